@@ -1,0 +1,1 @@
+# Install rules: library, header, find_package(quire) and pkg-config.

@@ -1,0 +1,57 @@
+# Compile settings of all targets, and functions that declare them.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_STANDARD 99)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+find_program(QUIRE_CCACHE ccache)
+if(QUIRE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${QUIRE_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${QUIRE_CCACHE})
+endif()
+
+find_package(Threads REQUIRED)
+
+add_library(quire_settings INTERFACE)
+target_include_directories(quire_settings INTERFACE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include")
+# No contraction of a*b+c to an FMA behind our back: results are fixed by the source (see kernels/cpu/kernels.h).
+target_compile_options(quire_settings INTERFACE -Wall -Wextra -Werror -ffp-contract=off -fvisibility=hidden
+  $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>)
+target_link_libraries(quire_settings INTERFACE Threads::Threads)
+if(QUIRE_SANITIZE)
+  target_compile_options(quire_settings INTERFACE -fsanitize=${QUIRE_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(quire_settings INTERFACE -fsanitize=${QUIRE_SANITIZE})
+endif()
+
+# quire_library(NAME SOURCES ... [DEPENDS ...]): an internal static library of one layer.
+function(quire_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC quire_settings ${ARG_DEPENDS})
+endfunction()
+
+# quire_test(NAME SOURCES ... [DEPENDS ...] [LABEL fast|slow] [TIMEOUT s]): a GoogleTest program, one CTest test.
+function(quire_test name)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
+  if(NOT ARG_LABEL)
+    set(ARG_LABEL fast)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  find_package(GTest REQUIRED)
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE quire_settings ${ARG_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+endfunction()

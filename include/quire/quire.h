@@ -1,0 +1,535 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * quire.h - the C interface of Quire, a runtime for language models that read long documents.
+ *
+ * The five nouns
+ *   runtime    threads, memory and log sink; everything else hangs off one
+ *   model      immutable weights, shared by any number of sessions
+ *   tokenizer  text <-> token ids of one model
+ *   session    a model plus a long-context strategy plus the text read so far (its KV cache)
+ *   stream     one computation on a session: process what was fed, then generate
+ *
+ * The main job, without error handling (examples/c_minimal has it with):
+ *
+ *   quire_runtime_create(NULL, &rt, &err);
+ *   quire_model_load(rt, dir, dir_len, NULL, &model, &err);
+ *   quire_session_options so = {0};
+ *   quire_session_options_init(&so, sizeof so);
+ *   so.strategy = "dca"; so.strategy_len = 3;
+ *   quire_session_create(model, &so, &session, &err);
+ *   quire_session_feed_text(session, text, text_len, 0, &err);       // queues, computes nothing
+ *   quire_stream_options go = {0};
+ *   quire_stream_options_init(&go, sizeof go);
+ *   go.max_tokens = 64;
+ *   quire_stream_open(session, &go, &stream, &err);
+ *   quire_event ev = {0};
+ *   quire_event_init(&ev, sizeof ev);
+ *   while (quire_stream_next(stream, -1, &ev, &err) == QUIRE_OK) write(1, ev.text, ev.text_len);
+ *
+ * Rules that hold for every declaration below (ABI.md says why)
+ *   Threads     Each function carries one of three words. [any-thread]: call it whenever you like.
+ *               [one-thread-at-a-time]: any thread, but never two at once on the same handle; there is
+ *               no thread affinity. [callback-only]: a function that the library calls.
+ *   Errors      Functions return an int32_t status: 0 is success, negative is failure, positive is
+ *               success with news. `err` may be NULL; otherwise set err->struct_size first
+ *               (quire_error_init). A failed call changes nothing unless its comment says so.
+ *   Structs     Each begins with `uint32_t struct_size; uint32_t flags;`. Set struct_size with the
+ *               `_init` function (which also zeroes the rest) or by hand. Zero in any other field of an
+ *               options struct means its default. Unknown flag bits and a non-zero unknown tail are
+ *               refused. Into output structs the library writes at most struct_size bytes, and sets
+ *               struct_size to what it wrote.
+ *   Strings     UTF-8, pointer plus length in bytes, no terminating NUL needed. The library copies what
+ *               it keeps, before the call returns.
+ *   Output text `buf, cap, *needed`: the library stores the full length in *needed (which may be NULL)
+ *               and copies only if it fits; otherwise it returns QUIRE_ERROR_BUFFER_TOO_SMALL and buf is
+ *               untouched. cap = 0 with buf = NULL asks for the size and returns QUIRE_OK.
+ *   Handles     Reference counted. A create or open function gives you one reference. Handles keep
+ *               their parents alive (runtime <- model <- tokenizer, session <- stream), so they may be
+ *               released in any order from any thread. Release never waits; close does.
+ *   Process     No global state, no signal handlers, nothing is written to stdout or stderr, no
+ *               exit or abort on bad input. After fork() only exec is supported.
+ */
+#ifndef QUIRE_QUIRE_H_
+#define QUIRE_QUIRE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define QUIRE_API
+#elif defined(__GNUC__)
+#define QUIRE_API __attribute__((visibility("default")))
+#else
+#define QUIRE_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Version --------------------------------------------------------------------------------------- */
+
+/* The interface this header describes: major * 10000 + minor * 100 + patch. Until 1.0 a new minor may
+ * break the ABI, and the library's SONAME (libquire.so.0) says nothing; from 1.0 on only a new major may. */
+#define QUIRE_VERSION 100
+
+/* The version of the loaded library, in the same form. [any-thread] since 0.1 */
+QUIRE_API int32_t quire_version(void);
+
+/* The same as text, "0.1.0": static, NUL-terminated, never freed. [any-thread] since 0.1 */
+QUIRE_API const char* quire_version_string(void);
+
+/* ---- Status and errors ----------------------------------------------------------------------------- */
+
+typedef int32_t quire_status;
+
+#define QUIRE_OK 0
+/* News (positive). */
+#define QUIRE_END 1     /* the stream has delivered its end event; there is nothing more */
+#define QUIRE_TIMEOUT 2 /* no event within the timeout; try again */
+/* Failures (negative). Codes are only ever added. */
+#define QUIRE_ERROR_INTERNAL (-1)          /* a bug in Quire; please report err->message */
+#define QUIRE_ERROR_INVALID_ARGUMENT (-2)  /* NULL, size, range, unknown flag, wrong struct_size */
+#define QUIRE_ERROR_OUT_OF_MEMORY (-3)     /* the allocator or the system gave no memory */
+#define QUIRE_ERROR_IO (-4)                /* the system failed a file operation: err->os_error is errno */
+#define QUIRE_ERROR_NOT_FOUND (-5)         /* no such file, metadata key, tensor */
+#define QUIRE_ERROR_BAD_MODEL (-6)         /* damaged or contradictory model files; offset is a byte */
+#define QUIRE_ERROR_UNSUPPORTED (-7)       /* well-formed, but Quire does not do it; the message names it */
+#define QUIRE_ERROR_BUSY (-8)              /* a stream is open on this session */
+#define QUIRE_ERROR_CLOSED (-9)            /* the handle or one of its parents was closed */
+#define QUIRE_ERROR_CANCELLED (-10)        /* cancelled by the caller */
+#define QUIRE_ERROR_OVERFLOW (-11)         /* prompt + max_tokens exceed the strategy's reach */
+#define QUIRE_ERROR_BUDGET (-12)           /* a byte budget the caller set is too small; message: needed */
+#define QUIRE_ERROR_BAD_STRATEGY (-13)     /* the strategy expression is wrong; offset is a byte column */
+#define QUIRE_ERROR_INVALID_TEXT (-14)     /* text is not whole, valid UTF-8; offset is a byte */
+#define QUIRE_ERROR_INVALID_TOKEN (-15)    /* a token id outside the vocabulary; offset is its index */
+#define QUIRE_ERROR_NUMERIC (-16)          /* the model produced NaN or infinite logits */
+#define QUIRE_ERROR_EMPTY (-17)            /* generation asked of a session that has read nothing */
+#define QUIRE_ERROR_BUFFER_TOO_SMALL (-18) /* *needed says how much to offer */
+
+/* The constant's name without its prefix, such as "OK" or "OUT_OF_MEMORY"; "UNKNOWN" for a code this
+ * version does not know. Static, NUL-terminated. [any-thread] since 0.1 */
+QUIRE_API const char* quire_status_name(quire_status status);
+
+#define QUIRE_ERROR_MESSAGE_BYTES 512
+
+/* Filled by a failing call (and only then; a succeeding call sets code = 0 and an empty message).
+ * This struct has its final size. */
+typedef struct quire_error {
+  uint32_t struct_size;
+  uint32_t flags;   /* 0 */
+  int32_t code;     /* the status returned */
+  int32_t os_error; /* errno where the system was the cause, else 0 */
+  int64_t offset;   /* byte, column or token index the message speaks of; -1 where none */
+  int64_t reserved;
+  char message[QUIRE_ERROR_MESSAGE_BYTES]; /* UTF-8, NUL-terminated, cut at a code point if too long */
+} quire_error;
+
+/* Zeroes `size` bytes of *error and sets struct_size. [any-thread] since 0.1 */
+QUIRE_API void quire_error_init(quire_error* error, size_t size);
+
+/* ---- Runtime --------------------------------------------------------------------------------------- */
+
+typedef struct quire_runtime quire_runtime;
+typedef struct quire_model quire_model;
+typedef struct quire_tokenizer quire_tokenizer;
+typedef struct quire_session quire_session;
+typedef struct quire_stream quire_stream;
+typedef struct quire_cancel quire_cancel;
+
+#define QUIRE_LOG_ERROR 1
+#define QUIRE_LOG_WARNING 2
+#define QUIRE_LOG_INFO 3
+#define QUIRE_LOG_DEBUG 4
+
+/* [callback-only] Runs on any thread of the runtime or inside a call of yours; must not call back into
+ * Quire, must not throw or longjmp. `message` lives only during the call. */
+typedef void (*quire_log_callback)(void* user_data, int32_t level, const char* message, size_t message_len);
+
+/* [callback-only] Runs once, when the library will never use the callbacks' user_data again. */
+typedef void (*quire_destroy_callback)(void* user_data);
+
+/* [callback-only] Memory for weights, KV cache and scratch (small objects use the system's allocator).
+ * Any thread. Returns memory aligned to `alignment` (a power of two), or NULL when there is none. */
+typedef void* (*quire_alloc_callback)(void* user_data, size_t size, size_t alignment);
+/* [callback-only] `memory`, `size` and `alignment` as they were allocated. Any thread. */
+typedef void (*quire_free_callback)(void* user_data, void* memory, size_t size, size_t alignment);
+
+/* [callback-only] done and total in bytes. On a thread of the runtime; the same rules as the log's. */
+typedef void (*quire_progress_callback)(void* user_data, int64_t done, int64_t total);
+
+#define QUIRE_BACKEND_AUTO 0
+#define QUIRE_BACKEND_CPU 1
+
+typedef struct quire_runtime_options {
+  uint32_t struct_size;
+  uint32_t flags;         /* 0 */
+  int32_t n_threads;      /* compute threads, all created here; 0: the number of cores; at most 1024 */
+  int32_t backend;        /* QUIRE_BACKEND_*; 0: auto */
+  int32_t log_level;      /* the most talkative level wanted; 0: QUIRE_LOG_WARNING */
+  int32_t reserved;       /* 0 */
+  quire_log_callback log; /* NULL: nothing is logged */
+  void* log_user_data;
+  quire_destroy_callback log_destroy; /* may be NULL */
+  quire_alloc_callback alloc;         /* NULL: the system's memory; alloc and free go together */
+  quire_free_callback free;
+  void* alloc_user_data;
+  quire_destroy_callback alloc_destroy; /* may be NULL */
+} quire_runtime_options;
+
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_runtime_options_init(quire_runtime_options* options, size_t size);
+
+/* Starts the compute threads (named "quire-N", all signals blocked, parked when idle). options may be
+ * NULL. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY, UNSUPPORTED (backend). [any-thread] since 0.1 */
+QUIRE_API quire_status quire_runtime_create(const quire_runtime_options* options, quire_runtime** out,
+                                            quire_error* err);
+/* Adds a reference. NULL does nothing. [any-thread] since 0.1 */
+QUIRE_API void quire_runtime_retain(quire_runtime* runtime);
+/* Drops a reference; the last one stops the threads once nothing uses them, without waiting. NULL does
+ * nothing. Legal inside callbacks. [any-thread] since 0.1 */
+QUIRE_API void quire_runtime_release(quire_runtime* runtime);
+/* Cancels everything that runs, joins the threads and frees all sessions' memory. Afterwards every call
+ * on this runtime's surviving handles returns CLOSED, except release. Use it before unloading the
+ * library. A second close is OK. Never call it from a callback. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_runtime_close(quire_runtime* runtime, quire_error* err);
+
+/* ---- Cancel handle for long calls (loading) --------------------------------------------------------- */
+
+/* [any-thread] since 0.1. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. */
+QUIRE_API quire_status quire_cancel_create(quire_cancel** out, quire_error* err);
+/* Asks the calls that were given this handle to stop; sticky and idempotent. [any-thread] since 0.1 */
+QUIRE_API void quire_cancel_trigger(quire_cancel* cancel);
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_cancel_release(quire_cancel* cancel);
+
+/* ---- Model ------------------------------------------------------------------------------------------ */
+
+#define QUIRE_TYPE_DEFAULT 0
+#define QUIRE_TYPE_F32 1
+#define QUIRE_TYPE_F16 2
+#define QUIRE_TYPE_BF16 3
+
+#define QUIRE_LOAD_DEFAULT 0 /* mmap */
+#define QUIRE_LOAD_MMAP 1    /* map the weight files while loading; the embedding stays mapped */
+#define QUIRE_LOAD_READ 2    /* read them: for files that may change or vanish while loading */
+
+typedef struct quire_model_options {
+  uint32_t struct_size;
+  uint32_t flags;                   /* 0 */
+  int32_t load;                     /* QUIRE_LOAD_* */
+  int32_t weight_type;              /* QUIRE_TYPE_*: what the projection matrices are kept as; default: as stored */
+  quire_cancel* cancel;             /* may be NULL; borrowed during the call */
+  quire_progress_callback progress; /* may be NULL */
+  void* progress_user_data;
+} quire_model_options;
+
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_model_options_init(quire_model_options* options, size_t size);
+
+/* Loads a Hugging Face directory: config.json, *.safetensors (single or sharded), tokenizer.model.
+ * `path` is UTF-8. Waits until loaded; the runtime's threads do the work.
+ * Errors: NOT_FOUND, IO, BAD_MODEL, UNSUPPORTED, OUT_OF_MEMORY, CANCELLED, CLOSED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_model_load(quire_runtime* runtime, const char* path, size_t path_len,
+                                        const quire_model_options* options, quire_model** out, quire_error* err);
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_model_retain(quire_model* model);
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_model_release(quire_model* model);
+
+typedef struct quire_model_info {
+  uint32_t struct_size;
+  uint32_t flags; /* 0 */
+  int32_t n_layers;
+  int32_t n_query_heads;
+  int32_t n_kv_heads;
+  int32_t head_dim;
+  int32_t hidden_size;
+  int32_t intermediate_size;
+  int32_t vocab_size;
+  int32_t weight_type;  /* QUIRE_TYPE_* of the projection matrices in memory */
+  int64_t train_len;    /* positions the weights were trained for (max_position_embeddings) */
+  int64_t n_parameters; /* weights counted once (tied embeddings too) */
+  int64_t weight_bytes; /* bytes of weights in memory and mapped */
+  double rope_theta;
+} quire_model_info;
+
+/* Fills *info (struct_size set by the caller). [any-thread] since 0.1 */
+QUIRE_API quire_status quire_model_get_info(const quire_model* model, quire_model_info* info, quire_error* err);
+
+/* Metadata by key, as text: "architecture", "rope_type", "tokenizer", "bos_token_id", "eos_token_ids",
+ * and "config.json" (the file's text). Errors: NOT_FOUND, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const char* key, size_t key_len, char* buf,
+                                                size_t cap, size_t* needed, quire_error* err);
+
+/* ---- Tokenizer -------------------------------------------------------------------------------------- */
+
+/* A new reference to the model's tokenizer. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_model_get_tokenizer(quire_model* model, quire_tokenizer** out, quire_error* err);
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_tokenizer_retain(quire_tokenizer* tokenizer);
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_tokenizer_release(quire_tokenizer* tokenizer);
+
+/* Flags of tokenize and feed_text. Without PARSE_SPECIAL text never becomes a control token, whatever it
+ * says: text from outside can be fed as it is. */
+#define QUIRE_TEXT_PARSE_SPECIAL 1u /* "<s>", "<|im_end|>" and the like in the text are control tokens */
+#define QUIRE_TEXT_NO_BOS 2u        /* no beginning-of-sequence token, even at the start */
+#define QUIRE_TEXT_CONTINUE 4u      /* tokenize only: as a later segment (no BOS, no dummy prefix) */
+
+/* Text to ids. The first segment of a text gets the beginning-of-sequence token where the model's
+ * tokenizer adds one, and SentencePiece's dummy prefix where its model has one; later segments
+ * (QUIRE_TEXT_CONTINUE) get neither. `cap` and `*needed` count tokens.
+ * Errors: INVALID_TEXT, INVALID_ARGUMENT, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_tokenizer_encode(const quire_tokenizer* tokenizer, const char* text, size_t text_len,
+                                              uint32_t flags, int32_t* ids, size_t cap, size_t* needed,
+                                              quire_error* err);
+
+#define QUIRE_DECODE_SPECIAL 1u /* print control tokens as their piece instead of nothing */
+
+/* Ids to text, as one first segment (the dummy prefix's space is dropped). Bytes that are not UTF-8
+ * become U+FFFD. Errors: INVALID_TOKEN, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_tokenizer_decode(const quire_tokenizer* tokenizer, const int32_t* ids, size_t n_ids,
+                                              uint32_t flags, char* buf, size_t cap, size_t* needed, quire_error* err);
+
+/* The bytes that one id stands for (a byte-fallback id gives its one byte, which need not be UTF-8; a
+ * control id gives none). Errors: INVALID_TOKEN, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_tokenizer_token_bytes(const quire_tokenizer* tokenizer, int32_t id, char* buf, size_t cap,
+                                                   size_t* needed, quire_error* err);
+
+/* Number of ids, of the model (the tokenizer's own may be fewer). 0 for NULL. [any-thread] since 0.1 */
+QUIRE_API int32_t quire_tokenizer_vocab_size(const quire_tokenizer* tokenizer);
+/* Beginning-of-sequence id; -1 where there is none. [any-thread] since 0.1 */
+QUIRE_API int32_t quire_tokenizer_bos(const quire_tokenizer* tokenizer);
+/* 1 if the id ends a text (generation stops there by default), else 0. [any-thread] since 0.1 */
+QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32_t id);
+
+/* ---- Strategies: text in, positions out; no model needed --------------------------------------------- */
+
+/* A strategy expression is `visibility(arg=value, ...) [+ rope_scaling(arg=value, ...)]`:
+ *
+ *   full                         every earlier key, true distances
+ *   dca                          Dual Chunk Attention (An et al. 2024, "Training-Free Long-Context Scaling of
+ *                                Large Language Models", eq. 2-8). chunk= (s), cap= (C), preset=
+ *                                paper|chunkllama|chunkllama_flashdec|chunkqwen|chunkllama_ppl|vllm,
+ *                                local= (vllm's local_size), logit_scale=none|yarn_0.05|yarn_0.1
+ *   streaming_llm                sinks + recent keys (Xiao et al. 2023). sinks=4, recent=
+ *   none                         + nothing: overrides the checkpoint's own rope_scaling
+ *   pi(factor=)                  position interpolation
+ *   ntk(factor=)                 NTK-aware base
+ *   yarn(factor=, original=, beta_fast=32, beta_slow=1, attention_factor=, variant=hf|pose, truncate=1)
+ *   llama3(factor=, low=1, high=4, original=)
+ *   base(theta=)                 another RoPE base; may be combined with one scaling
+ *
+ * Any visibility takes train_len= (the length that weights and scaling are good for; default: the
+ * model's, times the factor of a scaling that extends it) and kv_chunk= (tokens per stored chunk). */
+
+/* The expression in canonical form with every default written out, for a model trained at train_len.
+ * rope_theta may be 0 (10000). Errors: BAD_STRATEGY, UNSUPPORTED, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_strategy_describe(const char* expression, size_t expression_len, int64_t train_len,
+                                               char* buf, size_t cap, size_t* needed, quire_error* err);
+
+/* The relative-position matrix that the strategy gives head `head`: matrix[r * n_keys + j] is the distance the
+ * model sees between query first_query + r and key j, NaN where j is not visible. The caller provides
+ * n_queries * n_keys doubles. Errors: BAD_STRATEGY, UNSUPPORTED, INVALID_ARGUMENT. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_strategy_positions(const char* expression, size_t expression_len, int64_t train_len,
+                                                int32_t head, int64_t first_query, int64_t n_queries, int64_t n_keys,
+                                                double* matrix, quire_error* err);
+
+/* ---- Session ----------------------------------------------------------------------------------------- */
+
+/* What happens when prompt + max_tokens exceed the strategy's reach. No policy drops text. */
+#define QUIRE_OVERFLOW_DEFAULT 0     /* error */
+#define QUIRE_OVERFLOW_ERROR 1       /* opening the stream fails with OVERFLOW; nothing is computed */
+#define QUIRE_OVERFLOW_STOP 2        /* compute up to the reach, then an end event (QUIRE_FINISH_REACH) */
+#define QUIRE_OVERFLOW_EXTRAPOLATE 3 /* go on with positions the model has never seen */
+
+typedef struct quire_session_options {
+  uint32_t struct_size;
+  uint32_t flags;       /* 0 */
+  const char* strategy; /* a strategy expression; NULL: "full" */
+  size_t strategy_len;
+  int32_t kv_type;         /* QUIRE_TYPE_*: keys and values are stored so; default: F16 */
+  int32_t overflow;        /* QUIRE_OVERFLOW_* */
+  int64_t expected_tokens; /* length the session will reach, for strategies that must know; 0: unknown */
+  int64_t kv_budget_bytes; /* the KV cache may not grow beyond this; 0: no limit */
+  int32_t prefill_block;   /* tokens per forward pass while processing fed text; 0: 256 */
+  int32_t reserved;        /* 0 */
+} quire_session_options;
+
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_session_options_init(quire_session_options* options, size_t size);
+
+/* An empty session. options may be NULL. Errors: INVALID_ARGUMENT, BAD_STRATEGY, UNSUPPORTED,
+ * OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_session_create(quire_model* model, const quire_session_options* options,
+                                            quire_session** out, quire_error* err);
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_session_retain(quire_session* session);
+/* The last release frees the session on the runtime's threads; a stream on it keeps it alive. [any-thread] since 0.1 */
+QUIRE_API void quire_session_release(quire_session* session);
+/* Cancels an open stream, waits until no thread works on the session, and frees its memory; later calls on it and
+ * on its stream return CLOSED. A second close is OK. Never from a callback. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_session_close(quire_session* session, quire_error* err);
+
+/* Queues one segment of text and returns; nothing is computed until a stream is opened. Each call is its own
+ * segment: tokens never span two calls, and a code point may not be split between two calls (INVALID_TEXT).
+ * Only the session's first segment gets a beginning-of-sequence token and a dummy prefix (see
+ * quire_tokenizer_encode). flags: QUIRE_TEXT_PARSE_SPECIAL, QUIRE_TEXT_NO_BOS.
+ * Errors: INVALID_TEXT, INVALID_ARGUMENT, BUSY, CLOSED, OUT_OF_MEMORY. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_feed_text(quire_session* session, const char* text, size_t text_len,
+                                               uint32_t flags, quire_error* err);
+/* Queues token ids as they are (no token is added). How ids are split into calls changes no result.
+ * Errors: INVALID_TOKEN (nothing is queued), BUSY, CLOSED, OUT_OF_MEMORY. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_feed_tokens(quire_session* session, const int32_t* ids, size_t n_ids,
+                                                 quire_error* err);
+/* Forgets what was fed and not yet processed. Errors: BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_discard_pending(quire_session* session, quire_error* err);
+/* Forgets everything; the session is as new. Errors: BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_reset(quire_session* session, quire_error* err);
+
+/* Number of tokens the session has read (processed prompt and delivered tokens), and of fed tokens that wait. Either
+ * pointer may be NULL. Errors: CLOSED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_session_get_position(const quire_session* session, int64_t* n_tokens, int64_t* n_pending,
+                                                  quire_error* err);
+
+/* Raw logits (before sampling) that the last stream computed. The last processed token's are always kept; all
+ * positions' are kept if the stream was opened with QUIRE_STREAM_KEEP_LOGITS. Copies n_rows rows of vocab_size floats,
+ * starting with the logits that follow the token at `first_position`; first_position = -1 means the last processed
+ * token. `cap` counts floats. Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED.
+ * [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_get_logits(const quire_session* session, int64_t first_position, int64_t n_rows,
+                                                float* logits, size_t cap, quire_error* err);
+/* log p(token | all before it), natural logarithm, for n tokens from first_position on, of those processed by the last
+ * stream if that was opened with QUIRE_STREAM_SCORE; NaN for the first token of the session.
+ * Errors: NOT_FOUND (not scored), BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_get_scores(const quire_session* session, int64_t first_position, int64_t n,
+                                                float* scores, quire_error* err);
+
+typedef struct quire_session_stats {
+  uint32_t struct_size;
+  uint32_t flags;   /* 0 */
+  int64_t n_tokens; /* as quire_session_get_position */
+  int64_t n_pending;
+  int64_t n_prefilled; /* tokens processed as prompt since creation */
+  int64_t n_generated; /* tokens delivered since creation */
+  int64_t prefill_ns;  /* time inside prefill and decode steps */
+  int64_t decode_ns;
+  int64_t kv_bytes; /* KV cache now, and at most so far */
+  int64_t kv_bytes_peak;
+  int64_t kv_chunks;          /* chunk records now held, over all layers */
+  int64_t kv_chunks_evicted;  /* records dropped by the strategy since creation */
+  int64_t scratch_bytes;      /* activations; shared by the sessions of a model */
+  int64_t reach;              /* tokens the strategy can serve; INT64_MAX: no limit */
+  int64_t tasks_after_cancel; /* tasks started after the last cancel was seen by the caller: at most n_threads */
+  int64_t cancel_latency_ns;  /* from the last cancel to the moment the session stood still */
+} quire_session_stats;
+
+/* Consistent at a token boundary. Errors: CLOSED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_session_get_stats(const quire_session* session, quire_session_stats* stats,
+                                               quire_error* err);
+/* The session's strategy in canonical form (quire_strategy_describe). [any-thread] since 0.1 */
+QUIRE_API quire_status quire_session_get_strategy(const quire_session* session, char* buf, size_t cap, size_t* needed,
+                                                  quire_error* err);
+
+/* ---- Stream ------------------------------------------------------------------------------------------ */
+
+#define QUIRE_STREAM_SCORE 1u       /* keep log p of each token that is processed (quire_session_get_scores) */
+#define QUIRE_STREAM_KEEP_LOGITS 2u /* keep the logits of all positions: 4 * vocab_size bytes a token */
+#define QUIRE_STREAM_IGNORE_EOS 4u  /* end-of-text tokens do not end the stream */
+
+typedef struct quire_text {
+  const char* data;
+  size_t len;
+} quire_text; /* this struct has its final size */
+
+typedef struct quire_stream_options {
+  uint32_t struct_size;
+  uint32_t flags;          /* QUIRE_STREAM_* */
+  int64_t max_tokens;      /* generate at most so many; 0: process what was fed and generate nothing */
+  float temperature;       /* 0: greedy (the most probable token; ties: the lowest id) */
+  int32_t top_k;           /* keep the k most probable; 0: all */
+  float top_p;             /* keep the smallest set with at least this probability; 0 or 1: all */
+  float min_p;             /* drop tokens less probable than min_p times the most probable; 0: none */
+  uint64_t seed;           /* the n-th token of the session draws from (seed, n): restartable */
+  const int32_t* stop_ids; /* generation ends after one of these; it is not delivered */
+  size_t n_stop_ids;
+  const quire_text* stop_strings; /* generation ends before one of these appears in the text */
+  size_t n_stop_strings;          /* at most 64, each 1 to 1024 bytes */
+} quire_stream_options;
+
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_stream_options_init(quire_stream_options* options, size_t size);
+
+/* Starts to process the pending tokens and then to generate. Returns at once; the runtime's threads compute. Until the
+ * end event is delivered or the stream closed or released, other calls on the session return BUSY, save the any-thread
+ * ones. Errors: OVERFLOW (offset: tokens asked for), EMPTY, INVALID_ARGUMENT, BUSY, CLOSED, OUT_OF_MEMORY.
+ * [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_stream_open(quire_session* session, const quire_stream_options* options,
+                                         quire_stream** out, quire_error* err);
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_stream_retain(quire_stream* stream);
+/* The last release closes the stream without waiting. [any-thread] since 0.1 */
+QUIRE_API void quire_stream_release(quire_stream* stream);
+/* Stops the stream and waits until no thread works for it. The session stands at the last delivered token; unprocessed
+ * tokens stay pending. A second close is OK. Never from a callback. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_stream_close(quire_stream* stream, quire_error* err);
+/* Asks the stream to stop; sticky, idempotent, a no-op after its end. Each thread finishes at most the task it is in.
+ * The next event is then the end event (QUIRE_FINISH_CANCELLED). [any-thread] since 0.1 */
+QUIRE_API quire_status quire_stream_cancel(quire_stream* stream, quire_error* err);
+
+#define QUIRE_EVENT_PREFILL 1 /* progress: total, done, n_per_second */
+#define QUIRE_EVENT_TOKEN 2   /* a token: token, position, logprob, text (possibly empty) */
+#define QUIRE_EVENT_WARNING 3 /* text is a message for a person */
+#define QUIRE_EVENT_END 4     /* finish_reason; text is what was held back (the end of the answer's text) */
+
+#define QUIRE_FINISH_NONE 0
+#define QUIRE_FINISH_MAX_TOKENS 1
+#define QUIRE_FINISH_EOS 2         /* an end-of-text token, which is not delivered */
+#define QUIRE_FINISH_STOP_ID 3     /* token says which */
+#define QUIRE_FINISH_STOP_STRING 4 /* stop_index says which */
+#define QUIRE_FINISH_REACH 5       /* the strategy's reach was used up (QUIRE_OVERFLOW_STOP) */
+#define QUIRE_FINISH_CANCELLED 6
+
+typedef struct quire_event {
+  uint32_t struct_size;
+  uint32_t flags;   /* 0 */
+  int32_t type;     /* QUIRE_EVENT_* */
+  int32_t token;    /* TOKEN: the id; END by STOP_ID or EOS: the id that ended it; else -1 */
+  int64_t position; /* the session's token count after this event */
+  const char* text; /* whole code points, not NUL-terminated; lives until the next `next` on this stream or its
+                       release; NULL if empty */
+  size_t text_len;
+  int64_t total; /* PREFILL: tokens to process, of them reused from a cache, and computed so far */
+  int64_t reused;
+  int64_t done;
+  double n_per_second;   /* PREFILL: tokens a second so far in this stream */
+  float logprob;         /* TOKEN: log p under the model's unmodified distribution */
+  int32_t finish_reason; /* END: QUIRE_FINISH_* */
+  int32_t stop_index;    /* END by STOP_STRING: its index; else -1 */
+  int32_t reserved;
+} quire_event;
+
+/* Zeroes `size` bytes of *event and sets struct_size. [any-thread] since 0.1 */
+QUIRE_API void quire_event_init(quire_event* event, size_t size);
+
+/* Waits for the next event: timeout_ms < 0 forever, 0 not at all. OK: *event is filled. TIMEOUT: nothing yet. END: the
+ * end event was delivered before. A failure while computing is returned here once (NUMERIC, OUT_OF_MEMORY, BUDGET,
+ * INTERNAL), then END: the session goes on from the token boundary it reports.
+ * At most one generated token waits undelivered: a slow reader holds generation up.
+ * Errors: INVALID_ARGUMENT, CLOSED, and those. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_stream_next(quire_stream* stream, int32_t timeout_ms, quire_event* event,
+                                         quire_error* err);
+
+#define QUIRE_WAIT_FD 1 /* a file descriptor to poll for reading */
+
+/* A handle for poll loops: ready while an event (or a failure) waits. Only poll it; it belongs to the stream.
+ * Errors: UNSUPPORTED (no such thing on this system), CLOSED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_stream_get_wait_handle(quire_stream* stream, int64_t* handle, int32_t* kind,
+                                                    quire_error* err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* QUIRE_QUIRE_H_ */

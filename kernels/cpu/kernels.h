@@ -1,0 +1,123 @@
+// CPU compute kernels: what the CPU backend calls. Highway SIMD, chosen once per process for the CPU it runs on.
+//
+// The reduction-order rule. Each output element is the sum of its terms in one order, fixed by absolute indexes: it
+// does not depend on the number of rows in the call, on tiles, or on threads. In matrix products SIMD lanes run over
+// output columns and the sum runs over k = 0, 1, 2, ... with fused multiply-adds; in attention scores lanes run over
+// keys and the sum over d = 0, 1, 2, ...; in the value product lanes run over d and the sum over keys ascending.
+// Tests compare results with memcmp.
+//
+// Pointers need no alignment unless said; buffers do not overlap unless said. No function allocates or throws. All
+// functions: any thread. namespace quire::cpu::scalar has a plain-loop reference of each, with the same signature.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lib/support/types.h"
+
+namespace quire::cpu {
+
+// ---- Matrices ---------------------------------------------------------------------------------------------------
+
+// A weight matrix W [n][k] is packed in panels of kPanel output columns:
+//   f32, f16: [n / kPanel][k][kPanel];   bf16: [n / kPanel][ceil(k / 2)][kPanel][2] (pairs of k together, as
+//   dot-product instructions want them). n is padded with zero rows to a multiple of kPanel, an odd k of bf16 with
+//   zeros.
+constexpr int64_t kPanel = 32;
+
+size_t packed_bytes(ElementType type, int64_t n, int64_t k);
+
+// Packs rows [0, rows) of `source` (row-major, row_stride in elements) as rows [first_row, first_row + rows) of the
+// packed matrix, converting from source_type (round to nearest even). Any first_row: a matrix may be assembled of
+// several sources. Rows never written must be zeroed by the caller (memset of the packed memory).
+void pack_rows(ElementType source_type, const void* source, int64_t row_stride, int64_t rows, int64_t k,
+               ElementType packed_type, void* packed, int64_t first_row);
+
+// y[r][c] = (accumulate ? y[r][c] : 0) + (sum_k x[r][k] * W[c][k] + bias[c]) for r in [0, m) and the columns of panels
+// [panel_begin, panel_end), c < n. x: f32 [m][ldx]; y: f32 [m][ldy]; bias: f32 [n] or null. The sum is formed
+// from zero in f32 over ascending k by FMA; then bias is added, then y. W's elements are widened to f32 exactly.
+void gemm(const float* x, int64_t ldx, int64_t m, ElementType type, const void* packed, int64_t n, int64_t k,
+          int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy);
+
+// ---- Rows -------------------------------------------------------------------------------------------------------
+
+// out[j] = source[j] widened or rounded to nearest even. (Overflow to f16 gives infinity.)
+void convert(ElementType source_type, const void* source, ElementType type, void* out, int64_t n);
+
+// out = x * weight / sqrt(mean(x^2) + eps) for one row of n.  out may be x.
+void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out);
+
+// out[j] = silu(gate_up[j]) * gate_up[n + j], silu(z) = z / (1 + exp(-z)), for one row of n. Relative error of exp
+// below 4e-7.  out may be gate_up.
+void swiglu(const float* gate_up, int64_t n, float* out);
+
+// Half-split rotation of one head: (x[a], x[a + d/2]) -> (x[a] c[a] - x[a + d/2] s[a], x[a + d/2] c[a] + x[a] s[a]),
+// times `scale`. cos, sin: f32 [d/2].  out may be x.  Any even d.
+void rotate(const float* x, const float* cos, const float* sin, float scale, int64_t d, float* out);
+
+// True if every element is finite.
+bool all_finite(const float* x, int64_t n);
+
+// ---- KV records ---------------------------------------------------------------------------------------------------
+
+// Keys of one KV head and chunk: blocks of kKeyBlock keys, [ceil(l / kKeyBlock)][d][kKeyBlock]; lane = key % kKeyBlock.
+// Values: rows, [l][d].
+constexpr int64_t kKeyBlock = 16;
+
+constexpr int64_t key_elements(int64_t l, int64_t d) { return round_up(l, kKeyBlock) * d; }
+
+// Stores one key (f32 [d]) as key `index` of the chunk.
+void store_key(const float* key, int64_t d, ElementType type, void* keys, int64_t index);
+// Reads it back as f32 [d].
+void load_key(ElementType type, const void* keys, int64_t index, int64_t d, float* key);
+
+// ---- Attention ------------------------------------------------------------------------------------------------------
+
+// scores[r * ld + (j - j0)] = sum_d q[r][d] * K[j][d], f32, d ascending by FMA, for queries r in [0, n_q) and all keys
+// j of the blocks that touch [key_begin, key_end): j0 = key_begin rounded down to kKeyBlock; scores of the other lanes
+// of those blocks are written too (garbage the caller ignores).  q: f32 [n_q][d];  ld >= covered keys. Each key is read
+// once for all queries (in groups of as many queries as registers hold).
+void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, const void* keys, int64_t key_begin,
+                      int64_t key_end, float* scores, int64_t ld);
+
+// One query's softmax over scores of keys [begin, end) counted as in `scores` (whose element 0 is a lane-0 key):
+// turns scores[begin..end) into exp(score - max) and returns max and their sum. The sum is formed in kKeyBlock
+// partial sums by lane (index % kKeyBlock), ascending, then those by halves (8, 4, 2, 1): elements outside [begin, end)
+// add exactly nothing.  begin < end.
+void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum);
+
+// out[r][0..d) += sum over keys [begin, end) of p[r * ld + key] * V[key][d], keys ascending by FMA, for n_q queries
+// that all see these keys.  out: f32 [n_q][d]; p's element 0 belongs to the key at `values`.
+void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, ElementType type, const void* values,
+                       int64_t begin, int64_t end, float* out);
+
+// Merges the partial result (max, sum, out [d]) into the running one: running = running + partial, log-sum-exp.
+// running_max = -infinity means empty.  (strategies: G-LSE)
+void merge_partial(float max, float sum, const float* out, int64_t d, float* running_max, float* running_sum,
+                   float* running_out);
+
+// Name of the instruction set in use, such as "AVX3".
+const char* target_name();
+
+namespace scalar {
+void pack_rows(ElementType source_type, const void* source, int64_t row_stride, int64_t rows, int64_t k,
+               ElementType packed_type, void* packed, int64_t first_row);
+void gemm(const float* x, int64_t ldx, int64_t m, ElementType type, const void* packed, int64_t n, int64_t k,
+          int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy);
+void convert(ElementType source_type, const void* source, ElementType type, void* out, int64_t n);
+void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out);
+void swiglu(const float* gate_up, int64_t n, float* out);
+void rotate(const float* x, const float* cos, const float* sin, float scale, int64_t d, float* out);
+bool all_finite(const float* x, int64_t n);
+void store_key(const float* key, int64_t d, ElementType type, void* keys, int64_t index);
+void load_key(ElementType type, const void* keys, int64_t index, int64_t d, float* key);
+void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, const void* keys, int64_t key_begin,
+                      int64_t key_end, float* scores, int64_t ld);
+void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum);
+void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, ElementType type, const void* values,
+                       int64_t begin, int64_t end, float* out);
+void merge_partial(float max, float sum, const float* out, int64_t d, float* running_max, float* running_sum,
+                   float* running_out);
+}  // namespace scalar
+
+}  // namespace quire::cpu

@@ -1,0 +1,45 @@
+// config.json (and generation_config.json) of a Hugging Face Llama directory, checked.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/support/status.h"
+#include "lib/support/types.h"
+
+namespace quire {
+
+struct ModelConfig {
+  int n_layers = 0;
+  int n_query_heads = 0;
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  int hidden_size = 0;
+  int intermediate_size = 0;
+  int vocab_size = 0;
+  float rms_norm_eps = 1e-6f;
+  bool tie_word_embeddings = false;
+  bool attention_bias = false;
+  bool mlp_bias = false;
+  int64_t max_position_embeddings = 2048;
+  double rope_theta = 10000;
+  // The checkpoint's RoPE scaling as a scaling term of a strategy expression, such as
+  // "yarn(factor=4, original=4096)"; empty if none.
+  std::string rope_scaling;
+  std::string rope_type = "default";
+  std::string architecture;
+  std::vector<int32_t> bos_token_ids;  // at most one
+  std::vector<int32_t> eos_token_ids;
+  std::string json;  // the file's text
+};
+
+// Parses and checks the text of a config.json. Only LlamaForCausalLM is accepted; anything else is refused by name.
+// Every number is checked for type and range (integers; finite; positive where it must be), head_dim must be even, and
+// n_query_heads a multiple of n_kv_heads. Errors: kBadModel, kUnsupported; messages name the key.
+Result<ModelConfig> parse_model_config(const std::string& json);
+
+// Reads DIR/config.json and, if there, DIR/generation_config.json (its eos ids are added).
+Result<ModelConfig> load_model_config(const std::string& directory);
+
+}  // namespace quire

@@ -1,0 +1,98 @@
+// An attention plan: which keys each query sees, and at which distances. Data only: a strategy writes it, an executor
+// runs it, a test prints it.
+//
+// Keys are counted from 0 inside their stream. A key j of a chunk whose first key is c0 is stored rotated at j - c0
+// ("stored") or unrotated ("raw"). The executor splits a span at chunk edges and rotates the query once per chunk to
+// its distance from c0, so no boundary of a plan needs to coincide with a chunk edge.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "lib/support/status.h"
+
+namespace quire {
+
+enum class KvStream : int32_t {
+  kText = 0,    // keys and values of the tokens that were fed or generated
+  kMemory = 1,  // condensed memory (Activation Beacon)
+};
+constexpr int kKvStreams = 2;
+
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+// A run of keys as a block of queries sees it. For query i (its index in the text) and key j of the run
+// { first_key + t * stride : 0 <= t < count }:
+//   visible   iff  min_lag <= i - j <= max_lag
+//   distance       Q(i) - P(j), with  Q(i) = min(i / q_div + q_offset, q_cap)
+//                                     P(j) = j - key_base                        (rotation kStored)
+//                                     P(j) = floor((j - key_base) / key_div)     (rotation kRaw; key_div 0: P = 0)
+// i / q_div is floored if q_floor is set, else real.
+struct Span {
+  enum class Rotation : int32_t {
+    kStored = 0,  // keys as the store holds them, rotated at their offset in the chunk
+    kRaw = 1,     // unrotated keys, rotated on load at P(j)
+  };
+
+  KvStream stream = KvStream::kText;
+  Rotation rotation = Rotation::kStored;
+  int64_t first_key = 0;
+  int64_t count = 0;
+  int64_t stride = 1;
+  int64_t min_lag = 0;
+  int64_t max_lag = kNoLimit;
+  double q_div = 1;
+  bool q_floor = true;
+  double q_offset = 0;
+  double q_cap = std::numeric_limits<double>::infinity();
+  int64_t key_base = 0;
+  int64_t key_div = 1;
+
+  double query_position(int64_t i) const;
+  double key_position(int64_t j) const;
+  bool visible(int64_t i, int64_t j) const;
+  double distance(int64_t i, int64_t j) const { return query_position(i) - key_position(j); }
+};
+
+// Consecutive queries that share their span lists. A list's spans are disjoint and sorted by (stream, first_key); an
+// empty list gives output 0.
+struct QueryBlock {
+  int64_t first_query = 0;
+  int64_t n_queries = 0;
+  // Lists [first_list, first_list + 1) for all heads, or one per query head if per_head.
+  int32_t first_list = 0;
+  bool per_head = false;
+};
+
+struct Plan {
+  struct List {
+    int32_t begin = 0;  // spans [begin, end)
+    int32_t end = 0;
+  };
+
+  std::vector<QueryBlock> blocks;  // ascending, together all planned queries
+  std::vector<List> lists;
+  std::vector<Span> spans;
+  // Factor on the logits of each planned query, in block order; empty: 1 (methods whose temperature grows with i).
+  std::vector<float> query_scale;
+
+  void clear();
+  // Appends a block with one list for all heads.
+  void add_block(int64_t first_query, int64_t n_queries, const std::vector<Span>& spans);
+  // Appends a block with one list per head.
+  void add_block_per_head(int64_t first_query, int64_t n_queries, const std::vector<std::vector<Span>>& spans);
+  const List& list(const QueryBlock& block, int head) const {
+    return lists[static_cast<size_t>(block.first_list + (block.per_head ? head : 0))];
+  }
+};
+
+// Checks the invariants above for queries [first_query, first_query + n_queries) of n_heads heads.
+Status validate(const Plan& plan, int64_t first_query, int64_t n_queries, int n_heads);
+
+// matrix[r * n_keys + j] = distance between query r (counted from the plan's first) and text key j in head `head`, NaN
+// where not visible.
+void position_matrix(const Plan& plan, int head, int64_t n_keys, double* matrix);
+
+}  // namespace quire

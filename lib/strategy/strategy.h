@@ -1,0 +1,72 @@
+// A long-context strategy: pure logic that turns query indexes into attention plans.
+//
+// Strategies know no model, no backend and no memory. Immutable after creation: any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/plan/plan.h"
+#include "lib/plan/rope_table.h"
+#include "lib/support/status.h"
+
+namespace quire {
+
+// What a strategy must know of the model and session it serves.
+struct StrategyContext {
+  int64_t train_len = 0;  // positions the weights were trained for
+  int head_dim = 64;
+  int n_query_heads = 1;
+  int n_kv_heads = 1;
+  double rope_theta = 10000;
+  // The checkpoint's own rope_scaling as a scaling term, such as "pi(factor=4)"; empty: none. It is used unless the
+  // expression names a scaling (or `none`).
+  std::string checkpoint_scaling;
+  int64_t expected_tokens = 0;  // 0: unknown
+};
+
+struct KeyRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+
+  // Appends to `plan` the blocks of queries [first_query, first_query + n_queries). What a query sees depends on its
+  // index alone, never on how queries are grouped into calls.
+  virtual void plan(int64_t first_query, int64_t n_queries, Plan& plan) const = 0;
+
+  // Text keys that some query with index >= next_query may still see, as ascending disjoint ranges. The last range ends
+  // at kNoLimit. Everything else may be dropped for good.
+  virtual std::vector<KeyRange> retained(int64_t next_query) const = 0;
+
+  // Tokens the strategy can serve without positions outside the trained range; kNoLimit if it has no end.
+  int64_t reach() const { return reach_; }
+  // Tokens per stored chunk.
+  int64_t kv_chunk() const { return kv_chunk_; }
+  const RopeTable& rope() const { return rope_; }
+  // Whether keys are stored rotated at their offset in the chunk, or raw.
+  bool stores_raw_keys() const { return stores_raw_keys_; }
+  // Canonical expression with all defaults written out.
+  const std::string& canonical() const { return canonical_; }
+
+ protected:
+  int64_t reach_ = kNoLimit;
+  int64_t kv_chunk_ = 64;
+  RopeTable rope_;
+  bool stores_raw_keys_ = false;
+  std::string canonical_;
+
+  friend class StrategyBuilder;
+};
+
+// Parses and checks an expression (grammar: quire.h, "Strategies"). Errors: kBadStrategy with the byte column as
+// offset and a message that names what was expected; kUnsupported for products that make no sense together.
+Result<std::unique_ptr<const Strategy>> make_strategy(std::string_view expression, const StrategyContext& context);
+
+}  // namespace quire

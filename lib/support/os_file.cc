@@ -1,0 +1,99 @@
+#include "lib/support/os_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace quire {
+namespace {
+
+Status os_failure(const std::string& what, const std::string& path, int error) {
+  const Code code = error == ENOENT || error == ENOTDIR ? Code::kNotFound : Code::kIo;
+  return Status(code, "cannot " + what + " " + path + ": " + std::strerror(error), -1, error);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ReadFile>> ReadFile::open(const std::string& path) {
+  if (path.find('\0') != std::string::npos) return Status(Code::kInvalidArgument, "path has a NUL byte");
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return os_failure("open", path, errno);
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) {
+    const int error = errno;
+    ::close(fd);
+    return os_failure("stat", path, error);
+  }
+  if (!S_ISREG(info.st_mode)) {
+    ::close(fd);
+    return Status(Code::kIo, path + " is not a regular file");
+  }
+  return std::unique_ptr<ReadFile>(new ReadFile(path, fd, info.st_size));
+}
+
+ReadFile::~ReadFile() {
+  if (map_) ::munmap(map_, static_cast<size_t>(size_));
+  ::close(fd_);
+}
+
+Status ReadFile::read_at(int64_t offset, std::span<std::byte> out) const {
+  size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t n = ::pread(fd_, out.data() + done, out.size() - done, offset + static_cast<int64_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return os_failure("read", path_, errno);
+    if (n == 0) {
+      return Status(Code::kIo,
+                    path_ + " ends early: wanted " + std::to_string(out.size()) + " bytes at " + std::to_string(offset),
+                    offset + static_cast<int64_t>(done));
+    }
+    done += static_cast<size_t>(n);
+  }
+  return {};
+}
+
+Result<std::span<const std::byte>> ReadFile::map() {
+  const auto size = static_cast<size_t>(size_);
+  if (!map_ && size > 0) {
+    void* map = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd_, 0);
+    if (map == MAP_FAILED) return os_failure("map", path_, errno);
+    map_ = map;
+  }
+  return std::span<const std::byte>(static_cast<const std::byte*>(map_), map_ ? size : 0);
+}
+
+void ReadFile::drop_mapped(int64_t offset, int64_t size) const {
+  if (!map_) return;
+  const int64_t page = ::sysconf(_SC_PAGESIZE);
+  const int64_t begin = (offset + page - 1) / page * page;
+  const int64_t end = std::min(offset + size, size_) / page * page;
+  if (begin < end) ::madvise(static_cast<char*>(map_) + begin, static_cast<size_t>(end - begin), MADV_DONTNEED);
+}
+
+Result<std::string> read_text_file(const std::string& path, int64_t max_bytes) {
+  QUIRE_ASSIGN(auto file, ReadFile::open(path));
+  if (file->size() > max_bytes) {
+    return Status(Code::kBadModel, path + " has " + std::to_string(file->size()) + " bytes; at most " +
+                                       std::to_string(max_bytes) + " are expected");
+  }
+  std::string text(static_cast<size_t>(file->size()), '\0');
+  QUIRE_TRY(file->read_at(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
+  return text;
+}
+
+bool path_is_directory(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool path_exists(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0;
+}
+
+}  // namespace quire

@@ -1,0 +1,46 @@
+// Files: the only place that opens, reads or maps one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "lib/support/status.h"
+
+namespace quire {
+
+// An open file for reading at offsets. Any thread.
+class ReadFile {
+ public:
+  // Errors: kNotFound, kIo (with errno). Refuses anything but a regular file.
+  static Result<std::unique_ptr<ReadFile>> open(const std::string& path);
+  ~ReadFile();
+  ReadFile(const ReadFile&) = delete;
+  ReadFile& operator=(const ReadFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  int64_t size() const { return size_; }
+  // Reads exactly out.size() bytes; a shorter file is an error.
+  Status read_at(int64_t offset, std::span<std::byte> out) const;
+  // Maps the whole file read-only; the bytes live as long as this object. Second call: the same bytes.
+  Result<std::span<const std::byte>> map();
+  // Tells the system that the pages of this part of the map will not be needed soon.
+  void drop_mapped(int64_t offset, int64_t size) const;
+
+ private:
+  ReadFile(std::string path, int fd, int64_t size) : path_(std::move(path)), fd_(fd), size_(size) {}
+  std::string path_;
+  int fd_;
+  int64_t size_;
+  void* map_ = nullptr;
+};
+
+// The whole file as text. Refuses files over max_bytes.
+Result<std::string> read_text_file(const std::string& path, int64_t max_bytes);
+
+bool path_is_directory(const std::string& path);
+bool path_exists(const std::string& path);
+
+}  // namespace quire

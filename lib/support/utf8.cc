@@ -1,0 +1,79 @@
+#include "lib/support/utf8.h"
+
+#include <cstdint>
+
+namespace quire {
+namespace {
+
+struct Sequence {
+  size_t length;  // bytes that belong together (for invalid ones: the maximal subpart, at least 1)
+  bool valid;
+  bool cut;  // invalid only because the text ends here
+};
+
+Sequence next_sequence(std::string_view text, size_t at) {
+  auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t first = byte(at);
+  if (first < 0x80) return {1, true, false};
+  size_t need = 0;
+  uint8_t low = 0x80, high = 0xBF;  // allowed range of the second byte (Unicode table 3-7)
+  if (first >= 0xC2 && first <= 0xDF) {
+    need = 2;
+  } else if (first >= 0xE0 && first <= 0xEF) {
+    need = 3;
+    if (first == 0xE0) low = 0xA0;
+    if (first == 0xED) high = 0x9F;
+  } else if (first >= 0xF0 && first <= 0xF4) {
+    need = 4;
+    if (first == 0xF0) low = 0x90;
+    if (first == 0xF4) high = 0x8F;
+  } else {
+    return {1, false, false};
+  }
+  for (size_t i = 1; i < need; ++i) {
+    if (at + i >= text.size()) return {i, false, true};
+    if (byte(at + i) < low || byte(at + i) > high) return {i, false, false};
+    low = 0x80, high = 0xBF;
+  }
+  return {need, true, false};
+}
+
+}  // namespace
+
+size_t utf8_first_invalid(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const Sequence s = next_sequence(text, at);
+    if (!s.valid) return at;
+    at += s.length;
+  }
+  return at;
+}
+
+size_t utf8_complete_prefix(std::string_view text) {
+  // Only the last three bytes can begin an unfinished sequence.
+  for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
+    const size_t at = text.size() - back;
+    const auto b = static_cast<uint8_t>(text[at]);
+    if (b < 0x80) break;
+    if (b >= 0xC0) return next_sequence(text, at).cut ? at : text.size();
+  }
+  return text.size();
+}
+
+std::string utf8_sanitize(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const Sequence s = next_sequence(text, at);
+    if (s.valid) {
+      out.append(text, at, s.length);
+    } else {
+      out.append("\xEF\xBF\xBD");
+    }
+    at += s.length;
+  }
+  return out;
+}
+
+}  // namespace quire

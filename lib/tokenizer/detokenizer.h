@@ -1,0 +1,34 @@
+// Token ids to text, one at a time: gives out whole code points only, and watches for stop strings.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/tokenizer/tokenizer.h"
+
+namespace quire {
+
+class Detokenizer {
+ public:
+  // at_text_start: the first token begins a text, so that the dummy prefix's space is dropped.
+  // The tokenizer must outlive this object. Stop strings must not be empty.
+  Detokenizer(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool at_text_start);
+
+  // Adds a token and returns the text that can be given out now: whole code points, none of which can still become part
+  // of a stop string. If a stop string is completed, the text before it is returned and stopped() tells which; of
+  // several that end with this token the one that begins first counts, then the longest.
+  Result<std::string> add(int32_t token);
+  // What was held back, invalid bytes as U+FFFD. Nothing after a stop string was found.
+  std::string finish();
+  int stopped() const { return stopped_; }  // index of the stop string found, or -1
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::vector<std::string> stop_strings_;
+  bool drop_space_;
+  int stopped_ = -1;
+  std::string held_;
+};
+
+}  // namespace quire

@@ -1,0 +1,55 @@
+// Text <-> token ids. Immutable after creation: any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/support/status.h"
+
+namespace quire {
+
+struct EncodeOptions {
+  bool first_segment = true;   // beginning-of-sequence token and dummy prefix, where the tokenizer has them
+  bool add_bos = true;         // false: no beginning-of-sequence token even then
+  bool parse_special = false;  // control and added tokens written in the text become their ids
+};
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // Errors: kInvalidText with the byte offset of the first byte that is not whole, valid UTF-8.
+  virtual Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options) const = 0;
+
+  // Appends the bytes that `id` stands for, as it continues a text: spaces for SentencePiece's U+2581, one byte for a
+  // byte-fallback id, nothing for control tokens (their piece if `special`). Errors: kInvalidToken.
+  virtual Status append_bytes(int32_t id, bool special, std::string& bytes) const = 0;
+
+  // True if decoding drops one leading space of a text that begins with this tokenizer's dummy prefix.
+  virtual bool has_dummy_prefix() const = 0;
+  virtual int32_t size() const = 0;  // ids the tokenizer knows
+  virtual int32_t bos() const = 0;   // -1: none
+  virtual bool adds_bos() const = 0;
+  virtual bool is_control(int32_t id) const = 0;
+  virtual std::vector<int32_t> eos() const = 0;  // the tokenizer's own; the model's config may name more
+  virtual std::string kind() const = 0;          // "sentencepiece-bpe", "sentencepiece-unigram"
+};
+
+// Loads DIR/tokenizer.model (SentencePiece) with DIR/tokenizer_config.json and DIR/added_tokens.json if there.
+// vocab_size is the model's: added tokens and pieces must fit in it. Errors: kNotFound, kBadModel,
+// kUnsupported (tokenizer.json only), naming the file.
+Result<std::unique_ptr<const Tokenizer>> load_tokenizer(const std::string& directory, int32_t vocab_size);
+
+// Same from memory: the serialized SentencePiece model and the two JSON texts (may be empty).
+Result<std::unique_ptr<const Tokenizer>> make_sentencepiece_tokenizer(std::string_view model,
+                                                                      std::string_view tokenizer_config,
+                                                                      std::string_view added_tokens,
+                                                                      int32_t vocab_size);
+
+// All ids to text, as a first segment; invalid UTF-8 becomes U+FFFD.
+Result<std::string> decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool special);
+
+}  // namespace quire
