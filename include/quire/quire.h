@@ -306,14 +306,22 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
 
 /* ---- Strategies: text in, positions out; no model needed --------------------------------------------- */
 
-/* A strategy expression is `visibility(arg=value, ...) [+ rope_scaling(arg=value, ...)]`:
+/* A strategy expression is `visibility(arg=value, ...) [+ rope_scaling(arg=value, ...)] [+ base(theta=)]`, for
+ * example "dca(chunk=3072) + yarn(factor=2)". At most 4096 bytes; blanks may stand anywhere between names, numbers and
+ * signs; parentheses may be left out where no argument is given. L stands for train_len.
  *
- *   full                         every earlier key, true distances
+ *   full                         every earlier key, true distances; reaches train_len
  *   dca                          Dual Chunk Attention (An et al. 2024, "Training-Free Long-Context Scaling of
- *                                Large Language Models", eq. 2-8). chunk= (s), cap= (C), preset=
- *                                paper|chunkllama|chunkllama_flashdec|chunkqwen|chunkllama_ppl|vllm,
- *                                local= (vllm's local_size), logit_scale=none|yarn_0.05|yarn_0.1
- *   streaming_llm                sinks + recent keys (Xiao et al. 2023). sinks=4, recent=
+ *                                Large Language Models", eq. 2-9); no end. chunk= (s), cap= (C; s <= C <= 2s - 1),
+ *                                preset=paper|chunkllama|chunkllama_flashdec|chunkqwen|chunkllama_ppl|vllm. paper
+ *                                has s = 3L/4 and C = min(L - 1, 2s - 1); the others are other programs' s and C,
+ *                                where local= (their local window) may stand for s = C - local.
+ *                                logit_scale=none|yarn_0.05|yarn_0.1: logits of query n times
+ *                                max(1, 1 + c ln(n / L)) squared
+ *   streaming_llm                sinks + recent keys (Xiao et al. 2023); no end, but text before the window is
+ *                                forgotten. sinks=4, recent=512, less where train_len is short
+ *                                (sinks + recent + 1 <= L)
+ *
  *   none                         + nothing: overrides the checkpoint's own rope_scaling
  *   pi(factor=)                  position interpolation
  *   ntk(factor=)                 NTK-aware base
@@ -321,8 +329,12 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *   llama3(factor=, low=1, high=4, original=)
  *   base(theta=)                 another RoPE base; may be combined with one scaling
  *
- * Any visibility takes train_len= (the length that weights and scaling are good for; default: the
- * model's, times the factor of a scaling that extends it) and kv_chunk= (tokens per stored chunk). */
+ * factor= is at least 1 and must be given; original= defaults to the model's trained length, attention_factor= to
+ * 0.1 ln(factor) + 1. A checkpoint's own scaling is used unless the expression names one.
+ *
+ * Any visibility takes train_len= (the length that weights and scaling are good for; default: the model's, times the
+ * factor of a scaling that the expression names) and kv_chunk= (tokens per stored chunk, a multiple of 16 up to 65536;
+ * default: L/4 rounded down to one, at least 16 and at most 256). */
 
 /* The expression in canonical form with every default written out, for a model trained at train_len.
  * rope_theta may be 0 (10000). Errors: BAD_STRATEGY, UNSUPPORTED, BUFFER_TOO_SMALL. [any-thread] since 0.1 */

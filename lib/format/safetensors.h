@@ -47,9 +47,9 @@ class TensorFiles {
     ElementType type;
     std::vector<int64_t> shape;
     int64_t bytes;
-    const void* mapped;  // its bytes if access is kMap, else nullptr
+    const void* mapped;  // its bytes if access is kMap and they are aligned for `type`, else nullptr
   };
-  // Errors: kNotFound -> kBadModel "missing tensor NAME"; wrong shape (both shapes named); dtype not F32/F16/BF16.
+  // Errors: kBadModel (no such tensor; another shape, both named); kUnsupported (a dtype other than F32, F16, BF16).
   Result<View> view(std::string_view name, std::span<const int64_t> shape) const;
   // Copies bytes [offset, offset + out.size()) of the tensor (both access modes).
   Status read(std::string_view name, int64_t offset, std::span<std::byte> out) const;
@@ -57,6 +57,9 @@ class TensorFiles {
   void drop(std::string_view name) const;
 
  private:
+  // All tensors of the file, or those in `wanted`.
+  Status add_file(const std::string& path, const std::vector<std::string>* wanted);
+
   struct Entry {
     size_t file;
     TensorInfo info;

@@ -1,5 +1,6 @@
 #include "lib/support/os_file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -21,7 +22,8 @@ Status os_failure(const std::string& what, const std::string& path, int error) {
 
 Result<std::unique_ptr<ReadFile>> ReadFile::open(const std::string& path) {
   if (path.find('\0') != std::string::npos) return Status(Code::kInvalidArgument, "path has a NUL byte");
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: a FIFO without a writer must be refused below, not waited for. Regular files do not know it.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return os_failure("open", path, errno);
   struct stat info {};
   if (::fstat(fd, &info) != 0) {
@@ -84,6 +86,24 @@ Result<std::string> read_text_file(const std::string& path, int64_t max_bytes) {
   std::string text(static_cast<size_t>(file->size()), '\0');
   QUIRE_TRY(file->read_at(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
   return text;
+}
+
+Result<std::vector<std::string>> list_directory(const std::string& path) {
+  DIR* directory = ::opendir(path.c_str());
+  if (!directory) return os_failure("list", path, errno);
+  std::vector<std::string> names;
+  int error = 0;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(directory);
+    error = errno;
+    if (!entry) break;
+    names.emplace_back(entry->d_name);
+  }
+  ::closedir(directory);
+  if (error != 0) return os_failure("list", path, error);
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 bool path_is_directory(const std::string& path) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "lib/support/status.h"
 
@@ -39,6 +40,9 @@ class ReadFile {
 
 // The whole file as text. Refuses files over max_bytes.
 Result<std::string> read_text_file(const std::string& path, int64_t max_bytes);
+
+// Names of the directory's entries, sorted. Errors: kNotFound, kIo.
+Result<std::vector<std::string>> list_directory(const std::string& path);
 
 bool path_is_directory(const std::string& path);
 bool path_exists(const std::string& path);

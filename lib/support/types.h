@@ -1,8 +1,11 @@
 // Element types of tensors, and the numbers that go with them.
 #pragma once
 
+#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace quire {
 
@@ -12,6 +15,25 @@ constexpr size_t element_bytes(ElementType type) { return type == ElementType::k
 
 constexpr const char* element_name(ElementType type) {
   return type == ElementType::kF32 ? "f32" : type == ElementType::kF16 ? "f16" : "bf16";
+}
+
+// Element `index` of an array of `type`, exactly, as f32. (For few elements; kernels/cpu converts rows.)
+inline float widen(ElementType type, const void* data, int64_t index) {
+  const auto* bytes = static_cast<const std::byte*>(data) + static_cast<size_t>(index) * element_bytes(type);
+  if (type == ElementType::kF32) {
+    float value;
+    std::memcpy(&value, bytes, sizeof value);
+    return value;
+  }
+  uint16_t half;
+  std::memcpy(&half, bytes, sizeof half);
+  if (type == ElementType::kBF16) return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
+  const int exponent = (half >> 10) & 31;
+  const int mantissa = half & 1023;
+  const float sign = (half & 0x8000) != 0 ? -1.0f : 1.0f;
+  if (exponent == 31) return mantissa != 0 ? std::nanf("") : sign * INFINITY;
+  const int significand = exponent == 0 ? mantissa : mantissa + 1024;
+  return sign * std::ldexp(static_cast<float>(significand), (exponent == 0 ? 1 : exponent) - 25);
 }
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

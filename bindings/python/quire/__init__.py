@@ -1,0 +1,7 @@
+"""Python binding of Quire, a runtime for language models that read long documents. See README.md."""
+
+from ._api import (Cancel, Event, Model, QuireError, Runtime, Session, Stream, Tokenizer, strategy_describe,
+                   strategy_positions, version)
+
+__all__ = ["Cancel", "Event", "Model", "QuireError", "Runtime", "Session", "Stream", "Tokenizer", "strategy_describe",
+           "strategy_positions", "version"]

@@ -1,0 +1,390 @@
+"""The five nouns of quire.h as classes. Every method is one call; quire.h is the manual of what it does."""
+
+import ctypes
+import itertools
+import os
+import weakref
+from ctypes import byref, c_float, c_int32, c_int64, c_size_t, c_void_p
+from typing import NamedTuple, Optional
+
+from . import _ffi
+from ._ffi import lib
+
+TYPES = {"default": 0, "f32": 1, "f16": 2, "bf16": 3}
+LOADS = {"default": 0, "mmap": 1, "read": 2}
+BACKENDS = {"auto": 0, "cpu": 1}
+OVERFLOWS = {"default": 0, "error": 1, "stop": 2, "extrapolate": 3}
+LOG_LEVELS = {"default": 0, "error": 1, "warning": 2, "info": 3, "debug": 4}
+EVENTS = {1: "prefill", 2: "token", 3: "warning", 4: "end"}
+FINISHES = {0: "", 1: "max_tokens", 2: "eos", 3: "stop_id", 4: "stop_string", 5: "reach", 6: "cancelled"}
+_END, _TIMEOUT, _CLOSED = 1, 2, -9
+_POLL_MS = 200  # how long Python's own signal handlers may have to wait
+
+
+class QuireError(Exception):
+    """A failed call: `status` ("BAD_MODEL", ...), `code`, `message`, `offset` (-1: none), `os_error` (errno or 0)."""
+
+    def __init__(self, code, message, offset=-1, os_error=0):
+        self.code, self.message, self.offset, self.os_error = code, message, offset, os_error
+        self.status = lib.quire_status_name(code).decode()
+        super().__init__(f"{self.status}: {message}")
+
+
+class Event(NamedTuple):
+    """What a stream reports. Which fields mean something depends on the type: see quire_event in quire.h."""
+
+    type: str  # "prefill", "token", "warning", "end"
+    text: str
+    token: int
+    position: int
+    logprob: float
+    total: int
+    reused: int
+    done: int
+    n_per_second: float
+    finish_reason: str
+    stop_index: int
+
+
+def _call(function, *arguments):
+    """Calls a function that takes a quire_error; raises on failure, returns the (positive) status."""
+    error = _ffi.Error(struct_size=ctypes.sizeof(_ffi.Error))
+    status = function(*arguments, byref(error))
+    if status < 0:
+        raise QuireError(status, error.message.decode(errors="replace"), error.offset, error.os_error)
+    return status
+
+
+def _options(cls, **fields):
+    return cls(struct_size=ctypes.sizeof(cls), **fields)
+
+
+def _choice(name, value, choices):
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+    return choices[value]
+
+
+def _text(function, *arguments):
+    """The result of a `buf, cap, *needed` function, as bytes."""
+    needed = c_size_t()
+    _call(function, *arguments, None, 0, byref(needed))
+    buffer = ctypes.create_string_buffer(max(needed.value, 1))
+    _call(function, *arguments, buffer, needed.value, byref(needed))
+    return buffer.raw[:needed.value]
+
+
+def _ids(ids):
+    ids = list(ids)
+    return (c_int32 * len(ids))(*ids), len(ids)
+
+
+def _rows(array, kind, n_rows, n_columns):
+    """A ctypes array as a two-dimensional memoryview, which numpy.asarray takes without a copy."""
+    return memoryview(array).cast("B").cast(kind, (n_rows, n_columns))
+
+
+def _fields(struct):
+    return {name: getattr(struct, name) for name, _ in struct._fields_[2:]}
+
+
+class _Handle:
+    """Owns one reference; it is dropped when the object is collected, in any order (handles keep parents alive)."""
+
+    _release = None  # the name of the C function
+
+    def _own(self, function, *arguments):
+        out = c_void_p()
+        _call(function, *arguments, byref(out))
+        self._pointer = out
+        self._finalizer = weakref.finalize(self, getattr(lib, self._release), out)
+
+    @property
+    def _handle(self):
+        if not self._finalizer.alive:
+            raise QuireError(_CLOSED, f"this {type(self).__name__} was closed")
+        return self._pointer
+
+    def close(self):
+        """Drops the reference now. A second close does nothing."""
+        self._finalizer()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+
+# Log callbacks must live until the library says that it is done with them, which may be after the Runtime object.
+_logs = {}
+_log_keys = itertools.count(1)
+
+
+@_ffi.LogCallback
+def _log(key, level, message, length):
+    _logs[key](level, message[:length].decode(errors="replace"))
+
+
+@_ffi.DestroyCallback
+def _log_destroy(key):
+    _logs.pop(key, None)
+
+
+class Runtime(_Handle):
+    """Threads and memory. log: called as log(level, message) on any thread; it must not call Quire."""
+
+    _release = "quire_runtime_release"
+
+    def __init__(self, threads=0, backend="auto", log=None, log_level="default"):
+        options = _options(_ffi.RuntimeOptions, n_threads=threads, backend=_choice("backend", backend, BACKENDS),
+                           log_level=_choice("log_level", log_level, LOG_LEVELS))
+        if log is not None:
+            key = next(_log_keys)
+            _logs[key] = log
+            options.log, options.log_user_data, options.log_destroy = _log, key, _log_destroy
+        self._own(lib.quire_runtime_create, byref(options))
+
+    def load(self, path, weight_type="default", load="default", cancel=None, progress=None):
+        """Loads a model directory. progress: called as progress(done_bytes, total_bytes) on a runtime thread."""
+        return Model(self, path, weight_type, load, cancel, progress)
+
+    def close(self):
+        """Stops everything that runs on this runtime and waits for it."""
+        _call(lib.quire_runtime_close, self._handle)
+
+
+class Cancel(_Handle):
+    """Stops a long load: trigger() from any thread."""
+
+    _release = "quire_cancel_release"
+
+    def __init__(self):
+        self._own(lib.quire_cancel_create)
+
+    def trigger(self):
+        lib.quire_cancel_trigger(self._handle)
+
+
+class Model(_Handle):
+    _release = "quire_model_release"
+
+    def __init__(self, runtime, path, weight_type="default", load="default", cancel=None, progress=None):
+        report = _ffi.ProgressCallback((lambda _, done, total: progress(done, total)) if progress else 0)
+        options = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
+                           weight_type=_choice("weight_type", weight_type, TYPES),
+                           cancel=cancel._handle if cancel else None, progress=report)
+        path = os.fspath(path)
+        path = path if isinstance(path, bytes) else path.encode()
+        self._own(lib.quire_model_load, runtime._handle, path, len(path), byref(options))
+
+    @property
+    def info(self):
+        """quire_model_info as a dict; weight_type by name."""
+        info = _options(_ffi.ModelInfo)
+        _call(lib.quire_model_get_info, self._handle, byref(info))
+        names = {number: name for name, number in TYPES.items()}
+        return {**_fields(info), "weight_type": names.get(info.weight_type, "unknown")}
+
+    def metadata(self, key):
+        return _text(lib.quire_model_get_metadata, self._handle, key.encode(), len(key.encode())).decode()
+
+    @property
+    def tokenizer(self):
+        return Tokenizer(self)
+
+    def session(self, strategy="full", **options):
+        return Session(self, strategy, **options)
+
+
+class Tokenizer(_Handle):
+    _release = "quire_tokenizer_release"
+
+    def __init__(self, model):
+        self._own(lib.quire_model_get_tokenizer, model._handle)
+
+    def encode(self, text, parse_special=False, bos=True, continued=False):
+        data = text.encode()
+        flags = parse_special * 1 | (not bos) * 2 | continued * 4
+        needed = c_size_t()
+        _call(lib.quire_tokenizer_encode, self._handle, data, len(data), flags, None, 0, byref(needed))
+        ids = (c_int32 * needed.value)()
+        _call(lib.quire_tokenizer_encode, self._handle, data, len(data), flags, ids, needed.value, byref(needed))
+        return list(ids)
+
+    def decode(self, ids, special=False):
+        return _text(lib.quire_tokenizer_decode, self._handle, *_ids(ids), int(special)).decode()
+
+    def token_bytes(self, token):
+        return _text(lib.quire_tokenizer_token_bytes, self._handle, token)
+
+    def is_eos(self, token):
+        return bool(lib.quire_tokenizer_is_eos(self._handle, token))
+
+    @property
+    def bos(self):
+        """Beginning-of-sequence id, or None."""
+        bos = lib.quire_tokenizer_bos(self._handle)
+        return None if bos < 0 else bos
+
+    @property
+    def vocab_size(self):
+        return lib.quire_tokenizer_vocab_size(self._handle)
+
+
+class Session(_Handle):
+    _release = "quire_session_release"
+
+    def __init__(self, model, strategy="full", kv_type="default", overflow="default", expected_tokens=0,
+                 kv_budget_bytes=0, prefill_block=0):
+        text = strategy.encode()
+        options = _options(
+            _ffi.SessionOptions, strategy=text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, TYPES),
+            overflow=_choice("overflow", overflow, OVERFLOWS), expected_tokens=expected_tokens,
+            kv_budget_bytes=kv_budget_bytes, prefill_block=prefill_block)
+        self._own(lib.quire_session_create, model._handle, byref(options))
+        self._vocab_size = model.info["vocab_size"]
+
+    def feed(self, text, parse_special=False, bos=True):
+        """Queues one segment of text (a str, or its UTF-8 bytes)."""
+        data = text if isinstance(text, bytes) else text.encode()
+        _call(lib.quire_session_feed_text, self._handle, data, len(data), parse_special * 1 | (not bos) * 2)
+
+    def feed_tokens(self, ids):
+        _call(lib.quire_session_feed_tokens, self._handle, *_ids(ids))
+
+    def discard_pending(self):
+        _call(lib.quire_session_discard_pending, self._handle)
+
+    def reset(self):
+        _call(lib.quire_session_reset, self._handle)
+
+    def stream(self, max_tokens=0, **options):
+        """Starts to process what was fed and then to generate: a Stream of events."""
+        return Stream(self, max_tokens, **options)
+
+    def generate(self, max_tokens, **options):
+        """The same as pieces of text; leaving the loop early closes the stream."""
+        with self.stream(max_tokens, **options) as stream:
+            for event in stream:
+                if event.text and event.type != "warning":
+                    yield event.text
+
+    def prefill(self, score=False, keep_logits=False):
+        """Processes what was fed and generates nothing."""
+        with self.stream(0, score=score, keep_logits=keep_logits) as stream:
+            for _ in stream:
+                pass
+
+    @property
+    def n_tokens(self):
+        return self._position()[0]
+
+    @property
+    def n_pending(self):
+        return self._position()[1]
+
+    def _position(self):
+        tokens, pending = c_int64(), c_int64()
+        _call(lib.quire_session_get_position, self._handle, byref(tokens), byref(pending))
+        return tokens.value, pending.value
+
+    def logits(self, first_position=-1, n_rows=1):
+        """Raw logits as a memoryview of shape (n_rows, vocab_size): numpy.asarray(session.logits())."""
+        array = (c_float * (n_rows * self._vocab_size))()
+        _call(lib.quire_session_get_logits, self._handle, first_position, n_rows, array, len(array))
+        return _rows(array, "f", n_rows, self._vocab_size)
+
+    def scores(self, first_position, n):
+        """log p of n tokens, as a list; needs a stream with score=True."""
+        array = (c_float * n)()
+        _call(lib.quire_session_get_scores, self._handle, first_position, n, array)
+        return list(array)
+
+    @property
+    def stats(self):
+        """quire_session_stats as a dict."""
+        stats = _options(_ffi.SessionStats)
+        _call(lib.quire_session_get_stats, self._handle, byref(stats))
+        return _fields(stats)
+
+    @property
+    def strategy(self):
+        return _text(lib.quire_session_get_strategy, self._handle).decode()
+
+    def close(self):
+        """Ends an open stream, waits, and frees the KV cache."""
+        _call(lib.quire_session_close, self._handle)
+
+
+class Stream(_Handle):
+    """An iterator of events. Ctrl-C interrupts the wait; cancel() and close() may come from any thread."""
+
+    _release = "quire_stream_release"
+
+    def __init__(self, session, max_tokens=0, temperature=0.0, top_k=0, top_p=0.0, min_p=0.0, seed=0, stop_ids=(),
+                 stop=(), score=False, keep_logits=False, ignore_eos=False):
+        ids, n_ids = _ids(stop_ids)
+        strings = [text.encode() for text in ([stop] if isinstance(stop, str) else stop)]
+        texts = (_ffi.Text * len(strings))(*[(text, len(text)) for text in strings])
+        options = _options(
+            _ffi.StreamOptions, flags=score * 1 | keep_logits * 2 | ignore_eos * 4, max_tokens=max_tokens,
+            temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, stop_ids=ids if n_ids else None,
+            n_stop_ids=n_ids, stop_strings=texts if strings else None, n_stop_strings=len(strings))
+        self._own(lib.quire_stream_open, session._handle, byref(options))
+
+    def next(self, timeout: Optional[float] = None) -> Optional[Event]:
+        """The next event; None if none came within `timeout` seconds; StopIteration after the end."""
+        event = _options(_ffi.Event)
+        milliseconds = _POLL_MS if timeout is None else min(int(timeout * 1000), 2**31 - 1)
+        while True:
+            status = _call(lib.quire_stream_next, self._handle, milliseconds, byref(event))
+            if status == _END:
+                raise StopIteration
+            if status != _TIMEOUT:
+                break
+            if timeout is not None:
+                return None
+        text = event.text[:event.text_len].decode() if event.text_len else ""
+        return Event(EVENTS.get(event.type, str(event.type)), text, event.token, event.position, event.logprob,
+                     event.total, event.reused, event.done, event.n_per_second,
+                     FINISHES.get(event.finish_reason, str(event.finish_reason)), event.stop_index)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.next()
+
+    def cancel(self):
+        _call(lib.quire_stream_cancel, self._handle)
+
+    def close(self):
+        """Stops the stream and waits until nothing works for it."""
+        _call(lib.quire_stream_close, self._handle)
+
+    def wait_handle(self):
+        """A file descriptor that is readable while an event waits (for select, asyncio); only poll it."""
+        handle, kind = c_int64(), c_int32()
+        _call(lib.quire_stream_get_wait_handle, self._handle, byref(handle), byref(kind))
+        return handle.value
+
+
+def version():
+    """The loaded library's version, "0.1.0"."""
+    return lib.quire_version_string().decode()
+
+
+def strategy_describe(expression, train_len):
+    """The expression in canonical form, every default written out."""
+    text = expression.encode()
+    return _text(lib.quire_strategy_describe, text, len(text), train_len).decode()
+
+
+def strategy_positions(expression, train_len, n_keys, first_query=0, n_queries=None, head=0):
+    """The relative-position matrix (NaN: invisible) as a memoryview of shape (n_queries, n_keys)."""
+    n_queries = n_keys - first_query if n_queries is None else n_queries
+    text = expression.encode()
+    matrix = (ctypes.c_double * (n_queries * n_keys))()
+    _call(lib.quire_strategy_positions, text, len(text), train_len, head, first_query, n_queries, n_keys, matrix)
+    return _rows(matrix, "d", n_queries, n_keys)

@@ -1,0 +1,21 @@
+// Files in, JSON out.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace cli {
+
+// Keeps the order in which fields are written.
+using Json = nlohmann::ordered_json;
+
+// The file's bytes; "-" is stdin. Throws std::runtime_error with the system's reason.
+std::string read_document(const std::string& path);
+
+// One line on stdout. Text that is not UTF-8 (a path can be anything) is replaced, never refused.
+void print_json(const Json& value);
+
+// Bytes, for people: "1.5 MiB".
+std::string human_bytes(int64_t n_bytes);
+
+}  // namespace cli

@@ -1,0 +1,209 @@
+#include "engine.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "interrupt.h"
+#include "progress.h"
+
+namespace cli {
+namespace {
+
+constexpr int32_t kPollMs = 50;
+
+void print_log(void*, int32_t level, const char* message, size_t message_len) {
+  const char* word = level == QUIRE_LOG_ERROR ? "error" : "warning";
+  std::fprintf(stderr, "quire: %s: %.*s\n", word, static_cast<int>(message_len), message);
+}
+
+// Triggers a cancel handle after Ctrl-C. Loading is one call, and neither a signal handler nor a progress callback
+// may call the library, so a thread watches the flag.
+class CancelOnInterrupt {
+ public:
+  CancelOnInterrupt() {
+    Error error;
+    quire_cancel* cancel = nullptr;
+    error.check(quire_cancel_create(&cancel, error.get()), "creating a cancel handle");
+    cancel_.reset(cancel);
+    watcher_ = std::thread([this] {
+      while (!done_ && !interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(kPollMs));
+      if (interrupted()) quire_cancel_trigger(cancel_.get());
+    });
+  }
+  ~CancelOnInterrupt() {
+    done_ = true;
+    watcher_.join();
+  }
+  CancelOnInterrupt(const CancelOnInterrupt&) = delete;
+  CancelOnInterrupt& operator=(const CancelOnInterrupt&) = delete;
+
+  quire_cancel* get() const { return cancel_.get(); }
+
+ private:
+  Cancel cancel_;
+  std::atomic<bool> done_{false};
+  std::thread watcher_;
+};
+
+void show_loading(void* progress, int64_t done, int64_t total) {
+  constexpr int64_t kMebi = 1 << 20;
+  static_cast<Progress*>(progress)->show(done / kMebi, (total + kMebi - 1) / kMebi, 0, "MiB");
+}
+
+Model load(quire_runtime* runtime, const std::string& directory) {
+  const CancelOnInterrupt cancel;
+  Progress progress("loading");
+  auto options = initialised(quire_model_options_init);
+  options.cancel = cancel.get();
+  options.progress = show_loading;
+  options.progress_user_data = &progress;
+  Error error;
+  quire_model* model = nullptr;
+  const quire_status status =
+      quire_model_load(runtime, directory.data(), directory.size(), &options, &model, error.get());
+  if (status == QUIRE_ERROR_CANCELLED) throw Interrupted();
+  error.check(status, "cannot load the model in " + directory);
+  return Model(model);
+}
+
+}  // namespace
+
+Engine::Engine(const ModelArguments& arguments) {
+  auto options = initialised(quire_runtime_options_init);
+  options.n_threads = arguments.n_threads;
+  options.log = print_log;
+  Error error;
+  quire_runtime* runtime = nullptr;
+  error.check(quire_runtime_create(&options, &runtime, error.get()), "cannot start the runtime");
+  runtime_.reset(runtime);
+  model_ = load(runtime, arguments.directory);
+}
+
+quire_model_info Engine::info() const {
+  quire_model_info info = {};
+  info.struct_size = sizeof info;
+  Error error;
+  error.check(quire_model_get_info(model(), &info, error.get()), "reading the model's facts");
+  return info;
+}
+
+std::string Engine::metadata(std::string_view key) const {
+  try {
+    return get_text(
+        [&](char* buf, size_t cap, size_t* needed, quire_error* err) {
+          return quire_model_get_metadata(model(), key.data(), key.size(), buf, cap, needed, err);
+        },
+        "reading the model's metadata");
+  } catch (const QuireFailure& failure) {
+    if (failure.status() != QUIRE_ERROR_NOT_FOUND) throw;
+    return "";
+  }
+}
+
+Tokenizer Engine::tokenizer() const {
+  Error error;
+  quire_tokenizer* tokenizer = nullptr;
+  error.check(quire_model_get_tokenizer(model(), &tokenizer, error.get()), "opening the tokenizer");
+  return Tokenizer(tokenizer);
+}
+
+Session Engine::create_session(const SessionArguments& arguments) const {
+  auto options = initialised(quire_session_options_init);
+  options.strategy = arguments.strategy.data();
+  options.strategy_len = arguments.strategy.size();
+  options.kv_type = arguments.kv_type;
+  options.overflow = arguments.overflow;
+  Error error;
+  quire_session* session = nullptr;
+  error.check(quire_session_create(model(), &options, &session, error.get()),
+              "cannot open a session with strategy \"" + arguments.strategy + "\"");
+  return Session(session);
+}
+
+std::vector<int32_t> encode(const quire_tokenizer* tokenizer, std::string_view text, uint32_t flags) {
+  Error error;
+  size_t needed = 0;
+  error.check(quire_tokenizer_encode(tokenizer, text.data(), text.size(), flags, nullptr, 0, &needed, error.get()),
+              "tokenizing");
+  std::vector<int32_t> ids(needed);
+  if (needed == 0) return ids;
+  error.check(
+      quire_tokenizer_encode(tokenizer, text.data(), text.size(), flags, ids.data(), ids.size(), &needed, error.get()),
+      "tokenizing");
+  return ids;
+}
+
+void feed_text(quire_session* session, std::string_view text, uint32_t flags) {
+  Error error;
+  error.check(quire_session_feed_text(session, text.data(), text.size(), flags, error.get()), "cannot feed the text");
+}
+
+void feed_tokens(quire_session* session, const int32_t* ids, size_t n_ids) {
+  Error error;
+  error.check(quire_session_feed_tokens(session, ids, n_ids, error.get()), "cannot feed the tokens");
+}
+
+void reset(quire_session* session) {
+  Error error;
+  error.check(quire_session_reset(session, error.get()), "cannot reset the session");
+}
+
+quire_session_stats get_stats(const quire_session* session) {
+  quire_session_stats stats = {};
+  stats.struct_size = sizeof stats;
+  Error error;
+  error.check(quire_session_get_stats(session, &stats, error.get()), "reading the session's statistics");
+  return stats;
+}
+
+std::string strategy_of(const quire_session* session) {
+  return get_text([&](char* buf, size_t cap, size_t* needed,
+                      quire_error* err) { return quire_session_get_strategy(session, buf, cap, needed, err); },
+                  "reading the session's strategy");
+}
+
+int32_t run_stream(quire_session* session, const quire_stream_options& options, const EventVisitor& visit) {
+  Error error;
+  quire_stream* opened = nullptr;
+  error.check(quire_stream_open(session, &options, &opened, error.get()), "cannot start");
+  const Stream stream(opened);
+  auto event = initialised(quire_event_init);
+  for (;;) {
+    if (interrupted()) error.check(quire_stream_cancel(stream.get(), error.get()), "cancelling");
+    const quire_status status =
+        error.check(quire_stream_next(stream.get(), kPollMs, &event, error.get()), "generation failed");
+    if (status == QUIRE_TIMEOUT) continue;
+    if (status == QUIRE_END) return QUIRE_FINISH_NONE;
+    if (event.type == QUIRE_EVENT_WARNING) {
+      std::fprintf(stderr, "quire: warning: %.*s\n", static_cast<int>(event.text_len), event.text);
+    }
+    const bool go_on = visit(event);
+    if (event.type == QUIRE_EVENT_END) return event.finish_reason;
+    if (go_on) continue;
+    error.check(quire_stream_close(stream.get(), error.get()), "closing the stream");
+    return QUIRE_FINISH_NONE;
+  }
+}
+
+const char* finish_name(int32_t finish_reason) {
+  switch (finish_reason) {
+    case QUIRE_FINISH_MAX_TOKENS:
+      return "max_tokens";
+    case QUIRE_FINISH_EOS:
+      return "eos";
+    case QUIRE_FINISH_STOP_ID:
+      return "stop_id";
+    case QUIRE_FINISH_STOP_STRING:
+      return "stop_string";
+    case QUIRE_FINISH_REACH:
+      return "reach";
+    case QUIRE_FINISH_CANCELLED:
+      return "cancelled";
+    default:
+      return "none";
+  }
+}
+
+}  // namespace cli

@@ -1,0 +1,47 @@
+// A loaded model, sessions on it, and the loop that runs a stream to its end.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "arguments.h"
+#include "quire_handles.h"
+
+namespace cli {
+
+// Loads the model and shows progress; Ctrl-C cancels.
+class Engine {
+ public:
+  explicit Engine(const ModelArguments& arguments);
+
+  quire_model* model() const { return model_.get(); }
+  quire_model_info info() const;
+  // A metadata value, or "" where the model has none.
+  std::string metadata(std::string_view key) const;
+  Tokenizer tokenizer() const;
+  Session create_session(const SessionArguments& arguments) const;
+
+ private:
+  Runtime runtime_;
+  Model model_;
+};
+
+std::vector<int32_t> encode(const quire_tokenizer* tokenizer, std::string_view text, uint32_t flags);
+void feed_text(quire_session* session, std::string_view text, uint32_t flags = 0);
+void feed_tokens(quire_session* session, const int32_t* ids, size_t n_ids);
+void reset(quire_session* session);
+quire_session_stats get_stats(const quire_session* session);
+std::string strategy_of(const quire_session* session);
+
+// Sees prefill, token, warning and end events; returns false to end the stream early.
+using EventVisitor = std::function<bool(const quire_event&)>;
+
+// Opens a stream and hands each event to `visit`. Returns QUIRE_FINISH_*, or QUIRE_FINISH_NONE if the visitor ended
+// it. Warnings are printed on stderr. After Ctrl-C the stream is cancelled and runs to QUIRE_FINISH_CANCELLED.
+int32_t run_stream(quire_session* session, const quire_stream_options& options, const EventVisitor& visit);
+
+const char* finish_name(int32_t finish_reason);
+
+}  // namespace cli

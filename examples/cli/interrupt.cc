@@ -1,0 +1,25 @@
+#include "interrupt.h"
+
+#include <csignal>
+
+namespace cli {
+namespace {
+
+volatile std::sig_atomic_t signal_seen = 0;
+
+void remember(int) { signal_seen = 1; }
+
+}  // namespace
+
+void install_interrupt_handler() {
+  struct sigaction action = {};
+  action.sa_handler = remember;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+bool interrupted() { return signal_seen != 0; }
+
+}  // namespace cli

@@ -1,0 +1,85 @@
+// The quire command: read a long document, ask, and get the answer as it is made.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+
+#include "arguments.h"
+#include "interrupt.h"
+#include "quire_handles.h"
+
+namespace {
+
+constexpr int kFailure = 1;
+constexpr int kUsage = 2;
+constexpr int kInterrupted = 130;
+
+constexpr const char* kFooter = R"help(
+Strategies (-s) let a model read far beyond the length it was trained for, L tokens:
+  full                      every earlier token at its true distance; good up to L
+  dca                       Dual Chunk Attention: every earlier token, distances kept below L;
+                            options chunk=, cap=, preset=, local=, logit_scale=
+  streaming_llm             the first few tokens and the most recent ones; constant memory, forgets
+                            the middle; options sinks=, recent=
+  + pi(factor=F) | ntk(factor=F) | yarn(factor=F) | llama3(factor=F) | none | base(theta=T)
+                            changes the rotary embedding, e.g. "dca + yarn(factor=4)"
+
+Examples:
+  quire run -m model -s dca -f report.txt -p "What was decided? " -n 64
+  cat *.log | quire run -m model -s streaming_llm -f - -p "Summary: " --json
+  quire plan -s "dca(chunk=4, cap=7)" --train-len 8 --tokens 12
+  quire eval passkey -m model -s dca --tokens 4096 16384 --trials 20
+
+Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted.)help";
+
+int report(int status, const char* what, const char* code = nullptr) {
+  std::fprintf(stderr, code ? "quire: %s [%s]\n" : "quire: %s\n", what, code);
+  return status;
+}
+
+// A strategy expression that does not parse is a mistake in the command line.
+int exit_status(quire_status status) { return status == QUIRE_ERROR_BAD_STRATEGY ? kUsage : kFailure; }
+
+int run_action(const cli::Action& action) {
+  try {
+    return action();
+  } catch (const cli::Interrupted& e) {
+    return report(kInterrupted, e.what());
+  } catch (const cli::UsageError& e) {
+    return report(kUsage, e.what());
+  } catch (const cli::QuireFailure& e) {
+    return report(exit_status(e.status()), e.what(), quire_status_name(e.status()));
+  } catch (const std::exception& e) {
+    return report(kFailure, e.what());
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Quire runs language models on documents much longer than the models were trained for.", "quire");
+  app.footer(kFooter);
+  app.set_version_flag("--version", std::string("quire ") + quire_version_string());
+  app.require_subcommand(1);
+
+  cli::Action action;
+  cli::add_run(app, action);
+  cli::add_info(app, action);
+  cli::add_plan(app, action);
+  CLI::App* eval = app.add_subcommand("eval", "Measure how well a strategy reads long documents");
+  eval->require_subcommand(1);
+  cli::add_eval_passkey(*eval, action);
+  cli::add_eval_ppl(*eval, action);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help and --version
+    report(kUsage, e.what());
+    std::fputs("Try `quire --help`, or `quire COMMAND --help`.\n", stderr);
+    return kUsage;
+  }
+  cli::install_interrupt_handler();
+  const int status = run_action(action);
+  if (std::fflush(stdout) != 0) return report(kFailure, "cannot write to standard output");
+  return status;
+}

@@ -1,0 +1,86 @@
+// Owners for Quire's C handles, and the exception that carries its errors through the command.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "quire/quire.h"
+
+namespace cli {
+
+template <auto release>
+struct Releaser {
+  template <typename T>
+  void operator()(T* handle) const {
+    release(handle);
+  }
+};
+
+using Runtime = std::unique_ptr<quire_runtime, Releaser<quire_runtime_release>>;
+using Cancel = std::unique_ptr<quire_cancel, Releaser<quire_cancel_release>>;
+using Model = std::unique_ptr<quire_model, Releaser<quire_model_release>>;
+using Tokenizer = std::unique_ptr<quire_tokenizer, Releaser<quire_tokenizer_release>>;
+using Session = std::unique_ptr<quire_session, Releaser<quire_session_release>>;
+using Stream = std::unique_ptr<quire_stream, Releaser<quire_stream_release>>;
+
+// A call of the library failed.
+class QuireFailure : public std::runtime_error {
+ public:
+  QuireFailure(quire_status status, const std::string& what) : std::runtime_error(what), status_(status) {}
+  quire_status status() const { return status_; }
+
+ private:
+  quire_status status_;
+};
+
+// The command line asks for something that makes no sense: exit status 2.
+class UsageError : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// The user pressed Ctrl-C: exit status 130.
+class Interrupted : public std::runtime_error {
+ public:
+  Interrupted() : std::runtime_error("interrupted") {}
+};
+
+// A quire_error ready for use: pass get() to a call and its status to check().
+class Error {
+ public:
+  Error() { quire_error_init(&error_, sizeof error_); }
+  quire_error* get() { return &error_; }
+
+  // Returns a status that is no failure; throws QuireFailure "doing: message" otherwise.
+  quire_status check(quire_status status, std::string_view doing) const {
+    if (status >= 0) return status;
+    const std::string message = *error_.message ? error_.message : quire_status_name(status);
+    throw QuireFailure(status, std::string(doing) + ": " + message);
+  }
+
+ private:
+  quire_error error_;
+};
+
+// A struct of quire.h, zeroed, with its struct_size set by `init`.
+template <typename T>
+T initialised(void (*init)(T*, size_t)) {
+  T value;
+  init(&value, sizeof value);
+  return value;
+}
+
+// Text from a `buf, cap, *needed` function: call(buf, cap, &needed, err).
+template <typename Call>
+std::string get_text(Call call, std::string_view doing) {
+  Error error;
+  size_t needed = 0;
+  error.check(call(nullptr, 0, &needed, error.get()), doing);
+  std::string text(needed, '\0');
+  if (needed > 0) error.check(call(text.data(), text.size(), &needed, error.get()), doing);
+  return text;
+}
+
+}  // namespace cli

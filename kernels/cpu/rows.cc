@@ -1,0 +1,153 @@
+// Kernels over one row: conversion, RMS norm, SwiGLU, rotation, finiteness.
+#include <cmath>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/rows.cc"
+#include <hwy/foreach_target.h>
+
+#include "kernels/cpu/lane_sum.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::cpu::HWY_NAMESPACE {
+#if QUIRE_CPU_VECTORS
+
+template <class From, class To>
+void convert_row(const From* source, To* out, int64_t n) {
+  const Floats d;
+  for (int64_t j = 0; j < n; j += kLanes) store(d, load(d, source + j), out + j);
+}
+
+template <class From>
+void convert_from(const From* source, ElementType type, void* out, int64_t n) {
+  switch (type) {
+    case ElementType::kF32:
+      return convert_row(source, static_cast<float*>(out), n);
+    case ElementType::kF16:
+      return convert_row(source, static_cast<hwy::float16_t*>(out), n);
+    case ElementType::kBF16:
+      return convert_row(source, static_cast<hwy::bfloat16_t*>(out), n);
+  }
+}
+
+void convert(ElementType source_type, const void* source, ElementType type, void* out, int64_t n) {
+  if (source_type == type) {
+    std::memcpy(out, source, static_cast<size_t>(n) * element_bytes(type));
+    return;
+  }
+  const int64_t whole = n - n % kLanes;
+  switch (source_type) {
+    case ElementType::kF32:
+      convert_from(static_cast<const float*>(source), type, out, whole);
+      break;
+    case ElementType::kF16:
+      convert_from(static_cast<const hwy::float16_t*>(source), type, out, whole);
+      break;
+    case ElementType::kBF16:
+      convert_from(static_cast<const hwy::bfloat16_t*>(source), type, out, whole);
+      break;
+  }
+  for (int64_t j = whole; j < n; ++j) store_element(type, out, j, load_element(source_type, source, j));
+}
+
+void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) {
+  const Floats d;
+  constexpr int kParts = kSumLanes / kLanes;
+  Vector sums[kParts];
+  for (int p = 0; p < kParts; ++p) sums[p] = hn::Zero(d);
+  int64_t j = 0;
+  for (; j + kSumLanes <= n; j += kSumLanes) {
+    for (int p = 0; p < kParts; ++p) {
+      const auto v = hn::LoadU(d, x + j + p * kLanes);
+      sums[p] = hn::MulAdd(v, v, sums[p]);
+    }
+  }
+  float partial[kSumLanes];
+  for (int p = 0; p < kParts; ++p) hn::StoreU(sums[p], d, partial + p * kLanes);
+  for (int lane = 0; j < n; ++j, ++lane) partial[lane] = std::fma(x[j], x[j], partial[lane]);
+
+  const float inverse = 1.0f / std::sqrt(add_by_halves(partial) / static_cast<float>(n) + eps);
+  const auto factor = hn::Set(d, inverse);
+  j = 0;
+  for (; j + kLanes <= n; j += kLanes) {
+    hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, x + j), factor), hn::LoadU(d, weight + j)), d, out + j);
+  }
+  for (; j < n; ++j) out[j] = x[j] * inverse * weight[j];
+}
+
+void swiglu(const float* gate_up, int64_t n, float* out) {
+  const Floats d;
+  const auto one = hn::Set(d, 1.0f);
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) {
+    const auto z = hn::LoadU(d, gate_up + j);
+    const auto silu = hn::Div(z, hn::Add(one, exp(d, hn::Neg(z))));
+    hn::StoreU(hn::Mul(silu, hn::LoadU(d, gate_up + n + j)), d, out + j);
+  }
+  for (; j < n; ++j) out[j] = gate_up[j] / (1.0f + exp_f32(-gate_up[j])) * gate_up[n + j];
+}
+
+void rotate(const float* x, const float* cos, const float* sin, float scale, int64_t d, float* out) {
+  const Floats df;
+  const int64_t half = d / 2;
+  const auto factor = hn::Set(df, scale);
+  int64_t a = 0;
+  for (; a + kLanes <= half; a += kLanes) {
+    const auto x1 = hn::LoadU(df, x + a), x2 = hn::LoadU(df, x + half + a);
+    const auto c = hn::LoadU(df, cos + a), s = hn::LoadU(df, sin + a);
+    const auto y1 = hn::MulSub(x1, c, hn::Mul(x2, s));
+    const auto y2 = hn::MulAdd(x2, c, hn::Mul(x1, s));
+    hn::StoreU(hn::Mul(y1, factor), df, out + a);
+    hn::StoreU(hn::Mul(y2, factor), df, out + half + a);
+  }
+  for (; a < half; ++a) {
+    const float x1 = x[a], x2 = x[half + a];
+    out[a] = std::fma(x1, cos[a], -(x2 * sin[a])) * scale;
+    out[half + a] = std::fma(x2, cos[a], x1 * sin[a]) * scale;
+  }
+}
+
+bool all_finite(const float* x, int64_t n) {
+  const Floats d;
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) {
+    if (!hn::AllTrue(d, hn::IsFinite(hn::LoadU(d, x + j)))) return false;
+  }
+  for (; j < n; ++j) {
+    if (!std::isfinite(x[j])) return false;
+  }
+  return true;
+}
+
+#else
+using scalar::all_finite;
+using scalar::convert;
+using scalar::rms_norm;
+using scalar::rotate;
+using scalar::swiglu;
+#endif
+}  // namespace quire::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace quire::cpu {
+HWY_EXPORT(all_finite);
+HWY_EXPORT(convert);
+HWY_EXPORT(rms_norm);
+HWY_EXPORT(rotate);
+HWY_EXPORT(swiglu);
+
+void convert(ElementType source_type, const void* source, ElementType type, void* out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(convert)(source_type, source, type, out, n);
+}
+void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(rms_norm)(x, weight, eps, n, out);
+}
+void swiglu(const float* gate_up, int64_t n, float* out) { HWY_DYNAMIC_DISPATCH(swiglu)(gate_up, n, out); }
+void rotate(const float* x, const float* cos, const float* sin, float scale, int64_t d, float* out) {
+  HWY_DYNAMIC_DISPATCH(rotate)(x, cos, sin, scale, d, out);
+}
+bool all_finite(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(all_finite)(x, n); }
+}  // namespace quire::cpu
+#endif

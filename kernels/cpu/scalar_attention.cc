@@ -1,0 +1,67 @@
+// Scalar references of the attention kernels.
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/element.h"
+#include "kernels/cpu/exp.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/lane_sum.h"
+
+namespace quire::cpu::scalar {
+
+constexpr float kEmpty = -std::numeric_limits<float>::infinity();
+
+void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, const void* keys, int64_t key_begin,
+                      int64_t key_end, float* scores, int64_t ld) {
+  const int64_t first = key_begin - key_begin % kKeyBlock;
+  for (int64_t r = 0; r < n_q; ++r) {
+    for (int64_t j = first; j < round_up(key_end, kKeyBlock); ++j) {
+      float sum = 0.0f;
+      for (int64_t i = 0; i < d; ++i) {
+        const int64_t at = (j / kKeyBlock * d + i) * kKeyBlock + j % kKeyBlock;
+        sum = std::fma(q[r * d + i], load_element(type, keys, at), sum);
+      }
+      scores[r * ld + (j - first)] = sum;
+    }
+  }
+}
+
+void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum) {
+  float top = kEmpty;
+  for (int64_t j = begin; j < end; ++j) top = scores[j] > top ? scores[j] : top;
+  const float shift = top == kEmpty ? 0.0f : top;
+  float partial[kSumLanes] = {};
+  for (int64_t j = begin; j < end; ++j) {
+    scores[j] = exp_f32(scores[j] - shift);
+    partial[j % kSumLanes] += scores[j];
+  }
+  *max = top;
+  *sum = add_by_halves(partial);
+}
+
+void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, ElementType type, const void* values,
+                       int64_t begin, int64_t end, float* out) {
+  for (int64_t r = 0; r < n_q; ++r) {
+    for (int64_t i = 0; i < d; ++i) {
+      float sum = out[r * d + i];
+      for (int64_t j = begin; j < end; ++j) sum = std::fma(p[r * ld + j], load_element(type, values, j * d + i), sum);
+      out[r * d + i] = sum;
+    }
+  }
+}
+
+void merge_partial(float max, float sum, const float* out, int64_t d, float* running_max, float* running_sum,
+                   float* running_out) {
+  if (max == kEmpty) return;
+  const bool first = *running_max == kEmpty;
+  const float top = !first && *running_max > max ? *running_max : max;
+  const float keep = first ? 0.0f : exp_f32(*running_max - top);
+  const float add = exp_f32(max - top);
+  *running_sum = first ? sum : std::fma(add, sum, keep * *running_sum);
+  *running_max = top;
+  for (int64_t i = 0; i < d; ++i) {
+    running_out[i] = first ? out[i] : std::fma(add, out[i], keep * running_out[i]);
+  }
+}
+
+}  // namespace quire::cpu::scalar

@@ -1,0 +1,112 @@
+// What the vector kernels share: element types, widening loads, narrowing stores, exp. Compiled once per target.
+// QUIRE_CPU_VECTORS is 0 for the fallback target (no fused multiply-add): there the kernels are the scalar references.
+#if defined(QUIRE_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUIRE_KERNELS_CPU_SIMD_INL_H_
+#undef QUIRE_KERNELS_CPU_SIMD_INL_H_
+#else
+#define QUIRE_KERNELS_CPU_SIMD_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/element.h"
+#include "kernels/cpu/exp.h"
+#include "kernels/cpu/kernels.h"
+
+#undef QUIRE_CPU_VECTORS
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+#define QUIRE_CPU_VECTORS 0
+#else
+#define QUIRE_CPU_VECTORS 1
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::cpu::HWY_NAMESPACE {
+#if QUIRE_CPU_VECTORS
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::CappedTag<float, 16>;
+using Vector = hn::Vec<Floats>;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(Floats()));
+// Accumulators that fit the registers beside operands: 32 registers, or the 16 of AVX2.
+constexpr int kAccumulators = HWY_TARGET == HWY_AVX2 ? 12 : 24;
+
+// Asks for the memory [at, end) ahead of its use, some cache lines each step of a kernel's loop.
+struct Prefetcher {
+  uintptr_t at, end;
+  int64_t lines_per_step;
+
+  HWY_INLINE void step() {
+    for (int64_t i = 0; i < lines_per_step && at < end; ++i, at += 64) hwy::Prefetch(reinterpret_cast<const char*>(at));
+  }
+};
+
+constexpr int floor_power_of_2(int x) { return x < 2 ? 1 : 2 * floor_power_of_2(x / 2); }
+
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const float* p) {
+  return hn::LoadU(d, p);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const hwy::float16_t* p) {
+  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(), p));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const hwy::bfloat16_t* p) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::RebindToUnsigned<D> d32;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p)))));
+}
+
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> x, float* p) {
+  hn::StoreU(x, d, p);
+}
+template <class D>
+HWY_INLINE void store(D, hn::Vec<D> x, hwy::float16_t* p) {
+  const hn::Rebind<hwy::float16_t, D> d16;
+  hn::StoreU(hn::DemoteTo(d16, x), d16, p);
+}
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> x, hwy::bfloat16_t* p) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::RebindToUnsigned<D> d32;
+  const auto bits = hn::BitCast(d32, x);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fff)));
+  const auto is_nan = hn::RebindMask(d32, hn::IsNaN(x));
+  const auto result = hn::IfThenElse(is_nan, hn::Or(bits, hn::Set(d32, 0x400000)), rounded);
+  hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(result)), d16, reinterpret_cast<uint16_t*>(p));
+}
+
+// exp_f32 of exp.h, lane by lane.
+template <class D>
+HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
+  using C = ExpConstants;
+  const hn::RebindToSigned<D> di;
+  x = hn::IfThenElse(hn::Lt(x, hn::Set(d, C::kLowest)), hn::Set(d, C::kLowest), x);
+  x = hn::IfThenElse(hn::Gt(x, hn::Set(d, C::kHighest)), hn::Set(d, C::kHighest), x);
+  const auto round = hn::Set(d, C::kRound);
+  const auto rounded = hn::MulAdd(x, hn::Set(d, C::kLog2E), round);
+  const auto n = hn::Sub(rounded, round);
+  auto r = hn::MulAdd(n, hn::Set(d, -C::kLn2High), x);
+  r = hn::MulAdd(n, hn::Set(d, -C::kLn2Low), r);
+  auto q = hn::MulAdd(r, hn::Set(d, C::kQ4), hn::Set(d, C::kQ3));
+  q = hn::MulAdd(r, q, hn::Set(d, C::kQ2));
+  q = hn::MulAdd(r, q, hn::Set(d, C::kQ1));
+  q = hn::MulAdd(r, q, hn::Set(d, C::kQ0));
+  const auto p = hn::Add(hn::MulAdd(hn::Mul(r, r), q, r), hn::Set(d, 1.0f));
+  const auto exponent = hn::Sub(hn::BitCast(di, rounded), hn::BitCast(di, round));
+  const auto half = hn::ShiftRight<1>(exponent);
+  const auto bias = hn::Set(di, 127);
+  const auto scale_1 = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(half, bias)));
+  const auto scale_2 = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::Sub(exponent, half), bias)));
+  return hn::Mul(hn::Mul(p, scale_1), scale_2);
+}
+
+#endif  // QUIRE_CPU_VECTORS
+}  // namespace quire::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

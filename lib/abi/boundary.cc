@@ -1,0 +1,75 @@
+#include "lib/abi/boundary.h"
+
+#include <cstddef>
+
+#include "lib/support/utf8.h"
+
+namespace quire::abi {
+
+static_assert(sizeof(quire_error) == 32 + QUIRE_ERROR_MESSAGE_BYTES, "quire_error has its final size");
+static_assert(static_cast<int32_t>(Code::kOk) == QUIRE_OK);
+static_assert(static_cast<int32_t>(Code::kInternal) == QUIRE_ERROR_INTERNAL);
+static_assert(static_cast<int32_t>(Code::kInvalidArgument) == QUIRE_ERROR_INVALID_ARGUMENT);
+static_assert(static_cast<int32_t>(Code::kOutOfMemory) == QUIRE_ERROR_OUT_OF_MEMORY);
+static_assert(static_cast<int32_t>(Code::kIo) == QUIRE_ERROR_IO);
+static_assert(static_cast<int32_t>(Code::kNotFound) == QUIRE_ERROR_NOT_FOUND);
+static_assert(static_cast<int32_t>(Code::kBadModel) == QUIRE_ERROR_BAD_MODEL);
+static_assert(static_cast<int32_t>(Code::kUnsupported) == QUIRE_ERROR_UNSUPPORTED);
+static_assert(static_cast<int32_t>(Code::kBusy) == QUIRE_ERROR_BUSY);
+static_assert(static_cast<int32_t>(Code::kClosed) == QUIRE_ERROR_CLOSED);
+static_assert(static_cast<int32_t>(Code::kCancelled) == QUIRE_ERROR_CANCELLED);
+static_assert(static_cast<int32_t>(Code::kOverflow) == QUIRE_ERROR_OVERFLOW);
+static_assert(static_cast<int32_t>(Code::kBudget) == QUIRE_ERROR_BUDGET);
+static_assert(static_cast<int32_t>(Code::kBadStrategy) == QUIRE_ERROR_BAD_STRATEGY);
+static_assert(static_cast<int32_t>(Code::kInvalidText) == QUIRE_ERROR_INVALID_TEXT);
+static_assert(static_cast<int32_t>(Code::kInvalidToken) == QUIRE_ERROR_INVALID_TOKEN);
+static_assert(static_cast<int32_t>(Code::kNumeric) == QUIRE_ERROR_NUMERIC);
+static_assert(static_cast<int32_t>(Code::kEmpty) == QUIRE_ERROR_EMPTY);
+static_assert(static_cast<int32_t>(Code::kBufferTooSmall) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+
+int32_t report(const Status& status, quire_error* err) noexcept {
+  const auto code = static_cast<int32_t>(status.code());
+  if (!err || err->struct_size < 2 * sizeof(uint32_t)) return code;
+  const size_t size = std::min<size_t>(err->struct_size, sizeof(quire_error));
+  quire_error full{};
+  full.struct_size = static_cast<uint32_t>(size);
+  full.code = code;
+  full.os_error = status.os_error();
+  full.offset = status.offset();
+  constexpr size_t kMessage = offsetof(quire_error, message);
+  if (size > kMessage) {
+    // Without memory for a message there is still its name.
+    std::string_view message = status.message();
+    if (message.empty() && code != QUIRE_OK) message = quire_status_name(code);
+    message = message.substr(0, size - kMessage - 1);
+    message = message.substr(0, utf8_complete_prefix(message));
+    std::memcpy(full.message, message.data(), message.size());
+  }
+  std::memcpy(static_cast<void*>(err), &full, size);
+  return code;
+}
+
+Status read_text(const char* data, size_t size, const char* name, std::string_view* out) {
+  if (!data && size > 0) return invalid(std::string(name) + " is NULL but its length is " + std::to_string(size));
+  *out = data ? std::string_view(data, size) : std::string_view();
+  return {};
+}
+
+Status write_text(std::string_view text, char* buf, size_t cap, size_t* needed) {
+  if (needed) *needed = text.size();
+  if (!buf && cap == 0) return {};
+  if (!buf) return invalid("buf is NULL but cap is not 0");
+  if (cap < text.size()) {
+    return Status(Code::kBufferTooSmall, std::to_string(text.size()) + " bytes do not fit in " + std::to_string(cap));
+  }
+  std::memcpy(buf, text.data(), text.size());
+  return {};
+}
+
+Status check_range(const char* name, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return {};
+  return invalid(std::string(name) + " is " + std::to_string(value) + "; expected " + std::to_string(least) + " to " +
+                 std::to_string(most));
+}
+
+}  // namespace quire::abi

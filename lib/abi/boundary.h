@@ -1,0 +1,94 @@
+// What every exported function goes through: exceptions and Status become a status code and an error record; structs
+// are copied in and out by their declared size.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include "include/quire/quire.h"
+#include "lib/support/status.h"
+
+namespace quire::abi {
+
+// Fills *err (may be null) and returns the code.
+int32_t report(const Status& status, quire_error* err) noexcept;
+
+inline Status invalid(std::string message, int64_t offset = -1) {
+  return Status(Code::kInvalidArgument, std::move(message), offset);
+}
+
+// Runs body() -> Status. The one place where exceptions stop.
+template <typename Body>
+int32_t guard(quire_error* err, const Body& body) noexcept {
+  try {
+    return report(body(), err);
+  } catch (const std::bad_alloc&) {
+    return report(Status(Code::kOutOfMemory, {}), err);
+  } catch (const std::exception& e) {
+    try {
+      return report(Status(Code::kInternal, std::string("unexpected: ") + e.what()), err);
+    } catch (...) {
+      return report(Status(Code::kInternal, {}), err);
+    }
+  } catch (...) {
+    return report(Status(Code::kInternal, {}), err);
+  }
+}
+
+template <typename T>
+void init_struct(T* object, size_t size) noexcept {
+  if (!object || size < 2 * sizeof(uint32_t)) return;
+  std::memset(static_cast<void*>(object), 0, size);
+  object->struct_size = static_cast<uint32_t>(size);
+}
+
+// Copies an options struct of any declared size; fields it does not have are zero. NULL: all zero.
+template <typename T>
+Status read_options(const T* in, uint32_t known_flags, const char* name, T* out) {
+  std::memset(static_cast<void*>(out), 0, sizeof *out);
+  if (!in) return {};
+  const uint32_t size = in->struct_size;
+  if (size < 2 * sizeof(uint32_t)) {
+    return invalid(std::string(name) + ".struct_size is " + std::to_string(size) + "; set it with " + name + "_init");
+  }
+  std::memcpy(static_cast<void*>(out), in, std::min<size_t>(size, sizeof *out));
+  const auto* bytes = reinterpret_cast<const unsigned char*>(in);
+  for (size_t i = sizeof *out; i < size; ++i) {
+    if (bytes[i] != 0) {
+      return invalid(std::string(name) + " has a field at byte " + std::to_string(i) + " that this version (" +
+                         quire_version_string() + ") does not know",
+                     static_cast<int64_t>(i));
+    }
+  }
+  if ((out->flags & ~known_flags) != 0) {
+    return invalid(std::string(name) + ".flags has unknown bits: " + std::to_string(out->flags & ~known_flags));
+  }
+  return {};
+}
+
+// Writes an output struct into the caller's, whose struct_size says how much of it exists.
+template <typename T>
+Status write_output(T full, const char* name, T* out) {
+  if (!out || out->struct_size < 2 * sizeof(uint32_t)) {
+    return invalid(std::string(name) + (out ? ".struct_size is too small" : " is NULL"));
+  }
+  const size_t size = std::min<size_t>(out->struct_size, sizeof full);
+  full.struct_size = static_cast<uint32_t>(size);
+  std::memcpy(static_cast<void*>(out), &full, size);
+  return {};
+}
+
+// A text argument.
+Status read_text(const char* data, size_t size, const char* name, std::string_view* out);
+
+// The (buf, cap, *needed) convention for bytes.
+Status write_text(std::string_view text, char* buf, size_t cap, size_t* needed);
+
+// value in [least, most], or a message that names the field.
+Status check_range(const char* name, int64_t value, int64_t least, int64_t most);
+
+}  // namespace quire::abi

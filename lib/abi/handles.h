@@ -1,0 +1,60 @@
+// The opaque handles: a reference count and a shared_ptr to what they stand for.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "include/quire/quire.h"
+#include "lib/session/session.h"
+#include "lib/session/stream.h"
+
+namespace quire::abi {
+
+template <typename Impl>
+struct Handle {
+  explicit Handle(std::shared_ptr<Impl> i) : impl(std::move(i)) {}
+  std::atomic<int32_t> references{1};
+  std::shared_ptr<Impl> impl;
+};
+
+template <typename H>
+void retain(H* handle) {
+  if (handle) handle->references.fetch_add(1, std::memory_order_relaxed);
+}
+
+// True if that was the last reference.
+template <typename H>
+bool drop_reference(H* handle) {
+  return handle && handle->references.fetch_sub(1, std::memory_order_acq_rel) == 1;
+}
+
+// Drops a reference; the last one lets go of the object on the runtime's engine thread, so that no caller waits for a
+// teardown.
+template <typename H>
+void release(H* handle, const std::shared_ptr<Runtime>& runtime) {
+  std::shared_ptr<const void> object = std::move(handle->impl);
+  delete handle;
+  runtime->scheduler().dispose(std::move(object));
+}
+
+}  // namespace quire::abi
+
+struct quire_runtime : quire::abi::Handle<quire::Runtime> {
+  using Handle::Handle;
+};
+struct quire_model : quire::abi::Handle<quire::Model> {
+  using Handle::Handle;
+};
+// A tokenizer handle keeps its whole model: the vocabulary size and the end ids are the model's.
+struct quire_tokenizer : quire::abi::Handle<quire::Model> {
+  using Handle::Handle;
+};
+struct quire_session : quire::abi::Handle<quire::Session> {
+  using Handle::Handle;
+};
+struct quire_stream : quire::abi::Handle<quire::GenerationStream> {
+  using Handle::Handle;
+};
+struct quire_cancel : quire::abi::Handle<quire::CancelToken> {
+  using Handle::Handle;
+};

@@ -1,0 +1,184 @@
+#include "lib/abi/boundary.h"
+#include "lib/abi/handles.h"
+
+using namespace quire;
+using namespace quire::abi;
+
+namespace {
+
+Status load_options(const quire_model_options* in, ModelLoadOptions* out) {
+  quire_model_options o;
+  QUIRE_TRY(read_options(in, 0, "quire_model_options", &o));
+  QUIRE_TRY(check_range("load", o.load, 0, QUIRE_LOAD_READ));
+  QUIRE_TRY(check_range("weight_type", o.weight_type, 0, QUIRE_TYPE_BF16));
+  out->map = o.load != QUIRE_LOAD_READ;
+  out->weight_type = o.weight_type;
+  if (o.cancel) out->cancel = o.cancel->impl;
+  if (o.progress) {
+    out->progress = [o](int64_t done, int64_t total) { o.progress(o.progress_user_data, done, total); };
+  }
+  return {};
+}
+
+Status check_open(const Model& model) {
+  return model.runtime->closed() ? Status(Code::kClosed, "the runtime was closed") : Status();
+}
+
+std::string join(const std::vector<int32_t>& ids) {
+  std::string text;
+  for (const int32_t id : ids) text += (text.empty() ? "" : ",") + std::to_string(id);
+  return text;
+}
+
+}  // namespace
+
+extern "C" {
+
+quire_status quire_model_load(quire_runtime* runtime, const char* path, size_t path_len,
+                              const quire_model_options* options, quire_model** out, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!runtime || !out) return invalid(runtime ? "out is NULL" : "runtime is NULL");
+    std::string_view directory;
+    QUIRE_TRY(read_text(path, path_len, "path", &directory));
+    if (directory.empty()) return invalid("path is empty");
+    ModelLoadOptions o;
+    QUIRE_TRY(load_options(options, &o));
+    QUIRE_ASSIGN(auto model, load_model(runtime->impl, std::string(directory), o));
+    *out = new quire_model(std::move(model));
+    return {};
+  });
+}
+
+void quire_model_retain(quire_model* model) { retain(model); }
+
+void quire_model_release(quire_model* model) {
+  if (drop_reference(model)) release(model, std::shared_ptr<Runtime>(model->impl->runtime));
+}
+
+quire_status quire_model_get_info(const quire_model* model, quire_model_info* info, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!model) return invalid("model is NULL");
+    QUIRE_TRY(check_open(*model->impl));
+    const ModelConfig& config = model->impl->llama->config();
+    const LlamaWeights& weights = model->impl->llama->weights();
+    quire_model_info full{};
+    full.n_layers = config.n_layers;
+    full.n_query_heads = config.n_query_heads;
+    full.n_kv_heads = config.n_kv_heads;
+    full.head_dim = config.head_dim;
+    full.hidden_size = config.hidden_size;
+    full.intermediate_size = config.intermediate_size;
+    full.vocab_size = config.vocab_size;
+    full.weight_type = static_cast<int32_t>(weights.type);
+    full.train_len = config.max_position_embeddings;
+    full.n_parameters = weights.n_parameters;
+    full.weight_bytes = weights.bytes;
+    full.rope_theta = config.rope_theta;
+    return write_output(full, "info", info);
+  });
+}
+
+quire_status quire_model_get_metadata(const quire_model* model, const char* key, size_t key_len, char* buf, size_t cap,
+                                      size_t* needed, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!model) return invalid("model is NULL");
+    QUIRE_TRY(check_open(*model->impl));
+    std::string_view name;
+    QUIRE_TRY(read_text(key, key_len, "key", &name));
+    const LlamaModel& llama = *model->impl->llama;
+    const ModelConfig& config = llama.config();
+    if (name == "architecture") return write_text(config.architecture, buf, cap, needed);
+    if (name == "rope_type") return write_text(config.rope_type, buf, cap, needed);
+    if (name == "rope_scaling") return write_text(config.rope_scaling, buf, cap, needed);
+    if (name == "tokenizer") return write_text(llama.tokenizer().kind(), buf, cap, needed);
+    if (name == "bos_token_id") return write_text(std::to_string(llama.tokenizer().bos()), buf, cap, needed);
+    if (name == "eos_token_ids") {
+      return write_text(join(config.eos_token_ids.empty() ? llama.tokenizer().eos() : config.eos_token_ids), buf, cap,
+                        needed);
+    }
+    if (name == "config.json") return write_text(config.json, buf, cap, needed);
+    return Status(Code::kNotFound, "no metadata \"" + std::string(name) +
+                                       "\"; known: architecture, rope_type, rope_scaling, tokenizer, bos_token_id, "
+                                       "eos_token_ids, config.json");
+  });
+}
+
+quire_status quire_model_get_tokenizer(quire_model* model, quire_tokenizer** out, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!model || !out) return invalid(model ? "out is NULL" : "model is NULL");
+    QUIRE_TRY(check_open(*model->impl));
+    *out = new quire_tokenizer(model->impl);
+    return {};
+  });
+}
+
+void quire_tokenizer_retain(quire_tokenizer* tokenizer) { retain(tokenizer); }
+
+void quire_tokenizer_release(quire_tokenizer* tokenizer) {
+  if (drop_reference(tokenizer)) release(tokenizer, std::shared_ptr<Runtime>(tokenizer->impl->runtime));
+}
+
+quire_status quire_tokenizer_encode(const quire_tokenizer* tokenizer, const char* text, size_t text_len, uint32_t flags,
+                                    int32_t* ids, size_t cap, size_t* needed, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!tokenizer) return invalid("tokenizer is NULL");
+    QUIRE_TRY(check_open(*tokenizer->impl));
+    std::string_view view;
+    QUIRE_TRY(read_text(text, text_len, "text", &view));
+    if ((flags & ~(QUIRE_TEXT_PARSE_SPECIAL | QUIRE_TEXT_NO_BOS | QUIRE_TEXT_CONTINUE)) != 0) {
+      return invalid("flags has unknown bits: " + std::to_string(flags));
+    }
+    EncodeOptions options;
+    options.first_segment = (flags & QUIRE_TEXT_CONTINUE) == 0;
+    options.add_bos = (flags & QUIRE_TEXT_NO_BOS) == 0;
+    options.parse_special = (flags & QUIRE_TEXT_PARSE_SPECIAL) != 0;
+    QUIRE_ASSIGN(const auto encoded, tokenizer->impl->llama->tokenizer().encode(view, options));
+    if (needed) *needed = encoded.size();
+    if (!ids && cap == 0) return {};
+    if (!ids) return invalid("ids is NULL but cap is not 0");
+    if (cap < encoded.size()) {
+      return Status(Code::kBufferTooSmall,
+                    std::to_string(encoded.size()) + " tokens do not fit in " + std::to_string(cap));
+    }
+    std::copy(encoded.begin(), encoded.end(), ids);
+    return {};
+  });
+}
+
+quire_status quire_tokenizer_decode(const quire_tokenizer* tokenizer, const int32_t* ids, size_t n_ids, uint32_t flags,
+                                    char* buf, size_t cap, size_t* needed, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!tokenizer) return invalid("tokenizer is NULL");
+    QUIRE_TRY(check_open(*tokenizer->impl));
+    if (!ids && n_ids > 0) return invalid("ids is NULL but n_ids is not 0");
+    if ((flags & ~QUIRE_DECODE_SPECIAL) != 0) return invalid("flags has unknown bits: " + std::to_string(flags));
+    const std::vector<int32_t> copy(ids, ids + n_ids);
+    QUIRE_ASSIGN(const std::string text,
+                 decode(tokenizer->impl->llama->tokenizer(), copy, (flags & QUIRE_DECODE_SPECIAL) != 0));
+    return write_text(text, buf, cap, needed);
+  });
+}
+
+quire_status quire_tokenizer_token_bytes(const quire_tokenizer* tokenizer, int32_t id, char* buf, size_t cap,
+                                         size_t* needed, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!tokenizer) return invalid("tokenizer is NULL");
+    QUIRE_TRY(check_open(*tokenizer->impl));
+    std::string bytes;
+    QUIRE_TRY(tokenizer->impl->llama->tokenizer().append_bytes(id, false, bytes));
+    return write_text(bytes, buf, cap, needed);
+  });
+}
+
+int32_t quire_tokenizer_vocab_size(const quire_tokenizer* tokenizer) {
+  return tokenizer ? tokenizer->impl->llama->config().vocab_size : 0;
+}
+
+int32_t quire_tokenizer_bos(const quire_tokenizer* tokenizer) {
+  return tokenizer ? tokenizer->impl->llama->tokenizer().bos() : -1;
+}
+
+int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32_t id) {
+  return tokenizer && tokenizer->impl->llama->is_eos(id) ? 1 : 0;
+}
+}

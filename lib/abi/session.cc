@@ -1,0 +1,151 @@
+#include "lib/session/session.h"
+
+#include <limits>
+
+#include "lib/abi/boundary.h"
+#include "lib/abi/handles.h"
+
+using namespace quire;
+using namespace quire::abi;
+
+namespace {
+
+Status session_options(const quire_session_options* in, SessionOptions* out) {
+  quire_session_options o;
+  QUIRE_TRY(read_options(in, 0, "quire_session_options", &o));
+  std::string_view strategy;
+  QUIRE_TRY(read_text(o.strategy, o.strategy_len, "strategy", &strategy));
+  QUIRE_TRY(check_range("kv_type", o.kv_type, 0, QUIRE_TYPE_BF16));
+  QUIRE_TRY(check_range("overflow", o.overflow, 0, QUIRE_OVERFLOW_EXTRAPOLATE));
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  QUIRE_TRY(check_range("expected_tokens", o.expected_tokens, 0, kMost));
+  QUIRE_TRY(check_range("kv_budget_bytes", o.kv_budget_bytes, 0, kMost));
+  QUIRE_TRY(check_range("prefill_block", o.prefill_block, 0, 65536));
+  QUIRE_TRY(check_range("reserved", o.reserved, 0, 0));
+  if (o.strategy) out->strategy = std::string(strategy);
+  if (o.kv_type != 0) out->kv_type = static_cast<ElementType>(o.kv_type);
+  if (o.overflow == QUIRE_OVERFLOW_STOP) out->overflow = OverflowPolicy::kStop;
+  if (o.overflow == QUIRE_OVERFLOW_EXTRAPOLATE) out->overflow = OverflowPolicy::kExtrapolate;
+  out->expected_tokens = o.expected_tokens;
+  out->kv_budget_bytes = o.kv_budget_bytes;
+  if (o.prefill_block != 0) out->prefill_block = o.prefill_block;
+  return {};
+}
+
+// Runs body(session) behind the boundary.
+template <typename Body>
+int32_t with_session(const quire_session* session, quire_error* err, const Body& body) {
+  return guard(err, [&]() -> Status {
+    if (!session) return invalid("session is NULL");
+    return body(*session->impl);
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+quire_status quire_session_create(quire_model* model, const quire_session_options* options, quire_session** out,
+                                  quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!model || !out) return invalid(model ? "out is NULL" : "model is NULL");
+    SessionOptions o;
+    QUIRE_TRY(session_options(options, &o));
+    QUIRE_ASSIGN(auto session, Session::create(model->impl, std::move(o)));
+    *out = new quire_session(std::move(session));
+    return {};
+  });
+}
+
+void quire_session_retain(quire_session* session) { retain(session); }
+
+void quire_session_release(quire_session* session) {
+  if (drop_reference(session)) release(session, std::shared_ptr<Runtime>(session->impl->model().runtime));
+}
+
+quire_status quire_session_close(quire_session* session, quire_error* err) {
+  return with_session(session, err, [](Session& s) -> Status {
+    s.close();
+    return {};
+  });
+}
+
+quire_status quire_session_feed_text(quire_session* session, const char* text, size_t text_len, uint32_t flags,
+                                     quire_error* err) {
+  return with_session(session, err, [&](Session& s) -> Status {
+    std::string_view view;
+    QUIRE_TRY(read_text(text, text_len, "text", &view));
+    if ((flags & ~(QUIRE_TEXT_PARSE_SPECIAL | QUIRE_TEXT_NO_BOS)) != 0) {
+      return invalid("flags has unknown bits: " + std::to_string(flags));
+    }
+    return s.feed_text(view, (flags & QUIRE_TEXT_PARSE_SPECIAL) != 0, (flags & QUIRE_TEXT_NO_BOS) == 0);
+  });
+}
+
+quire_status quire_session_feed_tokens(quire_session* session, const int32_t* ids, size_t n_ids, quire_error* err) {
+  return with_session(session, err, [&](Session& s) -> Status {
+    if (!ids && n_ids > 0) return invalid("ids is NULL but n_ids is not 0");
+    if (n_ids > static_cast<size_t>(std::numeric_limits<int64_t>::max()) / sizeof *ids) {
+      return invalid("n_ids is too large");
+    }
+    return s.feed_tokens({ids, n_ids});
+  });
+}
+
+quire_status quire_session_discard_pending(quire_session* session, quire_error* err) {
+  return with_session(session, err, [](Session& s) { return s.discard_pending(); });
+}
+
+quire_status quire_session_reset(quire_session* session, quire_error* err) {
+  return with_session(session, err, [](Session& s) { return s.reset(); });
+}
+
+quire_status quire_session_get_position(const quire_session* session, int64_t* n_tokens, int64_t* n_pending,
+                                        quire_error* err) {
+  return with_session(session, err, [&](const Session& s) { return s.position(n_tokens, n_pending); });
+}
+
+quire_status quire_session_get_logits(const quire_session* session, int64_t first_position, int64_t n_rows,
+                                      float* logits, size_t cap, quire_error* err) {
+  return with_session(session, err, [&](const Session& s) -> Status {
+    if (!logits) return invalid("logits is NULL");
+    return s.logits(first_position, n_rows, logits, cap);
+  });
+}
+
+quire_status quire_session_get_scores(const quire_session* session, int64_t first_position, int64_t n, float* scores,
+                                      quire_error* err) {
+  return with_session(session, err, [&](const Session& s) -> Status {
+    if (!scores) return invalid("scores is NULL");
+    return s.scores(first_position, n, scores);
+  });
+}
+
+quire_status quire_session_get_stats(const quire_session* session, quire_session_stats* stats, quire_error* err) {
+  return with_session(session, err, [&](const Session& s) -> Status {
+    SessionStats now;
+    QUIRE_TRY(s.stats(&now));
+    quire_session_stats full{};
+    full.n_tokens = now.n_tokens;
+    full.n_pending = now.n_pending;
+    full.n_prefilled = now.n_prefilled;
+    full.n_generated = now.n_generated;
+    full.prefill_ns = now.prefill_ns;
+    full.decode_ns = now.decode_ns;
+    full.kv_bytes = now.kv_bytes;
+    full.kv_bytes_peak = now.kv_bytes_peak;
+    full.kv_chunks = now.kv_chunks;
+    full.kv_chunks_evicted = now.kv_chunks_evicted;
+    full.scratch_bytes = now.scratch_bytes;
+    full.reach = now.reach;
+    full.tasks_after_cancel = now.tasks_after_cancel;
+    full.cancel_latency_ns = now.cancel_latency_ns;
+    return write_output(full, "stats", stats);
+  });
+}
+
+quire_status quire_session_get_strategy(const quire_session* session, char* buf, size_t cap, size_t* needed,
+                                        quire_error* err) {
+  return with_session(session, err, [&](const Session& s) { return write_text(s.strategy(), buf, cap, needed); });
+}
+}

@@ -1,0 +1,144 @@
+#include "lib/session/stream.h"
+
+#include <cmath>
+
+#include "lib/abi/boundary.h"
+#include "lib/abi/handles.h"
+#include "lib/support/utf8.h"
+
+using namespace quire;
+using namespace quire::abi;
+
+namespace {
+
+constexpr uint32_t kStreamFlags = QUIRE_STREAM_SCORE | QUIRE_STREAM_KEEP_LOGITS | QUIRE_STREAM_IGNORE_EOS;
+
+Status sampling_options(const quire_stream_options& o, SamplingOptions* out) {
+  if (!std::isfinite(o.temperature) || o.temperature < 0) return invalid("temperature must be 0 or a positive number");
+  QUIRE_TRY(check_range("top_k", o.top_k, 0, std::numeric_limits<int32_t>::max()));
+  if (!(o.top_p >= 0 && o.top_p <= 1)) return invalid("top_p must lie between 0 and 1");
+  if (!(o.min_p >= 0 && o.min_p <= 1)) return invalid("min_p must lie between 0 and 1");
+  out->temperature = o.temperature;
+  out->top_k = o.top_k;
+  out->top_p = o.top_p == 0 ? 1 : o.top_p;
+  out->min_p = o.min_p;
+  out->seed = o.seed;
+  return {};
+}
+
+Status stop_options(const quire_stream_options& o, StreamOptions* out) {
+  if (!o.stop_ids && o.n_stop_ids > 0) return invalid("stop_ids is NULL but n_stop_ids is not 0");
+  if (!o.stop_strings && o.n_stop_strings > 0) return invalid("stop_strings is NULL but n_stop_strings is not 0");
+  if (o.n_stop_ids > 4096) return invalid("n_stop_ids is " + std::to_string(o.n_stop_ids) + "; at most 4096");
+  if (o.n_stop_strings > 64) return invalid("n_stop_strings is " + std::to_string(o.n_stop_strings) + "; at most 64");
+  out->stop_ids.assign(o.stop_ids, o.stop_ids + o.n_stop_ids);
+  for (size_t i = 0; i < o.n_stop_strings; ++i) {
+    const std::string name = "stop_strings[" + std::to_string(i) + "]";
+    std::string_view text;
+    QUIRE_TRY(read_text(o.stop_strings[i].data, o.stop_strings[i].len, name.c_str(), &text));
+    if (text.empty() || text.size() > 1024) return invalid(name + " must have 1 to 1024 bytes");
+    if (const size_t bad = utf8_first_invalid(text); bad != text.size()) {
+      return Status(Code::kInvalidText, name + " is not valid UTF-8", static_cast<int64_t>(bad));
+    }
+    out->stop_strings.emplace_back(text);
+  }
+  return {};
+}
+
+Status stream_options(const quire_stream_options* in, StreamOptions* out) {
+  quire_stream_options o;
+  QUIRE_TRY(read_options(in, kStreamFlags, "quire_stream_options", &o));
+  QUIRE_TRY(check_range("max_tokens", o.max_tokens, 0, std::numeric_limits<int64_t>::max()));
+  QUIRE_TRY(sampling_options(o, &out->sampling));
+  QUIRE_TRY(stop_options(o, out));
+  out->max_tokens = o.max_tokens;
+  out->score = (o.flags & QUIRE_STREAM_SCORE) != 0;
+  out->keep_logits = (o.flags & QUIRE_STREAM_KEEP_LOGITS) != 0;
+  out->ignore_eos = (o.flags & QUIRE_STREAM_IGNORE_EOS) != 0;
+  return {};
+}
+
+quire_event to_event(const StreamEvent& e) {
+  quire_event full{};
+  full.type = static_cast<int32_t>(e.type);
+  full.token = e.token;
+  full.position = e.position;
+  full.text = e.text.empty() ? nullptr : e.text.data();
+  full.text_len = e.text.size();
+  full.total = e.total;
+  full.reused = e.reused;
+  full.done = e.done;
+  full.n_per_second = e.n_per_second;
+  full.logprob = e.logprob;
+  full.finish_reason = static_cast<int32_t>(e.finish);
+  full.stop_index = e.stop_index;
+  return full;
+}
+
+}  // namespace
+
+extern "C" {
+
+quire_status quire_stream_open(quire_session* session, const quire_stream_options* options, quire_stream** out,
+                               quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!session || !out) return invalid(session ? "out is NULL" : "session is NULL");
+    StreamOptions o;
+    QUIRE_TRY(stream_options(options, &o));
+    auto handle = std::make_unique<quire_stream>(nullptr);  // first, so that nothing fails after the stream runs
+    QUIRE_ASSIGN(handle->impl, GenerationStream::open(session->impl, std::move(o)));
+    *out = handle.release();
+    return {};
+  });
+}
+
+void quire_stream_retain(quire_stream* stream) { retain(stream); }
+
+void quire_stream_release(quire_stream* stream) {
+  if (!drop_reference(stream)) return;
+  stream->impl->abandon();
+  release(stream, std::shared_ptr<Runtime>(stream->impl->runtime()));
+}
+
+quire_status quire_stream_close(quire_stream* stream, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!stream) return invalid("stream is NULL");
+    stream->impl->close();
+    return {};
+  });
+}
+
+quire_status quire_stream_cancel(quire_stream* stream, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!stream) return invalid("stream is NULL");
+    stream->impl->cancel();
+    return {};
+  });
+}
+
+quire_status quire_stream_next(quire_stream* stream, int32_t timeout_ms, quire_event* event, quire_error* err) {
+  int32_t news = QUIRE_OK;
+  const int32_t status = guard(err, [&]() -> Status {
+    if (!stream) return invalid("stream is NULL");
+    if (!event || event->struct_size < 2 * sizeof(uint32_t)) {
+      return invalid(event ? "event.struct_size is too small: use quire_event_init" : "event is NULL");
+    }
+    const StreamEvent* next = nullptr;
+    QUIRE_ASSIGN(const NextResult result, stream->impl->next(timeout_ms, &next));
+    if (result == NextResult::kEvent) return write_output(to_event(*next), "event", event);
+    news = result == NextResult::kTimeout ? QUIRE_TIMEOUT : QUIRE_END;
+    return {};
+  });
+  return status == QUIRE_OK ? news : status;
+}
+
+quire_status quire_stream_get_wait_handle(quire_stream* stream, int64_t* handle, int32_t* kind, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!stream || !handle || !kind) return invalid("stream, handle or kind is NULL");
+    QUIRE_ASSIGN(const int descriptor, stream->impl->wait_descriptor());
+    *handle = descriptor;
+    *kind = QUIRE_WAIT_FD;
+    return {};
+  });
+}
+}

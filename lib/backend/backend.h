@@ -1,0 +1,180 @@
+// The backend interface: memory, streams and operations of one compute device.
+//
+// The decoder (lib/model) is written once against this interface. Work is queued on a Stream and may run later; the
+// host reads results only after `synchronize` or a completed Event. Element types: activations are f32; matrices,
+// tables and KV records are f32, f16 or bf16 in a layout that the backend chooses. lib/README.md says for each call how
+// a CUDA backend implements it.
+//
+// Threads: `allocate`, `create_*` and Buffer/Matrix/... destruction are any-thread. Streams and the operations queued
+// on them are used by one thread at a time, the scheduler's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lib/plan/plan.h"
+#include "lib/plan/rope_table.h"
+#include "lib/support/cancel.h"
+#include "lib/support/status.h"
+#include "lib/support/types.h"
+
+namespace quire {
+
+// Memory of a backend. `host()` is its address if the host may touch it, else nullptr.
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+  virtual void* host() const = 0;
+  size_t size() const { return size_; }
+
+ protected:
+  explicit Buffer(size_t size) : size_(size) {}
+
+ private:
+  size_t size_;
+};
+
+enum class MemoryKind {
+  kDevice,   // where operations work
+  kStaging,  // host memory from which asynchronous copies run at full speed
+};
+
+// An in-order queue of operations.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+};
+
+// A point in a stream.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual bool done() const = 0;
+};
+
+// A weight matrix [n][k], applied as y = x W^T.
+class Matrix {
+ public:
+  virtual ~Matrix() = default;
+  int64_t n = 0;
+  int64_t k = 0;
+  ElementType type = ElementType::kF32;
+  size_t bytes = 0;
+};
+
+// Rows to look up by token id.
+class Table {
+ public:
+  virtual ~Table() = default;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  size_t bytes = 0;
+};
+
+// Rotations of one session: angles of any position, and of the offsets inside a chunk.
+class Rope {
+ public:
+  virtual ~Rope() = default;
+};
+
+// f32 rows in a buffer: row r begins at element offset + r * stride.
+struct Rows {
+  Buffer* buffer = nullptr;
+  int64_t offset = 0;
+  int64_t stride = 0;
+
+  Rows at(int64_t row) const { return {buffer, offset + row * stride, stride}; }
+  Rows column(int64_t c) const { return {buffer, offset + c, stride}; }
+};
+
+// Shape of one KV record: keys and values of `chunk` tokens in one layer, per KV head contiguous.
+struct KvGeometry {
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  int64_t chunk = 0;
+  ElementType type = ElementType::kF16;
+};
+
+// The records of one layer and KV stream, by chunk index; nullptr where dropped. Borrowed.
+struct KvRecords {
+  std::span<const std::unique_ptr<Buffer>> chunks;
+};
+
+// Where an operation is queued, and what may stop it. An operation that saw the cancel flag returns kCancelled and
+// leaves its outputs undefined.
+struct Exec {
+  Stream& stream;
+  const CancelToken* cancel = nullptr;
+};
+
+struct StoreKvArgs {
+  Rows keys;    // [n][n_kv_heads * head_dim], not rotated
+  Rows values;  // the same
+  int64_t first_key = 0;
+  int64_t n = 0;
+  const Rope* rope = nullptr;  // nullptr: keys are stored raw
+  KvGeometry geometry;
+  KvRecords records;
+};
+
+struct AttentionArgs {
+  Rows queries;                // [n_queries][n_query_heads * head_dim], not rotated
+  Rows out;                    // the same shape; may be `queries`
+  const Plan* plan = nullptr;  // covers exactly the queries first_query ... + n_queries
+  int64_t first_query = 0;
+  int64_t n_queries = 0;
+  int n_query_heads = 0;
+  float scale = 1;  // of the logits, all constant factors included
+  const Rope* rope = nullptr;
+  KvGeometry geometry;
+  KvRecords records[kKvStreams];
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string name() const = 0;
+
+  // ---- memory and streams
+  virtual Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) = 0;
+  virtual Result<std::unique_ptr<Stream>> create_stream() = 0;
+  // Copies between host memory and buffers. The host memory must stay until the copy is done.
+  virtual Status upload(Stream& stream, const void* source, Buffer& target, size_t offset, size_t bytes) = 0;
+  virtual Status download(Stream& stream, const Buffer& source, size_t offset, void* target, size_t bytes) = 0;
+  virtual Result<std::unique_ptr<Event>> record(Stream& stream) = 0;
+  virtual Status wait(Stream& stream, const Event& event) = 0;
+  // Waits until everything queued is done; reports a failure of any of it.
+  virtual Status synchronize(Stream& stream) = 0;
+
+  // ---- immutable data (synchronous, while loading)
+  virtual Result<std::unique_ptr<Matrix>> create_matrix(int64_t n, int64_t k, ElementType type) = 0;
+  // Writes rows [first_row, first_row + rows) of `matrix` from row-major host memory. Several sources may share a
+  // matrix.
+  virtual Status load_rows(Matrix& matrix, ElementType source_type, const void* source, int64_t first_row,
+                           int64_t rows) = 0;
+  // `rows` may be kept and read where it lies if `keep` holds it alive (a mapped file); otherwise it is copied.
+  virtual Result<std::unique_ptr<Table>> create_table(int64_t rows, int64_t columns, ElementType type,
+                                                      const void* source, std::shared_ptr<const void> keep) = 0;
+  virtual Result<std::unique_ptr<Rope>> create_rope(const RopeTable& table, int64_t chunk) = 0;
+  virtual size_t kv_record_bytes(const KvGeometry& geometry) const = 0;
+
+  // ---- operations; n = rows
+  virtual Status embed(Exec exec, const Table& table, std::span<const int32_t> tokens, Rows out) = 0;
+  virtual Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) = 0;
+  // y = x W^T + bias, added to y if accumulate. bias: f32 [matrix.n] or nullptr.
+  virtual Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, bool accumulate,
+                        Rows y) = 0;
+  // out[r][0..width) = silu(x[r][0..width)) * x[r][width..2 width). out may be x.
+  virtual Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) = 0;
+  virtual Status store_kv(Exec exec, const StoreKvArgs& args) = 0;
+  virtual Status attention(Exec exec, const AttentionArgs& args) = 0;
+
+  // Bytes of working memory that operations hold beside their arguments.
+  virtual int64_t workspace_bytes() const = 0;
+};
+
+}  // namespace quire

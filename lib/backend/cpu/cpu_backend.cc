@@ -1,0 +1,235 @@
+#include "lib/backend/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/cpu/kernels.h"
+#include "lib/backend/cpu/rope_cache.h"
+
+namespace quire::cpu {
+namespace {
+
+class CpuBuffer : public Buffer {
+ public:
+  explicit CpuBuffer(HostMemory memory) : Buffer(memory.size()), memory_(std::move(memory)) {}
+  void* host() const override { return memory_.data(); }
+
+ private:
+  HostMemory memory_;
+};
+
+class CpuStream : public Stream {};
+
+class CpuEvent : public Event {
+ public:
+  bool done() const override { return true; }
+};
+
+class CpuMatrix : public Matrix {
+ public:
+  HostMemory packed;
+};
+
+class CpuTable : public Table {
+ public:
+  ElementType type = ElementType::kF32;
+  const std::byte* data = nullptr;
+  HostMemory copy;
+  std::shared_ptr<const void> keep;
+};
+
+Status out_of_memory(size_t bytes, const char* what) {
+  return Status(Code::kOutOfMemory, "no memory for " + std::string(what) + " (" + std::to_string(bytes) + " bytes)");
+}
+
+Status cancelled() { return Status(Code::kCancelled, "cancelled"); }
+
+// Rows per task of row-wise operations: small enough to spread, large enough to be worth handing over.
+constexpr int64_t kRowsPerTask = 8;
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(Allocator& allocator, ThreadPool& pool) : allocator_(allocator), pool_(pool), workspace_(allocator) {}
+
+  std::string name() const override { return std::string("cpu/") + target_name(); }
+
+  Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {
+    HostMemory memory(allocator_, bytes);
+    if (!memory) return out_of_memory(bytes, "a buffer");
+    return std::unique_ptr<Buffer>(std::make_unique<CpuBuffer>(std::move(memory)));
+  }
+  Result<std::unique_ptr<Stream>> create_stream() override {
+    return std::unique_ptr<Stream>(std::make_unique<CpuStream>());
+  }
+  Status upload(Stream&, const void* source, Buffer& target, size_t offset, size_t bytes) override {
+    std::memcpy(static_cast<std::byte*>(target.host()) + offset, source, bytes);
+    return {};
+  }
+  Status download(Stream&, const Buffer& source, size_t offset, void* target, size_t bytes) override {
+    std::memcpy(target, static_cast<const std::byte*>(source.host()) + offset, bytes);
+    return {};
+  }
+  Result<std::unique_ptr<Event>> record(Stream&) override {
+    return std::unique_ptr<Event>(std::make_unique<CpuEvent>());
+  }
+  Status wait(Stream&, const Event&) override { return {}; }
+  Status synchronize(Stream&) override { return {}; }
+
+  Result<std::unique_ptr<Matrix>> create_matrix(int64_t n, int64_t k, ElementType type) override {
+    auto matrix = std::make_unique<CpuMatrix>();
+    matrix->n = n, matrix->k = k, matrix->type = type;
+    matrix->bytes = packed_bytes(type, n, k);
+    matrix->packed = HostMemory(allocator_, matrix->bytes);
+    if (!matrix->packed) return out_of_memory(matrix->bytes, "a weight matrix");
+    if (n % kPanel != 0) {  // rows beyond n are computed and thrown away; they must be numbers
+      const size_t panel = packed_bytes(type, kPanel, k);
+      std::memset(static_cast<std::byte*>(matrix->packed.data()) + matrix->bytes - panel, 0, panel);
+    }
+    return std::unique_ptr<Matrix>(std::move(matrix));
+  }
+
+  Status load_rows(Matrix& matrix, ElementType source_type, const void* source, int64_t first_row,
+                   int64_t rows) override {
+    auto& target = static_cast<CpuMatrix&>(matrix);
+    const int64_t k = matrix.k;
+    const int64_t tasks = ceil_div(rows, kPanel);
+    pool_.run(tasks, nullptr, [&](int64_t task, int) {
+      const int64_t begin = task * kPanel;
+      const auto* rows_begin =
+          static_cast<const std::byte*>(source) + static_cast<size_t>(begin * k) * element_bytes(source_type);
+      pack_rows(source_type, rows_begin, k, std::min(kPanel, rows - begin), k, target.type, target.packed.data(),
+                first_row + begin);
+    });
+    return {};
+  }
+
+  Result<std::unique_ptr<Table>> create_table(int64_t rows, int64_t columns, ElementType type, const void* source,
+                                              std::shared_ptr<const void> keep) override {
+    auto table = std::make_unique<CpuTable>();
+    table->rows = rows, table->columns = columns, table->type = type;
+    table->bytes = static_cast<size_t>(rows * columns) * element_bytes(type);
+    if (keep) {
+      table->data = static_cast<const std::byte*>(source);
+      table->keep = std::move(keep);
+    } else {
+      table->copy = HostMemory(allocator_, table->bytes);
+      if (!table->copy) return out_of_memory(table->bytes, "the embedding table");
+      std::memcpy(table->copy.data(), source, table->bytes);
+      table->data = static_cast<const std::byte*>(table->copy.data());
+    }
+    return std::unique_ptr<Table>(std::move(table));
+  }
+
+  Result<std::unique_ptr<Rope>> create_rope(const RopeTable& table, int64_t chunk) override {
+    return std::unique_ptr<Rope>(std::make_unique<RopeCache>(table, chunk));
+  }
+
+  size_t kv_record_bytes(const KvGeometry& geometry) const override {
+    return RecordLayout(geometry).keys(geometry.n_kv_heads);
+  }
+
+  Status embed(Exec exec, const Table& table, std::span<const int32_t> tokens, Rows out) override {
+    const auto& source = static_cast<const CpuTable&>(table);
+    const size_t row_bytes = static_cast<size_t>(table.columns) * element_bytes(source.type);
+    return for_rows(exec, static_cast<int64_t>(tokens.size()), [&](int64_t r) {
+      const auto token = static_cast<size_t>(tokens[static_cast<size_t>(r)]);
+      convert(source.type, source.data + token * row_bytes, ElementType::kF32, rows_ptr(out.at(r)), table.columns);
+    });
+  }
+
+  Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {
+    const auto* w = static_cast<const float*>(weight.host());
+    return for_rows(exec, n, [&](int64_t r) { cpu::rms_norm(rows_ptr(x.at(r)), w, eps, width, rows_ptr(out.at(r))); });
+  }
+
+  Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) override {
+    return for_rows(exec, n, [&](int64_t r) { cpu::swiglu(rows_ptr(x.at(r)), width, rows_ptr(out.at(r))); });
+  }
+
+  Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, bool accumulate,
+                Rows y) override {
+    const auto& w = static_cast<const CpuMatrix&>(matrix);
+    const auto* b = bias ? static_cast<const float*>(bias->host()) : nullptr;
+    const int64_t panels = ceil_div(matrix.n, kPanel);
+    // One row: a few tasks a thread, so that a thread that lost its core does not hold up the others. Many rows: tiles
+    // whose weights and rows stay in the second-level cache.
+    const int64_t row_tile = n <= 16 ? n : 96;
+    const int64_t panel_tile = n <= 16 ? std::max<int64_t>(1, panels / (4 * pool_.n_threads())) : 4;
+    const int64_t row_tiles = ceil_div(n, row_tile);
+    const int64_t panel_tiles = ceil_div(panels, panel_tile);
+    const bool done = pool_.run(row_tiles * panel_tiles, exec.cancel, [&](int64_t task, int) {
+      const int64_t row = task % row_tiles * row_tile;
+      const int64_t panel = task / row_tiles * panel_tile;
+      gemm(rows_ptr(x.at(row)), x.stride, std::min(row_tile, n - row), w.type, w.packed.data(), w.n, w.k, panel,
+           std::min(panel + panel_tile, panels), b, accumulate, rows_ptr(y.at(row)), y.stride);
+    });
+    return done ? Status() : cancelled();
+  }
+
+  Status store_kv(Exec exec, const StoreKvArgs& args) override {
+    const RecordLayout layout(args.geometry);
+    const auto* rope = static_cast<const RopeCache*>(args.rope);
+    const int64_t d = args.geometry.head_dim;
+    const int64_t l = args.geometry.chunk;
+    const ElementType type = args.geometry.type;
+    return for_rows(exec, args.n, [&](int64_t r) {
+      const int64_t offset = (args.first_key + r) % l;
+      auto* record =
+          static_cast<std::byte*>(args.records.chunks[static_cast<size_t>((args.first_key + r) / l)]->host());
+      float* keys = rows_ptr(args.keys.at(r));
+      const float* values = rows_ptr(args.values.at(r));
+      for (int64_t head = 0; head < args.geometry.n_kv_heads; ++head) {
+        float* key = keys + head * d;
+        if (rope) rotate(key, rope->chunk_cos(offset), rope->chunk_sin(offset), 1, d, key);
+        store_key(key, d, type, record + layout.keys(head), offset);
+        convert(ElementType::kF32, values + head * d, type,
+                record + layout.values(head) + static_cast<size_t>(offset * d) * element_bytes(type), d);
+      }
+    });
+  }
+
+  Status attention(Exec exec, const AttentionArgs& args) override {
+    return run_attention(pool_, workspace_, exec.cancel, args);
+  }
+
+  int64_t workspace_bytes() const override { return workspace_.bytes(); }
+
+ private:
+  template <typename RowFunction>
+  Status for_rows(Exec exec, int64_t n, const RowFunction& function) {
+    const bool done = pool_.run(ceil_div(n, kRowsPerTask), exec.cancel, [&](int64_t task, int) {
+      const int64_t end = std::min(n, (task + 1) * kRowsPerTask);
+      for (int64_t r = task * kRowsPerTask; r < end; ++r) function(r);
+    });
+    return done ? Status() : cancelled();
+  }
+
+  Allocator& allocator_;
+  ThreadPool& pool_;
+  Workspace workspace_;
+};
+
+}  // namespace
+
+RecordLayout::RecordLayout(const KvGeometry& geometry) {
+  const size_t element = element_bytes(geometry.type);
+  const auto aligned = [](size_t bytes) { return static_cast<size_t>(round_up(static_cast<int64_t>(bytes), 64)); };
+  key_bytes = aligned(static_cast<size_t>(key_elements(geometry.chunk, geometry.head_dim)) * element);
+  value_bytes = aligned(static_cast<size_t>(geometry.chunk * geometry.head_dim) * element);
+}
+
+void* Workspace::require(size_t bytes) {
+  if (bytes > memory_.size()) {
+    HostMemory larger(allocator_, bytes);
+    if (!larger) return nullptr;
+    memory_ = std::move(larger);
+  }
+  return memory_.data();
+}
+
+std::unique_ptr<Backend> create_cpu_backend(Allocator& allocator, ThreadPool& pool) {
+  return std::make_unique<CpuBackend>(allocator, pool);
+}
+
+}  // namespace quire::cpu

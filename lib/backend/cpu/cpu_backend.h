@@ -1,0 +1,45 @@
+// The CPU backend: operations run at once on the runtime's thread pool; a stream has nothing to queue.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/backend/backend.h"
+#include "lib/support/allocator.h"
+#include "lib/support/thread_pool.h"
+
+namespace quire::cpu {
+
+// The allocator and the pool must outlive the backend and everything it made.
+std::unique_ptr<Backend> create_cpu_backend(Allocator& allocator, ThreadPool& pool);
+
+// Working memory of attention: grows to what the largest call needed.
+class Workspace {
+ public:
+  explicit Workspace(Allocator& allocator) : allocator_(allocator) {}
+  // At least `bytes`, contents undefined; nullptr if there is no memory (what was held before stays).
+  void* require(size_t bytes);
+  int64_t bytes() const { return static_cast<int64_t>(memory_.size()); }
+
+ private:
+  Allocator& allocator_;
+  HostMemory memory_;
+};
+
+inline float* rows_ptr(const Rows& rows) { return static_cast<float*>(rows.buffer->host()) + rows.offset; }
+
+// Byte offsets inside a KV record: [kv head][keys | values] (layouts: kernels/cpu/kernels.h).
+struct RecordLayout {
+  explicit RecordLayout(const KvGeometry& geometry);
+  size_t key_bytes;
+  size_t value_bytes;
+  size_t keys(int64_t head) const { return static_cast<size_t>(head) * (key_bytes + value_bytes); }
+  size_t values(int64_t head) const { return keys(head) + key_bytes; }
+};
+
+// Runs a plan. Defined in cpu_attention.cc.
+Status run_attention(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const AttentionArgs& args);
+
+}  // namespace quire::cpu

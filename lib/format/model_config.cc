@@ -1,0 +1,152 @@
+#include "lib/format/model_config.h"
+
+#include <algorithm>
+
+#include "lib/format/json.h"
+#include "lib/format/rope_scaling.h"
+#include "lib/support/os_file.h"
+
+namespace quire {
+namespace {
+
+constexpr int64_t kMaxConfigBytes = 4 << 20;
+constexpr int64_t kMaxPositions = int64_t{1} << 40;
+
+Status unsupported(const JsonReader& reader, const std::string& what) {
+  return Status(Code::kUnsupported, reader.what() + ": " + what);
+}
+
+Result<std::string> read_architecture(const JsonReader& reader) {
+  const Json* names = reader.find("architectures");
+  if (!names || !names->is_array() || names->size() != 1 || !(*names)[0].is_string()) {
+    return reader.bad("architectures", "[\"LlamaForCausalLM\"]");
+  }
+  const std::string name = (*names)[0].get<std::string>();
+  if (name != "LlamaForCausalLM") {
+    return unsupported(reader, "architecture " + name + "; only LlamaForCausalLM is supported");
+  }
+  QUIRE_ASSIGN(const std::string type, reader.string("model_type", "llama"));
+  if (type != "llama") return unsupported(reader, "model_type " + type + "; only llama is supported");
+  return name;
+}
+
+// Settings under which the same tensors mean another computation. Absent, null and the value given here are fine.
+Status refuse_other_computations(const Json& config, const JsonReader& reader) {
+  static const std::pair<const char*, Json> kNeutral[] = {
+      {"sliding_window", nullptr},         {"quantization_config", nullptr},     {"partial_rotary_factor", 1.0},
+      {"attn_logit_softcapping", nullptr}, {"final_logit_softcapping", nullptr}, {"attention_chunk_size", nullptr},
+      {"num_local_experts", nullptr},      {"rope_interleaved", false},          {"is_encoder_decoder", false},
+      {"add_cross_attention", false},
+  };
+  for (const auto& [key, neutral] : kNeutral) {
+    const Json* value = reader.find(key);
+    if (value && *value != neutral) return unsupported(reader, std::string(key) + " " + json_excerpt(*value));
+  }
+  if (const Json* layers = reader.find("layer_types")) {
+    if (!layers->is_array()) return reader.bad("layer_types", "an array");
+    for (const Json& layer : *layers) {
+      if (layer != "full_attention") return unsupported(reader, "layer_types with " + json_excerpt(layer));
+    }
+  }
+  for (const auto& [key, value] : config.items()) {
+    if (key.starts_with("beacon_")) return unsupported(reader, "Activation Beacon checkpoint (" + key + ")");
+  }
+  QUIRE_ASSIGN(const std::string activation, reader.string("hidden_act", "silu"));
+  if (activation != "silu") return unsupported(reader, "hidden_act " + activation + "; only silu is supported");
+  return {};
+}
+
+Status read_int(const JsonReader& reader, const char* key, int64_t most, int& out,
+                std::optional<int64_t> fallback = {}) {
+  QUIRE_ASSIGN(const int64_t value, reader.integer(key, 1, most, fallback));
+  out = static_cast<int>(value);
+  return {};
+}
+
+Status read_shape(const JsonReader& reader, ModelConfig& config) {
+  constexpr int64_t kMaxLayers = 4096, kMaxHeads = 4096, kMaxHeadDim = 4096, kMaxWidth = 1 << 24;
+  QUIRE_TRY(read_int(reader, "num_hidden_layers", kMaxLayers, config.n_layers));
+  QUIRE_TRY(read_int(reader, "num_attention_heads", kMaxHeads, config.n_query_heads));
+  QUIRE_TRY(read_int(reader, "num_key_value_heads", kMaxHeads, config.n_kv_heads, config.n_query_heads));
+  QUIRE_TRY(read_int(reader, "hidden_size", kMaxWidth, config.hidden_size));
+  QUIRE_TRY(read_int(reader, "intermediate_size", kMaxWidth, config.intermediate_size));
+  QUIRE_TRY(read_int(reader, "vocab_size", kMaxWidth, config.vocab_size));
+  if (config.n_query_heads % config.n_kv_heads != 0) {
+    return reader.bad("num_key_value_heads",
+                      "a divisor of num_attention_heads (" + std::to_string(config.n_query_heads) + ")");
+  }
+  if (!reader.find("head_dim") && config.hidden_size % config.n_query_heads != 0) {
+    return reader.bad("hidden_size",
+                      "a multiple of num_attention_heads (" + std::to_string(config.n_query_heads) + ")");
+  }
+  QUIRE_TRY(read_int(reader, "head_dim", kMaxHeadDim, config.head_dim, config.hidden_size / config.n_query_heads));
+  if (config.head_dim % 2 != 0 || config.head_dim > kMaxHeadDim) {
+    return unsupported(reader, "head_dim " + std::to_string(config.head_dim) + "; it must be even and at most " +
+                                   std::to_string(kMaxHeadDim));
+  }
+  return {};
+}
+
+// An id, a list of ids, or nothing; appended without repetition.
+Status read_token_ids(const JsonReader& reader, const char* key, int vocab_size, std::vector<int32_t>& ids) {
+  const Json* value = reader.find(key);
+  if (!value) return {};
+  const Json list = value->is_array() ? *value : Json::array({*value});
+  for (const Json& id : list) {
+    if (!id.is_number_integer() || id < 0 || id >= vocab_size) {
+      return reader.bad(key, "token ids below vocab_size (" + std::to_string(vocab_size) + ")");
+    }
+    const auto number = id.get<int32_t>();
+    if (std::find(ids.begin(), ids.end(), number) == ids.end()) ids.push_back(number);
+  }
+  return {};
+}
+
+Status read_flags(const JsonReader& reader, ModelConfig& config) {
+  QUIRE_ASSIGN(const double epsilon, reader.number("rms_norm_eps", 1e-12, 1, 1e-6));
+  config.rms_norm_eps = static_cast<float>(epsilon);
+  QUIRE_ASSIGN(config.tie_word_embeddings, reader.boolean("tie_word_embeddings", false));
+  QUIRE_ASSIGN(config.attention_bias, reader.boolean("attention_bias", false));
+  QUIRE_ASSIGN(config.mlp_bias, reader.boolean("mlp_bias", false));
+  return {};
+}
+
+Result<ModelConfig> parse_named_config(const std::string& json, const std::string& name) {
+  QUIRE_ASSIGN(const Json document, parse_json_object(json, name));
+  const JsonReader reader(document, name);
+  ModelConfig config;
+  QUIRE_ASSIGN(config.architecture, read_architecture(reader));
+  QUIRE_TRY(refuse_other_computations(document, reader));
+  QUIRE_TRY(read_shape(reader, config));
+  QUIRE_TRY(read_flags(reader, config));
+  QUIRE_ASSIGN(config.max_position_embeddings, reader.integer("max_position_embeddings", 1, kMaxPositions, 2048));
+  QUIRE_ASSIGN(const RopeSettings rope, read_rope_settings(reader, config.max_position_embeddings));
+  config.rope_theta = rope.theta;
+  config.rope_type = rope.type;
+  config.rope_scaling = rope.term;
+  QUIRE_TRY(read_token_ids(reader, "bos_token_id", config.vocab_size, config.bos_token_ids));
+  if (config.bos_token_ids.size() > 1) return reader.bad("bos_token_id", "at most one id");
+  QUIRE_TRY(read_token_ids(reader, "eos_token_id", config.vocab_size, config.eos_token_ids));
+  config.json = json;
+  return config;
+}
+
+}  // namespace
+
+Result<ModelConfig> parse_model_config(const std::string& json) { return parse_named_config(json, "config.json"); }
+
+Result<ModelConfig> load_model_config(const std::string& directory) {
+  const std::string path = directory + "/config.json";
+  QUIRE_ASSIGN(const std::string text, read_text_file(path, kMaxConfigBytes));
+  QUIRE_ASSIGN(ModelConfig config, parse_named_config(text, path));
+  const std::string generation_path = directory + "/generation_config.json";
+  if (path_exists(generation_path)) {
+    QUIRE_ASSIGN(const std::string generation_text, read_text_file(generation_path, kMaxConfigBytes));
+    QUIRE_ASSIGN(const Json generation, parse_json_object(generation_text, generation_path));
+    QUIRE_TRY(read_token_ids(JsonReader(generation, generation_path), "eos_token_id", config.vocab_size,
+                             config.eos_token_ids));
+  }
+  return config;
+}
+
+}  // namespace quire

@@ -1,0 +1,174 @@
+#include "lib/format/rope_scaling.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+#include <vector>
+
+namespace quire {
+namespace {
+
+constexpr double kMaxFactor = 1e6;
+constexpr int64_t kMaxPositions = int64_t{1} << 40;
+constexpr double kMinTheta = 1.0 + 1e-6;  // frequencies must fall
+constexpr double kMaxTheta = 1e15;
+constexpr double kAbsent = 0;
+
+// The shortest text that reads back as the same double; never with an exponent, whose sign could be taken for the "+"
+// between the terms of a strategy expression.
+std::string number_text(double value) {
+  char buffer[512];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed).ptr;
+  return std::string(buffer, end);
+}
+
+// Writes "name(key=value, ...)".
+class Term {
+ public:
+  explicit Term(std::string name) : text_(std::move(name)) {}
+  Term& add(const char* key, double value) {
+    text_ += (empty_ ? "(" : ", ") + std::string(key) + "=" + number_text(value);
+    empty_ = false;
+    return *this;
+  }
+  std::string text() const { return text_ + (empty_ ? "" : ")"); }
+
+ private:
+  std::string text_;
+  bool empty_ = true;
+};
+
+Status refuse_unknown_keys(const Json& settings, const JsonReader& reader, const std::string& type,
+                           std::vector<std::string_view> known) {
+  // Keys any type may carry: `finetuned` is a remark some YaRN checkpoints make, the original length is merely not
+  // needed by the simpler types.
+  for (const char* key : {"rope_type", "type", "rope_theta", "factor", "finetuned", "partial_rotary_factor",
+                          "original_max_position_embeddings"}) {
+    known.push_back(key);
+  }
+  for (const auto& [key, value] : settings.items()) {
+    if (value.is_null() || std::find(known.begin(), known.end(), key) != known.end()) continue;
+    return Status(Code::kUnsupported, reader.what() + ": unknown setting " + key + " of RoPE type " + type);
+  }
+  return {};
+}
+
+Result<int64_t> original_length(const JsonReader& reader, const JsonReader& config, int64_t fallback) {
+  constexpr const char* kKey = "original_max_position_embeddings";
+  // Where both levels of the file name it, the outer one counts, as in transformers.
+  return (config.find(kKey) ? config : reader).integer(kKey, 1, kMaxPositions, fallback);
+}
+
+Result<std::string> yarn_term(const JsonReader& reader, const JsonReader& config, int64_t max_positions) {
+  QUIRE_ASSIGN(const int64_t original, original_length(reader, config, max_positions));
+  const double ratio = std::max(1.0, static_cast<double>(max_positions) / static_cast<double>(original));
+  QUIRE_ASSIGN(const double factor, reader.number("factor", 1, kMaxFactor, std::min(ratio, kMaxFactor)));
+  Term term("yarn");
+  term.add("factor", factor).add("original", static_cast<double>(original));
+  for (const char* key : {"beta_fast", "beta_slow"}) {
+    if (!reader.find(key)) continue;
+    QUIRE_ASSIGN(const double beta, reader.number(key, 1e-3, 1e6));
+    term.add(key, beta);
+  }
+  if (reader.find("attention_factor")) {
+    QUIRE_ASSIGN(const double attention_factor, reader.number("attention_factor", 1e-6, 1e6));
+    term.add("attention_factor", attention_factor);
+  } else {
+    // A pair that stands for an attention factor; either one alone, or zero, means nothing.
+    QUIRE_ASSIGN(const double mscale, reader.number("mscale", 0, 1e3, 0));
+    QUIRE_ASSIGN(const double mscale_all, reader.number("mscale_all_dim", 0, 1e3, 0));
+    auto scale = [&](double m) { return 0.1 * m * std::log(factor) + 1; };
+    if (mscale > 0 && mscale_all > 0) term.add("attention_factor", scale(mscale) / scale(mscale_all));
+  }
+  if (reader.find("truncate")) {
+    QUIRE_ASSIGN(const bool truncate, reader.boolean("truncate", true));
+    term.add("truncate", truncate ? 1 : 0);
+  }
+  return term.text();
+}
+
+Result<std::string> llama3_term(const JsonReader& reader, const JsonReader& config, int64_t max_positions) {
+  QUIRE_ASSIGN(const double factor, reader.number("factor", 1, kMaxFactor));
+  QUIRE_ASSIGN(const double low, reader.number("low_freq_factor", 1e-6, 1e6));
+  QUIRE_ASSIGN(const double high, reader.number("high_freq_factor", 1e-6, 1e6));
+  if (!(low < high)) return reader.bad("high_freq_factor", "more than low_freq_factor");
+  QUIRE_ASSIGN(const int64_t original, original_length(reader, config, max_positions));
+  Term term("llama3");
+  term.add("factor", factor).add("low", low).add("high", high).add("original", static_cast<double>(original));
+  return term.text();
+}
+
+Result<std::string> scaling_term(const std::string& type, const Json& settings, const JsonReader& reader,
+                                 const JsonReader& config, int64_t max_positions) {
+  if (type == "default") {
+    QUIRE_TRY(refuse_unknown_keys(settings, reader, type, {}));
+    return std::string();
+  }
+  if (type == "linear" || type == "vanilla_ntk") {
+    QUIRE_TRY(refuse_unknown_keys(settings, reader, type, {}));
+    QUIRE_ASSIGN(const double factor, reader.number("factor", 1, kMaxFactor));
+    return Term(type == "linear" ? "pi" : "ntk").add("factor", factor).text();
+  }
+  if (type == "yarn") {
+    QUIRE_TRY(
+        refuse_unknown_keys(settings, reader, type,
+                            {"beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"}));
+    return yarn_term(reader, config, max_positions);
+  }
+  if (type == "llama3") {
+    QUIRE_TRY(refuse_unknown_keys(settings, reader, type, {"low_freq_factor", "high_freq_factor"}));
+    return llama3_term(reader, config, max_positions);
+  }
+  return Status(Code::kUnsupported, reader.what() + ": RoPE type " + type +
+                                        " is not supported; supported are default, linear, vanilla_ntk, yarn, llama3");
+}
+
+// One of the two objects; absent: the defaults.
+Result<RopeSettings> read_settings(const JsonReader& config, const char* key, int64_t max_positions) {
+  RopeSettings rope;
+  rope.theta = kAbsent;
+  const Json* settings = config.find(key);
+  if (!settings) return rope;
+  if (!settings->is_object()) return config.bad(key, "an object or null");
+  const JsonReader reader(*settings, config.what() + ": " + key);
+  for (const auto& [name, value] : settings->items()) {
+    if (value.is_object()) {
+      return Status(Code::kUnsupported, reader.what() + ": settings that differ between layers (" + name + ")");
+    }
+  }
+  QUIRE_ASSIGN(const double partial, reader.number("partial_rotary_factor", 0, 1, 1));
+  if (partial != 1) {
+    return Status(Code::kUnsupported, reader.what() + ": partial_rotary_factor " + number_text(partial));
+  }
+  QUIRE_ASSIGN(const std::string older, reader.string("type", "default"));
+  QUIRE_ASSIGN(rope.type, reader.string("rope_type", older));
+  if (rope.type == "su") rope.type = "longrope";
+  if (reader.find("rope_type") && reader.find("type") && older != rope.type) {
+    return reader.bad("type", "the same as rope_type (" + rope.type + ")");
+  }
+  QUIRE_ASSIGN(rope.term, scaling_term(rope.type, *settings, reader, config, max_positions));
+  QUIRE_ASSIGN(rope.theta, reader.number("rope_theta", kMinTheta, kMaxTheta, kAbsent));
+  return rope;
+}
+
+}  // namespace
+
+Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_position_embeddings) {
+  QUIRE_ASSIGN(const RopeSettings older, read_settings(config, "rope_scaling", max_position_embeddings));
+  QUIRE_ASSIGN(RopeSettings rope, read_settings(config, "rope_parameters", max_position_embeddings));
+  if (!config.find("rope_parameters")) {
+    rope = older;
+  } else if (config.find("rope_scaling") && older.term != rope.term) {
+    return config.bad("rope_scaling", "what rope_parameters says: " + rope.type);
+  }
+  QUIRE_ASSIGN(const double outer_theta, config.number("rope_theta", kMinTheta, kMaxTheta, kAbsent));
+  for (const double theta : {outer_theta, older.theta}) {
+    if (rope.theta == kAbsent) rope.theta = theta;
+    if (theta != kAbsent && theta != rope.theta) return config.bad("rope_theta", "one value throughout the file");
+  }
+  if (rope.theta == kAbsent) rope.theta = RopeSettings().theta;
+  return rope;
+}
+
+}  // namespace quire

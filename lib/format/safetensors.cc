@@ -1,0 +1,189 @@
+#include "lib/format/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lib/format/json.h"
+
+namespace quire {
+namespace {
+
+constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
+constexpr int64_t kMaxIndexBytes = 64 << 20;
+constexpr size_t kMaxShards = 4096;
+
+using TensorMap = std::map<std::string, TensorInfo, std::less<>>;
+
+std::string shape_text(std::span<const int64_t> shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+Result<TensorMap> read_header(const ReadFile& file) {
+  std::byte prefix[8];
+  if (file.size() < static_cast<int64_t>(sizeof prefix)) {
+    return Status(Code::kBadModel,
+                  file.path() + " has " + std::to_string(file.size()) + " bytes: too short for a safetensors file",
+                  file.size());
+  }
+  QUIRE_TRY(file.read_at(0, prefix));
+  uint64_t length = 0;
+  for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<uint64_t>(prefix[i]);
+  const int64_t most = std::min(kMaxHeaderBytes, file.size() - static_cast<int64_t>(sizeof prefix));
+  if (length > static_cast<uint64_t>(most)) {
+    return Status(Code::kBadModel,
+                  file.path() + " says its header has " + std::to_string(length) + " bytes; at most " +
+                      std::to_string(most) + " are possible in this file",
+                  0);
+  }
+  std::string header(static_cast<size_t>(length), '\0');
+  const auto data_begin = static_cast<int64_t>(sizeof prefix + length);
+  QUIRE_TRY(file.read_at(sizeof prefix, std::as_writable_bytes(std::span(header.data(), header.size()))));
+  auto tensors = parse_safetensors_header(header, data_begin, file.size());
+  if (!tensors.ok()) return tensors.status().with_context(file.path());
+  return tensors;
+}
+
+// Which shard holds which tensor: shard file name -> tensor names.
+Result<std::map<std::string, std::vector<std::string>>> read_index(const std::string& path) {
+  QUIRE_ASSIGN(const std::string text, read_text_file(path, kMaxIndexBytes));
+  QUIRE_ASSIGN(const Json index, parse_json_object(text, path));
+  const JsonReader reader(index, path);
+  const Json* weights = reader.find("weight_map");
+  if (!weights || !weights->is_object()) return reader.bad("weight_map", "an object of tensor name: file name");
+  std::map<std::string, std::vector<std::string>> shards;
+  for (const auto& [tensor, file] : weights->items()) {
+    if (!file.is_string()) {
+      return Status(Code::kBadModel, path + ": the file of tensor " + tensor + " is " + json_excerpt(file));
+    }
+    const auto name = file.get<std::string>();
+    // A model directory may be anybody's: its index must not make us open files elsewhere.
+    if (name.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos || !name.ends_with(".safetensors")) {
+      return Status(Code::kBadModel, path + ": " + json_excerpt(file) + " is no .safetensors file of this directory");
+    }
+    shards[name].push_back(tensor);
+  }
+  if (shards.size() > kMaxShards) {
+    return Status(Code::kBadModel, path + " names " + std::to_string(shards.size()) + " files; at most " +
+                                       std::to_string(kMaxShards) + " are expected");
+  }
+  return shards;
+}
+
+// Why a directory has no weights for us.
+Status explain_missing(const std::string& directory) {
+  QUIRE_ASSIGN(const std::vector<std::string> names, list_directory(directory));
+  for (const std::string& name : names) {
+    const bool pickle = name.starts_with("pytorch_model") && name.ends_with(".bin");
+    if (pickle || name.ends_with(".gguf")) {
+      return Status(Code::kUnsupported,
+                    directory + " has its weights in " + name + "; only .safetensors files are supported");
+    }
+  }
+  return Status(Code::kNotFound, "neither model.safetensors nor model.safetensors.index.json in " + directory);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TensorFiles>> TensorFiles::open(const std::string& directory, Access access) {
+  auto files = std::make_unique<TensorFiles>();
+  files->access_ = access;
+  const std::string single = directory + "/model.safetensors";
+  const std::string index = directory + "/model.safetensors.index.json";
+  if (path_exists(single)) {
+    QUIRE_TRY(files->add_file(single, nullptr));
+  } else if (path_exists(index)) {
+    QUIRE_ASSIGN(const auto shards, read_index(index));
+    for (const auto& [name, tensors] : shards) QUIRE_TRY(files->add_file(directory + "/" + name, &tensors));
+  } else {
+    return explain_missing(directory);
+  }
+  return files;
+}
+
+Status TensorFiles::add_file(const std::string& path, const std::vector<std::string>* wanted) {
+  QUIRE_ASSIGN(auto file, ReadFile::open(path));
+  QUIRE_ASSIGN(TensorMap found, read_header(*file));
+  const size_t number = files_.size();
+  if (!wanted) {
+    for (auto& [name, info] : found) tensors_.emplace(name, Entry{number, std::move(info)});
+  } else {
+    for (const std::string& name : *wanted) {
+      const auto at = found.find(name);
+      if (at == found.end()) {
+        return Status(Code::kBadModel, path + " has no tensor " + name + ", which the index places there");
+      }
+      tensors_.emplace(name, Entry{number, std::move(at->second)});
+    }
+  }
+  std::span<const std::byte> map;
+  if (access_ == Access::kMap) {
+    QUIRE_ASSIGN(map, file->map());
+  }
+  files_.push_back(std::move(file));
+  maps_.push_back(map);
+  return {};
+}
+
+std::vector<std::string> TensorFiles::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : tensors_) names.push_back(name);
+  return names;
+}
+
+const TensorInfo* TensorFiles::find(std::string_view name) const {
+  const auto at = tensors_.find(name);
+  return at == tensors_.end() ? nullptr : &at->second.info;
+}
+
+Result<TensorFiles::View> TensorFiles::view(std::string_view name, std::span<const int64_t> shape) const {
+  const auto at = tensors_.find(name);
+  if (at == tensors_.end()) return Status(Code::kBadModel, "missing tensor " + std::string(name));
+  const TensorInfo& info = at->second.info;
+  const std::string& path = files_[at->second.file]->path();
+  if (!std::equal(info.shape.begin(), info.shape.end(), shape.begin(), shape.end())) {
+    return Status(Code::kBadModel,
+                  path + ": tensor " + std::string(name) + " has shape " + shape_text(info.shape) +
+                      "; the configuration asks for " + shape_text(shape),
+                  info.begin);
+  }
+  View view{ElementType::kF32, info.shape, info.end - info.begin, nullptr};
+  if (info.dtype == "F16") {
+    view.type = ElementType::kF16;
+  } else if (info.dtype == "BF16") {
+    view.type = ElementType::kBF16;
+  } else if (info.dtype != "F32") {
+    return Status(Code::kUnsupported,
+                  path + ": tensor " + std::string(name) + " has dtype " + info.dtype + "; expected F32, F16 or BF16",
+                  info.begin);
+  }
+  // The format promises no alignment; a misaligned tensor is left to read(), which copies it.
+  const bool aligned = info.begin % static_cast<int64_t>(element_bytes(view.type)) == 0;
+  if (access_ == Access::kMap && aligned) view.mapped = maps_[at->second.file].data() + info.begin;
+  return view;
+}
+
+Status TensorFiles::read(std::string_view name, int64_t offset, std::span<std::byte> out) const {
+  const auto at = tensors_.find(name);
+  if (at == tensors_.end()) return Status(Code::kBadModel, "missing tensor " + std::string(name));
+  const TensorInfo& info = at->second.info;
+  const int64_t bytes = info.end - info.begin;
+  if (offset < 0 || offset > bytes || out.size() > static_cast<size_t>(bytes - offset)) {
+    return Status(Code::kInvalidArgument, "bytes [" + std::to_string(offset) + ", +" + std::to_string(out.size()) +
+                                              ") of tensor " + std::string(name) + ", which has " +
+                                              std::to_string(bytes));
+  }
+  if (access_ == Access::kRead) return files_[at->second.file]->read_at(info.begin + offset, out);
+  if (!out.empty()) std::memcpy(out.data(), maps_[at->second.file].data() + info.begin + offset, out.size());
+  return {};
+}
+
+void TensorFiles::drop(std::string_view name) const {
+  const auto at = tensors_.find(name);
+  if (access_ != Access::kMap || at == tensors_.end()) return;
+  const TensorInfo& info = at->second.info;
+  files_[at->second.file]->drop_mapped(info.begin, info.end - info.begin);
+}
+
+}  // namespace quire

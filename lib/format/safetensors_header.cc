@@ -1,0 +1,145 @@
+// The JSON header of a safetensors file, and everything it could get wrong.
+#include <algorithm>
+#include <utility>
+
+#include "lib/format/json.h"
+#include "lib/format/safetensors.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kMaxRank = 16;
+constexpr int64_t kMaxValues = 4'000'000;  // some 300,000 tensors
+
+constexpr std::pair<const char*, int64_t> kDtypeBytes[] = {
+    {"F32", 4},  {"F16", 2},     {"BF16", 2},    {"F64", 8},     {"I64", 8}, {"I32", 4},
+    {"I16", 2},  {"I8", 1},      {"U64", 8},     {"U32", 4},     {"U16", 2}, {"U8", 1},
+    {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"C64", 8},
+};
+
+Status bad(const std::string& name, const std::string& message, int64_t offset = -1) {
+  return Status(Code::kBadModel, "tensor " + name + ": " + message, offset);
+}
+
+bool is_count(const Json& value) {
+  return value.is_number_integer() &&
+         (value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)
+                                     : value.get<int64_t>() >= 0);
+}
+
+Result<int64_t> parse_dtype(const std::string& name, const Json& entry, TensorInfo& info) {
+  const auto dtype = entry.find("dtype");
+  if (dtype == entry.end() || !dtype->is_string()) return bad(name, "no dtype");
+  info.dtype = dtype->get<std::string>();
+  for (const auto& [known, bytes] : kDtypeBytes) {
+    if (info.dtype == known) return bytes;
+  }
+  return bad(name, "unknown dtype " + json_excerpt(*dtype));
+}
+
+// The tensor's size in bytes, from its shape.
+Result<int64_t> parse_shape(const std::string& name, const Json& entry, int64_t element_bytes, TensorInfo& info) {
+  const auto shape = entry.find("shape");
+  if (shape == entry.end() || !shape->is_array() || shape->size() > kMaxRank) {
+    return bad(name, "expected a shape of at most " + std::to_string(kMaxRank) + " dimensions");
+  }
+  int64_t bytes = element_bytes;
+  for (const Json& dimension : *shape) {
+    if (!is_count(dimension)) return bad(name, "dimension " + json_excerpt(dimension) + " of its shape");
+    info.shape.push_back(dimension.get<int64_t>());
+    if (__builtin_mul_overflow(bytes, info.shape.back(), &bytes)) {
+      return bad(name, "shape " + json_excerpt(*shape) + " overflows");
+    }
+  }
+  return bytes;
+}
+
+Status parse_offsets(const std::string& name, const Json& entry, int64_t bytes, int64_t data_begin, int64_t file_size,
+                     TensorInfo& info) {
+  const auto offsets = entry.find("data_offsets");
+  if (offsets == entry.end() || !offsets->is_array() || offsets->size() != 2 || !is_count((*offsets)[0]) ||
+      !is_count((*offsets)[1])) {
+    return bad(name, "expected data_offsets [begin, end]");
+  }
+  const auto begin = (*offsets)[0].get<int64_t>();
+  const auto end = (*offsets)[1].get<int64_t>();
+  const int64_t data_size = file_size - data_begin;
+  if (begin > end || end > data_size) {
+    return bad(name,
+               "data_offsets " + json_excerpt(*offsets) + " lie outside the file's " + std::to_string(data_size) +
+                   " bytes of data",
+               data_begin + std::min(begin, data_size));
+  }
+  if (end - begin != bytes) {
+    return bad(
+        name,
+        "data_offsets span " + std::to_string(end - begin) + " bytes, but its shape needs " + std::to_string(bytes),
+        data_begin + begin);
+  }
+  info.begin = data_begin + begin;
+  info.end = data_begin + end;
+  return {};
+}
+
+Result<TensorInfo> parse_tensor(const std::string& name, const Json& entry, int64_t data_begin, int64_t file_size) {
+  if (!entry.is_object()) return bad(name, "expected an object");
+  if (entry.size() > 3) return bad(name, "expected only dtype, shape and data_offsets");
+  TensorInfo info;
+  QUIRE_ASSIGN(const int64_t element_bytes, parse_dtype(name, entry, info));
+  QUIRE_ASSIGN(const int64_t bytes, parse_shape(name, entry, element_bytes, info));
+  QUIRE_TRY(parse_offsets(name, entry, bytes, data_begin, file_size, info));
+  return info;
+}
+
+Status check_metadata(const Json& metadata) {
+  if (!metadata.is_object()) return Status(Code::kBadModel, "__metadata__ must be an object");
+  for (const auto& [key, value] : metadata.items()) {
+    if (!value.is_string()) return Status(Code::kBadModel, "__metadata__: " + key + " must be a string");
+  }
+  return {};
+}
+
+// The data must be covered exactly once: bytes that belong to two tensors, or to none, hide something.
+Status check_cover(const std::map<std::string, TensorInfo, std::less<>>& tensors, int64_t data_begin,
+                   int64_t file_size) {
+  std::vector<std::pair<std::string_view, const TensorInfo*>> by_offset;
+  for (const auto& [name, info] : tensors) by_offset.emplace_back(name, &info);
+  std::sort(by_offset.begin(), by_offset.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.second->begin, a.second->end) < std::pair(b.second->begin, b.second->end);
+  });
+  int64_t covered = data_begin;
+  for (const auto& [name, info] : by_offset) {
+    if (info->begin < covered) return bad(std::string(name), "overlaps another tensor", info->begin);
+    if (info->begin > covered) {
+      return bad(std::string(name), "a hole of " + std::to_string(info->begin - covered) + " bytes before it", covered);
+    }
+    covered = info->end;
+  }
+  if (covered != file_size) {
+    return Status(Code::kBadModel, std::to_string(file_size - covered) + " bytes after the last tensor", covered);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::map<std::string, TensorInfo, std::less<>>> parse_safetensors_header(std::string_view header,
+                                                                                int64_t data_begin, int64_t file_size) {
+  if (data_begin < 0 || data_begin > file_size) {
+    return Status(Code::kBadModel, "the header reaches beyond the file's " + std::to_string(file_size) + " bytes", 0);
+  }
+  QUIRE_ASSIGN(const Json document, parse_json_object(header, "safetensors header", JsonLimits{4, kMaxValues}));
+  std::map<std::string, TensorInfo, std::less<>> tensors;
+  for (const auto& [name, entry] : document.items()) {
+    if (name == "__metadata__") {
+      QUIRE_TRY(check_metadata(entry));
+      continue;
+    }
+    QUIRE_ASSIGN(TensorInfo info, parse_tensor(name, entry, data_begin, file_size));
+    tensors.emplace(name, std::move(info));
+  }
+  QUIRE_TRY(check_cover(tensors, data_begin, file_size));
+  return tensors;
+}
+
+}  // namespace quire

@@ -1,0 +1,112 @@
+// A Llama-family decoder over a backend: immutable weights and the forward pass.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lib/backend/backend.h"
+#include "lib/format/model_config.h"
+#include "lib/kv/chunk_store.h"
+#include "lib/strategy/strategy.h"
+#include "lib/tokenizer/tokenizer.h"
+
+namespace quire {
+
+struct LayerWeights {
+  std::unique_ptr<Buffer> attention_norm;  // f32 [hidden]
+  std::unique_ptr<Matrix> qkv;             // [(H + 2 Hkv) * d, hidden]
+  std::unique_ptr<Buffer> qkv_bias;        // f32, or null
+  std::unique_ptr<Matrix> o;               // [hidden, H * d]
+  std::unique_ptr<Buffer> o_bias;
+  std::unique_ptr<Buffer> mlp_norm;
+  std::unique_ptr<Matrix> gate_up;  // [2 * intermediate, hidden]
+  std::unique_ptr<Buffer> gate_up_bias;
+  std::unique_ptr<Matrix> down;  // [hidden, intermediate]
+  std::unique_ptr<Buffer> down_bias;
+};
+
+struct LlamaWeights {
+  std::unique_ptr<Table> embedding;
+  std::vector<LayerWeights> layers;
+  std::unique_ptr<Buffer> final_norm;
+  std::unique_ptr<Matrix> lm_head;
+  ElementType type = ElementType::kF32;  // of the projection matrices
+  int64_t n_parameters = 0;
+  int64_t bytes = 0;
+};
+
+// What one forward pass works on.
+struct ForwardArgs {
+  std::span<const int32_t> tokens;  // at positions first_position, ...
+  int64_t first_position = 0;
+  const Strategy* strategy = nullptr;
+  const Rope* rope = nullptr;
+  ChunkStore* kv = nullptr;  // holds all earlier tokens, and room for these
+  const CancelToken* cancel = nullptr;
+};
+
+// Weights are shared by all sessions. forward() and logits() use the model's scratch memory: one thread at a time, the
+// scheduler's; everything else is any-thread.
+class LlamaModel {
+ public:
+  LlamaModel(Backend& backend, ModelConfig config, std::unique_ptr<const Tokenizer> tokenizer, LlamaWeights weights)
+      : backend_(backend), config_(std::move(config)), tokenizer_(std::move(tokenizer)), weights_(std::move(weights)) {}
+
+  Backend& backend() const { return backend_; }
+  const ModelConfig& config() const { return config_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  const LlamaWeights& weights() const { return weights_; }
+  bool is_eos(int32_t token) const;
+  StrategyContext strategy_context(int64_t expected_tokens) const;
+  KvGeometry kv_geometry(const Strategy& strategy, ElementType type) const;
+  int64_t scratch_bytes() const;
+
+  // Runs the layers: stores the tokens' keys and values in *args.kv, and leaves the last hidden states in scratch.
+  // After a failure (kCancelled, kOutOfMemory) the store's earlier tokens are as they were.
+  Status forward(const ForwardArgs& args);
+  // Logits of rows [first_row, first_row + n_rows) of the last forward(), f32 [n_rows][vocab_size] in host memory.
+  Status logits(int64_t first_row, int64_t n_rows, const CancelToken* cancel, float* out);
+
+ private:
+  Status prepare_scratch(int64_t n);
+  Status attention_layer(Exec exec, const ForwardArgs& args, const Plan& plan, int layer);
+  Status mlp_layer(Exec exec, const LayerWeights& w, int64_t n);
+
+  Backend& backend_;
+  ModelConfig config_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  LlamaWeights weights_;
+
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Buffer> scratch_;
+  std::unique_ptr<Buffer> logits_scratch_;
+  int64_t scratch_rows_ = 0;
+  Rows hidden_, normed_, wide_;  // [n][hidden], [n][max(hidden, H d)], [n][max((H + 2 Hkv) d, 2 intermediate)]
+};
+
+// Loads a Hugging Face directory step by step, so that sessions can compute in between.
+class ModelLoader {
+ public:
+  struct Options {
+    bool map = true;          // map weight files rather than read them
+    int32_t weight_type = 0;  // ElementType to convert projections to; 0: as stored
+    const CancelToken* cancel = nullptr;
+    std::function<void(int64_t done, int64_t total)> progress;  // bytes of weights; may be empty
+  };
+
+  ModelLoader(Backend& backend, std::string directory, Options options);
+  ~ModelLoader();
+  // Does a part of the work. True: finished.
+  Result<bool> step();
+  std::unique_ptr<LlamaModel> take();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire

@@ -1,0 +1,224 @@
+// Reads a Hugging Face Llama directory into backend weights, a layer per step.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "lib/format/safetensors.h"
+#include "lib/model/llama_model.h"
+
+namespace quire {
+namespace {
+
+// Rows are read and packed in pieces of about this size, so that reading holds little memory beside the weights.
+constexpr int64_t kReadBytes = int64_t{16} << 20;
+
+struct Part {
+  std::string name;
+  int64_t rows;
+};
+
+}  // namespace
+
+class ModelLoader::Impl {
+ public:
+  Impl(Backend& backend, std::string directory, Options options)
+      : backend_(backend), directory_(std::move(directory)), options_(std::move(options)) {}
+
+  Result<bool> step();
+  std::unique_ptr<LlamaModel> take();
+
+ private:
+  Status open();
+  Status load_embedding();
+  Status load_layer(int layer);
+  Status load_head();
+  Result<std::unique_ptr<Matrix>> load_matrix(const std::vector<Part>& parts, int64_t k);
+  Status load_part(Matrix& matrix, const std::string& name, int64_t first_row, int64_t rows, int64_t k);
+  Result<std::unique_ptr<Buffer>> load_vector(const std::vector<Part>& parts);
+  void count(int64_t bytes, int64_t elements);
+
+  Backend& backend_;
+  std::string directory_;
+  Options options_;
+  ModelConfig config_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<TensorFiles> files_;
+  std::unique_ptr<Stream> stream_;
+  LlamaWeights weights_;
+  int stage_ = 0;  // 0: open, 1: embedding, 2 ...: layers, then head
+  int64_t total_ = 0;
+  int64_t done_ = 0;
+};
+
+void ModelLoader::Impl::count(int64_t bytes, int64_t elements) {
+  done_ += bytes;
+  weights_.n_parameters += elements;
+  if (options_.progress) options_.progress(done_, total_);
+}
+
+Status ModelLoader::Impl::open() {
+  if (!path_is_directory(directory_)) {
+    return Status(path_exists(directory_) ? Code::kUnsupported : Code::kNotFound,
+                  path_exists(directory_)
+                      ? directory_ + " is not a directory: a Hugging Face model directory is expected"
+                      : "no such model directory: " + directory_);
+  }
+  QUIRE_ASSIGN(config_, load_model_config(directory_));
+  QUIRE_ASSIGN(tokenizer_, load_tokenizer(directory_, config_.vocab_size));
+  QUIRE_ASSIGN(auto files,
+               TensorFiles::open(directory_, options_.map ? TensorFiles::Access::kMap : TensorFiles::Access::kRead));
+  files_ = std::move(files);
+  QUIRE_ASSIGN(stream_, backend_.create_stream());
+  for (const auto& name : files_->names()) {
+    const TensorInfo* info = files_->find(name);
+    total_ += info->end - info->begin;
+  }
+  weights_.layers.resize(static_cast<size_t>(config_.n_layers));
+  return {};
+}
+
+Status ModelLoader::Impl::load_part(Matrix& matrix, const std::string& name, int64_t first_row, int64_t rows,
+                                    int64_t k) {
+  const std::array<int64_t, 2> shape{rows, k};
+  QUIRE_ASSIGN(const auto view, files_->view(name, shape));
+  if (view.mapped) {
+    QUIRE_TRY(backend_.load_rows(matrix, view.type, view.mapped, first_row, rows));
+    files_->drop(name);
+  } else {
+    const int64_t row_bytes = k * static_cast<int64_t>(element_bytes(view.type));
+    const int64_t step = std::clamp<int64_t>(kReadBytes / row_bytes, 1, rows);
+    std::vector<std::byte> staging(static_cast<size_t>(step * row_bytes));
+    for (int64_t row = 0; row < rows; row += step) {
+      const int64_t n = std::min(step, rows - row);
+      QUIRE_TRY(files_->read(name, row * row_bytes, std::span(staging.data(), static_cast<size_t>(n * row_bytes))));
+      QUIRE_TRY(backend_.load_rows(matrix, view.type, staging.data(), first_row + row, n));
+    }
+  }
+  count(view.bytes, rows * k);
+  return {};
+}
+
+// One matrix of the rows of several tensors: the projections of q, k and v are one product.
+Result<std::unique_ptr<Matrix>> ModelLoader::Impl::load_matrix(const std::vector<Part>& parts, int64_t k) {
+  int64_t n = 0;
+  for (const Part& part : parts) n += part.rows;
+  const std::array<int64_t, 2> shape{parts[0].rows, k};
+  QUIRE_ASSIGN(const auto first, files_->view(parts[0].name, shape));
+  const ElementType type = options_.weight_type != 0 ? static_cast<ElementType>(options_.weight_type) : first.type;
+  QUIRE_ASSIGN(auto matrix, backend_.create_matrix(n, k, type));
+  int64_t row = 0;
+  for (const Part& part : parts) {
+    QUIRE_TRY(load_part(*matrix, part.name, row, part.rows, k));
+    row += part.rows;
+  }
+  weights_.bytes += static_cast<int64_t>(matrix->bytes);
+  weights_.type = type;
+  return matrix;
+}
+
+Result<std::unique_ptr<Buffer>> ModelLoader::Impl::load_vector(const std::vector<Part>& parts) {
+  std::vector<float> values;
+  for (const Part& part : parts) {
+    const std::array<int64_t, 1> shape{part.rows};
+    QUIRE_ASSIGN(const auto view, files_->view(part.name, shape));
+    std::vector<std::byte> raw(static_cast<size_t>(view.bytes));
+    QUIRE_TRY(files_->read(part.name, 0, raw));
+    for (int64_t i = 0; i < part.rows; ++i) values.push_back(widen(view.type, raw.data(), i));
+    count(view.bytes, part.rows);
+  }
+  const size_t bytes = values.size() * sizeof(float);
+  QUIRE_ASSIGN(auto buffer, backend_.allocate(bytes, MemoryKind::kDevice));
+  QUIRE_TRY(backend_.upload(*stream_, values.data(), *buffer, 0, bytes));
+  QUIRE_TRY(backend_.synchronize(*stream_));
+  weights_.bytes += static_cast<int64_t>(bytes);
+  return buffer;
+}
+
+Status ModelLoader::Impl::load_embedding() {
+  const std::string name = "model.embed_tokens.weight";
+  const std::array<int64_t, 2> shape{config_.vocab_size, config_.hidden_size};
+  QUIRE_ASSIGN(const auto view, files_->view(name, shape));
+  std::vector<std::byte> raw;
+  if (!view.mapped) {
+    raw.resize(static_cast<size_t>(view.bytes));
+    QUIRE_TRY(files_->read(name, 0, raw));
+  }
+  QUIRE_ASSIGN(weights_.embedding,
+               backend_.create_table(shape[0], shape[1], view.type, view.mapped ? view.mapped : raw.data(),
+                                     view.mapped ? std::shared_ptr<const void>(files_) : nullptr));
+  weights_.bytes += static_cast<int64_t>(weights_.embedding->bytes);
+  count(view.bytes, shape[0] * shape[1]);
+  return {};
+}
+
+Status ModelLoader::Impl::load_layer(int layer) {
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+  const int64_t hidden = config_.hidden_size;
+  const int64_t q = int64_t{config_.n_query_heads} * config_.head_dim;
+  const int64_t kv = int64_t{config_.n_kv_heads} * config_.head_dim;
+  const int64_t ffn = config_.intermediate_size;
+  const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
+  LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const auto weight = [](const std::string& name) { return name + "_proj.weight"; };
+  const auto bias = [](const std::string& name) { return name + "_proj.bias"; };
+
+  QUIRE_ASSIGN(w.attention_norm, load_vector({{prefix + "input_layernorm.weight", hidden}}));
+  QUIRE_ASSIGN(w.qkv,
+               load_matrix({{weight(attention + "q"), q}, {weight(attention + "k"), kv}, {weight(attention + "v"), kv}},
+                           hidden));
+  QUIRE_ASSIGN(w.o, load_matrix({{weight(attention + "o"), hidden}}, q));
+  if (config_.attention_bias) {
+    QUIRE_ASSIGN(w.qkv_bias,
+                 load_vector({{bias(attention + "q"), q}, {bias(attention + "k"), kv}, {bias(attention + "v"), kv}}));
+    QUIRE_ASSIGN(w.o_bias, load_vector({{bias(attention + "o"), hidden}}));
+  }
+  QUIRE_ASSIGN(w.mlp_norm, load_vector({{prefix + "post_attention_layernorm.weight", hidden}}));
+  QUIRE_ASSIGN(w.gate_up, load_matrix({{weight(mlp + "gate"), ffn}, {weight(mlp + "up"), ffn}}, hidden));
+  QUIRE_ASSIGN(w.down, load_matrix({{weight(mlp + "down"), hidden}}, ffn));
+  if (config_.mlp_bias) {
+    QUIRE_ASSIGN(w.gate_up_bias, load_vector({{bias(mlp + "gate"), ffn}, {bias(mlp + "up"), ffn}}));
+    QUIRE_ASSIGN(w.down_bias, load_vector({{bias(mlp + "down"), hidden}}));
+  }
+  return {};
+}
+
+Status ModelLoader::Impl::load_head() {
+  QUIRE_ASSIGN(weights_.final_norm, load_vector({{"model.norm.weight", config_.hidden_size}}));
+  const bool tied = config_.tie_word_embeddings;
+  const int64_t parameters = weights_.n_parameters;
+  QUIRE_ASSIGN(
+      weights_.lm_head,
+      load_matrix({{tied ? "model.embed_tokens.weight" : "lm_head.weight", config_.vocab_size}}, config_.hidden_size));
+  if (tied) weights_.n_parameters = parameters;  // counted with the embedding
+  return {};
+}
+
+Result<bool> ModelLoader::Impl::step() {
+  if (options_.cancel && options_.cancel->cancelled()) return Status(Code::kCancelled, "loading was cancelled");
+  const int stage = stage_++;
+  Status status;
+  if (stage == 0) {
+    status = open();
+  } else if (stage == 1) {
+    status = load_embedding();
+  } else if (stage - 2 < config_.n_layers) {
+    status = load_layer(stage - 2);
+  } else {
+    status = load_head();
+  }
+  if (!status.ok()) return status;
+  return stage > 1 && stage - 2 == config_.n_layers;
+}
+
+std::unique_ptr<LlamaModel> ModelLoader::Impl::take() {
+  return std::make_unique<LlamaModel>(backend_, std::move(config_), std::move(tokenizer_), std::move(weights_));
+}
+
+ModelLoader::ModelLoader(Backend& backend, std::string directory, Options options)
+    : impl_(std::make_unique<Impl>(backend, std::move(directory), std::move(options))) {}
+ModelLoader::~ModelLoader() = default;
+Result<bool> ModelLoader::step() { return impl_->step(); }
+std::unique_ptr<LlamaModel> ModelLoader::take() { return impl_->take(); }
+
+}  // namespace quire

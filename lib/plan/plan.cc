@@ -1,0 +1,185 @@
+#include "lib/plan/plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace quire {
+namespace {
+
+std::string span_name(size_t index) { return "span " + std::to_string(index); }
+
+Status broken(const std::string& what) { return Status(Code::kInternal, "attention plan: " + what); }
+
+int64_t last_key(const Span& span) { return span.first_key + (span.count - 1) * span.stride; }
+
+int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
+
+Status validate_span(const Span& span, size_t index) {
+  const std::string name = span_name(index);
+  if (span.stream != KvStream::kText && span.stream != KvStream::kMemory) return broken(name + ": no such stream");
+  if (span.first_key < 0 || span.count < 1 || span.stride < 1 ||
+      span.count - 1 > (kNoLimit - 1 - span.first_key) / span.stride) {
+    return broken(name + ": first_key " + std::to_string(span.first_key) + ", count " + std::to_string(span.count) +
+                  ", stride " + std::to_string(span.stride) + " is no run of keys");
+  }
+  if (span.min_lag < 0 || span.max_lag < span.min_lag) {
+    return broken(name + ": lags " + std::to_string(span.min_lag) + " to " + std::to_string(span.max_lag) +
+                  "; expected 0 <= min_lag <= max_lag");
+  }
+  if (!(span.q_div > 0) || !std::isfinite(span.q_div) || !std::isfinite(span.q_offset) || std::isnan(span.q_cap) ||
+      span.q_cap == -std::numeric_limits<double>::infinity()) {
+    return broken(name + ": the query position is not a number");
+  }
+  const bool raw = span.rotation == Span::Rotation::kRaw;
+  if (raw ? span.key_div < 0 : span.key_div != 1) {
+    return broken(name + ": key_div " + std::to_string(span.key_div) + (raw ? "" : " of stored keys"));
+  }
+  return {};
+}
+
+bool share_keys(const Span& a, const Span& b) {
+  const Span& fine = a.stride <= b.stride ? a : b;
+  const Span& coarse = a.stride <= b.stride ? b : a;
+  const int64_t begin = std::max(a.first_key, b.first_key);
+  const int64_t end = std::min(last_key(a), last_key(b));
+  if (begin > end) return false;
+  const int64_t skipped = (begin - coarse.first_key + coarse.stride - 1) / coarse.stride;
+  int64_t key = coarse.first_key + skipped * coarse.stride;
+  // Residues modulo fine.stride repeat after at most fine.stride keys.
+  for (int64_t n = 0; n < fine.stride && key <= end; ++n) {
+    if ((key - fine.first_key) % fine.stride == 0) return true;
+    if (key > end - coarse.stride) break;
+    key += coarse.stride;
+  }
+  return false;
+}
+
+// No key may be visible to a query through two spans; spans over the same keys must split the lags.
+bool overlap(const Span& a, const Span& b) {
+  return a.stream == b.stream && std::max(a.min_lag, b.min_lag) <= std::min(a.max_lag, b.max_lag) && share_keys(a, b);
+}
+
+Status validate_list(const Plan& plan, const Plan::List& list) {
+  if (list.begin < 0 || list.end < list.begin || static_cast<size_t>(list.end) > plan.spans.size()) {
+    return broken("a list outside the spans");
+  }
+  std::vector<size_t> open;  // spans that may reach into the next one
+  for (auto s = static_cast<size_t>(list.begin); s < static_cast<size_t>(list.end); ++s) {
+    const Span& span = plan.spans[s];
+    QUIRE_TRY(validate_span(span, s));
+    if (s > static_cast<size_t>(list.begin)) {
+      const Span& before = plan.spans[s - 1];
+      if (before.stream > span.stream || (before.stream == span.stream && before.first_key > span.first_key)) {
+        return broken(span_name(s) + " does not come in ascending order of (stream, first_key)");
+      }
+    }
+    std::erase_if(open, [&](size_t o) {
+      return plan.spans[o].stream != span.stream || last_key(plan.spans[o]) < span.first_key;
+    });
+    for (size_t o : open) {
+      if (overlap(plan.spans[o], span)) return broken(span_name(o) + " and " + span_name(s) + " overlap");
+    }
+    open.push_back(s);
+  }
+  return {};
+}
+
+void fill_row(const Span& span, int64_t i, int64_t n_keys, double* row) {
+  int64_t begin = span.first_key;
+  if (span.max_lag != kNoLimit && i - span.max_lag > begin) {
+    begin += (i - span.max_lag - begin + span.stride - 1) / span.stride * span.stride;
+  }
+  const int64_t end = std::min({last_key(span), i - span.min_lag, n_keys - 1});
+  for (int64_t j = begin; j <= end; j += span.stride) row[j] = span.distance(i, j);
+}
+
+}  // namespace
+
+double Span::query_position(int64_t i) const {
+  double position = static_cast<double>(i);
+  if (q_div != 1) {
+    position /= q_div;
+    if (q_floor) position = std::floor(position);
+  }
+  return std::min(position + q_offset, q_cap);
+}
+
+double Span::key_position(int64_t j) const {
+  const int64_t offset = j - key_base;
+  if (rotation == Rotation::kStored) return static_cast<double>(offset);
+  return key_div == 0 ? 0 : static_cast<double>(floor_div(offset, key_div));
+}
+
+bool Span::visible(int64_t i, int64_t j) const {
+  const bool member = j >= first_key && (j - first_key) % stride == 0 && (j - first_key) / stride < count;
+  return member && i - j >= min_lag && i - j <= max_lag;
+}
+
+void Plan::clear() {
+  blocks.clear();
+  lists.clear();
+  spans.clear();
+  query_scale.clear();
+}
+
+void Plan::add_block(int64_t first_query, int64_t n_queries, const std::vector<Span>& block_spans) {
+  blocks.push_back({first_query, n_queries, static_cast<int32_t>(lists.size()), false});
+  const auto begin = static_cast<int32_t>(spans.size());
+  spans.insert(spans.end(), block_spans.begin(), block_spans.end());
+  lists.push_back({begin, static_cast<int32_t>(spans.size())});
+}
+
+void Plan::add_block_per_head(int64_t first_query, int64_t n_queries,
+                              const std::vector<std::vector<Span>>& head_spans) {
+  blocks.push_back({first_query, n_queries, static_cast<int32_t>(lists.size()), true});
+  for (const std::vector<Span>& list : head_spans) {
+    const auto begin = static_cast<int32_t>(spans.size());
+    spans.insert(spans.end(), list.begin(), list.end());
+    lists.push_back({begin, static_cast<int32_t>(spans.size())});
+  }
+}
+
+Status validate(const Plan& plan, int64_t first_query, int64_t n_queries, int n_heads) {
+  int64_t next = first_query;
+  for (const QueryBlock& block : plan.blocks) {
+    if (block.first_query != next || block.n_queries < 1) {
+      return broken("a block of " + std::to_string(block.n_queries) + " queries from " +
+                    std::to_string(block.first_query) + " where query " + std::to_string(next) + " comes next");
+    }
+    const int64_t n_lists = block.per_head ? n_heads : 1;
+    if (block.first_list < 0 || block.first_list + n_lists > static_cast<int64_t>(plan.lists.size())) {
+      return broken("the block of query " + std::to_string(next) + " has fewer than " + std::to_string(n_lists) +
+                    " span lists");
+    }
+    next += block.n_queries;
+  }
+  if (next != first_query + n_queries) {
+    return broken("it ends before query " + std::to_string(next) + " instead of " +
+                  std::to_string(first_query + n_queries));
+  }
+  for (const Plan::List& list : plan.lists) QUIRE_TRY(validate_list(plan, list));
+  if (!plan.query_scale.empty() && static_cast<int64_t>(plan.query_scale.size()) != n_queries) {
+    return broken(std::to_string(plan.query_scale.size()) + " query scales for " + std::to_string(n_queries) +
+                  " queries");
+  }
+  for (float scale : plan.query_scale) {
+    if (!(scale > 0) || !std::isfinite(scale)) return broken("a query scale that is not a positive number");
+  }
+  return {};
+}
+
+void position_matrix(const Plan& plan, int head, int64_t n_keys, double* matrix) {
+  double* row = matrix;
+  for (const QueryBlock& block : plan.blocks) {
+    const Plan::List& list = plan.list(block, head);
+    for (int64_t i = block.first_query; i < block.first_query + block.n_queries; ++i, row += n_keys) {
+      std::fill_n(row, n_keys, std::numeric_limits<double>::quiet_NaN());
+      for (int32_t s = list.begin; s < list.end; ++s) {
+        const Span& span = plan.spans[static_cast<size_t>(s)];
+        if (span.stream == KvStream::kText) fill_row(span, i, n_keys, row);
+      }
+    }
+  }
+}
+
+}  // namespace quire

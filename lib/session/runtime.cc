@@ -1,0 +1,117 @@
+#include "lib/session/runtime.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "lib/backend/cpu/cpu_backend.h"
+#include "lib/session/session.h"
+
+namespace quire {
+namespace {
+
+int thread_count(int wanted) {
+  return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+class LoadJob : public Job {
+ public:
+  LoadJob(Runtime& runtime, const std::string& path, const ModelLoadOptions& options)
+      : loader_(runtime.backend(), path, {options.map, options.weight_type, options.cancel.get(), options.progress}) {}
+
+  bool ready() override { return true; }
+
+  bool step() override {
+    Status status;
+    std::unique_ptr<LlamaModel> model;
+    try {
+      Result<bool> finished = loader_.step();
+      if (finished.ok() && !*finished) return false;
+      status = finished.status();
+      if (status.ok()) model = loader_.take();
+    } catch (const std::bad_alloc&) {
+      status = Status(Code::kOutOfMemory, "no memory while loading the model");
+    }
+    finish(std::move(status), std::move(model));
+    return true;
+  }
+
+  // Waits for the end. If the job is dropped unfinished (the runtime was closed), the wait ends too.
+  Result<std::unique_ptr<LlamaModel>> wait(Runtime& runtime) {
+    std::unique_lock lock(mutex_);
+    while (!done_) {
+      if (runtime.closed()) return Status(Code::kClosed, "the runtime was closed while the model was loading");
+      changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return done_; });
+    }
+    if (!status_.ok()) return status_;
+    return std::move(model_);
+  }
+
+ private:
+  void finish(Status status, std::unique_ptr<LlamaModel> model) {
+    std::lock_guard lock(mutex_);
+    status_ = std::move(status);
+    model_ = std::move(model);
+    done_ = true;
+    changed_.notify_all();
+  }
+
+  ModelLoader loader_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  Status status_;
+  std::unique_ptr<LlamaModel> model_;
+};
+
+}  // namespace
+
+Runtime::Runtime(RuntimeOptions options)
+    : destroy_hook_{std::exchange(options.on_destroy, nullptr)},
+      options_(std::move(options)),
+      allocator_(options_.alloc, options_.free, options_.alloc_user),
+      pool_(thread_count(options_.n_threads)),
+      backend_(cpu::create_cpu_backend(allocator_, pool_)) {}
+
+void Runtime::close() {
+  closed_.store(true, std::memory_order_release);
+  std::lock_guard lock(mutex_);
+  if (close_done_) return;
+  for (const auto& weak : sessions_) {
+    if (auto session = weak.lock()) session->request_stop();
+  }
+  scheduler_.stop();
+  for (const auto& weak : sessions_) {
+    if (auto session = weak.lock()) {
+      session->engine_stopped();
+      session->close();
+    }
+  }
+  sessions_.clear();
+  close_done_ = true;
+}
+
+void Runtime::add_session(const std::shared_ptr<Session>& session) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(sessions_, [](const auto& weak) { return weak.expired(); });
+  sessions_.push_back(session);
+}
+
+Result<std::shared_ptr<Model>> load_model(const std::shared_ptr<Runtime>& runtime, const std::string& path,
+                                          const ModelLoadOptions& options) {
+  auto job = std::make_shared<LoadJob>(*runtime, path, options);
+  if (!runtime->scheduler().add(job)) return Status(Code::kClosed, "the runtime is closed");
+  QUIRE_ASSIGN(auto llama, job->wait(*runtime));
+  auto model = std::make_shared<Model>();
+  model->runtime = runtime;
+  model->llama = std::move(llama);
+  const LlamaWeights& weights = model->llama->weights();
+  runtime->log().write(LogLevel::kInfo, "loaded " + path + ": " + std::to_string(weights.n_parameters) +
+                                            " parameters, " + std::to_string(weights.bytes) + " bytes, " +
+                                            element_name(weights.type) + ", on " + runtime->backend().name());
+  return model;
+}
+
+}  // namespace quire

@@ -1,0 +1,86 @@
+// A runtime: the threads, memory and log sink that models and sessions share.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "lib/backend/backend.h"
+#include "lib/model/llama_model.h"
+#include "lib/session/scheduler.h"
+#include "lib/support/allocator.h"
+#include "lib/support/log.h"
+#include "lib/support/thread_pool.h"
+
+namespace quire {
+
+class Session;
+
+struct RuntimeOptions {
+  int n_threads = 0;  // 0: the number of cores
+  Allocator::AllocFn alloc = nullptr;
+  Allocator::FreeFn free = nullptr;
+  void* alloc_user = nullptr;
+  Log log;
+  std::function<void()> on_destroy;  // after the callbacks above were used for the last time; may be empty
+};
+
+// Any thread. Everything made from a runtime holds a shared_ptr to it.
+class Runtime {
+ public:
+  explicit Runtime(RuntimeOptions options);
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  // Cancels everything, waits for the engine, frees the sessions' memory. Idempotent.
+  void close();
+  bool closed() const { return closed_.load(std::memory_order_acquire); }
+
+  Scheduler& scheduler() { return scheduler_; }
+  Backend& backend() { return *backend_; }
+  ThreadPool& pool() { return pool_; }
+  const Log& log() const { return options_.log; }
+
+  void add_session(const std::shared_ptr<Session>& session);
+
+ private:
+  // Runs on_destroy after every other member is gone.
+  struct DestroyHook {
+    std::function<void()> run;
+    ~DestroyHook() {
+      if (run) run();
+    }
+  };
+  DestroyHook destroy_hook_;
+  RuntimeOptions options_;
+  Allocator allocator_;
+  ThreadPool pool_;
+  std::unique_ptr<Backend> backend_;
+  Scheduler scheduler_;
+  std::atomic<bool> closed_{false};
+  std::mutex mutex_;
+  bool close_done_ = false;
+  std::vector<std::weak_ptr<Session>> sessions_;
+};
+
+// A loaded model and the runtime that must outlive it.
+struct Model {
+  std::shared_ptr<Runtime> runtime;
+  std::unique_ptr<LlamaModel> llama;
+};
+
+struct ModelLoadOptions {
+  bool map = true;
+  int32_t weight_type = 0;
+  std::shared_ptr<CancelToken> cancel;  // may be null
+  std::function<void(int64_t, int64_t)> progress;
+};
+
+// Loads on the engine thread, between the steps of other jobs; waits for the end.
+Result<std::shared_ptr<Model>> load_model(const std::shared_ptr<Runtime>& runtime, const std::string& path,
+                                          const ModelLoadOptions& options);
+
+}  // namespace quire

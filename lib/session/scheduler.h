@@ -1,0 +1,48 @@
+// Who computes when: one engine thread that gives each ready job a step in turn.
+//
+// A step is short (a prefill block, a decode step, a layer of a model being loaded) and may use all compute threads, so
+// jobs share the machine fairly and never run at once.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace quire {
+
+class Job {
+ public:
+  virtual ~Job() = default;
+  // True if step() has something to do. Called on the engine thread.
+  virtual bool ready() = 0;
+  // Does a part of the work on the engine thread. True: finished; the job is dropped. Must not throw.
+  virtual bool step() = 0;
+};
+
+class Scheduler {
+ public:
+  Scheduler();   // starts the engine thread
+  ~Scheduler();  // stops it after the step it is in; jobs left are dropped. Also legal on the engine thread.
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Any thread. False: stopped, the job was not taken.
+  bool add(std::shared_ptr<Job> job);
+  // A job may have become ready. Any thread.
+  void wake();
+  // Lets go of an object on the engine thread, whose destructor may take a while. Any thread.
+  void dispose(std::shared_ptr<const void> object);
+  // Stops the engine thread and waits for it. Not on the engine thread.
+  void stop();
+
+ private:
+  struct State;
+  static void run(const std::shared_ptr<State>& state);
+  std::shared_ptr<State> state_;  // shared with the thread, which may outlive this object by a moment
+  std::thread thread_;
+};
+
+}  // namespace quire

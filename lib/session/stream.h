@@ -1,0 +1,125 @@
+// A stream: one computation on a session, pulled event by event.
+//
+// Two halves meet under the session's mutex. The engine's half (ready, step) processes pending tokens block by block
+// and generates; it stops while a generated token waits to be delivered. The caller's half (next, cancel, close) takes
+// events.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/session/sampler.h"
+#include "lib/session/session.h"
+#include "lib/support/os_wait_event.h"
+#include "lib/tokenizer/detokenizer.h"
+
+namespace quire {
+
+struct StreamOptions {
+  int64_t max_tokens = 0;
+  SamplingOptions sampling;
+  std::vector<int32_t> stop_ids;
+  std::vector<std::string> stop_strings;
+  bool score = false;
+  bool keep_logits = false;
+  bool ignore_eos = false;
+};
+
+enum class FinishReason : int32_t {  // the numbers of QUIRE_FINISH_*
+  kNone = 0,
+  kMaxTokens = 1,
+  kEos = 2,
+  kStopId = 3,
+  kStopString = 4,
+  kReach = 5,
+  kCancelled = 6,
+};
+
+struct StreamEvent {
+  enum class Type : int32_t { kPrefill = 1, kToken = 2, kWarning = 3, kEnd = 4 };  // the numbers of QUIRE_EVENT_*
+  Type type = Type::kEnd;
+  int32_t token = -1;
+  int64_t position = 0;
+  std::string text;
+  int64_t total = 0, reused = 0, done = 0;
+  double n_per_second = 0;
+  float logprob = 0;
+  FinishReason finish = FinishReason::kNone;
+  int32_t stop_index = -1;
+};
+
+enum class NextResult { kEvent, kTimeout, kEnd };
+
+class GenerationStream : public Job, public std::enable_shared_from_this<GenerationStream> {
+ public:
+  // Errors: kBusy, kClosed, kOverflow, kEmpty, kInvalidArgument.
+  static Result<std::shared_ptr<GenerationStream>> open(const std::shared_ptr<Session>& session, StreamOptions options);
+
+  // Waits up to timeout_ms (negative: forever) for the next event, which stays at `*event` until the following call.
+  Result<NextResult> next(int32_t timeout_ms, const StreamEvent** event);
+  void cancel();
+  // Cancels and waits until the engine has let go.
+  void close();
+  // The last handle is gone: ends without waiting.
+  void abandon();
+  Result<int> wait_descriptor();
+  const std::shared_ptr<Runtime>& runtime() const;
+
+  bool ready() override;
+  bool step() override;
+
+ private:
+  friend class Session;
+  using Clock = std::chrono::steady_clock;
+
+  GenerationStream(std::shared_ptr<Session> session, StreamOptions options, int64_t limit);
+
+  // Engine's half.
+  Status compute();
+  Status process_block(int64_t n);
+  Status read_logits(int64_t n, std::vector<float>& last, std::vector<float>& logits, std::vector<float>& scores);
+  Status generate();
+  void finish(FinishReason reason, int32_t token = -1);
+  void end(StreamEvent event, Status failure);
+
+  // Caller's half; under the session's mutex.
+  bool has_event() const { return progress_ || token_ || end_ || (!failure_.ok() && !end_delivered_); }
+  void cancel_locked();
+  void deliver_token();
+  void update_wait_event();
+
+  const std::shared_ptr<Session> session_;
+  const StreamOptions options_;
+  const int64_t limit_;  // tokens the session may hold: the strategy's reach, or kNoLimit
+  Sampler sampler_;
+  Detokenizer detokenizer_;
+  CancelToken cancel_;
+
+  std::condition_variable changed_;
+  // Events that wait, at most one of each; delivered in this order.
+  std::optional<StreamEvent> progress_;
+  std::optional<StreamEvent> token_;
+  std::optional<StreamEvent> end_;
+  Status failure_;
+  StreamEvent current_;  // the event the caller holds
+  bool end_delivered_ = false;
+  bool finished_ = false;  // the engine will not touch this stream again
+  bool abandoned_ = false;
+  bool closed_ = false;
+  bool in_step_ = false;
+  std::unique_ptr<WaitEvent> wait_event_;
+
+  int64_t n_generated_ = 0;
+  int64_t prompt_total_ = 0, prompt_done_ = 0;
+  Clock::time_point started_;
+  Clock::time_point cancelled_at_;
+  int64_t tasks_at_cancel_ = 0;
+};
+
+}  // namespace quire

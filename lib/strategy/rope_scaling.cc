@@ -1,0 +1,188 @@
+// none, pi, ntk, yarn, llama3: other RoPE frequencies, so that a longer text stays inside the trained angles.
+//
+// Idea        Pair a of a head turns by theta_a = b^(-2a/d) per position (b = rope_theta). A factor f slows it down:
+//   pi        theta_a / f: positions squeezed f times (Chen et al. 2023, "Position Interpolation").
+//   ntk       b' = b f^(d/(d-2)): the fastest pair keeps its speed, the slowest is slowed f times (bloc97 2023).
+//   yarn      theta_a ((1-g)/f + g), g falling from 1 to 0 between the pairs that turn beta_fast and beta_slow times in
+//             the original length, and logits times A^2, A = 0.1 ln f + 1 (Peng et al. 2023). variant=pose is the
+//             harmonic form theta_a / ((1-g) f + g) of the PoSE checkpoints.
+//   llama3    keeps wavelengths below original/high, divides those above original/low by f, blends between (Llama 3.1).
+// Invariants  Frequencies depend on the expression and the model alone, never on how much has been read.
+// Complexity  None at run time. Memory: none.
+#include "lib/strategy/rope_scaling.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lib/strategy/arguments.h"
+
+namespace quire {
+namespace {
+
+constexpr double kMaxFactor = 1e6;
+constexpr double kPi = 3.14159265358979323846;
+
+std::vector<double> frequencies(double base, int head_dim) {
+  std::vector<double> theta(static_cast<size_t>(head_dim / 2));
+  for (size_t a = 0; a < theta.size(); ++a) theta[a] = std::pow(base, -2.0 * static_cast<double>(a) / head_dim);
+  return theta;
+}
+
+int64_t extended(int64_t original, double factor, const RopeBase& base) {
+  const double length = std::min(std::floor(static_cast<double>(original) * factor), static_cast<double>(kMaxTrainLen));
+  // A term that repeats what the checkpoint was tuned with ("original" is then below train_len) extends nothing.
+  return std::max(base.train_len, static_cast<int64_t>(length));
+}
+
+Result<double> read_factor(const Arguments& arguments) { return arguments.real("factor", 1, kMaxFactor); }
+
+Result<int64_t> read_original(const Arguments& arguments, const RopeBase& base) {
+  return arguments.integer("original", 1, kMaxTrainLen, base.train_len);
+}
+
+Result<RopeScaling> make_none(const Arguments&, const RopeBase& base, CanonicalTerm&) {
+  return RopeScaling{{frequencies(base.theta, base.head_dim), 1}, base.train_len, {}};
+}
+
+Result<RopeScaling> make_pi(const Arguments& arguments, const RopeBase& base, CanonicalTerm& canonical) {
+  QUIRE_ASSIGN(const double factor, read_factor(arguments));
+  canonical.add_real("factor", factor);
+  RopeScaling scaling{{frequencies(base.theta, base.head_dim), 1}, extended(base.train_len, factor, base), {}};
+  for (double& theta : scaling.table.theta) theta /= factor;
+  return scaling;
+}
+
+Result<RopeScaling> make_ntk(const Arguments& arguments, const RopeBase& base, CanonicalTerm& canonical) {
+  QUIRE_ASSIGN(const double factor, read_factor(arguments));
+  canonical.add_real("factor", factor);
+  const double d = base.head_dim;
+  if (base.head_dim < 4) return arguments.refuse("", "heads of " + number_text(d) + " dimensions; expected at least 4");
+  const double new_base = base.theta * std::pow(factor, d / (d - 2));
+  return RopeScaling{{frequencies(new_base, base.head_dim), 1}, extended(base.train_len, factor, base), {}};
+}
+
+struct YarnOptions {
+  double factor = 1;
+  int64_t original = 0;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  bool harmonic = false;
+  bool truncate = true;
+};
+
+std::vector<double> yarn_frequencies(const YarnOptions& options, const RopeBase& base) {
+  // The (fractional) pair that turns `turns` times in the original length.
+  const auto pair_of = [&](double turns) {
+    const double longest = static_cast<double>(options.original) / (turns * 2 * kPi);
+    return base.head_dim * std::log(longest) / (2 * std::log(base.theta));
+  };
+  double low = pair_of(options.beta_fast);
+  double high = pair_of(options.beta_slow);
+  if (options.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, base.head_dim - 1.0);
+  if (low == high) high += 0.001;
+  std::vector<double> theta = frequencies(base.theta, base.head_dim);
+  for (size_t a = 0; a < theta.size(); ++a) {
+    const double kept = 1 - std::clamp((static_cast<double>(a) - low) / (high - low), 0.0, 1.0);
+    if (options.harmonic) {
+      theta[a] /= (1 - kept) * options.factor + kept;
+    } else {
+      theta[a] *= (1 - kept) / options.factor + kept;
+    }
+  }
+  return theta;
+}
+
+Result<RopeScaling> make_yarn(const Arguments& arguments, const RopeBase& base, CanonicalTerm& canonical) {
+  constexpr double kMinBeta = 1e-3, kMaxBeta = 1e6, kMinAttention = 1e-6, kMaxAttention = 1e6;
+  constexpr std::string_view variants[] = {"hf", "pose"};
+  YarnOptions options;
+  QUIRE_ASSIGN(options.factor, read_factor(arguments));
+  QUIRE_ASSIGN(options.original, read_original(arguments, base));
+  QUIRE_ASSIGN(options.beta_fast, arguments.real("beta_fast", kMinBeta, kMaxBeta, 32));
+  QUIRE_ASSIGN(options.beta_slow, arguments.real("beta_slow", kMinBeta, kMaxBeta, 1));
+  if (!(options.beta_fast > options.beta_slow)) {
+    return arguments.refuse(arguments.has("beta_fast") ? "beta_fast" : "beta_slow",
+                            "beta_fast is " + number_text(options.beta_fast) + " and beta_slow " +
+                                number_text(options.beta_slow) + "; expected beta_fast > beta_slow");
+  }
+  QUIRE_ASSIGN(const double attention,
+               arguments.real("attention_factor", kMinAttention, kMaxAttention, 0.1 * std::log(options.factor) + 1));
+  QUIRE_ASSIGN(const size_t variant, arguments.choice("variant", variants));
+  QUIRE_ASSIGN(const int64_t truncate, arguments.integer("truncate", 0, 1, 1));
+  options.harmonic = variant == 1;
+  options.truncate = truncate == 1;
+  canonical.add_real("factor", options.factor)
+      .add_integer("original", options.original)
+      .add_real("beta_fast", options.beta_fast)
+      .add_real("beta_slow", options.beta_slow)
+      .add_real("attention_factor", attention)
+      .add("variant", variants[variant])
+      .add_integer("truncate", truncate);
+  return RopeScaling{
+      {yarn_frequencies(options, base), attention}, extended(options.original, options.factor, base), {}};
+}
+
+Result<RopeScaling> make_llama3(const Arguments& arguments, const RopeBase& base, CanonicalTerm& canonical) {
+  constexpr double kMinFrequency = 1e-6, kMaxFrequency = 1e6;
+  QUIRE_ASSIGN(const double factor, read_factor(arguments));
+  QUIRE_ASSIGN(const double low, arguments.real("low", kMinFrequency, kMaxFrequency, 1));
+  QUIRE_ASSIGN(const double high, arguments.real("high", kMinFrequency, kMaxFrequency, 4));
+  if (!(low < high)) {
+    return arguments.refuse(arguments.has("high") ? "high" : "low",
+                            "low is " + number_text(low) + " and high " + number_text(high) + "; expected low < high");
+  }
+  QUIRE_ASSIGN(const int64_t original, read_original(arguments, base));
+  canonical.add_real("factor", factor).add_real("low", low).add_real("high", high).add_integer("original", original);
+  std::vector<double> theta = frequencies(base.theta, base.head_dim);
+  for (double& t : theta) {
+    const double turns = static_cast<double>(original) * t / (2 * kPi);  // original length / wavelength
+    const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
+    t = (1 - kept) * t / factor + kept * t;
+  }
+  return RopeScaling{{std::move(theta), 1}, extended(original, factor, base), {}};
+}
+
+constexpr std::string_view kFactorArguments[] = {"factor"};
+constexpr std::string_view kYarnArguments[] = {"factor",           "original", "beta_fast", "beta_slow",
+                                               "attention_factor", "variant",  "truncate"};
+constexpr std::string_view kLlama3Arguments[] = {"factor", "low", "high", "original"};
+
+struct ScalingMethod {
+  std::string_view name;
+  Words arguments;
+  Result<RopeScaling> (*make)(const Arguments&, const RopeBase&, CanonicalTerm&);
+};
+
+constexpr ScalingMethod kScalingMethods[] = {{"none", {}, make_none},
+                                             {"pi", kFactorArguments, make_pi},
+                                             {"ntk", kFactorArguments, make_ntk},
+                                             {"yarn", kYarnArguments, make_yarn},
+                                             {"llama3", kLlama3Arguments, make_llama3}};
+
+}  // namespace
+
+std::vector<std::string_view> rope_scaling_names() {
+  std::vector<std::string_view> names;
+  for (const ScalingMethod& method : kScalingMethods) names.push_back(method.name);
+  return names;
+}
+
+Result<RopeScaling> make_rope_scaling(const Term& term, const RopeBase& base) {
+  for (const ScalingMethod& method : kScalingMethods) {
+    if (method.name != term.name) continue;
+    const Arguments arguments(term);
+    QUIRE_TRY(arguments.check_names(method.arguments));
+    CanonicalTerm canonical(term.name);
+    QUIRE_ASSIGN(RopeScaling scaling, method.make(arguments, base, canonical));
+    scaling.canonical = canonical.text();
+    return scaling;
+  }
+  return expression_error(term.at, in_quotes(term.name) + " is no RoPE scaling");
+}
+
+}  // namespace quire

@@ -1,0 +1,36 @@
+// RoPE scalings as terms of a strategy expression: frequencies, and the length they are good for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/plan/rope_table.h"
+#include "lib/strategy/expression.h"
+#include "lib/support/status.h"
+
+namespace quire {
+
+// Lengths beyond this many tokens are refused in expressions, and extended lengths are cut to it.
+constexpr int64_t kMaxTrainLen = int64_t{1} << 40;
+
+struct RopeBase {
+  double theta = 10000;
+  int head_dim = 64;
+  int64_t train_len = 0;
+};
+
+struct RopeScaling {
+  RopeTable table;
+  int64_t extended_len = 0;  // what weights trained for base.train_len positions reach with this scaling
+  std::string canonical;
+};
+
+// The names of the scalings, `none` among them.
+std::vector<std::string_view> rope_scaling_names();
+
+// `term` must have one of these names. Errors: kBadStrategy, kUnsupported.
+Result<RopeScaling> make_rope_scaling(const Term& term, const RopeBase& base);
+
+}  // namespace quire

@@ -1,0 +1,267 @@
+// The one file that uses the SentencePiece library.
+//
+// The library's error paths: those that return a status are passed on; those that end the process or write to stderr
+// (its LOG and CHECK) guard invariants that check_sentencepiece_model() has established, so they are not reached. Its
+// log level is one variable for the whole process, which may belong to the host: we leave it alone.
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <new>
+
+#include "lib/support/utf8.h"
+#include "lib/tokenizer/added_tokens.h"
+#include "lib/tokenizer/sentencepiece_model.h"
+#include "lib/tokenizer/special_splitter.h"
+#include "lib/tokenizer/tokenizer.h"
+
+namespace quire {
+namespace {
+
+constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581
+using Processor = sentencepiece::SentencePieceProcessor;
+
+// Calls into the library, which may throw where its data structures cannot be built.
+template <typename Call>
+Status guarded(Code code, Call&& call) {
+  try {
+    const sentencepiece::util::Status status = call();
+    return status.ok() ? Status() : Status(code, std::string("SentencePiece: ") + status.message());
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {
+    return Status(code, std::string("SentencePiece: ") + error.what());
+  }
+}
+
+std::string with_spaces(std::string_view piece) {
+  std::string text;
+  for (size_t at = 0; at < piece.size();) {
+    if (piece.substr(at).starts_with(kSpaceSymbol)) {
+      text.push_back(' ');
+      at += kSpaceSymbol.size();
+    } else {
+      text.push_back(piece[at++]);
+    }
+  }
+  return text;
+}
+
+Result<std::unique_ptr<const Processor>> make_processor(const SentencePieceModel& model, bool dummy_prefix) {
+  SentencePieceModel copy = model;
+  copy.add_dummy_prefix = dummy_prefix;
+  for (size_t id = 0; id < copy.pieces.size(); ++id) {
+    // Byte 0xFF occurs in no text, so whatever a text says, it cannot become this piece.
+    if (copy.pieces[id].type == PieceType::kControl) copy.pieces[id].text = "\xFF" + std::to_string(id);
+  }
+  auto processor = std::make_unique<Processor>();
+  const std::string bytes = serialize_sentencepiece_model(copy);
+  QUIRE_TRY(guarded(Code::kBadModel, [&] { return processor->LoadFromSerializedProto(bytes); }));
+  return std::unique_ptr<const Processor>(std::move(processor));
+}
+
+// Lets the configuration's tokens override the model's pieces: a special one is a control piece.
+Status apply_added_tokens(const std::map<int32_t, AddedToken>& added, SentencePieceModel& model) {
+  for (const auto& [id, token] : added) {
+    if (static_cast<size_t>(id) >= model.pieces.size()) continue;
+    auto& piece = model.pieces[static_cast<size_t>(id)];
+    const bool text_piece =
+        piece.type == PieceType::kNormal || piece.type == PieceType::kByte || piece.type == PieceType::kUnknown;
+    if (text_piece && piece.text != token.text) {
+      return Status(Code::kBadModel, "id " + std::to_string(id) + " is \"" + piece.text +
+                                         "\" in tokenizer.model, but \"" + token.text +
+                                         "\" in the tokenizer's JSON files: they do not belong together");
+    }
+    piece.text = token.text;
+    if (token.special && piece.type != PieceType::kByte && piece.type != PieceType::kUnknown) {
+      piece.type = PieceType::kControl;
+    }
+  }
+  return {};
+}
+
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  static Result<std::unique_ptr<const Tokenizer>> make(const SentencePieceModel& model,
+                                                       const TokenizerSettings& settings, int32_t vocab_size);
+
+  Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options) const override;
+  Status append_bytes(int32_t id, bool special, std::string& bytes) const override;
+
+  bool has_dummy_prefix() const override { return has_dummy_prefix_; }
+  int32_t size() const override { return static_cast<int32_t>(tokens_.size()); }
+  int32_t bos() const override { return bos_; }
+  bool adds_bos() const override { return adds_bos_; }
+  bool is_control(int32_t id) const override {
+    return id >= 0 && id < size() && tokens_[static_cast<size_t>(id)].control;
+  }
+  std::vector<int32_t> eos() const override { return eos_ < 0 ? std::vector<int32_t>{} : std::vector<int32_t>{eos_}; }
+  std::string kind() const override { return kind_; }
+
+ private:
+  struct Token {
+    std::string bytes;  // what it stands for in a text
+    std::string piece;  // its own text, for control tokens
+    bool control = false;
+  };
+
+  void add_tokens(const SentencePieceModel& model, const TokenizerSettings& settings);
+  Status find_named(const TokenizerSettings& settings, const SentencePieceModel& model);
+  Status encode_part(std::string_view text, bool dummy_prefix, std::vector<int32_t>& ids) const;
+
+  std::unique_ptr<const Processor> first_;  // adds the dummy prefix, where the model has one
+  std::unique_ptr<const Processor> later_;  // does not; null if there is none to leave out
+  std::vector<Token> tokens_;               // by id; ids nobody named stand for nothing
+  SpecialSplitter specials_;
+  size_t max_text_bytes_ = 0;
+  int32_t vocab_size_ = 0;
+  int32_t bos_ = -1;
+  int32_t eos_ = -1;
+  bool adds_bos_ = false;
+  bool has_dummy_prefix_ = false;
+  std::string kind_;
+};
+
+Result<std::unique_ptr<const Tokenizer>> SentencePieceTokenizer::make(const SentencePieceModel& model,
+                                                                      const TokenizerSettings& settings,
+                                                                      int32_t vocab_size) {
+  auto tokenizer = std::make_unique<SentencePieceTokenizer>();
+  tokenizer->vocab_size_ = vocab_size;
+  tokenizer->has_dummy_prefix_ = model.add_dummy_prefix && settings.add_prefix_space;
+  tokenizer->kind_ = model.algorithm == PieceAlgorithm::kBpe ? "sentencepiece-bpe" : "sentencepiece-unigram";
+  QUIRE_ASSIGN(tokenizer->first_, make_processor(model, tokenizer->has_dummy_prefix_));
+  if (tokenizer->has_dummy_prefix_) {
+    QUIRE_ASSIGN(tokenizer->later_, make_processor(model, false));
+  }
+  // The library counts the bytes of the normalized text in an int. A space becomes three bytes.
+  const size_t growth = kSpaceSymbol.size() * longest_replacement(model.charsmap);
+  tokenizer->max_text_bytes_ = std::numeric_limits<int32_t>::max() / growth - kSpaceSymbol.size();
+  tokenizer->add_tokens(model, settings);
+  QUIRE_TRY(tokenizer->find_named(settings, model));
+  tokenizer->adds_bos_ = settings.add_bos && tokenizer->bos_ >= 0;
+  return std::unique_ptr<const Tokenizer>(std::move(tokenizer));
+}
+
+void SentencePieceTokenizer::add_tokens(const SentencePieceModel& model, const TokenizerSettings& settings) {
+  const size_t n_added = settings.added.empty() ? 0 : static_cast<size_t>(settings.added.rbegin()->first) + 1;
+  tokens_.resize(std::max(model.pieces.size(), n_added));
+  for (const auto& [id, added] : settings.added) {
+    Token& token = tokens_[static_cast<size_t>(id)];
+    token.piece = added.text;
+    token.control = added.special;
+    if (!added.special) token.bytes = added.text;
+    // All added tokens, special or not, are looked for in a text only with parse_special: what an ordinary text
+    // becomes depends on the SentencePiece model alone.
+    specials_.add(id, added);
+  }
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    const auto& piece = model.pieces[id];
+    Token& token = tokens_[id];
+    token.piece = piece.text;
+    token.control = piece.type == PieceType::kControl;
+    if (token.control) {
+      token.bytes.clear();
+      specials_.add(static_cast<int32_t>(id), AddedToken{piece.text, true, false, false});
+    } else if (piece.type == PieceType::kByte) {
+      token.bytes = std::string(1, static_cast<char>(byte_of_piece(piece.text)));
+    } else {
+      token.bytes = piece.type == PieceType::kUnknown ? model.unk_surface : with_spaces(piece.text);
+    }
+  }
+}
+
+Status SentencePieceTokenizer::find_named(const TokenizerSettings& settings, const SentencePieceModel& model) {
+  auto find = [&](const std::string& text) -> int32_t {
+    for (const auto& [id, token] : settings.added) {
+      if (token.text == text) return id;
+    }
+    for (size_t id = 0; id < model.pieces.size(); ++id) {
+      if (model.pieces[id].text == text) return static_cast<int32_t>(id);
+    }
+    return -1;
+  };
+  bos_ = find(settings.bos_token.value_or(model.bos_piece));
+  eos_ = find(settings.eos_token.value_or(model.eos_piece));
+  // A name in the model file is only a name until there is a control piece for it; one in the configuration binds.
+  if (!settings.bos_token && !is_control(bos_)) bos_ = -1;
+  if (!settings.eos_token && !is_control(eos_)) eos_ = -1;
+  if (settings.bos_token && !settings.bos_token->empty() && bos_ < 0) {
+    return Status(Code::kBadModel, "tokenizer_config.json: bos_token " + *settings.bos_token + " has no id");
+  }
+  if (settings.eos_token && !settings.eos_token->empty() && eos_ < 0) {
+    return Status(Code::kBadModel, "tokenizer_config.json: eos_token " + *settings.eos_token + " has no id");
+  }
+  return {};
+}
+
+Result<std::vector<int32_t>> SentencePieceTokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  // Checked here, because the library would replace what it cannot read and go on.
+  const size_t invalid = utf8_first_invalid(text);
+  if (invalid != text.size()) {
+    return Status(Code::kInvalidText, "the text is not valid UTF-8 at byte " + std::to_string(invalid),
+                  static_cast<int64_t>(invalid));
+  }
+  if (text.size() > max_text_bytes_) {
+    return Status(Code::kInvalidArgument, "a text of " + std::to_string(text.size()) +
+                                              " bytes; this tokenizer takes at most " +
+                                              std::to_string(max_text_bytes_) + " at once");
+  }
+  std::vector<int32_t> ids;
+  if (options.first_segment && options.add_bos && adds_bos_) ids.push_back(bos_);
+  if (!options.parse_special) {
+    QUIRE_TRY(encode_part(text, options.first_segment, ids));
+    return ids;
+  }
+  bool at_start = options.first_segment;  // a token that is written out is a beginning already
+  for (const auto& part : specials_.split(text)) {
+    if (part.id >= 0) {
+      ids.push_back(part.id);
+    } else {
+      QUIRE_TRY(encode_part(part.text, at_start, ids));
+    }
+    at_start = false;
+  }
+  return ids;
+}
+
+Status SentencePieceTokenizer::encode_part(std::string_view text, bool dummy_prefix, std::vector<int32_t>& ids) const {
+  const Processor& processor = dummy_prefix || !later_ ? *first_ : *later_;
+  std::vector<int> part;
+  QUIRE_TRY(guarded(Code::kInternal, [&] { return processor.Encode(text, &part); }));
+  ids.insert(ids.end(), part.begin(), part.end());
+  return {};
+}
+
+Status SentencePieceTokenizer::append_bytes(int32_t id, bool special, std::string& bytes) const {
+  if (id < 0 || id >= vocab_size_) {
+    return Status(Code::kInvalidToken,
+                  "token id " + std::to_string(id) + " is outside the vocabulary of " + std::to_string(vocab_size_));
+  }
+  // Models round their vocabulary up: an id that the tokenizer does not know stands for nothing.
+  if (id >= size()) return {};
+  const Token& token = tokens_[static_cast<size_t>(id)];
+  bytes += token.control ? (special ? token.piece : std::string()) : token.bytes;
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<const Tokenizer>> make_sentencepiece_tokenizer(std::string_view model_bytes,
+                                                                      std::string_view tokenizer_config,
+                                                                      std::string_view added_tokens,
+                                                                      int32_t vocab_size) {
+  auto parsed = parse_sentencepiece_model(model_bytes);
+  if (!parsed.ok()) return parsed.status().with_context("tokenizer.model");
+  SentencePieceModel& model = *parsed;
+  if (model.pieces.size() > static_cast<size_t>(std::max(vocab_size, 0))) {
+    return Status(Code::kBadModel, "tokenizer.model has " + std::to_string(model.pieces.size()) +
+                                       " pieces, but the model's vocab_size is " + std::to_string(vocab_size));
+  }
+  QUIRE_ASSIGN(const TokenizerSettings settings, parse_tokenizer_settings(tokenizer_config, added_tokens, vocab_size));
+  QUIRE_TRY(apply_added_tokens(settings.added, model));
+  QUIRE_TRY(check_sentencepiece_model(model).with_context("tokenizer.model"));
+  return SentencePieceTokenizer::make(model, settings, vocab_size);
+}
+
+}  // namespace quire

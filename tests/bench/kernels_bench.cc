@@ -1,0 +1,177 @@
+// Speed of the CPU kernels as fractions of this machine's limits, which are measured first in the same process.
+// Counters: GB/s and GFLOP/s of the mean; of_read and of_fma: fractions of the limits; best_*: the fastest iteration,
+// which other load on the machine disturbs least. Threads: 1, and --threads=n (default: all).
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/kernels.h"
+#include "tests/bench/machine_limits.h"
+
+namespace quire::bench {
+namespace {
+
+constexpr size_t kRotation = size_t{300} << 20;  // more than any cache: data used once comes from memory
+
+struct Machine {
+  std::unique_ptr<ThreadPool> pool;
+  MachineLimits limits;
+};
+
+// kRotation bytes of normal numbers of a type.
+const char* numbers(ElementType type) {
+  static std::map<ElementType, const char*> memory;
+  const char*& at = memory[type];
+  if (at != nullptr) return at;
+  std::mt19937 random(1);
+  std::normal_distribution<float> distribution(0.0f, 0.05f);
+  std::vector<float> x(1 << 16);
+  for (float& v : x) v = distribution(random);
+  const size_t bytes = x.size() * element_bytes(type);
+  auto* begin = static_cast<char*>(huge_memory(kRotation));
+  cpu::convert(ElementType::kF32, x.data(), type, begin, static_cast<int64_t>(x.size()));
+  for (size_t done = bytes; done < kRotation; done += bytes)
+    std::memcpy(begin + done, begin, std::min(bytes, kRotation - done));
+  return at = begin;
+}
+
+// Times iterations of `work(iteration)`, each of which reads `bytes` and does `flops`.
+template <class Work>
+void measure(benchmark::State& state, const MachineLimits& limits, double bytes, double flops, const Work& work) {
+  double best = 1e30, total = 0;
+  int64_t iteration = 0;
+  for (auto _ : state) {
+    const auto start = std::chrono::steady_clock::now();
+    work(iteration++);
+    const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    best = std::min(best, s);
+    total += s;
+  }
+  const double mean = total / static_cast<double>(iteration);
+  state.counters["GB/s"] = bytes / mean * 1e-9;
+  state.counters["GFLOP/s"] = flops / mean * 1e-9;
+  state.counters["of_read"] = bytes / mean / limits.read_bytes_per_s;
+  state.counters["of_fma"] = flops / mean / limits.fma_flops_per_s;
+  state.counters["best_of_read"] = bytes / best / limits.read_bytes_per_s;
+  state.counters["best_of_fma"] = flops / best / limits.fma_flops_per_s;
+}
+
+void bench_gemm(benchmark::State& state, Machine& machine, ElementType type, int64_t m, int64_t size) {
+  const size_t bytes = cpu::packed_bytes(type, size, size);
+  const auto matrices = static_cast<int64_t>(kRotation / bytes);
+  const char* weights = numbers(type);
+  const std::vector<float> x(static_cast<size_t>(m * size), 0.5f);
+  std::vector<float> y(static_cast<size_t>(m * size));
+  const int64_t panels = ceil_div(size, cpu::kPanel);
+  const int64_t tasks = machine.pool->n_threads();
+  const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(size) * static_cast<double>(size);
+  measure(state, machine.limits, static_cast<double>(bytes), flops, [&](int64_t iteration) {
+    const char* packed = weights + static_cast<size_t>(iteration % matrices) * bytes;
+    machine.pool->run(tasks, nullptr, [&](int64_t task, int) {
+      cpu::gemm(x.data(), size, m, type, packed, size, size, panels * task / tasks, panels * (task + 1) / tasks,
+                nullptr, false, y.data(), size);
+    });
+  });
+}
+
+// Attention of one KV head over chunks of 256 keys, each read once by n_q queries (scores, softmax, values).
+void bench_attention(benchmark::State& state, Machine& machine, ElementType type, int64_t d, int64_t n_q) {
+  constexpr int64_t kChunk = 256, kChunksPerTask = 32;
+  const size_t half = static_cast<size_t>(kChunk * d) * element_bytes(type);
+  const auto chunks = static_cast<int64_t>(kRotation / (2 * half));
+  const char* kv = numbers(type);
+  const int64_t tasks = machine.pool->n_threads();
+  struct Task {
+    std::vector<float> q, scores, out;
+  };
+  std::vector<Task> buffers(static_cast<size_t>(tasks));
+  for (Task& t : buffers) {
+    t.q.assign(static_cast<size_t>(n_q * d), 0.1f);
+    t.scores.resize(static_cast<size_t>(n_q * kChunk));
+    t.out.resize(static_cast<size_t>(n_q * d));
+  }
+  const double work = static_cast<double>(tasks * kChunksPerTask);
+  const double flops = work * 4.0 * static_cast<double>(n_q * d * kChunk);
+  measure(state, machine.limits, work * 2.0 * static_cast<double>(half), flops, [&](int64_t iteration) {
+    machine.pool->run(tasks, nullptr, [&](int64_t task, int) {
+      Task& t = buffers[static_cast<size_t>(task)];
+      for (int64_t c = 0; c < kChunksPerTask; ++c) {
+        const int64_t chunk = ((iteration * tasks + task) * kChunksPerTask + c) % chunks;
+        const char* keys = kv + static_cast<size_t>(chunk) * 2 * half;
+        cpu::attention_scores(t.q.data(), n_q, d, type, keys, 0, kChunk, t.scores.data(), kChunk);
+        for (int64_t r = 0; r < n_q; ++r) {
+          float max, sum;
+          cpu::softmax_partial(t.scores.data() + r * kChunk, 0, kChunk, &max, &sum);
+          benchmark::DoNotOptimize(sum);
+        }
+        cpu::accumulate_values(t.scores.data(), kChunk, n_q, d, type, keys + half, 0, kChunk, t.out.data());
+      }
+    });
+  });
+}
+
+void add_benchmarks(Machine& machine) {
+  const std::string threads = "/threads:" + std::to_string(machine.pool->n_threads());
+  for (const ElementType type : {ElementType::kF32, ElementType::kF16, ElementType::kBF16}) {
+    for (const int64_t m : {1, 16, 512}) {
+      for (const int64_t size : {768, 2048, 4096}) {
+        const std::string name = std::string("gemm/") + element_name(type) + "/m:" + std::to_string(m) +
+                                 "/nk:" + std::to_string(size) + threads;
+        benchmark::RegisterBenchmark(name.c_str(), [=, &machine](benchmark::State& state) {
+          bench_gemm(state, machine, type, m, size);
+        })->UseRealTime();
+      }
+    }
+  }
+  for (const ElementType type : {ElementType::kF16, ElementType::kBF16}) {
+    for (const int64_t d : {64, 128}) {
+      for (const int64_t n_q : {1, 4, 8, 64}) {
+        const std::string name = std::string("attention/") + element_name(type) + "/d:" + std::to_string(d) +
+                                 "/queries:" + std::to_string(n_q) + threads;
+        benchmark::RegisterBenchmark(name.c_str(), [=, &machine](benchmark::State& state) {
+          bench_attention(state, machine, type, d, n_q);
+        })->UseRealTime();
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int run(int argc, char** argv) {
+  int threads = static_cast<int>(std::thread::hardware_concurrency());
+  for (int i = 1; i < argc; ++i) {
+    if (std::strncmp(argv[i], "--threads=", 10) != 0) continue;
+    threads = std::max(1, std::atoi(argv[i] + 10));
+    std::copy(argv + i + 1, argv + argc, argv + i);
+    --argc;
+    --i;
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::AddCustomContext("instruction set", cpu::target_name());
+  std::vector<Machine> machines;
+  for (const int count : threads > 1 ? std::vector<int>{1, threads} : std::vector<int>{1}) {
+    machines.push_back({std::make_unique<ThreadPool>(count), {}});
+    Machine& machine = machines.back();
+    machine.limits = measure_limits(*machine.pool);
+    benchmark::AddCustomContext("limits, threads " + std::to_string(count),
+                                std::to_string(machine.limits.read_bytes_per_s * 1e-9) + " GB/s, " +
+                                    std::to_string(machine.limits.fma_flops_per_s * 1e-9) + " GFLOP/s");
+  }
+  for (Machine& machine : machines) add_benchmarks(machine);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
+
+}  // namespace quire::bench
+
+int main(int argc, char** argv) { return quire::bench::run(argc, argv); }

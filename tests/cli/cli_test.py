@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""Tests of the quire command and of examples/c_minimal, run as programs."""
+import argparse
+import json
+import os
+import pathlib
+import pty
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+OPTIONS = None  # --quire, --c-minimal, --model
+
+# "Training-Free Long-Context Scaling of Large Language Models", appendix A.2: chunk 4, largest position 7.
+DCA_MATRIX = """
+0
+1 0
+2 1 0
+3 2 1 0
+4 3 2 1 0
+5 4 3 2 1 0
+6 5 4 3 2 1 0
+7 6 5 4 3 2 1 0
+7 6 5 4 4 3 2 1 0
+7 6 5 4 5 4 3 2 1 0
+7 6 5 4 6 5 4 3 2 1 0
+7 6 5 4 7 6 5 4 3 2 1 0
+"""
+DCA_ROWS = [[int(cell) for cell in line.split()] for line in DCA_MATRIX.split("\n") if line]
+DCA_ARGUMENTS = ["plan", "-s", "dca(chunk=4, cap=7)", "--train-len", "8", "--tokens", "12"]
+
+
+def run(*arguments, program=None, stdin=""):
+    return subprocess.run([program or OPTIONS.quire, *map(str, arguments)], input=stdin, capture_output=True,
+                          text=True, timeout=240, check=False)
+
+
+class PlanTest(unittest.TestCase):
+    def test_json_is_the_papers_matrix(self):
+        done = run(*DCA_ARGUMENTS, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        padded = [row + [None] * (12 - len(row)) for row in DCA_ROWS]
+        result = json.loads(done.stdout)
+        self.assertEqual(result["relative_position"], padded)
+        # 7 == 7.0 in Python, so look at the text: integers are printed as integers.
+        self.assertNotIn(".", done.stdout.split("relative_position")[1])
+        self.assertIn("dca", result["strategy"])
+
+    def test_text_marks_invisible_keys(self):
+        done = run(*DCA_ARGUMENTS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.splitlines()[-12:]
+        self.assertEqual([line.split() for line in lines],
+                         [[str(cell) for cell in row] + ["."] * (12 - len(row)) for row in DCA_ROWS])
+        self.assertEqual(len({len(line) for line in lines}), 1, "columns are aligned")
+
+    def test_canonical_expression_describes_the_same_plan(self):
+        first = json.loads(run(*DCA_ARGUMENTS, "--json").stdout)
+        again = run("plan", "-s", first["strategy"], "--train-len", 8, "--tokens", 12, "--json")
+        self.assertEqual(json.loads(again.stdout), first)
+
+    def test_streaming_llm_forgets_the_middle(self):
+        done = run("plan", "-s", "streaming_llm(sinks=2, recent=3)", "--train-len", 8, "--tokens", 9, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = json.loads(done.stdout)["relative_position"]
+        self.assertEqual(rows[8], [5, 4, None, None, None, 3, 2, 1, 0])
+
+
+class UsageTest(unittest.TestCase):
+    def assert_usage_error(self, *arguments):
+        done = run(*arguments)
+        self.assertEqual(done.returncode, 2, f"{arguments}: {done.stdout}{done.stderr}")
+        self.assertTrue(done.stderr.startswith("quire: "), done.stderr)
+        self.assertEqual(done.stdout, "")
+        return done.stderr
+
+    def test_mistakes_exit_2(self):
+        self.assert_usage_error()
+        self.assert_usage_error("frobnicate")
+        self.assert_usage_error("plan", "-s", "full", "--tokens", "12")
+        self.assert_usage_error("plan", "-s", "full", "--train-len", "8", "--tokens", "0")
+        self.assert_usage_error("plan", "-s", "full", "--train-len", "8", "--tokens", "twelve")
+        self.assert_usage_error("run", "-m", "x", "-p", "x", "--kv-type", "f64")
+        self.assert_usage_error("run", "-m", "x")
+        self.assert_usage_error("eval", "ppl", "-m", "x", "-f", "x", "--tokens", "64", "--window", "32")
+        self.assert_usage_error("eval", "ppl", "-m", "x", "-f", "x", "--tokens", "64", "--target-tokens", "64")
+
+    def test_wrong_strategy_exits_2_and_says_why(self):
+        message = self.assert_usage_error("plan", "-s", "dca(chink=4)", "--train-len", "8", "--tokens", "12")
+        self.assertIn("BAD_STRATEGY", message)
+        self.assertIn("chink", message)
+
+    def test_help_and_version_exit_0(self):
+        for arguments in (["--help"], ["run", "--help"], ["plan", "--help"], ["eval", "passkey", "--help"]):
+            done = run(*arguments)
+            self.assertEqual(done.returncode, 0)
+            self.assertIn("Example", done.stdout)
+        self.assertRegex(run("--version").stdout, r"^quire \d+\.\d+\.\d+\n$")
+
+    def test_missing_model_exits_1_and_names_it(self):
+        for arguments in (["info", "/nowhere/model"], ["run", "-m", "/nowhere/model", "-p", "x"]):
+            done = run(*arguments)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertRegex(done.stderr, r"^quire: .*/nowhere/model.*\[NOT_FOUND\]\n$")
+
+    def test_missing_document_exits_1_and_names_it(self):
+        done = run("run", "-m", OPTIONS.model, "-f", "/nowhere/text", "-p", "x")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/nowhere/text", done.stderr)
+
+
+class ModelTest(unittest.TestCase):
+    def setUp(self):
+        if not (pathlib.Path(OPTIONS.model) / "model.safetensors").is_file():
+            self.skipTest(f"no model in {OPTIONS.model}")
+
+    def run_json(self, *arguments, stdin=""):
+        done = run(*arguments, "--json", stdin=stdin)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_info(self):
+        facts = self.run_json("info", OPTIONS.model)
+        config = json.loads((pathlib.Path(OPTIONS.model) / "config.json").read_text())
+        self.assertEqual(facts["n_layers"], config["num_hidden_layers"])
+        self.assertEqual(facts["train_len"], config["max_position_embeddings"])
+        self.assertIn(str(config["num_hidden_layers"]), run("info", OPTIONS.model).stdout)
+
+    def test_run_streams_what_json_reports(self):
+        arguments = ["run", "-m", OPTIONS.model, "-p", "The grass is", "-n", 12, "--ignore-eos"]
+        answer = self.run_json(*arguments)
+        self.assertEqual(len(answer["tokens"]), 12)
+        self.assertEqual(answer["finish_reason"], "max_tokens")
+        self.assertEqual(run(*arguments).stdout.rstrip("\n"), answer["text"].rstrip("\n"))
+
+    def test_run_is_the_same_for_any_number_of_threads(self):
+        arguments = ["run", "-m", OPTIONS.model, "-s", "dca", "-f", "-", "-n", 16, "--temperature", 1, "--seed", 3]
+        text = "There and back again. The sky is blue.\n" * 40
+        answers = [self.run_json(*arguments, "--threads", n, stdin=text) for n in (1, 2)]
+        self.assertEqual(answers[0]["tokens"], answers[1]["tokens"])
+        self.assertGreater(answers[0]["n_prompt_tokens"], 256)
+
+    def test_stop_string_ends_before_it(self):
+        arguments = ["run", "-m", OPTIONS.model, "-p", "The grass is", "-n", 24, "--ignore-eos"]
+        text = self.run_json(*arguments)["text"]
+        stop = text[len(text) // 2:len(text) // 2 + 3]
+        answer = self.run_json(*arguments, "--stop", stop)
+        self.assertEqual(answer["text"], text[:text.index(stop)])
+        self.assertEqual(answer["finish_reason"], "stop_string")
+
+    def test_overflow(self):
+        arguments = ["run", "-m", OPTIONS.model, "-s", "full", "-f", "-", "-n", 4]
+        text = "The sky is blue.\n" * 100
+        refused = run(*arguments, stdin=text)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("[OVERFLOW]", refused.stderr)
+        self.assertEqual(refused.stdout, "")
+        self.assertEqual(self.run_json(*arguments, "--overflow", "stop", stdin=text)["finish_reason"], "reach")
+
+    def test_invalid_text_is_refused(self):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"caf\xe9 and more")
+            file.flush()
+            done = run("run", "-m", OPTIONS.model, "-f", file.name)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("[INVALID_TEXT]", done.stderr)
+
+    def test_interrupt_exits_130(self):
+        process = subprocess.Popen([OPTIONS.quire, "run", "-m", OPTIONS.model, "-s", "dca", "-p", "The", "-n",
+                                    "100000000", "--ignore-eos"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        with process:
+            process.stdout.read(1)  # it generates
+            time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        self.assertEqual(errors, b"quire: interrupted\n")
+
+    def test_progress_only_on_a_terminal(self):
+        arguments = ["eval", "passkey", "-m", OPTIONS.model, "--tokens", "200", "--trials", "2"]
+        self.assertEqual(run(*arguments).stderr, "")
+        primary, secondary = pty.openpty()
+        with os.fdopen(primary, "rb") as terminal:
+            subprocess.run([OPTIONS.quire, *arguments], stdout=subprocess.DEVNULL, stderr=secondary, check=True,
+                           timeout=240)
+            os.close(secondary)
+            self.assertIn(b"passkey [####", os.read(terminal.fileno(), 1 << 16))
+
+    def test_passkey_is_deterministic_and_fits(self):
+        arguments = ["eval", "passkey", "-m", OPTIONS.model, "-s", "dca", "--tokens", 200, 512, "--trials", 3,
+                     "--seed", 5]
+        first, second = self.run_json(*arguments), self.run_json(*arguments)
+        for row, again in zip(first["rows"], second["rows"]):
+            self.assertEqual(row["trials"], again["trials"])
+            self.assertEqual(row["accuracy"], sum(t["correct"] for t in row["trials"]) / 3)
+            for trial in row["trials"]:
+                self.assertLessEqual(trial["n_prompt_tokens"], row["n_tokens"] - 8)
+                self.assertGreaterEqual(trial["n_prompt_tokens"], row["n_tokens"] - 8 - 60)
+                self.assertRegex(trial["key"], r"^[1-9]\d{4}$")
+                self.assertEqual(trial["correct"], trial["answer"] == trial["key"])
+        self.assertEqual(len({t["key"] for t in first["rows"][0]["trials"]}), 3)
+
+    def test_window_that_holds_everything_scores_as_the_whole(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write("The grass is green. The sky is blue. The sun is yellow.\n" * 60)
+            file.flush()
+            arguments = ["eval", "ppl", "-m", OPTIONS.model, "-f", file.name, "--tokens", 200, "--target-tokens", 40]
+            whole = self.run_json(*arguments)
+            windows = self.run_json(*arguments, "--window", 240, "--stride", 40)
+            strided = self.run_json(*arguments, "--window", 240, "--stride", 15)
+        self.assertEqual(whole["n_targets"], 40)
+        self.assertAlmostEqual(whole["nll"], windows["nll"], places=6)
+        self.assertAlmostEqual(whole["nll"], strided["nll"], places=5)
+
+    def test_c_minimal(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write("The grass is green. The sky is blue.\n" * 40)
+            file.flush()
+            done = run(OPTIONS.model, file.name, "The sky", program=OPTIONS.c_minimal)
+            expected = self.run_json("run", "-m", OPTIONS.model, "-s", "dca", "-f", file.name, "-p", "The sky", "-n", 48)
+            wrong = run(OPTIONS.model, file.name, "The sky", "dca(", program=OPTIONS.c_minimal)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout, expected["text"] + "\n")
+        self.assertEqual(wrong.returncode, 1)
+        self.assertIn("BAD_STRATEGY", wrong.stderr)
+
+
+class CMinimalTest(unittest.TestCase):
+    def test_errors(self):
+        self.assertEqual(run(program=OPTIONS.c_minimal).returncode, 2)
+        done = run("/nowhere/model", __file__, "x", program=OPTIONS.c_minimal)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("NOT_FOUND", done.stderr)
+        self.assertEqual(run("/nowhere/model", "/nowhere/text", "x", program=OPTIONS.c_minimal).returncode, 1)
+
+
+def main():
+    global OPTIONS
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quire", required=True)
+    parser.add_argument("--c-minimal", required=True)
+    parser.add_argument("--model", required=True, help="a Llama directory with a SentencePiece tokenizer")
+    OPTIONS, rest = parser.parse_known_args()
+    unittest.main(argv=[sys.argv[0], *rest])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Makes the tiny random Llama models under models/ that the golden tests load.
+
+Weights come from fixed seeds. They are scaled so that attention is peaked: with the usual tiny initialisation all
+keys weigh the same, and a wrong position would hardly change a logit. Run `make_models.py` and then `make_golden.py`
+and `make_strategy_golden.py`; all three need ../peers/requirements.txt.
+"""
+
+import io
+import json
+import pathlib
+import shutil
+import sys
+
+import sentencepiece
+import torch
+import transformers
+
+MODELS = pathlib.Path(__file__).parent / "models"
+
+YARN = {"factor": 4.0, "original_max_position_embeddings": 512}
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 256}
+
+# name: (LlamaConfig arguments, how config.json and the weights are written)
+CONFIGS = {
+    "mha_default": (dict(hidden_size=64, num_attention_heads=4, num_key_value_heads=4), dict(keys="old")),
+    "gqa_linear": (
+        dict(hidden_size=48, num_attention_heads=4, num_key_value_heads=2, head_dim=48, rms_norm_eps=1e-5),
+        dict(keys="old", type_key="type", rope={"rope_type": "linear", "factor": 4.0}),
+    ),
+    "mqa_yarn_sharded": (
+        dict(hidden_size=48, num_attention_heads=3, num_key_value_heads=1, head_dim=80),
+        dict(keys="new", rope={"rope_type": "yarn", **YARN}, shard="150KB"),
+    ),
+    "gqa_llama3_tied": (
+        dict(hidden_size=72, num_attention_heads=6, num_key_value_heads=2, head_dim=32, tie_word_embeddings=True),
+        dict(keys="old", rope={"rope_type": "llama3", **LLAMA3}, theta=500000.0),
+    ),
+    "gqa_biases_bf16": (
+        dict(hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=96, attention_bias=True,
+             mlp_bias=True),
+        dict(keys="new", dtype=torch.bfloat16),
+    ),
+    "mha_yarn_f16": (
+        dict(hidden_size=96, num_attention_heads=2, num_key_value_heads=2, head_dim=64, attention_bias=True),
+        dict(keys="old", type_key="type", dtype=torch.float16, theta=500000.0,
+             rope={"rope_type": "yarn", **YARN, "attention_factor": 1.25, "beta_fast": 24.0, "beta_slow": 2.0}),
+    ),
+    # The two that strategies are tested on: trained, as it were, at 256 and 128 positions.
+    "text_256": (
+        dict(hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=24, vocab_size=320,
+             max_position_embeddings=256),
+        dict(keys="new"),
+    ),
+    "short_128": (
+        dict(hidden_size=60, num_attention_heads=3, num_key_value_heads=1, head_dim=48, max_position_embeddings=128),
+        dict(keys="old"),
+    ),
+}
+
+SENTENCES = """A quire is a gathering of pages in a book. The reader turns the leaves one by one and remembers the first.
+Rain fell on the harbour all night, and in the morning the boats lay still under a pale sky.
+She counted the steps to the lighthouse: one hundred and ninety-nine, and one more for luck.
+Every chapter began with a map, and every map left out the road that they had taken.
+He wrote long letters about short journeys, and short letters about the war.
+The bakers of the old town rise before the bells and sleep before the lamps are lit.
+""".splitlines()
+
+
+def tokenizer_model(vocab_size):
+    """A SentencePiece BPE model; the larger one has byte fallback."""
+    out = io.BytesIO()
+    large = vocab_size > 256
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES * 4 if large else [s.lower() for s in SENTENCES] * 4), model_writer=out,
+        model_type="bpe", vocab_size=vocab_size, byte_fallback=large, character_coverage=1.0,
+        num_threads=1, minloglevel=2, normalization_rule_name="identity", unk_surface=" \u2047 ", hard_vocab_limit=True)
+    return out.getvalue()
+
+
+@torch.no_grad()
+def randomise(model, seed):
+    """Peaked attention, biases that matter, norm weights around 1."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        if name.endswith("norm.weight"):
+            parameter.copy_(1 + 0.2 * noise)
+        elif name.endswith("bias"):
+            parameter.copy_(0.3 * noise)
+        elif "embed_tokens" in name:
+            parameter.copy_(noise)
+        else:
+            gain = 1.5 if "q_proj" in name or "k_proj" in name else 1.0
+            parameter.copy_(noise * gain / parameter.shape[1] ** 0.5)
+
+
+def write_config(directory, keys, rope, type_key, theta):
+    """Rewrites the RoPE keys of config.json as files in the wild have them."""
+    path = directory / "config.json"
+    config = json.loads(path.read_text())
+    config.pop("rope_parameters", None)
+    config.pop("rope_scaling", None)
+    if keys == "new":
+        config["rope_parameters"] = {"rope_theta": theta, **(rope or {"rope_type": "default"})}
+    else:
+        config["rope_theta"] = theta
+        config["rope_scaling"] = None
+        if rope:
+            config["rope_scaling"] = {type_key if k == "rope_type" else k: v for k, v in rope.items()}
+        config["torch_dtype"] = config.pop("dtype", "float32")
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def make_model(directory, seed, arguments, keys="new", rope=None, type_key="rope_type", theta=10000.0,
+               dtype=torch.float32, shard="1GB"):
+    """Writes one model directory: config, weights, tokenizer."""
+    vocab_size = arguments.get("vocab_size", 64)
+    settings = dict(vocab_size=vocab_size, intermediate_size=80, num_hidden_layers=2, max_position_embeddings=2048,
+                    bos_token_id=1, eos_token_id=2)
+    parameters = {"rope_theta": theta, **(rope or {"rope_type": "default"})}
+    config = transformers.LlamaConfig(**{**settings, **arguments}, rope_parameters=parameters)
+    torch.manual_seed(seed)
+    model = transformers.LlamaForCausalLM(config)
+    randomise(model, seed)
+    shutil.rmtree(directory, ignore_errors=True)
+    model.to(dtype).save_pretrained(directory, max_shard_size=shard)
+    write_config(directory, keys, rope, type_key, theta)
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    (directory / "tokenizer.model").write_bytes(tokenizer_model(vocab_size))
+    (directory / "tokenizer_config.json").write_text(
+        json.dumps({"add_bos_token": True, "add_eos_token": False, "bos_token": "<s>", "eos_token": "</s>",
+                    "unk_token": "<unk>", "tokenizer_class": "LlamaTokenizer"}, indent=2) + "\n")
+
+
+def main():
+    for seed, (name, (arguments, writing)) in enumerate(CONFIGS.items(), start=1):
+        make_model(MODELS / name, seed, arguments, **writing)
+        size = sum(f.stat().st_size for f in (MODELS / name).iterdir())
+        print(f"{name}: {size / 1e3:.0f} kB in {sorted(f.name for f in (MODELS / name).iterdir())}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

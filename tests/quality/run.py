@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Measures the strategies on documents of 1 to 32 windows of the embedded model.
+
+    python3 tests/quality/run.py --quire build/release/bin/quire            writes results.md, results.json here
+    python3 tests/quality/run.py --quire build/release/bin/quire --check    and fails if a claim does not hold
+    ... --quick                                                             a few trials, nothing written
+
+Passkey: a five-digit number in filler text (100 trials a length, 20 from 16 windows on). Perplexity: the last half of
+the first N tokens of a book that was not trained on; "sliding window" scores the same tokens in separate windows that
+advance by a quarter, which is the best the model can do within its trained length.
+"""
+import argparse
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+EMBEDDED = ROOT / "examples" / "embedded_model"
+STRATEGIES = ["full", "dca", "streaming_llm"]
+SLIDING = "sliding window"
+SEED = 1
+
+
+class Bench:
+    """Runs the command and remembers how."""
+
+    def __init__(self, quire, model, text, quick):
+        self.quire, self.model, self.text, self.quick = quire, model, text, quick
+        self.commands = []
+        self.window = self.call("info", model)["train_len"]
+
+    def call(self, *arguments):
+        arguments = [str(a) for a in arguments]
+        shown = [str(pathlib.Path(a).relative_to(ROOT)) if a.startswith(str(ROOT)) else a for a in arguments]
+        self.commands.append(shlex.join(["quire", *shown, "--json"]))
+        done = subprocess.run([self.quire, *arguments, "--json"], stdout=subprocess.PIPE, check=False)
+        if done.returncode != 0:
+            sys.exit(f"{self.commands[-1]}: exit status {done.returncode}")
+        return json.loads(done.stdout)
+
+    def passkey(self):
+        """{strategy: {multiple: {accuracy, n_trials}}}"""
+        groups = [([1, 4], 10)] if self.quick else [([1, 2, 4, 8], 100), ([16, 32], 20)]
+        table = {}
+        for strategy in STRATEGIES:
+            table[strategy] = {}
+            for multiples, n_trials in groups:
+                result = self.call("eval", "passkey", "-m", self.model, "-s", strategy, "--trials", n_trials, "--seed",
+                                   SEED, "--tokens", *[m * self.window for m in multiples])
+                for multiple, row in zip(multiples, result["rows"]):
+                    table[strategy][multiple] = {k: row[k] for k in ("accuracy", "n_trials")}
+            self.progress("passkey", strategy)
+        return table
+
+    def perplexity(self):
+        """{strategy: {multiple: perplexity}}"""
+        table = {name: {} for name in [SLIDING, *STRATEGIES]}
+        for name in table:
+            for multiple in [1, 4] if self.quick else [1, 2, 4, 8, 16, 32]:
+                windows = ["--window", self.window, "--stride", self.window // 4] if name == SLIDING else []
+                result = self.call("eval", "ppl", "-m", self.model, "-s", "full" if windows else name, "-f", self.text,
+                                   "--tokens", multiple * self.window, *windows)
+                table[name][multiple] = result["perplexity"]
+            self.progress("perplexity", name)
+        return table
+
+    @staticmethod
+    def progress(task, name):
+        print(f"measured {task} {name}", file=sys.stderr, flush=True)
+
+
+def claims(results, quick):
+    """(what is claimed, whether it holds) for every length measured."""
+    passkey, ppl = results["passkey"], results["perplexity"]
+    # Ten trials cannot tell 95 % from 90 %.
+    high, good, low = (0.8, 0.8, 0.2) if quick else (0.95, 0.9, 0.1)
+
+    def percent(task, multiple, value, sign, bound):
+        holds = value >= bound if sign == ">=" else value <= bound
+        return f"{task} at {multiple}x: {100 * value:.0f} % {sign} {100 * bound:.0f} %", holds
+
+    for multiple in passkey["full"]:
+        full, dca, streaming = (passkey[s][multiple]["accuracy"] for s in STRATEGIES)
+        if multiple == 1:
+            yield percent("passkey full", multiple, full, ">=", high)
+        else:
+            yield percent("passkey full", multiple, full, "<=", low)
+        if multiple in (4, 8):
+            yield percent("passkey dca", multiple, dca, ">=", high)
+        if multiple == 16:
+            yield percent("passkey dca", multiple, dca, ">=", good)
+        if multiple >= 4:
+            # What lies in the window (a quarter of the text at 4x) is found, the rest is not; 0.2 is for chance.
+            yield percent("passkey streaming_llm", multiple, streaming, "<=", 1 / multiple + (0.35 if quick else 0.2))
+    for multiple, reference in ppl[SLIDING].items():
+        for strategy in ("dca", "streaming_llm"):
+            ratio = ppl[strategy][multiple] / reference
+            yield f"perplexity {strategy} at {multiple}x: {ratio:.3f} of the sliding window's <= 1.15", ratio <= 1.15
+        if multiple == 4:
+            ratio = ppl["full"][multiple] / reference
+            yield f"perplexity full at {multiple}x: {ratio:.1f} times the sliding window's > 10", ratio > 10
+
+
+def table(title, multiples, window, rows):
+    lines = [f"| {title} | " + " | ".join(f"{m}x ({m * window})" for m in multiples) + " |",
+             "|---|" + "---:|" * len(multiples)]
+    return lines + [f"| {name} | " + " | ".join(cells) + " |" for name, cells in rows]
+
+
+def markdown(results, commands):
+    window = results["window"]
+    passkey, ppl = results["passkey"], results["perplexity"]
+    multiples = list(passkey["full"])
+    trials = ", ".join(f"{passkey['full'][m]['n_trials']} at {m}x" for m in multiples)
+    lines = ["# Reading beyond the trained length", "",
+             f"The embedded model was trained on {window} tokens. Written by `tests/quality/run.py`.", "",
+             "## Passkey: right answers", "", f"Trials: {trials}; the same documents for every strategy.", ""]
+    lines += table("strategy", multiples, window,
+                   [(s, [f"{100 * passkey[s][m]['accuracy']:.0f} %" for m in multiples]) for s in passkey])
+    lines += ["", "## Perplexity: the last half of the first N tokens of a book", "",
+              f"The sliding window scores the same tokens in separate windows of {window} tokens that advance by "
+              f"{window // 4}.", ""]
+    lines += table("strategy", list(ppl["full"]), window,
+                   [(s, [f"{v:.2f}" for v in ppl[s].values()]) for s in ppl])
+    lines += ["", "## Claims", ""]
+    lines += [f"- {'holds' if c['holds'] else 'FAILS'}: {c['claim']}" for c in results["claims"]]
+    lines += ["", "## Commands", "", "```", *commands, "```", ""]
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quire", required=True, help="the command")
+    parser.add_argument("--model", default=str(EMBEDDED / "model"))
+    parser.add_argument("--text", default=str(EMBEDDED / "heldout.txt"))
+    parser.add_argument("--out", type=pathlib.Path, help="folder for results.md and results.json (default: this one)")
+    parser.add_argument("--quick", action="store_true", help="few trials and lengths; writes only if --out is given")
+    parser.add_argument("--check", action="store_true", help="exit 1 if a claim does not hold")
+    options = parser.parse_args()
+
+    bench = Bench(options.quire, options.model, options.text, options.quick)
+    results = {"window": bench.window, "seed": SEED, "passkey": bench.passkey(), "perplexity": bench.perplexity()}
+    results["claims"] = [{"claim": c, "holds": holds} for c, holds in claims(results, options.quick)]
+    text = markdown(results, bench.commands)
+    print(text)
+    out = options.out or (None if options.quick else HERE)
+    if out:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "results.md").write_text(text)
+        (out / "results.json").write_text(json.dumps({**results, "commands": bench.commands}, indent=1) + "\n")
+    failed = [c["claim"] for c in results["claims"] if not c["holds"]]
+    for claim in failed:
+        print(f"does not hold: {claim}", file=sys.stderr)
+    sys.exit(1 if failed and options.check else 0)
+
+
+if __name__ == "__main__":
+    main()

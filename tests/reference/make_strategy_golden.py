@@ -1,0 +1,46 @@
+"""Writes the golden logits of every strategy: ../golden/strategies/MODEL.safetensors and MODEL.txt.
+
+MODEL.txt has one case a line, `name<TAB>expression`. See ../golden/README.md for the tensors.
+"""
+
+import pathlib
+import sys
+
+import torch
+
+import reference
+import strategy_cases
+
+GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
+sys.path.insert(0, str(GOLDEN))
+import golden_format  # noqa: E402
+
+MODELS = ("text_256", "short_128")
+N_TOKENS = 1024
+N_COLUMNS = 4
+
+
+def main():
+    torch.set_num_threads(1)
+    (GOLDEN / "strategies").mkdir(exist_ok=True)
+    for seed, name in enumerate(MODELS, start=1):
+        model = reference.Model(GOLDEN / "models" / name)
+        ids = golden_format.random_ids(N_TOKENS, model.vocab_size, seed)
+        tensors = {"ids": torch.tensor(ids, dtype=torch.int32)}
+        cases = strategy_cases.all_cases(model.train_len)
+        known = {}  # presets that differ in name alone are computed once
+        for case in cases:
+            key = tuple(tensor.nan_to_num(-1.0).numpy().tobytes() for tensor in (
+                case.positions(N_TOKENS), case.rope(model.head_dim, model.base).theta)) + (
+                    case.slope, case.rope(model.head_dim, model.base).attention_factor)
+            if hash(key) not in known:
+                known[hash(key)] = strategy_cases.expected_logits(model, ids, case)
+            golden_format.add_rows(tensors, case.name, known[hash(key)], N_COLUMNS)
+            print(f"{name}: {case.expression}", flush=True)
+        golden_format.save(tensors, GOLDEN / "strategies" / f"{name}.safetensors")
+        text = "".join(f"{case.name}\t{case.expression}\n" for case in cases)
+        (GOLDEN / "strategies" / f"{name}.txt").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""An independent Llama in float64, written from the formulas and not from the library.
+
+`forward` computes every logit pair by rotating the query by the relative position M[i][j] itself: there are no key
+positions, no chunks and no merging of partial results. It is slow and uses memory by blocks of queries only.
+"""
+
+import json
+import math
+import pathlib
+
+import safetensors.torch
+import torch
+
+BLOCK = 64  # queries at a time
+
+
+class Rope:
+    """Inverse frequencies (float64, head_dim / 2) and YaRN's attention factor A (logits scale by A squared)."""
+
+    def __init__(self, theta, attention_factor=1.0):
+        self.theta = theta
+        self.attention_factor = attention_factor
+
+
+def rope_plain(head_dim, base):
+    return Rope(torch.tensor([base ** (-2 * a / head_dim) for a in range(head_dim // 2)], dtype=torch.float64))
+
+
+def rope_pi(head_dim, base, factor):
+    return Rope(rope_plain(head_dim, base).theta / factor)
+
+
+def rope_ntk(head_dim, base, factor):
+    return rope_plain(head_dim, base * factor ** (head_dim / (head_dim - 2)))
+
+
+def rope_yarn(head_dim, base, factor, original, beta_fast=32, beta_slow=1, attention_factor=None, variant="hf",
+              truncate=True):
+    def dimension(rotations):  # the pair that turns `rotations` times within the original length
+        return head_dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(base))
+
+    low, high = dimension(beta_fast), dimension(beta_slow)
+    if truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
+    if low == high:
+        high += 0.001
+    theta = []
+    for a, plain in enumerate(rope_plain(head_dim, base).theta.tolist()):
+        keep = 1 - min(max((a - low) / (high - low), 0), 1)
+        if variant == "hf":
+            theta.append(plain * ((1 - keep) / factor + keep))
+        else:
+            theta.append(plain / ((1 - keep) * factor + keep))
+    if attention_factor is None:
+        attention_factor = 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
+    return Rope(torch.tensor(theta, dtype=torch.float64), attention_factor)
+
+
+def rope_llama3(head_dim, base, factor, low, high, original):
+    theta = []
+    for plain in rope_plain(head_dim, base).theta.tolist():
+        wavelength = 2 * math.pi / plain
+        if wavelength < original / high:
+            theta.append(plain)
+        elif wavelength > original / low:
+            theta.append(plain / factor)
+        else:
+            smooth = (original / wavelength - low) / (high - low)
+            theta.append((1 - smooth) * plain / factor + smooth * plain)
+    return Rope(torch.tensor(theta, dtype=torch.float64))
+
+
+def indexes(n):
+    return torch.arange(n).unsqueeze(1), torch.arange(n).unsqueeze(0)
+
+
+def positions_full(n):
+    i, j = indexes(n)
+    return torch.where(j <= i, (i - j).double(), math.nan)
+
+
+def positions_dca(n, chunk, cap):
+    """Dual Chunk Attention, eq. 2-8: intra, successive and inter-chunk query positions against j mod chunk."""
+    i, j = indexes(n)
+    apart = i // chunk - j // chunk
+    inside = i % chunk
+    query = torch.where(apart == 0, inside, torch.where(apart == 1, (chunk + inside).clamp(max=cap),
+                                                        torch.full_like(apart, cap)))
+    return torch.where(j <= i, (query - j % chunk).double(), math.nan)
+
+
+def dca_preset(preset, train_len, local=None):
+    """(chunk, cap) of a named preset."""
+    if preset == "paper":
+        return 3 * train_len // 4, train_len - 1
+    if preset == "vllm":
+        return train_len - local, train_len
+    window = {"chunkllama": 8, "chunkllama_flashdec": 16, "chunkqwen": 16, "chunkllama_ppl": 4}[preset]
+    return 3 * train_len // 4 - train_len // window, 3 * train_len // 4
+
+
+def positions_streaming_llm(n, sinks, recent):
+    """What a cache of `sinks` first and `recent` last keys shows, positions counted inside the cache."""
+    matrix = torch.full((n, n), math.nan, dtype=torch.float64)
+    for i in range(n):
+        cache = [j for j in range(i) if j < sinks or j >= i - recent] + [i]
+        matrix[i, cache] = torch.arange(len(cache) - 1, -1, -1, dtype=torch.float64)
+    return matrix
+
+
+def logit_scale(n, train_len, slope):
+    """m squared of each query, m = max(1, 1 + slope ln((i + 1) / train_len)): DCA's optional length scaling."""
+    lengths = torch.arange(1, n + 1, dtype=torch.float64)
+    return (1 + slope * torch.log(lengths / train_len)).clamp(min=1) ** 2
+
+
+class Model:
+    """A Hugging Face Llama directory in float64."""
+
+    def __init__(self, directory):
+        directory = pathlib.Path(directory)
+        config = json.loads((directory / "config.json").read_text())
+        self.weights = {}
+        for file in sorted(directory.glob("*.safetensors")):
+            self.weights.update({k: v.double() for k, v in safetensors.torch.load_file(file).items()})
+        self.n_layers = config["num_hidden_layers"]
+        self.n_query_heads = config["num_attention_heads"]
+        self.n_kv_heads = config.get("num_key_value_heads") or self.n_query_heads
+        self.head_dim = config.get("head_dim") or config["hidden_size"] // self.n_query_heads
+        self.vocab_size = config["vocab_size"]
+        self.eps = config["rms_norm_eps"]
+        self.train_len = config["max_position_embeddings"]
+        self.scaling = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+        self.base = self.scaling.get("rope_theta") or config.get("rope_theta") or 10000.0
+
+    def rope(self):
+        """The checkpoint's own frequencies."""
+        s = self.scaling
+        kind = s.get("rope_type") or s.get("type") or "default"
+        original = s.get("original_max_position_embeddings", self.train_len)
+        if kind == "linear":
+            return rope_pi(self.head_dim, self.base, s["factor"])
+        if kind == "llama3":
+            return rope_llama3(self.head_dim, self.base, s["factor"], s["low_freq_factor"], s["high_freq_factor"],
+                               original)
+        if kind == "yarn":
+            return rope_yarn(self.head_dim, self.base, s["factor"], original, s.get("beta_fast") or 32,
+                             s.get("beta_slow") or 1, s.get("attention_factor"), truncate=s.get("truncate", True))
+        if kind != "default":
+            raise ValueError(f"rope_type {kind} has no reference")
+        return rope_plain(self.head_dim, self.base)
+
+    def linear(self, x, name):
+        y = x @ self.weights[name + ".weight"].T
+        return y + self.weights[name + ".bias"] if name + ".bias" in self.weights else y
+
+    def norm(self, x, name):
+        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.eps) * self.weights[name + ".weight"]
+
+    @torch.no_grad()
+    def forward(self, ids, positions, rope=None, scale=None):
+        """Logits [n, vocab] of the ids. positions: [n, n], [heads, n, n] or [layers, heads, n, n], NaN where a key
+        is invisible; scale: a factor for each query's attention logits, or None."""
+        rope = rope or self.rope()
+        n = len(ids)
+        positions = positions.expand(self.n_layers, self.n_query_heads, n, n)
+        scale = torch.ones(n, dtype=torch.float64) if scale is None else scale
+        embedding = self.weights["model.embed_tokens.weight"]
+        x = embedding[torch.as_tensor(ids, dtype=torch.long)]
+        for layer in range(self.n_layers):
+            name = f"model.layers.{layer}."
+            y = self.norm(x, name + "input_layernorm")
+            x = x + self.attention(y, name + "self_attn.", positions[layer], rope, scale)
+            y = self.norm(x, name + "post_attention_layernorm")
+            gate = torch.nn.functional.silu(self.linear(y, name + "mlp.gate_proj"))
+            x = x + self.linear(gate * self.linear(y, name + "mlp.up_proj"), name + "mlp.down_proj")
+        x = self.norm(x, "model.norm")
+        return x @ self.weights.get("lm_head.weight", embedding).T
+
+    def attention(self, x, name, positions, rope, scale):
+        n, d = x.shape[0], self.head_dim
+        q = self.linear(x, name + "q_proj").view(n, self.n_query_heads, d)
+        k = self.linear(x, name + "k_proj").view(n, self.n_kv_heads, d)
+        v = self.linear(x, name + "v_proj").view(n, self.n_kv_heads, d)
+        group = self.n_query_heads // self.n_kv_heads
+        out = torch.empty_like(q)
+        for h in range(self.n_query_heads):
+            for begin in range(0, n, BLOCK):
+                rows = slice(begin, min(begin + BLOCK, n))
+                logits = pair_logits(q[rows, h], k[:, h // group], positions[h, rows], rope)
+                logits = logits * scale[rows, None] / math.sqrt(d)
+                out[rows, h] = torch.softmax(logits, dim=-1) @ v[:, h // group]
+        return self.linear(out.reshape(n, -1), name + "o_proj")
+
+
+def pair_logits(q, k, distance, rope):
+    """(R(M[i][j]) q_i) . k_j A^2 for a block of queries; -inf where M is NaN. Pair a is (x[a], x[a + d/2])."""
+    half = q.shape[1] // 2
+    last = int((~distance.isnan()).any(0).nonzero().max()) + 1  # keys beyond are invisible to the whole block
+    visible = distance[:, :last]
+    # cos and sin once per distinct distance of the block
+    distinct, which = torch.unique(visible.nan_to_num(), return_inverse=True)
+    products = torch.zeros_like(visible)
+    for a, theta in enumerate(rope.theta.tolist()):
+        (q1, q2), (k1, k2) = (q[:, a, None], q[:, a + half, None]), (k[:last, a], k[:last, a + half])
+        products.addcmul_(torch.cos(distinct * theta)[which], q1 * k1 + q2 * k2)
+        products.addcmul_(torch.sin(distinct * theta)[which], q1 * k2 - q2 * k1)
+    logits = torch.full_like(distance, -math.inf)
+    logits[:, :last] = torch.where(visible.isnan(), -math.inf, products * rope.attention_factor**2)
+    return logits

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Builds Quire and runs its tests.
+#
+#   bash tests/run.sh         release and ASan+UBSan builds, fast tests in both
+#   bash tests/run.sh --all   also clang, TSan, the slow tests, fuzzing, and clang-tidy
+#
+# Stops at the first failure with its status; otherwise the last lines are a CTest summary of the ASan+UBSan run
+# (with --all, of the slow tests).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+all=false
+case "${1:-}" in
+  "") ;;
+  --all) all=true ;;
+  *) echo "usage: bash tests/run.sh [--all]" >&2; exit 2 ;;
+esac
+[ $# -le 1 ] || { echo "usage: bash tests/run.sh [--all]" >&2; exit 2; }
+
+jobs=$(nproc)
+step() { printf '\n== %s\n' "$*"; }
+
+# build PRESET: quiet unless it fails.
+build() {
+  step "build $1"
+  local log=build/$1.log
+  mkdir -p build
+  if ! { cmake --preset "$1" && cmake --build --preset "$1" -j "$jobs"; } >"$log" 2>&1; then
+    tail -n 60 "$log" >&2
+    echo "building preset $1 failed; all of its output is in $log" >&2
+    exit 1
+  fi
+}
+
+# run_tests PRESET LABEL
+run_tests() {
+  step "ctest -L $2 ($1)"
+  ctest --test-dir "build/$1" -L "$2" --output-on-failure --no-tests=error -j "$jobs"
+}
+
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1}
+
+if $all; then
+  bash cmake/debian-packages.sh build test all
+else
+  bash cmake/debian-packages.sh build test
+fi
+
+build release
+run_tests release fast
+build asan-ubsan
+run_tests asan-ubsan fast
+$all || exit 0
+
+build clang
+run_tests clang fast
+build tsan
+run_tests tsan fast
+step "fuzzing"
+bash tests/fuzz/run.sh
+step "clang-tidy"
+bash tests/tidy.sh
+run_tests release slow

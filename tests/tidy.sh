@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# clang-tidy with a short list of checks that find mistakes, over the library's and the command's own sources.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+[ -f build/clang/compile_commands.json ] || cmake --preset clang >/dev/null
+
+checks='-*,bugprone-use-after-move,bugprone-dangling-handle,bugprone-infinite-loop,bugprone-sizeof-expression'
+checks+=',bugprone-undelegated-constructor,bugprone-unused-raii,clang-analyzer-core.*,clang-analyzer-cplusplus.*'
+checks+=',misc-unused-using-decls,performance-for-range-copy,performance-implicit-conversion-in-loop'
+find lib examples/cli -name '*.cc' -print0 |
+  xargs -0 -P "$(nproc)" -n 4 clang-tidy -p build/clang --quiet --warnings-as-errors='*' --checks="$checks"

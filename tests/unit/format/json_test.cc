@@ -1,0 +1,99 @@
+#include "lib/format/json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace quire {
+namespace {
+
+using testing::HasSubstr;
+
+Status failure(const std::string& text, const JsonLimits& limits = {}) {
+  return parse_json_object(text, "x.json", limits).status();
+}
+
+TEST(Json, ReadsAnObject) {
+  auto json =
+      parse_json_object(R"( {"a": [1, -2, 2.5, true, null, {"b": "ü\u0000\ud83d\ude00"}], "c": {}} )", "x.json");
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  EXPECT_EQ(*json, Json::parse(R"({"a": [1, -2, 2.5, true, null, {"b": "ü\u0000\ud83d\ude00"}], "c": {}})"));
+}
+
+TEST(Json, NestingHasALimit) {
+  auto nested = [](int depth) {
+    return "{\"a\":" + std::string(static_cast<size_t>(depth - 1), '[') +
+           std::string(static_cast<size_t>(depth - 1), ']') + "}";
+  };
+  EXPECT_TRUE(failure(nested(32)).ok());
+  EXPECT_EQ(failure(nested(33)).code(), Code::kBadModel);
+  EXPECT_THAT(failure(nested(33)).message(), HasSubstr("nested deeper than 32"));
+  // Deep enough to end any recursion on the stack; unfinished, as an attacker would not bother to close them.
+  EXPECT_EQ(failure("{\"a\":" + std::string(2'000'000, '[')).code(), Code::kBadModel);
+  std::string objects;
+  for (int i = 0; i < 100'000; ++i) objects += "{\"a\":";
+  EXPECT_EQ(failure(objects).code(), Code::kBadModel);
+}
+
+TEST(Json, TheNumberOfValuesHasALimit) {
+  EXPECT_TRUE(failure(R"({"a":[1,2]})", {32, 4}).ok());
+  EXPECT_THAT(failure(R"({"a":[1,2,3]})", {32, 4}).message(), HasSubstr("more than 4 values"));
+  EXPECT_THAT(failure(R"({"a":[[],[],[]]})", {32, 4}).message(), HasSubstr("more than 4 values"));
+}
+
+TEST(Json, NumbersMustBeFinite) {
+  for (const char* number : {"NaN", "nan", "Infinity", "-Infinity", "1e999", "-1e999", "0x10", "01", "+1", ".5"}) {
+    EXPECT_EQ(failure("{\"a\":" + std::string(number) + "}").code(), Code::kBadModel) << number;
+  }
+}
+
+TEST(Json, KeysMustBeUnique) {
+  EXPECT_THAT(failure(R"({"a":1,"b":{"c":1,"c":2}})").message(), HasSubstr("\"c\" occurs twice"));
+  EXPECT_TRUE(failure(R"({"a":{"c":1},"b":{"c":2}})").ok());
+}
+
+TEST(Json, DamageIsReportedWithItsPlace) {
+  for (const char* text : {"", " ", "{", "{\"a\"", "{\"a\":}", "{\"a\":1,}", "{\"a\":1}}", "{a:1}", "[1]", "1", "null",
+                           "{\"a\":\"\\ud800\"}", "{\"a\":\"\n\"}", "{\"a\":1} x", "// c\n{}"}) {
+    const Status status = failure(text);
+    EXPECT_EQ(status.code(), Code::kBadModel) << text;
+    EXPECT_THAT(status.message(), HasSubstr("x.json"));
+    EXPECT_THAT(status.message(), testing::Not(HasSubstr("json.exception")));
+  }
+  EXPECT_EQ(failure("{\"a\":\"\xFF\"}").offset(), 6);
+  EXPECT_EQ(failure(std::string("{\"a\":\0}", 7)).offset(), 5);
+}
+
+TEST(JsonReader, ChecksTypeAndRange) {
+  const Json object =
+      Json::parse(R"({"i":7,"neg":-1,"f":7.0,"big":18446744073709551615,"s":"7","t":true,"n":null,"tiny":1e-300})");
+  const JsonReader reader(object, "x.json");
+  EXPECT_EQ(reader.integer("i", 1, 7).value(), 7);
+  EXPECT_EQ(reader.integer("none", 1, 7, 3).value(), 3);
+  EXPECT_EQ(reader.integer("n", 1, 7, 3).value(), 3);
+  for (const char* key : {"neg", "f", "big", "s", "t", "n", "none"}) {
+    const Status status = reader.integer(key, 0, INT64_MAX).status();
+    EXPECT_EQ(status.code(), Code::kBadModel) << key;
+    EXPECT_THAT(status.message(), HasSubstr(std::string("x.json: ") + key));
+  }
+  EXPECT_EQ(reader.integer("i", 1, 6).status().message(), "x.json: i is 7; expected an integer from 1 to 6");
+  EXPECT_EQ(reader.number("f", 0, 10).value(), 7.0);
+  EXPECT_EQ(reader.number("i", 0, 10).value(), 7.0);
+  EXPECT_FALSE(reader.number("tiny", 1e-12, 1).ok());
+  EXPECT_FALSE(reader.number("s", 0, 10).ok());
+  EXPECT_TRUE(reader.boolean("t", false).value());
+  EXPECT_FALSE(reader.boolean("i", false).ok());
+  EXPECT_EQ(reader.string("s", "").value(), "7");
+  EXPECT_FALSE(reader.string("i", "").ok());
+}
+
+TEST(Json, ExcerptsAreShortAndWhole) {
+  EXPECT_EQ(json_excerpt("a"), "\"a\"");
+  EXPECT_EQ(json_excerpt(Json(std::vector<int>(100))), "an array of 100");
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "ü";
+  EXPECT_LE(json_excerpt(text).size(), 63u);
+  EXPECT_THAT(json_excerpt(text), testing::EndsWith("ü..."));
+}
+
+}  // namespace
+}  // namespace quire

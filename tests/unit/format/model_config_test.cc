@@ -1,0 +1,164 @@
+#include "lib/format/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "lib/format/json.h"
+
+namespace quire {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Json small() {
+  return Json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
+    "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100,
+    "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "bos_token_id": 1, "eos_token_id": 2})");
+}
+
+Result<ModelConfig> parse_with(const Json& patch) {
+  Json config = small();
+  for (const auto& [key, value] : patch.items()) config[key] = value;
+  return parse_model_config(config.dump());
+}
+
+TEST(ModelConfig, DefaultsOfAbsentKeys) {
+  Json json = small();
+  json.erase("max_position_embeddings");
+  json.erase("rms_norm_eps");
+  json.erase("bos_token_id");
+  json.erase("eos_token_id");
+  const std::string text = json.dump();
+  auto config = parse_model_config(text);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->n_layers, 2);
+  EXPECT_EQ(config->n_query_heads, 4);
+  EXPECT_EQ(config->n_kv_heads, 4);
+  EXPECT_EQ(config->head_dim, 16);
+  EXPECT_EQ(config->max_position_embeddings, 2048);
+  EXPECT_EQ(config->rms_norm_eps, 1e-6f);
+  EXPECT_EQ(config->rope_theta, 10000);
+  EXPECT_EQ(config->rope_type, "default");
+  EXPECT_EQ(config->rope_scaling, "");
+  EXPECT_FALSE(config->tie_word_embeddings || config->attention_bias || config->mlp_bias);
+  EXPECT_TRUE(config->bos_token_ids.empty() && config->eos_token_ids.empty());
+  EXPECT_EQ(config->architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config->json, text);
+}
+
+TEST(ModelConfig, EveryKeyIsRead) {
+  auto config = parse_with({{"num_key_value_heads", 2},
+                            {"head_dim", 24},
+                            {"tie_word_embeddings", true},
+                            {"attention_bias", true},
+                            {"mlp_bias", true},
+                            {"rope_theta", 500000},
+                            {"eos_token_id", {7, 8, 7}},
+                            {"hidden_act", "silu"},
+                            {"sliding_window", nullptr},
+                            {"quantization_config", nullptr},
+                            {"rope_scaling", nullptr},
+                            {"pretraining_tp", 1}});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->n_kv_heads, 2);
+  EXPECT_EQ(config->head_dim, 24);
+  EXPECT_TRUE(config->tie_word_embeddings && config->attention_bias && config->mlp_bias);
+  EXPECT_EQ(config->rope_theta, 500000);
+  EXPECT_FLOAT_EQ(config->rms_norm_eps, 1e-5f);
+  EXPECT_EQ(config->max_position_embeddings, 512);
+  EXPECT_THAT(config->bos_token_ids, ElementsAre(1));
+  EXPECT_THAT(config->eos_token_ids, ElementsAre(7, 8));
+}
+
+TEST(ModelConfig, OtherComputationsAreRefusedByName) {
+  const Json cases = Json::parse(R"([
+    {"architectures": ["MistralForCausalLM"]}, {"model_type": "mistral"}, {"hidden_act": "gelu"},
+    {"sliding_window": 4096}, {"quantization_config": {"bits": 4}}, {"num_local_experts": 8},
+    {"partial_rotary_factor": 0.5}, {"layer_types": ["full_attention", "sliding_attention"]},
+    {"attn_logit_softcapping": 50.0}, {"beacon_window": 1024}, {"head_dim": 15}, {"rope_scaling": {"type": "dynamic", "factor": 2}},
+    {"rope_scaling": {"rope_type": "longrope", "factor": 2}}])");
+  const char* named[] = {"MistralForCausalLM",
+                         "mistral",
+                         "gelu",
+                         "sliding_window",
+                         "quantization_config",
+                         "num_local_experts",
+                         "partial_rotary_factor",
+                         "sliding_attention",
+                         "softcapping",
+                         "beacon_window",
+                         "head_dim 15",
+                         "dynamic",
+                         "longrope"};
+  ASSERT_EQ(cases.size(), std::size(named));
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const Status status = parse_with(cases[i]).status();
+    EXPECT_EQ(status.code(), Code::kUnsupported) << cases[i];
+    EXPECT_THAT(status.message(), HasSubstr(named[i]));
+  }
+}
+
+TEST(ModelConfig, BadNumbersAreRefusedByKey) {
+  const Json cases = Json::parse(R"([
+    {"hidden_size": 0}, {"hidden_size": -64}, {"hidden_size": 64.0}, {"hidden_size": "64"}, {"hidden_size": null},
+    {"hidden_size": 1e30}, {"hidden_size": 18446744073709551615}, {"hidden_size": 4294967360}, {"hidden_size": 66},
+    {"num_hidden_layers": 0}, {"num_hidden_layers": 2147483648}, {"num_attention_heads": 0}, {"num_key_value_heads": 3},
+    {"num_key_value_heads": 8}, {"num_key_value_heads": 0}, {"head_dim": 0}, {"vocab_size": 0}, {"vocab_size": true},
+    {"intermediate_size": []}, {"max_position_embeddings": 0}, {"max_position_embeddings": 4611686018427387904},
+    {"rms_norm_eps": 0}, {"rms_norm_eps": -1}, {"rms_norm_eps": "1e-5"}, {"rope_theta": 0}, {"rope_theta": -1},
+    {"rope_theta": 1}, {"tie_word_embeddings": 1}, {"attention_bias": "yes"}, {"bos_token_id": 100},
+    {"bos_token_id": -1}, {"bos_token_id": [1, 2]}, {"eos_token_id": [2, 100]}, {"eos_token_id": 2.0},
+    {"eos_token_id": "2"}, {"rope_scaling": 4}, {"architectures": []}, {"architectures": "LlamaForCausalLM"}])");
+  for (const Json& patch : cases) {
+    const Status status = parse_with(patch).status();
+    EXPECT_EQ(status.code(), Code::kBadModel) << patch << ": " << status.message();
+    EXPECT_THAT(status.message(), HasSubstr(patch.begin().key())) << patch;
+  }
+}
+
+TEST(ModelConfig, NaNIsRefused) {
+  std::string text = small().dump();
+  text.replace(text.find("1e-05"), 5, "NaN");
+  EXPECT_EQ(parse_model_config(text).status().code(), Code::kBadModel);
+}
+
+class ModelConfigFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "/model_config_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  void write(const std::string& name, const std::string& text) { std::ofstream(directory_ + "/" + name) << text; }
+  std::string directory_;
+};
+
+TEST_F(ModelConfigFiles, GenerationConfigAddsEndOfTextIds) {
+  write("config.json", small().dump());
+  write("generation_config.json", R"({"eos_token_id": [2, 9], "temperature": 0.6})");
+  auto config = load_model_config(directory_);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_THAT(config->eos_token_ids, ElementsAre(2, 9));
+  write("generation_config.json", R"({"eos_token_id": [2, 100]})");
+  const Status status = load_model_config(directory_).status();
+  EXPECT_EQ(status.code(), Code::kBadModel);
+  EXPECT_THAT(status.message(), HasSubstr("generation_config.json: eos_token_id"));
+}
+
+TEST_F(ModelConfigFiles, MissingAndDamagedFilesAreNamed) {
+  const Status missing = load_model_config(directory_).status();
+  EXPECT_EQ(missing.code(), Code::kNotFound);
+  EXPECT_THAT(missing.message(), HasSubstr("config.json"));
+  write("config.json", "{\"hidden_size\":");
+  const Status damaged = load_model_config(directory_).status();
+  EXPECT_EQ(damaged.code(), Code::kBadModel);
+  EXPECT_THAT(damaged.message(), HasSubstr(directory_ + "/config.json"));
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,116 @@
+#include "lib/format/rope_scaling.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace quire {
+namespace {
+
+using testing::HasSubstr;
+
+Result<RopeSettings> read(const std::string& text) {
+  const Json config = Json::parse(text);
+  return read_rope_settings(JsonReader(config, "config.json"), 4096);
+}
+
+std::string term(const std::string& settings) {
+  auto rope = read(R"({"rope_scaling": )" + settings + "}");
+  return rope.ok() ? rope->term : rope.status().message();
+}
+
+TEST(RopeScaling, TermsOfTheSupportedTypes) {
+  EXPECT_EQ(term("null"), "");
+  EXPECT_EQ(term(R"({"rope_type": "default"})"), "");
+  EXPECT_EQ(term(R"({"type": "linear", "factor": 4.0})"), "pi(factor=4)");
+  EXPECT_EQ(term(R"({"type": "linear", "factor": 2.5, "original_max_position_embeddings": 2048})"), "pi(factor=2.5)");
+  EXPECT_EQ(term(R"({"type": "vanilla_ntk", "factor": 8})"), "ntk(factor=8)");
+  EXPECT_EQ(term(R"({"type": "yarn", "factor": 16, "original_max_position_embeddings": 2048, "finetuned": true})"),
+            "yarn(factor=16, original=2048)");
+  EXPECT_EQ(term(R"({"rope_type": "yarn", "factor": 4})"), "yarn(factor=4, original=4096)");
+  EXPECT_EQ(term(R"({"rope_type": "yarn", "factor": null, "original_max_position_embeddings": 1024})"),
+            "yarn(factor=4, original=1024)");
+  EXPECT_EQ(term(R"({"rope_type": "yarn", "factor": 4, "beta_fast": 16, "beta_slow": 0.5, "attention_factor": 1.25,
+                     "truncate": false})"),
+            "yarn(factor=4, original=4096, beta_fast=16, beta_slow=0.5, attention_factor=1.25, truncate=0)");
+  EXPECT_EQ(term(R"({"rope_type": "yarn", "factor": 4, "mscale": 0.7, "mscale_all_dim": 0.7})"),
+            "yarn(factor=4, original=4096, attention_factor=1)");
+  EXPECT_EQ(term(R"({"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                     "original_max_position_embeddings": 8192})"),
+            "llama3(factor=32, low=1, high=4, original=8192)");
+}
+
+TEST(RopeScaling, NumbersReadBackAsTheSameDouble) {
+  EXPECT_EQ(term(R"({"type": "linear", "factor": 1.1})"), "pi(factor=1.1)");
+  EXPECT_EQ(term(R"({"type": "linear", "factor": 3.0000000000000004})"), "pi(factor=3.0000000000000004)");
+  EXPECT_EQ(term(R"({"type": "linear", "factor": 1000000})"), "pi(factor=1000000)");
+  EXPECT_EQ(term(R"({"rope_type": "yarn", "factor": 4, "attention_factor": 1.5e-6})"),
+            "yarn(factor=4, original=4096, attention_factor=0.0000015)");  // no exponent, no sign
+}
+
+TEST(RopeScaling, NewerFormIsReadToo) {
+  auto rope = read(R"({"rope_parameters": {"rope_type": "linear", "factor": 4, "rope_theta": 1000000.0}})");
+  ASSERT_TRUE(rope.ok()) << rope.status().message();
+  EXPECT_EQ(rope->term, "pi(factor=4)");
+  EXPECT_EQ(rope->theta, 1e6);
+  EXPECT_EQ(rope->type, "linear");
+  EXPECT_EQ(read(R"({"rope_parameters": {"rope_type": "default"}, "rope_theta": 5e5})")->theta, 5e5);
+  EXPECT_EQ(read(R"({"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}, "rope_theta": 5e5})")->theta, 5e5);
+  EXPECT_EQ(read("{}")->theta, 10000);
+  // The outer original length counts, as in transformers.
+  EXPECT_EQ(read(R"({"original_max_position_embeddings": 512, "rope_parameters":
+                     {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 1024}})")
+                ->term,
+            "yarn(factor=4, original=512)");
+}
+
+TEST(RopeScaling, ContradictionsAreRefused) {
+  for (
+      const char* text : {
+          R"({"rope_parameters": {"rope_theta": 5e5}, "rope_theta": 1e4})",
+          R"({"rope_parameters": {"rope_type": "linear", "factor": 4}, "rope_scaling": {"type": "linear", "factor": 2}})",
+          R"({"rope_scaling": {"rope_type": "linear", "type": "yarn", "factor": 4}})",
+      }) {
+    EXPECT_EQ(read(text).status().code(), Code::kBadModel) << text;
+  }
+}
+
+TEST(RopeScaling, BadValuesAreRefusedByKey) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"type": "linear"})", "factor is missing"},
+      {R"({"type": "linear", "factor": 0.5})", "factor is 0.5"},
+      {R"({"type": "linear", "factor": "4"})", "factor is \"4\""},
+      {R"({"type": "linear", "factor": 1e300})", "factor is 1e+300"},
+      {R"({"type": 4})", "type is 4"},
+      {R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 0})",
+       "original_max_position_embeddings is 0"},
+      {R"({"type": "yarn", "factor": 4, "beta_fast": -1})", "beta_fast"},
+      {R"({"type": "yarn", "factor": 4, "truncate": 1})", "truncate"},
+      {R"({"type": "llama3", "factor": 4, "low_freq_factor": 4, "high_freq_factor": 4})", "high_freq_factor"},
+      {R"({"type": "llama3", "factor": 4, "low_freq_factor": 1})", "high_freq_factor is missing"},
+      {R"([1])", "expected an object"},
+  };
+  for (const auto& [settings, expected] : cases) {
+    const Status status = read(R"({"rope_scaling": )" + std::string(settings) + "}").status();
+    EXPECT_EQ(status.code(), Code::kBadModel) << settings;
+    EXPECT_THAT(status.message(), HasSubstr(expected)) << settings;
+  }
+}
+
+TEST(RopeScaling, TheUnsupportedIsNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"type": "dynamic", "factor": 2})", "dynamic"},
+      {R"({"type": "su", "short_factor": [1], "long_factor": [1]})", "longrope"},
+      {R"({"type": "proportional"})", "proportional"},
+      {R"({"type": "linear", "factor": 2, "low_freq_factor": 1})", "low_freq_factor"},
+      {R"({"rope_type": "default", "partial_rotary_factor": 0.5})", "partial_rotary_factor"},
+      {R"({"full_attention": {"rope_type": "default"}})", "full_attention"},
+  };
+  for (const auto& [settings, expected] : cases) {
+    const Status status = read(R"({"rope_scaling": )" + std::string(settings) + "}").status();
+    EXPECT_EQ(status.code(), Code::kUnsupported) << settings;
+    EXPECT_THAT(status.message(), HasSubstr(expected)) << settings;
+  }
+}
+
+}  // namespace
+}  // namespace quire

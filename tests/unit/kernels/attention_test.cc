@@ -1,0 +1,223 @@
+#include <limits>
+#include <numeric>
+
+#include "tests/unit/kernels/kernel_test.h"
+
+namespace quire::cpu {
+namespace {
+
+class AttentionTest : public KernelTest {
+ protected:
+  Elements make_keys(const std::vector<float>& keys, int64_t l, int64_t d, ElementType type) {
+    Elements stored(type, key_elements(l, d));
+    for (int64_t j = 0; j < l; ++j) store_key(keys.data() + j * d, d, type, stored.data(), j);
+    return stored;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Targets, AttentionTest, testing::ValuesIn(kernel_targets()), kernel_target_name);
+
+constexpr int64_t kHeadDims[] = {2, 10, 32, 48, 64, 80, 96, 112, 128, 256};
+
+TEST_P(AttentionTest, KeysComeBack) {
+  for (const ElementType type : kTypes) {
+    for (const int64_t d : {2, 34, 80, 128, 256, 300}) {
+      const int64_t l = 37;
+      const std::vector<float> keys = normal(l * d);
+      const Elements stored = make_keys(keys, l, d, type);
+      Elements expected(type, key_elements(l, d));
+      for (int64_t j = 0; j < l; ++j) scalar::store_key(keys.data() + j * d, d, type, expected.data(), j);
+      ASSERT_TRUE(stored == expected);
+      const Elements rounded(type, keys);
+      std::vector<float> key(static_cast<size_t>(d)), reference(key.size());
+      for (int64_t j = 0; j < l; ++j) {
+        load_key(type, stored.data(), j, d, key.data());
+        scalar::load_key(type, stored.data(), j, d, reference.data());
+        expect_same_bits(key, reference, "load_key");
+        for (int64_t i = 0; i < d; ++i) ASSERT_EQ(key[static_cast<size_t>(i)], rounded.at(j * d + i));
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, ScoresMatchScalarBitsAndDouble) {
+  for (const ElementType type : kTypes) {
+    for (const int64_t d : kHeadDims) {
+      const int64_t l = 203, n_q = between(1, 30), begin = between(0, 100), end = between(begin + 1, l);
+      SCOPED_TRACE(testing::Message() << element_name(type) << " d " << d << " n_q " << n_q << " [" << begin << ", "
+                                      << end << ")");
+      const std::vector<float> q = normal(n_q * d), keys = normal(l * d);
+      const Elements stored = make_keys(keys, l, d, type), rounded(type, keys);
+      const int64_t first = begin / kKeyBlock * kKeyBlock, ld = round_up(end, kKeyBlock) - first + 3;
+      std::vector<float> scores(static_cast<size_t>(n_q * ld), -7.0f), expected = scores;
+      attention_scores(q.data(), n_q, d, type, stored.data(), begin, end, scores.data(), ld);
+      scalar::attention_scores(q.data(), n_q, d, type, stored.data(), begin, end, expected.data(), ld);
+      expect_same_bits(scores, expected, "scalar");
+      for (int64_t r = 0; r < n_q; ++r) {
+        for (int64_t j = begin; j < end; ++j) {
+          ExactSum sum;
+          for (int64_t i = 0; i < d; ++i) sum.add(q[static_cast<size_t>(r * d + i)], rounded.at(j * d + i));
+          ASSERT_NEAR(scores[static_cast<size_t>(r * ld + j - first)], sum.sum, sum.bound()) << r << ", " << j;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, AQueryDoesNotDependOnTheOthers) {
+  for (const ElementType type : kTypes) {
+    for (const int64_t d : {32, 48, 128}) {
+      const int64_t n_q = 128, l = 160, ld = l;
+      const std::vector<float> q = normal(n_q * d), start = normal(n_q * d), values = normal(l * d);
+      const Elements keys = make_keys(normal(l * d), l, d, type), stored(type, values);
+      std::vector<float> all(static_cast<size_t>(n_q * ld)), out = start;
+      attention_scores(q.data(), n_q, d, type, keys.data(), 0, l, all.data(), ld);
+      accumulate_values(all.data(), ld, n_q, d, type, stored.data(), 3, l, out.data());
+      for (const int64_t count : {1, 2, 3, 5, 7, 8, 13, 64}) {
+        const int64_t r = between(0, n_q - count);
+        const auto at = static_cast<size_t>(r * d), size = static_cast<size_t>(count * d);
+        std::vector<float> scores(static_cast<size_t>(count * ld));
+        attention_scores(q.data() + at, count, d, type, keys.data(), 0, l, scores.data(), ld);
+        ASSERT_EQ(0, std::memcmp(scores.data(), all.data() + r * ld, scores.size() * sizeof(float))) << count;
+        std::vector<float> part(start.begin() + r * d, start.begin() + r * d + static_cast<int64_t>(size));
+        accumulate_values(scores.data(), ld, count, d, type, stored.data(), 3, l, part.data());
+        ASSERT_EQ(0, std::memcmp(part.data(), out.data() + at, size * sizeof(float))) << count;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, ValuesMatchScalarBitsAndDouble) {
+  for (const ElementType type : kTypes) {
+    for (const int64_t d : kHeadDims) {
+      const int64_t l = 150, n_q = between(1, 20), begin = between(0, 100), end = between(begin, l), ld = l + 1;
+      SCOPED_TRACE(testing::Message() << element_name(type) << " d " << d << " n_q " << n_q << " [" << begin << ", "
+                                      << end << ")");
+      const std::vector<float> p = normal(n_q * ld), start = normal(n_q * d);
+      const Elements values(type, normal(l * d));
+      std::vector<float> out = start, expected = start, split = start;
+      accumulate_values(p.data(), ld, n_q, d, type, values.data(), begin, end, out.data());
+      scalar::accumulate_values(p.data(), ld, n_q, d, type, values.data(), begin, end, expected.data());
+      expect_same_bits(out, expected, "scalar");
+      const int64_t middle = between(begin, end);
+      accumulate_values(p.data(), ld, n_q, d, type, values.data(), begin, middle, split.data());
+      accumulate_values(p.data(), ld, n_q, d, type, values.data(), middle, end, split.data());
+      expect_same_bits(split, expected, "split range");
+      for (int64_t r = 0; r < n_q; ++r) {
+        for (int64_t i = 0; i < d; ++i) {
+          ExactSum sum;
+          sum.add(start[static_cast<size_t>(r * d + i)], 1);
+          for (int64_t j = begin; j < end; ++j) sum.add(p[static_cast<size_t>(r * ld + j)], values.at(j * d + i));
+          ASSERT_NEAR(out[static_cast<size_t>(r * d + i)], sum.sum, sum.bound());
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, SoftmaxPartial) {
+  for (int round = 0; round < 200; ++round) {
+    const int64_t begin = between(0, 40), end = begin + between(1, 300);
+    std::vector<float> scores = normal(end + 5, 20.0f), expected = scores;
+    if (round % 3 == 0) scores[static_cast<size_t>(begin)] = expected[static_cast<size_t>(begin)] = -HUGE_VALF;
+    const std::vector<float> before = scores;
+    float max = 0, sum = 0, scalar_max = 0, scalar_sum = 0;
+    softmax_partial(scores.data(), begin, end, &max, &sum);
+    scalar::softmax_partial(expected.data(), begin, end, &scalar_max, &scalar_sum);
+    expect_same_bits(scores, expected, "scalar");  // includes: nothing outside the range is touched
+    ASSERT_EQ(max, scalar_max);
+    expect_same_bits({sum}, {scalar_sum}, "sum");
+    const auto from = before.begin() + begin, to = before.begin() + end;
+    ASSERT_EQ(max, *std::max_element(from, to));
+    if (max == -HUGE_VALF) continue;
+    double exact = 0;
+    for (int64_t j = begin; j < end; ++j) {
+      const auto at = static_cast<size_t>(j);
+      const double e = std::exp(static_cast<double>(before[at] - max));
+      exact += e;
+      ASSERT_NEAR(scores[at], e, 4e-7 * e + 0x1p-149);
+    }
+    ASSERT_NEAR(sum, exact, 3e-6 * exact);
+  }
+}
+
+TEST_P(AttentionTest, NothingVisibleIsAnEmptyPart) {
+  std::vector<float> scores(20, -HUGE_VALF), out(4, 1.0f), running_out(4, 2.0f);
+  float max = 0, sum = 1, running_max = 0.5f, running_sum = 3;
+  softmax_partial(scores.data(), 0, 20, &max, &sum);
+  EXPECT_EQ(max, -HUGE_VALF);
+  EXPECT_EQ(sum, 0.0f);
+  EXPECT_EQ(scores, std::vector<float>(20, 0.0f));
+  merge_partial(max, sum, out.data(), 4, &running_max, &running_sum, running_out.data());
+  EXPECT_EQ(running_max, 0.5f);
+  EXPECT_EQ(running_sum, 3.0f);
+  EXPECT_EQ(running_out, std::vector<float>(4, 2.0f));
+}
+
+TEST_P(AttentionTest, MergeGolden) {  // logits (1, 2), values (1,0), (0,1); then logit 0.5, value (2,2)
+  std::vector<float> scores = {1.0f, 2.0f}, part(2, 0.0f), running(2, std::numeric_limits<float>::quiet_NaN());
+  const std::vector<float> values = {1.0f, 0.0f, 0.0f, 1.0f}, last = {2.0f, 2.0f};
+  float max = 0, sum = 0, running_max = -HUGE_VALF, running_sum = std::numeric_limits<float>::quiet_NaN();
+  softmax_partial(scores.data(), 0, 2, &max, &sum);
+  EXPECT_NEAR(max + std::log(sum), 2.313262, 1e-6);
+  accumulate_values(scores.data(), 2, 1, 2, ElementType::kF32, values.data(), 0, 2, part.data());
+  merge_partial(max, sum, part.data(), 2, &running_max, &running_sum, running.data());
+  EXPECT_NEAR(running[0] / running_sum, 0.268941, 1e-6);
+  EXPECT_NEAR(running[1] / running_sum, 0.731059, 1e-6);
+  merge_partial(0.5f, 1.0f, last.data(), 2, &running_max, &running_sum, running.data());
+  EXPECT_NEAR(running[0] / running_sum, 0.511713, 1e-6);
+  EXPECT_NEAR(running[1] / running_sum, 0.909020, 1e-6);
+  EXPECT_NEAR(running_max + std::log(running_sum), 2.464369, 1e-6);
+}
+
+TEST_P(AttentionTest, MergeMatchesScalarBits) {
+  for (const int64_t d : {2, 18, 64, 80}) {
+    const std::vector<float> first = normal(d);
+    std::vector<float> running = first, expected = first;
+    float max = 0.3f, sum = 2, scalar_max = max, scalar_sum = sum;
+    for (const float part_max : {-4.0f, 0.3f, 9.0f, -200.0f, 300.0f}) {
+      const std::vector<float> part = normal(d);
+      const float part_sum = std::fabs(normal(1)[0]) + 1;
+      merge_partial(part_max, part_sum, part.data(), d, &max, &sum, running.data());
+      scalar::merge_partial(part_max, part_sum, part.data(), d, &scalar_max, &scalar_sum, expected.data());
+      expect_same_bits(running, expected, "out");
+      expect_same_bits({max, sum}, {scalar_max, scalar_sum}, "max and sum");
+    }
+  }
+}
+
+// Attention over spans merged in any cut, against softmax in double.
+TEST_P(AttentionTest, MergedSpansAreTheWholeSoftmax) {
+  const int64_t d = 48, l = 230;
+  for (const ElementType type : kTypes) {
+    const std::vector<float> q = normal(d, 0.5f), key_rows = normal(l * d), value_rows = normal(l * d);
+    const Elements keys = make_keys(key_rows, l, d, type), values(type, value_rows), rounded_keys(type, key_rows);
+    std::vector<float> running(static_cast<size_t>(d)), scores(static_cast<size_t>(l + kKeyBlock));
+    float running_max = -HUGE_VALF, running_sum = 0;
+    for (int64_t begin = 0; begin < l;) {
+      const int64_t end = std::min(l, begin + between(1, 90)), first = begin / kKeyBlock * kKeyBlock;
+      float max = 0, sum = 0;
+      std::vector<float> part(running.size(), 0.0f);
+      attention_scores(q.data(), 1, d, type, keys.data(), begin, end, scores.data(), l + kKeyBlock);
+      softmax_partial(scores.data(), begin - first, end - first, &max, &sum);
+      const auto* at = static_cast<const char*>(values.data()) + first * d * static_cast<int64_t>(element_bytes(type));
+      accumulate_values(scores.data(), l, 1, d, type, at, begin - first, end - first, part.data());
+      merge_partial(max, sum, part.data(), d, &running_max, &running_sum, running.data());
+      begin = end;
+    }
+    std::vector<double> weight(static_cast<size_t>(l));
+    for (int64_t j = 0; j < l; ++j) {
+      double score = 0;
+      for (int64_t i = 0; i < d; ++i) score += q[static_cast<size_t>(i)] * rounded_keys.at(j * d + i);
+      weight[static_cast<size_t>(j)] = std::exp(score);
+    }
+    const double total = std::accumulate(weight.begin(), weight.end(), 0.0);
+    for (int64_t i = 0; i < d; ++i) {
+      double exact = 0;
+      for (int64_t j = 0; j < l; ++j) exact += weight[static_cast<size_t>(j)] / total * values.at(j * d + i);
+      ASSERT_NEAR(running[static_cast<size_t>(i)] / running_sum, exact, 5e-6) << element_name(type) << " " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::cpu

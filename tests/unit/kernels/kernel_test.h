@@ -1,0 +1,107 @@
+// Fixture of the kernel tests: runs each test on every instruction set this CPU has, with fresh random numbers.
+// QUIRE_TEST_SEED repeats a run.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/element.h"
+#include "kernels/cpu/kernels.h"
+
+namespace quire::cpu {
+
+constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kF16, ElementType::kBF16};
+
+// The fallback (scalar) target and the vector targets that the kernels are compiled for.
+inline std::vector<int64_t> kernel_targets() {
+  std::vector<int64_t> targets = {HWY_SCALAR};
+  for (const int64_t target : {HWY_AVX2, HWY_AVX3, HWY_NEON}) {
+    if (hwy::SupportedTargets() & target) targets.push_back(target);
+  }
+  return targets;
+}
+
+inline std::string kernel_target_name(const testing::TestParamInfo<int64_t>& info) {
+  return hwy::TargetName(info.param);
+}
+
+class KernelTest : public testing::TestWithParam<int64_t> {
+ protected:
+  void SetUp() override {
+    hwy::SetSupportedTargetsForTest(GetParam());
+    hwy::GetChosenTarget().Update(GetParam());
+    const bool fallback = GetParam() == HWY_SCALAR;
+    if (!fallback) {
+      ASSERT_STREQ(target_name(), hwy::TargetName(GetParam()));
+    } else {
+      ASSERT_TRUE(!std::strcmp(target_name(), "SCALAR") || !std::strcmp(target_name(), "EMU128")) << target_name();
+    }
+    const char* fixed = std::getenv("QUIRE_TEST_SEED");
+    seed_ = fixed ? static_cast<uint32_t>(std::strtoul(fixed, nullptr, 10)) : std::random_device()();
+    random_.seed(seed_);
+  }
+
+  void TearDown() override {
+    if (HasFailure()) ADD_FAILURE() << "seed: QUIRE_TEST_SEED=" << seed_;
+    hwy::SetSupportedTargetsForTest(0);
+    hwy::GetChosenTarget().DeInit();
+  }
+
+  std::vector<float> normal(int64_t n, float scale = 1.0f) {
+    std::normal_distribution<float> distribution(0.0f, scale);
+    std::vector<float> x(static_cast<size_t>(n));
+    for (float& v : x) v = distribution(random_);
+    return x;
+  }
+
+  int64_t between(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
+
+  uint32_t seed_ = 0;
+  std::mt19937 random_;
+};
+
+// `n` elements of a type, of which neither the address nor the end is aligned: overruns and alignment faults show.
+class Elements {
+ public:
+  Elements(ElementType type, int64_t n) : type_(type), bytes_(1 + static_cast<size_t>(n) * element_bytes(type)) {}
+  Elements(ElementType type, const std::vector<float>& x) : Elements(type, static_cast<int64_t>(x.size())) {
+    for (size_t i = 0; i < x.size(); ++i) store_element(type, data(), static_cast<int64_t>(i), x[i]);
+  }
+  void* data() { return bytes_.data() + 1; }
+  const void* data() const { return bytes_.data() + 1; }
+  double at(int64_t i) const { return load_element(type_, data(), i); }
+  bool operator==(const Elements& other) const { return bytes_ == other.bytes_; }
+
+ private:
+  ElementType type_;
+  std::vector<char> bytes_;
+};
+
+inline void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b, const char* what) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(0, std::memcmp(&a[i], &b[i], sizeof(float))) << what << ": element " << i << ": " << a[i] << ", " << b[i];
+  }
+}
+
+// A sum of products in double, and the largest error an f32 sum of them may have.
+struct ExactSum {
+  double sum = 0, magnitude = 0;
+  int64_t terms = 0;
+
+  void add(double a, double b) {
+    sum += a * b;
+    magnitude += std::fabs(a * b);
+    ++terms;
+  }
+  double bound() const { return 0x1p-24 * static_cast<double>(terms + 3) * magnitude + 1e-37; }
+};
+
+}  // namespace quire::cpu

@@ -1,0 +1,113 @@
+#include <limits>
+
+#include "kernels/cpu/exp.h"
+#include "tests/unit/kernels/kernel_test.h"
+
+namespace quire::cpu {
+namespace {
+
+class RowsTest : public KernelTest {};
+INSTANTIATE_TEST_SUITE_P(Targets, RowsTest, testing::ValuesIn(kernel_targets()), kernel_target_name);
+
+constexpr int64_t kSizes[] = {1, 2, 7, 16, 31, 64, 100, 768, 2049};
+
+TEST_P(RowsTest, RmsNorm) {
+  for (const int64_t n : kSizes) {
+    const std::vector<float> x = normal(n), weight = normal(n);
+    std::vector<float> out(x.size()), expected(x.size()), in_place = x;
+    rms_norm(x.data(), weight.data(), 1e-5f, n, out.data());
+    scalar::rms_norm(x.data(), weight.data(), 1e-5f, n, expected.data());
+    expect_same_bits(out, expected, "scalar");
+    rms_norm(in_place.data(), weight.data(), 1e-5f, n, in_place.data());
+    expect_same_bits(in_place, expected, "in place");
+    double squares = 0;
+    for (const float v : x) squares += static_cast<double>(v) * v;
+    const double inverse = 1 / std::sqrt(squares / static_cast<double>(n) + 1e-5f);
+    for (size_t j = 0; j < x.size(); ++j) {
+      const double exact = x[j] * inverse * weight[j];
+      ASSERT_NEAR(out[j], exact, 2e-6 * std::fabs(exact)) << n;
+    }
+  }
+}
+
+TEST_P(RowsTest, Swiglu) {
+  for (const int64_t n : kSizes) {
+    std::vector<float> x = normal(2 * n, 8.0f);
+    x[0] = -200.0f;  // exp(200) overflows: silu is -0, not NaN
+    std::vector<float> out(static_cast<size_t>(n)), expected(out.size()), in_place = x;
+    swiglu(x.data(), n, out.data());
+    scalar::swiglu(x.data(), n, expected.data());
+    expect_same_bits(out, expected, "scalar");
+    swiglu(in_place.data(), n, in_place.data());
+    in_place.resize(out.size());
+    expect_same_bits(in_place, expected, "in place");
+    EXPECT_EQ(out[0], 0.0f);
+    for (size_t j = 1; j < out.size(); ++j) {
+      const double z = x[j], exact = z / (1 + std::exp(-z)) * x[out.size() + j];
+      ASSERT_NEAR(out[j], exact, 1e-6 * std::fabs(exact)) << z;
+    }
+  }
+}
+
+TEST_P(RowsTest, Rotate) {
+  for (const int64_t d : {2, 6, 32, 34, 48, 64, 80, 96, 128, 256}) {
+    const std::vector<float> x = normal(d);
+    std::vector<float> cosines(static_cast<size_t>(d / 2)), sines(cosines.size());
+    for (size_t a = 0; a < cosines.size(); ++a) {
+      const float angle = static_cast<float>(between(-1000, 1000)) * 0.01f;
+      cosines[a] = std::cos(angle);
+      sines[a] = std::sin(angle);
+    }
+    std::vector<float> out(x.size()), expected(x.size()), in_place = x;
+    rotate(x.data(), cosines.data(), sines.data(), 0.125f, d, out.data());
+    scalar::rotate(x.data(), cosines.data(), sines.data(), 0.125f, d, expected.data());
+    expect_same_bits(out, expected, "scalar");
+    rotate(in_place.data(), cosines.data(), sines.data(), 0.125f, d, in_place.data());
+    expect_same_bits(in_place, expected, "in place");
+    for (size_t a = 0; a < cosines.size(); ++a) {
+      const double x1 = x[a], x2 = x[a + cosines.size()], c = cosines[a], s = sines[a];
+      ASSERT_NEAR(out[a], (x1 * c - x2 * s) * 0.125, 1e-6 * (std::fabs(x1) + std::fabs(x2))) << d;
+      ASSERT_NEAR(out[a + cosines.size()], (x2 * c + x1 * s) * 0.125, 1e-6 * (std::fabs(x1) + std::fabs(x2))) << d;
+    }
+  }
+}
+
+TEST_P(RowsTest, AllFiniteFindsEveryPlace) {
+  for (const int64_t n : {1, 15, 16, 33, 70}) {
+    std::vector<float> x = normal(n);
+    EXPECT_TRUE(all_finite(x.data(), n));
+    for (float& v : x) {
+      for (const float bad : {HUGE_VALF, -HUGE_VALF, std::numeric_limits<float>::quiet_NaN()}) {
+        const float kept = std::exchange(v, bad);
+        EXPECT_FALSE(all_finite(x.data(), n));
+        EXPECT_FALSE(scalar::all_finite(x.data(), n));
+        v = kept;
+      }
+    }
+    x[0] = std::numeric_limits<float>::max();
+    EXPECT_TRUE(all_finite(x.data(), n));
+  }
+  EXPECT_TRUE(all_finite(nullptr, 0));
+}
+
+TEST(Exp, RelativeErrorAndEnds) {
+  std::mt19937 random(std::random_device{}());
+  double worst = 0;
+  for (int i = 0; i < 400000; ++i) {
+    const float x = std::uniform_real_distribution<float>(-87.3f, 88.7f)(random) * (i % 2 ? 1.0f : 0.02f);
+    const double exact = std::exp(static_cast<double>(x));
+    worst = std::max(worst, std::fabs(exp_f32(x) - exact) / exact);
+  }
+  EXPECT_LT(worst, 4e-7);
+  EXPECT_EQ(exp_f32(0.0f), 1.0f);
+  EXPECT_EQ(exp_f32(-HUGE_VALF), 0.0f);
+  EXPECT_EQ(exp_f32(-3e38f), 0.0f);
+  EXPECT_EQ(exp_f32(HUGE_VALF), HUGE_VALF);
+  EXPECT_EQ(exp_f32(88.8f), HUGE_VALF);
+  EXPECT_TRUE(std::isfinite(exp_f32(88.7f)));
+  EXPECT_NEAR(exp_f32(-95.0f), std::exp(-95.0), 0x1p-149);  // denormal
+  EXPECT_TRUE(std::isnan(exp_f32(std::numeric_limits<float>::quiet_NaN())));
+}
+
+}  // namespace
+}  // namespace quire::cpu

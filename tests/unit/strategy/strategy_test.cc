@@ -1,0 +1,191 @@
+#include "lib/strategy/strategy.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "tests/unit/strategy/strategies.h"
+
+namespace quire::test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Strategy, WritesEveryDefaultIntoTheCanonicalForm) {
+  const auto canonical = [](const std::string& expression) { return make(expression, 4096)->canonical(); };
+  EXPECT_EQ(canonical("full"), "full(train_len=4096, kv_chunk=256) + none");
+  EXPECT_EQ(canonical(" dca+pi( factor = 4.0 ) "),
+            "dca(preset=paper, chunk=12288, cap=16383, logit_scale=none, train_len=16384, kv_chunk=256)"
+            " + pi(factor=4)");
+  EXPECT_EQ(canonical("streaming_llm(recent=100) + base(theta=2e8)"),
+            "streaming_llm(sinks=4, recent=100, train_len=4096, kv_chunk=256) + none + base(theta=200000000)");
+  EXPECT_EQ(canonical("full(kv_chunk=64) + base(theta=5e5) + llama3(factor=8)"),
+            "full(train_len=32768, kv_chunk=64) + llama3(factor=8, low=1, high=4, original=4096)"
+            " + base(theta=500000)");
+  EXPECT_EQ(canonical("full + yarn(factor=2, attention_factor=1.25)"),
+            "full(train_len=8192, kv_chunk=256) + yarn(factor=2, original=4096, beta_fast=32, beta_slow=1, "
+            "attention_factor=1.25, variant=hf, truncate=1)");
+}
+
+TEST(Strategy, ReadsItsCanonicalFormBackAsTheSame) {
+  for (int64_t train_len : {2, 3, 17, 256, 4096, 131072}) {
+    for (const char* checkpoint : {"", "pi(factor=4)", "yarn(factor=3.7, original=1000)"}) {
+      StrategyContext context = trained_for(train_len);
+      context.checkpoint_scaling = checkpoint;
+      for (const char* visibility :
+           {"full", "full(train_len=77)", "dca", "dca(chunk=2)", "dca(preset=vllm, local=0)",
+            "dca(preset=chunkllama, logit_scale=yarn_0.1)", "streaming_llm", "streaming_llm(sinks=0)"}) {
+        for (const char* scaling :
+             {"", " + none", " + pi(factor=1.1)", " + ntk(factor=8)", " + yarn(factor=7.3)", " + llama3(factor=8)",
+              " + base(theta=123456.789)", " + yarn(factor=4, variant=pose, truncate=0) + base(theta=1e6)"}) {
+          const std::string expression = std::string(visibility) + scaling;
+          const auto first = make_strategy(expression, context);
+          if (!first.ok()) continue;  // dca(chunk=2) of a model for two tokens, say
+          const Strategy& one = *first.value();
+          const auto two = make(one.canonical(), context);
+          EXPECT_EQ(two->canonical(), one.canonical());
+          EXPECT_EQ(two->reach(), one.reach());
+          EXPECT_EQ(two->kv_chunk(), one.kv_chunk());
+          EXPECT_EQ(two->rope().theta, one.rope().theta);
+          EXPECT_EQ(two->rope().attention_factor, one.rope().attention_factor);
+          EXPECT_EQ(text_of(positions(*two, 40)), text_of(positions(one, 40)));
+          // Every choice is in the text: the checkpoint's scaling no longer matters.
+          EXPECT_EQ(make(one.canonical(), train_len)->canonical(), one.canonical());
+        }
+      }
+    }
+  }
+}
+
+TEST(Strategy, DerivesTheStoredChunkFromTheTrainedLength) {
+  const auto chunk = [](const char* expression, int64_t train_len) { return make(expression, train_len)->kv_chunk(); };
+  EXPECT_EQ(chunk("full", 1), 16);
+  EXPECT_EQ(chunk("full", 64), 16);
+  EXPECT_EQ(chunk("full", 256), 64);
+  EXPECT_EQ(chunk("full", 300), 64);
+  EXPECT_EQ(chunk("full", 1024), 256);
+  EXPECT_EQ(chunk("full", 131072), 256);
+  EXPECT_EQ(chunk("full + pi(factor=4)", 256), 256);
+  EXPECT_EQ(chunk("full(kv_chunk=48)", 256), 48);
+  EXPECT_FALSE(make("full", 256)->stores_raw_keys());
+  for (const char* bad : {"full(kv_chunk=0)", "full(kv_chunk=20)", "full(kv_chunk=65552)", "full(kv_chunk=big)"}) {
+    const auto strategy = make_strategy(bad, trained_for(4096));
+    EXPECT_EQ(strategy.status().code(), Code::kBadStrategy) << bad;
+    EXPECT_EQ(strategy.status().offset(), 14) << bad;
+  }
+}
+
+struct Refusal {
+  const char* expression;
+  Code code;
+  int64_t column;
+  const char* message;
+};
+
+TEST(Strategy, RefusesWhatItDoesNotKnow) {
+  const Refusal cases[] = {
+      {"", Code::kBadStrategy, 0, "expected the name of a method"},
+      {"ful", Code::kBadStrategy, 0, "unknown method 'ful'; expected one of full, dca, streaming_llm"},
+      {"FULL", Code::kBadStrategy, 0, "unknown method 'FULL'"},
+      {"full + linear(factor=2)", Code::kBadStrategy, 7,
+       "unknown method 'linear'; expected one of none, pi, ntk, yarn, llama3, base"},
+      {"pi(factor=2)", Code::kBadStrategy, 0, "'pi' cannot come first; expected one of full"},
+      {"dca(chnk=3)", Code::kBadStrategy, 4, "dca has no argument 'chnk'; it takes preset, chunk, cap"},
+      {"full(sinks=3)", Code::kBadStrategy, 5, "full has no argument 'sinks'"},
+      {"dca(chunk=3, chunk=4)", Code::kBadStrategy, 13, "'chunk' is given twice"},
+      {"dca(chunk=three)", Code::kBadStrategy, 10, "chunk is 'three'; expected an integer"},
+      {"dca(chunk=3.0)", Code::kBadStrategy, 10, "chunk is '3.0'; expected an integer"},
+      {"dca(chunk=99999999999999999999)", Code::kBadStrategy, 10, "expected an integer from 1 to 4096"},
+      {"dca(preset=7)", Code::kBadStrategy, 11, "preset is '7'; expected one of paper"},
+      {"full(train_len=0)", Code::kBadStrategy, 15, "expected an integer from 1"},
+      {"full(train_len=1099511627777)", Code::kBadStrategy, 15, "to 1099511627776"},
+      {"full + dca", Code::kUnsupported, 7, "'dca' is the second visibility"},
+      {"full + pi(factor=2) + yarn(factor=2)", Code::kUnsupported, 22, "'yarn' after 'pi'"},
+      {"full + none + pi(factor=2)", Code::kUnsupported, 14, "'pi' after 'none'"},
+      {"full + base(theta=1e6) + base(theta=1e6)", Code::kUnsupported, 25, "'base' after 'base'"},
+  };
+  for (const Refusal& c : cases) {
+    const auto strategy = make_strategy(c.expression, trained_for(4096));
+    ASSERT_FALSE(strategy.ok()) << c.expression;
+    EXPECT_EQ(strategy.status().code(), c.code) << c.expression;
+    EXPECT_EQ(strategy.status().offset(), c.column) << c.expression << ": " << strategy.status().message();
+    EXPECT_THAT(strategy.status().message(), HasSubstr(c.message)) << c.expression;
+    EXPECT_THAT(strategy.status().message(), HasSubstr("byte " + std::to_string(c.column))) << c.expression;
+  }
+}
+
+TEST(Strategy, KnowsMethodsThatAreNotThereYet) {
+  for (const std::string method : {"longheads", "beacon", "rerope", "lm_infinite", "self_extend", "scca_fixed",
+                                   "scca_flow", "sda", "longmixed", "s2", "dynamic_ntk", "longrope", "auto"}) {
+    for (const auto& [expression, column] : {std::pair<std::string, int64_t>{method, 0}, {"full + " + method, 7}}) {
+      const auto strategy = make_strategy(expression, trained_for(4096));
+      EXPECT_EQ(strategy.status().code(), Code::kUnsupported) << expression;
+      EXPECT_EQ(strategy.status().offset(), column) << expression;
+      EXPECT_THAT(strategy.status().message(), HasSubstr(method + " is not available in this version"));
+    }
+  }
+}
+
+TEST(Strategy, RefusesAContextThatIsNoModel) {
+  const auto code = [](void (*damage)(StrategyContext&)) {
+    StrategyContext context = trained_for(4096);
+    damage(context);
+    return make_strategy("full", context).status().code();
+  };
+  EXPECT_EQ(code([](StrategyContext& c) { c.train_len = 0; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](StrategyContext& c) { c.train_len = INT64_MAX; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](StrategyContext& c) { c.head_dim = 7; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](StrategyContext& c) { c.head_dim = 0; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](StrategyContext& c) { c.rope_theta = 1; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](StrategyContext& c) { c.rope_theta = std::nan(""); }), Code::kInvalidArgument);
+}
+
+// Pieces of real expressions in any order: always an answer, and an offset inside the text.
+TEST(Strategy, AnswersAnyText) {
+  const std::vector<std::string> pieces = {"full",
+                                           "dca",
+                                           "streaming_llm",
+                                           "pi",
+                                           "yarn",
+                                           "base",
+                                           "(",
+                                           ")",
+                                           ",",
+                                           "=",
+                                           "+",
+                                           " ",
+                                           "chunk",
+                                           "cap",
+                                           "factor",
+                                           "theta",
+                                           "train_len",
+                                           "4",
+                                           "1e3",
+                                           "-1",
+                                           "0.5",
+                                           "9e99",
+                                           "99999999999999999999",
+                                           "nan",
+                                           "\xFF",
+                                           "local",
+                                           "preset",
+                                           "vllm",
+                                           "sinks",
+                                           "(factor=4)",
+                                           "(chunk=8",
+                                           ", cap=9)",
+                                           " + "};
+  std::mt19937 random(7);
+  for (int round = 0; round < 20000; ++round) {
+    std::string text;
+    for (auto n = random() % 12; n > 0; --n) text += pieces[random() % pieces.size()];
+    const auto strategy = make_strategy(text, trained_for(1 + static_cast<int64_t>(random() % 40)));
+    if (strategy.ok()) continue;
+    const Status status = strategy.status();
+    ASSERT_TRUE(status.code() == Code::kBadStrategy || status.code() == Code::kUnsupported) << text;
+    ASSERT_TRUE(status.offset() >= 0 && status.offset() <= static_cast<int64_t>(text.size())) << text;
+  }
+}
+
+}  // namespace
+}  // namespace quire::test
