@@ -337,7 +337,7 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  * default: L/4 rounded down to one, at least 16 and at most 256). */
 
 /* The expression in canonical form with every default written out, for a model trained at train_len.
- * rope_theta may be 0 (10000). Errors: BAD_STRATEGY, UNSUPPORTED, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+ * Errors: BAD_STRATEGY, UNSUPPORTED, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_strategy_describe(const char* expression, size_t expression_len, int64_t train_len,
                                                char* buf, size_t cap, size_t* needed, quire_error* err);
 

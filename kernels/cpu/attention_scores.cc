@@ -66,15 +66,15 @@ void scores_as(const float* q, int64_t n_q, int64_t d, const T* keys, int64_t n_
   if (n_q <= 0) return;
   const int64_t groups = ceil_div(n_q, kMaxQueries);
   int64_t width = tile_blocks(static_cast<int>(ceil_div(n_q, groups)));
-  Prefetcher ahead = {};
+  Prefetcher ahead = Prefetcher::range(keys, keys + width * d * kKeyBlock, n_q <= kFewQueries ? INT64_MAX : 0);
+  ahead.step();
   for (int64_t block = 0; block < n_blocks; block += width) {
     while (width > n_blocks - block) width /= 2;
     const auto& functions = width == 4 ? kTiles4 : width == 2 ? kTiles2 : kTiles1;
     const T* at = keys + block * d * kKeyBlock;
     const int64_t next = block + width, after = next + width < n_blocks ? next + width : n_blocks;
-    const int64_t lines = ceil_div(width * kKeyBlock * static_cast<int64_t>(sizeof(T)), 64 * groups);
-    ahead = {reinterpret_cast<uintptr_t>(keys + next * d * kKeyBlock),
-             reinterpret_cast<uintptr_t>(keys + after * d * kKeyBlock), lines};
+    ahead = Prefetcher::range(keys + next * d * kKeyBlock, keys + after * d * kKeyBlock,
+                              ceil_div(width * kKeyBlock * static_cast<int64_t>(sizeof(T)), 64 * groups));
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t first = n_q * g / groups, count = n_q * (g + 1) / groups - first;
       functions[static_cast<size_t>(count - 1)](q + first * d, d, at, scores + first * ld + block * kKeyBlock, ld,

@@ -37,10 +37,17 @@ struct Prefetcher {
   uintptr_t at, end;
   int64_t lines_per_step;
 
+  template <class T>
+  static HWY_INLINE Prefetcher range(const T* begin, const T* end, int64_t lines_per_step) {
+    return {reinterpret_cast<uintptr_t>(begin), reinterpret_cast<uintptr_t>(end), lines_per_step};
+  }
   HWY_INLINE void step() {
     for (int64_t i = 0; i < lines_per_step && at < end; ++i, at += 64) hwy::Prefetch(reinterpret_cast<const char*>(at));
   }
 };
+
+// Few queries wait for memory: then all of a kernel's first tile is asked for at once, before the first use.
+constexpr int64_t kFewQueries = 4;
 
 constexpr int floor_power_of_2(int x) { return x < 2 ? 1 : 2 * floor_power_of_2(x / 2); }
 
@@ -85,8 +92,7 @@ template <class D>
 HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   using C = ExpConstants;
   const hn::RebindToSigned<D> di;
-  x = hn::IfThenElse(hn::Lt(x, hn::Set(d, C::kLowest)), hn::Set(d, C::kLowest), x);
-  x = hn::IfThenElse(hn::Gt(x, hn::Set(d, C::kHighest)), hn::Set(d, C::kHighest), x);
+  x = hn::Min(hn::Set(d, C::kHighest), hn::Max(hn::Set(d, C::kLowest), x));  // of a NaN, x86 takes the second: x
   const auto round = hn::Set(d, C::kRound);
   const auto rounded = hn::MulAdd(x, hn::Set(d, C::kLog2E), round);
   const auto n = hn::Sub(rounded, round);

@@ -38,11 +38,11 @@ quire_status quire_strategy_positions(const char* expression, size_t expression_
                                       quire_error* err) {
   return guard(err, [&]() -> Status {
     if (!matrix) return invalid("matrix is NULL");
-    constexpr int64_t kMost = int64_t{1} << 40;
+    constexpr int64_t kMost = int64_t{1} << 24;  // a plan of a query may name a span per chunk before it
     QUIRE_TRY(check_range("head", head, 0, kHeads - 1));
     QUIRE_TRY(check_range("first_query", first_query, 0, kMost));
-    QUIRE_TRY(check_range("n_queries", n_queries, 1, int64_t{1} << 24));
-    QUIRE_TRY(check_range("n_keys", n_keys, 1, int64_t{1} << 24));
+    QUIRE_TRY(check_range("n_queries", n_queries, 1, kMost));
+    QUIRE_TRY(check_range("n_keys", n_keys, 1, kMost));
     QUIRE_ASSIGN(const auto strategy, parse(expression, expression_len, train_len));
     Plan plan;
     strategy->plan(first_query, n_queries, plan);

@@ -1,0 +1,73 @@
+#include "tests/golden/golden_session.h"
+
+#include <stdexcept>
+
+namespace quire::golden {
+namespace {
+
+class Error {
+ public:
+  Error() { quire_error_init(&error_, sizeof error_); }
+  quire_error* operator&() { return &error_; }
+  void check(quire_status status, const std::string& what) const {
+    if (status < 0) throw std::runtime_error(what + ": " + quire_status_name(status) + ": " + error_.message);
+  }
+
+ private:
+  quire_error error_;
+};
+
+void run_to_end(quire_session* session) {
+  Error error;
+  quire_stream_options options;
+  quire_stream_options_init(&options, sizeof options);
+  options.flags = QUIRE_STREAM_KEEP_LOGITS;
+  quire_stream* stream = nullptr;
+  error.check(quire_stream_open(session, &options, &stream, &error), "stream_open");
+  const std::unique_ptr<quire_stream, decltype(&quire_stream_release)> owner(stream, quire_stream_release);
+  quire_event event;
+  quire_event_init(&event, sizeof event);
+  quire_status status = QUIRE_OK;
+  while (status != QUIRE_END) {
+    status = quire_stream_next(stream, -1, &event, &error);
+    error.check(status, "stream_next");
+  }
+}
+
+}  // namespace
+
+GoldenModel::GoldenModel(const std::string& directory) {
+  Error error;
+  quire_runtime_options options;
+  quire_runtime_options_init(&options, sizeof options);
+  options.n_threads = 2;
+  quire_runtime* runtime = nullptr;
+  error.check(quire_runtime_create(&options, &runtime, &error), "runtime_create");
+  runtime_.reset(runtime);
+  quire_model* model = nullptr;
+  error.check(quire_model_load(runtime, directory.data(), directory.size(), nullptr, &model, &error), "model_load");
+  model_.reset(model);
+  info_.struct_size = sizeof info_;
+  error.check(quire_model_get_info(model, &info_, &error), "model_get_info");
+}
+
+std::vector<float> GoldenModel::logits(const std::string& strategy, std::span<const int32_t> ids) const {
+  Error error;
+  quire_session_options options;
+  quire_session_options_init(&options, sizeof options);
+  options.strategy = strategy.data();
+  options.strategy_len = strategy.size();
+  options.kv_type = QUIRE_TYPE_F32;
+  options.overflow = QUIRE_OVERFLOW_EXTRAPOLATE;
+  quire_session* session = nullptr;
+  error.check(quire_session_create(model_.get(), &options, &session, &error), strategy);
+  const std::unique_ptr<quire_session, decltype(&quire_session_release)> owner(session, quire_session_release);
+  error.check(quire_session_feed_tokens(session, ids.data(), ids.size(), &error), "feed_tokens");
+  run_to_end(session);
+  std::vector<float> out(ids.size() * static_cast<size_t>(vocab_size()));
+  error.check(quire_session_get_logits(session, 0, static_cast<int64_t>(ids.size()), out.data(), out.size(), &error),
+              "get_logits");
+  return out;
+}
+
+}  // namespace quire::golden
