@@ -22,7 +22,7 @@ say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 if [ ! -t 1 ]; then say() { printf '\n%s\n' "$*"; }; fi
 
 [ -r "$file" ] || { echo "cannot read $file" >&2; exit 1; }
-[ -f "$model/model.safetensors" ] || { echo "$model/model.safetensors is missing; see $model/../README.md" >&2; exit 1; }
+[ -f "$model/model.safetensors" ] || { echo "$model/model.safetensors is missing" >&2; exit 1; }
 
 say "1. Packages and build"
 bash cmake/debian-packages.sh build

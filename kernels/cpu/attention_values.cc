@@ -99,11 +99,14 @@ void values_as(const float* p, int64_t ld, int64_t n_q, int64_t d, const T* valu
   const int64_t groups = ceil_div(n_q, kMaxQueries);
   const int64_t passes = groups * ceil_div(d, tile_vectors(static_cast<int>(ceil_div(n_q, groups))) * kLanes);
   const int64_t lines = ceil_div(d * static_cast<int64_t>(sizeof(T)), 64 * passes);
+  const auto fetch = [&](int64_t from, int64_t lines_per_step) HWY_ATTR {
+    const int64_t to = from + kValueBlock < end ? from + kValueBlock : end;
+    return Prefetcher::range(values + from * d, values + to * d, lines_per_step);
+  };
+  if (n_q <= kFewQueries) fetch(begin, INT64_MAX).step();
   for (int64_t j = begin; j < end; j += kValueBlock) {
     const int64_t next = j + kValueBlock < end ? j + kValueBlock : end;
-    const int64_t after = next + kValueBlock < end ? next + kValueBlock : end;
-    Prefetcher ahead = {reinterpret_cast<uintptr_t>(values + next * d), reinterpret_cast<uintptr_t>(values + after * d),
-                        lines};
+    Prefetcher ahead = fetch(next, lines);
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t first = n_q * g / groups, count = n_q * (g + 1) / groups - first;
       kFunctions[static_cast<size_t>(count - 1)]({p + first * ld + j, ld, next - j, d, values + j * d, out + first * d},

@@ -1,4 +1,4 @@
-// The matrix product: blocks of rows, in each all panels, in each register tiles of up to kMaxRows rows.
+// The matrix product: blocks of rows, in each all panels, in each register tiles of up to kMaxRows<T> rows.
 #include <array>
 #include <utility>
 
@@ -39,10 +39,10 @@ Prefetcher prefetcher(const T* panel, int64_t panel_elements, int64_t tile, int6
 template <class T>
 void gemm_as(const float* x, int64_t ldx, int64_t m, const T* packed, int64_t panel_elements, int64_t n, int64_t k,
              int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy) {
-  static constexpr auto kTiles = tiles<T>(std::make_integer_sequence<int, kMaxRows>());
+  static constexpr auto kTiles = tiles<T>(std::make_integer_sequence<int, kMaxRows<T>>());
   for (int64_t r0 = 0; r0 < m; r0 += kRowBlock) {
     const int64_t rows = m - r0 < kRowBlock ? m - r0 : kRowBlock;
-    const int64_t n_tiles = ceil_div(rows, kMaxRows);
+    const int64_t n_tiles = ceil_div(rows, kMaxRows<T>);
     for (int64_t p = panel_begin; p < panel_end; ++p) {
       const T* w = packed + p * panel_elements;
       const int64_t c = p * kPanel;

@@ -13,7 +13,10 @@ namespace quire::cpu::HWY_NAMESPACE {
 #if QUIRE_CPU_VECTORS
 
 constexpr int kPanelVectors = static_cast<int>(kPanel) / kLanes;
-constexpr int kMaxRows = kAccumulators / kPanelVectors;
+
+// Rows of a tile. Of the 16 registers of AVX2, widening 16-bit weights takes more than three rows would leave.
+template <class T>
+constexpr int kMaxRows = HWY_TARGET == HWY_AVX2 && sizeof(T) == 2 ? 2 : kAccumulators / kPanelVectors;
 constexpr int64_t kStep = 16;  // k per pass of the main loop: one cache line of x a row
 
 // Vector v of the panel's weights of k + kParity; `w` is the place of an even k.

@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
-#include <new>
 #include <string>
 #include <string_view>
 
 #include "include/quire/quire.h"
+#include "lib/session/contain.h"
 #include "lib/support/status.h"
 
 namespace quire::abi {
@@ -21,22 +20,10 @@ inline Status invalid(std::string message, int64_t offset = -1) {
   return Status(Code::kInvalidArgument, std::move(message), offset);
 }
 
-// Runs body() -> Status. The one place where exceptions stop.
+// Runs body() -> Status and reports it. No exception passes.
 template <typename Body>
 int32_t guard(quire_error* err, const Body& body) noexcept {
-  try {
-    return report(body(), err);
-  } catch (const std::bad_alloc&) {
-    return report(Status(Code::kOutOfMemory, {}), err);
-  } catch (const std::exception& e) {
-    try {
-      return report(Status(Code::kInternal, std::string("unexpected: ") + e.what()), err);
-    } catch (...) {
-      return report(Status(Code::kInternal, {}), err);
-    }
-  } catch (...) {
-    return report(Status(Code::kInternal, {}), err);
-  }
+  return report(contain(body), err);
 }
 
 template <typename T>

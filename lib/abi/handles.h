@@ -11,7 +11,7 @@
 namespace quire::abi {
 
 template <typename Impl>
-struct Handle {
+struct Handle : Disposable {
   explicit Handle(std::shared_ptr<Impl> i) : impl(std::move(i)) {}
   std::atomic<int32_t> references{1};
   std::shared_ptr<Impl> impl;
@@ -28,13 +28,11 @@ bool drop_reference(H* handle) {
   return handle && handle->references.fetch_sub(1, std::memory_order_acq_rel) == 1;
 }
 
-// Drops a reference; the last one lets go of the object on the runtime's engine thread, so that no caller waits for a
-// teardown.
+// Lets go of a handle and its object on the runtime's engine thread, so that no caller waits for a teardown. `runtime`
+// is the caller's own reference: the handle's may be gone before this returns.
 template <typename H>
-void release(H* handle, const std::shared_ptr<Runtime>& runtime) {
-  std::shared_ptr<const void> object = std::move(handle->impl);
-  delete handle;
-  runtime->scheduler().dispose(std::move(object));
+void release(H* handle, const std::shared_ptr<Runtime>& runtime) noexcept {
+  runtime->scheduler().dispose(std::unique_ptr<Disposable>(handle));
 }
 
 }  // namespace quire::abi

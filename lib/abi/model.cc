@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "lib/abi/boundary.h"
 #include "lib/abi/handles.h"
 
@@ -152,6 +154,9 @@ quire_status quire_tokenizer_decode(const quire_tokenizer* tokenizer, const int3
     QUIRE_TRY(check_open(*tokenizer->impl));
     if (!ids && n_ids > 0) return invalid("ids is NULL but n_ids is not 0");
     if ((flags & ~QUIRE_DECODE_SPECIAL) != 0) return invalid("flags has unknown bits: " + std::to_string(flags));
+    if (n_ids > static_cast<size_t>(std::numeric_limits<int64_t>::max()) / sizeof *ids) {
+      return invalid("n_ids is too large");
+    }
     const std::vector<int32_t> copy(ids, ids + n_ids);
     QUIRE_ASSIGN(const std::string text,
                  decode(tokenizer->impl->llama->tokenizer(), copy, (flags & QUIRE_DECODE_SPECIAL) != 0));

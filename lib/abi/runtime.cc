@@ -6,7 +6,7 @@ using namespace quire::abi;
 
 namespace {
 
-Status runtime_options(const quire_runtime_options* in, RuntimeOptions* out) {
+Status runtime_options(const quire_runtime_options* in, RuntimeOptions* out, std::function<void()>* on_destroy) {
   quire_runtime_options o;
   QUIRE_TRY(read_options(in, 0, "quire_runtime_options", &o));
   QUIRE_TRY(check_range("n_threads", o.n_threads, 0, 1024));
@@ -21,7 +21,7 @@ Status runtime_options(const quire_runtime_options* in, RuntimeOptions* out) {
   out->alloc = o.alloc;
   out->free = o.free;
   out->alloc_user = o.alloc_user_data;
-  out->on_destroy = [o] {
+  *on_destroy = [o] {
     if (o.log_destroy) o.log_destroy(o.log_user_data);
     if (o.alloc_destroy) o.alloc_destroy(o.alloc_user_data);
   };
@@ -36,12 +36,16 @@ quire_status quire_runtime_create(const quire_runtime_options* options, quire_ru
   return guard(err, [&]() -> Status {
     if (!out) return invalid("out is NULL");
     RuntimeOptions o;
-    QUIRE_TRY(runtime_options(options, &o));
+    std::function<void()> on_destroy;
+    QUIRE_TRY(runtime_options(options, &o, &on_destroy));
+    auto handle = std::make_unique<quire_runtime>(nullptr);
     try {
-      *out = new quire_runtime(std::make_shared<Runtime>(std::move(o)));
+      handle->impl = std::make_shared<Runtime>(std::move(o));
     } catch (const std::system_error& e) {
       return Status(Code::kOutOfMemory, std::string("cannot start threads: ") + e.what(), -1, e.code().value());
     }
+    handle->impl->set_on_destroy(std::move(on_destroy));  // last: a call that fails leaves user_data to the caller
+    *out = handle.release();
     return {};
   });
 }

@@ -146,6 +146,9 @@ quire_status quire_session_get_stats(const quire_session* session, quire_session
 
 quire_status quire_session_get_strategy(const quire_session* session, char* buf, size_t cap, size_t* needed,
                                         quire_error* err) {
-  return with_session(session, err, [&](const Session& s) { return write_text(s.strategy(), buf, cap, needed); });
+  return with_session(session, err, [&](const Session& s) -> Status {
+    QUIRE_TRY(s.check_open());
+    return write_text(s.strategy(), buf, cap, needed);
+  });
 }
 }

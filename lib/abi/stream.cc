@@ -111,8 +111,7 @@ quire_status quire_stream_close(quire_stream* stream, quire_error* err) {
 quire_status quire_stream_cancel(quire_stream* stream, quire_error* err) {
   return guard(err, [&]() -> Status {
     if (!stream) return invalid("stream is NULL");
-    stream->impl->cancel();
-    return {};
+    return stream->impl->cancel();
   });
 }
 

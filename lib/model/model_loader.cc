@@ -13,6 +13,8 @@ namespace {
 // Rows are read and packed in pieces of about this size, so that reading holds little memory beside the weights.
 constexpr int64_t kReadBytes = int64_t{16} << 20;
 
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+
 struct Part {
   std::string name;
   int64_t rows;
@@ -72,7 +74,8 @@ Status ModelLoader::Impl::open() {
   QUIRE_ASSIGN(stream_, backend_.create_stream());
   for (const auto& name : files_->names()) {
     const TensorInfo* info = files_->find(name);
-    total_ += info->end - info->begin;
+    const bool twice = config_.tie_word_embeddings && name == kEmbedding;  // as embedding and as head
+    total_ += (twice ? 2 : 1) * (info->end - info->begin);
   }
   weights_.layers.resize(static_cast<size_t>(config_.n_layers));
   return {};
@@ -136,7 +139,7 @@ Result<std::unique_ptr<Buffer>> ModelLoader::Impl::load_vector(const std::vector
 }
 
 Status ModelLoader::Impl::load_embedding() {
-  const std::string name = "model.embed_tokens.weight";
+  const std::string name = kEmbedding;
   const std::array<int64_t, 2> shape{config_.vocab_size, config_.hidden_size};
   QUIRE_ASSIGN(const auto view, files_->view(name, shape));
   std::vector<std::byte> raw;
@@ -187,10 +190,10 @@ Status ModelLoader::Impl::load_head() {
   QUIRE_ASSIGN(weights_.final_norm, load_vector({{"model.norm.weight", config_.hidden_size}}));
   const bool tied = config_.tie_word_embeddings;
   const int64_t parameters = weights_.n_parameters;
-  QUIRE_ASSIGN(
-      weights_.lm_head,
-      load_matrix({{tied ? "model.embed_tokens.weight" : "lm_head.weight", config_.vocab_size}}, config_.hidden_size));
+  QUIRE_ASSIGN(weights_.lm_head,
+               load_matrix({{tied ? kEmbedding : "lm_head.weight", config_.vocab_size}}, config_.hidden_size));
   if (tied) weights_.n_parameters = parameters;  // counted with the embedding
+  count(total_ - done_, 0);                      // tensors that are not used
   return {};
 }
 

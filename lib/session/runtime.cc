@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <new>
 #include <thread>
 #include <utility>
 
 #include "lib/backend/cpu/cpu_backend.h"
+#include "lib/session/contain.h"
 #include "lib/session/session.h"
 
 namespace quire {
@@ -24,43 +24,47 @@ class LoadJob : public Job {
   bool ready() override { return true; }
 
   bool step() override {
-    Status status;
-    std::unique_ptr<LlamaModel> model;
-    try {
-      Result<bool> finished = loader_.step();
-      if (finished.ok() && !*finished) return false;
-      status = finished.status();
-      if (status.ok()) model = loader_.take();
-    } catch (const std::bad_alloc&) {
-      status = Status(Code::kOutOfMemory, "no memory while loading the model");
+    {
+      std::lock_guard lock(mutex_);
+      if (done_) return true;
+      in_step_ = true;
     }
-    finish(std::move(status), std::move(model));
-    return true;
+    bool finished = false;
+    std::unique_ptr<LlamaModel> model;
+    Status status = contain([&]() -> Status {
+      QUIRE_ASSIGN(finished, loader_.step());
+      if (finished) model = loader_.take();
+      return {};
+    });
+    std::lock_guard lock(mutex_);
+    in_step_ = false;
+    done_ = finished || !status.ok();
+    status_ = std::move(status);
+    model_ = std::move(model);
+    changed_.notify_all();
+    return done_;
   }
 
-  // Waits for the end. If the job is dropped unfinished (the runtime was closed), the wait ends too.
+  // Waits for the end, or for the runtime's: a closed one may have dropped the job. Afterwards the loader uses nothing
+  // of the caller's.
   Result<std::unique_ptr<LlamaModel>> wait(Runtime& runtime) {
     std::unique_lock lock(mutex_);
     while (!done_) {
-      if (runtime.closed()) return Status(Code::kClosed, "the runtime was closed while the model was loading");
+      if (runtime.closed() && !in_step_) {
+        done_ = true;
+        return Status(Code::kClosed, "the runtime was closed while the model was loading");
+      }
       changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return done_; });
     }
-    if (!status_.ok()) return status_;
+    if (!status_.ok()) return std::move(status_);
     return std::move(model_);
   }
 
  private:
-  void finish(Status status, std::unique_ptr<LlamaModel> model) {
-    std::lock_guard lock(mutex_);
-    status_ = std::move(status);
-    model_ = std::move(model);
-    done_ = true;
-    changed_.notify_all();
-  }
-
   ModelLoader loader_;
   std::mutex mutex_;
   std::condition_variable changed_;
+  bool in_step_ = false;
   bool done_ = false;
   Status status_;
   std::unique_ptr<LlamaModel> model_;
@@ -69,8 +73,7 @@ class LoadJob : public Job {
 }  // namespace
 
 Runtime::Runtime(RuntimeOptions options)
-    : destroy_hook_{std::exchange(options.on_destroy, nullptr)},
-      options_(std::move(options)),
+    : options_(std::move(options)),
       allocator_(options_.alloc, options_.free, options_.alloc_user),
       pool_(thread_count(options_.n_threads)),
       backend_(cpu::create_cpu_backend(allocator_, pool_)) {}
@@ -93,10 +96,12 @@ void Runtime::close() {
   close_done_ = true;
 }
 
-void Runtime::add_session(const std::shared_ptr<Session>& session) {
+bool Runtime::add_session(const std::shared_ptr<Session>& session) {
   std::lock_guard lock(mutex_);
+  if (closed()) return false;
   std::erase_if(sessions_, [](const auto& weak) { return weak.expired(); });
   sessions_.push_back(session);
+  return true;
 }
 
 Result<std::shared_ptr<Model>> load_model(const std::shared_ptr<Runtime>& runtime, const std::string& path,

@@ -25,7 +25,6 @@ struct RuntimeOptions {
   Allocator::FreeFn free = nullptr;
   void* alloc_user = nullptr;
   Log log;
-  std::function<void()> on_destroy;  // after the callbacks above were used for the last time; may be empty
 };
 
 // Any thread. Everything made from a runtime holds a shared_ptr to it.
@@ -34,6 +33,9 @@ class Runtime {
   explicit Runtime(RuntimeOptions options);
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
+
+  // Called after the callbacks of the options were used for the last time.
+  void set_on_destroy(std::function<void()> hook) noexcept { destroy_hook_.run = std::move(hook); }
 
   // Cancels everything, waits for the engine, frees the sessions' memory. Idempotent.
   void close();
@@ -44,7 +46,8 @@ class Runtime {
   ThreadPool& pool() { return pool_; }
   const Log& log() const { return options_.log; }
 
-  void add_session(const std::shared_ptr<Session>& session);
+  // The session will be closed with the runtime. False: that is closed already.
+  bool add_session(const std::shared_ptr<Session>& session);
 
  private:
   // Runs on_destroy after every other member is gone.

@@ -11,14 +11,14 @@ struct Scheduler::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<std::shared_ptr<Job>> jobs;
-  std::vector<std::shared_ptr<const void>> trash;
+  Disposable* trash = nullptr;  // a list, last in first
   size_t next = 0;
   bool awake = false;
   bool stop = false;
 };
 
 Scheduler::Scheduler() : state_(std::make_shared<State>()) {
-  thread_ = std::thread([state = state_] { run(state); });
+  thread_ = std::thread([state = state_] { run(*state); });
 }
 
 Scheduler::~Scheduler() {
@@ -54,11 +54,12 @@ void Scheduler::wake() {
   state_->changed.notify_one();
 }
 
-void Scheduler::dispose(std::shared_ptr<const void> object) {
+void Scheduler::dispose(std::unique_ptr<Disposable> object) noexcept {
   {
     std::lock_guard lock(state_->mutex);
     if (!state_->stop) {
-      state_->trash.push_back(std::move(object));
+      object->next_ = state_->trash;
+      state_->trash = object.release();
       state_->awake = true;
     }
   }
@@ -74,39 +75,49 @@ void Scheduler::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Scheduler::run(const std::shared_ptr<State>& state) {
-  prepare_compute_thread("quire-0");
-  std::unique_lock lock(state->mutex);
-  while (!state->stop) {
-    if (!state->trash.empty()) {
-      auto trash = std::exchange(state->trash, {});
+void Scheduler::destroy_all(Disposable* first) {
+  while (first) delete std::exchange(first, first->next_);
+}
+
+// Gives the first job that is ready a step. The lock is held on entry and return, never while a job works or goes.
+bool Scheduler::step_next(State& state, std::unique_lock<std::mutex>& lock) {
+  // Others only append meanwhile: this thread alone removes jobs.
+  const size_t n = state.jobs.size();
+  const size_t start = n == 0 ? 0 : state.next++ % n;
+  for (size_t i = 0; i < n; ++i) {
+    std::shared_ptr<Job> job = state.jobs[(start + i) % n];
+    lock.unlock();
+    const bool ready = job->ready();
+    if (ready && job->step()) {
+      lock.lock();
+      std::erase(state.jobs, job);
       lock.unlock();
-      trash.clear();
+    }
+    job.reset();  // may have been the last reference to a job, a session, the runtime
+    lock.lock();
+    if (ready) return true;
+  }
+  return false;
+}
+
+void Scheduler::run(State& state) {
+  prepare_compute_thread("quire-0");
+  std::unique_lock lock(state.mutex);
+  while (!state.stop) {
+    if (state.trash) {
+      Disposable* trash = std::exchange(state.trash, nullptr);
+      lock.unlock();
+      destroy_all(trash);
       lock.lock();
       continue;
     }
-    state->awake = false;
-    auto jobs = state->jobs;  // ready() takes session locks: not under ours
-    const size_t start = jobs.empty() ? 0 : state->next++ % jobs.size();
-    lock.unlock();
-    bool stepped = false;
-    for (size_t n = 0; n < jobs.size() && !stepped; ++n) {
-      auto& job = jobs[(start + n) % jobs.size()];
-      if (!job->ready()) continue;
-      stepped = true;
-      if (job->step()) {
-        lock.lock();
-        std::erase(state->jobs, job);
-        lock.unlock();
-      }
-    }
-    jobs.clear();  // may drop the last reference to a job, a session, the runtime
-    lock.lock();
-    if (!stepped) state->changed.wait(lock, [&] { return state->awake || state->stop || !state->trash.empty(); });
+    state.awake = false;
+    if (!step_next(state, lock)) state.changed.wait(lock, [&] { return state.awake || state.stop; });
   }
-  auto jobs = std::exchange(state->jobs, {});
-  auto trash = std::exchange(state->trash, {});
+  auto jobs = std::exchange(state.jobs, {});
+  Disposable* trash = std::exchange(state.trash, nullptr);
   lock.unlock();
+  destroy_all(trash);
 }
 
 }  // namespace quire

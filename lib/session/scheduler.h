@@ -22,6 +22,19 @@ class Job {
   virtual bool step() = 0;
 };
 
+// Something whose destructor may take a while. It is its own place in the queue, so that letting go never fails.
+class Disposable {
+ public:
+  Disposable() = default;
+  Disposable(const Disposable&) = delete;
+  Disposable& operator=(const Disposable&) = delete;
+  virtual ~Disposable() = default;
+
+ private:
+  friend class Scheduler;
+  Disposable* next_ = nullptr;
+};
+
 class Scheduler {
  public:
   Scheduler();   // starts the engine thread
@@ -33,14 +46,16 @@ class Scheduler {
   bool add(std::shared_ptr<Job> job);
   // A job may have become ready. Any thread.
   void wake();
-  // Lets go of an object on the engine thread, whose destructor may take a while. Any thread.
-  void dispose(std::shared_ptr<const void> object);
+  // Destroys an object on the engine thread; on this one if that was stopped. Any thread.
+  void dispose(std::unique_ptr<Disposable> object) noexcept;
   // Stops the engine thread and waits for it. Not on the engine thread.
   void stop();
 
  private:
   struct State;
-  static void run(const std::shared_ptr<State>& state);
+  static void run(State& state);
+  static bool step_next(State& state, std::unique_lock<std::mutex>& lock);
+  static void destroy_all(Disposable* first);
   std::shared_ptr<State> state_;  // shared with the thread, which may outlive this object by a moment
   std::thread thread_;
 };

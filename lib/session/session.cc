@@ -21,7 +21,7 @@ Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<Model> model, S
   Runtime& runtime = *model->runtime;
   std::shared_ptr<Session> session(
       new Session(std::move(model), std::move(options), std::move(strategy), std::move(rope)));
-  runtime.add_session(session);
+  if (!runtime.add_session(session)) return Status(Code::kClosed, "the runtime was closed");
   return session;
 }
 
@@ -50,6 +50,11 @@ Status Session::begin_call(std::unique_lock<std::mutex>& lock) const {
   if (model_->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
   if (stream) return Status(Code::kBusy, "a stream is open on this session: read it to its end event, or close it");
   return {};
+}
+
+Status Session::check_open() const {
+  std::lock_guard lock(mutex_);
+  return closed_ ? closed_status() : Status();
 }
 
 Status Session::feed_text(std::string_view text, bool parse_special, bool add_bos) {
@@ -119,7 +124,8 @@ Status Session::logits(int64_t first_position, int64_t n_rows, float* out, size_
   std::unique_lock<std::mutex> lock;
   QUIRE_TRY(begin_call(lock));
   const auto vocab = static_cast<size_t>(model_->llama->config().vocab_size);
-  if (n_rows < 1 || capacity / vocab < static_cast<size_t>(n_rows)) {
+  if (n_rows < 1) return Status(Code::kInvalidArgument, "n_rows is " + std::to_string(n_rows) + "; expected 1 or more");
+  if (capacity / vocab < static_cast<size_t>(n_rows)) {
     return Status(Code::kBufferTooSmall, std::to_string(n_rows) + " rows of " + std::to_string(vocab) +
                                              " logits do not fit in " + std::to_string(capacity) + " floats");
   }
@@ -143,7 +149,8 @@ Status Session::scores(int64_t first_position, int64_t n, float* out) const {
   std::unique_lock<std::mutex> lock;
   QUIRE_TRY(begin_call(lock));
   const auto kept = static_cast<int64_t>(kept_scores_.size());
-  if (n < 1 || n > kept || first_position < kept_first_ || first_position - kept_first_ > kept - n) {
+  if (n < 1) return Status(Code::kInvalidArgument, "n is " + std::to_string(n) + "; expected 1 or more");
+  if (n > kept || first_position < kept_first_ || first_position - kept_first_ > kept - n) {
     return Status(Code::kNotFound, "no scores are kept for " + std::to_string(n) + " tokens from position " +
                                        std::to_string(first_position) + "; kept: " + std::to_string(kept) + " from " +
                                        std::to_string(kept_first_));
@@ -159,7 +166,6 @@ void Session::update_stats() {
   stats_.kv_bytes_peak = kv_->peak_bytes();
   stats_.kv_chunks = kv_->n_records();
   stats_.kv_chunks_evicted = kv_->n_evicted();
-  stats_.scratch_bytes = model_->llama->scratch_bytes();
 }
 
 void Session::request_stop() {
@@ -168,7 +174,7 @@ void Session::request_stop() {
     std::lock_guard lock(mutex_);
     stream = stream_.lock();
   }
-  if (stream) stream->cancel();
+  if (stream) (void)stream->cancel();  // closed meanwhile: nothing to stop
 }
 
 void Session::engine_stopped() {
@@ -181,6 +187,7 @@ void Session::engine_stopped() {
 
 void Session::close() {
   request_stop();
+  std::unique_ptr<ChunkStore> kv;  // freed without the lock: the host's callback may have locks of its own
   std::unique_lock lock(mutex_);
   if (auto stream = stream_.lock()) {
     stream->changed_.wait(lock, [&] { return stream->finished_; });
@@ -190,7 +197,7 @@ void Session::close() {
   }
   stream_.reset();
   closed_ = true;
-  kv_.reset();
+  kv = std::move(kv_);
   tokens_ = {};
   pending_ = {};
   last_logits_ = kept_logits_ = kept_scores_ = {};

@@ -57,6 +57,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Status stats(SessionStats* stats) const;
   Status logits(int64_t first_position, int64_t n_rows, float* out, size_t capacity) const;
   Status scores(int64_t first_position, int64_t n, float* out) const;
+  Status check_open() const;
   const std::string& strategy() const { return strategy_->canonical(); }
 
   // Cancels an open stream without waiting.

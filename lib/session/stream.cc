@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <new>
 #include <utility>
+
+#include "lib/session/contain.h"
 
 namespace quire {
 namespace {
@@ -14,6 +15,12 @@ int64_t nanoseconds(std::chrono::steady_clock::duration d) {
 }
 
 int64_t saturating_add(int64_t a, int64_t b) { return a > kNoLimit - b ? kNoLimit : a + b; }
+
+// Room for n more, so that appending them cannot fail; grows as push_back does.
+void make_room(std::vector<float>& values, size_t n) {
+  const size_t needed = values.size() + n;
+  if (needed > values.capacity()) values.reserve(std::max(needed, 2 * values.capacity()));
+}
 
 Status overflow_status(const Session& session, int64_t prompt, int64_t max_tokens, int64_t reach) {
   return Status(Code::kOverflow,
@@ -71,12 +78,9 @@ bool GenerationStream::step() {
     if (finished_) return true;
     in_step_ = true;
   }
-  Status status;
-  try {
-    status = compute();
-  } catch (const std::bad_alloc&) {
-    status = Status(Code::kOutOfMemory, "no memory while computing");
-  }
+  Status status = contain([this] { return compute(); });
+  // Whatever failed: the store goes back to the token boundary.
+  if (!status.ok()) session_->kv_->truncate(session_->n_computed_);
   std::lock_guard lock(session_->mutex_);
   in_step_ = false;
   if (cancel_.cancelled() && !finished_) {
@@ -126,33 +130,33 @@ Status GenerationStream::process_block(int64_t n) {
   }
   const int64_t first = s.n_computed_;
   std::vector<float> last, logits, scores;
-  Status status = s.kv_->reserve(first, n);
-  if (status.ok()) {
-    status = llama.forward({tokens, first, s.strategy_.get(), s.rope_.get(), s.kv_.get(), &cancel_});
-  }
-  if (status.ok()) status = read_logits(n, last, logits, scores);
-  if (!status.ok()) {
-    s.kv_->truncate(first);
-    return status;
-  }
+  QUIRE_TRY(s.kv_->reserve(first, n));
+  QUIRE_TRY(llama.forward({tokens, first, s.strategy_.get(), s.rope_.get(), s.kv_.get(), &cancel_}));
+  QUIRE_TRY(read_logits(n, last, logits, scores));
   if (options_.score) {
     const float before =
         s.last_logits_.empty() ? std::numeric_limits<float>::quiet_NaN() : log_probability(s.last_logits_, tokens[0]);
     scores.insert(scores.begin(), before);
   }
   const auto kept = s.strategy_->retained(first + n);
-  for (size_t r = 1; r < kept.size(); ++r) s.kv_->evict(kept[r - 1].end, kept[r].begin);
+  make_room(s.kept_logits_, logits.size());
+  make_room(s.kept_scores_, scores.size());
 
-  std::lock_guard lock(s.mutex_);
+  // From here on nothing fails: the block is read as a whole or not at all.
+  std::unique_lock lock(s.mutex_);
   s.kept_logits_.insert(s.kept_logits_.end(), logits.begin(), logits.end());
   s.kept_scores_.insert(s.kept_scores_.end(), scores.begin(), scores.end());
   s.tokens_.insert(s.tokens_.end(), s.pending_.begin(), s.pending_.begin() + from_pending);
   s.pending_.erase(s.pending_.begin(), s.pending_.begin() + from_pending);
   s.n_computed_ += n;
   s.last_logits_ = std::move(last);
+  lock.unlock();
+  for (size_t r = 1; r < kept.size(); ++r) s.kv_->evict(kept[r - 1].end, kept[r].begin);
+  lock.lock();
   const int64_t elapsed = nanoseconds(Clock::now() - begin);
   (from_pending > 0 ? s.stats_.prefill_ns : s.stats_.decode_ns) += elapsed;
   s.stats_.n_prefilled += from_pending;
+  s.stats_.scratch_bytes = llama.scratch_bytes();
   s.update_stats();
   prompt_done_ += from_pending;
   if (from_pending > 0 && !cancel_.cancelled()) {
@@ -287,7 +291,7 @@ Result<NextResult> GenerationStream::next(int32_t timeout_ms, const StreamEvent*
   } else if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), settled)) {
     return NextResult::kTimeout;
   }
-  if (closed_) return Status(Code::kClosed, "the stream was closed");
+  QUIRE_TRY(check_open());
   if (end_delivered_) return NextResult::kEnd;
   if (progress_) {
     current_ = *std::exchange(progress_, std::nullopt);
@@ -297,7 +301,7 @@ Result<NextResult> GenerationStream::next(int32_t timeout_ms, const StreamEvent*
     end_delivered_ = true;
     session_->stream_.reset();
     update_wait_event();
-    if (!failure_.ok()) return failure_;
+    if (!failure_.ok()) return std::move(failure_);
     current_ = *std::exchange(end_, std::nullopt);
   }
   update_wait_event();
@@ -315,9 +319,16 @@ void GenerationStream::deliver_token() {
   s.model_->runtime->scheduler().wake();
 }
 
-void GenerationStream::cancel() {
+Status GenerationStream::check_open() const {
+  if (session_->closed_) return Status(Code::kClosed, "the session was closed");
+  return closed_ ? Status(Code::kClosed, "the stream was closed") : Status();
+}
+
+Status GenerationStream::cancel() {
   std::lock_guard lock(session_->mutex_);
+  if (session_->closed_) return check_open();
   cancel_locked();
+  return {};
 }
 
 void GenerationStream::cancel_locked() {
@@ -352,7 +363,7 @@ void GenerationStream::abandon() {
 
 Result<int> GenerationStream::wait_descriptor() {
   std::lock_guard lock(session_->mutex_);
-  if (closed_) return Status(Code::kClosed, "the stream was closed");
+  QUIRE_TRY(check_open());
   if (!wait_event_) {
     QUIRE_ASSIGN(wait_event_, WaitEvent::create());
     update_wait_event();

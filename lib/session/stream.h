@@ -63,7 +63,7 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
 
   // Waits up to timeout_ms (negative: forever) for the next event, which stays at `*event` until the following call.
   Result<NextResult> next(int32_t timeout_ms, const StreamEvent** event);
-  void cancel();
+  Status cancel();  // kClosed if the session was closed
   // Cancels and waits until the engine has let go.
   void close();
   // The last handle is gone: ends without waiting.
@@ -89,6 +89,7 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
   void end(StreamEvent event, Status failure);
 
   // Caller's half; under the session's mutex.
+  Status check_open() const;
   bool has_event() const { return progress_ || token_ || end_ || (!failure_.ok() && !end_delivered_); }
   void cancel_locked();
   void deliver_token();

@@ -1,10 +1,10 @@
 // Speed of the CPU kernels as fractions of this machine's limits, which are measured first in the same process.
-// Counters: GB/s and GFLOP/s of the mean; of_read and of_fma: fractions of the limits; best_*: the fastest iteration,
-// which other load on the machine disturbs least. Threads: 1, and --threads=n (default: all).
+// Times of all are CPU times of the slowest thread. Counters: GB/s and GFLOP/s of the mean iteration, of_read and
+// of_fma: its fractions of the limits; best_*: those of the fastest iteration, which other load on the machine disturbs
+// least. Runs with 1 thread and with --threads=n (default: all).
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -43,25 +43,25 @@ const char* numbers(ElementType type) {
   return at = begin;
 }
 
-// Times iterations of `work(iteration)`, each of which reads `bytes` and does `flops`.
+// Times iterations of `work(iteration, task)`, one task a thread, that together read `bytes` and do `flops`.
 template <class Work>
-void measure(benchmark::State& state, const MachineLimits& limits, double bytes, double flops, const Work& work) {
+void measure(benchmark::State& state, Machine& machine, double bytes, double flops, const Work& work) {
   double best = 1e30, total = 0;
   int64_t iteration = 0;
   for (auto _ : state) {
-    const auto start = std::chrono::steady_clock::now();
-    work(iteration++);
-    const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double s = run_on_all(*machine.pool, [&](int64_t task) { work(iteration, task); });
+    ++iteration;
     best = std::min(best, s);
     total += s;
+    state.SetIterationTime(s);
   }
   const double mean = total / static_cast<double>(iteration);
   state.counters["GB/s"] = bytes / mean * 1e-9;
   state.counters["GFLOP/s"] = flops / mean * 1e-9;
-  state.counters["of_read"] = bytes / mean / limits.read_bytes_per_s;
-  state.counters["of_fma"] = flops / mean / limits.fma_flops_per_s;
-  state.counters["best_of_read"] = bytes / best / limits.read_bytes_per_s;
-  state.counters["best_of_fma"] = flops / best / limits.fma_flops_per_s;
+  state.counters["of_read"] = bytes / mean / machine.limits.read_bytes_per_s;
+  state.counters["of_fma"] = flops / mean / machine.limits.fma_flops_per_s;
+  state.counters["best_of_read"] = bytes / best / machine.limits.read_bytes_per_s;
+  state.counters["best_of_fma"] = flops / best / machine.limits.fma_flops_per_s;
 }
 
 void bench_gemm(benchmark::State& state, Machine& machine, ElementType type, int64_t m, int64_t size) {
@@ -73,12 +73,10 @@ void bench_gemm(benchmark::State& state, Machine& machine, ElementType type, int
   const int64_t panels = ceil_div(size, cpu::kPanel);
   const int64_t tasks = machine.pool->n_threads();
   const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(size) * static_cast<double>(size);
-  measure(state, machine.limits, static_cast<double>(bytes), flops, [&](int64_t iteration) {
+  measure(state, machine, static_cast<double>(bytes), flops, [&](int64_t iteration, int64_t task) {
     const char* packed = weights + static_cast<size_t>(iteration % matrices) * bytes;
-    machine.pool->run(tasks, nullptr, [&](int64_t task, int) {
-      cpu::gemm(x.data(), size, m, type, packed, size, size, panels * task / tasks, panels * (task + 1) / tasks,
-                nullptr, false, y.data(), size);
-    });
+    cpu::gemm(x.data(), size, m, type, packed, size, size, panels * task / tasks, panels * (task + 1) / tasks, nullptr,
+              false, y.data(), size);
   });
 }
 
@@ -100,21 +98,19 @@ void bench_attention(benchmark::State& state, Machine& machine, ElementType type
   }
   const double work = static_cast<double>(tasks * kChunksPerTask);
   const double flops = work * 4.0 * static_cast<double>(n_q * d * kChunk);
-  measure(state, machine.limits, work * 2.0 * static_cast<double>(half), flops, [&](int64_t iteration) {
-    machine.pool->run(tasks, nullptr, [&](int64_t task, int) {
-      Task& t = buffers[static_cast<size_t>(task)];
-      for (int64_t c = 0; c < kChunksPerTask; ++c) {
-        const int64_t chunk = ((iteration * tasks + task) * kChunksPerTask + c) % chunks;
-        const char* keys = kv + static_cast<size_t>(chunk) * 2 * half;
-        cpu::attention_scores(t.q.data(), n_q, d, type, keys, 0, kChunk, t.scores.data(), kChunk);
-        for (int64_t r = 0; r < n_q; ++r) {
-          float max, sum;
-          cpu::softmax_partial(t.scores.data() + r * kChunk, 0, kChunk, &max, &sum);
-          benchmark::DoNotOptimize(sum);
-        }
-        cpu::accumulate_values(t.scores.data(), kChunk, n_q, d, type, keys + half, 0, kChunk, t.out.data());
+  measure(state, machine, work * 2.0 * static_cast<double>(half), flops, [&](int64_t iteration, int64_t task) {
+    Task& t = buffers[static_cast<size_t>(task)];
+    for (int64_t c = 0; c < kChunksPerTask; ++c) {
+      const int64_t chunk = ((iteration * tasks + task) * kChunksPerTask + c) % chunks;
+      const char* keys = kv + static_cast<size_t>(chunk) * 2 * half;
+      cpu::attention_scores(t.q.data(), n_q, d, type, keys, 0, kChunk, t.scores.data(), kChunk);
+      for (int64_t r = 0; r < n_q; ++r) {
+        float max, sum;
+        cpu::softmax_partial(t.scores.data() + r * kChunk, 0, kChunk, &max, &sum);
+        benchmark::DoNotOptimize(sum);
       }
-    });
+      cpu::accumulate_values(t.scores.data(), kChunk, n_q, d, type, keys + half, 0, kChunk, t.out.data());
+    }
   });
 }
 
@@ -127,7 +123,7 @@ void add_benchmarks(Machine& machine) {
                                  "/nk:" + std::to_string(size) + threads;
         benchmark::RegisterBenchmark(name.c_str(), [=, &machine](benchmark::State& state) {
           bench_gemm(state, machine, type, m, size);
-        })->UseRealTime();
+        })->UseManualTime();
       }
     }
   }
@@ -138,7 +134,7 @@ void add_benchmarks(Machine& machine) {
                                  "/queries:" + std::to_string(n_q) + threads;
         benchmark::RegisterBenchmark(name.c_str(), [=, &machine](benchmark::State& state) {
           bench_attention(state, machine, type, d, n_q);
-        })->UseRealTime();
+        })->UseManualTime();
       }
     }
   }

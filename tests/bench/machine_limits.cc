@@ -3,11 +3,13 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <chrono>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <vector>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tests/bench/machine_limits.cc"
@@ -35,7 +37,10 @@ uint32_t read_all(const uint32_t* data, size_t n) {
 double multiply_add(int64_t rounds, float* sink) {
   const HWY_CAPPED(float, 16) d;
   const auto x = hn::Set(d, sink[0]), y = hn::Set(d, sink[1]);
-  auto a = x, b = x, c = x, e = x, f = x, g = x, h = x, i = x, j = x, k = x;
+  // Each sum has another start, or the compiler would form only one of them.
+  const auto a0 = hn::Iota(d, 0.0f);
+  auto a = a0, b = hn::Add(a, y), c = hn::Add(b, y), e = hn::Add(c, y), f = hn::Add(e, y), g = hn::Add(f, y),
+       h = hn::Add(g, y), i = hn::Add(h, y), j = hn::Add(i, y), k = hn::Add(j, y);
   for (int64_t round = 0; round < rounds; ++round) {
     a = hn::MulAdd(a, x, y);
     b = hn::MulAdd(b, x, y);
@@ -63,14 +68,23 @@ HWY_EXPORT(multiply_add);
 HWY_EXPORT(read_all);
 namespace {
 
-template <class Work>
-double seconds(const Work& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+double thread_seconds() {
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
 }  // namespace
+
+double run_on_all(ThreadPool& pool, const std::function<void(int64_t)>& work) {
+  std::vector<double> seconds(static_cast<size_t>(pool.n_threads()));
+  pool.run(pool.n_threads(), nullptr, [&](int64_t task, int) {
+    const double start = thread_seconds();
+    work(task);
+    seconds[static_cast<size_t>(task)] = thread_seconds() - start;
+  });
+  return *std::max_element(seconds.begin(), seconds.end());
+}
 
 void* huge_memory(size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -92,21 +106,17 @@ MachineLimits measure_limits(ThreadPool& pool) {
   MachineLimits limits;
   const int threads = pool.n_threads();
   const size_t share = kWords / static_cast<size_t>(threads);
-  for (int run = 0; run < 10; ++run) {
-    volatile uint32_t result = 0;
-    const double read_s = seconds([&] {
-      pool.run(threads, nullptr, [&](int64_t task, int) {
-        result = HWY_DYNAMIC_DISPATCH(read_all)(words + static_cast<size_t>(task) * share, share);
-      });
+  for (int run = 0; run < 20; ++run) {
+    std::atomic<uint32_t> all{0};
+    const double read_s = run_on_all(pool, [&](int64_t task) {
+      all ^= HWY_DYNAMIC_DISPATCH(read_all)(words + static_cast<size_t>(task) * share, share);
     });
     limits.read_bytes_per_s = std::max(limits.read_bytes_per_s, 4.0 * static_cast<double>(kWords) / read_s);
-    double operations = 0;
-    const double fma_s = seconds([&] {
-      pool.run(threads, nullptr, [&](int64_t task, int) {
-        float sink[2] = {0.0f, 1.0f};
-        const double done = HWY_DYNAMIC_DISPATCH(multiply_add)(4000000, sink);
-        if (task == 0) operations = done * threads;
-      });
+    std::atomic<double> operations{0};
+    const double fma_s = run_on_all(pool, [&](int64_t) {
+      float sink[2] = {0.0f, 1.0f};
+      const double done = HWY_DYNAMIC_DISPATCH(multiply_add)(2000000, sink);
+      operations = done * threads;
     });
     limits.fma_flops_per_s = std::max(limits.fma_flops_per_s, operations / fma_s);
   }

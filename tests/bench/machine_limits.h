@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 
 #include "lib/support/thread_pool.h"
 
@@ -11,6 +13,10 @@ struct MachineLimits {
   double read_bytes_per_s = 0;  // reading 1 GiB
   double fma_flops_per_s = 0;   // f32 FMA in registers, two operations each
 };
+
+// Calls work(task) for one task a thread of the pool; returns the largest CPU time that one of them took. CPU time,
+// so that the turns of other processes on a shared machine do not count.
+double run_on_all(ThreadPool& pool, const std::function<void(int64_t)>& work);
 
 // Best of several runs on all threads of the pool.
 MachineLimits measure_limits(ThreadPool& pool);

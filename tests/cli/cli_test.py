@@ -220,7 +220,8 @@ class ModelTest(unittest.TestCase):
             file.write("The grass is green. The sky is blue.\n" * 40)
             file.flush()
             done = run(OPTIONS.model, file.name, "The sky", program=OPTIONS.c_minimal)
-            expected = self.run_json("run", "-m", OPTIONS.model, "-s", "dca", "-f", file.name, "-p", "The sky", "-n", 48)
+            expected = self.run_json("run", "-m", OPTIONS.model, "-s", "dca", "-f", file.name, "-p", "The sky", "-n",
+                                     48)
             wrong = run(OPTIONS.model, file.name, "The sky", "dca(", program=OPTIONS.c_minimal)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout, expected["text"] + "\n")

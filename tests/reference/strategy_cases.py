@@ -5,7 +5,8 @@ import itertools
 
 import reference
 
-# name, expression, positions(n) -> matrix, rope(head_dim, base) -> Rope, slope of DCA's logit scale (0: none)
+# name, expression, positions(n) -> matrix, rope(head_dim, base) -> Rope (None: the checkpoint's own), slope of DCA's
+# logit scale (0: none)
 Case = collections.namedtuple("Case", "name expression train_len positions rope slope")
 
 
@@ -39,7 +40,7 @@ def scalings(train_len):
         "yarn": (f"yarn(factor=4, original={train_len})", lambda d, b: reference.rope_yarn(d, b, 4, train_len)),
         "llama3": (f"llama3(factor=8, low=1, high=4, original={train_len})",
                    lambda d, b: reference.rope_llama3(d, b, 8, 1, 4, train_len)),
-        "base": ("base(theta=500000)", lambda d, b: reference.rope_plain(d, 500000.0)),
+        "base": ("none + base(theta=500000)", lambda d, b: reference.rope_plain(d, 500000.0)),
     }
 
 
@@ -48,20 +49,19 @@ def special_cases(train_len):
     trained = f"train_len={train_len}"
     chunk, cap = reference.dca_preset("paper", train_len)
     paper = lambda n: reference.positions_dca(n, chunk, cap)  # noqa: E731
-    plain = reference.rope_plain
-    longer_chunk, longer_cap = reference.dca_preset("paper", 4 * train_len)
+    longer_chunk, longer_cap = reference.dca_preset("paper", 2 * train_len)
     return [
-        Case("dca_logit_scale_05", f"dca(logit_scale=yarn_0.05, {trained})", train_len, paper, plain, 0.05),
-        Case("dca_logit_scale_10", f"dca(logit_scale=yarn_0.1, {trained})", train_len, paper, plain, 0.1),
+        Case("dca_logit_scale_05", f"dca(logit_scale=yarn_0.05, {trained})", train_len, paper, None, 0.05),
+        Case("dca_logit_scale_10", f"dca(logit_scale=yarn_0.1, {trained})", train_len, paper, None, 0.1),
         Case("dca_unaligned", f"dca(chunk=53, cap=91, {trained})", train_len,
-             lambda n: reference.positions_dca(n, 53, 91), plain, 0),
-        # pi extends the trained length: the chunk derives from 4 L
-        Case("dca_extended", "dca + pi(factor=4)", train_len,
+             lambda n: reference.positions_dca(n, 53, 91), None, 0),
+        # pi extends the trained length: the chunk derives from 2 L
+        Case("dca_extended", "dca + pi(factor=2)", train_len,
              lambda n: reference.positions_dca(n, longer_chunk, longer_cap),
-             lambda d, b: reference.rope_pi(d, b, 4), 0),
+             lambda d, b: reference.rope_pi(d, b, 2), 0),
         Case("streaming_llm_small", f"streaming_llm(sinks=3, recent=37, {trained})", train_len,
-             lambda n: reference.positions_streaming_llm(n, 3, 37), plain, 0),
-        Case("kv_chunk_odd", f"dca({trained}, kv_chunk=48)", train_len, paper, plain, 0),
+             lambda n: reference.positions_streaming_llm(n, 3, 37), None, 0),
+        Case("kv_chunk_odd", f"dca({trained}, kv_chunk=48)", train_len, paper, None, 0),
         Case("yarn_pose", f"full({trained}) + yarn(factor=4, original={train_len}, variant=pose)", train_len,
              reference.positions_full, lambda d, b: reference.rope_yarn(d, b, 4, train_len, variant="pose"), 0),
         Case("yarn_options", f"full({trained}) + yarn(factor=4, original={train_len}, beta_fast=16, beta_slow=2, "
@@ -83,5 +83,6 @@ def all_cases(train_len):
 def expected_logits(model, ids, case):
     """What a session with this strategy must compute, [n, vocab] in float64."""
     n = len(ids)
+    rope = case.rope(model.head_dim, model.base) if case.rope else model.rope()
     scale = reference.logit_scale(n, case.train_len, case.slope) if case.slope else None
-    return model.forward(ids, case.positions(n), case.rope(model.head_dim, model.base), scale)
+    return model.forward(ids, case.positions(n), rope, scale)

@@ -1,5 +1,7 @@
 """The five nouns of quire.h as classes. Every method is one call; quire.h is the manual of what it does."""
 
+import atexit
+import contextlib
 import ctypes
 import itertools
 import os
@@ -89,15 +91,17 @@ def _fields(struct):
 
 
 class _Handle:
-    """Owns one reference; it is dropped when the object is collected, in any order (handles keep parents alive)."""
+    """Owns one reference, dropped when the object is collected. Objects keep their parents alive."""
 
     _release = None  # the name of the C function
 
-    def _own(self, function, *arguments):
+    def _own(self, parent, function, *arguments):
         out = c_void_p()
         _call(function, *arguments, byref(out))
+        self._parent = parent
         self._pointer = out
         self._finalizer = weakref.finalize(self, getattr(lib, self._release), out)
+        self._finalizer.atexit = False  # see _close_runtimes
 
     @property
     def _handle(self):
@@ -116,19 +120,24 @@ class _Handle:
         self.close()
 
 
-# Log callbacks must live until the library says that it is done with them, which may be after the Runtime object.
-_logs = {}
+# A thread of the library that enters Python while the interpreter shuts down would be killed inside C++ frames. So the
+# function that C calls is never freed, and the threads are joined before the shutdown.
+_logs = {}  # of the living Runtimes
 _log_keys = itertools.count(1)
+_runtimes = weakref.WeakSet()
 
 
 @_ffi.LogCallback
 def _log(key, level, message, length):
-    _logs[key](level, message[:length].decode(errors="replace"))
+    if log := _logs.get(key):
+        log(level, message[:length].decode(errors="replace"))
 
 
-@_ffi.DestroyCallback
-def _log_destroy(key):
-    _logs.pop(key, None)
+@atexit.register
+def _close_runtimes():
+    for runtime in list(_runtimes):
+        with contextlib.suppress(QuireError):
+            runtime.close()
 
 
 class Runtime(_Handle):
@@ -142,8 +151,10 @@ class Runtime(_Handle):
         if log is not None:
             key = next(_log_keys)
             _logs[key] = log
-            options.log, options.log_user_data, options.log_destroy = _log, key, _log_destroy
-        self._own(lib.quire_runtime_create, byref(options))
+            options.log, options.log_user_data = _log, key
+            weakref.finalize(self, _logs.pop, key).atexit = False
+        self._own(None, lib.quire_runtime_create, byref(options))
+        _runtimes.add(self)
 
     def load(self, path, weight_type="default", load="default", cancel=None, progress=None):
         """Loads a model directory. progress: called as progress(done_bytes, total_bytes) on a runtime thread."""
@@ -160,7 +171,7 @@ class Cancel(_Handle):
     _release = "quire_cancel_release"
 
     def __init__(self):
-        self._own(lib.quire_cancel_create)
+        self._own(None, lib.quire_cancel_create)
 
     def trigger(self):
         lib.quire_cancel_trigger(self._handle)
@@ -176,7 +187,7 @@ class Model(_Handle):
                            cancel=cancel._handle if cancel else None, progress=report)
         path = os.fspath(path)
         path = path if isinstance(path, bytes) else path.encode()
-        self._own(lib.quire_model_load, runtime._handle, path, len(path), byref(options))
+        self._own(runtime, lib.quire_model_load, runtime._handle, path, len(path), byref(options))
 
     @property
     def info(self):
@@ -201,7 +212,7 @@ class Tokenizer(_Handle):
     _release = "quire_tokenizer_release"
 
     def __init__(self, model):
-        self._own(lib.quire_model_get_tokenizer, model._handle)
+        self._own(model, lib.quire_model_get_tokenizer, model._handle)
 
     def encode(self, text, parse_special=False, bos=True, continued=False):
         data = text.encode()
@@ -242,7 +253,7 @@ class Session(_Handle):
             _ffi.SessionOptions, strategy=text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, TYPES),
             overflow=_choice("overflow", overflow, OVERFLOWS), expected_tokens=expected_tokens,
             kv_budget_bytes=kv_budget_bytes, prefill_block=prefill_block)
-        self._own(lib.quire_session_create, model._handle, byref(options))
+        self._own(model, lib.quire_session_create, model._handle, byref(options))
         self._vocab_size = model.info["vocab_size"]
 
     def feed(self, text, parse_special=False, bos=True):
@@ -331,7 +342,7 @@ class Stream(_Handle):
             _ffi.StreamOptions, flags=score * 1 | keep_logits * 2 | ignore_eos * 4, max_tokens=max_tokens,
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, stop_ids=ids if n_ids else None,
             n_stop_ids=n_ids, stop_strings=texts if strings else None, n_stop_strings=len(strings))
-        self._own(lib.quire_stream_open, session._handle, byref(options))
+        self._own(session, lib.quire_stream_open, session._handle, byref(options))
 
     def next(self, timeout: Optional[float] = None) -> Optional[Event]:
         """The next event; None if none came within `timeout` seconds; StopIteration after the end."""

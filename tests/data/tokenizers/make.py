@@ -46,7 +46,7 @@ Reading, writing, printing and binding are old trades; learning them takes many 
 SAMPLES = [
     "", " ", "  ", "a", " a", "a ", "the book", " the book", "the  book", "the book.\n\nThe pages", "\n", "\t x",
     "The quick brown fox jumps over the lazy dog.", "quire", "Quire 0.1: 65536 tokens!", "weiß", "Читатель",
-    "日本語の文章", "emoji \U0001F600\U0001F468\u200D\U0001F469 end", "nul\0byte", "\u2581 literal", "caf\u0065\u0301",
+    "日本語の文章", "emoji \U0001F600\U0001F468\u200D\U0001F469 end", "nul\0byte", "a \u2581 literal", "caf\u0065\u0301",
     "\uFF26\uFF35\uFF2C\uFF2C width", "\uFFFD replacement", "<s> </s> <unk> <0x41>", "<|im_end|> and <|user|>",
     "    for line in book:\n        print(line)", "x" * 50, "aaaa bbbb cccc " * 8,
 ]
@@ -122,7 +122,7 @@ def record_special(data):
         (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
         tokenizer = AutoTokenizer.from_pretrained(folder)
         # Its dummy prefix is left out where the text begins with a space; SentencePiece's is not, nor is ours.
-        samples = SPECIAL_SAMPLES + [text for text in SAMPLES if not text.startswith((" ", "\u2581"))]
+        samples = SPECIAL_SAMPLES + [text for text in SAMPLES if not text.startswith(" ")]
         return [{"text": text, "ids": tokenizer(text)["input_ids"]} for text in samples]
 
 

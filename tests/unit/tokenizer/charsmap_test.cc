@@ -49,11 +49,11 @@ Trie small_trie() {
   trie.units()[0] = 0;
   trie.set_base(0, 1);
   const uint32_t a = trie.child(1, 'a');
-  trie.set_base(a, 2, true);
-  trie.set_value(2, 0);
-  const uint32_t ab = trie.child(2, 'b');
-  trie.set_base(ab, 4, true);
-  trie.set_value(4, 2);
+  trie.set_base(a, 4, true);
+  trie.set_value(4, 0);
+  const uint32_t ab = trie.child(4, 'b');
+  trie.set_base(ab, 8, true);
+  trie.set_value(8, 2);
   return trie;
 }
 
@@ -89,21 +89,21 @@ TEST(Charsmap, Framing) {
 
 TEST(Charsmap, ATrieThatLeadsAstrayIsRefused) {
   Trie outside = small_trie();
-  outside.set_base(2 ^ 'b', 256);
+  outside.set_base(4 ^ 'b', 256);
   EXPECT_THAT(message(outside), HasSubstr("points outside itself"));
 
   Trie value = small_trie();
-  value.set_value(4, 5);
+  value.set_value(8, 5);
   EXPECT_THAT(message(value), HasSubstr("outside the rules"));
-  value.set_value(4, 0x7FFFFFFF);
+  value.set_value(8, 0x7FFFFFFF);
   EXPECT_THAT(message(value), HasSubstr("outside the rules"));
 
   Trie inside_code_point = small_trie();
-  inside_code_point.set_value(4, 1);
+  inside_code_point.set_value(8, 1);
   EXPECT_THAT(message(inside_code_point, "\xC3\xA4" + std::string(1, '\0')), HasSubstr("within a code point"));
 
   Trie cycle = small_trie();
-  cycle.set_base(2 ^ 'b', 1);  // "ab", then on as if after nothing: "abababab..."
+  cycle.set_base(4 ^ 'b', 1);  // "ab", then on as if after nothing: "abababab..."
   EXPECT_THAT(message(cycle), HasSubstr("cycle"));
 
   Trie unaligned(100);  // less than a block
@@ -133,7 +133,7 @@ TEST(Charsmap, TooManyRulesAtOnePlace) {
 TEST(Charsmap, SharedStatesAreFine) {
   Trie trie = small_trie();  // "c" leads to where "a" leads
   const uint32_t c = trie.child(1, 'c');
-  trie.set_base(c, 2, true);
+  trie.set_base(c, 4, true);
   EXPECT_EQ(message(trie), "");
 }
 

@@ -1,0 +1,135 @@
+/* Every field of every public struct where it has been since it was added (64-bit pointers and longs). */
+#include "abi_test.h"
+
+#define SIZE(type, size) CHECK(sizeof(type) == (size))
+#define AT(type, field, offset, size) CHECK(offsetof(type, field) == (offset) && sizeof(((type*)NULL)->field) == (size))
+
+static void test_error_and_runtime(void) {
+  SIZE(quire_error, 544);
+  AT(quire_error, struct_size, 0, 4);
+  AT(quire_error, flags, 4, 4);
+  AT(quire_error, code, 8, 4);
+  AT(quire_error, os_error, 12, 4);
+  AT(quire_error, offset, 16, 8);
+  AT(quire_error, reserved, 24, 8);
+  AT(quire_error, message, 32, 512);
+
+  SIZE(quire_runtime_options, 80);
+  AT(quire_runtime_options, struct_size, 0, 4);
+  AT(quire_runtime_options, flags, 4, 4);
+  AT(quire_runtime_options, n_threads, 8, 4);
+  AT(quire_runtime_options, backend, 12, 4);
+  AT(quire_runtime_options, log_level, 16, 4);
+  AT(quire_runtime_options, reserved, 20, 4);
+  AT(quire_runtime_options, log, 24, 8);
+  AT(quire_runtime_options, log_user_data, 32, 8);
+  AT(quire_runtime_options, log_destroy, 40, 8);
+  AT(quire_runtime_options, alloc, 48, 8);
+  AT(quire_runtime_options, free, 56, 8);
+  AT(quire_runtime_options, alloc_user_data, 64, 8);
+  AT(quire_runtime_options, alloc_destroy, 72, 8);
+}
+
+static void test_model_structs(void) {
+  SIZE(quire_model_options, 40);
+  AT(quire_model_options, struct_size, 0, 4);
+  AT(quire_model_options, flags, 4, 4);
+  AT(quire_model_options, load, 8, 4);
+  AT(quire_model_options, weight_type, 12, 4);
+  AT(quire_model_options, cancel, 16, 8);
+  AT(quire_model_options, progress, 24, 8);
+  AT(quire_model_options, progress_user_data, 32, 8);
+
+  SIZE(quire_model_info, 72);
+  AT(quire_model_info, struct_size, 0, 4);
+  AT(quire_model_info, flags, 4, 4);
+  AT(quire_model_info, n_layers, 8, 4);
+  AT(quire_model_info, n_query_heads, 12, 4);
+  AT(quire_model_info, n_kv_heads, 16, 4);
+  AT(quire_model_info, head_dim, 20, 4);
+  AT(quire_model_info, hidden_size, 24, 4);
+  AT(quire_model_info, intermediate_size, 28, 4);
+  AT(quire_model_info, vocab_size, 32, 4);
+  AT(quire_model_info, weight_type, 36, 4);
+  AT(quire_model_info, train_len, 40, 8);
+  AT(quire_model_info, n_parameters, 48, 8);
+  AT(quire_model_info, weight_bytes, 56, 8);
+  AT(quire_model_info, rope_theta, 64, 8);
+}
+
+static void test_session_structs(void) {
+  SIZE(quire_session_options, 56);
+  AT(quire_session_options, struct_size, 0, 4);
+  AT(quire_session_options, flags, 4, 4);
+  AT(quire_session_options, strategy, 8, 8);
+  AT(quire_session_options, strategy_len, 16, 8);
+  AT(quire_session_options, kv_type, 24, 4);
+  AT(quire_session_options, overflow, 28, 4);
+  AT(quire_session_options, expected_tokens, 32, 8);
+  AT(quire_session_options, kv_budget_bytes, 40, 8);
+  AT(quire_session_options, prefill_block, 48, 4);
+  AT(quire_session_options, reserved, 52, 4);
+
+  SIZE(quire_session_stats, 120);
+  AT(quire_session_stats, struct_size, 0, 4);
+  AT(quire_session_stats, flags, 4, 4);
+  AT(quire_session_stats, n_tokens, 8, 8);
+  AT(quire_session_stats, n_pending, 16, 8);
+  AT(quire_session_stats, n_prefilled, 24, 8);
+  AT(quire_session_stats, n_generated, 32, 8);
+  AT(quire_session_stats, prefill_ns, 40, 8);
+  AT(quire_session_stats, decode_ns, 48, 8);
+  AT(quire_session_stats, kv_bytes, 56, 8);
+  AT(quire_session_stats, kv_bytes_peak, 64, 8);
+  AT(quire_session_stats, kv_chunks, 72, 8);
+  AT(quire_session_stats, kv_chunks_evicted, 80, 8);
+  AT(quire_session_stats, scratch_bytes, 88, 8);
+  AT(quire_session_stats, reach, 96, 8);
+  AT(quire_session_stats, tasks_after_cancel, 104, 8);
+  AT(quire_session_stats, cancel_latency_ns, 112, 8);
+}
+
+static void test_stream_structs(void) {
+  SIZE(quire_text, 16);
+  AT(quire_text, data, 0, 8);
+  AT(quire_text, len, 8, 8);
+
+  SIZE(quire_stream_options, 72);
+  AT(quire_stream_options, struct_size, 0, 4);
+  AT(quire_stream_options, flags, 4, 4);
+  AT(quire_stream_options, max_tokens, 8, 8);
+  AT(quire_stream_options, temperature, 16, 4);
+  AT(quire_stream_options, top_k, 20, 4);
+  AT(quire_stream_options, top_p, 24, 4);
+  AT(quire_stream_options, min_p, 28, 4);
+  AT(quire_stream_options, seed, 32, 8);
+  AT(quire_stream_options, stop_ids, 40, 8);
+  AT(quire_stream_options, n_stop_ids, 48, 8);
+  AT(quire_stream_options, stop_strings, 56, 8);
+  AT(quire_stream_options, n_stop_strings, 64, 8);
+
+  SIZE(quire_event, 88);
+  AT(quire_event, struct_size, 0, 4);
+  AT(quire_event, flags, 4, 4);
+  AT(quire_event, type, 8, 4);
+  AT(quire_event, token, 12, 4);
+  AT(quire_event, position, 16, 8);
+  AT(quire_event, text, 24, 8);
+  AT(quire_event, text_len, 32, 8);
+  AT(quire_event, total, 40, 8);
+  AT(quire_event, reused, 48, 8);
+  AT(quire_event, done, 56, 8);
+  AT(quire_event, n_per_second, 64, 8);
+  AT(quire_event, logprob, 72, 4);
+  AT(quire_event, finish_reason, 76, 4);
+  AT(quire_event, stop_index, 80, 4);
+  AT(quire_event, reserved, 84, 4);
+}
+
+void test_layout(void) {
+  if (sizeof(void*) != 8 || sizeof(long) != 8) return;
+  test_error_and_runtime();
+  test_model_structs();
+  test_session_structs();
+  test_stream_structs();
+}

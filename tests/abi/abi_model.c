@@ -1,0 +1,191 @@
+/* Loading a model and asking it about itself. */
+#include <stdlib.h>
+
+#include "abi_test.h"
+
+static void test_info(void) {
+  loaded l = open_model("text_256");
+  quire_model_info info;
+  struct {
+    uint32_t struct_size, flags;
+    int32_t n_layers, canary;
+  } small = {12, 0, 0, 77};
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  memset(&info, 0, sizeof info);
+  info.struct_size = sizeof info;
+  EXPECT_OK(quire_model_get_info(l.model, &info, &err));
+  CHECK(info.struct_size == sizeof info && info.flags == 0);
+  CHECK(info.n_layers == 2 && info.n_query_heads == 4 && info.n_kv_heads == 2 && info.head_dim == 24);
+  CHECK(info.hidden_size == 64 && info.intermediate_size == 80 && info.vocab_size == 320);
+  CHECK(info.weight_type == QUIRE_TYPE_F32 && info.train_len == 256 && info.rope_theta == 10000.0);
+  CHECK(info.n_parameters > 0 && info.weight_bytes >= 4 * info.n_parameters);
+  EXPECT_OK(quire_model_get_info(l.model, (quire_model_info*)&small, &err));
+  CHECK(small.struct_size == 12 && small.n_layers == 2 && small.canary == 77);
+  small.struct_size = 4;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_get_info(l.model, (quire_model_info*)&small, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_get_info(l.model, NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_get_info(NULL, &info, &err));
+  close_model(&l);
+}
+
+static void check_metadata(quire_model* model, const char* key, const char* value) {
+  char buf[4096];
+  size_t needed = 0, again = 0;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  EXPECT_OK(quire_model_get_metadata(model, key, strlen(key), NULL, 0, &needed, &err));
+  CHECK(needed > 0 && needed < sizeof buf);
+  if (needed == 0 || needed >= sizeof buf) return;
+  buf[0] = 'x';
+  EXPECT(QUIRE_ERROR_BUFFER_TOO_SMALL,
+         quire_model_get_metadata(model, key, strlen(key), buf, needed - 1, &again, &err));
+  CHECK(again == needed && buf[0] == 'x');
+  buf[needed] = '\0';
+  EXPECT_OK(quire_model_get_metadata(model, key, strlen(key), buf, needed, NULL, &err));
+  if (value) CHECK(strcmp(buf, value) == 0);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_get_metadata(model, key, strlen(key), NULL, 1, &again, &err));
+}
+
+static void test_metadata(void) {
+  loaded l = open_model("text_256");
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  check_metadata(l.model, "architecture", "LlamaForCausalLM");
+  check_metadata(l.model, "rope_type", "default");
+  check_metadata(l.model, "tokenizer", "sentencepiece-bpe");
+  check_metadata(l.model, "bos_token_id", "1");
+  check_metadata(l.model, "eos_token_ids", "2");
+  check_metadata(l.model, "config.json", NULL);
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_model_get_metadata(l.model, "author", 6, NULL, 0, NULL, &err));
+  CHECK_MESSAGE("author");
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_model_get_metadata(l.model, NULL, 0, NULL, 0, NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_get_metadata(l.model, NULL, 3, NULL, 0, NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_get_metadata(NULL, "tokenizer", 9, NULL, 0, NULL, &err));
+  close_model(&l);
+}
+
+static void test_retain_and_release(void) {
+  loaded l = open_model("short_128");
+  quire_model_info info;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  memset(&info, 0, sizeof info);
+  info.struct_size = sizeof info;
+  quire_model_retain(l.model);
+  quire_model_release(l.model);
+  quire_runtime_release(l.runtime); /* the model keeps it */
+  EXPECT_OK(quire_model_get_info(l.model, &info, &err));
+  quire_model_release(l.model);
+  quire_model_retain(NULL);
+  quire_model_release(NULL);
+}
+
+typedef struct progress {
+  int64_t done, total;
+  int n_calls, in_order;
+} progress;
+
+static void on_progress(void* user_data, int64_t done, int64_t total) {
+  progress* p = user_data;
+  p->in_order = p->in_order && done >= p->done && done <= total && (p->n_calls == 0 || total == p->total);
+  p->done = done;
+  p->total = total;
+  ++p->n_calls;
+}
+
+static void test_load_options(void) {
+  loaded l = open_model("short_128");
+  const char* path = model_path("short_128");
+  static const int32_t types[] = {QUIRE_TYPE_DEFAULT, QUIRE_TYPE_F32, QUIRE_TYPE_F16, QUIRE_TYPE_BF16};
+  for (size_t i = 0; i < QUIRE_COUNT(types) * 2; ++i) {
+    progress p = {0, 0, 0, 1};
+    quire_model* model = NULL;
+    quire_model_info info;
+    quire_model_options options;
+    quire_error err;
+    quire_error_init(&err, sizeof err);
+    memset(&info, 0, sizeof info);
+    info.struct_size = sizeof info;
+    quire_model_options_init(&options, sizeof options);
+    options.load = i % 2 == 0 ? QUIRE_LOAD_MMAP : QUIRE_LOAD_READ;
+    options.weight_type = types[i / 2];
+    options.progress = on_progress;
+    options.progress_user_data = &p;
+    EXPECT_OK(quire_model_load(l.runtime, path, strlen(path), &options, &model, &err));
+    CHECK(p.n_calls > 2 && p.in_order && p.done == p.total && p.total > 0);
+    EXPECT_OK(quire_model_get_info(model, &info, &err));
+    CHECK(info.weight_type == (types[i / 2] == QUIRE_TYPE_DEFAULT ? QUIRE_TYPE_F32 : types[i / 2]));
+    quire_model_release(model);
+  }
+  close_model(&l);
+}
+
+void test_model(void) {
+  test_info();
+  test_metadata();
+  test_retain_and_release();
+  test_load_options();
+}
+
+/* Trips a cancel handle at the first progress report. */
+static void cancel_on_progress(void* user_data, int64_t done, int64_t total) {
+  (void)done;
+  (void)total;
+  quire_cancel_trigger(user_data);
+}
+
+static void test_cancelled_load(void) {
+  loaded l = open_model("short_128");
+  const char* path = model_path("short_128");
+  quire_model* model = NULL;
+  quire_cancel* cancel = NULL;
+  quire_model_options options;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  EXPECT_OK(quire_cancel_create(&cancel, &err));
+  quire_model_options_init(&options, sizeof options);
+  options.cancel = cancel;
+  EXPECT_OK(quire_model_load(l.runtime, path, strlen(path), &options, &model, &err));
+  quire_model_release(model);
+  model = NULL;
+  options.progress = cancel_on_progress;
+  options.progress_user_data = cancel;
+  EXPECT(QUIRE_ERROR_CANCELLED, quire_model_load(l.runtime, path, strlen(path), &options, &model, &err));
+  options.progress = NULL;
+  EXPECT(QUIRE_ERROR_CANCELLED, quire_model_load(l.runtime, path, strlen(path), &options, &model, &err));
+  CHECK(model == NULL);
+  quire_cancel_release(cancel);
+  close_model(&l);
+}
+
+void test_load_errors(void) {
+  loaded l = open_model("short_128");
+  const char* path = model_path("short_128");
+  const size_t len = strlen(path);
+  quire_model* model = NULL;
+  quire_model_options options;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(NULL, path, len, NULL, &model, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(l.runtime, path, len, NULL, NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(l.runtime, NULL, len, NULL, &model, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(l.runtime, path, 0, NULL, &model, &err));
+  quire_model_options_init(&options, sizeof options);
+  options.load = 3;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(l.runtime, path, len, &options, &model, &err));
+  CHECK_MESSAGE("load");
+  quire_model_options_init(&options, sizeof options);
+  options.weight_type = 4;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(l.runtime, path, len, &options, &model, &err));
+  CHECK_MESSAGE("weight_type");
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_model_load(l.runtime, "/no/such/model", 14, NULL, &model, &err));
+  CHECK_MESSAGE("/no/such/model");
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_model_load(l.runtime, "/", 1, NULL, &model, &err));
+  CHECK_MESSAGE("config.json");
+  EXPECT(QUIRE_ERROR_UNSUPPORTED, quire_model_load(l.runtime, "/dev/null", 9, NULL, &model, &err));
+  CHECK_MESSAGE("/dev/null");
+  CHECK(model == NULL);
+  close_model(&l);
+  test_cancelled_load();
+}

@@ -1,0 +1,192 @@
+/* Sessions: creation, feeding, position, statistics. */
+#include "abi_test.h"
+
+static void test_create_errors(quire_model* model) {
+  quire_session* session = NULL;
+  quire_session_options options;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_create(NULL, NULL, &session, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_create(model, NULL, NULL, &err));
+#define REFUSED(field, value, message)                                                           \
+  do {                                                                                           \
+    quire_session_options_init(&options, sizeof options);                                        \
+    options.field = (value);                                                                     \
+    EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_create(model, &options, &session, &err)); \
+    CHECK_MESSAGE(message);                                                                      \
+  } while (0)
+  REFUSED(strategy_len, 3, "strategy");
+  REFUSED(kv_type, 4, "kv_type");
+  REFUSED(kv_type, -1, "kv_type");
+  REFUSED(overflow, 4, "overflow");
+  REFUSED(expected_tokens, -1, "expected_tokens");
+  REFUSED(kv_budget_bytes, -1, "kv_budget_bytes");
+  REFUSED(prefill_block, -1, "prefill_block");
+  REFUSED(prefill_block, 1 << 20, "prefill_block");
+  REFUSED(reserved, 1, "reserved");
+#undef REFUSED
+  quire_session_options_init(&options, sizeof options);
+  options.strategy = "full(head=1)";
+  options.strategy_len = 12;
+  EXPECT(QUIRE_ERROR_BAD_STRATEGY, quire_session_create(model, &options, &session, &err));
+  CHECK(err.offset == 5);
+  options.strategy = "beacon";
+  options.strategy_len = 6;
+  EXPECT(QUIRE_ERROR_UNSUPPORTED, quire_session_create(model, &options, &session, &err));
+  CHECK_MESSAGE("beacon");
+  CHECK(session == NULL);
+}
+
+static void expect_position(quire_session* session, int64_t tokens, int64_t pending) {
+  int64_t n_tokens = -1, n_pending = -1;
+  quire_session_stats stats;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  memset(&stats, 0, sizeof stats);
+  stats.struct_size = sizeof stats;
+  EXPECT_OK(quire_session_get_position(session, &n_tokens, &n_pending, &err));
+  CHECK(n_tokens == tokens && n_pending == pending);
+  EXPECT_OK(quire_session_get_stats(session, &stats, &err));
+  CHECK(stats.n_tokens == tokens && stats.n_pending == pending);
+}
+
+static void test_feed(quire_model* model) {
+  quire_session* session = open_session(model, NULL, 0, 0);
+  int32_t ids[] = {3, 4, 5, 6};
+  int64_t before = 0, after = 0;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  expect_position(session, 0, 0);
+  EXPECT_OK(quire_session_feed_text(session, "the reader", 10, 0, &err));
+  EXPECT_OK(quire_session_get_position(session, NULL, &before, &err));
+  CHECK(before > 1);
+  EXPECT_OK(quire_session_feed_tokens(session, ids, 4, &err));
+  EXPECT_OK(quire_session_get_position(session, NULL, &after, &err));
+  CHECK(after == before + 4);
+
+  EXPECT(QUIRE_ERROR_INVALID_TEXT, quire_session_feed_text(session, "the \xE2\x82", 6, 0, &err));
+  CHECK(err.offset == 4);
+  EXPECT(QUIRE_ERROR_INVALID_TEXT, quire_session_feed_text(session, "\xAC!", 2, 0, &err));
+  CHECK(err.offset == 0);
+  ids[3] = 320;
+  EXPECT(QUIRE_ERROR_INVALID_TOKEN, quire_session_feed_tokens(session, ids, 4, &err));
+  CHECK(err.offset == 3);
+  CHECK_MESSAGE("320");
+  ids[1] = -1;
+  EXPECT(QUIRE_ERROR_INVALID_TOKEN, quire_session_feed_tokens(session, ids, 4, &err));
+  CHECK(err.offset == 1);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_text(session, NULL, 4, 0, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_text(session, "a", 1, QUIRE_TEXT_CONTINUE, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_text(NULL, "a", 1, 0, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_tokens(session, NULL, 4, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_tokens(session, ids, SIZE_MAX, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_tokens(NULL, ids, 1, &err));
+  expect_position(session, 0, after); /* refused calls queued nothing */
+  EXPECT_OK(quire_session_feed_tokens(session, NULL, 0, &err));
+  EXPECT_OK(quire_session_feed_text(session, NULL, 0, 0, &err));
+  expect_position(session, 0, after);
+
+  EXPECT_OK(quire_session_discard_pending(session, &err));
+  expect_position(session, 0, 0);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_discard_pending(NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_reset(NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_position(NULL, &before, &after, &err));
+  quire_session_release(session);
+}
+
+/* Only the first segment begins with the beginning-of-sequence token, and only if it may. */
+static void test_segments(quire_model* model) {
+  quire_session* session = open_session(model, NULL, 0, 0);
+  int64_t with = 0, without = 0, second = 0;
+  size_t later = 0;
+  quire_tokenizer* tokenizer = NULL;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  EXPECT_OK(quire_session_feed_text(session, "one leaf", 8, 0, &err));
+  EXPECT_OK(quire_session_get_position(session, NULL, &with, &err));
+  EXPECT_OK(quire_session_feed_text(session, "one leaf", 8, 0, &err));
+  EXPECT_OK(quire_session_get_position(session, NULL, &second, &err));
+  EXPECT_OK(quire_session_discard_pending(session, &err));
+  EXPECT_OK(quire_session_feed_text(session, "one leaf", 8, QUIRE_TEXT_NO_BOS, &err));
+  EXPECT_OK(quire_session_get_position(session, NULL, &without, &err));
+  EXPECT_OK(quire_model_get_tokenizer(model, &tokenizer, &err));
+  EXPECT_OK(quire_tokenizer_encode(tokenizer, "one leaf", 8, QUIRE_TEXT_CONTINUE, NULL, 0, &later, &err));
+  quire_tokenizer_release(tokenizer);
+  CHECK(with == without + 1 && second == with + (int64_t)later);
+  EXPECT_OK(quire_session_discard_pending(session, &err));
+  EXPECT_OK(quire_session_feed_text(session, "</s>", 4, QUIRE_TEXT_PARSE_SPECIAL | QUIRE_TEXT_NO_BOS, &err));
+  EXPECT_OK(quire_session_get_position(session, NULL, &second, &err));
+  CHECK(second == 1);
+  quire_session_release(session);
+}
+
+static void test_strategy_text(quire_model* model) {
+  quire_session* session = open_session(model, " dca ( chunk = 48 ) ", 0, 0);
+  char own[512], described[512];
+  size_t n = 0, m = 0;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  EXPECT_OK(quire_session_get_strategy(session, own, sizeof own, &n, &err));
+  EXPECT_OK(quire_strategy_describe("dca(chunk=48)", 13, 256, described, sizeof described, &m, &err));
+  CHECK(n == m && memcmp(own, described, n) == 0);
+  EXPECT_OK(quire_session_get_strategy(session, NULL, 0, &m, &err));
+  CHECK(n == m);
+  EXPECT(QUIRE_ERROR_BUFFER_TOO_SMALL, quire_session_get_strategy(session, own, n - 1, &m, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_strategy(NULL, own, sizeof own, &m, &err));
+  quire_session_release(session);
+}
+
+static void test_stats(quire_model* model) {
+  quire_session* session = open_session(model, "streaming_llm(sinks=4, recent=60)", 0, 16);
+  quire_session_stats stats;
+  struct {
+    uint32_t struct_size, flags;
+    int64_t n_tokens, canary;
+  } small = {16, 0, 0, 77};
+  transcript out;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  memset(&stats, 0, sizeof stats);
+  feed_some(session, model, 300);
+  run_greedy(session, 7, &out);
+  stats.struct_size = sizeof stats;
+  EXPECT_OK(quire_session_get_stats(session, &stats, &err));
+  CHECK(stats.struct_size == sizeof stats && stats.flags == 0);
+  CHECK(stats.n_tokens == 307 && stats.n_pending == 0 && stats.n_prefilled == 300 && stats.n_generated == 7);
+  CHECK(stats.prefill_ns > 0 && stats.decode_ns > 0 && stats.reach == INT64_MAX);
+  CHECK(stats.kv_bytes > 0 && stats.kv_bytes <= stats.kv_bytes_peak && stats.scratch_bytes > 0);
+  CHECK(stats.kv_chunks > 0 && stats.kv_chunks_evicted > 0 && stats.kv_bytes % stats.kv_chunks == 0);
+  EXPECT_OK(quire_session_get_stats(session, (quire_session_stats*)&small, &err));
+  CHECK(small.struct_size == 16 && small.n_tokens == 307 && small.canary == 77);
+  small.struct_size = 7;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_stats(session, (quire_session_stats*)&small, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_stats(session, NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_stats(NULL, &stats, &err));
+
+  EXPECT_OK(quire_session_reset(session, &err));
+  expect_position(session, 0, 0);
+  EXPECT_OK(quire_session_get_stats(session, &stats, &err));
+  CHECK(stats.kv_bytes == 0 && stats.kv_chunks == 0);
+  quire_session_release(session);
+}
+
+void test_session(void) {
+  loaded l = open_model("text_256");
+  quire_session* session;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  test_create_errors(l.model);
+  test_feed(l.model);
+  test_segments(l.model);
+  test_strategy_text(l.model);
+  test_stats(l.model);
+  EXPECT_OK(quire_session_create(l.model, NULL, &session, &err));
+  quire_session_retain(session);
+  quire_session_release(session);
+  close_model(&l); /* the session keeps both */
+  expect_position(session, 0, 0);
+  quire_session_release(session);
+  quire_session_retain(NULL);
+  quire_session_release(NULL);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_close(NULL, &err));
+}

@@ -1,0 +1,134 @@
+/* Text to ids and back. */
+#include "abi_test.h"
+
+static const char text[] = "The reader turns the leaves.";
+#define TEXT_LEN (sizeof text - 1)
+
+static size_t encode(const quire_tokenizer* tokenizer, const char* bytes, size_t len, uint32_t flags, int32_t* ids,
+                     size_t cap) {
+  size_t needed = 0;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  EXPECT_OK(quire_tokenizer_encode(tokenizer, bytes, len, flags, ids, cap, &needed, &err));
+  return needed;
+}
+
+static void test_encode(const quire_tokenizer* t) {
+  int32_t ids[64], other[64];
+  size_t n, needed = 0;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  n = encode(t, text, TEXT_LEN, 0, ids, 64);
+  CHECK(n > 3 && ids[0] == quire_tokenizer_bos(t));
+  CHECK(encode(t, text, TEXT_LEN, 0, NULL, 0) == n);
+  CHECK(encode(t, text, TEXT_LEN, QUIRE_TEXT_NO_BOS, other, 64) == n - 1);
+  CHECK(memcmp(ids + 1, other, (n - 1) * sizeof ids[0]) == 0);
+  CHECK(encode(t, text, TEXT_LEN, QUIRE_TEXT_CONTINUE, other, 64) > 0);
+  CHECK(other[0] != quire_tokenizer_bos(t));
+  /* A control token is one only where asked for. */
+  n = encode(t, "</s>", 4, QUIRE_TEXT_CONTINUE | QUIRE_TEXT_PARSE_SPECIAL, other, 64);
+  CHECK(n == 1 && quire_tokenizer_is_eos(t, other[0]) == 1);
+  n = encode(t, "</s>", 4, QUIRE_TEXT_CONTINUE, other, 64);
+  for (size_t i = 0; i < n; ++i) CHECK(quire_tokenizer_is_eos(t, other[i]) == 0);
+
+  other[0] = 77;
+  EXPECT(QUIRE_ERROR_BUFFER_TOO_SMALL, quire_tokenizer_encode(t, text, TEXT_LEN, 0, other, 2, &needed, &err));
+  CHECK(needed == encode(t, text, TEXT_LEN, 0, NULL, 0) && other[0] == 77);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_encode(NULL, text, TEXT_LEN, 0, ids, 64, &needed, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_encode(t, NULL, 1, 0, ids, 64, &needed, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_encode(t, text, TEXT_LEN, 8, ids, 64, &needed, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_encode(t, text, TEXT_LEN, 0, NULL, 64, &needed, &err));
+  EXPECT(QUIRE_ERROR_INVALID_TEXT, quire_tokenizer_encode(t, "ab\xFFz", 4, 0, ids, 64, &needed, &err));
+  CHECK(err.offset == 2);
+  EXPECT(QUIRE_ERROR_INVALID_TEXT, quire_tokenizer_encode(t, "abc\xC3", 4, 0, ids, 64, &needed, &err));
+  CHECK(err.offset == 3);
+}
+
+static void test_decode(const quire_tokenizer* t) {
+  int32_t ids[64];
+  char buf[256];
+  size_t n, needed = 0;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  n = encode(t, text, TEXT_LEN, 0, ids, 64);
+  EXPECT_OK(quire_tokenizer_decode(t, ids, n, 0, buf, sizeof buf, &needed, &err));
+  CHECK(needed == TEXT_LEN && memcmp(buf, text, TEXT_LEN) == 0);
+  EXPECT_OK(quire_tokenizer_decode(t, ids, n, QUIRE_DECODE_SPECIAL, buf, sizeof buf, &needed, &err));
+  CHECK(needed > TEXT_LEN && memcmp(buf, "<s>", 3) == 0);
+  EXPECT_OK(quire_tokenizer_decode(t, NULL, 0, 0, buf, sizeof buf, &needed, &err));
+  CHECK(needed == 0);
+  buf[0] = 'x';
+  EXPECT(QUIRE_ERROR_BUFFER_TOO_SMALL, quire_tokenizer_decode(t, ids, n, 0, buf, 3, &needed, &err));
+  CHECK(needed == TEXT_LEN && buf[0] == 'x');
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_decode(NULL, ids, n, 0, buf, sizeof buf, &needed, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_decode(t, NULL, 1, 0, buf, sizeof buf, &needed, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_decode(t, ids, SIZE_MAX, 0, buf, 9, &needed, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_decode(t, ids, n, 2, buf, sizeof buf, &needed, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_decode(t, ids, n, 0, NULL, 9, &needed, &err));
+  ids[2] = quire_tokenizer_vocab_size(t);
+  EXPECT(QUIRE_ERROR_INVALID_TOKEN, quire_tokenizer_decode(t, ids, n, 0, buf, sizeof buf, &needed, &err));
+  CHECK(err.offset == 2);
+  ids[1] = -1;
+  EXPECT(QUIRE_ERROR_INVALID_TOKEN, quire_tokenizer_decode(t, ids, n, 0, buf, sizeof buf, &needed, &err));
+  CHECK(err.offset == 1);
+}
+
+/* The bytes of a text's ids are the text, a leading space aside; a lone byte of a code point comes out as it is. */
+static void test_token_bytes(const quire_tokenizer* t) {
+  static const char accents[] = "\xC3\xA9\xE2\x82\xAC"; /* not in the vocabulary: byte fallback */
+  int32_t ids[64];
+  char buf[64], joined[256];
+  size_t n, needed = 0, length = 0;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  n = encode(t, accents, sizeof accents - 1, QUIRE_TEXT_NO_BOS, ids, 64);
+  for (size_t i = 0; i < n; ++i) {
+    EXPECT_OK(quire_tokenizer_token_bytes(t, ids[i], joined + length, sizeof joined - length, &needed, &err));
+    length += needed;
+  }
+  CHECK(length == sizeof accents && joined[0] == ' ' && memcmp(joined + 1, accents, length - 1) == 0);
+  EXPECT_OK(quire_tokenizer_decode(t, ids + 1, 2, 0, buf, sizeof buf, &needed, &err));
+  CHECK(needed == 2 && memcmp(buf, accents, 2) == 0);
+  EXPECT_OK(quire_tokenizer_decode(t, ids + 1, 1, 0, buf, sizeof buf, &needed, &err));
+  CHECK(needed == 3 && memcmp(buf, "\xEF\xBF\xBD", 3) == 0);
+  EXPECT_OK(quire_tokenizer_token_bytes(t, quire_tokenizer_bos(t), buf, sizeof buf, &needed, &err));
+  CHECK(needed == 0);
+  EXPECT_OK(quire_tokenizer_token_bytes(t, ids[1], NULL, 0, &needed, &err));
+  CHECK(needed == 1);
+  for (int32_t id = 0; needed < 2 && id < quire_tokenizer_vocab_size(t); ++id) {
+    EXPECT_OK(quire_tokenizer_token_bytes(t, id, NULL, 0, &needed, &err));
+    if (needed < 2) continue;
+    EXPECT(QUIRE_ERROR_BUFFER_TOO_SMALL, quire_tokenizer_token_bytes(t, id, buf, needed - 1, &length, &err));
+    CHECK(length == needed);
+  }
+  CHECK(needed > 1);
+  EXPECT(QUIRE_ERROR_INVALID_TOKEN, quire_tokenizer_token_bytes(t, -1, buf, sizeof buf, &needed, &err));
+  EXPECT(QUIRE_ERROR_INVALID_TOKEN,
+         quire_tokenizer_token_bytes(t, quire_tokenizer_vocab_size(t), buf, sizeof buf, &needed, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_token_bytes(NULL, 1, buf, sizeof buf, &needed, &err));
+}
+
+void test_tokenizer(void) {
+  loaded l = open_model("text_256");
+  quire_tokenizer* t = NULL;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_get_tokenizer(NULL, &t, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_get_tokenizer(l.model, NULL, &err));
+  EXPECT_OK(quire_model_get_tokenizer(l.model, &t, &err));
+  quire_tokenizer_retain(t);
+  quire_tokenizer_release(t);
+  close_model(&l); /* the tokenizer keeps the model */
+  CHECK(quire_tokenizer_vocab_size(t) == 320);
+  CHECK(quire_tokenizer_bos(t) == 1);
+  CHECK(quire_tokenizer_is_eos(t, 2) == 1 && quire_tokenizer_is_eos(t, 1) == 0 && quire_tokenizer_is_eos(t, -5) == 0);
+  CHECK(quire_tokenizer_vocab_size(NULL) == 0);
+  CHECK(quire_tokenizer_bos(NULL) == -1);
+  CHECK(quire_tokenizer_is_eos(NULL, 2) == 0);
+  test_encode(t);
+  test_decode(t);
+  test_token_bytes(t);
+  quire_tokenizer_release(t);
+  quire_tokenizer_retain(NULL);
+  quire_tokenizer_release(NULL);
+}

@@ -1,0 +1,90 @@
+// RAII over quire.h for the tests that use it from several threads or make it fail.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "quire/quire.h"
+
+namespace quire::test {
+
+struct Deleter {
+  void operator()(quire_runtime* h) const { quire_runtime_release(h); }
+  void operator()(quire_model* h) const { quire_model_release(h); }
+  void operator()(quire_tokenizer* h) const { quire_tokenizer_release(h); }
+  void operator()(quire_session* h) const { quire_session_release(h); }
+  void operator()(quire_stream* h) const { quire_stream_release(h); }
+  void operator()(quire_cancel* h) const { quire_cancel_release(h); }
+};
+template <typename Handle>
+using Owned = std::unique_ptr<Handle, Deleter>;
+
+// A status with the record that came with it.
+struct Outcome {
+  quire_status status = QUIRE_OK;
+  quire_error error{};
+
+  Outcome() { quire_error_init(&error, sizeof error); }
+  std::string text() const { return std::string(quire_status_name(status)) + ": " + error.message; }
+};
+
+// The host's memory: counts, checks that frees match, and can fail.
+class HostMemory {
+ public:
+  // Blocks until destroyed() would be true; false after ten seconds.
+  bool wait_destroyed();
+  int64_t bytes() const { return bytes_.load(); }
+  int64_t n_allocations() const { return n_allocations_.load(); }
+  // The n-th allocation from now on fails (1: the next), or it and all later ones. 0: none.
+  void fail_at(int64_t n, bool all_later = false);
+  quire_runtime_options options(int32_t n_threads);
+
+ private:
+  static void* allocate(void* self, size_t size, size_t alignment);
+  static void free(void* self, void* memory, size_t size, size_t alignment);
+  static void destroy(void* self);
+  bool fails();
+
+  std::atomic<int64_t> bytes_{0};
+  std::atomic<int64_t> n_allocations_{0};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t countdown_ = 0;
+  bool all_later_ = false;
+  bool destroyed_ = false;
+};
+
+std::string model_directory(const std::string& name);  // of the tiny models
+
+Owned<quire_runtime> make_runtime(int32_t n_threads, HostMemory* memory = nullptr);
+quire_status load_model(quire_runtime* runtime, const std::string& path, Owned<quire_model>* model,
+                        Outcome* outcome = nullptr);
+Owned<quire_model> load_model(quire_runtime* runtime, const std::string& name);  // a tiny model; must succeed
+quire_session_options session_options(const std::string& strategy, int32_t prefill_block = 0);
+Owned<quire_session> make_session(quire_model* model, const std::string& strategy, int32_t prefill_block = 0);
+std::vector<int32_t> some_tokens(size_t n, int32_t vocab_size, uint32_t seed = 1);
+void feed(quire_session* session, const std::vector<int32_t>& ids);
+std::pair<int64_t, int64_t> position(const quire_session* session);  // tokens, pending
+quire_session_stats stats(const quire_session* session);
+
+quire_stream_options greedy(int64_t max_tokens);  // ignores end-of-text
+Owned<quire_stream> open_stream(quire_session* session, const quire_stream_options& options);
+quire_status next(quire_stream* stream, quire_event* event, Outcome* outcome = nullptr, int32_t timeout_ms = -1);
+
+struct Generated {
+  std::vector<int32_t> tokens;
+  int32_t finish = QUIRE_FINISH_NONE;
+  Outcome outcome;  // the failure, if there was one
+};
+// Reads the stream to its end or failure, and one `next` beyond, which must say END.
+Generated read_to_end(quire_stream* stream);
+Generated generate(quire_session* session, int64_t max_tokens);
+Generated generate(quire_session* session, const quire_stream_options& options);
+
+}  // namespace quire::test

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Writes the seed corpora and dictionaries of the fuzz targets: python tests/fuzz/make_corpus.py"""
+
+import json
+import pathlib
+import struct
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def seeds(target, texts):
+    folder = HERE / "corpus" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, text in enumerate(texts):
+        data = text if isinstance(text, bytes) else text.encode()
+        (folder / f"seed{number:02}").write_bytes(data)
+
+
+def dictionary(target, words):
+    lines = ['"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"\n' for word in words]
+    (HERE / "corpus" / f"{target}.dict").write_text("".join(lines))
+
+
+def safetensors():
+    def header(data_size, **tensors):
+        return struct.pack("<q", data_size) + json.dumps(tensors).encode()
+
+    def tensor(dtype, shape, begin, end):
+        return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+    seeds("fuzz_safetensors_header", [
+        header(0),
+        header(24, a=tensor("F32", [2, 3], 0, 24)),
+        header(28, a=tensor("F16", [2, 3], 0, 12), b=tensor("BF16", [8], 12, 28), c=tensor("I64", [0], 28, 28)),
+        header(4, __metadata__={"format": "pt"}, a=tensor("F32", [], 0, 4)),
+        header(8, a=tensor("F32", [2], 0, 8), b=tensor("F32", [1], 4, 8)),
+    ])
+    dictionary("fuzz_safetensors_header",
+               ['"dtype"', '"shape"', '"data_offsets"', '"__metadata__"', '"F32"', '"BF16"', '"U8"', "[0,4]", "{}", "[]",
+                "9223372036854775807", "18446744073709551615", "4294967296", "-1", "1e30"])
+
+
+def model_config():
+    base = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+    scalings = [
+        {"type": "linear", "factor": 4.0}, {"type": "vanilla_ntk", "factor": 2},
+        {"type": "yarn", "factor": 16.0, "original_max_position_embeddings": 4096, "beta_fast": 32, "truncate": False},
+        {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+         "original_max_position_embeddings": 8192},
+        {"type": "dynamic", "factor": 2.0},
+    ]
+    seeds("fuzz_model_config", [json.dumps(config) for config in [base] + [
+        {**base, "rope_scaling": scaling} for scaling in scalings] + [
+        {**base, "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}, "head_dim": 32,
+         "num_key_value_heads": 2, "eos_token_id": [2, 3], "bos_token_id": 1, "tie_word_embeddings": True,
+         "rms_norm_eps": 1e-5, "max_position_embeddings": 131072}]])
+    dictionary("fuzz_model_config",
+               ['"rope_scaling"', '"rope_parameters"', '"rope_theta"', '"rope_type"', '"factor"', '"head_dim"',
+                '"num_key_value_heads"', '"eos_token_id"', '"attention_factor"', '"mscale"', '"mscale_all_dim"',
+                '"original_max_position_embeddings"', '"sliding_window"', '"quantization_config"', "null", "NaN", "1e999"])
+
+
+def strategy():
+    expressions = [
+        "full", "full + none", "full + pi(factor=4)", "dca", "dca(chunk=96, cap=128)", "dca(preset=vllm, local=16)",
+        "dca(preset=chunkllama, logit_scale=yarn_0.1) + ntk(factor=2)", "streaming_llm(sinks=4, recent=60)",
+        "full + yarn(factor=4, original=1024, beta_fast=32, beta_slow=1, attention_factor=1.1, variant=pose, truncate=0)",
+        "full + llama3(factor=8, low=1, high=4, original=8192)", "full + base(theta=1e6) + pi(factor=2.5)",
+        "full(train_len=8192, kv_chunk=64)",
+    ]
+    seeds("fuzz_strategy", [bytes([i % 16]) + text.encode() for i, text in enumerate(expressions)])
+    dictionary("fuzz_strategy",
+               ["full", "dca", "streaming_llm", "none", "pi", "ntk", "yarn", "llama3", "base", "chunk=", "cap=", "preset=",
+                "paper", "chunkqwen", "local=", "logit_scale=", "sinks=", "recent=", "factor=", "original=", "theta=",
+                "train_len=", "kv_chunk=", "variant=", "truncate=", "beta_fast=", " + ", "(", ")", ", ", "1e30", "-1",
+                "9223372036854775807", "nan", "inf"])
+
+
+def varint(value):
+    out = b""
+    while value >= 0x80:
+        out += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return out + bytes([value])
+
+
+def message(field, data):
+    return varint(field << 3 | 2) + varint(len(data)) + data
+
+
+def number(field, value):
+    return varint(field << 3) + varint(value)
+
+
+def piece(text, kind=1, score=0.0):
+    return message(1, message(1, text.encode()) + varint(2 << 3 | 5) + struct.pack("<f", score) + number(3, kind))
+
+
+def charsmap():
+    """One block of a double array: "a" -> "x", "ab" -> "yz"."""
+    units = [0x80000000] * 256
+    units[0] = (0 ^ 1) << 10
+    a, ab = 1 ^ ord("a"), 4 ^ ord("b")
+    units[a] = ord("a") | (a ^ 4) << 10 | 0x100
+    units[4] = 0x80000000
+    units[ab] = ord("b") | (ab ^ 8) << 10 | 0x100
+    units[8] = 0x80000000 | 2
+    return struct.pack("<I256I", 1024, *units) + b"x\0yz\0"
+
+
+def tokenizer_model():
+    words = [piece("<unk>", 2), piece("<s>", 3), piece("</s>", 3)]
+    letters = [piece(letter, 1, -index) for index, letter in enumerate("▁thebokaxyz1")]
+    text = b"".join(words + letters + [piece("th", 1, -0.5), piece("the", 1, -0.6), piece("##", 4)])
+    byte_pieces = b"".join(piece(f"<0x{value:02X}>", 6) for value in range(256))
+    unigram, bpe = message(2, number(3, 1)), message(2, number(3, 2))
+    seeds("fuzz_tokenizer_model", [
+        text + unigram, text + bpe, text + byte_pieces + message(2, number(3, 2) + number(35, 1)),
+        text + unigram + message(3, message(2, charsmap()) + number(3, 0) + number(4, 0)),
+        text + bpe + message(3, number(5, 0)) + message(4, message(1, b"x")), text.replace(b"<s>", b"the") + bpe,
+    ])
+
+
+def tokenizer_text():
+    seeds("fuzz_tokenizer_text", [
+        "\0the book <x><x> a", "\0caf\u00e9 \U0001F600  \n", b"\0\xe2\x82", "\x01ab\ncd\n\x10\x20\x30", "\x01\n\n\xc3\xa9x",
+        "\x01\ufffd\nthe\n" + "".join(map(chr, range(40, 100))),
+        '\x02{"add_bos_token":false,"bos_token":"<s>"}\n{"<y>":482}\n<y>a<y>',
+        '\x02{"added_tokens_decoder":{"480":{"content":"<z>","special":true,"lstrip":true,"rstrip":true}}}\n\n a <z> b',
+    ])
+    dictionary("fuzz_tokenizer_text",
+               ['"added_tokens_decoder"', '"content"', '"special"', '"lstrip"', '"rstrip"', '"bos_token"', '"eos_token"',
+                '"add_prefix_space"', '"additional_special_tokens"', '"480"', "true", "null", "<x>", "<s>"])
+
+
+if __name__ == "__main__":
+    safetensors()
+    model_config()
+    strategy()
+    tokenizer_model()
+    tokenizer_text()

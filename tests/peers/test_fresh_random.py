@@ -1,0 +1,112 @@
+"""transformers, the float64 reference and the library on models and prompts that nobody has seen before.
+
+The seed is new in every run and printed; QUIRE_SEED=n repeats one.
+"""
+
+import os
+import pathlib
+import random
+import sys
+
+import numpy
+import pytest
+import torch
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS.parent / "bindings" / "python"), str(TESTS / "reference"), str(TESTS / "golden")]
+
+import golden_format  # noqa: E402
+import make_golden  # noqa: E402
+import make_models  # noqa: E402
+import quire  # noqa: E402
+import reference  # noqa: E402
+import strategy_cases  # noqa: E402
+
+SEED = int(os.environ.get("QUIRE_SEED") or random.SystemRandom().randrange(2**31))
+TOLERANCE = 1e-4  # of the row's largest logit
+torch.set_num_threads(1)
+
+
+def random_model(directory, generator):
+    """A model of random shape; the keyword arguments are those of make_models.make_model."""
+    train_len = generator.choice((96, 128, 160, 256))
+    head_dim = generator.choice((16, 24, 32, 40, 48, 64, 80, 96, 128))
+    n_kv_heads = generator.choice((1, 2, 3))
+    n_heads = n_kv_heads * generator.choice((1, 2, 4))
+    arguments = dict(
+        hidden_size=n_heads * generator.choice((8, 12, 17)), num_attention_heads=n_heads,
+        num_key_value_heads=n_kv_heads, head_dim=head_dim, intermediate_size=generator.randrange(40, 150),
+        num_hidden_layers=generator.choice((1, 2, 3)), max_position_embeddings=train_len,
+        tie_word_embeddings=generator.random() < 0.5, attention_bias=generator.random() < 0.5,
+        mlp_bias=generator.random() < 0.5, rms_norm_eps=generator.choice((1e-5, 1e-6)))
+    ropes = (None, {"rope_type": "linear", "factor": generator.uniform(1.5, 8)},
+             {"rope_type": "yarn", "factor": generator.uniform(1.5, 8), "original_max_position_embeddings": train_len},
+             {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+              "original_max_position_embeddings": train_len})
+    make_models.make_model(
+        directory, generator.randrange(2**31), arguments, keys=generator.choice(("old", "new")),
+        rope=generator.choice(ropes), type_key=generator.choice(("type", "rope_type")),
+        theta=generator.choice((10000.0, 500000.0)),
+        dtype=generator.choice((torch.float32, torch.float16, torch.bfloat16)))
+    return (directory / "config.json").read_text()
+
+
+def library_logits(directory, strategy, ids):
+    with quire.Runtime(threads=2) as runtime, runtime.load(directory) as model:
+        with model.session(strategy, kv_type="f32", overflow="extrapolate") as session:
+            cut = len(ids) // 3  # two calls, to be no different from one
+            session.feed_tokens(ids[:cut])
+            session.feed_tokens(ids[cut:])
+            session.prefill(keep_logits=True)
+            return torch.from_numpy(numpy.array(session.logits(0, len(ids)))).double()
+
+
+def row_errors(actual, expected):
+    return (actual - expected).abs().max(1).values / expected.abs().max(1).values
+
+
+def assert_close(actual, expected, what):
+    errors = row_errors(actual, expected)
+    assert not errors.isnan().any(), what
+    assert errors.max() < TOLERANCE, f"{what}: {errors.max():.2e} at position {errors.argmax()}"
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_plain_attention(number, tmp_path):
+    print(f"\nQUIRE_SEED={SEED}")
+    generator = random.Random(f"{SEED} plain {number}")
+    config = random_model(tmp_path / "model", generator)
+    n = generator.randrange(2, 700)
+    ids = golden_format.random_ids(n, 64, generator.randrange(2**31))
+    peer = make_golden.transformers_logits(tmp_path / "model", ids)
+    ours = reference.Model(tmp_path / "model").forward(ids, reference.positions_full(n))
+    actual = library_logits(tmp_path / "model", "full", ids)
+    assert_close(ours, peer, f"reference against transformers, seed {SEED}, {config}")
+    assert_close(actual, peer, f"library against transformers, seed {SEED}, {config}")
+    assert_close(actual, ours, f"library against reference, seed {SEED}, {config}")
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_strategies(number, tmp_path):
+    print(f"\nQUIRE_SEED={SEED}")
+    generator = random.Random(f"{SEED} strategy {number}")
+    config = random_model(tmp_path / "model", generator)
+    model = reference.Model(tmp_path / "model")
+    ids = golden_format.random_ids(generator.randrange(300, 700), 64, generator.randrange(2**31))
+    for case in generator.sample(strategy_cases.all_cases(model.train_len), 6):
+        actual = library_logits(tmp_path / "model", case.expression, ids)
+        expected = strategy_cases.expected_logits(model, ids, case)
+        assert_close(actual, expected, f"{case.expression}, seed {SEED}, {config}")
+
+
+def test_the_comparison_can_fail(tmp_path):
+    """A distance that is off by one for one far chunk must not pass."""
+    generator = random.Random(f"{SEED} wrong")
+    random_model(tmp_path / "model", generator)
+    model = reference.Model(tmp_path / "model")
+    ids = golden_format.random_ids(300, 64, 1)
+    positions = reference.positions_full(300)
+    wrong = torch.where(positions >= 64, positions - 1, positions)
+    errors = row_errors(model.forward(ids, wrong), model.forward(ids, positions))
+    assert errors[:64].max() == 0
+    assert errors[64:].median() > 10 * TOLERANCE

@@ -1,0 +1,284 @@
+"""The Python binding on a tiny model, with the standard library alone. CTest sets QUIRE_LIBRARY and PYTHONPATH."""
+
+import array
+import gc
+import math
+import pathlib
+import re
+import select
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import quire
+from quire import _ffi
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
+MODEL = SOURCE / "tests" / "golden" / "models" / "text_256"
+
+
+class Binding(unittest.TestCase):
+    """That the declarations say what quire.h says."""
+
+    def test_every_function_of_the_header_is_declared(self):
+        header = (SOURCE / "include" / "quire" / "quire.h").read_text(encoding="utf-8")
+        functions = set(re.findall(r"QUIRE_API [^;(]*?\b(quire_\w+)\(", header))
+        self.assertGreater(len(functions), 50)
+        left_out = {name for name in functions if name.endswith(("_retain", "_init"))}
+        self.assertEqual(functions - left_out, set(_ffi._CHECKED) | set(_ffi._PLAIN))
+
+    def test_struct_sizes_are_the_librarys(self):
+        for name, cls in (("runtime_options", _ffi.RuntimeOptions), ("model_options", _ffi.ModelOptions),
+                          ("session_options", _ffi.SessionOptions), ("stream_options", _ffi.StreamOptions)):
+            options = cls()
+            init = getattr(_ffi.lib, f"quire_{name}_init")
+            init.argtypes, init.restype = [_ffi.c_void_p, _ffi.c_size_t], None
+            init(_ffi.ctypes.byref(options), _ffi.ctypes.sizeof(cls))
+            self.assertEqual(options.struct_size, _ffi.ctypes.sizeof(cls))
+
+    def test_field_names_are_those_of_the_header(self):
+        header = (SOURCE / "include" / "quire" / "quire.h").read_text(encoding="utf-8")
+        header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
+        for cls in (_ffi.Error, _ffi.RuntimeOptions, _ffi.ModelOptions, _ffi.ModelInfo, _ffi.SessionOptions,
+                    _ffi.SessionStats, _ffi.Text, _ffi.StreamOptions, _ffi.Event):
+            body = re.search(r"typedef struct %s \{(.*?)\}" % cls.__name__, header, re.S).group(1)
+            names = re.findall(r"(\w+)(?:\[\w+\])?;", body)
+            self.assertEqual([field[0] for field in cls._fields_], names, cls.__name__)
+
+    def test_version(self):
+        self.assertEqual(_ffi.lib.quire_version(), _ffi.VERSION)
+        self.assertRegex(quire.version(), r"^\d+\.\d+\.\d+$")
+
+
+class Strategies(unittest.TestCase):
+    def test_positions_are_the_papers(self):
+        matrix = quire.strategy_positions("dca(chunk=6, cap=9)", train_len=10, n_keys=12)
+        self.assertEqual(matrix.shape, (12, 12))
+        self.assertEqual(matrix.tolist()[11], [9, 8, 7, 6, 5, 4, 5, 4, 3, 2, 1, 0])
+        self.assertTrue(math.isnan(matrix[0, 1]))
+
+    def test_describe_writes_every_default(self):
+        text = quire.strategy_describe("dca", 4096)
+        self.assertIn("chunk=3072", text)
+        self.assertEqual(quire.strategy_describe(text, 4096), text)
+
+    def test_a_wrong_expression_names_its_column(self):
+        with self.assertRaises(quire.QuireError) as caught:
+            quire.strategy_describe("full(wheels=3)", 4096)
+        self.assertEqual((caught.exception.status, caught.exception.offset), ("BAD_STRATEGY", 5))
+
+
+class WithModel(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.runtime = quire.Runtime(threads=2)
+        cls.model = cls.runtime.load(MODEL)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.model.close()
+        cls.runtime.close()
+
+    def session(self, strategy="dca", **options):
+        session = self.model.session(strategy, **options)
+        self.addCleanup(session.close)
+        return session
+
+    def test_info_and_metadata(self):
+        info = self.model.info
+        self.assertEqual((info["n_layers"], info["n_query_heads"], info["n_kv_heads"], info["head_dim"]), (2, 4, 2, 24))
+        self.assertEqual((info["vocab_size"], info["train_len"], info["weight_type"]), (320, 256, "f32"))
+        self.assertEqual(self.model.metadata("architecture"), "LlamaForCausalLM")
+        with self.assertRaises(quire.QuireError) as caught:
+            self.model.metadata("colour")
+        self.assertEqual(caught.exception.status, "NOT_FOUND")
+
+    def test_tokenizer(self):
+        tokenizer = self.model.tokenizer
+        text = "Rain fell on the harbour: 雨 \N{GRINNING FACE}"
+        ids = tokenizer.encode(text)
+        self.assertEqual(ids[0], tokenizer.bos)
+        self.assertEqual(tokenizer.decode(ids), text)
+        self.assertEqual(tokenizer.encode(text, bos=False), ids[1:])
+        self.assertNotEqual(tokenizer.encode(text, continued=True), ids[1:])  # no dummy prefix
+        self.assertEqual(b"".join(tokenizer.token_bytes(t) for t in ids).decode().strip(), text)
+        self.assertTrue(tokenizer.is_eos(2))
+        self.assertEqual(tokenizer.vocab_size, 320)
+        self.assertEqual((tokenizer.encode(""), tokenizer.decode([])), ([tokenizer.bos], ""))
+
+    def test_generates_the_same_text_twice(self):
+        texts = []
+        for _ in range(2):
+            session = self.session()
+            session.feed("Rain fell on the harbour all night.")
+            texts.append("".join(session.generate(24, temperature=1.0, top_k=40, seed=7, ignore_eos=True)))
+            self.assertEqual(session.stats["n_generated"], 24)
+        self.assertEqual(texts[0], texts[1])
+        self.assertTrue(texts[0])
+
+    def test_events_come_in_order(self):
+        session = self.session()
+        session.feed("Every chapter began with a map.")
+        n_prompt = session.n_pending
+        events = list(session.stream(5, ignore_eos=True))
+        kinds = [event.type for event in events]
+        self.assertEqual(kinds, sorted(kinds, key=["prefill", "token", "end"].index))
+        self.assertEqual(kinds.count("token"), 5)
+        self.assertEqual((events[-1].type, events[-1].finish_reason), ("end", "max_tokens"))
+        self.assertEqual((session.n_tokens, session.n_pending), (n_prompt + 5, 0))
+        self.assertTrue(all(event.logprob < 0 for event in events if event.type == "token"))
+
+    def test_logits_and_scores_agree(self):
+        session = self.session(kv_type="f32")
+        ids = [1, 300, 301, 302, 303, 304]
+        session.feed_tokens(ids)
+        session.prefill(score=True, keep_logits=True)
+        logits = session.logits(0, len(ids))
+        self.assertEqual((logits.shape, logits.format), ((6, 320), "f"))
+        scores = session.scores(0, len(ids))
+        self.assertTrue(math.isnan(scores[0]))
+        for position, row in enumerate(logits.tolist()[:-1], start=1):
+            log_sum = math.log(sum(math.exp(value) for value in row))
+            self.assertAlmostEqual(scores[position], row[ids[position]] - log_sum, places=4)
+        self.assertEqual(session.logits().tolist()[0], logits.tolist()[-1])
+
+    def test_stop_conditions(self):
+        def finish(**options):
+            session = self.session()
+            session.feed("The reader turns the leaves")
+            events = list(session.stream(12, ignore_eos=True, **options))
+            return events, "".join(event.text for event in events)
+
+        events, text = finish()
+        tokens = [event.token for event in events if event.type == "token"]
+        events, _ = finish(stop_ids=[tokens[3]])
+        self.assertEqual((events[-1].finish_reason, events[-1].token), ("stop_id", tokens[3]))
+        stop = text[len(text) // 2:]
+        events, cut = finish(stop=["never this, surely", stop])
+        self.assertEqual((events[-1].finish_reason, events[-1].stop_index), ("stop_string", 1))
+        self.assertEqual(cut, text[:text.index(stop)])
+
+    def test_cancel_from_another_thread(self):
+        session = self.session(overflow="extrapolate", prefill_block=16)
+        session.feed_tokens([3 + i % 300 for i in range(200_000)])
+        stream = session.stream(10)
+        timer = threading.Timer(0.05, stream.cancel)
+        timer.start()
+        begin = time.monotonic()
+        last = list(stream)[-1]
+        timer.join()
+        self.assertEqual(last.finish_reason, "cancelled")
+        self.assertLess(time.monotonic() - begin, 30)
+        self.assertEqual(session.n_tokens + session.n_pending, 200_000)
+        self.assertGreater(session.n_pending, 0)
+        session.discard_pending()
+        session.reset()
+        self.assertEqual((session.n_tokens, session.n_pending), (0, 0))
+
+    def test_timeout_and_wait_handle(self):
+        session = self.session(prefill_block=16)
+        session.feed_tokens([3 + i % 300 for i in range(50_000)])
+        with session.stream() as stream:
+            while stream.next(timeout=0) is not None:
+                pass  # until nothing waits
+            handle = stream.wait_handle()
+            self.assertEqual(select.select([handle], [], [], 60)[0], [handle])
+            self.assertIsNotNone(stream.next(timeout=0))
+            stream.cancel()
+            self.assertEqual(list(stream)[-1].type, "end")
+            self.assertRaises(StopIteration, stream.next)
+
+    def test_errors(self):
+        def status(function, *arguments, **options):
+            with self.assertRaises(quire.QuireError) as caught:
+                function(*arguments, **options)
+            self.assertTrue(caught.exception.message)
+            return caught.exception.status
+
+        session = self.session()
+        self.assertEqual(status(session.stream, 1), "EMPTY")
+        self.assertEqual(status(session.feed, b"half a \xe9\x9b"), "INVALID_TEXT")
+        self.assertEqual(status(session.feed_tokens, [5, 320]), "INVALID_TOKEN")
+        self.assertEqual(status(self.model.session, "full("), "BAD_STRATEGY")
+        self.assertEqual(status(self.runtime.load, "/no/such/folder"), "NOT_FOUND")
+        self.assertEqual(status(session.logits, 7), "NOT_FOUND")
+        self.assertRaises(ValueError, self.model.session, kv_type="f64")
+        short = self.session("full")
+        short.feed_tokens([3] * 250)
+        self.assertEqual(status(short.stream, 100), "OVERFLOW")
+        session.feed("Rain")
+        with session.stream(1000) as stream:
+            self.assertEqual(status(session.feed, "more"), "BUSY")
+        self.assertEqual(status(stream.next), "CLOSED")
+        session.close()
+        self.assertEqual(status(session.feed, "more"), "CLOSED")
+
+    def test_load_can_be_watched_and_cancelled(self):
+        seen = []
+        self.runtime.load(MODEL, progress=lambda done, total: seen.append((done, total))).close()
+        self.assertEqual(*seen[-1])
+        cancel = quire.Cancel()
+        cancel.trigger()
+        with self.assertRaises(quire.QuireError) as caught:
+            self.runtime.load(MODEL, cancel=cancel)
+        self.assertEqual(caught.exception.status, "CANCELLED")
+
+
+class Lifetime(unittest.TestCase):
+    def test_handles_may_go_in_any_order(self):
+        runtime = quire.Runtime(threads=1)
+        model = runtime.load(MODEL)
+        session = model.session()
+        session.feed("Rain fell")
+        stream = session.stream(3, ignore_eos=True)
+        del runtime
+        model.close()
+        del session
+        gc.collect()
+        self.assertEqual(list(stream)[-1].finish_reason, "max_tokens")
+        with self.assertRaises(quire.QuireError) as caught:
+            model.session()
+        self.assertEqual(caught.exception.status, "CLOSED")
+
+    def test_runtime_close_ends_everything(self):
+        with quire.Runtime(threads=1) as runtime:
+            session = runtime.load(MODEL).session("dca")
+            session.feed_tokens([3 + i % 300 for i in range(100_000)])
+            stream = session.stream(1)
+        with self.assertRaises(quire.QuireError) as caught:
+            list(stream)
+        self.assertEqual(caught.exception.status, "CLOSED")
+
+    def test_log_callback(self):
+        lines = []
+        runtime = quire.Runtime(threads=1, log=lambda level, message: lines.append((level, message)), log_level="info")
+        runtime.load(MODEL).close()
+        runtime.close()
+        self.assertTrue(any("text_256" in message for _, message in lines), lines)
+
+    def test_exit_in_the_middle(self):
+        """With work under way, handles open and a log function in place."""
+        script = f"""if True:
+            import quire
+            runtime = quire.Runtime(threads=4, log=lambda level, message: None, log_level="debug")
+            session = runtime.load({str(MODEL)!r}).session("dca", prefill_block=16)
+            session.feed_tokens([5] * 50000)
+            stream = session.stream(100)
+            stream.next()
+            print("leaving")"""
+        for _ in range(5):
+            result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+            self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "leaving\n", ""))
+
+    def test_memoryview_outlives_the_session(self):
+        with quire.Runtime(threads=1) as runtime, runtime.load(MODEL) as model, model.session() as session:
+            session.feed_tokens([5, 6, 7])
+            session.prefill()
+            logits = session.logits()
+        self.assertEqual(len(array.array("f", logits.cast("B").tobytes())), 320)
+
+
+if __name__ == "__main__":
+    unittest.main()

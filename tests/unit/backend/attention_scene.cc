@@ -1,0 +1,194 @@
+#include "tests/unit/backend/attention_scene.h"
+
+#include <complex>
+#include <map>
+
+#include "kernels/cpu/kernels.h"
+
+namespace quire::test {
+namespace {
+
+using Rotation = std::vector<std::complex<double>>;
+
+// e^(i p theta) for the head's pairs; positions repeat, so they are kept.
+class Rotations {
+ public:
+  explicit Rotations(const std::vector<double>& theta) : theta_(theta) {}
+  const Rotation& at(double position) {
+    Rotation& r = made_[position];
+    if (r.empty()) {
+      for (const double t : theta_) r.push_back(std::polar(1.0, position * t));
+    }
+    return r;
+  }
+
+ private:
+  const std::vector<double>& theta_;
+  std::map<double, Rotation> made_;
+};
+
+struct SeenKey {
+  KvStream stream;
+  int64_t key;
+  double distance;
+};
+
+double floor_division(double a, double b) { return std::floor(a / b); }
+
+// plan.h's definition, key by key.
+std::vector<SeenKey> seen_keys(const Plan& plan, const Plan::List& list, int64_t i) {
+  std::vector<SeenKey> seen;
+  for (int32_t s = list.begin; s < list.end; ++s) {
+    const Span& span = plan.spans[static_cast<size_t>(s)];
+    const double whole = static_cast<double>(i) / span.q_div;
+    const double q = std::min((span.q_floor ? std::floor(whole) : whole) + span.q_offset, span.q_cap);
+    for (int64_t t = 0; t < span.count; ++t) {
+      const int64_t j = span.first_key + t * span.stride;
+      if (i - j < span.min_lag || i - j > span.max_lag) continue;
+      double p = static_cast<double>(j - span.key_base);
+      if (span.rotation == Span::Rotation::kRaw) {
+        p = span.key_div == 0 ? 0 : floor_division(p, static_cast<double>(span.key_div));
+      }
+      seen.push_back({span.stream, j, q - p});
+    }
+  }
+  return seen;
+}
+
+}  // namespace
+
+std::string Shape::name() const {
+  return "group " + std::to_string(group) + ", kv heads " + std::to_string(n_kv_heads) + ", d " +
+         std::to_string(head_dim) + ", chunk " + std::to_string(chunk) + ", " + element_name(type);
+}
+
+AttentionScene::AttentionScene(Machine& machine, Random& random, const Shape& shape, bool raw) : shape_(shape) {
+  for (int a = 0; a < shape.head_dim / 2; ++a) table_.theta.push_back(std::pow(10000.0, -2.0 * a / shape.head_dim));
+  rope_ = take(machine.backend->create_rope(table_, shape.chunk));
+  scale_ = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
+  queries_ = random.normal(kQueries * shape.n_query_heads() * shape.head_dim);
+  store(machine, random, kTextKeys, raw, streams_[0]);
+  store(machine, random, kMemoryKeys, false, streams_[1]);
+}
+
+void AttentionScene::store(Machine& machine, Random& random, int64_t n, bool raw, KeysAndValues& stream) {
+  const int64_t width = int64_t{shape_.n_kv_heads} * shape_.head_dim;
+  stream.keys = random.normal(n * width);
+  stream.values = random.normal(n * width);
+  for (int64_t c = 0; c < ceil_div(n, shape_.chunk); ++c) {
+    const size_t bytes = machine.backend->kv_record_bytes(shape_.geometry());
+    stream.records.push_back(take(machine.backend->allocate(bytes, MemoryKind::kDevice)));
+    std::memset(stream.records.back()->host(), 0xFF, bytes);  // NaN in every type: reading too far shows
+  }
+  const auto keys = machine.buffer(stream.keys), values = machine.buffer(stream.values);
+  StoreKvArgs args;
+  args.geometry = shape_.geometry();
+  args.records = {stream.records};
+  args.rope = raw ? nullptr : rope_.get();
+  for (int64_t first = 0; first < n; first += args.n) {  // in uneven parts, as sessions store
+    args.first_key = first;
+    args.n = std::min(n - first, random.between(1, 90));
+    args.keys = Rows{keys.get(), 0, width}.at(first);
+    args.values = Rows{values.get(), 0, width}.at(first);
+    if (!machine.backend->store_kv(machine.exec(), args).ok()) throw std::runtime_error("store_kv");
+  }
+  read_back(n, raw, stream);
+}
+
+void AttentionScene::read_back(int64_t n, bool raw, KeysAndValues& stream) const {
+  const cpu::RecordLayout layout(shape_.geometry());
+  const int64_t d = shape_.head_dim, half = d / 2;
+  Rotations rotations(table_.theta);
+  std::vector<float> key(static_cast<size_t>(d));
+  for (int64_t j = 0; j < n; ++j) {
+    const auto* record = static_cast<const std::byte*>(stream.records[static_cast<size_t>(j / shape_.chunk)]->host());
+    const int64_t offset = j % shape_.chunk;
+    for (int64_t head = 0; head < shape_.n_kv_heads; ++head) {
+      cpu::scalar::load_key(shape_.type, record + layout.keys(head), offset, d, key.data());
+      const Rotation& back = rotations.at(raw ? 0 : -static_cast<double>(offset));
+      std::vector<double> unrotated(static_cast<size_t>(d));
+      for (int64_t a = 0; a < half; ++a) {
+        const auto z = std::complex<double>(key[a], key[a + half]) * back[a];
+        unrotated[a] = z.real(), unrotated[a + half] = z.imag();
+      }
+      for (int64_t c = 0; c < d; ++c) {
+        stream.rounded_keys.push_back(unrotated[c]);
+        stream.rounded_values.push_back(widen(shape_.type, record + layout.values(head), offset * d + c));
+      }
+    }
+  }
+  // Rounding apart, what was stored is what was given.
+  const double tolerance = shape_.type == ElementType::kF32 ? 4e-6 : shape_.type == ElementType::kF16 ? 6e-3 : 4e-2;
+  for (size_t e = 0; e < stream.rounded_keys.size(); ++e) {
+    ASSERT_NEAR(stream.rounded_keys[e], stream.keys[e], tolerance) << "key element " << e;
+    ASSERT_NEAR(stream.rounded_values[e], stream.values[e], tolerance) << "value element " << e;
+  }
+}
+
+std::vector<float> AttentionScene::run(Machine& machine, const Plan& plan, int64_t first, int64_t n,
+                                       const CancelToken* cancel, Status* status) const {
+  const int64_t width = int64_t{shape_.n_query_heads()} * shape_.head_dim;
+  const auto begin = queries_.begin() + (first - kFirstQuery) * width;
+  const auto queries = machine.buffer(std::vector<float>(begin, begin + n * width));
+  const auto out = machine.buffer(std::vector<float>(static_cast<size_t>(n * width), std::nanf("")));
+  AttentionArgs args;
+  args.queries = {queries.get(), 0, width};
+  args.out = {out.get(), 0, width};
+  args.plan = &plan;
+  args.first_query = first;
+  args.n_queries = n;
+  args.n_query_heads = shape_.n_query_heads();
+  args.scale = scale_;
+  args.rope = rope_.get();
+  args.geometry = shape_.geometry();
+  for (int s = 0; s < kKvStreams; ++s) args.records[s] = {streams_[s].records};
+  const Status done = machine.backend->attention(machine.exec(cancel), args);
+  if (status) {
+    *status = done;
+  } else if (!done.ok()) {
+    throw std::runtime_error(done.message());
+  }
+  return machine.values(*out);
+}
+
+std::vector<double> AttentionScene::expected(const Plan& plan) const {
+  const int64_t d = shape_.head_dim, half = d / 2, heads = shape_.n_query_heads();
+  Rotations rotations(table_.theta);
+  std::vector<double> out(static_cast<size_t>(kQueries * heads * d), 0.0);
+  size_t scale_index = 0;
+  for (const QueryBlock& block : plan.blocks) {
+    for (int64_t i = block.first_query; i < block.first_query + block.n_queries; ++i, ++scale_index) {
+      const double scale = scale_ * (plan.query_scale.empty() ? 1.0 : plan.query_scale[scale_index]);
+      for (int64_t head = 0; head < heads; ++head) {
+        const float* q = &queries_[static_cast<size_t>(((i - kFirstQuery) * heads + head) * d)];
+        double* result = &out[static_cast<size_t>(((i - kFirstQuery) * heads + head) * d)];
+        const auto seen = seen_keys(plan, plan.list(block, static_cast<int>(head)), i);
+        std::vector<double> weights;
+        for (const SeenKey& s : seen) {
+          const auto& stream = streams_[static_cast<int>(s.stream)];
+          const double* k =
+              &stream.rounded_keys[static_cast<size_t>((s.key * shape_.n_kv_heads + head / shape_.group) * d)];
+          const Rotation& r = rotations.at(s.distance);
+          double logit = 0;
+          for (int64_t a = 0; a < half; ++a) {  // Re(q e^(i D theta) conj(k))
+            logit += (q[a] * k[a] + q[a + half] * k[a + half]) * r[a].real() +
+                     (q[a] * k[a + half] - q[a + half] * k[a]) * r[a].imag();
+          }
+          weights.push_back(logit * scale);
+        }
+        double most = -INFINITY, sum = 0;
+        for (const double w : weights) most = std::max(most, w);
+        for (double& w : weights) sum += w = std::exp(w - most);
+        for (size_t s = 0; s < seen.size(); ++s) {
+          const auto& stream = streams_[static_cast<int>(seen[s].stream)];
+          const double* v =
+              &stream.rounded_values[static_cast<size_t>((seen[s].key * shape_.n_kv_heads + head / shape_.group) * d)];
+          for (int64_t c = 0; c < d; ++c) result[c] += weights[s] / sum * v[c];
+        }
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace quire::test

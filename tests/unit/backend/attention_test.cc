@@ -1,0 +1,139 @@
+// The executor against a naive float64 reference, and its independence of threads and of how queries come in calls.
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/unit/backend/attention_scene.h"
+#include "tests/unit/backend/plans.h"
+
+namespace quire::test {
+namespace {
+
+constexpr auto kF32 = ElementType::kF32;
+constexpr auto kF16 = ElementType::kF16;
+constexpr auto kBF16 = ElementType::kBF16;
+constexpr int64_t kFirst = AttentionScene::kFirstQuery;
+constexpr int64_t kQueries = AttentionScene::kQueries;
+
+// Every group, head_dim, chunk and type, and each pair of them that has shown different code paths.
+const Shape kShapes[] = {{1, 2, 64, 64, kF32},   {2, 1, 32, 16, kF32},   {4, 1, 128, 48, kF32}, {8, 1, 48, 256, kF32},
+                         {1, 3, 80, 48, kF16},   {2, 2, 96, 256, kF16},  {4, 2, 64, 64, kF16},  {8, 1, 128, 16, kF16},
+                         {1, 1, 24, 256, kBF16}, {2, 1, 128, 64, kBF16}, {4, 1, 80, 16, kBF16}, {8, 1, 64, 48, kBF16},
+                         {4, 1, 32, 256, kBF16}, {8, 1, 96, 64, kF32},   {20, 1, 48, 64, kF32}};
+
+// Largest error in a (query, head) relative to its largest component, over all of them.
+void compare(const std::vector<float>& actual, const std::vector<double>& expected, int64_t d, double tolerance) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t row = 0; row < expected.size(); row += static_cast<size_t>(d)) {
+    double largest = 0, error = 0;
+    for (size_t c = row; c < row + static_cast<size_t>(d); ++c) {
+      largest = std::max(largest, std::fabs(expected[c]));
+      const double difference = std::fabs(actual[c] - expected[c]);
+      error = difference <= error ? error : difference;  // a NaN stays
+    }
+    ASSERT_LE(error, tolerance * largest) << "query and head " << row / static_cast<size_t>(d);
+  }
+}
+
+TEST(Attention, MatchesTheNaiveReferenceForEveryPlanAndShape) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machine(2);
+  for (const Shape& shape : kShapes) {
+    const AttentionScene rotated(machine, random, shape, false), raw(machine, random, shape, true);
+    if (testing::Test::HasFatalFailure()) return;
+    for (const PlanCase& plan_case : plan_cases()) {
+      SCOPED_TRACE(plan_case.name + "; " + shape.name());
+      const Plan plan = make_plan(plan_case, kFirst, kQueries, shape.n_query_heads());
+      ASSERT_EQ("ok", message_of(validate(plan, kFirst, kQueries, shape.n_query_heads())));
+      const AttentionScene& scene = plan_case.raw ? raw : rotated;
+      compare(scene.run(machine, plan, kFirst, kQueries), scene.expected(plan), shape.head_dim, 1e-5);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(Attention, NoKeysGiveZero) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machine;
+  const AttentionScene scene(machine, random, {2, 2, 32, 16, kF16}, false);
+  Plan plan;
+  plan.add_block(kFirst, 3, {});
+  for (const float x : scene.run(machine, plan, kFirst, 3)) ASSERT_EQ(x, 0.0f);
+}
+
+// Decode steps are split over pieces, prefill over tiles, with any number of threads: the bits are the same.
+TEST(Attention, BitsDependOnTheQueryAlone) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machines[] = {Machine(1), Machine(2), Machine(4)};
+  const Shape shapes[] = {{1, 1, 64, 48, kF32}, {4, 1, 32, 16, kF16}, {2, 3, 48, 64, kBF16}, {8, 1, 64, 256, kF16}};
+  for (const Shape& shape : shapes) {
+    const AttentionScene rotated(machines[0], random, shape, false), raw(machines[0], random, shape, true);
+    const auto width = static_cast<int64_t>(shape.n_query_heads() * shape.head_dim);
+    for (const PlanCase& plan_case : plan_cases()) {
+      const AttentionScene& scene = plan_case.raw ? raw : rotated;
+      const auto run_split = [&](Machine& machine, int64_t step) {
+        std::vector<float> out;
+        for (int64_t q = 0; q < kQueries; q += step) {
+          const int64_t n = std::min(step, kQueries - q);
+          const Plan plan = make_plan(plan_case, kFirst + q, n, shape.n_query_heads());
+          const auto part = scene.run(machine, plan, kFirst + q, n);
+          out.insert(out.end(), part.begin(), part.end());
+        }
+        return out;
+      };
+      const auto whole = run_split(machines[0], kQueries);
+      ASSERT_EQ(static_cast<int64_t>(whole.size()), kQueries * width);
+      for (Machine& machine : machines) {
+        for (const int64_t step : {int64_t{1}, int64_t{2}, int64_t{7}, int64_t{64}, kQueries}) {
+          expect_same_bits(whole, run_split(machine, step),
+                           plan_case.name + "; " + shape.name() + "; " + std::to_string(machine.pool.n_threads()) +
+                               " threads, calls of " + std::to_string(step));
+          if (testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// The comparison above can fail: one key more or less is far outside the tolerance.
+TEST(Attention, ComparisonSeesAMissingKey) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machine;
+  const AttentionScene scene(machine, random, {1, 1, 64, 64, kF32}, false);
+  Plan plan, other;
+  Span span;
+  span.count = 331;
+  plan.add_block(kFirst, kQueries, {span});
+  span.count = 331 - 90;
+  other.add_block(kFirst, kQueries, {span});
+  const auto actual = scene.run(machine, other, kFirst, kQueries);
+  const auto expected = scene.expected(plan);
+  double worst = 0;
+  for (size_t e = 0; e < actual.size(); ++e) worst = std::max(worst, std::fabs(actual[e] - expected[e]));
+  EXPECT_GT(worst, 1e-2);
+}
+
+TEST(Attention, CancelledCallsSayCancelled) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machines[] = {Machine(1), Machine(2)};
+  const AttentionScene scene(machines[0], random, {4, 1, 32, 16, kF32}, false);
+  CancelToken cancel;
+  cancel.cancel();
+  for (Machine& machine : machines) {
+    for (const int64_t n : {int64_t{1}, kQueries}) {
+      const Plan plan = make_plan(plan_cases()[0], kFirst, n, 4);
+      Status status;
+      scene.run(machine, plan, kFirst, n, &cancel, &status);
+      EXPECT_EQ(status.code(), Code::kCancelled);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,226 @@
+// The backend's other operations against plain loops, and what a set cancel flag does to each.
+
+#include <gtest/gtest.h>
+
+#include "kernels/cpu/kernels.h"
+#include "tests/unit/backend/backend_fixture.h"
+
+namespace quire::test {
+namespace {
+
+constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kF16, ElementType::kBF16};
+
+// Values as `type` holds them, and their bytes.
+struct Rounded {
+  Rounded(ElementType type, const std::vector<float>& x) : bytes(x.size() * element_bytes(type)), values(x.size()) {
+    cpu::scalar::convert(ElementType::kF32, x.data(), type, bytes.data(), static_cast<int64_t>(x.size()));
+    for (size_t i = 0; i < x.size(); ++i) values[i] = widen(type, bytes.data(), static_cast<int64_t>(i));
+  }
+  std::vector<std::byte> bytes;
+  std::vector<double> values;
+};
+
+struct Product {
+  int64_t m, n, k;
+  ElementType type;
+  bool bias, accumulate;
+};
+
+void check_matmul(Random& random, const Product& p) {
+  SCOPED_TRACE("m " + std::to_string(p.m) + " n " + std::to_string(p.n) + " k " + std::to_string(p.k) + " " +
+               element_name(p.type) + (p.bias ? " bias" : "") + (p.accumulate ? " accumulate" : ""));
+  const auto x = random.normal(p.m * (p.k + 3)), w = random.normal(p.n * p.k), b = random.normal(p.n);
+  const auto y = random.normal(p.m * (p.n + 5));
+  const Rounded weights(p.type, w);
+  std::vector<float> first;
+  for (const int threads : {1, 2, 4}) {
+    Machine machine(threads);
+    auto matrix = take(machine.backend->create_matrix(p.n, p.k, p.type));
+    // Two sources, as of a fused projection; the second begins inside a panel.
+    const int64_t cut = p.n / 3;
+    const auto* bytes = weights.bytes.data();
+    ASSERT_TRUE(machine.backend->load_rows(*matrix, p.type, bytes, 0, cut).ok());
+    ASSERT_TRUE(
+        machine.backend
+            ->load_rows(*matrix, p.type, bytes + static_cast<size_t>(cut * p.k) * element_bytes(p.type), cut, p.n - cut)
+            .ok());
+    const auto xs = machine.buffer(x), ys = machine.buffer(y), bs = machine.buffer(b);
+    ASSERT_TRUE(machine.backend
+                    ->matmul(machine.exec(), {xs.get(), 0, p.k + 3}, p.m, *matrix, p.bias ? bs.get() : nullptr,
+                             p.accumulate, {ys.get(), 0, p.n + 5})
+                    .ok());
+    const auto out = machine.values(*ys);
+    if (first.empty()) first = out;
+    expect_same_bits(first, out, std::to_string(threads) + " threads");
+  }
+  for (int64_t r = 0; r < p.m; ++r) {
+    for (int64_t c = 0; c < p.n + 5; ++c) {
+      const auto at = static_cast<size_t>(r * (p.n + 5) + c);
+      if (c >= p.n) {
+        ASSERT_EQ(first[at], y[at]) << "wrote beyond a row";
+        continue;
+      }
+      double sum = (p.accumulate ? y[at] : 0) + (p.bias ? b[static_cast<size_t>(c)] : 0);
+      double magnitude = std::fabs(sum);
+      for (int64_t k = 0; k < p.k; ++k) {
+        const double term =
+            x[static_cast<size_t>(r * (p.k + 3) + k)] * weights.values[static_cast<size_t>(c * p.k + k)];
+        sum += term, magnitude += std::fabs(term);
+      }
+      ASSERT_NEAR(first[at], sum, 1e-6 * magnitude + 1e-6) << "row " << r << " column " << c;
+    }
+  }
+}
+
+TEST(Operations, MatmulIsTheProductForAnyThreads) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  for (const ElementType type : kTypes) {
+    for (const int64_t m : {1, 2, 16, 17, 100}) {
+      check_matmul(random, {m, 97, 65, type, true, true});
+      check_matmul(random, {m, 64, 48, type, false, false});
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    check_matmul(random, {1, 1000, 33, type, false, true});
+  }
+}
+
+TEST(Operations, MatmulRowsDoNotDependOnTheCall) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machine(2);
+  const int64_t m = 130, n = 160, k = 96;
+  auto matrix = take(machine.backend->create_matrix(n, k, ElementType::kBF16));
+  const auto w = random.normal(n * k);
+  ASSERT_TRUE(machine.backend->load_rows(*matrix, ElementType::kF32, w.data(), 0, n).ok());
+  const auto x = machine.buffer(random.normal(m * k));
+  std::vector<float> whole;
+  for (const int64_t step : {m, int64_t{1}, int64_t{7}, int64_t{16}, int64_t{64}}) {
+    const auto y = machine.buffer(std::vector<float>(static_cast<size_t>(m * n)));
+    for (int64_t r = 0; r < m; r += step) {
+      ASSERT_TRUE(machine.backend
+                      ->matmul(machine.exec(), Rows{x.get(), 0, k}.at(r), std::min(step, m - r), *matrix, nullptr,
+                               false, Rows{y.get(), 0, n}.at(r))
+                      .ok());
+    }
+    if (whole.empty()) whole = machine.values(*y);
+    expect_same_bits(whole, machine.values(*y), "calls of " + std::to_string(step));
+  }
+}
+
+TEST(Operations, RmsNorm) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machine(2);
+  const int64_t n = 37, width = 100;
+  const auto x = random.normal(n * width), weight = random.normal(width);
+  const auto xs = machine.buffer(x), ws = machine.buffer(weight);
+  const auto out = machine.buffer(std::vector<float>(static_cast<size_t>(n * width)));
+  ASSERT_TRUE(
+      machine.backend->rms_norm(machine.exec(), {xs.get(), 0, width}, *ws, 1e-5f, n, width, {out.get(), 0, width})
+          .ok());
+  const auto result = machine.values(*out);
+  for (int64_t r = 0; r < n; ++r) {
+    double squares = 0;
+    for (int64_t c = 0; c < width; ++c) squares += std::pow(x[static_cast<size_t>(r * width + c)], 2.0);
+    for (int64_t c = 0; c < width; ++c) {
+      const auto at = static_cast<size_t>(r * width + c);
+      const double expected = x[at] * weight[static_cast<size_t>(c)] / std::sqrt(squares / width + 1e-5);
+      ASSERT_NEAR(result[at], expected, 1e-6 * std::fabs(expected) + 1e-9);
+    }
+  }
+}
+
+TEST(Operations, Swiglu) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machine(2);
+  const int64_t n = 19, width = 75;
+  const auto x = random.normal(n * 2 * width, 4.0f);
+  const auto xs = machine.buffer(x);
+  const Rows rows{xs.get(), 0, 2 * width};
+  ASSERT_TRUE(machine.backend->swiglu(machine.exec(), rows, n, width, rows).ok());
+  const auto result = machine.values(*xs);
+  for (int64_t r = 0; r < n; ++r) {
+    for (int64_t c = 0; c < width; ++c) {
+      const auto at = static_cast<size_t>(r * 2 * width + c);
+      const double gate = x[at], up = x[at + static_cast<size_t>(width)];
+      const double expected = gate / (1 + std::exp(-gate)) * up;
+      ASSERT_NEAR(result[at], expected, 2e-6 * std::fabs(expected) + 1e-9);
+    }
+  }
+}
+
+TEST(Operations, EmbedCopiesAndKeepsTheirRows) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machine(2);
+  const int64_t rows = 50, columns = 33;
+  const auto x = random.normal(rows * columns);
+  for (const ElementType type : kTypes) {
+    const Rounded source(type, x);
+    for (const bool keep : {false, true}) {
+      auto bytes = std::make_shared<std::vector<std::byte>>(source.bytes);
+      const std::weak_ptr<std::vector<std::byte>> watch = bytes;
+      const void* data = bytes->data();
+      auto table = take(machine.backend->create_table(rows, columns, type, data,
+                                                      keep ? std::shared_ptr<const void>(bytes) : nullptr));
+      bytes.reset();
+      EXPECT_EQ(watch.expired(), !keep);
+      const std::vector<int32_t> tokens = {7, 0, 49, 7, 12, 3, 4, 5, 6, 8, 9};
+      const auto out = machine.buffer(std::vector<float>(tokens.size() * static_cast<size_t>(columns)));
+      ASSERT_TRUE(machine.backend->embed(machine.exec(), *table, tokens, {out.get(), 0, columns}).ok());
+      const auto result = machine.values(*out);
+      for (size_t t = 0; t < tokens.size(); ++t) {
+        for (int64_t c = 0; c < columns; ++c) {
+          ASSERT_EQ(result[t * static_cast<size_t>(columns) + static_cast<size_t>(c)],
+                    source.values[static_cast<size_t>(tokens[t] * columns + c)]);
+        }
+      }
+      table.reset();
+      EXPECT_TRUE(watch.expired());
+    }
+  }
+}
+
+TEST(Operations, CancelledOperationsSayCancelled) {
+  Machine machine(2);
+  CancelToken cancel;
+  cancel.cancel();
+  const Exec exec = machine.exec(&cancel);
+  const auto x = machine.buffer(std::vector<float>(64 * 64)), weight = machine.buffer(std::vector<float>(64));
+  const Rows rows{x.get(), 0, 64};
+  auto matrix = take(machine.backend->create_matrix(64, 64, ElementType::kF32));
+  const std::vector<float> zeros(64 * 64);
+  auto table = take(machine.backend->create_table(64, 64, ElementType::kF32, zeros.data(), nullptr));
+  const KvGeometry geometry{1, 64, 64, ElementType::kF16};
+  std::vector<std::unique_ptr<Buffer>> records;
+  records.push_back(take(machine.backend->allocate(machine.backend->kv_record_bytes(geometry), MemoryKind::kDevice)));
+  StoreKvArgs store;
+  store.keys = store.values = rows;
+  store.n = 5;
+  store.geometry = geometry;
+  store.records = {records};
+  EXPECT_EQ(machine.backend->embed(exec, *table, std::vector<int32_t>{1, 2}, rows).code(), Code::kCancelled);
+  EXPECT_EQ(machine.backend->rms_norm(exec, rows, *weight, 1e-5f, 4, 64, rows).code(), Code::kCancelled);
+  EXPECT_EQ(machine.backend->matmul(exec, rows, 4, *matrix, nullptr, false, rows).code(), Code::kCancelled);
+  EXPECT_EQ(machine.backend->swiglu(exec, rows, 4, 32, rows).code(), Code::kCancelled);
+  EXPECT_EQ(machine.backend->store_kv(exec, store).code(), Code::kCancelled);
+}
+
+void* no_memory(void*, size_t, size_t) { return nullptr; }
+void no_free(void*, void*, size_t, size_t) {}
+
+TEST(Operations, ARefusingAllocatorGivesOutOfMemory) {
+  Allocator allocator(no_memory, no_free, nullptr);
+  ThreadPool pool(1);
+  const auto backend = cpu::create_cpu_backend(allocator, pool);
+  EXPECT_EQ(backend->allocate(100, MemoryKind::kDevice).status().code(), Code::kOutOfMemory);
+  EXPECT_EQ(backend->create_matrix(64, 64, ElementType::kF32).status().code(), Code::kOutOfMemory);
+  const float row[4] = {};
+  EXPECT_EQ(backend->create_table(1, 4, ElementType::kF32, row, nullptr).status().code(), Code::kOutOfMemory);
+  EXPECT_EQ(allocator.bytes(), 0);
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,76 @@
+// cos and sin of positions up to 10 million against long double.
+
+#include <gtest/gtest.h>
+
+#include "lib/backend/cpu/rope_cache.h"
+#include "tests/unit/backend/backend_fixture.h"
+
+namespace quire::test {
+namespace {
+
+RopeTable table_for(int64_t d, double base) {
+  RopeTable table;
+  for (int64_t a = 0; a < d / 2; ++a) {
+    table.theta.push_back(std::pow(base, -2.0 * static_cast<double>(a) / static_cast<double>(d)));
+  }
+  return table;
+}
+
+double worst_error(const RopeTable& table, const cpu::RopeCache& cache, double position) {
+  const size_t half = table.theta.size();
+  std::vector<float> cos(half), sin(half);
+  cache.angles(position, cos.data(), sin.data());
+  double worst = 0;
+  for (size_t a = 0; a < half; ++a) {
+    const long double angle = static_cast<long double>(position) * static_cast<long double>(table.theta[a]);
+    worst = std::max(worst, static_cast<double>(std::fabs(cosl(angle) - static_cast<long double>(cos[a]))));
+    worst = std::max(worst, static_cast<double>(std::fabs(sinl(angle) - static_cast<long double>(sin[a]))));
+  }
+  return worst;
+}
+
+// Rounding to f32 costs half a unit in the last place (2^-25); angles of 10^7 radians about 2^-30 more.
+constexpr double kTolerance = 0x1p-25 + 0x1p-29;
+
+TEST(RopeCache, IsExactToF32UpToTenMillion) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  for (const double base : {10000.0, 500000.0}) {
+    const RopeTable table = table_for(128, base);
+    const cpu::RopeCache cache(table, 64);
+    std::vector<int64_t> positions = {0,       1,       63,      1023,    1024,    1025,    2047,    2048,
+                                      1 << 20, 2097151, 2097152, 2097153, 4194304, 9999999, 10000000};
+    for (int n = 0; n < 300; ++n) positions.push_back(random.between(0, 10000000));
+    for (const int64_t p : positions) {
+      ASSERT_LE(worst_error(table, cache, static_cast<double>(p)), kTolerance) << "position " << p;
+      ASSERT_LE(worst_error(table, cache, -static_cast<double>(p)), kTolerance) << "position " << -p;
+    }
+    for (int n = 0; n < 100; ++n) {  // real positions: leaky maps
+      const double p = static_cast<double>(random.between(0, 100000000)) / 10 + 0.05;
+      ASSERT_LE(worst_error(table, cache, p), kTolerance) << "position " << p;
+    }
+  }
+}
+
+TEST(RopeCache, ChunkRowsAreTheAnglesOfTheOffsets) {
+  const RopeTable table = table_for(48, 10000);
+  const cpu::RopeCache cache(table, 256);
+  std::vector<float> cos(24), sin(24);
+  for (int64_t offset = 0; offset < 256; ++offset) {
+    cache.angles(static_cast<double>(offset), cos.data(), sin.data());
+    ASSERT_EQ(0, std::memcmp(cos.data(), cache.chunk_cos(offset), 24 * sizeof(float)));
+    ASSERT_EQ(0, std::memcmp(sin.data(), cache.chunk_sin(offset), 24 * sizeof(float)));
+  }
+}
+
+// The measure sees an error of one position.
+TEST(RopeCache, MeasureSeesANeighbour) {
+  const RopeTable table = table_for(64, 10000);
+  RopeTable off = table;
+  off.theta[3] *= 1 + 1e-9;
+  const cpu::RopeCache cache(off, 16);
+  EXPECT_GT(worst_error(table, cache, 10000000), 100 * kTolerance);
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,236 @@
+// Loading: mapped or read, converted, tied, with progress and cancellation.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+
+#include "lib/backend/cpu/cpu_backend.h"
+#include "lib/model/llama_model.h"
+
+namespace quire {
+namespace {
+
+const std::string kModels = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/";
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(kModels)) {
+    names.push_back(entry.path().filename().string());
+  }
+  return names;
+}
+
+class Loaded {
+ public:
+  explicit Loaded(const std::string& directory, ModelLoader::Options options = {}) {
+    ModelLoader loader(*backend_, directory, std::move(options));
+    for (;;) {
+      Result<bool> finished = loader.step();
+      status_ = finished.status();
+      if (!status_.ok()) return;
+      if (*finished) break;
+    }
+    model_ = loader.take();
+  }
+
+  const Status& status() const { return status_; }
+  LlamaModel& model() { return *model_; }
+  int64_t bytes() const { return allocator_.bytes(); }
+
+  // Logits of a fixed prompt, all positions.
+  std::vector<float> logits() {
+    auto strategy = make_strategy("full", model_->strategy_context(0));
+    auto rope = backend_->create_rope((*strategy)->rope(), (*strategy)->kv_chunk());
+    ChunkStore kv(*backend_, model_->kv_geometry(**strategy, ElementType::kF32), model_->config().n_layers, 0);
+    std::vector<int32_t> tokens;
+    for (int32_t t = 0; t < 40; ++t) tokens.push_back(3 + t * 7 % (model_->config().vocab_size - 3));
+    EXPECT_TRUE(kv.reserve(0, 40).ok());
+    EXPECT_TRUE(model_->forward({tokens, 0, strategy->get(), rope->get(), &kv, nullptr}).ok());
+    std::vector<float> out(tokens.size() * static_cast<size_t>(model_->config().vocab_size));
+    EXPECT_TRUE(model_->logits(0, 40, nullptr, out.data()).ok());
+    return out;
+  }
+
+ private:
+  Allocator allocator_;
+  ThreadPool pool_{2};
+  std::unique_ptr<Backend> backend_ = cpu::create_cpu_backend(allocator_, pool_);
+  Status status_;
+  std::unique_ptr<LlamaModel> model_;
+};
+
+double largest(const std::vector<float>& x) {
+  double most = 0;
+  for (const float v : x) most = std::max(most, std::fabs(static_cast<double>(v)));
+  return most;
+}
+
+double difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::fabs(static_cast<double>(a[i]) - b[i]));
+  return most;
+}
+
+class EveryModel : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Golden, EveryModel, testing::ValuesIn(model_names()),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(EveryModel, MappedAndReadGiveTheSameBits) {
+  ModelLoader::Options read;
+  read.map = false;
+  Loaded mapped(kModels + GetParam()), copied(kModels + GetParam(), read);
+  ASSERT_TRUE(mapped.status().ok()) << mapped.status().message();
+  ASSERT_TRUE(copied.status().ok()) << copied.status().message();
+  const auto a = mapped.logits(), b = copied.logits();
+  ASSERT_EQ(a.size(), b.size());
+  EXPECT_EQ(0, std::memcmp(a.data(), b.data(), a.size() * sizeof(float)));
+  EXPECT_LT(mapped.bytes(), copied.bytes());  // the embedding stays in the map
+  EXPECT_GT(largest(a), 0);
+}
+
+TEST_P(EveryModel, ProgressAscendsToTheTotal) {
+  std::vector<std::pair<int64_t, int64_t>> seen;
+  ModelLoader::Options options;
+  options.progress = [&](int64_t done, int64_t total) { seen.emplace_back(done, total); };
+  const Loaded loaded(kModels + GetParam(), options);
+  ASSERT_TRUE(loaded.status().ok());
+  ASSERT_GT(seen.size(), 5u);
+  int64_t before = 0;
+  for (const auto& [done, total] : seen) {
+    EXPECT_GE(done, before);
+    EXPECT_LE(done, total);
+    EXPECT_EQ(total, seen[0].second);
+    before = done;
+  }
+  EXPECT_EQ(before, seen[0].second);
+}
+
+TEST_P(EveryModel, CountsParametersOnceAndItsBytes) {
+  Loaded loaded(kModels + GetParam());
+  const ModelConfig& c = loaded.model().config();
+  const int64_t q = c.n_query_heads * c.head_dim, kv = c.n_kv_heads * c.head_dim, h = c.hidden_size;
+  const int64_t ffn = c.intermediate_size;
+  int64_t layer = h * (2 * q + 2 * kv) + 3 * h * ffn + 2 * h;
+  if (c.attention_bias) layer += q + 2 * kv + h;
+  if (c.mlp_bias) layer += 2 * ffn + h;
+  const int64_t vocab = int64_t{c.vocab_size} * h;
+  EXPECT_EQ(loaded.model().weights().n_parameters, c.n_layers * layer + h + (c.tie_word_embeddings ? 1 : 2) * vocab);
+  EXPECT_GE(loaded.model().weights().bytes, 2 * loaded.model().weights().n_parameters);
+}
+
+TEST(ModelLoader, ConvertsProjections) {
+  Loaded f32(kModels + "mha_default");
+  const auto exact = f32.logits();
+  ModelLoader::Options options;
+  const std::pair<ElementType, double> types[] = {{ElementType::kF16, 4e-3}, {ElementType::kBF16, 4e-2}};
+  for (const auto& [type, tolerance] : types) {
+    options.weight_type = static_cast<int32_t>(type);
+    Loaded converted(kModels + "mha_default", options);
+    EXPECT_EQ(converted.model().weights().type, type);
+    const auto rounded = converted.logits();
+    EXPECT_GT(difference(exact, rounded), 0);
+    EXPECT_LT(difference(exact, rounded), tolerance * largest(exact)) << element_name(type);
+    EXPECT_LT(converted.model().weights().bytes, f32.model().weights().bytes);
+  }
+  // Widening changes nothing: f16 weights kept as f32 give the same bits.
+  Loaded f16(kModels + "mha_yarn_f16");
+  options.weight_type = static_cast<int32_t>(ElementType::kF32);
+  Loaded widened(kModels + "mha_yarn_f16", options);
+  EXPECT_EQ(f16.model().weights().type, ElementType::kF16);
+  EXPECT_EQ(widened.model().weights().type, ElementType::kF32);
+  EXPECT_EQ(f16.logits(), widened.logits());
+}
+
+TEST(ModelLoader, TiedEmbeddingsAreTheHead) {
+  Loaded tied(kModels + "gqa_llama3_tied");
+  ASSERT_TRUE(tied.model().config().tie_word_embeddings);
+  EXPECT_EQ(tied.model().weights().lm_head->n, tied.model().config().vocab_size);
+  EXPECT_EQ(tied.model().weights().embedding->rows, tied.model().config().vocab_size);
+  EXPECT_GT(largest(tied.logits()), 0);
+}
+
+TEST(ModelLoader, StopsAtAnyStepWhenCancelled) {
+  int64_t reports = 0;
+  {
+    ModelLoader::Options options;
+    options.progress = [&](int64_t, int64_t) { ++reports; };
+    const Loaded all(kModels + "mha_default", options);
+  }
+  for (int64_t stop_after = 0; stop_after < reports; ++stop_after) {
+    CancelToken cancel;
+    int64_t seen = 0;
+    ModelLoader::Options options;
+    options.cancel = &cancel;
+    options.progress = [&](int64_t, int64_t) {
+      if (++seen == stop_after) cancel.cancel();
+    };
+    if (stop_after == 0) cancel.cancel();
+    const Loaded loaded(kModels + "mha_default", options);
+    if (loaded.status().ok()) {  // cancelled inside the last step
+      EXPECT_GT(stop_after, reports - 3);
+      continue;
+    }
+    EXPECT_EQ(loaded.status().code(), Code::kCancelled);
+    EXPECT_EQ(loaded.bytes(), 0);
+  }
+}
+
+TEST(ModelLoader, SaysWhatIsWrongWithADirectory) {
+  EXPECT_EQ(Loaded(kModels + "no_such_model").status().code(), Code::kNotFound);
+  const Loaded file(kModels + "mha_default/config.json");
+  EXPECT_EQ(file.status().code(), Code::kUnsupported);
+  EXPECT_NE(file.status().message().find("config.json"), std::string::npos);
+}
+
+// A model directory with one file changed.
+class ChangedModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = std::filesystem::path(testing::TempDir()) / "quire_changed_model";
+    std::filesystem::remove_all(directory_);
+    std::filesystem::copy(kModels + "mha_default", directory_);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  void replace(const std::string& file, const std::string& from, const std::string& to) {
+    std::ifstream in(directory_ / file, std::ios::binary);
+    std::string text((std::istreambuf_iterator<char>(in)), {});
+    in.close();
+    const size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos);
+    text.replace(at, from.size(), to);
+    std::ofstream(directory_ / file, std::ios::binary) << text;
+  }
+  std::filesystem::path directory_;
+};
+
+TEST_F(ChangedModel, NamesTheTensorWhoseShapeContradictsTheConfig) {
+  replace("config.json", "\"intermediate_size\": 80", "\"intermediate_size\": 96");
+  const Loaded loaded(directory_.string());
+  EXPECT_EQ(loaded.status().code(), Code::kBadModel);
+  EXPECT_NE(loaded.status().message().find("mlp.gate_proj.weight"), std::string::npos) << loaded.status().message();
+}
+
+TEST_F(ChangedModel, NamesTheTensorThatIsMissing) {
+  replace("config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
+  const Loaded loaded(directory_.string());
+  EXPECT_EQ(loaded.status().code(), Code::kBadModel);
+  EXPECT_NE(loaded.status().message().find("model.layers.2."), std::string::npos) << loaded.status().message();
+}
+
+TEST_F(ChangedModel, AHeadThatIsNotUsedCountsAsDone) {
+  replace("config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+  int64_t last_done = 0, last_total = -1;
+  ModelLoader::Options options;
+  options.progress = [&](int64_t done, int64_t total) { last_done = done, last_total = total; };
+  const Loaded loaded(directory_.string(), options);
+  ASSERT_TRUE(loaded.status().ok()) << loaded.status().message();
+  EXPECT_EQ(last_done, last_total);
+}
+
+}  // namespace
+}  // namespace quire
