@@ -59,7 +59,7 @@ run_tests clang fast
 build tsan
 run_tests tsan fast
 step "fuzzing"
-bash tests/fuzz/run.sh
+sh tests/fuzz/run.sh 30
 step "clang-tidy"
 bash tests/tidy.sh
 run_tests release slow

@@ -1,0 +1,212 @@
+// End-to-end speed of one session: prefill and decode of a model, as fractions of this machine's limits.
+//
+//   quire_bench_decode [MODEL_DIRECTORY] [ROUNDS] [DEPTH ...]
+//
+// Every round measures the limits and then the model, so that both see the same load; the best of all rounds counts.
+// Times are taken where an application would: at the events of a stream.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/session/session.h"
+#include "lib/session/stream.h"
+#include "lib/support/os_file.h"
+#include "tests/bench/machine_limits.h"
+
+namespace quire::bench {
+namespace {
+
+constexpr int64_t kPrompt = 512;       // tokens of a prefill measurement
+constexpr int64_t kDecoded = 48;       // tokens of a decode measurement
+constexpr int64_t kTokensPerTime = 8;  // decode: the fastest run of so many tokens counts
+
+template <typename T>
+T take(Result<T> result) {
+  if (!result.ok()) {
+    std::fprintf(stderr, "%s\n", result.status().message().c_str());
+    std::exit(1);
+  }
+  return std::move(*result);
+}
+
+void check(const Status& status) { take(status.ok() ? Result<int>(0) : Result<int>(status)); }
+
+double process_seconds() {
+  timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Seconds by the clock, and of CPU time of the whole process.
+struct Seconds {
+  double wall = 1e30;
+  double cpu = 1e30;
+
+  static Seconds now() { return {wall_seconds(), process_seconds()}; }
+  Seconds since(const Seconds& start) const { return {wall - start.wall, cpu - start.cpu}; }
+  void keep_best(const Seconds& other) {
+    wall = std::min(wall, other.wall);
+    cpu = std::min(cpu, other.cpu);
+  }
+};
+
+// Reads a stream to its end; returns the time of each token.
+std::vector<Seconds> read(GenerationStream& stream) {
+  std::vector<Seconds> times;
+  for (;;) {
+    const StreamEvent* event = nullptr;
+    if (take(stream.next(-1, &event)) == NextResult::kEnd) return times;
+    if (event->type == StreamEvent::Type::kToken) times.push_back(Seconds::now());
+  }
+}
+
+void feed(Session& session, int64_t n) {
+  const int32_t vocab = session.model().llama->config().vocab_size;
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(3 + i * 7919 % (vocab - 3)));
+  check(session.feed_tokens(tokens));
+}
+
+Seconds time_prefill(const std::shared_ptr<Session>& session, int64_t n) {
+  feed(*session, n);
+  const Seconds start = Seconds::now();
+  read(*take(GenerationStream::open(session, {})));
+  return Seconds::now().since(start);
+}
+
+Seconds time_decode_token(const std::shared_ptr<Session>& session) {
+  StreamOptions options;
+  options.max_tokens = kDecoded;
+  options.ignore_eos = true;
+  const auto times = read(*take(GenerationStream::open(session, options)));
+  Seconds best;
+  for (size_t t = kTokensPerTime; t < times.size(); ++t) best.keep_best(times[t].since(times[t - kTokensPerTime]));
+  return {best.wall / kTokensPerTime, best.cpu / kTokensPerTime};
+}
+
+// What the work of one token is, from the shapes.
+class Work {
+ public:
+  explicit Work(const LlamaModel& model) : config_(model.config()) {
+    for (const LayerWeights& layer : model.weights().layers) {
+      for (const Matrix* m : {layer.qkv.get(), layer.o.get(), layer.gate_up.get(), layer.down.get()}) add(*m);
+    }
+    layer_products_ = products_;
+    add(*model.weights().lm_head);
+  }
+  // Weights, and keys and values of the tokens before, in bytes.
+  double bytes_per_decoded_token(double depth) const { return bytes_ + kv_elements() * 2 * depth; }
+  double flops_per_decoded_token(double depth) const { return 2 * products_ + attention_flops(depth); }
+  double flops_of_prefill(double n, double depth) const {
+    return n * (2 * layer_products_ + attention_flops(depth + n / 2));
+  }
+
+ private:
+  void add(const Matrix& m) {
+    bytes_ += static_cast<double>(m.bytes);
+    products_ += static_cast<double>(m.n) * static_cast<double>(m.k);
+  }
+  double kv_elements() const { return 2.0 * config_.n_layers * config_.n_kv_heads * config_.head_dim; }
+  double attention_flops(double keys) const {
+    return 4.0 * config_.n_layers * config_.n_query_heads * config_.head_dim * keys;
+  }
+
+  const ModelConfig& config_;
+  double bytes_ = 0, products_ = 0, layer_products_ = 0;
+};
+
+struct Machine {
+  explicit Machine(const std::string& directory, int threads) : pool(threads) {
+    RuntimeOptions options;
+    options.n_threads = threads;
+    model = take(load_model(std::make_shared<Runtime>(options), directory, {}));
+  }
+  std::shared_ptr<Session> session() const {
+    SessionOptions options;
+    options.kv_type = ElementType::kF16;
+    options.overflow = OverflowPolicy::kExtrapolate;
+    return take(Session::create(model, options));
+  }
+
+  ThreadPool pool;  // for the limits
+  std::shared_ptr<Model> model;
+  MachineLimits limits;
+  std::map<int64_t, Seconds> prefill, decode;  // by depth
+};
+
+void measure(Machine& machine, const std::vector<int64_t>& depths) {
+  const MachineLimits now = measure_limits(machine.pool);
+  machine.limits.read_bytes_per_s = std::max(machine.limits.read_bytes_per_s, now.read_bytes_per_s);
+  machine.limits.fma_flops_per_s = std::max(machine.limits.fma_flops_per_s, now.fma_flops_per_s);
+  const auto session = machine.session();
+  machine.prefill[0].keep_best(time_prefill(session, kPrompt));
+  for (const int64_t depth : depths) {
+    int64_t n_tokens = 0;
+    check(session->position(&n_tokens, nullptr));
+    if (depth < n_tokens) check(session->reset()), n_tokens = 0;
+    if (depth > n_tokens) time_prefill(session, depth - n_tokens);
+    if (depth >= 2048) {
+      machine.prefill[depth].keep_best(time_prefill(session, kPrompt));
+    }
+    machine.decode[depth + (depth >= 2048 ? kPrompt : 0)].keep_best(time_decode_token(session));
+  }
+}
+
+void report(const Machine& machine) {
+  const Work work(*machine.model->llama);
+  const double read = machine.limits.read_bytes_per_s, fma = machine.limits.fma_flops_per_s;
+  const int threads = machine.pool.n_threads();
+  std::printf("\nthreads %d: reads %.1f GB/s, f32 FMA %.0f GFLOP/s\n", threads, read * 1e-9, fma * 1e-9);
+  std::printf("%-26s %10s %10s %8s %8s %9s\n", "", "tokens/s", "GB/s", "of read", "GFLOP/s", "of FMA");
+  const auto line = [&](const std::string& what, double tokens, double seconds, double bytes, double flops) {
+    std::printf("%-26s %10.1f %10.1f %8.2f %8.1f %9.2f\n", what.c_str(), tokens / seconds, bytes / seconds * 1e-9,
+                bytes / seconds / read, flops / seconds * 1e-9, flops / seconds / fma);
+  };
+  for (const auto& [depth, s] : machine.prefill) {
+    const double flops = work.flops_of_prefill(kPrompt, static_cast<double>(depth));
+    const std::string what = "prefill " + std::to_string(kPrompt) + " at " + std::to_string(depth);
+    line(what, kPrompt, s.wall, 0, flops);
+    if (threads == 1) line("  by CPU time", kPrompt, s.cpu, 0, flops);
+  }
+  for (const auto& [depth, s] : machine.decode) {
+    const auto d = static_cast<double>(depth);
+    line("decode at " + std::to_string(depth), 1, s.wall, work.bytes_per_decoded_token(d),
+         work.flops_per_decoded_token(d));
+    if (threads == 1) line("  by CPU time", 1, s.cpu, work.bytes_per_decoded_token(d), work.flops_per_decoded_token(d));
+  }
+  std::fflush(stdout);
+}
+
+int run(int argc, char** argv) {
+  const std::string directory = argc > 1 ? argv[1] : QUIRE_BENCH_MODEL;
+  const int rounds = argc > 2 ? std::max(1, std::atoi(argv[2])) : 3;
+  std::vector<int64_t> depths;
+  for (int i = 3; i < argc; ++i) depths.push_back(std::atoll(argv[i]));
+  if (depths.empty()) depths = {128, 512, 2048};
+  if (!path_exists(directory + "/model.safetensors")) {
+    std::fprintf(stderr, "%s holds no model; the target quire_bench_model makes one there\n", directory.c_str());
+    return 1;
+  }
+  std::vector<std::unique_ptr<Machine>> machines;
+  for (const int threads : {1, 2}) machines.push_back(std::make_unique<Machine>(directory, threads));
+  for (int round = 0; round < rounds; ++round) {
+    for (auto& machine : machines) measure(*machine, depths);
+  }
+  for (const auto& machine : machines) report(*machine);
+  return 0;
+}
+
+}  // namespace
+}  // namespace quire::bench
+
+int main(int argc, char** argv) { return quire::bench::run(argc, argv); }

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Writes a Llama model of 110 million random bf16 weights as a Hugging Face directory, for the benchmarks.
+
+    make_model.py DIRECTORY TOKENIZER_MODEL
+
+Speed does not depend on the values, so one block of random numbers is repeated. Standard library only.
+"""
+import array
+import json
+import pathlib
+import random
+import shutil
+import struct
+import sys
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 12,
+    "head_dim": 64,
+    "intermediate_size": 2048,
+    "vocab_size": 32000,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": True,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "torch_dtype": "bfloat16",
+}
+
+
+def bf16_bytes(values):
+    """The upper halves of the float32 values, little endian."""
+    words = array.array("H", struct.pack(f"<{len(values)}f", *values))[1::2]
+    return words.tobytes()
+
+
+def tensors(config):
+    """Name and shape of every tensor, norms included."""
+    hidden, ffn = config["hidden_size"], config["intermediate_size"]
+    query = config["num_attention_heads"] * config["head_dim"]
+    key = config["num_key_value_heads"] * config["head_dim"]
+    yield "model.embed_tokens.weight", (config["vocab_size"], hidden)
+    for layer in range(config["num_hidden_layers"]):
+        prefix = f"model.layers.{layer}."
+        yield prefix + "input_layernorm.weight", (hidden,)
+        yield prefix + "self_attn.q_proj.weight", (query, hidden)
+        yield prefix + "self_attn.k_proj.weight", (key, hidden)
+        yield prefix + "self_attn.v_proj.weight", (key, hidden)
+        yield prefix + "self_attn.o_proj.weight", (hidden, query)
+        yield prefix + "post_attention_layernorm.weight", (hidden,)
+        yield prefix + "mlp.gate_proj.weight", (ffn, hidden)
+        yield prefix + "mlp.up_proj.weight", (ffn, hidden)
+        yield prefix + "mlp.down_proj.weight", (hidden, ffn)
+    yield "model.norm.weight", (hidden,)
+
+
+def element_count(shape):
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def write_weights(path, config):
+    header, offset = {}, 0
+    for name, shape in tensors(config):
+        end = offset + 2 * element_count(shape)
+        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    generator = random.Random(1)
+    block = bf16_bytes([generator.gauss(0, 0.03) for _ in range(1 << 18)])
+    ones = bf16_bytes([1.0])
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for _, shape in tensors(config):
+            left = 2 * element_count(shape)
+            if len(shape) == 1:
+                file.write(ones * shape[0])
+                continue
+            while left > 0:
+                file.write(block[:left])
+                left -= len(block)
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    directory = pathlib.Path(sys.argv[1])
+    directory.mkdir(parents=True, exist_ok=True)
+    shutil.copy(sys.argv[2], directory / "tokenizer.model")
+    (directory / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
+    write_weights(directory / "model.safetensors", CONFIG)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+// The host's allocator fails at its n-th call, for every n: the call says OUT_OF_MEMORY, nothing leaks, and what was
+// there before goes on.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/abi/harness.h"
+
+namespace quire::test {
+namespace {
+
+constexpr int32_t kVocab = 64;
+constexpr int64_t kNew = 12;
+
+// Memory of a failed call goes back on the engine thread, perhaps a moment after the call.
+bool settles_at(const HostMemory& memory, int64_t bytes) {
+  for (int i = 0; i < 5000 && memory.bytes() != bytes; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return memory.bytes() == bytes;
+}
+
+class AllocatorFault : public testing::TestWithParam<bool> {
+ protected:
+  bool all_later() const { return GetParam(); }
+  void fail_at(int64_t n) { memory_.fail_at(n, all_later()); }
+
+  HostMemory memory_;
+};
+
+TEST_P(AllocatorFault, Load) {
+  auto runtime = make_runtime(2, &memory_);
+  int64_t n = 0;
+  for (quire_status status = QUIRE_ERROR_OUT_OF_MEMORY; status != QUIRE_OK;) {
+    Owned<quire_model> model;
+    Outcome outcome;
+    fail_at(++n);
+    status = load_model(runtime.get(), model_directory("short_128"), &model, &outcome);
+    memory_.fail_at(0);
+    ASSERT_TRUE(status == QUIRE_OK || status == QUIRE_ERROR_OUT_OF_MEMORY) << n << ": " << outcome.text();
+    if (status != QUIRE_OK) {
+      ASSERT_NE(outcome.error.message[0], '\0');
+      ASSERT_TRUE(settles_at(memory_, 0)) << n;
+    }
+  }
+  EXPECT_GT(n, 10);
+  runtime.reset();
+  EXPECT_TRUE(memory_.wait_destroyed());
+}
+
+TEST_P(AllocatorFault, PrefillAndDecode) {
+  const std::vector<int32_t> prompt = some_tokens(100, kVocab);
+  std::vector<int32_t> expected;
+  {
+    const auto runtime = make_runtime(2);
+    const auto model = load_model(runtime.get(), "short_128");
+    const auto session = make_session(model.get(), "full", 24);
+    feed(session.get(), prompt);
+    expected = generate(session.get(), kNew).tokens;
+    ASSERT_EQ(expected.size(), static_cast<size_t>(kNew));
+  }
+  int64_t n = 0;
+  for (bool failed = true; failed;) {
+    auto runtime = make_runtime(2, &memory_);  // anew: with no scratch memory yet
+    auto model = load_model(runtime.get(), "short_128");
+    auto session = make_session(model.get(), "full", 24);
+    feed(session.get(), prompt);
+    fail_at(++n);
+    Generated run = generate(session.get(), kNew);
+    memory_.fail_at(0);
+    failed = run.outcome.status != QUIRE_OK;
+    if (failed) {
+      ASSERT_EQ(run.outcome.status, QUIRE_ERROR_OUT_OF_MEMORY) << n << ": " << run.outcome.text();
+      const auto [n_tokens, n_pending] = position(session.get());
+      ASSERT_EQ(n_tokens + n_pending, static_cast<int64_t>(prompt.size() + run.tokens.size()));
+      ASSERT_TRUE(n_pending == 0 || n_tokens % 24 == 0) << n_tokens;
+      const Generated rest = generate(session.get(), kNew - static_cast<int64_t>(run.tokens.size()));
+      ASSERT_EQ(rest.outcome.status, QUIRE_OK) << n << ": " << rest.outcome.text();
+      run.tokens.insert(run.tokens.end(), rest.tokens.begin(), rest.tokens.end());
+    }
+    ASSERT_EQ(run.tokens, expected) << "after the failure of allocation " << n;
+    session.reset();
+    model.reset();
+    runtime.reset();
+    ASSERT_TRUE(memory_.wait_destroyed());
+    ASSERT_EQ(memory_.bytes(), 0);
+  }
+  EXPECT_GT(n, 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Mode, AllocatorFault, testing::Bool(),
+                         [](const auto& info) { return info.param ? "AllLater" : "Once"; });
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,176 @@
+// Damaged and foreign model directories: the exact status, and a message that names the file, tensor or key.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "tests/abi/harness.h"
+#include "tests/fault/model_copy.h"
+
+namespace quire::test {
+namespace {
+
+using nlohmann::json;
+const std::string kWeights = "model.safetensors";
+
+class DamagedModel : public testing::Test {
+ protected:
+  // Loads both ways; each must fail with the status and name all the parts.
+  void expect(const ModelCopy& copy, quire_status status, const std::vector<std::string>& parts) {
+    for (const int32_t load : {QUIRE_LOAD_MMAP, QUIRE_LOAD_READ}) {
+      quire_model_options options;
+      quire_model_options_init(&options, sizeof options);
+      options.load = load;
+      quire_model* model = nullptr;
+      Outcome outcome;
+      outcome.status =
+          quire_model_load(runtime_.get(), copy.path().data(), copy.path().size(), &options, &model, &outcome.error);
+      EXPECT_EQ(outcome.status, status) << outcome.text();
+      EXPECT_EQ(model, nullptr);
+      quire_model_release(model);
+      for (const std::string& part : parts) {
+        EXPECT_NE(std::string(outcome.error.message).find(part), std::string::npos)
+            << "no \"" << part << "\" in: " << outcome.error.message;
+      }
+    }
+  }
+
+  void expect_weights(const std::function<void(Safetensors&)>& damage, quire_status status,
+                      const std::vector<std::string>& parts) {
+    const ModelCopy copy("short_128");
+    Safetensors weights(copy.read(kWeights));
+    damage(weights);
+    copy.write(kWeights, weights.file());
+    expect(copy, status, parts);
+  }
+
+  // Whatever was refused before, the runtime loads a good model and nothing was left behind.
+  void TearDown() override {
+    const ModelCopy copy("short_128");
+    Owned<quire_model> model;
+    Outcome outcome;
+    EXPECT_EQ(load_model(runtime_.get(), copy.path(), &model, &outcome), QUIRE_OK) << outcome.text();
+    model.reset();
+    runtime_.reset();
+    EXPECT_TRUE(memory_.wait_destroyed());
+    EXPECT_EQ(memory_.bytes(), 0);
+  }
+
+  HostMemory memory_;
+  Owned<quire_runtime> runtime_ = make_runtime(2, &memory_);
+};
+
+TEST_F(DamagedModel, TruncatedWeights) {
+  const ModelCopy original("short_128");
+  const std::string whole = original.read(kWeights);
+  const size_t header_end = Safetensors(whole).header_end();
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{9}, header_end / 2, header_end - 1,
+                            header_end, header_end + 1, whole.size() / 2, whole.size() - 1}) {
+    SCOPED_TRACE(size);
+    original.write(kWeights, whole);
+    original.truncate(kWeights, size);
+    expect(original, QUIRE_ERROR_BAD_MODEL, {kWeights});
+  }
+  original.write(kWeights, whole + "more");
+  expect(original, QUIRE_ERROR_BAD_MODEL, {kWeights, "after the last tensor"});
+}
+
+TEST_F(DamagedModel, Tensors) {
+  const std::string up = "model.layers.1.mlp.up_proj.weight";
+  expect_weights(
+      [&](Safetensors& w) { w.header["model.layers.1.mlp.up_prok.weight"] = w.header[up], w.header.erase(up); },
+      QUIRE_ERROR_BAD_MODEL, {"missing tensor", up});
+  expect_weights(
+      [&](Safetensors& w) {
+        w.header[up]["shape"] = {60, 80};
+      },
+      QUIRE_ERROR_BAD_MODEL, {kWeights, up, "[60, 80]", "[80, 60]"});
+  expect_weights([&](Safetensors& w) { w.header[up]["dtype"] = "I32"; }, QUIRE_ERROR_UNSUPPORTED,
+                 {kWeights, up, "I32"});
+  expect_weights([&](Safetensors& w) { w.header[up]["dtype"] = "F33"; }, QUIRE_ERROR_BAD_MODEL, {kWeights, up, "F33"});
+  expect_weights([&](Safetensors& w) { w.header[up]["data_offsets"][1] = int64_t{1} << 62; }, QUIRE_ERROR_BAD_MODEL,
+                 {kWeights, up, "data_offsets"});
+  expect_weights(
+      [&](Safetensors& w) {
+        w.header[up]["shape"] = {int64_t{1} << 62, int64_t{1} << 62};
+      },
+      QUIRE_ERROR_BAD_MODEL, {kWeights, up, "overflows"});
+  expect_weights([&](Safetensors& w) { w.header[up]["data_offsets"] = w.header["model.norm.weight"]["data_offsets"]; },
+                 QUIRE_ERROR_BAD_MODEL, {kWeights, "model.layers.1.mlp.up_proj.weight"});
+}
+
+TEST_F(DamagedModel, OtherWeightFiles) {
+  const ModelCopy copy("short_128");
+  copy.rename(kWeights, "pytorch_model.bin");
+  expect(copy, QUIRE_ERROR_UNSUPPORTED, {"pytorch_model.bin", ".safetensors"});
+  copy.remove("pytorch_model.bin");
+  expect(copy, QUIRE_ERROR_NOT_FOUND, {kWeights, copy.path()});
+}
+
+TEST_F(DamagedModel, Shards) {
+  {
+    const ModelCopy copy("mqa_yarn_sharded");
+    copy.remove("model-00002-of-00003.safetensors");
+    expect(copy, QUIRE_ERROR_NOT_FOUND, {"model-00002-of-00003.safetensors"});
+  }
+  const std::string index = "model.safetensors.index.json";
+  const std::string name = "model.norm.weight";
+  for (const char* file : {"../outside.safetensors", "/etc/passwd", "model.bin"}) {
+    const ModelCopy copy("mqa_yarn_sharded");
+    auto document = json::parse(copy.read(index));
+    document["weight_map"][name] = file;
+    copy.write(index, document.dump());
+    expect(copy, QUIRE_ERROR_BAD_MODEL, {index});
+  }
+  const ModelCopy copy("mqa_yarn_sharded");
+  auto document = json::parse(copy.read(index));
+  document["weight_map"]["model.layers.9.nothing"] = "model-00001-of-00003.safetensors";
+  copy.write(index, document.dump());
+  expect(copy, QUIRE_ERROR_BAD_MODEL, {"model-00001-of-00003.safetensors", "model.layers.9.nothing"});
+}
+
+TEST_F(DamagedModel, Configuration) {
+  const auto with = [&](const std::string& key, const json& value, quire_status status,
+                        const std::vector<std::string>& parts) {
+    SCOPED_TRACE(key);
+    const ModelCopy copy("short_128");
+    copy.configure(key, value);
+    expect(copy, status, parts);
+  };
+  with("architectures", {"MistralForCausalLM"}, QUIRE_ERROR_UNSUPPORTED, {"config.json", "MistralForCausalLM"});
+  with("model_type", "mamba", QUIRE_ERROR_UNSUPPORTED, {"config.json", "mamba"});
+  with("num_hidden_layers", nullptr, QUIRE_ERROR_BAD_MODEL, {"config.json", "num_hidden_layers"});
+  with("num_hidden_layers", "two", QUIRE_ERROR_BAD_MODEL, {"config.json", "num_hidden_layers", "two"});
+  with("num_hidden_layers", 3, QUIRE_ERROR_BAD_MODEL, {"missing tensor", "model.layers.2."});
+  with("intermediate_size", 96, QUIRE_ERROR_BAD_MODEL, {kWeights, "mlp.", "[80, 60]", "[96, 60]"});
+  with("hidden_size", int64_t{1} << 40, QUIRE_ERROR_BAD_MODEL, {"config.json", "hidden_size"});
+  with("hidden_act", "gelu", QUIRE_ERROR_UNSUPPORTED, {"config.json", "gelu"});
+  with("quantization_config", json::object({{"bits", 4}}), QUIRE_ERROR_UNSUPPORTED,
+       {"config.json", "quantization_config"});
+  with("rope_scaling", json::object({{"rope_type", "sideways"}, {"factor", 2}}), QUIRE_ERROR_UNSUPPORTED,
+       {"config.json", "sideways"});
+  const ModelCopy copy("short_128");
+  copy.write("config.json", "{\"architectures\": [");
+  expect(copy, QUIRE_ERROR_BAD_MODEL, {"config.json"});
+  copy.write("config.json", "");
+  expect(copy, QUIRE_ERROR_BAD_MODEL, {"config.json"});
+  copy.remove("config.json");
+  expect(copy, QUIRE_ERROR_NOT_FOUND, {"config.json"});
+}
+
+TEST_F(DamagedModel, Tokenizer) {
+  const ModelCopy copy("short_128");
+  const std::string whole = copy.read("tokenizer.model");
+  copy.truncate("tokenizer.model", whole.size() / 2);
+  expect(copy, QUIRE_ERROR_BAD_MODEL, {copy.path(), "tokenizer.model"});
+  copy.write("tokenizer.model", "no protocol buffer at all");
+  expect(copy, QUIRE_ERROR_BAD_MODEL, {copy.path(), "tokenizer.model"});
+  copy.write("tokenizer.model", "");
+  expect(copy, QUIRE_ERROR_BAD_MODEL, {copy.path(), "tokenizer.model"});
+  copy.remove("tokenizer.model");
+  expect(copy, QUIRE_ERROR_NOT_FOUND, {"tokenizer.model", copy.path()});
+  copy.write("tokenizer.json", "{}");
+  expect(copy, QUIRE_ERROR_UNSUPPORTED, {"tokenizer.json", "tokenizer.model"});
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,215 @@
+// operator new fails at its n-th call, over everything an application does: each call gives OUT_OF_MEMORY or works,
+// nothing leaks, the process lives.
+//
+// The program's operator new replaces the standard one for the library, too. QUIRE_FAULT_RUNS (default 150) says at how
+// many places, evenly spread, allocation fails; 0: at each.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "tests/abi/harness.h"
+
+namespace {
+
+std::atomic<bool> counting{false};
+std::atomic<int64_t> n_calls{0};
+std::atomic<int64_t> first_failure{0};  // 0: none
+std::atomic<int64_t> last_failure{0};
+std::atomic<int64_t> n_failures{0};
+
+bool fails() {
+  if (!counting.load(std::memory_order_relaxed)) return false;
+  const int64_t call = ++n_calls;
+  if (call < first_failure || call > last_failure) return false;
+  ++n_failures;
+  return true;
+}
+
+void* allocate(std::size_t size, std::size_t alignment) noexcept {
+  if (fails()) return nullptr;
+  void* memory = nullptr;
+  return posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment, size ? size : 1) == 0 ? memory
+                                                                                                              : nullptr;
+}
+
+void* allocate_or_throw(std::size_t size, std::size_t alignment) {
+  void* memory = allocate(size, alignment);
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+
+constexpr std::size_t kDefault = alignof(std::max_align_t);
+
+}  // namespace
+
+void* operator new(std::size_t size) { return allocate_or_throw(size, kDefault); }
+void* operator new[](std::size_t size) { return allocate_or_throw(size, kDefault); }
+void* operator new(std::size_t size, std::align_val_t a) {
+  return allocate_or_throw(size, static_cast<std::size_t>(a));
+}
+void* operator new[](std::size_t size, std::align_val_t a) {
+  return allocate_or_throw(size, static_cast<std::size_t>(a));
+}
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size, kDefault); }
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return allocate(size, kDefault); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace quire::test {
+namespace {
+
+// Between its construction and its end, calls count and fail.
+class Failing {
+ public:
+  Failing(int64_t first, int64_t last) {
+    n_calls = 0;
+    n_failures = 0;
+    first_failure = first;
+    last_failure = last;
+    counting = true;
+  }
+  ~Failing() { counting = false; }
+};
+
+constexpr char kText[] = "Every chapter began with a map, and every map left out the road that they had taken.";
+constexpr int64_t kNew = 6;
+constexpr char kStrategy[] = "dca(chunk=48) + yarn(factor=2)";
+
+struct Result {
+  quire_status status = QUIRE_OK;
+  const char* call = "";
+  int32_t tokens[kNew] = {};
+  int64_t n_tokens = 0;
+};
+
+// The everyday calls, from C structs on the stack alone. Stops at the first failure.
+struct Application {
+  quire_runtime* runtime = nullptr;
+  quire_model* model = nullptr;
+  quire_session* session = nullptr;
+  quire_stream* stream = nullptr;
+  Result result;
+
+  ~Application() {
+    quire_stream_release(stream);
+    quire_session_release(session);
+    quire_model_release(model);
+    if (runtime) quire_runtime_close(runtime, nullptr);
+    quire_runtime_release(runtime);
+  }
+
+  bool good(quire_status status, const char* call) {
+    result.status = status;
+    result.call = call;
+    return status == QUIRE_OK;
+  }
+
+  void run(const char* path) {
+    quire_runtime_options options;
+    quire_runtime_options_init(&options, sizeof options);
+    options.n_threads = 2;
+    quire_session_options so;
+    quire_session_options_init(&so, sizeof so);
+    so.strategy = kStrategy;
+    so.strategy_len = sizeof kStrategy - 1;
+    so.prefill_block = 16;
+    if (good(quire_runtime_create(&options, &runtime, nullptr), "runtime_create") &&
+        good(quire_model_load(runtime, path, std::strlen(path), nullptr, &model, nullptr), "model_load") &&
+        good(quire_session_create(model, &so, &session, nullptr), "session_create") &&
+        good(quire_session_feed_text(session, kText, sizeof kText - 1, 0, nullptr), "feed_text")) {
+      generate();
+    }
+  }
+
+  void generate() {
+    const quire_text stop{"\x01never", 6};
+    quire_stream_options go;
+    quire_stream_options_init(&go, sizeof go);
+    go.flags = QUIRE_STREAM_IGNORE_EOS | QUIRE_STREAM_SCORE | QUIRE_STREAM_KEEP_LOGITS;
+    go.max_tokens = kNew - result.n_tokens;
+    go.temperature = 0.7f;
+    go.stop_strings = &stop;
+    go.n_stop_strings = 1;
+    if (!good(quire_stream_open(session, &go, &stream, nullptr), "stream_open")) return;
+    quire_event event;
+    quire_event_init(&event, sizeof event);
+    quire_status status;
+    while ((status = quire_stream_next(stream, -1, &event, nullptr)) == QUIRE_OK) {
+      if (event.type == QUIRE_EVENT_TOKEN) result.tokens[result.n_tokens++] = event.token;
+    }
+    good(status == QUIRE_END ? QUIRE_OK : status, "stream_next");
+  }
+
+  // After a failure of the stream: the session goes on.
+  void resume() {
+    quire_stream_release(stream);
+    stream = nullptr;
+    generate();
+  }
+};
+
+class NewFault : public testing::TestWithParam<bool> {};
+
+TEST_P(NewFault, EverywhereInTurn) {
+  const std::string path = model_directory("text_256");
+  Result expected;
+  int64_t total = 0;
+  {
+    Application application;
+    Failing none(0, 0);
+    application.run(path.c_str());
+    expected = application.result;
+    total = n_calls;
+  }
+  ASSERT_EQ(expected.status, QUIRE_OK) << expected.call;
+  ASSERT_EQ(expected.n_tokens, kNew);
+  const char* wanted = std::getenv("QUIRE_FAULT_RUNS");
+  const int64_t runs = wanted ? std::atoll(wanted) : 150;
+  const int64_t step = runs > 0 ? std::max<int64_t>(1, total / runs) : 1;
+  int64_t n_failed = 0, n_resumed = 0;
+  for (int64_t n = 1; n <= total; n += step) {
+    Application application;
+    bool failed = false;
+    {
+      Failing failing(n, GetParam() ? INT64_MAX : n);
+      application.run(path.c_str());
+      failed = n_failures > 0;
+    }
+    const Result& result = application.result;
+    ASSERT_TRUE(result.status == QUIRE_OK || result.status == QUIRE_ERROR_OUT_OF_MEMORY)
+        << "allocation " << n << ": " << result.call << " gave " << quire_status_name(result.status);
+    n_failed += result.status != QUIRE_OK;
+    if (failed && GetParam()) {
+      ASSERT_NE(result.status, QUIRE_OK) << "allocation " << n;
+    }
+    if (result.status != QUIRE_OK && application.session && std::strncmp(result.call, "stream", 6) == 0) {
+      application.resume();
+      ++n_resumed;
+      ASSERT_EQ(result.status, QUIRE_OK) << "allocation " << n << ": resumed " << result.call;
+    }
+    if (result.status == QUIRE_OK) {
+      ASSERT_EQ(result.n_tokens, kNew) << "allocation " << n;
+      ASSERT_EQ(std::memcmp(result.tokens, expected.tokens, sizeof result.tokens), 0) << "allocation " << n;
+    }
+  }
+  EXPECT_GT(n_failed, 0);
+  EXPECT_GT(n_resumed, 0);
+  std::printf("%lld allocations; failed at %lld, of which %lld in a stream\n", static_cast<long long>(total),
+              static_cast<long long>(n_failed), static_cast<long long>(n_resumed));
+}
+
+INSTANTIATE_TEST_SUITE_P(Mode, NewFault, testing::Bool(),
+                         [](const auto& info) { return info.param ? "AllLater" : "Once"; });
+
+}  // namespace
+}  // namespace quire::test

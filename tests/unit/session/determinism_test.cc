@@ -1,0 +1,153 @@
+// Logits are the same bits for any threads, any split of the tokens and any block length; and what they depend on.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/unit/session/session_fixture.h"
+
+namespace quire::test {
+namespace {
+
+// short_128: train_len 128, so dca has s = 96 and C = 127; KV chunks of 32.
+constexpr int64_t kLength = 300;
+const std::vector<std::string> kStrategies = {"full", "dca", "streaming_llm(sinks=3, recent=50)"};
+
+const std::shared_ptr<Model>& short_model() {
+  static const auto model = load("short_128");
+  return model;
+}
+
+SessionOptions options_for(const std::string& strategy, ElementType type = ElementType::kF16, int64_t block = 256) {
+  SessionOptions options = with_strategy(strategy);
+  options.kv_type = type;
+  options.prefill_block = block;
+  return options;
+}
+
+class Determinism : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Strategies, Determinism, testing::ValuesIn(kStrategies),
+                         [](const auto& info) { return info.param.substr(0, info.param.find('(')); });
+
+TEST_P(Determinism, ThreadsSplitsAndBlocksChangeNoBit) {
+  const std::shared_ptr<Model> models[] = {load("short_128", 1), load("short_128", 2), load("short_128", 4)};
+  const Tokens tokens = random_tokens(*models[0], kLength);
+  for (const ElementType type : {ElementType::kF32, ElementType::kF16, ElementType::kBF16}) {
+    const Logits expected = all_logits(models[0], options_for(GetParam(), type, 512), tokens);
+    for (const auto& model : models) {
+      for (const int64_t block : {1, 2, 7, 64, 512}) {
+        const size_t step = block == 1 ? 0 : block == 64 ? 1 : static_cast<size_t>(block == 512 ? 29 : 100 + block);
+        EXPECT_TRUE(same_bits(expected, all_logits(model, options_for(GetParam(), type, block), tokens, step)))
+            << element_name(type) << ", " << model->runtime->pool().n_threads() << " threads, blocks of " << block
+            << ", parts of " << step;
+      }
+    }
+  }
+}
+
+TEST_P(Determinism, OtherArchitecturesToo) {
+  for (const std::string name : {"gqa_biases_bf16", "mqa_yarn_sharded", "gqa_llama3_tied"}) {
+    const auto one = load(name, 1), three = load(name, 3);
+    const Tokens tokens = random_tokens(*one, 150);
+    EXPECT_TRUE(same_bits(all_logits(one, options_for(GetParam(), ElementType::kF16, 512), tokens),
+                          all_logits(three, options_for(GetParam(), ElementType::kF16, 19), tokens, 1)))
+        << name;
+  }
+}
+
+TEST_P(Determinism, GeneratedTokensAreReadAsFedOnesAre) {
+  const auto session = make_session(short_model(), options_for(GetParam(), ElementType::kF16, 16));
+  Tokens tokens = random_tokens(*short_model(), 90);
+  ASSERT_TRUE(session->feed_tokens(tokens).ok());
+  StreamOptions options = generating(60, 1.0f);
+  options.keep_logits = true;
+  const Outcome outcome = run(session, options);
+  ASSERT_EQ(outcome.tokens.size(), 60u);
+  tokens.insert(tokens.end(), outcome.tokens.begin(), outcome.tokens.end());
+  const Logits all = all_logits(short_model(), options_for(GetParam()), tokens);
+  // The last delivered token is computed when the next one is wanted.
+  const Logits kept = kept_logits(*session, 0, 149);
+  EXPECT_TRUE(same_bits(kept, std::span(all).first(kept.size())));
+}
+
+TEST_P(Determinism, EarlierLogitsDoNotSeeLaterTokens) {
+  const Tokens tokens = random_tokens(*short_model(), kLength);
+  const Logits before = all_logits(short_model(), options_for(GetParam()), tokens);
+  for (const int64_t changed : {0, 1, 31, 32, 95, 96, 127, 200, 299}) {
+    Tokens other = tokens;
+    auto& token = other[static_cast<size_t>(changed)];
+    token = token == 3 ? 4 : 3;
+    const Logits after = all_logits(short_model(), options_for(GetParam()), other);
+    const auto same = static_cast<size_t>(changed * vocab_size(*short_model()));
+    EXPECT_TRUE(same_bits(std::span(before).first(same), std::span(after).first(same))) << "token " << changed;
+    EXPECT_FALSE(same_bits(row_of(before, *short_model(), changed), row_of(after, *short_model(), changed)));
+  }
+}
+
+// Texts that end around every boundary: KV chunks of 32, dca's s, C and 2s, the window's S + R, the trained length.
+TEST_P(Determinism, ATextsLogitsAreThoseOfItsPrefixes) {
+  const Tokens tokens = random_tokens(*short_model(), kLength);
+  const Logits all = all_logits(short_model(), options_for(GetParam()), tokens);
+  for (const int64_t boundary : {1, 3, 32, 50, 53, 54, 64, 96, 127, 128, 192, 224, 288}) {
+    for (int64_t n = std::max<int64_t>(1, boundary - 1); n <= boundary + 1; ++n) {
+      const auto session = make_session(short_model(), options_for(GetParam()));
+      ASSERT_TRUE(session->feed_tokens(std::span(tokens).first(static_cast<size_t>(n))).ok());
+      expect_ok(run(session).status);
+      EXPECT_TRUE(same_bits(row_of(all, *short_model(), n - 1), last_logits(*session))) << n << " tokens";
+    }
+  }
+}
+
+double largest_difference(std::span<const float> a, std::span<const float> b) {
+  double most = 0, scale = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    most = std::max(most, std::fabs(static_cast<double>(a[i]) - b[i]));
+    scale = std::max(scale, std::fabs(static_cast<double>(a[i])));
+  }
+  return most / scale;
+}
+
+// The methods leave short texts alone: up to C + 1 and S + R + 1 tokens they are plain attention. (Numerically: their
+// rotations are composed of other numbers.)
+TEST(ShortTexts, SeePlainAttention) {
+  const struct {
+    std::string strategy;
+    int64_t same;
+  } cases[] = {{"dca", 128},
+               {"dca(chunk=40, cap=55)", 56},
+               {"streaming_llm(sinks=3, recent=50)", 54},
+               {"streaming_llm(sinks=0, recent=33)", 34}};
+  const Model& model = *short_model();
+  const Tokens tokens = random_tokens(model, kLength);
+  const Logits full = all_logits(short_model(), options_for("full", ElementType::kF32), tokens);
+  for (const auto& c : cases) {
+    const Logits other = all_logits(short_model(), options_for(c.strategy, ElementType::kF32), tokens);
+    for (int64_t i = 0; i < c.same; ++i) {
+      ASSERT_LT(largest_difference(row_of(full, model, i), row_of(other, model, i)), 1e-5) << c.strategy << " " << i;
+    }
+    EXPECT_GT(largest_difference(row_of(full, model, c.same), row_of(other, model, c.same)), 1e-5) << c.strategy;
+    EXPECT_GT(largest_difference(row_of(full, model, 290), row_of(other, model, 290)), 1e-3) << c.strategy;
+  }
+}
+
+// What generates together with it changes no session's tokens.
+TEST(Sessions, DoNotDisturbEachOther) {
+  const auto model = load("short_128", 2);
+  const auto generate = [&](uint32_t seed, bool crowd) {
+    std::vector<std::shared_ptr<GenerationStream>> others;
+    for (uint32_t other = 0; crowd && other < 3; ++other) {
+      const auto session = make_session(model, options_for(kStrategies[other], ElementType::kBF16, 8));
+      expect_ok(session->feed_tokens(random_tokens(*model, 400, 100 + other)));
+      others.push_back(take(GenerationStream::open(session, generating(1000, 1.0f))));
+    }
+    const auto session = make_session(model, options_for("dca"));
+    expect_ok(session->feed_tokens(random_tokens(*model, 120, seed)));
+    const Outcome outcome = run(session, generating(40, 0.9f, seed));
+    for (const auto& stream : others) stream->close();
+    return outcome.tokens;
+  };
+  for (uint32_t seed = 1; seed <= 3; ++seed) EXPECT_EQ(generate(seed, false), generate(seed, true));
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,123 @@
+// KV memory: bounded by a window, by a budget, and what a session that ran out of it still has.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "tests/unit/session/session_fixture.h"
+
+namespace quire::test {
+namespace {
+
+TEST(SessionMemory, StreamingLlmHoldsItsWindowAlone) {
+  const auto model = load("short_128");
+  SessionOptions options = with_strategy("streaming_llm(sinks=4, recent=100, kv_chunk=16)");
+  options.prefill_block = 16;
+  const auto session = make_session(model, options);
+  // Sinks share the first chunk; the window touches at most 100 / 16 + 2 chunks, and a block one more.
+  const int64_t layers = model->llama->config().n_layers;
+  const int64_t most = layers * (1 + 100 / 16 + 2 + 1);
+  int64_t evicted_before = 0;
+  std::vector<int64_t> held;
+  for (int part = 0; part < 40; ++part) {
+    ASSERT_TRUE(session->feed_tokens(random_tokens(*model, 52, static_cast<uint32_t>(part))).ok());
+    expect_ok(run(session, generating(4)).status);
+    const SessionStats now = stats(*session);
+    EXPECT_LE(now.kv_chunks, most);
+    EXPECT_EQ(now.kv_bytes % now.kv_chunks, 0);
+    if (part >= 3) held.push_back(now.kv_chunks);
+    if (part >= 5) {
+      EXPECT_GT(now.kv_chunks_evicted, evicted_before);
+    }
+    evicted_before = now.kv_chunks_evicted;
+  }
+  EXPECT_LE(*std::max_element(held.begin(), held.end()) - *std::min_element(held.begin(), held.end()), layers);
+  const SessionStats now = stats(*session);
+  EXPECT_EQ(now.n_tokens, 40 * 56);
+  EXPECT_LE(now.kv_bytes_peak, most * (now.kv_bytes / now.kv_chunks));
+  // Everything but the sinks' chunk and the window's was dropped.
+  EXPECT_EQ(now.kv_chunks + now.kv_chunks_evicted, layers * ((40 * 56 - 1 + 15) / 16));
+}
+
+TEST(SessionMemory, FullAttentionHoldsAllChunks) {
+  const auto model = load("short_128");
+  const auto session = make_session(model, with_strategy("dca(kv_chunk=16)"));
+  ASSERT_TRUE(session->feed_tokens(random_tokens(*model, 1000)).ok());
+  expect_ok(run(session).status);
+  EXPECT_EQ(stats(*session).kv_chunks, 63 * model->llama->config().n_layers);
+  EXPECT_EQ(stats(*session).kv_chunks_evicted, 0);
+  EXPECT_EQ(stats(*session).kv_bytes, stats(*session).kv_bytes_peak);
+}
+
+TEST(SessionMemory, ABudgetStopsAtABlockBoundaryAndIsNeverExceeded) {
+  const auto model = load("short_128");
+  const Tokens tokens = random_tokens(*model, 200);
+  SessionOptions options = with_strategy("dca(kv_chunk=32)");
+  options.prefill_block = 24;
+  const auto probe = make_session(model, options);
+  ASSERT_TRUE(probe->feed_tokens(Tokens{5}).ok());
+  expect_ok(run(probe).status);
+  const int64_t chunk_bytes = stats(*probe).kv_bytes;  // one chunk in every layer
+  options.kv_budget_bytes = 3 * chunk_bytes;           // 96 tokens: four blocks
+  const auto session = make_session(model, options);
+  ASSERT_TRUE(session->feed_tokens(tokens).ok());
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const Outcome outcome = run(session);
+    EXPECT_EQ(outcome.status.code(), Code::kBudget);
+    EXPECT_EQ(position(*session), (Position{96, 104}));
+    EXPECT_EQ(stats(*session).kv_bytes_peak, 3 * chunk_bytes);
+  }
+  // It still is a session of 96 tokens: the same logits, and one more token (which is not computed yet) can be had.
+  const Logits all = all_logits(model, with_strategy("dca(kv_chunk=32)"), tokens);
+  EXPECT_TRUE(same_bits(row_of(all, *model, 95), last_logits(*session)));
+  expect_ok(session->discard_pending());
+  EXPECT_EQ(run(session, generating(1)).tokens.size(), 1u);
+  EXPECT_EQ(run(session, generating(1)).status.code(), Code::kBudget);
+  EXPECT_EQ(position(*session), (Position{97, 0}));
+}
+
+// Memory that can be switched off.
+struct Memory {
+  std::atomic<int64_t> left{INT64_MAX};
+
+  static void* allocate(void* user, size_t size, size_t alignment) {
+    auto& self = *static_cast<Memory*>(user);
+    if (self.left.fetch_sub(1) <= 0) return nullptr;
+    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  }
+  static void release(void*, void* memory, size_t, size_t) { std::free(memory); }
+};
+
+TEST(SessionMemory, AfterRunningOutOfMemoryTheSessionGoesOn) {
+  static Memory memory;
+  RuntimeOptions runtime;
+  runtime.n_threads = 2;
+  runtime.alloc = Memory::allocate;
+  runtime.free = Memory::release;
+  runtime.alloc_user = &memory;
+  const auto model = load("short_128", std::move(runtime));
+  const Tokens tokens = random_tokens(*model, 300);
+  SessionOptions options = with_strategy("dca(kv_chunk=32)");
+  options.prefill_block = 24;
+  const Logits all = all_logits(model, options, tokens);
+  int failures = 0;
+  for (const int64_t left : {0, 1, 2, 3, 7, 10}) {
+    const auto session = make_session(model, options);
+    ASSERT_TRUE(session->feed_tokens(tokens).ok());
+    memory.left = left;
+    const Outcome outcome = run(session);
+    memory.left = INT64_MAX;
+    const Position here = position(*session);
+    EXPECT_EQ(here.tokens + here.pending, 300);
+    EXPECT_EQ(outcome.status.code(), Code::kOutOfMemory);
+    EXPECT_EQ(here.tokens % 24, 0);
+    ++failures;
+    expect_ok(run(session).status);
+    EXPECT_EQ(position(*session), (Position{300, 0}));
+    EXPECT_TRUE(same_bits(row_of(all, *model, 299), last_logits(*session))) << left << " blocks";
+  }
+  EXPECT_EQ(failures, 6);
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,164 @@
+// Models with few threads or many, sessions on them, and streams read to their end.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "lib/session/session.h"
+#include "lib/session/stream.h"
+
+namespace quire::test {
+
+using Tokens = std::vector<int32_t>;
+using Logits = std::vector<float>;
+
+template <typename T>
+T take(Result<T> result) {
+  if (!result.ok()) throw std::runtime_error(result.status().message());
+  return std::move(*result);
+}
+
+inline void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); }
+
+// A golden model on a runtime of its own.
+inline std::shared_ptr<Model> load(const std::string& name, RuntimeOptions options) {
+  auto runtime = std::make_shared<Runtime>(std::move(options));
+  return take(load_model(runtime, std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name, {}));
+}
+
+inline std::shared_ptr<Model> load(const std::string& name, int n_threads = 2) {
+  RuntimeOptions options;
+  options.n_threads = n_threads;
+  return load(name, std::move(options));
+}
+
+inline SessionOptions with_strategy(const std::string& strategy) {
+  SessionOptions options;
+  options.strategy = strategy;
+  options.overflow = OverflowPolicy::kExtrapolate;
+  return options;
+}
+
+inline std::shared_ptr<Session> make_session(const std::shared_ptr<Model>& model, const SessionOptions& options) {
+  return take(Session::create(model, options));
+}
+
+inline int32_t vocab_size(const Model& model) { return model.llama->config().vocab_size; }
+
+// Ordinary tokens (no control ids), the same for one seed.
+inline Tokens random_tokens(const Model& model, int64_t n, uint32_t seed = 1) {
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<int32_t> id(3, vocab_size(model) - 1);
+  Tokens tokens;
+  for (int64_t i = 0; i < n; ++i) tokens.push_back(id(random));
+  return tokens;
+}
+
+struct Outcome {
+  Status status;
+  std::vector<StreamEvent> prefill;
+  Tokens tokens;
+  std::vector<float> logprobs;
+  std::string text;  // held back text included
+  StreamEvent end;
+};
+
+// Takes events until the end, or until `max_tokens` tokens came.
+inline Outcome read(GenerationStream& stream, size_t max_tokens = SIZE_MAX) {
+  Outcome outcome;
+  while (outcome.tokens.size() < max_tokens) {
+    const StreamEvent* event = nullptr;
+    const auto next = stream.next(-1, &event);
+    if (!next.ok()) {
+      outcome.status = next.status();
+      return outcome;
+    }
+    if (next.value() != NextResult::kEvent) break;
+    outcome.text += event->text;
+    if (event->type == StreamEvent::Type::kPrefill) outcome.prefill.push_back(*event);
+    if (event->type == StreamEvent::Type::kToken) {
+      outcome.tokens.push_back(event->token);
+      outcome.logprobs.push_back(event->logprob);
+    }
+    if (event->type == StreamEvent::Type::kEnd) outcome.end = *event;
+  }
+  return outcome;
+}
+
+inline Outcome run(const std::shared_ptr<Session>& session, StreamOptions options = {}) {
+  const auto stream = take(GenerationStream::open(session, std::move(options)));
+  return read(*stream);
+}
+
+inline StreamOptions generating(int64_t max_tokens, float temperature = 0, uint64_t seed = 1) {
+  StreamOptions options;
+  options.max_tokens = max_tokens;
+  options.sampling.temperature = temperature;
+  options.sampling.seed = seed;
+  options.ignore_eos = true;
+  return options;
+}
+
+struct Position {
+  int64_t tokens = 0, pending = 0;
+  bool operator==(const Position&) const = default;
+};
+inline std::ostream& operator<<(std::ostream& out, const Position& p) {
+  return out << p.tokens << " tokens, " << p.pending << " pending";
+}
+inline Position position(const Session& session) {
+  Position p;
+  expect_ok(session.position(&p.tokens, &p.pending));
+  return p;
+}
+
+inline SessionStats stats(const Session& session) {
+  SessionStats s;
+  expect_ok(session.stats(&s));
+  return s;
+}
+
+inline Logits kept_logits(const Session& session, int64_t first, int64_t n) {
+  Logits out(static_cast<size_t>(n) * static_cast<size_t>(vocab_size(session.model())));
+  expect_ok(session.logits(first, n, out.data(), out.size()));
+  return out;
+}
+
+inline Logits last_logits(const Session& session) { return kept_logits(session, -1, 1); }
+
+// Logits of all positions; the tokens come in parts of `step` (0: at once), each fed and processed by its own stream.
+inline Logits all_logits(const std::shared_ptr<Model>& model, const SessionOptions& options, const Tokens& tokens,
+                         size_t step = 0) {
+  const auto session = make_session(model, options);
+  Logits logits;
+  if (step == 0) step = tokens.size();
+  for (size_t first = 0; first < tokens.size(); first += step) {
+    const size_t n = std::min(step, tokens.size() - first);
+    expect_ok(session->feed_tokens(std::span(tokens).subspan(first, n)));
+    StreamOptions keep;
+    keep.keep_logits = true;
+    expect_ok(run(session, keep).status);
+    const auto part = kept_logits(*session, static_cast<int64_t>(first), static_cast<int64_t>(n));
+    logits.insert(logits.end(), part.begin(), part.end());
+  }
+  return logits;
+}
+
+inline bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+inline std::span<const float> row_of(const Logits& logits, const Model& model, int64_t row) {
+  const auto vocab = static_cast<size_t>(vocab_size(model));
+  return std::span(logits).subspan(static_cast<size_t>(row) * vocab, vocab);
+}
+
+}  // namespace quire::test
