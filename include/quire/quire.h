@@ -492,7 +492,7 @@ QUIRE_API quire_status quire_stream_cancel(quire_stream* stream, quire_error* er
 
 #define QUIRE_EVENT_PREFILL 1 /* progress: total, done, n_per_second */
 #define QUIRE_EVENT_TOKEN 2   /* a token: token, position, logprob, text (possibly empty) */
-#define QUIRE_EVENT_WARNING 3 /* text is a message for a person */
+#define QUIRE_EVENT_WARNING 3 /* text is a message for a person, not part of the answer */
 #define QUIRE_EVENT_END 4     /* finish_reason; text is what was held back (the end of the answer's text) */
 
 #define QUIRE_FINISH_NONE 0

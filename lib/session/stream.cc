@@ -42,13 +42,20 @@ Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shar
     return Status(Code::kEmpty, "nothing was fed: there is no text to continue");
   }
   const int64_t reach = session->strategy_->reach();
+  const int64_t max_tokens = options.max_tokens;
   const OverflowPolicy policy = session->options_.overflow;
-  if (policy == OverflowPolicy::kError && saturating_add(prompt, options.max_tokens) > reach) {
-    return overflow_status(*session, prompt, options.max_tokens, reach);
+  if (policy == OverflowPolicy::kError && saturating_add(prompt, max_tokens) > reach) {
+    return overflow_status(*session, prompt, max_tokens, reach);
   }
   std::shared_ptr<GenerationStream> stream(
       new GenerationStream(session, std::move(options), policy == OverflowPolicy::kExtrapolate ? kNoLimit : reach));
   stream->prompt_total_ = n_pending;
+  if (policy == OverflowPolicy::kExtrapolate && saturating_add(prompt, max_tokens) > reach) {
+    StreamEvent& warning = stream->warning_.emplace();
+    warning.type = StreamEvent::Type::kWarning;
+    warning.position = session->n_settled();
+    warning.text = "positions beyond " + std::to_string(reach) + " were never trained: expect worse answers there";
+  }
   if (!session->model_->runtime->scheduler().add(stream)) return Status(Code::kClosed, "the runtime was closed");
   session->stream_ = stream;
   session->kept_first_ = session->n_computed_;
@@ -256,6 +263,7 @@ void GenerationStream::finish(FinishReason reason, int32_t token) {
   event.finish = reason;
   event.token = token;
   if (reason == FinishReason::kCancelled) {
+    warning_.reset();
     progress_.reset();
     token_.reset();
     const auto& pool = session_->model_->runtime->pool();
@@ -293,7 +301,9 @@ Result<NextResult> GenerationStream::next(int32_t timeout_ms, const StreamEvent*
   }
   QUIRE_TRY(check_open());
   if (end_delivered_) return NextResult::kEnd;
-  if (progress_) {
+  if (warning_) {
+    current_ = *std::exchange(warning_, std::nullopt);
+  } else if (progress_) {
     current_ = *std::exchange(progress_, std::nullopt);
   } else if (token_) {
     deliver_token();
@@ -334,6 +344,7 @@ Status GenerationStream::cancel() {
 void GenerationStream::cancel_locked() {
   if (finished_ || cancel_.cancelled()) return;
   cancelled_at_ = Clock::now();
+  warning_.reset();
   progress_.reset();
   token_.reset();
   update_wait_event();

@@ -90,7 +90,7 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
 
   // Caller's half; under the session's mutex.
   Status check_open() const;
-  bool has_event() const { return progress_ || token_ || end_ || (!failure_.ok() && !end_delivered_); }
+  bool has_event() const { return warning_ || progress_ || token_ || end_ || (!failure_.ok() && !end_delivered_); }
   void cancel_locked();
   void deliver_token();
   void update_wait_event();
@@ -104,6 +104,7 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
 
   std::condition_variable changed_;
   // Events that wait, at most one of each; delivered in this order.
+  std::optional<StreamEvent> warning_;
   std::optional<StreamEvent> progress_;
   std::optional<StreamEvent> token_;
   std::optional<StreamEvent> end_;

@@ -155,10 +155,8 @@ void measure(Machine& machine, const std::vector<int64_t>& depths) {
     check(session->position(&n_tokens, nullptr));
     if (depth < n_tokens) check(session->reset()), n_tokens = 0;
     if (depth > n_tokens) time_prefill(session, depth - n_tokens);
-    if (depth >= 2048) {
-      machine.prefill[depth].keep_best(time_prefill(session, kPrompt));
-    }
-    machine.decode[depth + (depth >= 2048 ? kPrompt : 0)].keep_best(time_decode_token(session));
+    machine.decode[depth].keep_best(time_decode_token(session));
+    if (depth == depths.back()) machine.prefill[depth + kDecoded].keep_best(time_prefill(session, kPrompt));
   }
 }
 
