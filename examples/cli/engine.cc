@@ -176,9 +176,6 @@ int32_t run_stream(quire_session* session, const quire_stream_options& options, 
         error.check(quire_stream_next(stream.get(), kPollMs, &event, error.get()), "generation failed");
     if (status == QUIRE_TIMEOUT) continue;
     if (status == QUIRE_END) return QUIRE_FINISH_NONE;
-    if (event.type == QUIRE_EVENT_WARNING) {
-      std::fprintf(stderr, "quire: warning: %.*s\n", static_cast<int>(event.text_len), event.text);
-    }
     const bool go_on = visit(event);
     if (event.type == QUIRE_EVENT_END) return event.finish_reason;
     if (go_on) continue;

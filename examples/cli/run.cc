@@ -50,6 +50,9 @@ Answer generate(quire_session* session, const RunArguments& arguments) {
       progress.show(event.reused + event.done, event.total, event.n_per_second, "tokens");
       return true;
     }
+    if (event.type == QUIRE_EVENT_WARNING) {
+      std::fprintf(stderr, "quire: warning: %.*s\n", static_cast<int>(event.text_len), event.text);
+    }
     if (event.type != QUIRE_EVENT_TOKEN && event.type != QUIRE_EVENT_END) return true;
     progress.clear();
     if (event.type == QUIRE_EVENT_TOKEN) answer.tokens.push_back(event.token);

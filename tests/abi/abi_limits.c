@@ -66,6 +66,12 @@ static void test_extrapolate(quire_model* model) {
   feed_some(session, model, 150);
   run_greedy(session, 10, &out);
   CHECK(out.finish == QUIRE_FINISH_MAX_TOKENS && out.n_tokens == 10 && out.end_position == 160);
+  CHECK(out.n_warnings == 1);
+  quire_session_release(session);
+  session = open_session(model, "full", QUIRE_OVERFLOW_EXTRAPOLATE, 0);
+  feed_some(session, model, 100);
+  run_greedy(session, 10, &out);
+  CHECK(out.n_warnings == 0); /* within the reach there is nothing to warn of */
   quire_session_release(session);
 }
 

@@ -132,7 +132,8 @@ static void add_event(const quire_event* event, int64_t* last_done, transcript* 
       add_text(out, event);
       break;
     default:
-      CHECK(event->type == QUIRE_EVENT_WARNING);
+      CHECK(event->type == QUIRE_EVENT_WARNING && event->text_len > 0);
+      ++out->n_warnings;
       break;
   }
 }

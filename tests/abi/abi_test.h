@@ -60,6 +60,7 @@ typedef struct transcript {
   char text[16384];
   size_t text_len;
   size_t n_prefill_events;
+  size_t n_warnings;
   int32_t finish;
   int32_t end_token;
   int32_t stop_index;

@@ -29,7 +29,8 @@ FULL_INSIDE, FULL_BEYOND = 0.95, 0.10       # passkey accuracy of full: at least
 DCA = {4: 0.95, 8: 0.95, 16: 0.90}          # passkey accuracy of dca: at least
 STREAMING_CHANCE = 0.2                      # streaming_llm: at most this more than lies in the window (1/4 at 4x)
 PERPLEXITY_RATIO = 1.15                     # dca and streaming_llm: at most, of the sliding window's
-FULL_PERPLEXITY_RATIO = {4: 10}             # full: at least
+# full: at least. Large models explode here; this small one degrades (examples/embedded_model/README.md says more).
+FULL_PERPLEXITY_RATIO = {4: 1.2, 16: 1.6}
 QUICK_LEAST, QUICK_MOST, QUICK_CHANCE = 0.8, 0.2, 0.35
 
 
