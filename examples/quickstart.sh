@@ -65,7 +65,7 @@ say "3. A question about $(basename "$file")"
 ask() { "$quire" run -m "$model" -s "$1" --overflow extrapolate -f "$file" -p "$question" -n 24 --stop $'\n'; }
 echo "The question: $question ..."
 for strategy in full dca; do
-  printf '%-6s' "$strategy:"
+  printf '\n%s:\n' "$strategy"
   ask "$strategy"
 done
 

@@ -39,7 +39,7 @@ std::string strategy_of(const quire_session* session);
 using EventVisitor = std::function<bool(const quire_event&)>;
 
 // Opens a stream and hands each event to `visit`. Returns QUIRE_FINISH_*, or QUIRE_FINISH_NONE if the visitor ended
-// it. Warnings are printed on stderr. After Ctrl-C the stream is cancelled and runs to QUIRE_FINISH_CANCELLED.
+// it. After Ctrl-C the stream is cancelled and runs to QUIRE_FINISH_CANCELLED.
 int32_t run_stream(quire_session* session, const quire_stream_options& options, const EventVisitor& visit);
 
 const char* finish_name(int32_t finish_reason);
