@@ -22,9 +22,9 @@
 namespace quire::bench {
 namespace {
 
-constexpr int64_t kPrompt = 512;       // tokens of a prefill measurement
-constexpr int64_t kDecoded = 48;       // tokens of a decode measurement
-constexpr int64_t kTokensPerTime = 8;  // decode: the fastest run of so many tokens counts
+constexpr int64_t kPrompt = 512;  // tokens of a prefill measurement
+constexpr int64_t kDecoded = 24;  // tokens of a decode measurement
+constexpr int kTurns = 2;         // decode and read measurements in turn, at each depth
 
 template <typename T>
 T take(Result<T> result) {
@@ -84,14 +84,15 @@ Seconds time_prefill(const std::shared_ptr<Session>& session, int64_t n) {
   return Seconds::now().since(start);
 }
 
+// The fastest token: each is computed only after the one before was taken, so this is a whole step.
 Seconds time_decode_token(const std::shared_ptr<Session>& session) {
   StreamOptions options;
   options.max_tokens = kDecoded;
   options.ignore_eos = true;
   const auto times = read(*take(GenerationStream::open(session, options)));
   Seconds best;
-  for (size_t t = kTokensPerTime; t < times.size(); ++t) best.keep_best(times[t].since(times[t - kTokensPerTime]));
-  return {best.wall / kTokensPerTime, best.cpu / kTokensPerTime};
+  for (size_t t = 1; t < times.size(); ++t) best.keep_best(times[t].since(times[t - 1]));
+  return best;
 }
 
 // What the work of one token is, from the shapes.
@@ -140,7 +141,8 @@ struct Machine {
 
   ThreadPool pool;  // for the limits
   std::shared_ptr<Model> model;
-  MachineLimits limits;
+  MachineLimits limits;                        // by CPU time
+  double read_by_clock_per_s = 0;              // as many bytes as a token reads, between the decode measurements
   std::map<int64_t, Seconds> prefill, decode;  // by depth
 };
 
@@ -148,6 +150,7 @@ void measure(Machine& machine, const std::vector<int64_t>& depths) {
   const MachineLimits now = measure_limits(machine.pool);
   machine.limits.read_bytes_per_s = std::max(machine.limits.read_bytes_per_s, now.read_bytes_per_s);
   machine.limits.fma_flops_per_s = std::max(machine.limits.fma_flops_per_s, now.fma_flops_per_s);
+  const auto token_bytes = static_cast<size_t>(Work(*machine.model->llama).bytes_per_decoded_token(0));
   const auto session = machine.session();
   machine.prefill[0].keep_best(time_prefill(session, kPrompt));
   for (const int64_t depth : depths) {
@@ -155,32 +158,42 @@ void measure(Machine& machine, const std::vector<int64_t>& depths) {
     check(session->position(&n_tokens, nullptr));
     if (depth < n_tokens) check(session->reset()), n_tokens = 0;
     if (depth > n_tokens) time_prefill(session, depth - n_tokens);
-    machine.decode[depth].keep_best(time_decode_token(session));
-    if (depth == depths.back()) machine.prefill[depth + kDecoded].keep_best(time_prefill(session, kPrompt));
+    for (int turn = 0; turn < kTurns; ++turn) {
+      machine.decode[depth].keep_best(time_decode_token(session));
+      const double read = read_by_clock(machine.pool, token_bytes, kDecoded);
+      machine.read_by_clock_per_s = std::max(machine.read_by_clock_per_s, read);
+    }
+    if (depth == depths.back()) machine.prefill[depth + kTurns * kDecoded].keep_best(time_prefill(session, kPrompt));
+  }
+}
+
+// One line for each measurement, as fractions of the read and FMA limits that were measured the same way.
+void report_times(const Machine& machine, const char* how, double Seconds::*time, double read) {
+  const Work work(*machine.model->llama);
+  const double fma = machine.limits.fma_flops_per_s;
+  std::printf("\nthreads %d, by %s: reads %.1f GB/s, f32 FMA %.0f GFLOP/s\n", machine.pool.n_threads(), how,
+              read * 1e-9, fma * 1e-9);
+  std::printf("%-24s %10s %8s %8s %8s %8s\n", "", "tokens/s", "GB/s", "of read", "GFLOP/s", "of FMA");
+  for (const auto& [depth, seconds] : machine.prefill) {
+    const double flops = work.flops_of_prefill(kPrompt, static_cast<double>(depth)) / (seconds.*time);
+    std::printf("prefill %3lld at %-9lld %10.1f %8s %8s %8.1f %8.2f\n", static_cast<long long>(kPrompt),
+                static_cast<long long>(depth), static_cast<double>(kPrompt) / (seconds.*time), "", "", flops * 1e-9,
+                flops / fma);
+  }
+  for (const auto& [depth, seconds] : machine.decode) {
+    const auto d = static_cast<double>(depth);
+    const double bytes = work.bytes_per_decoded_token(d) / (seconds.*time);
+    const double flops = work.flops_per_decoded_token(d) / (seconds.*time);
+    std::printf("decode at %-14lld %10.1f %8.1f %8.2f %8.1f %8.2f\n", static_cast<long long>(depth),
+                1 / (seconds.*time), bytes * 1e-9, bytes / read, flops * 1e-9, flops / fma);
   }
 }
 
 void report(const Machine& machine) {
-  const Work work(*machine.model->llama);
-  const double read = machine.limits.read_bytes_per_s, fma = machine.limits.fma_flops_per_s;
-  const int threads = machine.pool.n_threads();
-  std::printf("\nthreads %d: reads %.1f GB/s, f32 FMA %.0f GFLOP/s\n", threads, read * 1e-9, fma * 1e-9);
-  std::printf("%-26s %10s %10s %8s %8s %9s\n", "", "tokens/s", "GB/s", "of read", "GFLOP/s", "of FMA");
-  const auto line = [&](const std::string& what, double tokens, double seconds, double bytes, double flops) {
-    std::printf("%-26s %10.1f %10.1f %8.2f %8.1f %9.2f\n", what.c_str(), tokens / seconds, bytes / seconds * 1e-9,
-                bytes / seconds / read, flops / seconds * 1e-9, flops / seconds / fma);
-  };
-  for (const auto& [depth, s] : machine.prefill) {
-    const double flops = work.flops_of_prefill(kPrompt, static_cast<double>(depth));
-    const std::string what = "prefill " + std::to_string(kPrompt) + " at " + std::to_string(depth);
-    line(what, kPrompt, s.wall, 0, flops);
-    if (threads == 1) line("  by CPU time", kPrompt, s.cpu, 0, flops);
-  }
-  for (const auto& [depth, s] : machine.decode) {
-    const auto d = static_cast<double>(depth);
-    line("decode at " + std::to_string(depth), 1, s.wall, work.bytes_per_decoded_token(d),
-         work.flops_per_decoded_token(d));
-    if (threads == 1) line("  by CPU time", 1, s.cpu, work.bytes_per_decoded_token(d), work.flops_per_decoded_token(d));
+  report_times(machine, "the clock", &Seconds::wall, machine.read_by_clock_per_s);
+  // Of several threads the process's CPU time says nothing about how long they took together.
+  if (machine.pool.n_threads() == 1) {
+    report_times(machine, "CPU time", &Seconds::cpu, machine.limits.read_bytes_per_s);
   }
   std::fflush(stdout);
 }

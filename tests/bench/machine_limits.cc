@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -68,6 +69,18 @@ HWY_EXPORT(multiply_add);
 HWY_EXPORT(read_all);
 namespace {
 
+constexpr size_t kWords = size_t{1} << 28;
+
+// 1 GiB that was written once.
+const uint32_t* read_memory() {
+  static const uint32_t* words = [] {
+    auto* memory = static_cast<uint32_t*>(huge_memory(kWords * 4));
+    std::memset(memory, 1, kWords * 4);
+    return memory;
+  }();
+  return words;
+}
+
 double thread_seconds() {
   timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -96,13 +109,25 @@ void* huge_memory(size_t bytes) {
   return memory;
 }
 
+double read_by_clock(ThreadPool& pool, size_t bytes, int repeats) {
+  constexpr int64_t kTaskWords = int64_t{1} << 18;
+  const uint32_t* words = read_memory();
+  const int64_t tasks = static_cast<int64_t>(bytes / 4) / kTaskWords;
+  double best = 0;
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    std::atomic<uint32_t> all{0};
+    const auto start = std::chrono::steady_clock::now();
+    pool.run(tasks, nullptr, [&](int64_t task, int) {
+      all ^= HWY_DYNAMIC_DISPATCH(read_all)(words + task * kTaskWords, static_cast<size_t>(kTaskWords));
+    });
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+    best = std::max(best, static_cast<double>(tasks * kTaskWords) * 4 / time.count());
+  }
+  return best;
+}
+
 MachineLimits measure_limits(ThreadPool& pool) {
-  constexpr size_t kWords = size_t{1} << 28;
-  static const uint32_t* words = [] {
-    auto* memory = static_cast<uint32_t*>(huge_memory(kWords * 4));
-    std::memset(memory, 1, kWords * 4);
-    return memory;
-  }();
+  const uint32_t* words = read_memory();
   MachineLimits limits;
   const int threads = pool.n_threads();
   const size_t share = kWords / static_cast<size_t>(threads);
