@@ -32,11 +32,12 @@ Status ChunkStore::reserve(int64_t first, int64_t n) {
     auto buffer = backend_.allocate(static_cast<size_t>(record_bytes_), MemoryKind::kDevice);
     if (!buffer.ok()) {
       for (size_t undo = 0; undo < m; ++undo) missing[undo]->reset();
+      n_records_ -= static_cast<int64_t>(m);
       return buffer.status().with_context("KV cache at token " + std::to_string(first));
     }
     *missing[m] = std::move(*buffer);
+    ++n_records_;  // at once: allocate may throw, and the records so far are there
   }
-  n_records_ += static_cast<int64_t>(missing.size());
   peak_records_ = std::max(peak_records_, n_records_);
   return {};
 }

@@ -1,17 +1,12 @@
 #include "lib/support/allocator.h"
 
-#include <cstdlib>
+#include "lib/support/os_memory.h"
 
 namespace quire {
 
 void* Allocator::allocate(size_t size) {
   if (size == 0) size = 1;
-  void* memory = nullptr;
-  if (alloc_) {
-    memory = alloc_(user_, size, kAlignment);
-  } else if (posix_memalign(&memory, kAlignment, size) != 0) {
-    memory = nullptr;
-  }
+  void* memory = alloc_ ? alloc_(user_, size, kAlignment) : os_allocate(size, kAlignment);
   if (memory) bytes_.fetch_add(static_cast<int64_t>(size), std::memory_order_relaxed);
   return memory;
 }
@@ -22,7 +17,7 @@ void Allocator::deallocate(void* memory, size_t size) {
   if (free_) {
     free_(user_, memory, size, kAlignment);
   } else {
-    std::free(memory);
+    os_free(memory);
   }
 }
 

@@ -112,8 +112,8 @@ void ThreadPool::work(int thread) {
       wake_.wait(lock, [&] { return generation_.load() != seen; });
       parked_.fetch_sub(1);
     }
-    if (stop_.load()) return;
     seen = generation_.load();
+    if (stop_.load()) return;  // after: the destructor raises stop_ and then the generation, once
     inside_.fetch_add(1);
     if (Job* job = job_.load()) take_tasks(*job, thread);
     inside_.fetch_sub(1);

@@ -57,7 +57,7 @@ TEST_P(CancelTest, AfterAnyDelay) {
   const auto begin = std::chrono::steady_clock::now();
   (void)generate(fed_session().get(), kNew);
   const auto whole = std::chrono::steady_clock::now() - begin;
-  constexpr int kMoments = 25;
+  constexpr int kMoments = 18;
   int n_cancelled = 0;
   for (int moment = 0; moment < kMoments; ++moment) {
     const auto session = fed_session();
@@ -83,7 +83,7 @@ TEST_P(CancelTest, AfterAnyDelay) {
 
 // By the event: cancelled while the engine works on what comes after the k-th event.
 TEST_P(CancelTest, AfterAnyEvent) {
-  for (int after = 0; after < 14; ++after) {
+  for (int after = 0; after < 12; ++after) {
     const auto session = fed_session();
     const auto stream = open_stream(session.get(), greedy(kNew));
     quire_event event;
@@ -104,7 +104,7 @@ TEST_P(CancelTest, AfterAnyEvent) {
 
 // Closing and releasing an open stream stop it, too; so does closing the session.
 TEST_P(CancelTest, CloseAndReleaseWhileComputing) {
-  for (int moment = 0; moment < 12; ++moment) {
+  for (int moment = 0; moment < 10; ++moment) {
     const auto session = fed_session();
     auto stream = open_stream(session.get(), greedy(kNew));
     quire_event event;

@@ -7,6 +7,11 @@
 
 namespace quire::test {
 
+HostMemory::~HostMemory() {
+  EXPECT_TRUE(wait_destroyed());
+  EXPECT_EQ(bytes(), 0);
+}
+
 bool HostMemory::wait_destroyed() {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, std::chrono::seconds(10), [this] { return destroyed_; });

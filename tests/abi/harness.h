@@ -37,6 +37,12 @@ struct Outcome {
 // The host's memory: counts, checks that frees match, and can fail.
 class HostMemory {
  public:
+  HostMemory() = default;
+  // Teardown runs on the runtime's threads: waits for it, and everything must have come back.
+  ~HostMemory();
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+
   // Blocks until destroyed() would be true; false after ten seconds.
   bool wait_destroyed();
   int64_t bytes() const { return bytes_.load(); }
@@ -57,7 +63,7 @@ class HostMemory {
   std::condition_variable changed_;
   int64_t countdown_ = 0;
   bool all_later_ = false;
-  bool destroyed_ = false;
+  bool destroyed_ = true;
 };
 
 std::string model_directory(const std::string& name);  // of the tiny models

@@ -126,6 +126,7 @@ struct Result {
   const char* call = "";
   int32_t tokens[kNew] = {};
   int64_t n_tokens = 0;
+  int64_t kv_bytes = 0;
 };
 
 // The everyday calls, from C structs on the stack alone. Stops at the first failure.
@@ -197,6 +198,10 @@ struct Application {
       if (event.type == QUIRE_EVENT_TOKEN) result.tokens[result.n_tokens++] = event.token;
     }
     good(status == QUIRE_END ? QUIRE_OK : status, "stream_next");
+    quire_session_stats stats{};
+    stats.struct_size = sizeof stats;
+    quire_session_get_stats(session, &stats, nullptr);
+    result.kv_bytes = stats.kv_bytes;
   }
 
   // After a failure of the stream: the session goes on.
@@ -250,6 +255,7 @@ TEST_P(NewFault, EverywhereInTurn) {
     if (result.status == QUIRE_OK) {
       ASSERT_EQ(result.n_tokens, kNew) << "allocation " << n;
       ASSERT_EQ(std::memcmp(result.tokens, expected.tokens, sizeof result.tokens), 0) << "allocation " << n;
+      ASSERT_EQ(result.kv_bytes, expected.kv_bytes) << "allocation " << n;
     }
   }
   EXPECT_GT(n_failed, 0);

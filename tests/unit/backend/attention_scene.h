@@ -20,6 +20,17 @@ struct Shape {
   std::string name() const;
 };
 
+// cos and sin of p * theta for the head's pairs.
+struct Rotation {
+  std::vector<double> cos, sin;
+};
+
+struct SeenKey {
+  KvStream stream;
+  int64_t key;
+  const Rotation* rotation;  // by its distance
+};
+
 // Stored records and queries: text keys [0, kTextKeys), memory keys [0, kMemoryKeys), queries [kFirstQuery, kTextKeys).
 class AttentionScene {
  public:
@@ -35,8 +46,9 @@ class AttentionScene {
   // Runs queries [first, first + n) of the plan on any machine. [n][n_query_heads * head_dim].
   std::vector<float> run(Machine& machine, const Plan& plan, int64_t first, int64_t n,
                          const CancelToken* cancel = nullptr, Status* status = nullptr) const;
-  // The same in float64 from the formulas of plan.h, with keys and values as they were rounded.
-  std::vector<double> expected(const Plan& plan) const;
+  // The same in float64 from the formulas of plan.h, with keys and values as they were rounded: query `first` and each
+  // step-th after it, counted from kFirstQuery; NaN for the others.
+  std::vector<double> expected(const Plan& plan, int64_t first = 0, int64_t step = 1) const;
 
  private:
   struct KeysAndValues {
@@ -45,6 +57,7 @@ class AttentionScene {
     std::vector<double> rounded_keys, rounded_values;  // [n][n_kv_heads][head_dim], keys unrotated
   };
   void store(Machine& machine, Random& random, int64_t n, bool raw, KeysAndValues& stream);
+  void attend(int64_t i, int64_t head, double scale, const std::vector<SeenKey>& seen, double* result) const;
   void read_back(int64_t n, bool raw, KeysAndValues& stream) const;
 
   Shape shape_;

@@ -12,7 +12,8 @@ namespace {
 
 TEST(Allocator, SystemMemoryIsAlignedAndCounted) {
   Allocator allocator;
-  for (const size_t size : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{100'000}}) {
+  for (const size_t size :
+       {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{100'000}, size_t{1} << 21, size_t{5'000'001}}) {
     void* memory = allocator.allocate(size);
     ASSERT_NE(memory, nullptr);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % Allocator::kAlignment, 0u);
