@@ -318,6 +318,15 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                                where local= (their local window) may stand for s = C - local.
  *                                logit_scale=none|yarn_0.05|yarn_0.1: logits of query n times
  *                                max(1, 1 + c ln(n / L)) squared
+ *   longheads                    each head of each token sees `chunks` chunks of `chunk` keys, packed to consecutive
+ *                                positions: the first, the last ones, and those whose representation fits its query
+ *                                best (Lu et al. 2024, "LongHeads", eq. 1-3); no end. chunk=L/8 (a multiple of 16 up to
+ *                                256; also the stored chunk, so there is no kv_chunk=), chunks=16 (at least 3;
+ *                                chunk * chunks <= L), begin=chunk * chunks (queries before it see all),
+ *                                forced=code|paper (first, previous and own chunk; or first and own),
+ *                                select=head|group (each query head for itself; or one choice for the heads of a
+ *                                KV head, by the sum of their scores), init=none|full (full: given tokens see all,
+ *                                generated ones select; reaches L)
  *   streaming_llm                sinks + recent keys (Xiao et al. 2023); no end, but text before the window is
  *                                forgotten. sinks=4, recent=512, less where train_len is short
  *                                (sinks + recent + 1 <= L)
@@ -361,19 +370,23 @@ typedef struct quire_session_options {
   uint32_t flags;       /* 0 */
   const char* strategy; /* a strategy expression; NULL: "full" */
   size_t strategy_len;
-  int32_t kv_type;         /* QUIRE_TYPE_*: keys and values are stored so; default: F16 */
-  int32_t overflow;        /* QUIRE_OVERFLOW_* */
-  int64_t expected_tokens; /* length the session will reach, for strategies that must know; 0: unknown */
-  int64_t kv_budget_bytes; /* the KV cache may not grow beyond this; 0: no limit */
-  int32_t prefill_block;   /* tokens per forward pass while processing fed text; 0: 256 */
-  int32_t reserved;        /* 0 */
+  int32_t kv_type;             /* QUIRE_TYPE_*: keys and values are stored so; default: F16 */
+  int32_t overflow;            /* QUIRE_OVERFLOW_* */
+  int64_t expected_tokens;     /* length the session will reach, for strategies that must know; 0: unknown */
+  int64_t kv_budget_bytes;     /* memory of the KV cache, never exceeded; 0: no limit */
+  int32_t prefill_block;       /* tokens per forward pass while processing fed text; 0: 256; at most 65536 */
+  int32_t reserved;            /* 0 */
+  const char* spill_directory; /* what does not fit in kv_budget_bytes goes to an unnamed temporary file (mode 0600) in
+                                  this directory, and changes no token; NULL: the budget is a hard end */
+  size_t spill_directory_len;
+  int64_t spill_budget_bytes; /* of that file; 0: no limit but the disk's */
 } quire_session_options;
 
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_session_options_init(quire_session_options* options, size_t size);
 
-/* An empty session. options may be NULL. Errors: INVALID_ARGUMENT, BAD_STRATEGY, UNSUPPORTED,
- * OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
+/* An empty session. options may be NULL. Errors: INVALID_ARGUMENT, BAD_STRATEGY, UNSUPPORTED, NOT_FOUND and IO (the
+ * spill directory), OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_create(quire_model* model, const quire_session_options* options,
                                             quire_session** out, quire_error* err);
 /* [any-thread] since 0.1 */
@@ -399,6 +412,12 @@ QUIRE_API quire_status quire_session_feed_tokens(quire_session* session, const i
 QUIRE_API quire_status quire_session_discard_pending(quire_session* session, quire_error* err);
 /* Forgets everything; the session is as new. Errors: BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_reset(quire_session* session, quire_error* err);
+/* Forgets the tokens from the n_tokens-th on, pending ones too; what follows comes out as if they had never been fed.
+ * Read tokens that are kept may have to be processed again by the next stream, which reports them as prefill: the last
+ * one, with longheads up to one chunk, and with a strategy that has dropped keys which the kept text needs
+ * (streaming_llm) all of them. Errors: INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED.
+ * [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_tokens, quire_error* err);
 
 /* Number of tokens the session has read (processed prompt and delivered tokens), and of fed tokens that wait. Either
  * pointer may be NULL. Errors: CLOSED. [any-thread] since 0.1 */
@@ -427,10 +446,14 @@ typedef struct quire_session_stats {
   int64_t n_generated; /* tokens delivered since creation */
   int64_t prefill_ns;  /* time inside prefill and decode steps */
   int64_t decode_ns;
-  int64_t kv_bytes; /* KV cache now, and at most so far */
+  int64_t kv_bytes; /* memory of the KV cache now, and at most so far; chunk representations included */
   int64_t kv_bytes_peak;
   int64_t kv_chunks;          /* chunk records now held, over all layers */
+  int64_t kv_chunks_resident; /* of those in memory; the others are in the spill file */
   int64_t kv_chunks_evicted;  /* records dropped by the strategy since creation */
+  int64_t kv_chunks_written;  /* records written to the spill file since creation, and read back */
+  int64_t kv_chunks_read;
+  int64_t kv_file_bytes;      /* disk space the spill file holds */
   int64_t scratch_bytes;      /* activations; shared by the sessions of a model */
   int64_t reach;              /* tokens the strategy can serve; INT64_MAX: no limit */
   int64_t tasks_after_cancel; /* tasks started after the last cancel was seen by the caller: at most n_threads */
@@ -527,7 +550,7 @@ QUIRE_API void quire_event_init(quire_event* event, size_t size);
 
 /* Waits for the next event: timeout_ms < 0 forever, 0 not at all. OK: *event is filled. TIMEOUT: nothing yet. END: the
  * end event was delivered before. A failure while computing is returned here once (NUMERIC, OUT_OF_MEMORY, BUDGET,
- * INTERNAL), then END: the session goes on from the token boundary it reports.
+ * IO, INTERNAL), then END: the session goes on from the token boundary it reports.
  * At most one generated token waits undelivered: a slow reader holds generation up.
  * Errors: INVALID_ARGUMENT, CLOSED, and those. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_stream_next(quire_stream* stream, int32_t timeout_ms, quire_event* event,

@@ -22,6 +22,12 @@ Status session_options(const quire_session_options* in, SessionOptions* out) {
   QUIRE_TRY(check_range("kv_budget_bytes", o.kv_budget_bytes, 0, kMost));
   QUIRE_TRY(check_range("prefill_block", o.prefill_block, 0, 65536));
   QUIRE_TRY(check_range("reserved", o.reserved, 0, 0));
+  std::string_view spill;
+  QUIRE_TRY(read_text(o.spill_directory, o.spill_directory_len, "spill_directory", &spill));
+  QUIRE_TRY(check_range("spill_budget_bytes", o.spill_budget_bytes, 0, kMost));
+  if (spill.empty() && o.spill_budget_bytes != 0) return invalid("spill_budget_bytes without a spill_directory");
+  out->spill_directory = std::string(spill);
+  out->spill_budget_bytes = o.spill_budget_bytes;
   if (o.strategy) out->strategy = std::string(strategy);
   if (o.kv_type != 0) out->kv_type = static_cast<ElementType>(o.kv_type);
   if (o.overflow == QUIRE_OVERFLOW_STOP) out->overflow = OverflowPolicy::kStop;
@@ -100,6 +106,10 @@ quire_status quire_session_reset(quire_session* session, quire_error* err) {
   return with_session(session, err, [](Session& s) { return s.reset(); });
 }
 
+quire_status quire_session_truncate(quire_session* session, int64_t n_tokens, quire_error* err) {
+  return with_session(session, err, [&](Session&) { return session->impl->truncate(n_tokens); });
+}
+
 quire_status quire_session_get_position(const quire_session* session, int64_t* n_tokens, int64_t* n_pending,
                                         quire_error* err) {
   return with_session(session, err, [&](const Session& s) { return s.position(n_tokens, n_pending); });
@@ -135,7 +145,11 @@ quire_status quire_session_get_stats(const quire_session* session, quire_session
     full.kv_bytes = now.kv_bytes;
     full.kv_bytes_peak = now.kv_bytes_peak;
     full.kv_chunks = now.kv_chunks;
+    full.kv_chunks_resident = now.kv_chunks_resident;
     full.kv_chunks_evicted = now.kv_chunks_evicted;
+    full.kv_chunks_written = now.kv_chunks_written;
+    full.kv_chunks_read = now.kv_chunks_read;
+    full.kv_file_bytes = now.kv_file_bytes;
     full.scratch_bytes = now.scratch_bytes;
     full.reach = now.reach;
     full.tasks_after_cancel = now.tasks_after_cancel;

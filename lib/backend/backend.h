@@ -99,6 +99,11 @@ struct KvGeometry {
   ElementType type = ElementType::kF16;
 };
 
+// Bytes of a record's neutral form.
+inline size_t kv_neutral_bytes(const KvGeometry& g) {
+  return static_cast<size_t>(2 * g.n_kv_heads * g.chunk * g.head_dim) * element_bytes(g.type);
+}
+
 // The records of one layer and KV stream, by chunk index; nullptr where dropped. Borrowed.
 struct KvRecords {
   std::span<const std::unique_ptr<Buffer>> chunks;
@@ -121,6 +126,39 @@ struct StoreKvArgs {
   KvRecords records;
 };
 
+// Chunk representations of one layer (LongHeads, arXiv:2402.10685, Eq. 1-2), one vector per query head and chunk, in
+// pages of kPageChunks chunks; nullptr where none. Borrowed.
+struct Representations {
+  static constexpr int64_t kPageChunks = 64;
+  std::span<const std::unique_ptr<Buffer>> pages;
+};
+
+struct RepresentArgs {
+  Rows queries;   // [chunk][n_query_heads * head_dim], not rotated: those of the chunk's tokens
+  int64_t chunk;  // its index; its record is complete
+  int n_query_heads = 0;
+  float scale = 1;  // of the logits, all constant factors included
+  const Rope* rope = nullptr;
+  KvGeometry geometry;
+  KvRecords records;
+  Representations out;
+};
+
+// Chooses chunks for the queries of the plan's blocks that are `selected`.
+struct SelectArgs {
+  Rows queries;  // [n_queries][n_query_heads * head_dim], not rotated
+  const Plan* plan = nullptr;
+  int64_t first_query = 0;
+  int64_t n_queries = 0;
+  int n_query_heads = 0;
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  Representations representations;
+  // int32 [n_queries][n_query_heads][selection.count]: ascending chunk indexes, -1 behind them; rows of other queries
+  // are undefined.
+  Buffer* out = nullptr;
+};
+
 struct AttentionArgs {
   Rows queries;                // [n_queries][n_query_heads * head_dim], not rotated
   Rows out;                    // the same shape; may be `queries`
@@ -132,6 +170,19 @@ struct AttentionArgs {
   const Rope* rope = nullptr;
   KvGeometry geometry;
   KvRecords records[kKvStreams];
+  const Buffer* selection = nullptr;  // of select_chunks; needed if a block is selected
+
+  // Keys that are not all in memory at once: several calls with ascending windows of text chunks that together hold
+  // all, and the same `state` of state_floats() floats. `out` is complete after the last call. Windows change no bit.
+  struct Window {
+    int64_t first_chunk = 0;
+    int64_t end_chunk = kNoLimit;
+    bool first = true;
+    bool last = true;
+  };
+  Window window;
+  Buffer* state = nullptr;  // may be null if there is one window
+  int64_t state_floats() const { return n_queries * n_query_heads * (geometry.head_dim + 2); }
 };
 
 class Backend {
@@ -161,6 +212,13 @@ class Backend {
                                                       const void* source, std::shared_ptr<const void> keep) = 0;
   virtual Result<std::unique_ptr<Rope>> create_rope(const RopeTable& table, int64_t chunk) = 0;
   virtual size_t kv_record_bytes(const KvGeometry& geometry) const = 0;
+  // A record and its neutral form, the same on every backend: [n_kv_heads][keys, values][chunk][head_dim] in the
+  // record's type, keys as stored. `record` and `neutral` are host memory of kv_record_bytes and
+  // kv_neutral_bytes.
+  virtual void to_neutral(const KvGeometry& geometry, const void* record, void* neutral) const = 0;
+  virtual void from_neutral(const KvGeometry& geometry, const void* neutral, void* record) const = 0;
+  // Bytes of a page of representations.
+  virtual size_t representation_page_bytes(int n_query_heads, int head_dim) const = 0;
 
   // ---- operations; n = rows
   virtual Status embed(Exec exec, const Table& table, std::span<const int32_t> tokens, Rows out) = 0;
@@ -171,6 +229,9 @@ class Backend {
   // out[r][0..width) = silu(x[r][0..width)) * x[r][width..2 width). out may be x.
   virtual Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) = 0;
   virtual Status store_kv(Exec exec, const StoreKvArgs& args) = 0;
+  virtual Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) = 0;
+  virtual Status represent_chunk(Exec exec, const RepresentArgs& args) = 0;
+  virtual Status select_chunks(Exec exec, const SelectArgs& args) = 0;
   virtual Status attention(Exec exec, const AttentionArgs& args) = 0;
 
   // Bytes of working memory that operations hold beside their arguments.

@@ -4,64 +4,230 @@
 #include <string>
 
 namespace quire {
+namespace {
 
-ChunkStore::ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layers, int64_t budget_bytes)
+constexpr int64_t kPageChunks = Representations::kPageChunks;
+
+}  // namespace
+
+ChunkStore::ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layers, const ChunkStoreOptions& options)
     : backend_(backend),
       geometry_(geometry),
-      budget_bytes_(budget_bytes),
+      options_(options),
       record_bytes_(static_cast<int64_t>(backend.kv_record_bytes(geometry))),
-      layers_(static_cast<size_t>(n_layers)) {}
+      records_(static_cast<size_t>(n_layers)),
+      entries_(static_cast<size_t>(n_layers)),
+      pages_(static_cast<size_t>(n_layers)) {
+  if (options.n_query_heads > 0) {
+    page_bytes_ = static_cast<int64_t>(backend.representation_page_bytes(options.n_query_heads, geometry.head_dim));
+  }
+}
+
+Result<std::unique_ptr<ChunkStore>> ChunkStore::create(Backend& backend, const KvGeometry& geometry, int n_layers,
+                                                       const ChunkStoreOptions& options) {
+  std::unique_ptr<ChunkStore> store(new ChunkStore(backend, geometry, n_layers, options));
+  if (!options.spill_directory.empty()) {
+    QUIRE_ASSIGN(store->file_,
+                 RecordFile::create(options.spill_directory, store->record_bytes_, options.spill_budget_bytes));
+  }
+  return store;
+}
+
+// ---- room
 
 Status ChunkStore::reserve(int64_t first, int64_t n) {
-  const auto begin = static_cast<size_t>(first / geometry_.chunk);
   const auto end = static_cast<size_t>(ceil_div(first + n, geometry_.chunk));
-  std::vector<std::unique_ptr<Buffer>*> missing;
-  for (auto& chunks : layers_) {
-    if (chunks.size() < end) chunks.resize(end);
-    for (size_t c = begin; c < end; ++c) {
-      if (!chunks[c]) missing.push_back(&chunks[c]);
+  std::vector<Place> missing;
+  for (size_t layer = 0; layer < records_.size(); ++layer) {
+    if (records_[layer].size() < end) records_[layer].resize(end);
+    if (entries_[layer].size() < end) entries_[layer].resize(end);  // never more of these, whatever fails
+    for (auto c = static_cast<size_t>(first / geometry_.chunk); c < end; ++c) {
+      if (!entries_[layer][c].held) missing.push_back({static_cast<int32_t>(layer), static_cast<int32_t>(c)});
     }
   }
-  const int64_t needed = bytes() + static_cast<int64_t>(missing.size()) * record_bytes_;
-  if (budget_bytes_ > 0 && needed > budget_bytes_) {
-    return Status(Code::kBudget, "the KV cache needs " + std::to_string(needed) + " bytes for " +
-                                     std::to_string(first + n) + " tokens; the budget is " +
-                                     std::to_string(budget_bytes_));
-  }
-  for (size_t m = 0; m < missing.size(); ++m) {
-    auto buffer = backend_.allocate(static_cast<size_t>(record_bytes_), MemoryKind::kDevice);
-    if (!buffer.ok()) {
-      for (size_t undo = 0; undo < m; ++undo) missing[undo]->reset();
-      n_records_ -= static_cast<int64_t>(m);
-      return buffer.status().with_context("KV cache at token " + std::to_string(first));
+  QUIRE_TRY(reserve_memory(first, n, missing));
+  QUIRE_TRY(reserve_pages(static_cast<int64_t>(end)));
+  if (file_) {
+    QUIRE_TRY(reserve_file(missing));
+  } else {
+    for (size_t m = 0; m < missing.size(); ++m) {
+      const Status status = make_resident(missing[m]);
+      if (status.ok()) continue;
+      for (size_t undo = 0; undo < m; ++undo) drop_record(missing[undo]);
+      return status.with_context("KV cache at token " + std::to_string(first));
     }
-    *missing[m] = std::move(*buffer);
-    ++n_records_;  // at once: allocate may throw, and the records so far are there
   }
-  peak_records_ = std::max(peak_records_, n_records_);
+  assign_queries(first, n);
   return {};
 }
 
-int64_t ChunkStore::drop(int64_t first_chunk, int64_t end_chunk) {
-  int64_t dropped = 0;
-  for (auto& chunks : layers_) {
-    const int64_t end = std::min(end_chunk, static_cast<int64_t>(chunks.size()));
-    for (int64_t c = first_chunk; c < end; ++c) {
-      auto& record = chunks[static_cast<size_t>(c)];
-      if (!record) continue;
-      record.reset();
-      ++dropped;
+// Checks the budget: for everything, or with a file for what one step must have in memory.
+Status ChunkStore::reserve_memory(int64_t first, int64_t n, const std::vector<Place>& missing) {
+  const int64_t end = ceil_div(first + n, geometry_.chunk);
+  int64_t fixed = 0;
+  if (page_bytes_ > 0) {
+    if (!queries_) {
+      const size_t rows = records_.size() * 2 * static_cast<size_t>(geometry_.chunk);
+      const size_t bytes = rows * static_cast<size_t>(options_.n_query_heads * geometry_.head_dim) * sizeof(float);
+      queries_bytes_ = static_cast<int64_t>(bytes);
+    }
+    fixed = ceil_div(end, kPageChunks) * static_cast<int64_t>(pages_.size()) * page_bytes_ + queries_bytes_;
+  }
+  const int64_t in_step = end - first / geometry_.chunk;
+  const int64_t records = file_ ? in_step : static_cast<int64_t>(lru_.size() + missing.size());
+  const int64_t needed = fixed + records * record_bytes_;
+  if (options_.budget_bytes > 0 && needed > options_.budget_bytes) {
+    if (!queries_) queries_bytes_ = 0;
+    return Status(Code::kBudget, "the KV cache needs " + std::to_string(needed) + " bytes of memory for " +
+                                     std::to_string(first + n) + " tokens; the budget is " +
+                                     std::to_string(options_.budget_bytes));
+  }
+  if (queries_bytes_ > 0 && !queries_) {
+    const auto bytes = static_cast<size_t>(queries_bytes_);
+    queries_bytes_ = 0;
+    QUIRE_ASSIGN(queries_, backend_.allocate(bytes, MemoryKind::kDevice));
+    queries_bytes_ = static_cast<int64_t>(bytes);
+  }
+  return {};
+}
+
+Status ChunkStore::reserve_pages(int64_t end_chunk) {
+  if (page_bytes_ == 0) return {};
+  const auto n = static_cast<size_t>(ceil_div(end_chunk, kPageChunks));
+  for (auto& pages : pages_) {
+    while (pages.size() < n) {
+      // Room is made for them all, and records that are in the way go.
+      while (file_ && options_.budget_bytes > 0 && bytes() + page_bytes_ > options_.budget_bytes && !lru_.empty()) {
+        QUIRE_TRY(push_out());
+      }
+      QUIRE_ASSIGN(auto page, backend_.allocate(static_cast<size_t>(page_bytes_), MemoryKind::kDevice));
+      pages.push_back(std::move(page));
+      ++n_pages_;
     }
   }
-  n_records_ -= dropped;
-  return dropped;
+  peak_bytes_ = std::max(peak_bytes_, bytes());
+  return {};
+}
+
+Status ChunkStore::reserve_file(const std::vector<Place>& missing) {
+  QUIRE_TRY(file_->reserve(static_cast<int64_t>(missing.size())));
+  for (const Place place : missing) {
+    Entry& e = entry(place);
+    e.slot = file_->take_slot();
+    e.held = true;
+    e.in_file = false;
+    ++n_held_;
+  }
+  return {};
+}
+
+// The queries of the chunk where the text ends stay; those of the chunk where it will end get the other place.
+void ChunkStore::assign_queries(int64_t first, int64_t n) {
+  if (!queries_) return;
+  const int64_t now = first / geometry_.chunk, then = (first + n) / geometry_.chunk;
+  const int kept = queries_chunk_[1] == now ? 1 : 0;
+  queries_chunk_[kept] = now;
+  queries_chunk_[1 - kept] = then == now ? -1 : then;
+}
+
+Rows ChunkStore::queries_in_progress(int layer, int64_t chunk) const {
+  const int64_t width = int64_t{options_.n_query_heads} * geometry_.head_dim;
+  for (int place = 0; place < 2; ++place) {
+    if (queries_chunk_[place] != chunk) continue;
+    return {queries_.get(), (layer * 2 + place) * geometry_.chunk * width, width};
+  }
+  return {};
+}
+
+// ---- residency
+
+int64_t ChunkStore::max_resident() const {
+  if (!file_ || options_.budget_bytes == 0) return kNoLimit;
+  return std::max<int64_t>(1, (options_.budget_bytes - fixed_bytes()) / record_bytes_);
+}
+
+Status ChunkStore::acquire(int layer, std::span<const int64_t> chunks, bool to_write) {
+  if (!file_) return {};
+  const auto place = [&](int64_t chunk) { return Place{layer, static_cast<int32_t>(chunk)}; };
+  // First the ones that are here, so that making room for the others does not push them out.
+  for (const int64_t chunk : chunks) {
+    if (record(place(chunk))) lru_.splice(lru_.end(), lru_, entry(place(chunk)).use);
+  }
+  for (const int64_t chunk : chunks) {
+    if (!record(place(chunk))) QUIRE_TRY(make_resident(place(chunk)));
+    if (to_write) entry(place(chunk)).in_file = false;
+  }
+  return {};
+}
+
+Status ChunkStore::make_resident(Place place) {
+  if (file_ && options_.budget_bytes > 0) {
+    while (!lru_.empty() && bytes() + record_bytes_ > options_.budget_bytes) QUIRE_TRY(push_out());
+  }
+  QUIRE_ASSIGN(auto buffer, backend_.allocate(static_cast<size_t>(record_bytes_), MemoryKind::kDevice));
+  Entry& e = entry(place);
+  if (e.in_file) QUIRE_TRY(file_->read(e.slot, buffer->host()));
+  e.use = lru_.insert(lru_.end(), place);
+  record(place) = std::move(buffer);
+  if (!e.held) ++n_held_;
+  e.held = true;
+  peak_bytes_ = std::max(peak_bytes_, bytes());
+  return {};
+}
+
+// The least recently used record leaves memory.
+Status ChunkStore::push_out() {
+  const Place place = lru_.front();
+  Entry& e = entry(place);
+  if (!e.in_file) {
+    QUIRE_TRY(file_->write(e.slot, record(place)->host()));
+    e.in_file = true;
+  }
+  record(place).reset();
+  lru_.pop_front();
+  return {};
+}
+
+// ---- forgetting
+
+void ChunkStore::drop_record(Place place) {
+  Entry& e = entry(place);
+  if (!e.held) return;
+  if (record(place)) {
+    lru_.erase(e.use);
+    record(place).reset();
+  }
+  if (e.slot >= 0) file_->free_slot(e.slot);
+  e = Entry();
+  --n_held_;
+}
+
+int64_t ChunkStore::drop(int64_t first_chunk, int64_t end_chunk) {
+  const int64_t before = n_held_;
+  for (size_t layer = 0; layer < entries_.size(); ++layer) {
+    const int64_t end = std::min(end_chunk, static_cast<int64_t>(entries_[layer].size()));
+    for (int64_t c = first_chunk; c < end; ++c) drop_record({static_cast<int32_t>(layer), static_cast<int32_t>(c)});
+  }
+  return before - n_held_;
 }
 
 void ChunkStore::truncate(int64_t n_tokens) {
   const int64_t keep = ceil_div(n_tokens, geometry_.chunk);
   drop(keep, kNoLimit);
-  for (auto& chunks : layers_) {
-    if (static_cast<int64_t>(chunks.size()) > keep) chunks.resize(static_cast<size_t>(keep));
+  for (size_t layer = 0; layer < entries_.size(); ++layer) {
+    if (static_cast<int64_t>(entries_[layer].size()) > keep) {
+      entries_[layer].resize(static_cast<size_t>(keep));
+      records_[layer].resize(static_cast<size_t>(keep));
+    }
+    const auto n_pages = static_cast<size_t>(ceil_div(keep, kPageChunks));
+    while (pages_[layer].size() > n_pages) {
+      pages_[layer].pop_back();
+      --n_pages_;
+    }
+  }
+  // Queries of a later chunk, or of a chunk that the text has not begun, mean nothing now.
+  for (int64_t& chunk : queries_chunk_) {
+    if (chunk != n_tokens / geometry_.chunk || n_tokens % geometry_.chunk == 0) chunk = -1;
   }
   evicted_until_ = std::min(evicted_until_, keep);
 }
@@ -72,6 +238,37 @@ void ChunkStore::evict(int64_t begin, int64_t end) {
   if (first >= last) return;
   n_evicted_ += drop(first, last);
   evicted_until_ = last;
+}
+
+bool ChunkStore::holds(int64_t begin, int64_t end) const {
+  for (const auto& entries : entries_) {
+    for (int64_t c = begin / geometry_.chunk; c < ceil_div(end, geometry_.chunk); ++c) {
+      if (c >= static_cast<int64_t>(entries.size()) || !entries[static_cast<size_t>(c)].held) return false;
+    }
+  }
+  return true;
+}
+
+int64_t ChunkStore::exact_boundary(int64_t n_tokens) const {
+  const int64_t chunk = n_tokens / geometry_.chunk;
+  const bool known = page_bytes_ == 0 || queries_chunk_[0] == chunk || queries_chunk_[1] == chunk;
+  return known ? n_tokens : chunk * geometry_.chunk;
+}
+
+ChunkStoreStats ChunkStore::stats() const {
+  ChunkStoreStats stats;
+  stats.bytes = bytes();
+  stats.bytes_peak = peak_bytes_;
+  stats.representation_bytes = page_bytes_ * n_pages_;
+  stats.n_records = n_held_;
+  stats.n_resident = static_cast<int64_t>(lru_.size());
+  stats.n_evicted = n_evicted_;
+  if (file_) {
+    stats.file_bytes = file_->bytes();
+    stats.n_read = file_->n_read();
+    stats.n_written = file_->n_written();
+  }
+  return stats;
 }
 
 }  // namespace quire

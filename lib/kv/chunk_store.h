@@ -1,47 +1,125 @@
-// The chunk store of one session: keys and values of its tokens, in records of `chunk` tokens per layer.
+// The chunk store of one session: keys and values of its tokens in records of `chunk` tokens per layer, and what a
+// strategy that selects chunks needs of them (representations, the queries of the chunk in progress).
 //
-// Records are allocated when the first token of their chunk arrives and dropped when the strategy will never need them
-// again or the session forgets them. The byte budget is never exceeded. One thread at a time.
+// Without a spill directory all records are in memory, and the byte budget bounds them. With one, a record is in memory
+// while it is used, and the least recently used ones go to a file when the budget is reached; what is read back is what
+// was written, byte for byte. Memory never exceeds the budget. One thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "lib/backend/backend.h"
+#include "lib/kv/record_file.h"
 #include "lib/support/status.h"
 
 namespace quire {
 
+struct ChunkStoreOptions {
+  int64_t budget_bytes = 0;        // of memory; 0: no limit
+  std::string spill_directory{};   // empty: records stay in memory
+  int64_t spill_budget_bytes = 0;  // of the file; 0: no limit
+  int n_query_heads = 0;           // > 0: keep a representation of each complete chunk for so many heads
+};
+
+struct ChunkStoreStats {
+  int64_t bytes = 0, bytes_peak = 0;  // of memory: records, representations, queries in progress
+  int64_t representation_bytes = 0;   // of those
+  int64_t n_records = 0;              // held, in memory or in the file
+  int64_t n_resident = 0;             // of those in memory
+  int64_t n_evicted = 0;              // dropped by the strategy
+  int64_t file_bytes = 0;             // reserved in the file
+  int64_t n_read = 0, n_written = 0;  // records, from and to the file
+};
+
 class ChunkStore {
  public:
-  // budget_bytes 0: no limit. The backend must outlive the store.
-  ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layers, int64_t budget_bytes);
+  // The backend must outlive the store. Errors: those of making the file.
+  static Result<std::unique_ptr<ChunkStore>> create(Backend& backend, const KvGeometry& geometry, int n_layers,
+                                                    const ChunkStoreOptions& options);
 
   const KvGeometry& geometry() const { return geometry_; }
-  // Makes room for keys [first, first + n) in all layers. kBudget or kOutOfMemory: nothing was changed.
+  bool spills() const { return file_ != nullptr; }
+
+  // Makes room for keys [first, first + n) in all layers: in memory, or with a file on the disk. `first` is where the
+  // text ends now. kBudget, kOutOfMemory, kIo: nothing was changed.
   Status reserve(int64_t first, int64_t n);
   // Forgets the keys from n_tokens on.
   void truncate(int64_t n_tokens);
   // Drops the records whose keys all lie in [begin, end). Calls come with ascending ranges.
   void evict(int64_t begin, int64_t end);
-  KvRecords layer(int layer) const { return {layers_[static_cast<size_t>(layer)]}; }
+  // Whether no record with a key in [begin, end) was dropped.
+  bool holds(int64_t begin, int64_t end) const;
+  // The most tokens, at most n_tokens, to which the text can be cut so that the following tokens come out as if no
+  // other had ever followed: where the queries of the chunk in progress are known.
+  int64_t exact_boundary(int64_t n_tokens) const;
 
-  int64_t bytes() const { return n_records_ * record_bytes_; }
-  int64_t peak_bytes() const { return peak_records_ * record_bytes_; }
-  int64_t n_records() const { return n_records_; }
-  int64_t n_evicted() const { return n_evicted_; }
+  // Brings records of a layer into memory, at most max_resident() of them; others may leave it. to_write: they will be
+  // changed. A failure loses nothing.
+  Status acquire(int layer, std::span<const int64_t> chunks, bool to_write);
+  int64_t max_resident() const;
+  // A null record is dropped, or not in memory.
+  KvRecords layer(int layer) const { return {records_[static_cast<size_t>(layer)]}; }
+
+  Representations representations(int layer) const { return {pages_[static_cast<size_t>(layer)]}; }
+  // Rows for the raw queries of the chunk in progress before or after the reserved tokens; no buffer if `chunk` is
+  // neither.
+  Rows queries_in_progress(int layer, int64_t chunk) const;
+
+  ChunkStoreStats stats() const;
+  int64_t record_bytes() const { return record_bytes_; }
 
  private:
+  struct Place {
+    int32_t layer;
+    int32_t chunk;
+  };
+  struct Entry {
+    bool held = false;               // a record exists, in memory or in the file
+    bool in_file = false;            // the file holds its present bytes
+    int64_t slot = -1;               // of the file
+    std::list<Place>::iterator use;  // in lru_, while in memory
+  };
+
+  ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layers, const ChunkStoreOptions& options);
+  Status reserve_memory(int64_t first, int64_t n, const std::vector<Place>& missing);
+  Status reserve_file(const std::vector<Place>& missing);
+  Status reserve_pages(int64_t end_chunk);
+  Status make_resident(Place place);
+  Status push_out();
+  void drop_record(Place place);
   int64_t drop(int64_t first_chunk, int64_t end_chunk);
+  void assign_queries(int64_t first, int64_t n);
+  int64_t fixed_bytes() const { return page_bytes_ * n_pages_ + queries_bytes_; }
+  int64_t bytes() const { return static_cast<int64_t>(lru_.size()) * record_bytes_ + fixed_bytes(); }
+  Entry& entry(Place p) { return entries_[static_cast<size_t>(p.layer)][static_cast<size_t>(p.chunk)]; }
+  std::unique_ptr<Buffer>& record(Place p) {
+    return records_[static_cast<size_t>(p.layer)][static_cast<size_t>(p.chunk)];
+  }
 
   Backend& backend_;
   KvGeometry geometry_;
-  int64_t budget_bytes_;
+  ChunkStoreOptions options_;
   int64_t record_bytes_;
-  std::vector<std::vector<std::unique_ptr<Buffer>>> layers_;  // [layer][chunk], null where dropped
-  int64_t n_records_ = 0;
-  int64_t peak_records_ = 0;
+  std::unique_ptr<RecordFile> file_;
+  std::vector<std::vector<std::unique_ptr<Buffer>>> records_;  // [layer][chunk], null where not in memory
+  std::vector<std::vector<Entry>> entries_;                    // [layer][chunk]
+  std::list<Place> lru_;                                       // records in memory, least recently used first
+
+  int64_t page_bytes_ = 0;
+  int64_t n_pages_ = 0;
+  std::vector<std::vector<std::unique_ptr<Buffer>>> pages_;  // [layer][page]
+  // Queries of a chunk in progress, two per layer: of the chunk where the text ends, and of the one where it will end.
+  std::unique_ptr<Buffer> queries_;  // f32 [layer][2][chunk][n_query_heads * head_dim]
+  int64_t queries_bytes_ = 0;
+  int64_t queries_chunk_[2] = {-1, -1};
+
+  int64_t n_held_ = 0;
+  int64_t peak_bytes_ = 0;
   int64_t n_evicted_ = 0;
   int64_t evicted_until_ = 0;  // everything droppable before this chunk was dropped
 };

@@ -1,7 +1,6 @@
 #include "lib/model/llama_model.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace quire {
 namespace {
@@ -36,7 +35,7 @@ KvGeometry LlamaModel::kv_geometry(const Strategy& strategy, ElementType type) c
 
 int64_t LlamaModel::scratch_bytes() const {
   const auto size = [](const std::unique_ptr<Buffer>& b) { return b ? static_cast<int64_t>(b->size()) : 0; };
-  return size(scratch_) + size(logits_scratch_) + backend_.workspace_bytes();
+  return size(scratch_) + size(logits_scratch_) + size(selection_) + size(state_) + backend_.workspace_bytes();
 }
 
 Status LlamaModel::prepare_scratch(int64_t n) {
@@ -59,51 +58,38 @@ Status LlamaModel::prepare_scratch(int64_t n) {
   return {};
 }
 
-Status LlamaModel::forward(const ForwardArgs& args) {
-  const auto n = static_cast<int64_t>(args.tokens.size());
+Status LlamaModel::forward(std::span<const Sequence> sequences, const CancelToken* cancel) {
+  int64_t n = 0;
+  for (const Sequence& s : sequences) n += static_cast<int64_t>(s.tokens.size());
   QUIRE_TRY(prepare_scratch(n));
-  Plan plan;
-  args.strategy->plan(args.first_position, n, plan);
-  const Exec exec{*stream_, args.cancel};
-  QUIRE_TRY(backend_.embed(exec, *weights_.embedding, args.tokens, hidden_));
+  const Exec exec{*stream_, cancel};
+  std::vector<Plan> plans(sequences.size());
+  int64_t row = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const Sequence& s = sequences[i];
+    const auto count = static_cast<int64_t>(s.tokens.size());
+    if (s.generated) {
+      s.strategy->plan_generated(s.first_position, count, plans[i]);
+    } else {
+      s.strategy->plan(s.first_position, count, plans[i]);
+    }
+    QUIRE_TRY(backend_.embed(exec, *weights_.embedding, s.tokens, hidden_.at(row)));
+    row += count;
+  }
   for (int layer = 0; layer < config_.n_layers; ++layer) {
-    QUIRE_TRY(attention_layer(exec, args, plan, layer));
-    QUIRE_TRY(mlp_layer(exec, weights_.layers[static_cast<size_t>(layer)], n));
+    const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+    QUIRE_TRY(
+        backend_.rms_norm(exec, hidden_, *w.attention_norm, config_.rms_norm_eps, n, config_.hidden_size, normed_));
+    QUIRE_TRY(backend_.matmul(exec, normed_, n, *w.qkv, w.qkv_bias.get(), false, wide_));
+    row = 0;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      QUIRE_TRY(attend(exec, sequences[i], plans[i], row, layer));
+      row += static_cast<int64_t>(sequences[i].tokens.size());
+    }
+    QUIRE_TRY(backend_.matmul(exec, normed_, n, *w.o, w.o_bias.get(), true, hidden_));
+    QUIRE_TRY(mlp_layer(exec, w, n));
   }
   return backend_.synchronize(*stream_);
-}
-
-Status LlamaModel::attention_layer(Exec exec, const ForwardArgs& args, const Plan& plan, int layer) {
-  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  const auto n = static_cast<int64_t>(args.tokens.size());
-  const int64_t d = config_.head_dim;
-  QUIRE_TRY(backend_.rms_norm(exec, hidden_, *w.attention_norm, config_.rms_norm_eps, n, config_.hidden_size, normed_));
-  QUIRE_TRY(backend_.matmul(exec, normed_, n, *w.qkv, w.qkv_bias.get(), false, wide_));
-
-  StoreKvArgs store;
-  store.keys = wide_.column(config_.n_query_heads * d);
-  store.values = wide_.column((config_.n_query_heads + config_.n_kv_heads) * d);
-  store.first_key = args.first_position;
-  store.n = n;
-  store.rope = args.strategy->stores_raw_keys() ? nullptr : args.rope;
-  store.geometry = args.kv->geometry();
-  store.records = args.kv->layer(layer);
-  QUIRE_TRY(backend_.store_kv(exec, store));
-
-  AttentionArgs attention;
-  attention.queries = wide_;
-  attention.out = normed_;
-  attention.plan = &plan;
-  attention.first_query = args.first_position;
-  attention.n_queries = n;
-  attention.n_query_heads = config_.n_query_heads;
-  const double factor = args.strategy->rope().attention_factor;
-  attention.scale = static_cast<float>(factor * factor / std::sqrt(static_cast<double>(d)));
-  attention.rope = args.rope;
-  attention.geometry = store.geometry;
-  attention.records[static_cast<int>(KvStream::kText)] = store.records;
-  QUIRE_TRY(backend_.attention(exec, attention));
-  return backend_.matmul(exec, normed_, n, *w.o, w.o_bias.get(), true, hidden_);
 }
 
 Status LlamaModel::mlp_layer(Exec exec, const LayerWeights& w, int64_t n) {

@@ -39,14 +39,16 @@ struct LlamaWeights {
   int64_t bytes = 0;
 };
 
-// What one forward pass works on.
-struct ForwardArgs {
+// The tokens of one session in a forward pass, and what they work on.
+struct Sequence {
   std::span<const int32_t> tokens;  // at positions first_position, ...
   int64_t first_position = 0;
+  bool generated = false;  // the model's own tokens, not given ones
   const Strategy* strategy = nullptr;
   const Rope* rope = nullptr;
   ChunkStore* kv = nullptr;  // holds all earlier tokens, and room for these
-  const CancelToken* cancel = nullptr;
+  // If not null: counts, by chunk, how often a (query, layer, head) selected it, beyond the chunks that it must see.
+  std::vector<int64_t>* selected = nullptr;
 };
 
 // Weights are shared by all sessions. forward() and logits() use the model's scratch memory: one thread at a time, the
@@ -65,15 +67,23 @@ class LlamaModel {
   KvGeometry kv_geometry(const Strategy& strategy, ElementType type) const;
   int64_t scratch_bytes() const;
 
-  // Runs the layers: stores the tokens' keys and values in *args.kv, and leaves the last hidden states in scratch.
-  // After a failure (kCancelled, kOutOfMemory) the store's earlier tokens are as they were.
-  Status forward(const ForwardArgs& args);
+  // Runs the layers over the tokens of all sequences, each of another session: stores their keys and values, and
+  // leaves the last hidden states in scratch, rows in the order of the sequences. No result depends on the company.
+  // After a failure (kCancelled, kOutOfMemory, kIo) the stores' earlier tokens are as they were.
+  Status forward(std::span<const Sequence> sequences, const CancelToken* cancel);
   // Logits of rows [first_row, first_row + n_rows) of the last forward(), f32 [n_rows][vocab_size] in host memory.
   Status logits(int64_t first_row, int64_t n_rows, const CancelToken* cancel, float* out);
 
  private:
   Status prepare_scratch(int64_t n);
-  Status attention_layer(Exec exec, const ForwardArgs& args, const Plan& plan, int layer);
+  // Attention of one sequence whose rows begin at `row`; in attention_layer.cc.
+  Status attend(Exec exec, const Sequence& sequence, const Plan& plan, int64_t row, int layer);
+  Status represent_chunks(Exec exec, const Sequence& sequence, int64_t row, int layer);
+  Status select(Exec exec, const Sequence& sequence, const Plan& plan, int64_t row, int layer);
+  std::vector<int64_t> seen_chunks(const Sequence& sequence, const Plan& plan) const;
+  Status attend_by_windows(Exec exec, const Sequence& sequence, AttentionArgs args, int layer);
+  float logit_scale(const Strategy& strategy) const;
+  static Status require(Backend& backend, std::unique_ptr<Buffer>& buffer, size_t bytes);
   Status mlp_layer(Exec exec, const LayerWeights& w, int64_t n);
 
   Backend& backend_;
@@ -84,6 +94,9 @@ class LlamaModel {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Buffer> scratch_;
   std::unique_ptr<Buffer> logits_scratch_;
+  std::unique_ptr<Buffer> selection_;  // of one sequence and layer
+  std::vector<int32_t> picks_;         // the same on the host, where that is asked for
+  std::unique_ptr<Buffer> state_;      // running attention results between windows of chunks
   int64_t scratch_rows_ = 0;
   Rows hidden_, normed_, wide_;  // [n][hidden], [n][max(hidden, H d)], [n][max((H + 2 Hkv) d, 2 intermediate)]
 };

@@ -59,6 +59,23 @@ bool overlap(const Span& a, const Span& b) {
   return a.stream == b.stream && std::max(a.min_lag, b.min_lag) <= std::min(a.max_lag, b.max_lag) && share_keys(a, b);
 }
 
+Status validate_selected(const Plan& plan, const QueryBlock& block) {
+  const ChunkSelection& s = plan.selection;
+  if (s.chunk < 1 || s.n_last < 1 || s.count < s.n_last + 1) {
+    return broken("a selection of " + std::to_string(s.count) + " chunks of " + std::to_string(s.chunk) +
+                  " keys, the last " + std::to_string(s.n_last) + " of them forced");
+  }
+  if (block.per_head) return broken("a block with a selection and lists per head");
+  const Plan::List& list = plan.list(block, 0);
+  for (int32_t index = list.begin; index < list.end; ++index) {
+    const Span& span = plan.spans[static_cast<size_t>(index)];
+    if (span.stream != KvStream::kText || (span.ranked && span.rotation == Span::Rotation::kRaw)) {
+      return broken(span_name(static_cast<size_t>(index)) + " cannot be selected from");
+    }
+  }
+  return {};
+}
+
 Status validate_list(const Plan& plan, const Plan::List& list) {
   if (list.begin < 0 || list.end < list.begin || static_cast<size_t>(list.end) > plan.spans.size()) {
     return broken("a list outside the spans");
@@ -82,6 +99,25 @@ Status validate_list(const Plan& plan, const Plan::List& list) {
     open.push_back(s);
   }
   return {};
+}
+
+// Ranks of the chunks that query i selects when all scores are equal, by chunk; -1 where not selected.
+std::vector<int64_t> ranks_by_index(const ChunkSelection& selection, int64_t i) {
+  const int64_t own = i / selection.chunk;
+  const int64_t n = selection.n_selected(i);
+  const int64_t last = std::min(selection.n_last, n);
+  std::vector<int64_t> ranks(static_cast<size_t>(own + 1), -1);
+  for (int64_t u = 0; u < n; ++u) ranks[static_cast<size_t>(u < n - last ? u : own + 1 - n + u)] = u;
+  return ranks;
+}
+
+void fill_selected_row(const ChunkSelection& selection, const Span& span, int64_t i, int64_t n_keys, double* row) {
+  const auto ranks = ranks_by_index(selection, i);
+  for (int64_t j = span.first_key; j <= std::min({last_key(span), i, n_keys - 1}); j += span.stride) {
+    const int64_t rank = ranks[static_cast<size_t>(j / selection.chunk)];
+    if (rank < 0 || !span.visible(i, j)) continue;
+    row[j] = span.ranked ? static_cast<double>(selection.distance(i, rank, j)) : span.distance(i, j);
+  }
 }
 
 void fill_row(const Span& span, int64_t i, int64_t n_keys, double* row) {
@@ -120,10 +156,11 @@ void Plan::clear() {
   lists.clear();
   spans.clear();
   query_scale.clear();
+  selection = {};
 }
 
-void Plan::add_block(int64_t first_query, int64_t n_queries, const std::vector<Span>& block_spans) {
-  blocks.push_back({first_query, n_queries, static_cast<int32_t>(lists.size()), false});
+void Plan::add_block(int64_t first_query, int64_t n_queries, const std::vector<Span>& block_spans, bool selected) {
+  blocks.push_back({first_query, n_queries, static_cast<int32_t>(lists.size()), false, selected});
   const auto begin = static_cast<int32_t>(spans.size());
   spans.insert(spans.end(), block_spans.begin(), block_spans.end());
   lists.push_back({begin, static_cast<int32_t>(spans.size())});
@@ -131,7 +168,7 @@ void Plan::add_block(int64_t first_query, int64_t n_queries, const std::vector<S
 
 void Plan::add_block_per_head(int64_t first_query, int64_t n_queries,
                               const std::vector<std::vector<Span>>& head_spans) {
-  blocks.push_back({first_query, n_queries, static_cast<int32_t>(lists.size()), true});
+  blocks.push_back({first_query, n_queries, static_cast<int32_t>(lists.size()), true, false});
   for (const std::vector<Span>& list : head_spans) {
     const auto begin = static_cast<int32_t>(spans.size());
     spans.insert(spans.end(), list.begin(), list.end());
@@ -151,6 +188,7 @@ Status validate(const Plan& plan, int64_t first_query, int64_t n_queries, int n_
       return broken("the block of query " + std::to_string(next) + " has fewer than " + std::to_string(n_lists) +
                     " span lists");
     }
+    if (block.selected) QUIRE_TRY(validate_selected(plan, block));
     next += block.n_queries;
   }
   if (next != first_query + n_queries) {
@@ -168,6 +206,28 @@ Status validate(const Plan& plan, int64_t first_query, int64_t n_queries, int n_
   return {};
 }
 
+std::vector<int64_t> touched_chunks(const Plan& plan, int64_t chunk, int n_heads) {
+  std::vector<int64_t> chunks;
+  for (const QueryBlock& block : plan.blocks) {
+    if (block.selected) continue;
+    const int64_t last_query = block.first_query + block.n_queries - 1;
+    for (int head = 0; head < (block.per_head ? n_heads : 1); ++head) {
+      const Plan::List& list = plan.list(block, head);
+      for (int32_t s = list.begin; s < list.end; ++s) {
+        const Span& span = plan.spans[static_cast<size_t>(s)];
+        if (span.stream != KvStream::kText) continue;
+        int64_t first = span.first_key;
+        if (span.max_lag != kNoLimit) first = std::max(first, block.first_query - span.max_lag);
+        const int64_t last = std::min(last_key(span), last_query - span.min_lag);
+        for (int64_t c = first / chunk; first <= last && c <= last / chunk; ++c) chunks.push_back(c);
+      }
+    }
+  }
+  std::sort(chunks.begin(), chunks.end());
+  chunks.erase(std::unique(chunks.begin(), chunks.end()), chunks.end());
+  return chunks;
+}
+
 void position_matrix(const Plan& plan, int head, int64_t n_keys, double* matrix) {
   double* row = matrix;
   for (const QueryBlock& block : plan.blocks) {
@@ -176,7 +236,12 @@ void position_matrix(const Plan& plan, int head, int64_t n_keys, double* matrix)
       std::fill_n(row, n_keys, std::numeric_limits<double>::quiet_NaN());
       for (int32_t s = list.begin; s < list.end; ++s) {
         const Span& span = plan.spans[static_cast<size_t>(s)];
-        if (span.stream == KvStream::kText) fill_row(span, i, n_keys, row);
+        if (span.stream != KvStream::kText) continue;
+        if (block.selected) {
+          fill_selected_row(plan.selection, span, i, n_keys, row);
+        } else {
+          fill_row(span, i, n_keys, row);
+        }
       }
     }
   }

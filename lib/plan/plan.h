@@ -6,6 +6,7 @@
 // its distance from c0, so no boundary of a plan needs to coincide with a chunk edge.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -49,6 +50,8 @@ struct Span {
   double q_cap = std::numeric_limits<double>::infinity();
   int64_t key_base = 0;
   int64_t key_div = 1;
+  // Of blocks with a selection: distances by rank instead (ChunkSelection::distance).
+  bool ranked = false;
 
   double query_position(int64_t i) const;
   double key_position(int64_t j) const;
@@ -64,6 +67,27 @@ struct QueryBlock {
   // Lists [first_list, first_list + 1) for all heads, or one per query head if per_head.
   int32_t first_list = 0;
   bool per_head = false;
+  // Of the keys in its spans, a query sees those of the chunks that its head selects (Plan::selection); one list for
+  // all heads, text keys only.
+  bool selected = false;
+};
+
+// How a query's head selects chunks of `chunk` text keys. Of the chunks up to its own it takes all if they are at most
+// `count`; else the first one, the last `n_last` ones (its own included), and of those between them the ones with the
+// highest scores: query . representation, unrotated; the lower index where scores are equal. Packed, the n chunks it
+// takes stand at consecutive positions: key j of the u-th one (u = 0 is the first in the text) has distance
+// (n - 1 - u) * chunk + i mod chunk - j mod chunk from query i.
+struct ChunkSelection {
+  int64_t chunk = 0;
+  int64_t count = 0;  // 0: no selection
+  int64_t n_last = 1;
+  bool per_group = false;  // one selection for the query heads of a KV head, by the sum of their scores
+
+  int64_t n_selected(int64_t query) const { return std::min(query / chunk + 1, count); }
+  // Of ranked spans: the distance of key `key`, whose chunk is the rank-th that the query's head selected.
+  int64_t distance(int64_t query, int64_t rank, int64_t key) const {
+    return (n_selected(query) - 1 - rank) * chunk + query % chunk - key % chunk;
+  }
 };
 
 struct Plan {
@@ -77,10 +101,11 @@ struct Plan {
   std::vector<Span> spans;
   // Factor on the logits of each planned query, in block order; empty: 1 (methods whose temperature grows with i).
   std::vector<float> query_scale;
+  ChunkSelection selection;  // of the blocks that are `selected`
 
   void clear();
   // Appends a block with one list for all heads.
-  void add_block(int64_t first_query, int64_t n_queries, const std::vector<Span>& spans);
+  void add_block(int64_t first_query, int64_t n_queries, const std::vector<Span>& spans, bool selected = false);
   // Appends a block with one list per head.
   void add_block_per_head(int64_t first_query, int64_t n_queries, const std::vector<std::vector<Span>>& spans);
   const List& list(const QueryBlock& block, int head) const {
@@ -91,8 +116,11 @@ struct Plan {
 // Checks the invariants above for queries [first_query, first_query + n_queries) of n_heads heads.
 Status validate(const Plan& plan, int64_t first_query, int64_t n_queries, int n_heads);
 
+// The chunks of `chunk` text keys that the spans of blocks without a selection touch, ascending.
+std::vector<int64_t> touched_chunks(const Plan& plan, int64_t chunk, int n_heads);
+
 // matrix[r * n_keys + j] = distance between query r (counted from the plan's first) and text key j in head `head`, NaN
-// where not visible.
+// where not visible. Selections are shown as they are when all scores are equal.
 void position_matrix(const Plan& plan, int head, int64_t n_keys, double* matrix);
 
 }  // namespace quire

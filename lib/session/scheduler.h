@@ -1,13 +1,16 @@
 // Who computes when: one engine thread that gives each ready job a step in turn.
 //
 // A step is short (a prefill block, a decode step, a layer of a model being loaded) and may use all compute threads, so
-// jobs share the machine fairly and never run at once.
+// jobs share the machine fairly and never run at once. Jobs of one group (sessions of a model that decode) take a step
+// together: their weights are read once. A step waits a little for members that were in the group's last step and are
+// not ready yet: their readers are about to take a token.
 #pragma once
 
 #include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -20,6 +23,11 @@ class Job {
   virtual bool ready() = 0;
   // Does a part of the work on the engine thread. True: finished; the job is dropped. Must not throw.
   virtual bool step() = 0;
+  // Jobs of the same group (not null) may take their next steps together: step_together() of any of them with all of
+  // them, at most kMostTogether, writes finished[i] as step() of jobs[i] would return. Must not throw.
+  static constexpr size_t kMostTogether = 16;
+  virtual const void* group() { return nullptr; }
+  virtual void step_together(std::span<Job* const> jobs, std::span<bool> finished);
 };
 
 // Something whose destructor may take a while. It is its own place in the queue, so that letting go never fails.
@@ -55,6 +63,7 @@ class Scheduler {
   struct State;
   static void run(State& state);
   static bool step_next(State& state, std::unique_lock<std::mutex>& lock);
+  static void step_group(State& state, std::unique_lock<std::mutex>& lock, const std::shared_ptr<Job>& first);
   static void destroy_all(Disposable* first);
   std::shared_ptr<State> state_;  // shared with the thread, which may outlive this object by a moment
   std::thread thread_;

@@ -19,21 +19,26 @@ Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<Model> model, S
   Backend& backend = model->runtime->backend();
   QUIRE_ASSIGN(auto rope, backend.create_rope(strategy->rope(), strategy->kv_chunk()));
   Runtime& runtime = *model->runtime;
+  ChunkStoreOptions store;
+  store.budget_bytes = options.kv_budget_bytes;
+  store.spill_directory = options.spill_directory;
+  store.spill_budget_bytes = options.spill_budget_bytes;
+  if (strategy->selects_chunks()) store.n_query_heads = llama.config().n_query_heads;
+  QUIRE_ASSIGN(auto kv, ChunkStore::create(backend, llama.kv_geometry(*strategy, options.kv_type),
+                                           llama.config().n_layers, store));
   std::shared_ptr<Session> session(
-      new Session(std::move(model), std::move(options), std::move(strategy), std::move(rope)));
+      new Session(std::move(model), std::move(options), std::move(strategy), std::move(rope), std::move(kv)));
   if (!runtime.add_session(session)) return Status(Code::kClosed, "the runtime was closed");
   return session;
 }
 
 Session::Session(std::shared_ptr<Model> model, SessionOptions options, std::unique_ptr<const Strategy> strategy,
-                 std::unique_ptr<Rope> rope)
+                 std::unique_ptr<Rope> rope, std::unique_ptr<ChunkStore> kv)
     : model_(std::move(model)),
       options_(std::move(options)),
       strategy_(std::move(strategy)),
       rope_(std::move(rope)),
-      kv_(std::make_unique<ChunkStore>(model_->runtime->backend(),
-                                       model_->llama->kv_geometry(*strategy_, options_.kv_type),
-                                       model_->llama->config().n_layers, options_.kv_budget_bytes)) {
+      kv_(std::move(kv)) {
   stats_.reach = strategy_->reach();
 }
 
@@ -94,15 +99,59 @@ Status Session::discard_pending() {
 Status Session::reset() {
   std::unique_lock<std::mutex> lock;
   QUIRE_TRY(begin_call(lock));
-  kv_->truncate(0);
-  tokens_.clear();
+  cut(0);
+  return {};
+}
+
+Status Session::truncate(int64_t n_tokens) {
+  std::unique_lock<std::mutex> lock;
+  QUIRE_TRY(begin_call(lock));
+  const int64_t settled = n_settled();
+  const int64_t all = settled + static_cast<int64_t>(pending_.size());
+  if (n_tokens < 0 || n_tokens > all) {
+    return Status(Code::kInvalidArgument,
+                  "n_tokens is " + std::to_string(n_tokens) + "; expected 0 to " + std::to_string(all));
+  }
+  if (n_tokens >= settled) {
+    pending_.resize(static_cast<size_t>(n_tokens - settled));
+    stats_.n_pending = n_tokens - settled;
+  } else {
+    cut(n_tokens);
+  }
+  return {};
+}
+
+// Forgets what comes after n_tokens settled ones. The last of them is read again, for its logits; if the store cannot
+// go on from there exactly, so are the ones from the last place where it can.
+void Session::cut(int64_t n_tokens) {
+  int64_t boundary = kv_->exact_boundary(std::max<int64_t>(0, std::min(n_computed_, n_tokens - 1)));
+  for (const KeyRange& range : strategy_->retained(boundary)) {
+    if (!kv_->holds(range.begin, std::min(range.end, boundary))) boundary = 0;
+  }
+  kv_->truncate(boundary);
+  tokens_.resize(static_cast<size_t>(n_tokens));
+  while (!generated_.empty() && generated_.back().begin >= n_tokens) generated_.pop_back();
+  if (!generated_.empty()) generated_.back().end = std::min(generated_.back().end, n_tokens);
   pending_.clear();
   last_logits_.clear();
   kept_logits_.clear();
   kept_scores_.clear();
-  n_computed_ = 0;
+  n_computed_ = boundary;
+  reread_end_ = n_tokens;
   update_stats();
-  return {};
+}
+
+void Session::add_generated(int32_t token) {
+  if (strategy_->plans_generated_apart()) {
+    if (generated_.empty() || generated_.back().end != n_settled()) generated_.push_back({n_settled(), n_settled()});
+    ++generated_.back().end;
+  }
+  tokens_.push_back(token);
+}
+
+bool Session::is_generated(int64_t position) const {
+  return std::any_of(generated_.begin(), generated_.end(),
+                     [&](const KeyRange& run) { return position >= run.begin && position < run.end; });
 }
 
 Status Session::position(int64_t* n_tokens, int64_t* n_pending) const {
@@ -162,10 +211,15 @@ Status Session::scores(int64_t first_position, int64_t n, float* out) const {
 void Session::update_stats() {
   stats_.n_tokens = n_settled();
   stats_.n_pending = static_cast<int64_t>(pending_.size());
-  stats_.kv_bytes = kv_->bytes();
-  stats_.kv_bytes_peak = kv_->peak_bytes();
-  stats_.kv_chunks = kv_->n_records();
-  stats_.kv_chunks_evicted = kv_->n_evicted();
+  const ChunkStoreStats kv = kv_->stats();
+  stats_.kv_bytes = kv.bytes;
+  stats_.kv_bytes_peak = kv.bytes_peak;
+  stats_.kv_chunks = kv.n_records;
+  stats_.kv_chunks_resident = kv.n_resident;
+  stats_.kv_chunks_evicted = kv.n_evicted;
+  stats_.kv_file_bytes = kv.file_bytes;
+  stats_.kv_chunks_read = kv.n_read;
+  stats_.kv_chunks_written = kv.n_written;
 }
 
 void Session::request_stop() {

@@ -1,7 +1,8 @@
 // A session: one text, its KV cache, and the stream that computes on it.
 //
-// Tokens pass through three states: pending (fed, not processed), settled (processed, or generated and delivered) and,
-// for the last delivered token only, settled but not yet in the KV cache: it is computed when the next token is wanted.
+// Tokens pass through three states: pending (fed, not processed), settled (processed, or generated and delivered), and
+// settled but not in the KV cache: the last delivered token, which is computed when the next one is wanted, and what
+// truncate() left to be read again.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,8 @@ struct SessionOptions {
   OverflowPolicy overflow = OverflowPolicy::kError;
   int64_t expected_tokens = 0;
   int64_t kv_budget_bytes = 0;
+  std::string spill_directory;  // empty: the KV cache stays in memory
+  int64_t spill_budget_bytes = 0;
   int64_t prefill_block = 256;
 };
 
@@ -36,7 +39,8 @@ struct SessionStats {
   int64_t n_tokens = 0, n_pending = 0;
   int64_t n_prefilled = 0, n_generated = 0;
   int64_t prefill_ns = 0, decode_ns = 0;
-  int64_t kv_bytes = 0, kv_bytes_peak = 0, kv_chunks = 0, kv_chunks_evicted = 0;
+  int64_t kv_bytes = 0, kv_bytes_peak = 0, kv_chunks = 0, kv_chunks_resident = 0, kv_chunks_evicted = 0;
+  int64_t kv_file_bytes = 0, kv_chunks_read = 0, kv_chunks_written = 0;
   int64_t scratch_bytes = 0;
   int64_t reach = 0;
   int64_t tasks_after_cancel = 0, cancel_latency_ns = 0;
@@ -53,6 +57,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Status feed_tokens(std::span<const int32_t> ids);
   Status discard_pending();
   Status reset();
+  // Forgets the tokens from n_tokens on, pending ones too.
+  Status truncate(int64_t n_tokens);
   Status position(int64_t* n_tokens, int64_t* n_pending) const;
   Status stats(SessionStats* stats) const;
   Status logits(int64_t first_position, int64_t n_rows, float* out, size_t capacity) const;
@@ -72,10 +78,13 @@ class Session : public std::enable_shared_from_this<Session> {
   friend class GenerationStream;  // its computing half: see stream.h
 
   Session(std::shared_ptr<Model> model, SessionOptions options, std::unique_ptr<const Strategy> strategy,
-          std::unique_ptr<Rope> rope);
+          std::unique_ptr<Rope> rope, std::unique_ptr<ChunkStore> kv);
   // Locks and checks that no stream is open. A stream whose last handle was released is waited for.
   Status begin_call(std::unique_lock<std::mutex>& lock) const;
   void update_stats();  // at a token boundary
+  void cut(int64_t n_tokens);
+  void add_generated(int32_t token);
+  bool is_generated(int64_t position) const;
   int64_t n_settled() const { return static_cast<int64_t>(tokens_.size()); }
 
   const std::shared_ptr<Model> model_;
@@ -87,9 +96,11 @@ class Session : public std::enable_shared_from_this<Session> {
   bool closed_ = false;
   std::weak_ptr<GenerationStream> stream_;  // open: not yet ended, closed or released
   std::unique_ptr<ChunkStore> kv_;
-  std::vector<int32_t> tokens_;  // settled
+  std::vector<int32_t> tokens_;      // settled
+  std::vector<KeyRange> generated_;  // runs of them that the model generated, if the strategy asks for them
   std::deque<int32_t> pending_;
-  int64_t n_computed_ = 0;          // tokens in the KV cache: n_settled() or one less
+  int64_t n_computed_ = 0;          // tokens in the KV cache: n_settled() or one less; after truncate() maybe fewer
+  int64_t reread_end_ = 0;          // settled tokens before this that are not computed were, before truncate()
   std::vector<float> last_logits_;  // after token n_computed_ - 1; empty: none
   // Kept on request by the last stream, from position kept_first_ on.
   int64_t kept_first_ = 0;

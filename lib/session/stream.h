@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,9 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
 
   bool ready() override;
   bool step() override;
+  // Streams of one model that decode take their steps together.
+  const void* group() override;
+  void step_together(std::span<Job* const> jobs, std::span<bool> finished) override;
 
  private:
   friend class Session;
@@ -80,10 +84,17 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
 
   GenerationStream(std::shared_ptr<Session> session, StreamOptions options, int64_t limit);
 
-  // Engine's half.
-  Status compute();
-  Status process_block(int64_t n);
-  Status read_logits(int64_t n, std::vector<float>& last, std::vector<float>& logits, std::vector<float>& scores);
+  // Engine's half; in stream_compute.cc up to `commit`.
+  struct Block;
+  static void step_all(std::span<GenerationStream* const> streams, std::span<bool> finished);
+  static Status compute(std::span<GenerationStream* const> streams, std::span<bool> finished,
+                        std::span<Status> failures);
+  bool settle(Status failure, bool undo);
+  int64_t todo() const;
+  Status next_block(Block& block);
+  Sequence sequence(const Block& block) const;
+  Status read_logits(Block& block, std::span<const float> row, const CancelToken& cancel) const;
+  Status commit(Block& block, Clock::time_point begin);
   Status generate();
   void finish(FinishReason reason, int32_t token = -1);
   void end(StreamEvent event, Status failure);
@@ -115,6 +126,7 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
   bool abandoned_ = false;
   bool closed_ = false;
   bool in_step_ = false;
+  bool apart_ = false;  // something failed in company: the next step is taken alone
   std::unique_ptr<WaitEvent> wait_event_;
 
   int64_t n_generated_ = 0;

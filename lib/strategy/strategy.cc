@@ -15,7 +15,7 @@ class StrategyBuilder {
  public:
   static void finish(Strategy& strategy, RopeTable rope, int64_t kv_chunk, std::string canonical) {
     strategy.rope_ = std::move(rope);
-    strategy.kv_chunk_ = kv_chunk;
+    if (strategy.kv_chunk_ == 0) strategy.kv_chunk_ = kv_chunk;
     strategy.canonical_ = std::move(canonical);
   }
 };
@@ -30,6 +30,8 @@ constexpr int64_t kMaxChunk = 65536;
 constexpr std::string_view kFullArguments[] = {"train_len", "kv_chunk"};
 constexpr std::string_view kDualChunkArguments[] = {"preset",      "chunk",     "cap",     "local",
                                                     "logit_scale", "train_len", "kv_chunk"};
+constexpr std::string_view kLongHeadsArguments[] = {"chunk",  "chunks", "begin",    "forced",
+                                                    "select", "init",   "train_len"};
 constexpr std::string_view kStreamingLlmArguments[] = {"sinks", "recent", "train_len", "kv_chunk"};
 constexpr std::string_view kBaseArguments[] = {"theta"};
 
@@ -41,12 +43,13 @@ struct Method {
 
 constexpr Method kMethods[] = {{"full", kFullArguments, make_full},
                                {"dca", kDualChunkArguments, make_dual_chunk},
+                               {"longheads", kLongHeadsArguments, make_longheads},
                                {"streaming_llm", kStreamingLlmArguments, make_streaming_llm}};
 
 // Methods of the literature that an expression may rightly ask for.
-constexpr std::string_view kUnavailable[] = {"auto",      "beacon",   "dynamic_ntk", "lm_infinite", "longheads",
-                                             "longmixed", "longrope", "rerope",      "s2",          "scca_fixed",
-                                             "scca_flow", "sda",      "self_extend"};
+constexpr std::string_view kUnavailable[] = {"auto",       "beacon",    "dynamic_ntk", "lm_infinite",
+                                             "longmixed",  "longrope",  "rerope",      "s2",
+                                             "scca_fixed", "scca_flow", "sda",         "self_extend"};
 
 std::vector<std::string_view> method_names() {
   std::vector<std::string_view> names;
@@ -175,7 +178,8 @@ Result<std::unique_ptr<const Strategy>> make_strategy(std::string_view expressio
   QUIRE_ASSIGN(const int64_t kv_chunk, read_kv_chunk(arguments, train_len));
   CanonicalTerm canonical(parts.visibility->name);
   QUIRE_ASSIGN(std::unique_ptr<Strategy> strategy, parts.method->make(arguments, train_len, canonical));
-  canonical.add_integer("train_len", train_len).add_integer("kv_chunk", kv_chunk);
+  canonical.add_integer("train_len", train_len);
+  if (strategy->kv_chunk() == 0) canonical.add_integer("kv_chunk", kv_chunk);
   StrategyBuilder::finish(*strategy, std::move(scaling.table), kv_chunk,
                           canonical.text() + " + " + scaling.canonical + base_text);
   return std::unique_ptr<const Strategy>(std::move(strategy));

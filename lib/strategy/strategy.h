@@ -40,6 +40,12 @@ class Strategy {
   // Appends to `plan` the blocks of queries [first_query, first_query + n_queries). What a query sees depends on its
   // index alone, never on how queries are grouped into calls.
   virtual void plan(int64_t first_query, int64_t n_queries, Plan& plan) const = 0;
+  // The same for tokens that the model generated rather than was given.
+  virtual void plan_generated(int64_t first_query, int64_t n_queries, Plan& plan) const {
+    this->plan(first_query, n_queries, plan);
+  }
+  // Whether that makes a difference.
+  virtual bool plans_generated_apart() const { return false; }
 
   // Text keys that some query with index >= next_query may still see, as ascending disjoint ranges. The last range ends
   // at kNoLimit. Everything else may be dropped for good.
@@ -50,6 +56,8 @@ class Strategy {
   // Tokens per stored chunk.
   int64_t kv_chunk() const { return kv_chunk_; }
   const RopeTable& rope() const { return rope_; }
+  // Whether plans select chunks: the store then keeps representations.
+  bool selects_chunks() const { return selects_chunks_; }
   // Whether keys are stored rotated at their offset in the chunk, or raw.
   bool stores_raw_keys() const { return stores_raw_keys_; }
   // Canonical expression with all defaults written out.
@@ -57,9 +65,10 @@ class Strategy {
 
  protected:
   int64_t reach_ = kNoLimit;
-  int64_t kv_chunk_ = 64;
+  int64_t kv_chunk_ = 0;
   RopeTable rope_;
   bool stores_raw_keys_ = false;
+  bool selects_chunks_ = false;
   std::string canonical_;
 
   friend class StrategyBuilder;

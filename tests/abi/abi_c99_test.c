@@ -25,6 +25,8 @@ static const struct {
     {"wait_handle", test_wait_handle},
     {"finish_reasons", test_finish_reasons},
     {"sampling", test_sampling},
+    {"truncate", test_truncate},
+    {"spill", test_spill},
     {"closed", test_closed},
 };
 

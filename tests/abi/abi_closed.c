@@ -36,6 +36,7 @@ static void expect_session_closed(handles h) {
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_feed_tokens(h.session, &id, 1, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_discard_pending(h.session, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_reset(h.session, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_session_truncate(h.session, 0, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_position(h.session, &n, &n, &err));
   CHECK(n == -7);
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_logits(h.session, -1, 1, row, 64, &err));

@@ -58,7 +58,7 @@ static void test_model_structs(void) {
 }
 
 static void test_session_structs(void) {
-  SIZE(quire_session_options, 56);
+  SIZE(quire_session_options, 80);
   AT(quire_session_options, struct_size, 0, 4);
   AT(quire_session_options, flags, 4, 4);
   AT(quire_session_options, strategy, 8, 8);
@@ -69,8 +69,11 @@ static void test_session_structs(void) {
   AT(quire_session_options, kv_budget_bytes, 40, 8);
   AT(quire_session_options, prefill_block, 48, 4);
   AT(quire_session_options, reserved, 52, 4);
+  AT(quire_session_options, spill_directory, 56, 8);
+  AT(quire_session_options, spill_directory_len, 64, 8);
+  AT(quire_session_options, spill_budget_bytes, 72, 8);
 
-  SIZE(quire_session_stats, 120);
+  SIZE(quire_session_stats, 152);
   AT(quire_session_stats, struct_size, 0, 4);
   AT(quire_session_stats, flags, 4, 4);
   AT(quire_session_stats, n_tokens, 8, 8);
@@ -82,11 +85,15 @@ static void test_session_structs(void) {
   AT(quire_session_stats, kv_bytes, 56, 8);
   AT(quire_session_stats, kv_bytes_peak, 64, 8);
   AT(quire_session_stats, kv_chunks, 72, 8);
-  AT(quire_session_stats, kv_chunks_evicted, 80, 8);
-  AT(quire_session_stats, scratch_bytes, 88, 8);
-  AT(quire_session_stats, reach, 96, 8);
-  AT(quire_session_stats, tasks_after_cancel, 104, 8);
-  AT(quire_session_stats, cancel_latency_ns, 112, 8);
+  AT(quire_session_stats, kv_chunks_resident, 80, 8);
+  AT(quire_session_stats, kv_chunks_evicted, 88, 8);
+  AT(quire_session_stats, kv_chunks_written, 96, 8);
+  AT(quire_session_stats, kv_chunks_read, 104, 8);
+  AT(quire_session_stats, kv_file_bytes, 112, 8);
+  AT(quire_session_stats, scratch_bytes, 120, 8);
+  AT(quire_session_stats, reach, 128, 8);
+  AT(quire_session_stats, tasks_after_cancel, 136, 8);
+  AT(quire_session_stats, cancel_latency_ns, 144, 8);
 }
 
 static void test_stream_structs(void) {

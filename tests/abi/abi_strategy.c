@@ -41,7 +41,7 @@ static void test_bad_expressions(void) {
       {"dca + pi(factor=0.5)", QUIRE_ERROR_BAD_STRATEGY, 16},
       {"full, dca", QUIRE_ERROR_BAD_STRATEGY, 4},
       {"full + dca", QUIRE_ERROR_UNSUPPORTED, 7},
-      {"longheads", QUIRE_ERROR_UNSUPPORTED, 0},
+      {"rerope", QUIRE_ERROR_UNSUPPORTED, 0},
   };
   double matrix[4];
   quire_error err;

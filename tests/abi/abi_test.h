@@ -111,6 +111,8 @@ void test_stream_errors(void);
 void test_wait_handle(void);
 void test_finish_reasons(void);
 void test_sampling(void);
+void test_truncate(void);
+void test_spill(void);
 void test_closed(void);
 
 #endif

@@ -247,12 +247,13 @@ class Session(_Handle):
     _release = "quire_session_release"
 
     def __init__(self, model, strategy="full", kv_type="default", overflow="default", expected_tokens=0,
-                 kv_budget_bytes=0, prefill_block=0):
-        text = strategy.encode()
+                 kv_budget_bytes=0, prefill_block=0, spill_directory="", spill_budget_bytes=0):
+        text, spill = strategy.encode(), os.fsencode(spill_directory)
         options = _options(
             _ffi.SessionOptions, strategy=text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, TYPES),
             overflow=_choice("overflow", overflow, OVERFLOWS), expected_tokens=expected_tokens,
-            kv_budget_bytes=kv_budget_bytes, prefill_block=prefill_block)
+            kv_budget_bytes=kv_budget_bytes, prefill_block=prefill_block, spill_directory=spill,
+            spill_directory_len=len(spill), spill_budget_bytes=spill_budget_bytes)
         self._own(model, lib.quire_session_create, model._handle, byref(options))
         self._vocab_size = model.info["vocab_size"]
 
@@ -269,6 +270,10 @@ class Session(_Handle):
 
     def reset(self):
         _call(lib.quire_session_reset, self._handle)
+
+    def truncate(self, n_tokens):
+        """Forgets the tokens from the n_tokens-th on."""
+        _call(lib.quire_session_truncate, self._handle, n_tokens)
 
     def stream(self, max_tokens=0, **options):
         """Starts to process what was fed and then to generate: a Stream of events."""

@@ -39,12 +39,13 @@ ModelInfo = _struct(
     "quire_model_info", 72,
     *_same(c_int32, "n_layers n_query_heads n_kv_heads head_dim hidden_size intermediate_size vocab_size weight_type"),
     *_same(c_int64, "train_len n_parameters weight_bytes"), ("rope_theta", c_double))
-SessionOptions = _struct("quire_session_options", 56, ("strategy", c_char_p), ("strategy_len", c_size_t),
+SessionOptions = _struct("quire_session_options", 80, ("strategy", c_char_p), ("strategy_len", c_size_t),
                          *_same(c_int32, "kv_type overflow"), *_same(c_int64, "expected_tokens kv_budget_bytes"),
-                         *_same(c_int32, "prefill_block reserved"))
-SessionStats = _struct("quire_session_stats", 120, *_same(c_int64, """n_tokens n_pending n_prefilled n_generated
-    prefill_ns decode_ns kv_bytes kv_bytes_peak kv_chunks kv_chunks_evicted scratch_bytes reach tasks_after_cancel
-    cancel_latency_ns"""))
+                         *_same(c_int32, "prefill_block reserved"), ("spill_directory", c_char_p),
+                         ("spill_directory_len", c_size_t), ("spill_budget_bytes", c_int64))
+SessionStats = _struct("quire_session_stats", 152, *_same(c_int64, """n_tokens n_pending n_prefilled n_generated
+    prefill_ns decode_ns kv_bytes kv_bytes_peak kv_chunks kv_chunks_resident kv_chunks_evicted kv_chunks_written kv_chunks_read
+    kv_file_bytes scratch_bytes reach tasks_after_cancel cancel_latency_ns"""))
 Text = _struct("quire_text", 16, ("data", c_char_p), ("len", c_size_t))
 StreamOptions = _struct(
     "quire_stream_options", 72, ("max_tokens", c_int64), ("temperature", c_float), ("top_k", c_int32),
@@ -84,6 +85,7 @@ _CHECKED = {
     "quire_session_feed_tokens": [_P, _I32, c_size_t],
     "quire_session_discard_pending": [_P],
     "quire_session_reset": [_P],
+    "quire_session_truncate": [_P, c_int64],
     "quire_session_get_position": [_P, _I64, _I64],
     "quire_session_get_logits": [_P, c_int64, c_int64, _F32, c_size_t],
     "quire_session_get_scores": [_P, c_int64, c_int64, _F32],

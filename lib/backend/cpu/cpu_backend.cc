@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/cpu/kernels.h"
+#include "lib/backend/cpu/cpu_selection.h"
 #include "lib/backend/cpu/rope_cache.h"
 
 namespace quire::cpu {
@@ -129,6 +130,43 @@ class CpuBackend final : public Backend {
     return RecordLayout(geometry).keys(geometry.n_kv_heads);
   }
 
+  // Neutral records have rows of keys; this backend keeps keys in blocks.
+  void to_neutral(const KvGeometry& g, const void* record, void* neutral) const override {
+    const RecordLayout layout(g);
+    const auto* from = static_cast<const std::byte*>(record);
+    auto* to = static_cast<std::byte*>(neutral);
+    const size_t row = static_cast<size_t>(g.head_dim) * element_bytes(g.type);
+    std::vector<float> key(static_cast<size_t>(g.head_dim));
+    for (int64_t head = 0; head < g.n_kv_heads; ++head) {
+      for (int64_t j = 0; j < g.chunk; ++j, to += row) {
+        load_key(g.type, from + layout.keys(head), j, g.head_dim, key.data());
+        convert(ElementType::kF32, key.data(), g.type, to, g.head_dim);  // exact: it came from this type
+      }
+      std::memcpy(to, from + layout.values(head), static_cast<size_t>(g.chunk) * row);
+      to += static_cast<size_t>(g.chunk) * row;
+    }
+  }
+
+  void from_neutral(const KvGeometry& g, const void* neutral, void* record) const override {
+    const RecordLayout layout(g);
+    const auto* from = static_cast<const std::byte*>(neutral);
+    auto* to = static_cast<std::byte*>(record);
+    const size_t row = static_cast<size_t>(g.head_dim) * element_bytes(g.type);
+    std::vector<float> key(static_cast<size_t>(g.head_dim));
+    for (int64_t head = 0; head < g.n_kv_heads; ++head) {
+      for (int64_t j = 0; j < g.chunk; ++j, from += row) {
+        convert(g.type, from, ElementType::kF32, key.data(), g.head_dim);
+        store_key(key.data(), g.head_dim, g.type, to + layout.keys(head), j);
+      }
+      std::memcpy(to + layout.values(head), from, static_cast<size_t>(g.chunk) * row);
+      from += static_cast<size_t>(g.chunk) * row;
+    }
+  }
+
+  size_t representation_page_bytes(int n_query_heads, int head_dim) const override {
+    return representation_page_floats(n_query_heads, head_dim) * sizeof(float);
+  }
+
   Status embed(Exec exec, const Table& table, std::span<const int32_t> tokens, Rows out) override {
     const auto& source = static_cast<const CpuTable&>(table);
     const size_t row_bytes = static_cast<size_t>(table.columns) * element_bytes(source.type);
@@ -187,6 +225,18 @@ class CpuBackend final : public Backend {
                 record + layout.values(head) + static_cast<size_t>(offset * d) * element_bytes(type), d);
       }
     });
+  }
+
+  Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) override {
+    return for_rows(exec, n, [&](int64_t r) { std::copy_n(rows_ptr(from.at(r)), width, rows_ptr(to.at(r))); });
+  }
+
+  Status represent_chunk(Exec exec, const RepresentArgs& args) override {
+    return run_represent(pool_, workspace_, exec.cancel, args);
+  }
+
+  Status select_chunks(Exec exec, const SelectArgs& args) override {
+    return run_select(pool_, workspace_, exec.cancel, args);
   }
 
   Status attention(Exec exec, const AttentionArgs& args) override {

@@ -34,7 +34,14 @@ struct Memory {
 
 class ChunkStoreTest : public testing::Test {
  protected:
-  ChunkStore store(int64_t budget_records = 0) { return {*backend_, kGeometry, kLayers, budget_records * record()}; }
+  std::unique_ptr<ChunkStore> make(const ChunkStoreOptions& options) {
+    auto store = ChunkStore::create(*backend_, kGeometry, kLayers, options);
+    EXPECT_TRUE(store.ok()) << store.status().message();
+    return std::move(*store);
+  }
+  std::unique_ptr<ChunkStore> store(int64_t budget_records = 0) {
+    return make({.budget_bytes = budget_records * record()});
+  }
   int64_t record() const { return static_cast<int64_t>(backend_->kv_record_bytes(kGeometry)); }
 
   // One letter a chunk of layer 0: '#' held, '.' dropped. All layers must agree.
@@ -54,9 +61,11 @@ class ChunkStoreTest : public testing::Test {
     for (int layer = 0; layer < kLayers; ++layer) {
       for (const auto& chunk : store.layer(layer).chunks) records += chunk ? 1 : 0;
     }
-    EXPECT_EQ(store.n_records(), records);
-    EXPECT_EQ(store.bytes(), records * record());
-    EXPECT_GE(store.peak_bytes(), store.bytes());
+    const ChunkStoreStats stats = store.stats();
+    EXPECT_EQ(stats.n_records, records);
+    EXPECT_EQ(stats.n_resident, records);
+    EXPECT_EQ(stats.bytes, records * record());
+    EXPECT_GE(stats.bytes_peak, stats.bytes);
     EXPECT_EQ(memory_.blocks, records);
   }
 
@@ -67,126 +76,125 @@ class ChunkStoreTest : public testing::Test {
 };
 
 TEST_F(ChunkStoreTest, ReservesWholeChunksInAllLayers) {
-  ChunkStore store = this->store();
-  EXPECT_EQ(store.bytes(), 0);
-  ASSERT_TRUE(store.reserve(0, 1).ok());
-  EXPECT_EQ(held(store), "#");
-  ASSERT_TRUE(store.reserve(1, 15).ok());
-  EXPECT_EQ(held(store), "#");
-  ASSERT_TRUE(store.reserve(16, 17).ok());
-  EXPECT_EQ(held(store), "###");
-  EXPECT_EQ(store.n_records(), 3 * kLayers);
-  check(store);
+  const auto store = this->store();
+  EXPECT_EQ(store->stats().bytes, 0);
+  ASSERT_TRUE(store->reserve(0, 1).ok());
+  EXPECT_EQ(held(*store), "#");
+  ASSERT_TRUE(store->reserve(1, 15).ok());
+  EXPECT_EQ(held(*store), "#");
+  ASSERT_TRUE(store->reserve(16, 17).ok());
+  EXPECT_EQ(held(*store), "###");
+  EXPECT_EQ(store->stats().n_records, 3 * kLayers);
+  check(*store);
 }
 
 TEST_F(ChunkStoreTest, KeepsRecordsWhereTheyAre) {
-  ChunkStore store = this->store();
-  ASSERT_TRUE(store.reserve(0, 20).ok());
-  const void* before = store.layer(1).chunks[1]->host();
-  ASSERT_TRUE(store.reserve(20, 500).ok());
-  EXPECT_EQ(store.layer(1).chunks[1]->host(), before);
-  check(store);
+  const auto store = this->store();
+  ASSERT_TRUE(store->reserve(0, 20).ok());
+  const void* before = store->layer(1).chunks[1]->host();
+  ASSERT_TRUE(store->reserve(20, 500).ok());
+  EXPECT_EQ(store->layer(1).chunks[1]->host(), before);
+  check(*store);
 }
 
 TEST_F(ChunkStoreTest, TruncatesToTheChunkOfTheLastToken) {
-  ChunkStore store = this->store();
-  ASSERT_TRUE(store.reserve(0, 100).ok());
-  EXPECT_EQ(held(store), "#######");
-  store.truncate(33);
-  EXPECT_EQ(held(store), "###");
-  store.truncate(32);
-  EXPECT_EQ(held(store), "##");
-  store.truncate(500);
-  EXPECT_EQ(held(store), "##");
-  check(store);
-  store.truncate(0);
-  EXPECT_EQ(held(store), "");
-  EXPECT_EQ(store.peak_bytes(), 7 * kLayers * record());
-  EXPECT_EQ(store.n_evicted(), 0);
-  check(store);
+  const auto store = this->store();
+  ASSERT_TRUE(store->reserve(0, 100).ok());
+  EXPECT_EQ(held(*store), "#######");
+  store->truncate(33);
+  EXPECT_EQ(held(*store), "###");
+  store->truncate(32);
+  EXPECT_EQ(held(*store), "##");
+  store->truncate(500);
+  EXPECT_EQ(held(*store), "##");
+  check(*store);
+  store->truncate(0);
+  EXPECT_EQ(held(*store), "");
+  EXPECT_EQ(store->stats().bytes_peak, 7 * kLayers * record());
+  EXPECT_EQ(store->stats().n_evicted, 0);
+  check(*store);
 }
 
 TEST_F(ChunkStoreTest, EvictsOnlyWholeChunks) {
-  ChunkStore store = this->store();
-  ASSERT_TRUE(store.reserve(0, 160).ok());
-  store.evict(4, 15);
-  EXPECT_EQ(held(store), "##########");
-  store.evict(4, 31);
-  EXPECT_EQ(held(store), "##########");
-  store.evict(4, 32);
-  EXPECT_EQ(held(store), "#.########");
-  store.evict(4, 70);
-  EXPECT_EQ(held(store), "#...######");
-  store.evict(4, 70);
-  EXPECT_EQ(store.n_evicted(), 3 * kLayers);
-  check(store);
-  store.evict(0, 160);  // what lies before an earlier range is not looked at again
-  EXPECT_EQ(held(store), "#.........");
-  EXPECT_EQ(store.n_evicted(), 9 * kLayers);
-  check(store);
+  const auto store = this->store();
+  ASSERT_TRUE(store->reserve(0, 160).ok());
+  store->evict(4, 15);
+  EXPECT_EQ(held(*store), "##########");
+  store->evict(4, 31);
+  EXPECT_EQ(held(*store), "##########");
+  store->evict(4, 32);
+  EXPECT_EQ(held(*store), "#.########");
+  store->evict(4, 70);
+  EXPECT_EQ(held(*store), "#...######");
+  store->evict(4, 70);
+  EXPECT_EQ(store->stats().n_evicted, 3 * kLayers);
+  check(*store);
+  store->evict(0, 160);  // what lies before an earlier range is not looked at again
+  EXPECT_EQ(held(*store), "#.........");
+  EXPECT_EQ(store->stats().n_evicted, 9 * kLayers);
+  check(*store);
 }
 
 TEST_F(ChunkStoreTest, AfterTruncationAndNewTokensEvictsAgain) {
-  ChunkStore store = this->store();
-  ASSERT_TRUE(store.reserve(0, 96).ok());
-  store.evict(16, 64);
-  EXPECT_EQ(held(store), "#...##");
-  store.truncate(16);
-  EXPECT_EQ(held(store), "#");
-  ASSERT_TRUE(store.reserve(16, 80).ok());
-  EXPECT_EQ(held(store), "######");
-  store.evict(16, 64);
-  EXPECT_EQ(held(store), "#...##");
-  check(store);
+  const auto store = this->store();
+  ASSERT_TRUE(store->reserve(0, 96).ok());
+  store->evict(16, 64);
+  EXPECT_EQ(held(*store), "#...##");
+  store->truncate(16);
+  EXPECT_EQ(held(*store), "#");
+  ASSERT_TRUE(store->reserve(16, 80).ok());
+  EXPECT_EQ(held(*store), "######");
+  store->evict(16, 64);
+  EXPECT_EQ(held(*store), "#...##");
+  check(*store);
 }
 
 TEST_F(ChunkStoreTest, BudgetIsExactAndARefusalChangesNothing) {
-  ChunkStore store = this->store(4 * kLayers);
-  ASSERT_TRUE(store.reserve(0, 48).ok());
-  const Status refused = store.reserve(48, 17);  // two more chunks: one too many
+  const auto store = this->store(4 * kLayers);
+  ASSERT_TRUE(store->reserve(0, 48).ok());
+  const Status refused = store->reserve(48, 17);  // two more chunks: one too many
   EXPECT_EQ(refused.code(), Code::kBudget);
   EXPECT_NE(refused.message().find(std::to_string(5 * kLayers * record())), std::string::npos) << refused.message();
   EXPECT_NE(refused.message().find(std::to_string(4 * kLayers * record())), std::string::npos) << refused.message();
-  EXPECT_EQ(store.n_records(), 3 * kLayers);
-  EXPECT_EQ(store.peak_bytes(), 3 * kLayers * record());
-  check(store);
-  EXPECT_TRUE(store.reserve(48, 16).ok());  // exactly the budget
-  EXPECT_EQ(store.bytes(), 4 * kLayers * record());
-  EXPECT_EQ(store.reserve(64, 1).code(), Code::kBudget);
-  store.evict(0, 16);
-  EXPECT_TRUE(store.reserve(64, 1).ok());
-  EXPECT_EQ(store.bytes(), 4 * kLayers * record());
-  check(store);
+  EXPECT_EQ(store->stats().n_records, 3 * kLayers);
+  EXPECT_EQ(store->stats().bytes_peak, 3 * kLayers * record());
+  check(*store);
+  EXPECT_TRUE(store->reserve(48, 16).ok());  // exactly the budget
+  EXPECT_EQ(store->stats().bytes, 4 * kLayers * record());
+  EXPECT_EQ(store->reserve(64, 1).code(), Code::kBudget);
+  store->evict(0, 16);
+  EXPECT_TRUE(store->reserve(64, 1).ok());
+  EXPECT_EQ(store->stats().bytes, 4 * kLayers * record());
+  check(*store);
 }
 
 TEST_F(ChunkStoreTest, ABudgetOneByteShortIsRefused) {
-  ChunkStore store(*backend_, kGeometry, kLayers, kLayers * record() - 1);
-  EXPECT_EQ(store.reserve(0, 1).code(), Code::kBudget);
-  EXPECT_EQ(store.bytes(), 0);
-  check(store);
+  const auto store = make({.budget_bytes = kLayers * record() - 1});
+  EXPECT_EQ(store->reserve(0, 1).code(), Code::kBudget);
+  EXPECT_EQ(store->stats().bytes, 0);
+  check(*store);
 }
 
 TEST_F(ChunkStoreTest, AFailingAllocatorChangesNothing) {
-  ChunkStore store = this->store();
-  ASSERT_TRUE(store.reserve(0, 20).ok());
+  const auto store = this->store();
+  ASSERT_TRUE(store->reserve(0, 20).ok());
   for (int64_t blocks = 0; blocks < 2 * kLayers; ++blocks) {
     memory_.left = blocks;
-    const Status failed = store.reserve(20, 40);
+    const Status failed = store->reserve(20, 40);
     EXPECT_EQ(failed.code(), Code::kOutOfMemory);
-    EXPECT_EQ(store.n_records(), 2 * kLayers);
-    EXPECT_EQ(store.peak_bytes(), 2 * kLayers * record());
-    check(store);
+    EXPECT_EQ(store->stats().n_records, 2 * kLayers);
+    check(*store);
   }
   memory_.left = 2 * kLayers;
-  EXPECT_TRUE(store.reserve(20, 40).ok());
-  EXPECT_EQ(held(store), "####");
-  check(store);
+  EXPECT_TRUE(store->reserve(20, 40).ok());
+  EXPECT_EQ(held(*store), "####");
+  check(*store);
 }
 
 TEST_F(ChunkStoreTest, GivesItsMemoryBack) {
   {
-    ChunkStore store = this->store();
-    ASSERT_TRUE(store.reserve(0, 1000).ok());
+    const auto store = this->store();
+    ASSERT_TRUE(store->reserve(0, 1000).ok());
     EXPECT_GT(allocator_.bytes(), 0);
   }
   EXPECT_EQ(allocator_.bytes(), 0);

@@ -46,11 +46,17 @@ class Loaded {
   std::vector<float> logits() {
     auto strategy = make_strategy("full", model_->strategy_context(0));
     auto rope = backend_->create_rope((*strategy)->rope(), (*strategy)->kv_chunk());
-    ChunkStore kv(*backend_, model_->kv_geometry(**strategy, ElementType::kF32), model_->config().n_layers, 0);
+    auto kv = ChunkStore::create(*backend_, model_->kv_geometry(**strategy, ElementType::kF32),
+                                 model_->config().n_layers, {});
     std::vector<int32_t> tokens;
     for (int32_t t = 0; t < 40; ++t) tokens.push_back(3 + t * 7 % (model_->config().vocab_size - 3));
-    EXPECT_TRUE(kv.reserve(0, 40).ok());
-    EXPECT_TRUE(model_->forward({tokens, 0, strategy->get(), rope->get(), &kv, nullptr}).ok());
+    EXPECT_TRUE((*kv)->reserve(0, 40).ok());
+    Sequence sequence;
+    sequence.tokens = tokens;
+    sequence.strategy = strategy->get();
+    sequence.rope = rope->get();
+    sequence.kv = kv->get();
+    EXPECT_TRUE(model_->forward({&sequence, 1}, nullptr).ok());
     std::vector<float> out(tokens.size() * static_cast<size_t>(model_->config().vocab_size));
     EXPECT_TRUE(model_->logits(0, 40, nullptr, out.data()).ok());
     return out;

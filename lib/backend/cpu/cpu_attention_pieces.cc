@@ -1,0 +1,135 @@
+#include "lib/backend/cpu/cpu_attention_pieces.h"
+
+#include <algorithm>
+
+namespace quire::cpu {
+namespace {
+
+// Rows of a tile: few enough for the caches; more where rows are gathered from those that selected a chunk.
+constexpr int64_t kTileRows = 64;
+constexpr int64_t kSelectedTileRows = 256;
+
+class Cutter {
+ public:
+  explicit Cutter(const AttentionArgs& args) : args_(args), l_(args.geometry.chunk) {}
+  Pieces run();
+
+ private:
+  void add_list(const Plan::List& list, int64_t first, int64_t count);
+  void add_selected(const Plan::List& list, const Tile& tile);
+  void gather_picks(const Tile& tile);
+  bool in_window(KvStream stream, int64_t chunk) const {
+    if (stream != KvStream::kText) return args_.window.last;
+    return chunk >= args_.window.first_chunk && chunk < args_.window.end_chunk;
+  }
+
+  const AttentionArgs& args_;
+  int64_t l_;
+  Pieces out_;
+  struct ChunkPick {
+    int32_t chunk;
+    Pick pick;
+  };
+  std::vector<ChunkPick> chunk_picks_;  // of one tile, by (chunk, row)
+};
+
+Pieces Cutter::run() {
+  const int group = args_.n_query_heads / args_.geometry.n_kv_heads;
+  int64_t scale_index = 0;
+  for (const QueryBlock& block : args_.plan->blocks) {
+    const int heads = block.per_head ? 1 : group;
+    const int64_t tile_queries = std::max<int64_t>(1, (block.selected ? kSelectedTileRows : kTileRows) / heads);
+    for (int64_t q = 0; q < block.n_queries; q += tile_queries) {
+      Tile tile{};
+      tile.first = block.first_query + q;
+      tile.count = std::min(tile_queries, block.n_queries - q);
+      tile.heads = heads;
+      tile.selected = block.selected;
+      tile.first_scale = scale_index + q;
+      for (int head = 0; head < args_.n_query_heads; head += heads) {
+        tile.first_head = head;
+        tile.kv_head = head / group;
+        if (block.selected) {
+          tile.first_piece = static_cast<int32_t>(out_.pieces.size());
+          add_selected(args_.plan->list(block, 0), tile);
+        } else if (head == 0 || block.per_head) {
+          tile.first_piece = static_cast<int32_t>(out_.pieces.size());
+          add_list(args_.plan->list(block, head), tile.first, tile.count);
+        }
+        tile.n_pieces = static_cast<int32_t>(out_.pieces.size()) - tile.first_piece;
+        out_.tiles.push_back(tile);
+        out_.most_rows = std::max(out_.most_rows, tile.rows());
+      }
+    }
+    scale_index += block.n_queries;
+  }
+  return std::move(out_);
+}
+
+void Cutter::add_list(const Plan::List& list, int64_t first, int64_t count) {
+  const size_t before = out_.pieces.size();
+  for (int32_t s = list.begin; s < list.end; ++s) {
+    const Span& span = args_.plan->spans[static_cast<size_t>(s)];
+    out_.any_raw = out_.any_raw || span.rotation == Span::Rotation::kRaw;
+    int64_t begin = span.first_key;
+    if (span.max_lag != kNoLimit) begin = std::max(begin, first - span.max_lag);
+    const int64_t last = std::min(span.first_key + (span.count - 1) * span.stride, first + count - 1 - span.min_lag);
+    for (int64_t at = begin; at <= last;) {
+      const int64_t chunk = at / l_;
+      const int64_t end = std::min(last + 1, (chunk + 1) * l_);
+      if (in_window(span.stream, chunk)) out_.pieces.push_back({&span, at, end, chunk});
+      at = end;
+    }
+  }
+  // Several spans over the same keys: chunk by chunk, so that windows of chunks keep the order.
+  const auto before_in_text = [](const Piece& a, const Piece& b) {
+    return a.span->stream != b.span->stream ? a.span->stream < b.span->stream : a.chunk < b.chunk;
+  };
+  std::stable_sort(out_.pieces.begin() + static_cast<std::ptrdiff_t>(before), out_.pieces.end(), before_in_text);
+}
+
+// The tile's rows by the chunks they selected.
+void Cutter::gather_picks(const Tile& tile) {
+  const auto* chunks = static_cast<const int32_t*>(args_.selection->host());
+  const int64_t width = args_.plan->selection.count;
+  chunk_picks_.clear();
+  for (int64_t row = 0; row < tile.rows(); ++row) {
+    const int64_t query = tile.query(row) - args_.first_query;
+    const int64_t head = tile.first_head + row % tile.heads;
+    const int32_t* own = chunks + (query * args_.n_query_heads + head) * width;
+    for (int32_t rank = 0; rank < width && own[rank] >= 0; ++rank) {
+      if (in_window(KvStream::kText, own[rank])) {
+        chunk_picks_.push_back({own[rank], {static_cast<int32_t>(row), rank}});
+      }
+    }
+  }
+  std::sort(chunk_picks_.begin(), chunk_picks_.end(), [](const ChunkPick& a, const ChunkPick& b) {
+    return a.chunk != b.chunk ? a.chunk < b.chunk : a.pick.row < b.pick.row;
+  });
+}
+
+void Cutter::add_selected(const Plan::List& list, const Tile& tile) {
+  gather_picks(tile);
+  for (size_t at = 0; at < chunk_picks_.size();) {
+    const int64_t chunk = chunk_picks_[at].chunk;
+    const auto first_pick = static_cast<int32_t>(out_.picks.size());
+    for (; at < chunk_picks_.size() && chunk_picks_[at].chunk == chunk; ++at) {
+      out_.picks.push_back(chunk_picks_[at].pick);
+    }
+    const auto n_picks = static_cast<int32_t>(out_.picks.size()) - first_pick;
+    for (int32_t s = list.begin; s < list.end; ++s) {
+      const Span& span = args_.plan->spans[static_cast<size_t>(s)];
+      out_.any_raw = out_.any_raw || span.rotation == Span::Rotation::kRaw;
+      const int64_t begin = std::max(span.first_key, chunk * l_);
+      const int64_t end = std::min({span.first_key + (span.count - 1) * span.stride + 1, (chunk + 1) * l_,
+                                    tile.first + tile.count - span.min_lag});
+      if (begin < end) out_.pieces.push_back({&span, begin, end, chunk, first_pick, n_picks});
+    }
+  }
+}
+
+}  // namespace
+
+Pieces cut_pieces(const AttentionArgs& args) { return Cutter(args).run(); }
+
+}  // namespace quire::cpu

@@ -1,0 +1,56 @@
+// What the attention executor works through: tiles of queries, and for each the pieces of keys they see.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lib/backend/backend.h"
+
+namespace quire::cpu {
+
+// A part of a span inside one chunk.
+struct Piece {
+  const Span* span;
+  int64_t begin;  // keys [begin, end), counted in the stream
+  int64_t end;
+  int64_t chunk;
+  // Of tiles with a selection: who selected the chunk, picks [first_pick, first_pick + n_picks).
+  int32_t first_pick = 0;
+  int32_t n_picks = 0;
+};
+
+// A row of a tile that selected a chunk, as the rank-th of the chunks it selected.
+struct Pick {
+  int32_t row;
+  int32_t rank;
+};
+
+// Queries [first, first + count) of a block, and one KV head. A row is a (query, query head of the group) pair, queries
+// outermost; with one span list per query head a tile holds one query head only.
+struct Tile {
+  int64_t first;
+  int64_t count;
+  int kv_head;
+  int first_head;  // query heads [first_head, first_head + heads)
+  int heads;
+  bool selected;
+  int32_t first_piece;
+  int32_t n_pieces;
+  int64_t first_scale;  // index of the first query in plan.query_scale
+
+  int64_t rows() const { return count * heads; }
+  int64_t query(int64_t row) const { return first + row / heads; }
+};
+
+struct Pieces {
+  std::vector<Tile> tiles;
+  std::vector<Piece> pieces;  // of a tile: ascending by stream, chunk and span
+  std::vector<Pick> picks;    // of a piece: ascending by row
+  int64_t most_rows = 0;      // of a tile
+  bool any_raw = false;
+};
+
+// Cuts the plan of a call; only text chunks inside args.window, and memory in the last window.
+Pieces cut_pieces(const AttentionArgs& args);
+
+}  // namespace quire::cpu

@@ -1,0 +1,235 @@
+#include "lib/backend/cpu/cpu_selection.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cpu/kernels.h"
+#include "lib/backend/cpu/rope_cache.h"
+
+namespace quire::cpu {
+namespace {
+
+constexpr int64_t kPageChunks = Representations::kPageChunks;
+constexpr int64_t kRepresentRows = 64;    // queries of a chunk scored at a time
+constexpr int64_t kMostScores = 1 << 18;  // floats of scores a thread holds while selecting
+
+Status no_memory(size_t floats, const char* what) {
+  return Status(Code::kOutOfMemory,
+                "no memory for " + std::string(what) + " (" + std::to_string(floats * sizeof(float)) + " bytes)");
+}
+
+Status cancelled() { return Status(Code::kCancelled, "cancelled"); }
+
+float* page_keys(const Buffer& page, int64_t head, int64_t d) {
+  return static_cast<float*>(page.host()) + head * kPageChunks * d;
+}
+
+// The representation of one chunk for one query head, in the scratch memory of a thread.
+class Representer {
+ public:
+  Representer(const RepresentArgs& args, float* scratch)
+      : args_(args),
+        rope_(static_cast<const RopeCache&>(*args.rope)),
+        layout_(args.geometry),
+        d_(args.geometry.head_dim),
+        l_(args.geometry.chunk),
+        ld_(round_up(l_, kKeyBlock)),
+        queries_(scratch),
+        scores_(queries_ + kRepresentRows * d_),
+        rows_(scores_ + kRepresentRows * ld_),
+        mean_(rows_ + l_ * d_),
+        out_(mean_ + d_) {}
+
+  static size_t floats(const KvGeometry& g) {
+    const int64_t ld = round_up(g.chunk, kKeyBlock);
+    return static_cast<size_t>(kRepresentRows * (g.head_dim + ld) + (g.chunk + 2) * g.head_dim);
+  }
+
+  void run(int64_t head) {
+    const int64_t kv_head = head / (args_.n_query_heads / args_.geometry.n_kv_heads);
+    const auto* record = static_cast<const std::byte*>(args_.records.chunks[static_cast<size_t>(args_.chunk)]->host());
+    const void* keys = record + layout_.keys(kv_head);
+    mean_output(head, keys, record + layout_.values(kv_head));
+
+    attention_scores(mean_, 1, d_, args_.geometry.type, keys, 0, l_, scores_, ld_);
+    for (int64_t j = 0; j < l_; ++j) scores_[j] *= args_.scale;
+    float max = 0, sum = 0;
+    softmax_partial(scores_, 0, l_, &max, &sum);
+    for (int64_t j = 0; j < l_; ++j) load_key(args_.geometry.type, keys, j, d_, rows_ + j * d_);
+    std::fill_n(out_, d_, 0.0f);
+    accumulate_values(scores_, ld_, 1, d_, ElementType::kF32, rows_, 0, l_, out_);
+    for (int64_t c = 0; c < d_; ++c) out_[c] /= sum;
+    const Buffer& page = *args_.out.pages[static_cast<size_t>(args_.chunk / kPageChunks)];
+    store_key(out_, d_, ElementType::kF32, page_keys(page, head, d_), args_.chunk % kPageChunks);
+  }
+
+ private:
+  // mean_ = the mean over the chunk's queries of their attention, without a mask, over the chunk (Eq. 1).
+  void mean_output(int64_t head, const void* keys, const void* values) {
+    std::fill_n(mean_, d_, 0.0f);
+    for (int64_t first = 0; first < l_; first += kRepresentRows) {
+      const int64_t n = std::min(kRepresentRows, l_ - first);
+      for (int64_t r = 0; r < n; ++r) {
+        const float* q = rows_ptr(args_.queries.at(first + r)) + head * d_;
+        rotate(q, rope_.chunk_cos(first + r), rope_.chunk_sin(first + r), args_.scale, d_, queries_ + r * d_);
+      }
+      attention_scores(queries_, n, d_, args_.geometry.type, keys, 0, l_, scores_, ld_);
+      for (int64_t r = 0; r < n; ++r) {
+        float max = 0, sum = 0;
+        softmax_partial(scores_ + r * ld_, 0, l_, &max, &sum);
+        std::fill_n(out_, d_, 0.0f);
+        accumulate_values(scores_ + r * ld_, ld_, 1, d_, args_.geometry.type, values, 0, l_, out_);
+        for (int64_t c = 0; c < d_; ++c) mean_[c] += out_[c] / sum;
+      }
+    }
+    for (int64_t c = 0; c < d_; ++c) mean_[c] /= static_cast<float>(l_);
+  }
+
+  const RepresentArgs& args_;
+  const RopeCache& rope_;
+  RecordLayout layout_;
+  int64_t d_, l_, ld_;
+  float *queries_, *scores_, *rows_, *mean_, *out_;
+};
+
+// The `n` best of `scores` in ascending order of index: the highest, the lower index where they are equal.
+void take_best(const float* scores, int64_t count, int64_t n, int32_t first_index, int32_t* best) {
+  if (n == 0) return;
+  // A list of the best so far, worst last; n is small.
+  int64_t held = 0;
+  for (int64_t c = 0; c < count; ++c) {
+    if (held == n && !(scores[c] > scores[best[held - 1]])) continue;
+    int64_t at = held == n ? held - 1 : held++;
+    for (; at > 0 && scores[c] > scores[best[at - 1]]; --at) best[at] = best[at - 1];
+    best[at] = static_cast<int32_t>(c);
+  }
+  std::sort(best, best + n);
+  for (int64_t b = 0; b < n; ++b) best[b] += first_index;
+}
+
+class Selector {
+ public:
+  explicit Selector(const SelectArgs& args)
+      : args_(args), s_(args.plan->selection), d_(args.head_dim), group_(args.n_query_heads / args.n_kv_heads) {
+    for (const QueryBlock& block : args.plan->blocks) {
+      if (!block.selected) continue;
+      const int64_t last = block.first_query + block.n_queries - 1;
+      ld_ = std::max(ld_, round_up(last / s_.chunk + 1, kPageChunks));
+      add_tasks(block);
+    }
+  }
+
+  Status run(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel) {
+    if (tasks_.empty()) return {};
+    // Scores, the sums of a group's scores, queries of one head.
+    const size_t floats = static_cast<size_t>(rows() * (2 * ld_ + d_));
+    auto* memory =
+        static_cast<float*>(workspace.require(static_cast<size_t>(pool.n_threads()) * floats * sizeof(float)));
+    if (!memory) return no_memory(static_cast<size_t>(pool.n_threads()) * floats, "selecting chunks");
+    const bool done = pool.run(static_cast<int64_t>(tasks_.size()), cancel, [&](int64_t t, int thread) {
+      select(tasks_[static_cast<size_t>(t)], memory + static_cast<size_t>(thread) * floats);
+    });
+    return done ? Status() : cancelled();
+  }
+
+ private:
+  struct Task {
+    int64_t first;  // queries [first, first + n)
+    int64_t n;
+    int kv_head;
+  };
+
+  int64_t rows() const { return std::clamp<int64_t>(kMostScores / ld_, 1, 64); }
+
+  void add_tasks(const QueryBlock& block) {
+    for (int64_t q = 0; q < block.n_queries; q += rows()) {
+      const int64_t n = std::min(rows(), block.n_queries - q);
+      for (int head = 0; head < args_.n_kv_heads; ++head) tasks_.push_back({block.first_query + q, n, head});
+    }
+  }
+
+  int32_t* chosen(int64_t i, int64_t head) const {
+    return static_cast<int32_t*>(args_.out->host()) + ((i - args_.first_query) * args_.n_query_heads + head) * s_.count;
+  }
+
+  // scores[r][c] = raw query r . representation c, for the chunks before the last query's own.
+  void score(const Task& task, int64_t head, float* queries, float* scores) const {
+    for (int64_t r = 0; r < task.n; ++r) {
+      std::copy_n(rows_ptr(args_.queries.at(task.first + r - args_.first_query)) + head * d_, d_, queries + r * d_);
+    }
+    const int64_t n_chunks = (task.first + task.n - 1) / s_.chunk;
+    for (int64_t c = 0; c < n_chunks; c += kPageChunks) {
+      const Buffer& page = *args_.representations.pages[static_cast<size_t>(c / kPageChunks)];
+      attention_scores(queries, task.n, d_, ElementType::kF32, page_keys(page, head, d_), 0,
+                       std::min(kPageChunks, n_chunks - c), scores + c, ld_);
+    }
+  }
+
+  void choose(int64_t i, const float* scores, int32_t* out) const {
+    const int64_t own = i / s_.chunk;
+    const int64_t n = s_.n_selected(i);
+    std::fill_n(out, s_.count, -1);
+    if (n == own + 1) {
+      for (int64_t c = 0; c < n; ++c) out[c] = static_cast<int32_t>(c);
+      return;
+    }
+    out[0] = 0;
+    take_best(scores + 1, own - s_.n_last, n - 1 - s_.n_last, 1, out + 1);
+    for (int64_t b = 0; b < s_.n_last; ++b) out[n - 1 - b] = static_cast<int32_t>(own - b);
+  }
+
+  void select(const Task& task, float* scratch) const {
+    float* scores = scratch;
+    float* sums = scores + rows() * ld_;
+    float* queries = sums + rows() * ld_;
+    const int first_head = task.kv_head * group_;
+    for (int head = first_head; head < first_head + group_; ++head) {
+      score(task, head, queries, scores);
+      if (!s_.per_group) {
+        for (int64_t r = 0; r < task.n; ++r) choose(task.first + r, scores + r * ld_, chosen(task.first + r, head));
+      } else if (head == first_head) {
+        std::copy_n(scores, task.n * ld_, sums);
+      } else {
+        for (int64_t e = 0; e < task.n * ld_; ++e) sums[e] += scores[e];
+      }
+    }
+    if (!s_.per_group) return;
+    for (int64_t r = 0; r < task.n; ++r) {
+      const int64_t i = task.first + r;
+      choose(i, sums + r * ld_, chosen(i, first_head));
+      for (int head = first_head + 1; head < first_head + group_; ++head) {
+        std::copy_n(chosen(i, first_head), s_.count, chosen(i, head));
+      }
+    }
+  }
+
+  const SelectArgs& args_;
+  const ChunkSelection& s_;
+  int64_t d_;
+  int group_;
+  int64_t ld_ = kPageChunks;
+  std::vector<Task> tasks_;
+};
+
+}  // namespace
+
+size_t representation_page_floats(int n_query_heads, int head_dim) {
+  return static_cast<size_t>(n_query_heads * kPageChunks * head_dim);
+}
+
+Status run_represent(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const RepresentArgs& args) {
+  const size_t floats = Representer::floats(args.geometry);
+  const size_t all = static_cast<size_t>(pool.n_threads()) * floats;
+  auto* memory = static_cast<float*>(workspace.require(all * sizeof(float)));
+  if (!memory) return no_memory(all, "chunk representations");
+  const bool done = pool.run(args.n_query_heads, cancel, [&](int64_t head, int thread) {
+    Representer(args, memory + static_cast<size_t>(thread) * floats).run(head);
+  });
+  return done ? Status() : cancelled();
+}
+
+Status run_select(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const SelectArgs& args) {
+  return Selector(args).run(pool, workspace, cancel);
+}
+
+}  // namespace quire::cpu

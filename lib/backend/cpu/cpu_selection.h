@@ -1,0 +1,16 @@
+// Chunk representations and the choice of chunks by them, on the CPU.
+#pragma once
+
+#include "lib/backend/backend.h"
+#include "lib/backend/cpu/cpu_backend.h"
+
+namespace quire::cpu {
+
+// A page is [n_query_heads][kPageChunks / kKeyBlock][head_dim][kKeyBlock] f32: each head's representations are laid out
+// as keys, so that scoring them is scoring keys.
+size_t representation_page_floats(int n_query_heads, int head_dim);
+
+Status run_represent(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const RepresentArgs& args);
+Status run_select(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const SelectArgs& args);
+
+}  // namespace quire::cpu

@@ -1,0 +1,82 @@
+#include "lib/support/os_scratch_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace quire {
+namespace {
+
+int open_nameless(const std::string& directory) {
+#if defined(O_TMPFILE)
+  const int fd = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, S_IRUSR | S_IWUSR);
+  if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return fd;
+#endif
+  std::string name = directory + "/quire-XXXXXX";
+  const int named = ::mkostemp(name.data(), O_CLOEXEC);  // mode 0600
+  if (named >= 0) ::unlink(name.c_str());
+  return named;
+}
+
+}  // namespace
+
+Status ScratchFile::failure(const std::string& what, int error) const {
+  return Status(Code::kIo, "cannot " + what + " a temporary file in " + directory_ + ": " + std::strerror(error), -1,
+                error);
+}
+
+Result<std::unique_ptr<ScratchFile>> ScratchFile::create(const std::string& directory) {
+  if (directory.find('\0') != std::string::npos) return Status(Code::kInvalidArgument, "path has a NUL byte");
+  const int fd = open_nameless(directory);
+  if (fd < 0) {
+    const int error = errno;
+    return Status(error == ENOENT || error == ENOTDIR ? Code::kNotFound : Code::kIo,
+                  "cannot make a temporary file in " + directory + ": " + std::strerror(error), -1, error);
+  }
+  return std::unique_ptr<ScratchFile>(new ScratchFile(directory, fd));
+}
+
+ScratchFile::~ScratchFile() { ::close(fd_); }
+
+Status ScratchFile::reserve(int64_t size) {
+  if (size <= size_) return {};
+  int error = 0;
+  do {
+    error = ::posix_fallocate(fd_, size_, size - size_);
+  } while (error == EINTR);
+  if (error != 0) {
+    // What it got before it failed goes back; the old bytes stay.
+    if (::ftruncate(fd_, size_) != 0) return failure("shrink", errno);
+    return failure("get " + std::to_string(size - size_) + " more bytes for", error);
+  }
+  size_ = size;
+  return {};
+}
+
+Status ScratchFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::pwrite(fd_, bytes.data() + done, bytes.size() - done, offset + static_cast<int64_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return failure("write", n < 0 ? errno : ENOSPC);
+    done += static_cast<size_t>(n);
+  }
+  return {};
+}
+
+Status ScratchFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::pread(fd_, bytes.data() + done, bytes.size() - done, offset + static_cast<int64_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return failure("read", n < 0 ? errno : EIO);
+    done += static_cast<size_t>(n);
+  }
+  return {};
+}
+
+}  // namespace quire

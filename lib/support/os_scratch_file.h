@@ -1,0 +1,40 @@
+// A private temporary file: what does not fit in memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "lib/support/status.h"
+
+namespace quire {
+
+// Mode 0600 and without a name from the start where the system can (else its name is removed at once), so that it goes
+// with the process, however that ends. One thread at a time.
+class ScratchFile {
+ public:
+  // Errors: kNotFound, kIo (with errno): no such directory, no right to write there.
+  static Result<std::unique_ptr<ScratchFile>> create(const std::string& directory);
+  ~ScratchFile();
+  ScratchFile(const ScratchFile&) = delete;
+  ScratchFile& operator=(const ScratchFile&) = delete;
+
+  // Makes the file `size` bytes long, with space on the disk for all of them. A full disk is noticed here and not when
+  // writing. kIo: the file is as it was. A smaller size does nothing.
+  Status reserve(int64_t size);
+  int64_t size() const { return size_; }
+  // Exactly all bytes, inside what was reserved.
+  Status write_at(int64_t offset, std::span<const std::byte> bytes);
+  Status read_at(int64_t offset, std::span<std::byte> bytes) const;
+
+ private:
+  ScratchFile(std::string directory, int fd) : directory_(std::move(directory)), fd_(fd) {}
+  Status failure(const std::string& what, int error) const;
+  std::string directory_;
+  int fd_;
+  int64_t size_ = 0;
+};
+
+}  // namespace quire

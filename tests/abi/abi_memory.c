@@ -1,0 +1,117 @@
+/* Cutting a session's text, and a KV cache that does not fit in memory. */
+#include "abi_test.h"
+
+static int same_tokens(const transcript* a, const transcript* b) {
+  return a->failure == QUIRE_OK && b->failure == QUIRE_OK && a->n_tokens == b->n_tokens && a->n_tokens > 0 &&
+         memcmp(a->tokens, b->tokens, a->n_tokens * sizeof a->tokens[0]) == 0;
+}
+
+static void expect_position(quire_session* session, int64_t tokens, int64_t pending) {
+  int64_t n_tokens = -1, n_pending = -1;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  EXPECT_OK(quire_session_get_position(session, &n_tokens, &n_pending, &err));
+  CHECK(n_tokens == tokens && n_pending == pending);
+}
+
+static quire_session_stats stats_of(quire_session* session) {
+  quire_session_stats stats;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  memset(&stats, 0, sizeof stats);
+  stats.struct_size = sizeof stats;
+  EXPECT_OK(quire_session_get_stats(session, &stats, &err));
+  return stats;
+}
+
+/* Cut anywhere, a session goes on as one that was never longer, whatever its strategy had dropped. */
+void test_truncate(void) {
+  loaded l = open_model("text_256");
+  const char* strategies[] = {"full", "dca(chunk=48, cap=80)", "longheads(chunk=16, chunks=4)",
+                              "longheads(chunk=16, chunks=4, init=full)", "streaming_llm(sinks=4, recent=20)"};
+  const size_t cuts[] = {110, 109, 97, 96, 95, 65, 33, 1};
+  static transcript expected, out;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  for (size_t s = 0; s < QUIRE_COUNT(strategies); ++s) {
+    for (size_t c = 0; c < QUIRE_COUNT(cuts); ++c) {
+      const int64_t n = (int64_t)cuts[c];
+      quire_session* plain = open_session(l.model, strategies[s], 0, 16);
+      quire_session* cut = open_session(l.model, strategies[s], 0, 16);
+      feed_some(plain, l.model, cuts[c]);
+      run_greedy(plain, 5, &expected);
+      feed_some(cut, l.model, 110);
+      run_greedy(cut, 9, &out);
+      feed_some(cut, l.model, 3);
+      EXPECT_OK(quire_session_truncate(cut, 121, &err));
+      expect_position(cut, 119, 2);
+      EXPECT_OK(quire_session_truncate(cut, n, &err));
+      expect_position(cut, n, 0);
+      EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_truncate(cut, n + 1, &err));
+      EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_truncate(cut, -1, &err));
+      run_greedy(cut, 5, &out);
+      CHECK(same_tokens(&expected, &out));
+      CHECK(out.n_prefill_events > 0); /* what is read again is reported */
+      quire_session_release(plain);
+      quire_session_release(cut);
+    }
+  }
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_truncate(NULL, 0, &err));
+  close_model(&l);
+}
+
+void test_spill(void) {
+  loaded l = open_model("text_256");
+  quire_session_options options;
+  quire_session_stats stats;
+  quire_session* session = open_session(l.model, "longheads(chunk=16, chunks=4)", 0, 16);
+  static transcript expected, out;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  feed_some(session, l.model, 600);
+  run_greedy(session, 10, &expected);
+  stats = stats_of(session);
+  CHECK(stats.kv_chunks_resident == stats.kv_chunks && stats.kv_file_bytes == 0 && stats.kv_chunks_written == 0);
+  quire_session_release(session);
+  session = NULL;
+
+  quire_session_options_init(&options, sizeof options);
+  options.strategy = "longheads(chunk=16, chunks=4)";
+  options.strategy_len = strlen(options.strategy);
+  options.prefill_block = 16;
+  options.spill_budget_bytes = 1;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_create(l.model, &options, &session, &err));
+  CHECK_MESSAGE("spill_directory");
+  options.spill_directory = "/no/such/directory";
+  options.spill_directory_len = strlen(options.spill_directory);
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_create(l.model, &options, &session, &err));
+  CHECK_MESSAGE("/no/such/directory");
+  options.spill_directory = "/proc"; /* nobody may make files there */
+  options.spill_directory_len = 5;
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_create(l.model, &options, &session, &err));
+  CHECK_MESSAGE("/proc");
+  CHECK(err.os_error != 0);
+
+  options.spill_directory = "/tmp";
+  options.spill_directory_len = 4;
+  options.kv_budget_bytes = stats.kv_bytes_peak * 2 / 3;
+  options.spill_budget_bytes = 0;
+  EXPECT_OK(quire_session_create(l.model, &options, &session, &err));
+  feed_some(session, l.model, 600);
+  run_greedy(session, 10, &out);
+  CHECK(same_tokens(&expected, &out));
+  stats = stats_of(session);
+  CHECK(stats.kv_chunks_resident < stats.kv_chunks && stats.kv_bytes_peak <= options.kv_budget_bytes);
+  CHECK(stats.kv_file_bytes > 0 && stats.kv_chunks_written > 0 && stats.kv_chunks_read > 0);
+  quire_session_release(session);
+
+  /* The file's budget ends a stream as memory's does: at a token boundary, and the session lives. */
+  options.spill_budget_bytes = 1;
+  EXPECT_OK(quire_session_create(l.model, &options, &session, &err));
+  feed_some(session, l.model, 40);
+  run_greedy(session, 1, &out);
+  CHECK(out.failure == QUIRE_ERROR_BUDGET && strstr(out.err.message, "spill file") != NULL);
+  expect_position(session, 0, 40);
+  quire_session_release(session);
+  close_model(&l);
+}
