@@ -389,6 +389,12 @@ QUIRE_API void quire_session_options_init(quire_session_options* options, size_t
  * spill directory), OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_create(quire_model* model, const quire_session_options* options,
                                             quire_session** out, quire_error* err);
+/* Would such a session work? OK, or the error that says why not: what quire_session_create would refuse (the strategy
+ * does not fit the model's architecture, the KV type or the device), and OVERFLOW where expected_tokens exceed the
+ * strategy's reach and the policy is to fail. Makes nothing. Errors: INVALID_ARGUMENT, BAD_STRATEGY, UNSUPPORTED,
+ * OVERFLOW, CLOSED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_session_check(const quire_model* model, const quire_session_options* options,
+                                           quire_error* err);
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_session_retain(quire_session* session);
 /* The last release frees the session on the runtime's threads; a stream on it keeps it alive. [any-thread] since 0.1 */
@@ -466,6 +472,30 @@ QUIRE_API quire_status quire_session_get_stats(const quire_session* session, qui
 /* The session's strategy in canonical form (quire_strategy_describe). [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_get_strategy(const quire_session* session, char* buf, size_t cap, size_t* needed,
                                                   quire_error* err);
+
+/* ---- Memory planner ---------------------------------------------------------------------------------- */
+
+typedef struct quire_memory_plan {
+  uint32_t struct_size;
+  uint32_t flags;               /* 0 */
+  int64_t weight_bytes;         /* allocated for the model */
+  int64_t mapped_bytes;         /* of its files, mapped while it lives (QUIRE_LOAD_MMAP) */
+  int64_t kv_bytes;             /* most memory of the KV cache while so many tokens are read, within its budget */
+  int64_t representation_bytes; /* of that: what longheads keeps for choosing chunks */
+  int64_t spill_bytes;          /* disk space of the spill file */
+  int64_t scratch_bytes;        /* activations and working memory; once per model */
+  int64_t kv_bytes_per_token;   /* of a token that is held */
+  int64_t reach;                /* tokens the strategy can serve; INT64_MAX: no limit */
+} quire_memory_plan;
+
+/* What the model in `path` and a session of n_tokens would take, from the headers of its files alone: nothing is
+ * loaded. The options are those of loading and of the session and may be NULL; callbacks are not called. The sum of
+ * weights, KV cache and scratch is within a tenth of what the allocator callbacks will count, unless logits of all
+ * positions are asked for. Errors: those of quire_model_load and quire_session_create; BUDGET where kv_budget_bytes is
+ * too small (message: bytes needed). [any-thread] since 0.1 */
+QUIRE_API quire_status quire_memory_plan_make(quire_runtime* runtime, const char* path, size_t path_len,
+                                              const quire_model_options* model, const quire_session_options* session,
+                                              int64_t n_tokens, quire_memory_plan* plan, quire_error* err);
 
 /* ---- Stream ------------------------------------------------------------------------------------------ */
 

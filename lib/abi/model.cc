@@ -2,25 +2,12 @@
 
 #include "lib/abi/boundary.h"
 #include "lib/abi/handles.h"
+#include "lib/abi/options.h"
 
 using namespace quire;
 using namespace quire::abi;
 
 namespace {
-
-Status load_options(const quire_model_options* in, ModelLoadOptions* out) {
-  quire_model_options o;
-  QUIRE_TRY(read_options(in, 0, "quire_model_options", &o));
-  QUIRE_TRY(check_range("load", o.load, 0, QUIRE_LOAD_READ));
-  QUIRE_TRY(check_range("weight_type", o.weight_type, 0, QUIRE_TYPE_BF16));
-  out->map = o.load != QUIRE_LOAD_READ;
-  out->weight_type = o.weight_type;
-  if (o.cancel) out->cancel = o.cancel->impl;
-  if (o.progress) {
-    out->progress = [o](int64_t done, int64_t total) { o.progress(o.progress_user_data, done, total); };
-  }
-  return {};
-}
 
 Status check_open(const Model& model) {
   return model.runtime->closed() ? Status(Code::kClosed, "the runtime was closed") : Status();
@@ -44,7 +31,7 @@ quire_status quire_model_load(quire_runtime* runtime, const char* path, size_t p
     QUIRE_TRY(read_text(path, path_len, "path", &directory));
     if (directory.empty()) return invalid("path is empty");
     ModelLoadOptions o;
-    QUIRE_TRY(load_options(options, &o));
+    QUIRE_TRY(read_model_options(options, &o));
     QUIRE_ASSIGN(auto model, load_model(runtime->impl, std::string(directory), o));
     *out = new quire_model(std::move(model));
     return {};

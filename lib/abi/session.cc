@@ -1,42 +1,13 @@
 #include "lib/session/session.h"
 
-#include <limits>
-
 #include "lib/abi/boundary.h"
 #include "lib/abi/handles.h"
+#include "lib/abi/options.h"
 
 using namespace quire;
 using namespace quire::abi;
 
 namespace {
-
-Status session_options(const quire_session_options* in, SessionOptions* out) {
-  quire_session_options o;
-  QUIRE_TRY(read_options(in, 0, "quire_session_options", &o));
-  std::string_view strategy;
-  QUIRE_TRY(read_text(o.strategy, o.strategy_len, "strategy", &strategy));
-  QUIRE_TRY(check_range("kv_type", o.kv_type, 0, QUIRE_TYPE_BF16));
-  QUIRE_TRY(check_range("overflow", o.overflow, 0, QUIRE_OVERFLOW_EXTRAPOLATE));
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  QUIRE_TRY(check_range("expected_tokens", o.expected_tokens, 0, kMost));
-  QUIRE_TRY(check_range("kv_budget_bytes", o.kv_budget_bytes, 0, kMost));
-  QUIRE_TRY(check_range("prefill_block", o.prefill_block, 0, 65536));
-  QUIRE_TRY(check_range("reserved", o.reserved, 0, 0));
-  std::string_view spill;
-  QUIRE_TRY(read_text(o.spill_directory, o.spill_directory_len, "spill_directory", &spill));
-  QUIRE_TRY(check_range("spill_budget_bytes", o.spill_budget_bytes, 0, kMost));
-  if (spill.empty() && o.spill_budget_bytes != 0) return invalid("spill_budget_bytes without a spill_directory");
-  out->spill_directory = std::string(spill);
-  out->spill_budget_bytes = o.spill_budget_bytes;
-  if (o.strategy) out->strategy = std::string(strategy);
-  if (o.kv_type != 0) out->kv_type = static_cast<ElementType>(o.kv_type);
-  if (o.overflow == QUIRE_OVERFLOW_STOP) out->overflow = OverflowPolicy::kStop;
-  if (o.overflow == QUIRE_OVERFLOW_EXTRAPOLATE) out->overflow = OverflowPolicy::kExtrapolate;
-  out->expected_tokens = o.expected_tokens;
-  out->kv_budget_bytes = o.kv_budget_bytes;
-  if (o.prefill_block != 0) out->prefill_block = o.prefill_block;
-  return {};
-}
 
 // Runs body(session) behind the boundary.
 template <typename Body>
@@ -56,10 +27,19 @@ quire_status quire_session_create(quire_model* model, const quire_session_option
   return guard(err, [&]() -> Status {
     if (!model || !out) return invalid(model ? "out is NULL" : "model is NULL");
     SessionOptions o;
-    QUIRE_TRY(session_options(options, &o));
+    QUIRE_TRY(read_session_options(options, &o));
     QUIRE_ASSIGN(auto session, Session::create(model->impl, std::move(o)));
     *out = new quire_session(std::move(session));
     return {};
+  });
+}
+
+quire_status quire_session_check(const quire_model* model, const quire_session_options* options, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!model) return invalid("model is NULL");
+    SessionOptions o;
+    QUIRE_TRY(read_session_options(options, &o));
+    return Session::check(*model->impl, o);
   });
 }
 

@@ -236,6 +236,13 @@ class Backend {
 
   // Bytes of working memory that operations hold beside their arguments.
   virtual int64_t workspace_bytes() const = 0;
+
+  // ---- what would be allocated, for planning
+  virtual size_t matrix_bytes(int64_t n, int64_t k, ElementType type) const = 0;
+  // Workspace of select_chunks, represent_chunk and attention over n_keys keys. selected: most chunks that a query
+  // selects; 0: no selection.
+  virtual size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries,
+                                           int64_t n_keys, int64_t selected) const = 0;
 };
 
 }  // namespace quire

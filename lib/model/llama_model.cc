@@ -1,6 +1,7 @@
 #include "lib/model/llama_model.h"
 
 #include <algorithm>
+#include <array>
 
 namespace quire {
 namespace {
@@ -17,14 +18,14 @@ bool LlamaModel::is_eos(int32_t token) const {
   return ids.empty() && std::find(own.begin(), own.end(), token) != own.end();
 }
 
-StrategyContext LlamaModel::strategy_context(int64_t expected_tokens) const {
+StrategyContext strategy_context(const ModelConfig& config, int64_t expected_tokens) {
   StrategyContext context;
-  context.train_len = config_.max_position_embeddings;
-  context.head_dim = config_.head_dim;
-  context.n_query_heads = config_.n_query_heads;
-  context.n_kv_heads = config_.n_kv_heads;
-  context.rope_theta = config_.rope_theta;
-  context.checkpoint_scaling = config_.rope_scaling;
+  context.train_len = config.max_position_embeddings;
+  context.head_dim = config.head_dim;
+  context.n_query_heads = config.n_query_heads;
+  context.n_kv_heads = config.n_kv_heads;
+  context.rope_theta = config.rope_theta;
+  context.checkpoint_scaling = config.rope_scaling;
   context.expected_tokens = expected_tokens;
   return context;
 }
@@ -38,19 +39,26 @@ int64_t LlamaModel::scratch_bytes() const {
   return size(scratch_) + size(logits_scratch_) + size(selection_) + size(state_) + backend_.workspace_bytes();
 }
 
+// Row widths of hidden_, normed_ and wide_.
+std::array<int64_t, 3> LlamaModel::widths(const ModelConfig& config) {
+  const int64_t heads = int64_t{config.n_query_heads} * config.head_dim;
+  const int64_t kv = int64_t{config.n_kv_heads} * config.head_dim;
+  return {config.hidden_size, std::max<int64_t>(config.hidden_size, heads),
+          std::max<int64_t>(heads + 2 * kv, 2 * int64_t{config.intermediate_size})};
+}
+
+int64_t LlamaModel::activation_floats(const ModelConfig& config, int64_t n) {
+  const auto [hidden, narrow, wide] = widths(config);
+  return n * (hidden + narrow + wide);
+}
+
 Status LlamaModel::prepare_scratch(int64_t n) {
   if (!stream_) {
     QUIRE_ASSIGN(stream_, backend_.create_stream());
   }
   if (n <= scratch_rows_) return {};
-  const int64_t d = config_.head_dim;
-  const int64_t hidden = config_.hidden_size;
-  const int64_t heads = config_.n_query_heads * d;
-  const int64_t narrow = std::max(hidden, heads);
-  const int64_t wide = std::max<int64_t>(heads + 2 * config_.n_kv_heads * d, 2 * int64_t{config_.intermediate_size});
-  const int64_t floats = n * (hidden + narrow + wide);
-  QUIRE_ASSIGN(auto buffer, backend_.allocate(static_cast<size_t>(floats) * sizeof(float), MemoryKind::kDevice));
-  scratch_ = std::move(buffer);
+  const auto [hidden, narrow, wide] = widths(config_);
+  QUIRE_TRY(require(backend_, scratch_, static_cast<size_t>(activation_floats(config_, n)) * sizeof(float)));
   scratch_rows_ = n;
   hidden_ = {scratch_.get(), 0, hidden};
   normed_ = {scratch_.get(), n * hidden, narrow};

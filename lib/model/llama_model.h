@@ -1,6 +1,7 @@
 // A Llama-family decoder over a backend: immutable weights and the forward pass.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -51,6 +52,8 @@ struct Sequence {
   std::vector<int64_t>* selected = nullptr;
 };
 
+StrategyContext strategy_context(const ModelConfig& config, int64_t expected_tokens);
+
 // Weights are shared by all sessions. forward() and logits() use the model's scratch memory: one thread at a time, the
 // scheduler's; everything else is any-thread.
 class LlamaModel {
@@ -63,9 +66,10 @@ class LlamaModel {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const LlamaWeights& weights() const { return weights_; }
   bool is_eos(int32_t token) const;
-  StrategyContext strategy_context(int64_t expected_tokens) const;
   KvGeometry kv_geometry(const Strategy& strategy, ElementType type) const;
   int64_t scratch_bytes() const;
+  // f32 elements of activations that a forward pass over n tokens holds.
+  static int64_t activation_floats(const ModelConfig& config, int64_t n);
 
   // Runs the layers over the tokens of all sequences, each of another session: stores their keys and values, and
   // leaves the last hidden states in scratch, rows in the order of the sequences. No result depends on the company.
@@ -75,6 +79,7 @@ class LlamaModel {
   Status logits(int64_t first_row, int64_t n_rows, const CancelToken* cancel, float* out);
 
  private:
+  static std::array<int64_t, 3> widths(const ModelConfig& config);
   Status prepare_scratch(int64_t n);
   // Attention of one sequence whose rows begin at `row`; in attention_layer.cc.
   Status attend(Exec exec, const Sequence& sequence, const Plan& plan, int64_t row, int layer);

@@ -6,19 +6,13 @@
 
 #include "lib/format/safetensors.h"
 #include "lib/model/llama_model.h"
+#include "lib/model/weight_layout.h"
 
 namespace quire {
 namespace {
 
 // Rows are read and packed in pieces of about this size, so that reading holds little memory beside the weights.
 constexpr int64_t kReadBytes = int64_t{16} << 20;
-
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
-
-struct Part {
-  std::string name;
-  int64_t rows;
-};
 
 }  // namespace
 
@@ -35,9 +29,9 @@ class ModelLoader::Impl {
   Status load_embedding();
   Status load_layer(int layer);
   Status load_head();
-  Result<std::unique_ptr<Matrix>> load_matrix(const std::vector<Part>& parts, int64_t k);
+  Result<std::unique_ptr<Matrix>> load_matrix(const WeightParts& layout);
   Status load_part(Matrix& matrix, const std::string& name, int64_t first_row, int64_t rows, int64_t k);
-  Result<std::unique_ptr<Buffer>> load_vector(const std::vector<Part>& parts);
+  Result<std::unique_ptr<Buffer>> load_vector(const WeightParts& layout);
   void count(int64_t bytes, int64_t elements);
 
   Backend& backend_;
@@ -74,7 +68,8 @@ Status ModelLoader::Impl::open() {
   QUIRE_ASSIGN(stream_, backend_.create_stream());
   for (const auto& name : files_->names()) {
     const TensorInfo* info = files_->find(name);
-    const bool twice = config_.tie_word_embeddings && name == kEmbedding;  // as embedding and as head
+    // Tied: as embedding and as head.
+    const bool twice = config_.tie_word_embeddings && name == weight_layout(config_).embedding.parts[0].name;
     total_ += (twice ? 2 : 1) * (info->end - info->begin);
   }
   weights_.layers.resize(static_cast<size_t>(config_.n_layers));
@@ -102,17 +97,12 @@ Status ModelLoader::Impl::load_part(Matrix& matrix, const std::string& name, int
   return {};
 }
 
-// One matrix of the rows of several tensors: the projections of q, k and v are one product.
-Result<std::unique_ptr<Matrix>> ModelLoader::Impl::load_matrix(const std::vector<Part>& parts, int64_t k) {
-  int64_t n = 0;
-  for (const Part& part : parts) n += part.rows;
-  const std::array<int64_t, 2> shape{parts[0].rows, k};
-  QUIRE_ASSIGN(const auto first, files_->view(parts[0].name, shape));
-  const ElementType type = options_.weight_type != 0 ? static_cast<ElementType>(options_.weight_type) : first.type;
-  QUIRE_ASSIGN(auto matrix, backend_.create_matrix(n, k, type));
+Result<std::unique_ptr<Matrix>> ModelLoader::Impl::load_matrix(const WeightParts& layout) {
+  QUIRE_ASSIGN(const ElementType type, matrix_type(*files_, layout, options_.weight_type));
+  QUIRE_ASSIGN(auto matrix, backend_.create_matrix(layout.rows(), layout.k, type));
   int64_t row = 0;
-  for (const Part& part : parts) {
-    QUIRE_TRY(load_part(*matrix, part.name, row, part.rows, k));
+  for (const WeightPart& part : layout.parts) {
+    QUIRE_TRY(load_part(*matrix, part.name, row, part.rows, layout.k));
     row += part.rows;
   }
   weights_.bytes += static_cast<int64_t>(matrix->bytes);
@@ -120,9 +110,9 @@ Result<std::unique_ptr<Matrix>> ModelLoader::Impl::load_matrix(const std::vector
   return matrix;
 }
 
-Result<std::unique_ptr<Buffer>> ModelLoader::Impl::load_vector(const std::vector<Part>& parts) {
+Result<std::unique_ptr<Buffer>> ModelLoader::Impl::load_vector(const WeightParts& layout) {
   std::vector<float> values;
-  for (const Part& part : parts) {
+  for (const WeightPart& part : layout.parts) {
     const std::array<int64_t, 1> shape{part.rows};
     QUIRE_ASSIGN(const auto view, files_->view(part.name, shape));
     std::vector<std::byte> raw(static_cast<size_t>(view.bytes));
@@ -139,8 +129,9 @@ Result<std::unique_ptr<Buffer>> ModelLoader::Impl::load_vector(const std::vector
 }
 
 Status ModelLoader::Impl::load_embedding() {
-  const std::string name = kEmbedding;
-  const std::array<int64_t, 2> shape{config_.vocab_size, config_.hidden_size};
+  const WeightParts layout = weight_layout(config_).embedding;
+  const std::string& name = layout.parts[0].name;
+  const std::array<int64_t, 2> shape{layout.parts[0].rows, layout.k};
   QUIRE_ASSIGN(const auto view, files_->view(name, shape));
   std::vector<std::byte> raw;
   if (!view.mapped) {
@@ -156,44 +147,32 @@ Status ModelLoader::Impl::load_embedding() {
 }
 
 Status ModelLoader::Impl::load_layer(int layer) {
-  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-  const int64_t hidden = config_.hidden_size;
-  const int64_t q = int64_t{config_.n_query_heads} * config_.head_dim;
-  const int64_t kv = int64_t{config_.n_kv_heads} * config_.head_dim;
-  const int64_t ffn = config_.intermediate_size;
-  const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
+  const LayerLayout layout = layer_layout(config_, layer);
   LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  const auto weight = [](const std::string& name) { return name + "_proj.weight"; };
-  const auto bias = [](const std::string& name) { return name + "_proj.bias"; };
-
-  QUIRE_ASSIGN(w.attention_norm, load_vector({{prefix + "input_layernorm.weight", hidden}}));
-  QUIRE_ASSIGN(w.qkv,
-               load_matrix({{weight(attention + "q"), q}, {weight(attention + "k"), kv}, {weight(attention + "v"), kv}},
-                           hidden));
-  QUIRE_ASSIGN(w.o, load_matrix({{weight(attention + "o"), hidden}}, q));
+  QUIRE_ASSIGN(w.attention_norm, load_vector(layout.attention_norm));
+  QUIRE_ASSIGN(w.qkv, load_matrix(layout.qkv));
+  QUIRE_ASSIGN(w.o, load_matrix(layout.o));
   if (config_.attention_bias) {
-    QUIRE_ASSIGN(w.qkv_bias,
-                 load_vector({{bias(attention + "q"), q}, {bias(attention + "k"), kv}, {bias(attention + "v"), kv}}));
-    QUIRE_ASSIGN(w.o_bias, load_vector({{bias(attention + "o"), hidden}}));
+    QUIRE_ASSIGN(w.qkv_bias, load_vector(layout.qkv_bias));
+    QUIRE_ASSIGN(w.o_bias, load_vector(layout.o_bias));
   }
-  QUIRE_ASSIGN(w.mlp_norm, load_vector({{prefix + "post_attention_layernorm.weight", hidden}}));
-  QUIRE_ASSIGN(w.gate_up, load_matrix({{weight(mlp + "gate"), ffn}, {weight(mlp + "up"), ffn}}, hidden));
-  QUIRE_ASSIGN(w.down, load_matrix({{weight(mlp + "down"), hidden}}, ffn));
+  QUIRE_ASSIGN(w.mlp_norm, load_vector(layout.mlp_norm));
+  QUIRE_ASSIGN(w.gate_up, load_matrix(layout.gate_up));
+  QUIRE_ASSIGN(w.down, load_matrix(layout.down));
   if (config_.mlp_bias) {
-    QUIRE_ASSIGN(w.gate_up_bias, load_vector({{bias(mlp + "gate"), ffn}, {bias(mlp + "up"), ffn}}));
-    QUIRE_ASSIGN(w.down_bias, load_vector({{bias(mlp + "down"), hidden}}));
+    QUIRE_ASSIGN(w.gate_up_bias, load_vector(layout.gate_up_bias));
+    QUIRE_ASSIGN(w.down_bias, load_vector(layout.down_bias));
   }
   return {};
 }
 
 Status ModelLoader::Impl::load_head() {
-  QUIRE_ASSIGN(weights_.final_norm, load_vector({{"model.norm.weight", config_.hidden_size}}));
-  const bool tied = config_.tie_word_embeddings;
+  const WeightLayout layout = weight_layout(config_);
+  QUIRE_ASSIGN(weights_.final_norm, load_vector(layout.final_norm));
   const int64_t parameters = weights_.n_parameters;
-  QUIRE_ASSIGN(weights_.lm_head,
-               load_matrix({{tied ? kEmbedding : "lm_head.weight", config_.vocab_size}}, config_.hidden_size));
-  if (tied) weights_.n_parameters = parameters;  // counted with the embedding
-  count(total_ - done_, 0);                      // tensors that are not used
+  QUIRE_ASSIGN(weights_.lm_head, load_matrix(layout.lm_head));
+  if (config_.tie_word_embeddings) weights_.n_parameters = parameters;  // counted with the embedding
+  count(total_ - done_, 0);                                             // tensors that are not used
   return {};
 }
 

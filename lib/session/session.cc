@@ -12,10 +12,23 @@ Status closed_status() { return Status(Code::kClosed, "the session was closed");
 
 }  // namespace
 
+Status Session::check(const Model& model, const SessionOptions& options) {
+  if (model.runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
+  QUIRE_ASSIGN(const auto strategy,
+               make_strategy(options.strategy, strategy_context(model.llama->config(), options.expected_tokens)));
+  const int64_t reach = strategy->reach();
+  if (options.overflow != OverflowPolicy::kError || options.expected_tokens <= reach) return {};
+  return Status(Code::kOverflow,
+                "expected_tokens is " + std::to_string(options.expected_tokens) + "; " + strategy->canonical() +
+                    " can serve " + std::to_string(reach) + " tokens",
+                options.expected_tokens);
+}
+
 Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<Model> model, SessionOptions options) {
   if (model->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
   const LlamaModel& llama = *model->llama;
-  QUIRE_ASSIGN(auto strategy, make_strategy(options.strategy, llama.strategy_context(options.expected_tokens)));
+  QUIRE_ASSIGN(auto strategy,
+               make_strategy(options.strategy, strategy_context(llama.config(), options.expected_tokens)));
   Backend& backend = model->runtime->backend();
   QUIRE_ASSIGN(auto rope, backend.create_rope(strategy->rope(), strategy->kv_chunk()));
   Runtime& runtime = *model->runtime;

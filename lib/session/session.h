@@ -50,6 +50,8 @@ struct SessionStats {
 // store and the model without it, which is safe because a stream is open then and every other call is refused.
 class Session : public std::enable_shared_from_this<Session> {
  public:
+  // What create() would refuse, and text of expected_tokens beyond the strategy's reach.
+  static Status check(const Model& model, const SessionOptions& options);
   static Result<std::shared_ptr<Session>> create(std::shared_ptr<Model> model, SessionOptions options);
   ~Session();
 

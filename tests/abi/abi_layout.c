@@ -96,6 +96,20 @@ static void test_session_structs(void) {
   AT(quire_session_stats, cancel_latency_ns, 144, 8);
 }
 
+static void test_memory_plan_struct(void) {
+  SIZE(quire_memory_plan, 72);
+  AT(quire_memory_plan, struct_size, 0, 4);
+  AT(quire_memory_plan, flags, 4, 4);
+  AT(quire_memory_plan, weight_bytes, 8, 8);
+  AT(quire_memory_plan, mapped_bytes, 16, 8);
+  AT(quire_memory_plan, kv_bytes, 24, 8);
+  AT(quire_memory_plan, representation_bytes, 32, 8);
+  AT(quire_memory_plan, spill_bytes, 40, 8);
+  AT(quire_memory_plan, scratch_bytes, 48, 8);
+  AT(quire_memory_plan, kv_bytes_per_token, 56, 8);
+  AT(quire_memory_plan, reach, 64, 8);
+}
+
 static void test_stream_structs(void) {
   SIZE(quire_text, 16);
   AT(quire_text, data, 0, 8);
@@ -138,5 +152,6 @@ void test_layout(void) {
   test_error_and_runtime();
   test_model_structs();
   test_session_structs();
+  test_memory_plan_struct();
   test_stream_structs();
 }

@@ -115,3 +115,76 @@ void test_spill(void) {
   quire_session_release(session);
   close_model(&l);
 }
+
+/* What is planned is what is counted; and what would be refused is refused alike. */
+void test_memory_plan(void) {
+  const char* strategies[] = {"full", "dca", "longheads(chunk=16, chunks=4)", "streaming_llm(sinks=4, recent=60)"};
+  const char* path = model_path("text_256");
+  quire_runtime_options runtime_options;
+  quire_session_options options;
+  quire_memory_plan plan;
+  quire_runtime* runtime = NULL;
+  quire_model* model = NULL;
+  tracker counts;
+  static transcript out;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  memset(&counts, 0, sizeof counts);
+  memset(&plan, 0, sizeof plan);
+  plan.struct_size = sizeof plan;
+  quire_session_options_init(&options, sizeof options);
+  quire_runtime_options_init(&runtime_options, sizeof runtime_options);
+  tracker_options(&counts, &runtime_options);
+  runtime_options.n_threads = 2;
+  EXPECT_OK(quire_runtime_create(&runtime_options, &runtime, &err));
+  EXPECT_OK(quire_model_load(runtime, path, strlen(path), NULL, &model, &err));
+  const int64_t loaded_bytes = tracker_bytes(&counts);
+  for (size_t s = 0; s < QUIRE_COUNT(strategies); ++s) {
+    quire_session* session = NULL;
+    quire_session_stats stats;
+    options.strategy = strategies[s];
+    options.strategy_len = strlen(strategies[s]);
+    options.prefill_block = 32;
+    options.overflow = QUIRE_OVERFLOW_EXTRAPOLATE;
+    EXPECT_OK(quire_memory_plan_make(runtime, path, strlen(path), NULL, &options, 700, &plan, &err));
+    CHECK(plan.struct_size == sizeof plan && plan.spill_bytes == 0 && plan.kv_bytes_per_token > 0);
+    CHECK(plan.weight_bytes == loaded_bytes && plan.mapped_bytes > 0);
+    CHECK((plan.representation_bytes > 0) == (s == 2));
+    CHECK((plan.reach == 256) == (s == 0));
+    EXPECT_OK(quire_session_check(model, &options, &err));
+    EXPECT_OK(quire_session_create(model, &options, &session, &err));
+    feed_some(session, model, 690);
+    run_greedy(session, 10, &out);
+    CHECK(out.failure == QUIRE_OK);
+    stats = stats_of(session);
+    CHECK(plan.kv_bytes >= stats.kv_bytes_peak * 9 / 10 && plan.kv_bytes <= stats.kv_bytes_peak * 11 / 10 + 20000);
+    quire_session_release(session);
+  }
+  options.kv_budget_bytes = plan.kv_bytes / 8;
+  EXPECT(QUIRE_ERROR_BUDGET, quire_memory_plan_make(runtime, path, strlen(path), NULL, &options, 700, &plan, &err));
+  options.kv_budget_bytes = 0;
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_memory_plan_make(runtime, "/no", 3, NULL, &options, 700, &plan, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
+         quire_memory_plan_make(NULL, path, strlen(path), NULL, &options, 700, &plan, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
+         quire_memory_plan_make(runtime, path, strlen(path), NULL, &options, -1, &plan, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
+         quire_memory_plan_make(runtime, path, strlen(path), NULL, &options, 7, NULL, &err));
+
+  options.overflow = QUIRE_OVERFLOW_ERROR;
+  options.strategy = "full";
+  options.strategy_len = 4;
+  options.expected_tokens = 257;
+  EXPECT(QUIRE_ERROR_OVERFLOW, quire_session_check(model, &options, &err));
+  options.strategy = "fool";
+  EXPECT(QUIRE_ERROR_BAD_STRATEGY, quire_session_check(model, &options, &err));
+  EXPECT(QUIRE_ERROR_BAD_STRATEGY, quire_memory_plan_make(runtime, path, strlen(path), NULL, &options, 7, &plan, &err));
+  options.kv_type = 99;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_check(model, &options, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_check(NULL, &options, &err));
+  quire_model_release(model);
+  EXPECT_OK(quire_runtime_close(runtime, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_memory_plan_make(runtime, path, strlen(path), NULL, NULL, 7, &plan, &err));
+  quire_runtime_release(runtime);
+  CHECK(tracker_wait_destroyed(&counts, 2));
+}

@@ -42,7 +42,7 @@ class Binding(unittest.TestCase):
         header = (SOURCE / "include" / "quire" / "quire.h").read_text(encoding="utf-8")
         header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
         for cls in (_ffi.Error, _ffi.RuntimeOptions, _ffi.ModelOptions, _ffi.ModelInfo, _ffi.SessionOptions,
-                    _ffi.SessionStats, _ffi.Text, _ffi.StreamOptions, _ffi.Event):
+                    _ffi.SessionStats, _ffi.MemoryPlan, _ffi.Text, _ffi.StreamOptions, _ffi.Event):
             body = re.search(r"typedef struct %s \{(.*?)\}" % cls.__name__, header, re.S).group(1)
             names = re.findall(r"(\w+)(?:\[\w+\])?;", body)
             self.assertEqual([field[0] for field in cls._fields_], names, cls.__name__)

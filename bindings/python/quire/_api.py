@@ -160,6 +160,15 @@ class Runtime(_Handle):
         """Loads a model directory. progress: called as progress(done_bytes, total_bytes) on a runtime thread."""
         return Model(self, path, weight_type, load, cancel, progress)
 
+    def plan_memory(self, path, n_tokens, strategy="full", weight_type="default", load="default", **options):
+        """quire_memory_plan as a dict: what the model and a session of n_tokens would take. options: Session's."""
+        model = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
+                         weight_type=_choice("weight_type", weight_type, TYPES))
+        session, plan, path = _session_options(strategy, **options), _options(_ffi.MemoryPlan), os.fsencode(path)
+        _call(lib.quire_memory_plan_make, self._handle, path, len(path), byref(model), byref(session), n_tokens,
+              byref(plan))
+        return _fields(plan)
+
     def close(self):
         """Stops everything that runs on this runtime and waits for it."""
         _call(lib.quire_runtime_close, self._handle)
@@ -196,6 +205,10 @@ class Model(_Handle):
         _call(lib.quire_model_get_info, self._handle, byref(info))
         names = {number: name for name, number in TYPES.items()}
         return {**_fields(info), "weight_type": names.get(info.weight_type, "unknown")}
+
+    def check(self, strategy="full", **options):
+        """Raises what Session(model, strategy, **options) would raise, and makes nothing."""
+        _call(lib.quire_session_check, self._handle, byref(_session_options(strategy, **options)))
 
     def metadata(self, key):
         return _text(lib.quire_model_get_metadata, self._handle, key.encode(), len(key.encode())).decode()
@@ -243,17 +256,23 @@ class Tokenizer(_Handle):
         return lib.quire_tokenizer_vocab_size(self._handle)
 
 
+def _session_options(strategy="full", kv_type="default", overflow="default", expected_tokens=0, kv_budget_bytes=0,
+                     prefill_block=0, spill_directory="", spill_budget_bytes=0):
+    text, spill = strategy.encode(), os.fsencode(spill_directory)
+    return _options(
+        _ffi.SessionOptions, strategy=text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, TYPES),
+        overflow=_choice("overflow", overflow, OVERFLOWS), expected_tokens=expected_tokens,
+        kv_budget_bytes=kv_budget_bytes, prefill_block=prefill_block, spill_directory=spill,
+        spill_directory_len=len(spill), spill_budget_bytes=spill_budget_bytes)
+
+
 class Session(_Handle):
     _release = "quire_session_release"
 
-    def __init__(self, model, strategy="full", kv_type="default", overflow="default", expected_tokens=0,
-                 kv_budget_bytes=0, prefill_block=0, spill_directory="", spill_budget_bytes=0):
-        text, spill = strategy.encode(), os.fsencode(spill_directory)
-        options = _options(
-            _ffi.SessionOptions, strategy=text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, TYPES),
-            overflow=_choice("overflow", overflow, OVERFLOWS), expected_tokens=expected_tokens,
-            kv_budget_bytes=kv_budget_bytes, prefill_block=prefill_block, spill_directory=spill,
-            spill_directory_len=len(spill), spill_budget_bytes=spill_budget_bytes)
+    def __init__(self, model, strategy="full", **options):
+        """options: kv_type, overflow, expected_tokens, kv_budget_bytes, prefill_block, spill_directory,
+        spill_budget_bytes: the fields of quire_session_options."""
+        options = _session_options(strategy, **options)
         self._own(model, lib.quire_session_create, model._handle, byref(options))
         self._vocab_size = model.info["vocab_size"]
 

@@ -46,6 +46,8 @@ SessionOptions = _struct("quire_session_options", 80, ("strategy", c_char_p), ("
 SessionStats = _struct("quire_session_stats", 152, *_same(c_int64, """n_tokens n_pending n_prefilled n_generated
     prefill_ns decode_ns kv_bytes kv_bytes_peak kv_chunks kv_chunks_resident kv_chunks_evicted kv_chunks_written kv_chunks_read
     kv_file_bytes scratch_bytes reach tasks_after_cancel cancel_latency_ns"""))
+MemoryPlan = _struct("quire_memory_plan", 72, *_same(c_int64, """weight_bytes mapped_bytes kv_bytes
+    representation_bytes spill_bytes scratch_bytes kv_bytes_per_token reach"""))
 Text = _struct("quire_text", 16, ("data", c_char_p), ("len", c_size_t))
 StreamOptions = _struct(
     "quire_stream_options", 72, ("max_tokens", c_int64), ("temperature", c_float), ("top_k", c_int32),
@@ -79,6 +81,9 @@ _CHECKED = {
     "quire_tokenizer_token_bytes": [_P, c_int32, _BUF, c_size_t, _SIZE],
     "quire_strategy_describe": [c_char_p, c_size_t, c_int64, _BUF, c_size_t, _SIZE],
     "quire_strategy_positions": [c_char_p, c_size_t, c_int64, c_int32, c_int64, c_int64, c_int64, POINTER(c_double)],
+    "quire_memory_plan_make": [_P, c_char_p, c_size_t, POINTER(ModelOptions), POINTER(SessionOptions), c_int64,
+                               POINTER(MemoryPlan)],
+    "quire_session_check": [_P, POINTER(SessionOptions)],
     "quire_session_create": [_P, POINTER(SessionOptions), _OUT],
     "quire_session_close": [_P],
     "quire_session_feed_text": [_P, c_char_p, c_size_t, c_uint32],

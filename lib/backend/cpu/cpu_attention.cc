@@ -33,6 +33,18 @@ size_t partial_floats(int64_t rows, int64_t d) { return static_cast<size_t>(rows
 
 Partial partial_at(float* memory, int64_t rows) { return {memory, memory + rows, memory + 2 * rows}; }
 
+// Per thread: rotated queries, scores, one partial, one running result, angles, raw keys rotated on load.
+size_t scratch_floats(int64_t most_rows, int64_t d, int64_t chunk, bool raw) {
+  const int64_t keys = round_up(chunk, kKeyBlock);
+  return static_cast<size_t>(most_rows * (d + keys) + d + (raw ? keys * d + 2 * d : 0)) +
+         2 * partial_floats(most_rows, d);
+}
+
+// A call of few rows spreads the pieces over threads: that costs memory for a partial result of each.
+bool splits_pieces(int64_t most_rows, int64_t n_tiles, int n_threads) {
+  return most_rows <= kSplitRows && n_tiles < 2 * n_threads;
+}
+
 // The keys of a piece that a query may see by its lags.
 struct Lags {
   const Piece& piece;
@@ -59,7 +71,6 @@ class Executor {
   Status run(Workspace& workspace, const CancelToken* cancel);
 
  private:
-  size_t scratch_floats() const;
   PickSpan rows_of(const Tile& tile, const Piece& piece) const;
   double position(const Piece& piece, int64_t i, int32_t rank) const;
   void rotate_queries(const Tile& tile, const Piece& piece, PickSpan rows, float* rotated, float* angles) const;
@@ -74,11 +85,6 @@ class Executor {
     return static_cast<float*>(args_.state->host()) + ((i - args_.first_query) * args_.n_query_heads + head) * (d_ + 2);
   }
 
-  // Spreading pieces costs memory for a partial result of each; worth it for the few rows of a decode step.
-  bool split_pieces() const {
-    return cut_.most_rows <= kSplitRows && static_cast<int64_t>(cut_.tiles.size()) < 2 * pool_.n_threads();
-  }
-
   ThreadPool& pool_;
   const AttentionArgs& args_;
   const RopeCache& rope_;
@@ -88,14 +94,6 @@ class Executor {
   Pieces cut_;
   std::vector<Pick> all_rows_;
 };
-
-// Per thread: rotated queries, scores, one partial, one running result, angles, raw keys rotated on load.
-size_t Executor::scratch_floats() const {
-  const auto rows = static_cast<size_t>(cut_.most_rows);
-  const auto d = static_cast<size_t>(d_);
-  const auto keys = static_cast<size_t>(round_up(l_, kKeyBlock));
-  return rows * d + rows * keys + 2 * partial_floats(cut_.most_rows, d_) + d + (cut_.any_raw ? keys * d + 2 * d : 0);
-}
 
 // The tile's rows that see any key of the piece. Visible ranges move forward with the query, so they are consecutive.
 PickSpan Executor::rows_of(const Tile& tile, const Piece& piece) const {
@@ -308,10 +306,10 @@ Status Executor::run_split(const CancelToken* cancel, float* memory, size_t scra
 }
 
 Status Executor::run(Workspace& workspace, const CancelToken* cancel) {
-  const size_t scratch = scratch_floats();
+  const size_t scratch = scratch_floats(cut_.most_rows, d_, l_, cut_.any_raw);
   const auto threads = static_cast<size_t>(pool_.n_threads());
   int64_t n_parts = 0;
-  if (split_pieces()) {
+  if (splits_pieces(cut_.most_rows, static_cast<int64_t>(cut_.tiles.size()), pool_.n_threads())) {
     for (const Tile& tile : cut_.tiles) n_parts += tile.n_pieces;
   }
   const size_t floats = threads * scratch + static_cast<size_t>(n_parts) * partial_floats(cut_.most_rows, d_);
@@ -328,6 +326,21 @@ Status Executor::run(Workspace& workspace, const CancelToken* cancel) {
 }
 
 }  // namespace
+
+size_t attention_floats(int n_threads, const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
+                        int64_t selected) {
+  const int64_t group = n_query_heads / geometry.n_kv_heads;
+  const int64_t tile_queries = std::max<int64_t>(1, (selected > 0 ? kSelectedTileRows : kTileRows) / group);
+  const int64_t most_rows = std::min(tile_queries, n_queries) * group;
+  const int64_t n_tiles = ceil_div(n_queries, tile_queries) * geometry.n_kv_heads;
+  size_t floats = static_cast<size_t>(n_threads) * scratch_floats(most_rows, geometry.head_dim, geometry.chunk, false);
+  if (splits_pieces(most_rows, n_tiles, n_threads)) {
+    const int64_t all = ceil_div(n_keys, geometry.chunk);
+    const int64_t pieces = n_tiles * (selected > 0 ? std::min(all, selected * group * n_queries) : all);
+    floats += static_cast<size_t>(pieces) * partial_floats(most_rows, geometry.head_dim);
+  }
+  return floats;
+}
 
 Status run_attention(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const AttentionArgs& args) {
   return Executor(pool, args).run(workspace, cancel);

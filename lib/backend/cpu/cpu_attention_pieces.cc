@@ -5,10 +5,6 @@
 namespace quire::cpu {
 namespace {
 
-// Rows of a tile: few enough for the caches; more where rows are gathered from those that selected a chunk.
-constexpr int64_t kTileRows = 64;
-constexpr int64_t kSelectedTileRows = 256;
-
 class Cutter {
  public:
   explicit Cutter(const AttentionArgs& args) : args_(args), l_(args.geometry.chunk) {}

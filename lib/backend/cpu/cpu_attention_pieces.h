@@ -50,6 +50,10 @@ struct Pieces {
   bool any_raw = false;
 };
 
+// Most rows of a tile: few enough for the caches; more where rows are gathered from those that selected a chunk.
+constexpr int64_t kTileRows = 64;
+constexpr int64_t kSelectedTileRows = 256;
+
 // Cuts the plan of a call; only text chunks inside args.window, and memory in the last window.
 Pieces cut_pieces(const AttentionArgs& args);
 

@@ -245,6 +245,17 @@ class CpuBackend final : public Backend {
 
   int64_t workspace_bytes() const override { return workspace_.bytes(); }
 
+  size_t matrix_bytes(int64_t n, int64_t k, ElementType type) const override { return packed_bytes(type, n, k); }
+
+  size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
+                                   int64_t selected) const override {
+    const int n_threads = pool_.n_threads();
+    const size_t attention = attention_floats(n_threads, geometry, n_query_heads, n_queries, n_keys, selected);
+    const size_t selection =
+        selected > 0 ? selection_floats(n_threads, geometry, ceil_div(n_keys, geometry.chunk)) : size_t{0};
+    return std::max(attention, selection) * sizeof(float);
+  }
+
  private:
   template <typename RowFunction>
   Status for_rows(Exec exec, int64_t n, const RowFunction& function) {

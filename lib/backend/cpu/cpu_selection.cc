@@ -107,6 +107,11 @@ void take_best(const float* scores, int64_t count, int64_t n, int32_t first_inde
   for (int64_t b = 0; b < n; ++b) best[b] += first_index;
 }
 
+int64_t selection_rows(int64_t ld) { return std::clamp<int64_t>(kMostScores / ld, 1, 64); }
+
+// Scores, the sums of a group's scores, queries of one head.
+size_t selector_floats(int64_t ld, int64_t d) { return static_cast<size_t>(selection_rows(ld) * (2 * ld + d)); }
+
 class Selector {
  public:
   explicit Selector(const SelectArgs& args)
@@ -121,8 +126,7 @@ class Selector {
 
   Status run(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel) {
     if (tasks_.empty()) return {};
-    // Scores, the sums of a group's scores, queries of one head.
-    const size_t floats = static_cast<size_t>(rows() * (2 * ld_ + d_));
+    const size_t floats = selector_floats(ld_, d_);
     auto* memory =
         static_cast<float*>(workspace.require(static_cast<size_t>(pool.n_threads()) * floats * sizeof(float)));
     if (!memory) return no_memory(static_cast<size_t>(pool.n_threads()) * floats, "selecting chunks");
@@ -139,7 +143,7 @@ class Selector {
     int kv_head;
   };
 
-  int64_t rows() const { return std::clamp<int64_t>(kMostScores / ld_, 1, 64); }
+  int64_t rows() const { return selection_rows(ld_); }
 
   void add_tasks(const QueryBlock& block) {
     for (int64_t q = 0; q < block.n_queries; q += rows()) {
@@ -215,6 +219,11 @@ class Selector {
 
 size_t representation_page_floats(int n_query_heads, int head_dim) {
   return static_cast<size_t>(n_query_heads * kPageChunks * head_dim);
+}
+
+size_t selection_floats(int n_threads, const KvGeometry& geometry, int64_t n_chunks) {
+  const size_t selector = selector_floats(round_up(std::max<int64_t>(n_chunks, 1), kPageChunks), geometry.head_dim);
+  return static_cast<size_t>(n_threads) * std::max(Representer::floats(geometry), selector);
 }
 
 Status run_represent(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const RepresentArgs& args) {

@@ -10,6 +10,9 @@ namespace quire::cpu {
 // as keys, so that scoring them is scoring keys.
 size_t representation_page_floats(int n_query_heads, int head_dim);
 
+// Workspace of both for a text of n_chunks chunks.
+size_t selection_floats(int n_threads, const KvGeometry& geometry, int64_t n_chunks);
+
 Status run_represent(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const RepresentArgs& args);
 Status run_select(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const SelectArgs& args);
 

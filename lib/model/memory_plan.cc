@@ -1,0 +1,111 @@
+#include "lib/model/memory_plan.h"
+
+#include <algorithm>
+
+#include "lib/model/llama_model.h"
+#include "lib/model/weight_layout.h"
+
+namespace quire {
+namespace {
+
+Status count_weights(const Backend& backend, const MemoryRequest& request, const ModelConfig& config,
+                     const TensorFiles& files, MemoryPlan& plan) {
+  const auto add_matrix = [&](const WeightParts& matrix) -> Status {
+    QUIRE_ASSIGN(const ElementType type, matrix_type(files, matrix, request.weight_type));
+    plan.weight_bytes += static_cast<int64_t>(backend.matrix_bytes(matrix.rows(), matrix.k, type));
+    return {};
+  };
+  const auto add_vector = [&](const WeightParts& vector) {
+    plan.weight_bytes += vector.rows() * static_cast<int64_t>(sizeof(float));
+  };
+  for (int layer = 0; layer < config.n_layers; ++layer) {
+    const LayerLayout l = layer_layout(config, layer);
+    for (const WeightParts* matrix : {&l.qkv, &l.o, &l.gate_up, &l.down}) QUIRE_TRY(add_matrix(*matrix));
+    for (const WeightParts* vector :
+         {&l.attention_norm, &l.qkv_bias, &l.o_bias, &l.mlp_norm, &l.gate_up_bias, &l.down_bias}) {
+      add_vector(*vector);
+    }
+  }
+  const WeightLayout layout = weight_layout(config);
+  QUIRE_TRY(add_matrix(layout.lm_head));
+  add_vector(layout.final_norm);
+  QUIRE_ASSIGN(const ElementType type, matrix_type(files, layout.embedding, 0));
+  const int64_t table = layout.embedding.rows() * layout.embedding.k * static_cast<int64_t>(element_bytes(type));
+  (request.map ? plan.mapped_bytes : plan.weight_bytes) += table;
+  return {};
+}
+
+// Chunks held when the last block of the text has been stored.
+int64_t most_chunks(const Strategy& strategy, const MemoryRequest& request) {
+  const int64_t chunk = strategy.kv_chunk();
+  const int64_t last_block = std::max<int64_t>(0, request.n_tokens - request.prefill_block);
+  int64_t chunks = 0, counted = 0;
+  for (const KeyRange& range : strategy.retained(last_block)) {
+    const int64_t first = std::max(counted, range.begin / chunk);
+    const int64_t end = ceil_div(std::min(range.end, request.n_tokens), chunk);
+    chunks += std::max<int64_t>(0, end - first);
+    counted = std::max(counted, end);
+  }
+  return chunks;
+}
+
+Status count_kv(const Backend& backend, const MemoryRequest& request, const ModelConfig& config,
+                const Strategy& strategy, MemoryPlan& plan) {
+  const KvGeometry geometry{config.n_kv_heads, config.head_dim, strategy.kv_chunk(), request.kv_type};
+  const auto record = static_cast<int64_t>(backend.kv_record_bytes(geometry));
+  const int64_t chunks = most_chunks(strategy, request);
+  plan.kv_bytes_per_token = config.n_layers * record / geometry.chunk;
+  if (strategy.selects_chunks()) {
+    const auto page = static_cast<int64_t>(backend.representation_page_bytes(config.n_query_heads, config.head_dim));
+    plan.representation_bytes = config.n_layers * ceil_div(chunks, Representations::kPageChunks) * page +
+                                config.n_layers * 2 * geometry.chunk * config.n_query_heads * config.head_dim * 4;
+  }
+  const int64_t all = config.n_layers * chunks * record + plan.representation_bytes;
+  plan.kv_bytes = all;
+  if (request.kv_budget_bytes == 0 || all <= request.kv_budget_bytes) return {};
+  const int64_t in_step = std::min(chunks, ceil_div(request.prefill_block, geometry.chunk) + 1);
+  const int64_t least = request.spill ? plan.representation_bytes + in_step * record : all;
+  if (least > request.kv_budget_bytes) {
+    return Status(Code::kBudget, "the KV cache needs " + std::to_string(least) + " bytes of memory for " +
+                                     std::to_string(request.n_tokens) + " tokens; the budget is " +
+                                     std::to_string(request.kv_budget_bytes));
+  }
+  plan.kv_bytes = request.kv_budget_bytes;
+  plan.spill_bytes = config.n_layers * chunks * record;  // each record has its place in the file
+  return {};
+}
+
+int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, const ModelConfig& config,
+                      const Strategy& strategy, const MemoryPlan& plan) {
+  const KvGeometry geometry{config.n_kv_heads, config.head_dim, strategy.kv_chunk(), request.kv_type};
+  const int64_t n = std::min(request.n_tokens, request.prefill_block);
+  int64_t floats = LlamaModel::activation_floats(config, n) + config.vocab_size;
+  Plan last;
+  const int64_t first = request.n_tokens - n;
+  if (n > 0) strategy.plan(first, n, last);
+  const bool selects = std::any_of(last.blocks.begin(), last.blocks.end(), [](const auto& b) { return b.selected; });
+  const int64_t selected = selects ? last.selection.count : 0;
+  floats += n * config.n_query_heads * selected;
+  if (plan.spill_bytes > 0) floats += n * config.n_query_heads * (config.head_dim + 2);
+  const auto workspace = [&](int64_t queries) {
+    return backend.attention_workspace_bytes(geometry, config.n_query_heads, queries, request.n_tokens, selected);
+  };
+  return floats * static_cast<int64_t>(sizeof(float)) + static_cast<int64_t>(std::max(workspace(n), workspace(1)));
+}
+
+}  // namespace
+
+Result<MemoryPlan> plan_memory(const Backend& backend, const MemoryRequest& request) {
+  MemoryPlan plan;
+  QUIRE_ASSIGN(const ModelConfig config, load_model_config(request.directory));
+  QUIRE_ASSIGN(const auto strategy, make_strategy(request.strategy, strategy_context(config, request.expected_tokens)));
+  QUIRE_ASSIGN(const auto files, TensorFiles::open(request.directory, TensorFiles::Access::kRead));
+  QUIRE_TRY(count_weights(backend, request, config, *files, plan));
+  QUIRE_TRY(count_kv(backend, request, config, *strategy, plan));
+  plan.scratch_bytes = scratch_bytes(backend, request, config, *strategy, plan);
+  plan.reach = strategy->reach();
+  plan.strategy = strategy->canonical();
+  return plan;
+}
+
+}  // namespace quire

@@ -1,0 +1,41 @@
+// What a model and a session would take, from the headers of the files alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lib/backend/backend.h"
+#include "lib/strategy/strategy.h"
+
+namespace quire {
+
+struct MemoryRequest {
+  std::string directory;
+  bool map = true;          // as ModelLoader::Options
+  int32_t weight_type = 0;  // as ModelLoader::Options
+  std::string strategy = "full";
+  ElementType kv_type = ElementType::kF16;
+  int64_t expected_tokens = 0;
+  int64_t n_tokens = 0;  // the session's length
+  int64_t prefill_block = 256;
+  int64_t kv_budget_bytes = 0;
+  bool spill = false;
+};
+
+struct MemoryPlan {
+  int64_t weight_bytes = 0;  // allocated
+  int64_t mapped_bytes = 0;  // of the weight files, while the model lives
+  int64_t kv_bytes = 0;      // at most, while the text is read; representations included
+  int64_t representation_bytes = 0;
+  int64_t spill_bytes = 0;  // what goes to the file
+  int64_t scratch_bytes = 0;
+  int64_t kv_bytes_per_token = 0;
+  int64_t reach = 0;
+  std::string strategy;  // canonical
+};
+
+// Errors: those of loading and of make_strategy; kBudget where the KV cache does not fit in the budget and may not
+// spill, or cannot work in it (message: bytes needed).
+Result<MemoryPlan> plan_memory(const Backend& backend, const MemoryRequest& request);
+
+}  // namespace quire

@@ -1,0 +1,55 @@
+#include "lib/model/weight_layout.h"
+
+#include <array>
+
+namespace quire {
+
+int64_t WeightParts::rows() const {
+  int64_t n = 0;
+  for (const WeightPart& part : parts) n += part.rows;
+  return n;
+}
+
+LayerLayout layer_layout(const ModelConfig& config, int layer) {
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+  const int64_t hidden = config.hidden_size;
+  const int64_t q = int64_t{config.n_query_heads} * config.head_dim;
+  const int64_t kv = int64_t{config.n_kv_heads} * config.head_dim;
+  const int64_t ffn = config.intermediate_size;
+  const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
+  const auto weight = [](const std::string& name) { return name + "_proj.weight"; };
+  const auto bias = [](const std::string& name) { return name + "_proj.bias"; };
+
+  LayerLayout layout;
+  layout.attention_norm = {{{prefix + "input_layernorm.weight", hidden}}};
+  layout.qkv = {{{weight(attention + "q"), q}, {weight(attention + "k"), kv}, {weight(attention + "v"), kv}}, hidden};
+  layout.o = {{{weight(attention + "o"), hidden}}, q};
+  layout.mlp_norm = {{{prefix + "post_attention_layernorm.weight", hidden}}};
+  layout.gate_up = {{{weight(mlp + "gate"), ffn}, {weight(mlp + "up"), ffn}}, hidden};
+  layout.down = {{{weight(mlp + "down"), hidden}}, ffn};
+  if (config.attention_bias) {
+    layout.qkv_bias = {{{bias(attention + "q"), q}, {bias(attention + "k"), kv}, {bias(attention + "v"), kv}}};
+    layout.o_bias = {{{bias(attention + "o"), hidden}}};
+  }
+  if (config.mlp_bias) {
+    layout.gate_up_bias = {{{bias(mlp + "gate"), ffn}, {bias(mlp + "up"), ffn}}};
+    layout.down_bias = {{{bias(mlp + "down"), hidden}}};
+  }
+  return layout;
+}
+
+WeightLayout weight_layout(const ModelConfig& config) {
+  const std::string embedding = "model.embed_tokens.weight";
+  const int64_t hidden = config.hidden_size, vocab = config.vocab_size;
+  return {{{{embedding, vocab}}, hidden},
+          {{{"model.norm.weight", hidden}}},
+          {{{config.tie_word_embeddings ? embedding : "lm_head.weight", vocab}}, hidden}};
+}
+
+Result<ElementType> matrix_type(const TensorFiles& files, const WeightParts& matrix, int32_t wanted) {
+  const std::array<int64_t, 2> shape{matrix.parts[0].rows, matrix.k};
+  QUIRE_ASSIGN(const auto first, files.view(matrix.parts[0].name, shape));
+  return wanted != 0 ? static_cast<ElementType>(wanted) : first.type;
+}
+
+}  // namespace quire

@@ -1,0 +1,40 @@
+// Which tensors of a checkpoint make which weights: the loader reads by it, the memory planner counts by it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/format/model_config.h"
+#include "lib/format/safetensors.h"
+
+namespace quire {
+
+struct WeightPart {
+  std::string name;
+  int64_t rows;
+};
+
+// Rows of several tensors one below the other: the projections of q, k and v are one product. k 0: a vector.
+struct WeightParts {
+  std::vector<WeightPart> parts;
+  int64_t k = 0;
+
+  int64_t rows() const;
+};
+
+struct LayerLayout {
+  WeightParts attention_norm, qkv, qkv_bias, o, o_bias, mlp_norm, gate_up, gate_up_bias, down, down_bias;
+};
+
+struct WeightLayout {
+  WeightParts embedding, final_norm, lm_head;
+};
+
+LayerLayout layer_layout(const ModelConfig& config, int layer);  // biases the config does not have are empty
+WeightLayout weight_layout(const ModelConfig& config);
+
+// The type a matrix is kept in: `wanted`, or (0) as its first part is stored. Checks that part's shape.
+Result<ElementType> matrix_type(const TensorFiles& files, const WeightParts& matrix, int32_t wanted);
+
+}  // namespace quire
