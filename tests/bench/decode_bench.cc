@@ -5,7 +5,6 @@
 // Every round measures the limits and then the model, so that both see the same load; the best of all rounds counts.
 // Times are taken where an application would: at the events of a stream.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -14,10 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "lib/session/session.h"
-#include "lib/session/stream.h"
 #include "lib/support/os_file.h"
 #include "tests/bench/machine_limits.h"
+#include "tests/bench/sessions.h"
 
 namespace quire::bench {
 namespace {
@@ -26,25 +24,10 @@ constexpr int64_t kPrompt = 512;  // tokens of a prefill measurement
 constexpr int64_t kDecoded = 24;  // tokens of a decode measurement
 constexpr int kTurns = 2;         // decode and read measurements in turn, at each depth
 
-template <typename T>
-T take(Result<T> result) {
-  if (!result.ok()) {
-    std::fprintf(stderr, "%s\n", result.status().message().c_str());
-    std::exit(1);
-  }
-  return std::move(*result);
-}
-
-void check(const Status& status) { take(status.ok() ? Result<int>(0) : Result<int>(status)); }
-
 double process_seconds() {
   timespec t;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-double wall_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // Seconds by the clock, and of CPU time of the whole process.
@@ -68,13 +51,6 @@ std::vector<Seconds> read(GenerationStream& stream) {
     if (take(stream.next(-1, &event)) == NextResult::kEnd) return times;
     if (event->type == StreamEvent::Type::kToken) times.push_back(Seconds::now());
   }
-}
-
-void feed(Session& session, int64_t n) {
-  const int32_t vocab = session.model().llama->config().vocab_size;
-  std::vector<int32_t> tokens;
-  for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(3 + i * 7919 % (vocab - 3)));
-  check(session.feed_tokens(tokens));
 }
 
 Seconds time_prefill(const std::shared_ptr<Session>& session, int64_t n) {

@@ -1,0 +1,161 @@
+// Memory: a long document in a small KV budget, and the planner against what is really allocated.
+//
+//   quire_bench_memory spill MODEL_DIRECTORY STRATEGY TOKENS [SPILL_DIRECTORY]
+//       reads TOKENS made-up tokens with the KV cache all in memory, then in a tenth of it with the rest in a file;
+//       fails if a token differs or if memory ever went above the budget
+//   quire_bench_memory plan MODEL_DIRECTORY STRATEGY TOKENS
+//       fails if planned and counted bytes differ by more than a tenth
+//
+// Bytes are counted by the runtime's allocator callbacks.
+#include <atomic>
+#include <cstring>
+#include <string>
+
+#include "lib/model/memory_plan.h"
+#include "tests/bench/sessions.h"
+
+namespace quire::bench {
+namespace {
+
+constexpr int64_t kDecoded = 128;
+
+// Counts all bytes, and those of blocks of some sizes.
+class CountedMemory {
+ public:
+  void watch(std::vector<size_t> sizes) { sizes_ = std::move(sizes); }
+  int64_t peak() const { return peak_; }
+  int64_t watched_peak() const { return watched_peak_; }
+  // From here on; blocks of these sizes that are held now are not counted.
+  void start() { peak_ = bytes_.load(), watched_ = 0, watched_peak_ = 0; }
+  RuntimeOptions options() {
+    RuntimeOptions options;
+    options.alloc = [](void* self, size_t size, size_t alignment) {
+      auto* memory = static_cast<CountedMemory*>(self);
+      memory->add(size, 1);
+      return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+    };
+    options.free = [](void* self, void* block, size_t size, size_t) {
+      static_cast<CountedMemory*>(self)->add(size, -1);
+      std::free(block);
+    };
+    options.alloc_user = this;
+    return options;
+  }
+
+ private:
+  static void raise(std::atomic<int64_t>& peak, int64_t to) {
+    for (int64_t seen = peak; seen < to && !peak.compare_exchange_weak(seen, to);) {
+    }
+  }
+  void add(size_t size, int sign) {
+    const int64_t change = sign * static_cast<int64_t>(size);
+    raise(peak_, bytes_ += change);
+    for (const size_t watched : sizes_) {
+      if (watched == size) raise(watched_peak_, watched_ += change);
+    }
+  }
+
+  std::vector<size_t> sizes_;
+  std::atomic<int64_t> bytes_{0}, peak_{0}, watched_{0}, watched_peak_{0};
+};
+
+struct Run {
+  std::vector<int32_t> tokens;
+  SessionStats stats;
+  double prefill_per_s = 0, decode_per_s = 0;
+};
+
+Run read_document(const std::shared_ptr<Model>& model, const SessionOptions& options, int64_t n_tokens) {
+  const auto session = take(Session::create(model, options));
+  feed(*session, n_tokens);
+  Run run;
+  run.tokens = generate(session, kDecoded);
+  run.stats = stats_of(*session);
+  run.prefill_per_s = static_cast<double>(run.stats.n_prefilled) * 1e9 / static_cast<double>(run.stats.prefill_ns);
+  run.decode_per_s = static_cast<double>(kDecoded - 1) * 1e9 / static_cast<double>(run.stats.decode_ns);
+  check(session->reset());  // the engine may hold the session for a moment
+  return run;
+}
+
+// The sizes of the blocks that a KV cache is made of.
+std::vector<size_t> kv_blocks(const LlamaModel& model, const SessionOptions& options) {
+  const auto strategy = take(make_strategy(options.strategy, strategy_context(model.config(), 0)));
+  const KvGeometry geometry = model.kv_geometry(*strategy, options.kv_type);
+  const ModelConfig& c = model.config();
+  const size_t queries = static_cast<size_t>(c.n_layers) * 2 * static_cast<size_t>(geometry.chunk) *
+                         static_cast<size_t>(c.n_query_heads * c.head_dim) * sizeof(float);
+  return {model.backend().kv_record_bytes(geometry),
+          model.backend().representation_page_bytes(c.n_query_heads, c.head_dim), queries};
+}
+
+int spill(const std::string& directory, const std::string& strategy, int64_t n_tokens, const std::string& file) {
+  CountedMemory memory;
+  const auto model = take(load_model(std::make_shared<Runtime>(memory.options()), directory, {}));
+  SessionOptions options;
+  options.strategy = strategy;
+  options.overflow = OverflowPolicy::kExtrapolate;
+  memory.watch(kv_blocks(*model->llama, options));
+  const Run all = read_document(model, options, n_tokens);
+  options.kv_budget_bytes = all.stats.kv_bytes_peak / 10;
+  options.spill_directory = file;
+  memory.start();
+  const Run tenth = read_document(model, options, n_tokens);
+
+  std::printf("%lld tokens, %s\n", static_cast<long long>(n_tokens), strategy.c_str());
+  std::printf("%-22s %14s %14s %12s %12s\n", "", "KV in memory", "in the file", "prefill/s", "decode/s");
+  const auto row = [](const char* name, const Run& run, int64_t peak) {
+    std::printf("%-22s %14lld %14lld %12.0f %12.1f\n", name, static_cast<long long>(peak),
+                static_cast<long long>(run.stats.kv_file_bytes), run.prefill_per_s, run.decode_per_s);
+  };
+  row("all in memory", all, all.stats.kv_bytes_peak);
+  row("a tenth in memory", tenth, memory.watched_peak());
+  std::printf("budget %lld bytes; decode at %.2f of the speed in memory; %lld records read, %lld written\n",
+              static_cast<long long>(options.kv_budget_bytes), tenth.decode_per_s / all.decode_per_s,
+              static_cast<long long>(tenth.stats.kv_chunks_read),
+              static_cast<long long>(tenth.stats.kv_chunks_written));
+  const bool same = all.tokens == tenth.tokens;
+  const bool within = memory.watched_peak() <= options.kv_budget_bytes;
+  std::printf("same tokens: %s; never above the budget: %s\n", same ? "yes" : "NO", within ? "yes" : "NO");
+  return same && within ? 0 : 1;
+}
+
+int plan(const std::string& directory, const std::string& strategy, int64_t n_tokens) {
+  CountedMemory memory;
+  const auto runtime = std::make_shared<Runtime>(memory.options());
+  MemoryRequest request;
+  request.directory = directory;
+  request.strategy = strategy;
+  request.n_tokens = n_tokens;
+  const MemoryPlan planned = take(plan_memory(runtime->backend(), request));
+  const auto model = take(load_model(runtime, directory, {}));
+  SessionOptions options;
+  options.strategy = strategy;
+  options.overflow = OverflowPolicy::kExtrapolate;
+  const auto session = take(Session::create(model, options));
+  feed(*session, n_tokens - 8);
+  generate(session, 8);
+  const int64_t mapped = static_cast<int64_t>(model->llama->weights().embedding->bytes);
+  const int64_t expected = planned.weight_bytes + planned.mapped_bytes + planned.kv_bytes + planned.scratch_bytes;
+  const int64_t counted = memory.peak() + mapped;
+  const double ratio = static_cast<double>(expected) / static_cast<double>(counted);
+  std::printf(
+      "%lld tokens, %s: planned %lld bytes (weights %lld, mapped %lld, KV %lld, scratch %lld), counted %lld: %.3f\n",
+      static_cast<long long>(n_tokens), strategy.c_str(), static_cast<long long>(expected),
+      static_cast<long long>(planned.weight_bytes), static_cast<long long>(planned.mapped_bytes),
+      static_cast<long long>(planned.kv_bytes), static_cast<long long>(planned.scratch_bytes),
+      static_cast<long long>(counted), ratio);
+  return ratio > 0.9 && ratio < 1.1 ? 0 : 1;
+}
+
+int run(int argc, char** argv) {
+  const std::string what = argc > 4 ? argv[1] : "";
+  if (what == "spill") return spill(argv[2], argv[3], std::atoll(argv[4]), argc > 5 ? argv[5] : "/tmp");
+  if (what == "plan") return plan(argv[2], argv[3], std::atoll(argv[4]));
+  std::fprintf(stderr, "usage: quire_bench_memory spill|plan MODEL_DIRECTORY STRATEGY TOKENS [SPILL_DIRECTORY]\n");
+  return 2;
+}
+
+}  // namespace
+}  // namespace quire::bench
+
+int main(int argc, char** argv) { return quire::bench::run(argc, argv); }

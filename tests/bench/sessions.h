@@ -1,0 +1,57 @@
+// What the end-to-end benchmarks share: failures end the program, tokens are made up.
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "lib/session/session.h"
+#include "lib/session/stream.h"
+
+namespace quire::bench {
+
+template <typename T>
+T take(Result<T> result) {
+  if (!result.ok()) {
+    std::fprintf(stderr, "%s\n", result.status().message().c_str());
+    std::exit(1);
+  }
+  return std::move(*result);
+}
+
+inline void check(const Status& status) { take(status.ok() ? Result<int>(0) : Result<int>(status)); }
+
+inline double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+inline void feed(Session& session, int64_t n) {
+  const int32_t vocab = session.model().llama->config().vocab_size;
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(3 + i * 7919 % (vocab - 3)));
+  check(session.feed_tokens(tokens));
+}
+
+inline SessionStats stats_of(const Session& session) {
+  SessionStats stats;
+  check(session.stats(&stats));
+  return stats;
+}
+
+// Generates n tokens, greedily, past any end of text.
+inline std::vector<int32_t> generate(const std::shared_ptr<Session>& session, int64_t n) {
+  StreamOptions options;
+  options.max_tokens = n;
+  options.ignore_eos = true;
+  const auto stream = take(GenerationStream::open(session, options));
+  std::vector<int32_t> tokens;
+  for (;;) {
+    const StreamEvent* event = nullptr;
+    if (take(stream->next(-1, &event)) == NextResult::kEnd) return tokens;
+    if (event->type == StreamEvent::Type::kToken) tokens.push_back(event->token);
+  }
+}
+
+}  // namespace quire::bench
