@@ -109,6 +109,71 @@ def positions_streaming_llm(n, sinks, recent):
     return matrix
 
 
+class LongHeads:
+    """The relative positions of "LongHeads" (eq. 1-3) for one layer: they depend on its queries, keys and values.
+
+    forced: how many of the last chunks every query takes besides the first (2: previous and own; 1: own).
+    smallest_margin: over all selections so far, the least difference between the last chunk taken and the first one
+    left out, in units of the scores' standard deviation: what a result in less precision may not exceed."""
+
+    def __init__(self, chunk, chunks, begin, forced=2, per_group=False):
+        self.chunk, self.chunks, self.begin, self.forced, self.per_group = chunk, chunks, begin, forced, per_group
+        self.smallest_margin = math.inf
+
+    def represent(self, q, k, v, rope):
+        """rep_c of each complete chunk: q, k, v [n, d] of one head, unrotated; the result [n // chunk, d]."""
+        local = torch.arange(self.chunk, dtype=torch.float64)
+        scale = rope.attention_factor**2 / math.sqrt(q.shape[1])
+        vectors = []
+        for c in range(len(q) // self.chunk):
+            rows = slice(c * self.chunk, (c + 1) * self.chunk)
+            queries, keys = rotate(q[rows], local, rope), rotate(k[rows], local, rope)
+            outputs = torch.softmax(queries @ keys.T * scale, dim=-1) @ v[rows]
+            vectors.append(torch.softmax(outputs.mean(0) @ keys.T * scale, dim=-1) @ keys)
+        return torch.stack(vectors) if vectors else q.new_zeros(0, q.shape[1])
+
+    def choose(self, scores, own):
+        """The chunks of a query in chunk `own`, ascending; scores of the complete chunks before it."""
+        if own + 1 <= self.chunks:
+            return list(range(own + 1))
+        between = list(range(1, own + 1 - self.forced))
+        between.sort(key=lambda c: (-scores[c].item(), c))
+        taken = self.chunks - 1 - self.forced
+        if 0 < taken < len(between):
+            margin = scores[between[taken - 1]] - scores[between[taken]]
+            self.smallest_margin = min(self.smallest_margin, (margin / scores[: own].std()).item())
+        return sorted([0] + between[:taken] + list(range(own + 1 - self.forced, own + 1)))
+
+    def __call__(self, q, k, v, rope):
+        """[heads, n, n] positions from q [n, heads, d], k and v [n, kv_heads, d]."""
+        n, heads, _ = q.shape
+        group = heads // k.shape[1]
+        scores = torch.stack([q[:, h] @ self.represent(q[:, h], k[:, h // group], v[:, h // group], rope).T
+                              for h in range(heads)])
+        if self.per_group:
+            scores = scores.view(-1, group, *scores.shape[1:]).sum(1).repeat_interleave(group, 0)
+        positions = positions_full(n).repeat(heads, 1, 1)
+        for h in range(heads):
+            for i in range(self.begin, n):
+                own, offset = divmod(i, self.chunk)
+                row = torch.full((n,), math.nan, dtype=torch.float64)
+                chosen = self.choose(scores[h, i], own)
+                for place, c in enumerate(chosen):
+                    keys = torch.arange(c * self.chunk, min((c + 1) * self.chunk, i + 1))
+                    row[keys] = ((len(chosen) - 1) * self.chunk + offset - (place * self.chunk + keys % self.chunk)
+                                 ).double()
+                positions[h, i] = row
+        return positions
+
+
+def rotate(x, positions, rope):
+    """R(p) of each row of x [n, d], without the attention factor."""
+    half = x.shape[1] // 2
+    angles = positions[:, None] * rope.theta[None]
+    first, second = x[:, :half], x[:, half:]
+    return torch.cat([first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin()], 1)
+
+
 def logit_scale(n, train_len, slope):
     """m squared of each query, m = max(1, 1 + slope ln((i + 1) / train_len)): DCA's optional length scaling."""
     lengths = torch.arange(1, n + 1, dtype=torch.float64)
@@ -161,17 +226,20 @@ class Model:
     @torch.no_grad()
     def forward(self, ids, positions, rope=None, scale=None):
         """Logits [n, vocab] of the ids. positions: [n, n], [heads, n, n] or [layers, heads, n, n], NaN where a key
-        is invisible; scale: a factor for each query's attention logits, or None."""
+        is invisible, or a function of a layer's (q, k, v, rope) that gives [heads, n, n]; scale: a factor for each
+        query's attention logits, or None."""
         rope = rope or self.rope()
         n = len(ids)
-        positions = positions.expand(self.n_layers, self.n_query_heads, n, n)
+        if not callable(positions):
+            positions = positions.expand(self.n_layers, self.n_query_heads, n, n)
         scale = torch.ones(n, dtype=torch.float64) if scale is None else scale
         embedding = self.weights["model.embed_tokens.weight"]
         x = embedding[torch.as_tensor(ids, dtype=torch.long)]
         for layer in range(self.n_layers):
             name = f"model.layers.{layer}."
             y = self.norm(x, name + "input_layernorm")
-            x = x + self.attention(y, name + "self_attn.", positions[layer], rope, scale)
+            of_layer = positions if callable(positions) else positions[layer]
+            x = x + self.attention(y, name + "self_attn.", of_layer, rope, scale)
             y = self.norm(x, name + "post_attention_layernorm")
             gate = torch.nn.functional.silu(self.linear(y, name + "mlp.gate_proj"))
             x = x + self.linear(gate * self.linear(y, name + "mlp.up_proj"), name + "mlp.down_proj")
@@ -184,6 +252,8 @@ class Model:
         k = self.linear(x, name + "k_proj").view(n, self.n_kv_heads, d)
         v = self.linear(x, name + "v_proj").view(n, self.n_kv_heads, d)
         group = self.n_query_heads // self.n_kv_heads
+        if callable(positions):
+            positions = positions(q, k, v, rope)
         out = torch.empty_like(q)
         for h in range(self.n_query_heads):
             for begin in range(0, n, BLOCK):

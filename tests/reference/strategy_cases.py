@@ -44,6 +44,24 @@ def scalings(train_len):
     }
 
 
+def longheads_cases(train_len):
+    """Which chunks a head sees depends on the text."""
+    trained = f"train_len={train_len}"
+    chunk = train_len // 8
+    plain, scaled = reference.rope_plain, lambda d, b: reference.rope_ntk(d, b, 2)
+    cases = []
+    for name, arguments, positions, scaling, rope in [
+            ("default", "", reference.LongHeads(chunk, 8, train_len), "none", plain),
+            ("paper", "forced=paper, ", reference.LongHeads(chunk, 8, train_len, forced=1), "none", plain),
+            ("group", "select=group, ", reference.LongHeads(chunk, 8, train_len, per_group=True), "none", plain),
+            ("few", "chunk=16, chunks=4, begin=70, ", reference.LongHeads(16, 4, 70), "none", plain),
+            ("least", "chunk=32, chunks=3, ", reference.LongHeads(32, 3, 96), "none", plain),
+            ("ntk", "", reference.LongHeads(chunk, 8, train_len), "ntk(factor=2)", scaled)]:
+        cases.append(Case(f"longheads_{name}", f"longheads({arguments}{trained}) + {scaling}", train_len,
+                          lambda n, p=positions: p, rope, 0))
+    return cases
+
+
 def special_cases(train_len):
     """Options that the product of visibilities and scalings does not reach."""
     trained = f"train_len={train_len}"
@@ -77,7 +95,7 @@ def all_cases(train_len):
     for (v, (see, positions)), (s, (scale, rope)) in itertools.product(visibilities(train_len).items(),
                                                                        scalings(train_len).items()):
         cases.append(Case(f"{v}+{s}", f"{see} + {scale}", train_len, positions, rope, 0))
-    return cases + special_cases(train_len)
+    return cases + special_cases(train_len) + longheads_cases(train_len)
 
 
 def expected_logits(model, ids, case):

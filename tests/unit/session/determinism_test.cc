@@ -11,7 +11,8 @@ namespace {
 
 // short_128: train_len 128, so dca has s = 96 and C = 127; KV chunks of 32.
 constexpr int64_t kLength = 300;
-const std::vector<std::string> kStrategies = {"full", "dca", "streaming_llm(sinks=3, recent=50)"};
+const std::vector<std::string> kStrategies = {"full", "dca", "longheads(chunk=16, chunks=4)",
+                                              "streaming_llm(sinks=3, recent=50)"};
 
 const std::shared_ptr<Model>& short_model() {
   static const auto model = load("short_128");
