@@ -508,19 +508,67 @@ typedef struct quire_text {
   size_t len;
 } quire_text; /* this struct has its final size */
 
+/* One link of a sampling chain: what it does to the candidates that the links before it left. A filter keeps at least
+ * one. Fields that a kind does not name must be 0. This struct has its final size; an array of it is passed with its
+ * stride all the same. */
+typedef struct quire_sampler {
+  int32_t kind; /* QUIRE_SAMPLER_* */
+  int32_t n;
+  int32_t m;
+  float a;
+  float b;
+  float c;
+} quire_sampler;
+
+#define QUIRE_SAMPLER_TEMPERATURE 1 /* logits / a; a > 0 */
+#define QUIRE_SAMPLER_TOP_K 2       /* filter: the n most probable; n >= 1 */
+#define QUIRE_SAMPLER_TOP_P 3 /* filter: the smallest set of the most probable with at least probability a in (0, 1] \
+                               */
+#define QUIRE_SAMPLER_MIN_P 4 /* filter: at least a in (0, 1] times as probable as the most probable */
+/* filter: the smallest set with at least probability a in (0, 1] of the tokens whose -log p is nearest to the entropy
+ * (Meister et al. 2022, "Locally Typical Sampling") */
+#define QUIRE_SAMPLER_TYPICAL 5
+/* Of tokens among the last n of the session (0: all): positive logits are divided by a, negative ones multiplied (a >
+ * 0; 1: nothing; Keskar et al. 2019, "CTRL"); b is subtracted for each occurrence, c once. */
+#define QUIRE_SAMPLER_PENALTIES 6
+/* DRY, "Don't Repeat Yourself": if the last L tokens stood before among the last n (0: all), and L >= m (m >= 1), the
+ * token that followed there loses a * b ^ (L - m); a > 0, b >= 1. Repetitions do not reach across tokens that contain
+ * one of dry_breakers, or control tokens. */
+#define QUIRE_SAMPLER_DRY 7
+
+/* A number added to a token's logit before the chain; -INFINITY: never this token. This struct has its final size. */
+typedef struct quire_logit_bias {
+  int32_t token;
+  float bias;
+} quire_logit_bias;
+
 typedef struct quire_stream_options {
   uint32_t struct_size;
-  uint32_t flags;          /* QUIRE_STREAM_* */
-  int64_t max_tokens;      /* generate at most so many; 0: process what was fed and generate nothing */
-  float temperature;       /* 0: greedy (the most probable token; ties: the lowest id) */
-  int32_t top_k;           /* keep the k most probable; 0: all */
-  float top_p;             /* keep the smallest set with at least this probability; 0 or 1: all */
-  float min_p;             /* drop tokens less probable than min_p times the most probable; 0: none */
-  uint64_t seed;           /* the n-th token of the session draws from (seed, n): restartable */
-  const int32_t* stop_ids; /* generation ends after one of these; it is not delivered */
-  size_t n_stop_ids;
+  uint32_t flags;                 /* QUIRE_STREAM_* */
+  int64_t max_tokens;             /* generate at most so many; 0: process what was fed and generate nothing */
+  float temperature;              /* 0: greedy (the most probable token; ties: the lowest id) */
+  int32_t top_k;                  /* keep the k most probable; 0: all */
+  float top_p;                    /* keep the smallest set with at least this probability; 0 or 1: all */
+  float min_p;                    /* drop tokens less probable than min_p times the most probable; 0: none */
+  uint64_t seed;                  /* the n-th token of the session draws from (seed, n): restartable */
+  const int32_t* stop_ids;        /* generation ends after one of these; it is not delivered */
+  size_t n_stop_ids;              /* at most 4096 */
   const quire_text* stop_strings; /* generation ends before one of these appears in the text */
   size_t n_stop_strings;          /* at most 64, each 1 to 1024 bytes */
+  /* A chain in any order instead of temperature, top_k, top_p and min_p, which must be 0 then. What it leaves is drawn
+   * from; QUIRE_SAMPLER_TOP_K with n = 1 makes it greedy. NULL: temperature, top_k, top_p, min_p in this order. If
+   * bias, min_tokens and chain leave no token, the model's most probable one is taken. */
+  const quire_sampler* samplers;
+  size_t n_samplers;     /* at most 64 */
+  size_t sampler_stride; /* sizeof(quire_sampler) */
+  const quire_logit_bias* logit_bias;
+  size_t n_logit_bias;            /* at most 4096 */
+  const quire_text* dry_breakers; /* NULL: newline, colon, double quote, asterisk */
+  size_t n_dry_breakers;          /* at most 64, each 1 to 1024 bytes */
+  int64_t min_tokens;             /* stop ids and end-of-text tokens cannot be chosen before so many tokens */
+  int64_t deadline_ms;            /* from opening: then the stream ends at the next token boundary; 0: none */
+  int32_t n_top_logprobs;         /* so many of the most probable tokens come with each token; at most 64 */
+  int32_t reserved;               /* 0 */
 } quire_stream_options;
 
 /* [any-thread] since 0.1 */
@@ -528,7 +576,8 @@ QUIRE_API void quire_stream_options_init(quire_stream_options* options, size_t s
 
 /* Starts to process the pending tokens and then to generate. Returns at once; the runtime's threads compute. Until the
  * end event is delivered or the stream closed or released, other calls on the session return BUSY, save the any-thread
- * ones. Errors: OVERFLOW (offset: tokens asked for), EMPTY, INVALID_ARGUMENT, BUSY, CLOSED, OUT_OF_MEMORY.
+ * ones. Errors: OVERFLOW (offset: tokens asked for), EMPTY, INVALID_ARGUMENT, INVALID_TEXT (a stop string or breaker),
+ * INVALID_TOKEN (a bias), BUSY, CLOSED, OUT_OF_MEMORY.
  * [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_stream_open(quire_session* session, const quire_stream_options* options,
                                          quire_stream** out, quire_error* err);
@@ -555,6 +604,13 @@ QUIRE_API quire_status quire_stream_cancel(quire_stream* stream, quire_error* er
 #define QUIRE_FINISH_STOP_STRING 4 /* stop_index says which */
 #define QUIRE_FINISH_REACH 5       /* the strategy's reach was used up (QUIRE_OVERFLOW_STOP) */
 #define QUIRE_FINISH_CANCELLED 6
+#define QUIRE_FINISH_DEADLINE 7 /* deadline_ms passed; unprocessed tokens stay pending */
+
+/* A token and its log p under the model's unmodified distribution. This struct has its final size. */
+typedef struct quire_token_logprob {
+  int32_t token;
+  float logprob;
+} quire_token_logprob;
 
 typedef struct quire_event {
   uint32_t struct_size;
@@ -573,6 +629,8 @@ typedef struct quire_event {
   int32_t finish_reason; /* END: QUIRE_FINISH_* */
   int32_t stop_index;    /* END by STOP_STRING: its index; else -1 */
   int32_t reserved;
+  const quire_token_logprob* top_logprobs; /* TOKEN: the most probable first; lives as long as text; NULL if none */
+  size_t n_top_logprobs;
 } quire_event;
 
 /* Zeroes `size` bytes of *event and sets struct_size. [any-thread] since 0.1 */

@@ -1,9 +1,11 @@
 #include "lib/session/stream.h"
 
-#include <cmath>
+#include <algorithm>
+#include <limits>
 
 #include "lib/abi/boundary.h"
 #include "lib/abi/handles.h"
+#include "lib/abi/options.h"
 #include "lib/support/utf8.h"
 
 using namespace quire;
@@ -13,43 +15,46 @@ namespace {
 
 constexpr uint32_t kStreamFlags = QUIRE_STREAM_SCORE | QUIRE_STREAM_KEEP_LOGITS | QUIRE_STREAM_IGNORE_EOS;
 
-Status sampling_options(const quire_stream_options& o, SamplingOptions* out) {
-  if (!std::isfinite(o.temperature) || o.temperature < 0) return invalid("temperature must be 0 or a positive number");
-  QUIRE_TRY(check_range("top_k", o.top_k, 0, std::numeric_limits<int32_t>::max()));
-  if (!(o.top_p >= 0 && o.top_p <= 1)) return invalid("top_p must lie between 0 and 1");
-  if (!(o.min_p >= 0 && o.min_p <= 1)) return invalid("min_p must lie between 0 and 1");
-  out->temperature = o.temperature;
-  out->top_k = o.top_k;
-  out->top_p = o.top_p == 0 ? 1 : o.top_p;
-  out->min_p = o.min_p;
-  out->seed = o.seed;
+Status read_texts(const char* name, const quire_text* texts, size_t n, std::vector<std::string>* out) {
+  const std::string list = name;
+  if (!texts && n > 0) return invalid(list + " is NULL but n_" + list + " is not 0");
+  if (n > 64) return invalid("n_" + list + " is " + std::to_string(n) + "; at most 64");
+  for (size_t i = 0; i < n; ++i) {
+    const std::string item = list + "[" + std::to_string(i) + "]";
+    std::string_view text;
+    QUIRE_TRY(read_text(texts[i].data, texts[i].len, item.c_str(), &text));
+    if (text.empty() || text.size() > 1024) return invalid(item + " must have 1 to 1024 bytes");
+    if (const size_t bad = utf8_first_invalid(text); bad != text.size()) {
+      return Status(Code::kInvalidText, item + " is not valid UTF-8", static_cast<int64_t>(bad));
+    }
+    out->emplace_back(text);
+  }
   return {};
 }
 
 Status stop_options(const quire_stream_options& o, StreamOptions* out) {
   if (!o.stop_ids && o.n_stop_ids > 0) return invalid("stop_ids is NULL but n_stop_ids is not 0");
-  if (!o.stop_strings && o.n_stop_strings > 0) return invalid("stop_strings is NULL but n_stop_strings is not 0");
   if (o.n_stop_ids > 4096) return invalid("n_stop_ids is " + std::to_string(o.n_stop_ids) + "; at most 4096");
-  if (o.n_stop_strings > 64) return invalid("n_stop_strings is " + std::to_string(o.n_stop_strings) + "; at most 64");
   out->stop_ids.assign(o.stop_ids, o.stop_ids + o.n_stop_ids);
-  for (size_t i = 0; i < o.n_stop_strings; ++i) {
-    const std::string name = "stop_strings[" + std::to_string(i) + "]";
-    std::string_view text;
-    QUIRE_TRY(read_text(o.stop_strings[i].data, o.stop_strings[i].len, name.c_str(), &text));
-    if (text.empty() || text.size() > 1024) return invalid(name + " must have 1 to 1024 bytes");
-    if (const size_t bad = utf8_first_invalid(text); bad != text.size()) {
-      return Status(Code::kInvalidText, name + " is not valid UTF-8", static_cast<int64_t>(bad));
-    }
-    out->stop_strings.emplace_back(text);
-  }
-  return {};
+  return read_texts("stop_strings", o.stop_strings, o.n_stop_strings, &out->stop_strings);
 }
 
 Status stream_options(const quire_stream_options* in, StreamOptions* out) {
   quire_stream_options o;
   QUIRE_TRY(read_options(in, kStreamFlags, "quire_stream_options", &o));
   QUIRE_TRY(check_range("max_tokens", o.max_tokens, 0, std::numeric_limits<int64_t>::max()));
-  QUIRE_TRY(sampling_options(o, &out->sampling));
+  QUIRE_TRY(read_sampling(o, &out->sampling));
+  QUIRE_TRY(read_texts("dry_breakers", o.dry_breakers, o.n_dry_breakers, &out->dry_breakers));
+  const auto& steps = out->sampling.steps;
+  if (!o.dry_breakers &&
+      std::any_of(steps.begin(), steps.end(), [](const auto& step) { return step.kind == SamplerStep::Kind::kDry; })) {
+    out->dry_breakers = {"\n", ":", "\"", "*"};
+  }
+  QUIRE_TRY(check_range("min_tokens", o.min_tokens, 0, std::numeric_limits<int64_t>::max()));
+  QUIRE_TRY(check_range("deadline_ms", o.deadline_ms, 0, int64_t{1} << 40));
+  QUIRE_TRY(check_range("reserved", o.reserved, 0, 0));
+  out->min_tokens = o.min_tokens;
+  out->deadline_ms = o.deadline_ms;
   QUIRE_TRY(stop_options(o, out));
   out->max_tokens = o.max_tokens;
   out->score = (o.flags & QUIRE_STREAM_SCORE) != 0;
@@ -57,6 +62,9 @@ Status stream_options(const quire_stream_options* in, StreamOptions* out) {
   out->ignore_eos = (o.flags & QUIRE_STREAM_IGNORE_EOS) != 0;
   return {};
 }
+
+static_assert(sizeof(TokenLogprob) == sizeof(quire_token_logprob) &&
+              offsetof(TokenLogprob, logprob) == offsetof(quire_token_logprob, logprob));
 
 quire_event to_event(const StreamEvent& e) {
   quire_event full{};
@@ -72,6 +80,8 @@ quire_event to_event(const StreamEvent& e) {
   full.logprob = e.logprob;
   full.finish_reason = static_cast<int32_t>(e.finish);
   full.stop_index = e.stop_index;
+  full.top_logprobs = e.top.empty() ? nullptr : reinterpret_cast<const quire_token_logprob*>(e.top.data());
+  full.n_top_logprobs = e.top.size();
   return full;
 }
 

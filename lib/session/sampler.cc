@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace quire {
 namespace {
@@ -17,6 +18,29 @@ int32_t most_probable(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
+// log of the sum of exp(logit), without the largest logit's loss of digits.
+double log_sum(std::span<const float> logits) {
+  const double most = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - most);
+  return most + std::log(sum);
+}
+
+std::vector<TokenLogprob> most_probable(std::span<const float> logits, double log_sum, int32_t n) {
+  const auto before = [](const TokenLogprob& a, const TokenLogprob& b) {
+    return a.logprob != b.logprob ? a.logprob > b.logprob : a.token < b.token;
+  };
+  std::vector<TokenLogprob> top;  // the logits themselves at first: their order is exact
+  for (size_t t = 0; t < logits.size(); ++t) {
+    const TokenLogprob item{static_cast<int32_t>(t), logits[t]};
+    if (top.size() == static_cast<size_t>(n) && !before(item, top.back())) continue;
+    if (top.size() == static_cast<size_t>(n)) top.pop_back();
+    top.insert(std::upper_bound(top.begin(), top.end(), item, before), item);
+  }
+  for (TokenLogprob& item : top) item.logprob = static_cast<float>(item.logprob - log_sum);
+  return top;
+}
+
 }  // namespace
 
 double counter_uniform(uint64_t seed, uint64_t index) {
@@ -25,53 +49,47 @@ double counter_uniform(uint64_t seed, uint64_t index) {
 }
 
 float log_probability(std::span<const float> logits, int32_t token) {
-  const double most = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - most);
-  return static_cast<float>(logits[static_cast<size_t>(token)] - most - std::log(sum));
+  return static_cast<float>(logits[static_cast<size_t>(token)] - log_sum(logits));
 }
 
-Sample Sampler::sample(std::span<const float> logits, int64_t index) {
-  const int32_t token = options_.temperature > 0 ? draw(logits, index) : most_probable(logits);
-  return {token, log_probability(logits, token)};
+Sample Sampler::sample(std::span<const float> logits, int64_t index, std::span<const int32_t> history,
+                       std::span<const int32_t> banned) {
+  const bool plain = options_.greedy && options_.steps.empty() && options_.logit_bias.empty() && banned.empty();
+  Sample sample{plain ? most_probable(logits) : choose(logits, index, history, banned), 0, {}};
+  const double all = log_sum(logits);
+  sample.logprob = static_cast<float>(logits[static_cast<size_t>(sample.token)] - all);
+  if (options_.n_top > 0) sample.top = most_probable(logits, all, options_.n_top);
+  return sample;
 }
 
-int32_t Sampler::draw(std::span<const float> logits, int64_t index) {
-  const double most = *std::max_element(logits.begin(), logits.end());
-  candidates_.clear();
-  for (size_t t = 0; t < logits.size(); ++t) {
-    candidates_.push_back({static_cast<int32_t>(t), std::exp((logits[t] - most) / options_.temperature)});
+int32_t Sampler::choose(std::span<const float> logits, int64_t index, std::span<const int32_t> history,
+                        std::span<const int32_t> banned) {
+  auto& items = candidates_.items;
+  items.clear();
+  for (size_t t = 0; t < logits.size(); ++t) items.push_back({static_cast<int32_t>(t), logits[t]});
+  for (const auto& [token, bias] : options_.logit_bias) items[static_cast<size_t>(token)].logit += bias;
+  for (const int32_t token : banned) {
+    items[static_cast<size_t>(token)].logit = -std::numeric_limits<double>::infinity();
   }
-  const auto before = [](const Candidate& a, const Candidate& b) {
-    return a.weight != b.weight ? a.weight > b.weight : a.token < b.token;
+  const auto drop_impossible = [&] {
+    std::erase_if(items, [](const auto& item) { return !(item.logit > -std::numeric_limits<double>::infinity()); });
   };
-  if (options_.top_k > 0 && static_cast<size_t>(options_.top_k) < candidates_.size()) {
-    std::nth_element(candidates_.begin(), candidates_.begin() + options_.top_k, candidates_.end(), before);
-    candidates_.resize(static_cast<size_t>(options_.top_k));
+  drop_impossible();
+  for (const SamplerStep& step : options_.steps) {
+    if (items.empty()) break;
+    apply(step, history, options_.dry_breakers, candidates_);
+    drop_impossible();
   }
-  std::sort(candidates_.begin(), candidates_.end(), before);
-  const auto total = [&] {
-    double sum = 0;
-    for (const Candidate& c : candidates_) sum += c.weight;
-    return sum;
-  };
-  if (options_.top_p < 1) {
-    const double enough = options_.top_p * total();
-    double sum = 0;
-    size_t keep = 0;
-    while (keep < candidates_.size() && sum < enough) sum += candidates_[keep++].weight;
-    candidates_.resize(std::max<size_t>(keep, 1));
+  if (items.empty()) return most_probable(logits);
+  candidates_.sort();
+  if (options_.greedy) return items[0].token;
+  const std::vector<double> p = candidates_.probabilities();
+  double left = counter_uniform(options_.seed, static_cast<uint64_t>(index));
+  for (size_t i = 0; i < items.size(); ++i) {
+    left -= p[i];
+    if (left < 0) return items[i].token;
   }
-  if (options_.min_p > 0) {
-    const double least = options_.min_p * candidates_[0].weight;
-    while (candidates_.back().weight < least) candidates_.pop_back();
-  }
-  double left = counter_uniform(options_.seed, static_cast<uint64_t>(index)) * total();
-  for (const Candidate& c : candidates_) {
-    left -= c.weight;
-    if (left < 0) return c.token;
-  }
-  return candidates_.back().token;
+  return items.back().token;
 }
 
 }  // namespace quire

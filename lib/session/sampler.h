@@ -1,45 +1,89 @@
-// From logits to a token.
+// From logits to a token: an ordered chain of samplers, then a draw.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace quire {
 
+// One link of the chain. Filters drop candidates and keep at least one; the others change logits.
+struct SamplerStep {
+  enum class Kind : int32_t {  // the numbers of QUIRE_SAMPLER_*
+    kTemperature = 1,          // logits / value
+    kTopK = 2,                 // filter: the n most probable
+    kTopP = 3,                 // filter: the smallest set of the most probable with probability >= value
+    kMinP = 4,                 // filter: at least value times as probable as the most probable
+    kTypical = 5,    // filter: the smallest set of the most typical with probability >= value (Meister et al. 2022)
+    kPenalties = 6,  // of tokens among the last n (0: all): repetition (Keskar et al. 2019), frequency, presence
+    kDry = 7,        // of tokens that would continue a repetition of the last tokens ("Don't Repeat Yourself")
+  };
+  Kind kind = Kind::kTemperature;
+  int64_t n = 0;
+  int64_t allowed_length = 2;  // kDry: repetitions shorter than this cost nothing
+  double value = 1;            // kPenalties: repetition, by which positive logits are divided; kDry: the multiplier
+  double frequency = 0;        // kPenalties: subtracted for each occurrence
+  double presence = 0;         // kPenalties: subtracted if there is any
+  double base = 1.75;          // kDry: the penalty is value * base ^ (length - allowed_length)
+};
+
 struct SamplingOptions {
-  float temperature = 0;  // 0: greedy
-  int32_t top_k = 0;      // 0: all
-  float top_p = 1;
-  float min_p = 0;
+  std::vector<SamplerStep> steps;
+  bool greedy = true;  // no draw: the most probable of what the steps leave, the lowest id where they are equal
   uint64_t seed = 0;
+  std::vector<std::pair<int32_t, double>> logit_bias;  // added before the steps; -infinity bans a token
+  std::vector<bool> dry_breakers;                      // by token: repetitions do not reach across these
+  int32_t n_top = 0;                                   // most probable tokens to report
+};
+
+struct TokenLogprob {
+  int32_t token;
+  float logprob;
 };
 
 struct Sample {
   int32_t token;
-  float logprob;  // log softmax of the unmodified logits
+  float logprob;                  // log softmax of the unmodified logits
+  std::vector<TokenLogprob> top;  // of the same, the most probable first, then by id
 };
 
 // Natural logarithm of the probability of `token` under softmax(logits). float64 inside.
 float log_probability(std::span<const float> logits, int32_t token);
 
-// Filters in this order: temperature, top-k, top-p, min-p; then draws. The uniform number is a function of (seed,
-// index) alone, so that generation can be resumed anywhere. Ties in order are broken by the lower id. Logits must be
-// finite.
+// What the steps work on.
+struct Candidates {
+  struct Item {
+    int32_t token;
+    double logit;
+  };
+  std::vector<Item> items;
+  // Descending by logit, ascending by token where they are equal.
+  void sort();
+  // softmax of the logits, in the order of the items.
+  std::vector<double> probabilities() const;
+};
+
+// Applies one step. `history`: the tokens before, oldest first.
+void apply(const SamplerStep& step, std::span<const int32_t> history, const std::vector<bool>& dry_breakers,
+           Candidates& candidates);
+
+// The uniform number of a draw is a function of (seed, index) alone, so that generation can be resumed anywhere. Logits
+// must be finite. If bias, bans and penalties leave no token, the most probable one of the model is taken.
 class Sampler {
  public:
-  explicit Sampler(const SamplingOptions& options) : options_(options) {}
-  Sample sample(std::span<const float> logits, int64_t index);
+  explicit Sampler(SamplingOptions options) : options_(std::move(options)) {}
+  // banned: tokens that may not be chosen now.
+  Sample sample(std::span<const float> logits, int64_t index, std::span<const int32_t> history = {},
+                std::span<const int32_t> banned = {});
 
  private:
-  struct Candidate {
-    int32_t token;
-    double weight;
-  };
-  int32_t draw(std::span<const float> logits, int64_t index);
+  int32_t choose(std::span<const float> logits, int64_t index, std::span<const int32_t> history,
+                 std::span<const int32_t> banned);
 
   SamplingOptions options_;
-  std::vector<Candidate> candidates_;
+  Candidates candidates_;
 };
 
 // A uniform number in [0, 1) from a counter.

@@ -20,6 +20,21 @@ Status overflow_status(const Session& session, int64_t prompt, int64_t max_token
                 saturating_add(prompt, max_tokens));
 }
 
+// Marks the tokens whose text contains a breaker.
+Status find_breakers(const Tokenizer& tokenizer, StreamOptions& options) {
+  auto& marks = options.sampling.dry_breakers;
+  marks.assign(static_cast<size_t>(tokenizer.size()), false);
+  std::string bytes;
+  for (int32_t token = 0; token < tokenizer.size(); ++token) {
+    bytes.clear();
+    QUIRE_TRY(tokenizer.append_bytes(token, false, bytes));
+    marks[static_cast<size_t>(token)] =
+        tokenizer.is_control(token) || std::any_of(options.dry_breakers.begin(), options.dry_breakers.end(),
+                                                   [&](const auto& b) { return bytes.find(b) != std::string::npos; });
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shared_ptr<Session>& session,
@@ -36,6 +51,15 @@ Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shar
   const OverflowPolicy policy = session->options_.overflow;
   if (policy == OverflowPolicy::kError && saturating_add(prompt, max_tokens) > reach) {
     return overflow_status(*session, prompt, max_tokens, reach);
+  }
+  if (!options.dry_breakers.empty()) {
+    QUIRE_TRY(find_breakers(session->model_->llama->tokenizer(), options));
+  }
+  for (const auto& [token, bias] : options.sampling.logit_bias) {
+    const int32_t vocab = session->model_->llama->config().vocab_size;
+    if (token >= 0 && token < vocab) continue;
+    return Status(Code::kInvalidToken, "logit_bias names token " + std::to_string(token) +
+                                           ", which is outside the vocabulary of " + std::to_string(vocab));
   }
   std::shared_ptr<GenerationStream> stream(
       new GenerationStream(session, std::move(options), policy == OverflowPolicy::kExtrapolate ? kNoLimit : reach));
@@ -60,13 +84,24 @@ GenerationStream::GenerationStream(std::shared_ptr<Session> session, StreamOptio
       limit_(limit),
       sampler_(options_.sampling),
       detokenizer_(session_->model_->llama->tokenizer(), options_.stop_strings, false),
-      started_(Clock::now()) {}
+      started_(Clock::now()) {
+  if (options_.min_tokens == 0) return;
+  const LlamaModel& llama = *session_->model_->llama;
+  endings_ = options_.stop_ids;
+  for (int32_t token = 0; !options_.ignore_eos && token < llama.config().vocab_size; ++token) {
+    if (llama.is_eos(token)) endings_.push_back(token);
+  }
+}
 
 // ---- the engine's half (its computing part: stream_compute.cc)
 
 bool GenerationStream::ready() {
   std::lock_guard lock(session_->mutex_);
   return finished_ || cancel_.cancelled() || !token_;
+}
+
+bool GenerationStream::expired() const {
+  return options_.deadline_ms > 0 && Clock::now() - started_ >= std::chrono::milliseconds(options_.deadline_ms);
 }
 
 Status GenerationStream::generate() {
@@ -81,7 +116,13 @@ Status GenerationStream::generate() {
     finish(FinishReason::kReach);
     return {};
   }
-  const Sample sample = sampler_.sample(s.last_logits_, s.n_settled());
+  if (expired()) {
+    finish(FinishReason::kDeadline);
+    return {};
+  }
+  const auto banned =
+      n_generated_ < options_.min_tokens ? std::span<const int32_t>(endings_) : std::span<const int32_t>();
+  Sample sample = sampler_.sample(s.last_logits_, s.n_settled(), s.tokens_, banned);
   if (!options_.ignore_eos && s.model_->llama->is_eos(sample.token)) {
     finish(FinishReason::kEos, sample.token);
     return {};
@@ -94,6 +135,7 @@ Status GenerationStream::generate() {
   event.type = StreamEvent::Type::kToken;
   event.token = sample.token;
   event.logprob = sample.logprob;
+  event.top = std::move(sample.top);
   QUIRE_ASSIGN(event.text, detokenizer_.add(sample.token));
   if (detokenizer_.stopped() >= 0) {
     StreamEvent last;

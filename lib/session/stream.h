@@ -25,6 +25,9 @@ namespace quire {
 struct StreamOptions {
   int64_t max_tokens = 0;
   SamplingOptions sampling;
+  std::vector<std::string> dry_breakers;  // of kDry steps: tokens that contain one of these
+  int64_t min_tokens = 0;                 // so many are generated before the text may end
+  int64_t deadline_ms = 0;                // from opening; 0: none
   std::vector<int32_t> stop_ids;
   std::vector<std::string> stop_strings;
   bool score = false;
@@ -40,6 +43,7 @@ enum class FinishReason : int32_t {  // the numbers of QUIRE_FINISH_*
   kStopString = 4,
   kReach = 5,
   kCancelled = 6,
+  kDeadline = 7,
 };
 
 struct StreamEvent {
@@ -51,6 +55,7 @@ struct StreamEvent {
   int64_t total = 0, reused = 0, done = 0;
   double n_per_second = 0;
   float logprob = 0;
+  std::vector<TokenLogprob> top;
   FinishReason finish = FinishReason::kNone;
   int32_t stop_index = -1;
 };
@@ -96,6 +101,7 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
   Status read_logits(Block& block, std::span<const float> row, const CancelToken& cancel) const;
   Status commit(Block& block, Clock::time_point begin);
   Status generate();
+  bool expired() const;
   void finish(FinishReason reason, int32_t token = -1);
   void end(StreamEvent event, Status failure);
 
@@ -110,6 +116,7 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
   const StreamOptions options_;
   const int64_t limit_;  // tokens the session may hold: the strategy's reach, or kNoLimit
   Sampler sampler_;
+  std::vector<int32_t> endings_;  // tokens that end a text, if some must be generated first
   Detokenizer detokenizer_;
   CancelToken cancel_;
 

@@ -145,6 +145,10 @@ Status GenerationStream::next_block(Block& block) {
     const int64_t settled = s.n_settled() - s.n_computed_;
     const int64_t todo = settled + static_cast<int64_t>(s.pending_.size());
     if (todo == 0 || cancel_.cancelled()) return {};
+    if (expired()) {
+      finish(FinishReason::kDeadline);
+      return {};
+    }
     const int64_t room = limit_ - s.n_computed_;
     if (room <= 0) {
       finish(FinishReason::kReach);

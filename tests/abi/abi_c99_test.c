@@ -25,6 +25,7 @@ static const struct {
     {"wait_handle", test_wait_handle},
     {"finish_reasons", test_finish_reasons},
     {"sampling", test_sampling},
+    {"sampling_chain", test_sampling_chain},
     {"memory_plan", test_memory_plan},
     {"truncate", test_truncate},
     {"spill", test_spill},

@@ -115,7 +115,21 @@ static void test_stream_structs(void) {
   AT(quire_text, data, 0, 8);
   AT(quire_text, len, 8, 8);
 
-  SIZE(quire_stream_options, 72);
+  SIZE(quire_sampler, 24);
+  AT(quire_sampler, kind, 0, 4);
+  AT(quire_sampler, n, 4, 4);
+  AT(quire_sampler, m, 8, 4);
+  AT(quire_sampler, a, 12, 4);
+  AT(quire_sampler, b, 16, 4);
+  AT(quire_sampler, c, 20, 4);
+  SIZE(quire_logit_bias, 8);
+  AT(quire_logit_bias, token, 0, 4);
+  AT(quire_logit_bias, bias, 4, 4);
+  SIZE(quire_token_logprob, 8);
+  AT(quire_token_logprob, token, 0, 4);
+  AT(quire_token_logprob, logprob, 4, 4);
+
+  SIZE(quire_stream_options, 152);
   AT(quire_stream_options, struct_size, 0, 4);
   AT(quire_stream_options, flags, 4, 4);
   AT(quire_stream_options, max_tokens, 8, 8);
@@ -128,8 +142,19 @@ static void test_stream_structs(void) {
   AT(quire_stream_options, n_stop_ids, 48, 8);
   AT(quire_stream_options, stop_strings, 56, 8);
   AT(quire_stream_options, n_stop_strings, 64, 8);
+  AT(quire_stream_options, samplers, 72, 8);
+  AT(quire_stream_options, n_samplers, 80, 8);
+  AT(quire_stream_options, sampler_stride, 88, 8);
+  AT(quire_stream_options, logit_bias, 96, 8);
+  AT(quire_stream_options, n_logit_bias, 104, 8);
+  AT(quire_stream_options, dry_breakers, 112, 8);
+  AT(quire_stream_options, n_dry_breakers, 120, 8);
+  AT(quire_stream_options, min_tokens, 128, 8);
+  AT(quire_stream_options, deadline_ms, 136, 8);
+  AT(quire_stream_options, n_top_logprobs, 144, 4);
+  AT(quire_stream_options, reserved, 148, 4);
 
-  SIZE(quire_event, 88);
+  SIZE(quire_event, 104);
   AT(quire_event, struct_size, 0, 4);
   AT(quire_event, flags, 4, 4);
   AT(quire_event, type, 8, 4);
@@ -145,6 +170,8 @@ static void test_stream_structs(void) {
   AT(quire_event, finish_reason, 76, 4);
   AT(quire_event, stop_index, 80, 4);
   AT(quire_event, reserved, 84, 4);
+  AT(quire_event, top_logprobs, 88, 8);
+  AT(quire_event, n_top_logprobs, 96, 8);
 }
 
 void test_layout(void) {

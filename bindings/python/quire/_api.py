@@ -18,7 +18,9 @@ BACKENDS = {"auto": 0, "cpu": 1}
 OVERFLOWS = {"default": 0, "error": 1, "stop": 2, "extrapolate": 3}
 LOG_LEVELS = {"default": 0, "error": 1, "warning": 2, "info": 3, "debug": 4}
 EVENTS = {1: "prefill", 2: "token", 3: "warning", 4: "end"}
-FINISHES = {0: "", 1: "max_tokens", 2: "eos", 3: "stop_id", 4: "stop_string", 5: "reach", 6: "cancelled"}
+FINISHES = {0: "", 1: "max_tokens", 2: "eos", 3: "stop_id", 4: "stop_string", 5: "reach", 6: "cancelled",
+            7: "deadline"}
+SAMPLERS = {"temperature": 1, "top_k": 2, "top_p": 3, "min_p": 4, "typical": 5, "penalties": 6, "dry": 7}
 _END, _TIMEOUT, _CLOSED = 1, 2, -9
 _POLL_MS = 200  # how long Python's own signal handlers may have to wait
 
@@ -46,6 +48,7 @@ class Event(NamedTuple):
     n_per_second: float
     finish_reason: str
     stop_index: int
+    top_logprobs: list  # (token, logprob), the most probable first
 
 
 def _call(function, *arguments):
@@ -79,6 +82,11 @@ def _text(function, *arguments):
 def _ids(ids):
     ids = list(ids)
     return (c_int32 * len(ids))(*ids), len(ids)
+
+
+def _texts(strings):
+    data = [text.encode() for text in strings]
+    return (_ffi.Text * len(data))(*[(text, len(text)) for text in data])
 
 
 def _rows(array, kind, n_rows, n_columns):
@@ -358,14 +366,23 @@ class Stream(_Handle):
     _release = "quire_stream_release"
 
     def __init__(self, session, max_tokens=0, temperature=0.0, top_k=0, top_p=0.0, min_p=0.0, seed=0, stop_ids=(),
-                 stop=(), score=False, keep_logits=False, ignore_eos=False):
+                 stop=(), score=False, keep_logits=False, ignore_eos=False, samplers=(), logit_bias=None,
+                 dry_breakers=None, min_tokens=0, deadline=0.0, top_logprobs=0):
+        """samplers: a chain of (kind, fields), such as ("penalties", dict(a=1.1, n=64)); see quire_sampler. logit_bias:
+        {token: bias}. deadline: seconds."""
         ids, n_ids = _ids(stop_ids)
-        strings = [text.encode() for text in ([stop] if isinstance(stop, str) else stop)]
-        texts = (_ffi.Text * len(strings))(*[(text, len(text)) for text in strings])
+        chain = (_ffi.Sampler * len(samplers))(
+            *[_ffi.Sampler(kind=_choice("sampler", kind, SAMPLERS), **fields) for kind, fields in samplers])
+        biases = (_ffi.LogitBias * len(logit_bias or {}))(*(logit_bias or {}).items())
+        stops, breakers = _texts([stop] if isinstance(stop, str) else stop), _texts(dry_breakers or ())
         options = _options(
             _ffi.StreamOptions, flags=score * 1 | keep_logits * 2 | ignore_eos * 4, max_tokens=max_tokens,
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, stop_ids=ids if n_ids else None,
-            n_stop_ids=n_ids, stop_strings=texts if strings else None, n_stop_strings=len(strings))
+            n_stop_ids=n_ids, stop_strings=stops if len(stops) else None, n_stop_strings=len(stops),
+            samplers=chain if len(chain) else None, n_samplers=len(chain),
+            sampler_stride=ctypes.sizeof(_ffi.Sampler) if len(chain) else 0, logit_bias=biases if len(biases) else None,
+            n_logit_bias=len(biases), dry_breakers=breakers if len(breakers) else None, n_dry_breakers=len(breakers),
+            min_tokens=min_tokens, deadline_ms=round(deadline * 1000), n_top_logprobs=top_logprobs)
         self._own(session, lib.quire_stream_open, session._handle, byref(options))
 
     def next(self, timeout: Optional[float] = None) -> Optional[Event]:
@@ -383,7 +400,8 @@ class Stream(_Handle):
         text = event.text[:event.text_len].decode() if event.text_len else ""
         return Event(EVENTS.get(event.type, str(event.type)), text, event.token, event.position, event.logprob,
                      event.total, event.reused, event.done, event.n_per_second,
-                     FINISHES.get(event.finish_reason, str(event.finish_reason)), event.stop_index)
+                     FINISHES.get(event.finish_reason, str(event.finish_reason)), event.stop_index,
+                     [(t.token, t.logprob) for t in event.top_logprobs[:event.n_top_logprobs]])
 
     def __iter__(self):
         return self

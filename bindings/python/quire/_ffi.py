@@ -14,9 +14,12 @@ DestroyCallback = CFUNCTYPE(None, c_void_p)
 ProgressCallback = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
 
 
+_PLAIN_STRUCTS = ("quire_text", "quire_sampler", "quire_logit_bias", "quire_token_logprob")
+
+
 def _struct(name, size, *fields):
     """A struct of quire.h; `size` is sizeof in C on 64-bit systems."""
-    head = [("struct_size", c_uint32), ("flags", c_uint32)] if name != "quire_text" else []
+    head = [] if name in _PLAIN_STRUCTS else [("struct_size", c_uint32), ("flags", c_uint32)]
     cls = type(name, (Structure,), {"_fields_": head + list(fields)})
     if ctypes.sizeof(c_void_p) == 8:
         assert ctypes.sizeof(cls) == size, (name, ctypes.sizeof(cls), size)
@@ -49,14 +52,21 @@ SessionStats = _struct("quire_session_stats", 152, *_same(c_int64, """n_tokens n
 MemoryPlan = _struct("quire_memory_plan", 72, *_same(c_int64, """weight_bytes mapped_bytes kv_bytes
     representation_bytes spill_bytes scratch_bytes kv_bytes_per_token reach"""))
 Text = _struct("quire_text", 16, ("data", c_char_p), ("len", c_size_t))
+Sampler = _struct("quire_sampler", 24, *_same(c_int32, "kind n m"), *_same(c_float, "a b c"))
+LogitBias = _struct("quire_logit_bias", 8, ("token", c_int32), ("bias", c_float))
+TokenLogprob = _struct("quire_token_logprob", 8, ("token", c_int32), ("logprob", c_float))
 StreamOptions = _struct(
-    "quire_stream_options", 72, ("max_tokens", c_int64), ("temperature", c_float), ("top_k", c_int32),
+    "quire_stream_options", 152, ("max_tokens", c_int64), ("temperature", c_float), ("top_k", c_int32),
     *_same(c_float, "top_p min_p"), ("seed", c_uint64), ("stop_ids", POINTER(c_int32)), ("n_stop_ids", c_size_t),
-    ("stop_strings", POINTER(Text)), ("n_stop_strings", c_size_t))
+    ("stop_strings", POINTER(Text)), ("n_stop_strings", c_size_t), ("samplers", POINTER(Sampler)),
+    *_same(c_size_t, "n_samplers sampler_stride"), ("logit_bias", POINTER(LogitBias)), ("n_logit_bias", c_size_t),
+    ("dry_breakers", POINTER(Text)), ("n_dry_breakers", c_size_t), *_same(c_int64, "min_tokens deadline_ms"),
+    *_same(c_int32, "n_top_logprobs reserved"))
 Event = _struct(
-    "quire_event", 88, *_same(c_int32, "type token"), ("position", c_int64), ("text", POINTER(c_char)),
+    "quire_event", 104, *_same(c_int32, "type token"), ("position", c_int64), ("text", POINTER(c_char)),
     ("text_len", c_size_t), *_same(c_int64, "total reused done"), ("n_per_second", c_double), ("logprob", c_float),
-    *_same(c_int32, "finish_reason stop_index reserved"))
+    *_same(c_int32, "finish_reason stop_index reserved"), ("top_logprobs", POINTER(TokenLogprob)),
+    ("n_top_logprobs", c_size_t))
 
 _P = c_void_p  # every handle
 _OUT = POINTER(c_void_p)

@@ -101,7 +101,12 @@ inline Outcome run(const std::shared_ptr<Session>& session, StreamOptions option
 inline StreamOptions generating(int64_t max_tokens, float temperature = 0, uint64_t seed = 1) {
   StreamOptions options;
   options.max_tokens = max_tokens;
-  options.sampling.temperature = temperature;
+  if (temperature > 0) {
+    SamplerStep step;
+    step.value = temperature;
+    options.sampling.steps = {step};
+    options.sampling.greedy = false;
+  }
   options.sampling.seed = seed;
   options.ignore_eos = true;
   return options;

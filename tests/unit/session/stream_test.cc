@@ -227,7 +227,10 @@ TEST(Stream, LogprobsAreOfTheUnmodifiedDistribution) {
   const Tokens prompt = random_tokens(*model(), 40);
   const auto session = fed(model(), with_strategy("full"), prompt);
   StreamOptions options = generating(20, 2.0f);
-  options.sampling.top_k = 7;
+  SamplerStep seven;
+  seven.kind = SamplerStep::Kind::kTopK;
+  seven.n = 7;
+  options.sampling.steps.push_back(seven);
   options.score = true;
   const Outcome outcome = run(session, options);
   std::vector<float> scores(19);

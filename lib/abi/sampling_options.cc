@@ -1,0 +1,140 @@
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "lib/abi/boundary.h"
+#include "lib/abi/options.h"
+
+namespace quire::abi {
+namespace {
+
+using Kind = SamplerStep::Kind;
+
+// temperature, top_k, top_p and min_p as a chain.
+Status read_simple(const quire_stream_options& o, SamplingOptions* out) {
+  if (!std::isfinite(o.temperature) || o.temperature < 0) return invalid("temperature must be 0 or a positive number");
+  QUIRE_TRY(check_range("top_k", o.top_k, 0, std::numeric_limits<int32_t>::max()));
+  if (!(o.top_p >= 0 && o.top_p <= 1)) return invalid("top_p must lie between 0 and 1");
+  if (!(o.min_p >= 0 && o.min_p <= 1)) return invalid("min_p must lie between 0 and 1");
+  out->greedy = o.temperature == 0;
+  if (out->greedy) return {};
+  const auto add = [&](Kind kind, int64_t n, double value) {
+    SamplerStep step;
+    step.kind = kind;
+    step.n = n;
+    step.value = value;
+    out->steps.push_back(step);
+  };
+  add(Kind::kTemperature, 0, o.temperature);
+  if (o.top_k > 0) add(Kind::kTopK, o.top_k, 0);
+  if (o.top_p > 0 && o.top_p < 1) add(Kind::kTopP, 0, o.top_p);
+  if (o.min_p > 0) add(Kind::kMinP, 0, o.min_p);
+  return {};
+}
+
+// What a kind uses of quire_sampler, and its ranges.
+struct Shape {
+  Kind kind;
+  bool n, m, a, b, c;
+};
+constexpr Shape kShapes[] = {{Kind::kTemperature, false, false, true, false, false},
+                             {Kind::kTopK, true, false, false, false, false},
+                             {Kind::kTopP, false, false, true, false, false},
+                             {Kind::kMinP, false, false, true, false, false},
+                             {Kind::kTypical, false, false, true, false, false},
+                             {Kind::kPenalties, true, false, true, true, true},
+                             {Kind::kDry, true, true, true, true, false}};
+
+Status read_sampler(const quire_sampler& s, const std::string& name, SamplerStep* out) {
+  const Shape* shape = nullptr;
+  for (const Shape& known : kShapes) {
+    if (static_cast<int32_t>(known.kind) == s.kind) shape = &known;
+  }
+  if (!shape) return invalid(name + ".kind is " + std::to_string(s.kind) + ", which is no QUIRE_SAMPLER_*");
+  const auto unused = [&](bool used, double value, const char* field) {
+    return used || value == 0 ? Status() : invalid(name + "." + field + " means nothing for this kind; expected 0");
+  };
+  QUIRE_TRY(unused(shape->n, s.n, "n"));
+  QUIRE_TRY(unused(shape->m, s.m, "m"));
+  QUIRE_TRY(unused(shape->a, s.a, "a"));
+  QUIRE_TRY(unused(shape->b, s.b, "b"));
+  QUIRE_TRY(unused(shape->c, s.c, "c"));
+  const auto number = [&](double value, double least, double most, const char* field) {
+    if (std::isfinite(value) && value >= least && value <= most) return Status();
+    return invalid(name + "." + field + " is " + std::to_string(value) + "; expected " + std::to_string(least) +
+                   " to " + std::to_string(most));
+  };
+  constexpr double kTiny = 1e-6, kLarge = 1e6;
+  const bool mass = s.kind == QUIRE_SAMPLER_TOP_P || s.kind == QUIRE_SAMPLER_MIN_P || s.kind == QUIRE_SAMPLER_TYPICAL;
+  if (shape->a) QUIRE_TRY(number(s.a, kTiny, mass ? 1 : kLarge, "a"));
+  if (s.kind == QUIRE_SAMPLER_PENALTIES) {
+    QUIRE_TRY(number(s.b, -kLarge, kLarge, "b"));
+    QUIRE_TRY(number(s.c, -kLarge, kLarge, "c"));
+  }
+  if (s.kind == QUIRE_SAMPLER_DRY) {
+    QUIRE_TRY(number(s.b, 1, kLarge, "b"));
+    QUIRE_TRY(number(s.m, 1, kLarge, "m"));
+  }
+  if (shape->n) {
+    QUIRE_TRY(number(s.n, s.kind == QUIRE_SAMPLER_TOP_K ? 1 : 0, std::numeric_limits<int32_t>::max(), "n"));
+  }
+  out->kind = shape->kind;
+  out->n = s.n;
+  out->allowed_length = s.m;
+  out->value = s.a;
+  out->frequency = out->base = s.b;
+  out->presence = s.c;
+  return {};
+}
+
+Status read_chain(const quire_stream_options& o, SamplingOptions* out) {
+  if (o.temperature != 0 || o.top_k != 0 || o.top_p != 0 || o.min_p != 0) {
+    return invalid("temperature, top_k, top_p and min_p must be 0 where samplers are given");
+  }
+  if (o.n_samplers < 1 || o.n_samplers > 64) {
+    return invalid("n_samplers is " + std::to_string(o.n_samplers) + "; expected 1 to 64");
+  }
+  if (o.sampler_stride < sizeof(quire_sampler) || o.sampler_stride % alignof(quire_sampler) != 0 ||
+      o.sampler_stride > 4096) {
+    return invalid("sampler_stride is " + std::to_string(o.sampler_stride) + "; expected sizeof(quire_sampler), " +
+                   std::to_string(sizeof(quire_sampler)));
+  }
+  const auto* at = reinterpret_cast<const unsigned char*>(o.samplers);
+  for (size_t i = 0; i < o.n_samplers; ++i, at += o.sampler_stride) {
+    const std::string name = "samplers[" + std::to_string(i) + "]";
+    for (size_t byte = sizeof(quire_sampler); byte < o.sampler_stride; ++byte) {
+      if (at[byte] != 0) return invalid(name + " has a field at byte " + std::to_string(byte) + " that is not known");
+    }
+    quire_sampler sampler;
+    std::memcpy(&sampler, at, sizeof sampler);
+    SamplerStep step;
+    QUIRE_TRY(read_sampler(sampler, name, &step));
+    out->steps.push_back(step);
+  }
+  out->greedy = false;
+  return {};
+}
+
+}  // namespace
+
+Status read_sampling(const quire_stream_options& o, SamplingOptions* out) {
+  if (!o.samplers && (o.n_samplers > 0 || o.sampler_stride > 0)) {
+    return invalid("samplers is NULL but n_samplers or sampler_stride is not 0");
+  }
+  QUIRE_TRY(o.samplers ? read_chain(o, out) : read_simple(o, out));
+  out->seed = o.seed;
+  if (!o.logit_bias && o.n_logit_bias > 0) return invalid("logit_bias is NULL but n_logit_bias is not 0");
+  if (o.n_logit_bias > 4096) return invalid("n_logit_bias is " + std::to_string(o.n_logit_bias) + "; at most 4096");
+  for (size_t i = 0; i < o.n_logit_bias; ++i) {
+    const quire_logit_bias& bias = o.logit_bias[i];
+    if (std::isnan(bias.bias) || bias.bias == std::numeric_limits<float>::infinity()) {
+      return invalid("logit_bias[" + std::to_string(i) + "].bias must be a number or -INFINITY");
+    }
+    out->logit_bias.emplace_back(bias.token, bias.bias);
+  }
+  QUIRE_TRY(check_range("n_top_logprobs", o.n_top_logprobs, 0, 64));
+  out->n_top = o.n_top_logprobs;
+  return {};
+}
+
+}  // namespace quire::abi

@@ -1,0 +1,245 @@
+/* The sampling chain, biases, deadlines and reported log-probabilities. */
+#include <math.h>
+
+#include "abi_test.h"
+
+static void refuse(quire_session* session, const quire_stream_options* options, quire_status status,
+                   const char* message) {
+  quire_stream* stream = NULL;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  EXPECT(status, quire_stream_open(session, options, &stream, &err));
+  CHECK_MESSAGE(message);
+  CHECK(stream == NULL);
+}
+
+static void test_refused(quire_session* session) {
+  const struct {
+    quire_sampler sampler;
+    const char* message;
+  } bad[] = {
+      {{0, 0, 0, 0, 0, 0}, "samplers[1].kind is 0"},
+      {{99, 0, 0, 0, 0, 0}, "samplers[1].kind is 99"},
+      {{QUIRE_SAMPLER_TEMPERATURE, 0, 0, 0, 0, 0}, "samplers[1].a"},
+      {{QUIRE_SAMPLER_TEMPERATURE, 0, 0, -1, 0, 0}, "samplers[1].a"},
+      {{QUIRE_SAMPLER_TEMPERATURE, 1, 0, 1, 0, 0}, "samplers[1].n"},
+      {{QUIRE_SAMPLER_TOP_K, 0, 0, 0, 0, 0}, "samplers[1].n"},
+      {{QUIRE_SAMPLER_TOP_K, 1, 0, 0.5f, 0, 0}, "samplers[1].a"},
+      {{QUIRE_SAMPLER_TOP_P, 0, 0, 1.5f, 0, 0}, "samplers[1].a"},
+      {{QUIRE_SAMPLER_TYPICAL, 0, 0, 0, 0, 0}, "samplers[1].a"},
+      {{QUIRE_SAMPLER_MIN_P, 0, 0, 0.1f, 0.1f, 0}, "samplers[1].b"},
+      {{QUIRE_SAMPLER_PENALTIES, -1, 0, 1, 0, 0}, "samplers[1].n"},
+      {{QUIRE_SAMPLER_DRY, 0, 0, 1, 1, 0}, "samplers[1].m"},
+      {{QUIRE_SAMPLER_DRY, 0, 2, 1, 0.5f, 0}, "samplers[1].b"},
+  };
+  quire_sampler chain[2] = {{QUIRE_SAMPLER_TEMPERATURE, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 0, 0}};
+  quire_logit_bias bias = {1 << 30, 1};
+  quire_text text = {"\xff", 1};
+  quire_stream_options options;
+  quire_stream_options_init(&options, sizeof options);
+  options.max_tokens = 1;
+  options.samplers = chain;
+  options.n_samplers = 2;
+  options.sampler_stride = sizeof chain[0];
+  for (size_t i = 0; i < QUIRE_COUNT(bad); ++i) {
+    chain[1] = bad[i].sampler;
+    refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, bad[i].message);
+  }
+  chain[1] = chain[0];
+  for (size_t stride = 0; stride < sizeof chain[0]; ++stride) {
+    options.sampler_stride = stride;
+    refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "sampler_stride");
+  }
+  options.sampler_stride = sizeof chain[0] + 2; /* would be read unaligned */
+  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "sampler_stride");
+  options.sampler_stride = 2 * sizeof chain[0]; /* the second one lies where a field would be that is not known */
+  options.n_samplers = 1;
+  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "samplers[0] has a field at byte 24");
+  options.sampler_stride = sizeof chain[0];
+  options.n_samplers = 0;
+  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "n_samplers");
+  options.n_samplers = 2;
+  options.temperature = 1;
+  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "temperature");
+  options.temperature = 0;
+  options.samplers = NULL;
+  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "samplers is NULL");
+  options.n_samplers = 0;
+  options.sampler_stride = 0;
+  options.n_logit_bias = 1;
+  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "logit_bias is NULL");
+  options.logit_bias = &bias;
+  refuse(session, &options, QUIRE_ERROR_INVALID_TOKEN, "1073741824");
+  bias.token = 5;
+  bias.bias = NAN;
+  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "logit_bias[0]");
+  options.n_logit_bias = 0;
+  options.n_dry_breakers = 1;
+  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "dry_breakers");
+  options.dry_breakers = &text;
+  refuse(session, &options, QUIRE_ERROR_INVALID_TEXT, "dry_breakers[0]");
+  options.n_dry_breakers = 0;
+  options.n_top_logprobs = 65;
+  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "n_top_logprobs");
+  options.n_top_logprobs = 0;
+  options.min_tokens = -1;
+  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "min_tokens");
+  options.min_tokens = 0;
+  options.deadline_ms = -1;
+  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "deadline_ms");
+}
+
+/* The simple fields are a chain; an array may have a larger stride whose tail is zero. */
+static void test_same_as_simple(quire_model* model) {
+  struct {
+    quire_sampler known;
+    int32_t tail[2];
+  } chain[3] = {{{QUIRE_SAMPLER_TEMPERATURE, 0, 0, 0.8f, 0, 0}, {0, 0}},
+                {{QUIRE_SAMPLER_TOP_K, 20, 0, 0, 0, 0}, {0, 0}},
+                {{QUIRE_SAMPLER_TOP_P, 0, 0, 0.9f, 0, 0}, {0, 0}}};
+  static transcript simple, chained;
+  quire_stream_options options;
+  quire_session* session = open_session(model, NULL, 0, 0);
+  feed_some(session, model, 30);
+  quire_stream_options_init(&options, sizeof options);
+  options.max_tokens = 60;
+  options.flags = QUIRE_STREAM_IGNORE_EOS;
+  options.seed = 5;
+  options.temperature = 0.8f;
+  options.top_k = 20;
+  options.top_p = 0.9f;
+  run_stream(session, &options, &simple);
+  quire_session_release(session);
+  session = open_session(model, NULL, 0, 0);
+  feed_some(session, model, 30);
+  options.temperature = options.top_p = 0;
+  options.top_k = 0;
+  options.samplers = &chain[0].known;
+  options.n_samplers = 3;
+  options.sampler_stride = sizeof chain[0];
+  run_stream(session, &options, &chained);
+  CHECK(simple.n_tokens == 60 && chained.n_tokens == 60);
+  CHECK(memcmp(simple.tokens, chained.tokens, 60 * sizeof simple.tokens[0]) == 0);
+  quire_session_release(session);
+}
+
+static void test_top_logprobs(quire_session* session) {
+  quire_stream_options options;
+  quire_stream* stream = NULL;
+  quire_event event;
+  quire_error err;
+  int n_tokens = 0;
+  quire_error_init(&err, sizeof err);
+  quire_event_init(&event, sizeof event);
+  quire_stream_options_init(&options, sizeof options);
+  options.max_tokens = 5;
+  options.flags = QUIRE_STREAM_IGNORE_EOS;
+  options.n_top_logprobs = 3;
+  EXPECT_OK(quire_stream_open(session, &options, &stream, &err));
+  while (quire_stream_next(stream, -1, &event, &err) == QUIRE_OK) {
+    if (event.type != QUIRE_EVENT_TOKEN) {
+      CHECK(event.top_logprobs == NULL && event.n_top_logprobs == 0);
+      continue;
+    }
+    ++n_tokens;
+    CHECK(event.n_top_logprobs == 3 && event.top_logprobs[0].token == event.token);
+    CHECK(event.top_logprobs[0].logprob == event.logprob);
+    CHECK(event.top_logprobs[0].logprob >= event.top_logprobs[1].logprob);
+    CHECK(event.top_logprobs[1].logprob >= event.top_logprobs[2].logprob);
+  }
+  CHECK(n_tokens == 5);
+  quire_stream_release(stream);
+}
+
+/* A stop id that is the most probable token ends the text only after min_tokens. */
+static void test_min_tokens(quire_model* model) {
+  static transcript out;
+  int32_t first;
+  quire_stream_options options;
+  quire_session* session = open_session(model, NULL, 0, 0);
+  feed_some(session, model, 30);
+  run_greedy(session, 1, &out);
+  first = out.tokens[0];
+  quire_session_release(session);
+  session = open_session(model, NULL, 0, 0);
+  feed_some(session, model, 30);
+  quire_stream_options_init(&options, sizeof options);
+  options.max_tokens = 40;
+  options.flags = QUIRE_STREAM_IGNORE_EOS;
+  options.stop_ids = &first;
+  options.n_stop_ids = 1;
+  options.min_tokens = 7;
+  run_stream(session, &options, &out);
+  CHECK(out.n_tokens >= 7);
+  for (size_t i = 0; i < out.n_tokens; ++i) CHECK(out.tokens[i] != first);
+  quire_session_release(session);
+}
+
+static void test_deadline(quire_model* model) {
+  static transcript out;
+  quire_stream_options options;
+  quire_stream* stream = NULL;
+  quire_event event;
+  quire_error err;
+  int64_t n_tokens = 0, n_pending = 0;
+  quire_session* session = open_session(model, "dca", 0, 16);
+  quire_error_init(&err, sizeof err);
+  quire_event_init(&event, sizeof event);
+  quire_stream_options_init(&options, sizeof options);
+  feed_some(session, model, 40);
+  options.max_tokens = 1 << 30;
+  options.flags = QUIRE_STREAM_IGNORE_EOS;
+  options.deadline_ms = 60;
+  run_stream(session, &options, &out);
+  CHECK(out.failure == QUIRE_OK && out.finish == QUIRE_FINISH_DEADLINE);
+  EXPECT_OK(quire_session_get_position(session, &n_tokens, &n_pending, &err));
+  CHECK(n_tokens == out.end_position && n_tokens + n_pending == 40 + (int64_t)out.n_tokens);
+  /* A reader that sleeps over it finds the end behind the token that waited. */
+  options.deadline_ms = 30;
+  EXPECT_OK(quire_stream_open(session, &options, &stream, &err));
+  sleep_ms(60);
+  for (n_tokens = 0; quire_stream_next(stream, -1, &event, &err) == QUIRE_OK;) {
+    n_tokens += event.type == QUIRE_EVENT_TOKEN;
+    if (event.type == QUIRE_EVENT_END) CHECK(event.finish_reason == QUIRE_FINISH_DEADLINE);
+  }
+  CHECK(n_tokens <= 1);
+  quire_stream_release(stream);
+  run_greedy(session, 3, &out); /* and the session goes on */
+  CHECK(out.failure == QUIRE_OK && out.n_tokens == 3);
+  quire_session_release(session);
+}
+
+/* Without penalties a tiny model repeats itself; with them it cannot for long. */
+static void test_penalties(quire_model* model) {
+  quire_sampler chain[2] = {{QUIRE_SAMPLER_PENALTIES, 0, 0, 1, 0, 1000}, {QUIRE_SAMPLER_TOP_K, 1, 0, 0, 0, 0}};
+  static transcript out;
+  quire_stream_options options;
+  quire_session* session = open_session(model, NULL, 0, 0);
+  feed_some(session, model, 30);
+  quire_stream_options_init(&options, sizeof options);
+  options.max_tokens = 80;
+  options.flags = QUIRE_STREAM_IGNORE_EOS;
+  options.samplers = chain;
+  options.n_samplers = 2;
+  options.sampler_stride = sizeof chain[0];
+  run_stream(session, &options, &out);
+  CHECK(out.n_tokens == 80);
+  for (size_t i = 0; i < out.n_tokens; ++i) {
+    for (size_t j = 0; j < i; ++j) CHECK(out.tokens[i] != out.tokens[j]);
+  }
+  quire_session_release(session);
+}
+
+void test_sampling_chain(void) {
+  loaded l = open_model("text_256");
+  quire_session* session = open_session(l.model, NULL, 0, 0);
+  feed_some(session, l.model, 30);
+  test_refused(session);
+  test_top_logprobs(session);
+  quire_session_release(session);
+  test_same_as_simple(l.model);
+  test_min_tokens(l.model);
+  test_deadline(l.model);
+  test_penalties(l.model);
+  close_model(&l);
+}
