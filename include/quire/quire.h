@@ -410,6 +410,20 @@ QUIRE_API quire_status quire_session_close(quire_session* session, quire_error* 
  * Errors: INVALID_TEXT, INVALID_ARGUMENT, BUSY, CLOSED, OUT_OF_MEMORY. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_feed_text(quire_session* session, const char* text, size_t text_len,
                                                uint32_t flags, quire_error* err);
+/* A part of a fed text that the caller has a name for, such as a page: bytes [begin, end) of the text of that call.
+ * This struct has its final size. */
+typedef struct quire_label {
+  int64_t begin;
+  int64_t end;
+  int64_t id; /* the caller's: any number, several labels may share one, and labels may overlap */
+} quire_label;
+
+/* The same with labels, which quire_session_get_label_attention returns. labels: at most 2^20 a call.
+ * Errors: those, and INVALID_ARGUMENT for a label outside the text (offset: its index). [one-thread-at-a-time] since
+ * 0.1 */
+QUIRE_API quire_status quire_session_feed_labelled(quire_session* session, const char* text, size_t text_len,
+                                                   uint32_t flags, const quire_label* labels, size_t n_labels,
+                                                   quire_error* err);
 /* Queues token ids as they are (no token is added). How ids are split into calls changes no result.
  * Errors: INVALID_TOKEN (nothing is queued), BUSY, CLOSED, OUT_OF_MEMORY. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_feed_tokens(quire_session* session, const int32_t* ids, size_t n_ids,
@@ -442,6 +456,21 @@ QUIRE_API quire_status quire_session_get_logits(const quire_session* session, in
  * Errors: NOT_FOUND (not scored), BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_get_scores(const quire_session* session, int64_t first_position, int64_t n,
                                                 float* scores, quire_error* err);
+
+/* Where the last stream's answer looked. This struct has its final size. */
+typedef struct quire_label_attention {
+  int64_t id; /* of the label */
+  int64_t first_token;
+  int64_t n_tokens; /* that begin in the labelled part */
+  double share;     /* of all chunks that heads chose: how much of them lay in this part */
+} quire_label_attention;
+
+/* For each label, in the order fed: how the choices of chunks that the prompt's last token and the generated tokens
+ * made (over all layers and heads, beyond the chunks that a strategy makes them see) fell on it. `cap` and `*needed`
+ * count labels. Errors: UNSUPPORTED (a strategy that chooses no chunks: only longheads does), BUFFER_TOO_SMALL, BUSY,
+ * CLOSED. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_get_label_attention(const quire_session* session, quire_label_attention* labels,
+                                                         size_t cap, size_t* needed, quire_error* err);
 
 typedef struct quire_session_stats {
   uint32_t struct_size;
@@ -522,7 +551,8 @@ typedef struct quire_sampler {
 
 #define QUIRE_SAMPLER_TEMPERATURE 1 /* logits / a; a > 0 */
 #define QUIRE_SAMPLER_TOP_K 2       /* filter: the n most probable; n >= 1 */
-#define QUIRE_SAMPLER_TOP_P 3 /* filter: the smallest set of the most probable with at least probability a in (0, 1] \
+#define QUIRE_SAMPLER_TOP_P                                                                                          \
+  3                           /* filter: the smallest set of the most probable with at least probability a in (0, 1] \
                                */
 #define QUIRE_SAMPLER_MIN_P 4 /* filter: at least a in (0, 1] times as probable as the most probable */
 /* filter: the smallest set with at least probability a in (0, 1] of the tokens whose -log p is nearest to the entropy
