@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "progress.h"
+
 namespace cli {
 namespace {
 
@@ -28,6 +30,12 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
   command.add_option("--threads", arguments.n_threads, "compute threads (default: the number of cores)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
+  add_quiet_option(command);
+}
+
+void add_quiet_option(CLI::App& command) {
+  command.add_flag_callback("-q,--quiet", set_quiet,
+                            "no progress bar; there is none either unless stderr is a terminal");
 }
 
 void add_session_options(CLI::App& command, SessionArguments& arguments) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "quire/quire.h"
 
@@ -36,6 +37,8 @@ struct SamplingArguments {
 
 void add_model_options(CLI::App& command, ModelArguments& arguments);
 // The help text shows arguments.overflow, as it stands, as the default.
+// The bar on stderr; part of add_model_options.
+void add_quiet_option(CLI::App& command);
 void add_session_options(CLI::App& command, SessionArguments& arguments);
 void add_sampling_options(CLI::App& command, SamplingArguments& arguments);
 
@@ -45,5 +48,7 @@ void add_info(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_eval_passkey(CLI::App& eval, Action& action);
 void add_eval_ppl(CLI::App& eval, Action& action);
+void add_eval_needle(CLI::App& eval, Action& action);
+void add_bench(CLI::App& app, Action& action);
 
 }  // namespace cli

@@ -44,10 +44,10 @@ Answer generate(quire_session* session, const RunArguments& arguments) {
   options.n_stop_strings = stop.size();
 
   Answer answer;
-  Progress progress("reading");
+  Progress progress("reading", "tokens");
   answer.finish_reason = run_stream(session, options, [&](const quire_event& event) {
     if (event.type == QUIRE_EVENT_PREFILL) {
-      progress.show(event.reused + event.done, event.total, event.n_per_second, "tokens");
+      progress.show(event.done, event.total - event.reused);
       return true;
     }
     if (event.type == QUIRE_EVENT_WARNING) {
@@ -86,7 +86,7 @@ void print_answer(const Answer& answer, const quire_session* session) {
 void print_summary(const Answer& answer, const quire_session* session) {
   if (!answer.text.empty() && answer.text.back() != '\n') std::puts("");
   std::fflush(stdout);
-  if (!stderr_is_terminal()) return;
+  if (!progress_wanted()) return;
   const quire_session_stats stats = get_stats(session);
   std::fprintf(stderr, "[%lld tokens read at %.0f/s, %zu generated at %.1f/s, KV cache %s, ended by %s]\n",
                static_cast<long long>(stats.n_prefilled), per_second(stats.n_prefilled, stats.prefill_ns),
