@@ -23,6 +23,9 @@ struct SessionArguments {
   std::string strategy = "full";
   int32_t kv_type = QUIRE_TYPE_DEFAULT;
   int32_t overflow = QUIRE_OVERFLOW_DEFAULT;
+  int64_t expected_tokens = 0;
+  int64_t kv_budget_bytes = 0;
+  std::string spill_directory;
 };
 
 struct SamplingArguments {
@@ -31,6 +34,15 @@ struct SamplingArguments {
   float top_p = 0;
   float min_p = 0;
   uint64_t seed = 0;
+  float typical = 0;
+  float repetition = 1, frequency = 0, presence = 0;
+  int32_t penalty_range = 64;
+  float dry = 0, dry_base = 1.75f;
+  int32_t dry_length = 2;
+  std::vector<std::string> logit_bias;  // ID=BIAS
+  int64_t min_tokens = 0;
+  double deadline = 0;  // seconds
+  int32_t n_top_logprobs = 0;
   std::vector<std::string> stop;
   bool ignore_eos = false;
 };

@@ -115,6 +115,12 @@ Session Engine::create_session(const SessionArguments& arguments) const {
   options.strategy_len = arguments.strategy.size();
   options.kv_type = arguments.kv_type;
   options.overflow = arguments.overflow;
+  options.expected_tokens = arguments.expected_tokens;
+  options.kv_budget_bytes = arguments.kv_budget_bytes;
+  if (!arguments.spill_directory.empty()) {
+    options.spill_directory = arguments.spill_directory.data();
+    options.spill_directory_len = arguments.spill_directory.size();
+  }
   Error error;
   quire_session* session = nullptr;
   error.check(quire_session_create(model(), &options, &session, error.get()),
@@ -198,6 +204,8 @@ const char* finish_name(int32_t finish_reason) {
       return "reach";
     case QUIRE_FINISH_CANCELLED:
       return "cancelled";
+    case QUIRE_FINISH_DEADLINE:
+      return "deadline";
     default:
       return "none";
   }
