@@ -36,8 +36,8 @@ struct Row {
   int64_t depth = 0;
   Rates prefill;  // tokens a second; empty if not asked for
   Rates decode;
-  int64_t kv_bytes = 0;                 // held after filling
-  double bytes_per_decoded_token = -1;  // weights and visible keys and values; negative: not known
+  int64_t kv_bytes = 0;                  // held after filling
+  int64_t bytes_per_decoded_token = -1;  // weights and visible keys and values; -1: not known
 };
 
 double median(Rates rates) {
@@ -58,7 +58,8 @@ class Bench {
         engine_(arguments.model),
         info_(engine_.info()),
         session_(engine_.create_session(arguments.session)),
-        strategy_(strategy_of(session_.get())) {}
+        strategy_(strategy_of(session_.get())),
+        selects_(strategy_.starts_with("longheads")) {}
 
   const std::string& strategy() const { return strategy_; }
   const quire_model_info& info() const { return info_; }
@@ -87,6 +88,7 @@ class Bench {
   const quire_model_info info_;
   const Session session_;
   const std::string strategy_;
+  const bool selects_;  // what a token reads depends on what it says: all keys are kept, some are read
   const MemoryBandwidth memory_;
   Rates read_rates_;
 };
@@ -131,17 +133,19 @@ double Bench::decode(int64_t depth) {
   return static_cast<double>(arguments_.n_generate) / time_stream(session_.get(), arguments_.n_generate);
 }
 
-// How many keys a query at this depth sees; -1 where that cannot be said without running the model.
+// How many keys a query at this depth may see.
 int64_t Bench::visible_keys(int64_t depth) const {
+  if (selects_) return depth + 1;
   std::vector<double> distances(static_cast<size_t>(depth + 1));
-  const quire_status status = quire_strategy_positions(strategy_.data(), strategy_.size(), info_.train_len, 0, depth, 1,
-                                                       depth + 1, distances.data(), nullptr);
-  if (status < 0) return -1;
+  Error error;
+  error.check(quire_strategy_positions(strategy_.data(), strategy_.size(), info_.train_len, 0, depth, 1, depth + 1,
+                                       distances.data(), error.get()),
+              "counting the keys that a token sees");
   return std::count_if(distances.begin(), distances.end(), [](double d) { return !std::isnan(d); });
 }
 
 void Bench::check_fits(int64_t depth) const {
-  const int64_t needed = kv_bytes_per_token() * visible_keys(depth);  // negative: not known
+  const int64_t needed = kv_bytes_per_token() * visible_keys(depth);
   const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   if (needed <= machine) return;
   throw std::runtime_error("--depth " + std::to_string(depth) + " needs a KV cache of " + human_bytes(needed) +
@@ -153,9 +157,7 @@ Row Bench::measure(int64_t depth, const std::function<void()>& show) {
   row.depth = depth;
   fill(depth);
   row.kv_bytes = get_stats(session_.get()).kv_bytes;
-  const int64_t n_keys = visible_keys(depth);
-  if (n_keys >= 0)
-    row.bytes_per_decoded_token = static_cast<double>(weight_bytes_per_token() + kv_bytes_per_token() * n_keys);
+  if (!selects_) row.bytes_per_decoded_token = weight_bytes_per_token() + kv_bytes_per_token() * visible_keys(depth);
   // The first turn warms up; reads of memory take turns with decoding, so that both see the same load.
   for (int32_t turn = 0; turn <= arguments_.n_repeats; ++turn) {
     const double prefilled = arguments_.n_prompt > 0 ? prefill(depth) : 0;
@@ -177,7 +179,7 @@ Json to_json(const Rates& rates) {
 // Of the read bandwidth: the fastest of each, as other work on the machine only ever slows one of them down.
 Json read_fraction(const Row& row, const Rates& read_rates) {
   if (row.bytes_per_decoded_token < 0) return nullptr;
-  return fastest(row.decode) * row.bytes_per_decoded_token / fastest(read_rates);
+  return fastest(row.decode) * static_cast<double>(row.bytes_per_decoded_token) / fastest(read_rates);
 }
 
 Json to_json(const Row& row, const BenchArguments& a, const Rates& read_rates) {
@@ -285,7 +287,7 @@ void add_bench(CLI::App& app, Action& action) {
   command->footer(R"help(
 The depth is made by filling the KV cache with random keys and values, so a deep session costs no long prefill; what the
 model then says means nothing, how fast it says it does. "of reads" is what decoding reads (all weights but the
-embedding table, and the keys and values that the strategy sees) as a fraction of the rate at which as many threads
+embedding table, and the keys and values that the strategy sees; not known for one that chooses as it goes) as a fraction of the rate at which as many threads
 read 512 MiB in turns with it; a model that fits in the processor's caches can exceed 1.
 
 Examples:

@@ -313,6 +313,11 @@ class BenchTest(CommandTest):
         self.assertLessEqual(rows[1]["kv_bytes"], 2 * rows[0]["kv_bytes"])
         self.assertNotIn("prefill", rows[0])
 
+    def test_what_is_read_is_not_known_of_a_strategy_that_chooses(self):
+        row = self.bench("-s", "longheads", "--depth", 500, "-p", 8, "-n", 4, "-r", 1)["rows"][0]
+        self.assert_rates(row["decode"]["tokens_per_second"])
+        self.assertEqual([row["decode"][k] for k in ("bytes_per_token", "of_read_bandwidth")], [None, None])
+
     def test_deep_sessions_are_slower(self):
         rows = self.bench("-s", "dca", "--depth", "0,20000", "-p", 16, "-n", 8, "-r", 2)["rows"]
         for what in ("prefill", "decode"):
