@@ -18,6 +18,8 @@ Strategies (-s) let a model read far beyond the length it was trained for, L tok
   full                      every earlier token at its true distance; good up to L
   dca                       Dual Chunk Attention: every earlier token, distances kept below L;
                             options chunk=, cap=, preset=, local=, logit_scale=
+  longheads                 for each head the few chunks that fit its query best; reads little of a long
+                            text per token; options chunk=, chunks=, forced=, select=, begin=, init=
   streaming_llm             the first few tokens and the most recent ones; constant memory, forgets
                             the middle; options sinks=, recent=
   + pi(factor=F) | ntk(factor=F) | yarn(factor=F) | llama3(factor=F) | none | base(theta=T)

@@ -351,8 +351,9 @@ QUIRE_API quire_status quire_strategy_describe(const char* expression, size_t ex
                                                char* buf, size_t cap, size_t* needed, quire_error* err);
 
 /* The relative-position matrix that the strategy gives head `head`: matrix[r * n_keys + j] is the distance the
- * model sees between query first_query + r and key j, NaN where j is not visible. The caller provides
- * n_queries * n_keys doubles. Errors: BAD_STRATEGY, UNSUPPORTED, INVALID_ARGUMENT. [any-thread] since 0.1 */
+ * model sees between query first_query + r and key j, NaN where j is not visible. longheads: which chunks a head chooses
+ * depends on the text; shown is the choice when all chunks fit equally well. The caller provides n_queries * n_keys
+ * doubles. Errors: BAD_STRATEGY, UNSUPPORTED, INVALID_ARGUMENT. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_strategy_positions(const char* expression, size_t expression_len, int64_t train_len,
                                                 int32_t head, int64_t first_query, int64_t n_queries, int64_t n_keys,
                                                 double* matrix, quire_error* err);
