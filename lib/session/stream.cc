@@ -158,7 +158,11 @@ Status GenerationStream::process_block(int64_t n) {
   s.n_computed_ += n;
   s.last_logits_ = std::move(last);
   lock.unlock();
-  for (size_t r = 1; r < kept.size(); ++r) s.kv_->evict(kept[r - 1].end, kept[r].begin);
+  int64_t dropped_from = 0;
+  for (const KeyRange& range : kept) {
+    s.kv_->evict(dropped_from, range.begin);
+    dropped_from = range.end;
+  }
   lock.lock();
   const int64_t elapsed = nanoseconds(Clock::now() - begin);
   (from_pending > 0 ? s.stats_.prefill_ns : s.stats_.decode_ns) += elapsed;
