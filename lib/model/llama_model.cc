@@ -26,6 +26,12 @@ StrategyContext LlamaModel::strategy_context(int64_t expected_tokens) const {
   context.n_kv_heads = config_.n_kv_heads;
   context.rope_theta = config_.rope_theta;
   context.checkpoint_scaling = config_.rope_scaling;
+  const LongRopeSettings& longrope = config_.longrope;
+  if (!longrope.long_factors.empty()) {
+    context.longrope = {longrope.short_factors, longrope.long_factors, longrope.original, longrope.attention_factor};
+  }
+  context.dual_chunk = {config_.dual_chunk.chunk_size, config_.dual_chunk.local_size, config_.dual_chunk.original};
+  context.sliding_window = config_.sliding_window;
   context.expected_tokens = expected_tokens;
   return context;
 }

@@ -72,6 +72,18 @@ def special_cases(train_len):
     ]
 
 
+def in_window(case, window):
+    """The case on a model with a sliding window of its own (None: without); methods that need far keys do without."""
+    if window is None:
+        return case
+    if case.expression.startswith("dca"):
+        head, bracket, tail = case.expression.partition("(")
+        if not bracket or "+" in head:
+            return case._replace(expression=case.expression.replace("dca", "dca(ignore_window=1)", 1))
+        return case._replace(expression=f"{head}(ignore_window=1, {tail}")
+    return case._replace(positions=lambda n: reference.positions_window(case.positions(n), window))
+
+
 def all_cases(train_len):
     cases = []
     for (v, (see, positions)), (s, (scale, rope)) in itertools.product(visibilities(train_len).items(),
@@ -83,6 +95,6 @@ def all_cases(train_len):
 def expected_logits(model, ids, case):
     """What a session with this strategy must compute, [n, vocab] in float64."""
     n = len(ids)
-    rope = case.rope(model.head_dim, model.base) if case.rope else model.rope()
+    rope = case.rope(model.head_dim, model.base) if case.rope else model.rope(len(ids))
     scale = reference.logit_scale(n, case.train_len, case.slope) if case.slope else None
     return model.forward(ids, case.positions(n), rope, scale)

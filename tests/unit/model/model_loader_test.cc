@@ -44,7 +44,7 @@ class Loaded {
 
   // Logits of a fixed prompt, all positions.
   std::vector<float> logits() {
-    auto strategy = make_strategy("full", model_->strategy_context(0));
+    auto strategy = make_strategy("full", model_->strategy_context(1000));
     auto rope = backend_->create_rope((*strategy)->rope(), (*strategy)->kv_chunk());
     ChunkStore kv(*backend_, model_->kv_geometry(**strategy, ElementType::kF32), model_->config().n_layers, 0);
     std::vector<int32_t> tokens;

@@ -9,9 +9,23 @@ namespace {
 
 constexpr int64_t kLength = 70;
 
-class EveryStrategy : public testing::TestWithParam<const char*> {
+struct Subject {
+  Subject(const char* text, int64_t model_window = 0) : expression(text), window(model_window) {}
+  const char* expression;
+  int64_t window;  // of a model with a sliding window of its own
+};
+std::ostream& operator<<(std::ostream& out, const Subject& s) {
+  return out << s.expression << " in a window of " << s.window;
+}
+
+class EveryStrategy : public testing::TestWithParam<Subject> {
  protected:
-  std::unique_ptr<const Strategy> strategy_ = make(GetParam(), 16);
+  static std::unique_ptr<const Strategy> subject() {
+    StrategyContext context = trained_for(16);
+    context.sliding_window = GetParam().window;
+    return make(GetParam().expression, context);
+  }
+  std::unique_ptr<const Strategy> strategy_ = subject();
 };
 
 TEST_P(EveryStrategy, SeesItselfAndNoLaterKey) {
@@ -101,7 +115,12 @@ INSTANTIATE_TEST_SUITE_P(All, EveryStrategy,
                                          "dca(preset=vllm)", "dca(preset=vllm, local=0, logit_scale=yarn_0.1)",
                                          "dca(chunk=5, logit_scale=yarn_0.05)", "streaming_llm",
                                          "streaming_llm(sinks=2, recent=3)", "streaming_llm(sinks=0, recent=1)",
-                                         "streaming_llm(sinks=14, recent=1)", "streaming_llm(sinks=0, recent=15)"));
+                                         "streaming_llm(sinks=14, recent=1)", "streaming_llm(sinks=0, recent=15)",
+                                         "auto", Subject("full", 1), Subject("full", 5), Subject("full", 16),
+                                         Subject("full", 40), Subject("streaming_llm(sinks=2, recent=3)", 5),
+                                         Subject("streaming_llm(sinks=2, recent=9)", 4),
+                                         Subject("streaming_llm(sinks=6, recent=1)", 30),
+                                         Subject("dca(ignore_window=1)", 5), Subject("auto", 5)));
 
 }  // namespace
 }  // namespace quire::test
