@@ -39,6 +39,11 @@ void add_session_options(CLI::App& command, SessionArguments& arguments) {
   add_word_option(command, "--overflow", arguments.overflow, kOverflows,
                   std::string("text longer than the strategy's reach: error, stop, extrapolate (default: ") +
                       (extrapolates ? "extrapolate)" : "error)"));
+  command
+      .add_option("--expected-tokens", arguments.expected_tokens,
+                  "length of text that auto, dynamic_ntk and longrope prepare for (default: prompt and answer)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
 }
 
 void add_sampling_options(CLI::App& command, SamplingArguments& arguments) {

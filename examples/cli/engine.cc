@@ -109,12 +109,24 @@ Tokenizer Engine::tokenizer() const {
   return Tokenizer(tokenizer);
 }
 
-Session Engine::create_session(const SessionArguments& arguments) const {
+std::string Engine::describe(const std::string& strategy) const {
+  auto options = initialised(quire_session_options_init);
+  options.strategy = strategy.data();
+  options.strategy_len = strategy.size();
+  return get_text(
+      [&](char* buf, size_t cap, size_t* needed, quire_error* err) {
+        return quire_model_describe_strategy(model(), &options, buf, cap, needed, err);
+      },
+      "asking for the strategy");
+}
+
+Session Engine::create_session(const SessionArguments& arguments, int64_t n_tokens) const {
   auto options = initialised(quire_session_options_init);
   options.strategy = arguments.strategy.data();
   options.strategy_len = arguments.strategy.size();
   options.kv_type = arguments.kv_type;
   options.overflow = arguments.overflow;
+  options.expected_tokens = arguments.expected_tokens > 0 ? arguments.expected_tokens : n_tokens;
   Error error;
   quire_session* session = nullptr;
   error.check(quire_session_create(model(), &options, &session, error.get()),

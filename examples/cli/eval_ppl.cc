@@ -107,7 +107,7 @@ int eval_ppl(PplArguments& arguments) {
   const Engine engine(arguments.model);
   const Tokenizer tokenizer = engine.tokenizer();
   const Ids ids = first_tokens(tokenizer.get(), arguments);
-  const Session session = engine.create_session(arguments.session);
+  const Session session = engine.create_session(arguments.session, arguments.n_tokens);
   const bool windows = arguments.window > 0;
   const double log_p = windows ? score_windows(session.get(), ids, quire_tokenizer_bos(tokenizer.get()), arguments)
                                : score_whole(session.get(), ids, arguments.n_targets);

@@ -17,7 +17,7 @@ LOADS = {"default": 0, "mmap": 1, "read": 2}
 BACKENDS = {"auto": 0, "cpu": 1}
 OVERFLOWS = {"default": 0, "error": 1, "stop": 2, "extrapolate": 3}
 LOG_LEVELS = {"default": 0, "error": 1, "warning": 2, "info": 3, "debug": 4}
-EVENTS = {1: "prefill", 2: "token", 3: "warning", 4: "end"}
+EVENTS = {1: "prefill", 2: "token", 3: "warning", 4: "end", 5: "notice"}
 FINISHES = {0: "", 1: "max_tokens", 2: "eos", 3: "stop_id", 4: "stop_string", 5: "reach", 6: "cancelled"}
 _END, _TIMEOUT, _CLOSED = 1, 2, -9
 _POLL_MS = 200  # how long Python's own signal handlers may have to wait
@@ -35,7 +35,7 @@ class QuireError(Exception):
 class Event(NamedTuple):
     """What a stream reports. Which fields mean something depends on the type: see quire_event in quire.h."""
 
-    type: str  # "prefill", "token", "warning", "end"
+    type: str  # "prefill", "token", "warning", "end", "notice"
     text: str
     token: int
     position: int
@@ -207,6 +207,11 @@ class Model(_Handle):
     def session(self, strategy="full", **options):
         return Session(self, strategy, **options)
 
+    def describe_strategy(self, strategy="auto", **options):
+        """The canonical strategy that session(strategy, **options) would have, without creating it."""
+        return _text(lib.quire_model_describe_strategy, self._handle,
+                     byref(_session_options(strategy, **options))).decode()
+
 
 class Tokenizer(_Handle):
     _release = "quire_tokenizer_release"
@@ -243,17 +248,22 @@ class Tokenizer(_Handle):
         return lib.quire_tokenizer_vocab_size(self._handle)
 
 
+def _session_options(strategy, kv_type="default", overflow="default", expected_tokens=0, kv_budget_bytes=0,
+                     prefill_block=0):
+    text = strategy.encode()
+    return _options(
+        _ffi.SessionOptions, strategy=text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, TYPES),
+        overflow=_choice("overflow", overflow, OVERFLOWS), expected_tokens=expected_tokens,
+        kv_budget_bytes=kv_budget_bytes, prefill_block=prefill_block)
+
+
 class Session(_Handle):
+    """A text and its KV cache. Options: kv_type, overflow, expected_tokens, kv_budget_bytes, prefill_block."""
+
     _release = "quire_session_release"
 
-    def __init__(self, model, strategy="full", kv_type="default", overflow="default", expected_tokens=0,
-                 kv_budget_bytes=0, prefill_block=0):
-        text = strategy.encode()
-        options = _options(
-            _ffi.SessionOptions, strategy=text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, TYPES),
-            overflow=_choice("overflow", overflow, OVERFLOWS), expected_tokens=expected_tokens,
-            kv_budget_bytes=kv_budget_bytes, prefill_block=prefill_block)
-        self._own(model, lib.quire_session_create, model._handle, byref(options))
+    def __init__(self, model, strategy="full", **options):
+        self._own(model, lib.quire_session_create, model._handle, byref(_session_options(strategy, **options)))
         self._vocab_size = model.info["vocab_size"]
 
     def feed(self, text, parse_special=False, bos=True):
@@ -278,7 +288,7 @@ class Session(_Handle):
         """The same as pieces of text; leaving the loop early closes the stream."""
         with self.stream(max_tokens, **options) as stream:
             for event in stream:
-                if event.text and event.type != "warning":
+                if event.text and event.type not in ("warning", "notice"):
                     yield event.text
 
     def prefill(self, score=False, keep_logits=False):
