@@ -49,8 +49,8 @@ void add_session_options(CLI::App& command, SessionArguments& arguments) {
                       (extrapolates ? "extrapolate)" : "error)"));
   command
       .add_option("--expected-tokens", arguments.expected_tokens,
-                  "length the text will reach, for strategies that must know")
-      ->check(CLI::NonNegativeNumber)
+                  "length of text that auto, dynamic_ntk and longrope prepare for (default: prompt and answer)")
+      ->check(CLI::PositiveNumber)
       ->type_name("N");
   command
       .add_option("--kv-budget", arguments.kv_budget_bytes, "memory of the KV cache, such as 500MB (default: no limit)")

@@ -50,6 +50,11 @@ double fastest(const Rates& rates) { return *std::max_element(rates.begin(), rat
 
 int64_t element_bytes(int32_t type) { return type == QUIRE_TYPE_F32 ? 4 : 2; }
 
+int64_t longest_text(const BenchArguments& arguments) {
+  const int64_t depth = *std::max_element(arguments.depths.begin(), arguments.depths.end());
+  return depth + 1 + std::max(arguments.n_prompt, arguments.n_generate);
+}
+
 // What does not change while it runs.
 class Bench {
  public:
@@ -57,7 +62,7 @@ class Bench {
       : arguments_(arguments),
         engine_(arguments.model),
         info_(engine_.info()),
-        session_(engine_.create_session(arguments.session)),
+        session_(engine_.create_session(arguments.session, longest_text(arguments))),
         strategy_(strategy_of(session_.get())),
         selects_(strategy_.starts_with("longheads")) {}
 

@@ -109,13 +109,24 @@ Tokenizer Engine::tokenizer() const {
   return Tokenizer(tokenizer);
 }
 
-Session Engine::create_session(const SessionArguments& arguments) const {
+std::string Engine::describe(const std::string& strategy) const {
+  auto options = initialised(quire_session_options_init);
+  options.strategy = strategy.data();
+  options.strategy_len = strategy.size();
+  return get_text(
+      [&](char* buf, size_t cap, size_t* needed, quire_error* err) {
+        return quire_model_describe_strategy(model(), &options, buf, cap, needed, err);
+      },
+      "asking for the strategy");
+}
+
+Session Engine::create_session(const SessionArguments& arguments, int64_t n_tokens) const {
   auto options = initialised(quire_session_options_init);
   options.strategy = arguments.strategy.data();
   options.strategy_len = arguments.strategy.size();
   options.kv_type = arguments.kv_type;
   options.overflow = arguments.overflow;
-  options.expected_tokens = arguments.expected_tokens;
+  options.expected_tokens = arguments.expected_tokens > 0 ? arguments.expected_tokens : n_tokens;
   options.kv_budget_bytes = arguments.kv_budget_bytes;
   if (!arguments.spill_directory.empty()) {
     options.spill_directory = arguments.spill_directory.data();

@@ -21,7 +21,10 @@ class Engine {
   // A metadata value, or "" where the model has none.
   std::string metadata(std::string_view key) const;
   Tokenizer tokenizer() const;
-  Session create_session(const SessionArguments& arguments) const;
+  // `n_tokens` is expected where the arguments do not say.
+  Session create_session(const SessionArguments& arguments, int64_t n_tokens) const;
+  // The canonical form of a strategy for this model and a text of unknown length.
+  std::string describe(const std::string& strategy) const;
 
  private:
   Runtime runtime_;
@@ -35,7 +38,7 @@ void reset(quire_session* session);
 quire_session_stats get_stats(const quire_session* session);
 std::string strategy_of(const quire_session* session);
 
-// Sees prefill, token, warning and end events; returns false to end the stream early.
+// Sees every event; returns false to end the stream early.
 using EventVisitor = std::function<bool(const quire_event&)>;
 
 // Opens a stream and hands each event to `visit`. Returns QUIRE_FINISH_*, or QUIRE_FINISH_NONE if the visitor ended

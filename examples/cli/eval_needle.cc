@@ -253,7 +253,7 @@ int eval_needle(NeedleArguments& a) {
     a.answer_tokens = std::max<int64_t>(kPasskeyAnswerTokens, 2 * n);
   }
   if (a.file == "-") a.file = "standard input";
-  const Session session = engine.create_session(a.session);
+  const Session session = engine.create_session(a.session, *std::max_element(a.lengths.begin(), a.lengths.end()));
   const std::string strategy = strategy_of(session.get());
   std::vector<Cell> cells = evaluate_all({a, tokenizer.get(), session.get(), std::move(pieces)});
   if (!a.svg.empty()) write_document(a.svg, to_svg(picture(a, strategy, cells)));

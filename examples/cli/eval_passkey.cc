@@ -1,4 +1,5 @@
 // quire eval passkey: can the model say a number that stands somewhere in a long text?
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -82,7 +83,8 @@ double accuracy(const Row& row) { return static_cast<double>(row.n_correct) / st
 int eval_passkey(const PasskeyArguments& arguments) {
   const Engine engine(arguments.model);
   const Tokenizer tokenizer = engine.tokenizer();
-  const Session session = engine.create_session(arguments.session);
+  const Session session =
+      engine.create_session(arguments.session, *std::max_element(arguments.lengths.begin(), arguments.lengths.end()));
   const std::string strategy = strategy_of(session.get());
   const auto n_all =
       arguments.n_trials * std::accumulate(arguments.lengths.begin(), arguments.lengths.end(), int64_t{0});

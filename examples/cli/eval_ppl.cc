@@ -132,7 +132,7 @@ int eval_ppl(PplArguments& arguments) {
   const Engine engine(arguments.model);
   const Tokenizer tokenizer = engine.tokenizer();
   const Ids ids = read_text(tokenizer.get(), arguments);
-  const Session session = engine.create_session(arguments.session);
+  const Session session = engine.create_session(arguments.session, arguments.n_tokens);
   const int32_t bos = arguments.no_bos ? -1 : quire_tokenizer_bos(tokenizer.get());
   const auto windows = make_windows(arguments, bos >= 0);
   const auto start = std::chrono::steady_clock::now();

@@ -24,6 +24,9 @@ Json facts(const Engine& engine) {
           {"vocab_size", info.vocab_size},
           {"rope_theta", info.rope_theta},
           {"rope_type", engine.metadata("rope_type")},
+          {"rope_scaling", engine.metadata("rope_scaling")},
+          {"sliding_window", info.sliding_window},
+          {"auto_strategy", engine.describe("auto")},
           {"tokenizer", engine.metadata("tokenizer")},
           {"bos_token_id", engine.metadata("bos_token_id")},
           {"eos_token_ids", engine.metadata("eos_token_ids")}};
@@ -45,7 +48,8 @@ void add_info(CLI::App& app, Action& action) {
     bool json = false;
   };
   auto arguments = std::make_shared<InfoArguments>();
-  CLI::App* command = app.add_subcommand("info", "Show what a model is: sizes, trained length, tokenizer");
+  CLI::App* command =
+      app.add_subcommand("info", "Show what a model is: sizes, trained length, tokenizer, what auto would choose");
   command->add_option("model", arguments->model.directory, "model directory")->required()->type_name("DIR");
   add_quiet_option(*command);
   command->add_flag("--json", arguments->json, "print one JSON object");

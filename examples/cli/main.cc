@@ -22,7 +22,9 @@ Strategies (-s) let a model read far beyond the length it was trained for, L tok
                             text per token; options chunk=, chunks=, forced=, select=, begin=, init=
   streaming_llm             the first few tokens and the most recent ones; constant memory, forgets
                             the middle; options sinks=, recent=
-  + pi(factor=F) | ntk(factor=F) | yarn(factor=F) | llama3(factor=F) | none | base(theta=T)
+  auto                      one of these, by the checkpoint and the length of the text; says which
+  + pi(factor=F) | ntk(factor=F) | yarn(factor=F) | llama3(factor=F) | dynamic_ntk(factor=F) |
+    longrope | none | base(theta=T)
                             changes the rotary embedding, e.g. "dca + yarn(factor=4)"
 
 Examples:

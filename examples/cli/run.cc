@@ -1,8 +1,10 @@
 // quire run: feed a document and a prompt, stream the answer.
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -108,8 +110,9 @@ Answer generate(quire_session* session, const RunArguments& arguments) {
       progress.show(event.done, event.total - event.reused);
       return true;
     }
-    if (event.type == QUIRE_EVENT_WARNING) {
-      std::fprintf(stderr, "quire: warning: %.*s\n", static_cast<int>(event.text_len), event.text);
+    if (event.type == QUIRE_EVENT_WARNING || event.type == QUIRE_EVENT_NOTICE) {
+      const char* word = event.type == QUIRE_EVENT_WARNING ? "warning: " : "";
+      std::fprintf(stderr, "quire: %s%.*s\n", word, static_cast<int>(event.text_len), event.text);
     }
     if (event.type != QUIRE_EVENT_TOKEN && event.type != QUIRE_EVENT_END) return true;
     progress.clear();
@@ -160,16 +163,30 @@ void print_summary(const Answer& answer, const quire_session* session) {
                human_bytes(stats.kv_bytes_peak).c_str(), finish_name(answer.finish_reason));
 }
 
+// Document and prompt as two segments, as quire_session_feed_text would take them; their length is wanted beforehand.
+std::vector<int32_t> tokenize(const Engine& engine, const std::string& document, const RunArguments& arguments) {
+  const Tokenizer tokenizer = engine.tokenizer();
+  const uint32_t flags = arguments.parse_special ? QUIRE_TEXT_PARSE_SPECIAL : 0;
+  std::vector<int32_t> ids;
+  for (const std::string* text : {&document, &arguments.prompt}) {
+    if (text->empty()) continue;
+    const auto part = encode(tokenizer.get(), *text, ids.empty() ? flags : flags | QUIRE_TEXT_CONTINUE);
+    ids.insert(ids.end(), part.begin(), part.end());
+  }
+  return ids;
+}
+
 int run(const RunArguments& arguments) {
   if (arguments.file.empty() && arguments.prompt.empty())
     throw UsageError("run needs a document (-f) or a prompt (-p)");
   // The document first: a misspelt path should not cost the time of loading a model.
   const std::string document = arguments.file.empty() ? "" : read_document(arguments.file);
   const Engine engine(arguments.model);
-  const Session session = engine.create_session(arguments.session);
-  const uint32_t flags = arguments.parse_special ? QUIRE_TEXT_PARSE_SPECIAL : 0;
-  if (!document.empty()) feed_text(session.get(), document, flags);
-  if (!arguments.prompt.empty()) feed_text(session.get(), arguments.prompt, flags);
+  const std::vector<int32_t> ids = tokenize(engine, document, arguments);
+  const auto n_prompt = static_cast<int64_t>(ids.size());
+  const int64_t n_tokens = n_prompt + std::min(arguments.max_tokens, std::numeric_limits<int64_t>::max() - n_prompt);
+  const Session session = engine.create_session(arguments.session, n_tokens);
+  feed_tokens(session.get(), ids.data(), ids.size());
 
   const Answer answer = generate(session.get(), arguments);
   if (arguments.json) {

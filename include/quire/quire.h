@@ -227,7 +227,8 @@ typedef struct quire_model_options {
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_model_options_init(quire_model_options* options, size_t size);
 
-/* Loads a Hugging Face directory: config.json, *.safetensors (single or sharded), tokenizer.model.
+/* Loads a Hugging Face directory (LlamaForCausalLM, MistralForCausalLM): config.json, *.safetensors (single or
+ * sharded), tokenizer.model.
  * `path` is UTF-8. Waits until loaded; the runtime's threads do the work.
  * Errors: NOT_FOUND, IO, BAD_MODEL, UNSUPPORTED, OUT_OF_MEMORY, CANCELLED, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_load(quire_runtime* runtime, const char* path, size_t path_len,
@@ -252,13 +253,15 @@ typedef struct quire_model_info {
   int64_t n_parameters; /* weights counted once (tied embeddings too) */
   int64_t weight_bytes; /* bytes of weights in memory and mapped */
   double rope_theta;
+  int64_t sliding_window; /* a token sees only so many tokens back, itself included; 0: all */
 } quire_model_info;
 
 /* Fills *info (struct_size set by the caller). [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_get_info(const quire_model* model, quire_model_info* info, quire_error* err);
 
-/* Metadata by key, as text: "architecture", "rope_type", "tokenizer", "bos_token_id", "eos_token_ids",
- * and "config.json" (the file's text). Errors: NOT_FOUND, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+/* Metadata by key, as text: "architecture", "rope_type", "rope_scaling" (as a term of a strategy expression; empty:
+ * none), "tokenizer", "bos_token_id", "eos_token_ids", and "config.json" (the file's text).
+ * Errors: NOT_FOUND, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const char* key, size_t key_len, char* buf,
                                                 size_t cap, size_t* needed, quire_error* err);
 
@@ -330,30 +333,48 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *   streaming_llm                sinks + recent keys (Xiao et al. 2023); no end, but text before the window is
  *                                forgotten. sinks=4, recent=512, less where train_len is short
  *                                (sinks + recent + 1 <= L)
+ *   auto                         one of these, by what is known: the checkpoint's trained length, rope_scaling,
+ *                                dual_chunk_attention_config and sliding window, and the session's expected_tokens
+ *                                and kv_budget_bytes. The first stream says in a QUIRE_EVENT_NOTICE what was chosen
+ *                                and why. Takes no arguments
  *
  *   none                         + nothing: overrides the checkpoint's own rope_scaling
  *   pi(factor=)                  position interpolation
  *   ntk(factor=)                 NTK-aware base
  *   yarn(factor=, original=, beta_fast=32, beta_slow=1, attention_factor=, variant=hf|pose, truncate=1)
  *   llama3(factor=, low=1, high=4, original=)
+ *   dynamic_ntk(factor=, length=, original=)
+ *                                NTK-aware base for a text of length= tokens: plain RoPE up to original=, from there on
+ *                                the factor is factor * length / original - (factor - 1); reaches length=
+ *   longrope(length=, original=, attention_factor=)
+ *                                LongRoPE (Ding et al. 2024) with the checkpoint's own two lists of factors: the short
+ *                                ones, which reach original=, if length= is within it, else the long ones
  *   base(theta=)                 another RoPE base; may be combined with one scaling
  *
  * factor= is at least 1 and must be given; original= defaults to the model's trained length, attention_factor= to
- * 0.1 ln(factor) + 1. A checkpoint's own scaling is used unless the expression names one.
+ * 0.1 ln(factor) + 1 (longrope: both to the checkpoint's). length= defaults to the session's expected_tokens; without
+ * either the two scalings that need it are refused, because frequencies never depend on what has been fed. A
+ * checkpoint's own scaling is used unless the expression names one.
+ *
+ * A model with a sliding window W of its own (Mistral) sees, under any visibility, only keys less than W tokens back;
+ * distances then stay below W, so with W <= L there is no end to what full can serve, though a token knows of
+ * earlier ones only through the layers. Keys behind the window are dropped, the sinks of streaming_llm among them. dca,
+ * which needs far keys, is refused there. ignore_window=1, which any visibility takes, does without the window.
  *
  * Any visibility takes train_len= (the length that weights and scaling are good for; default: the model's, times the
  * factor of a scaling that the expression names) and kv_chunk= (tokens per stored chunk, a multiple of 16 up to 65536;
  * default: L/4 rounded down to one, at least 16 and at most 256). */
 
-/* The expression in canonical form with every default written out, for a model trained at train_len.
+/* The expression in canonical form with every default written out, for a model trained at train_len. auto: what it
+ * chooses for a Llama model and a text of unknown length; quire_model_describe_strategy asks for a model at hand.
  * Errors: BAD_STRATEGY, UNSUPPORTED, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_strategy_describe(const char* expression, size_t expression_len, int64_t train_len,
                                                char* buf, size_t cap, size_t* needed, quire_error* err);
 
 /* The relative-position matrix that the strategy gives head `head`: matrix[r * n_keys + j] is the distance the
- * model sees between query first_query + r and key j, NaN where j is not visible. longheads: which chunks a head chooses
- * depends on the text; shown is the choice when all chunks fit equally well. The caller provides n_queries * n_keys
- * doubles. Errors: BAD_STRATEGY, UNSUPPORTED, INVALID_ARGUMENT. [any-thread] since 0.1 */
+ * model sees between query first_query + r and key j, NaN where j is not visible. longheads: which chunks a head
+ * chooses depends on the text; shown is the choice when all chunks fit equally well. The caller provides n_queries *
+ * n_keys doubles. Errors: BAD_STRATEGY, UNSUPPORTED, INVALID_ARGUMENT. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_strategy_positions(const char* expression, size_t expression_len, int64_t train_len,
                                                 int32_t head, int64_t first_query, int64_t n_queries, int64_t n_keys,
                                                 double* matrix, quire_error* err);
@@ -373,7 +394,7 @@ typedef struct quire_session_options {
   size_t strategy_len;
   int32_t kv_type;             /* QUIRE_TYPE_*: keys and values are stored so; default: F16 */
   int32_t overflow;            /* QUIRE_OVERFLOW_* */
-  int64_t expected_tokens;     /* length the session will reach, for strategies that must know; 0: unknown */
+  int64_t expected_tokens;     /* length the session will reach, for auto, dynamic_ntk and longrope; 0: unknown */
   int64_t kv_budget_bytes;     /* memory of the KV cache, never exceeded; 0: no limit */
   int32_t prefill_block;       /* tokens per forward pass while processing fed text; 0: 256; at most 65536 */
   int32_t reserved;            /* 0 */
@@ -386,8 +407,15 @@ typedef struct quire_session_options {
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_session_options_init(quire_session_options* options, size_t size);
 
-/* An empty session. options may be NULL. Errors: INVALID_ARGUMENT, BAD_STRATEGY, UNSUPPORTED, NOT_FOUND and IO (the
- * spill directory), OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
+/* The canonical strategy that a session with these options would have, without creating it: what `auto` would choose,
+ * and whether the strategy works with this model. options may be NULL. Errors: those of quire_session_create, and
+ * BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_model_describe_strategy(const quire_model* model, const quire_session_options* options,
+                                                     char* buf, size_t cap, size_t* needed, quire_error* err);
+
+/* An empty session. options may be NULL. Errors: INVALID_ARGUMENT (also: the RoPE scaling of the checkpoint needs
+ * expected_tokens), BAD_STRATEGY, UNSUPPORTED, BUDGET (`auto` finds nothing that fits kv_budget_bytes), NOT_FOUND
+ * and IO (the spill directory), OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_create(quire_model* model, const quire_session_options* options,
                                             quire_session** out, quire_error* err);
 /* Would such a session work? OK, or the error that says why not: what quire_session_create would refuse (the strategy
@@ -507,7 +535,8 @@ typedef struct quire_session_stats {
 /* Consistent at a token boundary. Errors: CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_get_stats(const quire_session* session, quire_session_stats* stats,
                                                quire_error* err);
-/* The session's strategy in canonical form (quire_strategy_describe). [any-thread] since 0.1 */
+/* The session's strategy in canonical form (quire_strategy_describe); for auto, the chosen one.
+ * Errors: BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_get_strategy(const quire_session* session, char* buf, size_t cap, size_t* needed,
                                                   quire_error* err);
 
@@ -635,6 +664,7 @@ QUIRE_API quire_status quire_stream_cancel(quire_stream* stream, quire_error* er
 #define QUIRE_EVENT_TOKEN 2   /* a token: token, position, logprob, text (possibly empty) */
 #define QUIRE_EVENT_WARNING 3 /* text is a message for a person, not part of the answer */
 #define QUIRE_EVENT_END 4     /* finish_reason; text is what was held back (the end of the answer's text) */
+#define QUIRE_EVENT_NOTICE 5  /* text says to a person what `auto` chose and why; once a session, first of all */
 
 #define QUIRE_FINISH_NONE 0
 #define QUIRE_FINISH_MAX_TOKENS 1

@@ -43,6 +43,18 @@ quire_status quire_session_check(const quire_model* model, const quire_session_o
   });
 }
 
+quire_status quire_model_describe_strategy(const quire_model* model, const quire_session_options* options, char* buf,
+                                           size_t cap, size_t* needed, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!model) return invalid("model is NULL");
+    if (model->impl->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
+    SessionOptions o;
+    QUIRE_TRY(read_session_options(options, &o));
+    QUIRE_ASSIGN(const auto strategy, Session::choose_strategy(*model->impl, o));
+    return write_text(strategy->canonical(), buf, cap, needed);
+  });
+}
+
 void quire_session_retain(quire_session* session) { retain(session); }
 
 void quire_session_release(quire_session* session) {

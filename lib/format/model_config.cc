@@ -1,6 +1,8 @@
 #include "lib/format/model_config.h"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include "lib/format/json.h"
 #include "lib/format/rope_scaling.h"
@@ -16,27 +18,41 @@ Status unsupported(const JsonReader& reader, const std::string& what) {
   return Status(Code::kUnsupported, reader.what() + ": " + what);
 }
 
-Result<std::string> read_architecture(const JsonReader& reader) {
+// What the architectures differ in: defaults of absent keys, as in transformers.
+struct Family {
+  std::string_view architecture;
+  std::string_view model_type;
+  int64_t max_positions;
+  int64_t n_kv_heads;  // 0: as many as query heads
+  int64_t sliding_window;
+  bool has_window;  // sliding_window means something
+  bool has_biases;
+};
+
+constexpr Family kFamilies[] = {{"LlamaForCausalLM", "llama", 2048, 0, 0, false, true},
+                                {"MistralForCausalLM", "mistral", 131072, 8, 4096, true, false}};
+
+Result<const Family*> read_family(const JsonReader& reader) {
   const Json* names = reader.find("architectures");
   if (!names || !names->is_array() || names->size() != 1 || !(*names)[0].is_string()) {
-    return reader.bad("architectures", "[\"LlamaForCausalLM\"]");
+    return reader.bad("architectures", "[\"LlamaForCausalLM\"] or [\"MistralForCausalLM\"]");
   }
   const std::string name = (*names)[0].get<std::string>();
-  if (name != "LlamaForCausalLM") {
-    return unsupported(reader, "architecture " + name + "; only LlamaForCausalLM is supported");
+  for (const Family& family : kFamilies) {
+    if (name != family.architecture) continue;
+    QUIRE_ASSIGN(const std::string type, reader.string("model_type", std::string(family.model_type)));
+    if (type == family.model_type) return &family;
+    return unsupported(reader, "model_type " + type + " of " + name + "; expected " + std::string(family.model_type));
   }
-  QUIRE_ASSIGN(const std::string type, reader.string("model_type", "llama"));
-  if (type != "llama") return unsupported(reader, "model_type " + type + "; only llama is supported");
-  return name;
+  return unsupported(reader, "architecture " + name + "; supported are LlamaForCausalLM and MistralForCausalLM");
 }
 
 // Settings under which the same tensors mean another computation. Absent, null and the value given here are fine.
 Status refuse_other_computations(const Json& config, const JsonReader& reader) {
   static const std::pair<const char*, Json> kNeutral[] = {
-      {"sliding_window", nullptr},         {"quantization_config", nullptr},     {"partial_rotary_factor", 1.0},
-      {"attn_logit_softcapping", nullptr}, {"final_logit_softcapping", nullptr}, {"attention_chunk_size", nullptr},
-      {"num_local_experts", nullptr},      {"rope_interleaved", false},          {"is_encoder_decoder", false},
-      {"add_cross_attention", false},
+      {"quantization_config", nullptr},     {"partial_rotary_factor", 1.0},    {"attn_logit_softcapping", nullptr},
+      {"final_logit_softcapping", nullptr}, {"attention_chunk_size", nullptr}, {"num_local_experts", nullptr},
+      {"rope_interleaved", false},          {"is_encoder_decoder", false},     {"add_cross_attention", false},
   };
   for (const auto& [key, neutral] : kNeutral) {
     const Json* value = reader.find(key);
@@ -63,11 +79,12 @@ Status read_int(const JsonReader& reader, const char* key, int64_t most, int& ou
   return {};
 }
 
-Status read_shape(const JsonReader& reader, ModelConfig& config) {
+Status read_shape(const JsonReader& reader, const Family& family, ModelConfig& config) {
   constexpr int64_t kMaxLayers = 4096, kMaxHeads = 4096, kMaxHeadDim = 4096, kMaxWidth = 1 << 24;
   QUIRE_TRY(read_int(reader, "num_hidden_layers", kMaxLayers, config.n_layers));
   QUIRE_TRY(read_int(reader, "num_attention_heads", kMaxHeads, config.n_query_heads));
-  QUIRE_TRY(read_int(reader, "num_key_value_heads", kMaxHeads, config.n_kv_heads, config.n_query_heads));
+  QUIRE_TRY(read_int(reader, "num_key_value_heads", kMaxHeads, config.n_kv_heads,
+                     family.n_kv_heads > 0 ? family.n_kv_heads : config.n_query_heads));
   QUIRE_TRY(read_int(reader, "hidden_size", kMaxWidth, config.hidden_size));
   QUIRE_TRY(read_int(reader, "intermediate_size", kMaxWidth, config.intermediate_size));
   QUIRE_TRY(read_int(reader, "vocab_size", kMaxWidth, config.vocab_size));
@@ -102,28 +119,62 @@ Status read_token_ids(const JsonReader& reader, const char* key, int vocab_size,
   return {};
 }
 
-Status read_flags(const JsonReader& reader, ModelConfig& config) {
+Status read_flags(const JsonReader& reader, const Family& family, ModelConfig& config) {
   QUIRE_ASSIGN(const double epsilon, reader.number("rms_norm_eps", 1e-12, 1, 1e-6));
   config.rms_norm_eps = static_cast<float>(epsilon);
   QUIRE_ASSIGN(config.tie_word_embeddings, reader.boolean("tie_word_embeddings", false));
   QUIRE_ASSIGN(config.attention_bias, reader.boolean("attention_bias", false));
   QUIRE_ASSIGN(config.mlp_bias, reader.boolean("mlp_bias", false));
+  if ((config.attention_bias || config.mlp_bias) && !family.has_biases) {
+    return unsupported(reader, std::string(family.architecture) + " with biases");
+  }
   return {};
+}
+
+Status read_window(const Json& document, const JsonReader& reader, const Family& family, ModelConfig& config) {
+  constexpr const char* kKey = "sliding_window";
+  const auto value = document.find(kKey);
+  if (value == document.end()) {
+    config.sliding_window = family.sliding_window;
+  } else if (!value->is_null()) {
+    if (!family.has_window) return unsupported(reader, std::string(kKey) + " " + json_excerpt(*value));
+    QUIRE_ASSIGN(config.sliding_window, reader.integer(kKey, 1, kMaxPositions));
+  }
+  return {};
+}
+
+Status read_dual_chunk(const JsonReader& reader, DualChunkSettings& dual_chunk) {
+  constexpr const char* kKey = "dual_chunk_attention_config";
+  const Json* settings = reader.find(kKey);
+  if (!settings) return {};
+  if (!settings->is_object()) return reader.bad(kKey, "an object or null");
+  const JsonReader inner(*settings, reader.what() + ": " + kKey);
+  QUIRE_ASSIGN(dual_chunk.chunk_size, inner.integer("chunk_size", 1, kMaxPositions));
+  QUIRE_ASSIGN(dual_chunk.local_size, inner.integer("local_size", 0, kMaxPositions));
+  QUIRE_ASSIGN(dual_chunk.original, inner.integer("original_max_position_embeddings", 0, kMaxPositions, 0));
+  // Distances may never exceed the true ones: chunk_size <= 2 (chunk_size - local_size) - 1.
+  if (dual_chunk.local_size <= (dual_chunk.chunk_size - 1) / 2) return {};
+  return inner.bad("local_size", "less than half of chunk_size (" + std::to_string(dual_chunk.chunk_size) + ")");
 }
 
 Result<ModelConfig> parse_named_config(const std::string& json, const std::string& name) {
   QUIRE_ASSIGN(const Json document, parse_json_object(json, name));
   const JsonReader reader(document, name);
   ModelConfig config;
-  QUIRE_ASSIGN(config.architecture, read_architecture(reader));
+  QUIRE_ASSIGN(const Family* const family, read_family(reader));
+  config.architecture = family->architecture;
   QUIRE_TRY(refuse_other_computations(document, reader));
-  QUIRE_TRY(read_shape(reader, config));
-  QUIRE_TRY(read_flags(reader, config));
-  QUIRE_ASSIGN(config.max_position_embeddings, reader.integer("max_position_embeddings", 1, kMaxPositions, 2048));
-  QUIRE_ASSIGN(const RopeSettings rope, read_rope_settings(reader, config.max_position_embeddings));
+  QUIRE_TRY(read_shape(reader, *family, config));
+  QUIRE_TRY(read_flags(reader, *family, config));
+  QUIRE_TRY(read_window(document, reader, *family, config));
+  QUIRE_TRY(read_dual_chunk(reader, config.dual_chunk));
+  QUIRE_ASSIGN(config.max_position_embeddings,
+               reader.integer("max_position_embeddings", 1, kMaxPositions, family->max_positions));
+  QUIRE_ASSIGN(RopeSettings rope, read_rope_settings(reader, config.max_position_embeddings, config.head_dim));
   config.rope_theta = rope.theta;
   config.rope_type = rope.type;
   config.rope_scaling = rope.term;
+  config.longrope = std::move(rope.longrope);
   QUIRE_TRY(read_token_ids(reader, "bos_token_id", config.vocab_size, config.bos_token_ids));
   if (config.bos_token_ids.size() > 1) return reader.bad("bos_token_id", "at most one id");
   QUIRE_TRY(read_token_ids(reader, "eos_token_id", config.vocab_size, config.eos_token_ids));

@@ -1,14 +1,22 @@
-// config.json (and generation_config.json) of a Hugging Face Llama directory, checked.
+// config.json (and generation_config.json) of a Hugging Face Llama or Mistral directory, checked.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "lib/format/rope_scaling.h"
 #include "lib/support/status.h"
 #include "lib/support/types.h"
 
 namespace quire {
+
+// dual_chunk_attention_config: how the checkpoint's makers run it beyond its trained length.
+struct DualChunkSettings {
+  int64_t chunk_size = 0;  // 0: none
+  int64_t local_size = 0;
+  int64_t original = 0;  // original_max_position_embeddings; 0: not given
+};
 
 struct ModelConfig {
   int n_layers = 0;
@@ -28,13 +36,17 @@ struct ModelConfig {
   // "yarn(factor=4, original=4096)"; empty if none.
   std::string rope_scaling;
   std::string rope_type = "default";
+  LongRopeSettings longrope;
+  DualChunkSettings dual_chunk;
+  int64_t sliding_window = 0;  // query i sees key j only if i - j is less; 0: no window
   std::string architecture;
   std::vector<int32_t> bos_token_ids;  // at most one
   std::vector<int32_t> eos_token_ids;
   std::string json;  // the file's text
 };
 
-// Parses and checks the text of a config.json. Only LlamaForCausalLM is accepted; anything else is refused by name.
+// Parses and checks the text of a config.json. LlamaForCausalLM and MistralForCausalLM (the same tensors, and a sliding
+// window unless the file says null) are accepted; anything else is refused by name.
 // Every number is checked for type and range (integers; finite; positive where it must be), head_dim must be even, and
 // n_query_heads a multiple of n_kv_heads. Errors: kBadModel, kUnsupported; messages name the key.
 Result<ModelConfig> parse_model_config(const std::string& json);

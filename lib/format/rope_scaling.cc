@@ -99,8 +99,41 @@ Result<std::string> llama3_term(const JsonReader& reader, const JsonReader& conf
   return term.text();
 }
 
-Result<std::string> scaling_term(const std::string& type, const Json& settings, const JsonReader& reader,
-                                 const JsonReader& config, int64_t max_positions) {
+Result<std::vector<double>> factor_list(const JsonReader& reader, const char* key, int head_dim) {
+  constexpr double kMinFactor = 1e-6;
+  const auto n = static_cast<size_t>(head_dim / 2);
+  const auto is_factor = [](const Json& x) { return x.is_number() && x >= kMinFactor && x <= kMaxFactor; };
+  const Json* list = reader.find(key);
+  if (list && list->is_array() && list->size() == n && std::all_of(list->begin(), list->end(), is_factor)) {
+    return list->get<std::vector<double>>();
+  }
+  return reader.bad(key, std::to_string(n) + " numbers from 0.000001 to 1000000, one per pair of a head's dimensions");
+}
+
+Result<LongRopeSettings> longrope_settings(const JsonReader& reader, const JsonReader& config, int64_t max_positions,
+                                           int head_dim) {
+  LongRopeSettings longrope;
+  QUIRE_ASSIGN(longrope.short_factors, factor_list(reader, "short_factor", head_dim));
+  QUIRE_ASSIGN(longrope.long_factors, factor_list(reader, "long_factor", head_dim));
+  QUIRE_ASSIGN(longrope.original, original_length(reader, config, max_positions));
+  const double original = static_cast<double>(longrope.original);
+  const double ratio = std::min(static_cast<double>(max_positions) / original, kMaxFactor);
+  QUIRE_ASSIGN(const double factor, reader.number("factor", 1e-6, kMaxFactor, ratio));
+  const double usual = factor > 1 && original > 1 ? std::sqrt(1 + std::log(factor) / std::log(original)) : 1;
+  QUIRE_ASSIGN(longrope.attention_factor, reader.number("attention_factor", 1e-6, 1e6, usual));
+  return longrope;
+}
+
+struct Source {
+  const JsonReader& reader;  // of the RoPE settings
+  const JsonReader& config;  // of the whole file
+  int64_t max_positions;
+  int head_dim;
+};
+
+Result<std::string> scaling_term(const std::string& type, const Json& settings, const Source& source,
+                                 LongRopeSettings& longrope) {
+  const auto& [reader, config, max_positions, head_dim] = source;
   if (type == "default") {
     QUIRE_TRY(refuse_unknown_keys(settings, reader, type, {}));
     return std::string();
@@ -120,12 +153,26 @@ Result<std::string> scaling_term(const std::string& type, const Json& settings, 
     QUIRE_TRY(refuse_unknown_keys(settings, reader, type, {"low_freq_factor", "high_freq_factor"}));
     return llama3_term(reader, config, max_positions);
   }
+  if (type == "dynamic") {
+    QUIRE_TRY(refuse_unknown_keys(settings, reader, type, {}));
+    QUIRE_ASSIGN(const double factor, reader.number("factor", 1, kMaxFactor));
+    return Term("dynamic_ntk").add("factor", factor).text();
+  }
+  if (type == "longrope") {
+    QUIRE_TRY(refuse_unknown_keys(settings, reader, type, {"short_factor", "long_factor", "attention_factor"}));
+    QUIRE_ASSIGN(longrope, longrope_settings(reader, config, max_positions, head_dim));
+    return Term("longrope")
+        .add("original", static_cast<double>(longrope.original))
+        .add("attention_factor", longrope.attention_factor)
+        .text();
+  }
   return Status(Code::kUnsupported, reader.what() + ": RoPE type " + type +
-                                        " is not supported; supported are default, linear, vanilla_ntk, yarn, llama3");
+                                        " is not supported; supported are default, linear, vanilla_ntk, dynamic, yarn, "
+                                        "longrope, llama3");
 }
 
 // One of the two objects; absent: the defaults.
-Result<RopeSettings> read_settings(const JsonReader& config, const char* key, int64_t max_positions) {
+Result<RopeSettings> read_settings(const JsonReader& config, const char* key, int64_t max_positions, int head_dim) {
   RopeSettings rope;
   rope.theta = kAbsent;
   const Json* settings = config.find(key);
@@ -147,19 +194,19 @@ Result<RopeSettings> read_settings(const JsonReader& config, const char* key, in
   if (reader.find("rope_type") && reader.find("type") && older != rope.type) {
     return reader.bad("type", "the same as rope_type (" + rope.type + ")");
   }
-  QUIRE_ASSIGN(rope.term, scaling_term(rope.type, *settings, reader, config, max_positions));
+  QUIRE_ASSIGN(rope.term, scaling_term(rope.type, *settings, {reader, config, max_positions, head_dim}, rope.longrope));
   QUIRE_ASSIGN(rope.theta, reader.number("rope_theta", kMinTheta, kMaxTheta, kAbsent));
   return rope;
 }
 
 }  // namespace
 
-Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_position_embeddings) {
-  QUIRE_ASSIGN(const RopeSettings older, read_settings(config, "rope_scaling", max_position_embeddings));
-  QUIRE_ASSIGN(RopeSettings rope, read_settings(config, "rope_parameters", max_position_embeddings));
+Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_position_embeddings, int head_dim) {
+  QUIRE_ASSIGN(const RopeSettings older, read_settings(config, "rope_scaling", max_position_embeddings, head_dim));
+  QUIRE_ASSIGN(RopeSettings rope, read_settings(config, "rope_parameters", max_position_embeddings, head_dim));
   if (!config.find("rope_parameters")) {
     rope = older;
-  } else if (config.find("rope_scaling") && older.term != rope.term) {
+  } else if (config.find("rope_scaling") && (older.term != rope.term || older.longrope != rope.longrope)) {
     return config.bad("rope_scaling", "what rope_parameters says: " + rope.type);
   }
   QUIRE_ASSIGN(const double outer_theta, config.number("rope_theta", kMinTheta, kMaxTheta, kAbsent));

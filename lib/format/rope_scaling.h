@@ -3,20 +3,31 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lib/format/json.h"
 #include "lib/support/status.h"
 
 namespace quire {
 
+// What a longrope checkpoint says; the lists are empty for every other type.
+struct LongRopeSettings {
+  std::vector<double> short_factors;  // one per pair of dimensions, for texts of up to `original` tokens
+  std::vector<double> long_factors;
+  int64_t original = 0;
+  double attention_factor = 1;
+  bool operator==(const LongRopeSettings&) const = default;
+};
+
 struct RopeSettings {
   double theta = 10000;
   std::string type = "default";  // as the file says, older names replaced by today's
   std::string term;              // scaling term of a strategy expression; empty for "default"
+  LongRopeSettings longrope;
 };
 
-// Errors: kBadModel; kUnsupported for types whose frequencies depend on how much has been read (dynamic, longrope), for
-// unknown types, and for settings this type does not have.
-Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_position_embeddings);
+// head_dim / 2 is the length of longrope's lists. Errors: kBadModel; kUnsupported for unknown types, and for settings
+// this type does not have.
+Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_position_embeddings, int head_dim);
 
 }  // namespace quire

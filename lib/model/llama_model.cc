@@ -26,6 +26,12 @@ StrategyContext strategy_context(const ModelConfig& config, int64_t expected_tok
   context.n_kv_heads = config.n_kv_heads;
   context.rope_theta = config.rope_theta;
   context.checkpoint_scaling = config.rope_scaling;
+  const LongRopeSettings& longrope = config.longrope;
+  if (!longrope.long_factors.empty()) {
+    context.longrope = {longrope.short_factors, longrope.long_factors, longrope.original, longrope.attention_factor};
+  }
+  context.dual_chunk = {config.dual_chunk.chunk_size, config.dual_chunk.local_size, config.dual_chunk.original};
+  context.sliding_window = config.sliding_window;
   context.expected_tokens = expected_tokens;
   return context;
 }

@@ -14,8 +14,7 @@ Status closed_status() { return Status(Code::kClosed, "the session was closed");
 
 Status Session::check(const Model& model, const SessionOptions& options) {
   if (model.runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
-  QUIRE_ASSIGN(const auto strategy,
-               make_strategy(options.strategy, strategy_context(model.llama->config(), options.expected_tokens)));
+  QUIRE_ASSIGN(const auto strategy, choose_strategy(model, options));
   const int64_t reach = strategy->reach();
   if (options.overflow != OverflowPolicy::kError || options.expected_tokens <= reach) return {};
   return Status(Code::kOverflow,
@@ -26,9 +25,9 @@ Status Session::check(const Model& model, const SessionOptions& options) {
 
 Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<Model> model, SessionOptions options) {
   if (model->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
+  QUIRE_ASSIGN(auto strategy, choose_strategy(*model, options));
+  if (!strategy->notice().empty()) model->runtime->log().write(LogLevel::kInfo, strategy->notice());
   const LlamaModel& llama = *model->llama;
-  QUIRE_ASSIGN(auto strategy,
-               make_strategy(options.strategy, strategy_context(llama.config(), options.expected_tokens)));
   Backend& backend = model->runtime->backend();
   QUIRE_ASSIGN(auto rope, backend.create_rope(strategy->rope(), strategy->kv_chunk()));
   Runtime& runtime = *model->runtime;
@@ -43,6 +42,15 @@ Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<Model> model, S
       new Session(std::move(model), std::move(options), std::move(strategy), std::move(rope), std::move(kv)));
   if (!runtime.add_session(session)) return Status(Code::kClosed, "the runtime was closed");
   return session;
+}
+
+Result<std::unique_ptr<const Strategy>> Session::choose_strategy(const Model& model, const SessionOptions& options) {
+  const ModelConfig& config = model.llama->config();
+  const int64_t elements = int64_t{2} * config.n_layers * config.n_kv_heads * config.head_dim;
+  StrategyContext context = strategy_context(config, options.expected_tokens);
+  context.kv_budget = {options.kv_budget_bytes, elements * static_cast<int64_t>(element_bytes(options.kv_type)),
+                       options.prefill_block};
+  return make_strategy(options.strategy, context);
 }
 
 Session::Session(std::shared_ptr<Model> model, SessionOptions options, std::unique_ptr<const Strategy> strategy,

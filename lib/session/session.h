@@ -68,6 +68,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // What create() would refuse, and text of expected_tokens beyond the strategy's reach.
   static Status check(const Model& model, const SessionOptions& options);
   static Result<std::shared_ptr<Session>> create(std::shared_ptr<Model> model, SessionOptions options);
+  // The strategy that a session with these options would have.
+  static Result<std::unique_ptr<const Strategy>> choose_strategy(const Model& model, const SessionOptions& options);
   ~Session();
 
   Status feed_text(std::string_view text, bool parse_special, bool add_bos, std::span<const TextLabel> labels = {});
@@ -118,6 +120,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   mutable std::mutex mutex_;
   bool closed_ = false;
+  bool notice_delivered_ = false;           // the strategy's, by the first stream
   std::weak_ptr<GenerationStream> stream_;  // open: not yet ended, closed or released
   std::unique_ptr<ChunkStore> kv_;
   std::vector<int32_t> tokens_;      // settled

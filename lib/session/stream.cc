@@ -70,6 +70,12 @@ Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shar
     warning.position = session->n_settled();
     warning.text = "positions beyond " + std::to_string(reach) + " were never trained: expect worse answers there";
   }
+  if (!session->notice_delivered_ && !session->strategy_->notice().empty()) {
+    StreamEvent& notice = stream->notice_.emplace();
+    notice.type = StreamEvent::Type::kNotice;
+    notice.position = session->n_settled();
+    notice.text = session->strategy_->notice();
+  }
   if (!session->model_->runtime->scheduler().add(stream)) return Status(Code::kClosed, "the runtime was closed");
   session->stream_ = stream;
   session->selected_.clear();
@@ -159,6 +165,7 @@ void GenerationStream::finish(FinishReason reason, int32_t token) {
   event.finish = reason;
   event.token = token;
   if (reason == FinishReason::kCancelled) {
+    notice_.reset();
     warning_.reset();
     progress_.reset();
     token_.reset();
@@ -197,7 +204,10 @@ Result<NextResult> GenerationStream::next(int32_t timeout_ms, const StreamEvent*
   }
   QUIRE_TRY(check_open());
   if (end_delivered_) return NextResult::kEnd;
-  if (warning_) {
+  if (notice_) {
+    current_ = *std::exchange(notice_, std::nullopt);
+    session_->notice_delivered_ = true;
+  } else if (warning_) {
     current_ = *std::exchange(warning_, std::nullopt);
   } else if (progress_) {
     current_ = *std::exchange(progress_, std::nullopt);
@@ -240,6 +250,7 @@ Status GenerationStream::cancel() {
 void GenerationStream::cancel_locked() {
   if (finished_ || cancel_.cancelled()) return;
   cancelled_at_ = Clock::now();
+  notice_.reset();
   warning_.reset();
   progress_.reset();
   token_.reset();

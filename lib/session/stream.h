@@ -47,7 +47,8 @@ enum class FinishReason : int32_t {  // the numbers of QUIRE_FINISH_*
 };
 
 struct StreamEvent {
-  enum class Type : int32_t { kPrefill = 1, kToken = 2, kWarning = 3, kEnd = 4 };  // the numbers of QUIRE_EVENT_*
+  // The numbers of QUIRE_EVENT_*.
+  enum class Type : int32_t { kPrefill = 1, kToken = 2, kWarning = 3, kEnd = 4, kNotice = 5 };
   Type type = Type::kEnd;
   int32_t token = -1;
   int64_t position = 0;
@@ -107,7 +108,9 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
 
   // Caller's half; under the session's mutex.
   Status check_open() const;
-  bool has_event() const { return warning_ || progress_ || token_ || end_ || (!failure_.ok() && !end_delivered_); }
+  bool has_event() const {
+    return notice_ || warning_ || progress_ || token_ || end_ || (!failure_.ok() && !end_delivered_);
+  }
   void cancel_locked();
   void deliver_token();
   void update_wait_event();
@@ -122,6 +125,7 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
 
   std::condition_variable changed_;
   // Events that wait, at most one of each; delivered in this order.
+  std::optional<StreamEvent> notice_;
   std::optional<StreamEvent> warning_;
   std::optional<StreamEvent> progress_;
   std::optional<StreamEvent> token_;

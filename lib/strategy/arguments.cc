@@ -45,6 +45,10 @@ Status Arguments::refuse(std::string_view argument_name, const std::string& mess
   return expression_error(argument ? argument->value_at : term_->at, name() + ": " + message);
 }
 
+Status Arguments::unsupported(const std::string& message) const {
+  return expression_error(term_->at, name() + ": " + message, Code::kUnsupported);
+}
+
 Status Arguments::missing(std::string_view argument_name) const {
   return expression_error(term_->at, name() + " needs the argument " + std::string(argument_name) + "=");
 }

@@ -31,6 +31,8 @@ class Arguments {
   std::string name() const { return std::string(term_->name); }
   // kBadStrategy at the value of argument `name`, or at the term where that is not given.
   Status refuse(std::string_view name, const std::string& message) const;
+  // kUnsupported at the term.
+  Status unsupported(const std::string& message) const;
 
  private:
   const Argument* find(std::string_view name) const;

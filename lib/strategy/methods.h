@@ -20,4 +20,7 @@ Result<std::unique_ptr<Strategy>> make_dual_chunk(const Arguments&, int64_t trai
 Result<std::unique_ptr<Strategy>> make_longheads(const Arguments&, int64_t train_len, CanonicalTerm&);
 Result<std::unique_ptr<Strategy>> make_streaming_llm(const Arguments&, int64_t train_len, CanonicalTerm&);
 
+// Tokens per stored chunk where the expression does not say.
+int64_t default_kv_chunk(int64_t train_len);
+
 }  // namespace quire

@@ -1,4 +1,5 @@
-// none, pi, ntk, yarn, llama3: other RoPE frequencies, so that a longer text stays inside the trained angles.
+// none, pi, ntk, yarn, llama3, dynamic_ntk, longrope: other RoPE frequencies, so that a longer text stays inside the
+// trained angles.
 //
 // Idea        Pair a of a head turns by theta_a = b^(-2a/d) per position (b = rope_theta). A factor f slows it down:
 //   pi        theta_a / f: positions squeezed f times (Chen et al. 2023, "Position Interpolation").
@@ -7,7 +8,14 @@
 //             the original length, and logits times A^2, A = 0.1 ln f + 1 (Peng et al. 2023). variant=pose is the
 //             harmonic form theta_a / ((1-g) f + g) of the PoSE checkpoints.
 //   llama3    keeps wavelengths below original/high, divides those above original/low by f, blends between (Llama 3.1).
-// Invariants  Frequencies depend on the expression and the model alone, never on how much has been read.
+//   dynamic_ntk
+//             ntk with the factor f n / L - (f - 1) for a text of n > L tokens, plain RoPE for shorter ones (emozilla
+//             2023). Implementations that take n from what has been read rotate cached keys and new queries by other
+//             bases; here n is one number, known when the session begins.
+//   longrope  theta_a / e_a and logits times A^2, A = sqrt(1 + ln f / ln L); e is one of two lists that a search found
+//             for the checkpoint: for texts of up to L tokens, and for longer ones (Ding et al. 2024, "LongRoPE").
+// Invariants  Frequencies depend on the expression, the model and the length the session expects, never on how much has
+//             been read.
 // Complexity  None at run time. Memory: none.
 #include "lib/strategy/rope_scaling.h"
 
@@ -147,22 +155,68 @@ Result<RopeScaling> make_llama3(const Arguments& arguments, const RopeBase& base
   return RopeScaling{{std::move(theta), 1}, extended(original, factor, base), {}};
 }
 
+// The length that frequencies are made for.
+Result<int64_t> read_length(const Arguments& arguments, const RopeBase& base) {
+  if (arguments.has("length")) return arguments.integer("length", 1, kMaxTrainLen);
+  if (base.expected_tokens > 0) return std::min(base.expected_tokens, kMaxTrainLen);
+  return arguments.refuse("",
+                          "its frequencies depend on the length of the text: give length=, or set expected_tokens "
+                          "of the session");
+}
+
+Result<RopeScaling> make_dynamic_ntk(const Arguments& arguments, const RopeBase& base, CanonicalTerm& canonical) {
+  QUIRE_ASSIGN(const double factor, read_factor(arguments));
+  QUIRE_ASSIGN(const int64_t original, read_original(arguments, base));
+  QUIRE_ASSIGN(int64_t length, read_length(arguments, base));
+  length = std::max(length, original);
+  canonical.add_real("factor", factor).add_integer("length", length).add_integer("original", original);
+  const double d = base.head_dim;
+  if (base.head_dim < 4) return arguments.refuse("", "heads of " + number_text(d) + " dimensions; expected at least 4");
+  const double ratio = static_cast<double>(length) / static_cast<double>(original);
+  const double new_base = base.theta * std::pow(factor * ratio - (factor - 1), d / (d - 2));
+  return RopeScaling{{frequencies(new_base, base.head_dim), 1}, std::max(base.train_len, length), {}};
+}
+
+Result<RopeScaling> make_longrope(const Arguments& arguments, const RopeBase& base, CanonicalTerm& canonical) {
+  constexpr double kMinAttention = 1e-6, kMaxAttention = 1e6;
+  if (!base.longrope) {
+    return arguments.unsupported("its factors come with a checkpoint that was trained with them; there are none here");
+  }
+  const LongRopeFactors& factors = *base.longrope;
+  QUIRE_ASSIGN(const int64_t original, arguments.integer("original", 1, kMaxTrainLen, factors.original));
+  QUIRE_ASSIGN(const int64_t length, read_length(arguments, base));
+  QUIRE_ASSIGN(const double attention,
+               arguments.real("attention_factor", kMinAttention, kMaxAttention, factors.attention_factor));
+  canonical.add_integer("length", length).add_integer("original", original).add_real("attention_factor", attention);
+  const bool is_long = length > original;
+  const std::vector<double>& chosen = is_long ? factors.long_factors : factors.short_factors;
+  std::vector<double> theta = frequencies(base.theta, base.head_dim);
+  for (size_t a = 0; a < theta.size(); ++a) theta[a] /= chosen[a];
+  // The long factors were found for all of train_len, the short ones for the original length.
+  return RopeScaling{{std::move(theta), attention}, is_long ? base.train_len : std::min(original, base.train_len), {}};
+}
+
 constexpr std::string_view kFactorArguments[] = {"factor"};
 constexpr std::string_view kYarnArguments[] = {"factor",           "original", "beta_fast", "beta_slow",
                                                "attention_factor", "variant",  "truncate"};
 constexpr std::string_view kLlama3Arguments[] = {"factor", "low", "high", "original"};
+constexpr std::string_view kDynamicNtkArguments[] = {"factor", "length", "original"};
+constexpr std::string_view kLongRopeArguments[] = {"length", "original", "attention_factor"};
 
 struct ScalingMethod {
   std::string_view name;
   Words arguments;
   Result<RopeScaling> (*make)(const Arguments&, const RopeBase&, CanonicalTerm&);
+  bool needs_length = false;
 };
 
 constexpr ScalingMethod kScalingMethods[] = {{"none", {}, make_none},
                                              {"pi", kFactorArguments, make_pi},
                                              {"ntk", kFactorArguments, make_ntk},
                                              {"yarn", kYarnArguments, make_yarn},
-                                             {"llama3", kLlama3Arguments, make_llama3}};
+                                             {"llama3", kLlama3Arguments, make_llama3},
+                                             {"dynamic_ntk", kDynamicNtkArguments, make_dynamic_ntk, true},
+                                             {"longrope", kLongRopeArguments, make_longrope, true}};
 
 }  // namespace
 
@@ -170,6 +224,11 @@ std::vector<std::string_view> rope_scaling_names() {
   std::vector<std::string_view> names;
   for (const ScalingMethod& method : kScalingMethods) names.push_back(method.name);
   return names;
+}
+
+bool needs_length(std::string_view scaling) {
+  return std::any_of(std::begin(kScalingMethods), std::end(kScalingMethods),
+                     [&](const ScalingMethod& method) { return method.name == scaling && method.needs_length; });
 }
 
 Result<RopeScaling> make_rope_scaling(const Term& term, const RopeBase& base) {

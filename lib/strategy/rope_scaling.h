@@ -8,6 +8,7 @@
 
 #include "lib/plan/rope_table.h"
 #include "lib/strategy/expression.h"
+#include "lib/strategy/strategy.h"
 #include "lib/support/status.h"
 
 namespace quire {
@@ -19,6 +20,8 @@ struct RopeBase {
   double theta = 10000;
   int head_dim = 64;
   int64_t train_len = 0;
+  int64_t expected_tokens = 0;                // of the session; 0: unknown
+  const LongRopeFactors* longrope = nullptr;  // of the checkpoint
 };
 
 struct RopeScaling {
@@ -29,6 +32,9 @@ struct RopeScaling {
 
 // The names of the scalings, `none` among them.
 std::vector<std::string_view> rope_scaling_names();
+
+// Whether the scaling of this name is made for one length of text: it needs length= or RopeBase::expected_tokens.
+bool needs_length(std::string_view scaling);
 
 // `term` must have one of these names. Errors: kBadStrategy, kUnsupported.
 Result<RopeScaling> make_rope_scaling(const Term& term, const RopeBase& base);

@@ -4,9 +4,11 @@
 #include <algorithm>
 
 #include "lib/strategy/arguments.h"
+#include "lib/strategy/auto_choice.h"
 #include "lib/strategy/expression.h"
 #include "lib/strategy/methods.h"
 #include "lib/strategy/rope_scaling.h"
+#include "lib/strategy/sliding_window.h"
 
 namespace quire {
 
@@ -18,6 +20,7 @@ class StrategyBuilder {
     if (strategy.kv_chunk_ == 0) strategy.kv_chunk_ = kv_chunk;
     strategy.canonical_ = std::move(canonical);
   }
+  static void set_notice(Strategy& strategy, std::string notice) { strategy.notice_ = std::move(notice); }
 };
 
 namespace {
@@ -27,33 +30,35 @@ constexpr double kMaxTheta = 1e15;
 constexpr int64_t kChunkStep = 16;  // backends lay keys out in blocks of 16
 constexpr int64_t kMaxChunk = 65536;
 
-constexpr std::string_view kFullArguments[] = {"train_len", "kv_chunk"};
-constexpr std::string_view kDualChunkArguments[] = {"preset",      "chunk",     "cap",     "local",
-                                                    "logit_scale", "train_len", "kv_chunk"};
-constexpr std::string_view kLongHeadsArguments[] = {"chunk",  "chunks", "begin",    "forced",
-                                                    "select", "init",   "train_len"};
-constexpr std::string_view kStreamingLlmArguments[] = {"sinks", "recent", "train_len", "kv_chunk"};
+constexpr std::string_view kFullArguments[] = {"train_len", "kv_chunk", "ignore_window"};
+constexpr std::string_view kDualChunkArguments[] = {"preset",      "chunk",     "cap",      "local",
+                                                    "logit_scale", "train_len", "kv_chunk", "ignore_window"};
+constexpr std::string_view kLongHeadsArguments[] = {"chunk",  "chunks", "begin",     "forced",
+                                                    "select", "init",   "train_len", "ignore_window"};
+constexpr std::string_view kStreamingLlmArguments[] = {"sinks", "recent", "train_len", "kv_chunk", "ignore_window"};
 constexpr std::string_view kBaseArguments[] = {"theta"};
 
 struct Method {
   std::string_view name;
   Words arguments;
   MethodMaker make;
+  bool needs_far_keys = false;  // means nothing on a model whose own window hides them
 };
 
 constexpr Method kMethods[] = {{"full", kFullArguments, make_full},
-                               {"dca", kDualChunkArguments, make_dual_chunk},
-                               {"longheads", kLongHeadsArguments, make_longheads},
+                               {"dca", kDualChunkArguments, make_dual_chunk, true},
+                               {"longheads", kLongHeadsArguments, make_longheads, true},
                                {"streaming_llm", kStreamingLlmArguments, make_streaming_llm}};
+constexpr std::string_view kAuto = "auto";  // stands for one of them
 
 // Methods of the literature that an expression may rightly ask for.
-constexpr std::string_view kUnavailable[] = {"auto",       "beacon",    "dynamic_ntk", "lm_infinite",
-                                             "longmixed",  "longrope",  "rerope",      "s2",
-                                             "scca_fixed", "scca_flow", "sda",         "self_extend"};
+constexpr std::string_view kUnavailable[] = {"beacon",     "lm_infinite", "longmixed", "rerope",     "s2",
+                                             "scca_fixed", "scca_flow",   "sda",       "self_extend"};
 
 std::vector<std::string_view> method_names() {
   std::vector<std::string_view> names;
   for (const Method& method : kMethods) names.push_back(method.name);
+  names.push_back(kAuto);
   return names;
 }
 
@@ -83,7 +88,6 @@ Status refuse_name(const Term& term, bool first) {
 
 // The terms by their parts in the strategy; nullptr where not named.
 struct Parts {
-  const Method* method = nullptr;
   const Term* visibility = nullptr;
   const Term* scaling = nullptr;
   const Term* base = nullptr;
@@ -92,10 +96,7 @@ struct Parts {
 Result<Parts> sort_terms(const std::vector<Term>& terms) {
   Parts parts;
   parts.visibility = &terms.front();
-  for (const Method& method : kMethods) {
-    if (method.name == terms.front().name) parts.method = &method;
-  }
-  if (!parts.method) return refuse_name(terms.front(), true);
+  if (!contains(method_names(), terms.front().name)) return refuse_name(terms.front(), true);
   for (size_t t = 1; t < terms.size(); ++t) {
     const Term& term = terms[t];
     if (!contains(modifier_names(), term.name)) return refuse_name(term, false);
@@ -122,43 +123,106 @@ Status check_context(const StrategyContext& context) {
   if (!(context.rope_theta >= kMinTheta && context.rope_theta <= kMaxTheta)) {
     return bad("rope_theta is " + std::to_string(context.rope_theta) + "; expected more than 1 and at most 1e15");
   }
+  if (context.longrope) {
+    for (const std::vector<double>* factors : {&context.longrope->short_factors, &context.longrope->long_factors}) {
+      if (static_cast<int64_t>(factors->size()) != context.head_dim / 2) {
+        return bad("a list of " + std::to_string(factors->size()) + " longrope factors; expected " +
+                   std::to_string(context.head_dim / 2));
+      }
+    }
+  }
   return {};
 }
 
 Result<RopeScaling> checkpoint_rope(const std::string& term, const RopeBase& base) {
+  bool by_length = false;
   const auto make = [&]() -> Result<RopeScaling> {
     QUIRE_ASSIGN(const std::vector<Term> terms, parse_expression(term));
     if (terms.size() != 1) return expression_error(terms[1].at, "expected one RoPE scaling");
-    return make_rope_scaling(terms.front(), base);
+    by_length = needs_length(terms.front().name);
+    if (!by_length || base.expected_tokens > 0) return make_rope_scaling(terms.front(), base);
+    return Status(Code::kInvalidArgument, "the checkpoint's RoPE scaling " + in_quotes(term) +
+                                              " depends on the length of the text: set expected_tokens, or name a "
+                                              "scaling in the strategy, such as `none` or " +
+                                              std::string(terms.front().name) + "(length=...)");
   };
   Result<RopeScaling> scaling = make();
+  if (!scaling.ok() && scaling.status().code() == Code::kInvalidArgument) return scaling;
   if (!scaling.ok()) {
     return Status(Code::kBadModel,
                   "the checkpoint's RoPE scaling " + in_quotes(term) + ": " + scaling.status().message());
   }
-  // A checkpoint's max_position_embeddings is the length it was tuned for with its scaling: it is extended already.
-  scaling->extended_len = base.train_len;
+  // A checkpoint's max_position_embeddings is the length it was tuned for with its scaling: it is extended already. The
+  // scalings made for one length say themselves how far they go.
+  if (!by_length) scaling->extended_len = base.train_len;
   return scaling;
 }
 
-int64_t default_chunk(int64_t train_len) {
-  return std::clamp(train_len / 4, kChunkStep, int64_t{256}) / kChunkStep * kChunkStep;
-}
-
 Result<int64_t> read_kv_chunk(const Arguments& arguments, int64_t train_len) {
-  QUIRE_ASSIGN(const int64_t chunk, arguments.integer("kv_chunk", kChunkStep, kMaxChunk, default_chunk(train_len)));
+  QUIRE_ASSIGN(const int64_t chunk, arguments.integer("kv_chunk", kChunkStep, kMaxChunk, default_kv_chunk(train_len)));
   if (chunk % kChunkStep == 0) return chunk;
   return arguments.refuse("kv_chunk", "kv_chunk is " + std::to_string(chunk) + "; expected a multiple of 16");
 }
 
+// The strategy that `term` (not auto) names, with `scaling`; `suffix` ends the canonical form.
+Result<std::unique_ptr<Strategy>> make_visibility(const Term& term, RopeScaling scaling, const std::string& suffix,
+                                                  const StrategyContext& context) {
+  const Method& method =
+      *std::find_if(std::begin(kMethods), std::end(kMethods), [&](const Method& m) { return m.name == term.name; });
+  const Arguments arguments(term);
+  QUIRE_TRY(arguments.check_names(method.arguments));
+  QUIRE_ASSIGN(const int64_t train_len, arguments.integer("train_len", 1, kMaxTrainLen, scaling.extended_len));
+  QUIRE_ASSIGN(const int64_t kv_chunk, read_kv_chunk(arguments, train_len));
+  QUIRE_ASSIGN(const int64_t ignore_window, arguments.integer("ignore_window", 0, 1, 0));
+  const int64_t window = ignore_window == 1 ? 0 : context.sliding_window;
+  if (window > 0 && method.needs_far_keys) {
+    return arguments.unsupported("the model sees only " + std::to_string(window) +
+                                 " tokens back (its sliding window), and this method needs keys behind them; "
+                                 "ignore_window=1 shows them to a model that was not trained so");
+  }
+  CanonicalTerm canonical(term.name);
+  QUIRE_ASSIGN(std::unique_ptr<Strategy> strategy, method.make(arguments, train_len, canonical));
+  canonical.add_integer("train_len", train_len);
+  if (strategy->kv_chunk() == 0) canonical.add_integer("kv_chunk", kv_chunk);
+  if (ignore_window == 1) canonical.add_integer("ignore_window", 1);
+  if (window > 0) strategy = make_windowed(std::move(strategy), window, train_len);
+  StrategyBuilder::finish(*strategy, std::move(scaling.table), kv_chunk, canonical.text() + suffix);
+  return strategy;
+}
+
+Result<std::unique_ptr<Strategy>> make_chosen(const Parts& parts, RopeScaling scaling, const std::string& suffix,
+                                              const StrategyContext& context) {
+  QUIRE_TRY(Arguments(*parts.visibility).check_names({}));
+  QUIRE_ASSIGN(const AutoChoice choice, choose_visibility(context, scaling.extended_len, parts.scaling != nullptr));
+  const auto make = [&]() -> Result<std::unique_ptr<Strategy>> {
+    QUIRE_ASSIGN(const std::vector<Term> terms, parse_expression(choice.visibility));
+    return make_visibility(terms.front(), std::move(scaling), suffix, context);
+  };
+  Result<std::unique_ptr<Strategy>> strategy = make();
+  if (!strategy.ok()) {  // a request of the checkpoint that makes no sense
+    return expression_error(
+        parts.visibility->at,
+        "auto chose " + choice.visibility + " because " + choice.reason + ": " + strategy.status().message(),
+        strategy.status().code());
+  }
+  StrategyBuilder::set_notice(**strategy, "auto chose " + (*strategy)->canonical() + " because " + choice.reason);
+  return strategy;
+}
+
 }  // namespace
+
+int64_t default_kv_chunk(int64_t train_len) {
+  return std::clamp(train_len / 4, kChunkStep, int64_t{256}) / kChunkStep * kChunkStep;
+}
 
 Result<std::unique_ptr<const Strategy>> make_strategy(std::string_view expression, const StrategyContext& context) {
   QUIRE_TRY(check_context(context));
   QUIRE_ASSIGN(const std::vector<Term> terms, parse_expression(expression));
   QUIRE_ASSIGN(const Parts parts, sort_terms(terms));
+  const bool automatic = parts.visibility->name == kAuto;
 
-  RopeBase base{context.rope_theta, context.head_dim, context.train_len};
+  RopeBase base{context.rope_theta, context.head_dim, context.train_len, context.expected_tokens,
+                context.longrope ? &*context.longrope : nullptr};
   std::string base_text;
   if (parts.base) {
     const Arguments arguments(*parts.base);
@@ -169,19 +233,15 @@ Result<std::unique_ptr<const Strategy>> make_strategy(std::string_view expressio
   // Without a scaling, `none` is written out: the canonical form means the same whatever a checkpoint says.
   const Term none{"none", 0, {}};
   const bool from_checkpoint = !parts.scaling && !context.checkpoint_scaling.empty();
+  // auto goes beyond the trained length without the scaling's help, so a checkpoint's may stop there.
+  if (from_checkpoint && automatic && base.expected_tokens == 0) base.expected_tokens = context.train_len;
   QUIRE_ASSIGN(RopeScaling scaling, from_checkpoint ? checkpoint_rope(context.checkpoint_scaling, base)
                                                     : make_rope_scaling(parts.scaling ? *parts.scaling : none, base));
 
-  const Arguments arguments(*parts.visibility);
-  QUIRE_TRY(arguments.check_names(parts.method->arguments));
-  QUIRE_ASSIGN(const int64_t train_len, arguments.integer("train_len", 1, kMaxTrainLen, scaling.extended_len));
-  QUIRE_ASSIGN(const int64_t kv_chunk, read_kv_chunk(arguments, train_len));
-  CanonicalTerm canonical(parts.visibility->name);
-  QUIRE_ASSIGN(std::unique_ptr<Strategy> strategy, parts.method->make(arguments, train_len, canonical));
-  canonical.add_integer("train_len", train_len);
-  if (strategy->kv_chunk() == 0) canonical.add_integer("kv_chunk", kv_chunk);
-  StrategyBuilder::finish(*strategy, std::move(scaling.table), kv_chunk,
-                          canonical.text() + " + " + scaling.canonical + base_text);
+  const std::string suffix = " + " + scaling.canonical + base_text;
+  QUIRE_ASSIGN(std::unique_ptr<Strategy> strategy,
+               automatic ? make_chosen(parts, std::move(scaling), suffix, context)
+                         : make_visibility(*parts.visibility, std::move(scaling), suffix, context));
   return std::unique_ptr<const Strategy>(std::move(strategy));
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,29 @@
 #include "lib/support/status.h"
 
 namespace quire {
+
+// The factors that LongRoPE's search found for a checkpoint.
+struct LongRopeFactors {
+  std::vector<double> short_factors;  // one for each pair of dimensions, for texts of up to `original` tokens
+  std::vector<double> long_factors;   // for longer ones
+  int64_t original = 0;
+  double attention_factor = 1;
+};
+
+// A checkpoint's request to be run with Dual Chunk Attention, in the words of its config.json.
+struct DualChunkConfig {
+  int64_t chunk_size = 0;  // the cap C; 0: no request
+  int64_t local_size = 0;  // C - s
+  int64_t original = 0;    // trained length, from which on logits are scaled; 0: not given
+};
+
+// What `auto` may spend on keys and values.
+struct KvBudget {
+  int64_t bytes = 0;  // 0: no limit
+  int64_t bytes_per_token = 0;
+  int64_t block = 256;  // tokens stored at a time, before older ones are dropped
+  bool spills = false;  // what does not fit goes to a file, which costs time
+};
 
 // What a strategy must know of the model and session it serves.
 struct StrategyContext {
@@ -25,7 +49,11 @@ struct StrategyContext {
   // The checkpoint's own rope_scaling as a scaling term, such as "pi(factor=4)"; empty: none. It is used unless the
   // expression names a scaling (or `none`).
   std::string checkpoint_scaling;
+  std::optional<LongRopeFactors> longrope;  // what the scaling `longrope` takes its frequencies from
+  DualChunkConfig dual_chunk;
+  int64_t sliding_window = 0;   // the model's own: query i sees key j only if i - j is less; 0: none
   int64_t expected_tokens = 0;  // 0: unknown
+  KvBudget kv_budget;
 };
 
 struct KeyRange {
@@ -62,6 +90,8 @@ class Strategy {
   bool stores_raw_keys() const { return stores_raw_keys_; }
   // Canonical expression with all defaults written out.
   const std::string& canonical() const { return canonical_; }
+  // For a person: what `auto` chose, and why; empty where the expression named its method.
+  const std::string& notice() const { return notice_; }
 
  protected:
   int64_t reach_ = kNoLimit;
@@ -70,6 +100,7 @@ class Strategy {
   bool stores_raw_keys_ = false;
   bool selects_chunks_ = false;
   std::string canonical_;
+  std::string notice_;
 
   friend class StrategyBuilder;
 };
@@ -77,7 +108,8 @@ class Strategy {
 // Parses and checks an expression (grammar: quire.h, "Strategies"). Errors: kBadStrategy with the byte column as
 // offset and a message that names what was expected; kUnsupported for products that make no sense together and for
 // methods this version does not have; kBadModel for a checkpoint scaling that is wrong; kInvalidArgument for a context
-// that describes no model.
+// that describes no model, and for a checkpoint scaling that needs expected_tokens; kBudget if `auto` finds no method
+// that fits kv_budget.
 Result<std::unique_ptr<const Strategy>> make_strategy(std::string_view expression, const StrategyContext& context);
 
 }  // namespace quire

@@ -94,6 +94,7 @@ static void expect_model_closed(loaded l, quire_tokenizer* tokenizer) {
   EXPECT(QUIRE_ERROR_CLOSED, quire_model_get_metadata(l.model, "tokenizer", 9, text, sizeof text, &needed, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_model_get_tokenizer(l.model, &second, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_create(l.model, NULL, &session, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_model_describe_strategy(l.model, NULL, text, sizeof text, &needed, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_tokenizer_encode(tokenizer, "a", 1, 0, ids, 8, &needed, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_tokenizer_decode(tokenizer, ids, 1, 0, text, sizeof text, &needed, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_tokenizer_token_bytes(tokenizer, 5, text, sizeof text, &needed, &err));

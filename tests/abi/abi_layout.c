@@ -40,7 +40,7 @@ static void test_model_structs(void) {
   AT(quire_model_options, progress, 24, 8);
   AT(quire_model_options, progress_user_data, 32, 8);
 
-  SIZE(quire_model_info, 72);
+  SIZE(quire_model_info, 80);
   AT(quire_model_info, struct_size, 0, 4);
   AT(quire_model_info, flags, 4, 4);
   AT(quire_model_info, n_layers, 8, 4);
@@ -55,6 +55,7 @@ static void test_model_structs(void) {
   AT(quire_model_info, n_parameters, 48, 8);
   AT(quire_model_info, weight_bytes, 56, 8);
   AT(quire_model_info, rope_theta, 64, 8);
+  AT(quire_model_info, sliding_window, 72, 8);
 }
 
 static void test_session_structs(void) {

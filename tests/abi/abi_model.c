@@ -19,6 +19,7 @@ static void test_info(void) {
   CHECK(info.n_layers == 2 && info.n_query_heads == 4 && info.n_kv_heads == 2 && info.head_dim == 24);
   CHECK(info.hidden_size == 64 && info.intermediate_size == 80 && info.vocab_size == 320);
   CHECK(info.weight_type == QUIRE_TYPE_F32 && info.train_len == 256 && info.rope_theta == 10000.0);
+  CHECK(info.sliding_window == 0);
   CHECK(info.n_parameters > 0 && info.weight_bytes >= 4 * info.n_parameters);
   EXPECT_OK(quire_model_get_info(l.model, (quire_model_info*)&small, &err));
   CHECK(small.struct_size == 12 && small.n_layers == 2 && small.canary == 77);

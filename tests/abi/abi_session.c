@@ -136,6 +136,104 @@ static void test_strategy_text(quire_model* model) {
   quire_session_release(session);
 }
 
+/* The strategy that a session of the model would have; NULL where it would not be created. */
+static const char* described(quire_model* model, const char* strategy, int64_t expected_tokens, int64_t budget,
+                             quire_error* err) {
+  static char text[512];
+  quire_session_options options;
+  size_t needed = 0;
+  quire_session_options_init(&options, sizeof options);
+  options.strategy = strategy;
+  options.strategy_len = strlen(strategy);
+  options.expected_tokens = expected_tokens;
+  options.kv_budget_bytes = budget;
+  memset(text, 0, sizeof text);
+  if (quire_model_describe_strategy(model, &options, text, sizeof text - 1, &needed, err) != QUIRE_OK) return NULL;
+  CHECK(needed == strlen(text));
+  return text;
+}
+
+static void test_describe_strategy(quire_model* model) {
+  static const char full[] = "full(train_len=256, kv_chunk=64) + none";
+  char buf[64] = "x";
+  const char* text;
+  size_t needed = 0;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  text = described(model, "auto", 256, 0, &err);
+  CHECK(text && strcmp(text, full) == 0);
+  text = described(model, "auto", 257, 0, &err);
+  CHECK(text && strncmp(text, "dca(preset=paper, chunk=192, cap=255", 36) == 0);
+  text = described(model, "auto", 4000, 400000, &err); /* 192 half-precision numbers a token */
+  CHECK(text && strncmp(text, "streaming_llm(", 14) == 0);
+  CHECK(!described(model, "auto", 4000, 1000, &err) && err.code == QUIRE_ERROR_BUDGET);
+  CHECK_MESSAGE("bytes");
+  CHECK(!described(model, "full + dynamic_ntk(factor=2)", 0, 0, &err) && err.code == QUIRE_ERROR_BAD_STRATEGY);
+  CHECK(err.offset == 7);
+  CHECK_MESSAGE("expected_tokens");
+  text = described(model, "full + dynamic_ntk(factor=2)", 1000, 0, &err);
+  CHECK(text && strstr(text, "length=1000, original=256"));
+  CHECK(!described(model, "full + longrope", 1000, 0, &err) && err.code == QUIRE_ERROR_UNSUPPORTED);
+  CHECK(!described(model, "full", -1, 0, &err) && err.code == QUIRE_ERROR_INVALID_ARGUMENT);
+
+  EXPECT_OK(quire_model_describe_strategy(model, NULL, NULL, 0, &needed, &err));
+  CHECK(needed == sizeof full - 1);
+  EXPECT(QUIRE_ERROR_BUFFER_TOO_SMALL, quire_model_describe_strategy(model, NULL, buf, needed - 1, NULL, &err));
+  CHECK(buf[0] == 'x');
+  EXPECT_OK(quire_model_describe_strategy(model, NULL, buf, needed, NULL, &err));
+  CHECK(memcmp(buf, full, needed) == 0);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_describe_strategy(NULL, NULL, buf, sizeof buf, &needed, &err));
+}
+
+/* The first stream says what was chosen; get_strategy goes on saying it. */
+static void test_auto(quire_model* model) {
+  quire_session* session = open_session(model, "auto", 0, 0);
+  transcript out;
+  char own[512];
+  size_t n = 0;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  feed_some(session, model, 20);
+  run_greedy(session, 2, &out);
+  CHECK(out.n_notices == 1 && strncmp(out.notice, "auto chose dca(", 15) == 0 && strstr(out.notice, " because "));
+  EXPECT_OK(quire_session_get_strategy(session, own, sizeof own - 1, &n, &err));
+  own[n] = '\0';
+  CHECK(n > 0 && strstr(out.notice, own));
+  run_greedy(session, 2, &out);
+  CHECK(out.n_notices == 0);
+  quire_session_release(session);
+}
+
+/* A model whose own window hides far keys, and one whose frequencies depend on the length of the text. */
+static void test_other_checkpoints(void) {
+  loaded mistral = open_model("mistral_window_64"), dynamic = open_model("mha_dynamic");
+  quire_model_info info;
+  const char* text;
+  quire_session* session = NULL;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  memset(&info, 0, sizeof info);
+  info.struct_size = sizeof info;
+  EXPECT_OK(quire_model_get_info(mistral.model, &info, &err));
+  CHECK(info.sliding_window == 64);
+  text = described(mistral.model, "auto", 100000, 0, &err);
+  CHECK(text && strncmp(text, "full(", 5) == 0);
+  CHECK(!described(mistral.model, "dca", 0, 0, &err) && err.code == QUIRE_ERROR_UNSUPPORTED);
+  CHECK_MESSAGE("ignore_window=1");
+  text = described(mistral.model, "dca(ignore_window=1)", 0, 0, &err);
+  CHECK(text && strstr(text, "ignore_window=1"));
+
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_create(dynamic.model, NULL, &session, &err));
+  CHECK_MESSAGE("set expected_tokens, or name a scaling");
+  CHECK(session == NULL);
+  text = described(dynamic.model, "full", 1000, 0, &err);
+  CHECK(text && strstr(text, "dynamic_ntk(factor=2, length=1000, original=256)"));
+  text = described(dynamic.model, "dca + none", 0, 0, &err);
+  CHECK(text && strstr(text, "+ none"));
+  close_model(&mistral);
+  close_model(&dynamic);
+}
+
 static void test_stats(quire_model* model) {
   quire_session* session = open_session(model, "streaming_llm(sinks=4, recent=60)", 0, 16);
   quire_session_stats stats;
@@ -226,6 +324,9 @@ void test_session(void) {
   test_feed(l.model);
   test_segments(l.model);
   test_strategy_text(l.model);
+  test_describe_strategy(l.model);
+  test_auto(l.model);
+  test_other_checkpoints();
   test_stats(l.model);
   test_fill_random(l.model);
   EXPECT_OK(quire_session_create(l.model, NULL, &session, &err));

@@ -9,6 +9,8 @@ static void test_describe(void) {
                                      "streaming_llm",
                                      " dca ( chunk = 48 ) + yarn(factor=2) ",
                                      "streaming_llm(sinks=2, recent=40) + ntk(factor=4)",
+                                     "auto",
+                                     "dca(ignore_window=1) + dynamic_ntk(factor=2, length=1024)",
                                      "full + none"};
   quire_error err;
   quire_error_init(&err, sizeof err);
@@ -41,6 +43,9 @@ static void test_bad_expressions(void) {
       {"dca + pi(factor=0.5)", QUIRE_ERROR_BAD_STRATEGY, 16},
       {"full, dca", QUIRE_ERROR_BAD_STRATEGY, 4},
       {"full + dca", QUIRE_ERROR_UNSUPPORTED, 7},
+      {"auto(chunk=16)", QUIRE_ERROR_BAD_STRATEGY, 5},
+      {"full + dynamic_ntk(factor=2)", QUIRE_ERROR_BAD_STRATEGY, 7},
+      {"full + longrope(length=1024)", QUIRE_ERROR_UNSUPPORTED, 7},
       {"rerope", QUIRE_ERROR_UNSUPPORTED, 0},
   };
   double matrix[4];

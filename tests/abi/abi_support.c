@@ -131,6 +131,12 @@ static void add_event(const quire_event* event, int64_t* last_done, transcript* 
       CHECK(event->finish_reason != QUIRE_FINISH_NONE);
       add_text(out, event);
       break;
+    case QUIRE_EVENT_NOTICE:
+      CHECK(event->text_len > 0 && event->text_len < sizeof out->notice);
+      CHECK(out->n_prefill_events + out->n_tokens == 0); /* before everything else */
+      if (event->text_len < sizeof out->notice) memcpy(out->notice, event->text, event->text_len);
+      ++out->n_notices;
+      break;
     default:
       CHECK(event->type == QUIRE_EVENT_WARNING && event->text_len > 0);
       ++out->n_warnings;

@@ -61,6 +61,8 @@ typedef struct transcript {
   size_t text_len;
   size_t n_prefill_events;
   size_t n_warnings;
+  size_t n_notices;
+  char notice[512];
   int32_t finish;
   int32_t end_token;
   int32_t stop_index;

@@ -129,6 +129,22 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(facts["train_len"], config["max_position_embeddings"])
         self.assertIn(str(config["num_hidden_layers"]), run("info", OPTIONS.model).stdout)
 
+    def test_auto_says_what_it_chose(self):
+        arguments = ["run", "-m", OPTIONS.model, "-s", "auto", "-p", "The grass is", "-n", 4]
+        done = run(*arguments, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"^quire: auto chose full\(.* because the expected \d+ tokens are within .*\n$")
+        self.assertTrue(json.loads(done.stdout)["strategy"].startswith("full("))
+        long = run(*arguments, "--expected-tokens", 100000)
+        self.assertRegex(long.stderr, r"^quire: auto chose dca\(.* because the expected 100000 tokens exceed .*\n$")
+        self.assertTrue(self.run_json("info", OPTIONS.model)["auto_strategy"].startswith("dca("))
+
+    def test_run_prepares_for_the_length_of_its_text(self):
+        answer = self.run_json("run", "-m", OPTIONS.model, "-s", "full + dynamic_ntk(factor=2)", "-f", "-", "-n", 4,
+                               stdin="The sky is blue.\n" * 100)
+        n_tokens = answer["n_prompt_tokens"] + 4
+        self.assertIn(f"length={n_tokens}, original=256", answer["strategy"])
+
     def test_run_streams_what_json_reports(self):
         arguments = ["run", "-m", OPTIONS.model, "-p", "The grass is", "-n", 12, "--ignore-eos"]
         answer = self.run_json(*arguments)

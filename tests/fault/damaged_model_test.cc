@@ -136,7 +136,7 @@ TEST_F(DamagedModel, Configuration) {
     copy.configure(key, value);
     expect(copy, status, parts);
   };
-  with("architectures", {"MistralForCausalLM"}, QUIRE_ERROR_UNSUPPORTED, {"config.json", "MistralForCausalLM"});
+  with("architectures", {"MixtralForCausalLM"}, QUIRE_ERROR_UNSUPPORTED, {"config.json", "MixtralForCausalLM"});
   with("model_type", "mamba", QUIRE_ERROR_UNSUPPORTED, {"config.json", "mamba"});
   with("num_hidden_layers", nullptr, QUIRE_ERROR_BAD_MODEL, {"config.json", "num_hidden_layers"});
   with("num_hidden_layers", "two", QUIRE_ERROR_BAD_MODEL, {"config.json", "num_hidden_layers", "two"});

@@ -21,6 +21,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   context.head_dim = c.head_dim;
   context.rope_theta = c.rope_theta;
   context.checkpoint_scaling = c.rope_scaling;
-  (void)make_strategy("full", context).ok();
+  context.sliding_window = c.sliding_window;
+  context.dual_chunk = {c.dual_chunk.chunk_size, c.dual_chunk.local_size, c.dual_chunk.original};
+  if (!c.longrope.long_factors.empty()) {
+    context.longrope = {c.longrope.short_factors, c.longrope.long_factors, c.longrope.original,
+                        c.longrope.attention_factor};
+  }
+  for (const int64_t expected : {0, 1000, 1 << 30}) {
+    context.expected_tokens = expected;
+    (void)make_strategy("full", context).ok();
+    (void)make_strategy("auto", context).ok();
+  }
   return 0;
 }

@@ -1,4 +1,4 @@
-// A strategy expression. Input: one byte that chooses the model's trained length, then the expression.
+// A strategy expression. Input: one byte that chooses the model, then the expression.
 #include "lib/strategy/strategy.h"
 #include "tests/fuzz/require.h"
 
@@ -9,11 +9,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   StrategyContext context;
   context.train_len = kLengths[data[0] % 8];
   if (data[0] & 8) context.checkpoint_scaling = "pi(factor=4)";
+  if (data[0] & 16) context.sliding_window = 100;
+  if (data[0] & 32) context.expected_tokens = 5000;
+  if (data[0] & 64) context.longrope = {std::vector<double>(32, 1.5), std::vector<double>(32, 4), 512, 1.25};
+  if (data[0] & 128) context.kv_budget = {int64_t{1} << 20, 1024, 256};
   const std::string_view expression(reinterpret_cast<const char*>(data) + 1, size - 1);
   const auto strategy = make_strategy(expression, context);
   if (!strategy.ok()) {
     const Status status = strategy.status();
-    FUZZ_REQUIRE(status.code() == Code::kBadStrategy || status.code() == Code::kUnsupported);
+    FUZZ_REQUIRE(status.code() == Code::kBadStrategy || status.code() == Code::kUnsupported ||
+                 status.code() == Code::kBudget);
     FUZZ_REQUIRE(!status.message().empty() && status.offset() <= static_cast<int64_t>(expression.size()));
     return 0;
   }

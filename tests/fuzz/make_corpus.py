@@ -54,11 +54,19 @@ def model_config():
         {**base, "rope_scaling": scaling} for scaling in scalings] + [
         {**base, "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}, "head_dim": 32,
          "num_key_value_heads": 2, "eos_token_id": [2, 3], "bos_token_id": 1, "tie_word_embeddings": True,
-         "rms_norm_eps": 1e-5, "max_position_embeddings": 131072}]])
+         "rms_norm_eps": 1e-5, "max_position_embeddings": 131072},
+        {**base, "head_dim": 4, "original_max_position_embeddings": 64, "rope_scaling":
+         {"type": "su", "short_factor": [1.0, 1.5], "long_factor": [2.0, 8]}},
+        {**base, "architectures": ["MistralForCausalLM"], "model_type": "mistral", "num_key_value_heads": 2,
+         "sliding_window": 4096},
+        {**base, "dual_chunk_attention_config":
+         {"chunk_size": 1024, "local_size": 128, "original_max_position_embeddings": 1024}}]])
     dictionary("fuzz_model_config",
                ['"rope_scaling"', '"rope_parameters"', '"rope_theta"', '"rope_type"', '"factor"', '"head_dim"',
                 '"num_key_value_heads"', '"eos_token_id"', '"attention_factor"', '"mscale"', '"mscale_all_dim"',
-                '"original_max_position_embeddings"', '"sliding_window"', '"quantization_config"', "null", "NaN", "1e999"])
+                '"original_max_position_embeddings"', '"sliding_window"', '"MistralForCausalLM"', '"mistral"',
+                '"dual_chunk_attention_config"', '"chunk_size"', '"local_size"', '"short_factor"', '"long_factor"',
+                '"dynamic"', '"longrope"', '"quantization_config"', "null", "NaN", "1e999"])
 
 
 def strategy():
@@ -69,9 +77,14 @@ def strategy():
         "full + llama3(factor=8, low=1, high=4, original=8192)", "full + base(theta=1e6) + pi(factor=2.5)",
         "full(train_len=8192, kv_chunk=64)",
     ]
-    seeds("fuzz_strategy", [bytes([i % 16]) + text.encode() for i, text in enumerate(expressions)])
+    # The first byte: trained length (0 to 7), and bits that say what the model has (fuzz_strategy.cc).
+    special = [(0xA0, "auto"), (0x20, "auto + pi(factor=2)"), (0x10, "full + dynamic_ntk(factor=2, length=9000)"),
+               (0x50, "dca(ignore_window=1) + longrope(length=600, original=512, attention_factor=1.2)")]
+    seeds("fuzz_strategy", [bytes([mode]) + text.encode()
+                            for mode, text in [(i % 16, text) for i, text in enumerate(expressions)] + special])
     dictionary("fuzz_strategy",
-               ["full", "dca", "streaming_llm", "none", "pi", "ntk", "yarn", "llama3", "base", "chunk=", "cap=", "preset=",
+               ["full", "dca", "streaming_llm", "auto", "dynamic_ntk", "longrope", "length=", "ignore_window=1", "none",
+                "pi", "ntk", "yarn", "llama3", "base", "chunk=", "cap=", "preset=",
                 "paper", "chunkqwen", "local=", "logit_scale=", "sinks=", "recent=", "factor=", "original=", "theta=",
                 "train_len=", "kv_chunk=", "variant=", "truncate=", "beta_fast=", " + ", "(", ")", ", ", "1e30", "-1",
                 "9223372036854775807", "nan", "inf"])

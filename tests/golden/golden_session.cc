@@ -59,6 +59,7 @@ std::vector<float> GoldenModel::logits(const std::string& strategy, std::span<co
   options.strategy_len = strategy.size();
   options.kv_type = QUIRE_TYPE_F32;
   options.overflow = QUIRE_OVERFLOW_EXTRAPOLATE;
+  options.expected_tokens = static_cast<int64_t>(ids.size());
   quire_session* session = nullptr;
   error.check(quire_session_create(model_.get(), &options, &session, &error), strategy);
   const std::unique_ptr<quire_session, decltype(&quire_session_release)> owner(session, quire_session_release);

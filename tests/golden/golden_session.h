@@ -19,7 +19,8 @@ class GoldenModel {
   int64_t vocab_size() const { return info_.vocab_size; }
   int64_t train_len() const { return info_.train_len; }
 
-  // [position][vocab_size], with keys and values in float32. Prompts beyond the trained length are allowed.
+  // [position][vocab_size], with keys and values in float32. The session expects ids.size() tokens; prompts beyond the
+  // trained length are allowed.
   std::vector<float> logits(const std::string& strategy, std::span<const int32_t> ids) const;
 
  private:

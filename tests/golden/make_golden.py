@@ -25,27 +25,29 @@ REFERENCE_TOLERANCE = 5e-5  # of the row's largest logit
 
 
 def transformers_logits(directory, ids):
-    model = transformers.LlamaForCausalLM.from_pretrained(directory, dtype=torch.float64, attn_implementation="eager")
+    model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float64, attn_implementation="eager")
     with torch.no_grad():
         return model(torch.tensor([ids])).logits[0].double()
 
 
 def check_reference(model, ids, logits):
-    ours = model.forward(ids, reference.positions_full(len(ids)))
+    ours = model.forward(ids, model.positions(len(ids)))
     error = ((ours - logits).abs().max(1).values / logits.abs().max(1).values).max().item()
     assert error < REFERENCE_TOLERANCE, error
     return error
 
 
-def main():
+def main(names=()):
     torch.set_num_threads(1)
     (GOLDEN / "logits").mkdir(exist_ok=True)
     versions = {"transformers": transformers.__version__, "torch": torch.__version__,
                 "safetensors": safetensors.__version__, "python": platform.python_version()}
     for directory in sorted((GOLDEN / "models").iterdir()):
+        if names and directory.name not in names:
+            continue
         model = reference.Model(directory)
         tensors = {}
-        for n in sorted({min(n, model.train_len) for n in LENGTHS}):
+        for n in sorted({min(n, model.longest) for n in LENGTHS}):
             ids = golden_format.random_ids(n, model.vocab_size, n)
             logits = transformers_logits(directory, ids)
             error = check_reference(model, ids, logits)
@@ -58,4 +60,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Makes the tiny random Llama models under models/ that the golden tests load.
+"""Makes the tiny random Llama and Mistral models under models/ that the golden tests load.
 
 Weights come from fixed seeds. They are scaled so that attention is peaked: with the usual tiny initialisation all
 keys weigh the same, and a wrong position would hardly change a logit. Run `make_models.py` and then `make_golden.py`
@@ -19,8 +19,11 @@ MODELS = pathlib.Path(__file__).parent / "models"
 
 YARN = {"factor": 4.0, "original_max_position_embeddings": 512}
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 256}
+# Other factors for each pair, so that a wrong list or a wrong order shows.
+LONGROPE = {"short_factor": [1.0 + 0.05 * a for a in range(16)], "long_factor": [1.0 + 0.5 * a for a in range(16)],
+            "original_max_position_embeddings": 512}
 
-# name: (LlamaConfig arguments, how config.json and the weights are written)
+# name: (LlamaConfig (or MistralConfig) arguments, how config.json and the weights are written)
 CONFIGS = {
     "mha_default": (dict(hidden_size=64, num_attention_heads=4, num_key_value_heads=4), dict(keys="old")),
     "gqa_linear": (
@@ -54,6 +57,18 @@ CONFIGS = {
     "short_128": (
         dict(hidden_size=60, num_attention_heads=3, num_key_value_heads=1, head_dim=48, max_position_embeddings=128),
         dict(keys="old"),
+    ),
+    "mha_dynamic": (
+        dict(hidden_size=64, num_attention_heads=4, num_key_value_heads=4, head_dim=24, max_position_embeddings=256),
+        dict(keys="old", type_key="type", rope={"rope_type": "dynamic", "factor": 2.0}),
+    ),
+    "gqa_longrope": (
+        dict(hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=32),
+        dict(keys="new", rope={"rope_type": "longrope", **LONGROPE}),
+    ),
+    "mistral_window_64": (
+        dict(hidden_size=48, num_attention_heads=6, num_key_value_heads=2, head_dim=16, sliding_window=64),
+        dict(family="Mistral", keys="old"),
     ),
 }
 
@@ -112,15 +127,15 @@ def write_config(directory, keys, rope, type_key, theta):
 
 
 def make_model(directory, seed, arguments, keys="new", rope=None, type_key="rope_type", theta=10000.0,
-               dtype=torch.float32, shard="1GB"):
+               dtype=torch.float32, shard="1GB", family="Llama"):
     """Writes one model directory: config, weights, tokenizer."""
     vocab_size = arguments.get("vocab_size", 64)
     settings = dict(vocab_size=vocab_size, intermediate_size=80, num_hidden_layers=2, max_position_embeddings=2048,
                     bos_token_id=1, eos_token_id=2)
     parameters = {"rope_theta": theta, **(rope or {"rope_type": "default"})}
-    config = transformers.LlamaConfig(**{**settings, **arguments}, rope_parameters=parameters)
+    config = getattr(transformers, family + "Config")(**{**settings, **arguments}, rope_parameters=parameters)
     torch.manual_seed(seed)
-    model = transformers.LlamaForCausalLM(config)
+    model = getattr(transformers, family + "ForCausalLM")(config)
     randomise(model, seed)
     shutil.rmtree(directory, ignore_errors=True)
     model.to(dtype).save_pretrained(directory, max_shard_size=shard)
@@ -132,12 +147,14 @@ def make_model(directory, seed, arguments, keys="new", rope=None, type_key="rope
                     "unk_token": "<unk>", "tokenizer_class": "LlamaTokenizer"}, indent=2) + "\n")
 
 
-def main():
+def main(names=()):
     for seed, (name, (arguments, writing)) in enumerate(CONFIGS.items(), start=1):
+        if names and name not in names:
+            continue
         make_model(MODELS / name, seed, arguments, **writing)
         size = sum(f.stat().st_size for f in (MODELS / name).iterdir())
         print(f"{name}: {size / 1e3:.0f} kB in {sorted(f.name for f in (MODELS / name).iterdir())}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

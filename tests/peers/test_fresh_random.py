@@ -12,6 +12,8 @@ import sys
 import numpy
 import pytest
 import torch
+import transformers
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS.parent / "bindings" / "python"), str(TESTS / "reference"), str(TESTS / "golden")]
@@ -40,21 +42,29 @@ def random_model(directory, generator):
         num_hidden_layers=generator.choice((1, 2, 3)), max_position_embeddings=train_len,
         tie_word_embeddings=generator.random() < 0.5, attention_bias=generator.random() < 0.5,
         mlp_bias=generator.random() < 0.5, rms_norm_eps=generator.choice((1e-5, 1e-6)))
+    family = generator.choice(("Llama", "Llama", "Mistral"))
+    if family == "Mistral":
+        del arguments["attention_bias"], arguments["mlp_bias"]
+        arguments["sliding_window"] = generator.choice((None, 1, generator.randrange(2, 2 * train_len)))
     ropes = (None, {"rope_type": "linear", "factor": generator.uniform(1.5, 8)},
              {"rope_type": "yarn", "factor": generator.uniform(1.5, 8), "original_max_position_embeddings": train_len},
+             {"rope_type": "dynamic", "factor": generator.uniform(1, 4)},
+             {"rope_type": "longrope", "original_max_position_embeddings": train_len // 2,
+              "short_factor": [generator.uniform(1, 2) for _ in range(head_dim // 2)],
+              "long_factor": [generator.uniform(1, 32) for _ in range(head_dim // 2)]},
              {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
               "original_max_position_embeddings": train_len})
     make_models.make_model(
         directory, generator.randrange(2**31), arguments, keys=generator.choice(("old", "new")),
         rope=generator.choice(ropes), type_key=generator.choice(("type", "rope_type")),
         theta=generator.choice((10000.0, 500000.0)),
-        dtype=generator.choice((torch.float32, torch.float16, torch.bfloat16)))
+        dtype=generator.choice((torch.float32, torch.float16, torch.bfloat16)), family=family)
     return (directory / "config.json").read_text()
 
 
 def library_logits(directory, strategy, ids):
     with quire.Runtime(threads=2) as runtime, runtime.load(directory) as model:
-        with model.session(strategy, kv_type="f32", overflow="extrapolate") as session:
+        with model.session(strategy, kv_type="f32", overflow="extrapolate", expected_tokens=len(ids)) as session:
             cut = len(ids) // 3  # two calls, to be no different from one
             session.feed_tokens(ids[:cut])
             session.feed_tokens(ids[cut:])
@@ -72,7 +82,7 @@ def assert_close(actual, expected, what):
     assert errors.max() < TOLERANCE, f"{what}: {errors.max():.2e} at position {errors.argmax()}"
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(10))
 def test_plain_attention(number, tmp_path):
     print(f"\nQUIRE_SEED={SEED}")
     generator = random.Random(f"{SEED} plain {number}")
@@ -80,7 +90,8 @@ def test_plain_attention(number, tmp_path):
     n = generator.randrange(2, 700)
     ids = golden_format.random_ids(n, 64, generator.randrange(2**31))
     peer = make_golden.transformers_logits(tmp_path / "model", ids)
-    ours = reference.Model(tmp_path / "model").forward(ids, reference.positions_full(n))
+    model = reference.Model(tmp_path / "model")
+    ours = model.forward(ids, model.positions(n))
     actual = library_logits(tmp_path / "model", "full", ids)
     assert_close(ours, peer, f"reference against transformers, seed {SEED}, {config}")
     assert_close(actual, peer, f"library against transformers, seed {SEED}, {config}")
@@ -96,9 +107,29 @@ def test_strategies(number, tmp_path):
     n = generator.randrange(300, 700)
     prompts = (golden_format.random_ids(n, 64, generator.randrange(2**31)) for _ in itertools.count())
     for case in generator.sample(strategy_cases.all_cases(model.train_len), 6):
+        case = strategy_cases.in_window(case, model.window)
         ids, expected = strategy_cases.expected_logits(model, prompts, case)
         actual = library_logits(tmp_path / "model", case.expression, ids)
         assert_close(actual, expected, f"{case.expression}, seed {SEED}, {config}")
+
+
+@pytest.mark.parametrize("kind", ("dynamic", "longrope"))
+def test_frequencies_by_length(kind):
+    """The reference against transformers' own functions, on both sides of the original length."""
+    generator = random.Random(f"{SEED} {kind}")
+    head_dim, original, longest = generator.choice((16, 64, 128)), 256, 256 if kind == "dynamic" else 4096
+    settings = {"rope_type": kind, "rope_theta": 10000.0, "factor": generator.uniform(1, 16)}
+    if kind == "longrope":
+        settings.update(original_max_position_embeddings=original, **{
+            key: [generator.uniform(1, 64) for _ in range(head_dim // 2)] for key in ("short_factor", "long_factor")})
+    config = transformers.LlamaConfig(hidden_size=4 * head_dim, num_attention_heads=4, max_position_embeddings=longest,
+                                      rope_parameters=dict(settings))
+    for length in (1, original - 1, original, original + 1, generator.randrange(original, 4096)):
+        theta, factor = ROPE_INIT_FUNCTIONS[kind](config, seq_len=length)
+        ours = (reference.rope_dynamic_ntk(head_dim, 10000.0, settings["factor"], original, length)
+                if kind == "dynamic" else reference.rope_longrope(head_dim, 10000.0, settings, longest, length))
+        assert torch.allclose(ours.theta, theta.double(), rtol=1e-5, atol=0), f"seed {SEED}, length {length}"
+        assert abs(ours.attention_factor - factor) < 1e-6, f"seed {SEED}, length {length}"
 
 
 def test_the_comparison_can_fail(tmp_path):

@@ -130,6 +130,21 @@ class WithModel(unittest.TestCase):
         self.assertEqual((session.n_tokens, session.n_pending), (n_prompt + 5, 0))
         self.assertTrue(all(event.logprob < 0 for event in events if event.type == "token"))
 
+    def test_auto_gives_notice_once(self):
+        session = self.session("auto", expected_tokens=100)
+        session.feed("Every chapter began with a map.")
+        events = list(session.stream(2, ignore_eos=True))
+        self.assertEqual([event.type for event in events].count("notice"), 1)
+        self.assertEqual(events[0].type, "notice")
+        self.assertIn(session.strategy, events[0].text)
+        self.assertNotIn("notice", [event.type for event in session.stream(2, ignore_eos=True)])
+        self.assertEqual(session.strategy, self.model.describe_strategy("auto", expected_tokens=100))
+        self.assertIn("full", session.strategy)
+        self.assertIn("dca", self.model.describe_strategy())
+        fresh = self.session("auto")
+        fresh.feed("A map.")
+        self.assertNotIn("auto chose", "".join(fresh.generate(2)))
+
     def test_logits_and_scores_agree(self):
         session = self.session(kv_type="f32")
         ids = [1, 300, 301, 302, 303, 304]

@@ -71,6 +71,22 @@ def rope_llama3(head_dim, base, factor, low, high, original):
     return Rope(torch.tensor(theta, dtype=torch.float64))
 
 
+def rope_dynamic_ntk(head_dim, base, factor, original, length):
+    """Dynamic NTK for a text of `length` tokens."""
+    ratio = max(length, original) / original
+    return rope_plain(head_dim, base * (factor * ratio - (factor - 1)) ** (head_dim / (head_dim - 2)))
+
+
+def rope_longrope(head_dim, base, settings, train_len, length):
+    """LongRoPE for a text of `length` tokens; settings: the checkpoint's rope_parameters."""
+    original = settings.get("original_max_position_embeddings", train_len)
+    factors = settings["long_factor" if length > original else "short_factor"]
+    factor = settings.get("factor") or train_len / original
+    attention_factor = settings.get("attention_factor") or (
+        math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0)
+    return Rope(rope_plain(head_dim, base).theta / torch.tensor(factors, dtype=torch.float64), attention_factor)
+
+
 def indexes(n):
     return torch.arange(n).unsqueeze(1), torch.arange(n).unsqueeze(0)
 
@@ -78,6 +94,12 @@ def indexes(n):
 def positions_full(n):
     i, j = indexes(n)
     return torch.where(j <= i, (i - j).double(), math.nan)
+
+
+def positions_window(positions, window):
+    """What a model whose queries see `window` keys, their own included, leaves of any positions."""
+    i, j = indexes(positions.shape[-1])
+    return torch.where(i - j < window, positions, math.nan)
 
 
 def positions_dca(n, chunk, cap):
@@ -188,7 +210,7 @@ def logit_scale(n, train_len, slope):
 
 
 class Model:
-    """A Hugging Face Llama directory in float64."""
+    """A Hugging Face Llama or Mistral directory in float64."""
 
     def __init__(self, directory):
         directory = pathlib.Path(directory)
@@ -203,13 +225,21 @@ class Model:
         self.vocab_size = config["vocab_size"]
         self.eps = config["rms_norm_eps"]
         self.train_len = config["max_position_embeddings"]
+        self.window = config["sliding_window"] if config["architectures"] == ["MistralForCausalLM"] else None
         self.scaling = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
         self.base = self.scaling.get("rope_theta") or config.get("rope_theta") or 10000.0
 
-    def rope(self):
-        """The checkpoint's own frequencies."""
-        s = self.scaling
-        kind = s.get("rope_type") or s.get("type") or "default"
+        self.rope_type = self.scaling.get("rope_type") or self.scaling.get("type") or "default"
+        # Dynamic NTK is the one type whose max_position_embeddings is not the end.
+        self.longest = math.inf if self.rope_type == "dynamic" else self.train_len
+
+    def positions(self, n):
+        """Plain attention as the checkpoint has it."""
+        return positions_window(positions_full(n), self.window) if self.window else positions_full(n)
+
+    def rope(self, length):
+        """The checkpoint's own frequencies, for a text of `length` tokens."""
+        s, kind = self.scaling, self.rope_type
         original = s.get("original_max_position_embeddings", self.train_len)
         if kind == "linear":
             return rope_pi(self.head_dim, self.base, s["factor"])
@@ -219,6 +249,10 @@ class Model:
         if kind == "yarn":
             return rope_yarn(self.head_dim, self.base, s["factor"], original, s.get("beta_fast") or 32,
                              s.get("beta_slow") or 1, s.get("attention_factor"), truncate=s.get("truncate", True))
+        if kind == "dynamic":
+            return rope_dynamic_ntk(self.head_dim, self.base, s["factor"], self.train_len, length)
+        if kind == "longrope":
+            return rope_longrope(self.head_dim, self.base, s, self.train_len, length)
         if kind != "default":
             raise ValueError(f"rope_type {kind} has no reference")
         return rope_plain(self.head_dim, self.base)
@@ -235,7 +269,7 @@ class Model:
         """Logits [n, vocab] of the ids. positions: [n, n], [heads, n, n] or [layers, heads, n, n], NaN where a key
         is invisible, or a function of a layer's (q, k, v, rope) that gives [heads, n, n]; scale: a factor for each
         query's attention logits, or None."""
-        rope = rope or self.rope()
+        rope = rope or self.rope(len(ids))
         n = len(ids)
         if not callable(positions):
             positions = positions.expand(self.n_layers, self.n_query_heads, n, n)

@@ -99,6 +99,18 @@ def special_cases(train_len):
     ]
 
 
+def in_window(case, window):
+    """The case on a model with a sliding window of its own (None: without); methods that need far keys do without."""
+    if window is None:
+        return case
+    if case.expression.startswith("dca"):
+        head, bracket, tail = case.expression.partition("(")
+        if not bracket or "+" in head:
+            return case._replace(expression=case.expression.replace("dca", "dca(ignore_window=1)", 1))
+        return case._replace(expression=f"{head}(ignore_window=1, {tail}")
+    return case._replace(positions=lambda n: reference.positions_window(case.positions(n), window))
+
+
 def all_cases(train_len):
     cases = []
     for (v, (see, positions)), (s, (scale, rope)) in itertools.product(visibilities(train_len).items(),
@@ -110,8 +122,8 @@ def all_cases(train_len):
 def expected_logits(model, prompts, case):
     """The first prompt for which no selection is a close call, and what a session with this strategy must compute of
     it, [n, vocab] in float64."""
-    rope = case.rope(model.head_dim, model.base) if case.rope else model.rope()
     for ids in prompts:
+        rope = case.rope(model.head_dim, model.base) if case.rope else model.rope(len(ids))
         n = len(ids)
         scale = reference.logit_scale(n, case.train_len, case.slope) if case.slope else None
         positions = case.positions(n)

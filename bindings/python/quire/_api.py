@@ -17,7 +17,7 @@ LOADS = {"default": 0, "mmap": 1, "read": 2}
 BACKENDS = {"auto": 0, "cpu": 1}
 OVERFLOWS = {"default": 0, "error": 1, "stop": 2, "extrapolate": 3}
 LOG_LEVELS = {"default": 0, "error": 1, "warning": 2, "info": 3, "debug": 4}
-EVENTS = {1: "prefill", 2: "token", 3: "warning", 4: "end"}
+EVENTS = {1: "prefill", 2: "token", 3: "warning", 4: "end", 5: "notice"}
 FINISHES = {0: "", 1: "max_tokens", 2: "eos", 3: "stop_id", 4: "stop_string", 5: "reach", 6: "cancelled",
             7: "deadline"}
 SAMPLERS = {"temperature": 1, "top_k": 2, "top_p": 3, "min_p": 4, "typical": 5, "penalties": 6, "dry": 7}
@@ -37,7 +37,7 @@ class QuireError(Exception):
 class Event(NamedTuple):
     """What a stream reports. Which fields mean something depends on the type: see quire_event in quire.h."""
 
-    type: str  # "prefill", "token", "warning", "end"
+    type: str  # "prefill", "token", "warning", "end", "notice"
     text: str
     token: int
     position: int
@@ -228,6 +228,11 @@ class Model(_Handle):
     def session(self, strategy="full", **options):
         return Session(self, strategy, **options)
 
+    def describe_strategy(self, strategy="auto", **options):
+        """The canonical strategy that session(strategy, **options) would have, without creating it."""
+        return _text(lib.quire_model_describe_strategy, self._handle,
+                     byref(_session_options(strategy, **options))).decode()
+
 
 class Tokenizer(_Handle):
     _release = "quire_tokenizer_release"
@@ -275,6 +280,8 @@ def _session_options(strategy="full", kv_type="default", overflow="default", exp
 
 
 class Session(_Handle):
+    """A text and its KV cache. Options: kv_type, overflow, expected_tokens, kv_budget_bytes, prefill_block."""
+
     _release = "quire_session_release"
 
     def __init__(self, model, strategy="full", **options):
@@ -320,7 +327,7 @@ class Session(_Handle):
         """The same as pieces of text; leaving the loop early closes the stream."""
         with self.stream(max_tokens, **options) as stream:
             for event in stream:
-                if event.text and event.type != "warning":
+                if event.text and event.type not in ("warning", "notice"):
                     yield event.text
 
     def prefill(self, score=False, keep_logits=False):

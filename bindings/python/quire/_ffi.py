@@ -40,9 +40,10 @@ RuntimeOptions = _struct(
 ModelOptions = _struct("quire_model_options", 40, *_same(c_int32, "load weight_type"), ("cancel", c_void_p),
                        ("progress", ProgressCallback), ("progress_user_data", c_void_p))
 ModelInfo = _struct(
-    "quire_model_info", 72,
+    "quire_model_info", 80,
     *_same(c_int32, "n_layers n_query_heads n_kv_heads head_dim hidden_size intermediate_size vocab_size weight_type"),
-    *_same(c_int64, "train_len n_parameters weight_bytes"), ("rope_theta", c_double))
+    *_same(c_int64, "train_len n_parameters weight_bytes"), ("rope_theta", c_double),
+    ("sliding_window", c_int64))
 SessionOptions = _struct("quire_session_options", 80, ("strategy", c_char_p), ("strategy_len", c_size_t),
                          *_same(c_int32, "kv_type overflow"), *_same(c_int64, "expected_tokens kv_budget_bytes"),
                          *_same(c_int32, "prefill_block reserved"), ("spill_directory", c_char_p),
@@ -97,6 +98,7 @@ _CHECKED = {
     "quire_memory_plan_make": [_P, c_char_p, c_size_t, POINTER(ModelOptions), POINTER(SessionOptions), c_int64,
                                POINTER(MemoryPlan)],
     "quire_session_check": [_P, POINTER(SessionOptions)],
+    "quire_model_describe_strategy": [_P, POINTER(SessionOptions), _BUF, c_size_t, _SIZE],
     "quire_session_create": [_P, POINTER(SessionOptions), _OUT],
     "quire_session_close": [_P],
     "quire_session_feed_text": [_P, c_char_p, c_size_t, c_uint32],

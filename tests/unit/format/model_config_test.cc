@@ -76,12 +76,11 @@ TEST(ModelConfig, EveryKeyIsRead) {
 
 TEST(ModelConfig, OtherComputationsAreRefusedByName) {
   const Json cases = Json::parse(R"([
-    {"architectures": ["MistralForCausalLM"]}, {"model_type": "mistral"}, {"hidden_act": "gelu"},
+    {"architectures": ["MixtralForCausalLM"]}, {"model_type": "mistral"}, {"hidden_act": "gelu"},
     {"sliding_window": 4096}, {"quantization_config": {"bits": 4}}, {"num_local_experts": 8},
     {"partial_rotary_factor": 0.5}, {"layer_types": ["full_attention", "sliding_attention"]},
-    {"attn_logit_softcapping": 50.0}, {"beacon_window": 1024}, {"head_dim": 15}, {"rope_scaling": {"type": "dynamic", "factor": 2}},
-    {"rope_scaling": {"rope_type": "longrope", "factor": 2}}])");
-  const char* named[] = {"MistralForCausalLM",
+    {"attn_logit_softcapping": 50.0}, {"beacon_window": 1024}, {"head_dim": 15}, {"rope_scaling": {"type": "proportional", "factor": 2}}])");
+  const char* named[] = {"MixtralForCausalLM",
                          "mistral",
                          "gelu",
                          "sliding_window",
@@ -92,8 +91,7 @@ TEST(ModelConfig, OtherComputationsAreRefusedByName) {
                          "softcapping",
                          "beacon_window",
                          "head_dim 15",
-                         "dynamic",
-                         "longrope"};
+                         "proportional"};
   ASSERT_EQ(cases.size(), std::size(named));
   for (size_t i = 0; i < cases.size(); ++i) {
     const Status status = parse_with(cases[i]).status();
@@ -117,6 +115,57 @@ TEST(ModelConfig, BadNumbersAreRefusedByKey) {
     const Status status = parse_with(patch).status();
     EXPECT_EQ(status.code(), Code::kBadModel) << patch << ": " << status.message();
     EXPECT_THAT(status.message(), HasSubstr(patch.begin().key())) << patch;
+  }
+}
+
+Result<ModelConfig> parse_mistral(const Json& patch) {
+  Json config = small();
+  config["architectures"] = {"MistralForCausalLM"};
+  config["model_type"] = "mistral";
+  config["num_attention_heads"] = 8;
+  for (const auto& [key, value] : patch.items()) config[key] = value;
+  return parse_model_config(config.dump());
+}
+
+TEST(ModelConfig, MistralHasAWindowUnlessItSaysNull) {
+  EXPECT_EQ(parse_mistral({{"sliding_window", 32}})->sliding_window, 32);
+  EXPECT_EQ(parse_mistral({{"sliding_window", nullptr}})->sliding_window, 0);
+  // Absent keys, as in transformers; use_sliding_window is a word of other architectures.
+  EXPECT_EQ(parse_mistral({{"use_sliding_window", false}})->sliding_window, 4096);
+  EXPECT_EQ(parse_mistral({{"max_position_embeddings", nullptr}})->max_position_embeddings, 131072);
+  EXPECT_EQ(parse_mistral({{"num_attention_heads", 16}, {"hidden_size", 128}})->n_kv_heads, 8);
+  EXPECT_EQ(parse_mistral({})->architecture, "MistralForCausalLM");
+  EXPECT_EQ(parse_with({})->sliding_window, 0);
+}
+
+TEST(ModelConfig, MistralRefusesWhatIsNotItsOwn) {
+  for (const Json& window : {Json(0), Json(-1), Json(false), Json("64"), Json(64.5)}) {
+    const Status status = parse_mistral({{"sliding_window", window}}).status();
+    EXPECT_EQ(status.code(), Code::kBadModel) << window;
+    EXPECT_THAT(status.message(), HasSubstr("sliding_window"));
+  }
+  EXPECT_EQ(parse_mistral({{"model_type", "llama"}}).status().code(), Code::kUnsupported);
+  for (const char* biases : {"attention_bias", "mlp_bias"}) {
+    EXPECT_THAT(parse_mistral({{biases, true}}).status().message(), HasSubstr("MistralForCausalLM with biases"));
+  }
+}
+
+TEST(ModelConfig, DualChunkRequestIsRead) {
+  const auto request = [](const char* text) {
+    return parse_with({{"dual_chunk_attention_config", Json::parse(text)}});
+  };
+  auto config = request(R"({"chunk_size": 262144, "local_size": 8192,
+                                  "original_max_position_embeddings": 262144, "sparse_attention_enabled": true})");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->dual_chunk.chunk_size, 262144);
+  EXPECT_EQ(config->dual_chunk.local_size, 8192);
+  EXPECT_EQ(config->dual_chunk.original, 262144);
+  EXPECT_EQ(parse_with({})->dual_chunk.chunk_size, 0);
+  EXPECT_TRUE(request(R"({"chunk_size": 9, "local_size": 4})").ok());
+  for (const char* bad : {"4", R"({"chunk_size": 0, "local_size": 0})", R"({"local_size": 1})",
+                          R"({"chunk_size": 8, "local_size": 4})", R"({"chunk_size": 8, "local_size": -1})"}) {
+    EXPECT_EQ(request(bad).status().code(), Code::kBadModel) << bad;
+    EXPECT_THAT(request(bad).status().message(), HasSubstr("dual_chunk_attention_config")) << bad;
   }
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace quire {
 namespace {
 
@@ -10,7 +12,7 @@ using testing::HasSubstr;
 
 Result<RopeSettings> read(const std::string& text) {
   const Json config = Json::parse(text);
-  return read_rope_settings(JsonReader(config, "config.json"), 4096);
+  return read_rope_settings(JsonReader(config, "config.json"), 4096, 4);
 }
 
 std::string term(const std::string& settings) {
@@ -37,6 +39,27 @@ TEST(RopeScaling, TermsOfTheSupportedTypes) {
   EXPECT_EQ(term(R"({"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                      "original_max_position_embeddings": 8192})"),
             "llama3(factor=32, low=1, high=4, original=8192)");
+  EXPECT_EQ(term(R"({"type": "dynamic", "factor": 2.0})"), "dynamic_ntk(factor=2)");
+  // max_position_embeddings counts, as in transformers.
+  EXPECT_EQ(term(R"({"rope_type": "dynamic", "factor": 1, "original_max_position_embeddings": 512})"),
+            "dynamic_ntk(factor=1)");
+}
+
+TEST(RopeScaling, LongRopeBringsItsLists) {
+  auto rope = read(R"({"original_max_position_embeddings": 1024, "rope_scaling":
+                       {"type": "su", "short_factor": [1, 1.5], "long_factor": [2.5, 64]}})");
+  ASSERT_TRUE(rope.ok()) << rope.status().message();
+  EXPECT_EQ(rope->type, "longrope");
+  EXPECT_THAT(rope->longrope.short_factors, testing::ElementsAre(1, 1.5));
+  EXPECT_THAT(rope->longrope.long_factors, testing::ElementsAre(2.5, 64));
+  EXPECT_EQ(rope->longrope.original, 1024);
+  EXPECT_NEAR(rope->longrope.attention_factor, std::sqrt(1.2), 1e-12);  // 1 + ln 4 / ln 1024
+  EXPECT_THAT(rope->term, testing::StartsWith("longrope(original=1024, attention_factor=1.09544"));
+  EXPECT_EQ(term(R"({"rope_type": "longrope", "factor": 64, "original_max_position_embeddings": 64,
+                     "short_factor": [1, 1], "long_factor": [1, 1], "attention_factor": 1.25})"),
+            "longrope(original=64, attention_factor=1.25)");
+  EXPECT_EQ(term(R"({"rope_type": "longrope", "short_factor": [1, 1], "long_factor": [1, 1]})"),
+            "longrope(original=4096, attention_factor=1)");
 }
 
 TEST(RopeScaling, NumbersReadBackAsTheSameDouble) {
@@ -87,6 +110,13 @@ TEST(RopeScaling, BadValuesAreRefusedByKey) {
       {R"({"type": "yarn", "factor": 4, "truncate": 1})", "truncate"},
       {R"({"type": "llama3", "factor": 4, "low_freq_factor": 4, "high_freq_factor": 4})", "high_freq_factor"},
       {R"({"type": "llama3", "factor": 4, "low_freq_factor": 1})", "high_freq_factor is missing"},
+      {R"({"type": "dynamic", "factor": 0.5})", "factor is 0.5"},
+      {R"({"type": "dynamic"})", "factor is missing"},
+      {R"({"type": "su", "long_factor": [1, 1]})", "short_factor is missing"},
+      {R"({"type": "su", "short_factor": [1, 1], "long_factor": [1]})", "long_factor is [1]; expected 2 numbers"},
+      {R"({"type": "su", "short_factor": [1, 0], "long_factor": [1, 1]})", "short_factor is [1,0]"},
+      {R"({"type": "su", "short_factor": [1, "1"], "long_factor": [1, 1]})", "short_factor"},
+      {R"({"type": "su", "short_factor": [1, 1], "long_factor": 2})", "long_factor is 2"},
       {R"([1])", "expected an object"},
   };
   for (const auto& [settings, expected] : cases) {
@@ -98,8 +128,8 @@ TEST(RopeScaling, BadValuesAreRefusedByKey) {
 
 TEST(RopeScaling, TheUnsupportedIsNamed) {
   const std::pair<const char*, const char*> cases[] = {
-      {R"({"type": "dynamic", "factor": 2})", "dynamic"},
-      {R"({"type": "su", "short_factor": [1], "long_factor": [1]})", "longrope"},
+      {R"({"type": "dynamic", "factor": 2, "alpha": 3})", "alpha"},
+      {R"({"type": "su", "short_factor": [1, 1], "long_factor": [1, 1], "short_mscale": 1.1})", "short_mscale"},
       {R"({"type": "proportional"})", "proportional"},
       {R"({"type": "linear", "factor": 2, "low_freq_factor": 1})", "low_freq_factor"},
       {R"({"rope_type": "default", "partial_rotary_factor": 0.5})", "partial_rotary_factor"},

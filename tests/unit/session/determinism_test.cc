@@ -58,6 +58,18 @@ TEST_P(Determinism, OtherArchitecturesToo) {
   }
 }
 
+TEST(DeterminismOfAWindow, ThreadsSplitsAndBlocksChangeNoBit) {
+  const auto one = load("mistral_window_64", 1), three = load("mistral_window_64", 3);
+  const Tokens tokens = random_tokens(*one, kLength);
+  Logits before;
+  for (const std::string strategy : {"full", "streaming_llm(sinks=3, recent=50)", "dca(ignore_window=1, chunk=48)"}) {
+    const Logits expected = all_logits(one, options_for(strategy), tokens);
+    EXPECT_TRUE(same_bits(expected, all_logits(three, options_for(strategy, ElementType::kF16, 19), tokens, 1)));
+    EXPECT_FALSE(same_bits(expected, before));
+    before = expected;
+  }
+}
+
 TEST_P(Determinism, GeneratedTokensAreReadAsFedOnesAre) {
   const auto session = make_session(short_model(), options_for(GetParam(), ElementType::kF16, 16));
   Tokens tokens = random_tokens(*short_model(), 90);

@@ -39,6 +39,54 @@ TEST(SessionMemory, StreamingLlmHoldsItsWindowAlone) {
   EXPECT_EQ(now.kv_chunks + now.kv_chunks_evicted, layers * ((40 * 56 - 1 + 15) / 16));
 }
 
+TEST(SessionMemory, AWindowWithoutSinksLetsGoOfTheFirstChunksToo) {
+  const auto model = load("short_128");
+  SessionOptions options = with_strategy("streaming_llm(sinks=0, recent=40, kv_chunk=16)");
+  options.prefill_block = 16;
+  const auto session = make_session(model, options);
+  ASSERT_TRUE(session->feed_tokens(random_tokens(*model, 320)).ok());
+  expect_ok(run(session).status);
+  const int64_t layers = model->llama->config().n_layers;
+  EXPECT_EQ(stats(*session).kv_chunks, layers * 3);  // keys 280 to 319
+  EXPECT_EQ(stats(*session).kv_chunks_evicted, layers * 17);
+}
+
+TEST(SessionMemory, AModelsOwnWindowBoundsIt) {
+  const auto model = load("mistral_window_64");
+  SessionOptions options = with_strategy("full(kv_chunk=16)");
+  options.overflow = OverflowPolicy::kError;  // beyond the 2048 trained positions nothing is out of reach
+  options.prefill_block = 32;
+  const auto session = make_session(model, options);
+  ASSERT_TRUE(session->feed_tokens(random_tokens(*model, 2400)).ok());
+  expect_ok(run(session, generating(5)).status);
+  const SessionStats now = stats(*session);
+  EXPECT_EQ(now.reach, kNoLimit);
+  EXPECT_LE(now.kv_bytes_peak / (now.kv_bytes / now.kv_chunks), model->llama->config().n_layers * ((63 + 32) / 16 + 2));
+  EXPECT_EQ(now.kv_chunks + now.kv_chunks_evicted, model->llama->config().n_layers * ((2404 + 15) / 16));
+}
+
+// What auto chooses for a budget stays within it.
+TEST(SessionMemory, AutoKeepsItsPromise) {
+  for (const std::string name : {"short_128", "mistral_window_64"}) {
+    const auto model = load(name);
+    const ModelConfig& config = model->llama->config();
+    const int64_t token_bytes = int64_t{4} * config.n_layers * config.n_kv_heads * config.head_dim;
+    for (const int64_t tokens : {69, 100, 150, 200, 300}) {
+      SessionOptions options = with_strategy("auto");
+      options.overflow = OverflowPolicy::kError;
+      options.expected_tokens = 1000;
+      options.prefill_block = 20;
+      options.kv_budget_bytes = tokens * token_bytes;
+      const auto session = make_session(model, options);
+      ASSERT_TRUE(session->feed_tokens(random_tokens(*model, 990)).ok());
+      const Outcome outcome = run(session, generating(10));
+      expect_ok(outcome.status);
+      EXPECT_EQ(outcome.tokens.size(), 10u);
+      EXPECT_LE(stats(*session).kv_bytes_peak, options.kv_budget_bytes) << session->strategy();
+    }
+  }
+}
+
 TEST(SessionMemory, FullAttentionHoldsAllChunks) {
   const auto model = load("short_128");
   const auto session = make_session(model, with_strategy("dca(kv_chunk=16)"));

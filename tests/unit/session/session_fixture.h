@@ -65,6 +65,7 @@ inline Tokens random_tokens(const Model& model, int64_t n, uint32_t seed = 1) {
 struct Outcome {
   Status status;
   std::vector<StreamEvent> prefill;
+  std::string notice;
   Tokens tokens;
   std::vector<float> logprobs;
   std::string text;  // held back text included
@@ -82,7 +83,7 @@ inline Outcome read(GenerationStream& stream, size_t max_tokens = SIZE_MAX) {
       return outcome;
     }
     if (next.value() != NextResult::kEvent) break;
-    outcome.text += event->text;
+    (event->type == StreamEvent::Type::kNotice ? outcome.notice : outcome.text) += event->text;
     if (event->type == StreamEvent::Type::kPrefill) outcome.prefill.push_back(*event);
     if (event->type == StreamEvent::Type::kToken) {
       outcome.tokens.push_back(event->token);

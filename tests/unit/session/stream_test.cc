@@ -194,6 +194,31 @@ TEST(Stream, ReachIsAnErrorOrAnEndAsTheSessionWants) {
 }
 
 // A prompt in uneven parts: each stream scores its own tokens, the first of them from the logits before.
+TEST(Stream, TheFirstToDeliverAnEventSaysWhatAutoChose) {
+  static std::vector<std::string> logged;
+  logged.clear();
+  RuntimeOptions runtime;
+  runtime.n_threads = 2;
+  runtime.log = Log([](void*, int32_t level, const char* text,
+                       size_t n) { logged.push_back(std::to_string(level) + " " + std::string(text, n)); },
+                    nullptr, LogLevel::kInfo);
+  const auto model = load("short_128", std::move(runtime));
+  const auto session = make_session(model, with_strategy("auto"));
+  const std::string expected = "auto chose " + session->strategy() + " because ";
+  EXPECT_EQ(logged.back().rfind("3 " + expected, 0), 0u) << logged.back();
+  ASSERT_TRUE(session->feed_tokens(random_tokens(*model, 20)).ok());
+  {
+    const auto cancelled = take(GenerationStream::open(session, generating(2)));
+    expect_ok(cancelled->cancel());
+    EXPECT_EQ(read(*cancelled).notice, "");  // after a cancel comes the end alone
+  }
+  EXPECT_EQ(run(session, generating(2)).notice.rfind(expected, 0), 0u);
+  EXPECT_EQ(run(session, generating(2)).notice, "");
+  const auto named = make_session(model, with_strategy("dca"));
+  ASSERT_TRUE(named->feed_tokens(random_tokens(*model, 20)).ok());
+  EXPECT_EQ(run(named, generating(2)).notice, "");
+}
+
 TEST(Stream, ScoresAreTheLogSoftmaxOfTheLogits) {
   const Tokens tokens = random_tokens(*model(), 200);
   const Logits logits = all_logits(model(), with_strategy("dca"), tokens);

@@ -12,12 +12,18 @@ constexpr int64_t kLength = 70;
 struct Case {
   const char* expression;
   int64_t train_len = 16;
+  int64_t window = 0;  // of a model with a sliding window of its own
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.expression; }
+void PrintTo(const Case& c, std::ostream* out) { *out << c.expression << " in a window of " << c.window; }
 
 class EveryStrategy : public testing::TestWithParam<Case> {
  protected:
-  std::unique_ptr<const Strategy> strategy_ = make(GetParam().expression, GetParam().train_len);
+  static std::unique_ptr<const Strategy> subject() {
+    StrategyContext context = trained_for(GetParam().train_len);
+    context.sliding_window = GetParam().window;
+    return make(GetParam().expression, context);
+  }
+  std::unique_ptr<const Strategy> strategy_ = subject();
 };
 
 TEST_P(EveryStrategy, SeesItselfAndNoLaterKey) {
@@ -118,7 +124,17 @@ const Case kCases[] = {{"full"},
                        {"streaming_llm(sinks=2, recent=3)"},
                        {"streaming_llm(sinks=0, recent=1)"},
                        {"streaming_llm(sinks=14, recent=1)"},
-                       {"streaming_llm(sinks=0, recent=15)"}};
+                       {"streaming_llm(sinks=0, recent=15)"},
+                       {"auto"},
+                       {"full", 16, 1},
+                       {"full", 16, 5},
+                       {"full", 16, 16},
+                       {"full", 16, 40},
+                       {"streaming_llm(sinks=2, recent=3)", 16, 5},
+                       {"streaming_llm(sinks=2, recent=9)", 16, 4},
+                       {"streaming_llm(sinks=6, recent=1)", 16, 30},
+                       {"dca(ignore_window=1)", 16, 5},
+                       {"auto", 16, 5}};
 INSTANTIATE_TEST_SUITE_P(All, EveryStrategy, testing::ValuesIn(kCases));
 
 }  // namespace

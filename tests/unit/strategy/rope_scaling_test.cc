@@ -31,6 +31,9 @@ TEST(RopeScaling, HasTheKnownFrequencies) {
   }
   expect_table(rope("yarn(factor=4, truncate=0)", 4096), {1, 0.1, 0.0065569715, 0.00025}, 1.1386294361);
   expect_table(rope("yarn(factor=4, attention_factor=1)", 4096), {1, 0.1, 0.00625, 0.00025}, 1);
+  expect_table(rope("dynamic_ntk(factor=4, length=16384)", 4096), {1, 0.0425290370, 0.0018087190, 7.6923077e-5}, 1);
+  expect_table(rope("dynamic_ntk(factor=1, length=16384)", 4096), {1, 0.0629960525, 0.0039685026, 0.00025}, 1);
+  expect_table(rope("dynamic_ntk(factor=2, length=8192)", 4096), {1, 0.0693361274, 0.0048074986, 1.0 / 3000}, 1);
   expect_table(rope("llama3(factor=8)", 8192, 5e5), {1, 0.0376060309, 5.24846161e-4, 6.64786987e-6}, 1);
   expect_table(rope("base(theta=2e8)", 8192, 5e5), {1, 0.00840896415, 7.07106781e-5, 5.94603558e-7}, 1);
 }
@@ -88,6 +91,80 @@ TEST(RopeScaling, OfTheCheckpointIsRefusedAsTheModelsFault) {
   }
 }
 
+TEST(RopeScaling, OfDynamicNtkIsPlainUpToTheOriginalLength) {
+  for (const char* scaling : {"dynamic_ntk(factor=2, length=1)", "dynamic_ntk(factor=2, length=4096)"}) {
+    EXPECT_EQ(rope(scaling, 4096).theta, rope("none", 4096).theta);
+  }
+  EXPECT_EQ(rope("dynamic_ntk(factor=2, length=3000, original=1024)", 4096).theta,
+            rope("dynamic_ntk(factor=2, length=3000)", 1024).theta);
+}
+
+StrategyContext expecting(int64_t expected_tokens, const std::string& checkpoint = "", int64_t train_len = 4096) {
+  StrategyContext context = trained_for(train_len);
+  context.expected_tokens = expected_tokens;
+  context.checkpoint_scaling = checkpoint;
+  return context;
+}
+
+TEST(RopeScaling, OfDynamicNtkTakesTheLengthTheSessionExpects) {
+  const auto strategy = make("full + dynamic_ntk(factor=2)", expecting(8192));
+  expect_table(strategy->rope(), {1, 0.0693361274, 0.0048074986, 1.0 / 3000}, 1);
+  EXPECT_EQ(strategy->canonical(),
+            "full(train_len=8192, kv_chunk=256) + dynamic_ntk(factor=2, length=8192, original=4096)");
+  EXPECT_EQ(strategy->reach(), 8192);  // frozen: beyond, positions were not prepared for
+  EXPECT_EQ(make("full + dynamic_ntk(factor=2)", expecting(100))->reach(), 4096);
+  EXPECT_EQ(make("full + dynamic_ntk(factor=2, length=9000)", expecting(8192))->reach(), 9000);
+  EXPECT_EQ(make("full + dynamic_ntk(factor=1e6)", expecting(INT64_MAX))->reach(), int64_t{1} << 40);
+  EXPECT_THAT(make("dca + dynamic_ntk(factor=2)", expecting(8192))->canonical(), HasSubstr("cap=8191"));
+}
+
+TEST(RopeScaling, ThatNeedsALengthIsRefusedWithoutOne) {
+  const auto named = make_strategy("full + dynamic_ntk(factor=2)", expecting(0));
+  EXPECT_EQ(named.status().code(), Code::kBadStrategy);
+  EXPECT_EQ(named.status().offset(), 7);
+  EXPECT_THAT(named.status().message(), HasSubstr("give length=, or set expected_tokens"));
+  for (const char* scaling : {"dynamic_ntk(factor=2)", "longrope(original=512, attention_factor=1)"}) {
+    StrategyContext context = expecting(0, scaling);
+    context.longrope = {{1, 1, 1, 1}, {2, 2, 2, 2}, 512, 1};
+    const auto own = make_strategy("dca", context);
+    EXPECT_EQ(own.status().code(), Code::kInvalidArgument);
+    EXPECT_THAT(own.status().message(), HasSubstr(std::string(scaling).substr(0, 20)));
+    EXPECT_THAT(own.status().message(), HasSubstr("set expected_tokens, or name a scaling"));
+    EXPECT_TRUE(make_strategy("dca + none", context).ok());
+  }
+}
+
+TEST(RopeScaling, OfADynamicCheckpointExtendsItsTrainedLength) {
+  const auto strategy = make("full", expecting(16384, "dynamic_ntk(factor=4)"));
+  expect_table(strategy->rope(), {1, 0.0425290370, 0.0018087190, 7.6923077e-5}, 1);
+  EXPECT_EQ(strategy->reach(), 16384);
+  EXPECT_EQ(make("full", expecting(16, "dynamic_ntk(factor=4)"))->reach(), 4096);
+}
+
+TEST(RopeScaling, OfLongRopeTakesTheCheckpointsFactors) {
+  StrategyContext context = expecting(512, "longrope(original=512, attention_factor=1.25)");
+  context.longrope = {{1, 1.25, 2, 4}, {2, 4, 8, 16}, 512, 1.25};
+  const auto near = make("full", context);
+  expect_table(near->rope(), {1, 0.08, 0.005, 0.00025}, 1.25);
+  EXPECT_EQ(near->reach(), 512);  // what the short factors are for
+  context.expected_tokens = 513;
+  const auto far = make("full", context);
+  expect_table(far->rope(), {0.5, 0.025, 0.00125, 0.0000625}, 1.25);
+  EXPECT_EQ(far->reach(), 4096);
+  EXPECT_EQ(far->canonical(),
+            "full(train_len=4096, kv_chunk=256) + longrope(length=513, original=512, attention_factor=1.25)");
+  EXPECT_EQ(make(far->canonical(), context)->rope().theta, far->rope().theta);
+  expect_table(make("full + longrope(length=512, attention_factor=1)", context)->rope(), {1, 0.08, 0.005, 0.00025}, 1);
+  expect_table(make("full + longrope(original=513)", context)->rope(), {1, 0.08, 0.005, 0.00025}, 1.25);
+}
+
+TEST(RopeScaling, OfLongRopeIsRefusedWithoutACheckpointOfThatKind) {
+  const auto strategy = make_strategy("full + longrope(length=4096)", trained_for(4096));
+  EXPECT_EQ(strategy.status().code(), Code::kUnsupported);
+  EXPECT_EQ(strategy.status().offset(), 7);
+  EXPECT_THAT(strategy.status().message(), HasSubstr("come with a checkpoint"));
+}
+
 TEST(RopeScaling, RefusesValuesOutsideTheirRange) {
   struct Case {
     const char* scaling;
@@ -113,6 +190,10 @@ TEST(RopeScaling, RefusesValuesOutsideTheirRange) {
       {"yarn(factor=4, truncate=2)", 24, "expected an integer from 0 to 1"},
       {"llama3(factor=8, low=4)", 21, "low < high"},
       {"llama3(factor=8, high=1)", 22, "low < high"},
+      {"dynamic_ntk(length=9)", 0, "needs the argument factor="},
+      {"dynamic_ntk(factor=0.9, length=9)", 19, "from 1 to 1000000"},
+      {"dynamic_ntk(factor=2, length=0)", 29, "expected an integer from 1 to"},
+      {"dynamic_ntk(factor=2, original=0, length=9)", 31, "expected an integer from 1 to"},
       {"base(theta=1)", 11, "theta is '1'"},
       {"base", 0, "base needs the argument theta="},
   };
@@ -126,7 +207,9 @@ TEST(RopeScaling, RefusesValuesOutsideTheirRange) {
   }
   StrategyContext narrow = trained_for(4096);
   narrow.head_dim = 2;
-  EXPECT_THAT(make_strategy("full + ntk(factor=4)", narrow).status().message(), HasSubstr("at least 4"));
+  for (const char* expression : {"full + ntk(factor=4)", "full + dynamic_ntk(factor=4, length=9)"}) {
+    EXPECT_THAT(make_strategy(expression, narrow).status().message(), HasSubstr("at least 4"));
+  }
 }
 
 }  // namespace

@@ -86,7 +86,8 @@ TEST_P(Rotation, OfStoredKeysAndQueriesGivesTheDistances) {
 INSTANTIATE_TEST_SUITE_P(Golden, Rotation,
                          testing::Values("full", "dca(chunk=6, cap=9, train_len=10)", "dca(chunk=4, cap=7)",
                                          "dca(preset=chunkllama, local=2)", "streaming_llm(sinks=2, recent=3)",
-                                         "dca + pi(factor=4)", "streaming_llm + yarn(factor=2)"));
+                                         "dca + pi(factor=4)", "streaming_llm + yarn(factor=2)",
+                                         "dca + dynamic_ntk(factor=2, length=40)"));
 
 }  // namespace
 }  // namespace quire::test

@@ -32,12 +32,13 @@ TEST(Strategy, ReadsItsCanonicalFormBackAsTheSame) {
     for (const char* checkpoint : {"", "pi(factor=4)", "yarn(factor=3.7, original=1000)"}) {
       StrategyContext context = trained_for(train_len);
       context.checkpoint_scaling = checkpoint;
-      for (const char* visibility :
-           {"full", "full(train_len=77)", "dca", "dca(chunk=2)", "dca(preset=vllm, local=0)",
-            "dca(preset=chunkllama, logit_scale=yarn_0.1)", "streaming_llm", "streaming_llm(sinks=0)"}) {
+      for (const char* visibility : {"full", "full(train_len=77)", "dca", "dca(chunk=2)", "dca(preset=vllm, local=0)",
+                                     "dca(preset=chunkllama, logit_scale=yarn_0.1)", "streaming_llm",
+                                     "streaming_llm(sinks=0)", "auto", "full(ignore_window=1)"}) {
         for (const char* scaling :
              {"", " + none", " + pi(factor=1.1)", " + ntk(factor=8)", " + yarn(factor=7.3)", " + llama3(factor=8)",
-              " + base(theta=123456.789)", " + yarn(factor=4, variant=pose, truncate=0) + base(theta=1e6)"}) {
+              " + dynamic_ntk(factor=2.5, length=9999)", " + base(theta=123456.789)",
+              " + yarn(factor=4, variant=pose, truncate=0) + base(theta=1e6)"}) {
           const std::string expression = std::string(visibility) + scaling;
           const auto first = make_strategy(expression, context);
           if (!first.ok()) continue;  // dca(chunk=2) of a model for two tokens, say
@@ -85,13 +86,16 @@ struct Refusal {
 TEST(Strategy, RefusesWhatItDoesNotKnow) {
   const Refusal cases[] = {
       {"", Code::kBadStrategy, 0, "expected the name of a method"},
-      {"ful", Code::kBadStrategy, 0, "unknown method 'ful'; expected one of full, dca, longheads, streaming_llm"},
+      {"ful", Code::kBadStrategy, 0, "unknown method 'ful'; expected one of full, dca, longheads, streaming_llm, auto"},
       {"FULL", Code::kBadStrategy, 0, "unknown method 'FULL'"},
       {"full + linear(factor=2)", Code::kBadStrategy, 7,
-       "unknown method 'linear'; expected one of none, pi, ntk, yarn, llama3, base"},
+       "unknown method 'linear'; expected one of none, pi, ntk, yarn, llama3, dynamic_ntk, longrope, base"},
       {"pi(factor=2)", Code::kBadStrategy, 0, "'pi' cannot come first; expected one of full"},
       {"dca(chnk=3)", Code::kBadStrategy, 4, "dca has no argument 'chnk'; it takes preset, chunk, cap"},
       {"full(sinks=3)", Code::kBadStrategy, 5, "full has no argument 'sinks'"},
+      {"auto(chunk=3)", Code::kBadStrategy, 5, "auto takes no arguments, found 'chunk'"},
+      {"full + auto", Code::kUnsupported, 7, "'auto' is the second visibility"},
+      {"full(ignore_window=2)", Code::kBadStrategy, 19, "expected an integer from 0 to 1"},
       {"dca(chunk=3, chunk=4)", Code::kBadStrategy, 13, "'chunk' is given twice"},
       {"dca(chunk=three)", Code::kBadStrategy, 10, "chunk is 'three'; expected an integer"},
       {"dca(chunk=3.0)", Code::kBadStrategy, 10, "chunk is '3.0'; expected an integer"},
@@ -115,8 +119,8 @@ TEST(Strategy, RefusesWhatItDoesNotKnow) {
 }
 
 TEST(Strategy, KnowsMethodsThatAreNotThereYet) {
-  for (const std::string method : {"beacon", "rerope", "lm_infinite", "self_extend", "scca_fixed", "scca_flow", "sda",
-                                   "longmixed", "s2", "dynamic_ntk", "longrope", "auto"}) {
+  for (const std::string method :
+       {"beacon", "rerope", "lm_infinite", "self_extend", "scca_fixed", "scca_flow", "sda", "longmixed", "s2"}) {
     for (const auto& [expression, column] : {std::pair<std::string, int64_t>{method, 0}, {"full + " + method, 7}}) {
       const auto strategy = make_strategy(expression, trained_for(4096));
       EXPECT_EQ(strategy.status().code(), Code::kUnsupported) << expression;
@@ -138,42 +142,27 @@ TEST(Strategy, RefusesAContextThatIsNoModel) {
   EXPECT_EQ(code([](StrategyContext& c) { c.head_dim = 0; }), Code::kInvalidArgument);
   EXPECT_EQ(code([](StrategyContext& c) { c.rope_theta = 1; }), Code::kInvalidArgument);
   EXPECT_EQ(code([](StrategyContext& c) { c.rope_theta = std::nan(""); }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](StrategyContext& c) { c.longrope = {{1, 1, 1, 1}, {1, 1, 1}, 64, 1}; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](StrategyContext& c) {
+              c.longrope = {{1, 1, 1, 1, 1}, {1, 1, 1, 1}, 64, 1};
+            }),
+            Code::kInvalidArgument);
 }
 
 // Pieces of real expressions in any order: always an answer, and an offset inside the text.
 TEST(Strategy, AnswersAnyText) {
-  const std::vector<std::string> pieces = {"full",
-                                           "dca",
-                                           "streaming_llm",
-                                           "pi",
-                                           "yarn",
-                                           "base",
-                                           "(",
-                                           ")",
-                                           ",",
-                                           "=",
-                                           "+",
-                                           " ",
-                                           "chunk",
-                                           "cap",
-                                           "factor",
-                                           "theta",
-                                           "train_len",
-                                           "4",
-                                           "1e3",
-                                           "-1",
-                                           "0.5",
-                                           "9e99",
-                                           "99999999999999999999",
-                                           "nan",
-                                           "\xFF",
-                                           "local",
-                                           "preset",
-                                           "vllm",
-                                           "sinks",
-                                           "(factor=4)",
-                                           "(chunk=8",
-                                           ", cap=9)",
+  const std::vector<std::string> pieces = {"full",        "dca",      "streaming_llm",
+                                           "pi",          "yarn",     "auto",
+                                           "dynamic_ntk", "longrope", "length",
+                                           "base",        "(",        ")",
+                                           ",",           "=",        "+",
+                                           " ",           "chunk",    "cap",
+                                           "factor",      "theta",    "train_len",
+                                           "4",           "1e3",      "-1",
+                                           "0.5",         "9e99",     "99999999999999999999",
+                                           "nan",         "\xFF",     "local",
+                                           "preset",      "vllm",     "sinks",
+                                           "(factor=4)",  "(chunk=8", ", cap=9)",
                                            " + "};
   std::mt19937 random(7);
   for (int round = 0; round < 20000; ++round) {
