@@ -1,6 +1,10 @@
 // quire run: feed a document and a prompt, stream the answer.
+#include <charconv>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
+#include <utility>
 
 #include "document.h"
 #include "engine.h"
@@ -24,8 +28,49 @@ struct RunArguments {
 struct Answer {
   std::string text;
   std::vector<int32_t> tokens;
+  std::vector<std::vector<std::pair<int32_t, float>>> top_logprobs;  // of each token, if asked for
   int32_t finish_reason = QUIRE_FINISH_NONE;
 };
+
+bool changes_logits(const SamplingArguments& s) {
+  return s.repetition != 1 || s.frequency != 0 || s.presence != 0 || s.dry > 0 || s.typical > 0;
+}
+
+// Penalties first, then temperature, then the filters.
+std::vector<quire_sampler> sampler_chain(const SamplingArguments& s) {
+  std::vector<quire_sampler> chain;
+  if (s.repetition != 1 || s.frequency != 0 || s.presence != 0) {
+    chain.push_back({QUIRE_SAMPLER_PENALTIES, s.penalty_range, 0, s.repetition, s.frequency, s.presence});
+  }
+  if (s.dry > 0) chain.push_back({QUIRE_SAMPLER_DRY, 0, s.dry_length, s.dry, s.dry_base, 0});
+  if (s.temperature == 0) {
+    chain.push_back({QUIRE_SAMPLER_TOP_K, 1, 0, 0, 0, 0});
+    return chain;
+  }
+  chain.push_back({QUIRE_SAMPLER_TEMPERATURE, 0, 0, s.temperature, 0, 0});
+  if (s.top_k > 0) chain.push_back({QUIRE_SAMPLER_TOP_K, s.top_k, 0, 0, 0, 0});
+  if (s.typical > 0) chain.push_back({QUIRE_SAMPLER_TYPICAL, 0, 0, s.typical, 0, 0});
+  if (s.top_p > 0) chain.push_back({QUIRE_SAMPLER_TOP_P, 0, 0, s.top_p, 0, 0});
+  if (s.min_p > 0) chain.push_back({QUIRE_SAMPLER_MIN_P, 0, 0, s.min_p, 0, 0});
+  return chain;
+}
+
+std::vector<quire_logit_bias> logit_bias(const SamplingArguments& s) {
+  std::vector<quire_logit_bias> biases;
+  for (const std::string& text : s.logit_bias) {
+    quire_logit_bias bias{};
+    const size_t at = text.find('=');
+    const std::string value = at == std::string::npos ? "" : text.substr(at + 1);
+    char* end = nullptr;
+    bias.bias = std::strtof(value.c_str(), &end);
+    const auto id = std::from_chars(text.data(), text.data() + std::min(at, text.size()), bias.token);
+    if (value.empty() || *end != '\0' || id.ec != std::errc() || id.ptr != text.data() + at) {
+      throw UsageError("--logit-bias " + text + ": expected ID=BIAS");
+    }
+    biases.push_back(bias);
+  }
+  return biases;
+}
 
 double per_second(int64_t n, int64_t ns) { return ns > 0 ? 1e9 * static_cast<double>(n) / static_cast<double>(ns) : 0; }
 
@@ -35,19 +80,32 @@ Answer generate(quire_session* session, const RunArguments& arguments) {
   auto options = initialised(quire_stream_options_init);
   options.flags = arguments.sampling.ignore_eos ? QUIRE_STREAM_IGNORE_EOS : 0;
   options.max_tokens = arguments.max_tokens;
-  options.temperature = arguments.sampling.temperature;
-  options.top_k = arguments.sampling.top_k;
-  options.top_p = arguments.sampling.top_p;
-  options.min_p = arguments.sampling.min_p;
+  const std::vector<quire_sampler> chain = sampler_chain(arguments.sampling);
+  if (changes_logits(arguments.sampling)) {
+    options.samplers = chain.data();
+    options.n_samplers = chain.size();
+    options.sampler_stride = sizeof(quire_sampler);
+  } else {
+    options.temperature = arguments.sampling.temperature;
+    options.top_k = arguments.sampling.top_k;
+    options.top_p = arguments.sampling.top_p;
+    options.min_p = arguments.sampling.min_p;
+  }
+  const std::vector<quire_logit_bias> biases = logit_bias(arguments.sampling);
+  options.logit_bias = biases.data();
+  options.n_logit_bias = biases.size();
+  options.min_tokens = arguments.sampling.min_tokens;
+  options.deadline_ms = static_cast<int64_t>(std::ceil(arguments.sampling.deadline * 1000));
+  options.n_top_logprobs = arguments.sampling.n_top_logprobs;
   options.seed = arguments.sampling.seed;
   options.stop_strings = stop.data();
   options.n_stop_strings = stop.size();
 
   Answer answer;
-  Progress progress("reading");
+  Progress progress("reading", "tokens");
   answer.finish_reason = run_stream(session, options, [&](const quire_event& event) {
     if (event.type == QUIRE_EVENT_PREFILL) {
-      progress.show(event.reused + event.done, event.total, event.n_per_second, "tokens");
+      progress.show(event.done, event.total - event.reused);
       return true;
     }
     if (event.type == QUIRE_EVENT_WARNING) {
@@ -55,7 +113,13 @@ Answer generate(quire_session* session, const RunArguments& arguments) {
     }
     if (event.type != QUIRE_EVENT_TOKEN && event.type != QUIRE_EVENT_END) return true;
     progress.clear();
-    if (event.type == QUIRE_EVENT_TOKEN) answer.tokens.push_back(event.token);
+    if (event.type == QUIRE_EVENT_TOKEN) {
+      answer.tokens.push_back(event.token);
+      if (event.n_top_logprobs > 0) answer.top_logprobs.emplace_back();
+      for (size_t i = 0; i < event.n_top_logprobs; ++i) {
+        answer.top_logprobs.back().emplace_back(event.top_logprobs[i].token, event.top_logprobs[i].logprob);
+      }
+    }
     if (event.text_len > 0) answer.text.append(event.text, event.text_len);
     if (!arguments.json && event.text_len > 0) {
       std::fwrite(event.text, 1, event.text_len, stdout);
@@ -69,6 +133,8 @@ Answer generate(quire_session* session, const RunArguments& arguments) {
 void print_answer(const Answer& answer, const quire_session* session) {
   const quire_session_stats stats = get_stats(session);
   print_json({{"text", answer.text},
+              {"top_logprobs", answer.top_logprobs},
+              {"kv_file_bytes", stats.kv_file_bytes},
               {"tokens", answer.tokens},
               {"finish_reason", finish_name(answer.finish_reason)},
               {"n_prompt_tokens", stats.n_prefilled},
@@ -86,7 +152,7 @@ void print_answer(const Answer& answer, const quire_session* session) {
 void print_summary(const Answer& answer, const quire_session* session) {
   if (!answer.text.empty() && answer.text.back() != '\n') std::puts("");
   std::fflush(stdout);
-  if (!stderr_is_terminal()) return;
+  if (!progress_wanted()) return;
   const quire_session_stats stats = get_stats(session);
   std::fprintf(stderr, "[%lld tokens read at %.0f/s, %zu generated at %.1f/s, KV cache %s, ended by %s]\n",
                static_cast<long long>(stats.n_prefilled), per_second(stats.n_prefilled, stats.prefill_ns),

@@ -351,8 +351,9 @@ QUIRE_API quire_status quire_strategy_describe(const char* expression, size_t ex
                                                char* buf, size_t cap, size_t* needed, quire_error* err);
 
 /* The relative-position matrix that the strategy gives head `head`: matrix[r * n_keys + j] is the distance the
- * model sees between query first_query + r and key j, NaN where j is not visible. The caller provides
- * n_queries * n_keys doubles. Errors: BAD_STRATEGY, UNSUPPORTED, INVALID_ARGUMENT. [any-thread] since 0.1 */
+ * model sees between query first_query + r and key j, NaN where j is not visible. longheads: which chunks a head chooses
+ * depends on the text; shown is the choice when all chunks fit equally well. The caller provides n_queries * n_keys
+ * doubles. Errors: BAD_STRATEGY, UNSUPPORTED, INVALID_ARGUMENT. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_strategy_positions(const char* expression, size_t expression_len, int64_t train_len,
                                                 int32_t head, int64_t first_query, int64_t n_queries, int64_t n_keys,
                                                 double* matrix, quire_error* err);
@@ -410,6 +411,20 @@ QUIRE_API quire_status quire_session_close(quire_session* session, quire_error* 
  * Errors: INVALID_TEXT, INVALID_ARGUMENT, BUSY, CLOSED, OUT_OF_MEMORY. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_feed_text(quire_session* session, const char* text, size_t text_len,
                                                uint32_t flags, quire_error* err);
+/* A part of a fed text that the caller has a name for, such as a page: bytes [begin, end) of the text of that call.
+ * This struct has its final size. */
+typedef struct quire_label {
+  int64_t begin;
+  int64_t end;
+  int64_t id; /* the caller's: any number, several labels may share one, and labels may overlap */
+} quire_label;
+
+/* The same with labels, which quire_session_get_label_attention returns. labels: at most 2^20 a call.
+ * Errors: those, and INVALID_ARGUMENT for a label outside the text (offset: its index). [one-thread-at-a-time] since
+ * 0.1 */
+QUIRE_API quire_status quire_session_feed_labelled(quire_session* session, const char* text, size_t text_len,
+                                                   uint32_t flags, const quire_label* labels, size_t n_labels,
+                                                   quire_error* err);
 /* Queues token ids as they are (no token is added). How ids are split into calls changes no result.
  * Errors: INVALID_TOKEN (nothing is queued), BUSY, CLOSED, OUT_OF_MEMORY. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_feed_tokens(quire_session* session, const int32_t* ids, size_t n_ids,
@@ -424,6 +439,14 @@ QUIRE_API quire_status quire_session_reset(quire_session* session, quire_error* 
  * (streaming_llm) all of them. Errors: INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED.
  * [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_tokens, quire_error* err);
+/* For benchmarks only: an empty session becomes one of n_tokens random tokens (0 to 2^31 - 1) without computing them.
+ * The keys and values of all but the last are small random numbers in the session's KV type, drawn from `seed` like the
+ * ids; what the strategy drops is dropped, and the byte budget holds. The next stream begins by computing the last
+ * token, so that it can decode at this depth; what it says means nothing. Waits until filled; on failure the session is
+ * empty. Errors: INVALID_ARGUMENT (range; the session is not empty), BUDGET, OUT_OF_MEMORY, IO, BUSY,
+ * CLOSED. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_fill_random(quire_session* session, int64_t n_tokens, uint64_t seed,
+                                                 quire_error* err);
 
 /* Number of tokens the session has read (processed prompt and delivered tokens), and of fed tokens that wait. Either
  * pointer may be NULL. Errors: CLOSED. [any-thread] since 0.1 */
@@ -442,6 +465,21 @@ QUIRE_API quire_status quire_session_get_logits(const quire_session* session, in
  * Errors: NOT_FOUND (not scored), BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_get_scores(const quire_session* session, int64_t first_position, int64_t n,
                                                 float* scores, quire_error* err);
+
+/* Where the last stream's answer looked. This struct has its final size. */
+typedef struct quire_label_attention {
+  int64_t id; /* of the label */
+  int64_t first_token;
+  int64_t n_tokens; /* that begin in the labelled part */
+  double share;     /* of all chunks that heads chose: how much of them lay in this part */
+} quire_label_attention;
+
+/* For each label, in the order fed: how the choices of chunks that the prompt's last token and the generated tokens
+ * made (over all layers and heads, beyond the chunks that a strategy makes them see) fell on it. `cap` and `*needed`
+ * count labels. Errors: UNSUPPORTED (a strategy that chooses no chunks: only longheads does), BUFFER_TOO_SMALL, BUSY,
+ * CLOSED. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_get_label_attention(const quire_session* session, quire_label_attention* labels,
+                                                         size_t cap, size_t* needed, quire_error* err);
 
 typedef struct quire_session_stats {
   uint32_t struct_size;
@@ -522,7 +560,8 @@ typedef struct quire_sampler {
 
 #define QUIRE_SAMPLER_TEMPERATURE 1 /* logits / a; a > 0 */
 #define QUIRE_SAMPLER_TOP_K 2       /* filter: the n most probable; n >= 1 */
-#define QUIRE_SAMPLER_TOP_P 3 /* filter: the smallest set of the most probable with at least probability a in (0, 1] \
+#define QUIRE_SAMPLER_TOP_P                                                                                          \
+  3                           /* filter: the smallest set of the most probable with at least probability a in (0, 1] \
                                */
 #define QUIRE_SAMPLER_MIN_P 4 /* filter: at least a in (0, 1] times as probable as the most probable */
 /* filter: the smallest set with at least probability a in (0, 1] of the tokens whose -log p is nearest to the entropy

@@ -58,13 +58,40 @@ quire_status quire_session_close(quire_session* session, quire_error* err) {
 
 quire_status quire_session_feed_text(quire_session* session, const char* text, size_t text_len, uint32_t flags,
                                      quire_error* err) {
+  return quire_session_feed_labelled(session, text, text_len, flags, nullptr, 0, err);
+}
+
+quire_status quire_session_feed_labelled(quire_session* session, const char* text, size_t text_len, uint32_t flags,
+                                         const quire_label* labels, size_t n_labels, quire_error* err) {
   return with_session(session, err, [&](Session& s) -> Status {
     std::string_view view;
     QUIRE_TRY(read_text(text, text_len, "text", &view));
     if ((flags & ~(QUIRE_TEXT_PARSE_SPECIAL | QUIRE_TEXT_NO_BOS)) != 0) {
       return invalid("flags has unknown bits: " + std::to_string(flags));
     }
-    return s.feed_text(view, (flags & QUIRE_TEXT_PARSE_SPECIAL) != 0, (flags & QUIRE_TEXT_NO_BOS) == 0);
+    if (!labels && n_labels > 0) return invalid("labels is NULL but n_labels is not 0");
+    if (n_labels > size_t{1} << 20) return invalid("n_labels is " + std::to_string(n_labels) + "; at most 2^20");
+    std::vector<TextLabel> copies;
+    for (size_t i = 0; i < n_labels; ++i) copies.push_back({labels[i].begin, labels[i].end, labels[i].id});
+    return s.feed_text(view, (flags & QUIRE_TEXT_PARSE_SPECIAL) != 0, (flags & QUIRE_TEXT_NO_BOS) == 0, copies);
+  });
+}
+
+quire_status quire_session_get_label_attention(const quire_session* session, quire_label_attention* labels, size_t cap,
+                                               size_t* needed, quire_error* err) {
+  return with_session(session, err, [&](const Session& s) -> Status {
+    std::vector<LabelAttention> all;
+    QUIRE_TRY(s.label_attention(&all));
+    if (needed) *needed = all.size();
+    if (!labels && cap == 0) return {};
+    if (!labels) return invalid("labels is NULL but cap is not 0");
+    if (cap < all.size()) {
+      return Status(Code::kBufferTooSmall, std::to_string(all.size()) + " labels do not fit in " + std::to_string(cap));
+    }
+    for (size_t i = 0; i < all.size(); ++i) {
+      labels[i] = {all[i].id, all[i].first_token, all[i].n_tokens, all[i].share};
+    }
+    return {};
   });
 }
 
@@ -88,6 +115,13 @@ quire_status quire_session_reset(quire_session* session, quire_error* err) {
 
 quire_status quire_session_truncate(quire_session* session, int64_t n_tokens, quire_error* err) {
   return with_session(session, err, [&](Session&) { return session->impl->truncate(n_tokens); });
+}
+
+quire_status quire_session_fill_random(quire_session* session, int64_t n_tokens, uint64_t seed, quire_error* err) {
+  return with_session(session, err, [&](Session& s) -> Status {
+    QUIRE_TRY(check_range("n_tokens", n_tokens, 0, std::numeric_limits<int32_t>::max()));
+    return s.fill_random(n_tokens, seed);
+  });
 }
 
 quire_status quire_session_get_position(const quire_session* session, int64_t* n_tokens, int64_t* n_pending,

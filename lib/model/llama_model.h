@@ -48,8 +48,10 @@ struct Sequence {
   const Strategy* strategy = nullptr;
   const Rope* rope = nullptr;
   ChunkStore* kv = nullptr;  // holds all earlier tokens, and room for these
-  // If not null: counts, by chunk, how often a (query, layer, head) selected it, beyond the chunks that it must see.
+  // If not null: counts, by chunk, how often a (query, layer, head) selected it, beyond the chunks that it must see; of
+  // queries from count_from on.
   std::vector<int64_t>* selected = nullptr;
+  int64_t count_from = 0;
 };
 
 StrategyContext strategy_context(const ModelConfig& config, int64_t expected_tokens);

@@ -75,13 +75,68 @@ Status Session::check_open() const {
   return closed_ ? closed_status() : Status();
 }
 
-Status Session::feed_text(std::string_view text, bool parse_special, bool add_bos) {
+Status Session::feed_text(std::string_view text, bool parse_special, bool add_bos, std::span<const TextLabel> labels) {
   std::unique_lock<std::mutex> lock;
   QUIRE_TRY(begin_call(lock));
   const bool first = tokens_.empty() && pending_.empty();
   lock.unlock();  // a long text takes a while; statistics stay readable
-  QUIRE_ASSIGN(const auto ids, model_->llama->tokenizer().encode(text, {first, add_bos, parse_special}));
-  return feed_tokens(ids);
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const auto& label = labels[i];
+    if (label.begin >= 0 && label.begin <= label.end && label.end <= static_cast<int64_t>(text.size())) continue;
+    return Status(Code::kInvalidArgument,
+                  "labels[" + std::to_string(i) + "] is bytes " + std::to_string(label.begin) + " to " +
+                      std::to_string(label.end) + " of a text of " + std::to_string(text.size()),
+                  static_cast<int64_t>(i));
+  }
+  std::vector<int64_t> starts;
+  QUIRE_ASSIGN(const auto ids, model_->llama->tokenizer().encode(text, {first, add_bos, parse_special},
+                                                                 labels.empty() ? nullptr : &starts));
+  std::vector<LabelAttention> added;
+  for (const TextLabel& label : labels) {
+    const auto from = std::lower_bound(starts.begin(), starts.end(), label.begin);
+    const auto to = std::lower_bound(from, starts.end(), label.end);
+    added.push_back({label.id, from - starts.begin(), to - from, 0});
+  }
+  QUIRE_TRY(begin_call(lock));
+  const int64_t before = n_settled() + static_cast<int64_t>(pending_.size());
+  labels_.reserve(labels_.size() + added.size());
+  pending_.insert(pending_.end(), ids.begin(), ids.end());
+  for (LabelAttention& label : added) {
+    label.first_token += before;
+    labels_.push_back(label);
+  }
+  stats_.n_pending = static_cast<int64_t>(pending_.size());
+  return {};
+}
+
+Status Session::label_attention(std::vector<LabelAttention>* labels) const {
+  std::unique_lock<std::mutex> lock;
+  QUIRE_TRY(begin_call(lock));
+  if (!strategy_->selects_chunks()) {
+    return Status(Code::kUnsupported, strategy_->canonical() + " sees what it sees by position: it chooses no chunks");
+  }
+  *labels = labels_;
+  int64_t all = 0;
+  for (const int64_t n : selected_) all += n;
+  const int64_t chunk = strategy_->kv_chunk();
+  for (LabelAttention& label : *labels) {
+    const int64_t end = label.first_token + label.n_tokens;
+    for (int64_t c = label.first_token / chunk; c * chunk < end && c < static_cast<int64_t>(selected_.size()); ++c) {
+      const int64_t inside = std::min(end, (c + 1) * chunk) - std::max(label.first_token, c * chunk);
+      const double part = static_cast<double>(inside) / static_cast<double>(chunk);
+      if (all > 0)
+        label.share += part * static_cast<double>(selected_[static_cast<size_t>(c)]) / static_cast<double>(all);
+    }
+  }
+  return {};
+}
+
+// Labels end where the text ends.
+void Session::cut_labels(int64_t n_tokens) {
+  for (LabelAttention& label : labels_) {
+    label.n_tokens = std::min(label.n_tokens, std::max<int64_t>(0, n_tokens - label.first_token));
+  }
+  std::erase_if(labels_, [&](const LabelAttention& label) { return label.first_token >= n_tokens; });
 }
 
 Status Session::feed_tokens(std::span<const int32_t> ids) {
@@ -105,6 +160,7 @@ Status Session::discard_pending() {
   std::unique_lock<std::mutex> lock;
   QUIRE_TRY(begin_call(lock));
   pending_.clear();
+  cut_labels(n_settled());
   stats_.n_pending = 0;
   return {};
 }
@@ -128,6 +184,7 @@ Status Session::truncate(int64_t n_tokens) {
   if (n_tokens >= settled) {
     pending_.resize(static_cast<size_t>(n_tokens - settled));
     stats_.n_pending = n_tokens - settled;
+    cut_labels(n_tokens);
   } else {
     cut(n_tokens);
   }
@@ -146,6 +203,8 @@ void Session::cut(int64_t n_tokens) {
   while (!generated_.empty() && generated_.back().begin >= n_tokens) generated_.pop_back();
   if (!generated_.empty()) generated_.back().end = std::min(generated_.back().end, n_tokens);
   pending_.clear();
+  cut_labels(n_tokens);
+  selected_.clear();
   last_logits_.clear();
   kept_logits_.clear();
   kept_scores_.clear();

@@ -35,6 +35,21 @@ struct SessionOptions {
   int64_t prefill_block = 256;
 };
 
+// A part of a fed text that the caller has a name for: bytes [begin, end).
+struct TextLabel {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t id = 0;
+};
+
+// How much of what the heads chose to look at lay in a labelled part.
+struct LabelAttention {
+  int64_t id = 0;
+  int64_t first_token = 0;  // its tokens: those that begin in it
+  int64_t n_tokens = 0;
+  double share = 0;  // of all choices
+};
+
 struct SessionStats {
   int64_t n_tokens = 0, n_pending = 0;
   int64_t n_prefilled = 0, n_generated = 0;
@@ -55,16 +70,22 @@ class Session : public std::enable_shared_from_this<Session> {
   static Result<std::shared_ptr<Session>> create(std::shared_ptr<Model> model, SessionOptions options);
   ~Session();
 
-  Status feed_text(std::string_view text, bool parse_special, bool add_bos);
+  Status feed_text(std::string_view text, bool parse_special, bool add_bos, std::span<const TextLabel> labels = {});
   Status feed_tokens(std::span<const int32_t> ids);
   Status discard_pending();
   Status reset();
   // Forgets the tokens from n_tokens on, pending ones too.
   Status truncate(int64_t n_tokens);
+  // For benchmarks: an empty session then stands as if it had read n_tokens (> 0) random tokens, but for the last one's
+  // keys. See quire_session_fill_random.
+  Status fill_random(int64_t n_tokens, uint64_t seed);
   Status position(int64_t* n_tokens, int64_t* n_pending) const;
   Status stats(SessionStats* stats) const;
   Status logits(int64_t first_position, int64_t n_rows, float* out, size_t capacity) const;
   Status scores(int64_t first_position, int64_t n, float* out) const;
+  // Of the last stream: choices of the prompt's last token and of the generated ones. kUnsupported: the strategy makes
+  // none.
+  Status label_attention(std::vector<LabelAttention>* labels) const;
   Status check_open() const;
   const std::string& strategy() const { return strategy_->canonical(); }
 
@@ -85,6 +106,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Status begin_call(std::unique_lock<std::mutex>& lock) const;
   void update_stats();  // at a token boundary
   void cut(int64_t n_tokens);
+  void cut_labels(int64_t n_tokens);
   void add_generated(int32_t token);
   bool is_generated(int64_t position) const;
   int64_t n_settled() const { return static_cast<int64_t>(tokens_.size()); }
@@ -101,9 +123,12 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<int32_t> tokens_;      // settled
   std::vector<KeyRange> generated_;  // runs of them that the model generated, if the strategy asks for them
   std::deque<int32_t> pending_;
-  int64_t n_computed_ = 0;          // tokens in the KV cache: n_settled() or one less; after truncate() maybe fewer
-  int64_t reread_end_ = 0;          // settled tokens before this that are not computed were, before truncate()
-  std::vector<float> last_logits_;  // after token n_computed_ - 1; empty: none
+  int64_t n_computed_ = 0;              // tokens in the KV cache: n_settled() or one less; after truncate() maybe fewer
+  int64_t reread_end_ = 0;              // settled tokens before this that are not computed were, before truncate()
+  std::vector<float> last_logits_;      // after token n_computed_ - 1; empty: none
+  std::vector<LabelAttention> labels_;  // in the order fed
+  std::vector<int64_t> selected_;       // by chunk: choices of the last stream from position selected_from_ on
+  int64_t selected_from_ = 0;
   // Kept on request by the last stream, from position kept_first_ on.
   int64_t kept_first_ = 0;
   std::vector<float> kept_logits_;

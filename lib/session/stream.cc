@@ -72,6 +72,8 @@ Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shar
   }
   if (!session->model_->runtime->scheduler().add(stream)) return Status(Code::kClosed, "the runtime was closed");
   session->stream_ = stream;
+  session->selected_.clear();
+  session->selected_from_ = std::max<int64_t>(0, prompt - 1);
   session->kept_first_ = session->n_computed_;
   session->kept_logits_.clear();
   session->kept_scores_.clear();

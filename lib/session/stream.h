@@ -97,7 +97,7 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
   bool settle(Status failure, bool undo);
   int64_t todo() const;
   Status next_block(Block& block);
-  Sequence sequence(const Block& block) const;
+  Sequence sequence(Block& block) const;
   Status read_logits(Block& block, std::span<const float> row, const CancelToken& cancel) const;
   Status commit(Block& block, Clock::time_point begin);
   Status generate();

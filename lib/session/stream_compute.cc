@@ -34,6 +34,7 @@ struct GenerationStream::Block {
   bool generated = false;             // the model's own tokens
   std::vector<float> last;            // logits after the last token
   std::vector<float> logits, scores;  // kept on request
+  std::vector<int64_t> selected;      // chunks by how often they were chosen
 
   int64_t n() const { return static_cast<int64_t>(tokens.size()); }
 };
@@ -171,7 +172,7 @@ Status GenerationStream::next_block(Block& block) {
   return s.kv_->reserve(block.first, block.n());
 }
 
-Sequence GenerationStream::sequence(const Block& block) const {
+Sequence GenerationStream::sequence(Block& block) const {
   Sequence sequence;
   sequence.tokens = block.tokens;
   sequence.first_position = block.first;
@@ -179,6 +180,10 @@ Sequence GenerationStream::sequence(const Block& block) const {
   sequence.strategy = session_->strategy_.get();
   sequence.rope = session_->rope_.get();
   sequence.kv = session_->kv_.get();
+  if (session_->strategy_->selects_chunks() && block.first + block.n() > session_->selected_from_) {
+    sequence.selected = &block.selected;
+    sequence.count_from = session_->selected_from_;
+  }
   return sequence;
 }
 
@@ -227,6 +232,7 @@ Status GenerationStream::commit(Block& block, Clock::time_point begin) {
   const auto kept = s.strategy_->retained(block.first + n);
   make_room(s.kept_logits_, block.logits.size());
   make_room(s.kept_scores_, block.scores.size());
+  if (block.selected.size() > s.selected_.size()) s.selected_.resize(block.selected.size());
 
   // From here on nothing fails: the block is read as a whole or not at all.
   std::unique_lock lock(s.mutex_);
@@ -237,6 +243,7 @@ Status GenerationStream::commit(Block& block, Clock::time_point begin) {
   s.pending_.erase(s.pending_.begin(), read_end);
   s.n_computed_ += n;
   s.last_logits_ = std::move(block.last);
+  for (size_t c = 0; c < block.selected.size(); ++c) s.selected_[c] += block.selected[c];
   lock.unlock();
   int64_t end = 0;
   for (const KeyRange& range : kept) {

@@ -86,7 +86,8 @@ class SentencePieceTokenizer : public Tokenizer {
   static Result<std::unique_ptr<const Tokenizer>> make(const SentencePieceModel& model,
                                                        const TokenizerSettings& settings, int32_t vocab_size);
 
-  Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options) const override;
+  Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options,
+                                      std::vector<int64_t>* starts) const override;
   Status append_bytes(int32_t id, bool special, std::string& bytes) const override;
 
   bool has_dummy_prefix() const override { return has_dummy_prefix_; }
@@ -108,7 +109,9 @@ class SentencePieceTokenizer : public Tokenizer {
 
   void add_tokens(const SentencePieceModel& model, const TokenizerSettings& settings);
   Status find_named(const TokenizerSettings& settings, const SentencePieceModel& model);
-  Status encode_part(std::string_view text, bool dummy_prefix, std::vector<int32_t>& ids) const;
+  // Appends; text_begin is where the part lies in the whole text.
+  Status encode_part(std::string_view text, bool dummy_prefix, int64_t text_begin, std::vector<int32_t>& ids,
+                     std::vector<int64_t>* starts) const;
 
   std::unique_ptr<const Processor> first_;  // adds the dummy prefix, where the model has one
   std::unique_ptr<const Processor> later_;  // does not; null if there is none to leave out
@@ -195,7 +198,8 @@ Status SentencePieceTokenizer::find_named(const TokenizerSettings& settings, con
   return {};
 }
 
-Result<std::vector<int32_t>> SentencePieceTokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+Result<std::vector<int32_t>> SentencePieceTokenizer::encode(std::string_view text, const EncodeOptions& options,
+                                                            std::vector<int64_t>* starts) const {
   // Checked here, because the library would replace what it cannot read and go on.
   const size_t invalid = utf8_first_invalid(text);
   if (invalid != text.size()) {
@@ -208,29 +212,47 @@ Result<std::vector<int32_t>> SentencePieceTokenizer::encode(std::string_view tex
                                               std::to_string(max_text_bytes_) + " at once");
   }
   std::vector<int32_t> ids;
-  if (options.first_segment && options.add_bos && adds_bos_) ids.push_back(bos_);
+  if (starts) starts->clear();
+  const auto add = [&](int32_t id, int64_t start) {
+    ids.push_back(id);
+    if (starts) starts->push_back(start);
+  };
+  if (options.first_segment && options.add_bos && adds_bos_) add(bos_, 0);
   if (!options.parse_special) {
-    QUIRE_TRY(encode_part(text, options.first_segment, ids));
+    QUIRE_TRY(encode_part(text, options.first_segment, 0, ids, starts));
     return ids;
   }
   bool at_start = options.first_segment;  // a token that is written out is a beginning already
   for (const auto& part : specials_.split(text)) {
+    const int64_t begin = part.text.data() - text.data();
     if (part.id >= 0) {
-      ids.push_back(part.id);
+      add(part.id, begin);
     } else {
-      QUIRE_TRY(encode_part(part.text, at_start, ids));
+      QUIRE_TRY(encode_part(part.text, at_start, begin, ids, starts));
     }
     at_start = false;
   }
   return ids;
 }
 
-Status SentencePieceTokenizer::encode_part(std::string_view text, bool dummy_prefix, std::vector<int32_t>& ids) const {
+Status SentencePieceTokenizer::encode_part(std::string_view text, bool dummy_prefix, int64_t text_begin,
+                                           std::vector<int32_t>& ids, std::vector<int64_t>* starts) const {
   const Processor& processor = dummy_prefix || !later_ ? *first_ : *later_;
-  std::vector<int> part;
-  QUIRE_TRY(guarded(Code::kInternal, [&] { return processor.Encode(text, &part); }));
-  ids.insert(ids.end(), part.begin(), part.end());
-  return {};
+  if (!starts) {
+    std::vector<int> part;
+    QUIRE_TRY(guarded(Code::kInternal, [&] { return processor.Encode(text, &part); }));
+    ids.insert(ids.end(), part.begin(), part.end());
+    return {};
+  }
+  return guarded(Code::kInternal, [&] {
+    const auto pieces = processor.EncodeAsImmutableProto(text);
+    for (size_t i = 0; i < pieces.pieces_size(); ++i) {
+      const auto piece = pieces.pieces(static_cast<int>(i));
+      ids.push_back(static_cast<int32_t>(piece.id()));
+      starts->push_back(text_begin + piece.begin());
+    }
+    return sentencepiece::util::Status();
+  });
 }
 
 Status SentencePieceTokenizer::append_bytes(int32_t id, bool special, std::string& bytes) const {

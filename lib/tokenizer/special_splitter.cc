@@ -41,7 +41,7 @@ std::vector<SpecialSplitter::Part> SpecialSplitter::split(std::string_view text)
     std::string_view before = text.substr(begin, at - begin);
     if (token->strip_left) before = before.substr(0, before.find_last_not_of(kSpaces) + 1);
     if (!before.empty()) parts.push_back({before, -1});
-    parts.push_back({{}, token->id});
+    parts.push_back({text.substr(at, length), token->id});
     at += length;
     if (token->strip_right) at = std::min(text.find_first_not_of(kSpaces, at), text.size());
     begin = at;

@@ -15,7 +15,7 @@ namespace quire {
 class SpecialSplitter {
  public:
   struct Part {
-    std::string_view text;  // ordinary text; empty for a token
+    std::string_view text;  // of the text: what is ordinary, or how the token is written there
     int32_t id = -1;        // -1: ordinary text
   };
 

@@ -21,8 +21,11 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Errors: kInvalidText with the byte offset of the first byte that is not whole, valid UTF-8.
-  virtual Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options) const = 0;
+  // Ids of a text; starts, if asked for: the byte of the text at which each token begins (tokens that stand for nothing
+  // in it: where the next one begins). Errors: kInvalidText with the byte offset of the first byte that is not whole,
+  // valid UTF-8.
+  virtual Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options,
+                                              std::vector<int64_t>* starts = nullptr) const = 0;
 
   // Appends the bytes that `id` stands for, as it continues a text: spaces for SentencePiece's U+2581, one byte for a
   // byte-fallback id, nothing for control tokens (their piece if `special`). Errors: kInvalidToken.

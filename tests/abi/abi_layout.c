@@ -73,6 +73,16 @@ static void test_session_structs(void) {
   AT(quire_session_options, spill_directory_len, 64, 8);
   AT(quire_session_options, spill_budget_bytes, 72, 8);
 
+  SIZE(quire_label, 24);
+  AT(quire_label, begin, 0, 8);
+  AT(quire_label, end, 8, 8);
+  AT(quire_label, id, 16, 8);
+  SIZE(quire_label_attention, 32);
+  AT(quire_label_attention, id, 0, 8);
+  AT(quire_label_attention, first_token, 8, 8);
+  AT(quire_label_attention, n_tokens, 16, 8);
+  AT(quire_label_attention, share, 24, 8);
+
   SIZE(quire_session_stats, 152);
   AT(quire_session_stats, struct_size, 0, 4);
   AT(quire_session_stats, flags, 4, 4);

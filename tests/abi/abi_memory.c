@@ -188,3 +188,68 @@ void test_memory_plan(void) {
   quire_runtime_release(runtime);
   CHECK(tracker_wait_destroyed(&counts, 2));
 }
+
+/* Pages of a text, and where the answer looked. */
+void test_labels(void) {
+  loaded l = open_model("text_256");
+  quire_session* session = open_session(l.model, "longheads(chunk=16, chunks=4)", 0, 16);
+  quire_session* plain = open_session(l.model, "dca", 0, 0);
+  enum { kPages = 12 };
+  const char* page = "the reader turns the page and reads on, leaf by leaf. ";
+  const int64_t page_bytes = (int64_t)strlen(page);
+  static char text[4096];
+  static transcript out;
+  quire_label labels[kPages], wrong = {0, 1, 1};
+  quire_label_attention found[kPages + 1];
+  size_t n = 0;
+  double sum = 0;
+  int64_t n_tokens = 0, n_pending = 0, labelled = 0;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  for (int64_t p = 0; p < kPages; ++p) {
+    strcat(text, page);
+    labels[p].begin = p * page_bytes;
+    labels[p].end = (p + 1) * page_bytes;
+    labels[p].id = 100 + p;
+  }
+  const size_t text_len = strlen(text);
+  wrong.end = (int64_t)text_len + 1;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_labelled(session, text, text_len, 0, &wrong, 1, &err));
+  CHECK_MESSAGE("labels[0]");
+  CHECK(err.offset == 0);
+  wrong.begin = 5;
+  wrong.end = 4;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_labelled(session, text, text_len, 0, &wrong, 1, &err));
+  wrong.begin = -1;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_labelled(session, text, text_len, 0, &wrong, 1, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_labelled(session, text, text_len, 0, NULL, 1, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_labelled(NULL, text, text_len, 0, labels, kPages, &err));
+  EXPECT_OK(quire_session_feed_labelled(session, text, text_len, 0, labels, kPages, &err));
+  EXPECT_OK(quire_session_get_position(session, &n_tokens, &n_pending, &err));
+  CHECK(n_tokens == 0 && n_pending > 200);
+  run_greedy(session, 8, &out);
+
+  EXPECT_OK(quire_session_get_label_attention(session, NULL, 0, &n, &err));
+  CHECK(n == kPages);
+  EXPECT(QUIRE_ERROR_BUFFER_TOO_SMALL, quire_session_get_label_attention(session, found, kPages - 1, &n, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_label_attention(session, NULL, 1, &n, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_label_attention(NULL, found, kPages, &n, &err));
+  EXPECT_OK(quire_session_get_label_attention(session, found, kPages + 1, &n, &err));
+  for (int64_t p = 0; p < kPages; ++p) {
+    CHECK(found[p].id == 100 + p && found[p].n_tokens > 0);
+    if (p > 0) CHECK(found[p].first_token == found[p - 1].first_token + found[p - 1].n_tokens);
+    CHECK(found[p].share >= 0 && found[p].share <= 1);
+    sum += found[p].share;
+    labelled += found[p].n_tokens;
+  }
+  CHECK(found[0].first_token <= 1 && labelled >= n_pending - 1 && labelled <= n_pending);
+  CHECK(sum > 0.9 && sum < 1.0001);    /* every chosen chunk is of the text; its first token alone has no label */
+
+  EXPECT_OK(quire_session_truncate(session, found[3].first_token + 1, &err));
+  EXPECT_OK(quire_session_get_label_attention(session, found, kPages, &n, &err));
+  CHECK(n == 4 && found[3].n_tokens == 1 && found[0].share == 0);
+  EXPECT(QUIRE_ERROR_UNSUPPORTED, quire_session_get_label_attention(plain, found, kPages, &n, &err));
+  quire_session_release(session);
+  quire_session_release(plain);
+  close_model(&l);
+}

@@ -112,6 +112,7 @@ void test_wait_handle(void);
 void test_finish_reasons(void);
 void test_sampling(void);
 void test_truncate(void);
+void test_labels(void);
 void test_sampling_chain(void);
 void test_memory_plan(void);
 void test_spill(void);

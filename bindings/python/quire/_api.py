@@ -284,10 +284,20 @@ class Session(_Handle):
         self._own(model, lib.quire_session_create, model._handle, byref(options))
         self._vocab_size = model.info["vocab_size"]
 
-    def feed(self, text, parse_special=False, bos=True):
-        """Queues one segment of text (a str, or its UTF-8 bytes)."""
+    def feed(self, text, parse_special=False, bos=True, labels=()):
+        """Queues one segment of text (a str, or its UTF-8 bytes). labels: (begin, end, id), in bytes of it."""
         data = text if isinstance(text, bytes) else text.encode()
-        _call(lib.quire_session_feed_text, self._handle, data, len(data), parse_special * 1 | (not bos) * 2)
+        array = (_ffi.Label * len(labels))(*labels)
+        _call(lib.quire_session_feed_labelled, self._handle, data, len(data), parse_special * 1 | (not bos) * 2,
+              array if len(array) else None, len(array))
+
+    def label_attention(self):
+        """Where the last answer looked: a dict for each label (id, first_token, n_tokens, share)."""
+        needed = c_size_t()
+        _call(lib.quire_session_get_label_attention, self._handle, None, 0, byref(needed))
+        array = (_ffi.LabelAttention * needed.value)()
+        _call(lib.quire_session_get_label_attention, self._handle, array, len(array), byref(needed))
+        return [{name: getattr(item, name) for name, _ in item._fields_} for item in array]
 
     def feed_tokens(self, ids):
         _call(lib.quire_session_feed_tokens, self._handle, *_ids(ids))

@@ -14,7 +14,8 @@ DestroyCallback = CFUNCTYPE(None, c_void_p)
 ProgressCallback = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
 
 
-_PLAIN_STRUCTS = ("quire_text", "quire_sampler", "quire_logit_bias", "quire_token_logprob")
+_PLAIN_STRUCTS = ("quire_text", "quire_label", "quire_label_attention", "quire_sampler", "quire_logit_bias",
+                  "quire_token_logprob")
 
 
 def _struct(name, size, *fields):
@@ -51,6 +52,8 @@ SessionStats = _struct("quire_session_stats", 152, *_same(c_int64, """n_tokens n
     kv_file_bytes scratch_bytes reach tasks_after_cancel cancel_latency_ns"""))
 MemoryPlan = _struct("quire_memory_plan", 72, *_same(c_int64, """weight_bytes mapped_bytes kv_bytes
     representation_bytes spill_bytes scratch_bytes kv_bytes_per_token reach"""))
+Label = _struct("quire_label", 24, *_same(c_int64, "begin end id"))
+LabelAttention = _struct("quire_label_attention", 32, *_same(c_int64, "id first_token n_tokens"), ("share", c_double))
 Text = _struct("quire_text", 16, ("data", c_char_p), ("len", c_size_t))
 Sampler = _struct("quire_sampler", 24, *_same(c_int32, "kind n m"), *_same(c_float, "a b c"))
 LogitBias = _struct("quire_logit_bias", 8, ("token", c_int32), ("bias", c_float))
@@ -97,10 +100,13 @@ _CHECKED = {
     "quire_session_create": [_P, POINTER(SessionOptions), _OUT],
     "quire_session_close": [_P],
     "quire_session_feed_text": [_P, c_char_p, c_size_t, c_uint32],
+    "quire_session_feed_labelled": [_P, c_char_p, c_size_t, c_uint32, POINTER(Label), c_size_t],
+    "quire_session_get_label_attention": [_P, POINTER(LabelAttention), c_size_t, _SIZE],
     "quire_session_feed_tokens": [_P, _I32, c_size_t],
     "quire_session_discard_pending": [_P],
     "quire_session_reset": [_P],
     "quire_session_truncate": [_P, c_int64],
+    "quire_session_fill_random": [_P, c_int64, c_uint64],
     "quire_session_get_position": [_P, _I64, _I64],
     "quire_session_get_logits": [_P, c_int64, c_int64, _F32, c_size_t],
     "quire_session_get_scores": [_P, c_int64, c_int64, _F32],

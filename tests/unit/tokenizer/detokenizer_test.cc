@@ -15,7 +15,7 @@ class Words : public Tokenizer {
  public:
   explicit Words(std::vector<std::string> words, bool dummy_prefix = false)
       : words_(std::move(words)), dummy_prefix_(dummy_prefix) {}
-  Result<std::vector<int32_t>> encode(std::string_view, const EncodeOptions&) const override {
+  Result<std::vector<int32_t>> encode(std::string_view, const EncodeOptions&, std::vector<int64_t>*) const override {
     return Status(Code::kUnsupported, "not needed here");
   }
   Status append_bytes(int32_t id, bool special, std::string& bytes) const override {
