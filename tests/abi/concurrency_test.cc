@@ -19,10 +19,11 @@ struct Task {
   float temperature;
 };
 
-constexpr std::array<Task, 4> kTasks{{{"full", 90, 0},
+constexpr std::array<Task, 5> kTasks{{{"full", 90, 0},
                                       {"dca", 300, 0.8f},
                                       {"streaming_llm(sinks=4, recent=60)", 200, 0},
-                                      {"full + ntk(factor=4)", 150, 1.2f}}};
+                                      {"full + ntk(factor=4)", 150, 1.2f},
+                                      {"longheads(chunk=16, chunks=4)", 170, 0.9f}}};
 
 std::vector<int32_t> run(quire_session* session, const Task& task) {
   quire_stream_options options = greedy(kNew);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "tests/unit/session/session_fixture.h"
@@ -73,6 +74,142 @@ TEST(Scheduler, RefusesJobsAfterStop) {
   Scheduler scheduler;
   scheduler.stop();
   EXPECT_FALSE(scheduler.add(std::make_shared<CountingJob>([] { return true; })));
+}
+
+// A job of a group: writes down with whom it takes its steps.
+class Member : public Job {
+ public:
+  Member(char name, const void* group, int n_steps, std::vector<std::string>& log)
+      : name_(name), group_(group), left_(n_steps), log_(log) {}
+
+  bool ready() override { return is_ready(); }
+  bool step() override {
+    log_.emplace_back(1, name_);
+    return finish();
+  }
+  const void* group() override { return group_; }
+  void step_together(std::span<Job* const> jobs, std::span<bool> finished) override {
+    std::string names;
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      auto& member = static_cast<Member&>(*jobs[i]);
+      names += member.name_;
+      finished[i] = member.finish();
+    }
+    std::sort(names.begin(), names.end());
+    log_.push_back(names);
+  }
+
+  std::function<bool()> is_ready = [] { return true; };
+  std::function<void()> on_finish = [] {};
+
+ private:
+  bool finish() {
+    if (--left_ > 0) return false;
+    on_finish();
+    return true;
+  }
+
+  char name_;
+  const void* group_;
+  int left_;
+  std::vector<std::string>& log_;
+};
+
+// Runs members from a common start until all have finished.
+class Groups : public testing::Test {
+ protected:
+  std::shared_ptr<Member> add(char name, const void* group, int n_steps) {
+    auto member = std::make_shared<Member>(name, group, n_steps, log_);
+    ++running_;
+    member->on_finish = [this] {
+      if (--running_ == 0) finished_.open();
+    };
+    members_.push_back(member);
+    return member;
+  }
+  void run_all() {
+    Gate all_added;
+    ASSERT_TRUE(scheduler_.add(std::make_shared<CountingJob>([&] {
+      all_added.wait();
+      return true;
+    })));
+    for (const auto& member : members_) ASSERT_TRUE(scheduler_.add(member));
+    all_added.open();
+    finished_.wait();
+    scheduler_.stop();
+  }
+  // Steps in which `name` took part.
+  std::vector<std::string> steps_of(char name) const {
+    std::vector<std::string> steps;
+    for (const std::string& step : log_) {
+      if (step.find(name) != std::string::npos) steps.push_back(step);
+    }
+    return steps;
+  }
+  using Steps = std::vector<std::string>;
+
+  const int one_ = 1, other_ = 2;  // their addresses name groups
+  std::vector<std::string> log_;
+  int running_ = 0;
+  Gate finished_;
+  std::vector<std::shared_ptr<Member>> members_;
+  Scheduler scheduler_;
+};
+
+TEST_F(Groups, ReadyMembersTakeStepsTogether) {
+  add('a', &one_, 2), add('x', &other_, 3), add('b', &one_, 4), add('n', nullptr, 3), add('m', nullptr, 2);
+  add('c', &one_, 3), add('y', &other_, 3);
+  run_all();
+  EXPECT_EQ(steps_of('b'), (Steps{"abc", "abc", "bc", "b"}));  // who has finished is not asked again
+  EXPECT_EQ(steps_of('a').size(), 2u);
+  EXPECT_EQ(steps_of('c').size(), 3u);
+  EXPECT_EQ(steps_of('x'), (Steps{"xy", "xy", "xy"}));
+  EXPECT_EQ(steps_of('n'), (Steps{"n", "n", "n"}));
+  EXPECT_EQ(steps_of('m'), (Steps{"m", "m"}));
+}
+
+TEST_F(Groups, AreNoLargerThanTheLimit) {
+  for (char name = 'a'; name < 'a' + 20; ++name) add(name, &one_, 6);
+  run_all();
+  size_t steps = 0;
+  for (const std::string& step : log_) {
+    EXPECT_LE(step.size(), Job::kMostTogether);
+    steps += step.size();
+  }
+  EXPECT_EQ(steps, 20u * 6);
+  EXPECT_EQ(log_[0].size(), Job::kMostTogether);
+}
+
+// A member of the last step that is not ready yet but says so soon is waited for; asking is done on the engine thread.
+TEST_F(Groups, WaitForThoseOfTheLastStep) {
+  add('a', &one_, 3);
+  const auto b = add('b', &one_, 3);
+  bool late = false;
+  b->is_ready = [&] {
+    if (log_.size() != 1 || late) return true;
+    late = true;
+    scheduler_.wake();
+    return false;
+  };
+  run_all();
+  EXPECT_TRUE(late);
+  EXPECT_EQ(log_, (Steps{"ab", "ab", "ab"}));
+}
+
+TEST_F(Groups, DoNotWaitForOthers) {
+  add('a', &one_, 3);
+  const auto b = add('b', &one_, 1);
+  b->is_ready = [&] { return log_.size() >= 2; };  // was never in a step
+  run_all();
+  EXPECT_EQ(steps_of('a'), (Steps{"a", "a", "ab"}));
+}
+
+TEST_F(Groups, DoNotWaitLong) {
+  add('a', &one_, 4);
+  const auto b = add('b', &one_, 2);
+  b->is_ready = [&] { return log_.size() != 1 && log_.size() != 2; };  // leaves after the first step, and comes back
+  run_all();
+  EXPECT_EQ(log_, (Steps{"ab", "a", "a", "ab"}));
 }
 
 // One session reads a long text while another generates. The reader of the second is a job of its own, so that both

@@ -19,12 +19,12 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.strategy << (c.spills
 
 const Case kCases[] = {{"full", 1, false},
                        {"dca", 1, false},
-                       {"longheads(chunk=16, chunks=3)", 16, false},
+                       {"longheads(chunk=16, chunks=5)", 16, false},
                        {"longheads(chunk=16, chunks=4, select=group, begin=70)", 16, false},
-                       {"longheads(chunk=16, chunks=3, init=full)", 16, false},
+                       {"longheads(chunk=16, chunks=4, init=full)", 16, false},
                        {"streaming_llm(sinks=3, recent=50)", kLength, false},
                        {"full", 1, true},
-                       {"longheads(chunk=16, chunks=3)", 16, true},
+                       {"longheads(chunk=16, chunks=5)", 16, true},
                        {"streaming_llm(sinks=3, recent=50)", kLength, true}};
 
 class Truncate : public testing::TestWithParam<Case> {
@@ -42,10 +42,10 @@ class Truncate : public testing::TestWithParam<Case> {
   std::span<const int32_t> tokens(int64_t begin, int64_t end) const {
     return std::span(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
   }
-  // The first n tokens, then others.
-  void feed_and_stray(Session& session, int64_t n) const {
+  // The first n tokens, then others up to `all`.
+  void feed_and_stray(Session& session, int64_t n, int64_t all) const {
     expect_ok(session.feed_tokens(tokens(0, n)));
-    expect_ok(session.feed_tokens(random_tokens(*model_, kLength - n, 77)));
+    expect_ok(session.feed_tokens(random_tokens(*model_, all - n, 77)));
   }
 
   std::shared_ptr<Model> model_ = load("short_128", 2);
@@ -74,10 +74,15 @@ INSTANTIATE_TEST_SUITE_P(Cases, Truncate, testing::ValuesIn(kCases));
 TEST_P(Truncate, GoesOnAsIfNothingElseHadFollowed) {
   for (const int64_t block : {24, 32}) {
     const auto session = make_session(model_, options(block));
-    for (const int64_t n : {0,  1,  2,  15,  16,  17,  31,  33,  47,  48,  53,  60,  64,  65,
-                            71, 96, 97, 120, 127, 128, 144, 150, 159, 160, 161, 168, 169, 170}) {
-      SCOPED_TRACE(std::to_string(n) + " tokens, blocks of " + std::to_string(block));
-      feed_and_stray(*session, n);
+    // Ends of texts inside chunks that the last block held from the beginning, at their edges, and far away.
+    for (const auto& [n, all] : std::vector<std::pair<int64_t, int64_t>>{
+             {0, 170},   {0, 1},     {1, 2},     {1, 170},   {2, 17},    {15, 16},   {15, 32},   {16, 17},
+             {16, 170},  {17, 31},   {31, 33},   {33, 60},   {40, 52},   {47, 55},   {48, 49},   {49, 64},
+             {53, 71},   {60, 170},  {64, 96},   {65, 85},   {71, 72},   {78, 81},   {96, 97},   {97, 120},
+             {100, 121}, {120, 170}, {127, 128}, {128, 160}, {130, 148}, {144, 145}, {150, 163}, {159, 161},
+             {160, 169}, {161, 170}, {168, 170}, {169, 170}, {170, 170}}) {
+      SCOPED_TRACE(std::to_string(n) + " of " + std::to_string(all) + " tokens, blocks of " + std::to_string(block));
+      feed_and_stray(*session, n, all);
       expect_ok(run(session).status);
       expect_ok(session->truncate(n));
       ASSERT_EQ(position(*session), (Position{n, 0}));
@@ -85,7 +90,7 @@ TEST_P(Truncate, GoesOnAsIfNothingElseHadFollowed) {
       keep.keep_logits = true;
       const Outcome again = run(session, keep);
       expect_ok(again.status);
-      if (n > 0 && n < kLength) {
+      if (n > 0 && n < all) {
         ASSERT_FALSE(again.prefill.empty());
         const StreamEvent& read = again.prefill.back();
         EXPECT_EQ(read.done, read.total);
@@ -115,7 +120,7 @@ TEST_P(Truncate, GoesOnAsIfNothingElseHadFollowed) {
 // Cut again and again, each time shorter and then with a little more text.
 TEST_P(Truncate, OfATruncatedText) {
   const auto session = make_session(model_, options(40));
-  feed_and_stray(*session, 150);
+  feed_and_stray(*session, 150, kLength);
   expect_ok(run(session).status);
   int64_t n = 150;
   while (true) {

@@ -1,0 +1,290 @@
+// Sessions of one model that decode at once: their steps are shared, their tokens are those that each gives alone.
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/unit/session/session_fixture.h"
+
+namespace quire::test {
+namespace {
+
+struct Task {
+  const char* strategy;
+  int64_t prompt;
+  ElementType type;
+  float temperature;
+};
+
+constexpr int64_t kNew = 40;
+const Task kTasks[] = {{"full", 50, ElementType::kF16, 0},
+                       {"dca", 200, ElementType::kF32, 0.8f},
+                       {"longheads(chunk=16, chunks=4)", 130, ElementType::kF16, 1.1f},
+                       {"streaming_llm(sinks=3, recent=50)", 87, ElementType::kBF16, 0.7f}};
+constexpr size_t kSessions = std::size(kTasks);
+
+SessionOptions options_of(const Task& task) {
+  SessionOptions options = with_strategy(task.strategy);
+  options.kv_type = task.type;
+  return options;
+}
+
+std::shared_ptr<Session> fed(const std::shared_ptr<Model>& model, const Task& task, const SessionOptions& options) {
+  auto session = make_session(model, options);
+  expect_ok(session->feed_tokens(random_tokens(*model, task.prompt, static_cast<uint32_t>(task.prompt))));
+  return session;
+}
+
+StreamOptions generation(const Task& task) { return generating(kNew, task.temperature, 5); }
+
+std::vector<Outcome> run_alone(const std::shared_ptr<Model>& model) {
+  std::vector<Outcome> all;
+  for (const Task& task : kTasks) {
+    all.push_back(run(fed(model, task, options_of(task)), generation(task)));
+    EXPECT_EQ(all.back().tokens.size(), static_cast<size_t>(kNew));
+  }
+  return all;
+}
+
+void expect_beginning_of(const Outcome& whole, const Outcome& part, const std::string& what) {
+  const auto n = static_cast<std::ptrdiff_t>(part.tokens.size());
+  ASSERT_LE(part.tokens.size(), whole.tokens.size()) << what;
+  EXPECT_EQ(part.tokens, Tokens(whole.tokens.begin(), whole.tokens.begin() + n)) << what;
+  EXPECT_EQ(part.logprobs, std::vector<float>(whole.logprobs.begin(), whole.logprobs.begin() + n)) << what;
+}
+
+// Holds the engine between steps, so that all readers have taken their tokens when it goes on.
+class Hold : public Job {
+ public:
+  bool ready() override { return true; }
+  bool step() override {
+    std::unique_lock lock(mutex_);
+    held_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return released_; });
+    return true;
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return held_; });
+  }
+  void release() {
+    std::lock_guard lock(mutex_);
+    released_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool held_ = false, released_ = false;
+};
+
+void wait_for_event(GenerationStream& stream) {
+  pollfd fd{take(stream.wait_descriptor()), POLLIN, 0};
+  ASSERT_EQ(poll(&fd, 1, 60000), 1);
+}
+
+// Reads the streams in step: each round takes one event of each while the engine is held. Calls during(round) then.
+template <typename During>
+std::vector<Outcome> read_in_step(Model& model, const std::vector<std::shared_ptr<GenerationStream>>& streams,
+                                  const During& during) {
+  std::vector<Outcome> outcomes;
+  for (const auto& stream : streams) outcomes.push_back(read(*stream, 1));  // what comes before the first token, and it
+  std::vector<bool> ended(streams.size(), false);
+  for (int round = 0; std::find(ended.begin(), ended.end(), false) != ended.end(); ++round) {
+    for (size_t s = 0; s < streams.size(); ++s) {
+      if (!ended[s]) wait_for_event(*streams[s]);
+    }
+    const auto hold = std::make_shared<Hold>();
+    EXPECT_TRUE(model.runtime->scheduler().add(hold));
+    hold->wait();
+    for (size_t s = 0; s < streams.size(); ++s) {
+      if (ended[s]) continue;
+      const StreamEvent* event = nullptr;
+      const auto next = streams[s]->next(0, &event);
+      if (next.ok() && next.value() == NextResult::kTimeout) continue;  // a cancel took the token back
+      ended[s] = !next.ok() || next.value() == NextResult::kEnd || event->type == StreamEvent::Type::kEnd;
+      if (!next.ok()) {
+        outcomes[s].status = next.status();
+      } else if (!ended[s]) {
+        outcomes[s].tokens.push_back(event->token);
+        outcomes[s].logprobs.push_back(event->logprob);
+      } else {
+        outcomes[s].end = *event;
+      }
+    }
+    during(round);
+    hold->release();
+  }
+  return outcomes;
+}
+
+TEST(Batch, GivesEachSessionTheTokensItGivesAlone) {
+  const auto model = load("short_128", 2);
+  const auto alone = run_alone(model);
+  const ThreadPool& pool = model->runtime->pool();
+  // What decoding takes alone, in tasks of the thread pool.
+  int64_t tasks_alone = 0;
+  for (const Task& task : kTasks) {
+    const auto session = fed(model, task, options_of(task));
+    expect_ok(run(session).status);
+    const int64_t before = pool.tasks_started();
+    expect_ok(run(session, generation(task)).status);
+    tasks_alone += pool.tasks_started() - before;
+  }
+  std::vector<std::shared_ptr<GenerationStream>> streams;
+  for (const Task& task : kTasks) {
+    const auto session = fed(model, task, options_of(task));
+    expect_ok(run(session).status);
+    streams.push_back(take(GenerationStream::open(session, generation(task))));
+  }
+  const int64_t before = pool.tasks_started();
+  const auto together = read_in_step(*model, streams, [](int) {});
+  const int64_t tasks_together = pool.tasks_started() - before;
+  for (size_t s = 0; s < kSessions; ++s) {
+    EXPECT_EQ(together[s].tokens, alone[s].tokens) << kTasks[s].strategy;
+    EXPECT_EQ(together[s].logprobs, alone[s].logprobs) << kTasks[s].strategy;
+    EXPECT_EQ(together[s].end.finish, FinishReason::kMaxTokens);
+  }
+  // A shared step multiplies by each weight matrix once for all.
+  EXPECT_LT(tasks_together, tasks_alone * 3 / 4);
+}
+
+TEST(Batch, AMemberThatIsCancelledLeavesTheOthersAlone) {
+  const auto model = load("short_128", 2);
+  const auto alone = run_alone(model);
+  for (size_t victim = 0; victim < kSessions; ++victim) {
+    std::vector<std::shared_ptr<Session>> sessions;
+    std::vector<std::shared_ptr<GenerationStream>> streams;
+    for (const Task& task : kTasks) {
+      sessions.push_back(fed(model, task, options_of(task)));
+      streams.push_back(take(GenerationStream::open(sessions.back(), generation(task))));
+    }
+    std::thread canceller;
+    const auto together = read_in_step(*model, streams, [&](int round) {
+      if (canceller.joinable()) canceller.join();
+      if (round != static_cast<int>(4 + 5 * victim)) return;
+      // While the others go on.
+      canceller = std::thread([&] {
+        std::this_thread::sleep_for(std::chrono::microseconds(60 * victim));
+        expect_ok(streams[victim]->cancel());
+      });
+    });
+    if (canceller.joinable()) canceller.join();
+    for (size_t s = 0; s < kSessions; ++s) {
+      if (s == victim) continue;
+      EXPECT_EQ(together[s].tokens, alone[s].tokens) << kTasks[s].strategy;
+      EXPECT_EQ(together[s].logprobs, alone[s].logprobs) << kTasks[s].strategy;
+    }
+    EXPECT_EQ(together[victim].end.finish, FinishReason::kCancelled);
+    expect_beginning_of(alone[victim], together[victim], kTasks[victim].strategy);
+    // It goes on where it was.
+    Outcome rest = together[victim];
+    StreamOptions options = generation(kTasks[victim]);
+    options.max_tokens -= static_cast<int64_t>(rest.tokens.size());
+    const Outcome more = run(sessions[victim], options);
+    rest.tokens.insert(rest.tokens.end(), more.tokens.begin(), more.tokens.end());
+    EXPECT_EQ(rest.tokens, alone[victim].tokens);
+  }
+}
+
+TEST(Batch, AMemberThatFailsLeavesTheOthersAlone) {
+  const auto model = load("short_128", 2);
+  const auto alone = run_alone(model);
+  std::vector<std::shared_ptr<Session>> sessions;
+  std::vector<std::shared_ptr<GenerationStream>> streams;
+  for (size_t s = 0; s < kSessions; ++s) {
+    SessionOptions options = options_of(kTasks[s]);
+    if (s == 0) {  // room for 64 tokens
+      const auto probe = make_session(model, options);
+      expect_ok(probe->feed_tokens(random_tokens(*model, 64)));
+      expect_ok(run(probe).status);
+      options.kv_budget_bytes = stats(*probe).kv_bytes;
+    }
+    sessions.push_back(fed(model, kTasks[s], options));
+    streams.push_back(take(GenerationStream::open(sessions.back(), generation(kTasks[s]))));
+  }
+  const auto together = read_in_step(*model, streams, [](int) {});
+  EXPECT_EQ(together[0].status.code(), Code::kBudget);
+  EXPECT_EQ(together[0].tokens.size(), 15u);  // the last one is not in the cache
+  expect_beginning_of(alone[0], together[0], "the failed one");
+  EXPECT_EQ(position(*sessions[0]), (Position{65, 0}));
+  for (size_t s = 1; s < kSessions; ++s) {
+    EXPECT_EQ(together[s].tokens, alone[s].tokens) << kTasks[s].strategy;
+    EXPECT_EQ(together[s].logprobs, alone[s].logprobs) << kTasks[s].strategy;
+  }
+}
+
+// Memory that can be switched off.
+struct Memory {
+  std::atomic<bool> off{false};
+
+  static void* allocate(void* user, size_t size, size_t alignment) {
+    if (static_cast<Memory*>(user)->off) return nullptr;
+    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  }
+  static void release(void*, void* memory, size_t, size_t) { std::free(memory); }
+};
+
+// A step that fails as a whole is tried again by each alone: who needs no memory goes on.
+TEST(Batch, RunsOutOfMemoryOneByOne) {
+  static Memory memory;
+  RuntimeOptions runtime;
+  runtime.n_threads = 2;
+  runtime.alloc = Memory::allocate;
+  runtime.free = Memory::release;
+  runtime.alloc_user = &memory;
+  const auto model = load("short_128", std::move(runtime));
+  const auto alone = run_alone(model);
+  int failures = 0;
+  for (const int off_from : {0, 3, 11, 20}) {
+    std::vector<std::shared_ptr<Session>> sessions;
+    std::vector<std::shared_ptr<GenerationStream>> streams;
+    for (const Task& task : kTasks) {
+      sessions.push_back(fed(model, task, options_of(task)));
+      streams.push_back(take(GenerationStream::open(sessions.back(), generation(task))));
+    }
+    const auto together = read_in_step(*model, streams, [&](int round) { memory.off = round >= off_from; });
+    memory.off = false;
+    for (size_t s = 0; s < kSessions; ++s) {
+      expect_beginning_of(alone[s], together[s], kTasks[s].strategy);
+      if (together[s].status.ok()) continue;
+      ++failures;
+      EXPECT_EQ(together[s].status.code(), Code::kOutOfMemory);
+      StreamOptions options = generation(kTasks[s]);
+      options.max_tokens -= static_cast<int64_t>(together[s].tokens.size());
+      Tokens all = together[s].tokens;
+      const Outcome more = run(sessions[s], options);
+      expect_ok(more.status);
+      all.insert(all.end(), more.tokens.begin(), more.tokens.end());
+      EXPECT_EQ(all, alone[s].tokens) << kTasks[s].strategy;
+    }
+  }
+  EXPECT_GT(failures, 0);
+}
+
+// Readers at their own pace: who shares steps with whom changes all the time.
+TEST(Batch, CompanyMayChange) {
+  const auto model = load("short_128", 2);
+  const auto alone = run_alone(model);
+  std::vector<Outcome> together(kSessions);
+  std::vector<std::thread> readers;
+  for (size_t s = 0; s < kSessions; ++s) {
+    readers.emplace_back([&, s] {
+      for (int round = 0; round < 3; ++round) {
+        together[s] = run(fed(model, kTasks[s], options_of(kTasks[s])), generation(kTasks[s]));
+      }
+    });
+  }
+  for (auto& reader : readers) reader.join();
+  for (size_t s = 0; s < kSessions; ++s) {
+    EXPECT_EQ(together[s].tokens, alone[s].tokens) << kTasks[s].strategy;
+    EXPECT_EQ(together[s].logprobs, alone[s].logprobs) << kTasks[s].strategy;
+  }
+}
+
+}  // namespace
+}  // namespace quire::test
