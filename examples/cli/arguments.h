@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "quire/quire.h"
 
@@ -29,6 +30,20 @@ struct SamplingArguments {
   int32_t top_k = 0;
   float top_p = 0;
   float min_p = 0;
+  float typical = 0;
+  float repeat_penalty = 1;
+  float frequency_penalty = 0;
+  float presence_penalty = 0;
+  int32_t penalty_last_n = 0;
+  float dry_multiplier = 0;
+  float dry_base = 1.75f;
+  int32_t dry_allowed_length = 2;
+  int32_t dry_last_n = 0;
+  std::vector<std::string> dry_breakers;
+  std::vector<std::string> logit_bias;  // ID=BIAS
+  int64_t min_tokens = 0;
+  double deadline_seconds = 0;
+  int32_t n_top_logprobs = 0;
   uint64_t seed = 0;
   std::vector<std::string> stop;
   bool ignore_eos = false;

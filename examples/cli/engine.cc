@@ -198,6 +198,8 @@ const char* finish_name(int32_t finish_reason) {
       return "reach";
     case QUIRE_FINISH_CANCELLED:
       return "cancelled";
+    case QUIRE_FINISH_DEADLINE:
+      return "deadline";
     default:
       return "none";
   }

@@ -6,6 +6,7 @@
 #include "engine.h"
 #include "interrupt.h"
 #include "progress.h"
+#include "sampling.h"
 
 namespace cli {
 namespace {
@@ -24,24 +25,17 @@ struct RunArguments {
 struct Answer {
   std::string text;
   std::vector<int32_t> tokens;
+  std::vector<std::vector<quire_token_logprob>> top_logprobs;  // of each token
   int32_t finish_reason = QUIRE_FINISH_NONE;
 };
 
 double per_second(int64_t n, int64_t ns) { return ns > 0 ? 1e9 * static_cast<double>(n) / static_cast<double>(ns) : 0; }
 
 Answer generate(quire_session* session, const RunArguments& arguments) {
-  std::vector<quire_text> stop;
-  for (const std::string& text : arguments.sampling.stop) stop.push_back({text.data(), text.size()});
+  const Sampling sampling(arguments.sampling);
   auto options = initialised(quire_stream_options_init);
-  options.flags = arguments.sampling.ignore_eos ? QUIRE_STREAM_IGNORE_EOS : 0;
   options.max_tokens = arguments.max_tokens;
-  options.temperature = arguments.sampling.temperature;
-  options.top_k = arguments.sampling.top_k;
-  options.top_p = arguments.sampling.top_p;
-  options.min_p = arguments.sampling.min_p;
-  options.seed = arguments.sampling.seed;
-  options.stop_strings = stop.data();
-  options.n_stop_strings = stop.size();
+  sampling.apply(options);
 
   Answer answer;
   Progress progress("reading");
@@ -55,7 +49,10 @@ Answer generate(quire_session* session, const RunArguments& arguments) {
     }
     if (event.type != QUIRE_EVENT_TOKEN && event.type != QUIRE_EVENT_END) return true;
     progress.clear();
-    if (event.type == QUIRE_EVENT_TOKEN) answer.tokens.push_back(event.token);
+    if (event.type == QUIRE_EVENT_TOKEN) {
+      answer.tokens.push_back(event.token);
+      answer.top_logprobs.emplace_back(event.top_logprobs, event.top_logprobs + event.n_top_logprobs);
+    }
     if (event.text_len > 0) answer.text.append(event.text, event.text_len);
     if (!arguments.json && event.text_len > 0) {
       std::fwrite(event.text, 1, event.text_len, stdout);
@@ -66,20 +63,32 @@ Answer generate(quire_session* session, const RunArguments& arguments) {
   return answer;
 }
 
-void print_answer(const Answer& answer, const quire_session* session) {
+// For each token the most probable ones, the first first.
+Json top_logprobs_of(const Answer& answer) {
+  Json all = Json::array();
+  for (const auto& top : answer.top_logprobs) {
+    Json& one = all.emplace_back(Json::array());
+    for (const quire_token_logprob& t : top) one.push_back({{"token", t.token}, {"logprob", t.logprob}});
+  }
+  return all;
+}
+
+void print_answer(const Answer& answer, const quire_session* session, bool wants_top) {
   const quire_session_stats stats = get_stats(session);
-  print_json({{"text", answer.text},
-              {"tokens", answer.tokens},
-              {"finish_reason", finish_name(answer.finish_reason)},
-              {"n_prompt_tokens", stats.n_prefilled},
-              {"n_generated_tokens", answer.tokens.size()},
-              {"n_pending_tokens", stats.n_pending},
-              {"prefill_seconds", 1e-9 * static_cast<double>(stats.prefill_ns)},
-              {"decode_seconds", 1e-9 * static_cast<double>(stats.decode_ns)},
-              {"prefill_tokens_per_second", per_second(stats.n_prefilled, stats.prefill_ns)},
-              {"decode_tokens_per_second", per_second(stats.n_generated, stats.decode_ns)},
-              {"kv_bytes_peak", stats.kv_bytes_peak},
-              {"strategy", strategy_of(session)}});
+  Json json = {{"text", answer.text},
+               {"tokens", answer.tokens},
+               {"finish_reason", finish_name(answer.finish_reason)},
+               {"n_prompt_tokens", stats.n_prefilled},
+               {"n_generated_tokens", answer.tokens.size()},
+               {"n_pending_tokens", stats.n_pending},
+               {"prefill_seconds", 1e-9 * static_cast<double>(stats.prefill_ns)},
+               {"decode_seconds", 1e-9 * static_cast<double>(stats.decode_ns)},
+               {"prefill_tokens_per_second", per_second(stats.n_prefilled, stats.prefill_ns)},
+               {"decode_tokens_per_second", per_second(stats.n_generated, stats.decode_ns)},
+               {"kv_bytes_peak", stats.kv_bytes_peak},
+               {"strategy", strategy_of(session)}};
+  if (wants_top) json["top_logprobs"] = top_logprobs_of(answer);
+  print_json(json);
 }
 
 // Ends the answer's line, and sums up for a person who watches.
@@ -107,7 +116,7 @@ int run(const RunArguments& arguments) {
 
   const Answer answer = generate(session.get(), arguments);
   if (arguments.json) {
-    print_answer(answer, session.get());
+    print_answer(answer, session.get(), arguments.sampling.n_top_logprobs > 0);
   } else {
     print_summary(answer, session.get());
   }
@@ -130,13 +139,18 @@ void add_run(CLI::App& app, Action& action) {
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
   add_sampling_options(*command, arguments->sampling);
+  CLI::Option* top =
+      command->add_option("--top-logprobs", arguments->sampling.n_top_logprobs,
+                          "with --json: log-probabilities of each token's N most probable alternatives (at most 64)");
   command->add_flag("--parse-special", arguments->parse_special,
                     "\"<s>\" and the like in the texts are control tokens (only for texts you trust)");
-  command->add_flag("--json", arguments->json, "print one JSON object at the end");
+  CLI::Option* json = command->add_flag("--json", arguments->json, "print one JSON object at the end");
+  top->needs(json)->check(CLI::Range(0, 64))->type_name("N");
   command->footer(R"help(
 Examples:
   quire run -m model -f book.txt -s dca -p "The murderer is" -n 32
-  quire run -m model -p "Once upon a time" --temperature 0.8 --top-p 0.95 --seed 7)help");
+  quire run -m model -p "Once upon a time" --temperature 0.8 --top-p 0.95 --seed 7
+  quire run -m model -f book.txt -p "In short," --dry-multiplier 0.8 --min-tokens 20 --deadline 30)help");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }
 
