@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "sampling.h"
+#include "progress.h"
 
 namespace cli {
 namespace {
@@ -30,6 +30,12 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
   command.add_option("--threads", arguments.n_threads, "compute threads (default: the number of cores)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
+  add_quiet_option(command);
+}
+
+void add_quiet_option(CLI::App& command) {
+  command.add_flag_callback("-q,--quiet", set_quiet,
+                            "no progress bar; there is none either unless stderr is a terminal");
 }
 
 void add_session_options(CLI::App& command, SessionArguments& arguments) {
@@ -41,48 +47,20 @@ void add_session_options(CLI::App& command, SessionArguments& arguments) {
   add_word_option(command, "--overflow", arguments.overflow, kOverflows,
                   std::string("text longer than the strategy's reach: error, stop, extrapolate (default: ") +
                       (extrapolates ? "extrapolate)" : "error)"));
-}
-
-namespace {
-
-void add_penalty_options(CLI::App& command, SamplingArguments& arguments) {
   command
-      .add_option("--repeat-penalty", arguments.repeat_penalty, "divides positive logits of seen tokens (default: 1)")
-      ->check(CLI::PositiveNumber)
-      ->type_name("A");
-  command.add_option("--frequency-penalty", arguments.frequency_penalty, "subtracted for each occurrence (default: 0)")
-      ->type_name("B");
-  command.add_option("--presence-penalty", arguments.presence_penalty, "subtracted from seen tokens (default: 0)")
-      ->type_name("C");
-  command
-      .add_option("--penalty-last-n", arguments.penalty_last_n, "these three look at the last N tokens (default: all)")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N");
-  CLI::Option* dry =
-      command.add_option("--dry-multiplier", arguments.dry_multiplier,
-                         "penalise what continues a repetition, usually by 0.8 (default: 0, not at all)");
-  dry->check(CLI::NonNegativeNumber)->type_name("A");
-  command.add_option("--dry-base", arguments.dry_base, "how the penalty grows with its length (default: 1.75)")
-      ->needs(dry)
-      ->type_name("B");
-  command.add_option("--dry-allowed-length", arguments.dry_allowed_length, "shorter ones are free (default: 2)")
-      ->needs(dry)
-      ->check(CLI::PositiveNumber)
-      ->type_name("L");
-  command.add_option("--dry-last-n", arguments.dry_last_n, "DRY looks at the last N tokens (default: all)")
-      ->needs(dry)
+      .add_option("--expected-tokens", arguments.expected_tokens,
+                  "length the text will reach, for strategies that must know")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
   command
-      .add_option("--dry-breaker", arguments.dry_breakers,
-                  "repetitions do not reach across this text; may be repeated (default: newline : \" *)")
-      ->needs(dry)
-      ->expected(1)
-      ->take_all()
-      ->type_name("TEXT");
+      .add_option("--kv-budget", arguments.kv_budget_bytes, "memory of the KV cache, such as 500MB (default: no limit)")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("BYTES");
+  command
+      .add_option("--spill-dir", arguments.spill_directory,
+                  "what does not fit in --kv-budget goes to a temporary file in DIR")
+      ->type_name("DIR");
 }
-
-}  // namespace
 
 void add_sampling_options(CLI::App& command, SamplingArguments& arguments) {
   command.add_option("--temperature", arguments.temperature, "0: the most probable token (default)")
@@ -101,20 +79,46 @@ void add_sampling_options(CLI::App& command, SamplingArguments& arguments) {
       .add_option("--typical", arguments.typical, "draw from the most typical set with probability P (default: all)")
       ->check(CLI::Range(0.0, 1.0))
       ->type_name("P");
-  add_penalty_options(command, arguments);
+  command.add_option("--repeat-penalty", arguments.repetition, "divide the logits of recent tokens by X (default: 1)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("X");
+  command.add_option("--frequency-penalty", arguments.frequency, "subtract X for each recent occurrence")
+      ->type_name("X");
+  command.add_option("--presence-penalty", arguments.presence, "subtract X from recent tokens")->type_name("X");
   command
-      .add_option("--logit-bias", arguments.logit_bias, "add BIAS to a token's logit, -inf: ban it; may be repeated")
-      ->check([](const std::string& text) { return parse_logit_bias(text) ? "" : "\"" + text + "\" is not ID=BIAS"; })
-      ->expected(1)
-      ->take_all()
-      ->type_name("ID=BIAS");
-  command.add_option("--min-tokens", arguments.min_tokens, "no end-of-text token before N tokens (default: 0)")
+      .add_option("--penalty-range", arguments.penalty_range, "recent: among the last N tokens (default: 64; 0: all)")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
   command
-      .add_option("--deadline", arguments.deadline_seconds, "end after so many seconds of computing (default: none)")
-      ->check(CLI::Range(0.0, 1e9))
+      .add_option("--dry,--dry-multiplier", arguments.dry,
+                  "penalty X * base ^ (length - L) on continuing a repetition (default: none)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("X");
+  command.add_option("--dry-base", arguments.dry_base, "default: 1.75")->check(CLI::Range(1.0, 1e6))->type_name("B");
+  command.add_option("--dry-length", arguments.dry_length, "repetitions shorter than L are free (default: 2)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("L");
+  command
+      .add_option("--dry-breaker", arguments.dry_breakers,
+                  "repetitions do not reach across TEXT; may be repeated (default: newline : \" *)")
+      ->expected(1)
+      ->take_all()
+      ->type_name("TEXT");
+  command
+      .add_option("--logit-bias", arguments.logit_bias, "add BIAS to a token's logit (-inf: never); may be repeated")
+      ->expected(1)
+      ->take_all()
+      ->type_name("ID=BIAS");
+  command.add_option("--min-tokens", arguments.min_tokens, "do not end before N tokens")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  command.add_option("--deadline", arguments.deadline, "end after so many seconds")
+      ->check(CLI::NonNegativeNumber)
       ->type_name("SECONDS");
+  command
+      .add_option("--top-logprobs", arguments.n_top_logprobs, "with --json: the N most probable tokens at each place")
+      ->check(CLI::Range(0, 64))
+      ->type_name("N");
   command.add_option("--seed", arguments.seed, "the same seed draws the same tokens (default: 0)")->type_name("SEED");
   command.add_option("--stop", arguments.stop, "end before this text appears; may be repeated")->type_name("TEXT");
   command.get_option("--stop")->expected(1)->take_all();

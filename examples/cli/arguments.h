@@ -23,6 +23,9 @@ struct SessionArguments {
   std::string strategy = "full";
   int32_t kv_type = QUIRE_TYPE_DEFAULT;
   int32_t overflow = QUIRE_OVERFLOW_DEFAULT;
+  int64_t expected_tokens = 0;
+  int64_t kv_budget_bytes = 0;
+  std::string spill_directory;
 };
 
 struct SamplingArguments {
@@ -30,27 +33,25 @@ struct SamplingArguments {
   int32_t top_k = 0;
   float top_p = 0;
   float min_p = 0;
-  float typical = 0;
-  float repeat_penalty = 1;
-  float frequency_penalty = 0;
-  float presence_penalty = 0;
-  int32_t penalty_last_n = 0;
-  float dry_multiplier = 0;
-  float dry_base = 1.75f;
-  int32_t dry_allowed_length = 2;
-  int32_t dry_last_n = 0;
-  std::vector<std::string> dry_breakers;
-  std::vector<std::string> logit_bias;  // ID=BIAS
-  int64_t min_tokens = 0;
-  double deadline_seconds = 0;
-  int32_t n_top_logprobs = 0;
   uint64_t seed = 0;
+  float typical = 0;
+  float repetition = 1, frequency = 0, presence = 0;
+  int32_t penalty_range = 64;
+  float dry = 0, dry_base = 1.75f;
+  int32_t dry_length = 2;
+  std::vector<std::string> dry_breakers;  // empty: the library's
+  std::vector<std::string> logit_bias;    // ID=BIAS
+  int64_t min_tokens = 0;
+  double deadline = 0;  // seconds
+  int32_t n_top_logprobs = 0;
   std::vector<std::string> stop;
   bool ignore_eos = false;
 };
 
 void add_model_options(CLI::App& command, ModelArguments& arguments);
 // The help text shows arguments.overflow, as it stands, as the default.
+// The bar on stderr; part of add_model_options.
+void add_quiet_option(CLI::App& command);
 void add_session_options(CLI::App& command, SessionArguments& arguments);
 void add_sampling_options(CLI::App& command, SamplingArguments& arguments);
 
@@ -60,5 +61,7 @@ void add_info(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_eval_passkey(CLI::App& eval, Action& action);
 void add_eval_ppl(CLI::App& eval, Action& action);
+void add_eval_needle(CLI::App& eval, Action& action);
+void add_bench(CLI::App& app, Action& action);
 
 }  // namespace cli

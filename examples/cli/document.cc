@@ -25,6 +25,26 @@ std::string read_document(const std::string& path) {
   return text;
 }
 
+void write_document(const std::string& path, const std::string& text) {
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) throw std::runtime_error("cannot write " + path + ": " + std::strerror(errno));
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const int reason = errno;
+  if (std::fclose(file) != 0 || !written) {
+    throw std::runtime_error("cannot write " + path + ": " + std::strerror(written ? errno : reason));
+  }
+}
+
+void check_writable(const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "ab");
+  if (file == nullptr) throw std::runtime_error("cannot write " + path + ": " + std::strerror(errno));
+  std::fclose(file);
+}
+
+std::string valid_utf8(const std::string& text) {
+  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
+}
+
 void print_json(const Json& value) {
   std::puts(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }

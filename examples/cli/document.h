@@ -12,6 +12,14 @@ using Json = nlohmann::ordered_json;
 // The file's bytes; "-" is stdin. Throws std::runtime_error with the system's reason.
 std::string read_document(const std::string& path);
 
+// Writes a file anew. Throws std::runtime_error with the system's reason.
+void write_document(const std::string& path, const std::string& text);
+// Throws as write_document would: to be called before hours of work. What the file holds stays.
+void check_writable(const std::string& path);
+
+// The text with U+FFFD for what is not UTF-8.
+std::string valid_utf8(const std::string& text);
+
 // One line on stdout. Text that is not UTF-8 (a path can be anything) is replaced, never refused.
 void print_json(const Json& value);
 

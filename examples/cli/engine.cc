@@ -49,12 +49,12 @@ class CancelOnInterrupt {
 
 void show_loading(void* progress, int64_t done, int64_t total) {
   constexpr int64_t kMebi = 1 << 20;
-  static_cast<Progress*>(progress)->show(done / kMebi, (total + kMebi - 1) / kMebi, 0, "MiB");
+  static_cast<Progress*>(progress)->show((done + kMebi - 1) / kMebi, (total + kMebi - 1) / kMebi);
 }
 
 Model load(quire_runtime* runtime, const std::string& directory) {
   const CancelOnInterrupt cancel;
-  Progress progress("loading");
+  Progress progress("loading", "MiB");
   auto options = initialised(quire_model_options_init);
   options.cancel = cancel.get();
   options.progress = show_loading;
@@ -115,6 +115,12 @@ Session Engine::create_session(const SessionArguments& arguments) const {
   options.strategy_len = arguments.strategy.size();
   options.kv_type = arguments.kv_type;
   options.overflow = arguments.overflow;
+  options.expected_tokens = arguments.expected_tokens;
+  options.kv_budget_bytes = arguments.kv_budget_bytes;
+  if (!arguments.spill_directory.empty()) {
+    options.spill_directory = arguments.spill_directory.data();
+    options.spill_directory_len = arguments.spill_directory.size();
+  }
   Error error;
   quire_session* session = nullptr;
   error.check(quire_session_create(model(), &options, &session, error.get()),
@@ -202,6 +208,19 @@ const char* finish_name(int32_t finish_reason) {
       return "deadline";
     default:
       return "none";
+  }
+}
+
+const char* type_name(int32_t type) {
+  switch (type) {
+    case QUIRE_TYPE_F32:
+      return "f32";
+    case QUIRE_TYPE_F16:
+      return "f16";
+    case QUIRE_TYPE_BF16:
+      return "bf16";
+    default:
+      return "unknown";
   }
 }
 

@@ -43,5 +43,6 @@ using EventVisitor = std::function<bool(const quire_event&)>;
 int32_t run_stream(quire_session* session, const quire_stream_options& options, const EventVisitor& visit);
 
 const char* finish_name(int32_t finish_reason);
+const char* type_name(int32_t type);  // of QUIRE_TYPE_*
 
 }  // namespace cli

@@ -1,5 +1,6 @@
-// quire eval ppl: perplexity of the end of a long text, given all of it or given sliding windows.
+// quire eval ppl: perplexity of a text, given all of it that came before or given sliding windows.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -16,24 +17,36 @@ struct PplArguments {
   ModelArguments model;
   SessionArguments session;
   std::string file;
-  int64_t n_tokens = 0;
+  int64_t n_tokens = 0;   // 0: all
   int64_t n_targets = 0;  // 0: half of n_tokens
-  int64_t window = 0;     // 0: the strategy reads the whole text
+  bool all_targets = false;
+  int64_t window = 0;  // 0: the strategy reads the whole text
   int64_t stride = 0;
+  bool no_bos = false;
   bool json = false;
 };
 
 using Ids = std::vector<int32_t>;
-using ShowPrefill = std::function<void(int64_t done, double rate)>;
+
+// What is computed at once: tokens [begin, end) of the text, of which [first, end) are scored.
+struct Window {
+  int64_t begin = 0;
+  int64_t first = 0;
+  int64_t end = 0;
+  bool bos = false;  // a beginning-of-sequence token stands before `begin`
+
+  int64_t size() const { return end - begin + (bos ? 1 : 0); }
+};
 
 // log p of the tokens [first, ids.size()) of a fresh text `ids`.
-std::vector<float> score(quire_session* session, const Ids& ids, int64_t first, const ShowPrefill& show) {
+std::vector<float> score(quire_session* session, const Ids& ids, int64_t first,
+                         const std::function<void(int64_t done)>& show) {
   reset(session);
   feed_tokens(session, ids.data(), ids.size());
   auto options = initialised(quire_stream_options_init);
   options.flags = QUIRE_STREAM_SCORE;
   const int32_t finish = run_stream(session, options, [&](const quire_event& event) {
-    if (event.type == QUIRE_EVENT_PREFILL) show(event.reused + event.done, event.n_per_second);
+    if (event.type == QUIRE_EVENT_PREFILL) show(event.reused + event.done);
     return true;
   });
   if (finish == QUIRE_FINISH_CANCELLED) throw Interrupted();
@@ -45,72 +58,86 @@ std::vector<float> score(quire_session* session, const Ids& ids, int64_t first, 
   return scores;
 }
 
-double sum(const std::vector<float>& scores) {
-  double total = 0;
-  for (const float s : scores) total += s;
-  return total;
-}
-
-// Sum of log p over the last n_targets of `ids`, each given everything before it.
-double score_whole(quire_session* session, const Ids& ids, int64_t n_targets) {
-  const auto n_tokens = static_cast<int64_t>(ids.size());
-  Progress progress("scoring");
-  return sum(score(session, ids, n_tokens - n_targets,
-                   [&](int64_t done, double rate) { progress.show(done, n_tokens, rate, "tokens"); }));
-}
-
-// The same targets, each given at least window - stride tokens before it (fewer only where the text begins). A window
-// begins with the tokenizer's beginning-of-sequence token, as the texts of training do.
-double score_windows(quire_session* session, const Ids& ids, int64_t bos, const PplArguments& arguments) {
-  const auto n_tokens = static_cast<int64_t>(ids.size());
-  Progress progress("scoring");
-  double total = 0;
-  for (int64_t first = n_tokens - arguments.n_targets; first < n_tokens; first += arguments.stride) {
-    const int64_t end = std::min(first + arguments.stride, n_tokens);
-    int64_t begin = std::max<int64_t>(0, first + arguments.stride - arguments.window);
-    Ids window;
-    if (begin > 0 && bos >= 0) {
-      ++begin;
-      window.push_back(static_cast<int32_t>(bos));
+// Windows that score each of the last n_targets tokens once. Without --window there is one, the whole text. With it the
+// first window ends where it is full, or one stride after the first target if that is later; each later one ends a
+// stride after the one before. So every target has at least window - stride tokens before it, fewer only where the text
+// begins.
+std::vector<Window> make_windows(const PplArguments& arguments, bool has_bos) {
+  const int64_t n = arguments.n_tokens;
+  int64_t first = n - arguments.n_targets;
+  if (arguments.window == 0) return {{0, first, n}};
+  std::vector<Window> windows;
+  for (int64_t end = std::max(arguments.window, first + arguments.stride); first < n; end += arguments.stride) {
+    Window w = {std::max<int64_t>(0, end - arguments.window), first, std::min(end, n)};
+    if (w.begin > 0 && has_bos) {  // it takes the place of the window's first token
+      ++w.begin;
+      w.bos = true;
     }
-    window.insert(window.end(), ids.begin() + begin, ids.begin() + end);
-    const auto n_context = static_cast<int64_t>(window.size()) - (end - first);
-    total += sum(score(session, window, n_context, [](int64_t, double) {}));
-    progress.show(end - (n_tokens - arguments.n_targets), arguments.n_targets, 0, "targets");
+    windows.push_back(w);
+    first = w.end;
+  }
+  return windows;
+}
+
+// Sum of log p over all targets.
+double score_windows(quire_session* session, const Ids& text, const std::vector<Window>& windows, int32_t bos) {
+  int64_t n_all = 0, n_before = 0;
+  for (const Window& w : windows) n_all += w.size();
+  Progress progress("scoring", "tokens");
+  double total = 0;
+  for (const Window& w : windows) {
+    Ids ids;
+    if (w.bos) ids.push_back(bos);
+    ids.insert(ids.end(), text.begin() + w.begin, text.begin() + w.end);
+    const int64_t n_context = w.size() - (w.end - w.first);
+    const auto scores = score(session, ids, n_context, [&](int64_t done) { progress.show(n_before + done, n_all); });
+    for (const float s : scores) total += s;
+    n_before += w.size();
   }
   return total;
 }
 
-Ids first_tokens(const quire_tokenizer* tokenizer, const PplArguments& arguments) {
+// The text's tokens, as many as are wanted; settles how many are read and scored.
+Ids read_text(const quire_tokenizer* tokenizer, PplArguments& arguments) {
   Ids ids = encode(tokenizer, read_document(arguments.file), 0);
-  if (static_cast<int64_t>(ids.size()) < arguments.n_tokens) {
-    throw UsageError(arguments.file + " has " + std::to_string(ids.size()) + " tokens, fewer than --tokens " +
-                     std::to_string(arguments.n_tokens));
+  const auto n_text = static_cast<int64_t>(ids.size());
+  if (arguments.n_tokens == 0) arguments.n_tokens = n_text;
+  if (n_text < std::max<int64_t>(2, arguments.n_tokens)) {
+    throw UsageError(arguments.file + " has " + std::to_string(n_text) + " tokens, fewer than " +
+                     (arguments.n_tokens < 2 ? "2" : "--tokens " + std::to_string(arguments.n_tokens)));
   }
+  if (arguments.n_targets >= arguments.n_tokens) {
+    throw UsageError("--target-tokens must be less than the " + std::to_string(arguments.n_tokens) +
+                     " tokens read: the first one has nothing before it");
+  }
+  if (arguments.all_targets) arguments.n_targets = arguments.n_tokens - 1;
+  if (arguments.n_targets == 0) arguments.n_targets = arguments.n_tokens / 2;
   ids.resize(static_cast<size_t>(arguments.n_tokens));
   return ids;
 }
 
-void check(PplArguments& arguments) {
-  if (arguments.n_targets == 0) arguments.n_targets = arguments.n_tokens / 2;
-  if (arguments.n_targets >= arguments.n_tokens) {
+void check(const PplArguments& arguments) {
+  if (arguments.n_tokens > 0 && arguments.n_targets >= arguments.n_tokens) {
     throw UsageError("--target-tokens must be less than --tokens: the first token has nothing before it");
   }
   if ((arguments.window == 0) != (arguments.stride == 0)) throw UsageError("--window and --stride go together");
   if (arguments.window > 0 && arguments.stride > arguments.window - 2) {
     throw UsageError("--stride must be at most --window minus 2: every target needs a token before it");
   }
+  if (arguments.no_bos && arguments.window == 0) throw UsageError("--no-bos is about --window");
 }
 
 int eval_ppl(PplArguments& arguments) {
   check(arguments);
   const Engine engine(arguments.model);
   const Tokenizer tokenizer = engine.tokenizer();
-  const Ids ids = first_tokens(tokenizer.get(), arguments);
+  const Ids ids = read_text(tokenizer.get(), arguments);
   const Session session = engine.create_session(arguments.session);
-  const bool windows = arguments.window > 0;
-  const double log_p = windows ? score_windows(session.get(), ids, quire_tokenizer_bos(tokenizer.get()), arguments)
-                               : score_whole(session.get(), ids, arguments.n_targets);
+  const int32_t bos = arguments.no_bos ? -1 : quire_tokenizer_bos(tokenizer.get());
+  const auto windows = make_windows(arguments, bos >= 0);
+  const auto start = std::chrono::steady_clock::now();
+  const double log_p = score_windows(session.get(), ids, windows, bos);
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
   const double nll = -log_p / static_cast<double>(arguments.n_targets);
   const double perplexity = std::exp(nll);
   if (!arguments.json) {
@@ -124,8 +151,11 @@ int eval_ppl(PplArguments& arguments) {
                  {"n_tokens", arguments.n_tokens},
                  {"n_targets", arguments.n_targets},
                  {"perplexity", perplexity},
-                 {"nll", nll}};
-  if (windows) result.update({{"window", arguments.window}, {"stride", arguments.stride}});
+                 {"nll", nll},
+                 {"seconds", time.count()}};
+  if (arguments.window > 0) {
+    result.update({{"window", arguments.window}, {"stride", arguments.stride}, {"n_windows", windows.size()}});
+  }
   print_json(result);
   return 0;
 }
@@ -135,25 +165,32 @@ int eval_ppl(PplArguments& arguments) {
 void add_eval_ppl(CLI::App& eval, Action& action) {
   auto arguments = std::make_shared<PplArguments>();
   arguments->session.overflow = QUIRE_OVERFLOW_EXTRAPOLATE;
-  CLI::App* command = eval.add_subcommand("ppl", "Perplexity of the end of a long text");
+  CLI::App* command = eval.add_subcommand("ppl", "Perplexity of a long text, whole or in sliding windows");
   add_model_options(*command, arguments->model);
   add_session_options(*command, arguments->session);
   command->add_option("-f,--file", arguments->file, "text in UTF-8; - reads stdin")->required()->type_name("FILE");
-  command->add_option("--tokens", arguments->n_tokens, "read the first N tokens of the file")
-      ->required()
+  command->add_option("--tokens", arguments->n_tokens, "read the first N tokens of the file (default: all)")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 40))
       ->type_name("N");
-  command->add_option("--target-tokens", arguments->n_targets, "score the last K of them (default: N/2)")
-      ->check(CLI::PositiveNumber)
-      ->type_name("K");
+  CLI::Option* targets =
+      command->add_option("--target-tokens", arguments->n_targets, "score the last K of them (default: N/2)")
+          ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+          ->type_name("K");
+  command->add_flag("--all-targets", arguments->all_targets, "score all of them but the first")->excludes(targets);
   command->add_option("--window", arguments->window, "score the same targets in separate windows of W tokens ...")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->type_name("W");
   command->add_option("--stride", arguments->stride, "... that advance by S: each target sees at least W - S tokens")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->type_name("S");
+  command->add_flag("--no-bos", arguments->no_bos,
+                    "begin later windows in the middle of the text, without a beginning-of-sequence token");
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->footer(R"help(
+Without --window the strategy reads the whole text once. With it each target is scored once, in the first window
+that holds it: "strided" perplexity, where a small stride gives more context and takes more time. With
+--all-targets --no-bos the windows are those of the transformers library's example.
+
 Example: is reading all of it better than reading windows of the trained length?
   quire eval ppl -m model -s dca -f book.txt --tokens 4096
   quire eval ppl -m model -s full -f book.txt --tokens 4096 --window 256 --stride 64)help");

@@ -8,19 +8,6 @@
 namespace cli {
 namespace {
 
-const char* type_name(int32_t type) {
-  switch (type) {
-    case QUIRE_TYPE_F32:
-      return "f32";
-    case QUIRE_TYPE_F16:
-      return "f16";
-    case QUIRE_TYPE_BF16:
-      return "bf16";
-    default:
-      return "unknown";
-  }
-}
-
 Json facts(const Engine& engine) {
   const quire_model_info info = engine.info();
   return {{"architecture", engine.metadata("architecture")},
@@ -60,6 +47,7 @@ void add_info(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<InfoArguments>();
   CLI::App* command = app.add_subcommand("info", "Show what a model is: sizes, trained length, tokenizer");
   command->add_option("model", arguments->model.directory, "model directory")->required()->type_name("DIR");
+  add_quiet_option(*command);
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->callback([arguments, &action] {
     action = [arguments] {

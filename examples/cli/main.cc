@@ -28,8 +28,11 @@ Examples:
   cat *.log | quire run -m model -s streaming_llm -f - -p "Summary: " --json
   quire plan -s "dca(chunk=4, cap=7)" --train-len 8 --tokens 12
   quire eval passkey -m model -s dca --tokens 4096 16384 --trials 20
+  quire eval needle -m model -s dca --tokens 4096,16384 --svg needle.svg
+  quire bench -m model -s dca --depth 0,8192
 
-Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted.)help";
+Exit status: 0 success, 1 failure (a file, the model, memory, text beyond the reach), 2 wrong usage (an
+option, a strategy expression, lengths that make no sense), 130 interrupted by Ctrl-C.)help";
 
 int report(int status, const char* what, const char* code = nullptr) {
   std::fprintf(stderr, code ? "quire: %s [%s]\n" : "quire: %s\n", what, code);
@@ -65,8 +68,17 @@ int main(int argc, char** argv) {
   cli::add_run(app, action);
   cli::add_info(app, action);
   cli::add_plan(app, action);
+  cli::add_bench(app, action);
   CLI::App* eval = app.add_subcommand("eval", "Measure how well a strategy reads long documents");
   eval->require_subcommand(1);
+  eval->footer(R"help(
+passkey   right answers by document length: the quickest look at how far a strategy reads
+needle    the same by length and by where in the document the answer lies; draws a heat map
+ppl       perplexity of a text of yours, whole or in sliding windows
+
+Example:
+  quire eval needle --help)help");
+  cli::add_eval_needle(*eval, action);
   cli::add_eval_passkey(*eval, action);
   cli::add_eval_ppl(*eval, action);
 

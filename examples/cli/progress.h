@@ -1,4 +1,4 @@
-// A progress bar on stderr; silent unless stderr is a terminal.
+// A progress bar on stderr: one line that is redrawn. Silent unless stderr is a terminal, and after --quiet.
 #pragma once
 
 #include <chrono>
@@ -7,23 +7,28 @@
 
 namespace cli {
 
-bool stderr_is_terminal();
+// Whether a person watches: stderr is a terminal, and --quiet was not given.
+bool progress_wanted();
+void set_quiet();
 
 class Progress {
  public:
-  explicit Progress(std::string label);
+  // `unit` names what is counted: "tokens".
+  Progress(std::string label, std::string unit);
   // Removes the bar.
   ~Progress() { clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Redraws at most ten times a second, and at the end. `rate` is items a second; 0: not shown.
-  void show(int64_t done, int64_t total, double rate, const char* unit);
+  // Redraws at most ten times a second, and at the end: percent, units a second since the bar was made, time left.
+  void show(int64_t done, int64_t total);
   void clear();
 
  private:
-  std::string label_;
+  const std::string label_;
+  const std::string unit_;
   bool visible_ = false;
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point drawn_{};
 };
 

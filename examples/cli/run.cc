@@ -1,12 +1,15 @@
 // quire run: feed a document and a prompt, stream the answer.
+#include <charconv>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
+#include <utility>
 
 #include "document.h"
 #include "engine.h"
 #include "interrupt.h"
 #include "progress.h"
-#include "sampling.h"
 
 namespace cli {
 namespace {
@@ -25,23 +28,91 @@ struct RunArguments {
 struct Answer {
   std::string text;
   std::vector<int32_t> tokens;
-  std::vector<std::vector<quire_token_logprob>> top_logprobs;  // of each token
+  std::vector<std::vector<std::pair<int32_t, float>>> top_logprobs;  // of each token, if asked for
   int32_t finish_reason = QUIRE_FINISH_NONE;
 };
 
+bool changes_logits(const SamplingArguments& s) {
+  return s.repetition != 1 || s.frequency != 0 || s.presence != 0 || s.dry > 0 || s.typical > 0;
+}
+
+// Penalties first, then temperature, then the filters.
+std::vector<quire_sampler> sampler_chain(const SamplingArguments& s) {
+  std::vector<quire_sampler> chain;
+  if (s.repetition != 1 || s.frequency != 0 || s.presence != 0) {
+    chain.push_back({QUIRE_SAMPLER_PENALTIES, s.penalty_range, 0, s.repetition, s.frequency, s.presence});
+  }
+  if (s.dry > 0) chain.push_back({QUIRE_SAMPLER_DRY, 0, s.dry_length, s.dry, s.dry_base, 0});
+  if (s.temperature == 0) {
+    chain.push_back({QUIRE_SAMPLER_TOP_K, 1, 0, 0, 0, 0});
+    return chain;
+  }
+  chain.push_back({QUIRE_SAMPLER_TEMPERATURE, 0, 0, s.temperature, 0, 0});
+  if (s.top_k > 0) chain.push_back({QUIRE_SAMPLER_TOP_K, s.top_k, 0, 0, 0, 0});
+  if (s.typical > 0) chain.push_back({QUIRE_SAMPLER_TYPICAL, 0, 0, s.typical, 0, 0});
+  if (s.top_p > 0) chain.push_back({QUIRE_SAMPLER_TOP_P, 0, 0, s.top_p, 0, 0});
+  if (s.min_p > 0) chain.push_back({QUIRE_SAMPLER_MIN_P, 0, 0, s.min_p, 0, 0});
+  return chain;
+}
+
+std::vector<quire_logit_bias> logit_bias(const SamplingArguments& s) {
+  std::vector<quire_logit_bias> biases;
+  for (const std::string& text : s.logit_bias) {
+    quire_logit_bias bias{};
+    const size_t at = text.find('=');
+    const std::string value = at == std::string::npos ? "" : text.substr(at + 1);
+    char* end = nullptr;
+    bias.bias = std::strtof(value.c_str(), &end);
+    const auto id = std::from_chars(text.data(), text.data() + std::min(at, text.size()), bias.token);
+    if (value.empty() || *end != '\0' || std::isnan(bias.bias) || id.ec != std::errc() || id.ptr != text.data() + at) {
+      throw UsageError("--logit-bias " + text + ": expected ID=BIAS");
+    }
+    biases.push_back(bias);
+  }
+  return biases;
+}
+
+std::vector<quire_text> views(const std::vector<std::string>& texts) {
+  std::vector<quire_text> out;
+  for (const std::string& text : texts) out.push_back({text.data(), text.size()});
+  return out;
+}
+
 double per_second(int64_t n, int64_t ns) { return ns > 0 ? 1e9 * static_cast<double>(n) / static_cast<double>(ns) : 0; }
 
-Answer generate(quire_session* session, const RunArguments& arguments) {
-  const Sampling sampling(arguments.sampling);
+Answer generate(quire_session* session, const RunArguments& arguments, const std::vector<quire_logit_bias>& biases) {
+  const std::vector<quire_text> stop = views(arguments.sampling.stop);
+  const std::vector<quire_text> breakers = views(arguments.sampling.dry_breakers);
   auto options = initialised(quire_stream_options_init);
+  options.flags = arguments.sampling.ignore_eos ? QUIRE_STREAM_IGNORE_EOS : 0;
   options.max_tokens = arguments.max_tokens;
-  sampling.apply(options);
+  const std::vector<quire_sampler> chain = sampler_chain(arguments.sampling);
+  if (changes_logits(arguments.sampling)) {
+    options.samplers = chain.data();
+    options.n_samplers = chain.size();
+    options.sampler_stride = sizeof(quire_sampler);
+  } else {
+    options.temperature = arguments.sampling.temperature;
+    options.top_k = arguments.sampling.top_k;
+    options.top_p = arguments.sampling.top_p;
+    options.min_p = arguments.sampling.min_p;
+  }
+  options.logit_bias = biases.data();
+  options.n_logit_bias = biases.size();
+  options.dry_breakers = breakers.empty() ? nullptr : breakers.data();
+  options.n_dry_breakers = breakers.size();
+  options.min_tokens = arguments.sampling.min_tokens;
+  options.deadline_ms = static_cast<int64_t>(std::ceil(arguments.sampling.deadline * 1000));
+  options.n_top_logprobs = arguments.sampling.n_top_logprobs;
+  options.seed = arguments.sampling.seed;
+  options.stop_strings = stop.data();
+  options.n_stop_strings = stop.size();
 
   Answer answer;
-  Progress progress("reading");
+  Progress progress("reading", "tokens");
   answer.finish_reason = run_stream(session, options, [&](const quire_event& event) {
     if (event.type == QUIRE_EVENT_PREFILL) {
-      progress.show(event.reused + event.done, event.total, event.n_per_second, "tokens");
+      progress.show(event.done, event.total - event.reused);
       return true;
     }
     if (event.type == QUIRE_EVENT_WARNING) {
@@ -51,7 +122,10 @@ Answer generate(quire_session* session, const RunArguments& arguments) {
     progress.clear();
     if (event.type == QUIRE_EVENT_TOKEN) {
       answer.tokens.push_back(event.token);
-      answer.top_logprobs.emplace_back(event.top_logprobs, event.top_logprobs + event.n_top_logprobs);
+      if (event.n_top_logprobs > 0) answer.top_logprobs.emplace_back();
+      for (size_t i = 0; i < event.n_top_logprobs; ++i) {
+        answer.top_logprobs.back().emplace_back(event.top_logprobs[i].token, event.top_logprobs[i].logprob);
+      }
     }
     if (event.text_len > 0) answer.text.append(event.text, event.text_len);
     if (!arguments.json && event.text_len > 0) {
@@ -63,39 +137,29 @@ Answer generate(quire_session* session, const RunArguments& arguments) {
   return answer;
 }
 
-// For each token the most probable ones, the first first.
-Json top_logprobs_of(const Answer& answer) {
-  Json all = Json::array();
-  for (const auto& top : answer.top_logprobs) {
-    Json& one = all.emplace_back(Json::array());
-    for (const quire_token_logprob& t : top) one.push_back({{"token", t.token}, {"logprob", t.logprob}});
-  }
-  return all;
-}
-
-void print_answer(const Answer& answer, const quire_session* session, bool wants_top) {
+void print_answer(const Answer& answer, const quire_session* session) {
   const quire_session_stats stats = get_stats(session);
-  Json json = {{"text", answer.text},
-               {"tokens", answer.tokens},
-               {"finish_reason", finish_name(answer.finish_reason)},
-               {"n_prompt_tokens", stats.n_prefilled},
-               {"n_generated_tokens", answer.tokens.size()},
-               {"n_pending_tokens", stats.n_pending},
-               {"prefill_seconds", 1e-9 * static_cast<double>(stats.prefill_ns)},
-               {"decode_seconds", 1e-9 * static_cast<double>(stats.decode_ns)},
-               {"prefill_tokens_per_second", per_second(stats.n_prefilled, stats.prefill_ns)},
-               {"decode_tokens_per_second", per_second(stats.n_generated, stats.decode_ns)},
-               {"kv_bytes_peak", stats.kv_bytes_peak},
-               {"strategy", strategy_of(session)}};
-  if (wants_top) json["top_logprobs"] = top_logprobs_of(answer);
-  print_json(json);
+  print_json({{"text", answer.text},
+              {"top_logprobs", answer.top_logprobs},
+              {"kv_file_bytes", stats.kv_file_bytes},
+              {"tokens", answer.tokens},
+              {"finish_reason", finish_name(answer.finish_reason)},
+              {"n_prompt_tokens", stats.n_prefilled},
+              {"n_generated_tokens", answer.tokens.size()},
+              {"n_pending_tokens", stats.n_pending},
+              {"prefill_seconds", 1e-9 * static_cast<double>(stats.prefill_ns)},
+              {"decode_seconds", 1e-9 * static_cast<double>(stats.decode_ns)},
+              {"prefill_tokens_per_second", per_second(stats.n_prefilled, stats.prefill_ns)},
+              {"decode_tokens_per_second", per_second(stats.n_generated, stats.decode_ns)},
+              {"kv_bytes_peak", stats.kv_bytes_peak},
+              {"strategy", strategy_of(session)}});
 }
 
 // Ends the answer's line, and sums up for a person who watches.
 void print_summary(const Answer& answer, const quire_session* session) {
   if (!answer.text.empty() && answer.text.back() != '\n') std::puts("");
   std::fflush(stdout);
-  if (!stderr_is_terminal()) return;
+  if (!progress_wanted()) return;
   const quire_session_stats stats = get_stats(session);
   std::fprintf(stderr, "[%lld tokens read at %.0f/s, %zu generated at %.1f/s, KV cache %s, ended by %s]\n",
                static_cast<long long>(stats.n_prefilled), per_second(stats.n_prefilled, stats.prefill_ns),
@@ -106,6 +170,8 @@ void print_summary(const Answer& answer, const quire_session* session) {
 int run(const RunArguments& arguments) {
   if (arguments.file.empty() && arguments.prompt.empty())
     throw UsageError("run needs a document (-f) or a prompt (-p)");
+  if (arguments.sampling.n_top_logprobs > 0 && !arguments.json) throw UsageError("--top-logprobs needs --json");
+  const std::vector<quire_logit_bias> biases = logit_bias(arguments.sampling);
   // The document first: a misspelt path should not cost the time of loading a model.
   const std::string document = arguments.file.empty() ? "" : read_document(arguments.file);
   const Engine engine(arguments.model);
@@ -114,9 +180,9 @@ int run(const RunArguments& arguments) {
   if (!document.empty()) feed_text(session.get(), document, flags);
   if (!arguments.prompt.empty()) feed_text(session.get(), arguments.prompt, flags);
 
-  const Answer answer = generate(session.get(), arguments);
+  const Answer answer = generate(session.get(), arguments, biases);
   if (arguments.json) {
-    print_answer(answer, session.get(), arguments.sampling.n_top_logprobs > 0);
+    print_answer(answer, session.get());
   } else {
     print_summary(answer, session.get());
   }
@@ -139,18 +205,13 @@ void add_run(CLI::App& app, Action& action) {
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
   add_sampling_options(*command, arguments->sampling);
-  CLI::Option* top =
-      command->add_option("--top-logprobs", arguments->sampling.n_top_logprobs,
-                          "with --json: log-probabilities of each token's N most probable alternatives (at most 64)");
   command->add_flag("--parse-special", arguments->parse_special,
                     "\"<s>\" and the like in the texts are control tokens (only for texts you trust)");
-  CLI::Option* json = command->add_flag("--json", arguments->json, "print one JSON object at the end");
-  top->needs(json)->check(CLI::Range(0, 64))->type_name("N");
+  command->add_flag("--json", arguments->json, "print one JSON object at the end");
   command->footer(R"help(
 Examples:
   quire run -m model -f book.txt -s dca -p "The murderer is" -n 32
-  quire run -m model -p "Once upon a time" --temperature 0.8 --top-p 0.95 --seed 7
-  quire run -m model -f book.txt -p "In short," --dry-multiplier 0.8 --min-tokens 20 --deadline 30)help");
+  quire run -m model -p "Once upon a time" --temperature 0.8 --top-p 0.95 --seed 7)help");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }
 

@@ -97,7 +97,50 @@ class StreamingLLM(Method):
         yield j, i.clamp(max=self.sinks + self.recent), j, i[:, None] - j[None] > self.recent
 
 
-METHODS = {"full": Full(), "dca": DCA(), "streaming_llm": StreamingLLM()}
+def representations(q, k, v, chunk):
+    """rep_c [b, heads, chunks, D] of the complete chunks (LongHeads, equations 1 and 2)."""
+    at, scale = torch.arange(chunk), model.D ** -0.5
+    q, k, v = (x[:, :, : x.shape[2] // chunk * chunk].unflatten(2, (-1, chunk)) for x in (q, k, v))
+    q, k = model.rotate(q, at), model.rotate(k, at)
+    mean = (torch.softmax(q @ k.mT * scale, -1) @ v).mean(-2, keepdim=True)
+    return (torch.softmax(mean @ k.mT * scale, -1) @ k).squeeze(-2)
+
+
+class LongHeads(Method):
+    """`keep` chunks a query and head: first, previous, own, and those that score best; then side by side."""
+
+    def __init__(self, chunk=32, keep=L // 32):
+        self.chunk, self.keep = chunk, keep
+
+    def select(self, scores, own):
+        """Chunks of queries in chunk `own`, in order; scores [..., own - 1] are those of chunks 0 to own - 2."""
+        if own < self.keep:
+            return torch.arange(own + 1).expand(*scores.shape[:-1], -1)
+        best = scores[..., 1:].topk(self.keep - 3).indices.sort().values + 1
+        forced = [torch.full_like(best[..., :1], c) for c in (0, own - 1, own)]
+        return torch.cat((forced[0], best, *forced[1:]), -1)
+
+    def __call__(self, q, k, v):
+        n, size, reps, out = q.shape[2], self.chunk, representations(q, k, v, self.chunk), []
+        pad = (0, 0, 0, -n % size)
+        k, v = (torch.nn.functional.pad(x, pad).unflatten(2, (-1, size)) for x in (k, v))
+        k, at = model.rotate(k, torch.arange(size)), torch.arange(size)
+        for own in range(k.shape[2]):
+            raw = q[:, :, own * size: (own + 1) * size]                        # [b, h, x, D]
+            x = at[: raw.shape[2]]
+            picked = self.select(raw @ reps[:, :, : max(0, own - 1)].mT, own)  # [b, h, x, slots]
+            slots = picked.shape[-1]
+            where = picked.flatten(2)[..., None, None].expand(-1, -1, -1, size, model.D)
+            keys, values = (y.gather(2, where).unflatten(2, picked.shape[2:]) for y in (k, v))
+            turned = torch.stack([model.rotate(raw, (slots - 1 - u) * size + x) for u in range(slots)], 3)
+            scores = (turned[..., None, :] @ keys.mT).squeeze(-2)              # [b, h, x, slots, t]
+            scores[..., -1, :].masked_fill_(at[None] > x[:, None], float("-inf"))
+            p = torch.softmax(scores.flatten(3) * model.D ** -0.5, -1)
+            out.append((p[..., None, :] @ values.flatten(3, 4)).squeeze(-2))
+        return torch.cat(out, 2)
+
+
+METHODS = {"full": Full(), "dca": DCA(), "streaming_llm": StreamingLLM(), "longheads": LongHeads()}
 
 
 def self_test():
@@ -112,7 +155,10 @@ def self_test():
     g = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, 700, model.D, generator=g) for _ in range(3))
     half, theta = model.D // 2, model.inv_freq()
+    test_longheads(q[..., :300, :], k[..., :300, :], v[..., :300, :])
     for name, method in METHODS.items():
+        if name == "longheads":
+            continue
         m = method.matrix(700)
         scores = torch.zeros(2, 3, 700, 700, dtype=torch.float64)
         for a in range(half):                                        # straight from the definition
@@ -127,6 +173,27 @@ def self_test():
         err = (method(q, k, v) - want).abs().max().item()
         print(f"{name}: largest difference from the matrix form {err:.1e}")
         assert err < 1e-4 and m.max() <= (699 if name == "full" else L - 1)
+
+
+def test_longheads(q, k, v):
+    """Query by query, straight from the definition."""
+    scores = torch.tensor([9.0, 1, 5, 3, 8, 2])
+    assert LongHeads(4, 4).select(scores, 7).tolist() == [0, 4, 6, 7]
+    assert LongHeads(4, 5).select(scores, 7).tolist() == [0, 2, 4, 6, 7]
+    size, keep, n = 16, 5, q.shape[2]
+    method, reps = LongHeads(size, keep), representations(q, k, v, size)
+    got, worst = method(q, k, v), 0.0
+    for i in range(0, n, 7):
+        own, x = divmod(i, size)
+        for h in range(q.shape[1]):
+            order = sorted(range(1, own - 1), key=lambda c: -(q[0, h, i] @ reps[0, h, c]).item())
+            chunks = sorted({0, max(0, own - 1), own, *order[: keep - 3]}) if own >= keep else range(own + 1)
+            j = torch.cat([torch.arange(c * size, min((c + 1) * size, i + 1)) for c in chunks])
+            pos = torch.cat([torch.arange(size) + u * size for u in range(len(chunks))])[: len(j)]
+            s = (model.rotate(q[0, h, i][None], pos[-1:]) @ model.rotate(k[0, h, j], pos).mT)[0] * model.D ** -0.5
+            worst = max(worst, (got[0, h, i] - torch.softmax(s, -1) @ v[0, h, j]).abs().max().item())
+    print(f"longheads: largest difference from the definition {worst:.1e}")
+    assert worst < 1e-4
 
 
 @torch.no_grad()
@@ -166,25 +233,25 @@ def sliding(net, ids, bos):
 @torch.no_grad()
 def perplexity(net, sp, lengths, most):
     text = sp.encode((HERE / "heldout.txt").read_text())
+    columns = ["sliding", "sliding, BOS", *METHODS, *(f"{m}/sliding, BOS" for m in METHODS)]
     print("perplexity on heldout.txt, targets 128..n, mean over segments of n tokens (BOS + n-1)\n\n"
-          "| tokens | segments | sliding | sliding, BOS kept | full | dca | streaming_llm | dca/sliding | streaming/sliding |"
-          " full/sliding |\n|---|---|---|---|---|---|---|---|---|---|")
+          "| tokens | segments | " + " | ".join(columns) + " |\n|---|---|" + "---|" * len(columns))
     for n in lengths:
         count = max(1, min(len(text) // (n - 1), most // n))
         starts = np.linspace(0, len(text) - n, count).astype(int)
         total = {}
         for at in starts:
             ids = torch.tensor([1] + text[at: at + n - 1])
-            got = {"sliding": sliding(net, ids, False), "sliding+bos": sliding(net, ids, True)}
+            got = {"sliding": sliding(net, ids, False), "sliding, BOS": sliding(net, ids, True)}
             for name, method in METHODS.items():
                 if name != "full" or n <= 4096:
                     got[name] = losses(net, ids, method)[L // 2 - 1:]
             for name, x in got.items():
                 total.setdefault(name, []).append(x.mean().item())
         p = {k: math.exp(sum(x) / len(x)) for k, x in total.items()}
-        s, f = p["sliding"], p.get("full", float("nan"))
-        print(f"| {n} ({n // L}x) | {count} | {s:.2f} | {p['sliding+bos']:.2f} | {f:.1f} | {p['dca']:.2f} | {p['streaming_llm']:.2f} | "
-              f"{p['dca'] / s:.3f} | {p['streaming_llm'] / s:.3f} | {f / s:.1f} |", flush=True)
+        cells = [f"{p[c]:.2f}" if c in p else f"{p[c.split('/')[0]] / p['sliding, BOS']:.3f}" if c.split("/")[0] in p
+                 else "not run" for c in columns]
+        print(f"| {n} ({n // L}x) | {count} | " + " | ".join(cells) + " |", flush=True)
 
 
 @torch.no_grad()

@@ -126,11 +126,13 @@ class TinyLlama(nn.Module):
 
 
 def init_recall_circuits(net, seed):
-    """Random weights, nudged so that the two heads of an induction circuit exist from the start.
+    """Random weights, nudged so that the heads of an induction circuit exist from the start.
 
-    * every embedding shares one constant component (channel 0), read by layer 0 only at first;
-    * layer 0, KV head 0: with RoPE, the constant makes a key one position back the best match, so
-      the head writes a sketch of the previous token into the residual stream;
+    * every embedding shares one constant component (channel 0), read by layer 0 and recency heads;
+    * layer 0, head h: with RoPE, the constant makes the key h + 1 positions back the best match, and
+      head 0 writes a sketch of the previous token into the residual stream;
+    * layer 0, and KV head 1 of the others: the constant prefers recent keys, through one slow pair
+      whose wave falls over three quarters of the window;
     * layer 1, KV head 0: queries sketch the current token and keys read "my previous token",
       on most rotary pairs, fast and slow; values copy the token found towards lm_head.
     All of it is trainable; it saves the hundreds of steps in which copying is not yet discovered.
@@ -157,19 +159,25 @@ def init_recall_circuits(net, seed):
         sketch[:, 0] = 0
         read, write = sketch[:D], sketch[D: 2 * D]
 
-        a0 = net.model.layers[0].self_attn                        # previous-token heads (0 and 1)
-        base = torch.zeros(D)
-        base[:4], base[4:10] = 2.5, 1.2                           # the quickly rotating pairs
-        shifted = rotate(base[None], torch.tensor([1]))[0]
-        for h in (0, 1):
-            a0.q_proj.weight[h * D:(h + 1) * D, 0] = base
-        a0.k_proj.weight[:D] *= 0.1
-        a0.k_proj.weight[:D, 0] = shifted
+        comb, wave = torch.zeros(D), torch.zeros(D)
+        comb[:4], comb[4:8], wave[8] = 2.5, 1.2, 3.8              # quick pairs; one of 628 tokens
+        falling = rotate(wave[None], torch.tensor([0.75 * WINDOW - math.pi / inv_freq()[8]]))[0]
+        a0 = net.model.layers[0].self_attn                        # head h: the token h + 1 back
+        for h in range(HEADS):
+            a0.q_proj.weight[h * D:(h + 1) * D] *= 0.3
+            a0.q_proj.weight[h * D:(h + 1) * D, 0] = rotate(comb[None], torch.tensor([-1 - h]))[0] + wave
+        a0.k_proj.weight *= 0.1
+        a0.k_proj.weight[:D, 0] = a0.k_proj.weight[D:, 0] = comb + falling
         a0.v_proj.weight[:D] = read
-        a0.o_proj.weight[:, :D] = write.T
+        a0.o_proj.weight[:, :D] = write.T * 2
 
-        for layer in net.model.layers[1:]:
-            layer.input_layernorm.weight[0] = 0
+        for layer in net.model.layers[1:]:                        # recency heads
+            a = layer.self_attn
+            for p in (a.q_proj, a.k_proj, a.v_proj):
+                p.weight[:, 0] = 0
+            for h in (2, 3):
+                a.q_proj.weight[h * D:(h + 1) * D, 0] = wave
+            a.k_proj.weight[D:, 0] = falling
         a1 = net.model.layers[1].self_attn                        # induction heads (0 and 1)
         a1.k_proj.weight[:D] = 0
         a1.k_proj.weight[pairs] = write[pairs] * 2.2

@@ -75,7 +75,10 @@ class Muon:
 
 
 class Causal:
-    """Plain RoPE attention of the training window."""
+    """Plain RoPE attention of the training window.
+
+    Before a step `weight` becomes what each query's loss counts and `loss` 0; a subclass may add to `loss`.
+    """
 
     def __init__(self, t):
         angle = torch.arange(t, dtype=torch.float64)[:, None] * model.inv_freq()[None]
@@ -106,11 +109,12 @@ class Trainer:
         attend = self.attend.setdefault(n, Causal(n))
         ids, w = self.data.batch(n + 1, TOKENS // n * (n + 1), mix, np.random.default_rng([self.seed, step]))
         ids, w = torch.from_numpy(ids), torch.from_numpy(w)
+        attend.weight, attend.loss = w[:, 1:], torch.zeros(())
         with torch.autocast("cpu", dtype=torch.bfloat16):
             logits = self.net(ids[:, :-1], attend)
         each = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
         weight = w[:, 1:].flatten()
-        loss = (each * weight).sum() / TOKENS
+        loss = (each * weight).sum() / TOKENS + attend.loss
         for p in self.net.parameters():
             p.grad = None
         loss.backward()
@@ -121,8 +125,8 @@ class Trainer:
         if log:
             answer, other = each.detach()[weight == 5], each.detach()[weight == 1]
             print(f"step {step} len {n} loss {loss.item():.3f} text {other.mean():.3f} answer "
-                  f"{answer.mean() if len(answer) else float('nan'):.4f} wall {time.time() - self.started:.0f} "
-                  f"cpu {time.process_time() - self.cpu:.0f}", flush=True)
+                  f"{answer.mean() if len(answer) else float('nan'):.4f} attention {attend.loss.item():.3f} "
+                  f"wall {time.time() - self.started:.0f} cpu {time.process_time() - self.cpu:.0f}", flush=True)
 
     def save(self, path, step):
         torch.save({"net": self.net.state_dict(), "adam": self.adam.state_dict(), "muon": self.muon.buf,

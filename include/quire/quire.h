@@ -440,6 +440,14 @@ QUIRE_API quire_status quire_session_reset(quire_session* session, quire_error* 
  * (streaming_llm) all of them. Errors: INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED.
  * [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_tokens, quire_error* err);
+/* For benchmarks only: an empty session becomes one of n_tokens random tokens (0 to 2^31 - 1) without computing them.
+ * The keys and values of all but the last are small random numbers in the session's KV type, drawn from `seed` like the
+ * ids; what the strategy drops is dropped, and the byte budget holds. The next stream begins by computing the last
+ * token, so that it can decode at this depth; what it says means nothing. Waits until filled; on failure the session is
+ * empty. Errors: INVALID_ARGUMENT (range; the session is not empty), BUDGET, OUT_OF_MEMORY, IO, BUSY,
+ * CLOSED. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_fill_random(quire_session* session, int64_t n_tokens, uint64_t seed,
+                                                 quire_error* err);
 
 /* Number of tokens the session has read (processed prompt and delivered tokens), and of fed tokens that wait. Either
  * pointer may be NULL. Errors: CLOSED. [any-thread] since 0.1 */

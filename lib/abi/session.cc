@@ -117,6 +117,13 @@ quire_status quire_session_truncate(quire_session* session, int64_t n_tokens, qu
   return with_session(session, err, [&](Session&) { return session->impl->truncate(n_tokens); });
 }
 
+quire_status quire_session_fill_random(quire_session* session, int64_t n_tokens, uint64_t seed, quire_error* err) {
+  return with_session(session, err, [&](Session& s) -> Status {
+    QUIRE_TRY(check_range("n_tokens", n_tokens, 0, std::numeric_limits<int32_t>::max()));
+    return s.fill_random(n_tokens, seed);
+  });
+}
+
 quire_status quire_session_get_position(const quire_session* session, int64_t* n_tokens, int64_t* n_pending,
                                         quire_error* err) {
   return with_session(session, err, [&](const Session& s) { return s.position(n_tokens, n_pending); });

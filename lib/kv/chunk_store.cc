@@ -121,12 +121,13 @@ Status ChunkStore::reserve_file(const std::vector<Place>& missing) {
   return {};
 }
 
-// The queries of the chunk where the text ends stay; those of the chunk where it will end get the other place.
+// The queries of the chunk where the text ends stay; those of the chunk where it will end get the other place. A chunk
+// that these tokens hold whole is represented from them: its queries are not kept.
 void ChunkStore::assign_queries(int64_t first, int64_t n) {
   if (!queries_) return;
   const int64_t now = first / geometry_.chunk, then = (first + n) / geometry_.chunk;
   const int kept = queries_chunk_[1] == now ? 1 : 0;
-  queries_chunk_[kept] = now;
+  queries_chunk_[kept] = first % geometry_.chunk == 0 && n >= geometry_.chunk ? -1 : now;
   queries_chunk_[1 - kept] = then == now ? -1 : then;
 }
 

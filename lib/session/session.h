@@ -76,6 +76,9 @@ class Session : public std::enable_shared_from_this<Session> {
   Status reset();
   // Forgets the tokens from n_tokens on, pending ones too.
   Status truncate(int64_t n_tokens);
+  // For benchmarks: an empty session then stands as if it had read n_tokens (> 0) random tokens, but for the last one's
+  // keys. See quire_session_fill_random.
+  Status fill_random(int64_t n_tokens, uint64_t seed);
   Status position(int64_t* n_tokens, int64_t* n_pending) const;
   Status stats(SessionStats* stats) const;
   Status logits(int64_t first_position, int64_t n_rows, float* out, size_t capacity) const;

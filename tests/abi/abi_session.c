@@ -170,6 +170,53 @@ static void test_stats(quire_model* model) {
   quire_session_release(session);
 }
 
+/* A session filled at random decodes and reads on, and failures leave it empty. */
+static void test_fill_random(quire_model* model) {
+  quire_session* session = open_session(model, "dca", 0, 0);
+  quire_session* bounded = NULL;
+  quire_session_options options;
+  quire_stream* stream = NULL;
+  quire_stream_options streaming;
+  transcript first, second;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_fill_random(NULL, 8, 1, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_fill_random(session, -1, 1, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_fill_random(session, INT64_C(1) << 31, 1, &err));
+  CHECK_MESSAGE("n_tokens");
+  EXPECT_OK(quire_session_fill_random(session, 0, 1, &err));
+  expect_position(session, 0, 0);
+  EXPECT_OK(quire_session_fill_random(session, 700, 1, &err));
+  expect_position(session, 700, 0);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_fill_random(session, 8, 1, &err));
+  CHECK_MESSAGE("700");
+  run_greedy(session, 6, &first);
+  expect_position(session, 706, 0);
+  EXPECT_OK(quire_session_reset(session, &err));
+  feed_some(session, model, 10);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_fill_random(session, 8, 1, &err));
+  EXPECT_OK(quire_session_discard_pending(session, &err));
+  EXPECT_OK(quire_session_fill_random(session, 700, 1, &err));
+  run_greedy(session, 6, &second);
+  CHECK(first.n_tokens == 6 && second.n_tokens == 6);
+  CHECK(memcmp(first.tokens, second.tokens, 6 * sizeof first.tokens[0]) == 0);
+  CHECK(memcmp(first.logprobs, second.logprobs, 6 * sizeof first.logprobs[0]) == 0);
+
+  quire_stream_options_init(&streaming, sizeof streaming);
+  streaming.max_tokens = 4;
+  EXPECT_OK(quire_stream_open(session, &streaming, &stream, &err));
+  EXPECT(QUIRE_ERROR_BUSY, quire_session_fill_random(session, 8, 1, &err));
+  quire_stream_release(stream);
+  quire_session_release(session);
+
+  quire_session_options_init(&options, sizeof options);
+  options.kv_budget_bytes = 4096;
+  EXPECT_OK(quire_session_create(model, &options, &bounded, &err));
+  EXPECT(QUIRE_ERROR_BUDGET, quire_session_fill_random(bounded, 1 << 20, 1, &err));
+  expect_position(bounded, 0, 0);
+  quire_session_release(bounded);
+}
+
 void test_session(void) {
   loaded l = open_model("text_256");
   quire_session* session;
@@ -180,6 +227,7 @@ void test_session(void) {
   test_segments(l.model);
   test_strategy_text(l.model);
   test_stats(l.model);
+  test_fill_random(l.model);
   EXPECT_OK(quire_session_create(l.model, NULL, &session, &err));
   quire_session_retain(session);
   quire_session_release(session);

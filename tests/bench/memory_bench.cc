@@ -17,7 +17,7 @@
 namespace quire::bench {
 namespace {
 
-constexpr int64_t kDecoded = 128;
+constexpr int64_t kDecoded = 2048;
 
 // Counts all bytes, and those of blocks of some sizes.
 class CountedMemory {

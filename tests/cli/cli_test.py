@@ -89,7 +89,7 @@ class UsageTest(unittest.TestCase):
             self.assertIn(wrong, self.assert_usage_error("run", "-m", "x", "-p", "x", "--logit-bias", wrong))
         self.assert_usage_error("run", "-m", "x", "-p", "x", "--top-logprobs", "2")  # without --json
         self.assert_usage_error("run", "-m", "x", "-p", "x", "--json", "--top-logprobs", "65")
-        self.assert_usage_error("run", "-m", "x", "-p", "x", "--dry-base", "2")  # without --dry-multiplier
+        self.assert_usage_error("run", "-m", "x", "-p", "x", "--dry-base", "0.5")
         self.assert_usage_error("run", "-m", "x", "-p", "x", "--typical", "1.5")
         self.assert_usage_error("run", "-m", "x", "-p", "x", "--deadline", "-1")
         self.assert_usage_error("eval", "ppl", "-m", "x", "-f", "x", "--tokens", "64", "--window", "32")
@@ -161,19 +161,22 @@ class ModelTest(unittest.TestCase):
     def test_sampling_options(self):
         arguments = ["run", "-m", OPTIONS.model, "-p", "The grass is green. The grass is", "-n", 16, "--ignore-eos"]
         greedy = self.run_json(*arguments, "--top-logprobs", 3)
-        self.assertNotIn("top_logprobs", self.run_json(*arguments))
-        self.assertEqual([top[0]["token"] for top in greedy["top_logprobs"]], greedy["tokens"])
+        self.assertEqual(self.run_json(*arguments)["top_logprobs"], [])
+        self.assertEqual([top[0][0] for top in greedy["top_logprobs"]], greedy["tokens"])
         for top in greedy["top_logprobs"]:
-            self.assertEqual(sorted((t["logprob"] for t in top), reverse=True), [t["logprob"] for t in top])
+            self.assertEqual(sorted((logprob for _, logprob in top), reverse=True), [logprob for _, logprob in top])
         banned = self.run_json(*arguments, "--logit-bias", f"{greedy['tokens'][0]}=-inf")
-        self.assertEqual(banned["tokens"][0], greedy["top_logprobs"][0][1]["token"])
+        self.assertEqual(banned["tokens"][0], greedy["top_logprobs"][0][1][0])
         forced = self.run_json(*arguments, "--logit-bias", "70=500", "--logit-bias", "71=-2.5")
         self.assertEqual(forced["tokens"], [70] * 16)
         once = self.run_json(*arguments, "--presence-penalty", 1000)
         self.assertEqual(len(set(once["tokens"])), 16)
-        for more in (["--dry-multiplier", 1000, "--dry-allowed-length", 1, "--dry-last-n", 64],
-                     ["--repeat-penalty", 5, "--penalty-last-n", 32], ["--frequency-penalty", 50]):
+        for more in (["--dry-multiplier", 1000, "--dry-length", 1],
+                     ["--repeat-penalty", 5, "--penalty-range", 32], ["--frequency-penalty", 50]):
             self.assertNotEqual(self.run_json(*arguments, *more)["tokens"], greedy["tokens"], more)
+        dry = [*arguments, "--dry-multiplier", 1000, "--dry-length", 1]
+        free = self.run_json(*dry, *(x for letter in "aeiou " for x in ("--dry-breaker", letter)))
+        self.assertNotEqual(free["tokens"], self.run_json(*dry)["tokens"])
         drawn = [*arguments, "--temperature", 3, "--seed", 2]
         self.assertNotEqual(self.run_json(*drawn, "--typical", 0.2)["tokens"], self.run_json(*drawn)["tokens"])
         self.assertEqual(self.run_json(*drawn, "--top-k", 20, "--typical", 1)["tokens"],

@@ -26,6 +26,7 @@ class GoldenFile {
 
   // Prefixes of the tensors NAME.logits.
   std::vector<std::string> cases() const;
+  bool has(const std::string& tensor) const { return tensors_.contains(tensor); }
   std::vector<int32_t> ids(const std::string& tensor) const;
   Expected expected(const std::string& name) const;
 

@@ -30,12 +30,12 @@ TEST_P(GoldenStrategy, MatchesThePositionMatrixAtEveryPosition) {
   const auto cases = read_cases(kFolder + "strategies/" + GetParam() + ".txt");
   ASSERT_GE(cases.size(), 48u);  // 8 visibilities times 6 scalings, and more
   ASSERT_EQ(cases.size(), file.cases().size());
-  const auto ids = file.ids("ids");
-  ASSERT_GE(static_cast<int64_t>(ids.size()), 4 * model.train_len());
   const auto vocab_size = static_cast<size_t>(model.vocab_size());
   for (const auto& [name, expression] : cases) {
     SCOPED_TRACE(name + ": " + expression);
     const Expected expected = file.expected(name);
+    const auto ids = file.ids(file.has(name + ".ids") ? name + ".ids" : "ids");
+    ASSERT_GE(static_cast<int64_t>(ids.size()), 4 * model.train_len());
     ASSERT_EQ(expected.max_abs.size(), ids.size());
     const auto logits = model.logits(expression, ids);
     size_t wrong = 0;

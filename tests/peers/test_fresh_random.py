@@ -3,6 +3,7 @@
 The seed is new in every run and printed; QUIRE_SEED=n repeats one.
 """
 
+import itertools
 import os
 import pathlib
 import random
@@ -92,10 +93,11 @@ def test_strategies(number, tmp_path):
     generator = random.Random(f"{SEED} strategy {number}")
     config = random_model(tmp_path / "model", generator)
     model = reference.Model(tmp_path / "model")
-    ids = golden_format.random_ids(generator.randrange(300, 700), 64, generator.randrange(2**31))
+    n = generator.randrange(300, 700)
+    prompts = (golden_format.random_ids(n, 64, generator.randrange(2**31)) for _ in itertools.count())
     for case in generator.sample(strategy_cases.all_cases(model.train_len), 6):
+        ids, expected = strategy_cases.expected_logits(model, prompts, case)
         actual = library_logits(tmp_path / "model", case.expression, ids)
-        expected = strategy_cases.expected_logits(model, ids, case)
         assert_close(actual, expected, f"{case.expression}, seed {SEED}, {config}")
 
 

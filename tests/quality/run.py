@@ -5,7 +5,9 @@
     python3 tests/quality/run.py --quire build/release/bin/quire --check    and fails if a claim does not hold
     ... --quick                                                             a few trials, nothing written
 
-Passkey: a five-digit number in filler text (100 trials a length, 20 from 16 windows on). Perplexity: the last half of
+Passkey: a five-digit number in filler text (100 trials a length, 20 from 16 windows on). longheads runs on its own
+weights, which a second stage trained for it; with --check it must also give the same answers when the KV cache has a
+tenth of the memory it wants. Perplexity: the last half of
 the first N tokens of a book that was not trained on; "sliding window" scores the same tokens in separate windows that
 advance by a quarter, which is the best the model can do within its trained length.
 """
@@ -16,21 +18,23 @@ import pathlib
 import shlex
 import subprocess
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 EMBEDDED = ROOT / "examples" / "embedded_model"
 STRATEGIES = ["full", "dca", "streaming_llm"]
+LONGHEADS = "longheads"
 SLIDING = "sliding window"
-SEED = 1
+SEED = 3  # the weights were chosen on seeds 1 and 2
 
 # What is claimed. Ten trials cannot tell 95 % from 90 %, so --quick asks for less.
 FULL_INSIDE, FULL_BEYOND = 0.95, 0.10       # passkey accuracy of full: at least at 1x, at most from 2x on
 DCA = {4: 0.95, 8: 0.95, 16: 0.90}          # passkey accuracy of dca: at least
 STREAMING_CHANCE = 0.2                      # streaming_llm: at most this more than lies in the window (1/4 at 4x)
 PERPLEXITY_RATIO = 1.15                     # dca and streaming_llm: at most, of the sliding window's
-# full: at least. Large models explode here; this small one degrades (examples/embedded_model/README.md says more).
-FULL_PERPLEXITY_RATIO = {4: 1.2, 16: 1.6}
+FULL_PERPLEXITY_RATIO = {4: 10}             # full: more than
+LONGHEADS_LEAST = {4: 0.90, 8: 0.90, 16: 0.80}  # passkey accuracy of longheads: at least
 QUICK_LEAST, QUICK_MOST, QUICK_CHANCE = 0.8, 0.2, 0.35
 
 
@@ -40,30 +44,54 @@ class Bench:
     def __init__(self, quire, model, text, quick):
         self.quire, self.model, self.text, self.quick = quire, model, text, quick
         self.commands = []
+        self.record = True
         self.window = self.call("info", model)["train_len"]
 
     def call(self, *arguments):
         arguments = [str(a) for a in arguments]
         shown = [str(pathlib.Path(a).relative_to(ROOT)) if a.startswith(str(ROOT)) else a for a in arguments]
-        self.commands.append(shlex.join(["quire", *shown, "--json"]))
+        command = shlex.join(["quire", *shown, "--json"])
+        if self.record:
+            self.commands.append(command)
         done = subprocess.run([self.quire, *arguments, "--json"], stdout=subprocess.PIPE, check=False)
         if done.returncode != 0:
-            sys.exit(f"{self.commands[-1]}: exit status {done.returncode}")
+            sys.exit(f"{command}: exit status {done.returncode}")
         return json.loads(done.stdout)
 
     def passkey(self):
         """{strategy: {multiple: {accuracy, n_trials}}}"""
         groups = [([1, 4], 10)] if self.quick else [([1, 2, 4, 8], 100), ([16, 32], 20)]
         table = {}
-        for strategy in STRATEGIES:
+        for strategy in [*STRATEGIES, LONGHEADS]:
             table[strategy] = {}
             for multiples, n_trials in groups:
-                result = self.call("eval", "passkey", "-m", self.model, "-s", strategy, "--trials", n_trials, "--seed",
-                                   SEED, "--tokens", *[m * self.window for m in multiples])
-                for multiple, row in zip(multiples, result["rows"]):
+                if strategy == LONGHEADS and 32 in multiples:
+                    multiples = [*multiples, 64]
+                for multiple, row in zip(multiples, self.passkey_rows(strategy, multiples, n_trials)):
                     table[strategy][multiple] = {k: row[k] for k in ("accuracy", "n_trials")}
             self.progress("passkey", strategy)
         return table
+
+    def passkey_rows(self, strategy, multiples, n_trials, *options):
+        model = self.model.parent / LONGHEADS if strategy == LONGHEADS else self.model
+        result = self.call("eval", "passkey", "-m", model, "-s", strategy, "--trials", n_trials, "--seed", SEED, *options,
+                           "--tokens", *[m * self.window for m in multiples])
+        return result["rows"]
+
+    def same_with_less_memory(self):
+        """Whether longheads answers the same with a tenth of the KV cache in memory, at 16 windows."""
+        self.record = False  # the commands name temporary files
+        with tempfile.TemporaryDirectory() as folder:
+            least = ["--kv-budget", self.kv_bytes(16 * self.window) // 10, "--spill-dir", folder]
+            roomy, tight = (self.passkey_rows(LONGHEADS, [16], 10, *options)[0]["trials"] for options in ([], least))
+        return [t["answer"] for t in roomy] == [t["answer"] for t in tight]
+
+    def kv_bytes(self, n_tokens):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
+            text.write(self.text.read_text()[: 3 * n_tokens])
+            text.flush()
+            return self.call("run", "-m", self.model.parent / LONGHEADS, "-s", LONGHEADS, "-f", text.name, "-n",
+                             0)["kv_bytes_peak"]
 
     def perplexity(self):
         """{strategy: {multiple: perplexity}}"""
@@ -85,6 +113,8 @@ class Bench:
 def claims(results, quick):
     """(what is claimed, whether it holds) for every length measured."""
     passkey, ppl = results["passkey"], results["perplexity"]
+    yield "longheads gives the same answers with a tenth of its KV cache in memory", (
+        results["longheads_same_with_a_tenth_of_memory"])
 
     def at_least(task, multiple, value, bound):
         return f"{task} at {multiple}x: {100 * value:.0f} % >= {100 * bound:.0f} %", value >= bound
@@ -92,6 +122,9 @@ def claims(results, quick):
     def at_most(task, multiple, value, bound):
         return f"{task} at {multiple}x: {100 * value:.0f} % <= {100 * bound:.0f} %", value <= bound
 
+    for multiple, bound in LONGHEADS_LEAST.items():
+        if multiple in passkey[LONGHEADS]:
+            yield at_least("passkey longheads", multiple, passkey[LONGHEADS][multiple]["accuracy"], bound)
     for multiple in passkey["full"]:
         full, dca, streaming = (passkey[s][multiple]["accuracy"] for s in STRATEGIES)
         if multiple == 1:
@@ -122,13 +155,18 @@ def table(title, multiples, window, rows):
 def markdown(results, commands):
     window = results["window"]
     passkey, ppl = results["passkey"], results["perplexity"]
-    multiples = list(passkey["full"])
-    trials = ", ".join(f"{passkey['full'][m]['n_trials']} at {m}x" for m in multiples)
+    multiples = list(passkey[LONGHEADS])  # the longest row
+    trials = ", ".join(f"{passkey[LONGHEADS][m]['n_trials']} at {m}x" for m in multiples)
+
+    def cell(strategy, multiple):
+        return f"{100 * passkey[strategy][multiple]['accuracy']:.0f} %" if multiple in passkey[strategy] else "-"
+
     lines = ["# Reading beyond the trained length", "",
              f"The embedded model was trained on {window} tokens. Written by `tests/quality/run.py`.", "",
-             "## Passkey: right answers", "", f"Trials: {trials}; the same documents for every strategy.", ""]
+             "## Passkey: right answers", "", f"Trials: {trials}; the same documents for every strategy. longheads has weights "
+             "of its own: stage 1's, trained on for it (stage 2).", ""]
     lines += table("strategy", multiples, window,
-                   [(s, [f"{100 * passkey[s][m]['accuracy']:.0f} %" for m in multiples]) for s in passkey])
+                   [(s, [cell(s, m) for m in multiples]) for s in passkey])
     lines += ["", "## Perplexity: the last half of the first N tokens of a book", "",
               f"The sliding window scores the same tokens in separate windows of {window} tokens that advance by "
               f"{window // 4}.", ""]
@@ -150,10 +188,11 @@ def main():
     parser.add_argument("--check", action="store_true", help="exit 1 if a claim does not hold")
     options = parser.parse_args()
 
-    bench = Bench(options.quire, options.model, options.text, options.quick)
+    bench = Bench(options.quire, pathlib.Path(options.model), pathlib.Path(options.text), options.quick)
     weights = (pathlib.Path(options.model) / "model.safetensors").read_bytes()
     results = {"window": bench.window, "model_sha256": hashlib.sha256(weights).hexdigest(),
-               "seed": SEED, "passkey": bench.passkey(), "perplexity": bench.perplexity()}
+               "seed": SEED, "passkey": bench.passkey(), "perplexity": bench.perplexity(),
+               "longheads_same_with_a_tenth_of_memory": bench.same_with_less_memory()}
     results["claims"] = [{"claim": c, "holds": holds} for c, holds in claims(results, options.quick)]
     text = markdown(results, bench.commands)
     print(text)

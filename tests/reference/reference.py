@@ -109,16 +109,21 @@ def positions_streaming_llm(n, sinks, recent):
     return matrix
 
 
+class CloseCall(Exception):
+    """A selection hangs on the last digits of two scores."""
+
+
 class LongHeads:
     """The relative positions of "LongHeads" (eq. 1-3) for one layer: they depend on its queries, keys and values.
 
     forced: how many of the last chunks every query takes besides the first (2: previous and own; 1: own).
-    smallest_margin: over all selections so far, the least difference between the last chunk taken and the first one
-    left out, in units of the scores' standard deviation: what a result in less precision may not exceed."""
+    needed_margin: the least difference between the last chunk taken and the first one left out, in units of the
+    scores' standard deviation; a closer one, which less precision may turn over, raises CloseCall. smallest_margin:
+    the least one that was seen."""
 
     def __init__(self, chunk, chunks, begin, forced=2, per_group=False):
         self.chunk, self.chunks, self.begin, self.forced, self.per_group = chunk, chunks, begin, forced, per_group
-        self.smallest_margin = math.inf
+        self.needed_margin, self.smallest_margin = 0.0, math.inf
 
     def represent(self, q, k, v, rope):
         """rep_c of each complete chunk: q, k, v [n, d] of one head, unrotated; the result [n // chunk, d]."""
@@ -142,6 +147,8 @@ class LongHeads:
         if 0 < taken < len(between):
             margin = scores[between[taken - 1]] - scores[between[taken]]
             self.smallest_margin = min(self.smallest_margin, (margin / scores[: own].std()).item())
+            if self.smallest_margin < self.needed_margin:
+                raise CloseCall
         return sorted([0] + between[:taken] + list(range(own + 1 - self.forced, own + 1)))
 
     def __call__(self, q, k, v, rope):

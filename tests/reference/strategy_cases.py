@@ -2,10 +2,13 @@
 
 import collections
 import itertools
+import math
 
 import reference
 
-# name, expression, positions(n) -> matrix, rope(head_dim, base) -> Rope (None: the checkpoint's own), slope of DCA's
+MARGIN = 3e-5  # of a selection, in standard deviations of its scores: ten times what float32 makes of them
+
+# name, expression, positions(n) -> matrix or function (reference.Model.forward), rope(head_dim, base) -> Rope (None: the checkpoint's own), slope of DCA's
 # logit scale (0: none)
 Case = collections.namedtuple("Case", "name expression train_len positions rope slope")
 
@@ -47,19 +50,25 @@ def scalings(train_len):
 def longheads_cases(train_len):
     """Which chunks a head sees depends on the text."""
     trained = f"train_len={train_len}"
-    chunk = train_len // 8
-    plain, scaled = reference.rope_plain, lambda d, b: reference.rope_ntk(d, b, 2)
-    cases = []
-    for name, arguments, positions, scaling, rope in [
-            ("default", "", reference.LongHeads(chunk, 8, train_len), "none", plain),
-            ("paper", "forced=paper, ", reference.LongHeads(chunk, 8, train_len, forced=1), "none", plain),
-            ("group", "select=group, ", reference.LongHeads(chunk, 8, train_len, per_group=True), "none", plain),
-            ("few", "chunk=16, chunks=4, begin=70, ", reference.LongHeads(16, 4, 70), "none", plain),
-            ("least", "chunk=32, chunks=3, ", reference.LongHeads(32, 3, 96), "none", plain),
-            ("ntk", "", reference.LongHeads(chunk, 8, train_len), "ntk(factor=2)", scaled)]:
-        cases.append(Case(f"longheads_{name}", f"longheads({arguments}{trained}) + {scaling}", train_len,
-                          lambda n, p=positions: p, rope, 0))
-    return cases
+    chunk = max(16, train_len // 8 // 16 * 16)
+    chunks = min(16, train_len // chunk)
+    plain, ntk = reference.rope_plain, lambda d, b: reference.rope_ntk(d, b, 2)
+    pi = lambda d, b: reference.rope_pi(d, b, 4)  # noqa: E731
+
+    def usual(**options):
+        return lambda n: reference.LongHeads(chunk, chunks, chunk * chunks, **options)
+
+    return [Case(f"longheads_{name}", f"longheads({arguments}) + {scaling}", train_len, positions, rope, 0)
+            for name, arguments, positions, scaling, rope in [
+                ("default", trained, usual(), "none", plain),
+                ("paper", f"forced=paper, {trained}", usual(forced=1), "none", plain),
+                ("group", f"select=group, {trained}", usual(per_group=True), "none", plain),
+                ("few", f"chunk=16, chunks=4, begin=70, {trained}", lambda n: reference.LongHeads(16, 4, 70), "none",
+                 plain),
+                ("least", f"chunk=32, chunks=3, {trained}", lambda n: reference.LongHeads(32, 3, 96), "none", plain),
+                ("ntk", trained, usual(), "ntk(factor=2)", ntk),
+                # pi extends the trained length
+                ("pi", "chunk=48, chunks=5, begin=250", lambda n: reference.LongHeads(48, 5, 250), "pi(factor=4)", pi)]]
 
 
 def special_cases(train_len):
@@ -98,9 +107,20 @@ def all_cases(train_len):
     return cases + special_cases(train_len) + longheads_cases(train_len)
 
 
-def expected_logits(model, ids, case):
-    """What a session with this strategy must compute, [n, vocab] in float64."""
-    n = len(ids)
+def expected_logits(model, prompts, case):
+    """The first prompt for which no selection is a close call, and what a session with this strategy must compute of
+    it, [n, vocab] in float64."""
     rope = case.rope(model.head_dim, model.base) if case.rope else model.rope()
-    scale = reference.logit_scale(n, case.train_len, case.slope) if case.slope else None
-    return model.forward(ids, case.positions(n), rope, scale)
+    for ids in prompts:
+        n = len(ids)
+        scale = reference.logit_scale(n, case.train_len, case.slope) if case.slope else None
+        positions = case.positions(n)
+        if callable(positions):
+            positions.needed_margin = MARGIN
+        try:
+            logits = model.forward(ids, positions, rope, scale)
+        except reference.CloseCall:
+            continue
+        if callable(positions) and positions.smallest_margin < math.inf:
+            print(f"{case.name}: smallest margin {positions.smallest_margin:.1e}", flush=True)
+        return ids, logits

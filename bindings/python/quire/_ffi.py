@@ -106,6 +106,7 @@ _CHECKED = {
     "quire_session_discard_pending": [_P],
     "quire_session_reset": [_P],
     "quire_session_truncate": [_P, c_int64],
+    "quire_session_fill_random": [_P, c_int64, c_uint64],
     "quire_session_get_position": [_P, _I64, _I64],
     "quire_session_get_logits": [_P, c_int64, c_int64, _F32, c_size_t],
     "quire_session_get_scores": [_P, c_int64, c_int64, _F32],

@@ -1,12 +1,11 @@
 #include "tests/unit/backend/attention_scene.h"
 
 #include <map>
+#include <set>
 
 #include "kernels/cpu/kernels.h"
 
 namespace quire::test {
-namespace {
-
 // Positions repeat, so their rotations are kept.
 class Rotations {
  public:
@@ -27,27 +26,19 @@ class Rotations {
   std::map<double, Rotation> made_;
 };
 
+namespace {
+
 double floor_division(double a, double b) { return std::floor(a / b); }
 
-// plan.h's definition, key by key.
-std::vector<SeenKey> seen_keys(const Plan& plan, const Plan::List& list, int64_t i, Rotations& rotations) {
-  std::vector<SeenKey> seen;
-  for (int32_t s = list.begin; s < list.end; ++s) {
-    const Span& span = plan.spans[static_cast<size_t>(s)];
-    const double whole = static_cast<double>(i) / span.q_div;
-    const double q = std::min((span.q_floor ? std::floor(whole) : whole) + span.q_offset, span.q_cap);
-    for (int64_t t = 0; t < span.count; ++t) {
-      const int64_t j = span.first_key + t * span.stride;
-      if (i - j < span.min_lag || i - j > span.max_lag) continue;
-      double p = static_cast<double>(j - span.key_base);
-      if (span.rotation == Span::Rotation::kRaw) {
-        p = span.key_div == 0 ? 0 : floor_division(p, static_cast<double>(span.key_div));
-      }
-      seen.push_back({span.stream, j, &rotations.at(q - p)});
-    }
-  }
-  return seen;
-}
+// A buffer that another one owns.
+class Borrowed : public Buffer {
+ public:
+  explicit Borrowed(const Buffer& of) : Buffer(of.size()), host_(of.host()) {}
+  void* host() const override { return host_; }
+
+ private:
+  void* host_;
+};
 
 }  // namespace
 
@@ -121,8 +112,20 @@ void AttentionScene::read_back(int64_t n, bool raw, KeysAndValues& stream) const
   ASSERT_LE(worst, tolerance) << shape_.name();
 }
 
+void AttentionScene::select(Random& random, int64_t count) {
+  n_picks_ = count;
+  picks_.clear();
+  for (int64_t row = 0; row < kQueries * shape_.n_query_heads(); ++row) {
+    const int64_t own = (kFirstQuery + row / shape_.n_query_heads()) / shape_.chunk;
+    std::set<int64_t> chosen = {own};
+    while (static_cast<int64_t>(chosen.size()) < std::min(count, own + 1)) chosen.insert(random.between(0, own));
+    picks_.insert(picks_.end(), chosen.begin(), chosen.end());
+    picks_.resize(static_cast<size_t>((row + 1) * count), -1);
+  }
+}
+
 std::vector<float> AttentionScene::run(Machine& machine, const Plan& plan, int64_t first, int64_t n,
-                                       const CancelToken* cancel, Status* status) const {
+                                       const RunOptions& options) const {
   const int64_t width = int64_t{shape_.n_query_heads()} * shape_.head_dim;
   const auto begin = queries_.begin() + (first - kFirstQuery) * width;
   const auto queries = machine.buffer(std::vector<float>(begin, begin + n * width));
@@ -137,14 +140,78 @@ std::vector<float> AttentionScene::run(Machine& machine, const Plan& plan, int64
   args.scale = scale_;
   args.rope = rope_.get();
   args.geometry = shape_.geometry();
-  for (int s = 0; s < kKvStreams; ++s) args.records[s] = {streams_[s].records};
-  const Status done = machine.backend->attention(machine.exec(cancel), args);
-  if (status) {
-    *status = done;
+  std::unique_ptr<Buffer> picks;
+  if (n_picks_ > 0) {
+    const int64_t row = shape_.n_query_heads() * n_picks_;
+    const size_t bytes = static_cast<size_t>(n * row) * sizeof(int32_t);
+    picks = take(machine.backend->allocate(bytes, MemoryKind::kDevice));
+    std::memcpy(picks->host(), &picks_[static_cast<size_t>((first - kFirstQuery) * row)], bytes);
+    args.selection = picks.get();
+  }
+  const Status done = attention(machine, args, options);
+  if (options.status) {
+    *options.status = done;
   } else if (!done.ok()) {
     throw std::runtime_error(done.message());
   }
   return machine.values(*out);
+}
+
+// One call, or one a window; a window's call has no text records but its own.
+Status AttentionScene::attention(Machine& machine, AttentionArgs args, const RunOptions& options) const {
+  for (int s = 0; s < kKvStreams; ++s) args.records[s] = {streams_[s].records};
+  if (options.cuts.empty()) return machine.backend->attention(machine.exec(options.cancel), args);
+  const auto state = machine.buffer(std::vector<float>(static_cast<size_t>(args.state_floats()), std::nanf("")));
+  args.state = state.get();
+  const auto n_chunks = static_cast<int64_t>(streams_[0].records.size());
+  for (size_t w = 0; w <= options.cuts.size(); ++w) {
+    args.window.first = w == 0;
+    args.window.last = w == options.cuts.size();
+    args.window.first_chunk = args.window.first ? 0 : options.cuts[w - 1];
+    args.window.end_chunk = args.window.last ? kNoLimit : options.cuts[w];
+    std::vector<std::unique_ptr<Buffer>> records(static_cast<size_t>(n_chunks));
+    for (int64_t c = args.window.first_chunk; c < std::min(n_chunks, args.window.end_chunk); ++c) {
+      records[static_cast<size_t>(c)] = std::make_unique<Borrowed>(*streams_[0].records[static_cast<size_t>(c)]);
+    }
+    args.records[0] = {records};
+    const Status status = machine.backend->attention(machine.exec(options.cancel), args);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+// plan.h's definition, key by key.
+std::vector<SeenKey> AttentionScene::seen_keys(const Plan& plan, const QueryBlock& block, int64_t i, int64_t head,
+                                               Rotations& rotations) const {
+  const int64_t l = shape_.chunk;
+  std::map<int64_t, int64_t> ranks;  // of the chunks that were selected
+  if (block.selected) {
+    const int32_t* own = &picks_[static_cast<size_t>(((i - kFirstQuery) * shape_.n_query_heads() + head) * n_picks_)];
+    for (int64_t u = 0; u < n_picks_ && own[u] >= 0; ++u) ranks[own[u]] = u;
+  }
+  std::vector<SeenKey> seen;
+  const Plan::List& list = plan.list(block, static_cast<int>(head));
+  for (int32_t s = list.begin; s < list.end; ++s) {
+    const Span& span = plan.spans[static_cast<size_t>(s)];
+    const double whole = static_cast<double>(i) / span.q_div;
+    const double q = std::min((span.q_floor ? std::floor(whole) : whole) + span.q_offset, span.q_cap);
+    for (int64_t t = 0; t < span.count; ++t) {
+      const int64_t j = span.first_key + t * span.stride;
+      if (i - j < span.min_lag || i - j > span.max_lag) continue;
+      if (block.selected && ranks.count(j / l) == 0) continue;
+      double p = static_cast<double>(j - span.key_base);
+      if (span.rotation == Span::Rotation::kRaw) {
+        p = span.key_div == 0 ? 0 : floor_division(p, static_cast<double>(span.key_div));
+      }
+      double distance = q - p;
+      if (span.ranked) {
+        const auto apart = static_cast<int64_t>(ranks.size()) - 1 - ranks[j / l];
+        distance = static_cast<double>(apart * l + i % l - j % l);
+      }
+      seen.push_back({span.stream, j, &rotations.at(distance)});
+    }
+  }
+  return seen;
 }
 
 // One query of one head over the keys it sees.
@@ -186,14 +253,26 @@ std::vector<double> AttentionScene::expected(const Plan& plan, int64_t first, in
       const double scale = scale_ * (plan.query_scale.empty() ? 1.0 : plan.query_scale[scale_index]);
       std::vector<SeenKey> seen;
       for (int64_t head = 0; head < heads; ++head) {
-        if (head == 0 || block.per_head) {
-          seen = seen_keys(plan, plan.list(block, static_cast<int>(head)), i, rotations);
-        }
+        if (head == 0 || block.per_head || block.selected) seen = seen_keys(plan, block, i, head, rotations);
         attend(i, head, scale, seen, &out[static_cast<size_t>(((i - kFirstQuery) * heads + head) * d)]);
       }
     }
   }
   return out;
+}
+
+void expect_close(const std::vector<float>& actual, const std::vector<double>& expected, int64_t d, double tolerance) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t row = 0; row < expected.size(); row += static_cast<size_t>(d)) {
+    if (std::isnan(expected[row])) continue;  // not asked for
+    double largest = 0, error = 0;
+    for (size_t c = row; c < row + static_cast<size_t>(d); ++c) {
+      largest = std::max(largest, std::fabs(expected[c]));
+      const double difference = std::fabs(actual[c] - expected[c]);
+      error = std::isnan(error) || difference <= error ? error : difference;  // a NaN stays
+    }
+    ASSERT_LE(error, tolerance * largest) << "query and head " << row / static_cast<size_t>(d);
+  }
 }
 
 }  // namespace quire::test

@@ -24,6 +24,14 @@ struct Shape {
 struct Rotation {
   std::vector<double> cos, sin;
 };
+class Rotations;
+
+// How AttentionScene::run makes its calls.
+struct RunOptions {
+  const CancelToken* cancel = nullptr;
+  Status* status = nullptr;        // where to leave a failure; null: throws
+  std::vector<int64_t> cuts = {};  // chunks where windows end, ascending; empty: one window
+};
 
 struct SeenKey {
   KvStream stream;
@@ -43,9 +51,11 @@ class AttentionScene {
   AttentionScene(Machine& machine, Random& random, const Shape& shape, bool raw);
 
   const Shape& shape() const { return shape_; }
+  // Makes every query and head select up to `count` chunks at random, its own among them: for blocks with a selection.
+  void select(Random& random, int64_t count);
   // Runs queries [first, first + n) of the plan on any machine. [n][n_query_heads * head_dim].
   std::vector<float> run(Machine& machine, const Plan& plan, int64_t first, int64_t n,
-                         const CancelToken* cancel = nullptr, Status* status = nullptr) const;
+                         const RunOptions& options = {}) const;
   // The same in float64 from the formulas of plan.h, with keys and values as they were rounded: query `first` and each
   // step-th after it, counted from kFirstQuery; NaN for the others.
   std::vector<double> expected(const Plan& plan, int64_t first = 0, int64_t step = 1) const;
@@ -57,6 +67,9 @@ class AttentionScene {
     std::vector<double> rounded_keys, rounded_values;  // [n][n_kv_heads][head_dim], keys unrotated
   };
   void store(Machine& machine, Random& random, int64_t n, bool raw, KeysAndValues& stream);
+  Status attention(Machine& machine, AttentionArgs args, const RunOptions& options) const;
+  std::vector<SeenKey> seen_keys(const Plan& plan, const QueryBlock& block, int64_t i, int64_t head,
+                                 Rotations& rotations) const;
   void attend(int64_t i, int64_t head, double scale, const std::vector<SeenKey>& seen, double* result) const;
   void read_back(int64_t n, bool raw, KeysAndValues& stream) const;
 
@@ -65,7 +78,12 @@ class AttentionScene {
   std::unique_ptr<Rope> rope_;
   KeysAndValues streams_[kKvStreams];
   std::vector<float> queries_;  // [kQueries][n_query_heads * head_dim]
+  std::vector<int32_t> picks_;  // [kQueries][n_query_heads][n_picks_], as select_chunks leaves them
+  int64_t n_picks_ = 0;
   float scale_;
 };
+
+// The largest error in each (query, head) that was asked for is at most `tolerance` of its largest component.
+void expect_close(const std::vector<float>& actual, const std::vector<double>& expected, int64_t d, double tolerance);
 
 }  // namespace quire::test

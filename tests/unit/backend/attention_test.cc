@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <set>
-
 #include "tests/unit/backend/attention_scene.h"
 #include "tests/unit/backend/plans.h"
 
@@ -22,21 +20,6 @@ const Shape kShapes[] = {{1, 2, 64, 64, kF32},   {2, 1, 32, 16, kF32},   {4, 1, 
                          {1, 1, 24, 256, kBF16}, {2, 1, 128, 64, kBF16}, {4, 1, 80, 16, kBF16}, {8, 1, 64, 48, kBF16},
                          {4, 1, 32, 256, kBF16}, {8, 1, 96, 64, kF32},   {20, 1, 48, 64, kF32}};
 
-// Largest error in a (query, head) relative to its largest component, over all of them.
-void compare(const std::vector<float>& actual, const std::vector<double>& expected, int64_t d, double tolerance) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (size_t row = 0; row < expected.size(); row += static_cast<size_t>(d)) {
-    if (std::isnan(expected[row])) continue;  // not asked for
-    double largest = 0, error = 0;
-    for (size_t c = row; c < row + static_cast<size_t>(d); ++c) {
-      largest = std::max(largest, std::fabs(expected[c]));
-      const double difference = std::fabs(actual[c] - expected[c]);
-      error = std::isnan(error) || difference <= error ? error : difference;  // a NaN stays
-    }
-    ASSERT_LE(error, tolerance * largest) << "query and head " << row / static_cast<size_t>(d);
-  }
-}
-
 TEST(Attention, MatchesTheNaiveReferenceForEveryPlanAndShape) {
   Random random;
   SCOPED_TRACE(random.trace());
@@ -51,7 +34,7 @@ TEST(Attention, MatchesTheNaiveReferenceForEveryPlanAndShape) {
       const AttentionScene& scene = plan_case.raw ? raw : rotated;
       // A third of the queries, another one in each run: the reference is slow.
       const auto expected = scene.expected(plan, random.between(0, 2), 3);
-      compare(scene.run(machine, plan, kFirst, kQueries), expected, shape.head_dim, 1e-5);
+      expect_close(scene.run(machine, plan, kFirst, kQueries), expected, shape.head_dim, 1e-5);
       if (testing::Test::HasFatalFailure()) return;
     }
   }
@@ -104,6 +87,33 @@ TEST(Attention, BitsDependOnTheQueryAlone) {
   }
 }
 
+// Keys that come in windows of chunks: any windows give the bits that one call gives.
+TEST(Attention, WindowsChangeNoBit) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machines[] = {Machine(1), Machine(2), Machine(4)};
+  for (const Shape& shape : {Shape{4, 1, 32, 16, kF16}, Shape{2, 2, 48, 64, kF32}, Shape{1, 1, 24, 112, kBF16}}) {
+    const AttentionScene rotated(machines[0], random, shape, false), raw(machines[0], random, shape, true);
+    const int64_t n_chunks = ceil_div(AttentionScene::kTextKeys, shape.chunk);
+    std::vector<std::vector<int64_t>> all_cuts(1);
+    for (int64_t c = 0; c < n_chunks; ++c) all_cuts[0].push_back(c + 1);  // each chunk alone
+    for (int64_t c = 0; c <= n_chunks; ++c) all_cuts.push_back({c});
+    all_cuts.push_back({n_chunks / 3, n_chunks / 3, 2 * n_chunks / 3});  // one of them empty
+    for (const PlanCase& plan_case : plan_cases()) {
+      const AttentionScene& scene = plan_case.raw ? raw : rotated;
+      for (const auto& [first, n] : {std::pair<int64_t, int64_t>{0, kQueries}, {40, 1}, {20, 7}}) {
+        const Plan plan = make_plan(plan_case, kFirst + first, n, shape.n_query_heads());
+        const auto whole = scene.run(machines[0], plan, kFirst + first, n);
+        for (size_t c = 0; c < all_cuts.size(); ++c) {
+          const auto parts = scene.run(machines[c % 3], plan, kFirst + first, n, {.cuts = all_cuts[c]});
+          expect_same_bits(whole, parts, plan_case.name + "; " + shape.name() + "; cuts " + std::to_string(c));
+          if (testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 // The comparison above can fail: one key more or less is far outside the tolerance.
 TEST(Attention, ComparisonSeesAMissingKey) {
   Random random;
@@ -134,7 +144,7 @@ TEST(Attention, CancelledCallsSayCancelled) {
     for (const int64_t n : {int64_t{1}, kQueries}) {
       const Plan plan = make_plan(plan_cases()[0], kFirst, n, 4);
       Status status;
-      scene.run(machine, plan, kFirst, n, &cancel, &status);
+      scene.run(machine, plan, kFirst, n, {.cancel = &cancel, .status = &status});
       EXPECT_EQ(status.code(), Code::kCancelled);
     }
   }

@@ -1,49 +1,17 @@
 // The chunk store: room, budget, truncation, eviction and what is counted.
 
-#include "lib/kv/chunk_store.h"
-
-#include <gtest/gtest.h>
-
-#include <cstdlib>
 #include <vector>
 
-#include "lib/backend/cpu/cpu_backend.h"
+#include "tests/unit/kv/kv_fixture.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-constexpr int kLayers = 3;
-constexpr KvGeometry kGeometry{2, 32, 16, ElementType::kF16};
-
-// Memory that runs out after `left` blocks.
-struct Memory {
-  int64_t left = INT64_MAX;
-  int64_t blocks = 0;
-
-  static void* allocate(void* user, size_t size, size_t alignment) {
-    auto& self = *static_cast<Memory*>(user);
-    if (self.left <= 0) return nullptr;
-    --self.left, ++self.blocks;
-    return std::aligned_alloc(alignment, static_cast<size_t>(round_up(static_cast<int64_t>(size), 64)));
-  }
-  static void release(void* user, void* memory, size_t, size_t) {
-    --static_cast<Memory*>(user)->blocks;
-    std::free(memory);
-  }
-};
-
-class ChunkStoreTest : public testing::Test {
+class ChunkStoreTest : public KvTest {
  protected:
-  std::unique_ptr<ChunkStore> make(const ChunkStoreOptions& options) {
-    auto store = ChunkStore::create(*backend_, kGeometry, kLayers, options);
-    EXPECT_TRUE(store.ok()) << store.status().message();
-    return std::move(*store);
-  }
   std::unique_ptr<ChunkStore> store(int64_t budget_records = 0) {
     return make({.budget_bytes = budget_records * record()});
   }
-  int64_t record() const { return static_cast<int64_t>(backend_->kv_record_bytes(kGeometry)); }
-
   // One letter a chunk of layer 0: '#' held, '.' dropped. All layers must agree.
   static std::string held(const ChunkStore& store) {
     std::string all;
@@ -68,11 +36,6 @@ class ChunkStoreTest : public testing::Test {
     EXPECT_GE(stats.bytes_peak, stats.bytes);
     EXPECT_EQ(memory_.blocks, records);
   }
-
-  Memory memory_;
-  Allocator allocator_{Memory::allocate, Memory::release, &memory_};
-  ThreadPool pool_{1};
-  std::unique_ptr<Backend> backend_ = cpu::create_cpu_backend(allocator_, pool_);
 };
 
 TEST_F(ChunkStoreTest, ReservesWholeChunksInAllLayers) {
@@ -201,5 +164,57 @@ TEST_F(ChunkStoreTest, GivesItsMemoryBack) {
   EXPECT_EQ(memory_.blocks, 0);
 }
 
+// Queries of the chunk in progress are kept while something of the chunk is still to come, and for the next one.
+TEST_F(ChunkStoreTest, KnowsWhereATextCanBeCutExactly) {
+  const auto plain = store();
+  ASSERT_TRUE(plain->reserve(0, 40).ok());
+  EXPECT_EQ(plain->exact_boundary(39), 39);
+  EXPECT_EQ(plain->exact_boundary(5), 5);
+
+  const auto selecting = make({.n_query_heads = 4});
+  const auto boundaries = [&](std::vector<int64_t> tokens) {
+    for (int64_t& n : tokens) n = selecting->exact_boundary(n);
+    return tokens;
+  };
+  ASSERT_TRUE(selecting->reserve(0, 10).ok());
+  EXPECT_EQ(boundaries({0, 3, 10}), (std::vector<int64_t>{0, 3, 10}));
+  ASSERT_TRUE(selecting->reserve(10, 20).ok());  // completes chunk 0, begins chunk 1
+  EXPECT_EQ(boundaries({5, 15, 16, 17, 30}), (std::vector<int64_t>{5, 15, 16, 17, 30}));
+  ASSERT_TRUE(selecting->reserve(30, 70).ok());  // completes chunk 1, holds 2 to 5 whole, begins chunk 6
+  EXPECT_EQ(boundaries({9, 31, 40, 64, 95, 96, 100}), (std::vector<int64_t>{0, 31, 32, 64, 80, 96, 100}));
+  selecting->truncate(98);
+  EXPECT_EQ(boundaries({98, 31}), (std::vector<int64_t>{98, 16}));
+  ASSERT_TRUE(selecting->reserve(98, 14).ok());  // to the end of chunk 6
+  EXPECT_EQ(boundaries({111, 112}), (std::vector<int64_t>{111, 112}));
+  ASSERT_TRUE(selecting->reserve(112, 16).ok());  // chunk 7 at once: its queries are not kept
+  EXPECT_EQ(boundaries({111, 120, 127, 128}), (std::vector<int64_t>{96, 112, 112, 128}));
+  ASSERT_TRUE(selecting->reserve(128, 24).ok());  // the same with chunk 8, and the beginning of 9
+  EXPECT_EQ(boundaries({130, 143, 144, 150}), (std::vector<int64_t>{128, 128, 144, 150}));
+  selecting->truncate(144);
+  EXPECT_EQ(boundaries({150}), (std::vector<int64_t>{144}));
+  selecting->truncate(0);
+  EXPECT_EQ(boundaries({0, 5}), (std::vector<int64_t>{0, 0}));
+}
+
+// Representations come in pages, and queries in one block: counted in the budget, and given back.
+TEST_F(ChunkStoreTest, CountsWhatSelectionNeeds) {
+  const auto page = static_cast<int64_t>(backend_->representation_page_bytes(4, kGeometry.head_dim));
+  const int64_t queries = 2 * kLayers * kGeometry.chunk * 4 * kGeometry.head_dim * 4;
+  const int64_t needed = 65 * kLayers * record() + 2 * kLayers * page + queries;
+  const auto tight = make({.budget_bytes = needed - 1, .n_query_heads = 4});
+  const Status refused = tight->reserve(0, 65 * 16);
+  EXPECT_EQ(refused.code(), Code::kBudget);
+  EXPECT_NE(refused.message().find(std::to_string(needed)), std::string::npos) << refused.message();
+  EXPECT_EQ(tight->stats().bytes, 0);
+  const auto enough = make({.budget_bytes = needed, .n_query_heads = 4});
+  ASSERT_TRUE(enough->reserve(0, 65 * 16).ok());
+  EXPECT_EQ(enough->stats().bytes, needed);
+  EXPECT_EQ(enough->stats().representation_bytes, 2 * kLayers * page);
+  enough->truncate(64 * 16);
+  EXPECT_EQ(enough->stats().representation_bytes, kLayers * page);
+  EXPECT_EQ(enough->stats().bytes, needed - kLayers * (page + record()));
+  EXPECT_EQ(allocator_.bytes(), enough->stats().bytes);
+}
+
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -12,6 +12,7 @@ namespace {
 // short_128: train_len 128, so dca has s = 96 and C = 127; KV chunks of 32.
 constexpr int64_t kLength = 300;
 const std::vector<std::string> kStrategies = {"full", "dca", "longheads(chunk=16, chunks=4)",
+                                              "longheads(chunk=32, chunks=3, begin=100, forced=paper, select=group)",
                                               "streaming_llm(sinks=3, recent=50)"};
 
 const std::shared_ptr<Model>& short_model() {
@@ -27,8 +28,9 @@ SessionOptions options_for(const std::string& strategy, ElementType type = Eleme
 }
 
 class Determinism : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Strategies, Determinism, testing::ValuesIn(kStrategies),
-                         [](const auto& info) { return info.param.substr(0, info.param.find('(')); });
+INSTANTIATE_TEST_SUITE_P(Strategies, Determinism, testing::ValuesIn(kStrategies), [](const auto& info) {
+  return info.param.substr(0, info.param.find('(')) + "_" + std::to_string(info.index);
+});
 
 TEST_P(Determinism, ThreadsSplitsAndBlocksChangeNoBit) {
   const std::shared_ptr<Model> models[] = {load("short_128", 1), load("short_128", 2), load("short_128", 4)};
@@ -116,6 +118,8 @@ TEST(ShortTexts, SeePlainAttention) {
     int64_t same;
   } cases[] = {{"dca", 128},
                {"dca(chunk=40, cap=55)", 56},
+               {"longheads(chunk=16, chunks=4)", 64},
+               {"longheads(chunk=32, chunks=3, begin=100, forced=paper, select=group)", 100},
                {"streaming_llm(sinks=3, recent=50)", 54},
                {"streaming_llm(sinks=0, recent=33)", 34}};
   const Model& model = *short_model();

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+
+#include "tests/unit/kv/spill_directory.h"
 #include "tests/unit/session/session_fixture.h"
 
 namespace quire::test {
@@ -87,6 +90,151 @@ TEST_P(Residency, TruncatedTextsGoOnAsNewOnes) {
     expect_ok(run(session).status);
     EXPECT_TRUE(same_bits(row_of(expected, *model_, n + again - 1), last_logits(*session))) << n;
   }
+}
+
+// Memory that counts.
+struct CountedMemory {
+  std::atomic<int64_t> bytes{0}, peak{0};
+
+  static void* allocate(void* user, size_t size, size_t alignment) {
+    auto& self = *static_cast<CountedMemory*>(user);
+    const int64_t now = self.bytes += static_cast<int64_t>(size);
+    int64_t before = self.peak;
+    while (now > before && !self.peak.compare_exchange_weak(before, now)) {
+    }
+    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  }
+  static void release(void* user, void* memory, size_t size, size_t) {
+    static_cast<CountedMemory*>(user)->bytes -= static_cast<int64_t>(size);
+    std::free(memory);
+  }
+};
+
+// From the smallest budget that serves the text upwards: the bits are the same, and what the runtime allocates while
+// the session works is what the statistics say, within the budget.
+TEST_P(Residency, NeverTakesMoreThanItsBudget) {
+  static CountedMemory memory;
+  RuntimeOptions runtime;
+  runtime.n_threads = 2;
+  runtime.alloc = CountedMemory::allocate;
+  runtime.free = CountedMemory::release;
+  runtime.alloc_user = &memory;
+  const auto model = load("short_128", std::move(runtime));
+  const Logits expected = all_logits(model_, options(), tokens_);
+  const SpillDirectory directory;
+  SessionOptions spilling = options();
+  spilling.spill_directory = directory.path();
+  spilling.kv_budget_bytes = 1;
+  for (int served = 0; served < 8;) {
+    const int64_t before = memory.bytes;
+    memory.peak = before;
+    const auto session = make_session(model, spilling);
+    expect_ok(session->feed_tokens(tokens_));
+    StreamOptions keep;
+    keep.keep_logits = true;
+    const Status status = run(session, keep).status;
+    const SessionStats now = stats(*session);
+    EXPECT_LE(now.kv_bytes_peak, spilling.kv_budget_bytes);
+    const bool warm = served % 2 == 1;  // the first run with a budget leaves the scratch memory that it needed
+    if (!status.ok()) {
+      ASSERT_EQ(status.code(), Code::kBudget) << status.message();
+      const std::string& message = status.message();
+      spilling.kv_budget_bytes = std::stoll(message.substr(message.find("needs ") + 6));
+    } else {
+      EXPECT_TRUE(same_bits(expected, kept_logits(*session, 0, kLength))) << spilling.kv_budget_bytes;
+      if (warm) {
+        EXPECT_EQ(memory.peak - before, now.kv_bytes_peak);
+        EXPECT_EQ(memory.bytes - before, now.kv_bytes);
+        spilling.kv_budget_bytes += 3000 * served;
+      }
+      ++served;
+    }
+    session->close();  // gives its memory back before it returns
+  }
+  EXPECT_EQ(directory.n_names(), 0);
+}
+
+TEST_P(Residency, GeneratesTheSameTokens) {
+  const auto generate = [&](const SessionOptions& with) {
+    const auto session = make_session(model_, with);
+    expect_ok(session->feed_tokens(std::span(tokens_).first(150)));
+    const Outcome outcome = run(session, generating(40, 1.0f));
+    expect_ok(outcome.status);
+    return std::pair(outcome.tokens, outcome.logprobs);
+  };
+  SessionOptions spilling = options();
+  spilling.spill_directory = testing::TempDir();
+  const auto roomy = make_session(model_, options());
+  expect_ok(roomy->feed_tokens(tokens_));
+  expect_ok(run(roomy).status);
+  spilling.kv_budget_bytes = stats(*roomy).kv_bytes_peak * 2 / 3;
+  EXPECT_EQ(generate(options()), generate(spilling));
+}
+
+TEST_P(Residency, AFullDiskEndsTheStreamAndTheSessionLives) {
+  const Logits expected = all_logits(model_, options(), tokens_);
+  const SpillDirectory directory;
+  SessionOptions spilling = options();
+  spilling.spill_directory = directory.path();
+  const auto session = make_session(model_, spilling);
+  expect_ok(session->feed_tokens(tokens_));
+  const bool windowed = GetParam().starts_with("streaming_llm");  // its file does not grow with the text
+  for (const int64_t disk : {10 << 10, 60 << 10}) {
+    const FullDisk full(disk);
+    const Outcome outcome = run(session);
+    const Position here = position(*session);
+    if (!windowed || disk < 20 << 10) {
+      EXPECT_EQ(outcome.status.code(), Code::kIo);
+      EXPECT_NE(outcome.status.message().find(directory.path()), std::string::npos) << outcome.status.message();
+      EXPECT_LT(here.tokens, kLength);
+    }
+    EXPECT_EQ(here.tokens + here.pending, kLength);
+    EXPECT_EQ(here.tokens % 24 % kLength, here.pending == 0 ? kLength % 24 : 0);
+    EXPECT_LE(stats(*session).kv_file_bytes, disk);
+    if (here.tokens > 0) {
+      EXPECT_TRUE(same_bits(row_of(expected, *model_, here.tokens - 1), last_logits(*session)));
+    }
+  }
+  expect_ok(run(session).status);
+  EXPECT_EQ(position(*session), (Position{kLength, 0}));
+  EXPECT_TRUE(same_bits(row_of(expected, *model_, kLength - 1), last_logits(*session)));
+}
+
+TEST(SpillDirectories, MustBeThereAndWritable) {
+  const auto model = load("short_128");
+  const SpillDirectory directory;
+  SessionOptions spilling = with_strategy("full");
+  spilling.spill_directory = directory.path() + "/missing";
+  EXPECT_EQ(Session::create(model, spilling).status().code(), Code::kNotFound);
+  spilling.spill_directory = directory.path();
+  {
+    const WithoutRights nobody(directory.path());
+    const Status refused = Session::create(model, spilling).status();
+    EXPECT_EQ(refused.code(), Code::kIo);
+    EXPECT_NE(refused.message().find(directory.path()), std::string::npos) << refused.message();
+  }
+  EXPECT_TRUE(Session::create(model, spilling).ok());
+}
+
+TEST(SpillDirectories, ASpillBudgetIsNamedToo) {
+  const auto model = load("short_128");
+  const SpillDirectory directory;
+  SessionOptions spilling = with_strategy("full(kv_chunk=16)");
+  spilling.spill_directory = directory.path();
+  spilling.spill_budget_bytes = 50000;
+  spilling.prefill_block = 16;
+  const auto session = make_session(model, spilling);
+  expect_ok(session->feed_tokens(random_tokens(*model, kLength)));
+  const Outcome outcome = run(session);
+  EXPECT_EQ(outcome.status.code(), Code::kBudget);
+  EXPECT_NE(outcome.status.message().find("50000"), std::string::npos) << outcome.status.message();
+  EXPECT_LE(stats(*session).kv_file_bytes, 50000);
+  const Position here = position(*session);
+  EXPECT_GT(here.tokens, 0);
+  EXPECT_EQ(here.tokens % 16, 0);
+  expect_ok(session->discard_pending());
+  expect_ok(session->truncate(here.tokens - 20));  // makes room for other tokens
+  EXPECT_EQ(run(session, generating(5)).tokens.size(), 5u);
 }
 
 }  // namespace

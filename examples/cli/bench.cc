@@ -1,0 +1,299 @@
+// quire bench: how fast a model reads and writes at given depths of a session, and how much of the machine that takes.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+
+#include "document.h"
+#include "engine.h"
+#include "interrupt.h"
+#include "memory_bandwidth.h"
+#include "progress.h"
+
+namespace cli {
+namespace {
+
+struct BenchArguments {
+  ModelArguments model;
+  SessionArguments session;
+  std::vector<int64_t> depths = {0};
+  int64_t n_prompt = 512;
+  int64_t n_generate = 64;
+  int32_t n_repeats = 5;
+  uint64_t seed = 0;
+  bool json = false;
+};
+
+// Rates of the repeats.
+using Rates = std::vector<double>;
+
+struct Row {
+  int64_t depth = 0;
+  Rates prefill;  // tokens a second; empty if not asked for
+  Rates decode;
+  int64_t kv_bytes = 0;                  // held after filling
+  int64_t bytes_per_decoded_token = -1;  // weights and visible keys and values; -1: not known
+};
+
+double median(Rates rates) {
+  std::sort(rates.begin(), rates.end());
+  const size_t half = rates.size() / 2;
+  return rates.size() % 2 == 1 ? rates[half] : (rates[half - 1] + rates[half]) / 2;
+}
+
+double fastest(const Rates& rates) { return *std::max_element(rates.begin(), rates.end()); }
+
+int64_t element_bytes(int32_t type) { return type == QUIRE_TYPE_F32 ? 4 : 2; }
+
+// What does not change while it runs.
+class Bench {
+ public:
+  explicit Bench(const BenchArguments& arguments)
+      : arguments_(arguments),
+        engine_(arguments.model),
+        info_(engine_.info()),
+        session_(engine_.create_session(arguments.session)),
+        strategy_(strategy_of(session_.get())),
+        selects_(strategy_.starts_with("longheads")) {}
+
+  const std::string& strategy() const { return strategy_; }
+  const quire_model_info& info() const { return info_; }
+  const Rates& read_rates() const { return read_rates_; }
+
+  int64_t kv_bytes_per_token() const {
+    return 2 * element_bytes(arguments_.session.kv_type) * info_.n_layers * info_.n_kv_heads * info_.head_dim;
+  }
+  // All weights but the embedding table, of which a token reads one row.
+  int64_t weight_bytes_per_token() const {
+    return info_.weight_bytes - element_bytes(info_.weight_type) * info_.vocab_size * info_.hidden_size;
+  }
+
+  // Throws where the keys and values of `depth` tokens could never be held.
+  void check_fits(int64_t depth) const;
+  Row measure(int64_t depth, const std::function<void()>& show);
+
+ private:
+  double prefill(int64_t depth);
+  double decode(int64_t depth);
+  void fill(int64_t depth);
+  int64_t visible_keys(int64_t depth) const;
+
+  const BenchArguments& arguments_;
+  const Engine engine_;
+  const quire_model_info info_;
+  const Session session_;
+  const std::string strategy_;
+  const bool selects_;  // what a token reads depends on what it says: all keys are kept, some are read
+  const MemoryBandwidth memory_;
+  Rates read_rates_;
+};
+
+// The session stands with `depth` tokens in the cache and one more that the next stream computes first.
+void Bench::fill(int64_t depth) {
+  reset(session_.get());
+  Error error;
+  error.check(quire_session_fill_random(session_.get(), depth + 1, arguments_.seed, error.get()),
+              "cannot fill the KV cache to depth " + std::to_string(depth));
+}
+
+// Opens a stream, reads it to its end and returns the seconds until its last token, which is when max_tokens tokens
+// were computed (one more follows before the end event); or until its end if no token was asked for.
+double time_stream(quire_session* session, int64_t max_tokens) {
+  auto options = initialised(quire_stream_options_init);
+  options.flags = QUIRE_STREAM_IGNORE_EOS;
+  options.max_tokens = max_tokens;
+  const auto start = std::chrono::steady_clock::now();
+  auto end = start;
+  const int32_t finish = run_stream(session, options, [&](const quire_event& event) {
+    const bool last = event.type == QUIRE_EVENT_TOKEN || (event.type == QUIRE_EVENT_END && max_tokens == 0);
+    if (last) end = std::chrono::steady_clock::now();
+    return true;
+  });
+  if (finish == QUIRE_FINISH_CANCELLED) throw Interrupted();
+  if (finish == QUIRE_FINISH_REACH) throw std::runtime_error("the strategy's reach was used up before the end");
+  return std::chrono::duration<double>(end - start).count();
+}
+
+// Exactly n_prompt tokens are computed: the waiting one, and what is fed.
+double Bench::prefill(int64_t depth) {
+  fill(depth);
+  std::vector<int32_t> ids(static_cast<size_t>(arguments_.n_prompt - 1));
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>((i * 7919 + 3) % size_t(info_.vocab_size));
+  feed_tokens(session_.get(), ids.data(), ids.size());
+  return static_cast<double>(arguments_.n_prompt) / time_stream(session_.get(), 0);
+}
+
+double Bench::decode(int64_t depth) {
+  fill(depth);
+  return static_cast<double>(arguments_.n_generate) / time_stream(session_.get(), arguments_.n_generate);
+}
+
+// How many keys a query at this depth may see.
+int64_t Bench::visible_keys(int64_t depth) const {
+  if (selects_) return depth + 1;
+  std::vector<double> distances(static_cast<size_t>(depth + 1));
+  Error error;
+  error.check(quire_strategy_positions(strategy_.data(), strategy_.size(), info_.train_len, 0, depth, 1, depth + 1,
+                                       distances.data(), error.get()),
+              "counting the keys that a token sees");
+  return std::count_if(distances.begin(), distances.end(), [](double d) { return !std::isnan(d); });
+}
+
+void Bench::check_fits(int64_t depth) const {
+  const int64_t needed = kv_bytes_per_token() * visible_keys(depth);
+  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  if (needed <= machine) return;
+  throw std::runtime_error("--depth " + std::to_string(depth) + " needs a KV cache of " + human_bytes(needed) +
+                           "; this machine has " + human_bytes(machine) + " of memory");
+}
+
+Row Bench::measure(int64_t depth, const std::function<void()>& show) {
+  Row row;
+  row.depth = depth;
+  fill(depth);
+  row.kv_bytes = get_stats(session_.get()).kv_bytes;
+  if (!selects_) row.bytes_per_decoded_token = weight_bytes_per_token() + kv_bytes_per_token() * visible_keys(depth);
+  // The first turn warms up; reads of memory take turns with decoding, so that both see the same load.
+  for (int32_t turn = 0; turn <= arguments_.n_repeats; ++turn) {
+    const double prefilled = arguments_.n_prompt > 0 ? prefill(depth) : 0;
+    const double decoded = arguments_.n_generate > 0 ? decode(depth) : 0;
+    const double read = memory_.measure(arguments_.model.n_threads);
+    show();
+    if (turn == 0) continue;
+    if (arguments_.n_prompt > 0) row.prefill.push_back(prefilled);
+    if (arguments_.n_generate > 0) row.decode.push_back(decoded);
+    read_rates_.push_back(read);
+  }
+  return row;
+}
+
+Json to_json(const Rates& rates) {
+  return {{"min", *std::min_element(rates.begin(), rates.end())}, {"median", median(rates)}, {"max", fastest(rates)}};
+}
+
+// Of the read bandwidth: the fastest of each, as other work on the machine only ever slows one of them down.
+Json read_fraction(const Row& row, const Rates& read_rates) {
+  if (row.bytes_per_decoded_token < 0) return nullptr;
+  return fastest(row.decode) * static_cast<double>(row.bytes_per_decoded_token) / fastest(read_rates);
+}
+
+Json to_json(const Row& row, const BenchArguments& a, const Rates& read_rates) {
+  Json json = {{"depth", row.depth}, {"kv_bytes", row.kv_bytes}};
+  if (!row.prefill.empty()) {
+    json["prefill"] = {{"n_tokens", a.n_prompt}, {"tokens_per_second", to_json(row.prefill)}};
+  }
+  if (row.decode.empty()) return json;
+  const Json n_bytes = row.bytes_per_decoded_token < 0 ? Json(nullptr) : Json(row.bytes_per_decoded_token);
+  json["decode"] = {{"n_tokens", a.n_generate},
+                    {"tokens_per_second", to_json(row.decode)},
+                    {"bytes_per_token", n_bytes},
+                    {"of_read_bandwidth", read_fraction(row, read_rates)}};
+  return json;
+}
+
+void print_rates(int64_t depth, const char* what, int64_t n, const Rates& rates, const std::string& more) {
+  std::printf("%9lld  %-8s %5lld  %9.1f  %9.1f  %9.1f%s\n", static_cast<long long>(depth), what,
+              static_cast<long long>(n), *std::min_element(rates.begin(), rates.end()), median(rates), fastest(rates),
+              more.c_str());
+}
+
+void print_rows(const BenchArguments& a, const Bench& bench, const std::vector<Row>& rows) {
+  std::printf("%s\nweights %s, KV cache %s a token in %s, %d threads, memory reads %.1f GB/s\n\n",
+              bench.strategy().c_str(), human_bytes(bench.info().weight_bytes).c_str(),
+              human_bytes(bench.kv_bytes_per_token()).c_str(), type_name(a.session.kv_type), a.model.n_threads,
+              1e-9 * fastest(bench.read_rates()));
+  std::printf("%9s  %-8s %5s  %9s  %9s  %9s  %s\n", "depth", "tokens", "", "min/s", "median/s", "max/s", "of reads");
+  for (const Row& row : rows) {
+    if (!row.prefill.empty()) print_rates(row.depth, "prefill", a.n_prompt, row.prefill, "");
+    if (row.decode.empty()) continue;
+    char fraction[32] = "";
+    const Json of_reads = read_fraction(row, bench.read_rates());
+    if (!of_reads.is_null()) std::snprintf(fraction, sizeof fraction, "  %.2f", of_reads.get<double>());
+    print_rates(row.depth, "decode", a.n_generate, row.decode, fraction);
+  }
+}
+
+void check(BenchArguments& a) {
+  if (a.n_prompt == 0 && a.n_generate == 0) throw UsageError("-p 0 and -n 0 leave nothing to measure");
+  if (a.model.n_threads == 0)
+    a.model.n_threads = std::max(1, static_cast<int32_t>(std::thread::hardware_concurrency()));
+  if (a.session.kv_type == QUIRE_TYPE_DEFAULT) a.session.kv_type = QUIRE_TYPE_F16;
+}
+
+int bench(BenchArguments& a) {
+  check(a);
+  Bench bench(a);
+  Progress progress("bench", "turns");
+  const int64_t n_turns = static_cast<int64_t>(a.depths.size()) * (a.n_repeats + 1);
+  int64_t n_done = 0;
+  std::vector<Row> rows;
+  for (const int64_t depth : a.depths) bench.check_fits(depth);
+  for (const int64_t depth : a.depths) {
+    rows.push_back(bench.measure(depth, [&] { progress.show(++n_done, n_turns); }));
+  }
+  progress.clear();
+  if (!a.json) {
+    print_rows(a, bench, rows);
+    return 0;
+  }
+  Json list = Json::array();
+  for (const Row& row : rows) list.push_back(to_json(row, a, bench.read_rates()));
+  print_json({{"task", "bench"},
+              {"model", a.model.directory},
+              {"strategy", bench.strategy()},
+              {"train_len", bench.info().train_len},
+              {"kv_type", type_name(a.session.kv_type)},
+              {"n_threads", a.model.n_threads},
+              {"n_repeats", a.n_repeats},
+              {"seed", a.seed},
+              {"weight_bytes", bench.info().weight_bytes},
+              {"weight_bytes_per_decoded_token", bench.weight_bytes_per_token()},
+              {"kv_bytes_per_token", bench.kv_bytes_per_token()},
+              {"read_bytes_per_second", to_json(bench.read_rates())},
+              {"rows", std::move(list)}});
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<BenchArguments>();
+  BenchArguments& a = *arguments;
+  a.session.overflow = QUIRE_OVERFLOW_EXTRAPOLATE;
+  CLI::App* command = app.add_subcommand("bench", "Measure prefill and decode at given depths of a session");
+  add_model_options(*command, a.model);
+  add_session_options(*command, a.session);
+  // quire_strategy_positions, which counts the keys to read, ends at 2^24.
+  command->add_option("--depth", a.depths, "tokens in the KV cache before: 0,2048,8192 or 0 2048 8192 (default: 0)")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{0}, (int64_t{1} << 24) - 1))
+      ->type_name("N...");
+  command->add_option("-p,--prompt-tokens", a.n_prompt, "tokens of a prefill; 0: none (default: 512)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
+      ->type_name("N");
+  command->add_option("-n,--generate-tokens", a.n_generate, "tokens to decode; 0: none (default: 64)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
+      ->type_name("N");
+  command->add_option("-r,--repeats", a.n_repeats, "measurements of each, after one to warm up (default: 5)")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("R");
+  command->add_option("--seed", a.seed, "of the random keys and values (default: 0)")->type_name("S");
+  command->add_flag("--json", a.json, "print one JSON object");
+  command->footer(R"help(
+The depth is made by filling the KV cache with random keys and values, so a deep session costs no long prefill; what the
+model then says means nothing, how fast it says it does. "of reads" is what decoding reads (all weights but the
+embedding table, and the keys and values that the strategy sees; not known for one that chooses as it goes) as a fraction of the rate at which as many threads
+read 512 MiB in turns with it; a model that fits in the processor's caches can exceed 1.
+
+Examples:
+  quire bench -m model -s dca --depth 0,2048,8192
+  quire bench -m model -s streaming_llm --depth 1000000 -p 0 -n 32 --threads 1 --json)help");
+  command->callback([arguments, &action] { action = [arguments] { return bench(*arguments); }; });
+}
+
+}  // namespace cli

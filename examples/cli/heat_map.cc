@@ -1,0 +1,144 @@
+#include "heat_map.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "document.h"
+
+namespace cli {
+namespace {
+
+constexpr int kCellWidth = 64, kCellHeight = 36;
+constexpr int kLeft = 86, kTop = 78, kBottom = 58, kRight = 96;
+constexpr int kScaleWidth = 14;
+
+struct Colour {
+  double red, green, blue;
+};
+
+// Stops of the cividis map (Nunez, Anderton and Renslow 2018), evenly spaced.
+constexpr Colour kStops[] = {{0, 34, 78},     {53, 69, 108},   {102, 105, 112},
+                             {148, 142, 119}, {200, 184, 102}, {254, 232, 56}};
+constexpr int kIntervals = 5;
+
+Colour colour_of(double value) {
+  const double at = std::clamp(value, 0.0, 1.0) * kIntervals;
+  const int low = std::min(static_cast<int>(at), kIntervals - 1);
+  const double t = at - low;
+  const Colour &a = kStops[low], &b = kStops[low + 1];
+  return {a.red + t * (b.red - a.red), a.green + t * (b.green - a.green), a.blue + t * (b.blue - a.blue)};
+}
+
+std::string hex(const Colour& c) {
+  char text[8];
+  std::snprintf(text, sizeof text, "#%02x%02x%02x", static_cast<int>(std::lround(c.red)) & 255,
+                static_cast<int>(std::lround(c.green)) & 255, static_cast<int>(std::lround(c.blue)) & 255);
+  return text;
+}
+
+const char* ink_on(const Colour& c) { return 0.299 * c.red + 0.587 * c.green + 0.114 * c.blue > 125 ? "#111" : "#fff"; }
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
+// Valid in XML whatever came in: a model's path can be any bytes.
+std::string escape(const std::string& raw) {
+  std::string text;
+  for (const char c : valid_utf8(raw)) {
+    switch (c) {
+      case '&':
+        text += "&amp;";
+        break;
+      case '<':
+        text += "&lt;";
+        break;
+      case '>':
+        text += "&gt;";
+        break;
+      default:
+        text += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+  }
+  return text;
+}
+
+std::string text_at(double x, double y, const std::string& attributes, const std::string& text) {
+  return "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\" " + attributes + ">" + escape(text) + "</text>\n";
+}
+
+std::string rectangle(double x, double y, double width, double height, const Colour& fill) {
+  return "<rect x=\"" + number(x) + "\" y=\"" + number(y) + "\" width=\"" + number(width) + "\" height=\"" +
+         number(height) + "\" fill=\"" + hex(fill) + "\"/>";
+}
+
+std::string cells(const HeatMap& map) {
+  std::string svg;
+  for (size_t i = 0; i < map.cells.size(); ++i) {
+    const double x = kLeft + kCellWidth * static_cast<double>(i % map.columns.size());
+    const double y = kTop + kCellHeight * static_cast<double>(i / map.columns.size());
+    const HeatMap::Cell& cell = map.cells[i];
+    const Colour colour = colour_of(cell.value);
+    svg += "<g class=\"cell\"><title>" + escape(cell.tooltip) + "</title>" +
+           rectangle(x, y, kCellWidth - 1, kCellHeight - 1, colour) + "\n" +
+           text_at(x + kCellWidth / 2.0, y + kCellHeight / 2.0 + 4,
+                   std::string("text-anchor=\"middle\" fill=\"") + ink_on(colour) + "\"", cell.label) +
+           "</g>\n";
+  }
+  return svg;
+}
+
+std::string axes(const HeatMap& map, double width, double height) {
+  std::string svg;
+  for (size_t c = 0; c < map.columns.size(); ++c) {
+    svg += text_at(kLeft + kCellWidth * (static_cast<double>(c) + 0.5), kTop + height + 16, "text-anchor=\"middle\"",
+                   map.columns[c]);
+  }
+  for (size_t r = 0; r < map.rows.size(); ++r) {
+    svg +=
+        text_at(kLeft - 8, kTop + kCellHeight * (static_cast<double>(r) + 0.5) + 4, "text-anchor=\"end\"", map.rows[r]);
+  }
+  svg += text_at(kLeft + width / 2, kTop + height + 40, "text-anchor=\"middle\" font-weight=\"bold\"", map.x_label);
+  const double middle = kTop + height / 2;
+  return svg +
+         text_at(22, middle,
+                 "text-anchor=\"middle\" font-weight=\"bold\" transform=\"rotate(-90 22 " + number(middle) + ")\"",
+                 map.y_label);
+}
+
+std::string scale(const HeatMap& map, double width, double height) {
+  constexpr int kSteps = 40;
+  const double x = kLeft + width + 22;
+  std::string svg;
+  for (int i = 0; i < kSteps; ++i) {
+    svg += rectangle(x, kTop + height * i / kSteps, kScaleWidth, height / kSteps + 0.5,
+                     colour_of(1 - (i + 0.5) / kSteps)) +
+           "\n";
+  }
+  svg += text_at(x + kScaleWidth + 5, kTop + 10, "", "100 %") + text_at(x + kScaleWidth + 5, kTop + height, "", "0 %");
+  return svg + text_at(x + kScaleWidth / 2.0, kTop - 8, "text-anchor=\"middle\"", map.scale_label);
+}
+
+}  // namespace
+
+std::string to_svg(const HeatMap& map) {
+  const double width = kCellWidth * static_cast<double>(map.columns.size());
+  const double height = kCellHeight * static_cast<double>(map.rows.size());
+  // Titles are not wrapped: the picture is as wide as the longer one, at an advance that no sans-serif font exceeds.
+  const double titles =
+      std::max(10.0 * static_cast<double>(map.title.size()), 7.0 * static_cast<double>(map.subtitle.size()));
+  const std::string all_width = number(std::max(kLeft + width + kRight, titles + 40));
+  const std::string all_height = number(kTop + height + kBottom);
+  return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + all_width + "\" height=\"" + all_height +
+         "\" viewBox=\"0 0 " + all_width + " " + all_height +
+         "\" role=\"img\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#222\">\n<title>" +
+         escape(map.title + ", " + map.subtitle) + "</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n" +
+         text_at(20, 26, "font-size=\"16\" font-weight=\"bold\"", map.title) +
+         text_at(20, 46, "fill=\"#555\"", map.subtitle) + axes(map, width, height) + cells(map) +
+         scale(map, width, height) + "</svg>\n";
+}
+
+}  // namespace cli

@@ -1,0 +1,29 @@
+// A table of fractions as a picture.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace cli {
+
+struct HeatMap {
+  struct Cell {
+    double value = 0;     // 0 to 1: the colour
+    std::string label;    // in the cell
+    std::string tooltip;  // when pointed at
+  };
+  std::string title;
+  std::string subtitle;
+  std::string x_label;
+  std::string y_label;
+  std::string scale_label;
+  std::vector<std::string> columns;
+  std::vector<std::string> rows;
+  std::vector<Cell> cells;  // row by row
+};
+
+// A whole SVG file: no scripts, fonts or files from elsewhere. Colours go from dark blue (0) over grey to yellow (1), a
+// scale that grows in lightness and reads the same to colour-blind eyes.
+std::string to_svg(const HeatMap& map);
+
+}  // namespace cli

@@ -1,0 +1,137 @@
+// A cache of random keys and values, for benchmarks: how fast a long session is, without computing a long text first.
+#include <algorithm>
+#include <cstring>
+
+#include "lib/session/session.h"
+
+namespace quire {
+namespace {
+
+// SplitMix64 (Steele, Lea and Flood 2014).
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t next() {
+    uint64_t z = state_ += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// Sign and mantissa are drawn, the exponent is fixed: every element has a magnitude in [0.25, 0.5). Eight bytes of
+// elements at a time.
+struct ElementBits {
+  uint64_t random;
+  uint64_t exponent;
+};
+
+ElementBits element_bits(ElementType type) {
+  switch (type) {
+    case ElementType::kF16:
+      return {0x83FF83FF83FF83FFu, 0x3400340034003400u};
+    case ElementType::kBF16:
+      return {0x807F807F807F807Fu, 0x3E803E803E803E80u};
+    case ElementType::kF32:
+      break;
+  }
+  return {0x807FFFFF807FFFFFu, 0x3E8000003E800000u};
+}
+
+// Writes buffers, whatever order the backend keeps their elements in.
+class Filler {
+ public:
+  Filler(Backend& backend, Stream& stream, uint64_t seed) : backend_(backend), stream_(stream), random_(seed) {}
+
+  Status fill(Buffer& buffer, size_t offset, size_t bytes, ElementType type) {
+    const ElementBits bits = element_bits(type);
+    words_.resize((bytes + 7) / 8);
+    for (uint64_t& word : words_) word = (random_.next() & bits.random) | bits.exponent;
+    QUIRE_TRY(backend_.upload(stream_, words_.data(), buffer, offset, bytes));
+    return backend_.synchronize(stream_);  // words_ is written again for the next buffer
+  }
+
+ private:
+  Backend& backend_;
+  Stream& stream_;
+  Random random_;
+  std::vector<uint64_t> words_;
+};
+
+// Makes room for the keys of one chunk, [first, first + n), in all layers and fills their records.
+Status fill_chunk(ChunkStore& kv, Filler& filler, int n_layers, int64_t first, int64_t n) {
+  const int64_t chunk[] = {first / kv.geometry().chunk};
+  QUIRE_TRY(kv.reserve(first, n));
+  for (int layer = 0; layer < n_layers; ++layer) {
+    QUIRE_TRY(kv.acquire(layer, chunk, true));
+    Buffer& record = *kv.layer(layer).chunks[static_cast<size_t>(chunk[0])];
+    QUIRE_TRY(filler.fill(record, 0, record.size(), kv.geometry().type));
+  }
+  return {};
+}
+
+// What a strategy that selects chunks reads besides: representations, and the queries of the chunk in progress.
+Status fill_selection(ChunkStore& kv, Filler& filler, int n_layers, int64_t n_keys) {
+  for (int layer = 0; layer < n_layers; ++layer) {
+    for (const auto& page : kv.representations(layer).pages) {
+      QUIRE_TRY(filler.fill(*page, 0, page->size(), ElementType::kF32));
+    }
+    const int64_t chunk = kv.geometry().chunk;
+    const Rows queries = kv.queries_in_progress(layer, n_keys / chunk);
+    if (!queries.buffer) continue;
+    const size_t row = static_cast<size_t>(queries.stride) * sizeof(float);
+    QUIRE_TRY(filler.fill(*queries.buffer, static_cast<size_t>(queries.offset) * sizeof(float),
+                          static_cast<size_t>(chunk) * row, ElementType::kF32));
+  }
+  return {};
+}
+
+// Fills the keys [0, n_keys), dropping on the way what the strategy drops.
+Status fill_keys(ChunkStore& kv, Filler& filler, const Strategy& strategy, int n_layers, int64_t n_keys) {
+  const int64_t chunk = kv.geometry().chunk;
+  for (int64_t first = 0; first < n_keys; first += chunk) {
+    const int64_t n = std::min(chunk, n_keys - first);
+    QUIRE_TRY(fill_chunk(kv, filler, n_layers, first, n));
+    const auto kept = strategy.retained(first + n);
+    for (size_t r = 1; r < kept.size(); ++r) kv.evict(kept[r - 1].end, kept[r].begin);
+  }
+  return fill_selection(kv, filler, n_layers, n_keys);
+}
+
+}  // namespace
+
+Status Session::fill_random(int64_t n_tokens, uint64_t seed) {
+  std::unique_lock<std::mutex> lock;
+  QUIRE_TRY(begin_call(lock));
+  if (n_settled() > 0 || !pending_.empty()) {
+    return Status(Code::kInvalidArgument, "the session holds " + std::to_string(n_settled()) + " tokens and " +
+                                              std::to_string(pending_.size()) +
+                                              " pending ones; only an empty one can be filled");
+  }
+  if (n_tokens == 0) return {};
+  Backend& backend = model_->runtime->backend();
+  const auto vocab = static_cast<uint64_t>(model_->llama->config().vocab_size);
+  Random random(seed);
+  std::vector<int32_t> tokens(static_cast<size_t>(n_tokens));
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random.next() % vocab);
+  QUIRE_ASSIGN(const auto stream, backend.create_stream());
+  Filler filler(backend, *stream, random.next());
+  struct Undo {  // whatever fails, allocation included
+    ChunkStore* kv;
+    ~Undo() {
+      if (kv) kv->truncate(0);
+    }
+  } undo{kv_.get()};
+  QUIRE_TRY(fill_keys(*kv_, filler, *strategy_, model_->llama->config().n_layers, n_tokens - 1));
+  undo.kv = nullptr;
+  // As after a delivered token: the last one has no keys yet, so the next stream computes it and has its logits.
+  tokens_ = std::move(tokens);
+  n_computed_ = n_tokens - 1;
+  update_stats();
+  return {};
+}
+
+}  // namespace quire

@@ -1,0 +1,427 @@
+#!/usr/bin/env python3
+"""Tests of what the quire command measures: eval needle, eval ppl, bench, and the progress bar."""
+import argparse
+import json
+import math
+import os
+import pathlib
+import pty
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as ElementTree
+
+OPTIONS = None  # --quire, --model, --text
+SVG = "{http://www.w3.org/2000/svg}"
+CELL_FIELDS = {"length", "depth", "trials", "right", "accuracy", "seconds", "documents"}
+DOCUMENT_FIELDS = {"trial", "depth", "n_prompt_tokens", "expected", "answer", "right"}
+
+
+def run(*arguments, stdin=""):
+    return subprocess.run([OPTIONS.quire, *map(str, arguments)], input=stdin, capture_output=True, text=True,
+                          timeout=240, check=False)
+
+
+def without_times(value):
+    """The same JSON without how long it took."""
+    if isinstance(value, list):
+        return [without_times(v) for v in value]
+    if isinstance(value, dict):
+        return {k: without_times(v) for k, v in value.items() if k != "seconds"}
+    return value
+
+
+class CommandTest(unittest.TestCase):
+    def setUp(self):
+        if not (pathlib.Path(OPTIONS.model) / "model.safetensors").is_file():
+            self.skipTest(f"no model in {OPTIONS.model}")
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def run_json(self, *arguments, stdin=""):
+        done = run(*arguments, "--json", stdin=stdin)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "")
+        return json.loads(done.stdout)
+
+    def assert_fails(self, status, message, *arguments):
+        done = run(*arguments)
+        self.assertEqual(done.returncode, status, f"{arguments}: {done.stdout}{done.stderr}")
+        self.assertRegex(done.stderr, r"\Aquire: ")
+        self.assertRegex(done.stderr, message)
+        self.assertEqual(done.stdout, "")
+
+    def file(self, name, data):
+        path = self.folder / name
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        return path
+
+
+class NeedleTest(CommandTest):
+    def needle(self, *arguments, **keywords):
+        return self.run_json("eval", "needle", "-m", OPTIONS.model, *arguments, **keywords)
+
+    def test_grid(self):
+        result = self.needle("-s", "dca", "--tokens", "256,512", "--depths", "0,0.5,1", "--trials", 3, "--seed", 4)
+        self.assertEqual(set(result), {"task", "model", "strategy", "train_len", "seed", "haystack", "needle", "question",
+                                       "answer", "answer_tokens", "lengths", "depths", "accuracy", "cells"})
+        self.assertEqual([result[k] for k in ("task", "seed", "haystack", "lengths", "depths")],
+                         ["needle", 4, None, [256, 512], [0, 0.5, 1]])
+        self.assertEqual([(c["depth"], c["length"]) for c in result["cells"]],
+                         [(d, n) for d in (0, 0.5, 1) for n in (256, 512)])
+        for cell in result["cells"]:
+            self.assertEqual(set(cell), CELL_FIELDS)
+            self.assertEqual(cell["trials"], 3)
+            self.assertEqual(cell["right"], sum(d["right"] for d in cell["documents"]))
+            self.assertEqual(cell["accuracy"], cell["right"] / 3)
+            self.assertEqual(len({d["expected"] for d in cell["documents"]}), 3)
+            for document in cell["documents"]:
+                self.assertEqual(set(document), DOCUMENT_FIELDS)
+                self.assertEqual(document["right"], bool(re.search(rf"\b{document['expected']}\b", document["answer"])))
+                self.assertLessEqual(document["n_prompt_tokens"], cell["length"] - result["answer_tokens"])
+                self.assertGreater(document["n_prompt_tokens"], cell["length"] - result["answer_tokens"] - 50)
+                self.assertAlmostEqual(document["depth"], cell["depth"], delta=0.26 if cell["length"] == 256 else 0.1)
+        self.assertAlmostEqual(result["accuracy"], sum(c["right"] for c in result["cells"]) / 18)
+
+    def test_cells_depend_on_themselves_alone(self):
+        arguments = ["-s", "dca", "--depths", 0.5, "--trials", 2, "--seed", 9, "--tokens"]
+        grid, alone = self.needle(*arguments, 256, 300, 512), self.needle(*arguments, 300)
+        self.assertEqual(without_times(grid["cells"][1]), without_times(alone["cells"][0]))
+        other = self.needle("-s", "dca", "--depths", 0.5, "--trials", 2, "--seed", 10, "--tokens", 300)
+        self.assertNotEqual(alone["cells"][0]["documents"], other["cells"][0]["documents"])
+
+    def test_tells_strategies_apart(self):
+        arguments = ["--tokens", 1024, "--depths", "0.1,0.4", "--trials", 5]
+        self.assertGreaterEqual(self.needle("-s", "dca", *arguments)["accuracy"], 0.8)
+        self.assertLessEqual(self.needle("-s", "full", *arguments)["accuracy"], 0.2)
+        # The window of streaming_llm holds the end of the document and nothing of its middle.
+        cells = self.needle("-s", "streaming_llm", "--tokens", 1024, "--depths", "0.4,1", "--trials", 5)["cells"]
+        self.assertLessEqual(cells[0]["right"], 1)
+        self.assertGreaterEqual(cells[1]["right"], 4)
+
+    def test_own_text_and_needle(self):
+        text = "The wind is cold and the leaf is dry today. The old boat lies near the river. " * 100
+        template = ["--needle", "The code of Anna is {key}.", "--question", "What is the code of Anna? The code of Anna is"]
+        result = self.needle("-s", "dca", "--tokens", 512, "--depths", "0,0.5", "--trials", 4, "-f",
+                             self.file("leaves", text), *template, "--answer", "{key}")
+        self.assertEqual(result["needle"], "The code of Anna is {key}.")
+        self.assertTrue(result["haystack"].endswith("leaves"))
+        for cell in result["cells"]:
+            for document in cell["documents"]:
+                self.assertRegex(document["expected"], r"^[1-9]\d{4}$")
+                self.assertAlmostEqual(document["depth"], cell["depth"], delta=0.05)
+        self.assertGreaterEqual(result["accuracy"], 0.75)
+        # The same haystack from stdin; a needle without a key is the same in every trial.
+        again = self.needle("-s", "dca", "--tokens", 512, "--depths", "0,0.5", "--trials", 4, "-f", "-", *template,
+                            "--answer", "{key}", stdin=text)
+        self.assertEqual(without_times(again["cells"]), without_times(result["cells"]))
+        fixed = self.needle("--tokens", 200, "--trials", 1, "--depths", 1, "--needle", "Bob likes red.", "--question",
+                            "What does Bob like? Bob likes", "--answer", "RED", "--answer-tokens", 5)
+        self.assertEqual(fixed["cells"][0]["documents"][0]["expected"], "RED")
+        self.assertEqual(fixed["answer_tokens"], 5)
+
+    def test_answers_are_whole_words(self):
+        # The filler says "... grass is green. The sky is blue ...": asked to go on, the model repeats it.
+        question = ["--question", "The grass is green. The sky is", "--trials", 1, "--depths", 0.5, "--tokens", 250,
+                    "--needle", "A leaf is a leaf."]
+        self.assertEqual(self.needle(*question, "--answer", "Blue")["accuracy"], 1)
+        self.assertEqual(self.needle(*question, "--answer", "blu")["accuracy"], 0)
+
+    def test_text_of_any_shape_is_a_haystack(self):
+        for text in ("x", "one word after another " * 300, "漢字" * 3000, "a.b\n\n" * 200, "\n\n\n", "Why? (No.) \"Yes!\" " * 9):
+            result = self.needle("--tokens", 400, "--depths", 0.5, "--trials", 1, "-f", self.file("text", text))
+            self.assertLessEqual(result["cells"][0]["documents"][0]["n_prompt_tokens"], 400, text[:10])
+
+    def test_svg(self):
+        # A path with signs of XML must not make the picture or the JSON invalid.
+        target = self.folder / "map.svg"
+        odd = self.folder / "plain" / 'odd & <b> "c" \x01'
+        odd.mkdir(parents=True)
+        for part in pathlib.Path(OPTIONS.model).resolve().iterdir():
+            (odd / part.name).symlink_to(part)
+        result = self.run_json("eval", "needle", "-m", odd, "-s", "dca", "--tokens", "256,512", "--depths", "0,0.5,1",
+                               "--trials", 2, "--svg", target)
+        root = ElementTree.parse(target).getroot()
+        self.assertEqual(root.tag, SVG + "svg")
+        texts = [t.text for t in root.iter(SVG + "text")]
+        self.assertIn('Needle in a haystack: plain/odd & <b> "c"', texts[0])
+        self.assertIn(result["strategy"], texts)
+        for label in ("document length (tokens)", "depth of the needle", "256", "512", "0 %", "50 %", "100 %"):
+            self.assertIn(label, texts)
+        cells = [g for g in root.iter(SVG + "g") if g.get("class") == "cell"]
+        self.assertEqual(len(cells), 6)
+        for drawn, cell in zip(cells, result["cells"]):
+            self.assertEqual(drawn.find(SVG + "text").text, f"{100 * cell['accuracy']:.3g} %")
+            self.assertIn(f"{cell['length']} tokens", drawn.find(SVG + "title").text)
+            self.assertIn(f"{cell['right']} of 2", drawn.find(SVG + "title").text)
+        self.assertNotIn("href", target.read_text())
+        self.assertEqual(root.findall(f".//{SVG}script"), [])
+        width, height = (float(root.get(k)) for k in ("width", "height"))
+        for rectangle in root.iter(SVG + "rect"):
+            if rectangle.get("x"):
+                self.assertLessEqual(float(rectangle.get("x")) + float(rectangle.get("width")), width)
+                self.assertLessEqual(float(rectangle.get("y")) + float(rectangle.get("height")), height)
+
+    def test_colours_say_how_much(self):
+        target = self.folder / "map.svg"
+        self.needle("-s", "streaming_llm", "--tokens", 1024, "--depths", "0.3,1", "--trials", 2, "--svg", target)
+        cells = [g for g in ElementTree.parse(target).getroot().iter(SVG + "g") if g.get("class") == "cell"]
+        self.assertEqual([(c.find(SVG + "rect").get("fill"), c.find(SVG + "text").get("fill")) for c in cells],
+                         [("#00224e", "#fff"), ("#fee838", "#111")])
+
+    def test_table(self):
+        done = run("eval", "needle", "-m", OPTIONS.model, "-s", "dca", "--tokens", 256, 512, "--depths", "0,1", "--trials", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [line.split() for line in done.stdout.splitlines()]
+        self.assertEqual(lines[1], ["depth", "256", "512"])
+        self.assertEqual([line[:2] for line in lines[2:]], [["0", "%"], ["100", "%"]])
+        self.assertTrue(all(cell in "012" for line in lines[2:] for cell in line[2:]), done.stdout)
+
+    def test_bad_input(self):
+        start = ["eval", "needle", "-m", OPTIONS.model]
+        self.assert_fails(2, "--tokens", *start)
+        self.assert_fails(2, "--tokens 40 is too short.* take \\d+", *start, "--tokens", "512,40")
+        self.assert_fails(2, "--tokens", *start, "--tokens", "256,many")
+        self.assert_fails(2, "--tokens", *start, "--tokens", "-256")
+        self.assert_fails(2, "--depths", *start, "--tokens", 256, "--depths", "0,1.5")
+        self.assert_fails(2, "--depths", *start, "--tokens", 256, "--depths", "nan")
+        self.assert_fails(2, "--trials", *start, "--tokens", 256, "--trials", 0)
+        self.assert_fails(2, "go together", *start, "--tokens", 256, "--needle", "A leaf.")
+        own = ["--tokens", 256, "--needle", "A leaf.", "--question", "A?"]
+        self.assert_fails(2, "give the answer away", *start, *own[:-1], "{key}?", "--answer", "leaf")
+        self.assert_fails(2, "stands nowhere", *start, *own, "--answer", "{key}")
+        self.assert_fails(2, "the same document", *start, *own, "--answer", "leaf")
+        self.assert_fails(2, "BAD_STRATEGY", *start, "-s", "dca(", "--tokens", 256)
+        self.assert_fails(2, "is empty", *start, "--tokens", 256, "-f", self.file("empty", ""))
+        self.assert_fails(1, "/nowhere/text", *start, "--tokens", 256, "-f", "/nowhere/text")
+        self.assert_fails(1, "/nowhere/map.svg", *start, "--tokens", 256, "--svg", "/nowhere/map.svg")
+        self.assert_fails(1, "INVALID_TEXT", *start, "--tokens", 256, "-f", self.file("latin1", b"caf\xe9. " * 99))
+        self.assert_fails(1, "/nowhere/model.*NOT_FOUND", "eval", "needle", "-m", "/nowhere/model", "--tokens", 256)
+
+    def test_beyond_the_reach(self):
+        arguments = ["eval", "needle", "-m", OPTIONS.model, "-s", "full", "--tokens", 512, "--overflow"]
+        self.assert_fails(1, "OVERFLOW", *arguments, "error")
+        self.assert_fails(1, "reach", *arguments, "stop")
+
+
+class PerplexityTest(CommandTest):
+    def ppl(self, *arguments, **keywords):
+        return self.run_json("eval", "ppl", "-m", OPTIONS.model, "-f", OPTIONS.text, *arguments, **keywords)
+
+    def test_json(self):
+        result = self.ppl("--tokens", 300, "-s", "dca")
+        self.assertEqual(set(result), {"task", "strategy", "train_len", "n_tokens", "n_targets", "perplexity", "nll", "seconds"})
+        self.assertEqual([result[k] for k in ("task", "n_tokens", "n_targets")], ["ppl", 300, 150])
+        self.assertAlmostEqual(result["perplexity"], math.exp(result["nll"]))
+        windows = self.ppl("--tokens", 300, "--window", 64, "--stride", 32)
+        self.assertEqual(set(windows) - set(result), {"window", "stride", "n_windows"})
+
+    def test_every_token_is_scored_once(self):
+        # Parts of the text that follow one another, each given everything before it, add up to the whole.
+        whole = self.ppl("--tokens", 200, "--all-targets")
+        self.assertEqual(whole["n_targets"], 199)
+        first = self.ppl("--tokens", 120, "--all-targets")
+        second = self.ppl("--tokens", 200, "--target-tokens", 80)
+        total = first["nll"] * first["n_targets"] + second["nll"] * second["n_targets"]
+        self.assertAlmostEqual(whole["nll"] * 199, total, delta=1e-6 * total)
+
+    def test_windows(self):
+        # As in the transformers library's example: begin at 0, stride, 2 stride ... until one reaches the end.
+        for n_tokens, window, stride in ((300, 64, 32), (300, 64, 62), (257, 64, 1), (64, 64, 8), (65, 64, 8), (20, 64, 8)):
+            result = self.ppl("--tokens", n_tokens, "--window", window, "--stride", stride, "--all-targets", "--no-bos")
+            self.assertEqual(result["n_targets"], n_tokens - 1)
+            self.assertEqual(result["n_windows"], 1 + max(0, math.ceil((n_tokens - window) / stride)))
+
+    def test_the_first_window_is_read_like_a_text(self):
+        whole = self.ppl("--tokens", 100, "--all-targets")
+        for stride in (5, 98):
+            windows = self.ppl("--tokens", 100, "--all-targets", "--window", 100, "--stride", stride)
+            self.assertEqual((windows["nll"], windows["n_windows"]), (whole["nll"], 1))
+
+    def test_a_window_forgets(self):
+        # A text of two halves, alike: who sees the first half knows the second.
+        text = self.file("twice", "Ida keeps 7 hats, 3 boats and a grey horse in Turin. " * 2)
+        arguments = ["eval", "ppl", "-m", OPTIONS.model, "-f", text, "--kv-type", "f32"]
+        whole = self.run_json(*arguments)
+        n = whole["n_tokens"]
+        self.assertEqual(whole["n_targets"], n // 2)
+        window = self.run_json(*arguments, "--window", n // 4, "--stride", n // 8)
+        self.assertLess(whole["nll"], window["nll"] - 0.5)
+        # A beginning-of-sequence token in front of each window is one that the model knows.
+        self.assertNotEqual(window["nll"], self.run_json(*arguments, "--window", n // 4, "--stride", n // 8, "--no-bos")["nll"])
+
+    def test_text_output(self):
+        done = run("eval", "ppl", "-m", OPTIONS.model, "-f", OPTIONS.text, "--tokens", 64)
+        self.assertRegex(done.stdout, r"^perplexity \d+\.\d+ \(nll \d+\.\d+\) of 32 tokens\n$")
+
+    def test_bad_input(self):
+        start = ["eval", "ppl", "-m", OPTIONS.model]
+        text = ["-f", OPTIONS.text]
+        self.assert_fails(2, "--file", *start)
+        self.assert_fails(1, "/nowhere/text", *start, "-f", "/nowhere/text")
+        self.assert_fails(2, "fewer than --tokens 1000", *start, "-f", self.file("short", "A leaf."), "--tokens", 1000)
+        self.assert_fails(2, "fewer than 2", *start, "-f", self.file("empty", ""))
+        self.assert_fails(2, "must be less", *start, "-f", self.file("short", "A leaf."), "--target-tokens", 1000)
+        self.assert_fails(2, "excludes", *start, *text, "--target-tokens", 8, "--all-targets")
+        self.assert_fails(2, "go together", *start, *text, "--stride", 8)
+        self.assert_fails(2, "at most --window minus 2", *start, *text, "--window", 32, "--stride", 31)
+        self.assert_fails(2, "--no-bos", *start, *text, "--no-bos")
+        self.assert_fails(1, "INVALID_TEXT", *start, "-f", self.file("latin1", b"caf\xe9 and more"))
+        self.assert_fails(1, "OVERFLOW", *start, *text, "--tokens", 512, "--overflow", "error")
+        self.assert_fails(1, "reach", *start, *text, "--tokens", 512, "--overflow", "stop")
+
+
+class BenchTest(CommandTest):
+    def bench(self, *arguments):
+        return self.run_json("bench", "-m", OPTIONS.model, "--threads", 2, *arguments)
+
+    def assert_rates(self, rates):
+        self.assertEqual(list(rates), ["min", "median", "max"])
+        self.assertLess(0, rates["min"])
+        self.assertLessEqual(rates["min"], rates["median"])
+        self.assertLessEqual(rates["median"], rates["max"])
+
+    def test_json(self):
+        info = json.loads(run("info", OPTIONS.model, "--json").stdout)
+        kv_token = 2 * 4 * info["n_layers"] * info["n_kv_heads"] * info["head_dim"]
+        result = self.bench("-s", "dca", "--depth", "0,1000", "-p", 64, "-n", 8, "-r", 3, "--kv-type", "f32")
+        self.assertEqual([result[k] for k in ("task", "kv_type", "n_threads", "n_repeats")], ["bench", "f32", 2, 3])
+        self.assertEqual(result["kv_bytes_per_token"], kv_token)
+        self.assertEqual(result["weight_bytes"], info["weight_bytes"])
+        embedding = info["vocab_size"] * info["hidden_size"] * (4 if info["weight_type"] == "f32" else 2)
+        self.assertEqual(result["weight_bytes_per_decoded_token"], info["weight_bytes"] - embedding)
+        self.assert_rates(result["read_bytes_per_second"])
+        self.assertEqual([row["depth"] for row in result["rows"]], [0, 1000])
+        for row in result["rows"]:
+            self.assertEqual(row["prefill"]["n_tokens"], 64)
+            self.assertEqual(row["decode"]["n_tokens"], 8)
+            self.assert_rates(row["prefill"]["tokens_per_second"])
+            self.assert_rates(row["decode"]["tokens_per_second"])
+            # The new token's own key and value are among those read.
+            read = result["weight_bytes_per_decoded_token"] + (row["depth"] + 1) * kv_token
+            self.assertEqual(row["decode"]["bytes_per_token"], read)
+            fastest = row["decode"]["tokens_per_second"]["max"]
+            self.assertAlmostEqual(row["decode"]["of_read_bandwidth"],
+                                   read * fastest / result["read_bytes_per_second"]["max"])
+        self.assertEqual(result["rows"][0]["kv_bytes"], 0)
+        self.assertGreaterEqual(result["rows"][1]["kv_bytes"], 1000 * kv_token)
+
+    def test_depth_costs_what_the_strategy_sees(self):
+        rows = self.bench("-s", "streaming_llm", "--depth", 300, 100000, "-p", 0, "-n", 4, "-r", 1)["rows"]
+        self.assertEqual(rows[0]["decode"]["bytes_per_token"], rows[1]["decode"]["bytes_per_token"])
+        self.assertLessEqual(rows[1]["kv_bytes"], 2 * rows[0]["kv_bytes"])
+        self.assertNotIn("prefill", rows[0])
+
+    def test_what_is_read_is_not_known_of_a_strategy_that_chooses(self):
+        row = self.bench("-s", "longheads", "--depth", 500, "-p", 8, "-n", 4, "-r", 1)["rows"][0]
+        self.assert_rates(row["decode"]["tokens_per_second"])
+        self.assertEqual([row["decode"][k] for k in ("bytes_per_token", "of_read_bandwidth")], [None, None])
+
+    def test_deep_sessions_are_slower(self):
+        rows = self.bench("-s", "dca", "--depth", "0,20000", "-p", 16, "-n", 8, "-r", 2)["rows"]
+        for what in ("prefill", "decode"):
+            shallow, deep = (row[what]["tokens_per_second"]["max"] for row in rows)
+            self.assertGreater(shallow, 2 * deep)
+
+    def test_prefill_alone_and_table(self):
+        self.assertNotIn("decode", self.bench("-p", 1, "-n", 0, "-r", 1)["rows"][0])
+        done = run("bench", "-m", OPTIONS.model, "--depth", 10, "-p", 16, "-n", 2, "-r", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [line.split() for line in done.stdout.splitlines()]
+        self.assertEqual([line[:3] for line in lines[-2:]], [["10", "prefill", "16"], ["10", "decode", "2"]])
+        self.assertRegex(done.stdout, r"weights \d.*KV cache \d.* a token in f16, \d+ threads, memory reads \d+\.\d GB/s")
+
+    def test_bad_input(self):
+        start = ["bench", "-m", OPTIONS.model]
+        self.assert_fails(2, "--model", "bench")
+        self.assert_fails(2, "--depth", *start, "--depth", "-1")
+        self.assert_fails(2, "--depth", *start, "--depth", 1 << 24)
+        self.assert_fails(2, "--depth", *start, "--depth", "deep")
+        self.assert_fails(2, "--repeats", *start, "-r", 0)
+        self.assert_fails(2, "--generate-tokens", *start, "-n", "-1")
+        self.assert_fails(2, "nothing to measure", *start, "-p", 0, "-n", 0)
+        self.assert_fails(2, "BAD_STRATEGY", *start, "-s", "dca(")
+        self.assert_fails(1, "OVERFLOW", *start, "-s", "full", "--depth", 1000, "--overflow", "error", "-r", 1)
+        self.assert_fails(1, "reach", *start, "-s", "full", "--depth", 1000, "--overflow", "stop", "-r", 1)
+        self.assert_fails(1, "/nowhere/model.*NOT_FOUND", "bench", "-m", "/nowhere/model")
+
+    def test_depth_beyond_the_memory(self):
+        deepest = (1 << 24) - 1
+        info = json.loads(run("info", OPTIONS.model, "--json").stdout)
+        needed = 2 * 4 * info["n_layers"] * info["n_kv_heads"] * info["head_dim"] * deepest
+        if needed <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE"):
+            self.skipTest("this machine could hold it")
+        self.assert_fails(1, r"--depth \d+ needs a KV cache of .* this machine has", "bench", "-m", OPTIONS.model, "-s",
+                          "dca", "--kv-type", "f32", "--depth", f"0,{deepest}")
+
+
+class ProgressTest(CommandTest):
+    def on_terminal(self, *arguments):
+        """What a person sees on stderr."""
+        primary, secondary = pty.openpty()
+        with os.fdopen(primary, "rb", buffering=0) as terminal:
+            process = subprocess.Popen([OPTIONS.quire, *map(str, arguments)], stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=secondary)
+            os.close(secondary)
+            seen = b""
+            try:
+                while part := terminal.read(1 << 16):
+                    seen += part
+            except OSError:  # the other end was closed
+                pass
+            self.assertEqual(process.wait(timeout=240), 0, seen)
+        return seen.decode()
+
+    def commands(self):
+        model = ["-m", OPTIONS.model]
+        return {
+            "reading": ["run", *model, "-s", "dca", "-f", self.file("text", "The sky is blue. " * 100), "-n", 1],
+            "needle": ["eval", "needle", *model, "--tokens", "200,256", "--trials", 1],
+            "passkey": ["eval", "passkey", *model, "--tokens", 200, "--trials", 2],
+            "scoring": ["eval", "ppl", *model, "-f", OPTIONS.text, "--tokens", 200],
+            "bench": ["bench", *model, "-p", 8, "-n", 2, "-r", 1],
+        }
+
+    def test_one_line_with_percent_rate_and_time_left(self):
+        for label, command in self.commands().items():
+            seen = self.on_terminal(*command)
+            for bar in ("loading", label):
+                self.assertRegex(seen, rf"\r\x1b\[K{bar} \[#{{24}}\] 100%  \d+/\d+ \w+  [\d.]+/s  ETA 0s")
+            lines = re.split(r"\r\x1b\[K", seen)
+            self.assertTrue(all("\n" not in line for line in lines[:-1]), seen)
+            self.assertTrue(all(len(line) < 80 for line in lines[:-1]), seen)
+            self.assertNotIn("[#", lines[-1], "the bar is removed")
+
+    def test_nothing_with_quiet_or_on_a_pipe(self):
+        for command in self.commands().values():
+            self.assertEqual(self.on_terminal(*command, "--quiet"), "")
+            done = run(*command)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(self.on_terminal("info", OPTIONS.model, "-q"), "")
+
+
+class HelpTest(unittest.TestCase):
+    def test_help_teaches(self):
+        for command in (["bench"], ["eval"], ["eval", "needle"], ["eval", "ppl"]):
+            done = run(*command, "--help")
+            self.assertEqual(done.returncode, 0)
+            self.assertIn("Example", done.stdout)
+            self.assertIn("quire " + " ".join(command), done.stdout)
+        top = run("--help").stdout
+        self.assertIn("bench", top)
+        self.assertRegex(top, r"(?s)Exit status: 0 success, 1 failure.* 2 wrong usage.* 130 interrupted")
+
+
+def main():
+    global OPTIONS
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quire", required=True)
+    parser.add_argument("--model", required=True, help="a Llama directory with a SentencePiece tokenizer")
+    parser.add_argument("--text", required=True, help="a text file of a few thousand tokens")
+    OPTIONS, rest = parser.parse_known_args()
+    unittest.main(argv=[sys.argv[0], *rest])
+
+
+if __name__ == "__main__":
+    main()

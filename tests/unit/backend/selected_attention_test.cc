@@ -1,0 +1,169 @@
+// Attention over selected chunks: every query and head has its own.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/unit/backend/attention_scene.h"
+
+namespace quire::test {
+namespace {
+
+constexpr auto kF32 = ElementType::kF32;
+constexpr auto kF16 = ElementType::kF16;
+constexpr auto kBF16 = ElementType::kBF16;
+constexpr int64_t kFirst = AttentionScene::kFirstQuery;
+constexpr int64_t kQueries = AttentionScene::kQueries;
+
+Span run_of(int64_t first, int64_t count, bool ranked) {
+  Span span;
+  span.first_key = first;
+  span.count = count;
+  span.ranked = ranked;
+  return span;
+}
+
+struct SelectedCase {
+  const char* name;
+  bool raw;  // for text keys that are stored unrotated
+  void (*append)(int64_t first, int64_t n, Plan& plan);
+};
+
+void ranked(int64_t first, int64_t n, Plan& plan) { plan.add_block(first, n, {run_of(0, first + n, true)}, true); }
+
+void not_ranked(int64_t first, int64_t n, Plan& plan) { plan.add_block(first, n, {run_of(0, first + n, false)}, true); }
+
+// Boundaries inside chunks, lags, strides, and keys that no span covers.
+void several_spans(int64_t first, int64_t n, Plan& plan) {
+  std::vector<Span> spans = {run_of(0, 37, true), run_of(40, 30, false), run_of(75, 256, false), run_of(75, 256, true)};
+  spans[1].stride = 3, spans[1].count = 10;
+  spans[2].min_lag = 91, spans[2].q_cap = 200, spans[2].key_base = 20;
+  spans[3].max_lag = 90;
+  plan.add_block(first, n, spans, true);
+}
+
+void raw_keys(int64_t first, int64_t n, Plan& plan) {
+  Span span = run_of(5, first + n - 5, false);
+  span.rotation = Span::Rotation::kRaw;
+  span.key_div = 3, span.q_div = 3;
+  plan.add_block(first, n, {span}, true);
+}
+
+// Blocks with and without a selection, and a scale for each query.
+void mixed_blocks(int64_t first, int64_t n, Plan& plan) {
+  for (int64_t i = first; i < first + n;) {
+    const int64_t end = std::min(first + n, (i / 11 + 1) * 11);
+    plan.add_block(i, end - i, {run_of(0, end, i / 11 % 2 == 0)}, i / 11 % 2 == 0);
+    i = end;
+  }
+  for (int64_t i = first; i < first + n; ++i) plan.query_scale.push_back(0.5f + static_cast<float>(i) / 300);
+}
+
+const SelectedCase kCases[] = {{"ranked", false, ranked},
+                               {"not ranked", false, not_ranked},
+                               {"several spans", false, several_spans},
+                               {"raw", true, raw_keys},
+                               {"mixed blocks", false, mixed_blocks}};
+
+struct SelectedShape {
+  Shape shape;
+  int64_t count;
+};
+
+const SelectedShape kShapes[] = {{{1, 1, 64, 64, kF32}, 3},  {{4, 2, 32, 16, kF16}, 7},  {{2, 1, 48, 48, kF32}, 20},
+                                 {{8, 1, 80, 32, kBF16}, 3}, {{3, 2, 24, 112, kF16}, 2}, {{1, 4, 128, 16, kF32}, 12}};
+
+Plan make_plan(const SelectedCase& c, const SelectedShape& s, int64_t first, int64_t n) {
+  Plan plan;
+  c.append(first, n, plan);
+  plan.selection.chunk = s.shape.chunk;
+  plan.selection.count = s.count;
+  return plan;
+}
+
+std::string name_of(const SelectedCase& c, const SelectedShape& s) {
+  return std::string(c.name) + "; " + s.shape.name() + "; " + std::to_string(s.count) + " chunks";
+}
+
+TEST(SelectedAttention, MatchesTheNaiveReference) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machine(2);
+  for (const SelectedShape& s : kShapes) {
+    AttentionScene rotated(machine, random, s.shape, false), raw(machine, random, s.shape, true);
+    rotated.select(random, s.count), raw.select(random, s.count);
+    for (const SelectedCase& c : kCases) {
+      SCOPED_TRACE(name_of(c, s));
+      const AttentionScene& scene = c.raw ? raw : rotated;
+      const Plan plan = make_plan(c, s, kFirst, kQueries);
+      ASSERT_EQ("ok", message_of(validate(plan, kFirst, kQueries, s.shape.n_query_heads())));
+      expect_close(scene.run(machine, plan, kFirst, kQueries), scene.expected(plan, random.between(0, 1), 2),
+                   s.shape.head_dim, 1e-5);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(SelectedAttention, BitsDependOnTheQueryAlone) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machines[] = {Machine(1), Machine(2), Machine(4)};
+  for (const SelectedShape& s : kShapes) {
+    AttentionScene rotated(machines[0], random, s.shape, false), raw(machines[0], random, s.shape, true);
+    rotated.select(random, s.count), raw.select(random, s.count);
+    const int64_t n_chunks = ceil_div(AttentionScene::kTextKeys, s.shape.chunk);
+    std::vector<int64_t> each;
+    for (int64_t c = 1; c < n_chunks; ++c) each.push_back(c);
+    for (const SelectedCase& c : kCases) {
+      const AttentionScene& scene = c.raw ? raw : rotated;
+      const auto run_split = [&](Machine& machine, int64_t step, const std::vector<int64_t>& cuts) {
+        std::vector<float> out;
+        const int64_t all = step <= 2 ? 30 : kQueries;  // many small calls take long
+        for (int64_t q = 0; q < all; q += step) {
+          const int64_t n = std::min(step, all - q);
+          const auto part = scene.run(machine, make_plan(c, s, kFirst + q, n), kFirst + q, n, {.cuts = cuts});
+          out.insert(out.end(), part.begin(), part.end());
+        }
+        return out;
+      };
+      const auto whole = run_split(machines[0], kQueries, {});
+      const auto check = [&](Machine& machine, int64_t step, const std::vector<int64_t>& cuts) {
+        const auto parts = run_split(machine, step, cuts);
+        expect_same_bits({whole.begin(), whole.begin() + static_cast<int64_t>(parts.size())}, parts,
+                         name_of(c, s) + "; " + std::to_string(machine.pool.n_threads()) + " threads, calls of " +
+                             std::to_string(step) + ", windows " + testing::PrintToString(cuts));
+      };
+      for (Machine& machine : machines) {
+        for (const int64_t step : {int64_t{1}, int64_t{2}, int64_t{7}, int64_t{64}, kQueries}) {
+          check(machine, step, {});
+          if (testing::Test::HasFatalFailure()) return;
+        }
+        check(machine, kQueries, each);
+        check(machine, 1, {n_chunks / 2});
+        if (testing::Test::HasFatalFailure()) return;
+      }
+      for (int64_t cut = 0; cut <= n_chunks; ++cut) check(machines[cut % 3], kQueries, {cut});
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+// Where every query selects all chunks, ranks are indexes: plain attention.
+TEST(SelectedAttention, AllChunksSelectedIsPlainAttention) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machine(2);
+  const SelectedShape s{{2, 2, 48, 32, kF32}, 11};
+  AttentionScene scene(machine, random, s.shape, false);
+  scene.select(random, s.count);
+  Plan plain;
+  plain.add_block(kFirst, kQueries, {run_of(0, kFirst + kQueries, false)});
+  const auto expected = scene.expected(plain, 0, 3);
+  for (const int which : {0, 1}) {
+    expect_close(scene.run(machine, make_plan(kCases[which], s, kFirst, kQueries), kFirst, kQueries), expected, 48,
+                 1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace quire::test

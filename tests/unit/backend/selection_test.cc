@@ -1,0 +1,416 @@
+// Chunk representations and selections (LongHeads, Eq. 1-3) against float64 and integer references.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "kernels/cpu/kernels.h"
+#include "tests/unit/backend/attention_scene.h"
+
+namespace quire::test {
+namespace {
+
+constexpr int64_t kPage = Representations::kPageChunks;
+
+using Buffers = std::vector<std::unique_ptr<Buffer>>;
+
+Buffers make_pages(Machine& machine, int n_heads, int d, int64_t n_chunks) {
+  Buffers pages;
+  for (int64_t p = 0; p < ceil_div(n_chunks, kPage); ++p) {
+    const size_t bytes = machine.backend->representation_page_bytes(n_heads, d);
+    pages.push_back(take(machine.backend->allocate(bytes, MemoryKind::kDevice)));
+    std::memset(pages.back()->host(), 0xFF, bytes);
+  }
+  return pages;
+}
+
+float* keys_of(const Buffers& pages, int64_t chunk, int64_t head, int64_t d) {
+  return static_cast<float*>(pages[static_cast<size_t>(chunk / kPage)]->host()) + head * kPage * d;
+}
+
+std::vector<float> representation(const Buffers& pages, int64_t chunk, int64_t head, int64_t d) {
+  std::vector<float> out(static_cast<size_t>(d));
+  cpu::scalar::load_key(ElementType::kF32, keys_of(pages, chunk, head, d), chunk % kPage, d, out.data());
+  return out;
+}
+
+// ---- representations
+
+// `n_chunks` complete chunks, and the queries of their tokens.
+struct Chunks {
+  Chunks(Machine& machine, const Shape& s, int64_t n_chunks, std::vector<float> q, const std::vector<float>& k,
+         const std::vector<float>& v)
+      : shape(s), n(n_chunks), queries(std::move(q)) {
+    for (int a = 0; a < s.head_dim / 2; ++a) table.theta.push_back(std::pow(10000.0, -2.0 * a / s.head_dim));
+    rope = take(machine.backend->create_rope(table, s.chunk));
+    const size_t bytes = machine.backend->kv_record_bytes(s.geometry());
+    for (int64_t c = 0; c < n; ++c) {
+      records.push_back(take(machine.backend->allocate(bytes, MemoryKind::kDevice)));
+      std::memset(records.back()->host(), 0xFF, bytes);
+    }
+    const int64_t width = int64_t{s.n_kv_heads} * s.head_dim;
+    const auto keys = machine.buffer(k), values = machine.buffer(v);
+    StoreKvArgs args;
+    args.keys = {keys.get(), 0, width};
+    args.values = {values.get(), 0, width};
+    args.n = n * s.chunk;
+    args.rope = rope.get();
+    args.geometry = s.geometry();
+    args.records = {records};
+    EXPECT_TRUE(machine.backend->store_kv(machine.exec(), args).ok());
+  }
+  static Chunks random(Machine& machine, Random& random, const Shape& s, int64_t n_chunks) {
+    const int64_t elements = n_chunks * s.chunk * s.head_dim;
+    return {machine,
+            s,
+            n_chunks,
+            random.normal(elements * s.n_query_heads()),
+            random.normal(elements * s.n_kv_heads),
+            random.normal(elements * s.n_kv_heads)};
+  }
+
+  void represent(Machine& machine, int64_t chunk, const Buffers& pages, float scale) const {
+    const int64_t width = int64_t{shape.n_query_heads()} * shape.head_dim;
+    const auto all = machine.buffer(queries);
+    RepresentArgs args;
+    args.queries = Rows{all.get(), 0, width}.at(chunk * shape.chunk);
+    args.chunk = chunk;
+    args.n_query_heads = shape.n_query_heads();
+    args.scale = scale;
+    args.rope = rope.get();
+    args.geometry = shape.geometry();
+    args.records = {records};
+    args.out = {pages};
+    ASSERT_EQ("ok", message_of(machine.backend->represent_chunk(machine.exec(), args)));
+  }
+
+  // Eq. 1-2 in float64, over keys (rotated inside the chunk) and values as they were rounded.
+  std::vector<double> expected(int64_t chunk, int64_t head, double scale) const;
+
+  Shape shape;
+  int64_t n;
+  std::vector<float> queries;  // [n * chunk][n_query_heads * head_dim]
+  RopeTable table;
+  std::unique_ptr<Rope> rope;
+  Buffers records;
+};
+
+using Rows64 = std::vector<std::vector<double>>;
+
+// softmax(q keys^T * scale) out
+std::vector<double> attend(const std::vector<double>& q, const Rows64& keys, const Rows64& out, double scale) {
+  std::vector<double> weights, result(q.size());
+  for (const auto& key : keys) {
+    double dot = 0;
+    for (size_t c = 0; c < q.size(); ++c) dot += q[c] * key[c];
+    weights.push_back(dot * scale);
+  }
+  const double most = *std::max_element(weights.begin(), weights.end());
+  double sum = 0;
+  for (double& w : weights) sum += w = std::exp(w - most);
+  for (size_t j = 0; j < keys.size(); ++j) {
+    for (size_t c = 0; c < q.size(); ++c) result[c] += weights[j] / sum * out[j][c];
+  }
+  return result;
+}
+
+std::vector<double> Chunks::expected(int64_t chunk, int64_t head, double scale) const {
+  const int64_t d = shape.head_dim, half = d / 2, l = shape.chunk, kv_head = head / shape.group;
+  const cpu::RecordLayout layout(shape.geometry());
+  const auto* record = static_cast<const std::byte*>(records[static_cast<size_t>(chunk)]->host());
+  Rows64 keys, values;
+  std::vector<float> key(static_cast<size_t>(d));
+  for (int64_t j = 0; j < l; ++j) {
+    cpu::scalar::load_key(shape.type, record + layout.keys(kv_head), j, d, key.data());
+    keys.emplace_back(key.begin(), key.end());
+    values.emplace_back();
+    for (int64_t c = 0; c < d; ++c) {
+      values.back().push_back(widen(shape.type, record + layout.values(kv_head), j * d + c));
+    }
+  }
+  std::vector<double> mean(static_cast<size_t>(d));
+  for (int64_t j = 0; j < l; ++j) {
+    const float* q = &queries[static_cast<size_t>(((chunk * l + j) * shape.n_query_heads() + head) * d)];
+    std::vector<double> rotated(static_cast<size_t>(d));
+    for (int64_t a = 0; a < half; ++a) {
+      const double angle = static_cast<double>(j) * table.theta[static_cast<size_t>(a)];
+      rotated[a] = q[a] * std::cos(angle) - q[a + half] * std::sin(angle);
+      rotated[a + half] = q[a + half] * std::cos(angle) + q[a] * std::sin(angle);
+    }
+    const auto out = attend(rotated, keys, values, scale);
+    for (int64_t c = 0; c < d; ++c) mean[c] += out[c] / static_cast<double>(l);
+  }
+  return attend(mean, keys, keys, scale);
+}
+
+// G-LH-3: the worked example of a chunk of two tokens.
+TEST(Representations, MatchTheWorkedExample) {
+  Machine machine;
+  const Shape shape{1, 1, 2, 2, ElementType::kF32};
+  const Chunks chunks(machine, shape, 1, {1, 0, 0, 1}, {1, 1, 2, 0}, {1, 2, 3, 4});
+  const auto pages = make_pages(machine, 1, 2, 1);
+  chunks.represent(machine, 0, pages, 1 / std::sqrt(2.0f));
+  const auto rep = representation(pages, 0, 0, 2);
+  EXPECT_NEAR(rep[0], 1.067054, 1e-6);
+  EXPECT_NEAR(rep[1], 1.568130, 1e-6);
+  EXPECT_NEAR(rep[0] - rep[1], -0.501076, 1e-6);  // the score of query (1, -1)
+}
+
+TEST(Representations, MatchTheNaiveReference) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machine(2);
+  constexpr auto kF32 = ElementType::kF32, kF16 = ElementType::kF16, kBF16 = ElementType::kBF16;
+  const Shape shapes[] = {{1, 2, 64, 64, kF32}, {4, 2, 32, 16, kF32},   {2, 1, 80, 48, kF16},
+                          {8, 1, 24, 80, kF16}, {1, 3, 128, 32, kBF16}, {3, 1, 48, 256, kBF16}};
+  for (const Shape& shape : shapes) {
+    SCOPED_TRACE(shape.name());
+    const auto chunks = Chunks::random(machine, random, shape, 3);
+    const auto pages = make_pages(machine, shape.n_query_heads(), shape.head_dim, 3);
+    const float scale = 1.5f / std::sqrt(static_cast<float>(shape.head_dim));
+    for (const int64_t c : {1, 2}) chunks.represent(machine, c, pages, scale);
+    for (int64_t head = 0; head < shape.n_query_heads(); ++head) {
+      for (const int64_t c : {1, 2}) {
+        const auto actual = representation(pages, c, head, shape.head_dim);
+        const auto expected = chunks.expected(c, head, scale);
+        for (size_t e = 0; e < actual.size(); ++e) {
+          ASSERT_NEAR(actual[e], expected[e], 1e-5) << "chunk " << c << ", head " << head << ", element " << e;
+        }
+      }
+      // Nothing else of the page was written.
+      for (const float x : representation(pages, 0, head, shape.head_dim)) ASSERT_TRUE(std::isnan(x));
+    }
+  }
+}
+
+TEST(Representations, DoNotDependOnThreads) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machines[] = {Machine(1), Machine(2), Machine(4)};
+  const Shape shape{3, 2, 48, 112, ElementType::kF16};
+  const auto chunks = Chunks::random(machines[0], random, shape, 2);
+  std::vector<float> first;
+  for (Machine& machine : machines) {
+    const auto pages = make_pages(machine, 6, 48, 2);
+    chunks.represent(machine, 1, pages, 0.2f);
+    std::vector<float> all;
+    for (int64_t head = 0; head < 6; ++head) {
+      const auto rep = representation(pages, 1, head, 48);
+      all.insert(all.end(), rep.begin(), rep.end());
+    }
+    if (first.empty()) first = all;
+    expect_same_bits(first, all, std::to_string(machine.pool.n_threads()) + " threads");
+  }
+}
+
+// ---- selections; small integers, so that scores are exact and often equal
+
+struct Selecting {
+  int group, n_kv_heads, d;
+  ChunkSelection selection;
+  int64_t first_query, n_queries;
+
+  int n_heads() const { return group * n_kv_heads; }
+  int64_t n_chunks() const { return (first_query + n_queries - 1) / selection.chunk; }  // complete ones that are scored
+};
+
+struct SelectionScene {
+  SelectionScene(Random& random, const Selecting& s) : s_(s) {
+    for (int64_t e = 0; e < s.n_queries * s.n_heads() * s.d; ++e) {
+      queries.push_back(static_cast<float>(random.between(-1, 1)));
+    }
+    for (int64_t e = 0; e < s.n_chunks() * s.n_heads() * s.d; ++e) {
+      reps.push_back(static_cast<float>(random.between(-1, 1)));
+    }
+  }
+
+  // [n_queries][n_heads][count]
+  std::vector<int32_t> select(Machine& machine, const Plan& plan, int64_t first, int64_t n) const {
+    const auto pages = make_pages(machine, s_.n_heads(), s_.d, std::max<int64_t>(1, s_.n_chunks()));
+    for (int64_t c = 0; c < s_.n_chunks(); ++c) {
+      for (int64_t head = 0; head < s_.n_heads(); ++head) {
+        cpu::scalar::store_key(&reps[static_cast<size_t>((c * s_.n_heads() + head) * s_.d)], s_.d, ElementType::kF32,
+                               keys_of(pages, c, head, s_.d), c % kPage);
+      }
+    }
+    const int64_t width = int64_t{s_.n_heads()} * s_.d;
+    const auto all = machine.buffer(queries);
+    const auto n_picks = static_cast<size_t>(n * s_.n_heads() * s_.selection.count);
+    const auto out = take(machine.backend->allocate(n_picks * sizeof(int32_t), MemoryKind::kDevice));
+    SelectArgs args;
+    args.queries = Rows{all.get(), 0, width}.at(first - s_.first_query);
+    args.plan = &plan;
+    args.first_query = first;
+    args.n_queries = n;
+    args.n_query_heads = s_.n_heads();
+    args.n_kv_heads = s_.n_kv_heads;
+    args.head_dim = s_.d;
+    args.representations = {pages};
+    args.out = out.get();
+    EXPECT_EQ("ok", message_of(machine.backend->select_chunks(machine.exec(), args)));
+    const auto* picks = static_cast<const int32_t*>(out->host());
+    return {picks, picks + n_picks};
+  }
+
+  int64_t score(int64_t i, int64_t head, int64_t c) const {
+    const int64_t first_head = s_.selection.per_group ? head / s_.group * s_.group : head;
+    int64_t sum = 0;
+    for (int64_t h = first_head; h < first_head + (s_.selection.per_group ? s_.group : 1); ++h) {
+      for (int64_t e = 0; e < s_.d; ++e) {
+        sum += static_cast<int64_t>(queries[static_cast<size_t>(((i - s_.first_query) * s_.n_heads() + h) * s_.d + e)] *
+                                    reps[static_cast<size_t>((c * s_.n_heads() + h) * s_.d + e)]);
+      }
+    }
+    return sum;
+  }
+
+  // plan.h's definition by a sort of all scores.
+  std::vector<int32_t> expected(int64_t i, int64_t head) const {
+    const ChunkSelection& s = s_.selection;
+    const int64_t own = i / s.chunk;
+    std::vector<int32_t> picks;
+    if (own + 1 <= s.count) {
+      for (int64_t c = 0; c <= own; ++c) picks.push_back(static_cast<int32_t>(c));
+    } else {
+      std::vector<std::pair<int64_t, int32_t>> between;  // (-score, index)
+      for (int64_t c = 1; c <= own - s.n_last; ++c) between.emplace_back(-score(i, head, c), static_cast<int32_t>(c));
+      std::sort(between.begin(), between.end());
+      picks.push_back(0);
+      for (int64_t b = 0; b < s.count - 1 - s.n_last; ++b) picks.push_back(between[static_cast<size_t>(b)].second);
+      for (int64_t b = 0; b < s.n_last; ++b) picks.push_back(static_cast<int32_t>(own - b));
+      std::sort(picks.begin(), picks.end());
+    }
+    picks.resize(static_cast<size_t>(s.count), -1);
+    return picks;
+  }
+
+  Selecting s_;
+  std::vector<float> queries, reps;
+};
+
+Plan selecting_plan(const ChunkSelection& selection, int64_t first, int64_t n) {
+  Plan plan;
+  Span span;
+  span.count = first + n;
+  plan.add_block(first, n, {span}, true);
+  plan.selection = selection;
+  return plan;
+}
+
+std::vector<int32_t> picks_of(const std::vector<int32_t>& all, const Selecting& s, int64_t i, int64_t head) {
+  const auto at = all.begin() + ((i - s.first_query) * s.n_heads() + head) * s.selection.count;
+  return {at, at + s.selection.count};
+}
+
+// G-LH-2: a query in chunk 7, scores 9, 1, 5, 3, 8, 2, 0 of the chunks before it.
+TEST(Selections, MatchTheWorkedExamples) {
+  const struct {
+    int64_t count, n_last;
+    std::vector<int32_t> chosen;
+  } cases[] = {
+      {4, 2, {0, 4, 6, 7}}, {4, 1, {0, 2, 4, 7}}, {5, 2, {0, 2, 4, 6, 7}}, {5, 1, {0, 2, 3, 4, 7}}, {3, 2, {0, 6, 7}}};
+  Machine machine;
+  Random random;
+  for (const auto& c : cases) {
+    const Selecting s{1, 1, 16, {16, c.count, c.n_last, false}, 7 * 16 + 3, 1};
+    SelectionScene scene(random, s);
+    std::fill(scene.queries.begin(), scene.queries.end(), 0.0f);
+    std::fill(scene.reps.begin(), scene.reps.end(), 0.0f);
+    scene.queries[0] = 1;
+    const float scores[] = {9, 1, 5, 3, 8, 2, 0};
+    for (size_t chunk = 0; chunk < 7; ++chunk) scene.reps[chunk * 16] = scores[chunk];
+    EXPECT_EQ(scene.select(machine, selecting_plan(s.selection, s.first_query, 1), s.first_query, 1), c.chosen);
+  }
+}
+
+TEST(Selections, MatchASortOfAllScoresWithAnyThreadsAndCalls) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machines[] = {Machine(1), Machine(2), Machine(4)};
+  const Selecting cases[] = {{1, 1, 16, {16, 4, 2, false}, 0, 130},           // from the first chunk on: all, then some
+                             {2, 2, 24, {32, 8, 2, false}, 1000, 150},        // within a page
+                             {4, 1, 16, {16, 16, 1, true}, 16 * 64, 70},      // exactly a page of chunks before
+                             {4, 2, 32, {16, 5, 2, true}, 16 * 200 - 9, 90},  // several pages, across chunk edges
+                             {3, 1, 16, {16, 3, 2, false}, 16 * 130, 20},     // nothing left to choose
+                             {2, 1, 16, {16, 40, 1, false}, 16 * 65 + 3, 40},
+                             {2, 1, 8, {16, 6, 2, true}, 16 * 4500 - 5, 80}};  // more chunks than rows of scores fit
+  for (const Selecting& s : cases) {
+    const SelectionScene scene(random, s);
+    std::vector<int32_t> expected;
+    for (int64_t i = s.first_query; i < s.first_query + s.n_queries; ++i) {
+      for (int64_t head = 0; head < s.n_heads(); ++head) {
+        const auto picks = scene.expected(i, head);
+        expected.insert(expected.end(), picks.begin(), picks.end());
+      }
+    }
+    for (Machine& machine : machines) {
+      for (const int64_t step : {s.n_queries, int64_t{7}}) {
+        if (step == 7 && s.n_chunks() > 1000) continue;  // filling the pages each time takes long
+        std::vector<int32_t> actual;
+        for (int64_t q = 0; q < s.n_queries; q += step) {
+          const int64_t first = s.first_query + q, n = std::min(step, s.n_queries - q);
+          const auto part = scene.select(machine, selecting_plan(s.selection, first, n), first, n);
+          actual.insert(actual.end(), part.begin(), part.end());
+        }
+        ASSERT_EQ(actual, expected) << s.group << " heads a group, " << s.selection.count << " chunks, from query "
+                                    << s.first_query << ", " << machine.pool.n_threads() << " threads, calls of "
+                                    << step;
+      }
+    }
+  }
+}
+
+TEST(Selections, CoverTheSelectedBlocksOfAPlan) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machine(2);
+  const Selecting s{2, 1, 16, {16, 4, 2, false}, 100, 60};
+  const SelectionScene scene(random, s);
+  Plan plan;
+  Span span;
+  span.count = 160;
+  plan.add_block(100, 20, {span});
+  plan.add_block(120, 15, {span}, true);
+  plan.add_block(135, 5, {span});
+  plan.add_block(140, 20, {span}, true);
+  plan.selection = s.selection;
+  const auto all = scene.select(machine, plan, 100, 60);
+  for (int64_t i = 100; i < 160; ++i) {
+    if (i < 120 || (i >= 135 && i < 140)) continue;
+    for (int64_t head = 0; head < 2; ++head) ASSERT_EQ(picks_of(all, s, i, head), scene.expected(i, head)) << i;
+  }
+}
+
+TEST(Selections, CancelledCallsSayCancelled) {
+  Machine machine;
+  Random random;
+  CancelToken cancel;
+  cancel.cancel();
+  const Shape shape{1, 1, 16, 16, ElementType::kF32};
+  const auto chunks = Chunks::random(machine, random, shape, 1);
+  const auto pages = make_pages(machine, 1, 16, 1);
+  RepresentArgs represent;
+  const auto queries = machine.buffer(chunks.queries);
+  represent.queries = {queries.get(), 0, 16};
+  represent.chunk = 0;
+  represent.n_query_heads = 1;
+  represent.rope = chunks.rope.get();
+  represent.geometry = shape.geometry();
+  represent.records = {chunks.records};
+  represent.out = {pages};
+  EXPECT_EQ(machine.backend->represent_chunk(machine.exec(&cancel), represent).code(), Code::kCancelled);
+  SelectArgs select;
+  const Plan plan = selecting_plan({16, 3, 2, false}, 0, 16);
+  select.queries = represent.queries;
+  select.plan = &plan;
+  select.n_queries = 16;
+  select.n_query_heads = select.n_kv_heads = 1;
+  select.head_dim = 16;
+  select.representations = {pages};
+  const auto out = take(machine.backend->allocate(16 * 3 * sizeof(int32_t), MemoryKind::kDevice));
+  select.out = out.get();
+  EXPECT_EQ(machine.backend->select_chunks(machine.exec(&cancel), select).code(), Code::kCancelled);
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,48 @@
+// A backend whose memory can run out, and small records.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "lib/backend/cpu/cpu_backend.h"
+#include "lib/kv/chunk_store.h"
+
+namespace quire::test {
+
+constexpr int kLayers = 3;
+constexpr KvGeometry kGeometry{2, 32, 16, ElementType::kF16};
+
+// Memory that runs out after `left` blocks.
+struct Memory {
+  int64_t left = INT64_MAX;
+  int64_t blocks = 0;
+
+  static void* allocate(void* user, size_t size, size_t alignment) {
+    auto& self = *static_cast<Memory*>(user);
+    if (self.left <= 0) return nullptr;
+    --self.left, ++self.blocks;
+    return std::aligned_alloc(alignment, static_cast<size_t>(round_up(static_cast<int64_t>(size), 64)));
+  }
+  static void release(void* user, void* memory, size_t, size_t) {
+    --static_cast<Memory*>(user)->blocks;
+    std::free(memory);
+  }
+};
+
+class KvTest : public testing::Test {
+ protected:
+  std::unique_ptr<ChunkStore> make(const ChunkStoreOptions& options) {
+    auto store = ChunkStore::create(*backend_, kGeometry, kLayers, options);
+    EXPECT_TRUE(store.ok()) << store.status().message();
+    return std::move(*store);
+  }
+  int64_t record() const { return static_cast<int64_t>(backend_->kv_record_bytes(kGeometry)); }
+
+  Memory memory_;
+  Allocator allocator_{Memory::allocate, Memory::release, &memory_};
+  ThreadPool pool_{1};
+  std::unique_ptr<Backend> backend_ = cpu::create_cpu_backend(allocator_, pool_);
+};
+
+}  // namespace quire::test

@@ -1,0 +1,97 @@
+// The benchmarks' hook: a session filled with random keys and values is a session like any other.
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/session/session_fixture.h"
+
+namespace quire::test {
+namespace {
+
+SessionOptions stored_as(ElementType type, const std::string& strategy) {
+  SessionOptions options = with_strategy(strategy);
+  options.kv_type = type;
+  return options;
+}
+
+TEST(FillRandom, HoldsTheRecordsOfARealPrefill) {
+  const auto model = load("short_128");
+  for (const char* strategy : {"full(kv_chunk=16)", "dca(kv_chunk=32)", "streaming_llm(sinks=4, recent=90)"}) {
+    const auto real = make_session(model, with_strategy(strategy));
+    expect_ok(real->feed_tokens(random_tokens(*model, 500)));
+    expect_ok(run(real).status);
+    const auto filled = make_session(model, with_strategy(strategy));
+    expect_ok(filled->fill_random(501, 3));
+    EXPECT_EQ(position(*filled), (Position{501, 0}));
+    EXPECT_EQ(stats(*filled).kv_bytes, stats(*real).kv_bytes) << strategy;
+    EXPECT_EQ(stats(*filled).kv_chunks_evicted, stats(*real).kv_chunks_evicted) << strategy;
+    EXPECT_LE(stats(*filled).kv_bytes_peak, stats(*real).kv_bytes_peak) << strategy;
+    EXPECT_EQ(stats(*filled).n_prefilled, 0);
+  }
+}
+
+TEST(FillRandom, GivesFiniteLogitsThatDependOnTheSeedAlone) {
+  const auto model = load("short_128");
+  for (const ElementType type : {ElementType::kF32, ElementType::kF16, ElementType::kBF16}) {
+    const auto logits = [&](uint64_t seed) {
+      const auto session = make_session(model, stored_as(type, "dca"));
+      expect_ok(session->fill_random(300, seed));
+      expect_ok(run(session, generating(3)).status);  // kNumeric if a key or value were not finite
+      EXPECT_EQ(position(*session), (Position{303, 0}));
+      return last_logits(*session);
+    };
+    const Logits first = logits(1);
+    EXPECT_TRUE(same_bits(first, logits(1))) << element_name(type);
+    EXPECT_FALSE(same_bits(first, logits(2))) << element_name(type);
+  }
+}
+
+// Representations and the queries of the chunk in progress are there as well; selection goes on when it completes.
+TEST(FillRandom, ServesAStrategyThatSelectsChunks) {
+  const auto model = load("short_128");
+  for (const int64_t n : {200, 209, 216}) {
+    const auto session = make_session(model, with_strategy("longheads(chunk=16, chunks=4)"));
+    expect_ok(session->fill_random(n, 7));
+    expect_ok(session->feed_tokens(random_tokens(*model, 20)));
+    expect_ok(run(session, generating(20)).status);
+    EXPECT_EQ(position(*session), (Position{n + 40, 0}));
+  }
+}
+
+TEST(FillRandom, TheSessionReadsOnAndStartsAnew) {
+  const auto model = load("short_128");
+  const auto session = make_session(model, with_strategy("dca(kv_chunk=16)"));
+  expect_ok(session->fill_random(1, 1));  // nothing in the cache yet
+  EXPECT_EQ(stats(*session).kv_bytes, 0);
+  expect_ok(session->feed_tokens(random_tokens(*model, 40)));
+  expect_ok(run(session, generating(2)).status);
+  EXPECT_EQ(position(*session), (Position{43, 0}));
+  EXPECT_EQ(stats(*session).n_prefilled, 40);
+  EXPECT_EQ(session->fill_random(5, 1).code(), Code::kInvalidArgument);
+  EXPECT_EQ(position(*session), (Position{43, 0}));
+  expect_ok(session->reset());
+
+  // What was there leaves no trace.
+  const Tokens tokens = random_tokens(*model, 60);
+  expect_ok(session->fill_random(200, 1));
+  expect_ok(session->reset());
+  expect_ok(session->feed_tokens(tokens));
+  expect_ok(run(session).status);
+  const Logits all = all_logits(model, with_strategy("dca(kv_chunk=16)"), tokens);
+  EXPECT_TRUE(same_bits(row_of(all, *model, 59), last_logits(*session)));
+}
+
+TEST(FillRandom, StopsAtTheBudgetAndLeavesNothing) {
+  const auto model = load("short_128");
+  SessionOptions options = with_strategy("dca(kv_chunk=16)");
+  options.kv_budget_bytes = 40000;
+  const auto session = make_session(model, options);
+  const Status status = session->fill_random(1 << 20, 1);
+  EXPECT_EQ(status.code(), Code::kBudget);
+  EXPECT_NE(status.message().find("40000"), std::string::npos) << status.message();
+  EXPECT_EQ(position(*session), (Position{0, 0}));
+  EXPECT_EQ(stats(*session).kv_bytes, 0);
+  expect_ok(session->fill_random(17, 1));
+}
+
+}  // namespace
+}  // namespace quire::test
