@@ -90,13 +90,20 @@ void add_sampling_options(CLI::App& command, SamplingArguments& arguments) {
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
   command
-      .add_option("--dry", arguments.dry, "penalty X * base ^ (length - L) on continuing a repetition (default: none)")
+      .add_option("--dry,--dry-multiplier", arguments.dry,
+                  "penalty X * base ^ (length - L) on continuing a repetition (default: none)")
       ->check(CLI::NonNegativeNumber)
       ->type_name("X");
   command.add_option("--dry-base", arguments.dry_base, "default: 1.75")->check(CLI::Range(1.0, 1e6))->type_name("B");
   command.add_option("--dry-length", arguments.dry_length, "repetitions shorter than L are free (default: 2)")
       ->check(CLI::PositiveNumber)
       ->type_name("L");
+  command
+      .add_option("--dry-breaker", arguments.dry_breakers,
+                  "repetitions do not reach across TEXT; may be repeated (default: newline : \" *)")
+      ->expected(1)
+      ->take_all()
+      ->type_name("TEXT");
   command
       .add_option("--logit-bias", arguments.logit_bias, "add BIAS to a token's logit (-inf: never); may be repeated")
       ->expected(1)

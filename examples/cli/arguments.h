@@ -39,7 +39,8 @@ struct SamplingArguments {
   int32_t penalty_range = 64;
   float dry = 0, dry_base = 1.75f;
   int32_t dry_length = 2;
-  std::vector<std::string> logit_bias;  // ID=BIAS
+  std::vector<std::string> dry_breakers;  // empty: the library's
+  std::vector<std::string> logit_bias;    // ID=BIAS
   int64_t min_tokens = 0;
   double deadline = 0;  // seconds
   int32_t n_top_logprobs = 0;

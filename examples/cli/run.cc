@@ -66,7 +66,7 @@ std::vector<quire_logit_bias> logit_bias(const SamplingArguments& s) {
     char* end = nullptr;
     bias.bias = std::strtof(value.c_str(), &end);
     const auto id = std::from_chars(text.data(), text.data() + std::min(at, text.size()), bias.token);
-    if (value.empty() || *end != '\0' || id.ec != std::errc() || id.ptr != text.data() + at) {
+    if (value.empty() || *end != '\0' || std::isnan(bias.bias) || id.ec != std::errc() || id.ptr != text.data() + at) {
       throw UsageError("--logit-bias " + text + ": expected ID=BIAS");
     }
     biases.push_back(bias);
@@ -74,11 +74,17 @@ std::vector<quire_logit_bias> logit_bias(const SamplingArguments& s) {
   return biases;
 }
 
+std::vector<quire_text> views(const std::vector<std::string>& texts) {
+  std::vector<quire_text> out;
+  for (const std::string& text : texts) out.push_back({text.data(), text.size()});
+  return out;
+}
+
 double per_second(int64_t n, int64_t ns) { return ns > 0 ? 1e9 * static_cast<double>(n) / static_cast<double>(ns) : 0; }
 
-Answer generate(quire_session* session, const RunArguments& arguments) {
-  std::vector<quire_text> stop;
-  for (const std::string& text : arguments.sampling.stop) stop.push_back({text.data(), text.size()});
+Answer generate(quire_session* session, const RunArguments& arguments, const std::vector<quire_logit_bias>& biases) {
+  const std::vector<quire_text> stop = views(arguments.sampling.stop);
+  const std::vector<quire_text> breakers = views(arguments.sampling.dry_breakers);
   auto options = initialised(quire_stream_options_init);
   options.flags = arguments.sampling.ignore_eos ? QUIRE_STREAM_IGNORE_EOS : 0;
   options.max_tokens = arguments.max_tokens;
@@ -93,9 +99,10 @@ Answer generate(quire_session* session, const RunArguments& arguments) {
     options.top_p = arguments.sampling.top_p;
     options.min_p = arguments.sampling.min_p;
   }
-  const std::vector<quire_logit_bias> biases = logit_bias(arguments.sampling);
   options.logit_bias = biases.data();
   options.n_logit_bias = biases.size();
+  options.dry_breakers = breakers.empty() ? nullptr : breakers.data();
+  options.n_dry_breakers = breakers.size();
   options.min_tokens = arguments.sampling.min_tokens;
   options.deadline_ms = static_cast<int64_t>(std::ceil(arguments.sampling.deadline * 1000));
   options.n_top_logprobs = arguments.sampling.n_top_logprobs;
@@ -179,6 +186,8 @@ std::vector<int32_t> tokenize(const Engine& engine, const std::string& document,
 int run(const RunArguments& arguments) {
   if (arguments.file.empty() && arguments.prompt.empty())
     throw UsageError("run needs a document (-f) or a prompt (-p)");
+  if (arguments.sampling.n_top_logprobs > 0 && !arguments.json) throw UsageError("--top-logprobs needs --json");
+  const std::vector<quire_logit_bias> biases = logit_bias(arguments.sampling);
   // The document first: a misspelt path should not cost the time of loading a model.
   const std::string document = arguments.file.empty() ? "" : read_document(arguments.file);
   const Engine engine(arguments.model);
@@ -188,7 +197,7 @@ int run(const RunArguments& arguments) {
   const Session session = engine.create_session(arguments.session, n_tokens);
   feed_tokens(session.get(), ids.data(), ids.size());
 
-  const Answer answer = generate(session.get(), arguments);
+  const Answer answer = generate(session.get(), arguments, biases);
   if (arguments.json) {
     print_answer(answer, session.get());
   } else {

@@ -33,11 +33,12 @@
  *   Errors      Functions return an int32_t status: 0 is success, negative is failure, positive is
  *               success with news. `err` may be NULL; otherwise set err->struct_size first
  *               (quire_error_init). A failed call changes nothing unless its comment says so.
- *   Structs     Each begins with `uint32_t struct_size; uint32_t flags;`. Set struct_size with the
- *               `_init` function (which also zeroes the rest) or by hand. Zero in any other field of an
- *               options struct means its default. Unknown flag bits and a non-zero unknown tail are
- *               refused. Into output structs the library writes at most struct_size bytes, and sets
- *               struct_size to what it wrote.
+ *   Structs     Each begins with `uint32_t struct_size; uint32_t flags;`, save the small ones whose
+ *               comment says that their size is final. Set struct_size with the `_init` function
+ *               (which also zeroes the rest) or by hand. Zero in any other field of an options struct
+ *               means its default. Unknown flag bits and a non-zero unknown tail are refused. Into
+ *               output structs the library writes at most struct_size bytes, and sets struct_size to
+ *               what it wrote.
  *   Strings     UTF-8, pointer plus length in bytes, no terminating NUL needed. The library copies what
  *               it keeps, before the call returns.
  *   Output text `buf, cap, *needed`: the library stores the full length in *needed (which may be NULL)
@@ -190,8 +191,8 @@ QUIRE_API void quire_runtime_retain(quire_runtime* runtime);
  * nothing. Legal inside callbacks. [any-thread] since 0.1 */
 QUIRE_API void quire_runtime_release(quire_runtime* runtime);
 /* Cancels everything that runs, joins the threads and frees all sessions' memory. Afterwards every call
- * on this runtime's surviving handles returns CLOSED, except release. Use it before unloading the
- * library. A second close is OK. Never call it from a callback. [any-thread] since 0.1 */
+ * on this runtime's surviving handles returns CLOSED, except release and close, which are OK. Use it
+ * before unloading the library. Never call it from a callback. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_runtime_close(quire_runtime* runtime, quire_error* err);
 
 /* ---- Cancel handle for long calls (loading) --------------------------------------------------------- */
@@ -575,9 +576,9 @@ typedef struct quire_text {
   size_t len;
 } quire_text; /* this struct has its final size */
 
-/* One link of a sampling chain: what it does to the candidates that the links before it left. A filter keeps at least
- * one. Fields that a kind does not name must be 0. This struct has its final size; an array of it is passed with its
- * stride all the same. */
+/* One link of a sampling chain: what it does to the candidates that the links before it left. Filters keep at least
+ * one: the most probable, of TYPICAL the most typical. Of equal candidates the lower id comes first. Fields that a kind
+ * does not name must be 0. This struct has its final size; an array of it is passed with its stride all the same. */
 typedef struct quire_sampler {
   int32_t kind; /* QUIRE_SAMPLER_* */
   int32_t n;
@@ -587,24 +588,26 @@ typedef struct quire_sampler {
   float c;
 } quire_sampler;
 
-#define QUIRE_SAMPLER_TEMPERATURE 1 /* logits / a; a > 0 */
+#define QUIRE_SAMPLER_TEMPERATURE 1 /* logits / a; a in (0, 1e6] */
 #define QUIRE_SAMPLER_TOP_K 2       /* filter: the n most probable; n >= 1 */
-#define QUIRE_SAMPLER_TOP_P                                                                                          \
-  3                           /* filter: the smallest set of the most probable with at least probability a in (0, 1] \
-                               */
+/* filter: the smallest set of the most probable that has at least probability a in (0, 1] */
+#define QUIRE_SAMPLER_TOP_P 3
 #define QUIRE_SAMPLER_MIN_P 4 /* filter: at least a in (0, 1] times as probable as the most probable */
 /* filter: the smallest set with at least probability a in (0, 1] of the tokens whose -log p is nearest to the entropy
  * (Meister et al. 2022, "Locally Typical Sampling") */
 #define QUIRE_SAMPLER_TYPICAL 5
-/* Of tokens among the last n of the session (0: all): positive logits are divided by a, negative ones multiplied (a >
- * 0; 1: nothing; Keskar et al. 2019, "CTRL"); b is subtracted for each occurrence, c once. */
+/* Of tokens among the last n of the session, its prompt included (n >= 0; 0: all): positive logits are divided by a,
+ * negative ones multiplied (a in (0, 1e6]; 1: nothing; Keskar et al. 2019, "CTRL"); then b is subtracted for each
+ * occurrence (frequency) and c once (presence), both in [-1e6, 1e6]. */
 #define QUIRE_SAMPLER_PENALTIES 6
-/* DRY, "Don't Repeat Yourself": if the last L tokens stood before among the last n (0: all), and L >= m (m >= 1), the
- * token that followed there loses a * b ^ (L - m); a > 0, b >= 1. Repetitions do not reach across tokens that contain
- * one of dry_breakers, or control tokens. */
+/* DRY, "Don't Repeat Yourself" (p-e-w 2024): if the last L tokens stood before among the last n (n >= 0; 0: all), and
+ * L >= m (m in [1, 1e6]; usual: 2), the token that followed there loses a * b ^ (L - m), where L is the longest such
+ * (a in (0, 1e6], usual: 0.8; b in [1, 1e6], usual: 1.75). Tokens whose text contains one of dry_breakers, and control
+ * tokens, are breakers: repetitions do not reach across them, and they are never penalised. */
 #define QUIRE_SAMPLER_DRY 7
 
-/* A number added to a token's logit before the chain; -INFINITY: never this token. This struct has its final size. */
+/* A number added to a token's logit before the chain, once for each entry of that token; -INFINITY: not this token.
+ * This struct has its final size. */
 typedef struct quire_logit_bias {
   int32_t token;
   float bias;
@@ -625,16 +628,19 @@ typedef struct quire_stream_options {
   size_t n_stop_strings;          /* at most 64, each 1 to 1024 bytes */
   /* A chain in any order instead of temperature, top_k, top_p and min_p, which must be 0 then. What it leaves is drawn
    * from; QUIRE_SAMPLER_TOP_K with n = 1 makes it greedy. NULL: temperature, top_k, top_p, min_p in this order. If
-   * bias, min_tokens and chain leave no token, the model's most probable one is taken. */
+   * logit_bias and min_tokens leave no token, the model's most probable one is taken; if the chain makes all tokens
+   * impossible that these leave, the most probable of them. */
   const quire_sampler* samplers;
   size_t n_samplers;     /* at most 64 */
-  size_t sampler_stride; /* sizeof(quire_sampler) */
+  size_t sampler_stride; /* sizeof(quire_sampler); up to 4096 and a multiple of 4, if what lies behind each is 0 */
   const quire_logit_bias* logit_bias;
   size_t n_logit_bias;            /* at most 4096 */
-  const quire_text* dry_breakers; /* NULL: newline, colon, double quote, asterisk */
+  const quire_text* dry_breakers; /* NULL: newline, colon, double quote, asterisk; not NULL with none: no text */
   size_t n_dry_breakers;          /* at most 64, each 1 to 1024 bytes */
-  int64_t min_tokens;             /* stop ids and end-of-text tokens cannot be chosen before so many tokens */
-  int64_t deadline_ms;            /* from opening: then the stream ends at the next token boundary; 0: none */
+  int64_t min_tokens;             /* before this stream generated so many, stop ids and (without IGNORE_EOS)
+                                     end-of-text tokens are not chosen */
+  int64_t deadline_ms;            /* from opening, at most 2^40: then the stream ends at the next token boundary, while
+                                     reading too, however slowly it is read from; 0: none */
   int32_t n_top_logprobs;         /* so many of the most probable tokens come with each token; at most 64 */
   int32_t reserved;               /* 0 */
 } quire_stream_options;
@@ -644,8 +650,8 @@ QUIRE_API void quire_stream_options_init(quire_stream_options* options, size_t s
 
 /* Starts to process the pending tokens and then to generate. Returns at once; the runtime's threads compute. Until the
  * end event is delivered or the stream closed or released, other calls on the session return BUSY, save the any-thread
- * ones. Errors: OVERFLOW (offset: tokens asked for), EMPTY, INVALID_ARGUMENT, INVALID_TEXT (a stop string or breaker),
- * INVALID_TOKEN (a bias), BUSY, CLOSED, OUT_OF_MEMORY.
+ * ones. Errors: OVERFLOW (offset: tokens asked for), EMPTY, INVALID_ARGUMENT (a sampler: the message names its index),
+ * INVALID_TEXT (a stop string or breaker), INVALID_TOKEN (a bias; offset: its index), BUSY, CLOSED, OUT_OF_MEMORY.
  * [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_stream_open(quire_session* session, const quire_stream_options* options,
                                          quire_stream** out, quire_error* err);

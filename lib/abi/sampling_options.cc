@@ -52,7 +52,9 @@ Status read_sampler(const quire_sampler& s, const std::string& name, SamplerStep
   }
   if (!shape) return invalid(name + ".kind is " + std::to_string(s.kind) + ", which is no QUIRE_SAMPLER_*");
   const auto unused = [&](bool used, double value, const char* field) {
-    return used || value == 0 ? Status() : invalid(name + "." + field + " means nothing for this kind; expected 0");
+    if (used || value == 0) return Status();
+    return invalid(name + "." + field + " is " + std::to_string(value) +
+                   "; expected 0, since it means nothing for kind " + std::to_string(s.kind));
   };
   QUIRE_TRY(unused(shape->n, s.n, "n"));
   QUIRE_TRY(unused(shape->m, s.m, "m"));
@@ -64,9 +66,14 @@ Status read_sampler(const quire_sampler& s, const std::string& name, SamplerStep
     return invalid(name + "." + field + " is " + std::to_string(value) + "; expected " + std::to_string(least) +
                    " to " + std::to_string(most));
   };
-  constexpr double kTiny = 1e-6, kLarge = 1e6;
+  const auto positive = [&](double value, double most, const char* field) {
+    if (value > 0 && value <= most) return Status();
+    return invalid(name + "." + field + " is " + std::to_string(value) + "; expected more than 0 and at most " +
+                   std::to_string(most));
+  };
+  constexpr double kLarge = 1e6;
   const bool mass = s.kind == QUIRE_SAMPLER_TOP_P || s.kind == QUIRE_SAMPLER_MIN_P || s.kind == QUIRE_SAMPLER_TYPICAL;
-  if (shape->a) QUIRE_TRY(number(s.a, kTiny, mass ? 1 : kLarge, "a"));
+  if (shape->a) QUIRE_TRY(positive(s.a, mass ? 1 : kLarge, "a"));
   if (s.kind == QUIRE_SAMPLER_PENALTIES) {
     QUIRE_TRY(number(s.b, -kLarge, kLarge, "b"));
     QUIRE_TRY(number(s.c, -kLarge, kLarge, "c"));

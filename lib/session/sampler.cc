@@ -75,21 +75,22 @@ int32_t Sampler::choose(std::span<const float> logits, int64_t index, std::span<
     std::erase_if(items, [](const auto& item) { return !(item.logit > -std::numeric_limits<double>::infinity()); });
   };
   drop_impossible();
+  if (items.empty()) return most_probable(logits);
+  const int32_t fallback = candidates_.best().token;
   for (const SamplerStep& step : options_.steps) {
-    if (items.empty()) break;
     apply(step, history, options_.dry_breakers, candidates_);
     drop_impossible();
+    if (items.empty()) return fallback;
   }
-  if (items.empty()) return most_probable(logits);
-  candidates_.sort();
-  if (options_.greedy) return items[0].token;
+  if (options_.greedy) return candidates_.best().token;
+  // In the order the steps left: it is a function of the logits alone, so no sorting is needed.
   const std::vector<double> p = candidates_.probabilities();
   double left = counter_uniform(options_.seed, static_cast<uint64_t>(index));
   for (size_t i = 0; i < items.size(); ++i) {
     left -= p[i];
     if (left < 0) return items[i].token;
   }
-  return items.back().token;
+  return candidates_.best().token;  // rounding left a trifle
 }
 
 }  // namespace quire

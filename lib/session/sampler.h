@@ -59,9 +59,9 @@ struct Candidates {
     double logit;
   };
   std::vector<Item> items;
-  // Descending by logit, ascending by token where they are equal.
-  void sort();
-  // softmax of the logits, in the order of the items.
+  // The item with the highest logit; of equal ones that with the lowest token.
+  const Item& best() const;
+  // softmax of the logits, in the order of the items. Never NaN: infinite logits share everything.
   std::vector<double> probabilities() const;
 };
 
@@ -70,7 +70,8 @@ void apply(const SamplerStep& step, std::span<const int32_t> history, const std:
            Candidates& candidates);
 
 // The uniform number of a draw is a function of (seed, index) alone, so that generation can be resumed anywhere. Logits
-// must be finite. If bias, bans and penalties leave no token, the most probable one of the model is taken.
+// must be finite. If bias and bans leave no token, the model's most probable one is taken; if the steps make all tokens
+// impossible that those leave, the most probable of these.
 class Sampler {
  public:
   explicit Sampler(SamplingOptions options) : options_(std::move(options)) {}

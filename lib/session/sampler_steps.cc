@@ -16,50 +16,67 @@ void keep_most_probable(int64_t n, Candidates& c) {
   if (n <= 0 || static_cast<size_t>(n) >= c.items.size()) return;
   std::nth_element(c.items.begin(), c.items.begin() + n, c.items.end(), more_probable);
   c.items.resize(static_cast<size_t>(n));
+  std::sort(c.items.begin(), c.items.end(), more_probable);  // what nth_element leaves depends on the library
 }
 
-// Keeps items from the front until their probabilities reach `enough`.
-void keep_front(const std::vector<double>& p, double enough, Candidates& c) {
+// Orders items by `before` and keeps them from the front until their weights reach `enough`; at least one. Sorts parts
+// that grow: as a rule few of a vocabulary are kept.
+template <typename T, typename Before, typename Weight>
+void keep_front(std::vector<T>& items, double enough, const Before& before, const Weight& weight) {
   double sum = 0;
   size_t keep = 0;
-  while (keep < p.size() && sum < enough) sum += p[keep++];
-  c.items.resize(std::max<size_t>(keep, 1));
+  for (size_t part = 64; keep < items.size() && sum < enough; part *= 4) {
+    const auto begin = items.begin() + static_cast<int64_t>(keep);
+    const size_t n = std::min(part, items.size() - keep);
+    const auto end = begin + static_cast<int64_t>(n);
+    if (end != items.end()) std::nth_element(begin, end, items.end(), before);
+    std::sort(begin, end, before);
+    for (const size_t stop = keep + n; keep < stop && sum < enough; ++keep) sum += weight(items[keep]);
+  }
+  items.resize(std::max<size_t>(keep, 1));
 }
+
+// logit - most, but 0 and not NaN where both are infinite.
+double below(double logit, double most) { return logit == most ? 0 : logit - most; }
 
 void keep_probable_mass(double mass, Candidates& c) {
   if (mass >= 1) return;
-  c.sort();
-  keep_front(c.probabilities(), mass, c);
+  const double most = c.best().logit;
+  const auto weight = [&](const Item& item) { return std::exp(below(item.logit, most)); };
+  double all = 0;
+  for (const Item& item : c.items) all += weight(item);
+  keep_front(c.items, mass * all, more_probable, weight);
 }
 
 void keep_near_most_probable(double share, Candidates& c) {
-  double most = c.items[0].logit;
-  for (const Item& item : c.items) most = std::max(most, item.logit);
-  const double least = most + std::log(share);
+  const double least = c.best().logit + std::log(share);
   std::erase_if(c.items, [&](const Item& item) { return item.logit < least; });
 }
 
 // Typical: whose information content, -log p, is near the distribution's entropy.
 void keep_typical_mass(double mass, Candidates& c) {
   if (mass >= 1) return;
-  c.sort();  // so that equally typical ones come in the order of their probability
-  const std::vector<double> p = c.probabilities();
-  double entropy = 0;
-  for (const double x : p) entropy -= x > 0 ? x * std::log(x) : 0;
-  std::vector<size_t> order;
-  for (size_t i = 0; i < p.size(); ++i) {
-    if (p[i] > 0) order.push_back(i);
+  struct Rated {
+    Item item;
+    double p, strangeness;
+  };
+  const double most = c.best().logit;
+  double all = 0, entropy = 0;
+  for (const Item& item : c.items) all += std::exp(below(item.logit, most));
+  std::vector<Rated> rated;
+  for (const Item& item : c.items) {
+    const double information = std::log(all) - below(item.logit, most);
+    const double p = std::exp(-information);
+    if (p > 0) entropy += p * information;
+    rated.push_back({item, p, information});
   }
-  const auto strangeness = [&](size_t i) { return std::fabs(-std::log(p[i]) - entropy); };
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return strangeness(a) < strangeness(b); });
-  std::vector<Item> items;
-  std::vector<double> sorted;
-  for (const size_t i : order) {
-    items.push_back(c.items[i]);
-    sorted.push_back(p[i]);
-  }
-  c.items = std::move(items);
-  keep_front(sorted, mass, c);
+  for (Rated& r : rated) r.strangeness = std::fabs(r.strangeness - entropy);
+  const auto more_typical = [](const Rated& a, const Rated& b) {
+    return a.strangeness != b.strangeness ? a.strangeness < b.strangeness : more_probable(a.item, b.item);
+  };
+  keep_front(rated, mass, more_typical, [](const Rated& r) { return r.p; });
+  c.items.clear();
+  for (const Rated& r : rated) c.items.push_back(r.item);
 }
 
 std::span<const int32_t> last(std::span<const int32_t> history, int64_t n) {
@@ -95,18 +112,20 @@ std::vector<size_t> matches_of_the_end(std::span<const int32_t> history) {
 void penalise_repetition(const SamplerStep& step, std::span<const int32_t> history, const std::vector<bool>& breakers,
                          Candidates& c) {
   const auto text = last(history, step.n);
+  const auto breaks = [&](int32_t token) {
+    return static_cast<size_t>(token) < breakers.size() && breakers[static_cast<size_t>(token)];
+  };
   size_t most = 0;  // a repetition begins after the last breaker
-  while (most < text.size()) {
-    const auto token = static_cast<size_t>(text[text.size() - 1 - most]);
-    if (token < breakers.size() && breakers[token]) break;
-    ++most;
-  }
+  while (most < text.size() && !breaks(text[text.size() - 1 - most])) ++most;
+  if (static_cast<int64_t>(most) < step.allowed_length) return;
   const auto match = matches_of_the_end(text);
   std::unordered_map<int32_t, size_t> longest;  // by the token that would continue the repetition
   for (size_t k = 1; k < text.size(); ++k) {
     const size_t length = std::min(match[k], most);
     if (static_cast<int64_t>(length) < step.allowed_length || length == 0) continue;
-    size_t& known = longest[text[text.size() - k]];
+    const int32_t next = text[text.size() - k];
+    if (breaks(next)) continue;
+    size_t& known = longest[next];
     known = std::max(known, length);
   }
   for (Item& item : c.items) {
@@ -119,13 +138,14 @@ void penalise_repetition(const SamplerStep& step, std::span<const int32_t> histo
 
 }  // namespace
 
-void Candidates::sort() { std::sort(items.begin(), items.end(), more_probable); }
+const Item& Candidates::best() const { return *std::min_element(items.begin(), items.end(), more_probable); }
 
 std::vector<double> Candidates::probabilities() const {
-  double most = items[0].logit, sum = 0;
-  for (const Item& item : items) most = std::max(most, item.logit);
+  const double most = best().logit;
+  double sum = 0;
   std::vector<double> p;
-  for (const Item& item : items) sum += p.emplace_back(std::exp(item.logit - most));
+  p.reserve(items.size());
+  for (const Item& item : items) sum += p.emplace_back(std::exp(below(item.logit, most)));
   for (double& x : p) x /= sum;
   return p;
 }

@@ -20,7 +20,19 @@ Status overflow_status(const Session& session, int64_t prompt, int64_t max_token
                 saturating_add(prompt, max_tokens));
 }
 
-// Marks the tokens whose text contains a breaker.
+Status check_bias(const SamplingOptions& sampling, int32_t vocab) {
+  for (size_t i = 0; i < sampling.logit_bias.size(); ++i) {
+    const int32_t token = sampling.logit_bias[i].first;
+    if (token >= 0 && token < vocab) continue;
+    return Status(Code::kInvalidToken,
+                  "logit_bias[" + std::to_string(i) + "] names token " + std::to_string(token) +
+                      ", which is outside the vocabulary of " + std::to_string(vocab),
+                  static_cast<int64_t>(i));
+  }
+  return {};
+}
+
+// Marks the tokens whose text contains a breaker, and control tokens.
 Status find_breakers(const Tokenizer& tokenizer, StreamOptions& options) {
   auto& marks = options.sampling.dry_breakers;
   marks.assign(static_cast<size_t>(tokenizer.size()), false);
@@ -52,15 +64,11 @@ Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shar
   if (policy == OverflowPolicy::kError && saturating_add(prompt, max_tokens) > reach) {
     return overflow_status(*session, prompt, max_tokens, reach);
   }
-  if (!options.dry_breakers.empty()) {
+  const auto& steps = options.sampling.steps;
+  if (std::any_of(steps.begin(), steps.end(), [](const auto& s) { return s.kind == SamplerStep::Kind::kDry; })) {
     QUIRE_TRY(find_breakers(session->model_->llama->tokenizer(), options));
   }
-  for (const auto& [token, bias] : options.sampling.logit_bias) {
-    const int32_t vocab = session->model_->llama->config().vocab_size;
-    if (token >= 0 && token < vocab) continue;
-    return Status(Code::kInvalidToken, "logit_bias names token " + std::to_string(token) +
-                                           ", which is outside the vocabulary of " + std::to_string(vocab));
-  }
+  QUIRE_TRY(check_bias(options.sampling, session->model_->llama->config().vocab_size));
   std::shared_ptr<GenerationStream> stream(
       new GenerationStream(session, std::move(options), policy == OverflowPolicy::kExtrapolate ? kNoLimit : reach));
   stream->prompt_total_ = n_pending + std::max<int64_t>(0, session->reread_end_ - session->n_computed_);
@@ -95,8 +103,11 @@ GenerationStream::GenerationStream(std::shared_ptr<Session> session, StreamOptio
       started_(Clock::now()) {
   if (options_.min_tokens == 0) return;
   const LlamaModel& llama = *session_->model_->llama;
-  endings_ = options_.stop_ids;
-  for (int32_t token = 0; !options_.ignore_eos && token < llama.config().vocab_size; ++token) {
+  const int32_t vocab = llama.config().vocab_size;
+  for (const int32_t token : options_.stop_ids) {  // any number may be a stop id
+    if (token >= 0 && token < vocab) endings_.push_back(token);
+  }
+  for (int32_t token = 0; !options_.ignore_eos && token < vocab; ++token) {
     if (llama.is_eos(token)) endings_.push_back(token);
   }
 }

@@ -10,6 +10,7 @@ static void refuse(quire_session* session, const quire_stream_options* options, 
   quire_error_init(&err, sizeof err);
   EXPECT(status, quire_stream_open(session, options, &stream, &err));
   CHECK_MESSAGE(message);
+  CHECK(err.offset == (status == QUIRE_ERROR_INVALID_TOKEN ? 1 : status == QUIRE_ERROR_INVALID_TEXT ? 0 : -1));
   CHECK(stream == NULL);
 }
 
@@ -27,13 +28,19 @@ static void test_refused(quire_session* session) {
       {{QUIRE_SAMPLER_TOP_K, 1, 0, 0.5f, 0, 0}, "samplers[1].a"},
       {{QUIRE_SAMPLER_TOP_P, 0, 0, 1.5f, 0, 0}, "samplers[1].a"},
       {{QUIRE_SAMPLER_TYPICAL, 0, 0, 0, 0, 0}, "samplers[1].a"},
+      {{QUIRE_SAMPLER_TYPICAL, 0, 0, NAN, 0, 0}, "samplers[1].a"},
+      {{QUIRE_SAMPLER_TEMPERATURE, 0, 0, INFINITY, 0, 0}, "samplers[1].a"},
+      {{QUIRE_SAMPLER_TEMPERATURE, 0, 0, 1, 0, NAN}, "samplers[1].c"},
+      {{QUIRE_SAMPLER_PENALTIES, 0, 0, 1, NAN, 0}, "samplers[1].b"},
+      {{QUIRE_SAMPLER_PENALTIES, 0, 0, 1, 0, 2e6f}, "samplers[1].c"},
+      {{QUIRE_SAMPLER_PENALTIES, 0, 1, 1, 0, 0}, "samplers[1].m"},
       {{QUIRE_SAMPLER_MIN_P, 0, 0, 0.1f, 0.1f, 0}, "samplers[1].b"},
       {{QUIRE_SAMPLER_PENALTIES, -1, 0, 1, 0, 0}, "samplers[1].n"},
       {{QUIRE_SAMPLER_DRY, 0, 0, 1, 1, 0}, "samplers[1].m"},
       {{QUIRE_SAMPLER_DRY, 0, 2, 1, 0.5f, 0}, "samplers[1].b"},
   };
   quire_sampler chain[2] = {{QUIRE_SAMPLER_TEMPERATURE, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 0, 0}};
-  quire_logit_bias bias = {1 << 30, 1};
+  quire_logit_bias bias[2] = {{5, 1}, {1 << 30, 1}};
   quire_text text = {"\xff", 1};
   quire_stream_options options;
   quire_stream_options_init(&options, sizeof options);
@@ -52,11 +59,15 @@ static void test_refused(quire_session* session) {
   }
   options.sampler_stride = sizeof chain[0] + 2; /* would be read unaligned */
   refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "sampler_stride");
+  options.sampler_stride = 4100;
+  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "sampler_stride");
   options.sampler_stride = 2 * sizeof chain[0]; /* the second one lies where a field would be that is not known */
   options.n_samplers = 1;
   refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "samplers[0] has a field at byte 24");
   options.sampler_stride = sizeof chain[0];
   options.n_samplers = 0;
+  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "n_samplers");
+  options.n_samplers = 65;
   refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "n_samplers");
   options.n_samplers = 2;
   options.temperature = 1;
@@ -68,11 +79,18 @@ static void test_refused(quire_session* session) {
   options.sampler_stride = 0;
   options.n_logit_bias = 1;
   refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "logit_bias is NULL");
-  options.logit_bias = &bias;
-  refuse(session, &options, QUIRE_ERROR_INVALID_TOKEN, "1073741824");
-  bias.token = 5;
-  bias.bias = NAN;
-  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "logit_bias[0]");
+  options.logit_bias = bias;
+  options.n_logit_bias = 2;
+  refuse(session, &options, QUIRE_ERROR_INVALID_TOKEN, "logit_bias[1] names token 1073741824");
+  bias[1].token = -1;
+  refuse(session, &options, QUIRE_ERROR_INVALID_TOKEN, "logit_bias[1] names token -1");
+  bias[1].token = 6;
+  bias[1].bias = NAN;
+  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "logit_bias[1]");
+  bias[1].bias = INFINITY;
+  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "logit_bias[1]");
+  options.n_logit_bias = 4097;
+  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "n_logit_bias");
   options.n_logit_bias = 0;
   options.n_dry_breakers = 1;
   refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "dry_breakers");
@@ -87,6 +105,38 @@ static void test_refused(quire_session* session) {
   options.min_tokens = 0;
   options.deadline_ms = -1;
   refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "deadline_ms");
+}
+
+/* The ends of the documented ranges. */
+static void test_taken(quire_session* session) {
+  const quire_sampler good[] = {
+      {QUIRE_SAMPLER_TEMPERATURE, 0, 0, 1e-6f, 0, 0},
+      {QUIRE_SAMPLER_TEMPERATURE, 0, 0, 1e6f, 0, 0},
+      {QUIRE_SAMPLER_TOP_K, 1, 0, 0, 0, 0},
+      {QUIRE_SAMPLER_TOP_K, INT32_MAX, 0, 0, 0, 0},
+      {QUIRE_SAMPLER_TOP_P, 0, 0, 1e-30f, 0, 0},
+      {QUIRE_SAMPLER_TOP_P, 0, 0, 1, 0, 0},
+      {QUIRE_SAMPLER_MIN_P, 0, 0, 1e-30f, 0, 0},
+      {QUIRE_SAMPLER_MIN_P, 0, 0, 1, 0, 0},
+      {QUIRE_SAMPLER_TYPICAL, 0, 0, 1e-30f, 0, 0},
+      {QUIRE_SAMPLER_TYPICAL, 0, 0, 1, 0, 0},
+      {QUIRE_SAMPLER_PENALTIES, 0, 0, 1e-6f, -1e6f, -1e6f},
+      {QUIRE_SAMPLER_PENALTIES, INT32_MAX, 0, 1e6f, 1e6f, 1e6f},
+      {QUIRE_SAMPLER_DRY, 0, 1, 1e-6f, 1, 0},
+      {QUIRE_SAMPLER_DRY, INT32_MAX, 1000000, 1e6f, 1e6f, 0},
+  };
+  static transcript out;
+  quire_stream_options options;
+  quire_stream_options_init(&options, sizeof options);
+  options.max_tokens = 1;
+  options.flags = QUIRE_STREAM_IGNORE_EOS;
+  options.n_samplers = 1;
+  options.sampler_stride = sizeof good[0];
+  for (size_t i = 0; i < QUIRE_COUNT(good); ++i) {
+    options.samplers = &good[i];
+    run_stream(session, &options, &out);
+    CHECK(out.failure == QUIRE_OK && out.n_tokens == 1);
+  }
 }
 
 /* The simple fields are a chain; an array may have a larger stride whose tail is zero. */
@@ -154,6 +204,7 @@ static void test_top_logprobs(quire_session* session) {
 /* A stop id that is the most probable token ends the text only after min_tokens. */
 static void test_min_tokens(quire_model* model) {
   static transcript out;
+  static const int32_t strange[3] = {-1, 1 << 30, INT32_MIN};
   int32_t first;
   quire_stream_options options;
   quire_session* session = open_session(model, NULL, 0, 0);
@@ -172,6 +223,13 @@ static void test_min_tokens(quire_model* model) {
   run_stream(session, &options, &out);
   CHECK(out.n_tokens >= 7);
   for (size_t i = 0; i < out.n_tokens; ++i) CHECK(out.tokens[i] != first);
+  quire_session_release(session);
+  session = open_session(model, NULL, 0, 0); /* stop ids that are no tokens stop nothing */
+  feed_some(session, model, 30);
+  options.stop_ids = strange;
+  options.n_stop_ids = 3;
+  run_stream(session, &options, &out);
+  CHECK(out.failure == QUIRE_OK && out.n_tokens == 40 && out.tokens[0] == first);
   quire_session_release(session);
 }
 
@@ -193,7 +251,7 @@ static void test_deadline(quire_model* model) {
   run_stream(session, &options, &out);
   CHECK(out.failure == QUIRE_OK && out.finish == QUIRE_FINISH_DEADLINE);
   EXPECT_OK(quire_session_get_position(session, &n_tokens, &n_pending, &err));
-  CHECK(n_tokens == out.end_position && n_tokens + n_pending == 40 + (int64_t)out.n_tokens);
+  CHECK(n_tokens == out.end_position && n_tokens + n_pending >= 40 + (int64_t)out.n_tokens);
   /* A reader that sleeps over it finds the end behind the token that waited. */
   options.deadline_ms = 30;
   EXPECT_OK(quire_stream_open(session, &options, &stream, &err));
@@ -207,6 +265,38 @@ static void test_deadline(quire_model* model) {
   run_greedy(session, 3, &out); /* and the session goes on */
   CHECK(out.failure == QUIRE_OK && out.n_tokens == 3);
   quire_session_release(session);
+}
+
+/* The deadline passes while the prompt is read: what was not read waits, and the answer is the same in the end. */
+static void test_deadline_in_prompt(quire_model* model) {
+  static transcript out, whole;
+  int64_t n_tokens = 0, n_pending = 0;
+  int n_deadlines = 0;
+  quire_stream_options options;
+  quire_error err;
+  quire_session* session = open_session(model, "dca", 0, 16);
+  quire_session* undisturbed = open_session(model, "dca", 0, 16);
+  quire_error_init(&err, sizeof err);
+  quire_stream_options_init(&options, sizeof options);
+  options.deadline_ms = 1;
+  feed_some(session, model, 2000);
+  feed_some(undisturbed, model, 2000);
+  run_greedy(undisturbed, 10, &whole);
+  do {
+    const int64_t before = n_pending;
+    run_stream(session, &options, &out);
+    CHECK(out.failure == QUIRE_OK);
+    EXPECT_OK(quire_session_get_position(session, &n_tokens, &n_pending, &err));
+    CHECK(n_tokens == out.end_position && n_tokens + n_pending == 2000);
+    CHECK(out.finish == (n_pending > 0 ? QUIRE_FINISH_DEADLINE : QUIRE_FINISH_MAX_TOKENS));
+    n_deadlines += out.finish == QUIRE_FINISH_DEADLINE;
+    if (n_pending == before) options.deadline_ms *= 2; /* a slow machine: not one block in time */
+  } while (n_pending > 0);
+  CHECK(n_deadlines > 0);
+  run_greedy(session, 10, &out);
+  CHECK(out.n_tokens == 10 && memcmp(out.tokens, whole.tokens, 10 * sizeof out.tokens[0]) == 0);
+  quire_session_release(session);
+  quire_session_release(undisturbed);
 }
 
 /* Without penalties a tiny model repeats itself; with them it cannot for long. */
@@ -235,11 +325,13 @@ void test_sampling_chain(void) {
   quire_session* session = open_session(l.model, NULL, 0, 0);
   feed_some(session, l.model, 30);
   test_refused(session);
+  test_taken(session);
   test_top_logprobs(session);
   quire_session_release(session);
   test_same_as_simple(l.model);
   test_min_tokens(l.model);
   test_deadline(l.model);
+  test_deadline_in_prompt(l.model);
   test_penalties(l.model);
   close_model(&l);
 }

@@ -85,6 +85,13 @@ class UsageTest(unittest.TestCase):
         self.assert_usage_error("plan", "-s", "full", "--train-len", "8", "--tokens", "twelve")
         self.assert_usage_error("run", "-m", "x", "-p", "x", "--kv-type", "f64")
         self.assert_usage_error("run", "-m", "x")
+        for wrong in ("5", "=1", "5=", "x=1", "5=x", "5=nan", "99999999999=1"):
+            self.assertIn(wrong, self.assert_usage_error("run", "-m", "x", "-p", "x", "--logit-bias", wrong))
+        self.assert_usage_error("run", "-m", "x", "-p", "x", "--top-logprobs", "2")  # without --json
+        self.assert_usage_error("run", "-m", "x", "-p", "x", "--json", "--top-logprobs", "65")
+        self.assert_usage_error("run", "-m", "x", "-p", "x", "--dry-base", "0.5")
+        self.assert_usage_error("run", "-m", "x", "-p", "x", "--typical", "1.5")
+        self.assert_usage_error("run", "-m", "x", "-p", "x", "--deadline", "-1")
         self.assert_usage_error("eval", "ppl", "-m", "x", "-f", "x", "--tokens", "64", "--window", "32")
         self.assert_usage_error("eval", "ppl", "-m", "x", "-f", "x", "--tokens", "64", "--target-tokens", "64")
 
@@ -166,6 +173,44 @@ class ModelTest(unittest.TestCase):
         answer = self.run_json(*arguments, "--stop", stop)
         self.assertEqual(answer["text"], text[:text.index(stop)])
         self.assertEqual(answer["finish_reason"], "stop_string")
+
+    def test_sampling_options(self):
+        arguments = ["run", "-m", OPTIONS.model, "-p", "The grass is green. The grass is", "-n", 16, "--ignore-eos"]
+        greedy = self.run_json(*arguments, "--top-logprobs", 3)
+        self.assertEqual(self.run_json(*arguments)["top_logprobs"], [])
+        self.assertEqual([top[0][0] for top in greedy["top_logprobs"]], greedy["tokens"])
+        for top in greedy["top_logprobs"]:
+            self.assertEqual(sorted((logprob for _, logprob in top), reverse=True), [logprob for _, logprob in top])
+        banned = self.run_json(*arguments, "--logit-bias", f"{greedy['tokens'][0]}=-inf")
+        self.assertEqual(banned["tokens"][0], greedy["top_logprobs"][0][1][0])
+        forced = self.run_json(*arguments, "--logit-bias", "70=500", "--logit-bias", "71=-2.5")
+        self.assertEqual(forced["tokens"], [70] * 16)
+        once = self.run_json(*arguments, "--presence-penalty", 1000)
+        self.assertEqual(len(set(once["tokens"])), 16)
+        for more in (["--dry-multiplier", 1000, "--dry-length", 1],
+                     ["--repeat-penalty", 5, "--penalty-range", 32], ["--frequency-penalty", 50]):
+            self.assertNotEqual(self.run_json(*arguments, *more)["tokens"], greedy["tokens"], more)
+        dry = [*arguments, "--dry-multiplier", 1000, "--dry-length", 1]
+        free = self.run_json(*dry, *(x for letter in "aeiou " for x in ("--dry-breaker", letter)))
+        self.assertNotEqual(free["tokens"], self.run_json(*dry)["tokens"])
+        drawn = [*arguments, "--temperature", 3, "--seed", 2]
+        self.assertNotEqual(self.run_json(*drawn, "--typical", 0.2)["tokens"], self.run_json(*drawn)["tokens"])
+        self.assertEqual(self.run_json(*drawn, "--top-k", 20, "--typical", 1)["tokens"],
+                         self.run_json(*drawn, "--top-k", 20)["tokens"])
+
+    def test_min_tokens_holds_the_end_back(self):
+        info = self.run_json("info", OPTIONS.model)
+        end = int(str(info["eos_token_ids"]).strip("[]").split(",")[0])
+        arguments = ["run", "-m", OPTIONS.model, "-p", "The grass is", "-n", 9, "--logit-bias", f"{end}=500"]
+        at_once, later = self.run_json(*arguments), self.run_json(*arguments, "--min-tokens", 4)
+        self.assertEqual((at_once["finish_reason"], at_once["tokens"]), ("eos", []))
+        self.assertEqual((later["finish_reason"], len(later["tokens"])), ("eos", 4))
+
+    def test_deadline(self):
+        answer = self.run_json("run", "-m", OPTIONS.model, "-s", "dca", "-p", "The", "-n", 100000000, "--ignore-eos",
+                               "--deadline", 0.2)
+        self.assertEqual(answer["finish_reason"], "deadline")
+        self.assertGreater(len(answer["tokens"]), 0)
 
     def test_overflow(self):
         arguments = ["run", "-m", OPTIONS.model, "-s", "full", "-f", "-", "-n", 4]

@@ -42,7 +42,8 @@ class Binding(unittest.TestCase):
         header = (SOURCE / "include" / "quire" / "quire.h").read_text(encoding="utf-8")
         header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
         for cls in (_ffi.Error, _ffi.RuntimeOptions, _ffi.ModelOptions, _ffi.ModelInfo, _ffi.SessionOptions,
-                    _ffi.SessionStats, _ffi.MemoryPlan, _ffi.Text, _ffi.StreamOptions, _ffi.Event):
+                    _ffi.SessionStats, _ffi.MemoryPlan, _ffi.Text, _ffi.Sampler, _ffi.LogitBias, _ffi.TokenLogprob,
+                    _ffi.StreamOptions, _ffi.Event):
             body = re.search(r"typedef struct %s \{(.*?)\}" % cls.__name__, header, re.S).group(1)
             names = re.findall(r"(\w+)(?:\[\w+\])?;", body)
             self.assertEqual([field[0] for field in cls._fields_], names, cls.__name__)
@@ -174,6 +175,44 @@ class WithModel(unittest.TestCase):
         events, cut = finish(stop=["never this, surely", stop])
         self.assertEqual((events[-1].finish_reason, events[-1].stop_index), ("stop_string", 1))
         self.assertEqual(cut, text[:text.index(stop)])
+
+    def test_sampling_chain(self):
+        def tokens(**options):
+            session = self.session()
+            session.feed("The reader turns the leaves")
+            return [event for event in session.stream(12, ignore_eos=True, **options) if event.type == "token"]
+
+        def ids(**options):
+            return [event.token for event in tokens(**options)]
+
+        greedy = tokens(top_logprobs=4)
+        self.assertEqual(ids(temperature=0.9, top_k=30, seed=4),
+                         ids(samplers=[("temperature", dict(a=0.9)), ("top_k", dict(n=30))], seed=4))
+        for event in greedy:
+            self.assertEqual(len(event.top_logprobs), 4)
+            self.assertEqual(event.top_logprobs[0], (event.token, event.logprob))
+        self.assertEqual(ids(logit_bias={greedy[0].token: float("-inf")})[0], greedy[0].top_logprobs[1][0])
+        self.assertEqual(tokens()[0].top_logprobs, [])
+        best = ("top_k", dict(n=1))
+        once = ids(samplers=[("penalties", dict(a=1, c=1000)), best])
+        self.assertEqual(len(set(once)), 12)
+        for breakers in (None, [], ["\n", "e"]):
+            self.assertEqual(len(ids(samplers=[("dry", dict(a=0.8, b=1.75, m=2)), best], dry_breakers=breakers)), 12)
+        held = ids(stop_ids=[greedy[0].token], min_tokens=3)
+        self.assertGreaterEqual(len(held), 3)
+        self.assertNotIn(greedy[0].token, held)
+        self.assertRaises(ValueError, tokens, samplers=[("mirostat", {})])
+        with self.assertRaises(quire.QuireError) as caught:
+            tokens(logit_bias={5: 1, 320: 1})
+        self.assertEqual((caught.exception.status, caught.exception.offset), ("INVALID_TOKEN", 1))
+
+    def test_deadline(self):
+        session = self.session(overflow="extrapolate", prefill_block=16)
+        session.feed_tokens([3 + i % 300 for i in range(200_000)])
+        events = list(session.stream(deadline=0.05))
+        self.assertEqual(events[-1].finish_reason, "deadline")
+        self.assertEqual(session.n_tokens + session.n_pending, 200_000)
+        self.assertGreater(session.n_pending, 0)
 
     def test_cancel_from_another_thread(self):
         session = self.session(overflow="extrapolate", prefill_block=16)

@@ -386,7 +386,7 @@ class Stream(_Handle):
                  stop=(), score=False, keep_logits=False, ignore_eos=False, samplers=(), logit_bias=None,
                  dry_breakers=None, min_tokens=0, deadline=0.0, top_logprobs=0):
         """samplers: a chain of (kind, fields), such as ("penalties", dict(a=1.1, n=64)); see quire_sampler. logit_bias:
-        {token: bias}. deadline: seconds."""
+        {token: bias}. dry_breakers: None for the usual ones. deadline: seconds."""
         ids, n_ids = _ids(stop_ids)
         chain = (_ffi.Sampler * len(samplers))(
             *[_ffi.Sampler(kind=_choice("sampler", kind, SAMPLERS), **fields) for kind, fields in samplers])
@@ -398,7 +398,7 @@ class Stream(_Handle):
             n_stop_ids=n_ids, stop_strings=stops if len(stops) else None, n_stop_strings=len(stops),
             samplers=chain if len(chain) else None, n_samplers=len(chain),
             sampler_stride=ctypes.sizeof(_ffi.Sampler) if len(chain) else 0, logit_bias=biases if len(biases) else None,
-            n_logit_bias=len(biases), dry_breakers=breakers if len(breakers) else None, n_dry_breakers=len(breakers),
+            n_logit_bias=len(biases), dry_breakers=None if dry_breakers is None else breakers, n_dry_breakers=len(breakers),
             min_tokens=min_tokens, deadline_ms=round(deadline * 1000), n_top_logprobs=top_logprobs)
         self._own(session, lib.quire_stream_open, session._handle, byref(options))
 

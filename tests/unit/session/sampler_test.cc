@@ -245,7 +245,7 @@ double naive_dry(const SamplerStep& step, std::span<const int32_t> text, const s
   int64_t longest = 0;
   const auto n = static_cast<int64_t>(text.size());
   for (int64_t end = 0; end + 1 < n; ++end) {  // the repetition's earlier place ends here, `token` follows
-    if (text[static_cast<size_t>(end + 1)] != token) continue;
+    if (text[static_cast<size_t>(end + 1)] != token || breakers[static_cast<size_t>(token)]) continue;
     int64_t length = 0;
     while (end - length >= 0) {
       const int32_t a = text[static_cast<size_t>(end - length)], b = text[static_cast<size_t>(n - 1 - length)];

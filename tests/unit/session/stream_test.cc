@@ -158,7 +158,7 @@ TEST(Stream, StopStringEndsTheTextBeforeIt) {
   const Tokens prompt = random_tokens(*text_model(), 20);
   const std::string text = run(fed(text_model(), with_strategy("full"), prompt), generating(120, 1.0f)).text;
   int tried = 0;
-  for (size_t at = 5; at + 3 <= text.size() && tried < 12; at += 7) {
+  for (size_t at = 5; at + 3 <= text.size() && tried < 12; ++at) {
     const std::string stop = text.substr(at, 3);
     if (!std::all_of(stop.begin(), stop.end(), [](char c) { return c >= ' ' && c < 127; })) continue;
     ++tried;
