@@ -243,7 +243,7 @@ void test_labels(void) {
     labelled += found[p].n_tokens;
   }
   CHECK(found[0].first_token <= 1 && labelled >= n_pending - 1 && labelled <= n_pending);
-  CHECK(sum > 0.9 && sum < 1.0001);    /* every chosen chunk is of the text; its first token alone has no label */
+  CHECK(sum > 0.9 && sum < 1.0001); /* every chosen chunk is of the text; its first token alone has no label */
 
   EXPECT_OK(quire_session_truncate(session, found[3].first_token + 1, &err));
   EXPECT_OK(quire_session_get_label_attention(session, found, kPages, &n, &err));
