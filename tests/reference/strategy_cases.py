@@ -103,10 +103,11 @@ def in_window(case, window):
     """The case on a model with a sliding window of its own (None: without); methods that need far keys do without."""
     if window is None:
         return case
-    if case.expression.startswith("dca"):
+    name = next((name for name in ("dca", "longheads") if case.expression.startswith(name)), None)
+    if name:
         head, bracket, tail = case.expression.partition("(")
         if not bracket or "+" in head:
-            return case._replace(expression=case.expression.replace("dca", "dca(ignore_window=1)", 1))
+            return case._replace(expression=case.expression.replace(name, f"{name}(ignore_window=1)", 1))
         return case._replace(expression=f"{head}(ignore_window=1, {tail}")
     return case._replace(positions=lambda n: reference.positions_window(case.positions(n), window))
 
