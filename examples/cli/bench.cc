@@ -143,8 +143,8 @@ int64_t Bench::visible_keys(int64_t depth) const {
   if (selects_) return depth + 1;
   std::vector<double> distances(static_cast<size_t>(depth + 1));
   Error error;
-  error.check(quire_strategy_positions(strategy_.data(), strategy_.size(), info_.train_len, 0, depth, 1, depth + 1,
-                                       distances.data(), error.get()),
+  error.check(quire_strategy_positions(strategy_.data(), strategy_.size(), info_.train_len, info_.n_query_heads, 0,
+                                       depth, 1, depth + 1, distances.data(), error.get()),
               "counting the keys that a token sees");
   return std::count_if(distances.begin(), distances.end(), [](double d) { return !std::isnan(d); });
 }

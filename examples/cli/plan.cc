@@ -15,6 +15,7 @@ struct PlanArguments {
   std::string strategy = "full";
   int64_t train_len = 0;
   int64_t n_tokens = 0;
+  int32_t n_heads = 0;
   int32_t head = 0;
   bool json = false;
 };
@@ -26,8 +27,8 @@ std::string describe(const PlanArguments& arguments) {
   const std::string& expression = arguments.strategy;
   return get_text(
       [&](char* buf, size_t cap, size_t* needed, quire_error* err) {
-        return quire_strategy_describe(expression.data(), expression.size(), arguments.train_len, buf, cap, needed,
-                                       err);
+        return quire_strategy_describe(expression.data(), expression.size(), arguments.train_len, arguments.n_heads,
+                                       buf, cap, needed, err);
       },
       "strategy \"" + expression + "\"");
 }
@@ -37,7 +38,7 @@ std::vector<double> positions(const PlanArguments& arguments) {
   std::vector<double> matrix(static_cast<size_t>(n * n));
   Error error;
   error.check(quire_strategy_positions(arguments.strategy.data(), arguments.strategy.size(), arguments.train_len,
-                                       arguments.head, 0, n, n, matrix.data(), error.get()),
+                                       arguments.n_heads, arguments.head, 0, n, n, matrix.data(), error.get()),
               "strategy \"" + arguments.strategy + "\"");
   return matrix;
 }
@@ -110,6 +111,9 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_option("--tokens", arguments->n_tokens, "size of the matrix: one row a query, one column a key")
       ->required()
       ->check(CLI::Range(int64_t{1}, kMaxTokens))
+      ->type_name("N");
+  command->add_option("--heads", arguments->n_heads, "query heads of the model (default: 32)")
+      ->check(CLI::PositiveNumber)
       ->type_name("N");
   command->add_option("--head", arguments->head, "query head (default: 0)")
       ->check(CLI::NonNegativeNumber)

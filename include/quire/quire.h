@@ -321,7 +321,9 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                                has s = 3L/4 and C = min(L - 1, 2s - 1); the others are other programs' s and C,
  *                                where local= (their local window) may stand for s = C - local.
  *                                logit_scale=none|yarn_0.05|yarn_0.1: logits of query n times
- *                                max(1, 1 + c ln(n / L)) squared
+ *                                max(1, 1 + c ln(n / L)) squared. parts=all|intra_inter|intra: the paper's ablation
+ *   lm_infinite                  the keys less than recent= (L - 1) back, and the first sinks= (10) at that distance
+ *                                (Han et al. 2023); no end, but text between them is forgotten
  *   longheads                    each head of each token sees `chunks` chunks of `chunk` keys, packed to consecutive
  *                                positions: the first, the last ones, and those whose representation fits its query
  *                                best (Lu et al. 2024, "LongHeads", eq. 1-3); no end. chunk=L/8 (a multiple of 16 up to
@@ -330,7 +332,28 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                                forced=code|paper (first, previous and own chunk; or first and own),
  *                                select=head|group (each query head for itself; or one choice for the heads of a
  *                                KV head, by the sum of their scores), init=none|full (full: given tokens see all,
- *                                generated ones select; reaches L)
+ *                                generated ones select; reaches L), positions=packed|dca (dca: the chosen keys stand
+ *                                where dca with chunk=dca_chunk and cap=dca_cap puts them; a combination of two papers
+ *                                that neither has). Ablations: select=layer|first_layer (one choice for all heads of a
+ *                                layer; the first layer's for all layers), pick=best|worst|random,
+ *                                first=forced|free|never (the first chunk)
+ *   rerope                       distances clipped at window= (512, or L/2 if that is less; Su 2023); no end. leaky=k:
+ *                                behind the window they grow a k-th as fast (0: not at all), as far as they stay below
+ *                                L. log_n=1: logits of query i times max(1, ln(i + 1) / ln(L)); 0: not
+ *   self_extend                  true distances less than window= (L/4) back, behind it between groups of group= (8)
+ *                                positions (Jin et al. 2024); reaches group times what is left of L
+ *   s2, scca_fixed, scca_flow, sda, long_mixed
+ *                                patterns that differ from head to head, made for fine-tuning; the models run with
+ *                                full attention too (`full + pi(factor=)`), and better. full_below= shows queries
+ *                                with a lower index every key.
+ *                                s2 (LongLoRA; Chen et al. 2023): groups of group= (L/4) keys, in the second half of
+ *                                the heads shifted by half a group. SCCA (Li et al. 2023): scca_fixed: chunks of
+ *                                chunk= (L/4) keys, in the first half of the heads keys rolled right by half of it;
+ *                                scca_flow: head h sees chunk c - h div (heads / chunks), chunks=4, roll=right|left,
+ *                                wrap=self|local; mask=absolute|slot for both; sda: head h sees positions of residue
+ *                                h mod dilation (2), reading=residue|kv (others: nothing, or those keys and
+ *                                themselves), reaches L; long_mixed: heads= is a table of sdaD, rolled, local, shiftE
+ *                                and full with xN for N heads, as in sda2x8.sda4x16.rolledx4.localx4, in this order
  *   streaming_llm                sinks + recent keys (Xiao et al. 2023); no end, but text before the window is
  *                                forgotten. sinks=4, recent=512, less where train_len is short
  *                                (sinks + recent + 1 <= L)
@@ -359,26 +382,29 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *
  * A model with a sliding window W of its own (Mistral) sees, under any visibility, only keys less than W tokens back;
  * distances then stay below W, so with W <= L there is no end to what full can serve, though a token knows of
- * earlier ones only through the layers. Keys behind the window are dropped, the sinks of streaming_llm among them. dca,
- * which needs far keys, is refused there. ignore_window=1, which any visibility takes, does without the window.
+ * earlier ones only through the layers. Keys behind the window are dropped, the sinks of streaming_llm among them.
+ * Methods that are for far keys (dca, longheads, long_mixed, rerope, scca_flow, sda, self_extend) are refused there.
+ * ignore_window=1, which any visibility takes, does without the window.
  *
  * Any visibility takes train_len= (the length that weights and scaling are good for; default: the model's, times the
  * factor of a scaling that the expression names) and kv_chunk= (tokens per stored chunk, a multiple of 16 up to 65536;
  * default: L/4 rounded down to one, at least 16 and at most 256). */
 
-/* The expression in canonical form with every default written out, for a model trained at train_len. auto: what it
+/* The expression in canonical form with every default written out, for a model trained at train_len with n_heads query
+ * heads (0: 32; they matter where heads differ: s2, scca_fixed, scca_flow, sda, long_mixed). auto: what it
  * chooses for a Llama model and a text of unknown length; quire_model_describe_strategy asks for a model at hand.
  * Errors: BAD_STRATEGY, UNSUPPORTED, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_strategy_describe(const char* expression, size_t expression_len, int64_t train_len,
-                                               char* buf, size_t cap, size_t* needed, quire_error* err);
+                                               int32_t n_heads, char* buf, size_t cap, size_t* needed,
+                                               quire_error* err);
 
 /* The relative-position matrix that the strategy gives head `head`: matrix[r * n_keys + j] is the distance the
  * model sees between query first_query + r and key j, NaN where j is not visible. longheads: which chunks a head
  * chooses depends on the text; shown is the choice when all chunks fit equally well. The caller provides n_queries *
  * n_keys doubles. Errors: BAD_STRATEGY, UNSUPPORTED, INVALID_ARGUMENT. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_strategy_positions(const char* expression, size_t expression_len, int64_t train_len,
-                                                int32_t head, int64_t first_query, int64_t n_queries, int64_t n_keys,
-                                                double* matrix, quire_error* err);
+                                                int32_t n_heads, int32_t head, int64_t first_query, int64_t n_queries,
+                                                int64_t n_keys, double* matrix, quire_error* err);
 
 /* ---- Session ----------------------------------------------------------------------------------------- */
 

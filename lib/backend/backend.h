@@ -107,6 +107,7 @@ inline size_t kv_neutral_bytes(const KvGeometry& g) {
 // The records of one layer and KV stream, by chunk index; nullptr where dropped. Borrowed.
 struct KvRecords {
   std::span<const std::unique_ptr<Buffer>> chunks;
+  bool raw = false;  // keys were stored unrotated; spans over them have rotation kRaw
 };
 
 // Where an operation is queued, and what may stop it. An operation that saw the cancel flag returns kCancelled and
@@ -146,7 +147,8 @@ struct RepresentArgs {
 
 // Chooses chunks for the queries of the plan's blocks that are `selected`.
 struct SelectArgs {
-  Rows queries;  // [n_queries][n_query_heads * head_dim], not rotated
+  int layer = 0;  // so that what is chosen at random differs from layer to layer
+  Rows queries;   // [n_queries][n_query_heads * head_dim], not rotated
   const Plan* plan = nullptr;
   int64_t first_query = 0;
   int64_t n_queries = 0;

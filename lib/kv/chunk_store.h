@@ -23,6 +23,7 @@ struct ChunkStoreOptions {
   int64_t budget_bytes = 0;        // of memory; 0: no limit
   std::string spill_directory{};   // empty: records stay in memory
   int64_t spill_budget_bytes = 0;  // of the file; 0: no limit
+  bool raw_keys = false;           // keys are stored unrotated
   int n_query_heads = 0;           // > 0: keep a representation of each complete chunk for so many heads
 };
 
@@ -63,7 +64,7 @@ class ChunkStore {
   Status acquire(int layer, std::span<const int64_t> chunks, bool to_write);
   int64_t max_resident() const;
   // A null record is dropped, or not in memory.
-  KvRecords layer(int layer) const { return {records_[static_cast<size_t>(layer)]}; }
+  KvRecords layer(int layer) const { return {records_[static_cast<size_t>(layer)], options_.raw_keys}; }
 
   Representations representations(int layer) const { return {pages_[static_cast<size_t>(layer)]}; }
   // Rows for the raw queries of the chunk in progress before or after the reserved tokens; no buffer if `chunk` is

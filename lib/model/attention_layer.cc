@@ -47,7 +47,8 @@ Status LlamaModel::require(Backend& backend, std::unique_ptr<Buffer>& buffer, si
   return {};
 }
 
-Status LlamaModel::attend(Exec exec, const Sequence& sequence, const Plan& plan, int64_t row, int layer) {
+Status LlamaModel::attend(Exec exec, const Sequence& sequence, const Plan& plan, ChosenChunks& chosen, int64_t row,
+                          int layer) {
   const auto n = static_cast<int64_t>(sequence.tokens.size());
   const int64_t d = config_.head_dim;
   ChunkStore& kv = *sequence.kv;
@@ -66,7 +67,7 @@ Status LlamaModel::attend(Exec exec, const Sequence& sequence, const Plan& plan,
   QUIRE_TRY(backend_.store_kv(exec, store));
   if (sequence.strategy->selects_chunks()) {
     QUIRE_TRY(represent_chunks(exec, sequence, row, layer));
-    QUIRE_TRY(select(exec, sequence, plan, row, layer));
+    QUIRE_TRY(select(exec, sequence, plan, chosen, row, layer));
   }
 
   AttentionArgs attention;
@@ -79,9 +80,10 @@ Status LlamaModel::attend(Exec exec, const Sequence& sequence, const Plan& plan,
   attention.scale = logit_scale(*sequence.strategy);
   attention.rope = sequence.rope;
   attention.geometry = kv.geometry();
-  attention.selection = selection_.get();
+  attention.selection = chosen.buffer.get();
   attention.records[static_cast<int>(KvStream::kText)] = kv.layer(layer);
-  return kv.spills() ? attend_by_windows(exec, sequence, attention, layer) : backend_.attention(exec, attention);
+  return kv.spills() ? attend_by_windows(exec, sequence, chosen, attention, layer)
+                     : backend_.attention(exec, attention);
 }
 
 // Keeps the queries of chunks in progress, and represents the chunks that these tokens complete.
@@ -113,29 +115,15 @@ Status LlamaModel::represent_chunks(Exec exec, const Sequence& sequence, int64_t
   return {};
 }
 
-Status LlamaModel::select(Exec exec, const Sequence& sequence, const Plan& plan, int64_t row, int layer) {
-  picks_.clear();
+Status LlamaModel::select(Exec exec, const Sequence& sequence, const Plan& plan, ChosenChunks& chosen, int64_t row,
+                          int layer) {
   if (!has_selection(plan)) return {};
-  SelectArgs args;
-  args.queries = wide_.at(row);
-  args.plan = &plan;
-  args.first_query = sequence.first_position;
-  args.n_queries = static_cast<int64_t>(sequence.tokens.size());
-  args.n_query_heads = config_.n_query_heads;
-  args.n_kv_heads = config_.n_kv_heads;
-  args.head_dim = config_.head_dim;
-  args.representations = sequence.kv->representations(layer);
-  const int64_t picks = args.n_queries * config_.n_query_heads * plan.selection.count;
-  QUIRE_TRY(require(backend_, selection_, static_cast<size_t>(picks) * sizeof(int32_t)));
-  args.out = selection_.get();
-  QUIRE_TRY(backend_.select_chunks(exec, args));
-  if (!sequence.kv->spills() && !sequence.selected) return {};
-  picks_.resize(static_cast<size_t>(picks));
-  QUIRE_TRY(backend_.download(*stream_, *selection_, 0, picks_.data(), picks_.size() * sizeof(int32_t)));
-  QUIRE_TRY(backend_.synchronize(*stream_));
+  if (layer == 0 || plan.selection.sharing != ChunkSelection::Sharing::kFirstLayer) {
+    QUIRE_TRY(choose(exec, sequence, plan, chosen, row, layer));
+  }
   if (!sequence.selected) return {};
   const ChunkSelection& s = plan.selection;
-  for_selected(plan, sequence.first_position, config_.n_query_heads, picks_, [&](int64_t i, int32_t chunk) {
+  for_selected(plan, sequence.first_position, config_.n_query_heads, chosen.on_host, [&](int64_t i, int32_t chunk) {
     // Forced chunks say nothing of what the model looks for.
     if (i < sequence.count_from || i / s.chunk + 1 <= s.count || chunk == 0 || chunk > i / s.chunk - s.n_last) return;
     if (sequence.selected->size() <= static_cast<size_t>(chunk))
@@ -145,15 +133,39 @@ Status LlamaModel::select(Exec exec, const Sequence& sequence, const Plan& plan,
   return {};
 }
 
+Status LlamaModel::choose(Exec exec, const Sequence& sequence, const Plan& plan, ChosenChunks& chosen, int64_t row,
+                          int layer) {
+  SelectArgs args;
+  args.layer = layer;
+  args.queries = wide_.at(row);
+  args.plan = &plan;
+  args.first_query = sequence.first_position;
+  args.n_queries = static_cast<int64_t>(sequence.tokens.size());
+  args.n_query_heads = config_.n_query_heads;
+  args.n_kv_heads = config_.n_kv_heads;
+  args.head_dim = config_.head_dim;
+  args.representations = sequence.kv->representations(layer);
+  const int64_t picks = args.n_queries * config_.n_query_heads * plan.selection.count;
+  QUIRE_TRY(require(backend_, chosen.buffer, static_cast<size_t>(picks) * sizeof(int32_t)));
+  args.out = chosen.buffer.get();
+  QUIRE_TRY(backend_.select_chunks(exec, args));
+  if (!sequence.kv->spills() && !sequence.selected) return {};
+  chosen.on_host.resize(static_cast<size_t>(picks));
+  QUIRE_TRY(
+      backend_.download(*stream_, *chosen.buffer, 0, chosen.on_host.data(), chosen.on_host.size() * sizeof(int32_t)));
+  return backend_.synchronize(*stream_);
+}
+
 // All chunks that some query sees, ascending.
-std::vector<int64_t> LlamaModel::seen_chunks(const Sequence& sequence, const Plan& plan) const {
+std::vector<int64_t> LlamaModel::seen_chunks(const Sequence& sequence, const Plan& plan,
+                                             const ChosenChunks& chosen) const {
   const int64_t chunk = sequence.kv->geometry().chunk;
   auto chunks = touched_chunks(plan, chunk, config_.n_query_heads);
   if (!has_selection(plan)) return chunks;
   const int64_t end = sequence.first_position + static_cast<int64_t>(sequence.tokens.size());
   std::vector<bool> seen(static_cast<size_t>(ceil_div(end, chunk)));
   for (const int64_t c : chunks) seen[static_cast<size_t>(c)] = true;
-  for_selected(plan, sequence.first_position, config_.n_query_heads, picks_,
+  for_selected(plan, sequence.first_position, config_.n_query_heads, chosen.on_host,
                [&](int64_t, int32_t c) { seen[static_cast<size_t>(c)] = true; });
   chunks.clear();
   for (size_t c = 0; c < seen.size(); ++c) {
@@ -162,9 +174,10 @@ std::vector<int64_t> LlamaModel::seen_chunks(const Sequence& sequence, const Pla
   return chunks;
 }
 
-Status LlamaModel::attend_by_windows(Exec exec, const Sequence& sequence, AttentionArgs args, int layer) {
+Status LlamaModel::attend_by_windows(Exec exec, const Sequence& sequence, const ChosenChunks& chosen,
+                                     AttentionArgs args, int layer) {
   ChunkStore& kv = *sequence.kv;
-  const std::vector<int64_t> needed = seen_chunks(sequence, *args.plan);
+  const std::vector<int64_t> needed = seen_chunks(sequence, *args.plan, chosen);
   const auto n = static_cast<int64_t>(needed.size());
   const int64_t most = kv.max_resident();
   if (n > most) {

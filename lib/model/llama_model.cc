@@ -42,7 +42,9 @@ KvGeometry LlamaModel::kv_geometry(const Strategy& strategy, ElementType type) c
 
 int64_t LlamaModel::scratch_bytes() const {
   const auto size = [](const std::unique_ptr<Buffer>& b) { return b ? static_cast<int64_t>(b->size()) : 0; };
-  return size(scratch_) + size(logits_scratch_) + size(selection_) + size(state_) + backend_.workspace_bytes();
+  int64_t chosen = 0;
+  for (const ChosenChunks& c : chosen_) chosen += size(c.buffer);
+  return size(scratch_) + size(logits_scratch_) + chosen + size(state_) + backend_.workspace_bytes();
 }
 
 // Row widths of hidden_, normed_ and wide_.
@@ -78,6 +80,7 @@ Status LlamaModel::forward(std::span<const Sequence> sequences, const CancelToke
   QUIRE_TRY(prepare_scratch(n));
   const Exec exec{*stream_, cancel};
   std::vector<Plan> plans(sequences.size());
+  if (chosen_.size() < sequences.size()) chosen_.resize(sequences.size());
   int64_t row = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const Sequence& s = sequences[i];
@@ -97,7 +100,7 @@ Status LlamaModel::forward(std::span<const Sequence> sequences, const CancelToke
     QUIRE_TRY(backend_.matmul(exec, normed_, n, *w.qkv, w.qkv_bias.get(), false, wide_));
     row = 0;
     for (size_t i = 0; i < sequences.size(); ++i) {
-      QUIRE_TRY(attend(exec, sequences[i], plans[i], row, layer));
+      QUIRE_TRY(attend(exec, sequences[i], plans[i], chosen_[i], row, layer));
       row += static_cast<int64_t>(sequences[i].tokens.size());
     }
     QUIRE_TRY(backend_.matmul(exec, normed_, n, *w.o, w.o_bias.get(), true, hidden_));

@@ -84,11 +84,18 @@ class LlamaModel {
   static std::array<int64_t, 3> widths(const ModelConfig& config);
   Status prepare_scratch(int64_t n);
   // Attention of one sequence whose rows begin at `row`; in attention_layer.cc.
-  Status attend(Exec exec, const Sequence& sequence, const Plan& plan, int64_t row, int layer);
+  // What select_chunks left for a sequence.
+  struct ChosenChunks {
+    std::unique_ptr<Buffer> buffer;
+    std::vector<int32_t> on_host;  // the same, where that is asked for
+  };
+  Status attend(Exec exec, const Sequence& sequence, const Plan& plan, ChosenChunks& chosen, int64_t row, int layer);
   Status represent_chunks(Exec exec, const Sequence& sequence, int64_t row, int layer);
-  Status select(Exec exec, const Sequence& sequence, const Plan& plan, int64_t row, int layer);
-  std::vector<int64_t> seen_chunks(const Sequence& sequence, const Plan& plan) const;
-  Status attend_by_windows(Exec exec, const Sequence& sequence, AttentionArgs args, int layer);
+  Status select(Exec exec, const Sequence& sequence, const Plan& plan, ChosenChunks& chosen, int64_t row, int layer);
+  Status choose(Exec exec, const Sequence& sequence, const Plan& plan, ChosenChunks& chosen, int64_t row, int layer);
+  std::vector<int64_t> seen_chunks(const Sequence& sequence, const Plan& plan, const ChosenChunks& chosen) const;
+  Status attend_by_windows(Exec exec, const Sequence& sequence, const ChosenChunks& chosen, AttentionArgs args,
+                           int layer);
   float logit_scale(const Strategy& strategy) const;
   static Status require(Backend& backend, std::unique_ptr<Buffer>& buffer, size_t bytes);
   Status mlp_layer(Exec exec, const LayerWeights& w, int64_t n);
@@ -101,9 +108,8 @@ class LlamaModel {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Buffer> scratch_;
   std::unique_ptr<Buffer> logits_scratch_;
-  std::unique_ptr<Buffer> selection_;  // of one sequence and layer
-  std::vector<int32_t> picks_;         // the same on the host, where that is asked for
-  std::unique_ptr<Buffer> state_;      // running attention results between windows of chunks
+  std::vector<ChosenChunks> chosen_;  // of each sequence, in one layer
+  std::unique_ptr<Buffer> state_;     // running attention results between windows of chunks
   int64_t scratch_rows_ = 0;
   Rows hidden_, normed_, wide_;  // [n][hidden], [n][max(hidden, H d)], [n][max((H + 2 Hkv) d, 2 intermediate)]
 };

@@ -26,6 +26,7 @@ Status validate_span(const Span& span, size_t index) {
     return broken(name + ": lags " + std::to_string(span.min_lag) + " to " + std::to_string(span.max_lag) +
                   "; expected 0 <= min_lag <= max_lag");
   }
+  if (span.lag_stride < 1) return broken(name + ": lag_stride " + std::to_string(span.lag_stride));
   if (!(span.q_div > 0) || !std::isfinite(span.q_div) || !std::isfinite(span.q_offset) || std::isnan(span.q_cap) ||
       span.q_cap == -std::numeric_limits<double>::infinity()) {
     return broken(name + ": the query position is not a number");
@@ -61,7 +62,7 @@ bool overlap(const Span& a, const Span& b) {
 
 Status validate_selected(const Plan& plan, const QueryBlock& block) {
   const ChunkSelection& s = plan.selection;
-  if (s.chunk < 1 || s.n_last < 1 || s.count < s.n_last + 1) {
+  if (s.chunk < 1 || s.n_last < 1 || s.count < s.n_last + 1 || s.n_free() < 0) {
     return broken("a selection of " + std::to_string(s.count) + " chunks of " + std::to_string(s.chunk) +
                   " keys, the last " + std::to_string(s.n_last) + " of them forced");
   }
@@ -107,7 +108,8 @@ std::vector<int64_t> ranks_by_index(const ChunkSelection& selection, int64_t i) 
   const int64_t n = selection.n_selected(i);
   const int64_t last = std::min(selection.n_last, n);
   std::vector<int64_t> ranks(static_cast<size_t>(own + 1), -1);
-  for (int64_t u = 0; u < n; ++u) ranks[static_cast<size_t>(u < n - last ? u : own + 1 - n + u)] = u;
+  const int64_t skipped = n < own + 1 && selection.first == ChunkSelection::First::kNever ? 1 : 0;
+  for (int64_t u = 0; u < n; ++u) ranks[static_cast<size_t>(u < n - last ? u + skipped : own + 1 - n + u)] = u;
   return ranks;
 }
 
@@ -126,7 +128,9 @@ void fill_row(const Span& span, int64_t i, int64_t n_keys, double* row) {
     begin += (i - span.max_lag - begin + span.stride - 1) / span.stride * span.stride;
   }
   const int64_t end = std::min({last_key(span), i - span.min_lag, n_keys - 1});
-  for (int64_t j = begin; j <= end; j += span.stride) row[j] = span.distance(i, j);
+  for (int64_t j = begin; j <= end; j += span.stride) {
+    if ((i - j) % span.lag_stride == 0) row[j] = span.distance(i, j);
+  }
 }
 
 }  // namespace
@@ -143,12 +147,14 @@ double Span::query_position(int64_t i) const {
 double Span::key_position(int64_t j) const {
   const int64_t offset = j - key_base;
   if (rotation == Rotation::kStored) return static_cast<double>(offset);
-  return key_div == 0 ? 0 : static_cast<double>(floor_div(offset, key_div));
+  if (key_div == 0) return 0;
+  return key_floor ? static_cast<double>(floor_div(offset, key_div))
+                   : static_cast<double>(offset) / static_cast<double>(key_div);
 }
 
 bool Span::visible(int64_t i, int64_t j) const {
   const bool member = j >= first_key && (j - first_key) % stride == 0 && (j - first_key) / stride < count;
-  return member && i - j >= min_lag && i - j <= max_lag;
+  return member && i - j >= min_lag && i - j <= max_lag && (i - j) % lag_stride == 0;
 }
 
 void Plan::clear() {

@@ -26,15 +26,15 @@ constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 // A run of keys as a block of queries sees it. For query i (its index in the text) and key j of the run
 // { first_key + t * stride : 0 <= t < count }:
-//   visible   iff  min_lag <= i - j <= max_lag
+//   visible   iff  min_lag <= i - j <= max_lag  and  lag_stride divides i - j
 //   distance       Q(i) - P(j), with  Q(i) = min(i / q_div + q_offset, q_cap)
 //                                     P(j) = j - key_base                        (rotation kStored)
-//                                     P(j) = floor((j - key_base) / key_div)     (rotation kRaw; key_div 0: P = 0)
-// i / q_div is floored if q_floor is set, else real.
+//                                     P(j) = (j - key_base) / key_div            (rotation kRaw; key_div 0: P = 0)
+// i / q_div is floored if q_floor is set, else real; so is (j - key_base) / key_div by key_floor.
 struct Span {
   enum class Rotation : int32_t {
     kStored = 0,  // keys as the store holds them, rotated at their offset in the chunk
-    kRaw = 1,     // unrotated keys, rotated on load at P(j)
+    kRaw = 1,     // rotated on load at P(j), however the store holds them
   };
 
   KvStream stream = KvStream::kText;
@@ -44,12 +44,14 @@ struct Span {
   int64_t stride = 1;
   int64_t min_lag = 0;
   int64_t max_lag = kNoLimit;
+  int64_t lag_stride = 1;
   double q_div = 1;
   bool q_floor = true;
   double q_offset = 0;
   double q_cap = std::numeric_limits<double>::infinity();
   int64_t key_base = 0;
   int64_t key_div = 1;
+  bool key_floor = true;
   // Of blocks with a selection: distances by rank instead (ChunkSelection::distance).
   bool ranked = false;
 
@@ -76,12 +78,27 @@ struct QueryBlock {
 // `count`; else the first one, the last `n_last` ones (its own included), and of those between them the ones with the
 // highest scores: query . representation, unrotated; the lower index where scores are equal. Packed, the n chunks it
 // takes stand at consecutive positions: key j of the u-th one (u = 0 is the first in the text) has distance
-// (n - 1 - u) * chunk + i mod chunk - j mod chunk from query i.
+// (n - 1 - u) * chunk + i mod chunk - j mod chunk from query i. The other values of the enumerations are for ablations.
 struct ChunkSelection {
+  enum class Sharing {
+    kHead,        // each query head for itself
+    kGroup,       // one selection for the query heads of a KV head, by the sum of their scores
+    kLayer,       // one for all heads of a layer, by the sum
+    kFirstLayer,  // each head as the first layer's
+  };
+  enum class Pick { kBest, kWorst, kRandom };
+  enum class First { kForced, kFree, kNever };  // the first chunk: taken, like others, never
+
   int64_t chunk = 0;
   int64_t count = 0;  // 0: no selection
   int64_t n_last = 1;
-  bool per_group = false;  // one selection for the query heads of a KV head, by the sum of their scores
+  Sharing sharing = Sharing::kHead;
+  Pick pick = Pick::kBest;
+  First first = First::kForced;
+
+  // Chunks a selecting query takes by score: n_free() of [first_free(), own + 1 - n_last).
+  int64_t n_free() const { return count - n_last - (first == First::kForced ? 1 : 0); }
+  int64_t first_free() const { return first == First::kFree ? 0 : 1; }
 
   int64_t n_selected(int64_t query) const { return std::min(query / chunk + 1, count); }
   // Of ranked spans: the distance of key `key`, whose chunk is the rank-th that the query's head selected.

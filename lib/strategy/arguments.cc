@@ -86,6 +86,13 @@ Result<size_t> Arguments::choice(std::string_view argument_name, Words choices) 
                                    joined(choices));
 }
 
+Result<std::string> Arguments::word(std::string_view argument_name, std::string fallback) const {
+  const Argument* argument = find(argument_name);
+  if (!argument) return fallback;
+  if (!argument->number) return std::string(argument->value);
+  return refuse(argument_name, std::string(argument_name) + " is " + in_quotes(argument->value) + "; expected a word");
+}
+
 CanonicalTerm& CanonicalTerm::add(std::string_view key, std::string_view value) {
   text_ += has_arguments_ ? ", " : "(";
   has_arguments_ = true;

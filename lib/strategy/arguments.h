@@ -28,6 +28,8 @@ class Arguments {
   // One of `choices`; its index. The first is the default.
   Result<size_t> choice(std::string_view name, Words choices) const;
 
+  Result<std::string> word(std::string_view name, std::string fallback) const;
+
   std::string name() const { return std::string(term_->name); }
   // kBadStrategy at the value of argument `name`, or at the term where that is not given.
   Status refuse(std::string_view name, const std::string& message) const;

@@ -9,6 +9,7 @@
 // Variants    Two integers describe the paper and every published implementation: s and the cap C (see kPresets).
 // Invariants  1 <= s <= C <= 2s - 1. Distances lie in [0, min(i - j, C)], are true up to i - j = C - s and for all
 //             i <= C: texts of up to C + 1 tokens see plain attention.
+// Ablation    parts=intra_inter: keys of the chunk before as of older ones; parts=intra: of the own chunk alone.
 // Temperature logit_scale multiplies logits by m^2, m = max(1, 1 + c ln(n / L)) with n = i + 1, on the query alone.
 // Complexity  O(n) keys per token; one span per chunk of the past, since key positions restart with each chunk.
 // Memory      Keys and values of all tokens: per token 2 * n_layers * n_kv_heads * head_dim elements.
@@ -16,6 +17,7 @@
 #include <array>
 #include <cmath>
 
+#include "lib/strategy/dual_chunk.h"
 #include "lib/strategy/methods.h"
 
 namespace quire {
@@ -43,6 +45,8 @@ struct LogitScale {
 
 constexpr std::array<LogitScale, 3> kLogitScales = {{{"none", 0}, {"yarn_0.05", 0.05}, {"yarn_0.1", 0.1}}};
 
+constexpr std::string_view kParts[] = {"all", "intra_inter", "intra"};  // in the order of DualChunkMap::Parts
+
 template <typename Table>
 std::vector<std::string_view> names_of(const Table& table) {
   std::vector<std::string_view> names;
@@ -52,73 +56,33 @@ std::vector<std::string_view> names_of(const Table& table) {
 
 class DualChunk final : public Strategy {
  public:
-  DualChunk(int64_t chunk, int64_t cap, double logit_slope, int64_t train_len)
-      : chunk_(chunk), cap_(cap), logit_slope_(logit_slope), train_len_(train_len) {
-    reach_ = kNoLimit;
-  }
+  DualChunk(const DualChunkMap& map, double logit_slope, int64_t train_len)
+      : map_(map), logit_slope_(logit_slope), train_len_(train_len) {}
 
   void plan(int64_t first_query, int64_t n_queries, Plan& plan) const override {
-    std::vector<Span> spans;  // inter spans of the chunks before; successive and intra come and go
-    const int64_t end = first_query + n_queries;
-    for (int64_t begin = first_query; begin < end;) {
-      const int64_t own = begin / chunk_;
-      const int64_t block_end = std::min(end, (own + 1) * chunk_);
-      while (static_cast<int64_t>(spans.size()) < own - 1) spans.push_back(inter(static_cast<int64_t>(spans.size())));
-      const size_t n_inter = spans.size();
-      if (own > 0) spans.push_back(successive(own - 1));
-      spans.push_back(intra(own, block_end));
-      plan.add_block(begin, block_end - begin, spans);
-      spans.resize(n_inter);
-      begin = block_end;
-    }
+    map_.plan(first_query, n_queries, false, plan);
     if (logit_slope_ == 0) return;
-    for (int64_t i = first_query; i < end; ++i) plan.query_scale.push_back(logit_scale(i));
+    for (int64_t i = first_query; i < first_query + n_queries; ++i) plan.query_scale.push_back(logit_scale(i));
   }
 
-  std::vector<KeyRange> retained(int64_t) const override { return {{0, kNoLimit}}; }
+  std::vector<KeyRange> retained(int64_t next_query) const override {
+    const bool intra = map_.parts == DualChunkMap::Parts::kIntra;
+    return {{intra ? next_query / map_.chunk * map_.chunk : 0, kNoLimit}};
+  }
 
  private:
-  Span chunk_span(int64_t index) const {
-    Span span;
-    span.first_key = span.key_base = index * chunk_;
-    span.count = chunk_;
-    span.q_cap = static_cast<double>(cap_);
-    return span;
-  }
-
-  // The index of a query two chunks on is at least 2s > C, so the cap alone makes its position C.
-  Span inter(int64_t index) const { return chunk_span(index); }
-
-  Span successive(int64_t index) const {
-    Span span = chunk_span(index);
-    span.q_offset = static_cast<double>(-span.key_base);
-    return span;
-  }
-
-  Span intra(int64_t index, int64_t end) const {
-    Span span = successive(index);  // r < s <= C: the cap has no effect
-    span.count = end - span.first_key;
-    return span;
-  }
-
   float logit_scale(int64_t i) const {
     const double n = static_cast<double>(i) + 1;
     const double m = std::max(1.0, 1 + logit_slope_ * std::log(n / static_cast<double>(train_len_)));
     return static_cast<float>(m * m);
   }
 
-  int64_t chunk_;
-  int64_t cap_;
+  DualChunkMap map_;
   double logit_slope_;
   int64_t train_len_;
 };
 
-struct Lengths {
-  int64_t chunk;
-  int64_t cap;
-};
-
-Result<Lengths> read_lengths(const Arguments& arguments, const Preset& preset, int64_t train_len) {
+Result<DualChunkMap> read_map(const Arguments& arguments, const Preset& preset, int64_t train_len) {
   const bool paper = preset.local_divisor == 0;
   // Position L itself was never trained; vLLM's definition uses it all the same.
   const int64_t largest_cap = preset.cap_quarters == 4 ? train_len : train_len - 1;
@@ -146,22 +110,55 @@ Result<Lengths> read_lengths(const Arguments& arguments, const Preset& preset, i
                                          "; expected 1 <= chunk <= cap <= min(2 * chunk - 1, " +
                                          std::to_string(largest_cap) + ")");
   }
-  return Lengths{chunk, cap};
+  return DualChunkMap{chunk, cap};
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Strategy>> make_dual_chunk(const Arguments& arguments, int64_t train_len,
+// The spans of chunks before the previous one stay from block to block; the others come and go.
+void DualChunkMap::plan(int64_t first_query, int64_t n_queries, bool selected, Plan& plan) const {
+  const auto chunk_span = [&](int64_t index) {
+    Span span;
+    span.first_key = span.key_base = index * chunk;
+    span.count = chunk;
+    span.q_cap = static_cast<double>(cap);  // alone makes the position C two chunks on: i is at least 2s > C there
+    return span;
+  };
+  std::vector<Span> spans;
+  const int64_t end = first_query + n_queries;
+  for (int64_t begin = first_query; begin < end;) {
+    const int64_t own = begin / chunk;
+    const int64_t block_end = std::min(end, (own + 1) * chunk);
+    while (parts != Parts::kIntra && static_cast<int64_t>(spans.size()) < own - 1) {
+      spans.push_back(chunk_span(static_cast<int64_t>(spans.size())));
+    }
+    const size_t n_inter = spans.size();
+    if (own > 0 && parts != Parts::kIntra) {
+      spans.push_back(chunk_span(own - 1));
+      spans.back().q_offset = static_cast<double>(parts == Parts::kAll ? -spans.back().key_base : cap);
+    }
+    spans.push_back(chunk_span(own));
+    spans.back().q_offset = static_cast<double>(-spans.back().key_base);
+    spans.back().count = block_end - spans.back().first_key;
+    plan.add_block(begin, block_end - begin, spans, selected);
+    spans.resize(n_inter);
+    begin = block_end;
+  }
+}
+
+Result<std::unique_ptr<Strategy>> make_dual_chunk(const Arguments& arguments, const MethodModel& model,
                                                   CanonicalTerm& canonical) {
   QUIRE_ASSIGN(const size_t preset, arguments.choice("preset", names_of(kPresets)));
-  QUIRE_ASSIGN(const Lengths lengths, read_lengths(arguments, kPresets[preset], train_len));
+  QUIRE_ASSIGN(DualChunkMap map, read_map(arguments, kPresets[preset], model.train_len));
   QUIRE_ASSIGN(const size_t scale, arguments.choice("logit_scale", names_of(kLogitScales)));
+  QUIRE_ASSIGN(const size_t parts, arguments.choice("parts", kParts));
+  map.parts = static_cast<DualChunkMap::Parts>(parts);
   canonical.add("preset", kPresets[preset].name)
-      .add_integer("chunk", lengths.chunk)
-      .add_integer("cap", lengths.cap)
+      .add_integer("chunk", map.chunk)
+      .add_integer("cap", map.cap)
       .add("logit_scale", kLogitScales[scale].name);
-  return std::unique_ptr<Strategy>(
-      std::make_unique<DualChunk>(lengths.chunk, lengths.cap, kLogitScales[scale].slope, train_len));
+  if (parts != 0) canonical.add("parts", kParts[parts]);
+  return std::unique_ptr<Strategy>(std::make_unique<DualChunk>(map, kLogitScales[scale].slope, model.train_len));
 }
 
 }  // namespace quire

@@ -28,8 +28,8 @@ class Full final : public Strategy {
 
 }  // namespace
 
-Result<std::unique_ptr<Strategy>> make_full(const Arguments&, int64_t train_len, CanonicalTerm&) {
-  return std::unique_ptr<Strategy>(std::make_unique<Full>(train_len));
+Result<std::unique_ptr<Strategy>> make_full(const Arguments&, const MethodModel& model, CanonicalTerm&) {
+  return std::unique_ptr<Strategy>(std::make_unique<Full>(model.train_len));
 }
 
 }  // namespace quire

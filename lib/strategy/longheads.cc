@@ -4,37 +4,50 @@
 //             representation matches its query best; they are packed to consecutive positions, so that no distance
 //             leaves the trained range. Training-free.
 // Paper       Lu et al. 2024, "LongHeads: Multi-Head Attention is Secretly a Long Context Processor", section 2: Eq.
-// 1-2
-//             (chunk representation), Eq. 3 (selection), position remapping.
+//             1-2 (chunk representation), Eq. 3 (selection), position remapping; section 4 (ablations, Table 4).
 // Here        Forced chunks: first, previous and own (`code`, as the authors' program has it) or first and own
 //             (`paper`). The query sees itself in prefill as in decode. Queries before `begin` see plain attention.
 //             With grouped KV heads each query head has its own representation and selection; `select=group` shares
 //             one selection in a group, by the sum of its heads' scores. `init=full`: given tokens see plain attention,
 //             only generated ones select (the paper's NTK and PI initialisations, with such a scaling).
-// Invariants  At most chunk * chunks keys per query and head, no distance at or beyond chunk * chunks <= train_len;
-//             texts of up to `begin` tokens see plain attention.
+//             positions=dca: the chosen keys stand where Dual Chunk Attention puts them (dual_chunk.h), not packed:
+//             a combination of two papers that neither has.
+// Ablations   pick=worst|random; first=free|never (the first chunk like any other, or not at all);
+//             select=layer|first_layer (the paper's fixed head and fixed layer).
+// Invariants  At most chunk * chunks keys per query and head. Packed: no distance at or beyond chunk * chunks <= L, and
+//             texts of up to `begin` tokens see plain attention. positions=dca: those of dca.
 // Complexity  O(chunk * chunks) keys and n / chunk scores per token and head.
 // Memory      Keys and values of all tokens (they may be spilled); per chunk, layer and query head a vector of head_dim
 //             floats, which stays in memory.
 #include <algorithm>
+#include <optional>
 
+#include "lib/strategy/dual_chunk.h"
 #include "lib/strategy/methods.h"
+#include "lib/strategy/rope_scaling.h"
 
 namespace quire {
 namespace {
 
 constexpr int64_t kChunkStep = 16;  // backends lay keys out in blocks of 16
+constexpr int64_t kLeastChunks = 3;
 constexpr std::string_view kForced[] = {"code", "paper"};
-constexpr std::string_view kSelect[] = {"head", "group"};
+// In the order of ChunkSelection's enumerations.
+constexpr std::string_view kSelect[] = {"head", "group", "layer", "first_layer"};
+constexpr std::string_view kPick[] = {"best", "worst", "random"};
+constexpr std::string_view kFirst[] = {"forced", "free", "never"};
 constexpr std::string_view kInit[] = {"none", "full"};
+constexpr std::string_view kPositions[] = {"packed", "dca"};
 
 class LongHeads final : public Strategy {
  public:
-  LongHeads(const ChunkSelection& selection, int64_t begin, bool init_full, int64_t train_len)
-      : selection_(selection), begin_(begin), init_full_(init_full) {
+  // dual_chunk: where keys stand; empty: packed.
+  LongHeads(const ChunkSelection& selection, std::optional<DualChunkMap> dual_chunk, int64_t begin, bool init_full,
+            int64_t train_len)
+      : selection_(selection), dual_chunk_(dual_chunk), begin_(begin), init_full_(init_full) {
     kv_chunk_ = selection.chunk;
     selects_chunks_ = true;
-    if (init_full) reach_ = train_len;
+    if (init_full && !dual_chunk) reach_ = train_len;
   }
 
   void plan(int64_t first_query, int64_t n_queries, Plan& plan) const override {
@@ -52,52 +65,92 @@ class LongHeads final : public Strategy {
   void append(int64_t first_query, int64_t n_queries, int64_t dense_end, Plan& plan) const {
     const int64_t end = first_query + n_queries;
     const int64_t middle = std::clamp(dense_end, first_query, end);
-    Span span;
-    if (middle > first_query) {
-      span.count = middle;
-      plan.add_block(first_query, middle - first_query, {span});
-    }
-    if (end > middle) {
-      span.count = end;
-      span.ranked = true;
-      plan.add_block(middle, end - middle, {span}, true);
-    }
+    if (middle > first_query) add(first_query, middle, false, plan);
+    if (end > middle) add(middle, end, true, plan);
     plan.selection = selection_;
   }
 
+  void add(int64_t begin, int64_t end, bool selected, Plan& plan) const {
+    if (dual_chunk_) return dual_chunk_->plan(begin, end - begin, selected, plan);
+    Span span;
+    span.count = end;
+    span.ranked = selected;
+    plan.add_block(begin, end - begin, {span}, selected);
+  }
+
   ChunkSelection selection_;
+  std::optional<DualChunkMap> dual_chunk_;
   int64_t begin_;
   bool init_full_;
 };
 
-}  // namespace
+// Where keys stand: the arguments dca_chunk and dca_cap of positions=dca.
+Result<std::optional<DualChunkMap>> read_map(const Arguments& arguments, bool packed, int64_t train_len,
+                                             CanonicalTerm& canonical) {
+  if (packed) {
+    for (const std::string_view name : {"dca_chunk", "dca_cap"}) {
+      if (arguments.has(name)) return arguments.refuse(name, std::string(name) + " goes with positions=dca");
+    }
+    return std::optional<DualChunkMap>();
+  }
+  DualChunkMap map;
+  QUIRE_ASSIGN(map.chunk, arguments.integer("dca_chunk", 1, train_len - 1, 3 * train_len / 4));
+  const int64_t most = std::min(train_len - 1, 2 * map.chunk - 1);
+  QUIRE_ASSIGN(map.cap, arguments.integer("dca_cap", map.chunk, most, most));
+  canonical.add("positions", "dca").add_integer("dca_chunk", map.chunk).add_integer("dca_cap", map.cap);
+  return std::optional(map);
+}
 
-Result<std::unique_ptr<Strategy>> make_longheads(const Arguments& arguments, int64_t train_len,
-                                                 CanonicalTerm& canonical) {
-  constexpr int64_t kDefaultChunk = 256, kDefaultChunks = 16, kLeastChunks = 3;
+// What is chosen, and by whom.
+Result<ChunkSelection> read_selection(const Arguments& arguments, int64_t train_len, bool packed) {
+  constexpr int64_t kDefaultChunk = 256, kDefaultChunks = 16, kMostChunks = 65536;
   if (train_len < kLeastChunks * kChunkStep) {
     return arguments.refuse(
         "train_len", "train_len is " + std::to_string(train_len) + "; longheads needs at least 3 chunks of 16 tokens");
   }
+  ChunkSelection selection;
   const int64_t usual_chunk = std::clamp(train_len / 8 / kChunkStep * kChunkStep, kChunkStep, kDefaultChunk);
-  QUIRE_ASSIGN(const int64_t chunk, arguments.integer("chunk", kChunkStep, train_len / kLeastChunks, usual_chunk));
-  if (chunk % kChunkStep != 0) {
-    return arguments.refuse("chunk", "chunk is " + std::to_string(chunk) + "; expected a multiple of 16");
+  QUIRE_ASSIGN(selection.chunk, arguments.integer("chunk", kChunkStep, train_len / kLeastChunks, usual_chunk));
+  if (selection.chunk % kChunkStep != 0) {
+    return arguments.refuse("chunk", "chunk is " + std::to_string(selection.chunk) + "; expected a multiple of 16");
   }
-  const int64_t most = train_len / chunk;  // chunk * chunks positions are used
-  QUIRE_ASSIGN(const int64_t chunks, arguments.integer("chunks", kLeastChunks, most, std::min(kDefaultChunks, most)));
-  QUIRE_ASSIGN(const int64_t begin, arguments.integer("begin", chunk * chunks, train_len, chunk * chunks));
+  const int64_t trained = train_len / selection.chunk;  // packed, chunk * chunks positions are used
+  QUIRE_ASSIGN(selection.count, arguments.integer("chunks", kLeastChunks, packed ? trained : kMostChunks,
+                                                  std::min(kDefaultChunks, trained)));
   QUIRE_ASSIGN(const size_t forced, arguments.choice("forced", kForced));
+  selection.n_last = forced == 0 ? 2 : 1;
   QUIRE_ASSIGN(const size_t select, arguments.choice("select", kSelect));
+  QUIRE_ASSIGN(const size_t pick, arguments.choice("pick", kPick));
+  QUIRE_ASSIGN(const size_t first, arguments.choice("first", kFirst));
+  selection.sharing = static_cast<ChunkSelection::Sharing>(select);
+  selection.pick = static_cast<ChunkSelection::Pick>(pick);
+  selection.first = static_cast<ChunkSelection::First>(first);
+  return selection;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Strategy>> make_longheads(const Arguments& arguments, const MethodModel& model,
+                                                 CanonicalTerm& canonical) {
+  QUIRE_ASSIGN(const size_t positions, arguments.choice("positions", kPositions));
+  const bool packed = positions == 0;
+  QUIRE_ASSIGN(const ChunkSelection selection, read_selection(arguments, model.train_len, packed));
+  const int64_t seen = selection.chunk * selection.count;
+  QUIRE_ASSIGN(const int64_t begin, arguments.integer("begin", seen, packed ? model.train_len : kMaxTrainLen, seen));
   QUIRE_ASSIGN(const size_t init, arguments.choice("init", kInit));
-  canonical.add_integer("chunk", chunk)
-      .add_integer("chunks", chunks)
+  canonical.add_integer("chunk", selection.chunk)
+      .add_integer("chunks", selection.count)
       .add_integer("begin", begin)
-      .add("forced", kForced[forced])
-      .add("select", kSelect[select])
+      .add("forced", kForced[selection.n_last == 2 ? 0 : 1])
+      .add("select", kSelect[static_cast<size_t>(selection.sharing)])
       .add("init", kInit[init]);
-  const ChunkSelection selection{chunk, chunks, forced == 0 ? 2 : 1, select == 1};
-  return std::unique_ptr<Strategy>(std::make_unique<LongHeads>(selection, begin, init == 1, train_len));
+  if (selection.pick != ChunkSelection::Pick::kBest) canonical.add("pick", kPick[static_cast<size_t>(selection.pick)]);
+  if (selection.first != ChunkSelection::First::kForced) {
+    canonical.add("first", kFirst[static_cast<size_t>(selection.first)]);
+  }
+  QUIRE_ASSIGN(const auto dual_chunk, read_map(arguments, packed, model.train_len, canonical));
+  return std::unique_ptr<Strategy>(
+      std::make_unique<LongHeads>(selection, dual_chunk, begin, init == 1, model.train_len));
 }
 
 }  // namespace quire

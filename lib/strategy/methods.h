@@ -9,16 +9,29 @@
 
 namespace quire {
 
-// Makes the strategy from the arguments of its term and from the length that weights and scaling are good for, and
-// writes its own arguments to `canonical`. RoPE, the canonical expression and, where the method sets none, the chunk
-// length are the caller's part.
-using MethodMaker = Result<std::unique_ptr<Strategy>> (*)(const Arguments& arguments, int64_t train_len,
+// What a method may know of the model.
+struct MethodModel {
+  int64_t train_len;  // the length that weights and scaling are good for
+  int n_query_heads;
+};
+
+// Makes the strategy from the arguments of its term, and writes its own ones to `canonical`. RoPE, the canonical
+// expression and, where the method sets none, the chunk length are the caller's part.
+using MethodMaker = Result<std::unique_ptr<Strategy>> (*)(const Arguments& arguments, const MethodModel& model,
                                                           CanonicalTerm& canonical);
 
-Result<std::unique_ptr<Strategy>> make_full(const Arguments&, int64_t train_len, CanonicalTerm&);
-Result<std::unique_ptr<Strategy>> make_dual_chunk(const Arguments&, int64_t train_len, CanonicalTerm&);
-Result<std::unique_ptr<Strategy>> make_longheads(const Arguments&, int64_t train_len, CanonicalTerm&);
-Result<std::unique_ptr<Strategy>> make_streaming_llm(const Arguments&, int64_t train_len, CanonicalTerm&);
+Result<std::unique_ptr<Strategy>> make_full(const Arguments&, const MethodModel&, CanonicalTerm&);
+Result<std::unique_ptr<Strategy>> make_dual_chunk(const Arguments&, const MethodModel&, CanonicalTerm&);
+Result<std::unique_ptr<Strategy>> make_lm_infinite(const Arguments&, const MethodModel&, CanonicalTerm&);
+Result<std::unique_ptr<Strategy>> make_long_mixed(const Arguments&, const MethodModel&, CanonicalTerm&);
+Result<std::unique_ptr<Strategy>> make_longheads(const Arguments&, const MethodModel&, CanonicalTerm&);
+Result<std::unique_ptr<Strategy>> make_rerope(const Arguments&, const MethodModel&, CanonicalTerm&);
+Result<std::unique_ptr<Strategy>> make_s2(const Arguments&, const MethodModel&, CanonicalTerm&);
+Result<std::unique_ptr<Strategy>> make_scca_fixed(const Arguments&, const MethodModel&, CanonicalTerm&);
+Result<std::unique_ptr<Strategy>> make_scca_flow(const Arguments&, const MethodModel&, CanonicalTerm&);
+Result<std::unique_ptr<Strategy>> make_sda(const Arguments&, const MethodModel&, CanonicalTerm&);
+Result<std::unique_ptr<Strategy>> make_self_extend(const Arguments&, const MethodModel&, CanonicalTerm&);
+Result<std::unique_ptr<Strategy>> make_streaming_llm(const Arguments&, const MethodModel&, CanonicalTerm&);
 
 // Tokens per stored chunk where the expression does not say.
 int64_t default_kv_chunk(int64_t train_len);

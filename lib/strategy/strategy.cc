@@ -30,30 +30,45 @@ constexpr double kMaxTheta = 1e15;
 constexpr int64_t kChunkStep = 16;  // backends lay keys out in blocks of 16
 constexpr int64_t kMaxChunk = 65536;
 
-constexpr std::string_view kFullArguments[] = {"train_len", "kv_chunk", "ignore_window"};
-constexpr std::string_view kDualChunkArguments[] = {"preset",      "chunk",     "cap",      "local",
-                                                    "logit_scale", "train_len", "kv_chunk", "ignore_window"};
-constexpr std::string_view kLongHeadsArguments[] = {"chunk",  "chunks", "begin",     "forced",
-                                                    "select", "init",   "train_len", "ignore_window"};
-constexpr std::string_view kStreamingLlmArguments[] = {"sinks", "recent", "train_len", "kv_chunk", "ignore_window"};
+constexpr std::string_view kDualChunkArguments[] = {"preset", "chunk", "cap", "local", "logit_scale", "parts"};
+constexpr std::string_view kLmInfiniteArguments[] = {"sinks", "recent"};
+constexpr std::string_view kLongHeadsArguments[] = {"chunk", "chunks", "begin",     "forced",    "select", "init",
+                                                    "pick",  "first",  "positions", "dca_chunk", "dca_cap"};
+constexpr std::string_view kLongMixedArguments[] = {"heads", "chunk", "full_below", "mask", "reading"};
+constexpr std::string_view kReRopeArguments[] = {"window", "leaky", "log_n"};
+constexpr std::string_view kS2Arguments[] = {"group", "full_below"};
+constexpr std::string_view kSccaFixedArguments[] = {"chunk", "full_below", "mask"};
+constexpr std::string_view kSccaFlowArguments[] = {"chunks", "chunk", "full_below", "roll", "wrap", "mask"};
+constexpr std::string_view kSdaArguments[] = {"dilation", "reading", "full_below"};
+constexpr std::string_view kSelfExtendArguments[] = {"group", "window"};
+constexpr std::string_view kStreamingLlmArguments[] = {"sinks", "recent"};
+constexpr std::string_view kCommonArguments[] = {"train_len", "ignore_window", "kv_chunk"};
 constexpr std::string_view kBaseArguments[] = {"theta"};
 
 struct Method {
   std::string_view name;
-  Words arguments;
+  Words arguments;  // beside the common ones
   MethodMaker make;
   bool needs_far_keys = false;  // means nothing on a model whose own window hides them
+  bool has_kv_chunk = true;     // the stored chunk is not the method's own
 };
 
-constexpr Method kMethods[] = {{"full", kFullArguments, make_full},
+constexpr Method kMethods[] = {{"full", {}, make_full},
                                {"dca", kDualChunkArguments, make_dual_chunk, true},
-                               {"longheads", kLongHeadsArguments, make_longheads, true},
+                               {"lm_infinite", kLmInfiniteArguments, make_lm_infinite},
+                               {"long_mixed", kLongMixedArguments, make_long_mixed, true},
+                               {"longheads", kLongHeadsArguments, make_longheads, true, false},
+                               {"rerope", kReRopeArguments, make_rerope, true},
+                               {"s2", kS2Arguments, make_s2},
+                               {"scca_fixed", kSccaFixedArguments, make_scca_fixed},
+                               {"scca_flow", kSccaFlowArguments, make_scca_flow, true},
+                               {"sda", kSdaArguments, make_sda, true},
+                               {"self_extend", kSelfExtendArguments, make_self_extend, true},
                                {"streaming_llm", kStreamingLlmArguments, make_streaming_llm}};
 constexpr std::string_view kAuto = "auto";  // stands for one of them
 
 // Methods of the literature that an expression may rightly ask for.
-constexpr std::string_view kUnavailable[] = {"beacon",     "lm_infinite", "longmixed", "rerope",     "s2",
-                                             "scca_fixed", "scca_flow",   "sda",       "self_extend"};
+constexpr std::string_view kUnavailable[] = {"beacon"};
 
 std::vector<std::string_view> method_names() {
   std::vector<std::string_view> names;
@@ -170,7 +185,9 @@ Result<std::unique_ptr<Strategy>> make_visibility(const Term& term, RopeScaling 
   const Method& method =
       *std::find_if(std::begin(kMethods), std::end(kMethods), [&](const Method& m) { return m.name == term.name; });
   const Arguments arguments(term);
-  QUIRE_TRY(arguments.check_names(method.arguments));
+  std::vector<std::string_view> known(method.arguments.begin(), method.arguments.end());
+  known.insert(known.end(), std::begin(kCommonArguments), std::end(kCommonArguments) - (method.has_kv_chunk ? 0 : 1));
+  QUIRE_TRY(arguments.check_names(known));
   QUIRE_ASSIGN(const int64_t train_len, arguments.integer("train_len", 1, kMaxTrainLen, scaling.extended_len));
   QUIRE_ASSIGN(const int64_t kv_chunk, read_kv_chunk(arguments, train_len));
   QUIRE_ASSIGN(const int64_t ignore_window, arguments.integer("ignore_window", 0, 1, 0));
@@ -181,7 +198,8 @@ Result<std::unique_ptr<Strategy>> make_visibility(const Term& term, RopeScaling 
                                  "ignore_window=1 shows them to a model that was not trained so");
   }
   CanonicalTerm canonical(term.name);
-  QUIRE_ASSIGN(std::unique_ptr<Strategy> strategy, method.make(arguments, train_len, canonical));
+  QUIRE_ASSIGN(std::unique_ptr<Strategy> strategy,
+               method.make(arguments, {train_len, context.n_query_heads}, canonical));
   canonical.add_integer("train_len", train_len);
   if (strategy->kv_chunk() == 0) canonical.add_integer("kv_chunk", kv_chunk);
   if (ignore_window == 1) canonical.add_integer("ignore_window", 1);

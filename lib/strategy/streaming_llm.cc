@@ -55,14 +55,14 @@ class StreamingLlm final : public Strategy {
 
 }  // namespace
 
-Result<std::unique_ptr<Strategy>> make_streaming_llm(const Arguments& arguments, int64_t train_len,
+Result<std::unique_ptr<Strategy>> make_streaming_llm(const Arguments& arguments, const MethodModel& model,
                                                      CanonicalTerm& canonical) {
   constexpr int64_t kDefaultSinks = 4, kDefaultRecent = 512;
   // Sinks, at least one recent token and the query itself must fit the trained length.
-  const int64_t most_sinks = train_len - 2;
+  const int64_t most_sinks = model.train_len - 2;
   if (most_sinks < 0) return arguments.refuse("train_len", "train_len is 1; expected at least 2");
   QUIRE_ASSIGN(const int64_t sinks, arguments.integer("sinks", 0, most_sinks, std::min(kDefaultSinks, most_sinks)));
-  const int64_t most_recent = train_len - 1 - sinks;
+  const int64_t most_recent = model.train_len - 1 - sinks;
   QUIRE_ASSIGN(const int64_t recent,
                arguments.integer("recent", 1, most_recent, std::min(kDefaultRecent, most_recent)));
   canonical.add_integer("sinks", sinks).add_integer("recent", recent);

@@ -127,7 +127,7 @@ static void test_strategy_text(quire_model* model) {
   quire_error err;
   quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_session_get_strategy(session, own, sizeof own, &n, &err));
-  EXPECT_OK(quire_strategy_describe("dca(chunk=48)", 13, 256, described, sizeof described, &m, &err));
+  EXPECT_OK(quire_strategy_describe("dca(chunk=48)", 13, 256, 0, described, sizeof described, &m, &err));
   CHECK(n == m && memcmp(own, described, n) == 0);
   EXPECT_OK(quire_session_get_strategy(session, NULL, 0, &m, &err));
   CHECK(n == m);

@@ -173,17 +173,17 @@ static void test_error_record(void) {
   CHECK(u.record.message[4] == (char)0xAB);
   /* "\"ééé..." cut in the middle of an é. */
   quire_error_init(&u.record, sizeof(quire_error));
-  CHECK(quire_strategy_describe("\xC3\xA9\xC3\xA9", 4, 256, NULL, 0, NULL, &u.record) == QUIRE_ERROR_BAD_STRATEGY);
+  CHECK(quire_strategy_describe("\xC3\xA9\xC3\xA9", 4, 256, 0, NULL, 0, NULL, &u.record) == QUIRE_ERROR_BAD_STRATEGY);
   const char* accent = strstr(u.record.message, "\xC3\xA9");
   if (accent) {
     const size_t until = (size_t)(accent - u.record.message);
     quire_error_init(&u.record, offsetof(quire_error, message) + until + 2);
-    CHECK(quire_strategy_describe("\xC3\xA9\xC3\xA9", 4, 256, NULL, 0, NULL, &u.record) == QUIRE_ERROR_BAD_STRATEGY);
+    CHECK(quire_strategy_describe("\xC3\xA9\xC3\xA9", 4, 256, 0, NULL, 0, NULL, &u.record) == QUIRE_ERROR_BAD_STRATEGY);
     CHECK(strlen(u.record.message) == until);
   }
   quire_error_init(&u.record, sizeof(quire_error));
   u.record.code = 1;
-  CHECK(quire_strategy_describe("full", 4, 256, NULL, 0, NULL, &u.record) == QUIRE_OK);
+  CHECK(quire_strategy_describe("full", 4, 256, 0, NULL, 0, NULL, &u.record) == QUIRE_OK);
   CHECK(u.record.code == 0 && u.record.message[0] == '\0' && u.record.offset == -1);
 }
 

@@ -8,6 +8,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr int64_t kLengths[] = {2048, 1, 2, 16, 100, 4096, 131072, int64_t{1} << 40};
   StrategyContext context;
   context.train_len = kLengths[data[0] % 8];
+  constexpr int kHeads[] = {32, 1, 2, 3, 4, 6, 8, 12};
+  context.n_query_heads = context.n_kv_heads = kHeads[size % 8];
   if (data[0] & 8) context.checkpoint_scaling = "pi(factor=4)";
   if (data[0] & 16) context.sliding_window = 100;
   if (data[0] & 32) context.expected_tokens = 5000;
@@ -26,5 +28,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_REQUIRE(again.ok());
   FUZZ_REQUIRE(again.value()->canonical() == strategy.value()->canonical());
   FUZZ_REQUIRE(again.value()->reach() == strategy.value()->reach());
+  Plan plan;
+  constexpr int64_t kFirst = 250, kQueries = 30;
+  strategy.value()->plan(kFirst, kQueries, plan);
+  FUZZ_REQUIRE(validate(plan, kFirst, kQueries, context.n_query_heads).ok());
   return 0;
 }

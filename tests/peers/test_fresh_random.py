@@ -106,7 +106,7 @@ def test_strategies(number, tmp_path):
     model = reference.Model(tmp_path / "model")
     n = generator.randrange(300, 700)
     prompts = (golden_format.random_ids(n, 64, generator.randrange(2**31)) for _ in itertools.count())
-    for case in generator.sample(strategy_cases.all_cases(model.train_len), 6):
+    for case in generator.sample(strategy_cases.all_cases(model), 6):
         case = strategy_cases.in_window(case, model.window)
         ids, expected = strategy_cases.expected_logits(model, prompts, case)
         actual = library_logits(tmp_path / "model", case.expression, ids)

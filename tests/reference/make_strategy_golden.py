@@ -29,7 +29,7 @@ def main():
         model = reference.Model(GOLDEN / "models" / name)
         ids = golden_format.random_ids(N_TOKENS, model.vocab_size, seed)
         tensors = {"ids": torch.tensor(ids, dtype=torch.int32)}
-        cases = strategy_cases.all_cases(model.train_len)
+        cases = strategy_cases.all_cases(model)
         for case in cases:
             prompts = (golden_format.random_ids(N_TOKENS, model.vocab_size, s)
                        for s in itertools.count(seed, len(MODELS)))

@@ -102,14 +102,17 @@ def positions_window(positions, window):
     return torch.where(i - j < window, positions, math.nan)
 
 
-def positions_dca(n, chunk, cap):
-    """Dual Chunk Attention, eq. 2-8: intra, successive and inter-chunk query positions against j mod chunk."""
+def positions_dca(n, chunk, cap, successive=True, others=True):
+    """Dual Chunk Attention, eq. 2-8: intra, successive and inter-chunk query positions against j mod chunk; without
+    its second or its last two parts."""
     i, j = indexes(n)
     apart = i // chunk - j // chunk
     inside = i % chunk
-    query = torch.where(apart == 0, inside, torch.where(apart == 1, (chunk + inside).clamp(max=cap),
-                                                        torch.full_like(apart, cap)))
-    return torch.where(j <= i, (query - j % chunk).double(), math.nan)
+    inter = torch.full_like(apart, cap)
+    before = (chunk + inside).clamp(max=cap) if successive else inter
+    query = torch.where(apart == 0, inside, torch.where(apart == 1, before, inter))
+    visible = (j <= i) & (others | (apart == 0))
+    return torch.where(visible, (query - j % chunk).double(), math.nan)
 
 
 def dca_preset(preset, train_len, local=None):
@@ -139,12 +142,17 @@ class LongHeads:
     """The relative positions of "LongHeads" (eq. 1-3) for one layer: they depend on its queries, keys and values.
 
     forced: how many of the last chunks every query takes besides the first (2: previous and own; 1: own).
+    sharing: "head", or "group", "layer" (one choice by the sum of the scores) or "first_layer" (its choice in all).
+    pick: "best" or "worst". first: the first chunk is "forced", "free" or "never" taken.
+    distances: a matrix that gives the chosen keys their positions, instead of packing them.
     needed_margin: the least difference between the last chunk taken and the first one left out, in units of the
     scores' standard deviation; a closer one, which less precision may turn over, raises CloseCall. smallest_margin:
     the least one that was seen."""
 
-    def __init__(self, chunk, chunks, begin, forced=2, per_group=False):
-        self.chunk, self.chunks, self.begin, self.forced, self.per_group = chunk, chunks, begin, forced, per_group
+    def __init__(self, chunk, chunks, begin, forced=2, sharing="head", pick="best", first="forced", distances=None):
+        self.chunk, self.chunks, self.begin, self.forced = chunk, chunks, begin, forced
+        self.sharing, self.pick, self.first, self.distances = sharing, pick, first, distances
+        self.chosen = None  # by the first layer
         self.needed_margin, self.smallest_margin = 0.0, math.inf
 
     def represent(self, q, k, v, rope):
@@ -163,15 +171,16 @@ class LongHeads:
         """The chunks of a query in chunk `own`, ascending; scores of the complete chunks before it."""
         if own + 1 <= self.chunks:
             return list(range(own + 1))
-        between = list(range(1, own + 1 - self.forced))
-        between.sort(key=lambda c: (-scores[c].item(), c))
-        taken = self.chunks - 1 - self.forced
+        sign = 1 if self.pick == "worst" else -1
+        between = list(range(0 if self.first == "free" else 1, own + 1 - self.forced))
+        between.sort(key=lambda c: (sign * scores[c].item(), c))
+        taken = self.chunks - self.forced - (self.first == "forced")
         if 0 < taken < len(between):
-            margin = scores[between[taken - 1]] - scores[between[taken]]
+            margin = (scores[between[taken - 1]] - scores[between[taken]]).abs()
             self.smallest_margin = min(self.smallest_margin, (margin / scores[: own].std()).item())
             if self.smallest_margin < self.needed_margin:
                 raise CloseCall
-        return sorted([0] + between[:taken] + list(range(own + 1 - self.forced, own + 1)))
+        return sorted([0] * (self.first == "forced") + between[:taken] + list(range(own + 1 - self.forced, own + 1)))
 
     def __call__(self, q, k, v, rope):
         """[heads, n, n] positions from q [n, heads, d], k and v [n, kv_heads, d]."""
@@ -179,18 +188,23 @@ class LongHeads:
         group = heads // k.shape[1]
         scores = torch.stack([q[:, h] @ self.represent(q[:, h], k[:, h // group], v[:, h // group], rope).T
                               for h in range(heads)])
-        if self.per_group:
-            scores = scores.view(-1, group, *scores.shape[1:]).sum(1).repeat_interleave(group, 0)
-        positions = positions_full(n).repeat(heads, 1, 1)
+        if self.sharing in ("group", "layer"):
+            sharers = group if self.sharing == "group" else heads
+            scores = scores.view(-1, sharers, *scores.shape[1:]).sum(1).repeat_interleave(sharers, 0)
+        if self.sharing != "first_layer" or self.chosen is None:
+            self.chosen = {(h, i): self.choose(scores[h, i], i // self.chunk)
+                           for h in range(heads) for i in range(self.begin, n)}
+        dense = positions_full(n) if self.distances is None else self.distances
+        positions = dense.repeat(heads, 1, 1)
         for h in range(heads):
             for i in range(self.begin, n):
                 own, offset = divmod(i, self.chunk)
                 row = torch.full((n,), math.nan, dtype=torch.float64)
-                chosen = self.choose(scores[h, i], own)
+                chosen = self.chosen[h, i]
                 for place, c in enumerate(chosen):
                     keys = torch.arange(c * self.chunk, min((c + 1) * self.chunk, i + 1))
-                    row[keys] = ((len(chosen) - 1) * self.chunk + offset - (place * self.chunk + keys % self.chunk)
-                                 ).double()
+                    packed = (len(chosen) - 1) * self.chunk + offset - (place * self.chunk + keys % self.chunk)
+                    row[keys] = packed.double() if self.distances is None else dense[i, keys]
                 positions[h, i] = row
         return positions
 
@@ -301,14 +315,18 @@ class Model:
                 rows = slice(begin, min(begin + BLOCK, n))
                 logits = pair_logits(q[rows, h], k[:, h // group], positions[h, rows], rope)
                 logits = logits * scale[rows, None] / math.sqrt(d)
-                out[rows, h] = torch.softmax(logits, dim=-1) @ v[:, h // group]
+                weights = torch.softmax(logits, dim=-1)
+                out[rows, h] = weights.nan_to_num() @ v[:, h // group]  # a query that sees nothing: 0
         return self.linear(out.reshape(n, -1), name + "o_proj")
 
 
 def pair_logits(q, k, distance, rope):
     """(R(M[i][j]) q_i) . k_j A^2 for a block of queries; -inf where M is NaN. Pair a is (x[a], x[a + d/2])."""
     half = q.shape[1] // 2
-    last = int((~distance.isnan()).any(0).nonzero().max()) + 1  # keys beyond are invisible to the whole block
+    seen = (~distance.isnan()).any(0).nonzero()
+    if len(seen) == 0:
+        return torch.full_like(distance, -math.inf)
+    last = int(seen.max()) + 1  # keys beyond are invisible to the whole block
     visible = distance[:, :last]
     # cos and sin once per distinct distance of the block
     distinct, which = torch.unique(visible.nan_to_num(), return_inverse=True)

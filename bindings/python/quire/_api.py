@@ -445,16 +445,16 @@ def version():
     return lib.quire_version_string().decode()
 
 
-def strategy_describe(expression, train_len):
+def strategy_describe(expression, train_len, n_heads=0):
     """The expression in canonical form, every default written out."""
     text = expression.encode()
-    return _text(lib.quire_strategy_describe, text, len(text), train_len).decode()
+    return _text(lib.quire_strategy_describe, text, len(text), train_len, n_heads).decode()
 
 
-def strategy_positions(expression, train_len, n_keys, first_query=0, n_queries=None, head=0):
+def strategy_positions(expression, train_len, n_keys, first_query=0, n_queries=None, head=0, n_heads=0):
     """The relative-position matrix (NaN: invisible) as a memoryview of shape (n_queries, n_keys)."""
     n_queries = n_keys - first_query if n_queries is None else n_queries
     text = expression.encode()
     matrix = (ctypes.c_double * (n_queries * n_keys))()
-    _call(lib.quire_strategy_positions, text, len(text), train_len, head, first_query, n_queries, n_keys, matrix)
+    _call(lib.quire_strategy_positions, text, len(text), train_len, n_heads, head, first_query, n_queries, n_keys, matrix)
     return _rows(matrix, "d", n_queries, n_keys)

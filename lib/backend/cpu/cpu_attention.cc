@@ -74,7 +74,10 @@ class Executor {
   PickSpan rows_of(const Tile& tile, const Piece& piece) const;
   double position(const Piece& piece, int64_t i, int32_t rank) const;
   void rotate_queries(const Tile& tile, const Piece& piece, PickSpan rows, float* rotated, float* angles) const;
-  const float* raw_keys(const Piece& piece, const void* keys, float* rotated, float* angles) const;
+  const KvRecords& records(const Piece& piece) const { return args_.records[static_cast<int>(piece.span->stream)]; }
+  double turn(const Piece& piece, int64_t j) const;
+  bool as_stored(const Piece& piece) const;
+  const float* turned_keys(const Piece& piece, const void* keys, float* turned, float* angles) const;
   void run_piece(const Tile& tile, const Piece& piece, PickSpan rows, float* scratch, Partial partial) const;
   void start(const Tile& tile, Partial state) const;
   void merge(const Partial& part, PickSpan rows, Partial& state) const;
@@ -111,13 +114,12 @@ PickSpan Executor::rows_of(const Tile& tile, const Piece& piece) const {
   return rows;
 }
 
-// Where the query is rotated to: its distance from the chunk's first key, or its position among raw keys.
+// Where the query is rotated to: its distance from the chunk's first key.
 double Executor::position(const Piece& piece, int64_t i, int32_t rank) const {
   const Span& span = *piece.span;
   if (span.ranked) return static_cast<double>(args_.plan->selection.distance(i, rank, piece.chunk * l_));
   const double p = span.query_position(i);
-  if (span.rotation == Span::Rotation::kRaw) return p;
-  return p - static_cast<double>(piece.chunk * l_ - span.key_base);
+  return p - span.key_position(piece.chunk * l_);
 }
 
 void Executor::rotate_queries(const Tile& tile, const Piece& piece, PickSpan rows, float* rotated,
@@ -138,17 +140,36 @@ void Executor::rotate_queries(const Tile& tile, const Piece& piece, PickSpan row
   }
 }
 
-// The piece's keys as f32 blocks, each rotated at its position in the span.
-const float* Executor::raw_keys(const Piece& piece, const void* keys, float* rotated, float* angles) const {
+// How far the record's key j must be turned to stand where the span wants it, counted from the chunk's first key.
+double Executor::turn(const Piece& piece, int64_t j) const {
+  const int64_t first = piece.chunk * l_;
+  const double wanted = piece.span->key_position(j) - piece.span->key_position(first);
+  return records(piece).raw ? wanted : wanted - static_cast<double>(j - first);
+}
+
+// Whether the record's keys stand where the span wants them.
+bool Executor::as_stored(const Piece& piece) const {
+  const Span& span = *piece.span;
+  return span.rotation == Span::Rotation::kStored || span.key_div == (records(piece).raw ? 0 : 1);
+}
+
+// The piece's keys as f32 blocks, each turned on load.
+const float* Executor::turned_keys(const Piece& piece, const void* keys, float* turned, float* angles) const {
   float* key = angles + d_;
   for (int64_t j = piece.begin; j < piece.end; ++j) {
     const int64_t offset = j - piece.chunk * l_;
     load_key(args_.geometry.type, keys, offset, d_, key);
-    rope_.angles(piece.span->key_position(j), angles, angles + d_ / 2);
-    rotate(key, angles, angles + d_ / 2, 1, d_, key);
-    store_key(key, d_, ElementType::kF32, rotated, offset);
+    const double by = turn(piece, j);
+    if (by >= 0 && by == std::floor(by)) {
+      const auto table = static_cast<int64_t>(by);  // less than the chunk
+      rotate(key, rope_.chunk_cos(table), rope_.chunk_sin(table), 1, d_, key);
+    } else {
+      rope_.angles(by, angles, angles + d_ / 2);
+      rotate(key, angles, angles + d_ / 2, 1, d_, key);
+    }
+    store_key(key, d_, ElementType::kF32, turned, offset);
   }
-  return rotated;
+  return turned;
 }
 
 // Fills `partial`, row by row of `rows`.
@@ -164,12 +185,11 @@ void Executor::run_piece(const Tile& tile, const Piece& piece, PickSpan rows, fl
   float* scores = rotated + cut_.most_rows * d_;
   float* angles = scores + cut_.most_rows * ld + 2 * partial_floats(cut_.most_rows, d_);
 
-  const auto* record = static_cast<const std::byte*>(
-      args_.records[static_cast<int>(span.stream)].chunks[static_cast<size_t>(piece.chunk)]->host());
+  const auto* record = static_cast<const std::byte*>(records(piece).chunks[static_cast<size_t>(piece.chunk)]->host());
   const void* keys = record + layout_.keys(tile.kv_head);
   ElementType key_type = args_.geometry.type;
-  if (span.rotation == Span::Rotation::kRaw) {
-    keys = raw_keys(piece, keys, angles + 3 * d_, angles);
+  if (!as_stored(piece)) {
+    keys = turned_keys(piece, keys, angles + 3 * d_, angles);
     key_type = ElementType::kF32;
   }
   rotate_queries(tile, piece, rows, rotated, angles);
@@ -190,9 +210,9 @@ void Executor::run_piece(const Tile& tile, const Piece& piece, PickSpan rows, fl
   for (int64_t r = 0; r < n; ++r) {
     const int64_t i = tile.query(rows[static_cast<size_t>(r)].row);
     const int64_t from = lags.from(i), to = lags.to(i);
-    if (span.stride > 1) {
+    if (span.stride > 1 || span.lag_stride > 1) {
       for (int64_t j = from; j < to; ++j) {
-        if ((j - span.first_key) % span.stride != 0) {
+        if ((j - span.first_key) % span.stride != 0 || (i - j) % span.lag_stride != 0) {
           scores[r * ld + j - origin] = -std::numeric_limits<float>::infinity();
         }
       }

@@ -92,6 +92,18 @@ class Representer {
   float *queries_, *scores_, *rows_, *mean_, *out_;
 };
 
+// A number in [0, 1) that looks random and is the same on every machine.
+float random_score(uint64_t layer, uint64_t head, uint64_t query, uint64_t chunk) {
+  uint64_t x = 0;
+  for (const uint64_t part : {layer, head, query, chunk}) {  // SplitMix64 (Steele et al. 2014) of each in turn
+    x += part + 0x9E3779B97F4A7C15;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
+    x ^= x >> 31;
+  }
+  return static_cast<float>(x >> 40) * 0x1p-24f;
+}
+
 // The `n` best of `scores` in ascending order of index: the highest, the lower index where they are equal.
 void take_best(const float* scores, int64_t count, int64_t n, int32_t first_index, int32_t* best) {
   if (n == 0) return;
@@ -115,7 +127,12 @@ size_t selector_floats(int64_t ld, int64_t d) { return static_cast<size_t>(selec
 class Selector {
  public:
   explicit Selector(const SelectArgs& args)
-      : args_(args), s_(args.plan->selection), d_(args.head_dim), group_(args.n_query_heads / args.n_kv_heads) {
+      : args_(args),
+        s_(args.plan->selection),
+        d_(args.head_dim),
+        heads_(s_.sharing == ChunkSelection::Sharing::kLayer ? args.n_query_heads
+                                                             : args.n_query_heads / args.n_kv_heads),
+        shared_(s_.sharing == ChunkSelection::Sharing::kLayer || s_.sharing == ChunkSelection::Sharing::kGroup) {
     for (const QueryBlock& block : args.plan->blocks) {
       if (!block.selected) continue;
       const int64_t last = block.first_query + block.n_queries - 1;
@@ -140,7 +157,7 @@ class Selector {
   struct Task {
     int64_t first;  // queries [first, first + n)
     int64_t n;
-    int kv_head;
+    int first_head;  // query heads [first_head, first_head + heads_)
   };
 
   int64_t rows() const { return selection_rows(ld_); }
@@ -148,7 +165,7 @@ class Selector {
   void add_tasks(const QueryBlock& block) {
     for (int64_t q = 0; q < block.n_queries; q += rows()) {
       const int64_t n = std::min(rows(), block.n_queries - q);
-      for (int head = 0; head < args_.n_kv_heads; ++head) tasks_.push_back({block.first_query + q, n, head});
+      for (int head = 0; head < args_.n_query_heads; head += heads_) tasks_.push_back({block.first_query + q, n, head});
     }
   }
 
@@ -158,6 +175,7 @@ class Selector {
 
   // scores[r][c] = raw query r . representation c, for the chunks before the last query's own.
   void score(const Task& task, int64_t head, float* queries, float* scores) const {
+    if (s_.pick == ChunkSelection::Pick::kRandom) return score_at_random(task, head, scores);
     for (int64_t r = 0; r < task.n; ++r) {
       std::copy_n(rows_ptr(args_.queries.at(task.first + r - args_.first_query)) + head * d_, d_, queries + r * d_);
     }
@@ -166,6 +184,19 @@ class Selector {
       const Buffer& page = *args_.representations.pages[static_cast<size_t>(c / kPageChunks)];
       attention_scores(queries, task.n, d_, ElementType::kF32, page_keys(page, head, d_), 0,
                        std::min(kPageChunks, n_chunks - c), scores + c, ld_);
+    }
+    if (s_.pick == ChunkSelection::Pick::kBest) return;
+    for (int64_t r = 0; r < task.n; ++r) {
+      for (int64_t c = 0; c < n_chunks; ++c) scores[r * ld_ + c] = -scores[r * ld_ + c];
+    }
+  }
+
+  void score_at_random(const Task& task, int64_t head, float* scores) const {
+    for (int64_t r = 0; r < task.n; ++r) {
+      for (int64_t c = 0; c < (task.first + r) / s_.chunk; ++c) {
+        scores[r * ld_ + c] = random_score(static_cast<uint64_t>(args_.layer), static_cast<uint64_t>(head),
+                                           static_cast<uint64_t>(task.first + r), static_cast<uint64_t>(c));
+      }
     }
   }
 
@@ -177,8 +208,10 @@ class Selector {
       for (int64_t c = 0; c < n; ++c) out[c] = static_cast<int32_t>(c);
       return;
     }
-    out[0] = 0;
-    take_best(scores + 1, own - s_.n_last, n - 1 - s_.n_last, 1, out + 1);
+    const int64_t first = s_.first_free();
+    int32_t* free = out;
+    if (s_.first == ChunkSelection::First::kForced) *free++ = 0;
+    take_best(scores + first, own + 1 - s_.n_last - first, s_.n_free(), static_cast<int32_t>(first), free);
     for (int64_t b = 0; b < s_.n_last; ++b) out[n - 1 - b] = static_cast<int32_t>(own - b);
   }
 
@@ -186,10 +219,10 @@ class Selector {
     float* scores = scratch;
     float* sums = scores + rows() * ld_;
     float* queries = sums + rows() * ld_;
-    const int first_head = task.kv_head * group_;
-    for (int head = first_head; head < first_head + group_; ++head) {
+    const int first_head = task.first_head;
+    for (int head = first_head; head < first_head + heads_; ++head) {
       score(task, head, queries, scores);
-      if (!s_.per_group) {
+      if (!shared_) {
         for (int64_t r = 0; r < task.n; ++r) choose(task.first + r, scores + r * ld_, chosen(task.first + r, head));
       } else if (head == first_head) {
         std::copy_n(scores, task.n * ld_, sums);
@@ -197,11 +230,11 @@ class Selector {
         for (int64_t e = 0; e < task.n * ld_; ++e) sums[e] += scores[e];
       }
     }
-    if (!s_.per_group) return;
+    if (!shared_) return;
     for (int64_t r = 0; r < task.n; ++r) {
       const int64_t i = task.first + r;
       choose(i, sums + r * ld_, chosen(i, first_head));
-      for (int head = first_head + 1; head < first_head + group_; ++head) {
+      for (int head = first_head + 1; head < first_head + heads_; ++head) {
         std::copy_n(chosen(i, first_head), s_.count, chosen(i, head));
       }
     }
@@ -210,7 +243,8 @@ class Selector {
   const SelectArgs& args_;
   const ChunkSelection& s_;
   int64_t d_;
-  int group_;
+  int heads_;    // that a task chooses for
+  bool shared_;  // they make one choice
   int64_t ld_ = kPageChunks;
   std::vector<Task> tasks_;
 };

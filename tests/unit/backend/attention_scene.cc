@@ -28,8 +28,6 @@ class Rotations {
 
 namespace {
 
-double floor_division(double a, double b) { return std::floor(a / b); }
-
 // A buffer that another one owns.
 class Borrowed : public Buffer {
  public:
@@ -47,7 +45,8 @@ std::string Shape::name() const {
          std::to_string(head_dim) + ", chunk " + std::to_string(chunk) + ", " + element_name(type);
 }
 
-AttentionScene::AttentionScene(Machine& machine, Random& random, const Shape& shape, bool raw) : shape_(shape) {
+AttentionScene::AttentionScene(Machine& machine, Random& random, const Shape& shape, bool raw)
+    : shape_(shape), raw_(raw) {
   for (int a = 0; a < shape.head_dim / 2; ++a) table_.theta.push_back(std::pow(10000.0, -2.0 * a / shape.head_dim));
   rope_ = take(machine.backend->create_rope(table_, shape.chunk));
   scale_ = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
@@ -159,7 +158,7 @@ std::vector<float> AttentionScene::run(Machine& machine, const Plan& plan, int64
 
 // One call, or one a window; a window's call has no text records but its own.
 Status AttentionScene::attention(Machine& machine, AttentionArgs args, const RunOptions& options) const {
-  for (int s = 0; s < kKvStreams; ++s) args.records[s] = {streams_[s].records};
+  for (int s = 0; s < kKvStreams; ++s) args.records[s] = {streams_[s].records, raw_ && s == 0};
   if (options.cuts.empty()) return machine.backend->attention(machine.exec(options.cancel), args);
   const auto state = machine.buffer(std::vector<float>(static_cast<size_t>(args.state_floats()), std::nanf("")));
   args.state = state.get();
@@ -173,7 +172,7 @@ Status AttentionScene::attention(Machine& machine, AttentionArgs args, const Run
     for (int64_t c = args.window.first_chunk; c < std::min(n_chunks, args.window.end_chunk); ++c) {
       records[static_cast<size_t>(c)] = std::make_unique<Borrowed>(*streams_[0].records[static_cast<size_t>(c)]);
     }
-    args.records[0] = {records};
+    args.records[0] = {records, raw_};
     const Status status = machine.backend->attention(machine.exec(options.cancel), args);
     if (!status.ok()) return status;
   }
@@ -197,11 +196,12 @@ std::vector<SeenKey> AttentionScene::seen_keys(const Plan& plan, const QueryBloc
     const double q = std::min((span.q_floor ? std::floor(whole) : whole) + span.q_offset, span.q_cap);
     for (int64_t t = 0; t < span.count; ++t) {
       const int64_t j = span.first_key + t * span.stride;
-      if (i - j < span.min_lag || i - j > span.max_lag) continue;
+      if (i - j < span.min_lag || i - j > span.max_lag || (i - j) % span.lag_stride != 0) continue;
       if (block.selected && ranks.count(j / l) == 0) continue;
       double p = static_cast<double>(j - span.key_base);
       if (span.rotation == Span::Rotation::kRaw) {
-        p = span.key_div == 0 ? 0 : floor_division(p, static_cast<double>(span.key_div));
+        p = span.key_div == 0 ? 0 : p / static_cast<double>(span.key_div);
+        if (span.key_floor) p = std::floor(p);
       }
       double distance = q - p;
       if (span.ranked) {

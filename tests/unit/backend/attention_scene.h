@@ -74,6 +74,7 @@ class AttentionScene {
   void read_back(int64_t n, bool raw, KeysAndValues& stream) const;
 
   Shape shape_;
+  bool raw_;  // text keys are stored unrotated
   RopeTable table_;
   std::unique_ptr<Rope> rope_;
   KeysAndValues streams_[kKvStreams];

@@ -105,6 +105,38 @@ void grouped(int64_t first, int64_t n, int, Plan& plan) {
   plan.add_block(first, n, spans);
 }
 
+// The same where keys are stored rotated; and distances grow a third as fast beyond another window.
+void grouped_stored(int64_t first, int64_t n, int, Plan& plan) {
+  std::vector<Span> spans = {raw_band(0, 31, first + n, 1), raw_band(32, 119, first + n, 4),
+                             raw_band(120, kNoLimit, first + n, 3)};
+  spans[1].q_div = 4, spans[1].q_offset = 24;
+  spans[2].q_div = 3, spans[2].q_offset = 14, spans[2].q_floor = spans[2].key_floor = false, spans[2].key_base = -11;
+  plan.add_block(first, n, spans);
+}
+
+// Leaky ReRoPE, and LM-Infinite: first keys at one distance.
+void leaky(int64_t first, int64_t n, int, Plan& plan) {
+  std::vector<Span> spans = {raw_band(0, 39, first + n, 1), raw_band(40, kNoLimit, first + n, 8)};
+  spans[1].q_div = 8, spans[1].q_offset = 35, spans[1].q_floor = spans[1].key_floor = false;
+  plan.add_block(first, n, spans);
+}
+
+void lambda_shape(int64_t first, int64_t n, int, Plan& plan) {
+  std::vector<Span> spans = {raw_band(61, kNoLimit, 23, 0), band(0, 60, first + n)};
+  spans[0].q_cap = 61;
+  plan.add_block(first, n, spans);
+}
+
+// Each head sees, and computes, one class of positions.
+void dilated(int64_t first, int64_t n, int n_heads, Plan& plan) {
+  std::vector<std::vector<Span>> lists;
+  for (int head = 0; head < n_heads; ++head) {
+    lists.push_back({run_of(head % 3, (first + n - head % 3 + 2) / 3, 3)});
+    lists.back()[0].lag_stride = 3;
+  }
+  plan.add_block_per_head(first, n, lists);
+}
+
 // Raw keys whose positions are negative (floored) and strided.
 void raw_negative(int64_t first, int64_t n, int, Plan& plan) {
   std::vector<Span> spans = {raw_band(0, kNoLimit, 100, 3), run_of(100, 60, 2), run_of(221, 110)};
@@ -158,14 +190,24 @@ void scaled(int64_t first, int64_t n, int, Plan& plan) {
 }  // namespace
 
 const std::vector<PlanCase>& plan_cases() {
-  static const std::vector<PlanCase> cases = {
-      {"causal", false, causal},           {"unaligned", false, unaligned},
-      {"strided", false, strided},         {"bands", false, bands},
-      {"late keys", false, late_keys},     {"dual chunk", false, dual_chunk},
-      {"divided", false, divided},         {"clipped", true, clipped},
-      {"grouped", true, grouped},          {"raw negative", true, raw_negative},
-      {"per head", false, per_head},       {"mixed blocks", false, mixed_blocks},
-      {"two streams", false, two_streams}, {"scaled", false, scaled}};
+  static const std::vector<PlanCase> cases = {{"causal", false, causal},
+                                              {"unaligned", false, unaligned},
+                                              {"strided", false, strided},
+                                              {"bands", false, bands},
+                                              {"late keys", false, late_keys},
+                                              {"dual chunk", false, dual_chunk},
+                                              {"divided", false, divided},
+                                              {"clipped", true, clipped},
+                                              {"grouped", true, grouped},
+                                              {"grouped stored", false, grouped_stored},
+                                              {"leaky", true, leaky},
+                                              {"lambda shape", false, lambda_shape},
+                                              {"dilated", false, dilated},
+                                              {"raw negative", true, raw_negative},
+                                              {"per head", false, per_head},
+                                              {"mixed blocks", false, mixed_blocks},
+                                              {"two streams", false, two_streams},
+                                              {"scaled", false, scaled}};
   return cases;
 }
 

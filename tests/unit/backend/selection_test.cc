@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "kernels/cpu/kernels.h"
 #include "tests/unit/backend/attention_scene.h"
@@ -253,15 +254,18 @@ struct SelectionScene {
   }
 
   int64_t score(int64_t i, int64_t head, int64_t c) const {
-    const int64_t first_head = s_.selection.per_group ? head / s_.group * s_.group : head;
+    using Sharing = ChunkSelection::Sharing;
+    const Sharing sharing = s_.selection.sharing;
+    const int64_t sharers = sharing == Sharing::kLayer ? s_.n_heads() : sharing == Sharing::kGroup ? s_.group : 1;
+    const int64_t first_head = head / sharers * sharers;
     int64_t sum = 0;
-    for (int64_t h = first_head; h < first_head + (s_.selection.per_group ? s_.group : 1); ++h) {
+    for (int64_t h = first_head; h < first_head + sharers; ++h) {
       for (int64_t e = 0; e < s_.d; ++e) {
         sum += static_cast<int64_t>(queries[static_cast<size_t>(((i - s_.first_query) * s_.n_heads() + h) * s_.d + e)] *
                                     reps[static_cast<size_t>((c * s_.n_heads() + h) * s_.d + e)]);
       }
     }
-    return sum;
+    return s_.selection.pick == ChunkSelection::Pick::kWorst ? -sum : sum;
   }
 
   // plan.h's definition by a sort of all scores.
@@ -273,10 +277,14 @@ struct SelectionScene {
       for (int64_t c = 0; c <= own; ++c) picks.push_back(static_cast<int32_t>(c));
     } else {
       std::vector<std::pair<int64_t, int32_t>> between;  // (-score, index)
-      for (int64_t c = 1; c <= own - s.n_last; ++c) between.emplace_back(-score(i, head, c), static_cast<int32_t>(c));
+      const bool forced = s.first == ChunkSelection::First::kForced;
+      const int64_t first = s.first == ChunkSelection::First::kFree ? 0 : 1;
+      for (int64_t c = first; c <= own - s.n_last; ++c)
+        between.emplace_back(-score(i, head, c), static_cast<int32_t>(c));
       std::sort(between.begin(), between.end());
-      picks.push_back(0);
-      for (int64_t b = 0; b < s.count - 1 - s.n_last; ++b) picks.push_back(between[static_cast<size_t>(b)].second);
+      if (forced) picks.push_back(0);
+      const int64_t n_free = s.count - s.n_last - (forced ? 1 : 0);
+      for (int64_t b = 0; b < n_free; ++b) picks.push_back(between[static_cast<size_t>(b)].second);
       for (int64_t b = 0; b < s.n_last; ++b) picks.push_back(static_cast<int32_t>(own - b));
       std::sort(picks.begin(), picks.end());
     }
@@ -312,7 +320,7 @@ TEST(Selections, MatchTheWorkedExamples) {
   Machine machine;
   Random random;
   for (const auto& c : cases) {
-    const Selecting s{1, 1, 16, {16, c.count, c.n_last, false}, 7 * 16 + 3, 1};
+    const Selecting s{1, 1, 16, {16, c.count, c.n_last}, 7 * 16 + 3, 1};
     SelectionScene scene(random, s);
     std::fill(scene.queries.begin(), scene.queries.end(), 0.0f);
     std::fill(scene.reps.begin(), scene.reps.end(), 0.0f);
@@ -327,13 +335,22 @@ TEST(Selections, MatchASortOfAllScoresWithAnyThreadsAndCalls) {
   Random random;
   SCOPED_TRACE(random.trace());
   Machine machines[] = {Machine(1), Machine(2), Machine(4)};
-  const Selecting cases[] = {{1, 1, 16, {16, 4, 2, false}, 0, 130},           // from the first chunk on: all, then some
-                             {2, 2, 24, {32, 8, 2, false}, 1000, 150},        // within a page
-                             {4, 1, 16, {16, 16, 1, true}, 16 * 64, 70},      // exactly a page of chunks before
-                             {4, 2, 32, {16, 5, 2, true}, 16 * 200 - 9, 90},  // several pages, across chunk edges
-                             {3, 1, 16, {16, 3, 2, false}, 16 * 130, 20},     // nothing left to choose
-                             {2, 1, 16, {16, 40, 1, false}, 16 * 65 + 3, 40},
-                             {2, 1, 8, {16, 6, 2, true}, 16 * 4500 - 5, 80}};  // more chunks than rows of scores fit
+  using S = ChunkSelection::Sharing;
+  using P = ChunkSelection::Pick;
+  using F = ChunkSelection::First;
+  const Selecting cases[] = {
+      {1, 1, 16, {16, 4, 2}, 0, 130},                       // from the first chunk on: all, then some
+      {2, 2, 24, {32, 8, 2}, 1000, 150},                    // within a page
+      {4, 1, 16, {16, 16, 1, S::kGroup}, 16 * 64, 70},      // exactly a page of chunks before
+      {4, 2, 32, {16, 5, 2, S::kGroup}, 16 * 200 - 9, 90},  // several pages, across chunk edges
+      {3, 1, 16, {16, 3, 2}, 16 * 130, 20},                 // nothing left to choose
+      {2, 1, 16, {16, 40, 1}, 16 * 65 + 3, 40},
+      {2, 1, 8, {16, 6, 2, S::kGroup}, 16 * 4500 - 5, 80},  // more chunks than rows of scores fit
+      {2, 2, 16, {16, 5, 2, S::kLayer}, 16 * 40, 50},
+      {2, 2, 16, {16, 5, 1, S::kFirstLayer}, 16 * 40, 50},
+      {2, 1, 16, {16, 6, 2, S::kHead, P::kWorst}, 16 * 30, 40},
+      {2, 1, 16, {16, 6, 1, S::kHead, P::kBest, F::kFree}, 16 * 5, 200},
+      {2, 1, 16, {16, 6, 2, S::kGroup, P::kWorst, F::kNever}, 16 * 5, 200}};
   for (const Selecting& s : cases) {
     const SelectionScene scene(random, s);
     std::vector<int32_t> expected;
@@ -360,11 +377,36 @@ TEST(Selections, MatchASortOfAllScoresWithAnyThreadsAndCalls) {
   }
 }
 
+// Random choices are the same for all threads and calls, and spread over the chunks.
+TEST(Selections, ChooseAtRandom) {
+  Random random;
+  const Selecting s{2, 1, 16, {16, 8, 1, ChunkSelection::Sharing::kHead, ChunkSelection::Pick::kRandom}, 16 * 50, 64};
+  const SelectionScene scene(random, s);
+  Machine one(1), two(2);
+  const auto plan = selecting_plan(s.selection, s.first_query, s.n_queries);
+  const auto all = scene.select(one, plan, s.first_query, s.n_queries);
+  EXPECT_EQ(all, scene.select(two, plan, s.first_query, s.n_queries));
+  std::set<int32_t> seen;
+  for (int64_t i = s.first_query; i < s.first_query + s.n_queries; ++i) {
+    const auto alone = scene.select(one, selecting_plan(s.selection, i, 1), i, 1);
+    for (int64_t head = 0; head < 2; ++head) {
+      const auto picks = picks_of(all, s, i, head);
+      EXPECT_TRUE(std::equal(picks.begin(), picks.end(), alone.begin() + head * s.selection.count));
+      EXPECT_TRUE(std::is_sorted(picks.begin(), picks.end()));
+      EXPECT_EQ(std::set<int32_t>(picks.begin(), picks.end()).size(), 8u);
+      EXPECT_EQ(picks.front(), 0);
+      EXPECT_EQ(picks.back(), i / 16);
+      seen.insert(picks.begin(), picks.end());
+    }
+  }
+  EXPECT_GT(seen.size(), 48u);  // of 54
+}
+
 TEST(Selections, CoverTheSelectedBlocksOfAPlan) {
   Random random;
   SCOPED_TRACE(random.trace());
   Machine machine(2);
-  const Selecting s{2, 1, 16, {16, 4, 2, false}, 100, 60};
+  const Selecting s{2, 1, 16, {16, 4, 2}, 100, 60};
   const SelectionScene scene(random, s);
   Plan plan;
   Span span;
@@ -400,7 +442,7 @@ TEST(Selections, CancelledCallsSayCancelled) {
   represent.out = {pages};
   EXPECT_EQ(machine.backend->represent_chunk(machine.exec(&cancel), represent).code(), Code::kCancelled);
   SelectArgs select;
-  const Plan plan = selecting_plan({16, 3, 2, false}, 0, 16);
+  const Plan plan = selecting_plan({16, 3, 2}, 0, 16);
   select.queries = represent.queries;
   select.plan = &plan;
   select.n_queries = 16;

@@ -108,7 +108,7 @@ TEST(LongHeads, PlansPlainAttentionBeforeBeginAndSelectionAfter) {
   EXPECT_EQ(plan.selection.chunk, 16);
   EXPECT_EQ(plan.selection.count, 4);
   EXPECT_EQ(plan.selection.n_last, 1);
-  EXPECT_TRUE(plan.selection.per_group);
+  EXPECT_EQ(plan.selection.sharing, ChunkSelection::Sharing::kGroup);
   EXPECT_EQ(touched_chunks(plan, 16, 4), (std::vector<int64_t>{0, 1, 2, 3, 4}));  // of queries up to 69 alone
 
   plan.clear();
@@ -116,7 +116,7 @@ TEST(LongHeads, PlansPlainAttentionBeforeBeginAndSelectionAfter) {
   ASSERT_EQ(plan.blocks.size(), 1u);
   EXPECT_TRUE(plan.blocks[0].selected);
   EXPECT_EQ(plan.selection.n_last, 2);
-  EXPECT_FALSE(plan.selection.per_group);
+  EXPECT_EQ(plan.selection.sharing, ChunkSelection::Sharing::kHead);
 }
 
 TEST(LongHeads, InitFullLetsGeneratedTokensAloneSelect) {

@@ -86,7 +86,8 @@ struct Refusal {
 TEST(Strategy, RefusesWhatItDoesNotKnow) {
   const Refusal cases[] = {
       {"", Code::kBadStrategy, 0, "expected the name of a method"},
-      {"ful", Code::kBadStrategy, 0, "unknown method 'ful'; expected one of full, dca, longheads, streaming_llm, auto"},
+      {"ful", Code::kBadStrategy, 0,
+       "unknown method 'ful'; expected one of full, dca, lm_infinite, long_mixed, longheads, rerope, s2"},
       {"FULL", Code::kBadStrategy, 0, "unknown method 'FULL'"},
       {"full + linear(factor=2)", Code::kBadStrategy, 7,
        "unknown method 'linear'; expected one of none, pi, ntk, yarn, llama3, dynamic_ntk, longrope, base"},
@@ -119,8 +120,7 @@ TEST(Strategy, RefusesWhatItDoesNotKnow) {
 }
 
 TEST(Strategy, KnowsMethodsThatAreNotThereYet) {
-  for (const std::string method :
-       {"beacon", "rerope", "lm_infinite", "self_extend", "scca_fixed", "scca_flow", "sda", "longmixed", "s2"}) {
+  for (const std::string method : {"beacon"}) {
     for (const auto& [expression, column] : {std::pair<std::string, int64_t>{method, 0}, {"full + " + method, 7}}) {
       const auto strategy = make_strategy(expression, trained_for(4096));
       EXPECT_EQ(strategy.status().code(), Code::kUnsupported) << expression;

@@ -1,0 +1,85 @@
+// rerope: distances clipped at a window, or growing slowly behind it.
+//
+// Idea        A model that never saw distance w + 1 sees w instead. Every key stays visible. Training-free.
+// Source      Su 2023, "Rectified Rotary Position Embeddings" (the program bojone/rerope); compared with in An et al.
+//             2024 (Dual Chunk Attention), Table 1.
+// Here        Distance min(i - j, w); leaky=k > 0: w + (i - j - w) / k behind the window. log_n=1, as in the program:
+//             logits of query i times max(1, ln(i + 1) / ln(L)).
+// Invariants  1 <= w <= L - 1. Plain attention for texts of up to w + 1 tokens (with log_n that are not beyond L).
+// Complexity  O(n) keys per token.
+// Memory      Keys and values of all tokens, keys unrotated: nothing turns the many old ones, recent ones are rotated
+// on
+//             load.
+#include <algorithm>
+#include <cmath>
+
+#include "lib/strategy/methods.h"
+
+namespace quire {
+namespace {
+
+class ReRope final : public Strategy {
+ public:
+  ReRope(int64_t window, int64_t leak, bool log_n, int64_t train_len)
+      : window_(window), leak_(leak), log_n_(log_n), train_len_(train_len) {
+    stores_raw_keys_ = true;
+    if (leak > 0) reach_ = window + 1 + (train_len - 1 - window) * leak;
+  }
+
+  void plan(int64_t first_query, int64_t n_queries, Plan& plan) const override {
+    if (n_queries == 0) return;
+    const int64_t end = first_query + n_queries;
+    std::vector<Span> spans;
+    if (end > window_) {
+      Span old;
+      old.rotation = Span::Rotation::kRaw;
+      old.count = end - window_;
+      old.min_lag = window_;
+      if (leak_ > 0) {
+        old.q_div = static_cast<double>(leak_);
+        old.q_offset = static_cast<double>(window_) - static_cast<double>(window_) / static_cast<double>(leak_);
+        old.q_floor = old.key_floor = false;
+      } else {
+        old.q_cap = static_cast<double>(window_);
+      }
+      old.key_div = leak_;
+      spans.push_back(old);
+    }
+    Span recent;
+    recent.rotation = Span::Rotation::kRaw;
+    recent.first_key = std::max<int64_t>(0, first_query - window_ + 1);
+    recent.count = end - recent.first_key;
+    recent.max_lag = window_ - 1;
+    spans.push_back(recent);
+    plan.add_block(first_query, n_queries, spans);
+    if (!log_n_) return;
+    const double trained = std::log(static_cast<double>(train_len_));
+    for (int64_t i = first_query; i < end; ++i) {
+      plan.query_scale.push_back(static_cast<float>(std::max(1.0, std::log(static_cast<double>(i) + 1) / trained)));
+    }
+  }
+
+  std::vector<KeyRange> retained(int64_t) const override { return {{0, kNoLimit}}; }
+
+ private:
+  int64_t window_;
+  int64_t leak_;  // 0: clipped
+  bool log_n_;
+  int64_t train_len_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Strategy>> make_rerope(const Arguments& arguments, const MethodModel& model,
+                                              CanonicalTerm& canonical) {
+  constexpr int64_t kDefaultWindow = 512, kMostLeak = 65536;
+  if (model.train_len < 2) return arguments.refuse("train_len", "train_len is 1; expected at least 2");
+  QUIRE_ASSIGN(const int64_t window,
+               arguments.integer("window", 1, model.train_len - 1, std::min(kDefaultWindow, model.train_len / 2)));
+  QUIRE_ASSIGN(const int64_t leak, arguments.integer("leaky", 0, kMostLeak, 0));
+  QUIRE_ASSIGN(const int64_t log_n, arguments.integer("log_n", 0, 1, 1));
+  canonical.add_integer("window", window).add_integer("leaky", leak).add_integer("log_n", log_n);
+  return std::unique_ptr<Strategy>(std::make_unique<ReRope>(window, leak, log_n == 1, model.train_len));
+}
+
+}  // namespace quire

@@ -1,0 +1,71 @@
+// self_extend: true distances in a window, distances between groups of positions behind it.
+//
+// Idea        What is far away need not be located exactly: floor(i / G) - floor(j / G) stays in the trained range G
+//             times as long. Training-free.
+// Paper       Jin et al. 2024, "LLM Maybe LongLM: Self-Extend LLM Context Window Without Tuning", section 3, Eq. 3-4.
+// Here        Distance i - j if that is less than w, else floor(i / G) + w - floor(w / G) - floor(j / G).
+// Invariants  G >= 2, w < L; the text ends where the largest distance would reach L. Plain attention for texts of up to
+//             w tokens.
+// Complexity  O(n) keys per token, all rotated on load.
+// Memory      Keys and values of all tokens, keys unrotated.
+#include <algorithm>
+
+#include "lib/strategy/methods.h"
+
+namespace quire {
+namespace {
+
+class SelfExtend final : public Strategy {
+ public:
+  SelfExtend(int64_t group, int64_t window, int64_t train_len) : group_(group), window_(window) {
+    stores_raw_keys_ = true;
+    reach_ = (train_len - shift()) * group;
+  }
+
+  void plan(int64_t first_query, int64_t n_queries, Plan& plan) const override {
+    if (n_queries == 0) return;
+    const int64_t end = first_query + n_queries;
+    std::vector<Span> spans;
+    if (end > window_) {
+      Span grouped;
+      grouped.rotation = Span::Rotation::kRaw;
+      grouped.count = end - window_;
+      grouped.min_lag = window_;
+      grouped.q_div = static_cast<double>(group_);
+      grouped.q_offset = static_cast<double>(shift());
+      grouped.key_div = group_;
+      spans.push_back(grouped);
+    }
+    Span recent;
+    recent.rotation = Span::Rotation::kRaw;
+    recent.first_key = std::max<int64_t>(0, first_query - window_ + 1);
+    recent.count = end - recent.first_key;
+    recent.max_lag = window_ - 1;
+    spans.push_back(recent);
+    plan.add_block(first_query, n_queries, spans);
+  }
+
+  std::vector<KeyRange> retained(int64_t) const override { return {{0, kNoLimit}}; }
+
+ private:
+  // Makes grouped distances go on where those of the window end.
+  int64_t shift() const { return window_ - window_ / group_; }
+
+  int64_t group_;
+  int64_t window_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Strategy>> make_self_extend(const Arguments& arguments, const MethodModel& model,
+                                                   CanonicalTerm& canonical) {
+  constexpr int64_t kDefaultGroup = 8, kMostGroup = 65536;
+  if (model.train_len < 2) return arguments.refuse("train_len", "train_len is 1; expected at least 2");
+  QUIRE_ASSIGN(const int64_t group, arguments.integer("group", 2, kMostGroup, kDefaultGroup));
+  QUIRE_ASSIGN(const int64_t window,
+               arguments.integer("window", 1, model.train_len - 1, std::max<int64_t>(1, model.train_len / 4)));
+  canonical.add_integer("group", group).add_integer("window", window);
+  return std::unique_ptr<Strategy>(std::make_unique<SelfExtend>(group, window, model.train_len));
+}
+
+}  // namespace quire
