@@ -19,6 +19,7 @@ Result<std::unique_ptr<const Strategy>> parse(const char* expression, size_t len
   StrategyContext context;
   context.train_len = train_len;
   context.n_query_heads = context.n_kv_heads = n_heads == 0 ? kUsualHeads : n_heads;
+  context.beacon.emplace();  // as in the paper
   return make_strategy(text, context);
 }
 

@@ -164,8 +164,7 @@ struct SelectArgs {
 struct AttentionArgs {
   Rows queries;                // [n_queries][n_query_heads * head_dim], not rotated
   Rows out;                    // the same shape; may be `queries`
-  const Plan* plan = nullptr;  // covers exactly the queries first_query ... + n_queries
-  int64_t first_query = 0;
+  const Plan* plan = nullptr;  // of these queries, in this order
   int64_t n_queries = 0;
   int n_query_heads = 0;
   float scale = 1;  // of the logits, all constant factors included

@@ -14,9 +14,10 @@ ChunkStore::ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layer
     : backend_(backend),
       geometry_(geometry),
       options_(options),
+      n_layers_(n_layers),
       record_bytes_(static_cast<int64_t>(backend.kv_record_bytes(geometry))),
-      records_(static_cast<size_t>(n_layers)),
-      entries_(static_cast<size_t>(n_layers)),
+      records_(static_cast<size_t>(n_layers * kKvStreams)),
+      entries_(static_cast<size_t>(n_layers * kKvStreams)),
       pages_(static_cast<size_t>(n_layers)) {
   if (options.n_query_heads > 0) {
     page_bytes_ = static_cast<int64_t>(backend.representation_page_bytes(options.n_query_heads, geometry.head_dim));
@@ -36,58 +37,73 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::create(Backend& backend, const K
 // ---- room
 
 Status ChunkStore::reserve(int64_t first, int64_t n) {
-  const auto end = static_cast<size_t>(ceil_div(first + n, geometry_.chunk));
-  std::vector<Place> missing;
-  for (size_t layer = 0; layer < records_.size(); ++layer) {
-    if (records_[layer].size() < end) records_[layer].resize(end);
-    if (entries_[layer].size() < end) entries_[layer].resize(end);  // never more of these, whatever fails
-    for (auto c = static_cast<size_t>(first / geometry_.chunk); c < end; ++c) {
-      if (!entries_[layer][c].held) missing.push_back({static_cast<int32_t>(layer), static_cast<int32_t>(c)});
-    }
-  }
-  QUIRE_TRY(reserve_memory(first, n, missing));
-  QUIRE_TRY(reserve_pages(static_cast<int64_t>(end)));
-  if (file_) {
-    QUIRE_TRY(reserve_file(missing));
-  } else {
-    for (size_t m = 0; m < missing.size(); ++m) {
-      const Status status = make_resident(missing[m]);
-      if (status.ok()) continue;
-      for (size_t undo = 0; undo < m; ++undo) drop_record(missing[undo]);
-      return status.with_context("KV cache at token " + std::to_string(first));
-    }
-  }
+  const std::vector<Place> missing = missing_records(KvStream::kText, first, n);
+  QUIRE_TRY(reserve_queries(first, n, missing));
+  QUIRE_TRY(reserve_pages(ceil_div(first + n, geometry_.chunk)));
+  const Status status = make_records(missing);
+  if (!status.ok()) return status.with_context("KV cache at token " + std::to_string(first));
   assign_queries(first, n);
   return {};
 }
 
-// Checks the budget: for everything, or with a file for what one step must have in memory.
-Status ChunkStore::reserve_memory(int64_t first, int64_t n, const std::vector<Place>& missing) {
-  const int64_t end = ceil_div(first + n, geometry_.chunk);
-  int64_t fixed = 0;
-  if (page_bytes_ > 0) {
-    if (!queries_) {
-      const size_t rows = records_.size() * 2 * static_cast<size_t>(geometry_.chunk);
-      const size_t bytes = rows * static_cast<size_t>(options_.n_query_heads * geometry_.head_dim) * sizeof(float);
-      queries_bytes_ = static_cast<int64_t>(bytes);
+Status ChunkStore::reserve_memory(int64_t first, int64_t n) {
+  const std::vector<Place> missing = missing_records(KvStream::kMemory, first, n);
+  // A step has all of a layer's memory at hand, and a record of text.
+  QUIRE_TRY(check_budget(fixed_bytes(), memory_chunks() + 1, missing, first + n));
+  const Status status = make_records(missing);
+  return status.ok() ? status : status.with_context("KV cache at memory entry " + std::to_string(first));
+}
+
+// Makes the tables long enough, which no failure undoes, and lists what is not there.
+std::vector<ChunkStore::Place> ChunkStore::missing_records(KvStream stream, int64_t first, int64_t n) {
+  const auto end = static_cast<size_t>(ceil_div(first + n, geometry_.chunk));
+  std::vector<Place> missing;
+  for (int layer = 0; layer < n_layers_; ++layer) {
+    const size_t t = track(layer, stream);
+    if (records_[t].size() < end) records_[t].resize(end);
+    if (entries_[t].size() < end) entries_[t].resize(end);
+    for (auto c = static_cast<size_t>(first / geometry_.chunk); c < end; ++c) {
+      if (!entries_[t][c].held) missing.push_back({static_cast<int32_t>(t), static_cast<int32_t>(c)});
     }
-    fixed = ceil_div(end, kPageChunks) * static_cast<int64_t>(pages_.size()) * page_bytes_ + queries_bytes_;
   }
-  const int64_t in_step = end - first / geometry_.chunk;
+  return missing;
+}
+
+// All or none.
+Status ChunkStore::make_records(const std::vector<Place>& missing) {
+  if (file_) return reserve_file(missing);
+  for (size_t m = 0; m < missing.size(); ++m) {
+    Status status = make_resident(missing[m]);
+    if (status.ok()) continue;
+    for (size_t undo = 0; undo < m; ++undo) drop_record(missing[undo]);
+    return status;
+  }
+  return {};
+}
+
+// For everything, or with a file for the `in_step` records that one step must have in memory.
+Status ChunkStore::check_budget(int64_t fixed, int64_t in_step, const std::vector<Place>& missing, int64_t n_tokens) {
   const int64_t records = file_ ? in_step : static_cast<int64_t>(lru_.size() + missing.size());
   const int64_t needed = fixed + records * record_bytes_;
-  if (options_.budget_bytes > 0 && needed > options_.budget_bytes) {
-    if (!queries_) queries_bytes_ = 0;
-    return Status(Code::kBudget, "the KV cache needs " + std::to_string(needed) + " bytes of memory for " +
-                                     std::to_string(first + n) + " tokens; the budget is " +
-                                     std::to_string(options_.budget_bytes));
+  if (options_.budget_bytes == 0 || needed <= options_.budget_bytes) return {};
+  return Status(Code::kBudget, "the KV cache needs " + std::to_string(needed) + " bytes of memory for " +
+                                   std::to_string(n_tokens) + " tokens; the budget is " +
+                                   std::to_string(options_.budget_bytes));
+}
+
+// Checks the budget, and makes the buffer for queries of chunks in progress.
+Status ChunkStore::reserve_queries(int64_t first, int64_t n, const std::vector<Place>& missing) {
+  const int64_t end = ceil_div(first + n, geometry_.chunk);
+  int64_t queries_bytes = 0, fixed = 0;
+  if (page_bytes_ > 0) {
+    const int64_t rows = n_layers_ * 2 * geometry_.chunk;
+    queries_bytes = rows * options_.n_query_heads * geometry_.head_dim * static_cast<int64_t>(sizeof(float));
+    fixed = ceil_div(end, kPageChunks) * static_cast<int64_t>(pages_.size()) * page_bytes_ + queries_bytes;
   }
-  if (queries_bytes_ > 0 && !queries_) {
-    const auto bytes = static_cast<size_t>(queries_bytes_);
-    queries_bytes_ = 0;
-    QUIRE_ASSIGN(queries_, backend_.allocate(bytes, MemoryKind::kDevice));
-    queries_bytes_ = static_cast<int64_t>(bytes);
-  }
+  QUIRE_TRY(check_budget(fixed, end - first / geometry_.chunk + memory_chunks(), missing, first + n));
+  if (queries_bytes == 0 || queries_) return {};
+  QUIRE_ASSIGN(queries_, backend_.allocate(static_cast<size_t>(queries_bytes), MemoryKind::kDevice));
+  queries_bytes_ = queries_bytes;
   return {};
 }
 
@@ -144,12 +160,14 @@ Rows ChunkStore::queries_in_progress(int layer, int64_t chunk) const {
 
 int64_t ChunkStore::max_resident() const {
   if (!file_ || options_.budget_bytes == 0) return kNoLimit;
-  return std::max<int64_t>(1, (options_.budget_bytes - fixed_bytes()) / record_bytes_);
+  return std::max<int64_t>(1, (options_.budget_bytes - fixed_bytes()) / record_bytes_ - memory_chunks());
 }
 
-Status ChunkStore::acquire(int layer, std::span<const int64_t> chunks, bool to_write) {
+Status ChunkStore::acquire(int layer, std::span<const int64_t> chunks, bool to_write, KvStream stream) {
   if (!file_) return {};
-  const auto place = [&](int64_t chunk) { return Place{layer, static_cast<int32_t>(chunk)}; };
+  const auto place = [&](int64_t chunk) {
+    return Place{static_cast<int32_t>(track(layer, stream)), static_cast<int32_t>(chunk)};
+  };
   // First the ones that are here, so that making room for the others does not push them out.
   for (const int64_t chunk : chunks) {
     if (record(place(chunk))) lru_.splice(lru_.end(), lru_, entry(place(chunk)).use);
@@ -203,26 +221,36 @@ void ChunkStore::drop_record(Place place) {
   --n_held_;
 }
 
-int64_t ChunkStore::drop(int64_t first_chunk, int64_t end_chunk) {
+int64_t ChunkStore::drop(KvStream stream, int64_t first_chunk, int64_t end_chunk) {
   const int64_t before = n_held_;
-  for (size_t layer = 0; layer < entries_.size(); ++layer) {
-    const int64_t end = std::min(end_chunk, static_cast<int64_t>(entries_[layer].size()));
-    for (int64_t c = first_chunk; c < end; ++c) drop_record({static_cast<int32_t>(layer), static_cast<int32_t>(c)});
+  for (int layer = 0; layer < n_layers_; ++layer) {
+    const size_t t = track(layer, stream);
+    const int64_t end = std::min(end_chunk, static_cast<int64_t>(entries_[t].size()));
+    for (int64_t c = first_chunk; c < end; ++c) drop_record({static_cast<int32_t>(t), static_cast<int32_t>(c)});
   }
   return before - n_held_;
 }
 
-void ChunkStore::truncate(int64_t n_tokens) {
+// Forgets the chunks from n_chunks on.
+void ChunkStore::cut(KvStream stream, int64_t n_chunks) {
+  drop(stream, n_chunks, kNoLimit);
+  const auto keep = static_cast<size_t>(n_chunks);
+  for (int layer = 0; layer < n_layers_; ++layer) {
+    const size_t t = track(layer, stream);
+    if (entries_[t].size() <= keep) continue;
+    entries_[t].resize(keep);
+    records_[t].resize(keep);
+  }
+}
+
+void ChunkStore::truncate(int64_t n_tokens, int64_t n_entries) {
   const int64_t keep = ceil_div(n_tokens, geometry_.chunk);
-  drop(keep, kNoLimit);
-  for (size_t layer = 0; layer < entries_.size(); ++layer) {
-    if (static_cast<int64_t>(entries_[layer].size()) > keep) {
-      entries_[layer].resize(static_cast<size_t>(keep));
-      records_[layer].resize(static_cast<size_t>(keep));
-    }
-    const auto n_pages = static_cast<size_t>(ceil_div(keep, kPageChunks));
-    while (pages_[layer].size() > n_pages) {
-      pages_[layer].pop_back();
+  cut(KvStream::kText, keep);
+  cut(KvStream::kMemory, ceil_div(n_entries, geometry_.chunk));
+  const auto n_pages = static_cast<size_t>(ceil_div(keep, kPageChunks));
+  for (auto& pages : pages_) {
+    while (pages.size() > n_pages) {
+      pages.pop_back();
       --n_pages_;
     }
   }
@@ -237,12 +265,13 @@ void ChunkStore::evict(int64_t begin, int64_t end) {
   const int64_t first = std::max(ceil_div(begin, geometry_.chunk), evicted_until_);
   const int64_t last = end / geometry_.chunk;
   if (first >= last) return;
-  n_evicted_ += drop(first, last);
+  n_evicted_ += drop(KvStream::kText, first, last);
   evicted_until_ = last;
 }
 
 bool ChunkStore::holds(int64_t begin, int64_t end) const {
-  for (const auto& entries : entries_) {
+  for (int layer = 0; layer < n_layers_; ++layer) {
+    const auto& entries = entries_[track(layer, KvStream::kText)];
     for (int64_t c = begin / geometry_.chunk; c < ceil_div(end, geometry_.chunk); ++c) {
       if (c >= static_cast<int64_t>(entries.size()) || !entries[static_cast<size_t>(c)].held) return false;
     }

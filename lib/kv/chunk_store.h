@@ -1,5 +1,6 @@
 // The chunk store of one session: keys and values of its tokens in records of `chunk` tokens per layer, and what a
-// strategy that selects chunks needs of them (representations, the queries of the chunk in progress).
+// strategy that selects chunks needs of them (representations, the queries of the chunk in progress). The entries of a
+// condensed memory are a second stream of keys, in records of the same kind under the same budget.
 //
 // Without a spill directory all records are in memory, and the byte budget bounds them. With one, a record is in memory
 // while it is used, and the least recently used ones go to a file when the budget is reached; what is read back is what
@@ -23,7 +24,7 @@ struct ChunkStoreOptions {
   int64_t budget_bytes = 0;        // of memory; 0: no limit
   std::string spill_directory{};   // empty: records stay in memory
   int64_t spill_budget_bytes = 0;  // of the file; 0: no limit
-  bool raw_keys = false;           // keys are stored unrotated
+  bool raw_keys = false;           // text keys are stored unrotated
   int n_query_heads = 0;           // > 0: keep a representation of each complete chunk for so many heads
 };
 
@@ -46,14 +47,16 @@ class ChunkStore {
   const KvGeometry& geometry() const { return geometry_; }
   bool spills() const { return file_ != nullptr; }
 
-  // Makes room for keys [first, first + n) in all layers: in memory, or with a file on the disk. `first` is where the
-  // text ends now. kBudget, kOutOfMemory, kIo: nothing was changed.
+  // Makes room for text keys [first, first + n) in all layers: in memory, or with a file on the disk. `first` is where
+  // the text ends now. kBudget, kOutOfMemory, kIo: nothing was changed.
   Status reserve(int64_t first, int64_t n);
-  // Forgets the keys from n_tokens on.
-  void truncate(int64_t n_tokens);
-  // Drops the records whose keys all lie in [begin, end). Calls come with ascending ranges.
+  // The same for n more entries of the memory.
+  Status reserve_memory(int64_t first, int64_t n);
+  // Forgets the text keys from n_tokens on, and the entries of the memory from n_entries on.
+  void truncate(int64_t n_tokens, int64_t n_entries = 0);
+  // Drops the records whose text keys all lie in [begin, end). Calls come with ascending ranges.
   void evict(int64_t begin, int64_t end);
-  // Whether no record with a key in [begin, end) was dropped.
+  // Whether no record with a text key in [begin, end) was dropped.
   bool holds(int64_t begin, int64_t end) const;
   // The most tokens, at most n_tokens, to which the text can be cut so that the following tokens come out as if no
   // other had ever followed: where the queries of the chunk in progress are known.
@@ -61,10 +64,14 @@ class ChunkStore {
 
   // Brings records of a layer into memory, at most max_resident() of them; others may leave it. to_write: they will be
   // changed. A failure loses nothing.
-  Status acquire(int layer, std::span<const int64_t> chunks, bool to_write);
+  Status acquire(int layer, std::span<const int64_t> chunks, bool to_write, KvStream stream = KvStream::kText);
+  // Records of a layer's text that can be in memory together, beside all records of its memory.
   int64_t max_resident() const;
+  int64_t memory_chunks() const { return static_cast<int64_t>(entries_[static_cast<size_t>(n_layers_)].size()); }
   // A null record is dropped, or not in memory.
-  KvRecords layer(int layer) const { return {records_[static_cast<size_t>(layer)], options_.raw_keys}; }
+  KvRecords layer(int layer, KvStream stream = KvStream::kText) const {
+    return {records_[track(layer, stream)], options_.raw_keys && stream == KvStream::kText};
+  }
 
   Representations representations(int layer) const { return {pages_[static_cast<size_t>(layer)]}; }
   // Rows for the raw queries of the chunk in progress before or after the reserved tokens; no buffer if `chunk` is
@@ -75,8 +82,9 @@ class ChunkStore {
   int64_t record_bytes() const { return record_bytes_; }
 
  private:
+  // Records are found by track (a layer of a stream: those of the text first) and chunk.
   struct Place {
-    int32_t layer;
+    int32_t track;
     int32_t chunk;
   };
   struct Entry {
@@ -87,28 +95,36 @@ class ChunkStore {
   };
 
   ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layers, const ChunkStoreOptions& options);
-  Status reserve_memory(int64_t first, int64_t n, const std::vector<Place>& missing);
+  size_t track(int layer, KvStream stream) const {
+    return static_cast<size_t>(layer + (stream == KvStream::kMemory ? n_layers_ : 0));
+  }
+  std::vector<Place> missing_records(KvStream stream, int64_t first, int64_t n);
+  Status make_records(const std::vector<Place>& missing);
+  Status check_budget(int64_t fixed, int64_t in_step, const std::vector<Place>& missing, int64_t n_tokens);
+  Status reserve_queries(int64_t first, int64_t n, const std::vector<Place>& missing);
   Status reserve_file(const std::vector<Place>& missing);
   Status reserve_pages(int64_t end_chunk);
   Status make_resident(Place place);
   Status push_out();
   void drop_record(Place place);
-  int64_t drop(int64_t first_chunk, int64_t end_chunk);
+  int64_t drop(KvStream stream, int64_t first_chunk, int64_t end_chunk);
+  void cut(KvStream stream, int64_t n_chunks);
   void assign_queries(int64_t first, int64_t n);
   int64_t fixed_bytes() const { return page_bytes_ * n_pages_ + queries_bytes_; }
   int64_t bytes() const { return static_cast<int64_t>(lru_.size()) * record_bytes_ + fixed_bytes(); }
-  Entry& entry(Place p) { return entries_[static_cast<size_t>(p.layer)][static_cast<size_t>(p.chunk)]; }
+  Entry& entry(Place p) { return entries_[static_cast<size_t>(p.track)][static_cast<size_t>(p.chunk)]; }
   std::unique_ptr<Buffer>& record(Place p) {
-    return records_[static_cast<size_t>(p.layer)][static_cast<size_t>(p.chunk)];
+    return records_[static_cast<size_t>(p.track)][static_cast<size_t>(p.chunk)];
   }
 
   Backend& backend_;
   KvGeometry geometry_;
   ChunkStoreOptions options_;
+  int n_layers_;
   int64_t record_bytes_;
   std::unique_ptr<RecordFile> file_;
-  std::vector<std::vector<std::unique_ptr<Buffer>>> records_;  // [layer][chunk], null where not in memory
-  std::vector<std::vector<Entry>> entries_;                    // [layer][chunk]
+  std::vector<std::vector<std::unique_ptr<Buffer>>> records_;  // [track][chunk], null where not in memory
+  std::vector<std::vector<Entry>> entries_;                    // [track][chunk]
   std::list<Place> lru_;                                       // records in memory, least recently used first
 
   int64_t page_bytes_ = 0;

@@ -74,7 +74,6 @@ Status LlamaModel::attend(Exec exec, const Sequence& sequence, const Plan& plan,
   attention.queries = wide_.at(row);
   attention.out = normed_.at(row);
   attention.plan = &plan;
-  attention.first_query = sequence.first_position;
   attention.n_queries = n;
   attention.n_query_heads = config_.n_query_heads;
   attention.scale = logit_scale(*sequence.strategy);

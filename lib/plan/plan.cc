@@ -166,7 +166,7 @@ void Plan::clear() {
 }
 
 void Plan::add_block(int64_t first_query, int64_t n_queries, const std::vector<Span>& block_spans, bool selected) {
-  blocks.push_back({first_query, n_queries, static_cast<int32_t>(lists.size()), false, selected});
+  blocks.push_back({first_query, n_queries, 1, static_cast<int32_t>(lists.size()), false, selected});
   const auto begin = static_cast<int32_t>(spans.size());
   spans.insert(spans.end(), block_spans.begin(), block_spans.end());
   lists.push_back({begin, static_cast<int32_t>(spans.size())});
@@ -174,7 +174,7 @@ void Plan::add_block(int64_t first_query, int64_t n_queries, const std::vector<S
 
 void Plan::add_block_per_head(int64_t first_query, int64_t n_queries,
                               const std::vector<std::vector<Span>>& head_spans) {
-  blocks.push_back({first_query, n_queries, static_cast<int32_t>(lists.size()), true, false});
+  blocks.push_back({first_query, n_queries, 1, static_cast<int32_t>(lists.size()), true, false});
   for (const std::vector<Span>& list : head_spans) {
     const auto begin = static_cast<int32_t>(spans.size());
     spans.insert(spans.end(), list.begin(), list.end());
@@ -193,6 +193,9 @@ Status validate(const Plan& plan, int64_t first_query, int64_t n_queries, int n_
     if (block.first_list < 0 || block.first_list + n_lists > static_cast<int64_t>(plan.lists.size())) {
       return broken("the block of query " + std::to_string(next) + " has fewer than " + std::to_string(n_lists) +
                     " span lists");
+    }
+    if (block.step < 0 || (block.step != 1 && (plan.blocks.size() > 1 || block.selected))) {
+      return broken("queries " + std::to_string(block.step) + " apart");
     }
     if (block.selected) QUIRE_TRY(validate_selected(plan, block));
     next += block.n_queries;
@@ -216,7 +219,7 @@ std::vector<int64_t> touched_chunks(const Plan& plan, int64_t chunk, int n_heads
   std::vector<int64_t> chunks;
   for (const QueryBlock& block : plan.blocks) {
     if (block.selected) continue;
-    const int64_t last_query = block.first_query + block.n_queries - 1;
+    const int64_t last_query = block.first_query + (block.n_queries - 1) * block.step;
     for (int head = 0; head < (block.per_head ? n_heads : 1); ++head) {
       const Plan::List& list = plan.list(block, head);
       for (int32_t s = list.begin; s < list.end; ++s) {

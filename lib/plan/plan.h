@@ -54,6 +54,8 @@ struct Span {
   bool key_floor = true;
   // Of blocks with a selection: distances by rank instead (ChunkSelection::distance).
   bool ranked = false;
+  // The t-th query of the block sees key first_key + t alone, at distance 0.
+  bool diagonal = false;
 
   double query_position(int64_t i) const;
   double key_position(int64_t j) const;
@@ -61,11 +63,12 @@ struct Span {
   double distance(int64_t i, int64_t j) const { return query_position(i) - key_position(j); }
 };
 
-// Consecutive queries that share their span lists. A list's spans are disjoint and sorted by (stream, first_key); an
-// empty list gives output 0.
+// Queries that share their span lists, with the indexes first_query + t * step. A list's spans are disjoint and sorted
+// by (stream, first_key); an empty list gives output 0.
 struct QueryBlock {
   int64_t first_query = 0;
   int64_t n_queries = 0;
+  int64_t step = 1;  // 0 and others: of new memory entries, in a plan of one block
   // Lists [first_list, first_list + 1) for all heads, or one per query head if per_head.
   int32_t first_list = 0;
   bool per_head = false;

@@ -13,6 +13,8 @@ namespace quire {
 struct MethodModel {
   int64_t train_len;  // the length that weights and scaling are good for
   int n_query_heads;
+  const BeaconConfig* beacon = nullptr;  // null: it has no beacon weights
+  int64_t expected_tokens = 0;           // of the session; 0: unknown
 };
 
 // Makes the strategy from the arguments of its term, and writes its own ones to `canonical`. RoPE, the canonical
@@ -20,6 +22,7 @@ struct MethodModel {
 using MethodMaker = Result<std::unique_ptr<Strategy>> (*)(const Arguments& arguments, const MethodModel& model,
                                                           CanonicalTerm& canonical);
 
+Result<std::unique_ptr<Strategy>> make_beacon(const Arguments&, const MethodModel&, CanonicalTerm&);
 Result<std::unique_ptr<Strategy>> make_full(const Arguments&, const MethodModel&, CanonicalTerm&);
 Result<std::unique_ptr<Strategy>> make_dual_chunk(const Arguments&, const MethodModel&, CanonicalTerm&);
 Result<std::unique_ptr<Strategy>> make_lm_infinite(const Arguments&, const MethodModel&, CanonicalTerm&);

@@ -30,6 +30,7 @@ constexpr double kMaxTheta = 1e15;
 constexpr int64_t kChunkStep = 16;  // backends lay keys out in blocks of 16
 constexpr int64_t kMaxChunk = 65536;
 
+constexpr std::string_view kBeaconArguments[] = {"window", "stride", "attn", "ratio", "sequence", "reserve", "growth"};
 constexpr std::string_view kDualChunkArguments[] = {"preset", "chunk", "cap", "local", "logit_scale", "parts"};
 constexpr std::string_view kLmInfiniteArguments[] = {"sinks", "recent"};
 constexpr std::string_view kLongHeadsArguments[] = {"chunk", "chunks", "begin",     "forced",    "select", "init",
@@ -54,6 +55,7 @@ struct Method {
 };
 
 constexpr Method kMethods[] = {{"full", {}, make_full},
+                               {"beacon", kBeaconArguments, make_beacon, true},
                                {"dca", kDualChunkArguments, make_dual_chunk, true},
                                {"lm_infinite", kLmInfiniteArguments, make_lm_infinite},
                                {"long_mixed", kLongMixedArguments, make_long_mixed, true},
@@ -66,9 +68,6 @@ constexpr Method kMethods[] = {{"full", {}, make_full},
                                {"self_extend", kSelfExtendArguments, make_self_extend, true},
                                {"streaming_llm", kStreamingLlmArguments, make_streaming_llm}};
 constexpr std::string_view kAuto = "auto";  // stands for one of them
-
-// Methods of the literature that an expression may rightly ask for.
-constexpr std::string_view kUnavailable[] = {"beacon"};
 
 std::vector<std::string_view> method_names() {
   std::vector<std::string_view> names;
@@ -86,9 +85,6 @@ std::vector<std::string_view> modifier_names() {
 bool contains(Words names, std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); }
 
 Status refuse_name(const Term& term, bool first) {
-  if (contains(kUnavailable, term.name)) {
-    return expression_error(term.at, std::string(term.name) + " is not available in this version", Code::kUnsupported);
-  }
   const std::string expected = "expected one of " + joined(first ? method_names() : modifier_names());
   if (first && contains(modifier_names(), term.name)) {
     return expression_error(term.at, in_quotes(term.name) + " cannot come first; " + expected + ", then '+' and this");
@@ -199,7 +195,10 @@ Result<std::unique_ptr<Strategy>> make_visibility(const Term& term, RopeScaling 
   }
   CanonicalTerm canonical(term.name);
   QUIRE_ASSIGN(std::unique_ptr<Strategy> strategy,
-               method.make(arguments, {train_len, context.n_query_heads}, canonical));
+               method.make(arguments,
+                           {train_len, context.n_query_heads, context.beacon ? &*context.beacon : nullptr,
+                            context.expected_tokens},
+                           canonical));
   canonical.add_integer("train_len", train_len);
   if (strategy->kv_chunk() == 0) canonical.add_integer("kv_chunk", kv_chunk);
   if (ignore_window == 1) canonical.add_integer("ignore_window", 1);

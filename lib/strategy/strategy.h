@@ -31,6 +31,20 @@ struct DualChunkConfig {
   int64_t original = 0;    // trained length, from which on logits are scaled; 0: not given
 };
 
+// What a beacon token sees of its window (Zhang et al. 2024, Figure 3): all up to its place, the part before it, all.
+enum class BeaconAttention { kStepExpansion, kSegmentation, kFullCoverage };
+
+// How a checkpoint's beacon weights were trained and are meant to be used, in the words of its config.json.
+struct BeaconConfig {
+  enum class Mix { kAdapt, kSequence };  // choose a ratio by length; one for each window
+  int64_t window = 1024;
+  int64_t stride = 1024;
+  BeaconAttention attention = BeaconAttention::kStepExpansion;
+  std::vector<int64_t> ratios = {0, 2, 4, 8, 16, 32, 64, 128};  // a single one is taken as it is
+  Mix mix = Mix::kAdapt;
+  int64_t reserve = 1024;  // tokens beyond the expected ones that kAdapt makes room for
+};
+
 // What `auto` may spend on keys and values.
 struct KvBudget {
   int64_t bytes = 0;  // 0: no limit
@@ -51,8 +65,9 @@ struct StrategyContext {
   std::string checkpoint_scaling;
   std::optional<LongRopeFactors> longrope;  // what the scaling `longrope` takes its frequencies from
   DualChunkConfig dual_chunk;
-  int64_t sliding_window = 0;   // the model's own: query i sees key j only if i - j is less; 0: none
-  int64_t expected_tokens = 0;  // 0: unknown
+  std::optional<BeaconConfig> beacon;  // the model has beacon weights
+  int64_t sliding_window = 0;          // the model's own: query i sees key j only if i - j is less; 0: none
+  int64_t expected_tokens = 0;         // 0: unknown
   KvBudget kv_budget;
 };
 
@@ -79,6 +94,16 @@ class Strategy {
   // at kNoLimit. Everything else may be dropped for good.
   virtual std::vector<KeyRange> retained(int64_t next_query) const = 0;
 
+  // ---- memory: text that is condensed into entries of the memory stream (Activation Beacon)
+  bool condenses() const { return condenses_; }
+  // Where the window that the next token after n_tokens belongs to is complete: no block of queries reaches across.
+  virtual int64_t window_end(int64_t) const { return kNoLimit; }
+  // Entries of memory when n_tokens tokens have been read.
+  virtual int64_t memory_entries(int64_t) const { return 0; }
+  // Appends the plan of the entries that are made when n_tokens tokens have been read and complete a window; its
+  // queries are memory_entries(n_tokens - 1), ...
+  virtual void plan_memory(int64_t, Plan&) const {}
+
   // Tokens the strategy can serve without positions outside the trained range; kNoLimit if it has no end.
   int64_t reach() const { return reach_; }
   // Tokens per stored chunk.
@@ -99,6 +124,7 @@ class Strategy {
   RopeTable rope_;
   bool stores_raw_keys_ = false;
   bool selects_chunks_ = false;
+  bool condenses_ = false;
   std::string canonical_;
   std::string notice_;
 

@@ -45,14 +45,20 @@ bool splits_pieces(int64_t most_rows, int64_t n_tiles, int n_threads) {
   return most_rows <= kSplitRows && n_tiles < 2 * n_threads;
 }
 
-// The keys of a piece that a query may see by its lags.
+// The keys of a piece, [from, to), that a row of a tile may see by its lags.
 struct Lags {
+  const Tile& tile;
   const Piece& piece;
-  int64_t from(int64_t i) const {
+  int64_t from(int64_t row) const {
     const Span& span = *piece.span;
-    return span.max_lag == kNoLimit ? piece.begin : std::max(piece.begin, i - span.max_lag);
+    if (span.diagonal) return std::max(piece.begin, tile.diagonal_key(span, row));
+    return span.max_lag == kNoLimit ? piece.begin : std::max(piece.begin, tile.query(row) - span.max_lag);
   }
-  int64_t to(int64_t i) const { return std::min(piece.end, i - piece.span->min_lag + 1); }
+  int64_t to(int64_t row) const {
+    const Span& span = *piece.span;
+    if (span.diagonal) return std::min(piece.end, tile.diagonal_key(span, row) + 1);
+    return std::min(piece.end, tile.query(row) - span.min_lag + 1);
+  }
 };
 
 class Executor {
@@ -72,7 +78,7 @@ class Executor {
 
  private:
   PickSpan rows_of(const Tile& tile, const Piece& piece) const;
-  double position(const Piece& piece, int64_t i, int32_t rank) const;
+  double position(const Tile& tile, const Piece& piece, const Pick& pick) const;
   void rotate_queries(const Tile& tile, const Piece& piece, PickSpan rows, float* rotated, float* angles) const;
   const KvRecords& records(const Piece& piece) const { return args_.records[static_cast<int>(piece.span->stream)]; }
   double turn(const Piece& piece, int64_t j) const;
@@ -84,8 +90,9 @@ class Executor {
   void finish(const Tile& tile, Partial state) const;
   void run_tile(const Tile& tile, float* scratch) const;
   Status run_split(const CancelToken* cancel, float* memory, size_t scratch, int64_t n_parts);
-  float* saved(int64_t i, int64_t head) const {
-    return static_cast<float*>(args_.state->host()) + ((i - args_.first_query) * args_.n_query_heads + head) * (d_ + 2);
+  float* saved(const Tile& tile, int64_t row) const {
+    const int64_t head = tile.first_head + row % tile.heads;
+    return static_cast<float*>(args_.state->host()) + (tile.place(row) * args_.n_query_heads + head) * (d_ + 2);
   }
 
   ThreadPool& pool_;
@@ -104,20 +111,19 @@ PickSpan Executor::rows_of(const Tile& tile, const Piece& piece) const {
   if (tile.selected) {
     rows = {cut_.picks.data() + piece.first_pick, static_cast<size_t>(piece.n_picks)};
   }
-  const Lags lags{piece};
-  const auto sees = [&](const Pick& pick) {
-    const int64_t i = tile.query(pick.row);
-    return lags.from(i) < lags.to(i);
-  };
+  const Lags lags{tile, piece};
+  const auto sees = [&](const Pick& pick) { return lags.from(pick.row) < lags.to(pick.row); };
   while (!rows.empty() && !sees(rows.front())) rows = rows.subspan(1);
   while (!rows.empty() && !sees(rows.back())) rows = rows.first(rows.size() - 1);
   return rows;
 }
 
 // Where the query is rotated to: its distance from the chunk's first key.
-double Executor::position(const Piece& piece, int64_t i, int32_t rank) const {
+double Executor::position(const Tile& tile, const Piece& piece, const Pick& pick) const {
   const Span& span = *piece.span;
-  if (span.ranked) return static_cast<double>(args_.plan->selection.distance(i, rank, piece.chunk * l_));
+  const int64_t i = tile.query(pick.row);
+  if (span.ranked) return static_cast<double>(args_.plan->selection.distance(i, pick.rank, piece.chunk * l_));
+  if (span.diagonal) return static_cast<double>(tile.diagonal_key(span, pick.row) - piece.chunk * l_);
   const double p = span.query_position(i);
   return p - span.key_position(piece.chunk * l_);
 }
@@ -127,14 +133,13 @@ void Executor::rotate_queries(const Tile& tile, const Piece& piece, PickSpan row
   const int64_t half = d_ / 2;
   double at = std::numeric_limits<double>::quiet_NaN();  // what `angles` holds
   for (const Pick& pick : rows) {
-    const int64_t i = tile.query(pick.row);
-    const double p = position(piece, i, pick.rank);
+    const double p = position(tile, piece, pick);
     if (p != at) rope_.angles(at = p, angles, angles + half);
     float scale = args_.scale;
     if (!args_.plan->query_scale.empty()) {
-      scale *= args_.plan->query_scale[static_cast<size_t>(tile.first_scale + pick.row / tile.heads)];
+      scale *= args_.plan->query_scale[static_cast<size_t>(tile.place(pick.row))];
     }
-    const float* q = rows_ptr(args_.queries.at(i - args_.first_query)) + (tile.first_head + pick.row % tile.heads) * d_;
+    const float* q = rows_ptr(args_.queries.at(tile.place(pick.row))) + (tile.first_head + pick.row % tile.heads) * d_;
     rotate(q, angles, angles + half, scale, d_, rotated);
     rotated += d_;
   }
@@ -204,12 +209,12 @@ void Executor::run_piece(const Tile& tile, const Piece& piece, PickSpan rows, fl
     }
   };
   // All rows together over the keys that all see, row by row over the ragged ends.
-  const Lags lags{piece};
-  const int64_t common_from = lags.from(tile.query(rows.back().row));
-  const int64_t common_to = lags.to(tile.query(rows.front().row));
+  const Lags lags{tile, piece};
+  const int64_t common_from = lags.from(rows.back().row);
+  const int64_t common_to = lags.to(rows.front().row);
   for (int64_t r = 0; r < n; ++r) {
-    const int64_t i = tile.query(rows[static_cast<size_t>(r)].row);
-    const int64_t from = lags.from(i), to = lags.to(i);
+    const int32_t row = rows[static_cast<size_t>(r)].row;
+    const int64_t i = tile.query(row), from = lags.from(row), to = lags.to(row);
     if (span.stride > 1 || span.lag_stride > 1) {
       for (int64_t j = from; j < to; ++j) {
         if ((j - span.first_key) % span.stride != 0 || (i - j) % span.lag_stride != 0) {
@@ -223,7 +228,7 @@ void Executor::run_piece(const Tile& tile, const Piece& piece, PickSpan rows, fl
   }
   if (common_from >= common_to) return;
   accumulate(0, n, common_from, common_to);
-  for (int64_t r = 0; r < n; ++r) accumulate(r, 1, common_to, lags.to(tile.query(rows[static_cast<size_t>(r)].row)));
+  for (int64_t r = 0; r < n; ++r) accumulate(r, 1, common_to, lags.to(rows[static_cast<size_t>(r)].row));
 }
 
 // The running result before the window's first piece.
@@ -235,7 +240,7 @@ void Executor::start(const Tile& tile, Partial state) const {
     return;
   }
   for (int64_t row = 0; row < tile.rows(); ++row) {
-    const float* from = saved(tile.query(row), tile.first_head + row % tile.heads);
+    const float* from = saved(tile, row);
     state.max[row] = from[0];
     state.sum[row] = from[1];
     std::copy_n(from + 2, d_, state.out + row * d_);
@@ -254,15 +259,14 @@ void Executor::merge(const Partial& part, PickSpan rows, Partial& state) const {
 
 void Executor::finish(const Tile& tile, Partial state) const {
   for (int64_t row = 0; row < tile.rows(); ++row) {
-    const int64_t i = tile.query(row), head = tile.first_head + row % tile.heads;
     if (!args_.window.last) {
-      float* to = saved(i, head);
+      float* to = saved(tile, row);
       to[0] = state.max[row];
       to[1] = state.sum[row];
       std::copy_n(state.out + row * d_, d_, to + 2);
       continue;
     }
-    float* out = rows_ptr(args_.out.at(i - args_.first_query)) + head * d_;
+    float* out = rows_ptr(args_.out.at(tile.place(row))) + (tile.first_head + row % tile.heads) * d_;
     const float factor = state.sum[row] > 0 ? 1 / state.sum[row] : 0;  // no key: output 0
     for (int64_t c = 0; c < d_; ++c) out[c] = state.out[row * d_ + c] * factor;
   }

@@ -11,7 +11,7 @@ class Cutter {
   Pieces run();
 
  private:
-  void add_list(const Plan::List& list, int64_t first, int64_t count);
+  void add_list(const Plan::List& list, const Tile& tile);
   void add_selected(const Plan::List& list, const Tile& tile);
   void gather_picks(const Tile& tile);
   bool in_window(KvStream stream, int64_t chunk) const {
@@ -31,17 +31,19 @@ class Cutter {
 
 Pieces Cutter::run() {
   const int group = args_.n_query_heads / args_.geometry.n_kv_heads;
-  int64_t scale_index = 0;
+  int64_t in_plan = 0;
   for (const QueryBlock& block : args_.plan->blocks) {
     const int heads = block.per_head ? 1 : group;
     const int64_t tile_queries = std::max<int64_t>(1, (block.selected ? kSelectedTileRows : kTileRows) / heads);
     for (int64_t q = 0; q < block.n_queries; q += tile_queries) {
       Tile tile{};
-      tile.first = block.first_query + q;
+      tile.first = block.first_query + q * block.step;
+      tile.step = block.step;
       tile.count = std::min(tile_queries, block.n_queries - q);
       tile.heads = heads;
       tile.selected = block.selected;
-      tile.first_scale = scale_index + q;
+      tile.in_block = q;
+      tile.in_plan = in_plan + q;
       for (int head = 0; head < args_.n_query_heads; head += heads) {
         tile.first_head = head;
         tile.kv_head = head / group;
@@ -50,26 +52,32 @@ Pieces Cutter::run() {
           add_selected(args_.plan->list(block, 0), tile);
         } else if (head == 0 || block.per_head) {
           tile.first_piece = static_cast<int32_t>(out_.pieces.size());
-          add_list(args_.plan->list(block, head), tile.first, tile.count);
+          add_list(args_.plan->list(block, head), tile);
         }
         tile.n_pieces = static_cast<int32_t>(out_.pieces.size()) - tile.first_piece;
         out_.tiles.push_back(tile);
         out_.most_rows = std::max(out_.most_rows, tile.rows());
       }
     }
-    scale_index += block.n_queries;
+    in_plan += block.n_queries;
   }
   return std::move(out_);
 }
 
-void Cutter::add_list(const Plan::List& list, int64_t first, int64_t count) {
+void Cutter::add_list(const Plan::List& list, const Tile& tile) {
   const size_t before = out_.pieces.size();
   for (int32_t s = list.begin; s < list.end; ++s) {
     const Span& span = args_.plan->spans[static_cast<size_t>(s)];
     out_.any_raw = out_.any_raw || span.rotation == Span::Rotation::kRaw;
     int64_t begin = span.first_key;
-    if (span.max_lag != kNoLimit) begin = std::max(begin, first - span.max_lag);
-    const int64_t last = std::min(span.first_key + (span.count - 1) * span.stride, first + count - 1 - span.min_lag);
+    int64_t last = span.first_key + (span.count - 1) * span.stride;
+    if (span.diagonal) {
+      begin = tile.diagonal_key(span, 0);
+      last = std::min(last, begin + tile.count - 1);
+    } else {
+      if (span.max_lag != kNoLimit) begin = std::max(begin, tile.first - span.max_lag);
+      last = std::min(last, tile.first + (tile.count - 1) * tile.step - span.min_lag);
+    }
     for (int64_t at = begin; at <= last;) {
       const int64_t chunk = at / l_;
       const int64_t end = std::min(last + 1, (chunk + 1) * l_);
@@ -90,7 +98,7 @@ void Cutter::gather_picks(const Tile& tile) {
   const int64_t width = args_.plan->selection.count;
   chunk_picks_.clear();
   for (int64_t row = 0; row < tile.rows(); ++row) {
-    const int64_t query = tile.query(row) - args_.first_query;
+    const int64_t query = tile.place(row);
     const int64_t head = tile.first_head + row % tile.heads;
     const int32_t* own = chunks + (query * args_.n_query_heads + head) * width;
     for (int32_t rank = 0; rank < width && own[rank] >= 0; ++rank) {

@@ -25,21 +25,26 @@ struct Pick {
   int32_t rank;
 };
 
-// Queries [first, first + count) of a block, and one KV head. A row is a (query, query head of the group) pair, queries
-// outermost; with one span list per query head a tile holds one query head only.
+// Queries first + t * step, t < count, of a block, and one KV head. A row is a (query, query head of the group) pair,
+// queries outermost; with one span list per query head a tile holds one query head only.
 struct Tile {
   int64_t first;
   int64_t count;
+  int64_t step;
   int kv_head;
   int first_head;  // query heads [first_head, first_head + heads)
   int heads;
   bool selected;
   int32_t first_piece;
   int32_t n_pieces;
-  int64_t first_scale;  // index of the first query in plan.query_scale
+  int64_t in_block;  // the first query's place in its block
+  int64_t in_plan;   // and among all queries of the plan
 
   int64_t rows() const { return count * heads; }
-  int64_t query(int64_t row) const { return first + row / heads; }
+  int64_t query(int64_t row) const { return first + row / heads * step; }
+  int64_t place(int64_t row) const { return in_plan + row / heads; }
+  // The key that a row sees of a diagonal span.
+  int64_t diagonal_key(const Span& span, int64_t row) const { return span.first_key + in_block + row / heads; }
 };
 
 struct Pieces {

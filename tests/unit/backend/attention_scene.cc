@@ -133,7 +133,6 @@ std::vector<float> AttentionScene::run(Machine& machine, const Plan& plan, int64
   args.queries = {queries.get(), 0, width};
   args.out = {out.get(), 0, width};
   args.plan = &plan;
-  args.first_query = first;
   args.n_queries = n;
   args.n_query_heads = shape_.n_query_heads();
   args.scale = scale_;

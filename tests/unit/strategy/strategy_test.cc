@@ -87,7 +87,7 @@ TEST(Strategy, RefusesWhatItDoesNotKnow) {
   const Refusal cases[] = {
       {"", Code::kBadStrategy, 0, "expected the name of a method"},
       {"ful", Code::kBadStrategy, 0,
-       "unknown method 'ful'; expected one of full, dca, lm_infinite, long_mixed, longheads, rerope, s2"},
+       "unknown method 'ful'; expected one of full, beacon, dca, lm_infinite, long_mixed, longheads, rerope, s2"},
       {"FULL", Code::kBadStrategy, 0, "unknown method 'FULL'"},
       {"full + linear(factor=2)", Code::kBadStrategy, 7,
        "unknown method 'linear'; expected one of none, pi, ntk, yarn, llama3, dynamic_ntk, longrope, base"},
@@ -116,17 +116,6 @@ TEST(Strategy, RefusesWhatItDoesNotKnow) {
     EXPECT_EQ(strategy.status().offset(), c.column) << c.expression << ": " << strategy.status().message();
     EXPECT_THAT(strategy.status().message(), HasSubstr(c.message)) << c.expression;
     EXPECT_THAT(strategy.status().message(), HasSubstr("byte " + std::to_string(c.column))) << c.expression;
-  }
-}
-
-TEST(Strategy, KnowsMethodsThatAreNotThereYet) {
-  for (const std::string method : {"beacon"}) {
-    for (const auto& [expression, column] : {std::pair<std::string, int64_t>{method, 0}, {"full + " + method, 7}}) {
-      const auto strategy = make_strategy(expression, trained_for(4096));
-      EXPECT_EQ(strategy.status().code(), Code::kUnsupported) << expression;
-      EXPECT_EQ(strategy.status().offset(), column) << expression;
-      EXPECT_THAT(strategy.status().message(), HasSubstr(method + " is not available in this version"));
-    }
   }
 }
 
