@@ -1,9 +1,9 @@
 #include "lib/session/session.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
-#include "lib/format/json.h"
 #include "lib/session/stream.h"
 #include "lib/support/content_hash.h"
 
@@ -96,10 +96,11 @@ std::string Session::base_warning() const {
       std::none_of(own.begin(), own.end(), [&](const auto& e) { return turns(*e.adapter); })) {
     return {};
   }
-  const std::string theta = Json(model_->llama->config().rope_theta).dump();
+  char theta[32];
+  const auto end = std::to_chars(theta, theta + sizeof theta, model_->llama->config().rope_theta).ptr;
   return "the adapter changes queries or keys, and may need the RoPE base that it was trained with, which its files "
          "cannot say: add `+ base(theta=...)` to the strategy, with theta=" +
-         theta + " if the model's own is right";
+         std::string(theta, end) + " if the model's own is right";
 }
 
 std::string Session::fingerprint() const {

@@ -84,7 +84,7 @@ Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shar
     notice.position = session->n_settled();
     notice.text = session->strategy_->notice();
   }
-  if (std::string text = session->base_warning(); !session->base_warning_delivered_ && !text.empty()) {
+  if (std::string text = session->base_warning_delivered_ ? "" : session->base_warning(); !text.empty()) {
     StreamEvent& warning = stream->base_warning_.emplace();
     warning.type = StreamEvent::Type::kWarning;
     warning.position = session->n_settled();
