@@ -45,7 +45,7 @@
  *               and copies only if it fits; otherwise it returns QUIRE_ERROR_BUFFER_TOO_SMALL and buf is
  *               untouched. cap = 0 with buf = NULL asks for the size and returns QUIRE_OK.
  *   Handles     Reference counted. A create or open function gives you one reference. Handles keep
- *               their parents alive (runtime <- model <- tokenizer, session <- stream), so they may be
+ *               their parents alive (runtime <- model <- tokenizer, adapter, session <- stream), so they may be
  *               released in any order from any thread. Release never waits; close does.
  *   Process     No global state, no signal handlers, nothing is written to stdout or stderr, no
  *               exit or abort on bad input. After fork() only exec is supported.
@@ -635,9 +635,10 @@ typedef struct quire_memory_plan {
 /* What the model in `path` and a session of n_tokens would take, from the headers of its files alone: nothing is
  * loaded. The options are those of loading and of the session and may be NULL; callbacks are not called. The sum of
  * weights, KV cache and scratch is within a tenth of what the allocator callbacks will count, unless logits of all
- * positions are asked for. Adapters of the session are not counted (quire_adapter_info has their bytes); merged ones
- * take nothing. Errors: those of quire_model_load and quire_session_create; BUDGET where kv_budget_bytes is
- * too small (message: bytes needed). [any-thread] since 0.1 */
+ * positions are asked for. Adapters are not counted: quire_adapter_info has the bytes of a session's; merged ones change
+ * nothing, unless they change the embedding by a low rank, which is then allocated in float32. Errors: those of
+ * quire_model_load and quire_session_create; BUDGET where kv_budget_bytes is too small (message: bytes needed).
+ * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_memory_plan_make(quire_runtime* runtime, const char* path, size_t path_len,
                                               const quire_model_options* model, const quire_session_options* session,
                                               int64_t n_tokens, quire_memory_plan* plan, quire_error* err);
