@@ -1,5 +1,6 @@
 #include "arguments.h"
 
+#include <charconv>
 #include <map>
 
 #include "progress.h"
@@ -21,6 +22,30 @@ void add_word_option(CLI::App& command, const std::string& name, int32_t& target
   option->check(CLI::IsMember(words))->type_name("WORD");
 }
 
+// DIR or DIR=SCALE. What stands behind the last '=' is a scale if it is a number; a directory may have the sign, too.
+AdapterArgument parse_adapter(const std::string& text) {
+  const size_t sign = text.rfind('=');
+  if (sign == std::string::npos || sign == 0) return {text, 1};
+  double scale = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data() + sign + 1, end, scale);
+  if (error != std::errc() || rest != end) return {text, 1};
+  return {text.substr(0, sign), scale};
+}
+
+void add_adapter_option(CLI::App& command, const std::string& name, std::vector<AdapterArgument>& target,
+                        const std::string& help) {
+  command
+      .add_option_function<std::vector<std::string>>(
+          name,
+          [&target](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) target.push_back(parse_adapter(text));
+          },
+          help)
+      ->allow_extra_args(false)
+      ->type_name("DIR[=SCALE]");
+}
+
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelArguments& arguments) {
@@ -30,6 +55,8 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
   command.add_option("--threads", arguments.n_threads, "compute threads (default: the number of cores)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
+  add_adapter_option(command, "--merge-adapter", arguments.merge,
+                     "PEFT LoRA directory to merge into the weights, times SCALE (default: 1); may be repeated");
   add_quiet_option(command);
 }
 
@@ -60,6 +87,8 @@ void add_session_options(CLI::App& command, SessionArguments& arguments) {
       .add_option("--spill-dir", arguments.spill_directory,
                   "what does not fit in --kv-budget goes to a temporary file in DIR")
       ->type_name("DIR");
+  add_adapter_option(command, "--adapter", arguments.adapters,
+                     "PEFT LoRA directory to use beside the weights, times SCALE (default: 1); may be repeated");
 }
 
 void add_sampling_options(CLI::App& command, SamplingArguments& arguments) {

@@ -14,9 +14,15 @@ namespace cli {
 // What a subcommand runs once the command line is parsed; returns the exit status.
 using Action = std::function<int()>;
 
+struct AdapterArgument {
+  std::string directory;
+  double scale = 1;
+};
+
 struct ModelArguments {
   std::string directory;
   int32_t n_threads = 0;
+  std::vector<AdapterArgument> merge;
 };
 
 struct SessionArguments {
@@ -26,6 +32,7 @@ struct SessionArguments {
   int64_t expected_tokens = 0;  // 0: what the subcommand knows of its text
   int64_t kv_budget_bytes = 0;
   std::string spill_directory;
+  std::vector<AdapterArgument> adapters;
 };
 
 struct SamplingArguments {

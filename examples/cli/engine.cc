@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <mutex>
 #include <thread>
 
 #include "interrupt.h"
@@ -13,7 +14,12 @@ namespace {
 
 constexpr int32_t kPollMs = 50;
 
+std::mutex log_mutex;
+std::string last_logged;
+
 void print_log(void*, int32_t level, const char* message, size_t message_len) {
+  std::lock_guard lock(log_mutex);
+  last_logged.assign(message, message_len);
   const char* word = level == QUIRE_LOG_ERROR ? "error" : "warning";
   std::fprintf(stderr, "quire: %s: %.*s\n", word, static_cast<int>(message_len), message);
 }
@@ -52,13 +58,18 @@ void show_loading(void* progress, int64_t done, int64_t total) {
   static_cast<Progress*>(progress)->show((done + kMebi - 1) / kMebi, (total + kMebi - 1) / kMebi);
 }
 
-Model load(quire_runtime* runtime, const std::string& directory) {
+Model load(quire_runtime* runtime, const ModelArguments& arguments) {
+  const std::string& directory = arguments.directory;
+  std::vector<quire_adapter_source> merge;
+  for (const AdapterArgument& a : arguments.merge) merge.push_back({a.directory.data(), a.directory.size(), a.scale});
   const CancelOnInterrupt cancel;
   Progress progress("loading", "MiB");
   auto options = initialised(quire_model_options_init);
   options.cancel = cancel.get();
   options.progress = show_loading;
   options.progress_user_data = &progress;
+  options.merge = merge.data();
+  options.n_merge = merge.size();
   Error error;
   quire_model* model = nullptr;
   const quire_status status =
@@ -78,7 +89,7 @@ Engine::Engine(const ModelArguments& arguments) {
   quire_runtime* runtime = nullptr;
   error.check(quire_runtime_create(&options, &runtime, error.get()), "cannot start the runtime");
   runtime_.reset(runtime);
-  model_ = load(runtime, arguments.directory);
+  model_ = load(runtime, arguments);
 }
 
 quire_model_info Engine::info() const {
@@ -133,10 +144,26 @@ Session Engine::create_session(const SessionArguments& arguments, int64_t n_toke
     options.spill_directory_len = arguments.spill_directory.size();
   }
   Error error;
+  std::vector<Adapter> adapters;
+  std::vector<quire_session_adapter> used;
+  for (const AdapterArgument& a : arguments.adapters) {
+    quire_adapter* adapter = nullptr;
+    error.check(quire_adapter_load(model(), a.directory.data(), a.directory.size(), &adapter, error.get()),
+                "cannot load the adapter in " + a.directory);
+    adapters.emplace_back(adapter);
+    used.push_back({adapter, a.scale});
+  }
+  options.adapters = used.data();
+  options.n_adapters = used.size();
   quire_session* session = nullptr;
   error.check(quire_session_create(model(), &options, &session, error.get()),
               "cannot open a session with strategy \"" + arguments.strategy + "\"");
   return Session(session);
+}
+
+bool was_logged(std::string_view message) {
+  std::lock_guard lock(log_mutex);
+  return last_logged == message;
 }
 
 std::vector<int32_t> encode(const quire_tokenizer* tokenizer, std::string_view text, uint32_t flags) {

@@ -31,6 +31,9 @@ class Engine {
   Model model_;
 };
 
+// Whether the log said this last: what comes as an event too need not be shown twice.
+bool was_logged(std::string_view message);
+
 std::vector<int32_t> encode(const quire_tokenizer* tokenizer, std::string_view text, uint32_t flags);
 void feed_text(quire_session* session, std::string_view text, uint32_t flags = 0);
 void feed_tokens(quire_session* session, const int32_t* ids, size_t n_ids);

@@ -22,6 +22,7 @@ struct Releaser {
 using Runtime = std::unique_ptr<quire_runtime, Releaser<quire_runtime_release>>;
 using Cancel = std::unique_ptr<quire_cancel, Releaser<quire_cancel_release>>;
 using Model = std::unique_ptr<quire_model, Releaser<quire_model_release>>;
+using Adapter = std::unique_ptr<quire_adapter, Releaser<quire_adapter_release>>;
 using Tokenizer = std::unique_ptr<quire_tokenizer, Releaser<quire_tokenizer_release>>;
 using Session = std::unique_ptr<quire_session, Releaser<quire_session_release>>;
 using Stream = std::unique_ptr<quire_stream, Releaser<quire_stream_release>>;

@@ -45,7 +45,7 @@
  *               and copies only if it fits; otherwise it returns QUIRE_ERROR_BUFFER_TOO_SMALL and buf is
  *               untouched. cap = 0 with buf = NULL asks for the size and returns QUIRE_OK.
  *   Handles     Reference counted. A create or open function gives you one reference. Handles keep
- *               their parents alive (runtime <- model <- tokenizer, session <- stream), so they may be
+ *               their parents alive (runtime <- model <- tokenizer, adapter, session <- stream), so they may be
  *               released in any order from any thread. Release never waits; close does.
  *   Process     No global state, no signal handlers, nothing is written to stdout or stderr, no
  *               exit or abort on bad input. After fork() only exec is supported.
@@ -137,6 +137,7 @@ typedef struct quire_tokenizer quire_tokenizer;
 typedef struct quire_session quire_session;
 typedef struct quire_stream quire_stream;
 typedef struct quire_cancel quire_cancel;
+typedef struct quire_adapter quire_adapter;
 
 #define QUIRE_LOG_ERROR 1
 #define QUIRE_LOG_WARNING 2
@@ -215,6 +216,13 @@ QUIRE_API void quire_cancel_release(quire_cancel* cancel);
 #define QUIRE_LOAD_MMAP 1    /* map the weight files while loading; the embedding stays mapped */
 #define QUIRE_LOAD_READ 2    /* read them: for files that may change or vanish while loading */
 
+/* An adapter directory (see "Adapters") to be merged into the weights. This struct has its final size. */
+typedef struct quire_adapter_source {
+  const char* path; /* UTF-8 */
+  size_t path_len;
+  double scale; /* times the adapter's own; finite and not 0 */
+} quire_adapter_source;
+
 typedef struct quire_model_options {
   uint32_t struct_size;
   uint32_t flags;                   /* 0 */
@@ -223,6 +231,9 @@ typedef struct quire_model_options {
   quire_cancel* cancel;             /* may be NULL; borrowed during the call */
   quire_progress_callback progress; /* may be NULL */
   void* progress_user_data;
+  const quire_adapter_source* merge; /* W' = W + scale * B A in float32, then converted to the type W is kept in; an
+                                        embedding that is changed so is kept in float32 */
+  size_t n_merge;                    /* at most 64; at most one of them may replace a given tensor */
 } quire_model_options;
 
 /* [any-thread] since 0.1 */
@@ -231,7 +242,8 @@ QUIRE_API void quire_model_options_init(quire_model_options* options, size_t siz
 /* Loads a Hugging Face directory (LlamaForCausalLM, MistralForCausalLM): config.json, *.safetensors (single or
  * sharded), tokenizer.model.
  * `path` is UTF-8. Waits until loaded; the runtime's threads do the work.
- * Errors: NOT_FOUND, IO, BAD_MODEL, UNSUPPORTED, OUT_OF_MEMORY, CANCELLED, CLOSED. [any-thread] since 0.1 */
+ * Errors: INVALID_ARGUMENT, NOT_FOUND, IO, BAD_MODEL, UNSUPPORTED, OUT_OF_MEMORY, CANCELLED, CLOSED. [any-thread] since
+ * 0.1 */
 QUIRE_API quire_status quire_model_load(quire_runtime* runtime, const char* path, size_t path_len,
                                         const quire_model_options* options, quire_model** out, quire_error* err);
 /* [any-thread] since 0.1 */
@@ -265,6 +277,53 @@ QUIRE_API quire_status quire_model_get_info(const quire_model* model, quire_mode
  * Errors: NOT_FOUND, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const char* key, size_t key_len, char* buf,
                                                 size_t cap, size_t* needed, quire_error* err);
+
+/* ---- Adapters ---------------------------------------------------------------------------------------- */
+
+/* LoRA adapters (Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", eq. 3) in PEFT's form: a
+ * directory with adapter_config.json and adapter_model.safetensors. Either merged into a model when it is loaded
+ * (quire_model_options.merge), or loaded beside it and used by sessions, each with its own list and scales:
+ *
+ *   y = x W^T + sum over adapters of scale * s * (x A^T) B^T,   s = alpha / r, or alpha / sqrt(r) with rsLoRA
+ *
+ * Done are q, k, v, o, gate, up and down projections, embedding and lm_head, rank_pattern and alpha_pattern, and
+ * replaced embeddings, lm_heads and norms (modules_to_save), which are taken whole whatever the scale. Everything else
+ * is refused by name (UNSUPPORTED): DoRA, biases, other PEFT methods, tensors in .bin files. An adapter's files cannot
+ * say which RoPE base it was trained with. If one that changes queries or keys is used and the strategy has no
+ * base(theta=...), the first stream of the session begins with a QUIRE_EVENT_WARNING, and the log has it too. */
+
+/* Loads an adapter for this model; its weights are kept in the types they are stored in. `path` is UTF-8. Waits until
+ * loaded; the runtime's threads do the work. Errors: INVALID_ARGUMENT, NOT_FOUND, IO, BAD_MODEL (damaged, incomplete,
+ * or of other shapes than this model's: the tensor, found and expected), UNSUPPORTED (another method or architecture),
+ * OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_adapter_load(quire_model* model, const char* path, size_t path_len, quire_adapter** out,
+                                          quire_error* err);
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_adapter_retain(quire_adapter* adapter);
+/* Sessions keep the adapters they use. [any-thread] since 0.1 */
+QUIRE_API void quire_adapter_release(quire_adapter* adapter);
+
+#define QUIRE_ADAPTER_REPLACES_EMBEDDING 1u
+#define QUIRE_ADAPTER_REPLACES_LM_HEAD 2u
+#define QUIRE_ADAPTER_REPLACES_NORMS 4u
+#define QUIRE_ADAPTER_CHANGES_QUERIES_OR_KEYS 8u
+
+typedef struct quire_adapter_info {
+  uint32_t struct_size;
+  uint32_t flags;    /* QUIRE_ADAPTER_* */
+  int32_t rank;      /* the largest of its ranks; 0: it only replaces */
+  int32_t n_tensors; /* in memory: a copy of the model's own embedding or lm_head among its files is not kept */
+  int64_t n_parameters;
+  int64_t bytes; /* of memory, once for all sessions */
+} quire_adapter_info;
+
+/* Fills *info (struct_size set by the caller). [any-thread] since 0.1 */
+QUIRE_API quire_status quire_adapter_get_info(const quire_adapter* adapter, quire_adapter_info* info, quire_error* err);
+/* Metadata by key, as text: "identity" (128 bits of the content of its two files, as 32 hexadecimal digits) and
+ * "base_model" (what the adapter says it was trained on; may be empty). Errors: NOT_FOUND, BUFFER_TOO_SMALL.
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_adapter_get_metadata(const quire_adapter* adapter, const char* key, size_t key_len,
+                                                  char* buf, size_t cap, size_t* needed, quire_error* err);
 
 /* ---- Tokenizer -------------------------------------------------------------------------------------- */
 
@@ -414,6 +473,12 @@ QUIRE_API quire_status quire_strategy_positions(const char* expression, size_t e
 #define QUIRE_OVERFLOW_STOP 2        /* compute up to the reach, then an end event (QUIRE_FINISH_REACH) */
 #define QUIRE_OVERFLOW_EXTRAPOLATE 3 /* go on with positions the model has never seen */
 
+/* An adapter of a session. This struct has its final size. */
+typedef struct quire_session_adapter {
+  quire_adapter* adapter; /* of the session's model; the session keeps it */
+  double scale;           /* times the adapter's own, 1 as it was trained; finite and not 0 (leave it out instead) */
+} quire_session_adapter;
+
 typedef struct quire_session_options {
   uint32_t struct_size;
   uint32_t flags;       /* 0 */
@@ -429,6 +494,8 @@ typedef struct quire_session_options {
                                   this directory, and changes no token; NULL: the budget is a hard end */
   size_t spill_directory_len;
   int64_t spill_budget_bytes; /* of that file; 0: no limit but the disk's */
+  const quire_session_adapter* adapters;
+  size_t n_adapters; /* at most 64; at most one of them may replace a given tensor */
 } quire_session_options;
 
 /* [any-thread] since 0.1 */
@@ -441,8 +508,9 @@ QUIRE_API quire_status quire_model_describe_strategy(const quire_model* model, c
                                                      char* buf, size_t cap, size_t* needed, quire_error* err);
 
 /* An empty session. options may be NULL. Errors: INVALID_ARGUMENT (also: the RoPE scaling of the checkpoint needs
- * expected_tokens), BAD_STRATEGY, UNSUPPORTED, BUDGET (`auto` finds nothing that fits kv_budget_bytes), NOT_FOUND
- * and IO (the spill directory), OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
+ * expected_tokens; an adapter of another model, or two that replace the same tensor), BAD_STRATEGY, UNSUPPORTED, BUDGET
+ * (`auto` finds nothing that fits kv_budget_bytes), NOT_FOUND and IO (the spill directory), OUT_OF_MEMORY, CLOSED.
+ * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_create(quire_model* model, const quire_session_options* options,
                                             quire_session** out, quire_error* err);
 /* Would such a session work? OK, or the error that says why not: what quire_session_create would refuse (the strategy
@@ -567,6 +635,14 @@ QUIRE_API quire_status quire_session_get_stats(const quire_session* session, qui
 QUIRE_API quire_status quire_session_get_strategy(const quire_session* session, char* buf, size_t cap, size_t* needed,
                                                   quire_error* err);
 
+/* 128 bits, as 32 hexadecimal digits, that name all that keys and values depend on beside the tokens: the model (its
+ * config.json, and names, types, shapes and whole content of its tensors, hashed while they are loaded), the type its
+ * matrices are kept in, the adapters merged into it and those of the session with their scales, in order, the canonical
+ * strategy, and the KV type. Sessions with the same fingerprint that read the same tokens hold the same keys and
+ * values. No protection against forgery. Errors: BUFFER_TOO_SMALL, CLOSED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_session_get_fingerprint(const quire_session* session, char* buf, size_t cap,
+                                                     size_t* needed, quire_error* err);
+
 /* ---- Memory planner ---------------------------------------------------------------------------------- */
 
 typedef struct quire_memory_plan {
@@ -585,8 +661,10 @@ typedef struct quire_memory_plan {
 /* What the model in `path` and a session of n_tokens would take, from the headers of its files alone: nothing is
  * loaded. The options are those of loading and of the session and may be NULL; callbacks are not called. The sum of
  * weights, KV cache and scratch is within a tenth of what the allocator callbacks will count, unless logits of all
- * positions are asked for. Errors: those of quire_model_load and quire_session_create; BUDGET where kv_budget_bytes is
- * too small (message: bytes needed). [any-thread] since 0.1 */
+ * positions are asked for. Adapters are not counted: quire_adapter_info has the bytes of a session's; merged ones change
+ * nothing, unless they change the embedding by a low rank, which is then allocated in float32. Errors: those of
+ * quire_model_load and quire_session_create; BUDGET where kv_budget_bytes is too small (message: bytes needed).
+ * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_memory_plan_make(quire_runtime* runtime, const char* path, size_t path_len,
                                               const quire_model_options* model, const quire_session_options* session,
                                               int64_t n_tokens, quire_memory_plan* plan, quire_error* err);

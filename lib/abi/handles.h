@@ -47,6 +47,9 @@ struct quire_model : quire::abi::Handle<quire::Model> {
 struct quire_tokenizer : quire::abi::Handle<quire::Model> {
   using Handle::Handle;
 };
+struct quire_adapter : quire::abi::Handle<quire::LoadedAdapter> {
+  using Handle::Handle;
+};
 struct quire_session : quire::abi::Handle<quire::Session> {
   using Handle::Handle;
 };

@@ -1,11 +1,30 @@
 #include "lib/abi/options.h"
 
+#include <cmath>
 #include <limits>
 
 #include "lib/abi/boundary.h"
 #include "lib/abi/handles.h"
 
 namespace quire::abi {
+namespace {
+
+constexpr size_t kMostAdapters = 64;
+
+Status check_adapters(const void* entries, size_t n, const char* name) {
+  if (!entries && n > 0) return invalid(std::string(name) + " is NULL but n_" + name + " is not 0");
+  if (n <= kMostAdapters) return {};
+  return invalid("n_" + std::string(name) + " is " + std::to_string(n) + "; at most " + std::to_string(kMostAdapters));
+}
+
+Status check_scale(double scale, const char* name, size_t i) {
+  if (std::isfinite(scale) && scale != 0) return {};
+  return invalid(std::string(name) + "[" + std::to_string(i) + "].scale is " + std::to_string(scale) +
+                     "; expected a finite number other than 0",
+                 static_cast<int64_t>(i));
+}
+
+}  // namespace
 
 Status read_model_options(const quire_model_options* in, ModelLoadOptions* out) {
   quire_model_options o;
@@ -17,6 +36,14 @@ Status read_model_options(const quire_model_options* in, ModelLoadOptions* out) 
   if (o.cancel) out->cancel = o.cancel->impl;
   if (o.progress) {
     out->progress = [o](int64_t done, int64_t total) { o.progress(o.progress_user_data, done, total); };
+  }
+  QUIRE_TRY(check_adapters(o.merge, o.n_merge, "merge"));
+  for (size_t i = 0; i < o.n_merge; ++i) {
+    std::string_view path;
+    QUIRE_TRY(read_text(o.merge[i].path, o.merge[i].path_len, "merge path", &path));
+    if (path.empty()) return invalid("merge[" + std::to_string(i) + "].path is empty", static_cast<int64_t>(i));
+    QUIRE_TRY(check_scale(o.merge[i].scale, "merge", i));
+    out->merge.push_back({std::string(path), o.merge[i].scale});
   }
   return {};
 }
@@ -46,6 +73,13 @@ Status read_session_options(const quire_session_options* in, SessionOptions* out
   out->expected_tokens = o.expected_tokens;
   out->kv_budget_bytes = o.kv_budget_bytes;
   if (o.prefill_block != 0) out->prefill_block = o.prefill_block;
+  QUIRE_TRY(check_adapters(o.adapters, o.n_adapters, "adapters"));
+  for (size_t i = 0; i < o.n_adapters; ++i) {
+    const quire_session_adapter& a = o.adapters[i];
+    if (!a.adapter) return invalid("adapters[" + std::to_string(i) + "].adapter is NULL", static_cast<int64_t>(i));
+    QUIRE_TRY(check_scale(a.scale, "adapters", i));
+    out->adapters.push_back({a.adapter->impl, a.scale});
+  }
   return {};
 }
 

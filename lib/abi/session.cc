@@ -191,4 +191,12 @@ quire_status quire_session_get_strategy(const quire_session* session, char* buf,
     return write_text(s.strategy(), buf, cap, needed);
   });
 }
+
+quire_status quire_session_get_fingerprint(const quire_session* session, char* buf, size_t cap, size_t* needed,
+                                           quire_error* err) {
+  return with_session(session, err, [&](const Session& s) -> Status {
+    QUIRE_TRY(s.check_open());
+    return write_text(s.fingerprint(), buf, cap, needed);
+  });
+}
 }

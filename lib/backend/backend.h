@@ -117,6 +117,17 @@ struct Exec {
   const CancelToken* cancel = nullptr;
 };
 
+// y += scale * (x A^T) B^T (LoRA: Hu et al. 2021, arXiv:2106.09685, eq. 3).
+struct LowRankArgs {
+  Rows x;  // [n][a->k]
+  int64_t n = 0;
+  const Matrix* a = nullptr;  // [rank][in]; nullptr: `work` holds x A^T already
+  const Matrix* b = nullptr;  // [out][rank]
+  float scale = 1;
+  Rows work;  // [n][rank], overwritten
+  Rows y;     // [n][b->n]
+};
+
 struct StoreKvArgs {
   Rows keys;    // [n][n_kv_heads * head_dim], not rotated
   Rows values;  // the same
@@ -227,6 +238,7 @@ class Backend {
   // y = x W^T + bias, added to y if accumulate. bias: f32 [matrix.n] or nullptr.
   virtual Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, bool accumulate,
                         Rows y) = 0;
+  virtual Status add_low_rank(Exec exec, const LowRankArgs& args) = 0;
   // out[r][0..width) = silu(x[r][0..width)) * x[r][width..2 width). out may be x.
   virtual Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) = 0;
   virtual Status store_kv(Exec exec, const StoreKvArgs& args) = 0;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lib/format/json.h"
+#include "lib/support/content_hash.h"
 
 namespace quire {
 namespace {
@@ -102,6 +103,13 @@ Result<std::unique_ptr<TensorFiles>> TensorFiles::open(const std::string& direct
   return files;
 }
 
+Result<std::unique_ptr<TensorFiles>> TensorFiles::open_file(const std::string& path, Access access) {
+  auto files = std::make_unique<TensorFiles>();
+  files->access_ = access;
+  QUIRE_TRY(files->add_file(path, nullptr));
+  return files;
+}
+
 Status TensorFiles::add_file(const std::string& path, const std::vector<std::string>* wanted) {
   QUIRE_ASSIGN(auto file, ReadFile::open(path));
   QUIRE_ASSIGN(TensorMap found, read_header(*file));
@@ -177,6 +185,27 @@ Status TensorFiles::read(std::string_view name, int64_t offset, std::span<std::b
   if (access_ == Access::kRead) return files_[at->second.file]->read_at(info.begin + offset, out);
   if (!out.empty()) std::memcpy(out.data(), maps_[at->second.file].data() + info.begin + offset, out.size());
   return {};
+}
+
+Result<std::string> TensorFiles::content_hash(std::string_view name) const {
+  constexpr int64_t kPiece = 1 << 20;
+  const TensorInfo* info = find(name);
+  if (!info) return Status(Code::kBadModel, "missing tensor " + std::string(name));
+  ContentHash hash;
+  hash.add_text(info->dtype).add_text(shape_text(info->shape));
+  const int64_t bytes = info->end - info->begin;
+  if (access_ == Access::kMap) {
+    hash.add(
+        maps_[tensors_.find(name)->second.file].subspan(static_cast<size_t>(info->begin), static_cast<size_t>(bytes)));
+    return hash.hex();
+  }
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(bytes, kPiece)));
+  for (int64_t at = 0; at < bytes; at += kPiece) {
+    const auto part = std::span(piece).first(static_cast<size_t>(std::min(kPiece, bytes - at)));
+    QUIRE_TRY(read(name, at, part));
+    hash.add(part);
+  }
+  return hash.hex();
 }
 
 void TensorFiles::drop(std::string_view name) const {

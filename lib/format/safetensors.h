@@ -37,6 +37,8 @@ class TensorFiles {
   // Refuses by name directories that hold only pytorch_model*.bin or *.gguf. Errors: kNotFound, kIo, kBadModel,
   // kUnsupported.
   static Result<std::unique_ptr<TensorFiles>> open(const std::string& directory, Access access);
+  // The tensors of one .safetensors file. Errors: kNotFound, kIo, kBadModel.
+  static Result<std::unique_ptr<TensorFiles>> open_file(const std::string& path, Access access);
 
   Access access() const { return access_; }
   std::vector<std::string> names() const;
@@ -53,6 +55,8 @@ class TensorFiles {
   Result<View> view(std::string_view name, std::span<const int64_t> shape) const;
   // Copies bytes [offset, offset + out.size()) of the tensor (both access modes).
   Status read(std::string_view name, int64_t offset, std::span<std::byte> out) const;
+  // 128 bits over type, shape and bytes. Errors: kBadModel, kIo.
+  Result<std::string> content_hash(std::string_view name) const;
   // kMap: tells the system that the tensor's pages were copied and will not be needed.
   void drop(std::string_view name) const;
 

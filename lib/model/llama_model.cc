@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "lib/support/content_hash.h"
+
 namespace quire {
 namespace {
 
@@ -16,6 +18,14 @@ bool LlamaModel::is_eos(int32_t token) const {
   if (std::find(ids.begin(), ids.end(), token) != ids.end()) return true;
   const auto own = tokenizer_->eos();
   return ids.empty() && std::find(own.begin(), own.end(), token) != own.end();
+}
+
+std::string LlamaModel::identity() const {
+  ContentHash hash;
+  hash.add_text(config_.json).add_text(element_name(weights_.type));
+  for (const auto& [name, content] : weights_.tensor_hashes) hash.add_text(name).add_text(content);
+  for (const MergedAdapter& m : weights_.merged) hash.add_text(m.identity).add_real(m.scale);
+  return hash.hex();
 }
 
 StrategyContext strategy_context(const ModelConfig& config, int64_t expected_tokens) {
@@ -44,7 +54,7 @@ int64_t LlamaModel::scratch_bytes() const {
   const auto size = [](const std::unique_ptr<Buffer>& b) { return b ? static_cast<int64_t>(b->size()) : 0; };
   int64_t chosen = 0;
   for (const ChosenChunks& c : chosen_) chosen += size(c.buffer);
-  return size(scratch_) + size(logits_scratch_) + chosen + size(state_) + backend_.workspace_bytes();
+  return size(scratch_) + size(logits_scratch_) + chosen + size(state_) + size(low_rank_) + backend_.workspace_bytes();
 }
 
 // Row widths of hidden_, normed_ and wide_.
@@ -79,6 +89,7 @@ Status LlamaModel::forward(std::span<const Sequence> sequences, const CancelToke
   for (const Sequence& s : sequences) n += static_cast<int64_t>(s.tokens.size());
   QUIRE_TRY(prepare_scratch(n));
   const Exec exec{*stream_, cancel};
+  QUIRE_TRY(prepare_adapters(sequences, n));
   std::vector<Plan> plans(sequences.size());
   if (chosen_.size() < sequences.size()) chosen_.resize(sequences.size());
   int64_t row = 0;
@@ -90,30 +101,39 @@ Status LlamaModel::forward(std::span<const Sequence> sequences, const CancelToke
     } else {
       s.strategy->plan(s.first_position, count, plans[i]);
     }
-    QUIRE_TRY(backend_.embed(exec, *weights_.embedding, s.tokens, hidden_.at(row)));
+    QUIRE_TRY(embed(exec, s, hidden_.at(row)));
     row += count;
   }
   for (int layer = 0; layer < config_.n_layers; ++layer) {
     const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-    QUIRE_TRY(
-        backend_.rms_norm(exec, hidden_, *w.attention_norm, config_.rms_norm_eps, n, config_.hidden_size, normed_));
+    QUIRE_TRY(normalise(exec, sequences, layer, Norm::kAttention, n));
     QUIRE_TRY(backend_.matmul(exec, normed_, n, *w.qkv, w.qkv_bias.get(), false, wide_));
+    const int64_t d = config_.head_dim;
+    QUIRE_TRY(adapt(exec, sequences, layer, Projection::kQ, normed_, wide_));
+    QUIRE_TRY(adapt(exec, sequences, layer, Projection::kK, normed_, wide_.column(config_.n_query_heads * d)));
+    QUIRE_TRY(adapt(exec, sequences, layer, Projection::kV, normed_,
+                    wide_.column((config_.n_query_heads + config_.n_kv_heads) * d)));
     row = 0;
     for (size_t i = 0; i < sequences.size(); ++i) {
       QUIRE_TRY(attend(exec, sequences[i], plans[i], chosen_[i], row, layer));
       row += static_cast<int64_t>(sequences[i].tokens.size());
     }
     QUIRE_TRY(backend_.matmul(exec, normed_, n, *w.o, w.o_bias.get(), true, hidden_));
-    QUIRE_TRY(mlp_layer(exec, w, n));
+    QUIRE_TRY(adapt(exec, sequences, layer, Projection::kO, normed_, hidden_));
+    QUIRE_TRY(mlp_layer(exec, sequences, layer, n));
   }
   return backend_.synchronize(*stream_);
 }
 
-Status LlamaModel::mlp_layer(Exec exec, const LayerWeights& w, int64_t n) {
-  QUIRE_TRY(backend_.rms_norm(exec, hidden_, *w.mlp_norm, config_.rms_norm_eps, n, config_.hidden_size, normed_));
+Status LlamaModel::mlp_layer(Exec exec, std::span<const Sequence> sequences, int layer, int64_t n) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  QUIRE_TRY(normalise(exec, sequences, layer, Norm::kMlp, n));
   QUIRE_TRY(backend_.matmul(exec, normed_, n, *w.gate_up, w.gate_up_bias.get(), false, wide_));
+  QUIRE_TRY(adapt(exec, sequences, layer, Projection::kGate, normed_, wide_));
+  QUIRE_TRY(adapt(exec, sequences, layer, Projection::kUp, normed_, wide_.column(config_.intermediate_size)));
   QUIRE_TRY(backend_.swiglu(exec, wide_, n, config_.intermediate_size, wide_));
-  return backend_.matmul(exec, wide_, n, *w.down, w.down_bias.get(), true, hidden_);
+  QUIRE_TRY(backend_.matmul(exec, wide_, n, *w.down, w.down_bias.get(), true, hidden_));
+  return adapt(exec, sequences, layer, Projection::kDown, wide_, hidden_);
 }
 
 Status LlamaModel::logits(int64_t first_row, int64_t n_rows, const CancelToken* cancel, float* out) {
@@ -124,12 +144,11 @@ Status LlamaModel::logits(int64_t first_row, int64_t n_rows, const CancelToken* 
     QUIRE_ASSIGN(logits_scratch_, backend_.allocate(bytes, MemoryKind::kDevice));
   }
   const Exec exec{*stream_, cancel};
-  for (int64_t row = 0; row < n_rows; row += tile) {
-    const int64_t n = std::min(tile, n_rows - row);
-    const Rows target{logits_scratch_.get(), 0, vocab};
-    QUIRE_TRY(backend_.rms_norm(exec, hidden_.at(first_row + row), *weights_.final_norm, config_.rms_norm_eps, n,
-                                config_.hidden_size, normed_));
-    QUIRE_TRY(backend_.matmul(exec, normed_, n, *weights_.lm_head, nullptr, false, target));
+  int64_t n = 0;
+  for (int64_t row = 0; row < n_rows; row += n) {
+    const auto [end, adapters] = adapters_from(first_row + row);
+    n = std::min({tile, n_rows - row, end - first_row - row});
+    QUIRE_TRY(head(exec, adapters, first_row + row, n, {logits_scratch_.get(), 0, vocab}));
     QUIRE_TRY(backend_.download(*stream_, *logits_scratch_, 0, out + row * vocab,
                                 static_cast<size_t>(n * vocab) * sizeof(float)));
     QUIRE_TRY(backend_.synchronize(*stream_));

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +13,8 @@
 #include "lib/backend/backend.h"
 #include "lib/format/model_config.h"
 #include "lib/kv/chunk_store.h"
+#include "lib/model/adapter.h"
+#include "lib/model/adapter_merge.h"
 #include "lib/strategy/strategy.h"
 #include "lib/tokenizer/tokenizer.h"
 
@@ -38,6 +41,8 @@ struct LlamaWeights {
   ElementType type = ElementType::kF32;  // of the projection matrices
   int64_t n_parameters = 0;
   int64_t bytes = 0;
+  std::map<std::string, std::string> tensor_hashes;  // of the checkpoint's tensors that were read (TensorFiles)
+  std::vector<MergedAdapter> merged;
 };
 
 // The tokens of one session in a forward pass, and what they work on.
@@ -47,7 +52,8 @@ struct Sequence {
   bool generated = false;  // the model's own tokens, not given ones
   const Strategy* strategy = nullptr;
   const Rope* rope = nullptr;
-  ChunkStore* kv = nullptr;  // holds all earlier tokens, and room for these
+  ChunkStore* kv = nullptr;               // holds all earlier tokens, and room for these
+  const AdapterList* adapters = nullptr;  // null: none; must live until the last logits() of this pass
   // If not null: counts, by chunk, how often a (query, layer, head) selected it, beyond the chunks that it must see; of
   // queries from count_from on.
   std::vector<int64_t>* selected = nullptr;
@@ -68,6 +74,8 @@ class LlamaModel {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const LlamaWeights& weights() const { return weights_; }
   bool is_eos(int32_t token) const;
+  // 128 bits over configuration and weights, merged adapters included, as 32 hexadecimal digits.
+  std::string identity() const;
   KvGeometry kv_geometry(const Strategy& strategy, ElementType type) const;
   int64_t scratch_bytes() const;
   // f32 elements of activations that a forward pass over n tokens holds.
@@ -98,7 +106,19 @@ class LlamaModel {
                            int layer);
   float logit_scale(const Strategy& strategy) const;
   static Status require(Backend& backend, std::unique_ptr<Buffer>& buffer, size_t bytes);
-  Status mlp_layer(Exec exec, const LayerWeights& w, int64_t n);
+  Status mlp_layer(Exec exec, std::span<const Sequence> sequences, int layer, int64_t n);
+
+  // Adapters; in adapter_layer.cc. Rows are those of all sequences.
+  Status embed(Exec exec, const Sequence& sequence, Rows out);
+  enum class Norm { kAttention, kMlp };
+  Status normalise(Exec exec, std::span<const Sequence> sequences, int layer, Norm norm, int64_t n);
+  // y += what the sequences' adapters add to the projection of x.
+  Status adapt(Exec exec, std::span<const Sequence> sequences, int layer, Projection projection, Rows x, Rows y);
+  Status add_low_rank(Exec exec, const LowRank& change, double scale, Rows x, int64_t n, Rows y);
+  Status prepare_adapters(std::span<const Sequence> sequences, int64_t n);
+  Status head(Exec exec, const AdapterList* adapters, int64_t first_row, int64_t n, Rows out);
+  // The end of the run of rows that begins at `row` and has the same adapters, and those.
+  std::pair<int64_t, const AdapterList*> adapters_from(int64_t row) const;
 
   Backend& backend_;
   ModelConfig config_;
@@ -110,6 +130,9 @@ class LlamaModel {
   std::unique_ptr<Buffer> logits_scratch_;
   std::vector<ChosenChunks> chosen_;  // of each sequence, in one layer
   std::unique_ptr<Buffer> state_;     // running attention results between windows of chunks
+  std::unique_ptr<Buffer> low_rank_;  // rows of x A^T
+  int64_t low_rank_stride_ = 0;
+  std::vector<std::pair<int64_t, const AdapterList*>> row_adapters_;  // of the last pass: ends of rows, ascending
   int64_t scratch_rows_ = 0;
   Rows hidden_, normed_, wide_;  // [n][hidden], [n][max(hidden, H d)], [n][max((H + 2 Hkv) d, 2 intermediate)]
 };
@@ -120,6 +143,7 @@ class ModelLoader {
   struct Options {
     bool map = true;          // map weight files rather than read them
     int32_t weight_type = 0;  // ElementType to convert projections to; 0: as stored
+    std::vector<AdapterSource> merge;
     const CancelToken* cancel = nullptr;
     std::function<void(int64_t done, int64_t total)> progress;  // bytes of weights; may be empty
   };

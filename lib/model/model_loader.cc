@@ -29,9 +29,17 @@ class ModelLoader::Impl {
   Status load_embedding();
   Status load_layer(int layer);
   Status load_head();
-  Result<std::unique_ptr<Matrix>> load_matrix(const WeightParts& layout);
-  Status load_part(Matrix& matrix, const std::string& name, int64_t first_row, int64_t rows, int64_t k);
+  Result<std::unique_ptr<Matrix>> load_matrix(const WeightParts& layout, bool head = false);
+  Status load_part(Matrix& matrix, const WeightPart& part, const std::string& weight, int64_t first_row, int64_t k);
   Result<std::unique_ptr<Buffer>> load_vector(const WeightParts& layout);
+  // Where a weight is read from: the checkpoint, or an adapter that replaces it.
+  struct Source {
+    std::shared_ptr<const TensorFiles> files;
+    std::string name;
+  };
+  Result<Source> source(const std::string& weight, const std::string& name);
+  int64_t stored_bytes(const std::string& name) const;
+  Result<std::vector<float>> read_rows(const Source& from, ElementType type, int64_t first, int64_t elements) const;
   void count(int64_t bytes, int64_t elements);
 
   Backend& backend_;
@@ -40,6 +48,7 @@ class ModelLoader::Impl {
   ModelConfig config_;
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::shared_ptr<TensorFiles> files_;
+  AdapterMerge merge_;
   std::unique_ptr<Stream> stream_;
   LlamaWeights weights_;
   int stage_ = 0;  // 0: open, 1: embedding, 2 ...: layers, then head
@@ -65,6 +74,8 @@ Status ModelLoader::Impl::open() {
   QUIRE_ASSIGN(auto files,
                TensorFiles::open(directory_, options_.map ? TensorFiles::Access::kMap : TensorFiles::Access::kRead));
   files_ = std::move(files);
+  QUIRE_TRY(merge_.open(options_.merge, config_, files_->access()));
+  weights_.merged = merge_.merged();
   QUIRE_ASSIGN(stream_, backend_.create_stream());
   for (const auto& name : files_->names()) {
     const TensorInfo* info = files_->find(name);
@@ -76,33 +87,68 @@ Status ModelLoader::Impl::open() {
   return {};
 }
 
-Status ModelLoader::Impl::load_part(Matrix& matrix, const std::string& name, int64_t first_row, int64_t rows,
-                                    int64_t k) {
-  const std::array<int64_t, 2> shape{rows, k};
-  QUIRE_ASSIGN(const auto view, files_->view(name, shape));
-  if (view.mapped) {
+// `weight`: what adapters call the tensor `name`; a tied head is a weight of its own to them.
+Result<ModelLoader::Impl::Source> ModelLoader::Impl::source(const std::string& weight, const std::string& name) {
+  if (const AdapterMerge::Replacement* r = merge_.replacement(weight)) return Source{r->files, r->tensor};
+  if (!weights_.tensor_hashes.contains(name)) {
+    QUIRE_ASSIGN(weights_.tensor_hashes[name], files_->content_hash(name));
+  }
+  return Source{files_, name};
+}
+
+// Bytes of the checkpoint's own tensor, which progress is counted in.
+int64_t ModelLoader::Impl::stored_bytes(const std::string& name) const {
+  const TensorInfo* info = files_->find(name);
+  return info ? info->end - info->begin : 0;
+}
+
+// Elements [first, first + elements) of a tensor, widened.
+Result<std::vector<float>> ModelLoader::Impl::read_rows(const Source& from, ElementType type, int64_t first,
+                                                        int64_t elements) const {
+  const auto size = static_cast<int64_t>(element_bytes(type));
+  std::vector<std::byte> raw(static_cast<size_t>(elements * size));
+  QUIRE_TRY(from.files->read(from.name, first * size, raw));
+  std::vector<float> values(static_cast<size_t>(elements));
+  for (int64_t i = 0; i < elements; ++i) values[static_cast<size_t>(i)] = widen(type, raw.data(), i);
+  return values;
+}
+
+Status ModelLoader::Impl::load_part(Matrix& matrix, const WeightPart& part, const std::string& weight,
+                                    int64_t first_row, int64_t k) {
+  const int64_t rows = part.rows;
+  QUIRE_ASSIGN(const Source from, source(weight, part.name));
+  QUIRE_ASSIGN(const auto view, from.files->view(from.name, std::array{rows, k}));
+  QUIRE_ASSIGN(const auto deltas, merge_.deltas(weight));
+  if (view.mapped && deltas.empty()) {
     QUIRE_TRY(backend_.load_rows(matrix, view.type, view.mapped, first_row, rows));
-    files_->drop(name);
   } else {
     const int64_t row_bytes = k * static_cast<int64_t>(element_bytes(view.type));
     const int64_t step = std::clamp<int64_t>(kReadBytes / row_bytes, 1, rows);
-    std::vector<std::byte> staging(static_cast<size_t>(step * row_bytes));
+    std::vector<std::byte> staging(static_cast<size_t>(deltas.empty() ? step * row_bytes : 0));
     for (int64_t row = 0; row < rows; row += step) {
       const int64_t n = std::min(step, rows - row);
-      QUIRE_TRY(files_->read(name, row * row_bytes, std::span(staging.data(), static_cast<size_t>(n * row_bytes))));
-      QUIRE_TRY(backend_.load_rows(matrix, view.type, staging.data(), first_row + row, n));
+      if (deltas.empty()) {
+        const std::span piece(staging.data(), static_cast<size_t>(n * row_bytes));
+        QUIRE_TRY(from.files->read(from.name, row * row_bytes, piece));
+        QUIRE_TRY(backend_.load_rows(matrix, view.type, staging.data(), first_row + row, n));
+      } else {
+        QUIRE_ASSIGN(std::vector<float> values, read_rows(from, view.type, row * k, n * k));
+        AdapterMerge::add(deltas, row, n, values.data());
+        QUIRE_TRY(backend_.load_rows(matrix, ElementType::kF32, values.data(), first_row + row, n));
+      }
     }
   }
-  count(view.bytes, rows * k);
+  from.files->drop(from.name);
+  count(stored_bytes(part.name), rows * k);
   return {};
 }
 
-Result<std::unique_ptr<Matrix>> ModelLoader::Impl::load_matrix(const WeightParts& layout) {
+Result<std::unique_ptr<Matrix>> ModelLoader::Impl::load_matrix(const WeightParts& layout, bool head) {
   QUIRE_ASSIGN(const ElementType type, matrix_type(*files_, layout, options_.weight_type));
   QUIRE_ASSIGN(auto matrix, backend_.create_matrix(layout.rows(), layout.k, type));
   int64_t row = 0;
   for (const WeightPart& part : layout.parts) {
-    QUIRE_TRY(load_part(*matrix, part.name, row, part.rows, layout.k));
+    QUIRE_TRY(load_part(*matrix, part, head ? kHeadWeight : part.name, row, layout.k));
     row += part.rows;
   }
   weights_.bytes += static_cast<int64_t>(matrix->bytes);
@@ -113,12 +159,11 @@ Result<std::unique_ptr<Matrix>> ModelLoader::Impl::load_matrix(const WeightParts
 Result<std::unique_ptr<Buffer>> ModelLoader::Impl::load_vector(const WeightParts& layout) {
   std::vector<float> values;
   for (const WeightPart& part : layout.parts) {
-    const std::array<int64_t, 1> shape{part.rows};
-    QUIRE_ASSIGN(const auto view, files_->view(part.name, shape));
-    std::vector<std::byte> raw(static_cast<size_t>(view.bytes));
-    QUIRE_TRY(files_->read(part.name, 0, raw));
-    for (int64_t i = 0; i < part.rows; ++i) values.push_back(widen(view.type, raw.data(), i));
-    count(view.bytes, part.rows);
+    QUIRE_ASSIGN(const Source from, source(part.name, part.name));
+    QUIRE_ASSIGN(const auto view, from.files->view(from.name, std::array{part.rows}));
+    QUIRE_ASSIGN(const std::vector<float> read, read_rows(from, view.type, 0, part.rows));
+    values.insert(values.end(), read.begin(), read.end());
+    count(stored_bytes(part.name), part.rows);
   }
   const size_t bytes = values.size() * sizeof(float);
   QUIRE_ASSIGN(auto buffer, backend_.allocate(bytes, MemoryKind::kDevice));
@@ -131,18 +176,24 @@ Result<std::unique_ptr<Buffer>> ModelLoader::Impl::load_vector(const WeightParts
 Status ModelLoader::Impl::load_embedding() {
   const WeightParts layout = weight_layout(config_).embedding;
   const std::string& name = layout.parts[0].name;
-  const std::array<int64_t, 2> shape{layout.parts[0].rows, layout.k};
-  QUIRE_ASSIGN(const auto view, files_->view(name, shape));
-  std::vector<std::byte> raw;
-  if (!view.mapped) {
-    raw.resize(static_cast<size_t>(view.bytes));
-    QUIRE_TRY(files_->read(name, 0, raw));
+  const int64_t rows = layout.parts[0].rows, columns = layout.k;
+  QUIRE_ASSIGN(const Source from, source(name, name));
+  QUIRE_ASSIGN(const auto view, from.files->view(from.name, std::array{rows, columns}));
+  from.files->drop(from.name);  // hashed: read again row by row, as tokens ask for them
+  if (merge_.changes(name)) {   // no longer what a file holds
+    QUIRE_ASSIGN(std::vector<float> values, read_rows(from, view.type, 0, rows * columns));
+    QUIRE_ASSIGN(const auto deltas, merge_.deltas(name));
+    AdapterMerge::add(deltas, 0, rows, values.data());
+    QUIRE_ASSIGN(weights_.embedding, backend_.create_table(rows, columns, ElementType::kF32, values.data(), nullptr));
+  } else if (view.mapped) {
+    QUIRE_ASSIGN(weights_.embedding, backend_.create_table(rows, columns, view.type, view.mapped, from.files));
+  } else {
+    std::vector<std::byte> raw(static_cast<size_t>(view.bytes));
+    QUIRE_TRY(from.files->read(from.name, 0, raw));
+    QUIRE_ASSIGN(weights_.embedding, backend_.create_table(rows, columns, view.type, raw.data(), nullptr));
   }
-  QUIRE_ASSIGN(weights_.embedding,
-               backend_.create_table(shape[0], shape[1], view.type, view.mapped ? view.mapped : raw.data(),
-                                     view.mapped ? std::shared_ptr<const void>(files_) : nullptr));
   weights_.bytes += static_cast<int64_t>(weights_.embedding->bytes);
-  count(view.bytes, shape[0] * shape[1]);
+  count(stored_bytes(name), rows * columns);
   return {};
 }
 
@@ -170,7 +221,7 @@ Status ModelLoader::Impl::load_head() {
   const WeightLayout layout = weight_layout(config_);
   QUIRE_ASSIGN(weights_.final_norm, load_vector(layout.final_norm));
   const int64_t parameters = weights_.n_parameters;
-  QUIRE_ASSIGN(weights_.lm_head, load_matrix(layout.lm_head));
+  QUIRE_ASSIGN(weights_.lm_head, load_matrix(layout.lm_head, true));
   if (config_.tie_word_embeddings) weights_.n_parameters = parameters;  // counted with the embedding
   count(total_ - done_, 0);                                             // tensors that are not used
   return {};

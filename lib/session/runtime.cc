@@ -16,10 +16,14 @@ int thread_count(int wanted) {
   return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+// Loader: step() and take(), as ModelLoader has them.
+template <typename Loader>
 class LoadJob : public Job {
  public:
-  LoadJob(Runtime& runtime, const std::string& path, const ModelLoadOptions& options)
-      : loader_(runtime.backend(), path, {options.map, options.weight_type, options.cancel.get(), options.progress}) {}
+  using Loaded = decltype(std::declval<Loader&>().take());
+
+  template <typename... Arguments>
+  explicit LoadJob(Arguments&&... arguments) : loader_(std::forward<Arguments>(arguments)...) {}
 
   bool ready() override { return true; }
 
@@ -30,44 +34,44 @@ class LoadJob : public Job {
       in_step_ = true;
     }
     bool finished = false;
-    std::unique_ptr<LlamaModel> model;
+    Loaded loaded;
     Status status = contain([&]() -> Status {
       QUIRE_ASSIGN(finished, loader_.step());
-      if (finished) model = loader_.take();
+      if (finished) loaded = loader_.take();
       return {};
     });
     std::lock_guard lock(mutex_);
     in_step_ = false;
     done_ = finished || !status.ok();
     status_ = std::move(status);
-    model_ = std::move(model);
+    loaded_ = std::move(loaded);
     changed_.notify_all();
     return done_;
   }
 
   // Waits for the end, or for the runtime's: a closed one may have dropped the job. Afterwards the loader uses nothing
   // of the caller's.
-  Result<std::unique_ptr<LlamaModel>> wait(Runtime& runtime) {
+  Result<Loaded> wait(Runtime& runtime) {
     std::unique_lock lock(mutex_);
     while (!done_) {
       if (runtime.closed() && !in_step_) {
         done_ = true;
-        return Status(Code::kClosed, "the runtime was closed while the model was loading");
+        return Status(Code::kClosed, "the runtime was closed during loading");
       }
       changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return done_; });
     }
     if (!status_.ok()) return std::move(status_);
-    return std::move(model_);
+    return std::move(loaded_);
   }
 
  private:
-  ModelLoader loader_;
+  Loader loader_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool in_step_ = false;
   bool done_ = false;
   Status status_;
-  std::unique_ptr<LlamaModel> model_;
+  Loaded loaded_;
 };
 
 }  // namespace
@@ -106,7 +110,9 @@ bool Runtime::add_session(const std::shared_ptr<Session>& session) {
 
 Result<std::shared_ptr<Model>> load_model(const std::shared_ptr<Runtime>& runtime, const std::string& path,
                                           const ModelLoadOptions& options) {
-  auto job = std::make_shared<LoadJob>(*runtime, path, options);
+  auto job = std::make_shared<LoadJob<ModelLoader>>(
+      runtime->backend(), path,
+      ModelLoader::Options{options.map, options.weight_type, options.merge, options.cancel.get(), options.progress});
   if (!runtime->scheduler().add(job)) return Status(Code::kClosed, "the runtime is closed");
   QUIRE_ASSIGN(auto llama, job->wait(*runtime));
   auto model = std::make_shared<Model>();
@@ -117,6 +123,20 @@ Result<std::shared_ptr<Model>> load_model(const std::shared_ptr<Runtime>& runtim
                                             " parameters, " + std::to_string(weights.bytes) + " bytes, " +
                                             element_name(weights.type) + ", on " + runtime->backend().name());
   return model;
+}
+
+Result<std::shared_ptr<LoadedAdapter>> load_adapter(const std::shared_ptr<Model>& model, const std::string& path) {
+  Runtime& runtime = *model->runtime;
+  auto job = std::make_shared<LoadJob<AdapterLoader>>(runtime.backend(), path, model->llama->config(),
+                                                      model->llama->weights());
+  if (!runtime.scheduler().add(job)) return Status(Code::kClosed, "the runtime is closed");
+  QUIRE_ASSIGN(auto adapter, job->wait(runtime));
+  runtime.log().write(LogLevel::kInfo, "loaded adapter " + path + ": " + std::to_string(adapter->n_parameters) +
+                                           " parameters, " + std::to_string(adapter->bytes) + " bytes");
+  auto loaded = std::make_shared<LoadedAdapter>();
+  loaded->model = model;
+  loaded->adapter = std::move(adapter);
+  return loaded;
 }
 
 }  // namespace quire

@@ -75,9 +75,16 @@ struct Model {
   std::unique_ptr<LlamaModel> llama;
 };
 
+// An adapter and the model it was loaded for.
+struct LoadedAdapter {
+  std::shared_ptr<Model> model;
+  std::unique_ptr<const Adapter> adapter;
+};
+
 struct ModelLoadOptions {
   bool map = true;
   int32_t weight_type = 0;
+  std::vector<AdapterSource> merge;
   std::shared_ptr<CancelToken> cancel;  // may be null
   std::function<void(int64_t, int64_t)> progress;
 };
@@ -85,5 +92,6 @@ struct ModelLoadOptions {
 // Loads on the engine thread, between the steps of other jobs; waits for the end.
 Result<std::shared_ptr<Model>> load_model(const std::shared_ptr<Runtime>& runtime, const std::string& path,
                                           const ModelLoadOptions& options);
+Result<std::shared_ptr<LoadedAdapter>> load_adapter(const std::shared_ptr<Model>& model, const std::string& path);
 
 }  // namespace quire

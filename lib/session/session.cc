@@ -1,9 +1,11 @@
 #include "lib/session/session.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "lib/session/stream.h"
+#include "lib/support/content_hash.h"
 
 namespace quire {
 namespace {
@@ -14,6 +16,7 @@ Status closed_status() { return Status(Code::kClosed, "the session was closed");
 
 Status Session::check(const Model& model, const SessionOptions& options) {
   if (model.runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
+  QUIRE_TRY(list_adapters(model, options).status());
   QUIRE_ASSIGN(const auto strategy, choose_strategy(model, options));
   const int64_t reach = strategy->reach();
   if (options.overflow != OverflowPolicy::kError || options.expected_tokens <= reach) return {};
@@ -25,6 +28,7 @@ Status Session::check(const Model& model, const SessionOptions& options) {
 
 Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<Model> model, SessionOptions options) {
   if (model->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
+  QUIRE_ASSIGN(AdapterList adapters, list_adapters(*model, options));
   QUIRE_ASSIGN(auto strategy, choose_strategy(*model, options));
   if (!strategy->notice().empty()) model->runtime->log().write(LogLevel::kInfo, strategy->notice());
   const LlamaModel& llama = *model->llama;
@@ -39,8 +43,11 @@ Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<Model> model, S
   if (strategy->selects_chunks()) store.n_query_heads = llama.config().n_query_heads;
   QUIRE_ASSIGN(auto kv, ChunkStore::create(backend, llama.kv_geometry(*strategy, options.kv_type),
                                            llama.config().n_layers, store));
-  std::shared_ptr<Session> session(
-      new Session(std::move(model), std::move(options), std::move(strategy), std::move(rope), std::move(kv)));
+  std::shared_ptr<Session> session(new Session(std::move(model), std::move(options), std::move(strategy),
+                                               std::move(rope), std::move(kv), std::move(adapters)));
+  if (const std::string warning = session->base_warning(); !warning.empty()) {
+    runtime.log().write(LogLevel::kWarning, warning);
+  }
   if (!runtime.add_session(session)) return Status(Code::kClosed, "the runtime was closed");
   return session;
 }
@@ -55,16 +62,55 @@ Result<std::unique_ptr<const Strategy>> Session::choose_strategy(const Model& mo
 }
 
 Session::Session(std::shared_ptr<Model> model, SessionOptions options, std::unique_ptr<const Strategy> strategy,
-                 std::unique_ptr<Rope> rope, std::unique_ptr<ChunkStore> kv)
+                 std::unique_ptr<Rope> rope, std::unique_ptr<ChunkStore> kv, AdapterList adapters)
     : model_(std::move(model)),
       options_(std::move(options)),
       strategy_(std::move(strategy)),
       rope_(std::move(rope)),
+      adapters_(std::move(adapters)),
       kv_(std::move(kv)) {
   stats_.reach = strategy_->reach();
 }
 
 Session::~Session() = default;
+
+Result<AdapterList> Session::list_adapters(const Model& model, const SessionOptions& options) {
+  std::vector<AdapterList::Entry> entries;
+  for (size_t i = 0; i < options.adapters.size(); ++i) {
+    const SessionAdapter& a = options.adapters[i];
+    if (a.adapter->model.get() != &model) {
+      return Status(Code::kInvalidArgument,
+                    "adapters[" + std::to_string(i) + "] was loaded for another model than the session's",
+                    static_cast<int64_t>(i));
+    }
+    entries.push_back({a.adapter->adapter.get(), a.scale});
+  }
+  return AdapterList::make(std::move(entries));
+}
+
+std::string Session::base_warning() const {
+  if (strategy_->names_base()) return {};
+  const auto turns = [](const auto& a) { return a.changes_queries_or_keys; };
+  const auto& merged = model_->llama->weights().merged;
+  const auto& own = adapters_.entries();
+  if (std::none_of(merged.begin(), merged.end(), turns) &&
+      std::none_of(own.begin(), own.end(), [&](const auto& e) { return turns(*e.adapter); })) {
+    return {};
+  }
+  char theta[32];
+  const auto end = std::to_chars(theta, theta + sizeof theta, model_->llama->config().rope_theta).ptr;
+  return "the adapter changes queries or keys, and may need the RoPE base that it was trained with, which its files "
+         "cannot say: add `+ base(theta=...)` to the strategy, with theta=" +
+         std::string(theta, end) + " if the model's own is right";
+}
+
+std::string Session::fingerprint() const {
+  ContentHash hash;
+  hash.add_text("quire session 1").add_text(model_->llama->identity());
+  for (const AdapterList::Entry& e : adapters_.entries()) hash.add_text(e.adapter->identity).add_real(e.scale);
+  hash.add_text(strategy_->canonical()).add_text(element_name(options_.kv_type));
+  return hash.hex();
+}
 
 Status Session::begin_call(std::unique_lock<std::mutex>& lock) const {
   lock = std::unique_lock(mutex_);

@@ -24,6 +24,11 @@ class GenerationStream;
 
 enum class OverflowPolicy { kError, kStop, kExtrapolate };
 
+struct SessionAdapter {
+  std::shared_ptr<const LoadedAdapter> adapter;
+  double scale = 1;
+};
+
 struct SessionOptions {
   std::string strategy = "full";
   ElementType kv_type = ElementType::kF16;
@@ -33,6 +38,7 @@ struct SessionOptions {
   std::string spill_directory;  // empty: the KV cache stays in memory
   int64_t spill_budget_bytes = 0;
   int64_t prefill_block = 256;
+  std::vector<SessionAdapter> adapters;
 };
 
 // A part of a fed text that the caller has a name for: bytes [begin, end).
@@ -90,6 +96,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Status label_attention(std::vector<LabelAttention>* labels) const;
   Status check_open() const;
   const std::string& strategy() const { return strategy_->canonical(); }
+  // 128 bits that name everything that keys and values depend on beside the tokens, as 32 hexadecimal digits.
+  std::string fingerprint() const;
 
   // Cancels an open stream without waiting.
   void request_stop();
@@ -103,7 +111,10 @@ class Session : public std::enable_shared_from_this<Session> {
   friend class GenerationStream;  // its computing half: see stream.h
 
   Session(std::shared_ptr<Model> model, SessionOptions options, std::unique_ptr<const Strategy> strategy,
-          std::unique_ptr<Rope> rope, std::unique_ptr<ChunkStore> kv);
+          std::unique_ptr<Rope> rope, std::unique_ptr<ChunkStore> kv, AdapterList adapters);
+  static Result<AdapterList> list_adapters(const Model& model, const SessionOptions& options);
+  // What to say where an adapter may need another RoPE base than the session has; empty: nothing.
+  std::string base_warning() const;
   // Locks and checks that no stream is open. A stream whose last handle was released is waited for.
   Status begin_call(std::unique_lock<std::mutex>& lock) const;
   void update_stats();  // at a token boundary
@@ -117,10 +128,12 @@ class Session : public std::enable_shared_from_this<Session> {
   const SessionOptions options_;
   const std::unique_ptr<const Strategy> strategy_;
   const std::unique_ptr<Rope> rope_;
+  const AdapterList adapters_;  // those of options_
 
   mutable std::mutex mutex_;
   bool closed_ = false;
   bool notice_delivered_ = false;           // the strategy's, by the first stream
+  bool base_warning_delivered_ = false;     // likewise
   std::weak_ptr<GenerationStream> stream_;  // open: not yet ended, closed or released
   std::unique_ptr<ChunkStore> kv_;
   std::vector<int32_t> tokens_;      // settled

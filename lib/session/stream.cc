@@ -84,6 +84,12 @@ Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shar
     notice.position = session->n_settled();
     notice.text = session->strategy_->notice();
   }
+  if (std::string text = session->base_warning_delivered_ ? "" : session->base_warning(); !text.empty()) {
+    StreamEvent& warning = stream->base_warning_.emplace();
+    warning.type = StreamEvent::Type::kWarning;
+    warning.position = session->n_settled();
+    warning.text = std::move(text);
+  }
   if (!session->model_->runtime->scheduler().add(stream)) return Status(Code::kClosed, "the runtime was closed");
   session->stream_ = stream;
   session->selected_.clear();
@@ -177,6 +183,7 @@ void GenerationStream::finish(FinishReason reason, int32_t token) {
   event.token = token;
   if (reason == FinishReason::kCancelled) {
     notice_.reset();
+    base_warning_.reset();
     warning_.reset();
     progress_.reset();
     token_.reset();
@@ -218,6 +225,9 @@ Result<NextResult> GenerationStream::next(int32_t timeout_ms, const StreamEvent*
   if (notice_) {
     current_ = *std::exchange(notice_, std::nullopt);
     session_->notice_delivered_ = true;
+  } else if (base_warning_) {
+    current_ = *std::exchange(base_warning_, std::nullopt);
+    session_->base_warning_delivered_ = true;
   } else if (warning_) {
     current_ = *std::exchange(warning_, std::nullopt);
   } else if (progress_) {
@@ -262,6 +272,7 @@ void GenerationStream::cancel_locked() {
   if (finished_ || cancel_.cancelled()) return;
   cancelled_at_ = Clock::now();
   notice_.reset();
+  base_warning_.reset();
   warning_.reset();
   progress_.reset();
   token_.reset();

@@ -109,7 +109,7 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
   // Caller's half; under the session's mutex.
   Status check_open() const;
   bool has_event() const {
-    return notice_ || warning_ || progress_ || token_ || end_ || (!failure_.ok() && !end_delivered_);
+    return notice_ || base_warning_ || warning_ || progress_ || token_ || end_ || (!failure_.ok() && !end_delivered_);
   }
   void cancel_locked();
   void deliver_token();
@@ -126,6 +126,7 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
   std::condition_variable changed_;
   // Events that wait, at most one of each; delivered in this order.
   std::optional<StreamEvent> notice_;
+  std::optional<StreamEvent> base_warning_;
   std::optional<StreamEvent> warning_;
   std::optional<StreamEvent> progress_;
   std::optional<StreamEvent> token_;

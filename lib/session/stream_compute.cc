@@ -180,6 +180,7 @@ Sequence GenerationStream::sequence(Block& block) const {
   sequence.strategy = session_->strategy_.get();
   sequence.rope = session_->rope_.get();
   sequence.kv = session_->kv_.get();
+  sequence.adapters = session_->adapters_.empty() ? nullptr : &session_->adapters_;
   if (session_->strategy_->selects_chunks() && block.first + block.n() > session_->selected_from_) {
     sequence.selected = &block.selected;
     sequence.count_from = session_->selected_from_;

@@ -21,6 +21,7 @@ class StrategyBuilder {
     strategy.canonical_ = std::move(canonical);
   }
   static void set_notice(Strategy& strategy, std::string notice) { strategy.notice_ = std::move(notice); }
+  static void set_names_base(Strategy& strategy, bool names) { strategy.names_base_ = names; }
 };
 
 namespace {
@@ -259,6 +260,7 @@ Result<std::unique_ptr<const Strategy>> make_strategy(std::string_view expressio
   QUIRE_ASSIGN(std::unique_ptr<Strategy> strategy,
                automatic ? make_chosen(parts, std::move(scaling), suffix, context)
                          : make_visibility(*parts.visibility, std::move(scaling), suffix, context));
+  StrategyBuilder::set_names_base(*strategy, parts.base != nullptr);
   return std::unique_ptr<const Strategy>(std::move(strategy));
 }
 

@@ -117,6 +117,8 @@ class Strategy {
   const std::string& canonical() const { return canonical_; }
   // For a person: what `auto` chose, and why; empty where the expression named its method.
   const std::string& notice() const { return notice_; }
+  // Whether the expression has a base(theta=...) term.
+  bool names_base() const { return names_base_; }
 
  protected:
   int64_t reach_ = kNoLimit;
@@ -127,6 +129,7 @@ class Strategy {
   bool condenses_ = false;
   std::string canonical_;
   std::string notice_;
+  bool names_base_ = false;
 
   friend class StrategyBuilder;
 };

@@ -28,12 +28,11 @@ inline float widen(ElementType type, const void* data, int64_t index) {
   uint16_t half;
   std::memcpy(&half, bytes, sizeof half);
   if (type == ElementType::kBF16) return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
-  const int exponent = (half >> 10) & 31;
-  const int mantissa = half & 1023;
-  const float sign = (half & 0x8000) != 0 ? -1.0f : 1.0f;
-  if (exponent == 31) return mantissa != 0 ? std::nanf("") : sign * INFINITY;
-  const int significand = exponent == 0 ? mantissa : mantissa + 1024;
-  return sign * std::ldexp(static_cast<float>(significand), (exponent == 0 ? 1 : exponent) - 25);
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
+  const uint32_t magnitude = static_cast<uint32_t>(half & 0x7fff) << 13;
+  if (magnitude >= 0x7c00u << 13) return std::bit_cast<float>(sign | 0x7f800000u | magnitude);  // infinity, NaN
+  const float value = std::bit_cast<float>(magnitude) * 0x1p112f;  // the exponents' biases differ by 112
+  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
 }
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

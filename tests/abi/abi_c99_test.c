@@ -31,6 +31,7 @@ static const struct {
     {"memory_plan", test_memory_plan},
     {"truncate", test_truncate},
     {"spill", test_spill},
+    {"adapter", test_adapter},
     {"closed", test_closed},
 };
 

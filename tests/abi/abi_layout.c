@@ -31,7 +31,7 @@ static void test_error_and_runtime(void) {
 }
 
 static void test_model_structs(void) {
-  SIZE(quire_model_options, 40);
+  SIZE(quire_model_options, 56);
   AT(quire_model_options, struct_size, 0, 4);
   AT(quire_model_options, flags, 4, 4);
   AT(quire_model_options, load, 8, 4);
@@ -39,6 +39,21 @@ static void test_model_structs(void) {
   AT(quire_model_options, cancel, 16, 8);
   AT(quire_model_options, progress, 24, 8);
   AT(quire_model_options, progress_user_data, 32, 8);
+  AT(quire_model_options, merge, 40, 8);
+  AT(quire_model_options, n_merge, 48, 8);
+
+  SIZE(quire_adapter_source, 24);
+  AT(quire_adapter_source, path, 0, 8);
+  AT(quire_adapter_source, path_len, 8, 8);
+  AT(quire_adapter_source, scale, 16, 8);
+
+  SIZE(quire_adapter_info, 32);
+  AT(quire_adapter_info, struct_size, 0, 4);
+  AT(quire_adapter_info, flags, 4, 4);
+  AT(quire_adapter_info, rank, 8, 4);
+  AT(quire_adapter_info, n_tensors, 12, 4);
+  AT(quire_adapter_info, n_parameters, 16, 8);
+  AT(quire_adapter_info, bytes, 24, 8);
 
   SIZE(quire_model_info, 80);
   AT(quire_model_info, struct_size, 0, 4);
@@ -59,7 +74,11 @@ static void test_model_structs(void) {
 }
 
 static void test_session_structs(void) {
-  SIZE(quire_session_options, 80);
+  SIZE(quire_session_adapter, 16);
+  AT(quire_session_adapter, adapter, 0, 8);
+  AT(quire_session_adapter, scale, 8, 8);
+
+  SIZE(quire_session_options, 96);
   AT(quire_session_options, struct_size, 0, 4);
   AT(quire_session_options, flags, 4, 4);
   AT(quire_session_options, strategy, 8, 8);
@@ -73,6 +92,8 @@ static void test_session_structs(void) {
   AT(quire_session_options, spill_directory, 56, 8);
   AT(quire_session_options, spill_directory_len, 64, 8);
   AT(quire_session_options, spill_budget_bytes, 72, 8);
+  AT(quire_session_options, adapters, 80, 8);
+  AT(quire_session_options, n_adapters, 88, 8);
 
   SIZE(quire_label, 24);
   AT(quire_label, begin, 0, 8);

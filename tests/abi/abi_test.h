@@ -119,6 +119,7 @@ void test_sampling_chain(void);
 void test_dry(void);
 void test_memory_plan(void);
 void test_spill(void);
+void test_adapter(void);
 void test_closed(void);
 
 #endif

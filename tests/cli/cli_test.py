@@ -146,6 +146,26 @@ class ModelTest(unittest.TestCase):
         self.assertRegex(long.stderr, r"^quire: auto chose dca\(.* because the expected 100000 tokens exceed .*\n$")
         self.assertTrue(self.run_json("info", OPTIONS.model)["auto_strategy"].startswith("dca("))
 
+    def test_adapters_beside_and_merged(self):
+        golden = pathlib.Path(__file__).resolve().parents[1] / "golden"
+        adapter = golden / "adapters" / "attention"
+        arguments = ["run", "-m", golden / "models" / "text_256", "-p", "Rain fell", "-n", 12, "--ignore-eos", "--json",
+                     "--kv-type", "f32"]
+        plain, beside = run(*arguments), run(*arguments, "--adapter", adapter)
+        merged = run(*arguments, "--merge-adapter", f"{adapter}=1")
+        weak = run(*arguments, "-s", "full + base(theta=10000)", "--adapter", f"{adapter}=-0.01")
+        tokens = [json.loads(done.stdout)["tokens"] for done in (plain, beside, merged)]
+        self.assertEqual(tokens[1], tokens[2])
+        self.assertNotEqual(tokens[0], tokens[1])
+        warning = r"^quire: warning: the adapter changes queries or keys, .*base\(theta=\.\.\.\).*\n$"
+        self.assertRegex(beside.stderr, warning)  # once
+        self.assertRegex(merged.stderr, warning)
+        self.assertEqual((plain.stderr, weak.stderr, weak.returncode), ("", "", 0))
+        missing = run(*arguments, "--adapter", "no=such")
+        self.assertEqual(missing.returncode, 1)
+        self.assertIn("no=such", missing.stderr)
+        self.assertEqual(run(*arguments, "--adapter", f"{adapter}=0").returncode, 1)
+
     def test_run_prepares_for_the_length_of_its_text(self):
         answer = self.run_json("run", "-m", OPTIONS.model, "-s", "full + dynamic_ntk(factor=2)", "-f", "-", "-n", 4,
                                stdin="The sky is blue.\n" * 100)

@@ -87,6 +87,59 @@ TEST_P(AllocatorFault, PrefillAndDecode) {
   EXPECT_GT(n, 10);
 }
 
+// An adapter's loading, and a session's first pass with it; the model goes on.
+TEST_P(AllocatorFault, Adapter) {
+  const std::string path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/adapters/everything";
+  std::vector<int32_t> expected;
+  int64_t n = 0, n_failed_loads = 0, n_failed_runs = 0;
+  for (bool failed = true; failed;) {
+    auto runtime = make_runtime(2, &memory_);
+    auto model = load_model(runtime.get(), "text_256");
+    const int64_t before = memory_.bytes();
+    quire_adapter* adapter = nullptr;
+    Outcome outcome;
+    fail_at(n);  // first of all without a failure
+    outcome.status = quire_adapter_load(model.get(), path.data(), path.size(), &adapter, &outcome.error);
+    failed = outcome.status != QUIRE_OK;
+    if (failed) {
+      ++n_failed_loads;
+      memory_.fail_at(0);
+      ASSERT_EQ(outcome.status, QUIRE_ERROR_OUT_OF_MEMORY) << n << ": " << outcome.text();
+      ASSERT_TRUE(settles_at(memory_, before)) << n;
+    } else {
+      const quire_session_adapter used{adapter, 1};
+      quire_session_options options;
+      quire_session_options_init(&options, sizeof options);
+      options.adapters = &used;
+      options.n_adapters = 1;
+      quire_session* session = nullptr;
+      ASSERT_EQ(quire_session_create(model.get(), &options, &session, nullptr), QUIRE_OK);
+      const Owned<quire_session> owner(session);
+      quire_adapter_release(adapter);
+      feed(session, some_tokens(50, 320));
+      Generated run = generate(session, kNew);
+      memory_.fail_at(0);
+      failed = run.outcome.status != QUIRE_OK;
+      if (failed) {
+        ++n_failed_runs;
+        ASSERT_EQ(run.outcome.status, QUIRE_ERROR_OUT_OF_MEMORY) << n << ": " << run.outcome.text();
+        const Generated rest = generate(session, kNew - static_cast<int64_t>(run.tokens.size()));
+        ASSERT_EQ(rest.outcome.status, QUIRE_OK) << n << ": " << rest.outcome.text();
+        run.tokens.insert(run.tokens.end(), rest.tokens.begin(), rest.tokens.end());
+      }
+      if (expected.empty()) expected = run.tokens;
+      ASSERT_EQ(run.tokens, expected) << "after the failure of allocation " << n;
+    }
+    if (n++ == 0) failed = true;
+    model.reset();
+    runtime.reset();
+    ASSERT_TRUE(memory_.wait_destroyed());
+    ASSERT_EQ(memory_.bytes(), 0);
+  }
+  EXPECT_GT(n_failed_loads, 30);
+  EXPECT_GT(n_failed_runs, 3);
+}
+
 INSTANTIATE_TEST_SUITE_P(Mode, AllocatorFault, testing::Bool(),
                          [](const auto& info) { return info.param ? "AllLater" : "Once"; });
 

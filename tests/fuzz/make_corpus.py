@@ -69,6 +69,21 @@ def model_config():
                 '"dynamic"', '"longrope"', '"quantization_config"', "null", "NaN", "1e999"])
 
 
+def adapter_config():
+    base = {"peft_type": "LORA", "r": 32, "lora_alpha": 16, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"],
+            "bias": "none", "lora_dropout": 0.05, "base_model_name_or_path": "x/y", "task_type": "CAUSAL_LM"}
+    seeds("fuzz_adapter_config", [json.dumps(config) for config in [
+        base, {**base, "modules_to_save": ["embed_tokens", "norm"], "use_rslora": True},
+        {**base, "target_modules": "all-linear", "exclude_modules": ["lm_head"], "layers_to_transform": [0, 2]},
+        {**base, "rank_pattern": {"o_proj": 8, "^model.layers.1.mlp.up_proj": 4}, "alpha_pattern": {"q_proj": 2.5}},
+        {**base, "use_dora": True}, {**base, "init_lora_weights": "pissa"}]])
+    dictionary("fuzz_adapter_config",
+               ['"peft_type"', '"LORA"', '"r"', '"lora_alpha"', '"target_modules"', '"modules_to_save"', '"rank_pattern"',
+                '"alpha_pattern"', '"layers_to_transform"', '"use_rslora"', '"use_dora"', '"exclude_modules"',
+                '"init_lora_weights"', '"fan_in_fan_out"', '"bias"', '"q_proj"', '"self_attn.q_proj"', '"^q_proj"',
+                '"all-linear"', "null", "true", "1e999", "-1", "{}", "[]"])
+
+
 def strategy():
     expressions = [
         "full", "full + none", "full + pi(factor=4)", "dca", "dca(chunk=96, cap=128)", "dca(preset=vllm, local=16)",
@@ -150,6 +165,7 @@ def tokenizer_text():
 if __name__ == "__main__":
     safetensors()
     model_config()
+    adapter_config()
     strategy()
     tokenizer_model()
     tokenizer_text()

@@ -36,7 +36,7 @@ void run_to_end(quire_session* session) {
 
 }  // namespace
 
-GoldenModel::GoldenModel(const std::string& directory) {
+GoldenModel::GoldenModel(const std::string& directory, const std::vector<std::string>& merge) {
   Error error;
   quire_runtime_options options;
   quire_runtime_options_init(&options, sizeof options);
@@ -44,15 +44,30 @@ GoldenModel::GoldenModel(const std::string& directory) {
   quire_runtime* runtime = nullptr;
   error.check(quire_runtime_create(&options, &runtime, &error), "runtime_create");
   runtime_.reset(runtime);
+  std::vector<quire_adapter_source> sources;
+  for (const std::string& path : merge) sources.push_back({path.data(), path.size(), 1.0});
+  quire_model_options loading;
+  quire_model_options_init(&loading, sizeof loading);
+  loading.merge = sources.data();
+  loading.n_merge = sources.size();
   quire_model* model = nullptr;
-  error.check(quire_model_load(runtime, directory.data(), directory.size(), nullptr, &model, &error), "model_load");
+  error.check(quire_model_load(runtime, directory.data(), directory.size(), &loading, &model, &error), "model_load");
   model_.reset(model);
   info_.struct_size = sizeof info_;
   error.check(quire_model_get_info(model, &info_, &error), "model_get_info");
 }
 
-std::vector<float> GoldenModel::logits(const std::string& strategy, std::span<const int32_t> ids) const {
+std::vector<float> GoldenModel::logits(const std::string& strategy, std::span<const int32_t> ids,
+                                       const std::vector<std::string>& adapters) const {
   Error error;
+  std::vector<std::unique_ptr<quire_adapter, decltype(&quire_adapter_release)>> loaded;
+  std::vector<quire_session_adapter> used;
+  for (const std::string& path : adapters) {
+    quire_adapter* adapter = nullptr;
+    error.check(quire_adapter_load(model_.get(), path.data(), path.size(), &adapter, &error), "adapter_load");
+    loaded.emplace_back(adapter, quire_adapter_release);
+    used.push_back({adapter, 1.0});
+  }
   quire_session_options options;
   quire_session_options_init(&options, sizeof options);
   options.strategy = strategy.data();
@@ -60,6 +75,8 @@ std::vector<float> GoldenModel::logits(const std::string& strategy, std::span<co
   options.kv_type = QUIRE_TYPE_F32;
   options.overflow = QUIRE_OVERFLOW_EXTRAPOLATE;
   options.expected_tokens = static_cast<int64_t>(ids.size());
+  options.adapters = used.data();
+  options.n_adapters = used.size();
   quire_session* session = nullptr;
   error.check(quire_session_create(model_.get(), &options, &session, &error), strategy);
   const std::unique_ptr<quire_session, decltype(&quire_session_release)> owner(session, quire_session_release);

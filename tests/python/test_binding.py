@@ -17,6 +17,7 @@ from quire import _ffi
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 MODEL = SOURCE / "tests" / "golden" / "models" / "text_256"
+ADAPTERS = SOURCE / "tests" / "golden" / "adapters"
 
 
 class Binding(unittest.TestCase):
@@ -42,6 +43,7 @@ class Binding(unittest.TestCase):
         header = (SOURCE / "include" / "quire" / "quire.h").read_text(encoding="utf-8")
         header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
         for cls in (_ffi.Error, _ffi.RuntimeOptions, _ffi.ModelOptions, _ffi.ModelInfo, _ffi.SessionOptions,
+                    _ffi.AdapterSource, _ffi.AdapterInfo, _ffi.SessionAdapter,
                     _ffi.SessionStats, _ffi.MemoryPlan, _ffi.Text, _ffi.Sampler, _ffi.LogitBias, _ffi.TokenLogprob,
                     _ffi.StreamOptions, _ffi.Event):
             body = re.search(r"typedef struct %s \{(.*?)\}" % cls.__name__, header, re.S).group(1)
@@ -95,6 +97,30 @@ class WithModel(unittest.TestCase):
         with self.assertRaises(quire.QuireError) as caught:
             self.model.metadata("colour")
         self.assertEqual(caught.exception.status, "NOT_FOUND")
+
+    def test_adapters(self):
+        def answer(model, **options):
+            with model.session("full + base(theta=10000)", kv_type="f32", **options) as session:
+                session.feed("Rain fell on the harbour all night.")
+                return "".join(session.generate(24, ignore_eos=True)), session.fingerprint
+
+        adapter = self.model.adapter(ADAPTERS / "attention")
+        self.assertTrue(adapter.info["replaces_embedding"] and adapter.info["changes_queries_or_keys"])
+        self.assertEqual((adapter.info["rank"], adapter.info["replaces_norms"]), (4, False))
+        self.assertEqual(adapter.metadata("base_model"), "text_256")
+        self.assertEqual(len(adapter.metadata("identity")), 32)
+        plain, beside, twice = answer(self.model), answer(self.model, adapters=[adapter]), answer(
+            self.model, adapters=[(adapter, 2.0)])
+        with self.runtime.load(MODEL, merge=[(ADAPTERS / "attention", 2.0)]) as merged:
+            self.assertEqual(answer(merged)[0], twice[0])
+        self.assertEqual(len({plain[0], beside[0], twice[0]}), 3)
+        self.assertEqual(len({plain[1], beside[1], twice[1]}), 3)
+        with self.assertRaises(quire.QuireError) as caught:
+            self.model.adapter("/no/such/adapter")
+        self.assertEqual(caught.exception.status, "NOT_FOUND")
+        with self.assertRaises(quire.QuireError) as caught:
+            self.model.session(adapters=[(adapter, 0)])
+        self.assertIn("scale", caught.exception.message)
 
     def test_tokenizer(self):
         tokenizer = self.model.tokenizer

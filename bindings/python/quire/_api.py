@@ -89,6 +89,16 @@ def _texts(strings):
     return (_ffi.Text * len(data))(*[(text, len(text)) for text in data])
 
 
+def _path(path):
+    path = os.fspath(path)
+    return path if isinstance(path, bytes) else path.encode()
+
+
+def _pairs(items):
+    """Adapters or their paths, each alone or with a scale: (item, scale)."""
+    return [item if isinstance(item, tuple) else (item, 1.0) for item in items]
+
+
 def _rows(array, kind, n_rows, n_columns):
     """A ctypes array as a two-dimensional memoryview, which numpy.asarray takes without a copy."""
     return memoryview(array).cast("B").cast(kind, (n_rows, n_columns))
@@ -164,9 +174,10 @@ class Runtime(_Handle):
         self._own(None, lib.quire_runtime_create, byref(options))
         _runtimes.add(self)
 
-    def load(self, path, weight_type="default", load="default", cancel=None, progress=None):
-        """Loads a model directory. progress: called as progress(done_bytes, total_bytes) on a runtime thread."""
-        return Model(self, path, weight_type, load, cancel, progress)
+    def load(self, path, weight_type="default", load="default", cancel=None, progress=None, merge=()):
+        """Loads a model directory. progress: called as progress(done_bytes, total_bytes) on a runtime thread. merge:
+        adapter directories, each as a path or (path, scale), to be merged into the weights."""
+        return Model(self, path, weight_type, load, cancel, progress, merge)
 
     def plan_memory(self, path, n_tokens, strategy="full", weight_type="default", load="default", **options):
         """quire_memory_plan as a dict: what the model and a session of n_tokens would take. options: Session's."""
@@ -197,13 +208,15 @@ class Cancel(_Handle):
 class Model(_Handle):
     _release = "quire_model_release"
 
-    def __init__(self, runtime, path, weight_type="default", load="default", cancel=None, progress=None):
+    def __init__(self, runtime, path, weight_type="default", load="default", cancel=None, progress=None, merge=()):
         report = _ffi.ProgressCallback((lambda _, done, total: progress(done, total)) if progress else 0)
+        merge = [(_path(source), scale) for source, scale in _pairs(merge)]
+        sources = (_ffi.AdapterSource * len(merge))(*[(source, len(source), scale) for source, scale in merge])
         options = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
                            weight_type=_choice("weight_type", weight_type, TYPES),
-                           cancel=cancel._handle if cancel else None, progress=report)
-        path = os.fspath(path)
-        path = path if isinstance(path, bytes) else path.encode()
+                           cancel=cancel._handle if cancel else None, progress=report,
+                           merge=sources if len(sources) else None, n_merge=len(sources))
+        path = _path(path)
         self._own(runtime, lib.quire_model_load, runtime._handle, path, len(path), byref(options))
 
     @property
@@ -225,6 +238,10 @@ class Model(_Handle):
     def tokenizer(self):
         return Tokenizer(self)
 
+    def adapter(self, path):
+        """Loads a PEFT LoRA directory for sessions of this model."""
+        return Adapter(self, path)
+
     def session(self, strategy="full", **options):
         return Session(self, strategy, **options)
 
@@ -232,6 +249,28 @@ class Model(_Handle):
         """The canonical strategy that session(strategy, **options) would have, without creating it."""
         return _text(lib.quire_model_describe_strategy, self._handle,
                      byref(_session_options(strategy, **options))).decode()
+
+
+class Adapter(_Handle):
+    """A LoRA adapter of one model, for Session(adapters=[...])."""
+
+    _release = "quire_adapter_release"
+    FLAGS = {"replaces_embedding": 1, "replaces_lm_head": 2, "replaces_norms": 4, "changes_queries_or_keys": 8}
+
+    def __init__(self, model, path):
+        path = _path(path)
+        self._own(model, lib.quire_adapter_load, model._handle, path, len(path))
+
+    @property
+    def info(self):
+        """quire_adapter_info as a dict; each flag as a bool."""
+        info = _options(_ffi.AdapterInfo)
+        _call(lib.quire_adapter_get_info, self._handle, byref(info))
+        return {**_fields(info), **{name: bool(info.flags & bit) for name, bit in self.FLAGS.items()}}
+
+    def metadata(self, key):
+        """ "identity" or "base_model"."""
+        return _text(lib.quire_adapter_get_metadata, self._handle, key.encode(), len(key.encode())).decode()
 
 
 class Tokenizer(_Handle):
@@ -270,13 +309,16 @@ class Tokenizer(_Handle):
 
 
 def _session_options(strategy="full", kv_type="default", overflow="default", expected_tokens=0, kv_budget_bytes=0,
-                     prefill_block=0, spill_directory="", spill_budget_bytes=0):
+                     prefill_block=0, spill_directory="", spill_budget_bytes=0, adapters=()):
+    used = (_ffi.SessionAdapter * len(adapters))(
+        *[_ffi.SessionAdapter(adapter=adapter._handle, scale=scale) for adapter, scale in _pairs(adapters)])
     text, spill = strategy.encode(), os.fsencode(spill_directory)
     return _options(
         _ffi.SessionOptions, strategy=text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, TYPES),
         overflow=_choice("overflow", overflow, OVERFLOWS), expected_tokens=expected_tokens,
         kv_budget_bytes=kv_budget_bytes, prefill_block=prefill_block, spill_directory=spill,
-        spill_directory_len=len(spill), spill_budget_bytes=spill_budget_bytes)
+        spill_directory_len=len(spill), spill_budget_bytes=spill_budget_bytes,
+        adapters=used if len(used) else None, n_adapters=len(used))
 
 
 class Session(_Handle):
@@ -286,7 +328,7 @@ class Session(_Handle):
 
     def __init__(self, model, strategy="full", **options):
         """options: kv_type, overflow, expected_tokens, kv_budget_bytes, prefill_block, spill_directory,
-        spill_budget_bytes: the fields of quire_session_options."""
+        spill_budget_bytes: the fields of quire_session_options. adapters: each an Adapter or (Adapter, scale)."""
         options = _session_options(strategy, **options)
         self._own(model, lib.quire_session_create, model._handle, byref(options))
         self._vocab_size = model.info["vocab_size"]
@@ -371,6 +413,11 @@ class Session(_Handle):
     @property
     def strategy(self):
         return _text(lib.quire_session_get_strategy, self._handle).decode()
+
+    @property
+    def fingerprint(self):
+        """Names all that keys and values depend on beside the tokens."""
+        return _text(lib.quire_session_get_fingerprint, self._handle).decode()
 
     def close(self):
         """Ends an open stream, waits, and frees the KV cache."""

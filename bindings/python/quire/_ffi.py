@@ -15,7 +15,7 @@ ProgressCallback = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
 
 
 _PLAIN_STRUCTS = ("quire_text", "quire_label", "quire_label_attention", "quire_sampler", "quire_logit_bias",
-                  "quire_token_logprob")
+                  "quire_token_logprob", "quire_adapter_source", "quire_session_adapter")
 
 
 def _struct(name, size, *fields):
@@ -37,17 +37,22 @@ RuntimeOptions = _struct(
     "quire_runtime_options", 80, *_same(c_int32, "n_threads backend log_level reserved"), ("log", LogCallback),
     ("log_user_data", c_void_p), ("log_destroy", DestroyCallback),
     *_same(c_void_p, "alloc free alloc_user_data alloc_destroy"))
-ModelOptions = _struct("quire_model_options", 40, *_same(c_int32, "load weight_type"), ("cancel", c_void_p),
-                       ("progress", ProgressCallback), ("progress_user_data", c_void_p))
+AdapterSource = _struct("quire_adapter_source", 24, ("path", c_char_p), ("path_len", c_size_t), ("scale", c_double))
+ModelOptions = _struct("quire_model_options", 56, *_same(c_int32, "load weight_type"), ("cancel", c_void_p),
+                       ("progress", ProgressCallback), ("progress_user_data", c_void_p),
+                       ("merge", POINTER(AdapterSource)), ("n_merge", c_size_t))
+AdapterInfo = _struct("quire_adapter_info", 32, *_same(c_int32, "rank n_tensors"), *_same(c_int64, "n_parameters bytes"))
+SessionAdapter = _struct("quire_session_adapter", 16, ("adapter", c_void_p), ("scale", c_double))
 ModelInfo = _struct(
     "quire_model_info", 80,
     *_same(c_int32, "n_layers n_query_heads n_kv_heads head_dim hidden_size intermediate_size vocab_size weight_type"),
     *_same(c_int64, "train_len n_parameters weight_bytes"), ("rope_theta", c_double),
     ("sliding_window", c_int64))
-SessionOptions = _struct("quire_session_options", 80, ("strategy", c_char_p), ("strategy_len", c_size_t),
+SessionOptions = _struct("quire_session_options", 96, ("strategy", c_char_p), ("strategy_len", c_size_t),
                          *_same(c_int32, "kv_type overflow"), *_same(c_int64, "expected_tokens kv_budget_bytes"),
                          *_same(c_int32, "prefill_block reserved"), ("spill_directory", c_char_p),
-                         ("spill_directory_len", c_size_t), ("spill_budget_bytes", c_int64))
+                         ("spill_directory_len", c_size_t), ("spill_budget_bytes", c_int64),
+                         ("adapters", POINTER(SessionAdapter)), ("n_adapters", c_size_t))
 SessionStats = _struct("quire_session_stats", 152, *_same(c_int64, """n_tokens n_pending n_prefilled n_generated
     prefill_ns decode_ns kv_bytes kv_bytes_peak kv_chunks kv_chunks_resident kv_chunks_evicted kv_chunks_written kv_chunks_read
     kv_file_bytes scratch_bytes reach tasks_after_cancel cancel_latency_ns"""))
@@ -90,6 +95,9 @@ _CHECKED = {
     "quire_model_get_info": [_P, POINTER(ModelInfo)],
     "quire_model_get_metadata": [_P, c_char_p, c_size_t, _BUF, c_size_t, _SIZE],
     "quire_model_get_tokenizer": [_P, _OUT],
+    "quire_adapter_load": [_P, c_char_p, c_size_t, _OUT],
+    "quire_adapter_get_info": [_P, POINTER(AdapterInfo)],
+    "quire_adapter_get_metadata": [_P, c_char_p, c_size_t, _BUF, c_size_t, _SIZE],
     "quire_tokenizer_encode": [_P, c_char_p, c_size_t, c_uint32, _I32, c_size_t, _SIZE],
     "quire_tokenizer_decode": [_P, _I32, c_size_t, c_uint32, _BUF, c_size_t, _SIZE],
     "quire_tokenizer_token_bytes": [_P, c_int32, _BUF, c_size_t, _SIZE],
@@ -115,6 +123,7 @@ _CHECKED = {
     "quire_session_get_scores": [_P, c_int64, c_int64, _F32],
     "quire_session_get_stats": [_P, POINTER(SessionStats)],
     "quire_session_get_strategy": [_P, _BUF, c_size_t, _SIZE],
+    "quire_session_get_fingerprint": [_P, _BUF, c_size_t, _SIZE],
     "quire_stream_open": [_P, POINTER(StreamOptions), _OUT],
     "quire_stream_close": [_P],
     "quire_stream_cancel": [_P],
@@ -131,7 +140,7 @@ _PLAIN = {
     "quire_tokenizer_bos": (c_int32, [_P]),
     "quire_tokenizer_is_eos": (c_int32, [_P, c_int32]),
     **{f"quire_{noun}_release": (None, [_P])
-       for noun in ("runtime", "cancel", "model", "tokenizer", "session", "stream")},
+       for noun in ("runtime", "cancel", "model", "adapter", "tokenizer", "session", "stream")},
 }
 
 

@@ -205,6 +205,24 @@ class CpuBackend final : public Backend {
     return done ? Status() : cancelled();
   }
 
+  Status add_low_rank(Exec exec, const LowRankArgs& args) override {
+    const int64_t rank = args.b->k;
+    const auto* a = static_cast<const CpuMatrix*>(args.a);
+    // A has few panels: the rows are what spreads.
+    const bool done = pool_.run(ceil_div(args.n, kRowsPerTask), exec.cancel, [&](int64_t task, int) {
+      const int64_t row = task * kRowsPerTask, rows = std::min(kRowsPerTask, args.n - row);
+      if (a) {
+        gemm(rows_ptr(args.x.at(row)), args.x.stride, rows, a->type, a->packed.data(), a->n, a->k, 0,
+             ceil_div(a->n, kPanel), nullptr, false, rows_ptr(args.work.at(row)), args.work.stride);
+      }
+      for (int64_t r = row; r < row + rows; ++r) {
+        float* work = rows_ptr(args.work.at(r));
+        for (int64_t c = 0; c < rank; ++c) work[c] *= args.scale;
+      }
+    });
+    return done ? matmul(exec, args.work, args.n, *args.b, nullptr, true, args.y) : cancelled();
+  }
+
   Status store_kv(Exec exec, const StoreKvArgs& args) override {
     const RecordLayout layout(args.geometry);
     const auto* rope = static_cast<const RopeCache*>(args.rope);

@@ -108,6 +108,50 @@ TEST(Operations, MatmulRowsDoNotDependOnTheCall) {
   }
 }
 
+TEST(Operations, LowRankIsTwoProductsAndRowsDoNotDependOnTheCall) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  const int64_t m = 70, in = 65, out = 97;
+  for (const int64_t rank : {1, 8, 33}) {
+    const auto x = random.normal(m * in), a = random.normal(rank * in), b = random.normal(out * rank);
+    const auto y = random.normal(m * out);
+    const float scale = -0.75f;
+    std::vector<float> whole;
+    for (const int64_t step : {m, int64_t{1}, int64_t{9}}) {
+      Machine machine(step == m ? 3 : 2);
+      auto a_matrix = take(machine.backend->create_matrix(rank, in, ElementType::kF32));
+      auto b_matrix = take(machine.backend->create_matrix(out, rank, ElementType::kF32));
+      ASSERT_TRUE(machine.backend->load_rows(*a_matrix, ElementType::kF32, a.data(), 0, rank).ok());
+      ASSERT_TRUE(machine.backend->load_rows(*b_matrix, ElementType::kF32, b.data(), 0, out).ok());
+      const auto xs = machine.buffer(x), ys = machine.buffer(y);
+      const auto work = machine.buffer(std::vector<float>(static_cast<size_t>(m * (rank + 2))));
+      for (int64_t r = 0; r < m; r += step) {
+        const LowRankArgs args{
+            Rows{xs.get(), 0, in}.at(r), std::min(step, m - r),       a_matrix.get(), b_matrix.get(), scale,
+            {work.get(), 0, rank + 2},   Rows{ys.get(), 0, out}.at(r)};
+        ASSERT_TRUE(machine.backend->add_low_rank(machine.exec(), args).ok());
+      }
+      if (whole.empty()) whole = machine.values(*ys);
+      expect_same_bits(whole, machine.values(*ys), "calls of " + std::to_string(step));
+    }
+    for (int64_t r = 0; r < m; ++r) {
+      for (int64_t c = 0; c < out; ++c) {
+        double sum = 0, magnitude = 1;
+        for (int64_t j = 0; j < rank; ++j) {
+          double inner = 0;
+          for (int64_t k = 0; k < in; ++k) {
+            inner += double{x[static_cast<size_t>(r * in + k)]} * a[static_cast<size_t>(j * in + k)];
+          }
+          sum += inner * b[static_cast<size_t>(c * rank + j)];
+          magnitude += std::fabs(inner * b[static_cast<size_t>(c * rank + j)]);
+        }
+        const auto at = static_cast<size_t>(r * out + c);
+        ASSERT_NEAR(whole[at], y[at] + scale * sum, 3e-6 * magnitude) << "row " << r << " column " << c;
+      }
+    }
+  }
+}
+
 TEST(Operations, RmsNorm) {
   Random random;
   SCOPED_TRACE(random.trace());
@@ -204,6 +248,8 @@ TEST(Operations, CancelledOperationsSayCancelled) {
   EXPECT_EQ(machine.backend->embed(exec, *table, std::vector<int32_t>{1, 2}, rows).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->rms_norm(exec, rows, *weight, 1e-5f, 4, 64, rows).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->matmul(exec, rows, 4, *matrix, nullptr, false, rows).code(), Code::kCancelled);
+  EXPECT_EQ(machine.backend->add_low_rank(exec, {rows, 4, matrix.get(), matrix.get(), 1, rows, rows}).code(),
+            Code::kCancelled);
   EXPECT_EQ(machine.backend->swiglu(exec, rows, 4, 32, rows).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->store_kv(exec, store).code(), Code::kCancelled);
 }

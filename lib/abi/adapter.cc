@@ -1,0 +1,67 @@
+#include "lib/abi/boundary.h"
+#include "lib/abi/handles.h"
+
+using namespace quire;
+using namespace quire::abi;
+
+namespace {
+
+// Runs body(adapter) behind the boundary.
+template <typename Body>
+int32_t with_adapter(const quire_adapter* adapter, quire_error* err, const Body& body) {
+  return guard(err, [&]() -> Status {
+    if (!adapter) return invalid("adapter is NULL");
+    if (adapter->impl->model->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
+    return body(*adapter->impl->adapter);
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+quire_status quire_adapter_load(quire_model* model, const char* path, size_t path_len, quire_adapter** out,
+                                quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!model || !out) return invalid(model ? "out is NULL" : "model is NULL");
+    std::string_view directory;
+    QUIRE_TRY(read_text(path, path_len, "path", &directory));
+    if (directory.empty()) return invalid("path is empty");
+    QUIRE_ASSIGN(auto adapter, load_adapter(model->impl, std::string(directory)));
+    *out = new quire_adapter(std::move(adapter));
+    return {};
+  });
+}
+
+void quire_adapter_retain(quire_adapter* adapter) { retain(adapter); }
+
+void quire_adapter_release(quire_adapter* adapter) {
+  if (drop_reference(adapter)) release(adapter, std::shared_ptr<Runtime>(adapter->impl->model->runtime));
+}
+
+quire_status quire_adapter_get_info(const quire_adapter* adapter, quire_adapter_info* info, quire_error* err) {
+  return with_adapter(adapter, err, [&](const Adapter& a) -> Status {
+    quire_adapter_info full{};
+    if (a.embedding) full.flags |= QUIRE_ADAPTER_REPLACES_EMBEDDING;
+    if (a.lm_head) full.flags |= QUIRE_ADAPTER_REPLACES_LM_HEAD;
+    if (a.replaces_norms) full.flags |= QUIRE_ADAPTER_REPLACES_NORMS;
+    if (a.changes_queries_or_keys) full.flags |= QUIRE_ADAPTER_CHANGES_QUERIES_OR_KEYS;
+    full.rank = static_cast<int32_t>(a.max_rank);
+    full.n_tensors = static_cast<int32_t>(a.n_tensors);
+    full.n_parameters = a.n_parameters;
+    full.bytes = a.bytes;
+    return write_output(full, "info", info);
+  });
+}
+
+quire_status quire_adapter_get_metadata(const quire_adapter* adapter, const char* key, size_t key_len, char* buf,
+                                        size_t cap, size_t* needed, quire_error* err) {
+  return with_adapter(adapter, err, [&](const Adapter& a) -> Status {
+    std::string_view name;
+    QUIRE_TRY(read_text(key, key_len, "key", &name));
+    if (name == "identity") return write_text(a.identity, buf, cap, needed);
+    if (name == "base_model") return write_text(a.base_model, buf, cap, needed);
+    return Status(Code::kNotFound, "no metadata \"" + std::string(name) + "\"; known: identity, base_model");
+  });
+}
+}

@@ -1,0 +1,113 @@
+// A LoRA adapter on a backend, and how sessions use several: beside the weights, never in them.
+//
+// y = x W^T + sum over adapters of scale * (x A^T) B^T (Hu et al. 2021, "LoRA", arXiv:2106.09685, eq. 3), on the rows
+// of one session only. Replaced tensors (PEFT's modules_to_save) stand in the weight's place.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/backend/backend.h"
+#include "lib/model/adapter_files.h"
+
+namespace quire {
+
+struct LlamaWeights;
+
+enum class Projection { kQ, kK, kV, kO, kGate, kUp, kDown };
+constexpr int kProjections = 7;
+
+struct LowRank {
+  std::unique_ptr<Matrix> a;  // [rank, in]; null for the embedding, whose A is looked up
+  std::unique_ptr<Matrix> b;  // [out, rank]; null: the adapter does not change this weight
+  double scale = 0;
+};
+
+struct AdapterLayer {
+  std::array<LowRank, kProjections> projections;
+  std::unique_ptr<Buffer> attention_norm;  // f32 [hidden]; null: not replaced, here and below
+  std::unique_ptr<Buffer> mlp_norm;
+};
+
+// Immutable once loaded; shared by sessions. Any thread.
+struct Adapter {
+  std::vector<AdapterLayer> layers;
+  std::unique_ptr<Table> embedding;    // [vocab, hidden]
+  std::unique_ptr<Table> embedding_a;  // [vocab, rank]: A transposed
+  LowRank embedding_change;
+  LowRank head_change;
+  std::unique_ptr<Buffer> final_norm;
+  std::unique_ptr<Matrix> lm_head;
+
+  std::string identity;    // of the files' content
+  std::string base_model;  // metadata
+  int64_t max_rank = 0;
+  int64_t n_tensors = 0;
+  int64_t n_parameters = 0;
+  int64_t bytes = 0;
+  bool replaces_norms = false;
+  bool changes_queries_or_keys = false;
+};
+
+// Adapters of one session in their order, each with its scale.
+class AdapterList {
+ public:
+  struct Entry {
+    const Adapter* adapter;
+    double scale;
+  };
+
+  AdapterList() = default;
+  // Borrows the adapters. Error: kInvalidArgument where two of them replace the same tensor.
+  static Result<AdapterList> make(std::vector<Entry> entries);
+
+  bool empty() const { return entries_.empty(); }
+  const std::vector<Entry>& entries() const { return entries_; }
+  int64_t max_rank() const;
+  bool replaces_norms() const;
+  // What stands in the place of a weight: the given one, or a replacement.
+  const Table& embedding(const LlamaWeights& weights) const;
+  const Matrix& lm_head(const LlamaWeights& weights) const;
+  const Buffer& final_norm(const LlamaWeights& weights) const;
+  const Buffer& attention_norm(const LlamaWeights& weights, int layer) const;
+  const Buffer& mlp_norm(const LlamaWeights& weights, int layer) const;
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+// Loads a PEFT LoRA directory step by step, as ModelLoader does a model.
+class AdapterLoader {
+ public:
+  // `weights`: of the model that the adapter is for. All must outlive the loader.
+  AdapterLoader(Backend& backend, std::string directory, const ModelConfig& config, const LlamaWeights& weights);
+  // Does a part of the work. True: finished. Errors: those of AdapterFiles::open, kOutOfMemory.
+  Result<bool> step();
+  std::unique_ptr<Adapter> take() { return std::move(adapter_); }
+
+ private:
+  Status open();
+  Status load_ends();
+  Status load_layer(int layer);
+  Status load_low_rank(const std::string& weight, LowRank& change);
+  Status load_embedding_change(const std::string& weight);
+  Result<std::unique_ptr<Matrix>> load_matrix(const std::string& tensor, int64_t rows, int64_t columns);
+  Status load_norm(const std::string& weight, std::unique_ptr<Buffer>& norm);
+  // The tensor that replaces `weight`, unless it is a copy of the model's own.
+  const std::string* replacement(const std::string& weight) const;
+  void count(size_t bytes, int64_t n_parameters);
+
+  Backend& backend_;
+  const std::string directory_;
+  const ModelConfig& config_;
+  const LlamaWeights& weights_;
+  std::shared_ptr<const AdapterFiles> files_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Adapter> adapter_;
+  int stage_ = 0;  // 0: open, 1: embedding, final norm and head, 2 ...: layers
+};
+
+}  // namespace quire

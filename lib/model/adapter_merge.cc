@@ -1,0 +1,84 @@
+#include "lib/model/adapter_merge.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace quire {
+namespace {
+
+std::vector<float> transposed(const std::vector<float>& values, int64_t rows, int64_t columns) {
+  std::vector<float> out(values.size());
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      out[static_cast<size_t>(c * rows + r)] = values[static_cast<size_t>(r * columns + c)];
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Status AdapterMerge::open(const std::vector<AdapterSource>& sources, const ModelConfig& model,
+                          TensorFiles::Access access) {
+  for (size_t i = 0; i < sources.size(); ++i) {
+    QUIRE_ASSIGN(auto files, AdapterFiles::open(sources[i].directory, model, access));
+    QUIRE_ASSIGN(std::string identity, files->identity());
+    for (const auto& [weight, tensor] : files->replacements()) {
+      if (replacements_.emplace(weight, Replacement{files->shared_tensors(), tensor}).second) continue;
+      return Status(Code::kInvalidArgument,
+                    sources[i].directory + " replaces " + weight + ", as an adapter before it does");
+    }
+    merged_.push_back({std::move(identity), sources[i].scale, files->changes_queries_or_keys()});
+    adapters_.push_back(std::move(files));
+  }
+  return {};
+}
+
+const AdapterMerge::Replacement* AdapterMerge::replacement(const std::string& weight) const {
+  const auto at = replacements_.find(weight);
+  return at == replacements_.end() ? nullptr : &at->second;
+}
+
+bool AdapterMerge::changes(const std::string& weight) const {
+  return std::any_of(adapters_.begin(), adapters_.end(), [&](const auto& files) { return files->low_rank(weight); });
+}
+
+Result<std::vector<AdapterMerge::Delta>> AdapterMerge::deltas(const std::string& weight) const {
+  std::vector<Delta> deltas;
+  for (size_t i = 0; i < adapters_.size(); ++i) {
+    const LowRankTensors* change = adapters_[i]->low_rank(weight);
+    if (!change) continue;
+    Delta delta;
+    QUIRE_ASSIGN(delta.a, adapters_[i]->read(change->a, std::array{change->rank, change->in}));
+    QUIRE_ASSIGN(delta.b, adapters_[i]->read(change->b, std::array{change->out, change->rank}));
+    delta.rank = change->rank;
+    delta.in = change->in;
+    if (weight == kEmbeddingWeight) {  // its files hold the change of the transposed table
+      std::vector<float> b = transposed(delta.a, change->rank, change->in);
+      delta.a = transposed(delta.b, change->out, change->rank);
+      delta.b = std::move(b);
+      delta.in = change->out;
+    }
+    const auto scale = static_cast<float>(change->scale * merged_[i].scale);
+    for (float& value : delta.b) value *= scale;
+    deltas.push_back(std::move(delta));
+  }
+  return deltas;
+}
+
+void AdapterMerge::add(const std::vector<Delta>& deltas, int64_t first_row, int64_t n, float* rows) {
+  for (const Delta& delta : deltas) {
+    const int64_t in = delta.in;
+    for (int64_t row = 0; row < n; ++row) {
+      float* out = rows + row * in;
+      for (int64_t r = 0; r < delta.rank; ++r) {
+        const float b = delta.b[static_cast<size_t>((first_row + row) * delta.rank + r)];
+        const float* a = &delta.a[static_cast<size_t>(r * in)];
+        for (int64_t c = 0; c < in; ++c) out[c] += b * a[c];
+      }
+    }
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,33 @@
+// A 128-bit hash of content: names what was read, so that equal names mean equal bytes. Not against forgery.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace quire {
+
+class ContentHash {
+ public:
+  ContentHash();
+  ~ContentHash();
+  ContentHash(ContentHash&&) noexcept;
+  ContentHash& operator=(ContentHash&&) noexcept;
+
+  // How the bytes are split into calls changes nothing.
+  ContentHash& add(std::span<const std::byte> bytes);
+  // A field of its own: its length is hashed too.
+  ContentHash& add_text(std::string_view text);
+  ContentHash& add_real(double value);  // its bits
+
+  // 32 hexadecimal digits of all that was added so far.
+  std::string hex() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quire

@@ -1,0 +1,71 @@
+"""Makes adapters/NAME/, random LoRA adapters of models/text_256, and adapters/NAME.safetensors, PEFT's logits with them.
+
+Both run in float64. Needs ../peers/requirements.txt.
+"""
+
+import json
+import pathlib
+import shutil
+
+import peft
+import torch
+import transformers
+
+import golden_format
+
+GOLDEN = pathlib.Path(__file__).resolve().parent
+BASE = GOLDEN / "models" / "text_256"
+N_TOKENS = 100
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+
+# name: (LoraConfig arguments, the RoPE base it goes with)
+ADAPTERS = {
+    "attention": (dict(r=4, lora_alpha=2, target_modules=ATTENTION, modules_to_save=["embed_tokens"]), 2e8),
+    "everything": (dict(r=3, lora_alpha=5, use_rslora=True, rank_pattern={"o_proj": 2}, alpha_pattern={"up_proj": 1.5},
+                        target_modules=[*ATTENTION, "gate_proj", "up_proj", "down_proj", "embed_tokens"],
+                        modules_to_save=["norm", "lm_head"]), 10000.0),
+}
+
+
+def make_network(theta):
+    config = transformers.LlamaConfig.from_pretrained(BASE)
+    config.rope_parameters = {**config.rope_parameters, "rope_theta": theta}
+    return transformers.LlamaForCausalLM.from_pretrained(BASE, config=config, dtype=torch.float32,
+                                                         attn_implementation="eager")
+
+
+@torch.no_grad()
+def randomise(network, seed):
+    """Changes about as large as the weights."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in network.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        if ".modules_to_save." in name:
+            parameter.add_(0.5 * noise if parameter.dim() > 1 else 0.2 * noise)
+        elif "lora_" in name:
+            parameter.copy_(noise / parameter.shape[0 if "lora_embedding_A" in name else -1] ** 0.5)
+
+
+def main():
+    torch.set_num_threads(1)
+    for seed, (name, (arguments, theta)) in enumerate(ADAPTERS.items(), start=1):
+        directory = GOLDEN / "adapters" / name
+        shutil.rmtree(directory, ignore_errors=True)
+        network = peft.get_peft_model(make_network(theta), peft.LoraConfig(task_type="CAUSAL_LM", **arguments)).eval()
+        randomise(network, seed)
+        network.save_pretrained(directory)
+        (directory / "README.md").unlink()
+        config = json.loads((directory / "adapter_config.json").read_text())
+        config["base_model_name_or_path"] = "text_256"
+        config = {key: sorted(value) if isinstance(value, list) else value for key, value in config.items()}
+        (directory / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+        ids = golden_format.random_ids(N_TOKENS, network.config.vocab_size, seed)
+        with torch.no_grad():
+            logits = network.double()(torch.tensor([ids])).logits[0]
+        tensors = {"ids": torch.tensor(ids, dtype=torch.int32)}
+        golden_format.add_rows(tensors, "peft", logits, 32)
+        golden_format.save(tensors, GOLDEN / "adapters" / f"{name}.safetensors", {"peft": peft.__version__})
+
+
+if __name__ == "__main__":
+    main()
