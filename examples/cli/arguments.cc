@@ -57,6 +57,8 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
       ->type_name("N");
   add_adapter_option(command, "--merge-adapter", arguments.merge,
                      "PEFT LoRA directory to merge into the weights, times SCALE (default: 1); may be repeated");
+  command.add_option("--beacon", arguments.beacon, "Activation Beacon plug-in for the strategy beacon")
+      ->type_name("DIR");
   add_quiet_option(command);
 }
 
@@ -76,7 +78,7 @@ void add_session_options(CLI::App& command, SessionArguments& arguments) {
                       (extrapolates ? "extrapolate)" : "error)"));
   command
       .add_option("--expected-tokens", arguments.expected_tokens,
-                  "length of text that auto, dynamic_ntk and longrope prepare for (default: prompt and answer)")
+                  "length of text that auto, beacon, dynamic_ntk and longrope prepare for (default: prompt and answer)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
   command

@@ -23,6 +23,7 @@ struct ModelArguments {
   std::string directory;
   int32_t n_threads = 0;
   std::vector<AdapterArgument> merge;
+  std::string beacon;
 };
 
 struct SessionArguments {

@@ -70,6 +70,8 @@ Model load(quire_runtime* runtime, const ModelArguments& arguments) {
   options.progress_user_data = &progress;
   options.merge = merge.data();
   options.n_merge = merge.size();
+  if (!arguments.beacon.empty()) options.beacon_path = arguments.beacon.data();
+  options.beacon_path_len = arguments.beacon.size();
   Error error;
   quire_model* model = nullptr;
   const quire_status status =

@@ -234,6 +234,10 @@ typedef struct quire_model_options {
   const quire_adapter_source* merge; /* W' = W + scale * B A in float32, then converted to the type W is kept in; an
                                         embedding that is changed so is kept in float32 */
   size_t n_merge;                    /* at most 64; at most one of them may replace a given tensor */
+  const char* beacon_path; /* UTF-8; directory of an Activation Beacon plug-in for this model (strategy beacon):
+                              config.json with the beacon_* keys and model.safetensors with the beacon_* tensors of
+                              version 1. NULL: the checkpoint's own, if it has any */
+  size_t beacon_path_len;
 } quire_model_options;
 
 /* [any-thread] since 0.1 */
@@ -381,6 +385,14 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                                where local= (their local window) may stand for s = C - local.
  *                                logit_scale=none|yarn_0.05|yarn_0.1: logits of query n times
  *                                max(1, 1 + c ln(n / L)) squared. parts=all|intra_inter|intra: the paper's ablation
+ *   beacon                       Activation Beacon (Zhang et al. 2024, "Soaring from 4K to 400K", eq. 1-2), for models
+ *                                with beacon weights: each complete window of window= tokens is condensed into
+ *                                stride / ratio entries of memory, which stand for its first stride= tokens from then
+ *                                on; attn=step_expansion|segmentation|full_coverage (these three as the checkpoint
+ *                                was trained). ratio=: one for all windows (0: keep the tokens); sequence=x2.x4: of
+ *                                windows in succession, the last for all further; else by the session's
+ *                                expected_tokens + reserve= (as the checkpoint says), so that all stays within L.
+ *                                growth=raise|stop where it does not: condense later windows more, or end
  *   lm_infinite                  the keys less than recent= (L - 1) back, and the first sinks= (10) at that distance
  *                                (Han et al. 2023); no end, but text between them is forgotten
  *   longheads                    each head of each token sees `chunks` chunks of `chunk` keys, packed to consecutive
@@ -486,7 +498,7 @@ typedef struct quire_session_options {
   size_t strategy_len;
   int32_t kv_type;             /* QUIRE_TYPE_*: keys and values are stored so; default: F16 */
   int32_t overflow;            /* QUIRE_OVERFLOW_* */
-  int64_t expected_tokens;     /* length the session will reach, for auto, dynamic_ntk and longrope; 0: unknown */
+  int64_t expected_tokens;     /* length the session will reach, for auto, beacon, dynamic_ntk, longrope; 0: unknown */
   int64_t kv_budget_bytes;     /* memory of the KV cache, never exceeded; 0: no limit */
   int32_t prefill_block;       /* tokens per forward pass while processing fed text; 0: 256; at most 65536 */
   int32_t reserved;            /* 0 */
@@ -661,8 +673,8 @@ typedef struct quire_memory_plan {
 /* What the model in `path` and a session of n_tokens would take, from the headers of its files alone: nothing is
  * loaded. The options are those of loading and of the session and may be NULL; callbacks are not called. The sum of
  * weights, KV cache and scratch is within a tenth of what the allocator callbacks will count, unless logits of all
- * positions are asked for. Adapters are not counted: quire_adapter_info has the bytes of a session's; merged ones change
- * nothing, unless they change the embedding by a low rank, which is then allocated in float32. Errors: those of
+ * positions are asked for. Adapters are not counted: quire_adapter_info has the bytes of a session's; merged ones
+ * change nothing, unless they change the embedding by a low rank, which is then allocated in float32. Errors: those of
  * quire_model_load and quire_session_create; BUDGET where kv_budget_bytes is too small (message: bytes needed).
  * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_memory_plan_make(quire_runtime* runtime, const char* path, size_t path_len,

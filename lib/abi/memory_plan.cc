@@ -24,9 +24,18 @@ quire_status quire_memory_plan_make(quire_runtime* runtime, const char* path, si
     QUIRE_TRY(read_model_options(model, &m));
     SessionOptions s;
     QUIRE_TRY(read_session_options(session, &s));
-    MemoryRequest request{
-        std::string(directory), m.map,    m.weight_type,   s.strategy,        s.kv_type,
-        s.expected_tokens,      n_tokens, s.prefill_block, s.kv_budget_bytes, !s.spill_directory.empty()};
+    MemoryRequest request;
+    request.directory = std::string(directory);
+    request.map = m.map;
+    request.weight_type = m.weight_type;
+    request.beacon_directory = m.beacon_directory;
+    request.strategy = s.strategy;
+    request.kv_type = s.kv_type;
+    request.expected_tokens = s.expected_tokens;
+    request.n_tokens = n_tokens;
+    request.prefill_block = s.prefill_block;
+    request.kv_budget_bytes = s.kv_budget_bytes;
+    request.spill = !s.spill_directory.empty();
     QUIRE_ASSIGN(const MemoryPlan made, plan_memory(runtime->impl->backend(), request));
     quire_memory_plan full{};
     full.weight_bytes = made.weight_bytes;

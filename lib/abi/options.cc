@@ -37,6 +37,9 @@ Status read_model_options(const quire_model_options* in, ModelLoadOptions* out) 
   if (o.progress) {
     out->progress = [o](int64_t done, int64_t total) { o.progress(o.progress_user_data, done, total); };
   }
+  std::string_view beacon;
+  QUIRE_TRY(read_text(o.beacon_path, o.beacon_path_len, "beacon_path", &beacon));
+  out->beacon_directory = std::string(beacon);
   QUIRE_TRY(check_adapters(o.merge, o.n_merge, "merge"));
   for (size_t i = 0; i < o.n_merge; ++i) {
     std::string_view path;

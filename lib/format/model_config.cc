@@ -48,7 +48,7 @@ Result<const Family*> read_family(const JsonReader& reader) {
 }
 
 // Settings under which the same tensors mean another computation. Absent, null and the value given here are fine.
-Status refuse_other_computations(const Json& config, const JsonReader& reader) {
+Status refuse_other_computations(const JsonReader& reader) {
   static const std::pair<const char*, Json> kNeutral[] = {
       {"quantization_config", nullptr},     {"partial_rotary_factor", 1.0},    {"attn_logit_softcapping", nullptr},
       {"final_logit_softcapping", nullptr}, {"attention_chunk_size", nullptr}, {"num_local_experts", nullptr},
@@ -63,9 +63,6 @@ Status refuse_other_computations(const Json& config, const JsonReader& reader) {
     for (const Json& layer : *layers) {
       if (layer != "full_attention") return unsupported(reader, "layer_types with " + json_excerpt(layer));
     }
-  }
-  for (const auto& [key, value] : config.items()) {
-    if (key.starts_with("beacon_")) return unsupported(reader, "Activation Beacon checkpoint (" + key + ")");
   }
   QUIRE_ASSIGN(const std::string activation, reader.string("hidden_act", "silu"));
   if (activation != "silu") return unsupported(reader, "hidden_act " + activation + "; only silu is supported");
@@ -163,11 +160,12 @@ Result<ModelConfig> parse_named_config(const std::string& json, const std::strin
   ModelConfig config;
   QUIRE_ASSIGN(const Family* const family, read_family(reader));
   config.architecture = family->architecture;
-  QUIRE_TRY(refuse_other_computations(document, reader));
+  QUIRE_TRY(refuse_other_computations(reader));
   QUIRE_TRY(read_shape(reader, *family, config));
   QUIRE_TRY(read_flags(reader, *family, config));
   QUIRE_TRY(read_window(document, reader, *family, config));
   QUIRE_TRY(read_dual_chunk(reader, config.dual_chunk));
+  QUIRE_ASSIGN(config.beacon, read_beacon_settings(document, reader));
   QUIRE_ASSIGN(config.max_position_embeddings,
                reader.integer("max_position_embeddings", 1, kMaxPositions, family->max_positions));
   QUIRE_ASSIGN(RopeSettings rope, read_rope_settings(reader, config.max_position_embeddings, config.head_dim));

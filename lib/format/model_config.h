@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/format/beacon_settings.h"
 #include "lib/format/rope_scaling.h"
 #include "lib/support/status.h"
 #include "lib/support/types.h"
@@ -38,6 +39,7 @@ struct ModelConfig {
   std::string rope_type = "default";
   LongRopeSettings longrope;
   DualChunkSettings dual_chunk;
+  BeaconSettings beacon;
   int64_t sliding_window = 0;  // query i sees key j only if i - j is less; 0: no window
   std::string architecture;
   std::vector<int32_t> bos_token_ids;  // at most one

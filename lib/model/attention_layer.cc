@@ -6,13 +6,14 @@
 #include "lib/model/llama_model.h"
 
 namespace quire {
-namespace {
 
 std::vector<int64_t> consecutive(int64_t begin, int64_t end) {
   std::vector<int64_t> all;
   for (int64_t c = begin; c < end; ++c) all.push_back(c);
   return all;
 }
+
+namespace {
 
 // Calls use(query, chunk) for every chunk that was selected for queries of selected blocks.
 template <typename Use>
@@ -70,6 +71,13 @@ Status LlamaModel::attend(Exec exec, const Sequence& sequence, const Plan& plan,
     QUIRE_TRY(select(exec, sequence, plan, chosen, row, layer));
   }
 
+  return attend_rows(exec, sequence, plan, &chosen, row, n, layer);
+}
+
+// The plan's n queries stand in rows from `row` on.
+Status LlamaModel::attend_rows(Exec exec, const Sequence& sequence, const Plan& plan, const ChosenChunks* chosen,
+                               int64_t row, int64_t n, int layer) {
+  ChunkStore& kv = *sequence.kv;
   AttentionArgs attention;
   attention.queries = wide_.at(row);
   attention.out = normed_.at(row);
@@ -79,8 +87,10 @@ Status LlamaModel::attend(Exec exec, const Sequence& sequence, const Plan& plan,
   attention.scale = logit_scale(*sequence.strategy);
   attention.rope = sequence.rope;
   attention.geometry = kv.geometry();
-  attention.selection = chosen.buffer.get();
-  attention.records[static_cast<int>(KvStream::kText)] = kv.layer(layer);
+  if (chosen) attention.selection = chosen->buffer.get();
+  for (const KvStream stream : {KvStream::kText, KvStream::kMemory}) {
+    attention.records[static_cast<int>(stream)] = kv.layer(layer, stream);
+  }
   return kv.spills() ? attend_by_windows(exec, sequence, chosen, attention, layer)
                      : backend_.attention(exec, attention);
 }
@@ -157,14 +167,14 @@ Status LlamaModel::choose(Exec exec, const Sequence& sequence, const Plan& plan,
 
 // All chunks that some query sees, ascending.
 std::vector<int64_t> LlamaModel::seen_chunks(const Sequence& sequence, const Plan& plan,
-                                             const ChosenChunks& chosen) const {
+                                             const ChosenChunks* chosen) const {
   const int64_t chunk = sequence.kv->geometry().chunk;
   auto chunks = touched_chunks(plan, chunk, config_.n_query_heads);
   if (!has_selection(plan)) return chunks;
   const int64_t end = sequence.first_position + static_cast<int64_t>(sequence.tokens.size());
   std::vector<bool> seen(static_cast<size_t>(ceil_div(end, chunk)));
   for (const int64_t c : chunks) seen[static_cast<size_t>(c)] = true;
-  for_selected(plan, sequence.first_position, config_.n_query_heads, chosen.on_host,
+  for_selected(plan, sequence.first_position, config_.n_query_heads, chosen->on_host,
                [&](int64_t, int32_t c) { seen[static_cast<size_t>(c)] = true; });
   chunks.clear();
   for (size_t c = 0; c < seen.size(); ++c) {
@@ -173,7 +183,7 @@ std::vector<int64_t> LlamaModel::seen_chunks(const Sequence& sequence, const Pla
   return chunks;
 }
 
-Status LlamaModel::attend_by_windows(Exec exec, const Sequence& sequence, const ChosenChunks& chosen,
+Status LlamaModel::attend_by_windows(Exec exec, const Sequence& sequence, const ChosenChunks* chosen,
                                      AttentionArgs args, int layer) {
   ChunkStore& kv = *sequence.kv;
   const std::vector<int64_t> needed = seen_chunks(sequence, *args.plan, chosen);
@@ -187,7 +197,11 @@ Status LlamaModel::attend_by_windows(Exec exec, const Sequence& sequence, const 
     const int64_t end = n - begin <= most ? n : begin + most;
     QUIRE_TRY(kv.acquire(layer, std::span(needed).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
                          false));
-    args.records[static_cast<int>(KvStream::kText)] = kv.layer(layer);
+    // The last window has the memory too.
+    if (end == n) QUIRE_TRY(kv.acquire(layer, consecutive(0, kv.memory_chunks()), false, KvStream::kMemory));
+    for (const KvStream stream : {KvStream::kText, KvStream::kMemory}) {
+      args.records[static_cast<int>(stream)] = kv.layer(layer, stream);
+    }
     args.window = {needed[static_cast<size_t>(begin)], end == n ? kNoLimit : needed[static_cast<size_t>(end)],
                    begin == 0, end == n};
     QUIRE_TRY(backend_.attention(exec, args));

@@ -28,7 +28,7 @@ std::string LlamaModel::identity() const {
   return hash.hex();
 }
 
-StrategyContext strategy_context(const ModelConfig& config, int64_t expected_tokens) {
+StrategyContext strategy_context(const ModelConfig& config, const SessionNeeds& needs) {
   StrategyContext context;
   context.train_len = config.max_position_embeddings;
   context.head_dim = config.head_dim;
@@ -41,8 +41,19 @@ StrategyContext strategy_context(const ModelConfig& config, int64_t expected_tok
     context.longrope = {longrope.short_factors, longrope.long_factors, longrope.original, longrope.attention_factor};
   }
   context.dual_chunk = {config.dual_chunk.chunk_size, config.dual_chunk.local_size, config.dual_chunk.original};
+  if (const BeaconSettings& beacon = config.beacon; beacon.window > 0) {
+    context.beacon = {beacon.window,
+                      beacon.stride,
+                      static_cast<BeaconAttention>(beacon.attention),
+                      beacon.ratios,
+                      static_cast<BeaconConfig::Mix>(beacon.mix),
+                      beacon.reserve};
+  }
   context.sliding_window = config.sliding_window;
-  context.expected_tokens = expected_tokens;
+  context.expected_tokens = needs.expected_tokens;
+  const int64_t elements = int64_t{2} * config.n_layers * config.n_kv_heads * config.head_dim;
+  context.kv_budget = {needs.kv_budget_bytes, elements * static_cast<int64_t>(element_bytes(needs.kv_type)),
+                       needs.prefill_block, needs.spills};
   return context;
 }
 
@@ -87,7 +98,9 @@ Status LlamaModel::prepare_scratch(int64_t n) {
 Status LlamaModel::forward(std::span<const Sequence> sequences, const CancelToken* cancel) {
   int64_t n = 0;
   for (const Sequence& s : sequences) n += static_cast<int64_t>(s.tokens.size());
-  QUIRE_TRY(prepare_scratch(n));
+  const std::vector<BeaconRows> beacons = plan_beacons(sequences, n);
+  const int64_t n_beacons = beacons.empty() ? 0 : beacons.back().row + beacons.back().n - n;
+  QUIRE_TRY(prepare_scratch(n + n_beacons));
   const Exec exec{*stream_, cancel};
   QUIRE_TRY(prepare_adapters(sequences, n));
   std::vector<Plan> plans(sequences.size());
@@ -104,6 +117,10 @@ Status LlamaModel::forward(std::span<const Sequence> sequences, const CancelToke
     QUIRE_TRY(embed(exec, s, hidden_.at(row)));
     row += count;
   }
+  if (n_beacons > 0) {
+    const std::vector<int32_t> only_row(static_cast<size_t>(n_beacons), 0);
+    QUIRE_TRY(backend_.embed(exec, *weights_.beacon->embedding, only_row, hidden_.at(n)));
+  }
   for (int layer = 0; layer < config_.n_layers; ++layer) {
     const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
     QUIRE_TRY(normalise(exec, sequences, layer, Norm::kAttention, n));
@@ -113,14 +130,17 @@ Status LlamaModel::forward(std::span<const Sequence> sequences, const CancelToke
     QUIRE_TRY(adapt(exec, sequences, layer, Projection::kK, normed_, wide_.column(config_.n_query_heads * d)));
     QUIRE_TRY(adapt(exec, sequences, layer, Projection::kV, normed_,
                     wide_.column((config_.n_query_heads + config_.n_kv_heads) * d)));
+    QUIRE_TRY(project_beacons(exec, layer, n, n_beacons));
     row = 0;
     for (size_t i = 0; i < sequences.size(); ++i) {
       QUIRE_TRY(attend(exec, sequences[i], plans[i], chosen_[i], row, layer));
       row += static_cast<int64_t>(sequences[i].tokens.size());
     }
+    for (const BeaconRows& rows : beacons) QUIRE_TRY(attend_beacons(exec, rows, layer));
     QUIRE_TRY(backend_.matmul(exec, normed_, n, *w.o, w.o_bias.get(), true, hidden_));
     QUIRE_TRY(adapt(exec, sequences, layer, Projection::kO, normed_, hidden_));
     QUIRE_TRY(mlp_layer(exec, sequences, layer, n));
+    QUIRE_TRY(finish_beacons(exec, layer, n, n_beacons));
   }
   return backend_.synchronize(*stream_);
 }

@@ -33,6 +33,17 @@ struct LayerWeights {
   std::unique_ptr<Buffer> down_bias;
 };
 
+// What beacon tokens (Activation Beacon) have of their own; null where they share the layer's.
+struct BeaconLayerWeights {
+  std::unique_ptr<Matrix> qkv, o, gate_up, down;
+  std::unique_ptr<Buffer> qkv_bias, o_bias, gate_up_bias, down_bias;
+};
+
+struct BeaconWeights {
+  std::unique_ptr<Table> embedding;  // one row
+  std::vector<BeaconLayerWeights> layers;
+};
+
 struct LlamaWeights {
   std::unique_ptr<Table> embedding;
   std::vector<LayerWeights> layers;
@@ -43,6 +54,7 @@ struct LlamaWeights {
   int64_t bytes = 0;
   std::map<std::string, std::string> tensor_hashes;  // of the checkpoint's tensors that were read (TensorFiles)
   std::vector<MergedAdapter> merged;
+  std::unique_ptr<BeaconWeights> beacon;  // null: none
 };
 
 // The tokens of one session in a forward pass, and what they work on.
@@ -60,7 +72,19 @@ struct Sequence {
   int64_t count_from = 0;
 };
 
-StrategyContext strategy_context(const ModelConfig& config, int64_t expected_tokens);
+// begin, begin + 1, ... end - 1: of chunks.
+std::vector<int64_t> consecutive(int64_t begin, int64_t end);
+
+// What of a session its strategy may depend on.
+struct SessionNeeds {
+  int64_t expected_tokens = 0;  // 0: unknown
+  ElementType kv_type = ElementType::kF16;
+  int64_t kv_budget_bytes = 0;  // 0: no limit
+  int64_t prefill_block = 256;
+  bool spills = false;
+};
+
+StrategyContext strategy_context(const ModelConfig& config, const SessionNeeds& needs);
 
 // Weights are shared by all sessions. forward() and logits() use the model's scratch memory: one thread at a time, the
 // scheduler's; everything else is any-thread.
@@ -78,7 +102,7 @@ class LlamaModel {
   std::string identity() const;
   KvGeometry kv_geometry(const Strategy& strategy, ElementType type) const;
   int64_t scratch_bytes() const;
-  // f32 elements of activations that a forward pass over n tokens holds.
+  // f32 elements of activations that a forward pass over n rows (tokens and beacons) holds.
   static int64_t activation_floats(const ModelConfig& config, int64_t n);
 
   // Runs the layers over the tokens of all sequences, each of another session: stores their keys and values, and
@@ -98,15 +122,29 @@ class LlamaModel {
     std::vector<int32_t> on_host;  // the same, where that is asked for
   };
   Status attend(Exec exec, const Sequence& sequence, const Plan& plan, ChosenChunks& chosen, int64_t row, int layer);
+  Status attend_rows(Exec exec, const Sequence& sequence, const Plan& plan, const ChosenChunks* chosen, int64_t row,
+                     int64_t n, int layer);
   Status represent_chunks(Exec exec, const Sequence& sequence, int64_t row, int layer);
   Status select(Exec exec, const Sequence& sequence, const Plan& plan, ChosenChunks& chosen, int64_t row, int layer);
   Status choose(Exec exec, const Sequence& sequence, const Plan& plan, ChosenChunks& chosen, int64_t row, int layer);
-  std::vector<int64_t> seen_chunks(const Sequence& sequence, const Plan& plan, const ChosenChunks& chosen) const;
-  Status attend_by_windows(Exec exec, const Sequence& sequence, const ChosenChunks& chosen, AttentionArgs args,
+  std::vector<int64_t> seen_chunks(const Sequence& sequence, const Plan& plan, const ChosenChunks* chosen) const;
+  Status attend_by_windows(Exec exec, const Sequence& sequence, const ChosenChunks* chosen, AttentionArgs args,
                            int layer);
   float logit_scale(const Strategy& strategy) const;
   static Status require(Backend& backend, std::unique_ptr<Buffer>& buffer, size_t bytes);
   Status mlp_layer(Exec exec, std::span<const Sequence> sequences, int layer, int64_t n);
+
+  // Beacon tokens, whose rows stand behind those of all text; in beacon_layer.cc.
+  struct BeaconRows {
+    const Sequence* sequence;
+    int64_t row;
+    int64_t n;
+    Plan plan;
+  };
+  std::vector<BeaconRows> plan_beacons(std::span<const Sequence> sequences, int64_t first_row) const;
+  Status project_beacons(Exec exec, int layer, int64_t first_row, int64_t n);
+  Status attend_beacons(Exec exec, const BeaconRows& beacons, int layer);
+  Status finish_beacons(Exec exec, int layer, int64_t first_row, int64_t n);
 
   // Adapters; in adapter_layer.cc. Rows are those of all sequences.
   Status embed(Exec exec, const Sequence& sequence, Rows out);
@@ -144,6 +182,7 @@ class ModelLoader {
     bool map = true;          // map weight files rather than read them
     int32_t weight_type = 0;  // ElementType to convert projections to; 0: as stored
     std::vector<AdapterSource> merge;
+    std::string beacon_directory;  // of a beacon plug-in; empty: the checkpoint's own beacons, if it has any
     const CancelToken* cancel = nullptr;
     std::function<void(int64_t done, int64_t total)> progress;  // bytes of weights; may be empty
   };

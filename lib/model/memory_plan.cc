@@ -35,6 +35,29 @@ Status count_weights(const Backend& backend, const MemoryRequest& request, const
   return {};
 }
 
+Status count_beacon(const Backend& backend, const MemoryRequest& request, const ModelConfig& config,
+                    const TensorFiles& files, MemoryPlan& plan) {
+  std::unique_ptr<TensorFiles> plug_in;
+  if (!request.beacon_directory.empty()) {
+    QUIRE_ASSIGN(plug_in, TensorFiles::open(request.beacon_directory, TensorFiles::Access::kRead));
+  }
+  const auto float_bytes = static_cast<int64_t>(sizeof(float));
+  for (int layer = 0; layer < config.n_layers; ++layer) {
+    const LayerLayout l = beacon_layer_layout(config, layer);
+    for (const WeightParts* matrix : {&l.qkv, &l.o, &l.gate_up, &l.down}) {
+      if (matrix->parts.empty()) continue;
+      const bool other = plug_in && is_beacon_tensor(matrix->parts[0].name);
+      QUIRE_ASSIGN(const ElementType type, matrix_type(other ? *plug_in : files, *matrix, request.weight_type));
+      plan.weight_bytes += static_cast<int64_t>(backend.matrix_bytes(matrix->rows(), matrix->k, type));
+    }
+    for (const WeightParts* vector : {&l.qkv_bias, &l.o_bias, &l.gate_up_bias, &l.down_bias}) {
+      plan.weight_bytes += vector->rows() * float_bytes;
+    }
+  }
+  plan.weight_bytes += config.hidden_size * float_bytes;
+  return {};
+}
+
 // Chunks held when the last block of the text has been stored.
 int64_t most_chunks(const Strategy& strategy, const MemoryRequest& request) {
   const int64_t chunk = strategy.kv_chunk();
@@ -46,6 +69,7 @@ int64_t most_chunks(const Strategy& strategy, const MemoryRequest& request) {
     chunks += std::max<int64_t>(0, end - first);
     counted = std::max(counted, end);
   }
+  chunks += ceil_div(strategy.memory_entries(request.n_tokens), chunk);
   return chunks;
 }
 
@@ -79,7 +103,8 @@ int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, cons
                       const Strategy& strategy, const MemoryPlan& plan) {
   const KvGeometry geometry{config.n_kv_heads, config.head_dim, strategy.kv_chunk(), request.kv_type};
   const int64_t n = std::min(request.n_tokens, request.prefill_block);
-  int64_t floats = LlamaModel::activation_floats(config, n) + config.vocab_size;
+  const int64_t beacons = std::min(strategy.most_new_entries(), strategy.memory_entries(request.n_tokens));
+  int64_t floats = LlamaModel::activation_floats(config, n + beacons) + config.vocab_size;
   Plan last;
   const int64_t first = request.n_tokens - n;
   if (n > 0) strategy.plan(first, n, last);
@@ -97,10 +122,17 @@ int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, cons
 
 Result<MemoryPlan> plan_memory(const Backend& backend, const MemoryRequest& request) {
   MemoryPlan plan;
-  QUIRE_ASSIGN(const ModelConfig config, load_model_config(request.directory));
-  QUIRE_ASSIGN(const auto strategy, make_strategy(request.strategy, strategy_context(config, request.expected_tokens)));
+  QUIRE_ASSIGN(ModelConfig config, load_model_config(request.directory));
+  if (!request.beacon_directory.empty()) {
+    QUIRE_ASSIGN(config.beacon, load_beacon_settings(request.beacon_directory));
+  }
+  const StrategyContext context = strategy_context(
+      config,
+      {request.expected_tokens, request.kv_type, request.kv_budget_bytes, request.prefill_block, request.spill});
+  QUIRE_ASSIGN(const auto strategy, make_strategy(request.strategy, context));
   QUIRE_ASSIGN(const auto files, TensorFiles::open(request.directory, TensorFiles::Access::kRead));
   QUIRE_TRY(count_weights(backend, request, config, *files, plan));
+  if (config.beacon.window > 0) QUIRE_TRY(count_beacon(backend, request, config, *files, plan));
   QUIRE_TRY(count_kv(backend, request, config, *strategy, plan));
   plan.scratch_bytes = scratch_bytes(backend, request, config, *strategy, plan);
   plan.reach = strategy->reach();

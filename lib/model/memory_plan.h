@@ -13,6 +13,7 @@ struct MemoryRequest {
   std::string directory;
   bool map = true;          // as ModelLoader::Options
   int32_t weight_type = 0;  // as ModelLoader::Options
+  std::string beacon_directory;
   std::string strategy = "full";
   ElementType kv_type = ElementType::kF16;
   int64_t expected_tokens = 0;

@@ -29,6 +29,9 @@ class ModelLoader::Impl {
   Status load_embedding();
   Status load_layer(int layer);
   Status load_head();
+  Status open_beacon();
+  Status load_beacon_embedding();
+  Status load_beacon_layer(int layer);
   Result<std::unique_ptr<Matrix>> load_matrix(const WeightParts& layout, bool head = false);
   Status load_part(Matrix& matrix, const WeightPart& part, const std::string& weight, int64_t first_row, int64_t k);
   Result<std::unique_ptr<Buffer>> load_vector(const WeightParts& layout);
@@ -48,6 +51,10 @@ class ModelLoader::Impl {
   ModelConfig config_;
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::shared_ptr<TensorFiles> files_;
+  std::shared_ptr<TensorFiles> beacon_files_;  // of the tensors of beacons; maybe the same
+  const std::shared_ptr<TensorFiles>& files_of(const std::string& name) const {
+    return is_beacon_tensor(name) ? beacon_files_ : files_;
+  }
   AdapterMerge merge_;
   std::unique_ptr<Stream> stream_;
   LlamaWeights weights_;
@@ -77,6 +84,7 @@ Status ModelLoader::Impl::open() {
   QUIRE_TRY(merge_.open(options_.merge, config_, files_->access()));
   weights_.merged = merge_.merged();
   QUIRE_ASSIGN(stream_, backend_.create_stream());
+  QUIRE_TRY(open_beacon());
   for (const auto& name : files_->names()) {
     const TensorInfo* info = files_->find(name);
     // Tied: as embedding and as head.
@@ -87,18 +95,59 @@ Status ModelLoader::Impl::open() {
   return {};
 }
 
+Status ModelLoader::Impl::open_beacon() {
+  beacon_files_ = files_;
+  if (!options_.beacon_directory.empty()) {
+    QUIRE_ASSIGN(config_.beacon, load_beacon_settings(options_.beacon_directory));
+    QUIRE_ASSIGN(beacon_files_, TensorFiles::open(options_.beacon_directory, files_->access()));
+    for (const auto& name : beacon_files_->names()) {
+      const TensorInfo* info = beacon_files_->find(name);
+      if (is_beacon_tensor(name)) total_ += info->end - info->begin;
+    }
+  }
+  if (config_.beacon.window == 0) return {};
+  if (config_.beacon.window > config_.max_position_embeddings) {
+    return Status(Code::kBadModel, "beacon_window is " + std::to_string(config_.beacon.window) + "; the model has " +
+                                       std::to_string(config_.max_position_embeddings) + " positions");
+  }
+  weights_.beacon = std::make_unique<BeaconWeights>();
+  weights_.beacon->layers.resize(static_cast<size_t>(config_.n_layers));
+  return {};
+}
+
+Status ModelLoader::Impl::load_beacon_layer(int layer) {
+  if (!weights_.beacon) return {};
+  const LayerLayout layout = beacon_layer_layout(config_, layer);
+  BeaconLayerWeights& w = weights_.beacon->layers[static_cast<size_t>(layer)];
+  const std::pair<const WeightParts*, std::unique_ptr<Matrix>*> matrices[] = {
+      {&layout.qkv, &w.qkv}, {&layout.o, &w.o}, {&layout.gate_up, &w.gate_up}, {&layout.down, &w.down}};
+  for (const auto& [parts, matrix] : matrices) {
+    if (parts->parts.empty()) continue;
+    QUIRE_ASSIGN(*matrix, load_matrix(*parts));
+  }
+  const std::pair<const WeightParts*, std::unique_ptr<Buffer>*> vectors[] = {{&layout.qkv_bias, &w.qkv_bias},
+                                                                             {&layout.o_bias, &w.o_bias},
+                                                                             {&layout.gate_up_bias, &w.gate_up_bias},
+                                                                             {&layout.down_bias, &w.down_bias}};
+  for (const auto& [parts, vector] : vectors) {
+    if (parts->parts.empty()) continue;
+    QUIRE_ASSIGN(*vector, load_vector(*parts));
+  }
+  return {};
+}
+
 // `weight`: what adapters call the tensor `name`; a tied head is a weight of its own to them.
 Result<ModelLoader::Impl::Source> ModelLoader::Impl::source(const std::string& weight, const std::string& name) {
   if (const AdapterMerge::Replacement* r = merge_.replacement(weight)) return Source{r->files, r->tensor};
   if (!weights_.tensor_hashes.contains(name)) {
-    QUIRE_ASSIGN(weights_.tensor_hashes[name], files_->content_hash(name));
+    QUIRE_ASSIGN(weights_.tensor_hashes[name], files_of(name)->content_hash(name));
   }
-  return Source{files_, name};
+  return Source{files_of(name), name};
 }
 
 // Bytes of the checkpoint's own tensor, which progress is counted in.
 int64_t ModelLoader::Impl::stored_bytes(const std::string& name) const {
-  const TensorInfo* info = files_->find(name);
+  const TensorInfo* info = files_of(name)->find(name);
   return info ? info->end - info->begin : 0;
 }
 
@@ -144,7 +193,7 @@ Status ModelLoader::Impl::load_part(Matrix& matrix, const WeightPart& part, cons
 }
 
 Result<std::unique_ptr<Matrix>> ModelLoader::Impl::load_matrix(const WeightParts& layout, bool head) {
-  QUIRE_ASSIGN(const ElementType type, matrix_type(*files_, layout, options_.weight_type));
+  QUIRE_ASSIGN(const ElementType type, matrix_type(*files_of(layout.parts[0].name), layout, options_.weight_type));
   QUIRE_ASSIGN(auto matrix, backend_.create_matrix(layout.rows(), layout.k, type));
   int64_t row = 0;
   for (const WeightPart& part : layout.parts) {
@@ -197,6 +246,19 @@ Status ModelLoader::Impl::load_embedding() {
   return {};
 }
 
+Status ModelLoader::Impl::load_beacon_embedding() {
+  if (!weights_.beacon) return {};
+  const WeightParts layout = beacon_embedding_layout(config_);
+  const std::string& name = layout.parts[0].name;
+  QUIRE_ASSIGN(const Source from, source(name, name));
+  QUIRE_ASSIGN(const auto view, from.files->view(from.name, std::array{int64_t{1}, layout.k}));
+  QUIRE_ASSIGN(const std::vector<float> row, read_rows(from, view.type, 0, layout.k));
+  QUIRE_ASSIGN(weights_.beacon->embedding, backend_.create_table(1, layout.k, ElementType::kF32, row.data(), nullptr));
+  weights_.bytes += static_cast<int64_t>(weights_.beacon->embedding->bytes);
+  count(stored_bytes(name), layout.k);
+  return {};
+}
+
 Status ModelLoader::Impl::load_layer(int layer) {
   const LayerLayout layout = layer_layout(config_, layer);
   LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
@@ -235,8 +297,10 @@ Result<bool> ModelLoader::Impl::step() {
     status = open();
   } else if (stage == 1) {
     status = load_embedding();
+    if (status.ok()) status = load_beacon_embedding();
   } else if (stage - 2 < config_.n_layers) {
     status = load_layer(stage - 2);
+    if (status.ok()) status = load_beacon_layer(stage - 2);
   } else {
     status = load_head();
   }

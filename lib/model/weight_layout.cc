@@ -1,5 +1,6 @@
 #include "lib/model/weight_layout.h"
 
+#include <algorithm>
 #include <array>
 
 namespace quire {
@@ -37,6 +38,36 @@ LayerLayout layer_layout(const ModelConfig& config, int layer) {
   }
   return layout;
 }
+
+LayerLayout beacon_layer_layout(const ModelConfig& config, int layer) {
+  const BeaconSettings& beacon = config.beacon;
+  const LayerLayout plain = layer_layout(config, layer);
+  // The parts at which `own` is set, under their other name; nothing if that is none of them.
+  const auto renamed = [](WeightParts parts, std::initializer_list<bool> own) {
+    if (std::none_of(own.begin(), own.end(), [](bool o) { return o; })) return WeightParts();
+    for (size_t p = 0; p < parts.parts.size(); ++p) {
+      std::string& name = parts.parts[p].name;
+      if (own.begin()[p]) name.insert(name.rfind('.', name.rfind('.') - 1) + 1, "beacon_");
+    }
+    return parts;
+  };
+  LayerLayout layout;
+  layout.qkv = renamed(plain.qkv, {beacon.q, beacon.k, beacon.v});
+  layout.qkv_bias = renamed(plain.qkv_bias, {beacon.q, beacon.k, beacon.v});
+  layout.o = renamed(plain.o, {beacon.o});
+  layout.o_bias = renamed(plain.o_bias, {beacon.o});
+  layout.gate_up = renamed(plain.gate_up, {false, beacon.mlp});
+  layout.gate_up_bias = renamed(plain.gate_up_bias, {false, beacon.mlp});
+  layout.down = renamed(plain.down, {beacon.mlp});
+  layout.down_bias = renamed(plain.down_bias, {beacon.mlp});
+  return layout;
+}
+
+WeightParts beacon_embedding_layout(const ModelConfig& config) {
+  return {{{"model.beacon_embed_tokens.weight", 1}}, config.hidden_size};
+}
+
+bool is_beacon_tensor(std::string_view name) { return name.find(".beacon_") != std::string_view::npos; }
 
 WeightLayout weight_layout(const ModelConfig& config) {
   const std::string embedding = "model.embed_tokens.weight";

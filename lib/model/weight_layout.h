@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/format/model_config.h"
@@ -30,6 +31,12 @@ struct LayerLayout {
 struct WeightLayout {
   WeightParts embedding, final_norm, lm_head;
 };
+
+// Of beacon tokens: qkv, o, gate_up, down and their biases where any part of them is their own; else empty. The gate is
+// never. Parts that are not their own are the layer's.
+LayerLayout beacon_layer_layout(const ModelConfig& config, int layer);
+WeightParts beacon_embedding_layout(const ModelConfig& config);
+bool is_beacon_tensor(std::string_view name);
 
 LayerLayout layer_layout(const ModelConfig& config, int layer);  // biases the config does not have are empty
 WeightLayout weight_layout(const ModelConfig& config);

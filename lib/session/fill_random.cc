@@ -62,12 +62,12 @@ class Filler {
 };
 
 // Makes room for the keys of one chunk, [first, first + n), in all layers and fills their records.
-Status fill_chunk(ChunkStore& kv, Filler& filler, int n_layers, int64_t first, int64_t n) {
+Status fill_chunk(ChunkStore& kv, Filler& filler, KvStream stream, int n_layers, int64_t first, int64_t n) {
   const int64_t chunk[] = {first / kv.geometry().chunk};
-  QUIRE_TRY(kv.reserve(first, n));
+  QUIRE_TRY(stream == KvStream::kText ? kv.reserve(first, n) : kv.reserve_memory(first, n));
   for (int layer = 0; layer < n_layers; ++layer) {
-    QUIRE_TRY(kv.acquire(layer, chunk, true));
-    Buffer& record = *kv.layer(layer).chunks[static_cast<size_t>(chunk[0])];
+    QUIRE_TRY(kv.acquire(layer, chunk, true, stream));
+    Buffer& record = *kv.layer(layer, stream).chunks[static_cast<size_t>(chunk[0])];
     QUIRE_TRY(filler.fill(record, 0, record.size(), kv.geometry().type));
   }
   return {};
@@ -94,9 +94,13 @@ Status fill_keys(ChunkStore& kv, Filler& filler, const Strategy& strategy, int n
   const int64_t chunk = kv.geometry().chunk;
   for (int64_t first = 0; first < n_keys; first += chunk) {
     const int64_t n = std::min(chunk, n_keys - first);
-    QUIRE_TRY(fill_chunk(kv, filler, n_layers, first, n));
+    QUIRE_TRY(fill_chunk(kv, filler, KvStream::kText, n_layers, first, n));
     const auto kept = strategy.retained(first + n);
     for (size_t r = 1; r < kept.size(); ++r) kv.evict(kept[r - 1].end, kept[r].begin);
+  }
+  const int64_t n_entries = strategy.memory_entries(n_keys);
+  for (int64_t first = 0; first < n_entries; first += chunk) {
+    QUIRE_TRY(fill_chunk(kv, filler, KvStream::kMemory, n_layers, first, std::min(chunk, n_entries - first)));
   }
   return fill_selection(kv, filler, n_layers, n_keys);
 }

@@ -112,7 +112,8 @@ Result<std::shared_ptr<Model>> load_model(const std::shared_ptr<Runtime>& runtim
                                           const ModelLoadOptions& options) {
   auto job = std::make_shared<LoadJob<ModelLoader>>(
       runtime->backend(), path,
-      ModelLoader::Options{options.map, options.weight_type, options.merge, options.cancel.get(), options.progress});
+      ModelLoader::Options{options.map, options.weight_type, options.merge, options.beacon_directory,
+                           options.cancel.get(), options.progress});
   if (!runtime->scheduler().add(job)) return Status(Code::kClosed, "the runtime is closed");
   QUIRE_ASSIGN(auto llama, job->wait(*runtime));
   auto model = std::make_shared<Model>();

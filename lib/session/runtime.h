@@ -85,6 +85,7 @@ struct ModelLoadOptions {
   bool map = true;
   int32_t weight_type = 0;
   std::vector<AdapterSource> merge;
+  std::string beacon_directory;
   std::shared_ptr<CancelToken> cancel;  // may be null
   std::function<void(int64_t, int64_t)> progress;
 };

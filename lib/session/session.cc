@@ -54,11 +54,15 @@ Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<Model> model, S
 
 Result<std::unique_ptr<const Strategy>> Session::choose_strategy(const Model& model, const SessionOptions& options) {
   const ModelConfig& config = model.llama->config();
-  const int64_t elements = int64_t{2} * config.n_layers * config.n_kv_heads * config.head_dim;
-  StrategyContext context = strategy_context(config, options.expected_tokens);
-  context.kv_budget = {options.kv_budget_bytes, elements * static_cast<int64_t>(element_bytes(options.kv_type)),
-                       options.prefill_block};
-  return make_strategy(options.strategy, context);
+  const StrategyContext context =
+      strategy_context(config, {options.expected_tokens, options.kv_type, options.kv_budget_bytes,
+                                options.prefill_block, !options.spill_directory.empty()});
+  QUIRE_ASSIGN(auto strategy, make_strategy(options.strategy, context));
+  if (!strategy->condenses() || options.adapters.empty()) return strategy;
+  return Status(Code::kUnsupported,
+                strategy->canonical() +
+                    ": beacon weights are made for the model without adapters; merge those that they "
+                    "were trained with into the model");
 }
 
 Session::Session(std::shared_ptr<Model> model, SessionOptions options, std::unique_ptr<const Strategy> strategy,
@@ -253,7 +257,8 @@ void Session::cut(int64_t n_tokens) {
   for (const KeyRange& range : strategy_->retained(boundary)) {
     if (!kv_->holds(range.begin, std::min(range.end, boundary))) boundary = 0;
   }
-  kv_->truncate(boundary);
+  n_computed_ = boundary;
+  cut_store();
   tokens_.resize(static_cast<size_t>(n_tokens));
   while (!generated_.empty() && generated_.back().begin >= n_tokens) generated_.pop_back();
   if (!generated_.empty()) generated_.back().end = std::min(generated_.back().end, n_tokens);
@@ -263,7 +268,6 @@ void Session::cut(int64_t n_tokens) {
   last_logits_.clear();
   kept_logits_.clear();
   kept_scores_.clear();
-  n_computed_ = boundary;
   reread_end_ = n_tokens;
   update_stats();
 }

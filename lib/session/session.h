@@ -119,6 +119,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Status begin_call(std::unique_lock<std::mutex>& lock) const;
   void update_stats();  // at a token boundary
   void cut(int64_t n_tokens);
+  // The store goes back to what n_computed_ tokens left.
+  void cut_store() { kv_->truncate(n_computed_, strategy_->memory_entries(n_computed_)); }
   void cut_labels(int64_t n_tokens);
   void add_generated(int32_t token);
   bool is_generated(int64_t position) const;

@@ -81,7 +81,7 @@ void GenerationStream::step_all(std::span<GenerationStream* const> streams, std:
 
 // After a step: whatever failed, the store goes back to the token boundary. True: the stream has ended.
 bool GenerationStream::settle(Status failure, bool undo) {
-  if (undo || !failure.ok()) session_->kv_->truncate(session_->n_computed_);
+  if (undo || !failure.ok()) session_->cut_store();
   std::lock_guard lock(session_->mutex_);
   in_step_ = false;
   if (cancel_.cancelled() && !finished_) {
@@ -158,6 +158,7 @@ Status GenerationStream::next_block(Block& block) {
     block.first = s.n_computed_;
     block.generated = s.is_generated(block.first);
     int64_t n = std::min({todo, room, s.options_.prefill_block});
+    n = std::min(n, s.strategy_->window_end(block.first) - block.first);
     if (s.strategy_->plans_generated_apart()) {
       for (int64_t same = 1; same < n; ++same) {
         if (s.is_generated(block.first + same) != block.generated) n = same;
@@ -169,7 +170,10 @@ Status GenerationStream::next_block(Block& block) {
     block.tokens.insert(block.tokens.end(), s.pending_.begin(), s.pending_.begin() + block.from_pending);
     s.tokens_.reserve(s.tokens_.size() + static_cast<size_t>(block.from_pending));
   }
-  return s.kv_->reserve(block.first, block.n());
+  QUIRE_TRY(s.kv_->reserve(block.first, block.n()));
+  const int64_t entries = s.strategy_->memory_entries(block.first);
+  const int64_t added = s.strategy_->memory_entries(block.first + block.n()) - entries;
+  return added > 0 ? s.kv_->reserve_memory(entries, added) : Status();
 }
 
 Sequence GenerationStream::sequence(Block& block) const {

@@ -100,6 +100,8 @@ class Strategy {
   virtual int64_t window_end(int64_t) const { return kNoLimit; }
   // Entries of memory when n_tokens tokens have been read.
   virtual int64_t memory_entries(int64_t) const { return 0; }
+  // Most entries that one window makes.
+  int64_t most_new_entries() const { return most_new_entries_; }
   // Appends the plan of the entries that are made when n_tokens tokens have been read and complete a window; its
   // queries are memory_entries(n_tokens - 1), ...
   virtual void plan_memory(int64_t, Plan&) const {}
@@ -127,6 +129,7 @@ class Strategy {
   bool stores_raw_keys_ = false;
   bool selects_chunks_ = false;
   bool condenses_ = false;
+  int64_t most_new_entries_ = 0;
   std::string canonical_;
   std::string notice_;
   bool names_base_ = false;

@@ -41,6 +41,8 @@ static void test_model_structs(void) {
   AT(quire_model_options, progress_user_data, 32, 8);
   AT(quire_model_options, merge, 40, 8);
   AT(quire_model_options, n_merge, 48, 8);
+  AT(quire_model_options, beacon_path, 56, 8);
+  AT(quire_model_options, beacon_path_len, 64, 8);
 
   SIZE(quire_adapter_source, 24);
   AT(quire_adapter_source, path, 0, 8);

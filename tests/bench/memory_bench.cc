@@ -79,7 +79,7 @@ Run read_document(const std::shared_ptr<Model>& model, const SessionOptions& opt
 
 // The sizes of the blocks that a KV cache is made of.
 std::vector<size_t> kv_blocks(const LlamaModel& model, const SessionOptions& options) {
-  const auto strategy = take(make_strategy(options.strategy, strategy_context(model.config(), 0)));
+  const auto strategy = take(make_strategy(options.strategy, strategy_context(model.config(), {})));
   const KvGeometry geometry = model.kv_geometry(*strategy, options.kv_type);
   const ModelConfig& c = model.config();
   const size_t queries = static_cast<size_t>(c.n_layers) * 2 * static_cast<size_t>(geometry.chunk) *

@@ -174,10 +174,12 @@ class Runtime(_Handle):
         self._own(None, lib.quire_runtime_create, byref(options))
         _runtimes.add(self)
 
-    def load(self, path, weight_type="default", load="default", cancel=None, progress=None, merge=()):
+    def load(self, path, weight_type="default", load="default", cancel=None, progress=None, merge=(),
+             beacon=None):
         """Loads a model directory. progress: called as progress(done_bytes, total_bytes) on a runtime thread. merge:
-        adapter directories, each as a path or (path, scale), to be merged into the weights."""
-        return Model(self, path, weight_type, load, cancel, progress, merge)
+        adapter directories, each as a path or (path, scale), to be merged into the weights. beacon: the directory of an
+        Activation Beacon plug-in."""
+        return Model(self, path, weight_type, load, cancel, progress, merge, beacon)
 
     def plan_memory(self, path, n_tokens, strategy="full", weight_type="default", load="default", **options):
         """quire_memory_plan as a dict: what the model and a session of n_tokens would take. options: Session's."""
@@ -208,13 +210,15 @@ class Cancel(_Handle):
 class Model(_Handle):
     _release = "quire_model_release"
 
-    def __init__(self, runtime, path, weight_type="default", load="default", cancel=None, progress=None, merge=()):
+    def __init__(self, runtime, path, weight_type="default", load="default", cancel=None, progress=None, merge=(),
+                 beacon=None):
         report = _ffi.ProgressCallback((lambda _, done, total: progress(done, total)) if progress else 0)
         merge = [(_path(source), scale) for source, scale in _pairs(merge)]
         sources = (_ffi.AdapterSource * len(merge))(*[(source, len(source), scale) for source, scale in merge])
+        beacon = _path(beacon) if beacon is not None else None
         options = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
-                           weight_type=_choice("weight_type", weight_type, TYPES),
-                           cancel=cancel._handle if cancel else None, progress=report,
+                           weight_type=_choice("weight_type", weight_type, TYPES), beacon_path=beacon,
+                           beacon_path_len=len(beacon or b""), cancel=cancel._handle if cancel else None, progress=report,
                            merge=sources if len(sources) else None, n_merge=len(sources))
         path = _path(path)
         self._own(runtime, lib.quire_model_load, runtime._handle, path, len(path), byref(options))

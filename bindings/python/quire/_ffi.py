@@ -38,9 +38,10 @@ RuntimeOptions = _struct(
     ("log_user_data", c_void_p), ("log_destroy", DestroyCallback),
     *_same(c_void_p, "alloc free alloc_user_data alloc_destroy"))
 AdapterSource = _struct("quire_adapter_source", 24, ("path", c_char_p), ("path_len", c_size_t), ("scale", c_double))
-ModelOptions = _struct("quire_model_options", 56, *_same(c_int32, "load weight_type"), ("cancel", c_void_p),
+ModelOptions = _struct("quire_model_options", 72, *_same(c_int32, "load weight_type"), ("cancel", c_void_p),
                        ("progress", ProgressCallback), ("progress_user_data", c_void_p),
-                       ("merge", POINTER(AdapterSource)), ("n_merge", c_size_t))
+                       ("merge", POINTER(AdapterSource)), ("n_merge", c_size_t), ("beacon_path", c_char_p),
+                       ("beacon_path_len", c_size_t))
 AdapterInfo = _struct("quire_adapter_info", 32, *_same(c_int32, "rank n_tensors"), *_same(c_int64, "n_parameters bytes"))
 SessionAdapter = _struct("quire_session_adapter", 16, ("adapter", c_void_p), ("scale", c_double))
 ModelInfo = _struct(

@@ -44,7 +44,7 @@ class Loaded {
 
   // Logits of a fixed prompt, all positions.
   std::vector<float> logits() {
-    auto strategy = make_strategy("full", strategy_context(model_->config(), 1000));
+    auto strategy = make_strategy("full", strategy_context(model_->config(), {1000}));
     auto rope = backend_->create_rope((*strategy)->rope(), (*strategy)->kv_chunk());
     auto kv = ChunkStore::create(*backend_, model_->kv_geometry(**strategy, ElementType::kF32),
                                  model_->config().n_layers, {});
