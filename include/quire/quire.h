@@ -635,8 +635,8 @@ typedef struct quire_memory_plan {
 /* What the model in `path` and a session of n_tokens would take, from the headers of its files alone: nothing is
  * loaded. The options are those of loading and of the session and may be NULL; callbacks are not called. The sum of
  * weights, KV cache and scratch is within a tenth of what the allocator callbacks will count, unless logits of all
- * positions are asked for. Adapters are not counted: quire_adapter_info has the bytes of a session's; merged ones change
- * nothing, unless they change the embedding by a low rank, which is then allocated in float32. Errors: those of
+ * positions are asked for. Adapters are not counted: quire_adapter_info has the bytes of a session's; merged ones
+ * change nothing, unless they change the embedding by a low rank, which is then allocated in float32. Errors: those of
  * quire_model_load and quire_session_create; BUDGET where kv_budget_bytes is too small (message: bytes needed).
  * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_memory_plan_make(quire_runtime* runtime, const char* path, size_t path_len,
