@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-// Calls use(weight, what) for each tensor of the adapter that replaces one of the model's.
+// Calls use(weight) for each tensor of the model that the adapter replaces.
 template <typename Use>
 void for_replaced(const Adapter& adapter, const Use& use) {
   if (adapter.embedding) use(kEmbeddingWeight);

@@ -211,6 +211,26 @@ static void test_option_errors(loaded* l) {
   close_model(&other);
 }
 
+/* Adapters of a session are not planned for. */
+static void test_memory_plan_without(loaded* l) {
+  const quire_session_adapter used = {load(l->model, attention()), 1};
+  const char* path = model_path("text_256");
+  quire_session_options options;
+  quire_memory_plan plain, with;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  quire_session_options_init(&options, sizeof options);
+  memset(&plain, 0, sizeof plain);
+  plain.struct_size = sizeof plain;
+  with = plain;
+  EXPECT_OK(quire_memory_plan_make(l->runtime, path, strlen(path), NULL, &options, 100, &plain, &err));
+  options.adapters = &used;
+  options.n_adapters = 1;
+  EXPECT_OK(quire_memory_plan_make(l->runtime, path, strlen(path), NULL, &options, 100, &with, &err));
+  CHECK(memcmp(&plain, &with, sizeof plain) == 0);
+  quire_adapter_release(used.adapter);
+}
+
 static void test_fingerprint(loaded* l) {
   quire_adapter* adapter = load(l->model, attention());
   quire_session* sessions[4];
@@ -260,6 +280,7 @@ void test_adapter(void) {
   test_load_refusals(l.model);
   test_use(&l);
   test_option_errors(&l);
+  test_memory_plan_without(&l);
   test_fingerprint(&l);
   close_model(&l);
   test_after_close();
