@@ -9,7 +9,7 @@ namespace quire {
 namespace {
 
 Status count_weights(const Backend& backend, const MemoryRequest& request, const ModelConfig& config,
-                     const TensorFiles& files, MemoryPlan& plan) {
+                     const CheckpointFiles& files, MemoryPlan& plan) {
   const auto add_matrix = [&](const WeightParts& matrix) -> Status {
     QUIRE_ASSIGN(const ElementType type, matrix_type(files, matrix, request.weight_type));
     plan.weight_bytes += static_cast<int64_t>(backend.matrix_bytes(matrix.rows(), matrix.k, type));
@@ -36,18 +36,13 @@ Status count_weights(const Backend& backend, const MemoryRequest& request, const
 }
 
 Status count_beacon(const Backend& backend, const MemoryRequest& request, const ModelConfig& config,
-                    const TensorFiles& files, MemoryPlan& plan) {
-  std::unique_ptr<TensorFiles> plug_in;
-  if (!request.beacon_directory.empty()) {
-    QUIRE_ASSIGN(plug_in, TensorFiles::open(request.beacon_directory, TensorFiles::Access::kRead));
-  }
+                    const CheckpointFiles& files, MemoryPlan& plan) {
   const auto float_bytes = static_cast<int64_t>(sizeof(float));
   for (int layer = 0; layer < config.n_layers; ++layer) {
     const LayerLayout l = beacon_layer_layout(config, layer);
     for (const WeightParts* matrix : {&l.qkv, &l.o, &l.gate_up, &l.down}) {
       if (matrix->parts.empty()) continue;
-      const bool other = plug_in && is_beacon_tensor(matrix->parts[0].name);
-      QUIRE_ASSIGN(const ElementType type, matrix_type(other ? *plug_in : files, *matrix, request.weight_type));
+      QUIRE_ASSIGN(const ElementType type, matrix_type(files, *matrix, request.weight_type));
       plan.weight_bytes += static_cast<int64_t>(backend.matrix_bytes(matrix->rows(), matrix->k, type));
     }
     for (const WeightParts* vector : {&l.qkv_bias, &l.o_bias, &l.gate_up_bias, &l.down_bias}) {
@@ -130,9 +125,14 @@ Result<MemoryPlan> plan_memory(const Backend& backend, const MemoryRequest& requ
       config,
       {request.expected_tokens, request.kv_type, request.kv_budget_bytes, request.prefill_block, request.spill});
   QUIRE_ASSIGN(const auto strategy, make_strategy(request.strategy, context));
-  QUIRE_ASSIGN(const auto files, TensorFiles::open(request.directory, TensorFiles::Access::kRead));
-  QUIRE_TRY(count_weights(backend, request, config, *files, plan));
-  if (config.beacon.window > 0) QUIRE_TRY(count_beacon(backend, request, config, *files, plan));
+  CheckpointFiles files;
+  QUIRE_ASSIGN(files.own, TensorFiles::open(request.directory, TensorFiles::Access::kRead));
+  files.beacon = files.own;
+  if (!request.beacon_directory.empty()) {
+    QUIRE_ASSIGN(files.beacon, TensorFiles::open(request.beacon_directory, TensorFiles::Access::kRead));
+  }
+  QUIRE_TRY(count_weights(backend, request, config, files, plan));
+  if (config.beacon.window > 0) QUIRE_TRY(count_beacon(backend, request, config, files, plan));
   QUIRE_TRY(count_kv(backend, request, config, *strategy, plan));
   plan.scratch_bytes = scratch_bytes(backend, request, config, *strategy, plan);
   plan.reach = strategy->reach();

@@ -50,11 +50,7 @@ class ModelLoader::Impl {
   Options options_;
   ModelConfig config_;
   std::unique_ptr<const Tokenizer> tokenizer_;
-  std::shared_ptr<TensorFiles> files_;
-  std::shared_ptr<TensorFiles> beacon_files_;  // of the tensors of beacons; maybe the same
-  const std::shared_ptr<TensorFiles>& files_of(const std::string& name) const {
-    return is_beacon_tensor(name) ? beacon_files_ : files_;
-  }
+  CheckpointFiles files_;
   AdapterMerge merge_;
   std::unique_ptr<Stream> stream_;
   LlamaWeights weights_;
@@ -80,13 +76,13 @@ Status ModelLoader::Impl::open() {
   QUIRE_ASSIGN(tokenizer_, load_tokenizer(directory_, config_.vocab_size));
   QUIRE_ASSIGN(auto files,
                TensorFiles::open(directory_, options_.map ? TensorFiles::Access::kMap : TensorFiles::Access::kRead));
-  files_ = std::move(files);
-  QUIRE_TRY(merge_.open(options_.merge, config_, files_->access()));
+  files_.own = std::move(files);
+  QUIRE_TRY(merge_.open(options_.merge, config_, files_.own->access()));
   weights_.merged = merge_.merged();
   QUIRE_ASSIGN(stream_, backend_.create_stream());
   QUIRE_TRY(open_beacon());
-  for (const auto& name : files_->names()) {
-    const TensorInfo* info = files_->find(name);
+  for (const auto& name : files_.own->names()) {
+    const TensorInfo* info = files_.own->find(name);
     // Tied: as embedding and as head.
     const bool twice = config_.tie_word_embeddings && name == weight_layout(config_).embedding.parts[0].name;
     total_ += (twice ? 2 : 1) * (info->end - info->begin);
@@ -96,12 +92,12 @@ Status ModelLoader::Impl::open() {
 }
 
 Status ModelLoader::Impl::open_beacon() {
-  beacon_files_ = files_;
+  files_.beacon = files_.own;
   if (!options_.beacon_directory.empty()) {
     QUIRE_ASSIGN(config_.beacon, load_beacon_settings(options_.beacon_directory));
-    QUIRE_ASSIGN(beacon_files_, TensorFiles::open(options_.beacon_directory, files_->access()));
-    for (const auto& name : beacon_files_->names()) {
-      const TensorInfo* info = beacon_files_->find(name);
+    QUIRE_ASSIGN(files_.beacon, TensorFiles::open(options_.beacon_directory, files_.own->access()));
+    for (const auto& name : files_.beacon->names()) {
+      const TensorInfo* info = files_.beacon->find(name);
       if (is_beacon_tensor(name)) total_ += info->end - info->begin;
     }
   }
@@ -140,14 +136,14 @@ Status ModelLoader::Impl::load_beacon_layer(int layer) {
 Result<ModelLoader::Impl::Source> ModelLoader::Impl::source(const std::string& weight, const std::string& name) {
   if (const AdapterMerge::Replacement* r = merge_.replacement(weight)) return Source{r->files, r->tensor};
   if (!weights_.tensor_hashes.contains(name)) {
-    QUIRE_ASSIGN(weights_.tensor_hashes[name], files_of(name)->content_hash(name));
+    QUIRE_ASSIGN(weights_.tensor_hashes[name], files_.of(name)->content_hash(name));
   }
-  return Source{files_of(name), name};
+  return Source{files_.of(name), name};
 }
 
 // Bytes of the checkpoint's own tensor, which progress is counted in.
 int64_t ModelLoader::Impl::stored_bytes(const std::string& name) const {
-  const TensorInfo* info = files_of(name)->find(name);
+  const TensorInfo* info = files_.of(name)->find(name);
   return info ? info->end - info->begin : 0;
 }
 
@@ -193,7 +189,7 @@ Status ModelLoader::Impl::load_part(Matrix& matrix, const WeightPart& part, cons
 }
 
 Result<std::unique_ptr<Matrix>> ModelLoader::Impl::load_matrix(const WeightParts& layout, bool head) {
-  QUIRE_ASSIGN(const ElementType type, matrix_type(*files_of(layout.parts[0].name), layout, options_.weight_type));
+  QUIRE_ASSIGN(const ElementType type, matrix_type(files_, layout, options_.weight_type));
   QUIRE_ASSIGN(auto matrix, backend_.create_matrix(layout.rows(), layout.k, type));
   int64_t row = 0;
   for (const WeightPart& part : layout.parts) {

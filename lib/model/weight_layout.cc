@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 namespace quire {
 
@@ -77,10 +78,13 @@ WeightLayout weight_layout(const ModelConfig& config) {
           {{{config.tie_word_embeddings ? embedding : "lm_head.weight", vocab}}, hidden}};
 }
 
-Result<ElementType> matrix_type(const TensorFiles& files, const WeightParts& matrix, int32_t wanted) {
-  const std::array<int64_t, 2> shape{matrix.parts[0].rows, matrix.k};
-  QUIRE_ASSIGN(const auto first, files.view(matrix.parts[0].name, shape));
-  return wanted != 0 ? static_cast<ElementType>(wanted) : first.type;
+Result<ElementType> matrix_type(const CheckpointFiles& files, const WeightParts& matrix, int32_t wanted) {
+  std::optional<ElementType> type;
+  for (const WeightPart& part : matrix.parts) {
+    QUIRE_ASSIGN(const auto view, files.of(part.name)->view(part.name, std::array{part.rows, matrix.k}));
+    type = !type || *type == view.type ? view.type : ElementType::kF32;
+  }
+  return wanted != 0 ? static_cast<ElementType>(wanted) : *type;
 }
 
 }  // namespace quire

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,7 +42,17 @@ bool is_beacon_tensor(std::string_view name);
 LayerLayout layer_layout(const ModelConfig& config, int layer);  // biases the config does not have are empty
 WeightLayout weight_layout(const ModelConfig& config);
 
-// The type a matrix is kept in: `wanted`, or (0) as its first part is stored. Checks that part's shape.
-Result<ElementType> matrix_type(const TensorFiles& files, const WeightParts& matrix, int32_t wanted);
+// Where the tensors of a checkpoint are; those of beacons may be in another folder.
+struct CheckpointFiles {
+  std::shared_ptr<TensorFiles> own;
+  std::shared_ptr<TensorFiles> beacon;
+
+  const std::shared_ptr<TensorFiles>& of(std::string_view tensor) const {
+    return is_beacon_tensor(tensor) ? beacon : own;
+  }
+};
+
+// The type a matrix is kept in: `wanted`, or (0) as its parts are stored; f32 where they differ. Checks their shapes.
+Result<ElementType> matrix_type(const CheckpointFiles& files, const WeightParts& matrix, int32_t wanted);
 
 }  // namespace quire

@@ -31,7 +31,7 @@ static void test_error_and_runtime(void) {
 }
 
 static void test_model_structs(void) {
-  SIZE(quire_model_options, 56);
+  SIZE(quire_model_options, 72);
   AT(quire_model_options, struct_size, 0, 4);
   AT(quire_model_options, flags, 4, 4);
   AT(quire_model_options, load, 8, 4);

@@ -79,7 +79,7 @@ TEST(ModelConfig, OtherComputationsAreRefusedByName) {
     {"architectures": ["MixtralForCausalLM"]}, {"model_type": "mistral"}, {"hidden_act": "gelu"},
     {"sliding_window": 4096}, {"quantization_config": {"bits": 4}}, {"num_local_experts": 8},
     {"partial_rotary_factor": 0.5}, {"layer_types": ["full_attention", "sliding_attention"]},
-    {"attn_logit_softcapping": 50.0}, {"beacon_window": 1024}, {"head_dim": 15}, {"rope_scaling": {"type": "proportional", "factor": 2}}])");
+    {"attn_logit_softcapping": 50.0}, {"beacon_pos": "interleave"}, {"head_dim": 15}, {"rope_scaling": {"type": "proportional", "factor": 2}}])");
   const char* named[] = {"MixtralForCausalLM",
                          "mistral",
                          "gelu",
@@ -89,7 +89,7 @@ TEST(ModelConfig, OtherComputationsAreRefusedByName) {
                          "partial_rotary_factor",
                          "sliding_attention",
                          "softcapping",
-                         "beacon_window",
+                         "beacon_pos",
                          "head_dim 15",
                          "proportional"};
   ASSERT_EQ(cases.size(), std::size(named));
