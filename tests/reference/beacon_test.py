@@ -127,23 +127,22 @@ def test_missing_beacon_tensors_are_copies(directory, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     model, w = beacon.BeaconModel(tmp_path), "model.layers.1.self_attn."
     assert torch.equal(model.weights[w + "beacon_k_proj.weight"], model.weights[w + "k_proj.weight"])
-    assert torch.equal(model.weights["model.beacon_embed_tokens.weight"][0], model.weights["model.embed_tokens.weight"][2])
+    eos = model.weights["model.embed_tokens.weight"][2]
+    assert torch.equal(model.weights["model.beacon_embed_tokens.weight"][0], eos)
     separate = beacon.BeaconModel(tmp_path, plugin=directory)
     assert torch.equal(separate.forward(text(20), 2), beacon.BeaconModel(directory).forward(text(20), 2))
 
 
-def test_by_hand(directory):
-    """Window 2 at ratio 8 = attention of its tokens to one beacon, whose keys come from a pass of its own."""
-    model, ids = beacon.BeaconModel(directory), text(2 * W)
+def test_layer_0_memory(directory):
+    """In layer 0 every beacon has the keys and values of the one beacon embedding."""
+    model = beacon.BeaconModel(directory)
     cache = model.empty()
-    model.step(cache, ids[:W], W, beacon.SCHEMES[0])
-    # The same beacon as an ordinary last token of a model whose ordinary tensors are the beacon's: layer 0 only.
-    x = model.weights["model.beacon_embed_tokens.weight"]
-    y = model.norm(x, "model.layers.0.input_layernorm")
-    assert torch.allclose(cache.memory[0][0].flatten(), model.linear(y, "model.layers.0.self_attn.beacon_k_proj")[0])
-    assert torch.allclose(cache.memory[0][1].flatten(), model.linear(y, "model.layers.0.self_attn.beacon_v_proj")[0])
-    want = model.step(cache, ids[W:], W, beacon.SCHEMES[0])
-    assert torch.equal(model.forward(ids, W)[W:], want)
+    model.step(cache, text(W), 4, beacon.SCHEMES[0])
+    y = model.norm(model.weights["model.beacon_embed_tokens.weight"], "model.layers.0.input_layernorm")
+    for got, name in zip(cache.memory[0], ("beacon_k_proj", "beacon_v_proj")):
+        want = model.linear(y, "model.layers.0.self_attn." + name).view(1, KV, D)
+        assert (got - want).abs().max() < 1e-12 and len(got) == 2
+    assert (cache.memory[1][0][0] - cache.memory[1][0][1]).abs().max() > 1e-3
 
 
 def test_bad_input(directory):
