@@ -115,7 +115,7 @@ def fit(args):
         muon.step(0.02 * scale)
         adam.param_groups[0]["lr"] = 3e-3 * scale
         adam.step()
-        seen.append([each.detach()[weight == x].mean().item() for x in (5, 1)] + [float(net.missed)])
+        seen.append([each.detach()[weight == x].mean().item() for x in (5, 1)] + [net.missed.detach().item()])
         if step % 50 == 49 or step == args.steps - 1:
             answer, other, missed = np.nanmean(seen, 0)
             print(f"step {step} answer {answer:.3f} text {other:.3f} attention {missed:.3f} "
