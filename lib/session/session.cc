@@ -93,7 +93,7 @@ Result<AdapterList> Session::list_adapters(const Model& model, const SessionOpti
 }
 
 std::string Session::base_warning() const {
-  if (strategy_->names_base()) return {};
+  if (strategy_->names_frequencies()) return {};
   const auto turns = [](const auto& a) { return a.changes_queries_or_keys; };
   const auto& merged = model_->llama->weights().merged;
   const auto& own = adapters_.entries();
@@ -103,8 +103,9 @@ std::string Session::base_warning() const {
   }
   char theta[32];
   const auto end = std::to_chars(theta, theta + sizeof theta, model_->llama->config().rope_theta).ptr;
-  return "the adapter changes queries or keys, and may need the RoPE base that it was trained with, which its files "
-         "cannot say: add `+ base(theta=...)` to the strategy, with theta=" +
+  return "the adapter changes queries or keys, and may need the RoPE base or scaling that it was trained with, which "
+         "its "
+         "files cannot say: add `+ base(theta=...)` or a scaling to the strategy, with theta=" +
          std::string(theta, end) + " if the model's own is right";
 }
 

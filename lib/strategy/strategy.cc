@@ -21,7 +21,7 @@ class StrategyBuilder {
     strategy.canonical_ = std::move(canonical);
   }
   static void set_notice(Strategy& strategy, std::string notice) { strategy.notice_ = std::move(notice); }
-  static void set_names_base(Strategy& strategy, bool names) { strategy.names_base_ = names; }
+  static void set_names_frequencies(Strategy& strategy, bool names) { strategy.names_frequencies_ = names; }
 };
 
 namespace {
@@ -260,7 +260,7 @@ Result<std::unique_ptr<const Strategy>> make_strategy(std::string_view expressio
   QUIRE_ASSIGN(std::unique_ptr<Strategy> strategy,
                automatic ? make_chosen(parts, std::move(scaling), suffix, context)
                          : make_visibility(*parts.visibility, std::move(scaling), suffix, context));
-  StrategyBuilder::set_names_base(*strategy, parts.base != nullptr);
+  StrategyBuilder::set_names_frequencies(*strategy, parts.base || (parts.scaling && parts.scaling->name != none.name));
   return std::unique_ptr<const Strategy>(std::move(strategy));
 }
 

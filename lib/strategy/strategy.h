@@ -119,8 +119,8 @@ class Strategy {
   const std::string& canonical() const { return canonical_; }
   // For a person: what `auto` chose, and why; empty where the expression named its method.
   const std::string& notice() const { return notice_; }
-  // Whether the expression has a base(theta=...) term.
-  bool names_base() const { return names_base_; }
+  // Whether the expression has a base(theta=...) term or a scaling.
+  bool names_frequencies() const { return names_frequencies_; }
 
  protected:
   int64_t reach_ = kNoLimit;
@@ -132,7 +132,7 @@ class Strategy {
   int64_t most_new_entries_ = 0;
   std::string canonical_;
   std::string notice_;
-  bool names_base_ = false;
+  bool names_frequencies_ = false;
 
   friend class StrategyBuilder;
 };

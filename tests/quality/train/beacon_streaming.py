@@ -152,8 +152,8 @@ def save(net, folder):
     from safetensors.torch import save_file
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: p.detach().float().contiguous() for name, p in net.published().items()}
-    save_file(tensors, str(folder / "beacon.safetensors"), metadata={"format": "pt"})
-    (folder / "beacon.safetensors").chmod(0o644)
+    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)
     config = json.loads((EMBEDDED / "model" / "config.json").read_text())
     config.update(beacon_window=W, beacon_stride=[W], beacon_attn=net.scheme, beacon_attend_previous=True,
                   beacon_ratio=RATIOS, beacon_ratio_mix=f"adapt-{RESERVE}", beacon_param=["q", "k", "v", "o"])
@@ -164,7 +164,7 @@ def load(folder):
     from safetensors.torch import load_file
     config = json.loads((folder / "config.json").read_text())
     net = Streaming(model.load_hf(EMBEDDED / "model"), config["beacon_attn"])
-    saved = load_file(str(folder / "beacon.safetensors"))
+    saved = load_file(str(folder / "model.safetensors"))
     with torch.no_grad():
         for name, p in net.published().items():
             p.copy_(saved[name])

@@ -200,6 +200,8 @@ TEST(Adapters, ChangedQueriesOrKeysAskForABase) {
   EXPECT_EQ(warnings(session).size(), 1u);  // said once
   EXPECT_TRUE(warnings(make_session(model, with_adapters({{attention, 1}}, "full + base(theta=2e8)"))).empty());
   EXPECT_TRUE(warnings(make_session(model, with_adapters({{attention, 1}}, "auto + base(theta=1e4)"))).empty());
+  EXPECT_TRUE(warnings(make_session(model, with_adapters({{attention, 1}}, "full + pi(factor=2)"))).empty());
+  EXPECT_EQ(warnings(make_session(model, with_adapters({{attention, 1}}, "full + none"))).size(), 1u);
   EXPECT_TRUE(warnings(make_session(model, with_adapters({{small, 1}}))).empty());
   EXPECT_TRUE(warnings(make_session(model, with_adapters({}))).empty());
   const auto merged = load_merged({{kAdapters + "attention", 1}});

@@ -1,0 +1,106 @@
+"""Runs the `quire` command and keeps what it printed, so that sections can share measurements."""
+
+import json
+import math
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+EMBEDDED = ROOT / "examples" / "embedded_model"
+MODELS = ROOT / "tests" / "quality" / "models"
+WINDOW = 256      # positions that the embedded model was trained on
+SEED = 3          # documents; weights were chosen on others
+PLACES = 4        # of the held-out text, for perplexity
+BASE = ("-m", EMBEDDED / "model")
+LONGHEADS = ("-m", EMBEDDED / "longheads")
+
+
+def model(name):
+    return ("-m", MODELS / name)
+
+
+def adapter(name):
+    return (*BASE, "--adapter", MODELS / name)
+
+
+class Quire:
+    def __init__(self, command, quick=False, kept=None):
+        self.command, self.quick = command, quick
+        self.kept = kept if kept is not None else {}
+        self.used = []
+        self.folder = tempfile.TemporaryDirectory()
+        self.texts = self.cut_text()
+
+    def cut_text(self):
+        """The held-out text from PLACES different beginnings on, each long enough for 32 windows."""
+        text = (EMBEDDED / "heldout.txt").read_text()
+        files = []
+        for place in range(PLACES):
+            begin = text.rfind("\n", 0, 1 + place * len(text) // (PLACES + 1)) + 1
+            files.append(pathlib.Path(self.folder.name) / f"{place}.txt")
+            files[-1].write_text(text[begin:begin + 4 * 32 * WINDOW])
+        return files
+
+    def call(self, *arguments):
+        """The JSON of a run; each is made once."""
+        words = [str(a) for a in arguments]
+        shown = shlex.join(w.replace(str(ROOT) + "/", "").replace(self.folder.name, "heldout") for w in words)
+        if shown not in self.used:
+            self.used.append(shown)
+        if shown not in self.kept:
+            done = subprocess.run([self.command, *words, "--json", "--quiet"], capture_output=True, text=True)
+            if done.returncode != 0:
+                sys.exit(f"quire {shown}: {done.stderr}")
+            self.kept[shown] = json.loads(done.stdout)
+            print(shown, file=sys.stderr, flush=True)
+        return self.kept[shown]
+
+    def passkey(self, weights, strategy, multiples, trials=None):
+        """{multiple of the window: share of right answers}"""
+        result = {}
+        for multiple in multiples:
+            n = trials or (50 if multiple <= 8 else 20)
+            rows = self.call("eval", "passkey", *weights, "-s", strategy, "--trials", 5 if self.quick else n, "--seed", SEED,
+                             "--tokens", int(multiple * WINDOW))["rows"]
+            result[multiple] = rows[0]["accuracy"]
+        return result
+
+    def digits(self, weights, strategy, multiples, trials=50):
+        """{multiple: share of the passkeys' digits that are right}: 10 % is chance."""
+        result = {}
+        for multiple in multiples:
+            rows = self.call("eval", "passkey", *weights, "-s", strategy, "--trials", 5 if self.quick else trials, "--seed",
+                             SEED, "--tokens", int(multiple * WINDOW))["rows"]
+            right = [t["key"][d:d + 1] == t["answer"][d:d + 1] for t in rows[0]["trials"] for d in range(5)]
+            result[multiple] = sum(right) / len(right)
+        return result
+
+    def perplexity(self, weights, strategy, multiples):
+        """{multiple: perplexity of the last half of so many tokens, over the places}; strategy may be a function of the
+        multiple, or "sliding window": the same targets in separate windows."""
+        result = {}
+        for multiple in multiples:
+            expression = strategy(multiple) if callable(strategy) else strategy
+            windows = ()
+            if expression == "sliding window":
+                expression, windows = "full", ("--window", WINDOW, "--stride", WINDOW // 4)
+            losses = [self.call("eval", "ppl", *weights, "-s", expression, "-f", text, "--tokens", int(multiple * WINDOW),
+                                *windows)["nll"] for text in self.texts[:1 if self.quick else None]]
+            result[multiple] = math.exp(sum(losses) / len(losses))
+        return result
+
+    def needle(self, weights, strategy, multiples, svg, trials=10):
+        """The grid of `quire eval needle`: {"rows": ...}; writes its heat map."""
+        name = str(svg)
+        return self.call("eval", "needle", *weights, "-s", strategy, "--seed", SEED, "--trials", 2 if self.quick else trials,
+                         "--tokens", *[m * WINDOW for m in multiples], "--svg", name)
+
+    def cost(self, weights, strategy, multiple):
+        """{"kv_bytes": most memory of the KV cache, "seconds": of reading} for a text of so many windows."""
+        text = pathlib.Path(self.folder.name) / f"first-{multiple}.txt"
+        text.write_text(self.texts[0].read_text()[:3 * multiple * WINDOW])
+        run = self.call("run", *weights, "-s", strategy, "-f", text, "-n", 0, "--overflow", "extrapolate")
+        return run
