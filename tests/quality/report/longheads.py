@@ -4,8 +4,15 @@ import os
 import random
 import sys
 
-from measure import BASE, EMBEDDED, LONGHEADS, ROOT, SEED, WINDOW
+from measure import BASE, LONGHEADS, ROOT, SEED, WINDOW
 from page import length_table, percent
+
+# The passkey prompt (examples/embedded_model/README.md).
+PREFIX = ("There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. I will quiz you "
+          "about the important information there.\n")
+FILLER = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.\n"
+KEY = "The pass key is {key}. Remember it. {key} is the pass key.\n"
+SUFFIX = "What is the pass key? The pass key is"
 
 ABLATIONS = {
     "as defined": "longheads",
@@ -55,14 +62,12 @@ def ablations(quire, page):
 
 def passkey_lines(multiple, trial):
     """A passkey document of about so many windows as lines, and the index of the key's line."""
-    sys.path.insert(0, str(EMBEDDED))
-    import tasks
     draw = random.Random(f"{SEED} {multiple} {trial}")
     n = max(1, multiple * WINDOW // 51)  # tokens of a filler line
-    lines = [tasks.PREFIX] + [tasks.FILLER] * n
+    lines = [PREFIX] + [FILLER] * n
     place = draw.randrange(1, n + 2)
-    lines.insert(place, tasks.key_line(str(draw.randrange(10000, 100000))))
-    return lines + [tasks.SUFFIX], place
+    lines.insert(place, KEY.format(key=draw.randrange(10000, 100000)))
+    return lines + [SUFFIX], place
 
 
 def gini(shares):
