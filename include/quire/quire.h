@@ -429,7 +429,7 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                                forgotten. sinks=4, recent=512, less where train_len is short
  *                                (sinks + recent + 1 <= L)
  *   auto                         one of these, by what is known: the checkpoint's trained length, rope_scaling,
- *                                dual_chunk_attention_config and sliding window, and the session's expected_tokens
+ *                                dual_chunk_attention_config, beacon weights and sliding window, and the session's expected_tokens
  *                                and kv_budget_bytes. The first stream says in a QUIRE_EVENT_NOTICE what was chosen
  *                                and why. Takes no arguments
  *

@@ -79,6 +79,18 @@ TEST(Auto, LetsADynamicCheckpointExtendOrStop) {
   EXPECT_EQ(make("auto", longrope)->rope().theta[0], 0.5);
 }
 
+TEST(Auto, CondensesWhereTheModelHasBeacons) {
+  StrategyContext context = trained_for(4096);
+  context.beacon.emplace();
+  context.expected_tokens = 20000;
+  EXPECT_THAT(make("auto", context)->canonical(),
+              StartsWith("beacon(window=1024, stride=1024, attn=step_expansion, ratio=8"));
+  context.expected_tokens = 4096;
+  EXPECT_THAT(make("auto", context)->canonical(), StartsWith("full("));
+  context.expected_tokens = 0;  // no ratio can be chosen
+  EXPECT_THAT(make("auto", context)->canonical(), StartsWith("dca("));
+}
+
 TEST(Auto, DoesAsTheCheckpointAsks) {
   StrategyContext context = expecting(1000);
   context.train_len = 1010000;
