@@ -23,7 +23,7 @@ import train
 WINDOW, FACTOR = model.WINDOW, 8
 TARGET = WINDOW * FACTOR
 FREQ = tuning.inv_freq(FACTOR)
-SCALING = {"rope_type": "linear", "type": "linear", "factor": float(FACTOR)}
+SCALING = {"type": "linear", "factor": float(FACTOR)}       # as in the published PoSE checkpoints
 MIX = train.MIX_FULL
 
 
@@ -77,7 +77,7 @@ def main():
     rows = {"plain": (tuning.base_model(), measure.full(tuning.inv_freq())),
             "PI 8, not trained": (tuning.base_model(), measure.full(FREQ))}
     rows |= {n: (model.load_hf(tuning.MODELS / n), measure.full(FREQ)) for n in names}
-    measure.table(rows, heldout, text, [WINDOW << e for e in range(4)])
+    measure.table(rows, heldout, text, [WINDOW << e for e in range(5)])
 
 
 if __name__ == "__main__":
