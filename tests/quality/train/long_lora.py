@@ -38,7 +38,8 @@ def fine_tune(data, args):
         return *data.batch(n + 1, tuning.TOKENS // n * (n + 1), MIX, rng), attend[n]
     tuning.fit("long_lora", net, tuning.AdapterTuning(net, args.rate), args.steps, draw, args.seed)
     adapters.save(net, OUT)
-    (OUT / "rope.json").write_text(json.dumps({"rope_theta": THETA, "max_position_embeddings": WINDOW}, indent=2) + "\n")
+    rope = {"rope_theta": THETA, "max_position_embeddings": WINDOW}
+    (OUT / "rope.json").write_text(json.dumps(rope, indent=2) + "\n")
 
 
 def main():

@@ -16,7 +16,6 @@ import measure
 import model
 import positions
 
-import numpy as np
 import torch
 import train
 
@@ -51,33 +50,31 @@ def rand_pos_batch(data, rng):
 
 
 def full_length_batch(data, rng):
-    """2 texts of full length. They hold an eighth of the answers, which therefore weigh eight times as much."""
     ids, w = data.batch(TARGET + 1, tuning.TOKENS // TARGET * (TARGET + 1), MIX, rng)
-    return ids, np.where(w == 5, FACTOR * w, w), tuning.Attention(FREQ, torch.arange(TARGET))
+    return ids, w, tuning.Attention(FREQ, torch.arange(TARGET))
 
 
-# How a batch is drawn, and the learning rates relative to the model's own training.
-RUNS = {"pose": (pose_batch, 0.5), "full_length": (full_length_batch, 0.3), "rand_pos": (rand_pos_batch, 0.5)}
+BATCHES = {"pose": pose_batch, "full_length": full_length_batch, "rand_pos": rand_pos_batch}
 
 
-def train_one(name, data, steps, seed):
-    batch, rate = RUNS[name]
+def train_one(name, data, args):
     net = tuning.base_model()
-    tuning.fit(name, net, tuning.FullTuning(net, rate), steps, lambda rng: batch(data, rng), seed)
+    tuning.fit(name, net, tuning.FullTuning(net, args.rate), args.steps, lambda rng: BATCHES[name](data, rng), args.seed)
     tuning.save_model(net, tuning.MODELS / name, SCALING, TARGET)
 
 
 def main():
     args = argparse.ArgumentParser()
-    args.add_argument("--only", choices=RUNS)
+    args.add_argument("--only", choices=BATCHES)
     args.add_argument("--measure", action="store_true")
     args.add_argument("--steps", type=int, default=400)
+    args.add_argument("--rate", type=float, default=0.5, help="learning rates, relative to the model's own training")
     args.add_argument("--seed", type=int, default=1)
     args = args.parse_args()
     data = train.setup(args.seed, 1)
-    names = [args.only] if args.only else list(RUNS)
+    names = [args.only] if args.only else list(BATCHES)
     for name in [] if args.measure else names:
-        train_one(name, data, args.steps, args.seed)
+        train_one(name, data, args)
     text, heldout = measure.text_and_tasks(data.sp)
     rows = {"plain": (tuning.base_model(), measure.full(tuning.inv_freq())),
             "PI 8, not trained": (tuning.base_model(), measure.full(FREQ))}
