@@ -294,7 +294,8 @@ QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const 
  * replaced embeddings, lm_heads and norms (modules_to_save), which are taken whole whatever the scale. Everything else
  * is refused by name (UNSUPPORTED): DoRA, biases, other PEFT methods, tensors in .bin files. An adapter's files cannot
  * say which RoPE base it was trained with. If one that changes queries or keys is used and the strategy names neither
- * a base(theta=...) nor a scaling, the first stream of the session begins with a QUIRE_EVENT_WARNING, and the log has it too. */
+ * a base(theta=...) nor a scaling, the first stream of the session begins with a QUIRE_EVENT_WARNING, and the log has it
+ * too. */
 
 /* Loads an adapter for this model; its weights are kept in the types they are stored in. `path` is UTF-8. Waits until
  * loaded; the runtime's threads do the work. Errors: INVALID_ARGUMENT, NOT_FOUND, IO, BAD_MODEL (damaged, incomplete,
@@ -429,9 +430,9 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                                forgotten. sinks=4, recent=512, less where train_len is short
  *                                (sinks + recent + 1 <= L)
  *   auto                         one of these, by what is known: the checkpoint's trained length, rope_scaling,
- *                                dual_chunk_attention_config, beacon weights and sliding window, and the session's expected_tokens
- *                                and kv_budget_bytes. The first stream says in a QUIRE_EVENT_NOTICE what was chosen
- *                                and why. Takes no arguments
+ *                                dual_chunk_attention_config, beacon weights and sliding window, and the session's
+ *                                expected_tokens and kv_budget_bytes. The first stream says in a QUIRE_EVENT_NOTICE
+ *                                what was chosen and why. Takes no arguments
  *
  *   none                         + nothing: overrides the checkpoint's own rope_scaling
  *   pi(factor=)                  position interpolation

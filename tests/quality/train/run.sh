@@ -7,3 +7,5 @@ export OMP_NUM_THREADS=1
 for script in pose sparse_lora long_lora; do
     "${PYTHON:-python3}" "$script.py"
 done
+"${PYTHON:-python3}" beacon.py
+"${PYTHON:-python3}" beacon.py --evaluate --json ../models/beacon/evaluation.json
