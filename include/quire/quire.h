@@ -294,8 +294,8 @@ QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const 
  * replaced embeddings, lm_heads and norms (modules_to_save), which are taken whole whatever the scale. Everything else
  * is refused by name (UNSUPPORTED): DoRA, biases, other PEFT methods, tensors in .bin files. An adapter's files cannot
  * say which RoPE base it was trained with. If one that changes queries or keys is used and the strategy names neither
- * a base(theta=...) nor a scaling, the first stream of the session begins with a QUIRE_EVENT_WARNING, and the log has it
- * too. */
+ * a base(theta=...) nor a scaling, the first stream of the session begins with a QUIRE_EVENT_WARNING, and the log has
+ * it too. */
 
 /* Loads an adapter for this model; its weights are kept in the types they are stored in. `path` is UTF-8. Waits until
  * loaded; the runtime's threads do the work. Errors: INVALID_ARGUMENT, NOT_FOUND, IO, BAD_MODEL (damaged, incomplete,

@@ -43,10 +43,7 @@ class LmInfinite final : public Strategy {
   }
 
   std::vector<KeyRange> retained(int64_t next_query) const override {
-    const int64_t window = next_query - recent_ + 1;
-    if (window <= sinks_) return {{0, kNoLimit}};
-    if (sinks_ == 0) return {{window, kNoLimit}};
-    return {{0, sinks_}, {window, kNoLimit}};
+    return sinks_and_window(sinks_, next_query - recent_ + 1);
   }
 
  private:

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "lib/strategy/arguments.h"
 #include "lib/strategy/strategy.h"
@@ -35,6 +36,9 @@ Result<std::unique_ptr<Strategy>> make_scca_flow(const Arguments&, const MethodM
 Result<std::unique_ptr<Strategy>> make_sda(const Arguments&, const MethodModel&, CanonicalTerm&);
 Result<std::unique_ptr<Strategy>> make_self_extend(const Arguments&, const MethodModel&, CanonicalTerm&);
 Result<std::unique_ptr<Strategy>> make_streaming_llm(const Arguments&, const MethodModel&, CanonicalTerm&);
+
+// Text to keep where queries see `sinks` first keys and those from `window` on.
+std::vector<KeyRange> sinks_and_window(int64_t sinks, int64_t window);
 
 // Tokens per stored chunk where the expression does not say.
 int64_t default_kv_chunk(int64_t train_len);

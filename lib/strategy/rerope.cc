@@ -8,62 +8,47 @@
 // Invariants  1 <= w <= L - 1. Plain attention for texts of up to w + 1 tokens (with log_n that are not beyond L).
 // Complexity  O(n) keys per token.
 // Memory      Keys and values of all tokens, keys unrotated: nothing turns the many old ones, recent ones are rotated
-// on
-//             load.
+//             on load.
 #include <algorithm>
 #include <cmath>
 
+#include "lib/strategy/far_map.h"
 #include "lib/strategy/methods.h"
 
 namespace quire {
 namespace {
 
-class ReRope final : public Strategy {
+Span far_span(int64_t window, int64_t leak) {
+  Span far;
+  far.key_div = leak;
+  if (leak == 0) {
+    far.q_cap = static_cast<double>(window);
+    return far;
+  }
+  const auto w = static_cast<double>(window), k = static_cast<double>(leak);
+  far.q_div = k;
+  far.q_offset = w - w / k;
+  far.q_floor = far.key_floor = false;
+  return far;
+}
+
+class ReRope final : public FarMap {
  public:
   ReRope(int64_t window, int64_t leak, bool log_n, int64_t train_len)
-      : window_(window), leak_(leak), log_n_(log_n), train_len_(train_len) {
-    stores_raw_keys_ = true;
+      : FarMap(window, far_span(window, leak)), log_n_(log_n), train_len_(train_len) {
     if (leak > 0) reach_ = window + 1 + (train_len - 1 - window) * leak;
   }
 
   void plan(int64_t first_query, int64_t n_queries, Plan& plan) const override {
-    if (n_queries == 0) return;
-    const int64_t end = first_query + n_queries;
-    std::vector<Span> spans;
-    if (end > window_) {
-      Span old;
-      old.rotation = Span::Rotation::kRaw;
-      old.count = end - window_;
-      old.min_lag = window_;
-      if (leak_ > 0) {
-        old.q_div = static_cast<double>(leak_);
-        old.q_offset = static_cast<double>(window_) - static_cast<double>(window_) / static_cast<double>(leak_);
-        old.q_floor = old.key_floor = false;
-      } else {
-        old.q_cap = static_cast<double>(window_);
-      }
-      old.key_div = leak_;
-      spans.push_back(old);
-    }
-    Span recent;
-    recent.rotation = Span::Rotation::kRaw;
-    recent.first_key = std::max<int64_t>(0, first_query - window_ + 1);
-    recent.count = end - recent.first_key;
-    recent.max_lag = window_ - 1;
-    spans.push_back(recent);
-    plan.add_block(first_query, n_queries, spans);
+    FarMap::plan(first_query, n_queries, plan);
     if (!log_n_) return;
     const double trained = std::log(static_cast<double>(train_len_));
-    for (int64_t i = first_query; i < end; ++i) {
+    for (int64_t i = first_query; i < first_query + n_queries; ++i) {
       plan.query_scale.push_back(static_cast<float>(std::max(1.0, std::log(static_cast<double>(i) + 1) / trained)));
     }
   }
 
-  std::vector<KeyRange> retained(int64_t) const override { return {{0, kNoLimit}}; }
-
  private:
-  int64_t window_;
-  int64_t leak_;  // 0: clipped
   bool log_n_;
   int64_t train_len_;
 };

@@ -10,49 +10,29 @@
 // Memory      Keys and values of all tokens, keys unrotated.
 #include <algorithm>
 
+#include "lib/strategy/far_map.h"
 #include "lib/strategy/methods.h"
 
 namespace quire {
 namespace {
 
-class SelfExtend final : public Strategy {
+class SelfExtend final : public FarMap {
  public:
-  SelfExtend(int64_t group, int64_t window, int64_t train_len) : group_(group), window_(window) {
-    stores_raw_keys_ = true;
-    reach_ = (train_len - shift()) * group;
+  SelfExtend(int64_t group, int64_t window, int64_t train_len) : FarMap(window, far_span(group, window)) {
+    reach_ = (train_len - shift(group, window)) * group;
   }
-
-  void plan(int64_t first_query, int64_t n_queries, Plan& plan) const override {
-    if (n_queries == 0) return;
-    const int64_t end = first_query + n_queries;
-    std::vector<Span> spans;
-    if (end > window_) {
-      Span grouped;
-      grouped.rotation = Span::Rotation::kRaw;
-      grouped.count = end - window_;
-      grouped.min_lag = window_;
-      grouped.q_div = static_cast<double>(group_);
-      grouped.q_offset = static_cast<double>(shift());
-      grouped.key_div = group_;
-      spans.push_back(grouped);
-    }
-    Span recent;
-    recent.rotation = Span::Rotation::kRaw;
-    recent.first_key = std::max<int64_t>(0, first_query - window_ + 1);
-    recent.count = end - recent.first_key;
-    recent.max_lag = window_ - 1;
-    spans.push_back(recent);
-    plan.add_block(first_query, n_queries, spans);
-  }
-
-  std::vector<KeyRange> retained(int64_t) const override { return {{0, kNoLimit}}; }
 
  private:
   // Makes grouped distances go on where those of the window end.
-  int64_t shift() const { return window_ - window_ / group_; }
+  static int64_t shift(int64_t group, int64_t window) { return window - window / group; }
 
-  int64_t group_;
-  int64_t window_;
+  static Span far_span(int64_t group, int64_t window) {
+    Span far;
+    far.q_div = static_cast<double>(group);
+    far.q_offset = static_cast<double>(shift(group, window));
+    far.key_div = group;
+    return far;
+  }
 };
 
 }  // namespace

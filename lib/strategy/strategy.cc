@@ -229,6 +229,12 @@ Result<std::unique_ptr<Strategy>> make_chosen(const Parts& parts, RopeScaling sc
 
 }  // namespace
 
+std::vector<KeyRange> sinks_and_window(int64_t sinks, int64_t window) {
+  if (window <= sinks) return {{0, kNoLimit}};
+  if (sinks == 0) return {{window, kNoLimit}};
+  return {{0, sinks}, {window, kNoLimit}};
+}
+
 int64_t default_kv_chunk(int64_t train_len) {
   return std::clamp(train_len / 4, kChunkStep, int64_t{256}) / kChunkStep * kChunkStep;
 }

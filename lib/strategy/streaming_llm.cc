@@ -42,10 +42,7 @@ class StreamingLlm final : public Strategy {
   }
 
   std::vector<KeyRange> retained(int64_t next_query) const override {
-    const int64_t window = next_query - recent_;
-    if (window <= sinks_) return {{0, kNoLimit}};
-    if (sinks_ == 0) return {{window, kNoLimit}};
-    return {{0, sinks_}, {window, kNoLimit}};
+    return sinks_and_window(sinks_, next_query - recent_);
   }
 
  private:

@@ -1,0 +1,30 @@
+#include "lib/strategy/far_map.h"
+
+#include <algorithm>
+
+namespace quire {
+
+FarMap::FarMap(int64_t window, const Span& far) : window_(window), far_(far) {
+  stores_raw_keys_ = true;
+  far_.rotation = Span::Rotation::kRaw;
+  far_.min_lag = window;
+}
+
+void FarMap::plan(int64_t first_query, int64_t n_queries, Plan& plan) const {
+  if (n_queries == 0) return;
+  const int64_t end = first_query + n_queries;
+  std::vector<Span> spans;
+  if (end > window_) {
+    spans.push_back(far_);
+    spans.back().count = end - window_;
+  }
+  Span near;
+  near.rotation = Span::Rotation::kRaw;
+  near.first_key = std::max<int64_t>(0, first_query - window_ + 1);
+  near.count = end - near.first_key;
+  near.max_lag = window_ - 1;
+  spans.push_back(near);
+  plan.add_block(first_query, n_queries, spans);
+}
+
+}  // namespace quire
