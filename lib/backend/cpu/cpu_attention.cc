@@ -57,7 +57,9 @@ struct Lags {
   int64_t to(int64_t row) const {
     const Span& span = *piece.span;
     if (span.diagonal) return std::min(piece.end, tile.diagonal_key(span, row) + 1);
-    return std::min(piece.end, tile.query(row) - span.min_lag + 1);
+    const int64_t to = std::min(piece.end, tile.query(row) - span.min_lag + 1);
+    // Ends behind a key of the span: sums must not depend on what hidden keys the piece happens to have behind it.
+    return span.stride == 1 || to <= span.first_key ? to : to - (to - 1 - span.first_key) % span.stride;
   }
 };
 

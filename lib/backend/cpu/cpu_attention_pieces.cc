@@ -85,9 +85,11 @@ void Cutter::add_list(const Plan::List& list, const Tile& tile) {
       at = end;
     }
   }
-  // Several spans over the same keys: chunk by chunk, so that windows of chunks keep the order.
+  // Several spans over the same keys: chunk by chunk, so that windows of chunks keep the order; in a chunk those for
+  // greater lags first, so that it does not hang on where the block's spans begin.
   const auto before_in_text = [](const Piece& a, const Piece& b) {
-    return a.span->stream != b.span->stream ? a.span->stream < b.span->stream : a.chunk < b.chunk;
+    if (a.span->stream != b.span->stream) return a.span->stream < b.span->stream;
+    return a.chunk != b.chunk ? a.chunk < b.chunk : a.span->min_lag > b.span->min_lag;
   };
   std::stable_sort(out_.pieces.begin() + static_cast<std::ptrdiff_t>(before), out_.pieces.end(), before_in_text);
 }

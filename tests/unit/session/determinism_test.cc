@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/unit/session/session_fixture.h"
@@ -11,9 +12,21 @@ namespace {
 
 // short_128: train_len 128, so dca has s = 96 and C = 127; KV chunks of 32.
 constexpr int64_t kLength = 300;
-const std::vector<std::string> kStrategies = {"full", "dca", "longheads(chunk=16, chunks=4)",
+const std::vector<std::string> kStrategies = {"full",
+                                              "dca",
+                                              "longheads(chunk=16, chunks=4)",
                                               "longheads(chunk=32, chunks=3, begin=100, forced=paper, select=group)",
-                                              "streaming_llm(sinks=3, recent=50)"};
+                                              "streaming_llm(sinks=3, recent=50)",
+                                              "longheads(chunk=16, chunks=4, positions=dca, dca_chunk=60)",
+                                              "longheads(chunk=16, chunks=4, select=first_layer)",
+                                              "rerope(window=40)",
+                                              "rerope(window=40, leaky=3, log_n=0)",
+                                              "self_extend(group=4, window=30)",
+                                              "lm_infinite(sinks=5, recent=50)"};
+// For models of three heads.
+const std::vector<std::string> kHeadPatterns = {"sda(dilation=3)", "sda(dilation=3, reading=kv)",
+                                                "scca_flow(chunks=3, chunk=20)",
+                                                "long_mixed(heads=sda2.rolled.shift1, chunk=20)"};
 
 const std::shared_ptr<Model>& short_model() {
   static const auto model = load("short_128");
@@ -28,9 +41,11 @@ SessionOptions options_for(const std::string& strategy, ElementType type = Eleme
 }
 
 class Determinism : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Strategies, Determinism, testing::ValuesIn(kStrategies), [](const auto& info) {
+std::string name_of(const testing::TestParamInfo<std::string>& info) {
   return info.param.substr(0, info.param.find('(')) + "_" + std::to_string(info.index);
-});
+}
+INSTANTIATE_TEST_SUITE_P(Strategies, Determinism, testing::ValuesIn(kStrategies), name_of);
+INSTANTIATE_TEST_SUITE_P(HeadPatterns, Determinism, testing::ValuesIn(kHeadPatterns), name_of);
 
 TEST_P(Determinism, ThreadsSplitsAndBlocksChangeNoBit) {
   const std::shared_ptr<Model> models[] = {load("short_128", 1), load("short_128", 2), load("short_128", 4)};
@@ -49,6 +64,7 @@ TEST_P(Determinism, ThreadsSplitsAndBlocksChangeNoBit) {
 }
 
 TEST_P(Determinism, OtherArchitecturesToo) {
+  if (std::count(kHeadPatterns.begin(), kHeadPatterns.end(), GetParam()) > 0) GTEST_SKIP() << "their heads are others";
   for (const std::string name : {"gqa_biases_bf16", "mqa_yarn_sharded", "gqa_llama3_tied"}) {
     const auto one = load(name, 1), three = load(name, 3);
     const Tokens tokens = random_tokens(*one, 150);
@@ -133,7 +149,13 @@ TEST(ShortTexts, SeePlainAttention) {
                {"longheads(chunk=16, chunks=4)", 64},
                {"longheads(chunk=32, chunks=3, begin=100, forced=paper, select=group)", 100},
                {"streaming_llm(sinks=3, recent=50)", 54},
-               {"streaming_llm(sinks=0, recent=33)", 34}};
+               {"streaming_llm(sinks=0, recent=33)", 34},
+               {"longheads(chunk=16, chunks=4, positions=dca)", 64},
+               {"rerope(window=50)", 51},
+               {"self_extend(group=4, window=40)", 41},
+               {"lm_infinite(sinks=4, recent=60)", 61},
+               {"sda(dilation=3, full_below=70)", 70},
+               {"scca_flow(chunks=3, chunk=20, full_below=90)", 90}};
   const Model& model = *short_model();
   const Tokens tokens = random_tokens(model, kLength);
   const Logits full = all_logits(short_model(), options_for("full", ElementType::kF32), tokens);
