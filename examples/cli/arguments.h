@@ -70,6 +70,7 @@ void add_plan(CLI::App& app, Action& action);
 void add_eval_passkey(CLI::App& eval, Action& action);
 void add_eval_ppl(CLI::App& eval, Action& action);
 void add_eval_needle(CLI::App& eval, Action& action);
+void add_eval_facts(CLI::App& eval, Action& action);
 void add_bench(CLI::App& app, Action& action);
 
 }  // namespace cli

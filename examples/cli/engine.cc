@@ -196,6 +196,11 @@ void reset(quire_session* session) {
   error.check(quire_session_reset(session, error.get()), "cannot reset the session");
 }
 
+void truncate(quire_session* session, int64_t n_tokens) {
+  Error error;
+  error.check(quire_session_truncate(session, n_tokens, error.get()), "cannot go back in the session");
+}
+
 quire_session_stats get_stats(const quire_session* session) {
   quire_session_stats stats = {};
   stats.struct_size = sizeof stats;

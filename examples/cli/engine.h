@@ -38,6 +38,7 @@ std::vector<int32_t> encode(const quire_tokenizer* tokenizer, std::string_view t
 void feed_text(quire_session* session, std::string_view text, uint32_t flags = 0);
 void feed_tokens(quire_session* session, const int32_t* ids, size_t n_ids);
 void reset(quire_session* session);
+void truncate(quire_session* session, int64_t n_tokens);
 quire_session_stats get_stats(const quire_session* session);
 std::string strategy_of(const quire_session* session);
 

@@ -1,7 +1,6 @@
 // quire eval needle: a needle in a haystack, over a grid of document lengths and of depths at which it lies.
 #include <algorithm>
 #include <bit>
-#include <cctype>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -73,28 +72,6 @@ void check(NeedleArguments& a) {
   }
 }
 
-bool is_word(char c) {
-  const auto u = static_cast<unsigned char>(c);
-  return std::isalnum(u) != 0 || u >= 0x80;
-}
-
-std::string lower(std::string text) {
-  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return text;
-}
-
-// Whether the answer stands in the text as whole words, in capitals or not.
-bool contains(const std::string& said, const std::string& expected) {
-  const std::string text = lower(said), answer = lower(expected);
-  for (size_t at = text.find(answer); at != std::string::npos; at = text.find(answer, at + 1)) {
-    const size_t end = at + answer.size();
-    const bool begins = at == 0 || !is_word(text[at - 1]) || !is_word(answer.front());
-    const bool ends = end == text.size() || !is_word(text[end]) || !is_word(answer.back());
-    if (begins && ends) return true;
-  }
-  return false;
-}
-
 // The boundary that is nearest to `depth` of the haystack's tokens.
 size_t place_at(double depth, const std::vector<int64_t>& piece_tokens) {
   int64_t n_all = 0;
@@ -135,7 +112,7 @@ Cell evaluate(const Grid& grid, int64_t length, double depth, const std::functio
     const std::string said = ask(
         grid.session, document.text, grid.arguments.answer_tokens, [&](int64_t done) { show(trial * length + done); },
         [](const std::string&) { return false; });
-    const bool right = contains(said, expected);
+    const bool right = says(said, expected);
     cell.n_right += right ? 1 : 0;
     cell.documents.push_back({{"trial", trial},
                               {"depth", document.depth},

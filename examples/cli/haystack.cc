@@ -1,6 +1,7 @@
 #include "haystack.h"
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 #include <stdexcept>
 
@@ -29,6 +30,36 @@ std::string assemble(const std::vector<std::string>& pieces, size_t first_piece,
   if (n_before >= n_pieces) add_needle();
   if (text.back() != '\n') text += '\n';
   return text + task.question;
+}
+
+bool is_word(char c) {
+  const auto u = static_cast<unsigned char>(c);
+  return std::isalnum(u) != 0 || u >= 0x80;
+}
+
+std::string lower(std::string text) {
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return text;
+}
+
+std::string generate(quire_session* session, const std::string& prompt, int64_t max_tokens,
+                     const std::function<void(int64_t done)>& show,
+                     const std::function<bool(const std::string&)>& enough) {
+  feed_text(session, prompt);
+  auto options = initialised(quire_stream_options_init);
+  options.max_tokens = max_tokens;
+  std::string text;
+  const int32_t finish = run_stream(session, options, [&](const quire_event& event) {
+    if (event.type == QUIRE_EVENT_PREFILL) show(event.reused + event.done);
+    if (event.type != QUIRE_EVENT_TOKEN && event.type != QUIRE_EVENT_END) return true;
+    if (event.text_len > 0) text.append(event.text, event.text_len);
+    return !enough(text);
+  });
+  if (finish == QUIRE_FINISH_CANCELLED) throw Interrupted();
+  if (finish == QUIRE_FINISH_REACH && text.empty()) {
+    throw std::runtime_error("the document is longer than the strategy's reach");
+  }
+  return text;
 }
 
 }  // namespace
@@ -116,21 +147,23 @@ Document make_document(const quire_tokenizer* tokenizer, const std::vector<std::
 std::string ask(quire_session* session, const std::string& prompt, int64_t max_tokens,
                 const std::function<void(int64_t done)>& show, const std::function<bool(const std::string&)>& enough) {
   reset(session);
-  feed_text(session, prompt);
-  auto options = initialised(quire_stream_options_init);
-  options.max_tokens = max_tokens;
-  std::string text;
-  const int32_t finish = run_stream(session, options, [&](const quire_event& event) {
-    if (event.type == QUIRE_EVENT_PREFILL) show(event.reused + event.done);
-    if (event.type != QUIRE_EVENT_TOKEN && event.type != QUIRE_EVENT_END) return true;
-    if (event.text_len > 0) text.append(event.text, event.text_len);
-    return !enough(text);
-  });
-  if (finish == QUIRE_FINISH_CANCELLED) throw Interrupted();
-  if (finish == QUIRE_FINISH_REACH && text.empty()) {
-    throw std::runtime_error("the document is longer than the strategy's reach");
+  return generate(session, prompt, max_tokens, show, enough);
+}
+
+std::string go_on(quire_session* session, const std::string& text, int64_t max_tokens) {
+  return generate(
+      session, text, max_tokens, [](int64_t) {}, [](const std::string&) { return false; });
+}
+
+bool says(const std::string& said, const std::string& expected) {
+  const std::string text = lower(said), answer = lower(expected);
+  for (size_t at = text.find(answer); at != std::string::npos; at = text.find(answer, at + 1)) {
+    const size_t end = at + answer.size();
+    const bool begins = at == 0 || !is_word(text[at - 1]) || !is_word(answer.front());
+    const bool ends = end == text.size() || !is_word(text[end]) || !is_word(answer.back());
+    if (begins && ends) return true;
   }
-  return text;
+  return false;
 }
 
 }  // namespace cli

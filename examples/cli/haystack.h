@@ -62,4 +62,10 @@ Document make_document(const quire_tokenizer* tokenizer, const std::vector<std::
 std::string ask(quire_session* session, const std::string& prompt, int64_t max_tokens,
                 const std::function<void(int64_t done)>& show, const std::function<bool(const std::string&)>& enough);
 
+// The same after `text` in a session as it stands.
+std::string go_on(quire_session* session, const std::string& text, int64_t max_tokens);
+
+// Whether the answer stands in the text as whole words, in capitals or not.
+bool says(const std::string& text, const std::string& answer);
+
 }  // namespace cli

@@ -78,11 +78,14 @@ int main(int argc, char** argv) {
   eval->footer(R"help(
 passkey   right answers by document length: the quickest look at how far a strategy reads
 needle    the same by length and by where in the document the answer lies; draws a heat map
+multikey  keys of several names in one document, each asked for
+topics    sections with a topic each, asked for by number
 ppl       perplexity of a text of yours, whole or in sliding windows
 
 Example:
   quire eval needle --help)help");
   cli::add_eval_needle(*eval, action);
+  cli::add_eval_facts(*eval, action);
   cli::add_eval_passkey(*eval, action);
   cli::add_eval_ppl(*eval, action);
 
