@@ -49,6 +49,7 @@ Status count_beacon(const Backend& backend, const MemoryRequest& request, const 
       plan.weight_bytes += vector->rows() * float_bytes;
     }
   }
+  QUIRE_TRY(matrix_type(files, beacon_embedding_layout(config), 0).status());
   plan.weight_bytes += config.hidden_size * float_bytes;
   return {};
 }
@@ -121,6 +122,7 @@ Result<MemoryPlan> plan_memory(const Backend& backend, const MemoryRequest& requ
   if (!request.beacon_directory.empty()) {
     QUIRE_ASSIGN(config.beacon, load_beacon_settings(request.beacon_directory));
   }
+  QUIRE_TRY(check_beacon_window(config));
   const StrategyContext context = strategy_context(
       config,
       {request.expected_tokens, request.kv_type, request.kv_budget_bytes, request.prefill_block, request.spill});
