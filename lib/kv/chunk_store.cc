@@ -47,11 +47,14 @@ Status ChunkStore::reserve(int64_t first, int64_t n) {
 }
 
 Status ChunkStore::reserve_memory(int64_t first, int64_t n) {
+  const int64_t before = memory_chunks();
   const std::vector<Place> missing = missing_records(KvStream::kMemory, first, n);
   // A step has all of a layer's memory at hand, and a record of text.
-  QUIRE_TRY(check_budget(fixed_bytes(), memory_chunks() + 1, missing, first + n));
-  const Status status = make_records(missing);
-  return status.ok() ? status : status.with_context("KV cache at memory entry " + std::to_string(first));
+  Status status = check_budget(fixed_bytes(), memory_chunks() + 1, missing, first + n);
+  if (status.ok()) status = make_records(missing);
+  if (status.ok()) return status;
+  cut(KvStream::kMemory, before);  // what is at hand is counted by the table's length
+  return status.with_context("KV cache at memory entry " + std::to_string(first));
 }
 
 // Makes the tables long enough, which no failure undoes, and lists what is not there.

@@ -49,23 +49,48 @@ Status count_beacon(const Backend& backend, const MemoryRequest& request, const 
       plan.weight_bytes += vector->rows() * float_bytes;
     }
   }
+  QUIRE_TRY(matrix_type(files, beacon_embedding_layout(config), 0).status());
   plan.weight_bytes += config.hidden_size * float_bytes;
   return {};
 }
 
-// Chunks held when the last block of the text has been stored.
-int64_t most_chunks(const Strategy& strategy, const MemoryRequest& request) {
+// Where the last window of beacons ends that is complete before token n - 1; 0: none is.
+int64_t last_window_end(const Strategy& strategy, int64_t n) {
+  int64_t last = 0;
+  if (!strategy.condenses()) return last;
+  for (int64_t end = strategy.window_end(std::max<int64_t>(0, n - 1 - strategy.window_end(0))); end < n;) {
+    last = end;
+    end = strategy.window_end(end);
+  }
+  return last;
+}
+
+// Chunks of memory after n tokens.
+int64_t memory_chunks(const Strategy& strategy, int64_t n) {
+  return ceil_div(strategy.memory_entries(n), strategy.kv_chunk());
+}
+
+// Chunks held when the last block of n tokens has been stored.
+int64_t chunks_after(const Strategy& strategy, const MemoryRequest& request, int64_t n) {
   const int64_t chunk = strategy.kv_chunk();
-  const int64_t last_block = std::max<int64_t>(0, request.n_tokens - request.prefill_block);
+  int64_t last_block = std::max<int64_t>(0, n - request.prefill_block);
+  if (const int64_t end = last_window_end(strategy, n); end > 0) {  // where blocks begin anew
+    last_block = end + (n - 1 - end) / request.prefill_block * request.prefill_block;
+  }
   int64_t chunks = 0, counted = 0;
   for (const KeyRange& range : strategy.retained(last_block)) {
     const int64_t first = std::max(counted, range.begin / chunk);
-    const int64_t end = ceil_div(std::min(range.end, request.n_tokens), chunk);
+    const int64_t end = ceil_div(std::min(range.end, n), chunk);
     chunks += std::max<int64_t>(0, end - first);
     counted = std::max(counted, end);
   }
-  chunks += ceil_div(strategy.memory_entries(request.n_tokens), chunk);
-  return chunks;
+  return chunks + memory_chunks(strategy, n);
+}
+
+// A window is held whole when it is condensed, and little of the text afterwards.
+int64_t most_chunks(const Strategy& strategy, const MemoryRequest& request) {
+  return std::max(chunks_after(strategy, request, request.n_tokens),
+                  chunks_after(strategy, request, last_window_end(strategy, request.n_tokens)));
 }
 
 Status count_kv(const Backend& backend, const MemoryRequest& request, const ModelConfig& config,
@@ -82,7 +107,9 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   const int64_t all = config.n_layers * chunks * record + plan.representation_bytes;
   plan.kv_bytes = all;
   if (request.kv_budget_bytes == 0 || all <= request.kv_budget_bytes) return {};
-  const int64_t in_step = std::min(chunks, ceil_div(request.prefill_block, geometry.chunk) + 1);
+  const int64_t block = std::min(request.prefill_block, strategy.window_end(0));
+  const int64_t in_step =
+      std::min(chunks, ceil_div(block, geometry.chunk) + 1 + memory_chunks(strategy, request.n_tokens));
   const int64_t least = request.spill ? plan.representation_bytes + in_step * record : all;
   if (least > request.kv_budget_bytes) {
     return Status(Code::kBudget, "the KV cache needs " + std::to_string(least) + " bytes of memory for " +
@@ -97,7 +124,7 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
 int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, const ModelConfig& config,
                       const Strategy& strategy, const MemoryPlan& plan) {
   const KvGeometry geometry{config.n_kv_heads, config.head_dim, strategy.kv_chunk(), request.kv_type};
-  const int64_t n = std::min(request.n_tokens, request.prefill_block);
+  const int64_t n = std::min({request.n_tokens, request.prefill_block, strategy.window_end(0)});
   const int64_t beacons = std::min(strategy.most_new_entries(), strategy.memory_entries(request.n_tokens));
   int64_t floats = LlamaModel::activation_floats(config, n + beacons) + config.vocab_size;
   Plan last;
@@ -121,6 +148,7 @@ Result<MemoryPlan> plan_memory(const Backend& backend, const MemoryRequest& requ
   if (!request.beacon_directory.empty()) {
     QUIRE_ASSIGN(config.beacon, load_beacon_settings(request.beacon_directory));
   }
+  QUIRE_TRY(check_beacon_window(config));
   const StrategyContext context = strategy_context(
       config,
       {request.expected_tokens, request.kv_type, request.kv_budget_bytes, request.prefill_block, request.spill});

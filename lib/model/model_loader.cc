@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "lib/format/safetensors.h"
@@ -42,6 +43,7 @@ class ModelLoader::Impl {
   };
   Result<Source> source(const std::string& weight, const std::string& name);
   int64_t stored_bytes(const std::string& name) const;
+  void count_tensor(const std::string& weight, const std::string& name, int64_t elements);
   Result<std::vector<float>> read_rows(const Source& from, ElementType type, int64_t first, int64_t elements) const;
   void count(int64_t bytes, int64_t elements);
 
@@ -57,12 +59,18 @@ class ModelLoader::Impl {
   int stage_ = 0;  // 0: open, 1: embedding, 2 ...: layers, then head
   int64_t total_ = 0;
   int64_t done_ = 0;
+  std::set<std::string> counted_;
 };
 
 void ModelLoader::Impl::count(int64_t bytes, int64_t elements) {
   done_ += bytes;
   weights_.n_parameters += elements;
   if (options_.progress) options_.progress(done_, total_);
+}
+
+// Once: projections that beacons share with a layer are packed again with their own.
+void ModelLoader::Impl::count_tensor(const std::string& weight, const std::string& name, int64_t elements) {
+  if (counted_.insert(weight).second) count(stored_bytes(name), elements);
 }
 
 Status ModelLoader::Impl::open() {
@@ -102,10 +110,7 @@ Status ModelLoader::Impl::open_beacon() {
     }
   }
   if (config_.beacon.window == 0) return {};
-  if (config_.beacon.window > config_.max_position_embeddings) {
-    return Status(Code::kBadModel, "beacon_window is " + std::to_string(config_.beacon.window) + "; the model has " +
-                                       std::to_string(config_.max_position_embeddings) + " positions");
-  }
+  QUIRE_TRY(check_beacon_window(config_));
   weights_.beacon = std::make_unique<BeaconWeights>();
   weights_.beacon->layers.resize(static_cast<size_t>(config_.n_layers));
   return {};
@@ -184,7 +189,7 @@ Status ModelLoader::Impl::load_part(Matrix& matrix, const WeightPart& part, cons
     }
   }
   from.files->drop(from.name);
-  count(stored_bytes(part.name), rows * k);
+  count_tensor(weight, part.name, rows * k);
   return {};
 }
 
@@ -208,7 +213,7 @@ Result<std::unique_ptr<Buffer>> ModelLoader::Impl::load_vector(const WeightParts
     QUIRE_ASSIGN(const auto view, from.files->view(from.name, std::array{part.rows}));
     QUIRE_ASSIGN(const std::vector<float> read, read_rows(from, view.type, 0, part.rows));
     values.insert(values.end(), read.begin(), read.end());
-    count(stored_bytes(part.name), part.rows);
+    count_tensor(part.name, part.name, part.rows);
   }
   const size_t bytes = values.size() * sizeof(float);
   QUIRE_ASSIGN(auto buffer, backend_.allocate(bytes, MemoryKind::kDevice));

@@ -70,6 +70,12 @@ WeightParts beacon_embedding_layout(const ModelConfig& config) {
 
 bool is_beacon_tensor(std::string_view name) { return name.find(".beacon_") != std::string_view::npos; }
 
+Status check_beacon_window(const ModelConfig& config) {
+  if (config.beacon.window <= config.max_position_embeddings) return {};
+  return Status(Code::kBadModel, "beacon_window is " + std::to_string(config.beacon.window) + "; the model has " +
+                                     std::to_string(config.max_position_embeddings) + " positions");
+}
+
 WeightLayout weight_layout(const ModelConfig& config) {
   const std::string embedding = "model.embed_tokens.weight";
   const int64_t hidden = config.hidden_size, vocab = config.vocab_size;

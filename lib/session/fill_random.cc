@@ -95,8 +95,11 @@ Status fill_keys(ChunkStore& kv, Filler& filler, const Strategy& strategy, int n
   for (int64_t first = 0; first < n_keys; first += chunk) {
     const int64_t n = std::min(chunk, n_keys - first);
     QUIRE_TRY(fill_chunk(kv, filler, KvStream::kText, n_layers, first, n));
-    const auto kept = strategy.retained(first + n);
-    for (size_t r = 1; r < kept.size(); ++r) kv.evict(kept[r - 1].end, kept[r].begin);
+    int64_t end = 0;
+    for (const KeyRange& range : strategy.retained(first + n)) {
+      kv.evict(end, range.begin);
+      end = range.end;
+    }
   }
   const int64_t n_entries = strategy.memory_entries(n_keys);
   for (int64_t first = 0; first < n_entries; first += chunk) {

@@ -68,4 +68,13 @@ double row_error(const Expected& expected, int64_t position, std::span<const flo
   return worst / expected.max_abs[static_cast<size_t>(position)];
 }
 
+std::vector<std::pair<std::string, std::string>> read_cases(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::pair<std::string, std::string>> cases;
+  std::string name;
+  std::string expression;
+  while (std::getline(file, name, '\t') && std::getline(file, expression)) cases.emplace_back(name, expression);
+  return cases;
+}
+
 }  // namespace quire::golden

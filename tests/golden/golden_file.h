@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/format/safetensors.h"
@@ -40,5 +41,8 @@ class GoldenFile {
 
 // The largest error of a row among the columns that are kept, over the row's largest logit.
 double row_error(const Expected& expected, int64_t position, std::span<const float> row);
+
+// The name and expression of each case, from the lines "name<TAB>expression" of a text file.
+std::vector<std::pair<std::string, std::string>> read_cases(const std::string& path);
 
 }  // namespace quire::golden

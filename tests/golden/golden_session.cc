@@ -36,7 +36,8 @@ void run_to_end(quire_session* session) {
 
 }  // namespace
 
-GoldenModel::GoldenModel(const std::string& directory, const std::vector<std::string>& merge) {
+GoldenModel::GoldenModel(const std::string& directory, const std::vector<std::string>& merge,
+                         const std::string& beacon) {
   Error error;
   quire_runtime_options options;
   quire_runtime_options_init(&options, sizeof options);
@@ -50,6 +51,10 @@ GoldenModel::GoldenModel(const std::string& directory, const std::vector<std::st
   quire_model_options_init(&loading, sizeof loading);
   loading.merge = sources.data();
   loading.n_merge = sources.size();
+  if (!beacon.empty()) {
+    loading.beacon_path = beacon.data();
+    loading.beacon_path_len = beacon.size();
+  }
   quire_model* model = nullptr;
   error.check(quire_model_load(runtime, directory.data(), directory.size(), &loading, &model, &error), "model_load");
   model_.reset(model);
@@ -58,7 +63,7 @@ GoldenModel::GoldenModel(const std::string& directory, const std::vector<std::st
 }
 
 std::vector<float> GoldenModel::logits(const std::string& strategy, std::span<const int32_t> ids,
-                                       const std::vector<std::string>& adapters) const {
+                                       const std::vector<std::string>& adapters, int32_t prefill_block) const {
   Error error;
   std::vector<std::unique_ptr<quire_adapter, decltype(&quire_adapter_release)>> loaded;
   std::vector<quire_session_adapter> used;
@@ -75,6 +80,7 @@ std::vector<float> GoldenModel::logits(const std::string& strategy, std::span<co
   options.kv_type = QUIRE_TYPE_F32;
   options.overflow = QUIRE_OVERFLOW_EXTRAPOLATE;
   options.expected_tokens = static_cast<int64_t>(ids.size());
+  if (prefill_block > 0) options.prefill_block = prefill_block;
   options.adapters = used.data();
   options.n_adapters = used.size();
   quire_session* session = nullptr;

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-
 #include "tests/golden/golden_file.h"
 #include "tests/golden/golden_session.h"
 
@@ -11,16 +9,6 @@ namespace quire::golden {
 namespace {
 
 constexpr double kTolerance = 1e-4;  // of the row's largest logit
-
-// name and expression of each case
-std::vector<std::pair<std::string, std::string>> read_cases(const std::string& path) {
-  std::ifstream file(path);
-  std::vector<std::pair<std::string, std::string>> cases;
-  std::string name;
-  std::string expression;
-  while (std::getline(file, name, '\t') && std::getline(file, expression)) cases.emplace_back(name, expression);
-  return cases;
-}
 
 class GoldenStrategy : public testing::TestWithParam<std::string> {};
 

@@ -2,33 +2,18 @@
 #pragma once
 
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "tests/unit/model/temporary_folder.h"
+
 namespace quire::test {
 
-class AdapterDirectory {
+class AdapterDirectory : public TemporaryFolder {
  public:
-  AdapterDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "quire-adapter-XXXXXX").string();
-    if (!mkdtemp(pattern.data())) throw std::runtime_error("no temporary folder: " + pattern);
-    path_ = pattern;
-  }
-  ~AdapterDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  AdapterDirectory(const AdapterDirectory&) = delete;
-  AdapterDirectory& operator=(const AdapterDirectory&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
-
   nlohmann::json config = {{"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", 4}, {"target_modules", "all-linear"}};
 
   // Adds or replaces a float32 tensor; the name comes after PEFT's "base_model.model.".
@@ -76,7 +61,6 @@ class AdapterDirectory {
     std::vector<int64_t> shape;
     std::vector<float> values;
   };
-  std::string path_;
   std::map<std::string, Tensor> tensors_;
 };
 

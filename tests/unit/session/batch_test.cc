@@ -22,7 +22,10 @@ constexpr int64_t kNew = 40;
 const Task kTasks[] = {{"full", 50, ElementType::kF16, 0},
                        {"dca", 200, ElementType::kF32, 0.8f},
                        {"longheads(chunk=16, chunks=4)", 130, ElementType::kF16, 1.1f},
-                       {"streaming_llm(sinks=3, recent=50)", 87, ElementType::kBF16, 0.7f}};
+                       {"streaming_llm(sinks=3, recent=50)", 87, ElementType::kBF16, 0.7f},
+                       // Their windows of 32 tokens end in different steps.
+                       {"beacon(ratio=4)", 50, ElementType::kF16, 0.9f},
+                       {"beacon(ratio=2, attn=segmentation, kv_chunk=16)", 213, ElementType::kF32, 0}};
 constexpr size_t kSessions = std::size(kTasks);
 
 SessionOptions options_of(const Task& task) {
@@ -123,7 +126,7 @@ std::vector<Outcome> read_in_step(Model& model, const std::vector<std::shared_pt
 }
 
 TEST(Batch, GivesEachSessionTheTokensItGivesAlone) {
-  const auto model = load("short_128", 2);
+  const auto model = load(kWithBeacons, 2);
   const auto alone = run_alone(model);
   const ThreadPool& pool = model->runtime->pool();
   // What decoding takes alone, in tasks of the thread pool.
@@ -154,7 +157,7 @@ TEST(Batch, GivesEachSessionTheTokensItGivesAlone) {
 }
 
 TEST(Batch, AMemberThatIsCancelledLeavesTheOthersAlone) {
-  const auto model = load("short_128", 2);
+  const auto model = load(kWithBeacons, 2);
   const auto alone = run_alone(model);
   for (size_t victim = 0; victim < kSessions; ++victim) {
     std::vector<std::shared_ptr<Session>> sessions;
@@ -192,7 +195,7 @@ TEST(Batch, AMemberThatIsCancelledLeavesTheOthersAlone) {
 }
 
 TEST(Batch, AMemberThatFailsLeavesTheOthersAlone) {
-  const auto model = load("short_128", 2);
+  const auto model = load(kWithBeacons, 2);
   const auto alone = run_alone(model);
   std::vector<std::shared_ptr<Session>> sessions;
   std::vector<std::shared_ptr<GenerationStream>> streams;
@@ -237,7 +240,7 @@ TEST(Batch, RunsOutOfMemoryOneByOne) {
   runtime.alloc = Memory::allocate;
   runtime.free = Memory::release;
   runtime.alloc_user = &memory;
-  const auto model = load("short_128", std::move(runtime));
+  const auto model = load(kWithBeacons, std::move(runtime));
   const auto alone = run_alone(model);
   int failures = 0;
   for (const int off_from : {0, 3, 11, 20}) {
@@ -268,7 +271,7 @@ TEST(Batch, RunsOutOfMemoryOneByOne) {
 
 // Readers at their own pace: who shares steps with whom changes all the time.
 TEST(Batch, CompanyMayChange) {
-  const auto model = load("short_128", 2);
+  const auto model = load(kWithBeacons, 2);
   const auto alone = run_alone(model);
   std::vector<Outcome> together(kSessions);
   std::vector<std::thread> readers;

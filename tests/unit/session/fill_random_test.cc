@@ -14,8 +14,10 @@ SessionOptions stored_as(ElementType type, const std::string& strategy) {
 }
 
 TEST(FillRandom, HoldsTheRecordsOfARealPrefill) {
-  const auto model = load("short_128");
-  for (const char* strategy : {"full(kv_chunk=16)", "dca(kv_chunk=32)", "streaming_llm(sinks=4, recent=90)"}) {
+  for (const std::string strategy : {"full(kv_chunk=16)", "dca(kv_chunk=32)", "streaming_llm(sinks=4, recent=90)",
+                                     "streaming_llm(sinks=0, recent=40, kv_chunk=16)", "beacon(ratio=4, kv_chunk=16)",
+                                     "beacon(sequence=x0.x4.x0.x8, kv_chunk=16)"}) {
+    const auto model = load(model_for(strategy));
     const auto real = make_session(model, with_strategy(strategy));
     expect_ok(real->feed_tokens(random_tokens(*model, 500)));
     expect_ok(run(real).status);

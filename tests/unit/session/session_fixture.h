@@ -28,16 +28,27 @@ T take(Result<T> result) {
 
 inline void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); }
 
-// A golden model on a runtime of its own.
+// A golden model on a runtime of its own. WITH_BEACONS: text_256 and its beacon plug-in, of windows of 32 tokens.
+constexpr const char* kWithBeacons = "WITH_BEACONS";
+
 inline std::shared_ptr<Model> load(const std::string& name, RuntimeOptions options) {
   auto runtime = std::make_shared<Runtime>(std::move(options));
-  return take(load_model(runtime, std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name, {}));
+  const std::string golden = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/";
+  ModelLoadOptions loading;
+  if (name != kWithBeacons) return take(load_model(runtime, golden + "models/" + name, loading));
+  loading.beacon_directory = golden + "beacon/plugin";
+  return take(load_model(runtime, golden + "models/text_256", loading));
 }
 
 inline std::shared_ptr<Model> load(const std::string& name, int n_threads = 2) {
   RuntimeOptions options;
   options.n_threads = n_threads;
   return load(name, std::move(options));
+}
+
+// The model that tests of a strategy run on.
+inline std::string model_for(const std::string& strategy) {
+  return strategy.starts_with("beacon") ? kWithBeacons : "short_128";
 }
 
 inline SessionOptions with_strategy(const std::string& strategy) {

@@ -23,9 +23,13 @@ const Case kCases[] = {{"full", 1, false},
                        {"longheads(chunk=16, chunks=4, select=group, begin=70)", 16, false},
                        {"longheads(chunk=16, chunks=4, init=full)", 16, false},
                        {"streaming_llm(sinks=3, recent=50)", kLength, false},
+                       {"beacon(ratio=4, kv_chunk=16)", kLength, false},
+                       {"beacon(window=48, stride=16, ratio=2, kv_chunk=16)", kLength, false},
+                       {"beacon(sequence=x2.x0.x8.x0, attn=full_coverage, kv_chunk=16)", kLength, false},
                        {"full", 1, true},
                        {"longheads(chunk=16, chunks=5)", 16, true},
-                       {"streaming_llm(sinks=3, recent=50)", kLength, true}};
+                       {"streaming_llm(sinks=3, recent=50)", kLength, true},
+                       {"beacon(sequence=x2.x0, kv_chunk=16)", kLength, true}};
 
 class Truncate : public testing::TestWithParam<Case> {
  protected:
@@ -48,7 +52,7 @@ class Truncate : public testing::TestWithParam<Case> {
     expect_ok(session.feed_tokens(random_tokens(*model_, all - n, 77)));
   }
 
-  std::shared_ptr<Model> model_ = load("short_128", 2);
+  std::shared_ptr<Model> model_ = load(model_for(GetParam().strategy), 2);
   SpillDirectory directory_;
   Tokens tokens_ = random_tokens(*model_, kLength);
   Logits expected_ = all_logits(model_, with_strategy(GetParam().strategy), tokens_);

@@ -1,0 +1,96 @@
+// What is planned of a session with beacons is what it then takes.
+
+#include <gtest/gtest.h>
+
+#include "lib/model/memory_plan.h"
+#include "tests/unit/session/session_fixture.h"
+
+namespace quire::test {
+namespace {
+
+class BeaconPlan : public testing::Test {
+ protected:
+  MemoryRequest request(const std::string& strategy, int64_t n_tokens, int64_t block) const {
+    MemoryRequest request;
+    const std::string golden = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/";
+    request.directory = golden + "models/text_256";
+    request.beacon_directory = golden + "beacon/plugin";
+    request.strategy = strategy;
+    request.n_tokens = n_tokens;
+    request.prefill_block = block;
+    return request;
+  }
+  Result<MemoryPlan> plan(const MemoryRequest& request) const {
+    return plan_memory(model_->runtime->backend(), request);
+  }
+  // A session that reads the text, and its statistics; the stream may fail.
+  std::pair<Status, SessionStats> read(const MemoryRequest& request) const {
+    SessionOptions options = with_strategy(request.strategy);
+    options.prefill_block = request.prefill_block;
+    options.kv_budget_bytes = request.kv_budget_bytes;
+    if (request.spill) options.spill_directory = testing::TempDir();
+    const auto session = make_session(model_, options);
+    expect_ok(session->feed_tokens(random_tokens(*model_, request.n_tokens)));
+    const Status status = run(session).status;
+    return {status, stats(*session)};
+  }
+
+  std::shared_ptr<Model> model_ = load(kWithBeacons);
+};
+
+const std::vector<std::string> kStrategies = {
+    "beacon(ratio=4, kv_chunk=16)", "beacon(window=48, stride=16, ratio=2, kv_chunk=16)",
+    "beacon(sequence=x0.x4.x0.x8, kv_chunk=16)", "beacon(window=128, stride=128, ratio=8, kv_chunk=16)"};
+
+TEST_F(BeaconPlan, CountsTheMostThatIsHeld) {
+  for (const std::string& strategy : kStrategies) {
+    for (const int64_t block : {5, 24, 256}) {
+      for (const int64_t n : {1, 31, 32, 33, 70, 130, 257, 300}) {
+        SCOPED_TRACE(strategy + ", " + std::to_string(n) + " tokens in blocks of " + std::to_string(block));
+        const auto planned = plan(request(strategy, n, block));
+        ASSERT_TRUE(planned.ok()) << planned.status().message();
+        EXPECT_EQ(planned.value().kv_bytes, read(request(strategy, n, block)).second.kv_bytes_peak);
+      }
+    }
+  }
+}
+
+TEST_F(BeaconPlan, CountsTheScratchOfAWindowAndItsBeacons) {
+  for (const std::string& strategy : kStrategies) {
+    model_ = load(kWithBeacons);  // sessions of a model share it
+    const MemoryRequest whole = request(strategy, 300, 256);
+    const SessionStats now = read(whole).second;
+    const int64_t planned = plan(whole).value().scratch_bytes;
+    EXPECT_GE(planned, now.scratch_bytes * 9 / 10) << strategy;
+    EXPECT_LE(planned, now.scratch_bytes * 11 / 10 + 20000) << strategy;
+  }
+}
+
+// Budgets that the plan accepts do, with a file and without one.
+TEST_F(BeaconPlan, ABudgetThatItAcceptsIsEnough) {
+  for (const std::string& strategy : kStrategies) {
+    for (const bool spill : {false, true}) {
+      MemoryRequest part = request(strategy, 300, 24);
+      const int64_t all = plan(part).value().kv_bytes;
+      part.spill = spill;
+      int refused = 0;
+      for (int64_t twelfth = 1; twelfth <= 12; ++twelfth) {
+        part.kv_budget_bytes = all * twelfth / 12;
+        const auto planned = plan(part);
+        if (!planned.ok()) {
+          EXPECT_EQ(planned.status().code(), Code::kBudget);
+          ++refused;
+          continue;
+        }
+        const auto [status, stats] = read(part);
+        EXPECT_TRUE(status.ok()) << strategy << ": " << status.message();
+        EXPECT_LE(stats.kv_bytes_peak, planned.value().kv_bytes);
+      }
+      EXPECT_LT(refused, 12);
+      EXPECT_GT(refused, 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::test
