@@ -42,13 +42,13 @@ TEST(BeaconSettings, DefaultsOfAbsentKeys) {
 
 TEST(BeaconSettings, EveryKeyIsRead) {
   auto settings = read({{"beacon_window", 96},
-                              {"beacon_stride", {32}},
-                              {"beacon_stride_mix", "step-random"},
-                              {"beacon_attn", "full-coverage"},
-                              {"beacon_attend_previous", true},
-                              {"beacon_ratio", {0, 2, 32}},
-                              {"beacon_ratio_mix", "adapt-7"},
-                              {"beacon_param", {"mlp", "v"}}});
+                        {"beacon_stride", {32}},
+                        {"beacon_stride_mix", "step-random"},
+                        {"beacon_attn", "full-coverage"},
+                        {"beacon_attend_previous", true},
+                        {"beacon_ratio", {0, 2, 32}},
+                        {"beacon_ratio_mix", "adapt-7"},
+                        {"beacon_param", {"mlp", "v"}}});
   ASSERT_TRUE(settings.ok()) << settings.status().message();
   EXPECT_EQ(settings->window, 96);
   EXPECT_EQ(settings->stride, 32);
@@ -91,15 +91,16 @@ TEST(BeaconSettings, WrongValuesAreRefusedByKey) {
   for (const Json& window : {Json(0), Json(-1), Json(1.5), Json("64"), Json((1 << 24) + 1), Json(1ull << 63)}) {
     expect_refused({{"beacon_window", window}}, Code::kBadModel, "beacon_window");
   }
-  for (const Json& stride : {Json::array(), Json::array({1, 2}), Json::array({0}), Json::array({65}), Json::array({1.5}), Json::array({"8"}),
-                             Json::object(), Json("64"), Json::array({1ull << 63})}) {
+  for (const Json& stride :
+       {Json::array(), Json::array({1, 2}), Json::array({0}), Json::array({65}), Json::array({1.5}), Json::array({"8"}),
+        Json::object(), Json("64"), Json::array({1ull << 63})}) {
     expect_refused({{"beacon_stride", stride}}, Code::kBadModel, "beacon_stride");
   }
   expect_refused({{"beacon_attn", "none"}}, Code::kBadModel, "beacon_attn");
   expect_refused({{"beacon_attn", 1}}, Code::kBadModel, "beacon_attn");
   expect_refused({{"beacon_attend_previous", 1}}, Code::kBadModel, "beacon_attend_previous");
-  for (const Json& ratio : {Json(2), Json::array(), Json::array({-1}), Json::array({2.5}), Json::array({"2"}), Json::array({1ull << 63}),
-                            Json(std::vector<int>(65, 2)), Json::array({3, 128})}) {
+  for (const Json& ratio : {Json(2), Json::array(), Json::array({-1}), Json::array({2.5}), Json::array({"2"}),
+                            Json::array({1ull << 63}), Json(std::vector<int>(65, 2)), Json::array({3, 128})}) {
     expect_refused({{"beacon_ratio", ratio}}, Code::kBadModel, "beacon_ratio");
   }
   for (const char* mix : {"adapt-", "adapt-x", "adapt--1", "adapt-1x", "adapt-99999999999999999999", "random", ""}) {
