@@ -87,7 +87,7 @@ std::vector<Fact> numbered_topics(int64_t n, uint64_t seed, uint64_t trial) {
 struct Page {
   std::string text;
   int64_t n_tokens = 0;
-  std::vector<double> depths;  // of each fact, in pieces
+  std::vector<double> depths;  // of each fact: 0 at the beginning, 1 at the end
 };
 
 // As many pieces as fit, with the facts among them.
@@ -109,8 +109,11 @@ Page make_page(const quire_tokenizer* tokenizer, const std::vector<std::string>&
     if (text.back() != '\n') text += '\n';
     if (depths) {
       depths->clear();
-      for (const size_t b : before)
-        depths->push_back(static_cast<double>(b) / static_cast<double>(std::max<size_t>(1, n_pieces)));
+      for (size_t f = 0; f < facts.size(); ++f) {
+        depths->push_back(kind.spread
+                              ? static_cast<double>(f) / static_cast<double>(facts.size())
+                              : static_cast<double>(before[f]) / static_cast<double>(std::max<size_t>(1, n_pieces)));
+      }
     }
     return text;
   };

@@ -7,6 +7,7 @@
 
 #include "document.h"
 #include "haystack.h"
+#include "line_chart.h"
 #include "progress.h"
 
 namespace cli {
@@ -20,6 +21,7 @@ struct PasskeyArguments {
   std::vector<int64_t> lengths;
   int64_t n_trials = 20;
   uint64_t seed = 0;
+  std::string svg;
   bool json = false;
 };
 
@@ -81,6 +83,7 @@ Row evaluate(const PasskeyArguments& arguments, int64_t length, const quire_toke
 double accuracy(const Row& row) { return static_cast<double>(row.n_correct) / static_cast<double>(row.trials.size()); }
 
 int eval_passkey(const PasskeyArguments& arguments) {
+  if (!arguments.svg.empty()) check_writable(arguments.svg);
   const Engine engine(arguments.model);
   const Tokenizer tokenizer = engine.tokenizer();
   const Session session =
@@ -91,14 +94,16 @@ int eval_passkey(const PasskeyArguments& arguments) {
   int64_t n_before = 0;  // tokens of the lengths done
   Progress progress("passkey", "tokens");
   Json rows = Json::array();
+  LineChart chart = {"Passkey retrieval", strategy, "document length (tokens)", "right", true, {}};
   if (!arguments.json) std::printf("%s\n%8s  %8s  %8s\n", strategy.c_str(), "tokens", "correct", "accuracy");
   for (const int64_t length : arguments.lengths) {
     Row row = evaluate(arguments, length, tokenizer.get(), session.get(),
                        [&](int64_t done) { progress.show(n_before + done, n_all); });
     n_before += arguments.n_trials * length;
     progress.clear();
+    const std::string correct = std::to_string(row.n_correct) + "/" + std::to_string(arguments.n_trials);
+    chart.points.push_back({std::to_string(length), accuracy(row), correct});
     if (!arguments.json) {
-      const std::string correct = std::to_string(row.n_correct) + "/" + std::to_string(arguments.n_trials);
       std::printf("%8lld  %8s  %6.0f %%\n", static_cast<long long>(length), correct.c_str(), 100 * accuracy(row));
       std::fflush(stdout);
       continue;
@@ -110,6 +115,7 @@ int eval_passkey(const PasskeyArguments& arguments) {
                     {"seconds", row.seconds},
                     {"trials", std::move(row.trials)}});
   }
+  if (!arguments.svg.empty()) write_document(arguments.svg, to_svg(chart));
   if (!arguments.json) return 0;
   Json result = {
       {"task", "passkey"}, {"strategy", strategy}, {"train_len", engine.info().train_len}, {"seed", arguments.seed}};
@@ -137,6 +143,7 @@ void add_eval_passkey(CLI::App& eval, Action& action) {
       ->type_name("T");
   command->add_option("--seed", arguments->seed, "number and place depend on (seed, trial) alone (default: 0)")
       ->type_name("S");
+  command->add_option("--svg", arguments->svg, "draw right answers by length")->type_name("FILE");
   command->add_flag("--json", arguments->json, "print one JSON object with every trial");
   command->footer(R"help(
 Example: `full` fails beyond the trained length, `dca` does not

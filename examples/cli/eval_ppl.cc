@@ -4,14 +4,18 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <numeric>
 
 #include "document.h"
 #include "engine.h"
 #include "interrupt.h"
+#include "line_chart.h"
 #include "progress.h"
 
 namespace cli {
 namespace {
+
+constexpr int64_t kParts = 16;  // of the text, in the figure
 
 struct PplArguments {
   ModelArguments model;
@@ -23,6 +27,7 @@ struct PplArguments {
   int64_t window = 0;  // 0: the strategy reads the whole text
   int64_t stride = 0;
   bool no_bos = false;
+  std::string svg;
   bool json = false;
 };
 
@@ -79,22 +84,49 @@ std::vector<Window> make_windows(const PplArguments& arguments, bool has_bos) {
   return windows;
 }
 
-// Sum of log p over all targets.
-double score_windows(quire_session* session, const Ids& text, const std::vector<Window>& windows, int32_t bos) {
+// log p of each target.
+std::vector<float> score_windows(quire_session* session, const Ids& text, const std::vector<Window>& windows,
+                                 int32_t bos) {
   int64_t n_all = 0, n_before = 0;
   for (const Window& w : windows) n_all += w.size();
   Progress progress("scoring", "tokens");
-  double total = 0;
+  std::vector<float> all;
   for (const Window& w : windows) {
     Ids ids;
     if (w.bos) ids.push_back(bos);
     ids.insert(ids.end(), text.begin() + w.begin, text.begin() + w.end);
     const int64_t n_context = w.size() - (w.end - w.first);
     const auto scores = score(session, ids, n_context, [&](int64_t done) { progress.show(n_before + done, n_all); });
-    for (const float s : scores) total += s;
+    all.insert(all.end(), scores.begin(), scores.end());
     n_before += w.size();
   }
-  return total;
+  return all;
+}
+
+// The targets that stand at [from, to) of the text.
+struct Part {
+  int64_t from = 0, to = 0;
+  double nll = 0;
+};
+
+// Equal parts, as many as can be drawn side by side.
+std::vector<Part> by_position(const std::vector<float>& scores, int64_t first) {
+  const auto n = static_cast<int64_t>(scores.size()), n_parts = std::min<int64_t>(kParts, n);
+  std::vector<Part> parts;
+  for (int64_t i = 0; i < n_parts; ++i) {
+    const int64_t begin = i * n / n_parts, end = (i + 1) * n / n_parts;
+    const double total = std::accumulate(scores.begin() + begin, scores.begin() + end, 0.0);
+    parts.push_back({first + begin, first + end, -total / static_cast<double>(end - begin)});
+  }
+  return parts;
+}
+
+LineChart picture(const std::string& strategy, const std::vector<Part>& parts) {
+  LineChart chart = {"Perplexity by position", strategy, "up to token", "perplexity", false, {}};
+  for (const Part& part : parts) {
+    chart.points.push_back({std::to_string(part.to), std::exp(part.nll), std::to_string(std::exp(part.nll))});
+  }
+  return chart;
 }
 
 // The text's tokens, as many as are wanted; settles how many are read and scored.
@@ -129,6 +161,7 @@ void check(const PplArguments& arguments) {
 
 int eval_ppl(PplArguments& arguments) {
   check(arguments);
+  if (!arguments.svg.empty()) check_writable(arguments.svg);
   const Engine engine(arguments.model);
   const Tokenizer tokenizer = engine.tokenizer();
   const Ids ids = read_text(tokenizer.get(), arguments);
@@ -136,23 +169,29 @@ int eval_ppl(PplArguments& arguments) {
   const int32_t bos = arguments.no_bos ? -1 : quire_tokenizer_bos(tokenizer.get());
   const auto windows = make_windows(arguments, bos >= 0);
   const auto start = std::chrono::steady_clock::now();
-  const double log_p = score_windows(session.get(), ids, windows, bos);
+  const std::vector<float> scores = score_windows(session.get(), ids, windows, bos);
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-  const double nll = -log_p / static_cast<double>(arguments.n_targets);
+  const double nll = -std::accumulate(scores.begin(), scores.end(), 0.0) / static_cast<double>(arguments.n_targets);
   const double perplexity = std::exp(nll);
+  const std::vector<Part> parts = by_position(scores, arguments.n_tokens - arguments.n_targets);
+  const std::string strategy = strategy_of(session.get());
+  if (!arguments.svg.empty()) write_document(arguments.svg, to_svg(picture(strategy, parts)));
   if (!arguments.json) {
     std::printf("perplexity %.4f (nll %.5f) of %lld tokens\n", perplexity, nll,
                 static_cast<long long>(arguments.n_targets));
     return 0;
   }
   Json result = {{"task", "ppl"},
-                 {"strategy", strategy_of(session.get())},
+                 {"strategy", strategy},
                  {"train_len", engine.info().train_len},
                  {"n_tokens", arguments.n_tokens},
                  {"n_targets", arguments.n_targets},
                  {"perplexity", perplexity},
                  {"nll", nll},
                  {"seconds", time.count()}};
+  for (const Part& part : parts) {
+    result["by_position"].push_back({{"from", part.from}, {"to", part.to}, {"perplexity", std::exp(part.nll)}});
+  }
   if (arguments.window > 0) {
     result.update({{"window", arguments.window}, {"stride", arguments.stride}, {"n_windows", windows.size()}});
   }
@@ -185,6 +224,7 @@ void add_eval_ppl(CLI::App& eval, Action& action) {
       ->type_name("S");
   command->add_flag("--no-bos", arguments->no_bos,
                     "begin later windows in the middle of the text, without a beginning-of-sequence token");
+  command->add_option("--svg", arguments->svg, "draw perplexity by position in the text")->type_name("FILE");
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->footer(R"help(
 Without --window the strategy reads the whole text once. With it each target is scored once, in the first window

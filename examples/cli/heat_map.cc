@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "document.h"
+#include "svg.h"
 
 namespace cli {
 namespace {
@@ -38,37 +38,6 @@ std::string hex(const Colour& c) {
 }
 
 const char* ink_on(const Colour& c) { return 0.299 * c.red + 0.587 * c.green + 0.114 * c.blue > 125 ? "#111" : "#fff"; }
-
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
-}
-
-// Valid in XML whatever came in: a model's path can be any bytes.
-std::string escape(const std::string& raw) {
-  std::string text;
-  for (const char c : valid_utf8(raw)) {
-    switch (c) {
-      case '&':
-        text += "&amp;";
-        break;
-      case '<':
-        text += "&lt;";
-        break;
-      case '>':
-        text += "&gt;";
-        break;
-      default:
-        text += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return text;
-}
-
-std::string text_at(double x, double y, const std::string& attributes, const std::string& text) {
-  return "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\" " + attributes + ">" + escape(text) + "</text>\n";
-}
 
 std::string rectangle(double x, double y, double width, double height, const Colour& fill) {
   return "<rect x=\"" + number(x) + "\" y=\"" + number(y) + "\" width=\"" + number(width) + "\" height=\"" +
@@ -127,18 +96,8 @@ std::string scale(const HeatMap& map, double width, double height) {
 std::string to_svg(const HeatMap& map) {
   const double width = kCellWidth * static_cast<double>(map.columns.size());
   const double height = kCellHeight * static_cast<double>(map.rows.size());
-  // Titles are not wrapped: the picture is as wide as the longer one, at an advance that no sans-serif font exceeds.
-  const double titles =
-      std::max(10.0 * static_cast<double>(map.title.size()), 7.0 * static_cast<double>(map.subtitle.size()));
-  const std::string all_width = number(std::max(kLeft + width + kRight, titles + 40));
-  const std::string all_height = number(kTop + height + kBottom);
-  return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + all_width + "\" height=\"" + all_height +
-         "\" viewBox=\"0 0 " + all_width + " " + all_height +
-         "\" role=\"img\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#222\">\n<title>" +
-         escape(map.title + ", " + map.subtitle) + "</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n" +
-         text_at(20, 26, "font-size=\"16\" font-weight=\"bold\"", map.title) +
-         text_at(20, 46, "fill=\"#555\"", map.subtitle) + axes(map, width, height) + cells(map) +
-         scale(map, width, height) + "</svg>\n";
+  return svg_document(map.title, map.subtitle, kLeft + width + kRight, kTop + height + kBottom,
+                      axes(map, width, height) + cells(map) + scale(map, width, height));
 }
 
 }  // namespace cli

@@ -22,8 +22,8 @@ struct HeatMap {
   std::vector<Cell> cells;  // row by row
 };
 
-// A whole SVG file: no scripts, fonts or files from elsewhere. Colours go from dark blue (0) over grey to yellow (1), a
-// scale that grows in lightness and reads the same to colour-blind eyes.
+// An SVG file. Colours go from dark blue (0) over grey to yellow (1), a scale that grows in lightness and reads the
+// same to colour-blind eyes.
 std::string to_svg(const HeatMap& map);
 
 }  // namespace cli

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of what the quire command measures: eval needle, eval ppl, bench, and the progress bar."""
+"""Tests of what the quire command measures: eval needle, multikey, topics, ppl, bench, and the progress bar."""
 import argparse
 import json
 import math
@@ -205,17 +205,118 @@ class NeedleTest(CommandTest):
         self.assert_fails(1, "reach", *arguments, "stop")
 
 
+class PasskeyTest(CommandTest):
+    def test_svg(self):
+        target = self.folder / "passkey.svg"
+        result = self.run_json("eval", "passkey", "-m", OPTIONS.model, "--tokens", 200, 1024, "--trials", 2, "--svg", target)
+        root = ElementTree.parse(target).getroot()
+        marks = [(m.find(SVG + "title").text, float(m.get("cy"))) for m in root.iter(SVG + "circle")]
+        self.assertEqual([title for title, _ in marks], [f"{row['n_correct']}/2" for row in result["rows"]])
+        self.assertEqual(marks[0][0], "2/2")
+        self.assertLess(marks[0][1], marks[1][1])
+        self.assertTrue({"200", "1024", "100 %", result["strategy"]} <= {t.text for t in root.iter(SVG + "text")})
+        self.assert_fails(1, "/nowhere/map.svg", "eval", "passkey", "-m", OPTIONS.model, "--tokens", 200, "--svg",
+                          "/nowhere/map.svg")
+
+
+class FactsTest(CommandTest):
+    def ask(self, task, *arguments, **keywords):
+        return self.run_json("eval", task, "-m", OPTIONS.model, *arguments, **keywords)
+
+    def test_json(self):
+        for task, count in (("multikey", "--keys"), ("topics", "--topics")):
+            result = self.ask(task, "--tokens", "256,512", count, 3, "--trials", 2, "--seed", 5, "-s", "dca")
+            self.assertEqual(set(result), {"task", "strategy", "train_len", "seed", "n_facts", "rows"})
+            self.assertEqual([result[k] for k in ("task", "seed", "n_facts")], [task, 5, 3])
+            self.assertEqual([r["n_tokens"] for r in result["rows"]], [256, 512])
+            for row in result["rows"]:
+                self.assertEqual(set(row), {"n_tokens", "accuracy", "n_asked", "n_right", "by_depth", "seconds", "trials"})
+                asked = [a for t in row["trials"] for a in t["asked"]]
+                self.assertEqual((row["n_asked"], len(asked)), (6, 6))
+                self.assertEqual(row["n_right"], sum(a["right"] for a in asked))
+                self.assertEqual(row["accuracy"], row["n_right"] / 6)
+                self.assertEqual(sum(d["n_asked"] for d in row["by_depth"]), 6)
+                for trial in row["trials"]:
+                    self.assertEqual(len({a["of"] for a in trial["asked"]}), 3)
+                    self.assertEqual(len({a["expected"] for a in trial["asked"]}), 3)
+                    self.assertLess(trial["n_prompt_tokens"], row["n_tokens"])
+                    self.assertGreater(trial["n_prompt_tokens"], row["n_tokens"] - 80)
+                for answer in asked:
+                    self.assertEqual(answer["right"], bool(re.search(rf"\b{answer['expected']}\b", answer["answer"])))
+
+    def test_each_question_is_asked_of_the_document_alone(self):
+        # A single fact's answer does not depend on what else was asked, so that order and number change nothing.
+        four = self.ask("topics", "--tokens", 256, "--topics", 4, "--trials", 4)
+        self.assertGreaterEqual(four["rows"][0]["accuracy"], 0.8)
+        again = self.ask("topics", "--tokens", "512,256", "--topics", 4, "--trials", 4)
+        self.assertEqual(without_times(four["rows"][0]), without_times(again["rows"][1]))
+        other = self.ask("topics", "--tokens", 256, "--topics", 4, "--trials", 4, "--seed", 1)
+        self.assertNotEqual(four["rows"][0]["trials"], other["rows"][0]["trials"])
+
+    def test_a_window_forgets(self):
+        row = self.ask("topics", "--tokens", 1024, "--topics", 5, "--trials", 4, "-s", "streaming_llm")["rows"][0]
+        self.assertLessEqual(row["by_depth"][0]["accuracy"], 0.25)
+        self.assertLess(row["by_depth"][0]["accuracy"], row["by_depth"][4]["accuracy"])
+
+    def test_asks_at_most_eight(self):
+        row = self.ask("multikey", "--tokens", 1024, "--keys", 12, "--trials", 1)["rows"][0]
+        self.assertEqual(row["n_asked"], 8)
+
+    def test_svg(self):
+        path = self.folder / "topics.svg"
+        self.ask("topics", "--tokens", "256,512", "--topics", 4, "--trials", 2, "--svg", path)
+        texts = [t.text for t in ElementTree.parse(path).iter(SVG + "text")]
+        self.assertIn("Topics of sections", texts)
+        self.assertTrue({"256", "512", "0 to 20 %"} <= set(texts), texts)
+
+    def test_own_text(self):
+        text = self.file("leaves", "The wind is cold and the leaf is dry today. " * 30)
+        self.assertGreater(self.ask("topics", "--tokens", 256, "--topics", 2, "--trials", 4, "-f", text)["rows"][0]["n_right"], 0)
+
+    def test_bad_input(self):
+        start = ["eval", "topics", "-m", OPTIONS.model]
+        self.assert_fails(2, "--tokens", *start)
+        self.assert_fails(2, "--tokens 60 is too short for 4 facts", *start, "--tokens", 60)
+        self.assert_fails(2, "--topics", *start, "--tokens", 256, "--topics", 33)
+        self.assert_fails(2, "is empty", *start, "--tokens", 256, "-f", self.file("empty", ""))
+        self.assert_fails(1, "/nowhere/map.svg", *start, "--tokens", 256, "--svg", "/nowhere/map.svg")
+        self.assert_fails(1, "OVERFLOW", *start, "--tokens", 512, "--overflow", "error")
+        self.assert_fails(1, "reach", *start, "--tokens", 512, "--overflow", "stop")
+
+
 class PerplexityTest(CommandTest):
     def ppl(self, *arguments, **keywords):
         return self.run_json("eval", "ppl", "-m", OPTIONS.model, "-f", OPTIONS.text, *arguments, **keywords)
 
     def test_json(self):
         result = self.ppl("--tokens", 300, "-s", "dca")
-        self.assertEqual(set(result), {"task", "strategy", "train_len", "n_tokens", "n_targets", "perplexity", "nll", "seconds"})
+        self.assertEqual(set(result), {"task", "strategy", "train_len", "n_tokens", "n_targets", "perplexity", "nll", "seconds",
+                                       "by_position"})
         self.assertEqual([result[k] for k in ("task", "n_tokens", "n_targets")], ["ppl", 300, 150])
         self.assertAlmostEqual(result["perplexity"], math.exp(result["nll"]))
         windows = self.ppl("--tokens", 300, "--window", 64, "--stride", 32)
         self.assertEqual(set(windows) - set(result), {"window", "stride", "n_windows"})
+
+    def test_by_position(self):
+        target = self.folder / "ppl.svg"
+        result = self.ppl("--tokens", 301, "--target-tokens", 100, "-s", "dca", "--svg", target)
+        parts = result["by_position"]
+        self.assertEqual(len(parts), 16)
+        self.assertEqual([parts[0]["from"], parts[-1]["to"]], [201, 301])
+        self.assertEqual([p["to"] for p in parts[:-1]], [p["from"] for p in parts[1:]])
+        total = sum((p["to"] - p["from"]) * math.log(p["perplexity"]) for p in parts)
+        self.assertAlmostEqual(total / 100, result["nll"], places=5)
+        last = self.ppl("--tokens", 301, "--target-tokens", parts[-1]["to"] - parts[-1]["from"], "-s", "dca")
+        self.assertAlmostEqual(last["perplexity"], parts[-1]["perplexity"], places=3)
+        root = ElementTree.parse(target).getroot()
+        marks = list(root.iter(SVG + "circle"))
+        self.assertEqual(len(marks), 16)
+        for part, mark in zip(parts, marks):  # the higher, the less the y
+            self.assertAlmostEqual(float(mark.find(SVG + "title").text), part["perplexity"], places=5)
+        order = sorted(range(16), key=lambda i: parts[i]["perplexity"])
+        heights = [float(marks[i].get("cy")) for i in order]
+        self.assertEqual(heights, sorted(heights, reverse=True))
+        self.assertEqual(len(self.ppl("--tokens", 5)["by_position"]), 2)
 
     def test_every_token_is_scored_once(self):
         # Parts of the text that follow one another, each given everything before it, add up to the whole.

@@ -78,6 +78,15 @@ class Quire:
             result[multiple] = sum(right) / len(right)
         return result
 
+    def facts(self, task, weights, strategy, multiples, trials=20):
+        """{multiple: share of right answers} of `quire eval topics` or `multikey`, four facts in prose."""
+        result = {}
+        for multiple in multiples:
+            rows = self.call("eval", task, *weights, "-s", strategy, "--trials", 5 if self.quick else trials, "--seed", SEED,
+                             "--tokens", int(multiple * WINDOW), "-f", EMBEDDED / "heldout.txt")["rows"]
+            result[multiple] = rows[0]["accuracy"]
+        return result
+
     def perplexity(self, weights, strategy, multiples):
         """{multiple: perplexity of the last half of so many tokens, over the places}; strategy may be a function of the
         multiple, or "sliding window": the same targets in separate windows."""

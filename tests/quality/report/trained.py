@@ -83,12 +83,19 @@ def long_lora(quire, page):
     grids = {"adapter and base": quire.needle(adapter("long_lora"), with_base, lengths, page.figures / "needle-long_lora.svg"),
              "base model": quire.needle(BASE, "full", lengths, page.figures / "needle-base.svg")}
     page.heat_maps("long_lora", "Needle: depth (down) by length in tokens", grids)
-    page.text("The paper: needle 100 % to 80k, and on to 128k (1.6 times its training length).")
+    topics = {n: quire.facts("topics", *rows[n], lengths) for n in ("adapter and base", "base model")}
+    length_table(page, "topics of sections", topics, percent)
+    page.text("The paper: needle 100 % to 80k, and on to 128k (1.6 times its training length); topics 100 % to its training length.")
     page.claim(f"at least 90 % to 8x, its training length ({percent(min(found['adapter and base'][m] for m in (1, 2, 4, 8)))} "
                "at worst)", all(found["adapter and base"][m] >= 0.9 for m in (1, 2, 4, 8)))
     page.claim("without its RoPE base the adapter is worthless beyond the window",
                all(found["adapter, old base"][m] <= 0.2 for m in (4, 8)))
     page.fact(f"Beyond it, at 12x: {percent(found['adapter and base'][12])}.")
+    page.claim("topics are named beyond the window with the adapter only: at least half of them at 8x, of the base model's none",
+               topics["adapter and base"][8] >= 0.5 and topics["base model"][8] <= 0.1)
+    keys = quire.facts("multikey", BASE, "full", (1,))[1]
+    page.not_here("Keys of several names in one document", f"The base model tells four names apart in {percent(keys)} of its own "
+                  "window: too small for the task, so no length says anything.")
 
 
 def sections(quire, page):
