@@ -204,7 +204,7 @@ HeatMap picture(const Kind& kind, const std::string& strategy, const std::vector
   map.scale_label = "right";
   for (const Row& row : rows) map.columns.push_back(std::to_string(row.length));
   for (size_t d = 0; d < kDepths; ++d) {
-    map.rows.push_back(std::to_string(100 * d / kDepths) + " to " + std::to_string(100 * (d + 1) / kDepths) + " %");
+    map.rows.push_back("to " + std::to_string(100 * (d + 1) / kDepths) + " %");
     for (const Row& row : rows) {
       const double value = share(row.right_at[d], row.asked_at[d]);
       map.cells.push_back({value, row.asked_at[d] == 0 ? "-" : std::to_string(std::lround(100 * value)) + " %",
