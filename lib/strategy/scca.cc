@@ -40,6 +40,7 @@ Result<std::unique_ptr<Strategy>> make_scca_fixed(const Arguments& arguments, co
 Result<std::unique_ptr<Strategy>> make_scca_flow(const Arguments& arguments, const MethodModel& model,
                                                  CanonicalTerm& canonical) {
   const int64_t n_heads = model.n_query_heads;
+  if (n_heads < 2) return arguments.unsupported("the model has 1 query head; scca_flow needs at least 2");
   QUIRE_ASSIGN(const int64_t m, arguments.integer("chunks", 2, n_heads, std::min(kDefaultParts, n_heads)));
   if (n_heads % m != 0) {
     return arguments.refuse("chunks", "chunks is " + std::to_string(m) + "; expected a divisor of the model's " +

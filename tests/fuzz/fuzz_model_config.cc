@@ -27,10 +27,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     context.longrope = {c.longrope.short_factors, c.longrope.long_factors, c.longrope.original,
                         c.longrope.attention_factor};
   }
+  if (const BeaconSettings& beacon = c.beacon; beacon.window > 0) {
+    FUZZ_REQUIRE(beacon.stride > 0 && beacon.stride <= beacon.window && !beacon.ratios.empty());
+    context.beacon = {beacon.window,
+                      beacon.stride,
+                      static_cast<BeaconAttention>(beacon.attention),
+                      beacon.ratios,
+                      static_cast<BeaconConfig::Mix>(beacon.mix),
+                      beacon.reserve};
+  }
   for (const int64_t expected : {0, 1000, 1 << 30}) {
     context.expected_tokens = expected;
     (void)make_strategy("full", context).ok();
     (void)make_strategy("auto", context).ok();
+    (void)make_strategy("beacon", context).ok();
   }
   return 0;
 }

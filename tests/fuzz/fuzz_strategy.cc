@@ -2,6 +2,22 @@
 #include "lib/strategy/strategy.h"
 #include "tests/fuzz/require.h"
 
+namespace {
+
+// What is planned where the window of token n ends.
+void check_memory(const quire::Strategy& strategy, int64_t n, int n_heads) {
+  const int64_t end = strategy.window_end(n);
+  FUZZ_REQUIRE(end > n);
+  const int64_t before = strategy.memory_entries(end - 1), added = strategy.memory_entries(end) - before;
+  FUZZ_REQUIRE(strategy.memory_entries(n) == before && added >= 0 && added <= strategy.most_new_entries());
+  if (added == 0 || added > 1000) return;
+  quire::Plan plan;
+  strategy.plan_memory(end, plan);
+  FUZZ_REQUIRE(validate(plan, plan.blocks.at(0).first_query, added, n_heads).ok());
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace quire;
   if (size == 0) return 0;
@@ -14,6 +30,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (data[0] & 16) context.sliding_window = 100;
   if (data[0] & 32) context.expected_tokens = 5000;
   if (data[0] & 64) context.longrope = {std::vector<double>(32, 1.5), std::vector<double>(32, 4), 512, 1.25};
+  if (data[0] & 64) {
+    context.beacon.emplace();
+    if (data[0] & 16) context.beacon->mix = BeaconConfig::Mix::kSequence;
+  }
   if (data[0] & 128) context.kv_budget = {int64_t{1} << 20, 1024, 256};
   const std::string_view expression(reinterpret_cast<const char*>(data) + 1, size - 1);
   const auto strategy = make_strategy(expression, context);
@@ -32,5 +52,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr int64_t kFirst = 250, kQueries = 30;
   strategy.value()->plan(kFirst, kQueries, plan);
   FUZZ_REQUIRE(validate(plan, kFirst, kQueries, context.n_query_heads).ok());
+  if (strategy.value()->condenses()) check_memory(*strategy.value(), kFirst, context.n_query_heads);
   return 0;
 }

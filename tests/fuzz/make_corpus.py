@@ -36,8 +36,8 @@ def safetensors():
         header(8, a=tensor("F32", [2], 0, 8), b=tensor("F32", [1], 4, 8)),
     ])
     dictionary("fuzz_safetensors_header",
-               ['"dtype"', '"shape"', '"data_offsets"', '"__metadata__"', '"F32"', '"BF16"', '"U8"', "[0,4]", "{}", "[]",
-                "9223372036854775807", "18446744073709551615", "4294967296", "-1", "1e30"])
+               ['"dtype"', '"shape"', '"data_offsets"', '"__metadata__"', '"F32"', '"BF16"', '"U8"', "[0,4]", "{}",
+                "[]", "9223372036854775807", "18446744073709551615", "4294967296", "-1", "1e30"])
 
 
 def model_config():
@@ -60,12 +60,19 @@ def model_config():
         {**base, "architectures": ["MistralForCausalLM"], "model_type": "mistral", "num_key_value_heads": 2,
          "sliding_window": 4096},
         {**base, "dual_chunk_attention_config":
-         {"chunk_size": 1024, "local_size": 128, "original_max_position_embeddings": 1024}}]])
+         {"chunk_size": 1024, "local_size": 128, "original_max_position_embeddings": 1024}},
+        {**base, "beacon_window": 1024, "beacon_stride": [1024], "beacon_attn": "step-expansion",
+         "beacon_ratio": [0, 2, 4, 8, 16, 32, 64, 128], "beacon_ratio_mix": "adapt-1024",
+         "beacon_param": ["q", "k", "v", "o"], "beacon_attend_previous": True, "beacon_stride_mix": "step-random"},
+        {**base, "beacon_window": 96, "beacon_stride": [32], "beacon_attn": "segmentation", "beacon_ratio": [8],
+         "beacon_ratio_mix": "sequence", "beacon_param": ["mlp"]}]])
     dictionary("fuzz_model_config",
                ['"rope_scaling"', '"rope_parameters"', '"rope_theta"', '"rope_type"', '"factor"', '"head_dim"',
                 '"num_key_value_heads"', '"eos_token_id"', '"attention_factor"', '"mscale"', '"mscale_all_dim"',
                 '"original_max_position_embeddings"', '"sliding_window"', '"MistralForCausalLM"', '"mistral"',
                 '"dual_chunk_attention_config"', '"chunk_size"', '"local_size"', '"short_factor"', '"long_factor"',
+                '"beacon_window"', '"beacon_stride"', '"beacon_attn"', '"beacon_ratio"', '"beacon_ratio_mix"',
+                '"beacon_param"', '"full-coverage"', '"adapt-16"', '"retrieval_method"',
                 '"dynamic"', '"longrope"', '"quantization_config"', "null", "NaN", "1e999"])
 
 
@@ -78,31 +85,54 @@ def adapter_config():
         {**base, "rank_pattern": {"o_proj": 8, "^model.layers.1.mlp.up_proj": 4}, "alpha_pattern": {"q_proj": 2.5}},
         {**base, "use_dora": True}, {**base, "init_lora_weights": "pissa"}]])
     dictionary("fuzz_adapter_config",
-               ['"peft_type"', '"LORA"', '"r"', '"lora_alpha"', '"target_modules"', '"modules_to_save"', '"rank_pattern"',
-                '"alpha_pattern"', '"layers_to_transform"', '"use_rslora"', '"use_dora"', '"exclude_modules"',
-                '"init_lora_weights"', '"fan_in_fan_out"', '"bias"', '"q_proj"', '"self_attn.q_proj"', '"^q_proj"',
-                '"all-linear"', "null", "true", "1e999", "-1", "{}", "[]"])
+               ['"peft_type"', '"LORA"', '"r"', '"lora_alpha"', '"target_modules"', '"modules_to_save"',
+                '"rank_pattern"', '"alpha_pattern"', '"layers_to_transform"', '"use_rslora"', '"use_dora"',
+                '"exclude_modules"', '"init_lora_weights"', '"fan_in_fan_out"', '"bias"', '"q_proj"',
+                '"self_attn.q_proj"', '"^q_proj"', '"all-linear"', "null", "true", "1e999", "-1", "{}", "[]"])
 
 
 def strategy():
     expressions = [
-        "full", "full + none", "full + pi(factor=4)", "dca", "dca(chunk=96, cap=128)", "dca(preset=vllm, local=16)",
+        "full", "full + none", "full + pi(factor=4)", "dca", "dca(chunk=72, cap=99)", "dca(preset=vllm, local=16)",
         "dca(preset=chunkllama, logit_scale=yarn_0.1) + ntk(factor=2)", "streaming_llm(sinks=4, recent=60)",
-        "full + yarn(factor=4, original=1024, beta_fast=32, beta_slow=1, attention_factor=1.1, variant=pose, truncate=0)",
+        "full + yarn(factor=4, original=1024, beta_fast=32, beta_slow=1, attention_factor=1.1, variant=pose, "
+        "truncate=0)",
         "full + llama3(factor=8, low=1, high=4, original=8192)", "full + base(theta=1e6) + pi(factor=2.5)",
         "full(train_len=8192, kv_chunk=64)",
     ]
-    # The first byte: trained length (0 to 7), and bits that say what the model has (fuzz_strategy.cc).
+    methods = [
+        "rerope(window=512, leaky=8, log_n=0)", "self_extend(group=8, window=256)", "lm_infinite(sinks=10, recent=100)",
+        "s2(group=64)", "scca_fixed(chunk=64, full_below=200, mask=slot)", "scca_flow(chunks=2, chunk=48)",
+        "scca_flow(chunks=4, chunk=48, roll=left, wrap=local)", "sda(dilation=2)", "sda(dilation=4, reading=kv)",
+        "long_mixed(heads=sda2x8.sda4x16.rolledx4.localx4, chunk=64)", "long_mixed(reading=kv, mask=slot)",
+        "long_mixed(heads=full.shift2.sda3.localx29, chunk=32)",
+        "longheads(positions=dca, chunk=16, chunks=5, dca_chunk=53, dca_cap=60)",
+        "longheads(chunk=32, chunks=6, begin=240, forced=paper, init=full)",
+        "longheads(chunk=16, chunks=5, select=group, pick=worst, first=never)",
+    ]
+    # The first byte: trained length (0 to 7), and bits that say what the model has (fuzz_strategy.cc); 0x40: beacons.
     special = [(0xA0, "auto"), (0x20, "auto + pi(factor=2)"), (0x10, "full + dynamic_ntk(factor=2, length=9000)"),
-               (0x50, "dca(ignore_window=1) + longrope(length=600, original=512, attention_factor=1.2)")]
-    seeds("fuzz_strategy", [bytes([mode]) + text.encode()
-                            for mode, text in [(i % 16, text) for i, text in enumerate(expressions)] + special])
+               (0x50, "dca(ignore_window=1) + longrope(length=600, original=512, attention_factor=1.2)"),
+               (0x40, "beacon(ratio=8)"), (0x60, "beacon"), (0x55, "beacon(ignore_window=1)"),
+               (0x44, "beacon(window=48, stride=16, sequence=x2.x0.x8, attn=segmentation) + pi(factor=2)"),
+               (0x43, "beacon(window=6, stride=6, ratio=2, attn=full_coverage, growth=stop)"),
+               (0x60, "beacon(reserve=100, growth=raise)")]
+    inputs = [bytes([i % 16]) + text.encode() for i, text in enumerate(expressions)]
+    inputs += [bytes([mode]) + text.encode() for mode, text in special]
+    # A model trained for 2048 tokens; 32 heads, which the length of the input chooses.
+    inputs += [(b"\0" + text.encode()).ljust(-(-(len(text) + 1) // 8) * 8) for text in methods]
+    seeds("fuzz_strategy", inputs)
     dictionary("fuzz_strategy",
                ["full", "dca", "streaming_llm", "auto", "dynamic_ntk", "longrope", "length=", "ignore_window=1", "none",
-                "pi", "ntk", "yarn", "llama3", "base", "chunk=", "cap=", "preset=",
-                "paper", "chunkqwen", "local=", "logit_scale=", "sinks=", "recent=", "factor=", "original=", "theta=",
-                "train_len=", "kv_chunk=", "variant=", "truncate=", "beta_fast=", " + ", "(", ")", ", ", "1e30", "-1",
-                "9223372036854775807", "nan", "inf"])
+                "beacon", "lm_infinite", "long_mixed", "longheads", "rerope", "s2", "scca_fixed", "scca_flow", "sda",
+                "self_extend", "window=", "stride=", "ratio=", "sequence=x2.x0.x4", "reserve=", "growth=stop",
+                "attn=segmentation", "attn=full_coverage", "leaky=", "log_n=0", "group=", "full_below=", "mask=slot",
+                "roll=left", "wrap=local", "dilation=", "reading=kv", "heads=", "sda2x8", ".rolled", ".local",
+                ".shift2", "positions=dca", "dca_chunk=", "dca_cap=", "chunks=", "begin=", "forced=paper", "init=full",
+                "select=group", "pick=worst", "first=never", "pi", "ntk", "yarn", "llama3", "base", "chunk=", "cap=",
+                "preset=", "paper", "chunkqwen", "local=", "logit_scale=", "sinks=", "recent=", "factor=", "original=",
+                "theta=", "train_len=", "kv_chunk=", "variant=", "truncate=", "beta_fast=", " + ", "(", ")", ", ",
+                "1e30", "-1", "9223372036854775807", "nan", "inf"])
 
 
 def varint(value):
@@ -152,14 +182,15 @@ def tokenizer_model():
 
 def tokenizer_text():
     seeds("fuzz_tokenizer_text", [
-        "\0the book <x><x> a", "\0caf\u00e9 \U0001F600  \n", b"\0\xe2\x82", "\x01ab\ncd\n\x10\x20\x30", "\x01\n\n\xc3\xa9x",
-        "\x01\ufffd\nthe\n" + "".join(map(chr, range(40, 100))),
+        "\0the book <x><x> a", "\0caf\u00e9 \U0001F600  \n", b"\0\xe2\x82", "\x01ab\ncd\n\x10\x20\x30",
+        "\x01\n\n\xc3\xa9x", "\x01\ufffd\nthe\n" + "".join(map(chr, range(40, 100))),
         '\x02{"add_bos_token":false,"bos_token":"<s>"}\n{"<y>":482}\n<y>a<y>',
         '\x02{"added_tokens_decoder":{"480":{"content":"<z>","special":true,"lstrip":true,"rstrip":true}}}\n\n a <z> b',
     ])
     dictionary("fuzz_tokenizer_text",
-               ['"added_tokens_decoder"', '"content"', '"special"', '"lstrip"', '"rstrip"', '"bos_token"', '"eos_token"',
-                '"add_prefix_space"', '"additional_special_tokens"', '"480"', "true", "null", "<x>", "<s>"])
+               ['"added_tokens_decoder"', '"content"', '"special"', '"lstrip"', '"rstrip"', '"bos_token"',
+                '"eos_token"', '"add_prefix_space"', '"additional_special_tokens"', '"480"', "true", "null", "<x>",
+                "<s>"])
 
 
 if __name__ == "__main__":

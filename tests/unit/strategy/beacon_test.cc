@@ -213,6 +213,16 @@ TEST(Beacon, RaisesTheRatioOfLaterWindowsRatherThanLeaveTheTrainedRange) {
   }
 }
 
+TEST(Beacon, SaysHowManyEntriesAWindowMakesAtMost) {
+  EXPECT_EQ(beacon("ratio=2", 19, 8)->most_new_entries(), 4);
+  EXPECT_EQ(beacon("ratio=0, growth=stop", 19, 8)->most_new_entries(), 0);  // tokens keep their own
+  // No room for a memory: only a text beyond the reach has one.
+  const auto beyond = beacon("ratio=2", 8, 8);
+  EXPECT_EQ(beyond->reach(), 8);
+  EXPECT_EQ(beyond->memory_entries(8), 4);
+  EXPECT_EQ(beyond->most_new_entries(), 4);
+}
+
 TEST(Beacon, PlansTheSameHoweverQueriesAreGrouped) {
   for (const char* arguments : {"ratio=2", "ratio=4, window=6, stride=4", "sequence=x0.x4.x2", "ratio=0"}) {
     const auto strategy = beacon(arguments, 40, 8);

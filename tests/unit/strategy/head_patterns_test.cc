@@ -260,5 +260,12 @@ TEST(HeadPatterns, RefuseModelsWithAnOddNumberOfHeads) {
   }
 }
 
+TEST(HeadPatterns, RefuseToShiftTheOnlyHead) {
+  StrategyContext context = trained_for(16);
+  const auto flow = make_strategy("scca_flow", context);
+  EXPECT_EQ(flow.status().code(), Code::kUnsupported);
+  EXPECT_THAT(flow.status().message(), HasSubstr("1 query head;"));
+}
+
 }  // namespace
 }  // namespace quire::test
