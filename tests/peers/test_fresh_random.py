@@ -26,7 +26,8 @@ import reference  # noqa: E402
 import strategy_cases  # noqa: E402
 
 SEED = int(os.environ.get("QUIRE_SEED") or random.SystemRandom().randrange(2**31))
-TOLERANCE = 1e-4  # of the row's largest logit
+TOLERANCE = 1e-5      # of all logits, as norms
+ROW_TOLERANCE = 1e-4  # of the row's largest logit: rows that nearly cancel are less well conditioned
 torch.set_num_threads(1)
 
 
@@ -79,7 +80,10 @@ def row_errors(actual, expected):
 def assert_close(actual, expected, what):
     errors = row_errors(actual, expected)
     assert not errors.isnan().any(), what
-    assert errors.max() < TOLERANCE, f"{what}: {errors.max():.2e} at position {errors.argmax()}"
+    assert errors.max() < ROW_TOLERANCE, f"{what}: {errors.max():.2e} at position {errors.argmax()}"
+    error = (actual - expected).norm() / expected.norm()
+    print(f"{what.split(',')[0]}: {error:.1e}, worst row {errors.max():.1e}")
+    assert error < TOLERANCE, f"{what}: {error:.2e}"
 
 
 @pytest.mark.parametrize("number", range(10))
@@ -142,4 +146,4 @@ def test_the_comparison_can_fail(tmp_path):
     wrong = torch.where(positions >= 64, positions - 1, positions)
     errors = row_errors(model.forward(ids, wrong), model.forward(ids, positions))
     assert errors[:64].max() == 0
-    assert errors[64:].median() > 10 * TOLERANCE
+    assert errors[64:].median() > 10 * ROW_TOLERANCE

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
-#include <atomic>
 #include <thread>
 
 #include "tests/unit/session/session_fixture.h"
+#include "tests/unit/session/test_memory.h"
 
 namespace quire::test {
 namespace {
@@ -221,26 +221,10 @@ TEST(Batch, AMemberThatFailsLeavesTheOthersAlone) {
   }
 }
 
-// Memory that can be switched off.
-struct Memory {
-  std::atomic<bool> off{false};
-
-  static void* allocate(void* user, size_t size, size_t alignment) {
-    if (static_cast<Memory*>(user)->off) return nullptr;
-    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  }
-  static void release(void*, void* memory, size_t, size_t) { std::free(memory); }
-};
-
 // A step that fails as a whole is tried again by each alone: who needs no memory goes on.
 TEST(Batch, RunsOutOfMemoryOneByOne) {
-  static Memory memory;
-  RuntimeOptions runtime;
-  runtime.n_threads = 2;
-  runtime.alloc = Memory::allocate;
-  runtime.free = Memory::release;
-  runtime.alloc_user = &memory;
-  const auto model = load(kWithBeacons, std::move(runtime));
+  static TestMemory memory;
+  const auto model = load(kWithBeacons, memory.runtime());
   const auto alone = run_alone(model);
   int failures = 0;
   for (const int off_from : {0, 3, 11, 20}) {
@@ -250,8 +234,9 @@ TEST(Batch, RunsOutOfMemoryOneByOne) {
       sessions.push_back(fed(model, task, options_of(task)));
       streams.push_back(take(GenerationStream::open(sessions.back(), generation(task))));
     }
-    const auto together = read_in_step(*model, streams, [&](int round) { memory.off = round >= off_from; });
-    memory.off = false;
+    const auto together =
+        read_in_step(*model, streams, [&](int round) { memory.left = round >= off_from ? 0 : INT64_MAX; });
+    memory.left = INT64_MAX;
     for (size_t s = 0; s < kSessions; ++s) {
       expect_beginning_of(alone[s], together[s], kTasks[s].strategy);
       if (together[s].status.ok()) continue;

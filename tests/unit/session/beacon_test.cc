@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 
 #include "tests/unit/model/adapter_directory.h"
 #include "tests/unit/session/session_fixture.h"
+#include "tests/unit/session/test_memory.h"
 
 namespace quire::test {
 namespace {
@@ -169,26 +169,10 @@ TEST_F(Beacons, ABudgetThatEndsInTheMemoryStopsAtATokenBoundary) {
   EXPECT_TRUE(same_bits(row_of(expected, *model_, 30), last_logits(*session)));
 }
 
-// Memory that can be switched off.
-struct Memory {
-  std::atomic<int64_t> left{INT64_MAX};
-
-  static void* allocate(void* user, size_t size, size_t alignment) {
-    if (static_cast<Memory*>(user)->left.fetch_sub(1) <= 0) return nullptr;
-    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  }
-  static void release(void*, void* memory, size_t, size_t) { std::free(memory); }
-};
-
 // From the first allocation on, each one fails once.
 TEST_F(Beacons, AfterRunningOutOfMemoryTheSessionGoesOn) {
-  static Memory memory;
-  RuntimeOptions runtime;
-  runtime.n_threads = 2;
-  runtime.alloc = Memory::allocate;
-  runtime.free = Memory::release;
-  runtime.alloc_user = &memory;
-  const auto model = load(kWithBeacons, std::move(runtime));
+  static TestMemory memory;
+  const auto model = load(kWithBeacons, memory.runtime());
   const Tokens tokens = random_tokens(*model, 150);
   const SessionOptions options = beacons("beacon(ratio=4, kv_chunk=16)", 24);
   const Logits expected = all_logits(model, options, tokens);

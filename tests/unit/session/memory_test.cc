@@ -2,9 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-
 #include "tests/unit/session/session_fixture.h"
+#include "tests/unit/session/test_memory.h"
 
 namespace quire::test {
 namespace {
@@ -124,26 +123,9 @@ TEST(SessionMemory, ABudgetStopsAtABlockBoundaryAndIsNeverExceeded) {
   EXPECT_EQ(position(*session), (Position{97, 0}));
 }
 
-// Memory that can be switched off.
-struct Memory {
-  std::atomic<int64_t> left{INT64_MAX};
-
-  static void* allocate(void* user, size_t size, size_t alignment) {
-    auto& self = *static_cast<Memory*>(user);
-    if (self.left.fetch_sub(1) <= 0) return nullptr;
-    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  }
-  static void release(void*, void* memory, size_t, size_t) { std::free(memory); }
-};
-
 TEST(SessionMemory, AfterRunningOutOfMemoryTheSessionGoesOn) {
-  static Memory memory;
-  RuntimeOptions runtime;
-  runtime.n_threads = 2;
-  runtime.alloc = Memory::allocate;
-  runtime.free = Memory::release;
-  runtime.alloc_user = &memory;
-  const auto model = load("short_128", std::move(runtime));
+  static TestMemory memory;
+  const auto model = load("short_128", memory.runtime());
   const Tokens tokens = random_tokens(*model, 300);
   SessionOptions options = with_strategy("dca(kv_chunk=32)");
   options.prefill_block = 24;

@@ -2,10 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-
 #include "tests/unit/kv/spill_directory.h"
 #include "tests/unit/session/session_fixture.h"
+#include "tests/unit/session/test_memory.h"
 
 namespace quire::test {
 namespace {
@@ -100,34 +99,11 @@ TEST_P(Residency, TruncatedTextsGoOnAsNewOnes) {
   }
 }
 
-// Memory that counts.
-struct CountedMemory {
-  std::atomic<int64_t> bytes{0}, peak{0};
-
-  static void* allocate(void* user, size_t size, size_t alignment) {
-    auto& self = *static_cast<CountedMemory*>(user);
-    const int64_t now = self.bytes += static_cast<int64_t>(size);
-    int64_t before = self.peak;
-    while (now > before && !self.peak.compare_exchange_weak(before, now)) {
-    }
-    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  }
-  static void release(void* user, void* memory, size_t size, size_t) {
-    static_cast<CountedMemory*>(user)->bytes -= static_cast<int64_t>(size);
-    std::free(memory);
-  }
-};
-
 // From the smallest budget that serves the text upwards: the bits are the same, and what the runtime allocates while
 // the session works is what the statistics say, within the budget.
 TEST_P(Residency, NeverTakesMoreThanItsBudget) {
-  static CountedMemory memory;
-  RuntimeOptions runtime;
-  runtime.n_threads = 2;
-  runtime.alloc = CountedMemory::allocate;
-  runtime.free = CountedMemory::release;
-  runtime.alloc_user = &memory;
-  const auto model = load(model_for(GetParam()), std::move(runtime));
+  static TestMemory memory;
+  const auto model = load(model_for(GetParam()), memory.runtime());
   const Logits expected = all_logits(model_, options(), tokens_);
   const SpillDirectory directory;
   SessionOptions spilling = options();
