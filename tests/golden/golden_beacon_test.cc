@@ -8,7 +8,7 @@
 namespace quire::golden {
 namespace {
 
-constexpr double kTolerance = 1e-4;  // of the row's largest logit
+constexpr double kTolerance = 1e-5;  // of the row's largest logit
 
 TEST(GoldenBeacon, MatchesTheReferenceAtEveryPosition) {
   const GoldenModel model(kFolder + "models/text_256", {}, kFolder + "beacon/plugin");
