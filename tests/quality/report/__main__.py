@@ -69,8 +69,6 @@ def main():
                 options.keep.write_text(json.dumps(quire.kept))
     if not options.only:
         costs(quire, page)
-    page.heading("Commands")
-    page.lines += ["```", *[f"quire {c} --json" for c in quire.used], "```"]
     (out / "report.md").write_text(page.markdown())
     (out / "report.json").write_text(json.dumps({"claims": page.claims}, indent=1) + "\n")
     if partial:

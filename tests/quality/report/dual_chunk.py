@@ -66,7 +66,7 @@ def passkeys(quire, page):
         found[name] = {m: quire.passkey(weights, expression(m), [m])[m] for m in LENGTHS}
     length_table(page, "right answers", found, percent)
     page.curves("passkey", "Passkey retrieval by length", found, "share of right answers")
-    grids = {label: quire.needle(weights, expression, (1, 2, 4, 8), page.figures / f"needle-{name}.svg")
+    grids = {label: quire.needle(weights, expression, (1, 2, 4, 8))
              for name, label, weights, expression in (("full", "RoPE", BASE, "full"), ("ntk", "NTK x4", BASE, "full + ntk(factor=4)"),
                                                       ("streaming", "StreamingLLM", BASE, "streaming_llm"), ("dca", "DCA", BASE, "dca"),
                                                       ("longheads", "LongHeads", LONGHEADS, "longheads"))}

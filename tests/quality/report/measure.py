@@ -1,4 +1,4 @@
-"""Runs the `quire` command and keeps what it printed, so that sections can share measurements."""
+"""Runs the `quire` command, says so on stderr, and keeps what it printed: sections share measurements."""
 
 import json
 import math
@@ -30,7 +30,6 @@ class Quire:
     def __init__(self, command, quick=False, kept=None):
         self.command, self.quick = command, quick
         self.kept = kept if kept is not None else {}
-        self.used = []
         self.folder = tempfile.TemporaryDirectory()
         self.texts = self.cut_text()
 
@@ -48,8 +47,6 @@ class Quire:
         """The JSON of a run; each is made once."""
         words = [str(a) for a in arguments]
         shown = shlex.join(w.replace(str(ROOT) + "/", "").replace(self.folder.name, "heldout") for w in words)
-        if shown not in self.used:
-            self.used.append(shown)
         if shown not in self.kept:
             done = subprocess.run([self.command, *words, "--json", "--quiet"], capture_output=True, text=True)
             if done.returncode != 0:
@@ -101,11 +98,10 @@ class Quire:
             result[multiple] = math.exp(sum(losses) / len(losses))
         return result
 
-    def needle(self, weights, strategy, multiples, svg, trials=10):
-        """The grid of `quire eval needle`: {"rows": ...}; writes its heat map."""
-        name = str(svg)
+    def needle(self, weights, strategy, multiples, trials=10):
+        """The grid of `quire eval needle`."""
         return self.call("eval", "needle", *weights, "-s", strategy, "--seed", SEED, "--trials", 2 if self.quick else trials,
-                         "--tokens", *[m * WINDOW for m in multiples], "--svg", name)
+                         "--tokens", *[m * WINDOW for m in multiples])
 
     def cost(self, weights, strategy, multiple):
         """{"kv_bytes": most memory of the KV cache, "seconds": of reading} for a text of so many windows."""

@@ -80,8 +80,8 @@ def long_lora(quire, page):
     found = {n: quire.passkey(w, e, lengths) for n, (w, e) in rows.items()}
     length_table(page, "perplexity", ppl, two)
     length_table(page, "passkey", found, percent)
-    grids = {"adapter and base": quire.needle(adapter("long_lora"), with_base, lengths, page.figures / "needle-long_lora.svg"),
-             "base model": quire.needle(BASE, "full", lengths, page.figures / "needle-base.svg")}
+    grids = {"adapter and base": quire.needle(adapter("long_lora"), with_base, lengths),
+             "base model": quire.needle(BASE, "full", lengths)}
     page.heat_maps("long_lora", "Needle: depth (down) by length in tokens", grids)
     topics = {n: quire.facts("topics", *rows[n], lengths) for n in ("adapter and base", "base model")}
     length_table(page, "topics of sections", topics, percent)
