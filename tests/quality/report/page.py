@@ -49,8 +49,8 @@ class Page:
         if not self.plt:
             return
         figure, axes = self.plt.subplots()
-        for label, points in series.items():
-            axes.plot(list(points), list(points.values()), marker="o", markersize=3, label=label)
+        for i, (label, points) in enumerate(series.items()):  # ten colours, then again with dashes
+            axes.plot(list(points), list(points.values()), "o-" if i < 10 else "s--", color=f"C{i % 10}", markersize=3, label=label)
         axes.set_xscale("log", base=2)
         multiples = sorted({m for points in series.values() for m in points})
         axes.set_xticks(multiples, [f"{m}x" for m in multiples])
