@@ -6,7 +6,7 @@
 //             computed in the head, over keys of the class; for others the head gives 0. reading=kv: every query sees
 //             keys of the class, and itself.
 // Invariants  True distances: the text ends at L. D divides the number of heads.
-// Complexity  n / D keys per token and head.
+// Complexity  n / D keys per token and head; in prefill, of n / D tokens per head (reading=residue).
 // Memory      Keys and values of all tokens: together the heads see them all.
 #include "lib/strategy/head_patterns.h"
 

@@ -63,6 +63,16 @@ struct Lags {
   }
 };
 
+// Of the scores of keys [from, to), leaves those that query i sees by the span's strides.
+void hide_between(const Span& span, int64_t i, int64_t from, int64_t to, float* scores) {
+  int64_t next = span.first_key + std::max<int64_t>(0, ceil_div(from - span.first_key, span.stride)) * span.stride;
+  for (int64_t j = from; j < to; ++j) {
+    const bool shown = j == next && (span.lag_stride == 1 || (i - j) % span.lag_stride == 0);
+    if (j == next) next += span.stride;
+    if (!shown) scores[j - from] = -std::numeric_limits<float>::infinity();
+  }
+}
+
 class Executor {
  public:
   Executor(ThreadPool& pool, const AttentionArgs& args)
@@ -217,13 +227,7 @@ void Executor::run_piece(const Tile& tile, const Piece& piece, PickSpan rows, fl
   for (int64_t r = 0; r < n; ++r) {
     const int32_t row = rows[static_cast<size_t>(r)].row;
     const int64_t i = tile.query(row), from = lags.from(row), to = lags.to(row);
-    if (span.stride > 1 || span.lag_stride > 1) {
-      for (int64_t j = from; j < to; ++j) {
-        if ((j - span.first_key) % span.stride != 0 || (i - j) % span.lag_stride != 0) {
-          scores[r * ld + j - origin] = -std::numeric_limits<float>::infinity();
-        }
-      }
-    }
+    if (span.stride > 1 || span.lag_stride > 1) hide_between(span, i, from, to, scores + r * ld + (from - origin));
     softmax_partial(scores + r * ld, from - origin, to - origin, &partial.max[r], &partial.sum[r]);
     std::fill_n(partial.out + r * d_, d_, 0.0f);
     accumulate(r, 1, from, common_from < common_to ? common_from : to);

@@ -7,10 +7,17 @@ namespace {
 
 class Cutter {
  public:
-  explicit Cutter(const AttentionArgs& args) : args_(args), l_(args.geometry.chunk) {}
+  explicit Cutter(const AttentionArgs& args)
+      : args_(args), l_(args.geometry.chunk), group_(args.n_query_heads / args.geometry.n_kv_heads) {}
   Pieces run();
 
  private:
+  Tile tile_at(const QueryBlock& block, int64_t in_plan, int64_t q, int64_t count) const;
+  void push(Tile& tile);
+  void add_block(const QueryBlock& block, int64_t in_plan);
+  void add_head(const QueryBlock& block, int head, int64_t in_plan);
+  int64_t lag_stride(const Plan::List& list) const;
+  int64_t first_key(const Plan::List& list) const;
   void add_list(const Plan::List& list, const Tile& tile);
   void add_selected(const Plan::List& list, const Tile& tile);
   void gather_picks(const Tile& tile);
@@ -21,6 +28,7 @@ class Cutter {
 
   const AttentionArgs& args_;
   int64_t l_;
+  int group_;
   Pieces out_;
   struct ChunkPick {
     int32_t chunk;
@@ -30,38 +38,90 @@ class Cutter {
 };
 
 Pieces Cutter::run() {
-  const int group = args_.n_query_heads / args_.geometry.n_kv_heads;
   int64_t in_plan = 0;
   for (const QueryBlock& block : args_.plan->blocks) {
-    const int heads = block.per_head ? 1 : group;
-    const int64_t tile_queries = std::max<int64_t>(1, (block.selected ? kSelectedTileRows : kTileRows) / heads);
-    for (int64_t q = 0; q < block.n_queries; q += tile_queries) {
-      Tile tile{};
-      tile.first = block.first_query + q * block.step;
-      tile.step = block.step;
-      tile.count = std::min(tile_queries, block.n_queries - q);
-      tile.heads = heads;
-      tile.selected = block.selected;
-      tile.in_block = q;
-      tile.in_plan = in_plan + q;
-      for (int head = 0; head < args_.n_query_heads; head += heads) {
-        tile.first_head = head;
-        tile.kv_head = head / group;
-        if (block.selected) {
-          tile.first_piece = static_cast<int32_t>(out_.pieces.size());
-          add_selected(args_.plan->list(block, 0), tile);
-        } else if (head == 0 || block.per_head) {
-          tile.first_piece = static_cast<int32_t>(out_.pieces.size());
-          add_list(args_.plan->list(block, head), tile);
-        }
-        tile.n_pieces = static_cast<int32_t>(out_.pieces.size()) - tile.first_piece;
-        out_.tiles.push_back(tile);
-        out_.most_rows = std::max(out_.most_rows, tile.rows());
-      }
+    if (block.per_head) {
+      for (int head = 0; head < args_.n_query_heads; ++head) add_head(block, head, in_plan);
+    } else {
+      add_block(block, in_plan);
     }
     in_plan += block.n_queries;
   }
   return std::move(out_);
+}
+
+// A tile of `count` queries from the block's q-th on.
+Tile Cutter::tile_at(const QueryBlock& block, int64_t in_plan, int64_t q, int64_t count) const {
+  Tile tile{};
+  tile.first = block.first_query + q * block.step;
+  tile.step = block.step;
+  tile.stride = 1;
+  tile.count = count;
+  tile.selected = block.selected;
+  tile.in_block = q;
+  tile.in_plan = in_plan + q;
+  return tile;
+}
+
+void Cutter::push(Tile& tile) {
+  tile.n_pieces = static_cast<int32_t>(out_.pieces.size()) - tile.first_piece;
+  out_.tiles.push_back(tile);
+  out_.most_rows = std::max(out_.most_rows, tile.rows());
+}
+
+void Cutter::add_block(const QueryBlock& block, int64_t in_plan) {
+  const int64_t tile_queries = std::max<int64_t>(1, (block.selected ? kSelectedTileRows : kTileRows) / group_);
+  for (int64_t q = 0; q < block.n_queries; q += tile_queries) {
+    Tile tile = tile_at(block, in_plan, q, std::min(tile_queries, block.n_queries - q));
+    tile.heads = group_;
+    for (int head = 0; head < args_.n_query_heads; head += group_) {
+      tile.first_head = head;
+      tile.kv_head = head / group_;
+      if (block.selected || head == 0) tile.first_piece = static_cast<int32_t>(out_.pieces.size());
+      if (block.selected) {
+        add_selected(args_.plan->list(block, 0), tile);
+      } else if (head == 0) {
+        add_list(args_.plan->list(block, 0), tile);
+      }
+      push(tile);
+    }
+  }
+}
+
+// The queries of a residue class that sees nothing have tiles without pieces.
+void Cutter::add_head(const QueryBlock& block, int head, int64_t in_plan) {
+  const Plan::List& list = args_.plan->list(block, head);
+  const int64_t stride = block.step == 1 ? lag_stride(list) : 1;
+  for (int64_t residue = 0; residue < std::min(stride, block.n_queries); ++residue) {
+    const bool sees = stride == 1 || (block.first_query + residue - first_key(list)) % stride == 0;
+    for (int64_t q = residue; q < block.n_queries; q += kTileRows * stride) {
+      Tile tile = tile_at(block, in_plan, q, std::min(kTileRows, ceil_div(block.n_queries - q, stride)));
+      tile.step *= stride;
+      tile.stride = stride;
+      tile.heads = 1;
+      tile.first_head = head;
+      tile.kv_head = head / group_;
+      tile.first_piece = static_cast<int32_t>(out_.pieces.size());
+      if (sees) add_list(list, tile);
+      push(tile);
+    }
+  }
+}
+
+// The list's keys are of one residue class modulo the result, and so are the queries that see any; 1: of any class.
+int64_t Cutter::lag_stride(const Plan::List& list) const {
+  int64_t common = 1;
+  for (int32_t s = list.begin; s < list.end; ++s) {
+    const Span& span = args_.plan->spans[static_cast<size_t>(s)];
+    if (s == list.begin) common = span.lag_stride;
+    if (span.lag_stride != common || span.stride % common != 0) return 1;
+    if ((span.first_key - first_key(list)) % common != 0) return 1;
+  }
+  return common;
+}
+
+int64_t Cutter::first_key(const Plan::List& list) const {
+  return args_.plan->spans[static_cast<size_t>(list.begin)].first_key;
 }
 
 void Cutter::add_list(const Plan::List& list, const Tile& tile) {

@@ -25,12 +25,13 @@ struct Pick {
   int32_t rank;
 };
 
-// Queries first + t * step, t < count, of a block, and one KV head. A row is a (query, query head of the group) pair,
-// queries outermost; with one span list per query head a tile holds one query head only.
+// Every `stride`-th query of a block, first + t * step, t < count, and one KV head. A row is a (query, query head of
+// the group) pair, queries outermost; with one span list per query head a tile holds one query head only.
 struct Tile {
   int64_t first;
   int64_t count;
   int64_t step;
+  int64_t stride;
   int kv_head;
   int first_head;  // query heads [first_head, first_head + heads)
   int heads;
@@ -42,9 +43,9 @@ struct Tile {
 
   int64_t rows() const { return count * heads; }
   int64_t query(int64_t row) const { return first + row / heads * step; }
-  int64_t place(int64_t row) const { return in_plan + row / heads; }
+  int64_t place(int64_t row) const { return in_plan + row / heads * stride; }
   // The key that a row sees of a diagonal span.
-  int64_t diagonal_key(const Span& span, int64_t row) const { return span.first_key + in_block + row / heads; }
+  int64_t diagonal_key(const Span& span, int64_t row) const { return span.first_key + in_block + row / heads * stride; }
 };
 
 struct Pieces {
