@@ -117,6 +117,17 @@ quire_status quire_session_feed_tokens(quire_session* session, const int32_t* id
   });
 }
 
+quire_status quire_session_feed_positions(quire_session* session, const int32_t* ids, const int64_t* positions,
+                                          size_t n_ids, quire_error* err) {
+  return with_session(session, err, [&](Session& s) -> Status {
+    if ((!ids || !positions) && n_ids > 0) return invalid("ids or positions is NULL but n_ids is not 0");
+    if (n_ids > static_cast<size_t>(std::numeric_limits<int64_t>::max()) / sizeof *positions) {
+      return invalid("n_ids is too large");
+    }
+    return s.feed_positions({ids, n_ids}, {positions, n_ids});
+  });
+}
+
 quire_status quire_session_discard_pending(quire_session* session, quire_error* err) {
   return with_session(session, err, [](Session& s) { return s.discard_pending(); });
 }

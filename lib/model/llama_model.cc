@@ -114,6 +114,7 @@ Status LlamaModel::forward(std::span<const Sequence> sequences, const CancelToke
     } else {
       s.strategy->plan(s.first_position, count, plans[i]);
     }
+    if (s.positions && !s.positions->consecutive()) s.positions->apply(plans[i]);
     QUIRE_TRY(embed(exec, s, hidden_.at(row)));
     row += count;
   }

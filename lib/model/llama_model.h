@@ -15,6 +15,7 @@
 #include "lib/kv/chunk_store.h"
 #include "lib/model/adapter.h"
 #include "lib/model/adapter_merge.h"
+#include "lib/plan/text_positions.h"
 #include "lib/strategy/strategy.h"
 #include "lib/tokenizer/tokenizer.h"
 
@@ -63,6 +64,7 @@ struct Sequence {
   int64_t first_position = 0;
   bool generated = false;  // the model's own tokens, not given ones
   const Strategy* strategy = nullptr;
+  const TextPositions* positions = nullptr;  // of the whole text, where the strategy takes them
   const Rope* rope = nullptr;
   ChunkStore* kv = nullptr;               // holds all earlier tokens, and room for these
   const AdapterList* adapters = nullptr;  // null: none; must live until the last logits() of this pass

@@ -199,19 +199,50 @@ void Session::cut_labels(int64_t n_tokens) {
   std::erase_if(labels_, [&](const LabelAttention& label) { return label.first_token >= n_tokens; });
 }
 
-Status Session::feed_tokens(std::span<const int32_t> ids) {
+Status Session::check_ids(std::span<const int32_t> ids) const {
   const int32_t vocab = model_->llama->config().vocab_size;
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= vocab) {
-      return Status(Code::kInvalidToken,
-                    "token id " + std::to_string(ids[i]) + " at index " + std::to_string(i) +
-                        " is outside the vocabulary of " + std::to_string(vocab),
-                    static_cast<int64_t>(i));
-    }
+    if (ids[i] >= 0 && ids[i] < vocab) continue;
+    return Status(Code::kInvalidToken,
+                  "token id " + std::to_string(ids[i]) + " at index " + std::to_string(i) +
+                      " is outside the vocabulary of " + std::to_string(vocab),
+                  static_cast<int64_t>(i));
   }
+  return {};
+}
+
+Status Session::feed_tokens(std::span<const int32_t> ids) {
+  QUIRE_TRY(check_ids(ids));
   std::unique_lock<std::mutex> lock;
   QUIRE_TRY(begin_call(lock));
   pending_.insert(pending_.end(), ids.begin(), ids.end());
+  stats_.n_pending = static_cast<int64_t>(pending_.size());
+  return {};
+}
+
+Status Session::feed_positions(std::span<const int32_t> ids, std::span<const int64_t> positions) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  QUIRE_TRY(check_ids(ids));
+  std::unique_lock<std::mutex> lock;
+  QUIRE_TRY(begin_call(lock));
+  if (!strategy_->takes_positions()) {
+    return Status(Code::kUnsupported, strategy_->canonical() + " sets distances of its own; positions are for full");
+  }
+  const int64_t before = n_settled() + static_cast<int64_t>(pending_.size());
+  int64_t least = positions_.position(before);
+  for (size_t i = 0; i < positions.size(); ++i) {
+    if (positions[i] < least || positions[i] >= kMost) {
+      return Status(Code::kInvalidArgument,
+                    "positions[" + std::to_string(i) + "] is " + std::to_string(positions[i]) + "; expected " +
+                        std::to_string(least) + " or more, and less than " + std::to_string(kMost),
+                    static_cast<int64_t>(i));
+    }
+    least = positions[i] + 1;
+  }
+  TextPositions longer = positions_;
+  longer.append(before, positions);
+  pending_.insert(pending_.end(), ids.begin(), ids.end());
+  positions_ = std::move(longer);
   stats_.n_pending = static_cast<int64_t>(pending_.size());
   return {};
 }
@@ -220,6 +251,7 @@ Status Session::discard_pending() {
   std::unique_lock<std::mutex> lock;
   QUIRE_TRY(begin_call(lock));
   pending_.clear();
+  positions_.cut(n_settled());
   cut_labels(n_settled());
   stats_.n_pending = 0;
   return {};
@@ -244,6 +276,7 @@ Status Session::truncate(int64_t n_tokens) {
   if (n_tokens >= settled) {
     pending_.resize(static_cast<size_t>(n_tokens - settled));
     stats_.n_pending = n_tokens - settled;
+    positions_.cut(n_tokens);
     cut_labels(n_tokens);
   } else {
     cut(n_tokens);
@@ -264,6 +297,7 @@ void Session::cut(int64_t n_tokens) {
   while (!generated_.empty() && generated_.back().begin >= n_tokens) generated_.pop_back();
   if (!generated_.empty()) generated_.back().end = std::min(generated_.back().end, n_tokens);
   pending_.clear();
+  positions_.cut(n_tokens);
   cut_labels(n_tokens);
   selected_.clear();
   last_logits_.clear();

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lib/kv/chunk_store.h"
+#include "lib/plan/text_positions.h"
 #include "lib/session/runtime.h"
 #include "lib/strategy/strategy.h"
 
@@ -80,6 +81,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   Status feed_text(std::string_view text, bool parse_special, bool add_bos, std::span<const TextLabel> labels = {});
   Status feed_tokens(std::span<const int32_t> ids);
+  // At positions of their own, one for each id.
+  Status feed_positions(std::span<const int32_t> ids, std::span<const int64_t> positions);
   Status discard_pending();
   Status reset();
   // Forgets the tokens from n_tokens on, pending ones too.
@@ -119,6 +122,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Status begin_call(std::unique_lock<std::mutex>& lock) const;
   void update_stats();  // at a token boundary
   void cut(int64_t n_tokens);
+  Status check_ids(std::span<const int32_t> ids) const;
   // The store goes back to what n_computed_ tokens left.
   void cut_store() { kv_->truncate(n_computed_, strategy_->memory_entries(n_computed_)); }
   void cut_labels(int64_t n_tokens);
@@ -141,6 +145,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<int32_t> tokens_;      // settled
   std::vector<KeyRange> generated_;  // runs of them that the model generated, if the strategy asks for them
   std::deque<int32_t> pending_;
+  TextPositions positions_;             // of settled and pending tokens
   int64_t n_computed_ = 0;              // tokens in the KV cache: n_settled() or one less; after truncate() maybe fewer
   int64_t reread_end_ = 0;              // settled tokens before this that are not computed were, before truncate()
   std::vector<float> last_logits_;      // after token n_computed_ - 1; empty: none

@@ -12,12 +12,14 @@ int64_t nanoseconds(std::chrono::steady_clock::duration d) {
 
 int64_t saturating_add(int64_t a, int64_t b) { return a > kNoLimit - b ? kNoLimit : a + b; }
 
-Status overflow_status(const Session& session, int64_t prompt, int64_t max_tokens, int64_t reach) {
+// `next`: where the first generated token will stand.
+Status overflow_status(const Session& session, int64_t prompt, int64_t next, int64_t max_tokens, int64_t reach) {
   return Status(Code::kOverflow,
-                std::to_string(prompt) + " tokens of prompt and " + std::to_string(max_tokens) +
-                    " to generate exceed the " + std::to_string(reach) + " tokens that " + session.strategy() +
-                    " can serve; choose another strategy or an overflow policy",
-                saturating_add(prompt, max_tokens));
+                std::to_string(prompt) + " tokens of prompt" +
+                    (next > prompt ? ", up to position " + std::to_string(next - 1) + "," : "") + " and " +
+                    std::to_string(max_tokens) + " to generate exceed the " + std::to_string(reach) + " tokens that " +
+                    session.strategy() + " can serve; choose another strategy or an overflow policy",
+                saturating_add(next, max_tokens));
 }
 
 Status check_bias(const SamplingOptions& sampling, int32_t vocab) {
@@ -58,21 +60,22 @@ Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shar
   if (options.max_tokens > 0 && prompt == 0) {
     return Status(Code::kEmpty, "nothing was fed: there is no text to continue");
   }
+  const int64_t next = session->positions_.position(prompt);
   const int64_t reach = session->strategy_->reach();
   const int64_t max_tokens = options.max_tokens;
   const OverflowPolicy policy = session->options_.overflow;
-  if (policy == OverflowPolicy::kError && saturating_add(prompt, max_tokens) > reach) {
-    return overflow_status(*session, prompt, max_tokens, reach);
+  if (policy == OverflowPolicy::kError && saturating_add(next, max_tokens) > reach) {
+    return overflow_status(*session, prompt, next, max_tokens, reach);
   }
   const auto& steps = options.sampling.steps;
   if (std::any_of(steps.begin(), steps.end(), [](const auto& s) { return s.kind == SamplerStep::Kind::kDry; })) {
     QUIRE_TRY(find_breakers(session->model_->llama->tokenizer(), options));
   }
   QUIRE_TRY(check_bias(options.sampling, session->model_->llama->config().vocab_size));
-  std::shared_ptr<GenerationStream> stream(
-      new GenerationStream(session, std::move(options), policy == OverflowPolicy::kExtrapolate ? kNoLimit : reach));
+  const int64_t limit = policy == OverflowPolicy::kExtrapolate ? kNoLimit : session->positions_.tokens_below(reach);
+  std::shared_ptr<GenerationStream> stream(new GenerationStream(session, std::move(options), limit));
   stream->prompt_total_ = n_pending + std::max<int64_t>(0, session->reread_end_ - session->n_computed_);
-  if (policy == OverflowPolicy::kExtrapolate && saturating_add(prompt, max_tokens) > reach) {
+  if (policy == OverflowPolicy::kExtrapolate && saturating_add(next, max_tokens) > reach) {
     StreamEvent& warning = stream->warning_.emplace();
     warning.type = StreamEvent::Type::kWarning;
     warning.position = session->n_settled();

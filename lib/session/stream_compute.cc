@@ -182,6 +182,7 @@ Sequence GenerationStream::sequence(Block& block) const {
   sequence.first_position = block.first;
   sequence.generated = block.generated;
   sequence.strategy = session_->strategy_.get();
+  sequence.positions = &session_->positions_;
   sequence.rope = session_->rope_.get();
   sequence.kv = session_->kv_.get();
   sequence.adapters = session_->adapters_.empty() ? nullptr : &session_->adapters_;

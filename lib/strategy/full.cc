@@ -14,7 +14,10 @@ namespace {
 
 class Full final : public Strategy {
  public:
-  explicit Full(int64_t train_len) { reach_ = train_len; }
+  explicit Full(int64_t train_len) {
+    reach_ = train_len;
+    takes_positions_ = true;
+  }
 
   void plan(int64_t first_query, int64_t n_queries, Plan& plan) const override {
     if (n_queries == 0) return;

@@ -34,6 +34,7 @@ class Windowed final : public Strategy {
       : inner_(std::move(inner)), window_(window) {
     reach_ = window <= train_len ? kNoLimit : inner_->reach();
     stores_raw_keys_ = inner_->stores_raw_keys();
+    takes_positions_ = inner_->takes_positions();
   }
 
   void plan(int64_t first_query, int64_t n_queries, Plan& plan) const override {

@@ -115,6 +115,9 @@ class Strategy {
   bool selects_chunks() const { return selects_chunks_; }
   // Whether keys are stored rotated at their offset in the chunk, or raw.
   bool stores_raw_keys() const { return stores_raw_keys_; }
+  // Whether distances are those of positions, so that the caller may set these (TextPositions): one list of unit strides
+  // for all heads, stored keys.
+  bool takes_positions() const { return takes_positions_; }
   // Canonical expression with all defaults written out.
   const std::string& canonical() const { return canonical_; }
   // For a person: what `auto` chose, and why; empty where the expression named its method.
@@ -129,6 +132,7 @@ class Strategy {
   bool stores_raw_keys_ = false;
   bool selects_chunks_ = false;
   bool condenses_ = false;
+  bool takes_positions_ = false;
   int64_t most_new_entries_ = 0;
   std::string canonical_;
   std::string notice_;

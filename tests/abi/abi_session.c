@@ -81,7 +81,27 @@ static void test_feed(quire_model* model) {
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_tokens(session, NULL, 4, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_tokens(session, ids, SIZE_MAX, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_tokens(NULL, ids, 1, &err));
-  expect_position(session, 0, after); /* refused calls queued nothing */
+  {
+    const int64_t falling[] = {1000, 1000};
+    const int64_t gaps[] = {1000, 1002};
+    ids[1] = 4;
+    EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_positions(session, ids, falling, 2, &err));
+    CHECK(err.offset == 1);
+    CHECK_MESSAGE("1001 or more");
+    EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_positions(session, ids, NULL, 2, &err));
+    EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_positions(session, NULL, gaps, 2, &err));
+    EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_positions(session, ids, gaps, SIZE_MAX, &err));
+    EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_positions(NULL, ids, gaps, 2, &err));
+    ids[1] = -1;
+    EXPECT(QUIRE_ERROR_INVALID_TOKEN, quire_session_feed_positions(session, ids, gaps, 2, &err));
+    expect_position(session, 0, after); /* refused calls queued nothing */
+    EXPECT_OK(quire_session_feed_positions(session, NULL, NULL, 0, &err));
+    ids[1] = 4;
+    EXPECT_OK(quire_session_feed_positions(session, ids, gaps, 2, &err));
+    expect_position(session, 0, after + 2);
+    EXPECT_OK(quire_session_truncate(session, after, &err));
+  }
+  expect_position(session, 0, after);
   EXPECT_OK(quire_session_feed_tokens(session, NULL, 0, &err));
   EXPECT_OK(quire_session_feed_text(session, NULL, 0, 0, &err));
   expect_position(session, 0, after);

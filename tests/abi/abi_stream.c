@@ -102,6 +102,7 @@ static void test_busy(quire_model* model) {
   int32_t id = 5;
   int64_t n_tokens, n_pending;
   char text[512];
+  const int64_t far = 1000;
   size_t needed;
   transcript out;
   quire_error err;
@@ -116,6 +117,7 @@ static void test_busy(quire_model* model) {
   EXPECT(QUIRE_ERROR_BUSY, quire_stream_open(session, &options, &second, &err));
   EXPECT(QUIRE_ERROR_BUSY, quire_session_feed_text(session, "a", 1, 0, &err));
   EXPECT(QUIRE_ERROR_BUSY, quire_session_feed_tokens(session, &id, 1, &err));
+  EXPECT(QUIRE_ERROR_BUSY, quire_session_feed_positions(session, &id, &far, 1, &err));
   EXPECT(QUIRE_ERROR_BUSY, quire_session_discard_pending(session, &err));
   EXPECT(QUIRE_ERROR_BUSY, quire_session_reset(session, &err));
   EXPECT(QUIRE_ERROR_BUSY, quire_session_truncate(session, 0, &err));

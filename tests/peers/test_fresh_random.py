@@ -117,6 +117,31 @@ def test_strategies(number, tmp_path):
         assert_close(actual, expected, f"{case.expression}, seed {SEED}, {config}")
 
 
+@pytest.mark.parametrize("number", range(4))
+def test_positions(number, tmp_path):
+    """position_ids with gaps, as PoSE trains with."""
+    print(f"\nQUIRE_SEED={SEED}")
+    generator = random.Random(f"{SEED} positions {number}")
+    config = random_model(tmp_path / "model", generator)
+    model = reference.Model(tmp_path / "model")
+    n = generator.randrange(20, 300)
+    ids = golden_format.random_ids(n, 64, generator.randrange(2**31))
+    at = [0]
+    while len(at) < n:
+        at.append(at[-1] + (generator.randrange(1, 400) if generator.random() < 0.05 else 1))
+    difference = torch.tensor(at)[:, None] - torch.tensor(at)[None, :]
+    plain = model.positions(n)  # who sees whom
+    expected = model.forward(ids, torch.where(plain.isnan(), plain, difference.to(plain.dtype)))
+    with quire.Runtime(threads=2) as runtime, runtime.load(tmp_path / "model") as loaded:
+        with loaded.session("full", kv_type="f32", overflow="extrapolate", expected_tokens=n) as session:
+            cut = n // 3
+            session.feed_tokens(ids[:cut], at[:cut])
+            session.feed_tokens(ids[cut:], at[cut:])
+            session.prefill(keep_logits=True)
+            actual = torch.from_numpy(numpy.array(session.logits(0, n))).double()
+    assert_close(actual, expected, f"positions, seed {SEED}, {config}")
+
+
 @pytest.mark.parametrize("kind", ("dynamic", "longrope"))
 def test_frequencies_by_length(kind):
     """The reference against transformers' own functions, on both sides of the original length."""

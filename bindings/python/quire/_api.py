@@ -352,8 +352,16 @@ class Session(_Handle):
         _call(lib.quire_session_get_label_attention, self._handle, array, len(array), byref(needed))
         return [{name: getattr(item, name) for name, _ in item._fields_} for item in array]
 
-    def feed_tokens(self, ids):
-        _call(lib.quire_session_feed_tokens, self._handle, *_ids(ids))
+    def feed_tokens(self, ids, positions=None):
+        """positions: strictly increasing, one for each id; None: each token follows the one before."""
+        ids, n_ids = _ids(ids)
+        if positions is None:
+            _call(lib.quire_session_feed_tokens, self._handle, ids, n_ids)
+            return
+        positions = list(positions)
+        if len(positions) != n_ids:
+            raise ValueError(f"{len(positions)} positions for {n_ids} ids")
+        _call(lib.quire_session_feed_positions, self._handle, ids, (c_int64 * n_ids)(*positions), n_ids)
 
     def discard_pending(self):
         _call(lib.quire_session_discard_pending, self._handle)

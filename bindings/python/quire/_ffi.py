@@ -115,6 +115,7 @@ _CHECKED = {
     "quire_session_feed_labelled": [_P, c_char_p, c_size_t, c_uint32, POINTER(Label), c_size_t],
     "quire_session_get_label_attention": [_P, POINTER(LabelAttention), c_size_t, _SIZE],
     "quire_session_feed_tokens": [_P, _I32, c_size_t],
+    "quire_session_feed_positions": [_P, _I32, POINTER(c_int64), c_size_t],
     "quire_session_discard_pending": [_P],
     "quire_session_reset": [_P],
     "quire_session_truncate": [_P, c_int64],
