@@ -565,13 +565,13 @@ QUIRE_API quire_status quire_session_feed_labelled(quire_session* session, const
  * Errors: INVALID_TOKEN (nothing is queued), BUSY, CLOSED, OUT_OF_MEMORY. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_feed_tokens(quire_session* session, const int32_t* ids, size_t n_ids,
                                                  quire_error* err);
-/* The same at positions of their own, int64[n_ids], strictly increasing and less than 2^40 (position_ids; a PoSE model's
- * training sequence, Zhu et al. 2023, section 3.2): keys and queries are rotated to them, and indexes go on to say who
- * sees whom. positions[0] must be greater than the position of the token before; a text's positions are 0, 1, 2 ...
- * where none are given. Tokens fed or generated afterwards follow on by 1. The strategy's reach is a limit for positions.
- * Errors: those of quire_session_feed_tokens; INVALID_ARGUMENT (offset: the index of a position that does not increase);
- * UNSUPPORTED for strategies other than `full`, which set distances of their own. Nothing is queued on failure.
- * [one-thread-at-a-time] since 0.1 */
+/* The same at positions of their own, int64[n_ids], strictly increasing and less than 2^40 (position_ids; a PoSE
+ * model's training sequence, Zhu et al. 2023, section 3.2): keys and queries are rotated to them, and indexes go on to
+ * say who sees whom. positions[0] must be greater than the position of the token before; a text's positions are 0, 1, 2
+ * ... where none are given. Tokens fed or generated afterwards follow on by 1. The strategy's reach is a limit for
+ * positions. Errors: those of quire_session_feed_tokens; INVALID_ARGUMENT (offset: the index of a position that does
+ * not increase); UNSUPPORTED for strategies other than `full`, which set distances of their own. Nothing is queued on
+ * failure. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_feed_positions(quire_session* session, const int32_t* ids,
                                                     const int64_t* positions, size_t n_ids, quire_error* err);
 /* Forgets what was fed and not yet processed. Errors: BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
