@@ -55,7 +55,7 @@ struct Kind {
   bool spread;  // evenly over the document: each begins a section; else at random places
 };
 
-// The i-th of n different numbers below `all`, drawn without repetition.
+// n different numbers below `all`.
 std::vector<size_t> choose(size_t all, int64_t n, uint64_t seed, uint64_t trial) {
   std::vector<size_t> order(all);
   std::iota(order.begin(), order.end(), size_t{0});

@@ -104,8 +104,12 @@ class Quire:
                          "--tokens", *[m * WINDOW for m in multiples])
 
     def cost(self, weights, strategy, multiple):
-        """{"kv_bytes": most memory of the KV cache, "seconds": of reading} for a text of so many windows."""
-        text = pathlib.Path(self.folder.name) / f"first-{multiple}.txt"
-        text.write_text(self.texts[0].read_text()[:3 * multiple * WINDOW])
-        run = self.call("run", *weights, "-s", strategy, "-f", text, "-n", 0, "--overflow", "extrapolate")
-        return run
+        """{"kv_bytes_peak": most memory of the KV cache, "seconds_per_token": of reading, the least of the places}, for
+        texts of about so many windows."""
+        runs = []
+        for place, text in enumerate(self.texts):
+            begin = pathlib.Path(self.folder.name) / f"first-{multiple}-{place}.txt"
+            begin.write_text(text.read_text()[:5 * multiple * WINDOW // 2])
+            runs.append(self.call("run", *weights, "-s", strategy, "-f", begin, "-n", 0, "--overflow", "extrapolate"))
+        return {"kv_bytes_peak": max(r["kv_bytes_peak"] for r in runs),
+                "seconds_per_token": min(r["prefill_seconds"] / r["n_prompt_tokens"] for r in runs)}
