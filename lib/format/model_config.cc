@@ -173,6 +173,7 @@ Result<ModelConfig> parse_named_config(const std::string& json, const std::strin
   config.rope_type = rope.type;
   config.rope_scaling = rope.term;
   config.longrope = std::move(rope.longrope);
+  config.rope_original = rope.original;
   QUIRE_TRY(read_token_ids(reader, "bos_token_id", config.vocab_size, config.bos_token_ids));
   if (config.bos_token_ids.size() > 1) return reader.bad("bos_token_id", "at most one id");
   QUIRE_TRY(read_token_ids(reader, "eos_token_id", config.vocab_size, config.eos_token_ids));

@@ -38,6 +38,7 @@ struct ModelConfig {
   std::string rope_scaling;
   std::string rope_type = "default";
   LongRopeSettings longrope;
+  int64_t rope_original = 0;  // positions trained for before any extension; 0: not given
   DualChunkSettings dual_chunk;
   BeaconSettings beacon;
   int64_t sliding_window = 0;  // query i sees key j only if i - j is less; 0: no window

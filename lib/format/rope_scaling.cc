@@ -196,6 +196,7 @@ Result<RopeSettings> read_settings(const JsonReader& config, const char* key, in
   }
   QUIRE_ASSIGN(rope.term, scaling_term(rope.type, *settings, {reader, config, max_positions, head_dim}, rope.longrope));
   QUIRE_ASSIGN(rope.theta, reader.number("rope_theta", kMinTheta, kMaxTheta, kAbsent));
+  QUIRE_ASSIGN(rope.original, original_length(reader, config, 0));
   return rope;
 }
 

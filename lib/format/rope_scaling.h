@@ -24,6 +24,7 @@ struct RopeSettings {
   std::string type = "default";  // as the file says, older names replaced by today's
   std::string term;              // scaling term of a strategy expression; empty for "default"
   LongRopeSettings longrope;
+  int64_t original = 0;  // positions trained for before any extension; 0: not given
 };
 
 // head_dim / 2 is the length of longrope's lists. Errors: kBadModel; kUnsupported for unknown types, and for settings

@@ -134,7 +134,9 @@ Status LlamaModel::select(Exec exec, const Sequence& sequence, const Plan& plan,
   const ChunkSelection& s = plan.selection;
   for_selected(plan, sequence.first_position, config_.n_query_heads, chosen.on_host, [&](int64_t i, int32_t chunk) {
     // Forced chunks say nothing of what the model looks for.
-    if (i < sequence.count_from || i / s.chunk + 1 <= s.count || chunk == 0 || chunk > i / s.chunk - s.n_last) return;
+    if (i < sequence.count_from || i / s.chunk + 1 <= s.count || chunk < s.first_free() ||
+        chunk > i / s.chunk - s.n_last)
+      return;
     if (sequence.selected->size() <= static_cast<size_t>(chunk))
       sequence.selected->resize(static_cast<size_t>(chunk) + 1);
     ++(*sequence.selected)[static_cast<size_t>(chunk)];
@@ -193,8 +195,9 @@ Status LlamaModel::attend_by_windows(Exec exec, const Sequence& sequence, const 
     QUIRE_TRY(require(backend_, state_, static_cast<size_t>(args.state_floats()) * sizeof(float)));
     args.state = state_.get();
   }
-  for (int64_t begin = 0; begin < n; begin += most) {
-    const int64_t end = n - begin <= most ? n : begin + most;
+  int64_t begin = 0, end = 0;
+  do {  // once at least: queries that see nothing have an output too
+    end = n - begin <= most ? n : begin + most;
     QUIRE_TRY(kv.acquire(layer, std::span(needed).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
                          false));
     // The last window has the memory too.
@@ -202,11 +205,11 @@ Status LlamaModel::attend_by_windows(Exec exec, const Sequence& sequence, const 
     for (const KvStream stream : {KvStream::kText, KvStream::kMemory}) {
       args.records[static_cast<int>(stream)] = kv.layer(layer, stream);
     }
-    args.window = {needed[static_cast<size_t>(begin)], end == n ? kNoLimit : needed[static_cast<size_t>(end)],
-                   begin == 0, end == n};
+    args.window = {n == 0 ? 0 : needed[static_cast<size_t>(begin)],
+                   end == n ? kNoLimit : needed[static_cast<size_t>(end)], begin == 0, end == n};
     QUIRE_TRY(backend_.attention(exec, args));
-    if (end == n) break;
-  }
+    begin = end;
+  } while (end < n);
   return {};
 }
 

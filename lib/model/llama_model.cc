@@ -31,6 +31,7 @@ std::string LlamaModel::identity() const {
 StrategyContext strategy_context(const ModelConfig& config, const SessionNeeds& needs) {
   StrategyContext context;
   context.train_len = config.max_position_embeddings;
+  context.original_len = config.rope_original;
   context.head_dim = config.head_dim;
   context.n_query_heads = config.n_query_heads;
   context.n_kv_heads = config.n_kv_heads;

@@ -108,7 +108,7 @@ bool Runtime::add_session(const std::shared_ptr<Session>& session) {
   return true;
 }
 
-Result<std::shared_ptr<Model>> load_model(const std::shared_ptr<Runtime>& runtime, const std::string& path,
+Result<std::shared_ptr<Model>> load_model(std::shared_ptr<Runtime> runtime, const std::string& path,
                                           const ModelLoadOptions& options) {
   auto job = std::make_shared<LoadJob<ModelLoader>>(
       runtime->backend(), path,
@@ -126,7 +126,7 @@ Result<std::shared_ptr<Model>> load_model(const std::shared_ptr<Runtime>& runtim
   return model;
 }
 
-Result<std::shared_ptr<LoadedAdapter>> load_adapter(const std::shared_ptr<Model>& model, const std::string& path) {
+Result<std::shared_ptr<LoadedAdapter>> load_adapter(std::shared_ptr<Model> model, const std::string& path) {
   Runtime& runtime = *model->runtime;
   auto job = std::make_shared<LoadJob<AdapterLoader>>(runtime.backend(), path, model->llama->config(),
                                                       model->llama->weights());

@@ -91,8 +91,8 @@ struct ModelLoadOptions {
 };
 
 // Loads on the engine thread, between the steps of other jobs; waits for the end.
-Result<std::shared_ptr<Model>> load_model(const std::shared_ptr<Runtime>& runtime, const std::string& path,
+Result<std::shared_ptr<Model>> load_model(std::shared_ptr<Runtime> runtime, const std::string& path,
                                           const ModelLoadOptions& options);
-Result<std::shared_ptr<LoadedAdapter>> load_adapter(const std::shared_ptr<Model>& model, const std::string& path);
+Result<std::shared_ptr<LoadedAdapter>> load_adapter(std::shared_ptr<Model> model, const std::string& path);
 
 }  // namespace quire

@@ -156,13 +156,16 @@ class Beacon final : public Strategy {
     for (size_t r = 0; r < ratios.size() && fits; ++r) {
       fits = add_windows(ratios[r], r + 1 < ratios.size() ? 1 : kNoLimit, raises, room);
     }
-    reach_ = (runs_.empty() ? 0 : runs_.back().end) * s_ + w_;
-    // What is extrapolated behind that goes on as it was.
+    const int64_t last = runs_.empty() ? 0 : runs_.back().end;  // the last window that there is room for
+    // It is condensed too, and what is extrapolated behind it, as those before.
     if (runs_.empty()) runs_.push_back({0, 0, ratios.back(), 0, 0});
     runs_.back().end = kNoLimit;
     for (const Run& run : runs_) {
       if (run.ratio > 0) most_new_entries_ = std::max(most_new_entries_, per_window(run.ratio));
     }
+    if (last >= (int64_t{1} << 60) / s_) return;
+    // The window after it may begin while positions last.
+    reach_ = std::max(last * s_ + w_, (last + 1) * s_ + train_len - memory_before(last + 1));
   }
 
   // The keys of raw windows before window k, and its own up to `end`, for queries of window k.

@@ -45,7 +45,7 @@ int64_t extended(int64_t original, double factor, const RopeBase& base) {
 Result<double> read_factor(const Arguments& arguments) { return arguments.real("factor", 1, kMaxFactor); }
 
 Result<int64_t> read_original(const Arguments& arguments, const RopeBase& base) {
-  return arguments.integer("original", 1, kMaxTrainLen, base.train_len);
+  return arguments.integer("original", 1, kMaxTrainLen, base.original_len);
 }
 
 Result<RopeScaling> make_none(const Arguments&, const RopeBase& base, CanonicalTerm&) {
@@ -55,7 +55,7 @@ Result<RopeScaling> make_none(const Arguments&, const RopeBase& base, CanonicalT
 Result<RopeScaling> make_pi(const Arguments& arguments, const RopeBase& base, CanonicalTerm& canonical) {
   QUIRE_ASSIGN(const double factor, read_factor(arguments));
   canonical.add_real("factor", factor);
-  RopeScaling scaling{{frequencies(base.theta, base.head_dim), 1}, extended(base.train_len, factor, base), {}};
+  RopeScaling scaling{{frequencies(base.theta, base.head_dim), 1}, extended(base.original_len, factor, base), {}};
   for (double& theta : scaling.table.theta) theta /= factor;
   return scaling;
 }
@@ -66,7 +66,7 @@ Result<RopeScaling> make_ntk(const Arguments& arguments, const RopeBase& base, C
   const double d = base.head_dim;
   if (base.head_dim < 4) return arguments.refuse("", "heads of " + number_text(d) + " dimensions; expected at least 4");
   const double new_base = base.theta * std::pow(factor, d / (d - 2));
-  return RopeScaling{{frequencies(new_base, base.head_dim), 1}, extended(base.train_len, factor, base), {}};
+  return RopeScaling{{frequencies(new_base, base.head_dim), 1}, extended(base.original_len, factor, base), {}};
 }
 
 struct YarnOptions {

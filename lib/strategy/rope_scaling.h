@@ -20,6 +20,7 @@ struct RopeBase {
   double theta = 10000;
   int head_dim = 64;
   int64_t train_len = 0;
+  int64_t original_len = 0;                   // before the checkpoint's own extension
   int64_t expected_tokens = 0;                // of the session; 0: unknown
   const LongRopeFactors* longrope = nullptr;  // of the checkpoint
 };

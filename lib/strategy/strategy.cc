@@ -146,7 +146,8 @@ Status check_context(const StrategyContext& context) {
   return {};
 }
 
-Result<RopeScaling> checkpoint_rope(const std::string& term, const RopeBase& base) {
+Result<RopeScaling> checkpoint_rope(const std::string& term, RopeBase base) {
+  base.original_len = base.train_len;  // as transformers: a term that has another one says so
   bool by_length = false;
   const auto make = [&]() -> Result<RopeScaling> {
     QUIRE_ASSIGN(const std::vector<Term> terms, parse_expression(term));
@@ -245,8 +246,9 @@ Result<std::unique_ptr<const Strategy>> make_strategy(std::string_view expressio
   QUIRE_ASSIGN(const Parts parts, sort_terms(terms));
   const bool automatic = parts.visibility->name == kAuto;
 
-  RopeBase base{context.rope_theta, context.head_dim, context.train_len, context.expected_tokens,
-                context.longrope ? &*context.longrope : nullptr};
+  RopeBase base{context.rope_theta,      context.head_dim,
+                context.train_len,       context.original_len > 0 ? context.original_len : context.train_len,
+                context.expected_tokens, context.longrope ? &*context.longrope : nullptr};
   std::string base_text;
   if (parts.base) {
     const Arguments arguments(*parts.base);

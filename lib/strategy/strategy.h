@@ -55,7 +55,8 @@ struct KvBudget {
 
 // What a strategy must know of the model and session it serves.
 struct StrategyContext {
-  int64_t train_len = 0;  // positions the weights were trained for
+  int64_t train_len = 0;     // positions the weights were trained for
+  int64_t original_len = 0;  // and before the checkpoint's own extension; 0: as many
   int head_dim = 64;
   int n_query_heads = 1;
   int n_kv_heads = 1;
@@ -115,8 +116,8 @@ class Strategy {
   bool selects_chunks() const { return selects_chunks_; }
   // Whether keys are stored rotated at their offset in the chunk, or raw.
   bool stores_raw_keys() const { return stores_raw_keys_; }
-  // Whether distances are those of positions, so that the caller may set these (TextPositions): one list of unit strides
-  // for all heads, stored keys.
+  // Whether distances are those of positions, so that the caller may set these (TextPositions): one list of unit
+  // strides for all heads, stored keys.
   bool takes_positions() const { return takes_positions_; }
   // Canonical expression with all defaults written out.
   const std::string& canonical() const { return canonical_; }

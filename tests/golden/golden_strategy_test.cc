@@ -10,22 +10,13 @@ namespace {
 
 constexpr double kTolerance = 1e-5;  // of the row's largest logit
 
-class GoldenStrategy : public testing::TestWithParam<std::string> {};
-
-TEST_P(GoldenStrategy, MatchesThePositionMatrixAtEveryPosition) {
-  const GoldenModel model(kFolder + "models/" + GetParam());
-  const GoldenFile file(kFolder + "strategies/" + GetParam() + ".safetensors");
-  const auto cases = read_cases(kFolder + "strategies/" + GetParam() + ".txt");
-  ASSERT_GE(cases.size(), 80u);  // 8 visibilities times 6 scalings, and more
-  ASSERT_EQ(cases.size(), file.cases().size());
-  const auto vocab_size = static_cast<size_t>(model.vocab_size());
-  for (const auto& [name, expression] : cases) {
-    SCOPED_TRACE(name + ": " + expression);
-    const Expected expected = file.expected(name);
-    const auto ids = file.ids(file.has(name + ".ids") ? name + ".ids" : "ids");
-    ASSERT_GE(static_cast<int64_t>(ids.size()), 4 * model.train_len());
-    ASSERT_EQ(expected.max_abs.size(), ids.size());
-    const auto logits = model.logits(expression, ids);
+class GoldenStrategy : public testing::TestWithParam<std::string> {
+ protected:
+  // The first n rows of a case, computed in blocks of `block` tokens (0: the default).
+  void check(const Expected& expected, const std::string& expression, std::span<const int32_t> ids, int32_t block) {
+    SCOPED_TRACE(expression + ", blocks of " + std::to_string(block));
+    const auto logits = model_.logits(expression, ids, {}, block);
+    const auto vocab_size = static_cast<size_t>(model_.vocab_size());
     size_t wrong = 0;
     size_t first_wrong = 0;
     double worst = 0;
@@ -38,6 +29,25 @@ TEST_P(GoldenStrategy, MatchesThePositionMatrixAtEveryPosition) {
       first_wrong = i;
     }
     EXPECT_EQ(wrong, 0u) << "first at position " << first_wrong << ", largest error " << worst;
+  }
+
+  const GoldenModel model_{kFolder + "models/" + GetParam()};
+  const GoldenFile file_{kFolder + "strategies/" + GetParam() + ".safetensors"};
+};
+
+TEST_P(GoldenStrategy, MatchesThePositionMatrixAtEveryPosition) {
+  const auto cases = read_cases(kFolder + "strategies/" + GetParam() + ".txt");
+  ASSERT_GE(cases.size(), 80u);  // 8 visibilities times 6 scalings, and more
+  ASSERT_EQ(cases.size(), file_.cases().size());
+  for (const auto& [name, expression] : cases) {
+    SCOPED_TRACE(name);
+    const Expected expected = file_.expected(name);
+    const auto ids = file_.ids(file_.has(name + ".ids") ? name + ".ids" : "ids");
+    ASSERT_GE(static_cast<int64_t>(ids.size()), 4 * model_.train_len());
+    ASSERT_EQ(expected.max_abs.size(), ids.size());
+    check(expected, expression, ids, 0);
+    // Token by token, as in decode, past the borders at up to twice the trained length.
+    check(expected, expression, std::span(ids).first(static_cast<size_t>(2 * model_.train_len() + 3)), 1);
   }
 }
 

@@ -111,8 +111,8 @@ def fit(name, net, tuning, steps, draw, seed):
         ((each * weight).sum() / TOKENS).backward()
         tuning.step(min(1.0, (step + 1) / 20, (steps - step) / (0.6 * steps)))
         if step % 25 == 0 or step == steps - 1:
-            each = each.detach()
-            print(f"{name} step {step} text {each[weight == 1].mean():.3f} answer {each[weight == 5].mean():.4f} "
+            text, answer = each.detach()[weight == 1].mean(), each.detach()[weight == 5]
+            print(f"{name} step {step} text {text:.3f} answer {f'{answer.mean():.4f}' if len(answer) else 'none'} "
                   f"cpu {time.process_time() - started:.0f} s", flush=True)
     net.eval()
     return net

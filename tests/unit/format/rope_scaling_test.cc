@@ -45,6 +45,17 @@ TEST(RopeScaling, TermsOfTheSupportedTypes) {
             "dynamic_ntk(factor=1)");
 }
 
+TEST(RopeScaling, SaysTheLengthBeforeTheExtension) {
+  EXPECT_EQ(read(R"({"rope_scaling": {"type": "linear", "factor": 8}})")->original, 0);
+  EXPECT_EQ(read(R"({"rope_scaling": {"type": "vanilla_ntk", "factor": 8, "original_max_position_embeddings": 512}})")
+                ->original,
+            512);
+  EXPECT_EQ(read(R"({"original_max_position_embeddings": 256, "rope_parameters":
+                     {"rope_type": "linear", "factor": 8, "original_max_position_embeddings": 512}})")
+                ->original,
+            256);
+}
+
 TEST(RopeScaling, LongRopeBringsItsLists) {
   auto rope = read(R"({"original_max_position_embeddings": 1024, "rope_scaling":
                        {"type": "su", "short_factor": [1, 1.5], "long_factor": [2.5, 64]}})");

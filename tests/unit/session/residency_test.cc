@@ -49,6 +49,16 @@ TEST_P(Residency, ChangesNoBit) {
   }
 }
 
+TEST(Residencies, OfBlocksThatSeeNothingChangeNoBit) {
+  const auto model = load("short_128");
+  const Tokens tokens = random_tokens(*model, 200);
+  SessionOptions options = with_strategy("long_mixed(heads=rolledx3, mask=slot, chunk=60)");
+  options.prefill_block = 24;  // the first 30 queries see nothing
+  const Logits expected = all_logits(model, options, tokens);
+  options.spill_directory = testing::TempDir();
+  EXPECT_TRUE(same_bits(expected, all_logits(model, options, tokens)));
+}
+
 // From one byte on, each refusal names the bytes that were missing; with those it gets further, at last to the end.
 TEST_P(Residency, ABudgetTooSmallNamesWhatIsNeededAndTheSessionLives) {
   const Logits expected = all_logits(model_, options(), tokens_);

@@ -187,7 +187,8 @@ TEST(Beacon, ReachesAsFarAsItsRatiosCapacity) {  // G-BCN-1
                                                     {16, 50176}, {32, 99328}, {64, 197632}, {128, 394240}};
   for (const auto& [ratio, capacity] : capacities) {
     const auto strategy = beacon("growth=stop, ratio=" + std::to_string(ratio), 4096, 1024);
-    EXPECT_EQ(strategy->reach(), capacity) << ratio;
+    // Whole windows, and behind the last one as many tokens as the memory leaves positions for.
+    EXPECT_EQ(strategy->reach(), capacity + 4096 - (ratio == 0 ? 4096 : capacity / ratio)) << ratio;
     // Each ratio is chosen for the lengths that the one before cannot hold.
     const auto adapted = beacon("reserve=0", 4096, 1024, capacity);
     EXPECT_THAT(adapted->canonical(), HasSubstr("ratio=" + std::to_string(ratio) + ","));
@@ -197,14 +198,17 @@ TEST(Beacon, ReachesAsFarAsItsRatiosCapacity) {  // G-BCN-1
   }
   EXPECT_THAT(beacon("", 4096, 1024, 100000)->canonical(), HasSubstr("ratio=64,"));  // 101,024 with the reserve
   EXPECT_THAT(beacon("", 4096, 1024, 1000000)->canonical(), HasSubstr("ratio=128,"));
+  // The paper's settings: 100,000 tokens just fit (97 windows, of which the last has 672 tokens), 400,000 do not.
+  EXPECT_GE(beacon("ratio=32, growth=stop", 4096, 1024)->reach(), 100000);
+  EXPECT_LT(beacon("ratio=128, growth=stop", 4096, 1024)->reach(), 400000);
 }
 
 TEST(Beacon, RaisesTheRatioOfLaterWindowsRatherThanLeaveTheTrainedRange) {
   const auto strategy = beacon("ratio=2", 20, 8);  // 12 entries fit: three windows of 4
-  EXPECT_EQ(beacon("ratio=2, growth=stop", 20, 8)->reach(), 32);
-  EXPECT_EQ(strategy->reach(), 32);           // nothing is left to be raised
-  const auto odd = beacon("ratio=2", 19, 8);  // 11: windows of 4, 4, 2, 1
-  EXPECT_EQ(odd->reach(), 40);
+  EXPECT_EQ(beacon("ratio=2, growth=stop", 20, 8)->reach(), 36);
+  EXPECT_EQ(strategy->reach(), 36);           // nothing is left to be raised: 16 entries and 4 tokens
+  const auto odd = beacon("ratio=2", 19, 8);  // 11: windows of 4, 4, 2, 1, and the last one with 7 tokens
+  EXPECT_EQ(odd->reach(), 47);
   EXPECT_EQ(odd->memory_entries(16), 8);
   EXPECT_EQ(odd->memory_entries(24), 10);
   EXPECT_EQ(odd->memory_entries(32), 11);
@@ -216,9 +220,8 @@ TEST(Beacon, RaisesTheRatioOfLaterWindowsRatherThanLeaveTheTrainedRange) {
 TEST(Beacon, SaysHowManyEntriesAWindowMakesAtMost) {
   EXPECT_EQ(beacon("ratio=2", 19, 8)->most_new_entries(), 4);
   EXPECT_EQ(beacon("ratio=0, growth=stop", 19, 8)->most_new_entries(), 0);  // tokens keep their own
-  // No room for a memory: only a text beyond the reach has one.
   const auto beyond = beacon("ratio=2", 8, 8);
-  EXPECT_EQ(beyond->reach(), 8);
+  EXPECT_EQ(beyond->reach(), 12);
   EXPECT_EQ(beyond->memory_entries(8), 4);
   EXPECT_EQ(beyond->most_new_entries(), 4);
 }

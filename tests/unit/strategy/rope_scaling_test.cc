@@ -80,6 +80,23 @@ TEST(RopeScaling, OfTheCheckpointAppliesUnlessAnotherIsNamed) {
   EXPECT_THAT(make("full", context)->canonical(), HasSubstr("+ pi(factor=4)"));
 }
 
+// PoSE's checkpoints say max_position_embeddings 16384, original_max_position_embeddings 4096.
+TEST(RopeScaling, ExtendsTheLengthBeforeTheCheckpointsOwnExtension) {
+  StrategyContext context = trained_for(16384);
+  context.original_len = 4096;
+  context.checkpoint_scaling = "yarn(factor=4, original=4096)";
+  const RopeTable pose = make("full + yarn(factor=4, variant=pose)", context)->rope();
+  expect_table(pose, {1, 0.1, 0.004, 0.00025}, 0.1 * std::log(4.0) + 1);
+  for (const char* scaling : {"pi(factor=4)", "ntk(factor=4)", "yarn(factor=4, variant=pose)", "pi(factor=2)"}) {
+    EXPECT_EQ(make(std::string("full + ") + scaling, context)->reach(), 16384) << scaling;
+  }
+  EXPECT_EQ(make("full + yarn(factor=8)", context)->reach(), 32768);
+  context.checkpoint_scaling = "dynamic_ntk(factor=2)";
+  context.expected_tokens = 8192;
+  expect_table(make("full", context)->rope(), {1, 0.1, 0.01, 0.001}, 1);  // as transformers: within 16384
+  expect_table(make("full + dynamic_ntk(factor=2)", context)->rope(), {1, 0.0693361274, 0.0048074986, 1.0 / 3000}, 1);
+}
+
 TEST(RopeScaling, OfTheCheckpointIsRefusedAsTheModelsFault) {
   for (const char* scaling : {"pi(factor=0.5)", "pi(", "warp(factor=2)", "pi(factor=2) + ntk(factor=2)"}) {
     StrategyContext context = trained_for(4096);
