@@ -144,11 +144,12 @@ typedef struct quire_adapter quire_adapter;
 #define QUIRE_LOG_INFO 3
 #define QUIRE_LOG_DEBUG 4
 
-/* [callback-only] Runs on any thread of the runtime or inside a call of yours; must not call back into
- * Quire, must not throw or longjmp. `message` lives only during the call. */
+/* [callback-only] Runs on any thread of the runtime or inside a call of yours; must not call back into Quire, but for
+ * the release functions and quire_cancel_trigger; must not throw or longjmp. `message` lives only during the call. */
 typedef void (*quire_log_callback)(void* user_data, int32_t level, const char* message, size_t message_len);
 
-/* [callback-only] Runs once, when the library will never use the callbacks' user_data again. */
+/* [callback-only] Runs once, when the library will never use the callbacks' user_data again; not after a
+ * quire_runtime_create that failed, which leaves user_data to the caller. */
 typedef void (*quire_destroy_callback)(void* user_data);
 
 /* [callback-only] Memory for weights, KV cache and scratch (small objects use the system's allocator).
@@ -447,10 +448,11 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                                ones, which reach original=, if length= is within it, else the long ones
  *   base(theta=)                 another RoPE base; may be combined with one scaling
  *
- * factor= is at least 1 and must be given; original= defaults to the model's trained length, attention_factor= to
- * 0.1 ln(factor) + 1 (longrope: both to the checkpoint's). length= defaults to the session's expected_tokens; without
- * either the two scalings that need it are refused, because frequencies never depend on what has been fed. A
- * checkpoint's own scaling is used unless the expression names one.
+ * factor= is at least 1 and must be given; original= defaults to the checkpoint's original_max_position_embeddings,
+ * else the model's trained length, attention_factor= to 0.1 ln(factor) + 1 (longrope: both to the checkpoint's). A
+ * scaling reaches factor times the original length, and never less than the trained one. length= defaults to the
+ * session's expected_tokens; without either the two scalings that need it are refused, because frequencies never depend
+ * on what has been fed. A checkpoint's own scaling is used unless the expression names one.
  *
  * A model with a sliding window W of its own (Mistral) sees, under any visibility, only keys less than W tokens back;
  * distances then stay below W, so with W <= L there is no end to what full can serve, though a token knows of
@@ -529,7 +531,7 @@ QUIRE_API quire_status quire_session_create(quire_model* model, const quire_sess
 /* Would such a session work? OK, or the error that says why not: what quire_session_create would refuse (the strategy
  * does not fit the model's architecture, the KV type or the device), and OVERFLOW where expected_tokens exceed the
  * strategy's reach and the policy is to fail. Makes nothing. Errors: INVALID_ARGUMENT, BAD_STRATEGY, UNSUPPORTED,
- * OVERFLOW, CLOSED. [any-thread] since 0.1 */
+ * BUDGET, OVERFLOW, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_check(const quire_model* model, const quire_session_options* options,
                                            quire_error* err);
 /* [any-thread] since 0.1 */
@@ -568,10 +570,11 @@ QUIRE_API quire_status quire_session_feed_tokens(quire_session* session, const i
 /* The same at positions of their own, int64[n_ids], strictly increasing and less than 2^40 (position_ids; a PoSE
  * model's training sequence, Zhu et al. 2023, section 3.2): keys and queries are rotated to them, and indexes go on to
  * say who sees whom. positions[0] must be greater than the position of the token before; a text's positions are 0, 1, 2
- * ... where none are given. Tokens fed or generated afterwards follow on by 1. The strategy's reach is a limit for
- * positions. Errors: those of quire_session_feed_tokens; INVALID_ARGUMENT (offset: the index of a position that does
- * not increase); UNSUPPORTED for strategies other than `full`, which set distances of their own. Nothing is queued on
- * failure. [one-thread-at-a-time] since 0.1 */
+ * ... where none are given. Tokens fed or generated afterwards follow on by 1. A text has at most 1024
+ * gaps. The strategy's reach is a limit for positions; with a gap, it has one on a model with a sliding window too.
+ * Errors: those of quire_session_feed_tokens; INVALID_ARGUMENT (offset: the index of a position that does not increase,
+ * or comes after one gap too many); UNSUPPORTED for strategies other than `full`, which set distances of their own.
+ * Nothing is queued on failure. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_feed_positions(quire_session* session, const int32_t* ids,
                                                     const int64_t* positions, size_t n_ids, quire_error* err);
 /* Forgets what was fed and not yet processed. Errors: BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
@@ -595,20 +598,21 @@ QUIRE_API quire_status quire_session_fill_random(quire_session* session, int64_t
 
 /* Number of tokens the session has read (processed prompt and delivered tokens), and of fed tokens that wait. Either
  * pointer may be NULL. Errors: CLOSED. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_session_get_position(const quire_session* session, int64_t* n_tokens, int64_t* n_pending,
+QUIRE_API quire_status quire_session_count_tokens(const quire_session* session, int64_t* n_tokens, int64_t* n_pending,
                                                   quire_error* err);
 
-/* Raw logits (before sampling) that the last stream computed. The last processed token's are always kept; all
- * positions' are kept if the stream was opened with QUIRE_STREAM_KEEP_LOGITS. Copies n_rows rows of vocab_size floats,
- * starting with the logits that follow the token at `first_position`; first_position = -1 means the last processed
- * token. `cap` counts floats. Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED.
+/* Raw logits (before sampling) that the last stream computed: after the last token it processed, and after all of them
+ * if it was opened with QUIRE_STREAM_KEEP_LOGITS; truncate and reset drop them. Copies n_rows rows of vocab_size
+ * floats, the first one computed after token first_token (counted from the beginning of the text); -1: the last
+ * processed token. `cap` counts floats. Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED.
  * [one-thread-at-a-time] since 0.1 */
-QUIRE_API quire_status quire_session_get_logits(const quire_session* session, int64_t first_position, int64_t n_rows,
+QUIRE_API quire_status quire_session_get_logits(const quire_session* session, int64_t first_token, int64_t n_rows,
                                                 float* logits, size_t cap, quire_error* err);
-/* log p(token | all before it), natural logarithm, for n tokens from first_position on, of those processed by the last
- * stream if that was opened with QUIRE_STREAM_SCORE; NaN for the first token of the session.
+/* log p(token | all before it), natural logarithm, for n tokens from first_token on (counted from the beginning of the
+ * text), of those processed by the last stream if that was opened with QUIRE_STREAM_SCORE. NaN where the logits before
+ * a token are not known: for the first one of the session, and the first one read again after truncate.
  * Errors: NOT_FOUND (not scored), BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
-QUIRE_API quire_status quire_session_get_scores(const quire_session* session, int64_t first_position, int64_t n,
+QUIRE_API quire_status quire_session_get_scores(const quire_session* session, int64_t first_token, int64_t n,
                                                 float* scores, quire_error* err);
 
 /* Where the last stream's answer looked. This struct has its final size. */
@@ -629,7 +633,7 @@ QUIRE_API quire_status quire_session_get_label_attention(const quire_session* se
 typedef struct quire_session_stats {
   uint32_t struct_size;
   uint32_t flags;   /* 0 */
-  int64_t n_tokens; /* as quire_session_get_position */
+  int64_t n_tokens; /* as quire_session_count_tokens */
   int64_t n_pending;
   int64_t n_prefilled; /* tokens processed as prompt since creation */
   int64_t n_generated; /* tokens delivered since creation */
@@ -660,8 +664,9 @@ QUIRE_API quire_status quire_session_get_strategy(const quire_session* session, 
 /* 128 bits, as 32 hexadecimal digits, that name all that keys and values depend on beside the tokens: the model (its
  * config.json, and names, types, shapes and whole content of its tensors, hashed while they are loaded), the type its
  * matrices are kept in, the adapters merged into it and those of the session with their scales, in order, the canonical
- * strategy, and the KV type. Sessions with the same fingerprint that read the same tokens hold the same keys and
- * values. No protection against forgery. Errors: BUFFER_TOO_SMALL, CLOSED. [any-thread] since 0.1 */
+ * strategy, and the KV type. Sessions with the same fingerprint that read the same tokens, at the same positions
+ * and with the same of them generated, hold the same keys and values. No protection against forgery. Errors:
+ * BUFFER_TOO_SMALL, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_get_fingerprint(const quire_session* session, char* buf, size_t cap,
                                                      size_t* needed, quire_error* err);
 
@@ -776,9 +781,9 @@ QUIRE_API void quire_stream_options_init(quire_stream_options* options, size_t s
 
 /* Starts to process the pending tokens and then to generate. Returns at once; the runtime's threads compute. Until the
  * end event is delivered or the stream closed or released, other calls on the session return BUSY, save the any-thread
- * ones. Errors: OVERFLOW (offset: tokens asked for), EMPTY, INVALID_ARGUMENT (a sampler: the message names its index),
- * INVALID_TEXT (a stop string or breaker), INVALID_TOKEN (a bias; offset: its index), BUSY, CLOSED, OUT_OF_MEMORY.
- * [one-thread-at-a-time] since 0.1 */
+ * ones. Errors: OVERFLOW (offset: the positions asked for), EMPTY, INVALID_ARGUMENT (a sampler: the message names its
+ * index), INVALID_TEXT (a stop string or breaker), INVALID_TOKEN (a bias; offset: its index), BUSY, CLOSED,
+ * OUT_OF_MEMORY. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_stream_open(quire_session* session, const quire_stream_options* options,
                                          quire_stream** out, quire_error* err);
 /* [any-thread] since 0.1 */
@@ -793,7 +798,7 @@ QUIRE_API quire_status quire_stream_close(quire_stream* stream, quire_error* err
 QUIRE_API quire_status quire_stream_cancel(quire_stream* stream, quire_error* err);
 
 #define QUIRE_EVENT_PREFILL 1 /* progress: total, done, n_per_second */
-#define QUIRE_EVENT_TOKEN 2   /* a token: token, position, logprob, text (possibly empty) */
+#define QUIRE_EVENT_TOKEN 2   /* a token: token, logprob, text (possibly empty) */
 #define QUIRE_EVENT_WARNING 3 /* text is a message for a person, not part of the answer */
 #define QUIRE_EVENT_END 4     /* finish_reason; text is what was held back (the end of the answer's text) */
 #define QUIRE_EVENT_NOTICE 5  /* text says to a person what `auto` chose and why; once a session, first of all */
@@ -818,7 +823,7 @@ typedef struct quire_event {
   uint32_t flags;   /* 0 */
   int32_t type;     /* QUIRE_EVENT_* */
   int32_t token;    /* TOKEN: the id; END by STOP_ID or EOS: the id that ended it; else -1 */
-  int64_t position; /* the session's token count after this event */
+  int64_t n_tokens; /* of the session after this event (quire_session_count_tokens) */
   const char* text; /* whole code points, not NUL-terminated; lives until the next `next` on this stream or its
                        release; NULL if empty */
   size_t text_len;

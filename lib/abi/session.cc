@@ -147,24 +147,24 @@ quire_status quire_session_fill_random(quire_session* session, int64_t n_tokens,
   });
 }
 
-quire_status quire_session_get_position(const quire_session* session, int64_t* n_tokens, int64_t* n_pending,
+quire_status quire_session_count_tokens(const quire_session* session, int64_t* n_tokens, int64_t* n_pending,
                                         quire_error* err) {
   return with_session(session, err, [&](const Session& s) { return s.position(n_tokens, n_pending); });
 }
 
-quire_status quire_session_get_logits(const quire_session* session, int64_t first_position, int64_t n_rows,
-                                      float* logits, size_t cap, quire_error* err) {
+quire_status quire_session_get_logits(const quire_session* session, int64_t first_token, int64_t n_rows, float* logits,
+                                      size_t cap, quire_error* err) {
   return with_session(session, err, [&](const Session& s) -> Status {
     if (!logits) return invalid("logits is NULL");
-    return s.logits(first_position, n_rows, logits, cap);
+    return s.logits(first_token, n_rows, logits, cap);
   });
 }
 
-quire_status quire_session_get_scores(const quire_session* session, int64_t first_position, int64_t n, float* scores,
+quire_status quire_session_get_scores(const quire_session* session, int64_t first_token, int64_t n, float* scores,
                                       quire_error* err) {
   return with_session(session, err, [&](const Session& s) -> Status {
     if (!scores) return invalid("scores is NULL");
-    return s.scores(first_position, n, scores);
+    return s.scores(first_token, n, scores);
   });
 }
 

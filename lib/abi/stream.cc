@@ -70,7 +70,7 @@ quire_event to_event(const StreamEvent& e) {
   quire_event full{};
   full.type = static_cast<int32_t>(e.type);
   full.token = e.token;
-  full.position = e.position;
+  full.n_tokens = e.n_tokens;
   full.text = e.text.empty() ? nullptr : e.text.data();
   full.text_len = e.text.size();
   full.total = e.total;

@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kMaxConfigBytes = 4 << 20;
 constexpr int64_t kMaxWindow = 1 << 24;
 constexpr size_t kMaxRatios = 64;
+constexpr int64_t kMaxReserve = int64_t{1} << 40;
 
 constexpr std::string_view kKeys[] = {"beacon_window",          "beacon_stride", "beacon_stride_mix", "beacon_attn",
                                       "beacon_attend_previous", "beacon_ratio",  "beacon_ratio_mix",  "beacon_param"};
@@ -74,12 +75,6 @@ Status read_ratios(const JsonReader& reader, BeaconSettings& settings) {
       settings.ratios.push_back(ratio.get<int64_t>());
     }
   }
-  // A ratio that does not divide the stride leaves a rest that nothing condenses.
-  std::erase_if(settings.ratios, [&](int64_t r) { return r > 0 && (r > settings.stride || settings.stride % r != 0); });
-  if (settings.ratios.empty()) {
-    return reader.bad("beacon_ratio",
-                      "a ratio that divides the stride of " + std::to_string(settings.stride) + " tokens");
-  }
   QUIRE_ASSIGN(const std::string mix, reader.string("beacon_ratio_mix", "adapt-1024"));
   constexpr std::string_view kAdapt = "adapt-";
   if (mix == "sequence") {
@@ -87,11 +82,18 @@ Status read_ratios(const JsonReader& reader, BeaconSettings& settings) {
   } else if (mix.starts_with(kAdapt)) {
     const char* const end = mix.data() + mix.size();
     const auto [stop, error] = std::from_chars(mix.data() + kAdapt.size(), end, settings.reserve);
-    if (error != std::errc() || stop != end || settings.reserve < 0) {
-      return reader.bad("beacon_ratio_mix", "adapt-N with a number of tokens");
+    if (error != std::errc() || stop != end || settings.reserve < 0 || settings.reserve > kMaxReserve) {
+      return reader.bad("beacon_ratio_mix", "adapt-N with a number of tokens up to " + std::to_string(kMaxReserve));
     }
   } else if (mix != "step-random" && mix != "instance-random") {
     return reader.bad("beacon_ratio_mix", "adapt-N, sequence, step-random or instance-random");
+  }
+  // A ratio that does not divide the stride leaves a rest that nothing condenses: it is no choice.
+  const size_t given = settings.ratios.size();
+  std::erase_if(settings.ratios, [&](int64_t r) { return r > 0 && (r > settings.stride || settings.stride % r != 0); });
+  if (settings.ratios.empty() || (mix == "sequence" && settings.ratios.size() < given)) {
+    return reader.bad("beacon_ratio",
+                      "ratios that divide the stride of " + std::to_string(settings.stride) + " tokens");
   }
   return {};
 }

@@ -22,7 +22,8 @@ bool LlamaModel::is_eos(int32_t token) const {
 
 std::string LlamaModel::identity() const {
   ContentHash hash;
-  hash.add_text(config_.json).add_text(element_name(weights_.type));
+  hash.add_text(config_.json);
+  for (const ElementType type : weights_.matrix_types) hash.add_text(element_name(type));
   for (const auto& [name, content] : weights_.tensor_hashes) hash.add_text(name).add_text(content);
   for (const MergedAdapter& m : weights_.merged) hash.add_text(m.identity).add_real(m.scale);
   return hash.hex();

@@ -127,11 +127,7 @@ int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, cons
   const int64_t n = std::min({request.n_tokens, request.prefill_block, strategy.window_end(0)});
   const int64_t beacons = std::min(strategy.most_new_entries(), strategy.memory_entries(request.n_tokens));
   int64_t floats = LlamaModel::activation_floats(config, n + beacons) + config.vocab_size;
-  Plan last;
-  const int64_t first = request.n_tokens - n;
-  if (n > 0) strategy.plan(first, n, last);
-  const bool selects = std::any_of(last.blocks.begin(), last.blocks.end(), [](const auto& b) { return b.selected; });
-  const int64_t selected = selects ? last.selection.count : 0;
+  const int64_t selected = strategy.chunks_selected(request.n_tokens - 1);
   floats += n * config.n_query_heads * selected;
   if (plan.spill_bytes > 0) floats += n * config.n_query_heads * (config.head_dim + 2);
   const auto workspace = [&](int64_t queries) {

@@ -202,7 +202,8 @@ Result<std::unique_ptr<Matrix>> ModelLoader::Impl::load_matrix(const WeightParts
     row += part.rows;
   }
   weights_.bytes += static_cast<int64_t>(matrix->bytes);
-  weights_.type = type;
+  if (!head) weights_.type = type;
+  weights_.matrix_types.push_back(type);
   return matrix;
 }
 

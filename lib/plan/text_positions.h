@@ -13,7 +13,11 @@ namespace quire {
 // exceed indexes from there on.
 class TextPositions {
  public:
+  // Most gaps of a text: a plan has a span for each pair of what lies between them.
+  static constexpr int64_t kMaxGaps = 1024;
+
   bool consecutive() const { return runs_.empty(); }
+  int64_t n_gaps() const { return static_cast<int64_t>(runs_.size()); }
   int64_t position(int64_t token) const { return token + run_of(token).shift; }
   // The least number of tokens n for which a text that goes on without further gaps has its n-th at `position` or
   // beyond.

@@ -6,6 +6,7 @@
 
 #include "lib/session/stream.h"
 #include "lib/support/content_hash.h"
+#include "lib/support/make_room.h"
 
 namespace quire {
 namespace {
@@ -159,7 +160,7 @@ Status Session::feed_text(std::string_view text, bool parse_special, bool add_bo
   }
   QUIRE_TRY(begin_call(lock));
   const int64_t before = n_settled() + static_cast<int64_t>(pending_.size());
-  labels_.reserve(labels_.size() + added.size());
+  make_room(labels_, added.size());
   pending_.insert(pending_.end(), ids.begin(), ids.end());
   for (LabelAttention& label : added) {
     label.first_token += before;
@@ -229,12 +230,18 @@ Status Session::feed_positions(std::span<const int32_t> ids, std::span<const int
     return Status(Code::kUnsupported, strategy_->canonical() + " sets distances of its own; positions are for full");
   }
   const int64_t before = n_settled() + static_cast<int64_t>(pending_.size());
-  int64_t least = positions_.position(before);
+  int64_t least = positions_.position(before), gaps = positions_.n_gaps();
   for (size_t i = 0; i < positions.size(); ++i) {
     if (positions[i] < least || positions[i] >= kMost) {
       return Status(Code::kInvalidArgument,
                     "positions[" + std::to_string(i) + "] is " + std::to_string(positions[i]) + "; expected " +
                         std::to_string(least) + " or more, and less than " + std::to_string(kMost),
+                    static_cast<int64_t>(i));
+    }
+    if (positions[i] > least && ++gaps > TextPositions::kMaxGaps) {
+      return Status(Code::kInvalidArgument,
+                    "positions[" + std::to_string(i) + "] comes after one gap too many; a text has at most " +
+                        std::to_string(TextPositions::kMaxGaps),
                     static_cast<int64_t>(i));
     }
     least = positions[i] + 1;
@@ -335,7 +342,7 @@ Status Session::stats(SessionStats* stats) const {
   return {};
 }
 
-Status Session::logits(int64_t first_position, int64_t n_rows, float* out, size_t capacity) const {
+Status Session::logits(int64_t first_token, int64_t n_rows, float* out, size_t capacity) const {
   std::unique_lock<std::mutex> lock;
   QUIRE_TRY(begin_call(lock));
   const auto vocab = static_cast<size_t>(model_->llama->config().vocab_size);
@@ -346,31 +353,31 @@ Status Session::logits(int64_t first_position, int64_t n_rows, float* out, size_
   }
   const float* rows = nullptr;
   const auto kept = static_cast<int64_t>(kept_logits_.size() / vocab);
-  if (first_position == -1 || first_position == n_computed_ - 1) {
+  if (first_token == -1 || first_token == n_computed_ - 1) {
     if (n_rows == 1 && !last_logits_.empty()) rows = last_logits_.data();
-  } else if (first_position >= kept_first_ && n_rows <= kept && first_position - kept_first_ <= kept - n_rows) {
-    rows = &kept_logits_[static_cast<size_t>(first_position - kept_first_) * vocab];
+  } else if (first_token >= kept_first_ && n_rows <= kept && first_token - kept_first_ <= kept - n_rows) {
+    rows = &kept_logits_[static_cast<size_t>(first_token - kept_first_) * vocab];
   }
   if (!rows) {
     return Status(Code::kNotFound, "no logits are kept for " + std::to_string(n_rows) + " rows from position " +
-                                       std::to_string(first_position) + "; kept: the last, and " +
-                                       std::to_string(kept) + " from " + std::to_string(kept_first_));
+                                       std::to_string(first_token) + "; kept: the last, and " + std::to_string(kept) +
+                                       " from " + std::to_string(kept_first_));
   }
   std::copy_n(rows, static_cast<size_t>(n_rows) * vocab, out);
   return {};
 }
 
-Status Session::scores(int64_t first_position, int64_t n, float* out) const {
+Status Session::scores(int64_t first_token, int64_t n, float* out) const {
   std::unique_lock<std::mutex> lock;
   QUIRE_TRY(begin_call(lock));
   const auto kept = static_cast<int64_t>(kept_scores_.size());
   if (n < 1) return Status(Code::kInvalidArgument, "n is " + std::to_string(n) + "; expected 1 or more");
-  if (n > kept || first_position < kept_first_ || first_position - kept_first_ > kept - n) {
+  if (n > kept || first_token < kept_first_ || first_token - kept_first_ > kept - n) {
     return Status(Code::kNotFound, "no scores are kept for " + std::to_string(n) + " tokens from position " +
-                                       std::to_string(first_position) + "; kept: " + std::to_string(kept) + " from " +
+                                       std::to_string(first_token) + "; kept: " + std::to_string(kept) + " from " +
                                        std::to_string(kept_first_));
   }
-  std::copy_n(&kept_scores_[static_cast<size_t>(first_position - kept_first_)], n, out);
+  std::copy_n(&kept_scores_[static_cast<size_t>(first_token - kept_first_)], n, out);
   return {};
 }
 

@@ -92,8 +92,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Status fill_random(int64_t n_tokens, uint64_t seed);
   Status position(int64_t* n_tokens, int64_t* n_pending) const;
   Status stats(SessionStats* stats) const;
-  Status logits(int64_t first_position, int64_t n_rows, float* out, size_t capacity) const;
-  Status scores(int64_t first_position, int64_t n, float* out) const;
+  Status logits(int64_t first_token, int64_t n_rows, float* out, size_t capacity) const;
+  Status scores(int64_t first_token, int64_t n, float* out) const;
   // Of the last stream: choices of the prompt's last token and of the generated ones. kUnsupported: the strategy makes
   // none.
   Status label_attention(std::vector<LabelAttention>* labels) const;

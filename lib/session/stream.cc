@@ -61,7 +61,8 @@ Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shar
     return Status(Code::kEmpty, "nothing was fed: there is no text to continue");
   }
   const int64_t next = session->positions_.position(prompt);
-  const int64_t reach = session->strategy_->reach();
+  const bool gaps = !session->positions_.consecutive();
+  const int64_t reach = gaps ? session->strategy_->reach_with_gaps() : session->strategy_->reach();
   const int64_t max_tokens = options.max_tokens;
   const OverflowPolicy policy = session->options_.overflow;
   if (policy == OverflowPolicy::kError && saturating_add(next, max_tokens) > reach) {
@@ -78,19 +79,19 @@ Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shar
   if (policy == OverflowPolicy::kExtrapolate && saturating_add(next, max_tokens) > reach) {
     StreamEvent& warning = stream->warning_.emplace();
     warning.type = StreamEvent::Type::kWarning;
-    warning.position = session->n_settled();
+    warning.n_tokens = session->n_settled();
     warning.text = "positions beyond " + std::to_string(reach) + " were never trained: expect worse answers there";
   }
   if (!session->notice_delivered_ && !session->strategy_->notice().empty()) {
     StreamEvent& notice = stream->notice_.emplace();
     notice.type = StreamEvent::Type::kNotice;
-    notice.position = session->n_settled();
+    notice.n_tokens = session->n_settled();
     notice.text = session->strategy_->notice();
   }
   if (std::string text = session->base_warning_delivered_ ? "" : session->base_warning(); !text.empty()) {
     StreamEvent& warning = stream->base_warning_.emplace();
     warning.type = StreamEvent::Type::kWarning;
-    warning.position = session->n_settled();
+    warning.n_tokens = session->n_settled();
     warning.text = std::move(text);
   }
   if (!session->model_->runtime->scheduler().add(stream)) return Status(Code::kClosed, "the runtime was closed");
@@ -201,7 +202,7 @@ void GenerationStream::finish(FinishReason reason, int32_t token) {
 
 void GenerationStream::end(StreamEvent event, Status failure) {
   event.type = StreamEvent::Type::kEnd;
-  event.position = session_->n_settled();
+  event.n_tokens = session_->n_settled();
   if (failure.ok()) {
     end_ = std::move(event);
   } else {
@@ -253,7 +254,7 @@ void GenerationStream::deliver_token() {
   Session& s = *session_;
   s.add_generated(token_->token);
   current_ = *std::exchange(token_, std::nullopt);
-  current_.position = s.n_settled();
+  current_.n_tokens = s.n_settled();
   ++s.stats_.n_generated;
   s.stats_.n_tokens = s.n_settled();
   s.model_->runtime->scheduler().wake();

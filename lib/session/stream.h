@@ -51,7 +51,7 @@ struct StreamEvent {
   enum class Type : int32_t { kPrefill = 1, kToken = 2, kWarning = 3, kEnd = 4, kNotice = 5 };
   Type type = Type::kEnd;
   int32_t token = -1;
-  int64_t position = 0;
+  int64_t n_tokens = 0;
   std::string text;
   int64_t total = 0, reused = 0, done = 0;
   double n_per_second = 0;

@@ -7,6 +7,7 @@
 
 #include "lib/session/contain.h"
 #include "lib/session/stream.h"
+#include "lib/support/make_room.h"
 
 namespace quire {
 namespace {
@@ -16,12 +17,6 @@ constexpr int64_t kLogitRows = 32;
 
 int64_t nanoseconds(std::chrono::steady_clock::duration d) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(d).count();
-}
-
-// Room for n more, so that appending them cannot fail; grows as push_back does.
-void make_room(std::vector<float>& values, size_t n) {
-  const size_t needed = values.size() + n;
-  if (needed > values.capacity()) values.reserve(std::max(needed, 2 * values.capacity()));
 }
 
 }  // namespace
@@ -168,7 +163,7 @@ Status GenerationStream::next_block(Block& block) {
     block.from_pending = n - from_settled;
     block.tokens.assign(s.tokens_.begin() + block.first, s.tokens_.begin() + block.first + from_settled);
     block.tokens.insert(block.tokens.end(), s.pending_.begin(), s.pending_.begin() + block.from_pending);
-    s.tokens_.reserve(s.tokens_.size() + static_cast<size_t>(block.from_pending));
+    make_room(s.tokens_, static_cast<size_t>(block.from_pending));
   }
   QUIRE_TRY(s.kv_->reserve(block.first, block.n()));
   const int64_t entries = s.strategy_->memory_entries(block.first);
@@ -267,7 +262,7 @@ Status GenerationStream::commit(Block& block, Clock::time_point begin) {
   if (prompt == 0 || cancel_.cancelled()) return {};
   StreamEvent event;
   event.type = StreamEvent::Type::kPrefill;
-  event.position = s.n_settled();
+  event.n_tokens = s.n_settled();
   event.total = prompt_total_;
   event.done = prompt_done_;
   const double seconds = static_cast<double>(nanoseconds(Clock::now() - started_)) * 1e-9;

@@ -1,10 +1,12 @@
 // The rules of `auto`, first match first:
-//   1. The keys and values that the text needs exceed the budget: a method of bounded memory; where they may spill to a
+//   1. The expected text is longer than the trained length and the model has beacon weights, whose memory the budget
+//      holds: beacon.
+//   2. The keys and values that the text needs exceed the budget: a method of bounded memory; where they may spill to a
 //      file, longheads, which keeps the whole text and reads little of it back for a token.
-//   2. The model has a sliding window of its own: full. The window bounds distances and memory already.
-//   3. The checkpoint asks for Dual Chunk Attention: dca with the checkpoint's lengths.
-//   4. The expected text is within the trained length (the scaling included): full.
-//   5. Longer texts, and texts of unknown length: dca, which equals full up to the trained length and goes on beyond;
+//   3. The model has a sliding window of its own: full. The window bounds distances and memory already.
+//   4. The checkpoint asks for Dual Chunk Attention: dca with the checkpoint's lengths.
+//   5. The expected text is within the trained length (the scaling included): full.
+//   6. Longer texts, and texts of unknown length: dca, which equals full up to the trained length and goes on beyond;
 //      where a window longer than the trained length forbids that, a method of bounded memory.
 #include "lib/strategy/auto_choice.h"
 

@@ -295,8 +295,6 @@ Result<std::vector<int64_t>> read_ratios(const Arguments& arguments, const Metho
   return ratios;
 }
 
-}  // namespace
-
 Result<std::unique_ptr<Strategy>> make_beacon(const Arguments& arguments, const MethodModel& model,
                                               CanonicalTerm& canonical) {
   if (!model.beacon) {
@@ -323,5 +321,11 @@ Result<std::unique_ptr<Strategy>> make_beacon(const Arguments& arguments, const 
   canonical.add("growth", kGrowth[growth]);
   return std::unique_ptr<Strategy>(std::make_unique<Beacon>(shape, ratios, growth == 0, model.train_len));
 }
+
+constexpr std::string_view kArguments[] = {"window", "stride", "attn", "ratio", "sequence", "reserve", "growth"};
+
+}  // namespace
+
+const Method kBeacon{"beacon", kArguments, make_beacon, true};
 
 }  // namespace quire

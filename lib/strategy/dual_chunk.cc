@@ -146,6 +146,8 @@ void DualChunkMap::plan(int64_t first_query, int64_t n_queries, bool selected, P
   }
 }
 
+namespace {
+
 Result<std::unique_ptr<Strategy>> make_dual_chunk(const Arguments& arguments, const MethodModel& model,
                                                   CanonicalTerm& canonical) {
   QUIRE_ASSIGN(const size_t preset, arguments.choice("preset", names_of(kPresets)));
@@ -160,5 +162,11 @@ Result<std::unique_ptr<Strategy>> make_dual_chunk(const Arguments& arguments, co
   if (parts != 0) canonical.add("parts", kParts[parts]);
   return std::unique_ptr<Strategy>(std::make_unique<DualChunk>(map, kLogitScales[scale].slope, model.train_len));
 }
+
+constexpr std::string_view kArguments[] = {"preset", "chunk", "cap", "local", "logit_scale", "parts"};
+
+}  // namespace
+
+const Method kDualChunk{"dca", kArguments, make_dual_chunk, true};
 
 }  // namespace quire

@@ -29,10 +29,12 @@ class Full final : public Strategy {
   std::vector<KeyRange> retained(int64_t) const override { return {{0, kNoLimit}}; }
 };
 
-}  // namespace
-
 Result<std::unique_ptr<Strategy>> make_full(const Arguments&, const MethodModel& model, CanonicalTerm&) {
   return std::unique_ptr<Strategy>(std::make_unique<Full>(model.train_len));
 }
+
+}  // namespace
+
+const Method kFull{"full", {}, make_full};
 
 }  // namespace quire

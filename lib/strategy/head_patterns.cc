@@ -142,7 +142,7 @@ Result<HeadPatternOptions> read_chunk(const Arguments& arguments, std::string_vi
                                              " needs at least " + number_text(std::ceil(2 * span)));
   }
   HeadPatternOptions options;
-  const int64_t usual = std::clamp<int64_t>(train_len / parts / 2 * 2, 2, most);
+  const int64_t usual = std::clamp<int64_t>(train_len / parts / 2 * 2, 2, most / 2 * 2);
   QUIRE_ASSIGN(options.chunk, arguments.integer(name, 2, most, usual));
   if (options.chunk % 2 != 0) {
     return arguments.refuse(name, std::string(name) + " is " + std::to_string(options.chunk) +

@@ -51,8 +51,6 @@ class LmInfinite final : public Strategy {
   int64_t recent_;
 };
 
-}  // namespace
-
 Result<std::unique_ptr<Strategy>> make_lm_infinite(const Arguments& arguments, const MethodModel& model,
                                                    CanonicalTerm& canonical) {
   constexpr int64_t kDefaultSinks = 10;
@@ -63,5 +61,11 @@ Result<std::unique_ptr<Strategy>> make_lm_infinite(const Arguments& arguments, c
   canonical.add_integer("sinks", sinks).add_integer("recent", recent);
   return std::unique_ptr<Strategy>(std::make_unique<LmInfinite>(sinks, recent));
 }
+
+constexpr std::string_view kArguments[] = {"sinks", "recent"};
+
+}  // namespace
+
+const Method kLmInfinite{"lm_infinite", kArguments, make_lm_infinite};
 
 }  // namespace quire

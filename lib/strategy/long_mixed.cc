@@ -78,8 +78,6 @@ std::string usual_table(int n_heads) {
   return table;
 }
 
-}  // namespace
-
 Result<std::unique_ptr<Strategy>> make_long_mixed(const Arguments& arguments, const MethodModel& model,
                                                   CanonicalTerm& canonical) {
   QUIRE_ASSIGN(const std::string table, arguments.word("heads", usual_table(model.n_query_heads)));
@@ -109,5 +107,11 @@ Result<std::unique_ptr<Strategy>> make_long_mixed(const Arguments& arguments, co
   for (HeadPattern& head : heads) head.computes_all = reading == 1;
   return make_head_patterns(std::move(heads), options, model.train_len);
 }
+
+constexpr std::string_view kArguments[] = {"heads", "chunk", "full_below", "mask", "reading"};
+
+}  // namespace
+
+const Method kLongMixed{"long_mixed", kArguments, make_long_mixed, true};
 
 }  // namespace quire

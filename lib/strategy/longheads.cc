@@ -57,6 +57,7 @@ class LongHeads final : public Strategy {
     append(first_query, n_queries, begin_, plan);
   }
   bool plans_generated_apart() const override { return init_full_; }
+  int64_t chunks_selected(int64_t query) const override { return init_full_ || query < begin_ ? 0 : selection_.count; }
 
   std::vector<KeyRange> retained(int64_t) const override { return {{0, kNoLimit}}; }
 
@@ -128,8 +129,6 @@ Result<ChunkSelection> read_selection(const Arguments& arguments, int64_t train_
   return selection;
 }
 
-}  // namespace
-
 Result<std::unique_ptr<Strategy>> make_longheads(const Arguments& arguments, const MethodModel& model,
                                                  CanonicalTerm& canonical) {
   QUIRE_ASSIGN(const size_t positions, arguments.choice("positions", kPositions));
@@ -152,5 +151,12 @@ Result<std::unique_ptr<Strategy>> make_longheads(const Arguments& arguments, con
   return std::unique_ptr<Strategy>(
       std::make_unique<LongHeads>(selection, dual_chunk, begin, init == 1, model.train_len));
 }
+
+constexpr std::string_view kArguments[] = {"chunk", "chunks", "begin",     "forced",    "select", "init",
+                                           "pick",  "first",  "positions", "dca_chunk", "dca_cap"};
+
+}  // namespace
+
+const Method kLongHeads{"longheads", kArguments, make_longheads, true, false};
 
 }  // namespace quire

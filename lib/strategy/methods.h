@@ -1,8 +1,9 @@
-// The visibilities an expression may begin with. Each file of this folder that holds one implements its maker.
+// The visibilities an expression may begin with: each is a Method, defined at the end of its own file.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "lib/strategy/arguments.h"
@@ -23,19 +24,17 @@ struct MethodModel {
 using MethodMaker = Result<std::unique_ptr<Strategy>> (*)(const Arguments& arguments, const MethodModel& model,
                                                           CanonicalTerm& canonical);
 
-Result<std::unique_ptr<Strategy>> make_beacon(const Arguments&, const MethodModel&, CanonicalTerm&);
-Result<std::unique_ptr<Strategy>> make_full(const Arguments&, const MethodModel&, CanonicalTerm&);
-Result<std::unique_ptr<Strategy>> make_dual_chunk(const Arguments&, const MethodModel&, CanonicalTerm&);
-Result<std::unique_ptr<Strategy>> make_lm_infinite(const Arguments&, const MethodModel&, CanonicalTerm&);
-Result<std::unique_ptr<Strategy>> make_long_mixed(const Arguments&, const MethodModel&, CanonicalTerm&);
-Result<std::unique_ptr<Strategy>> make_longheads(const Arguments&, const MethodModel&, CanonicalTerm&);
-Result<std::unique_ptr<Strategy>> make_rerope(const Arguments&, const MethodModel&, CanonicalTerm&);
-Result<std::unique_ptr<Strategy>> make_s2(const Arguments&, const MethodModel&, CanonicalTerm&);
-Result<std::unique_ptr<Strategy>> make_scca_fixed(const Arguments&, const MethodModel&, CanonicalTerm&);
-Result<std::unique_ptr<Strategy>> make_scca_flow(const Arguments&, const MethodModel&, CanonicalTerm&);
-Result<std::unique_ptr<Strategy>> make_sda(const Arguments&, const MethodModel&, CanonicalTerm&);
-Result<std::unique_ptr<Strategy>> make_self_extend(const Arguments&, const MethodModel&, CanonicalTerm&);
-Result<std::unique_ptr<Strategy>> make_streaming_llm(const Arguments&, const MethodModel&, CanonicalTerm&);
+struct Method {
+  std::string_view name;
+  Words arguments;  // beside those that all take
+  MethodMaker make;
+  bool needs_far_keys = false;  // means nothing on a model whose own window hides them
+  bool has_kv_chunk = true;     // the stored chunk is not the method's own
+};
+
+// In the order of their names in expressions; full first. A new one is listed here and in strategy.cc.
+extern const Method kFull, kBeacon, kDualChunk, kLmInfinite, kLongMixed, kLongHeads, kReRope, kS2, kSccaFixed,
+    kSccaFlow, kSda, kSelfExtend, kStreamingLlm;
 
 // Text to keep where queries see `sinks` first keys and those from `window` on.
 std::vector<KeyRange> sinks_and_window(int64_t sinks, int64_t window);

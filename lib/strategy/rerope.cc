@@ -53,8 +53,6 @@ class ReRope final : public FarMap {
   int64_t train_len_;
 };
 
-}  // namespace
-
 Result<std::unique_ptr<Strategy>> make_rerope(const Arguments& arguments, const MethodModel& model,
                                               CanonicalTerm& canonical) {
   constexpr int64_t kDefaultWindow = 512, kMostLeak = 65536;
@@ -66,5 +64,11 @@ Result<std::unique_ptr<Strategy>> make_rerope(const Arguments& arguments, const 
   canonical.add_integer("window", window).add_integer("leaky", leak).add_integer("log_n", log_n);
   return std::unique_ptr<Strategy>(std::make_unique<ReRope>(window, leak, log_n == 1, model.train_len));
 }
+
+constexpr std::string_view kArguments[] = {"window", "leaky", "log_n"};
+
+}  // namespace
+
+const Method kReRope{"rerope", kArguments, make_rerope, true};
 
 }  // namespace quire

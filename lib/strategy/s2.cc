@@ -12,6 +12,8 @@
 
 namespace quire {
 
+namespace {
+
 Result<std::unique_ptr<Strategy>> make_s2(const Arguments& arguments, const MethodModel& model,
                                           CanonicalTerm& canonical) {
   constexpr int64_t kParts = 4;
@@ -24,5 +26,11 @@ Result<std::unique_ptr<Strategy>> make_s2(const Arguments& arguments, const Meth
   for (size_t h = heads.size() / 2; h < heads.size(); ++h) heads[h].shifted = true;
   return make_head_patterns(std::move(heads), options, model.train_len);
 }
+
+constexpr std::string_view kArguments[] = {"group", "full_below"};
+
+}  // namespace
+
+const Method kS2{"s2", kArguments, make_s2};
 
 }  // namespace quire

@@ -21,8 +21,6 @@ constexpr int64_t kDefaultParts = 4;
 constexpr std::string_view kRolls[] = {"right", "left"};
 constexpr std::string_view kWraps[] = {"self", "local"};
 
-}  // namespace
-
 Result<std::unique_ptr<Strategy>> make_scca_fixed(const Arguments& arguments, const MethodModel& model,
                                                   CanonicalTerm& canonical) {
   QUIRE_ASSIGN(HeadPatternOptions options,
@@ -63,5 +61,13 @@ Result<std::unique_ptr<Strategy>> make_scca_flow(const Arguments& arguments, con
   }
   return make_head_patterns(std::move(heads), options, model.train_len);
 }
+
+constexpr std::string_view kSccaFixedArguments[] = {"chunk", "full_below", "mask"};
+constexpr std::string_view kSccaFlowArguments[] = {"chunks", "chunk", "full_below", "roll", "wrap", "mask"};
+
+}  // namespace
+
+const Method kSccaFixed{"scca_fixed", kSccaFixedArguments, make_scca_fixed};
+const Method kSccaFlow{"scca_flow", kSccaFlowArguments, make_scca_flow, true};
 
 }  // namespace quire

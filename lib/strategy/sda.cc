@@ -15,8 +15,6 @@ namespace {
 
 constexpr std::string_view kReadings[] = {"residue", "kv"};
 
-}  // namespace
-
 Result<std::unique_ptr<Strategy>> make_sda(const Arguments& arguments, const MethodModel& model,
                                            CanonicalTerm& canonical) {
   constexpr int64_t kMostDilation = 64;
@@ -44,5 +42,11 @@ Result<std::unique_ptr<Strategy>> make_sda(const Arguments& arguments, const Met
   }
   return make_head_patterns(std::move(heads), options, model.train_len);
 }
+
+constexpr std::string_view kArguments[] = {"dilation", "reading", "full_below"};
+
+}  // namespace
+
+const Method kSda{"sda", kArguments, make_sda, true};
 
 }  // namespace quire

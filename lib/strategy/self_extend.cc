@@ -35,8 +35,6 @@ class SelfExtend final : public FarMap {
   }
 };
 
-}  // namespace
-
 Result<std::unique_ptr<Strategy>> make_self_extend(const Arguments& arguments, const MethodModel& model,
                                                    CanonicalTerm& canonical) {
   constexpr int64_t kDefaultGroup = 8, kMostGroup = 65536;
@@ -47,5 +45,11 @@ Result<std::unique_ptr<Strategy>> make_self_extend(const Arguments& arguments, c
   canonical.add_integer("group", group).add_integer("window", window);
   return std::unique_ptr<Strategy>(std::make_unique<SelfExtend>(group, window, model.train_len));
 }
+
+constexpr std::string_view kArguments[] = {"group", "window"};
+
+}  // namespace
+
+const Method kSelfExtend{"self_extend", kArguments, make_self_extend, true};
 
 }  // namespace quire

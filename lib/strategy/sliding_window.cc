@@ -33,6 +33,7 @@ class Windowed final : public Strategy {
   Windowed(std::unique_ptr<const Strategy> inner, int64_t window, int64_t train_len)
       : inner_(std::move(inner)), window_(window) {
     reach_ = window <= train_len ? kNoLimit : inner_->reach();
+    reach_with_gaps_ = inner_->reach();  // there may be one inside any window
     stores_raw_keys_ = inner_->stores_raw_keys();
     takes_positions_ = inner_->takes_positions();
   }

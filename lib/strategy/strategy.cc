@@ -31,48 +31,16 @@ constexpr double kMaxTheta = 1e15;
 constexpr int64_t kChunkStep = 16;  // backends lay keys out in blocks of 16
 constexpr int64_t kMaxChunk = 65536;
 
-constexpr std::string_view kBeaconArguments[] = {"window", "stride", "attn", "ratio", "sequence", "reserve", "growth"};
-constexpr std::string_view kDualChunkArguments[] = {"preset", "chunk", "cap", "local", "logit_scale", "parts"};
-constexpr std::string_view kLmInfiniteArguments[] = {"sinks", "recent"};
-constexpr std::string_view kLongHeadsArguments[] = {"chunk", "chunks", "begin",     "forced",    "select", "init",
-                                                    "pick",  "first",  "positions", "dca_chunk", "dca_cap"};
-constexpr std::string_view kLongMixedArguments[] = {"heads", "chunk", "full_below", "mask", "reading"};
-constexpr std::string_view kReRopeArguments[] = {"window", "leaky", "log_n"};
-constexpr std::string_view kS2Arguments[] = {"group", "full_below"};
-constexpr std::string_view kSccaFixedArguments[] = {"chunk", "full_below", "mask"};
-constexpr std::string_view kSccaFlowArguments[] = {"chunks", "chunk", "full_below", "roll", "wrap", "mask"};
-constexpr std::string_view kSdaArguments[] = {"dilation", "reading", "full_below"};
-constexpr std::string_view kSelfExtendArguments[] = {"group", "window"};
-constexpr std::string_view kStreamingLlmArguments[] = {"sinks", "recent"};
 constexpr std::string_view kCommonArguments[] = {"train_len", "ignore_window", "kv_chunk"};
 constexpr std::string_view kBaseArguments[] = {"theta"};
 
-struct Method {
-  std::string_view name;
-  Words arguments;  // beside the common ones
-  MethodMaker make;
-  bool needs_far_keys = false;  // means nothing on a model whose own window hides them
-  bool has_kv_chunk = true;     // the stored chunk is not the method's own
-};
-
-constexpr Method kMethods[] = {{"full", {}, make_full},
-                               {"beacon", kBeaconArguments, make_beacon, true},
-                               {"dca", kDualChunkArguments, make_dual_chunk, true},
-                               {"lm_infinite", kLmInfiniteArguments, make_lm_infinite},
-                               {"long_mixed", kLongMixedArguments, make_long_mixed, true},
-                               {"longheads", kLongHeadsArguments, make_longheads, true, false},
-                               {"rerope", kReRopeArguments, make_rerope, true},
-                               {"s2", kS2Arguments, make_s2},
-                               {"scca_fixed", kSccaFixedArguments, make_scca_fixed},
-                               {"scca_flow", kSccaFlowArguments, make_scca_flow, true},
-                               {"sda", kSdaArguments, make_sda, true},
-                               {"self_extend", kSelfExtendArguments, make_self_extend, true},
-                               {"streaming_llm", kStreamingLlmArguments, make_streaming_llm}};
+const Method* const kMethods[] = {&kFull, &kBeacon,    &kDualChunk, &kLmInfinite, &kLongMixed,  &kLongHeads,   &kReRope,
+                                  &kS2,   &kSccaFixed, &kSccaFlow,  &kSda,        &kSelfExtend, &kStreamingLlm};
 constexpr std::string_view kAuto = "auto";  // stands for one of them
 
 std::vector<std::string_view> method_names() {
   std::vector<std::string_view> names;
-  for (const Method& method : kMethods) names.push_back(method.name);
+  for (const Method* method : kMethods) names.push_back(method->name);
   names.push_back(kAuto);
   return names;
 }
@@ -181,7 +149,7 @@ Result<int64_t> read_kv_chunk(const Arguments& arguments, int64_t train_len) {
 Result<std::unique_ptr<Strategy>> make_visibility(const Term& term, RopeScaling scaling, const std::string& suffix,
                                                   const StrategyContext& context) {
   const Method& method =
-      *std::find_if(std::begin(kMethods), std::end(kMethods), [&](const Method& m) { return m.name == term.name; });
+      **std::find_if(std::begin(kMethods), std::end(kMethods), [&](const Method* m) { return m->name == term.name; });
   const Arguments arguments(term);
   std::vector<std::string_view> known(method.arguments.begin(), method.arguments.end());
   known.insert(known.end(), std::begin(kCommonArguments), std::end(kCommonArguments) - (method.has_kv_chunk ? 0 : 1));

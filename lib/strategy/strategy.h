@@ -3,6 +3,7 @@
 // Strategies know no model, no backend and no memory. Immutable after creation: any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -90,6 +91,8 @@ class Strategy {
   }
   // Whether that makes a difference.
   virtual bool plans_generated_apart() const { return false; }
+  // Chunks that each head of a given token selects (Plan::selection); 0: it sees what it sees by position.
+  virtual int64_t chunks_selected(int64_t) const { return 0; }
 
   // Text keys that some query with index >= next_query may still see, as ascending disjoint ranges. The last range ends
   // at kNoLimit. Everything else may be dropped for good.
@@ -109,6 +112,8 @@ class Strategy {
 
   // Tokens the strategy can serve without positions outside the trained range; kNoLimit if it has no end.
   int64_t reach() const { return reach_; }
+  // The same for a text whose positions have gaps: the position from which on they are not.
+  int64_t reach_with_gaps() const { return std::min(reach_, reach_with_gaps_); }
   // Tokens per stored chunk.
   int64_t kv_chunk() const { return kv_chunk_; }
   const RopeTable& rope() const { return rope_; }
@@ -128,6 +133,7 @@ class Strategy {
 
  protected:
   int64_t reach_ = kNoLimit;
+  int64_t reach_with_gaps_ = kNoLimit;
   int64_t kv_chunk_ = 0;
   RopeTable rope_;
   bool stores_raw_keys_ = false;

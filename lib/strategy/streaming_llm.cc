@@ -50,8 +50,6 @@ class StreamingLlm final : public Strategy {
   int64_t recent_;
 };
 
-}  // namespace
-
 Result<std::unique_ptr<Strategy>> make_streaming_llm(const Arguments& arguments, const MethodModel& model,
                                                      CanonicalTerm& canonical) {
   constexpr int64_t kDefaultSinks = 4, kDefaultRecent = 512;
@@ -65,5 +63,11 @@ Result<std::unique_ptr<Strategy>> make_streaming_llm(const Arguments& arguments,
   canonical.add_integer("sinks", sinks).add_integer("recent", recent);
   return std::unique_ptr<Strategy>(std::make_unique<StreamingLlm>(sinks, recent));
 }
+
+constexpr std::string_view kArguments[] = {"sinks", "recent"};
+
+}  // namespace
+
+const Method kStreamingLlm{"streaming_llm", kArguments, make_streaming_llm};
 
 }  // namespace quire

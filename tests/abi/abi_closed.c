@@ -39,7 +39,7 @@ static void expect_session_closed(handles h) {
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_reset(h.session, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_truncate(h.session, 0, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_fill_random(h.session, 8, 1, &err));
-  EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_position(h.session, &n, &n, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_session_count_tokens(h.session, &n, &n, &err));
   CHECK(n == -7);
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_logits(h.session, -1, 1, row, 64, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_scores(h.session, 0, 1, row, &err));

@@ -193,7 +193,7 @@ static void test_stream_structs(void) {
   AT(quire_event, flags, 4, 4);
   AT(quire_event, type, 8, 4);
   AT(quire_event, token, 12, 4);
-  AT(quire_event, position, 16, 8);
+  AT(quire_event, n_tokens, 16, 8);
   AT(quire_event, text, 24, 8);
   AT(quire_event, text_len, 32, 8);
   AT(quire_event, total, 40, 8);

@@ -10,7 +10,7 @@ static void expect_position(quire_session* session, int64_t tokens, int64_t pend
   int64_t n_tokens = -1, n_pending = -1;
   quire_error err;
   quire_error_init(&err, sizeof err);
-  EXPECT_OK(quire_session_get_position(session, &n_tokens, &n_pending, &err));
+  EXPECT_OK(quire_session_count_tokens(session, &n_tokens, &n_pending, &err));
   CHECK(n_tokens == tokens && n_pending == pending);
 }
 
@@ -225,7 +225,7 @@ void test_labels(void) {
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_labelled(session, text, text_len, 0, NULL, 1, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_labelled(NULL, text, text_len, 0, labels, kPages, &err));
   EXPECT_OK(quire_session_feed_labelled(session, text, text_len, 0, labels, kPages, &err));
-  EXPECT_OK(quire_session_get_position(session, &n_tokens, &n_pending, &err));
+  EXPECT_OK(quire_session_count_tokens(session, &n_tokens, &n_pending, &err));
   CHECK(n_tokens == 0 && n_pending > 200);
   run_greedy(session, 8, &out);
 

@@ -136,6 +136,35 @@ static void cancel_on_progress(void* user_data, int64_t done, int64_t total) {
   quire_cancel_trigger(user_data);
 }
 
+/* Lets go of the runtime at the first progress report. */
+static void release_on_progress(void* user_data, int64_t done, int64_t total) {
+  quire_runtime** runtime = user_data;
+  (void)done;
+  (void)total;
+  quire_runtime_release(*runtime);
+  *runtime = NULL;
+}
+
+static void test_load_whose_runtime_is_released(void) {
+  const char* path = model_path("short_128");
+  quire_runtime* runtime = NULL;
+  quire_model* model = NULL;
+  quire_model_options options;
+  quire_model_info info;
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  EXPECT_OK(quire_runtime_create(NULL, &runtime, &err));
+  quire_model_options_init(&options, sizeof options);
+  options.progress = release_on_progress;
+  options.progress_user_data = &runtime;
+  EXPECT_OK(quire_model_load(runtime, path, strlen(path), &options, &model, &err));
+  CHECK(runtime == NULL);
+  memset(&info, 0, sizeof info);
+  info.struct_size = sizeof info;
+  EXPECT_OK(quire_model_get_info(model, &info, &err)); /* the model keeps the runtime */
+  quire_model_release(model);
+}
+
 static void test_cancelled_load(void) {
   loaded l = open_model("short_128");
   const char* path = model_path("short_128");
@@ -189,4 +218,5 @@ void test_load_errors(void) {
   CHECK(model == NULL);
   close_model(&l);
   test_cancelled_load();
+  test_load_whose_runtime_is_released();
 }

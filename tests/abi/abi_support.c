@@ -127,7 +127,7 @@ static void add_event(const quire_event* event, int64_t* last_done, transcript* 
       out->finish = event->finish_reason;
       out->end_token = event->token;
       out->stop_index = event->stop_index;
-      out->end_position = event->position;
+      out->end_position = event->n_tokens;
       CHECK(event->finish_reason != QUIRE_FINISH_NONE);
       add_text(out, event);
       break;

@@ -83,7 +83,7 @@ TEST(Lifetime, RuntimeCloseWithEverythingAlive) {
     ASSERT_EQ(quire_runtime_close(h.runtime.get(), nullptr), QUIRE_OK);
     const int64_t open = memory.bytes();
     EXPECT_EQ(next(h.stream.get(), &event), QUIRE_ERROR_CLOSED);
-    EXPECT_EQ(quire_session_get_position(idle.get(), nullptr, nullptr, nullptr), QUIRE_ERROR_CLOSED);
+    EXPECT_EQ(quire_session_count_tokens(idle.get(), nullptr, nullptr, nullptr), QUIRE_ERROR_CLOSED);
     h.session.reset();
     h.stream.reset();
     EXPECT_EQ(memory.bytes(), open);  // close had freed what they held

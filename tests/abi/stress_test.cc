@@ -131,7 +131,7 @@ class User {
         break;
       case 7: {
         int64_t n_tokens = 0, n_pending = 0;
-        if (quire_session_get_position(&session, &n_tokens, &n_pending, nullptr) != QUIRE_OK) break;
+        if (quire_session_count_tokens(&session, &n_tokens, &n_pending, nullptr) != QUIRE_OK) break;
         const auto n = static_cast<int64_t>(below(static_cast<size_t>(n_tokens + n_pending + 1)));
         expect(quire_session_truncate(&session, n_tokens + n_pending > 300 ? 20 : n, nullptr),
                {QUIRE_OK, QUIRE_ERROR_BUSY, QUIRE_ERROR_CLOSED, QUIRE_ERROR_INVALID_ARGUMENT});

@@ -40,7 +40,7 @@ class Event(NamedTuple):
     type: str  # "prefill", "token", "warning", "end", "notice"
     text: str
     token: int
-    position: int
+    n_tokens: int
     logprob: float
     total: int
     reused: int
@@ -392,27 +392,27 @@ class Session(_Handle):
 
     @property
     def n_tokens(self):
-        return self._position()[0]
+        return self._count()[0]
 
     @property
     def n_pending(self):
-        return self._position()[1]
+        return self._count()[1]
 
-    def _position(self):
+    def _count(self):
         tokens, pending = c_int64(), c_int64()
-        _call(lib.quire_session_get_position, self._handle, byref(tokens), byref(pending))
+        _call(lib.quire_session_count_tokens, self._handle, byref(tokens), byref(pending))
         return tokens.value, pending.value
 
-    def logits(self, first_position=-1, n_rows=1):
+    def logits(self, first_token=-1, n_rows=1):
         """Raw logits as a memoryview of shape (n_rows, vocab_size): numpy.asarray(session.logits())."""
         array = (c_float * (n_rows * self._vocab_size))()
-        _call(lib.quire_session_get_logits, self._handle, first_position, n_rows, array, len(array))
+        _call(lib.quire_session_get_logits, self._handle, first_token, n_rows, array, len(array))
         return _rows(array, "f", n_rows, self._vocab_size)
 
-    def scores(self, first_position, n):
+    def scores(self, first_token, n):
         """log p of n tokens, as a list; needs a stream with score=True."""
         array = (c_float * n)()
-        _call(lib.quire_session_get_scores, self._handle, first_position, n, array)
+        _call(lib.quire_session_get_scores, self._handle, first_token, n, array)
         return list(array)
 
     @property
@@ -474,7 +474,7 @@ class Stream(_Handle):
             if timeout is not None:
                 return None
         text = event.text[:event.text_len].decode() if event.text_len else ""
-        return Event(EVENTS.get(event.type, str(event.type)), text, event.token, event.position, event.logprob,
+        return Event(EVENTS.get(event.type, str(event.type)), text, event.token, event.n_tokens, event.logprob,
                      event.total, event.reused, event.done, event.n_per_second,
                      FINISHES.get(event.finish_reason, str(event.finish_reason)), event.stop_index,
                      [(t.token, t.logprob) for t in event.top_logprobs[:event.n_top_logprobs]])

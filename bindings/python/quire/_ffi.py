@@ -73,7 +73,7 @@ StreamOptions = _struct(
     ("dry_breakers", POINTER(Text)), ("n_dry_breakers", c_size_t), *_same(c_int64, "min_tokens deadline_ms"),
     *_same(c_int32, "n_top_logprobs reserved"))
 Event = _struct(
-    "quire_event", 104, *_same(c_int32, "type token"), ("position", c_int64), ("text", POINTER(c_char)),
+    "quire_event", 104, *_same(c_int32, "type token"), ("n_tokens", c_int64), ("text", POINTER(c_char)),
     ("text_len", c_size_t), *_same(c_int64, "total reused done"), ("n_per_second", c_double), ("logprob", c_float),
     *_same(c_int32, "finish_reason stop_index reserved"), ("top_logprobs", POINTER(TokenLogprob)),
     ("n_top_logprobs", c_size_t))
@@ -120,7 +120,7 @@ _CHECKED = {
     "quire_session_reset": [_P],
     "quire_session_truncate": [_P, c_int64],
     "quire_session_fill_random": [_P, c_int64, c_uint64],
-    "quire_session_get_position": [_P, _I64, _I64],
+    "quire_session_count_tokens": [_P, _I64, _I64],
     "quire_session_get_logits": [_P, c_int64, c_int64, _F32, c_size_t],
     "quire_session_get_scores": [_P, c_int64, c_int64, _F32],
     "quire_session_get_stats": [_P, POINTER(SessionStats)],

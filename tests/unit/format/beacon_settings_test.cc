@@ -74,6 +74,9 @@ TEST(BeaconSettings, RatiosThatDoNotDivideTheStrideAreLeftOut) {
   EXPECT_THAT(read({{"beacon_window", 48}})->ratios, ElementsAre(0, 2, 4, 8, 16));
   EXPECT_THAT(read({{"beacon_window", 48}, {"beacon_stride", {12}}, {"beacon_ratio", {8, 24, 3, 12}}})->ratios,
               ElementsAre(3, 12));
+  // But from a sequence none can be left out: each is a window's.
+  const Json sequence = {{"beacon_window", 48}, {"beacon_ratio", {2, 32, 4}}, {"beacon_ratio_mix", "sequence"}};
+  expect_refused(sequence, Code::kBadModel, "beacon_ratio");
 }
 
 TEST(BeaconSettings, OtherVariantsAreRefusedByName) {
@@ -103,7 +106,8 @@ TEST(BeaconSettings, WrongValuesAreRefusedByKey) {
                             Json::array({1ull << 63}), Json(std::vector<int>(65, 2)), Json::array({3, 128})}) {
     expect_refused({{"beacon_ratio", ratio}}, Code::kBadModel, "beacon_ratio");
   }
-  for (const char* mix : {"adapt-", "adapt-x", "adapt--1", "adapt-1x", "adapt-99999999999999999999", "random", ""}) {
+  for (const char* mix : {"adapt-", "adapt-x", "adapt--1", "adapt-1x", "adapt-99999999999999999999",
+                          "adapt-9223372036854775807", "random", ""}) {
     expect_refused({{"beacon_ratio_mix", mix}}, Code::kBadModel, "beacon_ratio_mix");
   }
   expect_refused({{"beacon_ratio_mix", 3}}, Code::kBadModel, "beacon_ratio_mix");

@@ -7,10 +7,12 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <optional>
 
 #include "lib/backend/cpu/cpu_backend.h"
 #include "lib/model/llama_model.h"
+#include "tests/unit/model/temporary_folder.h"
 
 namespace quire {
 namespace {
@@ -39,7 +41,7 @@ class Loaded {
   }
 
   const Status& status() const { return status_; }
-  LlamaModel& model() { return *model_; }
+  LlamaModel& model() const { return *model_; }
   int64_t bytes() const { return allocator_.bytes(); }
 
   // Logits of a fixed prompt, all positions.
@@ -150,6 +152,33 @@ TEST(ModelLoader, ConvertsProjections) {
   EXPECT_EQ(f16.model().weights().type, ElementType::kF16);
   EXPECT_EQ(widened.model().weights().type, ElementType::kF32);
   EXPECT_EQ(f16.logits(), widened.logits());
+}
+
+// What a matrix is kept in counts for each: layers of one type and a head of another are two ways to round.
+TEST(ModelLoader, NamesTheTypesOfAllMatricesInTheIdentity) {
+  const test::TemporaryFolder folder;
+  std::filesystem::copy(kModels + "mha_yarn_f16", folder.path());
+  std::ifstream in(folder.file("model.safetensors"), std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  in.close();
+  const std::string f16 = R"("lm_head.weight":{"dtype":"F16",)", bf16 = R"("lm_head.weight":{"dtype":"BF16",)";
+  const size_t at = bytes.find(f16);
+  ASSERT_NE(at, std::string::npos);
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  header += 8;  // safetensors headers are padded
+  bytes.replace(at, f16.size(), bf16);
+  bytes.insert(static_cast<size_t>(header), 7, ' ');
+  std::memcpy(bytes.data(), &header, sizeof header);
+  std::ofstream(folder.file("model.safetensors"), std::ios::binary) << bytes;
+  const Loaded mixed(folder.path());
+  ASSERT_TRUE(mixed.status().ok()) << mixed.status().message();
+  EXPECT_EQ(mixed.model().weights().type, ElementType::kF16);
+  EXPECT_EQ(mixed.model().weights().lm_head->type, ElementType::kBF16);
+  ModelLoader::Options options;
+  options.weight_type = static_cast<int32_t>(ElementType::kF16);
+  const Loaded rounded(folder.path(), options);
+  EXPECT_NE(mixed.model().identity(), rounded.model().identity());
 }
 
 TEST(ModelLoader, TiedEmbeddingsAreTheHead) {

@@ -92,5 +92,17 @@ TEST_F(BeaconPlan, ABudgetThatItAcceptsIsEnough) {
   }
 }
 
+// However long the text, a plan of its memory takes no more than a moment: what is counted is not listed.
+TEST_F(BeaconPlan, OfAnyLengthIsMadeAtOnce) {
+  for (const char* strategy : {"full", "dca", "longheads", "longheads(positions=dca)", "rerope", "beacon(ratio=2)"}) {
+    MemoryRequest longest = request(strategy, int64_t{1} << 40, 256);
+    longest.beacon_directory.clear();
+    if (std::string_view(strategy).starts_with("beacon")) longest = request(strategy, int64_t{1} << 40, 256);
+    const auto planned = plan(longest);
+    ASSERT_TRUE(planned.ok()) << strategy << ": " << planned.status().message();
+    EXPECT_GT(planned.value().kv_bytes, int64_t{1} << 30) << strategy;
+  }
+}
+
 }  // namespace
 }  // namespace quire::test

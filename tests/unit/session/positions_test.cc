@@ -150,6 +150,24 @@ TEST(PositionsRefused, WithAReason) {
   expect_ok(session->feed_positions(tokens, Positions{0, 1, 2}));
 }
 
+TEST(PositionsRefused, BeyondTheMostGaps) {
+  const auto model = load("short_128");
+  const auto session = make_session(model, full());
+  constexpr auto kGaps = static_cast<size_t>(TextPositions::kMaxGaps);
+  const Tokens tokens = random_tokens(*model, static_cast<int64_t>(kGaps) + 2);
+  Positions positions;
+  for (size_t i = 0; i < tokens.size(); ++i) positions.push_back(2 * static_cast<int64_t>(i));
+  const Status status = session->feed_positions(tokens, positions);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_EQ(status.offset(), static_cast<int64_t>(kGaps) + 1) << status.message();
+  expect_ok(session->feed_positions(std::span(tokens).first(kGaps), std::span(positions).first(kGaps)));
+  const auto rest = [&](int64_t position) { return session->feed_positions(Tokens{5}, Positions{position}); };
+  expect_ok(rest(positions[kGaps - 1] + 1));
+  expect_ok(rest(positions[kGaps - 1] + 9));
+  EXPECT_EQ(rest(positions[kGaps - 1] + 20).offset(), 0);
+  expect_ok(rest(positions[kGaps - 1] + 10));
+}
+
 // The reach, 128 here, is about positions.
 TEST(PositionsReach, IsWhereTheyEnd) {
   const auto model = load("short_128");
@@ -177,6 +195,25 @@ TEST(PositionsReach, IsWhereTheyEnd) {
   expect_ok(stopping->feed_positions(tokens, positions));
   EXPECT_EQ(run(stopping, generating(50)).tokens.size(), 0u);
   EXPECT_EQ(position(*stopping), (Position{19, 1}));
+}
+
+// A sliding window has no end for a text without gaps; a gap may lie inside any window.
+TEST(PositionsReach, OfASlidingWindowIsTheTrainedLengthOnceThereIsAGap) {
+  const auto model = load("mistral_window_64");
+  const int64_t trained = model->llama->config().max_position_embeddings;
+  SessionOptions options = full();
+  options.overflow = OverflowPolicy::kError;
+  const auto session = make_session(model, options);
+  EXPECT_EQ(stats(*session).reach, kNoLimit);
+  const Tokens tokens = random_tokens(*model, 4);
+  expect_ok(session->feed_positions(tokens, Positions{0, 1, 2, 3}));
+  expect_ok(GenerationStream::open(session, generating(2 * trained)).status());
+  const auto gapped = make_session(model, options);
+  expect_ok(gapped->feed_positions(tokens, Positions{0, 1, 1000000000, 2000000000}));
+  EXPECT_EQ(GenerationStream::open(gapped, {}).status().code(), Code::kOverflow);
+  expect_ok(gapped->discard_pending());
+  expect_ok(gapped->feed_positions(tokens, Positions{0, 1, trained - 2, trained - 1}));
+  expect_ok(run(gapped).status);
 }
 
 }  // namespace

@@ -43,11 +43,11 @@ TEST(Stream, ReportsPrefillAndEndsAtMaxTokens) {
   for (const StreamEvent& event : outcome.prefill) {
     EXPECT_EQ(event.total, 100);
     EXPECT_TRUE(event.done % 16 == 0 || event.done == 100);
-    EXPECT_EQ(event.position, event.done);
+    EXPECT_EQ(event.n_tokens, event.done);
   }
   EXPECT_EQ(outcome.tokens.size(), 5u);
   EXPECT_EQ(outcome.end.finish, FinishReason::kMaxTokens);
-  EXPECT_EQ(outcome.end.position, 105);
+  EXPECT_EQ(outcome.end.n_tokens, 105);
   EXPECT_EQ(position(*session), (Position{105, 0}));
   EXPECT_EQ(stats(*session).n_prefilled, 100);
   EXPECT_EQ(stats(*session).n_generated, 5);
@@ -101,7 +101,7 @@ TEST(Stream, CancelLeavesABlockBoundaryAndTheRestPending) {
     const Outcome outcome = read(*stream);
     ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
     const Position here = position(*session);
-    EXPECT_EQ(outcome.end.position, here.tokens);
+    EXPECT_EQ(outcome.end.n_tokens, here.tokens);
     EXPECT_EQ(here.tokens + here.pending, 900);
     if (outcome.end.finish != FinishReason::kCancelled) continue;
     ++cancels;

@@ -100,7 +100,7 @@ TEST_P(Truncate, GoesOnAsIfNothingElseHadFollowed) {
         EXPECT_EQ(read.done, read.total);
         EXPECT_GE(read.total, 1);
         EXPECT_LE(read.total, GetParam().most_read_again);
-        EXPECT_EQ(read.position, n);
+        EXPECT_EQ(read.n_tokens, n);
       }
       if (n > 0) {
         ASSERT_TRUE(same_bits(row_of(expected_, *model_, n - 1), last_logits(*session)));

@@ -136,6 +136,7 @@ TEST(LongMixed, HasThePapersTable) {
   EXPECT_THAT(make_for("long_mixed", 32, 8192)->canonical(),
               HasSubstr("(heads=sda2x8.sda4x16.rolledx4.localx4, chunk=2048,"));
   EXPECT_THAT(make_for("long_mixed", 4, 8192)->canonical(), HasSubstr("(heads=sda2x1.sda4x2.rolledx1,"));
+  EXPECT_THAT(make_for("long_mixed(heads=shift5x4)", 4, 2048)->canonical(), HasSubstr("chunk=340,"));
 }
 
 TEST(HeadPatterns, ShowTheBeginningWhole) {
