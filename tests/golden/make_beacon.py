@@ -46,7 +46,7 @@ class Case:
 
 CASES = [
     Case("raw", "beacon(ratio=0)", 256, (0,)),
-    Case("step_expansion", "beacon(ratio=2)", 480, (2,)),   # as far as it reaches
+    Case("step_expansion", "beacon(ratio=2)", 496, (2,)),   # as far as it reaches
     Case("segmentation", "beacon(ratio=4, attn=segmentation)", 400, (4,), "segmentation"),
     Case("segmentation_8", "beacon(ratio=8, attn=segmentation)", 400, (8,), "segmentation"),
     Case("full_coverage", "beacon(ratio=8, attn=full_coverage)", 400, (8,), "full-coverage"),
@@ -65,6 +65,10 @@ CASES = [
     Case("raised_from_raw", "beacon(window=40, stride=40, ratio=0, kv_chunk=48)", 360, (0,) * 5 + (4, 8, 40),
          window=40, stride=40),
     Case("by_length", "beacon", 480, (beacon.adapt(RATIOS, 480 + RESERVE, 32, 256),)),
+    Case("yarn", "beacon(ratio=4, train_len=256) + yarn(factor=2, original=256)", 400, (4,),
+         rope=lambda d, b: reference.rope_yarn(d, b, 2, 256)),
+    Case("dynamic_ntk", "beacon(ratio=2, train_len=256) + dynamic_ntk(factor=2, length=512)", 400, (2,),
+         rope=lambda d, b: reference.rope_dynamic_ntk(d, b, 2, 256, 512)),
 ]
 
 

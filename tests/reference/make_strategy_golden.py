@@ -1,13 +1,15 @@
 """Writes the golden logits of every strategy: ../golden/strategies/MODEL.safetensors and MODEL.txt.
 
 A case whose positions depend on the text has its own ids if the usual ones make a close call. MODEL.txt has one case a
-line, `name<TAB>expression`. See ../golden/README.md for the tensors.
+line, `name<TAB>expression`. See ../golden/README.md for the tensors. With beginnings of names as arguments, only those
+cases are computed, and the others kept as they are.
 """
 
 import itertools
 import pathlib
 import sys
 
+import safetensors.torch
 import torch
 
 import reference
@@ -22,15 +24,26 @@ N_TOKENS = 1024
 N_COLUMNS = 4
 
 
-def main():
+def kept(path, cases, beginnings):
+    """The tensors of a file that need not be computed again."""
+    if not beginnings:
+        return {}
+    others = {case.name for case in cases if not case.name.startswith(beginnings)}
+    return {k: v for k, v in safetensors.torch.load_file(path).items() if k.rpartition(".")[0] in others}
+
+
+def main(beginnings):
     torch.set_num_threads(1)
     (GOLDEN / "strategies").mkdir(exist_ok=True)
     for seed, name in enumerate(MODELS, start=1):
         model = reference.Model(GOLDEN / "models" / name)
         ids = golden_format.random_ids(N_TOKENS, model.vocab_size, seed)
-        tensors = {"ids": torch.tensor(ids, dtype=torch.int32)}
         cases = strategy_cases.all_cases(model)
+        path = GOLDEN / "strategies" / f"{name}.safetensors"
+        tensors = {"ids": torch.tensor(ids, dtype=torch.int32), **kept(path, cases, beginnings)}
         for case in cases:
+            if f"{case.name}.logits" in tensors:
+                continue
             prompts = (golden_format.random_ids(N_TOKENS, model.vocab_size, s)
                        for s in itertools.count(seed, len(MODELS)))
             own_ids, logits = strategy_cases.expected_logits(model, prompts, case)
@@ -38,10 +51,10 @@ def main():
                 tensors[f"{case.name}.ids"] = torch.tensor(own_ids, dtype=torch.int32)
             golden_format.add_rows(tensors, case.name, logits, N_COLUMNS)
             print(f"{name}: {case.expression}", flush=True)
-        golden_format.save(tensors, GOLDEN / "strategies" / f"{name}.safetensors")
+        golden_format.save(tensors, path)
         text = "".join(f"{case.name}\t{case.expression}\n" for case in cases)
         (GOLDEN / "strategies" / f"{name}.txt").write_text(text)
 
 
 if __name__ == "__main__":
-    main()
+    main(tuple(sys.argv[1:]))

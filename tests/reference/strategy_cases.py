@@ -178,6 +178,37 @@ def head_cases(train_len, n_heads):
     ]
 
 
+def product_cases(train_len, n_heads):
+    """Scalings under visibilities that the table of the first three does not have: YaRN's factor on selected and
+    clipped keys, and frequencies frozen for a length."""
+    trained = f"train_len={train_len}"
+    chunk = max(16, train_len // 8 // 16 * 16)
+    chunks = min(16, train_len // chunk)
+    length = 4 * train_len
+    yarn = f"yarn(factor=4, original={train_len})", lambda d, b: reference.rope_yarn(d, b, 4, train_len)
+    dynamic = (f"dynamic_ntk(factor=2, length={length}, original={train_len})",
+               lambda d, b: reference.rope_dynamic_ntk(d, b, 2, train_len, length))
+    preset = reference.dca_preset("paper", train_len)
+    window, recent = train_len // 2, train_len - 5
+    cases = {
+        "full": (f"full({trained})", reference.positions_full, dynamic),
+        "dca": (f"dca({trained})", lambda n: reference.positions_dca(n, *preset), dynamic),
+        "longheads_yarn": (f"longheads({trained})", lambda n: reference.LongHeads(chunk, chunks, chunk * chunks), yarn),
+        "longheads": (f"longheads({trained})", lambda n: reference.LongHeads(chunk, chunks, chunk * chunks), dynamic),
+        "longheads_dca_yarn": (f"longheads(positions=dca, {trained})", lambda n: reference.LongHeads(
+            chunk, chunks, chunk * chunks, distances=reference.positions_dca(n, *preset)), yarn),
+        "streaming_llm": (f"streaming_llm(sinks=4, recent={recent}, {trained})",
+                          lambda n: reference.positions_streaming_llm(n, 4, recent), dynamic),
+        "rerope": (f"rerope(log_n=0, {trained})", lambda n: patterns.rerope(n, window), dynamic),
+        "self_extend_yarn": (f"self_extend(group=16, {trained})",
+                             lambda n: patterns.self_extend(n, 16, train_len // 4), yarn),
+        "lm_infinite": (f"lm_infinite({trained})", lambda n: patterns.lm_infinite(n, 10, train_len - 1), dynamic),
+        "sda_yarn": (f"sda(dilation={n_heads}, {trained})", lambda n: patterns.sda(n, n_heads, n_heads), yarn),
+    }
+    return [Case(f"product_{name}", f"{see} + {scale[0]}", positions, scale[1])
+            for name, (see, positions, scale) in cases.items()]
+
+
 # What is refused on a model with a sliding window of its own.
 FAR = ("dca", "long_mixed", "longheads", "rerope", "scca_flow", "sda", "self_extend")
 
@@ -203,7 +234,7 @@ def all_cases(model):
                                                                        scalings(train_len).items()):
         cases.append(Case(f"{v}+{s}", f"{see} + {scale}", positions, rope))
     return (cases + special_cases(train_len) + longheads_cases(train_len) + baseline_cases(train_len)
-            + head_cases(train_len, model.n_query_heads))
+            + head_cases(train_len, model.n_query_heads) + product_cases(train_len, model.n_query_heads))
 
 
 def expected_logits(model, prompts, case):

@@ -290,5 +290,26 @@ TEST(Stream, TokensOutsideTheVocabularyAreRefusedWhole) {
   EXPECT_EQ(position(*session), (Position{0, 0}));
 }
 
+// longheads(init=full): what the model says, it says as if the selection began where its prompt ended.
+TEST(InitFull, IsASelectionThatBeginsWithTheAnswer) {
+  constexpr int64_t kPrompt = 100, kNew = 90;
+  const auto model = load("short_128");
+  Tokens tokens = random_tokens(*model, kPrompt);
+  const auto session = make_session(model, with_strategy("longheads(chunk=16, chunks=4, init=full)"));
+  expect_ok(session->feed_tokens(tokens));
+  StreamOptions options = generating(kNew);
+  options.keep_logits = true;
+  const Outcome said = run(session, options);
+  ASSERT_EQ(said.tokens.size(), static_cast<size_t>(kNew));
+  const Logits decoded = kept_logits(*session, kPrompt, kNew - 1);
+  tokens.insert(tokens.end(), said.tokens.begin(), said.tokens.end());
+  const auto read = [&](const std::string& strategy) {
+    const Logits all = all_logits(model, with_strategy(strategy), tokens);
+    return Logits(all.begin() + kPrompt * vocab_size(*model), all.end() - vocab_size(*model));
+  };
+  EXPECT_TRUE(same_bits(decoded, read("longheads(chunk=16, chunks=4, begin=100)")));
+  EXPECT_FALSE(same_bits(decoded, read("longheads(chunk=16, chunks=4, begin=110)")));
+}
+
 }  // namespace
 }  // namespace quire::test
