@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include "lib/plan/text_positions.h"
 #include "tests/unit/strategy/strategies.h"
 
 namespace quire::test {
@@ -95,6 +96,20 @@ TEST(RopeScaling, ExtendsTheLengthBeforeTheCheckpointsOwnExtension) {
   context.expected_tokens = 8192;
   expect_table(make("full", context)->rope(), {1, 0.1, 0.01, 0.001}, 1);  // as transformers: within 16384
   expect_table(make("full + dynamic_ntk(factor=2)", context)->rope(), {1, 0.0693361274, 0.0048074986, 1.0 / 3000}, 1);
+}
+
+// PoSE's example: a window of 8 in 32, its second chunk moved on by 10.
+TEST(RopeScaling, OfPositionsWithAGapAreThoseOfTheInterpolatedOnes) {
+  const auto strategy = make("full + pi(factor=4)", 8);
+  const int64_t positions[] = {0, 1, 2, 13, 14, 15, 16, 17};
+  const double angles[] = {0, 0.25, 0.5, 3.25, 3.5, 3.75, 4, 4.25};
+  TextPositions text;
+  text.append(0, positions);
+  Plan plan;
+  strategy->plan(0, 8, plan);
+  text.apply(plan);
+  const Matrix distances = rows_of(plan, 8, 8);
+  for (size_t i = 0; i < 8; ++i) EXPECT_DOUBLE_EQ(distances[i][0] * strategy->rope().theta[0], angles[i]);
 }
 
 TEST(RopeScaling, OfTheCheckpointIsRefusedAsTheModelsFault) {
