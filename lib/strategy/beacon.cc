@@ -19,6 +19,7 @@
 // Memory      Keys and values of m + W tokens.
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "lib/strategy/methods.h"
 
@@ -119,10 +120,16 @@ class Beacon final : public Strategy {
     return run.position + (k - run.first) * per_window(run.ratio);
   }
 
-  // The least divisor of S above `ratio` that condenses; 0: none.
+  // The least divisor of S above `ratio` that condenses; 0: none. A stride may be long: divisors are tried up to its
+  // root, those beyond are what smaller ones leave.
   int64_t next_ratio(int64_t ratio) const {
-    for (int64_t next = std::max<int64_t>(2, ratio + 1); next <= s_; ++next) {
+    const int64_t least = std::max<int64_t>(2, ratio + 1);
+    for (int64_t next = least; next <= s_ / next; ++next) {
       if (s_ % next == 0) return next;
+    }
+    const auto root = static_cast<int64_t>(std::sqrt(static_cast<double>(s_)));
+    for (int64_t left = std::min(root, s_ / least); left > 0; --left) {
+      if (s_ % left == 0) return s_ / left;
     }
     return 0;
   }

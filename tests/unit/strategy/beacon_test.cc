@@ -217,6 +217,14 @@ TEST(Beacon, RaisesTheRatioOfLaterWindowsRatherThanLeaveTheTrainedRange) {
   }
 }
 
+// Looking for the next ratio takes the root of the stride, not the stride.
+TEST(Beacon, TakesLongStrides) {
+  constexpr int64_t kPrime = (int64_t{1} << 39) - 7;
+  const auto strategy = beacon("ratio=1", 2 * kPrime + 1, kPrime);  // room for kPrime + 1 entries
+  EXPECT_EQ(strategy->memory_entries(kPrime), kPrime);
+  EXPECT_EQ(strategy->memory_entries(2 * kPrime), kPrime + 1);
+}
+
 TEST(Beacon, SaysHowManyEntriesAWindowMakesAtMost) {
   EXPECT_EQ(beacon("ratio=2", 19, 8)->most_new_entries(), 4);
   EXPECT_EQ(beacon("ratio=0, growth=stop", 19, 8)->most_new_entries(), 0);  // tokens keep their own
