@@ -81,6 +81,22 @@ Model load(quire_runtime* runtime, const ModelArguments& arguments) {
   return Model(model);
 }
 
+Adapter load_adapter(quire_model* model, const std::string& directory) {
+  const CancelOnInterrupt cancel;
+  Progress progress("adapter", "MiB");
+  auto options = initialised(quire_adapter_options_init);
+  options.cancel = cancel.get();
+  options.progress = show_loading;
+  options.progress_user_data = &progress;
+  Error error;
+  quire_adapter* adapter = nullptr;
+  const quire_status status =
+      quire_adapter_load(model, directory.data(), directory.size(), &options, &adapter, error.get());
+  if (status == QUIRE_ERROR_CANCELLED) throw Interrupted();
+  error.check(status, "cannot load the adapter in " + directory);
+  return Adapter(adapter);
+}
+
 }  // namespace
 
 Engine::Engine(const ModelArguments& arguments) {
@@ -149,11 +165,8 @@ Session Engine::create_session(const SessionArguments& arguments, int64_t n_toke
   std::vector<Adapter> adapters;
   std::vector<quire_session_adapter> used;
   for (const AdapterArgument& a : arguments.adapters) {
-    quire_adapter* adapter = nullptr;
-    error.check(quire_adapter_load(model(), a.directory.data(), a.directory.size(), &adapter, error.get()),
-                "cannot load the adapter in " + a.directory);
-    adapters.emplace_back(adapter);
-    used.push_back({adapter, a.scale});
+    adapters.push_back(load_adapter(model(), a.directory));
+    used.push_back({adapters.back().get(), a.scale});
   }
   options.adapters = used.data();
   options.n_adapters = used.size();

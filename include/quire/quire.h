@@ -298,12 +298,23 @@ QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const 
  * a base(theta=...) nor a scaling, the first stream of the session begins with a QUIRE_EVENT_WARNING, and the log has
  * it too. */
 
-/* Loads an adapter for this model; its weights are kept in the types they are stored in. `path` is UTF-8. Waits until
- * loaded; the runtime's threads do the work. Errors: INVALID_ARGUMENT, NOT_FOUND, IO, BAD_MODEL (damaged, incomplete,
- * or of other shapes than this model's: the tensor, found and expected), UNSUPPORTED (another method or architecture),
- * OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_adapter_load(quire_model* model, const char* path, size_t path_len, quire_adapter** out,
-                                          quire_error* err);
+typedef struct quire_adapter_options {
+  uint32_t struct_size;
+  uint32_t flags;                   /* 0 */
+  quire_cancel* cancel;             /* may be NULL; borrowed during the call */
+  quire_progress_callback progress; /* may be NULL; the tensors' file is read twice: to be hashed, and to be loaded */
+  void* progress_user_data;
+} quire_adapter_options;
+
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_adapter_options_init(quire_adapter_options* options, size_t size);
+
+/* Loads an adapter for this model; its weights are kept in the types they are stored in. `path` is UTF-8; options may
+ * be NULL. Waits until loaded; the runtime's threads do the work. Errors: INVALID_ARGUMENT, NOT_FOUND, IO, BAD_MODEL
+ * (damaged, incomplete, or of other shapes than this model's: the tensor, found and expected), UNSUPPORTED (another
+ * method or architecture), OUT_OF_MEMORY, CANCELLED, CLOSED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_adapter_load(quire_model* model, const char* path, size_t path_len,
+                                          const quire_adapter_options* options, quire_adapter** out, quire_error* err);
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_adapter_retain(quire_adapter* adapter);
 /* Sessions keep the adapters they use. [any-thread] since 0.1 */

@@ -1,5 +1,6 @@
 #include "lib/abi/boundary.h"
 #include "lib/abi/handles.h"
+#include "lib/abi/options.h"
 
 using namespace quire;
 using namespace quire::abi;
@@ -20,14 +21,16 @@ int32_t with_adapter(const quire_adapter* adapter, quire_error* err, const Body&
 
 extern "C" {
 
-quire_status quire_adapter_load(quire_model* model, const char* path, size_t path_len, quire_adapter** out,
-                                quire_error* err) {
+quire_status quire_adapter_load(quire_model* model, const char* path, size_t path_len,
+                                const quire_adapter_options* options, quire_adapter** out, quire_error* err) {
   return guard(err, [&]() -> Status {
     if (!model || !out) return invalid(model ? "out is NULL" : "model is NULL");
     std::string_view directory;
     QUIRE_TRY(read_text(path, path_len, "path", &directory));
     if (directory.empty()) return invalid("path is empty");
-    QUIRE_ASSIGN(auto adapter, load_adapter(model->impl, std::string(directory)));
+    AdapterLoadOptions o;
+    QUIRE_TRY(read_adapter_options(options, &o));
+    QUIRE_ASSIGN(auto adapter, load_adapter(model->impl, std::string(directory), o));
     *out = new quire_adapter(std::move(adapter));
     return {};
   });

@@ -55,6 +55,16 @@ Status read_session_options(const quire_session_options* in, SessionOptions* out
   quire_session_options o;
   QUIRE_TRY(read_options(in, 0, "quire_session_options", &o));
   std::string_view strategy;
+Status read_adapter_options(const quire_adapter_options* in, AdapterLoadOptions* out) {
+  quire_adapter_options o;
+  QUIRE_TRY(read_options(in, 0, "quire_adapter_options", &o));
+  if (o.cancel) out->cancel = o.cancel->impl;
+  if (o.progress) {
+    out->progress = [o](int64_t done, int64_t total) { o.progress(o.progress_user_data, done, total); };
+  }
+  return {};
+}
+
   QUIRE_TRY(read_text(o.strategy, o.strategy_len, "strategy", &strategy));
   QUIRE_TRY(check_range("kv_type", o.kv_type, 0, QUIRE_TYPE_BF16));
   QUIRE_TRY(check_range("overflow", o.overflow, 0, QUIRE_OVERFLOW_EXTRAPOLATE));

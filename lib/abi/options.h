@@ -13,3 +13,4 @@ Status read_sampling(const quire_stream_options& in, SamplingOptions* out);
 Status read_session_options(const quire_session_options* in, SessionOptions* out);
 
 }  // namespace quire::abi
+Status read_adapter_options(const quire_adapter_options* in, AdapterLoadOptions* out);

@@ -9,6 +9,8 @@
 namespace quire {
 namespace {
 
+constexpr int64_t kHashedInAStep = int64_t{8} << 20;  // bytes: a few milliseconds between the steps of sessions
+
 // Calls use(weight) for each tensor of the model that the adapter replaces.
 template <typename Use>
 void for_replaced(const Adapter& adapter, const Use& use) {
@@ -90,13 +92,27 @@ const Buffer& AdapterList::mlp_norm(const LlamaWeights& weights, int layer) cons
 }
 
 AdapterLoader::AdapterLoader(Backend& backend, std::string directory, const ModelConfig& config,
-                             const LlamaWeights& weights)
-    : backend_(backend), directory_(std::move(directory)), config_(config), weights_(weights) {}
+                             const LlamaWeights& weights, Options options)
+    : backend_(backend),
+      directory_(std::move(directory)),
+      config_(config),
+      weights_(weights),
+      options_(std::move(options)) {}
 
 void AdapterLoader::count(size_t bytes, int64_t n_parameters) {
   adapter_->bytes += static_cast<int64_t>(bytes);
   adapter_->n_parameters += n_parameters;
   ++adapter_->n_tensors;
+}
+
+void AdapterLoader::advance(int64_t bytes) {
+  done_ += bytes;
+  if (options_.progress) options_.progress(done_, total_);
+}
+
+void AdapterLoader::advance(const std::string& tensor) {
+  const TensorInfo& info = *files_->tensors().find(tensor);
+  advance(info.end - info.begin);
 }
 
 Status AdapterLoader::open() {
@@ -106,7 +122,22 @@ Status AdapterLoader::open() {
   adapter_->layers.resize(static_cast<size_t>(config_.n_layers));
   adapter_->base_model = files_->config().base_model;
   adapter_->changes_queries_or_keys = files_->changes_queries_or_keys();
-  QUIRE_ASSIGN(adapter_->identity, files_->identity());
+  QUIRE_ASSIGN(identity_, files_->start_identity());
+  total_ = identity_->bytes();
+  for (const std::string& name : files_->tensors().names()) {
+    const TensorInfo& info = *files_->tensors().find(name);
+    total_ += info.end - info.begin;
+  }
+  return {};
+}
+
+Status AdapterLoader::hash() {
+  QUIRE_ASSIGN(const int64_t n, identity_->read(kHashedInAStep));
+  if (identity_->complete()) {
+    adapter_->identity = identity_->hex();
+    identity_.reset();
+  }
+  advance(n);
   return {};
 }
 
@@ -126,6 +157,7 @@ Result<std::unique_ptr<Matrix>> AdapterLoader::load_matrix(const std::string& te
   QUIRE_ASSIGN(auto matrix, backend_.create_matrix(rows, columns, view.type));
   QUIRE_TRY(backend_.load_rows(*matrix, view.type, raw.data(), 0, rows));
   count(matrix->bytes, rows * columns);
+  advance(tensor);
   return matrix;
 }
 
@@ -140,6 +172,7 @@ Status AdapterLoader::load_norm(const std::string& weight, std::unique_ptr<Buffe
   QUIRE_TRY(backend_.synchronize(*stream_));
   adapter_->replaces_norms = true;
   count(bytes, width);
+  advance(*tensor);
   return {};
 }
 
@@ -164,13 +197,14 @@ Status AdapterLoader::load_embedding_change(const std::string& weight) {
   }
   QUIRE_ASSIGN(adapter_->embedding_a, backend_.create_table(vocab, rank, ElementType::kF32, rows.data(), nullptr));
   count(adapter_->embedding_a->bytes, rank * vocab);
+  advance(tensors->a);
   QUIRE_ASSIGN(adapter_->embedding_change.b, load_matrix(tensors->b, tensors->out, rank));
   adapter_->embedding_change.scale = tensors->scale;
   adapter_->max_rank = std::max(adapter_->max_rank, rank);
   return {};
 }
 
-Status AdapterLoader::load_ends() {
+Status AdapterLoader::load_embedding() {
   const int64_t vocab = config_.vocab_size, hidden = config_.hidden_size;
   if (const std::string* tensor = replacement(kEmbeddingWeight)) {
     QUIRE_ASSIGN(const auto view, files_->tensors().view(*tensor, std::array{vocab, hidden}));
@@ -178,10 +212,14 @@ Status AdapterLoader::load_ends() {
     QUIRE_TRY(files_->tensors().read(*tensor, 0, raw));
     QUIRE_ASSIGN(adapter_->embedding, backend_.create_table(vocab, hidden, view.type, raw.data(), nullptr));
     count(adapter_->embedding->bytes, vocab * hidden);
+    advance(*tensor);
   }
-  QUIRE_TRY(load_embedding_change(kEmbeddingWeight));
+  return load_embedding_change(kEmbeddingWeight);
+}
+
+Status AdapterLoader::load_head() {
   if (const std::string* tensor = replacement(kHeadWeight)) {
-    QUIRE_ASSIGN(adapter_->lm_head, load_matrix(*tensor, vocab, hidden));
+    QUIRE_ASSIGN(adapter_->lm_head, load_matrix(*tensor, config_.vocab_size, config_.hidden_size));
   }
   QUIRE_TRY(load_low_rank(kHeadWeight, adapter_->head_change));
   return load_norm(weight_layout(config_).final_norm.parts[0].name, adapter_->final_norm);
@@ -201,15 +239,31 @@ Status AdapterLoader::load_layer(int layer) {
 }
 
 Result<bool> AdapterLoader::step() {
-  const int stage = stage_++;
-  if (stage == 0) {
-    QUIRE_TRY(open());
-  } else if (stage == 1) {
-    QUIRE_TRY(load_ends());
-  } else {
-    QUIRE_TRY(load_layer(stage - 2));
+  if (options_.cancel && options_.cancel->cancelled()) return Status(Code::kCancelled, "loading was cancelled");
+  switch (stage_) {
+    case Stage::kOpen:
+      QUIRE_TRY(open());
+      stage_ = Stage::kHash;
+      return false;
+    case Stage::kHash:
+      QUIRE_TRY(hash());
+      if (!identity_) stage_ = Stage::kEmbedding;
+      return false;
+    case Stage::kEmbedding:
+      QUIRE_TRY(load_embedding());
+      stage_ = Stage::kHead;
+      return false;
+    case Stage::kHead:
+      QUIRE_TRY(load_head());
+      stage_ = Stage::kLayers;
+      return false;
+    case Stage::kLayers:
+      QUIRE_TRY(load_layer(next_layer_++));
+      break;
   }
-  return stage - 1 == config_.n_layers;
+  if (next_layer_ < config_.n_layers) return false;
+  advance(total_ - done_);  // copies of the model's own tensors
+  return true;
 }
 
 }  // namespace quire

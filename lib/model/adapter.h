@@ -6,7 +6,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -82,15 +84,27 @@ class AdapterList {
 // Loads a PEFT LoRA directory step by step, as ModelLoader does a model.
 class AdapterLoader {
  public:
+  struct Options {
+    const CancelToken* cancel = nullptr;
+    // Bytes that were read, of those of the tensor file to be hashed and those of its tensors to be loaded; may be
+    // empty.
+    std::function<void(int64_t done, int64_t total)> progress;
+  };
+
   // `weights`: of the model that the adapter is for. All must outlive the loader.
-  AdapterLoader(Backend& backend, std::string directory, const ModelConfig& config, const LlamaWeights& weights);
-  // Does a part of the work. True: finished. Errors: those of AdapterFiles::open, kOutOfMemory.
+  AdapterLoader(Backend& backend, std::string directory, const ModelConfig& config, const LlamaWeights& weights,
+                Options options);
+  // Does a part of the work. True: finished. Errors: those of AdapterFiles::open, kOutOfMemory, kCancelled.
   Result<bool> step();
   std::unique_ptr<Adapter> take() { return std::move(adapter_); }
 
  private:
+  enum class Stage { kOpen, kHash, kEmbedding, kHead, kLayers };
+
   Status open();
-  Status load_ends();
+  Status hash();
+  Status load_embedding();
+  Status load_head();
   Status load_layer(int layer);
   Status load_low_rank(const std::string& weight, LowRank& change);
   Status load_embedding_change(const std::string& weight);
@@ -99,15 +113,22 @@ class AdapterLoader {
   // The tensor that replaces `weight`, unless it is a copy of the model's own.
   const std::string* replacement(const std::string& weight) const;
   void count(size_t bytes, int64_t n_parameters);
+  void advance(int64_t bytes);
+  void advance(const std::string& tensor);
 
   Backend& backend_;
   const std::string directory_;
   const ModelConfig& config_;
   const LlamaWeights& weights_;
+  const Options options_;
   std::shared_ptr<const AdapterFiles> files_;
+  std::optional<AdapterIdentity> identity_;  // until all is hashed
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Adapter> adapter_;
-  int stage_ = 0;  // 0: open, 1: embedding, final norm and head, 2 ...: layers
+  Stage stage_ = Stage::kOpen;
+  int next_layer_ = 0;
+  int64_t done_ = 0;
+  int64_t total_ = 0;
 };
 
 }  // namespace quire

@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "lib/model/weight_layout.h"
-#include "lib/support/content_hash.h"
 #include "lib/support/os_file.h"
 
 namespace quire {
 namespace {
 
 constexpr int64_t kMaxConfigBytes = 4 << 20;
+constexpr int64_t kPieceBytes = 1 << 20;  // read at once to be hashed
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kWeight = ".weight";
 
@@ -228,17 +228,32 @@ Result<std::vector<float>> AdapterFiles::read(const std::string& tensor, std::sp
   return values;
 }
 
-Result<std::string> AdapterFiles::identity() const {
-  ContentHash hash;
-  hash.add_text(config_text_);
-  QUIRE_ASSIGN(const auto file, ReadFile::open(path_));
-  std::vector<std::byte> piece(static_cast<size_t>(std::min<int64_t>(file->size(), 1 << 20)));
-  for (int64_t at = 0; at < file->size(); at += static_cast<int64_t>(piece.size())) {
-    const auto n = std::min<size_t>(piece.size(), static_cast<size_t>(file->size() - at));
-    QUIRE_TRY(file->read_at(at, std::span(piece).first(n)));
-    hash.add(std::span<const std::byte>(piece).first(n));
+AdapterIdentity::AdapterIdentity(std::string_view config_text, std::unique_ptr<ReadFile> tensors)
+    : file_(std::move(tensors)) {
+  hash_.add_text(config_text);
+}
+
+Result<int64_t> AdapterIdentity::read(int64_t bytes) {
+  piece_.resize(static_cast<size_t>(std::min(bytes, kPieceBytes)));
+  const int64_t end = at_ + std::min(bytes, file_->size() - at_), begin = at_;
+  while (at_ < end) {
+    const auto n = std::min(piece_.size(), static_cast<size_t>(end - at_));
+    QUIRE_TRY(file_->read_at(at_, std::span(piece_).first(n)));
+    hash_.add(std::span<const std::byte>(piece_).first(n));
+    at_ += static_cast<int64_t>(n);
   }
-  return hash.hex();
+  return end - begin;
+}
+
+Result<AdapterIdentity> AdapterFiles::start_identity() const {
+  QUIRE_ASSIGN(auto file, ReadFile::open(path_));
+  return AdapterIdentity(config_text_, std::move(file));
+}
+
+Result<std::string> AdapterFiles::identity() const {
+  QUIRE_ASSIGN(AdapterIdentity identity, start_identity());
+  QUIRE_TRY(identity.read(identity.bytes()).status());
+  return identity.hex();
 }
 
 }  // namespace quire

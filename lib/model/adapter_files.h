@@ -8,11 +8,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/format/adapter_config.h"
 #include "lib/format/model_config.h"
 #include "lib/format/safetensors.h"
+#include "lib/support/content_hash.h"
 
 namespace quire {
 
@@ -27,6 +29,26 @@ struct LowRankTensors {
   int64_t rank = 0;
   int64_t in = 0, out = 0;
   double scale = 0;  // alpha / rank, or alpha / sqrt(rank)
+};
+
+// Names what an adapter's two files hold: 128 bits over their bytes, which are read a piece at a time, as they may be
+// many.
+class AdapterIdentity {
+ public:
+  AdapterIdentity(std::string_view config_text, std::unique_ptr<ReadFile> tensors);
+
+  int64_t bytes() const { return file_->size(); }
+  bool complete() const { return at_ == file_->size(); }
+  // Reads at most so many bytes more, and says how many.
+  Result<int64_t> read(int64_t bytes);
+  // 32 hexadecimal digits.
+  std::string hex() const { return hash_.hex(); }
+
+ private:
+  ContentHash hash_;
+  std::unique_ptr<ReadFile> file_;
+  int64_t at_ = 0;
+  std::vector<std::byte> piece_;
 };
 
 // Immutable; any thread.
@@ -54,7 +76,9 @@ class AdapterFiles {
 
   // Values of a tensor of any accepted type, widened.
   Result<std::vector<float>> read(const std::string& tensor, std::span<const int64_t> shape) const;
-  // 128 bits over both files' bytes, as 32 hexadecimal digits. Reads the whole file.
+  // Nothing of the tensor file is read yet. Errors: kNotFound, kIo.
+  Result<AdapterIdentity> start_identity() const;
+  // All of it. Errors: those.
   Result<std::string> identity() const;
 
  private:

@@ -126,10 +126,12 @@ Result<std::shared_ptr<Model>> load_model(std::shared_ptr<Runtime> runtime, cons
   return model;
 }
 
-Result<std::shared_ptr<LoadedAdapter>> load_adapter(std::shared_ptr<Model> model, const std::string& path) {
+Result<std::shared_ptr<LoadedAdapter>> load_adapter(std::shared_ptr<Model> model, const std::string& path,
+                                                    const AdapterLoadOptions& options) {
   Runtime& runtime = *model->runtime;
-  auto job = std::make_shared<LoadJob<AdapterLoader>>(runtime.backend(), path, model->llama->config(),
-                                                      model->llama->weights());
+  auto job =
+      std::make_shared<LoadJob<AdapterLoader>>(runtime.backend(), path, model->llama->config(), model->llama->weights(),
+                                               AdapterLoader::Options{options.cancel.get(), options.progress});
   if (!runtime.scheduler().add(job)) return Status(Code::kClosed, "the runtime is closed");
   QUIRE_ASSIGN(auto adapter, job->wait(runtime));
   runtime.log().write(LogLevel::kInfo, "loaded adapter " + path + ": " + std::to_string(adapter->n_parameters) +

@@ -90,9 +90,15 @@ struct ModelLoadOptions {
   std::function<void(int64_t, int64_t)> progress;
 };
 
+struct AdapterLoadOptions {
+  std::shared_ptr<CancelToken> cancel;  // may be null
+  std::function<void(int64_t, int64_t)> progress;
+};
+
 // Loads on the engine thread, between the steps of other jobs; waits for the end.
 Result<std::shared_ptr<Model>> load_model(std::shared_ptr<Runtime> runtime, const std::string& path,
                                           const ModelLoadOptions& options);
-Result<std::shared_ptr<LoadedAdapter>> load_adapter(std::shared_ptr<Model> model, const std::string& path);
+Result<std::shared_ptr<LoadedAdapter>> load_adapter(std::shared_ptr<Model> model, const std::string& path,
+                                                    const AdapterLoadOptions& options = {});
 
 }  // namespace quire

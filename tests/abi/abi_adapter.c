@@ -14,7 +14,7 @@ static quire_adapter* load(quire_model* model, const char* path) {
   quire_adapter* adapter = NULL;
   quire_error err;
   quire_error_init(&err, sizeof err);
-  EXPECT_OK(quire_adapter_load(model, path, strlen(path), &adapter, &err));
+  EXPECT_OK(quire_adapter_load(model, path, strlen(path), NULL, &adapter, &err));
   return adapter;
 }
 
@@ -77,19 +77,88 @@ static void test_load_refusals(quire_model* model) {
   loaded other = open_model("short_128");
   quire_error err;
   quire_error_init(&err, sizeof err);
-  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_adapter_load(NULL, path, strlen(path), &adapter, &err));
-  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_adapter_load(model, path, strlen(path), NULL, &err));
-  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_adapter_load(model, NULL, 5, &adapter, &err));
-  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_adapter_load(model, path, 0, &adapter, &err));
-  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_adapter_load(model, "/no/such/adapter", 16, &adapter, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_adapter_load(NULL, path, strlen(path), NULL, &adapter, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_adapter_load(model, path, strlen(path), NULL, NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_adapter_load(model, NULL, 5, NULL, &adapter, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_adapter_load(model, path, 0, NULL, &adapter, &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_adapter_load(model, "/no/such/adapter", 16, NULL, &adapter, &err));
   CHECK_MESSAGE("/no/such/adapter");
-  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_adapter_load(model, "/", 1, &adapter, &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_adapter_load(model, "/", 1, NULL, &adapter, &err));
   CHECK_MESSAGE("adapter_config.json");
-  EXPECT(QUIRE_ERROR_UNSUPPORTED, quire_adapter_load(model, "/dev/null", 9, &adapter, &err));
-  EXPECT(QUIRE_ERROR_BAD_MODEL, quire_adapter_load(other.model, path, strlen(path), &adapter, &err));
+  EXPECT(QUIRE_ERROR_UNSUPPORTED, quire_adapter_load(model, "/dev/null", 9, NULL, &adapter, &err));
+  EXPECT(QUIRE_ERROR_BAD_MODEL, quire_adapter_load(other.model, path, strlen(path), NULL, &adapter, &err));
   CHECK_MESSAGE("asks for");
   CHECK(adapter == NULL);
   close_model(&other);
+}
+
+/* What progress reported; it trips the cancel handle, if there is one, when so many bytes are done. */
+typedef struct watch {
+  int64_t done, total;
+  int n_reports, n_backwards;
+  int64_t cancel_at;
+  quire_cancel* cancel;
+} watch;
+
+static void watch_progress(void* user_data, int64_t done, int64_t total) {
+  watch* w = user_data;
+  w->n_backwards += done < w->done || done > total || (w->n_reports > 0 && total != w->total);
+  ++w->n_reports;
+  w->done = done;
+  w->total = total;
+  if (w->cancel && done >= w->cancel_at) quire_cancel_trigger(w->cancel);
+}
+
+/* Waits until the runtime holds so many bytes again: a dropped load is freed on the runtime's threads. */
+static int settles_at(tracker* t, int64_t bytes) {
+  for (int i = 0; i < 10000 && tracker_bytes(t) != bytes; ++i) sleep_ms(1);
+  return tracker_bytes(t) == bytes;
+}
+
+/* Loading can be watched, and cancelled (not in its last step, which may be the last eighth); nothing of it stays. */
+static void test_watched_load(void) {
+  static const char* const names[] = {"../adapters/attention", "../adapters/everything"};
+  tracker memory;
+  quire_runtime_options runtime_options;
+  quire_runtime* runtime = NULL;
+  quire_model* model = NULL;
+  const char* model_directory = model_path("text_256");
+  quire_error err;
+  quire_error_init(&err, sizeof err);
+  tracker_options(&memory, &runtime_options);
+  EXPECT_OK(quire_runtime_create(&runtime_options, &runtime, &err));
+  EXPECT_OK(quire_model_load(runtime, model_directory, strlen(model_directory), NULL, &model, &err));
+  const int64_t before = tracker_bytes(&memory);
+  for (size_t i = 0; i < QUIRE_COUNT(names); ++i) {
+    char path[2200];
+    watch whole = {0, 0, 0, 0, 0, NULL};
+    quire_adapter* adapter = NULL;
+    quire_adapter_options options;
+    snprintf(path, sizeof path, "%s", model_path(names[i]));
+    quire_adapter_options_init(&options, sizeof options);
+    options.progress = watch_progress;
+    options.progress_user_data = &whole;
+    EXPECT_OK(quire_adapter_load(model, path, strlen(path), &options, &adapter, &err));
+    CHECK(whole.n_reports > 4 && whole.n_backwards == 0 && whole.done == whole.total && whole.total > 0);
+    quire_adapter_release(adapter);
+    CHECK(settles_at(&memory, before));
+    for (int64_t eighth = 0; eighth < 7; ++eighth) {
+      watch w = {0, 0, 0, 0, eighth * whole.total / 8, NULL};
+      adapter = NULL;
+      EXPECT_OK(quire_cancel_create(&w.cancel, &err));
+      if (eighth == 0) quire_cancel_trigger(w.cancel); /* before it begins */
+      options.cancel = w.cancel;
+      options.progress_user_data = &w;
+      EXPECT(QUIRE_ERROR_CANCELLED, quire_adapter_load(model, path, strlen(path), &options, &adapter, &err));
+      CHECK(adapter == NULL && w.done < w.total + (eighth == 0) && (eighth > 0 || w.n_reports == 0));
+      CHECK(settles_at(&memory, before));
+      quire_cancel_release(w.cancel);
+    }
+  }
+  quire_model_release(model);
+  quire_runtime_release(runtime);
+  CHECK(tracker_wait_destroyed(&memory, 2));
+  CHECK(tracker_bytes(&memory) == 0);
 }
 
 static quire_session* session_with(quire_model* model, quire_adapter* adapter, double scale, const char* strategy) {
@@ -266,7 +335,7 @@ static void test_after_close(void) {
   memset(&info, 0, sizeof info);
   info.struct_size = sizeof info;
   EXPECT_OK(quire_runtime_close(l.runtime, &err));
-  EXPECT(QUIRE_ERROR_CLOSED, quire_adapter_load(l.model, attention(), strlen(attention()), &second, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_adapter_load(l.model, attention(), strlen(attention()), NULL, &second, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_adapter_get_info(adapter, &info, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_adapter_get_metadata(adapter, "identity", 8, NULL, 0, NULL, &err));
   close_model(&l);
@@ -283,5 +352,6 @@ void test_adapter(void) {
   test_memory_plan_without(&l);
   test_fingerprint(&l);
   close_model(&l);
+  test_watched_load();
   test_after_close();
 }

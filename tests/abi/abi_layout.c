@@ -49,6 +49,13 @@ static void test_model_structs(void) {
   AT(quire_adapter_source, path_len, 8, 8);
   AT(quire_adapter_source, scale, 16, 8);
 
+  SIZE(quire_adapter_options, 32);
+  AT(quire_adapter_options, struct_size, 0, 4);
+  AT(quire_adapter_options, flags, 4, 4);
+  AT(quire_adapter_options, cancel, 8, 8);
+  AT(quire_adapter_options, progress, 16, 8);
+  AT(quire_adapter_options, progress_user_data, 24, 8);
+
   SIZE(quire_adapter_info, 32);
   AT(quire_adapter_info, struct_size, 0, 4);
   AT(quire_adapter_info, flags, 4, 4);

@@ -67,6 +67,7 @@ static void test_initialisers(void) {
   CHECK_INIT(quire_error, quire_error_init);
   CHECK_INIT(quire_runtime_options, quire_runtime_options_init);
   CHECK_INIT(quire_model_options, quire_model_options_init);
+  CHECK_INIT(quire_adapter_options, quire_adapter_options_init);
   CHECK_INIT(quire_session_options, quire_session_options_init);
   CHECK_INIT(quire_stream_options, quire_stream_options_init);
   CHECK_INIT(quire_event, quire_event_init);
@@ -95,6 +96,16 @@ static quire_status use_model_options(const void* options, quire_error* err) {
 static quire_status use_session_options(const void* options, quire_error* err) {
   quire_session* session = NULL;
   const quire_status status = quire_session_create(world.model, options, &session, err);
+static quire_status use_adapter_options(const void* options, quire_error* err) {
+  loaded l = open_model("text_256");
+  quire_adapter* adapter = NULL;
+  const char* path = model_path("../adapters/attention");
+  const quire_status status = quire_adapter_load(l.model, path, strlen(path), options, &adapter, err);
+  CHECK((status == QUIRE_OK) == (adapter != NULL));
+  quire_adapter_release(adapter);
+  close_model(&l);
+  return status;
+}
   CHECK((status == QUIRE_OK) == (session != NULL));
   quire_session_release(session);
   return status;
@@ -145,6 +156,7 @@ static void test_option_sizes(void) {
   CHECK_SIZES(quire_session_options, quire_session_options_init, use_session_options);
   CHECK_SIZES(quire_stream_options, quire_stream_options_init, use_stream_options);
   close_model(&world);
+  CHECK_SIZES(quire_adapter_options, quire_adapter_options_init, use_adapter_options);
 }
 
 /* The record takes any size; nothing is written beyond it, and the message is cut at a code point. */

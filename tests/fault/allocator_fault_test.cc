@@ -99,7 +99,7 @@ TEST_P(AllocatorFault, Adapter) {
     quire_adapter* adapter = nullptr;
     Outcome outcome;
     fail_at(n);  // first of all without a failure
-    outcome.status = quire_adapter_load(model.get(), path.data(), path.size(), &adapter, &outcome.error);
+    outcome.status = quire_adapter_load(model.get(), path.data(), path.size(), nullptr, &adapter, &outcome.error);
     failed = outcome.status != QUIRE_OK;
     if (failed) {
       ++n_failed_loads;

@@ -69,7 +69,7 @@ std::vector<float> GoldenModel::logits(const std::string& strategy, std::span<co
   std::vector<quire_session_adapter> used;
   for (const std::string& path : adapters) {
     quire_adapter* adapter = nullptr;
-    error.check(quire_adapter_load(model_.get(), path.data(), path.size(), &adapter, &error), "adapter_load");
+    error.check(quire_adapter_load(model_.get(), path.data(), path.size(), nullptr, &adapter, &error), "adapter_load");
     loaded.emplace_back(adapter, quire_adapter_release);
     used.push_back({adapter, 1.0});
   }

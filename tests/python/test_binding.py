@@ -32,6 +32,7 @@ class Binding(unittest.TestCase):
 
     def test_struct_sizes_are_the_librarys(self):
         for name, cls in (("runtime_options", _ffi.RuntimeOptions), ("model_options", _ffi.ModelOptions),
+                          ("adapter_options", _ffi.AdapterOptions),
                           ("session_options", _ffi.SessionOptions), ("stream_options", _ffi.StreamOptions)):
             options = cls()
             init = getattr(_ffi.lib, f"quire_{name}_init")
@@ -43,7 +44,7 @@ class Binding(unittest.TestCase):
         header = (SOURCE / "include" / "quire" / "quire.h").read_text(encoding="utf-8")
         header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
         for cls in (_ffi.Error, _ffi.RuntimeOptions, _ffi.ModelOptions, _ffi.ModelInfo, _ffi.SessionOptions,
-                    _ffi.AdapterSource, _ffi.AdapterInfo, _ffi.SessionAdapter,
+                    _ffi.AdapterSource, _ffi.AdapterOptions, _ffi.AdapterInfo, _ffi.SessionAdapter,
                     _ffi.SessionStats, _ffi.MemoryPlan, _ffi.Text, _ffi.Sampler, _ffi.LogitBias, _ffi.TokenLogprob,
                     _ffi.StreamOptions, _ffi.Event):
             body = re.search(r"typedef struct %s \{(.*?)\}" % cls.__name__, header, re.S).group(1)
@@ -104,7 +105,7 @@ class WithModel(unittest.TestCase):
                 session.feed("Rain fell on the harbour all night.")
                 return "".join(session.generate(24, ignore_eos=True)), session.fingerprint
 
-        adapter = self.model.adapter(ADAPTERS / "attention")
+        adapter = self.model.load_adapter(ADAPTERS / "attention")
         self.assertTrue(adapter.info["replaces_embedding"] and adapter.info["changes_queries_or_keys"])
         self.assertEqual((adapter.info["rank"], adapter.info["replaces_norms"]), (4, False))
         self.assertEqual(adapter.metadata("base_model"), "text_256")
@@ -116,7 +117,7 @@ class WithModel(unittest.TestCase):
         self.assertEqual(len({plain[0], beside[0], twice[0]}), 3)
         self.assertEqual(len({plain[1], beside[1], twice[1]}), 3)
         with self.assertRaises(quire.QuireError) as caught:
-            self.model.adapter("/no/such/adapter")
+            self.model.load_adapter("/no/such/adapter")
         self.assertEqual(caught.exception.status, "NOT_FOUND")
         with self.assertRaises(quire.QuireError) as caught:
             self.model.session(adapters=[(adapter, 0)])
@@ -327,6 +328,16 @@ class Lifetime(unittest.TestCase):
         with self.assertRaises(quire.QuireError) as caught:
             model.session()
         self.assertEqual(caught.exception.status, "CLOSED")
+
+    def test_adapter_can_be_watched_and_cancelled(self):
+        seen = []
+        self.model.load_adapter(ADAPTERS / "everything", progress=lambda done, total: seen.append((done, total))).close()
+        self.assertEqual(*seen[-1])
+        self.assertEqual([done for done, _ in seen], sorted(done for done, _ in seen))
+        cancel = quire.Cancel()
+        with self.assertRaises(quire.QuireError) as caught:
+            self.model.load_adapter(ADAPTERS / "everything", progress=lambda done, total: cancel.trigger(), cancel=cancel)
+        self.assertEqual(caught.exception.status, "CANCELLED")
 
     def test_runtime_close_ends_everything(self):
         with quire.Runtime(threads=1) as runtime:

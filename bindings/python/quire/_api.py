@@ -95,6 +95,11 @@ def _path(path):
 
 
 def _pairs(items):
+def _progress(progress):
+    """progress(done, total) as C calls it; None: NULL. The caller keeps the result for as long as C may call it."""
+    return _ffi.ProgressCallback((lambda _, done, total: progress(done, total)) if progress else 0)
+
+
     """Adapters or their paths, each alone or with a scale: (item, scale)."""
     return [item if isinstance(item, tuple) else (item, 1.0) for item in items]
 
@@ -212,7 +217,7 @@ class Model(_Handle):
 
     def __init__(self, runtime, path, weight_type="default", load="default", cancel=None, progress=None, merge=(),
                  beacon=None):
-        report = _ffi.ProgressCallback((lambda _, done, total: progress(done, total)) if progress else 0)
+        report = _progress(progress)
         merge = [(_path(source), scale) for source, scale in _pairs(merge)]
         sources = (_ffi.AdapterSource * len(merge))(*[(source, len(source), scale) for source, scale in merge])
         beacon = _path(beacon) if beacon is not None else None
@@ -242,9 +247,9 @@ class Model(_Handle):
     def tokenizer(self):
         return Tokenizer(self)
 
-    def adapter(self, path):
-        """Loads a PEFT LoRA directory for sessions of this model."""
-        return Adapter(self, path)
+    def load_adapter(self, path, progress=None, cancel=None):
+        """Loads a PEFT LoRA directory for sessions of this model. progress and cancel: as in Runtime.load."""
+        return Adapter(self, path, progress, cancel)
 
     def session(self, strategy="full", **options):
         return Session(self, strategy, **options)
@@ -261,9 +266,10 @@ class Adapter(_Handle):
     _release = "quire_adapter_release"
     FLAGS = {"replaces_embedding": 1, "replaces_lm_head": 2, "replaces_norms": 4, "changes_queries_or_keys": 8}
 
-    def __init__(self, model, path):
-        path = _path(path)
-        self._own(model, lib.quire_adapter_load, model._handle, path, len(path))
+    def __init__(self, model, path, progress=None, cancel=None):
+        path, report = _path(path), _progress(progress)
+        options = _options(_ffi.AdapterOptions, cancel=cancel._handle if cancel else None, progress=report)
+        self._own(model, lib.quire_adapter_load, model._handle, path, len(path), byref(options))
 
     @property
     def info(self):

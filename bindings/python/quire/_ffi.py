@@ -42,6 +42,8 @@ ModelOptions = _struct("quire_model_options", 72, *_same(c_int32, "load weight_t
                        ("progress", ProgressCallback), ("progress_user_data", c_void_p),
                        ("merge", POINTER(AdapterSource)), ("n_merge", c_size_t), ("beacon_path", c_char_p),
                        ("beacon_path_len", c_size_t))
+AdapterOptions = _struct("quire_adapter_options", 32, ("cancel", c_void_p), ("progress", ProgressCallback),
+                         ("progress_user_data", c_void_p))
 AdapterInfo = _struct("quire_adapter_info", 32, *_same(c_int32, "rank n_tensors"), *_same(c_int64, "n_parameters bytes"))
 SessionAdapter = _struct("quire_session_adapter", 16, ("adapter", c_void_p), ("scale", c_double))
 ModelInfo = _struct(
@@ -96,7 +98,7 @@ _CHECKED = {
     "quire_model_get_info": [_P, POINTER(ModelInfo)],
     "quire_model_get_metadata": [_P, c_char_p, c_size_t, _BUF, c_size_t, _SIZE],
     "quire_model_get_tokenizer": [_P, _OUT],
-    "quire_adapter_load": [_P, c_char_p, c_size_t, _OUT],
+    "quire_adapter_load": [_P, c_char_p, c_size_t, POINTER(AdapterOptions), _OUT],
     "quire_adapter_get_info": [_P, POINTER(AdapterInfo)],
     "quire_adapter_get_metadata": [_P, c_char_p, c_size_t, _BUF, c_size_t, _SIZE],
     "quire_tokenizer_encode": [_P, c_char_p, c_size_t, c_uint32, _I32, c_size_t, _SIZE],
