@@ -138,15 +138,28 @@ double Bench::decode(int64_t depth) {
   return static_cast<double>(arguments_.n_generate) / time_stream(session_.get(), arguments_.n_generate);
 }
 
-// How many keys a query at this depth may see.
+// How many keys a query at this depth may see, entries of memory included.
 int64_t Bench::visible_keys(int64_t depth) const {
   if (selects_) return depth + 1;
+  auto options = initialised(quire_strategy_options_init);
+  options.strategy = strategy_.data();
+  options.strategy_len = strategy_.size();
+  options.train_len = info_.train_len;
+  options.n_heads = info_.n_query_heads;
+  auto view = initialised(quire_position_view_init);
+  view.first_query = depth;
+  view.n_queries = 1;
+  view.n_keys = depth + 1;
+  int64_t n_visible = 0;
   std::vector<double> distances(static_cast<size_t>(depth + 1));
-  Error error;
-  error.check(quire_strategy_positions(strategy_.data(), strategy_.size(), info_.train_len, info_.n_query_heads, 0,
-                                       depth, 1, depth + 1, distances.data(), error.get()),
-              "counting the keys that a token sees");
-  return std::count_if(distances.begin(), distances.end(), [](double d) { return !std::isnan(d); });
+  for (const int32_t stream : {QUIRE_KV_TEXT, QUIRE_KV_MEMORY}) {
+    view.key_stream = stream;
+    Error error;
+    error.check(quire_strategy_positions(&options, &view, distances.data(), error.get()),
+                "counting the keys that a token sees");
+    n_visible += std::count_if(distances.begin(), distances.end(), [](double d) { return !std::isnan(d); });
+  }
+  return n_visible;
 }
 
 void Bench::check_fits(int64_t depth) const {

@@ -15,6 +15,7 @@ struct PlanArguments {
   std::string strategy = "full";
   int64_t train_len = 0;
   int64_t n_tokens = 0;
+  int64_t expected_tokens = 0;
   int32_t n_heads = 0;
   int32_t head = 0;
   bool json = false;
@@ -23,24 +24,64 @@ struct PlanArguments {
 // Beyond this the matrix (n * n doubles) helps nobody.
 constexpr int64_t kMaxTokens = 4096;
 
-std::string describe(const PlanArguments& arguments) {
-  const std::string& expression = arguments.strategy;
-  return get_text(
-      [&](char* buf, size_t cap, size_t* needed, quire_error* err) {
-        return quire_strategy_describe(expression.data(), expression.size(), arguments.train_len, arguments.n_heads,
-                                       buf, cap, needed, err);
-      },
-      "strategy \"" + expression + "\"");
+// Distances of rows to tokens and to entries of memory.
+struct Rows {
+  int64_t n_rows = 0;
+  std::vector<double> tokens;  // [n_rows][n_tokens]
+  std::vector<double> memory;  // [n_rows][n_entries]
+};
+
+quire_strategy_options options_of(const PlanArguments& arguments) {
+  auto options = initialised(quire_strategy_options_init);
+  options.strategy = arguments.strategy.data();
+  options.strategy_len = arguments.strategy.size();
+  options.train_len = arguments.train_len;
+  options.expected_tokens = arguments.expected_tokens;
+  options.n_heads = arguments.n_heads;
+  return options;
 }
 
-std::vector<double> positions(const PlanArguments& arguments) {
-  const int64_t n = arguments.n_tokens;
-  std::vector<double> matrix(static_cast<size_t>(n * n));
+std::string describe(const PlanArguments& arguments) {
+  const quire_strategy_options options = options_of(arguments);
+  return get_text([&](char* buf, size_t cap, size_t* needed,
+                      quire_error* err) { return quire_strategy_describe(&options, buf, cap, needed, err); },
+                  "strategy \"" + arguments.strategy + "\"");
+}
+
+std::vector<double> positions(const PlanArguments& arguments, quire_position_view view) {
+  const quire_strategy_options options = options_of(arguments);
+  view.head = arguments.head;
+  std::vector<double> matrix(static_cast<size_t>(view.n_queries * view.n_keys));
   Error error;
-  error.check(quire_strategy_positions(arguments.strategy.data(), arguments.strategy.size(), arguments.train_len,
-                                       arguments.n_heads, arguments.head, 0, n, n, matrix.data(), error.get()),
+  error.check(quire_strategy_positions(&options, &view, matrix.data(), error.get()),
               "strategy \"" + arguments.strategy + "\"");
   return matrix;
+}
+
+// Entries of memory that the tokens make: what the token behind them sees. None makes more than one.
+int64_t count_entries(const PlanArguments& arguments) {
+  auto view = initialised(quire_position_view_init);
+  view.key_stream = QUIRE_KV_MEMORY;
+  view.first_query = view.n_keys = arguments.n_tokens;
+  view.n_queries = 1;
+  const std::vector<double> row = positions(arguments, view);
+  const auto last = std::find_if(row.rbegin(), row.rend(), [](double distance) { return !std::isnan(distance); });
+  return row.rend() - last;
+}
+
+Rows rows_of(const PlanArguments& arguments, int32_t stream, int64_t n_rows, int64_t n_entries) {
+  Rows rows;
+  rows.n_rows = n_rows;
+  if (n_rows == 0) return rows;
+  auto view = initialised(quire_position_view_init);
+  view.query_stream = stream;
+  view.n_queries = n_rows;
+  view.n_keys = arguments.n_tokens;
+  rows.tokens = positions(arguments, view);
+  view.key_stream = QUIRE_KV_MEMORY;
+  view.n_keys = n_entries;
+  if (n_entries > 0) rows.memory = positions(arguments, view);
+  return rows;
 }
 
 bool is_integer(double value) { return value == std::floor(value); }
@@ -59,41 +100,78 @@ std::string to_cell(double distance) {
   return text;
 }
 
-void print_matrix(const std::vector<double>& matrix, int64_t n) {
+size_t widest(const std::vector<double>& matrix) {
   size_t width = 1;
   for (const double distance : matrix) width = std::max(width, to_cell(distance).size());
+  return width;
+}
+
+void append_row(const std::vector<double>& matrix, int64_t row, int64_t n_keys, size_t width, std::string& line) {
+  for (int64_t key = 0; key < n_keys; ++key) {
+    const std::string cell = to_cell(matrix[static_cast<size_t>(row * n_keys + key)]);
+    if (key > 0) line += ' ';
+    line.append(width - cell.size(), ' ').append(cell);
+  }
+}
+
+void print_rows(const Rows& rows, int64_t n_tokens, int64_t n_entries, size_t width) {
   std::string line;
-  for (int64_t query = 0; query < n; ++query) {
+  for (int64_t row = 0; row < rows.n_rows; ++row) {
     line.clear();
-    for (int64_t key = 0; key < n; ++key) {
-      const std::string cell = to_cell(matrix[static_cast<size_t>(query * n + key)]);
-      if (key > 0) line += ' ';
-      line.append(width - cell.size(), ' ').append(cell);
-    }
+    append_row(rows.memory, row, n_entries, width, line);
+    if (n_entries > 0) line += " | ";
+    append_row(rows.tokens, row, n_tokens, width, line);
     std::puts(line.c_str());
   }
 }
 
+Json row_to_json(const std::vector<double>& matrix, int64_t row, int64_t n_keys) {
+  Json json = Json::array();
+  for (int64_t key = 0; key < n_keys; ++key) json.push_back(to_json(matrix[static_cast<size_t>(row * n_keys + key)]));
+  return json;
+}
+
+Json rows_to_json(const std::vector<double>& matrix, int64_t n_rows, int64_t n_keys) {
+  Json json = Json::array();
+  for (int64_t row = 0; row < n_rows; ++row) json.push_back(row_to_json(matrix, row, n_keys));
+  return json;
+}
+
+void print_text(const std::string& canonical, const Rows& tokens, const Rows& entries) {
+  const int64_t n = tokens.n_rows, n_entries = entries.n_rows;
+  const size_t width =
+      std::max({widest(tokens.tokens), widest(tokens.memory), widest(entries.tokens), widest(entries.memory)});
+  std::printf("%s\n\n", canonical.c_str());
+  print_rows(tokens, n, n_entries, width);
+  if (n_entries == 0) return;
+  std::puts("\nentries of memory, when they were made:");
+  print_rows(entries, n, n_entries, width);
+}
+
 int plan(const PlanArguments& arguments) {
   const std::string canonical = describe(arguments);
-  const std::vector<double> matrix = positions(arguments);
-  const int64_t n = arguments.n_tokens;
+  const int64_t n = arguments.n_tokens, n_entries = count_entries(arguments);
+  const Rows tokens = rows_of(arguments, QUIRE_KV_TEXT, n, n_entries);
+  const Rows entries = rows_of(arguments, QUIRE_KV_MEMORY, n_entries, n_entries);
   if (!arguments.json) {
-    std::printf("%s\n\n", canonical.c_str());
-    print_matrix(matrix, n);
+    print_text(canonical, tokens, entries);
     return 0;
   }
-  Json rows = Json::array();
-  for (int64_t query = 0; query < n; ++query) {
-    Json row = Json::array();
-    for (int64_t key = 0; key < n; ++key) row.push_back(to_json(matrix[static_cast<size_t>(query * n + key)]));
-    rows.push_back(std::move(row));
+  Json json = {{"strategy", canonical},
+               {"train_len", arguments.train_len},
+               {"n_tokens", n},
+               {"head", arguments.head},
+               {"relative_position", rows_to_json(tokens.tokens, n, n)}};
+  if (n_entries > 0) {
+    json["memory_position"] = rows_to_json(tokens.memory, n, n_entries);
+    Json& memory = json["memory"] = Json::array();
+    for (int64_t entry = 0; entry < n_entries; ++entry) {
+      memory.push_back({{"entry", entry},
+                        {"relative_position", row_to_json(entries.tokens, entry, n)},
+                        {"memory_position", row_to_json(entries.memory, entry, n_entries)}});
+    }
   }
-  print_json({{"strategy", canonical},
-              {"train_len", arguments.train_len},
-              {"n_tokens", n},
-              {"head", arguments.head},
-              {"relative_position", std::move(rows)}});
+  print_json(json);
   return 0;
 }
 
@@ -112,6 +190,11 @@ void add_plan(CLI::App& app, Action& action) {
       ->required()
       ->check(CLI::Range(int64_t{1}, kMaxTokens))
       ->type_name("N");
+  command
+      ->add_option("--expected-tokens", arguments->expected_tokens,
+                   "length of the text, for auto, beacon, dynamic_ntk and longrope (default: unknown)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
   command->add_option("--heads", arguments->n_heads, "query heads of the model (default: 32)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
@@ -120,8 +203,13 @@ void add_plan(CLI::App& app, Action& action) {
       ->type_name("H");
   command->add_flag("--json", arguments->json, "print one JSON object; null where a key is not visible");
   command->footer(R"help(
-Example, the second matrix of the Dual Chunk Attention paper:
-  quire plan -s "dca(chunk=4, cap=7)" --train-len 8 --tokens 12)help");
+A strategy with a memory (beacon) has the distances to its entries before those to tokens, and further rows for what each
+entry saw when it was made.
+
+Examples (the first is the second matrix of the Dual Chunk Attention paper):
+  quire plan -s "dca(chunk=4, cap=7)" --train-len 8 --tokens 12
+  quire plan -s "beacon(ratio=2, window=4, stride=4)" --train-len 16 --tokens 12
+  quire plan -s "longheads + dynamic_ntk(factor=2)" --train-len 256 --expected-tokens 4096 --tokens 32)help");
   command->callback([arguments, &action] { action = [arguments] { return plan(*arguments); }; });
 }
 

@@ -475,21 +475,57 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  * factor of a scaling that the expression names) and kv_chunk= (tokens per stored chunk, a multiple of 16 up to 65536;
  * default: L/4 rounded down to one, at least 16 and at most 256). */
 
-/* The expression in canonical form with every default written out, for a model trained at train_len with n_heads query
- * heads (0: 32; they matter where heads differ: s2, scca_fixed, scca_flow, sda, long_mixed). auto: what it
- * chooses for a Llama model and a text of unknown length; quire_model_describe_strategy asks for a model at hand.
- * Errors: BAD_STRATEGY, UNSUPPORTED, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_strategy_describe(const char* expression, size_t expression_len, int64_t train_len,
-                                               int32_t n_heads, char* buf, size_t cap, size_t* needed,
-                                               quire_error* err);
+/* What a strategy must know of a model that is not at hand. `beacon` takes the settings of the published plug-ins:
+ * window= and stride= of 1024, or L if that is less; step_expansion; ratios of 0 and 2 to 128, the one that fits
+ * expected_tokens + 1024. A checkpoint's own may differ: quire_model_describe_strategy writes them out. */
+typedef struct quire_strategy_options {
+  uint32_t struct_size;
+  uint32_t flags;       /* 0 */
+  const char* strategy; /* a strategy expression; NULL: "full" */
+  size_t strategy_len;
+  int64_t train_len;       /* L, 1 to 2^40; there is no default */
+  int64_t expected_tokens; /* length of the text, for auto, beacon, dynamic_ntk, longrope; 0: unknown */
+  int32_t n_heads;         /* query heads; they matter where heads differ: s2, scca_fixed, scca_flow, sda, long_mixed;
+                              0: 32; at most 65536 */
+  int32_t reserved;        /* 0 */
+} quire_strategy_options;
 
-/* The relative-position matrix that the strategy gives head `head`: matrix[r * n_keys + j] is the distance the
- * model sees between query first_query + r and key j, NaN where j is not visible. longheads: which chunks a head
- * chooses depends on the text; shown is the choice when all chunks fit equally well. The caller provides n_queries *
- * n_keys doubles. Errors: BAD_STRATEGY, UNSUPPORTED, INVALID_ARGUMENT. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_strategy_positions(const char* expression, size_t expression_len, int64_t train_len,
-                                                int32_t n_heads, int32_t head, int64_t first_query, int64_t n_queries,
-                                                int64_t n_keys, double* matrix, quire_error* err);
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_strategy_options_init(quire_strategy_options* options, size_t size);
+
+/* The expression in canonical form with every default written out. auto: what it chooses for a Llama model.
+ * quire_model_describe_strategy asks for a model at hand. Errors: INVALID_ARGUMENT, BAD_STRATEGY, UNSUPPORTED,
+ * BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_strategy_describe(const quire_strategy_options* options, char* buf, size_t cap,
+                                               size_t* needed, quire_error* err);
+
+#define QUIRE_KV_TEXT 0   /* tokens */
+#define QUIRE_KV_MEMORY 1 /* entries of condensed memory (beacon), counted from 0 as they are made */
+
+/* A part of a strategy's relative-position matrix. */
+typedef struct quire_position_view {
+  uint32_t struct_size;
+  uint32_t flags;       /* 0 */
+  int32_t head;         /* less than n_heads */
+  int32_t query_stream; /* QUIRE_KV_*: what the rows are */
+  int32_t key_stream;   /* QUIRE_KV_*: what the columns are */
+  int32_t reserved;     /* 0 */
+  int64_t first_query;  /* 0 to 2^24 */
+  int64_t n_queries;    /* 1 to 2^24 */
+  int64_t n_keys;       /* 1 to 2^24 */
+} quire_position_view;
+
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_position_view_init(quire_position_view* view, size_t size);
+
+/* matrix[r * n_keys + j] is the distance the model sees between query first_query + r and key j, NaN where j is not
+ * visible (all of them where the keys are a memory that the strategy does not have). A row of the memory is an entry
+ * when it was made: it saw tokens, earlier entries, and itself at distance 0. longheads: which chunks a head chooses
+ * depends on the text; shown is the choice when all chunks fit equally well. The caller provides n_queries * n_keys
+ * doubles. Errors: INVALID_ARGUMENT (also for memory rows of a strategy without memory, and for entries that no text of
+ * 2^24 tokens makes), BAD_STRATEGY, UNSUPPORTED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_strategy_positions(const quire_strategy_options* options, const quire_position_view* view,
+                                                double* matrix, quire_error* err);
 
 /* ---- Session ----------------------------------------------------------------------------------------- */
 

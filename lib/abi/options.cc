@@ -10,6 +10,10 @@ namespace quire::abi {
 namespace {
 
 constexpr size_t kMostAdapters = 64;
+constexpr int32_t kUsualHeads = 32;  // of a model of 7 billion parameters
+constexpr int32_t kMostHeads = 65536;
+static_assert(static_cast<int32_t>(KvStream::kText) == QUIRE_KV_TEXT);
+static_assert(static_cast<int32_t>(KvStream::kMemory) == QUIRE_KV_MEMORY);
 
 Status check_adapters(const void* entries, size_t n, const char* name) {
   if (!entries && n > 0) return invalid(std::string(name) + " is NULL but n_" + name + " is not 0");
@@ -51,10 +55,6 @@ Status read_model_options(const quire_model_options* in, ModelLoadOptions* out) 
   return {};
 }
 
-Status read_session_options(const quire_session_options* in, SessionOptions* out) {
-  quire_session_options o;
-  QUIRE_TRY(read_options(in, 0, "quire_session_options", &o));
-  std::string_view strategy;
 Status read_adapter_options(const quire_adapter_options* in, AdapterLoadOptions* out) {
   quire_adapter_options o;
   QUIRE_TRY(read_options(in, 0, "quire_adapter_options", &o));
@@ -65,6 +65,10 @@ Status read_adapter_options(const quire_adapter_options* in, AdapterLoadOptions*
   return {};
 }
 
+Status read_session_options(const quire_session_options* in, SessionOptions* out) {
+  quire_session_options o;
+  QUIRE_TRY(read_options(in, 0, "quire_session_options", &o));
+  std::string_view strategy;
   QUIRE_TRY(read_text(o.strategy, o.strategy_len, "strategy", &strategy));
   QUIRE_TRY(check_range("kv_type", o.kv_type, 0, QUIRE_TYPE_BF16));
   QUIRE_TRY(check_range("overflow", o.overflow, 0, QUIRE_OVERFLOW_EXTRAPOLATE));
@@ -93,6 +97,45 @@ Status read_adapter_options(const quire_adapter_options* in, AdapterLoadOptions*
     QUIRE_TRY(check_scale(a.scale, "adapters", i));
     out->adapters.push_back({a.adapter->impl, a.scale});
   }
+  return {};
+}
+
+Status read_strategy_options(const quire_strategy_options* in, StrategyOptions* out) {
+  if (!in) return invalid("options is NULL");
+  quire_strategy_options o;
+  QUIRE_TRY(read_options(in, 0, "quire_strategy_options", &o));
+  std::string_view strategy;
+  QUIRE_TRY(read_text(o.strategy, o.strategy_len, "strategy", &strategy));
+  QUIRE_TRY(check_range("train_len", o.train_len, 1, int64_t{1} << 40));
+  QUIRE_TRY(check_range("expected_tokens", o.expected_tokens, 0, std::numeric_limits<int64_t>::max()));
+  QUIRE_TRY(check_range("n_heads", o.n_heads, 0, kMostHeads));
+  QUIRE_TRY(check_range("reserved", o.reserved, 0, 0));
+  if (o.strategy) out->expression = std::string(strategy);
+  StrategyContext& context = out->context;
+  context.train_len = o.train_len;
+  context.expected_tokens = o.expected_tokens;
+  context.n_query_heads = context.n_kv_heads = o.n_heads == 0 ? kUsualHeads : o.n_heads;
+  context.beacon.emplace();  // as published
+  return {};
+}
+
+Status read_position_view(const quire_position_view* in, int n_heads, PositionView* out) {
+  if (!in) return invalid("view is NULL");
+  quire_position_view v;
+  QUIRE_TRY(read_options(in, 0, "quire_position_view", &v));
+  QUIRE_TRY(check_range("head", v.head, 0, n_heads - 1));
+  QUIRE_TRY(check_range("query_stream", v.query_stream, QUIRE_KV_TEXT, QUIRE_KV_MEMORY));
+  QUIRE_TRY(check_range("key_stream", v.key_stream, QUIRE_KV_TEXT, QUIRE_KV_MEMORY));
+  QUIRE_TRY(check_range("reserved", v.reserved, 0, 0));
+  QUIRE_TRY(check_range("first_query", v.first_query, 0, kMostViewedTokens));
+  QUIRE_TRY(check_range("n_queries", v.n_queries, 1, kMostViewedTokens));
+  QUIRE_TRY(check_range("n_keys", v.n_keys, 1, kMostViewedTokens));
+  out->head = v.head;
+  out->queries = static_cast<KvStream>(v.query_stream);
+  out->keys = static_cast<KvStream>(v.key_stream);
+  out->first_query = v.first_query;
+  out->n_queries = v.n_queries;
+  out->n_keys = v.n_keys;
   return {};
 }
 

@@ -4,13 +4,22 @@
 #include "include/quire/quire.h"
 #include "lib/session/sampler.h"
 #include "lib/session/session.h"
+#include "lib/strategy/position_view.h"
 
 namespace quire::abi {
 
+// A strategy without a model.
+struct StrategyOptions {
+  std::string expression = "full";
+  StrategyContext context;
+};
+
 Status read_model_options(const quire_model_options* in, ModelLoadOptions* out);
+Status read_adapter_options(const quire_adapter_options* in, AdapterLoadOptions* out);
 // Chain, bias and number of log-probabilities; in sampling_options.cc.
 Status read_sampling(const quire_stream_options& in, SamplingOptions* out);
 Status read_session_options(const quire_session_options* in, SessionOptions* out);
+Status read_strategy_options(const quire_strategy_options* in, StrategyOptions* out);
+Status read_position_view(const quire_position_view* in, int n_heads, PositionView* out);
 
 }  // namespace quire::abi
-Status read_adapter_options(const quire_adapter_options* in, AdapterLoadOptions* out);

@@ -237,16 +237,19 @@ std::vector<int64_t> touched_chunks(const Plan& plan, int64_t chunk, int n_heads
   return chunks;
 }
 
-void position_matrix(const Plan& plan, int head, int64_t n_keys, double* matrix) {
+void position_matrix(const Plan& plan, int head, int64_t n_keys, double* matrix, KvStream keys) {
   double* row = matrix;
   for (const QueryBlock& block : plan.blocks) {
     const Plan::List& list = plan.list(block, head);
-    for (int64_t i = block.first_query; i < block.first_query + block.n_queries; ++i, row += n_keys) {
+    for (int64_t t = 0; t < block.n_queries; ++t, row += n_keys) {
+      const int64_t i = block.first_query + t * block.step;
       std::fill_n(row, n_keys, std::numeric_limits<double>::quiet_NaN());
       for (int32_t s = list.begin; s < list.end; ++s) {
         const Span& span = plan.spans[static_cast<size_t>(s)];
-        if (span.stream != KvStream::kText) continue;
-        if (block.selected) {
+        if (span.stream != keys) continue;
+        if (span.diagonal) {
+          if (span.first_key + t < n_keys) row[span.first_key + t] = 0;
+        } else if (block.selected) {
           fill_selected_row(plan.selection, span, i, n_keys, row);
         } else {
           fill_row(span, i, n_keys, row);

@@ -82,6 +82,29 @@ static void test_model_structs(void) {
   AT(quire_model_info, sliding_window, 72, 8);
 }
 
+static void test_strategy_structs(void) {
+  SIZE(quire_strategy_options, 48);
+  AT(quire_strategy_options, struct_size, 0, 4);
+  AT(quire_strategy_options, flags, 4, 4);
+  AT(quire_strategy_options, strategy, 8, 8);
+  AT(quire_strategy_options, strategy_len, 16, 8);
+  AT(quire_strategy_options, train_len, 24, 8);
+  AT(quire_strategy_options, expected_tokens, 32, 8);
+  AT(quire_strategy_options, n_heads, 40, 4);
+  AT(quire_strategy_options, reserved, 44, 4);
+
+  SIZE(quire_position_view, 48);
+  AT(quire_position_view, struct_size, 0, 4);
+  AT(quire_position_view, flags, 4, 4);
+  AT(quire_position_view, head, 8, 4);
+  AT(quire_position_view, query_stream, 12, 4);
+  AT(quire_position_view, key_stream, 16, 4);
+  AT(quire_position_view, reserved, 20, 4);
+  AT(quire_position_view, first_query, 24, 8);
+  AT(quire_position_view, n_queries, 32, 8);
+  AT(quire_position_view, n_keys, 40, 8);
+}
+
 static void test_session_structs(void) {
   SIZE(quire_session_adapter, 16);
   AT(quire_session_adapter, adapter, 0, 8);
@@ -219,6 +242,7 @@ void test_layout(void) {
   if (sizeof(void*) != 8 || sizeof(long) != 8) return;
   test_error_and_runtime();
   test_model_structs();
+  test_strategy_structs();
   test_session_structs();
   test_memory_plan_struct();
   test_stream_structs();

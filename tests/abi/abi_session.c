@@ -142,12 +142,13 @@ static void test_segments(quire_model* model) {
 
 static void test_strategy_text(quire_model* model) {
   quire_session* session = open_session(model, " dca ( chunk = 48 ) ", 0, 0);
+  const quire_strategy_options options = strategy_options("dca(chunk=48)", 256);
   char own[512], described[512];
   size_t n = 0, m = 0;
   quire_error err;
   quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_session_get_strategy(session, own, sizeof own, &n, &err));
-  EXPECT_OK(quire_strategy_describe("dca(chunk=48)", 13, 256, 0, described, sizeof described, &m, &err));
+  EXPECT_OK(quire_strategy_describe(&options, described, sizeof described, &m, &err));
   CHECK(n == m && memcmp(own, described, n) == 0);
   EXPECT_OK(quire_session_get_strategy(session, NULL, 0, &m, &err));
   CHECK(n == m);

@@ -68,6 +68,8 @@ static void test_initialisers(void) {
   CHECK_INIT(quire_runtime_options, quire_runtime_options_init);
   CHECK_INIT(quire_model_options, quire_model_options_init);
   CHECK_INIT(quire_adapter_options, quire_adapter_options_init);
+  CHECK_INIT(quire_strategy_options, quire_strategy_options_init);
+  CHECK_INIT(quire_position_view, quire_position_view_init);
   CHECK_INIT(quire_session_options, quire_session_options_init);
   CHECK_INIT(quire_stream_options, quire_stream_options_init);
   CHECK_INIT(quire_event, quire_event_init);
@@ -93,9 +95,6 @@ static quire_status use_model_options(const void* options, quire_error* err) {
   quire_model_release(model);
   return status;
 }
-static quire_status use_session_options(const void* options, quire_error* err) {
-  quire_session* session = NULL;
-  const quire_status status = quire_session_create(world.model, options, &session, err);
 static quire_status use_adapter_options(const void* options, quire_error* err) {
   loaded l = open_model("text_256");
   quire_adapter* adapter = NULL;
@@ -106,6 +105,9 @@ static quire_status use_adapter_options(const void* options, quire_error* err) {
   close_model(&l);
   return status;
 }
+static quire_status use_session_options(const void* options, quire_error* err) {
+  quire_session* session = NULL;
+  const quire_status status = quire_session_create(world.model, options, &session, err);
   CHECK((status == QUIRE_OK) == (session != NULL));
   quire_session_release(session);
   return status;
@@ -153,10 +155,10 @@ static void test_option_sizes(void) {
   world = open_model("short_128");
   CHECK_SIZES(quire_runtime_options, quire_runtime_options_init, use_runtime_options);
   CHECK_SIZES(quire_model_options, quire_model_options_init, use_model_options);
+  CHECK_SIZES(quire_adapter_options, quire_adapter_options_init, use_adapter_options);
   CHECK_SIZES(quire_session_options, quire_session_options_init, use_session_options);
   CHECK_SIZES(quire_stream_options, quire_stream_options_init, use_stream_options);
   close_model(&world);
-  CHECK_SIZES(quire_adapter_options, quire_adapter_options_init, use_adapter_options);
 }
 
 /* The record takes any size; nothing is written beyond it, and the message is cut at a code point. */
@@ -184,18 +186,20 @@ static void test_error_record(void) {
   CHECK(strcmp(u.record.message, "out") == 0);
   CHECK(u.record.message[4] == (char)0xAB);
   /* "\"ééé..." cut in the middle of an é. */
+  const quire_strategy_options accents = strategy_options("\xC3\xA9\xC3\xA9", 256);
+  const quire_strategy_options full = strategy_options("full", 256);
   quire_error_init(&u.record, sizeof(quire_error));
-  CHECK(quire_strategy_describe("\xC3\xA9\xC3\xA9", 4, 256, 0, NULL, 0, NULL, &u.record) == QUIRE_ERROR_BAD_STRATEGY);
+  CHECK(quire_strategy_describe(&accents, NULL, 0, NULL, &u.record) == QUIRE_ERROR_BAD_STRATEGY);
   const char* accent = strstr(u.record.message, "\xC3\xA9");
   if (accent) {
     const size_t until = (size_t)(accent - u.record.message);
     quire_error_init(&u.record, offsetof(quire_error, message) + until + 2);
-    CHECK(quire_strategy_describe("\xC3\xA9\xC3\xA9", 4, 256, 0, NULL, 0, NULL, &u.record) == QUIRE_ERROR_BAD_STRATEGY);
+    CHECK(quire_strategy_describe(&accents, NULL, 0, NULL, &u.record) == QUIRE_ERROR_BAD_STRATEGY);
     CHECK(strlen(u.record.message) == until);
   }
   quire_error_init(&u.record, sizeof(quire_error));
   u.record.code = 1;
-  CHECK(quire_strategy_describe("full", 4, 256, 0, NULL, 0, NULL, &u.record) == QUIRE_OK);
+  CHECK(quire_strategy_describe(&full, NULL, 0, NULL, &u.record) == QUIRE_OK);
   CHECK(u.record.code == 0 && u.record.message[0] == '\0' && u.record.offset == -1);
 }
 

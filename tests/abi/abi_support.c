@@ -76,6 +76,15 @@ quire_session* open_session(quire_model* model, const char* strategy, int32_t ov
   return session;
 }
 
+quire_strategy_options strategy_options(const char* expression, int64_t train_len) {
+  quire_strategy_options options;
+  quire_strategy_options_init(&options, sizeof options);
+  options.strategy = expression;
+  options.strategy_len = strlen(expression);
+  options.train_len = train_len;
+  return options;
+}
+
 void some_tokens(int32_t* ids, size_t n, int32_t vocab, uint32_t seed) {
   uint32_t state = seed * 2654435761u + 12345u;
   for (size_t i = 0; i < n; ++i) {

@@ -48,6 +48,9 @@ void close_model(loaded* l);
 /* A session by strategy expression (NULL: default options), overflow policy and prefill block (0: default). */
 quire_session* open_session(quire_model* model, const char* strategy, int32_t overflow, int32_t prefill_block);
 
+/* Options of a strategy for a model of that trained length; what to change is the caller's. */
+quire_strategy_options strategy_options(const char* expression, int64_t train_len);
+
 /* n token ids that are not control tokens, the same for the same seed. */
 void some_tokens(int32_t* ids, size_t n, int32_t vocab, uint32_t seed);
 void feed_some(quire_session* session, quire_model* model, size_t n);

@@ -82,8 +82,16 @@ void hammer_model(quire_model* model, const quire_tokenizer* tokenizer) {
   EXPECT_EQ(quire_model_get_metadata(model, "tokenizer", 9, text, sizeof text, &needed, nullptr), QUIRE_OK);
   EXPECT_EQ(quire_tokenizer_encode(tokenizer, "a leaf", 6, 0, ids, 16, &needed, nullptr), QUIRE_OK);
   EXPECT_EQ(quire_tokenizer_decode(tokenizer, ids, needed, 0, text, sizeof text, &needed, nullptr), QUIRE_OK);
-  EXPECT_EQ(quire_strategy_describe("dca", 3, 256, 0, text, sizeof text, &needed, nullptr), QUIRE_OK);
-  EXPECT_EQ(quire_strategy_positions("full", 4, 256, 0, 0, 0, 2, 2, matrix, nullptr), QUIRE_OK);
+  quire_strategy_options options;
+  quire_strategy_options_init(&options, sizeof options);
+  options.strategy = "dca";
+  options.strategy_len = 3;
+  options.train_len = 256;
+  EXPECT_EQ(quire_strategy_describe(&options, text, sizeof text, &needed, nullptr), QUIRE_OK);
+  quire_position_view view;
+  quire_position_view_init(&view, sizeof view);
+  view.n_queries = view.n_keys = 2;
+  EXPECT_EQ(quire_strategy_positions(&options, &view, matrix, nullptr), QUIRE_OK);
 }
 
 TEST_F(Concurrency, AnyThreadCallsMeanwhile) {

@@ -68,6 +68,118 @@ class PlanTest(unittest.TestCase):
         rows = json.loads(done.stdout)["relative_position"]
         self.assertEqual(rows[8], [5, 4, None, None, None, 3, 2, 1, 0])
 
+    def plan(self, strategy, train_len, tokens, *more):
+        done = run("plan", "-s", strategy, "--train-len", train_len, "--tokens", tokens, *more, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def assert_row(self, strategy, expected, train_len=16, head=0, heads=4):
+        """The last row is what the text says: distances, "." for an invisible key."""
+        n = len(expected.split())
+        row = self.plan(strategy, train_len, n, "--heads", heads, "--head", head)["relative_position"][-1]
+        self.assertEqual(" ".join("." if cell is None else str(cell) for cell in row), expected, strategy)
+
+    def test_every_method(self):
+        self.assert_row("full", "9 8 7 6 5 4 3 2 1 0")
+        self.assert_row("lm_infinite(sinks=2, recent=4)", "4 4 . . . . 3 2 1 0")
+        self.assert_row("rerope(window=4)", "4 4 4 4 4 4 3 2 1 0")
+        self.assert_row("rerope(window=4, leaky=2)", "6.5 6 5.5 5 4.5 4 3 2 1 0")
+        self.assert_row("self_extend(window=4, group=2)", "6 6 5 5 4 4 3 2 1 0")
+        self.assert_row("dca(chunk=6, cap=9)", "9 8 7 6 5 4 5 4 3 2 1 0", train_len=10)
+
+    def test_methods_that_differ_by_head(self):
+        self.assert_row("s2(group=4)", ". . . . 3 2 1 0")
+        self.assert_row("s2(group=4)", ". . . . . . 1 0", head=3)
+        self.assert_row("scca_fixed(chunk=4)", ". . 3 2 1 0")
+        self.assert_row("scca_fixed(chunk=4)", ". . . . 1 0", head=3)
+        self.assert_row("scca_flow(chunks=4)", ". . . . . . . . 1 0")
+        self.assert_row("scca_flow(chunks=4)", ". . . . 5 4 3 2 . 0", head=1)
+        self.assert_row("scca_flow(chunks=4)", "9 8 7 6 . . . . . 0", head=2)
+        self.assert_row("sda(dilation=2)", "6 . 4 . 2 . 0")
+        self.assert_row("sda(dilation=2)", ". . . . . . .", head=1)
+        self.assert_row("sda(dilation=2, reading=kv)", ". 5 . 3 . 1 0", head=1)
+        mixed = "long_mixed(heads=sda2x2.rolledx1.localx1.shift1x1.fullx1)"
+        for head, expected in enumerate(["6 . 4 . 2 . 0", ". . . . . . .", ". . 4 3 2 1 0", ". . . . 2 1 0",
+                                         "6 5 4 3 . . 0", "6 5 4 3 2 1 0"]):
+            self.assert_row(mixed, expected, head=head, heads=6)
+
+    def test_longheads_packs_its_chunks_or_places_them_as_dca(self):
+        # Token 70 of chunk 4 sees the first, the previous and its own chunk of 16.
+        def three_chunks(*pieces):
+            return " ".join(" ".join(map(str, piece)) for piece in pieces)
+
+        invisible, recent = ["."] * 32, range(22, -1, -1)
+        self.assert_row("longheads(chunk=16, chunks=3)", three_chunks(range(38, 22, -1), invisible, recent), train_len=64)
+        self.assert_row("longheads(chunk=16, chunks=3, positions=dca, dca_chunk=48, dca_cap=63)",
+                        three_chunks(range(63, 47, -1), invisible, recent), train_len=64)
+
+    def test_auto_chooses_by_the_texts_length(self):
+        unknown, short = self.plan("auto", 16, 20), self.plan("auto", 16, 12, "--expected-tokens", 12)
+        self.assertTrue(unknown["strategy"].startswith("dca(preset=paper, chunk=12, cap=15"))
+        self.assertEqual(unknown["relative_position"][19][:12], list(range(15, 3, -1)))  # 7 + 12 is more than the cap
+        self.assertTrue(short["strategy"].startswith("full("))
+
+    def test_examples_of_long_contexts(self):
+        scaled = self.plan("dca(chunk=24576) + pi(factor=8)", 4096, 3)
+        self.assertIn("chunk=24576, cap=32767", scaled["strategy"])
+        self.assertIn("train_len=32768", scaled["strategy"])
+        self.assertEqual(scaled["relative_position"][2], [2, 1, 0])
+        longheads = self.plan("longheads + dynamic_ntk(factor=2)", 256, 3, "--expected-tokens", 1000)
+        self.assertIn("dynamic_ntk(factor=2, length=1000, original=256)", longheads["strategy"])
+        done = run("plan", "-s", "longheads + dynamic_ntk(factor=2)", "--train-len", 256, "--tokens", 3)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("expected_tokens", done.stderr)
+
+    # Windows of four tokens, each condensed into two entries, which stand at 0, 1, ...; a window stands behind them.
+    BEACON = "beacon(ratio=2, window=4, stride=4)"
+
+    def test_beacon_shows_its_memory(self):
+        result = self.plan(self.BEACON, 16, 12)
+        hidden = [None] * 8
+        self.assertEqual([row[8:] for row in result["relative_position"][8:]],
+                         [[0, None, None, None], [1, 0, None, None], [2, 1, 0, None], [3, 2, 1, 0]])
+        self.assertEqual([row[:8] for row in result["relative_position"][8:]], [hidden] * 4)
+        self.assertEqual(result["memory_position"][3], [None] * 6)
+        self.assertEqual(result["memory_position"][7], [5, 4, None, None, None, None])
+        self.assertEqual(result["memory_position"][8:], [[p, p - 1, p - 2, p - 3, None, None] for p in (4, 5, 6, 7)])
+        memory = result["memory"]
+        self.assertEqual([entry["entry"] for entry in memory], list(range(6)))
+        self.assertEqual(memory[4], {"entry": 4, "relative_position": hidden + [2, 1, None, None],
+                                     "memory_position": [6, 5, 4, 3, 0, None]})
+        self.assertEqual(memory[5], {"entry": 5, "relative_position": hidden + [4, 3, 2, 1],
+                                     "memory_position": [8, 7, 6, 5, None, 0]})
+
+    def test_text_has_memory_before_tokens(self):
+        done = run("plan", "-s", self.BEACON, "--train-len", 16, "--tokens", 6)
+        self.assertEqual(done.stdout.splitlines()[2:], [
+            ". . | 0 . . . . .",
+            ". . | 1 0 . . . .",
+            ". . | 2 1 0 . . .",
+            ". . | 3 2 1 0 . .",
+            "2 1 | . . . . 0 .",
+            "3 2 | . . . . 1 0",
+            "",
+            "entries of memory, when they were made:",
+            "0 . | 2 1 . . . .",
+            ". 0 | 4 3 2 1 . .",
+        ])
+
+    def test_no_memory_no_columns(self):
+        for strategy, tokens in (("full", 4), (self.BEACON, 3), ("beacon(ratio=0, window=4, stride=4)", 12)):
+            result = self.plan(strategy, 16, tokens)
+            self.assertNotIn("memory", result)
+            self.assertNotIn("memory_position", result)
+            self.assertEqual(result["relative_position"][3 if tokens > 3 else 2][0], 3 if tokens > 3 else 2)
+
+    def test_beacon_chooses_its_ratio_by_the_texts_length(self):
+        done = run("plan", "-s", "beacon", "--train-len", 4096, "--tokens", 2)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("expected_tokens", done.stderr)
+        # With 1024 tokens to spare: (4096 - 1024) * 4 + 1024 hold 12288 tokens, not one more.
+        for expected_tokens, ratio in ((3072, 0), (3073, 2), (12288, 4), (12289, 8)):
+            result = self.plan("beacon", 4096, 2, "--expected-tokens", expected_tokens)
+            self.assertIn(f"window=1024, stride=1024, attn=step_expansion, ratio={ratio},", result["strategy"])
+
 
 class UsageTest(unittest.TestCase):
     def assert_usage_error(self, *arguments):
@@ -82,6 +194,7 @@ class UsageTest(unittest.TestCase):
         self.assert_usage_error("frobnicate")
         self.assert_usage_error("plan", "-s", "full", "--tokens", "12")
         self.assert_usage_error("plan", "-s", "full", "--train-len", "8", "--tokens", "0")
+        self.assert_usage_error("plan", "-s", "full", "--train-len", "8", "--tokens", "2", "--expected-tokens", "0")
         self.assert_usage_error("plan", "-s", "full", "--train-len", "8", "--tokens", "twelve")
         self.assert_usage_error("run", "-m", "x", "-p", "x", "--kv-type", "f64")
         self.assert_usage_error("run", "-m", "x")

@@ -1,5 +1,7 @@
 // A strategy expression. Input: one byte that chooses the model, then the expression.
-#include "lib/strategy/strategy.h"
+#include <vector>
+
+#include "lib/strategy/position_view.h"
 #include "tests/fuzz/require.h"
 
 namespace {
@@ -14,6 +16,11 @@ void check_memory(const quire::Strategy& strategy, int64_t n, int n_heads) {
   quire::Plan plan;
   strategy.plan_memory(end, plan);
   FUZZ_REQUIRE(validate(plan, plan.blocks.at(0).first_query, added, n_heads).ok());
+  if (end > quire::kMostViewedTokens) return;
+  const quire::PositionView view{0, quire::KvStream::kMemory, quire::KvStream::kMemory, before + added - 1, 1, 64};
+  std::vector<double> row(64);
+  FUZZ_REQUIRE(view_positions(strategy, view, row.data()).ok());
+  FUZZ_REQUIRE(before + added > 64 || row[static_cast<size_t>(before + added - 1)] == 0);
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ class Binding(unittest.TestCase):
 
     def test_struct_sizes_are_the_librarys(self):
         for name, cls in (("runtime_options", _ffi.RuntimeOptions), ("model_options", _ffi.ModelOptions),
-                          ("adapter_options", _ffi.AdapterOptions),
+                          ("adapter_options", _ffi.AdapterOptions), ("strategy_options", _ffi.StrategyOptions),
+                          ("position_view", _ffi.PositionView),
                           ("session_options", _ffi.SessionOptions), ("stream_options", _ffi.StreamOptions)):
             options = cls()
             init = getattr(_ffi.lib, f"quire_{name}_init")
@@ -44,7 +45,7 @@ class Binding(unittest.TestCase):
         header = (SOURCE / "include" / "quire" / "quire.h").read_text(encoding="utf-8")
         header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
         for cls in (_ffi.Error, _ffi.RuntimeOptions, _ffi.ModelOptions, _ffi.ModelInfo, _ffi.SessionOptions,
-                    _ffi.AdapterSource, _ffi.AdapterOptions, _ffi.AdapterInfo, _ffi.SessionAdapter,
+                    _ffi.AdapterSource, _ffi.AdapterOptions, _ffi.StrategyOptions, _ffi.PositionView, _ffi.AdapterInfo, _ffi.SessionAdapter,
                     _ffi.SessionStats, _ffi.MemoryPlan, _ffi.Text, _ffi.Sampler, _ffi.LogitBias, _ffi.TokenLogprob,
                     _ffi.StreamOptions, _ffi.Event):
             body = re.search(r"typedef struct %s \{(.*?)\}" % cls.__name__, header, re.S).group(1)
@@ -62,6 +63,21 @@ class Strategies(unittest.TestCase):
         self.assertEqual(matrix.shape, (12, 12))
         self.assertEqual(matrix.tolist()[11], [9, 8, 7, 6, 5, 4, 5, 4, 3, 2, 1, 0])
         self.assertTrue(math.isnan(matrix[0, 1]))
+
+    def test_positions_of_memory(self):
+        arguments = ("beacon(window=4, stride=4, reserve=0)", 16)  # the ratio by the length: 28 tokens fit with 2
+        with self.assertRaises(quire.QuireError) as caught:
+            quire.strategy_positions(*arguments, n_keys=12)
+        self.assertIn("expected_tokens", caught.exception.message)
+        self.assertIn("ratio=2", quire.strategy_describe(*arguments, expected_tokens=28))
+        tokens = quire.strategy_positions(*arguments, n_keys=4, first_query=8, n_queries=1, keys="memory",
+                                          expected_tokens=28)
+        self.assertEqual(tokens.tolist(), [[4, 3, 2, 1]])
+        entries = quire.strategy_positions(*arguments, n_keys=12, first_query=5, n_queries=1, queries="memory",
+                                           expected_tokens=28)
+        self.assertEqual(entries.tolist()[0][8:], [4, 3, 2, 1])
+        self.assertTrue(all(math.isnan(distance) for distance in entries.tolist()[0][:8]))
+        self.assertRaises(ValueError, quire.strategy_positions, "full", 16, 4, keys="words")
 
     def test_describe_writes_every_default(self):
         text = quire.strategy_describe("dca", 4096)
@@ -312,6 +328,16 @@ class WithModel(unittest.TestCase):
             self.runtime.load(MODEL, cancel=cancel)
         self.assertEqual(caught.exception.status, "CANCELLED")
 
+    def test_adapter_can_be_watched_and_cancelled(self):
+        seen = []
+        self.model.load_adapter(ADAPTERS / "everything", progress=lambda done, total: seen.append((done, total))).close()
+        self.assertEqual(*seen[-1])
+        self.assertEqual([done for done, _ in seen], sorted(done for done, _ in seen))
+        cancel = quire.Cancel()
+        with self.assertRaises(quire.QuireError) as caught:
+            self.model.load_adapter(ADAPTERS / "everything", progress=lambda done, total: cancel.trigger(), cancel=cancel)
+        self.assertEqual(caught.exception.status, "CANCELLED")
+
 
 class Lifetime(unittest.TestCase):
     def test_handles_may_go_in_any_order(self):
@@ -328,16 +354,6 @@ class Lifetime(unittest.TestCase):
         with self.assertRaises(quire.QuireError) as caught:
             model.session()
         self.assertEqual(caught.exception.status, "CLOSED")
-
-    def test_adapter_can_be_watched_and_cancelled(self):
-        seen = []
-        self.model.load_adapter(ADAPTERS / "everything", progress=lambda done, total: seen.append((done, total))).close()
-        self.assertEqual(*seen[-1])
-        self.assertEqual([done for done, _ in seen], sorted(done for done, _ in seen))
-        cancel = quire.Cancel()
-        with self.assertRaises(quire.QuireError) as caught:
-            self.model.load_adapter(ADAPTERS / "everything", progress=lambda done, total: cancel.trigger(), cancel=cancel)
-        self.assertEqual(caught.exception.status, "CANCELLED")
 
     def test_runtime_close_ends_everything(self):
         with quire.Runtime(threads=1) as runtime:

@@ -51,6 +51,10 @@ ModelInfo = _struct(
     *_same(c_int32, "n_layers n_query_heads n_kv_heads head_dim hidden_size intermediate_size vocab_size weight_type"),
     *_same(c_int64, "train_len n_parameters weight_bytes"), ("rope_theta", c_double),
     ("sliding_window", c_int64))
+StrategyOptions = _struct("quire_strategy_options", 48, ("strategy", c_char_p), ("strategy_len", c_size_t),
+                          *_same(c_int64, "train_len expected_tokens"), *_same(c_int32, "n_heads reserved"))
+PositionView = _struct("quire_position_view", 48, *_same(c_int32, "head query_stream key_stream reserved"),
+                       *_same(c_int64, "first_query n_queries n_keys"))
 SessionOptions = _struct("quire_session_options", 96, ("strategy", c_char_p), ("strategy_len", c_size_t),
                          *_same(c_int32, "kv_type overflow"), *_same(c_int64, "expected_tokens kv_budget_bytes"),
                          *_same(c_int32, "prefill_block reserved"), ("spill_directory", c_char_p),
@@ -104,9 +108,8 @@ _CHECKED = {
     "quire_tokenizer_encode": [_P, c_char_p, c_size_t, c_uint32, _I32, c_size_t, _SIZE],
     "quire_tokenizer_decode": [_P, _I32, c_size_t, c_uint32, _BUF, c_size_t, _SIZE],
     "quire_tokenizer_token_bytes": [_P, c_int32, _BUF, c_size_t, _SIZE],
-    "quire_strategy_describe": [c_char_p, c_size_t, c_int64, c_int32, _BUF, c_size_t, _SIZE],
-    "quire_strategy_positions": [c_char_p, c_size_t, c_int64, c_int32, c_int32, c_int64, c_int64, c_int64,
-                                 POINTER(c_double)],
+    "quire_strategy_describe": [POINTER(StrategyOptions), _BUF, c_size_t, _SIZE],
+    "quire_strategy_positions": [POINTER(StrategyOptions), POINTER(PositionView), POINTER(c_double)],
     "quire_memory_plan_make": [_P, c_char_p, c_size_t, POINTER(ModelOptions), POINTER(SessionOptions), c_int64,
                                POINTER(MemoryPlan)],
     "quire_session_check": [_P, POINTER(SessionOptions)],

@@ -95,6 +95,32 @@ TEST(PositionMatrix, HoldsDistancesAndNanElsewhere) {
   EXPECT_THAT(matrix, testing::Pointwise(testing::NanSensitiveDoubleEq(), expected));
   position_matrix(plan, 1, 7, matrix.data());
   for (size_t c = 0; c < 14; ++c) EXPECT_TRUE(std::isnan(matrix[c])) << c;
+  position_matrix(plan, 0, 5, matrix.data(), KvStream::kMemory);
+  matrix.resize(15);
+  const std::vector<double> of_memory = {dot, dot, dot, dot, dot, dot, dot, dot, dot, dot, 7, 6, 5, 4, dot};
+  EXPECT_THAT(matrix, testing::Pointwise(testing::NanSensitiveDoubleEq(), of_memory));
+}
+
+// New entries of memory: queries that stand apart, each of which sees itself.
+TEST(PositionMatrix, FollowsStepsAndDiagonals) {
+  Plan plan;
+  Span self = run(2, 2);
+  self.stream = KvStream::kMemory;
+  self.diagonal = true;
+  Span text = run(4, 4);
+  text.min_lag = 1;
+  plan.add_block(6, 2, {text, self});
+  plan.blocks.back().step = 2;
+  ASSERT_TRUE(validate(plan, 6, 2, 1).ok());
+  const double dot = std::nan("");
+  std::vector<double> matrix(16);
+  position_matrix(plan, 0, 8, matrix.data());
+  const std::vector<double> of_text = {dot, dot, dot, dot, 2, 1, dot, dot, dot, dot, dot, dot, 4, 3, 2, 1};
+  EXPECT_THAT(matrix, testing::Pointwise(testing::NanSensitiveDoubleEq(), of_text));
+  matrix.resize(6);
+  position_matrix(plan, 0, 3, matrix.data(), KvStream::kMemory);
+  EXPECT_THAT(matrix,
+              testing::Pointwise(testing::NanSensitiveDoubleEq(), std::vector<double>{dot, dot, 0, dot, dot, dot}));
 }
 
 std::string failure(const std::function<void(Plan&)>& damage) {
