@@ -1,9 +1,14 @@
 """Dual Chunk Attention (An et al. 2024): Tables 1 and 2, Figures 4, 5 and 7."""
 
+import costs
 from measure import BASE, LONGHEADS, model
 from page import length_table, percent
 
 LENGTHS = (1, 2, 4, 8, 16)
+COST_OF = {"full (RoPE)": "full", "PI, factor by length": "full + pi", "NTK, factor by length": "full + ntk",
+           "dynamic NTK": "full + dynamic_ntk", "YaRN, factor by length": "full + yarn", "ReRoPE": "rerope",
+           "ReRoPE, log-n": "rerope", "leaky ReRoPE": "rerope", "Self-Extend": "self_extend",
+           "StreamingLLM": "streaming_llm", "LM-Infinite": "lm_infinite", "DCA": "dca", "LongHeads (stage 2)": "longheads"}
 
 
 def two(value):
@@ -36,7 +41,7 @@ def table_1(quire, page):
               "the same tokens in separate windows that advance by a quarter: the best that the model can do within its",
               "trained length. Training-free; the scalings get the factor of the length, as in the paper.")
     ppl = {name: quire.perplexity(weights, expression, LENGTHS) for name, (weights, expression) in methods().items()}
-    length_table(page, "perplexity", ppl, two)
+    length_table(page, "perplexity", ppl, two, costs.COLUMNS, lambda name: costs.cells(quire, COST_OF.get(name)))
     page.curves("perplexity", "Perplexity by length (training-free)", ppl, "perplexity", log=True)
     page.text("The paper, PG19, Llama-2-7B at 4k/8k/16k/32k/64k: RoPE 7.87/>100/..., PI 7.87/9.19/15.11/>100/>100, NTK",
               "7.87/11.98/26.12/58.91/>100, NTK-YaRN 7.87/8.06/9.82/11.74/41.57, ReRoPE 7.94/7.75/OOM, ChunkLlama2",

@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import resource
 import shlex
 import subprocess
 import sys
@@ -26,6 +27,17 @@ def adapter(name):
     return (*BASE, "--adapter", MODELS / name)
 
 
+def merged(name):
+    return (*BASE, "--merge-adapter", MODELS / name)
+
+
+def heldout_texts():
+    """The held-out text from PLACES different beginnings on, each long enough for 32 windows."""
+    text = (EMBEDDED / "heldout.txt").read_text()
+    begins = [text.rfind("\n", 0, 1 + place * len(text) // (PLACES + 1)) + 1 for place in range(PLACES)]
+    return [text[begin:begin + 4 * 32 * WINDOW] for begin in begins]
+
+
 class Quire:
     def __init__(self, command, quick=False, kept=None):
         self.command, self.quick = command, quick
@@ -34,24 +46,23 @@ class Quire:
         self.texts = self.cut_text()
 
     def cut_text(self):
-        """The held-out text from PLACES different beginnings on, each long enough for 32 windows."""
-        text = (EMBEDDED / "heldout.txt").read_text()
-        files = []
-        for place in range(PLACES):
-            begin = text.rfind("\n", 0, 1 + place * len(text) // (PLACES + 1)) + 1
-            files.append(pathlib.Path(self.folder.name) / f"{place}.txt")
-            files[-1].write_text(text[begin:begin + 4 * 32 * WINDOW])
+        files = [pathlib.Path(self.folder.name) / f"{place}.txt" for place in range(PLACES)]
+        for file, text in zip(files, heldout_texts()):
+            file.write_text(text)
         return files
 
     def call(self, *arguments):
         """The JSON of a run; each is made once."""
         words = [str(a) for a in arguments]
         shown = shlex.join(w.replace(str(ROOT) + "/", "").replace(self.folder.name, "heldout") for w in words)
+        quiet = () if words[0] == "plan" else ("--quiet",)
         if shown not in self.kept:
-            done = subprocess.run([self.command, *words, "--json", "--quiet"], capture_output=True, text=True)
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            done = subprocess.run([self.command, *words, "--json", *quiet], capture_output=True, text=True)
             if done.returncode != 0:
                 sys.exit(f"quire {shown}: {done.stderr}")
             self.kept[shown] = json.loads(done.stdout)
+            self.kept[shown]["processor_seconds"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
             print(shown, file=sys.stderr, flush=True)
         return self.kept[shown]
 
@@ -103,13 +114,14 @@ class Quire:
         return self.call("eval", "needle", *weights, "-s", strategy, "--seed", SEED, "--trials", 2 if self.quick else trials,
                          "--tokens", *[m * WINDOW for m in multiples])
 
+    def cost_run(self, weights, strategy, multiple, place):
+        begin = pathlib.Path(self.folder.name) / f"first-{multiple}-{place}.txt"
+        begin.write_text(self.texts[place].read_text()[:5 * multiple * WINDOW // 2])
+        return self.call("run", *weights, "-s", strategy, "-f", begin, "-n", 0, "--overflow", "extrapolate", "--threads", 1)
+
     def cost(self, weights, strategy, multiple):
-        """{"kv_bytes_peak": most memory of the KV cache, "seconds_per_token": of reading, the least of the places}, for
-        texts of about so many windows."""
-        runs = []
-        for place, text in enumerate(self.texts):
-            begin = pathlib.Path(self.folder.name) / f"first-{multiple}-{place}.txt"
-            begin.write_text(text.read_text()[:5 * multiple * WINDOW // 2])
-            runs.append(self.call("run", *weights, "-s", strategy, "-f", begin, "-n", 0, "--overflow", "extrapolate"))
+        """{"kv_bytes_peak": most memory of the KV cache, "seconds_per_token": processor time of reading on one thread, the
+        least of the places}, for texts of about so many windows. (Processor time: other work on the machine counts less.)"""
+        runs = [self.cost_run(weights, strategy, multiple, place) for place in range(PLACES)]
         return {"kv_bytes_peak": max(r["kv_bytes_peak"] for r in runs),
-                "seconds_per_token": min(r["prefill_seconds"] / r["n_prompt_tokens"] for r in runs)}
+                "seconds_per_token": min(r["processor_seconds"] / r["n_prompt_tokens"] for r in runs)}

@@ -63,6 +63,27 @@ class Page:
         axes.legend(fontsize=7, ncols=2)
         self.save(figure, name, title)
 
+    def clouds(self, name, title, multiples, panels, xlabel, ticks):
+        """Panels side by side of (ylabel, {label: {multiple: [(x, y)]}}): a marker for each label, a colour for each length."""
+        if not self.plt:
+            return
+        figure, all_axes = self.plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 3.8), layout="constrained")
+        for axes, (ylabel, series) in zip(all_axes, panels):
+            for i, points in enumerate(series.values()):
+                for c, multiple in enumerate(multiples):
+                    x, y = zip(*points[multiple])
+                    axes.plot(x, y, marker="os^D"[i], linestyle=("-", "--", "", "")[i], color=f"C{c}", markersize=4)
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(ticks, ticks)
+            axes.set_xlabel(xlabel)
+            axes.set_ylabel(ylabel)
+            axes.grid(alpha=0.3)
+        lines = [self.plt.Line2D([], [], color="black", marker="os^D"[i], linestyle=("-", "--", "", "")[i], markersize=4)
+                 for i in range(len(panels[0][1]))] + [self.plt.Line2D([], [], color=f"C{c}") for c in range(len(multiples))]
+        figure.legend(lines, [*panels[0][1], *(f"{m}x" for m in multiples)], fontsize=7, ncols=4, loc="outside lower center")
+        figure.suptitle(title, fontsize=9)
+        self.save(figure, name, title, tight=False)
+
     def heat_maps(self, name, title, grids):
         """Maps of depth against length, side by side: {label: JSON of `quire eval needle`}."""
         if not self.plt:
@@ -78,8 +99,9 @@ class Page:
         figure.suptitle(title, fontsize=9)
         self.save(figure, name, title)
 
-    def save(self, figure, name, title):
-        figure.tight_layout()
+    def save(self, figure, name, title, tight=True):
+        if tight:
+            figure.tight_layout()
         figure.savefig(self.figures / f"{name}.svg", metadata={"Date": None})
         self.plt.close(figure)
         self.lines += [f"![{title}]({self.figures.name}/{name}.svg)", ""]
@@ -100,6 +122,8 @@ def columns_of(series):
     return sorted({m for points in series.values() for m in points})
 
 
-def length_table(page, title, series, show):
+def length_table(page, title, series, show, beside=(), more=lambda name: []):
+    """beside: further columns; more(name): their cells."""
     multiples = columns_of(series)
-    page.table(title, [f"{m}x" for m in multiples], [(name, cells(p, multiples, show)) for name, p in series.items()])
+    page.table(title, [*(f"{m}x" for m in multiples), *beside],
+               [(name, cells(p, multiples, show) + more(name)) for name, p in series.items()])

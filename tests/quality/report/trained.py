@@ -1,5 +1,6 @@
 """Methods that train: SCCA (Li et al. 2023), PoSE (Zhu et al. 2023), Llama-3-80K (Zhang et al. 2024)."""
 
+import costs
 from measure import BASE, adapter, model
 from page import length_table, percent
 
@@ -11,6 +12,15 @@ PATTERNS = {"s2": ("S2 (LongLoRA)", "s2(group=128)"), "scca_fixed": ("SCCA_fixed
 
 def two(value):
     return f"{value:.2f}"
+
+
+def nearest(quire, expression, n=512, near=8):
+    """How many of its `near` nearest keys a query sees, over the heads and the queries of the last half of n."""
+    seen = 0
+    for head in range(4):
+        rows = quire.call("plan", "-s", expression, "--train-len", n, "--tokens", n, "--heads", 4, "--head", head)["relative_position"]
+        seen += sum(rows[i][j] is not None for i in range(n // 2, n) for j in range(i + 1 - near, i + 1))
+    return seen / (4 * (n - n // 2))
 
 
 def scca(quire, page):
@@ -25,7 +35,9 @@ def scca(quire, page):
     full["PI without training"] = quire.perplexity(BASE, "full + pi(factor=2)", lengths)
     for name, expression in PATTERNS.values():
         sparse[name + ", not trained"] = quire.perplexity(BASE, f"{expression} + pi(factor=2)", (2,))
-    length_table(page, "perplexity under the pattern", sparse, two)
+    cost_of = {n: folder for folder, (n, _) in PATTERNS.items()}
+    length_table(page, "perplexity under the pattern", sparse, two, costs.COLUMNS,
+                 lambda n: costs.cells(quire, cost_of.get(n.removesuffix(", not trained"))))
     length_table(page, "perplexity with full attention", full, two)
     page.text("The paper, Llama-2-7B 4k to 8k, PG19 at 8k: S2 9.41, SCCA_fixed 9.17, SCCA_flow 9.47, LongMixed 8.73.")
     order = sorted(PATTERNS.values(), key=lambda p: sparse[p[0]][2])
@@ -36,6 +48,15 @@ def scca(quire, page):
     page.fact("With full attention: " + ", ".join(f"{name} {full[name][2]:.1f}" for name, _ in full_order) + ".")
     page.claim("training under SCCA_fixed leaves a better model for full attention than under S2 (the paper's order)",
                full["SCCA_fixed"][2] < full["S2 (LongLoRA)"][2])
+    near = {name: nearest(quire, expression) for name, expression in PATTERNS.values()}
+    if sparse["SCCA_fixed"][2] >= sparse["S2 (LongLoRA)"][2]:
+        page.not_here("the paper's order LongMixed, SCCA_fixed, S2, SCCA_flow under the patterns; SCCA_fixed is behind S2 here, and "
+                      "SCCA_flow well behind",
+                      "This model predicts from the nearest tokens, and what a pattern leaves of those puts them in this order: of "
+                      "its eight nearest keys, itself among them, a query sees, over the heads, " +
+                      ", ".join(f"{near[name]:.1f} under {name}" for name, _ in order) +
+                      ". S2 shifts queries with keys and keeps them in every head; a pattern that rolls keys alone takes them away "
+                      "from whole heads, of which there are four here and 32 in the paper.")
     if order[0][0] != "LongMixed":
         page.not_here("LongMixed as the best pattern",
                       "With four heads it has one dilated by 2, two by 4 and one rolled, so that a quarter of the tokens is "
@@ -51,7 +72,7 @@ def pose(quire, page):
             "full-length": (model("full_length"), "full"), "RandPos": (model("rand_pos"), "full")}
     ppl = {n: quire.perplexity(w, e, lengths) for n, (w, e) in rows.items()}
     found = {n: quire.passkey(w, e, found_at) for n, (w, e) in rows.items()}
-    length_table(page, "perplexity", ppl, two)
+    length_table(page, "perplexity", ppl, two, costs.COLUMNS, lambda name: costs.cells(quire, "full + pi"))
     length_table(page, "passkey", found, percent)
     page.curves("pose", "PoSE, full-length fine-tuning, RandPos and PI alone", ppl, "perplexity", log=True)
     page.text("The paper, GovReport 2k/4k/8k/16k: full length 4.87/4.70/4.61/4.59, PoSE 4.84/4.68/4.60/4.60, RandPos",
@@ -72,13 +93,14 @@ def long_lora(quire, page):
     page.heading("Llama-3-80K: LoRA, a larger RoPE base, and long retrieval data")
     page.text("LoRA of rank 32 on q, k, v, o and the embedding, RoPE base 4e6, 400 steps with texts of up to 2,048 tokens (8x).",
               "The adapter needs `base(theta=4000000)`, which its files cannot say; without it Quire warns.")
-    with_base = "full(train_len=2048) + base(theta=4000000)"
+    with_base = costs.LORA
     lengths = (1, 2, 4, 8, 12)
     rows = {"adapter and base": (adapter("long_lora"), with_base), "adapter, old base": (adapter("long_lora"), "full"),
             "base model": (BASE, "full"), "base model, new base": (BASE, with_base)}
     ppl = {n: quire.perplexity(w, e, lengths) for n, (w, e) in rows.items()}
     found = {n: quire.passkey(w, e, lengths) for n, (w, e) in rows.items()}
-    length_table(page, "perplexity", ppl, two)
+    length_table(page, "perplexity", ppl, two, costs.COLUMNS,
+                 lambda name: costs.cells(quire, costs.SESSION_ADAPTER if name.startswith("adapter") else "full"))
     length_table(page, "passkey", found, percent)
     grids = {"adapter and base": quire.needle(adapter("long_lora"), with_base, lengths),
              "base model": quire.needle(BASE, "full", lengths)}
