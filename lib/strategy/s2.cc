@@ -11,7 +11,6 @@
 #include "lib/strategy/head_patterns.h"
 
 namespace quire {
-
 namespace {
 
 Result<std::unique_ptr<Strategy>> make_s2(const Arguments& arguments, const MethodModel& model,
