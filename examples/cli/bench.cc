@@ -141,9 +141,11 @@ double Bench::decode(int64_t depth) {
 // How many keys a query at this depth may see, entries of memory included.
 int64_t Bench::visible_keys(int64_t depth) const {
   if (selects_) return depth + 1;
+  // Scalings change no visibility, and some come with a checkpoint alone.
+  const std::string visibility = strategy_.substr(0, strategy_.find(" + "));
   auto options = initialised(quire_strategy_options_init);
-  options.strategy = strategy_.data();
-  options.strategy_len = strategy_.size();
+  options.strategy = visibility.data();
+  options.strategy_len = visibility.size();
   options.train_len = info_.train_len;
   options.n_heads = info_.n_query_heads;
   auto view = initialised(quire_position_view_init);
@@ -157,7 +159,10 @@ int64_t Bench::visible_keys(int64_t depth) const {
     Error error;
     error.check(quire_strategy_positions(&options, &view, distances.data(), error.get()),
                 "counting the keys that a token sees");
-    n_visible += std::count_if(distances.begin(), distances.end(), [](double d) { return !std::isnan(d); });
+    // A model's own sliding window cuts what any strategy shows.
+    const bool cut = info_.sliding_window > 0 && visibility.find("ignore_window=1") == std::string::npos;
+    const auto first = distances.begin() + (cut ? std::max<int64_t>(0, depth + 1 - info_.sliding_window) : 0);
+    n_visible += std::count_if(first, distances.end(), [](double d) { return !std::isnan(d); });
   }
   return n_visible;
 }

@@ -58,7 +58,7 @@ std::vector<double> positions(const PlanArguments& arguments, quire_position_vie
   return matrix;
 }
 
-// Entries of memory that the tokens make: what the token behind them sees. None makes more than one.
+// Entries of memory that the tokens make, at most one each: those that the token behind them sees.
 int64_t count_entries(const PlanArguments& arguments) {
   auto view = initialised(quire_position_view_init);
   view.key_stream = QUIRE_KV_MEMORY;

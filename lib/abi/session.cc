@@ -149,7 +149,7 @@ quire_status quire_session_fill_random(quire_session* session, int64_t n_tokens,
 
 quire_status quire_session_count_tokens(const quire_session* session, int64_t* n_tokens, int64_t* n_pending,
                                         quire_error* err) {
-  return with_session(session, err, [&](const Session& s) { return s.position(n_tokens, n_pending); });
+  return with_session(session, err, [&](const Session& s) { return s.count_tokens(n_tokens, n_pending); });
 }
 
 quire_status quire_session_get_logits(const quire_session* session, int64_t first_token, int64_t n_rows, float* logits,

@@ -134,9 +134,7 @@ Status LlamaModel::select(Exec exec, const Sequence& sequence, const Plan& plan,
   const ChunkSelection& s = plan.selection;
   for_selected(plan, sequence.first_position, config_.n_query_heads, chosen.on_host, [&](int64_t i, int32_t chunk) {
     // Forced chunks say nothing of what the model looks for.
-    if (i < sequence.count_from || i / s.chunk + 1 <= s.count || chunk < s.first_free() ||
-        chunk > i / s.chunk - s.n_last)
-      return;
+    if (i < sequence.count_from || !s.is_free(i, chunk)) return;
     if (sequence.selected->size() <= static_cast<size_t>(chunk))
       sequence.selected->resize(static_cast<size_t>(chunk) + 1);
     ++(*sequence.selected)[static_cast<size_t>(chunk)];

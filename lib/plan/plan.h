@@ -103,6 +103,12 @@ struct ChunkSelection {
   int64_t n_free() const { return count - n_last - (first == First::kForced ? 1 : 0); }
   int64_t first_free() const { return first == First::kFree ? 0 : 1; }
 
+  // Whether a chunk that the query selected was its free choice.
+  bool is_free(int64_t query, int64_t taken) const {
+    const int64_t own = query / chunk;
+    return own + 1 > count && taken >= first_free() && taken <= own - n_last;
+  }
+
   int64_t n_selected(int64_t query) const { return std::min(query / chunk + 1, count); }
   // Of ranked spans: the distance of key `key`, whose chunk is the rank-th that the query's head selected.
   int64_t distance(int64_t query, int64_t rank, int64_t key) const {

@@ -327,7 +327,7 @@ bool Session::is_generated(int64_t position) const {
                      [&](const KeyRange& run) { return position >= run.begin && position < run.end; });
 }
 
-Status Session::position(int64_t* n_tokens, int64_t* n_pending) const {
+Status Session::count_tokens(int64_t* n_tokens, int64_t* n_pending) const {
   std::lock_guard lock(mutex_);
   if (closed_) return closed_status();
   if (n_tokens) *n_tokens = n_settled();
@@ -359,7 +359,7 @@ Status Session::logits(int64_t first_token, int64_t n_rows, float* out, size_t c
     rows = &kept_logits_[static_cast<size_t>(first_token - kept_first_) * vocab];
   }
   if (!rows) {
-    return Status(Code::kNotFound, "no logits are kept for " + std::to_string(n_rows) + " rows from position " +
+    return Status(Code::kNotFound, "no logits are kept for " + std::to_string(n_rows) + " rows from token " +
                                        std::to_string(first_token) + "; kept: the last, and " + std::to_string(kept) +
                                        " from " + std::to_string(kept_first_));
   }
@@ -373,7 +373,7 @@ Status Session::scores(int64_t first_token, int64_t n, float* out) const {
   const auto kept = static_cast<int64_t>(kept_scores_.size());
   if (n < 1) return Status(Code::kInvalidArgument, "n is " + std::to_string(n) + "; expected 1 or more");
   if (n > kept || first_token < kept_first_ || first_token - kept_first_ > kept - n) {
-    return Status(Code::kNotFound, "no scores are kept for " + std::to_string(n) + " tokens from position " +
+    return Status(Code::kNotFound, "no scores are kept for " + std::to_string(n) + " tokens from token " +
                                        std::to_string(first_token) + "; kept: " + std::to_string(kept) + " from " +
                                        std::to_string(kept_first_));
   }

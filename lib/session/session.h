@@ -90,7 +90,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // For benchmarks: an empty session then stands as if it had read n_tokens (> 0) random tokens, but for the last one's
   // keys. See quire_session_fill_random.
   Status fill_random(int64_t n_tokens, uint64_t seed);
-  Status position(int64_t* n_tokens, int64_t* n_pending) const;
+  Status count_tokens(int64_t* n_tokens, int64_t* n_pending) const;
   Status stats(SessionStats* stats) const;
   Status logits(int64_t first_token, int64_t n_rows, float* out, size_t capacity) const;
   Status scores(int64_t first_token, int64_t n, float* out) const;
@@ -129,6 +129,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void add_generated(int32_t token);
   bool is_generated(int64_t position) const;
   int64_t n_settled() const { return static_cast<int64_t>(tokens_.size()); }
+  // Settled and pending tokens that are not in the KV cache.
+  int64_t n_uncomputed() const { return n_settled() - n_computed_ + static_cast<int64_t>(pending_.size()); }
 
   const std::shared_ptr<Model> model_;
   const SessionOptions options_;

@@ -96,7 +96,7 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
   static Status compute(std::span<GenerationStream* const> streams, std::span<bool> finished,
                         std::span<Status> failures);
   bool settle(Status failure, bool undo);
-  int64_t todo() const;
+  int64_t n_uncomputed() const;
   Status next_block(Block& block);
   Sequence sequence(Block& block) const;
   Status read_logits(Block& block, std::span<const float> row, const CancelToken& cancel) const;

@@ -43,8 +43,8 @@ bool GenerationStream::step() {
 
 const void* GenerationStream::group() {
   std::lock_guard lock(session_->mutex_);
-  const int64_t todo = session_->n_settled() + static_cast<int64_t>(session_->pending_.size()) - session_->n_computed_;
-  const bool decoding = n_generated_ > 0 && todo <= 1 && !finished_ && !apart_ && !cancel_.cancelled();
+  const bool decoding =
+      n_generated_ > 0 && session_->n_uncomputed() <= 1 && !finished_ && !apart_ && !cancel_.cancelled();
   return decoding ? session_->model_.get() : nullptr;
 }
 
@@ -120,7 +120,7 @@ Status GenerationStream::compute(std::span<GenerationStream* const> streams, std
         const auto own = rows.empty() ? std::span<const float>() : std::span(rows).subspan(row++ * vocab, vocab);
         QUIRE_TRY(stream.read_logits(blocks[i], own, cancel));
         QUIRE_TRY(stream.commit(blocks[i], begin));
-        if (stream.todo() > 0) return Status();
+        if (stream.n_uncomputed() > 0) return Status();
       }
       return stream.generate();
     });
@@ -128,9 +128,9 @@ Status GenerationStream::compute(std::span<GenerationStream* const> streams, std
   return {};
 }
 
-int64_t GenerationStream::todo() const {
+int64_t GenerationStream::n_uncomputed() const {
   std::lock_guard lock(session_->mutex_);
-  return session_->n_settled() + static_cast<int64_t>(session_->pending_.size()) - session_->n_computed_;
+  return session_->n_uncomputed();
 }
 
 // Fills an empty block with what comes next, if there is anything, and makes room for it.
@@ -139,8 +139,8 @@ Status GenerationStream::next_block(Block& block) {
   {
     std::lock_guard lock(s.mutex_);
     const int64_t settled = s.n_settled() - s.n_computed_;
-    const int64_t todo = settled + static_cast<int64_t>(s.pending_.size());
-    if (todo == 0 || cancel_.cancelled()) return {};
+    const int64_t uncomputed = s.n_uncomputed();
+    if (uncomputed == 0 || cancel_.cancelled()) return {};
     if (expired()) {
       finish(FinishReason::kDeadline);
       return {};
@@ -152,7 +152,7 @@ Status GenerationStream::next_block(Block& block) {
     }
     block.first = s.n_computed_;
     block.generated = s.is_generated(block.first);
-    int64_t n = std::min({todo, room, s.options_.prefill_block});
+    int64_t n = std::min({uncomputed, room, s.options_.prefill_block});
     n = std::min(n, s.strategy_->window_end(block.first) - block.first);
     if (s.strategy_->plans_generated_apart()) {
       for (int64_t same = 1; same < n; ++same) {

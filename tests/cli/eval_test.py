@@ -414,6 +414,17 @@ class BenchTest(CommandTest):
         self.assertLessEqual(rows[1]["kv_bytes"], 2 * rows[0]["kv_bytes"])
         self.assertNotIn("prefill", rows[0])
 
+    def read_at(self, name, *depths):
+        golden = pathlib.Path(__file__).resolve().parents[1] / "golden" / "models" / name
+        result = self.run_json("bench", "-m", golden, "--threads", 2, "--depth", *depths, "-p", 0, "-n", 2, "-r", 1)
+        return [row["decode"]["bytes_per_token"] - result["weight_bytes_per_decoded_token"] for row in result["rows"]], result
+
+    def test_keys_of_a_model_with_a_window_or_factors_of_its_own(self):
+        read, result = self.read_at("mistral_window_64", 40, 63, 200)
+        self.assertEqual(read, [n * result["kv_bytes_per_token"] for n in (41, 64, 64)])
+        read, result = self.read_at("gqa_longrope", 40)  # its scaling means nothing without the checkpoint
+        self.assertEqual(read, [41 * result["kv_bytes_per_token"]])
+
     def test_what_is_read_is_not_known_of_a_strategy_that_chooses(self):
         row = self.bench("-s", "longheads", "--depth", 500, "-p", 8, "-n", 4, "-r", 1)["rows"][0]
         self.assert_rates(row["decode"]["tokens_per_second"])

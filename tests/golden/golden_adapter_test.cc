@@ -1,4 +1,4 @@
-// LoRA adapters against PEFT's logits: merged into the weights when they are loaded, and beside them in a session.
+// LoRA adapters against float64 logits of the weights that PEFT merges: merged into the weights when they are loaded, and beside them in a session.
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,9 @@
 namespace quire::golden {
 namespace {
 
-constexpr double kTolerance = 1e-4;  // of the row's largest logit: the expected ones were computed in float32
+// Of the row's largest logit. These changes are as large as the weights: norms and angles in float32 alone, all else in
+// float64, are 4e-5 off.
+constexpr double kTolerance = 2e-5;
 
 struct Case {
   const char* name;
@@ -23,7 +25,7 @@ class GoldenAdapter : public testing::TestWithParam<Case> {
   const std::vector<int32_t> ids_ = file_.ids("ids");
 
   double worst_error(const GoldenModel& model, const std::vector<std::string>& adapters) const {
-    const Expected expected = file_.expected("peft");
+    const Expected expected = file_.expected("merged");
     EXPECT_EQ(expected.max_abs.size(), ids_.size());
     const auto logits = model.logits(GetParam().strategy, ids_, adapters);
     const auto vocab = static_cast<size_t>(model.vocab_size());

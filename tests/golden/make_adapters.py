@@ -1,11 +1,14 @@
-"""Makes adapters/NAME/, random LoRA adapters of models/text_256, and adapters/NAME.safetensors, PEFT's logits with them.
+"""Makes adapters/NAME/, random LoRA adapters of models/text_256, and adapters/NAME.safetensors, the logits with them.
 
-Both run in float64. Needs ../peers/requirements.txt.
+PEFT merges the weights in float64, and ../reference computes the logits: transformers keeps RoPE angles and norms in
+float32. PEFT's own logits, of the adapter beside the weights, must agree to PEFT_TOLERANCE. Needs
+../peers/requirements.txt.
 """
 
 import json
 import pathlib
 import shutil
+import sys
 
 import peft
 import torch
@@ -14,6 +17,11 @@ import transformers
 import golden_format
 
 GOLDEN = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(GOLDEN.parent / "reference"))
+
+import reference  # noqa: E402
+
+PEFT_TOLERANCE = 5e-5  # of the row's largest logit
 BASE = GOLDEN / "models" / "text_256"
 N_TOKENS = 100
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
@@ -46,6 +54,20 @@ def randomise(network, seed):
             parameter.copy_(noise / parameter.shape[0 if "lora_embedding_A" in name else -1] ** 0.5)
 
 
+def expected_logits(network, theta, ids):
+    """Of the adapted network, in float64."""
+    with torch.no_grad():
+        beside = network.double()(torch.tensor([ids])).logits[0]
+    model = reference.Model(BASE)
+    model.base = theta
+    model.weights = dict(network.merge_and_unload().state_dict())
+    logits = model.forward(ids, model.positions(len(ids)))
+    error = ((beside - logits).abs().max(1).values / logits.abs().max(1).values).max().item()
+    assert error < PEFT_TOLERANCE, error
+    print(f"PEFT differs by {error:.1e}")
+    return logits
+
+
 def main():
     torch.set_num_threads(1)
     for seed, (name, (arguments, theta)) in enumerate(ADAPTERS.items(), start=1):
@@ -60,10 +82,8 @@ def main():
         config = {key: sorted(value) if isinstance(value, list) else value for key, value in config.items()}
         (directory / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
         ids = golden_format.random_ids(N_TOKENS, network.config.vocab_size, seed)
-        with torch.no_grad():
-            logits = network.double()(torch.tensor([ids])).logits[0]
         tensors = {"ids": torch.tensor(ids, dtype=torch.int32)}
-        golden_format.add_rows(tensors, "peft", logits, 32)
+        golden_format.add_rows(tensors, "merged", expected_logits(network, theta, ids), 32)
         golden_format.save(tensors, GOLDEN / "adapters" / f"{name}.safetensors", {"peft": peft.__version__})
 
 

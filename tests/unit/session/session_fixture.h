@@ -133,7 +133,7 @@ inline std::ostream& operator<<(std::ostream& out, const Position& p) {
 }
 inline Position position(const Session& session) {
   Position p;
-  expect_ok(session.position(&p.tokens, &p.pending));
+  expect_ok(session.count_tokens(&p.tokens, &p.pending));
   return p;
 }
 
