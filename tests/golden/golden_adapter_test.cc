@@ -1,4 +1,4 @@
-// LoRA adapters against float64 logits of the weights that PEFT merges: merged into the weights when they are loaded, and beside them in a session.
+// LoRA adapters, merged into the weights and beside them in a session, against float64 logits of what PEFT merges.
 
 #include <gtest/gtest.h>
 
