@@ -25,6 +25,10 @@ target_include_directories(quire_settings INTERFACE "${PROJECT_SOURCE_DIR}" "${P
 # No contraction of a*b+c to an FMA behind our back: results are fixed by the source (see kernels/cpu/kernels.h).
 target_compile_options(quire_settings INTERFACE -Wall -Wextra -Werror -ffp-contract=off -fvisibility=hidden
   $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>)
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  # Which mutex guards what: lib/support/mutex.h.
+  target_compile_options(quire_settings INTERFACE -Wthread-safety)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC bug 105651: false alarms on "literal" + std::string.
   target_compile_options(quire_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)

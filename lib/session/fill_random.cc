@@ -111,11 +111,11 @@ Status fill_keys(ChunkStore& kv, Filler& filler, const Strategy& strategy, int n
 }  // namespace
 
 Status Session::fill_random(int64_t n_tokens, uint64_t seed) {
-  std::unique_lock<std::mutex> lock;
-  QUIRE_TRY(begin_call(lock));
+  const Call call(*this);
+  QUIRE_TRY(call.status());
   if (n_settled() > 0 || !pending_.empty()) {
     return Status(Code::kInvalidArgument, "the session holds " + std::to_string(n_settled()) + " tokens and " +
-                                              std::to_string(pending_.size()) +
+                                              std::to_string(n_pending()) +
                                               " pending ones; only an empty one can be filled");
   }
   if (n_tokens == 0) return {};
@@ -137,7 +137,6 @@ Status Session::fill_random(int64_t n_tokens, uint64_t seed) {
   // As after a delivered token: the last one has no keys yet, so the next stream computes it and has its logits.
   tokens_ = std::move(tokens);
   n_computed_ = n_tokens - 1;
-  update_stats();
   return {};
 }
 

@@ -83,26 +83,36 @@ Runtime::Runtime(RuntimeOptions options)
       backend_(cpu::create_cpu_backend(allocator_, pool_)) {}
 
 void Runtime::close() {
-  closed_.store(true, std::memory_order_release);
-  std::lock_guard lock(mutex_);
-  if (close_done_) return;
-  for (const auto& weak : sessions_) {
+  std::vector<std::weak_ptr<Session>> sessions;
+  {
+    MutexLock lock(mutex_);
+    if (close_begun_) {
+      while (!close_done_) changed_.wait(mutex_);
+      return;
+    }
+    close_begun_ = true;
+    closed_.store(true, std::memory_order_release);
+    sessions.swap(sessions_);
+  }
+  for (const auto& weak : sessions) {
     if (auto session = weak.lock()) session->request_stop();
   }
   scheduler_.stop();
-  for (const auto& weak : sessions_) {
+  for (const auto& weak : sessions) {
     if (auto session = weak.lock()) {
       session->engine_stopped();
       session->close();
     }
   }
-  sessions_.clear();
+  pool_.stop();
+  MutexLock lock(mutex_);
   close_done_ = true;
+  changed_.notify_all();
 }
 
 bool Runtime::add_session(const std::shared_ptr<Session>& session) {
-  std::lock_guard lock(mutex_);
-  if (closed()) return false;
+  MutexLock lock(mutex_);
+  if (close_begun_) return false;
   std::erase_if(sessions_, [](const auto& weak) { return weak.expired(); });
   sessions_.push_back(session);
   return true;

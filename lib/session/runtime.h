@@ -4,7 +4,6 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "lib/session/scheduler.h"
 #include "lib/support/allocator.h"
 #include "lib/support/log.h"
+#include "lib/support/mutex.h"
 #include "lib/support/thread_pool.h"
 
 namespace quire {
@@ -37,7 +37,8 @@ class Runtime {
   // Called after the callbacks of the options were used for the last time.
   void set_on_destroy(std::function<void()> hook) noexcept { destroy_hook_.run = std::move(hook); }
 
-  // Cancels everything, waits for the engine, frees the sessions' memory. Idempotent.
+  // Cancels everything, frees the sessions' memory, and ends all threads. Idempotent; a second call waits for the
+  // first.
   void close();
   bool closed() const { return closed_.load(std::memory_order_acquire); }
 
@@ -64,9 +65,11 @@ class Runtime {
   std::unique_ptr<Backend> backend_;
   Scheduler scheduler_;
   std::atomic<bool> closed_{false};
-  std::mutex mutex_;
-  bool close_done_ = false;
-  std::vector<std::weak_ptr<Session>> sessions_;
+  Mutex mutex_;
+  CondVar changed_;  // notified when close_done_ is set
+  bool close_begun_ QUIRE_GUARDED_BY(mutex_) = false;
+  bool close_done_ QUIRE_GUARDED_BY(mutex_) = false;
+  std::vector<std::weak_ptr<Session>> sessions_ QUIRE_GUARDED_BY(mutex_);
 };
 
 // A loaded model and the runtime that must outlive it.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "lib/support/mutex.h"
 #include "lib/support/thread_pool.h"
 
 namespace quire {
@@ -15,15 +16,23 @@ constexpr std::chrono::milliseconds kMostPatience{2};
 }  // namespace
 
 struct Scheduler::State {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<std::shared_ptr<Job>> jobs;
-  Disposable* trash = nullptr;  // a list, last in first
+  // The engine thread.
+  void run() QUIRE_EXCLUDES(mutex);
+  bool step_next() QUIRE_REQUIRES(mutex);
+  void step_group(const std::shared_ptr<Job>& first) QUIRE_EXCLUDES(mutex);
+  size_t gather(const void* group, std::span<std::shared_ptr<Job>> members) QUIRE_EXCLUDES(mutex);
+
+  Mutex mutex;
+  CondVar changed;
+  std::vector<std::shared_ptr<Job>> jobs QUIRE_GUARDED_BY(mutex);  // the engine thread alone removes them
+  Disposable* trash QUIRE_GUARDED_BY(mutex) = nullptr;             // a list, last in first
+  bool awake QUIRE_GUARDED_BY(mutex) = false;
+  bool stop QUIRE_GUARDED_BY(mutex) = false;
+
+  // The engine thread's alone.
   size_t next = 0;
   std::array<const Job*, Job::kMostTogether> company{};  // who took part in the last step
   std::chrono::steady_clock::duration last_step{};
-  bool awake = false;
-  bool stop = false;
 };
 
 void Job::step_together(std::span<Job* const> jobs, std::span<bool> finished) {
@@ -31,7 +40,7 @@ void Job::step_together(std::span<Job* const> jobs, std::span<bool> finished) {
 }
 
 Scheduler::Scheduler() : state_(std::make_shared<State>()) {
-  thread_ = std::thread([state = state_] { run(*state); });
+  thread_ = std::thread([state = state_] { state->run(); });
 }
 
 Scheduler::~Scheduler() {
@@ -39,7 +48,7 @@ Scheduler::~Scheduler() {
   if (std::this_thread::get_id() == thread_.get_id()) {
     // The last reference to the runtime went away inside a step: the thread ends by itself.
     {
-      std::lock_guard lock(state_->mutex);
+      MutexLock lock(state_->mutex);
       state_->stop = true;
     }
     thread_.detach();
@@ -50,7 +59,7 @@ Scheduler::~Scheduler() {
 
 bool Scheduler::add(std::shared_ptr<Job> job) {
   {
-    std::lock_guard lock(state_->mutex);
+    MutexLock lock(state_->mutex);
     if (state_->stop) return false;
     state_->jobs.push_back(std::move(job));
     state_->awake = true;
@@ -61,7 +70,7 @@ bool Scheduler::add(std::shared_ptr<Job> job) {
 
 void Scheduler::wake() {
   {
-    std::lock_guard lock(state_->mutex);
+    MutexLock lock(state_->mutex);
     state_->awake = true;
   }
   state_->changed.notify_one();
@@ -69,7 +78,7 @@ void Scheduler::wake() {
 
 void Scheduler::dispose(std::unique_ptr<Disposable> object) noexcept {
   {
-    std::lock_guard lock(state_->mutex);
+    MutexLock lock(state_->mutex);
     if (!state_->stop) {
       object->next_ = state_->trash;
       state_->trash = object.release();
@@ -81,7 +90,7 @@ void Scheduler::dispose(std::unique_ptr<Disposable> object) noexcept {
 
 void Scheduler::stop() {
   {
-    std::lock_guard lock(state_->mutex);
+    MutexLock lock(state_->mutex);
     state_->stop = true;
   }
   state_->changed.notify_one();
@@ -92,95 +101,105 @@ void Scheduler::destroy_all(Disposable* first) {
   while (first) delete std::exchange(first, first->next_);
 }
 
-// Gives the first job that is ready a step. The lock is held on entry and return, never while a job works or goes.
-bool Scheduler::step_next(State& state, std::unique_lock<std::mutex>& lock) {
+// Gives the first job that is ready a step. The mutex is free while a job works or goes.
+bool Scheduler::State::step_next() {
   // Others only append meanwhile: this thread alone removes jobs.
-  const size_t n = state.jobs.size();
-  const size_t start = n == 0 ? 0 : state.next++ % n;
+  const size_t n = jobs.size();
+  const size_t start = n == 0 ? 0 : next++ % n;
   for (size_t i = 0; i < n; ++i) {
-    std::shared_ptr<Job> job = state.jobs[(start + i) % n];
-    lock.unlock();
+    std::shared_ptr<Job> job = jobs[(start + i) % n];
+    mutex.unlock();
     const bool ready = job->ready();
-    if (ready) step_group(state, lock, job);
+    if (ready) step_group(job);
     job.reset();  // may have been the last reference to a job, a session, the runtime
-    lock.lock();
+    mutex.lock();
     if (ready) return true;
   }
   return false;
 }
 
-// The step of `first`, together with the others of its group that are ready. The lock is free on entry and return.
-void Scheduler::step_group(State& state, std::unique_lock<std::mutex>& lock, const std::shared_ptr<Job>& first) {
-  std::array<std::shared_ptr<Job>, Job::kMostTogether> jobs{first};
+// Puts ready jobs of the group behind members[0] and returns how many there are then. Waits a little for those that
+// were in the last step.
+size_t Scheduler::State::gather(const void* group, std::span<std::shared_ptr<Job>> members) {
   size_t n = 1;
-  if (const void* group = first->group()) {
-    // A fraction of a step is a good price for sharing one.
-    const auto patience = std::chrono::steady_clock::now() +
-                          std::min<std::chrono::steady_clock::duration>(state.last_step / 4, kMostPatience);
-    for (bool waiting = true; waiting;) {
-      waiting = false;
-      lock.lock();
-      state.awake = false;
-      const size_t n_jobs = state.jobs.size();
-      lock.unlock();
-      for (size_t at = 0; at < n_jobs && n < jobs.size(); ++at) {
-        lock.lock();
-        std::shared_ptr<Job> job = state.jobs[at];
-        lock.unlock();
-        if (std::find(jobs.begin(), jobs.begin() + n, job) != jobs.begin() + n || job->group() != group) continue;
+  // A fraction of a step is a good price for sharing one.
+  const auto patience = CondVar::Clock::now() + std::min<CondVar::Clock::duration>(last_step / 4, kMostPatience);
+  for (;;) {
+    MutexLock lock(mutex);
+    awake = false;
+    bool waiting = false;
+    const size_t n_jobs = jobs.size();
+    for (size_t at = 0; at < n_jobs && n < members.size(); ++at) {
+      std::shared_ptr<Job> job = jobs[at];
+      mutex.unlock();
+      const auto end = members.begin() + static_cast<std::ptrdiff_t>(n);
+      if (std::find(members.begin(), end, job) == end && job->group() == group) {
         if (job->ready()) {
-          jobs[n++] = std::move(job);
+          members[n++] = std::move(job);
         } else {
-          const auto& before = state.company;
-          waiting = waiting || std::find(before.begin(), before.end(), job.get()) != before.end();
+          waiting = waiting || std::find(company.begin(), company.end(), job.get()) != company.end();
         }
       }
-      if (!waiting || n == jobs.size()) break;
-      lock.lock();
-      waiting = state.changed.wait_until(lock, patience, [&] { return state.awake || state.stop; }) && !state.stop;
-      lock.unlock();
+      job.reset();
+      mutex.lock();
     }
+    if (!waiting || n == members.size()) return n;
+    while (!awake && !stop) {
+      if (!changed.wait_until(mutex, patience)) return n;
+    }
+    if (stop) return n;
   }
-  const auto work = std::chrono::steady_clock::now();
+}
+
+// The step of `first`, together with the others of its group that are ready.
+void Scheduler::State::step_group(const std::shared_ptr<Job>& first) {
+  std::array<std::shared_ptr<Job>, Job::kMostTogether> members{first};
+  const void* group = first->group();
+  const size_t n = group ? gather(group, members) : 1;
+  const auto work = CondVar::Clock::now();
   std::array<bool, Job::kMostTogether> finished{};
   if (n == 1) {
     finished[0] = first->step();
   } else {
-    std::array<Job*, Job::kMostTogether> members{};
-    for (size_t i = 0; i < n; ++i) members[i] = jobs[i].get();
-    first->step_together(std::span(members).first(n), std::span(finished).first(n));
+    std::array<Job*, Job::kMostTogether> borrowed{};
+    for (size_t i = 0; i < n; ++i) borrowed[i] = members[i].get();
+    first->step_together(std::span(borrowed).first(n), std::span(finished).first(n));
   }
-  state.last_step = std::chrono::steady_clock::now() - work;
-  lock.lock();
-  state.company = {};
+  last_step = CondVar::Clock::now() - work;
+  company = {};
+  MutexLock lock(mutex);
   for (size_t i = 0; i < n; ++i) {
     if (finished[i]) {
-      std::erase(state.jobs, jobs[i]);
+      std::erase(jobs, members[i]);
     } else {
-      state.company[i] = jobs[i].get();
+      company[i] = members[i].get();
     }
   }
-  lock.unlock();
 }
 
-void Scheduler::run(State& state) {
+void Scheduler::State::run() {
   prepare_compute_thread("quire-0");
-  std::unique_lock lock(state.mutex);
-  while (!state.stop) {
-    if (state.trash) {
-      Disposable* trash = std::exchange(state.trash, nullptr);
-      lock.unlock();
-      destroy_all(trash);
-      lock.lock();
-      continue;
+  std::vector<std::shared_ptr<Job>> dropped;
+  Disposable* left = nullptr;
+  {
+    MutexLock lock(mutex);
+    while (!stop) {
+      if (trash) {
+        Disposable* gone = std::exchange(trash, nullptr);
+        mutex.unlock();
+        destroy_all(gone);
+        mutex.lock();
+        continue;
+      }
+      awake = false;
+      if (step_next()) continue;
+      while (!awake && !stop) changed.wait(mutex);
     }
-    state.awake = false;
-    if (!step_next(state, lock)) state.changed.wait(lock, [&] { return state.awake || state.stop; });
+    dropped = std::exchange(jobs, {});
+    left = std::exchange(trash, nullptr);
   }
-  auto jobs = std::exchange(state.jobs, {});
-  Disposable* trash = std::exchange(state.trash, nullptr);
-  lock.unlock();
-  destroy_all(trash);
+  dropped.clear();
+  destroy_all(left);
 }
 
 }  // namespace quire

@@ -6,10 +6,7 @@
 // not ready yet: their readers are about to take a token.
 #pragma once
 
-#include <condition_variable>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
@@ -61,9 +58,6 @@ class Scheduler {
 
  private:
   struct State;
-  static void run(State& state);
-  static bool step_next(State& state, std::unique_lock<std::mutex>& lock);
-  static void step_group(State& state, std::unique_lock<std::mutex>& lock, const std::shared_ptr<Job>& first);
   static void destroy_all(Disposable* first);
   std::shared_ptr<State> state_;  // shared with the thread, which may outlive this object by a moment
   std::thread thread_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "lib/session/stream.h"
@@ -12,6 +14,27 @@ namespace quire {
 namespace {
 
 Status closed_status() { return Status(Code::kClosed, "the session was closed"); }
+
+// What share of all choices fell on each label. choices: by chunk of `chunk` tokens. A chunk that lies in a label in
+// part counts in part.
+void share_choices(std::span<const int64_t> choices, int64_t chunk, std::vector<LabelAttention>& labels) {
+  std::vector<int64_t> before(choices.size() + 1);  // choices of the chunks before each
+  std::partial_sum(choices.begin(), choices.end(), before.begin() + 1);
+  const int64_t all = before.back();
+  if (all == 0) return;
+  const int64_t text_end = static_cast<int64_t>(choices.size()) * chunk;
+  // Choices before a token, those of its chunk spread evenly over it.
+  const auto before_token = [&](int64_t token) {
+    const auto c = static_cast<size_t>(token / chunk);
+    const double part = static_cast<double>(token % chunk) / static_cast<double>(chunk);
+    return static_cast<double>(before[c]) + (part > 0 ? part * static_cast<double>(choices[c]) : 0);
+  };
+  for (LabelAttention& label : labels) {
+    const int64_t begin = std::min(label.first_token, text_end);
+    const int64_t end = std::min(label.first_token + label.n_tokens, text_end);
+    label.share = (before_token(end) - before_token(begin)) / static_cast<double>(all);
+  }
+}
 
 }  // namespace
 
@@ -118,29 +141,51 @@ std::string Session::fingerprint() const {
   return hash.hex();
 }
 
-Status Session::begin_call(std::unique_lock<std::mutex>& lock) const {
-  lock = std::unique_lock(mutex_);
-  auto stream = stream_.lock();
-  if (stream && stream->abandoned_) {
-    stream->changed_.wait(lock, [&] { return stream->finished_; });
-    stream = stream_.lock();
+Status Session::begin_call() const {
+  MutexLock lock(mutex_);
+  for (;;) {
+    if (state_ != State::kOpen) return closed_status();
+    if (model_->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
+    if (stream_is_open() && !stream_released_) {
+      return Status(Code::kBusy, "a stream is open on this session: read it to its end event, or close it");
+    }
+    if (!stream_is_open() && !turn_.taken()) break;
+    changed_.wait(mutex_);
   }
-  if (closed_) return closed_status();
-  if (model_->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
-  if (stream) return Status(Code::kBusy, "a stream is open on this session: read it to its end event, or close it");
+  turn_.take();
   return {};
 }
 
+void Session::end_call() const {
+  turn_.assert_held();
+  MutexLock lock(mutex_);
+  publish();
+  turn_.give_back();
+  changed_.notify_all();
+}
+
+void Session::publish() const {
+  stats_.n_tokens = n_settled();
+  stats_.n_pending = n_pending();
+  const ChunkStoreStats kv = kv_->stats();
+  stats_.kv_bytes = kv.bytes;
+  stats_.kv_bytes_peak = kv.bytes_peak;
+  stats_.kv_chunks = kv.n_records;
+  stats_.kv_chunks_resident = kv.n_resident;
+  stats_.kv_chunks_evicted = kv.n_evicted;
+  stats_.kv_file_bytes = kv.file_bytes;
+  stats_.kv_chunks_read = kv.n_read;
+  stats_.kv_chunks_written = kv.n_written;
+}
+
 Status Session::check_open() const {
-  std::lock_guard lock(mutex_);
-  return closed_ ? closed_status() : Status();
+  MutexLock lock(mutex_);
+  return state_ == State::kOpen ? Status() : closed_status();
 }
 
 Status Session::feed_text(std::string_view text, bool parse_special, bool add_bos, std::span<const TextLabel> labels) {
-  std::unique_lock<std::mutex> lock;
-  QUIRE_TRY(begin_call(lock));
-  const bool first = tokens_.empty() && pending_.empty();
-  lock.unlock();  // a long text takes a while; statistics stay readable
+  const Call call(*this);
+  QUIRE_TRY(call.status());
   for (size_t i = 0; i < labels.size(); ++i) {
     const auto& label = labels[i];
     if (label.begin >= 0 && label.begin <= label.end && label.end <= static_cast<int64_t>(text.size())) continue;
@@ -149,6 +194,7 @@ Status Session::feed_text(std::string_view text, bool parse_special, bool add_bo
                       std::to_string(label.end) + " of a text of " + std::to_string(text.size()),
                   static_cast<int64_t>(i));
   }
+  const bool first = tokens_.empty() && pending_.empty();
   std::vector<int64_t> starts;
   QUIRE_ASSIGN(const auto ids, model_->llama->tokenizer().encode(text, {first, add_bos, parse_special},
                                                                  labels.empty() ? nullptr : &starts));
@@ -158,37 +204,24 @@ Status Session::feed_text(std::string_view text, bool parse_special, bool add_bo
     const auto to = std::lower_bound(from, starts.end(), label.end);
     added.push_back({label.id, from - starts.begin(), to - from, 0});
   }
-  QUIRE_TRY(begin_call(lock));
-  const int64_t before = n_settled() + static_cast<int64_t>(pending_.size());
+  const int64_t before = n_settled() + n_pending();
   make_room(labels_, added.size());
   pending_.insert(pending_.end(), ids.begin(), ids.end());
   for (LabelAttention& label : added) {
     label.first_token += before;
     labels_.push_back(label);
   }
-  stats_.n_pending = static_cast<int64_t>(pending_.size());
   return {};
 }
 
 Status Session::label_attention(std::vector<LabelAttention>* labels) const {
-  std::unique_lock<std::mutex> lock;
-  QUIRE_TRY(begin_call(lock));
+  const Call call(*this);
+  QUIRE_TRY(call.status());
   if (!strategy_->selects_chunks()) {
     return Status(Code::kUnsupported, strategy_->canonical() + " sees what it sees by position: it chooses no chunks");
   }
   *labels = labels_;
-  int64_t all = 0;
-  for (const int64_t n : selected_) all += n;
-  const int64_t chunk = strategy_->kv_chunk();
-  for (LabelAttention& label : *labels) {
-    const int64_t end = label.first_token + label.n_tokens;
-    for (int64_t c = label.first_token / chunk; c * chunk < end && c < static_cast<int64_t>(selected_.size()); ++c) {
-      const int64_t inside = std::min(end, (c + 1) * chunk) - std::max(label.first_token, c * chunk);
-      const double part = static_cast<double>(inside) / static_cast<double>(chunk);
-      if (all > 0)
-        label.share += part * static_cast<double>(selected_[static_cast<size_t>(c)]) / static_cast<double>(all);
-    }
-  }
+  share_choices(selected_, strategy_->kv_chunk(), *labels);
   return {};
 }
 
@@ -214,22 +247,21 @@ Status Session::check_ids(std::span<const int32_t> ids) const {
 
 Status Session::feed_tokens(std::span<const int32_t> ids) {
   QUIRE_TRY(check_ids(ids));
-  std::unique_lock<std::mutex> lock;
-  QUIRE_TRY(begin_call(lock));
+  const Call call(*this);
+  QUIRE_TRY(call.status());
   pending_.insert(pending_.end(), ids.begin(), ids.end());
-  stats_.n_pending = static_cast<int64_t>(pending_.size());
   return {};
 }
 
 Status Session::feed_positions(std::span<const int32_t> ids, std::span<const int64_t> positions) {
   constexpr int64_t kMost = int64_t{1} << 40;
   QUIRE_TRY(check_ids(ids));
-  std::unique_lock<std::mutex> lock;
-  QUIRE_TRY(begin_call(lock));
+  const Call call(*this);
+  QUIRE_TRY(call.status());
   if (!strategy_->takes_positions()) {
     return Status(Code::kUnsupported, strategy_->canonical() + " sets distances of its own; positions are for full");
   }
-  const int64_t before = n_settled() + static_cast<int64_t>(pending_.size());
+  const int64_t before = n_settled() + n_pending();
   int64_t least = positions_.position(before), gaps = positions_.n_gaps();
   for (size_t i = 0; i < positions.size(); ++i) {
     if (positions[i] < least || positions[i] >= kMost) {
@@ -250,39 +282,36 @@ Status Session::feed_positions(std::span<const int32_t> ids, std::span<const int
   longer.append(before, positions);
   pending_.insert(pending_.end(), ids.begin(), ids.end());
   positions_ = std::move(longer);
-  stats_.n_pending = static_cast<int64_t>(pending_.size());
   return {};
 }
 
 Status Session::discard_pending() {
-  std::unique_lock<std::mutex> lock;
-  QUIRE_TRY(begin_call(lock));
+  const Call call(*this);
+  QUIRE_TRY(call.status());
   pending_.clear();
   positions_.cut(n_settled());
   cut_labels(n_settled());
-  stats_.n_pending = 0;
   return {};
 }
 
 Status Session::reset() {
-  std::unique_lock<std::mutex> lock;
-  QUIRE_TRY(begin_call(lock));
+  const Call call(*this);
+  QUIRE_TRY(call.status());
   cut(0);
   return {};
 }
 
 Status Session::truncate(int64_t n_tokens) {
-  std::unique_lock<std::mutex> lock;
-  QUIRE_TRY(begin_call(lock));
+  const Call call(*this);
+  QUIRE_TRY(call.status());
   const int64_t settled = n_settled();
-  const int64_t all = settled + static_cast<int64_t>(pending_.size());
+  const int64_t all = settled + n_pending();
   if (n_tokens < 0 || n_tokens > all) {
     return Status(Code::kInvalidArgument,
                   "n_tokens is " + std::to_string(n_tokens) + "; expected 0 to " + std::to_string(all));
   }
   if (n_tokens >= settled) {
     pending_.resize(static_cast<size_t>(n_tokens - settled));
-    stats_.n_pending = n_tokens - settled;
     positions_.cut(n_tokens);
     cut_labels(n_tokens);
   } else {
@@ -311,7 +340,11 @@ void Session::cut(int64_t n_tokens) {
   kept_logits_.clear();
   kept_scores_.clear();
   reread_end_ = n_tokens;
-  update_stats();
+}
+
+void Session::reserve_generated() {
+  make_room(tokens_, 1);
+  if (strategy_->plans_generated_apart()) make_room(generated_, 1);
 }
 
 void Session::add_generated(int32_t token) {
@@ -323,28 +356,29 @@ void Session::add_generated(int32_t token) {
 }
 
 bool Session::is_generated(int64_t position) const {
-  return std::any_of(generated_.begin(), generated_.end(),
-                     [&](const KeyRange& run) { return position >= run.begin && position < run.end; });
+  const auto after = std::upper_bound(generated_.begin(), generated_.end(), position,
+                                      [](int64_t p, const KeyRange& run) { return p < run.begin; });
+  return after != generated_.begin() && position < std::prev(after)->end;
 }
 
 Status Session::count_tokens(int64_t* n_tokens, int64_t* n_pending) const {
-  std::lock_guard lock(mutex_);
-  if (closed_) return closed_status();
-  if (n_tokens) *n_tokens = n_settled();
-  if (n_pending) *n_pending = static_cast<int64_t>(pending_.size());
+  SessionStats now;
+  QUIRE_TRY(stats(&now));
+  if (n_tokens) *n_tokens = now.n_tokens;
+  if (n_pending) *n_pending = now.n_pending;
   return {};
 }
 
 Status Session::stats(SessionStats* stats) const {
-  std::lock_guard lock(mutex_);
-  if (closed_) return closed_status();
+  MutexLock lock(mutex_);
+  if (state_ != State::kOpen) return closed_status();
   *stats = stats_;
   return {};
 }
 
 Status Session::logits(int64_t first_token, int64_t n_rows, float* out, size_t capacity) const {
-  std::unique_lock<std::mutex> lock;
-  QUIRE_TRY(begin_call(lock));
+  const Call call(*this);
+  QUIRE_TRY(call.status());
   const auto vocab = static_cast<size_t>(model_->llama->config().vocab_size);
   if (n_rows < 1) return Status(Code::kInvalidArgument, "n_rows is " + std::to_string(n_rows) + "; expected 1 or more");
   if (capacity / vocab < static_cast<size_t>(n_rows)) {
@@ -368,8 +402,8 @@ Status Session::logits(int64_t first_token, int64_t n_rows, float* out, size_t c
 }
 
 Status Session::scores(int64_t first_token, int64_t n, float* out) const {
-  std::unique_lock<std::mutex> lock;
-  QUIRE_TRY(begin_call(lock));
+  const Call call(*this);
+  QUIRE_TRY(call.status());
   const auto kept = static_cast<int64_t>(kept_scores_.size());
   if (n < 1) return Status(Code::kInvalidArgument, "n is " + std::to_string(n) + "; expected 1 or more");
   if (n > kept || first_token < kept_first_ || first_token - kept_first_ > kept - n) {
@@ -381,53 +415,60 @@ Status Session::scores(int64_t first_token, int64_t n, float* out) const {
   return {};
 }
 
-void Session::update_stats() {
-  stats_.n_tokens = n_settled();
-  stats_.n_pending = static_cast<int64_t>(pending_.size());
-  const ChunkStoreStats kv = kv_->stats();
-  stats_.kv_bytes = kv.bytes;
-  stats_.kv_bytes_peak = kv.bytes_peak;
-  stats_.kv_chunks = kv.n_records;
-  stats_.kv_chunks_resident = kv.n_resident;
-  stats_.kv_chunks_evicted = kv.n_evicted;
-  stats_.kv_file_bytes = kv.file_bytes;
-  stats_.kv_chunks_read = kv.n_read;
-  stats_.kv_chunks_written = kv.n_written;
-}
-
 void Session::request_stop() {
   std::shared_ptr<GenerationStream> stream;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stream = stream_.lock();
   }
   if (stream) (void)stream->cancel();  // closed meanwhile: nothing to stop
 }
 
 void Session::engine_stopped() {
-  std::lock_guard lock(mutex_);
-  if (auto stream = stream_.lock()) {
-    stream->finished_ = true;
-    stream->changed_.notify_all();
+  std::shared_ptr<GenerationStream> stream;
+  {
+    MutexLock lock(mutex_);
+    stream = stream_.lock();
   }
+  if (stream) stream->engine_stopped();
+  changed_.notify_all();  // also who waited for the end of a released stream, which may be gone altogether
 }
 
 void Session::close() {
-  request_stop();
-  std::unique_ptr<ChunkStore> kv;  // freed without the lock: the host's callback may have locks of its own
-  std::unique_lock lock(mutex_);
-  if (auto stream = stream_.lock()) {
-    stream->changed_.wait(lock, [&] { return stream->finished_; });
-    stream->closed_ = true;
-    stream->update_wait_event();
-    stream->changed_.notify_all();
+  std::shared_ptr<GenerationStream> stream;
+  {
+    MutexLock lock(mutex_);
+    if (state_ != State::kOpen) {
+      while (state_ != State::kClosed) changed_.wait(mutex_);
+      return;
+    }
+    state_ = State::kClosing;  // from here on nothing begins: neither a call nor a stream
+    stream = stream_.lock();
+    changed_.notify_all();
   }
-  stream_.reset();
-  closed_ = true;
-  kv = std::move(kv_);
+  if (stream) stream->close();
+  {
+    MutexLock lock(mutex_);
+    while (turn_.taken()) changed_.wait(mutex_);
+    turn_.take();
+  }
+  free_contents();
+  MutexLock lock(mutex_);
+  turn_.give_back();
+  state_ = State::kClosed;
+  changed_.notify_all();
+}
+
+void Session::free_contents() {
+  turn_.assert_held();
+  kv_.reset();
   tokens_ = {};
+  generated_ = {};
   pending_ = {};
+  positions_ = {};
   last_logits_ = kept_logits_ = kept_scores_ = {};
+  labels_ = {};
+  selected_ = {};
 }
 
 }  // namespace quire

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,7 +16,9 @@
 #include "lib/kv/chunk_store.h"
 #include "lib/plan/text_positions.h"
 #include "lib/session/runtime.h"
+#include "lib/session/turn.h"
 #include "lib/strategy/strategy.h"
+#include "lib/support/mutex.h"
 
 namespace quire {
 
@@ -68,8 +69,9 @@ struct SessionStats {
   int64_t tasks_after_cancel = 0, cancel_latency_ns = 0;
 };
 
-// Public functions: any thread. `mutex_` guards everything that is not constant; the engine's step works on the KV
-// store and the model without it, which is safe because a stream is open then and every other call is refused.
+// Public functions: any thread. What the session computes on is guarded by `turn_`, which a call holds while it works
+// and the engine holds during a step of the session's stream; what any thread may ask meanwhile is guarded by `mutex_`,
+// which nobody holds while he works or calls the host.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   // What create() would refuse, and text of expected_tokens beyond the strategy's reach.
@@ -113,24 +115,60 @@ class Session : public std::enable_shared_from_this<Session> {
  private:
   friend class GenerationStream;  // its computing half: see stream.h
 
+  enum class State { kOpen, kClosing, kClosed };
+
+  // The turn of one call, until the end of a block.
+  class QUIRE_SCOPED_CAPABILITY Call {
+   public:
+    explicit Call(const Session& session) QUIRE_ACQUIRE(session.turn_)
+        : session_(session), status_(session.begin_call()), holds_(status_.ok()) {}
+    ~Call() QUIRE_RELEASE() {
+      if (holds_) session_.end_call();
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    // Unless it is OK nothing is held, and nothing may be touched.
+    const Status& status() const { return status_; }
+    // Gives the turn back earlier, under the session's mutex.
+    void end_locked() QUIRE_RELEASE() {
+      holds_ = false;
+      session_.turn_.give_back();
+    }
+
+   private:
+    const Session& session_;
+    const Status status_;
+    bool holds_;
+  };
+
   Session(std::shared_ptr<Model> model, SessionOptions options, std::unique_ptr<const Strategy> strategy,
           std::unique_ptr<Rope> rope, std::unique_ptr<ChunkStore> kv, AdapterList adapters);
   static Result<AdapterList> list_adapters(const Model& model, const SessionOptions& options);
   // What to say where an adapter may need another RoPE base than the session has; empty: nothing.
   std::string base_warning() const;
-  // Locks and checks that no stream is open. A stream whose last handle was released is waited for.
-  Status begin_call(std::unique_lock<std::mutex>& lock) const;
-  void update_stats();  // at a token boundary
-  void cut(int64_t n_tokens);
+
+  // Takes the turn, waiting for the end of another call, or of a stream whose last handle was released. kBusy: a stream
+  // is open; kClosed.
+  Status begin_call() const QUIRE_EXCLUDES(mutex_);
+  void end_call() const QUIRE_EXCLUDES(mutex_);
+  void free_contents();  // by the holder of the turn
+  // What any thread may ask becomes what the holder of the turn has made.
+  void publish() const QUIRE_REQUIRES(mutex_, turn_);
+  bool stream_is_open() const QUIRE_REQUIRES(mutex_) { return !stream_.expired(); }
+
+  void cut(int64_t n_tokens) QUIRE_REQUIRES(turn_);
   Status check_ids(std::span<const int32_t> ids) const;
   // The store goes back to what n_computed_ tokens left.
-  void cut_store() { kv_->truncate(n_computed_, strategy_->memory_entries(n_computed_)); }
-  void cut_labels(int64_t n_tokens);
-  void add_generated(int32_t token);
-  bool is_generated(int64_t position) const;
-  int64_t n_settled() const { return static_cast<int64_t>(tokens_.size()); }
+  void cut_store() QUIRE_REQUIRES(turn_) { kv_->truncate(n_computed_, strategy_->memory_entries(n_computed_)); }
+  void cut_labels(int64_t n_tokens) QUIRE_REQUIRES(turn_);
+  // Room for one more generated token, so that adding it cannot fail.
+  void reserve_generated() QUIRE_REQUIRES(turn_);
+  void add_generated(int32_t token) QUIRE_REQUIRES(turn_);
+  bool is_generated(int64_t position) const QUIRE_REQUIRES(turn_);
+  int64_t n_settled() const QUIRE_REQUIRES(turn_) { return static_cast<int64_t>(tokens_.size()); }
+  int64_t n_pending() const QUIRE_REQUIRES(turn_) { return static_cast<int64_t>(pending_.size()); }
   // Settled and pending tokens that are not in the KV cache.
-  int64_t n_uncomputed() const { return n_settled() - n_computed_ + static_cast<int64_t>(pending_.size()); }
+  int64_t n_uncomputed() const QUIRE_REQUIRES(turn_) { return n_settled() - n_computed_ + n_pending(); }
 
   const std::shared_ptr<Model> model_;
   const SessionOptions options_;
@@ -138,27 +176,37 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::unique_ptr<Rope> rope_;
   const AdapterList adapters_;  // those of options_
 
-  mutable std::mutex mutex_;
-  bool closed_ = false;
-  bool notice_delivered_ = false;           // the strategy's, by the first stream
-  bool base_warning_delivered_ = false;     // likewise
-  std::weak_ptr<GenerationStream> stream_;  // open: not yet ended, closed or released
-  std::unique_ptr<ChunkStore> kv_;
-  std::vector<int32_t> tokens_;      // settled
-  std::vector<KeyRange> generated_;  // runs of them that the model generated, if the strategy asks for them
-  std::deque<int32_t> pending_;
-  TextPositions positions_;             // of settled and pending tokens
-  int64_t n_computed_ = 0;              // tokens in the KV cache: n_settled() or one less; after truncate() maybe fewer
-  int64_t reread_end_ = 0;              // settled tokens before this that are not computed were, before truncate()
-  std::vector<float> last_logits_;      // after token n_computed_ - 1; empty: none
-  std::vector<LabelAttention> labels_;  // in the order fed
-  std::vector<int64_t> selected_;       // by chunk: choices of the last stream from position selected_from_ on
-  int64_t selected_from_ = 0;
+  mutable Mutex mutex_;
+  // Notified when the turn is given back, when the stream has an event or ends, and when the session closes.
+  mutable CondVar changed_;
+  State state_ QUIRE_GUARDED_BY(mutex_) = State::kOpen;
+  bool notice_delivered_ QUIRE_GUARDED_BY(mutex_) = false;        // the strategy's, by the first stream
+  bool base_warning_delivered_ QUIRE_GUARDED_BY(mutex_) = false;  // likewise
+  // Open: not yet ended, closed, or released and let go by the engine.
+  std::weak_ptr<GenerationStream> stream_ QUIRE_GUARDED_BY(mutex_);
+  bool stream_released_ QUIRE_GUARDED_BY(mutex_) = false;  // the open stream's last handle is gone: it ends by itself
+  mutable SessionStats stats_ QUIRE_GUARDED_BY(mutex_);    // at the last token boundary
+
+  mutable Turn turn_;
+  std::unique_ptr<ChunkStore> kv_ QUIRE_GUARDED_BY(turn_) QUIRE_PT_GUARDED_BY(turn_);
+  std::vector<int32_t> tokens_ QUIRE_GUARDED_BY(turn_);      // settled
+  std::vector<KeyRange> generated_ QUIRE_GUARDED_BY(turn_);  // runs of them that the model generated, ascending; empty
+                                                             // where the strategy does not ask for them
+  std::deque<int32_t> pending_ QUIRE_GUARDED_BY(turn_);
+  TextPositions positions_ QUIRE_GUARDED_BY(turn_);  // of settled and pending tokens
+  // Tokens in the KV cache: n_settled() or one less; after truncate() maybe fewer.
+  int64_t n_computed_ QUIRE_GUARDED_BY(turn_) = 0;
+  // Settled tokens before this that are not computed were, before truncate().
+  int64_t reread_end_ QUIRE_GUARDED_BY(turn_) = 0;
+  std::vector<float> last_logits_ QUIRE_GUARDED_BY(turn_);      // after token n_computed_ - 1; empty: none
+  std::vector<LabelAttention> labels_ QUIRE_GUARDED_BY(turn_);  // in the order fed
+  // By chunk: choices of the last stream from position selected_from_ on.
+  std::vector<int64_t> selected_ QUIRE_GUARDED_BY(turn_);
+  int64_t selected_from_ QUIRE_GUARDED_BY(turn_) = 0;
   // Kept on request by the last stream, from position kept_first_ on.
-  int64_t kept_first_ = 0;
-  std::vector<float> kept_logits_;
-  std::vector<float> kept_scores_;
-  SessionStats stats_;
+  int64_t kept_first_ QUIRE_GUARDED_BY(turn_) = 0;
+  std::vector<float> kept_logits_ QUIRE_GUARDED_BY(turn_);
+  std::vector<float> kept_scores_ QUIRE_GUARDED_BY(turn_);
 };
 
 }  // namespace quire

@@ -6,10 +6,6 @@
 namespace quire {
 namespace {
 
-int64_t nanoseconds(std::chrono::steady_clock::duration d) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(d).count();
-}
-
 int64_t saturating_add(int64_t a, int64_t b) { return a > kNoLimit - b ? kNoLimit : a + b; }
 
 // `next`: where the first generated token will stand.
@@ -53,10 +49,16 @@ Status find_breakers(const Tokenizer& tokenizer, StreamOptions& options) {
 
 Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shared_ptr<Session>& session,
                                                                  StreamOptions options) {
-  std::unique_lock<std::mutex> lock;
-  QUIRE_TRY(session->begin_call(lock));
-  const auto n_pending = static_cast<int64_t>(session->pending_.size());
-  const int64_t prompt = session->n_settled() + n_pending;
+  Session::Call call(*session);
+  QUIRE_TRY(call.status());
+  bool notice_delivered = false, base_warning_delivered = false;
+  {
+    MutexLock lock(session->mutex_);
+    notice_delivered = session->notice_delivered_;
+    base_warning_delivered = session->base_warning_delivered_;
+  }
+  const int64_t n_settled = session->n_settled();
+  const int64_t prompt = n_settled + session->n_pending();
   if (options.max_tokens > 0 && prompt == 0) {
     return Status(Code::kEmpty, "nothing was fed: there is no text to continue");
   }
@@ -74,43 +76,51 @@ Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shar
   }
   QUIRE_TRY(check_bias(options.sampling, session->model_->llama->config().vocab_size));
   const int64_t limit = policy == OverflowPolicy::kExtrapolate ? kNoLimit : session->positions_.tokens_below(reach);
-  std::shared_ptr<GenerationStream> stream(new GenerationStream(session, std::move(options), limit));
-  stream->prompt_total_ = n_pending + std::max<int64_t>(0, session->reread_end_ - session->n_computed_);
+  Messages messages;
+  const auto message = [&](StreamEvent::Type type, std::string text) -> std::optional<StreamEvent> {
+    if (text.empty()) return std::nullopt;
+    StreamEvent event;
+    event.type = type;
+    event.n_tokens = n_settled;
+    event.text = std::move(text);
+    return event;
+  };
+  if (!notice_delivered) messages.notice = message(StreamEvent::Type::kNotice, session->strategy_->notice());
+  if (!base_warning_delivered) messages.base_warning = message(StreamEvent::Type::kWarning, session->base_warning());
   if (policy == OverflowPolicy::kExtrapolate && saturating_add(next, max_tokens) > reach) {
-    StreamEvent& warning = stream->warning_.emplace();
-    warning.type = StreamEvent::Type::kWarning;
-    warning.n_tokens = session->n_settled();
-    warning.text = "positions beyond " + std::to_string(reach) + " were never trained: expect worse answers there";
+    messages.warning = message(StreamEvent::Type::kWarning, "positions beyond " + std::to_string(reach) +
+                                                                " were never trained: expect worse answers there");
   }
-  if (!session->notice_delivered_ && !session->strategy_->notice().empty()) {
-    StreamEvent& notice = stream->notice_.emplace();
-    notice.type = StreamEvent::Type::kNotice;
-    notice.n_tokens = session->n_settled();
-    notice.text = session->strategy_->notice();
-  }
-  if (std::string text = session->base_warning_delivered_ ? "" : session->base_warning(); !text.empty()) {
-    StreamEvent& warning = stream->base_warning_.emplace();
-    warning.type = StreamEvent::Type::kWarning;
-    warning.n_tokens = session->n_settled();
-    warning.text = std::move(text);
-  }
-  if (!session->model_->runtime->scheduler().add(stream)) return Status(Code::kClosed, "the runtime was closed");
-  session->stream_ = stream;
+  std::shared_ptr<GenerationStream> stream(
+      new GenerationStream(session, std::move(options), limit, std::move(messages)));
+  stream->prompt_total_ = session->n_pending() + std::max<int64_t>(0, session->reread_end_ - session->n_computed_);
   session->selected_.clear();
   session->selected_from_ = std::max<int64_t>(0, prompt - 1);
   session->kept_first_ = session->n_computed_;
   session->kept_logits_.clear();
   session->kept_scores_.clear();
+
+  // Under one lock: the scheduler may give the stream a step as soon as it knows it.
+  MutexLock lock(session->mutex_);
+  if (session->state_ != Session::State::kOpen) return Status(Code::kClosed, "the session was closed");
+  if (!session->model_->runtime->scheduler().add(stream)) return Status(Code::kClosed, "the runtime was closed");
+  session->stream_ = stream;
+  session->stream_released_ = false;
+  call.end_locked();
   return stream;
 }
 
-GenerationStream::GenerationStream(std::shared_ptr<Session> session, StreamOptions options, int64_t limit)
+GenerationStream::GenerationStream(std::shared_ptr<Session> session, StreamOptions options, int64_t limit,
+                                   Messages messages)
     : session_(std::move(session)),
       options_(std::move(options)),
       limit_(limit),
+      started_(Clock::now()),
       sampler_(options_.sampling),
       detokenizer_(session_->model_->llama->tokenizer(), options_.stop_strings, false),
-      started_(Clock::now()) {
+      notice_(std::move(messages.notice)),
+      base_warning_(std::move(messages.base_warning)),
+      warning_(std::move(messages.warning)) {
   if (options_.min_tokens == 0) return;
   const LlamaModel& llama = *session_->model_->llama;
   const int32_t vocab = llama.config().vocab_size;
@@ -122,107 +132,34 @@ GenerationStream::GenerationStream(std::shared_ptr<Session> session, StreamOptio
   }
 }
 
-// ---- the engine's half (its computing part: stream_compute.cc)
-
-bool GenerationStream::ready() {
-  std::lock_guard lock(session_->mutex_);
-  return finished_ || cancel_.cancelled() || !token_;
-}
-
-bool GenerationStream::expired() const {
-  return options_.deadline_ms > 0 && Clock::now() - started_ >= std::chrono::milliseconds(options_.deadline_ms);
-}
-
-Status GenerationStream::generate() {
-  Session& s = *session_;
-  std::lock_guard lock(s.mutex_);
-  if (finished_ || cancel_.cancelled()) return {};
-  if (n_generated_ >= options_.max_tokens) {
-    finish(FinishReason::kMaxTokens);
-    return {};
-  }
-  if (s.n_settled() >= limit_) {
-    finish(FinishReason::kReach);
-    return {};
-  }
-  if (expired()) {
-    finish(FinishReason::kDeadline);
-    return {};
-  }
-  const auto banned =
-      n_generated_ < options_.min_tokens ? std::span<const int32_t>(endings_) : std::span<const int32_t>();
-  Sample sample = sampler_.sample(s.last_logits_, s.n_settled(), s.tokens_, banned);
-  if (!options_.ignore_eos && s.model_->llama->is_eos(sample.token)) {
-    finish(FinishReason::kEos, sample.token);
-    return {};
-  }
-  if (std::find(options_.stop_ids.begin(), options_.stop_ids.end(), sample.token) != options_.stop_ids.end()) {
-    finish(FinishReason::kStopId, sample.token);
-    return {};
-  }
-  StreamEvent event;
-  event.type = StreamEvent::Type::kToken;
-  event.token = sample.token;
-  event.logprob = sample.logprob;
-  event.top = std::move(sample.top);
-  QUIRE_ASSIGN(event.text, detokenizer_.add(sample.token));
-  if (detokenizer_.stopped() >= 0) {
-    StreamEvent last;
-    last.finish = FinishReason::kStopString;
-    last.text = std::move(event.text);
-    last.stop_index = detokenizer_.stopped();
-    end(std::move(last), {});
-    return {};
-  }
-  ++n_generated_;
-  token_ = std::move(event);
-  update_wait_event();
-  changed_.notify_all();
-  return {};
-}
-
-void GenerationStream::finish(FinishReason reason, int32_t token) {
-  StreamEvent event;
-  event.finish = reason;
-  event.token = token;
-  if (reason == FinishReason::kCancelled) {
-    notice_.reset();
-    base_warning_.reset();
-    warning_.reset();
-    progress_.reset();
-    token_.reset();
-    const auto& pool = session_->model_->runtime->pool();
-    session_->stats_.tasks_after_cancel = tasks_at_cancel_ < 0 ? 0 : pool.tasks_started() - tasks_at_cancel_;
-    session_->stats_.cancel_latency_ns = nanoseconds(Clock::now() - cancelled_at_);
-  } else {
-    event.text = detokenizer_.finish();
-  }
-  end(std::move(event), {});
-}
-
-void GenerationStream::end(StreamEvent event, Status failure) {
-  event.type = StreamEvent::Type::kEnd;
-  event.n_tokens = session_->n_settled();
-  if (failure.ok()) {
-    end_ = std::move(event);
-  } else {
-    failure_ = std::move(failure);
-  }
-  finished_ = true;
-  if (abandoned_) session_->stream_.reset();
-  update_wait_event();
-  changed_.notify_all();
-}
-
 // ---- the caller's half
 
+void GenerationStream::drop_events() {
+  notice_.reset();
+  base_warning_.reset();
+  warning_.reset();
+  progress_.reset();
+  token_.reset();
+}
+
+// The session may have another stream from here on.
+void GenerationStream::leave_session() {
+  if (session_->stream_.lock().get() != this) return;
+  session_->stream_.reset();
+  session_->stream_released_ = false;
+}
+
 Result<NextResult> GenerationStream::next(int32_t timeout_ms, const StreamEvent** event) {
-  std::unique_lock lock(session_->mutex_);
-  const auto settled = [&] { return closed_ || end_delivered_ || has_event(); };
-  if (timeout_ms < 0) {
-    changed_.wait(lock, settled);
-  } else if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), settled)) {
-    return NextResult::kTimeout;
+  MutexLock lock(session_->mutex_);
+  const auto until = Clock::now() + std::chrono::milliseconds(std::max(timeout_ms, 0));
+  bool in_time = timeout_ms != 0;
+  while (check_open().ok() && !end_delivered_ && !has_event()) {
+    if (!in_time) return NextResult::kTimeout;
+    if (timeout_ms < 0) {
+      session_->changed_.wait(session_->mutex_);
+    } else {
+      in_time = session_->changed_.wait_until(session_->mutex_, until);
+    }
   }
   QUIRE_TRY(check_open());
   if (end_delivered_) return NextResult::kEnd;
@@ -240,7 +177,7 @@ Result<NextResult> GenerationStream::next(int32_t timeout_ms, const StreamEvent*
     deliver_token();
   } else {
     end_delivered_ = true;
-    session_->stream_.reset();
+    leave_session();
     update_wait_event();
     if (!failure_.ok()) return std::move(failure_);
     current_ = *std::exchange(end_, std::nullopt);
@@ -250,24 +187,27 @@ Result<NextResult> GenerationStream::next(int32_t timeout_ms, const StreamEvent*
   return NextResult::kEvent;
 }
 
+// While a token waits the engine takes no step, and other calls are refused: the turn is free.
 void GenerationStream::deliver_token() {
-  Session& s = *session_;
-  s.add_generated(token_->token);
+  session_->turn_.take();
+  session_->turn_.assert_held();
+  session_->add_generated(token_->token);
   current_ = *std::exchange(token_, std::nullopt);
-  current_.n_tokens = s.n_settled();
-  ++s.stats_.n_generated;
-  s.stats_.n_tokens = s.n_settled();
-  s.model_->runtime->scheduler().wake();
+  current_.n_tokens = session_->n_settled();
+  ++session_->stats_.n_generated;
+  session_->stats_.n_tokens = session_->n_settled();
+  session_->turn_.give_back();
+  session_->model_->runtime->scheduler().wake();
 }
 
 Status GenerationStream::check_open() const {
-  if (session_->closed_) return Status(Code::kClosed, "the session was closed");
+  if (session_->state_ != Session::State::kOpen) return Status(Code::kClosed, "the session was closed");
   return closed_ ? Status(Code::kClosed, "the stream was closed") : Status();
 }
 
 Status GenerationStream::cancel() {
-  std::lock_guard lock(session_->mutex_);
-  if (session_->closed_) return check_open();
+  MutexLock lock(session_->mutex_);
+  if (session_->state_ != Session::State::kOpen) return check_open();
   cancel_locked();
   return {};
 }
@@ -275,38 +215,43 @@ Status GenerationStream::cancel() {
 void GenerationStream::cancel_locked() {
   if (finished_ || cancel_.cancelled()) return;
   cancelled_at_ = Clock::now();
-  notice_.reset();
-  base_warning_.reset();
-  warning_.reset();
-  progress_.reset();
-  token_.reset();
+  drop_events();
   update_wait_event();
   cancel_.cancel();
-  tasks_at_cancel_ = in_step_ ? session_->model_->runtime->pool().tasks_started() : -1;
+  tasks_at_cancel_ = session_->turn_.taken() ? session_->model_->runtime->pool().tasks_started() : -1;
   session_->model_->runtime->scheduler().wake();
 }
 
 void GenerationStream::close() {
-  std::unique_lock lock(session_->mutex_);
+  MutexLock lock(session_->mutex_);
   cancel_locked();
-  changed_.wait(lock, [&] { return finished_; });
+  while (!finished_) session_->changed_.wait(session_->mutex_);
   closed_ = true;
-  if (session_->stream_.lock().get() == this) session_->stream_.reset();
-  changed_.notify_all();
+  leave_session();
+  update_wait_event();
+  session_->changed_.notify_all();
+}
+
+void GenerationStream::engine_stopped() {
+  MutexLock lock(session_->mutex_);
+  finished_ = true;
+  if (session_->stream_released_) leave_session();
+  session_->changed_.notify_all();
 }
 
 void GenerationStream::abandon() {
-  std::lock_guard lock(session_->mutex_);
-  abandoned_ = true;
+  MutexLock lock(session_->mutex_);
   if (finished_) {
-    if (session_->stream_.lock().get() == this) session_->stream_.reset();
-    return;
+    leave_session();
+  } else {
+    session_->stream_released_ = true;
+    cancel_locked();
   }
-  cancel_locked();
+  session_->changed_.notify_all();
 }
 
 Result<int> GenerationStream::wait_descriptor() {
-  std::lock_guard lock(session_->mutex_);
+  MutexLock lock(session_->mutex_);
   QUIRE_TRY(check_open());
   if (!wait_event_) {
     QUIRE_ASSIGN(wait_event_, WaitEvent::create());
@@ -319,7 +264,7 @@ const std::shared_ptr<Runtime>& GenerationStream::runtime() const { return sessi
 
 void GenerationStream::update_wait_event() {
   if (!wait_event_) return;
-  if (closed_ || end_delivered_ || has_event()) {
+  if (closed_ || session_->state_ != Session::State::kOpen || end_delivered_ || has_event()) {
     wait_event_->set();
   } else {
     wait_event_->clear();

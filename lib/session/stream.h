@@ -2,12 +2,13 @@
 //
 // Two halves meet under the session's mutex. The engine's half (ready, step) processes pending tokens block by block
 // and generates; it stops while a generated token waits to be delivered. The caller's half (next, cancel, close) takes
-// events.
+// events. A step works with the session's turn and without its mutex. What it came to (tokens read, an event, the end
+// of the stream) is shown to the caller's half at the step's very end, in settle(), together with giving back the turn:
+// so whoever sees that a stream has ended may use the session at once.
 #pragma once
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -73,6 +74,8 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
   Status cancel();  // kClosed if the session was closed
   // Cancels and waits until the engine has let go.
   void close();
+  // The engine will never finish this stream: it was stopped.
+  void engine_stopped();
   // The last handle is gone: ends without waiting.
   void abandon();
   Result<int> wait_descriptor();
@@ -85,67 +88,73 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
   void step_together(std::span<Job* const> jobs, std::span<bool> finished) override;
 
  private:
-  friend class Session;
   using Clock = std::chrono::steady_clock;
 
-  GenerationStream(std::shared_ptr<Session> session, StreamOptions options, int64_t limit);
+  // What is said before the first token.
+  struct Messages {
+    std::optional<StreamEvent> notice, base_warning, warning;
+  };
 
-  // Engine's half; in stream_compute.cc up to `commit`.
+  GenerationStream(std::shared_ptr<Session> session, StreamOptions options, int64_t limit, Messages messages);
+
+  // Engine's half: stream_compute.cc. The turn is taken in begin_step and given back in settle.
   struct Block;
   static void step_all(std::span<GenerationStream* const> streams, std::span<bool> finished);
-  static Status compute(std::span<GenerationStream* const> streams, std::span<bool> finished,
+  static Status compute(std::span<GenerationStream* const> streams, std::span<Block> blocks,
                         std::span<Status> failures);
-  bool settle(Status failure, bool undo);
-  int64_t n_uncomputed() const;
+  bool begin_step();
+  bool settle(Block& block, Status failure, bool undo);
   Status next_block(Block& block);
   Sequence sequence(Block& block) const;
   Status read_logits(Block& block, std::span<const float> row, const CancelToken& cancel) const;
-  Status commit(Block& block, Clock::time_point begin);
-  Status generate();
+  void commit(Block& block, Clock::time_point begin);
+  Status generate(Block& block);
   bool expired() const;
-  void finish(FinishReason reason, int32_t token = -1);
-  void end(StreamEvent event, Status failure);
+  StreamEvent end_event(FinishReason reason, int32_t token = -1);
+  void end(StreamEvent event, Status failure) QUIRE_REQUIRES(session_->mutex_);
+  StreamEvent cancelled_event() QUIRE_REQUIRES(session_->mutex_);
 
-  // Caller's half; under the session's mutex.
-  Status check_open() const;
-  bool has_event() const {
+  // Caller's half.
+  Status check_open() const QUIRE_REQUIRES(session_->mutex_);
+  bool has_event() const QUIRE_REQUIRES(session_->mutex_) {
     return notice_ || base_warning_ || warning_ || progress_ || token_ || end_ || (!failure_.ok() && !end_delivered_);
   }
-  void cancel_locked();
-  void deliver_token();
-  void update_wait_event();
+  void cancel_locked() QUIRE_REQUIRES(session_->mutex_);
+  void drop_events() QUIRE_REQUIRES(session_->mutex_);
+  void deliver_token() QUIRE_REQUIRES(session_->mutex_);
+  void leave_session() QUIRE_REQUIRES(session_->mutex_);
+  void update_wait_event() QUIRE_REQUIRES(session_->mutex_);
 
   const std::shared_ptr<Session> session_;
   const StreamOptions options_;
   const int64_t limit_;  // tokens the session may hold: the strategy's reach, or kNoLimit
-  Sampler sampler_;
+  const Clock::time_point started_;
   std::vector<int32_t> endings_;  // tokens that end a text, if some must be generated first
+  int64_t prompt_total_ = 0;
+  CancelToken cancel_;  // set under the mutex, polled without
+
+  // The engine thread's alone.
+  Sampler sampler_;
   Detokenizer detokenizer_;
-  CancelToken cancel_;
-
-  std::condition_variable changed_;
-  // Events that wait, at most one of each; delivered in this order.
-  std::optional<StreamEvent> notice_;
-  std::optional<StreamEvent> base_warning_;
-  std::optional<StreamEvent> warning_;
-  std::optional<StreamEvent> progress_;
-  std::optional<StreamEvent> token_;
-  std::optional<StreamEvent> end_;
-  Status failure_;
-  StreamEvent current_;  // the event the caller holds
-  bool end_delivered_ = false;
-  bool finished_ = false;  // the engine will not touch this stream again
-  bool abandoned_ = false;
-  bool closed_ = false;
-  bool in_step_ = false;
-  bool apart_ = false;  // something failed in company: the next step is taken alone
-  std::unique_ptr<WaitEvent> wait_event_;
-
   int64_t n_generated_ = 0;
-  int64_t prompt_total_ = 0, prompt_done_ = 0;
-  Clock::time_point started_;
-  Clock::time_point cancelled_at_;
-  int64_t tasks_at_cancel_ = 0;
+  int64_t prompt_done_ = 0;
+  bool apart_ = false;  // something failed in company: the next step is taken alone
+
+  // Events that wait, at most one of each; delivered in this order.
+  std::optional<StreamEvent> notice_ QUIRE_GUARDED_BY(session_->mutex_);
+  std::optional<StreamEvent> base_warning_ QUIRE_GUARDED_BY(session_->mutex_);
+  std::optional<StreamEvent> warning_ QUIRE_GUARDED_BY(session_->mutex_);
+  std::optional<StreamEvent> progress_ QUIRE_GUARDED_BY(session_->mutex_);
+  std::optional<StreamEvent> token_ QUIRE_GUARDED_BY(session_->mutex_);
+  std::optional<StreamEvent> end_ QUIRE_GUARDED_BY(session_->mutex_);
+  Status failure_ QUIRE_GUARDED_BY(session_->mutex_);
+  StreamEvent current_ QUIRE_GUARDED_BY(session_->mutex_);  // the event the caller holds
+  bool end_delivered_ QUIRE_GUARDED_BY(session_->mutex_) = false;
+  bool finished_ QUIRE_GUARDED_BY(session_->mutex_) = false;  // the engine will not touch this stream again
+  bool closed_ QUIRE_GUARDED_BY(session_->mutex_) = false;
+  std::unique_ptr<WaitEvent> wait_event_ QUIRE_GUARDED_BY(session_->mutex_) QUIRE_PT_GUARDED_BY(session_->mutex_);
+  Clock::time_point cancelled_at_ QUIRE_GUARDED_BY(session_->mutex_);
+  int64_t tasks_at_cancel_ QUIRE_GUARDED_BY(session_->mutex_) = 0;  // the pool's; -1: cancelled between steps
 };
 
 }  // namespace quire

@@ -1,4 +1,5 @@
-// The computing part of a stream: blocks of tokens through the model, alone or with the blocks of other streams.
+// The engine's half of a stream: blocks of tokens through the model, alone or with the blocks of other streams, and the
+// tokens that are generated.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,21 +16,22 @@ namespace {
 // Rows of logits read at a time.
 constexpr int64_t kLogitRows = 32;
 
-int64_t nanoseconds(std::chrono::steady_clock::duration d) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(d).count();
-}
-
 }  // namespace
 
-// Tokens on their way through the model, and what comes back.
+// What one step does for one stream. Nothing of it is seen outside before settle().
 struct GenerationStream::Block {
-  std::vector<int32_t> tokens;
+  bool active = false;                // the stream takes part in the step: it has its session's turn
+  std::vector<int32_t> tokens;        // on their way through the model
   int64_t first = 0;                  // position of the first one
   int64_t from_pending = 0;           // the last so many come from the pending ones; the others are settled
   bool generated = false;             // the model's own tokens
   std::vector<float> last;            // logits after the last token
   std::vector<float> logits, scores;  // kept on request
   std::vector<int64_t> selected;      // chunks by how often they were chosen
+
+  int64_t n_prompt = 0;  // tokens read, but for generated ones
+  std::chrono::nanoseconds prefill{0}, decode{0};
+  std::optional<StreamEvent> progress, token, end;  // for the reader
 
   int64_t n() const { return static_cast<int64_t>(tokens.size()); }
 };
@@ -41,10 +43,10 @@ bool GenerationStream::step() {
   return finished[0];
 }
 
+// After its first token a stream has exactly one token to process in each step: the one that was delivered.
 const void* GenerationStream::group() {
-  std::lock_guard lock(session_->mutex_);
-  const bool decoding =
-      n_generated_ > 0 && session_->n_uncomputed() <= 1 && !finished_ && !apart_ && !cancel_.cancelled();
+  MutexLock lock(session_->mutex_);
+  const bool decoding = n_generated_ > 0 && !finished_ && !apart_ && !cancel_.cancelled();
   return decoding ? session_->model_.get() : nullptr;
 }
 
@@ -56,47 +58,91 @@ void GenerationStream::step_together(std::span<Job* const> jobs, std::span<bool>
 
 // One step of each stream; all are of one model.
 void GenerationStream::step_all(std::span<GenerationStream* const> streams, std::span<bool> finished) {
-  for (size_t i = 0; i < streams.size(); ++i) {
-    std::lock_guard lock(streams[i]->session_->mutex_);
-    finished[i] = streams[i]->finished_;
-    streams[i]->in_step_ = !finished[i];
-  }
+  std::array<Block, kMostTogether> blocks;
   std::array<Status, kMostTogether> failures;
-  Status together = contain([&] { return compute(streams, finished, failures); });
+  for (size_t i = 0; i < streams.size(); ++i) blocks[i].active = streams[i]->begin_step();
+  Status together = contain([&] { return compute(streams, blocks, failures); });
   const bool undo = !together.ok();
   const bool retry = streams.size() > 1 && undo && together.code() != Code::kCancelled;
   // Alone, what failed was this stream's; in company it tries again alone and then knows.
   if (streams.size() == 1 && undo) failures[0] = std::move(together);
   for (size_t i = 0; i < streams.size(); ++i) {
-    if (finished[i]) continue;
+    finished[i] = true;
+    if (!blocks[i].active) continue;
     streams[i]->apart_ = retry;
-    finished[i] = streams[i]->settle(std::move(failures[i]), undo);
+    finished[i] = streams[i]->settle(blocks[i], std::move(failures[i]), undo);
   }
 }
 
-// After a step: whatever failed, the store goes back to the token boundary. True: the stream has ended.
-bool GenerationStream::settle(Status failure, bool undo) {
+// False: the stream has ended already.
+bool GenerationStream::begin_step() {
+  MutexLock lock(session_->mutex_);
+  if (finished_) return false;
+  session_->turn_.take();  // it is free: while a stream is open, calls that need it are refused
+  return true;
+}
+
+// The end of a step: the session and the reader get what it came to. If something failed, or the step is undone, the
+// store goes back to the token boundary. True: the stream has ended, and the engine will not touch it again.
+bool GenerationStream::settle(Block& block, Status failure, bool undo) {
+  session_->turn_.assert_held();
   if (undo || !failure.ok()) session_->cut_store();
-  std::lock_guard lock(session_->mutex_);
-  in_step_ = false;
-  if (cancel_.cancelled() && !finished_) {
-    finish(FinishReason::kCancelled);
-  } else if (!failure.ok() && !finished_) {
-    end({}, std::move(failure));
+  MutexLock lock(session_->mutex_);
+  session_->stats_.n_prefilled += block.n_prompt;
+  session_->stats_.prefill_ns += block.prefill.count();
+  session_->stats_.decode_ns += block.decode.count();
+  session_->stats_.scratch_bytes = session_->model_->llama->scratch_bytes();
+  session_->publish();
+  if (cancel_.cancelled()) {
+    end(cancelled_event(), {});
+  } else {
+    if (block.progress) progress_ = std::move(block.progress);
+    if (!failure.ok()) {
+      end({}, std::move(failure));
+    } else if (block.end) {
+      end(std::move(*block.end), {});
+    } else if (!undo) {
+      token_ = std::move(block.token);
+    }
   }
+  session_->turn_.give_back();
+  update_wait_event();
+  session_->changed_.notify_all();
   return finished_;
 }
 
+StreamEvent GenerationStream::cancelled_event() {
+  drop_events();
+  const auto& pool = session_->model_->runtime->pool();
+  SessionStats& stats = session_->stats_;
+  stats.tasks_after_cancel = tasks_at_cancel_ < 0 ? 0 : pool.tasks_started() - tasks_at_cancel_;
+  stats.cancel_latency_ns = std::chrono::nanoseconds(Clock::now() - cancelled_at_).count();
+  StreamEvent event;
+  event.finish = FinishReason::kCancelled;
+  return event;
+}
+
+void GenerationStream::end(StreamEvent event, Status failure) {
+  event.type = StreamEvent::Type::kEnd;
+  event.n_tokens = session_->stats_.n_tokens;
+  if (failure.ok()) {
+    end_ = std::move(event);
+  } else {
+    failure_ = std::move(failure);
+  }
+  finished_ = true;
+  if (session_->stream_released_) leave_session();
+}
+
 // The next block of each stream in one forward pass, then a sampled token where nothing is left to process. A Status
-// for all of them, or one failure each.
-Status GenerationStream::compute(std::span<GenerationStream* const> streams, std::span<bool> finished,
+// for all of them, which means that no stream read anything, or one failure each.
+Status GenerationStream::compute(std::span<GenerationStream* const> streams, std::span<Block> blocks,
                                  std::span<Status> failures) {
   const auto begin = Clock::now();
-  std::array<Block, kMostTogether> blocks;
   std::vector<Sequence> sequences;
   std::vector<const CancelToken*> cancels;
   for (size_t i = 0; i < streams.size(); ++i) {
-    if (finished[i]) continue;
+    if (!blocks[i].active) continue;
     failures[i] = streams[i]->next_block(blocks[i]);
     if (!failures[i].ok() || blocks[i].n() == 0) continue;
     sequences.push_back(streams[i]->sequence(blocks[i]));
@@ -113,65 +159,57 @@ Status GenerationStream::compute(std::span<GenerationStream* const> streams, std
   }
   size_t row = 0;
   for (size_t i = 0; i < streams.size(); ++i) {
-    if (finished[i] || !failures[i].ok()) continue;
+    if (!blocks[i].active || !failures[i].ok()) continue;
     GenerationStream& stream = *streams[i];
     failures[i] = contain([&] {
       if (blocks[i].n() > 0) {
         const auto own = rows.empty() ? std::span<const float>() : std::span(rows).subspan(row++ * vocab, vocab);
         QUIRE_TRY(stream.read_logits(blocks[i], own, cancel));
-        QUIRE_TRY(stream.commit(blocks[i], begin));
-        if (stream.n_uncomputed() > 0) return Status();
+        stream.commit(blocks[i], begin);
       }
-      return stream.generate();
+      return stream.generate(blocks[i]);
     });
   }
   return {};
 }
 
-int64_t GenerationStream::n_uncomputed() const {
-  std::lock_guard lock(session_->mutex_);
-  return session_->n_uncomputed();
-}
-
 // Fills an empty block with what comes next, if there is anything, and makes room for it.
 Status GenerationStream::next_block(Block& block) {
   Session& s = *session_;
-  {
-    std::lock_guard lock(s.mutex_);
-    const int64_t settled = s.n_settled() - s.n_computed_;
-    const int64_t uncomputed = s.n_uncomputed();
-    if (uncomputed == 0 || cancel_.cancelled()) return {};
-    if (expired()) {
-      finish(FinishReason::kDeadline);
-      return {};
-    }
-    const int64_t room = limit_ - s.n_computed_;
-    if (room <= 0) {
-      finish(FinishReason::kReach);
-      return {};
-    }
-    block.first = s.n_computed_;
-    block.generated = s.is_generated(block.first);
-    int64_t n = std::min({uncomputed, room, s.options_.prefill_block});
-    n = std::min(n, s.strategy_->window_end(block.first) - block.first);
-    if (s.strategy_->plans_generated_apart()) {
-      for (int64_t same = 1; same < n; ++same) {
-        if (s.is_generated(block.first + same) != block.generated) n = same;
-      }
-    }
-    const int64_t from_settled = std::min(n, settled);
-    block.from_pending = n - from_settled;
-    block.tokens.assign(s.tokens_.begin() + block.first, s.tokens_.begin() + block.first + from_settled);
-    block.tokens.insert(block.tokens.end(), s.pending_.begin(), s.pending_.begin() + block.from_pending);
-    make_room(s.tokens_, static_cast<size_t>(block.from_pending));
+  session_->turn_.assert_held();
+  const int64_t uncomputed = session_->n_uncomputed();
+  if (uncomputed == 0 || cancel_.cancelled()) return {};
+  const int64_t first = session_->n_computed_;
+  const int64_t room = limit_ - first;
+  if (expired() || room <= 0) {
+    block.end = end_event(expired() ? FinishReason::kDeadline : FinishReason::kReach);
+    return {};
   }
-  QUIRE_TRY(s.kv_->reserve(block.first, block.n()));
-  const int64_t entries = s.strategy_->memory_entries(block.first);
-  const int64_t added = s.strategy_->memory_entries(block.first + block.n()) - entries;
-  return added > 0 ? s.kv_->reserve_memory(entries, added) : Status();
+  block.first = first;
+  block.generated = session_->is_generated(first);
+  int64_t n = std::min({uncomputed, room, s.options_.prefill_block});
+  n = std::min(n, s.strategy_->window_end(first) - first);
+  if (s.strategy_->plans_generated_apart()) {
+    for (int64_t same = 1; same < n; ++same) {
+      if (session_->is_generated(first + same) != block.generated) n = same;
+    }
+  }
+  const int64_t from_settled = std::min(n, session_->n_settled() - first);
+  block.from_pending = n - from_settled;
+  QUIRE_TRY(session_->kv_->reserve(first, n));
+  const int64_t entries = s.strategy_->memory_entries(first);
+  const int64_t added = s.strategy_->memory_entries(first + n) - entries;
+  if (added > 0) QUIRE_TRY(session_->kv_->reserve_memory(entries, added));
+  make_room(session_->tokens_, static_cast<size_t>(block.from_pending));
+  const auto settled = session_->tokens_.begin() + first;
+  block.tokens.assign(settled, settled + from_settled);
+  const auto pending = session_->pending_.begin();
+  block.tokens.insert(block.tokens.end(), pending, pending + block.from_pending);
+  return {};
 }
 
 Sequence GenerationStream::sequence(Block& block) const {
+  session_->turn_.assert_held();
   Sequence sequence;
   sequence.tokens = block.tokens;
   sequence.first_position = block.first;
@@ -191,6 +229,7 @@ Sequence GenerationStream::sequence(Block& block) const {
 // Fills `last` with the logits after the block's last token and, as wanted, all rows and the scores of its tokens.
 // `row`: the block's only row, if it was read already.
 Status GenerationStream::read_logits(Block& block, std::span<const float> row, const CancelToken& cancel) const {
+  session_->turn_.assert_held();
   LlamaModel& llama = *session_->model_->llama;
   const auto vocab = static_cast<size_t>(llama.config().vocab_size);
   const auto check = [&](std::span<const float> rows) {
@@ -200,9 +239,9 @@ Status GenerationStream::read_logits(Block& block, std::span<const float> row, c
                   block.first);
   };
   if (options_.score) {
-    const auto& before = session_->last_logits_;
-    block.scores.push_back(before.empty() ? std::numeric_limits<float>::quiet_NaN()
-                                          : log_probability(before, block.tokens[0]));
+    const bool known = !session_->last_logits_.empty();
+    block.scores.push_back(known ? log_probability(session_->last_logits_, block.tokens[0])
+                                 : std::numeric_limits<float>::quiet_NaN());
   }
   const int64_t n = block.n();
   const bool every = options_.score || options_.keep_logits;
@@ -226,51 +265,100 @@ Status GenerationStream::read_logits(Block& block, std::span<const float> row, c
   return {};
 }
 
-// The block was computed: the session takes it.
-Status GenerationStream::commit(Block& block, Clock::time_point begin) {
+// The block was computed: the session takes it, as a whole. What can fail comes first.
+void GenerationStream::commit(Block& block, Clock::time_point begin) {
   Session& s = *session_;
+  session_->turn_.assert_held();
   const int64_t n = block.n();
   const auto kept = s.strategy_->retained(block.first + n);
-  make_room(s.kept_logits_, block.logits.size());
-  make_room(s.kept_scores_, block.scores.size());
-  if (block.selected.size() > s.selected_.size()) s.selected_.resize(block.selected.size());
+  make_room(session_->kept_logits_, block.logits.size());
+  make_room(session_->kept_scores_, block.scores.size());
+  auto& selected = session_->selected_;
+  if (block.selected.size() > selected.size()) selected.resize(block.selected.size());
 
-  // From here on nothing fails: the block is read as a whole or not at all.
-  std::unique_lock lock(s.mutex_);
-  s.kept_logits_.insert(s.kept_logits_.end(), block.logits.begin(), block.logits.end());
-  s.kept_scores_.insert(s.kept_scores_.end(), block.scores.begin(), block.scores.end());
-  const auto read_end = s.pending_.begin() + block.from_pending;
-  s.tokens_.insert(s.tokens_.end(), s.pending_.begin(), read_end);
-  s.pending_.erase(s.pending_.begin(), read_end);
-  s.n_computed_ += n;
-  s.last_logits_ = std::move(block.last);
-  for (size_t c = 0; c < block.selected.size(); ++c) s.selected_[c] += block.selected[c];
-  lock.unlock();
+  session_->kept_logits_.insert(session_->kept_logits_.end(), block.logits.begin(), block.logits.end());
+  session_->kept_scores_.insert(session_->kept_scores_.end(), block.scores.begin(), block.scores.end());
+  const auto read_end = session_->pending_.begin() + block.from_pending;
+  session_->tokens_.insert(session_->tokens_.end(), session_->pending_.begin(), read_end);
+  session_->pending_.erase(session_->pending_.begin(), read_end);
+  session_->n_computed_ += n;
+  session_->last_logits_ = std::move(block.last);
+  for (size_t c = 0; c < block.selected.size(); ++c) selected[c] += block.selected[c];
   int64_t end = 0;
   for (const KeyRange& range : kept) {
-    s.kv_->evict(end, range.begin);
+    session_->kv_->evict(end, range.begin);
     end = range.end;
   }
-  lock.lock();
-  const int64_t reread = std::clamp<int64_t>(s.reread_end_ - block.first, 0, n - block.from_pending);
-  const int64_t prompt = block.from_pending + reread;
-  (prompt > 0 ? s.stats_.prefill_ns : s.stats_.decode_ns) += nanoseconds(Clock::now() - begin);
-  s.stats_.n_prefilled += prompt;
-  s.stats_.scratch_bytes = s.model_->llama->scratch_bytes();
-  s.update_stats();
-  prompt_done_ += prompt;
-  if (prompt == 0 || cancel_.cancelled()) return {};
+  const int64_t reread = std::clamp<int64_t>(session_->reread_end_ - block.first, 0, n - block.from_pending);
+  block.n_prompt = block.from_pending + reread;
+  (block.n_prompt > 0 ? block.prefill : block.decode) = Clock::now() - begin;
+  if (block.n_prompt == 0) return;
+  prompt_done_ += block.n_prompt;
   StreamEvent event;
   event.type = StreamEvent::Type::kPrefill;
-  event.n_tokens = s.n_settled();
+  event.n_tokens = session_->n_settled();
   event.total = prompt_total_;
   event.done = prompt_done_;
-  const double seconds = static_cast<double>(nanoseconds(Clock::now() - started_)) * 1e-9;
+  const double seconds = std::chrono::duration<double>(Clock::now() - started_).count();
   event.n_per_second = seconds > 0 ? static_cast<double>(prompt_done_) / seconds : 0;
-  progress_ = std::move(event);
-  update_wait_event();
-  changed_.notify_all();
+  block.progress = std::move(event);
+}
+
+bool GenerationStream::ready() {
+  MutexLock lock(session_->mutex_);
+  return finished_ || cancel_.cancelled() || !token_;
+}
+
+bool GenerationStream::expired() const {
+  return options_.deadline_ms > 0 && Clock::now() - started_ >= std::chrono::milliseconds(options_.deadline_ms);
+}
+
+// Where nothing is left to process: samples the next token, or finds the reason why there is none.
+Status GenerationStream::generate(Block& block) {
+  Session& s = *session_;
+  session_->turn_.assert_held();
+  const auto finish = [&](FinishReason reason, int32_t token = -1) {
+    block.end = end_event(reason, token);
+    return Status();
+  };
+  if (block.end || cancel_.cancelled() || session_->n_uncomputed() > 0) return {};
+  if (n_generated_ >= options_.max_tokens) return finish(FinishReason::kMaxTokens);
+  if (session_->n_settled() >= limit_) return finish(FinishReason::kReach);
+  if (expired()) return finish(FinishReason::kDeadline);
+  const auto banned =
+      n_generated_ < options_.min_tokens ? std::span<const int32_t>(endings_) : std::span<const int32_t>();
+  Sample sample = sampler_.sample(session_->last_logits_, session_->n_settled(), session_->tokens_, banned);
+  if (!options_.ignore_eos && s.model_->llama->is_eos(sample.token)) return finish(FinishReason::kEos, sample.token);
+  if (std::find(options_.stop_ids.begin(), options_.stop_ids.end(), sample.token) != options_.stop_ids.end()) {
+    return finish(FinishReason::kStopId, sample.token);
+  }
+  session_->reserve_generated();  // delivering the token cannot fail
+  StreamEvent event;
+  event.type = StreamEvent::Type::kToken;
+  event.token = sample.token;
+  event.logprob = sample.logprob;
+  event.top = std::move(sample.top);
+  QUIRE_ASSIGN(event.text, detokenizer_.add(sample.token));
+  if (detokenizer_.stopped() >= 0) {
+    StreamEvent last;
+    last.finish = FinishReason::kStopString;
+    last.text = std::move(event.text);
+    last.stop_index = detokenizer_.stopped();
+    block.end = std::move(last);
+    return {};
+  }
+  ++n_generated_;
+  block.token = std::move(event);
   return {};
+}
+
+// The end of the text, with what was held back of it.
+StreamEvent GenerationStream::end_event(FinishReason reason, int32_t token) {
+  StreamEvent event;
+  event.finish = reason;
+  event.token = token;
+  event.text = detokenizer_.finish();
+  return event;
 }
 
 }  // namespace quire

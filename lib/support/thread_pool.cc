@@ -39,26 +39,25 @@ void prepare_compute_thread(const char* name) {
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
 }
 
-ThreadPool::ThreadPool(int n_threads) {
+ThreadPool::ThreadPool(int n_threads) : n_threads_(n_threads) {
   workers_.reserve(static_cast<size_t>(n_threads - 1));
   try {
     for (int t = 1; t < n_threads; ++t) workers_.emplace_back([this, t] { work(t); });
   } catch (...) {
-    stop_ = true;
-    generation_.fetch_add(1);
-    { std::lock_guard lock(mutex_); }
-    wake_.notify_all();
-    for (auto& worker : workers_) worker.join();
+    stop();
     throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   stop_ = true;
   generation_.fetch_add(1);
-  { std::lock_guard lock(mutex_); }
+  { MutexLock lock(mutex_); }
   wake_.notify_all();
   for (auto& worker : workers_) worker.join();
+  workers_.clear();
 }
 
 void ThreadPool::take_tasks(Job& job, int thread) {
@@ -84,7 +83,7 @@ bool ThreadPool::run(int64_t n_tasks, const CancelToken* cancel, const std::func
     job_.store(&job);
     generation_.fetch_add(1);
     if (parked_.load() > 0) {
-      { std::lock_guard lock(mutex_); }
+      { MutexLock lock(mutex_); }
       wake_.notify_all();
     }
     take_tasks(job, 0);
@@ -107,13 +106,13 @@ void ThreadPool::work(int thread) {
   for (;;) {
     for (int spin = 0; generation_.load() == seen && spin < kSpinRounds; ++spin) relax();
     if (generation_.load() == seen) {
-      std::unique_lock lock(mutex_);
+      MutexLock lock(mutex_);
       parked_.fetch_add(1);
-      wake_.wait(lock, [&] { return generation_.load() != seen; });
+      while (generation_.load() == seen) wake_.wait(mutex_);
       parked_.fetch_sub(1);
     }
     seen = generation_.load();
-    if (stop_.load()) return;  // after: the destructor raises stop_ and then the generation, once
+    if (stop_.load()) return;  // after: stop() raises stop_ and then the generation
     inside_.fetch_add(1);
     if (Job* job = job_.load()) take_tasks(*job, thread);
     inside_.fetch_sub(1);

@@ -2,14 +2,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "lib/support/cancel.h"
+#include "lib/support/mutex.h"
 
 namespace quire {
 
@@ -17,11 +16,14 @@ class ThreadPool {
  public:
   // Threads that compute, the caller of run() among them: n_threads - 1 are started here.
   explicit ThreadPool(int n_threads);
-  ~ThreadPool();  // joins; no run() may be active
+  ~ThreadPool();  // stops
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int n_threads() const { return static_cast<int>(workers_.size()) + 1; }
+  // Ends the threads and waits until they are gone. No run() may be active; later ones compute on their caller alone.
+  void stop();
+
+  int n_threads() const { return n_threads_; }
 
   // Calls task(index, thread) for every index in [0, n_tasks), each once, on any thread (thread in
   // [0, n_threads)); returns when all are done. If `cancel` is set, no task is started afterwards and the result is
@@ -36,6 +38,7 @@ class ThreadPool {
   void work(int thread);
   void take_tasks(Job& job, int thread);
 
+  const int n_threads_;
   std::vector<std::thread> workers_;
   std::atomic<int64_t> tasks_started_{0};
   std::atomic<uint64_t> generation_{0};  // one more per job; threads wait for it to change
@@ -43,8 +46,8 @@ class ThreadPool {
   std::atomic<int> inside_{0};  // workers that may touch the current job
   std::atomic<int> parked_{0};
   std::atomic<bool> stop_{false};
-  std::mutex mutex_;
-  std::condition_variable wake_;
+  Mutex mutex_;  // between looking at generation_ and parking; guards no member
+  CondVar wake_;
 };
 
 // Names the calling thread and blocks all signals in it.
