@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <future>
+#include <thread>
 
 namespace quire::test {
 
@@ -34,6 +37,7 @@ bool HostMemory::fails() {
 void* HostMemory::allocate(void* self, size_t size, size_t alignment) {
   auto* memory = static_cast<HostMemory*>(self);
   ++memory->n_allocations_;
+  if (memory->in_allocate) memory->in_allocate();
   void* block = nullptr;
   if (memory->fails() || posix_memalign(&block, alignment, size) != 0) return nullptr;
   memory->bytes_ += static_cast<int64_t>(size);
@@ -41,7 +45,9 @@ void* HostMemory::allocate(void* self, size_t size, size_t alignment) {
 }
 
 void HostMemory::free(void* self, void* block, size_t size, size_t) {
-  static_cast<HostMemory*>(self)->bytes_ -= static_cast<int64_t>(size);
+  auto* memory = static_cast<HostMemory*>(self);
+  if (memory->in_free) memory->in_free();
+  memory->bytes_ -= static_cast<int64_t>(size);
   std::free(block);
 }
 
@@ -62,6 +68,46 @@ quire_runtime_options HostMemory::options(int32_t n_threads) {
   options.alloc_destroy = destroy;
   destroyed_ = false;
   return options;
+}
+
+void Pause::arm() {
+  std::lock_guard lock(mutex_);
+  armed_ = true;
+  arrived_ = released_ = false;
+}
+
+void Pause::here() {
+  std::unique_lock lock(mutex_);
+  if (!armed_) return;
+  armed_ = false;
+  arrived_ = true;
+  changed_.notify_all();
+  changed_.wait(lock, [this] { return released_; });
+}
+
+void Pause::wait_for_arrival() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return arrived_; });
+}
+
+void Pause::release() {
+  std::lock_guard lock(mutex_);
+  armed_ = false;
+  released_ = true;
+  changed_.notify_all();
+}
+
+void expect_to_finish(const char* what, const std::function<void()>& body) {
+  std::promise<void> finished;
+  std::thread thread([&] {
+    body();
+    finished.set_value();
+  });
+  if (finished.get_future().wait_for(std::chrono::minutes(1)) != std::future_status::ready) {
+    std::fprintf(stderr, "%s: does not come back\n", what);
+    std::_Exit(1);
+  }
+  thread.join();
 }
 
 std::string model_directory(const std::string& name) {

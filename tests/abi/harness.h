@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -49,6 +50,8 @@ class HostMemory {
   int64_t n_allocations() const { return n_allocations_.load(); }
   // The n-th allocation from now on fails (1: the next), or it and all later ones. 0: none.
   void fail_at(int64_t n, bool all_later = false);
+  // Called inside each call of the library's for memory, and each that gives memory back. Set before a runtime is made.
+  std::function<void()> in_allocate, in_free;
   quire_runtime_options options(int32_t n_threads);
 
  private:
@@ -65,6 +68,23 @@ class HostMemory {
   bool all_later_ = false;
   bool destroyed_ = true;
 };
+
+// A place in a callback where one thread stops until another lets it go on.
+class Pause {
+ public:
+  void arm();   // the next thread that comes here stops
+  void here();  // goes on at once if no thread is to stop
+  void wait_for_arrival();
+  void release();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool armed_ = false, arrived_ = false, released_ = false;
+};
+
+// Runs body on a thread of its own. If it does not come back within a minute, it hangs: the program ends and says so.
+void expect_to_finish(const char* what, const std::function<void()>& body);
 
 std::string model_directory(const std::string& name);  // of the tiny models
 

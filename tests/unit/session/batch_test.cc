@@ -1,10 +1,10 @@
 // Sessions of one model that decode at once: their steps are shared, their tokens are those that each gives alone.
 
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <thread>
 
+#include "tests/unit/session/hold.h"
 #include "tests/unit/session/session_fixture.h"
 #include "tests/unit/session/test_memory.h"
 
@@ -58,38 +58,6 @@ void expect_beginning_of(const Outcome& whole, const Outcome& part, const std::s
   EXPECT_EQ(part.logprobs, std::vector<float>(whole.logprobs.begin(), whole.logprobs.begin() + n)) << what;
 }
 
-// Holds the engine between steps, so that all readers have taken their tokens when it goes on.
-class Hold : public Job {
- public:
-  bool ready() override { return true; }
-  bool step() override {
-    std::unique_lock lock(mutex_);
-    held_ = true;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return released_; });
-    return true;
-  }
-  void wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return held_; });
-  }
-  void release() {
-    std::lock_guard lock(mutex_);
-    released_ = true;
-    changed_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool held_ = false, released_ = false;
-};
-
-void wait_for_event(GenerationStream& stream) {
-  pollfd fd{take(stream.wait_descriptor()), POLLIN, 0};
-  ASSERT_EQ(poll(&fd, 1, 60000), 1);
-}
-
 // Reads the streams in step: each round takes one event of each while the engine is held. Calls during(round) then.
 template <typename During>
 std::vector<Outcome> read_in_step(Model& model, const std::vector<std::shared_ptr<GenerationStream>>& streams,
@@ -101,9 +69,7 @@ std::vector<Outcome> read_in_step(Model& model, const std::vector<std::shared_pt
     for (size_t s = 0; s < streams.size(); ++s) {
       if (!ended[s]) wait_for_event(*streams[s]);
     }
-    const auto hold = std::make_shared<Hold>();
-    EXPECT_TRUE(model.runtime->scheduler().add(hold));
-    hold->wait();
+    const auto hold = hold_engine(model);
     for (size_t s = 0; s < streams.size(); ++s) {
       if (ended[s]) continue;
       const StreamEvent* event = nullptr;

@@ -1,10 +1,10 @@
 // Streams: what a session holds after each way a stream can end, and that it goes on from there.
 
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <cmath>
 
+#include "tests/unit/session/hold.h"
 #include "tests/unit/session/session_fixture.h"
 
 namespace quire::test {
@@ -24,12 +24,6 @@ std::shared_ptr<Session> fed(const std::shared_ptr<Model>& on, const SessionOpti
   auto session = make_session(on, options);
   expect_ok(session->feed_tokens(tokens));
   return session;
-}
-
-// Waits until an event is queued, without taking it.
-void wait_for_event(GenerationStream& stream) {
-  pollfd fd{take(stream.wait_descriptor()), POLLIN, 0};
-  ASSERT_EQ(poll(&fd, 1, 60000), 1);
 }
 
 TEST(Stream, ReportsPrefillAndEndsAtMaxTokens) {

@@ -1,0 +1,96 @@
+/* What quire_runtime_close promises: afterwards no thread is left, and the library may be unloaded, even by a host that
+ * still holds handles (a plugin whose garbage collector is late). Opens the library as such a host does.
+ *
+ *   unload_test LIBRARY MODEL_DIRECTORY */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "quire/quire.h"
+
+#define CHECK(condition)                                                      \
+  do {                                                                        \
+    if (!(condition)) {                                                       \
+      fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
+      exit(1);                                                                \
+    }                                                                         \
+  } while (0)
+
+static int count_threads(void) {
+  int n = 0;
+  struct dirent* entry;
+  DIR* tasks = opendir("/proc/self/task");
+  CHECK(tasks != NULL);
+  while ((entry = readdir(tasks)) != NULL) n += entry->d_name[0] != '.';
+  closedir(tasks);
+  return n;
+}
+
+static void* find(void* library, const char* name) {
+  void* symbol = dlsym(library, name);
+  CHECK(symbol != NULL);
+  return symbol;
+}
+
+/* FUNCTION(name): a pointer to it, of its own type. memcpy, because C99 has no cast from data to function pointers. */
+#define FUNCTION(name)                         \
+  __typeof__(&name) p_##name;                  \
+  do {                                         \
+    void* symbol = find(library, #name);       \
+    memcpy(&p_##name, &symbol, sizeof symbol); \
+  } while (0)
+
+/* Handles that outlive the library. Global, so that a leak checker sees that somebody has them. */
+static quire_runtime* runtime;
+static quire_model* model;
+static quire_session* session;
+static quire_stream* stream;
+
+static void open_close_unload(const char* path, const char* directory, int computing) {
+  const int threads_before = count_threads();
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) fprintf(stderr, "%s\n", dlerror());
+  CHECK(library != NULL);
+  FUNCTION(quire_runtime_create);
+  FUNCTION(quire_runtime_close);
+  FUNCTION(quire_model_load);
+  FUNCTION(quire_session_create);
+  FUNCTION(quire_session_feed_tokens);
+  FUNCTION(quire_stream_open);
+  FUNCTION(quire_stream_next);
+
+  quire_runtime_options options = {0};
+  options.struct_size = sizeof options;
+  options.n_threads = 4;
+  CHECK(p_quire_runtime_create(&options, &runtime, NULL) == QUIRE_OK);
+  CHECK(count_threads() > threads_before);
+  CHECK(p_quire_model_load(runtime, directory, strlen(directory), NULL, &model, NULL) == QUIRE_OK);
+  quire_session_options with_dca = {0};
+  with_dca.struct_size = sizeof with_dca;
+  with_dca.strategy = "dca";
+  with_dca.strategy_len = 3;
+  CHECK(p_quire_session_create(model, &with_dca, &session, NULL) == QUIRE_OK);
+  if (computing) {
+    int32_t ids[3000];
+    for (int i = 0; i < 3000; ++i) ids[i] = 3 + i % 60;
+    CHECK(p_quire_session_feed_tokens(session, ids, 3000, NULL) == QUIRE_OK);
+    quire_stream_options generate = {0};
+    generate.struct_size = sizeof generate;
+    generate.max_tokens = 1000;
+    CHECK(p_quire_stream_open(session, &generate, &stream, NULL) == QUIRE_OK);
+    quire_event event = {0};
+    event.struct_size = sizeof event;
+    CHECK(p_quire_stream_next(stream, -1, &event, NULL) == QUIRE_OK);
+  }
+  CHECK(p_quire_runtime_close(runtime, NULL) == QUIRE_OK);
+  CHECK(count_threads() == threads_before);
+  CHECK(dlclose(library) == 0);
+}
+
+int main(int argc, char** argv) {
+  CHECK(argc == 3);
+  for (int round = 0; round < 6; ++round) open_close_unload(argv[1], argv[2], round % 2);
+  return 0;
+}
