@@ -40,30 +40,40 @@ Owned<quire_session> new_session(quire_model* model, size_t number) {
   return Owned<quire_session>(session);
 }
 
-// A session and its stream. Calls that one thread at a time may make are made under `mutex`; handles are shared, so
-// that the last user's thread releases them.
-struct Slot {
-  std::mutex mutex;
-  std::mutex handles;
-  std::shared_ptr<quire_session> session;
-  std::shared_ptr<quire_stream> stream;
+// A session and its stream. `alone` is held for calls that one thread at a time may make, and for nothing else.
+class Slot {
+ public:
+  std::mutex alone;
 
-  std::shared_ptr<quire_session> get_session() {
-    std::lock_guard lock(handles);
-    return session;
+  std::shared_ptr<quire_session> session() { return session_.load(); }
+  std::shared_ptr<quire_stream> stream() { return stream_.load(); }
+  void set(std::shared_ptr<quire_session> to) { session_.store(std::move(to)); }
+  void set(std::shared_ptr<quire_stream> to) { stream_.store(std::move(to)); }
+
+ private:
+  // Handles are shared: the last user's thread releases them.
+  std::atomic<std::shared_ptr<quire_session>> session_;
+  std::atomic<std::shared_ptr<quire_stream>> stream_;
+};
+
+// Handles that the host's allocator releases from inside its callbacks, on whatever thread the library calls it.
+class ReleasedInCallbacks {
+ public:
+  void add(std::shared_ptr<void> handle) {
+    std::lock_guard lock(mutex_);
+    handles_.push_back(std::move(handle));
   }
-  std::shared_ptr<quire_stream> get_stream() {
-    std::lock_guard lock(handles);
-    return stream;
+  void release_one() {
+    std::shared_ptr<void> handle;  // goes after the lock
+    std::lock_guard lock(mutex_);
+    if (handles_.empty()) return;
+    handle = std::move(handles_.back());
+    handles_.pop_back();
   }
-  void set(std::shared_ptr<quire_session> to) {
-    std::lock_guard lock(handles);
-    session.swap(to);
-  }
-  void set(std::shared_ptr<quire_stream> to) {
-    std::lock_guard lock(handles);
-    stream.swap(to);
-  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<void>> handles_;
 };
 
 bool one_of(quire_status status, std::initializer_list<quire_status> expected) {
@@ -72,26 +82,15 @@ bool one_of(quire_status status, std::initializer_list<quire_status> expected) {
 
 class User {
  public:
-  User(quire_model* model, std::array<Slot, 8>& slots, uint32_t seed) : model_(model), slots_(slots), random_(seed) {}
+  User(quire_model* model, std::array<Slot, 8>& slots, ReleasedInCallbacks& released, uint32_t seed)
+      : model_(model), slots_(slots), released_(released), random_(seed) {}
 
   void call_something() {
     const size_t number = below(slots_.size());
     Slot& slot = slots_[number];
-    const auto session = slot.get_session();
-    if (const size_t which = below(12); which < 2) {
-      if (const auto stream = slot.get_stream()) {
-        expect(quire_stream_cancel(stream.get(), nullptr), {QUIRE_OK, QUIRE_ERROR_CLOSED});
-      }
-      return;
-    } else if (which == 2) {
-      quire_session_stats now{};
-      now.struct_size = sizeof now;
-      expect(quire_session_get_stats(session.get(), &now, nullptr), {QUIRE_OK, QUIRE_ERROR_CLOSED});
-      EXPECT_LE(now.kv_bytes, now.kv_bytes_peak);
-      return;
-    }
-    std::lock_guard lock(slot.mutex);
-    alone(slot, *session, number);
+    if (below(3) == 0) return call_any_thread(slot, number);
+    const std::lock_guard lock(slot.alone);
+    call_alone(slot);
   }
 
  private:
@@ -100,20 +99,64 @@ class User {
     EXPECT_TRUE(one_of(status, expected)) << quire_status_name(status);
   }
 
-  void alone(Slot& slot, quire_session& session, size_t number) {
-    switch (below(9)) {
+  // No lock: another thread may be in any call on this session or its stream.
+  void call_any_thread(Slot& slot, size_t number) {
+    const auto session = slot.session();
+    const auto stream = slot.stream();
+    switch (below(8)) {
+      case 0:
+        if (stream) expect(quire_stream_cancel(stream.get(), nullptr), {QUIRE_OK, QUIRE_ERROR_CLOSED});
+        break;
+      case 1:
+        if (stream) expect(quire_stream_close(stream.get(), nullptr), {QUIRE_OK});
+        break;
+      case 2: {
+        int64_t handle = 0;
+        int32_t kind = 0;
+        if (!stream) break;
+        expect(quire_stream_get_wait_handle(stream.get(), &handle, &kind, nullptr), {QUIRE_OK, QUIRE_ERROR_CLOSED});
+        break;
+      }
+      case 3:
+        slot.set(std::shared_ptr<quire_stream>());
+        break;
+      case 4:
+        if (stream) released_.add(stream);
+        slot.set(std::shared_ptr<quire_stream>());
+        break;
+      case 5:
+        if (below(3) == 0) expect(quire_session_close(session.get(), nullptr), {QUIRE_OK});
+        break;
+      case 6:
+        if (below(3) != 0) break;
+        released_.add(session);
+        slot.set(std::shared_ptr<quire_session>(new_session(model_, number).release(), Deleter()));
+        break;
+      default: {
+        quire_session_stats now{};
+        now.struct_size = sizeof now;
+        expect(quire_session_get_stats(session.get(), &now, nullptr), {QUIRE_OK, QUIRE_ERROR_CLOSED});
+        EXPECT_LE(now.kv_bytes, now.kv_bytes_peak);
+      }
+    }
+  }
+
+  void call_alone(Slot& slot) {
+    const auto session = slot.session();
+    switch (below(7)) {
       case 0:
       case 1: {
         const auto ids = some_tokens(1 + below(90), kVocab, random_());
-        expect(quire_session_feed_tokens(&session, ids.data(), ids.size(), nullptr),
+        expect(quire_session_feed_tokens(session.get(), ids.data(), ids.size(), nullptr),
                {QUIRE_OK, QUIRE_ERROR_BUSY, QUIRE_ERROR_CLOSED});
         break;
       }
       case 2:
       case 3: {
-        const quire_stream_options options = greedy(static_cast<int64_t>(below(30)));
+        quire_stream_options options = greedy(static_cast<int64_t>(below(30)));
+        if (below(3) == 0) options.deadline_ms = 1 + static_cast<int64_t>(below(8));
         quire_stream* stream = nullptr;
-        expect(quire_stream_open(&session, &options, &stream, nullptr),
+        expect(quire_stream_open(session.get(), &options, &stream, nullptr),
                {QUIRE_OK, QUIRE_ERROR_BUSY, QUIRE_ERROR_EMPTY, QUIRE_ERROR_CLOSED});
         if (stream) slot.set(std::shared_ptr<quire_stream>(stream, Deleter()));
         break;
@@ -122,29 +165,18 @@ class User {
       case 5:
         read_some(slot);
         break;
-      case 6:
-        if (below(2) == 0) {
-          slot.set(std::shared_ptr<quire_stream>());
-        } else if (const auto stream = slot.get_stream()) {
-          expect(quire_stream_close(stream.get(), nullptr), {QUIRE_OK, QUIRE_ERROR_CLOSED});
-        }
-        break;
-      case 7: {
+      default: {
         int64_t n_tokens = 0, n_pending = 0;
-        if (quire_session_count_tokens(&session, &n_tokens, &n_pending, nullptr) != QUIRE_OK) break;
+        if (quire_session_count_tokens(session.get(), &n_tokens, &n_pending, nullptr) != QUIRE_OK) break;
         const auto n = static_cast<int64_t>(below(static_cast<size_t>(n_tokens + n_pending + 1)));
-        expect(quire_session_truncate(&session, n_tokens + n_pending > 300 ? 20 : n, nullptr),
+        expect(quire_session_truncate(session.get(), n_tokens + n_pending > 300 ? 20 : n, nullptr),
                {QUIRE_OK, QUIRE_ERROR_BUSY, QUIRE_ERROR_CLOSED, QUIRE_ERROR_INVALID_ARGUMENT});
-        break;
       }
-      default:
-        if (below(3) == 0) expect(quire_session_close(&session, nullptr), {QUIRE_OK});
-        if (below(3) == 0) slot.set(std::shared_ptr<quire_session>(new_session(model_, number).release(), Deleter()));
     }
   }
 
   void read_some(Slot& slot) {
-    const auto stream = slot.get_stream();
+    const auto stream = slot.stream();
     if (!stream) return;
     quire_event event;
     for (size_t n = below(40); n > 0; --n) {
@@ -156,6 +188,7 @@ class User {
 
   quire_model* model_;
   std::array<Slot, 8>& slots_;
+  ReleasedInCallbacks& released_;
   std::mt19937 random_;
 };
 
@@ -169,7 +202,9 @@ std::vector<int32_t> sample_of(quire_session* session) {
 TEST(Stress, SessionsUsedInRandomOrder) {
   const uint32_t seed = fresh_seed();
   SCOPED_TRACE("QUIRE_TEST_SEED=" + std::to_string(seed));
+  ReleasedInCallbacks released;
   HostMemory memory;
+  memory.in_allocate = memory.in_free = [&] { released.release_one(); };
   auto runtime = make_runtime(2, &memory);
   auto model = load_model(runtime.get(), "short_128");
   std::array<Slot, 8> slots;
@@ -181,15 +216,16 @@ TEST(Stress, SessionsUsedInRandomOrder) {
   std::vector<std::thread> threads;
   for (uint32_t t = 0; t < 6; ++t) {
     threads.emplace_back([&, t] {
-      User user(model.get(), slots, seed + t);
+      User user(model.get(), slots, released, seed + t);
       for (int call = 0; call < 300; ++call) user.call_something();
     });
   }
   for (auto& thread : threads) thread.join();
+  for (int call = 0; call < 2000; ++call) released.release_one();
   // Whatever was done to them, sessions that are not closed are as good as new ones.
   for (size_t s = 0; s < slots.size(); ++s) {
     slots[s].set(std::shared_ptr<quire_stream>());
-    const auto session = slots[s].get_session();
+    const auto session = slots[s].session();
     const quire_status status = quire_session_truncate(session.get(), 0, nullptr);
     EXPECT_TRUE(one_of(status, {QUIRE_OK, QUIRE_ERROR_CLOSED})) << quire_status_name(status);
     if (status == QUIRE_OK) {
