@@ -15,6 +15,7 @@
 
 #include "lib/kv/chunk_store.h"
 #include "lib/plan/text_positions.h"
+#include "lib/session/label_attention.h"
 #include "lib/session/runtime.h"
 #include "lib/session/turn.h"
 #include "lib/strategy/strategy.h"
@@ -41,21 +42,6 @@ struct SessionOptions {
   int64_t spill_budget_bytes = 0;
   int64_t prefill_block = 256;
   std::vector<SessionAdapter> adapters;
-};
-
-// A part of a fed text that the caller has a name for: bytes [begin, end).
-struct TextLabel {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t id = 0;
-};
-
-// How much of what the heads chose to look at lay in a labelled part.
-struct LabelAttention {
-  int64_t id = 0;
-  int64_t first_token = 0;  // its tokens: those that begin in it
-  int64_t n_tokens = 0;
-  double share = 0;  // of all choices
 };
 
 struct SessionStats {
