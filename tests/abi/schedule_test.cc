@@ -147,6 +147,7 @@ TEST_F(Schedule, HandlesGoInsideFreeWhenAFillIsUndone) {
 
 TEST_F(Schedule, HandlesGoInsideFreeWhenTheRuntimeCloses) {
   auto session = fed_session();
+  EXPECT_EQ(generate(session.get(), 2).outcome.status, QUIRE_OK);  // now it holds several records in each layer
   Owned<quire_stream> stream = open_stream(session.get(), greedy(50));
   quire_event event;
   EXPECT_EQ(next(stream.get(), &event), QUIRE_OK);

@@ -45,15 +45,29 @@ class Slot {
  public:
   std::mutex alone;
 
-  std::shared_ptr<quire_session> session() { return session_.load(); }
-  std::shared_ptr<quire_stream> stream() { return stream_.load(); }
-  void set(std::shared_ptr<quire_session> to) { session_.store(std::move(to)); }
-  void set(std::shared_ptr<quire_stream> to) { stream_.store(std::move(to)); }
+  std::shared_ptr<quire_session> session() {
+    const std::lock_guard lock(handles_);
+    return session_;
+  }
+  std::shared_ptr<quire_stream> stream() {
+    const std::lock_guard lock(handles_);
+    return stream_;
+  }
+  // What was there before goes after the lock.
+  void set(std::shared_ptr<quire_session> to) {
+    const std::lock_guard lock(handles_);
+    session_.swap(to);
+  }
+  void set(std::shared_ptr<quire_stream> to) {
+    const std::lock_guard lock(handles_);
+    stream_.swap(to);
+  }
 
  private:
-  // Handles are shared: the last user's thread releases them.
-  std::atomic<std::shared_ptr<quire_session>> session_;
-  std::atomic<std::shared_ptr<quire_stream>> stream_;
+  std::mutex handles_;  // the pointers below; nothing of the library's is called under it
+  // Shared: the last user's thread releases the handle.
+  std::shared_ptr<quire_session> session_;
+  std::shared_ptr<quire_stream> stream_;
 };
 
 // Handles that the host's allocator releases from inside its callbacks, on whatever thread the library calls it.
