@@ -158,7 +158,8 @@ typedef void* (*quire_alloc_callback)(void* user_data, size_t size, size_t align
 /* [callback-only] `memory`, `size` and `alignment` as they were allocated. Any thread. */
 typedef void (*quire_free_callback)(void* user_data, void* memory, size_t size, size_t alignment);
 
-/* [callback-only] done and total in bytes. On a thread of the runtime; the same rules as the log's. */
+/* [callback-only] done and total in bytes. On the thread that called the loading function; the same
+ * rules as the log's. */
 typedef void (*quire_progress_callback)(void* user_data, int64_t done, int64_t total);
 
 #define QUIRE_BACKEND_AUTO 0
@@ -213,9 +214,15 @@ QUIRE_API void quire_cancel_release(quire_cancel* cancel);
 #define QUIRE_TYPE_F16 2
 #define QUIRE_TYPE_BF16 3
 
-#define QUIRE_LOAD_DEFAULT 0 /* mmap */
-#define QUIRE_LOAD_MMAP 1    /* map the weight files while loading; the embedding stays mapped */
-#define QUIRE_LOAD_READ 2    /* read them: for files that may change or vanish while loading */
+#define QUIRE_LOAD_DEFAULT 0 /* QUIRE_LOAD_READ */
+/* Maps the weight files while loading, and the embedding as long as the model lives; processes
+ * then share its memory. DANGER: if another program shortens a mapped file (an upgrade in place,
+ * a copy that is cut short, a file server that loses it), the system kills this process with
+ * SIGBUS at the next access. Only for files that nobody writes to; replace them by renaming. */
+#define QUIRE_LOAD_MMAP 1
+/* Reads the weight files, each byte once (tied embeddings twice). A file that shrinks meanwhile
+ * is an IO error; afterwards the model does not need its files any more. */
+#define QUIRE_LOAD_READ 2
 
 /* An adapter directory (see "Adapters") to be merged into the weights. This struct has its final size. */
 typedef struct quire_adapter_source {
@@ -244,11 +251,12 @@ typedef struct quire_model_options {
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_model_options_init(quire_model_options* options, size_t size);
 
-/* Loads a Hugging Face directory (LlamaForCausalLM, MistralForCausalLM): config.json, *.safetensors (single or
- * sharded), tokenizer.model.
- * `path` is UTF-8. Waits until loaded; the runtime's threads do the work.
- * Errors: INVALID_ARGUMENT, NOT_FOUND, IO, BAD_MODEL, UNSUPPORTED, OUT_OF_MEMORY, CANCELLED, CLOSED. [any-thread] since
- * 0.1 */
+/* Loads a Hugging Face directory (LlamaForCausalLM, MistralForCausalLM): config.json,
+ * *.safetensors (single or sharded), tokenizer.model. `path` is UTF-8. Waits until loaded. The
+ * calling thread reads the files; the runtime's threads pack what was read, at most 16 MB (or
+ * one row of a matrix) at a time, between the steps of sessions, which go on meanwhile. A cancel
+ * is seen before each file and each such piece. Errors: INVALID_ARGUMENT, NOT_FOUND, IO,
+ * BAD_MODEL, UNSUPPORTED, OUT_OF_MEMORY, CANCELLED, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_load(quire_runtime* runtime, const char* path, size_t path_len,
                                         const quire_model_options* options, quire_model** out, quire_error* err);
 /* [any-thread] since 0.1 */
@@ -309,10 +317,11 @@ typedef struct quire_adapter_options {
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_adapter_options_init(quire_adapter_options* options, size_t size);
 
-/* Loads an adapter for this model; its weights are kept in the types they are stored in. `path` is UTF-8; options may
- * be NULL. Waits until loaded; the runtime's threads do the work. Errors: INVALID_ARGUMENT, NOT_FOUND, IO, BAD_MODEL
- * (damaged, incomplete, or of other shapes than this model's: the tensor, found and expected), UNSUPPORTED (another
- * method or architecture), OUT_OF_MEMORY, CANCELLED, CLOSED. [any-thread] since 0.1 */
+/* Loads an adapter for this model; its weights are kept in the types they are stored in. `path`
+ * is UTF-8; options may be NULL. Waits until loaded, as quire_model_load does. Errors:
+ * INVALID_ARGUMENT, NOT_FOUND, IO, BAD_MODEL (damaged, incomplete, or of other shapes than this
+ * model's: the tensor, found and expected), UNSUPPORTED (another method or architecture),
+ * OUT_OF_MEMORY, CANCELLED, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_adapter_load(quire_model* model, const char* path, size_t path_len,
                                           const quire_adapter_options* options, quire_adapter** out, quire_error* err);
 /* [any-thread] since 0.1 */
@@ -723,7 +732,7 @@ typedef struct quire_memory_plan {
   uint32_t struct_size;
   uint32_t flags;               /* 0 */
   int64_t weight_bytes;         /* allocated for the model */
-  int64_t mapped_bytes;         /* of its files, mapped while it lives (QUIRE_LOAD_MMAP) */
+  int64_t mapped_bytes;         /* of its files, mapped while it lives (QUIRE_LOAD_MMAP; else 0) */
   int64_t kv_bytes;             /* most memory of the KV cache while so many tokens are read, within its budget */
   int64_t representation_bytes; /* of that: what longheads keeps for choosing chunks */
   int64_t spill_bytes;          /* disk space of the spill file */

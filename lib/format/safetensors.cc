@@ -4,16 +4,13 @@
 #include <cstring>
 
 #include "lib/format/json.h"
-#include "lib/support/content_hash.h"
 
 namespace quire {
 namespace {
 
-constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
+constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit for one file; here of all together
 constexpr int64_t kMaxIndexBytes = 64 << 20;
 constexpr size_t kMaxShards = 4096;
-
-using TensorMap = std::map<std::string, TensorInfo, std::less<>>;
 
 std::string shape_text(std::span<const int64_t> shape) {
   std::string text = "[";
@@ -21,7 +18,8 @@ std::string shape_text(std::span<const int64_t> shape) {
   return text + "]";
 }
 
-Result<TensorMap> read_header(const ReadFile& file) {
+// `others`: bytes of the headers that were read before; this one's are added.
+Result<TensorMap> read_header(const ReadFile& file, int64_t& others) {
   std::byte prefix[8];
   if (file.size() < static_cast<int64_t>(sizeof prefix)) {
     return Status(Code::kBadModel,
@@ -38,38 +36,19 @@ Result<TensorMap> read_header(const ReadFile& file) {
                       std::to_string(most) + " are possible in this file",
                   0);
   }
+  others += static_cast<int64_t>(length);
+  if (others > kMaxHeaderBytes) {
+    return Status(Code::kBadModel,
+                  file.path() + ": its header and those of the files before it have " + std::to_string(others) +
+                      " bytes together; at most " + std::to_string(kMaxHeaderBytes) + " are expected",
+                  0);
+  }
   std::string header(static_cast<size_t>(length), '\0');
   const auto data_begin = static_cast<int64_t>(sizeof prefix + length);
   QUIRE_TRY(file.read_at(sizeof prefix, std::as_writable_bytes(std::span(header.data(), header.size()))));
   auto tensors = parse_safetensors_header(header, data_begin, file.size());
   if (!tensors.ok()) return tensors.status().with_context(file.path());
   return tensors;
-}
-
-// Which shard holds which tensor: shard file name -> tensor names.
-Result<std::map<std::string, std::vector<std::string>>> read_index(const std::string& path) {
-  QUIRE_ASSIGN(const std::string text, read_text_file(path, kMaxIndexBytes));
-  QUIRE_ASSIGN(const Json index, parse_json_object(text, path));
-  const JsonReader reader(index, path);
-  const Json* weights = reader.find("weight_map");
-  if (!weights || !weights->is_object()) return reader.bad("weight_map", "an object of tensor name: file name");
-  std::map<std::string, std::vector<std::string>> shards;
-  for (const auto& [tensor, file] : weights->items()) {
-    if (!file.is_string()) {
-      return Status(Code::kBadModel, path + ": the file of tensor " + tensor + " is " + json_excerpt(file));
-    }
-    const auto name = file.get<std::string>();
-    // A model directory may be anybody's: its index must not make us open files elsewhere.
-    if (name.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos || !name.ends_with(".safetensors")) {
-      return Status(Code::kBadModel, path + ": " + json_excerpt(file) + " is no .safetensors file of this directory");
-    }
-    shards[name].push_back(tensor);
-  }
-  if (shards.size() > kMaxShards) {
-    return Status(Code::kBadModel, path + " names " + std::to_string(shards.size()) + " files; at most " +
-                                       std::to_string(kMaxShards) + " are expected");
-  }
-  return shards;
 }
 
 // Why a directory has no weights for us.
@@ -87,7 +66,48 @@ Status explain_missing(const std::string& directory) {
 
 }  // namespace
 
-Result<std::unique_ptr<TensorFiles>> TensorFiles::open(const std::string& directory, Access access) {
+Result<ShardMap> parse_shard_index(std::string_view text, const std::string& what) {
+  QUIRE_ASSIGN(const Json index, parse_json_object(text, what));
+  const JsonReader reader(index, what);
+  const Json* weights = reader.find("weight_map");
+  if (!weights || !weights->is_object()) return reader.bad("weight_map", "an object of tensor name: file name");
+  ShardMap shards;
+  for (const auto& [tensor, file] : weights->items()) {
+    if (!file.is_string()) {
+      return Status(Code::kBadModel, what + ": the file of tensor " + tensor + " is " + json_excerpt(file));
+    }
+    const auto name = file.get<std::string>();
+    // A model directory may be anybody's: its index must not make us open files elsewhere.
+    if (name.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos || !name.ends_with(".safetensors")) {
+      return Status(Code::kBadModel, what + ": " + json_excerpt(file) + " is no .safetensors file of this directory");
+    }
+    shards[name].push_back(tensor);
+  }
+  if (shards.size() > kMaxShards) {
+    return Status(Code::kBadModel, what + " names " + std::to_string(shards.size()) + " files; at most " +
+                                       std::to_string(kMaxShards) + " are expected");
+  }
+  return shards;
+}
+
+Result<ElementType> check_tensor(const std::string& path, std::string_view name, const TensorInfo& info,
+                                 std::span<const int64_t> shape) {
+  if (!std::equal(info.shape.begin(), info.shape.end(), shape.begin(), shape.end())) {
+    return Status(Code::kBadModel,
+                  path + ": tensor " + std::string(name) + " has shape " + shape_text(info.shape) +
+                      "; the configuration asks for " + shape_text(shape),
+                  info.begin);
+  }
+  if (info.dtype == "F32") return ElementType::kF32;
+  if (info.dtype == "F16") return ElementType::kF16;
+  if (info.dtype == "BF16") return ElementType::kBF16;
+  return Status(Code::kUnsupported,
+                path + ": tensor " + std::string(name) + " has dtype " + info.dtype + "; expected F32, F16 or BF16",
+                info.begin);
+}
+
+Result<std::unique_ptr<TensorFiles>> TensorFiles::open(const std::string& directory, Access access,
+                                                       const CancelToken* cancel) {
   auto files = std::make_unique<TensorFiles>();
   files->access_ = access;
   const std::string single = directory + "/model.safetensors";
@@ -95,8 +115,12 @@ Result<std::unique_ptr<TensorFiles>> TensorFiles::open(const std::string& direct
   if (path_exists(single)) {
     QUIRE_TRY(files->add_file(single, nullptr));
   } else if (path_exists(index)) {
-    QUIRE_ASSIGN(const auto shards, read_index(index));
-    for (const auto& [name, tensors] : shards) QUIRE_TRY(files->add_file(directory + "/" + name, &tensors));
+    QUIRE_ASSIGN(const std::string text, read_text_file(index, kMaxIndexBytes));
+    QUIRE_ASSIGN(const ShardMap shards, parse_shard_index(text, index));
+    for (const auto& [name, tensors] : shards) {
+      QUIRE_TRY(check_cancelled(cancel));
+      QUIRE_TRY(files->add_file(directory + "/" + name, &tensors));
+    }
   } else {
     return explain_missing(directory);
   }
@@ -112,17 +136,17 @@ Result<std::unique_ptr<TensorFiles>> TensorFiles::open_file(const std::string& p
 
 Status TensorFiles::add_file(const std::string& path, const std::vector<std::string>* wanted) {
   QUIRE_ASSIGN(auto file, ReadFile::open(path));
-  QUIRE_ASSIGN(TensorMap found, read_header(*file));
-  const size_t number = files_.size();
+  QUIRE_ASSIGN(TensorMap found, read_header(*file, header_bytes_));
+  for (auto& [name, info] : found) info.file = files_.size();
   if (!wanted) {
-    for (auto& [name, info] : found) tensors_.emplace(name, Entry{number, std::move(info)});
+    tensors_.merge(found);
   } else {
     for (const std::string& name : *wanted) {
       const auto at = found.find(name);
       if (at == found.end()) {
         return Status(Code::kBadModel, path + " has no tensor " + name + ", which the index places there");
       }
-      tensors_.emplace(name, Entry{number, std::move(at->second)});
+      tensors_.emplace(name, std::move(at->second));
     }
   }
   std::span<const std::byte> map;
@@ -136,71 +160,56 @@ Status TensorFiles::add_file(const std::string& path, const std::vector<std::str
 
 std::vector<std::string> TensorFiles::names() const {
   std::vector<std::string> names;
-  for (const auto& [name, entry] : tensors_) names.push_back(name);
+  for (const auto& [name, info] : tensors_) names.push_back(name);
   return names;
 }
 
 const TensorInfo* TensorFiles::find(std::string_view name) const {
   const auto at = tensors_.find(name);
-  return at == tensors_.end() ? nullptr : &at->second.info;
+  return at == tensors_.end() ? nullptr : &at->second;
 }
 
 Result<TensorFiles::View> TensorFiles::view(std::string_view name, std::span<const int64_t> shape) const {
-  const auto at = tensors_.find(name);
-  if (at == tensors_.end()) return Status(Code::kBadModel, "missing tensor " + std::string(name));
-  const TensorInfo& info = at->second.info;
-  const std::string& path = files_[at->second.file]->path();
-  if (!std::equal(info.shape.begin(), info.shape.end(), shape.begin(), shape.end())) {
-    return Status(Code::kBadModel,
-                  path + ": tensor " + std::string(name) + " has shape " + shape_text(info.shape) +
-                      "; the configuration asks for " + shape_text(shape),
-                  info.begin);
-  }
-  View view{ElementType::kF32, info.shape, info.end - info.begin, nullptr};
-  if (info.dtype == "F16") {
-    view.type = ElementType::kF16;
-  } else if (info.dtype == "BF16") {
-    view.type = ElementType::kBF16;
-  } else if (info.dtype != "F32") {
-    return Status(Code::kUnsupported,
-                  path + ": tensor " + std::string(name) + " has dtype " + info.dtype + "; expected F32, F16 or BF16",
-                  info.begin);
-  }
+  const TensorInfo* info = find(name);
+  if (!info) return Status(Code::kBadModel, "missing tensor " + std::string(name));
+  QUIRE_ASSIGN(const ElementType type, check_tensor(files_[info->file]->path(), name, *info, shape));
+  View view{type, info->shape, info->end - info->begin, nullptr};
   // The format promises no alignment; a misaligned tensor is left to read(), which copies it.
-  const bool aligned = info.begin % static_cast<int64_t>(element_bytes(view.type)) == 0;
-  if (access_ == Access::kMap && aligned) view.mapped = maps_[at->second.file].data() + info.begin;
+  const bool aligned = info->begin % static_cast<int64_t>(element_bytes(type)) == 0;
+  if (access_ == Access::kMap && aligned) view.mapped = maps_[info->file].data() + info->begin;
   return view;
 }
 
 Status TensorFiles::read(std::string_view name, int64_t offset, std::span<std::byte> out) const {
-  const auto at = tensors_.find(name);
-  if (at == tensors_.end()) return Status(Code::kBadModel, "missing tensor " + std::string(name));
-  const TensorInfo& info = at->second.info;
-  const int64_t bytes = info.end - info.begin;
+  const TensorInfo* info = find(name);
+  if (!info) return Status(Code::kBadModel, "missing tensor " + std::string(name));
+  const int64_t bytes = info->end - info->begin;
   if (offset < 0 || offset > bytes || out.size() > static_cast<size_t>(bytes - offset)) {
     return Status(Code::kInvalidArgument, "bytes [" + std::to_string(offset) + ", +" + std::to_string(out.size()) +
                                               ") of tensor " + std::string(name) + ", which has " +
                                               std::to_string(bytes));
   }
-  if (access_ == Access::kRead) return files_[at->second.file]->read_at(info.begin + offset, out);
-  if (!out.empty()) std::memcpy(out.data(), maps_[at->second.file].data() + info.begin + offset, out.size());
+  if (access_ == Access::kRead) return files_[info->file]->read_at(info->begin + offset, out);
+  if (!out.empty()) std::memcpy(out.data(), maps_[info->file].data() + info->begin + offset, out.size());
   return {};
 }
 
-Result<std::string> TensorFiles::content_hash(std::string_view name) const {
-  constexpr int64_t kPiece = 1 << 20;
+Result<ContentHash> TensorFiles::start_hash(std::string_view name) const {
   const TensorInfo* info = find(name);
   if (!info) return Status(Code::kBadModel, "missing tensor " + std::string(name));
   ContentHash hash;
   hash.add_text(info->dtype).add_text(shape_text(info->shape));
+  return hash;
+}
+
+Result<std::string> TensorFiles::content_hash(std::string_view name, const CancelToken* cancel) const {
+  constexpr int64_t kPiece = 1 << 20;
+  QUIRE_ASSIGN(ContentHash hash, start_hash(name));
+  const TensorInfo* info = find(name);
   const int64_t bytes = info->end - info->begin;
-  if (access_ == Access::kMap) {
-    hash.add(
-        maps_[tensors_.find(name)->second.file].subspan(static_cast<size_t>(info->begin), static_cast<size_t>(bytes)));
-    return hash.hex();
-  }
   std::vector<std::byte> piece(static_cast<size_t>(std::min(bytes, kPiece)));
   for (int64_t at = 0; at < bytes; at += kPiece) {
+    QUIRE_TRY(check_cancelled(cancel));
     const auto part = std::span(piece).first(static_cast<size_t>(std::min(kPiece, bytes - at)));
     QUIRE_TRY(read(name, at, part));
     hash.add(part);
@@ -209,10 +218,9 @@ Result<std::string> TensorFiles::content_hash(std::string_view name) const {
 }
 
 void TensorFiles::drop(std::string_view name) const {
-  const auto at = tensors_.find(name);
-  if (access_ != Access::kMap || at == tensors_.end()) return;
-  const TensorInfo& info = at->second.info;
-  files_[at->second.file]->drop_mapped(info.begin, info.end - info.begin);
+  const TensorInfo* info = find(name);
+  if (access_ != Access::kMap || !info) return;
+  files_[info->file]->drop_mapped(info->begin, info->end - info->begin);
 }
 
 }  // namespace quire

@@ -100,8 +100,7 @@ Status check_metadata(const Json& metadata) {
 }
 
 // The data must be covered exactly once: bytes that belong to two tensors, or to none, hide something.
-Status check_cover(const std::map<std::string, TensorInfo, std::less<>>& tensors, int64_t data_begin,
-                   int64_t file_size) {
+Status check_cover(const TensorMap& tensors, int64_t data_begin, int64_t file_size) {
   std::vector<std::pair<std::string_view, const TensorInfo*>> by_offset;
   for (const auto& [name, info] : tensors) by_offset.emplace_back(name, &info);
   std::sort(by_offset.begin(), by_offset.end(), [](const auto& a, const auto& b) {
@@ -123,13 +122,12 @@ Status check_cover(const std::map<std::string, TensorInfo, std::less<>>& tensors
 
 }  // namespace
 
-Result<std::map<std::string, TensorInfo, std::less<>>> parse_safetensors_header(std::string_view header,
-                                                                                int64_t data_begin, int64_t file_size) {
+Result<TensorMap> parse_safetensors_header(std::string_view header, int64_t data_begin, int64_t file_size) {
   if (data_begin < 0 || data_begin > file_size) {
     return Status(Code::kBadModel, "the header reaches beyond the file's " + std::to_string(file_size) + " bytes", 0);
   }
   QUIRE_ASSIGN(const Json document, parse_json_object(header, "safetensors header", JsonLimits{4, kMaxValues}));
-  std::map<std::string, TensorInfo, std::less<>> tensors;
+  TensorMap tensors;
   for (const auto& [name, entry] : document.items()) {
     if (name == "__metadata__") {
       QUIRE_TRY(check_metadata(entry));

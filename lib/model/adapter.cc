@@ -9,8 +9,6 @@
 namespace quire {
 namespace {
 
-constexpr int64_t kHashedInAStep = int64_t{8} << 20;  // bytes: a few milliseconds between the steps of sessions
-
 // Calls use(weight) for each tensor of the model that the adapter replaces.
 template <typename Use>
 void for_replaced(const Adapter& adapter, const Use& use) {
@@ -92,12 +90,13 @@ const Buffer& AdapterList::mlp_norm(const LlamaWeights& weights, int layer) cons
 }
 
 AdapterLoader::AdapterLoader(Backend& backend, std::string directory, const ModelConfig& config,
-                             const LlamaWeights& weights, Options options)
+                             const LlamaWeights& weights, LoadControl control)
     : backend_(backend),
       directory_(std::move(directory)),
       config_(config),
       weights_(weights),
-      options_(std::move(options)) {}
+      control_(std::move(control)),
+      pieces_(backend, control_) {}
 
 void AdapterLoader::count(size_t bytes, int64_t n_parameters) {
   adapter_->bytes += static_cast<int64_t>(bytes);
@@ -107,7 +106,7 @@ void AdapterLoader::count(size_t bytes, int64_t n_parameters) {
 
 void AdapterLoader::advance(int64_t bytes) {
   done_ += bytes;
-  if (options_.progress) options_.progress(done_, total_);
+  if (control_.progress) control_.progress(done_, total_);
 }
 
 void AdapterLoader::advance(const std::string& tensor) {
@@ -117,88 +116,72 @@ void AdapterLoader::advance(const std::string& tensor) {
 
 Status AdapterLoader::open() {
   QUIRE_ASSIGN(files_, AdapterFiles::open(directory_, config_, TensorFiles::Access::kRead));
-  QUIRE_ASSIGN(stream_, backend_.create_stream());
   adapter_ = std::make_unique<Adapter>();
   adapter_->layers.resize(static_cast<size_t>(config_.n_layers));
   adapter_->base_model = files_->config().base_model;
-  adapter_->changes_queries_or_keys = files_->changes_queries_or_keys();
-  QUIRE_ASSIGN(identity_, files_->start_identity());
-  total_ = identity_->bytes();
-  for (const std::string& name : files_->tensors().names()) {
-    const TensorInfo& info = *files_->tensors().find(name);
-    total_ += info.end - info.begin;
-  }
+  adapter_->changes_queries_or_keys = files_->changes().changes_queries_or_keys();
+  total_ = files_->tensor_file_bytes();
+  for (const auto& [name, info] : files_->tensors().tensors()) total_ += info.end - info.begin;
+  QUIRE_ASSIGN(adapter_->identity, files_->identity(control_.cancel, [this](int64_t bytes) { advance(bytes); }));
   return {};
 }
 
-Status AdapterLoader::hash() {
-  QUIRE_ASSIGN(const int64_t n, identity_->read(kHashedInAStep));
-  if (identity_->complete()) {
-    adapter_->identity = identity_->hex();
-    identity_.reset();
-  }
-  advance(n);
-  return {};
-}
-
-const std::string* AdapterLoader::replacement(const std::string& weight) const {
-  const std::string* tensor = files_->replacement(weight);
-  if (!tensor || !files_->is_base_copy(weight)) return tensor;
+Result<const std::string*> AdapterLoader::replacement(const std::string& weight) const {
+  const std::string* tensor = files_->changes().replacement(weight);
+  if (!tensor || !files_->changes().is_base_copy(weight)) return tensor;
   const bool tied = weight == kHeadWeight && config_.tie_word_embeddings;
   const auto own = weights_.tensor_hashes.find(tied ? kEmbeddingWeight : weight);
-  const auto copy = files_->tensors().content_hash(*tensor);
-  return copy.ok() && own != weights_.tensor_hashes.end() && own->second == copy.value() ? nullptr : tensor;
+  QUIRE_ASSIGN(const std::string copy, files_->tensors().content_hash(*tensor, control_.cancel));
+  return own != weights_.tensor_hashes.end() && own->second == copy ? nullptr : tensor;
 }
 
-Result<std::unique_ptr<Matrix>> AdapterLoader::load_matrix(const std::string& tensor, int64_t rows, int64_t columns) {
+Status AdapterLoader::load_matrix(const std::string& tensor, int64_t rows, int64_t columns,
+                                  std::unique_ptr<Matrix>& matrix) {
   QUIRE_ASSIGN(const auto view, files_->tensors().view(tensor, std::array{rows, columns}));
-  std::vector<std::byte> raw(static_cast<size_t>(view.bytes));
-  QUIRE_TRY(files_->tensors().read(tensor, 0, raw));
-  QUIRE_ASSIGN(auto matrix, backend_.create_matrix(rows, columns, view.type));
-  QUIRE_TRY(backend_.load_rows(*matrix, view.type, raw.data(), 0, rows));
+  QUIRE_ASSIGN(matrix, backend_.create_matrix(rows, columns, view.type));
+  QUIRE_TRY(pieces_.load_rows(source(tensor), rows, {}, *matrix, 0));
   count(matrix->bytes, rows * columns);
   advance(tensor);
-  return matrix;
+  return {};
 }
 
 Status AdapterLoader::load_norm(const std::string& weight, std::unique_ptr<Buffer>& norm) {
-  const std::string* tensor = files_->replacement(weight);
+  const std::string* tensor = files_->changes().replacement(weight);
   if (!tensor) return {};
-  const int64_t width = config_.hidden_size;
-  QUIRE_ASSIGN(const std::vector<float> values, files_->read(*tensor, std::array{width}));
-  const size_t bytes = values.size() * sizeof(float);
-  QUIRE_ASSIGN(norm, backend_.allocate(bytes, MemoryKind::kDevice));
-  QUIRE_TRY(backend_.upload(*stream_, values.data(), *norm, 0, bytes));
-  QUIRE_TRY(backend_.synchronize(*stream_));
+  std::vector<float> values;
+  QUIRE_TRY(pieces_.read_values(source(*tensor), std::array{int64_t{config_.hidden_size}}, values));
+  QUIRE_ASSIGN(norm, pieces_.load_buffer(std::move(values)));
   adapter_->replaces_norms = true;
-  count(bytes, width);
+  count(norm->size(), config_.hidden_size);
   advance(*tensor);
   return {};
 }
 
 Status AdapterLoader::load_low_rank(const std::string& weight, LowRank& change) {
-  const LowRankTensors* tensors = files_->low_rank(weight);
+  const LowRankTensors* tensors = files_->changes().low_rank(weight);
   if (!tensors) return {};
-  QUIRE_ASSIGN(change.a, load_matrix(tensors->a, tensors->rank, tensors->in));
-  QUIRE_ASSIGN(change.b, load_matrix(tensors->b, tensors->out, tensors->rank));
+  QUIRE_TRY(load_matrix(tensors->a, tensors->rank, tensors->in, change.a));
+  QUIRE_TRY(load_matrix(tensors->b, tensors->out, tensors->rank, change.b));
   change.scale = tensors->scale;
   adapter_->max_rank = std::max(adapter_->max_rank, tensors->rank);
   return {};
 }
 
+// A is looked up by token: its columns become rows.
 Status AdapterLoader::load_embedding_change(const std::string& weight) {
-  const LowRankTensors* tensors = files_->low_rank(weight);
+  const LowRankTensors* tensors = files_->changes().low_rank(weight);
   if (!tensors) return {};
   const int64_t rank = tensors->rank, vocab = tensors->in;
-  QUIRE_ASSIGN(const std::vector<float> a, files_->read(tensors->a, std::array{rank, vocab}));
-  std::vector<float> rows(a.size());
+  QUIRE_ASSIGN(const std::vector<float> a, files_->read(tensors->a, std::array{rank, vocab}, control_.cancel));
+  QUIRE_ASSIGN(std::shared_ptr<Buffer> rows, backend_.allocate(a.size() * sizeof(float), MemoryKind::kStaging));
+  auto* values = static_cast<float*>(rows->host());
   for (int64_t r = 0; r < rank; ++r) {
-    for (int64_t v = 0; v < vocab; ++v) rows[static_cast<size_t>(v * rank + r)] = a[static_cast<size_t>(r * vocab + v)];
+    for (int64_t v = 0; v < vocab; ++v) values[v * rank + r] = a[static_cast<size_t>(r * vocab + v)];
   }
-  QUIRE_ASSIGN(adapter_->embedding_a, backend_.create_table(vocab, rank, ElementType::kF32, rows.data(), nullptr));
+  QUIRE_ASSIGN(adapter_->embedding_a, backend_.create_table(vocab, rank, ElementType::kF32, values, rows));
   count(adapter_->embedding_a->bytes, rank * vocab);
   advance(tensors->a);
-  QUIRE_ASSIGN(adapter_->embedding_change.b, load_matrix(tensors->b, tensors->out, rank));
+  QUIRE_TRY(load_matrix(tensors->b, tensors->out, rank, adapter_->embedding_change.b));
   adapter_->embedding_change.scale = tensors->scale;
   adapter_->max_rank = std::max(adapter_->max_rank, rank);
   return {};
@@ -206,11 +189,9 @@ Status AdapterLoader::load_embedding_change(const std::string& weight) {
 
 Status AdapterLoader::load_embedding() {
   const int64_t vocab = config_.vocab_size, hidden = config_.hidden_size;
-  if (const std::string* tensor = replacement(kEmbeddingWeight)) {
-    QUIRE_ASSIGN(const auto view, files_->tensors().view(*tensor, std::array{vocab, hidden}));
-    std::vector<std::byte> raw(static_cast<size_t>(view.bytes));
-    QUIRE_TRY(files_->tensors().read(*tensor, 0, raw));
-    QUIRE_ASSIGN(adapter_->embedding, backend_.create_table(vocab, hidden, view.type, raw.data(), nullptr));
+  QUIRE_ASSIGN(const std::string* const tensor, replacement(kEmbeddingWeight));
+  if (tensor) {
+    QUIRE_ASSIGN(adapter_->embedding, pieces_.load_table(source(*tensor), vocab, hidden, {}));
     count(adapter_->embedding->bytes, vocab * hidden);
     advance(*tensor);
   }
@@ -218,9 +199,8 @@ Status AdapterLoader::load_embedding() {
 }
 
 Status AdapterLoader::load_head() {
-  if (const std::string* tensor = replacement(kHeadWeight)) {
-    QUIRE_ASSIGN(adapter_->lm_head, load_matrix(*tensor, config_.vocab_size, config_.hidden_size));
-  }
+  QUIRE_ASSIGN(const std::string* const tensor, replacement(kHeadWeight));
+  if (tensor) QUIRE_TRY(load_matrix(*tensor, config_.vocab_size, config_.hidden_size, adapter_->lm_head));
   QUIRE_TRY(load_low_rank(kHeadWeight, adapter_->head_change));
   return load_norm(weight_layout(config_).final_norm.parts[0].name, adapter_->final_norm);
 }
@@ -238,32 +218,15 @@ Status AdapterLoader::load_layer(int layer) {
   return load_norm(layout.mlp_norm.parts[0].name, target.mlp_norm);
 }
 
-Result<bool> AdapterLoader::step() {
-  if (options_.cancel && options_.cancel->cancelled()) return Status(Code::kCancelled, "loading was cancelled");
-  switch (stage_) {
-    case Stage::kOpen:
-      QUIRE_TRY(open());
-      stage_ = Stage::kHash;
-      return false;
-    case Stage::kHash:
-      QUIRE_TRY(hash());
-      if (!identity_) stage_ = Stage::kEmbedding;
-      return false;
-    case Stage::kEmbedding:
-      QUIRE_TRY(load_embedding());
-      stage_ = Stage::kHead;
-      return false;
-    case Stage::kHead:
-      QUIRE_TRY(load_head());
-      stage_ = Stage::kLayers;
-      return false;
-    case Stage::kLayers:
-      QUIRE_TRY(load_layer(next_layer_++));
-      break;
-  }
-  if (next_layer_ < config_.n_layers) return false;
+Result<std::unique_ptr<Adapter>> AdapterLoader::load() {
+  QUIRE_TRY(pieces_.poll());
+  QUIRE_TRY(open());
+  QUIRE_TRY(load_embedding());
+  QUIRE_TRY(load_head());
+  for (int layer = 0; layer < config_.n_layers; ++layer) QUIRE_TRY(load_layer(layer));
+  QUIRE_TRY(pieces_.finish());
   advance(total_ - done_);  // copies of the model's own tensors
-  return true;
+  return std::move(adapter_);
 }
 
 }  // namespace quire

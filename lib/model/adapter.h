@@ -6,14 +6,13 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "lib/backend/backend.h"
 #include "lib/model/adapter_files.h"
+#include "lib/model/piece_loader.h"
 
 namespace quire {
 
@@ -81,37 +80,28 @@ class AdapterList {
   std::vector<Entry> entries_;
 };
 
-// Loads a PEFT LoRA directory step by step, as ModelLoader does a model.
+// Loads a PEFT LoRA directory for a model. Not to be used again after load().
 class AdapterLoader {
  public:
-  struct Options {
-    const CancelToken* cancel = nullptr;
-    // Bytes that were read, of those of the tensor file to be hashed and those of its tensors to be loaded; may be
-    // empty.
-    std::function<void(int64_t done, int64_t total)> progress;
-  };
-
-  // `weights`: of the model that the adapter is for. All must outlive the loader.
+  // `weights`: of the model that the adapter is for. All must outlive the loader. Progress is of bytes that were read,
+  // of those of the tensor file to be hashed and those of its tensors to be loaded.
   AdapterLoader(Backend& backend, std::string directory, const ModelConfig& config, const LlamaWeights& weights,
-                Options options);
-  // Does a part of the work. True: finished. Errors: those of AdapterFiles::open, kOutOfMemory, kCancelled.
-  Result<bool> step();
-  std::unique_ptr<Adapter> take() { return std::move(adapter_); }
+                LoadControl control);
+  // Errors: those of AdapterFiles::open, kOutOfMemory, kCancelled, kClosed.
+  Result<std::unique_ptr<Adapter>> load();
 
  private:
-  enum class Stage { kOpen, kHash, kEmbedding, kHead, kLayers };
-
   Status open();
-  Status hash();
   Status load_embedding();
   Status load_head();
   Status load_layer(int layer);
   Status load_low_rank(const std::string& weight, LowRank& change);
   Status load_embedding_change(const std::string& weight);
-  Result<std::unique_ptr<Matrix>> load_matrix(const std::string& tensor, int64_t rows, int64_t columns);
+  Status load_matrix(const std::string& tensor, int64_t rows, int64_t columns, std::unique_ptr<Matrix>& matrix);
   Status load_norm(const std::string& weight, std::unique_ptr<Buffer>& norm);
-  // The tensor that replaces `weight`, unless it is a copy of the model's own.
-  const std::string* replacement(const std::string& weight) const;
+  PieceLoader::Source source(const std::string& tensor) const { return {files_->shared_tensors(), tensor}; }
+  // The tensor that replaces `weight`, unless it is a copy of the model's own; nullptr: none.
+  Result<const std::string*> replacement(const std::string& weight) const;
   void count(size_t bytes, int64_t n_parameters);
   void advance(int64_t bytes);
   void advance(const std::string& tensor);
@@ -120,15 +110,12 @@ class AdapterLoader {
   const std::string directory_;
   const ModelConfig& config_;
   const LlamaWeights& weights_;
-  const Options options_;
+  const LoadControl control_;
   std::shared_ptr<const AdapterFiles> files_;
-  std::optional<AdapterIdentity> identity_;  // until all is hashed
-  std::unique_ptr<Stream> stream_;
   std::unique_ptr<Adapter> adapter_;
-  Stage stage_ = Stage::kOpen;
-  int next_layer_ = 0;
   int64_t done_ = 0;
   int64_t total_ = 0;
+  PieceLoader pieces_;  // last: the engine is done with what stands above when that goes
 };
 
 }  // namespace quire

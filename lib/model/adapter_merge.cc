@@ -1,6 +1,5 @@
 #include "lib/model/adapter_merge.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -20,16 +19,17 @@ std::vector<float> transposed(const std::vector<float>& values, int64_t rows, in
 }  // namespace
 
 Status AdapterMerge::open(const std::vector<AdapterSource>& sources, const ModelConfig& model,
-                          TensorFiles::Access access) {
+                          TensorFiles::Access access, const CancelToken* cancel) {
   for (size_t i = 0; i < sources.size(); ++i) {
+    QUIRE_TRY(check_cancelled(cancel));
     QUIRE_ASSIGN(auto files, AdapterFiles::open(sources[i].directory, model, access));
-    QUIRE_ASSIGN(std::string identity, files->identity());
-    for (const auto& [weight, tensor] : files->replacements()) {
+    QUIRE_ASSIGN(std::string identity, files->identity(cancel));
+    for (const auto& [weight, tensor] : files->changes().replacements()) {
       if (replacements_.emplace(weight, Replacement{files->shared_tensors(), tensor}).second) continue;
       return Status(Code::kInvalidArgument,
                     sources[i].directory + " replaces " + weight + ", as an adapter before it does");
     }
-    merged_.push_back({std::move(identity), sources[i].scale, files->changes_queries_or_keys()});
+    merged_.push_back({std::move(identity), sources[i].scale, files->changes().changes_queries_or_keys()});
     adapters_.push_back(std::move(files));
   }
   return {};
@@ -40,18 +40,15 @@ const AdapterMerge::Replacement* AdapterMerge::replacement(const std::string& we
   return at == replacements_.end() ? nullptr : &at->second;
 }
 
-bool AdapterMerge::changes(const std::string& weight) const {
-  return std::any_of(adapters_.begin(), adapters_.end(), [&](const auto& files) { return files->low_rank(weight); });
-}
-
-Result<std::vector<AdapterMerge::Delta>> AdapterMerge::deltas(const std::string& weight) const {
+Result<std::vector<AdapterMerge::Delta>> AdapterMerge::deltas(const std::string& weight,
+                                                              const CancelToken* cancel) const {
   std::vector<Delta> deltas;
   for (size_t i = 0; i < adapters_.size(); ++i) {
-    const LowRankTensors* change = adapters_[i]->low_rank(weight);
+    const LowRankTensors* change = adapters_[i]->changes().low_rank(weight);
     if (!change) continue;
     Delta delta;
-    QUIRE_ASSIGN(delta.a, adapters_[i]->read(change->a, std::array{change->rank, change->in}));
-    QUIRE_ASSIGN(delta.b, adapters_[i]->read(change->b, std::array{change->out, change->rank}));
+    QUIRE_ASSIGN(delta.a, adapters_[i]->read(change->a, std::array{change->rank, change->in}, cancel));
+    QUIRE_ASSIGN(delta.b, adapters_[i]->read(change->b, std::array{change->out, change->rank}, cancel));
     delta.rank = change->rank;
     delta.in = change->in;
     if (weight == kEmbeddingWeight) {  // its files hold the change of the transposed table
@@ -79,6 +76,11 @@ void AdapterMerge::add(const std::vector<Delta>& deltas, int64_t first_row, int6
       }
     }
   }
+}
+
+PieceLoader::Change AdapterMerge::adding(const std::vector<Delta>& deltas) {
+  if (deltas.empty()) return {};
+  return [&deltas](int64_t first_row, int64_t n, float* rows) { add(deltas, first_row, n, rows); };
 }
 
 }  // namespace quire

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lib/model/adapter_files.h"
+#include "lib/model/piece_loader.h"
 
 namespace quire {
 
@@ -24,8 +25,11 @@ struct MergedAdapter {
 
 class AdapterMerge {
  public:
-  // Errors: those of AdapterFiles::open; kInvalidArgument where two adapters replace the same tensor.
-  Status open(const std::vector<AdapterSource>& sources, const ModelConfig& model, TensorFiles::Access access);
+  // Reads the adapters' tensor files once, to name them. `cancel`, which may be null, is polled before each piece,
+  // below too. Errors: those of AdapterFiles::open and identity; kInvalidArgument where two adapters replace the same
+  // tensor.
+  Status open(const std::vector<AdapterSource>& sources, const ModelConfig& model, TensorFiles::Access access,
+              const CancelToken* cancel = nullptr);
 
   const std::vector<MergedAdapter>& merged() const { return merged_; }
   // The replacement of a weight and the files that hold it; nullptr: none.
@@ -34,8 +38,6 @@ class AdapterMerge {
     std::string tensor;
   };
   const Replacement* replacement(const std::string& weight) const;
-  // Whether add() would change the weight.
-  bool changes(const std::string& weight) const;
 
   // The changes of one weight [out][in], ready to be added.
   struct Delta {
@@ -43,9 +45,11 @@ class AdapterMerge {
     std::vector<float> b;  // [out][rank], times the scale
     int64_t rank, in;
   };
-  Result<std::vector<Delta>> deltas(const std::string& weight) const;
+  Result<std::vector<Delta>> deltas(const std::string& weight, const CancelToken* cancel = nullptr) const;
   // Adds them to rows [first_row, first_row + n) of the weight.
   static void add(const std::vector<Delta>& deltas, int64_t first_row, int64_t n, float* rows);
+  // The same for PieceLoader; empty where there are none. Borrows them.
+  static PieceLoader::Change adding(const std::vector<Delta>& deltas);
 
  private:
   std::vector<std::shared_ptr<const AdapterFiles>> adapters_;

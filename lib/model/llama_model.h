@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -178,23 +177,22 @@ class LlamaModel {
   Rows hidden_, normed_, wide_;  // [n][hidden], [n][max(hidden, H d)], [n][max((H + 2 Hkv) d, 2 intermediate)]
 };
 
-// Loads a Hugging Face directory step by step, so that sessions can compute in between.
+// Loads a Hugging Face directory. Not to be used again after load().
 class ModelLoader {
  public:
   struct Options {
-    bool map = true;          // map weight files rather than read them
+    bool map = false;  // map the weight files, which must not shrink while the model lives, rather than read them
     int32_t weight_type = 0;  // ElementType to convert projections to; 0: as stored
     std::vector<AdapterSource> merge;
     std::string beacon_directory;  // of a beacon plug-in; empty: the checkpoint's own beacons, if it has any
-    const CancelToken* cancel = nullptr;
-    std::function<void(int64_t done, int64_t total)> progress;  // bytes of weights; may be empty
+    LoadControl control;
   };
 
   ModelLoader(Backend& backend, std::string directory, Options options);
   ~ModelLoader();
-  // Does a part of the work. True: finished.
-  Result<bool> step();
-  std::unique_ptr<LlamaModel> take();
+  // Reads files on this thread and hands what it read to the engine (LoadControl) piece by piece. Errors: kNotFound,
+  // kIo, kBadModel, kUnsupported, kOutOfMemory, kCancelled, kClosed.
+  Result<std::unique_ptr<LlamaModel>> load();
 
  private:
   class Impl;

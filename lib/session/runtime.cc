@@ -1,12 +1,11 @@
 #include "lib/session/runtime.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <thread>
 #include <utility>
 
 #include "lib/backend/cpu/cpu_backend.h"
-#include "lib/session/contain.h"
+#include "lib/session/load_job.h"
 #include "lib/session/session.h"
 
 namespace quire {
@@ -16,63 +15,26 @@ int thread_count(int wanted) {
   return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-// Loader: step() and take(), as ModelLoader has them.
-template <typename Loader>
-class LoadJob : public Job {
- public:
-  using Loaded = decltype(std::declval<Loader&>().take());
-
-  template <typename... Arguments>
-  explicit LoadJob(Arguments&&... arguments) : loader_(std::forward<Arguments>(arguments)...) {}
-
-  bool ready() override { return true; }
-
-  bool step() override {
-    {
-      std::lock_guard lock(mutex_);
-      if (done_) return true;
-      in_step_ = true;
-    }
-    bool finished = false;
-    Loaded loaded;
-    Status status = contain([&]() -> Status {
-      QUIRE_ASSIGN(finished, loader_.step());
-      if (finished) loaded = loader_.take();
-      return {};
-    });
-    std::lock_guard lock(mutex_);
-    in_step_ = false;
-    done_ = finished || !status.ok();
-    status_ = std::move(status);
-    loaded_ = std::move(loaded);
-    changed_.notify_all();
-    return done_;
-  }
-
-  // Waits for the end, or for the runtime's: a closed one may have dropped the job. Afterwards the loader uses nothing
-  // of the caller's.
-  Result<Loaded> wait(Runtime& runtime) {
-    std::unique_lock lock(mutex_);
-    while (!done_) {
-      if (runtime.closed() && !in_step_) {
-        done_ = true;
-        return Status(Code::kClosed, "the runtime was closed during loading");
-      }
-      changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return done_; });
-    }
-    if (!status_.ok()) return std::move(status_);
-    return std::move(loaded_);
-  }
-
- private:
-  Loader loader_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool in_step_ = false;
-  bool done_ = false;
-  Status status_;
-  Loaded loaded_;
-};
+// Runs load(control) on this thread with the engine to pack what it reads, until it is done, the caller cancels, or the
+// runtime closes.
+template <typename Load>
+auto run_load(Runtime& runtime, const CancelToken* cancel, LoadControl control, const Load& load) {
+  using Loaded = decltype(load(control));
+  const CancelToken* const both[] = {&runtime.closing(), cancel};
+  const CancelToken stop(std::span(both, cancel ? 2 : 1));
+  const auto job = std::make_shared<LoadJob>(runtime);
+  if (!runtime.scheduler().add(job)) return Loaded(Status(Code::kClosed, "the runtime is closed"));
+  struct End {
+    LoadJob& job;
+    ~End() { job.end(); }
+  } end{*job};
+  control.cancel = &stop;
+  control.engine = job.get();
+  Loaded loaded = load(control);
+  const bool stopped = !loaded.ok() && loaded.status().code() == Code::kCancelled;
+  if (stopped && runtime.closed()) return Loaded(Status(Code::kClosed, "the runtime was closed during loading"));
+  return loaded;
+}
 
 }  // namespace
 
@@ -91,7 +53,7 @@ void Runtime::close() {
       return;
     }
     close_begun_ = true;
-    closed_.store(true, std::memory_order_release);
+    closed_.cancel();
     sessions.swap(sessions_);
   }
   for (const auto& weak : sessions) {
@@ -120,12 +82,13 @@ bool Runtime::add_session(const std::shared_ptr<Session>& session) {
 
 Result<std::shared_ptr<Model>> load_model(std::shared_ptr<Runtime> runtime, const std::string& path,
                                           const ModelLoadOptions& options) {
-  auto job = std::make_shared<LoadJob<ModelLoader>>(
-      runtime->backend(), path,
-      ModelLoader::Options{options.map, options.weight_type, options.merge, options.beacon_directory,
-                           options.cancel.get(), options.progress});
-  if (!runtime->scheduler().add(job)) return Status(Code::kClosed, "the runtime is closed");
-  QUIRE_ASSIGN(auto llama, job->wait(*runtime));
+  LoadControl control;
+  control.progress = options.progress;
+  QUIRE_ASSIGN(auto llama, run_load(*runtime, options.cancel.get(), control, [&](const LoadControl& c) {
+                 return ModelLoader(runtime->backend(), path,
+                                    {options.map, options.weight_type, options.merge, options.beacon_directory, c})
+                     .load();
+               }));
   auto model = std::make_shared<Model>();
   model->runtime = runtime;
   model->llama = std::move(llama);
@@ -139,11 +102,12 @@ Result<std::shared_ptr<Model>> load_model(std::shared_ptr<Runtime> runtime, cons
 Result<std::shared_ptr<LoadedAdapter>> load_adapter(std::shared_ptr<Model> model, const std::string& path,
                                                     const AdapterLoadOptions& options) {
   Runtime& runtime = *model->runtime;
-  auto job =
-      std::make_shared<LoadJob<AdapterLoader>>(runtime.backend(), path, model->llama->config(), model->llama->weights(),
-                                               AdapterLoader::Options{options.cancel.get(), options.progress});
-  if (!runtime.scheduler().add(job)) return Status(Code::kClosed, "the runtime is closed");
-  QUIRE_ASSIGN(auto adapter, job->wait(runtime));
+  LoadControl control;
+  control.progress = options.progress;
+  QUIRE_ASSIGN(
+      auto adapter, run_load(runtime, options.cancel.get(), control, [&](const LoadControl& c) {
+        return AdapterLoader(runtime.backend(), path, model->llama->config(), model->llama->weights(), c).load();
+      }));
   runtime.log().write(LogLevel::kInfo, "loaded adapter " + path + ": " + std::to_string(adapter->n_parameters) +
                                            " parameters, " + std::to_string(adapter->bytes) + " bytes");
   auto loaded = std::make_shared<LoadedAdapter>();

@@ -1,7 +1,6 @@
 // A runtime: the threads, memory and log sink that models and sessions share.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,6 +10,7 @@
 #include "lib/model/llama_model.h"
 #include "lib/session/scheduler.h"
 #include "lib/support/allocator.h"
+#include "lib/support/cancel.h"
 #include "lib/support/log.h"
 #include "lib/support/mutex.h"
 #include "lib/support/thread_pool.h"
@@ -40,7 +40,8 @@ class Runtime {
   // Cancels everything, frees the sessions' memory, and ends all threads. Idempotent; a second call waits for the
   // first.
   void close();
-  bool closed() const { return closed_.load(std::memory_order_acquire); }
+  bool closed() const { return closed_.cancelled(); }
+  const CancelToken& closing() const { return closed_; }
 
   Scheduler& scheduler() { return scheduler_; }
   Backend& backend() { return *backend_; }
@@ -64,7 +65,7 @@ class Runtime {
   ThreadPool pool_;
   std::unique_ptr<Backend> backend_;
   Scheduler scheduler_;
-  std::atomic<bool> closed_{false};
+  CancelToken closed_;  // set when a close begins
   Mutex mutex_;
   CondVar changed_;  // notified when close_done_ is set
   bool close_begun_ QUIRE_GUARDED_BY(mutex_) = false;
@@ -85,7 +86,7 @@ struct LoadedAdapter {
 };
 
 struct ModelLoadOptions {
-  bool map = true;
+  bool map = false;
   int32_t weight_type = 0;
   std::vector<AdapterSource> merge;
   std::string beacon_directory;
@@ -98,7 +99,7 @@ struct AdapterLoadOptions {
   std::function<void(int64_t, int64_t)> progress;
 };
 
-// Loads on the engine thread, between the steps of other jobs; waits for the end.
+// Reads the files on this thread; the engine thread packs them, a piece at a time between the steps of other jobs.
 Result<std::shared_ptr<Model>> load_model(std::shared_ptr<Runtime> runtime, const std::string& path,
                                           const ModelLoadOptions& options);
 Result<std::shared_ptr<LoadedAdapter>> load_adapter(std::shared_ptr<Model> model, const std::string& path,

@@ -1,6 +1,6 @@
 // Who computes when: one engine thread that gives each ready job a step in turn.
 //
-// A step is short (a prefill block, a decode step, a layer of a model being loaded) and may use all compute threads, so
+// A step is short (a prefill block, a decode step, 16 MB of a model being loaded) and may use all compute threads, so
 // jobs share the machine fairly and never run at once. Jobs of one group (sessions of a model that decode) take a step
 // together: their weights are read once. A step waits a little for members that were in the group's last step and are
 // not ready yet: their readers are about to take a token.

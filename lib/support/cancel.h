@@ -4,6 +4,8 @@
 #include <atomic>
 #include <span>
 
+#include "lib/support/status.h"
+
 namespace quire {
 
 class CancelToken {
@@ -25,5 +27,10 @@ class CancelToken {
   std::atomic<bool> cancelled_{false};
   std::span<const CancelToken* const> others_;
 };
+
+// kCancelled if a load that was given this token, which may be null, is to stop.
+inline Status check_cancelled(const CancelToken* cancel) {
+  return cancel && cancel->cancelled() ? Status(Code::kCancelled, "loading was cancelled") : Status();
+}
 
 }  // namespace quire

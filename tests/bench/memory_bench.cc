@@ -134,16 +134,13 @@ int plan(const std::string& directory, const std::string& strategy, int64_t n_to
   const auto session = take(Session::create(model, options));
   feed(*session, n_tokens - 8);
   generate(session, 8);
-  const int64_t mapped = static_cast<int64_t>(model->llama->weights().embedding->bytes);
-  const int64_t expected = planned.weight_bytes + planned.mapped_bytes + planned.kv_bytes + planned.scratch_bytes;
-  const int64_t counted = memory.peak() + mapped;
+  const int64_t expected = planned.weight_bytes + planned.kv_bytes + planned.scratch_bytes;
+  const int64_t counted = memory.peak();
   const double ratio = static_cast<double>(expected) / static_cast<double>(counted);
-  std::printf(
-      "%lld tokens, %s: planned %lld bytes (weights %lld, mapped %lld, KV %lld, scratch %lld), counted %lld: %.3f\n",
-      static_cast<long long>(n_tokens), strategy.c_str(), static_cast<long long>(expected),
-      static_cast<long long>(planned.weight_bytes), static_cast<long long>(planned.mapped_bytes),
-      static_cast<long long>(planned.kv_bytes), static_cast<long long>(planned.scratch_bytes),
-      static_cast<long long>(counted), ratio);
+  std::printf("%lld tokens, %s: planned %lld bytes (weights %lld, KV %lld, scratch %lld), counted %lld: %.3f\n",
+              static_cast<long long>(n_tokens), strategy.c_str(), static_cast<long long>(expected),
+              static_cast<long long>(planned.weight_bytes), static_cast<long long>(planned.kv_bytes),
+              static_cast<long long>(planned.scratch_bytes), static_cast<long long>(counted), ratio);
   return ratio > 0.9 && ratio < 1.1 ? 0 : 1;
 }
 

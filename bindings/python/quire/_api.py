@@ -182,9 +182,10 @@ class Runtime(_Handle):
 
     def load(self, path, weight_type="default", load="default", cancel=None, progress=None, merge=(),
              beacon=None):
-        """Loads a model directory. progress: called as progress(done_bytes, total_bytes) on a runtime thread. merge:
+        """Loads a model directory. progress: called as progress(done_bytes, total_bytes) on this thread. merge:
         adapter directories, each as a path or (path, scale), to be merged into the weights. beacon: the directory of an
-        Activation Beacon plug-in."""
+        Activation Beacon plug-in. load: "mmap" maps the files, and a file that shrinks then kills the process; "read"
+        (the default) reads them."""
         return Model(self, path, weight_type, load, cancel, progress, merge, beacon)
 
     def plan_memory(self, path, n_tokens, strategy="full", weight_type="default", load="default", **options):

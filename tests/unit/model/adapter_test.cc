@@ -49,18 +49,18 @@ TEST_F(AdapterFilesTest, FindsWhatChangesAWeight) {
   files_.fill("model.layers.0.post_attention_layernorm.weight", {8});
   auto files = open();
   ASSERT_TRUE(files.ok()) << files.status().message();
-  const LowRankTensors* change = (*files)->low_rank(std::string(kQuery) + ".weight");
+  const LowRankTensors* change = (*files)->changes().low_rank(std::string(kQuery) + ".weight");
   ASSERT_NE(change, nullptr);
   EXPECT_EQ(change->rank, 2);
   EXPECT_EQ(change->in, 8);
   EXPECT_EQ(change->out, 12);
   EXPECT_EQ(change->scale, 2);
-  EXPECT_EQ((*files)->low_rank("model.layers.0.self_attn.k_proj.weight"), nullptr);
-  EXPECT_EQ(*(*files)->replacement("model.norm.weight"), "base_model.model.model.norm.modules_to_save.weight");
-  EXPECT_NE((*files)->replacement("model.embed_tokens.weight"), nullptr);
-  EXPECT_FALSE((*files)->is_base_copy("model.embed_tokens.weight"));
-  EXPECT_EQ((*files)->replacement("lm_head.weight"), nullptr);
-  EXPECT_TRUE((*files)->changes_queries_or_keys());
+  EXPECT_EQ((*files)->changes().low_rank("model.layers.0.self_attn.k_proj.weight"), nullptr);
+  EXPECT_EQ(*(*files)->changes().replacement("model.norm.weight"), "base_model.model.model.norm.modules_to_save.weight");
+  EXPECT_NE((*files)->changes().replacement("model.embed_tokens.weight"), nullptr);
+  EXPECT_FALSE((*files)->changes().is_base_copy("model.embed_tokens.weight"));
+  EXPECT_EQ((*files)->changes().replacement("lm_head.weight"), nullptr);
+  EXPECT_TRUE((*files)->changes().changes_queries_or_keys());
 }
 
 TEST_F(AdapterFilesTest, BaseLayersAreCopiesUnlessTheModuleIsSaved) {
@@ -70,12 +70,12 @@ TEST_F(AdapterFilesTest, BaseLayersAreCopiesUnlessTheModuleIsSaved) {
   files_.fill("model.embed_tokens.base_layer.weight", {12, 8});
   auto files = open();
   ASSERT_TRUE(files.ok()) << files.status().message();
-  EXPECT_TRUE((*files)->is_base_copy("model.embed_tokens.weight"));
+  EXPECT_TRUE((*files)->changes().is_base_copy("model.embed_tokens.weight"));
   files_.fill("model.embed_tokens.weight", {12, 8});
   files = open();
   ASSERT_TRUE(files.ok()) << files.status().message();
-  EXPECT_FALSE((*files)->is_base_copy("model.embed_tokens.weight"));
-  EXPECT_EQ(*(*files)->replacement("model.embed_tokens.weight"), "base_model.model.model.embed_tokens.weight");
+  EXPECT_FALSE((*files)->changes().is_base_copy("model.embed_tokens.weight"));
+  EXPECT_EQ(*(*files)->changes().replacement("model.embed_tokens.weight"), "base_model.model.model.embed_tokens.weight");
 }
 
 TEST_F(AdapterFilesTest, TheIdentityIsThatOfBothFiles) {
@@ -202,8 +202,8 @@ TEST(AdapterMerge, AddsScaleTimesBTimesA) {
   AdapterMerge merge;
   ASSERT_TRUE(merge.open({{files.path(), 1}}, model, TensorFiles::Access::kMap).ok());
   const std::string weight = "model.layers.0.self_attn.q_proj.weight";
-  EXPECT_TRUE(merge.changes(weight));
-  EXPECT_FALSE(merge.changes("model.layers.0.self_attn.k_proj.weight"));
+  EXPECT_EQ(merge.deltas(weight)->size(), 1u);
+  EXPECT_TRUE(merge.deltas("model.layers.0.self_attn.k_proj.weight")->empty());
   std::vector<float> w{1, 0, 0, 1};
   AdapterMerge::add(*merge.deltas(weight), 0, 2, w.data());
   EXPECT_THAT(w, ElementsAre(7, 12, 8, 17));

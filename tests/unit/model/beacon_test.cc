@@ -21,13 +21,7 @@ class BeaconWeightsTest : public testing::Test {
               ModelLoader::Options options = {}) {
     model_.reset();
     options.beacon_directory = plugin;
-    ModelLoader loader(*backend_, model, std::move(options));
-    for (;;) {
-      Result<bool> finished = loader.step();
-      if (!finished.ok()) return finished.status();
-      if (*finished) break;
-    }
-    model_ = loader.take();
+    QUIRE_ASSIGN(model_, ModelLoader(*backend_, model, std::move(options)).load());
     return {};
   }
   Status load_changed() {
@@ -98,7 +92,7 @@ TEST_F(BeaconWeightsTest, SomeProjectionsMayBeShared) {
     plugin_.config["beacon_param"] = parameters;
     int64_t last = 0, total = 0;
     ModelLoader::Options options;
-    options.progress = [&](int64_t done, int64_t all) {
+    options.control.progress = [&](int64_t done, int64_t all) {
       EXPECT_GE(done, last);
       EXPECT_LE(done, all);
       last = done;

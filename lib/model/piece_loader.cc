@@ -1,0 +1,173 @@
+#include "lib/model/piece_loader.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "lib/support/content_hash.h"
+
+namespace quire {
+
+// One pass over the bytes of a tensor.
+class PieceLoader::Reading {
+ public:
+  static Result<Reading> begin(const Source& source, std::span<const int64_t> shape) {
+    QUIRE_ASSIGN(auto view, source.files->view(source.tensor, shape));
+    Reading reading(source, std::move(view));
+    if (source.hash) {
+      QUIRE_ASSIGN(reading.hash_, source.files->start_hash(source.tensor));
+    }
+    return reading;
+  }
+
+  ElementType type() const { return view_.type; }
+  int64_t bytes() const { return view_.bytes; }
+  const void* mapped() const { return view_.mapped; }
+  // The next `bytes`: where they are mapped, or in `memory`, which may be null if they are.
+  Result<const std::byte*> next(int64_t bytes, std::byte* memory) {
+    const std::byte* piece = memory;
+    if (view_.mapped) {
+      piece = static_cast<const std::byte*>(view_.mapped) + at_;
+    } else {
+      QUIRE_TRY(source_.files->read(source_.tensor, at_, {memory, static_cast<size_t>(bytes)}));
+    }
+    if (hash_) hash_->add({piece, static_cast<size_t>(bytes)});
+    at_ += bytes;
+    if (hash_ && at_ == view_.bytes) *source_.hash = hash_->hex();
+    return piece;
+  }
+
+ private:
+  Reading(const Source& source, TensorFiles::View view) : source_(source), view_(std::move(view)) {}
+
+  const Source& source_;
+  TensorFiles::View view_;
+  std::optional<ContentHash> hash_;
+  int64_t at_ = 0;
+};
+
+namespace {
+
+void widen_all(ElementType type, const std::byte* stored, int64_t n, float* values) {
+  for (int64_t i = 0; i < n; ++i) values[i] = widen(type, stored, i);
+}
+
+}  // namespace
+
+PieceLoader::PieceLoader(Backend& backend, const LoadControl& control)
+    : backend_(backend),
+      engine_(control.engine ? *control.engine : inline_),
+      cancel_(control.cancel),
+      piece_bytes_(control.piece_bytes) {}
+
+PieceLoader::~PieceLoader() { (void)engine_.finish(); }
+
+Result<std::byte*> PieceLoader::staging(std::unique_ptr<Buffer>& slot, int64_t bytes) {
+  if (!slot || slot->size() < static_cast<size_t>(bytes)) {
+    slot.reset();
+    QUIRE_ASSIGN(slot, backend_.allocate(static_cast<size_t>(bytes), MemoryKind::kStaging));
+  }
+  return static_cast<std::byte*>(slot->host());
+}
+
+Status PieceLoader::load_rows(const Source& source, int64_t rows, const Change& change, Matrix& matrix,
+                              int64_t first_row) {
+  const int64_t k = matrix.k;
+  QUIRE_ASSIGN(Reading reading, Reading::begin(source, std::array{rows, k}));
+  const ElementType type = change ? ElementType::kF32 : reading.type();
+  const int64_t row_bytes = k * static_cast<int64_t>(element_bytes(reading.type()));
+  const int64_t packed_row_bytes = k * static_cast<int64_t>(element_bytes(type));
+  const int64_t step = std::clamp<int64_t>(piece_bytes_ / packed_row_bytes, 1, rows);
+  for (int64_t row = 0; row < rows; row += step) {
+    QUIRE_TRY(poll());
+    const int64_t n = std::min(step, rows - row);
+    const int slot = std::exchange(turn_, 1 - turn_);
+    std::byte* memory = nullptr;
+    if (!reading.mapped()) {
+      QUIRE_ASSIGN(memory, staging(stored_[slot], step * row_bytes));
+    }
+    QUIRE_ASSIGN(const std::byte* piece, reading.next(n * row_bytes, memory));
+    if (change) {
+      QUIRE_ASSIGN(std::byte* const wide, staging(widened_[slot], step * packed_row_bytes));
+      auto* values = reinterpret_cast<float*>(wide);
+      widen_all(reading.type(), piece, n * k, values);
+      change(row, n, values);
+      piece = wide;
+    }
+    QUIRE_TRY(engine_.start([this, &matrix, type, piece, at = first_row + row, n] {
+      return backend_.load_rows(matrix, type, piece, at, n);
+    }));
+  }
+  if (reading.mapped()) {
+    QUIRE_TRY(finish());
+    source.files->drop(source.tensor);
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Table>> PieceLoader::load_table(const Source& source, int64_t rows, int64_t columns,
+                                                       const Change& change) {
+  QUIRE_TRY(finish());  // both slots are free
+  QUIRE_ASSIGN(Reading reading, Reading::begin(source, std::array{rows, columns}));
+  const ElementType type = change ? ElementType::kF32 : reading.type();
+  const int64_t row_bytes = columns * static_cast<int64_t>(element_bytes(reading.type()));
+  const int64_t step = std::clamp<int64_t>(piece_bytes_ / row_bytes, 1, rows);
+  const bool stays_mapped = reading.mapped() && !change;
+  std::shared_ptr<Buffer> table;
+  if (!stays_mapped) {
+    QUIRE_ASSIGN(table,
+                 backend_.allocate(static_cast<size_t>(rows * columns) * element_bytes(type), MemoryKind::kStaging));
+  }
+  for (int64_t row = 0; row < rows; row += step) {
+    QUIRE_TRY(poll());
+    const int64_t n = std::min(step, rows - row);
+    std::byte* memory = nullptr;
+    if (change && !reading.mapped()) {
+      QUIRE_ASSIGN(memory, staging(stored_[0], step * row_bytes));
+    } else if (!stays_mapped) {
+      memory = static_cast<std::byte*>(table->host()) + row * row_bytes;
+    }
+    QUIRE_ASSIGN(const std::byte* piece, reading.next(n * row_bytes, memory));
+    if (change) {
+      float* values = static_cast<float*>(table->host()) + row * columns;
+      widen_all(reading.type(), piece, n * columns, values);
+      change(row, n, values);
+    }
+  }
+  if (reading.mapped()) source.files->drop(source.tensor);  // read again row by row, as tokens ask for them
+  if (stays_mapped) return backend_.create_table(rows, columns, type, reading.mapped(), source.files);
+  return backend_.create_table(rows, columns, type, table->host(), table);
+}
+
+Status PieceLoader::read_values(const Source& source, std::span<const int64_t> shape, std::vector<float>& values) {
+  QUIRE_ASSIGN(Reading reading, Reading::begin(source, shape));
+  const auto size = static_cast<int64_t>(element_bytes(reading.type()));
+  const int64_t elements = reading.bytes() / size;
+  const int64_t step = std::clamp<int64_t>(piece_bytes_ / size, 1, std::max<int64_t>(1, elements));
+  std::vector<std::byte> stored(static_cast<size_t>(reading.mapped() ? 0 : std::min(step, elements) * size));
+  for (int64_t at = 0; at < elements; at += step) {
+    QUIRE_TRY(poll());
+    const int64_t n = std::min(step, elements - at);
+    QUIRE_ASSIGN(const std::byte* piece, reading.next(n * size, stored.data()));
+    values.resize(values.size() + static_cast<size_t>(n));
+    widen_all(reading.type(), piece, n, values.data() + values.size() - n);
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Buffer>> PieceLoader::load_buffer(std::vector<float> values) {
+  if (!stream_) {
+    QUIRE_ASSIGN(stream_, backend_.create_stream());
+  }
+  const size_t bytes = values.size() * sizeof(float);
+  QUIRE_ASSIGN(auto buffer, backend_.allocate(bytes, MemoryKind::kDevice));
+  auto kept = std::make_shared<const std::vector<float>>(std::move(values));
+  QUIRE_TRY(engine_.start([this, kept, bytes, target = buffer.get()]() -> Status {
+    QUIRE_TRY(backend_.upload(*stream_, kept->data(), *target, 0, bytes));
+    return backend_.synchronize(*stream_);
+  }));
+  return buffer;
+}
+
+}  // namespace quire
