@@ -1,0 +1,95 @@
+// A backend that counts what one packing operation is given; everything else it passes on.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "lib/backend/backend.h"
+
+namespace quire::test {
+
+class WatchedBackend : public Backend {
+ public:
+  explicit WatchedBackend(Backend& real) : real_(real) {}
+
+  int64_t n_packed = 0;     // calls of load_rows and upload
+  int64_t most_packed = 0;  // bytes of one such call, of those with more than one row
+  int64_t widest_row = 0;
+
+  Status load_rows(Matrix& matrix, ElementType type, const void* source, int64_t first, int64_t rows) override {
+    ++n_packed;
+    const int64_t row = matrix.k * static_cast<int64_t>(element_bytes(type));
+    widest_row = std::max(widest_row, row);
+    if (rows > 1) most_packed = std::max(most_packed, rows * row);
+    return real_.load_rows(matrix, type, source, first, rows);
+  }
+  Status upload(Stream& stream, const void* source, Buffer& target, size_t offset, size_t bytes) override {
+    ++n_packed;
+    return real_.upload(stream, source, target, offset, bytes);
+  }
+
+  std::string name() const override { return real_.name(); }
+  Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
+    return real_.allocate(bytes, kind);
+  }
+  Result<std::unique_ptr<Stream>> create_stream() override { return real_.create_stream(); }
+  Status download(Stream& stream, const Buffer& source, size_t offset, void* target, size_t bytes) override {
+    return real_.download(stream, source, offset, target, bytes);
+  }
+  Result<std::unique_ptr<Event>> record(Stream& stream) override { return real_.record(stream); }
+  Status wait(Stream& stream, const Event& event) override { return real_.wait(stream, event); }
+  Status synchronize(Stream& stream) override { return real_.synchronize(stream); }
+  Result<std::unique_ptr<Matrix>> create_matrix(int64_t n, int64_t k, ElementType type) override {
+    return real_.create_matrix(n, k, type);
+  }
+  Result<std::unique_ptr<Table>> create_table(int64_t rows, int64_t columns, ElementType type, const void* source,
+                                              std::shared_ptr<const void> keep) override {
+    return real_.create_table(rows, columns, type, source, std::move(keep));
+  }
+  Result<std::unique_ptr<Rope>> create_rope(const RopeTable& table, int64_t chunk) override {
+    return real_.create_rope(table, chunk);
+  }
+  size_t kv_record_bytes(const KvGeometry& geometry) const override { return real_.kv_record_bytes(geometry); }
+  void to_neutral(const KvGeometry& geometry, const void* record, void* neutral) const override {
+    real_.to_neutral(geometry, record, neutral);
+  }
+  void from_neutral(const KvGeometry& geometry, const void* neutral, void* record) const override {
+    real_.from_neutral(geometry, neutral, record);
+  }
+  size_t representation_page_bytes(int n_query_heads, int head_dim) const override {
+    return real_.representation_page_bytes(n_query_heads, head_dim);
+  }
+  Status embed(Exec exec, const Table& table, std::span<const int32_t> tokens, Rows out) override {
+    return real_.embed(exec, table, tokens, out);
+  }
+  Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {
+    return real_.rms_norm(exec, x, weight, eps, n, width, out);
+  }
+  Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, bool accumulate,
+                Rows y) override {
+    return real_.matmul(exec, x, n, matrix, bias, accumulate, y);
+  }
+  Status add_low_rank(Exec exec, const LowRankArgs& args) override { return real_.add_low_rank(exec, args); }
+  Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) override {
+    return real_.swiglu(exec, x, n, width, out);
+  }
+  Status store_kv(Exec exec, const StoreKvArgs& args) override { return real_.store_kv(exec, args); }
+  Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) override {
+    return real_.copy_rows(exec, from, n, width, to);
+  }
+  Status represent_chunk(Exec exec, const RepresentArgs& args) override { return real_.represent_chunk(exec, args); }
+  Status select_chunks(Exec exec, const SelectArgs& args) override { return real_.select_chunks(exec, args); }
+  Status attention(Exec exec, const AttentionArgs& args) override { return real_.attention(exec, args); }
+  int64_t workspace_bytes() const override { return real_.workspace_bytes(); }
+  size_t matrix_bytes(int64_t n, int64_t k, ElementType type) const override { return real_.matrix_bytes(n, k, type); }
+  size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
+                                   int64_t selected) const override {
+    return real_.attention_workspace_bytes(geometry, n_query_heads, n_queries, n_keys, selected);
+  }
+
+ private:
+  Backend& real_;
+};
+
+}  // namespace quire::test
