@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMaxRank = 1 << 20;
 constexpr double kMaxAlpha = 1e9;
-constexpr size_t kMaxNames = 100'000;
+constexpr size_t kMaxNames = 10'000;  // each is compared with every module of the model
 
 // Keys that say how the adapter was made, or are read below.
 constexpr std::string_view kKnownKeys[] = {"peft_type",
@@ -94,10 +94,10 @@ Status refuse_other_computations(const Json& config, const JsonReader& reader) {
 Status read_names(const JsonReader& reader, const char* key, std::vector<std::string>& names) {
   const Json* list = reader.find(key);
   if (!list) return {};
-  if (!list->is_array() || list->size() > kMaxNames) return reader.bad(key, "a list of module names");
+  const std::string expected = "a list of at most " + std::to_string(kMaxNames) + " module names";
+  if (!list->is_array() || list->size() > kMaxNames) return reader.bad(key, expected);
   for (const Json& name : *list) {
-    if (!name.is_string() || name.get_ref<const std::string&>().empty())
-      return reader.bad(key, "a list of module names");
+    if (!name.is_string() || name.get_ref<const std::string&>().empty()) return reader.bad(key, expected);
     names.push_back(name.get<std::string>());
   }
   return {};
@@ -108,8 +108,10 @@ Status read_layers(const JsonReader& reader, std::vector<int64_t>& layers) {
   const Json* value = reader.find(kKey);
   if (!value) return {};
   const Json list = value->is_array() ? *value : Json::array({*value});
+  const std::string expected = "at most " + std::to_string(kMaxNames) + " layer numbers";
+  if (list.size() > kMaxNames) return reader.bad(kKey, expected);
   for (const Json& layer : list) {
-    if (!layer.is_number_integer() || layer < 0 || layer > 1'000'000) return reader.bad(kKey, "layer numbers");
+    if (!layer.is_number_integer() || layer < 0 || layer > 1'000'000) return reader.bad(kKey, expected);
     layers.push_back(layer.get<int64_t>());
   }
   return {};
@@ -136,7 +138,9 @@ Status read_patterns(const JsonReader& reader, const char* key, std::vector<std:
                      const Read& read) {
   const Json* object = reader.find(key);
   if (!object) return {};
-  if (!object->is_object() || object->size() > kMaxNames) return reader.bad(key, "an object of module name: number");
+  if (!object->is_object() || object->size() > kMaxNames) {
+    return reader.bad(key, "an object of at most " + std::to_string(kMaxNames) + " of module name: number");
+  }
   const JsonReader values(*object, reader.what() + ": " + key);
   for (const auto& [text, value] : object->items()) {
     QUIRE_ASSIGN(std::string pattern, read_pattern(reader, key, text));

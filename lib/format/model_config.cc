@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kMaxConfigBytes = 4 << 20;
 constexpr int64_t kMaxPositions = int64_t{1} << 40;
+constexpr size_t kMaxTokenIds = 1024;  // each is compared with every token that is generated
 
 Status unsupported(const JsonReader& reader, const std::string& what) {
   return Status(Code::kUnsupported, reader.what() + ": " + what);
@@ -106,6 +107,7 @@ Status read_token_ids(const JsonReader& reader, const char* key, int vocab_size,
   const Json* value = reader.find(key);
   if (!value) return {};
   const Json list = value->is_array() ? *value : Json::array({*value});
+  if (list.size() > kMaxTokenIds) return reader.bad(key, "at most " + std::to_string(kMaxTokenIds) + " ids");
   for (const Json& id : list) {
     if (!id.is_number_integer() || id < 0 || id >= vocab_size) {
       return reader.bad(key, "token ids below vocab_size (" + std::to_string(vocab_size) + ")");

@@ -28,9 +28,9 @@ struct TensorInfo {
 using TensorMap = std::map<std::string, TensorInfo, std::less<>>;
 
 // Parses the header of one file: `header` is the JSON text, `data_begin` = 8 + its length, `file_size` the whole
-// file's. Checks: UTF-8 JSON object of limited depth and size, no duplicate names, known dtypes, shapes without
-// overflow, offsets inside the file, byte size = shape * dtype, no overlaps, no holes. Errors: kBadModel naming tensor
-// and byte.
+// file's. Checks: UTF-8 JSON object of limited depth and size, at most 200,000 tensors, no duplicate names, known
+// dtypes, shapes without overflow, offsets inside the file, byte size = shape * dtype, no overlaps, no holes. Errors:
+// kBadModel naming tensor and byte.
 Result<TensorMap> parse_safetensors_header(std::string_view header, int64_t data_begin, int64_t file_size);
 
 // Which shard holds which tensors: shard file name -> tensor names.

@@ -9,7 +9,8 @@ namespace quire {
 namespace {
 
 constexpr size_t kMaxRank = 16;
-constexpr int64_t kMaxValues = 4'000'000;  // some 300,000 tensors
+constexpr size_t kMaxTensors = 200'000;
+constexpr int64_t kMaxValues = 4'000'000;  // of so many tensors, each of some 20 values at most
 
 constexpr std::pair<const char*, int64_t> kDtypeBytes[] = {
     {"F32", 4},  {"F16", 2},     {"BF16", 2},    {"F64", 8},     {"I64", 8}, {"I32", 4},
@@ -127,6 +128,10 @@ Result<TensorMap> parse_safetensors_header(std::string_view header, int64_t data
     return Status(Code::kBadModel, "the header reaches beyond the file's " + std::to_string(file_size) + " bytes", 0);
   }
   QUIRE_ASSIGN(const Json document, parse_json_object(header, "safetensors header", JsonLimits{4, kMaxValues}));
+  if (document.size() > kMaxTensors) {
+    return Status(Code::kBadModel, "the header names " + std::to_string(document.size()) + " tensors; at most " +
+                                       std::to_string(kMaxTensors) + " are expected");
+  }
   TensorMap tensors;
   for (const auto& [name, entry] : document.items()) {
     if (name == "__metadata__") {

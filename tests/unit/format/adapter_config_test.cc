@@ -118,6 +118,15 @@ TEST(AdapterConfig, WrongValuesAreRefusedByKey) {
   expect_refused({{"rank_pattern", {{"q_proj", 0}}}}, Code::kBadModel, "rank_pattern");
   expect_refused({{"alpha_pattern", 3}}, Code::kBadModel, "alpha_pattern");
   expect_refused({{"use_rslora", 1}}, Code::kBadModel, "use_rslora");
+  // Each name is compared with every module of the model.
+  const Json names = std::vector<std::string>(10001, "q_proj");
+  expect_refused({{"target_modules", names}}, Code::kBadModel, "an array of 10001; expected a list of at most 10000");
+  expect_refused({{"modules_to_save", names}}, Code::kBadModel, "at most 10000 module names");
+  expect_refused({{"layers_to_transform", std::vector<int>(10001, 1)}}, Code::kBadModel, "at most 10000 layer numbers");
+  Json patterns = Json::object();
+  for (int i = 0; i < 10001; ++i) patterns["layers." + std::to_string(i) + ".q_proj"] = 4;
+  expect_refused({{"rank_pattern", patterns}}, Code::kBadModel, "at most 10000 of module name: number");
+  expect_refused({{"alpha_pattern", patterns}}, Code::kBadModel, "at most 10000 of module name: number");
   EXPECT_EQ(parse_adapter_config("{", "x").status().code(), Code::kBadModel);
   EXPECT_EQ(parse_adapter_config("[]", "x").status().code(), Code::kBadModel);
 }

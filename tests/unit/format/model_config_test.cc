@@ -118,6 +118,19 @@ TEST(ModelConfig, BadNumbersAreRefusedByKey) {
   }
 }
 
+// Each end-of-text id is compared with every token that is generated.
+TEST(ModelConfig, EndOfTextIdsAreFew) {
+  std::vector<int> ids(1024);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int>(i);
+  auto config = parse_with({{"vocab_size", 2000}, {"eos_token_id", ids}});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->eos_token_ids.size(), 1024u);
+  ids.push_back(1500);
+  const Status status = parse_with({{"vocab_size", 2000}, {"eos_token_id", ids}}).status();
+  EXPECT_EQ(status.code(), Code::kBadModel);
+  EXPECT_THAT(status.message(), HasSubstr("eos_token_id is an array of 1025; expected at most 1024 ids"));
+}
+
 Result<ModelConfig> parse_mistral(const Json& patch) {
   Json config = small();
   config["architectures"] = {"MistralForCausalLM"};
@@ -207,6 +220,25 @@ TEST_F(ModelConfigFiles, MissingAndDamagedFilesAreNamed) {
   const Status damaged = load_model_config(directory_).status();
   EXPECT_EQ(damaged.code(), Code::kBadModel);
   EXPECT_THAT(damaged.message(), HasSubstr(directory_ + "/config.json"));
+}
+
+// Refused by its size: nothing of it is read.
+TEST_F(ModelConfigFiles, HugeFilesAreRefused) {
+  constexpr int64_t kMost = 4 << 20;
+  const auto grow = [&](const char* name, int64_t bytes) {
+    std::filesystem::resize_file(directory_ + "/" + name, static_cast<uintmax_t>(bytes));
+    return load_model_config(directory_).status();
+  };
+  const std::string text = small().dump();
+  write("config.json", text + std::string(static_cast<size_t>(kMost) - text.size(), ' '));
+  EXPECT_TRUE(load_model_config(directory_).ok());
+  EXPECT_THAT(grow("config.json", kMost + 1).message(), HasSubstr("has 4194305 bytes; at most 4194304 are expected"));
+  EXPECT_THAT(grow("config.json", int64_t{1} << 40).message(), HasSubstr("at most 4194304 are expected"));
+  write("config.json", text);
+  write("generation_config.json", "{}");
+  const Status status = grow("generation_config.json", int64_t{1} << 40);
+  EXPECT_EQ(status.code(), Code::kBadModel);
+  EXPECT_THAT(status.message(), HasSubstr("generation_config.json has 1099511627776 bytes"));
 }
 
 }  // namespace

@@ -182,6 +182,45 @@ TEST_P(TensorFilesTest, HugeHeaderLengthsAllocateNothing) {
   }
 }
 
+// What is refused by its size is not read: the files are holes.
+TEST_P(TensorFilesTest, TheHeadersOfAllShardsShareALimit) {
+  constexpr uint64_t kMost = 100'000'000;
+  const std::string first = one_tensor("a");
+  uint64_t first_header = 0;
+  std::memcpy(&first_header, first.data(), sizeof first_header);
+  write("1.safetensors", first);
+  const auto with_second = [&](uint64_t header) {
+    write("2.safetensors", std::string(reinterpret_cast<const char*>(&header), sizeof header));
+    std::filesystem::resize_file(directory_ + "/2.safetensors", header + 8);
+    write("model.safetensors.index.json", R"({"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}})");
+    return failure();
+  };
+  EXPECT_THAT(with_second(kMost + 1).message(), HasSubstr("says its header has 100000001 bytes; at most 100000000"));
+  const Status together = with_second(kMost - first_header + 1);
+  EXPECT_EQ(together.code(), Code::kBadModel);
+  EXPECT_THAT(together.message(), HasSubstr("2.safetensors: its header and those of the files before it have "
+                                            "100000001 bytes together; at most 100000000"));
+  EXPECT_THAT(with_second(1000).message(), HasSubstr("safetensors header"));  // read: no JSON
+}
+
+TEST_P(TensorFilesTest, HugeIndexesAreRefused) {
+  write("model.safetensors.index.json", "{}");
+  std::filesystem::resize_file(directory_ + "/model.safetensors.index.json", uint64_t{1} << 40);
+  EXPECT_EQ(failure().code(), Code::kBadModel);
+  EXPECT_THAT(failure().message(), HasSubstr("model.safetensors.index.json has 1099511627776 bytes; at most 67108864"));
+}
+
+TEST(ShardIndex, NamesSoManyFiles) {
+  std::string text = R"({"weight_map": {"t": "s.safetensors")";
+  for (int i = 1; i < 4096; ++i) text += ",\"t" + std::to_string(i) + "\":\"" + std::to_string(i) + ".safetensors\"";
+  const auto most = parse_shard_index(text + "}}", "index.json");
+  ASSERT_TRUE(most.ok()) << most.status().message();
+  EXPECT_EQ(most.value().size(), 4096u);
+  const Status more = parse_shard_index(text + R"(,"x":"x.safetensors"}})", "index.json").status();
+  EXPECT_EQ(more.code(), Code::kBadModel);
+  EXPECT_THAT(more.message(), HasSubstr("index.json names 4097 files; at most 4096"));
+}
+
 TEST_P(TensorFilesTest, OtherFormatsAreRefusedByName) {
   EXPECT_EQ(failure().code(), Code::kNotFound);
   EXPECT_THAT(failure().message(), HasSubstr("model.safetensors.index.json"));
