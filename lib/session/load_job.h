@@ -1,14 +1,14 @@
 // The engine's side of loading: works through the pieces that the loading thread hands over, one a step.
 #pragma once
 
-#include <condition_variable>
+#include <chrono>
 #include <functional>
-#include <mutex>
 #include <utility>
 
 #include "lib/model/load_engine.h"
 #include "lib/session/contain.h"
 #include "lib/session/runtime.h"
+#include "lib/support/mutex.h"
 
 namespace quire {
 
@@ -20,7 +20,7 @@ class LoadJob final : public Job, public LoadEngine {
   Status start(std::function<Status()> work) override {
     QUIRE_TRY(finish());
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       work_ = std::move(work);
       state_ = State::kWaiting;
     }
@@ -29,14 +29,15 @@ class LoadJob final : public Job, public LoadEngine {
   }
 
   Status finish() override {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (state_ != State::kIdle) {
       if (state_ == State::kWaiting && runtime_.closed()) {  // the engine may have dropped the job
         state_ = State::kIdle;
         work_ = nullptr;
         return Status(Code::kClosed, "the runtime was closed during loading");
       }
-      changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return state_ == State::kIdle; });
+      // A runtime that closes wakes nobody here.
+      changed_.wait_until(mutex_, CondVar::Clock::now() + std::chrono::milliseconds(50));
     }
     return std::exchange(status_, {});
   }
@@ -44,28 +45,28 @@ class LoadJob final : public Job, public LoadEngine {
   // The engine lets the job go. Nothing was started since the last finish().
   void end() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       ended_ = true;
     }
     runtime_.scheduler().wake();
   }
 
   bool ready() override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return ended_ || state_ == State::kWaiting;
   }
 
   bool step() override {
     std::function<Status()> work;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (state_ != State::kWaiting) return ended_;
       work = std::exchange(work_, nullptr);
       state_ = State::kRunning;
     }
     Status status = contain([&] { return work(); });
     work = nullptr;  // what it keeps goes before the loading thread goes on
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     status_ = std::move(status);
     state_ = State::kIdle;
     changed_.notify_all();
@@ -76,12 +77,12 @@ class LoadJob final : public Job, public LoadEngine {
   enum class State { kIdle, kWaiting, kRunning };
 
   Runtime& runtime_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  State state_ = State::kIdle;
-  bool ended_ = false;
-  std::function<Status()> work_;
-  Status status_;  // of the last work, until finish() takes it
+  Mutex mutex_;
+  CondVar changed_;  // notified when state_ becomes kIdle
+  State state_ QUIRE_GUARDED_BY(mutex_) = State::kIdle;
+  bool ended_ QUIRE_GUARDED_BY(mutex_) = false;
+  std::function<Status()> work_ QUIRE_GUARDED_BY(mutex_);
+  Status status_ QUIRE_GUARDED_BY(mutex_);  // of the last work, until finish() takes it
 };
 
 }  // namespace quire
