@@ -9,6 +9,8 @@
 #include <exception>
 #include <limits>
 #include <new>
+#include <optional>
+#include <utility>
 
 #include "lib/support/utf8.h"
 #include "lib/tokenizer/added_tokens.h"
@@ -107,16 +109,16 @@ class SentencePieceTokenizer : public Tokenizer {
     bool control = false;
   };
 
-  void add_tokens(const SentencePieceModel& model, const TokenizerSettings& settings);
+  Status add_tokens(const SentencePieceModel& model, const TokenizerSettings& settings);
   Status find_named(const TokenizerSettings& settings, const SentencePieceModel& model);
   // Appends; text_begin is where the part lies in the whole text.
   Status encode_part(std::string_view text, bool dummy_prefix, int64_t text_begin, std::vector<int32_t>& ids,
                      std::vector<int64_t>* starts) const;
 
-  std::unique_ptr<const Processor> first_;  // adds the dummy prefix, where the model has one
-  std::unique_ptr<const Processor> later_;  // does not; null if there is none to leave out
-  std::vector<Token> tokens_;               // by id; ids nobody named stand for nothing
-  SpecialSplitter specials_;
+  std::unique_ptr<const Processor> first_;   // adds the dummy prefix, where the model has one
+  std::unique_ptr<const Processor> later_;   // does not; null if there is none to leave out
+  std::vector<Token> tokens_;                // by id; ids nobody named stand for nothing
+  std::optional<SpecialSplitter> specials_;  // set by add_tokens()
   size_t max_text_bytes_ = 0;
   int32_t vocab_size_ = 0;
   int32_t bos_ = -1;
@@ -140,15 +142,16 @@ Result<std::unique_ptr<const Tokenizer>> SentencePieceTokenizer::make(const Sent
   // The library counts the bytes of the normalized text in an int. A space becomes three bytes.
   const size_t growth = kSpaceSymbol.size() * longest_replacement(model.charsmap);
   tokenizer->max_text_bytes_ = std::numeric_limits<int32_t>::max() / growth - kSpaceSymbol.size();
-  tokenizer->add_tokens(model, settings);
+  QUIRE_TRY(tokenizer->add_tokens(model, settings));
   QUIRE_TRY(tokenizer->find_named(settings, model));
   tokenizer->adds_bos_ = settings.add_bos && tokenizer->bos_ >= 0;
   return std::unique_ptr<const Tokenizer>(std::move(tokenizer));
 }
 
-void SentencePieceTokenizer::add_tokens(const SentencePieceModel& model, const TokenizerSettings& settings) {
+Status SentencePieceTokenizer::add_tokens(const SentencePieceModel& model, const TokenizerSettings& settings) {
   const size_t n_added = settings.added.empty() ? 0 : static_cast<size_t>(settings.added.rbegin()->first) + 1;
   tokens_.resize(std::max(model.pieces.size(), n_added));
+  std::vector<SpecialSplitter::Token> specials;
   for (const auto& [id, added] : settings.added) {
     Token& token = tokens_[static_cast<size_t>(id)];
     token.piece = added.text;
@@ -156,7 +159,7 @@ void SentencePieceTokenizer::add_tokens(const SentencePieceModel& model, const T
     if (!added.special) token.bytes = added.text;
     // All added tokens, special or not, are looked for in a text only with parse_special: what an ordinary text
     // becomes depends on the SentencePiece model alone.
-    specials_.add(id, added);
+    specials.push_back({added.text, id, added.strip_left, added.strip_right});
   }
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const auto& piece = model.pieces[id];
@@ -165,13 +168,15 @@ void SentencePieceTokenizer::add_tokens(const SentencePieceModel& model, const T
     token.control = piece.type == PieceType::kControl;
     if (token.control) {
       token.bytes.clear();
-      specials_.add(static_cast<int32_t>(id), AddedToken{piece.text, true, false, false});
+      specials.push_back({piece.text, static_cast<int32_t>(id), false, false});
     } else if (piece.type == PieceType::kByte) {
       token.bytes = std::string(1, static_cast<char>(byte_of_piece(piece.text)));
     } else {
       token.bytes = piece.type == PieceType::kUnknown ? model.unk_surface : with_spaces(piece.text);
     }
   }
+  QUIRE_ASSIGN(specials_, SpecialSplitter::make(specials));
+  return {};
 }
 
 Status SentencePieceTokenizer::find_named(const TokenizerSettings& settings, const SentencePieceModel& model) {
@@ -223,15 +228,13 @@ Result<std::vector<int32_t>> SentencePieceTokenizer::encode(std::string_view tex
     return ids;
   }
   bool at_start = options.first_segment;  // a token that is written out is a beginning already
-  for (const auto& part : specials_.split(text)) {
+  QUIRE_TRY(specials_->split(text, [&](const SpecialSplitter::Part& part) -> Status {
     const int64_t begin = part.text.data() - text.data();
-    if (part.id >= 0) {
-      add(part.id, begin);
-    } else {
-      QUIRE_TRY(encode_part(part.text, at_start, begin, ids, starts));
-    }
-    at_start = false;
-  }
+    const bool dummy_prefix = std::exchange(at_start, false);
+    if (part.id < 0) return encode_part(part.text, dummy_prefix, begin, ids, starts);
+    add(part.id, begin);
+    return {};
+  }));
   return ids;
 }
 

@@ -1,53 +1,134 @@
 #include "lib/tokenizer/special_splitter.h"
 
 #include <algorithm>
-#include <functional>
+#include <deque>
+#include <unordered_set>
 
 namespace quire {
 namespace {
 
 constexpr std::string_view kSpaces = " \t\n\v\f\r";
+// A text is searched in blocks. A search begins a token's length behind its block, so that blocks of many times this
+// length cost little more than the text.
+constexpr size_t kMinBlockBytes = 1 << 16, kBlockTokens = 16;
 
 }  // namespace
 
-void SpecialSplitter::add(int32_t id, const AddedToken& token) {
-  if (!tokens_.emplace(token.text, Token{id, token.strip_left, token.strip_right}).second) return;
-  auto& lengths = lengths_[static_cast<uint8_t>(token.text[0])];
-  const auto at = std::lower_bound(lengths.begin(), lengths.end(), token.text.size(), std::greater<>());
-  if (at == lengths.end() || *at != token.text.size()) lengths.insert(at, token.text.size());
-}
-
-const SpecialSplitter::Token* SpecialSplitter::match(std::string_view text, size_t at, size_t& length) const {
-  for (const size_t candidate : lengths_[static_cast<uint8_t>(text[at])]) {
-    if (candidate > text.size() - at) continue;
-    const auto found = tokens_.find(text.substr(at, candidate));
-    if (found == tokens_.end()) continue;
-    length = candidate;
-    return &found->second;
+Result<SpecialSplitter> SpecialSplitter::make(const std::vector<Token>& tokens) {
+  SpecialSplitter splitter;
+  std::unordered_set<std::string_view> texts;
+  std::vector<std::pair<std::string, int32_t>> backwards;
+  size_t n_bytes = 0;
+  for (const Token& token : tokens) {
+    if (!texts.insert(token.text).second) continue;
+    n_bytes += token.text.size();
+    if (n_bytes > kMaxBytes) {
+      return Status(Code::kBadModel, "the texts of the control and added tokens have more than " +
+                                         std::to_string(kMaxBytes) + " bytes together");
+    }
+    splitter.longest_ = std::max(splitter.longest_, token.text.size());
+    backwards.emplace_back(std::string(token.text.rbegin(), token.text.rend()),
+                           static_cast<int32_t>(splitter.tokens_.size()));
+    splitter.tokens_.push_back(
+        {token.id, static_cast<uint32_t>(token.text.size()), token.strip_left, token.strip_right});
   }
-  return nullptr;
+  std::sort(backwards.begin(), backwards.end());
+  splitter.build(backwards, n_bytes);
+  return splitter;
 }
 
-std::vector<SpecialSplitter::Part> SpecialSplitter::split(std::string_view text) const {
-  std::vector<Part> parts;
-  size_t begin = 0;  // of the ordinary text not yet in `parts`
+// The sorted texts that begin with a state's bytes are neighbours: states are made from such ranges, shortest first.
+void SpecialSplitter::build(const std::vector<std::pair<std::string, int32_t>>& backwards, size_t n_bytes) {
+  byte_.reserve(n_bytes + 1);
+  shorter_.reserve(n_bytes + 1);
+  token_.reserve(n_bytes + 1);
+  first_child_.reserve(n_bytes + 2);
+  struct Range {
+    size_t begin, end, length;
+  };
+  std::deque<Range> ranges{{0, backwards.size(), 0}};  // of the states from `state` on
+  int64_t n_steps = 0;
+  const auto add = [&](uint8_t byte, State shorter) {
+    byte_.push_back(byte);
+    shorter_.push_back(shorter);
+    token_.push_back(kNoToken);
+  };
+  add(0, 0);
+  for (State state = 0; !ranges.empty(); ++state) {
+    const Range range = ranges.front();
+    ranges.pop_front();
+    first_child_.push_back(static_cast<State>(byte_.size()));
+    size_t at = range.begin;
+    token_[state] = token_[shorter_[state]];
+    if (state != 0 && backwards[at].first.size() == range.length) token_[state] = backwards[at++].second;
+    while (at < range.end) {
+      const size_t begin = at;
+      const char byte = backwards[begin].first[range.length];
+      while (at < range.end && backwards[at].first[range.length] == byte) ++at;
+      add(static_cast<uint8_t>(byte), state == 0 ? 0 : next(shorter_[state], byte, n_steps));
+      ranges.push_back({begin, at, range.length + 1});
+    }
+  }
+  first_child_.push_back(static_cast<State>(byte_.size()));
+  byte_.shrink_to_fit();  // tokens with the same end share states
+  shorter_.shrink_to_fit();
+  token_.shrink_to_fit();
+  first_child_.shrink_to_fit();
+}
+
+SpecialSplitter::State SpecialSplitter::child(State state, char byte) const {
+  const auto begin = byte_.begin() + first_child_[state], end = byte_.begin() + first_child_[state + 1];
+  const auto at = std::lower_bound(begin, end, static_cast<uint8_t>(byte));
+  return at != end && *at == static_cast<uint8_t>(byte) ? static_cast<State>(at - byte_.begin()) : 0;
+}
+
+SpecialSplitter::State SpecialSplitter::next(State state, char byte, int64_t& n_steps) const {
+  for (;; state = shorter_[state]) {
+    ++n_steps;
+    const State longer = child(state, byte);
+    if (longer != 0 || state == 0) return longer;
+  }
+}
+
+void SpecialSplitter::find(std::string_view text, size_t begin, size_t end, std::vector<int32_t>& longest,
+                           int64_t& n_steps) const {
+  longest.resize(end - begin);
+  State state = 0;
+  for (size_t at = std::min(text.size(), end + longest_); at-- > begin;) {
+    state = next(state, text[at], n_steps);
+    if (at < end) longest[at - begin] = token_[state];
+  }
+}
+
+Status SpecialSplitter::split(std::string_view text, const std::function<Status(const Part&)>& visit,
+                              int64_t* n_steps) const {
+  const size_t block_bytes = std::max(kMinBlockBytes, kBlockTokens * longest_);
+  std::vector<int32_t> longest;  // of the block from block_begin on
+  size_t block_begin = 0;
+  int64_t steps = 0;
+  size_t begin = 0;  // of the ordinary text that is not given out
   for (size_t at = 0; at < text.size();) {
-    size_t length = 0;
-    const Token* token = match(text, at, length);
-    if (!token) {
+    if (at >= block_begin + longest.size()) {
+      block_begin = at;
+      find(text, at, std::min(text.size(), at + block_bytes), longest, steps);
+    }
+    const int32_t index = longest[at - block_begin];
+    if (index == kNoToken) {
       ++at;
       continue;
     }
+    const Found& token = tokens_[static_cast<size_t>(index)];
     std::string_view before = text.substr(begin, at - begin);
-    if (token->strip_left) before = before.substr(0, before.find_last_not_of(kSpaces) + 1);
-    if (!before.empty()) parts.push_back({before, -1});
-    parts.push_back({text.substr(at, length), token->id});
-    at += length;
-    if (token->strip_right) at = std::min(text.find_first_not_of(kSpaces, at), text.size());
+    if (token.strip_left) before = before.substr(0, before.find_last_not_of(kSpaces) + 1);
+    if (!before.empty()) QUIRE_TRY(visit({before, -1}));
+    QUIRE_TRY(visit({text.substr(at, token.n_bytes), token.id}));
+    at += token.n_bytes;
+    if (token.strip_right) at = std::min(text.find_first_not_of(kSpaces, at), text.size());
     begin = at;
   }
-  if (begin < text.size()) parts.push_back({text.substr(begin), -1});
-  return parts;
+  if (n_steps) *n_steps += steps;
+  if (begin < text.size()) QUIRE_TRY(visit({text.substr(begin), -1}));
+  return {};
 }
 
 }  // namespace quire
