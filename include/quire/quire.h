@@ -377,7 +377,8 @@ QUIRE_API quire_status quire_tokenizer_encode(const quire_tokenizer* tokenizer, 
 #define QUIRE_DECODE_SPECIAL 1u /* print control tokens as their piece instead of nothing */
 
 /* Ids to text, as one first segment (the dummy prefix's space is dropped). Bytes that are not UTF-8
- * become U+FFFD. Errors: INVALID_TOKEN, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+ * become U+FFFD; an id that gives no bytes (a control id without SPECIAL) ends the character before it. A
+ * stream's text is made in the same way. Errors: INVALID_TOKEN, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_tokenizer_decode(const quire_tokenizer* tokenizer, const int32_t* ids, size_t n_ids,
                                               uint32_t flags, char* buf, size_t cap, size_t* needed, quire_error* err);
 

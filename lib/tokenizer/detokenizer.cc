@@ -28,14 +28,17 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, std::vector<std::string> st
 Result<std::string> Detokenizer::add(int32_t token) {
   std::string bytes;
   QUIRE_TRY(tokenizer_.append_bytes(token, false, bytes));
-  if (stopped_ >= 0 || bytes.empty()) return std::string();
-  if (drop_space_ && bytes[0] == ' ') bytes.erase(0, 1);
-  drop_space_ = false;
+  if (stopped_ >= 0) return std::string();
+  const bool has_bytes = !bytes.empty();
+  if (has_bytes) {
+    if (drop_space_ && bytes[0] == ' ') bytes.erase(0, 1);
+    drop_space_ = false;
+  }
   held_ += bytes;
 
-  // held_ is valid text, then perhaps the beginning of a code point. Stop strings are sought in the text as it is
-  // given out, so replaced bytes count as U+FFFD.
-  const size_t whole = utf8_complete_prefix(held_);
+  // held_ is valid text, then perhaps the beginning of a code point, which a token without bytes ends. Stop strings are
+  // sought in the text as it is given out, so replaced bytes count as U+FFFD.
+  const size_t whole = has_bytes ? utf8_complete_prefix(held_) : held_.size();
   std::string text = utf8_sanitize(std::string_view(held_).substr(0, whole));
   const std::string unfinished = held_.substr(whole);
 

@@ -18,6 +18,8 @@ class Detokenizer {
   // Adds a token and returns the text that can be given out now: whole code points, none of which can still become part
   // of a stop string. If a stop string is completed, the text before it is returned and stopped() tells which; of
   // several that end with this token the one that begins first counts, then the longest.
+  // A token without bytes (a control token) gives no text, but ends an incomplete code point, as decode() does. Stop
+  // strings are sought in the text that is given out: one with such tokens between its characters counts.
   Result<std::string> add(int32_t token);
   // What was held back, invalid bytes as U+FFFD. Nothing after a stop string was found.
   std::string finish();

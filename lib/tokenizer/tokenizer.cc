@@ -36,17 +36,22 @@ Result<std::unique_ptr<const Tokenizer>> load_tokenizer(const std::string& direc
 }
 
 Result<std::string> decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool special) {
-  std::string bytes;
+  std::string text;
+  std::string bytes;  // what follows `text`, up to the next id without bytes
   bool drop_space = tokenizer.has_dummy_prefix();
   for (size_t i = 0; i < ids.size(); ++i) {
     const size_t before = bytes.size();
     const Status status = tokenizer.append_bytes(ids[i], special, bytes);
     if (!status.ok()) return Status(status.code(), status.message(), static_cast<int64_t>(i));
-    if (tokenizer.is_control(ids[i]) || bytes.size() == before) continue;
-    if (drop_space && bytes[before] == ' ') bytes.erase(before, 1);
-    drop_space = false;
+    if (bytes.size() == before) {
+      text += utf8_sanitize(bytes);
+      bytes.clear();
+    } else if (drop_space && !tokenizer.is_control(ids[i])) {
+      if (bytes[before] == ' ') bytes.erase(before, 1);
+      drop_space = false;
+    }
   }
-  return utf8_sanitize(bytes);
+  return text += utf8_sanitize(bytes);
 }
 
 }  // namespace quire

@@ -52,7 +52,8 @@ Result<std::unique_ptr<const Tokenizer>> make_sentencepiece_tokenizer(std::strin
                                                                       std::string_view added_tokens,
                                                                       int32_t vocab_size);
 
-// All ids to text, as a first segment; invalid UTF-8 becomes U+FFFD.
+// All ids to text, as a first segment; invalid UTF-8 becomes U+FFFD. Bytes on both sides of an id that has none (a
+// control token without `special`) never join to a character.
 Result<std::string> decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool special);
 
 }  // namespace quire

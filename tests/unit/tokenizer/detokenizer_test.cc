@@ -143,21 +143,89 @@ TEST(Detokenizer, AgreesWithTheWholeText) {
   const Texts stops = {"abba", "aab€", kReplacement + "b"};
   for (int round = 0; round < 20'000; ++round) {
     Detokenizer detokenizer(words, stops, false);
-    std::string bytes, given;
+    std::vector<int32_t> ids;
+    std::string given;
     for (int i = 0; i < 12 && detokenizer.stopped() < 0; ++i) {
       const auto id = static_cast<int32_t>(random() % words_list.size());
-      if (id > 0) bytes += words_list[static_cast<size_t>(id)];
+      ids.push_back(id);
       const std::string part = detokenizer.add(id).value();
       ASSERT_EQ(utf8_first_invalid(part), part.size());
       given += part;
     }
     given += detokenizer.finish();
-    std::string expected = utf8_sanitize(bytes);
+    const std::string expected = decode(words, ids, false).value();
     size_t stop = std::string::npos;
     for (const std::string& s : stops) stop = std::min(stop, expected.find(s));
     // A stop that the unfinished last bytes would complete as U+FFFD has not been seen.
     if (detokenizer.stopped() < 0) stop = std::string::npos;
     ASSERT_EQ(given, expected.substr(0, stop));
+  }
+}
+
+TEST(Detokenizer, AControlTokenEndsACharacter) {
+  const Words words({"<s>", "\xD6", "\x8F", "a\xE2\x82", "\xAC"});
+  const std::vector<int32_t> ids = {1, 0, 2, 3, 0, 0, 4, 1, 2};
+  Detokenizer detokenizer(words, {}, false);
+  EXPECT_EQ(feed(detokenizer, ids),
+            (Texts{"", kReplacement, kReplacement, "a", kReplacement, "", kReplacement, "", "\u058F", ""}));
+  EXPECT_EQ(decode(words, ids, false).value(),
+            kReplacement + kReplacement + "a" + kReplacement + kReplacement + "\u058F");
+  // Where it is written out, its own text stands between them.
+  EXPECT_EQ(decode(words, {1, 0, 2}, true).value(), kReplacement + "<s>" + kReplacement);
+}
+
+TEST(Detokenizer, StopStringsGoOnBehindAControlToken) {
+  const Words words({"<s>", "xST", "OP", "\xE2"});
+  Detokenizer detokenizer(words, {"STOP"}, false);
+  EXPECT_EQ(feed(detokenizer, {1, 0, 2}), (Texts{"x", "", "", ""}));
+  EXPECT_EQ(detokenizer.stopped(), 0);
+  // The replacement that a control token makes of an incomplete character completes a stop string.
+  Detokenizer replaced(words, {"ST" + kReplacement}, false);
+  EXPECT_EQ(feed(replaced, {1, 3, 0}), (Texts{"x", "", "", ""}));
+  EXPECT_EQ(replaced.stopped(), 0);
+}
+
+// Bytes, pieces, control tokens and ids that the tokenizer does not know, of real tokenizers with and without a dummy
+// prefix: the parts joined are the whole.
+TEST(Detokenizer, RandomIdsGiveWhatDecodeGives) {
+  std::mt19937 random(11);
+  for (const char* name : {"bpe_bytes", "unigram_bytes_no_prefix"}) {
+    const auto tokenizer = test_tokenizer(name);
+    const int32_t first_byte = 3;
+    for (int round = 0; round < 5'000; ++round) {
+      std::vector<int32_t> ids;
+      for (int i = 0; i < 16; ++i) {
+        switch (random() % 4) {
+          case 0:
+            ids.push_back(static_cast<int32_t>(random() % 1000));  // some beyond the tokenizer
+            break;
+          case 1:
+            ids.push_back(static_cast<int32_t>(1 + random() % 2));  // <s>, </s>
+            break;
+          default:
+            ids.push_back(first_byte + static_cast<uint8_t>("\xD6\x8F\xE2\x82\xAC\xF0\x9F\x98 "[random() % 9]));
+        }
+      }
+      Detokenizer detokenizer(*tokenizer, {}, true);
+      std::string text;
+      for (const std::string& part : feed(detokenizer, ids)) text += part;
+      ASSERT_EQ(text, decode(*tokenizer, ids, false).value()) << name << " " << testing::PrintToString(ids);
+      // What decode() should give: the runs between ids without bytes, each for itself.
+      std::string bytes, expected;
+      bool at_start = tokenizer->has_dummy_prefix();
+      for (const int32_t id : ids) {
+        std::string own;
+        ASSERT_TRUE(tokenizer->append_bytes(id, false, own).ok());
+        if (own.empty()) {
+          expected += utf8_sanitize(bytes);
+          bytes.clear();
+          continue;
+        }
+        bytes += at_start && own[0] == ' ' ? own.substr(1) : own;
+        at_start = false;
+      }
+      ASSERT_EQ(text, expected + utf8_sanitize(bytes)) << name << " " << testing::PrintToString(ids);
+    }
   }
 }
 
