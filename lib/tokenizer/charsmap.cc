@@ -42,6 +42,7 @@ class TrieCheck {
       const uint32_t byte = step.next_byte++;
       const uint32_t child = base(step.state) ^ byte;
       if (unit(child).label() != byte) continue;
+      bytes_.set(byte);
       if (matches_[child] == kOpen) return bad("the trie has a cycle");
       if (matches_[child] != kUnseen) {
         step.deepest = std::max<int>(step.deepest, matches_[child]);
@@ -53,6 +54,8 @@ class TrieCheck {
     if (matches_[0] > kMostMatches) return bad("too many rules for one text");
     return {};
   }
+
+  const std::bitset<256>& bytes() const { return bytes_; }  // that led from one state to another
 
  private:
   static constexpr int kUnseen = -1, kOpen = -2;
@@ -92,7 +95,13 @@ class TrieCheck {
   uint32_t n_;
   std::vector<int> matches_;  // per state, with itself; or kUnseen, kOpen
   std::vector<Step> path_;
+  std::bitset<256> bytes_;
 };
+
+TrieCheck trie_check(std::string_view charsmap) {
+  const size_t trie_bytes = read_u32(charsmap, 0);
+  return TrieCheck(charsmap.substr(4, trie_bytes), charsmap.substr(4 + trie_bytes));
+}
 
 }  // namespace
 
@@ -103,11 +112,17 @@ Status check_charsmap(std::string_view charsmap) {
   if (trie_bytes == 0 || trie_bytes % 4 != 0 || trie_bytes >= charsmap.size() - 4) {
     return bad("a trie of " + std::to_string(trie_bytes) + " bytes in " + std::to_string(charsmap.size()));
   }
-  const std::string_view units = charsmap.substr(4, trie_bytes);
   const std::string_view texts = charsmap.substr(4 + trie_bytes);
   if (texts.back() != '\0') return bad("the last replacement text does not end");
   if (utf8_first_invalid(texts) != texts.size()) return bad("the replacement texts are not UTF-8");
-  return TrieCheck(units, texts).run();
+  return trie_check(charsmap).run();
+}
+
+std::bitset<256> bytes_of_rules(std::string_view charsmap) {
+  if (charsmap.empty()) return {};
+  TrieCheck walk = trie_check(charsmap);
+  (void)walk.run().ok();
+  return walk.bytes();
 }
 
 size_t longest_replacement(std::string_view charsmap) {

@@ -5,6 +5,7 @@
 // matter, check everything the library relies on, and hand it a model that we wrote.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -50,6 +51,9 @@ int byte_of_piece(std::string_view text);
 // input may lead a search outside the array or through more matches than the library has room for, and every
 // replacement must be a UTF-8 text inside the map.
 Status check_charsmap(std::string_view charsmap);
+
+// The bytes that occur in the texts which the map's rules replace; the map must have been checked.
+std::bitset<256> bytes_of_rules(std::string_view charsmap);
 
 // The most bytes by which one byte of text can be replaced; the map must have been checked.
 size_t longest_replacement(std::string_view charsmap);

@@ -14,6 +14,7 @@
 
 #include "lib/support/utf8.h"
 #include "lib/tokenizer/added_tokens.h"
+#include "lib/tokenizer/safe_cuts.h"
 #include "lib/tokenizer/sentencepiece_model.h"
 #include "lib/tokenizer/special_splitter.h"
 #include "lib/tokenizer/tokenizer.h"
@@ -111,7 +112,9 @@ class SentencePieceTokenizer : public Tokenizer {
 
   Status add_tokens(const SentencePieceModel& model, const TokenizerSettings& settings);
   Status find_named(const TokenizerSettings& settings, const SentencePieceModel& model);
-  // Appends; text_begin is where the part lies in the whole text.
+  // Appends; text_begin is where this ordinary text lies in the whole text.
+  Status encode_ordinary(std::string_view text, bool dummy_prefix, int64_t text_begin, size_t part_bytes,
+                         std::vector<int32_t>& ids, std::vector<int64_t>* starts) const;
   Status encode_part(std::string_view text, bool dummy_prefix, int64_t text_begin, std::vector<int32_t>& ids,
                      std::vector<int64_t>* starts) const;
 
@@ -119,6 +122,8 @@ class SentencePieceTokenizer : public Tokenizer {
   std::unique_ptr<const Processor> later_;   // does not; null if there is none to leave out
   std::vector<Token> tokens_;                // by id; ids nobody named stand for nothing
   std::optional<SpecialSplitter> specials_;  // set by add_tokens()
+  std::optional<SafeCuts> cuts_;
+  int32_t joined_ = -1;  // the unknown id, where the library makes one of several in a row
   size_t max_text_bytes_ = 0;
   int32_t vocab_size_ = 0;
   int32_t bos_ = -1;
@@ -144,6 +149,7 @@ Result<std::unique_ptr<const Tokenizer>> SentencePieceTokenizer::make(const Sent
   tokenizer->max_text_bytes_ = std::numeric_limits<int32_t>::max() / growth - kSpaceSymbol.size();
   QUIRE_TRY(tokenizer->add_tokens(model, settings));
   QUIRE_TRY(tokenizer->find_named(settings, model));
+  tokenizer->cuts_.emplace(model);
   tokenizer->adds_bos_ = settings.add_bos && tokenizer->bos_ >= 0;
   return std::unique_ptr<const Tokenizer>(std::move(tokenizer));
 }
@@ -172,6 +178,7 @@ Status SentencePieceTokenizer::add_tokens(const SentencePieceModel& model, const
     } else if (piece.type == PieceType::kByte) {
       token.bytes = std::string(1, static_cast<char>(byte_of_piece(piece.text)));
     } else {
+      if (piece.type == PieceType::kUnknown && !model.byte_fallback) joined_ = static_cast<int32_t>(id);
       token.bytes = piece.type == PieceType::kUnknown ? model.unk_surface : with_spaces(piece.text);
     }
   }
@@ -224,18 +231,36 @@ Result<std::vector<int32_t>> SentencePieceTokenizer::encode(std::string_view tex
   };
   if (options.first_segment && options.add_bos && adds_bos_) add(bos_, 0);
   if (!options.parse_special) {
-    QUIRE_TRY(encode_part(text, options.first_segment, 0, ids, starts));
+    QUIRE_TRY(encode_ordinary(text, options.first_segment, 0, options.part_bytes, ids, starts));
     return ids;
   }
   bool at_start = options.first_segment;  // a token that is written out is a beginning already
   QUIRE_TRY(specials_->split(text, [&](const SpecialSplitter::Part& part) -> Status {
     const int64_t begin = part.text.data() - text.data();
     const bool dummy_prefix = std::exchange(at_start, false);
-    if (part.id < 0) return encode_part(part.text, dummy_prefix, begin, ids, starts);
+    if (part.id < 0) return encode_ordinary(part.text, dummy_prefix, begin, options.part_bytes, ids, starts);
     add(part.id, begin);
     return {};
   }));
   return ids;
+}
+
+Status SentencePieceTokenizer::encode_ordinary(std::string_view text, bool dummy_prefix, int64_t text_begin,
+                                               size_t part_bytes, std::vector<int32_t>& ids,
+                                               std::vector<int64_t>* starts) const {
+  for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+    end = text.size() - begin <= part_bytes ? text.size() : cuts_->next(text, begin + std::max<size_t>(part_bytes, 1));
+    const size_t n_before = ids.size();
+    QUIRE_TRY(encode_part(text.substr(begin, end - begin), dummy_prefix && begin == 0,
+                          text_begin + static_cast<int64_t>(begin), ids, starts));
+    if (begin == 0 || n_before == ids.size() || n_before == 0) continue;
+    if (ids[n_before - 1] == joined_ && ids[n_before] == joined_) {
+      const auto at = static_cast<std::ptrdiff_t>(n_before);
+      ids.erase(ids.begin() + at);
+      if (starts) starts->erase(starts->begin() + at);
+    }
+  }
+  return {};
 }
 
 Status SentencePieceTokenizer::encode_part(std::string_view text, bool dummy_prefix, int64_t text_begin,

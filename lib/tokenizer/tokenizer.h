@@ -15,6 +15,9 @@ struct EncodeOptions {
   bool first_segment = true;   // beginning-of-sequence token and dummy prefix, where the tokenizer has them
   bool add_bos = true;         // false: no beginning-of-sequence token even then
   bool parse_special = false;  // control and added tokens written in the text become their ids
+  // A longer text is encoded in parts of about so many bytes, where its tokenizer has places that allow it. Changes no
+  // id; tests make it small.
+  size_t part_bytes = 16 << 10;
 };
 
 class Tokenizer {

@@ -1,0 +1,65 @@
+// How much memory encoding takes: counts what operator new gives out, in this program only.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+#include "tests/unit/tokenizer/tokenizer_data.h"
+
+namespace {
+
+std::atomic<size_t> in_use{0}, most_in_use{0};
+constexpr size_t kHeader = alignof(std::max_align_t);  // holds the size of the block behind it
+
+}  // namespace
+
+void* operator new(size_t n_bytes) {
+  auto* block = static_cast<char*>(std::malloc(n_bytes + kHeader));
+  if (!block) throw std::bad_alloc();
+  *reinterpret_cast<size_t*>(block) = n_bytes;
+  const size_t now = in_use += n_bytes;
+  if (now > most_in_use) most_in_use = now;
+  return block + kHeader;
+}
+void operator delete(void* memory) noexcept {
+  if (!memory) return;
+  char* block = static_cast<char*>(memory) - kHeader;
+  in_use -= *reinterpret_cast<size_t*>(block);
+  std::free(block);
+}
+void operator delete(void* memory, size_t) noexcept { operator delete(memory); }
+
+namespace quire {
+namespace {
+
+struct Peak {
+  size_t n_bytes;
+  size_t n_ids;
+};
+
+Peak encode(const Tokenizer& tokenizer, const std::string& text, const EncodeOptions& options, bool with_starts) {
+  const size_t before = in_use;
+  most_in_use = before;
+  std::vector<int64_t> starts;
+  const auto ids = tokenizer.encode(text, options, with_starts ? &starts : nullptr);
+  return {most_in_use - before, ids.value().size()};
+}
+
+// A text of 5 MB takes what its ids take (twelve bytes each while their vector grows, three times that for the places
+// where they begin), and one part's work.
+TEST(EncodeMemory, TheIdsAndOnePartOfTheText) {
+  const std::string words =
+      read_text_file(QUIRE_SOURCE_DIR "/examples/embedded_model/heldout.txt", 1 << 20).value().substr(0, 250'000);
+  std::string text;
+  for (int i = 0; i < 20; ++i) text += words;
+  const auto tokenizer = test_tokenizer("bpe_bytes", "", R"({"<|x|>": 900})");
+  const Peak plain = encode(*tokenizer, text, {}, false);
+  EXPECT_LT(plain.n_bytes, 12 * plain.n_ids + (4 << 20));
+  const Peak labelled = encode(*tokenizer, text, {.parse_special = true}, true);
+  EXPECT_LT(labelled.n_bytes, 36 * labelled.n_ids + (4 << 20));
+}
+
+}  // namespace
+}  // namespace quire
