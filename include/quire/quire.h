@@ -361,14 +361,20 @@ QUIRE_API void quire_tokenizer_retain(quire_tokenizer* tokenizer);
 QUIRE_API void quire_tokenizer_release(quire_tokenizer* tokenizer);
 
 /* Flags of tokenize and feed_text. Without PARSE_SPECIAL text never becomes a control token, whatever it
- * says: text from outside can be fed as it is. */
+ * says: text from outside can be fed as it is. With it the longest control or added token that
+ * begins at a place counts, from left to right; the work for a byte of text does not depend on
+ * these tokens. One may have at most 4096 bytes, all together 8 MiB (else BAD_MODEL when the model
+ * is loaded). */
 #define QUIRE_TEXT_PARSE_SPECIAL 1u /* "<s>", "<|im_end|>" and the like in the text are control tokens */
 #define QUIRE_TEXT_NO_BOS 2u        /* no beginning-of-sequence token, even at the start */
 #define QUIRE_TEXT_CONTINUE 4u      /* tokenize only: as a later segment (no BOS, no dummy prefix) */
 
 /* Text to ids. The first segment of a text gets the beginning-of-sequence token where the model's
  * tokenizer adds one, and SentencePiece's dummy prefix where its model has one; later segments
- * (QUIRE_TEXT_CONTINUE) get neither. `cap` and `*needed` count tokens.
+ * (QUIRE_TEXT_CONTINUE) get neither. `cap` and `*needed` count tokens. Beside the ids this takes a
+ * few MiB of the system's memory: a long text is encoded in parts, cut where no token can cross,
+ * which changes no id. A unigram tokenizer, and a text without such places, takes about 200 bytes
+ * for a byte.
  * Errors: INVALID_TEXT, INVALID_ARGUMENT, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_tokenizer_encode(const quire_tokenizer* tokenizer, const char* text, size_t text_len,
                                               uint32_t flags, int32_t* ids, size_t cap, size_t* needed,

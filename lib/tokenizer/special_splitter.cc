@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <unordered_set>
 
 namespace quire {
 namespace {
@@ -16,23 +15,23 @@ constexpr size_t kMinBlockBytes = 1 << 16, kBlockTokens = 16;
 
 Result<SpecialSplitter> SpecialSplitter::make(const std::vector<Token>& tokens) {
   SpecialSplitter splitter;
-  std::unordered_set<std::string_view> texts;
   std::vector<std::pair<std::string, int32_t>> backwards;
-  size_t n_bytes = 0;
   for (const Token& token : tokens) {
-    if (!texts.insert(token.text).second) continue;
-    n_bytes += token.text.size();
-    if (n_bytes > kMaxBytes) {
-      return Status(Code::kBadModel, "the texts of the control and added tokens have more than " +
-                                         std::to_string(kMaxBytes) + " bytes together");
-    }
-    splitter.longest_ = std::max(splitter.longest_, token.text.size());
     backwards.emplace_back(std::string(token.text.rbegin(), token.text.rend()),
                            static_cast<int32_t>(splitter.tokens_.size()));
     splitter.tokens_.push_back(
         {token.id, static_cast<uint32_t>(token.text.size()), token.strip_left, token.strip_right});
+    splitter.longest_ = std::max(splitter.longest_, token.text.size());
   }
   std::sort(backwards.begin(), backwards.end());
+  const auto same_text = [](const auto& a, const auto& b) { return a.first == b.first; };
+  backwards.erase(std::unique(backwards.begin(), backwards.end(), same_text), backwards.end());
+  size_t n_bytes = 0;
+  for (const auto& [text, index] : backwards) n_bytes += text.size();
+  if (n_bytes > kMaxBytes) {
+    return Status(Code::kBadModel, "the texts of the control and added tokens have " + std::to_string(n_bytes) +
+                                       " bytes together; expected at most " + std::to_string(kMaxBytes));
+  }
   splitter.build(backwards, n_bytes);
   return splitter;
 }

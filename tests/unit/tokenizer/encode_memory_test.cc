@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "lib/tokenizer/special_splitter.h"
 #include "tests/unit/tokenizer/tokenizer_data.h"
 
 namespace {
@@ -59,6 +60,22 @@ TEST(EncodeMemory, TheIdsAndOnePartOfTheText) {
   EXPECT_LT(plain.n_bytes, 12 * plain.n_ids + (4 << 20));
   const Peak labelled = encode(*tokenizer, text, {.parse_special = true}, true);
   EXPECT_LT(labelled.n_bytes, 36 * labelled.n_ids + (4 << 20));
+}
+
+// The most that added tokens can make of the automaton that finds them: no two share a state.
+TEST(EncodeMemory, TheAutomatonOfTheMostTokens) {
+  std::vector<std::string> texts(SpecialSplitter::kMaxBytes / 4096, std::string(4096, 'x'));
+  std::vector<SpecialSplitter::Token> tokens;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    texts[i].replace(4092, 4, std::to_string(1000 + i));
+    tokens.push_back({texts[i], static_cast<int32_t>(i)});
+  }
+  const size_t before = in_use;
+  most_in_use = before;
+  const auto splitter = SpecialSplitter::make(tokens);
+  ASSERT_TRUE(splitter.ok());
+  EXPECT_LT(in_use - before, 14 * SpecialSplitter::kMaxBytes);
+  EXPECT_LT(most_in_use - before, 20 * SpecialSplitter::kMaxBytes);
 }
 
 }  // namespace

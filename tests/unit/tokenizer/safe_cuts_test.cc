@@ -119,62 +119,18 @@ TEST(SafeCuts, ALargeVocabularyOnlyCostsCuts) {
 
 // Texts of all that the encoder has to treat alike, at every place.
 std::string random_text(std::mt19937& random, size_t n_words) {
-  static const std::vector<std::string> kWords = {"the",
-                                                  "book",
-                                                  "reader",
-                                                  " ",
-                                                  " ",
-                                                  " ",
-                                                  "  ",
-                                                  "     ",
-                                                  "\n",
-                                                  "\n\n",
-                                                  "\t",
-                                                  "1",
-                                                  "4096",
-                                                  ".",
-                                                  ", ",
-                                                  "\"",
-                                                  "\u2581",
-                                                  "\u2581the",
-                                                  "e\u0301",
-                                                  "\u0301",
-                                                  "\u00E9",
-                                                  "\uFF26",
-                                                  "\uFF35\uFF2C",
-                                                  "\uFB01",
-                                                  "\u00AD",
-                                                  "\u3000",
-                                                  "\u00A0",
-                                                  "\U0001F600",
-                                                  "\u200D",
-                                                  "\u65E5\u672C",
-                                                  "\u0427\u0438",
-                                                  "\uFFFD",
-                                                  "<s>",
-                                                  "</s>",
-                                                  "<unk>",
-                                                  "<0x41>",
-                                                  "<|user|>",
-                                                  "<|user|>\n",
-                                                  "<|us",
-                                                  "|>",
-                                                  "xq",
-                                                  "aaaa",
-                                                  "zz",
-                                                  "#",
-                                                  "##",
-                                                  "page\u2581s",
-                                                  "page s",
-                                                  "weiß",
-                                                  "\x01",
-                                                  std::string(1, '\0')};
+  static constexpr std::string_view kWords =  // each behind a '~'
+      "~the~book~reader~ ~ ~ ~  ~     ~\n~\n\n~\t~1~4096~.~, "
+      "~\"~\u2581~\u2581the~e\u0301~\u0301~\u00E9~\uFF26~\uFF35\uFF2C~\uFB01"
+      "~\u00AD~\u3000~\u00A0~\U0001F600~\u200D~\u65E5\u672C~\u0427\u0438~\uFFFD"
+      "~<s>~</s>~<unk>~<0x41>~<|user|>~<|user|>\n~<|us~|>~xq~aaaa~zz~#~##~. e\u0301~page\u2581s~page s~wei\u00DF~\x7F";
   std::string text;
   for (size_t i = 0; i < n_words; ++i) {
     if (random() % 6 == 0) {
-      text += static_cast<char>(' ' + random() % 95);
+      text += static_cast<char>(random() % 128);
     } else {
-      text += kWords[random() % kWords.size()];
+      const size_t at = kWords.find('~', random() % (kWords.rfind('~') + 1)) + 1;
+      text += kWords.substr(at, kWords.find('~', at) - at);
     }
   }
   return text;
@@ -207,6 +163,10 @@ std::vector<Named> models() {
       for (const char* piece : {"page s", "e\u2581", "##", "xq", "\uFF26\uFF35", "o b"}) {
         m.pieces.push_back({piece, 0, PieceType::kUserDefined});
       }
+    });
+    change(" with a user-defined piece that rules would change", [](Model& m) {
+      m.charsmap = model_of("unigram").charsmap;
+      m.pieces.push_back({". e\u0301", 0, PieceType::kUserDefined});
     });
     change(" without byte fallback", [](Model& m) {
       m.byte_fallback = false;

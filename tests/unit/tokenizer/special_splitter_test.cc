@@ -112,7 +112,7 @@ TEST(SpecialSplitter, TooManyBytesAreRefused) {
   tokens.push_back({"y", 1});
   const Status status = SpecialSplitter::make(tokens).status();
   EXPECT_EQ(status.code(), Code::kBadModel);
-  EXPECT_THAT(status.message(), HasSubstr("more than 8388608 bytes"));
+  EXPECT_THAT(status.message(), HasSubstr("8388609 bytes together; expected at most 8388608"));
 }
 
 // Through the files: tokens that are prefixes of each other, as the tokenizer's JSON names them.
