@@ -193,6 +193,17 @@ def tokenizer_text():
                 "<s>"])
 
 
+def special_tokens():
+    # A line for each token, its first byte the flags 1 special, 2 lstrip, 4 rstrip, 8 older file; then the text.
+    prefixes = "".join(f"@{'a' * n}\n" for n in (1, 2, 3, 5, 8, 13))
+    seeds("fuzz_special_tokens", [
+        "A<x>\n@<x><x>\n\nthe <x><x><x> book <s> a</s>", prefixes + "\naaaaaaaaaaaaaaab aaaa",
+        "B<l>\nD<r>\nF <b>\n\na  <l> b <r>\n c  <b>  ", "Hab\nHba\nHab\n@b\n\nabababbab", "A\1\nA \n\n \n  a\n",
+        "@ab\n@bc\n@bcd\n@abcde\n\nabcdabcdeabc", b"A\xc3\xa9\n@\xc3\n\n\xc3\xa9\xc3\xa9e\xcc\x81", "\n<s>",
+    ])
+    dictionary("fuzz_special_tokens", ["<s>", "</s>", "<x>", "aaaa", "  ", "the", "@", "A", "H"])
+
+
 if __name__ == "__main__":
     safetensors()
     model_config()
@@ -200,3 +211,4 @@ if __name__ == "__main__":
     strategy()
     tokenizer_model()
     tokenizer_text()
+    special_tokens()
