@@ -538,8 +538,9 @@ QUIRE_API void quire_position_view_init(quire_position_view* view, size_t size);
  * visible (all of them where the keys are a memory that the strategy does not have). A row of the memory is an entry
  * when it was made: it saw tokens, earlier entries, and itself at distance 0. longheads: which chunks a head chooses
  * depends on the text; shown is the choice when all chunks fit equally well. The caller provides n_queries * n_keys
- * doubles. Errors: INVALID_ARGUMENT (also for memory rows of a strategy without memory, and for entries that no text of
- * 2^24 tokens makes), BAD_STRATEGY, UNSUPPORTED. [any-thread] since 0.1 */
+ * doubles. A row takes time and memory in proportion to n_keys and n_heads, however great first_query is. Errors:
+ * INVALID_ARGUMENT (also for memory rows of a strategy without memory, and for entries that no text of 2^24 tokens
+ * makes), BAD_STRATEGY, UNSUPPORTED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_strategy_positions(const quire_strategy_options* options, const quire_position_view* view,
                                                 double* matrix, quire_error* err);
 

@@ -131,6 +131,7 @@ Status read_position_view(const quire_position_view* in, int n_heads, PositionVi
   QUIRE_TRY(check_range("n_queries", v.n_queries, 1, kMostViewedTokens));
   QUIRE_TRY(check_range("n_keys", v.n_keys, 1, kMostViewedTokens));
   out->head = v.head;
+  out->n_heads = n_heads;
   out->queries = static_cast<KvStream>(v.query_stream);
   out->keys = static_cast<KvStream>(v.key_stream);
   out->first_query = v.first_query;

@@ -35,6 +35,9 @@ Status validate_span(const Span& span, size_t index) {
   if (raw ? span.key_div < 0 : span.key_div != 1) {
     return broken(name + ": key_div " + std::to_string(span.key_div) + (raw ? "" : " of stored keys"));
   }
+  if (span.key_period < 0 || (span.key_period > 0 && (raw || span.diagonal || span.ranked))) {
+    return broken(name + ": key_period " + std::to_string(span.key_period) + (raw ? " of raw keys" : ""));
+  }
   return {};
 }
 
@@ -102,21 +105,21 @@ Status validate_list(const Plan& plan, const Plan::List& list) {
   return {};
 }
 
-// Ranks of the chunks that query i selects when all scores are equal, by chunk; -1 where not selected.
-std::vector<int64_t> ranks_by_index(const ChunkSelection& selection, int64_t i) {
-  const int64_t own = i / selection.chunk;
+// The rank of a chunk up to the query's own among those that query i selects when all scores are equal; -1: it is not
+// selected.
+int64_t rank_by_index(const ChunkSelection& selection, int64_t i, int64_t chunk) {
+  const int64_t n_chunks = i / selection.chunk + 1;
   const int64_t n = selection.n_selected(i);
   const int64_t last = std::min(selection.n_last, n);
-  std::vector<int64_t> ranks(static_cast<size_t>(own + 1), -1);
-  const int64_t skipped = n < own + 1 && selection.first == ChunkSelection::First::kNever ? 1 : 0;
-  for (int64_t u = 0; u < n; ++u) ranks[static_cast<size_t>(u < n - last ? u + skipped : own + 1 - n + u)] = u;
-  return ranks;
+  if (chunk >= n_chunks - last) return n - (n_chunks - chunk);
+  const int64_t skipped = n < n_chunks && selection.first == ChunkSelection::First::kNever ? 1 : 0;
+  return chunk >= skipped && chunk - skipped < n - last ? chunk - skipped : -1;
 }
 
 void fill_selected_row(const ChunkSelection& selection, const Span& span, int64_t i, int64_t n_keys, double* row) {
-  const auto ranks = ranks_by_index(selection, i);
-  for (int64_t j = span.first_key; j <= std::min({last_key(span), i, n_keys - 1}); j += span.stride) {
-    const int64_t rank = ranks[static_cast<size_t>(j / selection.chunk)];
+  const int64_t end = std::min({last_key(span), i, n_keys - 1});
+  for (int64_t j = span.first_key; j <= end; j += span.stride) {
+    const int64_t rank = rank_by_index(selection, i, j / selection.chunk);
     if (rank < 0 || !span.visible(i, j)) continue;
     row[j] = span.ranked ? static_cast<double>(selection.distance(i, rank, j)) : span.distance(i, j);
   }
@@ -144,8 +147,12 @@ double Span::query_position(int64_t i) const {
   return std::min(position + q_offset, q_cap);
 }
 
+int64_t Span::base_of(int64_t j) const {
+  return key_period == 0 ? key_base : key_base + floor_div(j - key_base, key_period) * key_period;
+}
+
 double Span::key_position(int64_t j) const {
-  const int64_t offset = j - key_base;
+  const int64_t offset = j - base_of(j);
   if (rotation == Rotation::kStored) return static_cast<double>(offset);
   if (key_div == 0) return 0;
   return key_floor ? static_cast<double>(floor_div(offset, key_div))

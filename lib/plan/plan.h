@@ -29,6 +29,7 @@ constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 //   visible   iff  min_lag <= i - j <= max_lag  and  lag_stride divides i - j
 //   distance       Q(i) - P(j), with  Q(i) = min(i / q_div + q_offset, q_cap)
 //                                     P(j) = j - key_base                        (rotation kStored)
+//                                     P(j) = (j - key_base) mod key_period       (kStored with a key_period)
 //                                     P(j) = (j - key_base) / key_div            (rotation kRaw; key_div 0: P = 0)
 // i / q_div is floored if q_floor is set, else real; so is (j - key_base) / key_div by key_floor.
 struct Span {
@@ -52,6 +53,9 @@ struct Span {
   int64_t key_base = 0;
   int64_t key_div = 1;
   bool key_floor = true;
+  // Key positions begin anew every so many keys; 0: never. The executor splits such a span where they do. Of stored
+  // keys only.
+  int64_t key_period = 0;
   // Of blocks with a selection: distances by rank instead (ChunkSelection::distance).
   bool ranked = false;
   // The t-th query of the block sees key first_key + t alone, at distance 0.
@@ -59,6 +63,8 @@ struct Span {
 
   double query_position(int64_t i) const;
   double key_position(int64_t j) const;
+  // The key from which the positions of key j and of those up to the period's end count.
+  int64_t base_of(int64_t j) const;
   bool visible(int64_t i, int64_t j) const;
   double distance(int64_t i, int64_t j) const { return query_position(i) - key_position(j); }
 };

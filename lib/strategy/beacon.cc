@@ -19,7 +19,6 @@
 // Memory      Keys and values of m + W tokens.
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
 #include "lib/strategy/methods.h"
 
@@ -120,18 +119,17 @@ class Beacon final : public Strategy {
     return run.position + (k - run.first) * per_window(run.ratio);
   }
 
-  // The least divisor of S above `ratio` that condenses; 0: none. A stride may be long: divisors are tried up to its
-  // root, those beyond are what smaller ones leave.
-  int64_t next_ratio(int64_t ratio) const {
-    const int64_t least = std::max<int64_t>(2, ratio + 1);
-    for (int64_t next = least; next <= s_ / next; ++next) {
-      if (s_ % next == 0) return next;
+  // The least divisor of S above `ratio` that condenses; 0: none. A stride may be long and a sequence may ask often:
+  // divisors are found once, by trying those up to the root of S.
+  int64_t next_ratio(int64_t ratio) {
+    if (divisors_.empty()) {
+      for (int64_t d = 1; d <= s_ / d; ++d) {
+        if (s_ % d == 0) divisors_.insert(divisors_.end(), {d, s_ / d});
+      }
+      std::sort(divisors_.begin(), divisors_.end());
     }
-    const auto root = static_cast<int64_t>(std::sqrt(static_cast<double>(s_)));
-    for (int64_t left = std::min(root, s_ / least); left > 0; --left) {
-      if (s_ % left == 0) return s_ / left;
-    }
-    return 0;
+    const auto next = std::upper_bound(divisors_.begin(), divisors_.end(), std::max<int64_t>(1, ratio));
+    return next == divisors_.end() ? 0 : *next;
   }
 
   // Appends `count` windows, condensed by `ratio` or, if that leaves no room, by more. False: not all of them fit.
@@ -170,6 +168,7 @@ class Beacon final : public Strategy {
     for (const Run& run : runs_) {
       if (run.ratio > 0) most_new_entries_ = std::max(most_new_entries_, per_window(run.ratio));
     }
+    divisors_ = {};
     if (last >= (int64_t{1} << 60) / s_) return;
     // The window after it may begin while positions last.
     reach_ = std::max(last * s_ + w_, (last + 1) * s_ + train_len - memory_before(last + 1));
@@ -218,6 +217,7 @@ class Beacon final : public Strategy {
   }
 
   std::vector<Run> runs_;
+  std::vector<int64_t> divisors_;  // of S, ascending; empty until one is asked for
   int64_t w_;
   int64_t s_;
   BeaconAttention attention_;

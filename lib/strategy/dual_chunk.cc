@@ -11,7 +11,8 @@
 //             i <= C: texts of up to C + 1 tokens see plain attention.
 // Ablation    parts=intra_inter: keys of the chunk before as of older ones; parts=intra: of the own chunk alone.
 // Temperature logit_scale multiplies logits by m^2, m = max(1, 1 + c ln(n / L)) with n = i + 1, on the query alone.
-// Complexity  O(n) keys per token; one span per chunk of the past, since key positions restart with each chunk.
+// Complexity  O(n) keys per token; three spans, of which the one of all older chunks has key positions that begin anew
+//             with each chunk.
 // Memory      Keys and values of all tokens: per token 2 * n_layers * n_kv_heads * head_dim elements.
 #include <algorithm>
 #include <array>
@@ -115,33 +116,32 @@ Result<DualChunkMap> read_map(const Arguments& arguments, const Preset& preset, 
 
 }  // namespace
 
-// The spans of chunks before the previous one stay from block to block; the others come and go.
 void DualChunkMap::plan(int64_t first_query, int64_t n_queries, bool selected, Plan& plan) const {
-  const auto chunk_span = [&](int64_t index) {
+  // Chunks [first, end).
+  const auto chunks = [&](int64_t first, int64_t end) {
     Span span;
-    span.first_key = span.key_base = index * chunk;
-    span.count = chunk;
+    span.first_key = span.key_base = first * chunk;
+    span.count = (end - first) * chunk;
     span.q_cap = static_cast<double>(cap);  // alone makes the position C two chunks on: i is at least 2s > C there
     return span;
   };
-  std::vector<Span> spans;
   const int64_t end = first_query + n_queries;
   for (int64_t begin = first_query; begin < end;) {
     const int64_t own = begin / chunk;
     const int64_t block_end = std::min(end, (own + 1) * chunk);
-    while (parts != Parts::kIntra && static_cast<int64_t>(spans.size()) < own - 1) {
-      spans.push_back(chunk_span(static_cast<int64_t>(spans.size())));
+    std::vector<Span> spans;
+    if (own > 1 && parts != Parts::kIntra) {
+      spans.push_back(chunks(0, own - 1));
+      spans.back().key_period = chunk;
     }
-    const size_t n_inter = spans.size();
     if (own > 0 && parts != Parts::kIntra) {
-      spans.push_back(chunk_span(own - 1));
+      spans.push_back(chunks(own - 1, own));
       spans.back().q_offset = static_cast<double>(parts == Parts::kAll ? -spans.back().key_base : cap);
     }
-    spans.push_back(chunk_span(own));
+    spans.push_back(chunks(own, own + 1));
     spans.back().q_offset = static_cast<double>(-spans.back().key_base);
     spans.back().count = block_end - spans.back().first_key;
     plan.add_block(begin, block_end - begin, spans, selected);
-    spans.resize(n_inter);
     begin = block_end;
   }
 }

@@ -5,14 +5,17 @@
 namespace quire {
 namespace {
 
-// Rows are planned in pieces: a plan of many queries can be larger than their matrix.
+// Rows are planned in pieces: a plan of many queries can be larger than their matrix, and where heads differ it has a
+// list of spans for each row and head.
 constexpr int64_t kRowsAtOnce = 256;
+constexpr int64_t kListsAtOnce = 65536;
 
 void view_text(const Strategy& strategy, const PositionView& view, double* matrix) {
   Plan plan;
   const int64_t end = view.first_query + view.n_queries;
-  for (int64_t query = view.first_query; query < end; query += kRowsAtOnce) {
-    const int64_t n = std::min(kRowsAtOnce, end - query);
+  const int64_t rows = std::clamp<int64_t>(kListsAtOnce / view.n_heads, 1, kRowsAtOnce);
+  for (int64_t query = view.first_query; query < end; query += rows) {
+    const int64_t n = std::min(rows, end - query);
     plan.clear();
     strategy.plan(query, n, plan);
     position_matrix(plan, view.head, view.n_keys, matrix, view.keys);

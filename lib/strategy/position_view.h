@@ -15,6 +15,7 @@ struct PositionView {
   int64_t first_query = 0;
   int64_t n_queries = 0;
   int64_t n_keys = 0;
+  int n_heads = 1;  // of the model
 };
 
 // Entries are looked for in texts of so many tokens.

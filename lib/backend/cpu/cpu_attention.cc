@@ -137,6 +137,8 @@ double Executor::position(const Tile& tile, const Piece& piece, const Pick& pick
   if (span.ranked) return static_cast<double>(args_.plan->selection.distance(i, pick.rank, piece.chunk * l_));
   if (span.diagonal) return static_cast<double>(tile.diagonal_key(span, pick.row) - piece.chunk * l_);
   const double p = span.query_position(i);
+  // The piece's keys share one base, which may lie behind the chunk's first key.
+  if (span.key_period > 0) return p - static_cast<double>(piece.chunk * l_ - span.base_of(piece.begin));
   return p - span.key_position(piece.chunk * l_);
 }
 

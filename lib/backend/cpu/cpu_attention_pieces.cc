@@ -37,6 +37,11 @@ class Cutter {
   std::vector<ChunkPick> chunk_picks_;  // of one tile, by (chunk, row)
 };
 
+// The first key after `key` whose position counts from another base.
+int64_t period_end(const Span& span, int64_t key) {
+  return span.key_period == 0 ? kNoLimit : span.base_of(key) + span.key_period;
+}
+
 Pieces Cutter::run() {
   int64_t in_plan = 0;
   for (const QueryBlock& block : args_.plan->blocks) {
@@ -140,7 +145,7 @@ void Cutter::add_list(const Plan::List& list, const Tile& tile) {
     }
     for (int64_t at = begin; at <= last;) {
       const int64_t chunk = at / l_;
-      const int64_t end = std::min(last + 1, (chunk + 1) * l_);
+      const int64_t end = std::min({last + 1, (chunk + 1) * l_, period_end(span, at)});
       if (in_window(span.stream, chunk)) out_.pieces.push_back({&span, at, end, chunk});
       at = end;
     }
@@ -189,7 +194,11 @@ void Cutter::add_selected(const Plan::List& list, const Tile& tile) {
       const int64_t begin = std::max(span.first_key, chunk * l_);
       const int64_t end = std::min({span.first_key + (span.count - 1) * span.stride + 1, (chunk + 1) * l_,
                                     tile.first + tile.count - span.min_lag});
-      if (begin < end) out_.pieces.push_back({&span, begin, end, chunk, first_pick, n_picks});
+      for (int64_t at = begin; at < end;) {
+        const int64_t stop = std::min(end, period_end(span, at));
+        out_.pieces.push_back({&span, at, stop, chunk, first_pick, n_picks});
+        at = stop;
+      }
     }
   }
 }

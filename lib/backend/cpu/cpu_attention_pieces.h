@@ -8,7 +8,7 @@
 
 namespace quire::cpu {
 
-// A part of a span inside one chunk.
+// A part of a span inside one chunk, and inside one of the span's key periods.
 struct Piece {
   const Span* span;
   int64_t begin;  // keys [begin, end), counted in the stream

@@ -198,6 +198,8 @@ std::vector<SeenKey> AttentionScene::seen_keys(const Plan& plan, const QueryBloc
       if (i - j < span.min_lag || i - j > span.max_lag || (i - j) % span.lag_stride != 0) continue;
       if (block.selected && ranks.count(j / l) == 0) continue;
       double p = static_cast<double>(j - span.key_base);
+      if (span.key_period > 0)
+        p -= std::floor(p / static_cast<double>(span.key_period)) * static_cast<double>(span.key_period);
       if (span.rotation == Span::Rotation::kRaw) {
         p = span.key_div == 0 ? 0 : p / static_cast<double>(span.key_div);
         if (span.key_floor) p = std::floor(p);

@@ -87,6 +87,27 @@ TEST(Attention, BitsDependOnTheQueryAlone) {
   }
 }
 
+// One span whose key positions begin anew gives the bits of a span for each period.
+TEST(Attention, APeriodIsASpanOfItsOwnToTheBit) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machines[] = {Machine(1), Machine(4)};
+  const auto case_of = [](const std::string& name) {
+    return *std::find_if(plan_cases().begin(), plan_cases().end(), [&](const PlanCase& c) { return c.name == name; });
+  };
+  for (const Shape& shape : {Shape{4, 1, 32, 16, kF16}, Shape{2, 2, 48, 64, kF32}, Shape{1, 1, 24, 112, kBF16}}) {
+    const AttentionScene scene(machines[0], random, shape, false);
+    for (const int64_t n : {int64_t{1}, int64_t{7}, kQueries}) {
+      const Plan spans = make_plan(case_of("dual chunk"), kFirst, n, shape.n_query_heads());
+      const Plan periods = make_plan(case_of("dual chunk in periods"), kFirst, n, shape.n_query_heads());
+      ASSERT_LT(periods.spans.size(), spans.spans.size());
+      for (Machine& machine : machines) {
+        expect_same_bits(scene.run(machine, spans, kFirst, n), scene.run(machine, periods, kFirst, n), shape.name());
+      }
+    }
+  }
+}
+
 // Keys that come in windows of chunks: any windows give the bits that one call gives.
 TEST(Attention, WindowsChangeNoBit) {
   Random random;

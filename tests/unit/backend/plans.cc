@@ -83,6 +83,33 @@ void dual_chunk(int64_t first, int64_t n, int, Plan& plan) {
   });
 }
 
+// Key positions that begin anew every 21, 5 and 200 keys: inside chunks and across them, and one span's periods count
+// from a base before its first key, another's from one after it.
+void periodic(int64_t first, int64_t n, int, Plan& plan) {
+  std::vector<Span> spans = {run_of(3, 90), run_of(93, 41, 2), run_of(180, 60), run_of(250, 81)};
+  spans[0].key_period = 21, spans[0].q_cap = 40;
+  spans[1].key_period = 5, spans[1].key_base = 100, spans[1].q_cap = 9, spans[1].max_lag = 200;
+  spans[2].key_period = 200, spans[2].key_base = -7, spans[2].q_offset = -3;
+  plan.add_block(first, n, spans);
+}
+
+// The same keys with spans for each period, as DCA's chunks of the past.
+void dual_chunk_periods(int64_t first, int64_t n, int, Plan& plan) {
+  cut(first, n, 48, [&](int64_t begin, int64_t end) {
+    const int64_t own = begin / 48;
+    std::vector<Span> spans;
+    if (own > 1) spans.push_back(run_of(0, (own - 1) * 48));
+    if (own > 1) spans.back().key_period = 48;
+    for (int64_t c = std::max<int64_t>(0, own - 1); c <= own; ++c) {
+      spans.push_back(run_of(c * 48, std::min<int64_t>(48, end - c * 48)));
+      spans.back().key_base = c * 48;
+      spans.back().q_offset = static_cast<double>(-c * 48);
+    }
+    for (Span& span : spans) span.q_cap = 70;
+    plan.add_block(begin, end - begin, spans);
+  });
+}
+
 // Query positions divided, floored (grouped) and real (leaky).
 void divided(int64_t first, int64_t n, int, Plan& plan) {
   std::vector<Span> spans = {band(128, kNoLimit, first + n), band(30, 127, first + n), band(0, 29, first + n)};
@@ -196,6 +223,8 @@ const std::vector<PlanCase>& plan_cases() {
                                               {"bands", false, bands},
                                               {"late keys", false, late_keys},
                                               {"dual chunk", false, dual_chunk},
+                                              {"periodic", false, periodic},
+                                              {"dual chunk in periods", false, dual_chunk_periods},
                                               {"divided", false, divided},
                                               {"clipped", true, clipped},
                                               {"grouped", true, grouped},

@@ -42,6 +42,14 @@ void several_spans(int64_t first, int64_t n, Plan& plan) {
   plan.add_block(first, n, spans, true);
 }
 
+// Periods that end inside chunks and reach across them.
+void periodic(int64_t first, int64_t n, Plan& plan) {
+  std::vector<Span> spans = {run_of(2, 100, false), run_of(110, 221, false)};
+  spans[0].key_period = 23, spans[0].q_cap = 50;
+  spans[1].key_period = 90, spans[1].key_base = 7;
+  plan.add_block(first, n, spans, true);
+}
+
 void raw_keys(int64_t first, int64_t n, Plan& plan) {
   Span span = run_of(5, first + n - 5, false);
   span.rotation = Span::Rotation::kRaw;
@@ -59,11 +67,9 @@ void mixed_blocks(int64_t first, int64_t n, Plan& plan) {
   for (int64_t i = first; i < first + n; ++i) plan.query_scale.push_back(0.5f + static_cast<float>(i) / 300);
 }
 
-const SelectedCase kCases[] = {{"ranked", false, ranked},
-                               {"not ranked", false, not_ranked},
-                               {"several spans", false, several_spans},
-                               {"raw", true, raw_keys},
-                               {"mixed blocks", false, mixed_blocks}};
+const SelectedCase kCases[] = {
+    {"ranked", false, ranked},     {"not ranked", false, not_ranked}, {"several spans", false, several_spans},
+    {"periodic", false, periodic}, {"raw", true, raw_keys},           {"mixed blocks", false, mixed_blocks}};
 
 struct SelectedShape {
   Shape shape;

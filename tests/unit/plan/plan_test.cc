@@ -52,6 +52,20 @@ TEST(Span, RotatesRawKeysAtGroupedOrFixedPositions) {
   EXPECT_EQ(span.key_position(10), 0);
 }
 
+TEST(Span, BeginsKeyPositionsAnewWithEachPeriod) {
+  Span span = run(0, 100);
+  span.key_base = 3;
+  span.key_period = 10;
+  EXPECT_EQ(span.key_position(3), 0);
+  EXPECT_EQ(span.key_position(12), 9);
+  EXPECT_EQ(span.key_position(13), 0);
+  EXPECT_EQ(span.key_position(0), 7);  // of the period before the base
+  EXPECT_EQ(span.base_of(12), 3);
+  EXPECT_EQ(span.base_of(13), 13);
+  EXPECT_EQ(span.base_of(0), -7);
+  EXPECT_EQ(span.distance(20, 14), 19);
+}
+
 TEST(Span, ShowsMembersWithinTheLags) {
   Span span = run(3, 4, 5);  // 3 8 13 18
   span.min_lag = 2;
@@ -154,6 +168,12 @@ TEST(Validate, NamesTheBrokenInvariant) {
   EXPECT_THAT(failure([](Plan& p) { p.spans[1].q_div = 0; }), HasSubstr("query position"));
   EXPECT_THAT(failure([](Plan& p) { p.spans[1].q_cap = std::nan(""); }), HasSubstr("query position"));
   EXPECT_THAT(failure([](Plan& p) { p.spans[1].key_div = 2; }), HasSubstr("key_div 2 of stored keys"));
+  EXPECT_THAT(failure([](Plan& p) { p.spans[1].key_period = -1; }), HasSubstr("span 1: key_period -1"));
+  EXPECT_THAT(failure([](Plan& p) {
+                p.spans[1].key_period = 4;
+                p.spans[1].rotation = Span::Rotation::kRaw;
+              }),
+              HasSubstr("key_period 4 of raw keys"));
   EXPECT_THAT(failure([](Plan& p) { p.query_scale = {1, 1}; }), HasSubstr("2 query scales"));
   EXPECT_THAT(failure([](Plan& p) { p.query_scale = {1, -1, 1}; }), HasSubstr("positive"));
 }

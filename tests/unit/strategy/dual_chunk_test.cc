@@ -138,12 +138,18 @@ TEST(DualChunk, TakesTheLengthThatAScalingReaches) {
   EXPECT_THAT(make("dca + pi(factor=4)", 4096)->canonical(), HasSubstr("chunk=12288, cap=16383"));
 }
 
-TEST(DualChunk, NamesOneSpanPerChunkOfThePast) {
+TEST(DualChunk, NamesOneSpanForAllOlderChunks) {
   Plan plan;
   make("dca", 64)->plan(48 * 1000 + 40, 20, plan);  // crosses into chunk 1001
   ASSERT_EQ(plan.blocks.size(), 2u);
-  EXPECT_EQ(plan.list(plan.blocks[0], 0).end - plan.list(plan.blocks[0], 0).begin, 1001);
-  EXPECT_EQ(plan.list(plan.blocks[1], 0).end - plan.list(plan.blocks[1], 0).begin, 1002);
+  for (const int64_t own : {1000, 1001}) {
+    const Plan::List& list = plan.lists[static_cast<size_t>(own - 1000)];
+    ASSERT_EQ(list.end - list.begin, 3);
+    const Span& older = plan.spans[static_cast<size_t>(list.begin)];
+    EXPECT_EQ(older.first_key, 0);
+    EXPECT_EQ(older.count, (own - 1) * 48);
+    EXPECT_EQ(older.key_period, 48);
+  }
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ Matrix executed(const Strategy& strategy, const std::vector<Vector>& q, const st
         for (int64_t j = 0; j < n; ++j) {
           if (!span.visible(i, j)) continue;
           const int64_t chunk_first = j / l * l;
-          const double query = span.query_position(i) - static_cast<double>(chunk_first - span.key_base);
+          const double query = span.query_position(i) - static_cast<double>(chunk_first - span.base_of(j));
           const Vector stored =
               rotate(k[static_cast<size_t>(j)], static_cast<double>(j - chunk_first), strategy.rope());
           logits[static_cast<size_t>(i)][static_cast<size_t>(j)] =
