@@ -711,7 +711,8 @@ typedef struct quire_session_stats {
   int64_t kv_chunks_written;  /* records written to the spill file since creation, and read back */
   int64_t kv_chunks_read;
   int64_t kv_file_bytes;      /* disk space the spill file holds */
-  int64_t scratch_bytes;      /* activations; shared by the sessions of a model */
+  int64_t scratch_bytes;      /* activations, shared by the sessions of a model, and RoPE tables, shared by those of
+                                 the same frequencies and kv_chunk */
   int64_t reach;              /* tokens the strategy can serve; INT64_MAX: no limit */
   int64_t tasks_after_cancel; /* tasks started after the last cancel was seen by the caller: at most n_threads */
   int64_t cancel_latency_ns;  /* from the last cancel to the moment the session stood still */
@@ -744,7 +745,8 @@ typedef struct quire_memory_plan {
   int64_t kv_bytes;             /* most memory of the KV cache while so many tokens are read, within its budget */
   int64_t representation_bytes; /* of that: what longheads keeps for choosing chunks */
   int64_t spill_bytes;          /* disk space of the spill file */
-  int64_t scratch_bytes;        /* activations and working memory; once per model */
+  int64_t scratch_bytes;        /* activations and working memory, once per model; RoPE tables, once for all sessions
+                                   with the same frequencies and kv_chunk */
   int64_t kv_bytes_per_token;   /* of a token that is held */
   int64_t reach;                /* tokens the strategy can serve; INT64_MAX: no limit */
 } quire_memory_plan;

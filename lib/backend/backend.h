@@ -75,10 +75,12 @@ class Table {
   size_t bytes = 0;
 };
 
-// Rotations of one session: angles of any position, and of the offsets inside a chunk.
+// Rotations of the sessions that have the same frequencies and chunk: angles of any position, and of the offsets inside
+// a chunk. Immutable: any thread.
 class Rope {
  public:
   virtual ~Rope() = default;
+  size_t bytes = 0;  // from the runtime's allocator
 };
 
 // f32 rows in a buffer: row r begins at element offset + r * stride.
@@ -223,7 +225,9 @@ class Backend {
   // is copied.
   virtual Result<std::unique_ptr<Table>> create_table(int64_t rows, int64_t columns, ElementType type,
                                                       const void* source, std::shared_ptr<const void> keep) = 0;
-  virtual Result<std::unique_ptr<Rope>> create_rope(const RopeTable& table, int64_t chunk) = 0;
+  // The one object for these frequencies and this chunk: made if nobody holds it, gone with its last holder. Error:
+  // kOutOfMemory.
+  virtual Result<std::shared_ptr<const Rope>> create_rope(const RopeTable& table, int64_t chunk) = 0;
   virtual size_t kv_record_bytes(const KvGeometry& geometry) const = 0;
   // A record and its neutral form, the same on every backend: [n_kv_heads][keys, values][chunk][head_dim] in the
   // record's type, keys as stored. `record` and `neutral` are host memory of kv_record_bytes and
@@ -253,6 +257,7 @@ class Backend {
 
   // ---- what would be allocated, for planning
   virtual size_t matrix_bytes(int64_t n, int64_t k, ElementType type) const = 0;
+  virtual size_t rope_bytes(int head_dim, int64_t chunk) const = 0;
   // Workspace of select_chunks, represent_chunk and attention over n_keys keys. selected: most chunks that a query
   // selects; 0: no selection.
   virtual size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries,

@@ -133,7 +133,9 @@ int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, cons
   const auto workspace = [&](int64_t queries) {
     return backend.attention_workspace_bytes(geometry, config.n_query_heads, queries, request.n_tokens, selected);
   };
-  return floats * static_cast<int64_t>(sizeof(float)) + static_cast<int64_t>(std::max(workspace(n), workspace(1)));
+  return floats * static_cast<int64_t>(sizeof(float)) +
+         static_cast<int64_t>(std::max(workspace(n), workspace(1)) +
+                              backend.rope_bytes(config.head_dim, strategy.kv_chunk()));
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ struct MemoryPlan {
   int64_t mapped_bytes = 0;  // of the weight files, while the model lives
   int64_t kv_bytes = 0;      // at most, while the text is read; representations included
   int64_t representation_bytes = 0;
-  int64_t spill_bytes = 0;  // what goes to the file
-  int64_t scratch_bytes = 0;
+  int64_t spill_bytes = 0;    // what goes to the file
+  int64_t scratch_bytes = 0;  // RoPE tables included
   int64_t kv_bytes_per_token = 0;
   int64_t reach = 0;
   std::string strategy;  // canonical

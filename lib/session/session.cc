@@ -68,12 +68,12 @@ Result<std::unique_ptr<const Strategy>> Session::choose_strategy(const Model& mo
 }
 
 Session::Session(std::shared_ptr<Model> model, SessionOptions options, std::unique_ptr<const Strategy> strategy,
-                 std::unique_ptr<Rope> rope, std::unique_ptr<ChunkStore> kv, AdapterList adapters)
+                 std::shared_ptr<const Rope> rope, std::unique_ptr<ChunkStore> kv, AdapterList adapters)
     : model_(std::move(model)),
       options_(std::move(options)),
       strategy_(std::move(strategy)),
-      rope_(std::move(rope)),
       adapters_(std::move(adapters)),
+      rope_(std::move(rope)),
       kv_(std::move(kv)) {
   stats_.reach = strategy_->reach();
 }
@@ -440,6 +440,7 @@ void Session::close() {
 void Session::free_contents() {
   turn_.assert_held();
   kv_.reset();
+  rope_.reset();
   tokens_ = {};
   generated_ = {};
   pending_ = {};

@@ -128,7 +128,7 @@ class Session : public std::enable_shared_from_this<Session> {
   };
 
   Session(std::shared_ptr<Model> model, SessionOptions options, std::unique_ptr<const Strategy> strategy,
-          std::unique_ptr<Rope> rope, std::unique_ptr<ChunkStore> kv, AdapterList adapters);
+          std::shared_ptr<const Rope> rope, std::unique_ptr<ChunkStore> kv, AdapterList adapters);
   static Result<AdapterList> list_adapters(const Model& model, const SessionOptions& options);
   // What to say where an adapter may need another RoPE base than the session has; empty: nothing.
   std::string base_warning() const;
@@ -159,7 +159,6 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::shared_ptr<Model> model_;
   const SessionOptions options_;
   const std::unique_ptr<const Strategy> strategy_;
-  const std::unique_ptr<Rope> rope_;
   const AdapterList adapters_;  // those of options_
 
   mutable Mutex mutex_;
@@ -174,6 +173,7 @@ class Session : public std::enable_shared_from_this<Session> {
   mutable SessionStats stats_ QUIRE_GUARDED_BY(mutex_);    // at the last token boundary
 
   mutable Turn turn_;
+  std::shared_ptr<const Rope> rope_ QUIRE_GUARDED_BY(turn_);  // shared with sessions of equal frequencies and chunk
   std::unique_ptr<ChunkStore> kv_ QUIRE_GUARDED_BY(turn_) QUIRE_PT_GUARDED_BY(turn_);
   std::vector<int32_t> tokens_ QUIRE_GUARDED_BY(turn_);      // settled
   std::vector<KeyRange> generated_ QUIRE_GUARDED_BY(turn_);  // runs of them that the model generated, ascending; empty

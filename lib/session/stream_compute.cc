@@ -91,7 +91,8 @@ bool GenerationStream::settle(Block& block, Status failure, bool undo) {
   session_->stats_.n_prefilled += block.n_prompt;
   session_->stats_.prefill_ns += block.prefill.count();
   session_->stats_.decode_ns += block.decode.count();
-  session_->stats_.scratch_bytes = session_->model_->llama->scratch_bytes();
+  session_->stats_.scratch_bytes =
+      session_->model_->llama->scratch_bytes() + static_cast<int64_t>(session_->rope_->bytes);
   session_->publish();
   if (cancel_.cancelled()) {
     end(cancelled_event(), {});

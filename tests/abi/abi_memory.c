@@ -158,6 +158,11 @@ void test_memory_plan(void) {
     CHECK(out.failure == QUIRE_OK);
     stats = stats_of(session);
     CHECK(plan.kv_bytes >= stats.kv_bytes_peak * 9 / 10 && plan.kv_bytes <= stats.kv_bytes_peak * 11 / 10 + 20000);
+    if (s == 0) { /* scratch memory stays with the model: the others find that of the one before */
+      const int64_t sum = plan.weight_bytes + plan.kv_bytes + plan.scratch_bytes, counted = tracker_bytes(&counts);
+      CHECK(sum >= counted * 9 / 10 && sum <= counted * 11 / 10);
+      CHECK(plan.scratch_bytes >= stats.scratch_bytes * 9 / 10 && plan.scratch_bytes <= stats.scratch_bytes * 11 / 10);
+    }
     quire_session_release(session);
   }
   options.kv_budget_bytes = plan.kv_bytes / 8;

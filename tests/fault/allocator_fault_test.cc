@@ -91,7 +91,7 @@ TEST_P(AllocatorFault, PrefillAndDecode) {
 TEST_P(AllocatorFault, Adapter) {
   const std::string path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/adapters/everything";
   std::vector<int32_t> expected;
-  int64_t n = 0, n_failed_loads = 0, n_failed_runs = 0;
+  int64_t n = 0, n_failed_loads = 0, n_failed_sessions = 0, n_failed_runs = 0;
   for (bool failed = true; failed;) {
     auto runtime = make_runtime(2, &memory_);
     auto model = load_model(runtime.get(), "text_256");
@@ -113,14 +113,21 @@ TEST_P(AllocatorFault, Adapter) {
       options.adapters = &used;
       options.n_adapters = 1;
       quire_session* session = nullptr;
-      ASSERT_EQ(quire_session_create(model.get(), &options, &session, nullptr), QUIRE_OK);
+      if (const quire_status created = quire_session_create(model.get(), &options, &session, nullptr);
+          created != QUIRE_OK) {
+        ASSERT_EQ(created, QUIRE_ERROR_OUT_OF_MEMORY) << n;
+        memory_.fail_at(0);
+        failed = true;
+        ++n_failed_sessions;
+        ASSERT_EQ(quire_session_create(model.get(), &options, &session, nullptr), QUIRE_OK);
+      }
       const Owned<quire_session> owner(session);
       quire_adapter_release(adapter);
       feed(session, some_tokens(50, 320));
       Generated run = generate(session, kNew);
       memory_.fail_at(0);
-      failed = run.outcome.status != QUIRE_OK;
-      if (failed) {
+      if (run.outcome.status != QUIRE_OK) {
+        failed = true;
         ++n_failed_runs;
         ASSERT_EQ(run.outcome.status, QUIRE_ERROR_OUT_OF_MEMORY) << n << ": " << run.outcome.text();
         const Generated rest = generate(session, kNew - static_cast<int64_t>(run.tokens.size()));
@@ -137,6 +144,7 @@ TEST_P(AllocatorFault, Adapter) {
     ASSERT_EQ(memory_.bytes(), 0);
   }
   EXPECT_GT(n_failed_loads, 30);
+  EXPECT_GE(n_failed_sessions, 1);  // no memory for RoPE tables
   EXPECT_GT(n_failed_runs, 3);
 }
 

@@ -51,7 +51,8 @@ constexpr int64_t kRowsPerTask = 8;
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(Allocator& allocator, ThreadPool& pool) : allocator_(allocator), pool_(pool), workspace_(allocator) {}
+  CpuBackend(Allocator& allocator, ThreadPool& pool)
+      : allocator_(allocator), pool_(pool), workspace_(allocator), ropes_(allocator) {}
 
   std::string name() const override { return std::string("cpu/") + target_name(); }
 
@@ -122,8 +123,10 @@ class CpuBackend final : public Backend {
     return std::unique_ptr<Table>(std::move(table));
   }
 
-  Result<std::unique_ptr<Rope>> create_rope(const RopeTable& table, int64_t chunk) override {
-    return std::unique_ptr<Rope>(std::make_unique<RopeCache>(table, chunk));
+  Result<std::shared_ptr<const Rope>> create_rope(const RopeTable& table, int64_t chunk) override {
+    std::shared_ptr<const Rope> rope = ropes_.get(table, chunk);
+    if (!rope) return out_of_memory(rope_bytes(static_cast<int>(2 * table.theta.size()), chunk), "RoPE tables");
+    return rope;
   }
 
   size_t kv_record_bytes(const KvGeometry& geometry) const override {
@@ -265,6 +268,8 @@ class CpuBackend final : public Backend {
 
   size_t matrix_bytes(int64_t n, int64_t k, ElementType type) const override { return packed_bytes(type, n, k); }
 
+  size_t rope_bytes(int head_dim, int64_t chunk) const override { return RopeCache::bytes_of(head_dim / 2, chunk); }
+
   size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
                                    int64_t selected) const override {
     const int n_threads = pool_.n_threads();
@@ -287,6 +292,7 @@ class CpuBackend final : public Backend {
   Allocator& allocator_;
   ThreadPool& pool_;
   Workspace workspace_;
+  RopeCaches ropes_;
 };
 
 }  // namespace

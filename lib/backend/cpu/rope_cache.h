@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "lib/backend/backend.h"
+#include "lib/support/allocator.h"
 
 namespace quire::cpu {
 
@@ -13,27 +16,51 @@ namespace quire::cpu {
 // any thread.
 class RopeCache : public Rope {
  public:
-  // chunk: number of in-chunk offsets whose f32 rows are kept ready.
-  RopeCache(const RopeTable& table, int64_t chunk);
+  // chunk: number of in-chunk offsets whose f32 rows are kept ready. memory: bytes_of(d/2, chunk) bytes.
+  RopeCache(const RopeTable& table, int64_t chunk, HostMemory memory);
 
+  static size_t bytes_of(int64_t half_dim, int64_t chunk);
+  const std::vector<double>& theta() const { return theta_; }
+  int64_t chunk() const { return chunk_; }
   int64_t half_dim() const { return half_; }
   // Rows of f32 [d/2] for position p, any real number.
   void angles(double p, float* cos, float* sin) const;
-  const float* chunk_cos(int64_t offset) const { return &chunk_cos_[static_cast<size_t>(offset * half_)]; }
-  const float* chunk_sin(int64_t offset) const { return &chunk_sin_[static_cast<size_t>(offset * half_)]; }
+  const float* chunk_cos(int64_t offset) const { return chunk_cos_ + offset * half_; }
+  const float* chunk_sin(int64_t offset) const { return chunk_sin_ + offset * half_; }
 
  private:
   static constexpr int64_t kFine = 1024;
   static constexpr int64_t kCoarse = 2048;  // positions up to 2 Mi from tables, beyond by direct evaluation
   struct Level {
-    std::vector<double> cos, sin;  // [n][half]
+    double *cos, *sin;  // [n][half]
   };
-  static Level make_level(const std::vector<double>& theta, int64_t n, int64_t step);
+  // Fills the rows of `level` for positions 0, step, ... (n - 1) * step.
+  void fill(Level& level, int64_t n, int64_t step) const;
 
-  int64_t half_;
   std::vector<double> theta_;
+  int64_t chunk_;
+  int64_t half_;
+  HostMemory memory_;  // all tables
   Level fine_, coarse_;
-  std::vector<float> chunk_cos_, chunk_sin_;
+  float *chunk_cos_, *chunk_sin_;  // [chunk][half]
+};
+
+// The tables in use. Any thread.
+class RopeCaches {
+ public:
+  using Shared = std::shared_ptr<const RopeCache>;
+  explicit RopeCaches(Allocator& allocator) : allocator_(allocator) {}
+  // Those with these frequencies (the attention factor is no matter of theirs) and this chunk, which live as long as
+  // somebody holds them; nullptr if there is no memory.
+  Shared get(const RopeTable& table, int64_t chunk);
+
+ private:
+  // Those in use, or else `made`, which is then in use.
+  Shared share(const RopeTable& table, int64_t chunk, Shared made);
+
+  Allocator& allocator_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<const RopeCache>> in_use_;  // some may be gone
 };
 
 }  // namespace quire::cpu

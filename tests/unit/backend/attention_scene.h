@@ -76,7 +76,7 @@ class AttentionScene {
   Shape shape_;
   bool raw_;  // text keys are stored unrotated
   RopeTable table_;
-  std::unique_ptr<Rope> rope_;
+  std::shared_ptr<const Rope> rope_;
   KeysAndValues streams_[kKvStreams];
   std::vector<float> queries_;  // [kQueries][n_query_heads * head_dim]
   std::vector<int32_t> picks_;  // [kQueries][n_query_heads][n_picks_], as select_chunks leaves them

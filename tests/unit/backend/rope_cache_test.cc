@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "lib/backend/cpu/rope_cache.h"
 #include "tests/unit/backend/backend_fixture.h"
 
@@ -14,6 +16,12 @@ RopeTable table_for(int64_t d, double base) {
     table.theta.push_back(std::pow(base, -2.0 * static_cast<double>(a) / static_cast<double>(d)));
   }
   return table;
+}
+
+cpu::RopeCache cache_of(const RopeTable& table, int64_t chunk) {
+  static Allocator allocator;
+  const size_t bytes = cpu::RopeCache::bytes_of(static_cast<int64_t>(table.theta.size()), chunk);
+  return {table, chunk, HostMemory(allocator, bytes)};
 }
 
 double worst_error(const RopeTable& table, const cpu::RopeCache& cache, double position) {
@@ -37,7 +45,7 @@ TEST(RopeCache, IsExactToF32UpToTenMillion) {
   SCOPED_TRACE(random.trace());
   for (const double base : {10000.0, 500000.0}) {
     const RopeTable table = table_for(128, base);
-    const cpu::RopeCache cache(table, 64);
+    const cpu::RopeCache cache = cache_of(table, 64);
     std::vector<int64_t> positions = {0,       1,       63,      1023,    1024,    1025,    2047,    2048,
                                       1 << 20, 2097151, 2097152, 2097153, 4194304, 9999999, 10000000};
     for (int n = 0; n < 300; ++n) positions.push_back(random.between(0, 10000000));
@@ -54,7 +62,7 @@ TEST(RopeCache, IsExactToF32UpToTenMillion) {
 
 TEST(RopeCache, ChunkRowsAreTheAnglesOfTheOffsets) {
   const RopeTable table = table_for(48, 10000);
-  const cpu::RopeCache cache(table, 256);
+  const cpu::RopeCache cache = cache_of(table, 256);
   std::vector<float> cos(24), sin(24);
   for (int64_t offset = 0; offset < 256; ++offset) {
     cache.angles(static_cast<double>(offset), cos.data(), sin.data());
@@ -68,8 +76,68 @@ TEST(RopeCache, MeasureSeesANeighbour) {
   const RopeTable table = table_for(64, 10000);
   RopeTable off = table;
   off.theta[3] *= 1 + 1e-9;
-  const cpu::RopeCache cache(off, 16);
+  const cpu::RopeCache cache = cache_of(off, 16);
   EXPECT_GT(worst_error(table, cache, 10000000), 100 * kTolerance);
+}
+
+TEST(RopeCache, IsSharedByWhoWantsTheSameTables) {
+  Machine machine;
+  const int64_t before = machine.allocator.bytes();
+  RopeTable table = table_for(64, 10000), other = table_for(64, 500000);
+  const auto rope = take(machine.backend->create_rope(table, 64));
+  const int64_t one = machine.allocator.bytes() - before;
+  EXPECT_EQ(one, static_cast<int64_t>(machine.backend->rope_bytes(64, 64)));
+  EXPECT_EQ(one, static_cast<int64_t>(rope->bytes));
+  table.attention_factor = 1.5;  // applied to the query, not to the tables
+  EXPECT_EQ(take(machine.backend->create_rope(table, 64)), rope);
+  EXPECT_EQ(machine.allocator.bytes() - before, one);
+  auto base = take(machine.backend->create_rope(other, 64));
+  auto chunk = take(machine.backend->create_rope(table, 80));
+  EXPECT_NE(base, rope);
+  EXPECT_NE(chunk, rope);
+  EXPECT_EQ(machine.allocator.bytes() - before, 2 * one + static_cast<int64_t>(machine.backend->rope_bytes(64, 80)));
+  base.reset();
+  chunk.reset();
+  EXPECT_EQ(machine.allocator.bytes() - before, one);
+}
+
+TEST(RopeCache, GoesWithItsLastHolderAndIsMadeAnew) {
+  Machine machine;
+  const int64_t before = machine.allocator.bytes();
+  for (int round = 0; round < 3; ++round) {
+    auto a = take(machine.backend->create_rope(table_for(32, 10000), 16));
+    auto b = take(machine.backend->create_rope(table_for(32, 10000), 16));
+    EXPECT_EQ(a, b);
+    a.reset();
+    EXPECT_GT(machine.allocator.bytes(), before);
+    b.reset();
+    EXPECT_EQ(machine.allocator.bytes(), before);
+  }
+}
+
+TEST(RopeCache, IsOneHoweverManyThreadsAsk) {
+  Machine machine;
+  const int64_t before = machine.allocator.bytes();
+  std::vector<std::shared_ptr<const Rope>> ropes(8);
+  std::vector<std::thread> threads;
+  for (auto& rope : ropes) {
+    threads.emplace_back([&] { rope = take(machine.backend->create_rope(table_for(32, 10000), 16)); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& rope : ropes) EXPECT_EQ(rope, ropes[0]);
+  EXPECT_EQ(machine.allocator.bytes() - before, static_cast<int64_t>(machine.backend->rope_bytes(32, 16)));
+}
+
+TEST(RopeCache, SaysThatThereIsNoMemory) {
+  Allocator none([](void*, size_t, size_t) -> void* { return nullptr; }, [](void*, void*, size_t, size_t) {}, nullptr);
+  ThreadPool pool(1);
+  const auto backend = cpu::create_cpu_backend(none, pool);
+  const auto rope = backend->create_rope(table_for(32, 10000), 16);
+  ASSERT_FALSE(rope.ok());
+  EXPECT_EQ(rope.status().code(), Code::kOutOfMemory);
+  EXPECT_NE(rope.status().message().find("RoPE tables (" + std::to_string(backend->rope_bytes(32, 16)) + " bytes)"),
+            std::string::npos)
+      << rope.status().message();
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ struct Chunks {
   int64_t n;
   std::vector<float> queries;  // [n * chunk][n_query_heads * head_dim]
   RopeTable table;
-  std::unique_ptr<Rope> rope;
+  std::shared_ptr<const Rope> rope;
   Buffers records;
 };
 
