@@ -25,7 +25,7 @@ Strategies (-s) let a model read far beyond the length it was trained for, L tok
   auto                      one of these, by the checkpoint and the length of the text; says which
   + pi(factor=F) | ntk(factor=F) | yarn(factor=F) | llama3(factor=F) | dynamic_ntk(factor=F) |
     longrope | none | base(theta=T)
-                            changes the rotary embedding, e.g. "dca + yarn(factor=4)"
+                            changes the rotary embedding, e.g. "dca + yarn(factor=4)"; alone it means full + ...
 
 Examples:
   quire run -m model -s dca -f report.txt -p "What was decided? " -n 64

@@ -403,7 +403,8 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
 /* ---- Strategies: text in, positions out; no model needed --------------------------------------------- */
 
 /* A strategy expression is `visibility(arg=value, ...) [+ rope_scaling(arg=value, ...)] [+ base(theta=)]`, for
- * example "dca(chunk=3072) + yarn(factor=2)". At most 4096 bytes; blanks may stand anywhere between names, numbers and
+ * example "dca(chunk=3072) + yarn(factor=2)". The last two come in either order, and alone they mean full attention:
+ * "pi(factor=4)" is "full + pi(factor=4)". At most 4096 bytes; blanks may stand anywhere between names, numbers and
  * signs; parentheses may be left out where no argument is given. L stands for train_len.
  *
  *   full                         every earlier key, true distances; reaches train_len

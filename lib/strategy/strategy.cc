@@ -53,17 +53,10 @@ std::vector<std::string_view> modifier_names() {
 
 bool contains(Words names, std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); }
 
-Status refuse_name(const Term& term, bool first) {
-  const std::string expected = "expected one of " + joined(first ? method_names() : modifier_names());
-  if (first && contains(modifier_names(), term.name)) {
-    return expression_error(term.at, in_quotes(term.name) + " cannot come first; " + expected + ", then '+' and this");
-  }
-  if (!first && contains(method_names(), term.name)) {
-    return expression_error(
-        term.at, in_quotes(term.name) + " is the second visibility; a strategy has one, " + "and after '+' " + expected,
-        Code::kUnsupported);
-  }
-  return expression_error(term.at, "unknown method " + in_quotes(term.name) + "; " + expected);
+// Of an expression that names none.
+const Term& usual_visibility() {
+  static const Term full{"full", 0, {}};
+  return full;
 }
 
 // The terms by their parts in the strategy; nullptr where not named.
@@ -73,13 +66,34 @@ struct Parts {
   const Term* base = nullptr;
 };
 
+Status refuse_name(const Term& term, const Parts& before) {
+  if (!before.visibility) {
+    return expression_error(term.at, "unknown method " + in_quotes(term.name) + "; expected one of " +
+                                         joined(method_names()) + ", or for full attention one of " +
+                                         joined(modifier_names()));
+  }
+  const std::string expected = "expected one of " + joined(modifier_names());
+  if (!contains(method_names(), term.name)) {
+    return expression_error(term.at, "unknown method " + in_quotes(term.name) + "; " + expected);
+  }
+  if (before.visibility == &usual_visibility()) {
+    return expression_error(term.at, in_quotes(term.name) + " is a visibility and must come first; here " + expected);
+  }
+  return expression_error(
+      term.at, in_quotes(term.name) + " is the second visibility; a strategy has one, " + "and after '+' " + expected,
+      Code::kUnsupported);
+}
+
+// Scalings and a base alone go with full attention.
 Result<Parts> sort_terms(const std::vector<Term>& terms) {
   Parts parts;
-  parts.visibility = &terms.front();
-  if (!contains(method_names(), terms.front().name)) return refuse_name(terms.front(), true);
-  for (size_t t = 1; t < terms.size(); ++t) {
-    const Term& term = terms[t];
-    if (!contains(modifier_names(), term.name)) return refuse_name(term, false);
+  for (const Term& term : terms) {
+    if (!contains(modifier_names(), term.name)) {
+      if (parts.visibility || !contains(method_names(), term.name)) return refuse_name(term, parts);
+      parts.visibility = &term;
+      continue;
+    }
+    if (!parts.visibility) parts.visibility = &usual_visibility();
     const Term*& slot = term.name == "base" ? parts.base : parts.scaling;
     if (slot) {
       return expression_error(term.at,

@@ -1,7 +1,11 @@
 // A strategy expression. Input: one byte that chooses the model, then the expression.
+#include <algorithm>
+#include <string>
 #include <vector>
 
+#include "lib/strategy/expression.h"
 #include "lib/strategy/position_view.h"
+#include "lib/strategy/rope_scaling.h"
 #include "tests/fuzz/require.h"
 
 namespace {
@@ -21,6 +25,15 @@ void check_memory(const quire::Strategy& strategy, int64_t n, int n_heads) {
   std::vector<double> row(64);
   FUZZ_REQUIRE(view_positions(strategy, view, row.data()).ok());
   FUZZ_REQUIRE(before + added > 64 || row[static_cast<size_t>(before + added - 1)] == 0);
+}
+
+// Whether the expression begins with a scaling or a base, so that `full` is what it leaves out.
+bool lacks_visibility(std::string_view expression) {
+  const auto terms = quire::parse_expression(expression);
+  if (!terms.ok()) return false;
+  const auto scalings = quire::rope_scaling_names();
+  const std::string_view first = terms.value().front().name;
+  return first == "base" || std::find(scalings.begin(), scalings.end(), first) != scalings.end();
 }
 
 }  // namespace
@@ -44,6 +57,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (data[0] & 128) context.kv_budget = {int64_t{1} << 20, 1024, 256};
   const std::string_view expression(reinterpret_cast<const char*>(data) + 1, size - 1);
   const auto strategy = make_strategy(expression, context);
+  constexpr std::string_view kImplied = "full + ";
+  if (expression.size() + kImplied.size() <= kMaxExpressionBytes && lacks_visibility(expression)) {
+    const auto written = make_strategy(std::string(kImplied) + std::string(expression), context);
+    FUZZ_REQUIRE(written.ok() == strategy.ok());
+    if (strategy.ok()) {
+      FUZZ_REQUIRE(strategy.value()->canonical() == written.value()->canonical());
+    } else {
+      // The usual term has no place in the text: what is wrong with it is said at its beginning.
+      const auto shifted = strategy.status().offset() + static_cast<int64_t>(kImplied.size());
+      FUZZ_REQUIRE(written.status().offset() == shifted);
+    }
+  }
   if (!strategy.ok()) {
     const Status status = strategy.status();
     FUZZ_REQUIRE(status.code() == Code::kBadStrategy || status.code() == Code::kUnsupported ||

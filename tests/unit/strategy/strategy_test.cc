@@ -27,6 +27,29 @@ TEST(Strategy, WritesEveryDefaultIntoTheCanonicalForm) {
             "attention_factor=1.25, variant=hf, truncate=1)");
 }
 
+// Scalings and a base without a visibility go with full attention.
+TEST(Strategy, TakesFullForAMissingVisibility) {
+  EXPECT_EQ(make("pi(factor=4)", 4096)->canonical(), "full(train_len=16384, kv_chunk=256) + pi(factor=4)");
+  EXPECT_EQ(make("none", 4096)->canonical(), "full(train_len=4096, kv_chunk=256) + none");
+  EXPECT_EQ(make("base(theta=5e5)", 4096)->canonical(),
+            "full(train_len=4096, kv_chunk=256) + none + base(theta=500000)");
+  StrategyContext context = trained_for(4096);
+  context.longrope = {{1, 1, 1, 1}, {2, 2, 2, 2}, 1024, 1.25};
+  for (const char* checkpoint : {"", "pi(factor=2)"}) {
+    context.checkpoint_scaling = checkpoint;
+    for (const char* alone :
+         {"none", "pi(factor=4)", "ntk(factor=2)", "yarn(factor=8)", "llama3(factor=8)",
+          "dynamic_ntk(factor=2, length=9000)", "longrope(length=4000)", "base(theta=1e6)",
+          "base(theta=1e6) + pi(factor=4)", "pi(factor=4) + base(theta=1e6)", " none + base ( theta = 2e4 )"}) {
+      const auto one = make(alone, context), two = make(std::string("full + ") + alone, context);
+      EXPECT_EQ(one->canonical(), two->canonical());
+      EXPECT_EQ(one->reach(), two->reach());
+      EXPECT_EQ(one->rope().theta, two->rope().theta);
+      EXPECT_EQ(one->names_frequencies(), two->names_frequencies()) << alone;
+    }
+  }
+}
+
 TEST(Strategy, ReadsItsCanonicalFormBackAsTheSame) {
   for (int64_t train_len : {2, 3, 17, 256, 4096, 131072}) {
     for (const char* checkpoint : {"", "pi(factor=4)", "yarn(factor=3.7, original=1000)"}) {
@@ -91,7 +114,16 @@ TEST(Strategy, RefusesWhatItDoesNotKnow) {
       {"FULL", Code::kBadStrategy, 0, "unknown method 'FULL'"},
       {"full + linear(factor=2)", Code::kBadStrategy, 7,
        "unknown method 'linear'; expected one of none, pi, ntk, yarn, llama3, dynamic_ntk, longrope, base"},
-      {"pi(factor=2)", Code::kBadStrategy, 0, "'pi' cannot come first; expected one of full"},
+      {"linear(factor=2)", Code::kBadStrategy, 0, "or for full attention one of none, pi, ntk, yarn, llama3"},
+      {"pi(factor=2) + dca", Code::kBadStrategy, 15, "'dca' is a visibility and must come first; here expected one of"},
+      {"base(theta=1e6) + none + auto", Code::kBadStrategy, 25, "'auto' is a visibility and must come first"},
+      {"pi(factor=2) + linear", Code::kBadStrategy, 15, "unknown method 'linear'; expected one of none, pi"},
+      {"pi(factor=0.5)", Code::kBadStrategy, 10, "factor is '0.5'; expected a number from 1"},
+      {"none + base(theta=0)", Code::kBadStrategy, 18, "theta is '0'"},
+      {"longrope", Code::kUnsupported, 0, "its factors come with a checkpoint"},
+      {"dynamic_ntk(factor=2)", Code::kBadStrategy, 0, "give length="},
+      {"pi(factor=2) + yarn(factor=2)", Code::kUnsupported, 15, "'yarn' after 'pi'"},
+      {"base(theta=1e6) + base(theta=1e6)", Code::kUnsupported, 18, "'base' after 'base'"},
       {"dca(chnk=3)", Code::kBadStrategy, 4, "dca has no argument 'chnk'; it takes preset, chunk, cap"},
       {"full(sinks=3)", Code::kBadStrategy, 5, "full has no argument 'sinks'"},
       {"auto(chunk=3)", Code::kBadStrategy, 5, "auto takes no arguments, found 'chunk'"},
