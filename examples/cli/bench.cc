@@ -13,6 +13,7 @@
 #include "engine.h"
 #include "interrupt.h"
 #include "memory_bandwidth.h"
+#include "output.h"
 #include "progress.h"
 
 namespace cli {
@@ -220,17 +221,15 @@ Json to_json(const Row& row, const BenchArguments& a, const Rates& read_rates) {
 }
 
 void print_rates(int64_t depth, const char* what, int64_t n, const Rates& rates, const std::string& more) {
-  std::printf("%9lld  %-8s %5lld  %9.1f  %9.1f  %9.1f%s\n", static_cast<long long>(depth), what,
-              static_cast<long long>(n), *std::min_element(rates.begin(), rates.end()), median(rates), fastest(rates),
-              more.c_str());
+  print("%9lld  %-8s %5lld  %9.1f  %9.1f  %9.1f%s\n", static_cast<long long>(depth), what, static_cast<long long>(n),
+        *std::min_element(rates.begin(), rates.end()), median(rates), fastest(rates), more.c_str());
 }
 
 void print_rows(const BenchArguments& a, const Bench& bench, const std::vector<Row>& rows) {
-  std::printf("%s\nweights %s, KV cache %s a token in %s, %d threads, memory reads %.1f GB/s\n\n",
-              bench.strategy().c_str(), human_bytes(bench.info().weight_bytes).c_str(),
-              human_bytes(bench.kv_bytes_per_token()).c_str(), type_name(a.session.kv_type), a.model.n_threads,
-              1e-9 * fastest(bench.read_rates()));
-  std::printf("%9s  %-8s %5s  %9s  %9s  %9s  %s\n", "depth", "tokens", "", "min/s", "median/s", "max/s", "of reads");
+  print("%s\nweights %s, KV cache %s a token in %s, %d threads, memory reads %.1f GB/s\n\n", bench.strategy().c_str(),
+        human_bytes(bench.info().weight_bytes).c_str(), human_bytes(bench.kv_bytes_per_token()).c_str(),
+        type_name(a.session.kv_type), a.model.n_threads, 1e-9 * fastest(bench.read_rates()));
+  print("%9s  %-8s %5s  %9s  %9s  %9s  %s\n", "depth", "tokens", "", "min/s", "median/s", "max/s", "of reads");
   for (const Row& row : rows) {
     if (!row.prefill.empty()) print_rates(row.depth, "prefill", a.n_prompt, row.prefill, "");
     if (row.decode.empty()) continue;

@@ -6,6 +6,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include "output.h"
+
 namespace cli {
 
 std::string read_document(const std::string& path) {
@@ -46,7 +48,7 @@ std::string valid_utf8(const std::string& text) {
 }
 
 void print_json(const Json& value) {
-  std::puts(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  print_text(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 std::string human_bytes(int64_t n_bytes) {

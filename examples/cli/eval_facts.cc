@@ -10,6 +10,7 @@
 #include "document.h"
 #include "haystack.h"
 #include "heat_map.h"
+#include "output.h"
 #include "progress.h"
 
 namespace cli {
@@ -255,11 +256,11 @@ int eval_facts(const FactsArguments& a, const Kind& kind) {
   progress.clear();
   if (!a.svg.empty()) write_document(a.svg, to_svg(picture(kind, strategy, rows)));
   if (!a.json) {
-    std::printf("%s\n%8s  %8s  %8s\n", strategy.c_str(), "tokens", "right", "accuracy");
+    print("%s\n%8s  %8s  %8s\n", strategy.c_str(), "tokens", "right", "accuracy");
     for (const Row& row : rows) {
       const std::string right = std::to_string(row.n_right) + "/" + std::to_string(row.n_asked);
-      std::printf("%8lld  %8s  %6.0f %%\n", static_cast<long long>(row.length), right.c_str(),
-                  100 * share(row.n_right, row.n_asked));
+      print("%8lld  %8s  %6.0f %%\n", static_cast<long long>(row.length), right.c_str(),
+            100 * share(row.n_right, row.n_asked));
     }
     return 0;
   }

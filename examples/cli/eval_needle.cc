@@ -10,6 +10,7 @@
 #include "document.h"
 #include "haystack.h"
 #include "heat_map.h"
+#include "output.h"
 #include "progress.h"
 
 namespace cli {
@@ -159,13 +160,13 @@ std::string percent(double fraction) {
 }
 
 void print_table(const NeedleArguments& a, const std::string& strategy, const std::vector<Cell>& cells) {
-  std::printf("%s, right answers of %lld\n%8s", strategy.c_str(), static_cast<long long>(a.n_trials), "depth");
-  for (const int64_t length : a.lengths) std::printf("  %8lld", static_cast<long long>(length));
+  print("%s, right answers of %lld\n%8s", strategy.c_str(), static_cast<long long>(a.n_trials), "depth");
+  for (const int64_t length : a.lengths) print("  %8lld", static_cast<long long>(length));
   for (size_t i = 0; i < cells.size(); ++i) {
-    if (i % a.lengths.size() == 0) std::printf("\n%8s", percent(cells[i].depth).c_str());
-    std::printf("  %8lld", static_cast<long long>(cells[i].n_right));
+    if (i % a.lengths.size() == 0) print("\n%8s", percent(cells[i].depth).c_str());
+    print("  %8lld", static_cast<long long>(cells[i].n_right));
   }
-  std::puts("");
+  print_text("\n");
 }
 
 Json to_json(const NeedleArguments& a, const Engine& engine, const std::string& strategy, std::vector<Cell>& cells) {

@@ -8,6 +8,7 @@
 #include "document.h"
 #include "haystack.h"
 #include "line_chart.h"
+#include "output.h"
 #include "progress.h"
 
 namespace cli {
@@ -95,7 +96,7 @@ int eval_passkey(const PasskeyArguments& arguments) {
   Progress progress("passkey", "tokens");
   Json rows = Json::array();
   LineChart chart = {"Passkey retrieval", strategy, "document length (tokens)", "right", true, {}};
-  if (!arguments.json) std::printf("%s\n%8s  %8s  %8s\n", strategy.c_str(), "tokens", "correct", "accuracy");
+  if (!arguments.json) print("%s\n%8s  %8s  %8s\n", strategy.c_str(), "tokens", "correct", "accuracy");
   for (const int64_t length : arguments.lengths) {
     Row row = evaluate(arguments, length, tokenizer.get(), session.get(),
                        [&](int64_t done) { progress.show(n_before + done, n_all); });
@@ -104,8 +105,8 @@ int eval_passkey(const PasskeyArguments& arguments) {
     const std::string correct = std::to_string(row.n_correct) + "/" + std::to_string(arguments.n_trials);
     chart.points.push_back({std::to_string(length), accuracy(row), correct});
     if (!arguments.json) {
-      std::printf("%8lld  %8s  %6.0f %%\n", static_cast<long long>(length), correct.c_str(), 100 * accuracy(row));
-      std::fflush(stdout);
+      print("%8lld  %8s  %6.0f %%\n", static_cast<long long>(length), correct.c_str(), 100 * accuracy(row));
+      flush_output();
       continue;
     }
     rows.push_back({{"n_tokens", length},

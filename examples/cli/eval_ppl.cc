@@ -10,6 +10,7 @@
 #include "engine.h"
 #include "interrupt.h"
 #include "line_chart.h"
+#include "output.h"
 #include "progress.h"
 
 namespace cli {
@@ -177,8 +178,7 @@ int eval_ppl(PplArguments& arguments) {
   const std::string strategy = strategy_of(session.get());
   if (!arguments.svg.empty()) write_document(arguments.svg, to_svg(picture(strategy, parts)));
   if (!arguments.json) {
-    std::printf("perplexity %.4f (nll %.5f) of %lld tokens\n", perplexity, nll,
-                static_cast<long long>(arguments.n_targets));
+    print("perplexity %.4f (nll %.5f) of %lld tokens\n", perplexity, nll, static_cast<long long>(arguments.n_targets));
     return 0;
   }
   Json result = {{"task", "ppl"},

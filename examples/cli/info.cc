@@ -4,6 +4,7 @@
 
 #include "document.h"
 #include "engine.h"
+#include "output.h"
 
 namespace cli {
 namespace {
@@ -36,7 +37,7 @@ void print_facts(const Json& facts) {
   for (const auto& [key, value] : facts.items()) {
     std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     if (key == "weight_bytes") text += " (" + human_bytes(value.get<int64_t>()) + ")";
-    std::printf("%-18s %s\n", key.c_str(), text.c_str());
+    print("%-18s %s\n", key.c_str(), text.c_str());
   }
 }
 

@@ -2,9 +2,11 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <sstream>
 
 #include "arguments.h"
 #include "interrupt.h"
+#include "output.h"
 #include "quire_handles.h"
 
 namespace {
@@ -35,7 +37,7 @@ Examples:
   quire eval needle -m model -s dca --tokens 4096,16384 --svg needle.svg
   quire bench -m model -s dca --depth 0,8192
 
-Exit status: 0 success, 1 failure (a file, the model, memory, text beyond the reach), 2 wrong usage (an
+Exit status: 0 success, 1 failure (a file, standard output, the model, memory, text beyond the reach), 2 wrong usage (an
 option, a strategy expression, lengths that make no sense), 130 interrupted by Ctrl-C.)help";
 
 int report(int status, const char* what, const char* code = nullptr) {
@@ -48,7 +50,9 @@ int exit_status(quire_status status) { return status == QUIRE_ERROR_BAD_STRATEGY
 
 int run_action(const cli::Action& action) {
   try {
-    return action();
+    const int status = action();
+    cli::close_output();
+    return status;
   } catch (const cli::Interrupted& e) {
     return report(kInterrupted, e.what());
   } catch (const cli::UsageError& e) {
@@ -63,6 +67,7 @@ int run_action(const cli::Action& action) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  cli::prepare_output();
   CLI::App app("Quire runs language models on documents much longer than the models were trained for.", "quire");
   app.footer(kFooter);
   app.set_version_flag("--version", std::string("quire ") + quire_version_string());
@@ -92,13 +97,18 @@ Example:
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // --help and --version
+    if (e.get_exit_code() == 0) {  // --help and --version
+      std::ostringstream text;
+      const int status = app.exit(e, text, text);
+      return run_action([&] {
+        cli::print_text(text.str());
+        return status;
+      });
+    }
     report(kUsage, e.what());
     std::fputs("Try `quire --help`, or `quire COMMAND --help`.\n", stderr);
     return kUsage;
   }
   cli::install_interrupt_handler();
-  const int status = run_action(action);
-  if (std::fflush(stdout) != 0) return report(kFailure, "cannot write to standard output");
-  return status;
+  return run_action(action);
 }

@@ -6,6 +6,7 @@
 
 #include "arguments.h"
 #include "document.h"
+#include "output.h"
 #include "quire_handles.h"
 
 namespace cli {
@@ -121,7 +122,7 @@ void print_rows(const Rows& rows, int64_t n_tokens, int64_t n_entries, size_t wi
     append_row(rows.memory, row, n_entries, width, line);
     if (n_entries > 0) line += " | ";
     append_row(rows.tokens, row, n_tokens, width, line);
-    std::puts(line.c_str());
+    print("%s\n", line.c_str());
   }
 }
 
@@ -137,14 +138,14 @@ Json rows_to_json(const std::vector<double>& matrix, int64_t n_rows, int64_t n_k
   return json;
 }
 
-void print_text(const std::string& canonical, const Rows& tokens, const Rows& entries) {
+void print_matrices(const std::string& canonical, const Rows& tokens, const Rows& entries) {
   const int64_t n = tokens.n_rows, n_entries = entries.n_rows;
   const size_t width =
       std::max({widest(tokens.tokens), widest(tokens.memory), widest(entries.tokens), widest(entries.memory)});
-  std::printf("%s\n\n", canonical.c_str());
+  print("%s\n\n", canonical.c_str());
   print_rows(tokens, n, n_entries, width);
   if (n_entries == 0) return;
-  std::puts("\nentries of memory, when they were made:");
+  print_text("\nentries of memory, when they were made:\n");
   print_rows(entries, n, n_entries, width);
 }
 
@@ -154,7 +155,7 @@ int plan(const PlanArguments& arguments) {
   const Rows tokens = rows_of(arguments, QUIRE_KV_TEXT, n, n_entries);
   const Rows entries = rows_of(arguments, QUIRE_KV_MEMORY, n_entries, n_entries);
   if (!arguments.json) {
-    print_text(canonical, tokens, entries);
+    print_matrices(canonical, tokens, entries);
     return 0;
   }
   Json json = {{"strategy", canonical},

@@ -11,6 +11,7 @@
 #include "document.h"
 #include "engine.h"
 #include "interrupt.h"
+#include "output.h"
 #include "progress.h"
 
 namespace cli {
@@ -133,8 +134,8 @@ Answer generate(quire_session* session, const RunArguments& arguments, const std
     }
     if (event.text_len > 0) answer.text.append(event.text, event.text_len);
     if (!arguments.json && event.text_len > 0) {
-      std::fwrite(event.text, 1, event.text_len, stdout);
-      std::fflush(stdout);
+      print_text({event.text, event.text_len});
+      flush_output();
     }
     return true;
   });
@@ -161,8 +162,8 @@ void print_answer(const Answer& answer, const quire_session* session) {
 
 // Ends the answer's line, and sums up for a person who watches.
 void print_summary(const Answer& answer, const quire_session* session) {
-  if (!answer.text.empty() && answer.text.back() != '\n') std::puts("");
-  std::fflush(stdout);
+  if (!answer.text.empty() && answer.text.back() != '\n') print_text("\n");
+  flush_output();
   if (!progress_wanted()) return;
   const quire_session_stats stats = get_stats(session);
   std::fprintf(stderr, "[%lld tokens read at %.0f/s, %zu generated at %.1f/s, KV cache %s, ended by %s]\n",

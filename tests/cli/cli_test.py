@@ -232,6 +232,73 @@ class UsageTest(unittest.TestCase):
         self.assertIn("/nowhere/text", done.stderr)
 
 
+class OutputTest(unittest.TestCase):
+    """What cannot be written is no success: status 1 and the reason, from every subcommand."""
+
+    def commands(self):
+        yield ["--help"]
+        yield ["eval", "passkey", "--help"]
+        yield ["--version"]
+        yield DCA_ARGUMENTS
+        yield [*DCA_ARGUMENTS, "--json"]
+        if not (pathlib.Path(OPTIONS.model) / "model.safetensors").is_file():
+            return
+        model, text = ["-m", OPTIONS.model], self.text
+        for arguments in (["info", OPTIONS.model],
+                          ["run", *model, "-p", "The grass is", "-n", "3", "--ignore-eos"],
+                          ["eval", "passkey", *model, "--tokens", "160", "--trials", "1"],
+                          ["eval", "needle", *model, "--tokens", "160", "--trials", "1", "--depths", "0.5"],
+                          ["eval", "multikey", *model, "--tokens", "200", "--trials", "1", "--keys", "1"],
+                          ["eval", "topics", *model, "--tokens", "100", "--trials", "1", "--topics", "1"],
+                          ["eval", "ppl", *model, "-f", text, "--tokens", "32"],
+                          ["bench", *model, "-p", "4", "-n", "2", "-r", "1"]):
+            yield arguments
+            yield [*arguments, "--json"]
+
+    def setUp(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.text = pathlib.Path(folder) / "text"
+        self.text.write_text("There and back again. The sky is blue.\n" * 20)
+
+    def fails(self, arguments, stdout, reason):
+        done = subprocess.run([OPTIONS.quire, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=stdout,
+                              stderr=subprocess.PIPE, text=True, timeout=240, check=False)
+        self.assertEqual(done.returncode, 1, f"{arguments}: {done.stderr}")
+        self.assertEqual(done.stderr, f"quire: cannot write to standard output: {reason}\n", arguments)
+
+    def test_a_full_disk(self):
+        with open("/dev/full", "wb") as full:
+            for arguments in self.commands():
+                self.fails(arguments, full, "No space left on device")
+
+    def test_a_reader_that_went_away(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        self.addCleanup(os.close, writer)
+        for arguments in self.commands():
+            self.fails(arguments, writer, "Broken pipe")
+
+    def test_stops_at_once(self):
+        """Neither would come to an end within the tests' time."""
+        if not (pathlib.Path(OPTIONS.model) / "model.safetensors").is_file():
+            self.skipTest(f"no model in {OPTIONS.model}")
+        with open("/dev/full", "wb") as full:
+            self.fails(["run", "-m", OPTIONS.model, "-s", "streaming_llm", "-p", "The grass is", "-n", 10**9,
+                        "--overflow", "extrapolate", "--ignore-eos"], full, "No space left on device")
+            self.fails(["eval", "passkey", "-m", OPTIONS.model, "-s", "streaming_llm", "--trials", 1, "--tokens", 160,
+                        *[16000] * 1000], full, "No space left on device")
+
+    def test_files_that_cannot_be_written(self):
+        if not (pathlib.Path(OPTIONS.model) / "model.safetensors").is_file():
+            self.skipTest(f"no model in {OPTIONS.model}")
+        for arguments in self.commands():
+            if arguments[0] != "eval" or "--json" in arguments or "--help" in arguments:
+                continue
+            done = run(*arguments, "--svg", "/dev/full")
+            self.assertEqual(done.returncode, 1, arguments)
+            self.assertEqual(done.stderr, "quire: cannot write /dev/full: No space left on device\n", arguments)
+
+
 class ModelTest(unittest.TestCase):
     def setUp(self):
         if not (pathlib.Path(OPTIONS.model) / "model.safetensors").is_file():
