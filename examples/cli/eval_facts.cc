@@ -7,6 +7,7 @@
 #include <memory>
 #include <numeric>
 
+#include "alignment.h"
 #include "document.h"
 #include "haystack.h"
 #include "heat_map.h"
@@ -37,6 +38,7 @@ struct FactsArguments {
   int64_t n_trials = 10;
   uint64_t seed = 0;
   std::string file;
+  bool same_length = false;
   std::string svg;
   bool json = false;
 };
@@ -91,16 +93,16 @@ struct Page {
   std::vector<double> depths;  // of each fact: 0 at the beginning, 1 at the end
 };
 
-// As many pieces as fit, with the facts among them.
+// As many pieces as fit, with the facts among them; before them the end of a piece, unless lengths are to be the same.
 Page make_page(const quire_tokenizer* tokenizer, const std::vector<std::string>& pieces, const Kind& kind,
-               const std::vector<Fact>& facts, const FactsArguments& a, int64_t length, uint64_t trial) {
-  const auto assemble = [&](size_t n_pieces, std::vector<double>* depths) {
+               const std::vector<Fact>& facts, const FactsArguments& a, int64_t length, int64_t chunk, uint64_t trial) {
+  const size_t first = draw(a.seed, trial, 1) % pieces.size();
+  const auto assemble = [&](size_t n_pieces, const std::string& lead, std::vector<double>* depths) {
     std::vector<size_t> before;  // pieces before each fact
     for (size_t f = 0; f < facts.size(); ++f) {
       before.push_back(kind.spread ? f * n_pieces / facts.size() : draw(a.seed, trial, 2000 + f) % (n_pieces + 1));
     }
-    std::string text = kind.spread ? "" : kPrefix;
-    const size_t first = draw(a.seed, trial, 1) % pieces.size();
+    std::string text = (kind.spread ? "" : kPrefix) + lead;
     for (size_t piece = 0; piece <= n_pieces; ++piece) {
       for (size_t f = 0; f < facts.size(); ++f) {
         if (before[f] == piece) text += facts[f].sentence + "\n";
@@ -122,12 +124,14 @@ Page make_page(const quire_tokenizer* tokenizer, const std::vector<std::string>&
   for (const Fact& fact : facts) {
     question = std::max(question, count_tokens(tokenizer, fact.question, QUIRE_TEXT_CONTINUE));
   }
-  const int64_t limit = length - question - kAnswerTokens;
-  const auto tokens_of = [&](size_t n) { return count_tokens(tokenizer, assemble(n, nullptr)); };
-  if (tokens_of(0) > limit) {
+  const int64_t most = length - question - kAnswerTokens;
+  const auto tokens_of = [&](size_t n) { return count_tokens(tokenizer, assemble(n, "", nullptr)); };
+  const int64_t bare = tokens_of(0);
+  if (bare > most) {
     throw UsageError("--tokens " + std::to_string(length) + " is too short for " + std::to_string(facts.size()) +
                      " facts");
   }
+  const int64_t limit = a.same_length ? most : std::max(bare, most - shortening(length, chunk, a.seed, trial));
   size_t fits = 0, too_many = 1;
   while (tokens_of(too_many) <= limit) too_many *= 2;
   for (fits = too_many / 2; too_many - fits > 1;) {
@@ -135,13 +139,23 @@ Page make_page(const quire_tokenizer* tokenizer, const std::vector<std::string>&
     (tokens_of(middle) <= limit ? fits : too_many) = middle;
   }
   Page page;
-  page.text = assemble(fits, &page.depths);
-  page.n_tokens = count_tokens(tokenizer, page.text);
+  const auto write = [&](const std::string& lead) {
+    page.text = assemble(fits, lead, &page.depths);
+    page.n_tokens = count_tokens(tokenizer, page.text);
+    return page.n_tokens <= limit;
+  };
+  write("");
+  if (a.same_length) return page;
+  const std::string& before = pieces[(first + pieces.size() - 1) % pieces.size()];
+  for (int64_t room = limit - page.n_tokens; room > 0; --room) {
+    if (write(end_of_piece(tokenizer, before, room))) break;
+  }
   return page;
 }
 
 struct Row {
   int64_t length = 0;
+  ByAlignment by_alignment;
   int64_t n_asked = 0, n_right = 0;
   std::array<int64_t, kDepths> asked_at{}, right_at{};
   double seconds = 0;
@@ -154,6 +168,7 @@ struct Run {
   const quire_tokenizer* tokenizer;
   quire_session* session;
   std::vector<std::string> pieces;
+  int64_t chunk;  // of the method
 };
 
 // Reads the document once and asks each question from where it ends.
@@ -161,7 +176,7 @@ void ask_all(const Run& run, int64_t trial, Row& row, const std::function<void(i
   const FactsArguments& a = run.arguments;
   const auto t = static_cast<uint64_t>(trial);
   const std::vector<Fact> facts = run.kind.facts(a.n_facts, a.seed, t);
-  const Page page = make_page(run.tokenizer, run.pieces, run.kind, facts, a, row.length, t);
+  const Page page = make_page(run.tokenizer, run.pieces, run.kind, facts, a, row.length, run.chunk, t);
   reset(run.session);
   feed_text(run.session, page.text);
   const auto on_prefill = [&](const quire_event& event) {
@@ -174,6 +189,7 @@ void ask_all(const Run& run, int64_t trial, Row& row, const std::function<void(i
   const int64_t end = get_stats(run.session).n_tokens;
   const auto order = choose(facts.size(), std::min<int64_t>(kMostAsked, a.n_facts), a.seed + 1, t);
   Json asked = Json::array();
+  int64_t n_right = 0;
   for (const size_t f : order) {
     truncate(run.session, end);
     const std::string said = go_on(run.session, facts[f].question, kAnswerTokens);
@@ -181,7 +197,7 @@ void ask_all(const Run& run, int64_t trial, Row& row, const std::function<void(i
     const auto bin = std::min(kDepths - 1, static_cast<size_t>(page.depths[f] * kDepths));
     ++row.n_asked;
     ++row.asked_at[bin];
-    row.n_right += right ? 1 : 0;
+    n_right += right ? 1 : 0;
     row.right_at[bin] += right ? 1 : 0;
     asked.push_back({{"of", facts[f].name},
                      {"depth", page.depths[f]},
@@ -189,7 +205,12 @@ void ask_all(const Run& run, int64_t trial, Row& row, const std::function<void(i
                      {"answer", said},
                      {"right", right}});
   }
-  row.trials.push_back({{"trial", trial}, {"n_prompt_tokens", page.n_tokens}, {"asked", std::move(asked)}});
+  row.n_right += n_right;
+  row.by_alignment.add(page.n_tokens, n_right, static_cast<int64_t>(order.size()));
+  row.trials.push_back({{"trial", trial},
+                        {"n_prompt_tokens", page.n_tokens},
+                        {"alignment", page.n_tokens % run.chunk},
+                        {"asked", std::move(asked)}});
 }
 
 double share(int64_t right, int64_t asked) {
@@ -223,8 +244,10 @@ Json to_json(Row& row) {
          {"n_asked", row.asked_at[d]},
          {"accuracy", row.asked_at[d] == 0 ? Json(nullptr) : Json(share(row.right_at[d], row.asked_at[d]))}});
   }
+  const auto [low, high] = confidence(row.n_right, row.n_asked);
   return {{"n_tokens", row.length},         {"accuracy", share(row.n_right, row.n_asked)},
           {"n_asked", row.n_asked},         {"n_right", row.n_right},
+          {"interval", {low, high}},        {"by_alignment", row.by_alignment.to_json()},
           {"by_depth", std::move(depths)},  {"seconds", row.seconds},
           {"trials", std::move(row.trials)}};
 }
@@ -238,13 +261,13 @@ int eval_facts(const FactsArguments& a, const Kind& kind) {
   const Tokenizer tokenizer = engine.tokenizer();
   const Session session = engine.create_session(a.session, *std::max_element(a.lengths.begin(), a.lengths.end()));
   const std::string strategy = strategy_of(session.get());
-  const Run run = {a, kind, tokenizer.get(), session.get(), std::move(pieces)};
+  const Run run = {a, kind, tokenizer.get(), session.get(), std::move(pieces), longest_chunk(strategy)};
   const int64_t n_all = a.n_trials * std::accumulate(a.lengths.begin(), a.lengths.end(), int64_t{0});
   int64_t n_before = 0;
   Progress progress(kind.task, "tokens");
   std::vector<Row> rows;
   for (const int64_t length : a.lengths) {
-    rows.emplace_back().length = length;
+    rows.push_back({length, ByAlignment(run.chunk)});
     const auto start = std::chrono::steady_clock::now();
     for (int64_t trial = 0; trial < a.n_trials; ++trial) {
       ask_all(run, trial, rows.back(), [&](int64_t done) { progress.show(n_before + done, n_all); });
@@ -256,11 +279,14 @@ int eval_facts(const FactsArguments& a, const Kind& kind) {
   progress.clear();
   if (!a.svg.empty()) write_document(a.svg, to_svg(picture(kind, strategy, rows)));
   if (!a.json) {
-    print("%s\n%8s  %8s  %8s\n", strategy.c_str(), "tokens", "right", "accuracy");
+    print("%s\n%8s  %8s  %8s  %13s  by place in a chunk of %lld\n", strategy.c_str(), "tokens", "right", "accuracy",
+          "95 % sure", static_cast<long long>(run.chunk));
     for (const Row& row : rows) {
       const std::string right = std::to_string(row.n_right) + "/" + std::to_string(row.n_asked);
-      print("%8lld  %8s  %6.0f %%\n", static_cast<long long>(row.length), right.c_str(),
-            100 * share(row.n_right, row.n_asked));
+      const auto [low, high] = confidence(row.n_right, row.n_asked);
+      const auto [least, greatest] = row.by_alignment.spread();
+      print("%8lld  %8s  %6.0f %%  %3.0f to %3.0f %%  %3.0f to %3.0f %%\n", static_cast<long long>(row.length),
+            right.c_str(), 100 * share(row.n_right, row.n_asked), 100 * low, 100 * high, 100 * least, 100 * greatest);
     }
     return 0;
   }
@@ -271,6 +297,7 @@ int eval_facts(const FactsArguments& a, const Kind& kind) {
               {"train_len", engine.info().train_len},
               {"seed", a.seed},
               {"n_facts", a.n_facts},
+              {"same_length", a.same_length},
               {"rows", std::move(list)}});
   return 0;
 }
@@ -283,7 +310,7 @@ void add_facts(CLI::App& eval, Action& action, const Kind& kind, const char* hel
   CLI::App* command = eval.add_subcommand(kind.task, help);
   add_model_options(*command, a.model);
   add_session_options(*command, a.session);
-  command->add_option("--tokens", a.lengths, "lengths of document, question and answer; several give a row each")
+  command->add_option("--tokens", a.lengths, "most tokens of document, question and answer; several give a row each")
       ->required()
       ->delimiter(',')
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
@@ -297,6 +324,7 @@ void add_facts(CLI::App& eval, Action& action, const Kind& kind, const char* hel
   command->add_option("--seed", a.seed, "facts and places depend on (seed, trial) alone (default: 0)")->type_name("S");
   command->add_option("-f,--file", a.file, "text around the facts, in UTF-8, repeated if short (default: filler lines)")
       ->type_name("FILE");
+  command->add_flag("--same-length", a.same_length, kSameLengthHelp);
   command->add_option("--svg", a.svg, "write a heat map, lengths across and depths down")->type_name("FILE");
   command->add_flag("--json", a.json, "print one JSON object with every question and answer");
   command->footer(footer);

@@ -6,7 +6,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
+#include "alignment.h"
 #include "document.h"
 #include "haystack.h"
 #include "heat_map.h"
@@ -28,6 +30,7 @@ struct NeedleArguments {
   std::string question;
   std::string answer;
   int64_t answer_tokens = 0;  // 0: from the answer
+  bool same_length = false;
   std::string svg;
   bool json = false;
 };
@@ -45,6 +48,7 @@ struct Grid {
   const quire_tokenizer* tokenizer;
   quire_session* session;
   std::vector<std::string> pieces;  // of the haystack
+  int64_t chunk;                    // of the method
 };
 
 bool has_key(const std::string& text) { return text.find("{key}") != std::string::npos; }
@@ -99,7 +103,8 @@ Document make_trial(const Grid& grid, const Cell& cell, uint64_t trial, std::str
   const uint64_t seed = draw(a.seed, static_cast<uint64_t>(cell.length), std::bit_cast<uint64_t>(cell.depth));
   const std::string key = draw_key(seed, trial);
   expected = fill_in(a.answer, key);
-  const Task task = {fill_in(a.needle, key), a.question, cell.length, a.answer_tokens};
+  const auto shorter = a.same_length ? std::nullopt : std::optional(shortening(cell.length, grid.chunk, seed, trial));
+  const Task task = {fill_in(a.needle, key), a.question, cell.length, a.answer_tokens, shorter};
   return make_document(grid.tokenizer, grid.pieces, draw(seed, trial, 1) % grid.pieces.size(), task,
                        [&](const std::vector<int64_t>& tokens) { return place_at(cell.depth, tokens); });
 }
@@ -118,6 +123,7 @@ Cell evaluate(const Grid& grid, int64_t length, double depth, const std::functio
     cell.documents.push_back({{"trial", trial},
                               {"depth", document.depth},
                               {"n_prompt_tokens", document.n_tokens},
+                              {"alignment", document.n_tokens % grid.chunk},
                               {"expected", expected},
                               {"answer", said},
                               {"right", right}});
@@ -159,6 +165,17 @@ std::string percent(double fraction) {
   return text;
 }
 
+// All documents of the grid by where they ended in a chunk.
+ByAlignment by_alignment(const std::string& strategy, const std::vector<Cell>& cells) {
+  ByAlignment sums(longest_chunk(strategy));
+  for (const Cell& cell : cells) {
+    for (const Json& document : cell.documents) {
+      sums.add(document["n_prompt_tokens"].get<int64_t>(), document["right"].get<bool>() ? 1 : 0, 1);
+    }
+  }
+  return sums;
+}
+
 void print_table(const NeedleArguments& a, const std::string& strategy, const std::vector<Cell>& cells) {
   print("%s, right answers of %lld\n%8s", strategy.c_str(), static_cast<long long>(a.n_trials), "depth");
   for (const int64_t length : a.lengths) print("  %8lld", static_cast<long long>(length));
@@ -166,23 +183,35 @@ void print_table(const NeedleArguments& a, const std::string& strategy, const st
     if (i % a.lengths.size() == 0) print("\n%8s", percent(cells[i].depth).c_str());
     print("  %8lld", static_cast<long long>(cells[i].n_right));
   }
-  print_text("\n");
+  int64_t n_right = 0;
+  for (const Cell& cell : cells) n_right += cell.n_right;
+  const int64_t n_documents = a.n_trials * static_cast<int64_t>(cells.size());
+  const auto [low, high] = confidence(n_right, n_documents);
+  const ByAlignment places = by_alignment(strategy, cells);
+  const auto [least, greatest] = places.spread();
+  print("\nall %lld: %.0f %%, with 95 %% confidence %.0f to %.0f %%; by place in a chunk of %lld: %.0f to %.0f %%\n",
+        static_cast<long long>(n_documents), 100 * static_cast<double>(n_right) / static_cast<double>(n_documents),
+        100 * low, 100 * high, static_cast<long long>(places.chunk()), 100 * least, 100 * greatest);
 }
 
 Json to_json(const NeedleArguments& a, const Engine& engine, const std::string& strategy, std::vector<Cell>& cells) {
   Json list = Json::array();
   int64_t n_right = 0;
+  const Json alignment = by_alignment(strategy, cells).to_json();
   for (Cell& cell : cells) {
     n_right += cell.n_right;
+    const auto [low, high] = confidence(cell.n_right, a.n_trials);
     list.push_back({{"length", cell.length},
                     {"depth", cell.depth},
                     {"trials", a.n_trials},
                     {"right", cell.n_right},
                     {"accuracy", accuracy(cell)},
+                    {"interval", {low, high}},
                     {"seconds", cell.seconds},
                     {"documents", std::move(cell.documents)}});
   }
-  const auto n_documents = static_cast<double>(a.n_trials) * static_cast<double>(cells.size());
+  const int64_t n_documents = a.n_trials * static_cast<int64_t>(cells.size());
+  const auto [low, high] = confidence(n_right, n_documents);
   return {{"task", "needle"},
           {"model", a.model.directory},
           {"strategy", strategy},
@@ -195,7 +224,10 @@ Json to_json(const NeedleArguments& a, const Engine& engine, const std::string& 
           {"answer_tokens", a.answer_tokens},
           {"lengths", a.lengths},
           {"depths", a.depths},
-          {"accuracy", static_cast<double>(n_right) / n_documents},
+          {"same_length", a.same_length},
+          {"accuracy", static_cast<double>(n_right) / static_cast<double>(n_documents)},
+          {"interval", {low, high}},
+          {"by_alignment", alignment},
           {"cells", std::move(list)}};
 }
 
@@ -233,7 +265,8 @@ int eval_needle(NeedleArguments& a) {
   if (a.file == "-") a.file = "standard input";
   const Session session = engine.create_session(a.session, *std::max_element(a.lengths.begin(), a.lengths.end()));
   const std::string strategy = strategy_of(session.get());
-  std::vector<Cell> cells = evaluate_all({a, tokenizer.get(), session.get(), std::move(pieces)});
+  std::vector<Cell> cells =
+      evaluate_all({a, tokenizer.get(), session.get(), std::move(pieces), longest_chunk(strategy)});
   if (!a.svg.empty()) write_document(a.svg, to_svg(picture(a, strategy, cells)));
   if (a.json) {
     print_json(to_json(a, engine, strategy, cells));
@@ -254,7 +287,8 @@ void add_eval_needle(CLI::App& eval, Action& action) {
   add_model_options(*command, a.model);
   add_session_options(*command, a.session);
   command
-      ->add_option("--tokens,--lengths", a.lengths, "lengths of document, question and answer: 1024,2048 or 1024 2048")
+      ->add_option("--tokens,--lengths", a.lengths,
+                   "most tokens of document, question and answer: 1024,2048 or 1024 2048")
       ->required()
       ->delimiter(',')
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
@@ -280,11 +314,14 @@ void add_eval_needle(CLI::App& eval, Action& action) {
       ->add_option("--answer-tokens", a.answer_tokens, "tokens to answer in (default: twice the answer's, at least 8)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->type_name("N");
+  command->add_flag("--same-length", a.same_length, kSameLengthHelp);
   command->add_option("--svg", a.svg, "write a heat map, lengths across and depths down")->type_name("FILE");
   command->add_flag("--json", a.json, "print one JSON object with every cell and answer");
   command->footer(R"help(
-A cell says how many of its T documents got the right answer. Documents come from (seed, length, depth, trial)
-alone, so the same cell asks the same of every strategy.
+A cell says how many of its T documents got the right answer. Documents come from (seed, length, depth, trial) and the
+length of the method's chunks, below which each is shorter by a random number of tokens (at most an eighth of the
+length), so that they end at different places in a chunk. With --same-length the same cell asks the same of every
+strategy.
 
 Examples:
   quire eval needle -m model -s dca --tokens 1024,2048,4096 --svg dca.svg

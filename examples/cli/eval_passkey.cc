@@ -4,7 +4,9 @@
 #include <cstdio>
 #include <memory>
 #include <numeric>
+#include <optional>
 
+#include "alignment.h"
 #include "document.h"
 #include "haystack.h"
 #include "line_chart.h"
@@ -22,19 +24,20 @@ struct PasskeyArguments {
   std::vector<int64_t> lengths;
   int64_t n_trials = 20;
   uint64_t seed = 0;
+  bool same_length = false;
   std::string svg;
   bool json = false;
 };
 
 // The document of one trial: as much filler as keeps it, and the answer, within `length` tokens; the key at a random
 // boundary of the filler's lines.
-Document make_prompt(const quire_tokenizer* tokenizer, int64_t length, uint64_t seed, uint64_t trial,
-                     const std::string& key) {
+Document make_prompt(const quire_tokenizer* tokenizer, int64_t length, std::optional<int64_t> shorter, uint64_t seed,
+                     uint64_t trial, const std::string& key) {
   const double where = static_cast<double>(draw(seed, trial, 1) >> 11) * 0x1p-53;  // in [0, 1)
   const auto place = [where](const std::vector<int64_t>& lines) {
     return static_cast<size_t>(where * static_cast<double>(lines.size() + 1));
   };
-  const Task task = {fill_in(kPasskeyNeedle, key), kPasskeyQuestion, length, kPasskeyAnswerTokens};
+  const Task task = {fill_in(kPasskeyNeedle, key), kPasskeyQuestion, length, kPasskeyAnswerTokens, shorter};
   return make_document(tokenizer, {kFiller}, 0, task, place);
 }
 
@@ -48,20 +51,22 @@ std::string digits_of(const std::string& text) {
 
 struct Row {
   int64_t length = 0;
+  ByAlignment by_alignment;
   int64_t n_correct = 0;
   double seconds = 0;
   Json trials = Json::array();
 };
 
-Row evaluate(const PasskeyArguments& arguments, int64_t length, const quire_tokenizer* tokenizer,
+Row evaluate(const PasskeyArguments& arguments, int64_t length, int64_t chunk, const quire_tokenizer* tokenizer,
              quire_session* session, const std::function<void(int64_t done)>& show) {
-  Row row;
-  row.length = length;
+  Row row{length, ByAlignment(chunk)};
   const auto start = std::chrono::steady_clock::now();
   for (int64_t trial = 0; trial < arguments.n_trials; ++trial) {
     const auto t = static_cast<uint64_t>(trial);
     const std::string key = draw_key(arguments.seed, t);
-    const Document prompt = make_prompt(tokenizer, length, arguments.seed, t, key);
+    const auto shorter =
+        arguments.same_length ? std::nullopt : std::optional(shortening(length, chunk, arguments.seed, t));
+    const Document prompt = make_prompt(tokenizer, length, shorter, arguments.seed, t, key);
     const std::string text = ask(
         session, prompt.text, kPasskeyAnswerTokens, [&](int64_t done) { show(trial * length + done); },
         [](const std::string& so_far) { return digits_of(so_far).size() == kKeyDigits; });
@@ -69,9 +74,11 @@ Row evaluate(const PasskeyArguments& arguments, int64_t length, const quire_toke
     const std::string& answer = digits.empty() ? text : digits;
     const bool correct = answer == key;
     row.n_correct += correct ? 1 : 0;
+    row.by_alignment.add(prompt.n_tokens, correct ? 1 : 0, 1);
     row.trials.push_back({{"trial", trial},
                           {"depth", prompt.depth},
                           {"n_prompt_tokens", prompt.n_tokens},
+                          {"alignment", prompt.n_tokens % chunk},
                           {"key", key},
                           {"answer", answer},
                           {"correct", correct}});
@@ -96,16 +103,23 @@ int eval_passkey(const PasskeyArguments& arguments) {
   Progress progress("passkey", "tokens");
   Json rows = Json::array();
   LineChart chart = {"Passkey retrieval", strategy, "document length (tokens)", "right", true, {}};
-  if (!arguments.json) print("%s\n%8s  %8s  %8s\n", strategy.c_str(), "tokens", "correct", "accuracy");
+  const int64_t chunk = longest_chunk(strategy);
+  if (!arguments.json) {
+    print("%s\n%8s  %8s  %8s  %13s  by place in a chunk of %lld\n", strategy.c_str(), "tokens", "correct", "accuracy",
+          "95 % sure", static_cast<long long>(chunk));
+  }
   for (const int64_t length : arguments.lengths) {
-    Row row = evaluate(arguments, length, tokenizer.get(), session.get(),
+    Row row = evaluate(arguments, length, chunk, tokenizer.get(), session.get(),
                        [&](int64_t done) { progress.show(n_before + done, n_all); });
     n_before += arguments.n_trials * length;
     progress.clear();
     const std::string correct = std::to_string(row.n_correct) + "/" + std::to_string(arguments.n_trials);
     chart.points.push_back({std::to_string(length), accuracy(row), correct});
+    const auto [low, high] = confidence(row.n_correct, arguments.n_trials);
     if (!arguments.json) {
-      print("%8lld  %8s  %6.0f %%\n", static_cast<long long>(length), correct.c_str(), 100 * accuracy(row));
+      const auto [least, greatest] = row.by_alignment.spread();
+      print("%8lld  %8s  %6.0f %%  %3.0f to %3.0f %%  %3.0f to %3.0f %%\n", static_cast<long long>(length),
+            correct.c_str(), 100 * accuracy(row), 100 * low, 100 * high, 100 * least, 100 * greatest);
       flush_output();
       continue;
     }
@@ -113,13 +127,18 @@ int eval_passkey(const PasskeyArguments& arguments) {
                     {"accuracy", accuracy(row)},
                     {"n_trials", arguments.n_trials},
                     {"n_correct", row.n_correct},
+                    {"interval", {low, high}},
+                    {"by_alignment", row.by_alignment.to_json()},
                     {"seconds", row.seconds},
                     {"trials", std::move(row.trials)}});
   }
   if (!arguments.svg.empty()) write_document(arguments.svg, to_svg(chart));
   if (!arguments.json) return 0;
-  Json result = {
-      {"task", "passkey"}, {"strategy", strategy}, {"train_len", engine.info().train_len}, {"seed", arguments.seed}};
+  Json result = {{"task", "passkey"},
+                 {"strategy", strategy},
+                 {"train_len", engine.info().train_len},
+                 {"seed", arguments.seed},
+                 {"same_length", arguments.same_length}};
   // With a single length its numbers stand in the object itself too.
   if (rows.size() == 1) result.update(rows[0]);
   result["rows"] = std::move(rows);
@@ -135,7 +154,7 @@ void add_eval_passkey(CLI::App& eval, Action& action) {
   CLI::App* command = eval.add_subcommand("passkey", "Hide a number in filler text and ask for it");
   add_model_options(*command, arguments->model);
   add_session_options(*command, arguments->session);
-  command->add_option("--tokens", arguments->lengths, "length of prompt and answer; several give a row each")
+  command->add_option("--tokens", arguments->lengths, "most tokens of prompt and answer; several give a row each")
       ->required()
       ->check(CLI::PositiveNumber)
       ->type_name("N...");
@@ -144,9 +163,14 @@ void add_eval_passkey(CLI::App& eval, Action& action) {
       ->type_name("T");
   command->add_option("--seed", arguments->seed, "number and place depend on (seed, trial) alone (default: 0)")
       ->type_name("S");
+  command->add_flag("--same-length", arguments->same_length, kSameLengthHelp);
   command->add_option("--svg", arguments->svg, "draw right answers by length")->type_name("FILE");
   command->add_flag("--json", arguments->json, "print one JSON object with every trial");
   command->footer(R"help(
+Documents of a length end at different places in the method's chunks: each is shorter by a random number of tokens below
+one chunk (at most an eighth of the length). The last columns are where the true share lies with 95 % confidence, and
+the worst and the best quarter of a chunk for a document to end in.
+
 Example: `full` fails beyond the trained length, `dca` does not
   quire eval passkey -m model -s full --tokens 256 1024 4096
   quire eval passkey -m model -s dca --tokens 256 1024 4096)help");

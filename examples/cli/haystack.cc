@@ -20,8 +20,8 @@ bool ends_sentence(std::string_view before) {
 }
 
 std::string assemble(const std::vector<std::string>& pieces, size_t first_piece, size_t n_pieces, size_t n_before,
-                     const Task& task) {
-  std::string text = kPrefix;
+                     const Task& task, const std::string& lead = "") {
+  std::string text = kPrefix + lead;
   const auto add_needle = [&] { text += task.needle + (is_blank(text.back()) && text.back() != '\n' ? " " : "\n"); };
   for (size_t i = 0; i < n_pieces; ++i) {
     if (i == n_before) add_needle();
@@ -115,14 +115,24 @@ std::vector<std::string> split_sentences(std::string_view text) {
   return pieces;
 }
 
+std::string end_of_piece(const quire_tokenizer* tokenizer, const std::string& piece, int64_t n_tokens) {
+  for (size_t at = 1; at < piece.size(); ++at) {
+    if (!is_blank(piece[at - 1]) || is_blank(piece[at])) continue;
+    const std::string end = piece.substr(at);
+    if (count_tokens(tokenizer, end, QUIRE_TEXT_CONTINUE) <= n_tokens) return end;
+  }
+  return "";
+}
+
 Document make_document(const quire_tokenizer* tokenizer, const std::vector<std::string>& pieces, size_t first_piece,
                        const Task& task, const Placement& place) {
-  const int64_t limit = task.length - task.answer_tokens;
+  const int64_t most = task.length - task.answer_tokens;
   const int64_t bare = count_tokens(tokenizer, assemble(pieces, 0, 0, 0, task));
-  if (bare > limit) {
+  if (bare > most) {
     throw UsageError("--tokens " + std::to_string(task.length) + " is too short: needle, question and answer take " +
                      std::to_string(bare + task.answer_tokens));
   }
+  const int64_t limit = std::max(bare, most - task.shorter.value_or(0));
   // Tokens might join differently across pieces, so this may be a piece too much, seldom more.
   std::vector<int64_t> tokens;
   for (int64_t total = bare; total <= limit;) {
@@ -131,17 +141,25 @@ Document make_document(const quire_tokenizer* tokenizer, const std::vector<std::
     total += tokens.back();
   }
   Document document;
-  for (;;) {
+  const auto write = [&](const std::string& lead) {
+    const int64_t n_lead = lead.empty() ? 0 : count_tokens(tokenizer, lead, QUIRE_TEXT_CONTINUE);
     const size_t n_before = place(tokens);
-    document.text = assemble(pieces, first_piece, tokens.size(), n_before, task);
+    document.text = assemble(pieces, first_piece, tokens.size(), n_before, task, lead);
     document.n_tokens = count_tokens(tokenizer, document.text);
     const auto middle = tokens.begin() + static_cast<std::ptrdiff_t>(n_before);
-    const auto n_all = std::accumulate(tokens.begin(), tokens.end(), int64_t{0});
-    const auto n_until = std::accumulate(tokens.begin(), middle, int64_t{0});
+    const auto n_all = std::accumulate(tokens.begin(), tokens.end(), n_lead);
+    const auto n_until = std::accumulate(tokens.begin(), middle, n_lead);
     document.depth = n_all > 0 ? static_cast<double>(n_until) / static_cast<double>(n_all) : 0;
-    if (document.n_tokens <= limit) return document;
-    tokens.pop_back();
+    return document.n_tokens <= limit;
+  };
+  while (!write("")) tokens.pop_back();
+  if (!task.shorter) return document;
+  const std::string& before = pieces[(first_piece + pieces.size() - 1) % pieces.size()];
+  for (int64_t room = limit - document.n_tokens; room > 0; --room) {
+    const std::string lead = end_of_piece(tokenizer, before, room);
+    if (write(lead)) break;
   }
+  return document;
 }
 
 std::string ask(quire_session* session, const std::string& prompt, int64_t max_tokens,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,7 +51,13 @@ struct Task {
   std::string question;
   int64_t length = 0;
   int64_t answer_tokens = 0;
+  // Ends so many tokens earlier, to within a word: the end of a piece then comes before the first whole one. Empty: as
+  // long as whole pieces make it.
+  std::optional<int64_t> shorter;
 };
+
+// The longest end of a piece, from the beginning of one of its words on, that has at most n_tokens tokens.
+std::string end_of_piece(const quire_tokenizer* tokenizer, const std::string& piece, int64_t n_tokens);
 
 // kPrefix, as many pieces (from `first_piece` on, again and again) as the task's length allows, with the needle among
 // them, and the question. Throws UsageError where not even needle and question fit.

@@ -459,7 +459,7 @@ class ModelTest(unittest.TestCase):
             self.assertEqual(row["accuracy"], sum(t["correct"] for t in row["trials"]) / 3)
             for trial in row["trials"]:
                 self.assertLessEqual(trial["n_prompt_tokens"], row["n_tokens"] - 8)
-                self.assertGreaterEqual(trial["n_prompt_tokens"], row["n_tokens"] - 8 - 60)
+                self.assertGreaterEqual(trial["n_prompt_tokens"], row["n_tokens"] * 7 // 8 - 8 - 10)
                 self.assertRegex(trial["key"], r"^[1-9]\d{4}$")
                 self.assertEqual(trial["correct"], trial["answer"] == trial["key"])
         self.assertEqual(len({t["key"] for t in first["rows"][0]["trials"]}), 3)

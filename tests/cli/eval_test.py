@@ -15,8 +15,8 @@ import xml.etree.ElementTree as ElementTree
 
 OPTIONS = None  # --quire, --model, --text
 SVG = "{http://www.w3.org/2000/svg}"
-CELL_FIELDS = {"length", "depth", "trials", "right", "accuracy", "seconds", "documents"}
-DOCUMENT_FIELDS = {"trial", "depth", "n_prompt_tokens", "expected", "answer", "right"}
+CELL_FIELDS = {"length", "depth", "trials", "right", "accuracy", "interval", "seconds", "documents"}
+DOCUMENT_FIELDS = {"trial", "depth", "n_prompt_tokens", "alignment", "expected", "answer", "right"}
 
 
 def run(*arguments, stdin=""):
@@ -58,6 +58,93 @@ class CommandTest(unittest.TestCase):
         return path
 
 
+class AlignmentTest(CommandTest):
+    """Documents of one length end at different places in a method's chunks; what they say of these is their sum."""
+
+    TASKS = {"passkey": [], "needle": ["--depths", "0.5"], "multikey": ["--keys", 1], "topics": ["--topics", 1]}
+
+    def ask(self, task, *arguments):
+        return self.run_json("eval", task, "-m", OPTIONS.model, "--trials", 12, *self.TASKS[task], *arguments)
+
+    @staticmethod
+    def part(task, result):
+        """The row or cell with its documents, and where the sums by alignment stand."""
+        if task == "needle":
+            return result["cells"][0], result["cells"][0]["documents"], result["by_alignment"]
+        return result["rows"][0], result["rows"][0]["trials"], result["rows"][0]["by_alignment"]
+
+    @staticmethod
+    def answers(document):
+        if "asked" in document:
+            return [asked["right"] for asked in document["asked"]]
+        return [document.get("right", document.get("correct"))]
+
+    def test_varies_and_can_be_repeated(self):
+        for task in self.TASKS:
+            arguments = ["-s", "dca", "--tokens", 512, "--seed", 3]
+            first = self.ask(task, *arguments)
+            self.assertEqual(without_times(first), without_times(self.ask(task, *arguments)))
+            self.assertFalse(first["same_length"])
+            lengths = [d["n_prompt_tokens"] for d in self.part(task, first)[1]]
+            # A chunk of 192 tokens, cut to an eighth of the length: 64.
+            self.assertGreater(len(set(lengths)), 6, task)
+            self.assertLess(max(lengths), 512)
+            self.assertLessEqual(max(lengths) - min(lengths), 64 + 8)
+            self.assertGreater(max(lengths) - min(lengths), 25)
+            other = self.ask(task, *arguments[:-1], 4)
+            self.assertNotEqual(lengths, [d["n_prompt_tokens"] for d in self.part(task, other)[1]])
+
+    def test_same_length_is_one_place(self):
+        for task in ("passkey", "needle", "multikey"):
+            result = self.ask(task, "-s", "dca", "--tokens", 512, "--same-length")
+            self.assertTrue(result["same_length"])
+            lengths = [d["n_prompt_tokens"] for d in self.part(task, result)[1]]
+            self.assertLessEqual(max(lengths) - min(lengths), 4 if task == "multikey" else 0)  # names differ
+            strategies = [self.part(task, self.ask(task, "-s", s, "--tokens", 300, "--same-length"))[1]
+                          for s in ("full", "dca(chunk=150)")]
+            prompts = [[(d["n_prompt_tokens"], d.get("depth")) for d in documents] for documents in strategies]
+            self.assertEqual(*prompts)
+
+    def test_sums_by_alignment(self):
+        for task in self.TASKS:
+            for strategy, chunk in (("dca", 192), ("full(kv_chunk=48)", 48), ("dca(chunk=130, kv_chunk=160)", 160)):
+                row, documents, sums = self.part(task, self.ask(task, "-s", strategy, "--tokens", 400, "--seed", 1))
+                self.assertEqual(sums["chunk"], chunk)
+                quarters = [[], [], [], []]
+                for document in documents:
+                    self.assertEqual(document["alignment"], document["n_prompt_tokens"] % chunk)
+                    quarters[document["alignment"] * 4 // chunk] += self.answers(document)
+                self.assertEqual([(q["from"], q["n_asked"], q["n_right"]) for q in sums["quarters"]],
+                                 [(i / 4, len(q), sum(q)) for i, q in enumerate(quarters)])
+                shares = [sum(q) / len(q) for q in quarters if q]
+                self.assertEqual([q["accuracy"] for q in sums["quarters"]], [sum(q) / len(q) if q else None for q in quarters])
+                self.assertEqual((sums["least"], sums["greatest"]), (min(shares), max(shares)))
+                low, high = row["interval"]
+                self.assertTrue(0 <= low <= row["accuracy"] <= high <= 1)
+
+    def test_interval_is_wilsons(self):
+        """The bounds are the two shares p for which the number of right answers is z standard deviations off."""
+        for row in self.ask("passkey", "--tokens", 160, 320, 2048, "-s", "streaming_llm")["rows"]:
+            for bound in row["interval"]:
+                off = (row["n_correct"] - 12 * bound) ** 2
+                self.assertAlmostEqual(off, 1.959964 ** 2 * 12 * bound * (1 - bound), delta=1e-6)
+            self.assertLess(*row["interval"])
+
+    def test_text(self):
+        arguments = ["-m", OPTIONS.model, "-s", "full", "--tokens", 160, "--trials", 12]
+        row = self.run_json("eval", "passkey", *arguments)["rows"][0]
+        percents = [round(100 * share) for share in (row["accuracy"], *row["interval"], row["by_alignment"]["least"],
+                                                     row["by_alignment"]["greatest"])]
+        self.assertEqual(run("eval", "passkey", *arguments).stdout.splitlines()[1:],
+                         ["  tokens   correct  accuracy      95 % sure  by place in a chunk of 64",
+                          "     160  {:>8}  {:6} %  {:3} to {:3} %  {:3} to {:3} %".format(f"{row['n_correct']}/12", *percents)])
+        grid = self.run_json("eval", "needle", *arguments, "--depths", "0,1")
+        shares = (grid["accuracy"], *grid["interval"], grid["by_alignment"]["least"], grid["by_alignment"]["greatest"])
+        self.assertEqual(run("eval", "needle", *arguments, "--depths", "0,1").stdout.splitlines()[-1],
+                         "all 24: {} %, with 95 % confidence {} to {} %; by place in a chunk of 64: {} to {} %".format(
+                             *(round(100 * share) for share in shares)))
+
+
 class NeedleTest(CommandTest):
     def needle(self, *arguments, **keywords):
         return self.run_json("eval", "needle", "-m", OPTIONS.model, *arguments, **keywords)
@@ -65,7 +152,8 @@ class NeedleTest(CommandTest):
     def test_grid(self):
         result = self.needle("-s", "dca", "--tokens", "256,512", "--depths", "0,0.5,1", "--trials", 3, "--seed", 4)
         self.assertEqual(set(result), {"task", "model", "strategy", "train_len", "seed", "haystack", "needle", "question",
-                                       "answer", "answer_tokens", "lengths", "depths", "accuracy", "cells"})
+                                       "answer", "answer_tokens", "lengths", "depths", "same_length", "accuracy", "interval",
+                                       "by_alignment", "cells"})
         self.assertEqual([result[k] for k in ("task", "seed", "haystack", "lengths", "depths")],
                          ["needle", 4, None, [256, 512], [0, 0.5, 1]])
         self.assertEqual([(c["depth"], c["length"]) for c in result["cells"]],
@@ -80,7 +168,8 @@ class NeedleTest(CommandTest):
                 self.assertEqual(set(document), DOCUMENT_FIELDS)
                 self.assertEqual(document["right"], bool(re.search(rf"\b{document['expected']}\b", document["answer"])))
                 self.assertLessEqual(document["n_prompt_tokens"], cell["length"] - result["answer_tokens"])
-                self.assertGreater(document["n_prompt_tokens"], cell["length"] - result["answer_tokens"] - 50)
+                shortest = cell["length"] - cell["length"] // 8 - result["answer_tokens"]
+                self.assertGreater(document["n_prompt_tokens"], shortest - 10)
                 self.assertAlmostEqual(document["depth"], cell["depth"], delta=0.26 if cell["length"] == 256 else 0.1)
         self.assertAlmostEqual(result["accuracy"], sum(c["right"] for c in result["cells"]) / 18)
 
@@ -175,8 +264,9 @@ class NeedleTest(CommandTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = [line.split() for line in done.stdout.splitlines()]
         self.assertEqual(lines[1], ["depth", "256", "512"])
-        self.assertEqual([line[:2] for line in lines[2:]], [["0", "%"], ["100", "%"]])
-        self.assertTrue(all(cell in "012" for line in lines[2:] for cell in line[2:]), done.stdout)
+        self.assertEqual([line[:2] for line in lines[2:4]], [["0", "%"], ["100", "%"]])
+        self.assertTrue(all(cell in "012" for line in lines[2:4] for cell in line[2:]), done.stdout)
+        self.assertRegex(done.stdout, r"\nall 8: .* by place in a chunk of 192: .*%\n$")
 
     def test_bad_input(self):
         start = ["eval", "needle", "-m", OPTIONS.model]
@@ -226,11 +316,12 @@ class FactsTest(CommandTest):
     def test_json(self):
         for task, count in (("multikey", "--keys"), ("topics", "--topics")):
             result = self.ask(task, "--tokens", "256,512", count, 3, "--trials", 2, "--seed", 5, "-s", "dca")
-            self.assertEqual(set(result), {"task", "strategy", "train_len", "seed", "n_facts", "rows"})
+            self.assertEqual(set(result), {"task", "strategy", "train_len", "seed", "n_facts", "same_length", "rows"})
             self.assertEqual([result[k] for k in ("task", "seed", "n_facts")], [task, 5, 3])
             self.assertEqual([r["n_tokens"] for r in result["rows"]], [256, 512])
             for row in result["rows"]:
-                self.assertEqual(set(row), {"n_tokens", "accuracy", "n_asked", "n_right", "by_depth", "seconds", "trials"})
+                self.assertEqual(set(row), {"n_tokens", "accuracy", "n_asked", "n_right", "interval", "by_alignment", "by_depth",
+                                            "seconds", "trials"})
                 asked = [a for t in row["trials"] for a in t["asked"]]
                 self.assertEqual((row["n_asked"], len(asked)), (6, 6))
                 self.assertEqual(row["n_right"], sum(a["right"] for a in asked))
@@ -240,7 +331,7 @@ class FactsTest(CommandTest):
                     self.assertEqual(len({a["of"] for a in trial["asked"]}), 3)
                     self.assertEqual(len({a["expected"] for a in trial["asked"]}), 3)
                     self.assertLess(trial["n_prompt_tokens"], row["n_tokens"])
-                    self.assertGreater(trial["n_prompt_tokens"], row["n_tokens"] - 80)
+                    self.assertGreater(trial["n_prompt_tokens"], row["n_tokens"] - row["n_tokens"] // 8 - 80)
                 for answer in asked:
                     self.assertEqual(answer["right"], bool(re.search(rf"\b{answer['expected']}\b", answer["answer"])))
 

@@ -5,11 +5,12 @@
     python3 tests/quality/run.py --quire build/release/bin/quire --check    and fails if a claim does not hold
     ... --quick                                                             a few trials, nothing written
 
-Passkey: a five-digit number in filler text (100 trials a length, 20 from 16 windows on). longheads runs on its own
-weights, which a second stage trained for it; with --check it must also give the same answers when the KV cache has a
-tenth of the memory it wants. Perplexity: the last half of
-the first N tokens of a book that was not trained on; "sliding window" scores the same tokens in separate windows that
-advance by a quarter, which is the best the model can do within its trained length.
+Passkey: a five-digit number in filler text (100 trials a length, 20 from 16 windows on), the same documents for every
+strategy and so all of one length (--same-length); `quire eval passkey` alone varies where they end in a chunk.
+longheads runs on its own weights, which a second stage trained for it; with --check it must also give the same answers
+when the KV cache has a tenth of the memory it wants. Perplexity: the last half of the first N tokens of a book that was
+not trained on; "sliding window" scores the same tokens in separate windows that advance by a quarter, which is the best
+the model can do within its trained length.
 """
 import argparse
 import hashlib
@@ -74,8 +75,8 @@ class Bench:
 
     def passkey_rows(self, strategy, multiples, n_trials, *options):
         model = self.model.parent / LONGHEADS if strategy == LONGHEADS else self.model
-        result = self.call("eval", "passkey", "-m", model, "-s", strategy, "--trials", n_trials, "--seed", SEED, *options,
-                           "--tokens", *[m * self.window for m in multiples])
+        result = self.call("eval", "passkey", "-m", model, "-s", strategy, "--trials", n_trials, "--seed", SEED,
+                           "--same-length", *options, "--tokens", *[m * self.window for m in multiples])
         return result["rows"]
 
     def same_with_less_memory(self):
@@ -163,7 +164,8 @@ def markdown(results, commands):
 
     lines = ["# Reading beyond the trained length", "",
              f"The embedded model was trained on {window} tokens. Written by `tests/quality/run.py`.", "",
-             "## Passkey: right answers", "", f"Trials: {trials}; the same documents for every strategy. longheads has weights "
+             "## Passkey: right answers", "", f"Trials: {trials}; the same documents for every strategy, all of one length "
+             "(`--same-length`). longheads has weights "
              "of its own: stage 1's, trained on for it (stage 2).", ""]
     lines += table("strategy", multiples, window,
                    [(s, [cell(s, m) for m in multiples]) for s in passkey])

@@ -67,12 +67,13 @@ class Quire:
         return self.kept[shown]
 
     def passkey(self, weights, strategy, multiples, trials=None):
-        """{multiple of the window: share of right answers}"""
+        """{multiple of the window: share of right answers} to documents that are the same for every strategy, and so (as
+        in all tasks here) of one length."""
         result = {}
         for multiple in multiples:
             n = trials or (50 if multiple <= 8 else 20)
             rows = self.call("eval", "passkey", *weights, "-s", strategy, "--trials", 5 if self.quick else n, "--seed", SEED,
-                             "--tokens", int(multiple * WINDOW))["rows"]
+                             "--same-length", "--tokens", int(multiple * WINDOW))["rows"]
             result[multiple] = rows[0]["accuracy"]
         return result
 
@@ -81,7 +82,7 @@ class Quire:
         result = {}
         for multiple in multiples:
             rows = self.call("eval", "passkey", *weights, "-s", strategy, "--trials", 5 if self.quick else trials, "--seed",
-                             SEED, "--tokens", int(multiple * WINDOW))["rows"]
+                             SEED, "--same-length", "--tokens", int(multiple * WINDOW))["rows"]
             right = [t["key"][d:d + 1] == t["answer"][d:d + 1] for t in rows[0]["trials"] for d in range(5)]
             result[multiple] = sum(right) / len(right)
         return result
@@ -91,7 +92,7 @@ class Quire:
         result = {}
         for multiple in multiples:
             rows = self.call("eval", task, *weights, "-s", strategy, "--trials", 5 if self.quick else trials, "--seed", SEED,
-                             "--tokens", int(multiple * WINDOW), "-f", EMBEDDED / "heldout.txt")["rows"]
+                             "--same-length", "--tokens", int(multiple * WINDOW), "-f", EMBEDDED / "heldout.txt")["rows"]
             result[multiple] = rows[0]["accuracy"]
         return result
 
@@ -112,7 +113,7 @@ class Quire:
     def needle(self, weights, strategy, multiples, trials=10):
         """The grid of `quire eval needle`."""
         return self.call("eval", "needle", *weights, "-s", strategy, "--seed", SEED, "--trials", 2 if self.quick else trials,
-                         "--tokens", *[m * WINDOW for m in multiples])
+                         "--same-length", "--tokens", *[m * WINDOW for m in multiples])
 
     def cost_run(self, weights, strategy, multiple, place):
         begin = pathlib.Path(self.folder.name) / f"first-{multiple}-{place}.txt"
