@@ -414,7 +414,10 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                                has s = 3L/4 and C = min(L - 1, 2s - 1); the others are other programs' s and C,
  *                                where local= (their local window) may stand for s = C - local.
  *                                logit_scale=none|yarn_0.05|yarn_0.1: logits of query n times
- *                                max(1, 1 + c ln(n / L)) squared. parts=all|intra_inter|intra: the paper's ablation
+ *                                max(1, 1 + c ln(n / L)) squared. parts=all|intra_inter|intra: the paper's ablation.
+ *                                The released ChunkLlama program, unlike its paper, multiplies the logits of all
+ *                                queries by m squared, m = max(1, 1 + 0.1 ln(N / L)) for the whole prompt of N tokens:
+ *                                "dca(preset=chunkllama, train_len=L) + yarn(factor=1, attention_factor=m)"
  *   beacon                       Activation Beacon (Zhang et al. 2024, "Soaring from 4K to 400K", eq. 1-2), for models
  *                                with beacon weights: each complete window of window= tokens is condensed into
  *                                stride / ratio entries of memory, which stand for its first stride= tokens from then

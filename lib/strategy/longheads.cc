@@ -7,6 +7,8 @@
 //             1-2 (chunk representation), Eq. 3 (selection), position remapping; section 4 (ablations, Table 4).
 // Here        Forced chunks: first, previous and own (`code`, as the authors' program has it) or first and own
 //             (`paper`). The query sees itself in prefill as in decode. Queries before `begin` see plain attention.
+//             The authors' program, when it decodes the last token of a chunk, takes that chunk for a past one and
+//             drops the chunk before it; here the last token of a chunk sees what the others see.
 //             With grouped KV heads each query head has its own representation and selection; `select=group` shares
 //             one selection in a group, by the sum of its heads' scores. `init=full`: given tokens see plain attention,
 //             only generated ones select (the paper's NTK and PI initialisations, with such a scaling).

@@ -134,6 +134,25 @@ TEST(DualChunk, ScalesTheLogitsOfQueriesBeyondTheTrainedLength) {
   EXPECT_NEAR(strong[127], 1.143434, 1e-6);
 }
 
+// The released ChunkLlama program multiplies the rotations of queries and keys by m for the prompt's length.
+TEST(DualChunk, ScalesAllLogitsAlikeByAnAttentionFactor) {
+  const double m = 1 + 0.1 * std::log(32768.0 / 4096);
+  const auto plain = make("dca(preset=chunkllama)", 4096);
+  const auto scaled =
+      make("dca(preset=chunkllama, train_len=4096) + yarn(factor=1, attention_factor=" + std::to_string(m) + ")", 4096);
+  EXPECT_NEAR(scaled->rope().attention_factor, 1.207944, 1e-6);
+  ASSERT_EQ(scaled->rope().theta.size(), plain->rope().theta.size());
+  for (size_t a = 0; a < plain->rope().theta.size(); ++a) {
+    EXPECT_DOUBLE_EQ(scaled->rope().theta[a], plain->rope().theta[a]);
+  }
+  EXPECT_THAT(scaled->canonical(), HasSubstr("chunk=2560, cap=3072, logit_scale=none, train_len=4096"));
+  Plan one, other;
+  plain->plan(8000, 500, one);
+  scaled->plan(8000, 500, other);
+  EXPECT_TRUE(other.query_scale.empty());
+  EXPECT_EQ(text_of(rows_of(one, 500, 100)), text_of(rows_of(other, 500, 100)));
+}
+
 TEST(DualChunk, TakesTheLengthThatAScalingReaches) {
   EXPECT_THAT(make("dca + pi(factor=4)", 4096)->canonical(), HasSubstr("chunk=12288, cap=16383"));
 }
