@@ -403,9 +403,10 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
 /* ---- Strategies: text in, positions out; no model needed --------------------------------------------- */
 
 /* A strategy expression is `visibility(arg=value, ...) [+ rope_scaling(arg=value, ...)] [+ base(theta=)]`, for
- * example "dca(chunk=3072) + yarn(factor=2)". The last two come in either order, and alone they mean full attention:
- * "pi(factor=4)" is "full + pi(factor=4)". At most 4096 bytes; blanks may stand anywhere between names, numbers and
- * signs; parentheses may be left out where no argument is given. L stands for train_len.
+ * example "dca(chunk=3072) + yarn(factor=2)". The last two come in either order; alone they mean
+ * full attention: "pi(factor=4)" is "full + pi(factor=4)". At most 4096 bytes; blanks may stand
+ * anywhere between names, numbers and signs; parentheses may be left out where there is no argument.
+ * L stands for train_len.
  *
  *   full                         every earlier key, true distances; reaches train_len
  *   dca                          Dual Chunk Attention (An et al. 2024, "Training-Free Long-Context Scaling of
@@ -414,10 +415,12 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                                has s = 3L/4 and C = min(L - 1, 2s - 1); the others are other programs' s and C,
  *                                where local= (their local window) may stand for s = C - local.
  *                                logit_scale=none|yarn_0.05|yarn_0.1: logits of query n times
- *                                max(1, 1 + c ln(n / L)) squared. parts=all|intra_inter|intra: the paper's ablation.
- *                                The released ChunkLlama program, unlike its paper, multiplies the logits of all
- *                                queries by m squared, m = max(1, 1 + 0.1 ln(N / L)) for the whole prompt of N tokens:
- *                                "dca(preset=chunkllama, train_len=L) + yarn(factor=1, attention_factor=m)"
+ *                                max(1, 1 + c ln(n / L)) squared. parts=all|intra_inter|intra: the
+ *                                paper's ablation. The released ChunkLlama program, unlike its
+ *                                paper, multiplies the logits of all queries by m squared, with
+ *                                m = max(1, 1 + 0.1 ln(N / L)) for the whole prompt of N tokens:
+ *                                "dca(preset=chunkllama, train_len=L) +
+ *                                yarn(factor=1, attention_factor=m)"
  *   beacon                       Activation Beacon (Zhang et al. 2024, "Soaring from 4K to 400K", eq. 1-2), for models
  *                                with beacon weights: each complete window of window= tokens is condensed into
  *                                stride / ratio entries of memory, which stand for its first stride= tokens from then
@@ -542,9 +545,9 @@ QUIRE_API void quire_position_view_init(quire_position_view* view, size_t size);
  * visible (all of them where the keys are a memory that the strategy does not have). A row of the memory is an entry
  * when it was made: it saw tokens, earlier entries, and itself at distance 0. longheads: which chunks a head chooses
  * depends on the text; shown is the choice when all chunks fit equally well. The caller provides n_queries * n_keys
- * doubles. A row takes time and memory in proportion to n_keys and n_heads, however great first_query is. Errors:
- * INVALID_ARGUMENT (also for memory rows of a strategy without memory, and for entries that no text of 2^24 tokens
- * makes), BAD_STRATEGY, UNSUPPORTED. [any-thread] since 0.1 */
+ * doubles. A row takes time and memory in proportion to n_keys and n_heads, however great
+ * first_query is. Errors: INVALID_ARGUMENT (also for memory rows of a strategy without memory, and
+ * for entries that no text of 2^24 tokens makes), BAD_STRATEGY, UNSUPPORTED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_strategy_positions(const quire_strategy_options* options, const quire_position_view* view,
                                                 double* matrix, quire_error* err);
 
@@ -715,8 +718,8 @@ typedef struct quire_session_stats {
   int64_t kv_chunks_written;  /* records written to the spill file since creation, and read back */
   int64_t kv_chunks_read;
   int64_t kv_file_bytes;      /* disk space the spill file holds */
-  int64_t scratch_bytes;      /* activations, shared by the sessions of a model, and RoPE tables, shared by those of
-                                 the same frequencies and kv_chunk */
+  int64_t scratch_bytes;      /* activations, shared by the sessions of a model, and RoPE tables,
+                                 shared by those of the same frequencies and kv_chunk */
   int64_t reach;              /* tokens the strategy can serve; INT64_MAX: no limit */
   int64_t tasks_after_cancel; /* tasks started after the last cancel was seen by the caller: at most n_threads */
   int64_t cancel_latency_ns;  /* from the last cancel to the moment the session stood still */
@@ -749,8 +752,8 @@ typedef struct quire_memory_plan {
   int64_t kv_bytes;             /* most memory of the KV cache while so many tokens are read, within its budget */
   int64_t representation_bytes; /* of that: what longheads keeps for choosing chunks */
   int64_t spill_bytes;          /* disk space of the spill file */
-  int64_t scratch_bytes;        /* activations and working memory, once per model; RoPE tables, once for all sessions
-                                   with the same frequencies and kv_chunk */
+  int64_t scratch_bytes;        /* activations and working memory, once per model; RoPE tables, once
+                                   for all sessions with the same frequencies and kv_chunk */
   int64_t kv_bytes_per_token;   /* of a token that is held */
   int64_t reach;                /* tokens the strategy can serve; INT64_MAX: no limit */
 } quire_memory_plan;
