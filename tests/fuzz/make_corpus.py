@@ -121,6 +121,9 @@ def strategy():
     inputs += [bytes([mode]) + text.encode() for mode, text in special]
     # A model trained for 2048 tokens; 32 heads, which the length of the input chooses.
     inputs += [(b"\0" + text.encode()).ljust(-(-(len(text) + 1) // 8) * 8) for text in methods]
+    alone = [(0, "pi(factor=4)"), (0, "base(theta=1e6) + none"), (8, "yarn(factor=2) + base(theta=2e4)"),
+             (0x20, "dynamic_ntk(factor=2)"), (0, "pi(factor=2) + dca")]
+    inputs += [bytes([mode]) + text.encode() for mode, text in alone]
     seeds("fuzz_strategy", inputs)
     dictionary("fuzz_strategy",
                ["full", "dca", "streaming_llm", "auto", "dynamic_ntk", "longrope", "length=", "ignore_window=1", "none",
@@ -204,10 +207,40 @@ def special_tokens():
     dictionary("fuzz_special_tokens", ["<s>", "</s>", "<x>", "aaaa", "  ", "the", "@", "A", "H"])
 
 
+def sampler_chain():
+    """The numbers of fuzz_sampler_chain.cc, in its order."""
+    def word(n):
+        return bytes((n & 255, n >> 8))
+
+    def step(kind, value, n=0, *more):
+        return bytes((kind - 1, value)) + word(n) + b"".join(more)
+
+    def chain(steps, logits, shape=0, lists=b"", top=5):
+        return bytes((len(logits) - 1, shape, 7, top, 1, len(steps))) + b"".join(steps) + lists + bytes(logits)
+
+    def tokens(*ids):
+        return bytes((len(ids),)) + b"".join(word(i) for i in ids)
+
+    temperature, top_k, top_p, min_p, typical = step(1, 90), step(2, 0, 2), step(3, 4), step(4, 6), step(5, 3)
+    penalties = step(6, 120, 10, bytes((50, 1, 30, 0)))
+    dry = step(7, 80, 0, bytes((175,)), word(1))
+    some, equal = [100, 132, 90, 101, 60, 140, 139, 20], [100] * 9
+    seeds("fuzz_sampler_chain", [
+        b"", chain([], some, 1), chain([temperature], some), chain([temperature, top_k, top_p, min_p], some),
+        chain([typical], some + equal), chain([top_k, top_p], equal, 1), chain([min_p, typical], list(range(12)) + some),
+        chain([penalties, temperature], some, 8, tokens(1, 2, 1, 5)),
+        chain([dry, penalties], some, 8 | 16, tokens(1, 2, 3, 1, 2, 3, 1, 2) + bytes(8 * (1,))),
+        chain([temperature], some, 4, tokens(0, 1, 5)), chain([top_p], some, 4, tokens(*range(8))),
+        chain([step(1, 2), step(1, 2)], list(range(12)), 1),
+        chain([temperature, top_p], some, 2, b"\2" + word(1) + b"\3" + word(2) + b"\4"),
+    ])
+
+
 if __name__ == "__main__":
     safetensors()
     model_config()
     adapter_config()
+    sampler_chain()
     strategy()
     tokenizer_model()
     tokenizer_text()
