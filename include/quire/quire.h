@@ -405,8 +405,8 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
 /* A strategy expression is `visibility(arg=value, ...) [+ rope_scaling(arg=value, ...)] [+ base(theta=)]`, for
  * example "dca(chunk=3072) + yarn(factor=2)". The last two come in either order; alone they mean
  * full attention: "pi(factor=4)" is "full + pi(factor=4)". At most 4096 bytes; blanks may stand
- * anywhere between names, numbers and signs; parentheses may be left out where there is no argument.
- * L stands for train_len.
+ * anywhere between names, numbers and signs; parentheses may be left out where no argument is
+ * given. L stands for train_len.
  *
  *   full                         every earlier key, true distances; reaches train_len
  *   dca                          Dual Chunk Attention (An et al. 2024, "Training-Free Long-Context Scaling of
@@ -547,7 +547,8 @@ QUIRE_API void quire_position_view_init(quire_position_view* view, size_t size);
  * depends on the text; shown is the choice when all chunks fit equally well. The caller provides n_queries * n_keys
  * doubles. A row takes time and memory in proportion to n_keys and n_heads, however great
  * first_query is. Errors: INVALID_ARGUMENT (also for memory rows of a strategy without memory, and
- * for entries that no text of 2^24 tokens makes), BAD_STRATEGY, UNSUPPORTED. [any-thread] since 0.1 */
+ * for entries that no text of 2^24 tokens makes), BAD_STRATEGY, UNSUPPORTED.
+ * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_strategy_positions(const quire_strategy_options* options, const quire_position_view* view,
                                                 double* matrix, quire_error* err);
 
