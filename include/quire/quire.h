@@ -48,7 +48,8 @@
  *               their parents alive (runtime <- model <- tokenizer, adapter, session <- stream), so they may be
  *               released in any order from any thread. Release never waits; close does.
  *   Process     No global state, no signal handlers, nothing is written to stdout or stderr, no
- *               exit or abort on bad input. After fork() only exec is supported.
+ *               exit or abort on bad input. A file size limit (RLIMIT_FSIZE) is an IO error,
+ *               EFBIG, whose signal does not reach the host. After fork() only exec is supported.
  */
 #ifndef QUIRE_QUIRE_H_
 #define QUIRE_QUIRE_H_

@@ -1,6 +1,9 @@
 #include "lib/support/os_scratch_file.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,11 +25,56 @@ int open_nameless(const std::string& directory) {
   return named;
 }
 
+// While one lives, SIGXFSZ does not reach the calling thread. The system sends it to the thread whose call goes beyond
+// the process's file size limit (RLIMIT_FSIZE), beside EFBIG, and its default action ends the process. The signal that
+// a call raised is taken back; one that was waiting before stays, and so do the thread's mask and the process's action.
+class SizeSignalHeld {
+ public:
+  SizeSignalHeld() {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGXFSZ);
+    sigset_t waiting;
+    sigemptyset(&waiting);
+    sigpending(&waiting);
+    was_waiting_ = sigismember(&waiting, SIGXFSZ) == 1;
+    pthread_sigmask(SIG_BLOCK, &signal_, &mask_);
+  }
+  ~SizeSignalHeld() {
+    const int error = errno;
+    constexpr timespec kNoTime{};
+    if (raised_ && !was_waiting_) {
+      while (sigtimedwait(&signal_, nullptr, &kNoTime) < 0 && errno == EINTR) {
+      }
+    }
+    pthread_sigmask(SIG_SETMASK, &mask_, nullptr);
+    errno = error;
+  }
+  SizeSignalHeld(const SizeSignalHeld&) = delete;
+  SizeSignalHeld& operator=(const SizeSignalHeld&) = delete;
+
+  // The errno of each call that failed.
+  void note(int error) { raised_ = raised_ || error == EFBIG; }
+
+ private:
+  sigset_t signal_, mask_;
+  bool was_waiting_ = false;
+  bool raised_ = false;
+};
+
+// What the limit is, where a file would exceed it.
+std::string size_limit_note(int error) {
+  rlimit limit{};
+  if (error != EFBIG || ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return "; the process's limit for the size of a file (RLIMIT_FSIZE) is " + std::to_string(limit.rlim_cur) + " bytes";
+}
+
 }  // namespace
 
 Status ScratchFile::failure(const std::string& what, int error) const {
-  return Status(Code::kIo, "cannot " + what + " a temporary file in " + directory_ + ": " + std::strerror(error), -1,
-                error);
+  return Status(
+      Code::kIo,
+      "cannot " + what + " a temporary file in " + directory_ + ": " + std::strerror(error) + size_limit_note(error),
+      -1, error);
 }
 
 Result<std::unique_ptr<ScratchFile>> ScratchFile::create(const std::string& directory) {
@@ -44,25 +92,32 @@ ScratchFile::~ScratchFile() { ::close(fd_); }
 
 Status ScratchFile::reserve(int64_t size) {
   if (size <= size_) return {};
+  SizeSignalHeld held;
   int error = 0;
   do {
     error = ::posix_fallocate(fd_, size_, size - size_);
   } while (error == EINTR);
+  held.note(error);
   if (error != 0) {
     // What it got before it failed goes back; the old bytes stay.
-    if (::ftruncate(fd_, size_) != 0) return failure("shrink", errno);
-    return failure("get " + std::to_string(size - size_) + " more bytes for", error);
+    if (::ftruncate(fd_, size_) != 0) return failure("shrink to " + std::to_string(size_) + " bytes", errno);
+    return failure("get " + std::to_string(size - size_) + " bytes more than " + std::to_string(size_) + " for", error);
   }
   size_ = size;
   return {};
 }
 
 Status ScratchFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
+  SizeSignalHeld held;
   size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t n = ::pwrite(fd_, bytes.data() + done, bytes.size() - done, offset + static_cast<int64_t>(done));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return failure("write", n < 0 ? errno : ENOSPC);
+    if (n <= 0) {
+      const int error = n < 0 ? errno : ENOSPC;
+      held.note(error);
+      return failure("write " + std::to_string(bytes.size()) + " bytes at " + std::to_string(offset) + " of", error);
+    }
     done += static_cast<size_t>(n);
   }
   return {};
@@ -73,7 +128,10 @@ Status ScratchFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
   while (done < bytes.size()) {
     const ssize_t n = ::pread(fd_, bytes.data() + done, bytes.size() - done, offset + static_cast<int64_t>(done));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return failure("read", n < 0 ? errno : EIO);
+    if (n <= 0) {
+      return failure("read " + std::to_string(bytes.size()) + " bytes at " + std::to_string(offset) + " of",
+                     n < 0 ? errno : EIO);
+    }
     done += static_cast<size_t>(n);
   }
   return {};

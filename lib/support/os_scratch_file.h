@@ -12,7 +12,8 @@
 namespace quire {
 
 // Mode 0600 and without a name from the start where the system can (else its name is removed at once), so that it goes
-// with the process, however that ends. One thread at a time.
+// with the process, however that ends. A file size limit of the process (RLIMIT_FSIZE) is an error like others, EFBIG:
+// its signal is kept from the caller. One thread at a time.
 class ScratchFile {
  public:
   // Errors: kNotFound, kIo (with errno): no such directory, no right to write there.

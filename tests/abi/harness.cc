@@ -153,7 +153,10 @@ quire_session_options session_options(const std::string& strategy, int32_t prefi
 }
 
 Owned<quire_session> make_session(quire_model* model, const std::string& strategy, int32_t prefill_block) {
-  const quire_session_options options = session_options(strategy, prefill_block);
+  return make_session(model, session_options(strategy, prefill_block));
+}
+
+Owned<quire_session> make_session(quire_model* model, const quire_session_options& options) {
   quire_session* session = nullptr;
   Outcome outcome;
   outcome.status = quire_session_create(model, &options, &session, &outcome.error);
@@ -188,6 +191,14 @@ quire_session_stats stats(const quire_session* session) {
   stats.struct_size = sizeof stats;
   EXPECT_EQ(quire_session_get_stats(session, &stats, nullptr), QUIRE_OK);
   return stats;
+}
+
+std::vector<float> last_logits(const quire_session* session, int32_t vocab_size) {
+  std::vector<float> row(static_cast<size_t>(vocab_size));
+  Outcome outcome;
+  outcome.status = quire_session_get_logits(session, -1, 1, row.data(), row.size(), &outcome.error);
+  EXPECT_EQ(outcome.status, QUIRE_OK) << outcome.text();
+  return row;
 }
 
 quire_stream_options greedy(int64_t max_tokens) {

@@ -94,10 +94,12 @@ quire_status load_model(quire_runtime* runtime, const std::string& path, Owned<q
 Owned<quire_model> load_model(quire_runtime* runtime, const std::string& name);  // a tiny model; must succeed
 quire_session_options session_options(const std::string& strategy, int32_t prefill_block = 0);
 Owned<quire_session> make_session(quire_model* model, const std::string& strategy, int32_t prefill_block = 0);
+Owned<quire_session> make_session(quire_model* model, const quire_session_options& options);
 std::vector<int32_t> some_tokens(size_t n, int32_t vocab_size, uint32_t seed = 1);
 void feed(quire_session* session, const std::vector<int32_t>& ids);
 std::pair<int64_t, int64_t> position(const quire_session* session);  // tokens, pending
 quire_session_stats stats(const quire_session* session);
+std::vector<float> last_logits(const quire_session* session, int32_t vocab_size);
 
 quire_stream_options greedy(int64_t max_tokens);  // ignores end-of-text
 Owned<quire_stream> open_stream(quire_session* session, const quire_stream_options& options);

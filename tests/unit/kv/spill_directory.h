@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
@@ -37,25 +36,21 @@ class SpillDirectory {
   std::string path_;
 };
 
-// No file of this process can grow beyond `bytes`.
+// No file of this process can grow beyond `bytes`. The signal that the system sends then is the library's to deal with.
 class FullDisk {
  public:
-  explicit FullDisk(int64_t bytes) : before_signal_(std::signal(SIGXFSZ, SIG_IGN)) {
+  explicit FullDisk(int64_t bytes) {
     ::getrlimit(RLIMIT_FSIZE, &before_);
     rlimit limit = before_;
     limit.rlim_cur = static_cast<rlim_t>(bytes);
     ::setrlimit(RLIMIT_FSIZE, &limit);
   }
-  ~FullDisk() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, before_signal_);
-  }
+  ~FullDisk() { ::setrlimit(RLIMIT_FSIZE, &before_); }
   FullDisk(const FullDisk&) = delete;
   FullDisk& operator=(const FullDisk&) = delete;
 
  private:
   rlimit before_{};
-  void (*before_signal_)(int);
 };
 
 // Meanwhile this process may not write to the directory, root or not.
