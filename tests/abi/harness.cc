@@ -142,6 +142,20 @@ Owned<quire_model> load_model(quire_runtime* runtime, const std::string& name) {
   return model;
 }
 
+Owned<quire_model> load_beacon_model(quire_runtime* runtime) {
+  const std::string path = model_directory("text_256");
+  const std::string plugin = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/beacon/plugin";
+  quire_model_options options;
+  quire_model_options_init(&options, sizeof options);
+  options.beacon_path = plugin.data();
+  options.beacon_path_len = plugin.size();
+  quire_model* model = nullptr;
+  Outcome outcome;
+  outcome.status = quire_model_load(runtime, path.data(), path.size(), &options, &model, &outcome.error);
+  EXPECT_EQ(outcome.status, QUIRE_OK) << outcome.text();
+  return Owned<quire_model>(model);
+}
+
 quire_session_options session_options(const std::string& strategy, int32_t prefill_block) {
   quire_session_options options;
   quire_session_options_init(&options, sizeof options);

@@ -92,6 +92,7 @@ Owned<quire_runtime> make_runtime(int32_t n_threads, HostMemory* memory = nullpt
 quire_status load_model(quire_runtime* runtime, const std::string& path, Owned<quire_model>* model,
                         Outcome* outcome = nullptr);
 Owned<quire_model> load_model(quire_runtime* runtime, const std::string& name);  // a tiny model; must succeed
+Owned<quire_model> load_beacon_model(quire_runtime* runtime);  // text_256 with a beacon plug-in; must succeed
 quire_session_options session_options(const std::string& strategy, int32_t prefill_block = 0);
 Owned<quire_session> make_session(quire_model* model, const std::string& strategy, int32_t prefill_block = 0);
 Owned<quire_session> make_session(quire_model* model, const quire_session_options& options);
