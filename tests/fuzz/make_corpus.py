@@ -234,6 +234,22 @@ def sampler_chain():
         chain([step(1, 2), step(1, 2)], list(range(12)), 1),
         chain([temperature, top_p], some, 2, b"\2" + word(1) + b"\3" + word(2) + b"\4"),
     ])
+def session():
+    """Each strategy, then: feed 30 tokens, generate, read on, cut, feed text, generate under a chain of changes."""
+    feed = bytes([0, 30]) + bytes(range(3, 33))
+    generate = bytes([4, 4, 12, 0])
+    read = bytes([6, 11]) * 2
+    text = bytes([2, 0, 0, 0, 0, 20]) + b"the road of the maps"
+    calls = [
+        feed + generate + read,
+        feed + generate + read + bytes([10, 24]) + text + bytes([4, 1, 9, 7]) + read + bytes([12, 255, 1, 1]),
+        feed + feed + feed + feed + generate + bytes([6, 3, 8, 6, 2]) + bytes([4, 2, 3, 0]) + read + bytes([12, 4, 1, 1]),
+        bytes([13, 90]) + generate + bytes([6, 5, 9, 1]) + feed + bytes([9, 0, 11, 1]) + generate + read,
+        bytes([2, 0, 0, 9, 1, 20]) + b"the road of the maps" + generate + read + bytes([14, 11, 0, 15, 0]) + feed,
+        bytes([3, 6, 0, 1, 1, 1, 1, 1, 1, 3, 4, 1, 60, 1, 1, 1, 1]) + generate + read + bytes([10, 9]) + feed + generate + read,
+    ]
+    seeds("fuzz_session", [bytes([strategy, how, 15]) + part for part in calls
+                           for strategy, how in ((0, 3), (1, 2 + 16 + 64), (2, 32 + 64), (3, 1), (4, 3 + 16), (6, 3))])
 
 
 if __name__ == "__main__":
@@ -241,6 +257,7 @@ if __name__ == "__main__":
     model_config()
     adapter_config()
     sampler_chain()
+    session()
     strategy()
     tokenizer_model()
     tokenizer_text()
