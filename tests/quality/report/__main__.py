@@ -45,7 +45,7 @@ def main():
     page.text("Written by `bash tests/quality/report.sh`. Where nothing else is said, numbers were measured with the `quire` command",
               "on the embedded model (trained on 256 tokens: 1x) and on models derived from it by `tests/quality/train`. The papers'",
               "own numbers stand beside them: compare shapes, not values. \"holds\" and \"DOES NOT HOLD\" are asserted by the slow",
-              "test tier.")
+              "test tier. Documents of a task are the same for every strategy, all of one length (`--same-length`).")
     page.text("Time and memory beside a table's quality are those of reading 16x, as shares of plain attention's; all of them stand",
               "together at the end.")
     if not options.only:
