@@ -21,12 +21,13 @@ def dictionary(target, words):
     (HERE / "corpus" / f"{target}.dict").write_text("".join(lines))
 
 
+def tensor(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
 def safetensors():
     def header(data_size, **tensors):
         return struct.pack("<q", data_size) + json.dumps(tensors).encode()
-
-    def tensor(dtype, shape, begin, end):
-        return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
     seeds("fuzz_safetensors_header", [
         header(0),
@@ -89,6 +90,52 @@ def adapter_config():
                 '"rank_pattern"', '"alpha_pattern"', '"layers_to_transform"', '"use_rslora"', '"use_dora"',
                 '"exclude_modules"', '"init_lora_weights"', '"fan_in_fan_out"', '"bias"', '"q_proj"',
                 '"self_attn.q_proj"', '"^q_proj"', '"all-linear"', "null", "true", "1e999", "-1", "{}", "[]"])
+
+
+def adapter_tensors():
+    """For the model of fuzz_adapter_tensors.cc: hidden 8, 2 heads of 6, one of keys and values, 10 between, 12 words."""
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": "all-linear"}
+    query, down = "model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj"
+    low_rank = {f"{query}.lora_A.weight": [2, 8], f"{query}.lora_B.weight": [12, 2]}
+    more = {f"{down}.lora_A.weight": [2, 10], f"{down}.lora_B.weight": [8, 2]}
+    embedding = {"model.embed_tokens.lora_embedding_A": [2, 12], "model.embed_tokens.lora_embedding_B": [8, 2],
+                 "model.embed_tokens.base_layer.weight": [12, 8]}
+    norms = {"model.norm.modules_to_save.weight": [8], "model.layers.0.input_layernorm.weight": [8]}
+
+    def text(first, patch, shapes):
+        header, end = {}, 0
+        for name, shape in shapes.items():
+            begin, end = end, end + 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+            header[f"base_model.model.{name}"] = tensor("F32", shape, begin, end)
+        return first + json.dumps({**config, **patch}) + "\n" + json.dumps(header)
+
+    seeds("fuzz_adapter_tensors", [
+        text("\0", {}, low_rank), text("\x01", {}, {**low_rank, **more, **norms}),
+        text("\0", {"target_modules": ["q_proj"], "layers_to_transform": [0]}, low_rank),
+        text("\0", {}, embedding), text("\x01", {}, {**embedding, "model.embed_tokens.weight": [12, 8]}),
+        text("\0", {"modules_to_save": ["lm_head"]}, {**low_rank, "lm_head.weight": [12, 8]}),
+        text("\x01", {}, {"lm_head.lora_A.weight": [2, 8], "lm_head.lora_B.weight": [12, 2]}),
+        text("\0", {"rank_pattern": {"down_proj": 1}}, {**low_rank, **more}),
+        text("\0", {}, {f"{query}.lora_magnitude_vector": [12]}), text("\0", {}, {f"{query}.lora_B.bias": [12]}),
+    ])
+    dictionary("fuzz_adapter_tensors",
+               ["base_model.model.", "model.layers.0.", "model.layers.1.", "self_attn.q_proj", "self_attn.o_proj",
+                "mlp.up_proj", "model.embed_tokens", "lm_head", "model.norm", ".input_layernorm", ".lora_A.weight",
+                ".lora_B.weight", ".lora_embedding_A", ".lora_embedding_B", ".lora_magnitude_vector", ".lora_A.bias",
+                ".modules_to_save.weight", ".base_layer.weight", ".weight", '"dtype"', '"shape"', '"data_offsets"',
+                '"BF16"', '"I32"', "[2,8]", "[12,2]", "[12,8]", "[0,64]", '"target_modules"', '"modules_to_save"',
+                '"rank_pattern"', '"layers_to_transform"', '"q_proj"', '"use_rslora"'])
+
+
+def shard_index():
+    files = {f"model.layers.{i}.mlp.up_proj.weight": f"model-0000{i % 3}-of-00003.safetensors" for i in range(5)}
+    seeds("fuzz_shard_index", [json.dumps(index) for index in [
+        {"metadata": {"total_size": 128}, "weight_map": files}, {"weight_map": {}}, {"weight_map": {"a": ".safetensors"}},
+        {"weight_map": {"a": "../s.safetensors"}}, {"weight_map": {"a": "s\0.safetensors", "b": "s.bin"}},
+        {"weight_map": {"a": 1, "b": None}}, {"weight_map": []}]])
+    dictionary("fuzz_shard_index",
+               ['"weight_map"', '"metadata"', ".safetensors", '"a":"s.safetensors"', "/", "\\\\", "\\u0000", "null", "{}",
+                "[]"])
 
 
 def strategy():
@@ -258,6 +305,8 @@ if __name__ == "__main__":
     adapter_config()
     sampler_chain()
     session()
+    adapter_tensors()
+    shard_index()
     strategy()
     tokenizer_model()
     tokenizer_text()

@@ -1,7 +1,6 @@
 // What parsing costs, counted in allocations and comparisons of names: for n names about n log n, never n * n.
 //
 // The counts come from this program's own operator new and memcmp.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -77,7 +76,7 @@ std::string index(int64_t n) {
   return text + "}}";
 }
 
-constexpr int64_t kFew = 2000, kMany = 32 * kFew;
+constexpr int64_t kFew = 1000, kMany = 32 * kFew;
 
 // 32 times the names: 32 times the allocations, and comparisons that grow with the logarithm beside that.
 void expect_nearly_linear(const Work& few, const Work& many) {
@@ -99,14 +98,6 @@ TEST(ParsingWork, OfAHeader) {
 TEST(ParsingWork, OfAShardIndex) {
   const auto parse = [](const std::string& text) { return parse_shard_index(text, "index.json").ok(); };
   expect_nearly_linear(work(parse, index(kFew)), work(parse, index(kMany)));
-}
-
-TEST(ParsingWork, OfMoreTensorsIsNotDone) {
-  constexpr int64_t kMost = 200'000;
-  EXPECT_TRUE(parse_safetensors_header(header(kMost), 0, 4 * kMost).ok());
-  const Status status = parse_safetensors_header(header(kMost + 1), 0, 4 * (kMost + 1)).status();
-  EXPECT_EQ(status.code(), Code::kBadModel);
-  EXPECT_THAT(status.message(), testing::HasSubstr("the header names 200001 tensors; at most 200000"));
 }
 
 }  // namespace

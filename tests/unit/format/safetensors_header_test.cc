@@ -110,5 +110,13 @@ TEST(SafetensorsHeader, ImpossibleSizesAreRefused) {
   EXPECT_TRUE(at_the_edge.ok()) << at_the_edge.status().message();
 }
 
+TEST(SafetensorsHeader, TooManyTensorsAreRefused) {
+  std::string header = "{";
+  for (int i = 0; i <= 200'000; ++i) header += (i ? ",\"" : "\"") + std::to_string(i) + "\":0";
+  const Status status = parse(header + "}", 0).status();
+  EXPECT_EQ(status.code(), Code::kBadModel);
+  EXPECT_THAT(status.message(), HasSubstr("the header names 200001 tensors; at most 200000"));
+}
+
 }  // namespace
 }  // namespace quire
