@@ -237,11 +237,10 @@ TEST(LoadingBesideSessions, ATokenBetweenAnyTwoReads) {
 // Cancelled at any read: what is read afterwards is at most the rest of one step, such as the tokenizer's three files.
 TEST(CancelledLoading, ReadsAtMostAStepFurther) {
   constexpr int kMostReadsOfAStep = 3;
-  const std::string path = model_directory("text_256");
   const quire_adapter_source merge{kAdapter.data(), kAdapter.size(), 1};
-  HostMemory memory;
-  const auto runtime = make_runtime(2, &memory);
   for (const std::string& name : {std::string("mqa_yarn_sharded"), std::string("text_256")}) {
+    HostMemory memory;
+    const auto runtime = make_runtime(2, &memory);
     for (int at = 1;; ++at) {
       quire_cancel* handle = nullptr;
       ASSERT_EQ(quire_cancel_create(&handle, nullptr), QUIRE_OK);
