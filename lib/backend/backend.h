@@ -221,8 +221,8 @@ class Backend {
   // matrix.
   virtual Status load_rows(Matrix& matrix, ElementType source_type, const void* source, int64_t first_row,
                            int64_t rows) = 0;
-  // `source` may be kept and read where it lies if `keep` holds it alive (a staging buffer, a mapped file); otherwise it
-  // is copied.
+  // `source` may be kept and read where it lies if `keep` holds it alive (a staging buffer, a mapped file); otherwise
+  // it is copied.
   virtual Result<std::unique_ptr<Table>> create_table(int64_t rows, int64_t columns, ElementType type,
                                                       const void* source, std::shared_ptr<const void> keep) = 0;
   // The one object for these frequencies and this chunk: made if nobody holds it, gone with its last holder. Error:

@@ -165,6 +165,11 @@ void test_memory_plan(void) {
     }
     quire_session_release(session);
   }
+  quire_model_options mapping;
+  quire_model_options_init(&mapping, sizeof mapping);
+  mapping.load = QUIRE_LOAD_MMAP; /* the embedding is then no allocated memory */
+  EXPECT_OK(quire_memory_plan_make(runtime, path, strlen(path), &mapping, &options, 700, &plan, &err));
+  CHECK(plan.mapped_bytes > 0 && plan.weight_bytes + plan.mapped_bytes == loaded_bytes);
   options.kv_budget_bytes = plan.kv_bytes / 8;
   EXPECT(QUIRE_ERROR_BUDGET, quire_memory_plan_make(runtime, path, strlen(path), NULL, &options, 700, &plan, &err));
   options.kv_budget_bytes = 0;

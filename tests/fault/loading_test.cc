@@ -32,11 +32,14 @@ extern "C" [[gnu::visibility("default")]] ssize_t pread(int fd, void* buffer, si
   return syscall(SYS_pread64, fd, buffer, bytes, offset);
 }
 
-void* operator new(std::size_t size) {
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   std::size_t most = largest_new.load();
   while (size > most && !largest_new.compare_exchange_weak(most, size)) {
   }
-  void* memory = std::malloc(size ? size : 1);
+  return std::malloc(size ? size : 1);
+}
+void* operator new(std::size_t size) {
+  void* memory = operator new(size, std::nothrow);
   if (!memory) throw std::bad_alloc();
   return memory;
 }

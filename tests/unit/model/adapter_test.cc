@@ -56,7 +56,8 @@ TEST_F(AdapterFilesTest, FindsWhatChangesAWeight) {
   EXPECT_EQ(change->out, 12);
   EXPECT_EQ(change->scale, 2);
   EXPECT_EQ((*files)->changes().low_rank("model.layers.0.self_attn.k_proj.weight"), nullptr);
-  EXPECT_EQ(*(*files)->changes().replacement("model.norm.weight"), "base_model.model.model.norm.modules_to_save.weight");
+  EXPECT_EQ(*(*files)->changes().replacement("model.norm.weight"),
+            "base_model.model.model.norm.modules_to_save.weight");
   EXPECT_NE((*files)->changes().replacement("model.embed_tokens.weight"), nullptr);
   EXPECT_FALSE((*files)->changes().is_base_copy("model.embed_tokens.weight"));
   EXPECT_EQ((*files)->changes().replacement("lm_head.weight"), nullptr);
@@ -75,7 +76,8 @@ TEST_F(AdapterFilesTest, BaseLayersAreCopiesUnlessTheModuleIsSaved) {
   files = open();
   ASSERT_TRUE(files.ok()) << files.status().message();
   EXPECT_FALSE((*files)->changes().is_base_copy("model.embed_tokens.weight"));
-  EXPECT_EQ(*(*files)->changes().replacement("model.embed_tokens.weight"), "base_model.model.model.embed_tokens.weight");
+  EXPECT_EQ(*(*files)->changes().replacement("model.embed_tokens.weight"),
+            "base_model.model.model.embed_tokens.weight");
 }
 
 TEST_F(AdapterFilesTest, TheIdentityIsThatOfBothFiles) {
