@@ -47,7 +47,7 @@ class WatchedBackend : public Backend {
                                               std::shared_ptr<const void> keep) override {
     return real_.create_table(rows, columns, type, source, std::move(keep));
   }
-  Result<std::unique_ptr<Rope>> create_rope(const RopeTable& table, int64_t chunk) override {
+  Result<std::shared_ptr<const Rope>> create_rope(const RopeTable& table, int64_t chunk) override {
     return real_.create_rope(table, chunk);
   }
   size_t kv_record_bytes(const KvGeometry& geometry) const override { return real_.kv_record_bytes(geometry); }
@@ -82,6 +82,7 @@ class WatchedBackend : public Backend {
   Status select_chunks(Exec exec, const SelectArgs& args) override { return real_.select_chunks(exec, args); }
   Status attention(Exec exec, const AttentionArgs& args) override { return real_.attention(exec, args); }
   int64_t workspace_bytes() const override { return real_.workspace_bytes(); }
+  size_t rope_bytes(int head_dim, int64_t chunk) const override { return real_.rope_bytes(head_dim, chunk); }
   size_t matrix_bytes(int64_t n, int64_t k, ElementType type) const override { return real_.matrix_bytes(n, k, type); }
   size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
                                    int64_t selected) const override {
