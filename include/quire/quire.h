@@ -154,9 +154,10 @@ typedef void (*quire_log_callback)(void* user_data, int32_t level, const char* m
 typedef void (*quire_destroy_callback)(void* user_data);
 
 /* [callback-only] Memory for weights, KV cache and scratch (small objects use the system's allocator).
- * Any thread. Returns memory aligned to `alignment` (a power of two), or NULL when there is none. */
+ * Any thread, the same rules as the log's; the library holds no lock meanwhile. Returns memory
+ * aligned to `alignment` (a power of two), or NULL when there is none. */
 typedef void* (*quire_alloc_callback)(void* user_data, size_t size, size_t alignment);
-/* [callback-only] `memory`, `size` and `alignment` as they were allocated. Any thread. */
+/* [callback-only] `memory`, `size` and `alignment` as they were allocated. Likewise. */
 typedef void (*quire_free_callback)(void* user_data, void* memory, size_t size, size_t alignment);
 
 /* [callback-only] done and total in bytes. On the thread that called the loading function; the same
@@ -194,9 +195,10 @@ QUIRE_API void quire_runtime_retain(quire_runtime* runtime);
 /* Drops a reference; the last one stops the threads once nothing uses them, without waiting. NULL does
  * nothing. Legal inside callbacks. [any-thread] since 0.1 */
 QUIRE_API void quire_runtime_release(quire_runtime* runtime);
-/* Cancels everything that runs, joins the threads and frees all sessions' memory. Afterwards every call
- * on this runtime's surviving handles returns CLOSED, except release and close, which are OK. Use it
- * before unloading the library. Never call it from a callback. [any-thread] since 0.1 */
+/* Cancels everything that runs, frees all sessions' memory and ends all threads: when it returns, none
+ * is left. Afterwards every call on this runtime's surviving handles returns CLOSED, except release and
+ * close, which are OK. Use it before unloading the library. Never call it from a callback.
+ * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_runtime_close(quire_runtime* runtime, quire_error* err);
 
 /* ---- Cancel handle for long calls (loading) --------------------------------------------------------- */
@@ -611,8 +613,9 @@ QUIRE_API quire_status quire_session_check(const quire_model* model, const quire
 QUIRE_API void quire_session_retain(quire_session* session);
 /* The last release frees the session on the runtime's threads; a stream on it keeps it alive. [any-thread] since 0.1 */
 QUIRE_API void quire_session_release(quire_session* session);
-/* Cancels an open stream, waits until no thread works on the session, and frees its memory; later calls on it and
- * on its stream return CLOSED. A second close is OK. Never from a callback. [any-thread] since 0.1 */
+/* Cancels an open stream, waits until no thread works on the session, and frees its memory. Calls on it
+ * and on its stream return CLOSED as soon as a close has begun. A second close waits for the first and
+ * is OK. Never from a callback. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_close(quire_session* session, quire_error* err);
 
 /* Queues one segment of text and returns; nothing is computed until a stream is opened. Each call is its own
@@ -868,8 +871,10 @@ QUIRE_API void quire_stream_release(quire_stream* stream);
 /* Stops the stream and waits until no thread works for it. The session stands at the last delivered token; unprocessed
  * tokens stay pending. A second close is OK. Never from a callback. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_stream_close(quire_stream* stream, quire_error* err);
-/* Asks the stream to stop; sticky, idempotent, a no-op after its end. Each thread finishes at most the task it is in.
- * The next event is then the end event (QUIRE_FINISH_CANCELLED). [any-thread] since 0.1 */
+/* Asks the stream to stop; sticky and idempotent. Each thread finishes at most the task it is in.
+ * The next event is then the end event (QUIRE_FINISH_CANCELLED), and tokens that were not delivered
+ * are forgotten. A stream that has come to its end already stays as it is: its events wait, and its
+ * end event says how it ended. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_stream_cancel(quire_stream* stream, quire_error* err);
 
 #define QUIRE_EVENT_PREFILL 1 /* progress: total, done, n_per_second */

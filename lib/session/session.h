@@ -55,9 +55,9 @@ struct SessionStats {
   int64_t tasks_after_cancel = 0, cancel_latency_ns = 0;
 };
 
-// Public functions: any thread. What the session computes on is guarded by `turn_`, which a call holds while it works
-// and the engine holds during a step of the session's stream; what any thread may ask meanwhile is guarded by `mutex_`,
-// which nobody holds while he works or calls the host.
+// Public functions: any thread. What the session computes on is guarded by `turn_`, which a call holds while it works,
+// and the engine during a step of the session's stream. What any thread may ask meanwhile is guarded by `mutex_`, which
+// no thread holds while it works or calls the host.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   // What create() would refuse, and text of expected_tokens beyond the strategy's reach.
@@ -94,7 +94,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void request_stop();
   // The engine will never finish an open stream: it was stopped.
   void engine_stopped();
-  // Cancels, waits until the engine has let go, frees memory; later calls return kClosed.
+  // Cancels, waits until the engine and other calls have let go, frees memory. Calls that begin after it return kClosed.
   void close();
   const Model& model() const { return *model_; }
 
@@ -137,7 +137,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // is open; kClosed.
   Status begin_call() const QUIRE_EXCLUDES(mutex_);
   void end_call() const QUIRE_EXCLUDES(mutex_);
-  void free_contents();  // by the holder of the turn
+  void free_contents();  // called by the holder of the turn
   // What any thread may ask becomes what the holder of the turn has made.
   void publish() const QUIRE_REQUIRES(mutex_, turn_);
   bool stream_is_open() const QUIRE_REQUIRES(mutex_) { return !stream_.expired(); }

@@ -60,7 +60,7 @@ void RopeCache::angles(double p, float* cos, float* sin) const {
 
 RopeCaches::Shared RopeCaches::share(const RopeTable& table, int64_t chunk, Shared made) {
   std::vector<Shared> others;  // whose last holder may go meanwhile: freed without the lock
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::erase_if(in_use_, [](const auto& weak) { return weak.expired(); });
   for (const auto& weak : in_use_) {
     Shared rope = weak.lock();

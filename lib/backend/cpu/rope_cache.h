@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "lib/backend/backend.h"
 #include "lib/support/allocator.h"
+#include "lib/support/mutex.h"
 
 namespace quire::cpu {
 
@@ -59,8 +59,8 @@ class RopeCaches {
   Shared share(const RopeTable& table, int64_t chunk, Shared made);
 
   Allocator& allocator_;
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<const RopeCache>> in_use_;  // some may be gone
+  Mutex mutex_;
+  std::vector<std::weak_ptr<const RopeCache>> in_use_ QUIRE_GUARDED_BY(mutex_);  // some may be gone
 };
 
 }  // namespace quire::cpu
