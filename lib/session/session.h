@@ -94,7 +94,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void request_stop();
   // The engine will never finish an open stream: it was stopped.
   void engine_stopped();
-  // Cancels, waits until the engine and other calls have let go, frees memory. Calls that begin after it return kClosed.
+  // Cancels, waits until the engine and other calls have let go, frees memory. Calls that begin after it return
+  // kClosed.
   void close();
   const Model& model() const { return *model_; }
 
