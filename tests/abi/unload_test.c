@@ -43,12 +43,15 @@ static void* find(void* library, const char* name) {
   } while (0)
 
 /* Handles that outlive the library. Global, so that a leak checker sees that somebody has them. */
-static quire_runtime* runtime;
-static quire_model* model;
-static quire_session* session;
-static quire_stream* stream;
+enum { kRounds = 6 };
+static struct {
+  quire_runtime* runtime;
+  quire_model* model;
+  quire_session* session;
+  quire_stream* stream;
+} kept[kRounds];
 
-static void open_close_unload(const char* path, const char* directory, int computing) {
+static void open_close_unload(const char* path, const char* directory, int round) {
   const int threads_before = count_threads();
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) fprintf(stderr, "%s\n", dlerror());
@@ -64,33 +67,34 @@ static void open_close_unload(const char* path, const char* directory, int compu
   quire_runtime_options options = {0};
   options.struct_size = sizeof options;
   options.n_threads = 4;
-  CHECK(p_quire_runtime_create(&options, &runtime, NULL) == QUIRE_OK);
+  CHECK(p_quire_runtime_create(&options, &kept[round].runtime, NULL) == QUIRE_OK);
   CHECK(count_threads() > threads_before);
-  CHECK(p_quire_model_load(runtime, directory, strlen(directory), NULL, &model, NULL) == QUIRE_OK);
+  CHECK(p_quire_model_load(kept[round].runtime, directory, strlen(directory), NULL, &kept[round].model, NULL) ==
+        QUIRE_OK);
   quire_session_options with_dca = {0};
   with_dca.struct_size = sizeof with_dca;
   with_dca.strategy = "dca";
   with_dca.strategy_len = 3;
-  CHECK(p_quire_session_create(model, &with_dca, &session, NULL) == QUIRE_OK);
-  if (computing) {
+  CHECK(p_quire_session_create(kept[round].model, &with_dca, &kept[round].session, NULL) == QUIRE_OK);
+  if (round % 2 == 1) { /* in the middle of a prompt */
     int32_t ids[3000];
     for (int i = 0; i < 3000; ++i) ids[i] = 3 + i % 60;
-    CHECK(p_quire_session_feed_tokens(session, ids, 3000, NULL) == QUIRE_OK);
+    CHECK(p_quire_session_feed_tokens(kept[round].session, ids, 3000, NULL) == QUIRE_OK);
     quire_stream_options generate = {0};
     generate.struct_size = sizeof generate;
     generate.max_tokens = 1000;
-    CHECK(p_quire_stream_open(session, &generate, &stream, NULL) == QUIRE_OK);
+    CHECK(p_quire_stream_open(kept[round].session, &generate, &kept[round].stream, NULL) == QUIRE_OK);
     quire_event event = {0};
     event.struct_size = sizeof event;
-    CHECK(p_quire_stream_next(stream, -1, &event, NULL) == QUIRE_OK);
+    CHECK(p_quire_stream_next(kept[round].stream, -1, &event, NULL) == QUIRE_OK);
   }
-  CHECK(p_quire_runtime_close(runtime, NULL) == QUIRE_OK);
+  CHECK(p_quire_runtime_close(kept[round].runtime, NULL) == QUIRE_OK);
   CHECK(count_threads() == threads_before);
   CHECK(dlclose(library) == 0);
 }
 
 int main(int argc, char** argv) {
   CHECK(argc == 3);
-  for (int round = 0; round < 6; ++round) open_close_unload(argv[1], argv[2], round % 2);
+  for (int round = 0; round < kRounds; ++round) open_close_unload(argv[1], argv[2], round);
   return 0;
 }
