@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds every fuzz target and runs each for SECONDS: tests/fuzz/run.sh SECONDS [BUILD_DIR]
 # Fails on the first finding; the input that showed it is then in BUILD_DIR/findings. New inputs are kept in
-# BUILD_DIR/corpus, where the next run takes them up.
+# BUILD_DIR/corpus, where the next run takes them up. Those that reach new code join the committed corpus by
+#   BUILD_DIR/tests/fuzz/NAME -merge=1 -use_counters=0 -max_len=4096 tests/fuzz/corpus/NAME BUILD_DIR/corpus/NAME
 set -eu
 seconds=${1:?usage: run.sh SECONDS [BUILD_DIR]}
 here=$(cd "$(dirname "$0")" && pwd)
