@@ -176,7 +176,6 @@ Status GenerationStream::compute(std::span<GenerationStream* const> streams, std
 
 // Fills an empty block with what comes next, if there is anything, and makes room for it.
 Status GenerationStream::next_block(Block& block) {
-  Session& s = *session_;
   session_->turn_.assert_held();
   const int64_t uncomputed = session_->n_uncomputed();
   if (uncomputed == 0 || cancel_.cancelled()) return {};
@@ -188,9 +187,9 @@ Status GenerationStream::next_block(Block& block) {
   }
   block.first = first;
   block.generated = session_->is_generated(first);
-  int64_t n = std::min({uncomputed, room, s.options_.prefill_block});
-  n = std::min(n, s.strategy_->window_end(first) - first);
-  if (s.strategy_->plans_generated_apart()) {
+  int64_t n = std::min({uncomputed, room, session_->options_.prefill_block});
+  n = std::min(n, session_->strategy_->window_end(first) - first);
+  if (session_->strategy_->plans_generated_apart()) {
     for (int64_t same = 1; same < n; ++same) {
       if (session_->is_generated(first + same) != block.generated) n = same;
     }
@@ -198,8 +197,8 @@ Status GenerationStream::next_block(Block& block) {
   const int64_t from_settled = std::min(n, session_->n_settled() - first);
   block.from_pending = n - from_settled;
   QUIRE_TRY(session_->kv_->reserve(first, n));
-  const int64_t entries = s.strategy_->memory_entries(first);
-  const int64_t added = s.strategy_->memory_entries(first + n) - entries;
+  const int64_t entries = session_->strategy_->memory_entries(first);
+  const int64_t added = session_->strategy_->memory_entries(first + n) - entries;
   if (added > 0) QUIRE_TRY(session_->kv_->reserve_memory(entries, added));
   make_room(session_->tokens_, static_cast<size_t>(block.from_pending));
   const auto settled = session_->tokens_.begin() + first;
@@ -268,10 +267,9 @@ Status GenerationStream::read_logits(Block& block, std::span<const float> row, c
 
 // The block was computed: the session takes it, as a whole. What can fail comes first.
 void GenerationStream::commit(Block& block, Clock::time_point begin) {
-  Session& s = *session_;
   session_->turn_.assert_held();
   const int64_t n = block.n();
-  const auto kept = s.strategy_->retained(block.first + n);
+  const auto kept = session_->strategy_->retained(block.first + n);
   make_room(session_->kept_logits_, block.logits.size());
   make_room(session_->kept_scores_, block.scores.size());
   auto& selected = session_->selected_;
@@ -316,7 +314,6 @@ bool GenerationStream::expired() const {
 
 // Where nothing is left to process: samples the next token, or finds the reason why there is none.
 Status GenerationStream::generate(Block& block) {
-  Session& s = *session_;
   session_->turn_.assert_held();
   const auto finish = [&](FinishReason reason, int32_t token = -1) {
     block.end = end_event(reason, token);
@@ -329,7 +326,9 @@ Status GenerationStream::generate(Block& block) {
   const auto banned =
       n_generated_ < options_.min_tokens ? std::span<const int32_t>(endings_) : std::span<const int32_t>();
   Sample sample = sampler_.sample(session_->last_logits_, session_->n_settled(), session_->tokens_, banned);
-  if (!options_.ignore_eos && s.model_->llama->is_eos(sample.token)) return finish(FinishReason::kEos, sample.token);
+  if (!options_.ignore_eos && session_->model_->llama->is_eos(sample.token)) {
+    return finish(FinishReason::kEos, sample.token);
+  }
   if (std::find(options_.stop_ids.begin(), options_.stop_ids.end(), sample.token) != options_.stop_ids.end()) {
     return finish(FinishReason::kStopId, sample.token);
   }
