@@ -139,7 +139,7 @@ double Bench::decode(int64_t depth) {
   return static_cast<double>(arguments_.n_generate) / time_stream(session_.get(), arguments_.n_generate);
 }
 
-// How many keys a query at this depth may see, entries of memory included.
+// How many keys a query at this depth may see, condensed entries included.
 int64_t Bench::visible_keys(int64_t depth) const {
   if (selects_) return depth + 1;
   // Scalings change no visibility, and some come with a checkpoint alone.
@@ -155,8 +155,8 @@ int64_t Bench::visible_keys(int64_t depth) const {
   view.n_keys = depth + 1;
   int64_t n_visible = 0;
   std::vector<double> distances(static_cast<size_t>(depth + 1));
-  for (const int32_t stream : {QUIRE_KV_TEXT, QUIRE_KV_MEMORY}) {
-    view.key_stream = stream;
+  for (const int32_t kind : {QUIRE_KV_TEXT, QUIRE_KV_CONDENSED}) {
+    view.key_kind = kind;
     Error error;
     error.check(quire_strategy_positions(&options, &view, distances.data(), error.get()),
                 "counting the keys that a token sees");

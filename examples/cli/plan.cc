@@ -25,11 +25,11 @@ struct PlanArguments {
 // Beyond this the matrix (n * n doubles) helps nobody.
 constexpr int64_t kMaxTokens = 4096;
 
-// Distances of rows to tokens and to entries of memory.
+// Distances of rows to tokens and to condensed entries.
 struct Rows {
   int64_t n_rows = 0;
-  std::vector<double> tokens;  // [n_rows][n_tokens]
-  std::vector<double> memory;  // [n_rows][n_entries]
+  std::vector<double> tokens;     // [n_rows][n_tokens]
+  std::vector<double> condensed;  // [n_rows][n_entries]
 };
 
 quire_strategy_options options_of(const PlanArguments& arguments) {
@@ -59,10 +59,10 @@ std::vector<double> positions(const PlanArguments& arguments, quire_position_vie
   return matrix;
 }
 
-// Entries of memory that the tokens make, at most one each: those that the token behind them sees.
+// Condensed entries that the tokens make, at most one each: those that the token behind them sees.
 int64_t count_entries(const PlanArguments& arguments) {
   auto view = initialised(quire_position_view_init);
-  view.key_stream = QUIRE_KV_MEMORY;
+  view.key_kind = QUIRE_KV_CONDENSED;
   view.first_query = view.n_keys = arguments.n_tokens;
   view.n_queries = 1;
   const std::vector<double> row = positions(arguments, view);
@@ -70,18 +70,18 @@ int64_t count_entries(const PlanArguments& arguments) {
   return row.rend() - last;
 }
 
-Rows rows_of(const PlanArguments& arguments, int32_t stream, int64_t n_rows, int64_t n_entries) {
+Rows rows_of(const PlanArguments& arguments, int32_t kind, int64_t n_rows, int64_t n_entries) {
   Rows rows;
   rows.n_rows = n_rows;
   if (n_rows == 0) return rows;
   auto view = initialised(quire_position_view_init);
-  view.query_stream = stream;
+  view.query_kind = kind;
   view.n_queries = n_rows;
   view.n_keys = arguments.n_tokens;
   rows.tokens = positions(arguments, view);
-  view.key_stream = QUIRE_KV_MEMORY;
+  view.key_kind = QUIRE_KV_CONDENSED;
   view.n_keys = n_entries;
-  if (n_entries > 0) rows.memory = positions(arguments, view);
+  if (n_entries > 0) rows.condensed = positions(arguments, view);
   return rows;
 }
 
@@ -119,7 +119,7 @@ void print_rows(const Rows& rows, int64_t n_tokens, int64_t n_entries, size_t wi
   std::string line;
   for (int64_t row = 0; row < rows.n_rows; ++row) {
     line.clear();
-    append_row(rows.memory, row, n_entries, width, line);
+    append_row(rows.condensed, row, n_entries, width, line);
     if (n_entries > 0) line += " | ";
     append_row(rows.tokens, row, n_tokens, width, line);
     print("%s\n", line.c_str());
@@ -141,11 +141,11 @@ Json rows_to_json(const std::vector<double>& matrix, int64_t n_rows, int64_t n_k
 void print_matrices(const std::string& canonical, const Rows& tokens, const Rows& entries) {
   const int64_t n = tokens.n_rows, n_entries = entries.n_rows;
   const size_t width =
-      std::max({widest(tokens.tokens), widest(tokens.memory), widest(entries.tokens), widest(entries.memory)});
+      std::max({widest(tokens.tokens), widest(tokens.condensed), widest(entries.tokens), widest(entries.condensed)});
   print("%s\n\n", canonical.c_str());
   print_rows(tokens, n, n_entries, width);
   if (n_entries == 0) return;
-  print_text("\nentries of memory, when they were made:\n");
+  print_text("\ncondensed entries, when they were made:\n");
   print_rows(entries, n, n_entries, width);
 }
 
@@ -153,7 +153,7 @@ int plan(const PlanArguments& arguments) {
   const std::string canonical = describe(arguments);
   const int64_t n = arguments.n_tokens, n_entries = count_entries(arguments);
   const Rows tokens = rows_of(arguments, QUIRE_KV_TEXT, n, n_entries);
-  const Rows entries = rows_of(arguments, QUIRE_KV_MEMORY, n_entries, n_entries);
+  const Rows entries = rows_of(arguments, QUIRE_KV_CONDENSED, n_entries, n_entries);
   if (!arguments.json) {
     print_matrices(canonical, tokens, entries);
     return 0;
@@ -164,12 +164,12 @@ int plan(const PlanArguments& arguments) {
                {"head", arguments.head},
                {"relative_position", rows_to_json(tokens.tokens, n, n)}};
   if (n_entries > 0) {
-    json["memory_position"] = rows_to_json(tokens.memory, n, n_entries);
-    Json& memory = json["memory"] = Json::array();
+    json["condensed_position"] = rows_to_json(tokens.condensed, n, n_entries);
+    Json& condensed = json["condensed"] = Json::array();
     for (int64_t entry = 0; entry < n_entries; ++entry) {
-      memory.push_back({{"entry", entry},
-                        {"relative_position", row_to_json(entries.tokens, entry, n)},
-                        {"memory_position", row_to_json(entries.memory, entry, n_entries)}});
+      condensed.push_back({{"entry", entry},
+                           {"relative_position", row_to_json(entries.tokens, entry, n)},
+                           {"condensed_position", row_to_json(entries.condensed, entry, n_entries)}});
     }
   }
   print_json(json);
@@ -204,7 +204,7 @@ void add_plan(CLI::App& app, Action& action) {
       ->type_name("H");
   command->add_flag("--json", arguments->json, "print one JSON object; null where a key is not visible");
   command->footer(R"help(
-A strategy with a memory (beacon) has the distances to its entries before those to tokens, and further rows for what each
+A strategy that condenses (beacon) has the distances to its entries before those to tokens, and further rows for what each
 entry saw when it was made.
 
 Examples (the first is the second matrix of the Dual Chunk Attention paper):

@@ -426,7 +426,7 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                                yarn(factor=1, attention_factor=m)"
  *   beacon                       Activation Beacon (Zhang et al. 2024, "Soaring from 4K to 400K", eq. 1-2), for models
  *                                with beacon weights: each complete window of window= tokens is condensed into
- *                                stride / ratio entries of memory, which stand for its first stride= tokens from then
+ *                                stride / ratio condensed entries, which stand for its first stride= tokens from then
  *                                on; attn=step_expansion|segmentation|full_coverage (these three as the checkpoint
  *                                was trained). ratio=: one for all windows (0: keep the tokens); sequence=x2.x4: of
  *                                windows in succession, the last for all further; else by the session's
@@ -525,33 +525,32 @@ QUIRE_API void quire_strategy_options_init(quire_strategy_options* options, size
 QUIRE_API quire_status quire_strategy_describe(const quire_strategy_options* options, char* buf, size_t cap,
                                                size_t* needed, quire_error* err);
 
-#define QUIRE_KV_TEXT 0   /* tokens */
-#define QUIRE_KV_MEMORY 1 /* entries of condensed memory (beacon), counted from 0 as they are made */
+#define QUIRE_KV_TEXT 0      /* tokens */
+#define QUIRE_KV_CONDENSED 1 /* condensed entries (beacon), counted from 0 as they are made */
 
 /* A part of a strategy's relative-position matrix. */
 typedef struct quire_position_view {
   uint32_t struct_size;
-  uint32_t flags;       /* 0 */
-  int32_t head;         /* less than n_heads */
-  int32_t query_stream; /* QUIRE_KV_*: what the rows are */
-  int32_t key_stream;   /* QUIRE_KV_*: what the columns are */
-  int32_t reserved;     /* 0 */
-  int64_t first_query;  /* 0 to 2^24 */
-  int64_t n_queries;    /* 1 to 2^24 */
-  int64_t n_keys;       /* 1 to 2^24 */
+  uint32_t flags;      /* 0 */
+  int32_t head;        /* less than n_heads */
+  int32_t query_kind;  /* QUIRE_KV_*: what the rows are */
+  int32_t key_kind;    /* QUIRE_KV_*: what the columns are */
+  int32_t reserved;    /* 0 */
+  int64_t first_query; /* 0 to 2^24 */
+  int64_t n_queries;   /* 1 to 2^24 */
+  int64_t n_keys;      /* 1 to 2^24 */
 } quire_position_view;
 
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_position_view_init(quire_position_view* view, size_t size);
 
 /* matrix[r * n_keys + j] is the distance the model sees between query first_query + r and key j, NaN where j is not
- * visible (all of them where the keys are a memory that the strategy does not have). A row of the memory is an entry
- * when it was made: it saw tokens, earlier entries, and itself at distance 0. longheads: which chunks a head chooses
- * depends on the text; shown is the choice when all chunks fit equally well. The caller provides n_queries * n_keys
- * doubles. A row takes time and memory in proportion to n_keys and n_heads, however great
- * first_query is. Errors: INVALID_ARGUMENT (also for memory rows of a strategy without memory, and
- * for entries that no text of 2^24 tokens makes), BAD_STRATEGY, UNSUPPORTED.
- * [any-thread] since 0.1 */
+ * visible (all of them where the keys are condensed entries that the strategy does not make). A condensed row is an
+ * entry when it was made: it saw tokens, earlier entries, and itself at distance 0. longheads: which chunks a head
+ * chooses depends on the text; shown is the choice when all chunks fit equally well. The caller provides n_queries *
+ * n_keys doubles. A row takes time and memory in proportion to n_keys and n_heads, however great first_query is.
+ * Errors: INVALID_ARGUMENT (also for condensed rows of a strategy without them, and for entries that no text of 2^24
+ * tokens makes), BAD_STRATEGY, UNSUPPORTED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_strategy_positions(const quire_strategy_options* options, const quire_position_view* view,
                                                 double* matrix, quire_error* err);
 

@@ -12,8 +12,8 @@ namespace {
 constexpr size_t kMostAdapters = 64;
 constexpr int32_t kUsualHeads = 32;  // of a model of 7 billion parameters
 constexpr int32_t kMostHeads = 65536;
-static_assert(static_cast<int32_t>(KvStream::kText) == QUIRE_KV_TEXT);
-static_assert(static_cast<int32_t>(KvStream::kMemory) == QUIRE_KV_MEMORY);
+static_assert(static_cast<int32_t>(KvKind::kText) == QUIRE_KV_TEXT);
+static_assert(static_cast<int32_t>(KvKind::kCondensed) == QUIRE_KV_CONDENSED);
 
 Status check_adapters(const void* entries, size_t n, const char* name) {
   if (!entries && n > 0) return invalid(std::string(name) + " is NULL but n_" + name + " is not 0");
@@ -124,16 +124,16 @@ Status read_position_view(const quire_position_view* in, int n_heads, PositionVi
   quire_position_view v;
   QUIRE_TRY(read_options(in, 0, "quire_position_view", &v));
   QUIRE_TRY(check_range("head", v.head, 0, n_heads - 1));
-  QUIRE_TRY(check_range("query_stream", v.query_stream, QUIRE_KV_TEXT, QUIRE_KV_MEMORY));
-  QUIRE_TRY(check_range("key_stream", v.key_stream, QUIRE_KV_TEXT, QUIRE_KV_MEMORY));
+  QUIRE_TRY(check_range("query_kind", v.query_kind, QUIRE_KV_TEXT, QUIRE_KV_CONDENSED));
+  QUIRE_TRY(check_range("key_kind", v.key_kind, QUIRE_KV_TEXT, QUIRE_KV_CONDENSED));
   QUIRE_TRY(check_range("reserved", v.reserved, 0, 0));
   QUIRE_TRY(check_range("first_query", v.first_query, 0, kMostViewedTokens));
   QUIRE_TRY(check_range("n_queries", v.n_queries, 1, kMostViewedTokens));
   QUIRE_TRY(check_range("n_keys", v.n_keys, 1, kMostViewedTokens));
   out->head = v.head;
   out->n_heads = n_heads;
-  out->queries = static_cast<KvStream>(v.query_stream);
-  out->keys = static_cast<KvStream>(v.key_stream);
+  out->queries = static_cast<KvKind>(v.query_kind);
+  out->keys = static_cast<KvKind>(v.key_kind);
   out->first_query = v.first_query;
   out->n_queries = v.n_queries;
   out->n_keys = v.n_keys;

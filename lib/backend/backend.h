@@ -1,7 +1,7 @@
 // The backend interface: memory, streams and operations of one compute device.
 //
-// The decoder (lib/model) is written once against this interface. Work is queued on a Stream and may run later; the
-// host reads results only after `synchronize` or a completed Event. Element types: activations are f32; matrices,
+// The decoder (lib/model) is written once against this interface. Work is queued on a Queue and may run later; the
+// host reads results only after `synchronize` or a completed Fence. Element types: activations are f32; matrices,
 // tables and KV records are f32, f16 or bf16 in a layout that the backend chooses. lib/README.md says for each call how
 // a CUDA backend implements it.
 //
@@ -44,15 +44,15 @@ enum class MemoryKind {
 };
 
 // An in-order queue of operations.
-class Stream {
+class Queue {
  public:
-  virtual ~Stream() = default;
+  virtual ~Queue() = default;
 };
 
-// A point in a stream.
-class Event {
+// A point in a queue: done when everything queued before it is.
+class Fence {
  public:
-  virtual ~Event() = default;
+  virtual ~Fence() = default;
   virtual bool done() const = 0;
 };
 
@@ -106,7 +106,7 @@ inline size_t kv_neutral_bytes(const KvGeometry& g) {
   return static_cast<size_t>(2 * g.n_kv_heads * g.chunk * g.head_dim) * element_bytes(g.type);
 }
 
-// The records of one layer and KV stream, by chunk index; nullptr where dropped. Borrowed.
+// The records of one layer and KV kind, by chunk index; nullptr where dropped. Borrowed.
 struct KvRecords {
   std::span<const std::unique_ptr<Buffer>> chunks;
   bool raw = false;  // keys were stored unrotated; spans over them have rotation kRaw
@@ -115,7 +115,7 @@ struct KvRecords {
 // Where an operation is queued, and what may stop it. An operation that saw the cancel flag returns kCancelled and
 // leaves its outputs undefined.
 struct Exec {
-  Stream& stream;
+  Queue& queue;
   const CancelToken* cancel = nullptr;
 };
 
@@ -183,7 +183,7 @@ struct AttentionArgs {
   float scale = 1;  // of the logits, all constant factors included
   const Rope* rope = nullptr;
   KvGeometry geometry;
-  KvRecords records[kKvStreams];
+  KvRecords records[kKvKinds];
   const Buffer* selection = nullptr;  // of select_chunks; needed if a block is selected
 
   // Keys that are not all in memory at once: several calls with ascending windows of text chunks that together hold
@@ -206,14 +206,14 @@ class Backend {
 
   // ---- memory and streams
   virtual Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) = 0;
-  virtual Result<std::unique_ptr<Stream>> create_stream() = 0;
+  virtual Result<std::unique_ptr<Queue>> create_queue() = 0;
   // Copies between host memory and buffers. The host memory must stay until the copy is done.
-  virtual Status upload(Stream& stream, const void* source, Buffer& target, size_t offset, size_t bytes) = 0;
-  virtual Status download(Stream& stream, const Buffer& source, size_t offset, void* target, size_t bytes) = 0;
-  virtual Result<std::unique_ptr<Event>> record(Stream& stream) = 0;
-  virtual Status wait(Stream& stream, const Event& event) = 0;
+  virtual Status upload(Queue& queue, const void* source, Buffer& target, size_t offset, size_t bytes) = 0;
+  virtual Status download(Queue& queue, const Buffer& source, size_t offset, void* target, size_t bytes) = 0;
+  virtual Result<std::unique_ptr<Fence>> record(Queue& queue) = 0;
+  virtual Status wait(Queue& queue, const Fence& fence) = 0;
   // Waits until everything queued is done; reports a failure of any of it.
-  virtual Status synchronize(Stream& stream) = 0;
+  virtual Status synchronize(Queue& queue) = 0;
 
   // ---- immutable data (synchronous, while loading)
   virtual Result<std::unique_ptr<Matrix>> create_matrix(int64_t n, int64_t k, ElementType type) = 0;

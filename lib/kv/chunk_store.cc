@@ -16,8 +16,8 @@ ChunkStore::ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layer
       options_(options),
       n_layers_(n_layers),
       record_bytes_(static_cast<int64_t>(backend.kv_record_bytes(geometry))),
-      records_(static_cast<size_t>(n_layers * kKvStreams)),
-      entries_(static_cast<size_t>(n_layers * kKvStreams)),
+      records_(static_cast<size_t>(n_layers * kKvKinds)),
+      entries_(static_cast<size_t>(n_layers * kKvKinds)),
       pages_(static_cast<size_t>(n_layers)) {
   if (options.n_query_heads > 0) {
     page_bytes_ = static_cast<int64_t>(backend.representation_page_bytes(options.n_query_heads, geometry.head_dim));
@@ -37,7 +37,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::create(Backend& backend, const K
 // ---- room
 
 Status ChunkStore::reserve(int64_t first, int64_t n) {
-  const std::vector<Place> missing = missing_records(KvStream::kText, first, n);
+  const std::vector<Place> missing = missing_records(KvKind::kText, first, n);
   QUIRE_TRY(reserve_queries(first, n, missing));
   QUIRE_TRY(reserve_pages(ceil_div(first + n, geometry_.chunk)));
   const Status status = make_records(missing);
@@ -46,23 +46,23 @@ Status ChunkStore::reserve(int64_t first, int64_t n) {
   return {};
 }
 
-Status ChunkStore::reserve_memory(int64_t first, int64_t n) {
-  const int64_t before = memory_chunks();
-  const std::vector<Place> missing = missing_records(KvStream::kMemory, first, n);
-  // A step has all of a layer's memory at hand, and a record of text.
-  Status status = check_budget(fixed_bytes(), memory_chunks() + 1, missing, first + n);
+Status ChunkStore::reserve_condensed(int64_t first, int64_t n) {
+  const int64_t before = condensed_chunks();
+  const std::vector<Place> missing = missing_records(KvKind::kCondensed, first, n);
+  // A step has all condensed entries of a layer at hand, and a record of text.
+  Status status = check_budget(fixed_bytes(), condensed_chunks() + 1, missing, first + n);
   if (status.ok()) status = make_records(missing);
   if (status.ok()) return status;
-  cut(KvStream::kMemory, before);  // what is at hand is counted by the table's length
-  return status.with_context("KV cache at memory entry " + std::to_string(first));
+  cut(KvKind::kCondensed, before);  // what is at hand is counted by the table's length
+  return status.with_context("KV cache at condensed entry " + std::to_string(first));
 }
 
 // Makes the tables long enough, which no failure undoes, and lists what is not there.
-std::vector<ChunkStore::Place> ChunkStore::missing_records(KvStream stream, int64_t first, int64_t n) {
+std::vector<ChunkStore::Place> ChunkStore::missing_records(KvKind kind, int64_t first, int64_t n) {
   const auto end = static_cast<size_t>(ceil_div(first + n, geometry_.chunk));
   std::vector<Place> missing;
   for (int layer = 0; layer < n_layers_; ++layer) {
-    const size_t t = track(layer, stream);
+    const size_t t = track(layer, kind);
     if (records_[t].size() < end) records_[t].resize(end);
     if (entries_[t].size() < end) entries_[t].resize(end);
     for (auto c = static_cast<size_t>(first / geometry_.chunk); c < end; ++c) {
@@ -103,7 +103,7 @@ Status ChunkStore::reserve_queries(int64_t first, int64_t n, const std::vector<P
     queries_bytes = rows * options_.n_query_heads * geometry_.head_dim * static_cast<int64_t>(sizeof(float));
     fixed = ceil_div(end, kPageChunks) * static_cast<int64_t>(pages_.size()) * page_bytes_ + queries_bytes;
   }
-  QUIRE_TRY(check_budget(fixed, end - first / geometry_.chunk + memory_chunks(), missing, first + n));
+  QUIRE_TRY(check_budget(fixed, end - first / geometry_.chunk + condensed_chunks(), missing, first + n));
   if (queries_bytes == 0 || queries_) return {};
   QUIRE_ASSIGN(queries_, backend_.allocate(static_cast<size_t>(queries_bytes), MemoryKind::kDevice));
   queries_bytes_ = queries_bytes;
@@ -163,13 +163,13 @@ Rows ChunkStore::queries_in_progress(int layer, int64_t chunk) const {
 
 int64_t ChunkStore::max_resident() const {
   if (!file_ || options_.budget_bytes == 0) return kNoLimit;
-  return std::max<int64_t>(1, (options_.budget_bytes - fixed_bytes()) / record_bytes_ - memory_chunks());
+  return std::max<int64_t>(1, (options_.budget_bytes - fixed_bytes()) / record_bytes_ - condensed_chunks());
 }
 
-Status ChunkStore::acquire(int layer, std::span<const int64_t> chunks, bool to_write, KvStream stream) {
+Status ChunkStore::acquire(int layer, std::span<const int64_t> chunks, bool to_write, KvKind kind) {
   if (!file_) return {};
   const auto place = [&](int64_t chunk) {
-    return Place{static_cast<int32_t>(track(layer, stream)), static_cast<int32_t>(chunk)};
+    return Place{static_cast<int32_t>(track(layer, kind)), static_cast<int32_t>(chunk)};
   };
   // First the ones that are here, so that making room for the others does not push them out.
   for (const int64_t chunk : chunks) {
@@ -224,10 +224,10 @@ void ChunkStore::drop_record(Place place) {
   --n_held_;
 }
 
-int64_t ChunkStore::drop(KvStream stream, int64_t first_chunk, int64_t end_chunk) {
+int64_t ChunkStore::drop(KvKind kind, int64_t first_chunk, int64_t end_chunk) {
   const int64_t before = n_held_;
   for (int layer = 0; layer < n_layers_; ++layer) {
-    const size_t t = track(layer, stream);
+    const size_t t = track(layer, kind);
     const int64_t end = std::min(end_chunk, static_cast<int64_t>(entries_[t].size()));
     for (int64_t c = first_chunk; c < end; ++c) drop_record({static_cast<int32_t>(t), static_cast<int32_t>(c)});
   }
@@ -235,11 +235,11 @@ int64_t ChunkStore::drop(KvStream stream, int64_t first_chunk, int64_t end_chunk
 }
 
 // Forgets the chunks from n_chunks on.
-void ChunkStore::cut(KvStream stream, int64_t n_chunks) {
-  drop(stream, n_chunks, kNoLimit);
+void ChunkStore::cut(KvKind kind, int64_t n_chunks) {
+  drop(kind, n_chunks, kNoLimit);
   const auto keep = static_cast<size_t>(n_chunks);
   for (int layer = 0; layer < n_layers_; ++layer) {
-    const size_t t = track(layer, stream);
+    const size_t t = track(layer, kind);
     if (entries_[t].size() <= keep) continue;
     entries_[t].resize(keep);
     records_[t].resize(keep);
@@ -248,8 +248,8 @@ void ChunkStore::cut(KvStream stream, int64_t n_chunks) {
 
 void ChunkStore::truncate(int64_t n_tokens, int64_t n_entries) {
   const int64_t keep = ceil_div(n_tokens, geometry_.chunk);
-  cut(KvStream::kText, keep);
-  cut(KvStream::kMemory, ceil_div(n_entries, geometry_.chunk));
+  cut(KvKind::kText, keep);
+  cut(KvKind::kCondensed, ceil_div(n_entries, geometry_.chunk));
   const auto n_pages = static_cast<size_t>(ceil_div(keep, kPageChunks));
   for (auto& pages : pages_) {
     while (pages.size() > n_pages) {
@@ -268,13 +268,13 @@ void ChunkStore::evict(int64_t begin, int64_t end) {
   const int64_t first = std::max(ceil_div(begin, geometry_.chunk), evicted_until_);
   const int64_t last = end / geometry_.chunk;
   if (first >= last) return;
-  n_evicted_ += drop(KvStream::kText, first, last);
+  n_evicted_ += drop(KvKind::kText, first, last);
   evicted_until_ = last;
 }
 
 bool ChunkStore::holds(int64_t begin, int64_t end) const {
   for (int layer = 0; layer < n_layers_; ++layer) {
-    const auto& entries = entries_[track(layer, KvStream::kText)];
+    const auto& entries = entries_[track(layer, KvKind::kText)];
     for (int64_t c = begin / geometry_.chunk; c < ceil_div(end, geometry_.chunk); ++c) {
       if (c >= static_cast<int64_t>(entries.size()) || !entries[static_cast<size_t>(c)].held) return false;
     }

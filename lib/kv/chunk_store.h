@@ -1,6 +1,6 @@
 // The chunk store of one session: keys and values of its tokens in records of `chunk` tokens per layer, and what a
 // strategy that selects chunks needs of them (representations, the queries of the chunk in progress). The entries of a
-// condensed memory are a second stream of keys, in records of the same kind under the same budget.
+// condensed text are a second kind of keys, in records of the same form under the same budget.
 //
 // Without a spill directory all records are in memory, and the byte budget bounds them. With one, a record is in memory
 // while it is used, and the least recently used ones go to a file when the budget is reached; what is read back is what
@@ -50,9 +50,9 @@ class ChunkStore {
   // Makes room for text keys [first, first + n) in all layers: in memory, or with a file on the disk. `first` is where
   // the text ends now. kBudget, kOutOfMemory, kIo: nothing was changed.
   Status reserve(int64_t first, int64_t n);
-  // The same for n more entries of the memory.
-  Status reserve_memory(int64_t first, int64_t n);
-  // Forgets the text keys from n_tokens on, and the entries of the memory from n_entries on.
+  // The same for n more condensed entries.
+  Status reserve_condensed(int64_t first, int64_t n);
+  // Forgets the text keys from n_tokens on, and the condensed entries from n_entries on.
   void truncate(int64_t n_tokens, int64_t n_entries = 0);
   // Drops the records whose text keys all lie in [begin, end). Calls come with ascending ranges.
   void evict(int64_t begin, int64_t end);
@@ -64,13 +64,13 @@ class ChunkStore {
 
   // Brings records of a layer into memory, at most max_resident() of them; others may leave it. to_write: they will be
   // changed. A failure loses nothing.
-  Status acquire(int layer, std::span<const int64_t> chunks, bool to_write, KvStream stream = KvStream::kText);
-  // Records of a layer's text that can be in memory together, beside all records of its memory.
+  Status acquire(int layer, std::span<const int64_t> chunks, bool to_write, KvKind kind = KvKind::kText);
+  // Records of a layer's text that can be in memory together, beside all records of its condensed entries.
   int64_t max_resident() const;
-  int64_t memory_chunks() const { return static_cast<int64_t>(entries_[static_cast<size_t>(n_layers_)].size()); }
+  int64_t condensed_chunks() const { return static_cast<int64_t>(entries_[static_cast<size_t>(n_layers_)].size()); }
   // A null record is dropped, or not in memory.
-  KvRecords layer(int layer, KvStream stream = KvStream::kText) const {
-    return {records_[track(layer, stream)], options_.raw_keys && stream == KvStream::kText};
+  KvRecords layer(int layer, KvKind kind = KvKind::kText) const {
+    return {records_[track(layer, kind)], options_.raw_keys && kind == KvKind::kText};
   }
 
   Representations representations(int layer) const { return {pages_[static_cast<size_t>(layer)]}; }
@@ -82,7 +82,7 @@ class ChunkStore {
   int64_t record_bytes() const { return record_bytes_; }
 
  private:
-  // Records are found by track (a layer of a stream: those of the text first) and chunk.
+  // Records are found by track (a layer of a kind: those of the text first) and chunk.
   struct Place {
     int32_t track;
     int32_t chunk;
@@ -95,10 +95,10 @@ class ChunkStore {
   };
 
   ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layers, const ChunkStoreOptions& options);
-  size_t track(int layer, KvStream stream) const {
-    return static_cast<size_t>(layer + (stream == KvStream::kMemory ? n_layers_ : 0));
+  size_t track(int layer, KvKind kind) const {
+    return static_cast<size_t>(layer + (kind == KvKind::kCondensed ? n_layers_ : 0));
   }
-  std::vector<Place> missing_records(KvStream stream, int64_t first, int64_t n);
+  std::vector<Place> missing_records(KvKind kind, int64_t first, int64_t n);
   Status make_records(const std::vector<Place>& missing);
   Status check_budget(int64_t fixed, int64_t in_step, const std::vector<Place>& missing, int64_t n_tokens);
   Status reserve_queries(int64_t first, int64_t n, const std::vector<Place>& missing);
@@ -107,8 +107,8 @@ class ChunkStore {
   Status make_resident(Place place);
   Status push_out();
   void drop_record(Place place);
-  int64_t drop(KvStream stream, int64_t first_chunk, int64_t end_chunk);
-  void cut(KvStream stream, int64_t n_chunks);
+  int64_t drop(KvKind kind, int64_t first_chunk, int64_t end_chunk);
+  void cut(KvKind kind, int64_t n_chunks);
   void assign_queries(int64_t first, int64_t n);
   int64_t fixed_bytes() const { return page_bytes_ * n_pages_ + queries_bytes_; }
   int64_t bytes() const { return static_cast<int64_t>(lru_.size()) * record_bytes_ + fixed_bytes(); }

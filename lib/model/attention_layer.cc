@@ -88,8 +88,8 @@ Status LlamaModel::attend_rows(Exec exec, const Sequence& sequence, const Plan& 
   attention.rope = sequence.rope;
   attention.geometry = kv.geometry();
   if (chosen) attention.selection = chosen->buffer.get();
-  for (const KvStream stream : {KvStream::kText, KvStream::kMemory}) {
-    attention.records[static_cast<int>(stream)] = kv.layer(layer, stream);
+  for (const KvKind kind : {KvKind::kText, KvKind::kCondensed}) {
+    attention.records[static_cast<int>(kind)] = kv.layer(layer, kind);
   }
   return kv.spills() ? attend_by_windows(exec, sequence, chosen, attention, layer)
                      : backend_.attention(exec, attention);
@@ -161,8 +161,8 @@ Status LlamaModel::choose(Exec exec, const Sequence& sequence, const Plan& plan,
   if (!sequence.kv->spills() && !sequence.selected) return {};
   chosen.on_host.resize(static_cast<size_t>(picks));
   QUIRE_TRY(
-      backend_.download(*stream_, *chosen.buffer, 0, chosen.on_host.data(), chosen.on_host.size() * sizeof(int32_t)));
-  return backend_.synchronize(*stream_);
+      backend_.download(*queue_, *chosen.buffer, 0, chosen.on_host.data(), chosen.on_host.size() * sizeof(int32_t)));
+  return backend_.synchronize(*queue_);
 }
 
 // All chunks that some query sees, ascending.
@@ -198,10 +198,10 @@ Status LlamaModel::attend_by_windows(Exec exec, const Sequence& sequence, const 
     end = n - begin <= most ? n : begin + most;
     QUIRE_TRY(kv.acquire(layer, std::span(needed).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
                          false));
-    // The last window has the memory too.
-    if (end == n) QUIRE_TRY(kv.acquire(layer, consecutive(0, kv.memory_chunks()), false, KvStream::kMemory));
-    for (const KvStream stream : {KvStream::kText, KvStream::kMemory}) {
-      args.records[static_cast<int>(stream)] = kv.layer(layer, stream);
+    // The last window has the condensed entries too.
+    if (end == n) QUIRE_TRY(kv.acquire(layer, consecutive(0, kv.condensed_chunks()), false, KvKind::kCondensed));
+    for (const KvKind kind : {KvKind::kText, KvKind::kCondensed}) {
+      args.records[static_cast<int>(kind)] = kv.layer(layer, kind);
     }
     args.window = {n == 0 ? 0 : needed[static_cast<size_t>(begin)],
                    end == n ? kNoLimit : needed[static_cast<size_t>(end)], begin == 0, end == n};

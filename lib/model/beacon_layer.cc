@@ -1,5 +1,5 @@
 // Beacon tokens in the forward pass (Activation Beacon, arXiv:2401.03462, Eq. 1-2): where a block completes a window,
-// S / ratio rows of theirs follow the text, and leave their keys and values in the memory stream.
+// S / ratio rows of theirs follow the text, and leave their keys and values as condensed entries.
 #include <algorithm>
 
 #include "lib/model/llama_model.h"
@@ -11,10 +11,10 @@ std::vector<LlamaModel::BeaconRows> LlamaModel::plan_beacons(std::span<const Seq
   std::vector<BeaconRows> all;
   for (const Sequence& s : sequences) {
     const int64_t end = s.first_position + static_cast<int64_t>(s.tokens.size());
-    const int64_t n = s.strategy->memory_entries(end) - s.strategy->memory_entries(s.first_position);
+    const int64_t n = s.strategy->condensed_entries(end) - s.strategy->condensed_entries(s.first_position);
     if (n == 0) continue;
     all.push_back({&s, first_row, n, {}});
-    s.strategy->plan_memory(end, all.back().plan);
+    s.strategy->plan_condensed(end, all.back().plan);
     first_row += n;
   }
   return all;
@@ -36,9 +36,9 @@ Status LlamaModel::attend_beacons(Exec exec, const BeaconRows& beacons, int laye
   const Sequence& sequence = *beacons.sequence;
   ChunkStore& kv = *sequence.kv;
   const int64_t d = config_.head_dim, chunk = kv.geometry().chunk;
-  const int64_t first = sequence.strategy->memory_entries(sequence.first_position);
+  const int64_t first = sequence.strategy->condensed_entries(sequence.first_position);
   const auto touched = consecutive(first / chunk, ceil_div(first + beacons.n, chunk));
-  QUIRE_TRY(kv.acquire(layer, touched, true, KvStream::kMemory));
+  QUIRE_TRY(kv.acquire(layer, touched, true, KvKind::kCondensed));
   StoreKvArgs store;
   store.keys = wide_.at(beacons.row).column(config_.n_query_heads * d);
   store.values = wide_.at(beacons.row).column((config_.n_query_heads + config_.n_kv_heads) * d);
@@ -46,7 +46,7 @@ Status LlamaModel::attend_beacons(Exec exec, const BeaconRows& beacons, int laye
   store.n = beacons.n;
   store.rope = sequence.rope;
   store.geometry = kv.geometry();
-  store.records = kv.layer(layer, KvStream::kMemory);
+  store.records = kv.layer(layer, KvKind::kCondensed);
   QUIRE_TRY(backend_.store_kv(exec, store));
   return attend_rows(exec, sequence, beacons.plan, nullptr, beacons.row, beacons.n, layer);
 }

@@ -84,8 +84,8 @@ int64_t LlamaModel::activation_floats(const ModelConfig& config, int64_t n) {
 }
 
 Status LlamaModel::prepare_scratch(int64_t n) {
-  if (!stream_) {
-    QUIRE_ASSIGN(stream_, backend_.create_stream());
+  if (!queue_) {
+    QUIRE_ASSIGN(queue_, backend_.create_queue());
   }
   if (n <= scratch_rows_) return {};
   const auto [hidden, narrow, wide] = widths(config_);
@@ -103,7 +103,7 @@ Status LlamaModel::forward(std::span<const Sequence> sequences, const CancelToke
   const std::vector<BeaconRows> beacons = plan_beacons(sequences, n);
   const int64_t n_beacons = beacons.empty() ? 0 : beacons.back().row + beacons.back().n - n;
   QUIRE_TRY(prepare_scratch(n + n_beacons));
-  const Exec exec{*stream_, cancel};
+  const Exec exec{*queue_, cancel};
   QUIRE_TRY(prepare_adapters(sequences, n));
   std::vector<Plan> plans(sequences.size());
   if (chosen_.size() < sequences.size()) chosen_.resize(sequences.size());
@@ -145,7 +145,7 @@ Status LlamaModel::forward(std::span<const Sequence> sequences, const CancelToke
     QUIRE_TRY(mlp_layer(exec, sequences, layer, n));
     QUIRE_TRY(finish_beacons(exec, layer, n, n_beacons));
   }
-  return backend_.synchronize(*stream_);
+  return backend_.synchronize(*queue_);
 }
 
 Status LlamaModel::mlp_layer(Exec exec, std::span<const Sequence> sequences, int layer, int64_t n) {
@@ -166,15 +166,15 @@ Status LlamaModel::logits(int64_t first_row, int64_t n_rows, const CancelToken* 
   if (!logits_scratch_ || logits_scratch_->size() < bytes) {
     QUIRE_ASSIGN(logits_scratch_, backend_.allocate(bytes, MemoryKind::kDevice));
   }
-  const Exec exec{*stream_, cancel};
+  const Exec exec{*queue_, cancel};
   int64_t n = 0;
   for (int64_t row = 0; row < n_rows; row += n) {
     const auto [end, adapters] = adapters_from(first_row + row);
     n = std::min({tile, n_rows - row, end - first_row - row});
     QUIRE_TRY(head(exec, adapters, first_row + row, n, {logits_scratch_.get(), 0, vocab}));
-    QUIRE_TRY(backend_.download(*stream_, *logits_scratch_, 0, out + row * vocab,
+    QUIRE_TRY(backend_.download(*queue_, *logits_scratch_, 0, out + row * vocab,
                                 static_cast<size_t>(n * vocab) * sizeof(float)));
-    QUIRE_TRY(backend_.synchronize(*stream_));
+    QUIRE_TRY(backend_.synchronize(*queue_));
   }
   return {};
 }

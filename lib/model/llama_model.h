@@ -165,7 +165,7 @@ class LlamaModel {
   std::unique_ptr<const Tokenizer> tokenizer_;
   LlamaWeights weights_;
 
-  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Queue> queue_;
   std::unique_ptr<Buffer> scratch_;
   std::unique_ptr<Buffer> logits_scratch_;
   std::vector<ChosenChunks> chosen_;  // of each sequence, in one layer

@@ -66,8 +66,8 @@ int64_t last_window_end(const Strategy& strategy, int64_t n) {
 }
 
 // Chunks of memory after n tokens.
-int64_t memory_chunks(const Strategy& strategy, int64_t n) {
-  return ceil_div(strategy.memory_entries(n), strategy.kv_chunk());
+int64_t condensed_chunks(const Strategy& strategy, int64_t n) {
+  return ceil_div(strategy.condensed_entries(n), strategy.kv_chunk());
 }
 
 // Chunks held when the last block of n tokens has been stored.
@@ -84,7 +84,7 @@ int64_t chunks_after(const Strategy& strategy, const MemoryRequest& request, int
     chunks += std::max<int64_t>(0, end - first);
     counted = std::max(counted, end);
   }
-  return chunks + memory_chunks(strategy, n);
+  return chunks + condensed_chunks(strategy, n);
 }
 
 // A window is held whole when it is condensed, and little of the text afterwards.
@@ -109,7 +109,7 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   if (request.kv_budget_bytes == 0 || all <= request.kv_budget_bytes) return {};
   const int64_t block = std::min(request.prefill_block, strategy.window_end(0));
   const int64_t in_step =
-      std::min(chunks, ceil_div(block, geometry.chunk) + 1 + memory_chunks(strategy, request.n_tokens));
+      std::min(chunks, ceil_div(block, geometry.chunk) + 1 + condensed_chunks(strategy, request.n_tokens));
   const int64_t least = request.spill ? plan.representation_bytes + in_step * record : all;
   if (least > request.kv_budget_bytes) {
     return Status(Code::kBudget, "the KV cache needs " + std::to_string(least) + " bytes of memory for " +
@@ -125,7 +125,7 @@ int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, cons
                       const Strategy& strategy, const MemoryPlan& plan) {
   const KvGeometry geometry{config.n_kv_heads, config.head_dim, strategy.kv_chunk(), request.kv_type};
   const int64_t n = std::min({request.n_tokens, request.prefill_block, strategy.window_end(0)});
-  const int64_t beacons = std::min(strategy.most_new_entries(), strategy.memory_entries(request.n_tokens));
+  const int64_t beacons = std::min(strategy.most_new_entries(), strategy.condensed_entries(request.n_tokens));
   int64_t floats = LlamaModel::activation_floats(config, n + beacons) + config.vocab_size;
   const int64_t selected = strategy.chunks_selected(request.n_tokens - 1);
   floats += n * config.n_query_heads * selected;
@@ -140,7 +140,7 @@ int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, cons
 
 }  // namespace
 
-Result<MemoryPlan> plan_memory(const Backend& backend, const MemoryRequest& request) {
+Result<MemoryPlan> plan_condensed(const Backend& backend, const MemoryRequest& request) {
   MemoryPlan plan;
   QUIRE_ASSIGN(ModelConfig config, load_model_config(request.directory));
   if (!request.beacon_directory.empty()) {

@@ -157,15 +157,15 @@ Status PieceLoader::read_values(const Source& source, std::span<const int64_t> s
 }
 
 Result<std::unique_ptr<Buffer>> PieceLoader::load_buffer(std::vector<float> values) {
-  if (!stream_) {
-    QUIRE_ASSIGN(stream_, backend_.create_stream());
+  if (!queue_) {
+    QUIRE_ASSIGN(queue_, backend_.create_queue());
   }
   const size_t bytes = values.size() * sizeof(float);
   QUIRE_ASSIGN(auto buffer, backend_.allocate(bytes, MemoryKind::kDevice));
   auto kept = std::make_shared<const std::vector<float>>(std::move(values));
   QUIRE_TRY(engine_.start([this, kept, bytes, target = buffer.get()]() -> Status {
-    QUIRE_TRY(backend_.upload(*stream_, kept->data(), *target, 0, bytes));
-    return backend_.synchronize(*stream_);
+    QUIRE_TRY(backend_.upload(*queue_, kept->data(), *target, 0, bytes));
+    return backend_.synchronize(*queue_);
   }));
   return buffer;
 }

@@ -63,7 +63,7 @@ class PieceLoader {
   LoadEngine& engine_;
   const CancelToken* cancel_;
   const int64_t piece_bytes_;
-  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Queue> queue_;
   std::unique_ptr<Buffer> stored_[2], widened_[2];
   int turn_ = 0;
 };

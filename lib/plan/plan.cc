@@ -16,7 +16,7 @@ int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
 Status validate_span(const Span& span, size_t index) {
   const std::string name = span_name(index);
-  if (span.stream != KvStream::kText && span.stream != KvStream::kMemory) return broken(name + ": no such stream");
+  if (span.kind != KvKind::kText && span.kind != KvKind::kCondensed) return broken(name + ": no such kind of keys");
   if (span.first_key < 0 || span.count < 1 || span.stride < 1 ||
       span.count - 1 > (kNoLimit - 1 - span.first_key) / span.stride) {
     return broken(name + ": first_key " + std::to_string(span.first_key) + ", count " + std::to_string(span.count) +
@@ -60,7 +60,7 @@ bool share_keys(const Span& a, const Span& b) {
 
 // No key may be visible to a query through two spans; spans over the same keys must split the lags.
 bool overlap(const Span& a, const Span& b) {
-  return a.stream == b.stream && std::max(a.min_lag, b.min_lag) <= std::min(a.max_lag, b.max_lag) && share_keys(a, b);
+  return a.kind == b.kind && std::max(a.min_lag, b.min_lag) <= std::min(a.max_lag, b.max_lag) && share_keys(a, b);
 }
 
 Status validate_selected(const Plan& plan, const QueryBlock& block) {
@@ -73,7 +73,7 @@ Status validate_selected(const Plan& plan, const QueryBlock& block) {
   const Plan::List& list = plan.list(block, 0);
   for (int32_t index = list.begin; index < list.end; ++index) {
     const Span& span = plan.spans[static_cast<size_t>(index)];
-    if (span.stream != KvStream::kText || (span.ranked && span.rotation == Span::Rotation::kRaw)) {
+    if (span.kind != KvKind::kText || (span.ranked && span.rotation == Span::Rotation::kRaw)) {
       return broken(span_name(static_cast<size_t>(index)) + " cannot be selected from");
     }
   }
@@ -90,13 +90,12 @@ Status validate_list(const Plan& plan, const Plan::List& list) {
     QUIRE_TRY(validate_span(span, s));
     if (s > static_cast<size_t>(list.begin)) {
       const Span& before = plan.spans[s - 1];
-      if (before.stream > span.stream || (before.stream == span.stream && before.first_key > span.first_key)) {
-        return broken(span_name(s) + " does not come in ascending order of (stream, first_key)");
+      if (before.kind > span.kind || (before.kind == span.kind && before.first_key > span.first_key)) {
+        return broken(span_name(s) + " does not come in ascending order of (kind, first_key)");
       }
     }
-    std::erase_if(open, [&](size_t o) {
-      return plan.spans[o].stream != span.stream || last_key(plan.spans[o]) < span.first_key;
-    });
+    std::erase_if(
+        open, [&](size_t o) { return plan.spans[o].kind != span.kind || last_key(plan.spans[o]) < span.first_key; });
     for (size_t o : open) {
       if (overlap(plan.spans[o], span)) return broken(span_name(o) + " and " + span_name(s) + " overlap");
     }
@@ -231,7 +230,7 @@ std::vector<int64_t> touched_chunks(const Plan& plan, int64_t chunk, int n_heads
       const Plan::List& list = plan.list(block, head);
       for (int32_t s = list.begin; s < list.end; ++s) {
         const Span& span = plan.spans[static_cast<size_t>(s)];
-        if (span.stream != KvStream::kText) continue;
+        if (span.kind != KvKind::kText) continue;
         int64_t first = span.first_key;
         if (span.max_lag != kNoLimit) first = std::max(first, block.first_query - span.max_lag);
         const int64_t last = std::min(last_key(span), last_query - span.min_lag);
@@ -244,7 +243,7 @@ std::vector<int64_t> touched_chunks(const Plan& plan, int64_t chunk, int n_heads
   return chunks;
 }
 
-void position_matrix(const Plan& plan, int head, int64_t n_keys, double* matrix, KvStream keys) {
+void position_matrix(const Plan& plan, int head, int64_t n_keys, double* matrix, KvKind keys) {
   double* row = matrix;
   for (const QueryBlock& block : plan.blocks) {
     const Plan::List& list = plan.list(block, head);
@@ -253,7 +252,7 @@ void position_matrix(const Plan& plan, int head, int64_t n_keys, double* matrix,
       std::fill_n(row, n_keys, std::numeric_limits<double>::quiet_NaN());
       for (int32_t s = list.begin; s < list.end; ++s) {
         const Span& span = plan.spans[static_cast<size_t>(s)];
-        if (span.stream != keys) continue;
+        if (span.kind != keys) continue;
         if (span.diagonal) {
           if (span.first_key + t < n_keys) row[span.first_key + t] = 0;
         } else if (block.selected) {

@@ -1,7 +1,8 @@
 // An attention plan: which keys each query sees, and at which distances. Data only: a strategy writes it, an executor
 // runs it, a test prints it.
 //
-// Keys are counted from 0 inside their stream. A key j of a chunk whose first key is c0 is stored rotated at j - c0
+// Keys are counted from 0 among those of their kind. A key j of a chunk whose first key is c0 is stored rotated at j -
+// c0
 // ("stored") or unrotated ("raw"). The executor splits a span at chunk edges and rotates the query once per chunk to
 // its distance from c0, so no boundary of a plan needs to coincide with a chunk edge.
 #pragma once
@@ -16,11 +17,11 @@
 
 namespace quire {
 
-enum class KvStream : int32_t {
-  kText = 0,    // keys and values of the tokens that were fed or generated
-  kMemory = 1,  // condensed memory (Activation Beacon)
+enum class KvKind : int32_t {
+  kText = 0,       // keys and values of the tokens that were fed or generated
+  kCondensed = 1,  // of the entries that text was condensed into (Activation Beacon)
 };
-constexpr int kKvStreams = 2;
+constexpr int kKvKinds = 2;
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
@@ -38,7 +39,7 @@ struct Span {
     kRaw = 1,     // rotated on load at P(j), however the store holds them
   };
 
-  KvStream stream = KvStream::kText;
+  KvKind kind = KvKind::kText;
   Rotation rotation = Rotation::kStored;
   int64_t first_key = 0;
   int64_t count = 0;
@@ -70,11 +71,11 @@ struct Span {
 };
 
 // Queries that share their span lists, with the indexes first_query + t * step. A list's spans are disjoint and sorted
-// by (stream, first_key); an empty list gives output 0.
+// by (kind, first_key); an empty list gives output 0.
 struct QueryBlock {
   int64_t first_query = 0;
   int64_t n_queries = 0;
-  int64_t step = 1;  // 0 and others: of new memory entries, in a plan of one block
+  int64_t step = 1;  // 0 and others: of new condensed entries, in a plan of one block
   // Lists [first_list, first_list + 1) for all heads, or one per query head if per_head.
   int32_t first_list = 0;
   bool per_head = false;
@@ -151,8 +152,8 @@ Status validate(const Plan& plan, int64_t first_query, int64_t n_queries, int n_
 // The chunks of `chunk` text keys that the spans of blocks without a selection touch, ascending.
 std::vector<int64_t> touched_chunks(const Plan& plan, int64_t chunk, int n_heads);
 
-// matrix[r * n_keys + j] = distance between query r (counted from the plan's first) and key j of the stream in head
+// matrix[r * n_keys + j] = distance between query r (counted from the plan's first) and key j of the kind in head
 // `head`, NaN where not visible. Selections are shown as they are when all scores are equal.
-void position_matrix(const Plan& plan, int head, int64_t n_keys, double* matrix, KvStream keys = KvStream::kText);
+void position_matrix(const Plan& plan, int head, int64_t n_keys, double* matrix, KvKind keys = KvKind::kText);
 
 }  // namespace quire

@@ -44,30 +44,30 @@ ElementBits element_bits(ElementType type) {
 // Writes buffers, whatever order the backend keeps their elements in.
 class Filler {
  public:
-  Filler(Backend& backend, Stream& stream, uint64_t seed) : backend_(backend), stream_(stream), random_(seed) {}
+  Filler(Backend& backend, Queue& queue, uint64_t seed) : backend_(backend), queue_(queue), random_(seed) {}
 
   Status fill(Buffer& buffer, size_t offset, size_t bytes, ElementType type) {
     const ElementBits bits = element_bits(type);
     words_.resize((bytes + 7) / 8);
     for (uint64_t& word : words_) word = (random_.next() & bits.random) | bits.exponent;
-    QUIRE_TRY(backend_.upload(stream_, words_.data(), buffer, offset, bytes));
-    return backend_.synchronize(stream_);  // words_ is written again for the next buffer
+    QUIRE_TRY(backend_.upload(queue_, words_.data(), buffer, offset, bytes));
+    return backend_.synchronize(queue_);  // words_ is written again for the next buffer
   }
 
  private:
   Backend& backend_;
-  Stream& stream_;
+  Queue& queue_;
   Random random_;
   std::vector<uint64_t> words_;
 };
 
 // Makes room for the keys of one chunk, [first, first + n), in all layers and fills their records.
-Status fill_chunk(ChunkStore& kv, Filler& filler, KvStream stream, int n_layers, int64_t first, int64_t n) {
+Status fill_chunk(ChunkStore& kv, Filler& filler, KvKind kind, int n_layers, int64_t first, int64_t n) {
   const int64_t chunk[] = {first / kv.geometry().chunk};
-  QUIRE_TRY(stream == KvStream::kText ? kv.reserve(first, n) : kv.reserve_memory(first, n));
+  QUIRE_TRY(kind == KvKind::kText ? kv.reserve(first, n) : kv.reserve_condensed(first, n));
   for (int layer = 0; layer < n_layers; ++layer) {
-    QUIRE_TRY(kv.acquire(layer, chunk, true, stream));
-    Buffer& record = *kv.layer(layer, stream).chunks[static_cast<size_t>(chunk[0])];
+    QUIRE_TRY(kv.acquire(layer, chunk, true, kind));
+    Buffer& record = *kv.layer(layer, kind).chunks[static_cast<size_t>(chunk[0])];
     QUIRE_TRY(filler.fill(record, 0, record.size(), kv.geometry().type));
   }
   return {};
@@ -94,16 +94,16 @@ Status fill_keys(ChunkStore& kv, Filler& filler, const Strategy& strategy, int n
   const int64_t chunk = kv.geometry().chunk;
   for (int64_t first = 0; first < n_keys; first += chunk) {
     const int64_t n = std::min(chunk, n_keys - first);
-    QUIRE_TRY(fill_chunk(kv, filler, KvStream::kText, n_layers, first, n));
+    QUIRE_TRY(fill_chunk(kv, filler, KvKind::kText, n_layers, first, n));
     int64_t end = 0;
     for (const KeyRange& range : strategy.retained(first + n)) {
       kv.evict(end, range.begin);
       end = range.end;
     }
   }
-  const int64_t n_entries = strategy.memory_entries(n_keys);
+  const int64_t n_entries = strategy.condensed_entries(n_keys);
   for (int64_t first = 0; first < n_entries; first += chunk) {
-    QUIRE_TRY(fill_chunk(kv, filler, KvStream::kMemory, n_layers, first, std::min(chunk, n_entries - first)));
+    QUIRE_TRY(fill_chunk(kv, filler, KvKind::kCondensed, n_layers, first, std::min(chunk, n_entries - first)));
   }
   return fill_selection(kv, filler, n_layers, n_keys);
 }
@@ -124,8 +124,8 @@ Status Session::fill_random(int64_t n_tokens, uint64_t seed) {
   Random random(seed);
   std::vector<int32_t> tokens(static_cast<size_t>(n_tokens));
   for (int32_t& token : tokens) token = static_cast<int32_t>(random.next() % vocab);
-  QUIRE_ASSIGN(const auto stream, backend.create_stream());
-  Filler filler(backend, *stream, random.next());
+  QUIRE_ASSIGN(const auto queue, backend.create_queue());
+  Filler filler(backend, *queue, random.next());
   struct Undo {  // whatever fails, allocation included
     ChunkStore* kv;
     ~Undo() {

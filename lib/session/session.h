@@ -146,7 +146,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void cut(int64_t n_tokens) QUIRE_REQUIRES(turn_);
   Status check_ids(std::span<const int32_t> ids) const;
   // The store goes back to what n_computed_ tokens left.
-  void cut_store() QUIRE_REQUIRES(turn_) { kv_->truncate(n_computed_, strategy_->memory_entries(n_computed_)); }
+  void cut_store() QUIRE_REQUIRES(turn_) { kv_->truncate(n_computed_, strategy_->condensed_entries(n_computed_)); }
   void cut_labels(int64_t n_tokens) QUIRE_REQUIRES(turn_);
   // Room for one more generated token, so that adding it cannot fail.
   void reserve_generated() QUIRE_REQUIRES(turn_);

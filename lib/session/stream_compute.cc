@@ -197,9 +197,9 @@ Status GenerationStream::next_block(Block& block) {
   const int64_t from_settled = std::min(n, session_->n_settled() - first);
   block.from_pending = n - from_settled;
   QUIRE_TRY(session_->kv_->reserve(first, n));
-  const int64_t entries = session_->strategy_->memory_entries(first);
-  const int64_t added = session_->strategy_->memory_entries(first + n) - entries;
-  if (added > 0) QUIRE_TRY(session_->kv_->reserve_memory(entries, added));
+  const int64_t entries = session_->strategy_->condensed_entries(first);
+  const int64_t added = session_->strategy_->condensed_entries(first + n) - entries;
+  if (added > 0) QUIRE_TRY(session_->kv_->reserve_condensed(entries, added));
   make_room(session_->tokens_, static_cast<size_t>(block.from_pending));
   const auto settled = session_->tokens_.begin() + first;
   block.tokens.assign(settled, settled + from_settled);

@@ -1,15 +1,15 @@
-// beacon: Activation Beacon, a trained memory of what was read.
+// beacon: Activation Beacon: trained beacon tokens condense what was read.
 //
 // Idea        A text is read in windows of W tokens. When one is complete, S / ratio beacon tokens, with projections of
 //             their own, condense its first S tokens: their keys and values stand for the tokens' from then on. Memory
 //             and positions stay within the trained window.
 // Paper       Zhang et al. 2024, "Soaring from 4K to 400K: Extending LLM's Context with Activation Beacon", sections
 //             2.2 (Eq. 1, attention schemes) and 2.3 (Eq. 2, stream processing).
-// Here        Version 1, as published with the paper. With m entries of memory, token x of the window stands at m + x
-//             and sees the memory and the window up to itself; beacon b = 1, 2, ... sees the memory, itself, and of the
-//             window: tokens before b * ratio, at position m + b * ratio (step_expansion); the last `ratio` of those,
-//             at m + ratio (segmentation); all, at m + W (full_coverage). An entry's position in the memory is its
-//             index. Ratio 0 keeps the tokens' own keys and values instead. An incomplete window stays raw.
+// Here        Version 1, as published with the paper. With m condensed entries, token x of the window stands at m + x
+//             and sees the entries and the window up to itself; beacon b = 1, 2, ... sees the entries, itself, and of
+//             the window: tokens before b * ratio, at position m + b * ratio (step_expansion); the last `ratio` of
+//             those, at m + ratio (segmentation); all, at m + W (full_coverage). An entry stands at its index among the
+//             condensed ones. Ratio 0 keeps the tokens' own keys and values instead. An incomplete window stays raw.
 // Ratio       ratio=: one for all windows. sequence=: of each window, the last one for all further. Else as the
 //             checkpoint says, mostly by the session's length: the ratio with the least capacity (L - W) ratio + W (0:
 //             L) that holds expected_tokens + reserve. It never depends on what was fed.
@@ -33,8 +33,8 @@ struct Run {
   int64_t first = 0;  // windows [first, end)
   int64_t end = 0;
   int64_t ratio = 0;
-  int64_t position = 0;  // entries of memory before it, raw ones included: where its first one stands
-  int64_t entry = 0;     // of those in the memory stream
+  int64_t position = 0;  // condensed entries before it, raw ones included: where its first one stands
+  int64_t entry = 0;     // of those whose keys are stored as kCondensed
 };
 
 struct BeaconShape {
@@ -58,7 +58,7 @@ class Beacon final : public Strategy {
       const int64_t k = n_complete(begin);
       const int64_t block_end = std::min(end, window_end(begin));
       std::vector<Span> spans = text_spans(k, block_end);
-      add_memory(k, spans);
+      add_condensed(k, spans);
       plan.add_block(begin, block_end - begin, spans);
       begin = block_end;
     }
@@ -66,26 +66,26 @@ class Beacon final : public Strategy {
 
   int64_t window_end(int64_t n_tokens) const override { return n_complete(n_tokens) * s_ + w_; }
 
-  int64_t memory_entries(int64_t n_tokens) const override {
+  int64_t condensed_entries(int64_t n_tokens) const override {
     const int64_t k = n_complete(n_tokens);
     const Run& run = run_of(k);
     return run.entry + (run.ratio > 0 ? (k - run.first) * (s_ / run.ratio) : 0);
   }
 
-  void plan_memory(int64_t n_tokens, Plan& plan) const override {
+  void plan_condensed(int64_t n_tokens, Plan& plan) const override {
     const int64_t k = n_complete(n_tokens) - 1;
     const int64_t ratio = run_of(k).ratio;
     std::vector<Span> spans = text_spans(k, k * s_ + w_);
     spans.back().min_lag = 1;
     if (attention_ == BeaconAttention::kSegmentation) spans.back().max_lag = ratio;
-    add_memory(k, spans);
+    add_condensed(k, spans);
     if (attention_ == BeaconAttention::kSegmentation) {
-      for (Span& span : spans) span.q_cap = static_cast<double>(memory_before(k) + ratio);
+      for (Span& span : spans) span.q_cap = static_cast<double>(entries_before(k) + ratio);
     }
     Span self;
-    self.stream = KvStream::kMemory;
-    self.first_key = memory_entries(n_tokens - 1);
-    self.count = memory_entries(n_tokens) - self.first_key;
+    self.kind = KvKind::kCondensed;
+    self.first_key = condensed_entries(n_tokens - 1);
+    self.count = condensed_entries(n_tokens) - self.first_key;
     self.diagonal = true;
     spans.push_back(self);
     const bool full = attention_ == BeaconAttention::kFullCoverage;
@@ -113,8 +113,8 @@ class Beacon final : public Strategy {
     return *std::find_if(runs_.begin(), runs_.end() - 1, [&](const Run& run) { return window < run.end; });
   }
 
-  // Entries of memory before window k, raw ones included.
-  int64_t memory_before(int64_t k) const {
+  // Condensed entries before window k, raw ones included.
+  int64_t entries_before(int64_t k) const {
     const Run& run = run_of(k);
     return run.position + (k - run.first) * per_window(run.ratio);
   }
@@ -140,7 +140,7 @@ class Beacon final : public Strategy {
         Run run;
         if (!runs_.empty()) {
           const Run& last = runs_.back();
-          run = {last.end, 0, 0, memory_before(last.end), last.entry};
+          run = {last.end, 0, 0, entries_before(last.end), last.entry};
           if (last.ratio > 0) run.entry += (last.end - last.first) * per_window(last.ratio);
         }
         run.end = run.first + n;
@@ -171,7 +171,7 @@ class Beacon final : public Strategy {
     divisors_ = {};
     if (last >= (int64_t{1} << 60) / s_) return;
     // The window after it may begin while positions last.
-    reach_ = std::max(last * s_ + w_, (last + 1) * s_ + train_len - memory_before(last + 1));
+    reach_ = std::max(last * s_ + w_, (last + 1) * s_ + train_len - entries_before(last + 1));
   }
 
   // The keys of raw windows before window k, and its own up to `end`, for queries of window k.
@@ -188,22 +188,22 @@ class Beacon final : public Strategy {
     Span own;
     own.first_key = k * s_;
     own.count = end - own.first_key;
-    own.key_base = own.first_key - memory_before(k);
+    own.key_base = own.first_key - entries_before(k);
     spans.push_back(own);
     for (Span& span : spans) span.q_offset = static_cast<double>(-own.key_base);
     return spans;
   }
 
   // The entries of condensed windows before window k.
-  void add_memory(int64_t k, std::vector<Span>& spans) const {
+  void add_condensed(int64_t k, std::vector<Span>& spans) const {
     for (const Run& run : runs_) {
       if (run.ratio == 0 || run.first >= k) continue;
       Span entries;
-      entries.stream = KvStream::kMemory;
+      entries.kind = KvKind::kCondensed;
       entries.first_key = run.entry;
       entries.count = (std::min(run.end, k) - run.first) * per_window(run.ratio);
       entries.key_base = run.entry - run.position;
-      entries.q_offset = static_cast<double>(memory_before(k) - k * s_);
+      entries.q_offset = static_cast<double>(entries_before(k) - k * s_);
       spans.push_back(entries);
     }
   }

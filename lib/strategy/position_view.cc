@@ -28,7 +28,7 @@ int64_t tokens_for(const Strategy& strategy, int64_t entry) {
   int64_t least = 0, most = kMostViewedTokens + 1;
   while (least < most) {
     const int64_t middle = least + (most - least) / 2;
-    if (strategy.memory_entries(middle) > entry) {
+    if (strategy.condensed_entries(middle) > entry) {
       most = middle;
     } else {
       least = middle + 1;
@@ -48,14 +48,15 @@ int64_t keep_queries(Plan& plan, int64_t skip, int64_t n) {
   return block.n_queries;
 }
 
-Status view_memory(const Strategy& strategy, const PositionView& view, double* matrix) {
+Status view_condensed(const Strategy& strategy, const PositionView& view, double* matrix) {
   if (!strategy.condenses()) {
-    return Status(Code::kInvalidArgument, "the strategy " + strategy.canonical() + " has no memory to ask for");
+    return Status(Code::kInvalidArgument,
+                  "the strategy " + strategy.canonical() + " has no condensed entries to ask for");
   }
   const int64_t end = view.first_query + view.n_queries;
-  const int64_t n_entries = strategy.memory_entries(kMostViewedTokens);
+  const int64_t n_entries = strategy.condensed_entries(kMostViewedTokens);
   if (end > n_entries) {
-    return Status(Code::kInvalidArgument, "entry " + std::to_string(end - 1) + " of the memory is asked for; " +
+    return Status(Code::kInvalidArgument, "entry " + std::to_string(end - 1) + " of the condensed text is asked for; " +
                                               std::to_string(kMostViewedTokens) + " tokens make " +
                                               std::to_string(n_entries));
   }
@@ -63,8 +64,8 @@ Status view_memory(const Strategy& strategy, const PositionView& view, double* m
   for (int64_t entry = view.first_query; entry < end;) {
     const int64_t n_tokens = tokens_for(strategy, entry);
     plan.clear();
-    strategy.plan_memory(n_tokens, plan);
-    const int64_t n = keep_queries(plan, entry - strategy.memory_entries(n_tokens - 1), end - entry);
+    strategy.plan_condensed(n_tokens, plan);
+    const int64_t n = keep_queries(plan, entry - strategy.condensed_entries(n_tokens - 1), end - entry);
     position_matrix(plan, view.head, view.n_keys, matrix, view.keys);
     matrix += n * view.n_keys;
     entry += n;
@@ -75,7 +76,7 @@ Status view_memory(const Strategy& strategy, const PositionView& view, double* m
 }  // namespace
 
 Status view_positions(const Strategy& strategy, const PositionView& view, double* matrix) {
-  if (view.queries == KvStream::kMemory) return view_memory(strategy, view, matrix);
+  if (view.queries == KvKind::kCondensed) return view_condensed(strategy, view, matrix);
   view_text(strategy, view, matrix);
   return {};
 }

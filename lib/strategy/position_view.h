@@ -9,9 +9,9 @@ namespace quire {
 
 struct PositionView {
   int head = 0;
-  // Memory queries are entries, each as it was when it was made.
-  KvStream queries = KvStream::kText;
-  KvStream keys = KvStream::kText;
+  // Condensed queries are entries, each as it was when it was made.
+  KvKind queries = KvKind::kText;
+  KvKind keys = KvKind::kText;
   int64_t first_query = 0;
   int64_t n_queries = 0;
   int64_t n_keys = 0;
@@ -22,7 +22,7 @@ struct PositionView {
 constexpr int64_t kMostViewedTokens = int64_t{1} << 24;
 
 // matrix[r * n_keys + j] = distance between query first_query + r and key j, NaN where not visible. Error:
-// kInvalidArgument for memory queries where the strategy makes no such entries.
+// kInvalidArgument for condensed queries where the strategy makes no such entries.
 Status view_positions(const Strategy& strategy, const PositionView& view, double* matrix);
 
 }  // namespace quire

@@ -98,17 +98,17 @@ class Strategy {
   // at kNoLimit. Everything else may be dropped for good.
   virtual std::vector<KeyRange> retained(int64_t next_query) const = 0;
 
-  // ---- memory: text that is condensed into entries of the memory stream (Activation Beacon)
+  // ---- text that is condensed into entries (Activation Beacon)
   bool condenses() const { return condenses_; }
   // Where the window that the next token after n_tokens belongs to is complete: no block of queries reaches across.
   virtual int64_t window_end(int64_t) const { return kNoLimit; }
-  // Entries of memory when n_tokens tokens have been read.
-  virtual int64_t memory_entries(int64_t) const { return 0; }
+  // Condensed entries when n_tokens tokens have been read.
+  virtual int64_t condensed_entries(int64_t) const { return 0; }
   // Most entries that one window makes.
   int64_t most_new_entries() const { return most_new_entries_; }
   // Appends the plan of the entries that are made when n_tokens tokens have been read and complete a window; its
-  // queries are memory_entries(n_tokens - 1), ...
-  virtual void plan_memory(int64_t, Plan&) const {}
+  // queries are condensed_entries(n_tokens - 1), ...
+  virtual void plan_condensed(int64_t, Plan&) const {}
 
   // Tokens the strategy can serve without positions outside the trained range; kNoLimit if it has no end.
   int64_t reach() const { return reach_; }

@@ -97,8 +97,8 @@ static void test_strategy_structs(void) {
   AT(quire_position_view, struct_size, 0, 4);
   AT(quire_position_view, flags, 4, 4);
   AT(quire_position_view, head, 8, 4);
-  AT(quire_position_view, query_stream, 12, 4);
-  AT(quire_position_view, key_stream, 16, 4);
+  AT(quire_position_view, query_kind, 12, 4);
+  AT(quire_position_view, key_kind, 16, 4);
   AT(quire_position_view, reserved, 20, 4);
   AT(quire_position_view, first_query, 24, 8);
   AT(quire_position_view, n_queries, 32, 8);

@@ -3,11 +3,11 @@
 
 #include "abi_test.h"
 
-static quire_position_view view_of(int32_t query_stream, int64_t n_queries, int32_t key_stream, int64_t n_keys) {
+static quire_position_view view_of(int32_t query_kind, int64_t n_queries, int32_t key_kind, int64_t n_keys) {
   quire_position_view view;
   quire_position_view_init(&view, sizeof view);
-  view.query_stream = query_stream;
-  view.key_stream = key_stream;
+  view.query_kind = query_kind;
+  view.key_kind = key_kind;
   view.n_queries = n_queries;
   view.n_keys = n_keys;
   return view;
@@ -187,8 +187,8 @@ static void test_positions(void) {
   REFUSED(head, -1);
   REFUSED(head, 32);
   REFUSED(head, INT32_MAX);
-  REFUSED(query_stream, 2);
-  REFUSED(key_stream, -1);
+  REFUSED(query_kind, 2);
+  REFUSED(key_kind, -1);
   REFUSED(reserved, 1);
   REFUSED(first_query, -1);
   REFUSED(first_query, INT64_MAX);
@@ -248,18 +248,18 @@ static void check_matrix(const double* matrix, size_t n, const char* expected) {
 /* Two windows of four tokens are condensed into four entries; the third window's two see them. */
 static void test_memory(void) {
   quire_strategy_options options = strategy_options("beacon(ratio=2, window=4, stride=4)", 16);
-  quire_position_view view = view_of(QUIRE_KV_TEXT, 4, QUIRE_KV_MEMORY, 6);
+  quire_position_view view = view_of(QUIRE_KV_TEXT, 4, QUIRE_KV_CONDENSED, 6);
   double matrix[4 * 12];
   quire_error err;
   quire_error_init(&err, sizeof err);
   view.first_query = 7; /* the last token of the second window, and the third window's first three */
   EXPECT_OK(quire_strategy_positions(&options, &view, matrix, &err));
   check_matrix(matrix, 24, "5 4 . . . . 4 3 2 1 . . 5 4 3 2 . . 6 5 4 3 . .");
-  view = view_of(QUIRE_KV_MEMORY, 3, QUIRE_KV_TEXT, 12);
+  view = view_of(QUIRE_KV_CONDENSED, 3, QUIRE_KV_TEXT, 12);
   view.first_query = 3; /* across two windows */
   EXPECT_OK(quire_strategy_positions(&options, &view, matrix, &err));
   check_matrix(matrix, 36, ". . . . 4 3 2 1 . . . . . . . . . . . . 2 1 . . . . . . . . . . 4 3 2 1");
-  view = view_of(QUIRE_KV_MEMORY, 3, QUIRE_KV_MEMORY, 5);
+  view = view_of(QUIRE_KV_CONDENSED, 3, QUIRE_KV_CONDENSED, 5);
   view.first_query = 3;
   EXPECT_OK(quire_strategy_positions(&options, &view, matrix, &err));
   check_matrix(matrix, 15, "6 5 . 0 . 6 5 4 3 0 8 7 6 5 .");
@@ -267,11 +267,11 @@ static void test_memory(void) {
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_strategy_positions(&options, &view, matrix, &err));
   CHECK_MESSAGE("entry 8388608");
 
-  view = view_of(QUIRE_KV_TEXT, 2, QUIRE_KV_MEMORY, 2);
+  view = view_of(QUIRE_KV_TEXT, 2, QUIRE_KV_CONDENSED, 2);
   options = strategy_options("full", 16);
   EXPECT_OK(quire_strategy_positions(&options, &view, matrix, &err));
   check_matrix(matrix, 4, ". . . .");
-  view.query_stream = QUIRE_KV_MEMORY;
+  view.query_kind = QUIRE_KV_CONDENSED;
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_strategy_positions(&options, &view, matrix, &err));
   CHECK_MESSAGE("has no memory");
   options = strategy_options("beacon(ratio=0, window=4, stride=4)", 16); /* keeps its tokens */

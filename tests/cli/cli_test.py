@@ -133,23 +133,23 @@ class PlanTest(unittest.TestCase):
     # Windows of four tokens, each condensed into two entries, which stand at 0, 1, ...; a window stands behind them.
     BEACON = "beacon(ratio=2, window=4, stride=4)"
 
-    def test_beacon_shows_its_memory(self):
+    def test_beacon_shows_its_condensed_entries(self):
         result = self.plan(self.BEACON, 16, 12)
         hidden = [None] * 8
         self.assertEqual([row[8:] for row in result["relative_position"][8:]],
                          [[0, None, None, None], [1, 0, None, None], [2, 1, 0, None], [3, 2, 1, 0]])
         self.assertEqual([row[:8] for row in result["relative_position"][8:]], [hidden] * 4)
-        self.assertEqual(result["memory_position"][3], [None] * 6)
-        self.assertEqual(result["memory_position"][7], [5, 4, None, None, None, None])
-        self.assertEqual(result["memory_position"][8:], [[p, p - 1, p - 2, p - 3, None, None] for p in (4, 5, 6, 7)])
-        memory = result["memory"]
-        self.assertEqual([entry["entry"] for entry in memory], list(range(6)))
-        self.assertEqual(memory[4], {"entry": 4, "relative_position": hidden + [2, 1, None, None],
-                                     "memory_position": [6, 5, 4, 3, 0, None]})
-        self.assertEqual(memory[5], {"entry": 5, "relative_position": hidden + [4, 3, 2, 1],
-                                     "memory_position": [8, 7, 6, 5, None, 0]})
+        self.assertEqual(result["condensed_position"][3], [None] * 6)
+        self.assertEqual(result["condensed_position"][7], [5, 4, None, None, None, None])
+        self.assertEqual(result["condensed_position"][8:], [[p, p - 1, p - 2, p - 3, None, None] for p in (4, 5, 6, 7)])
+        condensed = result["condensed"]
+        self.assertEqual([entry["entry"] for entry in condensed], list(range(6)))
+        self.assertEqual(condensed[4], {"entry": 4, "relative_position": hidden + [2, 1, None, None],
+                                     "condensed_position": [6, 5, 4, 3, 0, None]})
+        self.assertEqual(condensed[5], {"entry": 5, "relative_position": hidden + [4, 3, 2, 1],
+                                     "condensed_position": [8, 7, 6, 5, None, 0]})
 
-    def test_text_has_memory_before_tokens(self):
+    def test_text_has_condensed_before_tokens(self):
         done = run("plan", "-s", self.BEACON, "--train-len", 16, "--tokens", 6)
         self.assertEqual(done.stdout.splitlines()[2:], [
             ". . | 0 . . . . .",
@@ -159,16 +159,16 @@ class PlanTest(unittest.TestCase):
             "2 1 | . . . . 0 .",
             "3 2 | . . . . 1 0",
             "",
-            "entries of memory, when they were made:",
+            "condensed entries, when they were made:",
             "0 . | 2 1 . . . .",
             ". 0 | 4 3 2 1 . .",
         ])
 
-    def test_no_memory_no_columns(self):
+    def test_no_condensed_entries_no_columns(self):
         for strategy, tokens in (("full", 4), (self.BEACON, 3), ("beacon(ratio=0, window=4, stride=4)", 12)):
             result = self.plan(strategy, 16, tokens)
-            self.assertNotIn("memory", result)
-            self.assertNotIn("memory_position", result)
+            self.assertNotIn("condensed", result)
+            self.assertNotIn("condensed_position", result)
             self.assertEqual(result["relative_position"][3 if tokens > 3 else 2][0], 3 if tokens > 3 else 2)
 
     def test_beacon_chooses_its_ratio_by_the_texts_length(self):

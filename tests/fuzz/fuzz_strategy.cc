@@ -14,14 +14,14 @@ namespace {
 void check_memory(const quire::Strategy& strategy, int64_t n, int n_heads) {
   const int64_t end = strategy.window_end(n);
   FUZZ_REQUIRE(end > n);
-  const int64_t before = strategy.memory_entries(end - 1), added = strategy.memory_entries(end) - before;
-  FUZZ_REQUIRE(strategy.memory_entries(n) == before && added >= 0 && added <= strategy.most_new_entries());
+  const int64_t before = strategy.condensed_entries(end - 1), added = strategy.condensed_entries(end) - before;
+  FUZZ_REQUIRE(strategy.condensed_entries(n) == before && added >= 0 && added <= strategy.most_new_entries());
   if (added == 0 || added > 1000) return;
   quire::Plan plan;
-  strategy.plan_memory(end, plan);
+  strategy.plan_condensed(end, plan);
   FUZZ_REQUIRE(validate(plan, plan.blocks.at(0).first_query, added, n_heads).ok());
   if (end > quire::kMostViewedTokens) return;
-  const quire::PositionView view{0, quire::KvStream::kMemory, quire::KvStream::kMemory, before + added - 1, 1, 64};
+  const quire::PositionView view{0, quire::KvKind::kCondensed, quire::KvKind::kCondensed, before + added - 1, 1, 64};
   std::vector<double> row(64);
   FUZZ_REQUIRE(view_positions(strategy, view, row.data()).ok());
   FUZZ_REQUIRE(before + added > 64 || row[static_cast<size_t>(before + added - 1)] == 0);

@@ -64,16 +64,16 @@ class Strategies(unittest.TestCase):
         self.assertEqual(matrix.tolist()[11], [9, 8, 7, 6, 5, 4, 5, 4, 3, 2, 1, 0])
         self.assertTrue(math.isnan(matrix[0, 1]))
 
-    def test_positions_of_memory(self):
+    def test_positions_of_condensed_entries(self):
         arguments = ("beacon(window=4, stride=4, reserve=0)", 16)  # the ratio by the length: 28 tokens fit with 2
         with self.assertRaises(quire.QuireError) as caught:
             quire.strategy_positions(*arguments, n_keys=12)
         self.assertIn("expected_tokens", caught.exception.message)
         self.assertIn("ratio=2", quire.strategy_describe(*arguments, expected_tokens=28))
-        tokens = quire.strategy_positions(*arguments, n_keys=4, first_query=8, n_queries=1, keys="memory",
+        tokens = quire.strategy_positions(*arguments, n_keys=4, first_query=8, n_queries=1, keys="condensed",
                                           expected_tokens=28)
         self.assertEqual(tokens.tolist(), [[4, 3, 2, 1]])
-        entries = quire.strategy_positions(*arguments, n_keys=12, first_query=5, n_queries=1, queries="memory",
+        entries = quire.strategy_positions(*arguments, n_keys=12, first_query=5, n_queries=1, queries="condensed",
                                            expected_tokens=28)
         self.assertEqual(entries.tolist()[0][8:], [4, 3, 2, 1])
         self.assertTrue(all(math.isnan(distance) for distance in entries.tolist()[0][:8]))

@@ -20,7 +20,7 @@ LOG_LEVELS = {"default": 0, "error": 1, "warning": 2, "info": 3, "debug": 4}
 EVENTS = {1: "prefill", 2: "token", 3: "warning", 4: "end", 5: "notice"}
 FINISHES = {0: "", 1: "max_tokens", 2: "eos", 3: "stop_id", 4: "stop_string", 5: "reach", 6: "cancelled",
             7: "deadline"}
-STREAMS = {"text": 0, "memory": 1}  # of keys and values
+KV_KINDS = {"text": 0, "condensed": 1}  # of keys and values
 SAMPLERS = {"temperature": 1, "top_k": 2, "top_p": 3, "min_p": 4, "typical": 5, "penalties": 6, "dry": 7}
 _END, _TIMEOUT, _CLOSED = 1, 2, -9
 _POLL_MS = 200  # how long Python's own signal handlers may have to wait
@@ -527,11 +527,11 @@ def strategy_describe(expression, train_len, n_heads=0, expected_tokens=0):
 def strategy_positions(expression, train_len, n_keys, first_query=0, n_queries=None, head=0, n_heads=0, queries="text",
                        keys="text", expected_tokens=0):
     """The relative-position matrix (NaN: invisible) as a memoryview of shape (n_queries, n_keys). queries, keys: "text"
-    or "memory" (the entries that beacon condenses text into). n_queries=None: n_keys - first_query."""
+    or "condensed" (the entries that beacon condenses text into). n_queries=None: n_keys - first_query."""
     n_queries = n_keys - first_query if n_queries is None else n_queries
     options = _strategy_options(expression, train_len, n_heads, expected_tokens)
-    view = _options(_ffi.PositionView, head=head, query_stream=_choice("queries", queries, STREAMS),
-                    key_stream=_choice("keys", keys, STREAMS), first_query=first_query, n_queries=n_queries, n_keys=n_keys)
+    view = _options(_ffi.PositionView, head=head, query_kind=_choice("queries", queries, KV_KINDS),
+                    key_kind=_choice("keys", keys, KV_KINDS), first_query=first_query, n_queries=n_queries, n_keys=n_keys)
     matrix = (ctypes.c_double * (n_queries * n_keys))()
     _call(lib.quire_strategy_positions, byref(options), byref(view), matrix)
     return _rows(matrix, "d", n_queries, n_keys)

@@ -53,7 +53,7 @@ ModelInfo = _struct(
     ("sliding_window", c_int64))
 StrategyOptions = _struct("quire_strategy_options", 48, ("strategy", c_char_p), ("strategy_len", c_size_t),
                           *_same(c_int64, "train_len expected_tokens"), *_same(c_int32, "n_heads reserved"))
-PositionView = _struct("quire_position_view", 48, *_same(c_int32, "head query_stream key_stream reserved"),
+PositionView = _struct("quire_position_view", 48, *_same(c_int32, "head query_kind key_kind reserved"),
                        *_same(c_int64, "first_query n_queries n_keys"))
 SessionOptions = _struct("quire_session_options", 96, ("strategy", c_char_p), ("strategy_len", c_size_t),
                          *_same(c_int32, "kv_type overflow"), *_same(c_int64, "expected_tokens kv_budget_bytes"),

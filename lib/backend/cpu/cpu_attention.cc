@@ -92,7 +92,7 @@ class Executor {
   PickSpan rows_of(const Tile& tile, const Piece& piece) const;
   double position(const Tile& tile, const Piece& piece, const Pick& pick) const;
   void rotate_queries(const Tile& tile, const Piece& piece, PickSpan rows, float* rotated, float* angles) const;
-  const KvRecords& records(const Piece& piece) const { return args_.records[static_cast<int>(piece.span->stream)]; }
+  const KvRecords& records(const Piece& piece) const { return args_.records[static_cast<int>(piece.span->kind)]; }
   double turn(const Piece& piece, int64_t j) const;
   bool as_stored(const Piece& piece) const;
   const float* turned_keys(const Piece& piece, const void* keys, float* turned, float* angles) const;

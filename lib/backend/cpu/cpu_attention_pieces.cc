@@ -21,8 +21,8 @@ class Cutter {
   void add_list(const Plan::List& list, const Tile& tile);
   void add_selected(const Plan::List& list, const Tile& tile);
   void gather_picks(const Tile& tile);
-  bool in_window(KvStream stream, int64_t chunk) const {
-    if (stream != KvStream::kText) return args_.window.last;
+  bool in_window(KvKind kind, int64_t chunk) const {
+    if (kind != KvKind::kText) return args_.window.last;
     return chunk >= args_.window.first_chunk && chunk < args_.window.end_chunk;
   }
 
@@ -146,14 +146,14 @@ void Cutter::add_list(const Plan::List& list, const Tile& tile) {
     for (int64_t at = begin; at <= last;) {
       const int64_t chunk = at / l_;
       const int64_t end = std::min({last + 1, (chunk + 1) * l_, period_end(span, at)});
-      if (in_window(span.stream, chunk)) out_.pieces.push_back({&span, at, end, chunk});
+      if (in_window(span.kind, chunk)) out_.pieces.push_back({&span, at, end, chunk});
       at = end;
     }
   }
   // Several spans over the same keys: chunk by chunk, so that windows of chunks keep the order; in a chunk those for
   // greater lags first, so that it does not hang on where the block's spans begin.
   const auto before_in_text = [](const Piece& a, const Piece& b) {
-    if (a.span->stream != b.span->stream) return a.span->stream < b.span->stream;
+    if (a.span->kind != b.span->kind) return a.span->kind < b.span->kind;
     return a.chunk != b.chunk ? a.chunk < b.chunk : a.span->min_lag > b.span->min_lag;
   };
   std::stable_sort(out_.pieces.begin() + static_cast<std::ptrdiff_t>(before), out_.pieces.end(), before_in_text);
@@ -169,7 +169,7 @@ void Cutter::gather_picks(const Tile& tile) {
     const int64_t head = tile.first_head + row % tile.heads;
     const int32_t* own = chunks + (query * args_.n_query_heads + head) * width;
     for (int32_t rank = 0; rank < width && own[rank] >= 0; ++rank) {
-      if (in_window(KvStream::kText, own[rank])) {
+      if (in_window(KvKind::kText, own[rank])) {
         chunk_picks_.push_back({own[rank], {static_cast<int32_t>(row), rank}});
       }
     }

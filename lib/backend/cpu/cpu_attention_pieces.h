@@ -11,7 +11,7 @@ namespace quire::cpu {
 // A part of a span inside one chunk, and inside one of the span's key periods.
 struct Piece {
   const Span* span;
-  int64_t begin;  // keys [begin, end), counted in the stream
+  int64_t begin;  // keys [begin, end), counted among those of its kind
   int64_t end;
   int64_t chunk;
   // Of tiles with a selection: who selected the chunk, picks [first_pick, first_pick + n_picks).
@@ -50,7 +50,7 @@ struct Tile {
 
 struct Pieces {
   std::vector<Tile> tiles;
-  std::vector<Piece> pieces;  // of a tile: ascending by stream, chunk and span
+  std::vector<Piece> pieces;  // of a tile: ascending by kind, chunk and span
   std::vector<Pick> picks;    // of a piece: ascending by row
   int64_t most_rows = 0;      // of a tile
   bool any_raw = false;
@@ -60,7 +60,7 @@ struct Pieces {
 constexpr int64_t kTileRows = 64;
 constexpr int64_t kSelectedTileRows = 256;
 
-// Cuts the plan of a call; only text chunks inside args.window, and memory in the last window.
+// Cuts the plan of a call; only text chunks inside args.window, and condensed entries in the last window.
 Pieces cut_pieces(const AttentionArgs& args);
 
 }  // namespace quire::cpu

@@ -20,9 +20,9 @@ class CpuBuffer : public Buffer {
   HostMemory memory_;
 };
 
-class CpuStream : public Stream {};
+class CpuQueue : public Queue {};
 
-class CpuEvent : public Event {
+class CpuFence : public Fence {
  public:
   bool done() const override { return true; }
 };
@@ -61,22 +61,22 @@ class CpuBackend final : public Backend {
     if (!memory) return out_of_memory(bytes, "a buffer");
     return std::unique_ptr<Buffer>(std::make_unique<CpuBuffer>(std::move(memory)));
   }
-  Result<std::unique_ptr<Stream>> create_stream() override {
-    return std::unique_ptr<Stream>(std::make_unique<CpuStream>());
+  Result<std::unique_ptr<Queue>> create_queue() override {
+    return std::unique_ptr<Queue>(std::make_unique<CpuQueue>());
   }
-  Status upload(Stream&, const void* source, Buffer& target, size_t offset, size_t bytes) override {
+  Status upload(Queue&, const void* source, Buffer& target, size_t offset, size_t bytes) override {
     std::memcpy(static_cast<std::byte*>(target.host()) + offset, source, bytes);
     return {};
   }
-  Status download(Stream&, const Buffer& source, size_t offset, void* target, size_t bytes) override {
+  Status download(Queue&, const Buffer& source, size_t offset, void* target, size_t bytes) override {
     std::memcpy(target, static_cast<const std::byte*>(source.host()) + offset, bytes);
     return {};
   }
-  Result<std::unique_ptr<Event>> record(Stream&) override {
-    return std::unique_ptr<Event>(std::make_unique<CpuEvent>());
+  Result<std::unique_ptr<Fence>> record(Queue&) override {
+    return std::unique_ptr<Fence>(std::make_unique<CpuFence>());
   }
-  Status wait(Stream&, const Event&) override { return {}; }
-  Status synchronize(Stream&) override { return {}; }
+  Status wait(Queue&, const Fence&) override { return {}; }
+  Status synchronize(Queue&) override { return {}; }
 
   Result<std::unique_ptr<Matrix>> create_matrix(int64_t n, int64_t k, ElementType type) override {
     auto matrix = std::make_unique<CpuMatrix>();

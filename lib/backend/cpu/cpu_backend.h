@@ -1,4 +1,4 @@
-// The CPU backend: operations run at once on the runtime's thread pool; a stream has nothing to queue.
+// The CPU backend: operations run at once on the runtime's thread pool; a queue has nothing to queue.
 #pragma once
 
 #include <functional>

@@ -51,23 +51,23 @@ AttentionScene::AttentionScene(Machine& machine, Random& random, const Shape& sh
   rope_ = take(machine.backend->create_rope(table_, shape.chunk));
   scale_ = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
   queries_ = random.normal(kQueries * shape.n_query_heads() * shape.head_dim);
-  store(machine, random, kTextKeys, raw, streams_[0]);
-  store(machine, random, kMemoryKeys, false, streams_[1]);
+  store(machine, random, kTextKeys, raw, kinds_[0]);
+  store(machine, random, kMemoryKeys, false, kinds_[1]);
 }
 
-void AttentionScene::store(Machine& machine, Random& random, int64_t n, bool raw, KeysAndValues& stream) {
+void AttentionScene::store(Machine& machine, Random& random, int64_t n, bool raw, KeysAndValues& kind) {
   const int64_t width = int64_t{shape_.n_kv_heads} * shape_.head_dim;
-  stream.keys = random.normal(n * width);
-  stream.values = random.normal(n * width);
+  kind.keys = random.normal(n * width);
+  kind.values = random.normal(n * width);
   for (int64_t c = 0; c < ceil_div(n, shape_.chunk); ++c) {
     const size_t bytes = machine.backend->kv_record_bytes(shape_.geometry());
-    stream.records.push_back(take(machine.backend->allocate(bytes, MemoryKind::kDevice)));
-    std::memset(stream.records.back()->host(), 0xFF, bytes);  // NaN in every type: reading too far shows
+    kind.records.push_back(take(machine.backend->allocate(bytes, MemoryKind::kDevice)));
+    std::memset(kind.records.back()->host(), 0xFF, bytes);  // NaN in every type: reading too far shows
   }
-  const auto keys = machine.buffer(stream.keys), values = machine.buffer(stream.values);
+  const auto keys = machine.buffer(kind.keys), values = machine.buffer(kind.values);
   StoreKvArgs args;
   args.geometry = shape_.geometry();
-  args.records = {stream.records};
+  args.records = {kind.records};
   args.rope = raw ? nullptr : rope_.get();
   for (int64_t first = 0; first < n; first += args.n) {  // in uneven parts, as sessions store
     args.first_key = first;
@@ -76,16 +76,16 @@ void AttentionScene::store(Machine& machine, Random& random, int64_t n, bool raw
     args.values = Rows{values.get(), 0, width}.at(first);
     if (!machine.backend->store_kv(machine.exec(), args).ok()) throw std::runtime_error("store_kv");
   }
-  read_back(n, raw, stream);
+  read_back(n, raw, kind);
 }
 
-void AttentionScene::read_back(int64_t n, bool raw, KeysAndValues& stream) const {
+void AttentionScene::read_back(int64_t n, bool raw, KeysAndValues& kind) const {
   const cpu::RecordLayout layout(shape_.geometry());
   const int64_t d = shape_.head_dim, half = d / 2;
   Rotations rotations(table_.theta);
   std::vector<float> key(static_cast<size_t>(d));
   for (int64_t j = 0; j < n; ++j) {
-    const auto* record = static_cast<const std::byte*>(stream.records[static_cast<size_t>(j / shape_.chunk)]->host());
+    const auto* record = static_cast<const std::byte*>(kind.records[static_cast<size_t>(j / shape_.chunk)]->host());
     const int64_t offset = j % shape_.chunk;
     for (int64_t head = 0; head < shape_.n_kv_heads; ++head) {
       cpu::scalar::load_key(shape_.type, record + layout.keys(head), offset, d, key.data());
@@ -96,17 +96,17 @@ void AttentionScene::read_back(int64_t n, bool raw, KeysAndValues& stream) const
         unrotated[a + half] = key[a + half] * back.cos[a] + key[a] * back.sin[a];
       }
       for (int64_t c = 0; c < d; ++c) {
-        stream.rounded_keys.push_back(unrotated[c]);
-        stream.rounded_values.push_back(widen(shape_.type, record + layout.values(head), offset * d + c));
+        kind.rounded_keys.push_back(unrotated[c]);
+        kind.rounded_values.push_back(widen(shape_.type, record + layout.values(head), offset * d + c));
       }
     }
   }
   // Rounding apart, what was stored is what was given.
   const double tolerance = shape_.type == ElementType::kF32 ? 4e-6 : shape_.type == ElementType::kF16 ? 6e-3 : 4e-2;
   double worst = 0;
-  for (size_t e = 0; e < stream.rounded_keys.size(); ++e) {
-    worst = std::max({worst, std::fabs(stream.rounded_keys[e] - stream.keys[e]),
-                      std::fabs(stream.rounded_values[e] - stream.values[e])});
+  for (size_t e = 0; e < kind.rounded_keys.size(); ++e) {
+    worst = std::max(
+        {worst, std::fabs(kind.rounded_keys[e] - kind.keys[e]), std::fabs(kind.rounded_values[e] - kind.values[e])});
   }
   ASSERT_LE(worst, tolerance) << shape_.name();
 }
@@ -157,11 +157,11 @@ std::vector<float> AttentionScene::run(Machine& machine, const Plan& plan, int64
 
 // One call, or one a window; a window's call has no text records but its own.
 Status AttentionScene::attention(Machine& machine, AttentionArgs args, const RunOptions& options) const {
-  for (int s = 0; s < kKvStreams; ++s) args.records[s] = {streams_[s].records, raw_ && s == 0};
+  for (int s = 0; s < kKvKinds; ++s) args.records[s] = {kinds_[s].records, raw_ && s == 0};
   if (options.cuts.empty()) return machine.backend->attention(machine.exec(options.cancel), args);
   const auto state = machine.buffer(std::vector<float>(static_cast<size_t>(args.state_floats()), std::nanf("")));
   args.state = state.get();
-  const auto n_chunks = static_cast<int64_t>(streams_[0].records.size());
+  const auto n_chunks = static_cast<int64_t>(kinds_[0].records.size());
   for (size_t w = 0; w <= options.cuts.size(); ++w) {
     args.window.first = w == 0;
     args.window.last = w == options.cuts.size();
@@ -169,7 +169,7 @@ Status AttentionScene::attention(Machine& machine, AttentionArgs args, const Run
     args.window.end_chunk = args.window.last ? kNoLimit : options.cuts[w];
     std::vector<std::unique_ptr<Buffer>> records(static_cast<size_t>(n_chunks));
     for (int64_t c = args.window.first_chunk; c < std::min(n_chunks, args.window.end_chunk); ++c) {
-      records[static_cast<size_t>(c)] = std::make_unique<Borrowed>(*streams_[0].records[static_cast<size_t>(c)]);
+      records[static_cast<size_t>(c)] = std::make_unique<Borrowed>(*kinds_[0].records[static_cast<size_t>(c)]);
     }
     args.records[0] = {records, raw_};
     const Status status = machine.backend->attention(machine.exec(options.cancel), args);
@@ -209,7 +209,7 @@ std::vector<SeenKey> AttentionScene::seen_keys(const Plan& plan, const QueryBloc
         const auto apart = static_cast<int64_t>(ranks.size()) - 1 - ranks[j / l];
         distance = static_cast<double>(apart * l + i % l - j % l);
       }
-      seen.push_back({span.stream, j, &rotations.at(distance)});
+      seen.push_back({span.kind, j, &rotations.at(distance)});
     }
   }
   return seen;
@@ -225,7 +225,7 @@ void AttentionScene::attend(int64_t i, int64_t head, double scale, const std::ve
   };
   std::vector<double> weights;
   for (const SeenKey& s : seen) {
-    const double* k = &streams_[static_cast<int>(s.stream)].rounded_keys[at(s)];
+    const double* k = &kinds_[static_cast<int>(s.kind)].rounded_keys[at(s)];
     const double *cos = s.rotation->cos.data(), *sin = s.rotation->sin.data();
     double logit = 0;
     for (int64_t a = 0; a < half; ++a) {  // Re(q e^(i D theta) conj(k))
@@ -238,7 +238,7 @@ void AttentionScene::attend(int64_t i, int64_t head, double scale, const std::ve
   for (double& w : weights) sum += w = std::exp(w - most);
   std::fill_n(result, d, 0.0);
   for (size_t s = 0; s < seen.size(); ++s) {
-    const double* v = &streams_[static_cast<int>(seen[s].stream)].rounded_values[at(seen[s])];
+    const double* v = &kinds_[static_cast<int>(seen[s].kind)].rounded_values[at(seen[s])];
     for (int64_t c = 0; c < d; ++c) result[c] += weights[s] / sum * v[c];
   }
 }

@@ -34,7 +34,7 @@ struct RunOptions {
 };
 
 struct SeenKey {
-  KvStream stream;
+  KvKind kind;
   int64_t key;
   const Rotation* rotation;  // by its distance
 };
@@ -66,18 +66,18 @@ class AttentionScene {
     std::vector<std::unique_ptr<Buffer>> records;
     std::vector<double> rounded_keys, rounded_values;  // [n][n_kv_heads][head_dim], keys unrotated
   };
-  void store(Machine& machine, Random& random, int64_t n, bool raw, KeysAndValues& stream);
+  void store(Machine& machine, Random& random, int64_t n, bool raw, KeysAndValues& kind);
   Status attention(Machine& machine, AttentionArgs args, const RunOptions& options) const;
   std::vector<SeenKey> seen_keys(const Plan& plan, const QueryBlock& block, int64_t i, int64_t head,
                                  Rotations& rotations) const;
   void attend(int64_t i, int64_t head, double scale, const std::vector<SeenKey>& seen, double* result) const;
-  void read_back(int64_t n, bool raw, KeysAndValues& stream) const;
+  void read_back(int64_t n, bool raw, KeysAndValues& kind) const;
 
   Shape shape_;
   bool raw_;  // text keys are stored unrotated
   RopeTable table_;
   std::shared_ptr<const Rope> rope_;
-  KeysAndValues streams_[kKvStreams];
+  KeysAndValues kinds_[kKvKinds];
   std::vector<float> queries_;  // [kQueries][n_query_heads * head_dim]
   std::vector<int32_t> picks_;  // [kQueries][n_query_heads][n_picks_], as select_chunks leaves them
   int64_t n_picks_ = 0;

@@ -26,26 +26,26 @@ inline std::string message_of(const Status& status) { return status.ok() ? "ok" 
 
 struct Machine {
   explicit Machine(int n_threads = 1) : pool(n_threads), backend(cpu::create_cpu_backend(allocator, pool)) {
-    stream = take(backend->create_stream());
+    queue = take(backend->create_queue());
   }
 
   std::unique_ptr<Buffer> buffer(const std::vector<float>& values) {
     const size_t bytes = values.size() * sizeof(float);
     auto made = take(backend->allocate(bytes, MemoryKind::kDevice));
-    if (!backend->upload(*stream, values.data(), *made, 0, bytes).ok()) throw std::runtime_error("upload");
+    if (!backend->upload(*queue, values.data(), *made, 0, bytes).ok()) throw std::runtime_error("upload");
     return made;
   }
   std::vector<float> values(const Buffer& buffer) {
     std::vector<float> out(buffer.size() / sizeof(float));
-    if (!backend->download(*stream, buffer, 0, out.data(), buffer.size()).ok()) throw std::runtime_error("download");
+    if (!backend->download(*queue, buffer, 0, out.data(), buffer.size()).ok()) throw std::runtime_error("download");
     return out;
   }
-  Exec exec(const CancelToken* cancel = nullptr) { return {*stream, cancel}; }
+  Exec exec(const CancelToken* cancel = nullptr) { return {*queue, cancel}; }
 
   Allocator allocator;
   ThreadPool pool;
   std::unique_ptr<Backend> backend;
-  std::unique_ptr<Stream> stream;
+  std::unique_ptr<Queue> queue;
 };
 
 class Random {

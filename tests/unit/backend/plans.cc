@@ -202,7 +202,7 @@ void mixed_blocks(int64_t first, int64_t n, int n_heads, Plan& plan) {
 void two_streams(int64_t first, int64_t n, int, Plan& plan) {
   cut(first, n, 40, [&](int64_t begin, int64_t end) {
     Span memory = run_of(5, 96);
-    memory.stream = KvStream::kMemory;
+    memory.kind = KvKind::kCondensed;
     memory.q_cap = 110;
     if (begin / 40 % 2 == 0) return plan.add_block(begin, end - begin, {memory});
     plan.add_block(begin, end - begin, {band(0, 60, end), memory});

@@ -65,19 +65,19 @@ class LoadEngineTest : public testing::TestWithParam<bool> {
     append_product(*model.weights().lm_head, bytes);
     std::vector<int32_t> tokens(static_cast<size_t>(model.config().vocab_size));
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i);
-    auto stream = backend_.create_stream();
+    auto queue = backend_.create_queue();
     const int64_t hidden = model.config().hidden_size;
     auto rows = backend_.allocate(tokens.size() * static_cast<size_t>(hidden) * 4, MemoryKind::kDevice);
-    EXPECT_TRUE(backend_.embed({**stream}, *model.weights().embedding, tokens, {rows->get(), 0, hidden}).ok());
+    EXPECT_TRUE(backend_.embed({**queue}, *model.weights().embedding, tokens, {rows->get(), 0, hidden}).ok());
     return bytes.append(static_cast<const char*>((*rows)->host()), (*rows)->size());
   }
   void append_product(const Matrix& matrix, std::string& bytes) {
-    auto stream = backend_.create_stream();
+    auto queue = backend_.create_queue();
     auto x = backend_.allocate(static_cast<size_t>(matrix.k) * 4, MemoryKind::kDevice);
     auto y = backend_.allocate(static_cast<size_t>(matrix.n) * 4, MemoryKind::kDevice);
     for (int64_t i = 0; i < matrix.k; ++i) static_cast<float*>((*x)->host())[i] = 1 + static_cast<float>(i % 13);
     EXPECT_TRUE(
-        backend_.matmul({**stream}, {x->get(), 0, matrix.k}, 1, matrix, nullptr, false, {y->get(), 0, matrix.n}).ok());
+        backend_.matmul({**queue}, {x->get(), 0, matrix.k}, 1, matrix, nullptr, false, {y->get(), 0, matrix.n}).ok());
     bytes.append(static_cast<const char*>((*y)->host()), (*y)->size());
   }
 

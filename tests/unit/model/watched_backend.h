@@ -24,22 +24,22 @@ class WatchedBackend : public Backend {
     if (rows > 1) most_packed = std::max(most_packed, rows * row);
     return real_.load_rows(matrix, type, source, first, rows);
   }
-  Status upload(Stream& stream, const void* source, Buffer& target, size_t offset, size_t bytes) override {
+  Status upload(Queue& queue, const void* source, Buffer& target, size_t offset, size_t bytes) override {
     ++n_packed;
-    return real_.upload(stream, source, target, offset, bytes);
+    return real_.upload(queue, source, target, offset, bytes);
   }
 
   std::string name() const override { return real_.name(); }
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
     return real_.allocate(bytes, kind);
   }
-  Result<std::unique_ptr<Stream>> create_stream() override { return real_.create_stream(); }
-  Status download(Stream& stream, const Buffer& source, size_t offset, void* target, size_t bytes) override {
-    return real_.download(stream, source, offset, target, bytes);
+  Result<std::unique_ptr<Queue>> create_queue() override { return real_.create_queue(); }
+  Status download(Queue& queue, const Buffer& source, size_t offset, void* target, size_t bytes) override {
+    return real_.download(queue, source, offset, target, bytes);
   }
-  Result<std::unique_ptr<Event>> record(Stream& stream) override { return real_.record(stream); }
-  Status wait(Stream& stream, const Event& event) override { return real_.wait(stream, event); }
-  Status synchronize(Stream& stream) override { return real_.synchronize(stream); }
+  Result<std::unique_ptr<Fence>> record(Queue& queue) override { return real_.record(queue); }
+  Status wait(Queue& queue, const Fence& fence) override { return real_.wait(queue, fence); }
+  Status synchronize(Queue& queue) override { return real_.synchronize(queue); }
   Result<std::unique_ptr<Matrix>> create_matrix(int64_t n, int64_t k, ElementType type) override {
     return real_.create_matrix(n, k, type);
   }

@@ -97,7 +97,7 @@ TEST(PositionMatrix, HoldsDistancesAndNanElsewhere) {
   band.max_lag = 3;
   plan.add_block_per_head(5, 2, {{band}, {}});
   Span memory = run(0, 4);
-  memory.stream = KvStream::kMemory;
+  memory.kind = KvKind::kCondensed;
   plan.add_block(7, 1, {run(6, 2), memory});
   ASSERT_TRUE(validate(plan, 5, 3, 2).ok());
   const double dot = std::nan("");
@@ -109,7 +109,7 @@ TEST(PositionMatrix, HoldsDistancesAndNanElsewhere) {
   EXPECT_THAT(matrix, testing::Pointwise(testing::NanSensitiveDoubleEq(), expected));
   position_matrix(plan, 1, 7, matrix.data());
   for (size_t c = 0; c < 14; ++c) EXPECT_TRUE(std::isnan(matrix[c])) << c;
-  position_matrix(plan, 0, 5, matrix.data(), KvStream::kMemory);
+  position_matrix(plan, 0, 5, matrix.data(), KvKind::kCondensed);
   matrix.resize(15);
   const std::vector<double> of_memory = {dot, dot, dot, dot, dot, dot, dot, dot, dot, dot, 7, 6, 5, 4, dot};
   EXPECT_THAT(matrix, testing::Pointwise(testing::NanSensitiveDoubleEq(), of_memory));
@@ -119,7 +119,7 @@ TEST(PositionMatrix, HoldsDistancesAndNanElsewhere) {
 TEST(PositionMatrix, FollowsStepsAndDiagonals) {
   Plan plan;
   Span self = run(2, 2);
-  self.stream = KvStream::kMemory;
+  self.kind = KvKind::kCondensed;
   self.diagonal = true;
   Span text = run(4, 4);
   text.min_lag = 1;
@@ -132,7 +132,7 @@ TEST(PositionMatrix, FollowsStepsAndDiagonals) {
   const std::vector<double> of_text = {dot, dot, dot, dot, 2, 1, dot, dot, dot, dot, dot, dot, 4, 3, 2, 1};
   EXPECT_THAT(matrix, testing::Pointwise(testing::NanSensitiveDoubleEq(), of_text));
   matrix.resize(6);
-  position_matrix(plan, 0, 3, matrix.data(), KvStream::kMemory);
+  position_matrix(plan, 0, 3, matrix.data(), KvKind::kCondensed);
   EXPECT_THAT(matrix,
               testing::Pointwise(testing::NanSensitiveDoubleEq(), std::vector<double>{dot, dot, 0, dot, dot, dot}));
 }
@@ -156,7 +156,7 @@ TEST(Validate, NamesTheBrokenInvariant) {
   EXPECT_THAT(failure([](Plan& p) { p.blocks[1].first_list = 2; }), HasSubstr("fewer than 1 span lists"));
   EXPECT_THAT(failure([](Plan& p) { p.lists[1].end = 4; }), HasSubstr("outside the spans"));
   EXPECT_THAT(failure([](Plan& p) { std::swap(p.spans[0], p.spans[1]); }), HasSubstr("span 1 does not come"));
-  EXPECT_THAT(failure([](Plan& p) { p.spans[0].stream = KvStream::kMemory; }), HasSubstr("span 1 does not come"));
+  EXPECT_THAT(failure([](Plan& p) { p.spans[0].kind = KvKind::kCondensed; }), HasSubstr("span 1 does not come"));
   EXPECT_THAT(failure([](Plan& p) { p.spans[0].count = 4; }), HasSubstr("span 0 and span 1 overlap"));
   EXPECT_THAT(failure([](Plan& p) { p.spans[0].count = 0; }), HasSubstr("no run of keys"));
   EXPECT_THAT(failure([](Plan& p) { p.spans[0].stride = 0; }), HasSubstr("no run of keys"));

@@ -176,7 +176,7 @@ TEST_F(Beacons, AfterRunningOutOfMemoryTheSessionGoesOn) {
   const Tokens tokens = random_tokens(*model, 150);
   const SessionOptions options = beacons("beacon(ratio=4, kv_chunk=16)", 24);
   const Logits expected = all_logits(model, options, tokens);
-  int in_the_memory = 0;
+  int in_the_entries = 0;
   for (int64_t left = 0;; ++left) {
     const auto session = make_session(model, options);
     feed(*session, tokens, 0, 150);
@@ -192,9 +192,9 @@ TEST_F(Beacons, AfterRunningOutOfMemoryTheSessionGoesOn) {
     EXPECT_TRUE(same_bits(row_of(expected, *model, 149), last_logits(*session))) << left;
     if (outcome.status.ok()) break;
     ASSERT_EQ(outcome.status.code(), Code::kOutOfMemory);
-    if (outcome.status.message().find("memory entry") != std::string::npos) ++in_the_memory;
+    if (outcome.status.message().find("condensed entry") != std::string::npos) ++in_the_entries;
   }
-  EXPECT_EQ(in_the_memory, 2 * layers());  // 32 entries: two chunks
+  EXPECT_EQ(in_the_entries, 2 * layers());  // 32 entries: two chunks
 }
 
 TEST_F(Beacons, StrategiesWithoutBeaconsDoNotUseThem) {

@@ -24,7 +24,7 @@ std::unique_ptr<const Strategy> beacon(const std::string& arguments, int64_t tra
 }
 
 // (stream, key) -> distance, of the t-th query of a plan.
-using Seen = std::map<std::pair<KvStream, int64_t>, double>;
+using Seen = std::map<std::pair<KvKind, int64_t>, double>;
 
 Seen seen(const Plan& plan, int64_t t) {
   int64_t in_block = t;
@@ -40,11 +40,11 @@ Seen seen(const Plan& plan, int64_t t) {
       const Span& span = plan.spans[static_cast<size_t>(s)];
       if (span.diagonal) {
         EXPECT_LT(in_block, span.count);
-        all[{span.stream, span.first_key + in_block}] = 0;
+        all[{span.kind, span.first_key + in_block}] = 0;
         continue;
       }
       for (int64_t j = span.first_key; j < span.first_key + span.count; ++j) {
-        if (span.visible(i, j)) all[{span.stream, j}] = span.distance(i, j);
+        if (span.visible(i, j)) all[{span.kind, j}] = span.distance(i, j);
       }
     }
     return all;
@@ -61,94 +61,96 @@ Seen seen_by_token(const Strategy& strategy, int64_t i) {
 
 Plan memory_plan(const Strategy& strategy, int64_t n_tokens) {
   Plan plan;
-  strategy.plan_memory(n_tokens, plan);
-  const int64_t n = strategy.memory_entries(n_tokens) - strategy.memory_entries(n_tokens - 1);
+  strategy.plan_condensed(n_tokens, plan);
+  const int64_t n = strategy.condensed_entries(n_tokens) - strategy.condensed_entries(n_tokens - 1);
   const Status valid = validate(plan, plan.blocks.at(0).first_query, n, 1);
   EXPECT_TRUE(valid.ok()) << valid.message();
   return plan;
 }
 
-constexpr KvStream kText = KvStream::kText, kMemory = KvStream::kMemory;
+constexpr KvKind kText = KvKind::kText, kCondensed = KvKind::kCondensed;
 
 // G-BCN-2, small: W = 4, ratio 2, two windows condensed.
 TEST(Beacon, SeesMemoryAndWindow) {
   const auto strategy = beacon("ratio=2", 16, 4);
-  EXPECT_EQ(strategy->memory_entries(7), 2);
-  EXPECT_EQ(strategy->memory_entries(8), 4);
+  EXPECT_EQ(strategy->condensed_entries(7), 2);
+  EXPECT_EQ(strategy->condensed_entries(8), 4);
   EXPECT_EQ(strategy->window_end(8), 12);
   // Tokens 8 to 11 stand at 4 to 7.
-  EXPECT_EQ(seen_by_token(*strategy, 8),
-            (Seen{{{kMemory, 0}, 4}, {{kMemory, 1}, 3}, {{kMemory, 2}, 2}, {{kMemory, 3}, 1}, {{kText, 8}, 0}}));
-  EXPECT_EQ(seen_by_token(*strategy, 10), (Seen{{{kMemory, 0}, 6},
-                                                {{kMemory, 1}, 5},
-                                                {{kMemory, 2}, 4},
-                                                {{kMemory, 3}, 3},
+  EXPECT_EQ(
+      seen_by_token(*strategy, 8),
+      (Seen{{{kCondensed, 0}, 4}, {{kCondensed, 1}, 3}, {{kCondensed, 2}, 2}, {{kCondensed, 3}, 1}, {{kText, 8}, 0}}));
+  EXPECT_EQ(seen_by_token(*strategy, 10), (Seen{{{kCondensed, 0}, 6},
+                                                {{kCondensed, 1}, 5},
+                                                {{kCondensed, 2}, 4},
+                                                {{kCondensed, 3}, 3},
                                                 {{kText, 8}, 2},
                                                 {{kText, 9}, 1},
                                                 {{kText, 10}, 0}}));
   // The beacons stand at 6 and 8.
   const Plan plan = memory_plan(*strategy, 12);
-  EXPECT_EQ(seen(plan, 0), (Seen{{{kMemory, 0}, 6},
-                                 {{kMemory, 1}, 5},
-                                 {{kMemory, 2}, 4},
-                                 {{kMemory, 3}, 3},
+  EXPECT_EQ(seen(plan, 0), (Seen{{{kCondensed, 0}, 6},
+                                 {{kCondensed, 1}, 5},
+                                 {{kCondensed, 2}, 4},
+                                 {{kCondensed, 3}, 3},
                                  {{kText, 8}, 2},
                                  {{kText, 9}, 1},
-                                 {{kMemory, 4}, 0}}));
-  EXPECT_EQ(seen(plan, 1), (Seen{{{kMemory, 0}, 8},
-                                 {{kMemory, 1}, 7},
-                                 {{kMemory, 2}, 6},
-                                 {{kMemory, 3}, 5},
+                                 {{kCondensed, 4}, 0}}));
+  EXPECT_EQ(seen(plan, 1), (Seen{{{kCondensed, 0}, 8},
+                                 {{kCondensed, 1}, 7},
+                                 {{kCondensed, 2}, 6},
+                                 {{kCondensed, 3}, 5},
                                  {{kText, 8}, 4},
                                  {{kText, 9}, 3},
                                  {{kText, 10}, 2},
                                  {{kText, 11}, 1},
-                                 {{kMemory, 5}, 0}}));
+                                 {{kCondensed, 5}, 0}}));
 }
 
 TEST(Beacon, PlacesTheBeaconsOfThePaper) {  // G-BCN-2
   const auto strategy = beacon("ratio=8", 4096, 1024);
-  EXPECT_EQ(strategy->memory_entries(3 * 1024), 384);
+  EXPECT_EQ(strategy->condensed_entries(3 * 1024), 384);
   const Plan plan = memory_plan(*strategy, 4 * 1024);
-  EXPECT_EQ(strategy->memory_entries(4 * 1024), 512);
+  EXPECT_EQ(strategy->condensed_entries(4 * 1024), 512);
   const auto first = seen(plan, 0), last = seen(plan, 127);
   EXPECT_EQ(first.size(), 393u);
-  EXPECT_EQ(first.at({kMemory, 0}), 392);
+  EXPECT_EQ(first.at({kCondensed, 0}), 392);
   EXPECT_EQ(last.size(), 1409u);
-  EXPECT_EQ(last.at({kMemory, 0}), 1408);
+  EXPECT_EQ(last.at({kCondensed, 0}), 1408);
   const auto token = seen_by_token(*strategy, 4 * 1024 - 1);
   EXPECT_EQ(token.size(), 1408u);
-  EXPECT_EQ(token.at({kMemory, 0}), 1407);
+  EXPECT_EQ(token.at({kCondensed, 0}), 1407);
 }
 
 TEST(Beacon, HasOtherSchemesOfAttention) {
   const auto segmentation = beacon("ratio=2, attn=segmentation", 16, 4);
   Plan plan = memory_plan(*segmentation, 8);
   EXPECT_EQ(seen(plan, 0),
-            (Seen{{{kMemory, 0}, 4}, {{kMemory, 1}, 3}, {{kText, 4}, 2}, {{kText, 5}, 1}, {{kMemory, 2}, 0}}));
-  EXPECT_EQ(seen(plan, 1),
-            (Seen{{{kMemory, 0}, 4}, {{kMemory, 1}, 3}, {{kText, 6}, 0}, {{kText, 7}, -1}, {{kMemory, 3}, 0}}));
+            (Seen{{{kCondensed, 0}, 4}, {{kCondensed, 1}, 3}, {{kText, 4}, 2}, {{kText, 5}, 1}, {{kCondensed, 2}, 0}}));
+  EXPECT_EQ(
+      seen(plan, 1),
+      (Seen{{{kCondensed, 0}, 4}, {{kCondensed, 1}, 3}, {{kText, 6}, 0}, {{kText, 7}, -1}, {{kCondensed, 3}, 0}}));
   const auto full = beacon("ratio=2, attn=full_coverage", 16, 4);
   plan = memory_plan(*full, 8);
   for (int64_t t = 0; t < 2; ++t) {
-    EXPECT_EQ(seen(plan, t), (Seen{{{kMemory, 0}, 6},
-                                   {{kMemory, 1}, 5},
+    EXPECT_EQ(seen(plan, t), (Seen{{{kCondensed, 0}, 6},
+                                   {{kCondensed, 1}, 5},
                                    {{kText, 4}, 4},
                                    {{kText, 5}, 3},
                                    {{kText, 6}, 2},
                                    {{kText, 7}, 1},
-                                   {{kMemory, 2 + t}, 0}}));
+                                   {{kCondensed, 2 + t}, 0}}));
   }
 }
 
 TEST(Beacon, KeepsRawWindowsAmongTheMemory) {
   const auto strategy = beacon("sequence=x0.x2.x0.x4", 32, 4);
-  EXPECT_EQ(strategy->memory_entries(4), 0);
-  EXPECT_EQ(strategy->memory_entries(8), 2);
-  EXPECT_EQ(strategy->memory_entries(12), 2);
-  EXPECT_EQ(strategy->memory_entries(16), 3);
+  EXPECT_EQ(strategy->condensed_entries(4), 0);
+  EXPECT_EQ(strategy->condensed_entries(8), 2);
+  EXPECT_EQ(strategy->condensed_entries(12), 2);
+  EXPECT_EQ(strategy->condensed_entries(16), 3);
   // Before window 4: 4 raw, 2 entries, 4 raw, 1 entry; token 16 stands at 11.
-  Seen expected = {{{kMemory, 0}, 7}, {{kMemory, 1}, 6}, {{kMemory, 2}, 1}, {{kText, 16}, 0}};
+  Seen expected = {{{kCondensed, 0}, 7}, {{kCondensed, 1}, 6}, {{kCondensed, 2}, 1}, {{kText, 16}, 0}};
   for (int64_t j = 0; j < 4; ++j) {
     expected[{kText, j}] = static_cast<double>(11 - j);
     expected[{kText, 8 + j}] = static_cast<double>(5 - j);
@@ -166,15 +168,15 @@ TEST(Beacon, OverlapsWindowsWhereTheStrideIsShorter) {
   const auto strategy = beacon("ratio=2, window=6, stride=4", 32, 6);
   EXPECT_EQ(strategy->window_end(0), 6);
   EXPECT_EQ(strategy->window_end(6), 10);
-  EXPECT_EQ(strategy->memory_entries(5), 0);
-  EXPECT_EQ(strategy->memory_entries(6), 2);
-  EXPECT_EQ(strategy->memory_entries(10), 4);
+  EXPECT_EQ(strategy->condensed_entries(5), 0);
+  EXPECT_EQ(strategy->condensed_entries(6), 2);
+  EXPECT_EQ(strategy->condensed_entries(10), 4);
   // Tokens 4 and 5 stay raw behind two entries; token 6 stands at 4.
   EXPECT_EQ(seen_by_token(*strategy, 6),
-            (Seen{{{kMemory, 0}, 4}, {{kMemory, 1}, 3}, {{kText, 4}, 2}, {{kText, 5}, 1}, {{kText, 6}, 0}}));
+            (Seen{{{kCondensed, 0}, 4}, {{kCondensed, 1}, 3}, {{kText, 4}, 2}, {{kText, 5}, 1}, {{kText, 6}, 0}}));
   const Plan plan = memory_plan(*strategy, 6);
   EXPECT_EQ(seen(plan, 1),
-            (Seen{{{kText, 0}, 4}, {{kText, 1}, 3}, {{kText, 2}, 2}, {{kText, 3}, 1}, {{kMemory, 1}, 0}}));
+            (Seen{{{kText, 0}, 4}, {{kText, 1}, 3}, {{kText, 2}, 2}, {{kText, 3}, 1}, {{kCondensed, 1}, 0}}));
 }
 
 TEST(Beacon, EqualsPlainAttentionWithinAWindowAndWithRatioZero) {
@@ -209,9 +211,9 @@ TEST(Beacon, RaisesTheRatioOfLaterWindowsRatherThanLeaveTheTrainedRange) {
   EXPECT_EQ(strategy->reach(), 36);           // nothing is left to be raised: 16 entries and 4 tokens
   const auto odd = beacon("ratio=2", 19, 8);  // 11: windows of 4, 4, 2, 1, and the last one with 7 tokens
   EXPECT_EQ(odd->reach(), 47);
-  EXPECT_EQ(odd->memory_entries(16), 8);
-  EXPECT_EQ(odd->memory_entries(24), 10);
-  EXPECT_EQ(odd->memory_entries(32), 11);
+  EXPECT_EQ(odd->condensed_entries(16), 8);
+  EXPECT_EQ(odd->condensed_entries(24), 10);
+  EXPECT_EQ(odd->condensed_entries(32), 11);
   for (int64_t i = 0; i < odd->reach(); ++i) {
     for (const auto& [key, distance] : seen_by_token(*odd, i)) EXPECT_LT(distance, 19) << i;
   }
@@ -221,8 +223,8 @@ TEST(Beacon, RaisesTheRatioOfLaterWindowsRatherThanLeaveTheTrainedRange) {
 TEST(Beacon, TakesLongStrides) {
   constexpr int64_t kPrime = (int64_t{1} << 39) - 7;
   const auto strategy = beacon("ratio=1", 2 * kPrime + 1, kPrime);  // room for kPrime + 1 entries
-  EXPECT_EQ(strategy->memory_entries(kPrime), kPrime);
-  EXPECT_EQ(strategy->memory_entries(2 * kPrime), kPrime + 1);
+  EXPECT_EQ(strategy->condensed_entries(kPrime), kPrime);
+  EXPECT_EQ(strategy->condensed_entries(2 * kPrime), kPrime + 1);
 }
 
 TEST(Beacon, SaysHowManyEntriesAWindowMakesAtMost) {
@@ -230,7 +232,7 @@ TEST(Beacon, SaysHowManyEntriesAWindowMakesAtMost) {
   EXPECT_EQ(beacon("ratio=0, growth=stop", 19, 8)->most_new_entries(), 0);  // tokens keep their own
   const auto beyond = beacon("ratio=2", 8, 8);
   EXPECT_EQ(beyond->reach(), 12);
-  EXPECT_EQ(beyond->memory_entries(8), 4);
+  EXPECT_EQ(beyond->condensed_entries(8), 4);
   EXPECT_EQ(beyond->most_new_entries(), 4);
 }
 

@@ -58,11 +58,11 @@ TEST_P(PlanSize, IsBoundedAtAnyPosition) {
     }
     EXPECT_LE(strategy->retained(first).size(), static_cast<size_t>(GetParam().most_spans));
     EXPECT_GT(strategy->window_end(first), first);
-    EXPECT_LE(strategy->memory_entries(first), first);
+    EXPECT_LE(strategy->condensed_entries(first), first);
     if (!strategy->condenses()) continue;
     const int64_t end = strategy->window_end(first);
     Plan memory;
-    if (strategy->memory_entries(end) > strategy->memory_entries(end - 1)) strategy->plan_memory(end, memory);
+    if (strategy->condensed_entries(end) > strategy->condensed_entries(end - 1)) strategy->plan_condensed(end, memory);
     ASSERT_NO_FATAL_FAILURE(expect_small(memory, 1, GetParam().most_spans));
   }
 }
@@ -162,7 +162,7 @@ TEST(PositionView, PlansFewRowsAtATimeWhereThereAreManyHeads) {
   };
   for (const Shape& shape : {Shape{1, 520, 256}, {32, 520, 256}, {1000, 520, 65}, {65536, 3, 1}}) {
     const Asked strategy(shape.n_heads);
-    const PositionView view{shape.n_heads - 1, KvStream::kText, KvStream::kText, kFar, shape.n_rows, 2, shape.n_heads};
+    const PositionView view{shape.n_heads - 1, KvKind::kText, KvKind::kText, kFar, shape.n_rows, 2, shape.n_heads};
     std::vector<double> matrix(static_cast<size_t>(shape.n_rows * 2), -1);
     ASSERT_TRUE(view_positions(strategy, view, matrix.data()).ok());
     for (const int64_t n : strategy.pieces) EXPECT_LE(n, shape.most) << shape.n_heads;

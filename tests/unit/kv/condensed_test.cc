@@ -1,4 +1,4 @@
-// The second stream of keys, a condensed memory, beside the text's: under one budget, in one file.
+// The second kind of keys, a condensed memory, beside the text's: under one budget, in one file.
 
 #include <gmock/gmock.h>
 
@@ -14,17 +14,17 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr KvStream kText = KvStream::kText, kMemory = KvStream::kMemory;
+constexpr KvKind kText = KvKind::kText, kCondensed = KvKind::kCondensed;
 
 class MemoryStream : public KvTest {
  protected:
   std::unique_ptr<ChunkStore> store(int64_t budget_records = 0) {
     return make({.budget_bytes = budget_records * record()});
   }
-  // Records of a stream in memory, the same in all layers.
-  static int64_t held(const ChunkStore& store, KvStream stream) {
+  // Records of a kind in memory, the same in all layers.
+  static int64_t held(const ChunkStore& store, KvKind kind) {
     const auto count = [&](int layer) {
-      const auto chunks = store.layer(layer, stream).chunks;
+      const auto chunks = store.layer(layer, kind).chunks;
       return std::count_if(chunks.begin(), chunks.end(), [](const auto& chunk) { return chunk != nullptr; });
     };
     for (int layer = 1; layer < kLayers; ++layer) EXPECT_EQ(count(layer), count(0));
@@ -35,15 +35,15 @@ class MemoryStream : public KvTest {
 TEST_F(MemoryStream, HasRecordsOfItsOwn) {
   const auto store = this->store();
   ASSERT_TRUE(store->reserve(0, 40).ok());
-  EXPECT_EQ(store->memory_chunks(), 0);
-  ASSERT_TRUE(store->reserve_memory(0, 5).ok());
-  ASSERT_TRUE(store->reserve_memory(5, 11).ok());
-  EXPECT_EQ(store->memory_chunks(), 1);
-  ASSERT_TRUE(store->reserve_memory(16, 20).ok());
-  EXPECT_EQ(store->memory_chunks(), 3);
+  EXPECT_EQ(store->condensed_chunks(), 0);
+  ASSERT_TRUE(store->reserve_condensed(0, 5).ok());
+  ASSERT_TRUE(store->reserve_condensed(5, 11).ok());
+  EXPECT_EQ(store->condensed_chunks(), 1);
+  ASSERT_TRUE(store->reserve_condensed(16, 20).ok());
+  EXPECT_EQ(store->condensed_chunks(), 3);
   EXPECT_EQ(held(*store, kText), 3);
-  EXPECT_EQ(held(*store, kMemory), 3);
-  EXPECT_NE(store->layer(1, kText).chunks[0], store->layer(1, kMemory).chunks[0]);
+  EXPECT_EQ(held(*store, kCondensed), 3);
+  EXPECT_NE(store->layer(1, kText).chunks[0], store->layer(1, kCondensed).chunks[0]);
   EXPECT_EQ(store->stats().n_records, 6 * kLayers);
   EXPECT_EQ(store->stats().n_resident, 6 * kLayers);
   EXPECT_EQ(store->stats().bytes, 6 * kLayers * record());
@@ -53,28 +53,28 @@ TEST_F(MemoryStream, HasRecordsOfItsOwn) {
 TEST_F(MemoryStream, IsAlwaysStoredRotated) {
   const auto store = make({.raw_keys = true});
   ASSERT_TRUE(store->reserve(0, 1).ok());
-  ASSERT_TRUE(store->reserve_memory(0, 1).ok());
+  ASSERT_TRUE(store->reserve_condensed(0, 1).ok());
   EXPECT_TRUE(store->layer(0, kText).raw);
-  EXPECT_FALSE(store->layer(0, kMemory).raw);
+  EXPECT_FALSE(store->layer(0, kCondensed).raw);
 }
 
 TEST_F(MemoryStream, IsCutApartFromTheText) {
   const auto store = this->store();
   ASSERT_TRUE(store->reserve(0, 100).ok());
-  ASSERT_TRUE(store->reserve_memory(0, 60).ok());
+  ASSERT_TRUE(store->reserve_condensed(0, 60).ok());
   store->truncate(33, 17);
   EXPECT_EQ(held(*store, kText), 3);
-  EXPECT_EQ(held(*store, kMemory), 2);
+  EXPECT_EQ(held(*store, kCondensed), 2);
   store->truncate(33, 16);
-  EXPECT_EQ(store->memory_chunks(), 1);
+  EXPECT_EQ(store->condensed_chunks(), 1);
   store->truncate(33, 500);
-  EXPECT_EQ(store->memory_chunks(), 1);
+  EXPECT_EQ(store->condensed_chunks(), 1);
   store->evict(0, 32);
   EXPECT_EQ(held(*store, kText), 1);
-  EXPECT_EQ(held(*store, kMemory), 1);
+  EXPECT_EQ(held(*store, kCondensed), 1);
   EXPECT_EQ(store->stats().n_evicted, 2 * kLayers);
   store->truncate(33);
-  EXPECT_EQ(store->memory_chunks(), 0);
+  EXPECT_EQ(store->condensed_chunks(), 0);
   EXPECT_EQ(store->stats().bytes, kLayers * record());
   EXPECT_EQ(store->stats().bytes_peak, 11 * kLayers * record());
   EXPECT_EQ(memory_.blocks, kLayers);
@@ -83,15 +83,15 @@ TEST_F(MemoryStream, IsCutApartFromTheText) {
 TEST_F(MemoryStream, SharesTheBudget) {
   const auto store = this->store(4 * kLayers);
   ASSERT_TRUE(store->reserve(0, 48).ok());
-  ASSERT_TRUE(store->reserve_memory(0, 16).ok());
-  const Status refused = store->reserve_memory(16, 17);
+  ASSERT_TRUE(store->reserve_condensed(0, 16).ok());
+  const Status refused = store->reserve_condensed(16, 17);
   EXPECT_EQ(refused.code(), Code::kBudget);
   EXPECT_THAT(refused.message(), HasSubstr("needs " + std::to_string(6 * kLayers * record())));
-  EXPECT_EQ(store->memory_chunks(), 1);
+  EXPECT_EQ(store->condensed_chunks(), 1);
   EXPECT_EQ(store->stats().n_records, 4 * kLayers);
   EXPECT_EQ(store->reserve(48, 1).code(), Code::kBudget);
   store->evict(0, 16);
-  EXPECT_TRUE(store->reserve_memory(16, 16).ok());
+  EXPECT_TRUE(store->reserve_condensed(16, 16).ok());
   EXPECT_EQ(store->stats().bytes, 4 * kLayers * record());
   EXPECT_EQ(store->stats().bytes_peak, 4 * kLayers * record());
 }
@@ -99,19 +99,19 @@ TEST_F(MemoryStream, SharesTheBudget) {
 TEST_F(MemoryStream, AFailingAllocatorChangesNothing) {
   const auto store = this->store();
   ASSERT_TRUE(store->reserve(0, 20).ok());
-  ASSERT_TRUE(store->reserve_memory(0, 20).ok());
+  ASSERT_TRUE(store->reserve_condensed(0, 20).ok());
   for (int64_t blocks = 0; blocks < 2 * kLayers; ++blocks) {
     memory_.left = blocks;
-    const Status failed = store->reserve_memory(20, 40);
+    const Status failed = store->reserve_condensed(20, 40);
     EXPECT_EQ(failed.code(), Code::kOutOfMemory);
-    EXPECT_THAT(failed.message(), HasSubstr("memory entry 20"));
-    EXPECT_EQ(store->memory_chunks(), 2);
+    EXPECT_THAT(failed.message(), HasSubstr("condensed entry 20"));
+    EXPECT_EQ(store->condensed_chunks(), 2);
     EXPECT_EQ(store->stats().n_records, 4 * kLayers);
     EXPECT_EQ(memory_.blocks, 4 * kLayers);
   }
   memory_.left = 2 * kLayers;
-  EXPECT_TRUE(store->reserve_memory(20, 40).ok());
-  EXPECT_EQ(held(*store, kMemory), 4);
+  EXPECT_TRUE(store->reserve_condensed(20, 40).ok());
+  EXPECT_EQ(held(*store, kCondensed), 4);
 }
 
 class SpillingMemoryStream : public KvTest {
@@ -121,24 +121,24 @@ class SpillingMemoryStream : public KvTest {
                  .spill_directory = directory_.path(),
                  .spill_budget_bytes = file_records * record()});
   }
-  static char letter(int layer, KvStream stream, int64_t chunk) {
-    return static_cast<char>(1 + layer * 40 + chunk + (stream == kMemory ? 20 : 0));
+  static char letter(int layer, KvKind kind, int64_t chunk) {
+    return static_cast<char>(1 + layer * 40 + chunk + (kind == kCondensed ? 20 : 0));
   }
-  std::span<char> bytes(ChunkStore& store, int layer, KvStream stream, int64_t chunk, bool to_write) const {
-    EXPECT_TRUE(store.acquire(layer, std::vector{chunk}, to_write, stream).ok());
-    return {static_cast<char*>(store.layer(layer, stream).chunks[static_cast<size_t>(chunk)]->host()),
+  std::span<char> bytes(ChunkStore& store, int layer, KvKind kind, int64_t chunk, bool to_write) const {
+    EXPECT_TRUE(store.acquire(layer, std::vector{chunk}, to_write, kind).ok());
+    return {static_cast<char*>(store.layer(layer, kind).chunks[static_cast<size_t>(chunk)]->host()),
             static_cast<size_t>(record())};
   }
-  void fill(ChunkStore& store, KvStream stream, int64_t chunk) const {
+  void fill(ChunkStore& store, KvKind kind, int64_t chunk) const {
     for (int layer = 0; layer < kLayers; ++layer) {
-      const auto all = bytes(store, layer, stream, chunk, true);
-      std::memset(all.data(), letter(layer, stream, chunk), all.size());
+      const auto all = bytes(store, layer, kind, chunk, true);
+      std::memset(all.data(), letter(layer, kind, chunk), all.size());
     }
   }
-  void expect_letters(ChunkStore& store, KvStream stream, int64_t chunk) const {
+  void expect_letters(ChunkStore& store, KvKind kind, int64_t chunk) const {
     for (int layer = 0; layer < kLayers; ++layer) {
-      const auto all = bytes(store, layer, stream, chunk, false);
-      EXPECT_TRUE(std::all_of(all.begin(), all.end(), [&](char c) { return c == letter(layer, stream, chunk); }))
+      const auto all = bytes(store, layer, kind, chunk, false);
+      EXPECT_TRUE(std::all_of(all.begin(), all.end(), [&](char c) { return c == letter(layer, kind, chunk); }))
           << "layer " << layer << ", chunk " << chunk;
     }
   }
@@ -152,13 +152,13 @@ TEST_F(SpillingMemoryStream, GivesBackTheBytesOfBoth) {
     ASSERT_TRUE(store->reserve(chunk * 16, 16).ok());
     fill(*store, kText, chunk);
     if (chunk >= 4) continue;
-    ASSERT_TRUE(store->reserve_memory(chunk * 16, 16).ok());
-    fill(*store, kMemory, chunk);
+    ASSERT_TRUE(store->reserve_condensed(chunk * 16, 16).ok());
+    fill(*store, kCondensed, chunk);
   }
   EXPECT_EQ(store->stats().n_records, 12 * kLayers);
   for (int64_t chunk = 7; chunk >= 0; --chunk) {
     expect_letters(*store, kText, chunk);
-    if (chunk < 4) expect_letters(*store, kMemory, chunk);
+    if (chunk < 4) expect_letters(*store, kCondensed, chunk);
   }
   EXPECT_EQ(store->stats().bytes_peak, 5 * record());
   EXPECT_EQ(memory_.blocks, 5);
@@ -171,31 +171,31 @@ TEST_F(SpillingMemoryStream, GivesBackTheBytesOfBoth) {
 TEST_F(SpillingMemoryStream, LeavesTheRestOfTheBudgetToTheText) {
   const auto store = this->store(5);
   EXPECT_EQ(store->max_resident(), 5);
-  ASSERT_TRUE(store->reserve_memory(0, 40).ok());
+  ASSERT_TRUE(store->reserve_condensed(0, 40).ok());
   EXPECT_EQ(store->max_resident(), 2);
   EXPECT_TRUE(store->reserve(0, 32).ok());
   const Status text = store->reserve(32, 33);  // three chunks
   EXPECT_EQ(text.code(), Code::kBudget);
   EXPECT_THAT(text.message(), HasSubstr("needs " + std::to_string(6 * record())));
-  ASSERT_TRUE(store->reserve_memory(40, 24).ok());
-  const Status memory = store->reserve_memory(64, 1);  // a fifth, and one of text
+  ASSERT_TRUE(store->reserve_condensed(40, 24).ok());
+  const Status memory = store->reserve_condensed(64, 1);  // a fifth, and one of text
   EXPECT_EQ(memory.code(), Code::kBudget);
   EXPECT_THAT(memory.message(), HasSubstr("needs " + std::to_string(6 * record())));
-  EXPECT_EQ(store->memory_chunks(), 4);
+  EXPECT_EQ(store->condensed_chunks(), 4);
   EXPECT_EQ(store->max_resident(), 1);
   const std::vector<int64_t> all{0, 1, 2, 3};
-  ASSERT_TRUE(store->acquire(1, all, false, kMemory).ok());
+  ASSERT_TRUE(store->acquire(1, all, false, kCondensed).ok());
   ASSERT_TRUE(store->acquire(1, std::vector<int64_t>{1}, false, kText).ok());
   EXPECT_EQ(store->stats().n_resident, 5);
-  for (const auto& chunk : store->layer(1, kMemory).chunks) EXPECT_NE(chunk, nullptr);
+  for (const auto& chunk : store->layer(1, kCondensed).chunks) EXPECT_NE(chunk, nullptr);
 }
 
 TEST_F(SpillingMemoryStream, SharesTheFile) {
   const auto store = this->store(4, 3 * kLayers);
   ASSERT_TRUE(store->reserve(0, 32).ok());
-  ASSERT_TRUE(store->reserve_memory(0, 16).ok());
-  EXPECT_EQ(store->reserve_memory(16, 1).code(), Code::kBudget);
-  EXPECT_EQ(store->memory_chunks(), 1);
+  ASSERT_TRUE(store->reserve_condensed(0, 16).ok());
+  EXPECT_EQ(store->reserve_condensed(16, 1).code(), Code::kBudget);
+  EXPECT_EQ(store->condensed_chunks(), 1);
   EXPECT_EQ(store->reserve(32, 1).code(), Code::kBudget);
   store->truncate(32, 0);
   EXPECT_TRUE(store->reserve(32, 16).ok());
