@@ -36,7 +36,7 @@ quire_status quire_memory_plan_make(quire_runtime* runtime, const char* path, si
     request.prefill_block = s.prefill_block;
     request.kv_budget_bytes = s.kv_budget_bytes;
     request.spill = !s.spill_directory.empty();
-    QUIRE_ASSIGN(const MemoryPlan made, plan_condensed(runtime->impl->backend(), request));
+    QUIRE_ASSIGN(const MemoryPlan made, plan_memory(runtime->impl->backend(), request));
     quire_memory_plan full{};
     full.weight_bytes = made.weight_bytes;
     full.mapped_bytes = made.mapped_bytes;

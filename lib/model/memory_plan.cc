@@ -65,7 +65,7 @@ int64_t last_window_end(const Strategy& strategy, int64_t n) {
   return last;
 }
 
-// Chunks of memory after n tokens.
+// Chunks of condensed entries after n tokens.
 int64_t condensed_chunks(const Strategy& strategy, int64_t n) {
   return ceil_div(strategy.condensed_entries(n), strategy.kv_chunk());
 }
@@ -140,7 +140,7 @@ int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, cons
 
 }  // namespace
 
-Result<MemoryPlan> plan_condensed(const Backend& backend, const MemoryRequest& request) {
+Result<MemoryPlan> plan_memory(const Backend& backend, const MemoryRequest& request) {
   MemoryPlan plan;
   QUIRE_ASSIGN(ModelConfig config, load_model_config(request.directory));
   if (!request.beacon_directory.empty()) {

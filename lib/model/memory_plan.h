@@ -37,6 +37,6 @@ struct MemoryPlan {
 
 // Errors: those of loading and of make_strategy; kBudget where the KV cache does not fit in the budget and may not
 // spill, or cannot work in it (message: bytes needed).
-Result<MemoryPlan> plan_condensed(const Backend& backend, const MemoryRequest& request);
+Result<MemoryPlan> plan_memory(const Backend& backend, const MemoryRequest& request);
 
 }  // namespace quire

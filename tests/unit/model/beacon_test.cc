@@ -43,7 +43,7 @@ class BeaconWeightsTest : public testing::Test {
     request.beacon_directory = plugin;
     request.strategy = "full";
     request.n_tokens = 10;
-    return plan_condensed(*backend_, request);
+    return plan_memory(*backend_, request);
   }
 
   Allocator allocator_;

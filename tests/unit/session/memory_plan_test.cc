@@ -21,7 +21,7 @@ class BeaconPlan : public testing::Test {
     return request;
   }
   Result<MemoryPlan> plan(const MemoryRequest& request) const {
-    return plan_condensed(model_->runtime->backend(), request);
+    return plan_memory(model_->runtime->backend(), request);
   }
   // A session that reads the text, and its statistics; the stream may fail.
   std::pair<Status, SessionStats> read(const MemoryRequest& request) const {
