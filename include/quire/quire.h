@@ -28,25 +28,26 @@
  *
  * Rules that hold for every declaration below (ABI.md says why)
  *   Threads     Each function carries one of three words. [any-thread]: call it whenever you like.
- *               [one-thread-at-a-time]: any thread, but never two at once on the same handle; there is
- *               no thread affinity. [callback-only]: a function that the library calls.
+ *               [one-thread-at-a-time]: any thread, but never two at once on the same handle; there
+ *               is no thread affinity. [callback-only]: a function that the library calls.
  *   Errors      Functions return an int32_t status: 0 is success, negative is failure, positive is
  *               success with news. `err` may be NULL; otherwise set err->struct_size first
  *               (quire_error_init). A failed call changes nothing unless its comment says so.
  *   Structs     Each begins with `uint32_t struct_size; uint32_t flags;`, save the small ones whose
  *               comment says that their size is final. Set struct_size with the `_init` function
- *               (which also zeroes the rest) or by hand. Zero in any other field of an options struct
- *               means its default. Unknown flag bits and a non-zero unknown tail are refused. Into
- *               output structs the library writes at most struct_size bytes, and sets struct_size to
- *               what it wrote.
- *   Strings     UTF-8, pointer plus length in bytes, no terminating NUL needed. The library copies what
- *               it keeps, before the call returns.
- *   Output text `buf, cap, *needed`: the library stores the full length in *needed (which may be NULL)
- *               and copies only if it fits; otherwise it returns QUIRE_ERROR_BUFFER_TOO_SMALL and buf is
- *               untouched. cap = 0 with buf = NULL asks for the size and returns QUIRE_OK.
+ *               (which also zeroes the rest) or by hand. Zero in any other field of an options
+ *               struct means its default. Unknown flag bits and a non-zero unknown tail are
+ *               refused. Into output structs the library writes at most struct_size bytes, and sets
+ *               struct_size to what it wrote.
+ *   Strings     UTF-8, pointer plus length in bytes, no terminating NUL needed. The library copies
+ *               what it keeps, before the call returns.
+ *   Output text `buf, cap, *needed`: the library stores the full length in *needed (which may be
+ *               NULL) and copies only if it fits; otherwise it returns QUIRE_ERROR_BUFFER_TOO_SMALL
+ *               and buf is untouched. cap = 0 with buf = NULL asks for the size and returns
+ *               QUIRE_OK.
  *   Handles     Reference counted. A create or open function gives you one reference. Handles keep
- *               their parents alive (runtime <- model <- tokenizer, adapter, session <- stream), so they may be
- *               released in any order from any thread. Release never waits; close does.
+ *               their parents alive (runtime <- model <- tokenizer, adapter, session <- stream), so
+ *               they may be released in any order from any thread. Release never waits; close does.
  *   Process     No global state, no signal handlers, nothing is written to stdout or stderr, no
  *               exit or abort on bad input. A file size limit (RLIMIT_FSIZE) is an IO error,
  *               EFBIG, whose signal does not reach the host. After fork() only exec is supported.
@@ -69,10 +70,11 @@
 extern "C" {
 #endif
 
-/* ---- Version --------------------------------------------------------------------------------------- */
+/* ---- Version --------------------------------------------------------------------------------- */
 
-/* The interface this header describes: major * 10000 + minor * 100 + patch. Until 1.0 a new minor may
- * break the ABI, and the library's SONAME (libquire.so.0) says nothing; from 1.0 on only a new major may. */
+/* The interface this header describes: major * 10000 + minor * 100 + patch. Until 1.0 a new minor
+ * may break the ABI, and the library's SONAME (libquire.so.0) says nothing; from 1.0 on only a new
+ * major may. */
 #define QUIRE_VERSION 100
 
 /* The version of the loaded library, in the same form. [any-thread] since 0.1 */
@@ -81,7 +83,7 @@ QUIRE_API int32_t quire_version(void);
 /* The same as text, "0.1.0": static, NUL-terminated, never freed. [any-thread] since 0.1 */
 QUIRE_API const char* quire_version_string(void);
 
-/* ---- Status and errors ----------------------------------------------------------------------------- */
+/* ---- Status and errors ----------------------------------------------------------------------- */
 
 typedef int32_t quire_status;
 
@@ -90,27 +92,27 @@ typedef int32_t quire_status;
 #define QUIRE_END 1     /* the stream has delivered its end event; there is nothing more */
 #define QUIRE_TIMEOUT 2 /* no event within the timeout; try again */
 /* Failures (negative). Codes are only ever added. */
-#define QUIRE_ERROR_INTERNAL (-1)          /* a bug in Quire; please report err->message */
-#define QUIRE_ERROR_INVALID_ARGUMENT (-2)  /* NULL, size, range, unknown flag, wrong struct_size */
-#define QUIRE_ERROR_OUT_OF_MEMORY (-3)     /* the allocator or the system gave no memory */
-#define QUIRE_ERROR_IO (-4)                /* the system failed a file operation: err->os_error is errno */
-#define QUIRE_ERROR_NOT_FOUND (-5)         /* no such file, metadata key, tensor */
-#define QUIRE_ERROR_BAD_MODEL (-6)         /* damaged or contradictory model files; offset is a byte */
-#define QUIRE_ERROR_UNSUPPORTED (-7)       /* well-formed, but Quire does not do it; the message names it */
-#define QUIRE_ERROR_BUSY (-8)              /* a stream is open on this session */
-#define QUIRE_ERROR_CLOSED (-9)            /* the handle or one of its parents was closed */
-#define QUIRE_ERROR_CANCELLED (-10)        /* cancelled by the caller */
-#define QUIRE_ERROR_OVERFLOW (-11)         /* prompt + max_tokens exceed the strategy's reach */
-#define QUIRE_ERROR_BUDGET (-12)           /* a byte budget the caller set is too small; message: needed */
-#define QUIRE_ERROR_BAD_STRATEGY (-13)     /* the strategy expression is wrong; offset is a byte column */
-#define QUIRE_ERROR_INVALID_TEXT (-14)     /* text is not whole, valid UTF-8; offset is a byte */
-#define QUIRE_ERROR_INVALID_TOKEN (-15)    /* a token id outside the vocabulary; offset is its index */
-#define QUIRE_ERROR_NUMERIC (-16)          /* the model produced NaN or infinite logits */
-#define QUIRE_ERROR_EMPTY (-17)            /* generation asked of a session that has read nothing */
+#define QUIRE_ERROR_INTERNAL (-1)         /* a bug in Quire; please report err->message */
+#define QUIRE_ERROR_INVALID_ARGUMENT (-2) /* NULL, size, range, unknown flag, struct_size */
+#define QUIRE_ERROR_OUT_OF_MEMORY (-3)    /* the allocator or the system gave no memory */
+#define QUIRE_ERROR_IO (-4)               /* a file operation failed: err->os_error is errno */
+#define QUIRE_ERROR_NOT_FOUND (-5)        /* no such file, metadata key, tensor */
+#define QUIRE_ERROR_BAD_MODEL (-6)        /* damaged or contradictory files; offset is a byte */
+#define QUIRE_ERROR_UNSUPPORTED (-7)      /* well-formed, but not done; the message names it */
+#define QUIRE_ERROR_BUSY (-8)             /* a stream is open on this session */
+#define QUIRE_ERROR_CLOSED (-9)           /* the handle or one of its parents was closed */
+#define QUIRE_ERROR_CANCELLED (-10)       /* cancelled by the caller */
+#define QUIRE_ERROR_OVERFLOW (-11)        /* prompt + max_tokens exceed the strategy's reach */
+#define QUIRE_ERROR_BUDGET (-12)        /* the caller's byte budget is too small; message: needed */
+#define QUIRE_ERROR_BAD_STRATEGY (-13)  /* wrong strategy expression; offset is a byte column */
+#define QUIRE_ERROR_INVALID_TEXT (-14)  /* text is not whole, valid UTF-8; offset is a byte */
+#define QUIRE_ERROR_INVALID_TOKEN (-15) /* an id outside the vocabulary; offset is its index */
+#define QUIRE_ERROR_NUMERIC (-16)       /* the model produced NaN or infinite logits */
+#define QUIRE_ERROR_EMPTY (-17)         /* generation asked of a session that has read nothing */
 #define QUIRE_ERROR_BUFFER_TOO_SMALL (-18) /* *needed says how much to offer */
 
-/* The constant's name without its prefix, such as "OK" or "OUT_OF_MEMORY"; "UNKNOWN" for a code this
- * version does not know. Static, NUL-terminated. [any-thread] since 0.1 */
+/* The constant's name without its prefix, such as "OK" or "OUT_OF_MEMORY"; "UNKNOWN" for a code
+ * this version does not know. Static, NUL-terminated. [any-thread] since 0.1 */
 QUIRE_API const char* quire_status_name(quire_status status);
 
 #define QUIRE_ERROR_MESSAGE_BYTES 512
@@ -124,13 +126,14 @@ typedef struct quire_error {
   int32_t os_error; /* errno where the system was the cause, else 0 */
   int64_t offset;   /* byte, column or token index the message speaks of; -1 where none */
   int64_t reserved;
-  char message[QUIRE_ERROR_MESSAGE_BYTES]; /* UTF-8, NUL-terminated, cut at a code point if too long */
+  /* UTF-8, NUL-terminated, cut at a code point if too long */
+  char message[QUIRE_ERROR_MESSAGE_BYTES];
 } quire_error;
 
 /* Zeroes `size` bytes of *error and sets struct_size. [any-thread] since 0.1 */
 QUIRE_API void quire_error_init(quire_error* error, size_t size);
 
-/* ---- Runtime --------------------------------------------------------------------------------------- */
+/* ---- Runtime --------------------------------------------------------------------------------- */
 
 typedef struct quire_runtime quire_runtime;
 typedef struct quire_model quire_model;
@@ -145,17 +148,19 @@ typedef struct quire_adapter quire_adapter;
 #define QUIRE_LOG_INFO 3
 #define QUIRE_LOG_DEBUG 4
 
-/* [callback-only] Runs on any thread of the runtime or inside a call of yours; must not call back into Quire, but for
- * the release functions and quire_cancel_trigger; must not throw or longjmp. `message` lives only during the call. */
-typedef void (*quire_log_callback)(void* user_data, int32_t level, const char* message, size_t message_len);
+/* [callback-only] Runs on any thread of the runtime or inside a call of yours; must not call back
+ * into Quire, but for the release functions and quire_cancel_trigger; must not throw or longjmp.
+ * `message` lives only during the call. */
+typedef void (*quire_log_callback)(void* user_data, int32_t level, const char* message,
+                                   size_t message_len);
 
-/* [callback-only] Runs once, when the library will never use the callbacks' user_data again; not after a
- * quire_runtime_create that failed, which leaves user_data to the caller. */
+/* [callback-only] Runs once, when the library will never use the callbacks' user_data again; not
+ * after a quire_runtime_create that failed, which leaves user_data to the caller. */
 typedef void (*quire_destroy_callback)(void* user_data);
 
-/* [callback-only] Memory for weights, KV cache and scratch (small objects use the system's allocator).
- * Any thread, the same rules as the log's; the library holds no lock meanwhile. Returns memory
- * aligned to `alignment` (a power of two), or NULL when there is none. */
+/* [callback-only] Memory for weights, KV cache and scratch (small objects use the system's
+ * allocator). Any thread, the same rules as the log's; the library holds no lock meanwhile. Returns
+ * memory aligned to `alignment` (a power of two), or NULL when there is none. */
 typedef void* (*quire_alloc_callback)(void* user_data, size_t size, size_t alignment);
 /* [callback-only] `memory`, `size` and `alignment` as they were allocated. Likewise. */
 typedef void (*quire_free_callback)(void* user_data, void* memory, size_t size, size_t alignment);
@@ -169,8 +174,9 @@ typedef void (*quire_progress_callback)(void* user_data, int64_t done, int64_t t
 
 typedef struct quire_runtime_options {
   uint32_t struct_size;
-  uint32_t flags;         /* 0 */
-  int32_t n_threads;      /* compute threads, all created here; 0: the number of cores; at most 1024 */
+  uint32_t flags; /* 0 */
+  /* compute threads, all created here; 0: the number of cores; at most 1024 */
+  int32_t n_threads;
   int32_t backend;        /* QUIRE_BACKEND_*; 0: auto */
   int32_t log_level;      /* the most talkative level wanted; 0: QUIRE_LOG_WARNING */
   int32_t reserved;       /* 0 */
@@ -186,31 +192,33 @@ typedef struct quire_runtime_options {
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_runtime_options_init(quire_runtime_options* options, size_t size);
 
-/* Starts the compute threads (named "quire-N", all signals blocked, parked when idle). options may be
- * NULL. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY, UNSUPPORTED (backend). [any-thread] since 0.1 */
-QUIRE_API quire_status quire_runtime_create(const quire_runtime_options* options, quire_runtime** out,
-                                            quire_error* err);
+/* Starts the compute threads (named "quire-N", all signals blocked, parked when idle). options may
+ * be NULL. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY, UNSUPPORTED (backend).
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_runtime_create(const quire_runtime_options* options,
+                                            quire_runtime** out, quire_error* err);
 /* Adds a reference. NULL does nothing. [any-thread] since 0.1 */
 QUIRE_API void quire_runtime_retain(quire_runtime* runtime);
-/* Drops a reference; the last one stops the threads once nothing uses them, without waiting. NULL does
- * nothing. Legal inside callbacks. [any-thread] since 0.1 */
+/* Drops a reference; the last one stops the threads once nothing uses them, without waiting. NULL
+ * does nothing. Legal inside callbacks. [any-thread] since 0.1 */
 QUIRE_API void quire_runtime_release(quire_runtime* runtime);
-/* Cancels everything that runs, frees all sessions' memory and ends all threads: when it returns, none
- * is left. Afterwards every call on this runtime's surviving handles returns CLOSED, except release and
- * close, which are OK. Use it before unloading the library. Never call it from a callback.
- * [any-thread] since 0.1 */
+/* Cancels everything that runs, frees all sessions' memory and ends all threads: when it returns,
+ * none is left. Afterwards every call on this runtime's surviving handles returns CLOSED, except
+ * release and close, which are OK. Use it before unloading the library. Never call it from a
+ * callback. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_runtime_close(quire_runtime* runtime, quire_error* err);
 
-/* ---- Cancel handle for long calls (loading) --------------------------------------------------------- */
+/* ---- Cancel handle for long calls (loading) -------------------------------------------------- */
 
 /* [any-thread] since 0.1. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. */
 QUIRE_API quire_status quire_cancel_create(quire_cancel** out, quire_error* err);
-/* Asks the calls that were given this handle to stop; sticky and idempotent. [any-thread] since 0.1 */
+/* Asks the calls that were given this handle to stop; sticky and idempotent.
+ * [any-thread] since 0.1 */
 QUIRE_API void quire_cancel_trigger(quire_cancel* cancel);
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_cancel_release(quire_cancel* cancel);
 
-/* ---- Model ------------------------------------------------------------------------------------------ */
+/* ---- Model ----------------------------------------------------------------------------------- */
 
 #define QUIRE_TYPE_DEFAULT 0
 #define QUIRE_TYPE_F32 1
@@ -227,7 +235,8 @@ QUIRE_API void quire_cancel_release(quire_cancel* cancel);
  * is an IO error; afterwards the model does not need its files any more. */
 #define QUIRE_LOAD_READ 2
 
-/* An adapter directory (see "Adapters") to be merged into the weights. This struct has its final size. */
+/* An adapter directory (see "Adapters") to be merged into the weights. This struct has its final
+ * size. */
 typedef struct quire_adapter_source {
   const char* path; /* UTF-8 */
   size_t path_len;
@@ -236,18 +245,21 @@ typedef struct quire_adapter_source {
 
 typedef struct quire_model_options {
   uint32_t struct_size;
-  uint32_t flags;                   /* 0 */
-  int32_t load;                     /* QUIRE_LOAD_* */
-  int32_t weight_type;              /* QUIRE_TYPE_*: what the projection matrices are kept as; default: as stored */
+  uint32_t flags; /* 0 */
+  int32_t load;   /* QUIRE_LOAD_* */
+  /* QUIRE_TYPE_*: what the projection matrices are kept as; default: as stored */
+  int32_t weight_type;
   quire_cancel* cancel;             /* may be NULL; borrowed during the call */
   quire_progress_callback progress; /* may be NULL */
   void* progress_user_data;
-  const quire_adapter_source* merge; /* W' = W + scale * B A in float32, then converted to the type W is kept in; an
-                                        embedding that is changed so is kept in float32 */
-  size_t n_merge;                    /* at most 64; at most one of them may replace a given tensor */
-  const char* beacon_path; /* UTF-8; directory of an Activation Beacon plug-in for this model (strategy beacon):
-                              config.json with the beacon_* keys and model.safetensors with the beacon_* tensors of
-                              version 1. NULL: the checkpoint's own, if it has any */
+  /* W' = W + scale * B A in float32, then converted to the type W is kept in; an embedding that
+   * is changed so is kept in float32 */
+  const quire_adapter_source* merge;
+  size_t n_merge; /* at most 64; at most one of them may replace a given tensor */
+  /* UTF-8; directory of an Activation Beacon plug-in for this model (strategy beacon):
+   * config.json with the beacon_* keys and model.safetensors with the beacon_* tensors of
+   * version 1. NULL: the checkpoint's own, if it has any */
+  const char* beacon_path;
   size_t beacon_path_len;
 } quire_model_options;
 
@@ -261,7 +273,8 @@ QUIRE_API void quire_model_options_init(quire_model_options* options, size_t siz
  * is seen before each file and each such piece. Errors: INVALID_ARGUMENT, NOT_FOUND, IO,
  * BAD_MODEL, UNSUPPORTED, OUT_OF_MEMORY, CANCELLED, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_load(quire_runtime* runtime, const char* path, size_t path_len,
-                                        const quire_model_options* options, quire_model** out, quire_error* err);
+                                        const quire_model_options* options, quire_model** out,
+                                        quire_error* err);
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_model_retain(quire_model* model);
 /* [any-thread] since 0.1 */
@@ -286,34 +299,41 @@ typedef struct quire_model_info {
 } quire_model_info;
 
 /* Fills *info (struct_size set by the caller). [any-thread] since 0.1 */
-QUIRE_API quire_status quire_model_get_info(const quire_model* model, quire_model_info* info, quire_error* err);
+QUIRE_API quire_status quire_model_get_info(const quire_model* model, quire_model_info* info,
+                                            quire_error* err);
 
-/* Metadata by key, as text: "architecture", "rope_type", "rope_scaling" (as a term of a strategy expression; empty:
- * none), "tokenizer", "bos_token_id", "eos_token_ids", and "config.json" (the file's text).
+/* Metadata by key, as text: "architecture", "rope_type", "rope_scaling" (as a term of a strategy
+ * expression; empty: none), "tokenizer", "bos_token_id", "eos_token_ids", and "config.json" (the
+ * file's text).
  * Errors: NOT_FOUND, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const char* key, size_t key_len, char* buf,
-                                                size_t cap, size_t* needed, quire_error* err);
+QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const char* key,
+                                                size_t key_len, char* buf, size_t cap,
+                                                size_t* needed, quire_error* err);
 
-/* ---- Adapters ---------------------------------------------------------------------------------------- */
+/* ---- Adapters -------------------------------------------------------------------------------- */
 
-/* LoRA adapters (Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", eq. 3) in PEFT's form: a
- * directory with adapter_config.json and adapter_model.safetensors. Either merged into a model when it is loaded
- * (quire_model_options.merge), or loaded beside it and used by sessions, each with its own list and scales:
+/* LoRA adapters (Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", eq. 3) in
+ * PEFT's form: a directory with adapter_config.json and adapter_model.safetensors. Either merged
+ * into a model when it is loaded (quire_model_options.merge), or loaded beside it and used by
+ * sessions, each with its own list and scales:
  *
- *   y = x W^T + sum over adapters of scale * s * (x A^T) B^T,   s = alpha / r, or alpha / sqrt(r) with rsLoRA
+ *   y = x W^T + sum over adapters of scale * s * (x A^T) B^T
+ *   s = alpha / r, or alpha / sqrt(r) with rsLoRA
  *
- * Done are q, k, v, o, gate, up and down projections, embedding and lm_head, rank_pattern and alpha_pattern, and
- * replaced embeddings, lm_heads and norms (modules_to_save), which are taken whole whatever the scale. Everything else
- * is refused by name (UNSUPPORTED): DoRA, biases, other PEFT methods, tensors in .bin files. An adapter's files cannot
- * say which RoPE base it was trained with. If one that changes queries or keys is used and the strategy names neither
- * a base(theta=...) nor a scaling, the first stream of the session begins with a QUIRE_EVENT_WARNING, and the log has
- * it too. */
+ * Done are q, k, v, o, gate, up and down projections, embedding and lm_head, rank_pattern and
+ * alpha_pattern, and replaced embeddings, lm_heads and norms (modules_to_save), which are taken
+ * whole whatever the scale. Everything else is refused by name (UNSUPPORTED): DoRA, biases, other
+ * PEFT methods, tensors in .bin files. An adapter's files cannot say which RoPE base it was trained
+ * with. If one that changes queries or keys is used and the strategy names neither a
+ * base(theta=...) nor a scaling, the first stream of the session begins with a QUIRE_EVENT_WARNING,
+ * and the log has it too. */
 
 typedef struct quire_adapter_options {
   uint32_t struct_size;
-  uint32_t flags;                   /* 0 */
-  quire_cancel* cancel;             /* may be NULL; borrowed during the call */
-  quire_progress_callback progress; /* may be NULL; the tensors' file is read twice: to be hashed, and to be loaded */
+  uint32_t flags;       /* 0 */
+  quire_cancel* cancel; /* may be NULL; borrowed during the call */
+  /* may be NULL; the tensors' file is read twice: to be hashed, and to be loaded */
+  quire_progress_callback progress;
   void* progress_user_data;
 } quire_adapter_options;
 
@@ -326,7 +346,8 @@ QUIRE_API void quire_adapter_options_init(quire_adapter_options* options, size_t
  * model's: the tensor, found and expected), UNSUPPORTED (another method or architecture),
  * OUT_OF_MEMORY, CANCELLED, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_adapter_load(quire_model* model, const char* path, size_t path_len,
-                                          const quire_adapter_options* options, quire_adapter** out, quire_error* err);
+                                          const quire_adapter_options* options, quire_adapter** out,
+                                          quire_error* err);
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_adapter_retain(quire_adapter* adapter);
 /* Sessions keep the adapters they use. [any-thread] since 0.1 */
@@ -339,38 +360,44 @@ QUIRE_API void quire_adapter_release(quire_adapter* adapter);
 
 typedef struct quire_adapter_info {
   uint32_t struct_size;
-  uint32_t flags;    /* QUIRE_ADAPTER_* */
-  int32_t rank;      /* the largest of its ranks; 0: it only replaces */
-  int32_t n_tensors; /* in memory: a copy of the model's own embedding or lm_head among its files is not kept */
+  uint32_t flags; /* QUIRE_ADAPTER_* */
+  int32_t rank;   /* the largest of its ranks; 0: it only replaces */
+  /* in memory: a copy of the model's own embedding or lm_head among its files is not kept */
+  int32_t n_tensors;
   int64_t n_parameters;
   int64_t bytes; /* of memory, once for all sessions */
 } quire_adapter_info;
 
 /* Fills *info (struct_size set by the caller). [any-thread] since 0.1 */
-QUIRE_API quire_status quire_adapter_get_info(const quire_adapter* adapter, quire_adapter_info* info, quire_error* err);
-/* Metadata by key, as text: "identity" (128 bits of the content of its two files, as 32 hexadecimal digits) and
- * "base_model" (what the adapter says it was trained on; may be empty). Errors: NOT_FOUND, BUFFER_TOO_SMALL.
- * [any-thread] since 0.1 */
-QUIRE_API quire_status quire_adapter_get_metadata(const quire_adapter* adapter, const char* key, size_t key_len,
-                                                  char* buf, size_t cap, size_t* needed, quire_error* err);
+QUIRE_API quire_status quire_adapter_get_info(const quire_adapter* adapter,
+                                              quire_adapter_info* info, quire_error* err);
+/* Metadata by key, as text: "identity" (128 bits of the content of its two files, as 32 hexadecimal
+ * digits) and "base_model" (what the adapter says it was trained on; may be empty). Errors:
+ * NOT_FOUND, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_adapter_get_metadata(const quire_adapter* adapter, const char* key,
+                                                  size_t key_len, char* buf, size_t cap,
+                                                  size_t* needed, quire_error* err);
 
-/* ---- Tokenizer -------------------------------------------------------------------------------------- */
+/* ---- Tokenizer ------------------------------------------------------------------------------- */
 
 /* A new reference to the model's tokenizer. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_model_get_tokenizer(quire_model* model, quire_tokenizer** out, quire_error* err);
+QUIRE_API quire_status quire_model_get_tokenizer(quire_model* model, quire_tokenizer** out,
+                                                 quire_error* err);
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_tokenizer_retain(quire_tokenizer* tokenizer);
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_tokenizer_release(quire_tokenizer* tokenizer);
 
-/* Flags of tokenize and feed_text. Without PARSE_SPECIAL text never becomes a control token, whatever it
- * says: text from outside can be fed as it is. With it the longest control or added token that
- * begins at a place counts, from left to right; the work for a byte of text does not depend on
- * these tokens. One may have at most 4096 bytes, all together 8 MiB (else BAD_MODEL when the model
- * is loaded). */
-#define QUIRE_TEXT_PARSE_SPECIAL 1u /* "<s>", "<|im_end|>" and the like in the text are control tokens */
-#define QUIRE_TEXT_NO_BOS 2u        /* no beginning-of-sequence token, even at the start */
-#define QUIRE_TEXT_CONTINUE 4u      /* tokenize only: as a later segment (no BOS, no dummy prefix) */
+/* Flags of tokenize and feed_text. Without PARSE_SPECIAL text never becomes a control token,
+ * whatever it says: text from outside can be fed as it is. With it the longest control or added
+ * token that begins at a place counts, from left to right; the work for a byte of text does not
+ * depend on these tokens. One may have at most 4096 bytes, all together 8 MiB (else BAD_MODEL when
+ * the model is loaded). */
+/* "<s>", "<|im_end|>" and the like in the text are control tokens */
+#define QUIRE_TEXT_PARSE_SPECIAL 1u
+#define QUIRE_TEXT_NO_BOS 2u /* no beginning-of-sequence token, even at the start */
+/* tokenize only: as a later segment (no BOS, no dummy prefix) */
+#define QUIRE_TEXT_CONTINUE 4u
 
 /* Text to ids. The first segment of a text gets the beginning-of-sequence token where the model's
  * tokenizer adds one, and SentencePiece's dummy prefix where its model has one; later segments
@@ -379,151 +406,173 @@ QUIRE_API void quire_tokenizer_release(quire_tokenizer* tokenizer);
  * which changes no id. A unigram tokenizer, and a text without such places, takes about 200 bytes
  * for a byte.
  * Errors: INVALID_TEXT, INVALID_ARGUMENT, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_tokenizer_encode(const quire_tokenizer* tokenizer, const char* text, size_t text_len,
-                                              uint32_t flags, int32_t* ids, size_t cap, size_t* needed,
-                                              quire_error* err);
+QUIRE_API quire_status quire_tokenizer_encode(const quire_tokenizer* tokenizer, const char* text,
+                                              size_t text_len, uint32_t flags, int32_t* ids,
+                                              size_t cap, size_t* needed, quire_error* err);
 
 #define QUIRE_DECODE_SPECIAL 1u /* print control tokens as their piece instead of nothing */
 
 /* Ids to text, as one first segment (the dummy prefix's space is dropped). Bytes that are not UTF-8
- * become U+FFFD; an id that gives no bytes (a control id without SPECIAL) ends the character before it. A
- * stream's text is made in the same way. Errors: INVALID_TOKEN, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_tokenizer_decode(const quire_tokenizer* tokenizer, const int32_t* ids, size_t n_ids,
-                                              uint32_t flags, char* buf, size_t cap, size_t* needed, quire_error* err);
+ * become U+FFFD; an id that gives no bytes (a control id without SPECIAL) ends the character before
+ * it. A stream's text is made in the same way. Errors: INVALID_TOKEN, BUFFER_TOO_SMALL.
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_tokenizer_decode(const quire_tokenizer* tokenizer, const int32_t* ids,
+                                              size_t n_ids, uint32_t flags, char* buf, size_t cap,
+                                              size_t* needed, quire_error* err);
 
-/* The bytes that one id stands for (a byte-fallback id gives its one byte, which need not be UTF-8; a
- * control id gives none). Errors: INVALID_TOKEN, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_tokenizer_token_bytes(const quire_tokenizer* tokenizer, int32_t id, char* buf, size_t cap,
-                                                   size_t* needed, quire_error* err);
+/* The bytes that one id stands for (a byte-fallback id gives its one byte, which need not be UTF-8;
+ * a control id gives none). Errors: INVALID_TOKEN, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_tokenizer_token_bytes(const quire_tokenizer* tokenizer, int32_t id,
+                                                   char* buf, size_t cap, size_t* needed,
+                                                   quire_error* err);
 
-/* Number of ids, of the model (the tokenizer's own may be fewer). 0 for NULL. [any-thread] since 0.1 */
+/* Number of ids, of the model (the tokenizer's own may be fewer). 0 for NULL.
+ * [any-thread] since 0.1 */
 QUIRE_API int32_t quire_tokenizer_vocab_size(const quire_tokenizer* tokenizer);
 /* Beginning-of-sequence id; -1 where there is none. [any-thread] since 0.1 */
 QUIRE_API int32_t quire_tokenizer_bos(const quire_tokenizer* tokenizer);
 /* 1 if the id ends a text (generation stops there by default), else 0. [any-thread] since 0.1 */
 QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32_t id);
 
-/* ---- Strategies: text in, positions out; no model needed --------------------------------------------- */
+/* ---- Strategies: text in, positions out; no model needed ------------------------------------- */
 
-/* A strategy expression is `visibility(arg=value, ...) [+ rope_scaling(arg=value, ...)] [+ base(theta=)]`, for
- * example "dca(chunk=3072) + yarn(factor=2)". The last two come in either order; alone they mean
- * full attention: "pi(factor=4)" is "full + pi(factor=4)". At most 4096 bytes; blanks may stand
- * anywhere between names, numbers and signs; parentheses may be left out where no argument is
+/* A strategy expression is
+ *
+ *   visibility(arg=value, ...) [+ rope_scaling(arg=value, ...)] [+ base(theta=)]
+ *
+ * for example "dca(chunk=3072) + yarn(factor=2)". The last two come in either order; alone they
+ * mean full attention: "pi(factor=4)" is "full + pi(factor=4)". At most 4096 bytes; blanks may
+ * stand anywhere between names, numbers and signs; parentheses may be left out where no argument is
  * given. L stands for train_len.
  *
- *   full                         every earlier key, true distances; reaches train_len
- *   dca                          Dual Chunk Attention (An et al. 2024, "Training-Free Long-Context Scaling of
- *                                Large Language Models", eq. 2-9); no end. chunk= (s), cap= (C; s <= C <= 2s - 1),
- *                                preset=paper|chunkllama|chunkllama_flashdec|chunkqwen|chunkllama_ppl|vllm. paper
- *                                has s = 3L/4 and C = min(L - 1, 2s - 1); the others are other programs' s and C,
- *                                where local= (their local window) may stand for s = C - local.
- *                                logit_scale=none|yarn_0.05|yarn_0.1: logits of query n times
- *                                max(1, 1 + c ln(n / L)) squared. parts=all|intra_inter|intra: the
- *                                paper's ablation. The released ChunkLlama program, unlike its
- *                                paper, multiplies the logits of all queries by m squared, with
- *                                m = max(1, 1 + 0.1 ln(N / L)) for the whole prompt of N tokens:
- *                                "dca(preset=chunkllama, train_len=L) +
- *                                yarn(factor=1, attention_factor=m)"
- *   beacon                       Activation Beacon (Zhang et al. 2024, "Soaring from 4K to 400K", eq. 1-2), for models
- *                                with beacon weights: each complete window of window= tokens is condensed into
- *                                stride / ratio condensed entries, which stand for its first stride= tokens from then
- *                                on; attn=step_expansion|segmentation|full_coverage (these three as the checkpoint
- *                                was trained). ratio=: one for all windows (0: keep the tokens); sequence=x2.x4: of
- *                                windows in succession, the last for all further; else by the session's
- *                                expected_tokens + reserve= (as the checkpoint says), so that all stays within L.
- *                                growth=raise|stop where it does not: condense later windows more, or end
- *   lm_infinite                  the keys less than recent= (L - 1) back, and the first sinks= (10) at that distance
- *                                (Han et al. 2023); no end, but text between them is forgotten
- *   longheads                    each head of each token sees `chunks` chunks of `chunk` keys, packed to consecutive
- *                                positions: the first, the last ones, and those whose representation fits its query
- *                                best (Lu et al. 2024, "LongHeads", eq. 1-3); no end. chunk=L/8 (a multiple of 16 up to
- *                                256; also the stored chunk, so there is no kv_chunk=), chunks=16 (at least 3;
- *                                chunk * chunks <= L), begin=chunk * chunks (queries before it see all),
- *                                forced=code|paper (first, previous and own chunk; or first and own),
- *                                select=head|group (each query head for itself; or one choice for the heads of a
- *                                KV head, by the sum of their scores), init=none|full (full: given tokens see all,
- *                                generated ones select; reaches L), positions=packed|dca (dca: the chosen keys stand
- *                                where dca with chunk=dca_chunk and cap=dca_cap puts them; a combination of two papers
- *                                that neither has). Ablations: select=layer|first_layer (one choice for all heads of a
- *                                layer; the first layer's for all layers), pick=best|worst|random,
- *                                first=forced|free|never (the first chunk)
- *   rerope                       distances clipped at window= (512, or L/2 if that is less; Su 2023); no end. leaky=k:
- *                                behind the window they grow a k-th as fast (0: not at all), as far as they stay below
- *                                L. log_n=1: logits of query i times max(1, ln(i + 1) / ln(L)); 0: not
- *   self_extend                  true distances less than window= (L/4) back, behind it between groups of group= (8)
- *                                positions (Jin et al. 2024); reaches group times what is left of L
- *   s2, scca_fixed, scca_flow, sda, long_mixed
- *                                patterns that differ from head to head, made for fine-tuning; the models run with
- *                                full attention too (`full + pi(factor=)`), and better. full_below= shows queries
- *                                with a lower index every key.
- *                                s2 (LongLoRA; Chen et al. 2023): groups of group= (L/4) keys, in the second half of
- *                                the heads shifted by half a group. SCCA (Li et al. 2023): scca_fixed: chunks of
- *                                chunk= (L/4) keys, in the first half of the heads keys rolled right by half of it;
- *                                scca_flow: head h sees chunk c - h div (heads / chunks), chunks=4, roll=right|left,
- *                                wrap=self|local; mask=absolute|slot for both; sda: head h sees positions of residue
- *                                h mod dilation (2), reading=residue|kv (others: nothing, or those keys and
- *                                themselves), reaches L; long_mixed: heads= is a table of sdaD, rolled, local, shiftE
- *                                and full with xN for N heads, as in sda2x8.sda4x16.rolledx4.localx4, in this order
- *   streaming_llm                sinks + recent keys (Xiao et al. 2023); no end, but text before the window is
- *                                forgotten. sinks=4, recent=512, less where train_len is short
- *                                (sinks + recent + 1 <= L)
- *   auto                         one of these, by what is known: the checkpoint's trained length, rope_scaling,
- *                                dual_chunk_attention_config, beacon weights and sliding window, and the session's
- *                                expected_tokens and kv_budget_bytes. The first stream says in a QUIRE_EVENT_NOTICE
- *                                what was chosen and why. Takes no arguments
+ *   full           every earlier key, true distances; reaches train_len
+ *   dca            Dual Chunk Attention (An et al. 2024, "Training-Free Long-Context Scaling of
+ *                  Large Language Models", eq. 2-9); no end. chunk= (s), cap= (C;
+ *                  s <= C <= 2s - 1),
+ *                  preset=paper|chunkllama|chunkllama_flashdec|chunkqwen|chunkllama_ppl|vllm. paper
+ *                  has s = 3L/4 and C = min(L - 1, 2s - 1); the others are other programs' s and C,
+ *                  where local= (their local window) may stand for s = C - local.
+ *                  logit_scale=none|yarn_0.05|yarn_0.1: logits of query n times
+ *                  max(1, 1 + c ln(n / L)) squared. parts=all|intra_inter|intra: the paper's
+ *                  ablation. The released ChunkLlama program, unlike its paper, multiplies the
+ *                  logits of all queries by m squared, with m = max(1, 1 + 0.1 ln(N / L)) for the
+ *                  whole prompt of N tokens:
+ *                  "dca(preset=chunkllama, train_len=L) + yarn(factor=1, attention_factor=m)"
+ *   beacon         Activation Beacon (Zhang et al. 2024, "Soaring from 4K to 400K", eq. 1-2), for
+ *                  models with beacon weights: each complete window of window= tokens is condensed
+ *                  into stride / ratio condensed entries, which stand for its first stride= tokens
+ *                  from then on; attn=step_expansion|segmentation|full_coverage (these three as the
+ *                  checkpoint was trained). ratio=: one for all windows (0: keep the tokens);
+ *                  sequence=x2.x4: of windows in succession, the last for all further; else by the
+ *                  session's expected_tokens + reserve= (as the checkpoint says), so that all stays
+ *                  within L. growth=raise|stop where it does not: condense later windows more, or
+ *                  end
+ *   lm_infinite    the keys less than recent= (L - 1) back, and the first sinks= (10) at that
+ *                  distance (Han et al. 2023); no end, but text between them is forgotten
+ *   longheads      each head of each token sees `chunks` chunks of `chunk` keys, packed to
+ *                  consecutive positions: the first, the last ones, and those whose representation
+ *                  fits its query best (Lu et al. 2024, "LongHeads", eq. 1-3); no end. chunk=L/8 (a
+ *                  multiple of 16 up to 256; also the stored chunk, so there is no kv_chunk=),
+ *                  chunks=16 (at least 3; chunk * chunks <= L), begin=chunk * chunks (queries
+ *                  before it see all), forced=code|paper (first, previous and own chunk; or first
+ *                  and own), select=head|group (each query head for itself; or one choice for the
+ *                  heads of a KV head, by the sum of their scores), init=none|full (full: given
+ *                  tokens see all, generated ones select; reaches L), positions=packed|dca (dca:
+ *                  the chosen keys stand where dca with chunk=dca_chunk and cap=dca_cap puts them;
+ *                  a combination of two papers that neither has). Ablations:
+ *                  select=layer|first_layer (one choice for all heads of a layer; the first layer's
+ *                  for all layers), pick=best|worst|random, first=forced|free|never (the first
+ *                  chunk)
+ *   rerope         distances clipped at window= (512, or L/2 if that is less; Su 2023); no end.
+ *                  leaky=k: behind the window they grow a k-th as fast (0: not at all), as far as
+ *                  they stay below L. log_n=1: logits of query i times max(1, ln(i + 1) / ln(L));
+ *                  0: not
+ *   self_extend    true distances less than window= (L/4) back, behind it between groups of group=
+ *                  (8) positions (Jin et al. 2024); reaches group times what is left of L
+ *   streaming_llm  sinks + recent keys (Xiao et al. 2023); no end, but text before the window is
+ *                  forgotten. sinks=4, recent=512, less where train_len is short
+ *                  (sinks + recent + 1 <= L)
+ *   auto           one of these, by what is known: the checkpoint's trained length, rope_scaling,
+ *                  dual_chunk_attention_config, beacon weights and sliding window, and the
+ *                  session's expected_tokens and kv_budget_bytes. The first stream says in a
+ *                  QUIRE_EVENT_NOTICE what was chosen and why. Takes no arguments
  *
- *   none                         + nothing: overrides the checkpoint's own rope_scaling
- *   pi(factor=)                  position interpolation
- *   ntk(factor=)                 NTK-aware base
- *   yarn(factor=, original=, beta_fast=32, beta_slow=1, attention_factor=, variant=hf|pose, truncate=1)
+ * Patterns that differ from head to head, made for fine-tuning; the models run with full attention
+ * too (`full + pi(factor=)`), and better. full_below= shows queries with a lower index every key.
+ *
+ *   s2             LongLoRA (Chen et al. 2023): groups of group= (L/4) keys, in the second half of
+ *                  the heads shifted by half a group
+ *   scca_fixed     SCCA (Li et al. 2023): chunks of chunk= (L/4) keys, in the first half of the
+ *                  heads keys rolled right by half of it; mask=absolute|slot
+ *   scca_flow      SCCA: head h sees chunk c - h div (heads / chunks), chunks=4, roll=right|left,
+ *                  wrap=self|local; mask=absolute|slot
+ *   sda            head h sees positions of residue h mod dilation (2), reading=residue|kv (others:
+ *                  nothing, or those keys and themselves); reaches L
+ *   long_mixed     heads= is a table of sdaD, rolled, local, shiftE and full with xN for N heads,
+ *                  as in sda2x8.sda4x16.rolledx4.localx4, in this order
+ *
+ * RoPE scalings:
+ *
+ *   none           nothing: overrides the checkpoint's own rope_scaling
+ *   pi(factor=)    position interpolation
+ *   ntk(factor=)   NTK-aware base
+ *   yarn(factor=, original=, beta_fast=32, beta_slow=1, attention_factor=, variant=hf|pose,
+ *        truncate=1)
  *   llama3(factor=, low=1, high=4, original=)
  *   dynamic_ntk(factor=, length=, original=)
- *                                NTK-aware base for a text of length= tokens: plain RoPE up to original=, from there on
- *                                the factor is factor * length / original - (factor - 1); reaches length=
+ *                  NTK-aware base for a text of length= tokens: plain RoPE up to original=, from
+ *                  there on the factor is factor * length / original - (factor - 1); reaches
+ *                  length=
  *   longrope(length=, original=, attention_factor=)
- *                                LongRoPE (Ding et al. 2024) with the checkpoint's own two lists of factors: the short
- *                                ones, which reach original=, if length= is within it, else the long ones
- *   base(theta=)                 another RoPE base; may be combined with one scaling
+ *                  LongRoPE (Ding et al. 2024) with the checkpoint's own two lists of factors: the
+ *                  short ones, which reach original=, if length= is within it, else the long ones
+ *   base(theta=)   another RoPE base; may be combined with one scaling
  *
- * factor= is at least 1 and must be given; original= defaults to the checkpoint's original_max_position_embeddings,
- * else the model's trained length, attention_factor= to 0.1 ln(factor) + 1 (longrope: both to the checkpoint's). A
- * scaling reaches factor times the original length, and never less than the trained one. length= defaults to the
- * session's expected_tokens; without either the two scalings that need it are refused, because frequencies never depend
- * on what has been fed. A checkpoint's own scaling is used unless the expression names one.
+ * factor= is at least 1 and must be given; original= defaults to the checkpoint's
+ * original_max_position_embeddings, else the model's trained length, attention_factor= to 0.1
+ * ln(factor) + 1 (longrope: both to the checkpoint's). A scaling reaches factor times the original
+ * length, and never less than the trained one. length= defaults to the session's expected_tokens;
+ * without either the two scalings that need it are refused, because frequencies never depend on
+ * what has been fed. A checkpoint's own scaling is used unless the expression names one.
  *
- * A model with a sliding window W of its own (Mistral) sees, under any visibility, only keys less than W tokens back;
- * distances then stay below W, so with W <= L there is no end to what full can serve, though a token knows of
- * earlier ones only through the layers. Keys behind the window are dropped, the sinks of streaming_llm among them.
- * Methods that are for far keys (dca, longheads, long_mixed, rerope, scca_flow, sda, self_extend) are refused there.
- * ignore_window=1, which any visibility takes, does without the window.
+ * A model with a sliding window W of its own (Mistral) sees, under any visibility, only keys less
+ * than W tokens back; distances then stay below W, so with W <= L there is no end to what full can
+ * serve, though a token knows of earlier ones only through the layers. Keys behind the window are
+ * dropped, the sinks of streaming_llm among them. Methods that are for far keys (dca, longheads,
+ * long_mixed, rerope, scca_flow, sda, self_extend) are refused there. ignore_window=1, which any
+ * visibility takes, does without the window.
  *
- * Any visibility takes train_len= (the length that weights and scaling are good for; default: the model's, times the
- * factor of a scaling that the expression names) and kv_chunk= (tokens per stored chunk, a multiple of 16 up to 65536;
- * default: L/4 rounded down to one, at least 16 and at most 256). */
+ * Any visibility takes train_len= (the length that weights and scaling are good for; default: the
+ * model's, times the factor of a scaling that the expression names) and kv_chunk= (tokens per
+ * stored chunk, a multiple of 16 up to 65536; default: L/4 rounded down to one, at least 16 and at
+ * most 256). */
 
-/* What a strategy must know of a model that is not at hand. `beacon` takes the settings of the published plug-ins:
- * window= and stride= of 1024, or L if that is less; step_expansion; ratios of 0 and 2 to 128, the one that fits
- * expected_tokens + 1024. A checkpoint's own may differ: quire_model_describe_strategy writes them out. */
+/* What a strategy must know of a model that is not at hand. `beacon` takes the settings of the
+ * published plug-ins: window= and stride= of 1024, or L if that is less; step_expansion; ratios of
+ * 0 and 2 to 128, the one that fits expected_tokens + 1024. A checkpoint's own may differ:
+ * quire_model_describe_strategy writes them out. */
 typedef struct quire_strategy_options {
   uint32_t struct_size;
   uint32_t flags;       /* 0 */
   const char* strategy; /* a strategy expression; NULL: "full" */
   size_t strategy_len;
-  int64_t train_len;       /* L, 1 to 2^40; there is no default */
-  int64_t expected_tokens; /* length of the text, for auto, beacon, dynamic_ntk, longrope; 0: unknown */
-  int32_t n_heads;         /* query heads; they matter where heads differ: s2, scca_fixed, scca_flow, sda, long_mixed;
-                              0: 32; at most 65536 */
-  int32_t reserved;        /* 0 */
+  int64_t train_len; /* L, 1 to 2^40; there is no default */
+  /* length of the text, for auto, beacon, dynamic_ntk, longrope; 0: unknown */
+  int64_t expected_tokens;
+  /* query heads; they matter where heads differ: s2, scca_fixed, scca_flow, sda, long_mixed; 0:
+   * 32; at most 65536 */
+  int32_t n_heads;
+  int32_t reserved; /* 0 */
 } quire_strategy_options;
 
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_strategy_options_init(quire_strategy_options* options, size_t size);
 
-/* The expression in canonical form with every default written out. auto: what it chooses for a Llama model.
- * quire_model_describe_strategy asks for a model at hand. Errors: INVALID_ARGUMENT, BAD_STRATEGY, UNSUPPORTED,
- * BUFFER_TOO_SMALL. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_strategy_describe(const quire_strategy_options* options, char* buf, size_t cap,
-                                               size_t* needed, quire_error* err);
+/* The expression in canonical form with every default written out. auto: what it chooses for a
+ * Llama model. quire_model_describe_strategy asks for a model at hand. Errors: INVALID_ARGUMENT,
+ * BAD_STRATEGY, UNSUPPORTED, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_strategy_describe(const quire_strategy_options* options, char* buf,
+                                               size_t cap, size_t* needed, quire_error* err);
 
 #define QUIRE_KV_TEXT 0      /* tokens */
 #define QUIRE_KV_CONDENSED 1 /* condensed entries (beacon), counted from 0 as they are made */
@@ -544,28 +593,33 @@ typedef struct quire_position_view {
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_position_view_init(quire_position_view* view, size_t size);
 
-/* matrix[r * n_keys + j] is the distance the model sees between query first_query + r and key j, NaN where j is not
- * visible (all of them where the keys are condensed entries that the strategy does not make). A condensed row is an
- * entry when it was made: it saw tokens, earlier entries, and itself at distance 0. longheads: which chunks a head
- * chooses depends on the text; shown is the choice when all chunks fit equally well. The caller provides n_queries *
- * n_keys doubles. A row takes time and memory in proportion to n_keys and n_heads, however great first_query is.
- * Errors: INVALID_ARGUMENT (also for condensed rows of a strategy without them, and for entries that no text of 2^24
- * tokens makes), BAD_STRATEGY, UNSUPPORTED. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_strategy_positions(const quire_strategy_options* options, const quire_position_view* view,
-                                                double* matrix, quire_error* err);
+/* matrix[r * n_keys + j] is the distance the model sees between query first_query + r and key j,
+ * NaN where j is not visible (all of them where the keys are condensed entries that the strategy
+ * does not make). A condensed row is an entry when it was made: it saw tokens, earlier entries, and
+ * itself at distance 0. longheads: which chunks a head chooses depends on the text; shown is the
+ * choice when all chunks fit equally well. The caller provides n_queries * n_keys doubles. A row
+ * takes time and memory in proportion to n_keys and n_heads, however great first_query is.
+ * Errors: INVALID_ARGUMENT (also for condensed rows of a strategy without them, and for entries
+ * that no text of 2^24 tokens makes), BAD_STRATEGY, UNSUPPORTED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_strategy_positions(const quire_strategy_options* options,
+                                                const quire_position_view* view, double* matrix,
+                                                quire_error* err);
 
-/* ---- Session ----------------------------------------------------------------------------------------- */
+/* ---- Session --------------------------------------------------------------------------------- */
 
 /* What happens when prompt + max_tokens exceed the strategy's reach. No policy drops text. */
-#define QUIRE_OVERFLOW_DEFAULT 0     /* error */
-#define QUIRE_OVERFLOW_ERROR 1       /* opening the stream fails with OVERFLOW; nothing is computed */
-#define QUIRE_OVERFLOW_STOP 2        /* compute up to the reach, then an end event (QUIRE_FINISH_REACH) */
+#define QUIRE_OVERFLOW_DEFAULT 0 /* error */
+/* opening the stream fails with OVERFLOW; nothing is computed */
+#define QUIRE_OVERFLOW_ERROR 1
+/* compute up to the reach, then an end event (QUIRE_FINISH_REACH) */
+#define QUIRE_OVERFLOW_STOP 2
 #define QUIRE_OVERFLOW_EXTRAPOLATE 3 /* go on with positions the model has never seen */
 
 /* An adapter of a session. This struct has its final size. */
 typedef struct quire_session_adapter {
   quire_adapter* adapter; /* of the session's model; the session keeps it */
-  double scale;           /* times the adapter's own, 1 as it was trained; finite and not 0 (leave it out instead) */
+  /* times the adapter's own, 1 as it was trained; finite and not 0 (leave it out instead) */
+  double scale;
 } quire_session_adapter;
 
 typedef struct quire_session_options {
@@ -573,14 +627,17 @@ typedef struct quire_session_options {
   uint32_t flags;       /* 0 */
   const char* strategy; /* a strategy expression; NULL: "full" */
   size_t strategy_len;
-  int32_t kv_type;             /* QUIRE_TYPE_*: keys and values are stored so; default: F16 */
-  int32_t overflow;            /* QUIRE_OVERFLOW_* */
-  int64_t expected_tokens;     /* length the session will reach, for auto, beacon, dynamic_ntk, longrope; 0: unknown */
-  int64_t kv_budget_bytes;     /* memory of the KV cache, never exceeded; 0: no limit */
-  int32_t prefill_block;       /* tokens per forward pass while processing fed text; 0: 256; at most 65536 */
-  int32_t reserved;            /* 0 */
-  const char* spill_directory; /* what does not fit in kv_budget_bytes goes to an unnamed temporary file (mode 0600) in
-                                  this directory, and changes no token; NULL: the budget is a hard end */
+  int32_t kv_type;  /* QUIRE_TYPE_*: keys and values are stored so; default: F16 */
+  int32_t overflow; /* QUIRE_OVERFLOW_* */
+  /* length the session will reach, for auto, beacon, dynamic_ntk, longrope; 0: unknown */
+  int64_t expected_tokens;
+  int64_t kv_budget_bytes; /* memory of the KV cache, never exceeded; 0: no limit */
+  /* tokens per forward pass while processing fed text; 0: 256; at most 65536 */
+  int32_t prefill_block;
+  int32_t reserved; /* 0 */
+  /* what does not fit in kv_budget_bytes goes to an unnamed temporary file (mode 0600) in this
+   * directory, and changes no token; NULL: the budget is a hard end */
+  const char* spill_directory;
   size_t spill_directory_len;
   int64_t spill_budget_bytes; /* of that file; 0: no limit but the disk's */
   const quire_session_adapter* adapters;
@@ -590,105 +647,124 @@ typedef struct quire_session_options {
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_session_options_init(quire_session_options* options, size_t size);
 
-/* The canonical strategy that a session with these options would have, without creating it: what `auto` would choose,
- * and whether the strategy works with this model. options may be NULL. Errors: those of quire_session_create, and
- * BUFFER_TOO_SMALL. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_model_describe_strategy(const quire_model* model, const quire_session_options* options,
-                                                     char* buf, size_t cap, size_t* needed, quire_error* err);
+/* The canonical strategy that a session with these options would have, without creating it: what
+ * `auto` would choose, and whether the strategy works with this model. options may be NULL. Errors:
+ * those of quire_session_create, and BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_model_describe_strategy(const quire_model* model,
+                                                     const quire_session_options* options,
+                                                     char* buf, size_t cap, size_t* needed,
+                                                     quire_error* err);
 
-/* An empty session. options may be NULL. Errors: INVALID_ARGUMENT (also: the RoPE scaling of the checkpoint needs
- * expected_tokens; an adapter of another model, or two that replace the same tensor), BAD_STRATEGY, UNSUPPORTED, BUDGET
- * (`auto` finds nothing that fits kv_budget_bytes), NOT_FOUND and IO (the spill directory), OUT_OF_MEMORY, CLOSED.
- * [any-thread] since 0.1 */
-QUIRE_API quire_status quire_session_create(quire_model* model, const quire_session_options* options,
+/* An empty session. options may be NULL. Errors: INVALID_ARGUMENT (also: the RoPE scaling of the
+ * checkpoint needs expected_tokens; an adapter of another model, or two that replace the same
+ * tensor), BAD_STRATEGY, UNSUPPORTED, BUDGET (`auto` finds nothing that fits kv_budget_bytes),
+ * NOT_FOUND and IO (the spill directory), OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_session_create(quire_model* model,
+                                            const quire_session_options* options,
                                             quire_session** out, quire_error* err);
-/* Would such a session work? OK, or the error that says why not: what quire_session_create would refuse (the strategy
- * does not fit the model's architecture, the KV type or the device), and OVERFLOW where expected_tokens exceed the
- * strategy's reach and the policy is to fail. Makes nothing. Errors: INVALID_ARGUMENT, BAD_STRATEGY, UNSUPPORTED,
- * BUDGET, OVERFLOW, CLOSED. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_session_check(const quire_model* model, const quire_session_options* options,
-                                           quire_error* err);
+/* Would such a session work? OK, or the error that says why not: what quire_session_create would
+ * refuse (the strategy does not fit the model's architecture, the KV type or the device), and
+ * OVERFLOW where expected_tokens exceed the strategy's reach and the policy is to fail. Makes
+ * nothing. Errors: INVALID_ARGUMENT, BAD_STRATEGY, UNSUPPORTED, BUDGET, OVERFLOW, CLOSED.
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_session_check(const quire_model* model,
+                                           const quire_session_options* options, quire_error* err);
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_session_retain(quire_session* session);
-/* The last release frees the session on the runtime's threads; a stream on it keeps it alive. [any-thread] since 0.1 */
+/* The last release frees the session on the runtime's threads; a stream on it keeps it alive.
+ * [any-thread] since 0.1 */
 QUIRE_API void quire_session_release(quire_session* session);
-/* Cancels an open stream, waits until no thread works on the session, and frees its memory. Calls on it
- * and on its stream return CLOSED as soon as a close has begun. A second close waits for the first and
- * is OK. Never from a callback. [any-thread] since 0.1 */
+/* Cancels an open stream, waits until no thread works on the session, and frees its memory. Calls
+ * on it and on its stream return CLOSED as soon as a close has begun. A second close waits for the
+ * first and is OK. Never from a callback. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_close(quire_session* session, quire_error* err);
 
-/* Queues one segment of text and returns; nothing is computed until a stream is opened. Each call is its own
- * segment: tokens never span two calls, and a code point may not be split between two calls (INVALID_TEXT).
- * Only the session's first segment gets a beginning-of-sequence token and a dummy prefix (see
- * quire_tokenizer_encode). flags: QUIRE_TEXT_PARSE_SPECIAL, QUIRE_TEXT_NO_BOS.
- * Errors: INVALID_TEXT, INVALID_ARGUMENT, BUSY, CLOSED, OUT_OF_MEMORY. [one-thread-at-a-time] since 0.1 */
-QUIRE_API quire_status quire_session_feed_text(quire_session* session, const char* text, size_t text_len,
-                                               uint32_t flags, quire_error* err);
-/* A part of a fed text that the caller has a name for, such as a page: bytes [begin, end) of the text of that call.
- * This struct has its final size. */
+/* Queues one segment of text and returns; nothing is computed until a stream is opened. Each call
+ * is its own segment: tokens never span two calls, and a code point may not be split between two
+ * calls (INVALID_TEXT). Only the session's first segment gets a beginning-of-sequence token and a
+ * dummy prefix (see quire_tokenizer_encode). flags: QUIRE_TEXT_PARSE_SPECIAL, QUIRE_TEXT_NO_BOS.
+ * Errors: INVALID_TEXT, INVALID_ARGUMENT, BUSY, CLOSED, OUT_OF_MEMORY.
+ * [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_feed_text(quire_session* session, const char* text,
+                                               size_t text_len, uint32_t flags, quire_error* err);
+/* A part of a fed text that the caller has a name for, such as a page: bytes [begin, end) of the
+ * text of that call. This struct has its final size. */
 typedef struct quire_label {
   int64_t begin;
   int64_t end;
-  int64_t id; /* the caller's: any number, several labels may share one, and labels may overlap */
+  /* the caller's: any number, several labels may share one, and labels may overlap */
+  int64_t id;
 } quire_label;
 
-/* The same with labels, which quire_session_get_label_attention returns. labels: at most 2^20 a call.
- * Errors: those, and INVALID_ARGUMENT for a label outside the text (offset: its index). [one-thread-at-a-time] since
- * 0.1 */
-QUIRE_API quire_status quire_session_feed_labelled(quire_session* session, const char* text, size_t text_len,
-                                                   uint32_t flags, const quire_label* labels, size_t n_labels,
+/* The same with labels, which quire_session_get_label_attention returns. labels: at most 2^20 a
+ * call.
+ * Errors: those, and INVALID_ARGUMENT for a label outside the text (offset: its index).
+ * [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_feed_labelled(quire_session* session, const char* text,
+                                                   size_t text_len, uint32_t flags,
+                                                   const quire_label* labels, size_t n_labels,
                                                    quire_error* err);
 /* Queues token ids as they are (no token is added). How ids are split into calls changes no result.
- * Errors: INVALID_TOKEN (nothing is queued), BUSY, CLOSED, OUT_OF_MEMORY. [one-thread-at-a-time] since 0.1 */
-QUIRE_API quire_status quire_session_feed_tokens(quire_session* session, const int32_t* ids, size_t n_ids,
-                                                 quire_error* err);
-/* The same at positions of their own, int64[n_ids], strictly increasing and less than 2^40 (position_ids; a PoSE
- * model's training sequence, Zhu et al. 2023, section 3.2): keys and queries are rotated to them, and indexes go on to
- * say who sees whom. positions[0] must be greater than the position of the token before; a text's positions are 0, 1, 2
- * ... where none are given. Tokens fed or generated afterwards follow on by 1. A text has at most 1024
- * gaps. The strategy's reach is a limit for positions; with a gap, it has one on a model with a sliding window too.
- * Errors: those of quire_session_feed_tokens; INVALID_ARGUMENT (offset: the index of a position that does not increase,
- * or comes after one gap too many); UNSUPPORTED for strategies other than `full`, which set distances of their own.
- * Nothing is queued on failure. [one-thread-at-a-time] since 0.1 */
+ * Errors: INVALID_TOKEN (nothing is queued), BUSY, CLOSED, OUT_OF_MEMORY.
+ * [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_feed_tokens(quire_session* session, const int32_t* ids,
+                                                 size_t n_ids, quire_error* err);
+/* The same at positions of their own, int64[n_ids], strictly increasing and less than 2^40
+ * (position_ids; a PoSE model's training sequence, Zhu et al. 2023, section 3.2): keys and queries
+ * are rotated to them, and indexes go on to say who sees whom. positions[0] must be greater than
+ * the position of the token before; a text's positions are 0, 1, 2 ... where none are given. Tokens
+ * fed or generated afterwards follow on by 1. A text has at most 1024 gaps. The strategy's reach is
+ * a limit for positions; with a gap, it has one on a model with a sliding window too.
+ * Errors: those of quire_session_feed_tokens; INVALID_ARGUMENT (offset: the index of a position
+ * that does not increase, or comes after one gap too many); UNSUPPORTED for strategies other than
+ * `full`, which set distances of their own. Nothing is queued on failure.
+ * [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_feed_positions(quire_session* session, const int32_t* ids,
-                                                    const int64_t* positions, size_t n_ids, quire_error* err);
-/* Forgets what was fed and not yet processed. Errors: BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
+                                                    const int64_t* positions, size_t n_ids,
+                                                    quire_error* err);
+/* Forgets what was fed and not yet processed. Errors: BUSY, CLOSED.
+ * [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_discard_pending(quire_session* session, quire_error* err);
-/* Forgets everything; the session is as new. Errors: BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
+/* Forgets everything; the session is as new. Errors: BUSY, CLOSED.
+ * [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_reset(quire_session* session, quire_error* err);
-/* Forgets the tokens from the n_tokens-th on, pending ones too; what follows comes out as if they had never been fed.
- * Read tokens that are kept may have to be processed again by the next stream, which reports them as prefill: the last
- * one, with longheads up to one chunk, and with a strategy that has dropped keys which the kept text needs
- * (streaming_llm) all of them. Errors: INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED.
- * [one-thread-at-a-time] since 0.1 */
-QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_tokens, quire_error* err);
-/* For benchmarks only: an empty session becomes one of n_tokens random tokens (0 to 2^31 - 1) without computing them.
- * The keys and values of all but the last are small random numbers in the session's KV type, drawn from `seed` like the
- * ids; what the strategy drops is dropped, and the byte budget holds. The next stream begins by computing the last
- * token, so that it can decode at this depth; what it says means nothing. Waits until filled; on failure the session is
- * empty. Errors: INVALID_ARGUMENT (range; the session is not empty), BUDGET, OUT_OF_MEMORY, IO, BUSY,
+/* Forgets the tokens from the n_tokens-th on, pending ones too; what follows comes out as if they
+ * had never been fed. Read tokens that are kept may have to be processed again by the next stream,
+ * which reports them as prefill: the last one, with longheads up to one chunk, and with a strategy
+ * that has dropped keys which the kept text needs (streaming_llm) all of them. Errors:
+ * INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_tokens,
+                                              quire_error* err);
+/* For benchmarks only: an empty session becomes one of n_tokens random tokens (0 to 2^31 - 1)
+ * without computing them. The keys and values of all but the last are small random numbers in the
+ * session's KV type, drawn from `seed` like the ids; what the strategy drops is dropped, and the
+ * byte budget holds. The next stream begins by computing the last token, so that it can decode at
+ * this depth; what it says means nothing. Waits until filled; on failure the session is empty.
+ * Errors: INVALID_ARGUMENT (range; the session is not empty), BUDGET, OUT_OF_MEMORY, IO, BUSY,
  * CLOSED. [one-thread-at-a-time] since 0.1 */
-QUIRE_API quire_status quire_session_fill_random(quire_session* session, int64_t n_tokens, uint64_t seed,
-                                                 quire_error* err);
+QUIRE_API quire_status quire_session_fill_random(quire_session* session, int64_t n_tokens,
+                                                 uint64_t seed, quire_error* err);
 
-/* Number of tokens the session has read (processed prompt and delivered tokens), and of fed tokens that wait. Either
- * pointer may be NULL. Errors: CLOSED. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_session_count_tokens(const quire_session* session, int64_t* n_tokens, int64_t* n_pending,
-                                                  quire_error* err);
+/* Number of tokens the session has read (processed prompt and delivered tokens), and of fed tokens
+ * that wait. Either pointer may be NULL. Errors: CLOSED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_session_count_tokens(const quire_session* session, int64_t* n_tokens,
+                                                  int64_t* n_pending, quire_error* err);
 
-/* Raw logits (before sampling) that the last stream computed: after the last token it processed, and after all of them
- * if it was opened with QUIRE_STREAM_KEEP_LOGITS; truncate and reset drop them. Copies n_rows rows of vocab_size
- * floats, the first one computed after token first_token (counted from the beginning of the text); -1: the last
- * processed token. `cap` counts floats. Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED.
- * [one-thread-at-a-time] since 0.1 */
-QUIRE_API quire_status quire_session_get_logits(const quire_session* session, int64_t first_token, int64_t n_rows,
-                                                float* logits, size_t cap, quire_error* err);
-/* log p(token | all before it), natural logarithm, for n tokens from first_token on (counted from the beginning of the
- * text), of those processed by the last stream if that was opened with QUIRE_STREAM_SCORE. NaN where the logits before
- * a token are not known: for the first one of the session, and the first one read again after truncate.
+/* Raw logits (before sampling) that the last stream computed: after the last token it processed,
+ * and after all of them if it was opened with QUIRE_STREAM_KEEP_LOGITS; truncate and reset drop
+ * them. Copies n_rows rows of vocab_size floats, the first one computed after token first_token
+ * (counted from the beginning of the text); -1: the last processed token. `cap` counts floats.
+ * Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_get_logits(const quire_session* session, int64_t first_token,
+                                                int64_t n_rows, float* logits, size_t cap,
+                                                quire_error* err);
+/* log p(token | all before it), natural logarithm, for n tokens from first_token on (counted from
+ * the beginning of the text), of those processed by the last stream if that was opened with
+ * QUIRE_STREAM_SCORE. NaN where the logits before a token are not known: for the first one of the
+ * session, and the first one read again after truncate.
  * Errors: NOT_FOUND (not scored), BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
-QUIRE_API quire_status quire_session_get_scores(const quire_session* session, int64_t first_token, int64_t n,
-                                                float* scores, quire_error* err);
+QUIRE_API quire_status quire_session_get_scores(const quire_session* session, int64_t first_token,
+                                                int64_t n, float* scores, quire_error* err);
 
 /* Where the last stream's answer looked. This struct has its final size. */
 typedef struct quire_label_attention {
@@ -698,12 +774,14 @@ typedef struct quire_label_attention {
   double share;     /* of all chunks that heads chose: how much of them lay in this part */
 } quire_label_attention;
 
-/* For each label, in the order fed: how the choices of chunks that the prompt's last token and the generated tokens
- * made (over all layers and heads, beyond the chunks that a strategy makes them see) fell on it. `cap` and `*needed`
- * count labels. Errors: UNSUPPORTED (a strategy that chooses no chunks: only longheads does), BUFFER_TOO_SMALL, BUSY,
- * CLOSED. [one-thread-at-a-time] since 0.1 */
-QUIRE_API quire_status quire_session_get_label_attention(const quire_session* session, quire_label_attention* labels,
-                                                         size_t cap, size_t* needed, quire_error* err);
+/* For each label, in the order fed: how the choices of chunks that the prompt's last token and the
+ * generated tokens made (over all layers and heads, beyond the chunks that a strategy makes them
+ * see) fell on it. `cap` and `*needed` count labels. Errors: UNSUPPORTED (a strategy that chooses
+ * no chunks: only longheads does), BUFFER_TOO_SMALL, BUSY, CLOSED.
+ * [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_get_label_attention(const quire_session* session,
+                                                         quire_label_attention* labels, size_t cap,
+                                                         size_t* needed, quire_error* err);
 
 typedef struct quire_session_stats {
   uint32_t struct_size;
@@ -714,79 +792,92 @@ typedef struct quire_session_stats {
   int64_t n_generated; /* tokens delivered since creation */
   int64_t prefill_ns;  /* time inside prefill and decode steps */
   int64_t decode_ns;
-  int64_t kv_bytes; /* memory of the KV cache now, and at most so far; chunk representations included */
+  /* memory of the KV cache now, and at most so far; chunk representations included */
+  int64_t kv_bytes;
   int64_t kv_bytes_peak;
   int64_t kv_chunks;          /* chunk records now held, over all layers */
   int64_t kv_chunks_resident; /* of those in memory; the others are in the spill file */
   int64_t kv_chunks_evicted;  /* records dropped by the strategy since creation */
-  int64_t kv_chunks_written;  /* records written to the spill file since creation, and read back */
+  /* records written to the spill file since creation, and read back */
+  int64_t kv_chunks_written;
   int64_t kv_chunks_read;
-  int64_t kv_file_bytes;      /* disk space the spill file holds */
-  int64_t scratch_bytes;      /* activations, shared by the sessions of a model, and RoPE tables,
-                                 shared by those of the same frequencies and kv_chunk */
-  int64_t reach;              /* tokens the strategy can serve; INT64_MAX: no limit */
-  int64_t tasks_after_cancel; /* tasks started after the last cancel was seen by the caller: at most n_threads */
-  int64_t cancel_latency_ns;  /* from the last cancel to the moment the session stood still */
+  int64_t kv_file_bytes; /* disk space the spill file holds */
+  /* activations, shared by the sessions of a model, and RoPE tables, shared by those of the same
+   * frequencies and kv_chunk */
+  int64_t scratch_bytes;
+  int64_t reach; /* tokens the strategy can serve; INT64_MAX: no limit */
+  /* tasks started after the last cancel was seen by the caller: at most n_threads */
+  int64_t tasks_after_cancel;
+  int64_t cancel_latency_ns; /* from the last cancel to the moment the session stood still */
 } quire_session_stats;
 
 /* Consistent at a token boundary. Errors: CLOSED. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_session_get_stats(const quire_session* session, quire_session_stats* stats,
-                                               quire_error* err);
+QUIRE_API quire_status quire_session_get_stats(const quire_session* session,
+                                               quire_session_stats* stats, quire_error* err);
 /* The session's strategy in canonical form (quire_strategy_describe); for auto, the chosen one.
  * Errors: BUFFER_TOO_SMALL. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_session_get_strategy(const quire_session* session, char* buf, size_t cap, size_t* needed,
-                                                  quire_error* err);
+QUIRE_API quire_status quire_session_get_strategy(const quire_session* session, char* buf,
+                                                  size_t cap, size_t* needed, quire_error* err);
 
-/* 128 bits, as 32 hexadecimal digits, that name all that keys and values depend on beside the tokens: the model (its
- * config.json, and names, types, shapes and whole content of its tensors, hashed while they are loaded), the type its
- * matrices are kept in, the adapters merged into it and those of the session with their scales, in order, the canonical
- * strategy, and the KV type. Sessions with the same fingerprint that read the same tokens, at the same positions
- * and with the same of them generated, hold the same keys and values. No protection against forgery. Errors:
+/* 128 bits, as 32 hexadecimal digits, that name all that keys and values depend on beside the
+ * tokens: the model (its config.json, and names, types, shapes and whole content of its tensors,
+ * hashed while they are loaded), the type its matrices are kept in, the adapters merged into it and
+ * those of the session with their scales, in order, the canonical strategy, and the KV type.
+ * Sessions with the same fingerprint that read the same tokens, at the same positions and with the
+ * same of them generated, hold the same keys and values. No protection against forgery. Errors:
  * BUFFER_TOO_SMALL, CLOSED. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_session_get_fingerprint(const quire_session* session, char* buf, size_t cap,
-                                                     size_t* needed, quire_error* err);
+QUIRE_API quire_status quire_session_get_fingerprint(const quire_session* session, char* buf,
+                                                     size_t cap, size_t* needed, quire_error* err);
 
-/* ---- Memory planner ---------------------------------------------------------------------------------- */
+/* ---- Memory planner -------------------------------------------------------------------------- */
 
 typedef struct quire_memory_plan {
   uint32_t struct_size;
-  uint32_t flags;               /* 0 */
-  int64_t weight_bytes;         /* allocated for the model */
-  int64_t mapped_bytes;         /* of its files, mapped while it lives (QUIRE_LOAD_MMAP; else 0) */
-  int64_t kv_bytes;             /* most memory of the KV cache while so many tokens are read, within its budget */
+  uint32_t flags;       /* 0 */
+  int64_t weight_bytes; /* allocated for the model */
+  int64_t mapped_bytes; /* of its files, mapped while it lives (QUIRE_LOAD_MMAP; else 0) */
+  /* most memory of the KV cache while so many tokens are read, within its budget */
+  int64_t kv_bytes;
   int64_t representation_bytes; /* of that: what longheads keeps for choosing chunks */
   int64_t spill_bytes;          /* disk space of the spill file */
-  int64_t scratch_bytes;        /* activations and working memory, once per model; RoPE tables, once
-                                   for all sessions with the same frequencies and kv_chunk */
-  int64_t kv_bytes_per_token;   /* of a token that is held */
-  int64_t reach;                /* tokens the strategy can serve; INT64_MAX: no limit */
+  /* activations and working memory, once per model; RoPE tables, once for all sessions with the
+   * same frequencies and kv_chunk */
+  int64_t scratch_bytes;
+  int64_t kv_bytes_per_token; /* of a token that is held */
+  int64_t reach;              /* tokens the strategy can serve; INT64_MAX: no limit */
 } quire_memory_plan;
 
-/* What the model in `path` and a session of n_tokens would take, from the headers of its files alone: nothing is
- * loaded. The options are those of loading and of the session and may be NULL; callbacks are not called. The sum of
- * weights, KV cache and scratch is within a tenth of what the allocator callbacks will count, unless logits of all
- * positions are asked for. Adapters are not counted: quire_adapter_info has the bytes of a session's; merged ones
- * change nothing, unless they change the embedding by a low rank, which is then allocated in float32. Errors: those of
- * quire_model_load and quire_session_create; BUDGET where kv_budget_bytes is too small (message: bytes needed).
- * [any-thread] since 0.1 */
-QUIRE_API quire_status quire_memory_plan_make(quire_runtime* runtime, const char* path, size_t path_len,
-                                              const quire_model_options* model, const quire_session_options* session,
-                                              int64_t n_tokens, quire_memory_plan* plan, quire_error* err);
+/* What the model in `path` and a session of n_tokens would take, from the headers of its files
+ * alone: nothing is loaded. The options are those of loading and of the session and may be NULL;
+ * callbacks are not called. The sum of weights, KV cache and scratch is within a tenth of what the
+ * allocator callbacks will count, unless logits of all positions are asked for. Adapters are not
+ * counted: quire_adapter_info has the bytes of a session's; merged ones change nothing, unless they
+ * change the embedding by a low rank, which is then allocated in float32. Errors: those of
+ * quire_model_load and quire_session_create; BUDGET where kv_budget_bytes is too small (message:
+ * bytes needed). [any-thread] since 0.1 */
+QUIRE_API quire_status quire_memory_plan_make(quire_runtime* runtime, const char* path,
+                                              size_t path_len, const quire_model_options* model,
+                                              const quire_session_options* session,
+                                              int64_t n_tokens, quire_memory_plan* plan,
+                                              quire_error* err);
 
-/* ---- Stream ------------------------------------------------------------------------------------------ */
+/* ---- Stream ---------------------------------------------------------------------------------- */
 
-#define QUIRE_STREAM_SCORE 1u       /* keep log p of each token that is processed (quire_session_get_scores) */
-#define QUIRE_STREAM_KEEP_LOGITS 2u /* keep the logits of all positions: 4 * vocab_size bytes a token */
-#define QUIRE_STREAM_IGNORE_EOS 4u  /* end-of-text tokens do not end the stream */
+/* keep log p of each token that is processed (quire_session_get_scores) */
+#define QUIRE_STREAM_SCORE 1u
+/* keep the logits of all positions: 4 * vocab_size bytes a token */
+#define QUIRE_STREAM_KEEP_LOGITS 2u
+#define QUIRE_STREAM_IGNORE_EOS 4u /* end-of-text tokens do not end the stream */
 
 typedef struct quire_text {
   const char* data;
   size_t len;
 } quire_text; /* this struct has its final size */
 
-/* One link of a sampling chain: what it does to the candidates that the links before it left. Filters keep at least
- * one: the most probable, of TYPICAL the most typical. Of equal candidates the lower id comes first. Fields that a kind
- * does not name must be 0. This struct has its final size; an array of it is passed with its stride all the same. */
+/* One link of a sampling chain: what it does to the candidates that the links before it left.
+ * Filters keep at least one: the most probable, of TYPICAL the most typical. Of equal candidates
+ * the lower id comes first. Fields that a kind does not name must be 0. This struct has its final
+ * size; an array of it is passed with its stride all the same. */
 typedef struct quire_sampler {
   int32_t kind; /* QUIRE_SAMPLER_* */
   int32_t n;
@@ -800,22 +891,25 @@ typedef struct quire_sampler {
 #define QUIRE_SAMPLER_TOP_K 2       /* filter: the n most probable; n >= 1 */
 /* filter: the smallest set of the most probable that has at least probability a in (0, 1] */
 #define QUIRE_SAMPLER_TOP_P 3
-#define QUIRE_SAMPLER_MIN_P 4 /* filter: at least a in (0, 1] times as probable as the most probable */
-/* filter: the smallest set with at least probability a in (0, 1] of the tokens whose -log p is nearest to the entropy
- * (Meister et al. 2022, "Locally Typical Sampling") */
+/* filter: at least a in (0, 1] times as probable as the most probable */
+#define QUIRE_SAMPLER_MIN_P 4
+/* filter: the smallest set with at least probability a in (0, 1] of the tokens whose -log p is
+ * nearest to the entropy (Meister et al. 2022, "Locally Typical Sampling") */
 #define QUIRE_SAMPLER_TYPICAL 5
-/* Of tokens among the last n of the session, its prompt included (n >= 0; 0: all): positive logits are divided by a,
- * negative ones multiplied (a in (0, 1e6]; 1: nothing; Keskar et al. 2019, "CTRL"); then b is subtracted for each
- * occurrence (frequency) and c once (presence), both in [-1e6, 1e6]. */
+/* Of tokens among the last n of the session, its prompt included (n >= 0; 0: all): positive logits
+ * are divided by a, negative ones multiplied (a in (0, 1e6]; 1: nothing; Keskar et al. 2019,
+ * "CTRL"); then b is subtracted for each occurrence (frequency) and c once (presence), both in
+ * [-1e6, 1e6]. */
 #define QUIRE_SAMPLER_PENALTIES 6
-/* DRY, "Don't Repeat Yourself" (p-e-w 2024): if the last L tokens stood before among the last n (n >= 0; 0: all), and
- * L >= m (m in [1, 1e6]; usual: 2), the token that followed there loses a * b ^ (L - m), where L is the longest such
- * (a in (0, 1e6], usual: 0.8; b in [1, 1e6], usual: 1.75). Tokens whose text contains one of dry_breakers, and control
- * tokens, are breakers: repetitions do not reach across them, and they are never penalised. */
+/* DRY, "Don't Repeat Yourself" (p-e-w 2024): if the last L tokens stood before among the last n (n
+ * >= 0; 0: all), and L >= m (m in [1, 1e6]; usual: 2), the token that followed there loses a * b ^
+ * (L - m), where L is the longest such (a in (0, 1e6], usual: 0.8; b in [1, 1e6], usual: 1.75).
+ * Tokens whose text contains one of dry_breakers, and control tokens, are breakers: repetitions do
+ * not reach across them, and they are never penalised. */
 #define QUIRE_SAMPLER_DRY 7
 
-/* A number added to a token's logit before the chain, once for each entry of that token; -INFINITY: not this token.
- * This struct has its final size. */
+/* A number added to a token's logit before the chain, once for each entry of that token; -INFINITY:
+ * not this token. This struct has its final size. */
 typedef struct quire_logit_bias {
   int32_t token;
   float bias;
@@ -823,52 +917,65 @@ typedef struct quire_logit_bias {
 
 typedef struct quire_stream_options {
   uint32_t struct_size;
-  uint32_t flags;                 /* QUIRE_STREAM_* */
-  int64_t max_tokens;             /* generate at most so many; 0: process what was fed and generate nothing */
-  float temperature;              /* 0: greedy (the most probable token; ties: the lowest id) */
-  int32_t top_k;                  /* keep the k most probable; 0: all */
-  float top_p;                    /* keep the smallest set with at least this probability; 0 or 1: all */
-  float min_p;                    /* drop tokens less probable than min_p times the most probable; 0: none */
-  uint64_t seed;                  /* the n-th token of the session draws from (seed, n): restartable */
-  const int32_t* stop_ids;        /* generation ends after one of these; it is not delivered */
-  size_t n_stop_ids;              /* at most 4096 */
-  const quire_text* stop_strings; /* generation ends before one of these appears in the text */
-  size_t n_stop_strings;          /* at most 64, each 1 to 1024 bytes */
-  /* A chain in any order instead of temperature, top_k, top_p and min_p, which must be 0 then. What it leaves is drawn
-   * from; QUIRE_SAMPLER_TOP_K with n = 1 makes it greedy. NULL: temperature, top_k, top_p, min_p in this order. If
-   * logit_bias and min_tokens leave no token, the model's most probable one is taken; if the chain makes all tokens
-   * impossible that these leave, the most probable of them. */
+  uint32_t flags; /* QUIRE_STREAM_* */
+  /* generate at most so many; 0: process what was fed and generate nothing */
+  int64_t max_tokens;
+  float temperature; /* 0: greedy (the most probable token; ties: the lowest id) */
+  int32_t top_k;     /* keep the k most probable; 0: all */
+  /* keep the smallest set with at least this probability; 0 or 1: all */
+  float top_p;
+  /* drop tokens less probable than min_p times the most probable; 0: none */
+  float min_p;
+  uint64_t seed;           /* the n-th token of the session draws from (seed, n): restartable */
+  const int32_t* stop_ids; /* generation ends after one of these; it is not delivered */
+  size_t n_stop_ids;       /* at most 4096 */
+  /* generation ends before one of these appears in the text */
+  const quire_text* stop_strings;
+  size_t n_stop_strings; /* at most 64, each 1 to 1024 bytes */
+  /* A chain in any order instead of temperature, top_k, top_p and min_p, which must be 0 then. What
+   * it leaves is drawn from; QUIRE_SAMPLER_TOP_K with n = 1 makes it greedy. NULL: temperature,
+   * top_k, top_p, min_p in this order. If logit_bias and min_tokens leave no token, the model's
+   * most probable one is taken; if the chain makes all tokens impossible that these leave, the most
+   * probable of them. */
   const quire_sampler* samplers;
-  size_t n_samplers;     /* at most 64 */
-  size_t sampler_stride; /* sizeof(quire_sampler); up to 4096 and a multiple of 4, if what lies behind each is 0 */
+  size_t n_samplers; /* at most 64 */
+  /* sizeof(quire_sampler); up to 4096 and a multiple of 4, if what lies behind each is 0 */
+  size_t sampler_stride;
   const quire_logit_bias* logit_bias;
-  size_t n_logit_bias;            /* at most 4096 */
-  const quire_text* dry_breakers; /* NULL: newline, colon, double quote, asterisk; not NULL with none: no text */
-  size_t n_dry_breakers;          /* at most 64, each 1 to 1024 bytes */
-  int64_t min_tokens;             /* before this stream generated so many, stop ids and (without IGNORE_EOS)
-                                     end-of-text tokens are not chosen */
-  int64_t deadline_ms;            /* from opening, at most 2^40: then the stream ends at the next token boundary, while
-                                     reading too, however slowly it is read from; 0: none */
-  int32_t n_top_logprobs;         /* so many of the most probable tokens come with each token; at most 64 */
-  int32_t reserved;               /* 0 */
+  size_t n_logit_bias; /* at most 4096 */
+  /* NULL: newline, colon, double quote, asterisk; not NULL with none: no text */
+  const quire_text* dry_breakers;
+  size_t n_dry_breakers; /* at most 64, each 1 to 1024 bytes */
+  /* before this stream generated so many, stop ids and (without IGNORE_EOS) end-of-text tokens
+   * are not chosen */
+  int64_t min_tokens;
+  /* from opening, at most 2^40: then the stream ends at the next token boundary, while reading
+   * too, however slowly it is read from; 0: none */
+  int64_t deadline_ms;
+  /* so many of the most probable tokens come with each token; at most 64 */
+  int32_t n_top_logprobs;
+  int32_t reserved; /* 0 */
 } quire_stream_options;
 
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_stream_options_init(quire_stream_options* options, size_t size);
 
-/* Starts to process the pending tokens and then to generate. Returns at once; the runtime's threads compute. Until the
- * end event is delivered or the stream closed or released, other calls on the session return BUSY, save the any-thread
- * ones. Errors: OVERFLOW (offset: the positions asked for), EMPTY, INVALID_ARGUMENT (a sampler: the message names its
- * index), INVALID_TEXT (a stop string or breaker), INVALID_TOKEN (a bias; offset: its index), BUSY, CLOSED,
- * OUT_OF_MEMORY. [one-thread-at-a-time] since 0.1 */
-QUIRE_API quire_status quire_stream_open(quire_session* session, const quire_stream_options* options,
-                                         quire_stream** out, quire_error* err);
+/* Starts to process the pending tokens and then to generate. Returns at once; the runtime's threads
+ * compute. Until the end event is delivered or the stream closed or released, other calls on the
+ * session return BUSY, save the any-thread ones. Errors: OVERFLOW (offset: the positions asked
+ * for), EMPTY, INVALID_ARGUMENT (a sampler: the message names its index), INVALID_TEXT (a stop
+ * string or breaker), INVALID_TOKEN (a bias; offset: its index), BUSY, CLOSED, OUT_OF_MEMORY.
+ * [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_stream_open(quire_session* session,
+                                         const quire_stream_options* options, quire_stream** out,
+                                         quire_error* err);
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_stream_retain(quire_stream* stream);
 /* The last release closes the stream without waiting. [any-thread] since 0.1 */
 QUIRE_API void quire_stream_release(quire_stream* stream);
-/* Stops the stream and waits until no thread works for it. The session stands at the last delivered token; unprocessed
- * tokens stay pending. A second close is OK. Never from a callback. [any-thread] since 0.1 */
+/* Stops the stream and waits until no thread works for it. The session stands at the last delivered
+ * token; unprocessed tokens stay pending. A second close is OK. Never from a callback.
+ * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_stream_close(quire_stream* stream, quire_error* err);
 /* Asks the stream to stop; sticky and idempotent. Each thread finishes at most the task it is in.
  * The next event is then the end event (QUIRE_FINISH_CANCELLED), and tokens that were not delivered
@@ -879,8 +986,10 @@ QUIRE_API quire_status quire_stream_cancel(quire_stream* stream, quire_error* er
 #define QUIRE_EVENT_PREFILL 1 /* progress: total, done, n_per_second */
 #define QUIRE_EVENT_TOKEN 2   /* a token: token, logprob, text (possibly empty) */
 #define QUIRE_EVENT_WARNING 3 /* text is a message for a person, not part of the answer */
-#define QUIRE_EVENT_END 4     /* finish_reason; text is what was held back (the end of the answer's text) */
-#define QUIRE_EVENT_NOTICE 5  /* text says to a person what `auto` chose and why; once a session, first of all */
+/* finish_reason; text is what was held back (the end of the answer's text) */
+#define QUIRE_EVENT_END 4
+/* text says to a person what `auto` chose and why; once a session, first of all */
+#define QUIRE_EVENT_NOTICE 5
 
 #define QUIRE_FINISH_NONE 0
 #define QUIRE_FINISH_MAX_TOKENS 1
@@ -891,7 +1000,8 @@ QUIRE_API quire_status quire_stream_cancel(quire_stream* stream, quire_error* er
 #define QUIRE_FINISH_CANCELLED 6
 #define QUIRE_FINISH_DEADLINE 7 /* deadline_ms passed; unprocessed tokens stay pending */
 
-/* A token and its log p under the model's unmodified distribution. This struct has its final size. */
+/* A token and its log p under the model's unmodified distribution. This struct has its final
+ * size. */
 typedef struct quire_token_logprob {
   int32_t token;
   float logprob;
@@ -903,10 +1013,12 @@ typedef struct quire_event {
   int32_t type;     /* QUIRE_EVENT_* */
   int32_t token;    /* TOKEN: the id; END by STOP_ID or EOS: the id that ended it; else -1 */
   int64_t n_tokens; /* of the session after this event (quire_session_count_tokens) */
-  const char* text; /* whole code points, not NUL-terminated; lives until the next `next` on this stream or its
-                       release; NULL if empty */
+  /* whole code points, not NUL-terminated; lives until the next `next` on this stream or its
+   * release; NULL if empty */
+  const char* text;
   size_t text_len;
-  int64_t total; /* PREFILL: tokens to process, of them reused from a cache, and computed so far */
+  /* PREFILL: tokens to process, of them reused from a cache, and computed so far */
+  int64_t total;
   int64_t reused;
   int64_t done;
   double n_per_second;   /* PREFILL: tokens a second so far in this stream */
@@ -914,27 +1026,30 @@ typedef struct quire_event {
   int32_t finish_reason; /* END: QUIRE_FINISH_* */
   int32_t stop_index;    /* END by STOP_STRING: its index; else -1 */
   int32_t reserved;
-  const quire_token_logprob* top_logprobs; /* TOKEN: the most probable first; lives as long as text; NULL if none */
+  /* TOKEN: the most probable first; lives as long as text; NULL if none */
+  const quire_token_logprob* top_logprobs;
   size_t n_top_logprobs;
 } quire_event;
 
 /* Zeroes `size` bytes of *event and sets struct_size. [any-thread] since 0.1 */
 QUIRE_API void quire_event_init(quire_event* event, size_t size);
 
-/* Waits for the next event: timeout_ms < 0 forever, 0 not at all. OK: *event is filled. TIMEOUT: nothing yet. END: the
- * end event was delivered before. A failure while computing is returned here once (NUMERIC, OUT_OF_MEMORY, BUDGET,
- * IO, INTERNAL), then END: the session goes on from the token boundary it reports.
- * At most one generated token waits undelivered: a slow reader holds generation up.
+/* Waits for the next event: timeout_ms < 0 forever, 0 not at all. OK: *event is filled. TIMEOUT:
+ * nothing yet. END: the end event was delivered before. A failure while computing is returned here
+ * once (NUMERIC, OUT_OF_MEMORY, BUDGET, IO, INTERNAL), then END: the session goes on from the token
+ * boundary it reports. At most one generated token waits undelivered: a slow reader holds
+ * generation up.
  * Errors: INVALID_ARGUMENT, CLOSED, and those. [one-thread-at-a-time] since 0.1 */
-QUIRE_API quire_status quire_stream_next(quire_stream* stream, int32_t timeout_ms, quire_event* event,
-                                         quire_error* err);
+QUIRE_API quire_status quire_stream_next(quire_stream* stream, int32_t timeout_ms,
+                                         quire_event* event, quire_error* err);
 
 #define QUIRE_WAIT_FD 1 /* a file descriptor to poll for reading */
 
-/* A handle for poll loops: ready while an event (or a failure) waits. Only poll it; it belongs to the stream.
+/* A handle for poll loops: ready while an event (or a failure) waits. Only poll it; it belongs to
+ * the stream.
  * Errors: UNSUPPORTED (no such thing on this system), CLOSED. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_stream_get_wait_handle(quire_stream* stream, int64_t* handle, int32_t* kind,
-                                                    quire_error* err);
+QUIRE_API quire_status quire_stream_get_wait_handle(quire_stream* stream, int64_t* handle,
+                                                    int32_t* kind, quire_error* err);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-"""quire.h alone compiles as every C and C++ it promises, without a warning or a padding byte.
+"""quire.h alone compiles as every C and C++ it promises, without a warning or a padding byte; no line is too long.
 
     check_header.py INCLUDE_DIR
 
@@ -15,6 +15,7 @@ import tempfile
 C = ["c99", "c11", "c17", "c2x"]
 CXX = ["c++11", "c++14", "c++17", "c++20", "c++2b"]
 WARNINGS = ["-Wall", "-Wextra", "-pedantic", "-Wpadded", "-Wshadow", "-Wundef", "-Werror"]
+MOST_COLUMNS = 100  # as include/.clang-format says; clang-format leaves comments as they are
 COMPILERS = [("gcc", C), ("g++", CXX), ("clang", C), ("clang++", CXX)]
 
 
@@ -23,6 +24,8 @@ def main():
     header = (include / "quire" / "quire.h").read_text()
     included = re.findall(r"^\s*#\s*include\s*(\S+)", header, re.MULTILINE)
     failures = [] if included == ["<stddef.h>", "<stdint.h>"] else [f"quire.h includes {included}"]
+    failures += [f"quire.h line {number} has {len(line)} columns; at most {MOST_COLUMNS}"
+                 for number, line in enumerate(header.splitlines(), 1) if len(line) > MOST_COLUMNS]
     n_compiled = 0
     with tempfile.TemporaryDirectory() as folder:
         for compiler, standards in COMPILERS:
