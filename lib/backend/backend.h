@@ -106,9 +106,19 @@ inline size_t kv_neutral_bytes(const KvGeometry& g) {
   return static_cast<size_t>(2 * g.n_kv_heads * g.chunk * g.head_dim) * element_bytes(g.type);
 }
 
-// The records of one layer and KV kind, by chunk index; nullptr where dropped. Borrowed.
+// Where a record lies: kv_record_bytes of a page that may hold others, from a byte offset that is a multiple of
+// kv_record_bytes. Borrowed. No page: the record is dropped, or not in this memory.
+struct KvRecord {
+  Buffer* page = nullptr;
+  size_t offset = 0;
+
+  explicit operator bool() const { return page != nullptr; }
+  bool operator==(const KvRecord&) const = default;
+};
+
+// The records of one layer and KV kind, by chunk index.
 struct KvRecords {
-  std::span<const std::unique_ptr<Buffer>> chunks;
+  std::span<const KvRecord> chunks;
   bool raw = false;  // keys were stored unrotated; spans over them have rotation kRaw
 };
 
@@ -228,6 +238,7 @@ class Backend {
   // The one object for these frequencies and this chunk: made if nobody holds it, gone with its last holder. Error:
   // kOutOfMemory.
   virtual Result<std::shared_ptr<const Rope>> create_rope(const RopeTable& table, int64_t chunk) = 0;
+  // A multiple of the alignment that operations need of a record, so that records can lie one behind the other.
   virtual size_t kv_record_bytes(const KvGeometry& geometry) const = 0;
   // A record and its neutral form, the same on every backend: [n_kv_heads][keys, values][chunk][head_dim] in the
   // record's type, keys as stored. `record` and `neutral` are host memory of kv_record_bytes and

@@ -16,6 +16,7 @@ ChunkStore::ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layer
       options_(options),
       n_layers_(n_layers),
       record_bytes_(static_cast<int64_t>(backend.kv_record_bytes(geometry))),
+      memory_(backend, record_bytes_),
       records_(static_cast<size_t>(n_layers * kKvKinds)),
       entries_(static_cast<size_t>(n_layers * kKvKinds)),
       pages_(static_cast<size_t>(n_layers)) {
@@ -65,21 +66,32 @@ std::vector<ChunkStore::Place> ChunkStore::missing_records(KvKind kind, int64_t 
     const size_t t = track(layer, kind);
     if (records_[t].size() < end) records_[t].resize(end);
     if (entries_[t].size() < end) entries_[t].resize(end);
-    for (auto c = static_cast<size_t>(first / geometry_.chunk); c < end; ++c) {
+  }
+  for (auto c = static_cast<size_t>(first / geometry_.chunk); c < end; ++c) {
+    for (int layer = 0; layer < n_layers_; ++layer) {
+      const size_t t = track(layer, kind);
       if (!entries_[t][c].held) missing.push_back({static_cast<int32_t>(t), static_cast<int32_t>(c)});
     }
   }
   return missing;
 }
 
-// All or none.
+// All or none. In memory a chunk is there in all layers or in none, and its layers follow each other in `missing`.
 Status ChunkStore::make_records(const std::vector<Place>& missing) {
   if (file_) return reserve_file(missing);
-  for (size_t m = 0; m < missing.size(); ++m) {
-    Status status = make_resident(missing[m]);
-    if (status.ok()) continue;
-    for (size_t undo = 0; undo < m; ++undo) drop_record(missing[undo]);
-    return status;
+  const auto layers = static_cast<size_t>(n_layers_);
+  for (size_t m = 0; m < missing.size(); m += layers) {
+    auto page = memory_.add_page(n_layers_);
+    if (!page.ok()) {
+      for (size_t undo = 0; undo < m; ++undo) drop_record(missing[undo]);
+      memory_.trim();
+      return page.status();
+    }
+    for (const Place place : std::span(missing).subspan(m, layers)) {
+      entry(place).held = true;
+      ++n_held_;
+      enter(place, memory_.take_from(*page));
+    }
   }
   return {};
 }
@@ -116,9 +128,7 @@ Status ChunkStore::reserve_pages(int64_t end_chunk) {
   for (auto& pages : pages_) {
     while (pages.size() < n) {
       // Room is made for them all, and records that are in the way go.
-      while (file_ && options_.budget_bytes > 0 && bytes() + page_bytes_ > options_.budget_bytes && !lru_.empty()) {
-        QUIRE_TRY(push_out());
-      }
+      if (file_) QUIRE_TRY(shrink_to_add(page_bytes_));
       QUIRE_ASSIGN(auto page, backend_.allocate(static_cast<size_t>(page_bytes_), MemoryKind::kDevice));
       pages.push_back(std::move(page));
       ++n_pages_;
@@ -183,30 +193,73 @@ Status ChunkStore::acquire(int layer, std::span<const int64_t> chunks, bool to_w
 }
 
 Status ChunkStore::make_resident(Place place) {
-  if (file_ && options_.budget_bytes > 0) {
-    while (!lru_.empty() && bytes() + record_bytes_ > options_.budget_bytes) QUIRE_TRY(push_out());
+  QUIRE_ASSIGN(const RecordMemory::Slot memory, take_memory());
+  const Entry& e = entry(place);
+  const KvRecord target = memory_.record(memory);
+  const Status read =
+      e.in_file ? file_->read(e.slot, static_cast<std::byte*>(target.page->host()) + target.offset) : Status();
+  if (read.ok()) {
+    enter(place, memory);
+  } else {
+    memory_.give_back(memory);
   }
-  QUIRE_ASSIGN(auto buffer, backend_.allocate(static_cast<size_t>(record_bytes_), MemoryKind::kDevice));
+  return read;
+}
+
+// Memory for one record beside a file: a free record, a new page as large as the budget allows, or the place of the
+// least recently used record.
+Result<RecordMemory::Slot> ChunkStore::take_memory() {
+  if (!memory_.has_free()) {
+    int64_t room = n_layers_;
+    if (options_.budget_bytes > 0) room = std::min(room, (options_.budget_bytes - bytes()) / record_bytes_);
+    if (room > 0) {
+      QUIRE_TRY(memory_.add_page(room).status());
+      peak_bytes_ = std::max(peak_bytes_, bytes());
+    } else {
+      QUIRE_TRY(push_out(lru_.front()));
+    }
+  }
+  return memory_.take();
+}
+
+void ChunkStore::enter(Place place, RecordMemory::Slot memory) {
   Entry& e = entry(place);
-  if (e.in_file) QUIRE_TRY(file_->read(e.slot, buffer->host()));
+  e.memory = memory;
   e.use = lru_.insert(lru_.end(), place);
-  record(place) = std::move(buffer);
-  if (!e.held) ++n_held_;
-  e.held = true;
+  record(place) = memory_.record(memory);
   peak_bytes_ = std::max(peak_bytes_, bytes());
+}
+
+void ChunkStore::leave(Place place) {
+  Entry& e = entry(place);
+  memory_.give_back(e.memory);
+  e.memory = {};
+  lru_.erase(e.use);
+  record(place) = {};
+}
+
+// A record leaves memory for the file.
+Status ChunkStore::push_out(Place place) {
+  Entry& e = entry(place);
+  if (!e.in_file) {
+    const KvRecord source = record(place);
+    QUIRE_TRY(file_->write(e.slot, static_cast<const std::byte*>(source.page->host()) + source.offset));
+    e.in_file = true;
+  }
+  leave(place);
   return {};
 }
 
-// The least recently used record leaves memory.
-Status ChunkStore::push_out() {
-  const Place place = lru_.front();
-  Entry& e = entry(place);
-  if (!e.in_file) {
-    QUIRE_TRY(file_->write(e.slot, record(place)->host()));
-    e.in_file = true;
+// Beside a file: makes room in the budget for so many bytes of another kind, by releasing pages of records.
+Status ChunkStore::shrink_to_add(int64_t added) {
+  while (options_.budget_bytes > 0 && bytes() + added > options_.budget_bytes && memory_.bytes() > 0) {
+    const int32_t page = memory_.emptiest_page();
+    for (auto next = lru_.begin(); next != lru_.end();) {
+      const Place place = *next++;
+      if (entry(place).memory.page == page) QUIRE_TRY(push_out(place));
+    }
+    memory_.trim();
   }
-  record(place).reset();
-  lru_.pop_front();
   return {};
 }
 
@@ -215,10 +268,7 @@ Status ChunkStore::push_out() {
 void ChunkStore::drop_record(Place place) {
   Entry& e = entry(place);
   if (!e.held) return;
-  if (record(place)) {
-    lru_.erase(e.use);
-    record(place).reset();
-  }
+  if (e.memory) leave(place);
   if (e.slot >= 0) file_->free_slot(e.slot);
   e = Entry();
   --n_held_;
@@ -231,6 +281,7 @@ int64_t ChunkStore::drop(KvKind kind, int64_t first_chunk, int64_t end_chunk) {
     const int64_t end = std::min(end_chunk, static_cast<int64_t>(entries_[t].size()));
     for (int64_t c = first_chunk; c < end; ++c) drop_record({static_cast<int32_t>(t), static_cast<int32_t>(c)});
   }
+  memory_.trim();
   return before - n_held_;
 }
 

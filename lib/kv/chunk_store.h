@@ -16,6 +16,7 @@
 
 #include "lib/backend/backend.h"
 #include "lib/kv/record_file.h"
+#include "lib/kv/record_memory.h"
 #include "lib/support/status.h"
 
 namespace quire {
@@ -68,7 +69,6 @@ class ChunkStore {
   // Records of a layer's text that can be in memory together, beside all records of its condensed entries.
   int64_t max_resident() const;
   int64_t condensed_chunks() const { return static_cast<int64_t>(entries_[static_cast<size_t>(n_layers_)].size()); }
-  // A null record is dropped, or not in memory.
   KvRecords layer(int layer, KvKind kind = KvKind::kText) const {
     return {records_[track(layer, kind)], options_.raw_keys && kind == KvKind::kText};
   }
@@ -91,6 +91,7 @@ class ChunkStore {
     bool held = false;               // a record exists, in memory or in the file
     bool in_file = false;            // the file holds its present bytes
     int64_t slot = -1;               // of the file
+    RecordMemory::Slot memory;       // none: not in memory
     std::list<Place>::iterator use;  // in lru_, while in memory
   };
 
@@ -105,17 +106,19 @@ class ChunkStore {
   Status reserve_file(const std::vector<Place>& missing);
   Status reserve_pages(int64_t end_chunk);
   Status make_resident(Place place);
-  Status push_out();
+  Result<RecordMemory::Slot> take_memory();
+  void enter(Place place, RecordMemory::Slot memory);
+  void leave(Place place);
+  Status push_out(Place place);
+  Status shrink_to_add(int64_t bytes);
   void drop_record(Place place);
   int64_t drop(KvKind kind, int64_t first_chunk, int64_t end_chunk);
   void cut(KvKind kind, int64_t n_chunks);
   void assign_queries(int64_t first, int64_t n);
   int64_t fixed_bytes() const { return page_bytes_ * n_pages_ + queries_bytes_; }
-  int64_t bytes() const { return static_cast<int64_t>(lru_.size()) * record_bytes_ + fixed_bytes(); }
+  int64_t bytes() const { return memory_.bytes() + fixed_bytes(); }
   Entry& entry(Place p) { return entries_[static_cast<size_t>(p.track)][static_cast<size_t>(p.chunk)]; }
-  std::unique_ptr<Buffer>& record(Place p) {
-    return records_[static_cast<size_t>(p.track)][static_cast<size_t>(p.chunk)];
-  }
+  KvRecord& record(Place p) { return records_[static_cast<size_t>(p.track)][static_cast<size_t>(p.chunk)]; }
 
   Backend& backend_;
   KvGeometry geometry_;
@@ -123,9 +126,11 @@ class ChunkStore {
   int n_layers_;
   int64_t record_bytes_;
   std::unique_ptr<RecordFile> file_;
-  std::vector<std::vector<std::unique_ptr<Buffer>>> records_;  // [track][chunk], null where not in memory
-  std::vector<std::vector<Entry>> entries_;                    // [track][chunk]
-  std::list<Place> lru_;                                       // records in memory, least recently used first
+  // Without a file a page holds one chunk's records of all layers; with one, any records.
+  RecordMemory memory_;
+  std::vector<std::vector<KvRecord>> records_;  // [track][chunk]
+  std::vector<std::vector<Entry>> entries_;     // [track][chunk]
+  std::list<Place> lru_;                        // records in memory, least recently used first
 
   int64_t page_bytes_ = 0;
   int64_t n_pages_ = 0;

@@ -67,8 +67,8 @@ Status fill_chunk(ChunkStore& kv, Filler& filler, KvKind kind, int n_layers, int
   QUIRE_TRY(kind == KvKind::kText ? kv.reserve(first, n) : kv.reserve_condensed(first, n));
   for (int layer = 0; layer < n_layers; ++layer) {
     QUIRE_TRY(kv.acquire(layer, chunk, true, kind));
-    Buffer& record = *kv.layer(layer, kind).chunks[static_cast<size_t>(chunk[0])];
-    QUIRE_TRY(filler.fill(record, 0, record.size(), kv.geometry().type));
+    const KvRecord record = kv.layer(layer, kind).chunks[static_cast<size_t>(chunk[0])];
+    QUIRE_TRY(filler.fill(*record.page, record.offset, static_cast<size_t>(kv.record_bytes()), kv.geometry().type));
   }
   return {};
 }

@@ -204,7 +204,7 @@ void Executor::run_piece(const Tile& tile, const Piece& piece, PickSpan rows, fl
   float* scores = rotated + cut_.most_rows * d_;
   float* angles = scores + cut_.most_rows * ld + 2 * partial_floats(cut_.most_rows, d_);
 
-  const auto* record = static_cast<const std::byte*>(records(piece).chunks[static_cast<size_t>(piece.chunk)]->host());
+  const std::byte* record = record_ptr(records(piece).chunks[static_cast<size_t>(piece.chunk)]);
   const void* keys = record + layout_.keys(tile.kv_head);
   ElementType key_type = args_.geometry.type;
   if (!as_stored(piece)) {

@@ -234,8 +234,7 @@ class CpuBackend final : public Backend {
     const ElementType type = args.geometry.type;
     return for_rows(exec, args.n, [&](int64_t r) {
       const int64_t offset = (args.first_key + r) % l;
-      auto* record =
-          static_cast<std::byte*>(args.records.chunks[static_cast<size_t>((args.first_key + r) / l)]->host());
+      std::byte* record = record_ptr(args.records.chunks[static_cast<size_t>((args.first_key + r) / l)]);
       float* keys = rows_ptr(args.keys.at(r));
       const float* values = rows_ptr(args.values.at(r));
       for (int64_t head = 0; head < args.geometry.n_kv_heads; ++head) {

@@ -30,6 +30,10 @@ class Workspace {
 
 inline float* rows_ptr(const Rows& rows) { return static_cast<float*>(rows.buffer->host()) + rows.offset; }
 
+inline std::byte* record_ptr(const KvRecord& record) {
+  return static_cast<std::byte*>(record.page->host()) + record.offset;
+}
+
 // Byte offsets inside a KV record: [kv head][keys | values] (layouts: kernels/cpu/kernels.h).
 struct RecordLayout {
   explicit RecordLayout(const KvGeometry& geometry);

@@ -47,7 +47,7 @@ class Representer {
 
   void run(int64_t head) {
     const int64_t kv_head = head / (args_.n_query_heads / args_.geometry.n_kv_heads);
-    const auto* record = static_cast<const std::byte*>(args_.records.chunks[static_cast<size_t>(args_.chunk)]->host());
+    const std::byte* record = record_ptr(args_.records.chunks[static_cast<size_t>(args_.chunk)]);
     const void* keys = record + layout_.keys(kv_head);
     mean_output(head, keys, record + layout_.values(kv_head));
 

@@ -26,19 +26,7 @@ class Rotations {
   std::map<double, Rotation> made_;
 };
 
-namespace {
-
-// A buffer that another one owns.
-class Borrowed : public Buffer {
- public:
-  explicit Borrowed(const Buffer& of) : Buffer(of.size()), host_(of.host()) {}
-  void* host() const override { return host_; }
-
- private:
-  void* host_;
-};
-
-}  // namespace
+namespace {}  // namespace
 
 std::string Shape::name() const {
   return "group " + std::to_string(group) + ", kv heads " + std::to_string(n_kv_heads) + ", d " +
@@ -59,15 +47,12 @@ void AttentionScene::store(Machine& machine, Random& random, int64_t n, bool raw
   const int64_t width = int64_t{shape_.n_kv_heads} * shape_.head_dim;
   kind.keys = random.normal(n * width);
   kind.values = random.normal(n * width);
-  for (int64_t c = 0; c < ceil_div(n, shape_.chunk); ++c) {
-    const size_t bytes = machine.backend->kv_record_bytes(shape_.geometry());
-    kind.records.push_back(take(machine.backend->allocate(bytes, MemoryKind::kDevice)));
-    std::memset(kind.records.back()->host(), 0xFF, bytes);  // NaN in every type: reading too far shows
-  }
+  kind.records =
+      Records(*machine.backend, machine.backend->kv_record_bytes(shape_.geometry()), ceil_div(n, shape_.chunk));
   const auto keys = machine.buffer(kind.keys), values = machine.buffer(kind.values);
   StoreKvArgs args;
   args.geometry = shape_.geometry();
-  args.records = {kind.records};
+  args.records = {kind.records.chunks};
   args.rope = raw ? nullptr : rope_.get();
   for (int64_t first = 0; first < n; first += args.n) {  // in uneven parts, as sessions store
     args.first_key = first;
@@ -85,7 +70,7 @@ void AttentionScene::read_back(int64_t n, bool raw, KeysAndValues& kind) const {
   Rotations rotations(table_.theta);
   std::vector<float> key(static_cast<size_t>(d));
   for (int64_t j = 0; j < n; ++j) {
-    const auto* record = static_cast<const std::byte*>(kind.records[static_cast<size_t>(j / shape_.chunk)]->host());
+    const auto* record = cpu::record_ptr(kind.records.chunks[static_cast<size_t>(j / shape_.chunk)]);
     const int64_t offset = j % shape_.chunk;
     for (int64_t head = 0; head < shape_.n_kv_heads; ++head) {
       cpu::scalar::load_key(shape_.type, record + layout.keys(head), offset, d, key.data());
@@ -157,19 +142,19 @@ std::vector<float> AttentionScene::run(Machine& machine, const Plan& plan, int64
 
 // One call, or one a window; a window's call has no text records but its own.
 Status AttentionScene::attention(Machine& machine, AttentionArgs args, const RunOptions& options) const {
-  for (int s = 0; s < kKvKinds; ++s) args.records[s] = {kinds_[s].records, raw_ && s == 0};
+  for (int s = 0; s < kKvKinds; ++s) args.records[s] = {kinds_[s].records.chunks, raw_ && s == 0};
   if (options.cuts.empty()) return machine.backend->attention(machine.exec(options.cancel), args);
   const auto state = machine.buffer(std::vector<float>(static_cast<size_t>(args.state_floats()), std::nanf("")));
   args.state = state.get();
-  const auto n_chunks = static_cast<int64_t>(kinds_[0].records.size());
+  const auto n_chunks = static_cast<int64_t>(kinds_[0].records.chunks.size());
   for (size_t w = 0; w <= options.cuts.size(); ++w) {
     args.window.first = w == 0;
     args.window.last = w == options.cuts.size();
     args.window.first_chunk = args.window.first ? 0 : options.cuts[w - 1];
     args.window.end_chunk = args.window.last ? kNoLimit : options.cuts[w];
-    std::vector<std::unique_ptr<Buffer>> records(static_cast<size_t>(n_chunks));
+    std::vector<KvRecord> records(static_cast<size_t>(n_chunks));
     for (int64_t c = args.window.first_chunk; c < std::min(n_chunks, args.window.end_chunk); ++c) {
-      records[static_cast<size_t>(c)] = std::make_unique<Borrowed>(*kinds_[0].records[static_cast<size_t>(c)]);
+      records[static_cast<size_t>(c)] = kinds_[0].records.chunks[static_cast<size_t>(c)];
     }
     args.records[0] = {records, raw_};
     const Status status = machine.backend->attention(machine.exec(options.cancel), args);

@@ -63,7 +63,7 @@ class AttentionScene {
  private:
   struct KeysAndValues {
     std::vector<float> keys, values;  // [n][n_kv_heads * head_dim], as given
-    std::vector<std::unique_ptr<Buffer>> records;
+    Records records;
     std::vector<double> rounded_keys, rounded_values;  // [n][n_kv_heads][head_dim], keys unrotated
   };
   void store(Machine& machine, Random& random, int64_t n, bool raw, KeysAndValues& kind);

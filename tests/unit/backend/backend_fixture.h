@@ -24,6 +24,27 @@ T take(Result<T> result) {
 
 inline std::string message_of(const Status& status) { return status.ok() ? "ok" : status.message(); }
 
+using Buffers = std::vector<std::unique_ptr<Buffer>>;
+
+// KV records of given bytes in pages of several, every page but the first with a hole before its records.
+struct Records {
+  Records(Backend& backend, size_t record_bytes, int64_t n) {
+    for (int64_t c = 0; c < n; ++c) {
+      if (c % kPageRecords == 0) {
+        pages.push_back(take(backend.allocate((kPageRecords + 1) * record_bytes, MemoryKind::kDevice)));
+        std::memset(pages.back()->host(), 0xFF, pages.back()->size());  // NaN in every type: reading too far shows
+      }
+      const size_t hole = pages.size() > 1 ? 1 : 0;
+      chunks.push_back({pages.back().get(), (static_cast<size_t>(c) % kPageRecords + hole) * record_bytes});
+    }
+  }
+  Records() = default;
+
+  static constexpr size_t kPageRecords = 3;
+  Buffers pages;
+  std::vector<KvRecord> chunks;
+};
+
 struct Machine {
   explicit Machine(int n_threads = 1) : pool(n_threads), backend(cpu::create_cpu_backend(allocator, pool)) {
     queue = take(backend->create_queue());

@@ -237,13 +237,12 @@ TEST(Operations, CancelledOperationsSayCancelled) {
   const std::vector<float> zeros(64 * 64);
   auto table = take(machine.backend->create_table(64, 64, ElementType::kF32, zeros.data(), nullptr));
   const KvGeometry geometry{1, 64, 64, ElementType::kF16};
-  std::vector<std::unique_ptr<Buffer>> records;
-  records.push_back(take(machine.backend->allocate(machine.backend->kv_record_bytes(geometry), MemoryKind::kDevice)));
+  const Records records(*machine.backend, machine.backend->kv_record_bytes(geometry), 1);
   StoreKvArgs store;
   store.keys = store.values = rows;
   store.n = 5;
   store.geometry = geometry;
-  store.records = {records};
+  store.records = {records.chunks};
   EXPECT_EQ(machine.backend->embed(exec, *table, std::vector<int32_t>{1, 2}, rows).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->rms_norm(exec, rows, *weight, 1e-5f, 4, 64, rows).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->matmul(exec, rows, 4, *matrix, nullptr, false, rows).code(), Code::kCancelled);

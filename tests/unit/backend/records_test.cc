@@ -35,19 +35,18 @@ TEST(NeutralRecords, HaveTheDocumentedLayout) {
     const int64_t d = g.head_dim, width = g.n_kv_heads * d;
     const auto keys = random.normal(g.chunk * width), values = random.normal(g.chunk * width);
     const auto key_buffer = machine.buffer(keys), value_buffer = machine.buffer(values);
-    std::vector<std::unique_ptr<Buffer>> records;
-    records.push_back(take(machine.backend->allocate(machine.backend->kv_record_bytes(g), MemoryKind::kDevice)));
+    const Records records(*machine.backend, machine.backend->kv_record_bytes(g), 1);
     StoreKvArgs args;
     args.keys = {key_buffer.get(), 0, width};
     args.values = {value_buffer.get(), 0, width};
     args.n = g.chunk;
     args.geometry = g;
-    args.records = {records};
+    args.records = {records.chunks};
     ASSERT_TRUE(machine.backend->store_kv(machine.exec(), args).ok());
 
     ASSERT_EQ(kv_neutral_bytes(g), static_cast<size_t>(2 * g.chunk * width) * element_bytes(g.type));
     std::vector<std::byte> neutral(kv_neutral_bytes(g));
-    machine.backend->to_neutral(g, records[0]->host(), neutral.data());
+    machine.backend->to_neutral(g, cpu::record_ptr(records.chunks[0]), neutral.data());
     for (int64_t head = 0; head < g.n_kv_heads; ++head) {
       for (int part = 0; part < 2; ++part) {
         for (int64_t j = 0; j < g.chunk; ++j) {

@@ -13,8 +13,6 @@ namespace {
 
 constexpr int64_t kPage = Representations::kPageChunks;
 
-using Buffers = std::vector<std::unique_ptr<Buffer>>;
-
 Buffers make_pages(Machine& machine, int n_heads, int d, int64_t n_chunks) {
   Buffers pages;
   for (int64_t p = 0; p < ceil_div(n_chunks, kPage); ++p) {
@@ -44,11 +42,7 @@ struct Chunks {
       : shape(s), n(n_chunks), queries(std::move(q)) {
     for (int a = 0; a < s.head_dim / 2; ++a) table.theta.push_back(std::pow(10000.0, -2.0 * a / s.head_dim));
     rope = take(machine.backend->create_rope(table, s.chunk));
-    const size_t bytes = machine.backend->kv_record_bytes(s.geometry());
-    for (int64_t c = 0; c < n; ++c) {
-      records.push_back(take(machine.backend->allocate(bytes, MemoryKind::kDevice)));
-      std::memset(records.back()->host(), 0xFF, bytes);
-    }
+    records = Records(*machine.backend, machine.backend->kv_record_bytes(s.geometry()), n);
     const int64_t width = int64_t{s.n_kv_heads} * s.head_dim;
     const auto keys = machine.buffer(k), values = machine.buffer(v);
     StoreKvArgs args;
@@ -57,7 +51,7 @@ struct Chunks {
     args.n = n * s.chunk;
     args.rope = rope.get();
     args.geometry = s.geometry();
-    args.records = {records};
+    args.records = {records.chunks};
     EXPECT_TRUE(machine.backend->store_kv(machine.exec(), args).ok());
   }
   static Chunks random(Machine& machine, Random& random, const Shape& s, int64_t n_chunks) {
@@ -80,7 +74,7 @@ struct Chunks {
     args.scale = scale;
     args.rope = rope.get();
     args.geometry = shape.geometry();
-    args.records = {records};
+    args.records = {records.chunks};
     args.out = {pages};
     ASSERT_EQ("ok", message_of(machine.backend->represent_chunk(machine.exec(), args)));
   }
@@ -93,7 +87,7 @@ struct Chunks {
   std::vector<float> queries;  // [n * chunk][n_query_heads * head_dim]
   RopeTable table;
   std::shared_ptr<const Rope> rope;
-  Buffers records;
+  Records records;
 };
 
 using Rows64 = std::vector<std::vector<double>>;
@@ -118,7 +112,7 @@ std::vector<double> attend(const std::vector<double>& q, const Rows64& keys, con
 std::vector<double> Chunks::expected(int64_t chunk, int64_t head, double scale) const {
   const int64_t d = shape.head_dim, half = d / 2, l = shape.chunk, kv_head = head / shape.group;
   const cpu::RecordLayout layout(shape.geometry());
-  const auto* record = static_cast<const std::byte*>(records[static_cast<size_t>(chunk)]->host());
+  const auto* record = cpu::record_ptr(records.chunks[static_cast<size_t>(chunk)]);
   Rows64 keys, values;
   std::vector<float> key(static_cast<size_t>(d));
   for (int64_t j = 0; j < l; ++j) {
@@ -438,7 +432,7 @@ TEST(Selections, CancelledCallsSayCancelled) {
   represent.n_query_heads = 1;
   represent.rope = chunks.rope.get();
   represent.geometry = shape.geometry();
-  represent.records = {chunks.records};
+  represent.records = {chunks.records.chunks};
   represent.out = {pages};
   EXPECT_EQ(machine.backend->represent_chunk(machine.exec(&cancel), represent).code(), Code::kCancelled);
   SelectArgs select;

@@ -37,6 +37,7 @@ class KvTest : public testing::Test {
     EXPECT_TRUE(store.ok()) << store.status().message();
     return std::move(*store);
   }
+  static char* host(const KvRecord& record) { return reinterpret_cast<char*>(cpu::record_ptr(record)); }
   int64_t record() const { return static_cast<int64_t>(backend_->kv_record_bytes(kGeometry)); }
 
   Memory memory_;

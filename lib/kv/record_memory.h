@@ -1,0 +1,70 @@
+// Device memory for the KV records of one store, in pages that hold several records each.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lib/backend/backend.h"
+#include "lib/support/status.h"
+
+namespace quire {
+
+// A page is allocated as a whole and released as a whole. A record of a page is free or taken; pages with a free record
+// form a list, and so do the free records of a page. The lists run through the pages themselves, so taking a record and
+// giving it back never allocate. One thread at a time.
+class RecordMemory {
+ public:
+  // A record's place; page < 0: none.
+  struct Slot {
+    int32_t page = -1;
+    int32_t index = -1;
+    explicit operator bool() const { return page >= 0; }
+  };
+
+  // The backend must outlive this.
+  RecordMemory(Backend& backend, int64_t record_bytes) : backend_(backend), record_bytes_(record_bytes) {}
+
+  // Allocates a page of n free records, and returns its number. kOutOfMemory: nothing was changed.
+  Result<int32_t> add_page(int64_t n);
+  bool has_free() const { return first_open_ >= 0; }
+  // Takes a free record of any page, which there is.
+  Slot take() { return take_from(first_open_); }
+  // Takes a free record of that page, which it has.
+  Slot take_from(int32_t page);
+  void give_back(Slot slot);
+  // Releases the pages of which no record is taken.
+  void trim();
+  // The page of which the fewest records are taken; -1: there is no page.
+  int32_t emptiest_page() const;
+
+  KvRecord record(Slot slot) const {
+    return {pages_[static_cast<size_t>(slot.page)].buffer.get(),
+            static_cast<size_t>(slot.index) * static_cast<size_t>(record_bytes_)};
+  }
+  int64_t record_bytes() const { return record_bytes_; }
+  // Of all pages, their free records included.
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  struct Page {
+    std::unique_ptr<Buffer> buffer;  // null: released, and the number can be used again
+    std::vector<int32_t> next_free;  // by record: the next free one; -1: the last
+    int32_t first_free = -1;         // -1: every record is taken
+    int32_t n_taken = 0;
+    int32_t before = -1, after = -1;  // in the list of pages with a free record
+  };
+  Page& page(int32_t number) { return pages_[static_cast<size_t>(number)]; }
+  void open(int32_t number);
+  void close(int32_t number);
+
+  Backend& backend_;
+  int64_t record_bytes_;
+  std::vector<Page> pages_;
+  std::vector<int32_t> unused_;  // numbers of released pages; its capacity is that of pages_
+  int32_t first_open_ = -1;
+  int64_t n_empty_ = 0;  // pages of which no record is taken
+  int64_t bytes_ = 0;
+};
+
+}  // namespace quire
