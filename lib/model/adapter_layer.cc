@@ -1,107 +1,104 @@
 // Where adapters enter the forward pass. Rows of sequences without any go through the same calls as ever.
 #include <algorithm>
 
-#include "lib/model/llama_model.h"
+#include "lib/model/forward_pass.h"
 
 namespace quire {
 
-// Room for x A^T, and which rows have which adapters.
-Status LlamaModel::prepare_adapters(std::span<const Sequence> sequences, int64_t n) {
-  row_adapters_.clear();
-  int64_t row = 0;
+// Room for x A^T of all rows.
+Status ForwardPass::prepare_adapters(std::span<const Sequence> sequences) {
   low_rank_stride_ = 0;
   for (const Sequence& s : sequences) {
-    row += static_cast<int64_t>(s.tokens.size());
-    if (!row_adapters_.empty() && row_adapters_.back().second == s.adapters) {
-      row_adapters_.back().first = row;
-    } else {
-      row_adapters_.emplace_back(row, s.adapters);
-    }
     if (s.adapters) low_rank_stride_ = std::max(low_rank_stride_, s.adapters->max_rank());
   }
   if (low_rank_stride_ == 0) return {};
-  return require(backend_, low_rank_, static_cast<size_t>(n * low_rank_stride_) * sizeof(float));
+  return require(low_rank_, row_bytes(wide_.type, n_tokens_ * low_rank_stride_));
 }
 
-std::pair<int64_t, const AdapterList*> LlamaModel::adapters_from(int64_t row) const {
-  return *std::find_if(row_adapters_.begin(), row_adapters_.end(), [&](const auto& run) { return row < run.first; });
+void ForwardPass::add_term(const LowRank& change, double scale, int64_t first_row, int64_t n, int64_t column,
+                           std::vector<LinearArgs::LowRankTerm>& terms) {
+  if (!change.b) return;
+  terms.push_back({.first_row = first_row,
+                   .n = n,
+                   .a = change.a.get(),
+                   .b = change.b.get(),
+                   .scale = static_cast<float>(change.scale * scale),
+                   .column = column});
 }
 
-Status LlamaModel::add_low_rank(Exec exec, const LowRank& change, double scale, Rows x, int64_t n, Rows y) {
-  if (!change.b) return {};
-  LowRankArgs args;
-  args.x = x;
-  args.n = n;
-  args.a = change.a.get();
-  args.b = change.b.get();
-  args.scale = static_cast<float>(change.scale * scale);
-  args.work = {low_rank_.get(), 0, low_rank_stride_};
-  args.y = y;
-  return backend_.add_low_rank(exec, args);
-}
-
-Status LlamaModel::embed(Exec exec, const Sequence& sequence, Rows out) {
-  const AdapterList* adapters = sequence.adapters;
-  QUIRE_TRY(backend_.embed(exec, adapters ? adapters->embedding(weights_) : *weights_.embedding, sequence.tokens, out));
-  if (!adapters) return {};
-  const auto n = static_cast<int64_t>(sequence.tokens.size());
-  for (const auto& [adapter, scale] : adapters->entries()) {
-    if (!adapter->embedding_a) continue;
-    QUIRE_TRY(backend_.embed(exec, *adapter->embedding_a, sequence.tokens, {low_rank_.get(), 0, low_rank_stride_}));
-    QUIRE_TRY(add_low_rank(exec, adapter->embedding_change, scale, {}, n, out));
+// What the sequence's adapters add to the embedding of its tokens, whose rows begin at `row`.
+Status ForwardPass::embed_changes(Exec exec, const Sequence& sequence, int64_t row) {
+  if (!sequence.adapters) return {};
+  for (const auto& [adapter, scale] : sequence.adapters->entries()) {
+    const LowRank& change = adapter->embedding_change;
+    if (!adapter->embedding_a || !change.b) continue;
+    QUIRE_TRY(backend_.embed(exec, *adapter->embedding_a, *ids_, row, sequence.n(), low_rank_rows()));
+    QUIRE_TRY(backend_.add_low_rank(exec, {.n = sequence.n(),
+                                           .b = change.b.get(),
+                                           .scale = static_cast<float>(change.scale * scale),
+                                           .work = low_rank_rows(),
+                                           .y = hidden_.at(row)}));
   }
   return {};
 }
 
-Status LlamaModel::normalise(Exec exec, std::span<const Sequence> sequences, int layer, Norm norm, int64_t n) {
-  const auto run = [&](const Buffer& weight, int64_t row, int64_t count) {
-    return backend_.rms_norm(exec, hidden_.at(row), weight, config_.rms_norm_eps, count, config_.hidden_size,
-                             normed_.at(row));
-  };
+// Normalises the tokens' rows of hidden_ into normed_.
+NormArgs ForwardPass::norm_args(std::span<const Sequence> sequences, int layer, Norm norm) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const Buffer& own = norm == Norm::kAttention ? *w.attention_norm : *w.mlp_norm;
-  const auto replaces = [](const Sequence& s) { return s.adapters && s.adapters->replaces_norms(); };
-  if (std::none_of(sequences.begin(), sequences.end(), replaces)) return run(own, 0, n);
-  int64_t row = 0;
+  norm_runs_.clear();
   for (const Sequence& s : sequences) {
-    const auto count = static_cast<int64_t>(s.tokens.size());
     const Buffer& weight = !s.adapters                ? own
                            : norm == Norm::kAttention ? s.adapters->attention_norm(weights_, layer)
                                                       : s.adapters->mlp_norm(weights_, layer);
-    QUIRE_TRY(run(weight, row, count));
-    row += count;
+    if (!norm_runs_.empty() && norm_runs_.back().weight == &weight) {
+      norm_runs_.back().n += s.n();
+    } else {
+      norm_runs_.push_back({s.n(), &weight});
+    }
   }
-  return {};
+  return {hidden_, norm_runs_, config_.rms_norm_eps, config_.hidden_size, normed_};
 }
 
-Status LlamaModel::adapt(Exec exec, std::span<const Sequence> sequences, int layer, Projection projection, Rows x,
-                         Rows y) {
-  int64_t row = 0;
-  for (const Sequence& s : sequences) {
-    const auto n = static_cast<int64_t>(s.tokens.size());
-    if (s.adapters) {
-      for (const auto& [adapter, scale] : s.adapters->entries()) {
-        const auto& changes = adapter->layers[static_cast<size_t>(layer)].projections;
-        QUIRE_TRY(add_low_rank(exec, changes[static_cast<size_t>(projection)], scale, x.at(row), n, y.at(row)));
+// A product over the tokens' rows, to be given its operands, with what the sequences' adapters add to it. The terms are
+// kept in `terms`.
+LinearArgs ForwardPass::linear_args(std::span<const Sequence> sequences, int layer,
+                                    std::span<const ProjectionColumn> columns,
+                                    std::vector<LinearArgs::LowRankTerm>& terms) {
+  terms.clear();
+  for (const auto& [projection, column] : columns) {
+    int64_t row = 0;
+    for (const Sequence& s : sequences) {
+      if (s.adapters) {
+        for (const auto& [adapter, scale] : s.adapters->entries()) {
+          const auto& changes = adapter->layers[static_cast<size_t>(layer)].projections;
+          add_term(changes[static_cast<size_t>(projection)], scale, row, s.n(), column, terms);
+        }
       }
+      row += s.n();
     }
-    row += n;
   }
-  return {};
+  LinearArgs args;
+  args.n = n_tokens_;
+  args.low_rank = terms;
+  args.work = low_rank_rows();
+  return args;
 }
 
 // Logits of rows that have the same adapters.
-Status LlamaModel::head(Exec exec, const AdapterList* adapters, int64_t first_row, int64_t n, Rows out) {
-  const Buffer& norm = adapters ? adapters->final_norm(weights_) : *weights_.final_norm;
-  const Matrix& matrix = adapters ? adapters->lm_head(weights_) : *weights_.lm_head;
-  QUIRE_TRY(
-      backend_.rms_norm(exec, hidden_.at(first_row), norm, config_.rms_norm_eps, n, config_.hidden_size, normed_));
-  QUIRE_TRY(backend_.matmul(exec, normed_, n, matrix, nullptr, false, out));
-  if (!adapters) return {};
-  for (const auto& [adapter, scale] : adapters->entries()) {
-    QUIRE_TRY(add_low_rank(exec, adapter->head_change, scale, normed_, n, out));
+Status ForwardPass::head(Exec exec, const AdapterList* adapters, Rows hidden, int64_t n, Rows out) {
+  const NormArgs::Run run{n, adapters ? &adapters->final_norm(weights_) : weights_.final_norm.get()};
+  terms_.clear();
+  if (adapters) {
+    for (const auto& [adapter, scale] : adapters->entries()) add_term(adapter->head_change, scale, 0, n, 0, terms_);
   }
-  return {};
+  return backend_.head(exec, {.norm = {hidden, {&run, 1}, config_.rms_norm_eps, config_.hidden_size, normed_},
+                              .head = {.x = normed_,
+                                       .n = n,
+                                       .matrix = adapters ? &adapters->lm_head(weights_) : weights_.lm_head.get(),
+                                       .low_rank = terms_,
+                                       .work = low_rank_rows(),
+                                       .y = out}});
 }
 
 }  // namespace quire

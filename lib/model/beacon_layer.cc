@@ -1,69 +1,63 @@
 // Beacon tokens in the forward pass (Activation Beacon, arXiv:2401.03462, Eq. 1-2): where a block completes a window,
 // S / ratio rows of theirs follow the text, and leave their keys and values as condensed entries.
-#include <algorithm>
-
-#include "lib/model/llama_model.h"
+#include "lib/model/forward_pass.h"
 
 namespace quire {
+namespace {
 
-std::vector<LlamaModel::BeaconRows> LlamaModel::plan_beacons(std::span<const Sequence> sequences,
-                                                             int64_t first_row) const {
-  std::vector<BeaconRows> all;
-  for (const Sequence& s : sequences) {
-    const int64_t end = s.first_position + static_cast<int64_t>(s.tokens.size());
-    const int64_t n = s.strategy->condensed_entries(end) - s.strategy->condensed_entries(s.first_position);
-    if (n == 0) continue;
-    all.push_back({&s, first_row, n, {}});
-    s.strategy->plan_condensed(end, all.back().plan);
-    first_row += n;
-  }
-  return all;
+// What beacon tokens have of their own, or else the layer's.
+struct Weights {
+  const Matrix* matrix;
+  const Buffer* bias;
+};
+
+Weights own_or(const std::unique_ptr<Matrix>& own, const std::unique_ptr<Buffer>& own_bias,
+               const std::unique_ptr<Matrix>& shared, const std::unique_ptr<Buffer>& shared_bias) {
+  return own ? Weights{own.get(), own_bias.get()} : Weights{shared.get(), shared_bias.get()};
 }
 
-// Queries, keys and values of the beacon rows [first_row, first_row + n).
-Status LlamaModel::project_beacons(Exec exec, int layer, int64_t first_row, int64_t n) {
-  if (n == 0) return {};
+}  // namespace
+
+// Queries, keys and values of the beacon rows; the keys and values are stored.
+Status ForwardPass::project_beacons(Exec exec, int layer) {
+  if (n_beacons_ == 0) return {};
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  const BeaconLayerWeights& own = weights_.beacon->layers[static_cast<size_t>(layer)];
-  const Rows x = normed_.at(first_row);
-  QUIRE_TRY(backend_.rms_norm(exec, hidden_.at(first_row), *w.attention_norm, config_.rms_norm_eps, n,
-                              config_.hidden_size, x));
-  return backend_.matmul(exec, x, n, own.qkv ? *own.qkv : *w.qkv, (own.qkv ? own.qkv_bias : w.qkv_bias).get(), false,
-                         wide_.at(first_row));
+  const BeaconLayerWeights& b = weights_.beacon->layers[static_cast<size_t>(layer)];
+  const auto [matrix, bias] = own_or(b.qkv, b.qkv_bias, w.qkv, w.qkv_bias);
+  const NormArgs::Run run{n_beacons_, w.attention_norm.get()};
+  const Rows x = normed_.at(n_tokens_);
+  std::vector<StoreKvArgs> stores;
+  for (const SequenceRows& rows : beacons_) {
+    QUIRE_TRY(rows.kv().acquire(layer, own_chunks(rows), true, KvKind::kCondensed));
+    stores.push_back(store_args(rows, layer));
+  }
+  return backend_.project_qkv(
+      exec, *step_,
+      {.norm = {hidden_.at(n_tokens_), {&run, 1}, config_.rms_norm_eps, config_.hidden_size, x},
+       .qkv = {.x = x, .n = n_beacons_, .matrix = matrix, .bias = bias, .y = wide_.at(n_tokens_)},
+       .stores = stores});
 }
 
-Status LlamaModel::attend_beacons(Exec exec, const BeaconRows& beacons, int layer) {
-  const Sequence& sequence = *beacons.sequence;
-  ChunkStore& kv = *sequence.kv;
-  const int64_t d = config_.head_dim, chunk = kv.geometry().chunk;
-  const int64_t first = sequence.strategy->condensed_entries(sequence.first_position);
-  const auto touched = consecutive(first / chunk, ceil_div(first + beacons.n, chunk));
-  QUIRE_TRY(kv.acquire(layer, touched, true, KvKind::kCondensed));
-  StoreKvArgs store;
-  store.keys = wide_.at(beacons.row).column(config_.n_query_heads * d);
-  store.values = wide_.at(beacons.row).column((config_.n_query_heads + config_.n_kv_heads) * d);
-  store.first_key = first;
-  store.n = beacons.n;
-  store.rope = sequence.rope;
-  store.geometry = kv.geometry();
-  store.records = kv.layer(layer, KvKind::kCondensed);
-  QUIRE_TRY(backend_.store_kv(exec, store));
-  return attend_rows(exec, sequence, beacons.plan, nullptr, beacons.row, beacons.n, layer);
-}
+Status ForwardPass::attend_beacons(Exec exec, int layer) { return attend(exec, beacons_, layer); }
 
 // Output projection and MLP.
-Status LlamaModel::finish_beacons(Exec exec, int layer, int64_t first_row, int64_t n) {
-  if (n == 0) return {};
+Status ForwardPass::finish_beacons(Exec exec, int layer) {
+  if (n_beacons_ == 0) return {};
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  const BeaconLayerWeights& own = weights_.beacon->layers[static_cast<size_t>(layer)];
-  const Rows x = normed_.at(first_row), hidden = hidden_.at(first_row), wide = wide_.at(first_row);
-  QUIRE_TRY(backend_.matmul(exec, x, n, own.o ? *own.o : *w.o, (own.o ? own.o_bias : w.o_bias).get(), true, hidden));
-  QUIRE_TRY(backend_.rms_norm(exec, hidden, *w.mlp_norm, config_.rms_norm_eps, n, config_.hidden_size, x));
-  QUIRE_TRY(backend_.matmul(exec, x, n, own.gate_up ? *own.gate_up : *w.gate_up,
-                            (own.gate_up ? own.gate_up_bias : w.gate_up_bias).get(), false, wide));
-  QUIRE_TRY(backend_.swiglu(exec, wide, n, config_.intermediate_size, wide));
-  return backend_.matmul(exec, wide, n, own.down ? *own.down : *w.down, (own.down ? own.down_bias : w.down_bias).get(),
-                         true, hidden);
+  const BeaconLayerWeights& b = weights_.beacon->layers[static_cast<size_t>(layer)];
+  const Rows x = normed_.at(n_tokens_), hidden = hidden_.at(n_tokens_), wide = wide_.at(n_tokens_);
+  const auto [o, o_bias] = own_or(b.o, b.o_bias, w.o, w.o_bias);
+  QUIRE_TRY(
+      backend_.linear(exec, {.x = x, .n = n_beacons_, .matrix = o, .bias = o_bias, .write = Write::kAdd, .y = hidden}));
+  const auto [gate_up, gate_up_bias] = own_or(b.gate_up, b.gate_up_bias, w.gate_up, w.gate_up_bias);
+  const auto [down, down_bias] = own_or(b.down, b.down_bias, w.down, w.down_bias);
+  const NormArgs::Run run{n_beacons_, w.mlp_norm.get()};
+  return backend_.mlp(
+      exec,
+      {.norm = {hidden, {&run, 1}, config_.rms_norm_eps, config_.hidden_size, x},
+       .gate_up = {.x = x, .n = n_beacons_, .matrix = gate_up, .bias = gate_up_bias, .y = wide},
+       .width = config_.intermediate_size,
+       .down = {.x = wide, .n = n_beacons_, .matrix = down, .bias = down_bias, .write = Write::kAdd, .y = hidden}});
 }
 
 }  // namespace quire

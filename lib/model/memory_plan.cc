@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "lib/model/llama_model.h"
+#include "lib/model/forward_pass.h"
+#include "lib/model/strategy_context.h"
 #include "lib/model/weight_layout.h"
 
 namespace quire {
@@ -30,7 +31,7 @@ Status count_weights(const Backend& backend, const MemoryRequest& request, const
   QUIRE_TRY(add_matrix(layout.lm_head));
   add_vector(layout.final_norm);
   QUIRE_ASSIGN(const ElementType type, matrix_type(files, layout.embedding, 0));
-  const int64_t table = layout.embedding.rows() * layout.embedding.k * static_cast<int64_t>(element_bytes(type));
+  const int64_t table = layout.embedding.rows() * static_cast<int64_t>(row_bytes(type, layout.embedding.k));
   (request.map ? plan.mapped_bytes : plan.weight_bytes) += table;
   return {};
 }
@@ -126,7 +127,7 @@ int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, cons
   const KvGeometry geometry{config.n_kv_heads, config.head_dim, strategy.kv_chunk(), request.kv_type};
   const int64_t n = std::min({request.n_tokens, request.prefill_block, strategy.window_end(0)});
   const int64_t beacons = std::min(strategy.most_new_entries(), strategy.condensed_entries(request.n_tokens));
-  int64_t floats = LlamaModel::activation_floats(config, n + beacons) + config.vocab_size;
+  int64_t floats = ForwardPass::activation_elements(config, n + beacons) + config.vocab_size;
   const int64_t selected = strategy.chunks_selected(request.n_tokens - 1);
   floats += n * config.n_query_heads * selected;
   if (plan.spill_bytes > 0) floats += n * config.n_query_heads * (config.head_dim + 2);

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "lib/format/safetensors.h"
-#include "lib/model/llama_model.h"
+#include "lib/model/model_loader.h"
 #include "lib/model/weight_layout.h"
 
 namespace quire {

@@ -76,20 +76,20 @@ Status PieceLoader::load_rows(const Source& source, int64_t rows, const Change& 
   const int64_t k = matrix.k;
   QUIRE_ASSIGN(Reading reading, Reading::begin(source, std::array{rows, k}));
   const ElementType type = change ? ElementType::kF32 : reading.type();
-  const int64_t row_bytes = k * static_cast<int64_t>(element_bytes(reading.type()));
-  const int64_t packed_row_bytes = k * static_cast<int64_t>(element_bytes(type));
-  const int64_t step = std::clamp<int64_t>(piece_bytes_ / packed_row_bytes, 1, rows);
+  const auto stored_row = static_cast<int64_t>(row_bytes(reading.type(), k));
+  const auto packed_row = static_cast<int64_t>(row_bytes(type, k));
+  const int64_t step = std::clamp<int64_t>(piece_bytes_ / packed_row, 1, rows);
   for (int64_t row = 0; row < rows; row += step) {
     QUIRE_TRY(poll());
     const int64_t n = std::min(step, rows - row);
     const int slot = std::exchange(turn_, 1 - turn_);
     std::byte* memory = nullptr;
     if (!reading.mapped()) {
-      QUIRE_ASSIGN(memory, staging(stored_[slot], step * row_bytes));
+      QUIRE_ASSIGN(memory, staging(stored_[slot], step * stored_row));
     }
-    QUIRE_ASSIGN(const std::byte* piece, reading.next(n * row_bytes, memory));
+    QUIRE_ASSIGN(const std::byte* piece, reading.next(n * stored_row, memory));
     if (change) {
-      QUIRE_ASSIGN(std::byte* const wide, staging(widened_[slot], step * packed_row_bytes));
+      QUIRE_ASSIGN(std::byte* const wide, staging(widened_[slot], step * packed_row));
       auto* values = reinterpret_cast<float*>(wide);
       widen_all(reading.type(), piece, n * k, values);
       change(row, n, values);
@@ -111,24 +111,23 @@ Result<std::unique_ptr<Table>> PieceLoader::load_table(const Source& source, int
   QUIRE_TRY(finish());  // both slots are free
   QUIRE_ASSIGN(Reading reading, Reading::begin(source, std::array{rows, columns}));
   const ElementType type = change ? ElementType::kF32 : reading.type();
-  const int64_t row_bytes = columns * static_cast<int64_t>(element_bytes(reading.type()));
-  const int64_t step = std::clamp<int64_t>(piece_bytes_ / row_bytes, 1, rows);
+  const auto stored_row = static_cast<int64_t>(row_bytes(reading.type(), columns));
+  const int64_t step = std::clamp<int64_t>(piece_bytes_ / stored_row, 1, rows);
   const bool stays_mapped = reading.mapped() && !change;
   std::shared_ptr<Buffer> table;
   if (!stays_mapped) {
-    QUIRE_ASSIGN(table,
-                 backend_.allocate(static_cast<size_t>(rows * columns) * element_bytes(type), MemoryKind::kStaging));
+    QUIRE_ASSIGN(table, backend_.allocate(static_cast<size_t>(rows) * row_bytes(type, columns), MemoryKind::kStaging));
   }
   for (int64_t row = 0; row < rows; row += step) {
     QUIRE_TRY(poll());
     const int64_t n = std::min(step, rows - row);
     std::byte* memory = nullptr;
     if (change && !reading.mapped()) {
-      QUIRE_ASSIGN(memory, staging(stored_[0], step * row_bytes));
+      QUIRE_ASSIGN(memory, staging(stored_[0], step * stored_row));
     } else if (!stays_mapped) {
-      memory = static_cast<std::byte*>(table->host()) + row * row_bytes;
+      memory = static_cast<std::byte*>(table->host()) + row * stored_row;
     }
-    QUIRE_ASSIGN(const std::byte* piece, reading.next(n * row_bytes, memory));
+    QUIRE_ASSIGN(const std::byte* piece, reading.next(n * stored_row, memory));
     if (change) {
       float* values = static_cast<float*>(table->host()) + row * columns;
       widen_all(reading.type(), piece, n * columns, values);
@@ -165,7 +164,7 @@ Result<std::unique_ptr<Buffer>> PieceLoader::load_buffer(std::vector<float> valu
   auto kept = std::make_shared<const std::vector<float>>(std::move(values));
   QUIRE_TRY(engine_.start([this, kept, bytes, target = buffer.get()]() -> Status {
     QUIRE_TRY(backend_.upload(*queue_, kept->data(), *target, 0, bytes));
-    return backend_.synchronize(*queue_);
+    return finish_queue(backend_, *queue_);
   }));
   return buffer;
 }

@@ -51,7 +51,7 @@ class Filler {
     words_.resize((bytes + 7) / 8);
     for (uint64_t& word : words_) word = (random_.next() & bits.random) | bits.exponent;
     QUIRE_TRY(backend_.upload(queue_, words_.data(), buffer, offset, bytes));
-    return backend_.synchronize(queue_);  // words_ is written again for the next buffer
+    return finish_queue(backend_, queue_);  // words_ is written again for the next buffer
   }
 
  private:

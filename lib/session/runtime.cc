@@ -92,6 +92,7 @@ Result<std::shared_ptr<Model>> load_model(std::shared_ptr<Runtime> runtime, cons
   auto model = std::make_shared<Model>();
   model->runtime = runtime;
   model->llama = std::move(llama);
+  model->pass = std::make_unique<ForwardPass>(*model->llama);
   const LlamaWeights& weights = model->llama->weights();
   runtime->log().write(LogLevel::kInfo, "loaded " + path + ": " + std::to_string(weights.n_parameters) +
                                             " parameters, " + std::to_string(weights.bytes) + " bytes, " +

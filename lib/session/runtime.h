@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "lib/backend/backend.h"
+#include "lib/model/forward_pass.h"
 #include "lib/model/llama_model.h"
+#include "lib/model/model_loader.h"
 #include "lib/session/scheduler.h"
 #include "lib/support/allocator.h"
 #include "lib/support/cancel.h"
@@ -76,7 +78,8 @@ class Runtime {
 // A loaded model and the runtime that must outlive it.
 struct Model {
   std::shared_ptr<Runtime> runtime;
-  std::unique_ptr<LlamaModel> llama;
+  std::unique_ptr<const LlamaModel> llama;
+  std::unique_ptr<ForwardPass> pass;  // of the steps of its sessions, one at a time: the engine's
 };
 
 // An adapter and the model it was loaded for.

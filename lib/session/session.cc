@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "lib/model/strategy_context.h"
 #include "lib/session/stream.h"
 #include "lib/support/content_hash.h"
 #include "lib/support/make_room.h"

@@ -106,7 +106,8 @@ class GenerationStream : public Job, public std::enable_shared_from_this<Generat
   bool settle(Block& block, Status failure, bool undo);
   Status next_block(Block& block);
   Sequence sequence(Block& block) const;
-  Status read_logits(Block& block, std::span<const float> row, const CancelToken& cancel) const;
+  Status read_logits(Block& block, std::span<const float> row, const HiddenStates& states,
+                     const CancelToken& cancel) const;
   void commit(Block& block, Clock::time_point begin);
   Status generate(Block& block);
   bool expired() const;

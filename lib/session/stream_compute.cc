@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "lib/session/contain.h"
@@ -92,7 +93,7 @@ bool GenerationStream::settle(Block& block, Status failure, bool undo) {
   session_->stats_.prefill_ns += block.prefill.count();
   session_->stats_.decode_ns += block.decode.count();
   session_->stats_.scratch_bytes =
-      session_->model_->llama->scratch_bytes() + static_cast<int64_t>(session_->rope_->bytes);
+      session_->model_->pass->scratch_bytes() + static_cast<int64_t>(session_->rope_->bytes);
   session_->publish();
   if (cancel_.cancelled()) {
     end(cancelled_event(), {});
@@ -150,13 +151,17 @@ Status GenerationStream::compute(std::span<GenerationStream* const> streams, std
     cancels.push_back(&streams[i]->cancel_);
   }
   const CancelToken cancel{cancels};
-  LlamaModel& llama = *streams[0]->session_->model_->llama;
-  if (!sequences.empty()) QUIRE_TRY(llama.forward(sequences, &cancel));
-  const auto vocab = static_cast<size_t>(llama.config().vocab_size);
+  const Model& model = *streams[0]->session_->model_;
+  std::optional<HiddenStates> states;
+  if (!sequences.empty()) {
+    QUIRE_ASSIGN(HiddenStates queued, model.pass->forward(sequences, &cancel));
+    states.emplace(std::move(queued));
+  }
+  const auto vocab = static_cast<size_t>(model.llama->config().vocab_size);
   std::vector<float> rows;  // of several blocks, one token each
   if (sequences.size() > 1) {
     rows.resize(sequences.size() * vocab);
-    QUIRE_TRY(llama.logits(0, static_cast<int64_t>(sequences.size()), &cancel, rows.data()));
+    QUIRE_TRY(model.pass->logits(*states, 0, static_cast<int64_t>(sequences.size()), &cancel, rows.data()));
   }
   size_t row = 0;
   for (size_t i = 0; i < streams.size(); ++i) {
@@ -165,7 +170,7 @@ Status GenerationStream::compute(std::span<GenerationStream* const> streams, std
     failures[i] = contain([&] {
       if (blocks[i].n() > 0) {
         const auto own = rows.empty() ? std::span<const float>() : std::span(rows).subspan(row++ * vocab, vocab);
-        QUIRE_TRY(stream.read_logits(blocks[i], own, cancel));
+        QUIRE_TRY(stream.read_logits(blocks[i], own, *states, cancel));
         stream.commit(blocks[i], begin);
       }
       return stream.generate(blocks[i]);
@@ -228,10 +233,10 @@ Sequence GenerationStream::sequence(Block& block) const {
 
 // Fills `last` with the logits after the block's last token and, as wanted, all rows and the scores of its tokens.
 // `row`: the block's only row, if it was read already.
-Status GenerationStream::read_logits(Block& block, std::span<const float> row, const CancelToken& cancel) const {
+Status GenerationStream::read_logits(Block& block, std::span<const float> row, const HiddenStates& states,
+                                     const CancelToken& cancel) const {
   session_->turn_.assert_held();
-  LlamaModel& llama = *session_->model_->llama;
-  const auto vocab = static_cast<size_t>(llama.config().vocab_size);
+  const auto vocab = static_cast<size_t>(session_->model_->llama->config().vocab_size);
   const auto check = [&](std::span<const float> rows) {
     if (std::all_of(rows.begin(), rows.end(), [](float x) { return std::isfinite(x); })) return Status();
     return Status(Code::kNumeric,
@@ -250,7 +255,7 @@ Status GenerationStream::read_logits(Block& block, std::span<const float> row, c
     const int64_t count = std::min(kLogitRows, n - first);
     if (row.empty()) {
       rows.resize(static_cast<size_t>(count) * vocab);
-      QUIRE_TRY(llama.logits(first, count, &cancel, rows.data()));
+      QUIRE_TRY(session_->model_->pass->logits(states, first, count, &cancel, rows.data()));
     } else {
       rows.assign(row.begin(), row.end());
     }

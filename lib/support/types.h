@@ -11,7 +11,23 @@ namespace quire {
 
 enum class ElementType : int32_t { kF32 = 1, kF16 = 2, kBF16 = 3 };  // the numbers of QUIRE_TYPE_*
 
-constexpr size_t element_bytes(ElementType type) { return type == ElementType::kF32 ? 4 : 2; }
+// How the consecutive elements of a row lie in memory: in blocks of `elements`, each of `bytes`. The types so far have
+// blocks of one element; in quantised ones the elements of a block share a scale.
+struct BlockFormat {
+  int64_t elements = 1;
+  size_t bytes = 0;
+};
+
+constexpr BlockFormat block_format(ElementType type) { return {1, type == ElementType::kF32 ? size_t{4} : size_t{2}}; }
+
+// Bytes of n consecutive elements; n is a multiple of the block's elements.
+constexpr size_t row_bytes(ElementType type, int64_t n) {
+  const BlockFormat format = block_format(type);
+  return static_cast<size_t>(n / format.elements) * format.bytes;
+}
+
+// Of a type whose blocks have one element.
+constexpr size_t element_bytes(ElementType type) { return block_format(type).bytes; }
 
 constexpr const char* element_name(ElementType type) {
   return type == ElementType::kF32 ? "f32" : type == ElementType::kF16 ? "f16" : "bf16";

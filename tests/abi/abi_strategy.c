@@ -273,7 +273,7 @@ static void test_memory(void) {
   check_matrix(matrix, 4, ". . . .");
   view.query_kind = QUIRE_KV_CONDENSED;
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_strategy_positions(&options, &view, matrix, &err));
-  CHECK_MESSAGE("has no memory");
+  CHECK_MESSAGE("has no condensed entries");
   options = strategy_options("beacon(ratio=0, window=4, stride=4)", 16); /* keeps its tokens */
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_strategy_positions(&options, &view, matrix, &err));
   CHECK_MESSAGE("entry 1");

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "lib/model/memory_plan.h"
+#include "lib/model/strategy_context.h"
 #include "tests/bench/sessions.h"
 
 namespace quire::bench {

@@ -1,4 +1,4 @@
-// The attention executor of the CPU: runs any plan.
+// The attention executor of the CPU: runs any plan, of several sequences at once.
 //
 // Spans are cut at chunk edges into pieces (cpu_attention_pieces.h). Each query forms one partial result (max, sum,
 // output) per piece and merges them in ascending order, so that a query's result depends on its own index and nothing
@@ -13,6 +13,7 @@
 #include "kernels/cpu/kernels.h"
 #include "lib/backend/cpu/cpu_attention_pieces.h"
 #include "lib/backend/cpu/cpu_backend.h"
+#include "lib/backend/cpu/cpu_step.h"
 #include "lib/backend/cpu/rope_cache.h"
 
 namespace quire::cpu {
@@ -73,55 +74,90 @@ void hide_between(const Span& span, int64_t i, int64_t from, int64_t to, float* 
   }
 }
 
-class Executor {
+// One sequence's part of a call.
+class SequenceRun {
  public:
-  Executor(ThreadPool& pool, const AttentionArgs& args)
-      : pool_(pool),
+  SequenceRun(const CpuStep& step, const AttentionArgs& args)
+      : sequence_(step.at(args.sequence)),
         args_(args),
-        rope_(static_cast<const RopeCache&>(*args.rope)),
-        layout_(args.geometry),
-        d_(args.geometry.head_dim),
-        l_(args.geometry.chunk),
-        cut_(cut_pieces(args)) {
-    for (int64_t row = 0; row < cut_.most_rows; ++row) all_rows_.push_back({static_cast<int32_t>(row), 0});
+        n_heads_(step.n_query_heads),
+        rope_(static_cast<const RopeCache&>(*sequence_.rope)),
+        layout_(sequence_.geometry),
+        d_(sequence_.geometry.head_dim),
+        l_(sequence_.geometry.chunk) {
+    if (args.selection) {
+      selected_ = cut_selected({*sequence_.plan, n_heads_, sequence_.geometry.n_kv_heads, l_},
+                               static_cast<const int32_t*>(args.selection->host()));
+    }
+    most_rows_ = std::max(sequence_.pieces.most_rows, selected_.most_rows);
+    for (int64_t row = 0; row < most_rows_; ++row) all_rows_.push_back({static_cast<int32_t>(row), 0});
   }
 
-  Status run(Workspace& workspace, const CancelToken* cancel);
+  // A tile and its pieces [first, end) in this call's window.
+  struct Work {
+    const SequenceRun* run;
+    const Pieces* cut;
+    const Tile* tile;
+    int32_t first;
+    int32_t end;
+    const Piece& piece(int32_t p) const { return cut->pieces[static_cast<size_t>(p)]; }
+  };
+  void add_work(std::vector<Work>& work) const {
+    for (const Pieces* cut : {&sequence_.pieces, &selected_}) {
+      for (const Tile& tile : cut->tiles) {
+        const auto [first, end] = cut->in_window(tile, args_.window);
+        work.push_back({this, cut, &tile, first, end});
+      }
+    }
+  }
+  int64_t most_rows() const { return most_rows_; }
+  size_t scratch_floats_needed() const {
+    return scratch_floats(most_rows_, d_, l_, sequence_.pieces.any_raw || selected_.any_raw);
+  }
+  size_t part_floats() const { return partial_floats(most_rows_, d_); }
+  Partial part(float* memory) const { return partial_at(memory, most_rows_); }
 
- private:
-  PickSpan rows_of(const Tile& tile, const Piece& piece) const;
-  double position(const Tile& tile, const Piece& piece, const Pick& pick) const;
-  void rotate_queries(const Tile& tile, const Piece& piece, PickSpan rows, float* rotated, float* angles) const;
-  const KvRecords& records(const Piece& piece) const { return args_.records[static_cast<int>(piece.span->kind)]; }
-  double turn(const Piece& piece, int64_t j) const;
-  bool as_stored(const Piece& piece) const;
-  const float* turned_keys(const Piece& piece, const void* keys, float* turned, float* angles) const;
+  void run_tile(const Work& work, float* scratch) const;
+  PickSpan rows_of(const Work& work, const Piece& piece) const;
+  // Fills `partial`, row by row of `rows`.
   void run_piece(const Tile& tile, const Piece& piece, PickSpan rows, float* scratch, Partial partial) const;
+  // The running result before the window's first piece, a piece's part of it, and what it comes to.
   void start(const Tile& tile, Partial state) const;
   void merge(const Partial& part, PickSpan rows, Partial& state) const;
   void finish(const Tile& tile, Partial state) const;
-  void run_tile(const Tile& tile, float* scratch) const;
-  Status run_split(const CancelToken* cancel, float* memory, size_t scratch, int64_t n_parts);
+
+ private:
+  double position(const Tile& tile, const Piece& piece, const Pick& pick) const;
+  void rotate_queries(const Tile& tile, const Piece& piece, PickSpan rows, float* rotated, float* angles) const;
+  const KvRecords& records(const Piece& piece) const { return args_.records[static_cast<size_t>(piece.span->kind)]; }
+  double turn(const Piece& piece, int64_t j) const;
+  bool as_stored(const Piece& piece) const;
+  const float* turned_keys(const Piece& piece, const void* keys, float* turned, float* angles) const;
   float* saved(const Tile& tile, int64_t row) const {
     const int64_t head = tile.first_head + row % tile.heads;
-    return static_cast<float*>(args_.state->host()) + (tile.place(row) * args_.n_query_heads + head) * (d_ + 2);
+    return static_cast<float*>(args_.state->host()) + (tile.place(row) * n_heads_ + head) * (d_ + 2);
   }
 
-  ThreadPool& pool_;
+  const CpuStep::Sequence& sequence_;
   const AttentionArgs& args_;
+  const int n_heads_;
   const RopeCache& rope_;
-  RecordLayout layout_;
-  int64_t d_;
-  int64_t l_;
-  Pieces cut_;
+  const RecordLayout layout_;
+  const int64_t d_;
+  const int64_t l_;
+  Pieces selected_;  // of the blocks with a selection
+  int64_t most_rows_ = 0;
   std::vector<Pick> all_rows_;
 };
 
+using Work = SequenceRun::Work;
+
 // The tile's rows that see any key of the piece. Visible ranges move forward with the query, so they are consecutive.
-PickSpan Executor::rows_of(const Tile& tile, const Piece& piece) const {
+PickSpan SequenceRun::rows_of(const Work& work, const Piece& piece) const {
+  const Tile& tile = *work.tile;
   PickSpan rows(all_rows_.data(), static_cast<size_t>(tile.rows()));
   if (tile.selected) {
-    rows = {cut_.picks.data() + piece.first_pick, static_cast<size_t>(piece.n_picks)};
+    rows = {work.cut->picks.data() + piece.first_pick, static_cast<size_t>(piece.n_picks)};
   }
   const Lags lags{tile, piece};
   const auto sees = [&](const Pick& pick) { return lags.from(pick.row) < lags.to(pick.row); };
@@ -131,10 +167,10 @@ PickSpan Executor::rows_of(const Tile& tile, const Piece& piece) const {
 }
 
 // Where the query is rotated to: its distance from the chunk's first key.
-double Executor::position(const Tile& tile, const Piece& piece, const Pick& pick) const {
+double SequenceRun::position(const Tile& tile, const Piece& piece, const Pick& pick) const {
   const Span& span = *piece.span;
   const int64_t i = tile.query(pick.row);
-  if (span.ranked) return static_cast<double>(args_.plan->selection.distance(i, pick.rank, piece.chunk * l_));
+  if (span.ranked) return static_cast<double>(sequence_.plan->selection.distance(i, pick.rank, piece.chunk * l_));
   if (span.diagonal) return static_cast<double>(tile.diagonal_key(span, pick.row) - piece.chunk * l_);
   const double p = span.query_position(i);
   // The piece's keys share one base, which may lie behind the chunk's first key.
@@ -142,16 +178,16 @@ double Executor::position(const Tile& tile, const Piece& piece, const Pick& pick
   return p - span.key_position(piece.chunk * l_);
 }
 
-void Executor::rotate_queries(const Tile& tile, const Piece& piece, PickSpan rows, float* rotated,
-                              float* angles) const {
+void SequenceRun::rotate_queries(const Tile& tile, const Piece& piece, PickSpan rows, float* rotated,
+                                 float* angles) const {
   const int64_t half = d_ / 2;
   double at = std::numeric_limits<double>::quiet_NaN();  // what `angles` holds
   for (const Pick& pick : rows) {
     const double p = position(tile, piece, pick);
     if (p != at) rope_.angles(at = p, angles, angles + half);
-    float scale = args_.scale;
-    if (!args_.plan->query_scale.empty()) {
-      scale *= args_.plan->query_scale[static_cast<size_t>(tile.place(pick.row))];
+    float scale = sequence_.scale;
+    if (!sequence_.plan->query_scale.empty()) {
+      scale *= sequence_.plan->query_scale[static_cast<size_t>(tile.place(pick.row))];
     }
     const float* q = rows_ptr(args_.queries.at(tile.place(pick.row))) + (tile.first_head + pick.row % tile.heads) * d_;
     rotate(q, angles, angles + half, scale, d_, rotated);
@@ -160,24 +196,24 @@ void Executor::rotate_queries(const Tile& tile, const Piece& piece, PickSpan row
 }
 
 // How far the record's key j must be turned to stand where the span wants it, counted from the chunk's first key.
-double Executor::turn(const Piece& piece, int64_t j) const {
+double SequenceRun::turn(const Piece& piece, int64_t j) const {
   const int64_t first = piece.chunk * l_;
   const double wanted = piece.span->key_position(j) - piece.span->key_position(first);
   return records(piece).raw ? wanted : wanted - static_cast<double>(j - first);
 }
 
 // Whether the record's keys stand where the span wants them.
-bool Executor::as_stored(const Piece& piece) const {
+bool SequenceRun::as_stored(const Piece& piece) const {
   const Span& span = *piece.span;
   return span.rotation == Span::Rotation::kStored || span.key_div == (records(piece).raw ? 0 : 1);
 }
 
 // The piece's keys as f32 blocks, each turned on load.
-const float* Executor::turned_keys(const Piece& piece, const void* keys, float* turned, float* angles) const {
+const float* SequenceRun::turned_keys(const Piece& piece, const void* keys, float* turned, float* angles) const {
   float* key = angles + d_;
   for (int64_t j = piece.begin; j < piece.end; ++j) {
     const int64_t offset = j - piece.chunk * l_;
-    load_key(args_.geometry.type, keys, offset, d_, key);
+    load_key(sequence_.geometry.type, keys, offset, d_, key);
     const double by = turn(piece, j);
     if (by >= 0 && by == std::floor(by)) {
       const auto table = static_cast<int64_t>(by);  // less than the chunk
@@ -191,8 +227,8 @@ const float* Executor::turned_keys(const Piece& piece, const void* keys, float* 
   return turned;
 }
 
-// Fills `partial`, row by row of `rows`.
-void Executor::run_piece(const Tile& tile, const Piece& piece, PickSpan rows, float* scratch, Partial partial) const {
+void SequenceRun::run_piece(const Tile& tile, const Piece& piece, PickSpan rows, float* scratch,
+                            Partial partial) const {
   if (rows.empty()) return;
   const Span& span = *piece.span;
   const int64_t chunk_first = piece.chunk * l_;
@@ -201,12 +237,12 @@ void Executor::run_piece(const Tile& tile, const Piece& piece, PickSpan rows, fl
   const int64_t ld = round_up(l_, kKeyBlock);
   const auto n = static_cast<int64_t>(rows.size());
   float* rotated = scratch;
-  float* scores = rotated + cut_.most_rows * d_;
-  float* angles = scores + cut_.most_rows * ld + 2 * partial_floats(cut_.most_rows, d_);
+  float* scores = rotated + most_rows_ * d_;
+  float* angles = scores + most_rows_ * ld + 2 * partial_floats(most_rows_, d_);
 
   const std::byte* record = record_ptr(records(piece).chunks[static_cast<size_t>(piece.chunk)]);
   const void* keys = record + layout_.keys(tile.kv_head);
-  ElementType key_type = args_.geometry.type;
+  ElementType key_type = sequence_.geometry.type;
   if (!as_stored(piece)) {
     keys = turned_keys(piece, keys, angles + 3 * d_, angles);
     key_type = ElementType::kF32;
@@ -214,11 +250,11 @@ void Executor::run_piece(const Tile& tile, const Piece& piece, PickSpan rows, fl
   rotate_queries(tile, piece, rows, rotated, angles);
   attention_scores(rotated, n, d_, key_type, keys, piece.begin - chunk_first, piece.end - chunk_first, scores, ld);
 
-  const auto* values = record + layout_.values(tile.kv_head) +
-                       static_cast<size_t>(block_first * d_) * element_bytes(args_.geometry.type);
+  const auto* values =
+      record + layout_.values(tile.kv_head) + static_cast<size_t>(block_first) * row_bytes(sequence_.geometry.type, d_);
   const auto accumulate = [&](int64_t r, int64_t n_rows, int64_t from, int64_t to) {
     if (from < to) {
-      accumulate_values(scores + r * ld, ld, n_rows, d_, args_.geometry.type, values, from - origin, to - origin,
+      accumulate_values(scores + r * ld, ld, n_rows, d_, sequence_.geometry.type, values, from - origin, to - origin,
                         partial.out + r * d_);
     }
   };
@@ -239,8 +275,7 @@ void Executor::run_piece(const Tile& tile, const Piece& piece, PickSpan rows, fl
   for (int64_t r = 0; r < n; ++r) accumulate(r, 1, common_to, lags.to(rows[static_cast<size_t>(r)].row));
 }
 
-// The running result before the window's first piece.
-void Executor::start(const Tile& tile, Partial state) const {
+void SequenceRun::start(const Tile& tile, Partial state) const {
   if (args_.window.first) {
     std::fill_n(state.max, tile.rows(), -std::numeric_limits<float>::infinity());
     std::fill_n(state.sum, tile.rows(), 0.0f);
@@ -255,7 +290,7 @@ void Executor::start(const Tile& tile, Partial state) const {
   }
 }
 
-void Executor::merge(const Partial& part, PickSpan rows, Partial& state) const {
+void SequenceRun::merge(const Partial& part, PickSpan rows, Partial& state) const {
   for (size_t r = 0; r < rows.size(); ++r) {
     // A strided span may hide every key of a piece from a row: then its maximum is -infinity and it adds nothing.
     if (part.max[r] == -std::numeric_limits<float>::infinity()) continue;
@@ -265,7 +300,7 @@ void Executor::merge(const Partial& part, PickSpan rows, Partial& state) const {
   }
 }
 
-void Executor::finish(const Tile& tile, Partial state) const {
+void SequenceRun::finish(const Tile& tile, Partial state) const {
   for (int64_t row = 0; row < tile.rows(); ++row) {
     if (!args_.window.last) {
       float* to = saved(tile, row);
@@ -280,79 +315,107 @@ void Executor::finish(const Tile& tile, Partial state) const {
   }
 }
 
-void Executor::run_tile(const Tile& tile, float* scratch) const {
-  const int64_t rows = cut_.most_rows;
-  float* memory = scratch + rows * d_ + rows * round_up(l_, kKeyBlock);
-  Partial part = partial_at(memory, rows);
-  Partial state = partial_at(memory + partial_floats(rows, d_), rows);
-  start(tile, state);
-  for (int32_t p = 0; p < tile.n_pieces; ++p) {
-    const Piece& piece = cut_.pieces[static_cast<size_t>(tile.first_piece + p)];
-    const PickSpan seen = rows_of(tile, piece);
-    run_piece(tile, piece, seen, scratch, part);
-    merge(part, seen, state);
+void SequenceRun::run_tile(const Work& work, float* scratch) const {
+  float* memory = scratch + most_rows_ * d_ + most_rows_ * round_up(l_, kKeyBlock);
+  Partial partial = part(memory);
+  Partial state = part(memory + part_floats());
+  start(*work.tile, state);
+  for (int32_t p = work.first; p < work.end; ++p) {
+    const PickSpan seen = rows_of(work, work.piece(p));
+    run_piece(*work.tile, work.piece(p), seen, scratch, partial);
+    merge(partial, seen, state);
   }
-  finish(tile, state);
+  finish(*work.tile, state);
+}
+
+// ---- the call
+
+class Executor {
+ public:
+  Executor(ThreadPool& pool, const CpuStep& step, std::span<const AttentionArgs> sequences) : pool_(pool) {
+    runs_.reserve(sequences.size());
+    for (const AttentionArgs& args : sequences) runs_.emplace_back(step, args);
+    for (const SequenceRun& run : runs_) run.add_work(work_);
+  }
+
+  Status run(Workspace& workspace, const CancelToken* cancel);
+
+ private:
+  // A piece that is worked on for itself.
+  struct Part {
+    const Work* work;
+    int32_t piece;
+    PickSpan rows;
+    size_t memory;  // where its partial result lies, in floats
+  };
+  void split();
+  Status run_parts(const CancelToken* cancel, float* memory);
+  float* scratch_of(int thread, float* memory) const { return memory + static_cast<size_t>(thread) * scratch_; }
+
+  ThreadPool& pool_;
+  std::vector<SequenceRun> runs_;
+  std::vector<Work> work_;
+  size_t scratch_ = 0;  // floats of a thread
+  std::vector<Part> parts_;
+  std::vector<size_t> first_part_;  // of each tile
+  size_t part_floats_ = 0;          // of all
+};
+
+void Executor::split() {
+  for (const Work& work : work_) {
+    first_part_.push_back(parts_.size());
+    for (int32_t p = work.first; p < work.end; ++p) {
+      parts_.push_back({&work, p, work.run->rows_of(work, work.piece(p)), part_floats_});
+      part_floats_ += work.run->part_floats();
+    }
+  }
 }
 
 // Every (tile, piece) for itself, then the merges. memory: scratch of each thread, then a partial result of each part.
-Status Executor::run_split(const CancelToken* cancel, float* memory, size_t scratch, int64_t n_parts) {
-  struct Part {
-    const Tile* tile;
-    const Piece* piece;
-    PickSpan rows;
-  };
-  std::vector<Part> parts;
-  std::vector<size_t> first_part;  // of each tile
-  parts.reserve(static_cast<size_t>(n_parts));
-  for (const Tile& tile : cut_.tiles) {
-    first_part.push_back(parts.size());
-    for (int32_t p = 0; p < tile.n_pieces; ++p) {
-      const Piece& piece = cut_.pieces[static_cast<size_t>(tile.first_piece + p)];
-      parts.push_back({&tile, &piece, rows_of(tile, piece)});
-    }
-  }
-  const auto thread_scratch = [&](int thread) { return memory + static_cast<size_t>(thread) * scratch; };
-  float* part_memory = thread_scratch(pool_.n_threads());
-  const auto part_at = [&](size_t index) {
-    return partial_at(part_memory + index * partial_floats(cut_.most_rows, d_), cut_.most_rows);
-  };
+Status Executor::run_parts(const CancelToken* cancel, float* memory) {
+  float* part_memory = scratch_of(pool_.n_threads(), memory);
+  const auto n_parts = static_cast<int64_t>(parts_.size());
   constexpr int64_t kPartsPerTask = 4;
   bool done = pool_.run(ceil_div(n_parts, kPartsPerTask), cancel, [&](int64_t task, int thread) {
     const int64_t end = std::min(n_parts, (task + 1) * kPartsPerTask);
     for (int64_t index = task * kPartsPerTask; index < end; ++index) {
-      const Part& part = parts[static_cast<size_t>(index)];
-      run_piece(*part.tile, *part.piece, part.rows, thread_scratch(thread), part_at(static_cast<size_t>(index)));
+      const Part& part = parts_[static_cast<size_t>(index)];
+      const SequenceRun& run = *part.work->run;
+      run.run_piece(*part.work->tile, part.work->piece(part.piece), part.rows, scratch_of(thread, memory),
+                    run.part(part_memory + part.memory));
     }
   });
   if (!done) return Status(Code::kCancelled, "cancelled");
-  done = pool_.run(static_cast<int64_t>(cut_.tiles.size()), cancel, [&](int64_t t, int thread) {
-    const Tile& tile = cut_.tiles[static_cast<size_t>(t)];
-    Partial state = partial_at(thread_scratch(thread), cut_.most_rows);
-    start(tile, state);
-    size_t index = first_part[static_cast<size_t>(t)];
-    for (int32_t p = 0; p < tile.n_pieces; ++p, ++index) merge(part_at(index), parts[index].rows, state);
-    finish(tile, state);
+  done = pool_.run(static_cast<int64_t>(work_.size()), cancel, [&](int64_t t, int thread) {
+    const Work& work = work_[static_cast<size_t>(t)];
+    Partial state = work.run->part(scratch_of(thread, memory));
+    work.run->start(*work.tile, state);
+    size_t index = first_part_[static_cast<size_t>(t)];
+    for (int32_t p = work.first; p < work.end; ++p, ++index) {
+      work.run->merge(work.run->part(part_memory + parts_[index].memory), parts_[index].rows, state);
+    }
+    work.run->finish(*work.tile, state);
   });
   return done ? Status() : Status(Code::kCancelled, "cancelled");
 }
 
 Status Executor::run(Workspace& workspace, const CancelToken* cancel) {
-  const size_t scratch = scratch_floats(cut_.most_rows, d_, l_, cut_.any_raw);
-  const auto threads = static_cast<size_t>(pool_.n_threads());
-  int64_t n_parts = 0;
-  if (splits_pieces(cut_.most_rows, static_cast<int64_t>(cut_.tiles.size()), pool_.n_threads())) {
-    for (const Tile& tile : cut_.tiles) n_parts += tile.n_pieces;
+  int64_t most_rows = 0;
+  for (const SequenceRun& run : runs_) {
+    scratch_ = std::max(scratch_, run.scratch_floats_needed());
+    most_rows = std::max(most_rows, run.most_rows());
   }
-  const size_t floats = threads * scratch + static_cast<size_t>(n_parts) * partial_floats(cut_.most_rows, d_);
+  if (splits_pieces(most_rows, static_cast<int64_t>(work_.size()), pool_.n_threads())) split();
+  const size_t floats = static_cast<size_t>(pool_.n_threads()) * scratch_ + part_floats_;
   auto* memory = static_cast<float*>(workspace.require(floats * sizeof(float)));
   if (!memory) {
     return Status(Code::kOutOfMemory,
                   "no memory for attention (" + std::to_string(floats * sizeof(float)) + " bytes of workspace)");
   }
-  if (n_parts > 0) return run_split(cancel, memory, scratch, n_parts);
-  const bool done = pool_.run(static_cast<int64_t>(cut_.tiles.size()), cancel, [&](int64_t t, int thread) {
-    run_tile(cut_.tiles[static_cast<size_t>(t)], memory + static_cast<size_t>(thread) * scratch);
+  if (!parts_.empty()) return run_parts(cancel, memory);
+  const bool done = pool_.run(static_cast<int64_t>(work_.size()), cancel, [&](int64_t t, int thread) {
+    const Work& work = work_[static_cast<size_t>(t)];
+    work.run->run_tile(work, scratch_of(thread, memory));
   });
   return done ? Status() : Status(Code::kCancelled, "cancelled");
 }
@@ -374,8 +437,9 @@ size_t attention_floats(int n_threads, const KvGeometry& geometry, int n_query_h
   return floats;
 }
 
-Status run_attention(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const AttentionArgs& args) {
-  return Executor(pool, args).run(workspace, cancel);
+Status run_attention(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const CpuStep& step,
+                     std::span<const AttentionArgs> sequences) {
+  return Executor(pool, step, sequences).run(workspace, cancel);
 }
 
 }  // namespace quire::cpu

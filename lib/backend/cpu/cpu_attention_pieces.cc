@@ -7,8 +7,13 @@ namespace {
 
 class Cutter {
  public:
-  explicit Cutter(const AttentionArgs& args)
-      : args_(args), l_(args.geometry.chunk), group_(args.n_query_heads / args.geometry.n_kv_heads) {}
+  // selection: null to cut the blocks without one.
+  Cutter(const CutArgs& args, const int32_t* selection)
+      : plan_(args.plan),
+        n_heads_(args.n_query_heads),
+        l_(args.chunk),
+        group_(args.n_query_heads / args.n_kv_heads),
+        selection_(selection) {}
   Pieces run();
 
  private:
@@ -21,14 +26,12 @@ class Cutter {
   void add_list(const Plan::List& list, const Tile& tile);
   void add_selected(const Plan::List& list, const Tile& tile);
   void gather_picks(const Tile& tile);
-  bool in_window(KvKind kind, int64_t chunk) const {
-    if (kind != KvKind::kText) return args_.window.last;
-    return chunk >= args_.window.first_chunk && chunk < args_.window.end_chunk;
-  }
 
-  const AttentionArgs& args_;
+  const Plan& plan_;
+  int n_heads_;
   int64_t l_;
   int group_;
+  const int32_t* selection_;
   Pieces out_;
   struct ChunkPick {
     int32_t chunk;
@@ -44,9 +47,11 @@ int64_t period_end(const Span& span, int64_t key) {
 
 Pieces Cutter::run() {
   int64_t in_plan = 0;
-  for (const QueryBlock& block : args_.plan->blocks) {
-    if (block.per_head) {
-      for (int head = 0; head < args_.n_query_heads; ++head) add_head(block, head, in_plan);
+  for (const QueryBlock& block : plan_.blocks) {
+    if (block.selected != (selection_ != nullptr)) {
+      // The other call's.
+    } else if (block.per_head) {
+      for (int head = 0; head < n_heads_; ++head) add_head(block, head, in_plan);
     } else {
       add_block(block, in_plan);
     }
@@ -79,14 +84,14 @@ void Cutter::add_block(const QueryBlock& block, int64_t in_plan) {
   for (int64_t q = 0; q < block.n_queries; q += tile_queries) {
     Tile tile = tile_at(block, in_plan, q, std::min(tile_queries, block.n_queries - q));
     tile.heads = group_;
-    for (int head = 0; head < args_.n_query_heads; head += group_) {
+    for (int head = 0; head < n_heads_; head += group_) {
       tile.first_head = head;
       tile.kv_head = head / group_;
       if (block.selected || head == 0) tile.first_piece = static_cast<int32_t>(out_.pieces.size());
       if (block.selected) {
-        add_selected(args_.plan->list(block, 0), tile);
+        add_selected(plan_.list(block, 0), tile);
       } else if (head == 0) {
-        add_list(args_.plan->list(block, 0), tile);
+        add_list(plan_.list(block, 0), tile);
       }
       push(tile);
     }
@@ -95,7 +100,7 @@ void Cutter::add_block(const QueryBlock& block, int64_t in_plan) {
 
 // The queries of a residue class that sees nothing have tiles without pieces.
 void Cutter::add_head(const QueryBlock& block, int head, int64_t in_plan) {
-  const Plan::List& list = args_.plan->list(block, head);
+  const Plan::List& list = plan_.list(block, head);
   const int64_t stride = block.step == 1 ? lag_stride(list) : 1;
   for (int64_t residue = 0; residue < std::min(stride, block.n_queries); ++residue) {
     const bool sees = stride == 1 || (block.first_query + residue - first_key(list)) % stride == 0;
@@ -117,7 +122,7 @@ void Cutter::add_head(const QueryBlock& block, int head, int64_t in_plan) {
 int64_t Cutter::lag_stride(const Plan::List& list) const {
   int64_t common = 1;
   for (int32_t s = list.begin; s < list.end; ++s) {
-    const Span& span = args_.plan->spans[static_cast<size_t>(s)];
+    const Span& span = plan_.spans[static_cast<size_t>(s)];
     if (s == list.begin) common = span.lag_stride;
     if (span.lag_stride != common || span.stride % common != 0) return 1;
     if ((span.first_key - first_key(list)) % common != 0) return 1;
@@ -126,13 +131,13 @@ int64_t Cutter::lag_stride(const Plan::List& list) const {
 }
 
 int64_t Cutter::first_key(const Plan::List& list) const {
-  return args_.plan->spans[static_cast<size_t>(list.begin)].first_key;
+  return plan_.spans[static_cast<size_t>(list.begin)].first_key;
 }
 
 void Cutter::add_list(const Plan::List& list, const Tile& tile) {
   const size_t before = out_.pieces.size();
   for (int32_t s = list.begin; s < list.end; ++s) {
-    const Span& span = args_.plan->spans[static_cast<size_t>(s)];
+    const Span& span = plan_.spans[static_cast<size_t>(s)];
     out_.any_raw = out_.any_raw || span.rotation == Span::Rotation::kRaw;
     int64_t begin = span.first_key;
     int64_t last = span.first_key + (span.count - 1) * span.stride;
@@ -146,7 +151,7 @@ void Cutter::add_list(const Plan::List& list, const Tile& tile) {
     for (int64_t at = begin; at <= last;) {
       const int64_t chunk = at / l_;
       const int64_t end = std::min({last + 1, (chunk + 1) * l_, period_end(span, at)});
-      if (in_window(span.kind, chunk)) out_.pieces.push_back({&span, at, end, chunk});
+      out_.pieces.push_back({&span, at, end, chunk});
       at = end;
     }
   }
@@ -161,17 +166,14 @@ void Cutter::add_list(const Plan::List& list, const Tile& tile) {
 
 // The tile's rows by the chunks they selected.
 void Cutter::gather_picks(const Tile& tile) {
-  const auto* chunks = static_cast<const int32_t*>(args_.selection->host());
-  const int64_t width = args_.plan->selection.count;
+  const int64_t width = plan_.selection.count;
   chunk_picks_.clear();
   for (int64_t row = 0; row < tile.rows(); ++row) {
     const int64_t query = tile.place(row);
     const int64_t head = tile.first_head + row % tile.heads;
-    const int32_t* own = chunks + (query * args_.n_query_heads + head) * width;
+    const int32_t* own = selection_ + (query * n_heads_ + head) * width;
     for (int32_t rank = 0; rank < width && own[rank] >= 0; ++rank) {
-      if (in_window(KvKind::kText, own[rank])) {
-        chunk_picks_.push_back({own[rank], {static_cast<int32_t>(row), rank}});
-      }
+      chunk_picks_.push_back({own[rank], {static_cast<int32_t>(row), rank}});
     }
   }
   std::sort(chunk_picks_.begin(), chunk_picks_.end(), [](const ChunkPick& a, const ChunkPick& b) {
@@ -189,7 +191,7 @@ void Cutter::add_selected(const Plan::List& list, const Tile& tile) {
     }
     const auto n_picks = static_cast<int32_t>(out_.picks.size()) - first_pick;
     for (int32_t s = list.begin; s < list.end; ++s) {
-      const Span& span = args_.plan->spans[static_cast<size_t>(s)];
+      const Span& span = plan_.spans[static_cast<size_t>(s)];
       out_.any_raw = out_.any_raw || span.rotation == Span::Rotation::kRaw;
       const int64_t begin = std::max(span.first_key, chunk * l_);
       const int64_t end = std::min({span.first_key + (span.count - 1) * span.stride + 1, (chunk + 1) * l_,
@@ -205,6 +207,19 @@ void Cutter::add_selected(const Plan::List& list, const Tile& tile) {
 
 }  // namespace
 
-Pieces cut_pieces(const AttentionArgs& args) { return Cutter(args).run(); }
+std::pair<int32_t, int32_t> Pieces::in_window(const Tile& tile, const AttentionArgs::Window& window) const {
+  const auto begin = pieces.begin() + tile.first_piece, end = begin + tile.n_pieces;
+  // Text pieces come first, with ascending chunks.
+  const auto from = [&](int64_t chunk) {
+    const auto before = [&](const Piece& p) { return p.span->kind == KvKind::kText && p.chunk < chunk; };
+    return static_cast<int32_t>(std::partition_point(begin, end, before) - pieces.begin());
+  };
+  const int32_t last = window.last ? tile.first_piece + tile.n_pieces : from(window.end_chunk);
+  return {window.first ? tile.first_piece : from(window.first_chunk), last};
+}
+
+Pieces cut_pieces(const CutArgs& args) { return Cutter(args, nullptr).run(); }
+
+Pieces cut_selected(const CutArgs& args, const int32_t* selection) { return Cutter(args, selection).run(); }
 
 }  // namespace quire::cpu

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "lib/backend/backend.h"
@@ -54,13 +55,26 @@ struct Pieces {
   std::vector<Pick> picks;    // of a piece: ascending by row
   int64_t most_rows = 0;      // of a tile
   bool any_raw = false;
+
+  // The tile's pieces of a call with this window: [first, second). The condensed entries belong to the last window.
+  std::pair<int32_t, int32_t> in_window(const Tile& tile, const AttentionArgs::Window& window) const;
 };
 
 // Most rows of a tile: few enough for the caches; more where rows are gathered from those that selected a chunk.
 constexpr int64_t kTileRows = 64;
 constexpr int64_t kSelectedTileRows = 256;
 
-// Cuts the plan of a call; only text chunks inside args.window, and condensed entries in the last window.
-Pieces cut_pieces(const AttentionArgs& args);
+// What a plan is cut for. Pieces point into the plan.
+struct CutArgs {
+  const Plan& plan;
+  int n_query_heads;
+  int n_kv_heads;
+  int64_t chunk;
+};
+
+// The blocks without a selection: the same in every layer.
+Pieces cut_pieces(const CutArgs& args);
+// The blocks with one. selection: int32 [queries of the plan][n_query_heads][selection.count].
+Pieces cut_selected(const CutArgs& args, const int32_t* selection);
 
 }  // namespace quire::cpu

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/kernels.h"
 #include "lib/backend/cpu/cpu_selection.h"
+#include "lib/backend/cpu/cpu_step.h"
 #include "lib/backend/cpu/rope_cache.h"
 
 namespace quire::cpu {
@@ -25,6 +26,7 @@ class CpuQueue : public Queue {};
 class CpuFence : public Fence {
  public:
   bool done() const override { return true; }
+  Status wait() override { return {}; }  // operations that fail say so at once
 };
 
 class CpuMatrix : public Matrix {
@@ -55,6 +57,7 @@ class CpuBackend final : public Backend {
       : allocator_(allocator), pool_(pool), workspace_(allocator), ropes_(allocator) {}
 
   std::string name() const override { return std::string("cpu/") + target_name(); }
+  ElementType row_type() const override { return ElementType::kF32; }
 
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {
     HostMemory memory(allocator_, bytes);
@@ -76,7 +79,6 @@ class CpuBackend final : public Backend {
     return std::unique_ptr<Fence>(std::make_unique<CpuFence>());
   }
   Status wait(Queue&, const Fence&) override { return {}; }
-  Status synchronize(Queue&) override { return {}; }
 
   Result<std::unique_ptr<Matrix>> create_matrix(int64_t n, int64_t k, ElementType type) override {
     auto matrix = std::make_unique<CpuMatrix>();
@@ -99,7 +101,7 @@ class CpuBackend final : public Backend {
     pool_.run(tasks, nullptr, [&](int64_t task, int) {
       const int64_t begin = task * kPanel;
       const auto* rows_begin =
-          static_cast<const std::byte*>(source) + static_cast<size_t>(begin * k) * element_bytes(source_type);
+          static_cast<const std::byte*>(source) + static_cast<size_t>(begin) * row_bytes(source_type, k);
       pack_rows(source_type, rows_begin, k, std::min(kPanel, rows - begin), k, target.type, target.packed.data(),
                 first_row + begin);
     });
@@ -110,7 +112,7 @@ class CpuBackend final : public Backend {
                                               std::shared_ptr<const void> keep) override {
     auto table = std::make_unique<CpuTable>();
     table->rows = rows, table->columns = columns, table->type = type;
-    table->bytes = static_cast<size_t>(rows * columns) * element_bytes(type);
+    table->bytes = static_cast<size_t>(rows) * row_bytes(type, columns);
     if (keep) {
       table->data = static_cast<const std::byte*>(source);
       table->keep = std::move(keep);
@@ -138,7 +140,7 @@ class CpuBackend final : public Backend {
     const RecordLayout layout(g);
     const auto* from = static_cast<const std::byte*>(record);
     auto* to = static_cast<std::byte*>(neutral);
-    const size_t row = static_cast<size_t>(g.head_dim) * element_bytes(g.type);
+    const size_t row = row_bytes(g.type, g.head_dim);
     std::vector<float> key(static_cast<size_t>(g.head_dim));
     for (int64_t head = 0; head < g.n_kv_heads; ++head) {
       for (int64_t j = 0; j < g.chunk; ++j, to += row) {
@@ -154,7 +156,7 @@ class CpuBackend final : public Backend {
     const RecordLayout layout(g);
     const auto* from = static_cast<const std::byte*>(neutral);
     auto* to = static_cast<std::byte*>(record);
-    const size_t row = static_cast<size_t>(g.head_dim) * element_bytes(g.type);
+    const size_t row = row_bytes(g.type, g.head_dim);
     std::vector<float> key(static_cast<size_t>(g.head_dim));
     for (int64_t head = 0; head < g.n_kv_heads; ++head) {
       for (int64_t j = 0; j < g.chunk; ++j, from += row) {
@@ -170,26 +172,32 @@ class CpuBackend final : public Backend {
     return representation_page_floats(n_query_heads, head_dim) * sizeof(float);
   }
 
-  Status embed(Exec exec, const Table& table, std::span<const int32_t> tokens, Rows out) override {
+  Result<std::unique_ptr<PreparedStep>> prepare_step(Exec, int n_query_heads,
+                                                     std::span<const StepSequence> sequences) override {
+    return std::unique_ptr<PreparedStep>(std::make_unique<CpuStep>(n_query_heads, sequences));
+  }
+
+  Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, Rows out) override {
     const auto& source = static_cast<const CpuTable&>(table);
-    const size_t row_bytes = static_cast<size_t>(table.columns) * element_bytes(source.type);
-    return for_rows(exec, static_cast<int64_t>(tokens.size()), [&](int64_t r) {
-      const auto token = static_cast<size_t>(tokens[static_cast<size_t>(r)]);
-      convert(source.type, source.data + token * row_bytes, ElementType::kF32, rows_ptr(out.at(r)), table.columns);
+    const auto* id = static_cast<const int32_t*>(ids.host()) + first;
+    const size_t row = row_bytes(source.type, table.columns);
+    return for_rows(exec, n, [&](int64_t r, int) {
+      convert(source.type, source.data + static_cast<size_t>(id[r]) * row, ElementType::kF32, rows_ptr(out.at(r)),
+              table.columns);
     });
   }
 
   Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {
     const auto* w = static_cast<const float*>(weight.host());
-    return for_rows(exec, n, [&](int64_t r) { cpu::rms_norm(rows_ptr(x.at(r)), w, eps, width, rows_ptr(out.at(r))); });
+    return for_rows(exec, n,
+                    [&](int64_t r, int) { cpu::rms_norm(rows_ptr(x.at(r)), w, eps, width, rows_ptr(out.at(r))); });
   }
 
   Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) override {
-    return for_rows(exec, n, [&](int64_t r) { cpu::swiglu(rows_ptr(x.at(r)), width, rows_ptr(out.at(r))); });
+    return for_rows(exec, n, [&](int64_t r, int) { cpu::swiglu(rows_ptr(x.at(r)), width, rows_ptr(out.at(r))); });
   }
 
-  Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, bool accumulate,
-                Rows y) override {
+  Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write, Rows y) override {
     const auto& w = static_cast<const CpuMatrix&>(matrix);
     const auto* b = bias ? static_cast<const float*>(bias->host()) : nullptr;
     const int64_t panels = ceil_div(matrix.n, kPanel);
@@ -203,7 +211,7 @@ class CpuBackend final : public Backend {
       const int64_t row = task % row_tiles * row_tile;
       const int64_t panel = task / row_tiles * panel_tile;
       gemm(rows_ptr(x.at(row)), x.stride, std::min(row_tile, n - row), w.type, w.packed.data(), w.n, w.k, panel,
-           std::min(panel + panel_tile, panels), b, accumulate, rows_ptr(y.at(row)), y.stride);
+           std::min(panel + panel_tile, panels), b, write == Write::kAdd, rows_ptr(y.at(row)), y.stride);
     });
     return done ? Status() : cancelled();
   }
@@ -223,44 +231,52 @@ class CpuBackend final : public Backend {
         for (int64_t c = 0; c < rank; ++c) work[c] *= args.scale;
       }
     });
-    return done ? matmul(exec, args.work, args.n, *args.b, nullptr, true, args.y) : cancelled();
+    return done ? matmul(exec, args.work, args.n, *args.b, nullptr, Write::kAdd, args.y) : cancelled();
   }
 
-  Status store_kv(Exec exec, const StoreKvArgs& args) override {
-    const RecordLayout layout(args.geometry);
-    const auto* rope = static_cast<const RopeCache*>(args.rope);
-    const int64_t d = args.geometry.head_dim;
-    const int64_t l = args.geometry.chunk;
-    const ElementType type = args.geometry.type;
-    return for_rows(exec, args.n, [&](int64_t r) {
-      const int64_t offset = (args.first_key + r) % l;
-      std::byte* record = record_ptr(args.records.chunks[static_cast<size_t>((args.first_key + r) / l)]);
-      float* keys = rows_ptr(args.keys.at(r));
+  Status store_kv(Exec exec, const PreparedStep& step, const StoreKvArgs& args) override {
+    const StepSequence& sequence = cpu_step(step).at(args.sequence);
+    const KvGeometry& g = sequence.geometry;
+    const RecordLayout layout(g);
+    const auto* rope = sequence.raw_keys ? nullptr : static_cast<const RopeCache*>(sequence.rope);
+    const int64_t d = g.head_dim;
+    const size_t bytes = static_cast<size_t>(pool_.n_threads() * d) * sizeof(float);
+    auto* rotated = static_cast<float*>(workspace_.require(bytes));
+    if (!rotated) return out_of_memory(bytes, "rotated keys");
+    return for_rows(exec, sequence.n, [&](int64_t r, int thread) {
+      const int64_t index = sequence.first_key + r;
+      const int64_t offset = index % g.chunk;
+      std::byte* record = record_ptr(args.records.chunks[static_cast<size_t>(index / g.chunk)]);
+      const float* keys = rows_ptr(args.keys.at(r));
       const float* values = rows_ptr(args.values.at(r));
-      for (int64_t head = 0; head < args.geometry.n_kv_heads; ++head) {
-        float* key = keys + head * d;
-        if (rope) rotate(key, rope->chunk_cos(offset), rope->chunk_sin(offset), 1, d, key);
-        store_key(key, d, type, record + layout.keys(head), offset);
-        convert(ElementType::kF32, values + head * d, type,
-                record + layout.values(head) + static_cast<size_t>(offset * d) * element_bytes(type), d);
+      for (int64_t head = 0; head < g.n_kv_heads; ++head) {
+        const float* key = keys + head * d;
+        if (rope) {
+          float* own = rotated + thread * d;
+          rotate(key, rope->chunk_cos(offset), rope->chunk_sin(offset), 1, d, own);
+          key = own;
+        }
+        store_key(key, d, g.type, record + layout.keys(head), offset);
+        convert(ElementType::kF32, values + head * d, g.type,
+                record + layout.values(head) + static_cast<size_t>(offset) * row_bytes(g.type, d), d);
       }
     });
   }
 
   Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) override {
-    return for_rows(exec, n, [&](int64_t r) { std::copy_n(rows_ptr(from.at(r)), width, rows_ptr(to.at(r))); });
+    return for_rows(exec, n, [&](int64_t r, int) { std::copy_n(rows_ptr(from.at(r)), width, rows_ptr(to.at(r))); });
   }
 
-  Status represent_chunk(Exec exec, const RepresentArgs& args) override {
-    return run_represent(pool_, workspace_, exec.cancel, args);
+  Status represent_chunk(Exec exec, const PreparedStep& step, const RepresentArgs& args) override {
+    return run_represent(pool_, workspace_, exec.cancel, cpu_step(step), args);
   }
 
-  Status select_chunks(Exec exec, const SelectArgs& args) override {
-    return run_select(pool_, workspace_, exec.cancel, args);
+  Status select_chunks(Exec exec, const PreparedStep& step, const SelectArgs& args) override {
+    return run_select(pool_, workspace_, exec.cancel, cpu_step(step), args);
   }
 
-  Status attention(Exec exec, const AttentionArgs& args) override {
-    return run_attention(pool_, workspace_, exec.cancel, args);
+  Status attention(Exec exec, const PreparedStep& step, std::span<const AttentionArgs> sequences) override {
+    return run_attention(pool_, workspace_, exec.cancel, cpu_step(step), sequences);
   }
 
   int64_t workspace_bytes() const override { return workspace_.bytes(); }
@@ -279,11 +295,12 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  // function(row, thread)
   template <typename RowFunction>
   Status for_rows(Exec exec, int64_t n, const RowFunction& function) {
-    const bool done = pool_.run(ceil_div(n, kRowsPerTask), exec.cancel, [&](int64_t task, int) {
+    const bool done = pool_.run(ceil_div(n, kRowsPerTask), exec.cancel, [&](int64_t task, int thread) {
       const int64_t end = std::min(n, (task + 1) * kRowsPerTask);
-      for (int64_t r = task * kRowsPerTask; r < end; ++r) function(r);
+      for (int64_t r = task * kRowsPerTask; r < end; ++r) function(r, thread);
     });
     return done ? Status() : cancelled();
   }
@@ -297,10 +314,9 @@ class CpuBackend final : public Backend {
 }  // namespace
 
 RecordLayout::RecordLayout(const KvGeometry& geometry) {
-  const size_t element = element_bytes(geometry.type);
   const auto aligned = [](size_t bytes) { return static_cast<size_t>(round_up(static_cast<int64_t>(bytes), 64)); };
-  key_bytes = aligned(static_cast<size_t>(key_elements(geometry.chunk, geometry.head_dim)) * element);
-  value_bytes = aligned(static_cast<size_t>(geometry.chunk * geometry.head_dim) * element);
+  key_bytes = aligned(row_bytes(geometry.type, key_elements(geometry.chunk, geometry.head_dim)));
+  value_bytes = aligned(static_cast<size_t>(geometry.chunk) * row_bytes(geometry.type, geometry.head_dim));
 }
 
 void* Workspace::require(size_t bytes) {

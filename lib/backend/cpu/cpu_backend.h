@@ -12,6 +12,8 @@
 
 namespace quire::cpu {
 
+class CpuStep;
+
 // The allocator and the pool must outlive the backend and everything it made.
 std::unique_ptr<Backend> create_cpu_backend(Allocator& allocator, ThreadPool& pool);
 
@@ -46,7 +48,8 @@ struct RecordLayout {
 // Workspace of a call: defined in cpu_attention.cc. selected as in Backend::attention_workspace_bytes.
 size_t attention_floats(int n_threads, const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
                         int64_t selected);
-// Runs a plan. Defined in cpu_attention.cc.
-Status run_attention(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const AttentionArgs& args);
+// Runs the plans of sequences of the step. Defined in cpu_attention.cc.
+Status run_attention(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const CpuStep& step,
+                     std::span<const AttentionArgs> sequences);
 
 }  // namespace quire::cpu

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/cpu/kernels.h"
+#include "lib/backend/cpu/cpu_step.h"
 #include "lib/backend/cpu/rope_cache.h"
 
 namespace quire::cpu {
@@ -27,12 +28,14 @@ float* page_keys(const Buffer& page, int64_t head, int64_t d) {
 // The representation of one chunk for one query head, in the scratch memory of a thread.
 class Representer {
  public:
-  Representer(const RepresentArgs& args, float* scratch)
+  Representer(const CpuStep& step, const RepresentArgs& args, float* scratch)
       : args_(args),
-        rope_(static_cast<const RopeCache&>(*args.rope)),
-        layout_(args.geometry),
-        d_(args.geometry.head_dim),
-        l_(args.geometry.chunk),
+        sequence_(step.at(args.sequence)),
+        group_(step.n_query_heads / sequence_.geometry.n_kv_heads),
+        rope_(static_cast<const RopeCache&>(*sequence_.rope)),
+        layout_(sequence_.geometry),
+        d_(sequence_.geometry.head_dim),
+        l_(sequence_.geometry.chunk),
         ld_(round_up(l_, kKeyBlock)),
         queries_(scratch),
         scores_(queries_ + kRepresentRows * d_),
@@ -46,16 +49,16 @@ class Representer {
   }
 
   void run(int64_t head) {
-    const int64_t kv_head = head / (args_.n_query_heads / args_.geometry.n_kv_heads);
+    const int64_t kv_head = head / group_;
     const std::byte* record = record_ptr(args_.records.chunks[static_cast<size_t>(args_.chunk)]);
     const void* keys = record + layout_.keys(kv_head);
     mean_output(head, keys, record + layout_.values(kv_head));
 
-    attention_scores(mean_, 1, d_, args_.geometry.type, keys, 0, l_, scores_, ld_);
-    for (int64_t j = 0; j < l_; ++j) scores_[j] *= args_.scale;
+    attention_scores(mean_, 1, d_, sequence_.geometry.type, keys, 0, l_, scores_, ld_);
+    for (int64_t j = 0; j < l_; ++j) scores_[j] *= sequence_.scale;
     float max = 0, sum = 0;
     softmax_partial(scores_, 0, l_, &max, &sum);
-    for (int64_t j = 0; j < l_; ++j) load_key(args_.geometry.type, keys, j, d_, rows_ + j * d_);
+    for (int64_t j = 0; j < l_; ++j) load_key(sequence_.geometry.type, keys, j, d_, rows_ + j * d_);
     std::fill_n(out_, d_, 0.0f);
     accumulate_values(scores_, ld_, 1, d_, ElementType::kF32, rows_, 0, l_, out_);
     for (int64_t c = 0; c < d_; ++c) out_[c] /= sum;
@@ -71,14 +74,14 @@ class Representer {
       const int64_t n = std::min(kRepresentRows, l_ - first);
       for (int64_t r = 0; r < n; ++r) {
         const float* q = rows_ptr(args_.queries.at(first + r)) + head * d_;
-        rotate(q, rope_.chunk_cos(first + r), rope_.chunk_sin(first + r), args_.scale, d_, queries_ + r * d_);
+        rotate(q, rope_.chunk_cos(first + r), rope_.chunk_sin(first + r), sequence_.scale, d_, queries_ + r * d_);
       }
-      attention_scores(queries_, n, d_, args_.geometry.type, keys, 0, l_, scores_, ld_);
+      attention_scores(queries_, n, d_, sequence_.geometry.type, keys, 0, l_, scores_, ld_);
       for (int64_t r = 0; r < n; ++r) {
         float max = 0, sum = 0;
         softmax_partial(scores_ + r * ld_, 0, l_, &max, &sum);
         std::fill_n(out_, d_, 0.0f);
-        accumulate_values(scores_ + r * ld_, ld_, 1, d_, args_.geometry.type, values, 0, l_, out_);
+        accumulate_values(scores_ + r * ld_, ld_, 1, d_, sequence_.geometry.type, values, 0, l_, out_);
         for (int64_t c = 0; c < d_; ++c) mean_[c] += out_[c] / sum;
       }
     }
@@ -86,6 +89,8 @@ class Representer {
   }
 
   const RepresentArgs& args_;
+  const StepSequence& sequence_;
+  int group_;  // query heads of a KV head
   const RopeCache& rope_;
   RecordLayout layout_;
   int64_t d_, l_, ld_;
@@ -126,14 +131,17 @@ size_t selector_floats(int64_t ld, int64_t d) { return static_cast<size_t>(selec
 
 class Selector {
  public:
-  explicit Selector(const SelectArgs& args)
+  Selector(const CpuStep& step, const SelectArgs& args)
       : args_(args),
-        s_(args.plan->selection),
-        d_(args.head_dim),
-        heads_(s_.sharing == ChunkSelection::Sharing::kLayer ? args.n_query_heads
-                                                             : args.n_query_heads / args.n_kv_heads),
+        plan_(*step.at(args.sequence).plan),
+        s_(plan_.selection),
+        n_heads_(step.n_query_heads),
+        first_query_(plan_.blocks.front().first_query),
+        d_(step.at(args.sequence).geometry.head_dim),
+        heads_(s_.sharing == ChunkSelection::Sharing::kLayer ? n_heads_
+                                                             : n_heads_ / step.at(args.sequence).geometry.n_kv_heads),
         shared_(s_.sharing == ChunkSelection::Sharing::kLayer || s_.sharing == ChunkSelection::Sharing::kGroup) {
-    for (const QueryBlock& block : args.plan->blocks) {
+    for (const QueryBlock& block : plan_.blocks) {
       if (!block.selected) continue;
       const int64_t last = block.first_query + block.n_queries - 1;
       ld_ = std::max(ld_, round_up(last / s_.chunk + 1, kPageChunks));
@@ -165,19 +173,19 @@ class Selector {
   void add_tasks(const QueryBlock& block) {
     for (int64_t q = 0; q < block.n_queries; q += rows()) {
       const int64_t n = std::min(rows(), block.n_queries - q);
-      for (int head = 0; head < args_.n_query_heads; head += heads_) tasks_.push_back({block.first_query + q, n, head});
+      for (int head = 0; head < n_heads_; head += heads_) tasks_.push_back({block.first_query + q, n, head});
     }
   }
 
   int32_t* chosen(int64_t i, int64_t head) const {
-    return static_cast<int32_t*>(args_.out->host()) + ((i - args_.first_query) * args_.n_query_heads + head) * s_.count;
+    return static_cast<int32_t*>(args_.out->host()) + ((i - first_query_) * n_heads_ + head) * s_.count;
   }
 
   // scores[r][c] = raw query r . representation c, for the chunks before the last query's own.
   void score(const Task& task, int64_t head, float* queries, float* scores) const {
     if (s_.pick == ChunkSelection::Pick::kRandom) return score_at_random(task, head, scores);
     for (int64_t r = 0; r < task.n; ++r) {
-      std::copy_n(rows_ptr(args_.queries.at(task.first + r - args_.first_query)) + head * d_, d_, queries + r * d_);
+      std::copy_n(rows_ptr(args_.queries.at(task.first + r - first_query_)) + head * d_, d_, queries + r * d_);
     }
     const int64_t n_chunks = (task.first + task.n - 1) / s_.chunk;
     for (int64_t c = 0; c < n_chunks; c += kPageChunks) {
@@ -241,7 +249,10 @@ class Selector {
   }
 
   const SelectArgs& args_;
+  const Plan& plan_;
   const ChunkSelection& s_;
+  int n_heads_;
+  int64_t first_query_;
   int64_t d_;
   int heads_;    // that a task chooses for
   bool shared_;  // they make one choice
@@ -260,19 +271,21 @@ size_t selection_floats(int n_threads, const KvGeometry& geometry, int64_t n_chu
   return static_cast<size_t>(n_threads) * std::max(Representer::floats(geometry), selector);
 }
 
-Status run_represent(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const RepresentArgs& args) {
-  const size_t floats = Representer::floats(args.geometry);
+Status run_represent(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const CpuStep& step,
+                     const RepresentArgs& args) {
+  const size_t floats = Representer::floats(step.at(args.sequence).geometry);
   const size_t all = static_cast<size_t>(pool.n_threads()) * floats;
   auto* memory = static_cast<float*>(workspace.require(all * sizeof(float)));
   if (!memory) return no_memory(all, "chunk representations");
-  const bool done = pool.run(args.n_query_heads, cancel, [&](int64_t head, int thread) {
-    Representer(args, memory + static_cast<size_t>(thread) * floats).run(head);
+  const bool done = pool.run(step.n_query_heads, cancel, [&](int64_t head, int thread) {
+    Representer(step, args, memory + static_cast<size_t>(thread) * floats).run(head);
   });
   return done ? Status() : cancelled();
 }
 
-Status run_select(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const SelectArgs& args) {
-  return Selector(args).run(pool, workspace, cancel);
+Status run_select(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const CpuStep& step,
+                  const SelectArgs& args) {
+  return Selector(step, args).run(pool, workspace, cancel);
 }
 
 }  // namespace quire::cpu

@@ -13,7 +13,9 @@ size_t representation_page_floats(int n_query_heads, int head_dim);
 // Workspace of both for a text of n_chunks chunks.
 size_t selection_floats(int n_threads, const KvGeometry& geometry, int64_t n_chunks);
 
-Status run_represent(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const RepresentArgs& args);
-Status run_select(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const SelectArgs& args);
+Status run_represent(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const CpuStep& step,
+                     const RepresentArgs& args);
+Status run_select(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const CpuStep& step,
+                  const SelectArgs& args);
 
 }  // namespace quire::cpu

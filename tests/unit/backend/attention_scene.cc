@@ -51,16 +51,18 @@ void AttentionScene::store(Machine& machine, Random& random, int64_t n, bool raw
       Records(*machine.backend, machine.backend->kv_record_bytes(shape_.geometry()), ceil_div(n, shape_.chunk));
   const auto keys = machine.buffer(kind.keys), values = machine.buffer(kind.values);
   StoreKvArgs args;
-  args.geometry = shape_.geometry();
   args.records = {kind.records.chunks};
-  args.rope = raw ? nullptr : rope_.get();
-  for (int64_t first = 0; first < n; first += args.n) {  // in uneven parts, as sessions store
-    args.first_key = first;
-    args.n = std::min(n - first, random.between(1, 90));
+  int64_t count = 0;
+  for (int64_t first = 0; first < n; first += count) {  // in uneven parts, as sessions store
+    count = std::min(n - first, random.between(1, 90));
+    const auto step = machine.storing_step(
+        {.n = count, .first_key = first, .rope = rope_.get(), .raw_keys = raw, .geometry = shape_.geometry()});
     args.keys = Rows{keys.get(), 0, width}.at(first);
     args.values = Rows{values.get(), 0, width}.at(first);
-    if (!machine.backend->store_kv(machine.exec(), args).ok()) throw std::runtime_error("store_kv");
+    if (!machine.backend->store_kv(machine.exec(), *step, args).ok()) throw std::runtime_error("store_kv");
   }
+  EXPECT_EQ(machine.values(*keys), kind.keys);  // store_kv changes neither
+  EXPECT_EQ(machine.values(*values), kind.values);
   read_back(n, raw, kind);
 }
 
@@ -117,12 +119,12 @@ std::vector<float> AttentionScene::run(Machine& machine, const Plan& plan, int64
   AttentionArgs args;
   args.queries = {queries.get(), 0, width};
   args.out = {out.get(), 0, width};
-  args.plan = &plan;
-  args.n_queries = n;
-  args.n_query_heads = shape_.n_query_heads();
-  args.scale = scale_;
-  args.rope = rope_.get();
-  args.geometry = shape_.geometry();
+  const auto step = machine.step(shape_.n_query_heads(), {.plan = std::make_shared<Plan>(plan),
+                                                          .n = n,
+                                                          .first_key = first,
+                                                          .rope = rope_.get(),
+                                                          .geometry = shape_.geometry(),
+                                                          .scale = scale_});
   std::unique_ptr<Buffer> picks;
   if (n_picks_ > 0) {
     const int64_t row = shape_.n_query_heads() * n_picks_;
@@ -131,7 +133,7 @@ std::vector<float> AttentionScene::run(Machine& machine, const Plan& plan, int64
     std::memcpy(picks->host(), &picks_[static_cast<size_t>((first - kFirstQuery) * row)], bytes);
     args.selection = picks.get();
   }
-  const Status done = attention(machine, args, options);
+  const Status done = attention(machine, *step, n, args, options);
   if (options.status) {
     *options.status = done;
   } else if (!done.ok()) {
@@ -141,10 +143,12 @@ std::vector<float> AttentionScene::run(Machine& machine, const Plan& plan, int64
 }
 
 // One call, or one a window; a window's call has no text records but its own.
-Status AttentionScene::attention(Machine& machine, AttentionArgs args, const RunOptions& options) const {
+Status AttentionScene::attention(Machine& machine, const PreparedStep& step, int64_t n, AttentionArgs args,
+                                 const RunOptions& options) const {
   for (int s = 0; s < kKvKinds; ++s) args.records[s] = {kinds_[s].records.chunks, raw_ && s == 0};
-  if (options.cuts.empty()) return machine.backend->attention(machine.exec(options.cancel), args);
-  const auto state = machine.buffer(std::vector<float>(static_cast<size_t>(args.state_floats()), std::nanf("")));
+  if (options.cuts.empty()) return machine.backend->attention(machine.exec(options.cancel), step, {&args, 1});
+  const auto state = machine.buffer(std::vector<float>(
+      static_cast<size_t>(attention_state_floats(n, shape_.n_query_heads(), shape_.head_dim)), std::nanf("")));
   args.state = state.get();
   const auto n_chunks = static_cast<int64_t>(kinds_[0].records.chunks.size());
   for (size_t w = 0; w <= options.cuts.size(); ++w) {
@@ -157,7 +161,7 @@ Status AttentionScene::attention(Machine& machine, AttentionArgs args, const Run
       records[static_cast<size_t>(c)] = kinds_[0].records.chunks[static_cast<size_t>(c)];
     }
     args.records[0] = {records, raw_};
-    const Status status = machine.backend->attention(machine.exec(options.cancel), args);
+    const Status status = machine.backend->attention(machine.exec(options.cancel), step, {&args, 1});
     if (!status.ok()) return status;
   }
   return {};

@@ -67,7 +67,8 @@ class AttentionScene {
     std::vector<double> rounded_keys, rounded_values;  // [n][n_kv_heads][head_dim], keys unrotated
   };
   void store(Machine& machine, Random& random, int64_t n, bool raw, KeysAndValues& kind);
-  Status attention(Machine& machine, AttentionArgs args, const RunOptions& options) const;
+  Status attention(Machine& machine, const PreparedStep& step, int64_t n, AttentionArgs args,
+                   const RunOptions& options) const;
   std::vector<SeenKey> seen_keys(const Plan& plan, const QueryBlock& block, int64_t i, int64_t head,
                                  Rotations& rotations) const;
   void attend(int64_t i, int64_t head, double scale, const std::vector<SeenKey>& seen, double* result) const;

@@ -56,12 +56,27 @@ struct Machine {
     if (!backend->upload(*queue, values.data(), *made, 0, bytes).ok()) throw std::runtime_error("upload");
     return made;
   }
+  std::unique_ptr<Buffer> ids(const std::vector<int32_t>& tokens) {
+    const size_t bytes = tokens.size() * sizeof(int32_t);
+    auto made = take(backend->allocate(bytes, MemoryKind::kDevice));
+    if (!backend->upload(*queue, tokens.data(), *made, 0, bytes).ok()) throw std::runtime_error("upload");
+    return made;
+  }
   std::vector<float> values(const Buffer& buffer) {
     std::vector<float> out(buffer.size() / sizeof(float));
     if (!backend->download(*queue, buffer, 0, out.data(), buffer.size()).ok()) throw std::runtime_error("download");
     return out;
   }
   Exec exec(const CancelToken* cancel = nullptr) { return {*queue, cancel}; }
+  // A step of one sequence.
+  std::unique_ptr<PreparedStep> step(int n_query_heads, const StepSequence& sequence) {
+    return take(backend->prepare_step(exec(), n_query_heads, {&sequence, 1}));
+  }
+  // Of a sequence whose rows only store keys.
+  std::unique_ptr<PreparedStep> storing_step(StepSequence sequence) {
+    sequence.plan = std::make_shared<Plan>();
+    return step(sequence.geometry.n_kv_heads, sequence);
+  }
 
   Allocator allocator;
   ThreadPool pool;

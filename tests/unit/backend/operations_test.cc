@@ -47,7 +47,7 @@ void check_matmul(Random& random, const Product& p) {
     const auto xs = machine.buffer(x), ys = machine.buffer(y), bs = machine.buffer(b);
     ASSERT_TRUE(machine.backend
                     ->matmul(machine.exec(), {xs.get(), 0, p.k + 3}, p.m, *matrix, p.bias ? bs.get() : nullptr,
-                             p.accumulate, {ys.get(), 0, p.n + 5})
+                             p.accumulate ? Write::kAdd : Write::kSet, {ys.get(), 0, p.n + 5})
                     .ok());
     const auto out = machine.values(*ys);
     if (first.empty()) first = out;
@@ -100,7 +100,7 @@ TEST(Operations, MatmulRowsDoNotDependOnTheCall) {
     for (int64_t r = 0; r < m; r += step) {
       ASSERT_TRUE(machine.backend
                       ->matmul(machine.exec(), Rows{x.get(), 0, k}.at(r), std::min(step, m - r), *matrix, nullptr,
-                               false, Rows{y.get(), 0, n}.at(r))
+                               Write::kSet, Rows{y.get(), 0, n}.at(r))
                       .ok());
     }
     if (whole.empty()) whole = machine.values(*y);
@@ -126,10 +126,15 @@ TEST(Operations, LowRankIsTwoProductsAndRowsDoNotDependOnTheCall) {
       const auto xs = machine.buffer(x), ys = machine.buffer(y);
       const auto work = machine.buffer(std::vector<float>(static_cast<size_t>(m * (rank + 2))));
       for (int64_t r = 0; r < m; r += step) {
-        const LowRankArgs args{
-            Rows{xs.get(), 0, in}.at(r), std::min(step, m - r),       a_matrix.get(), b_matrix.get(), scale,
-            {work.get(), 0, rank + 2},   Rows{ys.get(), 0, out}.at(r)};
-        ASSERT_TRUE(machine.backend->add_low_rank(machine.exec(), args).ok());
+        ASSERT_TRUE(machine.backend
+                        ->add_low_rank(machine.exec(), {.x = Rows{xs.get(), 0, in}.at(r),
+                                                        .n = std::min(step, m - r),
+                                                        .a = a_matrix.get(),
+                                                        .b = b_matrix.get(),
+                                                        .scale = scale,
+                                                        .work = {work.get(), 0, rank + 2},
+                                                        .y = Rows{ys.get(), 0, out}.at(r)})
+                        .ok());
       }
       if (whole.empty()) whole = machine.values(*ys);
       expect_same_bits(whole, machine.values(*ys), "calls of " + std::to_string(step));
@@ -212,7 +217,12 @@ TEST(Operations, EmbedCopiesAndKeepsTheirRows) {
       EXPECT_EQ(watch.expired(), !keep);
       const std::vector<int32_t> tokens = {7, 0, 49, 7, 12, 3, 4, 5, 6, 8, 9};
       const auto out = machine.buffer(std::vector<float>(tokens.size() * static_cast<size_t>(columns)));
-      ASSERT_TRUE(machine.backend->embed(machine.exec(), *table, tokens, {out.get(), 0, columns}).ok());
+      const auto ids = machine.ids(tokens);
+      const auto n = static_cast<int64_t>(tokens.size()), first = n / 2;  // in two calls, as of two sequences
+      ASSERT_TRUE(machine.backend->embed(machine.exec(), *table, *ids, 0, first, {out.get(), 0, columns}).ok());
+      ASSERT_TRUE(
+          machine.backend->embed(machine.exec(), *table, *ids, first, n - first, Rows{out.get(), 0, columns}.at(first))
+              .ok());
       const auto result = machine.values(*out);
       for (size_t t = 0; t < tokens.size(); ++t) {
         for (int64_t c = 0; c < columns; ++c) {
@@ -240,16 +250,16 @@ TEST(Operations, CancelledOperationsSayCancelled) {
   const Records records(*machine.backend, machine.backend->kv_record_bytes(geometry), 1);
   StoreKvArgs store;
   store.keys = store.values = rows;
-  store.n = 5;
-  store.geometry = geometry;
   store.records = {records.chunks};
-  EXPECT_EQ(machine.backend->embed(exec, *table, std::vector<int32_t>{1, 2}, rows).code(), Code::kCancelled);
+  const auto step = machine.storing_step({.n = 5, .raw_keys = true, .geometry = geometry});
+  const auto ids = machine.ids({1, 2});
+  EXPECT_EQ(machine.backend->embed(exec, *table, *ids, 0, 2, rows).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->rms_norm(exec, rows, *weight, 1e-5f, 4, 64, rows).code(), Code::kCancelled);
-  EXPECT_EQ(machine.backend->matmul(exec, rows, 4, *matrix, nullptr, false, rows).code(), Code::kCancelled);
-  EXPECT_EQ(machine.backend->add_low_rank(exec, {rows, 4, matrix.get(), matrix.get(), 1, rows, rows}).code(),
-            Code::kCancelled);
+  EXPECT_EQ(machine.backend->matmul(exec, rows, 4, *matrix, nullptr, Write::kSet, rows).code(), Code::kCancelled);
+  const LowRankArgs low_rank{rows, 4, matrix.get(), matrix.get(), 1, rows, rows};
+  EXPECT_EQ(machine.backend->add_low_rank(exec, low_rank).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->swiglu(exec, rows, 4, 32, rows).code(), Code::kCancelled);
-  EXPECT_EQ(machine.backend->store_kv(exec, store).code(), Code::kCancelled);
+  EXPECT_EQ(machine.backend->store_kv(exec, *step, store).code(), Code::kCancelled);
 }
 
 void* no_memory(void*, size_t, size_t) { return nullptr; }

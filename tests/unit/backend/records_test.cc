@@ -36,13 +36,12 @@ TEST(NeutralRecords, HaveTheDocumentedLayout) {
     const auto keys = random.normal(g.chunk * width), values = random.normal(g.chunk * width);
     const auto key_buffer = machine.buffer(keys), value_buffer = machine.buffer(values);
     const Records records(*machine.backend, machine.backend->kv_record_bytes(g), 1);
+    const auto step = machine.storing_step({.n = g.chunk, .raw_keys = true, .geometry = g});
     StoreKvArgs args;
     args.keys = {key_buffer.get(), 0, width};
     args.values = {value_buffer.get(), 0, width};
-    args.n = g.chunk;
-    args.geometry = g;
     args.records = {records.chunks};
-    ASSERT_TRUE(machine.backend->store_kv(machine.exec(), args).ok());
+    ASSERT_TRUE(machine.backend->store_kv(machine.exec(), *step, args).ok());
 
     ASSERT_EQ(kv_neutral_bytes(g), static_cast<size_t>(2 * g.chunk * width) * element_bytes(g.type));
     std::vector<std::byte> neutral(kv_neutral_bytes(g));

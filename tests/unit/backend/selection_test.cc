@@ -48,11 +48,9 @@ struct Chunks {
     StoreKvArgs args;
     args.keys = {keys.get(), 0, width};
     args.values = {values.get(), 0, width};
-    args.n = n * s.chunk;
-    args.rope = rope.get();
-    args.geometry = s.geometry();
     args.records = {records.chunks};
-    EXPECT_TRUE(machine.backend->store_kv(machine.exec(), args).ok());
+    const auto step = machine.storing_step({.n = n * s.chunk, .rope = rope.get(), .geometry = s.geometry()});
+    EXPECT_TRUE(machine.backend->store_kv(machine.exec(), *step, args).ok());
   }
   static Chunks random(Machine& machine, Random& random, const Shape& s, int64_t n_chunks) {
     const int64_t elements = n_chunks * s.chunk * s.head_dim;
@@ -70,13 +68,17 @@ struct Chunks {
     RepresentArgs args;
     args.queries = Rows{all.get(), 0, width}.at(chunk * shape.chunk);
     args.chunk = chunk;
-    args.n_query_heads = shape.n_query_heads();
-    args.scale = scale;
-    args.rope = rope.get();
-    args.geometry = shape.geometry();
     args.records = {records.chunks};
     args.out = {pages};
-    ASSERT_EQ("ok", message_of(machine.backend->represent_chunk(machine.exec(), args)));
+    const auto step = prepared(machine, scale);
+    ASSERT_EQ("ok", message_of(machine.backend->represent_chunk(machine.exec(), *step, args)));
+  }
+  std::unique_ptr<PreparedStep> prepared(Machine& machine, float scale = 1) const {
+    return machine.step(shape.n_query_heads(), {.plan = std::make_shared<Plan>(),
+                                                .n = n * shape.chunk,
+                                                .rope = rope.get(),
+                                                .geometry = shape.geometry(),
+                                                .scale = scale});
   }
 
   // Eq. 1-2 in float64, over keys (rotated inside the chunk) and values as they were rounded.
@@ -234,15 +236,13 @@ struct SelectionScene {
     const auto out = take(machine.backend->allocate(n_picks * sizeof(int32_t), MemoryKind::kDevice));
     SelectArgs args;
     args.queries = Rows{all.get(), 0, width}.at(first - s_.first_query);
-    args.plan = &plan;
-    args.first_query = first;
-    args.n_queries = n;
-    args.n_query_heads = s_.n_heads();
-    args.n_kv_heads = s_.n_kv_heads;
-    args.head_dim = s_.d;
     args.representations = {pages};
     args.out = out.get();
-    EXPECT_EQ("ok", message_of(machine.backend->select_chunks(machine.exec(), args)));
+    const auto step = machine.step(s_.n_heads(), {.plan = std::make_shared<Plan>(plan),
+                                                  .n = n,
+                                                  .first_key = first,
+                                                  .geometry = {s_.n_kv_heads, s_.d, s_.selection.chunk}});
+    EXPECT_EQ("ok", message_of(machine.backend->select_chunks(machine.exec(), *step, args)));
     const auto* picks = static_cast<const int32_t*>(out->host());
     return {picks, picks + n_picks};
   }
@@ -429,23 +429,20 @@ TEST(Selections, CancelledCallsSayCancelled) {
   const auto queries = machine.buffer(chunks.queries);
   represent.queries = {queries.get(), 0, 16};
   represent.chunk = 0;
-  represent.n_query_heads = 1;
-  represent.rope = chunks.rope.get();
-  represent.geometry = shape.geometry();
   represent.records = {chunks.records.chunks};
   represent.out = {pages};
-  EXPECT_EQ(machine.backend->represent_chunk(machine.exec(&cancel), represent).code(), Code::kCancelled);
+  EXPECT_EQ(machine.backend->represent_chunk(machine.exec(&cancel), *chunks.prepared(machine), represent).code(),
+            Code::kCancelled);
   SelectArgs select;
-  const Plan plan = selecting_plan({16, 3, 2}, 0, 16);
+  const auto step = machine.step(1, {.plan = std::make_shared<Plan>(selecting_plan({16, 3, 2}, 0, 16)),
+                                     .n = 16,
+                                     .rope = chunks.rope.get(),
+                                     .geometry = shape.geometry()});
   select.queries = represent.queries;
-  select.plan = &plan;
-  select.n_queries = 16;
-  select.n_query_heads = select.n_kv_heads = 1;
-  select.head_dim = 16;
   select.representations = {pages};
   const auto out = take(machine.backend->allocate(16 * 3 * sizeof(int32_t), MemoryKind::kDevice));
   select.out = out.get();
-  EXPECT_EQ(machine.backend->select_chunks(machine.exec(&cancel), select).code(), Code::kCancelled);
+  EXPECT_EQ(machine.backend->select_chunks(machine.exec(&cancel), *step, select).code(), Code::kCancelled);
 }
 
 }  // namespace

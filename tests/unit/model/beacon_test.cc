@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "lib/backend/cpu/cpu_backend.h"
-#include "lib/model/llama_model.h"
 #include "lib/model/memory_plan.h"
+#include "lib/model/model_loader.h"
 #include "tests/unit/model/beacon_directory.h"
 
 namespace quire {

@@ -8,7 +8,8 @@
 #include <string>
 
 #include "lib/backend/cpu/cpu_backend.h"
-#include "lib/model/llama_model.h"
+#include "lib/model/adapter.h"
+#include "lib/model/model_loader.h"
 #include "tests/unit/model/watched_backend.h"
 
 namespace quire {
@@ -57,7 +58,7 @@ class LoadEngineTest : public testing::TestWithParam<bool> {
     return options;
   }
   // Every row of every matrix, times small numbers; and what names the tensors.
-  std::string print(LlamaModel& model) {
+  std::string print(const LlamaModel& model) {
     std::string bytes = model.identity();
     for (const LayerWeights& layer : model.weights().layers) {
       for (const auto* matrix : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) append_product(**matrix, bytes);
@@ -68,7 +69,10 @@ class LoadEngineTest : public testing::TestWithParam<bool> {
     auto queue = backend_.create_queue();
     const int64_t hidden = model.config().hidden_size;
     auto rows = backend_.allocate(tokens.size() * static_cast<size_t>(hidden) * 4, MemoryKind::kDevice);
-    EXPECT_TRUE(backend_.embed({**queue}, *model.weights().embedding, tokens, {rows->get(), 0, hidden}).ok());
+    auto ids = backend_.allocate(tokens.size() * sizeof(int32_t), MemoryKind::kDevice);
+    EXPECT_TRUE(cpu_->upload(**queue, tokens.data(), **ids, 0, tokens.size() * sizeof(int32_t)).ok());
+    const auto n = static_cast<int64_t>(tokens.size());
+    EXPECT_TRUE(backend_.embed({**queue}, *model.weights().embedding, **ids, 0, n, {rows->get(), 0, hidden}).ok());
     return bytes.append(static_cast<const char*>((*rows)->host()), (*rows)->size());
   }
   void append_product(const Matrix& matrix, std::string& bytes) {
@@ -77,7 +81,8 @@ class LoadEngineTest : public testing::TestWithParam<bool> {
     auto y = backend_.allocate(static_cast<size_t>(matrix.n) * 4, MemoryKind::kDevice);
     for (int64_t i = 0; i < matrix.k; ++i) static_cast<float*>((*x)->host())[i] = 1 + static_cast<float>(i % 13);
     EXPECT_TRUE(
-        backend_.matmul({**queue}, {x->get(), 0, matrix.k}, 1, matrix, nullptr, false, {y->get(), 0, matrix.n}).ok());
+        backend_.matmul({**queue}, {x->get(), 0, matrix.k}, 1, matrix, nullptr, Write::kSet, {y->get(), 0, matrix.n})
+            .ok());
     bytes.append(static_cast<const char*>((*y)->host()), (*y)->size());
   }
 

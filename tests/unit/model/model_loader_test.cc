@@ -11,7 +11,9 @@
 #include <optional>
 
 #include "lib/backend/cpu/cpu_backend.h"
-#include "lib/model/llama_model.h"
+#include "lib/model/forward_pass.h"
+#include "lib/model/model_loader.h"
+#include "lib/model/strategy_context.h"
 #include "tests/unit/model/temporary_folder.h"
 
 namespace quire {
@@ -53,9 +55,11 @@ class Loaded {
     sequence.strategy = strategy->get();
     sequence.rope = rope->get();
     sequence.kv = kv->get();
-    EXPECT_TRUE(model_->forward({&sequence, 1}, nullptr).ok());
+    ForwardPass pass(*model_);
+    auto states = pass.forward({&sequence, 1}, nullptr);
+    EXPECT_TRUE(states.ok());
     std::vector<float> out(tokens.size() * static_cast<size_t>(model_->config().vocab_size));
-    EXPECT_TRUE(model_->logits(0, 40, nullptr, out.data()).ok());
+    EXPECT_TRUE(pass.logits(*states, 0, 40, nullptr, out.data()).ok());
     return out;
   }
 

@@ -19,7 +19,7 @@ class WatchedBackend : public Backend {
 
   Status load_rows(Matrix& matrix, ElementType type, const void* source, int64_t first, int64_t rows) override {
     ++n_packed;
-    const int64_t row = matrix.k * static_cast<int64_t>(element_bytes(type));
+    const auto row = static_cast<int64_t>(row_bytes(type, matrix.k));
     widest_row = std::max(widest_row, row);
     if (rows > 1) most_packed = std::max(most_packed, rows * row);
     return real_.load_rows(matrix, type, source, first, rows);
@@ -30,6 +30,7 @@ class WatchedBackend : public Backend {
   }
 
   std::string name() const override { return real_.name(); }
+  ElementType row_type() const override { return real_.row_type(); }
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
     return real_.allocate(bytes, kind);
   }
@@ -39,7 +40,6 @@ class WatchedBackend : public Backend {
   }
   Result<std::unique_ptr<Fence>> record(Queue& queue) override { return real_.record(queue); }
   Status wait(Queue& queue, const Fence& fence) override { return real_.wait(queue, fence); }
-  Status synchronize(Queue& queue) override { return real_.synchronize(queue); }
   Result<std::unique_ptr<Matrix>> create_matrix(int64_t n, int64_t k, ElementType type) override {
     return real_.create_matrix(n, k, type);
   }
@@ -60,27 +60,38 @@ class WatchedBackend : public Backend {
   size_t representation_page_bytes(int n_query_heads, int head_dim) const override {
     return real_.representation_page_bytes(n_query_heads, head_dim);
   }
-  Status embed(Exec exec, const Table& table, std::span<const int32_t> tokens, Rows out) override {
-    return real_.embed(exec, table, tokens, out);
+  Result<std::unique_ptr<PreparedStep>> prepare_step(Exec exec, int n_query_heads,
+                                                     std::span<const StepSequence> sequences) override {
+    return real_.prepare_step(exec, n_query_heads, sequences);
+  }
+  Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, Rows out) override {
+    return real_.embed(exec, table, ids, first, n, out);
   }
   Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {
     return real_.rms_norm(exec, x, weight, eps, n, width, out);
   }
-  Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, bool accumulate,
-                Rows y) override {
-    return real_.matmul(exec, x, n, matrix, bias, accumulate, y);
+  Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write, Rows y) override {
+    return real_.matmul(exec, x, n, matrix, bias, write, y);
   }
   Status add_low_rank(Exec exec, const LowRankArgs& args) override { return real_.add_low_rank(exec, args); }
   Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) override {
     return real_.swiglu(exec, x, n, width, out);
   }
-  Status store_kv(Exec exec, const StoreKvArgs& args) override { return real_.store_kv(exec, args); }
+  Status store_kv(Exec exec, const PreparedStep& step, const StoreKvArgs& args) override {
+    return real_.store_kv(exec, step, args);
+  }
   Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) override {
     return real_.copy_rows(exec, from, n, width, to);
   }
-  Status represent_chunk(Exec exec, const RepresentArgs& args) override { return real_.represent_chunk(exec, args); }
-  Status select_chunks(Exec exec, const SelectArgs& args) override { return real_.select_chunks(exec, args); }
-  Status attention(Exec exec, const AttentionArgs& args) override { return real_.attention(exec, args); }
+  Status represent_chunk(Exec exec, const PreparedStep& step, const RepresentArgs& args) override {
+    return real_.represent_chunk(exec, step, args);
+  }
+  Status select_chunks(Exec exec, const PreparedStep& step, const SelectArgs& args) override {
+    return real_.select_chunks(exec, step, args);
+  }
+  Status attention(Exec exec, const PreparedStep& step, std::span<const AttentionArgs> sequences) override {
+    return real_.attention(exec, step, sequences);
+  }
   int64_t workspace_bytes() const override { return real_.workspace_bytes(); }
   size_t rope_bytes(int head_dim, int64_t chunk) const override { return real_.rope_bytes(head_dim, chunk); }
   size_t matrix_bytes(int64_t n, int64_t k, ElementType type) const override { return real_.matrix_bytes(n, k, type); }

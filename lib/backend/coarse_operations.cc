@@ -1,0 +1,53 @@
+// Coarse operations, made of the fine ones.
+#include "lib/backend/backend.h"
+
+namespace quire {
+
+Status Backend::norm(Exec exec, const NormArgs& args) {
+  int64_t row = 0;
+  for (const NormArgs::Run& run : args.runs) {
+    QUIRE_TRY(rms_norm(exec, args.x.at(row), *run.weight, args.eps, run.n, args.width, args.out.at(row)));
+    row += run.n;
+  }
+  return {};
+}
+
+Status Backend::linear(Exec exec, const LinearArgs& args) {
+  QUIRE_TRY(matmul(exec, args.x, args.n, *args.matrix, args.bias, args.write, args.y));
+  for (const LinearArgs::LowRankTerm& term : args.low_rank) {
+    QUIRE_TRY(add_low_rank(exec, {.x = args.x.at(term.first_row),
+                                  .n = term.n,
+                                  .a = term.a,
+                                  .b = term.b,
+                                  .scale = term.scale,
+                                  .work = args.work,
+                                  .y = args.y.at(term.first_row).column(term.column)}));
+  }
+  return {};
+}
+
+Status Backend::project_qkv(Exec exec, const PreparedStep& step, const ProjectQkvArgs& args) {
+  QUIRE_TRY(norm(exec, args.norm));
+  QUIRE_TRY(linear(exec, args.qkv));
+  for (const StoreKvArgs& store : args.stores) QUIRE_TRY(store_kv(exec, step, store));
+  return {};
+}
+
+Status Backend::mlp(Exec exec, const MlpArgs& args) {
+  QUIRE_TRY(norm(exec, args.norm));
+  QUIRE_TRY(linear(exec, args.gate_up));
+  QUIRE_TRY(swiglu(exec, args.gate_up.y, args.gate_up.n, args.width, args.gate_up.y));
+  return linear(exec, args.down);
+}
+
+Status Backend::head(Exec exec, const HeadArgs& args) {
+  QUIRE_TRY(norm(exec, args.norm));
+  return linear(exec, args.head);
+}
+
+Status finish_queue(Backend& backend, Queue& queue) {
+  QUIRE_ASSIGN(const auto fence, backend.record(queue));
+  return fence->wait();
+}
+
+}  // namespace quire

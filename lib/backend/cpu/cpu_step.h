@@ -1,0 +1,30 @@
+// What the CPU backend prepares of a step.
+#pragma once
+
+#include <vector>
+
+#include "lib/backend/cpu/cpu_attention_pieces.h"
+
+namespace quire::cpu {
+
+class CpuStep : public PreparedStep {
+ public:
+  CpuStep(int n_heads, std::span<const StepSequence> all) : n_query_heads(n_heads) {
+    sequences.reserve(all.size());
+    for (const StepSequence& s : all) {
+      sequences.push_back({s, cut_pieces({*s.plan, n_heads, s.geometry.n_kv_heads, s.geometry.chunk})});
+    }
+  }
+
+  struct Sequence : StepSequence {
+    Pieces pieces;  // of the blocks without a selection
+  };
+  const Sequence& at(int sequence) const { return sequences[static_cast<size_t>(sequence)]; }
+
+  const int n_query_heads;
+  std::vector<Sequence> sequences;
+};
+
+inline const CpuStep& cpu_step(const PreparedStep& step) { return static_cast<const CpuStep&>(step); }
+
+}  // namespace quire::cpu

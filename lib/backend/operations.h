@@ -1,0 +1,195 @@
+// What the operations of a backend are given.
+//
+// A step is one forward pass over rows of several sequences. What is the same in all its layers (plans, positions,
+// counts) is prepared once, and a device keeps it in its own memory; the operations name a sequence of the step by its
+// index.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "lib/backend/kv_records.h"
+#include "lib/plan/plan.h"
+#include "lib/support/cancel.h"
+
+namespace quire {
+
+// A weight matrix [n][k], applied as y = x W^T.
+class Matrix {
+ public:
+  virtual ~Matrix() = default;
+  int64_t n = 0;
+  int64_t k = 0;
+  ElementType type = ElementType::kF32;
+  size_t bytes = 0;
+};
+
+// Rows to look up by token id.
+class Table {
+ public:
+  virtual ~Table() = default;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  size_t bytes = 0;
+};
+
+// Rotations of the sessions that have the same frequencies and chunk: angles of any position, and of the offsets inside
+// a chunk. Immutable: any thread.
+class Rope {
+ public:
+  virtual ~Rope() = default;
+  size_t bytes = 0;  // from the runtime's allocator
+};
+
+// Where an operation is queued, and what may stop it. Once the cancel flag is set, operations may fail with kCancelled,
+// which leaves their outputs undefined. The flag must live until the operation is done.
+struct Exec {
+  Queue& queue;
+  const CancelToken* cancel = nullptr;
+};
+
+// ---- a step
+
+// Rows of one sequence: they see keys by the plan, and leave keys and values of their own.
+struct StepSequence {
+  std::shared_ptr<const Plan> plan{};  // of these rows as queries, in this order
+  int64_t n = 0;                       // rows
+  int64_t first_key = 0;               // index of the first row's own key among those of its kind
+  const Rope* rope = nullptr;
+  bool raw_keys = false;  // the rows' own keys are stored unrotated
+  KvGeometry geometry{};
+  float scale = 1;  // of the logits, all constant factors included
+};
+
+// Made by Backend::prepare_step; must live until the step's operations are done.
+class PreparedStep {
+ public:
+  virtual ~PreparedStep() = default;
+};
+
+// Stores the keys and values of a sequence's rows. Neither is changed.
+struct StoreKvArgs {
+  int sequence = 0;
+  Rows keys{};    // [n][n_kv_heads * head_dim], not rotated
+  Rows values{};  // the same
+  KvRecords records{};
+};
+
+struct RepresentArgs {
+  int sequence = 0;
+  Rows queries{};     // [chunk][n_query_heads * head_dim], not rotated: those of the chunk's tokens
+  int64_t chunk = 0;  // its index; its record is complete
+  KvRecords records{};
+  Representations out{};
+};
+
+// Chooses chunks for the queries of the plan's blocks that are `selected`.
+struct SelectArgs {
+  int sequence = 0;
+  int layer = 0;   // so that what is chosen at random differs from layer to layer
+  Rows queries{};  // [n][n_query_heads * head_dim], not rotated
+  Representations representations{};
+  // int32 [n][n_query_heads][selection.count]: ascending chunk indexes, -1 behind them; rows of other queries are
+  // undefined.
+  Buffer* out = nullptr;
+};
+
+// One sequence's attention in one layer.
+struct AttentionArgs {
+  int sequence = 0;
+  Rows queries{};  // [n][n_query_heads * head_dim], not rotated
+  Rows out{};      // the same shape; may be `queries`
+  std::array<KvRecords, kKvKinds> records{};
+  const Buffer* selection = nullptr;  // of select_chunks; needed if a block is selected
+
+  // Keys that are not all in memory at once: several calls with ascending windows of text chunks that together hold
+  // all, and the same `state` of attention_state_floats() floats. `out` is complete after the last call. Windows change
+  // no bit.
+  struct Window {
+    int64_t first_chunk = 0;
+    int64_t end_chunk = kNoLimit;
+    bool first = true;
+    bool last = true;
+  };
+  Window window{};
+  Buffer* state = nullptr;  // may be null if there is one window
+};
+
+inline int64_t attention_state_floats(int64_t n, int n_query_heads, int head_dim) {
+  return n * n_query_heads * (head_dim + 2);
+}
+
+// ---- products
+
+enum class Write { kSet, kAdd };
+
+// y += scale * (x A^T) B^T (LoRA: Hu et al. 2021, arXiv:2106.09685, eq. 3).
+struct LowRankArgs {
+  Rows x{};  // [n][a->k]
+  int64_t n = 0;
+  const Matrix* a = nullptr;  // [rank][in]; nullptr: `work` holds x A^T already
+  const Matrix* b = nullptr;  // [out][rank]
+  float scale = 1;
+  Rows work{};  // [n][rank], overwritten
+  Rows y{};     // [n][b->n]
+};
+
+// out = x / rms(x) * weight, for consecutive runs of rows that each have a weight.
+struct NormArgs {
+  struct Run {
+    int64_t n = 0;
+    const Buffer* weight = nullptr;  // f32 [width]
+  };
+  Rows x{};
+  std::span<const Run> runs{};
+  float eps = 0;
+  int64_t width = 0;
+  Rows out{};
+};
+
+// y = x W^T + bias, plus low-rank terms of some rows.
+struct LinearArgs {
+  struct LowRankTerm {
+    int64_t first_row = 0;
+    int64_t n = 0;
+    const Matrix* a = nullptr;
+    const Matrix* b = nullptr;
+    float scale = 1;
+    int64_t column = 0;  // of y, where the term begins
+  };
+  Rows x{};  // [n][matrix->k]
+  int64_t n = 0;
+  const Matrix* matrix = nullptr;
+  const Buffer* bias = nullptr;  // f32 [matrix->n], or none
+  Write write = Write::kSet;
+  std::span<const LowRankTerm> low_rank{};
+  Rows work{};  // [n][largest rank], if there are terms
+  Rows y{};     // [n][matrix->n]
+};
+
+// ---- coarse operations: what a device may run as one
+
+// Normalises, projects to queries, keys and values, and stores the keys and values of the sequences.
+struct ProjectQkvArgs {
+  NormArgs norm{};
+  LinearArgs qkv{};
+  std::span<const StoreKvArgs> stores{};
+};
+
+// Normalises, projects to gate and up, multiplies silu(gate) with up, projects down.
+struct MlpArgs {
+  NormArgs norm{};
+  LinearArgs gate_up{};  // y: [n][2 width]
+  int64_t width = 0;
+  LinearArgs down{};  // x: gate_up.y
+};
+
+// Normalises the last hidden states and projects them to logits.
+struct HeadArgs {
+  NormArgs norm{};
+  LinearArgs head{};
+};
+
+}  // namespace quire

@@ -1,0 +1,269 @@
+#include "lib/model/forward_pass.h"
+
+#include <algorithm>
+
+namespace quire {
+namespace {
+
+// Rows of logits formed at a time: bounds the memory of scoring a long block.
+constexpr int64_t kLogitRows = 32;
+
+}  // namespace
+
+std::vector<int64_t> consecutive(int64_t begin, int64_t end) {
+  std::vector<int64_t> all;
+  for (int64_t c = begin; c < end; ++c) all.push_back(c);
+  return all;
+}
+
+// ---- memory
+
+// Row widths of hidden_, normed_ and wide_.
+std::array<int64_t, 3> ForwardPass::widths(const ModelConfig& config) {
+  const int64_t heads = int64_t{config.n_query_heads} * config.head_dim;
+  const int64_t kv = int64_t{config.n_kv_heads} * config.head_dim;
+  return {config.hidden_size, std::max<int64_t>(config.hidden_size, heads),
+          std::max<int64_t>(heads + 2 * kv, 2 * int64_t{config.intermediate_size})};
+}
+
+int64_t ForwardPass::activation_elements(const ModelConfig& config, int64_t n) {
+  const auto [hidden, narrow, wide] = widths(config);
+  return n * (hidden + narrow + wide);
+}
+
+int64_t ForwardPass::scratch_bytes() const {
+  const auto size = [](const std::unique_ptr<Buffer>& b) { return b ? static_cast<int64_t>(b->size()) : 0; };
+  int64_t chosen = 0;
+  for (const ChosenChunks& c : chosen_) chosen += size(c.buffer);
+  return size(scratch_) + size(ids_) + size(logits_scratch_) + chosen + size(state_) + size(low_rank_) +
+         backend_.workspace_bytes();
+}
+
+Status ForwardPass::require(std::unique_ptr<Buffer>& buffer, size_t bytes) {
+  if (buffer && buffer->size() >= bytes) return {};
+  if (buffer) {
+    QUIRE_TRY(finish_queue(backend_, *queue_));
+    buffer.reset();
+  }
+  QUIRE_ASSIGN(buffer, backend_.allocate(bytes, MemoryKind::kDevice));
+  return {};
+}
+
+Status ForwardPass::prepare_scratch(int64_t n) {
+  if (n <= scratch_rows_) return {};
+  const auto [hidden, narrow, wide] = widths(config_);
+  const ElementType type = backend_.row_type();
+  scratch_rows_ = 0;
+  QUIRE_TRY(require(scratch_, row_bytes(type, activation_elements(config_, n))));
+  QUIRE_TRY(require(ids_, static_cast<size_t>(n) * sizeof(int32_t)));
+  scratch_rows_ = n;
+  hidden_ = {scratch_.get(), 0, hidden, type};
+  normed_ = {scratch_.get(), n * hidden, narrow, type};
+  wide_ = {scratch_.get(), n * (hidden + narrow), wide, type};
+  return {};
+}
+
+// ---- the pass
+
+// The rows of all sequences, and behind them those of the beacon tokens where a sequence completes a window.
+void ForwardPass::plan_rows(std::span<const Sequence> sequences) {
+  texts_.clear();
+  beacons_.clear();
+  host_ids_.clear();
+  int64_t row = 0;
+  int index = 0;
+  for (const Sequence& s : sequences) {
+    SequenceRows rows{&s, index++, std::make_shared<Plan>(), KvKind::kText, row, s.n(), s.first_position};
+    if (s.generated) {
+      s.strategy->plan_generated(s.first_position, rows.n, *rows.plan);
+    } else {
+      s.strategy->plan(s.first_position, rows.n, *rows.plan);
+    }
+    if (s.positions && !s.positions->consecutive()) s.positions->apply(*rows.plan);
+    host_ids_.insert(host_ids_.end(), s.tokens.begin(), s.tokens.end());
+    row += rows.n;
+    texts_.push_back(std::move(rows));
+  }
+  n_tokens_ = row;
+  for (const Sequence& s : sequences) {
+    const int64_t end = s.first_position + s.n();
+    const int64_t first = s.strategy->condensed_entries(s.first_position);
+    const int64_t n = s.strategy->condensed_entries(end) - first;
+    if (n == 0) continue;
+    beacons_.push_back({&s, index++, std::make_shared<Plan>(), KvKind::kCondensed, row, n, first});
+    s.strategy->plan_condensed(end, *beacons_.back().plan);
+    row += n;
+  }
+  n_beacons_ = row - n_tokens_;
+  host_ids_.resize(static_cast<size_t>(row), 0);  // beacons: the only row of their table
+}
+
+Status ForwardPass::prepare_step(Exec exec) {
+  std::vector<StepSequence> sequences;
+  for (const auto* all : {&texts_, &beacons_}) {
+    for (const SequenceRows& rows : *all) {
+      const Strategy& strategy = *rows.sequence->strategy;
+      sequences.push_back({.plan = rows.plan,
+                           .n = rows.n,
+                           .first_key = rows.first_key,
+                           .rope = rows.sequence->rope,
+                           .raw_keys = rows.kind == KvKind::kText && strategy.stores_raw_keys(),
+                           .geometry = rows.kv().geometry(),
+                           .scale = model_.logit_scale(strategy)});
+    }
+  }
+  QUIRE_ASSIGN(step_, backend_.prepare_step(exec, config_.n_query_heads, sequences));
+  return {};
+}
+
+Status ForwardPass::embed(Exec exec, std::span<const Sequence> sequences) {
+  QUIRE_TRY(backend_.upload(*queue_, host_ids_.data(), *ids_, 0, host_ids_.size() * sizeof(int32_t)));
+  int64_t row = 0;
+  for (const Sequence& s : sequences) {
+    const Table& table = s.adapters ? s.adapters->embedding(weights_) : *weights_.embedding;
+    QUIRE_TRY(backend_.embed(exec, table, *ids_, row, s.n(), hidden_.at(row)));
+    QUIRE_TRY(embed_changes(exec, s, row));
+    row += s.n();
+  }
+  if (n_beacons_ == 0) return {};
+  return backend_.embed(exec, *weights_.beacon->embedding, *ids_, n_tokens_, n_beacons_, hidden_.at(n_tokens_));
+}
+
+Result<HiddenStates> ForwardPass::forward(std::span<const Sequence> sequences, const CancelToken* cancel) {
+  if (!queue_) {
+    QUIRE_ASSIGN(queue_, backend_.create_queue());
+  }
+  struct Drop {  // whatever fails, an exception included: nothing works on what the caller may free now
+    ForwardPass* pass;
+    ~Drop() {
+      if (pass) pass->queue_.reset();
+    }
+  } drop{this};
+  QUIRE_TRY(run(sequences, {*queue_, cancel}));
+  std::vector<HiddenStates::AdapterRun> adapters;
+  int64_t row = 0;
+  for (const Sequence& s : sequences) {
+    row += s.n();
+    if (!adapters.empty() && adapters.back().second == s.adapters) {
+      adapters.back().first = row;
+    } else {
+      adapters.emplace_back(row, s.adapters);
+    }
+  }
+  QUIRE_ASSIGN(auto fence, backend_.record(*queue_));
+  drop.pass = nullptr;
+  return HiddenStates(std::move(fence), hidden_, std::move(adapters));
+}
+
+Status ForwardPass::run(std::span<const Sequence> sequences, Exec exec) {
+  plan_rows(sequences);
+  QUIRE_TRY(prepare_scratch(n_tokens_ + n_beacons_));
+  QUIRE_TRY(prepare_adapters(sequences));
+  QUIRE_TRY(prepare_step(exec));
+  QUIRE_TRY(embed(exec, sequences));
+  if (chosen_.size() < sequences.size()) chosen_.resize(sequences.size());
+  for (int layer = 0; layer < config_.n_layers; ++layer) QUIRE_TRY(run_layer(exec, sequences, layer));
+  return {};
+}
+
+std::vector<int64_t> ForwardPass::own_chunks(const SequenceRows& rows) const {
+  const int64_t chunk = rows.kv().geometry().chunk;
+  return consecutive(rows.first_key / chunk, ceil_div(rows.first_key + rows.n, chunk));
+}
+
+StoreKvArgs ForwardPass::store_args(const SequenceRows& rows, int layer) const {
+  const int64_t d = config_.head_dim;
+  return {.sequence = rows.index,
+          .keys = wide_.at(rows.row).column(config_.n_query_heads * d),
+          .values = wide_.at(rows.row).column((config_.n_query_heads + config_.n_kv_heads) * d),
+          .records = rows.kv().layer(layer, rows.kind)};
+}
+
+Status ForwardPass::run_layer(Exec exec, std::span<const Sequence> sequences, int layer) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const int64_t d = config_.head_dim;
+
+  std::vector<StoreKvArgs> stores;
+  for (const SequenceRows& rows : texts_) {
+    QUIRE_TRY(rows.kv().acquire(layer, own_chunks(rows), true));
+    stores.push_back(store_args(rows, layer));
+  }
+  const ProjectionColumn qkv[] = {{Projection::kQ, 0},
+                                  {Projection::kK, config_.n_query_heads * d},
+                                  {Projection::kV, (config_.n_query_heads + config_.n_kv_heads) * d}};
+  ProjectQkvArgs project{norm_args(sequences, layer, Norm::kAttention), linear_args(sequences, layer, qkv, terms_),
+                         stores};
+  project.qkv.x = normed_;
+  project.qkv.matrix = w.qkv.get();
+  project.qkv.bias = w.qkv_bias.get();
+  project.qkv.y = wide_;
+  QUIRE_TRY(backend_.project_qkv(exec, *step_, project));
+  QUIRE_TRY(project_beacons(exec, layer));
+
+  for (const SequenceRows& rows : texts_) {
+    if (!rows.sequence->strategy->selects_chunks()) continue;
+    QUIRE_TRY(represent_chunks(exec, rows, layer));
+    QUIRE_TRY(select(exec, rows, layer));
+  }
+  QUIRE_TRY(attend(exec, texts_, layer));
+  QUIRE_TRY(attend_beacons(exec, layer));
+
+  const ProjectionColumn o[] = {{Projection::kO}};
+  LinearArgs output = linear_args(sequences, layer, o, terms_);
+  output.x = normed_;
+  output.matrix = w.o.get();
+  output.bias = w.o_bias.get();
+  output.write = Write::kAdd;
+  output.y = hidden_;
+  QUIRE_TRY(backend_.linear(exec, output));
+
+  const ProjectionColumn gate_up[] = {{Projection::kGate, 0}, {Projection::kUp, config_.intermediate_size}};
+  const ProjectionColumn down[] = {{Projection::kDown}};
+  MlpArgs mlp{norm_args(sequences, layer, Norm::kMlp), linear_args(sequences, layer, gate_up, terms_),
+              config_.intermediate_size, linear_args(sequences, layer, down, down_terms_)};
+  mlp.gate_up.x = normed_;
+  mlp.gate_up.matrix = w.gate_up.get();
+  mlp.gate_up.bias = w.gate_up_bias.get();
+  mlp.gate_up.y = wide_;
+  mlp.down.x = wide_;
+  mlp.down.matrix = w.down.get();
+  mlp.down.bias = w.down_bias.get();
+  mlp.down.write = Write::kAdd;
+  mlp.down.y = hidden_;
+  QUIRE_TRY(backend_.mlp(exec, mlp));
+  return finish_beacons(exec, layer);
+}
+
+// ---- logits
+
+HiddenStates::AdapterRun HiddenStates::adapters_from(int64_t row) const {
+  return *std::find_if(adapters_.begin(), adapters_.end(), [&](const AdapterRun& run) { return row < run.first; });
+}
+
+Status ForwardPass::logits(const HiddenStates& states, int64_t first_row, int64_t n_rows, const CancelToken* cancel,
+                           float* out) {
+  if (!queue_) return Status(Code::kInternal, "the forward pass failed; there are no logits");
+  struct Drop {
+    ForwardPass* pass;
+    ~Drop() {
+      if (pass) pass->queue_.reset();
+    }
+  } drop{this};
+  const int64_t vocab = config_.vocab_size;
+  const int64_t tile = std::min(kLogitRows, n_rows);
+  QUIRE_TRY(require(logits_scratch_, static_cast<size_t>(tile * vocab) * sizeof(float)));
+  const Exec exec{*queue_, cancel};
+  int64_t n = 0;
+  for (int64_t row = 0; row < n_rows; row += n) {
+    const auto [end, adapters] = states.adapters_from(first_row + row);
+    n = std::min({tile, n_rows - row, end - first_row - row});
+    QUIRE_TRY(head(exec, adapters, states.rows().at(first_row + row), n, {logits_scratch_.get(), 0, vocab}));
+    QUIRE_TRY(backend_.download(*queue_, *logits_scratch_, 0, out + row * vocab,
+                                static_cast<size_t>(n * vocab) * sizeof(float)));
+  }
+  QUIRE_TRY(finish_queue(backend_, *queue_));
+  drop.pass = nullptr;
+  return {};
+}
+
+}  // namespace quire

@@ -1,0 +1,182 @@
+// The forward pass of a Llama-family decoder over a backend: working memory and a queue of its own, so that several
+// passes can run on one model.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "lib/backend/backend.h"
+#include "lib/kv/chunk_store.h"
+#include "lib/model/adapter.h"
+#include "lib/model/llama_model.h"
+#include "lib/plan/text_positions.h"
+#include "lib/strategy/strategy.h"
+
+namespace quire {
+
+// The tokens of one session in a forward pass, and what they work on.
+struct Sequence {
+  std::span<const int32_t> tokens;  // at positions first_position, ...
+  int64_t first_position = 0;
+  bool generated = false;  // the model's own tokens, not given ones
+  const Strategy* strategy = nullptr;
+  const TextPositions* positions = nullptr;  // of the whole text, where the strategy takes them
+  const Rope* rope = nullptr;
+  ChunkStore* kv = nullptr;               // holds all earlier tokens, and room for these
+  const AdapterList* adapters = nullptr;  // null: none; must live as long as the pass's HiddenStates
+  // If not null: counts, by chunk, how often a (query, layer, head) selected it, beyond the chunks that it must see; of
+  // queries from count_from on.
+  std::vector<int64_t>* selected = nullptr;
+  int64_t count_from = 0;
+
+  int64_t n() const { return static_cast<int64_t>(tokens.size()); }
+};
+
+// What a forward pass leaves: the last layer's output, a row per token, in the order of the sequences. It lives in the
+// pass's memory, until the next forward(). Its destructor waits until the pass is done.
+class HiddenStates {
+ public:
+  // The end of the run of rows that begins at `row` and has the same adapters, and those.
+  using AdapterRun = std::pair<int64_t, const AdapterList*>;
+
+  HiddenStates(std::unique_ptr<Fence> fence, Rows rows, std::vector<AdapterRun> adapters)
+      : fence_(std::move(fence)), rows_(rows), adapters_(std::move(adapters)) {}
+  HiddenStates(HiddenStates&&) = default;
+  HiddenStates& operator=(HiddenStates&&) = delete;
+  ~HiddenStates() {
+    if (fence_) (void)fence_->wait();
+  }
+
+  // Whether the layers have run, so that wait() returns at once.
+  bool done() const { return fence_->done(); }
+  // The first failure of the layers. kCancelled, kOutOfMemory, kIo: the stores' earlier tokens are as they were.
+  Status wait() { return fence_->wait(); }
+
+  Rows rows() const { return rows_; }
+  AdapterRun adapters_from(int64_t row) const;
+
+ private:
+  std::unique_ptr<Fence> fence_;
+  Rows rows_;
+  std::vector<AdapterRun> adapters_;  // ascending ends
+};
+
+// One thread at a time. The model must outlive the pass.
+class ForwardPass {
+ public:
+  explicit ForwardPass(const LlamaModel& model)
+      : model_(model), backend_(model.backend()), config_(model.config()), weights_(model.weights()) {}
+
+  // Queues the layers over the tokens of all sequences, each of another session: they store their keys and values. No
+  // result depends on the company. `cancel` and what the sequences point to must live as long as the result. Where the
+  // keys are not all in memory, or choices are counted, parts of the pass are waited for on the way.
+  Result<HiddenStates> forward(std::span<const Sequence> sequences, const CancelToken* cancel);
+  // Logits of rows [first_row, first_row + n_rows) of what the last forward() left, f32 [n_rows][vocab_size] in host
+  // memory. Waits for them.
+  Status logits(const HiddenStates& states, int64_t first_row, int64_t n_rows, const CancelToken* cancel, float* out);
+  int64_t scratch_bytes() const;
+  // Elements of activations that a pass over n rows (tokens and beacons) holds.
+  static int64_t activation_elements(const ModelConfig& config, int64_t n);
+
+ private:
+  // What select_chunks left for a sequence.
+  struct ChosenChunks {
+    std::unique_ptr<Buffer> buffer;
+    std::vector<int32_t> on_host;  // the same, where that is asked for
+  };
+  // Rows of one sequence: its tokens, or (condensed) the beacon tokens of a window that they complete, which stand
+  // behind the tokens of all sequences.
+  struct SequenceRows {
+    const Sequence* sequence = nullptr;
+    int index = 0;  // in the prepared step
+    std::shared_ptr<Plan> plan;
+    KvKind kind = KvKind::kText;
+    int64_t row = 0;
+    int64_t n = 0;
+    int64_t first_key = 0;
+
+    ChunkStore& kv() const { return *sequence->kv; }
+  };
+
+  static std::array<int64_t, 3> widths(const ModelConfig& config);
+  Status run(std::span<const Sequence> sequences, Exec exec);
+  Status make_queue();
+  void plan_rows(std::span<const Sequence> sequences);
+  Status prepare_scratch(int64_t n_rows);
+  Status prepare_step(Exec exec);
+  Status embed(Exec exec, std::span<const Sequence> sequences);
+  Status run_layer(Exec exec, std::span<const Sequence> sequences, int layer);
+  // A buffer of at least so many bytes, contents undefined. What may still work on a smaller one is waited for.
+  Status require(std::unique_ptr<Buffer>& buffer, size_t bytes);
+  Rows queries(const SequenceRows& rows) const { return wide_.at(rows.row); }
+  StoreKvArgs store_args(const SequenceRows& rows, int layer) const;
+  std::vector<int64_t> own_chunks(const SequenceRows& rows) const;
+
+  // Attention; in attention_layer.cc.
+  Status attend(Exec exec, std::span<const SequenceRows> all, int layer);
+  AttentionArgs attention_args(const SequenceRows& rows, int layer) const;
+  Status attend_by_windows(Exec exec, const SequenceRows& rows, int layer);
+  std::vector<int64_t> seen_chunks(const SequenceRows& rows) const;
+
+  // Selection of chunks; in selection_layer.cc.
+  Status represent_chunks(Exec exec, const SequenceRows& rows, int layer);
+  Status select(Exec exec, const SequenceRows& rows, int layer);
+  Status choose(Exec exec, const SequenceRows& rows, int layer);
+  const ChosenChunks* chosen(const SequenceRows& rows) const;
+
+  // Beacon tokens; in beacon_layer.cc.
+  Status project_beacons(Exec exec, int layer);
+  Status attend_beacons(Exec exec, int layer);
+  Status finish_beacons(Exec exec, int layer);
+
+  // Adapters; in adapter_layer.cc.
+  enum class Norm { kAttention, kMlp };
+  struct ProjectionColumn {
+    Projection projection;
+    int64_t column = 0;  // where its output begins
+  };
+  Status prepare_adapters(std::span<const Sequence> sequences);
+  Status embed_changes(Exec exec, const Sequence& sequence, int64_t row);
+  NormArgs norm_args(std::span<const Sequence> sequences, int layer, Norm norm);
+  LinearArgs linear_args(std::span<const Sequence> sequences, int layer, std::span<const ProjectionColumn> columns,
+                         std::vector<LinearArgs::LowRankTerm>& terms);
+  static void add_term(const LowRank& change, double scale, int64_t first_row, int64_t n, int64_t column,
+                       std::vector<LinearArgs::LowRankTerm>& terms);
+  Rows low_rank_rows() const { return {low_rank_.get(), 0, low_rank_stride_, wide_.type}; }
+  Status head(Exec exec, const AdapterList* adapters, Rows hidden, int64_t n, Rows out);
+
+  const LlamaModel& model_;
+  Backend& backend_;
+  const ModelConfig& config_;
+  const LlamaWeights& weights_;
+
+  // Memory that grows to what a pass needed.
+  std::unique_ptr<Buffer> scratch_;  // hidden_, normed_ and wide_
+  std::unique_ptr<Buffer> ids_;      // int32: of all rows
+  std::unique_ptr<Buffer> logits_scratch_;
+  std::vector<ChosenChunks> chosen_;  // of each sequence, in one layer
+  std::unique_ptr<Buffer> state_;     // running attention results between windows of chunks
+  std::unique_ptr<Buffer> low_rank_;  // rows of x A^T
+  int64_t scratch_rows_ = 0;
+  Rows hidden_, normed_, wide_;  // [n][hidden], [n][max(hidden, H d)], [n][max((H + 2 Hkv) d, 2 intermediate)]
+
+  // Of the pass that runs.
+  std::vector<SequenceRows> texts_, beacons_;
+  int64_t n_tokens_ = 0, n_beacons_ = 0;
+  std::vector<int32_t> host_ids_;
+  std::unique_ptr<PreparedStep> step_;
+  int64_t low_rank_stride_ = 0;
+  std::vector<NormArgs::Run> norm_runs_;
+  std::vector<LinearArgs::LowRankTerm> terms_, down_terms_;
+
+  std::unique_ptr<Queue> queue_;  // last: waits for what still works on the above. Null: none yet, or the last failed
+};
+
+// begin, begin + 1, ... end - 1: of chunks.
+std::vector<int64_t> consecutive(int64_t begin, int64_t end);
+
+}  // namespace quire

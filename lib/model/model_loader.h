@@ -1,0 +1,37 @@
+// Loads a Hugging Face directory into a model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/model/adapter_merge.h"
+#include "lib/model/llama_model.h"
+#include "lib/model/piece_loader.h"
+
+namespace quire {
+
+// Not to be used again after load().
+class ModelLoader {
+ public:
+  struct Options {
+    bool map = false;  // map the weight files, which must not shrink while the model lives, rather than read them
+    int32_t weight_type = 0;  // ElementType to convert projections to; 0: as stored
+    std::vector<AdapterSource> merge;
+    std::string beacon_directory;  // of a beacon plug-in; empty: the checkpoint's own beacons, if it has any
+    LoadControl control;
+  };
+
+  ModelLoader(Backend& backend, std::string directory, Options options);
+  ~ModelLoader();
+  // Reads files on this thread and hands what it read to the engine (LoadControl) piece by piece. Errors: kNotFound,
+  // kIo, kBadModel, kUnsupported, kOutOfMemory, kCancelled, kClosed.
+  Result<std::unique_ptr<LlamaModel>> load();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire

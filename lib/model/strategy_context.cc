@@ -1,0 +1,35 @@
+#include "lib/model/strategy_context.h"
+
+namespace quire {
+
+StrategyContext strategy_context(const ModelConfig& config, const SessionNeeds& needs) {
+  StrategyContext context;
+  context.train_len = config.max_position_embeddings;
+  context.original_len = config.rope_original;
+  context.head_dim = config.head_dim;
+  context.n_query_heads = config.n_query_heads;
+  context.n_kv_heads = config.n_kv_heads;
+  context.rope_theta = config.rope_theta;
+  context.checkpoint_scaling = config.rope_scaling;
+  const LongRopeSettings& longrope = config.longrope;
+  if (!longrope.long_factors.empty()) {
+    context.longrope = {longrope.short_factors, longrope.long_factors, longrope.original, longrope.attention_factor};
+  }
+  context.dual_chunk = {config.dual_chunk.chunk_size, config.dual_chunk.local_size, config.dual_chunk.original};
+  if (const BeaconSettings& beacon = config.beacon; beacon.window > 0) {
+    context.beacon = {beacon.window,
+                      beacon.stride,
+                      static_cast<BeaconAttention>(beacon.attention),
+                      beacon.ratios,
+                      static_cast<BeaconConfig::Mix>(beacon.mix),
+                      beacon.reserve};
+  }
+  context.sliding_window = config.sliding_window;
+  context.expected_tokens = needs.expected_tokens;
+  const int64_t elements = int64_t{2} * config.n_layers * config.n_kv_heads * config.head_dim;
+  context.kv_budget = {needs.kv_budget_bytes, static_cast<int64_t>(row_bytes(needs.kv_type, elements)),
+                       needs.prefill_block, needs.spills};
+  return context;
+}
+
+}  // namespace quire
