@@ -9,9 +9,8 @@
 // operation is done: device objects (Buffer, Matrix, Table, Rope, PreparedStep), the host memory of upload() and
 // download(), and the cancel flag.
 //
-// Threads. `allocate`, `create_*` and destruction are any-thread. A queue is used by one thread at a time; two threads
-// may use two queues, but operations (embed and the ones behind it) are queued by one thread at a time, the
-// scheduler's.
+// Threads. `allocate`, `create_*` and destruction are any-thread. A queue is used by one thread at a time. Copies and
+// fences of different queues may be called by different threads at once, operations by the scheduler's alone.
 //
 // Element types. Activations have row_type(); matrices, tables and KV records have formats of blocks (BlockFormat) in a
 // layout that the backend chooses.

@@ -1,4 +1,4 @@
-#include "lib/kv/record_file.h"
+#include "lib/kv/file_tier.h"
 
 #include <algorithm>
 
@@ -10,26 +10,23 @@ constexpr int64_t kGrowth = int64_t{4} << 20;
 
 }  // namespace
 
-Result<std::unique_ptr<RecordFile>> RecordFile::create(const std::string& directory, int64_t record_bytes,
-                                                       int64_t budget_bytes) {
+Result<std::unique_ptr<FileTier>> FileTier::create(const std::string& directory, int64_t record_bytes,
+                                                   int64_t budget_bytes, std::shared_ptr<TierBudget> runtime) {
   QUIRE_ASSIGN(auto file, ScratchFile::create(directory));
-  return std::unique_ptr<RecordFile>(new RecordFile(std::move(file), record_bytes, budget_bytes));
+  return std::unique_ptr<FileTier>(new FileTier(std::move(file), record_bytes, budget_bytes, std::move(runtime)));
 }
 
-Status RecordFile::reserve(int64_t n) {
+Status FileTier::reserve(int64_t n) {
   const int64_t missing = n - static_cast<int64_t>(free_.size());
   if (missing <= 0) return {};
   const int64_t needed = n_slots_ + missing;
-  if (budget_bytes_ > 0 && needed > budget_bytes_ / record_bytes_) {
-    return Status(Code::kBudget, "the spill file needs " + std::to_string(needed * record_bytes_) +
-                                     " bytes; its budget is " + std::to_string(budget_bytes_));
-  }
+  QUIRE_TRY(account_.check(needed * record_bytes_, ""));
   int64_t slots = std::max(needed, n_slots_ + std::max<int64_t>(1, kGrowth / record_bytes_));
-  if (budget_bytes_ > 0) slots = std::min(slots, budget_bytes_ / record_bytes_);
+  slots = std::min(slots, n_slots_ + std::max(missing, account_.room() / record_bytes_));
   free_.reserve(static_cast<size_t>(slots));
-  if (!file_->reserve(slots * record_bytes_).ok()) {
+  if (!grow(slots).ok()) {
     slots = needed;  // the last of a nearly full disk
-    QUIRE_TRY(file_->reserve(slots * record_bytes_));
+    QUIRE_TRY(grow(slots));
   }
   // Lowest slots last, so that they are taken first.
   for (int64_t slot = slots; slot > n_slots_; --slot) free_.push_back(slot - 1);
@@ -37,24 +34,33 @@ Status RecordFile::reserve(int64_t n) {
   return {};
 }
 
-int64_t RecordFile::take_slot() {
+Status FileTier::grow(int64_t n_slots) {
+  const int64_t added = (n_slots - n_slots_) * record_bytes_;
+  QUIRE_TRY(account_.add(added));
+  Status status = file_->reserve(n_slots * record_bytes_);
+  if (!status.ok()) account_.remove(added);
+  return status;
+}
+
+int64_t FileTier::take_slot() {
   const int64_t slot = free_.back();
   free_.pop_back();
   return slot;
 }
 
-Status RecordFile::write(int64_t slot, const void* record) {
-  QUIRE_TRY(file_->write_at(slot * record_bytes_,
-                            {static_cast<const std::byte*>(record), static_cast<size_t>(record_bytes_)}));
-  ++n_written_;
-  return {};
+Status FileTier::write(int64_t slot, const void* record) {
+  return file_->write_at(slot * record_bytes_,
+                         {static_cast<const std::byte*>(record), static_cast<size_t>(record_bytes_)});
 }
 
-Status RecordFile::read(int64_t slot, void* record) {
-  QUIRE_TRY(
-      file_->read_at(slot * record_bytes_, {static_cast<std::byte*>(record), static_cast<size_t>(record_bytes_)}));
-  ++n_read_;
-  return {};
+Status FileTier::read(int64_t slot, void* record) {
+  return file_->read_at(slot * record_bytes_, {static_cast<std::byte*>(record), static_cast<size_t>(record_bytes_)});
+}
+
+void FileTier::describe(TierStats& stats) const {
+  stats.limit = account_.limit();
+  stats.bytes = account_.used();
+  stats.bytes_peak = account_.peak();
 }
 
 }  // namespace quire

@@ -14,7 +14,7 @@ Result<int32_t> RecordMemory::add_page(int64_t n) {
     unused_.reserve(pages_.capacity());
     unused_.push_back(static_cast<int32_t>(pages_.size()) - 1);
   }
-  QUIRE_ASSIGN(made.buffer, backend_.allocate(static_cast<size_t>(n * record_bytes_), MemoryKind::kDevice));
+  QUIRE_ASSIGN(made.buffer, account_.allocate(backend_, n * record_bytes_, MemoryKind::kDevice));
   const int32_t number = unused_.back();
   unused_.pop_back();
   page(number) = std::move(made);
@@ -46,8 +46,10 @@ void RecordMemory::trim() {
     Page& empty = page(number);
     if (!empty.buffer || empty.n_taken > 0) continue;
     close(number);
-    bytes_ -= static_cast<int64_t>(empty.next_free.size()) * record_bytes_;
+    const int64_t bytes = static_cast<int64_t>(empty.next_free.size()) * record_bytes_;
     empty = Page();
+    account_.remove(bytes);
+    bytes_ -= bytes;
     unused_.push_back(number);
     --n_empty_;
   }

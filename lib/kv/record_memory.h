@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lib/backend/backend.h"
+#include "lib/kv/tier_budget.h"
 #include "lib/support/status.h"
 
 namespace quire {
@@ -22,10 +23,11 @@ class RecordMemory {
     explicit operator bool() const { return page >= 0; }
   };
 
-  // The backend must outlive this.
-  RecordMemory(Backend& backend, int64_t record_bytes) : backend_(backend), record_bytes_(record_bytes) {}
+  // Pages are counted in the account. It and the backend must outlive this.
+  RecordMemory(Backend& backend, TierAccount& account, int64_t record_bytes)
+      : backend_(backend), account_(account), record_bytes_(record_bytes) {}
 
-  // Allocates a page of n free records, and returns its number. kOutOfMemory: nothing was changed.
+  // Allocates a page of n free records, and returns its number. kBudget, kOutOfMemory: nothing was changed.
   Result<int32_t> add_page(int64_t n);
   bool has_free() const { return first_open_ >= 0; }
   // Takes a free record of any page, which there is.
@@ -59,6 +61,7 @@ class RecordMemory {
   void close(int32_t number);
 
   Backend& backend_;
+  TierAccount& account_;
   int64_t record_bytes_;
   std::vector<Page> pages_;
   std::vector<int32_t> unused_;  // numbers of released pages; its capacity is that of pages_

@@ -47,11 +47,22 @@ std::vector<int64_t> ForwardPass::seen_chunks(const SequenceRows& rows) const {
   return chunks;
 }
 
+// Asks for the first records that the text's attention in a layer will need. `first`: the first window of the layer
+// before, which is this one's too unless chunks are selected: then they are likely those of the last token.
+void ForwardPass::prefetch_layer(Exec exec, const SequenceRows& rows, std::span<const int64_t> first, int layer) const {
+  if (layer >= config_.n_layers) return;
+  rows.kv().prefetch(exec.queue, layer, own_chunks(rows));
+  rows.kv().prefetch(exec.queue, layer, has_selection(*rows.plan) ? rows.kv().last_read(layer) : first);
+}
+
 Status ForwardPass::attend_by_windows(Exec exec, const SequenceRows& rows, int layer) {
   ChunkStore& kv = rows.kv();
   const std::vector<int64_t> needed = seen_chunks(rows);
   const auto n = static_cast<int64_t>(needed.size());
-  const int64_t most = kv.max_resident();
+  const int64_t most = kv.window(n);
+  const auto window = [&](int64_t begin) {
+    return std::span(needed).subspan(static_cast<size_t>(begin), static_cast<size_t>(std::min(most, n - begin)));
+  };
   if (n > most) {
     const int64_t floats = attention_state_floats(rows.n, config_.n_query_heads, config_.head_dim);
     QUIRE_TRY(require(state_, static_cast<size_t>(floats) * sizeof(float)));
@@ -59,10 +70,17 @@ Status ForwardPass::attend_by_windows(Exec exec, const SequenceRows& rows, int l
   int64_t begin = 0, end = 0;
   do {  // once at least: queries that see nothing have an output too
     end = n - begin <= most ? n : begin + most;
-    QUIRE_TRY(kv.acquire(layer, std::span(needed).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
-                         false));
+    QUIRE_TRY(kv.acquire(exec.queue, layer, window(begin), false));
     // The last window has the condensed entries too.
-    if (end == n) QUIRE_TRY(kv.acquire(layer, consecutive(0, kv.condensed_chunks()), false, KvKind::kCondensed));
+    if (end == n) {
+      QUIRE_TRY(kv.acquire(exec.queue, layer, consecutive(0, kv.condensed_chunks()), false, KvKind::kCondensed));
+    }
+    // What is needed next comes while this window is computed.
+    if (end < n) {
+      kv.prefetch(exec.queue, layer, window(end));
+    } else if (rows.kind == KvKind::kText) {
+      prefetch_layer(exec, rows, window(0), layer + 1);
+    }
     AttentionArgs args = attention_args(rows, layer);
     if (n > most) args.state = state_.get();
     args.window = {n == 0 ? 0 : needed[static_cast<size_t>(begin)],

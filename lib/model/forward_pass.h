@@ -119,6 +119,7 @@ class ForwardPass {
   // Attention; in attention_layer.cc.
   Status attend(Exec exec, std::span<const SequenceRows> all, int layer);
   AttentionArgs attention_args(const SequenceRows& rows, int layer) const;
+  void prefetch_layer(Exec exec, const SequenceRows& rows, std::span<const int64_t> first, int layer) const;
   Status attend_by_windows(Exec exec, const SequenceRows& rows, int layer);
   std::vector<int64_t> seen_chunks(const SequenceRows& rows) const;
 

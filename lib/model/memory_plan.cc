@@ -107,14 +107,16 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   }
   const int64_t all = config.n_layers * chunks * record + plan.representation_bytes;
   plan.kv_bytes = all;
-  if (request.kv_budget_bytes == 0 || all <= request.kv_budget_bytes) return {};
+  // Beside a file, records pass through a staging buffer of one record.
+  const int64_t staging = request.spill ? record : 0;
+  if (request.kv_budget_bytes == 0 || all + staging <= request.kv_budget_bytes) return {};
   const int64_t block = std::min(request.prefill_block, strategy.window_end(0));
   const int64_t in_step =
       std::min(chunks, ceil_div(block, geometry.chunk) + 1 + condensed_chunks(strategy, request.n_tokens));
-  const int64_t least = request.spill ? plan.representation_bytes + in_step * record : all;
+  const int64_t least = request.spill ? plan.representation_bytes + in_step * record + staging : all;
   if (least > request.kv_budget_bytes) {
     return Status(Code::kBudget, "the KV cache needs " + std::to_string(least) + " bytes of memory for " +
-                                     std::to_string(request.n_tokens) + " tokens; the budget is " +
+                                     std::to_string(request.n_tokens) + " tokens; the session's budget is " +
                                      std::to_string(request.kv_budget_bytes));
   }
   plan.kv_bytes = request.kv_budget_bytes;

@@ -37,6 +37,10 @@ class KvTest : public testing::Test {
     EXPECT_TRUE(store.ok()) << store.status().message();
     return std::move(*store);
   }
+  Status acquire(ChunkStore& store, int layer, std::vector<int64_t> chunks, bool to_write,
+                 KvKind kind = KvKind::kText) const {
+    return store.acquire(*queue_, layer, chunks, to_write, kind);
+  }
   static char* host(const KvRecord& record) { return reinterpret_cast<char*>(cpu::record_ptr(record)); }
   int64_t record() const { return static_cast<int64_t>(backend_->kv_record_bytes(kGeometry)); }
 
@@ -44,6 +48,7 @@ class KvTest : public testing::Test {
   Allocator allocator_{Memory::allocate, Memory::release, &memory_};
   ThreadPool pool_{1};
   std::unique_ptr<Backend> backend_ = cpu::create_cpu_backend(allocator_, pool_);
+  std::unique_ptr<Queue> queue_ = std::move(*backend_->create_queue());
 };
 
 }  // namespace quire::test

@@ -13,7 +13,8 @@ namespace {
 
 class RecordMemoryTest : public KvTest {
  protected:
-  RecordMemory records_{*backend_, record()};
+  TierAccount account_{"of memory", 0, nullptr};
+  RecordMemory records_{*backend_, account_, record()};
 };
 
 TEST_F(RecordMemoryTest, RecordsOfAPageDoNotOverlap) {

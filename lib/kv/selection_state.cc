@@ -1,0 +1,86 @@
+#include "lib/kv/selection_state.h"
+
+namespace quire {
+namespace {
+
+constexpr int64_t kPageChunks = Representations::kPageChunks;
+
+}  // namespace
+
+SelectionState::SelectionState(Backend& backend, const KvGeometry& geometry, int n_layers, int n_query_heads,
+                               TierAccount& account)
+    : backend_(backend),
+      account_(account),
+      geometry_(geometry),
+      n_query_heads_(n_query_heads),
+      pages_(static_cast<size_t>(n_layers)) {
+  if (n_query_heads > 0) {
+    page_bytes_ = static_cast<int64_t>(backend.representation_page_bytes(n_query_heads, geometry.head_dim));
+  }
+}
+
+int64_t SelectionState::bytes_for(int64_t n_chunks) const {
+  if (page_bytes_ == 0) return 0;
+  const auto layers = static_cast<int64_t>(pages_.size());
+  const int64_t rows = layers * 2 * geometry_.chunk;
+  return ceil_div(n_chunks, kPageChunks) * layers * page_bytes_ +
+         rows * n_query_heads_ * geometry_.head_dim * static_cast<int64_t>(sizeof(float));
+}
+
+Status SelectionState::reserve(int64_t n_chunks) {
+  if (page_bytes_ == 0) return {};
+  if (!queries_) {
+    QUIRE_ASSIGN(queries_, account_.allocate(backend_, bytes_for(0), MemoryKind::kDevice));
+    queries_bytes_ = bytes_for(0);
+  }
+  const auto n = static_cast<size_t>(ceil_div(n_chunks, kPageChunks));
+  for (auto& pages : pages_) {
+    pages.reserve(n);
+    while (pages.size() < n) {
+      QUIRE_ASSIGN(auto page, account_.allocate(backend_, page_bytes_, MemoryKind::kDevice));
+      pages.push_back(std::move(page));
+      ++n_pages_;
+    }
+  }
+  return {};
+}
+
+void SelectionState::extend(int64_t first, int64_t n) {
+  if (!queries_) return;
+  const int64_t now = first / geometry_.chunk, then = (first + n) / geometry_.chunk;
+  const int kept = queries_chunk_[1] == now ? 1 : 0;
+  queries_chunk_[kept] = first % geometry_.chunk == 0 && n >= geometry_.chunk ? -1 : now;
+  queries_chunk_[1 - kept] = then == now ? -1 : then;
+}
+
+void SelectionState::truncate(int64_t n_tokens) {
+  const auto n = static_cast<size_t>(ceil_div(ceil_div(n_tokens, geometry_.chunk), kPageChunks));
+  for (auto& pages : pages_) {
+    while (pages.size() > n) {
+      pages.pop_back();
+      --n_pages_;
+      account_.remove(page_bytes_);
+    }
+  }
+  // Queries of a later chunk, or of a chunk that the text has not begun, mean nothing now.
+  for (int64_t& chunk : queries_chunk_) {
+    if (chunk != n_tokens / geometry_.chunk || n_tokens % geometry_.chunk == 0) chunk = -1;
+  }
+}
+
+int64_t SelectionState::exact_boundary(int64_t n_tokens) const {
+  const int64_t chunk = n_tokens / geometry_.chunk;
+  const bool known = page_bytes_ == 0 || queries_chunk_[0] == chunk || queries_chunk_[1] == chunk;
+  return known ? n_tokens : chunk * geometry_.chunk;
+}
+
+Rows SelectionState::queries_in_progress(int layer, int64_t chunk) const {
+  const int64_t width = int64_t{n_query_heads_} * geometry_.head_dim;
+  for (int place = 0; place < 2; ++place) {
+    if (queries_chunk_[place] != chunk) continue;
+    return {queries_.get(), (layer * 2 + place) * geometry_.chunk * width, width};
+  }
+  return {};
+}
+
+}  // namespace quire

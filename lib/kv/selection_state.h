@@ -1,0 +1,54 @@
+// What a strategy that selects chunks keeps beside the records: a representation of each complete chunk, and the
+// queries of the chunk in progress.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lib/backend/backend.h"
+#include "lib/kv/tier_budget.h"
+#include "lib/support/status.h"
+
+namespace quire {
+
+// Stays in device memory, and is counted there. One thread at a time.
+class SelectionState {
+ public:
+  // n_query_heads 0: the strategy selects nothing, and nothing is kept. Backend and account must outlive this.
+  SelectionState(Backend& backend, const KvGeometry& geometry, int n_layers, int n_query_heads, TierAccount& account);
+
+  // Bytes that a text of n_chunks chunks needs.
+  int64_t bytes_for(int64_t n_chunks) const;
+  int64_t bytes() const { return page_bytes_ * n_pages_ + queries_bytes_; }
+  int64_t representation_bytes() const { return page_bytes_ * n_pages_; }
+  // kBudget, kOutOfMemory. What was made before a failure stays, and is used by the next call.
+  Status reserve(int64_t n_chunks);
+  // The text was [0, first) and n tokens follow. The queries of the chunk where it ended stay; those of the chunk where
+  // it will end get the other place. A chunk that these tokens hold whole is represented from them: its queries are not
+  // kept.
+  void extend(int64_t first, int64_t n);
+  void truncate(int64_t n_tokens);
+  // The most tokens, at most n_tokens, to which the text can be cut so that no query of the chunk in progress is
+  // missing.
+  int64_t exact_boundary(int64_t n_tokens) const;
+
+  Representations representations(int layer) const { return {pages_[static_cast<size_t>(layer)]}; }
+  // Rows for the queries of that chunk; no buffer if it is not in progress.
+  Rows queries_in_progress(int layer, int64_t chunk) const;
+
+ private:
+  Backend& backend_;
+  TierAccount& account_;
+  KvGeometry geometry_;
+  int n_query_heads_;
+  int64_t page_bytes_ = 0;                                   // 0: nothing is kept
+  int64_t n_pages_ = 0;                                      // of all layers
+  std::vector<std::vector<std::unique_ptr<Buffer>>> pages_;  // [layer][page]
+  // Of two chunks in each layer: the one where the text ends, and the one where it will end.
+  std::unique_ptr<Buffer> queries_;  // f32 [layer][2][chunk][n_query_heads * head_dim]
+  int64_t queries_bytes_ = 0;
+  int64_t queries_chunk_[2] = {-1, -1};
+};
+
+}  // namespace quire

@@ -1,0 +1,41 @@
+// A place for records below device memory: host memory, a file. It knows records as bytes of the host, in slots.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lib/support/status.h"
+
+namespace quire {
+
+// What a store did with one tier since it was made.
+struct TierStats {
+  std::string name;                           // "device", "file", ...
+  int64_t limit = 0;                          // of the store; 0: none
+  int64_t bytes = 0, bytes_peak = 0;          // held now, and at most
+  int64_t n_records = 0;                      // that are in it: in device memory, or with a slot of the tier
+  int64_t n_hits = 0, n_misses = 0;           // device: records asked for that were there, and that were not;
+                                              // a lower tier: records read from it, and 0
+  int64_t n_evicted = 0;                      // records that left it for a lower tier
+  int64_t bytes_read = 0, bytes_written = 0;  // of a lower tier, from it and to it
+  int64_t stall_ns = 0;                       // device: time in which computing waited for records
+};
+
+// The thread of the store calls reserve(), take_slot() and free_slot(). At the same time an I/O thread may call write()
+// and read(), of slots that are taken and that no other call is about.
+class Tier {
+ public:
+  virtual ~Tier() = default;
+  virtual std::string name() const = 0;
+  // Makes sure that `n` calls of take_slot() succeed. kBudget, kIo, kOutOfMemory: nothing was changed.
+  virtual Status reserve(int64_t n) = 0;
+  virtual int64_t take_slot() = 0;
+  // Never allocates.
+  virtual void free_slot(int64_t slot) = 0;
+  virtual Status write(int64_t slot, const void* record) = 0;
+  virtual Status read(int64_t slot, void* record) = 0;
+  // Limit of this store, bytes held and their peak go into `stats`.
+  virtual void describe(TierStats& stats) const = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,71 @@
+// Bytes of a tier, such as device memory or the spill file: what a runtime's stores may hold together, and what one
+// store holds.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "lib/backend/backend.h"
+#include "lib/support/mutex.h"
+#include "lib/support/status.h"
+
+namespace quire {
+
+// The account that the stores of a runtime share. `used` never exceeds `limit`. Any thread.
+class TierBudget {
+ public:
+  explicit TierBudget(int64_t limit) : limit_(limit) {}  // 0: no limit
+  TierBudget(const TierBudget&) = delete;
+  TierBudget& operator=(const TierBudget&) = delete;
+
+  // False: it would exceed the limit, and nothing was changed.
+  bool add(int64_t bytes);
+  void remove(int64_t bytes);
+  int64_t limit() const { return limit_; }
+  int64_t used() const;
+  // Bytes that are left; kNoLimit without a limit. Another store may take them at any time.
+  int64_t room() const;
+
+ private:
+  const int64_t limit_;
+  mutable Mutex mutex_;
+  int64_t used_ QUIRE_GUARDED_BY(mutex_) = 0;
+};
+
+// What one store holds of a tier, within a limit of its own and within the runtime's account. Whatever it holds leaves
+// the runtime's account when it is destroyed. One thread at a time.
+class TierAccount {
+ public:
+  // `what` names the tier in messages: "of memory". limit 0: none. `runtime` may be null.
+  TierAccount(std::string what, int64_t limit, std::shared_ptr<TierBudget> runtime)
+      : what_(std::move(what)), limit_(limit), runtime_(std::move(runtime)) {}
+  ~TierAccount() {
+    if (runtime_) runtime_->remove(used_);
+  }
+  TierAccount(const TierAccount&) = delete;
+  TierAccount& operator=(const TierAccount&) = delete;
+
+  // kBudget unless the store could hold `needed` bytes in all. `purpose` completes "needs ... bytes of memory".
+  Status check(int64_t needed, const std::string& purpose) const;
+  // kBudget: nothing was changed.
+  Status add(int64_t bytes);
+  void remove(int64_t bytes);
+  // Adds and allocates: both or none.
+  Result<std::unique_ptr<Buffer>> allocate(Backend& backend, int64_t bytes, MemoryKind kind);
+
+  int64_t limit() const { return limit_; }
+  int64_t used() const { return used_; }
+  int64_t peak() const { return peak_; }
+  // Bytes that can be added now; kNoLimit without limits.
+  int64_t room() const;
+
+ private:
+  const std::string what_;
+  const int64_t limit_;
+  const std::shared_ptr<TierBudget> runtime_;
+  int64_t used_ = 0;
+  int64_t peak_ = 0;
+};
+
+}  // namespace quire

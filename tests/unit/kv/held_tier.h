@@ -1,0 +1,90 @@
+// A tier in memory whose reads and writes wait or fail where a test wants it.
+#pragma once
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "lib/kv/tier.h"
+#include "tests/unit/pause.h"
+
+namespace quire::test {
+
+class HeldTier : public Tier {
+ public:
+  explicit HeldTier(int64_t record_bytes, int64_t most = INT64_MAX) : bytes_(record_bytes), most_(most) {}
+
+  std::string name() const override { return "held"; }
+  Status reserve(int64_t n) override {
+    return n_taken_ + n <= most_ ? Status() : Status(Code::kBudget, "the held tier is full");
+  }
+  int64_t take_slot() override {
+    ++n_taken_;
+    if (free_.empty()) return n_slots_++;
+    const int64_t slot = free_.back();
+    free_.pop_back();
+    return slot;
+  }
+  void free_slot(int64_t slot) override {
+    --n_taken_;
+    free_.push_back(slot);
+  }
+  Status write(int64_t slot, const void* record) override {
+    std::lock_guard lock(mutex_);
+    ++n_writes_;
+    if (failing_writes_ > 0 && failing_writes_-- > 0) return Status(Code::kIo, "held write");
+    auto& to = records_[slot];
+    to.resize(static_cast<size_t>(bytes_));
+    std::memcpy(to.data(), record, to.size());
+    return {};
+  }
+  Status read(int64_t slot, void* record) override {
+    Pause* pause;
+    {
+      std::lock_guard lock(mutex_);
+      pause = pause_;
+    }
+    if (pause) pause->here();
+    std::lock_guard lock(mutex_);
+    ++n_reads_;
+    if (failing_reads_ > 0 && failing_reads_-- > 0) return Status(Code::kIo, "held read");
+    const auto& from = records_.at(slot);
+    std::memcpy(record, from.data(), from.size());
+    return {};
+  }
+  void describe(TierStats& stats) const override { stats.bytes = n_taken_ * bytes_; }
+
+  // Reads stop at that place from now on; null: they do not.
+  void pause_reads(Pause* pause) {
+    std::lock_guard lock(mutex_);
+    pause_ = pause;
+  }
+  void fail_reads(int n) {
+    std::lock_guard lock(mutex_);
+    failing_reads_ = n;
+  }
+  void fail_writes(int n) {
+    std::lock_guard lock(mutex_);
+    failing_writes_ = n;
+  }
+  int n_reads() const {
+    std::lock_guard lock(mutex_);
+    return n_reads_;
+  }
+  int n_writes() const {
+    std::lock_guard lock(mutex_);
+    return n_writes_;
+  }
+
+ private:
+  const int64_t bytes_, most_;
+  int64_t n_slots_ = 0, n_taken_ = 0;
+  std::vector<int64_t> free_;
+  mutable std::mutex mutex_;
+  Pause* pause_ = nullptr;
+  std::map<int64_t, std::vector<char>> records_;
+  int failing_reads_ = 0, failing_writes_ = 0, n_reads_ = 0, n_writes_ = 0;
+};
+
+}  // namespace quire::test

@@ -1,0 +1,109 @@
+// What the stores of a runtime may hold together, beside each one's own budget.
+
+#include "lib/kv/tier_budget.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "tests/unit/kv/kv_fixture.h"
+#include "tests/unit/kv/spill_directory.h"
+
+namespace quire::test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(TierBudget, CountsUpToItsLimitFromAnyThread) {
+  TierBudget budget(1000);
+  std::atomic<int> granted{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 100; ++i) granted += budget.add(7) ? 1 : 0;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(granted, 142);
+  EXPECT_EQ(budget.used(), 994);
+  EXPECT_EQ(budget.room(), 6);
+  EXPECT_FALSE(budget.add(7));
+  EXPECT_TRUE(budget.add(6));
+  budget.remove(1000);
+  EXPECT_EQ(budget.used(), 0);
+  EXPECT_EQ(TierBudget(0).room(), kNoLimit);
+}
+
+class SharedBudget : public KvTest {};
+
+TEST_F(SharedBudget, ARefusalNamesWhoseBudgetItIs) {
+  const auto runtime = std::make_shared<TierBudget>(5 * kLayers * record());
+  const auto first = make({.runtime_memory = runtime});
+  const auto second = make({.budget_bytes = 3 * kLayers * record(), .runtime_memory = runtime});
+  ASSERT_TRUE(first->reserve(0, 48).ok());
+  const Status own = second->reserve(0, 64);
+  EXPECT_EQ(own.code(), Code::kBudget);
+  EXPECT_THAT(own.message(), HasSubstr("needs " + std::to_string(4 * kLayers * record())));
+  EXPECT_THAT(own.message(), HasSubstr("the session's budget is " + std::to_string(3 * kLayers * record())));
+  const Status shared = second->reserve(0, 48);
+  EXPECT_EQ(shared.code(), Code::kBudget);
+  EXPECT_THAT(shared.message(), HasSubstr("needs " + std::to_string(3 * kLayers * record())));
+  EXPECT_THAT(shared.message(), HasSubstr("the runtime's budget is " + std::to_string(5 * kLayers * record())));
+  EXPECT_THAT(shared.message(), HasSubstr("hold " + std::to_string(3 * kLayers * record())));
+  ASSERT_TRUE(second->reserve(0, 32).ok());
+  EXPECT_EQ(runtime->used(), 5 * kLayers * record());
+  EXPECT_EQ(first->reserve(48, 1).code(), Code::kBudget);
+  second->truncate(16);
+  EXPECT_TRUE(first->reserve(48, 1).ok());
+}
+
+TEST_F(SharedBudget, AStoreThatGoesGivesItsShareBack) {
+  const auto runtime = std::make_shared<TierBudget>(100 * record());
+  {
+    const auto store = make({.n_query_heads = 2, .runtime_memory = runtime});
+    ASSERT_TRUE(store->reserve(0, 40).ok());
+    EXPECT_EQ(runtime->used(), store->stats().bytes);
+    EXPECT_EQ(runtime->used(), allocator_.bytes());
+  }
+  EXPECT_EQ(runtime->used(), 0);
+}
+
+TEST_F(SharedBudget, AFailingAllocatorLeavesItAsItWas) {
+  const auto runtime = std::make_shared<TierBudget>(100 * record());
+  const auto store = make({.n_query_heads = 2, .runtime_memory = runtime});
+  for (int64_t blocks = 0; blocks < 4; ++blocks) {
+    memory_.left = blocks;
+    EXPECT_EQ(store->reserve(0, 40).code(), Code::kOutOfMemory);
+    EXPECT_EQ(runtime->used(), store->stats().bytes);
+    EXPECT_EQ(runtime->used(), allocator_.bytes());
+  }
+}
+
+// With a file below, what exceeds the runtime's budget goes there; an error is only what one step needs at once.
+TEST_F(SharedBudget, WithAFileRecordsGoThereFirst) {
+  const SpillDirectory directory;
+  const auto memory = std::make_shared<TierBudget>(8 * record());
+  const auto file = std::make_shared<TierBudget>(3000 * record());
+  const ChunkStoreOptions options{.spill_directory = directory.path(), .runtime_memory = memory, .runtime_file = file};
+  const auto first = make(options), second = make(options);
+  const auto append = [&](ChunkStore& store, int64_t chunk) {
+    QUIRE_TRY(store.reserve(chunk * 16, 16));
+    for (int layer = 0; layer < kLayers; ++layer) QUIRE_TRY(acquire(store, layer, {chunk}, true));
+    return Status();
+  };
+  for (int64_t chunk = 0; chunk < 4; ++chunk) ASSERT_TRUE(append(*first, chunk).ok());
+  EXPECT_LE(memory->used(), 8 * record());
+  EXPECT_EQ(first->stats().n_records, 4 * kLayers);
+  const Status refused = second->reserve(0, 16);
+  EXPECT_EQ(refused.code(), Code::kBudget);
+  EXPECT_THAT(refused.message(), HasSubstr("runtime's budget"));
+  first->truncate(0);
+  for (int64_t chunk = 0; chunk < 4; ++chunk) ASSERT_TRUE(append(*second, chunk).ok());
+  EXPECT_LE(file->used(), file->limit());
+  EXPECT_LE(memory->used(), memory->limit());
+}
+
+}  // namespace
+}  // namespace quire::test
