@@ -177,9 +177,11 @@ typedef struct quire_runtime_options {
   uint32_t flags; /* 0 */
   /* compute threads, all created here; 0: the number of cores; at most 1024 */
   int32_t n_threads;
-  int32_t backend;        /* QUIRE_BACKEND_*; 0: auto */
-  int32_t log_level;      /* the most talkative level wanted; 0: QUIRE_LOG_WARNING */
-  int32_t reserved;       /* 0 */
+  int32_t backend;   /* QUIRE_BACKEND_*; 0: auto */
+  int32_t log_level; /* the most talkative level wanted; 0: QUIRE_LOG_WARNING */
+  /* threads that read and write spill files, at most 64, created with the first session that has
+   * one; 0: one; -1: none, such sessions read and write while they compute */
+  int32_t n_io_threads;
   quire_log_callback log; /* NULL: nothing is logged */
   void* log_user_data;
   quire_destroy_callback log_destroy; /* may be NULL */
@@ -192,9 +194,9 @@ typedef struct quire_runtime_options {
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_runtime_options_init(quire_runtime_options* options, size_t size);
 
-/* Starts the compute threads (named "quire-N", all signals blocked, parked when idle). options may
- * be NULL. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY, UNSUPPORTED (backend).
- * [any-thread] since 0.1 */
+/* Starts the compute threads (named "quire-N"; those of n_io_threads are "quire-io"; all signals
+ * blocked, parked when idle). options may be NULL. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY,
+ * UNSUPPORTED (backend). [any-thread] since 0.1 */
 QUIRE_API quire_status quire_runtime_create(const quire_runtime_options* options,
                                             quire_runtime** out, quire_error* err);
 /* Adds a reference. NULL does nothing. [any-thread] since 0.1 */

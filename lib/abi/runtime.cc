@@ -11,12 +11,13 @@ Status runtime_options(const quire_runtime_options* in, RuntimeOptions* out, std
   QUIRE_TRY(read_options(in, 0, "quire_runtime_options", &o));
   QUIRE_TRY(check_range("n_threads", o.n_threads, 0, 1024));
   QUIRE_TRY(check_range("log_level", o.log_level, 0, QUIRE_LOG_DEBUG));
-  QUIRE_TRY(check_range("reserved", o.reserved, 0, 0));
+  QUIRE_TRY(check_range("n_io_threads", o.n_io_threads, -1, 64));
   if (o.backend != QUIRE_BACKEND_AUTO && o.backend != QUIRE_BACKEND_CPU) {
     return Status(Code::kUnsupported, "backend " + std::to_string(o.backend) + " is not available; known: auto, cpu");
   }
   if (!o.alloc != !o.free) return invalid("alloc and free go together: give both or neither");
   out->n_threads = o.n_threads;
+  out->n_io_threads = o.n_io_threads;
   out->log = Log(o.log, o.log_user_data, static_cast<LogLevel>(o.log_level == 0 ? QUIRE_LOG_WARNING : o.log_level));
   out->alloc = o.alloc;
   out->free = o.free;

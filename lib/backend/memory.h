@@ -37,7 +37,7 @@ class Queue {
 };
 
 // A point in a queue: done when everything that was queued before it is done, or will never run because something
-// before it failed.
+// before it failed. It may outlive the queue.
 class Fence {
  public:
   virtual ~Fence() = default;

@@ -85,14 +85,14 @@ Status Transfers::move(Transfer& t) {
   if (t.after) QUIRE_TRY(backend_.wait(*queue_, *t.after));
   if (t.out.tier) {
     QUIRE_TRY(backend_.download(*queue_, *t.memory.page, t.memory.offset, host, bytes));
-    QUIRE_TRY(backend_.synchronize(*queue_));
+    QUIRE_TRY(finish_queue(backend_, *queue_));
     QUIRE_TRY(t.out.tier->write(t.out.slot, host));
     t.written = true;
   }
   if (!t.in.tier) return {};
   QUIRE_TRY(t.in.tier->read(t.in.slot, host));
   QUIRE_TRY(backend_.upload(*queue_, host, *t.memory.page, t.memory.offset, bytes));
-  return backend_.synchronize(*queue_);
+  return finish_queue(backend_, *queue_);
 }
 
 }  // namespace quire

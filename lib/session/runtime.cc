@@ -42,7 +42,8 @@ Runtime::Runtime(RuntimeOptions options)
     : options_(std::move(options)),
       allocator_(options_.alloc, options_.free, options_.alloc_user),
       pool_(thread_count(options_.n_threads)),
-      backend_(cpu::create_cpu_backend(allocator_, pool_)) {}
+      backend_(cpu::create_cpu_backend(allocator_, pool_)),
+      io_(options_.n_io_threads < 0 ? nullptr : std::make_unique<IoThreads>(std::max(1, options_.n_io_threads))) {}
 
 void Runtime::close() {
   std::vector<std::weak_ptr<Session>> sessions;
@@ -66,6 +67,7 @@ void Runtime::close() {
       session->close();
     }
   }
+  if (io_) io_->stop();
   pool_.stop();
   MutexLock lock(mutex_);
   close_done_ = true;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lib/backend/backend.h"
+#include "lib/kv/io_thread.h"
 #include "lib/model/forward_pass.h"
 #include "lib/model/llama_model.h"
 #include "lib/model/model_loader.h"
@@ -22,7 +23,8 @@ namespace quire {
 class Session;
 
 struct RuntimeOptions {
-  int n_threads = 0;  // 0: the number of cores
+  int n_threads = 0;     // 0: the number of cores
+  int n_io_threads = 0;  // 0: one; -1: none, and sessions that spill read and write on the engine thread
   Allocator::AllocFn alloc = nullptr;
   Allocator::FreeFn free = nullptr;
   void* alloc_user = nullptr;
@@ -48,6 +50,8 @@ class Runtime {
   Scheduler& scheduler() { return scheduler_; }
   Backend& backend() { return *backend_; }
   ThreadPool& pool() { return pool_; }
+  // Null: there are none.
+  IoThreads* io() { return io_.get(); }
   const Log& log() const { return options_.log; }
 
   // The session will be closed with the runtime. False: that is closed already.
@@ -66,6 +70,7 @@ class Runtime {
   Allocator allocator_;
   ThreadPool pool_;
   std::unique_ptr<Backend> backend_;
+  std::unique_ptr<IoThreads> io_;  // started with the first session that spills; null: none
   Scheduler scheduler_;
   CancelToken closed_;  // set when a close begins
   Mutex mutex_;

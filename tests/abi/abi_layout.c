@@ -20,7 +20,7 @@ static void test_error_and_runtime(void) {
   AT(quire_runtime_options, n_threads, 8, 4);
   AT(quire_runtime_options, backend, 12, 4);
   AT(quire_runtime_options, log_level, 16, 4);
-  AT(quire_runtime_options, reserved, 20, 4);
+  AT(quire_runtime_options, n_io_threads, 20, 4);
   AT(quire_runtime_options, log, 24, 8);
   AT(quire_runtime_options, log_user_data, 32, 8);
   AT(quire_runtime_options, log_destroy, 40, 8);

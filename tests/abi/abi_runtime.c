@@ -20,7 +20,8 @@ static void test_create_errors(void) {
   REFUSED(backend, 99, QUIRE_ERROR_UNSUPPORTED, "backend 99");
   REFUSED(log_level, 5, QUIRE_ERROR_INVALID_ARGUMENT, "log_level");
   REFUSED(log_level, -1, QUIRE_ERROR_INVALID_ARGUMENT, "log_level");
-  REFUSED(reserved, 1, QUIRE_ERROR_INVALID_ARGUMENT, "reserved");
+  REFUSED(n_io_threads, -2, QUIRE_ERROR_INVALID_ARGUMENT, "n_io_threads");
+  REFUSED(n_io_threads, 65, QUIRE_ERROR_INVALID_ARGUMENT, "n_io_threads");
   REFUSED(flags, 1, QUIRE_ERROR_INVALID_ARGUMENT, "flags");
 #undef REFUSED
   {

@@ -34,7 +34,7 @@ def _same(kind, names):
 Error = _struct("quire_error", 544, ("code", c_int32), ("os_error", c_int32), ("offset", c_int64),
                 ("reserved", c_int64), ("message", c_char * 512))
 RuntimeOptions = _struct(
-    "quire_runtime_options", 80, *_same(c_int32, "n_threads backend log_level reserved"), ("log", LogCallback),
+    "quire_runtime_options", 80, *_same(c_int32, "n_threads backend log_level n_io_threads"), ("log", LogCallback),
     ("log_user_data", c_void_p), ("log_destroy", DestroyCallback),
     *_same(c_void_p, "alloc free alloc_user_data alloc_destroy"))
 AdapterSource = _struct("quire_adapter_source", 24, ("path", c_char_p), ("path_len", c_size_t), ("scale", c_double))
