@@ -158,7 +158,7 @@ int64_t Bench::visible_keys(int64_t depth) const {
   for (const int32_t kind : {QUIRE_KV_TEXT, QUIRE_KV_CONDENSED}) {
     view.key_kind = kind;
     Error error;
-    error.check(quire_strategy_positions(&options, &view, distances.data(), error.get()),
+    error.check(quire_strategy_positions(&options, &view, distances.data(), distances.size(), nullptr, error.get()),
                 "counting the keys that a token sees");
     // A model's own sliding window cuts what any strategy shows.
     const bool cut = info_.sliding_window > 0 && visibility.find("ignore_window=1") == std::string::npos;

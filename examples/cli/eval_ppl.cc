@@ -59,7 +59,8 @@ std::vector<float> score(quire_session* session, const Ids& ids, int64_t first,
   if (finish == QUIRE_FINISH_REACH) throw std::runtime_error("the text is longer than the strategy's reach");
   std::vector<float> scores(ids.size() - static_cast<size_t>(first));
   Error error;
-  error.check(quire_session_get_scores(session, first, static_cast<int64_t>(scores.size()), scores.data(), error.get()),
+  error.check(quire_session_get_scores(session, first, static_cast<int64_t>(scores.size()), scores.data(),
+                                       scores.size(), nullptr, error.get()),
               "reading the scores");
   return scores;
 }

@@ -41,9 +41,11 @@
  *               struct_size to what it wrote.
  *   Strings     UTF-8, pointer plus length in bytes, no terminating NUL needed. The library copies
  *               what it keeps, before the call returns.
- *   Output text `buf, cap, *needed`: the library stores the full length in *needed (which may be
- *               NULL) and copies only if it fits; otherwise it returns QUIRE_ERROR_BUFFER_TOO_SMALL
- *               and buf is untouched. cap = 0 with buf = NULL asks for the size and returns
+ *   Results     of any length, text and arrays alike, come back by `buf, cap, *needed`: how many
+ *               elements there are (bytes of text, token ids, floats, structs) is stored in *needed
+ *               (which may be NULL), and all of them are copied if cap, which counts elements too,
+ *               has room for them; otherwise the call returns QUIRE_ERROR_BUFFER_TOO_SMALL and buf
+ *               is untouched. cap = 0 with buf = NULL asks for the number alone and returns
  *               QUIRE_OK.
  *   Handles     Reference counted. A create or open function gives you one reference. Handles keep
  *               their parents alive (runtime <- model <- tokenizer, adapter, session <- stream), so
@@ -403,7 +405,7 @@ QUIRE_API void quire_tokenizer_release(quire_tokenizer* tokenizer);
 
 /* Text to ids. The first segment of a text gets the beginning-of-sequence token where the model's
  * tokenizer adds one, and SentencePiece's dummy prefix where its model has one; later segments
- * (QUIRE_TEXT_CONTINUE) get neither. `cap` and `*needed` count tokens. Beside the ids this takes a
+ * (QUIRE_TEXT_CONTINUE) get neither. Beside the ids this takes a
  * few MiB of the system's memory: a long text is encoded in parts, cut where no token can cross,
  * which changes no id. A unigram tokenizer, and a text without such places, takes about 200 bytes
  * for a byte.
@@ -599,13 +601,14 @@ QUIRE_API void quire_position_view_init(quire_position_view* view, size_t size);
  * NaN where j is not visible (all of them where the keys are condensed entries that the strategy
  * does not make). A condensed row is an entry when it was made: it saw tokens, earlier entries, and
  * itself at distance 0. longheads: which chunks a head chooses depends on the text; shown is the
- * choice when all chunks fit equally well. The caller provides n_queries * n_keys doubles. A row
- * takes time and memory in proportion to n_keys and n_heads, however great first_query is.
+ * choice when all chunks fit equally well. The matrix has n_queries * n_keys doubles. A row takes
+ * time and memory in proportion to n_keys and n_heads, however great first_query is.
  * Errors: INVALID_ARGUMENT (also for condensed rows of a strategy without them, and for entries
- * that no text of 2^24 tokens makes), BAD_STRATEGY, UNSUPPORTED. [any-thread] since 0.1 */
+ * that no text of 2^24 tokens makes), BAD_STRATEGY, UNSUPPORTED, BUFFER_TOO_SMALL.
+ * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_strategy_positions(const quire_strategy_options* options,
                                                 const quire_position_view* view, double* matrix,
-                                                quire_error* err);
+                                                size_t cap, size_t* needed, quire_error* err);
 
 /* ---- Session --------------------------------------------------------------------------------- */
 
@@ -754,19 +757,23 @@ QUIRE_API quire_status quire_session_count_tokens(const quire_session* session, 
 
 /* Raw logits (before sampling) that the last stream computed: after the last token it processed,
  * and after all of them if it was opened with QUIRE_STREAM_KEEP_LOGITS; truncate and reset drop
- * them. Copies n_rows rows of vocab_size floats, the first one computed after token first_token
- * (counted from the beginning of the text); -1: the last processed token. `cap` counts floats.
+ * them. They are n_rows rows of vocab_size floats, the first one computed after token first_token
+ * (counted from the beginning of the text); -1: the last processed token. Asking for the number of
+ * floats alone does not ask whether they are kept.
  * Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_get_logits(const quire_session* session, int64_t first_token,
                                                 int64_t n_rows, float* logits, size_t cap,
-                                                quire_error* err);
+                                                size_t* needed, quire_error* err);
 /* log p(token | all before it), natural logarithm, for n tokens from first_token on (counted from
  * the beginning of the text), of those processed by the last stream if that was opened with
  * QUIRE_STREAM_SCORE. NaN where the logits before a token are not known: for the first one of the
- * session, and the first one read again after truncate.
- * Errors: NOT_FOUND (not scored), BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
+ * session, and the first one read again after truncate. Asking for their number alone does not ask
+ * whether they are kept.
+ * Errors: NOT_FOUND (not scored), BUFFER_TOO_SMALL, BUSY, CLOSED.
+ * [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_get_scores(const quire_session* session, int64_t first_token,
-                                                int64_t n, float* scores, quire_error* err);
+                                                int64_t n, float* scores, size_t cap,
+                                                size_t* needed, quire_error* err);
 
 /* Where the last stream's answer looked. This struct has its final size. */
 typedef struct quire_label_attention {
@@ -778,7 +785,7 @@ typedef struct quire_label_attention {
 
 /* For each label, in the order fed: how the choices of chunks that the prompt's last token and the
  * generated tokens made (over all layers and heads, beyond the chunks that a strategy makes them
- * see) fell on it. `cap` and `*needed` count labels. Errors: UNSUPPORTED (a strategy that chooses
+ * see) fell on it. Errors: UNSUPPORTED (a strategy that chooses
  * no chunks: only longheads does), BUFFER_TOO_SMALL, BUSY, CLOSED.
  * [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_get_label_attention(const quire_session* session,

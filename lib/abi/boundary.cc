@@ -55,17 +55,6 @@ Status read_text(const char* data, size_t size, const char* name, std::string_vi
   return {};
 }
 
-Status write_text(std::string_view text, char* buf, size_t cap, size_t* needed) {
-  if (needed) *needed = text.size();
-  if (!buf && cap == 0) return {};
-  if (!buf) return invalid("buf is NULL but cap is not 0");
-  if (cap < text.size()) {
-    return Status(Code::kBufferTooSmall, std::to_string(text.size()) + " bytes do not fit in " + std::to_string(cap));
-  }
-  std::memcpy(buf, text.data(), text.size());
-  return {};
-}
-
 Status check_range(const char* name, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return {};
   return invalid(std::string(name) + " is " + std::to_string(value) + "; expected " + std::to_string(least) + " to " +

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -72,8 +73,32 @@ Status write_output(T full, const char* name, T* out) {
 // A text argument.
 Status read_text(const char* data, size_t size, const char* name, std::string_view* out);
 
-// The (buf, cap, *needed) convention for bytes.
-Status write_text(std::string_view text, char* buf, size_t cap, size_t* needed);
+// The (buf, cap, *needed) convention of quire.h for a result of n elements: fill(buf) -> Status copies all of them.
+// Where that fails *needed keeps its value. `name` is that of the buffer.
+template <typename T, typename Fill>
+Status write_array(size_t n, const char* name, T* buf, size_t cap, size_t* needed, const Fill& fill) {
+  if (!buf && cap > 0) return invalid(std::string(name) + " is NULL but cap is " + std::to_string(cap));
+  const bool fits = buf && cap >= n;
+  if (fits) QUIRE_TRY(fill(buf));
+  if (needed) *needed = n;
+  if (fits || (cap == 0 && !buf)) return {};
+  return Status(Code::kBufferTooSmall,
+                std::string(name) + " has room for " + std::to_string(cap) + "; needed are " + std::to_string(n));
+}
+
+// The same for what is in memory already.
+template <typename Range, typename T>
+Status write_array(const Range& all, const char* name, T* buf, size_t cap, size_t* needed) {
+  return write_array(std::size(all), name, buf, cap, needed, [&](T* to) {
+    std::copy(std::begin(all), std::end(all), to);
+    return Status();
+  });
+}
+
+// Text without a terminating NUL.
+inline Status write_text(std::string_view text, char* buf, size_t cap, size_t* needed) {
+  return write_array(text, "buf", buf, cap, needed);
+}
 
 // value in [least, most], or a message that names the field.
 Status check_range(const char* name, int64_t value, int64_t least, int64_t most);

@@ -123,15 +123,7 @@ quire_status quire_tokenizer_encode(const quire_tokenizer* tokenizer, const char
     options.add_bos = (flags & QUIRE_TEXT_NO_BOS) == 0;
     options.parse_special = (flags & QUIRE_TEXT_PARSE_SPECIAL) != 0;
     QUIRE_ASSIGN(const auto encoded, tokenizer->impl->llama->tokenizer().encode(view, options));
-    if (needed) *needed = encoded.size();
-    if (!ids && cap == 0) return {};
-    if (!ids) return invalid("ids is NULL but cap is not 0");
-    if (cap < encoded.size()) {
-      return Status(Code::kBufferTooSmall,
-                    std::to_string(encoded.size()) + " tokens do not fit in " + std::to_string(cap));
-    }
-    std::copy(encoded.begin(), encoded.end(), ids);
-    return {};
+    return write_array(encoded, "ids", ids, cap, needed);
   });
 }
 

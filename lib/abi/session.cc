@@ -9,6 +9,8 @@ using namespace quire::abi;
 
 namespace {
 
+constexpr int64_t kMostElements = int64_t{1} << 60;  // of an array that a caller may ask for
+
 // Runs body(session) behind the boundary.
 template <typename Body>
 int32_t with_session(const quire_session* session, quire_error* err, const Body& body) {
@@ -94,16 +96,10 @@ quire_status quire_session_get_label_attention(const quire_session* session, qui
   return with_session(session, err, [&](const Session& s) -> Status {
     std::vector<LabelAttention> all;
     QUIRE_TRY(s.label_attention(&all));
-    if (needed) *needed = all.size();
-    if (!labels && cap == 0) return {};
-    if (!labels) return invalid("labels is NULL but cap is not 0");
-    if (cap < all.size()) {
-      return Status(Code::kBufferTooSmall, std::to_string(all.size()) + " labels do not fit in " + std::to_string(cap));
-    }
-    for (size_t i = 0; i < all.size(); ++i) {
-      labels[i] = {all[i].id, all[i].first_token, all[i].n_tokens, all[i].share};
-    }
-    return {};
+    return write_array(all.size(), "labels", labels, cap, needed, [&](quire_label_attention* to) {
+      for (const LabelAttention& l : all) *to++ = {l.id, l.first_token, l.n_tokens, l.share};
+      return Status();
+    });
   });
 }
 
@@ -153,18 +149,23 @@ quire_status quire_session_count_tokens(const quire_session* session, int64_t* n
 }
 
 quire_status quire_session_get_logits(const quire_session* session, int64_t first_token, int64_t n_rows, float* logits,
-                                      size_t cap, quire_error* err) {
+                                      size_t cap, size_t* needed, quire_error* err) {
   return with_session(session, err, [&](const Session& s) -> Status {
-    if (!logits) return invalid("logits is NULL");
-    return s.logits(first_token, n_rows, logits, cap);
+    QUIRE_TRY(s.check_open());
+    const int64_t vocab = s.model().llama->config().vocab_size;
+    QUIRE_TRY(check_range("n_rows", n_rows, 1, kMostElements / vocab));
+    return write_array(static_cast<size_t>(n_rows * vocab), "logits", logits, cap, needed,
+                       [&](float* to) { return s.logits(first_token, n_rows, to, cap); });
   });
 }
 
 quire_status quire_session_get_scores(const quire_session* session, int64_t first_token, int64_t n, float* scores,
-                                      quire_error* err) {
+                                      size_t cap, size_t* needed, quire_error* err) {
   return with_session(session, err, [&](const Session& s) -> Status {
-    if (!scores) return invalid("scores is NULL");
-    return s.scores(first_token, n, scores);
+    QUIRE_TRY(s.check_open());
+    QUIRE_TRY(check_range("n", n, 1, kMostElements));
+    return write_array(static_cast<size_t>(n), "scores", scores, cap, needed,
+                       [&](float* to) { return s.scores(first_token, n, to); });
   });
 }
 

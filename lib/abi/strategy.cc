@@ -19,15 +19,15 @@ quire_status quire_strategy_describe(const quire_strategy_options* options, char
 }
 
 quire_status quire_strategy_positions(const quire_strategy_options* options, const quire_position_view* view,
-                                      double* matrix, quire_error* err) {
+                                      double* matrix, size_t cap, size_t* needed, quire_error* err) {
   return guard(err, [&]() -> Status {
     StrategyOptions o;
     PositionView v;
     QUIRE_TRY(read_strategy_options(options, &o));
     QUIRE_TRY(read_position_view(view, o.context.n_query_heads, &v));
-    if (!matrix) return invalid("matrix is NULL");
     QUIRE_ASSIGN(const auto strategy, make_strategy(o.expression, o.context));
-    return view_positions(*strategy, v, matrix);
+    return write_array(static_cast<size_t>(v.n_queries * v.n_keys), "matrix", matrix, cap, needed,
+                       [&](double* to) { return view_positions(*strategy, v, to); });
   });
 }
 }

@@ -41,8 +41,8 @@ static void expect_session_closed(handles h) {
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_fill_random(h.session, 8, 1, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_count_tokens(h.session, &n, &n, &err));
   CHECK(n == -7);
-  EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_logits(h.session, -1, 1, row, 64, &err));
-  EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_scores(h.session, 0, 1, row, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_logits(h.session, -1, 1, row, 64, NULL, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_scores(h.session, 0, 1, row, 64, NULL, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_stats(h.session, &stats, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_strategy(h.session, text, sizeof text, &needed, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_stream_open(h.session, NULL, &stream, &err));

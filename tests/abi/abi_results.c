@@ -39,8 +39,8 @@ static void test_agreement(quire_model* model, int32_t prefill_block) {
   run_stream(session, &options, &out);
   CHECK(out.n_tokens == N_NEW);
   memcpy(ids + N_FED, out.tokens, sizeof(int32_t) * N_NEW);
-  EXPECT_OK(quire_session_get_logits(session, 0, N_FED + N_NEW, rows, QUIRE_COUNT(rows), &err));
-  EXPECT_OK(quire_session_get_scores(session, 0, N_FED + N_NEW, scores, &err));
+  EXPECT_OK(quire_session_get_logits(session, 0, N_FED + N_NEW, rows, QUIRE_COUNT(rows), NULL, &err));
+  EXPECT_OK(quire_session_get_scores(session, 0, N_FED + N_NEW, scores, QUIRE_COUNT(scores), NULL, &err));
   CHECK(isnan(scores[0]));
   for (int i = 1; i < N_FED + N_NEW; ++i) {
     const float* row = rows + (i - 1) * VOCAB;
@@ -49,9 +49,9 @@ static void test_agreement(quire_model* model, int32_t prefill_block) {
     CHECK(most_probable(row) == ids[i]);
     CHECK(out.logprobs[i - N_FED] == scores[i]);
   }
-  EXPECT_OK(quire_session_get_logits(session, -1, 1, last, VOCAB, &err));
+  EXPECT_OK(quire_session_get_logits(session, -1, 1, last, VOCAB, NULL, &err));
   CHECK(memcmp(last, rows + (N_FED + N_NEW - 1) * VOCAB, sizeof last) == 0);
-  EXPECT_OK(quire_session_get_logits(session, N_FED + N_NEW - 1, 1, last, VOCAB, &err));
+  EXPECT_OK(quire_session_get_logits(session, N_FED + N_NEW - 1, 1, last, VOCAB, NULL, &err));
   CHECK(memcmp(last, rows + (N_FED + N_NEW - 1) * VOCAB, sizeof last) == 0);
   quire_session_release(session);
 }
@@ -65,34 +65,38 @@ static void test_what_is_kept(quire_model* model) {
   transcript out;
   quire_error err;
   quire_error_init(&err, sizeof err);
-  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_logits(session, -1, 1, rows, QUIRE_COUNT(rows), &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_logits(session, -1, 1, rows, QUIRE_COUNT(rows), NULL, &err));
   feed_some(session, model, 20);
   run_greedy(session, 0, &out);
   CHECK(out.finish == QUIRE_FINISH_MAX_TOKENS && out.n_tokens == 0 && out.end_position == 20);
-  EXPECT_OK(quire_session_get_logits(session, -1, 1, rows, QUIRE_COUNT(rows), &err));
-  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_logits(session, 5, 1, rows, QUIRE_COUNT(rows), &err));
-  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_scores(session, 5, 1, scores, &err));
+  EXPECT_OK(quire_session_get_logits(session, -1, 1, rows, QUIRE_COUNT(rows), NULL, &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_logits(session, 5, 1, rows, QUIRE_COUNT(rows), NULL, &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_scores(session, 5, 1, scores, QUIRE_COUNT(scores), NULL, &err));
   feed_some(session, model, 10);
   quire_stream_options_init(&options, sizeof options);
   options.flags = QUIRE_STREAM_SCORE | QUIRE_STREAM_KEEP_LOGITS;
   run_stream(session, &options, &out);
-  EXPECT_OK(quire_session_get_logits(session, 20, 10, rows, QUIRE_COUNT(rows), &err));
-  EXPECT_OK(quire_session_get_scores(session, 20, 10, scores, &err));
+  EXPECT_OK(quire_session_get_logits(session, 20, 10, rows, QUIRE_COUNT(rows), NULL, &err));
+  EXPECT_OK(quire_session_get_scores(session, 20, 10, scores, QUIRE_COUNT(scores), NULL, &err));
+  CHECK_OUTPUT(float, 2 * VOCAB, quire_session_get_logits(session, 20, 2, buf, cap, needed, &err));
+  CHECK_OUTPUT(float, 10, quire_session_get_scores(session, 20, 10, buf, cap, needed, &err));
   CHECK(!isnan(scores[0])); /* not the first token of the session */
-  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_logits(session, 19, 1, rows, QUIRE_COUNT(rows), &err));
-  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_logits(session, 21, 10, rows, QUIRE_COUNT(rows), &err));
-  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_logits(session, -2, 1, rows, QUIRE_COUNT(rows), &err));
-  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_scores(session, 19, 1, scores, &err));
-  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_scores(session, 21, 10, scores, &err));
-  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_scores(session, 20, INT64_MAX, scores, &err));
-  EXPECT(QUIRE_ERROR_BUFFER_TOO_SMALL, quire_session_get_logits(session, 20, 10, rows, 10 * VOCAB - 1, &err));
-  EXPECT(QUIRE_ERROR_BUFFER_TOO_SMALL, quire_session_get_logits(session, 20, INT64_MAX, rows, 64 * VOCAB, &err));
-  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_logits(session, 20, 0, rows, QUIRE_COUNT(rows), &err));
-  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_logits(session, 20, 1, NULL, QUIRE_COUNT(rows), &err));
-  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_logits(NULL, 20, 1, rows, QUIRE_COUNT(rows), &err));
-  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_scores(session, 20, 0, scores, &err));
-  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_scores(session, 20, 1, NULL, &err));
-  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_scores(NULL, 20, 1, scores, &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_logits(session, 19, 1, rows, QUIRE_COUNT(rows), NULL, &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_logits(session, 21, 10, rows, QUIRE_COUNT(rows), NULL, &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_logits(session, -2, 1, rows, QUIRE_COUNT(rows), NULL, &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_scores(session, 19, 1, scores, QUIRE_COUNT(scores), NULL, &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_scores(session, 21, 10, scores, QUIRE_COUNT(scores), NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
+         quire_session_get_scores(session, 20, INT64_MAX, scores, QUIRE_COUNT(scores), NULL, &err));
+  EXPECT(QUIRE_ERROR_BUFFER_TOO_SMALL, quire_session_get_logits(session, 20, 10, rows, 10 * VOCAB - 1, NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_logits(session, 20, INT64_MAX, rows, 64 * VOCAB, NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_logits(session, 20, 0, rows, QUIRE_COUNT(rows), NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_logits(session, 20, 1, NULL, QUIRE_COUNT(rows), NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_logits(NULL, 20, 1, rows, QUIRE_COUNT(rows), NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
+         quire_session_get_scores(session, 20, 0, scores, QUIRE_COUNT(scores), NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_scores(session, 20, 1, NULL, 1, NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_scores(NULL, 20, 1, scores, QUIRE_COUNT(scores), NULL, &err));
   quire_session_release(session);
 }
 

@@ -121,8 +121,8 @@ static void test_busy(quire_model* model) {
   EXPECT(QUIRE_ERROR_BUSY, quire_session_discard_pending(session, &err));
   EXPECT(QUIRE_ERROR_BUSY, quire_session_reset(session, &err));
   EXPECT(QUIRE_ERROR_BUSY, quire_session_truncate(session, 0, &err));
-  EXPECT(QUIRE_ERROR_BUSY, quire_session_get_logits(session, -1, 1, row, 64, &err));
-  EXPECT(QUIRE_ERROR_BUSY, quire_session_get_scores(session, 0, 1, row, &err));
+  EXPECT(QUIRE_ERROR_BUSY, quire_session_get_logits(session, -1, 1, row, 64, NULL, &err));
+  EXPECT(QUIRE_ERROR_BUSY, quire_session_get_scores(session, 0, 1, row, 64, NULL, &err));
   EXPECT_OK(quire_session_count_tokens(session, &n_tokens, &n_pending, &err));
   EXPECT_OK(quire_session_get_stats(session, &stats, &err));
   EXPECT_OK(quire_session_get_strategy(session, text, sizeof text, &needed, &err));

@@ -28,6 +28,12 @@ void check_status(quire_status status, quire_status expected, const quire_error*
   }
 }
 
+int untouched(const void* memory, size_t size) {
+  const unsigned char* bytes = memory;
+  while (size > 0 && bytes[size - 1] == 0xAB) --size;
+  return size == 0;
+}
+
 void set_model_root(const char* path) { snprintf(model_root, sizeof model_root, "%s", path); }
 
 const char* model_path(const char* name) {

@@ -25,6 +25,37 @@ void check_status(quire_status status, quire_status expected, const quire_error*
 
 #define QUIRE_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
+/* `call` reads a result of n elements of `type` with the arguments buf, cap and needed, which are declared here: by the
+ * one convention of quire.h. */
+#define CHECK_OUTPUT(type, n, call)                                       \
+  do {                                                                    \
+    type room[(n) + 1];                                                   \
+    type *buf = NULL, *const all = room;                                  \
+    size_t cap = 0, found = 0, *needed = &found;                          \
+    EXPECT_OK(call);                                                      \
+    CHECK(found == (n));                                                  \
+    memset(room, 0xAB, sizeof room);                                      \
+    buf = all;                                                            \
+    cap = (n)-1;                                                          \
+    found = 0;                                                            \
+    EXPECT(QUIRE_ERROR_BUFFER_TOO_SMALL, call);                           \
+    CHECK(found == (n) && untouched(room, sizeof room));                  \
+    cap = (n);                                                            \
+    found = 0;                                                            \
+    EXPECT_OK(call);                                                      \
+    CHECK(found == (n) && !untouched(room, (n) * sizeof *room));          \
+    CHECK(untouched(room + (n), sizeof *room));                           \
+    cap = (n) + 1;                                                        \
+    needed = NULL;                                                        \
+    EXPECT_OK(call);                                                      \
+    CHECK(untouched(room + (n), sizeof *room));                           \
+    buf = NULL;                                                           \
+    needed = &found;                                                      \
+    EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, call); /* no buffer, but room */ \
+  } while (0)
+/* Every byte is still 0xAB. */
+int untouched(const void* memory, size_t size);
+
 /* A struct of a caller that was compiled against a later header: 16 bytes longer than today's. */
 #define LARGER(type)  \
   struct {            \

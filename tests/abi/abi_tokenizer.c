@@ -31,9 +31,8 @@ static void test_encode(const quire_tokenizer* t) {
   n = encode(t, "</s>", 4, QUIRE_TEXT_CONTINUE, other, 64);
   for (size_t i = 0; i < n; ++i) CHECK(quire_tokenizer_is_eos(t, other[i]) == 0);
 
-  other[0] = 77;
-  EXPECT(QUIRE_ERROR_BUFFER_TOO_SMALL, quire_tokenizer_encode(t, text, TEXT_LEN, 0, other, 2, &needed, &err));
-  CHECK(needed == encode(t, text, TEXT_LEN, 0, NULL, 0) && other[0] == 77);
+  n = encode(t, text, TEXT_LEN, 0, NULL, 0);
+  CHECK_OUTPUT(int32_t, n, quire_tokenizer_encode(t, text, TEXT_LEN, 0, buf, cap, needed, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_encode(NULL, text, TEXT_LEN, 0, ids, 64, &needed, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_encode(t, NULL, 1, 0, ids, 64, &needed, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_encode(t, text, TEXT_LEN, 8, ids, 64, &needed, &err));
@@ -53,6 +52,7 @@ static void test_decode(const quire_tokenizer* t) {
   n = encode(t, text, TEXT_LEN, 0, ids, 64);
   EXPECT_OK(quire_tokenizer_decode(t, ids, n, 0, buf, sizeof buf, &needed, &err));
   CHECK(needed == TEXT_LEN && memcmp(buf, text, TEXT_LEN) == 0);
+  CHECK_OUTPUT(char, TEXT_LEN, quire_tokenizer_decode(t, ids, n, 0, buf, cap, needed, &err));
   EXPECT_OK(quire_tokenizer_decode(t, ids, n, QUIRE_DECODE_SPECIAL, buf, sizeof buf, &needed, &err));
   CHECK(needed > TEXT_LEN && memcmp(buf, "<s>", 3) == 0);
   EXPECT_OK(quire_tokenizer_decode(t, NULL, 0, 0, buf, sizeof buf, &needed, &err));

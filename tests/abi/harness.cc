@@ -210,7 +210,7 @@ quire_session_stats stats(const quire_session* session) {
 std::vector<float> last_logits(const quire_session* session, int32_t vocab_size) {
   std::vector<float> row(static_cast<size_t>(vocab_size));
   Outcome outcome;
-  outcome.status = quire_session_get_logits(session, -1, 1, row.data(), row.size(), &outcome.error);
+  outcome.status = quire_session_get_logits(session, -1, 1, row.data(), row.size(), nullptr, &outcome.error);
   EXPECT_EQ(outcome.status, QUIRE_OK) << outcome.text();
   return row;
 }

@@ -170,8 +170,9 @@ void TracedSession::expect_busy() {
   EXPECT_STATUS(QUIRE_ERROR_BUSY, quire_session_discard_pending(session_.get(), err));
   EXPECT_STATUS(QUIRE_ERROR_BUSY, quire_session_reset(session_.get(), err));
   EXPECT_STATUS(QUIRE_ERROR_BUSY, quire_session_fill_random(session_.get(), 5, 1, err));
-  EXPECT_STATUS(QUIRE_ERROR_BUSY, quire_session_get_logits(session_.get(), -1, 1, row.data(), row.size(), err));
-  EXPECT_STATUS(QUIRE_ERROR_BUSY, quire_session_get_scores(session_.get(), 0, 1, row.data(), err));
+  EXPECT_STATUS(QUIRE_ERROR_BUSY,
+                quire_session_get_logits(session_.get(), -1, 1, row.data(), row.size(), nullptr, err));
+  EXPECT_STATUS(QUIRE_ERROR_BUSY, quire_session_get_scores(session_.get(), 0, 1, row.data(), row.size(), nullptr, err));
   EXPECT_STATUS(QUIRE_ERROR_BUSY, quire_stream_open(session_.get(), &options, &stream, err));
 }
 
@@ -201,12 +202,12 @@ void TracedSession::check_counts() {
 void TracedSession::record_rows() {
   std::vector<float> row(static_cast<size_t>(vocab_));
   for (int64_t t = 0; t < length(); ++t) {
-    if (quire_session_get_logits(session_.get(), t, 1, row.data(), row.size(), nullptr) == QUIRE_OK) {
+    if (quire_session_get_logits(session_.get(), t, 1, row.data(), row.size(), nullptr, nullptr) == QUIRE_OK) {
       const auto [known, added] = logits_.try_emplace(t, row);
       EXPECT_TRUE(added || same_bits(known->second, row)) << "logits after token " << t << " changed";
     }
     float score = 0;
-    if (quire_session_get_scores(session_.get(), t, 1, &score, nullptr) == QUIRE_OK && !std::isnan(score)) {
+    if (quire_session_get_scores(session_.get(), t, 1, &score, 1, nullptr, nullptr) == QUIRE_OK && !std::isnan(score)) {
       const auto [known, added] = scores_.try_emplace(t, score);
       EXPECT_TRUE(added || known->second == score) << "the score of token " << t << " changed";
     }
@@ -261,8 +262,8 @@ void TracedSession::compare(quire_model* other, const StreamPlan& last) {
 void TracedSession::compare_rows(quire_session* fresh, int64_t n) {
   const auto width = static_cast<size_t>(vocab_);
   std::vector<float> rows(static_cast<size_t>(n) * width), scores(static_cast<size_t>(n));
-  EXPECT_STATUS(QUIRE_OK, quire_session_get_logits(fresh, 0, n, rows.data(), rows.size(), err));
-  EXPECT_STATUS(QUIRE_OK, quire_session_get_scores(fresh, 0, n, scores.data(), err));
+  EXPECT_STATUS(QUIRE_OK, quire_session_get_logits(fresh, 0, n, rows.data(), rows.size(), nullptr, err));
+  EXPECT_STATUS(QUIRE_OK, quire_session_get_scores(fresh, 0, n, scores.data(), scores.size(), nullptr, err));
   const auto row = [&](int64_t t) { return rows.begin() + t * vocab_; };
   for (const auto& [t, logits] : logits_) {
     EXPECT_TRUE(same_bits(logits, {row(t), row(t) + vocab_})) << "logits after token " << t << " of " << n;

@@ -89,8 +89,9 @@ std::vector<float> GoldenModel::logits(const std::string& strategy, std::span<co
   error.check(quire_session_feed_tokens(session, ids.data(), ids.size(), &error), "feed_tokens");
   run_to_end(session);
   std::vector<float> out(ids.size() * static_cast<size_t>(vocab_size()));
-  error.check(quire_session_get_logits(session, 0, static_cast<int64_t>(ids.size()), out.data(), out.size(), &error),
-              "get_logits");
+  error.check(
+      quire_session_get_logits(session, 0, static_cast<int64_t>(ids.size()), out.data(), out.size(), nullptr, &error),
+      "get_logits");
   return out;
 }
 

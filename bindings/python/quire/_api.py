@@ -414,13 +414,13 @@ class Session(_Handle):
     def logits(self, first_token=-1, n_rows=1):
         """Raw logits as a memoryview of shape (n_rows, vocab_size): numpy.asarray(session.logits())."""
         array = (c_float * (n_rows * self._vocab_size))()
-        _call(lib.quire_session_get_logits, self._handle, first_token, n_rows, array, len(array))
+        _call(lib.quire_session_get_logits, self._handle, first_token, n_rows, array, len(array), None)
         return _rows(array, "f", n_rows, self._vocab_size)
 
     def scores(self, first_token, n):
         """log p of n tokens, as a list; needs a stream with score=True."""
         array = (c_float * n)()
-        _call(lib.quire_session_get_scores, self._handle, first_token, n, array)
+        _call(lib.quire_session_get_scores, self._handle, first_token, n, array, n, None)
         return list(array)
 
     @property
@@ -533,5 +533,5 @@ def strategy_positions(expression, train_len, n_keys, first_query=0, n_queries=N
     view = _options(_ffi.PositionView, head=head, query_kind=_choice("queries", queries, KV_KINDS),
                     key_kind=_choice("keys", keys, KV_KINDS), first_query=first_query, n_queries=n_queries, n_keys=n_keys)
     matrix = (ctypes.c_double * (n_queries * n_keys))()
-    _call(lib.quire_strategy_positions, byref(options), byref(view), matrix)
+    _call(lib.quire_strategy_positions, byref(options), byref(view), matrix, len(matrix), None)
     return _rows(matrix, "d", n_queries, n_keys)
