@@ -85,7 +85,6 @@ int main(int argc, char** argv) {
     if (argc >= 4) perror(argv[2]);
     return argc < 4 ? 2 : 1;
   }
-  quire_error_init(&c.error, sizeof c.error);
   status = ask(&c, argv, argc > 4 ? argv[4] : "dca", document, len);
   puts("");
   if (status < 0) fprintf(stderr, "%s: %s\n", quire_status_name(status), c.error.message);

@@ -51,7 +51,6 @@ class Interrupted : public std::runtime_error {
 // A quire_error ready for use: pass get() to a call and its status to check().
 class Error {
  public:
-  Error() { quire_error_init(&error_, sizeof error_); }
   quire_error* get() { return &error_; }
 
   // Returns a status that is no failure; throws QuireFailure "doing: message" otherwise.
@@ -62,7 +61,7 @@ class Error {
   }
 
  private:
-  quire_error error_;
+  quire_error error_{};
 };
 
 // A struct of quire.h, zeroed, with its struct_size set by `init`.

@@ -31,14 +31,14 @@
  *               [one-thread-at-a-time]: any thread, but never two at once on the same handle; there
  *               is no thread affinity. [callback-only]: a function that the library calls.
  *   Errors      Functions return an int32_t status: 0 is success, negative is failure, positive is
- *               success with news. `err` may be NULL; otherwise set err->struct_size first
- *               (quire_error_init). A failed call changes nothing unless its comment says so.
+ *               success with news. `err` may be NULL. A failed call changes nothing unless its
+ *               comment says so.
  *   Structs     Each begins with `uint32_t struct_size; uint32_t flags;`, save the small ones whose
  *               comment says that their size is final. Set struct_size with the `_init` function
- *               (which also zeroes the rest) or by hand. Zero in any other field of an options
- *               struct means its default. Unknown flag bits and a non-zero unknown tail are
- *               refused. Into output structs the library writes at most struct_size bytes, and sets
- *               struct_size to what it wrote.
+ *               (which also zeroes the rest) or by hand; more than 4096 is refused unread. Zero in
+ *               any other field of an options struct means its default. Unknown flag bits and a
+ *               non-zero unknown tail are refused. Into output structs the library writes at most
+ *               struct_size bytes, and sets struct_size to what it wrote.
  *   Strings     UTF-8, pointer plus length in bytes, no terminating NUL needed. The library copies
  *               what it keeps, before the call returns.
  *   Results     of any length, text and arrays alike, come back by `buf, cap, *needed`: how many
@@ -119,21 +119,17 @@ QUIRE_API const char* quire_status_name(quire_status status);
 
 #define QUIRE_ERROR_MESSAGE_BYTES 512
 
-/* Filled by a failing call (and only then; a succeeding call sets code = 0 and an empty message).
- * This struct has its final size. */
+/* What a call that takes one says of its failure; a call that succeeds writes code = 0 and an empty
+ * message. It needs no initialising: whatever it holds is written over. This struct has its final
+ * size. */
 typedef struct quire_error {
-  uint32_t struct_size;
-  uint32_t flags;   /* 0 */
   int32_t code;     /* the status returned */
   int32_t os_error; /* errno where the system was the cause, else 0 */
   int64_t offset;   /* byte, column or token index the message speaks of; -1 where none */
-  int64_t reserved;
+  int64_t reserved; /* 0 */
   /* UTF-8, NUL-terminated, cut at a code point if too long */
   char message[QUIRE_ERROR_MESSAGE_BYTES];
 } quire_error;
-
-/* Zeroes `size` bytes of *error and sets struct_size. [any-thread] since 0.1 */
-QUIRE_API void quire_error_init(quire_error* error, size_t size);
 
 /* ---- Runtime --------------------------------------------------------------------------------- */
 

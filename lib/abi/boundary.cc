@@ -1,12 +1,10 @@
 #include "lib/abi/boundary.h"
 
-#include <cstddef>
-
 #include "lib/support/utf8.h"
 
 namespace quire::abi {
 
-static_assert(sizeof(quire_error) == 32 + QUIRE_ERROR_MESSAGE_BYTES, "quire_error has its final size");
+static_assert(sizeof(quire_error) == 24 + QUIRE_ERROR_MESSAGE_BYTES, "quire_error has its final size");
 static_assert(static_cast<int32_t>(Code::kOk) == QUIRE_OK);
 static_assert(static_cast<int32_t>(Code::kInternal) == QUIRE_ERROR_INTERNAL);
 static_assert(static_cast<int32_t>(Code::kInvalidArgument) == QUIRE_ERROR_INVALID_ARGUMENT);
@@ -29,23 +27,18 @@ static_assert(static_cast<int32_t>(Code::kBufferTooSmall) == QUIRE_ERROR_BUFFER_
 
 int32_t report(const Status& status, quire_error* err) noexcept {
   const auto code = static_cast<int32_t>(status.code());
-  if (!err || err->struct_size < 2 * sizeof(uint32_t)) return code;
-  const size_t size = std::min<size_t>(err->struct_size, sizeof(quire_error));
-  quire_error full{};
-  full.struct_size = static_cast<uint32_t>(size);
-  full.code = code;
-  full.os_error = status.os_error();
-  full.offset = status.offset();
-  constexpr size_t kMessage = offsetof(quire_error, message);
-  if (size > kMessage) {
-    // Without memory for a message there is still its name.
-    std::string_view message = status.message();
-    if (message.empty() && code != QUIRE_OK) message = quire_status_name(code);
-    message = message.substr(0, size - kMessage - 1);
-    message = message.substr(0, utf8_complete_prefix(message));
-    std::memcpy(full.message, message.data(), message.size());
-  }
-  std::memcpy(static_cast<void*>(err), &full, size);
+  if (!err) return code;
+  // Without memory for a message there is still its name.
+  std::string_view message = status.message();
+  if (message.empty() && code != QUIRE_OK) message = quire_status_name(code);
+  message = message.substr(0, sizeof err->message - 1);
+  message = message.substr(0, utf8_complete_prefix(message));
+  err->code = code;
+  err->os_error = status.os_error();
+  err->offset = status.offset();
+  err->reserved = 0;
+  std::memcpy(err->message, message.data(), message.size());
+  err->message[message.size()] = '\0';
   return code;
 }
 

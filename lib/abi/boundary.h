@@ -34,15 +34,25 @@ void init_struct(T* object, size_t size) noexcept {
   object->struct_size = static_cast<uint32_t>(size);
 }
 
+// No struct of quire.h will ever be larger. A greater struct_size was never set, and the memory that it promises is not
+// read.
+constexpr uint32_t kMostStructBytes = 4096;
+
+// The struct_size of a caller's struct called `name`.
+inline Status check_struct_size(uint32_t size, const char* name) {
+  if (size >= 2 * sizeof(uint32_t) && size <= kMostStructBytes) return {};
+  return invalid(std::string(name) + ".struct_size is " + std::to_string(size) +
+                 "; expected the struct's size, as its _init function sets it");
+}
+
 // Copies an options struct of any declared size; fields it does not have are zero. NULL: all zero.
 template <typename T>
 Status read_options(const T* in, uint32_t known_flags, const char* name, T* out) {
+  static_assert(sizeof(T) <= kMostStructBytes);
   std::memset(static_cast<void*>(out), 0, sizeof *out);
   if (!in) return {};
   const uint32_t size = in->struct_size;
-  if (size < 2 * sizeof(uint32_t)) {
-    return invalid(std::string(name) + ".struct_size is " + std::to_string(size) + "; set it with " + name + "_init");
-  }
+  QUIRE_TRY(check_struct_size(size, name));
   std::memcpy(static_cast<void*>(out), in, std::min<size_t>(size, sizeof *out));
   const auto* bytes = reinterpret_cast<const unsigned char*>(in);
   for (size_t i = sizeof *out; i < size; ++i) {
@@ -58,12 +68,17 @@ Status read_options(const T* in, uint32_t known_flags, const char* name, T* out)
   return {};
 }
 
+// Whether an output struct of the caller's can be written.
+template <typename T>
+Status check_output(const T* out, const char* name) {
+  static_assert(sizeof(T) <= kMostStructBytes);
+  return out ? check_struct_size(out->struct_size, name) : invalid(std::string(name) + " is NULL");
+}
+
 // Writes an output struct into the caller's, whose struct_size says how much of it exists.
 template <typename T>
 Status write_output(T full, const char* name, T* out) {
-  if (!out || out->struct_size < 2 * sizeof(uint32_t)) {
-    return invalid(std::string(name) + (out ? ".struct_size is too small" : " is NULL"));
-  }
+  QUIRE_TRY(check_output(out, name));
   const size_t size = std::min<size_t>(out->struct_size, sizeof full);
   full.struct_size = static_cast<uint32_t>(size);
   std::memcpy(static_cast<void*>(out), &full, size);

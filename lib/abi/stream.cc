@@ -129,9 +129,7 @@ quire_status quire_stream_next(quire_stream* stream, int32_t timeout_ms, quire_e
   int32_t news = QUIRE_OK;
   const int32_t status = guard(err, [&]() -> Status {
     if (!stream) return invalid("stream is NULL");
-    if (!event || event->struct_size < 2 * sizeof(uint32_t)) {
-      return invalid(event ? "event.struct_size is too small: use quire_event_init" : "event is NULL");
-    }
+    QUIRE_TRY(check_output(event, "event"));
     const StreamEvent* next = nullptr;
     QUIRE_ASSIGN(const NextResult result, stream->impl->next(timeout_ms, &next));
     if (result == NextResult::kEvent) return write_output(to_event(*next), "event", event);

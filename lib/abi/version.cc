@@ -57,7 +57,6 @@ const char* quire_status_name(quire_status status) {
   }
 }
 
-void quire_error_init(quire_error* error, size_t size) { init_struct(error, size); }
 void quire_runtime_options_init(quire_runtime_options* options, size_t size) { init_struct(options, size); }
 void quire_model_options_init(quire_model_options* options, size_t size) { init_struct(options, size); }
 void quire_adapter_options_init(quire_adapter_options* options, size_t size) { init_struct(options, size); }

@@ -13,7 +13,6 @@ static const char* attention(void) {
 static quire_adapter* load(quire_model* model, const char* path) {
   quire_adapter* adapter = NULL;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_adapter_load(model, path, strlen(path), NULL, &adapter, &err));
   return adapter;
 }
@@ -27,7 +26,6 @@ static void test_info(quire_model* model) {
     int32_t rank, canary;
   } small = {12, 0, 0, 77};
   quire_error err;
-  quire_error_init(&err, sizeof err);
   memset(&info, 0, sizeof info);
   info.struct_size = sizeof info;
   EXPECT_OK(quire_adapter_get_info(first, &info, &err));
@@ -55,7 +53,6 @@ static void test_metadata(quire_model* model) {
   char text[64] = "x";
   size_t needed = 0;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_adapter_get_metadata(adapter, "identity", 8, NULL, 0, &needed, &err));
   CHECK(needed == 32);
   EXPECT(QUIRE_ERROR_BUFFER_TOO_SMALL, quire_adapter_get_metadata(adapter, "identity", 8, text, 31, &needed, &err));
@@ -76,7 +73,6 @@ static void test_load_refusals(quire_model* model) {
   quire_adapter* adapter = NULL;
   loaded other = open_model("short_128");
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_adapter_load(NULL, path, strlen(path), NULL, &adapter, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_adapter_load(model, path, strlen(path), NULL, NULL, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_adapter_load(model, NULL, 5, NULL, &adapter, &err));
@@ -124,7 +120,6 @@ static void test_watched_load(void) {
   quire_model* model = NULL;
   const char* model_directory = model_path("text_256");
   quire_error err;
-  quire_error_init(&err, sizeof err);
   tracker_options(&memory, &runtime_options);
   EXPECT_OK(quire_runtime_create(&runtime_options, &runtime, &err));
   EXPECT_OK(quire_model_load(runtime, model_directory, strlen(model_directory), NULL, &model, &err));
@@ -166,7 +161,6 @@ static quire_session* session_with(quire_model* model, quire_adapter* adapter, d
   quire_session_options options;
   quire_session* session = NULL;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   quire_session_options_init(&options, sizeof options);
   options.strategy = strategy;
   options.strategy_len = strlen(strategy);
@@ -193,7 +187,6 @@ static void test_use(loaded* l) {
   const char* path;
   static transcript a, b, c;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   quire_adapter_retain(adapter);
   quire_adapter_release(adapter);
   quire_adapter_release(adapter);
@@ -233,7 +226,6 @@ static void test_option_errors(loaded* l) {
   loaded other = open_model("text_256");
   const char* path = model_path("text_256");
   quire_error err;
-  quire_error_init(&err, sizeof err);
   quire_session_options_init(&options, sizeof options);
   options.adapters = used;
   options.n_adapters = 2;
@@ -287,7 +279,6 @@ static void test_memory_plan_without(loaded* l) {
   quire_session_options options;
   quire_memory_plan plain, with;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   quire_session_options_init(&options, sizeof options);
   memset(&plain, 0, sizeof plain);
   plain.struct_size = sizeof plain;
@@ -306,7 +297,6 @@ static void test_fingerprint(loaded* l) {
   char prints[4][33] = {"", "", "", ""};
   size_t needed = 0;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   sessions[0] = open_session(l->model, "full", 0, 0);
   sessions[1] = open_session(l->model, "full(train_len=256)", 0, 64); /* the same */
   sessions[2] = session_with(l->model, adapter, 1, "full");
@@ -331,7 +321,6 @@ static void test_after_close(void) {
   quire_adapter* second = NULL;
   quire_adapter_info info;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   memset(&info, 0, sizeof info);
   info.struct_size = sizeof info;
   EXPECT_OK(quire_runtime_close(l.runtime, &err));

@@ -101,7 +101,6 @@ static void test_log_levels(void) {
     quire_runtime* runtime = NULL;
     quire_model* model = NULL;
     quire_error err;
-    quire_error_init(&err, sizeof err);
     tracker_options(&t, &options);
     options.log_level = level;
     EXPECT_OK(quire_runtime_create(&options, &runtime, &err));
@@ -130,7 +129,6 @@ static void test_memory_comes_from_the_host(void) {
   const char* path = model_path("short_128");
   int64_t with_model, with_session;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   tracker_options(&t, &options);
   EXPECT_OK(quire_runtime_create(&options, &runtime, &err));
   EXPECT_OK(quire_model_load(runtime, path, strlen(path), NULL, &model, &err));
@@ -161,7 +159,6 @@ static void test_failed_create_destroys_nothing(void) {
   quire_runtime_options options;
   quire_runtime* runtime = NULL;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   tracker_options(&t, &options);
   options.n_threads = -1;
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_runtime_create(&options, &runtime, &err));

@@ -10,7 +10,6 @@ static handles computing(quire_model* model) {
   handles h = {open_session(model, "dca", 0, 16), NULL};
   quire_stream_options options;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   feed_some(h.session, model, 1000);
   quire_stream_options_init(&options, sizeof options);
   options.max_tokens = 10;
@@ -28,7 +27,6 @@ static void expect_session_closed(handles h) {
   char text[64];
   size_t needed;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   quire_event_init(&event, sizeof event);
   memset(&stats, 0, sizeof stats);
   stats.struct_size = sizeof stats;
@@ -64,7 +62,6 @@ static void test_closed_session(void) {
   transcript out;
   quire_session* other;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_session_close(h.session, &err));
   expect_session_closed(h);
   release(h);
@@ -87,7 +84,6 @@ static void expect_model_closed(loaded l, quire_tokenizer* tokenizer) {
   char text[64];
   size_t needed;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   memset(&info, 0, sizeof info);
   info.struct_size = sizeof info;
   EXPECT(QUIRE_ERROR_CLOSED, quire_model_load(l.runtime, path, strlen(path), NULL, &model, &err));
@@ -108,7 +104,6 @@ static void test_closed_runtime(void) {
   quire_tokenizer* tokenizer = NULL;
   transcript out;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_model_get_tokenizer(l.model, &tokenizer, &err));
   read_stream(ended.stream, &out);
   EXPECT_OK(quire_runtime_close(l.runtime, &err));

@@ -6,7 +6,6 @@ static int32_t token_of(quire_model* model, const char* text, int n) {
   quire_tokenizer* tokenizer = NULL;
   quire_error err;
   int32_t found = -1;
-  quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_model_get_tokenizer(model, &tokenizer, &err));
   for (int32_t id = 3; id < quire_tokenizer_vocab_size(tokenizer) && found < 0; ++id) {
     char bytes[16];
@@ -26,7 +25,6 @@ static quire_text text_of(quire_model* model, int32_t id, char* buffer) {
   quire_tokenizer* tokenizer = NULL;
   quire_text text = {buffer, 0};
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_model_get_tokenizer(model, &tokenizer, &err));
   EXPECT_OK(quire_tokenizer_token_bytes(tokenizer, id, buffer, 16, &text.len, &err));
   quire_tokenizer_release(tokenizer);
@@ -45,7 +43,6 @@ static int continues(quire_model* model, int32_t middle, const quire_text* break
   quire_stream_options options;
   quire_error err;
   quire_session* session = open_session(model, NULL, 0, 0);
-  quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_session_feed_tokens(session, ids, QUIRE_COUNT(ids), &err));
   quire_stream_options_init(&options, sizeof options);
   options.flags = QUIRE_STREAM_IGNORE_EOS;

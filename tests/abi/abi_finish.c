@@ -78,7 +78,6 @@ static void test_cancelled(quire_model* model, const transcript* whole) {
   transcript out;
   int64_t n_tokens = 0;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   quire_event_init(&event, sizeof event);
   greedy_options(&options, 60);
   EXPECT_OK(quire_stream_open(session, &options, &stream, &err));

@@ -5,14 +5,12 @@
 #define AT(type, field, offset, size) CHECK(offsetof(type, field) == (offset) && sizeof(((type*)NULL)->field) == (size))
 
 static void test_error_and_runtime(void) {
-  SIZE(quire_error, 544);
-  AT(quire_error, struct_size, 0, 4);
-  AT(quire_error, flags, 4, 4);
-  AT(quire_error, code, 8, 4);
-  AT(quire_error, os_error, 12, 4);
-  AT(quire_error, offset, 16, 8);
-  AT(quire_error, reserved, 24, 8);
-  AT(quire_error, message, 32, 512);
+  SIZE(quire_error, 536);
+  AT(quire_error, code, 0, 4);
+  AT(quire_error, os_error, 4, 4);
+  AT(quire_error, offset, 8, 8);
+  AT(quire_error, reserved, 16, 8);
+  AT(quire_error, message, 24, 512);
 
   SIZE(quire_runtime_options, 80);
   AT(quire_runtime_options, struct_size, 0, 4);

@@ -20,7 +20,6 @@ static void test_overflow_is_an_error(quire_model* model) {
     transcript out;
     int64_t n_tokens = -1, n_pending = -1;
     quire_error err;
-    quire_error_init(&err, sizeof err);
     feed_some(session, model, 100);
     EXPECT(QUIRE_ERROR_OVERFLOW, quire_stream_open(session, &options, &stream, &err));
     CHECK(err.offset == 129);
@@ -43,7 +42,6 @@ static void test_stop_at_the_reach(quire_model* model) {
   transcript out;
   quire_session_stats stats;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   memset(&stats, 0, sizeof stats);
   stats.struct_size = sizeof stats;
   feed_some(session, model, 120);
@@ -89,7 +87,6 @@ static void test_budget(quire_model* model) {
   int64_t n_tokens = 0, n_pending = 0, needed;
   quire_session_stats stats;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   memset(&stats, 0, sizeof stats);
   stats.struct_size = sizeof stats;
   feed_some(roomy, model, 64);

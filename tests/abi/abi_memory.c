@@ -9,7 +9,6 @@ static int same_tokens(const transcript* a, const transcript* b) {
 static void expect_position(quire_session* session, int64_t tokens, int64_t pending) {
   int64_t n_tokens = -1, n_pending = -1;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_session_count_tokens(session, &n_tokens, &n_pending, &err));
   CHECK(n_tokens == tokens && n_pending == pending);
 }
@@ -17,7 +16,6 @@ static void expect_position(quire_session* session, int64_t tokens, int64_t pend
 static quire_session_stats stats_of(quire_session* session) {
   quire_session_stats stats;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   memset(&stats, 0, sizeof stats);
   stats.struct_size = sizeof stats;
   EXPECT_OK(quire_session_get_stats(session, &stats, &err));
@@ -32,7 +30,6 @@ void test_truncate(void) {
   const size_t cuts[] = {110, 109, 97, 96, 95, 65, 33, 1};
   static transcript expected, out;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   for (size_t s = 0; s < QUIRE_COUNT(strategies); ++s) {
     for (size_t c = 0; c < QUIRE_COUNT(cuts); ++c) {
       const int64_t n = (int64_t)cuts[c];
@@ -67,7 +64,6 @@ void test_spill(void) {
   quire_session* session = open_session(l.model, "longheads(chunk=16, chunks=4)", 0, 16);
   static transcript expected, out;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   feed_some(session, l.model, 600);
   run_greedy(session, 10, &expected);
   stats = stats_of(session);
@@ -128,7 +124,6 @@ void test_memory_plan(void) {
   tracker counts;
   static transcript out;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   memset(&counts, 0, sizeof counts);
   memset(&plan, 0, sizeof plan);
   plan.struct_size = sizeof plan;
@@ -215,7 +210,6 @@ void test_labels(void) {
   double sum = 0;
   int64_t n_tokens = 0, n_pending = 0, labelled = 0;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   for (int64_t p = 0; p < kPages; ++p) {
     strcat(text, page);
     labels[p].begin = p * page_bytes;

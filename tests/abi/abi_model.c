@@ -11,7 +11,6 @@ static void test_info(void) {
     int32_t n_layers, canary;
   } small = {12, 0, 0, 77};
   quire_error err;
-  quire_error_init(&err, sizeof err);
   memset(&info, 0, sizeof info);
   info.struct_size = sizeof info;
   EXPECT_OK(quire_model_get_info(l.model, &info, &err));
@@ -34,7 +33,6 @@ static void check_metadata(quire_model* model, const char* key, const char* valu
   char buf[4096];
   size_t needed = 0, again = 0;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_model_get_metadata(model, key, strlen(key), NULL, 0, &needed, &err));
   CHECK(needed > 0 && needed < sizeof buf);
   if (needed == 0 || needed >= sizeof buf) return;
@@ -51,7 +49,6 @@ static void check_metadata(quire_model* model, const char* key, const char* valu
 static void test_metadata(void) {
   loaded l = open_model("text_256");
   quire_error err;
-  quire_error_init(&err, sizeof err);
   check_metadata(l.model, "architecture", "LlamaForCausalLM");
   check_metadata(l.model, "rope_type", "default");
   check_metadata(l.model, "tokenizer", "sentencepiece-bpe");
@@ -70,7 +67,6 @@ static void test_retain_and_release(void) {
   loaded l = open_model("short_128");
   quire_model_info info;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   memset(&info, 0, sizeof info);
   info.struct_size = sizeof info;
   quire_model_retain(l.model);
@@ -105,7 +101,6 @@ static void test_load_options(void) {
     quire_model_info info;
     quire_model_options options;
     quire_error err;
-    quire_error_init(&err, sizeof err);
     memset(&info, 0, sizeof info);
     info.struct_size = sizeof info;
     quire_model_options_init(&options, sizeof options);
@@ -152,7 +147,6 @@ static void test_load_whose_runtime_is_released(void) {
   quire_model_options options;
   quire_model_info info;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_runtime_create(NULL, &runtime, &err));
   quire_model_options_init(&options, sizeof options);
   options.progress = release_on_progress;
@@ -172,7 +166,6 @@ static void test_cancelled_load(void) {
   quire_cancel* cancel = NULL;
   quire_model_options options;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_cancel_create(&cancel, &err));
   quire_model_options_init(&options, sizeof options);
   options.cancel = cancel;
@@ -196,7 +189,6 @@ void test_load_errors(void) {
   quire_model* model = NULL;
   quire_model_options options;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(NULL, path, len, NULL, &model, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(l.runtime, path, len, NULL, NULL, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(l.runtime, NULL, len, NULL, &model, &err));

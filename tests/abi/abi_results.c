@@ -30,7 +30,6 @@ static void test_agreement(quire_model* model, int32_t prefill_block) {
   quire_stream_options options;
   transcript out;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   some_tokens(ids, N_FED, VOCAB, 3);
   EXPECT_OK(quire_session_feed_tokens(session, ids, N_FED, &err));
   quire_stream_options_init(&options, sizeof options);
@@ -64,7 +63,6 @@ static void test_what_is_kept(quire_model* model) {
   quire_stream_options options;
   transcript out;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_logits(session, -1, 1, rows, QUIRE_COUNT(rows), NULL, &err));
   feed_some(session, model, 20);
   run_greedy(session, 0, &out);

@@ -5,7 +5,6 @@ static void test_create_errors(void) {
   quire_runtime* runtime = NULL;
   quire_runtime_options options;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_runtime_create(NULL, NULL, &err));
 #define REFUSED(field, value, status, message)                      \
   do {                                                              \
@@ -41,7 +40,6 @@ static void test_lifetime(void) {
   quire_runtime* runtime = NULL;
   quire_runtime_options options;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_runtime_create(NULL, &runtime, &err));
   quire_runtime_retain(runtime);
   quire_runtime_release(runtime);
@@ -63,7 +61,6 @@ static void test_lifetime(void) {
 static void test_cancel_handle(void) {
   quire_cancel* cancel = NULL;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_cancel_create(NULL, &err));
   EXPECT_OK(quire_cancel_create(&cancel, &err));
   quire_cancel_trigger(cancel);

@@ -7,7 +7,6 @@ static void refuse(quire_session* session, const quire_stream_options* options, 
                    const char* message) {
   quire_stream* stream = NULL;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT(status, quire_stream_open(session, options, &stream, &err));
   CHECK_MESSAGE(message);
   CHECK(err.offset == (status == QUIRE_ERROR_INVALID_TOKEN ? 1 : status == QUIRE_ERROR_INVALID_TEXT ? 0 : -1));
@@ -179,7 +178,6 @@ static void test_top_logprobs(quire_session* session) {
   quire_event event;
   quire_error err;
   int n_tokens = 0;
-  quire_error_init(&err, sizeof err);
   quire_event_init(&event, sizeof event);
   quire_stream_options_init(&options, sizeof options);
   options.max_tokens = 5;
@@ -241,7 +239,6 @@ static void test_deadline(quire_model* model) {
   quire_error err;
   int64_t n_tokens = 0, n_pending = 0;
   quire_session* session = open_session(model, "dca", 0, 16);
-  quire_error_init(&err, sizeof err);
   quire_event_init(&event, sizeof event);
   quire_stream_options_init(&options, sizeof options);
   feed_some(session, model, 40);
@@ -276,7 +273,6 @@ static void test_deadline_in_prompt(quire_model* model) {
   quire_error err;
   quire_session* session = open_session(model, "dca", 0, 16);
   quire_session* undisturbed = open_session(model, "dca", 0, 16);
-  quire_error_init(&err, sizeof err);
   quire_stream_options_init(&options, sizeof options);
   options.deadline_ms = 1;
   feed_some(session, model, 2000);

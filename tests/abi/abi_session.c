@@ -5,7 +5,6 @@ static void test_create_errors(quire_model* model) {
   quire_session* session = NULL;
   quire_session_options options;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_create(NULL, NULL, &session, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_create(model, NULL, NULL, &err));
 #define REFUSED(field, value, message)                                                           \
@@ -41,7 +40,6 @@ static void expect_position(quire_session* session, int64_t tokens, int64_t pend
   int64_t n_tokens = -1, n_pending = -1;
   quire_session_stats stats;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   memset(&stats, 0, sizeof stats);
   stats.struct_size = sizeof stats;
   EXPECT_OK(quire_session_count_tokens(session, &n_tokens, &n_pending, &err));
@@ -55,7 +53,6 @@ static void test_feed(quire_model* model) {
   int32_t ids[] = {3, 4, 5, 6};
   int64_t before = 0, after = 0;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   expect_position(session, 0, 0);
   EXPECT_OK(quire_session_feed_text(session, "the reader", 10, 0, &err));
   EXPECT_OK(quire_session_count_tokens(session, NULL, &before, &err));
@@ -121,7 +118,6 @@ static void test_segments(quire_model* model) {
   size_t later = 0;
   quire_tokenizer* tokenizer = NULL;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_session_feed_text(session, "one leaf", 8, 0, &err));
   EXPECT_OK(quire_session_count_tokens(session, NULL, &with, &err));
   EXPECT_OK(quire_session_feed_text(session, "one leaf", 8, 0, &err));
@@ -146,7 +142,6 @@ static void test_strategy_text(quire_model* model) {
   char own[512], described[512];
   size_t n = 0, m = 0;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_session_get_strategy(session, own, sizeof own, &n, &err));
   EXPECT_OK(quire_strategy_describe(&options, described, sizeof described, &m, &err));
   CHECK(n == m && memcmp(own, described, n) == 0);
@@ -180,7 +175,6 @@ static void test_describe_strategy(quire_model* model) {
   const char* text;
   size_t needed = 0;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   text = described(model, "auto", 256, 0, &err);
   CHECK(text && strcmp(text, full) == 0);
   text = described(model, "auto", 257, 0, &err);
@@ -213,7 +207,6 @@ static void test_auto(quire_model* model) {
   char own[512];
   size_t n = 0;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   feed_some(session, model, 20);
   run_greedy(session, 2, &out);
   CHECK(out.n_notices == 1 && strncmp(out.notice, "auto chose dca(", 15) == 0 && strstr(out.notice, " because "));
@@ -232,7 +225,6 @@ static void test_other_checkpoints(void) {
   const char* text;
   quire_session* session = NULL;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   memset(&info, 0, sizeof info);
   info.struct_size = sizeof info;
   EXPECT_OK(quire_model_get_info(mistral.model, &info, &err));
@@ -264,7 +256,6 @@ static void test_stats(quire_model* model) {
   } small = {16, 0, 0, 77};
   transcript out;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   memset(&stats, 0, sizeof stats);
   feed_some(session, model, 300);
   run_greedy(session, 7, &out);
@@ -298,7 +289,6 @@ static void test_fill_random(quire_model* model) {
   quire_stream_options streaming;
   transcript first, second;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_fill_random(NULL, 8, 1, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_fill_random(session, -1, 1, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_fill_random(session, INT64_C(1) << 31, 1, &err));
@@ -340,7 +330,6 @@ void test_session(void) {
   loaded l = open_model("text_256");
   quire_session* session;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   test_create_errors(l.model);
   test_feed(l.model);
   test_segments(l.model);

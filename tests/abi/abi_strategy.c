@@ -32,7 +32,6 @@ static void test_describe(void) {
                                      "dca(ignore_window=1) + dynamic_ntk(factor=2, length=1024)",
                                      "full + none"};
   quire_error err;
-  quire_error_init(&err, sizeof err);
   for (size_t i = 0; i < QUIRE_COUNT(good); ++i) {
     quire_strategy_options options = strategy_options(good[i], 256);
     char first[512], second[512];
@@ -75,7 +74,6 @@ static void test_bad_expressions(void) {
   quire_strategy_options options;
   double matrix[4];
   quire_error err;
-  quire_error_init(&err, sizeof err);
   for (size_t i = 0; i < QUIRE_COUNT(bad); ++i) {
     options = strategy_options(bad[i].expression, 256);
     EXPECT(bad[i].status, quire_strategy_describe(&options, NULL, 0, NULL, &err));
@@ -92,7 +90,6 @@ static void test_expected_tokens(void) {
   char text[512] = "";
   size_t n = 0;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT(QUIRE_ERROR_BAD_STRATEGY, quire_strategy_describe(&options, text, sizeof text - 1, &n, &err));
   CHECK_MESSAGE("expected_tokens");
   options.expected_tokens = 1000;
@@ -115,7 +112,6 @@ static void test_options(void) {
   char text[64];
   size_t n = 0;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   options.strategy = NULL;
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_strategy_describe(&options, NULL, 0, NULL, &err));
   options.strategy_len = 0; /* full */
@@ -168,7 +164,6 @@ static void test_positions(void) {
   quire_position_view other;
   double matrix[8 * 8];
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_strategy_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
   for (int r = 0; r < 8; ++r) {
     for (int j = 0; j < 8; ++j) CHECK(j <= r ? matrix[8 * r + j] == r - j : isnan(matrix[8 * r + j]));
@@ -218,7 +213,6 @@ static void test_rows_in_pieces(void) {
     const quire_strategy_options options = strategy_options(expressions[e], 256);
     quire_position_view view = view_of(QUIRE_KV_TEXT, 600, QUIRE_KV_TEXT, 600);
     quire_error err;
-    quire_error_init(&err, sizeof err);
     EXPECT_OK(quire_strategy_positions(&options, &view, all, QUIRE_COUNT(all), NULL, &err));
     view.n_queries = 3;
     for (view.first_query = 254; view.first_query < 590; view.first_query += 107) {
@@ -254,7 +248,6 @@ static void test_memory(void) {
   quire_position_view view = view_of(QUIRE_KV_TEXT, 4, QUIRE_KV_CONDENSED, 6);
   double matrix[4 * 12];
   quire_error err;
-  quire_error_init(&err, sizeof err);
   view.first_query = 7; /* the last token of the second window, and the third window's first three */
   EXPECT_OK(quire_strategy_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
   check_matrix(matrix, 24, "5 4 . . . . 4 3 2 1 . . 5 4 3 2 . . 6 5 4 3 . .");

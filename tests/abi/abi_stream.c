@@ -15,7 +15,6 @@ void test_stream(void) {
   size_t needed = 0;
   quire_tokenizer* tokenizer = NULL;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_model_get_tokenizer(l.model, &tokenizer, &err));
   feed_some(session, l.model, 600);
   quire_stream_options_init(&options, sizeof options);
@@ -49,7 +48,6 @@ static void test_refused_options(quire_session* session) {
   static const char long_text[1025] = "x";
   quire_text texts[65];
   quire_error err;
-  quire_error_init(&err, sizeof err);
   for (size_t i = 0; i < QUIRE_COUNT(texts); ++i) texts[i].data = "stop", texts[i].len = 4;
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_stream_open(NULL, NULL, &stream, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_stream_open(session, NULL, NULL, &err));
@@ -106,7 +104,6 @@ static void test_busy(quire_model* model) {
   size_t needed;
   transcript out;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   memset(&stats, 0, sizeof stats);
   stats.struct_size = sizeof stats;
   feed_some(session, model, 10);
@@ -147,7 +144,6 @@ static void test_next(quire_model* model) {
     int32_t type, canary;
   } small = {12, 0, 0, 77};
   quire_error err;
-  quire_error_init(&err, sizeof err);
   feed_some(session, model, 10);
   EXPECT_OK(quire_stream_open(session, NULL, &stream, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_stream_next(NULL, 0, &event, &err));
@@ -207,7 +203,6 @@ void test_wait_handle(void) {
   int n_events = 0;
   const char* path = model_path("short_128");
   quire_error err;
-  quire_error_init(&err, sizeof err);
   quire_event_init(&event, sizeof event);
   tracker_options(&t, &options);
   EXPECT_OK(quire_runtime_create(&options, &l.runtime, &err));

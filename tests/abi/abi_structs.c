@@ -64,7 +64,6 @@ static void test_status_names(void) {
   } while (0)
 
 static void test_initialisers(void) {
-  CHECK_INIT(quire_error, quire_error_init);
   CHECK_INIT(quire_runtime_options, quire_runtime_options_init);
   CHECK_INIT(quire_model_options, quire_model_options_init);
   CHECK_INIT(quire_adapter_options, quire_adapter_options_init);
@@ -151,7 +150,6 @@ static quire_status use_stream_options(const void* options, quire_error* err) {
 
 static void test_option_sizes(void) {
   quire_error err;
-  quire_error_init(&err, sizeof err);
   world = open_model("short_128");
   CHECK_SIZES(quire_runtime_options, quire_runtime_options_init, use_runtime_options);
   CHECK_SIZES(quire_model_options, quire_model_options_init, use_model_options);
@@ -161,46 +159,63 @@ static void test_option_sizes(void) {
   close_model(&world);
 }
 
-/* The record takes any size; nothing is written beyond it, and the message is cut at a code point. */
-static void test_error_record(void) {
-  union {
-    quire_error record;
-    unsigned char bytes[sizeof(quire_error) + 64];
-  } u;
-  memset(&u, 0, sizeof u);
-  CHECK(quire_runtime_create(NULL, NULL, NULL) == QUIRE_ERROR_INVALID_ARGUMENT);
-  CHECK(quire_runtime_create(NULL, NULL, &u.record) == QUIRE_ERROR_INVALID_ARGUMENT); /* size 0: left alone */
-  CHECK(u.record.code == 0);
-  u.record.struct_size = sizeof u;
-  CHECK(quire_runtime_create(NULL, NULL, &u.record) == QUIRE_ERROR_INVALID_ARGUMENT);
-  CHECK(u.record.struct_size == sizeof(quire_error));
-  CHECK(strcmp(u.record.message, "out is NULL") == 0);
-  memset(&u, 0xAB, sizeof u);
-  u.record.struct_size = 12;
-  CHECK(quire_runtime_create(NULL, NULL, &u.record) == QUIRE_ERROR_INVALID_ARGUMENT);
-  CHECK(u.record.struct_size == 12 && u.record.flags == 0 && u.record.code == QUIRE_ERROR_INVALID_ARGUMENT);
-  CHECK(u.bytes[12] == 0xAB);
-  memset(&u, 0xAB, sizeof u);
-  u.record.struct_size = offsetof(quire_error, message) + 4;
-  CHECK(quire_runtime_create(NULL, NULL, &u.record) == QUIRE_ERROR_INVALID_ARGUMENT);
-  CHECK(strcmp(u.record.message, "out") == 0);
-  CHECK(u.record.message[4] == (char)0xAB);
-  /* "\"ééé..." cut in the middle of an é. */
-  const quire_strategy_options accents = strategy_options("\xC3\xA9\xC3\xA9", 256);
-  const quire_strategy_options full = strategy_options("full", 256);
-  quire_error_init(&u.record, sizeof(quire_error));
-  CHECK(quire_strategy_describe(&accents, NULL, 0, NULL, &u.record) == QUIRE_ERROR_BAD_STRATEGY);
-  const char* accent = strstr(u.record.message, "\xC3\xA9");
-  if (accent) {
-    const size_t until = (size_t)(accent - u.record.message);
-    quire_error_init(&u.record, offsetof(quire_error, message) + until + 2);
-    CHECK(quire_strategy_describe(&accents, NULL, 0, NULL, &u.record) == QUIRE_ERROR_BAD_STRATEGY);
-    CHECK(strlen(u.record.message) == until);
+/* A struct_size that no struct can have is refused before what it promises is read: there is no such memory here. */
+static void test_struct_size_bounds(void) {
+  static const uint32_t wrong[] = {0, 7, 4097, UINT32_MAX};
+  quire_strategy_options options = strategy_options("full", 256);
+  quire_runtime_options runtime_options;
+  quire_runtime* runtime = NULL;
+  quire_error err;
+  for (size_t i = 0; i < QUIRE_COUNT(wrong); ++i) {
+    options.struct_size = wrong[i];
+    EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_strategy_describe(&options, NULL, 0, NULL, &err));
+    CHECK_MESSAGE("struct_size");
+    quire_runtime_options_init(&runtime_options, sizeof runtime_options);
+    runtime_options.struct_size = wrong[i];
+    EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_runtime_create(&runtime_options, &runtime, &err));
+    CHECK_MESSAGE("struct_size");
   }
-  quire_error_init(&u.record, sizeof(quire_error));
-  u.record.code = 1;
-  CHECK(quire_strategy_describe(&full, NULL, 0, NULL, &u.record) == QUIRE_OK);
+  world = open_model("short_128");
+  for (size_t i = 0; i < QUIRE_COUNT(wrong); ++i) {
+    quire_model_info info;
+    memset(&info, 0xAB, sizeof info);
+    info.struct_size = wrong[i];
+    EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_get_info(world.model, &info, &err));
+    CHECK_MESSAGE("struct_size");
+    CHECK(untouched(&info.flags, sizeof info - sizeof info.struct_size));
+  }
+  close_model(&world);
+}
+
+/* The record needs no initialising, is written whole but for what lies behind the message, and that is cut at a code
+ * point. */
+static void test_error_record(void) {
+  struct {
+    quire_error record;
+    unsigned char behind[64];
+  } u;
+  memset(&u, 0xAB, sizeof u);
+  CHECK(quire_runtime_create(NULL, NULL, NULL) == QUIRE_ERROR_INVALID_ARGUMENT);
+  CHECK(quire_runtime_create(NULL, NULL, &u.record) == QUIRE_ERROR_INVALID_ARGUMENT);
+  CHECK(u.record.code == QUIRE_ERROR_INVALID_ARGUMENT && u.record.os_error == 0 && u.record.offset == -1);
+  CHECK(u.record.reserved == 0 && strcmp(u.record.message, "out is NULL") == 0);
+  /* A name that is cut in a message of its own is shorter than the record: a path is not. */
+  char path[2 * QUIRE_ERROR_MESSAGE_BYTES];
+  quire_runtime* runtime = NULL;
+  quire_model* model = NULL;
+  CHECK(quire_runtime_create(NULL, &runtime, &u.record) == QUIRE_OK);
   CHECK(u.record.code == 0 && u.record.message[0] == '\0' && u.record.offset == -1);
+  for (size_t shift = 0; shift < 2; ++shift) { /* whether the end falls between the bytes of an accent or not */
+    for (size_t i = 0; i < sizeof path; ++i) path[i] = (i - shift) % 2 == 1 ? '\xC3' : '\xA9';
+    path[0] = '/';
+    path[shift] = '/';
+    CHECK(quire_model_load(runtime, path, sizeof path - shift, NULL, &model, &u.record) < 0);
+    const size_t length = strlen(u.record.message);
+    CHECK(length >= QUIRE_ERROR_MESSAGE_BYTES - 2 && length < QUIRE_ERROR_MESSAGE_BYTES);
+    CHECK(u.record.message[length - 1] == '\xA9');
+  }
+  CHECK(untouched(u.behind, sizeof u.behind));
+  quire_runtime_release(runtime);
 }
 
 void test_version_and_structs(void) {
@@ -208,5 +223,6 @@ void test_version_and_structs(void) {
   test_status_names();
   test_initialisers();
   test_option_sizes();
+  test_struct_size_bounds();
   test_error_record();
 }

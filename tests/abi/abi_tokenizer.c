@@ -8,7 +8,6 @@ static size_t encode(const quire_tokenizer* tokenizer, const char* bytes, size_t
                      size_t cap) {
   size_t needed = 0;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT_OK(quire_tokenizer_encode(tokenizer, bytes, len, flags, ids, cap, &needed, &err));
   return needed;
 }
@@ -17,7 +16,6 @@ static void test_encode(const quire_tokenizer* t) {
   int32_t ids[64], other[64];
   size_t n, needed = 0;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   n = encode(t, text, TEXT_LEN, 0, ids, 64);
   CHECK(n > 3 && ids[0] == quire_tokenizer_bos(t));
   CHECK(encode(t, text, TEXT_LEN, 0, NULL, 0) == n);
@@ -48,7 +46,6 @@ static void test_decode(const quire_tokenizer* t) {
   char buf[256];
   size_t n, needed = 0;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   n = encode(t, text, TEXT_LEN, 0, ids, 64);
   EXPECT_OK(quire_tokenizer_decode(t, ids, n, 0, buf, sizeof buf, &needed, &err));
   CHECK(needed == TEXT_LEN && memcmp(buf, text, TEXT_LEN) == 0);
@@ -80,7 +77,6 @@ static void test_token_bytes(const quire_tokenizer* t) {
   char buf[64], joined[256];
   size_t n, needed = 0, length = 0;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   n = encode(t, accents, sizeof accents - 1, QUIRE_TEXT_NO_BOS, ids, 64);
   for (size_t i = 0; i < n; ++i) {
     EXPECT_OK(quire_tokenizer_token_bytes(t, ids[i], joined + length, sizeof joined - length, &needed, &err));
@@ -112,7 +108,6 @@ void test_tokenizer(void) {
   loaded l = open_model("text_256");
   quire_tokenizer* t = NULL;
   quire_error err;
-  quire_error_init(&err, sizeof err);
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_get_tokenizer(NULL, &t, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_get_tokenizer(l.model, NULL, &err));
   EXPECT_OK(quire_model_get_tokenizer(l.model, &t, &err));

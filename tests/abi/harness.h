@@ -31,7 +31,6 @@ struct Outcome {
   quire_status status = QUIRE_OK;
   quire_error error{};
 
-  Outcome() { quire_error_init(&error, sizeof error); }
   std::string text() const { return std::string(quire_status_name(status)) + ": " + error.message; }
 };
 

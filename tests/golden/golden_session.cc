@@ -7,7 +7,6 @@ namespace {
 
 class Error {
  public:
-  Error() { quire_error_init(&error_, sizeof error_); }
   quire_error* operator&() { return &error_; }
   void check(quire_status status, const std::string& what) const {
     if (status < 0) throw std::runtime_error(what + ": " + quire_status_name(status) + ": " + error_.message);

@@ -54,7 +54,7 @@ class Event(NamedTuple):
 
 def _call(function, *arguments):
     """Calls a function that takes a quire_error; raises on failure, returns the (positive) status."""
-    error = _ffi.Error(struct_size=ctypes.sizeof(_ffi.Error))
+    error = _ffi.Error()
     status = function(*arguments, byref(error))
     if status < 0:
         raise QuireError(status, error.message.decode(errors="replace"), error.offset, error.os_error)

@@ -15,7 +15,7 @@ ProgressCallback = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
 
 
 _PLAIN_STRUCTS = ("quire_text", "quire_label", "quire_label_attention", "quire_sampler", "quire_logit_bias",
-                  "quire_token_logprob", "quire_adapter_source", "quire_session_adapter")
+                  "quire_token_logprob", "quire_adapter_source", "quire_session_adapter", "quire_error")
 
 
 def _struct(name, size, *fields):
@@ -31,7 +31,7 @@ def _same(kind, names):
     return [(name, kind) for name in names.split()]
 
 
-Error = _struct("quire_error", 544, ("code", c_int32), ("os_error", c_int32), ("offset", c_int64),
+Error = _struct("quire_error", 536, ("code", c_int32), ("os_error", c_int32), ("offset", c_int64),
                 ("reserved", c_int64), ("message", c_char * 512))
 RuntimeOptions = _struct(
     "quire_runtime_options", 80, *_same(c_int32, "n_threads backend log_level n_io_threads"), ("log", LogCallback),
