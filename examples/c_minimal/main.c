@@ -87,7 +87,7 @@ int main(int argc, char** argv) {
   }
   status = ask(&c, argv, argc > 4 ? argv[4] : "dca", document, len);
   puts("");
-  if (status < 0) fprintf(stderr, "%s: %s\n", quire_status_name(status), c.error.message);
+  if (status < 0) fprintf(stderr, "%s: %s\n", quire_get_status_name(status), c.error.message);
   free(document);
   quire_stream_release(c.stream);
   quire_session_release(c.session);

@@ -158,7 +158,7 @@ int64_t Bench::visible_keys(int64_t depth) const {
   for (const int32_t kind : {QUIRE_KV_TEXT, QUIRE_KV_CONDENSED}) {
     view.key_kind = kind;
     Error error;
-    error.check(quire_strategy_positions(&options, &view, distances.data(), distances.size(), nullptr, error.get()),
+    error.check(quire_strategy_get_positions(&options, &view, distances.data(), distances.size(), nullptr, error.get()),
                 "counting the keys that a token sees");
     // A model's own sliding window cuts what any strategy shows.
     const bool cut = info_.sliding_window > 0 && visibility.find("ignore_window=1") == std::string::npos;
@@ -290,7 +290,7 @@ void add_bench(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("bench", "Measure prefill and decode at given depths of a session");
   add_model_options(*command, a.model);
   add_session_options(*command, a.session);
-  // quire_strategy_positions, which counts the keys to read, ends at 2^24.
+  // quire_strategy_get_positions, which counts the keys to read, ends at 2^24.
   command->add_option("--depth", a.depths, "tokens in the KV cache before: 0,2048,8192 or 0 2048 8192 (default: 0)")
       ->delimiter(',')
       ->check(CLI::Range(int64_t{0}, (int64_t{1} << 24) - 1))

@@ -168,7 +168,7 @@ int eval_ppl(PplArguments& arguments) {
   const Tokenizer tokenizer = engine.tokenizer();
   const Ids ids = read_text(tokenizer.get(), arguments);
   const Session session = engine.create_session(arguments.session, arguments.n_tokens);
-  const int32_t bos = arguments.no_bos ? -1 : quire_tokenizer_bos(tokenizer.get());
+  const int32_t bos = arguments.no_bos ? -1 : quire_tokenizer_get_bos(tokenizer.get());
   const auto windows = make_windows(arguments, bos >= 0);
   const auto start = std::chrono::steady_clock::now();
   const std::vector<float> scores = score_windows(session.get(), ids, windows, bos);

@@ -58,7 +58,7 @@ int run_action(const cli::Action& action) {
   } catch (const cli::UsageError& e) {
     return report(kUsage, e.what());
   } catch (const cli::QuireFailure& e) {
-    return report(exit_status(e.status()), e.what(), quire_status_name(e.status()));
+    return report(exit_status(e.status()), e.what(), quire_get_status_name(e.status()));
   } catch (const std::exception& e) {
     return report(kFailure, e.what());
   }
@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
   cli::prepare_output();
   CLI::App app("Quire runs language models on documents much longer than the models were trained for.", "quire");
   app.footer(kFooter);
-  app.set_version_flag("--version", std::string("quire ") + quire_version_string());
+  app.set_version_flag("--version", std::string("quire ") + quire_get_version_string());
   app.require_subcommand(1);
 
   cli::Action action;

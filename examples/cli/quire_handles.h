@@ -56,7 +56,7 @@ class Error {
   // Returns a status that is no failure; throws QuireFailure "doing: message" otherwise.
   quire_status check(quire_status status, std::string_view doing) const {
     if (status >= 0) return status;
-    const std::string message = *error_.message ? error_.message : quire_status_name(status);
+    const std::string message = *error_.message ? error_.message : quire_get_status_name(status);
     throw QuireFailure(status, std::string(doing) + ": " + message);
   }
 

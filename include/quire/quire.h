@@ -80,10 +80,10 @@ extern "C" {
 #define QUIRE_VERSION 100
 
 /* The version of the loaded library, in the same form. [any-thread] since 0.1 */
-QUIRE_API int32_t quire_version(void);
+QUIRE_API int32_t quire_get_version(void);
 
 /* The same as text, "0.1.0": static, NUL-terminated, never freed. [any-thread] since 0.1 */
-QUIRE_API const char* quire_version_string(void);
+QUIRE_API const char* quire_get_version_string(void);
 
 /* ---- Status and errors ----------------------------------------------------------------------- */
 
@@ -99,7 +99,7 @@ typedef int32_t quire_status;
 #define QUIRE_ERROR_OUT_OF_MEMORY (-3)    /* the allocator or the system gave no memory */
 #define QUIRE_ERROR_IO (-4)               /* a file operation failed: err->os_error is errno */
 #define QUIRE_ERROR_NOT_FOUND (-5)        /* no such file, metadata key, tensor */
-#define QUIRE_ERROR_BAD_MODEL (-6)        /* damaged or contradictory files; offset is a byte */
+#define QUIRE_ERROR_BAD_FILE (-6)         /* damaged or contradictory files; offset is a byte */
 #define QUIRE_ERROR_UNSUPPORTED (-7)      /* well-formed, but not done; the message names it */
 #define QUIRE_ERROR_BUSY (-8)             /* a stream is open on this session */
 #define QUIRE_ERROR_CLOSED (-9)           /* the handle or one of its parents was closed */
@@ -115,7 +115,7 @@ typedef int32_t quire_status;
 
 /* The constant's name without its prefix, such as "OK" or "OUT_OF_MEMORY"; "UNKNOWN" for a code
  * this version does not know. Static, NUL-terminated. [any-thread] since 0.1 */
-QUIRE_API const char* quire_status_name(quire_status status);
+QUIRE_API const char* quire_get_status_name(quire_status status);
 
 #define QUIRE_ERROR_MESSAGE_BYTES 512
 
@@ -271,7 +271,7 @@ QUIRE_API void quire_model_options_init(quire_model_options* options, size_t siz
  * calling thread reads the files; the runtime's threads pack what was read, at most 16 MB (or
  * one row of a matrix) at a time, between the steps of sessions, which go on meanwhile. A cancel
  * is seen before each file and each such piece. Errors: INVALID_ARGUMENT, NOT_FOUND, IO,
- * BAD_MODEL, UNSUPPORTED, OUT_OF_MEMORY, CANCELLED, CLOSED. [any-thread] since 0.1 */
+ * BAD_FILE, UNSUPPORTED, OUT_OF_MEMORY, CANCELLED, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_load(quire_runtime* runtime, const char* path, size_t path_len,
                                         const quire_model_options* options, quire_model** out,
                                         quire_error* err);
@@ -342,7 +342,7 @@ QUIRE_API void quire_adapter_options_init(quire_adapter_options* options, size_t
 
 /* Loads an adapter for this model; its weights are kept in the types they are stored in. `path`
  * is UTF-8; options may be NULL. Waits until loaded, as quire_model_load does. Errors:
- * INVALID_ARGUMENT, NOT_FOUND, IO, BAD_MODEL (damaged, incomplete, or of other shapes than this
+ * INVALID_ARGUMENT, NOT_FOUND, IO, BAD_FILE (damaged, incomplete, or of other shapes than this
  * model's: the tensor, found and expected), UNSUPPORTED (another method or architecture),
  * OUT_OF_MEMORY, CANCELLED, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_adapter_load(quire_model* model, const char* path, size_t path_len,
@@ -391,7 +391,7 @@ QUIRE_API void quire_tokenizer_release(quire_tokenizer* tokenizer);
 /* Flags of tokenize and feed_text. Without PARSE_SPECIAL text never becomes a control token,
  * whatever it says: text from outside can be fed as it is. With it the longest control or added
  * token that begins at a place counts, from left to right; the work for a byte of text does not
- * depend on these tokens. One may have at most 4096 bytes, all together 8 MiB (else BAD_MODEL when
+ * depend on these tokens. One may have at most 4096 bytes, all together 8 MiB (else BAD_FILE when
  * the model is loaded). */
 /* "<s>", "<|im_end|>" and the like in the text are control tokens */
 #define QUIRE_TEXT_PARSE_SPECIAL 1u
@@ -422,15 +422,15 @@ QUIRE_API quire_status quire_tokenizer_decode(const quire_tokenizer* tokenizer, 
 
 /* The bytes that one id stands for (a byte-fallback id gives its one byte, which need not be UTF-8;
  * a control id gives none). Errors: INVALID_TOKEN, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_tokenizer_token_bytes(const quire_tokenizer* tokenizer, int32_t id,
-                                                   char* buf, size_t cap, size_t* needed,
-                                                   quire_error* err);
+QUIRE_API quire_status quire_tokenizer_get_token_bytes(const quire_tokenizer* tokenizer, int32_t id,
+                                                       char* buf, size_t cap, size_t* needed,
+                                                       quire_error* err);
 
 /* Number of ids, of the model (the tokenizer's own may be fewer). 0 for NULL.
  * [any-thread] since 0.1 */
-QUIRE_API int32_t quire_tokenizer_vocab_size(const quire_tokenizer* tokenizer);
+QUIRE_API int32_t quire_tokenizer_get_vocab_size(const quire_tokenizer* tokenizer);
 /* Beginning-of-sequence id; -1 where there is none. [any-thread] since 0.1 */
-QUIRE_API int32_t quire_tokenizer_bos(const quire_tokenizer* tokenizer);
+QUIRE_API int32_t quire_tokenizer_get_bos(const quire_tokenizer* tokenizer);
 /* 1 if the id ends a text (generation stops there by default), else 0. [any-thread] since 0.1 */
 QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32_t id);
 
@@ -602,9 +602,9 @@ QUIRE_API void quire_position_view_init(quire_position_view* view, size_t size);
  * Errors: INVALID_ARGUMENT (also for condensed rows of a strategy without them, and for entries
  * that no text of 2^24 tokens makes), BAD_STRATEGY, UNSUPPORTED, BUFFER_TOO_SMALL.
  * [any-thread] since 0.1 */
-QUIRE_API quire_status quire_strategy_positions(const quire_strategy_options* options,
-                                                const quire_position_view* view, double* matrix,
-                                                size_t cap, size_t* needed, quire_error* err);
+QUIRE_API quire_status quire_strategy_get_positions(const quire_strategy_options* options,
+                                                    const quire_position_view* view, double* matrix,
+                                                    size_t cap, size_t* needed, quire_error* err);
 
 /* ---- Session --------------------------------------------------------------------------------- */
 
@@ -668,8 +668,9 @@ QUIRE_API quire_status quire_session_create(quire_model* model,
  * OVERFLOW where expected_tokens exceed the strategy's reach and the policy is to fail. Makes
  * nothing. Errors: INVALID_ARGUMENT, BAD_STRATEGY, UNSUPPORTED, BUDGET, OVERFLOW, CLOSED.
  * [any-thread] since 0.1 */
-QUIRE_API quire_status quire_session_check(const quire_model* model,
-                                           const quire_session_options* options, quire_error* err);
+QUIRE_API quire_status quire_model_check_session(const quire_model* model,
+                                                 const quire_session_options* options,
+                                                 quire_error* err);
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_session_retain(quire_session* session);
 /* The last release frees the session on the runtime's threads; a stream on it keeps it alive.
@@ -748,8 +749,9 @@ QUIRE_API quire_status quire_session_fill_random(quire_session* session, int64_t
 
 /* Number of tokens the session has read (processed prompt and delivered tokens), and of fed tokens
  * that wait. Either pointer may be NULL. Errors: CLOSED. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_session_count_tokens(const quire_session* session, int64_t* n_tokens,
-                                                  int64_t* n_pending, quire_error* err);
+QUIRE_API quire_status quire_session_get_token_counts(const quire_session* session,
+                                                      int64_t* n_tokens, int64_t* n_pending,
+                                                      quire_error* err);
 
 /* Raw logits (before sampling) that the last stream computed: after the last token it processed,
  * and after all of them if it was opened with QUIRE_STREAM_KEEP_LOGITS; truncate and reset drop
@@ -791,7 +793,7 @@ QUIRE_API quire_status quire_session_get_label_attention(const quire_session* se
 typedef struct quire_session_stats {
   uint32_t struct_size;
   uint32_t flags;   /* 0 */
-  int64_t n_tokens; /* as quire_session_count_tokens */
+  int64_t n_tokens; /* as quire_session_get_token_counts */
   int64_t n_pending;
   int64_t n_prefilled; /* tokens processed as prompt since creation */
   int64_t n_generated; /* tokens delivered since creation */
@@ -860,11 +862,11 @@ typedef struct quire_memory_plan {
  * change the embedding by a low rank, which is then allocated in float32. Errors: those of
  * quire_model_load and quire_session_create; BUDGET where kv_budget_bytes is too small (message:
  * bytes needed). [any-thread] since 0.1 */
-QUIRE_API quire_status quire_memory_plan_make(quire_runtime* runtime, const char* path,
-                                              size_t path_len, const quire_model_options* model,
-                                              const quire_session_options* session,
-                                              int64_t n_tokens, quire_memory_plan* plan,
-                                              quire_error* err);
+QUIRE_API quire_status quire_runtime_plan_memory(quire_runtime* runtime, const char* path,
+                                                 size_t path_len, const quire_model_options* model,
+                                                 const quire_session_options* session,
+                                                 int64_t n_tokens, quire_memory_plan* plan,
+                                                 quire_error* err);
 
 /* ---- Stream ---------------------------------------------------------------------------------- */
 
@@ -1017,7 +1019,7 @@ typedef struct quire_event {
   uint32_t flags;   /* 0 */
   int32_t type;     /* QUIRE_EVENT_* */
   int32_t token;    /* TOKEN: the id; END by STOP_ID or EOS: the id that ended it; else -1 */
-  int64_t n_tokens; /* of the session after this event (quire_session_count_tokens) */
+  int64_t n_tokens; /* of the session after this event (quire_session_get_token_counts) */
   /* whole code points, not NUL-terminated; lives until the next `next` on this stream or its
    * release; NULL if empty */
   const char* text;

@@ -11,7 +11,7 @@ static_assert(static_cast<int32_t>(Code::kInvalidArgument) == QUIRE_ERROR_INVALI
 static_assert(static_cast<int32_t>(Code::kOutOfMemory) == QUIRE_ERROR_OUT_OF_MEMORY);
 static_assert(static_cast<int32_t>(Code::kIo) == QUIRE_ERROR_IO);
 static_assert(static_cast<int32_t>(Code::kNotFound) == QUIRE_ERROR_NOT_FOUND);
-static_assert(static_cast<int32_t>(Code::kBadModel) == QUIRE_ERROR_BAD_MODEL);
+static_assert(static_cast<int32_t>(Code::kBadFile) == QUIRE_ERROR_BAD_FILE);
 static_assert(static_cast<int32_t>(Code::kUnsupported) == QUIRE_ERROR_UNSUPPORTED);
 static_assert(static_cast<int32_t>(Code::kBusy) == QUIRE_ERROR_BUSY);
 static_assert(static_cast<int32_t>(Code::kClosed) == QUIRE_ERROR_CLOSED);
@@ -30,7 +30,7 @@ int32_t report(const Status& status, quire_error* err) noexcept {
   if (!err) return code;
   // Without memory for a message there is still its name.
   std::string_view message = status.message();
-  if (message.empty() && code != QUIRE_OK) message = quire_status_name(code);
+  if (message.empty() && code != QUIRE_OK) message = quire_get_status_name(code);
   message = message.substr(0, sizeof err->message - 1);
   message = message.substr(0, utf8_complete_prefix(message));
   err->code = code;

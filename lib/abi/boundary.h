@@ -58,7 +58,7 @@ Status read_options(const T* in, uint32_t known_flags, const char* name, T* out)
   for (size_t i = sizeof *out; i < size; ++i) {
     if (bytes[i] != 0) {
       return invalid(std::string(name) + " has a field at byte " + std::to_string(i) + " that this version (" +
-                         quire_version_string() + ") does not know",
+                         quire_get_version_string() + ") does not know",
                      static_cast<int64_t>(i));
     }
   }

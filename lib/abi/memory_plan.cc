@@ -11,9 +11,9 @@ using namespace quire::abi;
 
 extern "C" {
 
-quire_status quire_memory_plan_make(quire_runtime* runtime, const char* path, size_t path_len,
-                                    const quire_model_options* model, const quire_session_options* session,
-                                    int64_t n_tokens, quire_memory_plan* plan, quire_error* err) {
+quire_status quire_runtime_plan_memory(quire_runtime* runtime, const char* path, size_t path_len,
+                                       const quire_model_options* model, const quire_session_options* session,
+                                       int64_t n_tokens, quire_memory_plan* plan, quire_error* err) {
   return guard(err, [&]() -> Status {
     if (!runtime) return invalid("runtime is NULL");
     if (runtime->impl->closed()) return Status(Code::kClosed, "the runtime was closed");

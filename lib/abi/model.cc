@@ -144,8 +144,8 @@ quire_status quire_tokenizer_decode(const quire_tokenizer* tokenizer, const int3
   });
 }
 
-quire_status quire_tokenizer_token_bytes(const quire_tokenizer* tokenizer, int32_t id, char* buf, size_t cap,
-                                         size_t* needed, quire_error* err) {
+quire_status quire_tokenizer_get_token_bytes(const quire_tokenizer* tokenizer, int32_t id, char* buf, size_t cap,
+                                             size_t* needed, quire_error* err) {
   return guard(err, [&]() -> Status {
     if (!tokenizer) return invalid("tokenizer is NULL");
     QUIRE_TRY(check_open(*tokenizer->impl));
@@ -155,11 +155,11 @@ quire_status quire_tokenizer_token_bytes(const quire_tokenizer* tokenizer, int32
   });
 }
 
-int32_t quire_tokenizer_vocab_size(const quire_tokenizer* tokenizer) {
+int32_t quire_tokenizer_get_vocab_size(const quire_tokenizer* tokenizer) {
   return tokenizer ? tokenizer->impl->llama->config().vocab_size : 0;
 }
 
-int32_t quire_tokenizer_bos(const quire_tokenizer* tokenizer) {
+int32_t quire_tokenizer_get_bos(const quire_tokenizer* tokenizer) {
   return tokenizer ? tokenizer->impl->llama->tokenizer().bos() : -1;
 }
 

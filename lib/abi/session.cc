@@ -36,7 +36,8 @@ quire_status quire_session_create(quire_model* model, const quire_session_option
   });
 }
 
-quire_status quire_session_check(const quire_model* model, const quire_session_options* options, quire_error* err) {
+quire_status quire_model_check_session(const quire_model* model, const quire_session_options* options,
+                                       quire_error* err) {
   return guard(err, [&]() -> Status {
     if (!model) return invalid("model is NULL");
     SessionOptions o;
@@ -143,8 +144,8 @@ quire_status quire_session_fill_random(quire_session* session, int64_t n_tokens,
   });
 }
 
-quire_status quire_session_count_tokens(const quire_session* session, int64_t* n_tokens, int64_t* n_pending,
-                                        quire_error* err) {
+quire_status quire_session_get_token_counts(const quire_session* session, int64_t* n_tokens, int64_t* n_pending,
+                                            quire_error* err) {
   return with_session(session, err, [&](const Session& s) { return s.count_tokens(n_tokens, n_pending); });
 }
 

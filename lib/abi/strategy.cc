@@ -18,8 +18,8 @@ quire_status quire_strategy_describe(const quire_strategy_options* options, char
   });
 }
 
-quire_status quire_strategy_positions(const quire_strategy_options* options, const quire_position_view* view,
-                                      double* matrix, size_t cap, size_t* needed, quire_error* err) {
+quire_status quire_strategy_get_positions(const quire_strategy_options* options, const quire_position_view* view,
+                                          double* matrix, size_t cap, size_t* needed, quire_error* err) {
   return guard(err, [&]() -> Status {
     StrategyOptions o;
     PositionView v;

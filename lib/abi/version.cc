@@ -5,10 +5,10 @@ using quire::abi::init_struct;
 
 extern "C" {
 
-int32_t quire_version(void) { return QUIRE_VERSION; }
-const char* quire_version_string(void) { return QUIRE_VERSION_TEXT; }
+int32_t quire_get_version(void) { return QUIRE_VERSION; }
+const char* quire_get_version_string(void) { return QUIRE_VERSION_TEXT; }
 
-const char* quire_status_name(quire_status status) {
+const char* quire_get_status_name(quire_status status) {
   switch (status) {
     case QUIRE_OK:
       return "OK";
@@ -26,8 +26,8 @@ const char* quire_status_name(quire_status status) {
       return "IO";
     case QUIRE_ERROR_NOT_FOUND:
       return "NOT_FOUND";
-    case QUIRE_ERROR_BAD_MODEL:
-      return "BAD_MODEL";
+    case QUIRE_ERROR_BAD_FILE:
+      return "BAD_FILE";
     case QUIRE_ERROR_UNSUPPORTED:
       return "UNSUPPORTED";
     case QUIRE_ERROR_BUSY:

@@ -37,7 +37,7 @@ struct AdapterConfig {
 
 // Parses and checks the text of an adapter_config.json. `what` names it in messages. Accepted is peft_type LORA with
 // whatever trains or initialises the same computation; what computes another (DoRA, biases, ...) is refused by name,
-// and so is an unknown key that is set to anything. Errors: kBadModel, kUnsupported; messages name the key.
+// and so is an unknown key that is set to anything. Errors: kBadFile, kUnsupported; messages name the key.
 Result<AdapterConfig> parse_adapter_config(const std::string& json, const std::string& what);
 
 }  // namespace quire

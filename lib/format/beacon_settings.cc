@@ -138,7 +138,7 @@ Result<BeaconSettings> load_beacon_settings(const std::string& directory) {
   QUIRE_ASSIGN(const Json config, parse_json_object(text, path));
   QUIRE_ASSIGN(BeaconSettings settings, read_beacon_settings(config, JsonReader(config, path)));
   if (settings.window > 0) return settings;
-  return Status(Code::kBadModel, path + ": no beacon_* keys; a beacon plug-in is expected");
+  return Status(Code::kBadFile, path + ": no beacon_* keys; a beacon plug-in is expected");
 }
 
 }  // namespace quire

@@ -25,10 +25,10 @@ struct BeaconSettings {
 };
 
 // Reads the beacon_* keys; none: no beacons. Ways to mix ratios that only training has count as kAdapt. Errors:
-// kBadModel, and kUnsupported for the later variant, retrieval, and keys that are not known.
+// kBadFile, and kUnsupported for the later variant, retrieval, and keys that are not known.
 Result<BeaconSettings> read_beacon_settings(const Json& config, const JsonReader& reader);
 
-// Of DIR/config.json, which need not describe a model otherwise: a plug-in. Error also: kBadModel where there are none.
+// Of DIR/config.json, which need not describe a model otherwise: a plug-in. Error also: kBadFile where there are none.
 Result<BeaconSettings> load_beacon_settings(const std::string& directory);
 
 }  // namespace quire

@@ -104,15 +104,15 @@ class Builder : public nlohmann::json_sax<Json> {
 Result<Json> parse_json_object(std::string_view text, const std::string& what, const JsonLimits& limits) {
   const size_t invalid = utf8_first_invalid(text);
   if (invalid != text.size()) {
-    return Status(Code::kBadModel, what + " is not valid UTF-8", static_cast<int64_t>(invalid));
+    return Status(Code::kBadFile, what + " is not valid UTF-8", static_cast<int64_t>(invalid));
   }
   Builder builder(limits);
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
-    return Status(Code::kBadModel, what + ": " + builder.failure(), builder.failure_offset());
+    return Status(Code::kBadFile, what + ": " + builder.failure(), builder.failure_offset());
   }
   Json document = builder.take();
   if (!document.is_object()) {
-    return Status(Code::kBadModel, what + " must be a JSON object, but is " + json_excerpt(document), 0);
+    return Status(Code::kBadFile, what + " must be a JSON object, but is " + json_excerpt(document), 0);
   }
   return document;
 }
@@ -125,7 +125,7 @@ const Json* JsonReader::find(const char* key) const {
 Status JsonReader::bad(const char* key, const std::string& expected) const {
   const Json* value = find(key);
   const std::string found = value ? "is " + json_excerpt(*value) : "is missing";
-  return Status(Code::kBadModel, what_ + ": " + key + " " + found + "; expected " + expected);
+  return Status(Code::kBadFile, what_ + ": " + key + " " + found + "; expected " + expected);
 }
 
 Result<int64_t> JsonReader::integer(const char* key, int64_t least, int64_t most,

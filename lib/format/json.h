@@ -20,7 +20,7 @@ struct JsonLimits {
 
 // Parses a text whose outermost value is an object. Refused: invalid UTF-8, NaN, infinities and numbers beyond double,
 // a key that occurs twice in one object, anything beyond the limits. `what` names the text in messages; the offset of a
-// failure is a byte of the text. Error: kBadModel.
+// failure is a byte of the text. Error: kBadFile.
 Result<Json> parse_json_object(std::string_view text, const std::string& what, const JsonLimits& limits = {});
 
 // Reads members of one object. A missing member and null both count as absent.
@@ -32,7 +32,7 @@ class JsonReader {
   const Json* find(const char* key) const;  // nullptr if absent
   const std::string& what() const { return what_; }
 
-  // A JSON integer in [least, most]; absent: `fallback`, and an error where there is none. Error: kBadModel naming key.
+  // A JSON integer in [least, most]; absent: `fallback`, and an error where there is none. Error: kBadFile naming key.
   Result<int64_t> integer(const char* key, int64_t least, int64_t most, std::optional<int64_t> fallback = {}) const;
   // Any JSON number in [least, most].
   Result<double> number(const char* key, double least, double most, std::optional<double> fallback = {}) const;

@@ -51,7 +51,7 @@ struct ModelConfig {
 // Parses and checks the text of a config.json. LlamaForCausalLM and MistralForCausalLM (the same tensors, and a sliding
 // window unless the file says null) are accepted; anything else is refused by name.
 // Every number is checked for type and range (integers; finite; positive where it must be), head_dim must be even, and
-// n_query_heads a multiple of n_kv_heads. Errors: kBadModel, kUnsupported; messages name the key.
+// n_query_heads a multiple of n_kv_heads. Errors: kBadFile, kUnsupported; messages name the key.
 Result<ModelConfig> parse_model_config(const std::string& json);
 
 // Reads DIR/config.json and, if there, DIR/generation_config.json (its eos ids are added).

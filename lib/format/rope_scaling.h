@@ -27,7 +27,7 @@ struct RopeSettings {
   int64_t original = 0;  // positions trained for before any extension; 0: not given
 };
 
-// head_dim / 2 is the length of longrope's lists. Errors: kBadModel; kUnsupported for unknown types, and for settings
+// head_dim / 2 is the length of longrope's lists. Errors: kBadFile; kUnsupported for unknown types, and for settings
 // this type does not have.
 Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_position_embeddings, int head_dim);
 

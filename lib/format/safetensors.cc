@@ -22,7 +22,7 @@ std::string shape_text(std::span<const int64_t> shape) {
 Result<TensorMap> read_header(const ReadFile& file, int64_t& others) {
   std::byte prefix[8];
   if (file.size() < static_cast<int64_t>(sizeof prefix)) {
-    return Status(Code::kBadModel,
+    return Status(Code::kBadFile,
                   file.path() + " has " + std::to_string(file.size()) + " bytes: too short for a safetensors file",
                   file.size());
   }
@@ -31,14 +31,14 @@ Result<TensorMap> read_header(const ReadFile& file, int64_t& others) {
   for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<uint64_t>(prefix[i]);
   const int64_t most = std::min(kMaxHeaderBytes, file.size() - static_cast<int64_t>(sizeof prefix));
   if (length > static_cast<uint64_t>(most)) {
-    return Status(Code::kBadModel,
+    return Status(Code::kBadFile,
                   file.path() + " says its header has " + std::to_string(length) + " bytes; at most " +
                       std::to_string(most) + " are possible in this file",
                   0);
   }
   others += static_cast<int64_t>(length);
   if (others > kMaxHeaderBytes) {
-    return Status(Code::kBadModel,
+    return Status(Code::kBadFile,
                   file.path() + ": its header and those of the files before it have " + std::to_string(others) +
                       " bytes together; at most " + std::to_string(kMaxHeaderBytes) + " are expected",
                   0);
@@ -74,18 +74,18 @@ Result<ShardMap> parse_shard_index(std::string_view text, const std::string& wha
   ShardMap shards;
   for (const auto& [tensor, file] : weights->items()) {
     if (!file.is_string()) {
-      return Status(Code::kBadModel, what + ": the file of tensor " + tensor + " is " + json_excerpt(file));
+      return Status(Code::kBadFile, what + ": the file of tensor " + tensor + " is " + json_excerpt(file));
     }
     const auto name = file.get<std::string>();
     // A model directory may be anybody's: its index must not make us open files elsewhere.
     if (name.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos || !name.ends_with(".safetensors")) {
-      return Status(Code::kBadModel, what + ": " + json_excerpt(file) + " is no .safetensors file of this directory");
+      return Status(Code::kBadFile, what + ": " + json_excerpt(file) + " is no .safetensors file of this directory");
     }
     shards[name].push_back(tensor);
   }
   if (shards.size() > kMaxShards) {
-    return Status(Code::kBadModel, what + " names " + std::to_string(shards.size()) + " files; at most " +
-                                       std::to_string(kMaxShards) + " are expected");
+    return Status(Code::kBadFile, what + " names " + std::to_string(shards.size()) + " files; at most " +
+                                      std::to_string(kMaxShards) + " are expected");
   }
   return shards;
 }
@@ -93,7 +93,7 @@ Result<ShardMap> parse_shard_index(std::string_view text, const std::string& wha
 Result<ElementType> check_tensor(const std::string& path, std::string_view name, const TensorInfo& info,
                                  std::span<const int64_t> shape) {
   if (!std::equal(info.shape.begin(), info.shape.end(), shape.begin(), shape.end())) {
-    return Status(Code::kBadModel,
+    return Status(Code::kBadFile,
                   path + ": tensor " + std::string(name) + " has shape " + shape_text(info.shape) +
                       "; the configuration asks for " + shape_text(shape),
                   info.begin);
@@ -144,7 +144,7 @@ Status TensorFiles::add_file(const std::string& path, const std::vector<std::str
     for (const std::string& name : *wanted) {
       const auto at = found.find(name);
       if (at == found.end()) {
-        return Status(Code::kBadModel, path + " has no tensor " + name + ", which the index places there");
+        return Status(Code::kBadFile, path + " has no tensor " + name + ", which the index places there");
       }
       tensors_.emplace(name, std::move(at->second));
     }
@@ -171,7 +171,7 @@ const TensorInfo* TensorFiles::find(std::string_view name) const {
 
 Result<TensorFiles::View> TensorFiles::view(std::string_view name, std::span<const int64_t> shape) const {
   const TensorInfo* info = find(name);
-  if (!info) return Status(Code::kBadModel, "missing tensor " + std::string(name));
+  if (!info) return Status(Code::kBadFile, "missing tensor " + std::string(name));
   QUIRE_ASSIGN(const ElementType type, check_tensor(files_[info->file]->path(), name, *info, shape));
   View view{type, info->shape, info->end - info->begin, nullptr};
   // The format promises no alignment; a misaligned tensor is left to read(), which copies it.
@@ -182,7 +182,7 @@ Result<TensorFiles::View> TensorFiles::view(std::string_view name, std::span<con
 
 Status TensorFiles::read(std::string_view name, int64_t offset, std::span<std::byte> out) const {
   const TensorInfo* info = find(name);
-  if (!info) return Status(Code::kBadModel, "missing tensor " + std::string(name));
+  if (!info) return Status(Code::kBadFile, "missing tensor " + std::string(name));
   const int64_t bytes = info->end - info->begin;
   if (offset < 0 || offset > bytes || out.size() > static_cast<size_t>(bytes - offset)) {
     return Status(Code::kInvalidArgument, "bytes [" + std::to_string(offset) + ", +" + std::to_string(out.size()) +
@@ -196,7 +196,7 @@ Status TensorFiles::read(std::string_view name, int64_t offset, std::span<std::b
 
 Result<ContentHash> TensorFiles::start_hash(std::string_view name) const {
   const TensorInfo* info = find(name);
-  if (!info) return Status(Code::kBadModel, "missing tensor " + std::string(name));
+  if (!info) return Status(Code::kBadFile, "missing tensor " + std::string(name));
   ContentHash hash;
   hash.add_text(info->dtype).add_text(shape_text(info->shape));
   return hash;

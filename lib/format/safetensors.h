@@ -30,7 +30,7 @@ using TensorMap = std::map<std::string, TensorInfo, std::less<>>;
 // Parses the header of one file: `header` is the JSON text, `data_begin` = 8 + its length, `file_size` the whole
 // file's. Checks: UTF-8 JSON object of limited depth and size, at most 200,000 tensors, no duplicate names, known
 // dtypes, shapes without overflow, offsets inside the file, byte size = shape * dtype, no overlaps, no holes. Errors:
-// kBadModel naming tensor and byte.
+// kBadFile naming tensor and byte.
 Result<TensorMap> parse_safetensors_header(std::string_view header, int64_t data_begin, int64_t file_size);
 
 // Which shard holds which tensors: shard file name -> tensor names.
@@ -38,10 +38,10 @@ using ShardMap = std::map<std::string, std::vector<std::string>>;
 
 // Parses the text of a model.safetensors.index.json; `what` names it in messages. Checks: UTF-8 JSON object of limited
 // depth and size, a weight_map of names to names of .safetensors files without a folder, at most 4096 files.
-// Error: kBadModel.
+// Error: kBadFile.
 Result<ShardMap> parse_shard_index(std::string_view text, const std::string& what);
 
-// The element type of a tensor that must have this shape; `path` names the file in messages. Errors: kBadModel (another
+// The element type of a tensor that must have this shape; `path` names the file in messages. Errors: kBadFile (another
 // shape, both named); kUnsupported (a dtype other than F32, F16, BF16).
 Result<ElementType> check_tensor(const std::string& path, std::string_view name, const TensorInfo& info,
                                  std::span<const int64_t> shape);
@@ -52,11 +52,11 @@ class TensorFiles {
   enum class Access { kMap, kRead };
 
   // Refuses by name directories that hold only pytorch_model*.bin or *.gguf. The headers of all files together may have
-  // 100 MB. `cancel`, which may be null, is polled before each file. Errors: kNotFound, kIo, kBadModel, kUnsupported,
+  // 100 MB. `cancel`, which may be null, is polled before each file. Errors: kNotFound, kIo, kBadFile, kUnsupported,
   // kCancelled.
   static Result<std::unique_ptr<TensorFiles>> open(const std::string& directory, Access access,
                                                    const CancelToken* cancel = nullptr);
-  // The tensors of one .safetensors file. Errors: kNotFound, kIo, kBadModel.
+  // The tensors of one .safetensors file. Errors: kNotFound, kIo, kBadFile.
   static Result<std::unique_ptr<TensorFiles>> open_file(const std::string& path, Access access);
 
   Access access() const { return access_; }
@@ -72,14 +72,14 @@ class TensorFiles {
     int64_t bytes;
     const void* mapped;  // its bytes if access is kMap and they are aligned for `type`, else nullptr
   };
-  // Errors: kBadModel (no such tensor; another shape, both named); kUnsupported (a dtype other than F32, F16, BF16).
+  // Errors: kBadFile (no such tensor; another shape, both named); kUnsupported (a dtype other than F32, F16, BF16).
   Result<View> view(std::string_view name, std::span<const int64_t> shape) const;
   // Copies bytes [offset, offset + out.size()) of the tensor (both access modes).
   Status read(std::string_view name, int64_t offset, std::span<std::byte> out) const;
-  // 128 bits over type, shape and bytes. `cancel`, which may be null, is polled before each piece. Errors: kBadModel,
+  // 128 bits over type, shape and bytes. `cancel`, which may be null, is polled before each piece. Errors: kBadFile,
   // kIo, kCancelled.
   Result<std::string> content_hash(std::string_view name, const CancelToken* cancel = nullptr) const;
-  // The same for who reads the bytes anyway: to it they are added, and hex() is the content_hash. Error: kBadModel.
+  // The same for who reads the bytes anyway: to it they are added, and hex() is the content_hash. Error: kBadFile.
   Result<ContentHash> start_hash(std::string_view name) const;
   // kMap: tells the system that the tensor's pages were copied and will not be needed.
   void drop(std::string_view name) const;

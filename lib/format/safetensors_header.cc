@@ -19,7 +19,7 @@ constexpr std::pair<const char*, int64_t> kDtypeBytes[] = {
 };
 
 Status bad(const std::string& name, const std::string& message, int64_t offset = -1) {
-  return Status(Code::kBadModel, "tensor " + name + ": " + message, offset);
+  return Status(Code::kBadFile, "tensor " + name + ": " + message, offset);
 }
 
 bool is_count(const Json& value) {
@@ -93,9 +93,9 @@ Result<TensorInfo> parse_tensor(const std::string& name, const Json& entry, int6
 }
 
 Status check_metadata(const Json& metadata) {
-  if (!metadata.is_object()) return Status(Code::kBadModel, "__metadata__ must be an object");
+  if (!metadata.is_object()) return Status(Code::kBadFile, "__metadata__ must be an object");
   for (const auto& [key, value] : metadata.items()) {
-    if (!value.is_string()) return Status(Code::kBadModel, "__metadata__: " + key + " must be a string");
+    if (!value.is_string()) return Status(Code::kBadFile, "__metadata__: " + key + " must be a string");
   }
   return {};
 }
@@ -116,7 +116,7 @@ Status check_cover(const TensorMap& tensors, int64_t data_begin, int64_t file_si
     covered = info->end;
   }
   if (covered != file_size) {
-    return Status(Code::kBadModel, std::to_string(file_size - covered) + " bytes after the last tensor", covered);
+    return Status(Code::kBadFile, std::to_string(file_size - covered) + " bytes after the last tensor", covered);
   }
   return {};
 }
@@ -125,12 +125,12 @@ Status check_cover(const TensorMap& tensors, int64_t data_begin, int64_t file_si
 
 Result<TensorMap> parse_safetensors_header(std::string_view header, int64_t data_begin, int64_t file_size) {
   if (data_begin < 0 || data_begin > file_size) {
-    return Status(Code::kBadModel, "the header reaches beyond the file's " + std::to_string(file_size) + " bytes", 0);
+    return Status(Code::kBadFile, "the header reaches beyond the file's " + std::to_string(file_size) + " bytes", 0);
   }
   QUIRE_ASSIGN(const Json document, parse_json_object(header, "safetensors header", JsonLimits{4, kMaxValues}));
   if (document.size() > kMaxTensors) {
-    return Status(Code::kBadModel, "the header names " + std::to_string(document.size()) + " tensors; at most " +
-                                       std::to_string(kMaxTensors) + " are expected");
+    return Status(Code::kBadFile, "the header names " + std::to_string(document.size()) + " tensors; at most " +
+                                      std::to_string(kMaxTensors) + " are expected");
   }
   TensorMap tensors;
   for (const auto& [name, entry] : document.items()) {

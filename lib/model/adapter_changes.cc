@@ -79,7 +79,7 @@ class AdapterChanges::Resolver {
   Status check_pairs();
   Status check_complete() const;
   Status check_shape(const std::string& tensor, std::span<const int64_t> shape) const;
-  Status bad(const std::string& what) const { return Status(Code::kBadModel, path_ + ": " + what); }
+  Status bad(const std::string& what) const { return Status(Code::kBadFile, path_ + ": " + what); }
   Status unsupported(const std::string& what) const { return Status(Code::kUnsupported, path_ + ": " + what); }
 
   const AdapterConfig& config_;

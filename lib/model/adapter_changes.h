@@ -30,7 +30,7 @@ struct LowRankTensors {
 class AdapterChanges {
  public:
   // Checks what an adapter's configuration says and its tensor file's header has against `model`; `path` names the
-  // tensor file in messages. Errors: kBadModel (shapes, ranks or pairs that do not fit: the tensor, found and
+  // tensor file in messages. Errors: kBadFile (shapes, ranks or pairs that do not fit: the tensor, found and
   // expected), kUnsupported (another method or architecture).
   static Result<AdapterChanges> resolve(const AdapterConfig& config, const TensorMap& tensors, const ModelConfig& model,
                                         const std::string& path);

@@ -21,7 +21,7 @@ namespace quire {
 class AdapterFiles {
  public:
   // Reads DIR/adapter_config.json and the header of DIR/adapter_model.safetensors and checks them against `model`.
-  // Errors: kNotFound, kIo, kBadModel (damaged; shapes, ranks or pairs that do not fit: the tensor, found and
+  // Errors: kNotFound, kIo, kBadFile (damaged; shapes, ranks or pairs that do not fit: the tensor, found and
   // expected), kUnsupported (another method or architecture, .bin files).
   static Result<std::shared_ptr<const AdapterFiles>> open(const std::string& directory, const ModelConfig& model,
                                                           TensorFiles::Access access);

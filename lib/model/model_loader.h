@@ -26,7 +26,7 @@ class ModelLoader {
   ModelLoader(Backend& backend, std::string directory, Options options);
   ~ModelLoader();
   // Reads files on this thread and hands what it read to the engine (LoadControl) piece by piece. Errors: kNotFound,
-  // kIo, kBadModel, kUnsupported, kOutOfMemory, kCancelled, kClosed.
+  // kIo, kBadFile, kUnsupported, kOutOfMemory, kCancelled, kClosed.
   Result<std::unique_ptr<LlamaModel>> load();
 
  private:

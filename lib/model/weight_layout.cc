@@ -72,8 +72,8 @@ bool is_beacon_tensor(std::string_view name) { return name.find(".beacon_") != s
 
 Status check_beacon_window(const ModelConfig& config) {
   if (config.beacon.window <= config.max_position_embeddings) return {};
-  return Status(Code::kBadModel, "beacon_window is " + std::to_string(config.beacon.window) + "; the model has " +
-                                     std::to_string(config.max_position_embeddings) + " positions");
+  return Status(Code::kBadFile, "beacon_window is " + std::to_string(config.beacon.window) + "; the model has " +
+                                    std::to_string(config.max_position_embeddings) + " positions");
 }
 
 WeightLayout weight_layout(const ModelConfig& config) {

@@ -38,7 +38,7 @@ struct WeightLayout {
 LayerLayout beacon_layer_layout(const ModelConfig& config, int layer);
 WeightParts beacon_embedding_layout(const ModelConfig& config);
 bool is_beacon_tensor(std::string_view name);
-// kBadModel: a window of beacons is longer than the model's positions.
+// kBadFile: a window of beacons is longer than the model's positions.
 Status check_beacon_window(const ModelConfig& config);
 
 LayerLayout layer_layout(const ModelConfig& config, int layer);  // biases the config does not have are empty

@@ -144,7 +144,7 @@ Result<RopeScaling> checkpoint_rope(const std::string& term, RopeBase base) {
   Result<RopeScaling> scaling = make();
   if (!scaling.ok() && scaling.status().code() == Code::kInvalidArgument) return scaling;
   if (!scaling.ok()) {
-    return Status(Code::kBadModel,
+    return Status(Code::kBadFile,
                   "the checkpoint's RoPE scaling " + in_quotes(term) + ": " + scaling.status().message());
   }
   // A checkpoint's max_position_embeddings is the length it was tuned for with its scaling: it is extended already. The

@@ -150,7 +150,7 @@ class Strategy {
 
 // Parses and checks an expression (grammar: quire.h, "Strategies"). Errors: kBadStrategy with the byte column as
 // offset and a message that names what was expected; kUnsupported for products that make no sense together and for
-// methods this version does not have; kBadModel for a checkpoint scaling that is wrong; kInvalidArgument for a context
+// methods this version does not have; kBadFile for a checkpoint scaling that is wrong; kInvalidArgument for a context
 // that describes no model, and for a checkpoint scaling that needs expected_tokens; kBudget if `auto` finds no method
 // that fits kv_budget.
 Result<std::unique_ptr<const Strategy>> make_strategy(std::string_view expression, const StrategyContext& context);

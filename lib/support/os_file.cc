@@ -80,8 +80,8 @@ void ReadFile::drop_mapped(int64_t offset, int64_t size) const {
 Result<std::string> read_text_file(const std::string& path, int64_t max_bytes) {
   QUIRE_ASSIGN(auto file, ReadFile::open(path));
   if (file->size() > max_bytes) {
-    return Status(Code::kBadModel, path + " has " + std::to_string(file->size()) + " bytes; at most " +
-                                       std::to_string(max_bytes) + " are expected");
+    return Status(Code::kBadFile, path + " has " + std::to_string(file->size()) + " bytes; at most " +
+                                      std::to_string(max_bytes) + " are expected");
   }
   std::string text(static_cast<size_t>(file->size()), '\0');
   QUIRE_TRY(file->read_at(0, std::as_writable_bytes(std::span(text.data(), text.size()))));

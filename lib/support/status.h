@@ -19,7 +19,7 @@ enum class Code : int32_t {
   kOutOfMemory = -3,
   kIo = -4,
   kNotFound = -5,
-  kBadModel = -6,
+  kBadFile = -6,
   kUnsupported = -7,
   kBusy = -8,
   kClosed = -9,

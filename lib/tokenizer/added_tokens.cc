@@ -12,13 +12,13 @@ constexpr size_t kMaxTokenBytes = 4096;
 
 Status check_token(const std::string& file, const std::string& text, int64_t id, int32_t vocab_size) {
   if (text.empty() || text.size() > kMaxTokenBytes) {
-    return Status(Code::kBadModel, file + ": the text of token " + std::to_string(id) + " has " +
-                                       std::to_string(text.size()) + " bytes; expected 1 to " +
-                                       std::to_string(kMaxTokenBytes));
+    return Status(Code::kBadFile, file + ": the text of token " + std::to_string(id) + " has " +
+                                      std::to_string(text.size()) + " bytes; expected 1 to " +
+                                      std::to_string(kMaxTokenBytes));
   }
   if (id < 0 || id >= vocab_size) {
-    return Status(Code::kBadModel, file + ": token " + json_excerpt(text) + " has id " + std::to_string(id) +
-                                       ", but the model's vocab_size is " + std::to_string(vocab_size));
+    return Status(Code::kBadFile, file + ": token " + json_excerpt(text) + " has id " + std::to_string(id) +
+                                      ", but the model's vocab_size is " + std::to_string(vocab_size));
   }
   return {};
 }
@@ -42,8 +42,8 @@ Status read_decoder(const JsonReader& reader, int32_t vocab_size, std::map<int32
     int64_t id = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size() || !value.is_object()) {
-      return Status(Code::kBadModel, reader.what() + ": added_tokens_decoder: expected id: token, found " +
-                                         json_excerpt(key) + ": " + json_excerpt(value));
+      return Status(Code::kBadFile, reader.what() + ": added_tokens_decoder: expected id: token, found " +
+                                        json_excerpt(key) + ": " + json_excerpt(value));
     }
     const JsonReader fields(value, reader.what() + ": added_tokens_decoder: " + key);
     AddedToken token;
@@ -53,7 +53,7 @@ Status read_decoder(const JsonReader& reader, int32_t vocab_size, std::map<int32
     QUIRE_ASSIGN(token.strip_right, fields.boolean("rstrip", false));
     QUIRE_TRY(check_token(reader.what(), token.text, id, vocab_size));
     if (!added.emplace(static_cast<int32_t>(id), std::move(token)).second) {
-      return Status(Code::kBadModel, fields.what() + " names an id twice");
+      return Status(Code::kBadFile, fields.what() + " names an id twice");
     }
   }
   return {};
@@ -67,16 +67,16 @@ Status read_added_tokens(std::string_view text, const std::set<std::string>& spe
   QUIRE_ASSIGN(const Json tokens, parse_json_object(text, file));
   for (const auto& [content, value] : tokens.items()) {
     if (!value.is_number_integer()) {
-      return Status(Code::kBadModel, file + ": the id of token " + json_excerpt(content) + " is " +
-                                         json_excerpt(value) + "; expected an integer");
+      return Status(Code::kBadFile, file + ": the id of token " + json_excerpt(content) + " is " + json_excerpt(value) +
+                                        "; expected an integer");
     }
     const auto id = value.get<int64_t>();
     QUIRE_TRY(check_token(file, content, id, vocab_size));
     const auto [at, inserted] =
         added.emplace(static_cast<int32_t>(id), AddedToken{content, special.contains(content), false, false});
     if (!inserted && at->second.text != content) {
-      return Status(Code::kBadModel, file + ": token " + std::to_string(id) + " is " + json_excerpt(content) +
-                                         ", but elsewhere " + json_excerpt(at->second.text));
+      return Status(Code::kBadFile, file + ": token " + std::to_string(id) + " is " + json_excerpt(content) +
+                                        ", but elsewhere " + json_excerpt(at->second.text));
     }
   }
   return {};

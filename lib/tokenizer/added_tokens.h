@@ -26,7 +26,7 @@ struct TokenizerSettings {
   std::map<int32_t, AddedToken> added;  // by id
 };
 
-// Either text may be empty. Ids must be below vocab_size. Errors: kBadModel.
+// Either text may be empty. Ids must be below vocab_size. Errors: kBadFile.
 Result<TokenizerSettings> parse_tokenizer_settings(std::string_view tokenizer_config, std::string_view added_tokens,
                                                    int32_t vocab_size);
 

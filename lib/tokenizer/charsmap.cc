@@ -22,7 +22,7 @@ uint32_t read_u32(std::string_view bytes, size_t at) {
   return value;
 }
 
-Status bad(const std::string& what) { return Status(Code::kBadModel, "normalization rules: " + what); }
+Status bad(const std::string& what) { return Status(Code::kBadFile, "normalization rules: " + what); }
 
 // Walks every state that some input can reach, depth first.
 class TrieCheck {

@@ -40,7 +40,7 @@ constexpr float kMaxScore = 1e9f;
 
 Status expect(const Field& field, Type type, int64_t at) {
   if (field.type == type) return {};
-  return Status(Code::kBadModel, "field " + std::to_string(field.number) + " has another type than expected", at);
+  return Status(Code::kBadFile, "field " + std::to_string(field.number) + " has another type than expected", at);
 }
 
 Status read_bool(const Field& field, int64_t at, bool& out) {
@@ -80,7 +80,7 @@ Status parse_piece(const Field& message, SentencePieceModel& model) {
       case kPieceType:
         QUIRE_TRY(expect(field, Type::kVarint, at));
         if (field.value < 1 || field.value > static_cast<uint64_t>(PieceType::kByte)) {
-          return Status(Code::kBadModel, "piece of unknown type " + std::to_string(field.value), at);
+          return Status(Code::kBadFile, "piece of unknown type " + std::to_string(field.value), at);
         }
         piece.type = static_cast<PieceType>(field.value);
         return {};
@@ -88,7 +88,7 @@ Status parse_piece(const Field& message, SentencePieceModel& model) {
         return {};
     }
   }));
-  if (model.pieces.size() >= kMaxPieces) return Status(Code::kBadModel, "too many pieces", message.bytes_at);
+  if (model.pieces.size() >= kMaxPieces) return Status(Code::kBadFile, "too many pieces", message.bytes_at);
   model.pieces.push_back(std::move(piece));
   return {};
 }
@@ -150,7 +150,7 @@ Status refuse_denormalizer(const Field& message) {
 }
 
 Status bad_piece(size_t id, const std::string& what) {
-  return Status(Code::kBadModel, "piece " + std::to_string(id) + " " + what);
+  return Status(Code::kBadFile, "piece " + std::to_string(id) + " " + what);
 }
 
 Status check_piece(const SentencePieceModel& model, size_t id) {
@@ -181,7 +181,7 @@ Status check_user_defined(const SentencePieceModel& model) {
     while (!prefixes.empty() && !text.starts_with(prefixes.back())) prefixes.pop_back();
     prefixes.push_back(text);
     if (prefixes.size() > 64) {
-      return Status(Code::kBadModel, "more than 64 user-defined pieces begin one another");
+      return Status(Code::kBadFile, "more than 64 user-defined pieces begin one another");
     }
   }
   return {};
@@ -206,7 +206,7 @@ int byte_of_piece(std::string_view text) {
 }
 
 Result<SentencePieceModel> parse_sentencepiece_model(std::string_view file) {
-  if (file.empty()) return Status(Code::kBadModel, "the file is empty", 0);
+  if (file.empty()) return Status(Code::kBadFile, "the file is empty", 0);
   SentencePieceModel model;
   QUIRE_TRY(for_each_field(file, 0, [&](const Field& field, int64_t at) -> Status {
     switch (field.number) {
@@ -241,15 +241,15 @@ Status check_sentencepiece_model(const SentencePieceModel& model) {
     n_normal += piece.type == PieceType::kNormal;
     if (piece.type == PieceType::kByte) bytes[static_cast<size_t>(byte_of_piece(piece.text))] = true;
   }
-  if (n_normal == 0) return Status(Code::kBadModel, "there are no pieces");
+  if (n_normal == 0) return Status(Code::kBadFile, "there are no pieces");
   if (n_unknown != 1) {
-    return Status(Code::kBadModel, "expected one unknown piece, but there are " + std::to_string(n_unknown));
+    return Status(Code::kBadFile, "expected one unknown piece, but there are " + std::to_string(n_unknown));
   }
   if (model.byte_fallback && std::count(bytes.begin(), bytes.end(), true) != 256) {
-    return Status(Code::kBadModel, "byte fallback needs 256 byte pieces");
+    return Status(Code::kBadFile, "byte fallback needs 256 byte pieces");
   }
   if (utf8_first_invalid(model.unk_surface) != model.unk_surface.size() || model.unk_surface.size() > kMaxPieceBytes) {
-    return Status(Code::kBadModel, "unk_surface is no short UTF-8 text");
+    return Status(Code::kBadFile, "unk_surface is no short UTF-8 text");
   }
   QUIRE_TRY(check_user_defined(model));
   return check_charsmap(model.charsmap);

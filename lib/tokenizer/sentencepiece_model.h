@@ -36,7 +36,7 @@ struct SentencePieceModel {
   std::string charsmap;  // compiled normalization rules; empty: none
 };
 
-// Reads the file. Errors: kBadModel with a byte offset; kUnsupported for what Quire does not do.
+// Reads the file. Errors: kBadFile with a byte offset; kUnsupported for what Quire does not do.
 Result<SentencePieceModel> parse_sentencepiece_model(std::string_view file);
 
 // All that the library relies on, the character map included.

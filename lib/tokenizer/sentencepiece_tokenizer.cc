@@ -60,7 +60,7 @@ Result<std::unique_ptr<const Processor>> make_processor(const SentencePieceModel
   }
   auto processor = std::make_unique<Processor>();
   const std::string bytes = serialize_sentencepiece_model(copy);
-  QUIRE_TRY(guarded(Code::kBadModel, [&] { return processor->LoadFromSerializedProto(bytes); }));
+  QUIRE_TRY(guarded(Code::kBadFile, [&] { return processor->LoadFromSerializedProto(bytes); }));
   return std::unique_ptr<const Processor>(std::move(processor));
 }
 
@@ -72,9 +72,9 @@ Status apply_added_tokens(const std::map<int32_t, AddedToken>& added, SentencePi
     const bool text_piece =
         piece.type == PieceType::kNormal || piece.type == PieceType::kByte || piece.type == PieceType::kUnknown;
     if (text_piece && piece.text != token.text) {
-      return Status(Code::kBadModel, "id " + std::to_string(id) + " is \"" + piece.text +
-                                         "\" in tokenizer.model, but \"" + token.text +
-                                         "\" in the tokenizer's JSON files: they do not belong together");
+      return Status(Code::kBadFile, "id " + std::to_string(id) + " is \"" + piece.text +
+                                        "\" in tokenizer.model, but \"" + token.text +
+                                        "\" in the tokenizer's JSON files: they do not belong together");
     }
     piece.text = token.text;
     if (token.special && piece.type != PieceType::kByte && piece.type != PieceType::kUnknown) {
@@ -202,10 +202,10 @@ Status SentencePieceTokenizer::find_named(const TokenizerSettings& settings, con
   if (!settings.bos_token && !is_control(bos_)) bos_ = -1;
   if (!settings.eos_token && !is_control(eos_)) eos_ = -1;
   if (settings.bos_token && !settings.bos_token->empty() && bos_ < 0) {
-    return Status(Code::kBadModel, "tokenizer_config.json: bos_token " + *settings.bos_token + " has no id");
+    return Status(Code::kBadFile, "tokenizer_config.json: bos_token " + *settings.bos_token + " has no id");
   }
   if (settings.eos_token && !settings.eos_token->empty() && eos_ < 0) {
-    return Status(Code::kBadModel, "tokenizer_config.json: eos_token " + *settings.eos_token + " has no id");
+    return Status(Code::kBadFile, "tokenizer_config.json: eos_token " + *settings.eos_token + " has no id");
   }
   return {};
 }
@@ -305,8 +305,8 @@ Result<std::unique_ptr<const Tokenizer>> make_sentencepiece_tokenizer(std::strin
   if (!parsed.ok()) return parsed.status().with_context("tokenizer.model");
   SentencePieceModel& model = *parsed;
   if (model.pieces.size() > static_cast<size_t>(std::max(vocab_size, 0))) {
-    return Status(Code::kBadModel, "tokenizer.model has " + std::to_string(model.pieces.size()) +
-                                       " pieces, but the model's vocab_size is " + std::to_string(vocab_size));
+    return Status(Code::kBadFile, "tokenizer.model has " + std::to_string(model.pieces.size()) +
+                                      " pieces, but the model's vocab_size is " + std::to_string(vocab_size));
   }
   QUIRE_ASSIGN(const TokenizerSettings settings, parse_tokenizer_settings(tokenizer_config, added_tokens, vocab_size));
   QUIRE_TRY(apply_added_tokens(settings.added, model));

@@ -29,8 +29,8 @@ Result<SpecialSplitter> SpecialSplitter::make(const std::vector<Token>& tokens) 
   size_t n_bytes = 0;
   for (const auto& [text, index] : backwards) n_bytes += text.size();
   if (n_bytes > kMaxBytes) {
-    return Status(Code::kBadModel, "the texts of the control and added tokens have " + std::to_string(n_bytes) +
-                                       " bytes together; expected at most " + std::to_string(kMaxBytes));
+    return Status(Code::kBadFile, "the texts of the control and added tokens have " + std::to_string(n_bytes) +
+                                      " bytes together; expected at most " + std::to_string(kMaxBytes));
   }
   splitter.build(backwards, n_bytes);
   return splitter;

@@ -30,7 +30,7 @@ class SpecialSplitter {
   // Most bytes of all tokens together. The automaton takes at most 13 bytes for each.
   static constexpr size_t kMaxBytes = 8 << 20;
 
-  // Of two tokens with one text the first counts. Errors: kBadModel (too many bytes).
+  // Of two tokens with one text the first counts. Errors: kBadFile (too many bytes).
   static Result<SpecialSplitter> make(const std::vector<Token>& tokens);
 
   // Scans from left to right and takes the longest token that begins at each place. Parts of ordinary text are not

@@ -45,7 +45,7 @@ class Tokenizer {
 };
 
 // Loads DIR/tokenizer.model (SentencePiece) with DIR/tokenizer_config.json and DIR/added_tokens.json if there.
-// vocab_size is the model's: added tokens and pieces must fit in it. Errors: kNotFound, kBadModel,
+// vocab_size is the model's: added tokens and pieces must fit in it. Errors: kNotFound, kBadFile,
 // kUnsupported (tokenizer.json only), naming the file.
 Result<std::unique_ptr<const Tokenizer>> load_tokenizer(const std::string& directory, int32_t vocab_size);
 

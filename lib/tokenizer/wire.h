@@ -63,7 +63,7 @@ class Reader {
   }
 
  private:
-  Status bad(const char* what) const { return Status(Code::kBadModel, what, offset()); }
+  Status bad(const char* what) const { return Status(Code::kBadFile, what, offset()); }
 
   Result<uint64_t> varint() {
     uint64_t value = 0;

@@ -82,7 +82,7 @@ static void test_load_refusals(quire_model* model) {
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_adapter_load(model, "/", 1, NULL, &adapter, &err));
   CHECK_MESSAGE("adapter_config.json");
   EXPECT(QUIRE_ERROR_UNSUPPORTED, quire_adapter_load(model, "/dev/null", 9, NULL, &adapter, &err));
-  EXPECT(QUIRE_ERROR_BAD_MODEL, quire_adapter_load(other.model, path, strlen(path), NULL, &adapter, &err));
+  EXPECT(QUIRE_ERROR_BAD_FILE, quire_adapter_load(other.model, path, strlen(path), NULL, &adapter, &err));
   CHECK_MESSAGE("asks for");
   CHECK(adapter == NULL);
   close_model(&other);
@@ -166,7 +166,7 @@ static quire_session* session_with(quire_model* model, quire_adapter* adapter, d
   options.strategy_len = strlen(strategy);
   options.adapters = &used;
   options.n_adapters = 1;
-  EXPECT_OK(quire_session_check(model, &options, &err));
+  EXPECT_OK(quire_model_check_session(model, &options, &err));
   EXPECT_OK(quire_session_create(model, &options, &session, &err));
   return session;
 }
@@ -234,7 +234,7 @@ static void test_option_errors(loaded* l) {
   options.n_adapters = 1;
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_create(other.model, &options, &session, &err));
   CHECK_MESSAGE("another model");
-  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_check(other.model, &options, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_check_session(other.model, &options, &err));
   options.n_adapters = 65;
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_create(l->model, &options, &session, &err));
   CHECK_MESSAGE("n_adapters");
@@ -283,10 +283,10 @@ static void test_memory_plan_without(loaded* l) {
   memset(&plain, 0, sizeof plain);
   plain.struct_size = sizeof plain;
   with = plain;
-  EXPECT_OK(quire_memory_plan_make(l->runtime, path, strlen(path), NULL, &options, 100, &plain, &err));
+  EXPECT_OK(quire_runtime_plan_memory(l->runtime, path, strlen(path), NULL, &options, 100, &plain, &err));
   options.adapters = &used;
   options.n_adapters = 1;
-  EXPECT_OK(quire_memory_plan_make(l->runtime, path, strlen(path), NULL, &options, 100, &with, &err));
+  EXPECT_OK(quire_runtime_plan_memory(l->runtime, path, strlen(path), NULL, &options, 100, &with, &err));
   CHECK(memcmp(&plain, &with, sizeof plain) == 0);
   quire_adapter_release(used.adapter);
 }

@@ -37,7 +37,7 @@ static void expect_session_closed(handles h) {
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_reset(h.session, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_truncate(h.session, 0, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_fill_random(h.session, 8, 1, &err));
-  EXPECT(QUIRE_ERROR_CLOSED, quire_session_count_tokens(h.session, &n, &n, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_token_counts(h.session, &n, &n, &err));
   CHECK(n == -7);
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_logits(h.session, -1, 1, row, 64, NULL, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_scores(h.session, 0, 1, row, 64, NULL, &err));
@@ -94,7 +94,7 @@ static void expect_model_closed(loaded l, quire_tokenizer* tokenizer) {
   EXPECT(QUIRE_ERROR_CLOSED, quire_model_describe_strategy(l.model, NULL, text, sizeof text, &needed, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_tokenizer_encode(tokenizer, "a", 1, 0, ids, 8, &needed, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_tokenizer_decode(tokenizer, ids, 1, 0, text, sizeof text, &needed, &err));
-  EXPECT(QUIRE_ERROR_CLOSED, quire_tokenizer_token_bytes(tokenizer, 5, text, sizeof text, &needed, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_tokenizer_get_token_bytes(tokenizer, 5, text, sizeof text, &needed, &err));
   CHECK(model == NULL && session == NULL && second == NULL);
 }
 

@@ -7,11 +7,11 @@ static int32_t token_of(quire_model* model, const char* text, int n) {
   quire_error err;
   int32_t found = -1;
   EXPECT_OK(quire_model_get_tokenizer(model, &tokenizer, &err));
-  for (int32_t id = 3; id < quire_tokenizer_vocab_size(tokenizer) && found < 0; ++id) {
+  for (int32_t id = 3; id < quire_tokenizer_get_vocab_size(tokenizer) && found < 0; ++id) {
     char bytes[16];
     size_t needed = 0;
     size_t letters = 0;
-    if (quire_tokenizer_token_bytes(tokenizer, id, bytes, sizeof bytes, &needed, NULL) != QUIRE_OK) continue;
+    if (quire_tokenizer_get_token_bytes(tokenizer, id, bytes, sizeof bytes, &needed, NULL) != QUIRE_OK) continue;
     if (text && needed == strlen(text) && memcmp(bytes, text, needed) == 0) found = id;
     while (letters < needed && bytes[letters] >= 'a' && bytes[letters] <= 'z') ++letters;
     if (!text && letters == needed && needed >= 2 && needed <= 8 && n-- == 0) found = id;
@@ -26,7 +26,7 @@ static quire_text text_of(quire_model* model, int32_t id, char* buffer) {
   quire_text text = {buffer, 0};
   quire_error err;
   EXPECT_OK(quire_model_get_tokenizer(model, &tokenizer, &err));
-  EXPECT_OK(quire_tokenizer_token_bytes(tokenizer, id, buffer, 16, &text.len, &err));
+  EXPECT_OK(quire_tokenizer_get_token_bytes(tokenizer, id, buffer, 16, &text.len, &err));
   quire_tokenizer_release(tokenizer);
   return text;
 }

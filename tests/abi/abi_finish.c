@@ -91,7 +91,7 @@ static void test_cancelled(quire_model* model, const transcript* whole) {
   CHECK(event.type == QUIRE_EVENT_END && event.finish_reason == QUIRE_FINISH_CANCELLED && event.n_tokens == 41);
   EXPECT(QUIRE_END, quire_stream_next(stream, -1, &event, &err));
   quire_stream_release(stream);
-  EXPECT_OK(quire_session_count_tokens(session, &n_tokens, NULL, &err));
+  EXPECT_OK(quire_session_get_token_counts(session, &n_tokens, NULL, &err));
   CHECK(n_tokens == 41);
   run_greedy(session, 59, &out); /* as if it had never been cancelled */
   CHECK(out.n_tokens == 59 && memcmp(out.tokens, whole->tokens + 1, 59 * sizeof out.tokens[0]) == 0);

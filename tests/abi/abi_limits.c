@@ -27,7 +27,7 @@ static void test_overflow_is_an_error(quire_model* model) {
     CHECK(stream == NULL);
     options.max_tokens = INT64_MAX;
     EXPECT(QUIRE_ERROR_OVERFLOW, quire_stream_open(session, &options, &stream, &err));
-    EXPECT_OK(quire_session_count_tokens(session, &n_tokens, &n_pending, &err));
+    EXPECT_OK(quire_session_get_token_counts(session, &n_tokens, &n_pending, &err));
     CHECK(n_tokens == 0 && n_pending == 100);
     run_greedy(session, 28, &out);
     CHECK(out.n_tokens == 28 && out.finish == QUIRE_FINISH_MAX_TOKENS && out.end_position == 128);
@@ -110,7 +110,7 @@ static void test_budget(quire_model* model) {
   run_greedy(session, 8, &out);
   CHECK(out.failure == QUIRE_ERROR_BUDGET);
   CHECK(needed_bytes(out.err.message) > needed);
-  EXPECT_OK(quire_session_count_tokens(session, &n_tokens, &n_pending, &err));
+  EXPECT_OK(quire_session_get_token_counts(session, &n_tokens, &n_pending, &err));
   CHECK(n_tokens > 0 && n_tokens % 16 == 0 && n_pending == 64 - n_tokens);
   EXPECT_OK(quire_session_get_stats(session, &stats, &err));
   CHECK(stats.kv_bytes <= needed && stats.kv_bytes_peak <= needed);

@@ -9,7 +9,7 @@ static int same_tokens(const transcript* a, const transcript* b) {
 static void expect_position(quire_session* session, int64_t tokens, int64_t pending) {
   int64_t n_tokens = -1, n_pending = -1;
   quire_error err;
-  EXPECT_OK(quire_session_count_tokens(session, &n_tokens, &n_pending, &err));
+  EXPECT_OK(quire_session_get_token_counts(session, &n_tokens, &n_pending, &err));
   CHECK(n_tokens == tokens && n_pending == pending);
 }
 
@@ -141,12 +141,12 @@ void test_memory_plan(void) {
     options.strategy_len = strlen(strategies[s]);
     options.prefill_block = 32;
     options.overflow = QUIRE_OVERFLOW_EXTRAPOLATE;
-    EXPECT_OK(quire_memory_plan_make(runtime, path, strlen(path), NULL, &options, 700, &plan, &err));
+    EXPECT_OK(quire_runtime_plan_memory(runtime, path, strlen(path), NULL, &options, 700, &plan, &err));
     CHECK(plan.struct_size == sizeof plan && plan.spill_bytes == 0 && plan.kv_bytes_per_token > 0);
     CHECK(plan.weight_bytes == loaded_bytes && plan.mapped_bytes == 0);
     CHECK((plan.representation_bytes > 0) == (s == 2));
     CHECK((plan.reach == 256) == (s == 0));
-    EXPECT_OK(quire_session_check(model, &options, &err));
+    EXPECT_OK(quire_model_check_session(model, &options, &err));
     EXPECT_OK(quire_session_create(model, &options, &session, &err));
     feed_some(session, model, 690);
     run_greedy(session, 10, &out);
@@ -163,33 +163,34 @@ void test_memory_plan(void) {
   quire_model_options mapping;
   quire_model_options_init(&mapping, sizeof mapping);
   mapping.load = QUIRE_LOAD_MMAP; /* the embedding is then no allocated memory */
-  EXPECT_OK(quire_memory_plan_make(runtime, path, strlen(path), &mapping, &options, 700, &plan, &err));
+  EXPECT_OK(quire_runtime_plan_memory(runtime, path, strlen(path), &mapping, &options, 700, &plan, &err));
   CHECK(plan.mapped_bytes > 0 && plan.weight_bytes + plan.mapped_bytes == loaded_bytes);
   options.kv_budget_bytes = plan.kv_bytes / 8;
-  EXPECT(QUIRE_ERROR_BUDGET, quire_memory_plan_make(runtime, path, strlen(path), NULL, &options, 700, &plan, &err));
+  EXPECT(QUIRE_ERROR_BUDGET, quire_runtime_plan_memory(runtime, path, strlen(path), NULL, &options, 700, &plan, &err));
   options.kv_budget_bytes = 0;
-  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_memory_plan_make(runtime, "/no", 3, NULL, &options, 700, &plan, &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_runtime_plan_memory(runtime, "/no", 3, NULL, &options, 700, &plan, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
-         quire_memory_plan_make(NULL, path, strlen(path), NULL, &options, 700, &plan, &err));
+         quire_runtime_plan_memory(NULL, path, strlen(path), NULL, &options, 700, &plan, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
-         quire_memory_plan_make(runtime, path, strlen(path), NULL, &options, -1, &plan, &err));
+         quire_runtime_plan_memory(runtime, path, strlen(path), NULL, &options, -1, &plan, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
-         quire_memory_plan_make(runtime, path, strlen(path), NULL, &options, 7, NULL, &err));
+         quire_runtime_plan_memory(runtime, path, strlen(path), NULL, &options, 7, NULL, &err));
 
   options.overflow = QUIRE_OVERFLOW_ERROR;
   options.strategy = "full";
   options.strategy_len = 4;
   options.expected_tokens = 257;
-  EXPECT(QUIRE_ERROR_OVERFLOW, quire_session_check(model, &options, &err));
+  EXPECT(QUIRE_ERROR_OVERFLOW, quire_model_check_session(model, &options, &err));
   options.strategy = "fool";
-  EXPECT(QUIRE_ERROR_BAD_STRATEGY, quire_session_check(model, &options, &err));
-  EXPECT(QUIRE_ERROR_BAD_STRATEGY, quire_memory_plan_make(runtime, path, strlen(path), NULL, &options, 7, &plan, &err));
+  EXPECT(QUIRE_ERROR_BAD_STRATEGY, quire_model_check_session(model, &options, &err));
+  EXPECT(QUIRE_ERROR_BAD_STRATEGY,
+         quire_runtime_plan_memory(runtime, path, strlen(path), NULL, &options, 7, &plan, &err));
   options.kv_type = 99;
-  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_check(model, &options, &err));
-  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_check(NULL, &options, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_check_session(model, &options, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_check_session(NULL, &options, &err));
   quire_model_release(model);
   EXPECT_OK(quire_runtime_close(runtime, &err));
-  EXPECT(QUIRE_ERROR_CLOSED, quire_memory_plan_make(runtime, path, strlen(path), NULL, NULL, 7, &plan, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_runtime_plan_memory(runtime, path, strlen(path), NULL, NULL, 7, &plan, &err));
   quire_runtime_release(runtime);
   CHECK(tracker_wait_destroyed(&counts, 2));
 }
@@ -229,7 +230,7 @@ void test_labels(void) {
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_labelled(session, text, text_len, 0, NULL, 1, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_feed_labelled(NULL, text, text_len, 0, labels, kPages, &err));
   EXPECT_OK(quire_session_feed_labelled(session, text, text_len, 0, labels, kPages, &err));
-  EXPECT_OK(quire_session_count_tokens(session, &n_tokens, &n_pending, &err));
+  EXPECT_OK(quire_session_get_token_counts(session, &n_tokens, &n_pending, &err));
   CHECK(n_tokens == 0 && n_pending > 200);
   run_greedy(session, 8, &out);
 

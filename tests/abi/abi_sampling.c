@@ -247,7 +247,7 @@ static void test_deadline(quire_model* model) {
   options.deadline_ms = 60;
   run_stream(session, &options, &out);
   CHECK(out.failure == QUIRE_OK && out.finish == QUIRE_FINISH_DEADLINE);
-  EXPECT_OK(quire_session_count_tokens(session, &n_tokens, &n_pending, &err));
+  EXPECT_OK(quire_session_get_token_counts(session, &n_tokens, &n_pending, &err));
   CHECK(n_tokens == out.end_position && n_tokens + n_pending >= 40 + (int64_t)out.n_tokens);
   /* A reader that sleeps over it finds the end behind the token that waited. */
   options.deadline_ms = 30;
@@ -282,7 +282,7 @@ static void test_deadline_in_prompt(quire_model* model) {
     const int64_t before = n_pending;
     run_stream(session, &options, &out);
     CHECK(out.failure == QUIRE_OK);
-    EXPECT_OK(quire_session_count_tokens(session, &n_tokens, &n_pending, &err));
+    EXPECT_OK(quire_session_get_token_counts(session, &n_tokens, &n_pending, &err));
     CHECK(n_tokens == out.end_position && n_tokens + n_pending == 2000);
     CHECK(out.finish == (n_pending > 0 ? QUIRE_FINISH_DEADLINE : QUIRE_FINISH_MAX_TOKENS));
     n_deadlines += out.finish == QUIRE_FINISH_DEADLINE;

@@ -42,7 +42,7 @@ static void expect_position(quire_session* session, int64_t tokens, int64_t pend
   quire_error err;
   memset(&stats, 0, sizeof stats);
   stats.struct_size = sizeof stats;
-  EXPECT_OK(quire_session_count_tokens(session, &n_tokens, &n_pending, &err));
+  EXPECT_OK(quire_session_get_token_counts(session, &n_tokens, &n_pending, &err));
   CHECK(n_tokens == tokens && n_pending == pending);
   EXPECT_OK(quire_session_get_stats(session, &stats, &err));
   CHECK(stats.n_tokens == tokens && stats.n_pending == pending);
@@ -55,10 +55,10 @@ static void test_feed(quire_model* model) {
   quire_error err;
   expect_position(session, 0, 0);
   EXPECT_OK(quire_session_feed_text(session, "the reader", 10, 0, &err));
-  EXPECT_OK(quire_session_count_tokens(session, NULL, &before, &err));
+  EXPECT_OK(quire_session_get_token_counts(session, NULL, &before, &err));
   CHECK(before > 1);
   EXPECT_OK(quire_session_feed_tokens(session, ids, 4, &err));
-  EXPECT_OK(quire_session_count_tokens(session, NULL, &after, &err));
+  EXPECT_OK(quire_session_get_token_counts(session, NULL, &after, &err));
   CHECK(after == before + 4);
 
   EXPECT(QUIRE_ERROR_INVALID_TEXT, quire_session_feed_text(session, "the \xE2\x82", 6, 0, &err));
@@ -107,7 +107,7 @@ static void test_feed(quire_model* model) {
   expect_position(session, 0, 0);
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_discard_pending(NULL, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_reset(NULL, &err));
-  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_count_tokens(NULL, &before, &after, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_token_counts(NULL, &before, &after, &err));
   quire_session_release(session);
 }
 
@@ -119,19 +119,19 @@ static void test_segments(quire_model* model) {
   quire_tokenizer* tokenizer = NULL;
   quire_error err;
   EXPECT_OK(quire_session_feed_text(session, "one leaf", 8, 0, &err));
-  EXPECT_OK(quire_session_count_tokens(session, NULL, &with, &err));
+  EXPECT_OK(quire_session_get_token_counts(session, NULL, &with, &err));
   EXPECT_OK(quire_session_feed_text(session, "one leaf", 8, 0, &err));
-  EXPECT_OK(quire_session_count_tokens(session, NULL, &second, &err));
+  EXPECT_OK(quire_session_get_token_counts(session, NULL, &second, &err));
   EXPECT_OK(quire_session_discard_pending(session, &err));
   EXPECT_OK(quire_session_feed_text(session, "one leaf", 8, QUIRE_TEXT_NO_BOS, &err));
-  EXPECT_OK(quire_session_count_tokens(session, NULL, &without, &err));
+  EXPECT_OK(quire_session_get_token_counts(session, NULL, &without, &err));
   EXPECT_OK(quire_model_get_tokenizer(model, &tokenizer, &err));
   EXPECT_OK(quire_tokenizer_encode(tokenizer, "one leaf", 8, QUIRE_TEXT_CONTINUE, NULL, 0, &later, &err));
   quire_tokenizer_release(tokenizer);
   CHECK(with == without + 1 && second == with + (int64_t)later);
   EXPECT_OK(quire_session_discard_pending(session, &err));
   EXPECT_OK(quire_session_feed_text(session, "</s>", 4, QUIRE_TEXT_PARSE_SPECIAL | QUIRE_TEXT_NO_BOS, &err));
-  EXPECT_OK(quire_session_count_tokens(session, NULL, &second, &err));
+  EXPECT_OK(quire_session_get_token_counts(session, NULL, &second, &err));
   CHECK(second == 1);
   quire_session_release(session);
 }

@@ -79,7 +79,7 @@ static void test_bad_expressions(void) {
     EXPECT(bad[i].status, quire_strategy_describe(&options, NULL, 0, NULL, &err));
     CHECK(err.offset == bad[i].column);
     if (err.offset != bad[i].column) printf("  \"%s\": column %d\n", bad[i].expression, (int)err.offset);
-    EXPECT(bad[i].status, quire_strategy_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
+    EXPECT(bad[i].status, quire_strategy_get_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
     CHECK(err.offset == bad[i].column);
   }
 }
@@ -153,7 +153,7 @@ static void test_options(void) {
     options = strategy_options("full", 256);
     options.n_heads = wrong[i];
     EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
-           quire_strategy_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
+           quire_strategy_get_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
     CHECK_MESSAGE("n_heads");
   }
 }
@@ -164,21 +164,22 @@ static void test_positions(void) {
   quire_position_view other;
   double matrix[8 * 8];
   quire_error err;
-  EXPECT_OK(quire_strategy_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
+  EXPECT_OK(quire_strategy_get_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
   for (int r = 0; r < 8; ++r) {
     for (int j = 0; j < 8; ++j) CHECK(j <= r ? matrix[8 * r + j] == r - j : isnan(matrix[8 * r + j]));
   }
-  CHECK_OUTPUT(double, 64, quire_strategy_positions(&options, &view, buf, cap, needed, &err));
+  CHECK_OUTPUT(double, 64, quire_strategy_get_positions(&options, &view, buf, cap, needed, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
-         quire_strategy_positions(&options, NULL, matrix, QUIRE_COUNT(matrix), NULL, &err));
-  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_strategy_positions(NULL, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
-#define REFUSED(field, value)                                                                    \
-  do {                                                                                           \
-    other = view;                                                                                \
-    other.field = (value);                                                                       \
-    EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,                                                         \
-           quire_strategy_positions(&options, &other, matrix, QUIRE_COUNT(matrix), NULL, &err)); \
-    CHECK_MESSAGE(#field);                                                                       \
+         quire_strategy_get_positions(&options, NULL, matrix, QUIRE_COUNT(matrix), NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
+         quire_strategy_get_positions(NULL, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
+#define REFUSED(field, value)                                                                        \
+  do {                                                                                               \
+    other = view;                                                                                    \
+    other.field = (value);                                                                           \
+    EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,                                                             \
+           quire_strategy_get_positions(&options, &other, matrix, QUIRE_COUNT(matrix), NULL, &err)); \
+    CHECK_MESSAGE(#field);                                                                           \
   } while (0)
   REFUSED(struct_size, 4);
   REFUSED(flags, 2);
@@ -201,7 +202,7 @@ static void test_positions(void) {
   options.n_heads = 2;
   other = view;
   other.head = 1;
-  EXPECT_OK(quire_strategy_positions(&options, &other, matrix, QUIRE_COUNT(matrix), NULL, &err));
+  EXPECT_OK(quire_strategy_get_positions(&options, &other, matrix, QUIRE_COUNT(matrix), NULL, &err));
   CHECK(isnan(matrix[2 * 8 + 1]) && matrix[2 * 8 + 2] == 0); /* the second head's groups begin half a group later */
 }
 
@@ -213,11 +214,11 @@ static void test_rows_in_pieces(void) {
     const quire_strategy_options options = strategy_options(expressions[e], 256);
     quire_position_view view = view_of(QUIRE_KV_TEXT, 600, QUIRE_KV_TEXT, 600);
     quire_error err;
-    EXPECT_OK(quire_strategy_positions(&options, &view, all, QUIRE_COUNT(all), NULL, &err));
+    EXPECT_OK(quire_strategy_get_positions(&options, &view, all, QUIRE_COUNT(all), NULL, &err));
     view.n_queries = 3;
     for (view.first_query = 254; view.first_query < 590; view.first_query += 107) {
       int n_different = 0;
-      EXPECT_OK(quire_strategy_positions(&options, &view, some, QUIRE_COUNT(some), NULL, &err));
+      EXPECT_OK(quire_strategy_get_positions(&options, &view, some, QUIRE_COUNT(some), NULL, &err));
       for (size_t i = 0; i < QUIRE_COUNT(some); ++i) {
         const double one = all[600 * view.first_query + (int64_t)i];
         n_different += isnan(one) ? !isnan(some[i]) : one != some[i];
@@ -249,32 +250,32 @@ static void test_memory(void) {
   double matrix[4 * 12];
   quire_error err;
   view.first_query = 7; /* the last token of the second window, and the third window's first three */
-  EXPECT_OK(quire_strategy_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
+  EXPECT_OK(quire_strategy_get_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
   check_matrix(matrix, 24, "5 4 . . . . 4 3 2 1 . . 5 4 3 2 . . 6 5 4 3 . .");
   view = view_of(QUIRE_KV_CONDENSED, 3, QUIRE_KV_TEXT, 12);
   view.first_query = 3; /* across two windows */
-  EXPECT_OK(quire_strategy_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
+  EXPECT_OK(quire_strategy_get_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
   check_matrix(matrix, 36, ". . . . 4 3 2 1 . . . . . . . . . . . . 2 1 . . . . . . . . . . 4 3 2 1");
   view = view_of(QUIRE_KV_CONDENSED, 3, QUIRE_KV_CONDENSED, 5);
   view.first_query = 3;
-  EXPECT_OK(quire_strategy_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
+  EXPECT_OK(quire_strategy_get_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
   check_matrix(matrix, 15, "6 5 . 0 . 6 5 4 3 0 8 7 6 5 .");
   view.first_query = (1 << 23) - 2; /* of 2^24 tokens; later windows may be condensed more */
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
-         quire_strategy_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
+         quire_strategy_get_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
   CHECK_MESSAGE("entry 8388608");
 
   view = view_of(QUIRE_KV_TEXT, 2, QUIRE_KV_CONDENSED, 2);
   options = strategy_options("full", 16);
-  EXPECT_OK(quire_strategy_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
+  EXPECT_OK(quire_strategy_get_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
   check_matrix(matrix, 4, ". . . .");
   view.query_kind = QUIRE_KV_CONDENSED;
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
-         quire_strategy_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
+         quire_strategy_get_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
   CHECK_MESSAGE("no condensed entries");
   options = strategy_options("beacon(ratio=0, window=4, stride=4)", 16); /* keeps its tokens */
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
-         quire_strategy_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
+         quire_strategy_get_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
   CHECK_MESSAGE("entry 1");
 }
 

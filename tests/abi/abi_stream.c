@@ -25,7 +25,7 @@ void test_stream(void) {
   quire_stream_release(stream);
   read_stream(stream, &out);
   CHECK(out.n_prefill_events > 0 && out.n_tokens == 40 && out.end_position == 640);
-  EXPECT_OK(quire_session_count_tokens(session, &n_tokens, NULL, &err));
+  EXPECT_OK(quire_session_get_token_counts(session, &n_tokens, NULL, &err));
   CHECK(n_tokens == 640);
   /* The text of the events is the text of the tokens (bytes that are no text become U+FFFD in both). */
   EXPECT_OK(quire_tokenizer_decode(tokenizer, out.tokens, out.n_tokens, 0, decoded, sizeof decoded, &needed, &err));
@@ -120,7 +120,7 @@ static void test_busy(quire_model* model) {
   EXPECT(QUIRE_ERROR_BUSY, quire_session_truncate(session, 0, &err));
   EXPECT(QUIRE_ERROR_BUSY, quire_session_get_logits(session, -1, 1, row, 64, NULL, &err));
   EXPECT(QUIRE_ERROR_BUSY, quire_session_get_scores(session, 0, 1, row, 64, NULL, &err));
-  EXPECT_OK(quire_session_count_tokens(session, &n_tokens, &n_pending, &err));
+  EXPECT_OK(quire_session_get_token_counts(session, &n_tokens, &n_pending, &err));
   EXPECT_OK(quire_session_get_stats(session, &stats, &err));
   EXPECT_OK(quire_session_get_strategy(session, text, sizeof text, &needed, &err));
   read_stream(stream, &out);

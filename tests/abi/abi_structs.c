@@ -3,10 +3,10 @@
 
 static void test_version(void) {
   char text[32];
-  CHECK(quire_version() == QUIRE_VERSION);
-  snprintf(text, sizeof text, "%d.%d.%d", (int)quire_version() / 10000, (int)quire_version() / 100 % 100,
-           (int)quire_version() % 100);
-  CHECK(strcmp(text, quire_version_string()) == 0);
+  CHECK(quire_get_version() == QUIRE_VERSION);
+  snprintf(text, sizeof text, "%d.%d.%d", (int)quire_get_version() / 10000, (int)quire_get_version() / 100 % 100,
+           (int)quire_get_version() % 100);
+  CHECK(strcmp(text, quire_get_version_string()) == 0);
 }
 
 static void test_status_names(void) {
@@ -22,7 +22,7 @@ static void test_status_names(void) {
       {QUIRE_ERROR_OUT_OF_MEMORY, "OUT_OF_MEMORY"},
       {QUIRE_ERROR_IO, "IO"},
       {QUIRE_ERROR_NOT_FOUND, "NOT_FOUND"},
-      {QUIRE_ERROR_BAD_MODEL, "BAD_MODEL"},
+      {QUIRE_ERROR_BAD_FILE, "BAD_FILE"},
       {QUIRE_ERROR_UNSUPPORTED, "UNSUPPORTED"},
       {QUIRE_ERROR_BUSY, "BUSY"},
       {QUIRE_ERROR_CLOSED, "CLOSED"},
@@ -36,9 +36,10 @@ static void test_status_names(void) {
       {QUIRE_ERROR_EMPTY, "EMPTY"},
       {QUIRE_ERROR_BUFFER_TOO_SMALL, "BUFFER_TOO_SMALL"},
   };
-  for (size_t i = 0; i < QUIRE_COUNT(names); ++i) CHECK(strcmp(quire_status_name(names[i].status), names[i].name) == 0);
-  CHECK(strcmp(quire_status_name(-12345), "UNKNOWN") == 0);
-  CHECK(strcmp(quire_status_name(INT32_MIN), "UNKNOWN") == 0);
+  for (size_t i = 0; i < QUIRE_COUNT(names); ++i)
+    CHECK(strcmp(quire_get_status_name(names[i].status), names[i].name) == 0);
+  CHECK(strcmp(quire_get_status_name(-12345), "UNKNOWN") == 0);
+  CHECK(strcmp(quire_get_status_name(INT32_MIN), "UNKNOWN") == 0);
 }
 
 /* Each initialiser zeroes exactly `size` bytes and sets struct_size; NULL and sizes below 8 do nothing. */

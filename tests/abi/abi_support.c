@@ -23,8 +23,8 @@ void check_status(quire_status status, quire_status expected, const quire_error*
              (status < 0) == (err->message[0] != '\0') && memchr(err->message, 0, sizeof err->message) != NULL;
   check_that(good, file, line, call);
   if (!good) {
-    printf("  returned %s, expected %s; code %d, message \"%s\"\n", quire_status_name(status),
-           quire_status_name(expected), (int)err->code, err->message);
+    printf("  returned %s, expected %s; code %d, message \"%s\"\n", quire_get_status_name(status),
+           quire_get_status_name(expected), (int)err->code, err->message);
   }
 }
 
@@ -44,7 +44,7 @@ const char* model_path(const char* name) {
 
 static void need(quire_status status, const quire_error* err, const char* what) {
   if (status == QUIRE_OK) return;
-  printf("cannot go on: %s: %s: %s\n", what, quire_status_name(status), err->message);
+  printf("cannot go on: %s: %s: %s\n", what, quire_get_status_name(status), err->message);
   exit(1);
 }
 

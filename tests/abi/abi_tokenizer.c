@@ -17,12 +17,12 @@ static void test_encode(const quire_tokenizer* t) {
   size_t n, needed = 0;
   quire_error err;
   n = encode(t, text, TEXT_LEN, 0, ids, 64);
-  CHECK(n > 3 && ids[0] == quire_tokenizer_bos(t));
+  CHECK(n > 3 && ids[0] == quire_tokenizer_get_bos(t));
   CHECK(encode(t, text, TEXT_LEN, 0, NULL, 0) == n);
   CHECK(encode(t, text, TEXT_LEN, QUIRE_TEXT_NO_BOS, other, 64) == n - 1);
   CHECK(memcmp(ids + 1, other, (n - 1) * sizeof ids[0]) == 0);
   CHECK(encode(t, text, TEXT_LEN, QUIRE_TEXT_CONTINUE, other, 64) > 0);
-  CHECK(other[0] != quire_tokenizer_bos(t));
+  CHECK(other[0] != quire_tokenizer_get_bos(t));
   /* A control token is one only where asked for. */
   n = encode(t, "</s>", 4, QUIRE_TEXT_CONTINUE | QUIRE_TEXT_PARSE_SPECIAL, other, 64);
   CHECK(n == 1 && quire_tokenizer_is_eos(t, other[0]) == 1);
@@ -62,7 +62,7 @@ static void test_decode(const quire_tokenizer* t) {
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_decode(t, ids, SIZE_MAX, 0, buf, 9, &needed, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_decode(t, ids, n, 2, buf, sizeof buf, &needed, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_decode(t, ids, n, 0, NULL, 9, &needed, &err));
-  ids[2] = quire_tokenizer_vocab_size(t);
+  ids[2] = quire_tokenizer_get_vocab_size(t);
   EXPECT(QUIRE_ERROR_INVALID_TOKEN, quire_tokenizer_decode(t, ids, n, 0, buf, sizeof buf, &needed, &err));
   CHECK(err.offset == 2);
   ids[1] = -1;
@@ -79,7 +79,7 @@ static void test_token_bytes(const quire_tokenizer* t) {
   quire_error err;
   n = encode(t, accents, sizeof accents - 1, QUIRE_TEXT_NO_BOS, ids, 64);
   for (size_t i = 0; i < n; ++i) {
-    EXPECT_OK(quire_tokenizer_token_bytes(t, ids[i], joined + length, sizeof joined - length, &needed, &err));
+    EXPECT_OK(quire_tokenizer_get_token_bytes(t, ids[i], joined + length, sizeof joined - length, &needed, &err));
     length += needed;
   }
   CHECK(length == sizeof accents && joined[0] == ' ' && memcmp(joined + 1, accents, length - 1) == 0);
@@ -87,21 +87,21 @@ static void test_token_bytes(const quire_tokenizer* t) {
   CHECK(needed == 2 && memcmp(buf, accents, 2) == 0);
   EXPECT_OK(quire_tokenizer_decode(t, ids + 1, 1, 0, buf, sizeof buf, &needed, &err));
   CHECK(needed == 3 && memcmp(buf, "\xEF\xBF\xBD", 3) == 0);
-  EXPECT_OK(quire_tokenizer_token_bytes(t, quire_tokenizer_bos(t), buf, sizeof buf, &needed, &err));
+  EXPECT_OK(quire_tokenizer_get_token_bytes(t, quire_tokenizer_get_bos(t), buf, sizeof buf, &needed, &err));
   CHECK(needed == 0);
-  EXPECT_OK(quire_tokenizer_token_bytes(t, ids[1], NULL, 0, &needed, &err));
+  EXPECT_OK(quire_tokenizer_get_token_bytes(t, ids[1], NULL, 0, &needed, &err));
   CHECK(needed == 1);
-  for (int32_t id = 0; needed < 2 && id < quire_tokenizer_vocab_size(t); ++id) {
-    EXPECT_OK(quire_tokenizer_token_bytes(t, id, NULL, 0, &needed, &err));
+  for (int32_t id = 0; needed < 2 && id < quire_tokenizer_get_vocab_size(t); ++id) {
+    EXPECT_OK(quire_tokenizer_get_token_bytes(t, id, NULL, 0, &needed, &err));
     if (needed < 2) continue;
-    EXPECT(QUIRE_ERROR_BUFFER_TOO_SMALL, quire_tokenizer_token_bytes(t, id, buf, needed - 1, &length, &err));
+    EXPECT(QUIRE_ERROR_BUFFER_TOO_SMALL, quire_tokenizer_get_token_bytes(t, id, buf, needed - 1, &length, &err));
     CHECK(length == needed);
   }
   CHECK(needed > 1);
-  EXPECT(QUIRE_ERROR_INVALID_TOKEN, quire_tokenizer_token_bytes(t, -1, buf, sizeof buf, &needed, &err));
+  EXPECT(QUIRE_ERROR_INVALID_TOKEN, quire_tokenizer_get_token_bytes(t, -1, buf, sizeof buf, &needed, &err));
   EXPECT(QUIRE_ERROR_INVALID_TOKEN,
-         quire_tokenizer_token_bytes(t, quire_tokenizer_vocab_size(t), buf, sizeof buf, &needed, &err));
-  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_token_bytes(NULL, 1, buf, sizeof buf, &needed, &err));
+         quire_tokenizer_get_token_bytes(t, quire_tokenizer_get_vocab_size(t), buf, sizeof buf, &needed, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_get_token_bytes(NULL, 1, buf, sizeof buf, &needed, &err));
 }
 
 void test_tokenizer(void) {
@@ -114,11 +114,11 @@ void test_tokenizer(void) {
   quire_tokenizer_retain(t);
   quire_tokenizer_release(t);
   close_model(&l); /* the tokenizer keeps the model */
-  CHECK(quire_tokenizer_vocab_size(t) == 320);
-  CHECK(quire_tokenizer_bos(t) == 1);
+  CHECK(quire_tokenizer_get_vocab_size(t) == 320);
+  CHECK(quire_tokenizer_get_bos(t) == 1);
   CHECK(quire_tokenizer_is_eos(t, 2) == 1 && quire_tokenizer_is_eos(t, 1) == 0 && quire_tokenizer_is_eos(t, -5) == 0);
-  CHECK(quire_tokenizer_vocab_size(NULL) == 0);
-  CHECK(quire_tokenizer_bos(NULL) == -1);
+  CHECK(quire_tokenizer_get_vocab_size(NULL) == 0);
+  CHECK(quire_tokenizer_get_bos(NULL) == -1);
   CHECK(quire_tokenizer_is_eos(NULL, 2) == 0);
   test_encode(t);
   test_decode(t);

@@ -91,7 +91,7 @@ void hammer_model(quire_model* model, const quire_tokenizer* tokenizer) {
   quire_position_view view;
   quire_position_view_init(&view, sizeof view);
   view.n_queries = view.n_keys = 2;
-  EXPECT_EQ(quire_strategy_positions(&options, &view, matrix, std::size(matrix), nullptr, nullptr), QUIRE_OK);
+  EXPECT_EQ(quire_strategy_get_positions(&options, &view, matrix, std::size(matrix), nullptr, nullptr), QUIRE_OK);
 }
 
 TEST_F(Concurrency, AnyThreadCallsMeanwhile) {

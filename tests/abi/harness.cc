@@ -196,7 +196,7 @@ void feed(quire_session* session, const std::vector<int32_t>& ids) {
 
 std::pair<int64_t, int64_t> position(const quire_session* session) {
   int64_t n_tokens = -1, n_pending = -1;
-  EXPECT_EQ(quire_session_count_tokens(session, &n_tokens, &n_pending, nullptr), QUIRE_OK);
+  EXPECT_EQ(quire_session_get_token_counts(session, &n_tokens, &n_pending, nullptr), QUIRE_OK);
   return {n_tokens, n_pending};
 }
 

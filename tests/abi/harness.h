@@ -31,7 +31,7 @@ struct Outcome {
   quire_status status = QUIRE_OK;
   quire_error error{};
 
-  std::string text() const { return std::string(quire_status_name(status)) + ": " + error.message; }
+  std::string text() const { return std::string(quire_get_status_name(status)) + ": " + error.message; }
 };
 
 // The host's memory: counts, checks that frees match, and can fail.

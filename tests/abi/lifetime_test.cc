@@ -83,7 +83,7 @@ TEST(Lifetime, RuntimeCloseWithEverythingAlive) {
     ASSERT_EQ(quire_runtime_close(h.runtime.get(), nullptr), QUIRE_OK);
     const int64_t open = memory.bytes();
     EXPECT_EQ(next(h.stream.get(), &event), QUIRE_ERROR_CLOSED);
-    EXPECT_EQ(quire_session_count_tokens(idle.get(), nullptr, nullptr, nullptr), QUIRE_ERROR_CLOSED);
+    EXPECT_EQ(quire_session_get_token_counts(idle.get(), nullptr, nullptr, nullptr), QUIRE_ERROR_CLOSED);
     h.session.reset();
     h.stream.reset();
     EXPECT_EQ(memory.bytes(), open);  // close had freed what they held
@@ -110,7 +110,7 @@ TEST(Lifetime, CloseWakesAWaitingReader) {
       EXPECT_EQ(quire_session_close(h.session.get(), nullptr), QUIRE_OK);
     }
     reader.join();
-    EXPECT_TRUE(last == QUIRE_ERROR_CLOSED || last == QUIRE_END) << quire_status_name(last);
+    EXPECT_TRUE(last == QUIRE_ERROR_CLOSED || last == QUIRE_END) << quire_get_status_name(last);
   }
 }
 
@@ -141,7 +141,7 @@ TEST(Lifetime, CloseDuringLoad) {
       const Owned<quire_runtime> own(keep);
       Owned<quire_model> model;
       const quire_status status = load_model(own.get(), model_directory("text_256"), &model);
-      EXPECT_TRUE(status == QUIRE_OK || status == QUIRE_ERROR_CLOSED) << quire_status_name(status);
+      EXPECT_TRUE(status == QUIRE_OK || status == QUIRE_ERROR_CLOSED) << quire_get_status_name(status);
     });
     std::this_thread::sleep_for(std::chrono::microseconds(200 * round));
     EXPECT_EQ(quire_runtime_close(runtime.get(), nullptr), QUIRE_OK);

@@ -89,7 +89,7 @@ TEST_F(Schedule, ACloseWaitsForACall) {
   quire_status status = QUIRE_OK;
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (status == QUIRE_OK && std::chrono::steady_clock::now() < until) {
-    status = quire_session_count_tokens(session.get(), nullptr, nullptr, nullptr);
+    status = quire_session_get_token_counts(session.get(), nullptr, nullptr, nullptr);
     std::this_thread::yield();
   }
   EXPECT_EQ(status, QUIRE_ERROR_CLOSED) << "the close has not begun";

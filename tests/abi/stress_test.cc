@@ -110,7 +110,7 @@ class User {
  private:
   size_t below(size_t n) { return random_() % n; }
   void expect(quire_status status, std::initializer_list<quire_status> expected) {
-    EXPECT_TRUE(one_of(status, expected)) << quire_status_name(status);
+    EXPECT_TRUE(one_of(status, expected)) << quire_get_status_name(status);
   }
 
   // No lock: another thread may be in any call on this session or its stream.
@@ -181,7 +181,7 @@ class User {
         break;
       default: {
         int64_t n_tokens = 0, n_pending = 0;
-        if (quire_session_count_tokens(session.get(), &n_tokens, &n_pending, nullptr) != QUIRE_OK) break;
+        if (quire_session_get_token_counts(session.get(), &n_tokens, &n_pending, nullptr) != QUIRE_OK) break;
         const auto n = static_cast<int64_t>(below(static_cast<size_t>(n_tokens + n_pending + 1)));
         expect(quire_session_truncate(session.get(), n_tokens + n_pending > 300 ? 20 : n, nullptr),
                {QUIRE_OK, QUIRE_ERROR_BUSY, QUIRE_ERROR_CLOSED, QUIRE_ERROR_INVALID_ARGUMENT});
@@ -241,7 +241,7 @@ TEST(Stress, SessionsUsedInRandomOrder) {
     slots[s].set(std::shared_ptr<quire_stream>());
     const auto session = slots[s].session();
     const quire_status status = quire_session_truncate(session.get(), 0, nullptr);
-    EXPECT_TRUE(one_of(status, {QUIRE_OK, QUIRE_ERROR_CLOSED})) << quire_status_name(status);
+    EXPECT_TRUE(one_of(status, {QUIRE_OK, QUIRE_ERROR_CLOSED})) << quire_get_status_name(status);
     if (status == QUIRE_OK) {
       EXPECT_EQ(sample_of(session.get()), expected[s]) << "session " << s;
     }

@@ -38,7 +38,7 @@ class Sequence {
     quire_tokenizer* tokenizer = nullptr;
     EXPECT_EQ(quire_model_get_tokenizer(model_.get(), &tokenizer, nullptr), QUIRE_OK);
     tokenizer_.reset(tokenizer);
-    vocab_ = quire_tokenizer_vocab_size(tokenizer);
+    vocab_ = quire_tokenizer_get_vocab_size(tokenizer);
     for (const size_t n = 2 + dice_.below(4); at_ < n; ++at_) sessions_.push_back(new_session());
   }
 

@@ -14,12 +14,12 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-#define EXPECT_STATUS(expected, call)                                                                         \
-  do {                                                                                                        \
-    Outcome outcome;                                                                                          \
-    quire_error* const err = &outcome.error;                                                                  \
-    outcome.status = (call);                                                                                  \
-    EXPECT_EQ(quire_status_name(outcome.status), std::string(quire_status_name(expected))) << outcome.text(); \
+#define EXPECT_STATUS(expected, call)                                                                                 \
+  do {                                                                                                                \
+    Outcome outcome;                                                                                                  \
+    quire_error* const err = &outcome.error;                                                                          \
+    outcome.status = (call);                                                                                          \
+    EXPECT_EQ(quire_get_status_name(outcome.status), std::string(quire_get_status_name(expected))) << outcome.text(); \
   } while (0)
 
 }  // namespace
@@ -27,7 +27,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 TracedSession::TracedSession(quire_model* model, const quire_tokenizer* tokenizer, SessionPlan plan)
     : plan_(std::move(plan)),
       tokenizer_(tokenizer),
-      vocab_(quire_tokenizer_vocab_size(tokenizer)),
+      vocab_(quire_tokenizer_get_vocab_size(tokenizer)),
       session_(make_session(model, plan_.options())) {}
 
 // ---- calls while no stream is open

@@ -68,34 +68,34 @@ TEST_F(DamagedModel, TruncatedWeights) {
     SCOPED_TRACE(size);
     original.write(kWeights, whole);
     original.truncate(kWeights, size);
-    expect(original, QUIRE_ERROR_BAD_MODEL, {kWeights});
+    expect(original, QUIRE_ERROR_BAD_FILE, {kWeights});
   }
   original.write(kWeights, whole + "more");
-  expect(original, QUIRE_ERROR_BAD_MODEL, {kWeights, "after the last tensor"});
+  expect(original, QUIRE_ERROR_BAD_FILE, {kWeights, "after the last tensor"});
 }
 
 TEST_F(DamagedModel, Tensors) {
   const std::string up = "model.layers.1.mlp.up_proj.weight";
   expect_weights(
       [&](Safetensors& w) { w.header["model.layers.1.mlp.up_prok.weight"] = w.header[up], w.header.erase(up); },
-      QUIRE_ERROR_BAD_MODEL, {"missing tensor", up});
+      QUIRE_ERROR_BAD_FILE, {"missing tensor", up});
   expect_weights(
       [&](Safetensors& w) {
         w.header[up]["shape"] = {60, 80};
       },
-      QUIRE_ERROR_BAD_MODEL, {kWeights, up, "[60, 80]", "[80, 60]"});
+      QUIRE_ERROR_BAD_FILE, {kWeights, up, "[60, 80]", "[80, 60]"});
   expect_weights([&](Safetensors& w) { w.header[up]["dtype"] = "I32"; }, QUIRE_ERROR_UNSUPPORTED,
                  {kWeights, up, "I32"});
-  expect_weights([&](Safetensors& w) { w.header[up]["dtype"] = "F33"; }, QUIRE_ERROR_BAD_MODEL, {kWeights, up, "F33"});
-  expect_weights([&](Safetensors& w) { w.header[up]["data_offsets"][1] = int64_t{1} << 62; }, QUIRE_ERROR_BAD_MODEL,
+  expect_weights([&](Safetensors& w) { w.header[up]["dtype"] = "F33"; }, QUIRE_ERROR_BAD_FILE, {kWeights, up, "F33"});
+  expect_weights([&](Safetensors& w) { w.header[up]["data_offsets"][1] = int64_t{1} << 62; }, QUIRE_ERROR_BAD_FILE,
                  {kWeights, up, "data_offsets"});
   expect_weights(
       [&](Safetensors& w) {
         w.header[up]["shape"] = {int64_t{1} << 62, int64_t{1} << 62};
       },
-      QUIRE_ERROR_BAD_MODEL, {kWeights, up, "overflows"});
+      QUIRE_ERROR_BAD_FILE, {kWeights, up, "overflows"});
   expect_weights([&](Safetensors& w) { w.header[up]["data_offsets"] = w.header["model.norm.weight"]["data_offsets"]; },
-                 QUIRE_ERROR_BAD_MODEL, {kWeights, "model.layers.1.mlp.up_proj.weight"});
+                 QUIRE_ERROR_BAD_FILE, {kWeights, "model.layers.1.mlp.up_proj.weight"});
 }
 
 TEST_F(DamagedModel, OtherWeightFiles) {
@@ -119,13 +119,13 @@ TEST_F(DamagedModel, Shards) {
     auto document = json::parse(copy.read(index));
     document["weight_map"][name] = file;
     copy.write(index, document.dump());
-    expect(copy, QUIRE_ERROR_BAD_MODEL, {index});
+    expect(copy, QUIRE_ERROR_BAD_FILE, {index});
   }
   const ModelCopy copy("mqa_yarn_sharded");
   auto document = json::parse(copy.read(index));
   document["weight_map"]["model.layers.9.nothing"] = "model-00001-of-00003.safetensors";
   copy.write(index, document.dump());
-  expect(copy, QUIRE_ERROR_BAD_MODEL, {"model-00001-of-00003.safetensors", "model.layers.9.nothing"});
+  expect(copy, QUIRE_ERROR_BAD_FILE, {"model-00001-of-00003.safetensors", "model.layers.9.nothing"});
 }
 
 TEST_F(DamagedModel, Configuration) {
@@ -138,11 +138,11 @@ TEST_F(DamagedModel, Configuration) {
   };
   with("architectures", {"MixtralForCausalLM"}, QUIRE_ERROR_UNSUPPORTED, {"config.json", "MixtralForCausalLM"});
   with("model_type", "mamba", QUIRE_ERROR_UNSUPPORTED, {"config.json", "mamba"});
-  with("num_hidden_layers", nullptr, QUIRE_ERROR_BAD_MODEL, {"config.json", "num_hidden_layers"});
-  with("num_hidden_layers", "two", QUIRE_ERROR_BAD_MODEL, {"config.json", "num_hidden_layers", "two"});
-  with("num_hidden_layers", 3, QUIRE_ERROR_BAD_MODEL, {"missing tensor", "model.layers.2."});
-  with("intermediate_size", 96, QUIRE_ERROR_BAD_MODEL, {kWeights, "mlp.", "[80, 60]", "[96, 60]"});
-  with("hidden_size", int64_t{1} << 40, QUIRE_ERROR_BAD_MODEL, {"config.json", "hidden_size"});
+  with("num_hidden_layers", nullptr, QUIRE_ERROR_BAD_FILE, {"config.json", "num_hidden_layers"});
+  with("num_hidden_layers", "two", QUIRE_ERROR_BAD_FILE, {"config.json", "num_hidden_layers", "two"});
+  with("num_hidden_layers", 3, QUIRE_ERROR_BAD_FILE, {"missing tensor", "model.layers.2."});
+  with("intermediate_size", 96, QUIRE_ERROR_BAD_FILE, {kWeights, "mlp.", "[80, 60]", "[96, 60]"});
+  with("hidden_size", int64_t{1} << 40, QUIRE_ERROR_BAD_FILE, {"config.json", "hidden_size"});
   with("hidden_act", "gelu", QUIRE_ERROR_UNSUPPORTED, {"config.json", "gelu"});
   with("quantization_config", json::object({{"bits", 4}}), QUIRE_ERROR_UNSUPPORTED,
        {"config.json", "quantization_config"});
@@ -150,9 +150,9 @@ TEST_F(DamagedModel, Configuration) {
        {"config.json", "sideways"});
   const ModelCopy copy("short_128");
   copy.write("config.json", "{\"architectures\": [");
-  expect(copy, QUIRE_ERROR_BAD_MODEL, {"config.json"});
+  expect(copy, QUIRE_ERROR_BAD_FILE, {"config.json"});
   copy.write("config.json", "");
-  expect(copy, QUIRE_ERROR_BAD_MODEL, {"config.json"});
+  expect(copy, QUIRE_ERROR_BAD_FILE, {"config.json"});
   copy.remove("config.json");
   expect(copy, QUIRE_ERROR_NOT_FOUND, {"config.json"});
 }
@@ -161,11 +161,11 @@ TEST_F(DamagedModel, Tokenizer) {
   const ModelCopy copy("short_128");
   const std::string whole = copy.read("tokenizer.model");
   copy.truncate("tokenizer.model", whole.size() / 2);
-  expect(copy, QUIRE_ERROR_BAD_MODEL, {copy.path(), "tokenizer.model"});
+  expect(copy, QUIRE_ERROR_BAD_FILE, {copy.path(), "tokenizer.model"});
   copy.write("tokenizer.model", "no protocol buffer at all");
-  expect(copy, QUIRE_ERROR_BAD_MODEL, {copy.path(), "tokenizer.model"});
+  expect(copy, QUIRE_ERROR_BAD_FILE, {copy.path(), "tokenizer.model"});
   copy.write("tokenizer.model", "");
-  expect(copy, QUIRE_ERROR_BAD_MODEL, {copy.path(), "tokenizer.model"});
+  expect(copy, QUIRE_ERROR_BAD_FILE, {copy.path(), "tokenizer.model"});
   copy.remove("tokenizer.model");
   expect(copy, QUIRE_ERROR_NOT_FOUND, {"tokenizer.model", copy.path()});
   copy.write("tokenizer.json", "{}");

@@ -242,7 +242,7 @@ TEST_P(NewFault, EverywhereInTurn) {
     }
     const Result& result = application.result;
     ASSERT_TRUE(result.status == QUIRE_OK || result.status == QUIRE_ERROR_OUT_OF_MEMORY)
-        << "allocation " << n << ": " << result.call << " gave " << quire_status_name(result.status);
+        << "allocation " << n << ": " << result.call << " gave " << quire_get_status_name(result.status);
     n_failed += result.status != QUIRE_OK;
     if (failed && GetParam()) {
       ASSERT_NE(result.status, QUIRE_OK) << "allocation " << n;

@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto config =
       parse_adapter_config(std::string(reinterpret_cast<const char*>(data), size), "adapter_config.json");
   if (!config.ok()) {
-    FUZZ_REQUIRE(config.status().code() == Code::kBadModel || config.status().code() == Code::kUnsupported);
+    FUZZ_REQUIRE(config.status().code() == Code::kBadFile || config.status().code() == Code::kUnsupported);
     return 0;
   }
   const AdapterConfig& c = config.value();

@@ -72,7 +72,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (changes.ok()) {
     check(changes.value(), tensors.value());
   } else {
-    FUZZ_REQUIRE(changes.status().code() == Code::kBadModel || changes.status().code() == Code::kUnsupported);
+    FUZZ_REQUIRE(changes.status().code() == Code::kBadFile || changes.status().code() == Code::kUnsupported);
     FUZZ_REQUIRE(!changes.status().message().empty());
   }
   return 0;

@@ -7,7 +7,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace quire;
   const auto config = parse_model_config(std::string(reinterpret_cast<const char*>(data), size));
   if (!config.ok()) {
-    FUZZ_REQUIRE(config.status().code() == Code::kBadModel || config.status().code() == Code::kUnsupported);
+    FUZZ_REQUIRE(config.status().code() == Code::kBadFile || config.status().code() == Code::kUnsupported);
     return 0;
   }
   const ModelConfig& c = config.value();

@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (data_size < 0 || data_size > INT64_MAX - data_begin) return 0;
   const auto tensors = parse_safetensors_header(header, data_begin, data_begin + data_size);
   if (!tensors.ok()) {
-    FUZZ_REQUIRE(tensors.status().code() == Code::kBadModel && !tensors.status().message().empty());
+    FUZZ_REQUIRE(tensors.status().code() == Code::kBadFile && !tensors.status().message().empty());
     return 0;
   }
   int64_t covered = 0;

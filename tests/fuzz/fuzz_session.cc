@@ -64,7 +64,7 @@ const quire_tokenizer* tokenizer() {
 // One of the failures that the state allows, or else one that the arguments deserve.
 void require_one_of(quire_status status, std::initializer_list<quire_status> expected) {
   if (std::find(expected.begin(), expected.end(), status) != expected.end()) return;
-  std::fprintf(stderr, "returned %s\n", quire_status_name(status));
+  std::fprintf(stderr, "returned %s\n", quire_get_status_name(status));
   FUZZ_REQUIRE(!"a status that the state does not explain");
 }
 
@@ -144,7 +144,7 @@ class Machine {
 
   void check_counts() {
     int64_t n_tokens = -1, n_pending = -1;
-    const quire_status status = quire_session_count_tokens(session_, &n_tokens, &n_pending, nullptr);
+    const quire_status status = quire_session_get_token_counts(session_, &n_tokens, &n_pending, nullptr);
     FUZZ_REQUIRE(status == (closed_ ? QUIRE_ERROR_CLOSED : QUIRE_OK));
     if (closed_) return;
     FUZZ_REQUIRE(n_tokens >= 0 && n_pending >= 0 && n_tokens + n_pending == length_);

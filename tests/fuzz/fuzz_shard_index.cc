@@ -8,7 +8,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace quire;
   const auto shards = parse_shard_index({reinterpret_cast<const char*>(data), size}, "index.json");
   if (!shards.ok()) {
-    FUZZ_REQUIRE(shards.status().code() == Code::kBadModel && !shards.status().message().empty());
+    FUZZ_REQUIRE(shards.status().code() == Code::kBadFile && !shards.status().message().empty());
     FUZZ_REQUIRE(shards.status().offset() <= static_cast<int64_t>(size));
     return 0;
   }

@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr int32_t kVocabSize = 2000;
   const auto tokenizer = make_sentencepiece_tokenizer({reinterpret_cast<const char*>(data), size}, "", "", kVocabSize);
   if (!tokenizer.ok()) {
-    FUZZ_REQUIRE(tokenizer.status().code() == Code::kBadModel || tokenizer.status().code() == Code::kUnsupported);
+    FUZZ_REQUIRE(tokenizer.status().code() == Code::kBadFile || tokenizer.status().code() == Code::kUnsupported);
     return 0;
   }
   for (const std::string_view text : {std::string_view("the book\n ab  1\0z", 17),

@@ -73,7 +73,7 @@ void files(std::string_view rest) {
   const std::string added = take_line(rest);
   const auto tokenizer = make_sentencepiece_tokenizer(model_bytes(), config, added, kVocabSize);
   if (!tokenizer.ok()) {
-    FUZZ_REQUIRE(tokenizer.status().code() == Code::kBadModel);
+    FUZZ_REQUIRE(tokenizer.status().code() == Code::kBadFile);
     return;
   }
   const auto ids = tokenizer.value()->encode(rest, {.parse_special = true});

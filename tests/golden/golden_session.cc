@@ -9,7 +9,7 @@ class Error {
  public:
   quire_error* operator&() { return &error_; }
   void check(quire_status status, const std::string& what) const {
-    if (status < 0) throw std::runtime_error(what + ": " + quire_status_name(status) + ": " + error_.message);
+    if (status < 0) throw std::runtime_error(what + ": " + quire_get_status_name(status) + ": " + error_.message);
   }
 
  private:

@@ -53,7 +53,7 @@ class Binding(unittest.TestCase):
             self.assertEqual([field[0] for field in cls._fields_], names, cls.__name__)
 
     def test_version(self):
-        self.assertEqual(_ffi.lib.quire_version(), _ffi.VERSION)
+        self.assertEqual(_ffi.lib.quire_get_version(), _ffi.VERSION)
         self.assertRegex(quire.version(), r"^\d+\.\d+\.\d+$")
 
 

@@ -27,11 +27,11 @@ _POLL_MS = 200  # how long Python's own signal handlers may have to wait
 
 
 class QuireError(Exception):
-    """A failed call: `status` ("BAD_MODEL", ...), `code`, `message`, `offset` (-1: none), `os_error` (errno or 0)."""
+    """A failed call: `status` ("BAD_FILE", ...), `code`, `message`, `offset` (-1: none), `os_error` (errno or 0)."""
 
     def __init__(self, code, message, offset=-1, os_error=0):
         self.code, self.message, self.offset, self.os_error = code, message, offset, os_error
-        self.status = lib.quire_status_name(code).decode()
+        self.status = lib.quire_get_status_name(code).decode()
         super().__init__(f"{self.status}: {message}")
 
 
@@ -193,7 +193,7 @@ class Runtime(_Handle):
         model = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
                          weight_type=_choice("weight_type", weight_type, TYPES))
         session, plan, path = _session_options(strategy, **options), _options(_ffi.MemoryPlan), os.fsencode(path)
-        _call(lib.quire_memory_plan_make, self._handle, path, len(path), byref(model), byref(session), n_tokens,
+        _call(lib.quire_runtime_plan_memory, self._handle, path, len(path), byref(model), byref(session), n_tokens,
               byref(plan))
         return _fields(plan)
 
@@ -240,7 +240,7 @@ class Model(_Handle):
 
     def check(self, strategy="full", **options):
         """Raises what Session(model, strategy, **options) would raise, and makes nothing."""
-        _call(lib.quire_session_check, self._handle, byref(_session_options(strategy, **options)))
+        _call(lib.quire_model_check_session, self._handle, byref(_session_options(strategy, **options)))
 
     def metadata(self, key):
         return _text(lib.quire_model_get_metadata, self._handle, key.encode(), len(key.encode())).decode()
@@ -304,7 +304,7 @@ class Tokenizer(_Handle):
         return _text(lib.quire_tokenizer_decode, self._handle, *_ids(ids), int(special)).decode()
 
     def token_bytes(self, token):
-        return _text(lib.quire_tokenizer_token_bytes, self._handle, token)
+        return _text(lib.quire_tokenizer_get_token_bytes, self._handle, token)
 
     def is_eos(self, token):
         return bool(lib.quire_tokenizer_is_eos(self._handle, token))
@@ -312,12 +312,12 @@ class Tokenizer(_Handle):
     @property
     def bos(self):
         """Beginning-of-sequence id, or None."""
-        bos = lib.quire_tokenizer_bos(self._handle)
+        bos = lib.quire_tokenizer_get_bos(self._handle)
         return None if bos < 0 else bos
 
     @property
     def vocab_size(self):
-        return lib.quire_tokenizer_vocab_size(self._handle)
+        return lib.quire_tokenizer_get_vocab_size(self._handle)
 
 
 def _session_options(strategy="full", kv_type="default", overflow="default", expected_tokens=0, kv_budget_bytes=0,
@@ -408,7 +408,7 @@ class Session(_Handle):
 
     def _count(self):
         tokens, pending = c_int64(), c_int64()
-        _call(lib.quire_session_count_tokens, self._handle, byref(tokens), byref(pending))
+        _call(lib.quire_session_get_token_counts, self._handle, byref(tokens), byref(pending))
         return tokens.value, pending.value
 
     def logits(self, first_token=-1, n_rows=1):
@@ -509,7 +509,7 @@ class Stream(_Handle):
 
 def version():
     """The loaded library's version, "0.1.0"."""
-    return lib.quire_version_string().decode()
+    return lib.quire_get_version_string().decode()
 
 
 def _strategy_options(expression, train_len, n_heads, expected_tokens):
@@ -533,5 +533,5 @@ def strategy_positions(expression, train_len, n_keys, first_query=0, n_queries=N
     view = _options(_ffi.PositionView, head=head, query_kind=_choice("queries", queries, KV_KINDS),
                     key_kind=_choice("keys", keys, KV_KINDS), first_query=first_query, n_queries=n_queries, n_keys=n_keys)
     matrix = (ctypes.c_double * (n_queries * n_keys))()
-    _call(lib.quire_strategy_positions, byref(options), byref(view), matrix, len(matrix), None)
+    _call(lib.quire_strategy_get_positions, byref(options), byref(view), matrix, len(matrix), None)
     return _rows(matrix, "d", n_queries, n_keys)

@@ -107,28 +107,28 @@ TEST(AdapterConfig, OtherComputationsAreRefusedByName) {
 }
 
 TEST(AdapterConfig, WrongValuesAreRefusedByKey) {
-  expect_refused({{"r", 0}}, Code::kBadModel, "r is 0");
-  expect_refused({{"r", 1.5}}, Code::kBadModel, "r is 1.5");
-  expect_refused({{"lora_alpha", -1}}, Code::kBadModel, "lora_alpha");
-  expect_refused({{"lora_alpha", "x"}}, Code::kBadModel, "lora_alpha");
-  expect_refused({{"target_modules", {1}}}, Code::kBadModel, "target_modules");
-  expect_refused({{"target_modules", {""}}}, Code::kBadModel, "target_modules");
-  expect_refused({{"modules_to_save", "embed_tokens"}}, Code::kBadModel, "modules_to_save");
-  expect_refused({{"layers_to_transform", {-1}}}, Code::kBadModel, "layers_to_transform");
-  expect_refused({{"rank_pattern", {{"q_proj", 0}}}}, Code::kBadModel, "rank_pattern");
-  expect_refused({{"alpha_pattern", 3}}, Code::kBadModel, "alpha_pattern");
-  expect_refused({{"use_rslora", 1}}, Code::kBadModel, "use_rslora");
+  expect_refused({{"r", 0}}, Code::kBadFile, "r is 0");
+  expect_refused({{"r", 1.5}}, Code::kBadFile, "r is 1.5");
+  expect_refused({{"lora_alpha", -1}}, Code::kBadFile, "lora_alpha");
+  expect_refused({{"lora_alpha", "x"}}, Code::kBadFile, "lora_alpha");
+  expect_refused({{"target_modules", {1}}}, Code::kBadFile, "target_modules");
+  expect_refused({{"target_modules", {""}}}, Code::kBadFile, "target_modules");
+  expect_refused({{"modules_to_save", "embed_tokens"}}, Code::kBadFile, "modules_to_save");
+  expect_refused({{"layers_to_transform", {-1}}}, Code::kBadFile, "layers_to_transform");
+  expect_refused({{"rank_pattern", {{"q_proj", 0}}}}, Code::kBadFile, "rank_pattern");
+  expect_refused({{"alpha_pattern", 3}}, Code::kBadFile, "alpha_pattern");
+  expect_refused({{"use_rslora", 1}}, Code::kBadFile, "use_rslora");
   // Each name is compared with every module of the model.
   const Json names = std::vector<std::string>(10001, "q_proj");
-  expect_refused({{"target_modules", names}}, Code::kBadModel, "an array of 10001; expected a list of at most 10000");
-  expect_refused({{"modules_to_save", names}}, Code::kBadModel, "at most 10000 module names");
-  expect_refused({{"layers_to_transform", std::vector<int>(10001, 1)}}, Code::kBadModel, "at most 10000 layer numbers");
+  expect_refused({{"target_modules", names}}, Code::kBadFile, "an array of 10001; expected a list of at most 10000");
+  expect_refused({{"modules_to_save", names}}, Code::kBadFile, "at most 10000 module names");
+  expect_refused({{"layers_to_transform", std::vector<int>(10001, 1)}}, Code::kBadFile, "at most 10000 layer numbers");
   Json patterns = Json::object();
   for (int i = 0; i < 10001; ++i) patterns["layers." + std::to_string(i) + ".q_proj"] = 4;
-  expect_refused({{"rank_pattern", patterns}}, Code::kBadModel, "at most 10000 of module name: number");
-  expect_refused({{"alpha_pattern", patterns}}, Code::kBadModel, "at most 10000 of module name: number");
-  EXPECT_EQ(parse_adapter_config("{", "x").status().code(), Code::kBadModel);
-  EXPECT_EQ(parse_adapter_config("[]", "x").status().code(), Code::kBadModel);
+  expect_refused({{"rank_pattern", patterns}}, Code::kBadFile, "at most 10000 of module name: number");
+  expect_refused({{"alpha_pattern", patterns}}, Code::kBadFile, "at most 10000 of module name: number");
+  EXPECT_EQ(parse_adapter_config("{", "x").status().code(), Code::kBadFile);
+  EXPECT_EQ(parse_adapter_config("[]", "x").status().code(), Code::kBadFile);
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ TEST(BeaconSettings, RatiosThatDoNotDivideTheStrideAreLeftOut) {
               ElementsAre(3, 12));
   // But from a sequence none can be left out: each is a window's.
   const Json sequence = {{"beacon_window", 48}, {"beacon_ratio", {2, 32, 4}}, {"beacon_ratio_mix", "sequence"}};
-  expect_refused(sequence, Code::kBadModel, "beacon_ratio");
+  expect_refused(sequence, Code::kBadFile, "beacon_ratio");
 }
 
 TEST(BeaconSettings, OtherVariantsAreRefusedByName) {
@@ -92,34 +92,34 @@ TEST(BeaconSettings, OtherVariantsAreRefusedByName) {
 
 TEST(BeaconSettings, WrongValuesAreRefusedByKey) {
   for (const Json& window : {Json(0), Json(-1), Json(1.5), Json("64"), Json((1 << 24) + 1), Json(1ull << 63)}) {
-    expect_refused({{"beacon_window", window}}, Code::kBadModel, "beacon_window");
+    expect_refused({{"beacon_window", window}}, Code::kBadFile, "beacon_window");
   }
   for (const Json& stride :
        {Json::array(), Json::array({1, 2}), Json::array({0}), Json::array({65}), Json::array({1.5}), Json::array({"8"}),
         Json::object(), Json("64"), Json::array({1ull << 63})}) {
-    expect_refused({{"beacon_stride", stride}}, Code::kBadModel, "beacon_stride");
+    expect_refused({{"beacon_stride", stride}}, Code::kBadFile, "beacon_stride");
   }
-  expect_refused({{"beacon_attn", "none"}}, Code::kBadModel, "beacon_attn");
-  expect_refused({{"beacon_attn", 1}}, Code::kBadModel, "beacon_attn");
-  expect_refused({{"beacon_attend_previous", 1}}, Code::kBadModel, "beacon_attend_previous");
+  expect_refused({{"beacon_attn", "none"}}, Code::kBadFile, "beacon_attn");
+  expect_refused({{"beacon_attn", 1}}, Code::kBadFile, "beacon_attn");
+  expect_refused({{"beacon_attend_previous", 1}}, Code::kBadFile, "beacon_attend_previous");
   for (const Json& ratio : {Json(2), Json::array(), Json::array({-1}), Json::array({2.5}), Json::array({"2"}),
                             Json::array({1ull << 63}), Json(std::vector<int>(65, 2)), Json::array({3, 128})}) {
-    expect_refused({{"beacon_ratio", ratio}}, Code::kBadModel, "beacon_ratio");
+    expect_refused({{"beacon_ratio", ratio}}, Code::kBadFile, "beacon_ratio");
   }
   for (const char* mix : {"adapt-", "adapt-x", "adapt--1", "adapt-1x", "adapt-99999999999999999999",
                           "adapt-9223372036854775807", "random", ""}) {
-    expect_refused({{"beacon_ratio_mix", mix}}, Code::kBadModel, "beacon_ratio_mix");
+    expect_refused({{"beacon_ratio_mix", mix}}, Code::kBadFile, "beacon_ratio_mix");
   }
-  expect_refused({{"beacon_ratio_mix", 3}}, Code::kBadModel, "beacon_ratio_mix");
-  expect_refused({{"beacon_param", "q"}}, Code::kBadModel, "beacon_param");
-  expect_refused({{"beacon_param", {"gate"}}}, Code::kBadModel, "beacon_param");
-  expect_refused({{"beacon_param", {1}}}, Code::kBadModel, "beacon_param");
+  expect_refused({{"beacon_ratio_mix", 3}}, Code::kBadFile, "beacon_ratio_mix");
+  expect_refused({{"beacon_param", "q"}}, Code::kBadFile, "beacon_param");
+  expect_refused({{"beacon_param", {"gate"}}}, Code::kBadFile, "beacon_param");
+  expect_refused({{"beacon_param", {1}}}, Code::kBadFile, "beacon_param");
 }
 
 TEST(BeaconSettings, APlugInIsADirectoryWithThem) {
   const std::string golden = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/";
   EXPECT_EQ(load_beacon_settings(golden + "beacon/plugin")->window, 32);
-  EXPECT_EQ(load_beacon_settings(golden + "models/text_256").status().code(), Code::kBadModel);
+  EXPECT_EQ(load_beacon_settings(golden + "models/text_256").status().code(), Code::kBadFile);
   EXPECT_EQ(load_beacon_settings(golden + "nothing").status().code(), Code::kNotFound);
 }
 

@@ -25,13 +25,13 @@ TEST(Json, NestingHasALimit) {
            std::string(static_cast<size_t>(depth - 1), ']') + "}";
   };
   EXPECT_TRUE(failure(nested(32)).ok());
-  EXPECT_EQ(failure(nested(33)).code(), Code::kBadModel);
+  EXPECT_EQ(failure(nested(33)).code(), Code::kBadFile);
   EXPECT_THAT(failure(nested(33)).message(), HasSubstr("nested deeper than 32"));
   // Deep enough to end any recursion on the stack; unfinished, as an attacker would not bother to close them.
-  EXPECT_EQ(failure("{\"a\":" + std::string(2'000'000, '[')).code(), Code::kBadModel);
+  EXPECT_EQ(failure("{\"a\":" + std::string(2'000'000, '[')).code(), Code::kBadFile);
   std::string objects;
   for (int i = 0; i < 100'000; ++i) objects += "{\"a\":";
-  EXPECT_EQ(failure(objects).code(), Code::kBadModel);
+  EXPECT_EQ(failure(objects).code(), Code::kBadFile);
 }
 
 TEST(Json, TheNumberOfValuesHasALimit) {
@@ -42,7 +42,7 @@ TEST(Json, TheNumberOfValuesHasALimit) {
 
 TEST(Json, NumbersMustBeFinite) {
   for (const char* number : {"NaN", "nan", "Infinity", "-Infinity", "1e999", "-1e999", "0x10", "01", "+1", ".5"}) {
-    EXPECT_EQ(failure("{\"a\":" + std::string(number) + "}").code(), Code::kBadModel) << number;
+    EXPECT_EQ(failure("{\"a\":" + std::string(number) + "}").code(), Code::kBadFile) << number;
   }
 }
 
@@ -55,7 +55,7 @@ TEST(Json, DamageIsReportedWithItsPlace) {
   for (const char* text : {"", " ", "{", "{\"a\"", "{\"a\":}", "{\"a\":1,}", "{\"a\":1}}", "{a:1}", "[1]", "1", "null",
                            "{\"a\":\"\\ud800\"}", "{\"a\":\"\n\"}", "{\"a\":1} x", "// c\n{}"}) {
     const Status status = failure(text);
-    EXPECT_EQ(status.code(), Code::kBadModel) << text;
+    EXPECT_EQ(status.code(), Code::kBadFile) << text;
     EXPECT_THAT(status.message(), HasSubstr("x.json"));
     EXPECT_THAT(status.message(), testing::Not(HasSubstr("json.exception")));
   }
@@ -72,7 +72,7 @@ TEST(JsonReader, ChecksTypeAndRange) {
   EXPECT_EQ(reader.integer("n", 1, 7, 3).value(), 3);
   for (const char* key : {"neg", "f", "big", "s", "t", "n", "none"}) {
     const Status status = reader.integer(key, 0, INT64_MAX).status();
-    EXPECT_EQ(status.code(), Code::kBadModel) << key;
+    EXPECT_EQ(status.code(), Code::kBadFile) << key;
     EXPECT_THAT(status.message(), HasSubstr(std::string("x.json: ") + key));
   }
   EXPECT_EQ(reader.integer("i", 1, 6).status().message(), "x.json: i is 7; expected an integer from 1 to 6");

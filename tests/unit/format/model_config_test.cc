@@ -113,7 +113,7 @@ TEST(ModelConfig, BadNumbersAreRefusedByKey) {
     {"eos_token_id": "2"}, {"rope_scaling": 4}, {"architectures": []}, {"architectures": "LlamaForCausalLM"}])");
   for (const Json& patch : cases) {
     const Status status = parse_with(patch).status();
-    EXPECT_EQ(status.code(), Code::kBadModel) << patch << ": " << status.message();
+    EXPECT_EQ(status.code(), Code::kBadFile) << patch << ": " << status.message();
     EXPECT_THAT(status.message(), HasSubstr(patch.begin().key())) << patch;
   }
 }
@@ -127,7 +127,7 @@ TEST(ModelConfig, EndOfTextIdsAreFew) {
   EXPECT_EQ(config->eos_token_ids.size(), 1024u);
   ids.push_back(1500);
   const Status status = parse_with({{"vocab_size", 2000}, {"eos_token_id", ids}}).status();
-  EXPECT_EQ(status.code(), Code::kBadModel);
+  EXPECT_EQ(status.code(), Code::kBadFile);
   EXPECT_THAT(status.message(), HasSubstr("eos_token_id is an array of 1025; expected at most 1024 ids"));
 }
 
@@ -154,7 +154,7 @@ TEST(ModelConfig, MistralHasAWindowUnlessItSaysNull) {
 TEST(ModelConfig, MistralRefusesWhatIsNotItsOwn) {
   for (const Json& window : {Json(0), Json(-1), Json(false), Json("64"), Json(64.5)}) {
     const Status status = parse_mistral({{"sliding_window", window}}).status();
-    EXPECT_EQ(status.code(), Code::kBadModel) << window;
+    EXPECT_EQ(status.code(), Code::kBadFile) << window;
     EXPECT_THAT(status.message(), HasSubstr("sliding_window"));
   }
   EXPECT_EQ(parse_mistral({{"model_type", "llama"}}).status().code(), Code::kUnsupported);
@@ -177,7 +177,7 @@ TEST(ModelConfig, DualChunkRequestIsRead) {
   EXPECT_TRUE(request(R"({"chunk_size": 9, "local_size": 4})").ok());
   for (const char* bad : {"4", R"({"chunk_size": 0, "local_size": 0})", R"({"local_size": 1})",
                           R"({"chunk_size": 8, "local_size": 4})", R"({"chunk_size": 8, "local_size": -1})"}) {
-    EXPECT_EQ(request(bad).status().code(), Code::kBadModel) << bad;
+    EXPECT_EQ(request(bad).status().code(), Code::kBadFile) << bad;
     EXPECT_THAT(request(bad).status().message(), HasSubstr("dual_chunk_attention_config")) << bad;
   }
 }
@@ -185,7 +185,7 @@ TEST(ModelConfig, DualChunkRequestIsRead) {
 TEST(ModelConfig, NaNIsRefused) {
   std::string text = small().dump();
   text.replace(text.find("1e-05"), 5, "NaN");
-  EXPECT_EQ(parse_model_config(text).status().code(), Code::kBadModel);
+  EXPECT_EQ(parse_model_config(text).status().code(), Code::kBadFile);
 }
 
 class ModelConfigFiles : public testing::Test {
@@ -208,7 +208,7 @@ TEST_F(ModelConfigFiles, GenerationConfigAddsEndOfTextIds) {
   EXPECT_THAT(config->eos_token_ids, ElementsAre(2, 9));
   write("generation_config.json", R"({"eos_token_id": [2, 100]})");
   const Status status = load_model_config(directory_).status();
-  EXPECT_EQ(status.code(), Code::kBadModel);
+  EXPECT_EQ(status.code(), Code::kBadFile);
   EXPECT_THAT(status.message(), HasSubstr("generation_config.json: eos_token_id"));
 }
 
@@ -218,7 +218,7 @@ TEST_F(ModelConfigFiles, MissingAndDamagedFilesAreNamed) {
   EXPECT_THAT(missing.message(), HasSubstr("config.json"));
   write("config.json", "{\"hidden_size\":");
   const Status damaged = load_model_config(directory_).status();
-  EXPECT_EQ(damaged.code(), Code::kBadModel);
+  EXPECT_EQ(damaged.code(), Code::kBadFile);
   EXPECT_THAT(damaged.message(), HasSubstr(directory_ + "/config.json"));
 }
 
@@ -237,7 +237,7 @@ TEST_F(ModelConfigFiles, HugeFilesAreRefused) {
   write("config.json", text);
   write("generation_config.json", "{}");
   const Status status = grow("generation_config.json", int64_t{1} << 40);
-  EXPECT_EQ(status.code(), Code::kBadModel);
+  EXPECT_EQ(status.code(), Code::kBadFile);
   EXPECT_THAT(status.message(), HasSubstr("generation_config.json has 1099511627776 bytes"));
 }
 

@@ -104,7 +104,7 @@ TEST(RopeScaling, ContradictionsAreRefused) {
           R"({"rope_parameters": {"rope_type": "linear", "factor": 4}, "rope_scaling": {"type": "linear", "factor": 2}})",
           R"({"rope_scaling": {"rope_type": "linear", "type": "yarn", "factor": 4}})",
       }) {
-    EXPECT_EQ(read(text).status().code(), Code::kBadModel) << text;
+    EXPECT_EQ(read(text).status().code(), Code::kBadFile) << text;
   }
 }
 
@@ -132,7 +132,7 @@ TEST(RopeScaling, BadValuesAreRefusedByKey) {
   };
   for (const auto& [settings, expected] : cases) {
     const Status status = read(R"({"rope_scaling": )" + std::string(settings) + "}").status();
-    EXPECT_EQ(status.code(), Code::kBadModel) << settings;
+    EXPECT_EQ(status.code(), Code::kBadFile) << settings;
     EXPECT_THAT(status.message(), HasSubstr(expected)) << settings;
   }
 }

@@ -94,7 +94,7 @@ TEST(SafetensorsHeader, DamageIsNamed) {
   };
   for (const Case& c : cases) {
     const Status status = parse(c.header, c.data_bytes).status();
-    EXPECT_EQ(status.code(), Code::kBadModel) << c.what;
+    EXPECT_EQ(status.code(), Code::kBadFile) << c.what;
     EXPECT_THAT(status.message(), HasSubstr(c.message)) << c.what;
     if (c.offset != -2) {
       EXPECT_EQ(status.offset(), c.offset) << c.what;
@@ -103,8 +103,8 @@ TEST(SafetensorsHeader, DamageIsNamed) {
 }
 
 TEST(SafetensorsHeader, ImpossibleSizesAreRefused) {
-  EXPECT_EQ(parse_safetensors_header("{}", 10, 9).status().code(), Code::kBadModel);
-  EXPECT_EQ(parse_safetensors_header("{}", -1, 9).status().code(), Code::kBadModel);
+  EXPECT_EQ(parse_safetensors_header("{}", 10, 9).status().code(), Code::kBadFile);
+  EXPECT_EQ(parse_safetensors_header("{}", -1, 9).status().code(), Code::kBadFile);
   const auto at_the_edge = parse_safetensors_header(
       R"({"a": {"dtype":"U8","shape":[9223372036854775797],"data_offsets":[0,9223372036854775797]}})", 10, INT64_MAX);
   EXPECT_TRUE(at_the_edge.ok()) << at_the_edge.status().message();
@@ -114,7 +114,7 @@ TEST(SafetensorsHeader, TooManyTensorsAreRefused) {
   std::string header = "{";
   for (int i = 0; i <= 200'000; ++i) header += (i ? ",\"" : "\"") + std::to_string(i) + "\":0";
   const Status status = parse(header + "}", 0).status();
-  EXPECT_EQ(status.code(), Code::kBadModel);
+  EXPECT_EQ(status.code(), Code::kBadFile);
   EXPECT_THAT(status.message(), HasSubstr("the header names 200001 tensors; at most 200000"));
 }
 

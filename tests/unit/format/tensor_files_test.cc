@@ -81,7 +81,7 @@ TEST_P(TensorFilesTest, OneFile) {
   for (const int64_t offset : {int64_t{55}, int64_t{-1}, int64_t{65}, INT64_MAX, INT64_MIN}) {
     EXPECT_EQ((*files)->read("a", offset, out).code(), Code::kInvalidArgument) << offset;
   }
-  EXPECT_EQ((*files)->read("b", 0, out).code(), Code::kBadModel);
+  EXPECT_EQ((*files)->read("b", 0, out).code(), Code::kBadFile);
   (*files)->drop("a");
   (*files)->drop("b");
   ASSERT_TRUE((*files)->read("a", 0, out).ok());
@@ -97,11 +97,11 @@ TEST_P(TensorFilesTest, AskedForAnotherShapeOrType) {
   EXPECT_THAT((*files)->view("a", shape).status().message(), HasSubstr("dtype I64"));
   for (const std::span<const int64_t> wrong : {std::span<const int64_t>(flat), std::span<const int64_t>(other)}) {
     const Status status = (*files)->view("a", wrong).status();
-    EXPECT_EQ(status.code(), Code::kBadModel);
+    EXPECT_EQ(status.code(), Code::kBadFile);
     EXPECT_THAT(status.message(), HasSubstr("[2, 4]"));
   }
   EXPECT_THAT((*files)->view("a", other).status().message(), HasSubstr("[2, 5]"));
-  EXPECT_EQ((*files)->view("model.norm.weight", shape).status().code(), Code::kBadModel);
+  EXPECT_EQ((*files)->view("model.norm.weight", shape).status().code(), Code::kBadFile);
   EXPECT_EQ((*files)->view("model.norm.weight", shape).status().message(), "missing tensor model.norm.weight");
 }
 
@@ -152,7 +152,7 @@ TEST_P(TensorFilesTest, BadIndexes) {
   };
   for (const auto& [index, message] : cases) {
     write("model.safetensors.index.json", index);
-    EXPECT_EQ(failure().code(), Code::kBadModel) << index;
+    EXPECT_EQ(failure().code(), Code::kBadFile) << index;
     EXPECT_THAT(failure().message(), HasSubstr(message)) << index;
   }
   write("model.safetensors.index.json", R"({"weight_map": {"a": "gone.safetensors"}})");
@@ -165,7 +165,7 @@ TEST_P(TensorFilesTest, TruncatedAtEveryByte) {
   for (size_t n = 0; n < whole.size(); ++n) {
     write("model.safetensors", whole.substr(0, n));
     const Status status = failure();
-    ASSERT_EQ(status.code(), Code::kBadModel) << n;
+    ASSERT_EQ(status.code(), Code::kBadFile) << n;
     ASSERT_THAT(status.message(), HasSubstr("model.safetensors")) << n;
   }
   write("model.safetensors", whole + "x");
@@ -177,7 +177,7 @@ TEST_P(TensorFilesTest, HugeHeaderLengthsAllocateNothing) {
     std::string bytes = one_tensor();
     std::memcpy(bytes.data(), &length, sizeof length);
     write("model.safetensors", bytes);
-    EXPECT_EQ(failure().code(), Code::kBadModel);
+    EXPECT_EQ(failure().code(), Code::kBadFile);
     EXPECT_THAT(failure().message(), HasSubstr("says its header has " + std::to_string(length)));
   }
 }
@@ -197,7 +197,7 @@ TEST_P(TensorFilesTest, TheHeadersOfAllShardsShareALimit) {
   };
   EXPECT_THAT(with_second(kMost + 1).message(), HasSubstr("says its header has 100000001 bytes; at most 100000000"));
   const Status together = with_second(kMost - first_header + 1);
-  EXPECT_EQ(together.code(), Code::kBadModel);
+  EXPECT_EQ(together.code(), Code::kBadFile);
   EXPECT_THAT(together.message(), HasSubstr("2.safetensors: its header and those of the files before it have "
                                             "100000001 bytes together; at most 100000000"));
   EXPECT_THAT(with_second(1000).message(), HasSubstr("safetensors header"));  // read: no JSON
@@ -206,7 +206,7 @@ TEST_P(TensorFilesTest, TheHeadersOfAllShardsShareALimit) {
 TEST_P(TensorFilesTest, HugeIndexesAreRefused) {
   write("model.safetensors.index.json", "{}");
   std::filesystem::resize_file(directory_ + "/model.safetensors.index.json", uint64_t{1} << 40);
-  EXPECT_EQ(failure().code(), Code::kBadModel);
+  EXPECT_EQ(failure().code(), Code::kBadFile);
   EXPECT_THAT(failure().message(), HasSubstr("model.safetensors.index.json has 1099511627776 bytes; at most 67108864"));
 }
 
@@ -217,7 +217,7 @@ TEST(ShardIndex, NamesSoManyFiles) {
   ASSERT_TRUE(most.ok()) << most.status().message();
   EXPECT_EQ(most.value().size(), 4096u);
   const Status more = parse_shard_index(text + R"(,"x":"x.safetensors"}})", "index.json").status();
-  EXPECT_EQ(more.code(), Code::kBadModel);
+  EXPECT_EQ(more.code(), Code::kBadFile);
   EXPECT_THAT(more.message(), HasSubstr("index.json names 4097 files; at most 4096"));
 }
 

@@ -95,30 +95,30 @@ TEST_F(AdapterFilesTest, TheIdentityIsThatOfBothFiles) {
 
 TEST_F(AdapterFilesTest, ShapesNameTensorFoundAndExpected) {
   files_.fill(std::string(kQuery) + ".lora_A.weight", {3, 8});  // the configuration says rank 2
-  expect_refused(Code::kBadModel, {"q_proj.lora_A.weight", "[3, 8]", "[2, 8]"});
+  expect_refused(Code::kBadFile, {"q_proj.lora_A.weight", "[3, 8]", "[2, 8]"});
   files_.fill(std::string(kQuery) + ".lora_A.weight", {2, 8});
   files_.fill(std::string(kQuery) + ".lora_B.weight", {8, 2});  // of a model with other heads
-  expect_refused(Code::kBadModel, {"q_proj.lora_B.weight", "[8, 2]", "[12, 2]"});
+  expect_refused(Code::kBadFile, {"q_proj.lora_B.weight", "[8, 2]", "[12, 2]"});
 }
 
 TEST_F(AdapterFilesTest, ResizedEmbeddingsAreRefused) {
   files_.fill("model.embed_tokens.weight", {13, 8});
-  expect_refused(Code::kBadModel, {"model.embed_tokens.weight", "[13, 8]", "[12, 8]"});
+  expect_refused(Code::kBadFile, {"model.embed_tokens.weight", "[13, 8]", "[12, 8]"});
 }
 
 TEST_F(AdapterFilesTest, PairsMustBeWhole) {
   files_.drop(std::string(kQuery) + ".lora_B.weight");
-  expect_refused(Code::kBadModel, {"q_proj.lora_A.weight", "without its B"});
+  expect_refused(Code::kBadFile, {"q_proj.lora_A.weight", "without its B"});
 }
 
 TEST_F(AdapterFilesTest, ModulesThatTheConfigurationNamesMustBeThere) {
   files_.config["target_modules"] = {"q_proj", "v_proj"};
-  expect_refused(Code::kBadModel, {"missing", "self_attn.v_proj.lora_A.weight", "target_modules"});
+  expect_refused(Code::kBadFile, {"missing", "self_attn.v_proj.lora_A.weight", "target_modules"});
   files_.config["layers_to_transform"] = {5};
   EXPECT_TRUE(open().ok());
   files_.config["target_modules"] = {"q_proj"};
   files_.config["modules_to_save"] = {"lm_head"};
-  expect_refused(Code::kBadModel, {"missing", "lm_head.weight", "modules_to_save"});
+  expect_refused(Code::kBadFile, {"missing", "lm_head.weight", "modules_to_save"});
 }
 
 TEST_F(AdapterFilesTest, OtherArchitecturesAreRefusedByName) {
@@ -134,7 +134,7 @@ TEST_F(AdapterFilesTest, OtherArchitecturesAreRefusedByName) {
 
 TEST_F(AdapterFilesTest, TensorsThatNobodyNamedAreRefused) {
   files_.fill("model.layers.0.self_attn.v_proj.lora_A.weight", {2, 8});
-  expect_refused(Code::kBadModel, {"v_proj", "target_modules"});
+  expect_refused(Code::kBadFile, {"v_proj", "target_modules"});
   files_.drop("model.layers.0.self_attn.v_proj.lora_A.weight");
   files_.fill("model.layers.0.self_attn.o_proj.weight", {8, 12});
   expect_refused(Code::kUnsupported, {"o_proj", "only embed_tokens"});
@@ -157,7 +157,7 @@ TEST_F(AdapterFilesTest, DoraAndBiasesAreRefusedByTheirTensors) {
 TEST_F(AdapterFilesTest, TheSameWeightTwiceIsRefused) {
   files_.fill("model.norm.weight", {8});
   files_.fill("model.norm.modules_to_save.weight", {8});
-  expect_refused(Code::kBadModel, {"model.norm.weight", "model.norm.modules_to_save.weight"});
+  expect_refused(Code::kBadFile, {"model.norm.weight", "model.norm.modules_to_save.weight"});
 }
 
 TEST_F(AdapterFilesTest, MissingAndDamagedFiles) {
@@ -166,7 +166,7 @@ TEST_F(AdapterFilesTest, MissingAndDamagedFiles) {
     return AdapterFiles::open(files_.path(), small_model(), TensorFiles::Access::kMap).status();
   };
   std::filesystem::resize_file(files_.file("adapter_model.safetensors"), 100);
-  EXPECT_EQ(failure().code(), Code::kBadModel);
+  EXPECT_EQ(failure().code(), Code::kBadFile);
   std::filesystem::remove(files_.file("adapter_model.safetensors"));
   EXPECT_EQ(failure().code(), Code::kNotFound);
   EXPECT_THAT(failure().message(), HasSubstr("adapter_model.safetensors"));
@@ -174,7 +174,7 @@ TEST_F(AdapterFilesTest, MissingAndDamagedFiles) {
   EXPECT_EQ(failure().code(), Code::kUnsupported);
   EXPECT_THAT(failure().message(), HasSubstr("adapter_model.bin"));
   std::ofstream(files_.file("adapter_config.json")) << "{";
-  EXPECT_EQ(failure().code(), Code::kBadModel);
+  EXPECT_EQ(failure().code(), Code::kBadFile);
   std::filesystem::remove(files_.file("adapter_config.json"));
   EXPECT_EQ(failure().code(), Code::kNotFound);
   const auto open_at = [](const std::string& path) {
@@ -188,7 +188,7 @@ TEST_F(AdapterFilesTest, NothingIsNoAdapter) {
   files_.drop(std::string(kQuery) + ".lora_A.weight");
   files_.drop(std::string(kQuery) + ".lora_B.weight");
   files_.config["target_modules"] = "all-linear";
-  expect_refused(Code::kBadModel, {"no tensors"});
+  expect_refused(Code::kBadFile, {"no tensors"});
 }
 
 // The specification's example: r = 1, alpha = 2, W = I, A = [[1, 2]], B = [[3], [4]] gives [[7, 12], [8, 17]].

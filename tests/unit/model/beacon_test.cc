@@ -153,27 +153,27 @@ TEST_F(BeaconWeightsTest, AMissingTensorIsNamed) {
     changed.drop(name);
     changed.write();
     const Status status = load(changed.path());
-    EXPECT_EQ(status.code(), Code::kBadModel);
+    EXPECT_EQ(status.code(), Code::kBadFile);
     EXPECT_THAT(status.message(), HasSubstr(name));
   }
   plugin_.drop(kEmbedding);
-  expect_refused(Code::kBadModel, kEmbedding);
+  expect_refused(Code::kBadFile, kEmbedding);
 }
 
 TEST_F(BeaconWeightsTest, AnotherShapeIsNamed) {
   plugin_.reshape(kKey, {64, 48});
-  expect_refused(Code::kBadModel, "[64, 48]");
-  expect_refused(Code::kBadModel, kKey);
+  expect_refused(Code::kBadFile, "[64, 48]");
+  expect_refused(Code::kBadFile, kKey);
   plugin_.reshape(kKey, {48, 64});
   EXPECT_TRUE(load_changed().ok());
   model_.reset();
   plugin_.reshape(kEmbedding, {64});
-  expect_refused(Code::kBadModel, kEmbedding);
+  expect_refused(Code::kBadFile, kEmbedding);
 }
 
 TEST_F(BeaconWeightsTest, AFolderWithoutBeaconsIsNoPlugIn) {
   const Status model = load(BeaconDirectory::model());
-  EXPECT_EQ(model.code(), Code::kBadModel);
+  EXPECT_EQ(model.code(), Code::kBadFile);
   EXPECT_THAT(model.message(), HasSubstr("no beacon_* keys"));
   EXPECT_EQ(load(plugin_.file("nothing")).code(), Code::kNotFound);
   EXPECT_EQ(plan(plugin_.file("nothing")).status().code(), Code::kNotFound);
@@ -185,7 +185,7 @@ TEST_F(BeaconWeightsTest, AWindowFitsTheModelsPositions) {
   EXPECT_TRUE(load_changed().ok());
   model_.reset();
   plugin_.config["beacon_window"] = 257;
-  expect_refused(Code::kBadModel, "beacon_window is 257; the model has 256 positions");
+  expect_refused(Code::kBadFile, "beacon_window is 257; the model has 256 positions");
 }
 
 TEST_F(BeaconWeightsTest, TheLaterVariantIsRefused) {

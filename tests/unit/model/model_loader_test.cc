@@ -245,14 +245,14 @@ class ChangedModel : public testing::Test {
 TEST_F(ChangedModel, NamesTheTensorWhoseShapeContradictsTheConfig) {
   replace("config.json", "\"intermediate_size\": 80", "\"intermediate_size\": 96");
   const Loaded loaded(directory_.string());
-  EXPECT_EQ(loaded.status().code(), Code::kBadModel);
+  EXPECT_EQ(loaded.status().code(), Code::kBadFile);
   EXPECT_NE(loaded.status().message().find("mlp.gate_proj.weight"), std::string::npos) << loaded.status().message();
 }
 
 TEST_F(ChangedModel, NamesTheTensorThatIsMissing) {
   replace("config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
   const Loaded loaded(directory_.string());
-  EXPECT_EQ(loaded.status().code(), Code::kBadModel);
+  EXPECT_EQ(loaded.status().code(), Code::kBadFile);
   EXPECT_NE(loaded.status().message().find("model.layers.2."), std::string::npos) << loaded.status().message();
 }
 

@@ -170,7 +170,7 @@ TEST(Adapters, RefusesWhatMakesNoSense) {
               HasSubstr("adapters[1] was loaded for another model"));
   EXPECT_THAT(refused({{attention, 1}, {attention, 0.5}}), HasSubstr("both replace model.embed_tokens.weight"));
   const auto wrong = load_adapter(load("short_128"), kAdapters + "attention");
-  EXPECT_EQ(wrong.status().code(), Code::kBadModel);
+  EXPECT_EQ(wrong.status().code(), Code::kBadFile);
   EXPECT_THAT(wrong.status().message(), HasSubstr("adapter_model.safetensors"));
 }
 

@@ -117,7 +117,7 @@ TEST(RopeScaling, OfTheCheckpointIsRefusedAsTheModelsFault) {
     StrategyContext context = trained_for(4096);
     context.checkpoint_scaling = scaling;
     const auto strategy = make_strategy("full", context);
-    EXPECT_EQ(strategy.status().code(), Code::kBadModel) << scaling;
+    EXPECT_EQ(strategy.status().code(), Code::kBadFile) << scaling;
     EXPECT_THAT(strategy.status().message(), HasSubstr("checkpoint")) << scaling;
     EXPECT_TRUE(make_strategy("full + none", context).ok()) << scaling;
   }

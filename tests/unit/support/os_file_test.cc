@@ -90,7 +90,7 @@ TEST_F(OsFile, TextFilesHaveALimit) {
   const std::string path = write("t", "12345");
   EXPECT_EQ(read_text_file(path, 5).value(), "12345");
   const Status status = read_text_file(path, 4).status();
-  EXPECT_EQ(status.code(), Code::kBadModel);
+  EXPECT_EQ(status.code(), Code::kBadFile);
   EXPECT_NE(status.message().find("5 bytes"), std::string::npos);
 }
 

@@ -47,20 +47,20 @@ TEST_F(LoadTokenizer, OtherTokenizersAreRefusedByName) {
 
 TEST_F(LoadTokenizer, EmptyDamagedOrMismatched) {
   write("tokenizer.model", "");
-  EXPECT_EQ(failure().code(), Code::kBadModel);
+  EXPECT_EQ(failure().code(), Code::kBadFile);
   EXPECT_THAT(failure().message(), HasSubstr("tokenizer.model: the file is empty"));
   write("tokenizer.model", "this is no protobuf");
-  EXPECT_EQ(failure().code(), Code::kBadModel);
+  EXPECT_EQ(failure().code(), Code::kBadFile);
   write("tokenizer.model", tokenizer_file("bpe_bytes.model").substr(0, 3000));
-  EXPECT_EQ(failure().code(), Code::kBadModel);
+  EXPECT_EQ(failure().code(), Code::kBadFile);
   write("tokenizer.model", tokenizer_file("bpe_bytes.model"));
   EXPECT_TRUE(failure(480).ok());
-  EXPECT_EQ(failure(479).code(), Code::kBadModel);
+  EXPECT_EQ(failure(479).code(), Code::kBadFile);
   EXPECT_THAT(failure(479).message(), HasSubstr("480 pieces, but the model's vocab_size is 479"));
-  EXPECT_EQ(failure(0).code(), Code::kBadModel);
-  EXPECT_EQ(failure(-1).code(), Code::kBadModel);
+  EXPECT_EQ(failure(0).code(), Code::kBadFile);
+  EXPECT_EQ(failure(-1).code(), Code::kBadFile);
   write("tokenizer_config.json", "{");
-  EXPECT_EQ(failure().code(), Code::kBadModel);
+  EXPECT_EQ(failure().code(), Code::kBadFile);
   EXPECT_THAT(failure().message(), HasSubstr("tokenizer_config.json"));
 }
 

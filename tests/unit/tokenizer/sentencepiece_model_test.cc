@@ -98,7 +98,7 @@ TEST(SentencePieceModel, BrokenInvariantsAreNamed) {
     ASSERT_TRUE(check_sentencepiece_model(model).ok());
     damage(model);
     const Status status = check_sentencepiece_model(model);
-    EXPECT_EQ(status.code(), Code::kBadModel) << message;
+    EXPECT_EQ(status.code(), Code::kBadFile) << message;
     EXPECT_THAT(status.message(), HasSubstr(message));
   }
 }

@@ -111,7 +111,7 @@ TEST(SpecialSplitter, TooManyBytesAreRefused) {
   EXPECT_TRUE(SpecialSplitter::make(tokens).ok());
   tokens.push_back({"y", 1});
   const Status status = SpecialSplitter::make(tokens).status();
-  EXPECT_EQ(status.code(), Code::kBadModel);
+  EXPECT_EQ(status.code(), Code::kBadFile);
   EXPECT_THAT(status.message(), HasSubstr("8388609 bytes together; expected at most 8388608"));
 }
 

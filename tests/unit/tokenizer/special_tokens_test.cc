@@ -108,7 +108,7 @@ TEST(SpecialTokens, FilesThatDoNotBelongTogether) {
   };
   for (const auto& [config, added] : cases) {
     const Status status = failure(config, added);
-    EXPECT_EQ(status.code(), Code::kBadModel) << config << added;
+    EXPECT_EQ(status.code(), Code::kBadFile) << config << added;
     EXPECT_FALSE(status.message().empty());
   }
   EXPECT_THAT(failure("", R"({"<x>": 500})").message(), HasSubstr("vocab_size is 500"));
