@@ -59,6 +59,9 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
                      "PEFT LoRA directory to merge into the weights, times SCALE (default: 1); may be repeated");
   command.add_option("--beacon", arguments.beacon, "Activation Beacon plug-in for the strategy beacon")
       ->type_name("DIR");
+  command
+      .add_option("--device", arguments.device, "what to run on: auto, cpu; see `quire info --devices` (default: auto)")
+      ->type_name("NAME");
   add_quiet_option(command);
 }
 

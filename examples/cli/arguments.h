@@ -24,6 +24,7 @@ struct ModelArguments {
   int32_t n_threads = 0;
   std::vector<AdapterArgument> merge;
   std::string beacon;
+  std::string device = "auto";
 };
 
 struct SessionArguments {

@@ -72,6 +72,8 @@ Model load(quire_runtime* runtime, const ModelArguments& arguments) {
   options.n_merge = merge.size();
   if (!arguments.beacon.empty()) options.beacon_path = arguments.beacon.data();
   options.beacon_path_len = arguments.beacon.size();
+  options.device = arguments.device.data();
+  options.device_len = arguments.device.size();
   Error error;
   quire_model* model = nullptr;
   const quire_status status =
@@ -99,16 +101,18 @@ Adapter load_adapter(quire_model* model, const std::string& directory) {
 
 }  // namespace
 
-Engine::Engine(const ModelArguments& arguments) {
+Runtime create_runtime(int32_t n_threads) {
   auto options = initialised(quire_runtime_options_init);
-  options.n_threads = arguments.n_threads;
+  options.n_threads = n_threads;
   options.log = print_log;
   Error error;
   quire_runtime* runtime = nullptr;
   error.check(quire_runtime_create(&options, &runtime, error.get()), "cannot start the runtime");
-  runtime_.reset(runtime);
-  model_ = load(runtime, arguments);
+  return Runtime(runtime);
 }
+
+Engine::Engine(const ModelArguments& arguments)
+    : runtime_(create_runtime(arguments.n_threads)), model_(load(runtime_.get(), arguments)) {}
 
 quire_model_info Engine::info() const {
   quire_model_info info = {};

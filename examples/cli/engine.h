@@ -11,6 +11,8 @@
 
 namespace cli {
 
+Runtime create_runtime(int32_t n_threads);  // 0: as many as there are cores
+
 // Loads the model and shows progress; Ctrl-C cancels.
 class Engine {
  public:

@@ -13,6 +13,8 @@ Json facts(const Engine& engine) {
   const quire_model_info info = engine.info();
   return {{"architecture", engine.metadata("architecture")},
           {"n_parameters", info.n_parameters},
+          {"device", engine.metadata("device")},
+          {"device_reason", engine.metadata("device_reason")},
           {"weight_type", type_name(info.weight_type)},
           {"weight_bytes", info.weight_bytes},
           {"train_len", info.train_len},
@@ -41,23 +43,62 @@ void print_facts(const Json& facts) {
   }
 }
 
+Json devices() {
+  const Runtime runtime = create_runtime(0);
+  Error error;
+  int32_t n = 0;
+  error.check(quire_runtime_get_device_count(runtime.get(), &n, error.get()), "counting devices");
+  Json all = Json::array();
+  for (int32_t i = 0; i < n; ++i) {
+    quire_device_info info = {};
+    info.struct_size = sizeof info;
+    error.check(quire_runtime_get_device_info(runtime.get(), i, &info, error.get()), "asking for a device");
+    all.push_back({{"name", info.name},
+                   {"description", info.description},
+                   {"memory_bytes", info.memory_bytes},
+                   {"free_bytes", info.free_bytes},
+                   {"usable", (info.flags & QUIRE_DEVICE_USABLE) != 0},
+                   {"obstacle", info.obstacle}});
+  }
+  return all;
+}
+
+void print_devices(const Json& all) {
+  for (const Json& device : all) {
+    print("%-8s %s, %s of %s free\n", device["name"].get<std::string>().c_str(),
+          device["description"].get<std::string>().c_str(), human_bytes(device["free_bytes"].get<int64_t>()).c_str(),
+          human_bytes(device["memory_bytes"].get<int64_t>()).c_str());
+    if (!device["usable"].get<bool>()) print("         %s\n", device["obstacle"].get<std::string>().c_str());
+  }
+}
+
 }  // namespace
 
 void add_info(CLI::App& app, Action& action) {
   struct InfoArguments {
     ModelArguments model;
+    bool devices = false;
     bool json = false;
   };
   auto arguments = std::make_shared<InfoArguments>();
   CLI::App* command =
       app.add_subcommand("info", "Show what a model is: sizes, trained length, tokenizer, what auto would choose");
-  command->add_option("model", arguments->model.directory, "model directory")->required()->type_name("DIR");
+  CLI::Option* model = command->add_option("model", arguments->model.directory, "model directory")->type_name("DIR");
+  command->add_flag("--devices", arguments->devices, "what models can run on here, instead of a model")
+      ->excludes(model);
   add_quiet_option(*command);
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->callback([arguments, &action] {
     action = [arguments] {
-      const Json found = facts(Engine(arguments->model));
-      arguments->json ? print_json(found) : print_facts(found);
+      if (arguments->model.directory.empty() && !arguments->devices) {
+        throw UsageError("info needs a model directory, or --devices");
+      }
+      const Json found = arguments->devices ? devices() : facts(Engine(arguments->model));
+      if (arguments->json) {
+        print_json(found);
+      } else {
+        arguments->devices ? print_devices(found) : print_facts(found);
+      }
       return 0;
     };
   });

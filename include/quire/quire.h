@@ -167,19 +167,16 @@ typedef void (*quire_free_callback)(void* user_data, void* memory, size_t size, 
  * rules as the log's. */
 typedef void (*quire_progress_callback)(void* user_data, int64_t done, int64_t total);
 
-#define QUIRE_BACKEND_AUTO 0
-#define QUIRE_BACKEND_CPU 1
-
 typedef struct quire_runtime_options {
   uint32_t struct_size;
   uint32_t flags; /* 0 */
   /* compute threads, all created here; 0: the number of cores; at most 1024 */
   int32_t n_threads;
-  int32_t backend;   /* QUIRE_BACKEND_*; 0: auto */
   int32_t log_level; /* the most talkative level wanted; 0: QUIRE_LOG_WARNING */
   /* threads that read and write spill files, at most 64, created with the first session that has
    * one; 0: one; -1: none, such sessions read and write while they compute */
   int32_t n_io_threads;
+  int32_t reserved;       /* 0 */
   quire_log_callback log; /* NULL: nothing is logged */
   void* log_user_data;
   quire_destroy_callback log_destroy; /* may be NULL */
@@ -193,8 +190,8 @@ typedef struct quire_runtime_options {
 QUIRE_API void quire_runtime_options_init(quire_runtime_options* options, size_t size);
 
 /* Starts the compute threads (named "quire-N"; those of n_io_threads are "quire-io"; all signals
- * blocked, parked when idle). options may be NULL. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY,
- * UNSUPPORTED (backend). [any-thread] since 0.1 */
+ * blocked, parked when idle). options may be NULL. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY.
+ * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_runtime_create(const quire_runtime_options* options,
                                             quire_runtime** out, quire_error* err);
 /* Adds a reference. NULL does nothing. [any-thread] since 0.1 */
@@ -207,6 +204,33 @@ QUIRE_API void quire_runtime_release(quire_runtime* runtime);
  * release and close, which are OK. Use it before unloading the library. Never call it from a
  * callback. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_runtime_close(quire_runtime* runtime, quire_error* err);
+
+#define QUIRE_DEVICE_CPU 1
+#define QUIRE_DEVICE_CUDA 2
+
+#define QUIRE_DEVICE_USABLE 1u /* a model can run on it */
+
+/* A device of this machine. Texts are UTF-8 and NUL-terminated. */
+typedef struct quire_device_info {
+  uint32_t struct_size;
+  uint32_t flags; /* QUIRE_DEVICE_USABLE */
+  int32_t kind;   /* QUIRE_DEVICE_CPU, QUIRE_DEVICE_CUDA */
+  int32_t reserved;
+  int64_t memory_bytes;  /* of the device; 0: not known */
+  int64_t free_bytes;    /* of that, now; 0: not known */
+  char name[32];         /* for quire_model_options.device: "cpu", "cuda:0" */
+  char description[128]; /* for a person */
+  char obstacle[256];    /* why no model can run on it; empty where one can */
+} quire_device_info;
+
+/* How many devices there are, the unusable ones included. Errors: CLOSED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_runtime_get_device_count(quire_runtime* runtime, int32_t* n_devices,
+                                                      quire_error* err);
+/* Fills *info (struct_size set by the caller) with device `index`, from 0 on, in the order in which
+ * "auto" prefers them. Errors: INVALID_ARGUMENT, NOT_FOUND (index), CLOSED.
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_runtime_get_device_info(quire_runtime* runtime, int32_t index,
+                                                     quire_device_info* info, quire_error* err);
 
 /* ---- Cancel handle for long calls (loading) -------------------------------------------------- */
 
@@ -261,6 +285,10 @@ typedef struct quire_model_options {
    * version 1. NULL: the checkpoint's own, if it has any */
   const char* beacon_path;
   size_t beacon_path_len;
+  /* the name of the device that the model and its sessions run on (quire_device_info.name); NULL or
+   * "auto": the first usable one */
+  const char* device;
+  size_t device_len;
 } quire_model_options;
 
 /* [any-thread] since 0.1 */
@@ -270,8 +298,10 @@ QUIRE_API void quire_model_options_init(quire_model_options* options, size_t siz
  * *.safetensors (single or sharded), tokenizer.model. `path` is UTF-8. Waits until loaded. The
  * calling thread reads the files; the runtime's threads pack what was read, at most 16 MB (or
  * one row of a matrix) at a time, between the steps of sessions, which go on meanwhile. A cancel
- * is seen before each file and each such piece. Errors: INVALID_ARGUMENT, NOT_FOUND, IO,
- * BAD_FILE, UNSUPPORTED, OUT_OF_MEMORY, CANCELLED, CLOSED. [any-thread] since 0.1 */
+ * is seen before each file and each such piece. Errors: INVALID_ARGUMENT (also: a device of which
+ * nothing is known; the message lists those that there are), NOT_FOUND, IO,
+ * BAD_FILE, UNSUPPORTED (also: a device that this build or machine cannot use), OUT_OF_MEMORY,
+ * CANCELLED, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_load(quire_runtime* runtime, const char* path, size_t path_len,
                                         const quire_model_options* options, quire_model** out,
                                         quire_error* err);
@@ -303,8 +333,8 @@ QUIRE_API quire_status quire_model_get_info(const quire_model* model, quire_mode
                                             quire_error* err);
 
 /* Metadata by key, as text: "architecture", "rope_type", "rope_scaling" (as a term of a strategy
- * expression; empty: none), "tokenizer", "bos_token_id", "eos_token_ids", and "config.json" (the
- * file's text).
+ * expression; empty: none), "tokenizer", "bos_token_id", "eos_token_ids", "device" (its
+ * name), "device_reason" (why the model runs there), and "config.json" (the file's text).
  * Errors: NOT_FOUND, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const char* key,
                                                 size_t key_len, char* buf, size_t cap,

@@ -1,7 +1,5 @@
 #include "lib/abi/boundary.h"
 
-#include "lib/support/utf8.h"
-
 namespace quire::abi {
 
 static_assert(sizeof(quire_error) == 24 + QUIRE_ERROR_MESSAGE_BYTES, "quire_error has its final size");
@@ -31,14 +29,11 @@ int32_t report(const Status& status, quire_error* err) noexcept {
   // Without memory for a message there is still its name.
   std::string_view message = status.message();
   if (message.empty() && code != QUIRE_OK) message = quire_get_status_name(code);
-  message = message.substr(0, sizeof err->message - 1);
-  message = message.substr(0, utf8_complete_prefix(message));
   err->code = code;
   err->os_error = status.os_error();
   err->offset = status.offset();
   err->reserved = 0;
-  std::memcpy(err->message, message.data(), message.size());
-  err->message[message.size()] = '\0';
+  copy_text(message, err->message);
   return code;
 }
 

@@ -11,6 +11,7 @@
 #include "include/quire/quire.h"
 #include "lib/session/contain.h"
 #include "lib/support/status.h"
+#include "lib/support/utf8.h"
 
 namespace quire::abi {
 
@@ -108,6 +109,15 @@ Status write_array(const Range& all, const char* name, T* buf, size_t cap, size_
     std::copy(std::begin(all), std::end(all), to);
     return Status();
   });
+}
+
+// Text into an array of an output struct: cut at a code point if too long, NUL-terminated.
+template <size_t kSize>
+void copy_text(std::string_view text, char (&out)[kSize]) {
+  text = text.substr(0, kSize - 1);
+  text = text.substr(0, utf8_complete_prefix(text));
+  std::memcpy(out, text.data(), text.size());
+  out[text.size()] = '\0';
 }
 
 // Text without a terminating NUL.

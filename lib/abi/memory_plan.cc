@@ -36,7 +36,8 @@ quire_status quire_runtime_plan_memory(quire_runtime* runtime, const char* path,
     request.prefill_block = s.prefill_block;
     request.kv_budget_bytes = s.kv_budget_bytes;
     request.spill = !s.spill_directory.empty();
-    QUIRE_ASSIGN(const MemoryPlan made, plan_memory(runtime->impl->backend(), request));
+    QUIRE_ASSIGN(const auto device, runtime->impl->devices().open(m.device));
+    QUIRE_ASSIGN(const MemoryPlan made, plan_memory(*device.backend, request));
     quire_memory_plan full{};
     full.weight_bytes = made.weight_bytes;
     full.mapped_bytes = made.mapped_bytes;

@@ -41,7 +41,9 @@ Status read_model_options(const quire_model_options* in, ModelLoadOptions* out) 
   if (o.progress) {
     out->progress = [o](int64_t done, int64_t total) { o.progress(o.progress_user_data, done, total); };
   }
-  std::string_view beacon;
+  std::string_view device, beacon;
+  QUIRE_TRY(read_text(o.device, o.device_len, "device", &device));
+  out->device = std::string(device);
   QUIRE_TRY(read_text(o.beacon_path, o.beacon_path_len, "beacon_path", &beacon));
   out->beacon_directory = std::string(beacon);
   QUIRE_TRY(check_adapters(o.merge, o.n_merge, "merge"));

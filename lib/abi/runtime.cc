@@ -6,15 +6,26 @@ using namespace quire::abi;
 
 namespace {
 
+static_assert(static_cast<int32_t>(Device::Kind::kCpu) == QUIRE_DEVICE_CPU);
+static_assert(static_cast<int32_t>(Device::Kind::kCuda) == QUIRE_DEVICE_CUDA);
+
+// Runs body(runtime) behind the boundary.
+template <typename Body>
+int32_t with_runtime(const quire_runtime* runtime, quire_error* err, const Body& body) {
+  return guard(err, [&]() -> Status {
+    if (!runtime) return invalid("runtime is NULL");
+    if (runtime->impl->closed()) return Status(Code::kClosed, "the runtime was closed");
+    return body(*runtime->impl);
+  });
+}
+
 Status runtime_options(const quire_runtime_options* in, RuntimeOptions* out, std::function<void()>* on_destroy) {
   quire_runtime_options o;
   QUIRE_TRY(read_options(in, 0, "quire_runtime_options", &o));
   QUIRE_TRY(check_range("n_threads", o.n_threads, 0, 1024));
   QUIRE_TRY(check_range("log_level", o.log_level, 0, QUIRE_LOG_DEBUG));
   QUIRE_TRY(check_range("n_io_threads", o.n_io_threads, -1, 64));
-  if (o.backend != QUIRE_BACKEND_AUTO && o.backend != QUIRE_BACKEND_CPU) {
-    return Status(Code::kUnsupported, "backend " + std::to_string(o.backend) + " is not available; known: auto, cpu");
-  }
+  QUIRE_TRY(check_range("reserved", o.reserved, 0, 0));
   if (!o.alloc != !o.free) return invalid("alloc and free go together: give both or neither");
   out->n_threads = o.n_threads;
   out->n_io_threads = o.n_io_threads;
@@ -63,6 +74,35 @@ quire_status quire_runtime_close(quire_runtime* runtime, quire_error* err) {
     if (!runtime) return invalid("runtime is NULL");
     runtime->impl->close();
     return {};
+  });
+}
+
+quire_status quire_runtime_get_device_count(quire_runtime* runtime, int32_t* n_devices, quire_error* err) {
+  return with_runtime(runtime, err, [&](Runtime& r) -> Status {
+    if (!n_devices) return invalid("n_devices is NULL");
+    *n_devices = static_cast<int32_t>(r.devices().list().size());
+    return {};
+  });
+}
+
+quire_status quire_runtime_get_device_info(quire_runtime* runtime, int32_t index, quire_device_info* info,
+                                           quire_error* err) {
+  return with_runtime(runtime, err, [&](Runtime& r) -> Status {
+    const std::vector<Device> all = r.devices().list();
+    if (index < 0 || static_cast<size_t>(index) >= all.size()) {
+      return Status(Code::kNotFound, "device " + std::to_string(index) + " is asked for; there are " +
+                                         std::to_string(all.size()) + ", from 0 on");
+    }
+    const Device& device = all[static_cast<size_t>(index)];
+    quire_device_info full{};
+    if (device.obstacle.empty()) full.flags |= QUIRE_DEVICE_USABLE;
+    full.kind = static_cast<int32_t>(device.kind);
+    full.memory_bytes = device.memory_bytes;
+    full.free_bytes = device.free_bytes;
+    copy_text(device.name, full.name);
+    copy_text(device.description, full.description);
+    copy_text(device.obstacle, full.obstacle);
+    return write_output(full, "info", info);
   });
 }
 

@@ -121,7 +121,7 @@ Status Session::fill_random(int64_t n_tokens, uint64_t seed) {
                                               " pending ones; only an empty one can be filled");
   }
   if (n_tokens == 0) return {};
-  Backend& backend = model_->runtime->backend();
+  Backend& backend = model_->llama->backend();
   const auto vocab = static_cast<uint64_t>(model_->llama->config().vocab_size);
   Random random(seed);
   std::vector<int32_t> tokens(static_cast<size_t>(n_tokens));

@@ -4,7 +4,6 @@
 #include <thread>
 #include <utility>
 
-#include "lib/backend/cpu/cpu_backend.h"
 #include "lib/session/load_job.h"
 #include "lib/session/session.h"
 
@@ -42,7 +41,7 @@ Runtime::Runtime(RuntimeOptions options)
     : options_(std::move(options)),
       allocator_(options_.alloc, options_.free, options_.alloc_user),
       pool_(thread_count(options_.n_threads)),
-      backend_(cpu::create_cpu_backend(allocator_, pool_)),
+      devices_(allocator_, pool_),
       io_(options_.n_io_threads < 0 ? nullptr : std::make_unique<IoThreads>(std::max(1, options_.n_io_threads))) {}
 
 void Runtime::close() {
@@ -84,21 +83,26 @@ bool Runtime::add_session(const std::shared_ptr<Session>& session) {
 
 Result<std::shared_ptr<Model>> load_model(std::shared_ptr<Runtime> runtime, const std::string& path,
                                           const ModelLoadOptions& options) {
+  if (runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
+  QUIRE_ASSIGN(auto device, runtime->devices().open(options.device));
   LoadControl control;
   control.progress = options.progress;
   QUIRE_ASSIGN(auto llama, run_load(*runtime, options.cancel.get(), control, [&](const LoadControl& c) {
-                 return ModelLoader(runtime->backend(), path,
+                 return ModelLoader(*device.backend, path,
                                     {options.map, options.weight_type, options.merge, options.beacon_directory, c})
                      .load();
                }));
   auto model = std::make_shared<Model>();
   model->runtime = runtime;
+  model->device = std::move(device.name);
+  model->device_reason = std::move(device.reason);
   model->llama = std::move(llama);
   model->pass = std::make_unique<ForwardPass>(*model->llama);
   const LlamaWeights& weights = model->llama->weights();
   runtime->log().write(LogLevel::kInfo, "loaded " + path + ": " + std::to_string(weights.n_parameters) +
                                             " parameters, " + std::to_string(weights.bytes) + " bytes, " +
-                                            element_name(weights.type) + ", on " + runtime->backend().name());
+                                            element_name(weights.type) + ", on " + model->device + ", " +
+                                            model->device_reason);
   return model;
 }
 
@@ -109,7 +113,7 @@ Result<std::shared_ptr<LoadedAdapter>> load_adapter(std::shared_ptr<Model> model
   control.progress = options.progress;
   QUIRE_ASSIGN(
       auto adapter, run_load(runtime, options.cancel.get(), control, [&](const LoadControl& c) {
-        return AdapterLoader(runtime.backend(), path, model->llama->config(), model->llama->weights(), c).load();
+        return AdapterLoader(model->llama->backend(), path, model->llama->config(), model->llama->weights(), c).load();
       }));
   runtime.log().write(LogLevel::kInfo, "loaded adapter " + path + ": " + std::to_string(adapter->n_parameters) +
                                            " parameters, " + std::to_string(adapter->bytes) + " bytes");

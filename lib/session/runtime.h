@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/backend/backend.h"
+#include "lib/backend/devices.h"
 #include "lib/kv/io_thread.h"
 #include "lib/model/forward_pass.h"
 #include "lib/model/llama_model.h"
@@ -48,7 +48,7 @@ class Runtime {
   const CancelToken& closing() const { return closed_; }
 
   Scheduler& scheduler() { return scheduler_; }
-  Backend& backend() { return *backend_; }
+  Devices& devices() { return devices_; }
   ThreadPool& pool() { return pool_; }
   // Null: there are none.
   IoThreads* io() { return io_.get(); }
@@ -69,7 +69,7 @@ class Runtime {
   RuntimeOptions options_;
   Allocator allocator_;
   ThreadPool pool_;
-  std::unique_ptr<Backend> backend_;
+  Devices devices_;
   std::unique_ptr<IoThreads> io_;  // started with the first session that spills; null: none
   Scheduler scheduler_;
   CancelToken closed_;  // set when a close begins
@@ -80,9 +80,11 @@ class Runtime {
   std::vector<std::weak_ptr<Session>> sessions_ QUIRE_GUARDED_BY(mutex_);
 };
 
-// A loaded model and the runtime that must outlive it.
+// A loaded model and the runtime, whose device it runs on, that must outlive it.
 struct Model {
   std::shared_ptr<Runtime> runtime;
+  std::string device;         // its name
+  std::string device_reason;  // why it runs there
   std::unique_ptr<const LlamaModel> llama;
   std::unique_ptr<ForwardPass> pass;  // of the steps of its sessions, one at a time: the engine's
 };
@@ -94,6 +96,7 @@ struct LoadedAdapter {
 };
 
 struct ModelLoadOptions {
+  std::string device;  // a name; empty: auto
   bool map = false;
   int32_t weight_type = 0;
   std::vector<AdapterSource> merge;

@@ -35,7 +35,7 @@ Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<Model> model, S
   QUIRE_ASSIGN(auto strategy, choose_strategy(*model, options));
   if (!strategy->notice().empty()) model->runtime->log().write(LogLevel::kInfo, strategy->notice());
   const LlamaModel& llama = *model->llama;
-  Backend& backend = model->runtime->backend();
+  Backend& backend = llama.backend();
   QUIRE_ASSIGN(auto rope, backend.create_rope(strategy->rope(), strategy->kv_chunk()));
   Runtime& runtime = *model->runtime;
   ChunkStoreOptions store;

@@ -1,9 +1,12 @@
 #include "lib/support/os_memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
+#include <string>
 
 namespace quire {
 namespace {
@@ -25,5 +28,20 @@ void* os_allocate(size_t size, size_t alignment) {
 }
 
 void os_free(void* memory) { std::free(memory); }
+
+MemorySize os_memory_size() {
+  const auto page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+  const auto bytes = [&](int name) { return std::max<int64_t>(0, static_cast<int64_t>(sysconf(name))) * page; };
+  MemorySize size;
+  size.total = bytes(_SC_PHYS_PAGES);
+  size.available = bytes(_SC_AVPHYS_PAGES);
+  // Linux counts pages that only hold copies of files as used; its own estimate does not.
+  std::ifstream file("/proc/meminfo");
+  for (std::string key; file >> key; file.ignore(256, '\n')) {
+    int64_t kib = 0;
+    if (key == "MemAvailable:" && file >> kib) size.available = kib * 1024;
+  }
+  return size;
+}
 
 }  // namespace quire

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace quire {
 
@@ -10,5 +11,12 @@ namespace quire {
 // cost memory speed, most of all in a virtual machine. Any thread.
 void* os_allocate(size_t size, size_t alignment);
 void os_free(void* memory);
+
+// Of the machine, in bytes; 0: not known. Any thread.
+struct MemorySize {
+  int64_t total = 0;
+  int64_t available = 0;  // without swapping
+};
+MemorySize os_memory_size();
 
 }  // namespace quire

@@ -13,23 +13,15 @@ static void test_error_and_runtime(void) {
   AT(quire_error, message, 24, 512);
 
   SIZE(quire_runtime_options, 80);
-  AT(quire_runtime_options, struct_size, 0, 4);
-  AT(quire_runtime_options, flags, 4, 4);
   AT(quire_runtime_options, n_threads, 8, 4);
-  AT(quire_runtime_options, backend, 12, 4);
-  AT(quire_runtime_options, log_level, 16, 4);
-  AT(quire_runtime_options, n_io_threads, 20, 4);
+  AT(quire_runtime_options, log_level, 12, 4);
+  AT(quire_runtime_options, n_io_threads, 16, 4);
+  AT(quire_runtime_options, reserved, 20, 4);
   AT(quire_runtime_options, log, 24, 8);
-  AT(quire_runtime_options, log_user_data, 32, 8);
-  AT(quire_runtime_options, log_destroy, 40, 8);
-  AT(quire_runtime_options, alloc, 48, 8);
-  AT(quire_runtime_options, free, 56, 8);
-  AT(quire_runtime_options, alloc_user_data, 64, 8);
-  AT(quire_runtime_options, alloc_destroy, 72, 8);
 }
 
 static void test_model_structs(void) {
-  SIZE(quire_model_options, 72);
+  SIZE(quire_model_options, 88);
   AT(quire_model_options, struct_size, 0, 4);
   AT(quire_model_options, flags, 4, 4);
   AT(quire_model_options, load, 8, 4);
@@ -41,6 +33,8 @@ static void test_model_structs(void) {
   AT(quire_model_options, n_merge, 48, 8);
   AT(quire_model_options, beacon_path, 56, 8);
   AT(quire_model_options, beacon_path_len, 64, 8);
+  AT(quire_model_options, device, 72, 8);
+  AT(quire_model_options, device_len, 80, 8);
 
   SIZE(quire_adapter_source, 24);
   AT(quire_adapter_source, path, 0, 8);

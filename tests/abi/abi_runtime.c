@@ -16,11 +16,11 @@ static void test_create_errors(void) {
   } while (0)
   REFUSED(n_threads, -1, QUIRE_ERROR_INVALID_ARGUMENT, "n_threads");
   REFUSED(n_threads, 1025, QUIRE_ERROR_INVALID_ARGUMENT, "1024");
-  REFUSED(backend, 99, QUIRE_ERROR_UNSUPPORTED, "backend 99");
   REFUSED(log_level, 5, QUIRE_ERROR_INVALID_ARGUMENT, "log_level");
   REFUSED(log_level, -1, QUIRE_ERROR_INVALID_ARGUMENT, "log_level");
   REFUSED(n_io_threads, -2, QUIRE_ERROR_INVALID_ARGUMENT, "n_io_threads");
   REFUSED(n_io_threads, 65, QUIRE_ERROR_INVALID_ARGUMENT, "n_io_threads");
+  REFUSED(reserved, 1, QUIRE_ERROR_INVALID_ARGUMENT, "reserved");
   REFUSED(flags, 1, QUIRE_ERROR_INVALID_ARGUMENT, "flags");
 #undef REFUSED
   {
@@ -50,12 +50,73 @@ static void test_lifetime(void) {
   quire_runtime_release(NULL);
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_runtime_close(NULL, &err));
   quire_runtime_options_init(&options, sizeof options);
-  options.backend = QUIRE_BACKEND_CPU;
   for (int32_t n = 1; n <= 9; n += 4) {
     options.n_threads = n;
     EXPECT_OK(quire_runtime_create(&options, &runtime, &err));
     quire_runtime_release(runtime);
   }
+}
+
+static quire_status load_on(quire_runtime* runtime, const char* device, char* chosen, char* reason, size_t cap,
+                            quire_error* err) {
+  const char* path = model_path("short_128");
+  quire_model* model = NULL;
+  quire_model_options options;
+  size_t n = 0;
+  quire_model_options_init(&options, sizeof options);
+  options.device = device;
+  options.device_len = device ? strlen(device) : 0;
+  const quire_status status = quire_model_load(runtime, path, strlen(path), &options, &model, err);
+  if (status != QUIRE_OK) return status;
+  CHECK(quire_model_get_metadata(model, "device", 6, chosen, cap - 1, &n, err) == QUIRE_OK);
+  chosen[n] = '\0';
+  CHECK(quire_model_get_metadata(model, "device_reason", 13, reason, cap - 1, &n, err) == QUIRE_OK);
+  reason[n] = '\0';
+  quire_model_release(model);
+  return status;
+}
+
+static void test_devices(void) {
+  char chosen[256], reason[256];
+  quire_runtime* runtime = NULL;
+  quire_device_info info;
+  int32_t n = 0;
+  quire_error err;
+  EXPECT_OK(quire_runtime_create(NULL, &runtime, &err));
+  EXPECT_OK(quire_runtime_get_device_count(runtime, &n, &err));
+  CHECK(n >= 1);
+  for (int32_t i = 0; i < n; ++i) {
+    memset(&info, 0, sizeof info);
+    info.struct_size = sizeof info;
+    EXPECT_OK(quire_runtime_get_device_info(runtime, i, &info, &err));
+    CHECK(info.kind >= QUIRE_DEVICE_CPU && info.name[0] != '\0' && info.description[0] != '\0');
+    CHECK((info.flags == QUIRE_DEVICE_USABLE) == (info.obstacle[0] == '\0'));
+    CHECK(info.memory_bytes >= info.free_bytes && info.free_bytes > 0);
+    EXPECT(info.flags ? QUIRE_OK : QUIRE_ERROR_UNSUPPORTED,
+           load_on(runtime, info.name, chosen, reason, sizeof chosen, &err));
+    if (info.flags) CHECK(strcmp(chosen, info.name) == 0 && strcmp(reason, "asked for") == 0);
+  }
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_runtime_get_device_info(runtime, n, &info, &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_runtime_get_device_info(runtime, -1, &info, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_runtime_get_device_info(runtime, 0, NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_runtime_get_device_count(runtime, NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_runtime_get_device_count(NULL, &n, &err));
+
+  EXPECT_OK(load_on(runtime, NULL, chosen, reason, sizeof chosen, &err));
+  CHECK(strcmp(chosen, "cpu") == 0 && strstr(reason, "only usable") != NULL);
+  EXPECT_OK(load_on(runtime, "auto", chosen, reason, sizeof chosen, &err));
+  CHECK(strcmp(chosen, "cpu") == 0);
+  EXPECT(QUIRE_ERROR_UNSUPPORTED, load_on(runtime, "cuda:0", chosen, reason, sizeof chosen, &err));
+  CHECK_MESSAGE("no CUDA backend");
+  static const char* const unknown[] = {"gpu", "cpu:0", "cuda:", "cuda:x", "cuda:12345", "CPU", " cpu"};
+  for (size_t i = 0; i < QUIRE_COUNT(unknown); ++i) {
+    EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, load_on(runtime, unknown[i], chosen, reason, sizeof chosen, &err));
+    CHECK_MESSAGE("auto, cpu");
+  }
+  EXPECT_OK(quire_runtime_close(runtime, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_runtime_get_device_count(runtime, &n, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_runtime_get_device_info(runtime, 0, &info, &err));
+  quire_runtime_release(runtime);
 }
 
 static void test_cancel_handle(void) {
@@ -73,5 +134,6 @@ static void test_cancel_handle(void) {
 void test_runtime(void) {
   test_create_errors();
   test_lifetime();
+  test_devices();
   test_cancel_handle();
 }

@@ -127,7 +127,7 @@ int plan(const std::string& directory, const std::string& strategy, int64_t n_to
   request.directory = directory;
   request.strategy = strategy;
   request.n_tokens = n_tokens;
-  const MemoryPlan planned = take(plan_memory(runtime->backend(), request));
+  const MemoryPlan planned = take(plan_memory(*take(runtime->devices().open("")).backend, request));
   const auto model = take(load_model(runtime, directory, {}));
   SessionOptions options;
   options.strategy = strategy;

@@ -316,6 +316,18 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(facts["train_len"], config["max_position_embeddings"])
         self.assertIn(str(config["num_hidden_layers"]), run("info", OPTIONS.model).stdout)
 
+    def test_devices(self):
+        devices = self.run_json("info", "--devices")
+        self.assertEqual((devices[0]["name"], devices[0]["usable"]), ("cpu", True))
+        self.assertTrue(run("info", "--devices").stdout.startswith("cpu "))
+        self.assertEqual(self.run_json("info", OPTIONS.model)["device"], "cpu")
+        self.assertEqual(run("info").returncode, 2)
+        arguments = ["run", "-m", OPTIONS.model, "-p", "The grass is", "-n", 1]
+        self.assertEqual(run(*arguments, "--device", "cpu").returncode, 0)
+        refused = run(*arguments, "--device", "cuda:0")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("no CUDA backend", refused.stderr)
+
     def test_auto_says_what_it_chose(self):
         arguments = ["run", "-m", OPTIONS.model, "-s", "auto", "-p", "The grass is", "-n", 4]
         done = run(*arguments, "--json")

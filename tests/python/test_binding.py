@@ -115,6 +115,19 @@ class WithModel(unittest.TestCase):
             self.model.metadata("colour")
         self.assertEqual(caught.exception.status, "NOT_FOUND")
 
+    def test_devices(self):
+        devices = self.runtime.devices()
+        self.assertEqual((devices[0]["name"], devices[0]["kind"], devices[0]["usable"]), ("cpu", "cpu", True))
+        self.assertGreaterEqual(devices[0]["memory_bytes"], devices[0]["free_bytes"])
+        self.assertEqual(self.model.metadata("device"), "cpu")
+        self.assertIn("only usable", self.model.metadata("device_reason"))
+        with self.runtime.load(MODEL, device="cpu") as model:
+            self.assertEqual(model.metadata("device_reason"), "asked for")
+        for device, status in (("cuda:0", "UNSUPPORTED"), ("gpu", "INVALID_ARGUMENT")):
+            with self.assertRaises(quire.QuireError) as caught:
+                self.runtime.load(MODEL, device=device)
+            self.assertEqual(caught.exception.status, status)
+
     def test_adapters(self):
         def answer(model, **options):
             with model.session("full + base(theta=10000)", kv_type="f32", **options) as session:

@@ -14,7 +14,7 @@ from ._ffi import lib
 
 TYPES = {"default": 0, "f32": 1, "f16": 2, "bf16": 3}
 LOADS = {"default": 0, "mmap": 1, "read": 2}
-BACKENDS = {"auto": 0, "cpu": 1}
+DEVICE_KINDS = {1: "cpu", 2: "cuda"}
 OVERFLOWS = {"default": 0, "error": 1, "stop": 2, "extrapolate": 3}
 LOG_LEVELS = {"default": 0, "error": 1, "warning": 2, "info": 3, "debug": 4}
 EVENTS = {1: "prefill", 2: "token", 3: "warning", 4: "end", 5: "notice"}
@@ -169,9 +169,8 @@ class Runtime(_Handle):
 
     _release = "quire_runtime_release"
 
-    def __init__(self, threads=0, backend="auto", log=None, log_level="default"):
-        options = _options(_ffi.RuntimeOptions, n_threads=threads, backend=_choice("backend", backend, BACKENDS),
-                           log_level=_choice("log_level", log_level, LOG_LEVELS))
+    def __init__(self, threads=0, log=None, log_level="default"):
+        options = _options(_ffi.RuntimeOptions, n_threads=threads, log_level=_choice("log_level", log_level, LOG_LEVELS))
         if log is not None:
             key = next(_log_keys)
             _logs[key] = log
@@ -181,12 +180,25 @@ class Runtime(_Handle):
         _runtimes.add(self)
 
     def load(self, path, weight_type="default", load="default", cancel=None, progress=None, merge=(),
-             beacon=None):
-        """Loads a model directory. progress: called as progress(done_bytes, total_bytes) on this thread. merge:
+             beacon=None, device="auto"):
+        """Loads a model directory. device: the name of one of devices(). progress: called as progress(done_bytes, total_bytes) on this thread. merge:
         adapter directories, each as a path or (path, scale), to be merged into the weights. beacon: the directory of an
         Activation Beacon plug-in. load: "mmap" maps the files, and a file that shrinks then kills the process; "read"
         (the default) reads them."""
-        return Model(self, path, weight_type, load, cancel, progress, merge, beacon)
+        return Model(self, path, weight_type, load, cancel, progress, merge, beacon, device)
+
+    def devices(self):
+        """What models can run on: quire_device_info as dicts, `kind` by name and `usable` as a bool."""
+        count, found = c_int32(), []
+        _call(lib.quire_runtime_get_device_count, self._handle, byref(count))
+        for index in range(count.value):
+            info = _options(_ffi.DeviceInfo)
+            _call(lib.quire_runtime_get_device_info, self._handle, index, byref(info))
+            found.append({"name": info.name.decode(), "kind": DEVICE_KINDS.get(info.kind, "unknown"),
+                          "description": info.description.decode(), "usable": bool(info.flags & 1),
+                          "obstacle": info.obstacle.decode(), "memory_bytes": info.memory_bytes,
+                          "free_bytes": info.free_bytes})
+        return found
 
     def plan_memory(self, path, n_tokens, strategy="full", weight_type="default", load="default", **options):
         """quire_memory_plan as a dict: what the model and a session of n_tokens would take. options: Session's."""
@@ -218,14 +230,15 @@ class Model(_Handle):
     _release = "quire_model_release"
 
     def __init__(self, runtime, path, weight_type="default", load="default", cancel=None, progress=None, merge=(),
-                 beacon=None):
+                 beacon=None, device="auto"):
         report = _progress(progress)
         merge = [(_path(source), scale) for source, scale in _pairs(merge)]
         sources = (_ffi.AdapterSource * len(merge))(*[(source, len(source), scale) for source, scale in merge])
+        device = device.encode()
         beacon = _path(beacon) if beacon is not None else None
         options = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
                            weight_type=_choice("weight_type", weight_type, TYPES), beacon_path=beacon,
-                           beacon_path_len=len(beacon or b""), cancel=cancel._handle if cancel else None, progress=report,
+                           beacon_path_len=len(beacon or b""), device=device, device_len=len(device), cancel=cancel._handle if cancel else None, progress=report,
                            merge=sources if len(sources) else None, n_merge=len(sources))
         path = _path(path)
         self._own(runtime, lib.quire_model_load, runtime._handle, path, len(path), byref(options))

@@ -34,14 +34,16 @@ def _same(kind, names):
 Error = _struct("quire_error", 536, ("code", c_int32), ("os_error", c_int32), ("offset", c_int64),
                 ("reserved", c_int64), ("message", c_char * 512))
 RuntimeOptions = _struct(
-    "quire_runtime_options", 80, *_same(c_int32, "n_threads backend log_level n_io_threads"), ("log", LogCallback),
+    "quire_runtime_options", 80, *_same(c_int32, "n_threads log_level n_io_threads reserved"), ("log", LogCallback),
     ("log_user_data", c_void_p), ("log_destroy", DestroyCallback),
     *_same(c_void_p, "alloc free alloc_user_data alloc_destroy"))
 AdapterSource = _struct("quire_adapter_source", 24, ("path", c_char_p), ("path_len", c_size_t), ("scale", c_double))
-ModelOptions = _struct("quire_model_options", 72, *_same(c_int32, "load weight_type"), ("cancel", c_void_p),
+DeviceInfo = _struct("quire_device_info", 448, *_same(c_int32, "kind reserved"), *_same(c_int64, "memory_bytes free_bytes"),
+                     ("name", c_char * 32), ("description", c_char * 128), ("obstacle", c_char * 256))
+ModelOptions = _struct("quire_model_options", 88, *_same(c_int32, "load weight_type"), ("cancel", c_void_p),
                        ("progress", ProgressCallback), ("progress_user_data", c_void_p),
                        ("merge", POINTER(AdapterSource)), ("n_merge", c_size_t), ("beacon_path", c_char_p),
-                       ("beacon_path_len", c_size_t))
+                       ("beacon_path_len", c_size_t), ("device", c_char_p), ("device_len", c_size_t))
 AdapterOptions = _struct("quire_adapter_options", 32, ("cancel", c_void_p), ("progress", ProgressCallback),
                          ("progress_user_data", c_void_p))
 AdapterInfo = _struct("quire_adapter_info", 32, *_same(c_int32, "rank n_tensors"), *_same(c_int64, "n_parameters bytes"))
@@ -97,6 +99,8 @@ _ERR = POINTER(Error)
 _CHECKED = {
     "quire_runtime_create": [POINTER(RuntimeOptions), _OUT],
     "quire_runtime_close": [_P],
+    "quire_runtime_get_device_count": [_P, _I32],
+    "quire_runtime_get_device_info": [_P, c_int32, POINTER(DeviceInfo)],
     "quire_cancel_create": [_OUT],
     "quire_model_load": [_P, c_char_p, c_size_t, POINTER(ModelOptions), _OUT],
     "quire_model_get_info": [_P, POINTER(ModelInfo)],

@@ -20,9 +20,7 @@ class BeaconPlan : public testing::Test {
     request.prefill_block = block;
     return request;
   }
-  Result<MemoryPlan> plan(const MemoryRequest& request) const {
-    return plan_memory(model_->runtime->backend(), request);
-  }
+  Result<MemoryPlan> plan(const MemoryRequest& request) const { return plan_memory(model_->llama->backend(), request); }
   // A session that reads the text, and its statistics; the stream may fail.
   std::pair<Status, SessionStats> read(const MemoryRequest& request) const {
     SessionOptions options = with_strategy(request.strategy);

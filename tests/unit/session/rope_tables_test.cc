@@ -12,7 +12,7 @@ namespace {
 
 int64_t tables_of(const Model& model, const std::string& strategy) {
   const auto made = take(Session::choose_strategy(model, with_strategy(strategy)));
-  return static_cast<int64_t>(model.runtime->backend().rope_bytes(model.llama->config().head_dim, made->kv_chunk()));
+  return static_cast<int64_t>(model.llama->backend().rope_bytes(model.llama->config().head_dim, made->kv_chunk()));
 }
 
 TEST(RopeTables, OfAHundredSessionsAreAllocatedOnce) {

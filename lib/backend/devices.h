@@ -1,0 +1,55 @@
+// The devices of a machine that a model can run on, and their backends, opened when they are first asked for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/backend/backend.h"
+#include "lib/support/allocator.h"
+#include "lib/support/mutex.h"
+#include "lib/support/status.h"
+#include "lib/support/thread_pool.h"
+
+namespace quire {
+
+struct Device {
+  enum class Kind : int32_t { kCpu = 1, kCuda = 2 };  // the numbers of QUIRE_DEVICE_*
+  Kind kind = Kind::kCpu;
+  std::string name;  // as an application asks for it: "cpu", "cuda:0"
+  std::string description;
+  int64_t memory_bytes = 0;  // 0: unknown
+  int64_t free_bytes = 0;
+  std::string obstacle;  // why no model can run on it; empty: one can
+};
+
+// Any thread.
+class Devices {
+ public:
+  struct Choice {
+    Backend* backend;  // lives as long as the Devices; everything on this device shares it
+    std::string name;
+    std::string reason;  // for a person: why this one
+  };
+
+  // Both must outlive the Devices and everything that their backends made.
+  Devices(Allocator& allocator, ThreadPool& pool) : allocator_(allocator), pool_(pool) {}
+
+  // What there is now, in the order in which "auto" prefers it. At least one entry.
+  std::vector<Device> list();
+  // `wanted`: a device's name; empty or "auto": the first usable one. Errors: kInvalidArgument for a name that no
+  // device has, kUnsupported for one that this build or machine cannot use.
+  Result<Choice> open(std::string_view wanted);
+
+ private:
+  Backend& cpu();
+
+  Allocator& allocator_;
+  ThreadPool& pool_;
+  Mutex mutex_;
+  std::unique_ptr<Backend> cpu_ QUIRE_GUARDED_BY(mutex_);  // null until it is asked for
+};
+
+}  // namespace quire
