@@ -160,10 +160,10 @@ Session Engine::create_session(const SessionArguments& arguments, int64_t n_toke
   options.kv_type = arguments.kv_type;
   options.overflow = arguments.overflow;
   options.expected_tokens = arguments.expected_tokens > 0 ? arguments.expected_tokens : n_tokens;
-  options.kv_budget_bytes = arguments.kv_budget_bytes;
+  options.kv_host_budget_bytes = arguments.kv_budget_bytes;
   if (!arguments.spill_directory.empty()) {
-    options.spill_directory = arguments.spill_directory.data();
-    options.spill_directory_len = arguments.spill_directory.size();
+    options.kv_file_directory = arguments.spill_directory.data();
+    options.kv_file_directory_len = arguments.spill_directory.size();
   }
   Error error;
   std::vector<Adapter> adapters;
@@ -223,6 +223,14 @@ quire_session_stats get_stats(const quire_session* session) {
   stats.struct_size = sizeof stats;
   Error error;
   error.check(quire_session_get_stats(session, &stats, error.get()), "reading the session's statistics");
+  return stats;
+}
+
+quire_tier_stats get_tier_stats(const quire_session* session, int32_t tier) {
+  quire_tier_stats stats = {};
+  stats.struct_size = sizeof stats;
+  Error error;
+  error.check(quire_session_get_tier_stats(session, tier, &stats, error.get()), "reading the KV cache's statistics");
   return stats;
 }
 

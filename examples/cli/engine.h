@@ -42,6 +42,7 @@ void feed_tokens(quire_session* session, const int32_t* ids, size_t n_ids);
 void reset(quire_session* session);
 void truncate(quire_session* session, int64_t n_tokens);
 quire_session_stats get_stats(const quire_session* session);
+quire_tier_stats get_tier_stats(const quire_session* session, int32_t tier);
 std::string strategy_of(const quire_session* session);
 
 // Sees every event; returns false to end the stream early.

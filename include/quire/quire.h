@@ -105,12 +105,14 @@ typedef int32_t quire_status;
 #define QUIRE_ERROR_CLOSED (-9)           /* the handle or one of its parents was closed */
 #define QUIRE_ERROR_CANCELLED (-10)       /* cancelled by the caller */
 #define QUIRE_ERROR_OVERFLOW (-11)        /* prompt + max_tokens exceed the strategy's reach */
-#define QUIRE_ERROR_BUDGET (-12)        /* the caller's byte budget is too small; message: needed */
-#define QUIRE_ERROR_BAD_STRATEGY (-13)  /* wrong strategy expression; offset is a byte column */
-#define QUIRE_ERROR_INVALID_TEXT (-14)  /* text is not whole, valid UTF-8; offset is a byte */
-#define QUIRE_ERROR_INVALID_TOKEN (-15) /* an id outside the vocabulary; offset is its index */
-#define QUIRE_ERROR_NUMERIC (-16)       /* the model produced NaN or infinite logits */
-#define QUIRE_ERROR_EMPTY (-17)         /* generation asked of a session that has read nothing */
+#define QUIRE_ERROR_BUDGET (-12) /* the caller's byte budget is too small; message: needed */
+/* wrong strategy expression; offset is a byte column */
+#define QUIRE_ERROR_BAD_STRATEGY (-13)
+#define QUIRE_ERROR_INVALID_TEXT (-14) /* text is not whole, valid UTF-8; offset is a byte */
+/* an id outside the vocabulary; offset is its index */
+#define QUIRE_ERROR_INVALID_TOKEN (-15)
+#define QUIRE_ERROR_NUMERIC (-16)          /* the model produced NaN or infinite logits */
+#define QUIRE_ERROR_EMPTY (-17)            /* generation asked of a session that has read nothing */
 #define QUIRE_ERROR_BUFFER_TOO_SMALL (-18) /* *needed says how much to offer */
 
 /* The constant's name without its prefix, such as "OK" or "OUT_OF_MEMORY"; "UNKNOWN" for a code
@@ -184,13 +186,20 @@ typedef struct quire_runtime_options {
   quire_free_callback free;
   void* alloc_user_data;
   quire_destroy_callback alloc_destroy; /* may be NULL */
+  /* What the KV caches of all its sessions may hold together, tier by tier (see "Tiers"); 0: no
+   * limit. */
+  int64_t kv_device_budget_bytes;
+  int64_t kv_host_budget_bytes;
+  int64_t kv_compressed_budget_bytes;
+  int64_t kv_file_budget_bytes;
 } quire_runtime_options;
 
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_runtime_options_init(quire_runtime_options* options, size_t size);
 
 /* Starts the compute threads (named "quire-N"; those of n_io_threads are "quire-io"; all signals
- * blocked, parked when idle). options may be NULL. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY.
+ * blocked, parked when idle). options may be NULL. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY,
+ * UNSUPPORTED (the budget of a tier that this build does not have, or cannot share among sessions).
  * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_runtime_create(const quire_runtime_options* options,
                                             quire_runtime** out, quire_error* err);
@@ -418,6 +427,14 @@ QUIRE_API void quire_tokenizer_retain(quire_tokenizer* tokenizer);
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_tokenizer_release(quire_tokenizer* tokenizer);
 
+/* A tokenizer alone, without a model's weights: of a model directory, or of a SentencePiece file.
+ * What a directory's config.json says of vocabulary and end-of-text ids holds as with the model;
+ * without one, and for a file, the tokenizer's own do. Errors: INVALID_ARGUMENT, NOT_FOUND, IO,
+ * BAD_FILE, UNSUPPORTED, OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_tokenizer_load(quire_runtime* runtime, const char* path,
+                                            size_t path_len, quire_tokenizer** out,
+                                            quire_error* err);
+
 /* Flags of tokenize and feed_text. Without PARSE_SPECIAL text never becomes a control token,
  * whatever it says: text from outside can be fed as it is. With it the longest control or added
  * token that begins at a place counts, from left to right; the work for a byte of text does not
@@ -524,7 +541,7 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                  (sinks + recent + 1 <= L)
  *   auto           one of these, by what is known: the checkpoint's trained length, rope_scaling,
  *                  dual_chunk_attention_config, beacon weights and sliding window, and the
- *                  session's expected_tokens and kv_budget_bytes. The first stream says in a
+ *                  session's expected_tokens and kv_host_budget_bytes. The first stream says in a
  *                  QUIRE_EVENT_NOTICE what was chosen and why. Takes no arguments
  *
  * Patterns that differ from head to head, made for fine-tuning; the models run with full attention
@@ -604,38 +621,6 @@ QUIRE_API void quire_strategy_options_init(quire_strategy_options* options, size
 QUIRE_API quire_status quire_strategy_describe(const quire_strategy_options* options, char* buf,
                                                size_t cap, size_t* needed, quire_error* err);
 
-#define QUIRE_KV_TEXT 0      /* tokens */
-#define QUIRE_KV_CONDENSED 1 /* condensed entries (beacon), counted from 0 as they are made */
-
-/* A part of a strategy's relative-position matrix. */
-typedef struct quire_position_view {
-  uint32_t struct_size;
-  uint32_t flags;      /* 0 */
-  int32_t head;        /* less than n_heads */
-  int32_t query_kind;  /* QUIRE_KV_*: what the rows are */
-  int32_t key_kind;    /* QUIRE_KV_*: what the columns are */
-  int32_t reserved;    /* 0 */
-  int64_t first_query; /* 0 to 2^24 */
-  int64_t n_queries;   /* 1 to 2^24 */
-  int64_t n_keys;      /* 1 to 2^24 */
-} quire_position_view;
-
-/* [any-thread] since 0.1 */
-QUIRE_API void quire_position_view_init(quire_position_view* view, size_t size);
-
-/* matrix[r * n_keys + j] is the distance the model sees between query first_query + r and key j,
- * NaN where j is not visible (all of them where the keys are condensed entries that the strategy
- * does not make). A condensed row is an entry when it was made: it saw tokens, earlier entries, and
- * itself at distance 0. longheads: which chunks a head chooses depends on the text; shown is the
- * choice when all chunks fit equally well. The matrix has n_queries * n_keys doubles. A row takes
- * time and memory in proportion to n_keys and n_heads, however great first_query is.
- * Errors: INVALID_ARGUMENT (also for condensed rows of a strategy without them, and for entries
- * that no text of 2^24 tokens makes), BAD_STRATEGY, UNSUPPORTED, BUFFER_TOO_SMALL.
- * [any-thread] since 0.1 */
-QUIRE_API quire_status quire_strategy_get_positions(const quire_strategy_options* options,
-                                                    const quire_position_view* view, double* matrix,
-                                                    size_t cap, size_t* needed, quire_error* err);
-
 /* ---- Session --------------------------------------------------------------------------------- */
 
 /* What happens when prompt + max_tokens exceed the strategy's reach. No policy drops text. */
@@ -645,6 +630,16 @@ QUIRE_API quire_status quire_strategy_get_positions(const quire_strategy_options
 /* compute up to the reach, then an end event (QUIRE_FINISH_REACH) */
 #define QUIRE_OVERFLOW_STOP 2
 #define QUIRE_OVERFLOW_EXTRAPOLATE 3 /* go on with positions the model has never seen */
+
+/* Tiers: the kinds of memory that chunks of keys and values lie in, from the fastest to the
+ * slowest. Where a tier's budget is reached, the chunks used least recently go to the next one
+ * there is, and come back when they are needed; no token changes. A model on a CPU computes on
+ * chunks in HOST; one on a device of its own on chunks in DEVICE. A tier that comes later has a
+ * higher number, and a budget at the end of the options structs. */
+#define QUIRE_TIER_DEVICE 1     /* a device's own memory; not in this version */
+#define QUIRE_TIER_HOST 2       /* the machine's memory */
+#define QUIRE_TIER_COMPRESSED 3 /* the machine's memory, compressed; not in this version */
+#define QUIRE_TIER_FILE 4       /* a temporary file of the session's */
 
 /* An adapter of a session. This struct has its final size. */
 typedef struct quire_session_adapter {
@@ -662,15 +657,18 @@ typedef struct quire_session_options {
   int32_t overflow; /* QUIRE_OVERFLOW_* */
   /* length the session will reach, for auto, beacon, dynamic_ntk, longrope; 0: unknown */
   int64_t expected_tokens;
-  int64_t kv_budget_bytes; /* memory of the KV cache, never exceeded; 0: no limit */
   /* tokens per forward pass while processing fed text; 0: 256; at most 65536 */
   int32_t prefill_block;
   int32_t reserved; /* 0 */
-  /* what does not fit in kv_budget_bytes goes to an unnamed temporary file (mode 0600) in this
-   * directory, and changes no token; NULL: the budget is a hard end */
-  const char* spill_directory;
-  size_t spill_directory_len;
-  int64_t spill_budget_bytes; /* of that file; 0: no limit but the disk's */
+  /* Most bytes of the KV cache in each tier (see "Tiers"), never exceeded. */
+  int64_t kv_device_budget_bytes;     /* 0: what the device has */
+  int64_t kv_host_budget_bytes;       /* 0: no limit */
+  int64_t kv_compressed_budget_bytes; /* 0: no such tier */
+  int64_t kv_file_budget_bytes;       /* 0: no limit but the disk's */
+  /* where the file tier has its unnamed temporary file (mode 0600); NULL: no file tier, and the
+   * budgets of the others are a hard end */
+  const char* kv_file_directory;
+  size_t kv_file_directory_len;
   const quire_session_adapter* adapters;
   size_t n_adapters; /* at most 64; at most one of them may replace a given tensor */
 } quire_session_options;
@@ -688,8 +686,8 @@ QUIRE_API quire_status quire_model_describe_strategy(const quire_model* model,
 
 /* An empty session. options may be NULL. Errors: INVALID_ARGUMENT (also: the RoPE scaling of the
  * checkpoint needs expected_tokens; an adapter of another model, or two that replace the same
- * tensor), BAD_STRATEGY, UNSUPPORTED, BUDGET (`auto` finds nothing that fits kv_budget_bytes),
- * NOT_FOUND and IO (the spill directory), OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
+ * tensor), BAD_STRATEGY, UNSUPPORTED, BUDGET (`auto` finds nothing that fits the KV cache's
+ * budgets), NOT_FOUND and IO (kv_file_directory), OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_create(quire_model* model,
                                             const quire_session_options* options,
                                             quire_session** out, quire_error* err);
@@ -701,6 +699,19 @@ QUIRE_API quire_status quire_session_create(quire_model* model,
 QUIRE_API quire_status quire_model_check_session(const quire_model* model,
                                                  const quire_session_options* options,
                                                  quire_error* err);
+/* The same two for a model directory whose weights are not loaded: only its config.json is read,
+ * and that of the plug-in if the options name one. Adapters cannot be given: they belong to a
+ * loaded model. Both options may be NULL. Errors: those, NOT_FOUND, IO and BAD_FILE.
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_runtime_check_session(quire_runtime* runtime, const char* path,
+                                                   size_t path_len,
+                                                   const quire_model_options* model,
+                                                   const quire_session_options* session,
+                                                   quire_error* err);
+/* [any-thread] since 0.1 */
+QUIRE_API quire_status quire_runtime_describe_strategy(
+    quire_runtime* runtime, const char* path, size_t path_len, const quire_model_options* model,
+    const quire_session_options* session, char* buf, size_t cap, size_t* needed, quire_error* err);
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_session_retain(quire_session* session);
 /* The last release frees the session on the runtime's threads; a stream on it keeps it alive.
@@ -767,16 +778,6 @@ QUIRE_API quire_status quire_session_reset(quire_session* session, quire_error* 
  * INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_tokens,
                                               quire_error* err);
-/* For benchmarks only: an empty session becomes one of n_tokens random tokens (0 to 2^31 - 1)
- * without computing them. The keys and values of all but the last are small random numbers in the
- * session's KV type, drawn from `seed` like the ids; what the strategy drops is dropped, and the
- * byte budget holds. The next stream begins by computing the last token, so that it can decode at
- * this depth; what it says means nothing. Waits until filled; on failure the session is empty.
- * Errors: INVALID_ARGUMENT (range; the session is not empty), BUDGET, OUT_OF_MEMORY, IO, BUSY,
- * CLOSED. [one-thread-at-a-time] since 0.1 */
-QUIRE_API quire_status quire_session_fill_random(quire_session* session, int64_t n_tokens,
-                                                 uint64_t seed, quire_error* err);
-
 /* Number of tokens the session has read (processed prompt and delivered tokens), and of fed tokens
  * that wait. Either pointer may be NULL. Errors: CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_get_token_counts(const quire_session* session,
@@ -829,28 +830,40 @@ typedef struct quire_session_stats {
   int64_t n_generated; /* tokens delivered since creation */
   int64_t prefill_ns;  /* time inside prefill and decode steps */
   int64_t decode_ns;
-  /* memory of the KV cache now, and at most so far; chunk representations included */
-  int64_t kv_bytes;
-  int64_t kv_bytes_peak;
-  int64_t kv_chunks;          /* chunk records now held, over all layers */
-  int64_t kv_chunks_resident; /* of those in memory; the others are in the spill file */
-  int64_t kv_chunks_evicted;  /* records dropped by the strategy since creation */
-  /* records written to the spill file since creation, and read back */
-  int64_t kv_chunks_written;
-  int64_t kv_chunks_read;
-  int64_t kv_file_bytes; /* disk space the spill file holds */
+  int64_t kv_chunks; /* chunk records now held, over all layers, whatever tier they lie in */
+  int64_t kv_chunks_dropped; /* records dropped by the strategy since creation */
   /* activations, shared by the sessions of a model, and RoPE tables, shared by those of the same
    * frequencies and kv_chunk */
   int64_t scratch_bytes;
   int64_t reach; /* tokens the strategy can serve; INT64_MAX: no limit */
-  /* tasks started after the last cancel was seen by the caller: at most n_threads */
-  int64_t tasks_after_cancel;
-  int64_t cancel_latency_ns; /* from the last cancel to the moment the session stood still */
 } quire_session_stats;
 
 /* Consistent at a token boundary. Errors: CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_get_stats(const quire_session* session,
                                                quire_session_stats* stats, quire_error* err);
+/* What one tier of a session's KV cache holds, and what went through it since creation. */
+typedef struct quire_tier_stats {
+  uint32_t struct_size;
+  uint32_t flags; /* 0 */
+  int32_t tier;   /* QUIRE_TIER_* */
+  int32_t reserved;
+  int64_t budget_bytes; /* of the session; 0: no limit, or no such tier */
+  int64_t bytes;        /* held now; HOST: what strategies keep for choosing chunks included */
+  int64_t bytes_peak;
+  int64_t n_chunks;  /* chunk records in it */
+  int64_t n_hits;    /* records that were asked for and there */
+  int64_t n_misses;  /* records that were asked for and had to come from the next tier */
+  int64_t n_evicted; /* records that left it for the next tier */
+  int64_t bytes_read;
+  int64_t bytes_written;
+  int64_t stall_ns; /* time in which computing waited for it */
+} quire_tier_stats;
+
+/* Fills *stats (struct_size set by the caller) for one tier; zeros for a tier that the session does
+ * not have. Consistent at a token boundary. Errors: INVALID_ARGUMENT (no QUIRE_TIER_*), CLOSED.
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_session_get_tier_stats(const quire_session* session, int32_t tier,
+                                                    quire_tier_stats* stats, quire_error* err);
 /* The session's strategy in canonical form (quire_strategy_describe); for auto, the chosen one.
  * Errors: BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_get_strategy(const quire_session* session, char* buf,
@@ -873,15 +886,18 @@ typedef struct quire_memory_plan {
   uint32_t flags;       /* 0 */
   int64_t weight_bytes; /* allocated for the model */
   int64_t mapped_bytes; /* of its files, mapped while it lives (QUIRE_LOAD_MMAP; else 0) */
-  /* most memory of the KV cache while so many tokens are read, within its budget */
-  int64_t kv_bytes;
-  int64_t representation_bytes; /* of that: what longheads keeps for choosing chunks */
-  int64_t spill_bytes;          /* disk space of the spill file */
   /* activations and working memory, once per model; RoPE tables, once for all sessions with the
    * same frequencies and kv_chunk */
   int64_t scratch_bytes;
   int64_t kv_bytes_per_token; /* of a token that is held */
-  int64_t reach;              /* tokens the strategy can serve; INT64_MAX: no limit */
+  /* what longheads keeps for choosing chunks; in the first tier */
+  int64_t representation_bytes;
+  int64_t reach; /* tokens the strategy can serve; INT64_MAX: no limit */
+  /* Most bytes of the KV cache in each tier while so many tokens are read, within the budgets. */
+  int64_t kv_device_bytes;
+  int64_t kv_host_bytes;
+  int64_t kv_compressed_bytes;
+  int64_t kv_file_bytes;
 } quire_memory_plan;
 
 /* What the model in `path` and a session of n_tokens would take, from the headers of its files
@@ -890,7 +906,7 @@ typedef struct quire_memory_plan {
  * allocator callbacks will count, unless logits of all positions are asked for. Adapters are not
  * counted: quire_adapter_info has the bytes of a session's; merged ones change nothing, unless they
  * change the embedding by a low rank, which is then allocated in float32. Errors: those of
- * quire_model_load and quire_session_create; BUDGET where kv_budget_bytes is too small (message:
+ * quire_model_load and quire_session_create; BUDGET where a tier's budget is too small (message:
  * bytes needed). [any-thread] since 0.1 */
 QUIRE_API quire_status quire_runtime_plan_memory(quire_runtime* runtime, const char* path,
                                                  size_t path_len, const quire_model_options* model,
@@ -1087,6 +1103,66 @@ QUIRE_API quire_status quire_stream_next(quire_stream* stream, int32_t timeout_m
  * Errors: UNSUPPORTED (no such thing on this system), CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_stream_get_wait_handle(quire_stream* stream, int64_t* handle,
                                                     int32_t* kind, quire_error* err);
+
+/* ---- Experimental ---------------------------------------------------------------------------- */
+
+/* For tools, benchmarks and tests. What follows may change or go in any version, from 1.0 on too:
+ * the promise of ABI.md does not cover it. */
+
+#define QUIRE_KV_TEXT 0      /* tokens */
+#define QUIRE_KV_CONDENSED 1 /* condensed entries (beacon), counted from 0 as they are made */
+
+/* A part of a strategy's relative-position matrix. */
+typedef struct quire_position_view {
+  uint32_t struct_size;
+  uint32_t flags;      /* 0 */
+  int32_t head;        /* less than n_heads */
+  int32_t query_kind;  /* QUIRE_KV_*: what the rows are */
+  int32_t key_kind;    /* QUIRE_KV_*: what the columns are */
+  int32_t reserved;    /* 0 */
+  int64_t first_query; /* 0 to 2^24 */
+  int64_t n_queries;   /* 1 to 2^24 */
+  int64_t n_keys;      /* 1 to 2^24 */
+} quire_position_view;
+
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_position_view_init(quire_position_view* view, size_t size);
+
+/* matrix[r * n_keys + j] is the distance the model sees between query first_query + r and key j,
+ * NaN where j is not visible (all of them where the keys are condensed entries that the strategy
+ * does not make). A condensed row is an entry when it was made: it saw tokens, earlier entries, and
+ * itself at distance 0. longheads: which chunks a head chooses depends on the text; shown is the
+ * choice when all chunks fit equally well. The matrix has n_queries * n_keys doubles. A row takes
+ * time and memory in proportion to n_keys and n_heads, however great first_query is.
+ * Errors: INVALID_ARGUMENT (also for condensed rows of a strategy without them, and for entries
+ * that no text of 2^24 tokens makes), BAD_STRATEGY, UNSUPPORTED, BUFFER_TOO_SMALL.
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_strategy_get_positions(const quire_strategy_options* options,
+                                                    const quire_position_view* view, double* matrix,
+                                                    size_t cap, size_t* needed, quire_error* err);
+
+/* For benchmarks only: an empty session becomes one of n_tokens random tokens (0 to 2^31 - 1)
+ * without computing them. The keys and values of all but the last are small random numbers in the
+ * session's KV type, drawn from `seed` like the ids; what the strategy drops is dropped, and the
+ * byte budget holds. The next stream begins by computing the last token, so that it can decode at
+ * this depth; what it says means nothing. Waits until filled; on failure the session is empty.
+ * Errors: INVALID_ARGUMENT (range; the session is not empty), BUDGET, OUT_OF_MEMORY, IO, BUSY,
+ * CLOSED. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_fill_random(quire_session* session, int64_t n_tokens,
+                                                 uint64_t seed, quire_error* err);
+
+/* What tests of cancelling look at. */
+typedef struct quire_session_probes {
+  uint32_t struct_size;
+  uint32_t flags; /* 0 */
+  /* tasks started after the last cancel was seen by the caller: at most n_threads */
+  int64_t tasks_after_cancel;
+  int64_t cancel_latency_ns; /* from the last cancel to the moment the session stood still */
+} quire_session_probes;
+
+/* Fills *probes (struct_size set by the caller). Errors: CLOSED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_session_get_probes(const quire_session* session,
+                                                quire_session_probes* probes, quire_error* err);
 
 #ifdef __cplusplus
 }

@@ -3,10 +3,12 @@
 
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "include/quire/quire.h"
 #include "lib/session/session.h"
 #include "lib/session/stream.h"
+#include "lib/tokenizer/tokenizer.h"
 
 namespace quire::abi {
 
@@ -35,6 +37,24 @@ void release(H* handle, const std::shared_ptr<Runtime>& runtime) noexcept {
   runtime->scheduler().dispose(std::unique_ptr<Disposable>(handle));
 }
 
+// What a tokenizer handle stands for: that of a model, which it keeps whole, or one that was loaded alone.
+class TokenizerSource {
+ public:
+  explicit TokenizerSource(std::shared_ptr<Model> of);
+  TokenizerSource(std::shared_ptr<Runtime> r, std::unique_ptr<const Tokenizer> tokenizer, int32_t size,
+                  std::vector<int32_t> eos);
+  const Tokenizer& tokenizer() const;
+  bool is_eos(int32_t id) const;
+
+  const std::shared_ptr<Runtime> runtime;
+  const int32_t vocab_size;
+
+ private:
+  const std::shared_ptr<Model> model_;  // null: own_ is there
+  const std::unique_ptr<const Tokenizer> own_;
+  const std::vector<int32_t> eos_;  // of own_
+};
+
 }  // namespace quire::abi
 
 struct quire_runtime : quire::abi::Handle<quire::Runtime> {
@@ -43,8 +63,7 @@ struct quire_runtime : quire::abi::Handle<quire::Runtime> {
 struct quire_model : quire::abi::Handle<quire::Model> {
   using Handle::Handle;
 };
-// A tokenizer handle keeps its whole model: the vocabulary size and the end ids are the model's.
-struct quire_tokenizer : quire::abi::Handle<quire::Model> {
+struct quire_tokenizer : quire::abi::Handle<quire::abi::TokenizerSource> {
   using Handle::Handle;
 };
 struct quire_adapter : quire::abi::Handle<quire::LoadedAdapter> {

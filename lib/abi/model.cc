@@ -1,5 +1,3 @@
-#include <limits>
-
 #include "lib/abi/boundary.h"
 #include "lib/abi/handles.h"
 #include "lib/abi/options.h"
@@ -93,79 +91,5 @@ quire_status quire_model_get_metadata(const quire_model* model, const char* key,
                                        "\"; known: architecture, rope_type, rope_scaling, tokenizer, bos_token_id, "
                                        "eos_token_ids, device, device_reason, config.json");
   });
-}
-
-quire_status quire_model_get_tokenizer(quire_model* model, quire_tokenizer** out, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!model || !out) return invalid(model ? "out is NULL" : "model is NULL");
-    QUIRE_TRY(check_open(*model->impl));
-    *out = new quire_tokenizer(model->impl);
-    return {};
-  });
-}
-
-void quire_tokenizer_retain(quire_tokenizer* tokenizer) { retain(tokenizer); }
-
-void quire_tokenizer_release(quire_tokenizer* tokenizer) {
-  if (drop_reference(tokenizer)) release(tokenizer, std::shared_ptr<Runtime>(tokenizer->impl->runtime));
-}
-
-quire_status quire_tokenizer_encode(const quire_tokenizer* tokenizer, const char* text, size_t text_len, uint32_t flags,
-                                    int32_t* ids, size_t cap, size_t* needed, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!tokenizer) return invalid("tokenizer is NULL");
-    QUIRE_TRY(check_open(*tokenizer->impl));
-    std::string_view view;
-    QUIRE_TRY(read_text(text, text_len, "text", &view));
-    if ((flags & ~(QUIRE_TEXT_PARSE_SPECIAL | QUIRE_TEXT_NO_BOS | QUIRE_TEXT_CONTINUE)) != 0) {
-      return invalid("flags has unknown bits: " + std::to_string(flags));
-    }
-    EncodeOptions options;
-    options.first_segment = (flags & QUIRE_TEXT_CONTINUE) == 0;
-    options.add_bos = (flags & QUIRE_TEXT_NO_BOS) == 0;
-    options.parse_special = (flags & QUIRE_TEXT_PARSE_SPECIAL) != 0;
-    QUIRE_ASSIGN(const auto encoded, tokenizer->impl->llama->tokenizer().encode(view, options));
-    return write_array(encoded, "ids", ids, cap, needed);
-  });
-}
-
-quire_status quire_tokenizer_decode(const quire_tokenizer* tokenizer, const int32_t* ids, size_t n_ids, uint32_t flags,
-                                    char* buf, size_t cap, size_t* needed, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!tokenizer) return invalid("tokenizer is NULL");
-    QUIRE_TRY(check_open(*tokenizer->impl));
-    if (!ids && n_ids > 0) return invalid("ids is NULL but n_ids is not 0");
-    if ((flags & ~QUIRE_DECODE_SPECIAL) != 0) return invalid("flags has unknown bits: " + std::to_string(flags));
-    if (n_ids > static_cast<size_t>(std::numeric_limits<int64_t>::max()) / sizeof *ids) {
-      return invalid("n_ids is too large");
-    }
-    const std::vector<int32_t> copy(ids, ids + n_ids);
-    QUIRE_ASSIGN(const std::string text,
-                 decode(tokenizer->impl->llama->tokenizer(), copy, (flags & QUIRE_DECODE_SPECIAL) != 0));
-    return write_text(text, buf, cap, needed);
-  });
-}
-
-quire_status quire_tokenizer_get_token_bytes(const quire_tokenizer* tokenizer, int32_t id, char* buf, size_t cap,
-                                             size_t* needed, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!tokenizer) return invalid("tokenizer is NULL");
-    QUIRE_TRY(check_open(*tokenizer->impl));
-    std::string bytes;
-    QUIRE_TRY(tokenizer->impl->llama->tokenizer().append_bytes(id, false, bytes));
-    return write_text(bytes, buf, cap, needed);
-  });
-}
-
-int32_t quire_tokenizer_get_vocab_size(const quire_tokenizer* tokenizer) {
-  return tokenizer ? tokenizer->impl->llama->config().vocab_size : 0;
-}
-
-int32_t quire_tokenizer_get_bos(const quire_tokenizer* tokenizer) {
-  return tokenizer ? tokenizer->impl->llama->tokenizer().bos() : -1;
-}
-
-int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32_t id) {
-  return tokenizer && tokenizer->impl->llama->is_eos(id) ? 1 : 0;
 }
 }

@@ -76,21 +76,24 @@ Status read_session_options(const quire_session_options* in, SessionOptions* out
   QUIRE_TRY(check_range("overflow", o.overflow, 0, QUIRE_OVERFLOW_EXTRAPOLATE));
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   QUIRE_TRY(check_range("expected_tokens", o.expected_tokens, 0, kMost));
-  QUIRE_TRY(check_range("kv_budget_bytes", o.kv_budget_bytes, 0, kMost));
   QUIRE_TRY(check_range("prefill_block", o.prefill_block, 0, 65536));
   QUIRE_TRY(check_range("reserved", o.reserved, 0, 0));
-  std::string_view spill;
-  QUIRE_TRY(read_text(o.spill_directory, o.spill_directory_len, "spill_directory", &spill));
-  QUIRE_TRY(check_range("spill_budget_bytes", o.spill_budget_bytes, 0, kMost));
-  if (spill.empty() && o.spill_budget_bytes != 0) return invalid("spill_budget_bytes without a spill_directory");
-  out->spill_directory = std::string(spill);
-  out->spill_budget_bytes = o.spill_budget_bytes;
+  QUIRE_TRY(check_missing_tiers(o.kv_device_budget_bytes, o.kv_compressed_budget_bytes));
+  QUIRE_TRY(check_range("kv_host_budget_bytes", o.kv_host_budget_bytes, 0, kMost));
+  QUIRE_TRY(check_range("kv_file_budget_bytes", o.kv_file_budget_bytes, 0, kMost));
+  std::string_view directory;
+  QUIRE_TRY(read_text(o.kv_file_directory, o.kv_file_directory_len, "kv_file_directory", &directory));
+  if (directory.empty() && o.kv_file_budget_bytes != 0) {
+    return invalid("kv_file_budget_bytes without a kv_file_directory");
+  }
+  out->spill_directory = std::string(directory);
+  out->spill_budget_bytes = o.kv_file_budget_bytes;
   if (o.strategy) out->strategy = std::string(strategy);
   if (o.kv_type != 0) out->kv_type = static_cast<ElementType>(o.kv_type);
   if (o.overflow == QUIRE_OVERFLOW_STOP) out->overflow = OverflowPolicy::kStop;
   if (o.overflow == QUIRE_OVERFLOW_EXTRAPOLATE) out->overflow = OverflowPolicy::kExtrapolate;
   out->expected_tokens = o.expected_tokens;
-  out->kv_budget_bytes = o.kv_budget_bytes;
+  out->kv_budget_bytes = o.kv_host_budget_bytes;
   if (o.prefill_block != 0) out->prefill_block = o.prefill_block;
   QUIRE_TRY(check_adapters(o.adapters, o.n_adapters, "adapters"));
   for (size_t i = 0; i < o.n_adapters; ++i) {
@@ -100,6 +103,17 @@ Status read_session_options(const quire_session_options* in, SessionOptions* out
     out->adapters.push_back({a.adapter->impl, a.scale});
   }
   return {};
+}
+
+Status check_missing_tiers(int64_t kv_device_budget_bytes, int64_t kv_compressed_budget_bytes) {
+  const auto check = [](const char* name, int64_t bytes, const char* missing) -> Status {
+    QUIRE_TRY(check_range(name, bytes, 0, std::numeric_limits<int64_t>::max()));
+    if (bytes == 0) return {};
+    return Status(Code::kUnsupported, std::string(name) + " is set, but this version has no " + missing +
+                                          " tier for the KV cache; it has: host, file");
+  };
+  QUIRE_TRY(check("kv_device_budget_bytes", kv_device_budget_bytes, "device"));
+  return check("kv_compressed_budget_bytes", kv_compressed_budget_bytes, "compressed");
 }
 
 Status read_strategy_options(const quire_strategy_options* in, StrategyOptions* out) {

@@ -181,19 +181,49 @@ quire_status quire_session_get_stats(const quire_session* session, quire_session
     full.n_generated = now.n_generated;
     full.prefill_ns = now.prefill_ns;
     full.decode_ns = now.decode_ns;
-    full.kv_bytes = now.kv_bytes;
-    full.kv_bytes_peak = now.kv_bytes_peak;
     full.kv_chunks = now.kv_chunks;
-    full.kv_chunks_resident = now.kv_chunks_resident;
-    full.kv_chunks_evicted = now.kv_chunks_evicted;
-    full.kv_chunks_written = now.kv_chunks_written;
-    full.kv_chunks_read = now.kv_chunks_read;
-    full.kv_file_bytes = now.kv_file_bytes;
+    full.kv_chunks_dropped = now.kv_chunks_evicted;
     full.scratch_bytes = now.scratch_bytes;
     full.reach = now.reach;
+    return write_output(full, "stats", stats);
+  });
+}
+
+quire_status quire_session_get_tier_stats(const quire_session* session, int32_t tier, quire_tier_stats* stats,
+                                          quire_error* err) {
+  return with_session(session, err, [&](const Session& s) -> Status {
+    QUIRE_TRY(check_range("tier", tier, QUIRE_TIER_DEVICE, QUIRE_TIER_FILE));
+    SessionStats now;
+    QUIRE_TRY(s.stats(&now));
+    quire_tier_stats full{};
+    full.tier = tier;
+    if (tier == QUIRE_TIER_HOST) {
+      full.budget_bytes = s.options().kv_budget_bytes;
+      full.bytes = now.kv_bytes;
+      full.bytes_peak = now.kv_bytes_peak;
+      full.n_chunks = now.kv_chunks_resident;
+      full.n_misses = now.kv_chunks_read;
+      full.n_evicted = now.kv_chunks_written;
+    } else if (tier == QUIRE_TIER_FILE) {
+      full.budget_bytes = s.options().spill_budget_bytes;
+      full.bytes = full.bytes_peak = now.kv_file_bytes;  // room in the file is never given back
+      full.n_chunks = now.kv_chunks - now.kv_chunks_resident;
+      full.n_hits = now.kv_chunks_read;
+      full.bytes_read = now.kv_chunks_read * now.kv_record_bytes;
+      full.bytes_written = now.kv_chunks_written * now.kv_record_bytes;
+    }
+    return write_output(full, "stats", stats);
+  });
+}
+
+quire_status quire_session_get_probes(const quire_session* session, quire_session_probes* probes, quire_error* err) {
+  return with_session(session, err, [&](const Session& s) -> Status {
+    SessionStats now;
+    QUIRE_TRY(s.stats(&now));
+    quire_session_probes full{};
     full.tasks_after_cancel = now.tasks_after_cancel;
     full.cancel_latency_ns = now.cancel_latency_ns;
-    return write_output(full, "stats", stats);
+    return write_output(full, "probes", probes);
   });
 }
 

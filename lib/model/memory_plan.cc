@@ -141,19 +141,33 @@ int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, cons
                               backend.rope_bytes(config.head_dim, strategy.kv_chunk()));
 }
 
-}  // namespace
-
-Result<MemoryPlan> plan_memory(const Backend& backend, const MemoryRequest& request) {
-  MemoryPlan plan;
+Result<ModelConfig> read_config(const MemoryRequest& request) {
   QUIRE_ASSIGN(ModelConfig config, load_model_config(request.directory));
   if (!request.beacon_directory.empty()) {
     QUIRE_ASSIGN(config.beacon, load_beacon_settings(request.beacon_directory));
   }
   QUIRE_TRY(check_beacon_window(config));
+  return config;
+}
+
+Result<std::unique_ptr<const Strategy>> strategy_for(const ModelConfig& config, const MemoryRequest& request) {
   const StrategyContext context = strategy_context(
       config,
       {request.expected_tokens, request.kv_type, request.kv_budget_bytes, request.prefill_block, request.spill});
-  QUIRE_ASSIGN(const auto strategy, make_strategy(request.strategy, context));
+  return make_strategy(request.strategy, context);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<const Strategy>> plan_strategy(const MemoryRequest& request) {
+  QUIRE_ASSIGN(const ModelConfig config, read_config(request));
+  return strategy_for(config, request);
+}
+
+Result<MemoryPlan> plan_memory(const Backend& backend, const MemoryRequest& request) {
+  MemoryPlan plan;
+  QUIRE_ASSIGN(const ModelConfig config, read_config(request));
+  QUIRE_ASSIGN(const auto strategy, strategy_for(config, request));
   CheckpointFiles files;
   QUIRE_ASSIGN(files.own, TensorFiles::open(request.directory, TensorFiles::Access::kRead));
   files.beacon = files.own;

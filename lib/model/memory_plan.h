@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "lib/backend/backend.h"
@@ -34,6 +35,9 @@ struct MemoryPlan {
   int64_t reach = 0;
   std::string strategy;  // canonical
 };
+
+// The strategy that a session of n_tokens would have, from the configuration alone.
+Result<std::unique_ptr<const Strategy>> plan_strategy(const MemoryRequest& request);
 
 // Errors: those of loading and of make_strategy; kBudget where the KV cache does not fit in the budget and may not
 // spill, or cannot work in it (message: bytes needed).

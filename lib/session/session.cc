@@ -21,10 +21,14 @@ Status Session::check(const Model& model, const SessionOptions& options) {
   if (model.runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
   QUIRE_TRY(list_adapters(model, options).status());
   QUIRE_ASSIGN(const auto strategy, choose_strategy(model, options));
-  const int64_t reach = strategy->reach();
+  return check_reach(*strategy, options);
+}
+
+Status Session::check_reach(const Strategy& strategy, const SessionOptions& options) {
+  const int64_t reach = strategy.reach();
   if (options.overflow != OverflowPolicy::kError || options.expected_tokens <= reach) return {};
   return Status(Code::kOverflow,
-                "expected_tokens is " + std::to_string(options.expected_tokens) + "; " + strategy->canonical() +
+                "expected_tokens is " + std::to_string(options.expected_tokens) + "; " + strategy.canonical() +
                     " can serve " + std::to_string(reach) + " tokens",
                 options.expected_tokens);
 }
@@ -149,6 +153,7 @@ void Session::publish() const {
   stats_.n_pending = n_pending();
   const ChunkStoreStats kv = kv_->stats();
   stats_.kv_bytes = kv.bytes;
+  stats_.kv_record_bytes = kv_->record_bytes();
   stats_.kv_bytes_peak = kv.bytes_peak;
   stats_.kv_chunks = kv.n_records;
   stats_.kv_chunks_resident = kv.n_resident;

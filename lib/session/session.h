@@ -49,6 +49,7 @@ struct SessionStats {
   int64_t n_prefilled = 0, n_generated = 0;
   int64_t prefill_ns = 0, decode_ns = 0;
   int64_t kv_bytes = 0, kv_bytes_peak = 0, kv_chunks = 0, kv_chunks_resident = 0, kv_chunks_evicted = 0;
+  int64_t kv_record_bytes = 0;
   int64_t kv_file_bytes = 0, kv_chunks_read = 0, kv_chunks_written = 0;
   int64_t scratch_bytes = 0;
   int64_t reach = 0;
@@ -62,6 +63,8 @@ class Session : public std::enable_shared_from_this<Session> {
  public:
   // What create() would refuse, and text of expected_tokens beyond the strategy's reach.
   static Status check(const Model& model, const SessionOptions& options);
+  // kOverflow where text of expected_tokens is beyond the strategy's reach and the policy is to fail.
+  static Status check_reach(const Strategy& strategy, const SessionOptions& options);
   static Result<std::shared_ptr<Session>> create(std::shared_ptr<Model> model, SessionOptions options);
   // The strategy that a session with these options would have.
   static Result<std::unique_ptr<const Strategy>> choose_strategy(const Model& model, const SessionOptions& options);
@@ -86,6 +89,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // none.
   Status label_attention(std::vector<LabelAttention>* labels) const;
   Status check_open() const;
+  const SessionOptions& options() const { return options_; }
   const std::string& strategy() const { return strategy_->canonical(); }
   // 128 bits that name everything that keys and values depend on beside the tokens, as 32 hexadecimal digits.
   std::string fingerprint() const;

@@ -35,6 +35,13 @@ Result<std::unique_ptr<const Tokenizer>> load_tokenizer(const std::string& direc
   return tokenizer;
 }
 
+Result<std::unique_ptr<const Tokenizer>> load_tokenizer_file(const std::string& path, int32_t vocab_size) {
+  QUIRE_ASSIGN(const std::string model, read_text_file(path, kMaxModelBytes));
+  auto tokenizer = make_sentencepiece_tokenizer(model, "", "", vocab_size);
+  if (!tokenizer.ok()) return tokenizer.status().with_context(path);
+  return tokenizer;
+}
+
 Result<std::string> decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool special) {
   std::string text;
   std::string bytes;  // what follows `text`, up to the next id without bytes

@@ -49,6 +49,9 @@ class Tokenizer {
 // kUnsupported (tokenizer.json only), naming the file.
 Result<std::unique_ptr<const Tokenizer>> load_tokenizer(const std::string& directory, int32_t vocab_size);
 
+// Same for a tokenizer.model alone.
+Result<std::unique_ptr<const Tokenizer>> load_tokenizer_file(const std::string& path, int32_t vocab_size);
+
 // Same from memory: the serialized SentencePiece model and the two JSON texts (may be empty).
 Result<std::unique_ptr<const Tokenizer>> make_sentencepiece_tokenizer(std::string_view model,
                                                                       std::string_view tokenizer_config,

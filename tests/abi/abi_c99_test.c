@@ -10,7 +10,6 @@ static const struct {
   void (*run)(void);
 } parts[] = {
     {"version_and_structs", test_version_and_structs},
-    {"layout", test_layout},
     {"runtime", test_runtime},
     {"callbacks", test_callbacks},
     {"model", test_model},

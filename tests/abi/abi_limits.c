@@ -85,17 +85,13 @@ static void test_budget(quire_model* model) {
   quire_session* roomy = open_session(model, "full", 0, 16);
   transcript out, expected;
   int64_t n_tokens = 0, n_pending = 0, needed;
-  quire_session_stats stats;
   quire_error err;
-  memset(&stats, 0, sizeof stats);
-  stats.struct_size = sizeof stats;
   feed_some(roomy, model, 64);
   run_greedy(roomy, 8, &expected);
-  EXPECT_OK(quire_session_get_stats(roomy, &stats, &err));
 
   quire_session_options_init(&options, sizeof options);
   options.prefill_block = 16;
-  options.kv_budget_bytes = 1;
+  options.kv_host_budget_bytes = 1;
   EXPECT_OK(quire_session_create(model, &options, &session, &err));
   feed_some(session, model, 64);
   run_greedy(session, 8, &out);
@@ -104,7 +100,7 @@ static void test_budget(quire_model* model) {
   CHECK(needed > 1 && strstr(out.err.message, "budget is 1") != NULL);
   quire_session_release(session);
 
-  options.kv_budget_bytes = needed; /* enough for the first chunk, not for all */
+  options.kv_host_budget_bytes = needed; /* enough for the first chunk, not for all */
   EXPECT_OK(quire_session_create(model, &options, &session, &err));
   feed_some(session, model, 64);
   run_greedy(session, 8, &out);
@@ -112,8 +108,7 @@ static void test_budget(quire_model* model) {
   CHECK(needed_bytes(out.err.message) > needed);
   EXPECT_OK(quire_session_get_token_counts(session, &n_tokens, &n_pending, &err));
   CHECK(n_tokens > 0 && n_tokens % 16 == 0 && n_pending == 64 - n_tokens);
-  EXPECT_OK(quire_session_get_stats(session, &stats, &err));
-  CHECK(stats.kv_bytes <= needed && stats.kv_bytes_peak <= needed);
+  CHECK(tier_of(session, QUIRE_TIER_HOST).bytes <= needed && tier_of(session, QUIRE_TIER_HOST).bytes_peak <= needed);
   EXPECT_OK(quire_session_discard_pending(session, &err)); /* and the session goes on */
   EXPECT_OK(quire_session_reset(session, &err));
   feed_some(session, model, 16);
@@ -121,8 +116,7 @@ static void test_budget(quire_model* model) {
   CHECK(out.failure == QUIRE_OK && out.end_position == 16);
   quire_session_release(session);
 
-  EXPECT_OK(quire_session_get_stats(roomy, &stats, &err));
-  options.kv_budget_bytes = stats.kv_bytes_peak;
+  options.kv_host_budget_bytes = tier_of(roomy, QUIRE_TIER_HOST).bytes_peak;
   EXPECT_OK(quire_session_create(model, &options, &session, &err));
   feed_some(session, model, 64);
   run_greedy(session, 8, &out);

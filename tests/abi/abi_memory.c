@@ -61,13 +61,24 @@ void test_spill(void) {
   loaded l = open_model("text_256");
   quire_session_options options;
   quire_session_stats stats;
+  quire_tier_stats host, file;
   quire_session* session = open_session(l.model, "longheads(chunk=16, chunks=4)", 0, 16);
   static transcript expected, out;
   quire_error err;
   feed_some(session, l.model, 600);
   run_greedy(session, 10, &expected);
   stats = stats_of(session);
-  CHECK(stats.kv_chunks_resident == stats.kv_chunks && stats.kv_file_bytes == 0 && stats.kv_chunks_written == 0);
+  host = tier_of(session, QUIRE_TIER_HOST);
+  file = tier_of(session, QUIRE_TIER_FILE);
+  CHECK(host.n_chunks == stats.kv_chunks && host.budget_bytes == 0 && host.bytes > 0 && host.n_evicted == 0);
+  CHECK(file.bytes == 0 && file.n_chunks == 0 && file.bytes_written == 0 && file.budget_bytes == 0);
+  for (int32_t tier = QUIRE_TIER_DEVICE; tier <= QUIRE_TIER_COMPRESSED; tier += 2) {
+    CHECK(tier_of(session, tier).bytes == 0 && tier_of(session, tier).n_chunks == 0);
+  }
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_tier_stats(session, 0, &file, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_tier_stats(session, QUIRE_TIER_FILE + 1, &file, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_tier_stats(session, QUIRE_TIER_FILE, NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_tier_stats(NULL, QUIRE_TIER_FILE, &file, &err));
   quire_session_release(session);
   session = NULL;
 
@@ -75,34 +86,37 @@ void test_spill(void) {
   options.strategy = "longheads(chunk=16, chunks=4)";
   options.strategy_len = strlen(options.strategy);
   options.prefill_block = 16;
-  options.spill_budget_bytes = 1;
+  options.kv_file_budget_bytes = 1;
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_create(l.model, &options, &session, &err));
-  CHECK_MESSAGE("spill_directory");
-  options.spill_directory = "/no/such/directory";
-  options.spill_directory_len = strlen(options.spill_directory);
+  CHECK_MESSAGE("kv_file_directory");
+  options.kv_file_directory = "/no/such/directory";
+  options.kv_file_directory_len = strlen(options.kv_file_directory);
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_create(l.model, &options, &session, &err));
   CHECK_MESSAGE("/no/such/directory");
-  options.spill_directory = "/proc"; /* nobody may make files there */
-  options.spill_directory_len = 5;
+  options.kv_file_directory = "/proc"; /* nobody may make files there */
+  options.kv_file_directory_len = 5;
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_create(l.model, &options, &session, &err));
   CHECK_MESSAGE("/proc");
   CHECK(err.os_error != 0);
 
-  options.spill_directory = "/tmp";
-  options.spill_directory_len = 4;
-  options.kv_budget_bytes = stats.kv_bytes_peak * 2 / 3;
-  options.spill_budget_bytes = 0;
+  options.kv_file_directory = "/tmp";
+  options.kv_file_directory_len = 4;
+  options.kv_host_budget_bytes = host.bytes_peak * 2 / 3;
+  options.kv_file_budget_bytes = 0;
   EXPECT_OK(quire_session_create(l.model, &options, &session, &err));
   feed_some(session, l.model, 600);
   run_greedy(session, 10, &out);
   CHECK(same_tokens(&expected, &out));
   stats = stats_of(session);
-  CHECK(stats.kv_chunks_resident < stats.kv_chunks && stats.kv_bytes_peak <= options.kv_budget_bytes);
-  CHECK(stats.kv_file_bytes > 0 && stats.kv_chunks_written > 0 && stats.kv_chunks_read > 0);
+  host = tier_of(session, QUIRE_TIER_HOST);
+  file = tier_of(session, QUIRE_TIER_FILE);
+  CHECK(host.budget_bytes == options.kv_host_budget_bytes && host.bytes_peak <= host.budget_bytes);
+  CHECK(host.n_chunks < stats.kv_chunks && host.n_misses > 0 && host.n_evicted > 0);
+  CHECK(file.bytes > 0 && file.bytes_written > 0 && file.bytes_read > 0 && file.n_hits == host.n_misses);
   quire_session_release(session);
 
   /* The file's budget ends a stream as memory's does: at a token boundary, and the session lives. */
-  options.spill_budget_bytes = 1;
+  options.kv_file_budget_bytes = 1;
   EXPECT_OK(quire_session_create(l.model, &options, &session, &err));
   feed_some(session, l.model, 40);
   run_greedy(session, 1, &out);
@@ -110,6 +124,31 @@ void test_spill(void) {
   expect_position(session, 0, 40);
   quire_session_release(session);
   close_model(&l);
+}
+
+/* What a directory's configuration alone says is what the loaded model says. */
+static void test_check_by_path(quire_runtime* runtime, quire_model* model, const char* path) {
+  static const char* const strategies[] = {"full", "auto", "dca + yarn(factor=2)", "fool", "beacon", "full + longrope"};
+  static const int64_t lengths[] = {0, 257, 5000};
+  for (size_t i = 0; i < QUIRE_COUNT(strategies) * QUIRE_COUNT(lengths); ++i) {
+    char planned[512] = "", loaded_says[512] = "";
+    quire_session_options options;
+    quire_error err;
+    quire_session_options_init(&options, sizeof options);
+    options.strategy = strategies[i / QUIRE_COUNT(lengths)];
+    options.strategy_len = strlen(options.strategy);
+    options.expected_tokens = lengths[i % QUIRE_COUNT(lengths)];
+    const quire_status works = quire_model_check_session(model, &options, NULL);
+    EXPECT(works, quire_runtime_check_session(runtime, path, strlen(path), NULL, &options, &err));
+    const quire_status described =
+        quire_model_describe_strategy(model, &options, loaded_says, sizeof loaded_says - 1, NULL, NULL);
+    EXPECT(described, quire_runtime_describe_strategy(runtime, path, strlen(path), NULL, &options, planned,
+                                                      sizeof planned - 1, NULL, &err));
+    CHECK(strcmp(planned, loaded_says) == 0 && (described != QUIRE_OK || planned[0] != '\0'));
+  }
+  quire_error err;
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_runtime_check_session(runtime, "/no", 3, NULL, NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_runtime_check_session(NULL, path, strlen(path), NULL, NULL, &err));
 }
 
 /* What is planned is what is counted; and what would be refused is refused alike. */
@@ -142,7 +181,8 @@ void test_memory_plan(void) {
     options.prefill_block = 32;
     options.overflow = QUIRE_OVERFLOW_EXTRAPOLATE;
     EXPECT_OK(quire_runtime_plan_memory(runtime, path, strlen(path), NULL, &options, 700, &plan, &err));
-    CHECK(plan.struct_size == sizeof plan && plan.spill_bytes == 0 && plan.kv_bytes_per_token > 0);
+    CHECK(plan.struct_size == sizeof plan && plan.kv_file_bytes == 0 && plan.kv_device_bytes == 0 &&
+          plan.kv_compressed_bytes == 0 && plan.kv_bytes_per_token > 0);
     CHECK(plan.weight_bytes == loaded_bytes && plan.mapped_bytes == 0);
     CHECK((plan.representation_bytes > 0) == (s == 2));
     CHECK((plan.reach == 256) == (s == 0));
@@ -152,9 +192,10 @@ void test_memory_plan(void) {
     run_greedy(session, 10, &out);
     CHECK(out.failure == QUIRE_OK);
     stats = stats_of(session);
-    CHECK(plan.kv_bytes >= stats.kv_bytes_peak * 9 / 10 && plan.kv_bytes <= stats.kv_bytes_peak * 11 / 10 + 20000);
+    const int64_t peak = tier_of(session, QUIRE_TIER_HOST).bytes_peak;
+    CHECK(plan.kv_host_bytes >= peak * 9 / 10 && plan.kv_host_bytes <= peak * 11 / 10 + 20000);
     if (s == 0) { /* scratch memory stays with the model: the others find that of the one before */
-      const int64_t sum = plan.weight_bytes + plan.kv_bytes + plan.scratch_bytes, counted = tracker_bytes(&counts);
+      const int64_t sum = plan.weight_bytes + plan.kv_host_bytes + plan.scratch_bytes, counted = tracker_bytes(&counts);
       CHECK(sum >= counted * 9 / 10 && sum <= counted * 11 / 10);
       CHECK(plan.scratch_bytes >= stats.scratch_bytes * 9 / 10 && plan.scratch_bytes <= stats.scratch_bytes * 11 / 10);
     }
@@ -165,9 +206,9 @@ void test_memory_plan(void) {
   mapping.load = QUIRE_LOAD_MMAP; /* the embedding is then no allocated memory */
   EXPECT_OK(quire_runtime_plan_memory(runtime, path, strlen(path), &mapping, &options, 700, &plan, &err));
   CHECK(plan.mapped_bytes > 0 && plan.weight_bytes + plan.mapped_bytes == loaded_bytes);
-  options.kv_budget_bytes = plan.kv_bytes / 8;
+  options.kv_host_budget_bytes = plan.kv_host_bytes / 8;
   EXPECT(QUIRE_ERROR_BUDGET, quire_runtime_plan_memory(runtime, path, strlen(path), NULL, &options, 700, &plan, &err));
-  options.kv_budget_bytes = 0;
+  options.kv_host_budget_bytes = 0;
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_runtime_plan_memory(runtime, "/no", 3, NULL, &options, 700, &plan, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
          quire_runtime_plan_memory(NULL, path, strlen(path), NULL, &options, 700, &plan, &err));
@@ -188,6 +229,8 @@ void test_memory_plan(void) {
   options.kv_type = 99;
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_check_session(model, &options, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_check_session(NULL, &options, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_runtime_check_session(runtime, path, strlen(path), NULL, &options, &err));
+  test_check_by_path(runtime, model, path);
   quire_model_release(model);
   EXPECT_OK(quire_runtime_close(runtime, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_runtime_plan_memory(runtime, path, strlen(path), NULL, NULL, 7, &plan, &err));

@@ -22,6 +22,11 @@ static void test_create_errors(void) {
   REFUSED(n_io_threads, 65, QUIRE_ERROR_INVALID_ARGUMENT, "n_io_threads");
   REFUSED(reserved, 1, QUIRE_ERROR_INVALID_ARGUMENT, "reserved");
   REFUSED(flags, 1, QUIRE_ERROR_INVALID_ARGUMENT, "flags");
+  REFUSED(kv_host_budget_bytes, -1, QUIRE_ERROR_INVALID_ARGUMENT, "kv_host_budget_bytes");
+  REFUSED(kv_device_budget_bytes, 1, QUIRE_ERROR_UNSUPPORTED, "no device tier");
+  REFUSED(kv_compressed_budget_bytes, 1, QUIRE_ERROR_UNSUPPORTED, "no compressed tier");
+  REFUSED(kv_host_budget_bytes, 1, QUIRE_ERROR_UNSUPPORTED, "kv_host_budget_bytes of a runtime");
+  REFUSED(kv_file_budget_bytes, 1, QUIRE_ERROR_UNSUPPORTED, "kv_file_budget_bytes of a runtime");
 #undef REFUSED
   {
     tracker t;

@@ -19,7 +19,17 @@ static void test_create_errors(quire_model* model) {
   REFUSED(kv_type, -1, "kv_type");
   REFUSED(overflow, 4, "overflow");
   REFUSED(expected_tokens, -1, "expected_tokens");
-  REFUSED(kv_budget_bytes, -1, "kv_budget_bytes");
+  REFUSED(kv_host_budget_bytes, -1, "kv_host_budget_bytes");
+  REFUSED(kv_file_budget_bytes, -1, "kv_file_budget_bytes");
+  REFUSED(kv_device_budget_bytes, -1, "kv_device_budget_bytes");
+  quire_session_options_init(&options, sizeof options);
+  options.kv_device_budget_bytes = 1;
+  EXPECT(QUIRE_ERROR_UNSUPPORTED, quire_session_create(model, &options, &session, &err));
+  CHECK_MESSAGE("no device tier");
+  quire_session_options_init(&options, sizeof options);
+  options.kv_compressed_budget_bytes = 1;
+  EXPECT(QUIRE_ERROR_UNSUPPORTED, quire_model_check_session(model, &options, &err));
+  CHECK_MESSAGE("no compressed tier");
   REFUSED(prefill_block, -1, "prefill_block");
   REFUSED(prefill_block, 1 << 20, "prefill_block");
   REFUSED(reserved, 1, "reserved");
@@ -162,7 +172,7 @@ static const char* described(quire_model* model, const char* strategy, int64_t e
   options.strategy = strategy;
   options.strategy_len = strlen(strategy);
   options.expected_tokens = expected_tokens;
-  options.kv_budget_bytes = budget;
+  options.kv_host_budget_bytes = budget;
   memset(text, 0, sizeof text);
   if (quire_model_describe_strategy(model, &options, text, sizeof text - 1, &needed, err) != QUIRE_OK) return NULL;
   CHECK(needed == strlen(text));
@@ -264,8 +274,9 @@ static void test_stats(quire_model* model) {
   CHECK(stats.struct_size == sizeof stats && stats.flags == 0);
   CHECK(stats.n_tokens == 307 && stats.n_pending == 0 && stats.n_prefilled == 300 && stats.n_generated == 7);
   CHECK(stats.prefill_ns > 0 && stats.decode_ns > 0 && stats.reach == INT64_MAX);
-  CHECK(stats.kv_bytes > 0 && stats.kv_bytes <= stats.kv_bytes_peak && stats.scratch_bytes > 0);
-  CHECK(stats.kv_chunks > 0 && stats.kv_chunks_evicted > 0 && stats.kv_bytes % stats.kv_chunks == 0);
+  const quire_tier_stats host = tier_of(session, QUIRE_TIER_HOST);
+  CHECK(host.bytes > 0 && host.bytes <= host.bytes_peak && stats.scratch_bytes > 0);
+  CHECK(stats.kv_chunks > 0 && stats.kv_chunks_dropped > 0 && host.bytes % stats.kv_chunks == 0);
   EXPECT_OK(quire_session_get_stats(session, (quire_session_stats*)&small, &err));
   CHECK(small.struct_size == 16 && small.n_tokens == 307 && small.canary == 77);
   small.struct_size = 7;
@@ -273,10 +284,19 @@ static void test_stats(quire_model* model) {
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_stats(session, NULL, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_stats(NULL, &stats, &err));
 
+  quire_session_probes probes;
+  memset(&probes, 0xAB, sizeof probes);
+  probes.struct_size = sizeof probes;
+  EXPECT_OK(quire_session_get_probes(session, &probes, &err));
+  CHECK(probes.struct_size == sizeof probes && probes.flags == 0);
+  CHECK(probes.tasks_after_cancel == 0 && probes.cancel_latency_ns == 0); /* nothing was cancelled */
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_probes(session, NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_probes(NULL, &probes, &err));
+
   EXPECT_OK(quire_session_reset(session, &err));
   expect_position(session, 0, 0);
   EXPECT_OK(quire_session_get_stats(session, &stats, &err));
-  CHECK(stats.kv_bytes == 0 && stats.kv_chunks == 0);
+  CHECK(tier_of(session, QUIRE_TIER_HOST).bytes == 0 && stats.kv_chunks == 0);
   quire_session_release(session);
 }
 
@@ -319,7 +339,7 @@ static void test_fill_random(quire_model* model) {
   quire_session_release(session);
 
   quire_session_options_init(&options, sizeof options);
-  options.kv_budget_bytes = 4096;
+  options.kv_host_budget_bytes = 4096;
   EXPECT_OK(quire_session_create(model, &options, &bounded, &err));
   EXPECT(QUIRE_ERROR_BUDGET, quire_session_fill_random(bounded, 1 << 20, 1, &err));
   expect_position(bounded, 0, 0);

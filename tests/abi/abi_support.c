@@ -80,6 +80,16 @@ quire_session* open_session(quire_model* model, const char* strategy, int32_t ov
   return session;
 }
 
+quire_tier_stats tier_of(const quire_session* session, int32_t tier) {
+  quire_tier_stats stats;
+  quire_error err;
+  memset(&stats, 0, sizeof stats);
+  stats.struct_size = sizeof stats;
+  EXPECT_OK(quire_session_get_tier_stats(session, tier, &stats, &err));
+  CHECK(stats.struct_size == sizeof stats && stats.tier == tier);
+  return stats;
+}
+
 quire_strategy_options strategy_options(const char* expression, int64_t train_len) {
   quire_strategy_options options;
   quire_strategy_options_init(&options, sizeof options);

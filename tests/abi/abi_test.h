@@ -79,6 +79,9 @@ void close_model(loaded* l);
 /* A session by strategy expression (NULL: default options), overflow policy and prefill block (0: default). */
 quire_session* open_session(quire_model* model, const char* strategy, int32_t overflow, int32_t prefill_block);
 
+/* What quire_session_get_tier_stats says. */
+quire_tier_stats tier_of(const quire_session* session, int32_t tier);
+
 /* Options of a strategy for a model of that trained length; what to change is the caller's. */
 quire_strategy_options strategy_options(const char* expression, int64_t train_len);
 
@@ -132,7 +135,6 @@ void sleep_ms(int ms);
 
 /* The parts. */
 void test_version_and_structs(void);
-void test_layout(void);
 void test_runtime(void);
 void test_callbacks(void);
 void test_model(void);

@@ -104,6 +104,41 @@ static void test_token_bytes(const quire_tokenizer* t) {
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_get_token_bytes(NULL, 1, buf, sizeof buf, &needed, &err));
 }
 
+/* Without weights: ids, vocabulary and ends are those of the model's own tokenizer. */
+static void test_alone(const quire_tokenizer* t) {
+  static const char* const names[] = {"text_256", "text_256/tokenizer.model"};
+  quire_runtime* runtime = NULL;
+  quire_tokenizer* alone = NULL;
+  int32_t ids[64];
+  quire_error err;
+  const size_t n = encode(t, text, TEXT_LEN, 0, ids, 64);
+  EXPECT_OK(quire_runtime_create(NULL, &runtime, &err));
+  for (size_t i = 0; i < QUIRE_COUNT(names); ++i) {
+    const char* path = model_path(names[i]);
+    int32_t other[64];
+    EXPECT_OK(quire_tokenizer_load(runtime, path, strlen(path), &alone, &err));
+    CHECK(encode(alone, text, TEXT_LEN, 0, other, 64) == n && memcmp(ids, other, n * sizeof *ids) == 0);
+    CHECK(quire_tokenizer_get_bos(alone) == quire_tokenizer_get_bos(t));
+    const int32_t size = quire_tokenizer_get_vocab_size(alone);
+    CHECK(size > 0 && size <= quire_tokenizer_get_vocab_size(t));
+    CHECK(i > 0 || size == quire_tokenizer_get_vocab_size(t));
+    for (int32_t id = -1; id <= size; ++id) CHECK(quire_tokenizer_is_eos(alone, id) == quire_tokenizer_is_eos(t, id));
+    EXPECT(QUIRE_ERROR_INVALID_TOKEN, quire_tokenizer_get_token_bytes(alone, size, NULL, 0, NULL, &err));
+    quire_tokenizer_release(alone);
+  }
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_tokenizer_load(runtime, "/no/such", 8, &alone, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_load(runtime, "", 0, &alone, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_load(NULL, "/no", 3, &alone, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_load(runtime, "/no", 3, NULL, &err));
+  const char* weights = model_path("text_256/model.safetensors");
+  EXPECT(QUIRE_ERROR_BAD_FILE, quire_tokenizer_load(runtime, weights, strlen(weights), &alone, &err));
+  EXPECT_OK(quire_tokenizer_load(runtime, model_path("text_256"), strlen(model_path("text_256")), &alone, &err));
+  EXPECT_OK(quire_runtime_close(runtime, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_tokenizer_encode(alone, text, TEXT_LEN, 0, NULL, 0, NULL, &err));
+  quire_runtime_release(runtime);
+  quire_tokenizer_release(alone); /* outlives the runtime's last handle */
+}
+
 void test_tokenizer(void) {
   loaded l = open_model("text_256");
   quire_tokenizer* t = NULL;
@@ -123,6 +158,7 @@ void test_tokenizer(void) {
   test_encode(t);
   test_decode(t);
   test_token_bytes(t);
+  test_alone(t);
   quire_tokenizer_release(t);
   quire_tokenizer_retain(NULL);
   quire_tokenizer_release(NULL);

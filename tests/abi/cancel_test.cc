@@ -40,9 +40,12 @@ class CancelTest : public testing::TestWithParam<const char*> {
     }
     const quire_session_stats now = stats(session);
     EXPECT_EQ(now.n_tokens, n_tokens);
-    EXPECT_LE(now.tasks_after_cancel, kThreads);
-    EXPECT_GE(now.tasks_after_cancel, 0);
-    EXPECT_GE(now.cancel_latency_ns, 0);
+    quire_session_probes probes{};
+    probes.struct_size = sizeof probes;
+    EXPECT_EQ(quire_session_get_probes(session, &probes, nullptr), QUIRE_OK);
+    EXPECT_LE(probes.tasks_after_cancel, kThreads);
+    EXPECT_GE(probes.tasks_after_cancel, 0);
+    EXPECT_GE(probes.cancel_latency_ns, 0);
   }
 
   Owned<quire_runtime> runtime_ = make_runtime(kThreads);

@@ -200,6 +200,13 @@ std::pair<int64_t, int64_t> position(const quire_session* session) {
   return {n_tokens, n_pending};
 }
 
+quire_tier_stats tier_stats(const quire_session* session, int32_t tier) {
+  quire_tier_stats now{};
+  now.struct_size = sizeof now;
+  EXPECT_EQ(quire_session_get_tier_stats(session, tier, &now, nullptr), QUIRE_OK);
+  return now;
+}
+
 quire_session_stats stats(const quire_session* session) {
   quire_session_stats stats{};
   stats.struct_size = sizeof stats;

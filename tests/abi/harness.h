@@ -99,6 +99,7 @@ std::vector<int32_t> some_tokens(size_t n, int32_t vocab_size, uint32_t seed = 1
 void feed(quire_session* session, const std::vector<int32_t>& ids);
 std::pair<int64_t, int64_t> position(const quire_session* session);  // tokens, pending
 quire_session_stats stats(const quire_session* session);
+quire_tier_stats tier_stats(const quire_session* session, int32_t tier);
 std::vector<float> last_logits(const quire_session* session, int32_t vocab_size);
 
 quire_stream_options greedy(int64_t max_tokens);  // ignores end-of-text

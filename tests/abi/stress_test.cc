@@ -29,9 +29,9 @@ Owned<quire_session> new_session(quire_model* model, size_t number) {
   quire_session_options options = session_options(strategy, 24);
   const std::string directory = testing::TempDir();
   if (number % 8 >= 4) {
-    options.spill_directory = directory.data();
-    options.spill_directory_len = directory.size();
-    options.kv_budget_bytes = 150000;
+    options.kv_file_directory = directory.data();
+    options.kv_file_directory_len = directory.size();
+    options.kv_host_budget_bytes = 150000;
   }
   quire_session* session = nullptr;
   Outcome outcome;
@@ -147,10 +147,11 @@ class User {
         slot.set(std::shared_ptr<quire_session>(new_session(model_, number).release(), Deleter()));
         break;
       default: {
-        quire_session_stats now{};
+        quire_tier_stats now{};
         now.struct_size = sizeof now;
-        expect(quire_session_get_stats(session.get(), &now, nullptr), {QUIRE_OK, QUIRE_ERROR_CLOSED});
-        EXPECT_LE(now.kv_bytes, now.kv_bytes_peak);
+        expect(quire_session_get_tier_stats(session.get(), QUIRE_TIER_HOST, &now, nullptr),
+               {QUIRE_OK, QUIRE_ERROR_CLOSED});
+        EXPECT_LE(now.bytes, now.bytes_peak);
       }
     }
   }

@@ -52,10 +52,10 @@ quire_session_options SessionPlan::options() const {
   options.overflow = QUIRE_OVERFLOW_EXTRAPOLATE;
   options.prefill_block = prefill_block;
   options.kv_type = kv_type;
-  options.kv_budget_bytes = budget_bytes;
+  options.kv_host_budget_bytes = budget_bytes;
   if (!spill_directory.empty()) {
-    options.spill_directory = spill_directory.data();
-    options.spill_directory_len = spill_directory.size();
+    options.kv_file_directory = spill_directory.data();
+    options.kv_file_directory_len = spill_directory.size();
   }
   return options;
 }

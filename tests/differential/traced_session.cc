@@ -191,10 +191,11 @@ void TracedSession::check_counts() {
   const quire_session_stats now = stats(session_.get());
   EXPECT_EQ(now.n_tokens, n_tokens);
   EXPECT_EQ(now.n_pending, n_pending);
-  EXPECT_LE(now.kv_bytes, now.kv_bytes_peak);
-  EXPECT_LE(now.kv_chunks_resident, now.kv_chunks);
+  const quire_tier_stats host = tier_stats(session_.get(), QUIRE_TIER_HOST);
+  EXPECT_LE(host.bytes, host.bytes_peak);
+  EXPECT_LE(host.n_chunks, now.kv_chunks);
   if (plan_.budget_bytes > 0) {
-    EXPECT_LE(now.kv_bytes_peak, plan_.budget_bytes);
+    EXPECT_LE(host.bytes_peak, plan_.budget_bytes);
   }
 }
 
@@ -254,7 +255,7 @@ void TracedSession::compare(quire_model* other, const StreamPlan& last) {
   EXPECT_EQ(found.ending, expected.ending);
   EXPECT_TRUE(same_bits(last_logits(session_.get(), vocab_), last_logits(fresh.get(), vocab_)));
   const quire_session_stats here = stats(session_.get()), there = stats(fresh.get());
-  if (here.kv_chunks_evicted == 0 && there.kv_chunks_evicted == 0) {
+  if (here.kv_chunks_dropped == 0 && there.kv_chunks_dropped == 0) {
     EXPECT_EQ(here.kv_chunks, there.kv_chunks);  // nothing is left of what was undone
   }
 }

@@ -61,9 +61,9 @@ class Host {
   Host() {
     std::signal(SIGXFSZ, SIG_DFL);  // whatever it was started with
     options_ = session_options(strategy_, 24);
-    options_.spill_directory = directory_.path().data();
-    options_.spill_directory_len = directory_.path().size();
-    options_.kv_budget_bytes = kBudget;
+    options_.kv_file_directory = directory_.path().data();
+    options_.kv_file_directory_len = directory_.path().size();
+    options_.kv_host_budget_bytes = kBudget;
     session_ = make_session(model_.get(), options_);
     feed(session_.get(), some_tokens(kPrompt, kVocab));
     const auto undisturbed = make_session(model_.get(), strategy_, 24);
@@ -79,7 +79,7 @@ class Host {
     EXPECT_EQ(rest.outcome.status, QUIRE_OK) << rest.outcome.text();
     tokens.insert(tokens.end(), rest.tokens.begin(), rest.tokens.end());
     EXPECT_EQ(tokens, expected_);
-    EXPECT_GT(stats(session_.get()).kv_chunks_written, 0);
+    EXPECT_GT(tier_stats(session_.get(), QUIRE_TIER_FILE).bytes_written, 0);
   }
 
   SpillDirectory directory_;

@@ -198,10 +198,10 @@ struct Application {
       if (event.type == QUIRE_EVENT_TOKEN) result.tokens[result.n_tokens++] = event.token;
     }
     good(status == QUIRE_END ? QUIRE_OK : status, "stream_next");
-    quire_session_stats stats{};
+    quire_tier_stats stats{};
     stats.struct_size = sizeof stats;
-    quire_session_get_stats(session, &stats, nullptr);
-    result.kv_bytes = stats.kv_bytes;
+    quire_session_get_tier_stats(session, QUIRE_TIER_HOST, &stats, nullptr);
+    result.kv_bytes = stats.bytes;
   }
 
   // After a failure of the stream: the session goes on.

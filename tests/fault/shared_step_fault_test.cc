@@ -48,9 +48,9 @@ class SharedStepFault : public testing::TestWithParam<bool> {
     const std::string strategy = reader.strategy;
     quire_session_options options = session_options(strategy, kBlock);
     if (reader.budget > 0) {
-      options.spill_directory = directory_.path().data();
-      options.spill_directory_len = directory_.path().size();
-      options.kv_budget_bytes = reader.budget;
+      options.kv_file_directory = directory_.path().data();
+      options.kv_file_directory_len = directory_.path().size();
+      options.kv_host_budget_bytes = reader.budget;
     }
     auto session = make_session(model, options);
     feed(session.get(), some_tokens(reader.prompt, kVocab));

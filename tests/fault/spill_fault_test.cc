@@ -78,9 +78,9 @@ class SpillFault : public testing::TestWithParam<Kind> {
 
   quire_session_options options() const {
     quire_session_options options = session_options(strategy_, kBlock);
-    options.spill_directory = directory_.path().data();
-    options.spill_directory_len = directory_.path().size();
-    options.kv_budget_bytes = GetParam().budget;
+    options.kv_file_directory = directory_.path().data();
+    options.kv_file_directory_len = directory_.path().size();
+    options.kv_host_budget_bytes = GetParam().budget;
     return options;
   }
   Owned<quire_session> spilling_session() { return make_session(model_.get(), options()); }

@@ -89,12 +89,12 @@ class Machine {
     const uint8_t how = in_.byte();
     options.overflow = policy_ = how % 4;
     options.prefill_block = 1 + in_.byte() % 60;
-    if (how & 16) options.kv_budget_bytes = 20000;
-    if (how & 32) options.kv_budget_bytes = 140000;
-    has_budget_ = options.kv_budget_bytes > 0;
+    if (how & 16) options.kv_host_budget_bytes = 20000;
+    if (how & 32) options.kv_host_budget_bytes = 140000;
+    has_budget_ = options.kv_host_budget_bytes > 0;
     if (how & 64) {
-      options.spill_directory = "/tmp";
-      options.spill_directory_len = 4;
+      options.kv_file_directory = "/tmp";
+      options.kv_file_directory_len = 4;
     }
     FUZZ_REQUIRE(quire_session_create(model(), &options, &session_, nullptr) == QUIRE_OK);
     check_counts();
@@ -156,8 +156,12 @@ class Machine {
     std::memset(&stats, 0, sizeof stats);
     stats.struct_size = sizeof stats;
     FUZZ_REQUIRE(quire_session_get_stats(session_, &stats, nullptr) == QUIRE_OK);
-    FUZZ_REQUIRE(stats.kv_bytes >= 0 && stats.kv_bytes <= stats.kv_bytes_peak);
-    FUZZ_REQUIRE(stats.kv_chunks_resident <= stats.kv_chunks);
+    quire_tier_stats host;
+    std::memset(&host, 0, sizeof host);
+    host.struct_size = sizeof host;
+    FUZZ_REQUIRE(quire_session_get_tier_stats(session_, QUIRE_TIER_HOST, &host, nullptr) == QUIRE_OK);
+    FUZZ_REQUIRE(host.bytes >= 0 && host.bytes <= host.bytes_peak);
+    FUZZ_REQUIRE(open_ || host.n_chunks <= stats.kv_chunks);
     reach_ = stats.reach;
   }
 

@@ -10,7 +10,7 @@ from ctypes import byref, c_float, c_int32, c_int64, c_size_t, c_void_p
 from typing import NamedTuple, Optional
 
 from . import _ffi
-from ._ffi import lib
+from ._library import lib
 
 TYPES = {"default": 0, "f32": 1, "f16": 2, "bf16": 3}
 LOADS = {"default": 0, "mmap": 1, "read": 2}
@@ -21,6 +21,8 @@ EVENTS = {1: "prefill", 2: "token", 3: "warning", 4: "end", 5: "notice"}
 FINISHES = {0: "", 1: "max_tokens", 2: "eos", 3: "stop_id", 4: "stop_string", 5: "reach", 6: "cancelled",
             7: "deadline"}
 KV_KINDS = {"text": 0, "condensed": 1}  # of keys and values
+TIERS = {"device": 1, "host": 2, "compressed": 3, "file": 4}
+_BUDGETS = {f"kv_{tier}_budget_bytes" for tier in TIERS}
 SAMPLERS = {"temperature": 1, "top_k": 2, "top_p": 3, "min_p": 4, "typical": 5, "penalties": 6, "dry": 7}
 _END, _TIMEOUT, _CLOSED = 1, 2, -9
 _POLL_MS = 200  # how long Python's own signal handlers may have to wait
@@ -200,14 +202,30 @@ class Runtime(_Handle):
                           "free_bytes": info.free_bytes})
         return found
 
+    def tokenizer(self, path):
+        """The tokenizer of a model directory, or of a tokenizer.model file, without the weights."""
+        return Tokenizer(self, path)
+
     def plan_memory(self, path, n_tokens, strategy="full", weight_type="default", load="default", **options):
         """quire_memory_plan as a dict: what the model and a session of n_tokens would take. options: Session's."""
-        model = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
-                         weight_type=_choice("weight_type", weight_type, TYPES))
-        session, plan, path = _session_options(strategy, **options), _options(_ffi.MemoryPlan), os.fsencode(path)
-        _call(lib.quire_runtime_plan_memory, self._handle, path, len(path), byref(model), byref(session), n_tokens,
+        plan = _options(_ffi.MemoryPlan)
+        _call(lib.quire_runtime_plan_memory, *self._planned(path, strategy, weight_type, load, **options), n_tokens,
               byref(plan))
         return _fields(plan)
+
+    def check(self, path, strategy="full", **options):
+        """Raises what a Session(model, strategy, **options) would raise for the model in `path`; loads nothing."""
+        _call(lib.quire_runtime_check_session, *self._planned(path, strategy, **options))
+
+    def describe_strategy(self, path, strategy="auto", **options):
+        """The canonical strategy that such a session would have; loads nothing."""
+        return _text(lib.quire_runtime_describe_strategy, *self._planned(path, strategy, **options)).decode()
+
+    def _planned(self, path, strategy, weight_type="default", load="default", **options):
+        model = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
+                         weight_type=_choice("weight_type", weight_type, TYPES))
+        path = _path(path)
+        return self._handle, path, len(path), byref(model), byref(_session_options(strategy, **options))
 
     def close(self):
         """Stops everything that runs on this runtime and waits for it."""
@@ -299,10 +317,16 @@ class Adapter(_Handle):
 
 
 class Tokenizer(_Handle):
+    """Of a Model; or, of a Runtime and a path, one alone: of a model directory or a tokenizer.model file."""
+
     _release = "quire_tokenizer_release"
 
-    def __init__(self, model):
-        self._own(model, lib.quire_model_get_tokenizer, model._handle)
+    def __init__(self, parent, path=None):
+        if path is None:
+            self._own(parent, lib.quire_model_get_tokenizer, parent._handle)
+        else:
+            path = _path(path)
+            self._own(parent, lib.quire_tokenizer_load, parent._handle, path, len(path))
 
     def encode(self, text, parse_special=False, bos=True, continued=False):
         data = text.encode()
@@ -333,27 +357,28 @@ class Tokenizer(_Handle):
         return lib.quire_tokenizer_get_vocab_size(self._handle)
 
 
-def _session_options(strategy="full", kv_type="default", overflow="default", expected_tokens=0, kv_budget_bytes=0,
-                     prefill_block=0, spill_directory="", spill_budget_bytes=0, adapters=()):
+def _session_options(strategy="full", kv_type="default", overflow="default", expected_tokens=0, prefill_block=0,
+                     kv_file_directory="", adapters=(), **budgets):
     used = (_ffi.SessionAdapter * len(adapters))(
         *[_ffi.SessionAdapter(adapter=adapter._handle, scale=scale) for adapter, scale in _pairs(adapters)])
-    text, spill = strategy.encode(), os.fsencode(spill_directory)
+    if unknown := set(budgets) - _BUDGETS:
+        raise TypeError(f"a session has no option {', '.join(sorted(unknown))}")
+    text, directory = strategy.encode(), os.fsencode(kv_file_directory)
     return _options(
         _ffi.SessionOptions, strategy=text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, TYPES),
         overflow=_choice("overflow", overflow, OVERFLOWS), expected_tokens=expected_tokens,
-        kv_budget_bytes=kv_budget_bytes, prefill_block=prefill_block, spill_directory=spill,
-        spill_directory_len=len(spill), spill_budget_bytes=spill_budget_bytes,
+        prefill_block=prefill_block, kv_file_directory=directory or None, kv_file_directory_len=len(directory), **budgets,
         adapters=used if len(used) else None, n_adapters=len(used))
 
 
 class Session(_Handle):
-    """A text and its KV cache. Options: kv_type, overflow, expected_tokens, kv_budget_bytes, prefill_block."""
+    """A text and its KV cache."""
 
     _release = "quire_session_release"
 
     def __init__(self, model, strategy="full", **options):
-        """options: kv_type, overflow, expected_tokens, kv_budget_bytes, prefill_block, spill_directory,
-        spill_budget_bytes: the fields of quire_session_options. adapters: each an Adapter or (Adapter, scale)."""
+        """options: kv_type, overflow, expected_tokens, prefill_block, kv_host_budget_bytes, kv_file_budget_bytes,
+        kv_file_directory and the other fields of quire_session_options. adapters: each an Adapter or (Adapter, scale)."""
         options = _session_options(strategy, **options)
         self._own(model, lib.quire_session_create, model._handle, byref(options))
         self._vocab_size = model.info["vocab_size"]
@@ -442,6 +467,12 @@ class Session(_Handle):
         stats = _options(_ffi.SessionStats)
         _call(lib.quire_session_get_stats, self._handle, byref(stats))
         return _fields(stats)
+
+    def tier(self, name):
+        """quire_tier_stats of "device", "host", "compressed" or "file", as a dict."""
+        stats = _options(_ffi.TierStats)
+        _call(lib.quire_session_get_tier_stats, self._handle, _choice("name", name, TIERS), byref(stats))
+        return {key: value for key, value in _fields(stats).items() if key not in ("tier", "reserved")}
 
     @property
     def strategy(self):

@@ -1,0 +1,29 @@
+"""Finds and opens libquire."""
+
+import ctypes
+import ctypes.util
+import os
+import pathlib
+
+from . import _ffi
+
+
+def _find():
+    """The library's path: $QUIRE_LIBRARY, beside this package, or what the system finds."""
+    if path := os.environ.get("QUIRE_LIBRARY"):
+        return path
+    for name in ("libquire.so.0", "libquire.so"):
+        if (path := pathlib.Path(__file__).parent / name).exists():
+            return str(path)
+    return ctypes.util.find_library("quire") or "libquire.so.0"
+
+
+def _load():
+    library = ctypes.CDLL(_find())
+    for name, (result, arguments) in _ffi.FUNCTIONS.items():
+        getattr(library, name).argtypes = arguments
+        getattr(library, name).restype = result
+    return library
+
+
+lib = _load()

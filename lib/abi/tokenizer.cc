@@ -1,0 +1,149 @@
+#include "lib/tokenizer/tokenizer.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "lib/abi/boundary.h"
+#include "lib/abi/handles.h"
+#include "lib/format/model_config.h"
+#include "lib/support/os_file.h"
+
+using namespace quire;
+using namespace quire::abi;
+
+namespace {
+
+Status check_open(const Runtime& runtime) {
+  return runtime.closed() ? Status(Code::kClosed, "the runtime was closed") : Status();
+}
+
+Result<std::shared_ptr<TokenizerSource>> load_source(std::shared_ptr<Runtime> runtime, const std::string& path) {
+  const bool is_directory = path_is_directory(path);
+  const bool has_config = is_directory && path_exists(path + "/config.json");
+  constexpr int32_t kAnyVocabulary = std::numeric_limits<int32_t>::max();
+  ModelConfig config;
+  config.vocab_size = kAnyVocabulary;
+  if (has_config) {
+    QUIRE_ASSIGN(config, load_model_config(path));
+  }
+  const auto load = [&](int32_t vocab_size) {
+    return is_directory ? load_tokenizer(path, vocab_size) : load_tokenizer_file(path, vocab_size);
+  };
+  QUIRE_ASSIGN(auto tokenizer, load(config.vocab_size));
+  if (!has_config) {  // now its size is known, other ids can be refused
+    config.vocab_size = tokenizer->size();
+    QUIRE_ASSIGN(tokenizer, load(config.vocab_size));
+  }
+  auto eos = config.eos_token_ids.empty() ? tokenizer->eos() : std::move(config.eos_token_ids);
+  return std::make_shared<TokenizerSource>(std::move(runtime), std::move(tokenizer), config.vocab_size, std::move(eos));
+}
+
+}  // namespace
+
+namespace quire::abi {
+
+TokenizerSource::TokenizerSource(std::shared_ptr<Model> of)
+    : runtime(of->runtime), vocab_size(of->llama->config().vocab_size), model_(std::move(of)) {}
+
+TokenizerSource::TokenizerSource(std::shared_ptr<Runtime> r, std::unique_ptr<const Tokenizer> tokenizer, int32_t size,
+                                 std::vector<int32_t> eos)
+    : runtime(std::move(r)), vocab_size(size), own_(std::move(tokenizer)), eos_(std::move(eos)) {}
+
+const Tokenizer& TokenizerSource::tokenizer() const { return own_ ? *own_ : model_->llama->tokenizer(); }
+
+bool TokenizerSource::is_eos(int32_t id) const {
+  return model_ ? model_->llama->is_eos(id) : std::find(eos_.begin(), eos_.end(), id) != eos_.end();
+}
+
+}  // namespace quire::abi
+
+extern "C" {
+
+quire_status quire_model_get_tokenizer(quire_model* model, quire_tokenizer** out, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!model || !out) return invalid(model ? "out is NULL" : "model is NULL");
+    QUIRE_TRY(check_open(*model->impl->runtime));
+    *out = new quire_tokenizer(std::make_shared<TokenizerSource>(model->impl));
+    return {};
+  });
+}
+
+quire_status quire_tokenizer_load(quire_runtime* runtime, const char* path, size_t path_len, quire_tokenizer** out,
+                                  quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!runtime || !out) return invalid(runtime ? "out is NULL" : "runtime is NULL");
+    QUIRE_TRY(check_open(*runtime->impl));
+    std::string_view name;
+    QUIRE_TRY(read_text(path, path_len, "path", &name));
+    if (name.empty()) return invalid("path is empty");
+    QUIRE_ASSIGN(auto source, load_source(runtime->impl, std::string(name)));
+    *out = new quire_tokenizer(std::move(source));
+    return {};
+  });
+}
+
+void quire_tokenizer_retain(quire_tokenizer* tokenizer) { retain(tokenizer); }
+
+void quire_tokenizer_release(quire_tokenizer* tokenizer) {
+  if (drop_reference(tokenizer)) release(tokenizer, std::shared_ptr<Runtime>(tokenizer->impl->runtime));
+}
+
+quire_status quire_tokenizer_encode(const quire_tokenizer* tokenizer, const char* text, size_t text_len, uint32_t flags,
+                                    int32_t* ids, size_t cap, size_t* needed, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!tokenizer) return invalid("tokenizer is NULL");
+    QUIRE_TRY(check_open(*tokenizer->impl->runtime));
+    std::string_view view;
+    QUIRE_TRY(read_text(text, text_len, "text", &view));
+    if ((flags & ~(QUIRE_TEXT_PARSE_SPECIAL | QUIRE_TEXT_NO_BOS | QUIRE_TEXT_CONTINUE)) != 0) {
+      return invalid("flags has unknown bits: " + std::to_string(flags));
+    }
+    EncodeOptions options;
+    options.first_segment = (flags & QUIRE_TEXT_CONTINUE) == 0;
+    options.add_bos = (flags & QUIRE_TEXT_NO_BOS) == 0;
+    options.parse_special = (flags & QUIRE_TEXT_PARSE_SPECIAL) != 0;
+    QUIRE_ASSIGN(const auto encoded, tokenizer->impl->tokenizer().encode(view, options));
+    return write_array(encoded, "ids", ids, cap, needed);
+  });
+}
+
+quire_status quire_tokenizer_decode(const quire_tokenizer* tokenizer, const int32_t* ids, size_t n_ids, uint32_t flags,
+                                    char* buf, size_t cap, size_t* needed, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!tokenizer) return invalid("tokenizer is NULL");
+    QUIRE_TRY(check_open(*tokenizer->impl->runtime));
+    if (!ids && n_ids > 0) return invalid("ids is NULL but n_ids is not 0");
+    if ((flags & ~QUIRE_DECODE_SPECIAL) != 0) return invalid("flags has unknown bits: " + std::to_string(flags));
+    if (n_ids > static_cast<size_t>(std::numeric_limits<int64_t>::max()) / sizeof *ids) {
+      return invalid("n_ids is too large");
+    }
+    const std::vector<int32_t> copy(ids, ids + n_ids);
+    QUIRE_ASSIGN(const std::string text,
+                 decode(tokenizer->impl->tokenizer(), copy, (flags & QUIRE_DECODE_SPECIAL) != 0));
+    return write_text(text, buf, cap, needed);
+  });
+}
+
+quire_status quire_tokenizer_get_token_bytes(const quire_tokenizer* tokenizer, int32_t id, char* buf, size_t cap,
+                                             size_t* needed, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!tokenizer) return invalid("tokenizer is NULL");
+    QUIRE_TRY(check_open(*tokenizer->impl->runtime));
+    std::string bytes;
+    QUIRE_TRY(tokenizer->impl->tokenizer().append_bytes(id, false, bytes));
+    return write_text(bytes, buf, cap, needed);
+  });
+}
+
+int32_t quire_tokenizer_get_vocab_size(const quire_tokenizer* tokenizer) {
+  return tokenizer ? tokenizer->impl->vocab_size : 0;
+}
+
+int32_t quire_tokenizer_get_bos(const quire_tokenizer* tokenizer) {
+  return tokenizer ? tokenizer->impl->tokenizer().bos() : -1;
+}
+
+int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32_t id) {
+  return tokenizer && tokenizer->impl->is_eos(id) ? 1 : 0;
+}
+}
