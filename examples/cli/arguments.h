@@ -68,6 +68,7 @@ void add_sampling_options(CLI::App& command, SamplingArguments& arguments);
 void add_run(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
+void add_strategies(CLI::App& app, Action& action);
 void add_eval_passkey(CLI::App& eval, Action& action);
 void add_eval_ppl(CLI::App& eval, Action& action);
 void add_eval_needle(CLI::App& eval, Action& action);

@@ -29,6 +29,8 @@ Strategies (-s) let a model read far beyond the length it was trained for, L tok
     longrope | none | base(theta=T)
                             changes the rotary embedding, e.g. "dca + yarn(factor=4)"; alone it means full + ...
 
+`quire strategies` lists them all, with every argument.
+
 Examples:
   quire run -m model -s dca -f report.txt -p "What was decided? " -n 64
   cat *.log | quire run -m model -s streaming_llm -f - -p "Summary: " --json
@@ -77,6 +79,7 @@ int main(int argc, char** argv) {
   cli::add_run(app, action);
   cli::add_info(app, action);
   cli::add_plan(app, action);
+  cli::add_strategies(app, action);
   cli::add_bench(app, action);
   CLI::App* eval = app.add_subcommand("eval", "Measure how well a strategy reads long documents");
   eval->require_subcommand(1);

@@ -621,6 +621,26 @@ QUIRE_API void quire_strategy_options_init(quire_strategy_options* options, size
 QUIRE_API quire_status quire_strategy_describe(const quire_strategy_options* options, char* buf,
                                                size_t cap, size_t* needed, quire_error* err);
 
+/* What an expression may be made of, as JSON, for settings dialogs and completion. options:
+ * train_len, n_heads and expected_tokens count, since ranges and defaults depend on them; strategy
+ * must be NULL.
+ *
+ *   {"train_len": L, "terms": [term, ...]}
+ *   term      {"name", "kind": "visibility" | "rope_scaling" | "base", "description",
+ *             "arguments": [argument, ...]}, and "obstacle" (text) where the term cannot be used
+ *             with such a train_len or n_heads; its arguments are then not listed
+ *   argument  {"name", "type": "integer" | "number" | "choice" | "word", "required",
+ *             "description"}, with "min" and "max" of numbers, "step" (of integers that must be a
+ *             multiple of it), "choices" (of texts), "default" (absent where there is none, or
+ *             where it follows from the session), and "with" (other arguments that it goes with,
+ *             such as "preset=vllm")
+ *
+ * Ranges and defaults are those beside the defaults of the other arguments, and beside the least
+ * value of required ones; quire_strategy_describe has the last word. Keys are only ever added.
+ * Errors: INVALID_ARGUMENT, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_strategy_get_list(const quire_strategy_options* options, char* buf,
+                                               size_t cap, size_t* needed, quire_error* err);
+
 /* ---- Session --------------------------------------------------------------------------------- */
 
 /* What happens when prompt + max_tokens exceed the strategy's reach. No policy drops text. */

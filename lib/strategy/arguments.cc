@@ -17,6 +17,12 @@ std::string joined(Words words) {
   return text;
 }
 
+std::vector<std::string_view> names_of(ArgumentDocs arguments) {
+  std::vector<std::string_view> names;
+  for (const ArgumentDoc& argument : arguments) names.push_back(argument.name);
+  return names;
+}
+
 const Argument* Arguments::find(std::string_view name) const {
   for (const Argument& argument : term_->arguments) {
     if (argument.name == name) return &argument;
@@ -53,24 +59,53 @@ Status Arguments::missing(std::string_view argument_name) const {
   return expression_error(term_->at, name() + " needs the argument " + std::string(argument_name) + "=");
 }
 
+void Arguments::log(ArgumentUse use) const {
+  use.term = name();
+  log_->push_back(std::move(use));
+}
+
 Result<int64_t> Arguments::integer(std::string_view argument_name, int64_t min, int64_t max,
-                                   std::optional<int64_t> fallback) const {
+                                   std::optional<int64_t> fallback, int64_t step) const {
+  if (log_) {
+    log({{},
+         std::string(argument_name),
+         ArgumentUse::Type::kInteger,
+         std::to_string(min),
+         std::to_string(max),
+         step,
+         {},
+         fallback ? std::optional(std::to_string(*fallback)) : std::nullopt});
+  }
   const Argument* argument = find(argument_name);
   if (!argument) {
-    if (!fallback) return missing(argument_name);
-    return *fallback;
+    if (fallback || log_) return fallback.value_or(min);
+    return missing(argument_name);
   }
-  if (argument->integer && *argument->integer >= min && *argument->integer <= max) return *argument->integer;
+  if (argument->integer && *argument->integer >= min && *argument->integer <= max) {
+    if (*argument->integer % step == 0) return *argument->integer;
+    return refuse(argument_name, std::string(argument_name) + " is " + std::to_string(*argument->integer) +
+                                     "; expected a multiple of " + std::to_string(step));
+  }
   return refuse(argument_name, std::string(argument_name) + " is " + in_quotes(argument->value) +
                                    "; expected an integer from " + std::to_string(min) + " to " + std::to_string(max));
 }
 
 Result<double> Arguments::real(std::string_view argument_name, double min, double max,
                                std::optional<double> fallback) const {
+  if (log_) {
+    log({{},
+         std::string(argument_name),
+         ArgumentUse::Type::kNumber,
+         number_text(min),
+         number_text(max),
+         1,
+         {},
+         fallback ? std::optional(number_text(*fallback)) : std::nullopt});
+  }
   const Argument* argument = find(argument_name);
   if (!argument) {
-    if (!fallback) return missing(argument_name);
-    return *fallback;
+    if (fallback || log_) return fallback.value_or(min);
+    return missing(argument_name);
   }
   if (argument->number && *argument->number >= min && *argument->number <= max) return *argument->number;
   return refuse(argument_name, std::string(argument_name) + " is " + in_quotes(argument->value) +
@@ -78,6 +113,16 @@ Result<double> Arguments::real(std::string_view argument_name, double min, doubl
 }
 
 Result<size_t> Arguments::choice(std::string_view argument_name, Words choices) const {
+  if (log_) {
+    log({{},
+         std::string(argument_name),
+         ArgumentUse::Type::kChoice,
+         {},
+         {},
+         1,
+         std::vector<std::string>(choices.begin(), choices.end()),
+         std::string(choices.front())});
+  }
   const Argument* argument = find(argument_name);
   if (!argument) return size_t{0};
   const auto found = std::find(choices.begin(), choices.end(), argument->value);
@@ -87,6 +132,16 @@ Result<size_t> Arguments::choice(std::string_view argument_name, Words choices) 
 }
 
 Result<std::string> Arguments::word(std::string_view argument_name, std::string fallback) const {
+  if (log_) {
+    log({{},
+         std::string(argument_name),
+         ArgumentUse::Type::kWord,
+         {},
+         {},
+         1,
+         {},
+         fallback.empty() ? std::nullopt : std::optional(fallback)});
+  }
   const Argument* argument = find(argument_name);
   if (!argument) return fallback;
   if (!argument->number) return std::string(argument->value);

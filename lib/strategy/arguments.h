@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lib/strategy/expression.h"
 #include "lib/support/status.h"
@@ -14,16 +15,41 @@ namespace quire {
 
 using Words = std::span<const std::string_view>;
 
+// What is said of an argument for people. Its type, range and default are where it is read.
+struct ArgumentDoc {
+  std::string_view name;
+  std::string_view text;
+  std::string_view with = {};  // arguments that it is read beside, such as "preset=vllm"; empty: it always is
+};
+using ArgumentDocs = std::span<const ArgumentDoc>;
+std::vector<std::string_view> names_of(ArgumentDocs arguments);
+
+// An argument as its reader asked for it.
+struct ArgumentUse {
+  enum class Type { kInteger, kNumber, kChoice, kWord };
+  std::string term;
+  std::string name;
+  Type type;
+  std::string least, most;              // of numbers; `most` need not be a multiple of `step`
+  int64_t step = 1;                     // of integers
+  std::vector<std::string> choices;     // of a choice
+  std::optional<std::string> fallback;  // empty: the argument is required, or given
+};
+using ArgumentLog = std::vector<ArgumentUse>;
+
 // Borrows the term. A getter without fallback refuses a missing argument; a fallback is not checked against the range.
+// With a log (borrowed) each getter adds what it was asked for, and takes the least value for a missing argument.
 class Arguments {
  public:
-  explicit Arguments(const Term& term) : term_(&term) {}
+  explicit Arguments(const Term& term, ArgumentLog* log = nullptr) : term_(&term), log_(log) {}
 
   // Refuses arguments that are not in `known`, and repeated ones.
   Status check_names(Words known) const;
 
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  Result<int64_t> integer(std::string_view name, int64_t min, int64_t max, std::optional<int64_t> fallback = {}) const;
+  // A multiple of `step`.
+  Result<int64_t> integer(std::string_view name, int64_t min, int64_t max, std::optional<int64_t> fallback = {},
+                          int64_t step = 1) const;
   Result<double> real(std::string_view name, double min, double max, std::optional<double> fallback = {}) const;
   // One of `choices`; its index. The first is the default.
   Result<size_t> choice(std::string_view name, Words choices) const;
@@ -40,7 +66,10 @@ class Arguments {
   const Argument* find(std::string_view name) const;
   Status missing(std::string_view name) const;
 
+  void log(ArgumentUse use) const;
+
   const Term* term_;
+  ArgumentLog* log_;
 };
 
 // The shortest text that reads back as the same double; never with an exponent.

@@ -329,10 +329,19 @@ Result<std::unique_ptr<Strategy>> make_beacon(const Arguments& arguments, const 
   return std::unique_ptr<Strategy>(std::make_unique<Beacon>(shape, ratios, growth == 0, model.train_len));
 }
 
-constexpr std::string_view kArguments[] = {"window", "stride", "attn", "ratio", "sequence", "reserve", "growth"};
+constexpr ArgumentDoc kArguments[] = {
+    {"window", "tokens that are condensed at a time"},
+    {"stride", "tokens of a window that its entries stand for"},
+    {"attn", "what beacon tokens see, as the checkpoint was trained", "attn=step_expansion"},
+    {"ratio", "tokens an entry stands for, of all windows; 0: they are kept", "ratio=0"},
+    {"sequence", "ratios of windows in succession, such as x2.x4", "sequence=x1"},
+    {"reserve", "tokens beside expected_tokens that the ratio leaves room for", "reserve=0"},
+    {"growth", "what happens where a ratio ends: later windows are condensed more, or the text ends"},
+};
 
 }  // namespace
 
-const Method kBeacon{"beacon", kArguments, make_beacon, true};
+const Method kBeacon{"beacon", "what trained beacon tokens condense from each window, and the window", kArguments,
+                     make_beacon, true};
 
 }  // namespace quire

@@ -49,7 +49,7 @@ constexpr std::array<LogitScale, 3> kLogitScales = {{{"none", 0}, {"yarn_0.05", 
 constexpr std::string_view kParts[] = {"all", "intra_inter", "intra"};  // in the order of DualChunkMap::Parts
 
 template <typename Table>
-std::vector<std::string_view> names_of(const Table& table) {
+std::vector<std::string_view> row_names(const Table& table) {
   std::vector<std::string_view> names;
   for (const auto& row : table) names.push_back(row.name);
   return names;
@@ -150,9 +150,9 @@ namespace {
 
 Result<std::unique_ptr<Strategy>> make_dual_chunk(const Arguments& arguments, const MethodModel& model,
                                                   CanonicalTerm& canonical) {
-  QUIRE_ASSIGN(const size_t preset, arguments.choice("preset", names_of(kPresets)));
+  QUIRE_ASSIGN(const size_t preset, arguments.choice("preset", row_names(kPresets)));
   QUIRE_ASSIGN(DualChunkMap map, read_map(arguments, kPresets[preset], model.train_len));
-  QUIRE_ASSIGN(const size_t scale, arguments.choice("logit_scale", names_of(kLogitScales)));
+  QUIRE_ASSIGN(const size_t scale, arguments.choice("logit_scale", row_names(kLogitScales)));
   QUIRE_ASSIGN(const size_t parts, arguments.choice("parts", kParts));
   map.parts = static_cast<DualChunkMap::Parts>(parts);
   canonical.add("preset", kPresets[preset].name)
@@ -163,10 +163,18 @@ Result<std::unique_ptr<Strategy>> make_dual_chunk(const Arguments& arguments, co
   return std::unique_ptr<Strategy>(std::make_unique<DualChunk>(map, kLogitScales[scale].slope, model.train_len));
 }
 
-constexpr std::string_view kArguments[] = {"preset", "chunk", "cap", "local", "logit_scale", "parts"};
+constexpr ArgumentDoc kArguments[] = {
+    {"preset", "whose chunk and cap are the defaults"},
+    {"chunk", "tokens of a chunk (s); distances inside it are true"},
+    {"cap", "largest distance between chunks (C)"},
+    {"local", "cap - chunk, instead of chunk", "preset=chunkllama"},
+    {"logit_scale", "how logits grow with the position"},
+    {"parts", "which chunks are seen (an ablation)"},
+};
 
 }  // namespace
 
-const Method kDualChunk{"dca", kArguments, make_dual_chunk, true};
+const Method kDualChunk{"dca", "Dual Chunk Attention: every earlier token, distances folded into the trained range",
+                        kArguments, make_dual_chunk, true};
 
 }  // namespace quire

@@ -35,6 +35,6 @@ Result<std::unique_ptr<Strategy>> make_full(const Arguments&, const MethodModel&
 
 }  // namespace
 
-const Method kFull{"full", {}, make_full};
+const Method kFull{"full", "every earlier token at its true distance", {}, make_full};
 
 }  // namespace quire

@@ -143,11 +143,7 @@ Result<HeadPatternOptions> read_chunk(const Arguments& arguments, std::string_vi
   }
   HeadPatternOptions options;
   const int64_t usual = std::clamp<int64_t>(train_len / parts / 2 * 2, 2, most / 2 * 2);
-  QUIRE_ASSIGN(options.chunk, arguments.integer(name, 2, most, usual));
-  if (options.chunk % 2 != 0) {
-    return arguments.refuse(name, std::string(name) + " is " + std::to_string(options.chunk) +
-                                      "; expected an even number, half of which is shifted by");
-  }
+  QUIRE_ASSIGN(options.chunk, arguments.integer(name, 2, most, usual, 2));  // half of it is shifted by
   QUIRE_ASSIGN(options.full_below, arguments.integer("full_below", 0, train_len, 0));
   canonical.add_integer(name, options.chunk).add_integer("full_below", options.full_below);
   return options;

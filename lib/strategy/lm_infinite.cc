@@ -62,10 +62,14 @@ Result<std::unique_ptr<Strategy>> make_lm_infinite(const Arguments& arguments, c
   return std::unique_ptr<Strategy>(std::make_unique<LmInfinite>(sinks, recent));
 }
 
-constexpr std::string_view kArguments[] = {"sinks", "recent"};
+constexpr ArgumentDoc kArguments[] = {
+    {"sinks", "first tokens that stay visible"},
+    {"recent", "tokens back that are visible, and the distance of the first ones"},
+};
 
 }  // namespace
 
-const Method kLmInfinite{"lm_infinite", kArguments, make_lm_infinite};
+const Method kLmInfinite{"lm_infinite", "the first few tokens and the most recent ones, with a ceiling for distances",
+                         kArguments, make_lm_infinite};
 
 }  // namespace quire

@@ -108,10 +108,16 @@ Result<std::unique_ptr<Strategy>> make_long_mixed(const Arguments& arguments, co
   return make_head_patterns(std::move(heads), options, model.train_len);
 }
 
-constexpr std::string_view kArguments[] = {"heads", "chunk", "full_below", "mask", "reading"};
+constexpr ArgumentDoc kArguments[] = {
+    {"heads", "table of the heads, such as sda2x8.rolledx4"},
+    {"chunk", "keys of a chunk"},
+    {"full_below", "queries with a lower index see every key"},
+    {"mask", "whether slots or indexes of rolled keys are masked"},
+    {"reading", "what queries of another residue see: nothing, or those keys and themselves"},
+};
 
 }  // namespace
 
-const Method kLongMixed{"long_mixed", kArguments, make_long_mixed, true};
+const Method kLongMixed{"long_mixed", "a table of patterns, head by head", kArguments, make_long_mixed, true};
 
 }  // namespace quire

@@ -113,10 +113,8 @@ Result<ChunkSelection> read_selection(const Arguments& arguments, int64_t train_
   }
   ChunkSelection selection;
   const int64_t usual_chunk = std::clamp(train_len / 8 / kChunkStep * kChunkStep, kChunkStep, kDefaultChunk);
-  QUIRE_ASSIGN(selection.chunk, arguments.integer("chunk", kChunkStep, train_len / kLeastChunks, usual_chunk));
-  if (selection.chunk % kChunkStep != 0) {
-    return arguments.refuse("chunk", "chunk is " + std::to_string(selection.chunk) + "; expected a multiple of 16");
-  }
+  QUIRE_ASSIGN(selection.chunk,
+               arguments.integer("chunk", kChunkStep, train_len / kLeastChunks, usual_chunk, kChunkStep));
   const int64_t trained = train_len / selection.chunk;  // packed, chunk * chunks positions are used
   QUIRE_ASSIGN(selection.count, arguments.integer("chunks", kLeastChunks, packed ? trained : kMostChunks,
                                                   std::min(kDefaultChunks, trained)));
@@ -154,11 +152,23 @@ Result<std::unique_ptr<Strategy>> make_longheads(const Arguments& arguments, con
       std::make_unique<LongHeads>(selection, dual_chunk, begin, init == 1, model.train_len));
 }
 
-constexpr std::string_view kArguments[] = {"chunk", "chunks", "begin",     "forced",    "select", "init",
-                                           "pick",  "first",  "positions", "dca_chunk", "dca_cap"};
+constexpr ArgumentDoc kArguments[] = {
+    {"chunk", "tokens of a chunk"},
+    {"chunks", "chunks that a head sees"},
+    {"begin", "queries before it see every key"},
+    {"forced", "chunks that are always seen: first, previous and own, or first and own"},
+    {"select", "who chooses together"},
+    {"init", "what given tokens see: what they choose, or every key"},
+    {"pick", "which chunks are chosen (an ablation)"},
+    {"first", "how the first chunk is treated (an ablation)"},
+    {"positions", "where chosen keys stand: packed, or as with dca"},
+    {"dca_chunk", "chunk of the distances of dca", "positions=dca"},
+    {"dca_cap", "largest distance between chunks", "positions=dca"},
+};
 
 }  // namespace
 
-const Method kLongHeads{"longheads", kArguments, make_longheads, true, false};
+const Method kLongHeads{
+    "longheads", "for each head the few chunks that fit its query best", kArguments, make_longheads, true, false};
 
 }  // namespace quire

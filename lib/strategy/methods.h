@@ -26,7 +26,8 @@ using MethodMaker = Result<std::unique_ptr<Strategy>> (*)(const Arguments& argum
 
 struct Method {
   std::string_view name;
-  Words arguments;  // beside those that all take
+  std::string_view text;   // what it is, in a line
+  ArgumentDocs arguments;  // beside those that all take
   MethodMaker make;
   bool needs_far_keys = false;  // means nothing on a model whose own window hides them
   bool has_kv_chunk = true;     // the stored chunk is not the method's own

@@ -65,10 +65,14 @@ Result<std::unique_ptr<Strategy>> make_rerope(const Arguments& arguments, const 
   return std::unique_ptr<Strategy>(std::make_unique<ReRope>(window, leak, log_n == 1, model.train_len));
 }
 
-constexpr std::string_view kArguments[] = {"window", "leaky", "log_n"};
+constexpr ArgumentDoc kArguments[] = {
+    {"window", "distances are true up to here"},
+    {"leaky", "behind the window they grow a k-th as fast; 0: not at all"},
+    {"log_n", "1: logits grow with the logarithm of the position"},
+};
 
 }  // namespace
 
-const Method kReRope{"rerope", kArguments, make_rerope, true};
+const Method kReRope{"rerope", "every earlier token, distances clipped at a window", kArguments, make_rerope, true};
 
 }  // namespace quire

@@ -196,27 +196,51 @@ Result<RopeScaling> make_longrope(const Arguments& arguments, const RopeBase& ba
   return RopeScaling{{std::move(theta), attention}, is_long ? base.train_len : std::min(original, base.train_len), {}};
 }
 
-constexpr std::string_view kFactorArguments[] = {"factor"};
-constexpr std::string_view kYarnArguments[] = {"factor",           "original", "beta_fast", "beta_slow",
-                                               "attention_factor", "variant",  "truncate"};
-constexpr std::string_view kLlama3Arguments[] = {"factor", "low", "high", "original"};
-constexpr std::string_view kDynamicNtkArguments[] = {"factor", "length", "original"};
-constexpr std::string_view kLongRopeArguments[] = {"length", "original", "attention_factor"};
+constexpr ArgumentDoc kFactorArguments[] = {
+    {"factor", "how many times longer the text may be"},
+};
+constexpr ArgumentDoc kYarnArguments[] = {
+    {"factor", "how many times longer the text may be"},
+    {"original", "tokens the model was trained for before the scaling"},
+    {"beta_fast", "pairs that turn more often keep their speed"},
+    {"beta_slow", "pairs that turn less often are slowed by the factor"},
+    {"attention_factor", "logits are multiplied by its square"},
+    {"variant", "transformers' form, or that of the PoSE checkpoints"},
+    {"truncate", "1: the two borders are rounded to whole pairs"},
+};
+constexpr ArgumentDoc kLlama3Arguments[] = {
+    {"factor", "how many times longer the text may be"},
+    {"low", "pairs that turn less often in the original length are slowed"},
+    {"high", "pairs that turn more often keep their speed"},
+    {"original", "tokens the model was trained for before the scaling"},
+};
+constexpr ArgumentDoc kDynamicNtkArguments[] = {
+    {"factor", "how many times longer the text may be"},
+    {"length", "tokens of the text; default: the session's expected_tokens", "length=1"},
+    {"original", "tokens the model was trained for before the scaling"},
+};
+constexpr ArgumentDoc kLongRopeArguments[] = {
+    {"length", "tokens of the text; default: the session's expected_tokens", "length=1"},
+    {"original", "tokens the model was trained for before the scaling"},
+    {"attention_factor", "logits are multiplied by its square"},
+};
 
 struct ScalingMethod {
   std::string_view name;
-  Words arguments;
+  std::string_view text;
+  ArgumentDocs arguments;
   Result<RopeScaling> (*make)(const Arguments&, const RopeBase&, CanonicalTerm&);
   bool needs_length = false;
 };
 
-constexpr ScalingMethod kScalingMethods[] = {{"none", {}, make_none},
-                                             {"pi", kFactorArguments, make_pi},
-                                             {"ntk", kFactorArguments, make_ntk},
-                                             {"yarn", kYarnArguments, make_yarn},
-                                             {"llama3", kLlama3Arguments, make_llama3},
-                                             {"dynamic_ntk", kDynamicNtkArguments, make_dynamic_ntk, true},
-                                             {"longrope", kLongRopeArguments, make_longrope, true}};
+constexpr ScalingMethod kScalingMethods[] = {
+    {"none", "the model's plain RoPE, whatever the checkpoint says", {}, make_none},
+    {"pi", "position interpolation", kFactorArguments, make_pi},
+    {"ntk", "NTK-aware base", kFactorArguments, make_ntk},
+    {"yarn", "YaRN: fast pairs keep their speed, slow ones are slowed", kYarnArguments, make_yarn},
+    {"llama3", "the scaling of Llama 3.1", kLlama3Arguments, make_llama3},
+    {"dynamic_ntk", "NTK-aware base for a text of known length", kDynamicNtkArguments, make_dynamic_ntk, true},
+    {"longrope", "LongRoPE with the checkpoint's own lists of factors", kLongRopeArguments, make_longrope, true}};
 
 }  // namespace
 
@@ -226,16 +250,22 @@ std::vector<std::string_view> rope_scaling_names() {
   return names;
 }
 
+std::vector<TermDoc> rope_scaling_docs() {
+  std::vector<TermDoc> docs;
+  for (const ScalingMethod& method : kScalingMethods) docs.push_back({method.name, method.text, method.arguments});
+  return docs;
+}
+
 bool needs_length(std::string_view scaling) {
   return std::any_of(std::begin(kScalingMethods), std::end(kScalingMethods),
                      [&](const ScalingMethod& method) { return method.name == scaling && method.needs_length; });
 }
 
-Result<RopeScaling> make_rope_scaling(const Term& term, const RopeBase& base) {
+Result<RopeScaling> make_rope_scaling(const Term& term, const RopeBase& base, ArgumentLog* log) {
   for (const ScalingMethod& method : kScalingMethods) {
     if (method.name != term.name) continue;
-    const Arguments arguments(term);
-    QUIRE_TRY(arguments.check_names(method.arguments));
+    const Arguments arguments(term, log);
+    QUIRE_TRY(arguments.check_names(names_of(method.arguments)));
     CanonicalTerm canonical(term.name);
     QUIRE_ASSIGN(RopeScaling scaling, method.make(arguments, base, canonical));
     scaling.canonical = canonical.text();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lib/plan/rope_table.h"
+#include "lib/strategy/arguments.h"
 #include "lib/strategy/expression.h"
 #include "lib/strategy/strategy.h"
 #include "lib/support/status.h"
@@ -34,10 +35,18 @@ struct RopeScaling {
 // The names of the scalings, `none` among them.
 std::vector<std::string_view> rope_scaling_names();
 
+// The same with what is said of them.
+struct TermDoc {
+  std::string_view name;
+  std::string_view text;
+  ArgumentDocs arguments;
+};
+std::vector<TermDoc> rope_scaling_docs();
+
 // Whether the scaling of this name is made for one length of text: it needs length= or RopeBase::expected_tokens.
 bool needs_length(std::string_view scaling);
 
 // `term` must have one of these names. Errors: kBadStrategy, kUnsupported.
-Result<RopeScaling> make_rope_scaling(const Term& term, const RopeBase& base);
+Result<RopeScaling> make_rope_scaling(const Term& term, const RopeBase& base, ArgumentLog* log = nullptr);
 
 }  // namespace quire

@@ -26,10 +26,13 @@ Result<std::unique_ptr<Strategy>> make_s2(const Arguments& arguments, const Meth
   return make_head_patterns(std::move(heads), options, model.train_len);
 }
 
-constexpr std::string_view kArguments[] = {"group", "full_below"};
+constexpr ArgumentDoc kArguments[] = {
+    {"group", "keys of a group"},
+    {"full_below", "queries with a lower index see every key"},
+};
 
 }  // namespace
 
-const Method kS2{"s2", kArguments, make_s2};
+const Method kS2{"s2", "LongLoRA: groups of keys, shifted in half of the heads", kArguments, make_s2};
 
 }  // namespace quire

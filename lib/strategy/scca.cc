@@ -62,12 +62,25 @@ Result<std::unique_ptr<Strategy>> make_scca_flow(const Arguments& arguments, con
   return make_head_patterns(std::move(heads), options, model.train_len);
 }
 
-constexpr std::string_view kSccaFixedArguments[] = {"chunk", "full_below", "mask"};
-constexpr std::string_view kSccaFlowArguments[] = {"chunks", "chunk", "full_below", "roll", "wrap", "mask"};
+constexpr ArgumentDoc kSccaFixedArguments[] = {
+    {"chunk", "keys of a chunk"},
+    {"full_below", "queries with a lower index see every key"},
+    {"mask", "whether slots or indexes of rolled keys are masked"},
+};
+constexpr ArgumentDoc kSccaFlowArguments[] = {
+    {"chunks", "chunks that the heads share out"},
+    {"chunk", "keys of a chunk"},
+    {"full_below", "queries with a lower index see every key"},
+    {"roll", "which way the heads look"},
+    {"wrap", "what is seen before there is an earlier chunk"},
+    {"mask", "whether slots or indexes of rolled keys are masked"},
+};
 
 }  // namespace
 
-const Method kSccaFixed{"scca_fixed", kSccaFixedArguments, make_scca_fixed};
-const Method kSccaFlow{"scca_flow", kSccaFlowArguments, make_scca_flow, true};
+const Method kSccaFixed{"scca_fixed", "chunks of keys, rolled by half in half of the heads", kSccaFixedArguments,
+                        make_scca_fixed};
+const Method kSccaFlow{"scca_flow", "each head sees one of the last few chunks", kSccaFlowArguments, make_scca_flow,
+                       true};
 
 }  // namespace quire

@@ -43,10 +43,14 @@ Result<std::unique_ptr<Strategy>> make_sda(const Arguments& arguments, const Met
   return make_head_patterns(std::move(heads), options, model.train_len);
 }
 
-constexpr std::string_view kArguments[] = {"dilation", "reading", "full_below"};
+constexpr ArgumentDoc kArguments[] = {
+    {"dilation", "residue classes that heads take in turn"},
+    {"reading", "what queries of another residue see: nothing, or those keys and themselves"},
+    {"full_below", "queries with a lower index see every key"},
+};
 
 }  // namespace
 
-const Method kSda{"sda", kArguments, make_sda, true};
+const Method kSda{"sda", "each head sees the positions of one residue class", kArguments, make_sda, true};
 
 }  // namespace quire

@@ -46,10 +46,14 @@ Result<std::unique_ptr<Strategy>> make_self_extend(const Arguments& arguments, c
   return std::unique_ptr<Strategy>(std::make_unique<SelfExtend>(group, window, model.train_len));
 }
 
-constexpr std::string_view kArguments[] = {"group", "window"};
+constexpr ArgumentDoc kArguments[] = {
+    {"group", "positions that share a distance behind the window"},
+    {"window", "distances are true up to here"},
+};
 
 }  // namespace
 
-const Method kSelfExtend{"self_extend", kArguments, make_self_extend, true};
+const Method kSelfExtend{"self_extend", "every earlier token, distances between groups behind a window", kArguments,
+                         make_self_extend, true};
 
 }  // namespace quire

@@ -9,6 +9,7 @@
 #include "lib/strategy/methods.h"
 #include "lib/strategy/rope_scaling.h"
 #include "lib/strategy/sliding_window.h"
+#include "lib/strategy/strategy_list.h"
 
 namespace quire {
 
@@ -31,8 +32,12 @@ constexpr double kMaxTheta = 1e15;
 constexpr int64_t kChunkStep = 16;  // backends lay keys out in blocks of 16
 constexpr int64_t kMaxChunk = 65536;
 
-constexpr std::string_view kCommonArguments[] = {"train_len", "ignore_window", "kv_chunk"};
-constexpr std::string_view kBaseArguments[] = {"theta"};
+constexpr ArgumentDoc kCommonArguments[] = {
+    {"train_len", "tokens that weights and scaling are good for (L)"},
+    {"ignore_window", "1: do without the model's own sliding window"},
+    {"kv_chunk", "tokens of a stored chunk"},
+};
+constexpr ArgumentDoc kBaseArguments[] = {{"theta", "the RoPE base"}};
 
 const Method* const kMethods[] = {&kFull, &kBeacon,    &kDualChunk, &kLmInfinite, &kLongMixed,  &kLongHeads,   &kReRope,
                                   &kS2,   &kSccaFixed, &kSccaFlow,  &kSda,        &kSelfExtend, &kStreamingLlm};
@@ -154,20 +159,23 @@ Result<RopeScaling> checkpoint_rope(const std::string& term, RopeBase base) {
 }
 
 Result<int64_t> read_kv_chunk(const Arguments& arguments, int64_t train_len) {
-  QUIRE_ASSIGN(const int64_t chunk, arguments.integer("kv_chunk", kChunkStep, kMaxChunk, default_kv_chunk(train_len)));
-  if (chunk % kChunkStep == 0) return chunk;
-  return arguments.refuse("kv_chunk", "kv_chunk is " + std::to_string(chunk) + "; expected a multiple of 16");
+  return arguments.integer("kv_chunk", kChunkStep, kMaxChunk, default_kv_chunk(train_len), kChunkStep);
+}
+
+// Its own arguments and those that all take.
+std::vector<ArgumentDoc> arguments_of(const Method& method) {
+  std::vector<ArgumentDoc> all(method.arguments.begin(), method.arguments.end());
+  all.insert(all.end(), std::begin(kCommonArguments), std::end(kCommonArguments) - (method.has_kv_chunk ? 0 : 1));
+  return all;
 }
 
 // The strategy that `term` (not auto) names, with `scaling`; `suffix` ends the canonical form.
 Result<std::unique_ptr<Strategy>> make_visibility(const Term& term, RopeScaling scaling, const std::string& suffix,
-                                                  const StrategyContext& context) {
+                                                  const StrategyContext& context, ArgumentLog* log) {
   const Method& method =
       **std::find_if(std::begin(kMethods), std::end(kMethods), [&](const Method* m) { return m->name == term.name; });
-  const Arguments arguments(term);
-  std::vector<std::string_view> known(method.arguments.begin(), method.arguments.end());
-  known.insert(known.end(), std::begin(kCommonArguments), std::end(kCommonArguments) - (method.has_kv_chunk ? 0 : 1));
-  QUIRE_TRY(arguments.check_names(known));
+  const Arguments arguments(term, log);
+  QUIRE_TRY(arguments.check_names(names_of(arguments_of(method))));
   QUIRE_ASSIGN(const int64_t train_len, arguments.integer("train_len", 1, kMaxTrainLen, scaling.extended_len));
   QUIRE_ASSIGN(const int64_t kv_chunk, read_kv_chunk(arguments, train_len));
   QUIRE_ASSIGN(const int64_t ignore_window, arguments.integer("ignore_window", 0, 1, 0));
@@ -197,7 +205,7 @@ Result<std::unique_ptr<Strategy>> make_chosen(const Parts& parts, RopeScaling sc
   QUIRE_ASSIGN(const AutoChoice choice, choose_visibility(context, scaling.extended_len, parts.scaling != nullptr));
   const auto make = [&]() -> Result<std::unique_ptr<Strategy>> {
     QUIRE_ASSIGN(const std::vector<Term> terms, parse_expression(choice.visibility));
-    return make_visibility(terms.front(), std::move(scaling), suffix, context);
+    return make_visibility(terms.front(), std::move(scaling), suffix, context, nullptr);
   };
   Result<std::unique_ptr<Strategy>> strategy = make();
   if (!strategy.ok()) {  // a request of the checkpoint that makes no sense
@@ -222,7 +230,25 @@ int64_t default_kv_chunk(int64_t train_len) {
   return std::clamp(train_len / 4, kChunkStep, int64_t{256}) / kChunkStep * kChunkStep;
 }
 
+std::vector<ListedTerm> listed_terms() {
+  std::vector<ListedTerm> terms;
+  for (const Method* method : kMethods) {
+    terms.push_back({"visibility", method->name, method->text, arguments_of(*method)});
+  }
+  terms.push_back({"visibility", kAuto, "one of these, by checkpoint, expected length and KV budget", {}});
+  for (const TermDoc& scaling : rope_scaling_docs()) {
+    terms.push_back({"rope_scaling", scaling.name, scaling.text, {scaling.arguments.begin(), scaling.arguments.end()}});
+  }
+  terms.push_back({"base", "base", "another RoPE base", {std::begin(kBaseArguments), std::end(kBaseArguments)}});
+  return terms;
+}
+
 Result<std::unique_ptr<const Strategy>> make_strategy(std::string_view expression, const StrategyContext& context) {
+  return make_logged_strategy(expression, context, nullptr);
+}
+
+Result<std::unique_ptr<const Strategy>> make_logged_strategy(std::string_view expression,
+                                                             const StrategyContext& context, ArgumentLog* log) {
   QUIRE_TRY(check_context(context));
   QUIRE_ASSIGN(const std::vector<Term> terms, parse_expression(expression));
   QUIRE_ASSIGN(const Parts parts, sort_terms(terms));
@@ -233,8 +259,8 @@ Result<std::unique_ptr<const Strategy>> make_strategy(std::string_view expressio
                 context.expected_tokens, context.longrope ? &*context.longrope : nullptr};
   std::string base_text;
   if (parts.base) {
-    const Arguments arguments(*parts.base);
-    QUIRE_TRY(arguments.check_names(kBaseArguments));
+    const Arguments arguments(*parts.base, log);
+    QUIRE_TRY(arguments.check_names(names_of(kBaseArguments)));
     QUIRE_ASSIGN(base.theta, arguments.real("theta", kMinTheta, kMaxTheta));
     base_text = " + " + CanonicalTerm("base").add_real("theta", base.theta).text();
   }
@@ -243,13 +269,14 @@ Result<std::unique_ptr<const Strategy>> make_strategy(std::string_view expressio
   const bool from_checkpoint = !parts.scaling && !context.checkpoint_scaling.empty();
   // auto goes beyond the trained length without the scaling's help, so a checkpoint's may stop there.
   if (from_checkpoint && automatic && base.expected_tokens == 0) base.expected_tokens = context.train_len;
-  QUIRE_ASSIGN(RopeScaling scaling, from_checkpoint ? checkpoint_rope(context.checkpoint_scaling, base)
-                                                    : make_rope_scaling(parts.scaling ? *parts.scaling : none, base));
+  QUIRE_ASSIGN(RopeScaling scaling, from_checkpoint
+                                        ? checkpoint_rope(context.checkpoint_scaling, base)
+                                        : make_rope_scaling(parts.scaling ? *parts.scaling : none, base, log));
 
   const std::string suffix = " + " + scaling.canonical + base_text;
   QUIRE_ASSIGN(std::unique_ptr<Strategy> strategy,
                automatic ? make_chosen(parts, std::move(scaling), suffix, context)
-                         : make_visibility(*parts.visibility, std::move(scaling), suffix, context));
+                         : make_visibility(*parts.visibility, std::move(scaling), suffix, context, log));
   StrategyBuilder::set_names_frequencies(*strategy, parts.base || (parts.scaling && parts.scaling->name != none.name));
   return std::unique_ptr<const Strategy>(std::move(strategy));
 }

@@ -64,10 +64,15 @@ Result<std::unique_ptr<Strategy>> make_streaming_llm(const Arguments& arguments,
   return std::unique_ptr<Strategy>(std::make_unique<StreamingLlm>(sinks, recent));
 }
 
-constexpr std::string_view kArguments[] = {"sinks", "recent"};
+constexpr ArgumentDoc kArguments[] = {
+    {"sinks", "first tokens that stay visible"},
+    {"recent", "tokens back that are visible"},
+};
 
 }  // namespace
 
-const Method kStreamingLlm{"streaming_llm", kArguments, make_streaming_llm};
+const Method kStreamingLlm{"streaming_llm",
+                           "the first few tokens and the most recent ones; what lies between is forgotten", kArguments,
+                           make_streaming_llm};
 
 }  // namespace quire

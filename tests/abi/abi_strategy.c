@@ -158,6 +158,25 @@ static void test_options(void) {
   }
 }
 
+/* The list as text; that it says what the parser takes is tested where JSON can be read, in tests/python. */
+static void test_list(void) {
+  quire_strategy_options options = strategy_options("full", 4096);
+  size_t n = 0;
+  quire_error err;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_strategy_get_list(&options, NULL, 0, &n, &err));
+  CHECK_MESSAGE("strategy");
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_strategy_get_list(NULL, NULL, 0, &n, &err));
+  quire_strategy_options_init(&options, sizeof options);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_strategy_get_list(&options, NULL, 0, &n, &err));
+  CHECK_MESSAGE("train_len");
+  options.train_len = 4096;
+  EXPECT_OK(quire_strategy_get_list(&options, NULL, 0, &n, &err));
+  CHECK(n > 1000);
+  CHECK_OUTPUT(char, n, quire_strategy_get_list(&options, buf, cap, needed, &err));
+  options.train_len = 1; /* too short for most: they are listed, with the obstacle */
+  EXPECT_OK(quire_strategy_get_list(&options, NULL, 0, &n, &err));
+}
+
 static void test_positions(void) {
   quire_strategy_options options = strategy_options("full", 256);
   const quire_position_view view = view_of(QUIRE_KV_TEXT, 8, QUIRE_KV_TEXT, 8);
@@ -284,6 +303,7 @@ void test_strategy(void) {
   test_bad_expressions();
   test_expected_tokens();
   test_options();
+  test_list();
   test_positions();
   test_rows_in_pieces();
   test_memory();

@@ -316,6 +316,15 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(facts["train_len"], config["max_position_embeddings"])
         self.assertIn(str(config["num_hidden_layers"]), run("info", OPTIONS.model).stdout)
 
+    def test_strategies(self):
+        terms = {term["name"]: term for term in self.run_json("strategies", "--train-len", 1024)["terms"]}
+        self.assertIn("yarn", terms)
+        chunk = next(a for a in terms["dca"]["arguments"] if a["name"] == "chunk")
+        self.assertEqual((chunk["type"], chunk["default"], chunk["min"], chunk["max"]), ("integer", 768, 1, 1024))
+        text = run("strategies").stdout
+        self.assertRegex(text, r"dca: .*\n +preset=paper  \[paper\|")
+        self.assertEqual(run("strategies", "--train-len", 0).returncode, 2)
+
     def test_devices(self):
         devices = self.run_json("info", "--devices")
         self.assertEqual((devices[0]["name"], devices[0]["usable"]), ("cpu", True))

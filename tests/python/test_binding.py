@@ -70,6 +70,58 @@ class Strategies(unittest.TestCase):
         self.assertIn("chunk=3072", text)
         self.assertEqual(quire.strategy_describe(text, 4096), text)
 
+    def test_the_list_is_what_the_parser_takes(self):
+        """Every default, choice and edge of a range is read by the parser, and what lies beyond an edge is not."""
+        refusals = ("expected an integer from", "expected a number from", "expected one of", "expected a multiple of")
+
+        def read(term, *arguments):
+            text = f"{term['name']}({', '.join(arguments)})"
+            try:
+                return text, quire.strategy_describe(text, 4096, n_heads=8, expected_tokens=4096)
+            except quire.QuireError as error:
+                return text, error
+
+        def check(term, argument, others, value, good):
+            text, found = read(term, *others, f"{argument['name']}={value}")
+            refused = isinstance(found, quire.QuireError) and any(r in found.message for r in refusals)
+            # Other arguments may forbid an edge, and a model may lack what a term needs.
+            self.assertEqual(refused, not good and getattr(found, "status", "") != "UNSUPPORTED", (text, found))
+            return found
+
+        n_arguments = 0
+        terms = quire.strategies(4096, n_heads=8, expected_tokens=4096)
+        self.assertEqual([t["name"] for t in terms if "obstacle" in t], [])
+        self.assertGreater(len(terms), 20)
+        for term in terms:
+            required = {a["name"]: f"{a['name']}={a['min']}" for a in term["arguments"] if a["required"]}
+            whole = read(term, *required.values())[1]
+            for argument in term["arguments"]:
+                n_arguments += 1
+                self.assertTrue(argument["description"])
+                others = [text for name, text in required.items() if name != argument["name"]]
+                others += [argument["with"]] if "with" in argument else []
+                for choice in argument.get("choices", []):
+                    check(term, argument, others, choice, True)
+                if "default" in argument:
+                    found = check(term, argument, others, argument["default"], True)
+                    if "with" not in argument and isinstance(whole, str) and argument["name"] != "growth":
+                        self.assertEqual(found, whole, argument)  # it is the default
+                if argument["type"] == "choice":
+                    check(term, argument, others, "nonsense", False)
+                if "min" in argument:
+                    step = argument.get("step", 1)
+                    least, most = argument["min"], argument["max"]
+                    if argument["type"] == "integer":
+                        most = most // step * step
+                        if step > 1:
+                            check(term, argument, others, least + 1, False)
+                    for value, good in ((least, True), (most, True), (least - 1, False), (most + step, False)):
+                        check(term, argument, others, f"{value:.9f}" if isinstance(value, float) else value, good)
+        self.assertGreater(n_arguments, 70)
+        short = {t["name"]: t for t in quire.strategies(1)}
+        self.assertIn("expected at least 2", short["dca"]["obstacle"])
+        self.assertNotIn("obstacle", short["full"])
+
     def test_a_wrong_expression_names_its_column(self):
         with self.assertRaises(quire.QuireError) as caught:
             quire.strategy_describe("full(wheels=3)", 4096)

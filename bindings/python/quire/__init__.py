@@ -1,7 +1,7 @@
 """Python binding of Quire, a runtime for language models that read long documents. See README.md."""
 
-from ._api import (Adapter, Cancel, Event, Model, QuireError, Runtime, Session, Stream, Tokenizer, strategy_describe,
-                   strategy_positions, version)
+from ._api import (Adapter, Cancel, Event, Model, QuireError, Runtime, Session, Stream, Tokenizer, strategies,
+                   strategy_describe, strategy_positions, version)
 
-__all__ = ["Adapter", "Cancel", "Event", "Model", "QuireError", "Runtime", "Session", "Stream", "Tokenizer", "strategy_describe",
-           "strategy_positions", "version"]
+__all__ = ["Adapter", "Cancel", "Event", "Model", "QuireError", "Runtime", "Session", "Stream", "Tokenizer", "strategies",
+           "strategy_describe", "strategy_positions", "version"]

@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import ctypes
 import itertools
+import json
 import os
 import weakref
 from ctypes import byref, c_float, c_int32, c_int64, c_size_t, c_void_p
@@ -566,6 +567,12 @@ def strategy_describe(expression, train_len, n_heads=0, expected_tokens=0):
     """The expression in canonical form, every default written out."""
     return _text(lib.quire_strategy_describe,
                  byref(_strategy_options(expression, train_len, n_heads, expected_tokens))).decode()
+
+
+def strategies(train_len, n_heads=0, expected_tokens=0):
+    """What expressions may be made of, for settings dialogs: a list of dicts (quire_strategy_get_list in quire.h)."""
+    options = _options(_ffi.StrategyOptions, train_len=train_len, n_heads=n_heads, expected_tokens=expected_tokens)
+    return json.loads(_text(lib.quire_strategy_get_list, byref(options)))["terms"]
 
 
 def strategy_positions(expression, train_len, n_keys, first_query=0, n_queries=None, head=0, n_heads=0, queries="text",

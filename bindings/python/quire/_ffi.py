@@ -487,6 +487,7 @@ FUNCTIONS = {
     "quire_tokenizer_is_eos": (c_int32, [c_void_p, c_int32]),
     "quire_strategy_options_init": (None, [POINTER(StrategyOptions), c_size_t]),
     "quire_strategy_describe": (c_int32, [POINTER(StrategyOptions), c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
+    "quire_strategy_get_list": (c_int32, [POINTER(StrategyOptions), c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_session_options_init": (None, [POINTER(SessionOptions), c_size_t]),
     "quire_model_describe_strategy": (c_int32, [c_void_p, POINTER(SessionOptions), c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_session_create": (c_int32, [c_void_p, POINTER(SessionOptions), POINTER(c_void_p), POINTER(Error)]),
