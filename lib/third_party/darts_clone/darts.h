@@ -20,6 +20,7 @@
 #define DARTS_THROW(msg) throw Darts::Details::Exception( \
   __FILE__ ":" DARTS_LINE_STR ": exception: " msg)
 
+namespace quire {
 namespace Darts {
 
 // The following namespace hides the internal types and classes.
@@ -1911,6 +1912,7 @@ int DoubleArrayImpl<A, B, T, C>::build(std::size_t num_keys,
 }
 
 }  // namespace Darts
+}  // namespace quire
 
 #undef DARTS_INT_TO_STR
 #undef DARTS_LINE_TO_STR

@@ -25,7 +25,7 @@
 #include "lib/third_party/sentencepiece/freelist.h"
 #include "lib/third_party/sentencepiece/util.h"
 
-namespace sentencepiece {
+namespace quire::sentencepiece {
 namespace bpe {
 
 Model::Model(const ModelProto &model_proto) {
@@ -187,4 +187,4 @@ std::vector<std::pair<absl::string_view, int>> Model::Encode(
   return output;
 }
 }  // namespace bpe
-}  // namespace sentencepiece
+}  // namespace quire::sentencepiece

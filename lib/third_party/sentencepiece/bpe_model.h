@@ -19,7 +19,7 @@
 
 #include "lib/third_party/sentencepiece/model_interface.h"
 
-namespace sentencepiece {
+namespace quire::sentencepiece {
 namespace bpe {
 
 // Segmentation model with BPE (Byte Pair Encoding)
@@ -36,5 +36,5 @@ class Model : public ModelInterface {
   EncodeResult Encode(absl::string_view normalized) const override;
 };
 }  // namespace bpe
-}  // namespace sentencepiece
+}  // namespace quire::sentencepiece
 #endif  // BPE_MODEL_H_

@@ -32,7 +32,7 @@ typedef uint32_t uint32;
 static constexpr uint32 kUnicodeError = 0xFFFD;
 
 // What the sources use of Abseil, by the standard library's means.
-namespace absl {
+namespace quire::absl {
 
 using std::make_unique;
 using std::string_view;
@@ -50,7 +50,7 @@ inline bool ConsumePrefix(absl::string_view *str, absl::string_view expected) {
   return true;
 }
 
-}  // namespace absl
+}  // namespace quire::absl
 
 // A failed check is an exception: it neither ends the process nor writes.
 #define CHECK(condition)                                              \

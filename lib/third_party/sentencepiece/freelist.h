@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace sentencepiece {
+namespace quire::sentencepiece {
 namespace model {
 
 // Simple FreeList that allocates a chunk of T at once.
@@ -59,5 +59,5 @@ class FreeList {
   size_t chunk_size_ = 0;
 };
 }  // namespace model
-}  // namespace sentencepiece
+}  // namespace quire::sentencepiece
 #endif  // FREELIST_H_

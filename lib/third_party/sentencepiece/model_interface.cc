@@ -19,7 +19,7 @@
 #include "lib/third_party/sentencepiece/model_interface.h"
 #include "lib/third_party/sentencepiece/util.h"
 
-namespace sentencepiece {
+namespace quire::sentencepiece {
 
 ModelInterface::ModelInterface(const ModelProto &model_proto)
     : model_proto_(&model_proto), status_(util::OkStatus()) {}
@@ -122,4 +122,4 @@ int PieceToByte(absl::string_view piece) {
   return -1;
 }
 
-}  // namespace sentencepiece
+}  // namespace quire::sentencepiece

@@ -28,7 +28,7 @@
 #include "lib/third_party/sentencepiece/normalizer.h"
 #include "lib/third_party/sentencepiece/util.h"
 
-namespace sentencepiece {
+namespace quire::sentencepiece {
 
 // Converts byte (0-255) to piece (e.g., 58 -> "<0x3A>").
 std::string ByteToPiece(unsigned char c);
@@ -171,5 +171,5 @@ class ModelInterface {
   // status.
   util::Status status_;
 };
-}  // namespace sentencepiece
+}  // namespace quire::sentencepiece
 #endif  // MODEL_INTERFACE_H_

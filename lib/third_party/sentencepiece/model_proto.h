@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace sentencepiece {
+namespace quire::sentencepiece {
 
 class TrainerSpec {
  public:
@@ -65,5 +65,5 @@ class ModelProto {
   TrainerSpec trainer_spec_;
 };
 
-}  // namespace sentencepiece
+}  // namespace quire::sentencepiece
 #endif  // MODEL_PROTO_H_

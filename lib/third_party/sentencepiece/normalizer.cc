@@ -22,7 +22,7 @@
 #include "lib/third_party/darts_clone/darts.h"
 #include "lib/third_party/sentencepiece/util.h"
 
-namespace sentencepiece {
+namespace quire::sentencepiece {
 namespace normalizer {
 
 constexpr int Normalizer::kMaxTrieResultsSize;
@@ -288,4 +288,4 @@ int PrefixMatcher::PrefixMatch(absl::string_view w, bool *found) const {
 }
 
 }  // namespace normalizer
-}  // namespace sentencepiece
+}  // namespace quire::sentencepiece

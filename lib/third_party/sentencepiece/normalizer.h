@@ -28,7 +28,7 @@
 #include "lib/third_party/sentencepiece/model_proto.h"
 #include "lib/third_party/sentencepiece/util.h"
 
-namespace sentencepiece {
+namespace quire::sentencepiece {
 namespace normalizer {
 
 // Given a list of strings, finds the longest string which is a
@@ -130,5 +130,5 @@ class Normalizer {
   util::Status status_;
 };
 }  // namespace normalizer
-}  // namespace sentencepiece
+}  // namespace quire::sentencepiece
 #endif  // NORMALIZER_NORMALIZER_H_

@@ -24,7 +24,7 @@
 
 #include "lib/third_party/sentencepiece/util.h"
 
-namespace sentencepiece {
+namespace quire::sentencepiece {
 namespace unigram {
 namespace {
 
@@ -241,4 +241,4 @@ EncodeResult Model::Encode(absl::string_view normalized) const {
   return results;
 }
 }  // namespace unigram
-}  // namespace sentencepiece
+}  // namespace quire::sentencepiece

@@ -26,7 +26,7 @@
 #include "lib/third_party/sentencepiece/common.h"
 #include "lib/third_party/sentencepiece/model_interface.h"
 
-namespace sentencepiece {
+namespace quire::sentencepiece {
 namespace unigram {
 
 class Model : public ModelInterface {
@@ -62,5 +62,5 @@ class Model : public ModelInterface {
 };
 
 }  // namespace unigram
-}  // namespace sentencepiece
+}  // namespace quire::sentencepiece
 #endif  // UNIGRAM_MODEL_H_

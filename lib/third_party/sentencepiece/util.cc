@@ -16,7 +16,7 @@
 
 #include "lib/third_party/sentencepiece/util.h"
 
-namespace sentencepiece {
+namespace quire::sentencepiece {
 namespace string_util {
 
 // mblen sotres the number of bytes consumed after decoding.
@@ -56,4 +56,4 @@ char32 DecodeUTF8(const char *begin, const char *end, size_t *mblen) {
 }
 
 }  // namespace string_util
-}  // namespace sentencepiece
+}  // namespace quire::sentencepiece

@@ -27,7 +27,7 @@
 #error "The double arrays of model files are read in place: little-endian only."
 #endif
 
-namespace sentencepiece {
+namespace quire::sentencepiece {
 
 // String utilities
 namespace string_util {
@@ -95,5 +95,5 @@ inline Status InternalError(absl::string_view str) {
 #define CHECK_GE_OR_RETURN(a, b) CHECK_OR_RETURN((a) >= (b))
 
 }  // namespace util
-}  // namespace sentencepiece
+}  // namespace quire::sentencepiece
 #endif  // UTIL_H_

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
 
@@ -19,30 +20,15 @@ namespace quire::cpu {
 
 constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kF16, ElementType::kBF16};
 
-// The fallback (scalar) target and the vector targets that the kernels are compiled for.
-inline std::vector<int64_t> kernel_targets() {
-  std::vector<int64_t> targets = {HWY_SCALAR};
-  for (const int64_t target : {HWY_AVX2, HWY_AVX3, HWY_NEON}) {
-    if (hwy::SupportedTargets() & target) targets.push_back(target);
-  }
-  return targets;
+inline std::string kernel_target_name(const testing::TestParamInfo<Target>& info) {
+  constexpr const char* kNames[] = {"Baseline", "Avx2", "Avx3"};
+  return kNames[static_cast<int>(info.param)];
 }
 
-inline std::string kernel_target_name(const testing::TestParamInfo<int64_t>& info) {
-  return hwy::TargetName(info.param);
-}
-
-class KernelTest : public testing::TestWithParam<int64_t> {
+class KernelTest : public testing::TestWithParam<Target> {
  protected:
   void SetUp() override {
-    hwy::SetSupportedTargetsForTest(GetParam());
-    hwy::GetChosenTarget().Update(GetParam());
-    const bool fallback = GetParam() == HWY_SCALAR;
-    if (!fallback) {
-      ASSERT_STREQ(target_name(), hwy::TargetName(GetParam()));
-    } else {
-      ASSERT_TRUE(!std::strcmp(target_name(), "SCALAR") || !std::strcmp(target_name(), "EMU128")) << target_name();
-    }
+    use_target(GetParam());
     const char* fixed = std::getenv("QUIRE_TEST_SEED");
     seed_ = fixed ? static_cast<uint32_t>(std::strtoul(fixed, nullptr, 10)) : std::random_device()();
     random_.seed(seed_);
@@ -50,8 +36,7 @@ class KernelTest : public testing::TestWithParam<int64_t> {
 
   void TearDown() override {
     if (HasFailure()) ADD_FAILURE() << "seed: QUIRE_TEST_SEED=" << seed_;
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().DeInit();
+    use_target(best_);
   }
 
   std::vector<float> normal(int64_t n, float scale = 1.0f) {
@@ -63,6 +48,7 @@ class KernelTest : public testing::TestWithParam<int64_t> {
 
   int64_t between(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
 
+  const Target best_ = supported_targets().back();
   uint32_t seed_ = 0;
   std::mt19937 random_;
 };
