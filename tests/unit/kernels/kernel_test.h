@@ -1,12 +1,11 @@
-// Fixture of the kernel tests: runs each test on every instruction set this CPU has, with fresh random numbers.
-// QUIRE_TEST_SEED repeats a run.
+// Fixture of the kernel tests: runs each test on every instruction set this CPU has, with random numbers
+// (tests/seed.h).
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -15,6 +14,7 @@
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
+#include "tests/seed.h"
 
 namespace quire::cpu {
 
@@ -27,15 +27,10 @@ inline std::string kernel_target_name(const testing::TestParamInfo<Target>& info
 
 class KernelTest : public testing::TestWithParam<Target> {
  protected:
-  void SetUp() override {
-    use_target(GetParam());
-    const char* fixed = std::getenv("QUIRE_TEST_SEED");
-    seed_ = fixed ? static_cast<uint32_t>(std::strtoul(fixed, nullptr, 10)) : std::random_device()();
-    random_.seed(seed_);
-  }
+  void SetUp() override { use_target(GetParam()); }
 
   void TearDown() override {
-    if (HasFailure()) ADD_FAILURE() << "seed: QUIRE_TEST_SEED=" << seed_;
+    if (HasFailure()) ADD_FAILURE() << test::seed_trace();
     use_target(best_);
   }
 
@@ -49,8 +44,7 @@ class KernelTest : public testing::TestWithParam<Target> {
   int64_t between(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
 
   const Target best_ = supported_targets().back();
-  uint32_t seed_ = 0;
-  std::mt19937 random_;
+  std::mt19937 random_ = test::seeded_random();
 };
 
 // `n` elements of a type, of which neither the address nor the end is aligned: overruns and alignment faults show.
