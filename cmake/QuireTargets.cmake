@@ -40,6 +40,11 @@ if(QUIRE_SANITIZE)
   target_link_options(quire_settings INTERFACE -fsanitize=${QUIRE_SANITIZE})
 endif()
 
+if(QUIRE_COVERAGE)
+  target_compile_options(quire_settings INTERFACE --coverage -fprofile-update=atomic)
+  target_link_options(quire_settings INTERFACE --coverage)
+endif()
+
 # quire_library(NAME SOURCES ... [DEPENDS ...]): an internal static library of one layer.
 function(quire_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})

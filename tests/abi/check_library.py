@@ -1,10 +1,10 @@
 """What libquire.so exports, needs and asks of a host process.
 
-    check_library.py LIBRARY SOURCE_DIR [--sanitized]
+    check_library.py LIBRARY SOURCE_DIR [--instrumented]
 
 - exported symbols: exactly those of lib/abi/symbols.txt, which are exactly those that quire.h declares;
 - every one of them is called by the C99 test;
-- SONAME, and libraries needed: of the C and C++ runtime alone (a sanitized build needs the sanitizers' besides: not checked);
+- SONAME, and libraries needed: of the C and C++ runtime alone (instrumented builds, for sanitizers or coverage, need more: not checked);
 - what others wrote is inside and hidden: no symbol that could meet a host's copy of the same library, no protobuf at all;
 - nothing that keeps the library from being unloaded (unique symbols);
 - nothing that would surprise a host: no exit, no signal handlers, no writing to stdout or stderr, no OpenMP.
@@ -58,7 +58,7 @@ def dynamic_section(library):
 
 def main():
     library, source = sys.argv[1], pathlib.Path(sys.argv[2])
-    sanitized = "--sanitized" in sys.argv[3:]
+    instrumented = "--instrumented" in sys.argv[3:]
     listed = set(re.findall(r"^(quire_\w+) \d+\.\d+$", (source / "lib/abi/symbols.txt").read_text(), re.MULTILINE))
     header = (source / "include/quire/quire.h").read_text()
     declared = set(re.findall(r"^QUIRE_API [\w* ]*?\b(quire_\w+)\(", header, re.MULTILINE))
@@ -71,7 +71,7 @@ def main():
     soname, needed = dynamic_section(library)
     if soname != [SONAME]:
         failures.append(f"SONAME {soname}; expected {SONAME}")
-    if not sanitized:
+    if not instrumented:
         failures += [f"needs {name}" for name in sorted(needed - NEEDED)]
         failures += unwanted(library) + of_others(library)
     print(f"{len(declared)} functions; {len(failures)} failures")

@@ -9,16 +9,9 @@
 
 #define DARTS_VERSION "0.32"
 
-// DARTS_THROW() throws a <Darts::Exception> whose message starts with the
-// file name and the line number. For example, DARTS_THROW("error message") at
-// line 123 of "darts.h" throws a <Darts::Exception> which has a pointer to
-// "darts.h:123: exception: error message". The message is available by using
-// what() as well as that of <std::exception>.
-#define DARTS_INT_TO_STR(value) #value
-#define DARTS_LINE_TO_STR(line) DARTS_INT_TO_STR(line)
-#define DARTS_LINE_STR DARTS_LINE_TO_STR(__LINE__)
-#define DARTS_THROW(msg) throw Darts::Details::Exception( \
-  __FILE__ ":" DARTS_LINE_STR ": exception: " msg)
+// DARTS_THROW() throws a <Darts::Exception> with that message, which is
+// available by using what() as well as that of <std::exception>.
+#define DARTS_THROW(msg) throw Darts::Details::Exception(msg)
 
 namespace quire {
 namespace Darts {
@@ -1914,9 +1907,6 @@ int DoubleArrayImpl<A, B, T, C>::build(std::size_t num_keys,
 }  // namespace Darts
 }  // namespace quire
 
-#undef DARTS_INT_TO_STR
-#undef DARTS_LINE_TO_STR
-#undef DARTS_LINE_STR
 #undef DARTS_THROW
 
 #endif  // DARTS_H_
