@@ -10,6 +10,8 @@ install(FILES "${PROJECT_BINARY_DIR}/quire-config-version.cmake" DESTINATION ${C
 
 configure_file("${PROJECT_SOURCE_DIR}/cmake/quire.pc.in" "${PROJECT_BINARY_DIR}/quire.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/quire.pc" DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/lib/third_party/LICENSES"
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/quire)
 if(TARGET quire_command)
   install(TARGETS quire_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

@@ -40,6 +40,11 @@ if(QUIRE_SANITIZE)
   target_link_options(quire_settings INTERFACE -fsanitize=${QUIRE_SANITIZE})
 endif()
 
+if(QUIRE_COVERAGE)
+  target_compile_options(quire_settings INTERFACE --coverage -fprofile-update=atomic)
+  target_link_options(quire_settings INTERFACE --coverage)
+endif()
+
 # quire_library(NAME SOURCES ... [DEPENDS ...]): an internal static library of one layer.
 function(quire_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
@@ -47,9 +52,10 @@ function(quire_library name)
   target_link_libraries(${name} PUBLIC quire_settings ${ARG_DEPENDS})
 endfunction()
 
-# quire_test(NAME SOURCES ... [DEPENDS ...] [LABEL fast|slow] [TIMEOUT s]): a GoogleTest program, one CTest test.
+# quire_test(NAME SOURCES ... [DEPENDS ...] [LABEL fast|slow] [TIMEOUT s] [RANDOM]): a GoogleTest program, one CTest test.
+# RANDOM: its inputs are random (tests/seed.h). It is also a slow test, NAME_fresh, whose seed is another each time.
 function(quire_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "RANDOM" "LABEL;TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
   if(NOT ARG_LABEL)
     set(ARG_LABEL fast)
   endif()
@@ -62,4 +68,8 @@ function(quire_test name)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_RANDOM)
+    add_test(NAME ${name}_fresh COMMAND ${name})
+    set_tests_properties(${name}_fresh PROPERTIES LABELS slow TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT QUIRE_TEST_SEED=fresh)
+  endif()
 endfunction()

@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_scores.cc"
 #include <hwy/foreach_target.h>
 
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -106,11 +107,11 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace quire::cpu {
-HWY_EXPORT(attention_scores);
+QUIRE_CPU_EXPORT(attention_scores);
 
 void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, const void* keys, int64_t key_begin,
                       int64_t key_end, float* scores, int64_t ld) {
-  HWY_DYNAMIC_DISPATCH(attention_scores)(q, n_q, d, type, keys, key_begin, key_end, scores, ld);
+  QUIRE_CPU_DISPATCH(attention_scores)(q, n_q, d, type, keys, key_begin, key_end, scores, ld);
 }
 }  // namespace quire::cpu
 #endif

@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_values.cc"
 #include <hwy/foreach_target.h>
 
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -135,11 +136,11 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace quire::cpu {
-HWY_EXPORT(accumulate_values);
+QUIRE_CPU_EXPORT(accumulate_values);
 
 void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, ElementType type, const void* values,
                        int64_t begin, int64_t end, float* out) {
-  HWY_DYNAMIC_DISPATCH(accumulate_values)(p, ld, n_q, d, type, values, begin, end, out);
+  QUIRE_CPU_DISPATCH(accumulate_values)(p, ld, n_q, d, type, values, begin, end, out);
 }
 }  // namespace quire::cpu
 #endif

@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/gemm.cc"
 #include <hwy/foreach_target.h>
 
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/gemm_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -81,11 +82,11 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace quire::cpu {
-HWY_EXPORT(gemm);
+QUIRE_CPU_EXPORT(gemm);
 
 void gemm(const float* x, int64_t ldx, int64_t m, ElementType type, const void* packed, int64_t n, int64_t k,
           int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy) {
-  HWY_DYNAMIC_DISPATCH(gemm)(x, ldx, m, type, packed, n, k, panel_begin, panel_end, bias, accumulate, y, ldy);
+  QUIRE_CPU_DISPATCH(gemm)(x, ldx, m, type, packed, n, k, panel_begin, panel_end, bias, accumulate, y, ldy);
 }
 }  // namespace quire::cpu
 #endif

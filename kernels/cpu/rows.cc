@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/rows.cc"
 #include <hwy/foreach_target.h>
 
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/lane_sum.h"
 #include "kernels/cpu/simd-inl.h"
 
@@ -132,22 +133,22 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace quire::cpu {
-HWY_EXPORT(all_finite);
-HWY_EXPORT(convert);
-HWY_EXPORT(rms_norm);
-HWY_EXPORT(rotate);
-HWY_EXPORT(swiglu);
+QUIRE_CPU_EXPORT(all_finite);
+QUIRE_CPU_EXPORT(convert);
+QUIRE_CPU_EXPORT(rms_norm);
+QUIRE_CPU_EXPORT(rotate);
+QUIRE_CPU_EXPORT(swiglu);
 
 void convert(ElementType source_type, const void* source, ElementType type, void* out, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(convert)(source_type, source, type, out, n);
+  QUIRE_CPU_DISPATCH(convert)(source_type, source, type, out, n);
 }
 void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) {
-  HWY_DYNAMIC_DISPATCH(rms_norm)(x, weight, eps, n, out);
+  QUIRE_CPU_DISPATCH(rms_norm)(x, weight, eps, n, out);
 }
-void swiglu(const float* gate_up, int64_t n, float* out) { HWY_DYNAMIC_DISPATCH(swiglu)(gate_up, n, out); }
+void swiglu(const float* gate_up, int64_t n, float* out) { QUIRE_CPU_DISPATCH(swiglu)(gate_up, n, out); }
 void rotate(const float* x, const float* cos, const float* sin, float scale, int64_t d, float* out) {
-  HWY_DYNAMIC_DISPATCH(rotate)(x, cos, sin, scale, d, out);
+  QUIRE_CPU_DISPATCH(rotate)(x, cos, sin, scale, d, out);
 }
-bool all_finite(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(all_finite)(x, n); }
+bool all_finite(const float* x, int64_t n) { return QUIRE_CPU_DISPATCH(all_finite)(x, n); }
 }  // namespace quire::cpu
 #endif

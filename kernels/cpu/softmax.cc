@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/softmax.cc"
 #include <hwy/foreach_target.h>
 
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/lane_sum.h"
 #include "kernels/cpu/simd-inl.h"
 
@@ -94,15 +95,15 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace quire::cpu {
-HWY_EXPORT(merge_partial);
-HWY_EXPORT(softmax_partial);
+QUIRE_CPU_EXPORT(merge_partial);
+QUIRE_CPU_EXPORT(softmax_partial);
 
 void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum) {
-  HWY_DYNAMIC_DISPATCH(softmax_partial)(scores, begin, end, max, sum);
+  QUIRE_CPU_DISPATCH(softmax_partial)(scores, begin, end, max, sum);
 }
 void merge_partial(float max, float sum, const float* out, int64_t d, float* running_max, float* running_sum,
                    float* running_out) {
-  HWY_DYNAMIC_DISPATCH(merge_partial)(max, sum, out, d, running_max, running_sum, running_out);
+  QUIRE_CPU_DISPATCH(merge_partial)(max, sum, out, d, running_max, running_sum, running_out);
 }
 }  // namespace quire::cpu
 #endif

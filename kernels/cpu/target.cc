@@ -1,8 +1,9 @@
-// Which instruction set the dispatcher chose.
+// Which instruction set runs the kernels.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/target.cc"
 #include <hwy/foreach_target.h>
 
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -12,8 +13,79 @@ const char* target_name() { return hwy::TargetName(HWY_TARGET); }
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include <atomic>
+#if HWY_ARCH_X86
+#include <cpuid.h>
+#endif
+
 namespace quire::cpu {
-HWY_EXPORT(target_name);
-const char* target_name() { return HWY_DYNAMIC_DISPATCH(target_name)(); }
+namespace {
+
+// The target in use; -1 until the first call of target(). Two threads that find it at once find the same.
+std::atomic<int> chosen{-1};
+
+#if HWY_ARCH_X86
+// The registers whose state the operating system saves (XCR0).
+uint64_t saved_state() {
+  uint32_t low, high;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return uint64_t{high} << 32 | low;
+}
+
+bool has(uint32_t features, uint32_t wanted) { return (features & wanted) == wanted; }
+
+Target best_of_cpu() {
+  uint32_t eax, ebx1, ecx1, edx1, ebx7, ecx7, edx7;
+  if (!__get_cpuid(1, &eax, &ebx1, &ecx1, &edx1) || !has(ecx1, bit_OSXSAVE)) return Target::kBaseline;
+  if (!__get_cpuid_count(7, 0, &eax, &ebx7, &ecx7, &edx7)) return Target::kBaseline;
+  constexpr uint64_t kYmm = 0x6, kZmm = 0xE6;
+  const uint64_t saved = saved_state();
+  const bool avx2 = has(ecx1, bit_AVX | bit_FMA | bit_F16C | bit_AES | bit_PCLMUL | bit_SSE4_2) &&
+                    has(ebx7, bit_AVX2 | bit_BMI | bit_BMI2) && (saved & kYmm) == kYmm;
+  if (!avx2) return Target::kBaseline;
+  const bool avx3 = has(ebx7, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) && (saved & kZmm) == kZmm;
+  return avx3 ? Target::kAvx3 : Target::kAvx2;
+}
+#else
+Target best_of_cpu() { return Target::kBaseline; }
+#endif
+
+bool compiled(Target target) {
+  switch (target) {
+    case Target::kBaseline:
+      return true;
+    case Target::kAvx2:
+      return (HWY_TARGETS & HWY_AVX2) != 0;
+    case Target::kAvx3:
+      return (HWY_TARGETS & HWY_AVX3) != 0;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<Target> supported_targets() {
+  const Target best = best_of_cpu();
+  std::vector<Target> targets;
+  for (const Target target : {Target::kBaseline, Target::kAvx2, Target::kAvx3}) {
+    if (target <= best && compiled(target)) targets.push_back(target);
+  }
+  return targets;
+}
+
+Target target() {
+  const int known = chosen.load(std::memory_order_relaxed);
+  if (known >= 0) return static_cast<Target>(known);
+  Target best = best_of_cpu();
+  while (!compiled(best)) best = static_cast<Target>(static_cast<int>(best) - 1);
+  use_target(best);
+  return best;
+}
+
+void use_target(Target target) { chosen.store(static_cast<int>(target), std::memory_order_relaxed); }
+
+QUIRE_CPU_EXPORT(target_name);
+const char* target_name() { return QUIRE_CPU_DISPATCH(target_name)(); }
+
 }  // namespace quire::cpu
 #endif

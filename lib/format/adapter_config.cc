@@ -63,27 +63,27 @@ Status unsupported(const JsonReader& reader, const std::string& what) {
 
 // Absent as far as an option goes: null, false, 0, or empty.
 bool is_unset(const Json& value) {
-  return value.is_null() || value == false || value == 0 ||
-         ((value.is_structured() || value.is_string()) && value.empty());
+  return value.is_null() || value.boolean() == false || value.number() == 0.0 ||
+         (value.string() && value.string()->empty()) || (value.array() && value.array()->empty()) ||
+         (value.object() && value.object()->empty());
 }
 
 Status refuse_other_computations(const Json& config, const JsonReader& reader) {
-  QUIRE_ASSIGN(const std::string type, reader.string("peft_type", ""));
-  if (type != "LORA")
-    return unsupported(reader, "peft_type " + (type.empty() ? "is missing" : type) + "; expected LORA");
-  if (const Json* dora = reader.find("use_dora"); dora && *dora == true) {
+  QUIRE_ASSIGN(const std::string type, reader.string("peft_type", "is missing"));
+  if (type != "LORA") return unsupported(reader, "peft_type " + type + "; expected LORA");
+  if (const Json* dora = reader.find("use_dora"); dora && dora->boolean() == true) {
     return unsupported(reader, "use_dora: DoRA (weight-decomposed) adapters are not supported");
   }
   QUIRE_ASSIGN(const std::string bias, reader.string("bias", "none"));
   if (bias != "none") return unsupported(reader, "bias \"" + bias + "\"; only adapters without biases are supported");
   if (const Json* init = reader.find("init_lora_weights")) {
-    const bool plain = init->is_boolean() || (init->is_string() && contains(kPlainInit, init->get<std::string>()));
+    const bool plain = init->boolean() || (init->string() && contains(kPlainInit, *init->string()));
     if (!plain) {
       return unsupported(reader, "init_lora_weights " + json_excerpt(*init) +
                                      ": such an adapter goes with changed base weights; convert it to a plain LoRA");
     }
   }
-  for (const auto& [key, value] : config.items()) {
+  for (const auto& [key, value] : *config.object()) {
     if (!contains(kKnownKeys, key) && !is_unset(value)) {
       return unsupported(reader, key + " " + json_excerpt(value) + " is not supported");
     }
@@ -95,10 +95,10 @@ Status read_names(const JsonReader& reader, const char* key, std::vector<std::st
   const Json* list = reader.find(key);
   if (!list) return {};
   const std::string expected = "a list of at most " + std::to_string(kMaxNames) + " module names";
-  if (!list->is_array() || list->size() > kMaxNames) return reader.bad(key, expected);
-  for (const Json& name : *list) {
-    if (!name.is_string() || name.get_ref<const std::string&>().empty()) return reader.bad(key, expected);
-    names.push_back(name.get<std::string>());
+  if (!list->array() || list->array()->size() > kMaxNames) return reader.bad(key, expected);
+  for (const Json& name : *list->array()) {
+    if (!name.string() || name.string()->empty()) return reader.bad(key, expected);
+    names.push_back(*name.string());
   }
   return {};
 }
@@ -107,12 +107,13 @@ Status read_layers(const JsonReader& reader, std::vector<int64_t>& layers) {
   constexpr const char* kKey = "layers_to_transform";
   const Json* value = reader.find(kKey);
   if (!value) return {};
-  const Json list = value->is_array() ? *value : Json::array({*value});
+  const auto list = value->as_list();
   const std::string expected = "at most " + std::to_string(kMaxNames) + " layer numbers";
   if (list.size() > kMaxNames) return reader.bad(kKey, expected);
-  for (const Json& layer : list) {
-    if (!layer.is_number_integer() || layer < 0 || layer > 1'000'000) return reader.bad(kKey, expected);
-    layers.push_back(layer.get<int64_t>());
+  for (const Json& element : list) {
+    const auto layer = element.integer(0, 1'000'000);
+    if (!layer) return reader.bad(kKey, expected);
+    layers.push_back(*layer);
   }
   return {};
 }
@@ -138,11 +139,11 @@ Status read_patterns(const JsonReader& reader, const char* key, std::vector<std:
                      const Read& read) {
   const Json* object = reader.find(key);
   if (!object) return {};
-  if (!object->is_object() || object->size() > kMaxNames) {
+  if (!object->object() || object->object()->size() > kMaxNames) {
     return reader.bad(key, "an object of at most " + std::to_string(kMaxNames) + " of module name: number");
   }
   const JsonReader values(*object, reader.what() + ": " + key);
-  for (const auto& [text, value] : object->items()) {
+  for (const auto& [text, value] : *object->object()) {
     QUIRE_ASSIGN(std::string pattern, read_pattern(reader, key, text));
     QUIRE_ASSIGN(const T number, read(values, text.c_str()));
     patterns.emplace_back(std::move(pattern), number);
@@ -195,7 +196,7 @@ Result<AdapterConfig> parse_adapter_config(const std::string& json, const std::s
   QUIRE_ASSIGN(config.use_rslora, reader.boolean("use_rslora", false));
   QUIRE_ASSIGN(config.base_model, reader.string("base_model_name_or_path", ""));
   const Json* targets = reader.find("target_modules");
-  if (!targets || !targets->is_string()) QUIRE_TRY(read_names(reader, "target_modules", config.target_modules));
+  if (!targets || !targets->string()) QUIRE_TRY(read_names(reader, "target_modules", config.target_modules));
   QUIRE_TRY(read_names(reader, "modules_to_save", config.modules_to_save));
   QUIRE_TRY(read_layers(reader, config.layers_to_transform));
   QUIRE_TRY(read_patterns(reader, "rank_pattern", config.rank_pattern,

@@ -22,7 +22,7 @@ Status unsupported(const JsonReader& reader, const std::string& what) {
 }
 
 Status refuse_other_variants(const Json& config, const JsonReader& reader) {
-  for (const auto& [key, value] : config.items()) {
+  for (const auto& [key, value] : *config.object()) {
     if (!key.starts_with("beacon_") || std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys)) continue;
     return unsupported(reader, "Activation Beacon with " + key +
                                    "; only version 1 (beacon tokens behind each window) is "
@@ -41,14 +41,14 @@ Status read_stride(const JsonReader& reader, BeaconSettings& settings) {
   const Json* list = reader.find("beacon_stride");
   settings.stride = settings.window;
   if (!list) return {};
-  if (list->is_number())
+  if (list->number())
     return unsupported(reader, "beacon_stride that is no list: the later variant of Activation Beacon");
-  if (!list->is_array() || list->size() != 1) return reader.bad("beacon_stride", "a list with one length");
-  const Json& stride = (*list)[0];
-  if (!stride.is_number_integer() || stride < 1 || stride > settings.window) {
+  if (!list->array() || list->array()->size() != 1) return reader.bad("beacon_stride", "a list with one length");
+  const auto stride = list->array()->front().integer(1, settings.window);
+  if (!stride) {
     return reader.bad("beacon_stride", "a length from 1 to beacon_window (" + std::to_string(settings.window) + ")");
   }
-  settings.stride = stride.get<int64_t>();
+  settings.stride = *stride;
   return {};
 }
 
@@ -65,14 +65,13 @@ Status read_ratios(const JsonReader& reader, BeaconSettings& settings) {
   const Json* list = reader.find("beacon_ratio");
   if (!list) {
     settings.ratios = {0, 2, 4, 8, 16, 32, 64, 128};
-  } else if (!list->is_array() || list->empty() || list->size() > kMaxRatios) {
+  } else if (!list->array() || list->array()->empty() || list->array()->size() > kMaxRatios) {
     return reader.bad("beacon_ratio", "a list of at most " + std::to_string(kMaxRatios) + " ratios");
   } else {
-    for (const Json& ratio : *list) {
-      if (!ratio.is_number_integer() || ratio < 0 || ratio > kMaxWindow) {
-        return reader.bad("beacon_ratio", "ratios from 0 to " + std::to_string(kMaxWindow));
-      }
-      settings.ratios.push_back(ratio.get<int64_t>());
+    for (const Json& element : *list->array()) {
+      const auto ratio = element.integer(0, kMaxWindow);
+      if (!ratio) return reader.bad("beacon_ratio", "ratios from 0 to " + std::to_string(kMaxWindow));
+      settings.ratios.push_back(*ratio);
     }
   }
   QUIRE_ASSIGN(const std::string mix, reader.string("beacon_ratio_mix", "adapt-1024"));
@@ -104,12 +103,12 @@ Status read_parameters(const JsonReader& reader, BeaconSettings& settings) {
     settings.q = settings.k = settings.v = settings.o = true;
     return {};
   }
-  if (!list->is_array()) return reader.bad("beacon_param", "a list of q, k, v, o and mlp");
+  if (!list->array()) return reader.bad("beacon_param", "a list of q, k, v, o and mlp");
   const std::pair<std::string_view, bool*> known[] = {
       {"q", &settings.q}, {"k", &settings.k}, {"v", &settings.v}, {"o", &settings.o}, {"mlp", &settings.mlp}};
-  for (const Json& name : *list) {
-    const auto* found =
-        std::find_if(std::begin(known), std::end(known), [&](const auto& k) { return name == k.first; });
+  for (const Json& name : *list->array()) {
+    const auto* found = std::find_if(std::begin(known), std::end(known),
+                                     [&](const auto& k) { return name.string() && *name.string() == k.first; });
     if (found == std::end(known)) return reader.bad("beacon_param", "a list of q, k, v, o and mlp");
     *found->second = true;
   }
@@ -120,8 +119,8 @@ Status read_parameters(const JsonReader& reader, BeaconSettings& settings) {
 
 Result<BeaconSettings> read_beacon_settings(const Json& config, const JsonReader& reader) {
   BeaconSettings settings;
-  const bool any = std::any_of(config.items().begin(), config.items().end(),
-                               [](const auto& item) { return item.key().starts_with("beacon_"); });
+  const bool any = std::any_of(config.object()->begin(), config.object()->end(),
+                               [](const auto& member) { return member.first.starts_with("beacon_"); });
   if (!any) return settings;
   QUIRE_TRY(refuse_other_variants(config, reader));
   QUIRE_ASSIGN(settings.window, reader.integer("beacon_window", 1, kMaxWindow, 1024));

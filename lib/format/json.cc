@@ -1,125 +1,127 @@
 #include "lib/format/json.h"
 
-#include <vector>
+#include <charconv>
+#include <cmath>
 
 #include "lib/support/utf8.h"
 
 namespace quire {
 namespace {
 
-// Builds the document from the parser's events, so that every limit is checked before memory is spent on a value.
-class Builder : public nlohmann::json_sax<Json> {
- public:
-  explicit Builder(const JsonLimits& limits) : limits_(limits) {}
+// The shortest digits that give the number back; with a point or an exponent, so that it looks like no integer.
+std::string number_text(double value) {
+  char digits[32];
+  const double magnitude = std::fabs(value);
+  const bool plain = magnitude == 0 || (magnitude >= 1e-4 && magnitude < 1e15);
+  const auto end = std::to_chars(digits, digits + sizeof digits, value,
+                                 plain ? std::chars_format::fixed : std::chars_format::scientific);
+  std::string text(digits, end.ptr);
+  if (plain && text.find('.') == std::string::npos) text += ".0";
+  return text;
+}
 
-  Json take() { return std::move(root_); }
-  const std::string& failure() const { return failure_; }
-  int64_t failure_offset() const { return failure_offset_; }
-
-  bool null() override { return put(nullptr); }
-  bool boolean(bool value) override { return put(value); }
-  bool number_integer(number_integer_t value) override { return put(value); }
-  bool number_unsigned(number_unsigned_t value) override { return put(value); }
-  bool number_float(number_float_t value, const string_t&) override { return put(value); }
-  bool string(string_t& value) override { return put(std::move(value)); }
-  bool binary(binary_t&) override { return fail("binary value"); }
-
-  bool start_object(std::size_t) override { return open(Json::object()); }
-  bool end_object() override { return close(); }
-  bool start_array(std::size_t) override { return open(Json::array()); }
-  bool end_array() override { return close(); }
-
-  bool key(string_t& name) override {
-    Json& object = *open_.back();
-    if (object.contains(name)) return fail("key \"" + name + "\" occurs twice");
-    member_ = &object[name];
-    return true;
-  }
-
-  bool parse_error(std::size_t position, const std::string&, const Json::exception& error) override {
-    // The library's text begins with its own error number in brackets; what follows speaks of line, column and cause.
-    const std::string text = error.what();
-    const size_t bracket = text.find("] ");
-    failure_ = bracket == std::string::npos ? text : text.substr(bracket + 2);
-    failure_offset_ = position > 0 ? static_cast<int64_t>(position) - 1 : 0;
-    return false;
-  }
-
- private:
-  bool fail(std::string message) {
-    failure_ = std::move(message);
-    return false;
-  }
-
-  // Where the next value goes. Elements of vectors and maps stay put while they are open: only the innermost open
-  // array grows.
-  Json* place(Json value) {
-    if (open_.empty()) {
-      root_ = std::move(value);
-      return &root_;
+void print_string(std::string_view text, std::string& out, size_t most) {
+  constexpr std::string_view kEscaped = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
+  out += '"';
+  for (const char c : text) {
+    if (out.size() > most) return;
+    if (const size_t at = kEscaped.find(c); at != std::string_view::npos) {
+      out += '\\';
+      out += kLetters[at];
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      out += "\\u00";
+      out += "0123456789abcdef"[c >> 4];
+      out += "0123456789abcdef"[c & 15];
+    } else {
+      out += c;
     }
-    if (open_.back()->is_array()) {
-      open_.back()->push_back(std::move(value));
-      return &open_.back()->back();
-    }
-    *member_ = std::move(value);
-    return member_;
   }
+  out += '"';
+}
 
-  bool put(Json value) {
-    if (++n_values_ > limits_.max_values) {
-      return fail("more than " + std::to_string(limits_.max_values) + " values");
-    }
-    place(std::move(value));
-    return true;
-  }
+std::string shortened(std::string text) {
+  constexpr size_t kLongest = 60;
+  text = utf8_sanitize(text);
+  if (text.size() <= kLongest) return text;
+  text.resize(kLongest);
+  text.resize(utf8_complete_prefix(text));
+  return text + "...";
+}
 
-  bool open(Json value) {
-    if (static_cast<int>(open_.size()) >= limits_.max_depth) {
-      return fail("nested deeper than " + std::to_string(limits_.max_depth));
-    }
-    if (++n_values_ > limits_.max_values) {
-      return fail("more than " + std::to_string(limits_.max_values) + " values");
-    }
-    open_.push_back(place(std::move(value)));
-    return true;
-  }
-
-  bool close() {
-    open_.pop_back();
-    return true;
-  }
-
-  JsonLimits limits_;
-  Json root_;
-  Json* member_ = nullptr;
-  std::vector<Json*> open_;
-  int64_t n_values_ = 0;
-  std::string failure_;
-  int64_t failure_offset_ = -1;
-};
+// More than an excerpt shows, so that its end is never in the middle of something.
+constexpr size_t kPrinted = 200;
 
 }  // namespace
 
-Result<Json> parse_json_object(std::string_view text, const std::string& what, const JsonLimits& limits) {
-  const size_t invalid = utf8_first_invalid(text);
-  if (invalid != text.size()) {
-    return Status(Code::kBadFile, what + " is not valid UTF-8", static_cast<int64_t>(invalid));
+// Here, because GCC 12 warns where it sees through a variant's move.
+Json::Json(Json&&) noexcept = default;
+Json& Json::operator=(Json&&) noexcept = default;
+Json::~Json() = default;
+
+std::optional<bool> Json::boolean() const {
+  const bool* value = std::get_if<bool>(&value_);
+  return value ? std::optional(*value) : std::nullopt;
+}
+
+std::optional<int64_t> Json::integer(int64_t least, int64_t most) const {
+  const int64_t* value = std::get_if<int64_t>(&value_);
+  return value && *value >= least && *value <= most ? std::optional(*value) : std::nullopt;
+}
+
+std::optional<double> Json::number() const {
+  if (const auto* value = std::get_if<int64_t>(&value_)) return static_cast<double>(*value);
+  if (const auto* value = std::get_if<uint64_t>(&value_)) return static_cast<double>(*value);
+  if (const auto* value = std::get_if<double>(&value_)) return *value;
+  return {};
+}
+
+const Json* Json::find(std::string_view key) const {
+  const Object* members = object();
+  if (!members) return nullptr;
+  const auto at = members->find(key);
+  return at == members->end() ? nullptr : &at->second;
+}
+
+std::span<const Json> Json::as_list() const {
+  const Array* elements = array();
+  return elements ? std::span<const Json>(*elements) : std::span<const Json>(this, 1);
+}
+
+void Json::print(std::string& out, size_t most) const {
+  if (out.size() > most) return;
+  if (const auto* text = string()) return print_string(*text, out, most);
+  if (const auto* truth = std::get_if<bool>(&value_)) {
+    out += *truth ? "true" : "false";
+  } else if (const auto* whole = std::get_if<int64_t>(&value_)) {
+    out += std::to_string(*whole);
+  } else if (const auto* large = std::get_if<uint64_t>(&value_)) {
+    out += std::to_string(*large);
+  } else if (const auto* real = std::get_if<double>(&value_)) {
+    out += number_text(*real);
+  } else if (const Array* elements = array()) {
+    out += '[';
+    for (const Json& element : *elements) {
+      if (&element != &elements->front()) out += ',';
+      element.print(out, most);
+    }
+    out += ']';
+  } else if (const Object* members = object()) {
+    out += '{';
+    for (const auto& [key, value] : *members) {
+      if (&value != &members->begin()->second) out += ',';
+      print_string(key, out, most);
+      out += ':';
+      value.print(out, most);
+    }
+    out += '}';
+  } else {
+    out += "null";
   }
-  Builder builder(limits);
-  if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
-    return Status(Code::kBadFile, what + ": " + builder.failure(), builder.failure_offset());
-  }
-  Json document = builder.take();
-  if (!document.is_object()) {
-    return Status(Code::kBadFile, what + " must be a JSON object, but is " + json_excerpt(document), 0);
-  }
-  return document;
 }
 
 const Json* JsonReader::find(const char* key) const {
-  const auto at = object_.find(key);
-  return at == object_.end() || at->is_null() ? nullptr : &*at;
+  const Json* value = object_.find(key);
+  return value && !value->is_null() ? value : nullptr;
 }
 
 Status JsonReader::bad(const char* key, const std::string& expected) const {
@@ -132,47 +134,50 @@ Result<int64_t> JsonReader::integer(const char* key, int64_t least, int64_t most
                                     std::optional<int64_t> fallback) const {
   const Json* value = find(key);
   if (!value && fallback) return *fallback;
-  const bool fits = value && value->is_number_integer() &&
-                    !(value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX));
-  if (!fits || value->get<int64_t>() < least || value->get<int64_t>() > most) {
+  const auto number = value ? value->integer(least, most) : std::nullopt;
+  if (!number) {
     return bad(key, "an integer from " + std::to_string(least) + " to " + std::to_string(most));
   }
-  return value->get<int64_t>();
+  return *number;
 }
 
 Result<double> JsonReader::number(const char* key, double least, double most, std::optional<double> fallback) const {
   const Json* value = find(key);
   if (!value && fallback) return *fallback;
-  if (!value || !value->is_number() || !(value->get<double>() >= least && value->get<double>() <= most)) {
-    return bad(key, "a number from " + Json(least).dump() + " to " + Json(most).dump());
+  const auto number = value ? value->number() : std::nullopt;
+  if (!number || !(*number >= least && *number <= most)) {
+    return bad(key, "a number from " + number_text(least) + " to " + number_text(most));
   }
-  return value->get<double>();
+  return *number;
 }
 
 Result<bool> JsonReader::boolean(const char* key, bool fallback) const {
   const Json* value = find(key);
   if (!value) return fallback;
-  if (!value->is_boolean()) return bad(key, "true or false");
-  return value->get<bool>();
+  const auto truth = value->boolean();
+  if (!truth) return bad(key, "true or false");
+  return *truth;
 }
 
 Result<std::string> JsonReader::string(const char* key, std::string fallback) const {
   const Json* value = find(key);
   if (!value) return fallback;
-  if (!value->is_string()) return bad(key, "a string");
-  return value->get<std::string>();
+  if (!value->string()) return bad(key, "a string");
+  return *value->string();
 }
 
 std::string json_excerpt(const Json& value) {
-  constexpr size_t kLongest = 60;
-  if (value.is_structured() && value.size() > 8) {
-    return (value.is_array() ? "an array of " : "an object of ") + std::to_string(value.size());
-  }
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() <= kLongest) return text;
-  text.resize(kLongest);
-  text.resize(utf8_complete_prefix(text));
-  return text + "...";
+  if (value.array() && value.array()->size() > 8) return "an array of " + std::to_string(value.array()->size());
+  if (value.object() && value.object()->size() > 8) return "an object of " + std::to_string(value.object()->size());
+  std::string text;
+  value.print(text, kPrinted);
+  return shortened(std::move(text));
+}
+
+std::string json_excerpt(std::string_view text) {
+  std::string out;
+  print_string(text, out, kPrinted);
+  return shortened(std::move(out));
 }
 
 }  // namespace quire

@@ -2,16 +2,58 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <variant>
+#include <vector>
 
 #include "lib/support/status.h"
 
 namespace quire {
 
-using Json = nlohmann::json;
+// One value. Nothing is allocated while it is moved or destroyed, so std::bad_alloc can pass it at any time; it is as
+// deep as the parser let it become, so destroying it does not exhaust the stack.
+class Json {
+ public:
+  using Array = std::vector<Json>;
+  using Object = std::map<std::string, Json, std::less<>>;
+
+  Json() = default;  // null
+  explicit Json(bool value) : value_(value) {}
+  explicit Json(int64_t value) : value_(value) {}
+  explicit Json(uint64_t value) : value_(value) {}
+  explicit Json(double value) : value_(value) {}
+  explicit Json(std::string value) : value_(std::move(value)) {}
+  explicit Json(Array value) : value_(std::move(value)) {}
+  explicit Json(Object value) : value_(std::move(value)) {}
+  Json(Json&&) noexcept;
+  Json& operator=(Json&&) noexcept;
+  ~Json();
+
+  bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
+  // nullptr, or nothing, where the value is of another type.
+  const std::string* string() const { return std::get_if<std::string>(&value_); }
+  const Array* array() const { return std::get_if<Array>(&value_); }
+  const Object* object() const { return std::get_if<Object>(&value_); }
+  std::optional<bool> boolean() const;
+  // A number in [least, most] that was written without fraction or exponent.
+  std::optional<int64_t> integer(int64_t least = INT64_MIN, int64_t most = INT64_MAX) const;
+  std::optional<double> number() const;  // any number
+
+  // The member of that name, null or not; nullptr if there is none or this is no object.
+  const Json* find(std::string_view key) const;
+  // The elements of an array; of anything else, it alone.
+  std::span<const Json> as_list() const;
+
+  // Appends the value as JSON to `out`, and stops where that has more than `most` bytes.
+  void print(std::string& out, size_t most) const;
+
+ private:
+  std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string, Array, Object> value_;
+};
 
 struct JsonLimits {
   int max_depth = 32;
@@ -46,7 +88,8 @@ class JsonReader {
   std::string what_;
 };
 
-// The value as JSON, cut short where it is long: for messages.
+// The value, or a text as a JSON string, cut short where it is long: for messages.
 std::string json_excerpt(const Json& value);
+std::string json_excerpt(std::string_view text);
 
 }  // namespace quire

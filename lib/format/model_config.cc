@@ -35,10 +35,10 @@ constexpr Family kFamilies[] = {{"LlamaForCausalLM", "llama", 2048, 0, 0, false,
 
 Result<const Family*> read_family(const JsonReader& reader) {
   const Json* names = reader.find("architectures");
-  if (!names || !names->is_array() || names->size() != 1 || !(*names)[0].is_string()) {
+  if (!names || !names->array() || names->array()->size() != 1 || !names->array()->front().string()) {
     return reader.bad("architectures", "[\"LlamaForCausalLM\"] or [\"MistralForCausalLM\"]");
   }
-  const std::string name = (*names)[0].get<std::string>();
+  const std::string& name = *names->array()->front().string();
   for (const Family& family : kFamilies) {
     if (name != family.architecture) continue;
     QUIRE_ASSIGN(const std::string type, reader.string("model_type", std::string(family.model_type)));
@@ -50,19 +50,25 @@ Result<const Family*> read_family(const JsonReader& reader) {
 
 // Settings under which the same tensors mean another computation. Absent, null and the value given here are fine.
 Status refuse_other_computations(const JsonReader& reader) {
-  static const std::pair<const char*, Json> kNeutral[] = {
-      {"quantization_config", nullptr},     {"partial_rotary_factor", 1.0},    {"attn_logit_softcapping", nullptr},
-      {"final_logit_softcapping", nullptr}, {"attention_chunk_size", nullptr}, {"num_local_experts", nullptr},
-      {"rope_interleaved", false},          {"is_encoder_decoder", false},     {"add_cross_attention", false},
+  const auto is_one = [](const Json& value) { return value.number() == 1.0; };
+  const auto is_false = [](const Json& value) { return value.boolean() == false; };
+  const auto is_nothing = [](const Json&) { return false; };
+  const std::pair<const char*, bool (*)(const Json&)> neutral[] = {
+      {"quantization_config", is_nothing},    {"partial_rotary_factor", is_one},
+      {"attn_logit_softcapping", is_nothing}, {"final_logit_softcapping", is_nothing},
+      {"attention_chunk_size", is_nothing},   {"num_local_experts", is_nothing},
+      {"rope_interleaved", is_false},         {"is_encoder_decoder", is_false},
+      {"add_cross_attention", is_false},
   };
-  for (const auto& [key, neutral] : kNeutral) {
+  for (const auto& [key, is_neutral] : neutral) {
     const Json* value = reader.find(key);
-    if (value && *value != neutral) return unsupported(reader, std::string(key) + " " + json_excerpt(*value));
+    if (value && !is_neutral(*value)) return unsupported(reader, std::string(key) + " " + json_excerpt(*value));
   }
   if (const Json* layers = reader.find("layer_types")) {
-    if (!layers->is_array()) return reader.bad("layer_types", "an array");
-    for (const Json& layer : *layers) {
-      if (layer != "full_attention") return unsupported(reader, "layer_types with " + json_excerpt(layer));
+    if (!layers->array()) return reader.bad("layer_types", "an array");
+    for (const Json& layer : *layers->array()) {
+      if (!layer.string() || *layer.string() != "full_attention")
+        return unsupported(reader, "layer_types with " + json_excerpt(layer));
     }
   }
   QUIRE_ASSIGN(const std::string activation, reader.string("hidden_act", "silu"));
@@ -106,13 +112,14 @@ Status read_shape(const JsonReader& reader, const Family& family, ModelConfig& c
 Status read_token_ids(const JsonReader& reader, const char* key, int vocab_size, std::vector<int32_t>& ids) {
   const Json* value = reader.find(key);
   if (!value) return {};
-  const Json list = value->is_array() ? *value : Json::array({*value});
+  const auto list = value->as_list();
   if (list.size() > kMaxTokenIds) return reader.bad(key, "at most " + std::to_string(kMaxTokenIds) + " ids");
-  for (const Json& id : list) {
-    if (!id.is_number_integer() || id < 0 || id >= vocab_size) {
+  for (const Json& element : list) {
+    const auto id = element.integer(0, vocab_size - 1);
+    if (!id) {
       return reader.bad(key, "token ids below vocab_size (" + std::to_string(vocab_size) + ")");
     }
-    const auto number = id.get<int32_t>();
+    const auto number = static_cast<int32_t>(*id);
     if (std::find(ids.begin(), ids.end(), number) == ids.end()) ids.push_back(number);
   }
   return {};
@@ -132,8 +139,8 @@ Status read_flags(const JsonReader& reader, const Family& family, ModelConfig& c
 
 Status read_window(const Json& document, const JsonReader& reader, const Family& family, ModelConfig& config) {
   constexpr const char* kKey = "sliding_window";
-  const auto value = document.find(kKey);
-  if (value == document.end()) {
+  const Json* value = document.find(kKey);
+  if (!value) {
     config.sliding_window = family.sliding_window;
   } else if (!value->is_null()) {
     if (!family.has_window) return unsupported(reader, std::string(kKey) + " " + json_excerpt(*value));
@@ -146,7 +153,7 @@ Status read_dual_chunk(const JsonReader& reader, DualChunkSettings& dual_chunk) 
   constexpr const char* kKey = "dual_chunk_attention_config";
   const Json* settings = reader.find(kKey);
   if (!settings) return {};
-  if (!settings->is_object()) return reader.bad(kKey, "an object or null");
+  if (!settings->object()) return reader.bad(kKey, "an object or null");
   const JsonReader inner(*settings, reader.what() + ": " + kKey);
   QUIRE_ASSIGN(dual_chunk.chunk_size, inner.integer("chunk_size", 1, kMaxPositions));
   QUIRE_ASSIGN(dual_chunk.local_size, inner.integer("local_size", 0, kMaxPositions));

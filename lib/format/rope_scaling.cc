@@ -47,7 +47,7 @@ Status refuse_unknown_keys(const Json& settings, const JsonReader& reader, const
                           "original_max_position_embeddings"}) {
     known.push_back(key);
   }
-  for (const auto& [key, value] : settings.items()) {
+  for (const auto& [key, value] : *settings.object()) {
     if (value.is_null() || std::find(known.begin(), known.end(), key) != known.end()) continue;
     return Status(Code::kUnsupported, reader.what() + ": unknown setting " + key + " of RoPE type " + type);
   }
@@ -102,11 +102,14 @@ Result<std::string> llama3_term(const JsonReader& reader, const JsonReader& conf
 Result<std::vector<double>> factor_list(const JsonReader& reader, const char* key, int head_dim) {
   constexpr double kMinFactor = 1e-6;
   const auto n = static_cast<size_t>(head_dim / 2);
-  const auto is_factor = [](const Json& x) { return x.is_number() && x >= kMinFactor && x <= kMaxFactor; };
-  const Json* list = reader.find(key);
-  if (list && list->is_array() && list->size() == n && std::all_of(list->begin(), list->end(), is_factor)) {
-    return list->get<std::vector<double>>();
+  const Json* value = reader.find(key);
+  const Json::Array* list = value ? value->array() : nullptr;
+  std::vector<double> factors;
+  for (size_t i = 0; list && list->size() == n && i < n; ++i) {
+    const auto factor = (*list)[i].number();
+    if (factor && *factor >= kMinFactor && *factor <= kMaxFactor) factors.push_back(*factor);
   }
+  if (factors.size() == n) return factors;
   return reader.bad(key, std::to_string(n) + " numbers from 0.000001 to 1000000, one per pair of a head's dimensions");
 }
 
@@ -177,10 +180,10 @@ Result<RopeSettings> read_settings(const JsonReader& config, const char* key, in
   rope.theta = kAbsent;
   const Json* settings = config.find(key);
   if (!settings) return rope;
-  if (!settings->is_object()) return config.bad(key, "an object or null");
+  if (!settings->object()) return config.bad(key, "an object or null");
   const JsonReader reader(*settings, config.what() + ": " + key);
-  for (const auto& [name, value] : settings->items()) {
-    if (value.is_object()) {
+  for (const auto& [name, value] : *settings->object()) {
+    if (value.object()) {
       return Status(Code::kUnsupported, reader.what() + ": settings that differ between layers (" + name + ")");
     }
   }

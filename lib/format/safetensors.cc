@@ -70,13 +70,13 @@ Result<ShardMap> parse_shard_index(std::string_view text, const std::string& wha
   QUIRE_ASSIGN(const Json index, parse_json_object(text, what));
   const JsonReader reader(index, what);
   const Json* weights = reader.find("weight_map");
-  if (!weights || !weights->is_object()) return reader.bad("weight_map", "an object of tensor name: file name");
+  if (!weights || !weights->object()) return reader.bad("weight_map", "an object of tensor name: file name");
   ShardMap shards;
-  for (const auto& [tensor, file] : weights->items()) {
-    if (!file.is_string()) {
+  for (const auto& [tensor, file] : *weights->object()) {
+    if (!file.string()) {
       return Status(Code::kBadFile, what + ": the file of tensor " + tensor + " is " + json_excerpt(file));
     }
-    const auto name = file.get<std::string>();
+    const std::string& name = *file.string();
     // A model directory may be anybody's: its index must not make us open files elsewhere.
     if (name.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos || !name.ends_with(".safetensors")) {
       return Status(Code::kBadFile, what + ": " + json_excerpt(file) + " is no .safetensors file of this directory");

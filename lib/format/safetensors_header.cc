@@ -22,16 +22,10 @@ Status bad(const std::string& name, const std::string& message, int64_t offset =
   return Status(Code::kBadFile, "tensor " + name + ": " + message, offset);
 }
 
-bool is_count(const Json& value) {
-  return value.is_number_integer() &&
-         (value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)
-                                     : value.get<int64_t>() >= 0);
-}
-
 Result<int64_t> parse_dtype(const std::string& name, const Json& entry, TensorInfo& info) {
-  const auto dtype = entry.find("dtype");
-  if (dtype == entry.end() || !dtype->is_string()) return bad(name, "no dtype");
-  info.dtype = dtype->get<std::string>();
+  const Json* dtype = entry.find("dtype");
+  if (!dtype || !dtype->string()) return bad(name, "no dtype");
+  info.dtype = *dtype->string();
   for (const auto& [known, bytes] : kDtypeBytes) {
     if (info.dtype == known) return bytes;
   }
@@ -40,14 +34,15 @@ Result<int64_t> parse_dtype(const std::string& name, const Json& entry, TensorIn
 
 // The tensor's size in bytes, from its shape.
 Result<int64_t> parse_shape(const std::string& name, const Json& entry, int64_t element_bytes, TensorInfo& info) {
-  const auto shape = entry.find("shape");
-  if (shape == entry.end() || !shape->is_array() || shape->size() > kMaxRank) {
+  const Json* shape = entry.find("shape");
+  if (!shape || !shape->array() || shape->array()->size() > kMaxRank) {
     return bad(name, "expected a shape of at most " + std::to_string(kMaxRank) + " dimensions");
   }
   int64_t bytes = element_bytes;
-  for (const Json& dimension : *shape) {
-    if (!is_count(dimension)) return bad(name, "dimension " + json_excerpt(dimension) + " of its shape");
-    info.shape.push_back(dimension.get<int64_t>());
+  for (const Json& dimension : *shape->array()) {
+    const auto count = dimension.integer(0);
+    if (!count) return bad(name, "dimension " + json_excerpt(dimension) + " of its shape");
+    info.shape.push_back(*count);
     if (__builtin_mul_overflow(bytes, info.shape.back(), &bytes)) {
       return bad(name, "shape " + json_excerpt(*shape) + " overflows");
     }
@@ -57,13 +52,13 @@ Result<int64_t> parse_shape(const std::string& name, const Json& entry, int64_t 
 
 Status parse_offsets(const std::string& name, const Json& entry, int64_t bytes, int64_t data_begin, int64_t file_size,
                      TensorInfo& info) {
-  const auto offsets = entry.find("data_offsets");
-  if (offsets == entry.end() || !offsets->is_array() || offsets->size() != 2 || !is_count((*offsets)[0]) ||
-      !is_count((*offsets)[1])) {
-    return bad(name, "expected data_offsets [begin, end]");
-  }
-  const auto begin = (*offsets)[0].get<int64_t>();
-  const auto end = (*offsets)[1].get<int64_t>();
+  const Json* offsets = entry.find("data_offsets");
+  const Json::Array* places = offsets ? offsets->array() : nullptr;
+  const bool two = places && places->size() == 2;
+  const auto first = two ? (*places)[0].integer(0) : std::nullopt;
+  const auto second = two ? (*places)[1].integer(0) : std::nullopt;
+  if (!first || !second) return bad(name, "expected data_offsets [begin, end]");
+  const int64_t begin = *first, end = *second;
   const int64_t data_size = file_size - data_begin;
   if (begin > end || end > data_size) {
     return bad(name,
@@ -83,8 +78,8 @@ Status parse_offsets(const std::string& name, const Json& entry, int64_t bytes, 
 }
 
 Result<TensorInfo> parse_tensor(const std::string& name, const Json& entry, int64_t data_begin, int64_t file_size) {
-  if (!entry.is_object()) return bad(name, "expected an object");
-  if (entry.size() > 3) return bad(name, "expected only dtype, shape and data_offsets");
+  if (!entry.object()) return bad(name, "expected an object");
+  if (entry.object()->size() > 3) return bad(name, "expected only dtype, shape and data_offsets");
   TensorInfo info;
   QUIRE_ASSIGN(const int64_t element_bytes, parse_dtype(name, entry, info));
   QUIRE_ASSIGN(const int64_t bytes, parse_shape(name, entry, element_bytes, info));
@@ -93,9 +88,9 @@ Result<TensorInfo> parse_tensor(const std::string& name, const Json& entry, int6
 }
 
 Status check_metadata(const Json& metadata) {
-  if (!metadata.is_object()) return Status(Code::kBadFile, "__metadata__ must be an object");
-  for (const auto& [key, value] : metadata.items()) {
-    if (!value.is_string()) return Status(Code::kBadFile, "__metadata__: " + key + " must be a string");
+  if (!metadata.object()) return Status(Code::kBadFile, "__metadata__ must be an object");
+  for (const auto& [key, value] : *metadata.object()) {
+    if (!value.string()) return Status(Code::kBadFile, "__metadata__: " + key + " must be a string");
   }
   return {};
 }
@@ -128,12 +123,13 @@ Result<TensorMap> parse_safetensors_header(std::string_view header, int64_t data
     return Status(Code::kBadFile, "the header reaches beyond the file's " + std::to_string(file_size) + " bytes", 0);
   }
   QUIRE_ASSIGN(const Json document, parse_json_object(header, "safetensors header", JsonLimits{4, kMaxValues}));
-  if (document.size() > kMaxTensors) {
-    return Status(Code::kBadFile, "the header names " + std::to_string(document.size()) + " tensors; at most " +
+  const Json::Object& entries = *document.object();
+  if (entries.size() > kMaxTensors) {
+    return Status(Code::kBadFile, "the header names " + std::to_string(entries.size()) + " tensors; at most " +
                                       std::to_string(kMaxTensors) + " are expected");
   }
   TensorMap tensors;
-  for (const auto& [name, entry] : document.items()) {
+  for (const auto& [name, entry] : entries) {
     if (name == "__metadata__") {
       QUIRE_TRY(check_metadata(entry));
       continue;

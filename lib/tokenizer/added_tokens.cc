@@ -25,11 +25,11 @@ Status check_token(const std::string& file, const std::string& text, int64_t id,
 
 // A named token is a text, or an object with "content"; null and absent differ: null says that there is none.
 Result<std::optional<std::string>> named_token(const Json& config, const JsonReader& reader, const char* key) {
-  const auto at = config.find(key);
-  if (at == config.end()) return std::optional<std::string>();
+  const Json* at = config.find(key);
+  if (!at) return std::optional<std::string>();
   if (at->is_null()) return std::optional<std::string>("");
-  if (at->is_string()) return std::optional<std::string>(at->get<std::string>());
-  if (!at->is_object()) return reader.bad(key, "a string, an object or null");
+  if (at->string()) return std::optional<std::string>(*at->string());
+  if (!at->object()) return reader.bad(key, "a string, an object or null");
   QUIRE_ASSIGN(std::string content, JsonReader(*at, reader.what() + ": " + key).string("content", ""));
   return std::optional<std::string>(std::move(content));
 }
@@ -37,11 +37,11 @@ Result<std::optional<std::string>> named_token(const Json& config, const JsonRea
 Status read_decoder(const JsonReader& reader, int32_t vocab_size, std::map<int32_t, AddedToken>& added) {
   const Json* decoder = reader.find("added_tokens_decoder");
   if (!decoder) return {};
-  if (!decoder->is_object()) return reader.bad("added_tokens_decoder", "an object of id: token");
-  for (const auto& [key, value] : decoder->items()) {
+  if (!decoder->object()) return reader.bad("added_tokens_decoder", "an object of id: token");
+  for (const auto& [key, value] : *decoder->object()) {
     int64_t id = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc() || end != key.data() + key.size() || !value.is_object()) {
+    if (error != std::errc() || end != key.data() + key.size() || !value.object()) {
       return Status(Code::kBadFile, reader.what() + ": added_tokens_decoder: expected id: token, found " +
                                         json_excerpt(key) + ": " + json_excerpt(value));
     }
@@ -65,17 +65,17 @@ Status read_added_tokens(std::string_view text, const std::set<std::string>& spe
   if (text.empty()) return {};
   const std::string file = "added_tokens.json";
   QUIRE_ASSIGN(const Json tokens, parse_json_object(text, file));
-  for (const auto& [content, value] : tokens.items()) {
-    if (!value.is_number_integer()) {
+  for (const auto& [content, value] : *tokens.object()) {
+    const auto id = value.integer();
+    if (!id) {
       return Status(Code::kBadFile, file + ": the id of token " + json_excerpt(content) + " is " + json_excerpt(value) +
                                         "; expected an integer");
     }
-    const auto id = value.get<int64_t>();
-    QUIRE_TRY(check_token(file, content, id, vocab_size));
+    QUIRE_TRY(check_token(file, content, *id, vocab_size));
     const auto [at, inserted] =
-        added.emplace(static_cast<int32_t>(id), AddedToken{content, special.contains(content), false, false});
+        added.emplace(static_cast<int32_t>(*id), AddedToken{content, special.contains(content), false, false});
     if (!inserted && at->second.text != content) {
-      return Status(Code::kBadFile, file + ": token " + std::to_string(id) + " is " + json_excerpt(content) +
+      return Status(Code::kBadFile, file + ": token " + std::to_string(*id) + " is " + json_excerpt(content) +
                                         ", but elsewhere " + json_excerpt(at->second.text));
     }
   }
@@ -100,9 +100,9 @@ Result<TokenizerSettings> parse_tokenizer_settings(std::string_view tokenizer_co
       QUIRE_ASSIGN(const auto token, named_token(config, reader, key));
       if (token) special.insert(*token);
     }
-    if (const Json* more = reader.find("additional_special_tokens"); more && more->is_array()) {
-      for (const Json& token : *more) {
-        if (token.is_string()) special.insert(token.get<std::string>());
+    if (const Json* more = reader.find("additional_special_tokens"); more && more->array()) {
+      for (const Json& token : *more->array()) {
+        if (token.string()) special.insert(*token.string());
       }
     }
     QUIRE_TRY(read_decoder(reader, vocab_size, settings.added));

@@ -59,7 +59,7 @@ class TrieCheck {
 
  private:
   static constexpr int kUnseen = -1, kOpen = -2;
-  static constexpr int kMostMatches = 32;  // the library's room for the rules that match at one place
+  static constexpr int kMostMatches = 32;  // SentencePiece's room for the rules that match at one place
 
   struct Step {
     uint32_t state;

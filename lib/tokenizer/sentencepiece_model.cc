@@ -169,7 +169,7 @@ Status check_piece(const SentencePieceModel& model, size_t id) {
   return {};
 }
 
-// The library matches user-defined pieces with room for 64 that begin at one place.
+// SentencePiece matches user-defined pieces with room for 64 that begin at one place.
 Status check_user_defined(const SentencePieceModel& model) {
   std::vector<std::string_view> texts;
   for (const auto& piece : model.pieces) {
@@ -185,14 +185,6 @@ Status check_user_defined(const SentencePieceModel& model) {
     }
   }
   return {};
-}
-
-std::string serialize_piece(const SentencePieceModel::Piece& piece) {
-  std::string out;
-  wire::put_bytes(out, kPieceText, piece.text);
-  wire::put_float(out, kPieceScore, piece.score);
-  wire::put_number(out, kPieceType, static_cast<uint64_t>(piece.type));
-  return out;
 }
 
 }  // namespace
@@ -253,20 +245,6 @@ Status check_sentencepiece_model(const SentencePieceModel& model) {
   }
   QUIRE_TRY(check_user_defined(model));
   return check_charsmap(model.charsmap);
-}
-
-std::string serialize_sentencepiece_model(const SentencePieceModel& model) {
-  std::string out, trainer, normalizer;
-  for (const auto& piece : model.pieces) wire::put_bytes(out, kPieces, serialize_piece(piece));
-  wire::put_number(trainer, kModelType, static_cast<uint64_t>(model.algorithm));
-  wire::put_number(trainer, kByteFallback, model.byte_fallback);
-  wire::put_bytes(out, kTrainerSpec, trainer);
-  wire::put_bytes(normalizer, kCharsmap, model.charsmap);
-  wire::put_number(normalizer, kAddDummyPrefix, model.add_dummy_prefix);
-  wire::put_number(normalizer, kRemoveExtraWhitespaces, model.remove_extra_whitespaces);
-  wire::put_number(normalizer, kEscapeWhitespaces, model.escape_whitespaces);
-  wire::put_bytes(out, kNormalizerSpec, normalizer);
-  return out;
 }
 
 }  // namespace quire

@@ -1,8 +1,7 @@
-// The contents of a SentencePiece model file: read, checked and written by ourselves.
+// The contents of a SentencePiece model file: read and checked by ourselves.
 //
-// The SentencePiece library takes its model file on trust: it follows the character map's double array wherever that
-// points, and ends the process where an invariant fails. So it never sees a file from outside. We read the parts that
-// matter, check everything the library relies on, and hand it a model that we wrote.
+// SentencePiece takes its model on trust: it follows the character map's double array wherever that points. So it never
+// sees a file from outside. We read the parts that matter, check all that it relies on, and hand it the checked values.
 #pragma once
 
 #include <bitset>
@@ -39,16 +38,14 @@ struct SentencePieceModel {
 // Reads the file. Errors: kBadFile with a byte offset; kUnsupported for what Quire does not do.
 Result<SentencePieceModel> parse_sentencepiece_model(std::string_view file);
 
-// All that the library relies on, the character map included.
+// All that SentencePiece relies on, the character map included.
 Status check_sentencepiece_model(const SentencePieceModel& model);
-
-std::string serialize_sentencepiece_model(const SentencePieceModel& model);
 
 // The byte that a byte piece "<0xXX>" stands for, or -1.
 int byte_of_piece(std::string_view text);
 
 // Checks a compiled character map, [u32 trie bytes][double array of u32 units][NUL-terminated replacement texts]: no
-// input may lead a search outside the array or through more matches than the library has room for, and every
+// input may lead a search outside the array or through more matches than SentencePiece has room for, and every
 // replacement must be a UTF-8 text inside the map.
 Status check_charsmap(std::string_view charsmap);
 

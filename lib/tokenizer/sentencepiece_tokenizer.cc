@@ -1,20 +1,14 @@
-// The one file that uses the SentencePiece library.
-//
-// The library's error paths: those that return a status are passed on; those that end the process or write to stderr
-// (its LOG and CHECK) guard invariants that check_sentencepiece_model() has established, so they are not reached. Its
-// log level is one variable for the whole process, which may belong to the host: we leave it alone.
-#include <sentencepiece_processor.h>
-
+// Tokenizers of SentencePiece models: ordinary text goes through SentencePieceEncoder, added and control tokens beside
+// it.
 #include <algorithm>
-#include <exception>
 #include <limits>
-#include <new>
 #include <optional>
 #include <utility>
 
 #include "lib/support/utf8.h"
 #include "lib/tokenizer/added_tokens.h"
 #include "lib/tokenizer/safe_cuts.h"
+#include "lib/tokenizer/sentencepiece_encoder.h"
 #include "lib/tokenizer/sentencepiece_model.h"
 #include "lib/tokenizer/special_splitter.h"
 #include "lib/tokenizer/tokenizer.h"
@@ -23,20 +17,6 @@ namespace quire {
 namespace {
 
 constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581
-using Processor = sentencepiece::SentencePieceProcessor;
-
-// Calls into the library, which may throw where its data structures cannot be built.
-template <typename Call>
-Status guarded(Code code, Call&& call) {
-  try {
-    const sentencepiece::util::Status status = call();
-    return status.ok() ? Status() : Status(code, std::string("SentencePiece: ") + status.message());
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const std::exception& error) {
-    return Status(code, std::string("SentencePiece: ") + error.what());
-  }
-}
 
 std::string with_spaces(std::string_view piece) {
   std::string text;
@@ -49,19 +29,6 @@ std::string with_spaces(std::string_view piece) {
     }
   }
   return text;
-}
-
-Result<std::unique_ptr<const Processor>> make_processor(const SentencePieceModel& model, bool dummy_prefix) {
-  SentencePieceModel copy = model;
-  copy.add_dummy_prefix = dummy_prefix;
-  for (size_t id = 0; id < copy.pieces.size(); ++id) {
-    // Byte 0xFF occurs in no text, so whatever a text says, it cannot become this piece.
-    if (copy.pieces[id].type == PieceType::kControl) copy.pieces[id].text = "\xFF" + std::to_string(id);
-  }
-  auto processor = std::make_unique<Processor>();
-  const std::string bytes = serialize_sentencepiece_model(copy);
-  QUIRE_TRY(guarded(Code::kBadFile, [&] { return processor->LoadFromSerializedProto(bytes); }));
-  return std::unique_ptr<const Processor>(std::move(processor));
 }
 
 // Lets the configuration's tokens override the model's pieces: a special one is a control piece.
@@ -115,15 +82,12 @@ class SentencePieceTokenizer : public Tokenizer {
   // Appends; text_begin is where this ordinary text lies in the whole text.
   Status encode_ordinary(std::string_view text, bool dummy_prefix, int64_t text_begin, size_t part_bytes,
                          std::vector<int32_t>& ids, std::vector<int64_t>* starts) const;
-  Status encode_part(std::string_view text, bool dummy_prefix, int64_t text_begin, std::vector<int32_t>& ids,
-                     std::vector<int64_t>* starts) const;
 
-  std::unique_ptr<const Processor> first_;   // adds the dummy prefix, where the model has one
-  std::unique_ptr<const Processor> later_;   // does not; null if there is none to leave out
+  std::unique_ptr<const SentencePieceEncoder> encoder_;
   std::vector<Token> tokens_;                // by id; ids nobody named stand for nothing
   std::optional<SpecialSplitter> specials_;  // set by add_tokens()
   std::optional<SafeCuts> cuts_;
-  int32_t joined_ = -1;  // the unknown id, where the library makes one of several in a row
+  int32_t joined_ = -1;  // the unknown id, where one is made of several in a row
   size_t max_text_bytes_ = 0;
   int32_t vocab_size_ = 0;
   int32_t bos_ = -1;
@@ -140,11 +104,8 @@ Result<std::unique_ptr<const Tokenizer>> SentencePieceTokenizer::make(const Sent
   tokenizer->vocab_size_ = vocab_size;
   tokenizer->has_dummy_prefix_ = model.add_dummy_prefix && settings.add_prefix_space;
   tokenizer->kind_ = model.algorithm == PieceAlgorithm::kBpe ? "sentencepiece-bpe" : "sentencepiece-unigram";
-  QUIRE_ASSIGN(tokenizer->first_, make_processor(model, tokenizer->has_dummy_prefix_));
-  if (tokenizer->has_dummy_prefix_) {
-    QUIRE_ASSIGN(tokenizer->later_, make_processor(model, false));
-  }
-  // The library counts the bytes of the normalized text in an int. A space becomes three bytes.
+  QUIRE_ASSIGN(tokenizer->encoder_, SentencePieceEncoder::make(model));
+  // SentencePiece counts the bytes of the normalized text in an int. A space becomes three bytes.
   const size_t growth = kSpaceSymbol.size() * longest_replacement(model.charsmap);
   tokenizer->max_text_bytes_ = std::numeric_limits<int32_t>::max() / growth - kSpaceSymbol.size();
   QUIRE_TRY(tokenizer->add_tokens(model, settings));
@@ -212,7 +173,7 @@ Status SentencePieceTokenizer::find_named(const TokenizerSettings& settings, con
 
 Result<std::vector<int32_t>> SentencePieceTokenizer::encode(std::string_view text, const EncodeOptions& options,
                                                             std::vector<int64_t>* starts) const {
-  // Checked here, because the library would replace what it cannot read and go on.
+  // Checked here, because SentencePiece would replace what it cannot read and go on.
   const size_t invalid = utf8_first_invalid(text);
   if (invalid != text.size()) {
     return Status(Code::kInvalidText, "the text is not valid UTF-8 at byte " + std::to_string(invalid),
@@ -251,8 +212,8 @@ Status SentencePieceTokenizer::encode_ordinary(std::string_view text, bool dummy
   for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
     end = text.size() - begin <= part_bytes ? text.size() : cuts_->next(text, begin + std::max<size_t>(part_bytes, 1));
     const size_t n_before = ids.size();
-    QUIRE_TRY(encode_part(text.substr(begin, end - begin), dummy_prefix && begin == 0,
-                          text_begin + static_cast<int64_t>(begin), ids, starts));
+    QUIRE_TRY(encoder_->encode(text.substr(begin, end - begin), dummy_prefix && has_dummy_prefix_ && begin == 0,
+                               text_begin + static_cast<int64_t>(begin), ids, starts));
     if (begin == 0 || n_before == ids.size() || n_before == 0) continue;
     if (ids[n_before - 1] == joined_ && ids[n_before] == joined_) {
       const auto at = static_cast<std::ptrdiff_t>(n_before);
@@ -261,26 +222,6 @@ Status SentencePieceTokenizer::encode_ordinary(std::string_view text, bool dummy
     }
   }
   return {};
-}
-
-Status SentencePieceTokenizer::encode_part(std::string_view text, bool dummy_prefix, int64_t text_begin,
-                                           std::vector<int32_t>& ids, std::vector<int64_t>* starts) const {
-  const Processor& processor = dummy_prefix || !later_ ? *first_ : *later_;
-  if (!starts) {
-    std::vector<int> part;
-    QUIRE_TRY(guarded(Code::kInternal, [&] { return processor.Encode(text, &part); }));
-    ids.insert(ids.end(), part.begin(), part.end());
-    return {};
-  }
-  return guarded(Code::kInternal, [&] {
-    const auto pieces = processor.EncodeAsImmutableProto(text);
-    for (size_t i = 0; i < pieces.pieces_size(); ++i) {
-      const auto piece = pieces.pieces(static_cast<int>(i));
-      ids.push_back(static_cast<int32_t>(piece.id()));
-      starts->push_back(text_begin + piece.begin());
-    }
-    return sentencepiece::util::Status();
-  });
 }
 
 Status SentencePieceTokenizer::append_bytes(int32_t id, bool special, std::string& bytes) const {

@@ -1,4 +1,4 @@
-// Reading and writing protobuf's wire format: just enough for a SentencePiece model file.
+// Reading protobuf's wire format: just enough for a SentencePiece model file.
 #pragma once
 
 #include <bit>
@@ -80,27 +80,5 @@ class Reader {
   size_t position_ = 0;
   int64_t base_;
 };
-
-inline void put_varint(std::string& out, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
-  out.push_back(static_cast<char>(value));
-}
-
-inline void put_number(std::string& out, uint32_t field, uint64_t value) {
-  put_varint(out, field << 3 | static_cast<uint32_t>(Type::kVarint));
-  put_varint(out, value);
-}
-
-inline void put_float(std::string& out, uint32_t field, float value) {
-  put_varint(out, field << 3 | static_cast<uint32_t>(Type::kFixed32));
-  const auto bits = std::bit_cast<uint32_t>(value);
-  for (int shift = 0; shift < 32; shift += 8) out.push_back(static_cast<char>(bits >> shift));
-}
-
-inline void put_bytes(std::string& out, uint32_t field, std::string_view bytes) {
-  put_varint(out, field << 3 | static_cast<uint32_t>(Type::kBytes));
-  put_varint(out, bytes.size());
-  out.append(bytes);
-}
 
 }  // namespace quire::wire

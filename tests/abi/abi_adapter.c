@@ -105,12 +105,6 @@ static void watch_progress(void* user_data, int64_t done, int64_t total) {
   if (w->cancel && done >= w->cancel_at) quire_cancel_trigger(w->cancel);
 }
 
-/* Waits until the runtime holds so many bytes again: a dropped load is freed on the runtime's threads. */
-static int settles_at(tracker* t, int64_t bytes) {
-  for (int i = 0; i < 10000 && tracker_bytes(t) != bytes; ++i) sleep_ms(1);
-  return tracker_bytes(t) == bytes;
-}
-
 /* Loading can be watched, and cancelled (not in its last step, which may be the last eighth); nothing of it stays. */
 static void test_watched_load(void) {
   static const char* const names[] = {"../adapters/attention", "../adapters/everything"};
@@ -136,7 +130,7 @@ static void test_watched_load(void) {
     EXPECT_OK(quire_adapter_load(model, path, strlen(path), &options, &adapter, &err));
     CHECK(whole.n_reports > 4 && whole.n_backwards == 0 && whole.done == whole.total && whole.total > 0);
     quire_adapter_release(adapter);
-    CHECK(settles_at(&memory, before));
+    CHECK(tracker_wait_bytes(&memory, before));
     for (int64_t eighth = 0; eighth < 7; ++eighth) {
       watch w = {0, 0, 0, 0, eighth * whole.total / 8, NULL};
       adapter = NULL;
@@ -146,7 +140,7 @@ static void test_watched_load(void) {
       options.progress_user_data = &w;
       EXPECT(QUIRE_ERROR_CANCELLED, quire_adapter_load(model, path, strlen(path), &options, &adapter, &err));
       CHECK(adapter == NULL && w.done < w.total + (eighth == 0) && (eighth > 0 || w.n_reports == 0));
-      CHECK(settles_at(&memory, before));
+      CHECK(tracker_wait_bytes(&memory, before));
       quire_cancel_release(w.cancel);
     }
   }

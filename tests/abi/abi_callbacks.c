@@ -26,6 +26,7 @@ static void tracked_free(void* user_data, void* memory, size_t size, size_t alig
   (void)alignment;
   pthread_mutex_lock(&lock);
   t->bytes -= (int64_t)size;
+  pthread_cond_broadcast(&changed);
   pthread_mutex_unlock(&lock);
   free(memory);
 }
@@ -83,14 +84,31 @@ void tracker_gate(tracker* t, int closed) {
   pthread_mutex_unlock(&lock);
 }
 
-int tracker_wait_destroyed(tracker* t, int wanted) {
-  for (int i = 0; i < 10000 && tracker_destroyed(t) < wanted; ++i) sleep_ms(1);
-  return tracker_destroyed(t) == wanted;
+static struct timespec in_ten_seconds(void) {
+  struct timespec end;
+  clock_gettime(CLOCK_REALTIME, &end);
+  end.tv_sec += 10;
+  return end;
 }
 
-void sleep_ms(int ms) {
-  struct timespec duration = {ms / 1000, (long)(ms % 1000) * 1000000};
-  nanosleep(&duration, NULL);
+int tracker_wait_destroyed(tracker* t, int wanted) {
+  const struct timespec end = in_ten_seconds();
+  int reached;
+  pthread_mutex_lock(&lock);
+  while (t->n_destroyed < wanted && pthread_cond_timedwait(&changed, &lock, &end) == 0) continue;
+  reached = t->n_destroyed == wanted;
+  pthread_mutex_unlock(&lock);
+  return reached;
+}
+
+int tracker_wait_bytes(tracker* t, int64_t wanted) {
+  const struct timespec end = in_ten_seconds();
+  int reached;
+  pthread_mutex_lock(&lock);
+  while (t->bytes != wanted && pthread_cond_timedwait(&changed, &lock, &end) == 0) continue;
+  reached = t->bytes == wanted;
+  pthread_mutex_unlock(&lock);
+  return reached;
 }
 
 static void test_log_levels(void) {

@@ -130,8 +130,8 @@ int tracker_destroyed(tracker* t);
 void tracker_gate(tracker* t, int closed);
 /* Waits until so many destroy callbacks ran (teardown runs on the runtime's threads); 0 after ten seconds. */
 int tracker_wait_destroyed(tracker* t, int wanted);
-
-void sleep_ms(int ms);
+/* Waits until the runtime holds so many bytes again (what is dropped is freed on its threads); 0 after ten seconds. */
+int tracker_wait_bytes(tracker* t, int64_t wanted);
 
 /* The parts. */
 void test_version_and_structs(void);

@@ -1,10 +1,12 @@
 """What libquire.so exports, needs and asks of a host process.
 
-    check_library.py LIBRARY SOURCE_DIR [--sanitized]
+    check_library.py LIBRARY SOURCE_DIR [--instrumented]
 
 - exported symbols: exactly those of lib/abi/symbols.txt, which are exactly those that quire.h declares;
 - every one of them is called by the C99 test;
-- SONAME, and libraries needed, within a list (a sanitized build needs the sanitizers' besides: not checked);
+- SONAME, and libraries needed: of the C and C++ runtime alone (instrumented builds, for sanitizers or coverage, need more: not checked);
+- what others wrote is inside and hidden: no symbol that could meet a host's copy of the same library, no protobuf at all;
+- nothing that keeps the library from being unloaded (unique symbols);
 - nothing that would surprise a host: no exit, no signal handlers, no writing to stdout or stderr, no OpenMP.
 """
 
@@ -14,8 +16,9 @@ import subprocess
 import sys
 
 SONAME = "libquire.so.0"
-NEEDED = {"libsentencepiece.so.0", "libhwy.so.1", "libstdc++.so.6", "libm.so.6", "libgcc_s.so.1", "libc.so.6",
-          "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+NEEDED = {"libstdc++.so.6", "libm.so.6", "libgcc_s.so.1", "libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+# Imported names of libraries other than the runtime's; and all names of protobuf.
+OF_OTHERS = re.compile(r"sentencepiece|Darts|3hwy|google|protobuf|ZSTD_|XXH")
 UNWANTED = re.compile(r"^(exit|_exit|_Exit|quick_exit|abort|atexit|on_exit|signal|sigaction|bsd_signal|setlocale|fork|system|"
                       r"printf|vprintf|puts|putchar|perror|__printf_chk|__vprintf_chk|stdout|stderr|_ZSt4cout|_ZSt4cerr|"
                       r"_ZSt4clog|GOMP_.*|omp_.*|__kmpc_.*)$")
@@ -40,6 +43,14 @@ def unwanted(library):
     return [f"the library calls {symbol}" for symbol in symbols if UNWANTED.match(symbol)]
 
 
+def of_others(library):
+    lines = run("nm", "-D", library).splitlines()
+    failures = [f"the dynamic symbol table has {line.split()[-1]}" for line in lines if OF_OTHERS.search(line)]
+    symbols = [line.split() for line in run("nm", library).splitlines()]
+    failures += [f"contains {symbol[-1]}" for symbol in symbols if "protobuf" in symbol[-1]]
+    return failures + [f"{symbol[-1]} is unique in the process" for symbol in symbols if symbol[-2] == "u"]
+
+
 def dynamic_section(library):
     text = run("readelf", "-dW", library)
     return re.findall(r"\(SONAME\).*\[(.*)\]", text), set(re.findall(r"\(NEEDED\).*\[(.*)\]", text))
@@ -47,7 +58,7 @@ def dynamic_section(library):
 
 def main():
     library, source = sys.argv[1], pathlib.Path(sys.argv[2])
-    sanitized = "--sanitized" in sys.argv[3:]
+    instrumented = "--instrumented" in sys.argv[3:]
     listed = set(re.findall(r"^(quire_\w+) \d+\.\d+$", (source / "lib/abi/symbols.txt").read_text(), re.MULTILINE))
     header = (source / "include/quire/quire.h").read_text()
     declared = set(re.findall(r"^QUIRE_API [\w* ]*?\b(quire_\w+)\(", header, re.MULTILINE))
@@ -60,9 +71,9 @@ def main():
     soname, needed = dynamic_section(library)
     if soname != [SONAME]:
         failures.append(f"SONAME {soname}; expected {SONAME}")
-    if not sanitized:
+    if not instrumented:
         failures += [f"needs {name}" for name in sorted(needed - NEEDED)]
-        failures += unwanted(library)
+        failures += unwanted(library) + of_others(library)
     print(f"{len(declared)} functions; {len(failures)} failures")
     print("\n".join(failures))
     return 1 if failures else 0

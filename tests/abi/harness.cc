@@ -20,6 +20,11 @@ bool HostMemory::wait_destroyed() {
   return changed_.wait_for(lock, std::chrono::seconds(10), [this] { return destroyed_; });
 }
 
+bool HostMemory::wait_for_bytes(int64_t bytes) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::seconds(10), [&] { return bytes_ == bytes; });
+}
+
 void HostMemory::fail_at(int64_t n, bool all_later) {
   std::lock_guard lock(mutex_);
   countdown_ = n;
@@ -47,8 +52,10 @@ void* HostMemory::allocate(void* self, size_t size, size_t alignment) {
 void HostMemory::free(void* self, void* block, size_t size, size_t) {
   auto* memory = static_cast<HostMemory*>(self);
   if (memory->in_free) memory->in_free();
-  memory->bytes_ -= static_cast<int64_t>(size);
   std::free(block);
+  std::lock_guard lock(memory->mutex_);
+  memory->bytes_ -= static_cast<int64_t>(size);
+  memory->changed_.notify_all();
 }
 
 void HostMemory::destroy(void* self) {

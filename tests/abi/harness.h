@@ -45,6 +45,8 @@ class HostMemory {
 
   // Blocks until destroyed() would be true; false after ten seconds.
   bool wait_destroyed();
+  // Blocks until the library holds so many bytes; false after ten seconds. For memory that goes back on its threads.
+  bool wait_for_bytes(int64_t bytes);
   int64_t bytes() const { return bytes_.load(); }
   int64_t n_allocations() const { return n_allocations_.load(); }
   // The n-th allocation from now on fails (1: the next), or it and all later ones. 0: none.

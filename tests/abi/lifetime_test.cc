@@ -1,9 +1,12 @@
 // Handles go in any order, on any thread, with a stream computing: nothing leaks, hangs or is used after it went.
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <array>
+#include <condition_variable>
 #include <functional>
+#include <mutex>
 #include <thread>
 
 #include "tests/abi/harness.h"
@@ -129,21 +132,56 @@ TEST(Lifetime, CloseFromSeveralThreads) {
   for (auto& thread : threads) thread.join();
 }
 
+// How far a load has come, by its reports of progress.
+class LoadWatch {
+ public:
+  static void report(void* self, int64_t, int64_t) {
+    auto* watch = static_cast<LoadWatch*>(self);
+    const std::lock_guard lock(watch->mutex_);
+    ++watch->n_reports_;
+    watch->changed_.notify_all();
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  // Waits for the n-th report, or for the end of a load that has fewer.
+  void wait_for_report(int n) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ended_ || n_reports_ >= n; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int n_reports_ = 0;
+  bool ended_ = false;
+};
+
 // A load that is under way when the runtime closes ends, and uses neither cancel handle nor callback afterwards.
 TEST(Lifetime, CloseDuringLoad) {
   for (int round = 0; round < 20; ++round) {
     HostMemory memory;
     auto runtime = make_runtime(2, &memory);
+    LoadWatch watch;
     std::thread loader([&, keep = [&] {
       quire_runtime_retain(runtime.get());
       return runtime.get();
     }()] {
       const Owned<quire_runtime> own(keep);
-      Owned<quire_model> model;
-      const quire_status status = load_model(own.get(), model_directory("text_256"), &model);
+      quire_model* model = nullptr;
+      quire_model_options options;
+      quire_model_options_init(&options, sizeof options);
+      options.progress = LoadWatch::report;
+      options.progress_user_data = &watch;
+      const std::string path = model_directory("text_256");
+      const quire_status status = quire_model_load(own.get(), path.data(), path.size(), &options, &model, nullptr);
       EXPECT_TRUE(status == QUIRE_OK || status == QUIRE_ERROR_CLOSED) << quire_get_status_name(status);
+      quire_model_release(model);
+      watch.end();
     });
-    std::this_thread::sleep_for(std::chrono::microseconds(200 * round));
+    watch.wait_for_report(round);
     EXPECT_EQ(quire_runtime_close(runtime.get(), nullptr), QUIRE_OK);
     loader.join();
     runtime.reset();
@@ -164,7 +202,11 @@ TEST(Lifetime, EventTextStays) {
     ASSERT_EQ(next(stream.get(), &event), QUIRE_OK);
   } while (event.text_len == 0);
   const std::string text(event.text, event.text_len);
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the engine makes the next token meanwhile
+  int64_t handle = -1;
+  int32_t kind = 0;
+  ASSERT_EQ(quire_stream_get_wait_handle(stream.get(), &handle, &kind, nullptr), QUIRE_OK);
+  pollfd next_token{static_cast<int>(handle), POLLIN, 0};
+  ASSERT_EQ(poll(&next_token, 1, 60'000), 1);  // the engine has made the next token
   (void)stats(session.get());
   EXPECT_EQ(quire_stream_cancel(stream.get(), nullptr), QUIRE_OK);
   EXPECT_EQ(std::string(event.text, event.text_len), text);

@@ -1,5 +1,5 @@
-// Sessions of one model, used in random order from several threads: made for the sanitizers. QUIRE_TEST_SEED repeats
-// the order of a run's calls, though not their timing.
+// Sessions of one model, used in random order from several threads: made for the sanitizers. a seed (tests/seed.h)
+// repeats the order of a run's calls, though not their timing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/abi/harness.h"
+#include "tests/seed.h"
 
 namespace quire::test {
 namespace {
@@ -17,11 +18,6 @@ namespace {
 constexpr int32_t kVocab = 64;
 constexpr const char* kStrategies[] = {"full", "dca", "longheads(chunk=16, chunks=4)",
                                        "streaming_llm(sinks=4, recent=60)"};
-
-uint32_t fresh_seed() {
-  const char* fixed = std::getenv("QUIRE_TEST_SEED");
-  return fixed ? static_cast<uint32_t>(std::strtoul(fixed, nullptr, 10)) : std::random_device()();
-}
 
 // Half of them keep little of their cache in memory.
 Owned<quire_session> new_session(quire_model* model, size_t number) {
@@ -96,8 +92,8 @@ bool one_of(quire_status status, std::initializer_list<quire_status> expected) {
 
 class User {
  public:
-  User(quire_model* model, std::array<Slot, 8>& slots, ReleasedInCallbacks& released, uint32_t seed)
-      : model_(model), slots_(slots), released_(released), random_(seed) {}
+  User(quire_model* model, std::array<Slot, 8>& slots, ReleasedInCallbacks& released, uint32_t number)
+      : model_(model), slots_(slots), released_(released), random_(seeded_random(number)) {}
 
   void call_something() {
     const size_t number = below(slots_.size());
@@ -215,8 +211,7 @@ std::vector<int32_t> sample_of(quire_session* session) {
 }
 
 TEST(Stress, SessionsUsedInRandomOrder) {
-  const uint32_t seed = fresh_seed();
-  SCOPED_TRACE("QUIRE_TEST_SEED=" + std::to_string(seed));
+  SCOPED_TRACE(seed_trace());
   ReleasedInCallbacks released;
   HostMemory memory;
   memory.in_allocate = memory.in_free = [&] { released.release_one(); };
@@ -231,7 +226,7 @@ TEST(Stress, SessionsUsedInRandomOrder) {
   std::vector<std::thread> threads;
   for (uint32_t t = 0; t < 6; ++t) {
     threads.emplace_back([&, t] {
-      User user(model.get(), slots, released, seed + t);
+      User user(model.get(), slots, released, t);
       for (int call = 0; call < 300; ++call) user.call_something();
     });
   }
@@ -251,9 +246,8 @@ TEST(Stress, SessionsUsedInRandomOrder) {
 
 // Sessions that share steps, and their handles: released in a random order, each on one of three threads.
 TEST(Stress, HandlesGoWhileSessionsShareSteps) {
-  const uint32_t seed = fresh_seed();
-  SCOPED_TRACE("QUIRE_TEST_SEED=" + std::to_string(seed));
-  std::mt19937 random(seed);
+  SCOPED_TRACE(seed_trace());
+  std::mt19937 random = seeded_random();
   for (int round = 0; round < 25; ++round) {
     HostMemory memory;
     auto runtime = make_runtime(2, &memory);

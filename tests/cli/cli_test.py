@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 OPTIONS = None  # --quire, --c-minimal, --model
@@ -455,7 +454,6 @@ class ModelTest(unittest.TestCase):
                                     "100000000", "--ignore-eos"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         with process:
             process.stdout.read(1)  # it generates
-            time.sleep(0.05)
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)

@@ -2,9 +2,6 @@
 // there before goes on.
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <thread>
-
 #include "tests/abi/harness.h"
 
 namespace quire::test {
@@ -13,18 +10,12 @@ namespace {
 constexpr int32_t kVocab = 64;
 constexpr int64_t kNew = 12;
 
-// Memory of a failed call goes back on the engine thread, perhaps a moment after the call.
-bool settles_at(const HostMemory& memory, int64_t bytes) {
-  for (int i = 0; i < 5000 && memory.bytes() != bytes; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return memory.bytes() == bytes;
-}
-
 class AllocatorFault : public testing::TestWithParam<bool> {
  protected:
   bool all_later() const { return GetParam(); }
   void fail_at(int64_t n) { memory_.fail_at(n, all_later()); }
 
-  HostMemory memory_;
+  HostMemory memory_;  // what a failed call took goes back on the engine thread, perhaps a moment after the call
 };
 
 TEST_P(AllocatorFault, Load) {
@@ -39,7 +30,7 @@ TEST_P(AllocatorFault, Load) {
     ASSERT_TRUE(status == QUIRE_OK || status == QUIRE_ERROR_OUT_OF_MEMORY) << n << ": " << outcome.text();
     if (status != QUIRE_OK) {
       ASSERT_NE(outcome.error.message[0], '\0');
-      ASSERT_TRUE(settles_at(memory_, 0)) << n;
+      ASSERT_TRUE(memory_.wait_for_bytes(0)) << n;
     }
   }
   EXPECT_GT(n, 10);
@@ -105,7 +96,7 @@ TEST_P(AllocatorFault, Adapter) {
       ++n_failed_loads;
       memory_.fail_at(0);
       ASSERT_EQ(outcome.status, QUIRE_ERROR_OUT_OF_MEMORY) << n << ": " << outcome.text();
-      ASSERT_TRUE(settles_at(memory_, before)) << n;
+      ASSERT_TRUE(memory_.wait_for_bytes(before)) << n;
     } else {
       const quire_session_adapter used{adapter, 1};
       quire_session_options options;

@@ -2,9 +2,9 @@
 // Input: a line for each token, its first byte the flags (1: special, 2: lstrip, 4: rstrip, 8: in added_tokens.json),
 // the byte 1 in it a line feed; an empty line; the text.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 
-#include "lib/format/json.h"
 #include "lib/support/os_file.h"
 #include "lib/support/utf8.h"
 #include "lib/tokenizer/detokenizer.h"
@@ -51,7 +51,7 @@ std::vector<Added> take_tokens(std::string_view& rest) {
 }
 
 Result<std::unique_ptr<const Tokenizer>> make_tokenizer(const std::vector<Added>& tokens) {
-  Json decoder = Json::object(), older = Json::object();
+  nlohmann::json decoder = nlohmann::json::object(), older = nlohmann::json::object();
   for (const auto& [text, id, flags] : tokens) {
     if (flags & 8) {
       older[text] = id;  // the last of several with one text
@@ -60,7 +60,7 @@ Result<std::unique_ptr<const Tokenizer>> make_tokenizer(const std::vector<Added>
           {"content", text}, {"special", (flags & 1) != 0}, {"lstrip", (flags & 2) != 0}, {"rstrip", (flags & 4) != 0}};
     }
   }
-  const Json config = {{"added_tokens_decoder", decoder}};
+  const nlohmann::json config = {{"added_tokens_decoder", decoder}};
   return make_sentencepiece_tokenizer(model_bytes(), config.dump(), older.dump(), kVocabSize);
 }
 

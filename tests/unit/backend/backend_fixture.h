@@ -1,4 +1,4 @@
-// A CPU backend with its threads, and fresh random numbers. QUIRE_TEST_SEED repeats a run.
+// A CPU backend with its threads, and random numbers (tests/seed.h).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lib/backend/cpu/cpu_backend.h"
+#include "tests/seed.h"
 
 namespace quire::test {
 
@@ -86,12 +87,6 @@ struct Machine {
 
 class Random {
  public:
-  Random() {
-    const char* fixed = std::getenv("QUIRE_TEST_SEED");
-    seed_ = fixed ? static_cast<uint32_t>(std::strtoul(fixed, nullptr, 10)) : std::random_device()();
-    engine_.seed(seed_);
-  }
-
   std::vector<float> normal(int64_t n, float scale = 1.0f) {
     std::normal_distribution<float> distribution(0.0f, scale);
     std::vector<float> x(static_cast<size_t>(n));
@@ -99,11 +94,10 @@ class Random {
     return x;
   }
   int64_t between(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(engine_); }
-  std::string trace() const { return "QUIRE_TEST_SEED=" + std::to_string(seed_); }
+  std::string trace() const { return test::seed_trace(); }
 
  private:
-  uint32_t seed_ = 0;
-  std::mt19937 engine_;
+  std::mt19937 engine_ = test::seeded_random();
 };
 
 inline void expect_same_bits(const std::vector<float>& expected, const std::vector<float>& actual,

@@ -4,11 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-
-#include "lib/format/json.h"
+#include <nlohmann/json.hpp>
 
 namespace quire {
 namespace {
+
+using Json = nlohmann::json;
 
 using testing::ElementsAre;
 using testing::HasSubstr;

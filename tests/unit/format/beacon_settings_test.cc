@@ -2,21 +2,25 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "lib/format/json.h"
 
 namespace quire {
 namespace {
 
+using Value = nlohmann::json;
+
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-Result<BeaconSettings> read(const Json& config) {
-  return read_beacon_settings(config, JsonReader(config, "config.json"));
+Result<BeaconSettings> read(const Value& config) {
+  QUIRE_ASSIGN(const Json json, parse_json_object(config.dump(), "config.json"));
+  return read_beacon_settings(json, JsonReader(json, "config.json"));
 }
 
-void expect_refused(const Json& patch, Code code, const std::string& part) {
-  Json config = {{"hidden_size", 64}, {"beacon_window", 64}};
+void expect_refused(const Value& patch, Code code, const std::string& part) {
+  Value config = {{"hidden_size", 64}, {"beacon_window", 64}};
   config.update(patch);
   auto settings = read(config);
   EXPECT_EQ(settings.status().code(), code) << patch.dump() << settings.status().message();
@@ -75,7 +79,7 @@ TEST(BeaconSettings, RatiosThatDoNotDivideTheStrideAreLeftOut) {
   EXPECT_THAT(read({{"beacon_window", 48}, {"beacon_stride", {12}}, {"beacon_ratio", {8, 24, 3, 12}}})->ratios,
               ElementsAre(3, 12));
   // But from a sequence none can be left out: each is a window's.
-  const Json sequence = {{"beacon_window", 48}, {"beacon_ratio", {2, 32, 4}}, {"beacon_ratio_mix", "sequence"}};
+  const Value sequence = {{"beacon_window", 48}, {"beacon_ratio", {2, 32, 4}}, {"beacon_ratio_mix", "sequence"}};
   expect_refused(sequence, Code::kBadFile, "beacon_ratio");
 }
 
@@ -91,19 +95,19 @@ TEST(BeaconSettings, OtherVariantsAreRefusedByName) {
 }
 
 TEST(BeaconSettings, WrongValuesAreRefusedByKey) {
-  for (const Json& window : {Json(0), Json(-1), Json(1.5), Json("64"), Json((1 << 24) + 1), Json(1ull << 63)}) {
+  for (const Value& window : {Value(0), Value(-1), Value(1.5), Value("64"), Value((1 << 24) + 1), Value(1ull << 63)}) {
     expect_refused({{"beacon_window", window}}, Code::kBadFile, "beacon_window");
   }
-  for (const Json& stride :
-       {Json::array(), Json::array({1, 2}), Json::array({0}), Json::array({65}), Json::array({1.5}), Json::array({"8"}),
-        Json::object(), Json("64"), Json::array({1ull << 63})}) {
+  for (const Value& stride :
+       {Value::array(), Value::array({1, 2}), Value::array({0}), Value::array({65}), Value::array({1.5}),
+        Value::array({"8"}), Value::object(), Value("64"), Value::array({1ull << 63})}) {
     expect_refused({{"beacon_stride", stride}}, Code::kBadFile, "beacon_stride");
   }
   expect_refused({{"beacon_attn", "none"}}, Code::kBadFile, "beacon_attn");
   expect_refused({{"beacon_attn", 1}}, Code::kBadFile, "beacon_attn");
   expect_refused({{"beacon_attend_previous", 1}}, Code::kBadFile, "beacon_attend_previous");
-  for (const Json& ratio : {Json(2), Json::array(), Json::array({-1}), Json::array({2.5}), Json::array({"2"}),
-                            Json::array({1ull << 63}), Json(std::vector<int>(65, 2)), Json::array({3, 128})}) {
+  for (const Value& ratio : {Value(2), Value::array(), Value::array({-1}), Value::array({2.5}), Value::array({"2"}),
+                             Value::array({1ull << 63}), Value(std::vector<int>(65, 2)), Value::array({3, 128})}) {
     expect_refused({{"beacon_ratio", ratio}}, Code::kBadFile, "beacon_ratio");
   }
   for (const char* mix : {"adapt-", "adapt-x", "adapt--1", "adapt-1x", "adapt-99999999999999999999",

@@ -12,11 +12,25 @@ Status failure(const std::string& text, const JsonLimits& limits = {}) {
   return parse_json_object(text, "x.json", limits).status();
 }
 
+std::string excerpt(const std::string& value) {
+  auto json = parse_json_object("{\"x\":" + value + "}", "x.json");
+  return json.ok() ? json_excerpt(*json->find("x")) : json.status().message();
+}
+
 TEST(Json, ReadsAnObject) {
   auto json =
       parse_json_object(R"( {"a": [1, -2, 2.5, true, null, {"b": "ü\u0000\ud83d\ude00"}], "c": {}} )", "x.json");
   ASSERT_TRUE(json.ok()) << json.status().message();
-  EXPECT_EQ(*json, Json::parse(R"({"a": [1, -2, 2.5, true, null, {"b": "ü\u0000\ud83d\ude00"}], "c": {}})"));
+  const Json::Array& a = *json->find("a")->array();
+  ASSERT_EQ(a.size(), 6u);
+  EXPECT_EQ(a[0].integer(), 1);
+  EXPECT_EQ(a[1].integer(), -2);
+  EXPECT_EQ(a[2].number(), 2.5);
+  EXPECT_EQ(a[3].boolean(), true);
+  EXPECT_TRUE(a[4].is_null());
+  EXPECT_EQ(*a[5].find("b")->string(), std::string("ü\0😀", 7));
+  EXPECT_TRUE(json->find("c")->object()->empty());
+  EXPECT_EQ(json->find("d"), nullptr);
 }
 
 TEST(Json, NestingHasALimit) {
@@ -60,13 +74,20 @@ TEST(Json, DamageIsReportedWithItsPlace) {
     EXPECT_THAT(status.message(), testing::Not(HasSubstr("json.exception")));
   }
   EXPECT_EQ(failure("{\"a\":\"\xFF\"}").offset(), 6);
+  const Status status = failure("{\n  \"a\": 1,\n  \"b\" 2\n}");
+  EXPECT_EQ(status.message(), "x.json: line 3, column 7: expected :, found \"2\"");
+  EXPECT_EQ(status.offset(), 18);
+  EXPECT_EQ(failure("{\"a\":tru}").offset(), 5);
+  EXPECT_EQ(failure("{\"a\":1").message(), "x.json: line 1, column 7: expected , or }, found the end");
+  EXPECT_EQ(failure("{\"a\":1e999}").message(), "x.json: line 1, column 6: a number beyond the range of double");
+  EXPECT_EQ(failure("{\"a\":1,\"a\":2}").offset(), 7);
   EXPECT_EQ(failure(std::string("{\"a\":\0}", 7)).offset(), 5);
 }
 
 TEST(JsonReader, ChecksTypeAndRange) {
-  const Json object =
-      Json::parse(R"({"i":7,"neg":-1,"f":7.0,"big":18446744073709551615,"s":"7","t":true,"n":null,"tiny":1e-300})");
-  const JsonReader reader(object, "x.json");
+  const auto object = parse_json_object(
+      R"({"i":7,"neg":-1,"f":7.0,"big":18446744073709551615,"s":"7","t":true,"n":null,"tiny":1e-300})", "");
+  const JsonReader reader(object.value(), "x.json");
   EXPECT_EQ(reader.integer("i", 1, 7).value(), 7);
   EXPECT_EQ(reader.integer("none", 1, 7, 3).value(), 3);
   EXPECT_EQ(reader.integer("n", 1, 7, 3).value(), 3);
@@ -88,7 +109,12 @@ TEST(JsonReader, ChecksTypeAndRange) {
 
 TEST(Json, ExcerptsAreShortAndWhole) {
   EXPECT_EQ(json_excerpt("a"), "\"a\"");
-  EXPECT_EQ(json_excerpt(Json(std::vector<int>(100))), "an array of 100");
+  EXPECT_EQ(json_excerpt(Json(Json::Array(100))), "an array of 100");
+  EXPECT_EQ(excerpt(R"({"b":[1,-2,2.0,1e-300,1e300,0.1,-0.0],"a":null})"),
+            R"({"a":null,"b":[1,-2,2.0,1e-300,1e+300,0.1,-0.0]})");
+  EXPECT_EQ(excerpt(R"([true,false,18446744073709551615,"\"\\\b\f\n\r\t\u0001/"])"),
+            R"([true,false,18446744073709551615,"\"\\\b\f\n\r\t\u0001/"])");
+  EXPECT_EQ(excerpt(R"({"a":0,"b":1,"c":2,"d":3,"e":4,"f":5,"g":6,"h":7,"i":8})"), "an object of 9");
   std::string text;
   for (int i = 0; i < 100; ++i) text += "ü";
   EXPECT_LE(json_excerpt(text).size(), 63u);

@@ -5,11 +5,12 @@
 
 #include <filesystem>
 #include <fstream>
-
-#include "lib/format/json.h"
+#include <nlohmann/json.hpp>
 
 namespace quire {
 namespace {
+
+using Json = nlohmann::json;
 
 using testing::ElementsAre;
 using testing::HasSubstr;

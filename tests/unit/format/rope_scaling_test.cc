@@ -11,7 +11,7 @@ namespace {
 using testing::HasSubstr;
 
 Result<RopeSettings> read(const std::string& text) {
-  const Json config = Json::parse(text);
+  QUIRE_ASSIGN(const Json config, parse_json_object(text, "config.json"));
   return read_rope_settings(JsonReader(config, "config.json"), 4096, 4);
 }
 

@@ -1,57 +1,37 @@
-// Fixture of the kernel tests: runs each test on every instruction set this CPU has, with fresh random numbers.
-// QUIRE_TEST_SEED repeats a run.
+// Fixture of the kernel tests: runs each test on every instruction set this CPU has, with random numbers
+// (tests/seed.h).
 #pragma once
 
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
+#include "tests/seed.h"
 
 namespace quire::cpu {
 
 constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kF16, ElementType::kBF16};
 
-// The fallback (scalar) target and the vector targets that the kernels are compiled for.
-inline std::vector<int64_t> kernel_targets() {
-  std::vector<int64_t> targets = {HWY_SCALAR};
-  for (const int64_t target : {HWY_AVX2, HWY_AVX3, HWY_NEON}) {
-    if (hwy::SupportedTargets() & target) targets.push_back(target);
-  }
-  return targets;
+inline std::string kernel_target_name(const testing::TestParamInfo<Target>& info) {
+  constexpr const char* kNames[] = {"Baseline", "Avx2", "Avx3"};
+  return kNames[static_cast<int>(info.param)];
 }
 
-inline std::string kernel_target_name(const testing::TestParamInfo<int64_t>& info) {
-  return hwy::TargetName(info.param);
-}
-
-class KernelTest : public testing::TestWithParam<int64_t> {
+class KernelTest : public testing::TestWithParam<Target> {
  protected:
-  void SetUp() override {
-    hwy::SetSupportedTargetsForTest(GetParam());
-    hwy::GetChosenTarget().Update(GetParam());
-    const bool fallback = GetParam() == HWY_SCALAR;
-    if (!fallback) {
-      ASSERT_STREQ(target_name(), hwy::TargetName(GetParam()));
-    } else {
-      ASSERT_TRUE(!std::strcmp(target_name(), "SCALAR") || !std::strcmp(target_name(), "EMU128")) << target_name();
-    }
-    const char* fixed = std::getenv("QUIRE_TEST_SEED");
-    seed_ = fixed ? static_cast<uint32_t>(std::strtoul(fixed, nullptr, 10)) : std::random_device()();
-    random_.seed(seed_);
-  }
+  void SetUp() override { use_target(GetParam()); }
 
   void TearDown() override {
-    if (HasFailure()) ADD_FAILURE() << "seed: QUIRE_TEST_SEED=" << seed_;
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().DeInit();
+    if (HasFailure()) ADD_FAILURE() << test::seed_trace();
+    use_target(best_);
   }
 
   std::vector<float> normal(int64_t n, float scale = 1.0f) {
@@ -63,8 +43,8 @@ class KernelTest : public testing::TestWithParam<int64_t> {
 
   int64_t between(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
 
-  uint32_t seed_ = 0;
-  std::mt19937 random_;
+  const Target best_ = supported_targets().back();
+  std::mt19937 random_ = test::seeded_random();
 };
 
 // `n` elements of a type, of which neither the address nor the end is aligned: overruns and alignment faults show.

@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "tests/seed.h"
+
 namespace quire {
 namespace {
 
@@ -79,9 +81,8 @@ TEST(TextPositions, TokensBelowAPosition) {
 }
 
 TEST(TextPositions, DistancesAreDifferencesForAnyGapsAndBlocks) {
-  const auto seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 engine(seed);
+  SCOPED_TRACE(test::seed_trace());
+  std::mt19937 engine = test::seeded_random();
   const auto draw = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(engine);
   };

@@ -125,6 +125,7 @@ TEST(Batch, GivesEachSessionTheTokensItGivesAlone) {
 TEST(Batch, AMemberThatIsCancelledLeavesTheOthersAlone) {
   const auto model = load(kWithBeacons, 2);
   const auto alone = run_alone(model);
+  const ThreadPool& pool = model->runtime->pool();
   for (size_t victim = 0; victim < kSessions; ++victim) {
     std::vector<std::shared_ptr<Session>> sessions;
     std::vector<std::shared_ptr<GenerationStream>> streams;
@@ -136,9 +137,11 @@ TEST(Batch, AMemberThatIsCancelledLeavesTheOthersAlone) {
     const auto together = read_in_step(*model, streams, [&](int round) {
       if (canceller.joinable()) canceller.join();
       if (round != static_cast<int>(4 + 5 * victim)) return;
-      // While the others go on.
-      canceller = std::thread([&] {
-        std::this_thread::sleep_for(std::chrono::microseconds(60 * victim));
+      // While the others go on: when so many tasks of their next steps have begun, or they wait for their reader.
+      canceller = std::thread([&, begun = pool.tasks_started()] {
+        while (pool.tasks_started() < begun + 12 * static_cast<int64_t>(victim) && !has_event(*streams[victim])) {
+          std::this_thread::yield();
+        }
         expect_ok(streams[victim]->cancel());
       });
     });

@@ -31,6 +31,12 @@ inline std::shared_ptr<Hold> hold_engine(Model& model) {
   return hold;
 }
 
+// Whether an event is queued; does not take it.
+inline bool has_event(GenerationStream& stream) {
+  pollfd fd{take(stream.wait_descriptor()), POLLIN, 0};
+  return poll(&fd, 1, 0) == 1;
+}
+
 // Waits until an event is queued, without taking it.
 inline void wait_for_event(GenerationStream& stream) {
   pollfd fd{take(stream.wait_descriptor()), POLLIN, 0};

@@ -66,7 +66,7 @@ TEST(Step, AnEndIsSeenWhenTheEngineHasLetGo) {
     deadline *= 2;
     company = decoding_company(model, deadline.count());
   }
-  std::this_thread::sleep_for(deadline);  // the engine is held: now it has passed for certain
+  std::this_thread::sleep_for(deadline);  // the clock itself must pass it; the engine is held meanwhile
   static Pause in_forward;
   memory.on_allocate = [] { in_forward.here(); };
   company->hold->release();

@@ -4,9 +4,10 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
@@ -96,20 +97,24 @@ TEST(ThreadPool, ACancelDuringTheLastTaskLeavesNothingOut) {
   }));
 }
 
-double process_cpu_seconds() {
-  timespec t{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+// Threads of this process that neither run nor want to: state S in /proc.
+int count_sleeping_threads() {
+  int n = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream in(task.path() / "stat");
+    std::string stat((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    n += stat.substr(stat.rfind(')') + 1, 2) == " S";
+  }
+  return n;
 }
 
 TEST(ThreadPool, IdleThreadsPark) {
+  const int before = count_sleeping_threads();
   ThreadPool pool(4);
   std::atomic<int> n{0};
   pool.run(100, nullptr, [&](int64_t, int) { n.fetch_add(1); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // time to give up looking for work
-  const double before = process_cpu_seconds();
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  EXPECT_LT(process_cpu_seconds() - before, 0.05);                // three threads that spin would use up to 0.9
+  // They look for work for a while, and then all three wait. A thread that spins is never found asleep.
+  while (count_sleeping_threads() < before + 3) std::this_thread::yield();
   pool.run(100, nullptr, [&](int64_t, int) { n.fetch_add(1); });  // and parked threads wake
   EXPECT_EQ(n.load(), 200);
 }

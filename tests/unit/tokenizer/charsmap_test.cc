@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lib/tokenizer/sentencepiece_model.h"
+#include "tests/unit/tokenizer/model_file.h"
 #include "tests/unit/tokenizer/tokenizer_data.h"
 
 namespace quire {

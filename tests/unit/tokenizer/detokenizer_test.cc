@@ -232,7 +232,7 @@ TEST(Detokenizer, RandomIdsGiveWhatDecodeGives) {
 TEST(Detokenizer, TokenByTokenGivesWhatDecodeGives) {
   for (const char* name : {"bpe_bytes", "unigram", "unigram_bytes_no_prefix"}) {
     const auto tokenizer = test_tokenizer(name);
-    for (const Json& c : golden()[name]["cases"]) {
+    for (const auto& c : golden()[name]["cases"]) {
       const auto ids = c["first"].get<std::vector<int32_t>>();
       Detokenizer detokenizer(*tokenizer, {}, true);
       std::string text;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "lib/support/utf8.h"
+#include "tests/unit/tokenizer/model_file.h"
 #include "tests/unit/tokenizer/tokenizer_data.h"
 
 namespace quire {

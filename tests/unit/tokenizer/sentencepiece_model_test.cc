@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "tests/unit/tokenizer/model_file.h"
 #include "tests/unit/tokenizer/tokenizer_data.h"
 
 namespace quire {

@@ -117,7 +117,7 @@ TEST(SpecialSplitter, TooManyBytesAreRefused) {
 
 // Through the files: tokens that are prefixes of each other, as the tokenizer's JSON names them.
 TEST(SpecialSplitter, TokensOfTheFilesAreFoundLongestFirst) {
-  Json added = Json::object();
+  nlohmann::json added = nlohmann::json::object();
   for (int n = 1; n <= 1000; ++n) added[std::string(static_cast<size_t>(n), '~')] = 1000 + n;
   const auto tokenizer = test_tokenizer("bpe_bytes", "", added.dump(), 3000);
   const auto ids = tokenizer->encode(std::string(32 << 10, '~'), {.first_segment = false, .parse_special = true});

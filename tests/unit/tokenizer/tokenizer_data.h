@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
-#include "lib/format/json.h"
 #include "lib/support/os_file.h"
 #include "lib/tokenizer/tokenizer.h"
 
@@ -16,8 +16,8 @@ inline std::string tokenizer_file(const std::string& name) {
   return read_text_file(QUIRE_SOURCE_DIR "/tests/data/tokenizers/" + name, 1 << 20).value();
 }
 
-inline const Json& golden() {
-  static const Json kGolden = Json::parse(tokenizer_file("golden.json"));
+inline const nlohmann::json& golden() {
+  static const auto kGolden = nlohmann::json::parse(tokenizer_file("golden.json"));
   return kGolden;
 }
 

@@ -14,12 +14,12 @@ class TokenizerGolden : public testing::TestWithParam<const char*> {};
 
 TEST_P(TokenizerGolden, SameIdsAndTextAsPythonSentencePiece) {
   const auto tokenizer = test_tokenizer(GetParam());
-  const Json& expected = golden()[GetParam()];
+  const auto& expected = golden()[GetParam()];
   EXPECT_EQ(tokenizer->size(), expected["size"].get<int32_t>());
   EXPECT_EQ(tokenizer->bos(), expected["bos"].get<int32_t>());
   EXPECT_THAT(tokenizer->eos(), testing::ElementsAre(expected["eos"].get<int32_t>()));
   ASSERT_GT(expected["cases"].size(), 20u);
-  for (const Json& c : expected["cases"]) {
+  for (const auto& c : expected["cases"]) {
     const auto text = c["text"].get<std::string>();
     const auto first = c["first"].get<Ids>();
     EXPECT_EQ(tokenizer->encode(text, {.add_bos = false}).value(), first) << text;
@@ -34,7 +34,7 @@ TEST_P(TokenizerGolden, SameIdsAndTextAsPythonSentencePiece) {
 
 TEST_P(TokenizerGolden, ControlPiecesNeverComeFromText) {
   const auto tokenizer = test_tokenizer(GetParam());
-  for (const Json& c : golden()[GetParam()]["cases"]) {
+  for (const auto& c : golden()[GetParam()]["cases"]) {
     for (const int32_t id : c["first"].get<Ids>()) EXPECT_FALSE(tokenizer->is_control(id));
   }
   const Ids ids = tokenizer->encode("<s></s> <s> </s>", {.add_bos = false}).value();
@@ -61,11 +61,11 @@ INSTANTIATE_TEST_SUITE_P(Models, TokenizerGolden,
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Tokenizer, SameIdsAsTransformersWithSpecialTokens) {
-  const Json& expected = golden()["special"];
+  const auto& expected = golden()["special"];
   const auto tokenizer = test_tokenizer("bpe_bytes", expected["tokenizer_config"].dump(), "", 490);
   EXPECT_EQ(tokenizer->size(), 483);
   ASSERT_GT(expected["cases"].size(), 20u);
-  for (const Json& c : expected["cases"]) {
+  for (const auto& c : expected["cases"]) {
     const auto text = c["text"].get<std::string>();
     EXPECT_EQ(tokenizer->encode(text, {.parse_special = true}).value(), c["ids"].get<Ids>()) << text;
   }

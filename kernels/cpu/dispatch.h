@@ -1,0 +1,32 @@
+// Which of the instruction sets that the kernels are compiled for runs them. Highway makes the variants; its own choice
+// among them lives in a shared library, which libquire.so does not need.
+#pragma once
+
+#include <vector>
+
+namespace quire::cpu {
+
+// In order of preference, the best last.
+enum class Target : int {
+  kBaseline = 0,  // what every CPU of the architecture has: NEON on aarch64; on x86-64 the scalar references run
+  kAvx2 = 1,      // with FMA and F16C
+  kAvx3 = 2,      // AVX-512 F, BW, DQ and VL
+};
+
+// What the kernels run on: the best that the CPU has, found at the first call. Any thread.
+Target target();
+
+// Those compiled in that this CPU has.
+std::vector<Target> supported_targets();
+
+// For tests: from now on the kernels run on this one, which must be supported.
+void use_target(Target target);
+
+}  // namespace quire::cpu
+
+// Where <hwy/highway.h> is included. QUIRE_CPU_EXPORT(f): outside HWY_NAMESPACE and under HWY_ONCE, the table of f's
+// variants. QUIRE_CPU_DISPATCH(f) is the one to call.
+#define QUIRE_CPU_EXPORT(f)                                                                                 \
+  constexpr decltype(&HWY_STATIC_DISPATCH(f)) f##_variants[] = {HWY_CHOOSE_FALLBACK(f), HWY_CHOOSE_AVX2(f), \
+                                                                HWY_CHOOSE_AVX3(f)}
+#define QUIRE_CPU_DISPATCH(f) (*f##_variants[static_cast<int>(::quire::cpu::target())])
