@@ -172,8 +172,9 @@ class Runtime(_Handle):
 
     _release = "quire_runtime_release"
 
-    def __init__(self, threads=0, log=None, log_level="default"):
-        options = _options(_ffi.RuntimeOptions, n_threads=threads, log_level=_choice("log_level", log_level, LOG_LEVELS))
+    def __init__(self, threads=0, io_threads=0, log=None, log_level="default"):
+        options = _options(_ffi.RuntimeOptions, n_threads=threads, n_io_threads=io_threads,
+                           log_level=_choice("log_level", log_level, LOG_LEVELS))
         if log is not None:
             key = next(_log_keys)
             _logs[key] = log
