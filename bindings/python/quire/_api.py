@@ -172,8 +172,9 @@ class Runtime(_Handle):
 
     _release = "quire_runtime_release"
 
-    def __init__(self, threads=0, log=None, log_level="default"):
-        options = _options(_ffi.RuntimeOptions, n_threads=threads, log_level=_choice("log_level", log_level, LOG_LEVELS))
+    def __init__(self, threads=0, io_threads=0, log=None, log_level="default"):
+        options = _options(_ffi.RuntimeOptions, n_threads=threads, n_io_threads=io_threads,
+                           log_level=_choice("log_level", log_level, LOG_LEVELS))
         if log is not None:
             key = next(_log_keys)
             _logs[key] = log
@@ -184,10 +185,11 @@ class Runtime(_Handle):
 
     def load(self, path, weight_type="default", load="default", cancel=None, progress=None, merge=(),
              beacon=None, device="auto"):
-        """Loads a model directory. device: the name of one of devices(). progress: called as progress(done_bytes, total_bytes) on this thread. merge:
-        adapter directories, each as a path or (path, scale), to be merged into the weights. beacon: the directory of an
-        Activation Beacon plug-in. load: "mmap" maps the files, and a file that shrinks then kills the process; "read"
-        (the default) reads them."""
+        """Loads a model directory. device: the name of one of devices(). progress: called as
+        progress(done_bytes, total_bytes) on this thread. merge: adapter directories, each as a path or (path,
+        scale), to be merged into the weights. beacon: the directory of an Activation Beacon plug-in. load:
+        "mmap" maps the files, and a file that shrinks then kills the process; "read" (the default) reads
+        them."""
         return Model(self, path, weight_type, load, cancel, progress, merge, beacon, device)
 
     def devices(self):
@@ -257,7 +259,8 @@ class Model(_Handle):
         beacon = _path(beacon) if beacon is not None else None
         options = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
                            weight_type=_choice("weight_type", weight_type, TYPES), beacon_path=beacon,
-                           beacon_path_len=len(beacon or b""), device=device, device_len=len(device), cancel=cancel._handle if cancel else None, progress=report,
+                           beacon_path_len=len(beacon or b""), device=device,
+                           device_len=len(device), cancel=cancel._handle if cancel else None, progress=report,
                            merge=sources if len(sources) else None, n_merge=len(sources))
         path = _path(path)
         self._own(runtime, lib.quire_model_load, runtime._handle, path, len(path), byref(options))
@@ -368,7 +371,8 @@ def _session_options(strategy="full", kv_type="default", overflow="default", exp
     return _options(
         _ffi.SessionOptions, strategy=text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, TYPES),
         overflow=_choice("overflow", overflow, OVERFLOWS), expected_tokens=expected_tokens,
-        prefill_block=prefill_block, kv_file_directory=directory or None, kv_file_directory_len=len(directory), **budgets,
+        prefill_block=prefill_block, kv_file_directory=directory or None, kv_file_directory_len=len(directory),
+        **budgets,
         adapters=used if len(used) else None, n_adapters=len(used))
 
 
@@ -379,7 +383,8 @@ class Session(_Handle):
 
     def __init__(self, model, strategy="full", **options):
         """options: kv_type, overflow, expected_tokens, prefill_block, kv_host_budget_bytes, kv_file_budget_bytes,
-        kv_file_directory and the other fields of quire_session_options. adapters: each an Adapter or (Adapter, scale)."""
+        kv_file_directory and the other fields of quire_session_options. adapters: each an Adapter or (Adapter,
+        scale)."""
         options = _session_options(strategy, **options)
         self._own(model, lib.quire_session_create, model._handle, byref(options))
         self._vocab_size = model.info["vocab_size"]

@@ -233,7 +233,7 @@ TEST(HeadPatterns, RefuseWhatDoesNotFit) {
     EXPECT_THAT(strategy.status().message(), HasSubstr(message)) << expression;
     return strategy.status().offset();
   };
-  EXPECT_EQ(offset("s2(group=5)", 4, "even"), 9);
+  EXPECT_EQ(offset("s2(group=5)", 4, "multiple of 2"), 9);
   EXPECT_EQ(offset("s2(group=18)", 4, "group"), 9);
   EXPECT_EQ(offset("scca_fixed(chunk=12)", 4, "chunk"), 17);  // 18 positions
   EXPECT_EQ(offset("scca_flow(chunk=6)", 4, "chunk"), 16);    // 24 positions
