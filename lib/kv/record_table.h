@@ -28,7 +28,7 @@ struct RecordEntry {
   int64_t slot = -1;
   RecordMemory::Slot memory;
   uint64_t pin = 0;  // of the acquire() that asked for it last (Residency)
-  // Neighbours in the list of records that are kIn, in the order of their use (Residency).
+  // Neighbours in the list of records that are kIn, in the order of their use (UseOrder).
   RecordId before, after;
 };
 

@@ -16,6 +16,7 @@ Residency::Residency(Backend& backend, RecordTable& table, RecordMemory& memory,
       account_(account),
       tiers_(tiers),
       page_records_(page_records),
+      order_(table),
       lower_(tiers.size()),
       transfers_(std::move(transfers)) {}
 
@@ -48,7 +49,7 @@ Status Residency::acquire_all(Queue& queue, std::span<const RecordId> records, b
     RecordEntry& e = table_.entry(id);
     e.pin = pins_;
     ++(e.state == State::kIn ? device_.n_hits : device_.n_misses);
-    if (e.state == State::kIn) use(id);
+    if (e.state == State::kIn) order_.use(id);
   }
   for (const RecordId id : records) {
     if (table_.entry(id).state == State::kOut) QUIRE_TRY(start(queue, id, false));
@@ -81,7 +82,7 @@ void Residency::prefetch(Queue& queue, std::span<const RecordId> records) noexce
     for (const RecordId id : records) {
       if (!table_.holds(id)) continue;
       const RecordEntry& e = table_.entry(id);
-      if (e.state == State::kIn) use(id);
+      if (e.state == State::kIn) order_.use(id);
       if (e.state != State::kOut || !e.saved) continue;
       if (share-- <= 0 || !start(queue, id, true).ok()) return;
     }
@@ -209,6 +210,7 @@ void Residency::finish(const Transfer& t) {
         lower_[static_cast<size_t>(in.tier)].bytes_read += bytes;
         ++lower_[static_cast<size_t>(in.tier)].n_hits;
       }
+      device_.n_prefetched += t.prefetch ? 1 : 0;
       enter(t.in.record, place);
       return;
     }
@@ -237,9 +239,9 @@ Status Residency::shrink_for(int64_t added) {
   while (account_.room() < added && memory_.bytes() > 0) {
     while (transfers_->n_in_flight() > 0) wait();
     const int32_t page = memory_.emptiest_page();
-    for (RecordId next = oldest_; next;) {
+    for (RecordId next = order_.oldest(); next;) {
       const RecordId id = next;
-      next = table_.entry(id).after;
+      next = order_.after(id);
       if (table_.entry(id).memory.page == page) QUIRE_TRY(write_out(id));
     }
     memory_.trim();
@@ -268,11 +270,10 @@ Status Residency::write_out(RecordId id) {
 // From kIn. Only a record that is written keeps its place a while.
 void Residency::leave(RecordId id, State state) {
   RecordEntry& e = table_.entry(id);
-  unlink(id);
+  order_.remove(id);
   table_.record(id) = {};
   e.state = state;
   if (state == State::kOut) e.memory = {};
-  --n_in_;
 }
 
 void Residency::enter(RecordId id, RecordMemory::Slot memory) {
@@ -280,36 +281,13 @@ void Residency::enter(RecordId id, RecordMemory::Slot memory) {
   e.memory = memory;
   e.state = State::kIn;
   table_.record(id) = memory_.record(memory);
-  link_last(id);
-  ++n_in_;
+  order_.add(id);
 }
-
-// ---- the order of use
 
 RecordId Residency::oldest_unpinned() {
-  RecordId id = oldest_;
-  while (id && table_.entry(id).pin == pins_) id = table_.entry(id).after;
+  RecordId id = order_.oldest();
+  while (id && table_.entry(id).pin == pins_) id = order_.after(id);
   return id;
-}
-
-void Residency::use(RecordId id) {
-  unlink(id);
-  link_last(id);
-}
-
-void Residency::link_last(RecordId id) {
-  RecordEntry& e = table_.entry(id);
-  e.before = newest_;
-  e.after = {};
-  (newest_ ? table_.entry(newest_).after : oldest_) = id;
-  newest_ = id;
-}
-
-void Residency::unlink(RecordId id) {
-  RecordEntry& e = table_.entry(id);
-  (e.before ? table_.entry(e.before).after : oldest_) = e.after;
-  (e.after ? table_.entry(e.after).before : newest_) = e.before;
-  e.before = e.after = {};
 }
 
 }  // namespace quire

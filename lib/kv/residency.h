@@ -11,6 +11,7 @@
 #include "lib/kv/tier.h"
 #include "lib/kv/tier_budget.h"
 #include "lib/kv/transfers.h"
+#include "lib/kv/use_order.h"
 
 namespace quire {
 
@@ -43,7 +44,7 @@ class Residency {
   // Releases pages until `added` bytes more fit into the account, or none is left. kIo: so far as it came.
   Status shrink_for(int64_t added);
 
-  int64_t n_in() const { return n_in_; }
+  int64_t n_in() const { return order_.size(); }
   // Bytes that must stay free for the staging buffer.
   int64_t staging_left() const;
   bool asynchronous() const { return transfers_ && transfers_->asynchronous(); }
@@ -68,9 +69,6 @@ class Residency {
   RecordId oldest_unpinned();
   Status write_out(RecordId id);
   void leave(RecordId id, State state);
-  void use(RecordId id);
-  void link_last(RecordId id);
-  void unlink(RecordId id);
   Transfer::End end_of(RecordId id);
 
   Backend& backend_;
@@ -80,8 +78,7 @@ class Residency {
   const std::span<const std::shared_ptr<Tier>> tiers_;
   const int64_t page_records_;
 
-  RecordId oldest_, newest_;  // of the records that are in, by use
-  int64_t n_in_ = 0;
+  UseOrder order_;                      // of the records that are in
   uint64_t pins_ = 1;                   // entries with this number are pinned
   std::shared_ptr<const Fence> fence_;  // of the queue, when the last acquire() or prefetch() began; null: not needed
   Status failure_;                      // of a transfer that was no prefetch, since the last acquire() began

@@ -14,9 +14,10 @@ struct TierStats {
   int64_t limit = 0;                          // of the store; 0: none
   int64_t bytes = 0, bytes_peak = 0;          // held now, and at most
   int64_t n_records = 0;                      // that are in it: in device memory, or with a slot of the tier
-  int64_t n_hits = 0, n_misses = 0;           // device: records asked for that were there, and that were not;
-                                              // a lower tier: records read from it, and 0
-  int64_t n_evicted = 0;                      // records that left it for a lower tier
+  int64_t n_hits = 0;                         // device: records asked for that were there; a lower tier: read from it
+  int64_t n_misses = 0;                       // device: records asked for that were not there, on their way included
+  int64_t n_prefetched = 0;                   // device: records that came before they were asked for
+  int64_t n_evicted = 0;                      // device: records that left it for a lower tier
   int64_t bytes_read = 0, bytes_written = 0;  // of a lower tier, from it and to it
   int64_t stall_ns = 0;                       // device: time in which computing waited for records
 };

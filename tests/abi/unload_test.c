@@ -68,6 +68,7 @@ static void open_close_unload(const char* path, const char* directory, int round
   quire_runtime_options options = {0};
   options.struct_size = sizeof options;
   options.n_threads = 4;
+  options.n_io_threads = round == 2 ? -1 : round == 3 ? 1 : 0;
   CHECK(p_quire_runtime_create(&options, &kept[round].runtime, NULL) == QUIRE_OK);
   CHECK(count_threads() > threads_before);
   CHECK(p_quire_model_load(kept[round].runtime, directory, strlen(directory), NULL, &kept[round].model, NULL) ==
@@ -76,7 +77,11 @@ static void open_close_unload(const char* path, const char* directory, int round
   with_dca.struct_size = sizeof with_dca;
   with_dca.strategy = "dca";
   with_dca.strategy_len = 3;
+  with_dca.spill_directory = "/tmp";
+  with_dca.spill_directory_len = 4;
+  const int threads_without_io = count_threads();
   CHECK(p_quire_session_create(kept[round].model, &with_dca, &kept[round].session, NULL) == QUIRE_OK);
+  CHECK(count_threads() == threads_without_io + (options.n_io_threads < 0 ? 0 : 1));
   if (round % 2 == 1) { /* in the middle of a prompt */
     int32_t ids[3000];
     for (int i = 0; i < 3000; ++i) ids[i] = 3 + i % 60;

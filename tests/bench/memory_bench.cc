@@ -85,8 +85,11 @@ std::vector<size_t> kv_blocks(const LlamaModel& model, const SessionOptions& opt
   const ModelConfig& c = model.config();
   const size_t queries = static_cast<size_t>(c.n_layers) * 2 * static_cast<size_t>(geometry.chunk) *
                          static_cast<size_t>(c.n_query_heads * c.head_dim) * sizeof(float);
-  return {model.backend().kv_record_bytes(geometry),
-          model.backend().representation_page_bytes(c.n_query_heads, c.head_dim), queries};
+  std::vector<size_t> sizes{model.backend().representation_page_bytes(c.n_query_heads, c.head_dim), queries};
+  for (size_t n = 1; n <= static_cast<size_t>(c.n_layers); ++n) {  // pages of records, and the staging buffer
+    sizes.push_back(n * model.backend().kv_record_bytes(geometry));
+  }
+  return sizes;
 }
 
 int spill(const std::string& directory, const std::string& strategy, int64_t n_tokens, const std::string& file) {

@@ -37,15 +37,20 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Residency, testing::ValuesIn(kStrategies),
 
 TEST_P(Residency, ChangesNoBit) {
   const Logits expected = all_logits(model_, options(), tokens_);
+  RuntimeOptions alone;
+  alone.n_threads = 2;
+  alone.n_io_threads = -1;
+  const auto without_io_thread = load(model_for(GetParam()), std::move(alone));
   const auto roomy = make_session(model_, options());
   ASSERT_TRUE(roomy->feed_tokens(tokens_).ok());
   expect_ok(run(roomy).status);
   const int64_t whole = stats(*roomy).kv_bytes_peak;
-  for (const int64_t part : {1, 2}) {
+  for (const int64_t part : {1, 2, 4}) {
     SessionOptions spilling = options();
     spilling.spill_directory = testing::TempDir();
     spilling.kv_budget_bytes = whole / part;
     EXPECT_TRUE(same_bits(expected, all_logits(model_, spilling, tokens_))) << "1/" << part;
+    EXPECT_TRUE(same_bits(expected, all_logits(without_io_thread, spilling, tokens_))) << "1/" << part;
   }
 }
 

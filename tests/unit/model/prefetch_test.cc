@@ -1,0 +1,104 @@
+// Attention asks for records before it needs them, and the bits are those of a cache in memory.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "lib/backend/cpu/cpu_backend.h"
+#include "lib/model/llama_model.h"
+#include "tests/unit/kv/held_tier.h"
+
+namespace quire::test {
+namespace {
+
+constexpr int64_t kTokens = 160, kBlock = 16;
+
+class Prefetching : public testing::TestWithParam<const char*> {
+ protected:
+  Prefetching() {
+    auto loaded = ModelLoader(*backend_, std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/short_128", {}).load();
+    EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+    model_ = std::move(*loaded);
+    auto strategy = make_strategy(GetParam(), strategy_context(model_->config(), {}));
+    EXPECT_TRUE(strategy.ok()) << strategy.status().message();
+    strategy_ = std::move(*strategy);
+    rope_ = *backend_->create_rope(strategy_->rope(), strategy_->kv_chunk());
+    geometry_ = model_->kv_geometry(*strategy_, ElementType::kF16);
+  }
+  std::unique_ptr<ChunkStore> store(ChunkStoreOptions options) {
+    options.raw_keys = strategy_->stores_raw_keys();
+    if (strategy_->selects_chunks()) options.n_query_heads = model_->config().n_query_heads;
+    auto made = ChunkStore::create(*backend_, geometry_, model_->config().n_layers, options);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    return std::move(*made);
+  }
+  // The last logits after each block and then each of a few single tokens.
+  std::vector<float> logits(ChunkStore& kv) {
+    std::vector<int32_t> tokens;
+    for (int32_t t = 0; t < kTokens; ++t) tokens.push_back(3 + t * 7 % (model_->config().vocab_size - 3));
+    const auto vocab = static_cast<size_t>(model_->config().vocab_size);
+    std::vector<float> all;
+    for (int64_t first = 0, n = 0; first < kTokens; first += n) {
+      n = first < kTokens - kBlock ? kBlock : 1;
+      Sequence sequence;
+      sequence.tokens = std::span(tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(n));
+      sequence.first_position = first;
+      sequence.strategy = strategy_.get();
+      sequence.rope = rope_.get();
+      sequence.kv = &kv;
+      const Status room = kv.reserve(first, n);
+      EXPECT_TRUE(room.ok()) << room.message();
+      const Status status = model_->forward({&sequence, 1}, nullptr);
+      EXPECT_TRUE(status.ok()) << status.message();
+      all.resize(all.size() + vocab);
+      EXPECT_TRUE(model_->logits(n - 1, 1, nullptr, &all[all.size() - vocab]).ok());
+    }
+    return all;
+  }
+
+  Allocator allocator_;
+  ThreadPool pool_{2};
+  std::unique_ptr<Backend> backend_ = cpu::create_cpu_backend(allocator_, pool_);
+  std::unique_ptr<LlamaModel> model_;
+  std::unique_ptr<const Strategy> strategy_;
+  std::shared_ptr<const Rope> rope_;
+  KvGeometry geometry_;
+  IoThreads io_{1};
+};
+
+TEST_P(Prefetching, ChangesNoBit) {
+  const auto whole = store({});
+  const std::vector<float> expected = logits(*whole);
+  const ChunkStoreStats all = whole->stats();
+  for (const int64_t records : {4, 7, 12}) {
+    SCOPED_TRACE(records);
+    for (IoThreads* io : {&io_, static_cast<IoThreads*>(nullptr)}) {
+      const auto tier = std::make_shared<HeldTier>(whole->record_bytes());
+      ChunkStoreOptions options;
+      options.budget_bytes =
+          (records + 1) * whole->record_bytes() + (all.bytes - all.n_resident * whole->record_bytes());
+      options.tiers = {tier};
+      options.io = io;
+      const auto kv = store(options);
+      const std::vector<float> got = logits(*kv);
+      ASSERT_EQ(got.size(), expected.size());
+      EXPECT_EQ(0, std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)));
+      const TierStats stats = kv->tier_stats()[0];
+      EXPECT_LE(stats.bytes_peak, options.budget_bytes);
+      EXPECT_GT(stats.n_misses, 0);
+      EXPECT_EQ(stats.n_prefetched > 0, io != nullptr);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, Prefetching,
+                         testing::Values("full(kv_chunk=16)", "dca(kv_chunk=16)", "rerope(window=40, kv_chunk=16)",
+                                         "longheads(chunk=16, chunks=4)"),
+                         [](const auto& info) {
+                           const std::string name = info.param;
+                           return name.substr(0, name.find('('));
+                         });
+
+}  // namespace
+}  // namespace quire::test
