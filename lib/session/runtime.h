@@ -8,6 +8,7 @@
 
 #include "lib/backend/devices.h"
 #include "lib/kv/io_thread.h"
+#include "lib/kv/tier_budget.h"
 #include "lib/model/forward_pass.h"
 #include "lib/model/llama_model.h"
 #include "lib/model/model_loader.h"
@@ -23,8 +24,10 @@ namespace quire {
 class Session;
 
 struct RuntimeOptions {
-  int n_threads = 0;     // 0: the number of cores
-  int n_io_threads = 0;  // 0: one; -1: none, and sessions that spill read and write on the engine thread
+  int n_threads = 0;            // 0: the number of cores
+  int n_io_threads = 0;         // 0: one; -1: none, and sessions that spill read and write on the engine thread
+  int64_t kv_memory_bytes = 0;  // what the KV caches of all sessions may hold together in memory; 0: no limit
+  int64_t kv_file_bytes = 0;    // and in spill files
   Allocator::AllocFn alloc = nullptr;
   Allocator::FreeFn free = nullptr;
   void* alloc_user = nullptr;
@@ -50,6 +53,8 @@ class Runtime {
   Scheduler& scheduler() { return scheduler_; }
   Devices& devices() { return devices_; }
   ThreadPool& pool() { return pool_; }
+  const std::shared_ptr<TierBudget>& kv_memory() const { return kv_memory_; }
+  const std::shared_ptr<TierBudget>& kv_file() const { return kv_file_; }
   // Null: there are none.
   IoThreads* io() { return io_.get(); }
   const Log& log() const { return options_.log; }
@@ -70,7 +75,8 @@ class Runtime {
   Allocator allocator_;
   ThreadPool pool_;
   Devices devices_;
-  std::unique_ptr<IoThreads> io_;  // started with the first session that spills; null: none
+  const std::shared_ptr<TierBudget> kv_memory_, kv_file_;  // accounts that all sessions share
+  std::unique_ptr<IoThreads> io_;                          // started with the first session that spills; null: none
   Scheduler scheduler_;
   CancelToken closed_;  // set when a close begins
   Mutex mutex_;

@@ -46,6 +46,8 @@ Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<Model> model, S
   store.budget_bytes = options.kv_budget_bytes;
   store.spill_directory = options.spill_directory;
   store.spill_budget_bytes = options.spill_budget_bytes;
+  store.runtime_memory = runtime.kv_memory();
+  store.runtime_file = runtime.kv_file();
   store.io = runtime.io();
   store.raw_keys = strategy->stores_raw_keys();
   if (strategy->selects_chunks()) store.n_query_heads = llama.config().n_query_heads;

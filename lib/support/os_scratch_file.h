@@ -13,7 +13,8 @@ namespace quire {
 
 // Mode 0600 and without a name from the start where the system can (else its name is removed at once), so that it goes
 // with the process, however that ends. A file size limit of the process (RLIMIT_FSIZE) is an error like others, EFBIG:
-// its signal is kept from the caller. One thread at a time.
+// its signal is kept from the caller. One thread at a time calls reserve(), and others may read and write meanwhile
+// what was reserved before.
 class ScratchFile {
  public:
   // Errors: kNotFound, kIo (with errno): no such directory, no right to write there.

@@ -1,8 +1,8 @@
 // Memory: a long document in a small KV budget, and the planner against what is really allocated.
 //
 //   quire_bench_memory spill MODEL_DIRECTORY STRATEGY TOKENS [SPILL_DIRECTORY]
-//       reads TOKENS made-up tokens with the KV cache all in memory, then in a tenth of it with the rest in a file;
-//       fails if a token differs or if memory ever went above the budget
+//       reads TOKENS made-up tokens with the KV cache all in memory, then in a tenth of it with the rest in a file,
+//       once with an I/O thread and once without; fails if a token differs or if memory ever went above the budget
 //   quire_bench_memory plan MODEL_DIRECTORY STRATEGY TOKENS
 //       fails if planned and counted bytes differ by more than a tenth
 //
@@ -95,6 +95,9 @@ std::vector<size_t> kv_blocks(const LlamaModel& model, const SessionOptions& opt
 int spill(const std::string& directory, const std::string& strategy, int64_t n_tokens, const std::string& file) {
   CountedMemory memory;
   const auto model = take(load_model(std::make_shared<Runtime>(memory.options()), directory, {}));
+  RuntimeOptions alone;
+  alone.n_io_threads = -1;
+  const auto model_alone = take(load_model(std::make_shared<Runtime>(alone), directory, {}));
   SessionOptions options;
   options.strategy = strategy;
   options.overflow = OverflowPolicy::kExtrapolate;
@@ -104,6 +107,7 @@ int spill(const std::string& directory, const std::string& strategy, int64_t n_t
   options.spill_directory = file;
   memory.start();
   const Run tenth = read_document(model, options, n_tokens);
+  const Run without = read_document(model_alone, options, n_tokens);
 
   std::printf("%lld tokens, %s\n", static_cast<long long>(n_tokens), strategy.c_str());
   std::printf("%-22s %14s %14s %12s %12s\n", "", "KV in memory", "in the file", "prefill/s", "decode/s");
@@ -112,12 +116,13 @@ int spill(const std::string& directory, const std::string& strategy, int64_t n_t
                 static_cast<long long>(run.stats.kv_file_bytes), run.prefill_per_s, run.decode_per_s);
   };
   row("all in memory", all, all.stats.kv_bytes_peak);
+  row("a tenth, no I/O thread", without, without.stats.kv_bytes_peak);
   row("a tenth in memory", tenth, memory.watched_peak());
   std::printf("budget %lld bytes; decode at %.2f of the speed in memory; %lld records read, %lld written\n",
               static_cast<long long>(options.kv_budget_bytes), tenth.decode_per_s / all.decode_per_s,
               static_cast<long long>(tenth.stats.kv_chunks_read),
               static_cast<long long>(tenth.stats.kv_chunks_written));
-  const bool same = all.tokens == tenth.tokens;
+  const bool same = all.tokens == tenth.tokens && all.tokens == without.tokens;
   const bool within = memory.watched_peak() <= options.kv_budget_bytes;
   std::printf("same tokens: %s; never above the budget: %s\n", same ? "yes" : "NO", within ? "yes" : "NO");
   return same && within ? 0 : 1;

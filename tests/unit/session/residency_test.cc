@@ -203,6 +203,32 @@ TEST_P(Residency, AFullDiskEndsTheStreamAndTheSessionLives) {
   EXPECT_TRUE(same_bits(row_of(expected, *model_, kLength - 1), last_logits(*session)));
 }
 
+// What one session holds, another cannot; a session that closes gives it back.
+TEST(RuntimeBudget, IsSharedByTheSessionsOfARuntime) {
+  RuntimeOptions runtime;
+  runtime.n_threads = 2;
+  const auto probe_model = load("short_128");
+  const Tokens tokens = random_tokens(*probe_model, 64);
+  const auto probe = make_session(probe_model, with_strategy("full(kv_chunk=16)"));
+  expect_ok(probe->feed_tokens(tokens));
+  expect_ok(run(probe).status);
+  runtime.kv_memory_bytes = stats(*probe).kv_bytes * 3 / 2;
+  const auto model = load("short_128", std::move(runtime));
+  const auto first = make_session(model, with_strategy("full(kv_chunk=16)"));
+  expect_ok(first->feed_tokens(tokens));
+  expect_ok(run(first).status);
+  const auto second = make_session(model, with_strategy("full(kv_chunk=16)"));
+  expect_ok(second->feed_tokens(tokens));
+  const Status refused = run(second).status;
+  EXPECT_EQ(refused.code(), Code::kBudget);
+  EXPECT_NE(refused.message().find("the runtime's budget is " + std::to_string(stats(*probe).kv_bytes * 3 / 2)),
+            std::string::npos)
+      << refused.message();
+  first->close();
+  expect_ok(run(second).status);
+  EXPECT_TRUE(same_bits(last_logits(*probe), last_logits(*second)));
+}
+
 TEST(SpillDirectories, MustBeThereAndWritable) {
   const auto model = load("short_128");
   const SpillDirectory directory;
