@@ -236,7 +236,7 @@ void Residency::drop(RecordId id) {
 Status Residency::shrink_for(int64_t added) {
   if (!transfers_) return {};
   failure_ = {};
-  while (account_.room() < added && memory_.bytes() > 0) {
+  while (account_.room() < added + staging_left() && memory_.bytes() > 0) {
     while (transfers_->n_in_flight() > 0) wait();
     const int32_t page = memory_.emptiest_page();
     for (RecordId next = order_.oldest(); next;) {
