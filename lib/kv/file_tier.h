@@ -31,7 +31,9 @@ class FileTier : public Tier {
  private:
   FileTier(std::unique_ptr<ScratchFile> file, int64_t record_bytes, int64_t budget_bytes,
            std::shared_ptr<TierBudget> runtime)
-      : file_(std::move(file)), record_bytes_(record_bytes), account_("of the spill file", budget_bytes, std::move(runtime)) {}
+      : file_(std::move(file)),
+        record_bytes_(record_bytes),
+        account_("of the spill file", budget_bytes, std::move(runtime)) {}
   Status grow(int64_t n_slots);
 
   std::unique_ptr<ScratchFile> file_;
