@@ -199,8 +199,7 @@ QUIRE_API void quire_runtime_options_init(quire_runtime_options* options, size_t
 
 /* Starts the compute threads (named "quire-N"; those of n_io_threads are "quire-io"; all signals
  * blocked, parked when idle). options may be NULL. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY,
- * UNSUPPORTED (the budget of a tier that this build does not have, or cannot share among sessions).
- * [any-thread] since 0.1 */
+ * UNSUPPORTED (the budget of a tier that this build does not have). [any-thread] since 0.1 */
 QUIRE_API quire_status quire_runtime_create(const quire_runtime_options* options,
                                             quire_runtime** out, quire_error* err);
 /* Adds a reference. NULL does nothing. [any-thread] since 0.1 */
