@@ -71,8 +71,9 @@ quire_event to_event(const StreamEvent& e) {
   full.type = static_cast<int32_t>(e.type);
   full.token = e.token;
   full.n_tokens = e.n_tokens;
-  full.text = e.text.empty() ? nullptr : e.text.data();
-  full.text_len = e.text.size();
+  const std::string& text = e.message.text.empty() ? e.text : e.message.text;
+  full.text = text.empty() ? nullptr : text.data();
+  full.text_len = text.size();
   full.total = e.total;
   full.reused = e.reused;
   full.done = e.done;

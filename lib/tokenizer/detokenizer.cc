@@ -67,4 +67,10 @@ std::string Detokenizer::finish() {
   return text;
 }
 
+void Detokenizer::restore(const State& state) {
+  held_ = state.held;
+  drop_space_ = state.drop_space;
+  stopped_ = -1;
+}
+
 }  // namespace quire

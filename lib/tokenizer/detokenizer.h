@@ -25,6 +25,14 @@ class Detokenizer {
   std::string finish();
   int stopped() const { return stopped_; }  // index of the stop string found, or -1
 
+  // What the tokens so far have left behind, while no stop string was found.
+  struct State {
+    std::string held;
+    bool drop_space = false;
+  };
+  State state() const { return {held_, drop_space_}; }
+  void restore(const State& state);
+
  private:
   const Tokenizer& tokenizer_;
   std::vector<std::string> stop_strings_;
