@@ -878,9 +878,15 @@ QUIRE_API quire_status quire_stream_cancel(quire_stream* stream, quire_error* er
 
 #define QUIRE_EVENT_PREFILL 1 /* progress: total, done, n_per_second */
 #define QUIRE_EVENT_TOKEN 2   /* a token: token, logprob, text (possibly empty) */
-#define QUIRE_EVENT_WARNING 3 /* text is a message for a person, not part of the answer */
+#define QUIRE_EVENT_WARNING 3 /* message for a person, and its code, QUIRE_WARNING_* */
 #define QUIRE_EVENT_END 4     /* finish_reason; text is what was held back (the end of the answer's text) */
-#define QUIRE_EVENT_NOTICE 5  /* text says to a person what `auto` chose and why; once a session, first of all */
+#define QUIRE_EVENT_NOTICE 5  /* likewise, where nothing is wrong: QUIRE_NOTICE_* */
+
+/* Codes are only ever added: a message of an unknown code is to be shown all the same. Messages come before all else;
+ * but for UNTRAINED_POSITIONS once a session. */
+#define QUIRE_WARNING_ADAPTER_BASE 1        /* an adapter may need another RoPE base than the strategy has */
+#define QUIRE_WARNING_UNTRAINED_POSITIONS 2 /* prompt + max_tokens exceed the reach (QUIRE_OVERFLOW_EXTRAPOLATE) */
+#define QUIRE_NOTICE_AUTO_CHOICE 101        /* what `auto` chose, and why */
 
 #define QUIRE_FINISH_NONE 0
 #define QUIRE_FINISH_MAX_TOKENS 1
@@ -903,7 +909,8 @@ typedef struct quire_event {
   int32_t type;     /* QUIRE_EVENT_* */
   int32_t token;    /* TOKEN: the id; END by STOP_ID or EOS: the id that ended it; else -1 */
   int64_t n_tokens; /* of the session after this event (quire_session_count_tokens) */
-  const char* text; /* whole code points, not NUL-terminated; lives until the next `next` on this stream or its
+  const char* text; /* of the answer, and nothing else, whatever the type: all texts one after the other are the answer.
+                       Whole code points, not NUL-terminated; lives until the next `next` on this stream or its
                        release; NULL if empty */
   size_t text_len;
   int64_t total; /* PREFILL: tokens to process, of them reused from a cache, and computed so far */
@@ -913,9 +920,11 @@ typedef struct quire_event {
   float logprob;         /* TOKEN: log p under the model's unmodified distribution */
   int32_t finish_reason; /* END: QUIRE_FINISH_* */
   int32_t stop_index;    /* END by STOP_STRING: its index; else -1 */
-  int32_t reserved;
+  int32_t code;          /* WARNING: QUIRE_WARNING_*; NOTICE: QUIRE_NOTICE_*; else 0 */
   const quire_token_logprob* top_logprobs; /* TOKEN: the most probable first; lives as long as text; NULL if none */
   size_t n_top_logprobs;
+  const char* message; /* WARNING, NOTICE: UTF-8 for a person, not NUL-terminated; lives as long as text; else NULL */
+  size_t message_len;
 } quire_event;
 
 /* Zeroes `size` bytes of *event and sets struct_size. [any-thread] since 0.1 */

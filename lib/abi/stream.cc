@@ -63,6 +63,9 @@ Status stream_options(const quire_stream_options* in, StreamOptions* out) {
   return {};
 }
 
+static_assert(static_cast<int32_t>(MessageCode::kAdapterBase) == QUIRE_WARNING_ADAPTER_BASE);
+static_assert(static_cast<int32_t>(MessageCode::kUntrainedPositions) == QUIRE_WARNING_UNTRAINED_POSITIONS);
+static_assert(static_cast<int32_t>(MessageCode::kAutoChoice) == QUIRE_NOTICE_AUTO_CHOICE);
 static_assert(sizeof(TokenLogprob) == sizeof(quire_token_logprob) &&
               offsetof(TokenLogprob, logprob) == offsetof(quire_token_logprob, logprob));
 
@@ -71,9 +74,11 @@ quire_event to_event(const StreamEvent& e) {
   full.type = static_cast<int32_t>(e.type);
   full.token = e.token;
   full.n_tokens = e.n_tokens;
-  const std::string& text = e.message.text.empty() ? e.text : e.message.text;
-  full.text = text.empty() ? nullptr : text.data();
-  full.text_len = text.size();
+  full.text = e.text.empty() ? nullptr : e.text.data();
+  full.text_len = e.text.size();
+  full.code = static_cast<int32_t>(e.message.code);
+  full.message = e.message.text.empty() ? nullptr : e.message.text.data();
+  full.message_len = e.message.text.size();
   full.total = e.total;
   full.reused = e.reused;
   full.done = e.done;

@@ -7,13 +7,14 @@
 namespace quire {
 
 enum class MessageCode : int32_t {  // the numbers of QUIRE_WARNING_* and QUIRE_NOTICE_*
+  kNone = 0,
   kAdapterBase = 1,
   kUntrainedPositions = 2,
   kAutoChoice = 101,
 };
 
 struct SessionMessage {
-  MessageCode code;
+  MessageCode code = MessageCode::kNone;
   std::string text;
 
   // Or a notice: nothing is wrong.

@@ -48,7 +48,7 @@ struct StreamEvent {
   std::vector<TokenLogprob> top;
   FinishReason finish = FinishReason::kNone;
   int32_t stop_index = -1;
-  SessionMessage message{};  // kWarning, kNotice
+  SessionMessage message;  // kWarning, kNotice
 };
 
 }  // namespace quire

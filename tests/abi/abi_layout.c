@@ -218,7 +218,7 @@ static void test_stream_structs(void) {
   AT(quire_stream_options, n_top_logprobs, 144, 4);
   AT(quire_stream_options, reserved, 148, 4);
 
-  SIZE(quire_event, 104);
+  SIZE(quire_event, 120);
   AT(quire_event, struct_size, 0, 4);
   AT(quire_event, flags, 4, 4);
   AT(quire_event, type, 8, 4);
@@ -233,9 +233,11 @@ static void test_stream_structs(void) {
   AT(quire_event, logprob, 72, 4);
   AT(quire_event, finish_reason, 76, 4);
   AT(quire_event, stop_index, 80, 4);
-  AT(quire_event, reserved, 84, 4);
+  AT(quire_event, code, 84, 4);
   AT(quire_event, top_logprobs, 88, 8);
   AT(quire_event, n_top_logprobs, 96, 8);
+  AT(quire_event, message, 104, 8);
+  AT(quire_event, message_len, 112, 8);
 }
 
 void test_layout(void) {

@@ -160,7 +160,7 @@ static void test_next(quire_model* model) {
   large.known.struct_size = sizeof large;
   EXPECT_OK(quire_stream_next(stream, -1, &large.known, &err));
   CHECK(large.known.struct_size == sizeof(quire_event) && large.known.type == QUIRE_EVENT_END);
-  CHECK(large.known.stop_index == -1 && large.known.token == -1 && large.known.reserved == 0);
+  CHECK(large.known.stop_index == -1 && large.known.token == -1 && large.known.code == 0 && !large.known.message);
   CHECK((large.tail[0] & 0xFF) == 0xAB);
   quire_event_init(&event, sizeof event);
   EXPECT(QUIRE_END, quire_stream_next(stream, -1, &event, &err));

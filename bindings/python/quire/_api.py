@@ -20,6 +20,7 @@ LOG_LEVELS = {"default": 0, "error": 1, "warning": 2, "info": 3, "debug": 4}
 EVENTS = {1: "prefill", 2: "token", 3: "warning", 4: "end", 5: "notice"}
 FINISHES = {0: "", 1: "max_tokens", 2: "eos", 3: "stop_id", 4: "stop_string", 5: "reach", 6: "cancelled",
             7: "deadline"}
+MESSAGES = {0: "", 1: "adapter_base", 2: "untrained_positions", 101: "auto_choice"}
 KV_KINDS = {"text": 0, "condensed": 1}  # of keys and values
 SAMPLERS = {"temperature": 1, "top_k": 2, "top_p": 3, "min_p": 4, "typical": 5, "penalties": 6, "dry": 7}
 _END, _TIMEOUT, _CLOSED = 1, 2, -9
@@ -50,6 +51,8 @@ class Event(NamedTuple):
     finish_reason: str
     stop_index: int
     top_logprobs: list  # (token, logprob), the most probable first
+    message: str  # of a warning or notice, for a person; `text` is the answer's alone
+    code: str  # of the message: a value of MESSAGES
 
 
 def _call(function, *arguments):
@@ -389,7 +392,7 @@ class Session(_Handle):
         """The same as pieces of text; leaving the loop early closes the stream."""
         with self.stream(max_tokens, **options) as stream:
             for event in stream:
-                if event.text and event.type not in ("warning", "notice"):
+                if event.text:
                     yield event.text
 
     def prefill(self, score=False, keep_logits=False):
@@ -485,7 +488,9 @@ class Stream(_Handle):
         return Event(EVENTS.get(event.type, str(event.type)), text, event.token, event.n_tokens, event.logprob,
                      event.total, event.reused, event.done, event.n_per_second,
                      FINISHES.get(event.finish_reason, str(event.finish_reason)), event.stop_index,
-                     [(t.token, t.logprob) for t in event.top_logprobs[:event.n_top_logprobs]])
+                     [(t.token, t.logprob) for t in event.top_logprobs[:event.n_top_logprobs]],
+                     event.message[:event.message_len].decode() if event.message_len else "",
+                     MESSAGES.get(event.code, str(event.code)))
 
     def __iter__(self):
         return self

@@ -79,10 +79,10 @@ StreamOptions = _struct(
     ("dry_breakers", POINTER(Text)), ("n_dry_breakers", c_size_t), *_same(c_int64, "min_tokens deadline_ms"),
     *_same(c_int32, "n_top_logprobs reserved"))
 Event = _struct(
-    "quire_event", 104, *_same(c_int32, "type token"), ("n_tokens", c_int64), ("text", POINTER(c_char)),
+    "quire_event", 120, *_same(c_int32, "type token"), ("n_tokens", c_int64), ("text", POINTER(c_char)),
     ("text_len", c_size_t), *_same(c_int64, "total reused done"), ("n_per_second", c_double), ("logprob", c_float),
-    *_same(c_int32, "finish_reason stop_index reserved"), ("top_logprobs", POINTER(TokenLogprob)),
-    ("n_top_logprobs", c_size_t))
+    *_same(c_int32, "finish_reason stop_index code"), ("top_logprobs", POINTER(TokenLogprob)),
+    ("n_top_logprobs", c_size_t), ("message", POINTER(c_char)), ("message_len", c_size_t))
 
 _P = c_void_p  # every handle
 _OUT = POINTER(c_void_p)
