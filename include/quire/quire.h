@@ -778,6 +778,7 @@ QUIRE_API quire_status quire_memory_plan_make(quire_runtime* runtime, const char
 #define QUIRE_STREAM_SCORE 1u       /* keep log p of each token that is processed (quire_session_get_scores) */
 #define QUIRE_STREAM_KEEP_LOGITS 2u /* keep the logits of all positions: 4 * vocab_size bytes a token */
 #define QUIRE_STREAM_IGNORE_EOS 4u  /* end-of-text tokens do not end the stream */
+#define QUIRE_STREAM_CONSTRAIN 8u   /* each token waits for its quire_stream_allow; max_undelivered is 1 (experimental) */
 
 typedef struct quire_text {
   const char* data;
@@ -850,7 +851,9 @@ typedef struct quire_stream_options {
   int64_t deadline_ms;            /* from opening, at most 2^40: then the stream ends at the next token boundary, while
                                      reading too, however slowly it is read from; 0: none */
   int32_t n_top_logprobs;         /* so many of the most probable tokens come with each token; at most 64 */
-  int32_t reserved;               /* 0 */
+  int32_t max_undelivered;        /* generate at most so many tokens ahead of their delivery; 0: 1; at most 4096. The
+                                     tokens are the same for any bound; a greater one keeps the engine at work while the
+                                     reader is slow, and may compute what nobody takes */
 } quire_stream_options;
 
 /* [any-thread] since 0.1 */
@@ -867,8 +870,10 @@ QUIRE_API quire_status quire_stream_open(quire_session* session, const quire_str
 QUIRE_API void quire_stream_retain(quire_stream* stream);
 /* The last release closes the stream without waiting. [any-thread] since 0.1 */
 QUIRE_API void quire_stream_release(quire_stream* stream);
-/* Stops the stream and waits until no thread works for it. The session stands at the last delivered token; unprocessed
- * tokens stay pending. A second close is OK. Never from a callback. [any-thread] since 0.1 */
+/* Stops the stream and waits until no thread works for it. The session stands at the last delivered token, and goes on
+ * as if no later one had been generated: where some had been processed, the next stream begins by processing the last
+ * token again, with the methods that quire_session_truncate names perhaps some before it, and its logits are not kept.
+ * Unprocessed tokens stay pending. A second close is OK. Never from a callback. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_stream_close(quire_stream* stream, quire_error* err);
 /* Asks the stream to stop; sticky and idempotent. Each thread finishes at most the task it is in.
  * The next event is then the end event (QUIRE_FINISH_CANCELLED), and tokens that were not delivered
@@ -933,10 +938,32 @@ QUIRE_API void quire_event_init(quire_event* event, size_t size);
 /* Waits for the next event: timeout_ms < 0 forever, 0 not at all. OK: *event is filled. TIMEOUT: nothing yet. END: the
  * end event was delivered before. A failure while computing is returned here once (NUMERIC, OUT_OF_MEMORY, BUDGET,
  * IO, INTERNAL), then END: the session goes on from the token boundary it reports.
- * At most one generated token waits undelivered: a slow reader holds generation up.
+ * Undelivered tokens are no part of the session: a token is from the moment it is delivered here. At most max_undelivered
+ * wait: then a slow reader holds generation up.
  * Errors: INVALID_ARGUMENT, CLOSED, and those. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_stream_next(quire_stream* stream, int32_t timeout_ms, quire_event* event,
                                          quire_error* err);
+
+/* More stop ids, int32[n_stop_ids], for an open stream. They hold for all tokens that are not delivered yet: those that
+ * were generated already are forgotten and generated anew, so that the answer depends on the tokens delivered before
+ * this call alone. No effect on a stream whose end event waits or was delivered. Errors: INVALID_ARGUMENT (more than
+ * 4096 in all), CLOSED, OUT_OF_MEMORY. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_stream_add_stop_ids(quire_stream* stream, const int32_t* stop_ids, size_t n_stop_ids,
+                                                 quire_error* err);
+/* The same with stop strings, which are sought in text that was not delivered yet. quire_event.stop_index counts them
+ * on behind those that the stream has. Errors: INVALID_ARGUMENT (more than 64 in all, not 1 to 1024 bytes),
+ * INVALID_TEXT, CLOSED, OUT_OF_MEMORY. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_stream_add_stop_strings(quire_stream* stream, const quire_text* stop_strings,
+                                                     size_t n_stop_strings, quire_error* err);
+/* Experimental: this function may change. With QUIRE_STREAM_CONSTRAIN says which tokens may come next: once before the
+ * first token, and once after each that was taken. Token t may if bit t % 32 of allowed[t / 32] is set; n_words is
+ * ceil(vocab_size / 32), or 0: any may. The last token is processed meanwhile; only the choice waits. Of the allowed
+ * tokens the sampling options choose; if they leave none, it is the most probable allowed one. End-of-text tokens and
+ * stop ids must be allowed to end the answer. While nothing else is to come, quire_stream_next fails with
+ * INVALID_ARGUMENT. Errors: INVALID_ARGUMENT (no such flag, a wrong size, nothing allowed, not the time for it), CLOSED,
+ * OUT_OF_MEMORY. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_stream_allow(quire_stream* stream, const uint32_t* allowed, size_t n_words,
+                                          quire_error* err);
 
 #define QUIRE_WAIT_FD 1 /* a file descriptor to poll for reading */
 

@@ -41,6 +41,12 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   Status cancel();  // kClosed if the session was closed
   // Cancels and waits until the engine has let go.
   void close();
+  // For the tokens that are not delivered yet: those generated already are forgotten and generated anew.
+  // kInvalidArgument: more than a stream may have.
+  Status add_stops(StopSet more);
+  // Which tokens may come next, if the stream is constrained. kInvalidArgument: the wrong size, none, or at the wrong
+  // time: each token must be taken before the next one is allowed, once.
+  Status allow(AllowedTokens allowed);
   // The last handle is gone: ends without waiting.
   void abandon();
   Result<int> wait_descriptor();
@@ -67,13 +73,14 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   static void step_all(std::span<GenerationStream* const> streams, std::span<bool> finished);
   static Status compute(std::span<GenerationStream* const> streams, std::span<Block> blocks,
                         std::span<Status> failures);
-  void begin_step(Block& block);
+  Status begin_step(Block& block);
   Status next_block(Block& block);
   Sequence sequence(Block& block) const;
   Status read_logits(Block& block, std::span<const float> row, const CancelToken& cancel) const;
   void commit(Block& block, Clock::time_point begin);
   Status generate(Block& block);
   bool settle(Block& block, Status failure, bool undo);
+  int64_t n_confirmed() const QUIRE_REQUIRES(mutex_);
   void show(Block& block, Status failure, bool undo) QUIRE_REQUIRES(mutex_);
   void forget_undelivered(SessionContents& contents) QUIRE_EXCLUDES(mutex_);
   StreamEvent cancelled_event() QUIRE_REQUIRES(mutex_);
@@ -83,6 +90,7 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   // Caller's half.
   Status check_open() const QUIRE_REQUIRES(mutex_);
   void cancel_locked() QUIRE_REQUIRES(mutex_);
+  bool can_wait() const QUIRE_REQUIRES(mutex_);
   void deliver_message() QUIRE_REQUIRES(mutex_);
   void deliver_token() QUIRE_REQUIRES(mutex_);
   void update_wait_event() QUIRE_REQUIRES(mutex_);
@@ -109,6 +117,15 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   WaitingEvents events_ QUIRE_GUARDED_BY(mutex_);
   StreamEvent current_ QUIRE_GUARDED_BY(mutex_);  // the event the caller holds
   int64_t n_delivered_ QUIRE_GUARDED_BY(mutex_) = 0;
+  TokenGenerator::State delivered_ QUIRE_GUARDED_BY(mutex_);  // the generator's, after the last delivered token
+  // The next step forgets the undelivered tokens and goes on from there with more_stops_.
+  bool rewind_ QUIRE_GUARDED_BY(mutex_) = false;
+  StopSet more_stops_ QUIRE_GUARDED_BY(mutex_);
+  size_t n_stop_ids_ QUIRE_GUARDED_BY(mutex_) = 0;  // all so far
+  size_t n_stop_strings_ QUIRE_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<const AllowedTokens> allowed_ QUIRE_GUARDED_BY(mutex_);
+  int64_t allowed_for_ QUIRE_GUARDED_BY(mutex_) = -1;       // the generated token that allowed_ speaks of
+  bool needs_constraint_ QUIRE_GUARDED_BY(mutex_) = false;  // the engine waits for it
   bool end_delivered_ QUIRE_GUARDED_BY(mutex_) = false;
   bool in_step_ QUIRE_GUARDED_BY(mutex_) = false;
   bool finished_ QUIRE_GUARDED_BY(mutex_) = false;  // the engine will not touch this stream again

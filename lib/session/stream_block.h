@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -16,11 +17,13 @@ struct GenerationStream::Block {
   int64_t first = 0;                  // position of the first one
   bool generated = false;             // the model's own tokens
   BlockResults results;
+  std::shared_ptr<const AllowedTokens> allowed;  // for the next token; null: not said yet
 
   int64_t n_confirmed = kNoLimit;  // tokens before this are part of the session for good; kNoLimit: all are
   Session::StepCost cost;
   std::optional<StreamEvent> progress, end;  // for the reader
   std::list<UndeliveredToken> token;         // likewise; at most one
+  bool needs_constraint = false;             // the next token waits for `allowed`
 
   int64_t n() const { return static_cast<int64_t>(tokens.size()); }
   SessionContents& contents() const { return work->contents(); }

@@ -24,7 +24,7 @@ Status GenerationStream::compute(std::span<GenerationStream* const> streams, std
   std::vector<const CancelToken*> cancels;
   for (size_t i = 0; i < streams.size(); ++i) {
     if (!blocks[i].work) continue;
-    failures[i] = streams[i]->next_block(blocks[i]);
+    if (failures[i].ok()) failures[i] = streams[i]->next_block(blocks[i]);
     if (!failures[i].ok() || blocks[i].n() == 0) continue;
     sequences.push_back(streams[i]->sequence(blocks[i]));
     cancels.push_back(&streams[i]->cancel_);

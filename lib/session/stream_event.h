@@ -10,18 +10,27 @@
 
 namespace quire {
 
+// What ends an answer beside its length and end-of-text tokens.
+struct StopSet {
+  std::vector<int32_t> ids;
+  std::vector<std::string> strings;
+};
+
+// Of the vocabulary, a bit for each token that may come next; none: any may.
+using AllowedTokens = std::vector<uint32_t>;
+
 struct StreamOptions {
   int64_t max_tokens = 0;
   SamplingOptions sampling;
   std::vector<std::string> dry_breakers;  // of kDry steps: tokens that contain one of these
   int64_t min_tokens = 0;                 // so many are generated before the text may end
   int64_t deadline_ms = 0;                // from opening; 0: none
-  std::vector<int32_t> stop_ids;
-  std::vector<std::string> stop_strings;
+  StopSet stop;
   int64_t max_undelivered = 1;  // so many tokens at most are generated ahead of the reader
   bool score = false;
   bool keep_logits = false;
   bool ignore_eos = false;
+  bool constrain = false;  // each token waits for what allow() says of it
 };
 
 enum class FinishReason : int32_t {  // the numbers of QUIRE_FINISH_*

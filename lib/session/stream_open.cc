@@ -95,6 +95,8 @@ GenerationStream::GenerationStream(std::shared_ptr<Session> session, StreamOptio
       started_(Clock::now()),
       generator_(*session_->model().llama, options_) {
   events_.messages = std::move(messages);
+  n_stop_ids_ = options_.stop.ids.size();
+  n_stop_strings_ = options_.stop.strings.size();
 }
 
 }  // namespace quire

@@ -9,7 +9,8 @@ namespace quire {
 
 bool GenerationStream::ready() {
   MutexLock lock(mutex_);
-  if (finished_ || cancel_.cancelled()) return true;
+  if (finished_ || cancel_.cancelled() || rewind_) return true;
+  if (needs_constraint_) return false;
   const auto waiting = static_cast<int64_t>(events_.tokens.size());
   return ending_ || stalled_ ? waiting == 0 : waiting < options_.max_undelivered;
 }
@@ -17,7 +18,7 @@ bool GenerationStream::ready() {
 // After its first token a stream has exactly one token to process in each step.
 const void* GenerationStream::group() {
   MutexLock lock(mutex_);
-  const bool decoding = decoding_ && !finished_ && !apart_ && !cancel_.cancelled();
+  const bool decoding = decoding_ && !finished_ && !apart_ && !rewind_ && !cancel_.cancelled();
   return decoding ? &session_->model() : nullptr;
 }
 
@@ -38,7 +39,7 @@ void GenerationStream::step_together(std::span<Job* const> jobs, std::span<bool>
 void GenerationStream::step_all(std::span<GenerationStream* const> streams, std::span<bool> finished) {
   std::array<Block, kMostTogether> blocks;
   std::array<Status, kMostTogether> failures;
-  for (size_t i = 0; i < streams.size(); ++i) streams[i]->begin_step(blocks[i]);
+  for (size_t i = 0; i < streams.size(); ++i) failures[i] = streams[i]->begin_step(blocks[i]);
   Status together = contain([&] { return compute(streams, blocks, failures); });
   const bool undo = !together.ok();
   const bool retry = streams.size() > 1 && undo && together.code() != Code::kCancelled;
@@ -52,14 +53,38 @@ void GenerationStream::step_all(std::span<GenerationStream* const> streams, std:
   }
 }
 
-// Takes the session's turn, unless the stream has ended already.
-void GenerationStream::begin_step(Block& block) {
+// Tokens of the text before this are part of the session for good; kNoLimit: all are.
+int64_t GenerationStream::n_confirmed() const {
+  return first_generated_ == kNoLimit ? kNoLimit : first_generated_ + n_delivered_;
+}
+
+// Takes the session's turn, unless the stream has ended already, and goes back to the last delivered token if that was
+// asked for.
+Status GenerationStream::begin_step(Block& block) {
+  StopSet more;
+  TokenGenerator::State delivered;
+  {
+    MutexLock lock(mutex_);
+    if (finished_) return {};
+    in_step_ = true;
+    block.n_confirmed = n_confirmed();
+    if (events_.tokens.empty()) stalled_ = false;
+    if (allowed_for_ == n_delivered_) block.allowed = allowed_;
+    block.work.emplace(session_->begin_step());
+    if (!std::exchange(rewind_, false)) return {};
+    std::swap(more, more_stops_);
+    std::swap(delivered, delivered_);  // put back below, without a copy that could fail
+  }
+  if (block.n_confirmed != kNoLimit) block.contents().forget_generated(block.n_confirmed);
+  ending_.reset();
+  Status status = contain([&] {
+    generator_.rewind(delivered);
+    generator_.add_stops(more);
+    return Status();
+  });
   MutexLock lock(mutex_);
-  if (finished_) return;
-  in_step_ = true;
-  if (first_generated_ != kNoLimit) block.n_confirmed = first_generated_ + n_delivered_;
-  if (events_.tokens.empty()) stalled_ = false;
-  block.work.emplace(session_->begin_step());
+  std::swap(delivered, delivered_);
+  return status;
 }
 
 bool GenerationStream::expired() const {
@@ -77,6 +102,10 @@ Status GenerationStream::generate(Block& block) {
   if (generator_.n_generated() >= options_.max_tokens) return finish(FinishReason::kMaxTokens);
   if (text.n_settled() >= limit_) return finish(FinishReason::kReach);
   if (expired()) return finish(FinishReason::kDeadline);
+  if (options_.constrain && !block.allowed) {
+    block.needs_constraint = true;
+    return {};
+  }
   text.reserve_generated();
   const TokenGenerator::State before = generator_.state();
   struct Undo {
@@ -86,7 +115,8 @@ Status GenerationStream::generate(Block& block) {
       if (generator) generator->rewind(state);
     }
   } undo{&generator_, before};
-  QUIRE_ASSIGN(StreamEvent event, generator_.next(block.contents().kept.last_logits(), text.settled()));
+  QUIRE_ASSIGN(StreamEvent event, generator_.next(block.contents().kept.last_logits(), text.settled(),
+                                                  block.allowed ? *block.allowed : AllowedTokens()));
   if (event.type == StreamEvent::Type::kEnd) {
     block.end = std::move(event);
   } else {
@@ -119,13 +149,12 @@ bool GenerationStream::settle(Block& block, Status failure, bool undo) {
 
 // After a cancel, which drops them: the reader takes none meanwhile.
 void GenerationStream::forget_undelivered(SessionContents& contents) {
-  int64_t n_delivered = 0;
+  int64_t n_tokens = 0;
   {
     MutexLock lock(mutex_);
-    n_delivered = n_delivered_;
+    n_tokens = n_confirmed();
   }
-  if (first_generated_ == kNoLimit) return;
-  const int64_t n_tokens = first_generated_ + n_delivered;
+  if (n_tokens == kNoLimit) return;
   const bool computed = contents.text.n_computed() > n_tokens;
   contents.forget_generated(n_tokens);
   if (computed) contents.text.read_again();
@@ -140,9 +169,12 @@ void GenerationStream::show(Block& block, Status failure, bool undo) {
     end = cancelled_event();
   } else {
     if (block.progress) events_.progress = std::move(block.progress);
-    if (!undo) events_.tokens.splice(events_.tokens.end(), block.token);
+    if (!undo && !rewind_) events_.tokens.splice(events_.tokens.end(), block.token);
     const bool all_delivered = events_.tokens.empty();
-    if (!failure.ok()) {
+    needs_constraint_ = block.needs_constraint && allowed_for_ != n_delivered_;
+    if (rewind_) {
+      // Whatever it was: the next step finds out again, from the last delivered token.
+    } else if (!failure.ok()) {
       stalled_ = !all_delivered;
       if (all_delivered) end.emplace();
     } else {
@@ -150,7 +182,7 @@ void GenerationStream::show(Block& block, Status failure, bool undo) {
       if (ending_ && all_delivered) end = std::move(ending_);
     }
   }
-  const auto n_undelivered = static_cast<int64_t>(events_.tokens.size());
+  const int64_t n_undelivered = std::max<int64_t>(0, text.n_settled() - n_confirmed());
   decoding_ = first_generated_ != kNoLimit && text.n_uncomputed() <= 1 && !ending_;
   if (end) {
     end->type = StreamEvent::Type::kEnd;

@@ -32,6 +32,8 @@ class Detokenizer {
   };
   State state() const { return {held_, drop_space_}; }
   void restore(const State& state);
+  // Sought in text that was not given out yet; they count on behind the others.
+  void add_stop_strings(const std::vector<std::string>& more);
 
  private:
   const Tokenizer& tokenizer_;

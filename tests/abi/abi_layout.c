@@ -216,7 +216,7 @@ static void test_stream_structs(void) {
   AT(quire_stream_options, min_tokens, 128, 8);
   AT(quire_stream_options, deadline_ms, 136, 8);
   AT(quire_stream_options, n_top_logprobs, 144, 4);
-  AT(quire_stream_options, reserved, 148, 4);
+  AT(quire_stream_options, max_undelivered, 148, 4);
 
   SIZE(quire_event, 120);
   AT(quire_event, struct_size, 0, 4);

@@ -77,7 +77,7 @@ StreamOptions = _struct(
     ("stop_strings", POINTER(Text)), ("n_stop_strings", c_size_t), ("samplers", POINTER(Sampler)),
     *_same(c_size_t, "n_samplers sampler_stride"), ("logit_bias", POINTER(LogitBias)), ("n_logit_bias", c_size_t),
     ("dry_breakers", POINTER(Text)), ("n_dry_breakers", c_size_t), *_same(c_int64, "min_tokens deadline_ms"),
-    *_same(c_int32, "n_top_logprobs reserved"))
+    *_same(c_int32, "n_top_logprobs max_undelivered"))
 Event = _struct(
     "quire_event", 120, *_same(c_int32, "type token"), ("n_tokens", c_int64), ("text", POINTER(c_char)),
     ("text_len", c_size_t), *_same(c_int64, "total reused done"), ("n_per_second", c_double), ("logprob", c_float),
@@ -134,6 +134,9 @@ _CHECKED = {
     "quire_stream_open": [_P, POINTER(StreamOptions), _OUT],
     "quire_stream_close": [_P],
     "quire_stream_cancel": [_P],
+    "quire_stream_add_stop_ids": [_P, _I32, c_size_t],
+    "quire_stream_add_stop_strings": [_P, POINTER(Text), c_size_t],
+    "quire_stream_allow": [_P, POINTER(c_uint32), c_size_t],
     "quire_stream_next": [_P, c_int32, POINTER(Event)],
     "quire_stream_get_wait_handle": [_P, _I64, _I32],
 }
