@@ -56,18 +56,15 @@ void work_ahead(const Session& session) {
 
 class Undelivered : public testing::TestWithParam<Case> {
  protected:
-  std::shared_ptr<Session> fed(const Tokens& more = {}) const {
+  std::shared_ptr<Session> fed() const {
     SessionOptions options = with_strategy(GetParam().strategy);
     options.prefill_block = 24;
     if (GetParam().spills) {
       options.spill_directory = directory_.path();
-      options.kv_budget_bytes = 100 << 10;
+      options.kv_budget_bytes = 160 << 10;
     }
     auto session = make_session(model_, options);
-    expect_ok(session->feed_text("", false, true, {}));
-    expect_ok(session->reset());
     expect_ok(session->feed_tokens(prompt_));
-    expect_ok(session->feed_tokens(more));
     return session;
   }
   static StreamOptions ahead(int64_t max_undelivered, int64_t max_tokens = kNew) {
@@ -135,9 +132,7 @@ TEST_P(Undelivered, AClosedStreamForgetsThem) {
     }
     EXPECT_EQ(position(*session), (Position{kPrompt + static_cast<int64_t>(taken), 0}));
     EXPECT_EQ(stats(*session).n_generated, static_cast<int64_t>(taken));
-    EXPECT_EQ(
-        kept_logits(*session, kPrompt, std::max<int64_t>(1, static_cast<int64_t>(taken)) - 1 + (taken > 0)).size(),
-        std::max<size_t>(1, taken) * static_cast<size_t>(vocab_size(*model_)));
+    if (taken > 0) kept_logits(*session, kPrompt, static_cast<int64_t>(taken));  // fails where they are gone
     const Outcome rest = run(session, ahead(bound, kNew - static_cast<int64_t>(taken)));
     expect_ok(rest.status);
     outcome.tokens.insert(outcome.tokens.end(), rest.tokens.begin(), rest.tokens.end());
@@ -232,10 +227,6 @@ TEST(UndeliveredBudget, EndsBehindTheSameToken) {
   const auto model = load("short_128");
   const auto answer = [&](int64_t bound) {
     SessionOptions options = with_strategy("full(kv_chunk=16)");
-    options.kv_budget_bytes = 1;
-    const auto small = make_session(model, options);
-    expect_ok(small->feed_tokens(random_tokens(*model, 1)));
-    options.kv_budget_bytes = 0;
     auto probe = make_session(model, options);
     expect_ok(probe->feed_tokens(random_tokens(*model, 16)));
     expect_ok(run(probe).status);
