@@ -13,9 +13,9 @@ constexpr int64_t kPrompt = 61, kNew = 60;
 
 struct Case {
   const char* strategy;
-  bool spills = false;
+  int64_t spill_budget = 0;  // bytes in memory; 0: nothing goes to a file
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.strategy << (c.spills ? ", spilling" : ""); }
+void PrintTo(const Case& c, std::ostream* out) { *out << c.strategy << (c.spill_budget > 0 ? ", spilling" : ""); }
 
 const Case kCases[] = {{"full"},
                        {"dca"},
@@ -24,9 +24,9 @@ const Case kCases[] = {{"full"},
                        {"longheads(chunk=16, chunks=4, init=full)"},
                        {"streaming_llm(sinks=3, recent=20, kv_chunk=16)"},
                        {"beacon(ratio=4, kv_chunk=16)"},
-                       {"full(kv_chunk=16)", true},
-                       {"longheads(chunk=16, chunks=4)", true},
-                       {"streaming_llm(sinks=3, recent=50, kv_chunk=16)", true}};
+                       {"full(kv_chunk=16)", 40 << 10},
+                       {"longheads(chunk=16, chunks=4)", 130 << 10},
+                       {"streaming_llm(sinks=3, recent=50, kv_chunk=16)", 40 << 10}};
 
 // Lets the engine give every other job that is ready a step, many times over.
 class Turns : public Job {
@@ -59,9 +59,9 @@ class Undelivered : public testing::TestWithParam<Case> {
   std::shared_ptr<Session> fed() const {
     SessionOptions options = with_strategy(GetParam().strategy);
     options.prefill_block = 24;
-    if (GetParam().spills) {
+    if (GetParam().spill_budget > 0) {
       options.spill_directory = directory_.path();
-      options.kv_budget_bytes = 160 << 10;
+      options.kv_budget_bytes = GetParam().spill_budget;
     }
     auto session = make_session(model_, options);
     expect_ok(session->feed_tokens(prompt_));
@@ -103,6 +103,7 @@ TEST_P(Undelivered, TheAnswerIsTheSameForAnyBound) {
     EXPECT_EQ(outcome.end.finish, FinishReason::kMaxTokens);
     EXPECT_EQ(outcome.end.n_tokens, kPrompt + kNew);
     EXPECT_EQ(stats(*session).n_generated, kNew);
+    EXPECT_EQ(stats(*session).kv_chunks_written > 0, GetParam().spill_budget > 0);
     std::vector<float> scores(kNew);
     expect_ok(session->scores(kPrompt, kNew, scores.data()));
     EXPECT_EQ(scores, whole_.logprobs);
