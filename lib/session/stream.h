@@ -73,7 +73,7 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   static void step_all(std::span<GenerationStream* const> streams, std::span<bool> finished);
   static Status compute(std::span<GenerationStream* const> streams, std::span<Block> blocks,
                         std::span<Status> failures);
-  Status begin_step(Block& block);
+  Status begin_step(Block& block, bool alone);
   Status next_block(Block& block);
   Sequence sequence(Block& block) const;
   Status read_logits(Block& block, std::span<const float> row, const CancelToken& cancel) const;

@@ -39,14 +39,14 @@ void GenerationStream::step_together(std::span<Job* const> jobs, std::span<bool>
 void GenerationStream::step_all(std::span<GenerationStream* const> streams, std::span<bool> finished) {
   std::array<Block, kMostTogether> blocks;
   std::array<Status, kMostTogether> failures;
-  for (size_t i = 0; i < streams.size(); ++i) failures[i] = streams[i]->begin_step(blocks[i]);
+  for (size_t i = 0; i < streams.size(); ++i) failures[i] = streams[i]->begin_step(blocks[i], streams.size() == 1);
   Status together = contain([&] { return compute(streams, blocks, failures); });
   const bool undo = !together.ok();
   const bool retry = streams.size() > 1 && undo && together.code() != Code::kCancelled;
   // Alone, what failed was this stream's; in company it tries again alone and then knows.
   if (streams.size() == 1 && undo) failures[0] = std::move(together);
   for (size_t i = 0; i < streams.size(); ++i) {
-    finished[i] = true;
+    finished[i] = !blocks[i].postponed;
     if (!blocks[i].work) continue;
     streams[i]->apart_ = retry;
     finished[i] = streams[i]->settle(blocks[i], std::move(failures[i]), undo);
@@ -59,13 +59,14 @@ int64_t GenerationStream::n_confirmed() const {
 }
 
 // Takes the session's turn, unless the stream has ended already, and goes back to the last delivered token if that was
-// asked for.
-Status GenerationStream::begin_step(Block& block) {
+// asked for. That needs a step alone: perhaps more than one token is to be processed then.
+Status GenerationStream::begin_step(Block& block, bool alone) {
   StopSet more;
   TokenGenerator::State delivered;
   {
     MutexLock lock(mutex_);
-    if (finished_) return {};
+    block.postponed = rewind_ && !alone && !finished_;
+    if (finished_ || block.postponed) return {};
     in_step_ = true;
     block.n_confirmed = n_confirmed();
     if (events_.tokens.empty()) stalled_ = false;

@@ -60,7 +60,7 @@ static void test_refused_options(quire_session* session) {
     EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_stream_open(session, &options, &stream, &err)); \
     CHECK_MESSAGE(message);                                                                    \
   } while (0)
-  REFUSED(options.flags = 8, "flags");
+  REFUSED(options.flags = 1u << 30, "flags");
   REFUSED(options.max_tokens = -1, "max_tokens");
   REFUSED(options.temperature = -1, "temperature");
   REFUSED(options.temperature = NAN, "temperature");
