@@ -46,12 +46,11 @@ static quire_status print_answer(client* c) {
   for (;;) {
     quire_status status = quire_stream_next(c->stream, -1, &event, &c->error);
     if (status != QUIRE_OK) return status == QUIRE_END ? QUIRE_OK : status;
-    if (event.type == QUIRE_EVENT_TOKEN || event.type == QUIRE_EVENT_END) {
-      fwrite(event.text ? event.text : "", 1, event.text_len, stdout);
+    if (event.text_len > 0) {
+      fwrite(event.text, 1, event.text_len, stdout);
       fflush(stdout);
-    } else if (event.type == QUIRE_EVENT_WARNING) {
-      fprintf(stderr, "warning: %.*s\n", (int)event.text_len, event.text);
     }
+    if (event.type == QUIRE_EVENT_WARNING) fprintf(stderr, "warning: %.*s\n", (int)event.message_len, event.message);
   }
 }
 

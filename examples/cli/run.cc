@@ -120,8 +120,8 @@ Answer generate(quire_session* session, const RunArguments& arguments, const std
     }
     if (event.type == QUIRE_EVENT_WARNING || event.type == QUIRE_EVENT_NOTICE) {
       const char* word = event.type == QUIRE_EVENT_WARNING ? "warning: " : "";
-      if (was_logged({event.text, event.text_len})) return true;
-      std::fprintf(stderr, "quire: %s%.*s\n", word, static_cast<int>(event.text_len), event.text);
+      if (was_logged({event.message, event.message_len})) return true;
+      std::fprintf(stderr, "quire: %s%.*s\n", word, static_cast<int>(event.message_len), event.message);
     }
     if (event.type != QUIRE_EVENT_TOKEN && event.type != QUIRE_EVENT_END) return true;
     progress.clear();

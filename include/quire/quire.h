@@ -940,6 +940,8 @@ QUIRE_API quire_status quire_runtime_plan_memory(quire_runtime* runtime, const c
 /* keep the logits of all positions: 4 * vocab_size bytes a token */
 #define QUIRE_STREAM_KEEP_LOGITS 2u
 #define QUIRE_STREAM_IGNORE_EOS 4u /* end-of-text tokens do not end the stream */
+/* each token waits for its quire_stream_allow; max_undelivered is 1 (experimental) */
+#define QUIRE_STREAM_CONSTRAIN 8u
 
 typedef struct quire_text {
   const char* data;
@@ -1026,7 +1028,10 @@ typedef struct quire_stream_options {
   int64_t deadline_ms;
   /* so many of the most probable tokens come with each token; at most 64 */
   int32_t n_top_logprobs;
-  int32_t reserved; /* 0 */
+  /* generate at most so many tokens ahead of their delivery; 0: 1; at most 4096. The tokens are the
+   * same for any bound; a greater one keeps the engine at work while the reader is slow, and may
+   * compute what nobody takes */
+  int32_t max_undelivered;
 } quire_stream_options;
 
 /* [any-thread] since 0.1 */
@@ -1046,8 +1051,10 @@ QUIRE_API void quire_stream_retain(quire_stream* stream);
 /* The last release closes the stream without waiting. [any-thread] since 0.1 */
 QUIRE_API void quire_stream_release(quire_stream* stream);
 /* Stops the stream and waits until no thread works for it. The session stands at the last delivered
- * token; unprocessed tokens stay pending. A second close is OK. Never from a callback.
- * [any-thread] since 0.1 */
+ * token, and goes on as if no later one had been generated: where some had been processed, the next
+ * stream begins by processing the last token again, with the methods that quire_session_truncate
+ * names perhaps some before it, and its logits are not kept. Unprocessed tokens stay pending. A
+ * second close is OK. Never from a callback. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_stream_close(quire_stream* stream, quire_error* err);
 /* Asks the stream to stop; sticky and idempotent. Each thread finishes at most the task it is in.
  * The next event is then the end event (QUIRE_FINISH_CANCELLED), and tokens that were not delivered
@@ -1057,11 +1064,18 @@ QUIRE_API quire_status quire_stream_cancel(quire_stream* stream, quire_error* er
 
 #define QUIRE_EVENT_PREFILL 1 /* progress: total, done, n_per_second */
 #define QUIRE_EVENT_TOKEN 2   /* a token: token, logprob, text (possibly empty) */
-#define QUIRE_EVENT_WARNING 3 /* text is a message for a person, not part of the answer */
+#define QUIRE_EVENT_WARNING 3 /* message for a person, and its code, QUIRE_WARNING_* */
 /* finish_reason; text is what was held back (the end of the answer's text) */
 #define QUIRE_EVENT_END 4
-/* text says to a person what `auto` chose and why; once a session, first of all */
-#define QUIRE_EVENT_NOTICE 5
+#define QUIRE_EVENT_NOTICE 5 /* likewise, where nothing is wrong: QUIRE_NOTICE_* */
+
+/* Codes are only ever added: a message of an unknown code is to be shown all the same. Messages
+ * come before all else; but for UNTRAINED_POSITIONS once a session. */
+/* an adapter may need another RoPE base than the strategy has */
+#define QUIRE_WARNING_ADAPTER_BASE 1
+/* prompt + max_tokens exceed the reach (QUIRE_OVERFLOW_EXTRAPOLATE) */
+#define QUIRE_WARNING_UNTRAINED_POSITIONS 2
+#define QUIRE_NOTICE_AUTO_CHOICE 101 /* what `auto` chose, and why */
 
 #define QUIRE_FINISH_NONE 0
 #define QUIRE_FINISH_MAX_TOKENS 1
@@ -1085,8 +1099,9 @@ typedef struct quire_event {
   int32_t type;     /* QUIRE_EVENT_* */
   int32_t token;    /* TOKEN: the id; END by STOP_ID or EOS: the id that ended it; else -1 */
   int64_t n_tokens; /* of the session after this event (quire_session_get_token_counts) */
-  /* whole code points, not NUL-terminated; lives until the next `next` on this stream or its
-   * release; NULL if empty */
+  /* of the answer, and nothing else, whatever the type: all texts one after the other are the
+   * answer. Whole code points, not NUL-terminated; lives until the next `next` on this stream or
+   * its release; NULL if empty */
   const char* text;
   size_t text_len;
   /* PREFILL: tokens to process, of them reused from a cache, and computed so far */
@@ -1097,10 +1112,13 @@ typedef struct quire_event {
   float logprob;         /* TOKEN: log p under the model's unmodified distribution */
   int32_t finish_reason; /* END: QUIRE_FINISH_* */
   int32_t stop_index;    /* END by STOP_STRING: its index; else -1 */
-  int32_t reserved;
+  int32_t code;          /* WARNING: QUIRE_WARNING_*; NOTICE: QUIRE_NOTICE_*; else 0 */
   /* TOKEN: the most probable first; lives as long as text; NULL if none */
   const quire_token_logprob* top_logprobs;
   size_t n_top_logprobs;
+  /* WARNING, NOTICE: UTF-8 for a person, not NUL-terminated; lives as long as text; else NULL */
+  const char* message;
+  size_t message_len;
 } quire_event;
 
 /* Zeroes `size` bytes of *event and sets struct_size. [any-thread] since 0.1 */
@@ -1109,11 +1127,26 @@ QUIRE_API void quire_event_init(quire_event* event, size_t size);
 /* Waits for the next event: timeout_ms < 0 forever, 0 not at all. OK: *event is filled. TIMEOUT:
  * nothing yet. END: the end event was delivered before. A failure while computing is returned here
  * once (NUMERIC, OUT_OF_MEMORY, BUDGET, IO, INTERNAL), then END: the session goes on from the token
- * boundary it reports. At most one generated token waits undelivered: a slow reader holds
- * generation up.
+ * boundary it reports. Undelivered tokens are no part of the session: a token is from the moment
+ * it is delivered here. At most max_undelivered wait: then a slow reader holds generation up.
  * Errors: INVALID_ARGUMENT, CLOSED, and those. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_stream_next(quire_stream* stream, int32_t timeout_ms,
                                          quire_event* event, quire_error* err);
+
+/* More stop ids, int32[n_stop_ids], for an open stream. They hold for all tokens that are not
+ * delivered yet: those that were generated already are forgotten and generated anew, so that the
+ * answer depends on the tokens delivered before this call alone. No effect on a stream whose end
+ * event waits or was delivered. Errors: INVALID_ARGUMENT (more than 4096 in all), CLOSED,
+ * OUT_OF_MEMORY. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_stream_add_stop_ids(quire_stream* stream, const int32_t* stop_ids,
+                                                 size_t n_stop_ids, quire_error* err);
+/* The same with stop strings, which are sought in text that was not delivered yet.
+ * quire_event.stop_index counts them on behind those that the stream has. Errors: INVALID_ARGUMENT
+ * (more than 64 in all, not 1 to 1024 bytes), INVALID_TEXT, CLOSED, OUT_OF_MEMORY.
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_stream_add_stop_strings(quire_stream* stream,
+                                                     const quire_text* stop_strings,
+                                                     size_t n_stop_strings, quire_error* err);
 
 #define QUIRE_WAIT_FD 1 /* a file descriptor to poll for reading */
 
@@ -1182,6 +1215,17 @@ typedef struct quire_session_probes {
 /* Fills *probes (struct_size set by the caller). Errors: CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_get_probes(const quire_session* session,
                                                 quire_session_probes* probes, quire_error* err);
+
+/* With QUIRE_STREAM_CONSTRAIN says which tokens may come next: once before the first token, and once
+ * after each that was taken. Token t may if bit t % 32 of allowed[t / 32] is set; n_words is
+ * ceil(vocab_size / 32), or 0: any may. The last token is processed meanwhile; only the choice
+ * waits. Of the allowed tokens the sampling options choose; if they leave none, it is the most
+ * probable allowed one. End-of-text tokens and stop ids must be allowed to end the answer. While
+ * nothing else is to come, quire_stream_next fails with INVALID_ARGUMENT. Errors: INVALID_ARGUMENT
+ * (no such flag, a wrong size, nothing allowed, not the time for it), CLOSED, OUT_OF_MEMORY.
+ * [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_stream_allow(quire_stream* stream, const uint32_t* allowed,
+                                          size_t n_words, quire_error* err);
 
 #ifdef __cplusplus
 }

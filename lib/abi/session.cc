@@ -53,7 +53,7 @@ quire_status quire_model_describe_strategy(const quire_model* model, const quire
     if (model->impl->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
     SessionOptions o;
     QUIRE_TRY(read_session_options(options, &o));
-    QUIRE_ASSIGN(const auto strategy, Session::choose_strategy(*model->impl, o));
+    QUIRE_ASSIGN(const auto strategy, choose_strategy(*model->impl, o));
     return write_text(strategy->canonical(), buf, cap, needed);
   });
 }

@@ -13,7 +13,8 @@ using namespace quire::abi;
 
 namespace {
 
-constexpr uint32_t kStreamFlags = QUIRE_STREAM_SCORE | QUIRE_STREAM_KEEP_LOGITS | QUIRE_STREAM_IGNORE_EOS;
+constexpr uint32_t kStreamFlags =
+    QUIRE_STREAM_SCORE | QUIRE_STREAM_KEEP_LOGITS | QUIRE_STREAM_IGNORE_EOS | QUIRE_STREAM_CONSTRAIN;
 
 Status read_texts(const char* name, const quire_text* texts, size_t n, std::vector<std::string>* out) {
   const std::string list = name;
@@ -32,11 +33,11 @@ Status read_texts(const char* name, const quire_text* texts, size_t n, std::vect
   return {};
 }
 
-Status stop_options(const quire_stream_options& o, StreamOptions* out) {
-  if (!o.stop_ids && o.n_stop_ids > 0) return invalid("stop_ids is NULL but n_stop_ids is not 0");
-  if (o.n_stop_ids > 4096) return invalid("n_stop_ids is " + std::to_string(o.n_stop_ids) + "; at most 4096");
-  out->stop_ids.assign(o.stop_ids, o.stop_ids + o.n_stop_ids);
-  return read_texts("stop_strings", o.stop_strings, o.n_stop_strings, &out->stop_strings);
+Status read_stop_ids(const int32_t* ids, size_t n, std::vector<int32_t>* out) {
+  if (!ids && n > 0) return invalid("stop_ids is NULL but n_stop_ids is not 0");
+  if (n > 4096) return invalid("n_stop_ids is " + std::to_string(n) + "; at most 4096");
+  out->assign(ids, ids + n);
+  return {};
 }
 
 Status stream_options(const quire_stream_options* in, StreamOptions* out) {
@@ -52,17 +53,25 @@ Status stream_options(const quire_stream_options* in, StreamOptions* out) {
   }
   QUIRE_TRY(check_range("min_tokens", o.min_tokens, 0, std::numeric_limits<int64_t>::max()));
   QUIRE_TRY(check_range("deadline_ms", o.deadline_ms, 0, int64_t{1} << 40));
-  QUIRE_TRY(check_range("reserved", o.reserved, 0, 0));
+  QUIRE_TRY(check_range("max_undelivered", o.max_undelivered, 0, 4096));
   out->min_tokens = o.min_tokens;
   out->deadline_ms = o.deadline_ms;
-  QUIRE_TRY(stop_options(o, out));
+  QUIRE_TRY(read_stop_ids(o.stop_ids, o.n_stop_ids, &out->stop.ids));
+  QUIRE_TRY(read_texts("stop_strings", o.stop_strings, o.n_stop_strings, &out->stop.strings));
   out->max_tokens = o.max_tokens;
   out->score = (o.flags & QUIRE_STREAM_SCORE) != 0;
   out->keep_logits = (o.flags & QUIRE_STREAM_KEEP_LOGITS) != 0;
   out->ignore_eos = (o.flags & QUIRE_STREAM_IGNORE_EOS) != 0;
+  out->constrain = (o.flags & QUIRE_STREAM_CONSTRAIN) != 0;
+  if (out->constrain && o.max_undelivered > 1)
+    return invalid("a stream with QUIRE_STREAM_CONSTRAIN has max_undelivered 1");
+  out->max_undelivered = std::max<int64_t>(1, o.max_undelivered);
   return {};
 }
 
+static_assert(static_cast<int32_t>(MessageCode::kAdapterBase) == QUIRE_WARNING_ADAPTER_BASE);
+static_assert(static_cast<int32_t>(MessageCode::kUntrainedPositions) == QUIRE_WARNING_UNTRAINED_POSITIONS);
+static_assert(static_cast<int32_t>(MessageCode::kAutoChoice) == QUIRE_NOTICE_AUTO_CHOICE);
 static_assert(sizeof(TokenLogprob) == sizeof(quire_token_logprob) &&
               offsetof(TokenLogprob, logprob) == offsetof(quire_token_logprob, logprob));
 
@@ -73,6 +82,9 @@ quire_event to_event(const StreamEvent& e) {
   full.n_tokens = e.n_tokens;
   full.text = e.text.empty() ? nullptr : e.text.data();
   full.text_len = e.text.size();
+  full.code = static_cast<int32_t>(e.message.code);
+  full.message = e.message.text.empty() ? nullptr : e.message.text.data();
+  full.message_len = e.message.text.size();
   full.total = e.total;
   full.reused = e.reused;
   full.done = e.done;
@@ -122,6 +134,35 @@ quire_status quire_stream_cancel(quire_stream* stream, quire_error* err) {
   return guard(err, [&]() -> Status {
     if (!stream) return invalid("stream is NULL");
     return stream->impl->cancel();
+  });
+}
+
+quire_status quire_stream_add_stop_ids(quire_stream* stream, const int32_t* stop_ids, size_t n_stop_ids,
+                                       quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!stream) return invalid("stream is NULL");
+    StopSet more;
+    QUIRE_TRY(read_stop_ids(stop_ids, n_stop_ids, &more.ids));
+    return stream->impl->add_stops(std::move(more));
+  });
+}
+
+quire_status quire_stream_add_stop_strings(quire_stream* stream, const quire_text* stop_strings, size_t n_stop_strings,
+                                           quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!stream) return invalid("stream is NULL");
+    StopSet more;
+    QUIRE_TRY(read_texts("stop_strings", stop_strings, n_stop_strings, &more.strings));
+    return stream->impl->add_stops(std::move(more));
+  });
+}
+
+quire_status quire_stream_allow(quire_stream* stream, const uint32_t* allowed, size_t n_words, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!stream) return invalid("stream is NULL");
+    if (!allowed && n_words > 0) return invalid("allowed is NULL but n_words is not 0");
+    if (n_words > size_t{1} << 26) return invalid("n_words is " + std::to_string(n_words) + "; at most 2^26");
+    return stream->impl->allow(AllowedTokens(allowed, allowed + n_words));
   });
 }
 

@@ -115,9 +115,10 @@ Status fill_keys(ChunkStore& kv, Filler& filler, const Strategy& strategy, int n
 Status Session::fill_random(int64_t n_tokens, uint64_t seed) {
   const Call call(*this);
   QUIRE_TRY(call.status());
-  if (n_settled() > 0 || !pending_.empty()) {
-    return Status(Code::kInvalidArgument, "the session holds " + std::to_string(n_settled()) + " tokens and " +
-                                              std::to_string(n_pending()) +
+  TextState& text = contents_->text;
+  if (text.n_tokens() > 0) {
+    return Status(Code::kInvalidArgument, "the session holds " + std::to_string(text.n_settled()) + " tokens and " +
+                                              std::to_string(text.n_pending()) +
                                               " pending ones; only an empty one can be filled");
   }
   if (n_tokens == 0) return {};
@@ -133,12 +134,11 @@ Status Session::fill_random(int64_t n_tokens, uint64_t seed) {
     ~Undo() {
       if (kv) kv->truncate(0);
     }
-  } undo{kv_.get()};
-  QUIRE_TRY(fill_keys(*kv_, filler, *strategy_, model_->llama->config().n_layers, n_tokens - 1));
+  } undo{&contents_->kv()};
+  QUIRE_TRY(fill_keys(contents_->kv(), filler, *strategy_, model_->llama->config().n_layers, n_tokens - 1));
   undo.kv = nullptr;
   // As after a delivered token: the last one has no keys yet, so the next stream computes it and has its logits.
-  tokens_ = std::move(tokens);
-  n_computed_ = n_tokens - 1;
+  text.fill(std::move(tokens));
   return {};
 }
 

@@ -14,6 +14,13 @@ struct TextLabel {
   int64_t id = 0;
 };
 
+// The same part in tokens: those that begin in it.
+struct TokenLabel {
+  int64_t id = 0;
+  int64_t first_token = 0;
+  int64_t n_tokens = 0;
+};
+
 // How much of what the heads chose to look at lay in a labelled part.
 struct LabelAttention {
   int64_t id = 0;

@@ -53,9 +53,10 @@ float log_probability(std::span<const float> logits, int32_t token) {
 }
 
 Sample Sampler::sample(std::span<const float> logits, int64_t index, std::span<const int32_t> history,
-                       std::span<const int32_t> banned) {
+                       std::span<const int32_t> banned, std::span<const uint32_t> allowed) {
   const bool plain = options_.greedy && options_.steps.empty() && options_.logit_bias.empty() && banned.empty();
-  Sample sample{plain ? most_probable(logits) : choose(logits, index, history, banned), 0, {}};
+  const bool free = allowed.empty();
+  Sample sample{plain && free ? most_probable(logits) : choose(logits, index, history, banned, allowed), 0, {}};
   const double all = log_sum(logits);
   sample.logprob = static_cast<float>(logits[static_cast<size_t>(sample.token)] - all);
   if (options_.n_top > 0) sample.top = most_probable(logits, all, options_.n_top);
@@ -63,7 +64,7 @@ Sample Sampler::sample(std::span<const float> logits, int64_t index, std::span<c
 }
 
 int32_t Sampler::choose(std::span<const float> logits, int64_t index, std::span<const int32_t> history,
-                        std::span<const int32_t> banned) {
+                        std::span<const int32_t> banned, std::span<const uint32_t> allowed) {
   auto& items = candidates_.items;
   items.clear();
   for (size_t t = 0; t < logits.size(); ++t) items.push_back({static_cast<int32_t>(t), logits[t]});
@@ -71,11 +72,22 @@ int32_t Sampler::choose(std::span<const float> logits, int64_t index, std::span<
   for (const int32_t token : banned) {
     items[static_cast<size_t>(token)].logit = -std::numeric_limits<double>::infinity();
   }
+  const auto may = [&](size_t t) { return allowed.empty() || (allowed[t / 32] >> (t % 32) & 1) != 0; };
+  for (Candidates::Item& item : items) {
+    if (!may(static_cast<size_t>(item.token))) item.logit = -std::numeric_limits<double>::infinity();
+  }
   const auto drop_impossible = [&] {
     std::erase_if(items, [](const auto& item) { return !(item.logit > -std::numeric_limits<double>::infinity()); });
   };
   drop_impossible();
-  if (items.empty()) return most_probable(logits);
+  if (items.empty()) {
+    size_t best = 0;
+    while (!may(best)) ++best;
+    for (size_t t = best; t < logits.size(); ++t) {
+      if (may(t) && logits[t] > logits[best]) best = t;
+    }
+    return static_cast<int32_t>(best);
+  }
   const int32_t fallback = candidates_.best().token;
   for (const SamplerStep& step : options_.steps) {
     apply(step, history, options_.dry_breakers, candidates_);

@@ -75,13 +75,14 @@ void apply(const SamplerStep& step, std::span<const int32_t> history, const std:
 class Sampler {
  public:
   explicit Sampler(SamplingOptions options) : options_(std::move(options)) {}
-  // banned: tokens that may not be chosen now.
+  // banned: tokens that may not be chosen now. allowed: if not empty, a bit for each token that may be, whatever else
+  // is left of them; at least one.
   Sample sample(std::span<const float> logits, int64_t index, std::span<const int32_t> history = {},
-                std::span<const int32_t> banned = {});
+                std::span<const int32_t> banned = {}, std::span<const uint32_t> allowed = {});
 
  private:
   int32_t choose(std::span<const float> logits, int64_t index, std::span<const int32_t> history,
-                 std::span<const int32_t> banned);
+                 std::span<const int32_t> banned, std::span<const uint32_t> allowed);
 
   SamplingOptions options_;
   Candidates candidates_;

@@ -1,48 +1,31 @@
-// A session: one text, its KV cache, and the stream that computes on it.
+// A session's lifetime: who may work on its contents, what may be asked meanwhile, and how it ends.
 //
-// Tokens pass through three states: pending (fed, not processed), settled (processed, or generated and delivered), and
-// settled but not in the KV cache: the last delivered token, which is computed when the next one is wanted, and what
-// truncate() left to be read again.
+// What a session is and holds is in session_contents.h. Two things guard it. Its turn is the right to work on the
+// contents: a call holds it while it works, the engine during a step of the session's stream, and while a stream is
+// open other calls are refused. Its mutex guards what any thread may ask or do meanwhile, and no thread holds it while
+// it works or calls the host. A stream has a mutex of its own (stream.h), which is always taken before the session's.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "lib/kv/chunk_store.h"
-#include "lib/plan/text_positions.h"
 #include "lib/session/label_attention.h"
 #include "lib/session/runtime.h"
+#include "lib/session/session_contents.h"
+#include "lib/session/session_message.h"
+#include "lib/session/session_options.h"
+#include "lib/session/stream_control.h"
 #include "lib/session/turn.h"
 #include "lib/strategy/strategy.h"
 #include "lib/support/mutex.h"
 
 namespace quire {
-
-class GenerationStream;
-
-enum class OverflowPolicy { kError, kStop, kExtrapolate };
-
-struct SessionAdapter {
-  std::shared_ptr<const LoadedAdapter> adapter;
-  double scale = 1;
-};
-
-struct SessionOptions {
-  std::string strategy = "full";
-  ElementType kv_type = ElementType::kF16;
-  OverflowPolicy overflow = OverflowPolicy::kError;
-  int64_t expected_tokens = 0;
-  int64_t kv_budget_bytes = 0;
-  std::string spill_directory;  // empty: the KV cache stays in memory
-  int64_t spill_budget_bytes = 0;
-  int64_t prefill_block = 256;
-  std::vector<SessionAdapter> adapters;
-};
 
 struct SessionStats {
   int64_t n_tokens = 0, n_pending = 0;
@@ -56,9 +39,7 @@ struct SessionStats {
   int64_t tasks_after_cancel = 0, cancel_latency_ns = 0;
 };
 
-// Public functions: any thread. What the session computes on is guarded by `turn_`, which a call holds while it works,
-// and the engine during a step of the session's stream. What any thread may ask meanwhile is guarded by `mutex_`, which
-// no thread holds while it works or calls the host.
+// Public functions: any thread.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   // What create() would refuse, and text of expected_tokens beyond the strategy's reach.
@@ -66,10 +47,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // kOverflow where text of expected_tokens is beyond the strategy's reach and the policy is to fail.
   static Status check_reach(const Strategy& strategy, const SessionOptions& options);
   static Result<std::shared_ptr<Session>> create(std::shared_ptr<Model> model, SessionOptions options);
-  // The strategy that a session with these options would have.
-  static Result<std::unique_ptr<const Strategy>> choose_strategy(const Model& model, const SessionOptions& options);
   ~Session();
 
+  // ---- calls on the text (session_calls.cc)
   Status feed_text(std::string_view text, bool parse_special, bool add_bos, std::span<const TextLabel> labels = {});
   Status feed_tokens(std::span<const int32_t> ids);
   // At positions of their own, one for each id.
@@ -81,19 +61,25 @@ class Session : public std::enable_shared_from_this<Session> {
   // For benchmarks: an empty session then stands as if it had read n_tokens (> 0) random tokens, but for the last one's
   // keys. See quire_session_fill_random.
   Status fill_random(int64_t n_tokens, uint64_t seed);
-  Status count_tokens(int64_t* n_tokens, int64_t* n_pending) const;
-  Status stats(SessionStats* stats) const;
+
+  // ---- what the last stream left (session_calls.cc)
   Status logits(int64_t first_token, int64_t n_rows, float* out, size_t capacity) const;
   Status scores(int64_t first_token, int64_t n, float* out) const;
-  // Of the last stream: choices of the prompt's last token and of the generated ones. kUnsupported: the strategy makes
-  // none.
+  // Choices of the prompt's last token and of the generated ones. kUnsupported: the strategy makes none.
   Status label_attention(std::vector<LabelAttention>* labels) const;
+
+  // ---- what may be asked while a stream is open
+  Status count_tokens(int64_t* n_tokens, int64_t* n_pending) const;
+  Status stats(SessionStats* stats) const;
   Status check_open() const;
+  const Model& model() const { return *model_; }
   const SessionOptions& options() const { return options_; }
+  const AdapterList& adapters() const { return adapters_; }
   const std::string& strategy() const { return strategy_->canonical(); }
   // 128 bits that name everything that keys and values depend on beside the tokens, as 32 hexadecimal digits.
   std::string fingerprint() const;
 
+  // ---- the end
   // Cancels an open stream without waiting.
   void request_stop();
   // The engine will never finish an open stream: it was stopped.
@@ -101,11 +87,56 @@ class Session : public std::enable_shared_from_this<Session> {
   // Cancels, waits until the engine and other calls have let go, frees memory. Calls that begin after it return
   // kClosed.
   void close();
-  const Model& model() const { return *model_; }
+
+  // ---- for the session's stream
+
+  // What one step added to the statistics.
+  struct StepCost {
+    int64_t n_prompt = 0;  // prompt tokens read
+    std::chrono::nanoseconds prefill{0}, decode{0};
+  };
+  // The turn, as an object, which stays on its thread. It is given back when this goes, unless that was done before.
+  class Work {
+   public:
+    explicit Work(Session& session) : session_(&session) {}
+    Work(Work&& other) noexcept : session_(std::exchange(other.session_, nullptr)) {}
+    Work& operator=(Work&&) = delete;
+    ~Work() {
+      if (session_) session_->end_call();
+    }
+    SessionContents& contents() const { return session_->contents(); }
+    // Gives the turn back. The stream is open from here on, and the scheduler has it. kClosed: it is not.
+    Status open_stream(const std::shared_ptr<StreamControl>& stream) {
+      return std::exchange(session_, nullptr)->open_stream(stream);
+    }
+    // Gives the turn back. The last n_undelivered of the settled tokens are no part of the session yet: for others than
+    // the stream the text ends before them.
+    void end_step(const StepCost& cost, int64_t n_undelivered) {
+      std::exchange(session_, nullptr)->end_step(cost, n_undelivered);
+    }
+
+   private:
+    Session* session_;  // null: the turn was given back
+  };
+  // For opening a stream. Waits for the end of another call, or of a stream whose last handle was released. kBusy: a
+  // stream is open; kClosed.
+  Result<Work> begin_opening();
+  // For a step of the open stream: the turn is free between its steps.
+  Work begin_step();
+  // The first of the undelivered tokens became part of the session.
+  void count_delivered();
+  void count_cancel(int64_t tasks_after, std::chrono::nanoseconds latency);
+  // The last handle of the stream is gone: it ends by itself, and calls wait for that.
+  void stream_released(const StreamControl& stream);
+  // The engine will not touch the stream again. If its last handle is gone, that is its end.
+  void stream_finished(const StreamControl& stream);
+  // The session may have another stream from here on.
+  void stream_ended(const StreamControl& stream);
+  // What a stream says before all else, until one of this code was delivered.
+  std::vector<SessionMessage> due_messages() const;
+  void message_delivered(MessageCode code);
 
  private:
-  friend class GenerationStream;  // its computing half: see stream.h
-
   enum class State { kOpen, kClosing, kClosed };
 
   // The turn of one call, until the end of a block.
@@ -120,46 +151,33 @@ class Session : public std::enable_shared_from_this<Session> {
     Call& operator=(const Call&) = delete;
     // Unless it is OK nothing is held, and nothing may be touched.
     const Status& status() const { return status_; }
-    // Gives the turn back earlier, under the session's mutex.
-    void end_locked() QUIRE_RELEASE() {
-      holds_ = false;
-      session_.turn_.give_back();
-    }
 
    private:
     const Session& session_;
     const Status status_;
-    bool holds_;
+    const bool holds_;
   };
 
   Session(std::shared_ptr<Model> model, SessionOptions options, std::unique_ptr<const Strategy> strategy,
-          std::shared_ptr<const Rope> rope, std::unique_ptr<ChunkStore> kv, AdapterList adapters);
-  static Result<AdapterList> list_adapters(const Model& model, const SessionOptions& options);
-  // What to say where an adapter may need another RoPE base than the session has; empty: nothing.
-  std::string base_warning() const;
+          AdapterList adapters, std::unique_ptr<SessionContents> contents);
 
-  // Takes the turn, waiting for the end of another call, or of a stream whose last handle was released. kBusy: a stream
-  // is open; kClosed.
+  // Takes the turn; see begin_opening().
   Status begin_call() const QUIRE_EXCLUDES(mutex_);
   void end_call() const QUIRE_EXCLUDES(mutex_);
-  void free_contents();  // called by the holder of the turn
   // What any thread may ask becomes what the holder of the turn has made.
-  void publish() const QUIRE_REQUIRES(mutex_, turn_);
+  void publish(int64_t n_undelivered) const QUIRE_REQUIRES(mutex_, turn_);
+  void free_contents();  // called by the holder of the turn
+  // For Work, whose owner is the holder of the turn, which clang cannot know.
+  SessionContents& contents() const {
+    turn_.assert_held();
+    return *contents_;
+  }
   bool stream_is_open() const QUIRE_REQUIRES(mutex_) { return !stream_.expired(); }
-
-  void cut(int64_t n_tokens) QUIRE_REQUIRES(turn_);
+  Status open_stream(const std::shared_ptr<StreamControl>& stream) QUIRE_EXCLUDES(mutex_);
+  void end_step(const StepCost& cost, int64_t n_undelivered) QUIRE_EXCLUDES(mutex_);
+  std::shared_ptr<StreamControl> stream_now() const QUIRE_EXCLUDES(mutex_);
+  void forget_stream(const StreamControl& stream) QUIRE_REQUIRES(mutex_);
   Status check_ids(std::span<const int32_t> ids) const;
-  // The store goes back to what n_computed_ tokens left.
-  void cut_store() QUIRE_REQUIRES(turn_) { kv_->truncate(n_computed_, strategy_->condensed_entries(n_computed_)); }
-  void cut_labels(int64_t n_tokens) QUIRE_REQUIRES(turn_);
-  // Room for one more generated token, so that adding it cannot fail.
-  void reserve_generated() QUIRE_REQUIRES(turn_);
-  void add_generated(int32_t token) QUIRE_REQUIRES(turn_);
-  bool is_generated(int64_t position) const QUIRE_REQUIRES(turn_);
-  int64_t n_settled() const QUIRE_REQUIRES(turn_) { return static_cast<int64_t>(tokens_.size()); }
-  int64_t n_pending() const QUIRE_REQUIRES(turn_) { return static_cast<int64_t>(pending_.size()); }
-  // Settled and pending tokens that are not in the KV cache.
-  int64_t n_uncomputed() const QUIRE_REQUIRES(turn_) { return n_settled() - n_computed_ + n_pending(); }
 
   const std::shared_ptr<Model> model_;
   const SessionOptions options_;
@@ -167,37 +185,16 @@ class Session : public std::enable_shared_from_this<Session> {
   const AdapterList adapters_;  // those of options_
 
   mutable Mutex mutex_;
-  // Notified when the turn is given back, when the stream has an event or ends, and when the session closes.
-  mutable CondVar changed_;
+  mutable CondVar changed_;  // notified when the turn is given back, when a stream ends, and when the session closes
   State state_ QUIRE_GUARDED_BY(mutex_) = State::kOpen;
-  bool notice_delivered_ QUIRE_GUARDED_BY(mutex_) = false;        // the strategy's, by the first stream
-  bool base_warning_delivered_ QUIRE_GUARDED_BY(mutex_) = false;  // likewise
+  std::vector<SessionMessage> due_messages_ QUIRE_GUARDED_BY(mutex_);
   // Open: not yet ended, closed, or released and let go by the engine.
-  std::weak_ptr<GenerationStream> stream_ QUIRE_GUARDED_BY(mutex_);
+  std::weak_ptr<StreamControl> stream_ QUIRE_GUARDED_BY(mutex_);
   bool stream_released_ QUIRE_GUARDED_BY(mutex_) = false;  // the open stream's last handle is gone: it ends by itself
   mutable SessionStats stats_ QUIRE_GUARDED_BY(mutex_);    // at the last token boundary
 
   mutable Turn turn_;
-  std::shared_ptr<const Rope> rope_ QUIRE_GUARDED_BY(turn_);  // shared with sessions of equal frequencies and chunk
-  std::unique_ptr<ChunkStore> kv_ QUIRE_GUARDED_BY(turn_) QUIRE_PT_GUARDED_BY(turn_);
-  std::vector<int32_t> tokens_ QUIRE_GUARDED_BY(turn_);      // settled
-  std::vector<KeyRange> generated_ QUIRE_GUARDED_BY(turn_);  // runs of them that the model generated, ascending; empty
-                                                             // where the strategy does not ask for them
-  std::deque<int32_t> pending_ QUIRE_GUARDED_BY(turn_);
-  TextPositions positions_ QUIRE_GUARDED_BY(turn_);  // of settled and pending tokens
-  // Tokens in the KV cache: n_settled() or one less; after truncate() maybe fewer.
-  int64_t n_computed_ QUIRE_GUARDED_BY(turn_) = 0;
-  // Settled tokens before this that are not computed were, before truncate().
-  int64_t reread_end_ QUIRE_GUARDED_BY(turn_) = 0;
-  std::vector<float> last_logits_ QUIRE_GUARDED_BY(turn_);      // after token n_computed_ - 1; empty: none
-  std::vector<LabelAttention> labels_ QUIRE_GUARDED_BY(turn_);  // in the order fed
-  // By chunk: choices of the last stream from position selected_from_ on.
-  std::vector<int64_t> selected_ QUIRE_GUARDED_BY(turn_);
-  int64_t selected_from_ QUIRE_GUARDED_BY(turn_) = 0;
-  // Kept on request by the last stream, from position kept_first_ on.
-  int64_t kept_first_ QUIRE_GUARDED_BY(turn_) = 0;
-  std::vector<float> kept_logits_ QUIRE_GUARDED_BY(turn_);
-  std::vector<float> kept_scores_ QUIRE_GUARDED_BY(turn_);
+  std::unique_ptr<SessionContents> contents_ QUIRE_GUARDED_BY(turn_) QUIRE_PT_GUARDED_BY(turn_);  // null: closed
 };
 
 }  // namespace quire

@@ -1,213 +1,78 @@
+// The caller's half of a stream.
 #include "lib/session/stream.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace quire {
-namespace {
-
-int64_t saturating_add(int64_t a, int64_t b) { return a > kNoLimit - b ? kNoLimit : a + b; }
-
-// `next`: where the first generated token will stand.
-Status overflow_status(const Session& session, int64_t prompt, int64_t next, int64_t max_tokens, int64_t reach) {
-  return Status(Code::kOverflow,
-                std::to_string(prompt) + " tokens of prompt" +
-                    (next > prompt ? ", up to position " + std::to_string(next - 1) + "," : "") + " and " +
-                    std::to_string(max_tokens) + " to generate exceed the " + std::to_string(reach) + " tokens that " +
-                    session.strategy() + " can serve; choose another strategy or an overflow policy",
-                saturating_add(next, max_tokens));
-}
-
-Status check_bias(const SamplingOptions& sampling, int32_t vocab) {
-  for (size_t i = 0; i < sampling.logit_bias.size(); ++i) {
-    const int32_t token = sampling.logit_bias[i].first;
-    if (token >= 0 && token < vocab) continue;
-    return Status(Code::kInvalidToken,
-                  "logit_bias[" + std::to_string(i) + "] names token " + std::to_string(token) +
-                      ", which is outside the vocabulary of " + std::to_string(vocab),
-                  static_cast<int64_t>(i));
-  }
-  return {};
-}
-
-// Marks the tokens whose text contains a breaker, and control tokens.
-Status find_breakers(const Tokenizer& tokenizer, StreamOptions& options) {
-  auto& marks = options.sampling.dry_breakers;
-  marks.assign(static_cast<size_t>(tokenizer.size()), false);
-  std::string bytes;
-  for (int32_t token = 0; token < tokenizer.size(); ++token) {
-    bytes.clear();
-    QUIRE_TRY(tokenizer.append_bytes(token, false, bytes));
-    marks[static_cast<size_t>(token)] =
-        tokenizer.is_control(token) || std::any_of(options.dry_breakers.begin(), options.dry_breakers.end(),
-                                                   [&](const auto& b) { return bytes.find(b) != std::string::npos; });
-  }
-  return {};
-}
-
-}  // namespace
-
-Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shared_ptr<Session>& session,
-                                                                 StreamOptions options) {
-  Session::Call call(*session);
-  QUIRE_TRY(call.status());
-  bool notice_delivered = false, base_warning_delivered = false;
-  {
-    MutexLock lock(session->mutex_);
-    notice_delivered = session->notice_delivered_;
-    base_warning_delivered = session->base_warning_delivered_;
-  }
-  const int64_t n_settled = session->n_settled();
-  const int64_t prompt = n_settled + session->n_pending();
-  if (options.max_tokens > 0 && prompt == 0) {
-    return Status(Code::kEmpty, "nothing was fed: there is no text to continue");
-  }
-  const int64_t next = session->positions_.position(prompt);
-  const bool gaps = !session->positions_.consecutive();
-  const int64_t reach = gaps ? session->strategy_->reach_with_gaps() : session->strategy_->reach();
-  const int64_t max_tokens = options.max_tokens;
-  const OverflowPolicy policy = session->options_.overflow;
-  if (policy == OverflowPolicy::kError && saturating_add(next, max_tokens) > reach) {
-    return overflow_status(*session, prompt, next, max_tokens, reach);
-  }
-  const auto& steps = options.sampling.steps;
-  if (std::any_of(steps.begin(), steps.end(), [](const auto& s) { return s.kind == SamplerStep::Kind::kDry; })) {
-    QUIRE_TRY(find_breakers(session->model_->llama->tokenizer(), options));
-  }
-  QUIRE_TRY(check_bias(options.sampling, session->model_->llama->config().vocab_size));
-  const int64_t limit = policy == OverflowPolicy::kExtrapolate ? kNoLimit : session->positions_.tokens_below(reach);
-  Messages messages;
-  const auto message = [&](StreamEvent::Type type, std::string text) -> std::optional<StreamEvent> {
-    if (text.empty()) return std::nullopt;
-    StreamEvent event;
-    event.type = type;
-    event.n_tokens = n_settled;
-    event.text = std::move(text);
-    return event;
-  };
-  if (!notice_delivered) messages.notice = message(StreamEvent::Type::kNotice, session->strategy_->notice());
-  if (!base_warning_delivered) messages.base_warning = message(StreamEvent::Type::kWarning, session->base_warning());
-  if (policy == OverflowPolicy::kExtrapolate && saturating_add(next, max_tokens) > reach) {
-    messages.warning = message(StreamEvent::Type::kWarning, "positions beyond " + std::to_string(reach) +
-                                                                " were never trained: expect worse answers there");
-  }
-  std::shared_ptr<GenerationStream> stream(
-      new GenerationStream(session, std::move(options), limit, std::move(messages)));
-  stream->prompt_total_ = session->n_pending() + std::max<int64_t>(0, session->reread_end_ - session->n_computed_);
-  session->selected_.clear();
-  session->selected_from_ = std::max<int64_t>(0, prompt - 1);
-  session->kept_first_ = session->n_computed_;
-  session->kept_logits_.clear();
-  session->kept_scores_.clear();
-
-  // Under one lock: the scheduler may give the stream a step as soon as it knows it.
-  MutexLock lock(session->mutex_);
-  if (session->state_ != Session::State::kOpen) return Status(Code::kClosed, "the session was closed");
-  if (!session->model_->runtime->scheduler().add(stream)) return Status(Code::kClosed, "the runtime was closed");
-  session->stream_ = stream;
-  session->stream_released_ = false;
-  call.end_locked();
-  return stream;
-}
-
-GenerationStream::GenerationStream(std::shared_ptr<Session> session, StreamOptions options, int64_t limit,
-                                   Messages messages)
-    : session_(std::move(session)),
-      options_(std::move(options)),
-      limit_(limit),
-      started_(Clock::now()),
-      sampler_(options_.sampling),
-      detokenizer_(session_->model_->llama->tokenizer(), options_.stop_strings, false),
-      notice_(std::move(messages.notice)),
-      base_warning_(std::move(messages.base_warning)),
-      warning_(std::move(messages.warning)) {
-  if (options_.min_tokens == 0) return;
-  const LlamaModel& llama = *session_->model_->llama;
-  const int32_t vocab = llama.config().vocab_size;
-  for (const int32_t token : options_.stop_ids) {  // any number may be a stop id
-    if (token >= 0 && token < vocab) endings_.push_back(token);
-  }
-  for (int32_t token = 0; !options_.ignore_eos && token < vocab; ++token) {
-    if (llama.is_eos(token)) endings_.push_back(token);
-  }
-}
-
-// ---- the caller's half
-
-void GenerationStream::drop_events() {
-  notice_.reset();
-  base_warning_.reset();
-  warning_.reset();
-  progress_.reset();
-  token_.reset();
-}
-
-// The session may have another stream from here on.
-void GenerationStream::leave_session() {
-  if (session_->stream_.lock().get() != this) return;
-  session_->stream_.reset();
-  session_->stream_released_ = false;
-}
 
 Result<NextResult> GenerationStream::next(int32_t timeout_ms, const StreamEvent** event) {
-  MutexLock lock(session_->mutex_);
+  MutexLock lock(mutex_);
   const auto until = Clock::now() + std::chrono::milliseconds(std::max(timeout_ms, 0));
   bool in_time = timeout_ms != 0;
-  while (check_open().ok() && !end_delivered_ && !has_event()) {
+  while (can_wait()) {
     if (!in_time) return NextResult::kTimeout;
     if (timeout_ms < 0) {
-      session_->changed_.wait(session_->mutex_);
+      changed_.wait(mutex_);
     } else {
-      in_time = session_->changed_.wait_until(session_->mutex_, until);
+      in_time = changed_.wait_until(mutex_, until);
     }
   }
   QUIRE_TRY(check_open());
   if (end_delivered_) return NextResult::kEnd;
-  if (notice_) {
-    current_ = *std::exchange(notice_, std::nullopt);
-    session_->notice_delivered_ = true;
-  } else if (base_warning_) {
-    current_ = *std::exchange(base_warning_, std::nullopt);
-    session_->base_warning_delivered_ = true;
-  } else if (warning_) {
-    current_ = *std::exchange(warning_, std::nullopt);
-  } else if (progress_) {
-    current_ = *std::exchange(progress_, std::nullopt);
-  } else if (token_) {
+  if (events_.empty()) {
+    return Status(Code::kInvalidArgument, "the stream waits to be told which tokens may come next: quire_stream_allow");
+  }
+  if (!events_.messages.empty()) {
+    deliver_message();
+  } else if (events_.progress) {
+    current_ = *std::exchange(events_.progress, std::nullopt);
+  } else if (!events_.tokens.empty()) {
     deliver_token();
   } else {
     end_delivered_ = true;
-    leave_session();
+    session_->stream_ended(*this);
     update_wait_event();
-    if (!failure_.ok()) return std::move(failure_);
-    current_ = *std::exchange(end_, std::nullopt);
+    if (!events_.failure.ok()) return std::exchange(events_.failure, Status());
+    current_ = *std::exchange(events_.end, std::nullopt);
   }
   update_wait_event();
   *event = &current_;
   return NextResult::kEvent;
 }
 
-// While a token waits the engine takes no step, and other calls are refused: the turn is free.
+// Whether there is nothing to take, but something may come by itself.
+bool GenerationStream::can_wait() const {
+  return check_open().ok() && !end_delivered_ && events_.empty() && !needs_constraint_;
+}
+
+void GenerationStream::deliver_message() {
+  current_ = {};
+  current_.message = std::move(events_.messages.front());
+  events_.messages.pop_front();
+  current_.type = current_.message.is_warning() ? StreamEvent::Type::kWarning : StreamEvent::Type::kNotice;
+  current_.n_tokens = first_settled_;
+  session_->message_delivered(current_.message.code);
+}
+
 void GenerationStream::deliver_token() {
-  session_->turn_.take();
-  session_->turn_.assert_held();
-  session_->add_generated(token_->token);
-  current_ = *std::exchange(token_, std::nullopt);
-  current_.n_tokens = session_->n_settled();
-  ++session_->stats_.n_generated;
-  session_->stats_.n_tokens = session_->n_settled();
-  session_->turn_.give_back();
-  session_->model_->runtime->scheduler().wake();
+  UndeliveredToken& token = events_.tokens.front();
+  current_ = std::move(token.event);
+  delivered_ = std::move(token.after);
+  events_.tokens.pop_front();
+  ++n_delivered_;
+  session_->count_delivered();
+  runtime()->scheduler().wake();
 }
 
 Status GenerationStream::check_open() const {
-  if (session_->state_ != Session::State::kOpen) return Status(Code::kClosed, "the session was closed");
+  QUIRE_TRY(session_->check_open());
   return closed_ ? Status(Code::kClosed, "the stream was closed") : Status();
 }
 
 Status GenerationStream::cancel() {
-  MutexLock lock(session_->mutex_);
-  if (session_->state_ != Session::State::kOpen) return check_open();
+  MutexLock lock(mutex_);
+  QUIRE_TRY(session_->check_open());
   cancel_locked();
   return {};
 }
@@ -215,43 +80,98 @@ Status GenerationStream::cancel() {
 void GenerationStream::cancel_locked() {
   if (finished_ || cancel_.cancelled()) return;
   cancelled_at_ = Clock::now();
-  drop_events();
+  events_.drop();
+  needs_constraint_ = false;
   update_wait_event();
   cancel_.cancel();
-  tasks_at_cancel_ = session_->turn_.taken() ? session_->model_->runtime->pool().tasks_started() : -1;
-  session_->model_->runtime->scheduler().wake();
+  tasks_at_cancel_ = in_step_ ? runtime()->pool().tasks_started() : -1;
+  runtime()->scheduler().wake();
+}
+
+Status GenerationStream::add_stops(StopSet more) {
+  constexpr size_t kMostIds = 4096, kMostStrings = 64;
+  MutexLock lock(mutex_);
+  QUIRE_TRY(check_open());
+  if (more.ids.size() > kMostIds - n_stop_ids_ || more.strings.size() > kMostStrings - n_stop_strings_) {
+    return Status(Code::kInvalidArgument, "a stream has at most " + std::to_string(kMostIds) + " stop ids and " +
+                                              std::to_string(kMostStrings) + " stop strings; it has " +
+                                              std::to_string(n_stop_ids_) + " and " + std::to_string(n_stop_strings_));
+  }
+  if (finished_ || cancel_.cancelled() || more.ids.size() + more.strings.size() == 0) return {};
+  // What can fail comes first.
+  more_stops_.ids.reserve(more_stops_.ids.size() + more.ids.size());
+  more_stops_.strings.reserve(more_stops_.strings.size() + more.strings.size());
+  more_stops_.ids.insert(more_stops_.ids.end(), more.ids.begin(), more.ids.end());
+  for (std::string& text : more.strings) more_stops_.strings.push_back(std::move(text));
+  n_stop_ids_ += more.ids.size();
+  n_stop_strings_ += more.strings.size();
+  events_.tokens.clear();
+  rewind_ = true;
+  needs_constraint_ = false;
+  update_wait_event();
+  runtime()->scheduler().wake();
+  return {};
+}
+
+Status GenerationStream::allow(AllowedTokens allowed) {
+  const auto vocab = static_cast<size_t>(session_->model().llama->config().vocab_size);
+  const auto invalid = [](const std::string& message) { return Status(Code::kInvalidArgument, message); };
+  if (!allowed.empty()) {
+    if (allowed.size() != (vocab + 31) / 32) {
+      return invalid("n_words is " + std::to_string(allowed.size()) + "; expected 0 or " +
+                     std::to_string((vocab + 31) / 32) + " for a vocabulary of " + std::to_string(vocab));
+    }
+    if (vocab % 32 != 0) allowed.back() &= (uint32_t{1} << vocab % 32) - 1;
+    if (std::all_of(allowed.begin(), allowed.end(), [](uint32_t word) { return word == 0; })) {
+      return invalid("no token of the vocabulary is allowed");
+    }
+  }
+  auto shared = std::make_shared<const AllowedTokens>(std::move(allowed));
+  MutexLock lock(mutex_);
+  QUIRE_TRY(check_open());
+  if (!options_.constrain) return invalid("the stream was not opened with QUIRE_STREAM_CONSTRAIN");
+  if (finished_ || cancel_.cancelled()) return {};
+  if (!events_.tokens.empty() || allowed_for_ == n_delivered_) {
+    return invalid("token " + std::to_string(n_delivered_) + " of this stream has its constraint: take it first");
+  }
+  allowed_ = std::move(shared);
+  allowed_for_ = n_delivered_;
+  needs_constraint_ = false;
+  update_wait_event();
+  runtime()->scheduler().wake();
+  return {};
 }
 
 void GenerationStream::close() {
-  MutexLock lock(session_->mutex_);
+  MutexLock lock(mutex_);
   cancel_locked();
-  while (!finished_) session_->changed_.wait(session_->mutex_);
+  changed_.notify_all();  // who waits for an event sees that the session closes
+  while (!finished_) changed_.wait(mutex_);
   closed_ = true;
-  leave_session();
+  session_->stream_ended(*this);
   update_wait_event();
-  session_->changed_.notify_all();
+  changed_.notify_all();
 }
 
 void GenerationStream::engine_stopped() {
-  MutexLock lock(session_->mutex_);
+  MutexLock lock(mutex_);
   finished_ = true;
-  if (session_->stream_released_) leave_session();
-  session_->changed_.notify_all();
+  session_->stream_finished(*this);
+  changed_.notify_all();
 }
 
 void GenerationStream::abandon() {
-  MutexLock lock(session_->mutex_);
+  MutexLock lock(mutex_);
   if (finished_) {
-    leave_session();
+    session_->stream_ended(*this);
   } else {
-    session_->stream_released_ = true;
+    session_->stream_released(*this);
     cancel_locked();
   }
-  session_->changed_.notify_all();
 }
 
 Result<int> GenerationStream::wait_descriptor() {
-  MutexLock lock(session_->mutex_);
+  MutexLock lock(mutex_);
   QUIRE_TRY(check_open());
   if (!wait_event_) {
     QUIRE_ASSIGN(wait_event_, WaitEvent::create());
@@ -260,14 +180,14 @@ Result<int> GenerationStream::wait_descriptor() {
   return wait_event_->descriptor();
 }
 
-const std::shared_ptr<Runtime>& GenerationStream::runtime() const { return session_->model_->runtime; }
+const std::shared_ptr<Runtime>& GenerationStream::runtime() const { return session_->model().runtime; }
 
 void GenerationStream::update_wait_event() {
   if (!wait_event_) return;
-  if (closed_ || session_->state_ != Session::State::kOpen || end_delivered_ || has_event()) {
-    wait_event_->set();
-  } else {
+  if (can_wait()) {
     wait_event_->clear();
+  } else {
+    wait_event_->set();
   }
 }
 

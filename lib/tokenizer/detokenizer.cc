@@ -21,7 +21,7 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, std::vector<std::string> st
     : tokenizer_(tokenizer),
       stop_strings_(std::move(stop_strings)),
       drop_space_(at_text_start && tokenizer.has_dummy_prefix()) {
-  // They are compared with text that holds whole code points only.
+  // They are compared with text that holds whole code points only (add_stop_strings too).
   for (std::string& stop : stop_strings_) stop = utf8_sanitize(stop);
 }
 
@@ -65,6 +65,16 @@ std::string Detokenizer::finish() {
   std::string text = utf8_sanitize(held_);
   held_.clear();
   return text;
+}
+
+void Detokenizer::add_stop_strings(const std::vector<std::string>& more) {
+  for (const std::string& stop : more) stop_strings_.push_back(utf8_sanitize(stop));
+}
+
+void Detokenizer::restore(const State& state) {
+  held_ = state.held;
+  drop_space_ = state.drop_space;
+  stopped_ = -1;
 }
 
 }  // namespace quire

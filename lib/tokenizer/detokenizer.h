@@ -25,6 +25,16 @@ class Detokenizer {
   std::string finish();
   int stopped() const { return stopped_; }  // index of the stop string found, or -1
 
+  // What the tokens so far have left behind, while no stop string was found.
+  struct State {
+    std::string held;
+    bool drop_space = false;
+  };
+  State state() const { return {held_, drop_space_}; }
+  void restore(const State& state);
+  // Sought in text that was not given out yet; they count on behind the others.
+  void add_stop_strings(const std::vector<std::string>& more);
+
  private:
   const Tokenizer& tokenizer_;
   std::vector<std::string> stop_strings_;

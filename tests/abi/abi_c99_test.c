@@ -25,6 +25,7 @@ static const struct {
     {"finish_reasons", test_finish_reasons},
     {"sampling", test_sampling},
     {"sampling_chain", test_sampling_chain},
+    {"reading_along", test_reading_along},
     {"dry", test_dry},
     {"labels", test_labels},
     {"memory_plan", test_memory_plan},

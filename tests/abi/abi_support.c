@@ -130,6 +130,9 @@ static void add_text(transcript* out, const quire_event* event) {
 static void add_event(const quire_event* event, int64_t* last_done, transcript* out) {
   CHECK(event->struct_size == sizeof *event);
   CHECK(event->flags == 0);
+  if (event->type != QUIRE_EVENT_WARNING && event->type != QUIRE_EVENT_NOTICE) {
+    CHECK(event->code == 0 && !event->message && event->message_len == 0);
+  }
   switch (event->type) {
     case QUIRE_EVENT_PREFILL:
       ++out->n_prefill_events;
@@ -154,13 +157,15 @@ static void add_event(const quire_event* event, int64_t* last_done, transcript* 
       add_text(out, event);
       break;
     case QUIRE_EVENT_NOTICE:
-      CHECK(event->text_len > 0 && event->text_len < sizeof out->notice);
+      CHECK(event->code == QUIRE_NOTICE_AUTO_CHOICE && !event->text && event->text_len == 0);
+      CHECK(event->message_len > 0 && event->message_len < sizeof out->notice);
       CHECK(out->n_prefill_events + out->n_tokens == 0); /* before everything else */
-      if (event->text_len < sizeof out->notice) memcpy(out->notice, event->text, event->text_len);
+      if (event->message_len < sizeof out->notice) memcpy(out->notice, event->message, event->message_len);
       ++out->n_notices;
       break;
     default:
-      CHECK(event->type == QUIRE_EVENT_WARNING && event->text_len > 0);
+      CHECK(event->type == QUIRE_EVENT_WARNING && event->message_len > 0 && !event->text && event->text_len == 0);
+      CHECK(event->code == QUIRE_WARNING_ADAPTER_BASE || event->code == QUIRE_WARNING_UNTRAINED_POSITIONS);
       ++out->n_warnings;
       break;
   }

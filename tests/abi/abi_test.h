@@ -152,6 +152,7 @@ void test_sampling(void);
 void test_truncate(void);
 void test_labels(void);
 void test_sampling_chain(void);
+void test_reading_along(void);
 void test_dry(void);
 void test_memory_plan(void);
 void test_spill(void);

@@ -77,8 +77,8 @@ static void open_close_unload(const char* path, const char* directory, int round
   with_dca.struct_size = sizeof with_dca;
   with_dca.strategy = "dca";
   with_dca.strategy_len = 3;
-  with_dca.spill_directory = "/tmp";
-  with_dca.spill_directory_len = 4;
+  with_dca.kv_file_directory = "/tmp";
+  with_dca.kv_file_directory_len = 4;
   const int threads_without_io = count_threads();
   CHECK(p_quire_session_create(kept[round].model, &with_dca, &kept[round].session, NULL) == QUIRE_OK);
   CHECK(count_threads() == threads_without_io + (options.n_io_threads < 0 ? 0 : 1));

@@ -295,6 +295,7 @@ class Machine {
   void take(const quire_event& event) {
     FUZZ_REQUIRE(event.type >= QUIRE_EVENT_PREFILL && event.type <= QUIRE_EVENT_NOTICE);
     FUZZ_REQUIRE((event.text_len == 0) == (event.text == nullptr));
+    FUZZ_REQUIRE((event.message_len == 0) == (event.code == 0));
     // Where the stream had come to its end before it was cancelled, events that were waiting are still delivered.
     FUZZ_REQUIRE(!cancelled_ || event.type != QUIRE_EVENT_TOKEN);
     late_ = late_ || (cancelled_ && event.type != QUIRE_EVENT_END);

@@ -263,7 +263,9 @@ class WithModel(unittest.TestCase):
         events = list(session.stream(2, ignore_eos=True))
         self.assertEqual([event.type for event in events].count("notice"), 1)
         self.assertEqual(events[0].type, "notice")
-        self.assertIn(session.strategy, events[0].text)
+        self.assertIn(session.strategy, events[0].message)
+        self.assertEqual((events[0].code, events[0].text), ("auto_choice", ""))
+        self.assertEqual((events[-1].code, events[-1].message), ("", ""))
         self.assertNotIn("notice", [event.type for event in session.stream(2, ignore_eos=True)])
         self.assertEqual(session.strategy, self.model.describe_strategy("auto", expected_tokens=100))
         self.assertIn("full", session.strategy)
@@ -331,6 +333,30 @@ class WithModel(unittest.TestCase):
         with self.assertRaises(quire.QuireError) as caught:
             tokens(logit_bias={5: 1, 320: 1})
         self.assertEqual((caught.exception.status, caught.exception.offset), ("INVALID_TOKEN", 1))
+
+    def test_reading_along(self):
+        def session():
+            session = self.session()
+            session.feed("The reader turns the leaves")
+            return session
+
+        def tokens(stream):
+            return [event.token for event in stream if event.type == "token"]
+
+        whole = tokens(session().stream(12, ignore_eos=True))
+        self.assertEqual(tokens(session().stream(12, ignore_eos=True, max_undelivered=8)), whole)
+        with session().stream(12, ignore_eos=True, max_undelivered=8) as stream:
+            first = next(event.token for event in stream if event.type == "token")
+            stream.add_stop("never this, surely", stop_ids=[whole[5]])
+            events = list(stream)
+            self.assertEqual([first] + tokens(events), whole[:whole.index(whole[5], 1)])
+            self.assertEqual((events[-1].finish_reason, events[-1].token), ("stop_id", whole[5]))
+        with session().stream(3, ignore_eos=True, constrain=True) as stream:
+            for allowed in ([300, 301], [17], None):
+                stream.allow(allowed)
+                token = next(event.token for event in stream if event.type == "token")
+                self.assertIn(token, allowed or [token])
+            self.assertEqual(list(stream)[-1].finish_reason, "max_tokens")
 
     def test_deadline(self):
         session = self.session(overflow="extrapolate", prefill_block=16)

@@ -21,6 +21,7 @@ LOG_LEVELS = {"default": 0, "error": 1, "warning": 2, "info": 3, "debug": 4}
 EVENTS = {1: "prefill", 2: "token", 3: "warning", 4: "end", 5: "notice"}
 FINISHES = {0: "", 1: "max_tokens", 2: "eos", 3: "stop_id", 4: "stop_string", 5: "reach", 6: "cancelled",
             7: "deadline"}
+MESSAGES = {0: "", 1: "adapter_base", 2: "untrained_positions", 101: "auto_choice"}
 KV_KINDS = {"text": 0, "condensed": 1}  # of keys and values
 TIERS = {"device": 1, "host": 2, "compressed": 3, "file": 4}
 _BUDGETS = {f"kv_{tier}_budget_bytes" for tier in TIERS}
@@ -53,6 +54,8 @@ class Event(NamedTuple):
     finish_reason: str
     stop_index: int
     top_logprobs: list  # (token, logprob), the most probable first
+    message: str  # of a warning or notice, for a person; `text` is the answer's alone
+    code: str  # of the message: a value of MESSAGES
 
 
 def _call(function, *arguments):
@@ -433,7 +436,7 @@ class Session(_Handle):
         """The same as pieces of text; leaving the loop early closes the stream."""
         with self.stream(max_tokens, **options) as stream:
             for event in stream:
-                if event.text and event.type not in ("warning", "notice"):
+                if event.text:
                     yield event.text
 
     def prefill(self, score=False, keep_logits=False):
@@ -501,7 +504,8 @@ class Stream(_Handle):
 
     def __init__(self, session, max_tokens=0, temperature=0.0, top_k=0, top_p=0.0, min_p=0.0, seed=0, stop_ids=(),
                  stop=(), score=False, keep_logits=False, ignore_eos=False, samplers=(), logit_bias=None,
-                 dry_breakers=None, min_tokens=0, deadline=0.0, top_logprobs=0):
+                 dry_breakers=None, min_tokens=0, deadline=0.0, top_logprobs=0, max_undelivered=0,
+                 constrain=False):
         """samplers: a chain of (kind, fields), such as ("penalties", dict(a=1.1, n=64)); see quire_sampler. logit_bias:
         {token: bias}. dry_breakers: None for the usual ones. deadline: seconds."""
         ids, n_ids = _ids(stop_ids)
@@ -510,13 +514,15 @@ class Stream(_Handle):
         biases = (_ffi.LogitBias * len(logit_bias or {}))(*(logit_bias or {}).items())
         stops, breakers = _texts([stop] if isinstance(stop, str) else stop), _texts(dry_breakers or ())
         options = _options(
-            _ffi.StreamOptions, flags=score * 1 | keep_logits * 2 | ignore_eos * 4, max_tokens=max_tokens,
+            _ffi.StreamOptions, flags=score * 1 | keep_logits * 2 | ignore_eos * 4 | constrain * 8, max_tokens=max_tokens,
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, stop_ids=ids if n_ids else None,
             n_stop_ids=n_ids, stop_strings=stops if len(stops) else None, n_stop_strings=len(stops),
             samplers=chain if len(chain) else None, n_samplers=len(chain),
             sampler_stride=ctypes.sizeof(_ffi.Sampler) if len(chain) else 0, logit_bias=biases if len(biases) else None,
             n_logit_bias=len(biases), dry_breakers=None if dry_breakers is None else breakers, n_dry_breakers=len(breakers),
-            min_tokens=min_tokens, deadline_ms=round(deadline * 1000), n_top_logprobs=top_logprobs)
+            min_tokens=min_tokens, deadline_ms=round(deadline * 1000), n_top_logprobs=top_logprobs,
+            max_undelivered=max_undelivered)
+        self._vocab_size = session._vocab_size
         self._own(session, lib.quire_stream_open, session._handle, byref(options))
 
     def next(self, timeout: Optional[float] = None) -> Optional[Event]:
@@ -535,13 +541,32 @@ class Stream(_Handle):
         return Event(EVENTS.get(event.type, str(event.type)), text, event.token, event.n_tokens, event.logprob,
                      event.total, event.reused, event.done, event.n_per_second,
                      FINISHES.get(event.finish_reason, str(event.finish_reason)), event.stop_index,
-                     [(t.token, t.logprob) for t in event.top_logprobs[:event.n_top_logprobs]])
+                     [(t.token, t.logprob) for t in event.top_logprobs[:event.n_top_logprobs]],
+                     event.message[:event.message_len].decode() if event.message_len else "",
+                     MESSAGES.get(event.code, str(event.code)))
 
     def __iter__(self):
         return self
 
     def __next__(self):
         return self.next()
+
+    def add_stop(self, stop=(), stop_ids=()):
+        """More strings and ids that end the answer, for all tokens not delivered yet."""
+        ids, n_ids = _ids(stop_ids)
+        texts = _texts([stop] if isinstance(stop, str) else stop)
+        _call(lib.quire_stream_add_stop_ids, self._handle, ids, n_ids)
+        _call(lib.quire_stream_add_stop_strings, self._handle, texts if len(texts) else None, len(texts))
+
+    def allow(self, ids=None):
+        """With constrain=True: the ids that may come next; None: any. Before the first token and after each one."""
+        if ids is None:
+            _call(lib.quire_stream_allow, self._handle, None, 0)
+            return
+        words = (ctypes.c_uint32 * ((self._vocab_size + 31) // 32))()
+        for token in ids:
+            words[token // 32] |= 1 << token % 32
+        _call(lib.quire_stream_allow, self._handle, words, len(words))
 
     def cancel(self):
         _call(lib.quire_stream_cancel, self._handle)

@@ -59,6 +59,7 @@ TIER_FILE = 4
 STREAM_SCORE = 1
 STREAM_KEEP_LOGITS = 2
 STREAM_IGNORE_EOS = 4
+STREAM_CONSTRAIN = 8
 SAMPLER_TEMPERATURE = 1
 SAMPLER_TOP_K = 2
 SAMPLER_TOP_P = 3
@@ -71,6 +72,9 @@ EVENT_TOKEN = 2
 EVENT_WARNING = 3
 EVENT_END = 4
 EVENT_NOTICE = 5
+WARNING_ADAPTER_BASE = 1
+WARNING_UNTRAINED_POSITIONS = 2
+NOTICE_AUTO_CHOICE = 101
 FINISH_NONE = 0
 FINISH_MAX_TOKENS = 1
 FINISH_EOS = 2
@@ -394,7 +398,7 @@ class StreamOptions(Structure):
         ("min_tokens", c_int64),
         ("deadline_ms", c_int64),
         ("n_top_logprobs", c_int32),
-        ("reserved", c_int32),
+        ("max_undelivered", c_int32),
     ]
 
 
@@ -414,9 +418,11 @@ class Event(Structure):
         ("logprob", c_float),
         ("finish_reason", c_int32),
         ("stop_index", c_int32),
-        ("reserved", c_int32),
+        ("code", c_int32),
         ("top_logprobs", POINTER(TokenLogprob)),
         ("n_top_logprobs", c_size_t),
+        ("message", POINTER(c_char)),
+        ("message_len", c_size_t),
     ]
 
 
@@ -445,7 +451,7 @@ SIZES = {
     ModelOptions: 88,
     SessionOptions: 112,
     StreamOptions: 152,
-    Event: 104,
+    Event: 120,
 }
 
 # Of each function: its result and its arguments.
@@ -521,11 +527,14 @@ FUNCTIONS = {
     "quire_stream_cancel": (c_int32, [c_void_p, POINTER(Error)]),
     "quire_event_init": (None, [POINTER(Event), c_size_t]),
     "quire_stream_next": (c_int32, [c_void_p, c_int32, POINTER(Event), POINTER(Error)]),
+    "quire_stream_add_stop_ids": (c_int32, [c_void_p, POINTER(c_int32), c_size_t, POINTER(Error)]),
+    "quire_stream_add_stop_strings": (c_int32, [c_void_p, POINTER(Text), c_size_t, POINTER(Error)]),
     "quire_stream_get_wait_handle": (c_int32, [c_void_p, POINTER(c_int64), POINTER(c_int32), POINTER(Error)]),
     "quire_position_view_init": (None, [POINTER(PositionView), c_size_t]),
     "quire_strategy_get_positions": (c_int32, [POINTER(StrategyOptions), POINTER(PositionView), POINTER(c_double), c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_session_fill_random": (c_int32, [c_void_p, c_int64, c_uint64, POINTER(Error)]),
     "quire_session_get_probes": (c_int32, [c_void_p, POINTER(SessionProbes), POINTER(Error)]),
+    "quire_stream_allow": (c_int32, [c_void_p, POINTER(c_uint32), c_size_t, POINTER(Error)]),
 }
 
 if sizeof(c_void_p) == 8:

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "lib/backend/cpu/cpu_backend.h"
-#include "lib/model/llama_model.h"
+#include "lib/model/forward_pass.h"
+#include "lib/model/model_loader.h"
+#include "lib/model/strategy_context.h"
 #include "tests/unit/kv/held_tier.h"
 
 namespace quire::test {
@@ -39,6 +41,7 @@ class Prefetching : public testing::TestWithParam<const char*> {
     for (int32_t t = 0; t < kTokens; ++t) tokens.push_back(3 + t * 7 % (model_->config().vocab_size - 3));
     const auto vocab = static_cast<size_t>(model_->config().vocab_size);
     std::vector<float> all;
+    ForwardPass pass(*model_);
     for (int64_t first = 0, n = 0; first < kTokens; first += n) {
       n = first < kTokens - kBlock ? kBlock : 1;
       Sequence sequence;
@@ -49,10 +52,10 @@ class Prefetching : public testing::TestWithParam<const char*> {
       sequence.kv = &kv;
       const Status room = kv.reserve(first, n);
       EXPECT_TRUE(room.ok()) << room.message();
-      const Status status = model_->forward({&sequence, 1}, nullptr);
-      EXPECT_TRUE(status.ok()) << status.message();
+      auto states = pass.forward({&sequence, 1}, nullptr);
+      EXPECT_TRUE(states.ok()) << states.status().message();
       all.resize(all.size() + vocab);
-      EXPECT_TRUE(model_->logits(n - 1, 1, nullptr, &all[all.size() - vocab]).ok());
+      EXPECT_TRUE(pass.logits(*states, n - 1, 1, nullptr, &all[all.size() - vocab]).ok());
     }
     return all;
   }

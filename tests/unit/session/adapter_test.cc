@@ -181,7 +181,7 @@ std::vector<std::string> warnings(const std::shared_ptr<Session>& session) {
   for (;;) {
     const StreamEvent* event = nullptr;
     if (take(stream->next(-1, &event)) != NextResult::kEvent) return texts;
-    if (event->type == StreamEvent::Type::kWarning) texts.push_back(event->text);
+    if (event->type == StreamEvent::Type::kWarning) texts.push_back(event->message.text);
   }
 }
 

@@ -11,7 +11,7 @@ namespace quire::test {
 namespace {
 
 int64_t tables_of(const Model& model, const std::string& strategy) {
-  const auto made = take(Session::choose_strategy(model, with_strategy(strategy)));
+  const auto made = take(choose_strategy(model, with_strategy(strategy)));
   return static_cast<int64_t>(model.llama->backend().rope_bytes(model.llama->config().head_dim, made->kv_chunk()));
 }
 

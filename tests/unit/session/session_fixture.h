@@ -94,7 +94,8 @@ inline Outcome read(GenerationStream& stream, size_t max_tokens = SIZE_MAX) {
       return outcome;
     }
     if (next.value() != NextResult::kEvent) break;
-    (event->type == StreamEvent::Type::kNotice ? outcome.notice : outcome.text) += event->text;
+    if (event->type == StreamEvent::Type::kNotice) outcome.notice += event->message.text;
+    outcome.text += event->text;
     if (event->type == StreamEvent::Type::kPrefill) outcome.prefill.push_back(*event);
     if (event->type == StreamEvent::Type::kToken) {
       outcome.tokens.push_back(event->token);

@@ -140,7 +140,7 @@ TEST(Stream, StopIdEndsTheTextAndIsNotDelivered) {
   const Tokens prompt = random_tokens(*model(), 20);
   const Tokens all = run(fed(model(), with_strategy("full"), prompt), generating(30, 1.0f)).tokens;
   StreamOptions options = generating(30, 1.0f);
-  options.stop_ids = {1, all[17]};
+  options.stop.ids = {1, all[17]};
   const Outcome outcome = run(fed(model(), with_strategy("full"), prompt), options);
   const auto first = std::find(all.begin(), all.end(), all[17]);
   EXPECT_EQ(outcome.tokens, Tokens(all.begin(), first));
@@ -157,7 +157,7 @@ TEST(Stream, StopStringEndsTheTextBeforeIt) {
     if (!std::all_of(stop.begin(), stop.end(), [](char c) { return c >= ' ' && c < 127; })) continue;
     ++tried;
     StreamOptions options = generating(120, 1.0f);
-    options.stop_strings = {"never in a text of \x01", stop};
+    options.stop.strings = {"never in a text of \x01", stop};
     const auto session = fed(text_model(), with_strategy("full"), prompt);
     const Outcome outcome = run(session, options);
     EXPECT_EQ(outcome.text, text.substr(0, text.find(stop)));

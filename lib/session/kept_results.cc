@@ -1,0 +1,93 @@
+#include "lib/session/kept_results.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "lib/support/make_room.h"
+
+namespace quire {
+
+void KeptResults::begin(int64_t first, int64_t choices_from) {
+  first_ = first;
+  logits_.clear();
+  scores_.clear();
+  choices_from_ = choices_from;
+  choices_.clear();
+  singles_.clear();
+}
+
+void KeptResults::add(BlockResults block, int64_t first, int64_t n, bool single) {
+  // Rows of the block that are known already, or come before the stream's first token.
+  const auto known = [&](int64_t rows) { return std::clamp<int64_t>(first_ + rows - first, 0, n); };
+  const auto vocab = static_cast<int64_t>(vocab_size_);
+  const int64_t known_logits = known(static_cast<int64_t>(logits_.size()) / vocab) * vocab;
+  const int64_t known_scores = known(static_cast<int64_t>(scores_.size()));
+  // What can fail comes first.
+  make_room(logits_, block.logits.size());
+  make_room(scores_, block.scores.size());
+  if (block.choices.size() > choices_.size()) choices_.resize(block.choices.size());
+  if (single && !block.choices.empty()) singles_.push_back({first, block.choices});
+
+  for (size_t c = 0; c < block.choices.size(); ++c) choices_[c] += block.choices[c];
+  choices_from_ = std::max(choices_from_, first + n);
+  if (!block.logits.empty()) {
+    logits_.insert(logits_.end(), block.logits.begin() + known_logits, block.logits.end());
+  }
+  if (!block.scores.empty()) {
+    scores_.insert(scores_.end(), block.scores.begin() + known_scores, block.scores.end());
+  }
+  last_logits_ = std::move(block.last);
+  last_token_ = first + n - 1;
+}
+
+void KeptResults::confirm(int64_t n_tokens) {
+  while (!singles_.empty() && singles_.front().token < n_tokens) singles_.pop_front();
+}
+
+void KeptResults::cut(int64_t n_tokens, int64_t n_computed) {
+  while (!singles_.empty() && singles_.back().token >= n_tokens) {
+    const auto& gone = singles_.back().choices;
+    for (size_t c = 0; c < gone.size(); ++c) choices_[c] -= gone[c];
+    singles_.pop_back();
+  }
+  choices_from_ = std::min(choices_from_, n_tokens);
+  const auto n = static_cast<size_t>(std::max<int64_t>(0, n_tokens - first_));
+  if (logits_.size() > n * vocab_size_) logits_.resize(n * vocab_size_);
+  if (scores_.size() > n) scores_.resize(n);
+  if (last_token_ != n_computed - 1) {
+    last_logits_.clear();
+    last_token_ = -1;
+  }
+}
+
+void KeptResults::clear() {
+  begin(0, 0);
+  last_logits_.clear();
+  last_token_ = -1;
+}
+
+Result<std::span<const float>> KeptResults::logits(int64_t first_token, int64_t n_rows) const {
+  const auto kept = static_cast<int64_t>(logits_.size() / vocab_size_);
+  if (first_token == -1 || first_token == last_token_) {
+    if (n_rows == 1 && !last_logits_.empty()) return std::span(last_logits_);
+  } else if (first_token >= first_ && n_rows <= kept && first_token - first_ <= kept - n_rows) {
+    return std::span(logits_).subspan(static_cast<size_t>(first_token - first_) * vocab_size_,
+                                      static_cast<size_t>(n_rows) * vocab_size_);
+  }
+  return Status(Code::kNotFound, "no logits are kept for " + std::to_string(n_rows) + " rows from token " +
+                                     std::to_string(first_token) + "; kept: the last, and " + std::to_string(kept) +
+                                     " from " + std::to_string(first_));
+}
+
+Result<std::span<const float>> KeptResults::scores(int64_t first_token, int64_t n) const {
+  const auto kept = static_cast<int64_t>(scores_.size());
+  if (n <= kept && first_token >= first_ && first_token - first_ <= kept - n) {
+    return std::span(scores_).subspan(static_cast<size_t>(first_token - first_), static_cast<size_t>(n));
+  }
+  return Status(Code::kNotFound, "no scores are kept for " + std::to_string(n) + " tokens from token " +
+                                     std::to_string(first_token) + "; kept: " + std::to_string(kept) + " from " +
+                                     std::to_string(first_));
+}
+
+}  // namespace quire

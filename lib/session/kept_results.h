@@ -1,0 +1,66 @@
+// What a session keeps of what was computed on it: the last logits, and what its last stream was asked to keep.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "lib/support/status.h"
+
+namespace quire {
+
+// What a block of tokens came to.
+struct BlockResults {
+  std::vector<float> last;       // f32 [vocab_size]: logits after the block's last token
+  std::vector<float> logits;     // f32 [n][vocab_size]: after each token; empty if not wanted
+  std::vector<float> scores;     // f32 [n]: log p of each token; likewise
+  std::vector<int64_t> choices;  // by chunk: how often its queries chose it
+};
+
+// A value without locks. A change that fails leaves it as it was.
+class KeptResults {
+ public:
+  explicit KeptResults(int32_t vocab_size) : vocab_size_(static_cast<size_t>(vocab_size)) {}
+
+  // A stream begins: results come from token `first` on, and choices count from token `choices_from` on. Forgets what
+  // the one before kept, but for the last logits.
+  void begin(int64_t first, int64_t choices_from);
+  // Takes the results of tokens [first, first + n), but for what is known already of those that are computed again.
+  // `single`: of one token that may be forgotten alone, so that its choices are remembered apart.
+  void add(BlockResults block, int64_t first, int64_t n, bool single);
+  // Tokens before n_tokens stay for good: their choices need not be known apart any more.
+  void confirm(int64_t n_tokens);
+  // The text ends after n_tokens, of which n_computed are computed. Nothing that was kept of them is forgotten, but for
+  // the last logits where they belong to another token.
+  void cut(int64_t n_tokens, int64_t n_computed);
+  void clear();
+
+  // After the last computed token; empty: not known.
+  std::span<const float> last_logits() const { return last_logits_; }
+  // Choices of the tokens from here on are to be counted.
+  int64_t choices_from() const { return choices_from_; }
+  std::span<const int64_t> choices() const { return choices_; }
+  // n_rows rows, the first one after token first_token; -1: after the last one computed. kNotFound.
+  Result<std::span<const float>> logits(int64_t first_token, int64_t n_rows) const;
+  // Of n tokens from first_token on. kNotFound.
+  Result<std::span<const float>> scores(int64_t first_token, int64_t n) const;
+
+ private:
+  struct TokenChoices {
+    int64_t token;
+    std::vector<int64_t> choices;
+  };
+
+  size_t vocab_size_;
+  std::vector<float> last_logits_;
+  int64_t last_token_ = -1;  // the one that last_logits_ follow
+  int64_t first_ = 0;        // the token that logits_ and scores_ begin with
+  std::vector<float> logits_;
+  std::vector<float> scores_;
+  int64_t choices_from_ = 0;          // those of earlier tokens are counted, or not wanted
+  std::vector<int64_t> choices_;      // by chunk
+  std::deque<TokenChoices> singles_;  // counted in choices_ too, ascending
+};
+
+}  // namespace quire

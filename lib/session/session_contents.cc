@@ -1,0 +1,55 @@
+#include "lib/session/session_contents.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/session/contain.h"
+
+namespace quire {
+
+SessionContents::SessionContents(const Strategy& strategy, int32_t vocab_size, std::shared_ptr<const Rope> rope,
+                                 std::unique_ptr<ChunkStore> kv)
+    : kept(vocab_size), strategy_(strategy), rope_(std::move(rope)), kv_(std::move(kv)) {}
+
+int64_t SessionContents::boundary(int64_t n_tokens) const {
+  const int64_t most = std::max<int64_t>(0, std::min(text.n_computed(), n_tokens - 1));
+  const int64_t boundary = kv_->exact_boundary(most);
+  for (const KeyRange& range : strategy_.retained(boundary)) {
+    if (!kv_->holds(range.begin, std::min(range.end, boundary))) return 0;
+  }
+  return boundary;
+}
+
+void SessionContents::forget_from(int64_t n_tokens) {
+  text.cut(n_tokens, boundary(n_tokens));
+  text.read_again();
+  undo_block();
+  kept.clear();
+}
+
+void SessionContents::forget_generated(int64_t n_tokens) {
+  int64_t n_computed = text.n_computed();
+  const bool computed = n_computed > n_tokens;
+  if (computed) {
+    const auto find = [&] {
+      n_computed = boundary(n_tokens);
+      return Status();
+    };
+    if (!contain(find).ok()) n_computed = 0;
+  }
+  text.cut(n_tokens, n_computed);
+  kept.cut(n_tokens, n_computed);
+  if (computed) undo_block();
+}
+
+void SessionContents::undo_block() { kv_->truncate(text.n_computed(), strategy_.condensed_entries(text.n_computed())); }
+
+void SessionContents::evict(std::span<const KeyRange> retained) {
+  int64_t end = 0;
+  for (const KeyRange& range : retained) {
+    kv_->evict(end, range.begin);
+    end = range.end;
+  }
+}
+
+}  // namespace quire

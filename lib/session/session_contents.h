@@ -1,0 +1,51 @@
+// What the holder of a session's turn works on: the text, its KV cache, and what was kept of its computation.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "lib/kv/chunk_store.h"
+#include "lib/session/kept_results.h"
+#include "lib/session/text_state.h"
+#include "lib/strategy/strategy.h"
+
+namespace quire {
+
+// One thread at a time. The strategy must outlive it.
+class SessionContents {
+ public:
+  SessionContents(const Strategy& strategy, int32_t vocab_size, std::shared_ptr<const Rope> rope,
+                  std::unique_ptr<ChunkStore> kv);
+
+  TextState text;
+  KeptResults kept;
+
+  const Strategy& strategy() const { return strategy_; }
+  const Rope& rope() const { return *rope_; }
+  ChunkStore& kv() { return *kv_; }
+  const ChunkStore& kv() const { return *kv_; }
+
+  // Forgets the tokens from n_tokens on, pending ones and what was kept too; n_tokens: at most the settled ones. The
+  // last one that stays is read again, for its logits; if the store cannot go on from there exactly, so are the ones
+  // from the last place where it can.
+  void forget_from(int64_t n_tokens);
+  // Forgets the generated tokens from n_tokens on, and stands as if they had never been generated: where any was
+  // computed, the last token that stays and perhaps some before it are not computed any more. What was kept of those
+  // that stay is kept. Never fails: without memory to find the place to go on from, everything is computed again.
+  void forget_generated(int64_t n_tokens);
+  // After a block that was not taken: the store goes back to the computed tokens.
+  void undo_block();
+  // Drops the keys outside these ranges (Strategy::retained).
+  void evict(std::span<const KeyRange> retained);
+
+ private:
+  // Where the store can go on from if the text is cut to n_tokens: as many computed tokens as possible before the last.
+  int64_t boundary(int64_t n_tokens) const;
+
+  const Strategy& strategy_;
+  std::shared_ptr<const Rope> rope_;  // shared with sessions of equal frequencies and chunk
+  std::unique_ptr<ChunkStore> kv_;
+};
+
+}  // namespace quire

@@ -1,0 +1,40 @@
+// What a caller may ask of a session, and which strategy and adapters that means for a model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/model/adapter.h"
+#include "lib/session/runtime.h"
+#include "lib/strategy/strategy.h"
+
+namespace quire {
+
+enum class OverflowPolicy { kError, kStop, kExtrapolate };
+
+struct SessionAdapter {
+  std::shared_ptr<const LoadedAdapter> adapter;
+  double scale = 1;
+};
+
+struct SessionOptions {
+  std::string strategy = "full";
+  ElementType kv_type = ElementType::kF16;
+  OverflowPolicy overflow = OverflowPolicy::kError;
+  int64_t expected_tokens = 0;
+  int64_t kv_budget_bytes = 0;
+  std::string spill_directory;  // empty: the KV cache stays in memory
+  int64_t spill_budget_bytes = 0;
+  int64_t prefill_block = 256;
+  std::vector<SessionAdapter> adapters;
+};
+
+Result<std::unique_ptr<const Strategy>> choose_strategy(const Model& model, const SessionOptions& options);
+// kInvalidArgument: an adapter of another model, or two that replace the same tensor.
+Result<AdapterList> list_adapters(const Model& model, const SessionOptions& options);
+// What to say where an adapter may need another RoPE base than the session has; empty: nothing.
+std::string adapter_base_warning(const Model& model, const AdapterList& adapters, const Strategy& strategy);
+
+}  // namespace quire

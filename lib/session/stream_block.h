@@ -1,0 +1,33 @@
+// What one step does for one stream. Nothing of it is seen outside before the step's end (GenerationStream::settle).
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "lib/session/stream.h"
+
+namespace quire {
+
+struct GenerationStream::Block {
+  std::optional<Session::Work> work;  // none: the stream takes no part in the step
+  bool postponed = false;             // it takes part in a later one
+  std::span<const int32_t> tokens;    // on their way through the model: of the session's text
+  int64_t first = 0;                  // position of the first one
+  bool generated = false;             // the model's own tokens
+  BlockResults results;
+  std::shared_ptr<const AllowedTokens> allowed;  // for the next token; null: not said yet
+
+  int64_t n_confirmed = kNoLimit;  // tokens before this are part of the session for good; kNoLimit: all are
+  Session::StepCost cost;
+  std::optional<StreamEvent> progress, end;  // for the reader
+  std::list<UndeliveredToken> token;         // likewise; at most one
+  bool needs_constraint = false;             // the next token waits for `allowed`
+
+  int64_t n() const { return static_cast<int64_t>(tokens.size()); }
+  SessionContents& contents() const { return work->contents(); }
+};
+
+}  // namespace quire

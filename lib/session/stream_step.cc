@@ -1,0 +1,214 @@
+// The engine's half of a stream, step by step: what a step begins with, and how what it came to is shown.
+#include <array>
+#include <utility>
+
+#include "lib/session/contain.h"
+#include "lib/session/stream_block.h"
+
+namespace quire {
+
+bool GenerationStream::ready() {
+  MutexLock lock(mutex_);
+  if (finished_ || cancel_.cancelled() || rewind_) return true;
+  if (needs_constraint_) return false;
+  const auto waiting = static_cast<int64_t>(events_.tokens.size());
+  return ending_ || stalled_ ? waiting == 0 : waiting < options_.max_undelivered;
+}
+
+// After its first token a stream has exactly one token to process in each step.
+const void* GenerationStream::group() {
+  MutexLock lock(mutex_);
+  const bool decoding = decoding_ && !finished_ && !apart_ && !rewind_ && !cancel_.cancelled();
+  return decoding ? &session_->model() : nullptr;
+}
+
+bool GenerationStream::step() {
+  GenerationStream* const alone[] = {this};
+  std::array<bool, 1> finished{};
+  step_all(alone, finished);
+  return finished[0];
+}
+
+void GenerationStream::step_together(std::span<Job* const> jobs, std::span<bool> finished) {
+  std::array<GenerationStream*, kMostTogether> streams{};
+  for (size_t i = 0; i < jobs.size(); ++i) streams[i] = static_cast<GenerationStream*>(jobs[i]);
+  step_all(std::span(streams).first(jobs.size()), finished);
+}
+
+// One step of each stream; all are of one model.
+void GenerationStream::step_all(std::span<GenerationStream* const> streams, std::span<bool> finished) {
+  std::array<Block, kMostTogether> blocks;
+  std::array<Status, kMostTogether> failures;
+  for (size_t i = 0; i < streams.size(); ++i) failures[i] = streams[i]->begin_step(blocks[i], streams.size() == 1);
+  Status together = contain([&] { return compute(streams, blocks, failures); });
+  const bool undo = !together.ok();
+  const bool retry = streams.size() > 1 && undo && together.code() != Code::kCancelled;
+  // Alone, what failed was this stream's; in company it tries again alone and then knows.
+  if (streams.size() == 1 && undo) failures[0] = std::move(together);
+  for (size_t i = 0; i < streams.size(); ++i) {
+    finished[i] = !blocks[i].postponed;
+    if (!blocks[i].work) continue;
+    streams[i]->apart_ = retry;
+    finished[i] = streams[i]->settle(blocks[i], std::move(failures[i]), undo);
+  }
+}
+
+// Tokens of the text before this are part of the session for good; kNoLimit: all are.
+int64_t GenerationStream::n_confirmed() const {
+  return first_generated_ == kNoLimit ? kNoLimit : first_generated_ + n_delivered_;
+}
+
+// Takes the session's turn, unless the stream has ended already, and goes back to the last delivered token if that was
+// asked for. That needs a step alone: perhaps more than one token is to be processed then.
+Status GenerationStream::begin_step(Block& block, bool alone) {
+  StopSet more;
+  TokenGenerator::State delivered;
+  {
+    MutexLock lock(mutex_);
+    block.postponed = rewind_ && !alone && !finished_;
+    if (finished_ || block.postponed) return {};
+    in_step_ = true;
+    block.n_confirmed = n_confirmed();
+    if (events_.tokens.empty()) stalled_ = false;
+    if (allowed_for_ == n_delivered_) block.allowed = allowed_;
+    block.work.emplace(session_->begin_step());
+    if (!std::exchange(rewind_, false)) return {};
+    std::swap(more, more_stops_);
+    std::swap(delivered, delivered_);  // put back below, without a copy that could fail
+  }
+  if (block.n_confirmed != kNoLimit) block.contents().forget_generated(block.n_confirmed);
+  ending_.reset();
+  Status status = contain([&] {
+    generator_.rewind(delivered);
+    generator_.add_stops(more);
+    return Status();
+  });
+  MutexLock lock(mutex_);
+  std::swap(delivered, delivered_);
+  return status;
+}
+
+bool GenerationStream::expired() const {
+  return options_.deadline_ms > 0 && Clock::now() - started_ >= std::chrono::milliseconds(options_.deadline_ms);
+}
+
+// Where nothing is left to process: generates the next token, or finds the reason why there is none.
+Status GenerationStream::generate(Block& block) {
+  TextState& text = block.contents().text;
+  if (ending_ || block.end || cancel_.cancelled() || text.n_uncomputed() > 0) return {};
+  const auto finish = [&](FinishReason reason) {
+    block.end = generator_.end(reason);
+    return Status();
+  };
+  if (generator_.n_generated() >= options_.max_tokens) return finish(FinishReason::kMaxTokens);
+  if (text.n_settled() >= limit_) return finish(FinishReason::kReach);
+  if (expired()) return finish(FinishReason::kDeadline);
+  if (options_.constrain && !block.allowed) {
+    block.needs_constraint = true;
+    return {};
+  }
+  text.reserve_generated();
+  const TokenGenerator::State before = generator_.state();
+  struct Undo {
+    TokenGenerator* generator;
+    const TokenGenerator::State& state;
+    ~Undo() {
+      if (generator) generator->rewind(state);
+    }
+  } undo{&generator_, before};
+  QUIRE_ASSIGN(StreamEvent event, generator_.next(block.contents().kept.last_logits(), text.settled(),
+                                                  block.allowed ? *block.allowed : AllowedTokens()));
+  if (event.type == StreamEvent::Type::kEnd) {
+    block.end = std::move(event);
+  } else {
+    const int32_t token = event.token;
+    block.token.push_back({std::move(event), generator_.state()});
+    first_generated_ = std::min(first_generated_, text.n_settled());
+    text.add_generated(token);
+  }
+  undo.generator = nullptr;
+  return {};
+}
+
+// The end of a step: the session and the reader get what it came to. If something failed, or the step is undone, the
+// store goes back to the token boundary. True: the stream has ended, and the engine will not touch it again.
+bool GenerationStream::settle(Block& block, Status failure, bool undo) {
+  if (undo || !failure.ok()) block.contents().undo_block();
+  bool forgotten = false;
+  for (;;) {
+    {
+      MutexLock lock(mutex_);
+      if (forgotten || !cancel_.cancelled()) {
+        show(block, std::move(failure), undo);
+        return finished_;
+      }
+    }
+    forget_undelivered(block.contents());  // without the mutex: it frees the host's memory
+    forgotten = true;
+  }
+}
+
+// After a cancel, which drops them: the reader takes none meanwhile.
+void GenerationStream::forget_undelivered(SessionContents& contents) {
+  int64_t n_tokens = 0;
+  {
+    MutexLock lock(mutex_);
+    n_tokens = n_confirmed();
+  }
+  if (n_tokens == kNoLimit) return;
+  const bool computed = contents.text.n_computed() > n_tokens;
+  contents.forget_generated(n_tokens);
+  if (computed) contents.text.read_again();
+}
+
+// Gives back the turn and shows what the step came to.
+void GenerationStream::show(Block& block, Status failure, bool undo) {
+  const TextState& text = block.contents().text;
+  const bool cancelled = cancel_.cancelled();
+  std::optional<StreamEvent> end;
+  if (cancelled) {
+    end = cancelled_event();
+  } else {
+    if (block.progress) events_.progress = std::move(block.progress);
+    if (!undo && !rewind_) events_.tokens.splice(events_.tokens.end(), block.token);
+    const bool all_delivered = events_.tokens.empty();
+    needs_constraint_ = block.needs_constraint && allowed_for_ != n_delivered_;
+    if (rewind_) {
+      // Whatever it was: the next step finds out again, from the last delivered token.
+    } else if (!failure.ok()) {
+      stalled_ = !all_delivered;
+      if (all_delivered) end.emplace();
+    } else {
+      if (block.end) ending_ = std::move(block.end);
+      if (ending_ && all_delivered) end = std::move(ending_);
+    }
+  }
+  const int64_t n_undelivered = std::max<int64_t>(0, text.n_settled() - n_confirmed());
+  decoding_ = first_generated_ != kNoLimit && text.n_uncomputed() <= 1 && !ending_;
+  if (end) {
+    end->type = StreamEvent::Type::kEnd;
+    end->n_tokens = text.n_settled() - n_undelivered;
+    if (failure.ok() || cancelled) {
+      events_.end = std::move(end);
+    } else {
+      events_.failure = std::move(failure);
+    }
+    finished_ = true;
+  }
+  in_step_ = false;
+  block.work->end_step(block.cost, n_undelivered);
+  if (finished_) session_->stream_finished(*this);
+  update_wait_event();
+  changed_.notify_all();
+}
+
+StreamEvent GenerationStream::cancelled_event() {
+  events_.drop();
+  const int64_t tasks = tasks_at_cancel_ < 0 ? 0 : runtime()->pool().tasks_started() - tasks_at_cancel_;
+  session_->count_cancel(tasks, Clock::now() - cancelled_at_);
+  StreamEvent event;
+  event.finish = FinishReason::kCancelled;
+  return event;
+}
+
+}  // namespace quire

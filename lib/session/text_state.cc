@@ -1,0 +1,106 @@
+#include "lib/session/text_state.h"
+
+#include <algorithm>
+#include <cassert>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "lib/support/make_room.h"
+
+namespace quire {
+
+int64_t TextState::n_unread() const { return n_pending() + std::max<int64_t>(0, reread_end_ - n_computed_); }
+
+bool TextState::is_generated(int64_t token) const {
+  const auto after = std::upper_bound(generated_.begin(), generated_.end(), token,
+                                      [](int64_t t, const KeyRange& run) { return t < run.begin; });
+  return after != generated_.begin() && token < std::prev(after)->end;
+}
+
+void TextState::feed(std::span<const int32_t> ids, std::span<const TokenLabel> labels) {
+  const int64_t before = n_tokens();
+  make_room(labels_, labels.size());
+  tokens_.insert(tokens_.end(), ids.begin(), ids.end());
+  for (TokenLabel label : labels) {
+    label.first_token += before;
+    labels_.push_back(label);
+  }
+}
+
+Status TextState::feed_at(std::span<const int32_t> ids, std::span<const int64_t> positions) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  const int64_t before = n_tokens();
+  int64_t least = positions_.position(before), gaps = positions_.n_gaps();
+  for (size_t i = 0; i < positions.size(); ++i) {
+    if (positions[i] < least || positions[i] >= kMost) {
+      return Status(Code::kInvalidArgument,
+                    "positions[" + std::to_string(i) + "] is " + std::to_string(positions[i]) + "; expected " +
+                        std::to_string(least) + " or more, and less than " + std::to_string(kMost),
+                    static_cast<int64_t>(i));
+    }
+    if (positions[i] > least && ++gaps > TextPositions::kMaxGaps) {
+      return Status(Code::kInvalidArgument,
+                    "positions[" + std::to_string(i) + "] comes after one gap too many; a text has at most " +
+                        std::to_string(TextPositions::kMaxGaps),
+                    static_cast<int64_t>(i));
+    }
+    least = positions[i] + 1;
+  }
+  TextPositions longer = positions_;
+  longer.append(before, positions);
+  tokens_.insert(tokens_.end(), ids.begin(), ids.end());
+  positions_ = std::move(longer);
+  return {};
+}
+
+int64_t TextState::computed(int64_t n) {
+  assert(n <= n_uncomputed());
+  const int64_t first = n_computed_;
+  n_computed_ += n;
+  const int64_t from_pending = std::max<int64_t>(0, n_computed_ - n_settled_);
+  n_settled_ += from_pending;
+  return from_pending + std::clamp<int64_t>(reread_end_ - first, 0, n - from_pending);
+}
+
+void TextState::reserve_generated() {
+  make_room(tokens_, 1);
+  make_room(generated_, 1);
+}
+
+void TextState::add_generated(int32_t token) {
+  assert(n_pending() == 0);
+  if (generated_.empty() || generated_.back().end != n_settled_) generated_.push_back({n_settled_, n_settled_});
+  ++generated_.back().end;
+  tokens_.push_back(token);
+  ++n_settled_;
+}
+
+void TextState::cut_pending(int64_t n_tokens) {
+  assert(n_tokens >= n_settled_ && n_tokens <= this->n_tokens());
+  tokens_.resize(static_cast<size_t>(n_tokens));
+  positions_.cut(n_tokens);
+  for (TokenLabel& label : labels_) {  // labels end where the text ends
+    label.n_tokens = std::min(label.n_tokens, std::max<int64_t>(0, n_tokens - label.first_token));
+  }
+  std::erase_if(labels_, [&](const TokenLabel& label) { return label.first_token >= n_tokens; });
+}
+
+void TextState::cut(int64_t n_tokens, int64_t n_computed) {
+  assert(n_tokens <= n_settled_ && n_computed <= n_tokens && n_computed <= n_computed_);
+  n_settled_ = n_tokens;
+  n_computed_ = n_computed;
+  reread_end_ = std::min(reread_end_, n_tokens);
+  while (!generated_.empty() && generated_.back().begin >= n_tokens) generated_.pop_back();
+  if (!generated_.empty()) generated_.back().end = std::min(generated_.back().end, n_tokens);
+  cut_pending(n_tokens);
+}
+
+void TextState::fill(std::vector<int32_t> tokens) {
+  assert(tokens_.empty() && !tokens.empty());
+  tokens_ = std::move(tokens);
+  n_settled_ = n_tokens();
+  n_computed_ = n_settled_ - 1;
+}
+
+}  // namespace quire

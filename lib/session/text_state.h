@@ -1,0 +1,71 @@
+// What a session is: its tokens, where they stand, which of them the model generated, and how far they are computed.
+//
+// Tokens pass through three states: pending (fed, not processed), settled (processed, or generated), and settled but
+// not computed: not, or no longer, in the KV cache. That is the last generated token until the next one is wanted, and
+// what a cut left to be read again.
+//
+// A value: a copy is the same text. Changes that can fail leave the text as it was. No locks: whoever owns it says who
+// may use it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lib/plan/text_positions.h"
+#include "lib/session/label_attention.h"
+#include "lib/strategy/strategy.h"
+#include "lib/support/status.h"
+
+namespace quire {
+
+class TextState {
+ public:
+  // Settled tokens, then pending ones.
+  std::span<const int32_t> tokens() const { return tokens_; }
+  std::span<const int32_t> settled() const { return tokens().first(static_cast<size_t>(n_settled_)); }
+  int64_t n_tokens() const { return static_cast<int64_t>(tokens_.size()); }
+  int64_t n_settled() const { return n_settled_; }
+  int64_t n_pending() const { return n_tokens() - n_settled_; }
+  // Tokens in the KV cache: the first so many.
+  int64_t n_computed() const { return n_computed_; }
+  int64_t n_uncomputed() const { return n_tokens() - n_computed_; }
+  // How many of the uncomputed tokens are prompt: pending, or read before a cut.
+  int64_t n_unread() const;
+  const TextPositions& positions() const { return positions_; }
+  const std::vector<TokenLabel>& labels() const { return labels_; }
+  bool is_generated(int64_t token) const;
+
+  // Appends pending tokens. `labels`: their first_token counts from the first of these tokens.
+  void feed(std::span<const int32_t> ids, std::span<const TokenLabel> labels = {});
+  // The same at positions of their own, one for each id. kInvalidArgument: a position that does not increase, or a gap
+  // too many; the offset is its index.
+  Status feed_at(std::span<const int32_t> ids, std::span<const int64_t> positions);
+  // The next n uncomputed tokens were computed: pending ones among them are settled now. Returns how many of the n were
+  // prompt (see n_unread).
+  int64_t computed(int64_t n);
+  // Makes room for one generated token, so that adding it cannot fail.
+  void reserve_generated();
+  // Nothing must be pending.
+  void add_generated(int32_t token);
+  // Forgets the pending tokens from the n_tokens-th of the text on; n_tokens: at least n_settled().
+  void cut_pending(int64_t n_tokens);
+  // Forgets the tokens from n_tokens <= n_settled() on, pending ones too. Of the others the first n_computed stay
+  // computed.
+  void cut(int64_t n_tokens, int64_t n_computed);
+  // Reading the settled tokens that are not computed will count as prompt.
+  void read_again() { reread_end_ = n_settled_; }
+  // An empty text becomes this one, of which all but the last token are computed.
+  void fill(std::vector<int32_t> tokens);
+
+ private:
+  std::vector<int32_t> tokens_;
+  int64_t n_settled_ = 0;
+  int64_t n_computed_ = 0;
+  int64_t reread_end_ = 0;           // settled tokens before this that are not computed were read before a cut
+  std::vector<KeyRange> generated_;  // runs of settled tokens that the model generated, ascending
+  TextPositions positions_;
+  std::vector<TokenLabel> labels_;  // in the order fed
+};
+
+}  // namespace quire

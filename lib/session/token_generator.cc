@@ -1,0 +1,72 @@
+#include "lib/session/token_generator.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace quire {
+
+TokenGenerator::TokenGenerator(const LlamaModel& model, const StreamOptions& options)
+    : model_(model),
+      options_(options),
+      stop_ids_(options.stop.ids),
+      sampler_(options.sampling),
+      detokenizer_(model.tokenizer(), options.stop.strings, false) {
+  if (options.min_tokens == 0) return;
+  const int32_t vocab = model.config().vocab_size;
+  ban(options.stop.ids);
+  for (int32_t token = 0; !options.ignore_eos && token < vocab; ++token) {
+    if (model.is_eos(token)) endings_.push_back(token);
+  }
+}
+
+void TokenGenerator::ban(std::span<const int32_t> ids) {
+  for (const int32_t token : ids) {  // any number may be a stop id
+    if (token >= 0 && token < model_.config().vocab_size) endings_.push_back(token);
+  }
+}
+
+void TokenGenerator::add_stops(const StopSet& more) {
+  stop_ids_.insert(stop_ids_.end(), more.ids.begin(), more.ids.end());
+  ban(more.ids);
+  detokenizer_.add_stop_strings(more.strings);
+}
+
+Result<StreamEvent> TokenGenerator::next(std::span<const float> logits, std::span<const int32_t> text,
+                                         const AllowedTokens& allowed) {
+  const auto banned =
+      n_generated_ < options_.min_tokens ? std::span<const int32_t>(endings_) : std::span<const int32_t>();
+  Sample sample = sampler_.sample(logits, static_cast<int64_t>(text.size()), text, banned, allowed);
+  if (!options_.ignore_eos && model_.is_eos(sample.token)) return end(FinishReason::kEos, sample.token);
+  if (std::find(stop_ids_.begin(), stop_ids_.end(), sample.token) != stop_ids_.end()) {
+    return end(FinishReason::kStopId, sample.token);
+  }
+  StreamEvent event;
+  QUIRE_ASSIGN(event.text, detokenizer_.add(sample.token));
+  if (detokenizer_.stopped() >= 0) {
+    event.finish = FinishReason::kStopString;
+    event.stop_index = detokenizer_.stopped();
+    return event;
+  }
+  event.type = StreamEvent::Type::kToken;
+  event.token = sample.token;
+  event.n_tokens = static_cast<int64_t>(text.size()) + 1;
+  event.logprob = sample.logprob;
+  event.top = std::move(sample.top);
+  ++n_generated_;
+  return event;
+}
+
+StreamEvent TokenGenerator::end(FinishReason reason, int32_t token) {
+  StreamEvent event;
+  event.finish = reason;
+  event.token = token;
+  event.text = detokenizer_.finish();
+  return event;
+}
+
+void TokenGenerator::rewind(const State& state) {
+  n_generated_ = state.n_generated;
+  detokenizer_.restore(state.text);
+}
+
+}  // namespace quire

@@ -1,0 +1,51 @@
+// From logits to the next token event, or to the end of the answer: sampling, stop sets, and the token's text.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lib/model/llama_model.h"
+#include "lib/session/sampler.h"
+#include "lib/session/stream_event.h"
+#include "lib/tokenizer/detokenizer.h"
+
+namespace quire {
+
+// One thread at a time. Model and options must outlive it.
+class TokenGenerator {
+ public:
+  // A place in the answer that generation can go back to.
+  struct State {
+    int64_t n_generated = 0;
+    Detokenizer::State text{};
+  };
+
+  TokenGenerator(const LlamaModel& model, const StreamOptions& options);
+
+  // The event of the token that follows `text`, or the end event if it ends the answer. Unless it succeeds with a
+  // token, rewind() must come before the next call.
+  Result<StreamEvent> next(std::span<const float> logits, std::span<const int32_t> text,
+                           const AllowedTokens& allowed = {});
+  // The end of the answer, with what was held back of its text.
+  StreamEvent end(FinishReason reason, int32_t token = -1);
+
+  int64_t n_generated() const { return n_generated_; }
+  State state() const { return {n_generated_, detokenizer_.state()}; }
+  void rewind(const State& state);
+  // Of text that next() has not returned yet.
+  void add_stops(const StopSet& more);
+
+ private:
+  void ban(std::span<const int32_t> ids);
+
+  const LlamaModel& model_;
+  const StreamOptions& options_;
+  std::vector<int32_t> stop_ids_;
+  std::vector<int32_t> endings_;  // tokens that end a text, if some must be generated first
+  Sampler sampler_;
+  Detokenizer detokenizer_;
+  int64_t n_generated_ = 0;
+};
+
+}  // namespace quire

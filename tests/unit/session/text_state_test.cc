@@ -1,0 +1,141 @@
+// The text of a session as a value: what each change leaves, and that a refused one leaves everything.
+
+#include "lib/session/text_state.h"
+
+#include <gtest/gtest.h>
+
+namespace quire {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+Tokens tokens(const TextState& text) { return {text.tokens().begin(), text.tokens().end()}; }
+
+struct Counts {
+  int64_t settled, pending, computed, unread;
+  bool operator==(const Counts&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const Counts& c) {
+  return out << c.settled << " settled, " << c.pending << " pending, " << c.computed << " computed, " << c.unread
+             << " unread";
+}
+Counts counts(const TextState& text) {
+  return {text.n_settled(), text.n_pending(), text.n_computed(), text.n_unread()};
+}
+
+// Ten tokens that were fed and read, and three that were generated, the last of them not computed.
+TextState read_text() {
+  TextState text;
+  text.feed(Tokens{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  text.computed(10);
+  for (const int32_t token : {20, 21, 22}) {
+    text.reserve_generated();
+    text.add_generated(token);
+    if (token < 22) text.computed(1);
+  }
+  return text;
+}
+
+TEST(TextState, TokensGoFromPendingToSettledToComputed) {
+  TextState text;
+  text.feed(Tokens{5, 6, 7});
+  text.feed(Tokens{8});
+  EXPECT_EQ(counts(text), (Counts{0, 4, 0, 4}));
+  EXPECT_EQ(text.computed(3), 3);
+  EXPECT_EQ(counts(text), (Counts{3, 1, 3, 1}));
+  EXPECT_EQ(text.computed(1), 1);
+  text.add_generated(9);
+  EXPECT_EQ(counts(text), (Counts{5, 0, 4, 0}));
+  text.feed(Tokens{10});
+  EXPECT_EQ(counts(text), (Counts{5, 1, 4, 1}));
+  EXPECT_EQ(text.computed(2), 1);  // one was the model's own
+  EXPECT_EQ(counts(text), (Counts{6, 0, 6, 0}));
+  EXPECT_EQ(tokens(text), (Tokens{5, 6, 7, 8, 9, 10}));
+  EXPECT_EQ(text.settled().size(), 6u);
+}
+
+TEST(TextState, RemembersWhatTheModelGenerated) {
+  TextState text = read_text();
+  text.feed(Tokens{1, 2});
+  text.computed(3);
+  text.add_generated(30);
+  const auto generated = [&] {
+    std::string marks;
+    for (int64_t t = 0; t < text.n_tokens(); ++t) marks += text.is_generated(t) ? 'g' : '.';
+    return marks;
+  };
+  EXPECT_EQ(generated(), "..........ggg..g");
+  text.cut(14, 14);
+  EXPECT_EQ(generated(), "..........ggg.");
+  text.cut(11, 11);
+  EXPECT_EQ(generated(), "..........g");
+  text.add_generated(31);
+  EXPECT_EQ(generated(), "..........gg");
+  text.cut(10, 10);
+  EXPECT_EQ(generated(), "..........");
+}
+
+TEST(TextState, WhatIsReadAgainCountsAsPrompt) {
+  TextState text = read_text();
+  text.cut(12, 8);
+  EXPECT_EQ(counts(text), (Counts{12, 0, 8, 0}));
+  text.read_again();
+  EXPECT_EQ(counts(text), (Counts{12, 0, 8, 4}));
+  text.feed(Tokens{1});
+  EXPECT_EQ(text.n_unread(), 5);
+  EXPECT_EQ(text.computed(3), 3);
+  EXPECT_EQ(text.computed(2), 2);
+  EXPECT_EQ(counts(text), (Counts{13, 0, 13, 0}));
+}
+
+TEST(TextState, ACutForgetsPendingTokensAndEndsLabels) {
+  TextState text;
+  const std::vector<TokenLabel> labels = {{7, 0, 4}, {8, 2, 3}, {9, 5, 1}};
+  text.feed(Tokens{0, 1, 2, 3, 4, 5}, labels);
+  text.feed(Tokens{6, 7}, std::vector<TokenLabel>{{10, 1, 1}});
+  EXPECT_EQ(text.labels().back().first_token, 7);
+  text.computed(6);
+  text.cut_pending(6);
+  EXPECT_EQ(counts(text), (Counts{6, 0, 6, 0}));
+  EXPECT_EQ(text.labels().size(), 3u);
+  text.cut(3, 2);
+  EXPECT_EQ(counts(text), (Counts{3, 0, 2, 0}));
+  ASSERT_EQ(text.labels().size(), 2u);
+  EXPECT_EQ(text.labels()[0].n_tokens, 3);
+  EXPECT_EQ(text.labels()[1].n_tokens, 1);
+}
+
+TEST(TextState, ARefusedPositionLeavesTheText) {
+  TextState text;
+  text.feed(Tokens{1, 2});
+  EXPECT_EQ(text.feed_at(Tokens{3, 4}, std::vector<int64_t>{5, 5}).offset(), 1);
+  EXPECT_EQ(text.feed_at(Tokens{3}, std::vector<int64_t>{1}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(tokens(text), (Tokens{1, 2}));
+  EXPECT_TRUE(text.positions().consecutive());
+  EXPECT_TRUE(text.feed_at(Tokens{3, 4}, std::vector<int64_t>{2, 9}).ok());
+  EXPECT_EQ(text.positions().position(3), 9);
+  EXPECT_EQ(text.positions().position(4), 10);
+  text.computed(4);
+  text.cut(3, 3);
+  EXPECT_TRUE(text.positions().consecutive());
+}
+
+TEST(TextState, ACopyIsAnotherText) {
+  const TextState text = read_text();
+  TextState copy = text;
+  copy.feed(Tokens{1});
+  copy.computed(2);
+  copy.cut(3, 3);
+  EXPECT_EQ(counts(text), (Counts{13, 0, 12, 0}));
+  EXPECT_TRUE(text.is_generated(12));
+  EXPECT_EQ(counts(copy), (Counts{3, 0, 3, 0}));
+}
+
+TEST(TextState, FilledItLacksOnlyTheLastKey) {
+  TextState text;
+  text.fill({4, 5, 6});
+  EXPECT_EQ(counts(text), (Counts{3, 0, 2, 0}));
+}
+
+}  // namespace
+}  // namespace quire

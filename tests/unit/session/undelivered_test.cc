@@ -1,0 +1,282 @@
+// Tokens generated ahead of their reader are no part of the session: nothing that follows depends on them.
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/kv/spill_directory.h"
+#include "tests/unit/session/hold.h"
+#include "tests/unit/session/session_fixture.h"
+
+namespace quire::test {
+namespace {
+
+constexpr int64_t kPrompt = 61, kNew = 60;
+
+struct Case {
+  const char* strategy;
+  int64_t spill_budget = 0;  // bytes in memory; 0: nothing goes to a file
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.strategy << (c.spill_budget > 0 ? ", spilling" : ""); }
+
+const Case kCases[] = {{"full"},
+                       {"dca"},
+                       {"rerope(window=32)"},
+                       {"longheads(chunk=16, chunks=5)"},
+                       {"longheads(chunk=16, chunks=4, init=full)"},
+                       {"streaming_llm(sinks=3, recent=20, kv_chunk=16)"},
+                       {"beacon(ratio=4, kv_chunk=16)"},
+                       {"full(kv_chunk=16)", 40 << 10},
+                       {"longheads(chunk=16, chunks=4)", 130 << 10},
+                       {"streaming_llm(sinks=3, recent=50, kv_chunk=16)", 40 << 10}};
+
+// Lets the engine give every other job that is ready a step, many times over.
+class Turns : public Job {
+ public:
+  bool ready() override { return true; }
+  bool step() override {
+    if (++n_ < 400) return false;
+    done_.here();
+    return true;
+  }
+  void wait() {
+    done_.wait_for_arrival();
+    done_.release();
+  }
+
+ private:
+  int n_ = 0;
+  Pause done_;
+};
+
+// Until the stream has generated as far ahead as it may.
+void work_ahead(const Session& session) {
+  const auto turns = std::make_shared<Turns>();
+  ASSERT_TRUE(session.model().runtime->scheduler().add(turns));
+  turns->wait();
+}
+
+class Undelivered : public testing::TestWithParam<Case> {
+ protected:
+  std::shared_ptr<Session> fed() const {
+    SessionOptions options = with_strategy(GetParam().strategy);
+    options.prefill_block = 24;
+    if (GetParam().spill_budget > 0) {
+      options.spill_directory = directory_.path();
+      options.kv_budget_bytes = GetParam().spill_budget;
+    }
+    auto session = make_session(model_, options);
+    expect_ok(session->feed_tokens(prompt_));
+    return session;
+  }
+  static StreamOptions ahead(int64_t max_undelivered, int64_t max_tokens = kNew) {
+    StreamOptions options = generating(max_tokens, 0.9f, 7);
+    SamplerStep penalties;
+    penalties.kind = SamplerStep::Kind::kPenalties;
+    penalties.value = 1.2;
+    penalties.n = 20;
+    options.sampling.steps.insert(options.sampling.steps.begin(), penalties);
+    options.max_undelivered = max_undelivered;
+    return options;
+  }
+
+  std::shared_ptr<Model> model_ = load(model_for(GetParam().strategy), 2);
+  SpillDirectory directory_;
+  Tokens prompt_ = random_tokens(*model_, kPrompt);
+  Outcome whole_ = run(fed(), ahead(1));
+};
+INSTANTIATE_TEST_SUITE_P(Cases, Undelivered, testing::ValuesIn(kCases));
+
+TEST_P(Undelivered, TheAnswerIsTheSameForAnyBound) {
+  ASSERT_EQ(whole_.tokens.size(), static_cast<size_t>(kNew));
+  for (const int64_t bound : {2, 7, 100}) {
+    const auto session = fed();
+    StreamOptions options = ahead(bound);
+    options.keep_logits = options.score = true;
+    const auto stream = take(GenerationStream::open(session, options));
+    work_ahead(*session);
+    EXPECT_EQ(position(*session), (Position{kPrompt, 0}));
+    EXPECT_EQ(stats(*session).n_generated, 0);
+    const Outcome outcome = read(*stream);
+    expect_ok(outcome.status);
+    EXPECT_EQ(outcome.tokens, whole_.tokens) << bound;
+    EXPECT_EQ(outcome.logprobs, whole_.logprobs) << bound;
+    EXPECT_EQ(outcome.text, whole_.text) << bound;
+    EXPECT_EQ(outcome.end.finish, FinishReason::kMaxTokens);
+    EXPECT_EQ(outcome.end.n_tokens, kPrompt + kNew);
+    EXPECT_EQ(stats(*session).n_generated, kNew);
+    const bool drops = std::string_view(GetParam().strategy).starts_with("streaming_llm");  // so that all may fit
+    EXPECT_EQ(stats(*session).kv_chunks_written > 0 || drops, GetParam().spill_budget > 0 || drops);
+    std::vector<float> scores(kNew);
+    expect_ok(session->scores(kPrompt, kNew, scores.data()));
+    EXPECT_EQ(scores, whole_.logprobs);
+  }
+}
+
+TEST_P(Undelivered, AClosedStreamForgetsThem) {
+  for (const auto& [bound, taken] : std::vector<std::pair<int64_t, size_t>>{
+           {1, 3}, {2, 0}, {2, 1}, {3, 5}, {7, 4}, {20, 0}, {40, 1}, {40, 15}, {100, 30}}) {
+    SCOPED_TRACE(std::to_string(taken) + " taken, " + std::to_string(bound) + " ahead");
+    const auto session = fed();
+    StreamOptions options = ahead(bound);
+    options.keep_logits = true;
+    const auto stream = take(GenerationStream::open(session, options));
+    work_ahead(*session);
+    Outcome outcome = read(*stream, taken);
+    work_ahead(*session);
+    const bool cancels = taken % 2 == 1;
+    if (cancels) {
+      expect_ok(stream->cancel());
+      const Outcome end = read(*stream);
+      EXPECT_TRUE(end.tokens.empty());
+      EXPECT_EQ(end.end.finish, FinishReason::kCancelled);
+      EXPECT_EQ(end.end.n_tokens, kPrompt + static_cast<int64_t>(taken));
+    } else {
+      stream->close();
+    }
+    EXPECT_EQ(position(*session), (Position{kPrompt + static_cast<int64_t>(taken), 0}));
+    EXPECT_EQ(stats(*session).n_generated, static_cast<int64_t>(taken));
+    if (taken > 0) kept_logits(*session, kPrompt, static_cast<int64_t>(taken));  // fails where they are gone
+    const Outcome rest = run(session, ahead(bound, kNew - static_cast<int64_t>(taken)));
+    expect_ok(rest.status);
+    outcome.tokens.insert(outcome.tokens.end(), rest.tokens.begin(), rest.tokens.end());
+    outcome.logprobs.insert(outcome.logprobs.end(), rest.logprobs.begin(), rest.logprobs.end());
+    EXPECT_EQ(outcome.tokens, whole_.tokens);
+    EXPECT_EQ(outcome.logprobs, whole_.logprobs);
+  }
+}
+
+// Fed text follows the delivered tokens, whatever was generated behind them.
+TEST_P(Undelivered, TextFollowsTheDeliveredTokens) {
+  const Tokens more = random_tokens(*model_, 9, 3);
+  const auto next_logits = [&](int64_t bound) {
+    const auto session = fed();
+    const auto stream = take(GenerationStream::open(session, ahead(bound)));
+    read(*stream, 11);
+    work_ahead(*session);
+    stream->close();
+    expect_ok(session->feed_tokens(more));
+    expect_ok(run(session).status);
+    return last_logits(*session);
+  };
+  const Logits expected = next_logits(1);
+  for (const int64_t bound : {2, 30}) EXPECT_TRUE(same_bits(expected, next_logits(bound))) << bound;
+}
+
+TEST_P(Undelivered, MoreStopsHoldForThem) {
+  const auto at = static_cast<ptrdiff_t>(9), taken = static_cast<ptrdiff_t>(4);
+  const int32_t stop = whole_.tokens[at];
+  const auto first = std::find(whole_.tokens.begin() + taken, whole_.tokens.end(), stop);
+  for (const int64_t bound : {1, 2, 30}) {
+    const auto session = fed();
+    const auto stream = take(GenerationStream::open(session, ahead(bound)));
+    Outcome outcome = read(*stream, static_cast<size_t>(taken));
+    work_ahead(*session);
+    expect_ok(stream->add_stops({{-5, stop}, {"never in a text of \x01"}}));
+    const Outcome rest = read(*stream);
+    outcome.tokens.insert(outcome.tokens.end(), rest.tokens.begin(), rest.tokens.end());
+    EXPECT_EQ(outcome.tokens, Tokens(whole_.tokens.begin(), first)) << bound;
+    EXPECT_EQ(rest.end.finish, FinishReason::kStopId);
+    EXPECT_EQ(rest.end.token, stop);
+    EXPECT_EQ(position(*session).tokens, kPrompt + (first - whole_.tokens.begin()));
+    expect_ok(stream->add_stops({{1}, {}}));  // too late, and no error
+  }
+}
+
+std::shared_ptr<Session> text_session(const std::shared_ptr<Model>& model, const Tokens& tokens) {
+  auto session = make_session(model, with_strategy("full"));
+  expect_ok(session->feed_tokens(tokens));
+  return session;
+}
+
+TEST(UndeliveredStops, StringsAndMinimumLength) {
+  const auto model = load("text_256");
+  const Tokens prompt = random_tokens(*model, 20);
+  const Outcome whole = run(text_session(model, prompt), generating(60, 1.0f));
+  const std::string stop = whole.text.substr(whole.text.size() / 2, 4);
+  Tokens held;
+  for (const int64_t bound : {1, 16}) {
+    StreamOptions options = generating(60, 1.0f);
+    options.max_undelivered = bound;
+    options.stop.strings = {"also never \x01"};
+    auto session = text_session(model, prompt);
+    auto stream = take(GenerationStream::open(session, options));
+    const Outcome begin = read(*stream, 2);
+    work_ahead(*session);
+    expect_ok(stream->add_stops({{}, {stop}}));
+    const Outcome rest = read(*stream);
+    EXPECT_EQ(begin.text + rest.text, whole.text.substr(0, whole.text.find(stop))) << bound;
+    EXPECT_EQ(rest.end.finish, FinishReason::kStopString);
+    EXPECT_EQ(rest.end.stop_index, 1);
+    EXPECT_EQ(stream->add_stops({{}, std::vector<std::string>(63, "x")}).code(), Code::kInvalidArgument);
+
+    // Before min_tokens a new stop id is not chosen, though it had been.
+    options.min_tokens = 30;
+    session = text_session(model, prompt);
+    stream = take(GenerationStream::open(session, options));
+    Tokens tokens = read(*stream, 2).tokens;
+    work_ahead(*session);
+    expect_ok(stream->add_stops({{whole.tokens[2]}, {}}));
+    const Tokens more = read(*stream).tokens;
+    tokens.insert(tokens.end(), more.begin(), more.end());
+    ASSERT_GE(tokens.size(), 30u);
+    EXPECT_EQ(std::find(tokens.begin() + 2, tokens.begin() + 30, whole.tokens[2]), tokens.begin() + 30);
+    if (bound == 1) held = tokens;
+    EXPECT_EQ(tokens, held) << bound;
+  }
+}
+
+// A budget that ends the answer ends it behind the same token.
+TEST(UndeliveredBudget, EndsBehindTheSameToken) {
+  const auto model = load("short_128");
+  const auto answer = [&](int64_t bound) {
+    SessionOptions options = with_strategy("full(kv_chunk=16)");
+    auto probe = make_session(model, options);
+    expect_ok(probe->feed_tokens(random_tokens(*model, 16)));
+    expect_ok(run(probe).status);
+    options.kv_budget_bytes = 3 * stats(*probe).kv_bytes;
+    const auto session = make_session(model, options);
+    expect_ok(session->feed_tokens(random_tokens(*model, 30)));
+    StreamOptions go = generating(60);
+    go.max_undelivered = bound;
+    const auto stream = take(GenerationStream::open(session, go));
+    work_ahead(*session);
+    Outcome outcome = read(*stream);
+    EXPECT_EQ(outcome.status.code(), Code::kBudget);
+    EXPECT_EQ(position(*session).tokens, 30 + static_cast<int64_t>(outcome.tokens.size()));
+    return outcome.tokens;
+  };
+  const Tokens expected = answer(1);
+  EXPECT_EQ(expected.size(), 19u);
+  for (const int64_t bound : {2, 50}) EXPECT_EQ(answer(bound), expected) << bound;
+}
+
+// What the heads chose for forgotten tokens does not count.
+TEST(UndeliveredLabels, ShareTheChoicesOfDeliveredTokens) {
+  const auto model = load("short_128");
+  const auto shares = [&](int64_t bound, bool closes) {
+    const auto session = make_session(model, with_strategy("longheads(chunk=16, chunks=4)"));
+    std::string text;
+    for (int i = 0; i < 60; ++i) text += "word " + std::to_string(i) + " ";
+    const std::vector<TextLabel> labels = {{0, 100, 1}, {100, 300, 2}};
+    expect_ok(session->feed_text(text, false, true, labels));
+    StreamOptions go = generating(closes ? 50 : 12);
+    go.max_undelivered = bound;
+    const auto stream = take(GenerationStream::open(session, go));
+    read(*stream, closes ? 12 : SIZE_MAX);
+    work_ahead(*session);
+    stream->close();
+    std::vector<LabelAttention> found;
+    expect_ok(session->label_attention(&found));
+    std::vector<double> all;
+    for (const auto& label : found) all.push_back(label.share);
+    return all;
+  };
+  const auto expected = shares(1, false);
+  ASSERT_EQ(expected.size(), 2u);
+  EXPECT_GT(expected[0] + expected[1], 0);
+  EXPECT_EQ(shares(1, true), expected);
+  EXPECT_EQ(shares(20, true), expected);
+  EXPECT_EQ(shares(20, false), expected);
+}
+
+}  // namespace
+}  // namespace quire::test
