@@ -98,13 +98,29 @@ TEST(AdapterConfig, OtherComputationsAreRefusedByName) {
   expect_refused({{"layer_replication", {{0, 2}, {1, 3}}}}, Code::kUnsupported, "layer_replication");
   expect_refused({{"trainable_token_indices", {3}}}, Code::kUnsupported, "trainable_token_indices");
   expect_refused({{"target_parameters", {"x"}}}, Code::kUnsupported, "target_parameters");
+  expect_refused({{"some_new_method", {1}}}, Code::kUnsupported, "some_new_method [1]");
+  expect_refused({{"some_new_method", {{"a", 1}}}}, Code::kUnsupported, "some_new_method");
+  expect_refused({{"init_lora_weights", 1}}, Code::kUnsupported, "init_lora_weights 1");
   expect_refused({{"init_lora_weights", "pissa_niter_4"}}, Code::kUnsupported, "pissa_niter_4");
   expect_refused({{"some_new_method", 0.5}}, Code::kUnsupported, "some_new_method");
   for (const Json& harmless :
        {Json{{"use_dora", false}}, Json{{"some_new_method", nullptr}}, Json{{"lora_dropout", 0.1}},
-        Json{{"init_lora_weights", "gaussian"}}, Json{{"loftq_config", Json::object()}}}) {
+        Json{{"init_lora_weights", "gaussian"}}, Json{{"loftq_config", Json::object()}},
+        Json{{"some_new_method", Json::object()}}, Json{{"some_new_method", Json::array()}},
+        Json{{"some_new_method", ""}}, Json{{"some_new_method", 0.0}}, Json{{"init_lora_weights", true}}}) {
     EXPECT_TRUE(parse_with(harmless).ok()) << harmless.dump();
   }
+}
+
+TEST(AdapterConfig, PatternsThatContradictEachOther) {
+  auto config =
+      parse_with({{"rank_pattern", {{"q_proj", 2}, {"self_attn.q_proj", 4}, {"^layers.0.self_attn.v_proj", 8}}}});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  const Status both = config->rank_of("layers.0.self_attn.q_proj").status();
+  EXPECT_EQ(both.code(), Code::kUnsupported);
+  EXPECT_THAT(both.message(), HasSubstr("both match layers.0.self_attn.q_proj"));
+  EXPECT_EQ(config->rank_of("layers.0.self_attn.v_proj").value(), 8);
+  EXPECT_EQ(config->rank_of("layers.0.mlp.q_proj").value(), 2);
 }
 
 TEST(AdapterConfig, WrongValuesAreRefusedByKey) {

@@ -66,8 +66,29 @@ TEST(Json, KeysMustBeUnique) {
 }
 
 TEST(Json, DamageIsReportedWithItsPlace) {
-  for (const char* text : {"", " ", "{", "{\"a\"", "{\"a\":}", "{\"a\":1,}", "{\"a\":1}}", "{a:1}", "[1]", "1", "null",
-                           "{\"a\":\"\\ud800\"}", "{\"a\":\"\n\"}", "{\"a\":1} x", "// c\n{}"}) {
+  for (const char* text : {R"({"a":"\ud800\u0041"})",
+                           R"({"a":"\ud800\uXYZW"})",
+                           R"({"a":"\ud800x"})",
+                           R"({"a":"\udc00"})",
+                           R"({"a":"\u12"})",
+                           R"({"a":"\x"})",
+                           "{\"a\":\"\\",
+                           "{\"a\":-}",
+                           "",
+                           " ",
+                           "{",
+                           "{\"a\"",
+                           "{\"a\":}",
+                           "{\"a\":1,}",
+                           "{\"a\":1}}",
+                           "{a:1}",
+                           "[1]",
+                           "1",
+                           "null",
+                           "{\"a\":\"\\ud800\"}",
+                           "{\"a\":\"\n\"}",
+                           "{\"a\":1} x",
+                           "// c\n{}"}) {
     const Status status = failure(text);
     EXPECT_EQ(status.code(), Code::kBadFile) << text;
     EXPECT_THAT(status.message(), HasSubstr("x.json"));

@@ -80,7 +80,7 @@ TEST(ModelConfig, OtherComputationsAreRefusedByName) {
     {"architectures": ["MixtralForCausalLM"]}, {"model_type": "mistral"}, {"hidden_act": "gelu"},
     {"sliding_window": 4096}, {"quantization_config": {"bits": 4}}, {"num_local_experts": 8},
     {"partial_rotary_factor": 0.5}, {"layer_types": ["full_attention", "sliding_attention"]},
-    {"attn_logit_softcapping": 50.0}, {"beacon_pos": "interleave"}, {"head_dim": 15}, {"rope_scaling": {"type": "proportional", "factor": 2}}])");
+    {"attn_logit_softcapping": 50.0}, {"beacon_pos": "interleave"}, {"head_dim": 15}, {"is_encoder_decoder": true}, {"layer_types": [1]}, {"rope_scaling": {"type": "proportional", "factor": 2}}])");
   const char* named[] = {"MixtralForCausalLM",
                          "mistral",
                          "gelu",
@@ -92,6 +92,8 @@ TEST(ModelConfig, OtherComputationsAreRefusedByName) {
                          "softcapping",
                          "beacon_pos",
                          "head_dim 15",
+                         "is_encoder_decoder",
+                         "layer_types with 1",
                          "proportional"};
   ASSERT_EQ(cases.size(), std::size(named));
   for (size_t i = 0; i < cases.size(); ++i) {
@@ -99,6 +101,16 @@ TEST(ModelConfig, OtherComputationsAreRefusedByName) {
     EXPECT_EQ(status.code(), Code::kUnsupported) << cases[i];
     EXPECT_THAT(status.message(), HasSubstr(named[i]));
   }
+}
+
+TEST(ModelConfig, TheUsualComputationMayBeNamed) {
+  const Status status = parse_with({{"partial_rotary_factor", 1},
+                                    {"rope_interleaved", false},
+                                    {"quantization_config", nullptr},
+                                    {"layer_types", {"full_attention", "full_attention"}},
+                                    {"hidden_act", "silu"}})
+                            .status();
+  EXPECT_TRUE(status.ok()) << status.message();
 }
 
 TEST(ModelConfig, BadNumbersAreRefusedByKey) {
@@ -111,7 +123,8 @@ TEST(ModelConfig, BadNumbersAreRefusedByKey) {
     {"rms_norm_eps": 0}, {"rms_norm_eps": -1}, {"rms_norm_eps": "1e-5"}, {"rope_theta": 0}, {"rope_theta": -1},
     {"rope_theta": 1}, {"tie_word_embeddings": 1}, {"attention_bias": "yes"}, {"bos_token_id": 100},
     {"bos_token_id": -1}, {"bos_token_id": [1, 2]}, {"eos_token_id": [2, 100]}, {"eos_token_id": 2.0},
-    {"eos_token_id": "2"}, {"rope_scaling": 4}, {"architectures": []}, {"architectures": "LlamaForCausalLM"}])");
+    {"eos_token_id": "2"}, {"rope_scaling": 4}, {"architectures": []}, {"architectures": "LlamaForCausalLM"},
+    {"architectures": [1]}, {"architectures": null}, {"layer_types": "full_attention"}])");
   for (const Json& patch : cases) {
     const Status status = parse_with(patch).status();
     EXPECT_EQ(status.code(), Code::kBadFile) << patch << ": " << status.message();

@@ -174,6 +174,20 @@ TEST(Validate, NamesTheBrokenInvariant) {
                 p.spans[1].rotation = Span::Rotation::kRaw;
               }),
               HasSubstr("key_period 4 of raw keys"));
+  EXPECT_THAT(failure([](Plan& p) { p.blocks[1].step = 2; }), HasSubstr("queries 2 apart"));
+  EXPECT_THAT(failure([](Plan& p) { p.blocks[0].step = -1; }), HasSubstr("queries -1 apart"));
+  EXPECT_THAT(failure([](Plan& p) { p.blocks[0].selected = true; }), HasSubstr("a selection of"));
+  EXPECT_THAT(failure([](Plan& p) {
+                p.selection.chunk = 2, p.selection.n_last = 1, p.selection.count = 3;
+                p.blocks[0].selected = p.blocks[0].per_head = true;
+              }),
+              HasSubstr("a selection and lists per head"));
+  EXPECT_THAT(failure([](Plan& p) {
+                p.selection.chunk = 2, p.selection.n_last = 1, p.selection.count = 3;
+                p.blocks[0].selected = true;
+                p.spans[1].ranked = true, p.spans[1].rotation = Span::Rotation::kRaw;
+              }),
+              HasSubstr("span 1 cannot be selected from"));
   EXPECT_THAT(failure([](Plan& p) { p.query_scale = {1, 1}; }), HasSubstr("2 query scales"));
   EXPECT_THAT(failure([](Plan& p) { p.query_scale = {1, -1, 1}; }), HasSubstr("positive"));
 }

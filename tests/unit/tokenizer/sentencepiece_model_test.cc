@@ -45,6 +45,14 @@ TEST(SentencePieceModel, ReadsAndWritesWhatMatters) {
   EXPECT_FALSE(bpe.add_dummy_prefix || bpe.remove_extra_whitespaces);
 }
 
+TEST(SentencePieceModel, NamesOfTheBeginningAndTheEnd) {
+  // Fields 46 and 47 of the trainer's settings; that white space is no suffix may be said.
+  auto model = parse_sentencepiece_model("\x12\x0D\xC0\x01" + std::string(1, '\0') + "\xF2\x02\x02<b\xFA\x02\x02<e");
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ(model->bos_piece, "<b");
+  EXPECT_EQ(model->eos_piece, "<e");
+}
+
 TEST(SentencePieceModel, DamagedBytes) {
   const std::pair<std::string, const char*> cases[] = {
       {"", "empty"},
@@ -60,6 +68,7 @@ TEST(SentencePieceModel, DamagedBytes) {
       {std::string(11, '\xFF'), "more than 64 bits"},
       {"\x12\x02\x18\x03", "model type 3"},  // a word model
       {"\x12\x03\xC0\x01\x01", "treat_whitespace_as_suffix"},
+      {"\x2A\x03\x12\x01x", "denormalization rules"},
   };
   for (const auto& [bytes, message] : cases) {
     const Status status = parse_sentencepiece_model(bytes).status();

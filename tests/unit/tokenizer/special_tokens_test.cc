@@ -103,6 +103,12 @@ TEST(SpecialTokens, FilesThatDoNotBelongTogether) {
       {R"({"added_tokens_decoder": {"4294967776": {"content": "<x>"}}})", ""},
       {R"({"added_tokens_decoder": {"480": {"content": "<x>"}, "0480": {"content": "<x>"}}})", ""},
       {R"({"added_tokens_decoder": []})", ""},
+      {R"({"added_tokens_decoder": {"480": "<x>"}})", ""},
+      {R"({"added_tokens_decoder": {"480x": {"content": "<x>"}}})", ""},
+      {R"({"eos_token": "<no such token>"})", ""},
+      {R"({"bos_token": "<no such token>"})", ""},
+      {R"({"pad_token": ["<s>"]})", ""},
+      {"", "{\"" + std::string(4097, 'x') + "\": 480}"},
       {R"({"add_bos_token": 1})", ""},
       {"{", ""},
   };
