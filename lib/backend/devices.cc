@@ -28,7 +28,10 @@ std::string names(const std::vector<Device>& devices) {
 
 Backend& Devices::cpu() {
   MutexLock lock(mutex_);
-  if (!cpu_) cpu_ = cpu::create_cpu_backend(allocator_, pool_);
+  if (!cpu_) {
+    auto own = cpu::create_cpu_backend(allocator_, pool_);
+    cpu_ = wrap_ ? wrap_(std::move(own)) : std::move(own);
+  }
   return *cpu_;
 }
 

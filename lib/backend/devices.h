@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lib/backend/backend.h"
@@ -34,8 +36,12 @@ class Devices {
     std::string reason;  // for a person: why this one
   };
 
-  // Both must outlive the Devices and everything that their backends made.
-  Devices(Allocator& allocator, ThreadPool& pool) : allocator_(allocator), pool_(pool) {}
+  // Puts another backend in the place of a device's own, which it may compute with.
+  using Wrap = std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)>;
+
+  // Allocator and pool must outlive the Devices and everything that their backends made. wrap: of tests; may be empty.
+  Devices(Allocator& allocator, ThreadPool& pool, Wrap wrap)
+      : allocator_(allocator), pool_(pool), wrap_(std::move(wrap)) {}
 
   // What there is now, in the order in which "auto" prefers it. At least one entry.
   std::vector<Device> list();
@@ -48,6 +54,7 @@ class Devices {
 
   Allocator& allocator_;
   ThreadPool& pool_;
+  const Wrap wrap_;
   Mutex mutex_;
   std::unique_ptr<Backend> cpu_ QUIRE_GUARDED_BY(mutex_);  // null until it is asked for
 };

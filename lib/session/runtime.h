@@ -32,6 +32,7 @@ struct RuntimeOptions {
   Allocator::FreeFn free = nullptr;
   void* alloc_user = nullptr;
   Log log;
+  Devices::Wrap wrap_backend;  // of tests
 };
 
 // Any thread. Everything made from a runtime holds a shared_ptr to it.

@@ -26,7 +26,7 @@ std::shared_ptr<Model> load_merged(std::vector<AdapterSource> merge) {
   runtime.n_threads = 2;
   ModelLoadOptions options;
   options.merge = std::move(merge);
-  return take(load_model(std::make_shared<Runtime>(runtime),
+  return take(load_model(make_runtime(runtime),
                          std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + kModel, options));
 }
 
@@ -273,7 +273,7 @@ TEST(Adapters, TheFingerprintSeesEveryWeight) {
     runtime.n_threads = 1;
     ModelLoadOptions options;
     options.map = map;
-    const auto model = take(load_model(std::make_shared<Runtime>(runtime), copy.path(), options));
+    const auto model = take(load_model(make_runtime(runtime), copy.path(), options));
     return make_session(model, with_adapters({}))->fingerprint();
   };
   const std::string before = print(true);

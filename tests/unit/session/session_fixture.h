@@ -14,6 +14,7 @@
 
 #include "lib/session/session.h"
 #include "lib/session/stream.h"
+#include "tests/unit/backend/deferred_backend.h"
 
 namespace quire::test {
 
@@ -31,8 +32,15 @@ inline void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status
 // A golden model on a runtime of its own. WITH_BEACONS: text_256 and its beacon plug-in, of windows of 32 tokens.
 constexpr const char* kWithBeacons = "WITH_BEACONS";
 
+// With QUIRE_TEST_DEFERRED in the environment everything runs over a device whose memory the host cannot touch and
+// which works late.
+inline std::shared_ptr<Runtime> make_runtime(RuntimeOptions options) {
+  if (std::getenv("QUIRE_TEST_DEFERRED")) options.wrap_backend = create_deferred_backend;
+  return std::make_shared<Runtime>(std::move(options));
+}
+
 inline std::shared_ptr<Model> load(const std::string& name, RuntimeOptions options) {
-  auto runtime = std::make_shared<Runtime>(std::move(options));
+  auto runtime = make_runtime(std::move(options));
   const std::string golden = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/";
   ModelLoadOptions loading;
   if (name != kWithBeacons) return take(load_model(runtime, golden + "models/" + name, loading));

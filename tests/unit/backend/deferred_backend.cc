@@ -1,0 +1,362 @@
+#include "tests/unit/backend/deferred_backend.h"
+
+#include <array>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "tests/unit/backend/late_queue.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define QUIRE_POISON(address, size) ASAN_POISON_MEMORY_REGION(address, size)
+#define QUIRE_UNPOISON(address, size) ASAN_UNPOISON_MEMORY_REGION(address, size)
+#else
+#define QUIRE_POISON(address, size) (void)0
+#define QUIRE_UNPOISON(address, size) (void)0
+#endif
+
+namespace quire::test {
+namespace {
+
+using Worker = std::shared_ptr<LateWorker>;
+using Line = std::shared_ptr<LateWorker::Line>;
+
+// Memory of the real backend that its owner has freed. Work that is still queued finds nothing useful there.
+class Freed {
+ public:
+  explicit Freed(std::unique_ptr<Buffer> memory) : memory_(std::move(memory)) {
+    std::memset(memory_->host(), 0xFF, memory_->size());
+    QUIRE_POISON(memory_->host(), memory_->size());
+  }
+  ~Freed() { QUIRE_UNPOISON(memory_->host(), memory_->size()); }
+  Freed(const Freed&) = delete;
+  Freed& operator=(const Freed&) = delete;
+
+ private:
+  std::unique_ptr<Buffer> memory_;
+};
+
+class DeviceBuffer : public Buffer {
+ public:
+  DeviceBuffer(Worker worker, std::unique_ptr<Buffer> real)
+      : Buffer(real->size()), worker_(std::move(worker)), real_(std::move(real)) {
+    std::memset(real_->host(), 0xFF, real_->size());  // nothing is known of new memory
+  }
+  ~DeviceBuffer() override {
+    if (worker_->idle()) return;
+    worker_->keep_until_idle(std::make_shared<Freed>(std::move(real_)));
+  }
+  void* host() const override { return nullptr; }
+  Buffer* real() const { return real_.get(); }
+
+ private:
+  const Worker worker_;
+  std::unique_ptr<Buffer> real_;
+};
+
+Buffer* real(const Buffer* buffer) {
+  if (!buffer) return nullptr;
+  const auto* device = dynamic_cast<const DeviceBuffer*>(buffer);
+  if (!device) throw std::logic_error("an operation was given memory that is not the device's");
+  return device->real();
+}
+
+Rows real(Rows rows) {
+  rows.buffer = real(rows.buffer);
+  return rows;
+}
+
+// ---- copies of arguments, with the real backend's memory in the place of the device's
+
+// What lists it by unique_ptr gets one that another owns.
+class Alias : public Buffer {
+ public:
+  explicit Alias(const Buffer& of) : Buffer(of.size()), host_(of.host()) {}
+  void* host() const override { return host_; }
+
+ private:
+  void* host_;
+};
+
+struct OwnedRecords {
+  OwnedRecords() = default;
+  explicit OwnedRecords(const KvRecords& records) : chunks(records.chunks.begin(), records.chunks.end()) {
+    raw = records.raw;
+    for (KvRecord& record : chunks) {
+      if (record) record.page = real(record.page);
+    }
+  }
+  KvRecords get() const { return {chunks, raw}; }
+
+  std::vector<KvRecord> chunks;
+  bool raw = false;
+};
+
+struct OwnedPages {
+  explicit OwnedPages(const Representations& representations) {
+    for (const auto& page : representations.pages) {
+      pages.push_back(page ? std::make_unique<Alias>(*real(page.get())) : nullptr);
+    }
+  }
+  Representations get() const { return {pages}; }
+
+  std::vector<std::unique_ptr<Buffer>> pages;
+};
+
+struct OwnedAttention {
+  explicit OwnedAttention(const AttentionArgs& given) : args(given) {
+    args.queries = real(given.queries);
+    args.out = real(given.out);
+    args.selection = real(given.selection);
+    args.state = real(given.state);
+    for (size_t kind = 0; kind < records.size(); ++kind) records[kind] = OwnedRecords(given.records[kind]);
+  }
+  AttentionArgs get() const {
+    AttentionArgs all = args;
+    for (size_t kind = 0; kind < records.size(); ++kind) all.records[kind] = records[kind].get();
+    return all;
+  }
+
+  AttentionArgs args;
+  std::array<OwnedRecords, kKvKinds> records;
+};
+
+// ---- queues
+
+class DeferredQueue : public Queue {
+ public:
+  explicit DeferredQueue(Worker worker, std::unique_ptr<Queue> real)
+      : worker_(std::move(worker)), line_(std::make_shared<LateWorker::Line>()), real_(std::move(real)) {}
+  ~DeferredQueue() override { (void)worker_->wait(line_, worker_->last(*line_)); }
+
+  Status add(LateWorker::Work work) {
+    worker_->add(*line_, std::move(work));
+    return {};
+  }
+  const Line& line() const { return line_; }
+  Queue& real() const { return *real_; }
+
+ private:
+  const Worker worker_;
+  const Line line_;
+  const std::unique_ptr<Queue> real_;
+};
+
+DeferredQueue& deferred(Queue& queue) { return static_cast<DeferredQueue&>(queue); }
+
+class DeferredFence : public Fence {
+ public:
+  DeferredFence(Worker worker, Line line, int64_t number)
+      : worker_(std::move(worker)), line_(std::move(line)), number_(number) {}
+  bool done() const override { return worker_->poll(line_, number_); }
+  Status wait() override { return worker_->wait(line_, number_); }
+
+  const Line& line() const { return line_; }
+  int64_t number() const { return number_; }
+
+ private:
+  const Worker worker_;
+  const Line line_;
+  const int64_t number_;
+};
+
+// Prepared by the real backend late, as everything.
+class DeferredStep : public PreparedStep {
+ public:
+  // Shared with the work that makes and uses it; gone with the owner's object, so that a step that is freed early
+  // shows.
+  struct Real {
+    std::unique_ptr<PreparedStep> step;
+    bool owned = true;
+  };
+  ~DeferredStep() override {
+    real->owned = false;
+    real->step.reset();
+  }
+  std::shared_ptr<Real> real = std::make_shared<Real>();
+};
+
+const std::shared_ptr<DeferredStep::Real>& real(const PreparedStep& step) {
+  return static_cast<const DeferredStep&>(step).real;
+}
+
+const PreparedStep& alive(const std::shared_ptr<DeferredStep::Real>& step) {
+  if (!step->step) throw std::logic_error("a prepared step was freed before its operations were done");
+  return *step->step;
+}
+
+class DeferredBackend final : public Backend {
+ public:
+  explicit DeferredBackend(std::unique_ptr<Backend> real)
+      : real_(std::move(real)), worker_(std::make_shared<LateWorker>()) {}
+
+  std::string name() const override { return "deferred/" + real_->name(); }
+  ElementType row_type() const override { return real_->row_type(); }
+
+  Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
+    QUIRE_ASSIGN(auto memory, real_->allocate(bytes, kind));
+    if (kind == MemoryKind::kStaging) return memory;
+    return std::unique_ptr<Buffer>(std::make_unique<DeviceBuffer>(worker_, std::move(memory)));
+  }
+  Result<std::unique_ptr<Queue>> create_queue() override {
+    QUIRE_ASSIGN(auto queue, real_->create_queue());
+    return std::unique_ptr<Queue>(std::make_unique<DeferredQueue>(worker_, std::move(queue)));
+  }
+  Status upload(Queue& queue, const void* source, Buffer& target, size_t offset, size_t bytes) override {
+    return deferred(queue).add([this, &q = deferred(queue).real(), source, to = real(&target), offset, bytes] {
+      return real_->upload(q, source, *to, offset, bytes);
+    });
+  }
+  Status download(Queue& queue, const Buffer& source, size_t offset, void* target, size_t bytes) override {
+    return deferred(queue).add([this, &q = deferred(queue).real(), from = real(&source), offset, target, bytes] {
+      return real_->download(q, *from, offset, target, bytes);
+    });
+  }
+  Result<std::unique_ptr<Fence>> record(Queue& queue) override {
+    const Line& line = deferred(queue).line();
+    return std::unique_ptr<Fence>(std::make_unique<DeferredFence>(worker_, line, worker_->last(*line)));
+  }
+  Status wait(Queue& queue, const Fence& fence) override {
+    const auto& other = static_cast<const DeferredFence&>(fence);
+    worker_->add_wait(*deferred(queue).line(), other.line(), other.number());
+    return {};
+  }
+
+  Result<std::unique_ptr<Matrix>> create_matrix(int64_t n, int64_t k, ElementType type) override {
+    return real_->create_matrix(n, k, type);
+  }
+  Status load_rows(Matrix& matrix, ElementType type, const void* source, int64_t first, int64_t rows) override {
+    return real_->load_rows(matrix, type, source, first, rows);
+  }
+  Result<std::unique_ptr<Table>> create_table(int64_t rows, int64_t columns, ElementType type, const void* source,
+                                              std::shared_ptr<const void> keep) override {
+    return real_->create_table(rows, columns, type, source, std::move(keep));
+  }
+  Result<std::shared_ptr<const Rope>> create_rope(const RopeTable& table, int64_t chunk) override {
+    return real_->create_rope(table, chunk);
+  }
+  size_t kv_record_bytes(const KvGeometry& geometry) const override { return real_->kv_record_bytes(geometry); }
+  void to_neutral(const KvGeometry& geometry, const void* record, void* neutral) const override {
+    real_->to_neutral(geometry, record, neutral);
+  }
+  void from_neutral(const KvGeometry& geometry, const void* neutral, void* record) const override {
+    real_->from_neutral(geometry, neutral, record);
+  }
+  size_t representation_page_bytes(int n_query_heads, int head_dim) const override {
+    return real_->representation_page_bytes(n_query_heads, head_dim);
+  }
+
+  Result<std::unique_ptr<PreparedStep>> prepare_step(Exec exec, int n_query_heads,
+                                                     std::span<const StepSequence> sequences) override {
+    auto step = std::make_unique<DeferredStep>();
+    const std::vector<StepSequence> all(sequences.begin(), sequences.end());
+    QUIRE_TRY(add(exec, [this, n_query_heads, all, made = step->real](Exec late) -> Status {
+      if (!made->owned) throw std::logic_error("a step was freed before it was prepared");
+      QUIRE_ASSIGN(made->step, real_->prepare_step(late, n_query_heads, all));
+      return {};
+    }));
+    return std::unique_ptr<PreparedStep>(std::move(step));
+  }
+  Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, Rows out) override {
+    return add(exec, [this, &table, at = real(&ids), first, n, to = real(out)](Exec late) {
+      return real_->embed(late, table, *at, first, n, to);
+    });
+  }
+  Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {
+    return add(exec, [this, from = real(x), w = real(&weight), eps, n, width, to = real(out)](Exec late) {
+      return real_->rms_norm(late, from, *w, eps, n, width, to);
+    });
+  }
+  Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write, Rows y) override {
+    return add(exec, [this, from = real(x), n, &matrix, b = real(bias), write, to = real(y)](Exec late) {
+      return real_->matmul(late, from, n, matrix, b, write, to);
+    });
+  }
+  Status add_low_rank(Exec exec, const LowRankArgs& args) override {
+    LowRankArgs own = args;
+    own.x = real(args.x);
+    own.work = real(args.work);
+    own.y = real(args.y);
+    return add(exec, [this, own](Exec late) { return real_->add_low_rank(late, own); });
+  }
+  Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) override {
+    return add(exec, [this, from = real(x), n, width, to = real(out)](Exec late) {
+      return real_->swiglu(late, from, n, width, to);
+    });
+  }
+  Status store_kv(Exec exec, const PreparedStep& step, const StoreKvArgs& args) override {
+    StoreKvArgs own = args;
+    own.keys = real(args.keys);
+    own.values = real(args.values);
+    return add(exec, [this, own, records = OwnedRecords(args.records), prepared = real(step)](Exec late) mutable {
+      own.records = records.get();
+      return real_->store_kv(late, alive(prepared), own);
+    });
+  }
+  Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) override {
+    return add(exec, [this, source = real(from), n, width, target = real(to)](Exec late) {
+      return real_->copy_rows(late, source, n, width, target);
+    });
+  }
+  Status represent_chunk(Exec exec, const PreparedStep& step, const RepresentArgs& args) override {
+    RepresentArgs own = args;
+    own.queries = real(args.queries);
+    const auto pages = std::make_shared<const OwnedPages>(args.out);
+    return add(exec,
+               [this, own, records = OwnedRecords(args.records), pages, prepared = real(step)](Exec late) mutable {
+                 own.records = records.get();
+                 own.out = pages->get();
+                 return real_->represent_chunk(late, alive(prepared), own);
+               });
+  }
+  Status select_chunks(Exec exec, const PreparedStep& step, const SelectArgs& args) override {
+    SelectArgs own = args;
+    own.queries = real(args.queries);
+    own.out = real(args.out);
+    const auto pages = std::make_shared<const OwnedPages>(args.representations);
+    return add(exec, [this, own, pages, prepared = real(step)](Exec late) mutable {
+      own.representations = pages->get();
+      return real_->select_chunks(late, alive(prepared), own);
+    });
+  }
+  Status attention(Exec exec, const PreparedStep& step, std::span<const AttentionArgs> sequences) override {
+    std::vector<OwnedAttention> own;
+    for (const AttentionArgs& args : sequences) own.emplace_back(args);
+    return add(exec, [this, own = std::move(own), prepared = real(step)](Exec late) {
+      std::vector<AttentionArgs> all;
+      for (const OwnedAttention& args : own) all.push_back(args.get());
+      return real_->attention(late, alive(prepared), all);
+    });
+  }
+
+  int64_t workspace_bytes() const override { return real_->workspace_bytes(); }
+  size_t matrix_bytes(int64_t n, int64_t k, ElementType type) const override { return real_->matrix_bytes(n, k, type); }
+  size_t rope_bytes(int head_dim, int64_t chunk) const override { return real_->rope_bytes(head_dim, chunk); }
+  size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
+                                   int64_t selected) const override {
+    return real_->attention_workspace_bytes(geometry, n_query_heads, n_queries, n_keys, selected);
+  }
+
+ private:
+  // operation(exec of the real backend)
+  template <typename Operation>
+  Status add(Exec exec, Operation operation) {
+    DeferredQueue& queue = deferred(exec.queue);
+    return queue.add([operation = std::move(operation), &q = queue.real(), cancel = exec.cancel]() mutable {
+      return operation(Exec{q, cancel});
+    });
+  }
+
+  const std::unique_ptr<Backend> real_;
+  const Worker worker_;  // before the real backend it is gone
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> create_deferred_backend(std::unique_ptr<Backend> real) {
+  return std::make_unique<DeferredBackend>(std::move(real));
+}
+
+}  // namespace quire::test
