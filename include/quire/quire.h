@@ -1216,8 +1216,8 @@ typedef struct quire_session_probes {
 QUIRE_API quire_status quire_session_get_probes(const quire_session* session,
                                                 quire_session_probes* probes, quire_error* err);
 
-/* With QUIRE_STREAM_CONSTRAIN says which tokens may come next: once before the first token, and once
- * after each that was taken. Token t may if bit t % 32 of allowed[t / 32] is set; n_words is
+/* With QUIRE_STREAM_CONSTRAIN says which tokens may come next: once before the first token, and
+ * once after each that was taken. Token t may if bit t % 32 of allowed[t / 32] is set; n_words is
  * ceil(vocab_size / 32), or 0: any may. The last token is processed meanwhile; only the choice
  * waits. Of the allowed tokens the sampling options choose; if they leave none, it is the most
  * probable allowed one. End-of-text tokens and stop ids must be allowed to end the answer. While

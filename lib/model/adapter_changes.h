@@ -13,8 +13,8 @@
 namespace quire {
 
 // Weights that are the same tensor in a tied checkpoint, and two to an adapter.
-inline const std::string kEmbeddingWeight = "model.embed_tokens.weight";
-inline const std::string kHeadWeight = "lm_head.weight";
+inline constexpr char kEmbeddingWeight[] = "model.embed_tokens.weight";
+inline constexpr char kHeadWeight[] = "lm_head.weight";
 
 // A low-rank change of one weight [out][in]. Of the embedding, whose files have A [rank][vocabulary] and
 // B [hidden][rank], in and out are those of the transposed weight.

@@ -33,7 +33,7 @@ TEST_P(AllocatorFault, Load) {
       ASSERT_TRUE(memory_.wait_for_bytes(0)) << n;
     }
   }
-  EXPECT_GT(n, 10);
+  EXPECT_GT(n, 8);
   runtime.reset();
   EXPECT_TRUE(memory_.wait_destroyed());
 }
@@ -75,7 +75,7 @@ TEST_P(AllocatorFault, PrefillAndDecode) {
     ASSERT_TRUE(memory_.wait_destroyed());
     ASSERT_EQ(memory_.bytes(), 0);
   }
-  EXPECT_GT(n, 10);
+  EXPECT_GT(n, 8);
 }
 
 // An adapter's loading, and a session's first pass with it; the model goes on.

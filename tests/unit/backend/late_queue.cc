@@ -1,6 +1,7 @@
 #include "tests/unit/backend/late_queue.h"
 
 #include <exception>
+#include <new>
 #include <utility>
 
 namespace quire::test {
@@ -85,8 +86,10 @@ void LateWorker::run_until(Line& line, int64_t number) {
       Status status;
       try {
         status = work();
-      } catch (const std::exception&) {
+      } catch (const std::bad_alloc&) {
         status = Status(Code::kOutOfMemory, "out of memory");
+      } catch (const std::exception& e) {
+        status = Status(Code::kInternal, e.what());
       }
       mutex_.lock();
       if (line.failure.ok()) line.failure = std::move(status);
