@@ -823,6 +823,17 @@ QUIRE_API quire_status quire_session_get_scores(const quire_session* session, in
                                                 int64_t n, float* scores, size_t cap,
                                                 size_t* needed, quire_error* err);
 
+/* Embeddings: last hidden states of tokens that the last stream processed, if it was opened with
+ * QUIRE_STREAM_KEEP_HIDDEN: the last layer's output after the final norm, of which lm_head makes
+ * the logits; truncate and reset drop them. They are n_rows rows of hidden_size floats, the first
+ * one of token first_token. Asking for the number of floats alone does not ask whether they are
+ * kept.
+ * Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_get_hidden_states(const quire_session* session,
+                                                       int64_t first_token, int64_t n_rows,
+                                                       float* states, size_t cap, size_t* needed,
+                                                       quire_error* err);
+
 /* Where the last stream's answer looked. This struct has its final size. */
 typedef struct quire_label_attention {
   int64_t id; /* of the label */
@@ -942,6 +953,9 @@ QUIRE_API quire_status quire_runtime_plan_memory(quire_runtime* runtime, const c
 #define QUIRE_STREAM_IGNORE_EOS 4u /* end-of-text tokens do not end the stream */
 /* each token waits for its quire_stream_allow; max_undelivered is 1 (experimental) */
 #define QUIRE_STREAM_CONSTRAIN 8u
+/* keep the last hidden states of all positions: 4 * hidden_size bytes a token. For those of chosen
+ * tokens alone, process the others with a stream without it. */
+#define QUIRE_STREAM_KEEP_HIDDEN 16u
 
 typedef struct quire_text {
   const char* data;

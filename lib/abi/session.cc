@@ -160,6 +160,17 @@ quire_status quire_session_get_logits(const quire_session* session, int64_t firs
   });
 }
 
+quire_status quire_session_get_hidden_states(const quire_session* session, int64_t first_token, int64_t n_rows,
+                                             float* states, size_t cap, size_t* needed, quire_error* err) {
+  return with_session(session, err, [&](const Session& s) -> Status {
+    QUIRE_TRY(s.check_open());
+    const int64_t width = s.model().llama->config().hidden_size;
+    QUIRE_TRY(check_range("n_rows", n_rows, 1, kMostElements / width));
+    return write_array(static_cast<size_t>(n_rows * width), "states", states, cap, needed,
+                       [&](float* to) { return s.hidden_states(first_token, n_rows, to); });
+  });
+}
+
 quire_status quire_session_get_scores(const quire_session* session, int64_t first_token, int64_t n, float* scores,
                                       size_t cap, size_t* needed, quire_error* err) {
   return with_session(session, err, [&](const Session& s) -> Status {

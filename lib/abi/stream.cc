@@ -13,8 +13,8 @@ using namespace quire::abi;
 
 namespace {
 
-constexpr uint32_t kStreamFlags =
-    QUIRE_STREAM_SCORE | QUIRE_STREAM_KEEP_LOGITS | QUIRE_STREAM_IGNORE_EOS | QUIRE_STREAM_CONSTRAIN;
+constexpr uint32_t kStreamFlags = QUIRE_STREAM_SCORE | QUIRE_STREAM_KEEP_LOGITS | QUIRE_STREAM_IGNORE_EOS |
+                                  QUIRE_STREAM_CONSTRAIN | QUIRE_STREAM_KEEP_HIDDEN;
 
 Status read_texts(const char* name, const quire_text* texts, size_t n, std::vector<std::string>* out) {
   const std::string list = name;
@@ -61,6 +61,7 @@ Status stream_options(const quire_stream_options* in, StreamOptions* out) {
   out->max_tokens = o.max_tokens;
   out->score = (o.flags & QUIRE_STREAM_SCORE) != 0;
   out->keep_logits = (o.flags & QUIRE_STREAM_KEEP_LOGITS) != 0;
+  out->keep_hidden = (o.flags & QUIRE_STREAM_KEEP_HIDDEN) != 0;
   out->ignore_eos = (o.flags & QUIRE_STREAM_IGNORE_EOS) != 0;
   out->constrain = (o.flags & QUIRE_STREAM_CONSTRAIN) != 0;
   if (out->constrain && o.max_undelivered > 1)

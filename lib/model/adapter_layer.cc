@@ -85,9 +85,13 @@ LinearArgs ForwardPass::linear_args(std::span<const Sequence> sequences, int lay
   return args;
 }
 
+const Buffer& ForwardPass::final_norm(const AdapterList* adapters) const {
+  return adapters ? adapters->final_norm(weights_) : *weights_.final_norm;
+}
+
 // Logits of rows that have the same adapters.
 Status ForwardPass::head(Exec exec, const AdapterList* adapters, Rows hidden, int64_t n, Rows out) {
-  const NormArgs::Run run{n, adapters ? &adapters->final_norm(weights_) : weights_.final_norm.get()};
+  const NormArgs::Run run{n, &final_norm(adapters)};
   terms_.clear();
   if (adapters) {
     for (const auto& [adapter, scale] : adapters->entries()) add_term(adapter->head_change, scale, 0, n, 0, terms_);

@@ -5,8 +5,23 @@
 namespace quire {
 namespace {
 
-// Rows of logits formed at a time: bounds the memory of scoring a long block.
-constexpr int64_t kLogitRows = 32;
+// Rows of logits or hidden states read at a time: bounds the memory of scoring a long block.
+constexpr int64_t kReadRows = 32;
+
+// Whatever fails, an exception included: destroys the queue, so that nothing works on what the caller may free now.
+class DropQueue {
+ public:
+  explicit DropQueue(std::unique_ptr<Queue>& queue) : queue_(&queue) {}
+  ~DropQueue() {
+    if (queue_) queue_->reset();
+  }
+  DropQueue(const DropQueue&) = delete;
+  DropQueue& operator=(const DropQueue&) = delete;
+  void keep() { queue_ = nullptr; }
+
+ private:
+  std::unique_ptr<Queue>* queue_;
+};
 
 }  // namespace
 
@@ -35,7 +50,7 @@ int64_t ForwardPass::scratch_bytes() const {
   const auto size = [](const std::unique_ptr<Buffer>& b) { return b ? static_cast<int64_t>(b->size()) : 0; };
   int64_t chosen = 0;
   for (const ChosenChunks& c : chosen_) chosen += size(c.buffer);
-  return size(scratch_) + size(ids_) + size(logits_scratch_) + chosen + size(state_) + size(low_rank_) +
+  return size(scratch_) + size(ids_) + size(read_scratch_) + chosen + size(state_) + size(low_rank_) +
          backend_.workspace_bytes();
 }
 
@@ -133,12 +148,7 @@ Result<HiddenStates> ForwardPass::forward(std::span<const Sequence> sequences, c
   if (!queue_) {
     QUIRE_ASSIGN(queue_, backend_.create_queue());
   }
-  struct Drop {  // whatever fails, an exception included: nothing works on what the caller may free now
-    ForwardPass* pass;
-    ~Drop() {
-      if (pass) pass->queue_.reset();
-    }
-  } drop{this};
+  DropQueue drop(queue_);
   QUIRE_TRY(run(sequences, {*queue_, cancel}));
   std::vector<HiddenStates::AdapterRun> adapters;
   int64_t row = 0;
@@ -151,7 +161,7 @@ Result<HiddenStates> ForwardPass::forward(std::span<const Sequence> sequences, c
     }
   }
   QUIRE_ASSIGN(auto fence, backend_.record(*queue_));
-  drop.pass = nullptr;
+  drop.keep();
   return HiddenStates(std::move(fence), hidden_, std::move(adapters));
 }
 
@@ -240,30 +250,42 @@ HiddenStates::AdapterRun HiddenStates::adapters_from(int64_t row) const {
   return *std::find_if(adapters_.begin(), adapters_.end(), [&](const AdapterRun& run) { return row < run.first; });
 }
 
-Status ForwardPass::logits(const HiddenStates& states, int64_t first_row, int64_t n_rows, const CancelToken* cancel,
-                           float* out) {
-  if (!queue_) return Status(Code::kInternal, "the forward pass failed; there are no logits");
-  struct Drop {
-    ForwardPass* pass;
-    ~Drop() {
-      if (pass) pass->queue_.reset();
-    }
-  } drop{this};
-  const int64_t vocab = config_.vocab_size;
-  const int64_t tile = std::min(kLogitRows, n_rows);
-  QUIRE_TRY(require(logits_scratch_, static_cast<size_t>(tile * vocab) * sizeof(float)));
+template <typename Make>
+Status ForwardPass::read_rows(const HiddenStates& states, int64_t first_row, int64_t n_rows, int64_t width,
+                              const CancelToken* cancel, float* out, const Make& make) {
+  if (!queue_) return Status(Code::kInternal, "the forward pass failed; there is nothing to read");
+  DropQueue drop(queue_);
+  const int64_t tile = std::min(kReadRows, n_rows);
+  QUIRE_TRY(require(read_scratch_, static_cast<size_t>(tile * width) * sizeof(float)));
   const Exec exec{*queue_, cancel};
   int64_t n = 0;
   for (int64_t row = 0; row < n_rows; row += n) {
     const auto [end, adapters] = states.adapters_from(first_row + row);
     n = std::min({tile, n_rows - row, end - first_row - row});
-    QUIRE_TRY(head(exec, adapters, states.rows().at(first_row + row), n, {logits_scratch_.get(), 0, vocab}));
-    QUIRE_TRY(backend_.download(*queue_, *logits_scratch_, 0, out + row * vocab,
-                                static_cast<size_t>(n * vocab) * sizeof(float)));
+    QUIRE_TRY(make(exec, adapters, states.rows().at(first_row + row), n, Rows{read_scratch_.get(), 0, width}));
+    QUIRE_TRY(backend_.download(*queue_, *read_scratch_, 0, out + row * width,
+                                static_cast<size_t>(n * width) * sizeof(float)));
   }
   QUIRE_TRY(finish_queue(backend_, *queue_));
-  drop.pass = nullptr;
+  drop.keep();
   return {};
+}
+
+Status ForwardPass::logits(const HiddenStates& states, int64_t first_row, int64_t n_rows, const CancelToken* cancel,
+                           float* out) {
+  return read_rows(states, first_row, n_rows, config_.vocab_size, cancel, out,
+                   [&](Exec exec, const AdapterList* adapters, Rows hidden, int64_t n, Rows to) {
+                     return head(exec, adapters, hidden, n, to);
+                   });
+}
+
+Status ForwardPass::normalised(const HiddenStates& states, int64_t first_row, int64_t n_rows, const CancelToken* cancel,
+                               float* out) {
+  return read_rows(states, first_row, n_rows, config_.hidden_size, cancel, out,
+                   [&](Exec exec, const AdapterList* adapters, Rows hidden, int64_t n, Rows to) {
+                     return backend_.rms_norm(exec, hidden, final_norm(adapters), config_.rms_norm_eps, n,
+                                              config_.hidden_size, to);
+                   });
 }
 
 }  // namespace quire

@@ -78,6 +78,9 @@ class ForwardPass {
   // Logits of rows [first_row, first_row + n_rows) of what the last forward() left, f32 [n_rows][vocab_size] in host
   // memory. Waits for them.
   Status logits(const HiddenStates& states, int64_t first_row, int64_t n_rows, const CancelToken* cancel, float* out);
+  // The same rows after the final norm, f32 [n_rows][hidden_size]: what the logits are made of.
+  Status normalised(const HiddenStates& states, int64_t first_row, int64_t n_rows, const CancelToken* cancel,
+                    float* out);
   int64_t scratch_bytes() const;
   // Elements of activations that a pass over n rows (tokens and beacons) holds.
   static int64_t activation_elements(const ModelConfig& config, int64_t n);
@@ -149,6 +152,12 @@ class ForwardPass {
                        std::vector<LinearArgs::LowRankTerm>& terms);
   Rows low_rank_rows() const { return {low_rank_.get(), 0, low_rank_stride_, wide_.type}; }
   Status head(Exec exec, const AdapterList* adapters, Rows hidden, int64_t n, Rows out);
+  const Buffer& final_norm(const AdapterList* adapters) const;
+  // Calls make(exec, adapters, hidden, n), which leaves n rows of `width` floats in read_scratch_, for tiles of the
+  // states' rows, and downloads them.
+  template <typename Make>
+  Status read_rows(const HiddenStates& states, int64_t first_row, int64_t n_rows, int64_t width,
+                   const CancelToken* cancel, float* out, const Make& make);
 
   const LlamaModel& model_;
   Backend& backend_;
@@ -156,12 +165,12 @@ class ForwardPass {
   const LlamaWeights& weights_;
 
   // Memory that grows to what a pass needed.
-  std::unique_ptr<Buffer> scratch_;  // hidden_, normed_ and wide_
-  std::unique_ptr<Buffer> ids_;      // int32: of all rows
-  std::unique_ptr<Buffer> logits_scratch_;
-  std::vector<ChosenChunks> chosen_;  // of each sequence, in one layer
-  std::unique_ptr<Buffer> state_;     // running attention results between windows of chunks
-  std::unique_ptr<Buffer> low_rank_;  // rows of x A^T
+  std::unique_ptr<Buffer> scratch_;       // hidden_, normed_ and wide_
+  std::unique_ptr<Buffer> ids_;           // int32: of all rows
+  std::unique_ptr<Buffer> read_scratch_;  // rows of logits or hidden states on their way to the host
+  std::vector<ChosenChunks> chosen_;      // of each sequence, in one layer
+  std::unique_ptr<Buffer> state_;         // running attention results between windows of chunks
+  std::unique_ptr<Buffer> low_rank_;      // rows of x A^T
   int64_t scratch_rows_ = 0;
   Rows hidden_, normed_, wide_;  // [n][hidden], [n][max(hidden, H d)], [n][max((H + 2 Hkv) d, 2 intermediate)]
 

@@ -11,6 +11,7 @@ namespace quire {
 void KeptResults::begin(int64_t first, int64_t choices_from) {
   first_ = first;
   logits_.clear();
+  hidden_.clear();
   scores_.clear();
   choices_from_ = choices_from;
   choices_.clear();
@@ -18,24 +19,26 @@ void KeptResults::begin(int64_t first, int64_t choices_from) {
 }
 
 void KeptResults::add(BlockResults block, int64_t first, int64_t n, bool single) {
-  // Rows of the block that are known already, or come before the stream's first token.
-  const auto known = [&](int64_t rows) { return std::clamp<int64_t>(first_ + rows - first, 0, n); };
-  const auto vocab = static_cast<int64_t>(vocab_size_);
-  const int64_t known_logits = known(static_cast<int64_t>(logits_.size()) / vocab) * vocab;
-  const int64_t known_scores = known(static_cast<int64_t>(scores_.size()));
+  // Of the block's rows, those that are known already, or come before the stream's first token, are left out.
+  struct Rows {
+    std::vector<float>& kept;
+    std::vector<float>& added;
+    size_t width;
+  };
+  const Rows all[] = {
+      {logits_, block.logits, vocab_size_}, {hidden_, block.hidden, hidden_size_}, {scores_, block.scores, 1}};
   // What can fail comes first.
-  make_room(logits_, block.logits.size());
-  make_room(scores_, block.scores.size());
+  for (const Rows& rows : all) make_room(rows.kept, rows.added.size());
   if (block.choices.size() > choices_.size()) choices_.resize(block.choices.size());
   if (single && !block.choices.empty()) singles_.push_back({first, block.choices});
 
   for (size_t c = 0; c < block.choices.size(); ++c) choices_[c] += block.choices[c];
   choices_from_ = std::max(choices_from_, first + n);
-  if (!block.logits.empty()) {
-    logits_.insert(logits_.end(), block.logits.begin() + known_logits, block.logits.end());
-  }
-  if (!block.scores.empty()) {
-    scores_.insert(scores_.end(), block.scores.begin() + known_scores, block.scores.end());
+  for (const Rows& rows : all) {
+    if (rows.added.empty()) continue;
+    const auto n_kept = static_cast<int64_t>(rows.kept.size() / rows.width);
+    const auto known = std::clamp<int64_t>(first_ + n_kept - first, 0, n) * static_cast<int64_t>(rows.width);
+    rows.kept.insert(rows.kept.end(), rows.added.begin() + known, rows.added.end());
   }
   last_logits_ = std::move(block.last);
   last_token_ = first + n - 1;
@@ -54,6 +57,7 @@ void KeptResults::cut(int64_t n_tokens, int64_t n_computed) {
   choices_from_ = std::min(choices_from_, n_tokens);
   const auto n = static_cast<size_t>(std::max<int64_t>(0, n_tokens - first_));
   if (logits_.size() > n * vocab_size_) logits_.resize(n * vocab_size_);
+  if (hidden_.size() > n * hidden_size_) hidden_.resize(n * hidden_size_);
   if (scores_.size() > n) scores_.resize(n);
   if (last_token_ != n_computed - 1) {
     last_logits_.clear();
@@ -80,14 +84,23 @@ Result<std::span<const float>> KeptResults::logits(int64_t first_token, int64_t 
                                      " from " + std::to_string(first_));
 }
 
-Result<std::span<const float>> KeptResults::scores(int64_t first_token, int64_t n) const {
-  const auto kept = static_cast<int64_t>(scores_.size());
+Result<std::span<const float>> KeptResults::kept_rows(const char* what, const std::vector<float>& rows, size_t width,
+                                                      int64_t first_token, int64_t n) const {
+  const auto kept = static_cast<int64_t>(rows.size() / width);
   if (n <= kept && first_token >= first_ && first_token - first_ <= kept - n) {
-    return std::span(scores_).subspan(static_cast<size_t>(first_token - first_), static_cast<size_t>(n));
+    return std::span(rows).subspan(static_cast<size_t>(first_token - first_) * width, static_cast<size_t>(n) * width);
   }
-  return Status(Code::kNotFound, "no scores are kept for " + std::to_string(n) + " tokens from token " +
-                                     std::to_string(first_token) + "; kept: " + std::to_string(kept) + " from " +
-                                     std::to_string(first_));
+  return Status(Code::kNotFound, std::string("no ") + what + " are kept for " + std::to_string(n) +
+                                     " tokens from token " + std::to_string(first_token) +
+                                     "; kept: " + std::to_string(kept) + " from " + std::to_string(first_));
+}
+
+Result<std::span<const float>> KeptResults::hidden_states(int64_t first_token, int64_t n) const {
+  return kept_rows("hidden states", hidden_, hidden_size_, first_token, n);
+}
+
+Result<std::span<const float>> KeptResults::scores(int64_t first_token, int64_t n) const {
+  return kept_rows("scores", scores_, 1, first_token, n);
 }
 
 }  // namespace quire

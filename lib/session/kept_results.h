@@ -14,6 +14,7 @@ namespace quire {
 struct BlockResults {
   std::vector<float> last;       // f32 [vocab_size]: logits after the block's last token
   std::vector<float> logits;     // f32 [n][vocab_size]: after each token; empty if not wanted
+  std::vector<float> hidden;     // f32 [n][hidden_size]: last hidden states; likewise
   std::vector<float> scores;     // f32 [n]: log p of each token; likewise
   std::vector<int64_t> choices;  // by chunk: how often its queries chose it
 };
@@ -21,7 +22,8 @@ struct BlockResults {
 // A value without locks. A change that fails leaves it as it was.
 class KeptResults {
  public:
-  explicit KeptResults(int32_t vocab_size) : vocab_size_(static_cast<size_t>(vocab_size)) {}
+  KeptResults(int64_t vocab_size, int64_t hidden_size)
+      : vocab_size_(static_cast<size_t>(vocab_size)), hidden_size_(static_cast<size_t>(hidden_size)) {}
 
   // A stream begins: results come from token `first` on, and choices count from token `choices_from` on. Forgets what
   // the one before kept, but for the last logits.
@@ -43,7 +45,8 @@ class KeptResults {
   std::span<const int64_t> choices() const { return choices_; }
   // n_rows rows, the first one after token first_token; -1: after the last one computed. kNotFound.
   Result<std::span<const float>> logits(int64_t first_token, int64_t n_rows) const;
-  // Of n tokens from first_token on. kNotFound.
+  // Of n tokens from first_token on. kNotFound, here and below.
+  Result<std::span<const float>> hidden_states(int64_t first_token, int64_t n) const;
   Result<std::span<const float>> scores(int64_t first_token, int64_t n) const;
 
  private:
@@ -52,11 +55,17 @@ class KeptResults {
     std::vector<int64_t> choices;
   };
 
+  // The part of `rows`, which are of `width` floats a token, that is of n tokens from first_token on.
+  Result<std::span<const float>> kept_rows(const char* what, const std::vector<float>& rows, size_t width,
+                                           int64_t first_token, int64_t n) const;
+
   size_t vocab_size_;
+  size_t hidden_size_;
   std::vector<float> last_logits_;
   int64_t last_token_ = -1;  // the one that last_logits_ follow
-  int64_t first_ = 0;        // the token that logits_ and scores_ begin with
+  int64_t first_ = 0;        // the token that the following three begin with
   std::vector<float> logits_;
+  std::vector<float> hidden_;
   std::vector<float> scores_;
   int64_t choices_from_ = 0;          // those of earlier tokens are counted, or not wanted
   std::vector<int64_t> choices_;      // by chunk

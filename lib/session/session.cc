@@ -44,8 +44,7 @@ Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<Model> model, S
   if (strategy->selects_chunks()) store.n_query_heads = llama.config().n_query_heads;
   QUIRE_ASSIGN(auto kv, ChunkStore::create(backend, llama.kv_geometry(*strategy, options.kv_type),
                                            llama.config().n_layers, store));
-  auto contents =
-      std::make_unique<SessionContents>(*strategy, llama.config().vocab_size, std::move(rope), std::move(kv));
+  auto contents = std::make_unique<SessionContents>(*strategy, llama.config(), std::move(rope), std::move(kv));
   std::shared_ptr<Session> session(
       new Session(std::move(model), std::move(options), std::move(strategy), std::move(adapters), std::move(contents)));
   for (const SessionMessage& message : session->due_messages()) {

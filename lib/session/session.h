@@ -64,6 +64,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // ---- what the last stream left (session_calls.cc)
   Status logits(int64_t first_token, int64_t n_rows, float* out, size_t capacity) const;
+  // f32 [n_rows][hidden_size], after the final norm.
+  Status hidden_states(int64_t first_token, int64_t n_rows, float* out) const;
   Status scores(int64_t first_token, int64_t n, float* out) const;
   // Choices of the prompt's last token and of the generated ones. kUnsupported: the strategy makes none.
   Status label_attention(std::vector<LabelAttention>* labels) const;

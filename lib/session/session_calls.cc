@@ -112,6 +112,14 @@ Status Session::logits(int64_t first_token, int64_t n_rows, float* out, size_t c
   return {};
 }
 
+Status Session::hidden_states(int64_t first_token, int64_t n_rows, float* out) const {
+  const Call call(*this);
+  QUIRE_TRY(call.status());
+  QUIRE_ASSIGN(const auto rows, contents_->kept.hidden_states(first_token, n_rows));
+  std::copy(rows.begin(), rows.end(), out);
+  return {};
+}
+
 Status Session::scores(int64_t first_token, int64_t n, float* out) const {
   const Call call(*this);
   QUIRE_TRY(call.status());

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "lib/format/model_config.h"
 #include "lib/kv/chunk_store.h"
 #include "lib/session/kept_results.h"
 #include "lib/session/text_state.h"
@@ -15,7 +16,7 @@ namespace quire {
 // One thread at a time. The strategy must outlive it.
 class SessionContents {
  public:
-  SessionContents(const Strategy& strategy, int32_t vocab_size, std::shared_ptr<const Rope> rope,
+  SessionContents(const Strategy& strategy, const ModelConfig& config, std::shared_ptr<const Rope> rope,
                   std::unique_ptr<ChunkStore> kv);
 
   TextState text;

@@ -76,8 +76,8 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   Status begin_step(Block& block, bool alone);
   Status next_block(Block& block);
   Sequence sequence(Block& block) const;
-  Status read_logits(Block& block, std::span<const float> row, const HiddenStates& states,
-                     const CancelToken& cancel) const;
+  Status read_results(Block& block, std::span<const float> row, const HiddenStates& states, int64_t first_row,
+                      const CancelToken& cancel) const;
   void commit(Block& block, Clock::time_point begin);
   Status generate(Block& block);
   bool settle(Block& block, Status failure, bool undo);

@@ -49,8 +49,8 @@ Status GenerationStream::compute(std::span<GenerationStream* const> streams, std
     GenerationStream& stream = *streams[i];
     failures[i] = contain([&] {
       if (blocks[i].n() > 0) {
-        const auto own = rows.empty() ? std::span<const float>() : std::span(rows).subspan(row++ * vocab, vocab);
-        QUIRE_TRY(stream.read_logits(blocks[i], own, *states, cancel));
+        const auto own = rows.empty() ? std::span<const float>() : std::span(rows).subspan(row * vocab, vocab);
+        QUIRE_TRY(stream.read_results(blocks[i], own, *states, static_cast<int64_t>(row++), cancel));
         stream.commit(blocks[i], begin);
       }
       return stream.generate(blocks[i]);
@@ -118,10 +118,10 @@ Sequence GenerationStream::sequence(Block& block) const {
   return sequence;
 }
 
-// Fills the results with the logits after the block's last token and, as wanted, all rows and the scores of its tokens.
-// `row`: the block's only row, if it was read already.
-Status GenerationStream::read_logits(Block& block, std::span<const float> row, const HiddenStates& states,
-                                     const CancelToken& cancel) const {
+// Fills the results with the logits after the block's last token and, as wanted, of all tokens the logits, the hidden
+// states and the scores. `row`: the block's only row of logits, if it was read already. first_row: of the states.
+Status GenerationStream::read_results(Block& block, std::span<const float> row, const HiddenStates& states,
+                                      int64_t first_row, const CancelToken& cancel) const {
   BlockResults& results = block.results;
   const Model& model = session_->model();
   const auto vocab = static_cast<size_t>(model.llama->config().vocab_size);
@@ -143,7 +143,7 @@ Status GenerationStream::read_logits(Block& block, std::span<const float> row, c
     const int64_t count = std::min(kLogitRows, n - first);
     if (row.empty()) {
       rows.resize(static_cast<size_t>(count) * vocab);
-      QUIRE_TRY(model.pass->logits(states, first, count, &cancel, rows.data()));
+      QUIRE_TRY(model.pass->logits(states, first_row + first, count, &cancel, rows.data()));
     } else {
       rows.assign(row.begin(), row.end());
     }
@@ -153,6 +153,10 @@ Status GenerationStream::read_logits(Block& block, std::span<const float> row, c
       results.scores.push_back(log_probability({&rows[static_cast<size_t>(r) * vocab], vocab},
                                                block.tokens[static_cast<size_t>(first + r + 1)]));
     }
+  }
+  if (options_.keep_hidden) {
+    results.hidden.resize(static_cast<size_t>(n * model.llama->config().hidden_size));
+    QUIRE_TRY(model.pass->normalised(states, first_row, n, &cancel, results.hidden.data()));
   }
   results.last.assign(rows.end() - static_cast<int64_t>(vocab), rows.end());
   return {};

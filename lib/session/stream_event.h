@@ -29,6 +29,7 @@ struct StreamOptions {
   int64_t max_undelivered = 1;  // so many tokens at most are generated ahead of the reader
   bool score = false;
   bool keep_logits = false;
+  bool keep_hidden = false;
   bool ignore_eos = false;
   bool constrain = false;  // each token waits for what allow() says of it
 };

@@ -55,6 +55,38 @@ static void test_agreement(quire_model* model, int32_t prefill_block) {
   quire_session_release(session);
 }
 
+/* Embeddings: kept on request only. */
+static void test_hidden_states(quire_model* model) {
+  static float states[12 * 4096];
+  quire_session* session = open_session(model, "full", 0, 0);
+  quire_stream_options options;
+  quire_model_info info;
+  transcript out;
+  quire_error err;
+  memset(&info, 0, sizeof info);
+  info.struct_size = sizeof info;
+  EXPECT_OK(quire_model_get_info(model, &info, &err));
+  const size_t width = (size_t)info.hidden_size;
+  CHECK(width <= 4096);
+  feed_some(session, model, 6);
+  run_greedy(session, 0, &out);
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_hidden_states(session, 0, 6, states, 6 * width, NULL, &err));
+  feed_some(session, model, 6);
+  quire_stream_options_init(&options, sizeof options);
+  options.flags = QUIRE_STREAM_KEEP_HIDDEN;
+  run_stream(session, &options, &out);
+  EXPECT_OK(quire_session_get_hidden_states(session, 6, 6, states, 6 * width, NULL, &err));
+  double squares = 0;
+  for (size_t i = 0; i < 6 * width; ++i) squares += (double)states[i] * states[i];
+  CHECK(squares > 0 && isfinite(squares));
+  CHECK_OUTPUT(float, 2 * width, quire_session_get_hidden_states(session, 6, 2, buf, cap, needed, &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_hidden_states(session, 5, 2, states, 6 * width, NULL, &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_hidden_states(session, 7, 6, states, 6 * width, NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_hidden_states(session, 6, 0, states, width, NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_hidden_states(NULL, 6, 1, states, width, NULL, &err));
+  quire_session_release(session);
+}
+
 /* The next stream keeps its own positions and no others. */
 static void test_what_is_kept(quire_model* model) {
   static float rows[64 * VOCAB];
@@ -102,6 +134,7 @@ void test_session_results(void) {
   loaded l = open_model("short_128");
   test_agreement(l.model, 0);
   test_agreement(l.model, 7);
+  test_hidden_states(l.model);
   test_what_is_kept(l.model);
   close_model(&l);
 }

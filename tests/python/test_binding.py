@@ -288,6 +288,14 @@ class WithModel(unittest.TestCase):
             self.assertAlmostEqual(scores[position], row[ids[position]] - log_sum, places=4)
         self.assertEqual(session.logits().tolist()[0], logits.tolist()[-1])
 
+    def test_hidden_states(self):
+        session = self.session()
+        session.feed_tokens([1, 300, 301, 302])
+        session.prefill(keep_hidden=True)
+        states = session.hidden_states(1, 3)
+        self.assertEqual((states.shape, states.format), ((3, self.model.info["hidden_size"]), "f"))
+        self.assertEqual(session.hidden_states(3).tolist()[0], states.tolist()[2])
+
     def test_stop_conditions(self):
         def finish(**options):
             session = self.session()

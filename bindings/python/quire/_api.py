@@ -439,9 +439,9 @@ class Session(_Handle):
                 if event.text:
                     yield event.text
 
-    def prefill(self, score=False, keep_logits=False):
+    def prefill(self, score=False, keep_logits=False, keep_hidden=False):
         """Processes what was fed and generates nothing."""
-        with self.stream(0, score=score, keep_logits=keep_logits) as stream:
+        with self.stream(0, score=score, keep_logits=keep_logits, keep_hidden=keep_hidden) as stream:
             for _ in stream:
                 pass
 
@@ -463,6 +463,15 @@ class Session(_Handle):
         array = (c_float * (n_rows * self._vocab_size))()
         _call(lib.quire_session_get_logits, self._handle, first_token, n_rows, array, len(array), None)
         return _rows(array, "f", n_rows, self._vocab_size)
+
+    def hidden_states(self, first_token, n_rows=1):
+        """Last hidden states (embeddings) as a memoryview of shape (n_rows, hidden_size); needs a stream with
+        keep_hidden=True."""
+        needed = c_size_t()
+        _call(lib.quire_session_get_hidden_states, self._handle, first_token, n_rows, None, 0, byref(needed))
+        array = (c_float * needed.value)()
+        _call(lib.quire_session_get_hidden_states, self._handle, first_token, n_rows, array, len(array), None)
+        return _rows(array, "f", n_rows, needed.value // n_rows)
 
     def scores(self, first_token, n):
         """log p of n tokens, as a list; needs a stream with score=True."""
@@ -505,7 +514,7 @@ class Stream(_Handle):
     def __init__(self, session, max_tokens=0, temperature=0.0, top_k=0, top_p=0.0, min_p=0.0, seed=0, stop_ids=(),
                  stop=(), score=False, keep_logits=False, ignore_eos=False, samplers=(), logit_bias=None,
                  dry_breakers=None, min_tokens=0, deadline=0.0, top_logprobs=0, max_undelivered=0,
-                 constrain=False):
+                 constrain=False, keep_hidden=False):
         """samplers: a chain of (kind, fields), such as ("penalties", dict(a=1.1, n=64)); see quire_sampler. logit_bias:
         {token: bias}. dry_breakers: None for the usual ones. deadline: seconds."""
         ids, n_ids = _ids(stop_ids)
@@ -514,7 +523,8 @@ class Stream(_Handle):
         biases = (_ffi.LogitBias * len(logit_bias or {}))(*(logit_bias or {}).items())
         stops, breakers = _texts([stop] if isinstance(stop, str) else stop), _texts(dry_breakers or ())
         options = _options(
-            _ffi.StreamOptions, flags=score * 1 | keep_logits * 2 | ignore_eos * 4 | constrain * 8, max_tokens=max_tokens,
+            _ffi.StreamOptions, max_tokens=max_tokens,
+            flags=score * 1 | keep_logits * 2 | ignore_eos * 4 | constrain * 8 | keep_hidden * 16,
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, stop_ids=ids if n_ids else None,
             n_stop_ids=n_ids, stop_strings=stops if len(stops) else None, n_stop_strings=len(stops),
             samplers=chain if len(chain) else None, n_samplers=len(chain),

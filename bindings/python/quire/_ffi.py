@@ -60,6 +60,7 @@ STREAM_SCORE = 1
 STREAM_KEEP_LOGITS = 2
 STREAM_IGNORE_EOS = 4
 STREAM_CONSTRAIN = 8
+STREAM_KEEP_HIDDEN = 16
 SAMPLER_TEMPERATURE = 1
 SAMPLER_TOP_K = 2
 SAMPLER_TOP_P = 3
@@ -513,6 +514,7 @@ FUNCTIONS = {
     "quire_session_get_token_counts": (c_int32, [c_void_p, POINTER(c_int64), POINTER(c_int64), POINTER(Error)]),
     "quire_session_get_logits": (c_int32, [c_void_p, c_int64, c_int64, POINTER(c_float), c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_session_get_scores": (c_int32, [c_void_p, c_int64, c_int64, POINTER(c_float), c_size_t, POINTER(c_size_t), POINTER(Error)]),
+    "quire_session_get_hidden_states": (c_int32, [c_void_p, c_int64, c_int64, POINTER(c_float), c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_session_get_label_attention": (c_int32, [c_void_p, POINTER(LabelAttention), c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_session_get_stats": (c_int32, [c_void_p, POINTER(SessionStats), POINTER(Error)]),
     "quire_session_get_tier_stats": (c_int32, [c_void_p, c_int32, POINTER(TierStats), POINTER(Error)]),

@@ -16,6 +16,7 @@ BlockResults block(int64_t first, int64_t n, std::vector<int64_t> choices = {}) 
     const auto f = static_cast<float>(t);
     results.logits.push_back(f);
     results.logits.push_back(-f);
+    results.hidden.insert(results.hidden.end(), {f, f + 1, f + 2});
     results.scores.push_back(f / 2);
     results.last = {f, -f};
   }
@@ -29,7 +30,7 @@ Floats values(const Result<std::span<const float>>& found) {
 }
 
 TEST(KeptResults, RowsOfTheStreamAndTheLastOne) {
-  KeptResults kept(2);
+  KeptResults kept(2, 3);
   EXPECT_EQ(kept.logits(-1, 1).status().code(), Code::kNotFound);
   kept.begin(5, 0);
   kept.add(block(5, 2), 5, 2, false);
@@ -37,6 +38,8 @@ TEST(KeptResults, RowsOfTheStreamAndTheLastOne) {
   EXPECT_EQ(values(kept.logits(5, 3)), (Floats{5, -5, 6, -6, 7, -7}));
   EXPECT_EQ(values(kept.logits(-1, 1)), (Floats{7, -7}));
   EXPECT_EQ(values(kept.scores(6, 2)), (Floats{3, 3.5f}));
+  EXPECT_EQ(values(kept.hidden_states(6, 2)), (Floats{6, 7, 8, 7, 8, 9}));
+  EXPECT_EQ(kept.hidden_states(-1, 1).status().code(), Code::kNotFound);
   for (const auto& [first, n] : {std::pair<int64_t, int64_t>{4, 1}, {6, 3}, {8, 1}}) {
     EXPECT_EQ(kept.logits(first, n).status().code(), Code::kNotFound) << first;
     EXPECT_EQ(kept.scores(first, n).status().code(), Code::kNotFound) << first;
@@ -47,7 +50,7 @@ TEST(KeptResults, RowsOfTheStreamAndTheLastOne) {
 }
 
 TEST(KeptResults, TokensComputedAgainKeepWhatIsKnown) {
-  KeptResults kept(2);
+  KeptResults kept(2, 3);
   kept.begin(5, 0);
   for (int64_t t = 5; t < 10; ++t) kept.add(block(t, 1), t, 1, false);
   kept.cut(8, 6);
@@ -59,6 +62,8 @@ TEST(KeptResults, TokensComputedAgainKeepWhatIsKnown) {
   kept.add(std::move(again), 6, 3, false);
   EXPECT_EQ(values(kept.scores(5, 4)), (Floats{2.5f, 3, 3.5f, 4}));
   EXPECT_EQ(values(kept.logits(5, 4)), (Floats{5, -5, 6, -6, 7, -7, 8, -8}));
+  EXPECT_EQ(values(kept.hidden_states(7, 2)), (Floats{7, 8, 9, 8, 9, 10}));
+  EXPECT_EQ(kept.hidden_states(9, 1).status().code(), Code::kNotFound);
   // From before the stream's first token.
   kept.cut(7, 2);
   kept.add(block(2, 6), 2, 6, false);
@@ -68,7 +73,7 @@ TEST(KeptResults, TokensComputedAgainKeepWhatIsKnown) {
 TEST(KeptResults, ChoicesOfForgottenTokensDoNotCount) {
   using Choices = std::vector<int64_t>;
   const auto choices = [](const KeptResults& kept) { return Choices(kept.choices().begin(), kept.choices().end()); };
-  KeptResults kept(2);
+  KeptResults kept(2, 3);
   kept.begin(0, 3);
   kept.add(block(0, 4, {1, 0}), 0, 4, false);
   kept.add(block(4, 1, {1, 1}), 4, 1, true);
