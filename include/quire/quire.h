@@ -48,8 +48,9 @@
  *               is untouched. cap = 0 with buf = NULL asks for the number alone and returns
  *               QUIRE_OK.
  *   Handles     Reference counted. A create or open function gives you one reference. Handles keep
- *               their parents alive (runtime <- model <- tokenizer, adapter, session <- stream), so
- *               they may be released in any order from any thread. Release never waits; close does.
+ *               their parents alive (runtime <- tokenizer; runtime <- model <- adapter, session <-
+ *               stream), so they may be released in any order from any thread. Release never waits;
+ *               close does.
  *   Process     No global state, no signal handlers, nothing is written to stdout or stderr, no
  *               exit or abort on bad input. A file size limit (RLIMIT_FSIZE) is an IO error,
  *               EFBIG, whose signal does not reach the host. After fork() only exec is supported.

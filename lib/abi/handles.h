@@ -37,22 +37,10 @@ void release(H* handle, const std::shared_ptr<Runtime>& runtime) noexcept {
   runtime->scheduler().dispose(std::unique_ptr<Disposable>(handle));
 }
 
-// What a tokenizer handle stands for: that of a model, which it keeps whole, or one that was loaded alone.
-class TokenizerSource {
- public:
-  explicit TokenizerSource(std::shared_ptr<Model> of);
-  TokenizerSource(std::shared_ptr<Runtime> r, std::unique_ptr<const Tokenizer> tokenizer, int32_t size,
-                  std::vector<int32_t> eos);
-  const Tokenizer& tokenizer() const;
-  bool is_eos(int32_t id) const;
-
-  const std::shared_ptr<Runtime> runtime;
-  const int32_t vocab_size;
-
- private:
-  const std::shared_ptr<Model> model_;  // null: own_ is there
-  const std::unique_ptr<const Tokenizer> own_;
-  const std::vector<int32_t> eos_;  // of own_
+// What a tokenizer handle stands for: a tokenizer and the runtime that it was loaded with.
+struct OpenTokenizer {
+  std::shared_ptr<Runtime> runtime;
+  std::shared_ptr<const ModelTokenizer> of_model;
 };
 
 }  // namespace quire::abi
@@ -63,7 +51,7 @@ struct quire_runtime : quire::abi::Handle<quire::Runtime> {
 struct quire_model : quire::abi::Handle<quire::Model> {
   using Handle::Handle;
 };
-struct quire_tokenizer : quire::abi::Handle<quire::abi::TokenizerSource> {
+struct quire_tokenizer : quire::abi::Handle<quire::abi::OpenTokenizer> {
   using Handle::Handle;
 };
 struct quire_adapter : quire::abi::Handle<quire::LoadedAdapter> {

@@ -75,14 +75,14 @@ quire_status quire_model_get_metadata(const quire_model* model, const char* key,
     QUIRE_TRY(read_text(key, key_len, "key", &name));
     const LlamaModel& llama = *model->impl->llama;
     const ModelConfig& config = llama.config();
+    const ModelTokenizer& tokenizer = *model->impl->tokenizer;
     if (name == "architecture") return write_text(config.architecture, buf, cap, needed);
     if (name == "rope_type") return write_text(config.rope_type, buf, cap, needed);
     if (name == "rope_scaling") return write_text(config.rope_scaling, buf, cap, needed);
-    if (name == "tokenizer") return write_text(llama.tokenizer().kind(), buf, cap, needed);
-    if (name == "bos_token_id") return write_text(std::to_string(llama.tokenizer().bos()), buf, cap, needed);
+    if (name == "tokenizer") return write_text(tokenizer.tokenizer().kind(), buf, cap, needed);
+    if (name == "bos_token_id") return write_text(std::to_string(tokenizer.tokenizer().bos()), buf, cap, needed);
     if (name == "eos_token_ids") {
-      return write_text(join(config.eos_token_ids.empty() ? llama.tokenizer().eos() : config.eos_token_ids), buf, cap,
-                        needed);
+      return write_text(join(tokenizer.eos()), buf, cap, needed);
     }
     if (name == "device") return write_text(model->impl->device, buf, cap, needed);
     if (name == "device_reason") return write_text(model->impl->device_reason, buf, cap, needed);

@@ -1,6 +1,5 @@
 #include "lib/tokenizer/tokenizer.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "lib/abi/boundary.h"
@@ -17,7 +16,7 @@ Status check_open(const Runtime& runtime) {
   return runtime.closed() ? Status(Code::kClosed, "the runtime was closed") : Status();
 }
 
-Result<std::shared_ptr<TokenizerSource>> load_source(std::shared_ptr<Runtime> runtime, const std::string& path) {
+Result<std::shared_ptr<const ModelTokenizer>> load_alone(const std::string& path) {
   const bool is_directory = path_is_directory(path);
   const bool has_config = is_directory && path_exists(path + "/config.json");
   constexpr int32_t kAnyVocabulary = std::numeric_limits<int32_t>::max();
@@ -34,28 +33,11 @@ Result<std::shared_ptr<TokenizerSource>> load_source(std::shared_ptr<Runtime> ru
     config.vocab_size = tokenizer->size();
     QUIRE_ASSIGN(tokenizer, load(config.vocab_size));
   }
-  auto eos = config.eos_token_ids.empty() ? tokenizer->eos() : std::move(config.eos_token_ids);
-  return std::make_shared<TokenizerSource>(std::move(runtime), std::move(tokenizer), config.vocab_size, std::move(eos));
+  return std::make_shared<const ModelTokenizer>(std::move(tokenizer), config.vocab_size,
+                                                std::move(config.eos_token_ids));
 }
 
 }  // namespace
-
-namespace quire::abi {
-
-TokenizerSource::TokenizerSource(std::shared_ptr<Model> of)
-    : runtime(of->runtime), vocab_size(of->llama->config().vocab_size), model_(std::move(of)) {}
-
-TokenizerSource::TokenizerSource(std::shared_ptr<Runtime> r, std::unique_ptr<const Tokenizer> tokenizer, int32_t size,
-                                 std::vector<int32_t> eos)
-    : runtime(std::move(r)), vocab_size(size), own_(std::move(tokenizer)), eos_(std::move(eos)) {}
-
-const Tokenizer& TokenizerSource::tokenizer() const { return own_ ? *own_ : model_->llama->tokenizer(); }
-
-bool TokenizerSource::is_eos(int32_t id) const {
-  return model_ ? model_->llama->is_eos(id) : std::find(eos_.begin(), eos_.end(), id) != eos_.end();
-}
-
-}  // namespace quire::abi
 
 extern "C" {
 
@@ -63,7 +45,7 @@ quire_status quire_model_get_tokenizer(quire_model* model, quire_tokenizer** out
   return guard(err, [&]() -> Status {
     if (!model || !out) return invalid(model ? "out is NULL" : "model is NULL");
     QUIRE_TRY(check_open(*model->impl->runtime));
-    *out = new quire_tokenizer(std::make_shared<TokenizerSource>(model->impl));
+    *out = new quire_tokenizer(std::make_shared<OpenTokenizer>(model->impl->runtime, model->impl->tokenizer));
     return {};
   });
 }
@@ -76,8 +58,8 @@ quire_status quire_tokenizer_load(quire_runtime* runtime, const char* path, size
     std::string_view name;
     QUIRE_TRY(read_text(path, path_len, "path", &name));
     if (name.empty()) return invalid("path is empty");
-    QUIRE_ASSIGN(auto source, load_source(runtime->impl, std::string(name)));
-    *out = new quire_tokenizer(std::move(source));
+    QUIRE_ASSIGN(auto alone, load_alone(std::string(name)));
+    *out = new quire_tokenizer(std::make_shared<OpenTokenizer>(runtime->impl, std::move(alone)));
     return {};
   });
 }
@@ -102,7 +84,7 @@ quire_status quire_tokenizer_encode(const quire_tokenizer* tokenizer, const char
     options.first_segment = (flags & QUIRE_TEXT_CONTINUE) == 0;
     options.add_bos = (flags & QUIRE_TEXT_NO_BOS) == 0;
     options.parse_special = (flags & QUIRE_TEXT_PARSE_SPECIAL) != 0;
-    QUIRE_ASSIGN(const auto encoded, tokenizer->impl->tokenizer().encode(view, options));
+    QUIRE_ASSIGN(const auto encoded, tokenizer->impl->of_model->tokenizer().encode(view, options));
     return write_array(encoded, "ids", ids, cap, needed);
   });
 }
@@ -119,7 +101,7 @@ quire_status quire_tokenizer_decode(const quire_tokenizer* tokenizer, const int3
     }
     const std::vector<int32_t> copy(ids, ids + n_ids);
     QUIRE_ASSIGN(const std::string text,
-                 decode(tokenizer->impl->tokenizer(), copy, (flags & QUIRE_DECODE_SPECIAL) != 0));
+                 decode(tokenizer->impl->of_model->tokenizer(), copy, (flags & QUIRE_DECODE_SPECIAL) != 0));
     return write_text(text, buf, cap, needed);
   });
 }
@@ -130,20 +112,20 @@ quire_status quire_tokenizer_get_token_bytes(const quire_tokenizer* tokenizer, i
     if (!tokenizer) return invalid("tokenizer is NULL");
     QUIRE_TRY(check_open(*tokenizer->impl->runtime));
     std::string bytes;
-    QUIRE_TRY(tokenizer->impl->tokenizer().append_bytes(id, false, bytes));
+    QUIRE_TRY(tokenizer->impl->of_model->tokenizer().append_bytes(id, false, bytes));
     return write_text(bytes, buf, cap, needed);
   });
 }
 
 int32_t quire_tokenizer_get_vocab_size(const quire_tokenizer* tokenizer) {
-  return tokenizer ? tokenizer->impl->vocab_size : 0;
+  return tokenizer ? tokenizer->impl->of_model->vocab_size() : 0;
 }
 
 int32_t quire_tokenizer_get_bos(const quire_tokenizer* tokenizer) {
-  return tokenizer ? tokenizer->impl->tokenizer().bos() : -1;
+  return tokenizer ? tokenizer->impl->of_model->tokenizer().bos() : -1;
 }
 
 int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32_t id) {
-  return tokenizer && tokenizer->impl->is_eos(id) ? 1 : 0;
+  return tokenizer && tokenizer->impl->of_model->is_eos(id) ? 1 : 0;
 }
 }

@@ -1,18 +1,10 @@
 #include "lib/model/llama_model.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "lib/support/content_hash.h"
 
 namespace quire {
-
-bool LlamaModel::is_eos(int32_t token) const {
-  const auto& ids = config_.eos_token_ids;
-  if (std::find(ids.begin(), ids.end(), token) != ids.end()) return true;
-  const auto own = tokenizer_->eos();
-  return ids.empty() && std::find(own.begin(), own.end(), token) != own.end();
-}
 
 std::string LlamaModel::identity() const {
   ContentHash hash;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -11,21 +10,18 @@
 #include "lib/format/model_config.h"
 #include "lib/model/llama_weights.h"
 #include "lib/strategy/strategy.h"
-#include "lib/tokenizer/tokenizer.h"
 
 namespace quire {
 
 // Shared by all sessions: any thread.
 class LlamaModel {
  public:
-  LlamaModel(Backend& backend, ModelConfig config, std::unique_ptr<const Tokenizer> tokenizer, LlamaWeights weights)
-      : backend_(backend), config_(std::move(config)), tokenizer_(std::move(tokenizer)), weights_(std::move(weights)) {}
+  LlamaModel(Backend& backend, ModelConfig config, LlamaWeights weights)
+      : backend_(backend), config_(std::move(config)), weights_(std::move(weights)) {}
 
   Backend& backend() const { return backend_; }
   const ModelConfig& config() const { return config_; }
-  const Tokenizer& tokenizer() const { return *tokenizer_; }
   const LlamaWeights& weights() const { return weights_; }
-  bool is_eos(int32_t token) const;
   // 128 bits over configuration and weights, merged adapters included, as 32 hexadecimal digits.
   std::string identity() const;
   KvGeometry kv_geometry(const Strategy& strategy, ElementType type) const;
@@ -35,7 +31,6 @@ class LlamaModel {
  private:
   Backend& backend_;
   const ModelConfig config_;
-  const std::unique_ptr<const Tokenizer> tokenizer_;
   const LlamaWeights weights_;
 };
 

@@ -18,6 +18,7 @@ class ModelLoader::Impl {
         pieces_(backend, options_.control) {}
 
   Result<std::unique_ptr<LlamaModel>> load();
+  const std::shared_ptr<const ModelTokenizer>& tokenizer() const { return tokenizer_; }
 
  private:
   Status open();
@@ -39,7 +40,7 @@ class ModelLoader::Impl {
   std::string directory_;
   Options options_;
   ModelConfig config_;
-  std::unique_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<const ModelTokenizer> tokenizer_;
   CheckpointFiles files_;
   AdapterMerge merge_;
   LlamaWeights weights_;
@@ -69,7 +70,8 @@ Status ModelLoader::Impl::open() {
   }
   QUIRE_ASSIGN(config_, load_model_config(directory_));
   QUIRE_TRY(pieces_.poll());
-  QUIRE_ASSIGN(tokenizer_, load_tokenizer(directory_, config_.vocab_size));
+  QUIRE_ASSIGN(auto tokenizer, load_tokenizer(directory_, config_.vocab_size));
+  tokenizer_ = std::make_shared<ModelTokenizer>(std::move(tokenizer), config_.vocab_size, config_.eos_token_ids);
   QUIRE_TRY(pieces_.poll());
   const auto access = options_.map ? TensorFiles::Access::kMap : TensorFiles::Access::kRead;
   QUIRE_ASSIGN(files_.own, TensorFiles::open(directory_, access, options_.control.cancel));
@@ -234,12 +236,14 @@ Result<std::unique_ptr<LlamaModel>> ModelLoader::Impl::load() {
   QUIRE_TRY(load_head());
   QUIRE_TRY(pieces_.finish());
   count(total_ - done_, 0);  // tensors that are not used
-  return std::make_unique<LlamaModel>(backend_, std::move(config_), std::move(tokenizer_), std::move(weights_));
+  return std::make_unique<LlamaModel>(backend_, std::move(config_), std::move(weights_));
 }
 
 ModelLoader::ModelLoader(Backend& backend, std::string directory, Options options)
     : impl_(std::make_unique<Impl>(backend, std::move(directory), std::move(options))) {}
 ModelLoader::~ModelLoader() = default;
+std::shared_ptr<const ModelTokenizer> ModelLoader::tokenizer() const { return impl_->tokenizer(); }
+
 Result<std::unique_ptr<LlamaModel>> ModelLoader::load() { return impl_->load(); }
 
 }  // namespace quire

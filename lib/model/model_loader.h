@@ -9,6 +9,7 @@
 #include "lib/model/adapter_merge.h"
 #include "lib/model/llama_model.h"
 #include "lib/model/piece_loader.h"
+#include "lib/tokenizer/model_tokenizer.h"
 
 namespace quire {
 
@@ -28,6 +29,8 @@ class ModelLoader {
   // Reads files on this thread and hands what it read to the engine (LoadControl) piece by piece. Errors: kNotFound,
   // kIo, kBadFile, kUnsupported, kOutOfMemory, kCancelled, kClosed.
   Result<std::unique_ptr<LlamaModel>> load();
+  // Of the model that was loaded.
+  std::shared_ptr<const ModelTokenizer> tokenizer() const;
 
  private:
   class Impl;

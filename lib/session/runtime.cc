@@ -89,12 +89,14 @@ Result<std::shared_ptr<Model>> load_model(std::shared_ptr<Runtime> runtime, cons
   QUIRE_ASSIGN(auto device, runtime->devices().open(options.device));
   LoadControl control;
   control.progress = options.progress;
-  QUIRE_ASSIGN(auto llama, run_load(*runtime, options.cancel.get(), control, [&](const LoadControl& c) {
-                 return ModelLoader(*device.backend, path,
-                                    {options.map, options.weight_type, options.merge, options.beacon_directory, c})
-                     .load();
-               }));
   auto model = std::make_shared<Model>();
+  QUIRE_ASSIGN(auto llama, run_load(*runtime, options.cancel.get(), control, [&](const LoadControl& c) {
+                 ModelLoader loader(*device.backend, path,
+                                    {options.map, options.weight_type, options.merge, options.beacon_directory, c});
+                 auto loaded = loader.load();
+                 if (loaded.ok()) model->tokenizer = loader.tokenizer();
+                 return loaded;
+               }));
   model->runtime = runtime;
   model->device = std::move(device.name);
   model->device_reason = std::move(device.reason);

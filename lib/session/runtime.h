@@ -93,6 +93,7 @@ struct Model {
   std::string device;         // its name
   std::string device_reason;  // why it runs there
   std::unique_ptr<const LlamaModel> llama;
+  std::shared_ptr<const ModelTokenizer> tokenizer;
   std::unique_ptr<ForwardPass> pass;  // of the steps of its sessions, one at a time: the engine's
 };
 

@@ -26,8 +26,8 @@ Status Session::feed_text(std::string_view text, bool parse_special, bool add_bo
   QUIRE_TRY(check_labels(labels, text.size()));
   const bool first = contents_->text.n_tokens() == 0;
   std::vector<int64_t> starts;
-  QUIRE_ASSIGN(const auto ids, model_->llama->tokenizer().encode(text, {first, add_bos, parse_special},
-                                                                 labels.empty() ? nullptr : &starts));
+  QUIRE_ASSIGN(const auto ids, model_->tokenizer->tokenizer().encode(text, {first, add_bos, parse_special},
+                                                                     labels.empty() ? nullptr : &starts));
   std::vector<TokenLabel> added;
   for (const TextLabel& label : labels) {
     const auto from = std::lower_bound(starts.begin(), starts.end(), label.begin);

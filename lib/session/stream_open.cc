@@ -68,7 +68,7 @@ Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shar
   }
   const auto& steps = options.sampling.steps;
   if (std::any_of(steps.begin(), steps.end(), [](const auto& s) { return s.kind == SamplerStep::Kind::kDry; })) {
-    QUIRE_TRY(find_breakers(llama.tokenizer(), options));
+    QUIRE_TRY(find_breakers(session->model().tokenizer->tokenizer(), options));
   }
   QUIRE_TRY(check_bias(options.sampling, llama.config().vocab_size));
   const int64_t limit = policy == OverflowPolicy::kExtrapolate ? kNoLimit : text.positions().tokens_below(reach);
@@ -93,7 +93,7 @@ GenerationStream::GenerationStream(std::shared_ptr<Session> session, StreamOptio
       first_settled_(text.n_settled()),
       prompt_total_(text.n_unread()),
       started_(Clock::now()),
-      generator_(*session_->model().llama, options_) {
+      generator_(*session_->model().tokenizer, options_) {
   events_.messages = std::move(messages);
   n_stop_ids_ = options_.stop.ids.size();
   n_stop_strings_ = options_.stop.strings.size();

@@ -5,23 +5,20 @@
 
 namespace quire {
 
-TokenGenerator::TokenGenerator(const LlamaModel& model, const StreamOptions& options)
-    : model_(model),
+TokenGenerator::TokenGenerator(const ModelTokenizer& tokenizer, const StreamOptions& options)
+    : tokenizer_(tokenizer),
       options_(options),
       stop_ids_(options.stop.ids),
       sampler_(options.sampling),
-      detokenizer_(model.tokenizer(), options.stop.strings, false) {
+      detokenizer_(tokenizer.tokenizer(), options.stop.strings, false) {
   if (options.min_tokens == 0) return;
-  const int32_t vocab = model.config().vocab_size;
   ban(options.stop.ids);
-  for (int32_t token = 0; !options.ignore_eos && token < vocab; ++token) {
-    if (model.is_eos(token)) endings_.push_back(token);
-  }
+  if (!options.ignore_eos) ban(tokenizer.eos());
 }
 
 void TokenGenerator::ban(std::span<const int32_t> ids) {
   for (const int32_t token : ids) {  // any number may be a stop id
-    if (token >= 0 && token < model_.config().vocab_size) endings_.push_back(token);
+    if (token >= 0 && token < tokenizer_.vocab_size()) endings_.push_back(token);
   }
 }
 
@@ -36,7 +33,7 @@ Result<StreamEvent> TokenGenerator::next(std::span<const float> logits, std::spa
   const auto banned =
       n_generated_ < options_.min_tokens ? std::span<const int32_t>(endings_) : std::span<const int32_t>();
   Sample sample = sampler_.sample(logits, static_cast<int64_t>(text.size()), text, banned, allowed);
-  if (!options_.ignore_eos && model_.is_eos(sample.token)) return end(FinishReason::kEos, sample.token);
+  if (!options_.ignore_eos && tokenizer_.is_eos(sample.token)) return end(FinishReason::kEos, sample.token);
   if (std::find(stop_ids_.begin(), stop_ids_.end(), sample.token) != stop_ids_.end()) {
     return end(FinishReason::kStopId, sample.token);
   }

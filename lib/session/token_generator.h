@@ -5,14 +5,14 @@
 #include <span>
 #include <vector>
 
-#include "lib/model/llama_model.h"
 #include "lib/session/sampler.h"
 #include "lib/session/stream_event.h"
 #include "lib/tokenizer/detokenizer.h"
+#include "lib/tokenizer/model_tokenizer.h"
 
 namespace quire {
 
-// One thread at a time. Model and options must outlive it.
+// One thread at a time. Tokenizer and options must outlive it.
 class TokenGenerator {
  public:
   // A place in the answer that generation can go back to.
@@ -21,7 +21,7 @@ class TokenGenerator {
     Detokenizer::State text{};
   };
 
-  TokenGenerator(const LlamaModel& model, const StreamOptions& options);
+  TokenGenerator(const ModelTokenizer& tokenizer, const StreamOptions& options);
 
   // The event of the token that follows `text`, or the end event if it ends the answer. Unless it succeeds with a
   // token, rewind() must come before the next call.
@@ -39,7 +39,7 @@ class TokenGenerator {
  private:
   void ban(std::span<const int32_t> ids);
 
-  const LlamaModel& model_;
+  const ModelTokenizer& tokenizer_;
   const StreamOptions& options_;
   std::vector<int32_t> stop_ids_;
   std::vector<int32_t> endings_;  // tokens that end a text, if some must be generated first

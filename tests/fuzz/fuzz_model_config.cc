@@ -1,5 +1,6 @@
 // config.json, and what the strategy parser makes of its RoPE scaling.
 #include "lib/format/model_config.h"
+#include "lib/model/strategy_context.h"
 #include "lib/strategy/strategy.h"
 #include "tests/fuzz/require.h"
 
@@ -16,28 +17,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_REQUIRE(c.rms_norm_eps > 0 && c.rope_theta > 1 && c.max_position_embeddings > 0);
   FUZZ_REQUIRE(c.bos_token_ids.size() <= 1);
   for (const int32_t id : c.eos_token_ids) FUZZ_REQUIRE(id >= 0 && id < c.vocab_size);
-  StrategyContext context;
-  context.train_len = c.max_position_embeddings;
-  context.head_dim = c.head_dim;
-  context.rope_theta = c.rope_theta;
-  context.checkpoint_scaling = c.rope_scaling;
-  context.sliding_window = c.sliding_window;
-  context.dual_chunk = {c.dual_chunk.chunk_size, c.dual_chunk.local_size, c.dual_chunk.original};
-  if (!c.longrope.long_factors.empty()) {
-    context.longrope = {c.longrope.short_factors, c.longrope.long_factors, c.longrope.original,
-                        c.longrope.attention_factor};
-  }
   if (const BeaconSettings& beacon = c.beacon; beacon.window > 0) {
     FUZZ_REQUIRE(beacon.stride > 0 && beacon.stride <= beacon.window && !beacon.ratios.empty());
-    context.beacon = {beacon.window,
-                      beacon.stride,
-                      static_cast<BeaconAttention>(beacon.attention),
-                      beacon.ratios,
-                      static_cast<BeaconConfig::Mix>(beacon.mix),
-                      beacon.reserve};
   }
   for (const int64_t expected : {0, 1000, 1 << 30}) {
-    context.expected_tokens = expected;
+    const StrategyContext context = strategy_context(c, {.expected_tokens = expected});
     (void)make_strategy("full", context).ok();
     (void)make_strategy("auto", context).ok();
     (void)make_strategy("beacon", context).ok();
