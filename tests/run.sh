@@ -2,7 +2,7 @@
 # Builds Quire and runs its tests.
 #
 #   bash tests/run.sh         release and ASan+UBSan builds, fast tests in both
-#   bash tests/run.sh --all   also clang, TSan, the slow tests, fuzzing, and clang-tidy
+#   bash tests/run.sh --all   also clang, TSan, the longer deferred tests, the slow tests, fuzzing, and clang-tidy
 #
 # Stops at the first failure with its status; otherwise the last lines are a CTest summary of the ASan+UBSan run
 # (with --all, of the slow tests).
@@ -54,10 +54,12 @@ build asan-ubsan
 run_tests asan-ubsan fast
 $all || exit 0
 
+run_tests asan-ubsan deferred
 build clang
 run_tests clang fast
 build tsan
 run_tests tsan fast
+run_tests tsan deferred
 step "fuzzing"
 sh tests/fuzz/run.sh 30
 step "clang-tidy"
