@@ -35,7 +35,7 @@ constexpr const char* kWithBeacons = "WITH_BEACONS";
 // With QUIRE_TEST_DEFERRED in the environment everything runs over a device whose memory the host cannot touch and
 // which works late.
 inline std::shared_ptr<Runtime> make_runtime(RuntimeOptions options) {
-  if (std::getenv("QUIRE_TEST_DEFERRED")) options.wrap_backend = create_deferred_backend;
+  if (std::getenv("QUIRE_TEST_DEFERRED") && !options.wrap_backend) options.wrap_backend = create_deferred_backend;
   return std::make_shared<Runtime>(std::move(options));
 }
 
