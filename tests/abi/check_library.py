@@ -7,6 +7,7 @@
 - SONAME, and libraries needed: of the C and C++ runtime alone (instrumented builds, for sanitizers or coverage, need more: not checked);
 - what others wrote is inside and hidden: no symbol that could meet a host's copy of the same library, no protobuf at all;
 - nothing that keeps the library from being unloaded (unique symbols);
+- nothing that runs when the library is opened (but for the one entry of the C runtime's own);
 - nothing that would surprise a host: no exit, no signal handlers, no writing to stdout or stderr, no OpenMP.
 """
 
@@ -56,6 +57,12 @@ def dynamic_section(library):
     return re.findall(r"\(SONAME\).*\[(.*)\]", text), set(re.findall(r"\(NEEDED\).*\[(.*)\]", text))
 
 
+def initialisers(library):
+    sizes = re.findall(r"\sINIT_ARRAY\s+\S+\s+\S+\s+(\S+)", run("readelf", "-SW", library))
+    entries = sum(int(size, 16) for size in sizes) // 8
+    return [f"{entries} functions run when the library is opened; expected 1"] if entries > 1 else []
+
+
 def main():
     library, source = sys.argv[1], pathlib.Path(sys.argv[2])
     instrumented = "--instrumented" in sys.argv[3:]
@@ -73,7 +80,7 @@ def main():
         failures.append(f"SONAME {soname}; expected {SONAME}")
     if not instrumented:
         failures += [f"needs {name}" for name in sorted(needed - NEEDED)]
-        failures += unwanted(library) + of_others(library)
+        failures += unwanted(library) + of_others(library) + initialisers(library)
     print(f"{len(declared)} functions; {len(failures)} failures")
     print("\n".join(failures))
     return 1 if failures else 0
