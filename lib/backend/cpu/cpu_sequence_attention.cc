@@ -1,0 +1,240 @@
+#include "lib/backend/cpu/cpu_sequence_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/kernels.h"
+
+namespace quire::cpu {
+namespace {
+
+// The keys of a piece, [from, to), that a row of a tile may see by its lags.
+struct Lags {
+  const Tile& tile;
+  const Piece& piece;
+  int64_t from(int64_t row) const {
+    const Span& span = *piece.span;
+    if (span.diagonal) return std::max(piece.begin, tile.diagonal_key(span, row));
+    return span.max_lag == kNoLimit ? piece.begin : std::max(piece.begin, tile.query(row) - span.max_lag);
+  }
+  int64_t to(int64_t row) const {
+    const Span& span = *piece.span;
+    if (span.diagonal) return std::min(piece.end, tile.diagonal_key(span, row) + 1);
+    const int64_t to = std::min(piece.end, tile.query(row) - span.min_lag + 1);
+    // Ends behind a key of the span: sums must not depend on what hidden keys the piece happens to have behind it.
+    return span.stride == 1 || to <= span.first_key ? to : to - (to - 1 - span.first_key) % span.stride;
+  }
+};
+
+// Of the scores of keys [from, to), leaves those that query i sees by the span's strides.
+void hide_between(const Span& span, int64_t i, int64_t from, int64_t to, float* scores) {
+  int64_t next = span.first_key + std::max<int64_t>(0, ceil_div(from - span.first_key, span.stride)) * span.stride;
+  for (int64_t j = from; j < to; ++j) {
+    const bool shown = j == next && (span.lag_stride == 1 || (i - j) % span.lag_stride == 0);
+    if (j == next) next += span.stride;
+    if (!shown) scores[j - from] = -std::numeric_limits<float>::infinity();
+  }
+}
+
+}  // namespace
+
+size_t scratch_floats(int64_t most_rows, int64_t d, int64_t chunk, bool raw) {
+  const int64_t keys = round_up(chunk, kKeyBlock);
+  return static_cast<size_t>(most_rows * (d + keys) + d + (raw ? keys * d + 2 * d : 0)) +
+         2 * partial_floats(most_rows, d);
+}
+
+SequenceRun::SequenceRun(const CpuStep& step, const AttentionArgs& args)
+    : sequence_(step.at(args.sequence)),
+      args_(args),
+      n_heads_(step.n_query_heads),
+      rope_(static_cast<const RopeCache&>(*sequence_.rope)),
+      layout_(sequence_.geometry),
+      d_(sequence_.geometry.head_dim),
+      l_(sequence_.geometry.chunk) {
+  if (args.selection) {
+    selected_ = cut_selected({*sequence_.plan, n_heads_, sequence_.geometry.n_kv_heads, l_},
+                             static_cast<const int32_t*>(args.selection->host()));
+  }
+  most_rows_ = std::max(sequence_.pieces.most_rows, selected_.most_rows);
+  for (int64_t row = 0; row < most_rows_; ++row) all_rows_.push_back({static_cast<int32_t>(row), 0});
+}
+
+// The tile's rows that see any key of the piece. Visible ranges move forward with the query, so they are consecutive.
+PickSpan SequenceRun::rows_of(const Work& work, const Piece& piece) const {
+  const Tile& tile = *work.tile;
+  PickSpan rows(all_rows_.data(), static_cast<size_t>(tile.rows()));
+  if (tile.selected) {
+    rows = {work.cut->picks.data() + piece.first_pick, static_cast<size_t>(piece.n_picks)};
+  }
+  const Lags lags{tile, piece};
+  const auto sees = [&](const Pick& pick) { return lags.from(pick.row) < lags.to(pick.row); };
+  while (!rows.empty() && !sees(rows.front())) rows = rows.subspan(1);
+  while (!rows.empty() && !sees(rows.back())) rows = rows.first(rows.size() - 1);
+  return rows;
+}
+
+// Where the query is rotated to: its distance from the chunk's first key.
+double SequenceRun::position(const Tile& tile, const Piece& piece, const Pick& pick) const {
+  const Span& span = *piece.span;
+  const int64_t i = tile.query(pick.row);
+  if (span.ranked) return static_cast<double>(sequence_.plan->selection.distance(i, pick.rank, piece.chunk * l_));
+  if (span.diagonal) return static_cast<double>(tile.diagonal_key(span, pick.row) - piece.chunk * l_);
+  const double p = span.query_position(i);
+  // The piece's keys share one base, which may lie behind the chunk's first key.
+  if (span.key_period > 0) return p - static_cast<double>(piece.chunk * l_ - span.base_of(piece.begin));
+  return p - span.key_position(piece.chunk * l_);
+}
+
+void SequenceRun::rotate_queries(const Tile& tile, const Piece& piece, PickSpan rows, float* rotated,
+                                 float* angles) const {
+  const int64_t half = d_ / 2;
+  double at = std::numeric_limits<double>::quiet_NaN();  // what `angles` holds
+  for (const Pick& pick : rows) {
+    const double p = position(tile, piece, pick);
+    if (p != at) rope_.angles(at = p, angles, angles + half);
+    float scale = sequence_.scale;
+    if (!sequence_.plan->query_scale.empty()) {
+      scale *= sequence_.plan->query_scale[static_cast<size_t>(tile.place(pick.row))];
+    }
+    const float* q = rows_ptr(args_.queries.at(tile.place(pick.row))) + (tile.first_head + pick.row % tile.heads) * d_;
+    rotate(q, angles, angles + half, scale, d_, rotated);
+    rotated += d_;
+  }
+}
+
+// How far the record's key j must be turned to stand where the span wants it, counted from the chunk's first key.
+double SequenceRun::turn(const Piece& piece, int64_t j) const {
+  const int64_t first = piece.chunk * l_;
+  const double wanted = piece.span->key_position(j) - piece.span->key_position(first);
+  return records(piece).raw ? wanted : wanted - static_cast<double>(j - first);
+}
+
+// Whether the record's keys stand where the span wants them.
+bool SequenceRun::as_stored(const Piece& piece) const {
+  const Span& span = *piece.span;
+  return span.rotation == Span::Rotation::kStored || span.key_div == (records(piece).raw ? 0 : 1);
+}
+
+// The piece's keys as f32 blocks, each turned on load.
+const float* SequenceRun::turned_keys(const Piece& piece, const void* keys, float* turned, float* angles) const {
+  float* key = angles + d_;
+  for (int64_t j = piece.begin; j < piece.end; ++j) {
+    const int64_t offset = j - piece.chunk * l_;
+    load_key(sequence_.geometry.type, keys, offset, d_, key);
+    const double by = turn(piece, j);
+    if (by >= 0 && by == std::floor(by)) {
+      const auto table = static_cast<int64_t>(by);  // less than the chunk
+      rotate(key, rope_.chunk_cos(table), rope_.chunk_sin(table), 1, d_, key);
+    } else {
+      rope_.angles(by, angles, angles + d_ / 2);
+      rotate(key, angles, angles + d_ / 2, 1, d_, key);
+    }
+    store_key(key, d_, ElementType::kF32, turned, offset);
+  }
+  return turned;
+}
+
+void SequenceRun::run_piece(const Tile& tile, const Piece& piece, PickSpan rows, float* scratch,
+                            Partial partial) const {
+  if (rows.empty()) return;
+  const Span& span = *piece.span;
+  const int64_t chunk_first = piece.chunk * l_;
+  const int64_t block_first = (piece.begin - chunk_first) / kKeyBlock * kKeyBlock;  // lane 0 of the scores
+  const int64_t origin = chunk_first + block_first;
+  const int64_t ld = round_up(l_, kKeyBlock);
+  const auto n = static_cast<int64_t>(rows.size());
+  float* rotated = scratch;
+  float* scores = rotated + most_rows_ * d_;
+  float* angles = scores + most_rows_ * ld + 2 * partial_floats(most_rows_, d_);
+
+  const std::byte* record = record_ptr(records(piece).chunks[static_cast<size_t>(piece.chunk)]);
+  const void* keys = record + layout_.keys(tile.kv_head);
+  ElementType key_type = sequence_.geometry.type;
+  if (!as_stored(piece)) {
+    keys = turned_keys(piece, keys, angles + 3 * d_, angles);
+    key_type = ElementType::kF32;
+  }
+  rotate_queries(tile, piece, rows, rotated, angles);
+  attention_scores(rotated, n, d_, key_type, keys, piece.begin - chunk_first, piece.end - chunk_first, scores, ld);
+
+  const auto* values =
+      record + layout_.values(tile.kv_head) + static_cast<size_t>(block_first) * row_bytes(sequence_.geometry.type, d_);
+  const auto accumulate = [&](int64_t r, int64_t n_rows, int64_t from, int64_t to) {
+    if (from < to) {
+      accumulate_values(scores + r * ld, ld, n_rows, d_, sequence_.geometry.type, values, from - origin, to - origin,
+                        partial.out + r * d_);
+    }
+  };
+  // All rows together over the keys that all see, row by row over the ragged ends.
+  const Lags lags{tile, piece};
+  const int64_t common_from = lags.from(rows.back().row);
+  const int64_t common_to = lags.to(rows.front().row);
+  for (int64_t r = 0; r < n; ++r) {
+    const int32_t row = rows[static_cast<size_t>(r)].row;
+    const int64_t i = tile.query(row), from = lags.from(row), to = lags.to(row);
+    if (span.stride > 1 || span.lag_stride > 1) hide_between(span, i, from, to, scores + r * ld + (from - origin));
+    softmax_partial(scores + r * ld, from - origin, to - origin, &partial.max[r], &partial.sum[r]);
+    std::fill_n(partial.out + r * d_, d_, 0.0f);
+    accumulate(r, 1, from, common_from < common_to ? common_from : to);
+  }
+  if (common_from >= common_to) return;
+  accumulate(0, n, common_from, common_to);
+  for (int64_t r = 0; r < n; ++r) accumulate(r, 1, common_to, lags.to(rows[static_cast<size_t>(r)].row));
+}
+
+void SequenceRun::start(const Tile& tile, Partial state) const {
+  if (args_.window.first) {
+    std::fill_n(state.max, tile.rows(), -std::numeric_limits<float>::infinity());
+    std::fill_n(state.sum, tile.rows(), 0.0f);
+    std::fill_n(state.out, tile.rows() * d_, 0.0f);
+    return;
+  }
+  for (int64_t row = 0; row < tile.rows(); ++row) {
+    const float* from = saved(tile, row);
+    state.max[row] = from[0];
+    state.sum[row] = from[1];
+    std::copy_n(from + 2, d_, state.out + row * d_);
+  }
+}
+
+void SequenceRun::merge(const Partial& part, PickSpan rows, Partial& state) const {
+  for (size_t r = 0; r < rows.size(); ++r) {
+    // A strided span may hide every key of a piece from a row: then its maximum is -infinity and it adds nothing.
+    if (part.max[r] == -std::numeric_limits<float>::infinity()) continue;
+    const int64_t row = rows[r].row;
+    merge_partial(part.max[r], part.sum[r], part.out + static_cast<int64_t>(r) * d_, d_, &state.max[row],
+                  &state.sum[row], state.out + row * d_);
+  }
+}
+
+void SequenceRun::finish(const Tile& tile, Partial state) const {
+  for (int64_t row = 0; row < tile.rows(); ++row) {
+    if (!args_.window.last) {
+      float* to = saved(tile, row);
+      to[0] = state.max[row];
+      to[1] = state.sum[row];
+      std::copy_n(state.out + row * d_, d_, to + 2);
+      continue;
+    }
+    float* out = rows_ptr(args_.out.at(tile.place(row))) + (tile.first_head + row % tile.heads) * d_;
+    const float factor = state.sum[row] > 0 ? 1 / state.sum[row] : 0;  // no key: output 0
+    for (int64_t c = 0; c < d_; ++c) out[c] = state.out[row * d_ + c] * factor;
+  }
+}
+
+void SequenceRun::run_tile(const Work& work, float* scratch) const {
+  float* memory = scratch + most_rows_ * d_ + most_rows_ * round_up(l_, kKeyBlock);
+  Partial partial = part(memory);
+  Partial state = part(memory + part_floats());
+  start(*work.tile, state);
+  for (int32_t p = work.first; p < work.end; ++p) {
+    const PickSpan seen = rows_of(work, work.piece(p));
+    run_piece(*work.tile, work.piece(p), seen, scratch, partial);
+    merge(partial, seen, state);
+  }
+  finish(*work.tile, state);
+}
+
+}  // namespace quire::cpu

@@ -1,0 +1,92 @@
+// One sequence's part of an attention call: what a tile of queries makes of its pieces of keys.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "lib/backend/cpu/cpu_backend.h"
+#include "lib/backend/cpu/cpu_step.h"
+#include "lib/backend/cpu/rope_cache.h"
+
+namespace quire::cpu {
+
+using PickSpan = std::span<const Pick>;
+
+// Attention over some of the keys, of several rows: the softmax's maximum and sum, and the sum of weighted values.
+struct Partial {
+  float* max;  // [rows]
+  float* sum;  // [rows]
+  float* out;  // [rows][d]
+};
+
+inline size_t partial_floats(int64_t rows, int64_t d) { return static_cast<size_t>(rows * (d + 2)); }
+
+inline Partial partial_at(float* memory, int64_t rows) { return {memory, memory + rows, memory + 2 * rows}; }
+
+// Floats that a thread works in: rotated queries, scores, one partial, one running result, angles, and where keys are
+// rotated on load (raw) those of a chunk.
+size_t scratch_floats(int64_t most_rows, int64_t d, int64_t chunk, bool raw);
+
+// Made for one call; step and args must outlive it. Its const functions: any thread.
+class SequenceRun {
+ public:
+  SequenceRun(const CpuStep& step, const AttentionArgs& args);
+
+  // A tile and its pieces [first, end) in this call's window.
+  struct Work {
+    const SequenceRun* run;
+    const Pieces* cut;
+    const Tile* tile;
+    int32_t first;
+    int32_t end;
+    const Piece& piece(int32_t p) const { return cut->pieces[static_cast<size_t>(p)]; }
+  };
+  void add_work(std::vector<Work>& work) const {
+    for (const Pieces* cut : {&sequence_.pieces, &selected_}) {
+      for (const Tile& tile : cut->tiles) {
+        const auto [first, end] = cut->in_window(tile, args_.window);
+        work.push_back({this, cut, &tile, first, end});
+      }
+    }
+  }
+  int64_t most_rows() const { return most_rows_; }
+  size_t scratch_floats_needed() const {
+    return scratch_floats(most_rows_, d_, l_, sequence_.pieces.any_raw || selected_.any_raw);
+  }
+  size_t part_floats() const { return partial_floats(most_rows_, d_); }
+  Partial part(float* memory) const { return partial_at(memory, most_rows_); }
+
+  void run_tile(const Work& work, float* scratch) const;
+  PickSpan rows_of(const Work& work, const Piece& piece) const;
+  // Fills `partial`, row by row of `rows`.
+  void run_piece(const Tile& tile, const Piece& piece, PickSpan rows, float* scratch, Partial partial) const;
+  // The running result before the window's first piece, a piece's part of it, and what it comes to.
+  void start(const Tile& tile, Partial state) const;
+  void merge(const Partial& part, PickSpan rows, Partial& state) const;
+  void finish(const Tile& tile, Partial state) const;
+
+ private:
+  double position(const Tile& tile, const Piece& piece, const Pick& pick) const;
+  void rotate_queries(const Tile& tile, const Piece& piece, PickSpan rows, float* rotated, float* angles) const;
+  const KvRecords& records(const Piece& piece) const { return args_.records[static_cast<size_t>(piece.span->kind)]; }
+  double turn(const Piece& piece, int64_t j) const;
+  bool as_stored(const Piece& piece) const;
+  const float* turned_keys(const Piece& piece, const void* keys, float* turned, float* angles) const;
+  float* saved(const Tile& tile, int64_t row) const {
+    const int64_t head = tile.first_head + row % tile.heads;
+    return static_cast<float*>(args_.state->host()) + (tile.place(row) * n_heads_ + head) * (d_ + 2);
+  }
+
+  const CpuStep::Sequence& sequence_;
+  const AttentionArgs& args_;
+  const int n_heads_;
+  const RopeCache& rope_;
+  const RecordLayout layout_;
+  const int64_t d_;
+  const int64_t l_;
+  Pieces selected_;  // of the blocks with a selection
+  int64_t most_rows_ = 0;
+  std::vector<Pick> all_rows_;
+};
+
+}  // namespace quire::cpu
