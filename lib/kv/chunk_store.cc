@@ -144,10 +144,12 @@ std::vector<RecordId> ChunkStore::ids(int layer, KvKind kind, std::span<const in
   return ids;
 }
 
-Status ChunkStore::acquire(Queue& queue, int layer, std::span<const int64_t> chunks, bool to_write, KvKind kind) {
+Status ChunkStore::acquire(Queue& queue, int layer, std::span<const int64_t> chunks, Access access, KvKind kind) {
   if (!spills()) return {};
-  if (kind == KvKind::kText && !to_write) last_read_[static_cast<size_t>(layer)].assign(chunks.begin(), chunks.end());
-  return residency_->acquire(queue, ids(layer, kind, chunks), to_write, kind == KvKind::kCondensed);
+  if (kind == KvKind::kText && access == Access::kRead)
+    last_read_[static_cast<size_t>(layer)].assign(chunks.begin(), chunks.end());
+  return residency_->acquire(queue, ids(layer, kind, chunks), access,
+                             kind == KvKind::kCondensed ? Pins::kKept : Pins::kReplaced);
 }
 
 void ChunkStore::prefetch(Queue& queue, int layer, std::span<const int64_t> chunks) noexcept {

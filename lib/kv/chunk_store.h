@@ -81,9 +81,9 @@ class ChunkStore {
   int64_t exact_boundary(int64_t n_tokens) const { return selection_.exact_boundary(n_tokens); }
 
   // Brings records of a layer into memory, at most max_resident() of them, and keeps them there until the next acquire
-  // of text; others may leave it. to_write: they will be changed. Work on the records is queued on `queue`. Waits for
+  // of text; others may leave it. kWrite: they will be changed. Work on the records is queued on `queue`. Waits for
   // records on their way. kIo, kOutOfMemory, kBudget: nothing is lost.
-  Status acquire(Queue& queue, int layer, std::span<const int64_t> chunks, bool to_write, KvKind kind = KvKind::kText);
+  Status acquire(Queue& queue, int layer, std::span<const int64_t> chunks, Access access, KvKind kind = KvKind::kText);
   // Begins to bring records of a layer's text into memory, the first ones first, as far as this fits into half of the
   // memory beside what the last acquire asked for. Returns at once; what fails is as if it had not been asked for.
   // Without an I/O thread it does nothing.

@@ -16,6 +16,9 @@ struct RecordId {
   explicit operator bool() const { return track >= 0; }
 };
 
+// What computing does with a record that it asks for.
+enum class Access { kRead, kWrite };
+
 struct RecordEntry {
   // kOut: a lower tier alone has the record. kArriving: it is read into `memory`. kIn: it is in `memory`. kLeaving: it
   // is written from `memory`, which then belongs to the record that arrives there.

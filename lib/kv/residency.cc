@@ -26,22 +26,22 @@ int64_t Residency::staging_left() const {
 
 // ---- requests
 
-Status Residency::acquire(Queue& queue, std::span<const RecordId> records, bool to_write, bool more) {
+Status Residency::acquire(Queue& queue, std::span<const RecordId> records, Access access, Pins pins) {
   if (!transfers_) return {};
-  Status status = acquire_all(queue, records, more);
+  Status status = acquire_all(queue, records, pins);
   if (!status.ok()) {
     while (transfers_->n_in_flight() > 0) wait();  // so that the next request sees failures of its own alone
     return status;
   }
-  if (to_write) {
+  if (access == Access::kWrite) {
     for (const RecordId id : records) table_.entry(id).saved = false;
   }
   return {};
 }
 
-Status Residency::acquire_all(Queue& queue, std::span<const RecordId> records, bool more) {
+Status Residency::acquire_all(Queue& queue, std::span<const RecordId> records, Pins pins) {
   collect();
-  if (!more) ++pins_;
+  if (pins == Pins::kReplaced) ++pins_;
   failure_ = {};
   fence_.reset();
   // First the ones that are here, so that making room for the others does not push them out.

@@ -15,6 +15,9 @@
 
 namespace quire {
 
+// What becomes of the records that are pinned when others are asked for.
+enum class Pins { kReplaced, kKept };
+
 // A record of the table is out, arriving, in, or leaving (RecordEntry::State). What computing has asked for is pinned
 // until it asks for something else: it leaves memory neither for a request nor for a prefetch. Of the records that are
 // in and not pinned, the least recently used leaves first. A record on its way neither leaves nor is dropped: who wants
@@ -31,9 +34,9 @@ class Residency {
   Residency(Backend& backend, RecordTable& table, RecordMemory& memory, TierAccount& account,
             std::span<const std::shared_ptr<Tier>> tiers, std::unique_ptr<Transfers> transfers, int64_t page_records);
 
-  // Brings the records into memory and pins them; with `more`, beside those that are pinned. `queue`: where work on
+  // Brings the records into memory and pins them. `queue`: where work on
   // what memory holds is queued. kIo, kOutOfMemory, kBudget: nothing is lost.
-  Status acquire(Queue& queue, std::span<const RecordId> records, bool to_write, bool more);
+  Status acquire(Queue& queue, std::span<const RecordId> records, Access access, Pins pins);
   // Begins to bring the records into memory, the first ones first, as far as half of the memory and what is not pinned
   // suffice. What fails is as if it had not been asked for.
   void prefetch(Queue& queue, std::span<const RecordId> records) noexcept;
@@ -59,7 +62,7 @@ class Residency {
     RecordId victim;  // leaves it; none: it is free
   };
 
-  Status acquire_all(Queue& queue, std::span<const RecordId> records, bool more);
+  Status acquire_all(Queue& queue, std::span<const RecordId> records, Pins pins);
   void collect();
   void finish(const Transfer& transfer);
   void wait();

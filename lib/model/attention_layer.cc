@@ -70,10 +70,11 @@ Status ForwardPass::attend_by_windows(Exec exec, const SequenceRows& rows, int l
   int64_t begin = 0, end = 0;
   do {  // once at least: queries that see nothing have an output too
     end = n - begin <= most ? n : begin + most;
-    QUIRE_TRY(kv.acquire(exec.queue, layer, window(begin), false));
+    QUIRE_TRY(kv.acquire(exec.queue, layer, window(begin), Access::kRead));
     // The last window has the condensed entries too.
     if (end == n) {
-      QUIRE_TRY(kv.acquire(exec.queue, layer, consecutive(0, kv.condensed_chunks()), false, KvKind::kCondensed));
+      QUIRE_TRY(
+          kv.acquire(exec.queue, layer, consecutive(0, kv.condensed_chunks()), Access::kRead, KvKind::kCondensed));
     }
     // What is needed next comes while this window is computed.
     if (end < n) {

@@ -28,7 +28,7 @@ Status ForwardPass::project_beacons(Exec exec, int layer) {
   const Rows x = normed_.at(n_tokens_);
   std::vector<StoreKvArgs> stores;
   for (const SequenceRows& rows : beacons_) {
-    QUIRE_TRY(rows.kv().acquire(exec.queue, layer, own_chunks(rows), true, KvKind::kCondensed));
+    QUIRE_TRY(rows.kv().acquire(exec.queue, layer, own_chunks(rows), Access::kWrite, KvKind::kCondensed));
     stores.push_back(store_args(rows, layer));
   }
   return backend_.project_qkv(

@@ -195,7 +195,7 @@ Status ForwardPass::run_layer(Exec exec, std::span<const Sequence> sequences, in
 
   std::vector<StoreKvArgs> stores;
   for (const SequenceRows& rows : texts_) {
-    QUIRE_TRY(rows.kv().acquire(exec.queue, layer, own_chunks(rows), true));
+    QUIRE_TRY(rows.kv().acquire(exec.queue, layer, own_chunks(rows), Access::kWrite));
     stores.push_back(store_args(rows, layer));
   }
   const ProjectionColumn qkv[] = {{Projection::kQ, 0},

@@ -68,7 +68,7 @@ Status fill_chunk(ChunkStore& kv, Filler& filler, KvKind kind, int n_layers, int
   const int64_t chunk[] = {first / kv.geometry().chunk};
   QUIRE_TRY(kind == KvKind::kText ? kv.reserve(first, n) : kv.reserve_condensed(first, n));
   for (int layer = 0; layer < n_layers; ++layer) {
-    QUIRE_TRY(kv.acquire(filler.queue(), layer, chunk, true, kind));
+    QUIRE_TRY(kv.acquire(filler.queue(), layer, chunk, Access::kWrite, kind));
     const KvRecord record = kv.layer(layer, kind).chunks[static_cast<size_t>(chunk[0])];
     QUIRE_TRY(filler.fill(*record.page, record.offset, static_cast<size_t>(kv.record_bytes()), kv.geometry().type));
   }

@@ -39,7 +39,7 @@ class AsynchronousStore : public KvTest {
   void append(ChunkStore& store, int64_t chunk, int version = 0) const {
     ASSERT_TRUE(store.reserve(chunk * 16, 16).ok());
     for (int layer = 0; layer < kLayers; ++layer) {
-      ASSERT_TRUE(acquire(store, layer, {chunk}, true).ok());
+      ASSERT_TRUE(acquire(store, layer, {chunk}, Access::kWrite).ok());
       std::memset(host(at(store, layer, chunk)), letter(layer, chunk, version), static_cast<size_t>(record()));
     }
   }
@@ -53,7 +53,7 @@ class AsynchronousStore : public KvTest {
         << "layer " << layer << ", chunk " << chunk;
   }
   void expect_letters(ChunkStore& store, int layer, int64_t chunk, int version = 0) const {
-    const Status status = acquire(store, layer, {chunk}, false);
+    const Status status = acquire(store, layer, {chunk}, Access::kRead);
     ASSERT_TRUE(status.ok()) << status.message();
     expect_letters_there(store, layer, chunk, version);
   }
@@ -69,7 +69,7 @@ class AsynchronousStore : public KvTest {
   void settle(ChunkStore& store) const {
     for (int64_t seen = -1; seen != store.stats().n_resident;) {
       seen = store.stats().n_resident;
-      ASSERT_TRUE(acquire(store, 0, {}, false, KvKind::kCondensed).ok());
+      ASSERT_TRUE(acquire(store, 0, {}, Access::kRead, KvKind::kCondensed).ok());
     }
   }
 
@@ -120,7 +120,7 @@ TEST_F(AsynchronousStore, WhatWasPrefetchedIsAHit) {
   while (resident(*store, 0) != Chunks({1, 2})) settle(*store);
   const TierStats before = store->tier_stats()[0];
   const int reads = tier_->n_reads();
-  ASSERT_TRUE(acquire(*store, 0, {1, 2}, false).ok());
+  ASSERT_TRUE(acquire(*store, 0, {1, 2}, Access::kRead).ok());
   expect_letters_there(*store, 0, 1);
   expect_letters_there(*store, 0, 2);
   EXPECT_EQ(store->tier_stats()[0].n_hits, before.n_hits + 2);
@@ -134,7 +134,7 @@ TEST_F(AsynchronousStore, AFailingPrefetchIsNoFailure) {
   expect_letters(*store, 0, 2);  // read again
   tier_->fail_reads(2);          // the prefetch, and the acquire after it
   store->prefetch(*queue_, 0, Chunks{3});
-  const Status failed = acquire(*store, 0, {3}, false);
+  const Status failed = acquire(*store, 0, {3}, Access::kRead);
   EXPECT_EQ(failed.code(), Code::kIo);
   EXPECT_EQ(failed.message(), "held read");
   for (int64_t chunk = 0; chunk < 6; ++chunk) {
@@ -145,14 +145,14 @@ TEST_F(AsynchronousStore, AFailingPrefetchIsNoFailure) {
 TEST_F(AsynchronousStore, ARecordWhoseWriteFailsStaysAndIsWrittenLater) {
   const auto store = filled(4, 6);
   for (const int64_t chunk : {0, 1, 2, 3}) {  // they fill the memory, and none is written
-    ASSERT_TRUE(acquire(*store, 1, {chunk}, true).ok());
+    ASSERT_TRUE(acquire(*store, 1, {chunk}, Access::kWrite).ok());
     std::memset(host(at(*store, 1, chunk)), letter(1, chunk, 1), static_cast<size_t>(record()));
   }
   tier_->fail_writes(1);
   store->prefetch(*queue_, 2, Chunks{0});  // its failure is no failure
   expect_letters(*store, 2, 0);
   tier_->fail_writes(1);
-  const Status failed = acquire(*store, 0, {0}, false);
+  const Status failed = acquire(*store, 0, {0}, Access::kRead);
   EXPECT_EQ(failed.code(), Code::kIo);
   EXPECT_EQ(failed.message(), "held write");
   for (const int64_t chunk : {0, 1, 2, 3}) expect_letters(*store, 1, chunk, 1);
@@ -163,12 +163,12 @@ TEST_F(AsynchronousStore, ARecordWhoseWriteFailsStaysAndIsWrittenLater) {
 // A prefetch takes half of the memory at most, and never the place of what the last acquire asked for.
 TEST_F(AsynchronousStore, APrefetchLeavesWhatIsNeeded) {
   const auto store = filled(4, 6);
-  ASSERT_TRUE(acquire(*store, 0, {0, 1, 2}, false).ok());
+  ASSERT_TRUE(acquire(*store, 0, {0, 1, 2}, Access::kRead).ok());
   store->prefetch(*queue_, 1, Chunks{0, 1, 2, 3});
   settle(*store);
   EXPECT_EQ(resident(*store, 0), (Chunks{0, 1, 2}));
   for (const int64_t chunk : {0, 1, 2}) expect_letters_there(*store, 0, chunk);
-  ASSERT_TRUE(acquire(*store, 0, {0}, false).ok());
+  ASSERT_TRUE(acquire(*store, 0, {0}, Access::kRead).ok());
   Pause pause;
   tier_->pause_reads(&pause);
   const int reads = tier_->n_reads();
@@ -178,7 +178,7 @@ TEST_F(AsynchronousStore, APrefetchLeavesWhatIsNeeded) {
   EXPECT_EQ(store->stats().n_resident, 2);
   EXPECT_TRUE(at(*store, 0, 0));
   std::thread later([&] { pause.release(); });
-  ASSERT_TRUE(acquire(*store, 0, {0, 1, 2, 3}, false).ok());  // takes all places in the end, theirs too
+  ASSERT_TRUE(acquire(*store, 0, {0, 1, 2, 3}, Access::kRead).ok());  // takes all places in the end, theirs too
   later.join();
   for (const int64_t chunk : {0, 1, 2, 3}) expect_letters_there(*store, 0, chunk);
   EXPECT_GE(tier_->n_reads(), reads + 2);
@@ -293,7 +293,7 @@ TEST_F(AsynchronousStore, AnyOrderOfRequestsGivesTheBytesThatWereWritten) {
         const int64_t chunk = random(n);
         tier_->fail_reads(static_cast<int>(random(2)));
         tier_->fail_writes(static_cast<int>(random(2)));
-        if (acquire(*store, layer, {chunk}, false).ok()) {
+        if (acquire(*store, layer, {chunk}, Access::kRead).ok()) {
           expect_letters_there(*store, layer, chunk, versions[static_cast<size_t>(chunk)]);
         }
         tier_->fail_reads(0);

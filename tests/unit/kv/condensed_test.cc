@@ -124,19 +124,19 @@ class SpillingMemoryStream : public KvTest {
   static char letter(int layer, KvKind kind, int64_t chunk) {
     return static_cast<char>(1 + layer * 40 + chunk + (kind == kCondensed ? 20 : 0));
   }
-  std::span<char> bytes(ChunkStore& store, int layer, KvKind kind, int64_t chunk, bool to_write) const {
-    EXPECT_TRUE(acquire(store, layer, {chunk}, to_write, kind).ok());
+  std::span<char> bytes(ChunkStore& store, int layer, KvKind kind, int64_t chunk, Access access) const {
+    EXPECT_TRUE(acquire(store, layer, {chunk}, access, kind).ok());
     return {host(store.layer(layer, kind).chunks[static_cast<size_t>(chunk)]), static_cast<size_t>(record())};
   }
   void fill(ChunkStore& store, KvKind kind, int64_t chunk) const {
     for (int layer = 0; layer < kLayers; ++layer) {
-      const auto all = bytes(store, layer, kind, chunk, true);
+      const auto all = bytes(store, layer, kind, chunk, Access::kWrite);
       std::memset(all.data(), letter(layer, kind, chunk), all.size());
     }
   }
   void expect_letters(ChunkStore& store, KvKind kind, int64_t chunk) const {
     for (int layer = 0; layer < kLayers; ++layer) {
-      const auto all = bytes(store, layer, kind, chunk, false);
+      const auto all = bytes(store, layer, kind, chunk, Access::kRead);
       EXPECT_TRUE(std::all_of(all.begin(), all.end(), [&](char c) { return c == letter(layer, kind, chunk); }))
           << "layer " << layer << ", chunk " << chunk;
     }
@@ -183,8 +183,8 @@ TEST_F(SpillingMemoryStream, LeavesTheRestOfTheBudgetToTheText) {
   EXPECT_EQ(store->condensed_chunks(), 4);
   EXPECT_EQ(store->max_resident(), 1);
   const std::vector<int64_t> all{0, 1, 2, 3};
-  ASSERT_TRUE(acquire(*store, 1, all, false, kCondensed).ok());
-  ASSERT_TRUE(acquire(*store, 1, std::vector<int64_t>{1}, false, kText).ok());
+  ASSERT_TRUE(acquire(*store, 1, all, Access::kRead, kCondensed).ok());
+  ASSERT_TRUE(acquire(*store, 1, std::vector<int64_t>{1}, Access::kRead, kText).ok());
   EXPECT_EQ(store->stats().n_resident, 5);
   for (const auto& chunk : store->layer(1, kCondensed).chunks) EXPECT_TRUE(chunk);
 }

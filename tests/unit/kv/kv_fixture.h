@@ -37,9 +37,9 @@ class KvTest : public testing::Test {
     EXPECT_TRUE(store.ok()) << store.status().message();
     return std::move(*store);
   }
-  Status acquire(ChunkStore& store, int layer, std::vector<int64_t> chunks, bool to_write,
+  Status acquire(ChunkStore& store, int layer, std::vector<int64_t> chunks, Access access,
                  KvKind kind = KvKind::kText) const {
-    return store.acquire(*queue_, layer, chunks, to_write, kind);
+    return store.acquire(*queue_, layer, chunks, access, kind);
   }
   static char* host(const KvRecord& record) { return reinterpret_cast<char*>(cpu::record_ptr(record)); }
   int64_t record() const { return static_cast<int64_t>(backend_->kv_record_bytes(kGeometry)); }

@@ -24,7 +24,7 @@ class SpillingStore : public KvTest {
     return static_cast<char>(1 + layer * 40 + chunk % 40 + 120 * version);
   }
   void fill(ChunkStore& store, int layer, int64_t chunk, int version = 0) const {
-    ASSERT_TRUE(acquire(store, layer, {chunk}, true).ok());
+    ASSERT_TRUE(acquire(store, layer, {chunk}, Access::kWrite).ok());
     std::memset(host(store.layer(layer).chunks[static_cast<size_t>(chunk)]), letter(layer, chunk, version),
                 static_cast<size_t>(record()));
   }
@@ -34,7 +34,7 @@ class SpillingStore : public KvTest {
     for (int layer = 0; layer < kLayers; ++layer) fill(store, layer, chunk, version);
   }
   void expect_letters(ChunkStore& store, int layer, int64_t chunk, int version = 0) const {
-    ASSERT_TRUE(acquire(store, layer, {chunk}, false).ok());
+    ASSERT_TRUE(acquire(store, layer, {chunk}, Access::kRead).ok());
     const auto* bytes = host(store.layer(layer).chunks[static_cast<size_t>(chunk)]);
     EXPECT_TRUE(std::all_of(bytes, bytes + record(), [&](char c) { return c == letter(layer, chunk, version); }))
         << "layer " << layer << ", chunk " << chunk;
@@ -88,9 +88,9 @@ TEST_F(SpillingStore, TheLeastRecentlyUsedLeave) {
   EXPECT_EQ(resident(*store, 0), (Chunks{0, 2, 3}));
   EXPECT_EQ(resident(*store, 1), (Chunks{0}));
   // What is asked for and here is used first: it cannot be pushed out by the others that are asked for.
-  ASSERT_TRUE(acquire(*store, 0, Chunks{1, 2}, false).ok());
+  ASSERT_TRUE(acquire(*store, 0, Chunks{1, 2}, Access::kRead).ok());
   EXPECT_EQ(resident(*store, 0), (Chunks{0, 1, 2}));
-  ASSERT_TRUE(acquire(*store, 0, Chunks{0, 1, 2, 3}, false).ok());
+  ASSERT_TRUE(acquire(*store, 0, Chunks{0, 1, 2, 3}, Access::kRead).ok());
   EXPECT_EQ(resident(*store, 0), (Chunks{0, 1, 2, 3}));
   EXPECT_EQ(resident(*store, 1), Chunks{});
 }
@@ -155,10 +155,10 @@ TEST_F(SpillingStore, AFailingAllocatorLosesNothing) {
   memory_.left = 0;
   ASSERT_TRUE(store->reserve(0, 64).ok());
   ASSERT_TRUE(store->reserve(64, 16).ok());
-  EXPECT_EQ(acquire(*store, 1, Chunks{0}, true).code(), Code::kOutOfMemory);
+  EXPECT_EQ(acquire(*store, 1, Chunks{0}, Access::kWrite).code(), Code::kOutOfMemory);
   memory_.left = 1;  // a page of three
   for (const int64_t chunk : {0, 1, 2}) fill(*store, 1, chunk);
-  EXPECT_EQ(acquire(*store, 1, Chunks{0, 3}, true).code(), Code::kOutOfMemory);
+  EXPECT_EQ(acquire(*store, 1, Chunks{0, 3}, Access::kWrite).code(), Code::kOutOfMemory);
   memory_.left = INT64_MAX;
   EXPECT_TRUE(store->holds(0, 80));
   EXPECT_EQ(store->stats().n_records, 5 * kLayers);

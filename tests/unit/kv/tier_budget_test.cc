@@ -90,7 +90,7 @@ TEST_F(SharedBudget, WithAFileRecordsGoThereFirst) {
   const auto first = make(options), second = make(options);
   const auto append = [&](ChunkStore& store, int64_t chunk) {
     QUIRE_TRY(store.reserve(chunk * 16, 16));
-    for (int layer = 0; layer < kLayers; ++layer) QUIRE_TRY(acquire(store, layer, {chunk}, true));
+    for (int layer = 0; layer < kLayers; ++layer) QUIRE_TRY(acquire(store, layer, {chunk}, Access::kWrite));
     return Status();
   };
   for (int64_t chunk = 0; chunk < 4; ++chunk) ASSERT_TRUE(append(*first, chunk).ok());
