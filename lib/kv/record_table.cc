@@ -1,5 +1,7 @@
 #include "lib/kv/record_table.h"
 
+#include "lib/support/make_room.h"
+
 namespace quire {
 
 bool RecordTable::holds(RecordId id) const {
@@ -17,11 +19,16 @@ bool RecordTable::holds(KvKind kind, int64_t first, int64_t end) const {
 std::vector<RecordId> RecordTable::extend(KvKind kind, int64_t first, int64_t n_chunks) {
   const auto end = static_cast<size_t>(n_chunks);
   std::vector<RecordId> missing;
-  for (int layer = 0; layer < n_layers_; ++layer) {
-    const auto track = static_cast<size_t>(id(layer, kind, 0).track);
-    if (records_[track].size() < end) records_[track].resize(end);
-    if (entries_[track].size() < end) entries_[track].resize(end);
-  }
+  const auto grow = [&](const auto& change) {
+    for (int layer = 0; layer < n_layers_; ++layer) {
+      const auto track = static_cast<size_t>(id(layer, kind, 0).track);
+      if (records_[track].size() < end) change(records_[track]);
+      if (entries_[track].size() < end) change(entries_[track]);
+    }
+  };
+  // What can fail comes first, so that the tracks of a kind always have one length.
+  grow([&](auto& track) { make_room(track, end - track.size()); });
+  grow([&](auto& track) { track.resize(end); });
   for (int64_t chunk = first; chunk < n_chunks; ++chunk) {
     for (int layer = 0; layer < n_layers_; ++layer) {
       const RecordId record = id(layer, kind, chunk);

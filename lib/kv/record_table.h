@@ -63,7 +63,7 @@ class RecordTable {
   bool holds(KvKind kind, int64_t first, int64_t end) const;
   bool holds(RecordId id) const;
 
-  // Lengthens the table of a kind to n_chunks, which no failure undoes, and lists the records from chunk `first` on
+  // Lengthens the table of a kind to n_chunks, in all layers or in none, and lists the records from chunk `first` on
   // that are not held: chunk by chunk, the layers of a chunk in their order.
   std::vector<RecordId> extend(KvKind kind, int64_t first, int64_t n_chunks);
   // Forgets the chunks of a kind from n_chunks on, none of which is held.
