@@ -1,7 +1,12 @@
 #!/usr/bin/env bash
-# clang-tidy with a short list of checks that find mistakes, over the library's and the command's own sources.
+# clang-format must have nothing to change anywhere; clang-tidy, with a short list of checks that find mistakes, runs over
+# the library's and the command's own sources.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+find lib kernels include examples tests bindings -path lib/third_party -prune -o \
+  \( -name '*.h' -o -name '*.cc' -o -name '*.c' \) -print0 | xargs -0 clang-format --dry-run --Werror
+
 [ -f build/clang/compile_commands.json ] || cmake --preset clang >/dev/null
 
 checks='-*,bugprone-use-after-move,bugprone-dangling-handle,bugprone-infinite-loop,bugprone-sizeof-expression'

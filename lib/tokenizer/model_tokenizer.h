@@ -14,8 +14,8 @@ namespace quire {
 // Immutable: any thread.
 class ModelTokenizer {
  public:
-  // vocab_size: of the model; the tokenizer's own ids may be fewer. eos: what the model's configuration says ends a text;
-  // empty: what the tokenizer says.
+  // vocab_size: of the model; the tokenizer's own ids may be fewer. eos: what the model's configuration says ends a
+  // text; empty: what the tokenizer says.
   ModelTokenizer(std::unique_ptr<const Tokenizer> tokenizer, int32_t vocab_size, std::vector<int32_t> eos)
       : tokenizer_(std::move(tokenizer)),
         vocab_size_(vocab_size),

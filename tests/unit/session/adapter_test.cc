@@ -26,8 +26,8 @@ std::shared_ptr<Model> load_merged(std::vector<AdapterSource> merge) {
   runtime.n_threads = 2;
   ModelLoadOptions options;
   options.merge = std::move(merge);
-  return take(load_model(make_runtime(runtime),
-                         std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + kModel, options));
+  return take(
+      load_model(make_runtime(runtime), std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + kModel, options));
 }
 
 SessionOptions with_adapters(std::vector<SessionAdapter> adapters, const std::string& strategy = "full") {
