@@ -115,6 +115,7 @@ Status Session::logits(int64_t first_token, int64_t n_rows, float* out, size_t c
 Status Session::hidden_states(int64_t first_token, int64_t n_rows, float* out) const {
   const Call call(*this);
   QUIRE_TRY(call.status());
+  if (n_rows < 1) return Status(Code::kInvalidArgument, "n_rows is " + std::to_string(n_rows) + "; expected 1 or more");
   QUIRE_ASSIGN(const auto rows, contents_->kept.hidden_states(first_token, n_rows));
   std::copy(rows.begin(), rows.end(), out);
   return {};
