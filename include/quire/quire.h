@@ -881,13 +881,16 @@ typedef struct quire_tier_stats {
   int64_t budget_bytes; /* of the session; 0: no limit, or no such tier */
   int64_t bytes;        /* held now; HOST: what strategies keep for choosing chunks included */
   int64_t bytes_peak;
-  int64_t n_chunks;  /* chunk records in it */
-  int64_t n_hits;    /* records that were asked for and there */
-  int64_t n_misses;  /* records that were asked for and had to come from the next tier */
-  int64_t n_evicted; /* records that left it for the next tier */
-  int64_t bytes_read;
+  int64_t n_chunks; /* chunk records in it */
+  /* HOST, where there is a file too: records that computing asked for and that were there, or were
+   * not (new ones and those on their way included), and records that left it. FILE: n_hits are
+   * records read from it, ahead of need too. */
+  int64_t n_hits;
+  int64_t n_misses;
+  int64_t n_evicted;
+  int64_t bytes_read; /* FILE: from it, and to it */
   int64_t bytes_written;
-  int64_t stall_ns; /* time in which computing waited for it */
+  int64_t stall_ns; /* HOST: time in which computing waited for records to come or leave */
 } quire_tier_stats;
 
 /* Fills *stats (struct_size set by the caller) for one tier; zeros for a tier that the session does

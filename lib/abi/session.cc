@@ -213,8 +213,10 @@ quire_status quire_session_get_tier_stats(const quire_session* session, int32_t 
       full.bytes = now.kv_bytes;
       full.bytes_peak = now.kv_bytes_peak;
       full.n_chunks = now.kv_chunks_resident;
-      full.n_misses = now.kv_chunks_read;
-      full.n_evicted = now.kv_chunks_written;
+      full.n_hits = now.kv_hits;
+      full.n_misses = now.kv_misses;
+      full.n_evicted = now.kv_chunks_left;
+      full.stall_ns = now.kv_stall_ns;
     } else if (tier == QUIRE_TIER_FILE) {
       full.budget_bytes = s.options().spill_budget_bytes;
       full.bytes = full.bytes_peak = now.kv_file_bytes;  // room in the file is never given back

@@ -212,6 +212,11 @@ ChunkStoreStats ChunkStore::stats() const {
   stats.n_records = table_.n_held();
   stats.n_resident = residency_->n_in();
   stats.n_evicted = n_evicted_;
+  const TierStats device = residency_->device_stats();
+  stats.n_hits = device.n_hits;
+  stats.n_misses = device.n_misses;
+  stats.n_left = device.n_evicted;
+  stats.stall_ns = device.stall_ns;
   for (size_t t = 0; t < tiers_.size(); ++t) {
     TierStats tier;
     tiers_[t]->describe(tier);

@@ -53,6 +53,9 @@ struct ChunkStoreStats {
   int64_t n_evicted = 0;              // dropped by the strategy
   int64_t file_bytes = 0;             // reserved in lower tiers
   int64_t n_read = 0, n_written = 0;  // records, from and to lower tiers
+  // Where there is a lower tier: records asked for that were in memory, that were not, and that left it; nanoseconds in
+  // which computing waited for records.
+  int64_t n_hits = 0, n_misses = 0, n_left = 0, stall_ns = 0;
 };
 
 class ChunkStore {

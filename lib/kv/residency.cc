@@ -146,7 +146,7 @@ Status Residency::start_at(Queue& queue, RecordId id, const Place& place, bool p
       fence_ = std::move(fence);
     }
     transfer.after = fence_;
-    QUIRE_TRY(transfers_->submit(std::move(transfer)));
+    QUIRE_TRY(submit(std::move(transfer)));
   }
   // Nothing fails from here on.
   free.slot = {};
@@ -169,6 +169,14 @@ Transfer::End Residency::end_of(RecordId id) {
 }
 
 // ---- what came of them
+
+Status Residency::submit(Transfer transfer) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Status status = transfers_->submit(std::move(transfer));
+  // Without an I/O thread it is done in there.
+  if (!asynchronous()) device_.stall_ns += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
+  return status;
+}
 
 void Residency::wait() {
   const auto begin = std::chrono::steady_clock::now();
@@ -261,7 +269,7 @@ Status Residency::write_out(RecordId id) {
   Transfer transfer;
   transfer.memory = memory_.record(e.memory);
   transfer.out = end_of(id);
-  QUIRE_TRY(transfers_->submit(std::move(transfer)));
+  QUIRE_TRY(submit(std::move(transfer)));
   leave(id, State::kLeaving);
   while (transfers_->n_in_flight() > 0) wait();
   return failure_;

@@ -65,6 +65,7 @@ class Residency {
   Status acquire_all(Queue& queue, std::span<const RecordId> records, Pins pins);
   void collect();
   void finish(const Transfer& transfer);
+  Status submit(Transfer transfer);
   void wait();
   Status start(Queue& queue, RecordId id, bool prefetch);
   Status start_at(Queue& queue, RecordId id, const Place& place, bool prefetch);

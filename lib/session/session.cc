@@ -116,6 +116,10 @@ void Session::publish(int64_t n_undelivered) const {
   stats_.kv_file_bytes = kv.file_bytes;
   stats_.kv_chunks_read = kv.n_read;
   stats_.kv_chunks_written = kv.n_written;
+  stats_.kv_hits = kv.n_hits;
+  stats_.kv_misses = kv.n_misses;
+  stats_.kv_chunks_left = kv.n_left;
+  stats_.kv_stall_ns = kv.stall_ns;
 }
 
 // ---- questions

@@ -34,6 +34,7 @@ struct SessionStats {
   int64_t kv_bytes = 0, kv_bytes_peak = 0, kv_chunks = 0, kv_chunks_resident = 0, kv_chunks_evicted = 0;
   int64_t kv_record_bytes = 0;
   int64_t kv_file_bytes = 0, kv_chunks_read = 0, kv_chunks_written = 0;
+  int64_t kv_hits = 0, kv_misses = 0, kv_chunks_left = 0, kv_stall_ns = 0;  // of memory, beside a file
   int64_t scratch_bytes = 0;
   int64_t reach = 0;
   int64_t tasks_after_cancel = 0, cancel_latency_ns = 0;
