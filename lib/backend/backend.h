@@ -96,7 +96,7 @@ class Backend {
   Status norm(Exec exec, const NormArgs& args);
   Status linear(Exec exec, const LinearArgs& args);
 
-  // Bytes of working memory that operations hold beside their arguments.
+  // Bytes of working memory that operations hold beside their arguments. Asked while operations of other queues run.
   virtual int64_t workspace_bytes() const = 0;
 
   // ---- what would be allocated, for planning

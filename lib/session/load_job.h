@@ -13,7 +13,7 @@
 namespace quire {
 
 // start(), finish() and end() are the loading thread's, ready() and step() the engine's.
-class LoadJob final : public Job, public LoadEngine {
+class LoadJob final : public HostJob, public LoadEngine {
  public:
   explicit LoadJob(Runtime& runtime) : runtime_(runtime) {}
 

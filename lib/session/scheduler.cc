@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "lib/support/mutex.h"
 #include "lib/support/thread_pool.h"
@@ -11,7 +12,32 @@
 namespace quire {
 namespace {
 
+using Clock = CondVar::Clock;
+using Jobs = std::array<std::shared_ptr<Job>, Job::kMostTogether>;
+
+// Steps that are under way at once: models whose devices compute at the same time.
+constexpr size_t kMostUnderWay = 4;
 constexpr std::chrono::milliseconds kMostPatience{2};
+// A device is asked whether it is done each time another part of what it has taken so far has passed.
+constexpr int kPollPart = 32;
+constexpr Clock::duration kShortestPoll = std::chrono::microseconds(20), kLongestPoll = std::chrono::microseconds(500);
+
+// Steps on one pass: the one under way, and who took part in the one before.
+struct Track {
+  const void* pass = nullptr;
+  Jobs members;  // the first n: of the step under way
+  size_t n = 0;  // 0: none is
+  Clock::time_point begin;
+  std::array<const Job*, Job::kMostTogether> company{};  // of the last step
+  Clock::duration last_step{};
+
+  // The members; null behind them.
+  std::array<Job*, Job::kMostTogether> borrowed() const {
+    std::array<Job*, Job::kMostTogether> all{};
+    for (size_t i = 0; i < n; ++i) all[i] = members[i].get();
+    return all;
+  }
+};
 
 }  // namespace
 
@@ -19,8 +45,12 @@ struct Scheduler::State {
   // The engine thread.
   void run() QUIRE_EXCLUDES(mutex);
   bool step_next() QUIRE_REQUIRES(mutex);
-  void step_group(const std::shared_ptr<Job>& first) QUIRE_EXCLUDES(mutex);
-  size_t gather(const void* group, std::span<std::shared_ptr<Job>> members) QUIRE_EXCLUDES(mutex);
+  Track* free_track(const void* pass);
+  void submit(Track& track, const std::shared_ptr<Job>& first) QUIRE_EXCLUDES(mutex);
+  void gather(Track& track) QUIRE_EXCLUDES(mutex);
+  bool collect_done() QUIRE_EXCLUDES(mutex);
+  void collect(Track& track) QUIRE_EXCLUDES(mutex);
+  void wait() QUIRE_REQUIRES(mutex);
 
   Mutex mutex;
   CondVar changed;
@@ -31,13 +61,9 @@ struct Scheduler::State {
 
   // The engine thread's alone.
   size_t next = 0;
-  std::array<const Job*, Job::kMostTogether> company{};  // who took part in the last step
-  std::chrono::steady_clock::duration last_step{};
+  std::array<Track, kMostUnderWay> tracks;
+  Track host;  // of steps on no pass, which never stay under way
 };
-
-void Job::step_together(std::span<Job* const> jobs, std::span<bool> finished) {
-  for (size_t i = 0; i < jobs.size(); ++i) finished[i] = jobs[i]->step();
-}
 
 Scheduler::Scheduler() : state_(std::make_shared<State>()) {
   thread_ = std::thread([state = state_] { state->run(); });
@@ -101,16 +127,22 @@ void Scheduler::destroy_all(Disposable* first) {
   while (first) delete std::exchange(first, first->next_);
 }
 
-// Gives the first job that is ready a step. The mutex is free while a job works or goes.
+// Ends a step whose device is done, or else begins one of the first job that is ready. False: neither. The mutex is
+// free while a job works or goes.
 bool Scheduler::State::step_next() {
+  mutex.unlock();
+  const bool collected = collect_done();
+  mutex.lock();
+  if (collected) return true;
   // Others only append meanwhile: this thread alone removes jobs.
   const size_t n = jobs.size();
   const size_t start = n == 0 ? 0 : next++ % n;
   for (size_t i = 0; i < n; ++i) {
     std::shared_ptr<Job> job = jobs[(start + i) % n];
     mutex.unlock();
-    const bool ready = job->ready();
-    if (ready) step_group(job);
+    Track* track = free_track(job->pass());
+    const bool ready = track && job->ready();
+    if (ready) submit(*track, job);
     job.reset();  // may have been the last reference to a job, a session, the runtime
     mutex.lock();
     if (ready) return true;
@@ -118,61 +150,107 @@ bool Scheduler::State::step_next() {
   return false;
 }
 
-// Puts ready jobs of the group behind members[0] and returns how many there are then. Waits a little for those that
-// were in the last step.
-size_t Scheduler::State::gather(const void* group, std::span<std::shared_ptr<Job>> members) {
-  size_t n = 1;
+// Where a step on the pass can begin: the track of its last step, or any that is free. Null: one is under way there, or
+// on all tracks.
+Track* Scheduler::State::free_track(const void* pass) {
+  if (!pass) return &host;
+  Track* free = nullptr;
+  for (Track& track : tracks) {
+    if (track.pass == pass) return track.n == 0 ? &track : nullptr;
+    if (track.n == 0 && (!free || !track.pass)) free = &track;
+  }
+  return free;
+}
+
+// Adds the other jobs of the pass that can take part in the step. Waits a little for those that were in the last one.
+void Scheduler::State::gather(Track& track) {
   // A fraction of a step is a good price for sharing one.
-  const auto patience = CondVar::Clock::now() + std::min<CondVar::Clock::duration>(last_step / 4, kMostPatience);
+  const auto patience = Clock::now() + std::min<Clock::duration>(track.last_step / 4, kMostPatience);
   for (;;) {
     MutexLock lock(mutex);
     awake = false;
     bool waiting = false;
     const size_t n_jobs = jobs.size();
-    for (size_t at = 0; at < n_jobs && n < members.size(); ++at) {
+    for (size_t at = 0; at < n_jobs && track.n < track.members.size(); ++at) {
       std::shared_ptr<Job> job = jobs[at];
       mutex.unlock();
-      const auto end = members.begin() + static_cast<std::ptrdiff_t>(n);
-      if (std::find(members.begin(), end, job) == end && job->group() == group) {
+      const auto end = track.members.begin() + static_cast<std::ptrdiff_t>(track.n);
+      if (job->pass() == track.pass && std::find(track.members.begin(), end, job) == end && job->shares_step()) {
         if (job->ready()) {
-          members[n++] = std::move(job);
+          track.members[track.n++] = std::move(job);
         } else {
-          waiting = waiting || std::find(company.begin(), company.end(), job.get()) != company.end();
+          waiting = waiting || std::find(track.company.begin(), track.company.end(), job.get()) != track.company.end();
         }
       }
       job.reset();
       mutex.lock();
     }
-    if (!waiting || n == members.size()) return n;
+    if (!waiting || track.n == track.members.size()) return;
     while (!awake && !stop) {
-      if (!changed.wait_until(mutex, patience)) return n;
+      if (!changed.wait_until(mutex, patience)) return;
     }
-    if (stop) return n;
+    if (stop) return;
   }
 }
 
-// The step of `first`, together with the others of its group that are ready.
-void Scheduler::State::step_group(const std::shared_ptr<Job>& first) {
-  std::array<std::shared_ptr<Job>, Job::kMostTogether> members{first};
-  const void* group = first->group();
-  const size_t n = group ? gather(group, members) : 1;
-  const auto work = CondVar::Clock::now();
-  std::array<bool, Job::kMostTogether> finished{};
-  if (n == 1) {
-    finished[0] = first->step();
-  } else {
-    std::array<Job*, Job::kMostTogether> borrowed{};
-    for (size_t i = 0; i < n; ++i) borrowed[i] = members[i].get();
-    first->step_together(std::span(borrowed).first(n), std::span(finished).first(n));
+// The first half of the step of `first` and of those who share it; the second half too if it is done at once.
+void Scheduler::State::submit(Track& track, const std::shared_ptr<Job>& first) {
+  const void* pass = first->pass();
+  if (track.pass != pass) {
+    track.pass = pass;
+    track.company = {};
+    track.last_step = {};
   }
-  last_step = CondVar::Clock::now() - work;
-  company = {};
+  track.members[0] = first;
+  track.n = 1;
+  if (pass && first->shares_step()) gather(track);
+  track.begin = Clock::now();
+  const auto borrowed = track.borrowed();
+  first->submit(std::span(borrowed).first(track.n));
+  if (first->submitted_is_done()) collect(track);
+}
+
+bool Scheduler::State::collect_done() {
+  for (Track& track : tracks) {
+    if (track.n == 0 || !track.members[0]->submitted_is_done()) continue;
+    collect(track);
+    return true;
+  }
+  return false;
+}
+
+void Scheduler::State::collect(Track& track) {
+  std::array<bool, Job::kMostTogether> finished{};
+  const size_t n = track.n;
+  const auto borrowed = track.borrowed();
+  track.members[0]->collect(std::span(borrowed).first(n), std::span(finished).first(n));
+  track.last_step = Clock::now() - track.begin;
+  track.company = {};
+  const Jobs members = std::exchange(track.members, {});  // they go without the mutex
+  track.n = 0;
   MutexLock lock(mutex);
   for (size_t i = 0; i < n; ++i) {
     if (finished[i]) {
       std::erase(jobs, members[i]);
     } else {
-      company[i] = members[i].get();
+      track.company[i] = members[i].get();
+    }
+  }
+}
+
+// Until somebody calls wake(), or it is time to ask the devices again.
+void Scheduler::State::wait() {
+  while (!awake && !stop) {
+    const auto now = Clock::now();
+    Clock::duration pause = Clock::duration::max();
+    for (const Track& track : tracks) {
+      if (track.n == 0) continue;
+      pause = std::min(pause, std::clamp((now - track.begin) / kPollPart, kShortestPoll, kLongestPoll));
+    }
+    if (pause == Clock::duration::max()) {
+      changed.wait(mutex);
+    } else if (!changed.wait_until(mutex, now + pause)) {
+      return;
     }
   }
 }
@@ -192,9 +270,13 @@ void Scheduler::State::run() {
         continue;
       }
       awake = false;
-      if (step_next()) continue;
-      while (!awake && !stop) changed.wait(mutex);
+      if (!step_next()) wait();
     }
+    mutex.unlock();
+    for (Track& track : tracks) {
+      if (track.n > 0) collect(track);
+    }
+    mutex.lock();
     dropped = std::exchange(jobs, {});
     left = std::exchange(trash, nullptr);
   }

@@ -1,30 +1,54 @@
 // Who computes when: one engine thread that gives each ready job a step in turn.
 //
-// A step is short (a prefill block, a decode step, 16 MB of a model being loaded) and may use all compute threads, so
-// jobs share the machine fairly and never run at once. Jobs of one group (sessions of a model that decode) take a step
-// together: their weights are read once. A step waits a little for members that were in the group's last step and are
-// not ready yet: their readers are about to take a token.
+// A step is short (a prefill block, a decode step, 16 MB of a model being loaded), so jobs share the machine fairly. It
+// has two halves: the first submits it to a device, the second takes what it came to. In between the thread serves
+// other jobs, and looks now and then whether the device is done. Steps on one forward pass follow each other. Jobs that
+// share their steps (sessions of a model that decode) take them together: the model's weights are read once. A step
+// waits a little for jobs that shared the pass's last one and are not ready yet: their readers are about to take a
+// token.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <thread>
-#include <vector>
 
 namespace quire {
 
+// All calls are the engine thread's; none may throw.
 class Job {
  public:
-  virtual ~Job() = default;
-  // True if step() has something to do. Called on the engine thread.
-  virtual bool ready() = 0;
-  // Does a part of the work on the engine thread. True: finished; the job is dropped. Must not throw.
-  virtual bool step() = 0;
-  // Jobs of the same group (not null) may take their next steps together: step_together() of any of them with all of
-  // them, at most kMostTogether, writes finished[i] as step() of jobs[i] would return. Must not throw.
+  // Most jobs of a shared step.
   static constexpr size_t kMostTogether = 16;
-  virtual const void* group() { return nullptr; }
-  virtual void step_together(std::span<Job* const> jobs, std::span<bool> finished);
+
+  virtual ~Job() = default;
+  // True if a step has something to do. Not asked during a step.
+  virtual bool ready() = 0;
+  // What its steps work on, one at a time. Null: on the host alone, and they are done when submit() returns.
+  virtual const void* pass() { return nullptr; }
+  // Whether other jobs of its pass, which say so too, can take part in its next step.
+  virtual bool shares_step() { return false; }
+
+  // The halves of a step. jobs: this one first, then those that take part, the same in both calls. finished[i]: job i
+  // is to be dropped.
+  virtual void submit(std::span<Job* const> jobs) = 0;
+  // Whether collect() would not wait.
+  virtual bool submitted_is_done() = 0;
+  virtual void collect(std::span<Job* const> jobs, std::span<bool> finished) = 0;
+};
+
+// A job that works on the host alone.
+class HostJob : public Job {
+ public:
+  // True: finished; the job is dropped.
+  virtual bool step() = 0;
+
+ private:
+  void submit(std::span<Job* const>) final { finished_ = step(); }
+  bool submitted_is_done() final { return true; }
+  void collect(std::span<Job* const>, std::span<bool> finished) final { finished[0] = finished_; }
+
+  bool finished_ = false;
 };
 
 // Something whose destructor may take a while. It is its own place in the queue, so that letting go never fails.
@@ -42,8 +66,9 @@ class Disposable {
 
 class Scheduler {
  public:
-  Scheduler();   // starts the engine thread
-  ~Scheduler();  // stops it after the step it is in; jobs left are dropped. Also legal on the engine thread.
+  Scheduler();  // starts the engine thread
+  // Stops it after the steps that have begun; jobs left are dropped. Also legal on the engine thread.
+  ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
@@ -53,7 +78,7 @@ class Scheduler {
   void wake();
   // Destroys an object on the engine thread; on this one if that was stopped. Any thread.
   void dispose(std::unique_ptr<Disposable> object) noexcept;
-  // Stops the engine thread and waits for it. Not on the engine thread.
+  // Stops the engine thread, after the steps that have begun, and waits for it. Not on the engine thread.
   void stop();
 
  private:

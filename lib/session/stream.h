@@ -1,10 +1,10 @@
 // A stream: one computation on a session, pulled event by event.
 //
-// Two halves meet under the stream's mutex. The engine's half (ready, step: stream_compute.cc) processes pending tokens
-// block by block and generates, at most max_undelivered tokens ahead of the reader. The caller's half (next, cancel,
-// close: stream.cc) takes events. A step works with the session's turn and without a mutex. What it came to (tokens
-// read, events, the end of the stream) is shown to the caller's half at the step's very end, in settle(), together with
-// giving back the turn: so whoever sees that a stream has ended may use the session at once.
+// Two halves meet under the stream's mutex. The engine's half (stream_step.cc, stream_compute.cc) processes pending
+// tokens block by block and generates, at most max_undelivered tokens ahead of the reader. The caller's half (next,
+// cancel, close: stream.cc) takes events. A step works with the session's turn and without a mutex. What it came to
+// (tokens read, events, the end of the stream) is shown to the caller's half at the step's very end, in settle(),
+// together with giving back the turn: so whoever sees that a stream has ended may use the session at once.
 //
 // The session's text holds the undelivered tokens while the stream is open. They are no part of the session until they
 // are delivered: a stream that ends before forgets them.
@@ -35,6 +35,7 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
  public:
   // Errors: kBusy, kClosed, kOverflow, kEmpty, kInvalidArgument. In stream_open.cc.
   static Result<std::shared_ptr<GenerationStream>> open(const std::shared_ptr<Session>& session, StreamOptions options);
+  ~GenerationStream() override;
 
   // Waits up to timeout_ms (negative: forever) for the next event, which stays at `*event` until the following call.
   Result<NextResult> next(int32_t timeout_ms, const StreamEvent** event);
@@ -57,10 +58,11 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   void session_closes() override { close(); }
 
   bool ready() override;
-  bool step() override;
-  // Streams of one model that decode take their steps together.
-  const void* group() override;
-  void step_together(std::span<Job* const> jobs, std::span<bool> finished) override;
+  const void* pass() override;
+  bool shares_step() override;  // while it decodes
+  void submit(std::span<Job* const> jobs) override;
+  bool submitted_is_done() override;
+  void collect(std::span<Job* const> jobs, std::span<bool> finished) override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -70,9 +72,9 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
 
   // Engine's half. The turn is taken in begin_step and given back in settle.
   struct Block;
-  static void step_all(std::span<GenerationStream* const> streams, std::span<bool> finished);
-  static Status compute(std::span<GenerationStream* const> streams, std::span<Block> blocks,
-                        std::span<Status> failures);
+  struct Step;
+  static Status submit_blocks(Step& step);
+  static Status collect_blocks(Step& step);
   Status begin_step(Block& block, bool alone);
   Status next_block(Block& block);
   Sequence sequence(Block& block) const;
@@ -105,6 +107,8 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   CancelToken cancel_;  // set under the mutex, polled without
 
   // The engine thread's alone.
+  // The step that this stream leads; none between steps. Its room is made ahead, so that no step fails for want of it.
+  const std::unique_ptr<std::optional<Step>> step_;
   TokenGenerator generator_;
   int64_t prompt_done_ = 0;
   int64_t first_generated_ = kNoLimit;  // where the first generated token stands

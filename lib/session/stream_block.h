@@ -1,11 +1,14 @@
-// What one step does for one stream. Nothing of it is seen outside before the step's end (GenerationStream::settle).
+// What one step does, for one stream and for all that share it. Nothing of it is seen outside before the step's end
+// (GenerationStream::settle).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <list>
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "lib/session/stream.h"
 
@@ -28,6 +31,22 @@ struct GenerationStream::Block {
 
   int64_t n() const { return static_cast<int64_t>(tokens.size()); }
   SessionContents& contents() const { return work->contents(); }
+};
+
+// A step of one or several streams of a model, which the first of them leads.
+struct GenerationStream::Step {
+  size_t n = 0;
+  std::array<GenerationStream*, kMostTogether> streams{};
+  std::array<Block, kMostTogether> blocks;
+  std::array<Status, kMostTogether> failures;  // of a stream's own part
+  Status failure;                              // of all of it
+  Clock::time_point begin;
+
+  // What the device works with.
+  std::vector<Sequence> sequences;  // of the blocks that have tokens
+  std::vector<const CancelToken*> cancels;
+  std::optional<CancelToken> cancel;   // any of those
+  std::optional<HiddenStates> states;  // none: nothing was submitted
 };
 
 }  // namespace quire

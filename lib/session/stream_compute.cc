@@ -16,44 +16,49 @@ constexpr int64_t kLogitRows = 32;
 
 }  // namespace
 
-// The next block of each stream in one forward pass, then a sampled token where nothing is left to process. A Status
-// for all of them, which means that no stream read anything, or one failure each.
-Status GenerationStream::compute(std::span<GenerationStream* const> streams, std::span<Block> blocks,
-                                 std::span<Status> failures) {
-  const auto begin = Clock::now();
-  std::vector<Sequence> sequences;
-  std::vector<const CancelToken*> cancels;
-  for (size_t i = 0; i < streams.size(); ++i) {
-    if (!blocks[i].work) continue;
-    if (failures[i].ok()) failures[i] = streams[i]->next_block(blocks[i]);
-    if (!failures[i].ok() || blocks[i].n() == 0) continue;
-    sequences.push_back(streams[i]->sequence(blocks[i]));
-    cancels.push_back(&streams[i]->cancel_);
+// The next block of each stream into one forward pass. A Status for all of them, or one failure each.
+Status GenerationStream::submit_blocks(Step& step) {
+  step.begin = Clock::now();
+  for (size_t i = 0; i < step.n; ++i) {
+    Block& block = step.blocks[i];
+    if (!block.work) continue;
+    GenerationStream& stream = *step.streams[i];
+    if (step.failures[i].ok()) step.failures[i] = stream.next_block(block);
+    if (!step.failures[i].ok() || block.n() == 0) continue;
+    step.sequences.push_back(stream.sequence(block));
+    step.cancels.push_back(&stream.cancel_);
   }
-  const CancelToken cancel{cancels};
-  const Model& model = streams[0]->session_->model();
-  std::optional<HiddenStates> states;
-  if (!sequences.empty()) {
-    QUIRE_ASSIGN(HiddenStates queued, model.pass->forward(sequences, &cancel));
-    states.emplace(std::move(queued));
-  }
+  step.cancel.emplace(step.cancels);
+  if (step.sequences.empty()) return {};
+  QUIRE_ASSIGN(HiddenStates states, step.streams[0]->session_->model().pass->forward(step.sequences, &*step.cancel));
+  step.states.emplace(std::move(states));
+  return {};
+}
+
+// What the pass came to, for each stream, and a sampled token where nothing is left to process. A Status for all of
+// them, which means that no stream read anything, or one failure each.
+Status GenerationStream::collect_blocks(Step& step) {
+  const Model& model = step.streams[0]->session_->model();
   const auto vocab = static_cast<size_t>(model.llama->config().vocab_size);
+  const size_t n_sequences = step.sequences.size();
   std::vector<float> rows;  // of several blocks, one token each
-  if (sequences.size() > 1) {
-    rows.resize(sequences.size() * vocab);
-    QUIRE_TRY(model.pass->logits(*states, 0, static_cast<int64_t>(sequences.size()), &cancel, rows.data()));
+  if (n_sequences > 1) {
+    rows.resize(n_sequences * vocab);
+    const auto n_rows = static_cast<int64_t>(n_sequences);
+    QUIRE_TRY(model.pass->logits(*step.states, 0, n_rows, &*step.cancel, rows.data()));
   }
   size_t row = 0;
-  for (size_t i = 0; i < streams.size(); ++i) {
-    if (!blocks[i].work || !failures[i].ok()) continue;
-    GenerationStream& stream = *streams[i];
-    failures[i] = contain([&] {
-      if (blocks[i].n() > 0) {
+  for (size_t i = 0; i < step.n; ++i) {
+    Block& block = step.blocks[i];
+    if (!block.work || !step.failures[i].ok()) continue;
+    GenerationStream& stream = *step.streams[i];
+    step.failures[i] = contain([&] {
+      if (block.n() > 0) {
         const auto own = rows.empty() ? std::span<const float>() : std::span(rows).subspan(row * vocab, vocab);
-        QUIRE_TRY(stream.read_results(blocks[i], own, *states, static_cast<int64_t>(row++), cancel));
-        stream.commit(blocks[i], begin);
+        QUIRE_TRY(stream.read_results(block, own, *step.states, static_cast<int64_t>(row++), *step.cancel));
+        stream.commit(block, step.begin);
       }
-      return stream.generate(blocks[i]);
+      return stream.generate(block);
     });
   }
   return {};

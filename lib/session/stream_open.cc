@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "lib/session/stream.h"
+#include "lib/session/stream_block.h"
 
 namespace quire {
 namespace {
@@ -93,10 +93,13 @@ GenerationStream::GenerationStream(std::shared_ptr<Session> session, StreamOptio
       first_settled_(text.n_settled()),
       prompt_total_(text.n_unread()),
       started_(Clock::now()),
+      step_(std::make_unique<std::optional<Step>>()),
       generator_(*session_->model().tokenizer, options_) {
   events_.messages = std::move(messages);
   n_stop_ids_ = options_.stop.ids.size();
   n_stop_strings_ = options_.stop.strings.size();
 }
+
+GenerationStream::~GenerationStream() = default;
 
 }  // namespace quire

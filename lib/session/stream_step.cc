@@ -1,5 +1,4 @@
 // The engine's half of a stream, step by step: what a step begins with, and how what it came to is shown.
-#include <array>
 #include <utility>
 
 #include "lib/session/contain.h"
@@ -15,42 +14,45 @@ bool GenerationStream::ready() {
   return ending_ || stalled_ ? waiting == 0 : waiting < options_.max_undelivered;
 }
 
+const void* GenerationStream::pass() { return session_->model().pass.get(); }
+
 // After its first token a stream has exactly one token to process in each step.
-const void* GenerationStream::group() {
+bool GenerationStream::shares_step() {
   MutexLock lock(mutex_);
-  const bool decoding = decoding_ && !finished_ && !apart_ && !rewind_ && !cancel_.cancelled();
-  return decoding ? &session_->model() : nullptr;
+  return decoding_ && !finished_ && !apart_ && !rewind_ && !cancel_.cancelled();
 }
 
-bool GenerationStream::step() {
-  GenerationStream* const alone[] = {this};
-  std::array<bool, 1> finished{};
-  step_all(alone, finished);
-  return finished[0];
-}
-
-void GenerationStream::step_together(std::span<Job* const> jobs, std::span<bool> finished) {
-  std::array<GenerationStream*, kMostTogether> streams{};
-  for (size_t i = 0; i < jobs.size(); ++i) streams[i] = static_cast<GenerationStream*>(jobs[i]);
-  step_all(std::span(streams).first(jobs.size()), finished);
-}
-
-// One step of each stream; all are of one model.
-void GenerationStream::step_all(std::span<GenerationStream* const> streams, std::span<bool> finished) {
-  std::array<Block, kMostTogether> blocks;
-  std::array<Status, kMostTogether> failures;
-  for (size_t i = 0; i < streams.size(); ++i) failures[i] = streams[i]->begin_step(blocks[i], streams.size() == 1);
-  Status together = contain([&] { return compute(streams, blocks, failures); });
-  const bool undo = !together.ok();
-  const bool retry = streams.size() > 1 && undo && together.code() != Code::kCancelled;
-  // Alone, what failed was this stream's; in company it tries again alone and then knows.
-  if (streams.size() == 1 && undo) failures[0] = std::move(together);
-  for (size_t i = 0; i < streams.size(); ++i) {
-    finished[i] = !blocks[i].postponed;
-    if (!blocks[i].work) continue;
-    streams[i]->apart_ = retry;
-    finished[i] = streams[i]->settle(blocks[i], std::move(failures[i]), undo);
+void GenerationStream::submit(std::span<Job* const> jobs) {
+  Step& step = step_->emplace();
+  step.n = jobs.size();
+  for (size_t i = 0; i < step.n; ++i) {
+    step.streams[i] = static_cast<GenerationStream*>(jobs[i]);
+    step.failures[i] = step.streams[i]->begin_step(step.blocks[i], step.n == 1);
   }
+  step.failure = contain([&] { return submit_blocks(step); });
+}
+
+bool GenerationStream::submitted_is_done() {
+  const Step& step = **step_;
+  return !step.states || step.states->done();
+}
+
+void GenerationStream::collect(std::span<Job* const>, std::span<bool> finished) {
+  Step& step = **step_;
+  if (step.failure.ok()) step.failure = contain([&] { return collect_blocks(step); });
+  step.states.reset();  // waits, so that nothing works on what is undone below
+  const bool undo = !step.failure.ok();
+  const bool retry = step.n > 1 && undo && step.failure.code() != Code::kCancelled;
+  // Alone, what failed was this stream's; in company it tries again alone and then knows.
+  if (step.n == 1 && undo) step.failures[0] = std::move(step.failure);
+  for (size_t i = 0; i < step.n; ++i) {
+    GenerationStream& stream = *step.streams[i];
+    finished[i] = !step.blocks[i].postponed;
+    if (!step.blocks[i].work) continue;
+    stream.apart_ = retry;
+    finished[i] = stream.settle(step.blocks[i], std::move(step.failures[i]), undo);
+  }
+  step_->reset();
 }
 
 // Tokens of the text before this are part of the session for good; kNoLimit: all are.

@@ -125,42 +125,70 @@ struct OwnedAttention {
 
 // ---- queues
 
+}  // namespace
+
 class DeferredQueue : public Queue {
  public:
-  explicit DeferredQueue(Worker worker, std::unique_ptr<Queue> real)
-      : worker_(std::move(worker)), line_(std::make_shared<LateWorker::Line>()), real_(std::move(real)) {}
+  DeferredQueue(Worker worker, std::shared_ptr<SlowQueues> slow, std::unique_ptr<Queue> real)
+      : worker_(std::move(worker)),
+        slow_(std::move(slow)),
+        number_(slow_ ? slow_->n_queues_++ : 0),
+        line_(std::make_shared<LateWorker::Line>()),
+        real_(std::move(real)) {}
   ~DeferredQueue() override { (void)worker_->wait(line_, worker_->last(*line_)); }
 
   Status add(LateWorker::Work work) {
     worker_->add(*line_, std::move(work));
     return {};
   }
-  const Line& line() const { return line_; }
   Queue& real() const { return *real_; }
 
  private:
+  friend class DeferredFence;
   const Worker worker_;
+  const std::shared_ptr<SlowQueues> slow_;
+  const int64_t number_;
   const Line line_;
   const std::unique_ptr<Queue> real_;
 };
 
-DeferredQueue& deferred(Queue& queue) { return static_cast<DeferredQueue&>(queue); }
-
 class DeferredFence : public Fence {
  public:
-  DeferredFence(Worker worker, Line line, int64_t number)
-      : worker_(std::move(worker)), line_(std::move(line)), number_(number) {}
-  bool done() const override { return worker_->poll(line_, number_); }
-  Status wait() override { return worker_->wait(line_, number_); }
-
-  const Line& line() const { return line_; }
-  int64_t number() const { return number_; }
+  explicit DeferredFence(const DeferredQueue& queue)
+      : worker_(queue.worker_),
+        slow_(queue.slow_),
+        queue_(queue.number_),
+        line_(queue.line_),
+        number_(worker_->last(*line_)) {}
+  bool done() const override {
+    if (held()) {
+      ++slow_->n_asked_;
+      return false;
+    }
+    if (slow_) return worker_->poll(line_, number_);
+    (void)worker_->wait(line_, number_);
+    return true;
+  }
+  Status wait() override {
+    if (held()) ++slow_->n_waited_;
+    return worker_->wait(line_, number_);
+  }
+  // What is queued there from now on begins when this is done.
+  void delay(const DeferredQueue& queue) const { worker_->add_wait(*queue.line_, line_, number_); }
 
  private:
+  bool held() const { return slow_ && queue_ < slow_->held_; }
+
   const Worker worker_;
+  const std::shared_ptr<SlowQueues> slow_;
+  const int64_t queue_;
   const Line line_;
   const int64_t number_;
 };
+
+namespace {
+
+DeferredQueue& deferred(Queue& queue) { return static_cast<DeferredQueue&>(queue); }
 
 // Prepared by the real backend late, as everything.
 class DeferredStep : public PreparedStep {
@@ -189,8 +217,8 @@ const PreparedStep& alive(const std::shared_ptr<DeferredStep::Real>& step) {
 
 class DeferredBackend final : public Backend {
  public:
-  explicit DeferredBackend(std::unique_ptr<Backend> real)
-      : real_(std::move(real)), worker_(std::make_shared<LateWorker>()) {}
+  DeferredBackend(std::unique_ptr<Backend> real, std::shared_ptr<SlowQueues> slow)
+      : real_(std::move(real)), slow_(std::move(slow)), worker_(std::make_shared<LateWorker>()) {}
 
   std::string name() const override { return "deferred/" + real_->name(); }
   ElementType row_type() const override { return real_->row_type(); }
@@ -202,7 +230,7 @@ class DeferredBackend final : public Backend {
   }
   Result<std::unique_ptr<Queue>> create_queue() override {
     QUIRE_ASSIGN(auto queue, real_->create_queue());
-    return std::unique_ptr<Queue>(std::make_unique<DeferredQueue>(worker_, std::move(queue)));
+    return std::unique_ptr<Queue>(std::make_unique<DeferredQueue>(worker_, slow_, std::move(queue)));
   }
   Status upload(Queue& queue, const void* source, Buffer& target, size_t offset, size_t bytes) override {
     return deferred(queue).add([this, &q = deferred(queue).real(), source, to = real(&target), offset, bytes] {
@@ -215,12 +243,10 @@ class DeferredBackend final : public Backend {
     });
   }
   Result<std::unique_ptr<Fence>> record(Queue& queue) override {
-    const Line& line = deferred(queue).line();
-    return std::unique_ptr<Fence>(std::make_unique<DeferredFence>(worker_, line, worker_->last(*line)));
+    return std::unique_ptr<Fence>(std::make_unique<DeferredFence>(deferred(queue)));
   }
   Status wait(Queue& queue, const Fence& fence) override {
-    const auto& other = static_cast<const DeferredFence&>(fence);
-    worker_->add_wait(*deferred(queue).line(), other.line(), other.number());
+    static_cast<const DeferredFence&>(fence).delay(deferred(queue));
     return {};
   }
 
@@ -228,7 +254,7 @@ class DeferredBackend final : public Backend {
     return real_->create_matrix(n, k, type);
   }
   Status load_rows(Matrix& matrix, ElementType type, const void* source, int64_t first, int64_t rows) override {
-    return real_->load_rows(matrix, type, source, first, rows);
+    return at_once([&] { return real_->load_rows(matrix, type, source, first, rows); });
   }
   Result<std::unique_ptr<Table>> create_table(int64_t rows, int64_t columns, ElementType type, const void* source,
                                               std::shared_ptr<const void> keep) override {
@@ -331,7 +357,7 @@ class DeferredBackend final : public Backend {
     });
   }
 
-  int64_t workspace_bytes() const override { return real_->workspace_bytes(); }
+  int64_t workspace_bytes() const override { return workspace_bytes_; }
   size_t matrix_bytes(int64_t n, int64_t k, ElementType type) const override { return real_->matrix_bytes(n, k, type); }
   size_t rope_bytes(int head_dim, int64_t chunk) const override { return real_->rope_bytes(head_dim, chunk); }
   size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
@@ -344,19 +370,32 @@ class DeferredBackend final : public Backend {
   template <typename Operation>
   Status add(Exec exec, Operation operation) {
     DeferredQueue& queue = deferred(exec.queue);
-    return queue.add([operation = std::move(operation), &q = queue.real(), cancel = exec.cancel]() mutable {
-      return operation(Exec{q, cancel});
+    return queue.add([this, operation = std::move(operation), &q = queue.real(), cancel = exec.cancel]() mutable {
+      Status status = operation(Exec{q, cancel});
+      workspace_bytes_ = real_->workspace_bytes();
+      return status;
     });
+  }
+  // Work on the real backend that is done when the call returns: not beside queued work, for it has one thread pool.
+  Status at_once(LateWorker::Work work) {
+    const auto line = std::make_shared<LateWorker::Line>();
+    return worker_->wait(line, worker_->add(*line, std::move(work)));
   }
 
   const std::unique_ptr<Backend> real_;
-  const Worker worker_;  // before the real backend it is gone
+  const std::shared_ptr<SlowQueues> slow_;   // may be null
+  std::atomic<int64_t> workspace_bytes_{0};  // of the real backend, after the last operation
+  const Worker worker_;                      // before the real backend it is gone
 };
 
 }  // namespace
 
 std::unique_ptr<Backend> create_deferred_backend(std::unique_ptr<Backend> real) {
-  return std::make_unique<DeferredBackend>(std::move(real));
+  return std::make_unique<DeferredBackend>(std::move(real), nullptr);
+}
+
+std::unique_ptr<Backend> create_slow_backend(std::unique_ptr<Backend> real, std::shared_ptr<SlowQueues> slow) {
+  return std::make_unique<DeferredBackend>(std::move(real), std::move(slow));
 }
 
 }  // namespace quire::test

@@ -10,7 +10,7 @@
 namespace quire::test {
 
 // Holds the engine between the steps of other jobs.
-class Hold : public Job {
+class Hold : public HostJob {
  public:
   bool ready() override { return true; }
   bool step() override {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 
 #include "tests/unit/session/session_fixture.h"
@@ -12,7 +13,7 @@
 namespace quire::test {
 namespace {
 
-class CountingJob : public Job {
+class CountingJob : public HostJob {
  public:
   explicit CountingJob(std::function<bool()> step) : step_(std::move(step)) {}
   bool ready() override { return true; }
@@ -21,6 +22,8 @@ class CountingJob : public Job {
  private:
   std::function<bool()> step_;
 };
+
+using Steps = std::vector<std::string>;
 
 // Lets a test wait until the engine thread has come to some point.
 class Gate {
@@ -76,27 +79,25 @@ TEST(Scheduler, RefusesJobsAfterStop) {
   EXPECT_FALSE(scheduler.add(std::make_shared<CountingJob>([] { return true; })));
 }
 
-// A job of a group: writes down with whom it takes its steps.
+// A job that shares its steps: writes down with whom it takes them.
 class Member : public Job {
  public:
-  Member(char name, const void* group, int n_steps, std::vector<std::string>& log)
-      : name_(name), group_(group), left_(n_steps), log_(log) {}
+  Member(char name, const void* pass, int n_steps, std::vector<std::string>& log)
+      : name_(name), pass_(pass), left_(n_steps), log_(log) {}
 
   bool ready() override { return is_ready(); }
-  bool step() override {
-    log_.emplace_back(1, name_);
-    return finish();
-  }
-  const void* group() override { return group_; }
-  void step_together(std::span<Job* const> jobs, std::span<bool> finished) override {
+  const void* pass() override { return pass_; }
+  bool shares_step() override { return true; }
+  void submit(std::span<Job* const> jobs) override {
     std::string names;
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      auto& member = static_cast<Member&>(*jobs[i]);
-      names += member.name_;
-      finished[i] = member.finish();
-    }
+    for (Job* job : jobs) names += static_cast<Member*>(job)->name_;
+    EXPECT_EQ(names[0], name_);
     std::sort(names.begin(), names.end());
     log_.push_back(names);
+  }
+  bool submitted_is_done() override { return true; }
+  void collect(std::span<Job* const> jobs, std::span<bool> finished) override {
+    for (size_t i = 0; i < jobs.size(); ++i) finished[i] = static_cast<Member*>(jobs[i])->finish();
   }
 
   std::function<bool()> is_ready = [] { return true; };
@@ -110,7 +111,7 @@ class Member : public Job {
   }
 
   char name_;
-  const void* group_;
+  const void* pass_;
   int left_;
   std::vector<std::string>& log_;
 };
@@ -118,8 +119,8 @@ class Member : public Job {
 // Runs members from a common start until all have finished.
 class Groups : public testing::Test {
  protected:
-  std::shared_ptr<Member> add(char name, const void* group, int n_steps) {
-    auto member = std::make_shared<Member>(name, group, n_steps, log_);
+  std::shared_ptr<Member> add(char name, const void* pass, int n_steps) {
+    auto member = std::make_shared<Member>(name, pass, n_steps, log_);
     ++running_;
     member->on_finish = [this] {
       if (--running_ == 0) finished_.open();
@@ -146,9 +147,7 @@ class Groups : public testing::Test {
     }
     return steps;
   }
-  using Steps = std::vector<std::string>;
-
-  const int one_ = 1, other_ = 2;  // their addresses name groups
+  const int one_ = 1, other_ = 2;  // their addresses name passes
   std::vector<std::string> log_;
   int running_ = 0;
   Gate finished_;
@@ -210,6 +209,142 @@ TEST_F(Groups, DoNotWaitLong) {
   b->is_ready = [&] { return log_.size() != 1 && log_.size() != 2; };  // leaves after the first step, and comes back
   run_all();
   EXPECT_EQ(log_, (Steps{"ab", "a", "a", "ab"}));
+}
+
+// A job whose steps are on a device until the test says that they are done.
+class DeviceJob : public Job {
+ public:
+  DeviceJob(std::string name, const void* pass, int n_steps, std::vector<std::string>& log)
+      : name_(std::move(name)), pass_(pass), left_(n_steps), log_(log) {}
+
+  bool ready() override {
+    EXPECT_FALSE(under_way_);
+    return is_ready();
+  }
+  const void* pass() override { return pass_; }
+  void submit(std::span<Job* const> jobs) override {
+    EXPECT_EQ(jobs.size(), 1u);
+    under_way_ = true;
+    log_.push_back(name_ + " begins");
+    on_submit();
+  }
+  bool submitted_is_done() override { return done; }
+  void collect(std::span<Job* const>, std::span<bool> finished) override {
+    under_way_ = false;
+    log_.push_back(name_ + " ends");
+    finished[0] = --left_ == 0;
+    on_collect();
+  }
+
+  std::atomic<bool> done{false};
+  std::function<bool()> is_ready = [] { return true; };
+  std::function<void()> on_submit = [] {}, on_collect = [] {};
+
+ private:
+  std::string name_;
+  const void* pass_;
+  int left_;
+  std::vector<std::string>& log_;
+  bool under_way_ = false;
+};
+
+// While the device is busy with one step the engine gives steps to others; not on the same pass.
+TEST(Scheduler, ServesOthersWhileAStepIsUnderWay) {
+  Scheduler scheduler;
+  Steps log;
+  Gate all_added, finished;
+  const int one = 1, two = 2;
+  const auto slow = std::make_shared<DeviceJob>("slow", &one, 1, log);
+  const auto same = std::make_shared<DeviceJob>("same pass", &one, 1, log);
+  const auto other = std::make_shared<DeviceJob>("other pass", &two, 2, log);
+  same->done = other->done = true;
+  same->is_ready = other->is_ready = [&] { return !log.empty(); };  // slow is first
+  same->on_collect = [&] { finished.open(); };
+  ASSERT_TRUE(scheduler.add(std::make_shared<CountingJob>([&] {
+    all_added.wait();
+    return true;
+  })));
+  for (const auto& job : {slow, same, other}) ASSERT_TRUE(scheduler.add(job));
+  ASSERT_TRUE(scheduler.add(std::make_shared<CountingJob>([&] {
+    slow->done = log.size() == 5;
+    return slow->done.load();
+  })));
+  all_added.open();
+  finished.wait();
+  scheduler.stop();
+  EXPECT_EQ(log, (Steps{"slow begins", "other pass begins", "other pass ends", "other pass begins", "other pass ends",
+                        "slow ends", "same pass begins", "same pass ends"}));
+}
+
+// Nobody calls wake() when a device is done: it is asked.
+TEST(Scheduler, AsksADeviceWhetherItIsDone) {
+  Scheduler scheduler;
+  Steps log;
+  Gate submitted, finished;
+  const int pass = 1;
+  const auto job = std::make_shared<DeviceJob>("a", &pass, 1, log);
+  job->on_submit = [&] { submitted.open(); };
+  job->on_collect = [&] { finished.open(); };
+  ASSERT_TRUE(scheduler.add(job));
+  submitted.wait();
+  job->done = true;
+  finished.wait();
+  scheduler.stop();
+  EXPECT_EQ(log, (Steps{"a begins", "a ends"}));
+}
+
+TEST(Scheduler, EndsStepsThatAreUnderWayBeforeItStops) {
+  Steps log;
+  const int passes[] = {1, 2};
+  {
+    Scheduler scheduler;
+    Gate submitted;
+    const auto a = std::make_shared<DeviceJob>("a", &passes[0], 2, log);
+    const auto b = std::make_shared<DeviceJob>("b", &passes[1], 2, log);
+    b->on_submit = [&] { submitted.open(); };
+    ASSERT_TRUE(scheduler.add(a));
+    ASSERT_TRUE(scheduler.add(b));
+    submitted.wait();
+    scheduler.stop();
+    EXPECT_EQ(a.use_count(), 1);
+    EXPECT_EQ(b.use_count(), 1);
+  }
+  std::sort(log.begin(), log.end());
+  EXPECT_EQ(log, (Steps{"a begins", "a ends", "b begins", "b ends"}));
+}
+
+// More devices are busy than the engine keeps steps of: others wait for their turn, and the host's jobs do not.
+TEST(Scheduler, KeepsSomeStepsUnderWayAtOnce) {
+  Scheduler scheduler;
+  Steps log;
+  Gate all_added, finished;
+  const int passes[12] = {};
+  std::vector<std::shared_ptr<DeviceJob>> jobs;
+  int left = 12, under_way = 0, most = 0;
+  ASSERT_TRUE(scheduler.add(std::make_shared<CountingJob>([&] {
+    all_added.wait();
+    return true;
+  })));
+  for (const int& pass : passes) {
+    jobs.push_back(std::make_shared<DeviceJob>("a", &pass, 1, log));
+    jobs.back()->on_submit = [&] { most = std::max(most, ++under_way); };
+    jobs.back()->on_collect = [&] {
+      --under_way;
+      if (--left == 0) finished.open();
+    };
+    ASSERT_TRUE(scheduler.add(jobs.back()));
+  }
+  int host_steps = 0;
+  ASSERT_TRUE(scheduler.add(std::make_shared<CountingJob>([&] {
+    if (++host_steps < 20) return false;
+    EXPECT_EQ(left, 12);
+    for (const auto& job : jobs) job->done = true;
+    return true;
+  })));
+  all_added.open();
+  finished.wait();
+  EXPECT_GT(most, 1);
+  EXPECT_LT(most, 12);
 }
 
 // One session reads a long text while another generates. The reader of the second is a job of its own, so that both

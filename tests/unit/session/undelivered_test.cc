@@ -29,7 +29,7 @@ const Case kCases[] = {{"full"},
                        {"streaming_llm(sinks=3, recent=50, kv_chunk=16)", 40 << 10}};
 
 // Lets the engine give every other job that is ready a step, many times over.
-class Turns : public Job {
+class Turns : public HostJob {
  public:
   bool ready() override { return true; }
   bool step() override {
