@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <map>
 #include <thread>
+#include <utility>
 
 #include "tests/unit/session/hold.h"
 #include "tests/unit/session/session_fixture.h"
@@ -187,6 +190,106 @@ TEST(Batch, AMemberThatFailsLeavesTheOthersAlone) {
   for (size_t s = 1; s < kSessions; ++s) {
     EXPECT_EQ(together[s].tokens, alone[s].tokens) << kTasks[s].strategy;
     EXPECT_EQ(together[s].logprobs, alone[s].logprobs) << kTasks[s].strategy;
+  }
+}
+
+// Adds stops to streams between the choice of who takes the next step together and that step: the scheduler asks this
+// job whether it shares the step as it asks them, and after them, because it was added after them.
+class StopAdder : public HostJob {
+ public:
+  explicit StopAdder(const Model& model) : pass_(model.pass.get()) {}
+  bool ready() override { return done_; }
+  bool step() override { return true; }
+  const void* pass() override { return pass_; }
+  bool shares_step() override {
+    for (auto& [stream, stops] : std::exchange(next_, {})) expect_ok(stream->add_stops(std::move(stops)));
+    return false;
+  }
+  // While the engine is held.
+  void add(GenerationStream& stream, StopSet stops) { next_.emplace_back(&stream, std::move(stops)); }
+  bool idle() const { return next_.empty(); }
+  void finish(Scheduler& scheduler) {
+    done_ = true;
+    scheduler.wake();
+  }
+
+ private:
+  const void* const pass_;
+  std::vector<std::pair<GenerationStream*, StopSet>> next_;
+  std::atomic<bool> done_{false};
+};
+
+// What a stream gets when one of its rounds of reading is over.
+using MoreStops = std::map<int, StopSet>;
+
+// Reads streams that work ahead, one event of each in a round, and adds stops before the step that follows.
+std::vector<Outcome> read_adding_stops(Model& model, const std::vector<std::shared_ptr<GenerationStream>>& streams,
+                                       const std::vector<MoreStops>& more) {
+  const auto adder = std::make_shared<StopAdder>(model);
+  EXPECT_TRUE(model.runtime->scheduler().add(adder));
+  std::vector<Outcome> outcomes(streams.size());
+  std::vector<bool> ended(streams.size(), false);
+  for (int round = 0; std::find(ended.begin(), ended.end(), false) != ended.end(); ++round) {
+    work_ahead(model);
+    const auto hold = hold_engine(model);
+    EXPECT_TRUE(adder->idle()) << "there was no step in round " << round - 1;
+    for (size_t s = 0; s < streams.size(); ++s) {
+      if (ended[s]) continue;
+      const StreamEvent* event = nullptr;
+      EXPECT_EQ(take(streams[s]->next(0, &event)), NextResult::kEvent) << "stream " << s << ", round " << round;
+      outcomes[s].text += event->text;
+      ended[s] = event->type == StreamEvent::Type::kEnd;
+      if (ended[s]) outcomes[s].end = *event;
+      if (event->type == StreamEvent::Type::kToken) {
+        outcomes[s].tokens.push_back(event->token);
+        outcomes[s].logprobs.push_back(event->logprob);
+      }
+      const auto found = more[s].find(round);
+      if (!ended[s] && found != more[s].end()) adder->add(*streams[s], found->second);
+    }
+    hold->release();
+  }
+  adder->finish(model.runtime->scheduler());
+  return outcomes;
+}
+
+// A stream that gets more stops forgets what it generated ahead, whether it was about to share a step or not.
+TEST(Batch, MembersMayGetMoreStops) {
+  const auto model = load(kWithBeacons, 2);
+  const auto whole = run_alone(model);
+  const auto open = [&](const Task& task) {
+    StreamOptions options = generation(task);
+    options.max_undelivered = 9;
+    return take(GenerationStream::open(fed(model, task, options_of(task)), options));
+  };
+  std::vector<std::shared_ptr<GenerationStream>> streams;
+  std::vector<MoreStops> stops(kSessions);
+  for (size_t s = 0; s < kSessions; ++s) {
+    const int first = 2 + static_cast<int>(s);
+    for (int round = first; round < 20; round += 4) {
+      stops[s][round] = {{-5}, {"never in a text of \x01"}};  // nothing but the way there changes
+    }
+    const size_t at = 24 + s;
+    if (s % 2 == 0) {
+      stops[s][20] = {{whole[s].tokens[at]}, {}};
+    } else {
+      stops[s][20] = {{}, {whole[s].text.substr(whole[s].text.size() * 4 / 5, 5)}};
+    }
+    streams.push_back(open(kTasks[s]));
+  }
+  const auto together = read_adding_stops(*model, streams, stops);
+  for (size_t s = 0; s < kSessions; ++s) {
+    SCOPED_TRACE(kTasks[s].strategy);
+    const Outcome alone = read_adding_stops(*model, {open(kTasks[s])}, {stops[s]}).at(0);
+    EXPECT_EQ(together[s].tokens, alone.tokens);
+    EXPECT_EQ(together[s].logprobs, alone.logprobs);
+    EXPECT_EQ(together[s].text, alone.text);
+    EXPECT_EQ(together[s].end.finish, s % 2 == 0 ? FinishReason::kStopId : FinishReason::kStopString);
+    EXPECT_EQ(together[s].end.finish, alone.end.finish);
+    EXPECT_EQ(together[s].end.stop_index, alone.end.stop_index);
+    EXPECT_EQ(together[s].end.text, alone.end.text);
+    EXPECT_LT(together[s].tokens.size(), static_cast<size_t>(kNew));
+    expect_beginning_of(whole[s], together[s], "and of the whole answer");
   }
 }
 

@@ -28,32 +28,6 @@ const Case kCases[] = {{"full"},
                        {"longheads(chunk=16, chunks=4)", 130 << 10},
                        {"streaming_llm(sinks=3, recent=50, kv_chunk=16)", 40 << 10}};
 
-// Lets the engine give every other job that is ready a step, many times over.
-class Turns : public HostJob {
- public:
-  bool ready() override { return true; }
-  bool step() override {
-    if (++n_ < 400) return false;
-    done_.here();
-    return true;
-  }
-  void wait() {
-    done_.wait_for_arrival();
-    done_.release();
-  }
-
- private:
-  int n_ = 0;
-  Pause done_;
-};
-
-// Until the stream has generated as far ahead as it may.
-void work_ahead(const Session& session) {
-  const auto turns = std::make_shared<Turns>();
-  ASSERT_TRUE(session.model().runtime->scheduler().add(turns));
-  turns->wait();
-}
-
 class Undelivered : public testing::TestWithParam<Case> {
  protected:
   std::shared_ptr<Session> fed() const {
@@ -92,7 +66,7 @@ TEST_P(Undelivered, TheAnswerIsTheSameForAnyBound) {
     StreamOptions options = ahead(bound);
     options.keep_logits = options.score = true;
     const auto stream = take(GenerationStream::open(session, options));
-    work_ahead(*session);
+    work_ahead(*model_);
     EXPECT_EQ(position(*session), (Position{kPrompt, 0}));
     EXPECT_EQ(stats(*session).n_generated, 0);
     const Outcome outcome = read(*stream);
@@ -119,9 +93,9 @@ TEST_P(Undelivered, AClosedStreamForgetsThem) {
     StreamOptions options = ahead(bound);
     options.keep_logits = true;
     const auto stream = take(GenerationStream::open(session, options));
-    work_ahead(*session);
+    work_ahead(*model_);
     Outcome outcome = read(*stream, taken);
-    work_ahead(*session);
+    work_ahead(*model_);
     const bool cancels = taken % 2 == 1;
     if (cancels) {
       expect_ok(stream->cancel());
@@ -151,7 +125,7 @@ TEST_P(Undelivered, TextFollowsTheDeliveredTokens) {
     const auto session = fed();
     const auto stream = take(GenerationStream::open(session, ahead(bound)));
     read(*stream, 11);
-    work_ahead(*session);
+    work_ahead(*model_);
     stream->close();
     expect_ok(session->feed_tokens(more));
     expect_ok(run(session).status);
@@ -169,7 +143,7 @@ TEST_P(Undelivered, MoreStopsHoldForThem) {
     const auto session = fed();
     const auto stream = take(GenerationStream::open(session, ahead(bound)));
     Outcome outcome = read(*stream, static_cast<size_t>(taken));
-    work_ahead(*session);
+    work_ahead(*model_);
     expect_ok(stream->add_stops({{-5, stop}, {"never in a text of \x01"}}));
     const Outcome rest = read(*stream);
     outcome.tokens.insert(outcome.tokens.end(), rest.tokens.begin(), rest.tokens.end());
@@ -200,7 +174,7 @@ TEST(UndeliveredStops, StringsAndMinimumLength) {
     auto session = text_session(model, prompt);
     auto stream = take(GenerationStream::open(session, options));
     const Outcome begin = read(*stream, 2);
-    work_ahead(*session);
+    work_ahead(*model);
     expect_ok(stream->add_stops({{}, {stop}}));
     const Outcome rest = read(*stream);
     EXPECT_EQ(begin.text + rest.text, whole.text.substr(0, whole.text.find(stop))) << bound;
@@ -213,7 +187,7 @@ TEST(UndeliveredStops, StringsAndMinimumLength) {
     session = text_session(model, prompt);
     stream = take(GenerationStream::open(session, options));
     Tokens tokens = read(*stream, 2).tokens;
-    work_ahead(*session);
+    work_ahead(*model);
     expect_ok(stream->add_stops({{whole.tokens[2]}, {}}));
     const Tokens more = read(*stream).tokens;
     tokens.insert(tokens.end(), more.begin(), more.end());
@@ -238,7 +212,7 @@ TEST(UndeliveredBudget, EndsBehindTheSameToken) {
     StreamOptions go = generating(60);
     go.max_undelivered = bound;
     const auto stream = take(GenerationStream::open(session, go));
-    work_ahead(*session);
+    work_ahead(*model);
     Outcome outcome = read(*stream);
     EXPECT_EQ(outcome.status.code(), Code::kBudget);
     EXPECT_EQ(position(*session).tokens, 30 + static_cast<int64_t>(outcome.tokens.size()));
@@ -262,7 +236,7 @@ TEST(UndeliveredLabels, ShareTheChoicesOfDeliveredTokens) {
     go.max_undelivered = bound;
     const auto stream = take(GenerationStream::open(session, go));
     read(*stream, closes ? 12 : SIZE_MAX);
-    work_ahead(*session);
+    work_ahead(*model);
     stream->close();
     std::vector<LabelAttention> found;
     expect_ok(session->label_attention(&found));
