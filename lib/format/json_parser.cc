@@ -261,9 +261,12 @@ class Parser {
     int64_t exponent = 0;
     if (mantissa_end < text.size()) {
       const size_t digits = mantissa_end + (text[mantissa_end + 1] == '+' ? 2 : 1);
+      // More than a text has digits, and far from where the sum below would overflow.
+      constexpr int64_t kMost = int64_t{1} << 60;
       if (std::from_chars(from + digits, to, exponent).ec != std::errc()) {
-        exponent = text[digits] == '-' ? INT32_MIN : INT32_MAX;
+        exponent = text[digits] == '-' ? -kMost : kMost;
       }
+      exponent = std::clamp(exponent, -kMost, kMost);
     }
     if (exponent + static_cast<int64_t>(point) - static_cast<int64_t>(first) > 0) return false;
     real = *from == '-' ? -0.0 : 0.0;
