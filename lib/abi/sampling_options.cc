@@ -35,15 +35,15 @@ Status read_simple(const quire_stream_options& o, SamplingOptions* out) {
 // What a kind uses of quire_sampler, and its ranges.
 struct Shape {
   Kind kind;
-  bool n, m, a, b, c;
+  bool n = false, m = false, a = false, b = false, c = false;
 };
-constexpr Shape kShapes[] = {{Kind::kTemperature, false, false, true, false, false},
-                             {Kind::kTopK, true, false, false, false, false},
-                             {Kind::kTopP, false, false, true, false, false},
-                             {Kind::kMinP, false, false, true, false, false},
-                             {Kind::kTypical, false, false, true, false, false},
-                             {Kind::kPenalties, true, false, true, true, true},
-                             {Kind::kDry, true, true, true, true, false}};
+constexpr Shape kShapes[] = {{.kind = Kind::kTemperature, .a = true},
+                             {.kind = Kind::kTopK, .n = true},
+                             {.kind = Kind::kTopP, .a = true},
+                             {.kind = Kind::kMinP, .a = true},
+                             {.kind = Kind::kTypical, .a = true},
+                             {.kind = Kind::kPenalties, .n = true, .a = true, .b = true, .c = true},
+                             {.kind = Kind::kDry, .n = true, .m = true, .a = true, .b = true}};
 
 Status read_sampler(const quire_sampler& s, const std::string& name, SamplerStep* out) {
   const Shape* shape = nullptr;

@@ -101,7 +101,8 @@ quire_status quire_tokenizer_decode(const quire_tokenizer* tokenizer, const int3
     }
     const std::vector<int32_t> copy(ids, ids + n_ids);
     QUIRE_ASSIGN(const std::string text,
-                 decode(tokenizer->impl->of_model->tokenizer(), copy, (flags & QUIRE_DECODE_SPECIAL) != 0));
+                 decode(tokenizer->impl->of_model->tokenizer(), copy,
+                        (flags & QUIRE_DECODE_SPECIAL) != 0 ? ControlText::kPiece : ControlText::kNone));
     return write_text(text, buf, cap, needed);
   });
 }
@@ -112,7 +113,7 @@ quire_status quire_tokenizer_get_token_bytes(const quire_tokenizer* tokenizer, i
     if (!tokenizer) return invalid("tokenizer is NULL");
     QUIRE_TRY(check_open(*tokenizer->impl->runtime));
     std::string bytes;
-    QUIRE_TRY(tokenizer->impl->of_model->tokenizer().append_bytes(id, false, bytes));
+    QUIRE_TRY(tokenizer->impl->of_model->tokenizer().append_bytes(id, ControlText::kNone, bytes));
     return write_text(bytes, buf, cap, needed);
   });
 }

@@ -24,14 +24,20 @@ struct Family {
   std::string_view architecture;
   std::string_view model_type;
   int64_t max_positions;
-  int64_t n_kv_heads;  // 0: as many as query heads
-  int64_t sliding_window;
-  bool has_window;  // sliding_window means something
-  bool has_biases;
+  int64_t n_kv_heads = 0;  // 0: as many as query heads
+  int64_t sliding_window = 0;
+  bool has_window = false;  // sliding_window means something
+  bool has_biases = false;
 };
 
-constexpr Family kFamilies[] = {{"LlamaForCausalLM", "llama", 2048, 0, 0, false, true},
-                                {"MistralForCausalLM", "mistral", 131072, 8, 4096, true, false}};
+constexpr Family kFamilies[] = {
+    {.architecture = "LlamaForCausalLM", .model_type = "llama", .max_positions = 2048, .has_biases = true},
+    {.architecture = "MistralForCausalLM",
+     .model_type = "mistral",
+     .max_positions = 131072,
+     .n_kv_heads = 8,
+     .sliding_window = 4096,
+     .has_window = true}};
 
 Result<const Family*> read_family(const JsonReader& reader) {
   const Json* names = reader.find("architectures");

@@ -52,7 +52,7 @@ Status Residency::acquire_all(Queue& queue, std::span<const RecordId> records, P
     if (e.state == State::kIn) order_.use(id);
   }
   for (const RecordId id : records) {
-    if (table_.entry(id).state == State::kOut) QUIRE_TRY(start(queue, id, false));
+    if (table_.entry(id).state == State::kOut) QUIRE_TRY(start(queue, id, Purpose::kAcquire));
     QUIRE_TRY(failure_);
   }
   for (const RecordId id : records) {
@@ -63,7 +63,7 @@ Status Residency::acquire_all(Queue& queue, std::span<const RecordId> records, P
       } else if (!failure_.ok()) {
         return failure_;
       } else {  // a prefetch failed, or it was leaving
-        QUIRE_TRY(start(queue, id, false));
+        QUIRE_TRY(start(queue, id, Purpose::kAcquire));
       }
     }
   }
@@ -84,19 +84,19 @@ void Residency::prefetch(Queue& queue, std::span<const RecordId> records) noexce
       const RecordEntry& e = table_.entry(id);
       if (e.state == State::kIn) order_.use(id);
       if (e.state != State::kOut || !e.saved) continue;
-      if (share-- <= 0 || !start(queue, id, true).ok()) return;
+      if (share-- <= 0 || !start(queue, id, Purpose::kPrefetch).ok()) return;
     }
   } catch (const std::exception&) {  // no memory for the request
   }
 }
 
 // Sends for a record that is out. Without a place for it a prefetch is given up, while others wait for one.
-Status Residency::start(Queue& queue, RecordId id, bool prefetch) {
+Status Residency::start(Queue& queue, RecordId id, Purpose purpose) {
   for (;;) {
     Place place;
     QUIRE_ASSIGN(const bool found, find_place(&place));
-    if (found) return start_at(queue, id, place, prefetch);
-    if (prefetch) return Status(Code::kBudget, "no place");
+    if (found) return start_at(queue, id, place, purpose);
+    if (purpose == Purpose::kPrefetch) return Status(Code::kBudget, "no place");
     if (transfers_->n_in_flight() == 0) {
       QUIRE_TRY(account_.check(account_.used() + staging_left() + memory_.record_bytes(), ""));
       continue;  // another store made room
@@ -122,7 +122,7 @@ Result<bool> Residency::find_place(Place* place) {
   return bool(place->victim);
 }
 
-Status Residency::start_at(Queue& queue, RecordId id, const Place& place, bool prefetch) {
+Status Residency::start_at(Queue& queue, RecordId id, const Place& place, Purpose purpose) {
   struct Free {  // the record of memory, until somebody has it
     RecordMemory& memory;
     RecordMemory::Slot slot;
@@ -140,7 +140,7 @@ Status Residency::start_at(Queue& queue, RecordId id, const Place& place, bool p
     if (writes) transfer.out = end_of(place.victim);
     transfer.in = end_of(id);
     if (!reads) transfer.in.tier = nullptr;
-    transfer.prefetch = prefetch;
+    transfer.prefetch = purpose == Purpose::kPrefetch;
     if (!fence_) {
       QUIRE_ASSIGN(auto fence, backend_.record(queue));
       fence_ = std::move(fence);

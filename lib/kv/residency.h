@@ -62,13 +62,15 @@ class Residency {
     RecordId victim;  // leaves it; none: it is free
   };
 
+  enum class Purpose { kAcquire, kPrefetch };
+
   Status acquire_all(Queue& queue, std::span<const RecordId> records, Pins pins);
   void collect();
   void finish(const Transfer& transfer);
   Status submit(Transfer transfer);
   void wait();
-  Status start(Queue& queue, RecordId id, bool prefetch);
-  Status start_at(Queue& queue, RecordId id, const Place& place, bool prefetch);
+  Status start(Queue& queue, RecordId id, Purpose purpose);
+  Status start_at(Queue& queue, RecordId id, const Place& place, Purpose purpose);
   Result<bool> find_place(Place* place);
   RecordId oldest_unpinned();
   Status write_out(RecordId id);

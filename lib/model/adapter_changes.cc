@@ -38,24 +38,35 @@ struct Weight {
   int64_t columns = 0;  // 0: a vector
   bool low_rank = false;
   bool replaceable = false;
-  int layer = -1;
+  int layer = -1;  // -1: of none
 };
 using Weights = std::map<std::string, Weight>;
 
 Weights list_weights(const ModelConfig& model) {
   Weights weights;
-  const auto add = [&](const WeightParts& parts, bool low_rank, bool replaceable, int layer) {
-    for (const WeightPart& part : parts.parts) weights[part.name] = {part.rows, parts.k, low_rank, replaceable, layer};
+  // `weight` without its size.
+  const auto add = [&](const WeightParts& parts, Weight weight) {
+    weight.columns = parts.k;
+    for (const WeightPart& part : parts.parts) {
+      weight.rows = part.rows;
+      weights[part.name] = weight;
+    }
   };
   for (int layer = 0; layer < model.n_layers; ++layer) {
     const LayerLayout l = layer_layout(model, layer);
-    for (const WeightParts* matrix : {&l.qkv, &l.o, &l.gate_up, &l.down}) add(*matrix, true, false, layer);
-    for (const WeightParts* norm : {&l.attention_norm, &l.mlp_norm}) add(*norm, false, true, layer);
+    for (const WeightParts* matrix : {&l.qkv, &l.o, &l.gate_up, &l.down}) {
+      add(*matrix, {.low_rank = true, .layer = layer});
+    }
+    for (const WeightParts* norm : {&l.attention_norm, &l.mlp_norm}) {
+      add(*norm, {.replaceable = true, .layer = layer});
+    }
   }
   const WeightLayout layout = weight_layout(model);
-  add(layout.embedding, true, true, -1);
-  add(layout.final_norm, false, true, -1);
-  weights[kHeadWeight] = {model.vocab_size, model.hidden_size, true, true, -1};  // tied ones too: see PEFT
+  add(layout.embedding, {.low_rank = true, .replaceable = true});
+  add(layout.final_norm, {.replaceable = true});
+  // Tied ones too: see PEFT.
+  weights[kHeadWeight] = {
+      .rows = model.vocab_size, .columns = model.hidden_size, .low_rank = true, .replaceable = true};
   return weights;
 }
 
@@ -181,21 +192,22 @@ Status AdapterChanges::Resolver::check_complete() const {
       return bad("missing tensor " + std::string(kPrefix) + weight + ": modules_to_save names the module");
     }
   }
-  const auto of_no_module = [&](const std::vector<std::string>& names, bool dotted) -> const std::string* {
+  enum class End { kWholeNames, kAny };  // which ends of a module's name a name may be
+  const auto of_no_module = [&](const std::vector<std::string>& names, End end) -> const std::string* {
     for (const std::string& name : names) {
       const bool found = std::any_of(weights_.begin(), weights_.end(), [&](const auto& entry) {
         const auto module = std::string_view(entry.first).substr(0, entry.first.size() - kWeight.size());
         if (!module.ends_with(name)) return false;
-        return !dotted || module.size() == name.size() || module[module.size() - name.size() - 1] == '.';
+        return end == End::kAny || module.size() == name.size() || module[module.size() - name.size() - 1] == '.';
       });
       if (!found) return &name;
     }
     return nullptr;
   };
-  if (const std::string* name = of_no_module(config_.target_modules, true)) {
+  if (const std::string* name = of_no_module(config_.target_modules, End::kWholeNames)) {
     return unsupported("target_modules names " + *name + ", which this model does not have");
   }
-  if (const std::string* name = of_no_module(config_.modules_to_save, false)) {
+  if (const std::string* name = of_no_module(config_.modules_to_save, End::kAny)) {
     return unsupported("modules_to_save names " + *name + ", which this model does not have");
   }
   return {};

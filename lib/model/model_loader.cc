@@ -28,7 +28,8 @@ class ModelLoader::Impl {
   Status open_beacon();
   Status load_beacon_embedding();
   Status load_beacon_layer(int layer);
-  Status load_matrix(const WeightParts& layout, std::unique_ptr<Matrix>& matrix, bool head = false);
+  enum class Role { kProjection, kHead };
+  Status load_matrix(const WeightParts& layout, std::unique_ptr<Matrix>& matrix, Role role = Role::kProjection);
   Status load_part(Matrix& matrix, const WeightPart& part, const std::string& weight, int64_t first_row);
   Status load_vector(const WeightParts& layout, std::unique_ptr<Buffer>& vector);
   PieceLoader::Source source(const std::string& weight, const std::string& name);
@@ -147,16 +148,16 @@ Status ModelLoader::Impl::load_part(Matrix& matrix, const WeightPart& part, cons
   return {};
 }
 
-Status ModelLoader::Impl::load_matrix(const WeightParts& layout, std::unique_ptr<Matrix>& matrix, bool head) {
+Status ModelLoader::Impl::load_matrix(const WeightParts& layout, std::unique_ptr<Matrix>& matrix, Role role) {
   QUIRE_ASSIGN(const ElementType type, matrix_type(files_, layout, options_.weight_type));
   QUIRE_ASSIGN(matrix, backend_.create_matrix(layout.rows(), layout.k, type));
   int64_t row = 0;
   for (const WeightPart& part : layout.parts) {
-    QUIRE_TRY(load_part(*matrix, part, head ? kHeadWeight : part.name, row));
+    QUIRE_TRY(load_part(*matrix, part, role == Role::kHead ? kHeadWeight : part.name, row));
     row += part.rows;
   }
   weights_.bytes += static_cast<int64_t>(matrix->bytes);
-  if (!head) weights_.type = type;
+  if (role == Role::kProjection) weights_.type = type;
   weights_.matrix_types.push_back(type);
   return {};
 }
@@ -219,7 +220,7 @@ Status ModelLoader::Impl::load_head() {
   const WeightLayout layout = weight_layout(config_);
   QUIRE_TRY(load_vector(layout.final_norm, weights_.final_norm));
   const int64_t parameters = weights_.n_parameters;
-  QUIRE_TRY(load_matrix(layout.lm_head, weights_.lm_head, true));
+  QUIRE_TRY(load_matrix(layout.lm_head, weights_.lm_head, Role::kHead));
   if (config_.tie_word_embeddings) weights_.n_parameters = parameters;  // counted with the embedding
   return {};
 }

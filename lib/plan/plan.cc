@@ -171,8 +171,11 @@ void Plan::clear() {
   selection = {};
 }
 
-void Plan::add_block(int64_t first_query, int64_t n_queries, const std::vector<Span>& block_spans, bool selected) {
-  blocks.push_back({first_query, n_queries, 1, static_cast<int32_t>(lists.size()), false, selected});
+void Plan::add_block(int64_t first_query, int64_t n_queries, const std::vector<Span>& block_spans, KeysSeen seen) {
+  blocks.push_back({.first_query = first_query,
+                    .n_queries = n_queries,
+                    .first_list = static_cast<int32_t>(lists.size()),
+                    .selected = seen == KeysSeen::kSelected});
   const auto begin = static_cast<int32_t>(spans.size());
   spans.insert(spans.end(), block_spans.begin(), block_spans.end());
   lists.push_back({begin, static_cast<int32_t>(spans.size())});
@@ -180,7 +183,10 @@ void Plan::add_block(int64_t first_query, int64_t n_queries, const std::vector<S
 
 void Plan::add_block_per_head(int64_t first_query, int64_t n_queries,
                               const std::vector<std::vector<Span>>& head_spans) {
-  blocks.push_back({first_query, n_queries, 1, static_cast<int32_t>(lists.size()), true, false});
+  blocks.push_back({.first_query = first_query,
+                    .n_queries = n_queries,
+                    .first_list = static_cast<int32_t>(lists.size()),
+                    .per_head = true});
   for (const std::vector<Span>& list : head_spans) {
     const auto begin = static_cast<int32_t>(spans.size());
     spans.insert(spans.end(), list.begin(), list.end());

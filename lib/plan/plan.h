@@ -123,6 +123,12 @@ struct ChunkSelection {
   }
 };
 
+// Of the keys in a block's spans.
+enum class KeysSeen {
+  kAll,
+  kSelected,  // those of the chunks that a query's head selects (QueryBlock::selected)
+};
+
 struct Plan {
   struct List {
     int32_t begin = 0;  // spans [begin, end)
@@ -138,7 +144,8 @@ struct Plan {
 
   void clear();
   // Appends a block with one list for all heads.
-  void add_block(int64_t first_query, int64_t n_queries, const std::vector<Span>& spans, bool selected = false);
+  void add_block(int64_t first_query, int64_t n_queries, const std::vector<Span>& spans,
+                 KeysSeen seen = KeysSeen::kAll);
   // Appends a block with one list per head.
   void add_block_per_head(int64_t first_query, int64_t n_queries, const std::vector<std::vector<Span>>& spans);
   const List& list(const QueryBlock& block, int head) const {

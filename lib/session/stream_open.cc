@@ -38,7 +38,7 @@ Status find_breakers(const Tokenizer& tokenizer, StreamOptions& options) {
   std::string bytes;
   for (int32_t token = 0; token < tokenizer.size(); ++token) {
     bytes.clear();
-    QUIRE_TRY(tokenizer.append_bytes(token, false, bytes));
+    QUIRE_TRY(tokenizer.append_bytes(token, ControlText::kNone, bytes));
     marks[static_cast<size_t>(token)] =
         tokenizer.is_control(token) || std::any_of(options.dry_breakers.begin(), options.dry_breakers.end(),
                                                    [&](const auto& b) { return bytes.find(b) != std::string::npos; });

@@ -341,7 +341,10 @@ constexpr ArgumentDoc kArguments[] = {
 
 }  // namespace
 
-const Method kBeacon{"beacon", "what trained beacon tokens condense from each window, and the window", kArguments,
-                     make_beacon, true};
+const Method kBeacon{.name = "beacon",
+                     .text = "what trained beacon tokens condense from each window, and the window",
+                     .arguments = kArguments,
+                     .make = make_beacon,
+                     .needs_far_keys = true};
 
 }  // namespace quire

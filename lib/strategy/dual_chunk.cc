@@ -61,7 +61,7 @@ class DualChunk final : public Strategy {
       : map_(map), logit_slope_(logit_slope), train_len_(train_len) {}
 
   void plan(int64_t first_query, int64_t n_queries, Plan& plan) const override {
-    map_.plan(first_query, n_queries, false, plan);
+    map_.plan(first_query, n_queries, KeysSeen::kAll, plan);
     if (logit_slope_ == 0) return;
     for (int64_t i = first_query; i < first_query + n_queries; ++i) plan.query_scale.push_back(logit_scale(i));
   }
@@ -116,7 +116,7 @@ Result<DualChunkMap> read_map(const Arguments& arguments, const Preset& preset, 
 
 }  // namespace
 
-void DualChunkMap::plan(int64_t first_query, int64_t n_queries, bool selected, Plan& plan) const {
+void DualChunkMap::plan(int64_t first_query, int64_t n_queries, KeysSeen seen, Plan& plan) const {
   // Chunks [first, end).
   const auto chunks = [&](int64_t first, int64_t end) {
     Span span;
@@ -141,7 +141,7 @@ void DualChunkMap::plan(int64_t first_query, int64_t n_queries, bool selected, P
     spans.push_back(chunks(own, own + 1));
     spans.back().q_offset = static_cast<double>(-spans.back().key_base);
     spans.back().count = block_end - spans.back().first_key;
-    plan.add_block(begin, block_end - begin, spans, selected);
+    plan.add_block(begin, block_end - begin, spans, seen);
     begin = block_end;
   }
 }
@@ -174,7 +174,10 @@ constexpr ArgumentDoc kArguments[] = {
 
 }  // namespace
 
-const Method kDualChunk{"dca", "Dual Chunk Attention: every earlier token, distances folded into the trained range",
-                        kArguments, make_dual_chunk, true};
+const Method kDualChunk{.name = "dca",
+                        .text = "Dual Chunk Attention: every earlier token, distances folded into the trained range",
+                        .arguments = kArguments,
+                        .make = make_dual_chunk,
+                        .needs_far_keys = true};
 
 }  // namespace quire

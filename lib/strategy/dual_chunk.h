@@ -15,9 +15,9 @@ struct DualChunkMap {
   int64_t cap = 0;    // C; s <= C <= 2s - 1
   Parts parts = Parts::kAll;
 
-  // Appends blocks of queries [first_query, first_query + n_queries) that see every earlier key, or of them those of
-  // the chunks that Plan::selection selects.
-  void plan(int64_t first_query, int64_t n_queries, bool selected, Plan& plan) const;
+  // Appends blocks of queries [first_query, first_query + n_queries) that see every earlier key, or of them the
+  // selected ones.
+  void plan(int64_t first_query, int64_t n_queries, KeysSeen seen, Plan& plan) const;
 };
 
 }  // namespace quire

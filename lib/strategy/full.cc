@@ -35,6 +35,7 @@ Result<std::unique_ptr<Strategy>> make_full(const Arguments&, const MethodModel&
 
 }  // namespace
 
-const Method kFull{"full", "every earlier token at its true distance", {}, make_full};
+const Method kFull{
+    .name = "full", .text = "every earlier token at its true distance", .arguments = {}, .make = make_full};
 
 }  // namespace quire

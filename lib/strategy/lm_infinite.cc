@@ -69,7 +69,9 @@ constexpr ArgumentDoc kArguments[] = {
 
 }  // namespace
 
-const Method kLmInfinite{"lm_infinite", "the first few tokens and the most recent ones, with a ceiling for distances",
-                         kArguments, make_lm_infinite};
+const Method kLmInfinite{.name = "lm_infinite",
+                         .text = "the first few tokens and the most recent ones, with a ceiling for distances",
+                         .arguments = kArguments,
+                         .make = make_lm_infinite};
 
 }  // namespace quire

@@ -118,6 +118,10 @@ constexpr ArgumentDoc kArguments[] = {
 
 }  // namespace
 
-const Method kLongMixed{"long_mixed", "a table of patterns, head by head", kArguments, make_long_mixed, true};
+const Method kLongMixed{.name = "long_mixed",
+                        .text = "a table of patterns, head by head",
+                        .arguments = kArguments,
+                        .make = make_long_mixed,
+                        .needs_far_keys = true};
 
 }  // namespace quire

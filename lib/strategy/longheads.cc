@@ -68,17 +68,17 @@ class LongHeads final : public Strategy {
   void append(int64_t first_query, int64_t n_queries, int64_t dense_end, Plan& plan) const {
     const int64_t end = first_query + n_queries;
     const int64_t middle = std::clamp(dense_end, first_query, end);
-    if (middle > first_query) add(first_query, middle, false, plan);
-    if (end > middle) add(middle, end, true, plan);
+    if (middle > first_query) add(first_query, middle, KeysSeen::kAll, plan);
+    if (end > middle) add(middle, end, KeysSeen::kSelected, plan);
     plan.selection = selection_;
   }
 
-  void add(int64_t begin, int64_t end, bool selected, Plan& plan) const {
-    if (dual_chunk_) return dual_chunk_->plan(begin, end - begin, selected, plan);
+  void add(int64_t begin, int64_t end, KeysSeen seen, Plan& plan) const {
+    if (dual_chunk_) return dual_chunk_->plan(begin, end - begin, seen, plan);
     Span span;
     span.count = end;
-    span.ranked = selected;
-    plan.add_block(begin, end - begin, {span}, selected);
+    span.ranked = seen == KeysSeen::kSelected;
+    plan.add_block(begin, end - begin, {span}, seen);
   }
 
   ChunkSelection selection_;
@@ -168,7 +168,11 @@ constexpr ArgumentDoc kArguments[] = {
 
 }  // namespace
 
-const Method kLongHeads{
-    "longheads", "for each head the few chunks that fit its query best", kArguments, make_longheads, true, false};
+const Method kLongHeads{.name = "longheads",
+                        .text = "for each head the few chunks that fit its query best",
+                        .arguments = kArguments,
+                        .make = make_longheads,
+                        .needs_far_keys = true,
+                        .has_kv_chunk = false};
 
 }  // namespace quire

@@ -73,6 +73,10 @@ constexpr ArgumentDoc kArguments[] = {
 
 }  // namespace
 
-const Method kReRope{"rerope", "every earlier token, distances clipped at a window", kArguments, make_rerope, true};
+const Method kReRope{.name = "rerope",
+                     .text = "every earlier token, distances clipped at a window",
+                     .arguments = kArguments,
+                     .make = make_rerope,
+                     .needs_far_keys = true};
 
 }  // namespace quire

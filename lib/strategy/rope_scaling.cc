@@ -234,13 +234,27 @@ struct ScalingMethod {
 };
 
 constexpr ScalingMethod kScalingMethods[] = {
-    {"none", "the model's plain RoPE, whatever the checkpoint says", {}, make_none},
-    {"pi", "position interpolation", kFactorArguments, make_pi},
-    {"ntk", "NTK-aware base", kFactorArguments, make_ntk},
-    {"yarn", "YaRN: fast pairs keep their speed, slow ones are slowed", kYarnArguments, make_yarn},
-    {"llama3", "the scaling of Llama 3.1", kLlama3Arguments, make_llama3},
-    {"dynamic_ntk", "NTK-aware base for a text of known length", kDynamicNtkArguments, make_dynamic_ntk, true},
-    {"longrope", "LongRoPE with the checkpoint's own lists of factors", kLongRopeArguments, make_longrope, true}};
+    {.name = "none",
+     .text = "the model's plain RoPE, whatever the checkpoint says",
+     .arguments = {},
+     .make = make_none},
+    {.name = "pi", .text = "position interpolation", .arguments = kFactorArguments, .make = make_pi},
+    {.name = "ntk", .text = "NTK-aware base", .arguments = kFactorArguments, .make = make_ntk},
+    {.name = "yarn",
+     .text = "YaRN: fast pairs keep their speed, slow ones are slowed",
+     .arguments = kYarnArguments,
+     .make = make_yarn},
+    {.name = "llama3", .text = "the scaling of Llama 3.1", .arguments = kLlama3Arguments, .make = make_llama3},
+    {.name = "dynamic_ntk",
+     .text = "NTK-aware base for a text of known length",
+     .arguments = kDynamicNtkArguments,
+     .make = make_dynamic_ntk,
+     .needs_length = true},
+    {.name = "longrope",
+     .text = "LongRoPE with the checkpoint's own lists of factors",
+     .arguments = kLongRopeArguments,
+     .make = make_longrope,
+     .needs_length = true}};
 
 }  // namespace
 

@@ -33,6 +33,9 @@ constexpr ArgumentDoc kArguments[] = {
 
 }  // namespace
 
-const Method kS2{"s2", "LongLoRA: groups of keys, shifted in half of the heads", kArguments, make_s2};
+const Method kS2{.name = "s2",
+                 .text = "LongLoRA: groups of keys, shifted in half of the heads",
+                 .arguments = kArguments,
+                 .make = make_s2};
 
 }  // namespace quire

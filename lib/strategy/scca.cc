@@ -78,9 +78,14 @@ constexpr ArgumentDoc kSccaFlowArguments[] = {
 
 }  // namespace
 
-const Method kSccaFixed{"scca_fixed", "chunks of keys, rolled by half in half of the heads", kSccaFixedArguments,
-                        make_scca_fixed};
-const Method kSccaFlow{"scca_flow", "each head sees one of the last few chunks", kSccaFlowArguments, make_scca_flow,
-                       true};
+const Method kSccaFixed{.name = "scca_fixed",
+                        .text = "chunks of keys, rolled by half in half of the heads",
+                        .arguments = kSccaFixedArguments,
+                        .make = make_scca_fixed};
+const Method kSccaFlow{.name = "scca_flow",
+                       .text = "each head sees one of the last few chunks",
+                       .arguments = kSccaFlowArguments,
+                       .make = make_scca_flow,
+                       .needs_far_keys = true};
 
 }  // namespace quire

@@ -51,6 +51,10 @@ constexpr ArgumentDoc kArguments[] = {
 
 }  // namespace
 
-const Method kSda{"sda", "each head sees the positions of one residue class", kArguments, make_sda, true};
+const Method kSda{.name = "sda",
+                  .text = "each head sees the positions of one residue class",
+                  .arguments = kArguments,
+                  .make = make_sda,
+                  .needs_far_keys = true};
 
 }  // namespace quire

@@ -53,7 +53,10 @@ constexpr ArgumentDoc kArguments[] = {
 
 }  // namespace
 
-const Method kSelfExtend{"self_extend", "every earlier token, distances between groups behind a window", kArguments,
-                         make_self_extend, true};
+const Method kSelfExtend{.name = "self_extend",
+                         .text = "every earlier token, distances between groups behind a window",
+                         .arguments = kArguments,
+                         .make = make_self_extend,
+                         .needs_far_keys = true};
 
 }  // namespace quire

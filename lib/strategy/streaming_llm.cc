@@ -71,8 +71,9 @@ constexpr ArgumentDoc kArguments[] = {
 
 }  // namespace
 
-const Method kStreamingLlm{"streaming_llm",
-                           "the first few tokens and the most recent ones; what lies between is forgotten", kArguments,
-                           make_streaming_llm};
+const Method kStreamingLlm{.name = "streaming_llm",
+                           .text = "the first few tokens and the most recent ones; what lies between is forgotten",
+                           .arguments = kArguments,
+                           .make = make_streaming_llm};
 
 }  // namespace quire

@@ -6,15 +6,20 @@ namespace quire {
 namespace {
 
 struct Sequence {
+  enum class Kind {
+    kValid,
+    kInvalid,
+    kCut,  // invalid only because the text ends here
+  };
   size_t length;  // bytes that belong together (for invalid ones: the maximal subpart, at least 1)
-  bool valid;
-  bool cut;  // invalid only because the text ends here
+  Kind kind;
 };
 
 Sequence next_sequence(std::string_view text, size_t at) {
+  using Kind = Sequence::Kind;
   auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(at);
-  if (first < 0x80) return {1, true, false};
+  if (first < 0x80) return {1, Kind::kValid};
   size_t need = 0;
   uint8_t low = 0x80, high = 0xBF;  // allowed range of the second byte (Unicode table 3-7)
   if (first >= 0xC2 && first <= 0xDF) {
@@ -28,14 +33,14 @@ Sequence next_sequence(std::string_view text, size_t at) {
     if (first == 0xF0) low = 0x90;
     if (first == 0xF4) high = 0x8F;
   } else {
-    return {1, false, false};
+    return {1, Kind::kInvalid};
   }
   for (size_t i = 1; i < need; ++i) {
-    if (at + i >= text.size()) return {i, false, true};
-    if (byte(at + i) < low || byte(at + i) > high) return {i, false, false};
+    if (at + i >= text.size()) return {i, Kind::kCut};
+    if (byte(at + i) < low || byte(at + i) > high) return {i, Kind::kInvalid};
     low = 0x80, high = 0xBF;
   }
-  return {need, true, false};
+  return {need, Kind::kValid};
 }
 
 }  // namespace
@@ -44,7 +49,7 @@ size_t utf8_first_invalid(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {
     const Sequence s = next_sequence(text, at);
-    if (!s.valid) return at;
+    if (s.kind != Sequence::Kind::kValid) return at;
     at += s.length;
   }
   return at;
@@ -56,7 +61,7 @@ size_t utf8_complete_prefix(std::string_view text) {
     const size_t at = text.size() - back;
     const auto b = static_cast<uint8_t>(text[at]);
     if (b < 0x80) break;
-    if (b >= 0xC0) return next_sequence(text, at).cut ? at : text.size();
+    if (b >= 0xC0) return next_sequence(text, at).kind == Sequence::Kind::kCut ? at : text.size();
   }
   return text.size();
 }
@@ -66,7 +71,7 @@ std::string utf8_sanitize(std::string_view text) {
   out.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
     const Sequence s = next_sequence(text, at);
-    if (s.valid) {
+    if (s.kind == Sequence::Kind::kValid) {
       out.append(text, at, s.length);
     } else {
       out.append("\xEF\xBF\xBD");

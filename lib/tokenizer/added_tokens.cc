@@ -73,7 +73,7 @@ Status read_added_tokens(std::string_view text, const std::set<std::string>& spe
     }
     QUIRE_TRY(check_token(file, content, *id, vocab_size));
     const auto [at, inserted] =
-        added.emplace(static_cast<int32_t>(*id), AddedToken{content, special.contains(content), false, false});
+        added.emplace(static_cast<int32_t>(*id), AddedToken{.text = content, .special = special.contains(content)});
     if (!inserted && at->second.text != content) {
       return Status(Code::kBadFile, file + ": token " + std::to_string(*id) + " is " + json_excerpt(content) +
                                         ", but elsewhere " + json_excerpt(at->second.text));

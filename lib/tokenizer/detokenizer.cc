@@ -27,7 +27,7 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, std::vector<std::string> st
 
 Result<std::string> Detokenizer::add(int32_t token) {
   std::string bytes;
-  QUIRE_TRY(tokenizer_.append_bytes(token, false, bytes));
+  QUIRE_TRY(tokenizer_.append_bytes(token, ControlText::kNone, bytes));
   if (stopped_ >= 0) return std::string();
   const bool has_bytes = !bytes.empty();
   if (has_bytes) {

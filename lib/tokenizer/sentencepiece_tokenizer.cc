@@ -58,7 +58,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
   Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options,
                                       std::vector<int64_t>* starts) const override;
-  Status append_bytes(int32_t id, bool special, std::string& bytes) const override;
+  Status append_bytes(int32_t id, ControlText control, std::string& bytes) const override;
 
   bool has_dummy_prefix() const override { return has_dummy_prefix_; }
   int32_t size() const override { return static_cast<int32_t>(tokens_.size()); }
@@ -135,7 +135,7 @@ Status SentencePieceTokenizer::add_tokens(const SentencePieceModel& model, const
     token.control = piece.type == PieceType::kControl;
     if (token.control) {
       token.bytes.clear();
-      specials.push_back({piece.text, static_cast<int32_t>(id), false, false});
+      specials.push_back({.text = piece.text, .id = static_cast<int32_t>(id)});
     } else if (piece.type == PieceType::kByte) {
       token.bytes = std::string(1, static_cast<char>(byte_of_piece(piece.text)));
     } else {
@@ -224,7 +224,7 @@ Status SentencePieceTokenizer::encode_ordinary(std::string_view text, bool dummy
   return {};
 }
 
-Status SentencePieceTokenizer::append_bytes(int32_t id, bool special, std::string& bytes) const {
+Status SentencePieceTokenizer::append_bytes(int32_t id, ControlText control, std::string& bytes) const {
   if (id < 0 || id >= vocab_size_) {
     return Status(Code::kInvalidToken,
                   "token id " + std::to_string(id) + " is outside the vocabulary of " + std::to_string(vocab_size_));
@@ -232,7 +232,7 @@ Status SentencePieceTokenizer::append_bytes(int32_t id, bool special, std::strin
   // Models round their vocabulary up: an id that the tokenizer does not know stands for nothing.
   if (id >= size()) return {};
   const Token& token = tokens_[static_cast<size_t>(id)];
-  bytes += token.control ? (special ? token.piece : std::string()) : token.bytes;
+  bytes += token.control ? (control == ControlText::kPiece ? token.piece : std::string()) : token.bytes;
   return {};
 }
 

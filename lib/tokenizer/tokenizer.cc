@@ -42,13 +42,13 @@ Result<std::unique_ptr<const Tokenizer>> load_tokenizer_file(const std::string& 
   return tokenizer;
 }
 
-Result<std::string> decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool special) {
+Result<std::string> decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, ControlText control) {
   std::string text;
   std::string bytes;  // what follows `text`, up to the next id without bytes
   bool drop_space = tokenizer.has_dummy_prefix();
   for (size_t i = 0; i < ids.size(); ++i) {
     const size_t before = bytes.size();
-    const Status status = tokenizer.append_bytes(ids[i], special, bytes);
+    const Status status = tokenizer.append_bytes(ids[i], control, bytes);
     if (!status.ok()) return Status(status.code(), status.message(), static_cast<int64_t>(i));
     if (bytes.size() == before) {
       text += utf8_sanitize(bytes);

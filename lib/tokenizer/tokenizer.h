@@ -20,6 +20,9 @@ struct EncodeOptions {
   size_t part_bytes = 16 << 10;
 };
 
+// What a control token becomes in text.
+enum class ControlText { kNone, kPiece };
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -31,8 +34,8 @@ class Tokenizer {
                                               std::vector<int64_t>* starts = nullptr) const = 0;
 
   // Appends the bytes that `id` stands for, as it continues a text: spaces for SentencePiece's U+2581, one byte for a
-  // byte-fallback id, nothing for control tokens (their piece if `special`). Errors: kInvalidToken.
-  virtual Status append_bytes(int32_t id, bool special, std::string& bytes) const = 0;
+  // byte-fallback id, what `control` says for control tokens. Errors: kInvalidToken.
+  virtual Status append_bytes(int32_t id, ControlText control, std::string& bytes) const = 0;
 
   // True if decoding drops one leading space of a text that begins with this tokenizer's dummy prefix.
   virtual bool has_dummy_prefix() const = 0;
@@ -58,8 +61,8 @@ Result<std::unique_ptr<const Tokenizer>> make_sentencepiece_tokenizer(std::strin
                                                                       std::string_view added_tokens,
                                                                       int32_t vocab_size);
 
-// All ids to text, as a first segment; invalid UTF-8 becomes U+FFFD. Bytes on both sides of an id that has none (a
-// control token without `special`) never join to a character.
-Result<std::string> decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool special);
+// All ids to text, as a first segment; invalid UTF-8 becomes U+FFFD. Bytes on both sides of an id that has none
+// (a control token may) never join to a character.
+Result<std::string> decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, ControlText control);
 
 }  // namespace quire

@@ -139,7 +139,7 @@ void check_encode(const Tokenizer& tokenizer, std::string_view text, const std::
     FUZZ_REQUIRE(id >= 0 && id < kVocabSize);
     given += detokenizer.add(id).value();
   }
-  FUZZ_REQUIRE(given + detokenizer.finish() == decode(tokenizer, expected, false).value());
+  FUZZ_REQUIRE(given + detokenizer.finish() == decode(tokenizer, expected, ControlText::kNone).value());
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         FUZZ_REQUIRE(id >= 0 && id < tokenizer.value()->size());
         FUZZ_REQUIRE(flag || !tokenizer.value()->is_control(id));
       }
-      const auto decoded = decode(*tokenizer.value(), ids.value(), flag);
+      const auto decoded = decode(*tokenizer.value(), ids.value(), flag ? ControlText::kPiece : ControlText::kNone);
       FUZZ_REQUIRE(decoded.ok() && utf8_first_invalid(decoded.value()) == decoded.value().size());
     }
   }

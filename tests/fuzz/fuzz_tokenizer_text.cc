@@ -42,7 +42,7 @@ void round_trip(std::string_view text) {
     // U+2581 is the one character that the model cannot tell from a space.
     std::string expected(text);
     for (size_t at; (at = expected.find("\xE2\x96\x81")) != std::string::npos;) expected.replace(at, 3, " ");
-    FUZZ_REQUIRE(decode(good_tokenizer(), ids.value(), false).value() == expected);
+    FUZZ_REQUIRE(decode(good_tokenizer(), ids.value(), ControlText::kNone).value() == expected);
   }
 }
 
@@ -63,7 +63,7 @@ void stream(std::string_view rest) {
     if (detokenizer.stopped() >= 0) break;
   }
   given += detokenizer.finish();
-  const std::string whole = decode(good_tokenizer(), ids, false).value();
+  const std::string whole = decode(good_tokenizer(), ids, ControlText::kNone).value();
   FUZZ_REQUIRE(whole.starts_with(given));
   FUZZ_REQUIRE(detokenizer.stopped() >= 0 || whole == given);
 }
@@ -79,7 +79,7 @@ void files(std::string_view rest) {
   const auto ids = tokenizer.value()->encode(rest, {.parse_special = true});
   if (!ids.ok()) return;
   for (const int32_t id : ids.value()) FUZZ_REQUIRE(id >= 0 && id < kVocabSize);
-  FUZZ_REQUIRE(decode(*tokenizer.value(), ids.value(), true).ok());
+  FUZZ_REQUIRE(decode(*tokenizer.value(), ids.value(), ControlText::kPiece).ok());
 }
 
 }  // namespace

@@ -17,9 +17,9 @@ struct PausingTokenizer : Tokenizer {
   PausingTokenizer(std::shared_ptr<const ModelTokenizer> tokenizer, std::atomic<bool>& armed_flag, Pause& place)
       : whole(std::move(tokenizer)), armed(armed_flag), pause(place) {}
 
-  Status append_bytes(int32_t id, bool special, std::string& bytes) const override {
+  Status append_bytes(int32_t id, ControlText control, std::string& bytes) const override {
     if (armed.exchange(false)) pause.here();
-    return inner.append_bytes(id, special, bytes);
+    return inner.append_bytes(id, control, bytes);
   }
   Result<Tokens> encode(std::string_view text, const EncodeOptions& options,
                         std::vector<int64_t>* starts) const override {

@@ -18,9 +18,9 @@ class Words : public Tokenizer {
   Result<std::vector<int32_t>> encode(std::string_view, const EncodeOptions&, std::vector<int64_t>*) const override {
     return Status(Code::kUnsupported, "not needed here");
   }
-  Status append_bytes(int32_t id, bool special, std::string& bytes) const override {
+  Status append_bytes(int32_t id, ControlText control, std::string& bytes) const override {
     if (id < 0 || id >= size()) return Status(Code::kInvalidToken, "id");
-    if (id > 0 || special) bytes += words_[static_cast<size_t>(id)];
+    if (id > 0 || control == ControlText::kPiece) bytes += words_[static_cast<size_t>(id)];
     return {};
   }
   bool has_dummy_prefix() const override { return dummy_prefix_; }
@@ -153,7 +153,7 @@ TEST(Detokenizer, AgreesWithTheWholeText) {
       given += part;
     }
     given += detokenizer.finish();
-    const std::string expected = decode(words, ids, false).value();
+    const std::string expected = decode(words, ids, ControlText::kNone).value();
     size_t stop = std::string::npos;
     for (const std::string& s : stops) stop = std::min(stop, expected.find(s));
     // A stop that the unfinished last bytes would complete as U+FFFD has not been seen.
@@ -168,10 +168,10 @@ TEST(Detokenizer, AControlTokenEndsACharacter) {
   Detokenizer detokenizer(words, {}, false);
   EXPECT_EQ(feed(detokenizer, ids),
             (Texts{"", kReplacement, kReplacement, "a", kReplacement, "", kReplacement, "", "\u058F", ""}));
-  EXPECT_EQ(decode(words, ids, false).value(),
+  EXPECT_EQ(decode(words, ids, ControlText::kNone).value(),
             kReplacement + kReplacement + "a" + kReplacement + kReplacement + "\u058F");
   // Where it is written out, its own text stands between them.
-  EXPECT_EQ(decode(words, {1, 0, 2}, true).value(), kReplacement + "<s>" + kReplacement);
+  EXPECT_EQ(decode(words, {1, 0, 2}, ControlText::kPiece).value(), kReplacement + "<s>" + kReplacement);
 }
 
 TEST(Detokenizer, StopStringsGoOnBehindAControlToken) {
@@ -209,13 +209,14 @@ TEST(Detokenizer, RandomIdsGiveWhatDecodeGives) {
       Detokenizer detokenizer(*tokenizer, {}, true);
       std::string text;
       for (const std::string& part : feed(detokenizer, ids)) text += part;
-      ASSERT_EQ(text, decode(*tokenizer, ids, false).value()) << name << " " << testing::PrintToString(ids);
+      ASSERT_EQ(text, decode(*tokenizer, ids, ControlText::kNone).value())
+          << name << " " << testing::PrintToString(ids);
       // What decode() should give: the runs between ids without bytes, each for itself.
       std::string bytes, expected;
       bool at_start = tokenizer->has_dummy_prefix();
       for (const int32_t id : ids) {
         std::string own;
-        ASSERT_TRUE(tokenizer->append_bytes(id, false, own).ok());
+        ASSERT_TRUE(tokenizer->append_bytes(id, ControlText::kNone, own).ok());
         if (own.empty()) {
           expected += utf8_sanitize(bytes);
           bytes.clear();

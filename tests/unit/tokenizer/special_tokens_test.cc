@@ -25,8 +25,8 @@ TEST(SpecialTokens, AddedTokensOfTheOlderFile) {
   EXPECT_THAT(tokenizer->encode("<table><|x|><table", parse).value(), testing::Contains(483).Times(1));
   EXPECT_THAT(tokenizer->encode("<table><|x|>", parse).value(), ElementsAre(483, 480));
   EXPECT_THAT(tokenizer->encode("<table><|x|>", {}).value(), testing::Each(testing::Lt(480)));
-  EXPECT_EQ(decode(*tokenizer, {480, 483, 481}, false).value(), "<table>");
-  EXPECT_EQ(decode(*tokenizer, {480, 483, 481}, true).value(), "<|x|><table>");
+  EXPECT_EQ(decode(*tokenizer, {480, 483, 481}, ControlText::kNone).value(), "<table>");
+  EXPECT_EQ(decode(*tokenizer, {480, 483, 481}, ControlText::kPiece).value(), "<|x|><table>");
 }
 
 TEST(SpecialTokens, TheLongestTokenAtTheFirstPlaceCounts) {

@@ -27,8 +27,8 @@ TEST_P(TokenizerGolden, SameIdsAndTextAsPythonSentencePiece) {
     Ids with_bos{tokenizer->bos()};
     with_bos.insert(with_bos.end(), first.begin(), first.end());
     EXPECT_EQ(tokenizer->encode(text, {}).value(), with_bos) << text;
-    EXPECT_EQ(decode(*tokenizer, first, false).value(), c["decoded"].get<std::string>()) << text;
-    EXPECT_EQ(decode(*tokenizer, with_bos, false).value(), c["decoded"].get<std::string>()) << text;
+    EXPECT_EQ(decode(*tokenizer, first, ControlText::kNone).value(), c["decoded"].get<std::string>()) << text;
+    EXPECT_EQ(decode(*tokenizer, with_bos, ControlText::kNone).value(), c["decoded"].get<std::string>()) << text;
   }
 }
 
@@ -76,7 +76,7 @@ TEST(Tokenizer, ByteFallbackKeepsEveryText) {
     const auto tokenizer = test_tokenizer(name);
     for (const std::string& text : {std::string("a\0b", 3), std::string("\x01\x7F"), std::string("\xF4\x8F\xBF\xBF"),
                                     std::string(100'000, 'x'), std::string(1000, ' ')}) {
-      EXPECT_EQ(decode(*tokenizer, tokenizer->encode(text, {}).value(), false).value(), text) << name;
+      EXPECT_EQ(decode(*tokenizer, tokenizer->encode(text, {}).value(), ControlText::kNone).value(), text) << name;
     }
   }
 }
@@ -104,15 +104,15 @@ TEST(Tokenizer, KindAndDummyPrefix) {
 TEST(Tokenizer, IdsBeyondTheTokenizerButInTheVocabularyStandForNothing) {
   const auto tokenizer = test_tokenizer("bpe_bytes", "", "", 500);
   std::string bytes = "x";
-  EXPECT_TRUE(tokenizer->append_bytes(499, true, bytes).ok());
+  EXPECT_TRUE(tokenizer->append_bytes(499, ControlText::kPiece, bytes).ok());
   EXPECT_EQ(bytes, "x");
   EXPECT_FALSE(tokenizer->is_control(499));
   for (const int32_t id : {500, -1, INT32_MAX, INT32_MIN}) {
-    EXPECT_EQ(tokenizer->append_bytes(id, false, bytes).code(), Code::kInvalidToken) << id;
+    EXPECT_EQ(tokenizer->append_bytes(id, ControlText::kNone, bytes).code(), Code::kInvalidToken) << id;
     EXPECT_FALSE(tokenizer->is_control(id));
   }
   EXPECT_EQ(bytes, "x");
-  const Status status = decode(*tokenizer, {262, 305, 500}, false).status();
+  const Status status = decode(*tokenizer, {262, 305, 500}, ControlText::kNone).status();
   EXPECT_EQ(status.code(), Code::kInvalidToken);
   EXPECT_EQ(status.offset(), 2);
 }
