@@ -60,9 +60,10 @@ struct JsonLimits {
   int64_t max_values = 1'000'000;  // numbers, strings, arrays, ... together: bounds the memory a small text can claim
 };
 
-// Parses a text whose outermost value is an object. Refused: invalid UTF-8, NaN, infinities and numbers beyond double,
-// a key that occurs twice in one object, anything beyond the limits. `what` names the text in messages; the offset of a
-// failure is a byte of the text. Error: kBadFile.
+// Parses a text whose outermost value is an object; a byte order mark before it is skipped. Refused: invalid UTF-8,
+// NaN, infinities and numbers beyond double, a key that occurs twice in one object, anything beyond the limits. `what`
+// names the text in messages, which say line and column in characters; the offset of a failure is a byte of the text.
+// Error: kBadFile.
 Result<Json> parse_json_object(std::string_view text, const std::string& what, const JsonLimits& limits = {});
 
 // Reads members of one object. A missing member and null both count as absent.

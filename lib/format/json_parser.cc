@@ -19,7 +19,10 @@ class Parser {
   Parser(std::string_view text, const JsonLimits& limits) : text_(text), limits_(limits) {}
 
   bool document(Json& value) {
-    if (text_.starts_with("\xEF\xBB\xBF")) at_ = 3;  // a byte order mark
+    if (const size_t invalid = utf8_first_invalid(text_); invalid != text_.size()) {
+      return fail_at(invalid, "invalid UTF-8");
+    }
+    at_ = begin();
     skip_space();
     if (!read_value(value, 0)) return false;
     skip_space();
@@ -31,18 +34,25 @@ class Parser {
   std::string failure() const {
     const std::string_view before = text_.substr(0, failed_at_);
     const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-    const size_t line_begin = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
-    return "line " + std::to_string(line) + ", column " + std::to_string(failed_at_ - line_begin + 1) + ": " + failure_;
+    const size_t line_end = before.rfind('\n');
+    const std::string_view line_before = before.substr(line_end == std::string_view::npos ? begin() : line_end + 1);
+    const auto column = 1 + std::count_if(line_before.begin(), line_before.end(), begins_character);
+    return "line " + std::to_string(line) + ", column " + std::to_string(column) + ": " + failure_;
   }
 
  private:
+  static bool begins_character(char c) { return (c & 0xC0) != 0x80; }
+
+  // Behind a byte order mark.
+  size_t begin() const { return text_.starts_with("\xEF\xBB\xBF") ? 3 : 0; }
+
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
 
   bool fail(std::string expected) {
     std::string found = "the end";
     if (at_ < text_.size()) {
       size_t end = at_ + 1;  // of a whole character
-      while (end < text_.size() && (text_[end] & 0xC0) == 0x80) ++end;
+      while (end < text_.size() && !begins_character(text_[end])) ++end;
       found = json_excerpt(text_.substr(at_, end - at_));
     }
     return fail_at(at_, std::move(expected) + ", found " + found);
@@ -155,7 +165,8 @@ class Parser {
       }
       out.append(text_, begin, at_ - begin);
       if (take('"')) return true;
-      if (!take('\\')) return fail("expected a string to go on");
+      if (at_ == text_.size()) return fail("expected \" to end a string");
+      if (!take('\\')) return fail("expected an escape for a control character");
       if (!read_escape(out)) return false;
     }
   }
@@ -172,12 +183,13 @@ class Parser {
     if (!read_code_unit(code)) return false;
     if (code >= 0xD800 && code < 0xDC00) {
       uint32_t low = 0;
-      if (!take('\\')) return fail("expected the second half of a surrogate pair");
+      if (!text_.substr(at_).starts_with("\\u")) return fail("expected the second half of a surrogate pair");
+      ++at_;
       if (!read_code_unit(low)) return false;
-      if (low < 0xDC00 || low >= 0xE000) return fail_at(escape_at, "half of a surrogate pair");
+      if (low < 0xDC00 || low >= 0xE000) return fail_at(escape_at, "half of a surrogate pair stands alone");
       code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
     } else if (code >= 0xDC00 && code < 0xE000) {
-      return fail_at(escape_at, "half of a surrogate pair");
+      return fail_at(escape_at, "half of a surrogate pair stands alone");
     }
     append_utf8(code, out);
     return true;
@@ -284,10 +296,6 @@ class Parser {
 }  // namespace
 
 Result<Json> parse_json_object(std::string_view text, const std::string& what, const JsonLimits& limits) {
-  const size_t invalid = utf8_first_invalid(text);
-  if (invalid != text.size()) {
-    return Status(Code::kBadFile, what + " is not valid UTF-8", static_cast<int64_t>(invalid));
-  }
   Parser parser(text, limits);
   Json document;
   if (!parser.document(document)) {

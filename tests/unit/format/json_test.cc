@@ -102,7 +102,69 @@ TEST(Json, DamageIsReportedWithItsPlace) {
   EXPECT_EQ(failure("{\"a\":1").message(), "x.json: line 1, column 7: expected , or }, found the end");
   EXPECT_EQ(failure("{\"a\":1e999}").message(), "x.json: line 1, column 6: a number beyond the range of double");
   EXPECT_EQ(failure("{\"a\":1,\"a\":2}").offset(), 7);
+  EXPECT_EQ(failure("{\"a\":1} x").message(), "x.json: line 1, column 9: expected the end of the text, found \"x\"");
+  EXPECT_EQ(failure("{\"a\":\"b").message(), "x.json: line 1, column 8: expected \" to end a string, found the end");
+  EXPECT_EQ(failure("{\"a\":\"b\nc\"}").message(),
+            "x.json: line 1, column 8: expected an escape for a control character, found \"\\n\"");
   EXPECT_EQ(failure(std::string("{\"a\":\0}", 7)).offset(), 5);
+}
+
+// Columns are characters, offsets bytes; a byte order mark has no column.
+TEST(Json, PlacesAreThoseOfAnEditor) {
+  const Status wide = failure("{\"ü€😀\":x}");
+  EXPECT_EQ(wide.message(), "x.json: line 1, column 8: expected a value, found \"x\"");
+  EXPECT_EQ(wide.offset(), 13);
+  const Status marked = failure("\xEF\xBB\xBF{x}");
+  EXPECT_EQ(marked.message(), "x.json: line 1, column 2: expected a key, found \"x\"");
+  EXPECT_EQ(marked.offset(), 4);
+  EXPECT_EQ(failure("\xEF\xBB\xBF{\n x}").message(), "x.json: line 2, column 2: expected a key, found \"x\"");
+  EXPECT_TRUE(failure("\xEF\xBB\xBF{}").ok());
+  EXPECT_EQ(failure("{}\xEF\xBB\xBF").offset(), 2);  // no mark but at the beginning
+  EXPECT_EQ(failure(" \xEF\xBB\xBF{}").offset(), 1);
+}
+
+TEST(Json, TextMustBeUtf8) {
+  for (const std::string bytes :
+       {"\xFF", "\x80", "\xC0\xAF", "\xED\xA0\xBD\xED\xB8\x80", "\xF4\x90\x80\x80", "\xE2\x82"}) {
+    const Status status = failure("{\"a\":\n\"ü" + bytes + "\"}");
+    EXPECT_EQ(status.message(), "x.json: line 2, column 3: invalid UTF-8");
+    EXPECT_EQ(status.offset(), 9);
+  }
+  EXPECT_EQ(failure("\xFE\xFF").message(), "x.json: line 1, column 1: invalid UTF-8");  // UTF-16
+}
+
+TEST(Json, SurrogatesComeInPairs) {
+  const auto text = [](const std::string& escapes) {
+    auto json = parse_json_object("{\"a\":\"" + escapes + "\"}", "x.json");
+    return json.ok() ? *json->find("a")->string() : json.status().message();
+  };
+  EXPECT_EQ(text(R"(\uD83D\uDE00)"), "😀");
+  EXPECT_EQ(text(R"(\udbff\udfff)"), "\xF4\x8F\xBF\xBF");
+  EXPECT_EQ(text(R"(\ud800\udc00)"), "\xF0\x90\x80\x80");
+  EXPECT_EQ(text(R"(\ud7ff\ue000\uffff)"), "\xED\x9F\xBF\xEE\x80\x80\xEF\xBF\xBF");
+  const std::string alone = "x.json: line 1, column 7: half of a surrogate pair stands alone";
+  for (const char* escapes : {R"(\udc00)", R"(\udfff)", R"(\ud800\ud800)", R"(\ud800\u0041)", R"(\ude00\ud83d)"}) {
+    EXPECT_EQ(text(escapes), alone) << escapes;
+  }
+  const std::string second = "x.json: line 1, column 13: expected the second half of a surrogate pair, found ";
+  EXPECT_EQ(text(R"(\ud800)"), second + R"("\"")");
+  EXPECT_EQ(text(R"(\ud800x)"), second + R"("x")");
+  EXPECT_EQ(text(R"(\ud800\n)"), second + R"("\\")");
+  EXPECT_EQ(text(R"(\ud800\\udc00)"), second + R"("\\")");
+  EXPECT_EQ(text(R"(\ud800\uXYZW)"), "x.json: line 1, column 15: expected a hex digit, found \"X\"");
+}
+
+TEST(Json, KeysAreEqualAsTheyAreMeant) {
+  EXPECT_EQ(failure(R"({"a":1,"\u0061":2})").message(), "x.json: line 1, column 8: key \"a\" occurs twice");
+  EXPECT_TRUE(failure(R"({"a":1,"A":2,"":3,"\u0000":4})").ok());
+  EXPECT_EQ(failure(R"({"":1,"":2})").message(), "x.json: line 1, column 7: key \"\" occurs twice");
+}
+
+TEST(Json, OnlyFourBytesAreSpace) {
+  EXPECT_TRUE(failure(" \t\r\n{ \t\r\n\"a\" : [ ] , \"b\" : { } }\r\n").ok());
+  for (const char* space : {"\v", "\f", "\xC2\xA0", "\xE2\x80\xA8", "/**/", "#\n"}) {
+    EXPECT_EQ(failure("{" + std::string(space) + "}").offset(), 1) << space;
+  }
 }
 
 TEST(JsonReader, ChecksTypeAndRange) {
