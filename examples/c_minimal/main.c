@@ -50,7 +50,7 @@ static quire_status print_answer(client* c) {
       fwrite(event.text, 1, event.text_len, stdout);
       fflush(stdout);
     }
-    if (event.type == QUIRE_EVENT_WARNING) fprintf(stderr, "warning: %.*s\n", (int)event.message_len, event.message);
+    if (event.kind == QUIRE_EVENT_WARNING) fprintf(stderr, "warning: %.*s\n", (int)event.message_len, event.message);
   }
 }
 

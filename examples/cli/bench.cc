@@ -116,7 +116,7 @@ double time_stream(quire_session* session, int64_t max_tokens) {
   const auto start = std::chrono::steady_clock::now();
   auto end = start;
   const int32_t finish = run_stream(session, options, [&](const quire_event& event) {
-    const bool last = event.type == QUIRE_EVENT_TOKEN || (event.type == QUIRE_EVENT_END && max_tokens == 0);
+    const bool last = event.kind == QUIRE_EVENT_TOKEN || (event.kind == QUIRE_EVENT_END && max_tokens == 0);
     if (last) end = std::chrono::steady_clock::now();
     return true;
   });

@@ -253,7 +253,7 @@ int32_t run_stream(quire_session* session, const quire_stream_options& options, 
     if (status == QUIRE_TIMEOUT) continue;
     if (status == QUIRE_END) return QUIRE_FINISH_NONE;
     const bool go_on = visit(event);
-    if (event.type == QUIRE_EVENT_END) return event.finish_reason;
+    if (event.kind == QUIRE_EVENT_END) return event.finish_reason;
     if (go_on) continue;
     error.check(quire_stream_close(stream.get(), error.get()), "closing the stream");
     return QUIRE_FINISH_NONE;

@@ -180,7 +180,7 @@ void ask_all(const Run& run, int64_t trial, Row& row, const std::function<void(i
   reset(run.session);
   feed_text(run.session, page.text);
   const auto on_prefill = [&](const quire_event& event) {
-    if (event.type == QUIRE_EVENT_PREFILL) show(event.done);
+    if (event.kind == QUIRE_EVENT_PREFILL) show(event.done);
     return true;
   };
   if (run_stream(run.session, initialised(quire_stream_options_init), on_prefill) == QUIRE_FINISH_CANCELLED) {

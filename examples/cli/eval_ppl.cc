@@ -52,7 +52,7 @@ std::vector<float> score(quire_session* session, const Ids& ids, int64_t first,
   auto options = initialised(quire_stream_options_init);
   options.flags = QUIRE_STREAM_SCORE;
   const int32_t finish = run_stream(session, options, [&](const quire_event& event) {
-    if (event.type == QUIRE_EVENT_PREFILL) show(event.reused + event.done);
+    if (event.kind == QUIRE_EVENT_PREFILL) show(event.reused + event.done);
     return true;
   });
   if (finish == QUIRE_FINISH_CANCELLED) throw Interrupted();

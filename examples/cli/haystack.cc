@@ -50,8 +50,8 @@ std::string generate(quire_session* session, const std::string& prompt, int64_t 
   options.max_tokens = max_tokens;
   std::string text;
   const int32_t finish = run_stream(session, options, [&](const quire_event& event) {
-    if (event.type == QUIRE_EVENT_PREFILL) show(event.reused + event.done);
-    if (event.type != QUIRE_EVENT_TOKEN && event.type != QUIRE_EVENT_END) return true;
+    if (event.kind == QUIRE_EVENT_PREFILL) show(event.reused + event.done);
+    if (event.kind != QUIRE_EVENT_TOKEN && event.kind != QUIRE_EVENT_END) return true;
     if (event.text_len > 0) text.append(event.text, event.text_len);
     return !enough(text);
   });

@@ -114,18 +114,18 @@ Answer generate(quire_session* session, const RunArguments& arguments, const std
   Answer answer;
   Progress progress("reading", "tokens");
   answer.finish_reason = run_stream(session, options, [&](const quire_event& event) {
-    if (event.type == QUIRE_EVENT_PREFILL) {
+    if (event.kind == QUIRE_EVENT_PREFILL) {
       progress.show(event.done, event.total - event.reused);
       return true;
     }
-    if (event.type == QUIRE_EVENT_WARNING || event.type == QUIRE_EVENT_NOTICE) {
-      const char* word = event.type == QUIRE_EVENT_WARNING ? "warning: " : "";
+    if (event.kind == QUIRE_EVENT_WARNING || event.kind == QUIRE_EVENT_NOTICE) {
+      const char* word = event.kind == QUIRE_EVENT_WARNING ? "warning: " : "";
       if (was_logged({event.message, event.message_len})) return true;
       std::fprintf(stderr, "quire: %s%.*s\n", word, static_cast<int>(event.message_len), event.message);
     }
-    if (event.type != QUIRE_EVENT_TOKEN && event.type != QUIRE_EVENT_END) return true;
+    if (event.kind != QUIRE_EVENT_TOKEN && event.kind != QUIRE_EVENT_END) return true;
     progress.clear();
-    if (event.type == QUIRE_EVENT_TOKEN) {
+    if (event.kind == QUIRE_EVENT_TOKEN) {
       answer.tokens.push_back(event.token);
       if (event.n_top_logprobs > 0) answer.top_logprobs.emplace_back();
       for (size_t i = 0; i < event.n_top_logprobs; ++i) {

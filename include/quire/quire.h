@@ -1114,10 +1114,10 @@ typedef struct quire_token_logprob {
 typedef struct quire_event {
   uint32_t struct_size;
   uint32_t flags;   /* 0 */
-  int32_t type;     /* QUIRE_EVENT_* */
+  int32_t kind;     /* QUIRE_EVENT_* */
   int32_t token;    /* TOKEN: the id; END by STOP_ID or EOS: the id that ended it; else -1 */
   int64_t n_tokens; /* of the session after this event (quire_session_get_token_counts) */
-  /* of the answer, and nothing else, whatever the type: all texts one after the other are the
+  /* of the answer, and nothing else, whatever the kind: all texts one after the other are the
    * answer. Whole code points, not NUL-terminated; lives until the next `next` on this stream or
    * its release; NULL if empty */
   const char* text;

@@ -78,7 +78,7 @@ static_assert(sizeof(TokenLogprob) == sizeof(quire_token_logprob) &&
 
 quire_event to_event(const StreamEvent& e) {
   quire_event full{};
-  full.type = static_cast<int32_t>(e.type);
+  full.kind = static_cast<int32_t>(e.type);
   full.token = e.token;
   full.n_tokens = e.n_tokens;
   full.text = e.text.empty() ? nullptr : e.text.data();

@@ -25,8 +25,8 @@ static int32_t next_token(quire_stream* stream, quire_event* event) {
   quire_event_init(event, sizeof *event);
   do {
     if (quire_stream_next(stream, -1, event, NULL) != QUIRE_OK) return -2;
-  } while (event->type != QUIRE_EVENT_TOKEN && event->type != QUIRE_EVENT_END);
-  return event->type == QUIRE_EVENT_TOKEN ? event->token : -1;
+  } while (event->kind != QUIRE_EVENT_TOKEN && event->kind != QUIRE_EVENT_END);
+  return event->kind == QUIRE_EVENT_TOKEN ? event->token : -1;
 }
 
 static void test_ahead(quire_model* model, const transcript* whole) {

@@ -83,12 +83,12 @@ static void test_cancelled(quire_model* model, const transcript* whole) {
   EXPECT_OK(quire_stream_open(session, &options, &stream, &err));
   do {
     EXPECT_OK(quire_stream_next(stream, -1, &event, &err));
-  } while (event.type != QUIRE_EVENT_TOKEN);
+  } while (event.kind != QUIRE_EVENT_TOKEN);
   CHECK(event.n_tokens == 41);
   EXPECT_OK(quire_stream_cancel(stream, &err));
   EXPECT_OK(quire_stream_cancel(stream, &err));
   EXPECT_OK(quire_stream_next(stream, -1, &event, &err));
-  CHECK(event.type == QUIRE_EVENT_END && event.finish_reason == QUIRE_FINISH_CANCELLED && event.n_tokens == 41);
+  CHECK(event.kind == QUIRE_EVENT_END && event.finish_reason == QUIRE_FINISH_CANCELLED && event.n_tokens == 41);
   EXPECT(QUIRE_END, quire_stream_next(stream, -1, &event, &err));
   quire_stream_release(stream);
   EXPECT_OK(quire_session_get_token_counts(session, &n_tokens, NULL, &err));

@@ -186,7 +186,7 @@ static void test_top_logprobs(quire_session* session) {
   options.n_top_logprobs = 3;
   EXPECT_OK(quire_stream_open(session, &options, &stream, &err));
   while (quire_stream_next(stream, -1, &event, &err) == QUIRE_OK) {
-    if (event.type != QUIRE_EVENT_TOKEN) {
+    if (event.kind != QUIRE_EVENT_TOKEN) {
       CHECK(event.top_logprobs == NULL && event.n_top_logprobs == 0);
       continue;
     }
@@ -256,8 +256,8 @@ static void test_deadline(quire_model* model) {
   EXPECT_OK(quire_stream_open(session, &options, &stream, &err));
   nanosleep(&past_deadline, NULL);
   for (n_tokens = 0; quire_stream_next(stream, -1, &event, &err) == QUIRE_OK;) {
-    n_tokens += event.type == QUIRE_EVENT_TOKEN;
-    if (event.type == QUIRE_EVENT_END) CHECK(event.finish_reason == QUIRE_FINISH_DEADLINE);
+    n_tokens += event.kind == QUIRE_EVENT_TOKEN;
+    if (event.kind == QUIRE_EVENT_END) CHECK(event.finish_reason == QUIRE_FINISH_DEADLINE);
   }
   CHECK(n_tokens <= 1);
   quire_stream_release(stream);

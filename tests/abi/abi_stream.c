@@ -141,7 +141,7 @@ static void test_next(quire_model* model) {
   LARGER(quire_event) large;
   struct {
     uint32_t struct_size, flags;
-    int32_t type, canary;
+    int32_t kind, canary;
   } small = {12, 0, 0, 77};
   quire_error err;
   feed_some(session, model, 10);
@@ -151,11 +151,11 @@ static void test_next(quire_model* model) {
   memset(&event, 0, sizeof event);
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_stream_next(stream, -1, &event, &err));
   EXPECT_OK(quire_stream_next(stream, -1, (quire_event*)&small, &err));
-  CHECK(small.type == QUIRE_EVENT_PREFILL && small.struct_size == 12 && small.canary == 77);
+  CHECK(small.kind == QUIRE_EVENT_PREFILL && small.struct_size == 12 && small.canary == 77);
   memset(&large, 0xAB, sizeof large);
   large.known.struct_size = sizeof large;
   EXPECT_OK(quire_stream_next(stream, -1, &large.known, &err));
-  CHECK(large.known.struct_size == sizeof(quire_event) && large.known.type == QUIRE_EVENT_END);
+  CHECK(large.known.struct_size == sizeof(quire_event) && large.known.kind == QUIRE_EVENT_END);
   CHECK(large.known.stop_index == -1 && large.known.token == -1 && large.known.code == 0 && !large.known.message);
   CHECK((large.tail[0] & 0xFF) == 0xAB);
   quire_event_init(&event, sizeof event);
@@ -226,7 +226,7 @@ void test_wait_handle(void) {
     status = quire_stream_next(stream, 0, &event, &err);
     CHECK(status == QUIRE_OK);
     ++n_events;
-  } while (status == QUIRE_OK && event.type != QUIRE_EVENT_END);
+  } while (status == QUIRE_OK && event.kind != QUIRE_EVENT_END);
   CHECK(n_events == 2);
   EXPECT_OK(quire_stream_close(stream, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_stream_get_wait_handle(stream, &handle, &kind, &err));

@@ -130,10 +130,10 @@ static void add_text(transcript* out, const quire_event* event) {
 static void add_event(const quire_event* event, int64_t* last_done, transcript* out) {
   CHECK(event->struct_size == sizeof *event);
   CHECK(event->flags == 0);
-  if (event->type != QUIRE_EVENT_WARNING && event->type != QUIRE_EVENT_NOTICE) {
+  if (event->kind != QUIRE_EVENT_WARNING && event->kind != QUIRE_EVENT_NOTICE) {
     CHECK(event->code == 0 && !event->message && event->message_len == 0);
   }
-  switch (event->type) {
+  switch (event->kind) {
     case QUIRE_EVENT_PREFILL:
       ++out->n_prefill_events;
       CHECK(event->done > *last_done && event->done <= event->total && event->reused == 0);
@@ -164,7 +164,7 @@ static void add_event(const quire_event* event, int64_t* last_done, transcript* 
       ++out->n_notices;
       break;
     default:
-      CHECK(event->type == QUIRE_EVENT_WARNING && event->message_len > 0 && !event->text && event->text_len == 0);
+      CHECK(event->kind == QUIRE_EVENT_WARNING && event->message_len > 0 && !event->text && event->text_len == 0);
       CHECK(event->code == QUIRE_WARNING_ADAPTER_BASE || event->code == QUIRE_WARNING_UNTRAINED_POSITIONS);
       ++out->n_warnings;
       break;

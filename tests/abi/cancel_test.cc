@@ -94,11 +94,11 @@ TEST_P(CancelTest, AfterAnyEvent) {
     std::vector<int32_t> tokens;
     for (int k = 0; k < after; ++k) {
       ASSERT_EQ(next(stream.get(), &event), QUIRE_OK);
-      if (event.type == QUIRE_EVENT_TOKEN) tokens.push_back(event.token);
+      if (event.kind == QUIRE_EVENT_TOKEN) tokens.push_back(event.token);
     }
     std::thread([&] { EXPECT_EQ(quire_stream_cancel(stream.get(), nullptr), QUIRE_OK); }).join();
     ASSERT_EQ(next(stream.get(), &event), QUIRE_OK);
-    ASSERT_EQ(event.type, QUIRE_EVENT_END);  // nothing else comes after the cancel
+    ASSERT_EQ(event.kind, QUIRE_EVENT_END);  // nothing else comes after the cancel
     ASSERT_EQ(event.finish_reason, QUIRE_FINISH_CANCELLED);
     expect_boundary(session.get(), tokens.size());
     EXPECT_EQ(event.n_tokens, position(session.get()).first);
@@ -115,7 +115,7 @@ TEST_P(CancelTest, CloseAndReleaseWhileComputing) {
     std::vector<int32_t> tokens;
     for (int k = 0; k < moment; ++k) {
       ASSERT_EQ(next(stream.get(), &event), QUIRE_OK);
-      if (event.type == QUIRE_EVENT_TOKEN) tokens.push_back(event.token);
+      if (event.kind == QUIRE_EVENT_TOKEN) tokens.push_back(event.token);
     }
     if (moment % 2 == 0) {
       EXPECT_EQ(quire_stream_close(stream.get(), nullptr), QUIRE_OK);
@@ -141,8 +141,8 @@ TEST_P(CancelTest, DiscardPendingDropsTheRest) {
     quire_event event;
     do {
       ASSERT_EQ(next(stream.get(), &event), QUIRE_OK);
-    } while (event.type == QUIRE_EVENT_WARNING);
-    ASSERT_EQ(event.type, QUIRE_EVENT_PREFILL);
+    } while (event.kind == QUIRE_EVENT_WARNING);
+    ASSERT_EQ(event.kind, QUIRE_EVENT_PREFILL);
     EXPECT_EQ(quire_stream_close(stream.get(), nullptr), QUIRE_OK);
     std::tie(n_tokens, n_pending) = position(session.get());
     ASSERT_EQ(n_tokens + n_pending, 1500);

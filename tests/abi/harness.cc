@@ -256,8 +256,8 @@ Generated read_to_end(quire_stream* stream) {
   Generated run;
   quire_event event;
   while (next(stream, &event, &run.outcome) == QUIRE_OK) {
-    if (event.type == QUIRE_EVENT_TOKEN) run.tokens.push_back(event.token);
-    if (event.type == QUIRE_EVENT_END) run.finish = event.finish_reason;
+    if (event.kind == QUIRE_EVENT_TOKEN) run.tokens.push_back(event.token);
+    if (event.kind == QUIRE_EVENT_END) run.finish = event.finish_reason;
   }
   if (run.outcome.status == QUIRE_END) {
     run.outcome = Outcome();

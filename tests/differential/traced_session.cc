@@ -109,14 +109,14 @@ void TracedSession::reset() {
 
 // True: that was the end.
 bool TracedSession::deliver(const quire_event& event) {
-  if (event.type == QUIRE_EVENT_TOKEN) {
+  if (event.kind == QUIRE_EVENT_TOKEN) {
     if (stream_plan_.plain_greedy()) greedy_[length()] = event.token;
     append({event.token});
     ++n_generated_;
     EXPECT_EQ(event.n_tokens, length());
     EXPECT_LE(n_generated_, stream_plan_.max_tokens);
   }
-  if (event.type != QUIRE_EVENT_END) return false;
+  if (event.kind != QUIRE_EVENT_END) return false;
   EXPECT_LE(event.n_tokens, length());
   EXPECT_EQ(event.finish_reason == QUIRE_FINISH_MAX_TOKENS,
             n_generated_ == stream_plan_.max_tokens && event.finish_reason != QUIRE_FINISH_CANCELLED);
@@ -222,9 +222,9 @@ TracedSession::Run TracedSession::run(quire_session* session, const StreamPlan& 
   const auto stream = open_stream(session, plan.options());
   quire_event event;
   while (stream && next(stream.get(), &event, &run.outcome) == QUIRE_OK) {
-    if (event.type == QUIRE_EVENT_TOKEN) run.tokens.push_back(event.token);
-    if (event.type == QUIRE_EVENT_TOKEN || event.type == QUIRE_EVENT_END) run.text.append(event.text, event.text_len);
-    if (event.type == QUIRE_EVENT_END) run.finish = event.finish_reason, run.ending = event.token;
+    if (event.kind == QUIRE_EVENT_TOKEN) run.tokens.push_back(event.token);
+    if (event.kind == QUIRE_EVENT_TOKEN || event.kind == QUIRE_EVENT_END) run.text.append(event.text, event.text_len);
+    if (event.kind == QUIRE_EVENT_END) run.finish = event.finish_reason, run.ending = event.token;
   }
   return run;
 }

@@ -111,7 +111,7 @@ void the_file_cannot_be_written() {
   quire_event event;
   do {
     ASSERT_EQ(next(stream.get(), &event), QUIRE_OK);
-  } while (event.type != QUIRE_EVENT_TOKEN);
+  } while (event.kind != QUIRE_EVENT_TOKEN);
   limit_files(1);
   Generated run = read_to_end(stream.get());
   limit_files(RLIM_INFINITY);

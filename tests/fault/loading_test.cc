@@ -216,7 +216,7 @@ TEST(LoadingBesideSessions, ATokenBetweenAnyTwoReads) {
     do {
       const quire_status status = next(stream.get(), &event, nullptr, 10000);
       if (status != QUIRE_OK) return status;
-    } while (event.type != QUIRE_EVENT_TOKEN);
+    } while (event.kind != QUIRE_EVENT_TOKEN);
     tokens.push_back(event.token);
     return QUIRE_OK;
   };

@@ -151,7 +151,7 @@ struct Application {
     quire_event_init(&event, sizeof event);
     quire_status status;
     while ((status = quire_stream_next(stream, -1, &event, nullptr)) == QUIRE_OK) {
-      if (event.type == QUIRE_EVENT_TOKEN) result.tokens[result.n_tokens++] = event.token;
+      if (event.kind == QUIRE_EVENT_TOKEN) result.tokens[result.n_tokens++] = event.token;
     }
     good(status == QUIRE_END ? QUIRE_OK : status, "stream_next");
     quire_tier_stats stats{};

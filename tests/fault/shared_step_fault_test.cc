@@ -80,8 +80,8 @@ class SharedStepFault : public testing::TestWithParam<bool> {
         quire_event event;
         while (!ended[r]) {
           const quire_status status = next(streams[r].get(), &event, &runs[r].outcome);
-          ended[r] = status != QUIRE_OK || event.type == QUIRE_EVENT_END;
-          if (status != QUIRE_OK || event.type != QUIRE_EVENT_TOKEN) continue;
+          ended[r] = status != QUIRE_OK || event.kind == QUIRE_EVENT_END;
+          if (status != QUIRE_OK || event.kind != QUIRE_EVENT_TOKEN) continue;
           runs[r].tokens.push_back(event.token);
           reading = true;
           break;

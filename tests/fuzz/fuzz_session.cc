@@ -293,19 +293,19 @@ class Machine {
   }
 
   void take(const quire_event& event) {
-    FUZZ_REQUIRE(event.type >= QUIRE_EVENT_PREFILL && event.type <= QUIRE_EVENT_NOTICE);
+    FUZZ_REQUIRE(event.kind >= QUIRE_EVENT_PREFILL && event.kind <= QUIRE_EVENT_NOTICE);
     FUZZ_REQUIRE((event.text_len == 0) == (event.text == nullptr));
     FUZZ_REQUIRE((event.message_len == 0) == (event.code == 0));
     // Where the stream had come to its end before it was cancelled, events that were waiting are still delivered.
-    FUZZ_REQUIRE(!cancelled_ || event.type != QUIRE_EVENT_TOKEN);
-    late_ = late_ || (cancelled_ && event.type != QUIRE_EVENT_END);
-    if (event.type == QUIRE_EVENT_TOKEN) {
+    FUZZ_REQUIRE(!cancelled_ || event.kind != QUIRE_EVENT_TOKEN);
+    late_ = late_ || (cancelled_ && event.kind != QUIRE_EVENT_END);
+    if (event.kind == QUIRE_EVENT_TOKEN) {
       FUZZ_REQUIRE(event.token >= 0 && event.token < kVocab && event.n_tokens == length_ + 1);
       ++length_;
       FUZZ_REQUIRE(++n_generated_ <= max_tokens_);
-    } else if (event.type == QUIRE_EVENT_PREFILL) {
+    } else if (event.kind == QUIRE_EVENT_PREFILL) {
       FUZZ_REQUIRE(event.done > 0 && event.done <= event.total && event.n_tokens <= length_);
-    } else if (event.type == QUIRE_EVENT_END) {
+    } else if (event.kind == QUIRE_EVENT_END) {
       const int32_t reason = event.finish_reason;
       FUZZ_REQUIRE(reason >= QUIRE_FINISH_MAX_TOKENS && reason <= QUIRE_FINISH_CANCELLED);
       FUZZ_REQUIRE(reason != QUIRE_FINISH_CANCELLED || (cancelled_ && !late_));

@@ -179,7 +179,7 @@ def test_beacons(kind, scheme, tmp_path, runtime):
         with model.session(expression, **options) as session:
             session.feed_tokens(ids[:start])
             with session.stream(n - start, ignore_eos=True, keep_logits=True) as stream:
-                generated = [event.token for event in stream if event.type == "token"]
+                generated = [event.token for event in stream if event.kind == "token"]
             seen = session.n_tokens  # the last token may not have been read
             expected = reference_model.forward((ids[:start] + generated)[:seen], ratios)
             assert seen >= n - 1, what

@@ -250,23 +250,23 @@ class WithModel(unittest.TestCase):
         session.feed("Every chapter began with a map.")
         n_prompt = session.n_pending
         events = list(session.stream(5, ignore_eos=True))
-        kinds = [event.type for event in events]
+        kinds = [event.kind for event in events]
         self.assertEqual(kinds, sorted(kinds, key=["prefill", "token", "end"].index))
         self.assertEqual(kinds.count("token"), 5)
-        self.assertEqual((events[-1].type, events[-1].finish_reason), ("end", "max_tokens"))
+        self.assertEqual((events[-1].kind, events[-1].finish_reason), ("end", "max_tokens"))
         self.assertEqual((session.n_tokens, session.n_pending), (n_prompt + 5, 0))
-        self.assertTrue(all(event.logprob < 0 for event in events if event.type == "token"))
+        self.assertTrue(all(event.logprob < 0 for event in events if event.kind == "token"))
 
     def test_auto_gives_notice_once(self):
         session = self.session("auto", expected_tokens=100)
         session.feed("Every chapter began with a map.")
         events = list(session.stream(2, ignore_eos=True))
-        self.assertEqual([event.type for event in events].count("notice"), 1)
-        self.assertEqual(events[0].type, "notice")
+        self.assertEqual([event.kind for event in events].count("notice"), 1)
+        self.assertEqual(events[0].kind, "notice")
         self.assertIn(session.strategy, events[0].message)
         self.assertEqual((events[0].code, events[0].text), ("auto_choice", ""))
         self.assertEqual((events[-1].code, events[-1].message), ("", ""))
-        self.assertNotIn("notice", [event.type for event in session.stream(2, ignore_eos=True)])
+        self.assertNotIn("notice", [event.kind for event in session.stream(2, ignore_eos=True)])
         self.assertEqual(session.strategy, self.model.describe_strategy("auto", expected_tokens=100))
         self.assertIn("full", session.strategy)
         self.assertIn("dca", self.model.describe_strategy())
@@ -304,7 +304,7 @@ class WithModel(unittest.TestCase):
             return events, "".join(event.text for event in events)
 
         events, text = finish()
-        tokens = [event.token for event in events if event.type == "token"]
+        tokens = [event.token for event in events if event.kind == "token"]
         events, _ = finish(stop_ids=[tokens[3]])
         self.assertEqual((events[-1].finish_reason, events[-1].token), ("stop_id", tokens[3]))
         stop = text[len(text) // 2:]
@@ -316,7 +316,7 @@ class WithModel(unittest.TestCase):
         def tokens(**options):
             session = self.session()
             session.feed("The reader turns the leaves")
-            return [event for event in session.stream(12, ignore_eos=True, **options) if event.type == "token"]
+            return [event for event in session.stream(12, ignore_eos=True, **options) if event.kind == "token"]
 
         def ids(**options):
             return [event.token for event in tokens(**options)]
@@ -349,12 +349,12 @@ class WithModel(unittest.TestCase):
             return session
 
         def tokens(stream):
-            return [event.token for event in stream if event.type == "token"]
+            return [event.token for event in stream if event.kind == "token"]
 
         whole = tokens(session().stream(12, ignore_eos=True))
         self.assertEqual(tokens(session().stream(12, ignore_eos=True, max_undelivered=8)), whole)
         with session().stream(12, ignore_eos=True, max_undelivered=8) as stream:
-            first = next(event.token for event in stream if event.type == "token")
+            first = next(event.token for event in stream if event.kind == "token")
             stream.add_stop("never this, surely", stop_ids=[whole[5]])
             events = list(stream)
             self.assertEqual([first] + tokens(events), whole[:whole.index(whole[5], 1)])
@@ -362,7 +362,7 @@ class WithModel(unittest.TestCase):
         with session().stream(3, ignore_eos=True, constrain=True) as stream:
             for allowed in ([300, 301], [17], None):
                 stream.allow(allowed)
-                token = next(event.token for event in stream if event.type == "token")
+                token = next(event.token for event in stream if event.kind == "token")
                 self.assertIn(token, allowed or [token])
             self.assertEqual(list(stream)[-1].finish_reason, "max_tokens")
 
@@ -401,7 +401,7 @@ class WithModel(unittest.TestCase):
             self.assertEqual(select.select([handle], [], [], 60)[0], [handle])
             self.assertIsNotNone(stream.next(timeout=0))
             stream.cancel()
-            self.assertEqual(list(stream)[-1].type, "end")
+            self.assertEqual(list(stream)[-1].kind, "end")
             self.assertRaises(StopIteration, stream.next)
 
     def test_errors(self):

@@ -40,9 +40,9 @@ class QuireError(Exception):
 
 
 class Event(NamedTuple):
-    """What a stream reports. Which fields mean something depends on the type: see quire_event in quire.h."""
+    """What a stream reports. Which fields mean something depends on the kind: see quire_event in quire.h."""
 
-    type: str  # "prefill", "token", "warning", "end", "notice"
+    kind: str  # "prefill", "token", "warning", "end", "notice"
     text: str
     token: int
     n_tokens: int
@@ -548,7 +548,7 @@ class Stream(_Handle):
             if timeout is not None:
                 return None
         text = event.text[:event.text_len].decode() if event.text_len else ""
-        return Event(EVENTS.get(event.type, str(event.type)), text, event.token, event.n_tokens, event.logprob,
+        return Event(EVENTS.get(event.kind, str(event.kind)), text, event.token, event.n_tokens, event.logprob,
                      event.total, event.reused, event.done, event.n_per_second,
                      FINISHES.get(event.finish_reason, str(event.finish_reason)), event.stop_index,
                      [(t.token, t.logprob) for t in event.top_logprobs[:event.n_top_logprobs]],

@@ -407,7 +407,7 @@ class Event(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
-        ("type", c_int32),
+        ("kind", c_int32),
         ("token", c_int32),
         ("n_tokens", c_int64),
         ("text", POINTER(c_char)),
