@@ -45,7 +45,8 @@ quire_status quire_model_get_tokenizer(quire_model* model, quire_tokenizer** out
   return guard(err, [&]() -> Status {
     if (!model || !out) return invalid(model ? "out is NULL" : "model is NULL");
     QUIRE_TRY(check_open(*model->impl->runtime));
-    *out = new quire_tokenizer(std::make_shared<OpenTokenizer>(model->impl->runtime, model->impl->tokenizer));
+    *out = new quire_tokenizer(
+        std::make_shared<OpenTokenizer>(OpenTokenizer{model->impl->runtime, model->impl->tokenizer}));
     return {};
   });
 }
@@ -59,7 +60,7 @@ quire_status quire_tokenizer_load(quire_runtime* runtime, const char* path, size
     QUIRE_TRY(read_text(path, path_len, "path", &name));
     if (name.empty()) return invalid("path is empty");
     QUIRE_ASSIGN(auto alone, load_alone(std::string(name)));
-    *out = new quire_tokenizer(std::make_shared<OpenTokenizer>(runtime->impl, std::move(alone)));
+    *out = new quire_tokenizer(std::make_shared<OpenTokenizer>(OpenTokenizer{runtime->impl, std::move(alone)}));
     return {};
   });
 }
