@@ -93,7 +93,6 @@ Answer generate(quire_session* session, const RunArguments& arguments, const std
   if (changes_logits(arguments.sampling)) {
     options.samplers = chain.data();
     options.n_samplers = chain.size();
-    options.sampler_stride = sizeof(quire_sampler);
   } else {
     options.temperature = arguments.sampling.temperature;
     options.top_k = arguments.sampling.top_k;

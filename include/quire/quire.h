@@ -36,9 +36,10 @@
  *   Structs     Each begins with `uint32_t struct_size; uint32_t flags;`, save the small ones whose
  *               comment says that their size is final. Set struct_size with the `_init` function
  *               (which also zeroes the rest) or by hand; more than 4096 is refused unread. Zero in
- *               any other field of an options struct means its default. Unknown flag bits and a
- *               non-zero unknown tail are refused. Into output structs the library writes at most
- *               struct_size bytes, and sets struct_size to what it wrote.
+ *               any other field of an options struct means its default, and so does NULL for the
+ *               struct. Unknown flag bits and a non-zero unknown tail are refused. Into output
+ *               structs the library writes at most struct_size bytes, and sets struct_size to what
+ *               it wrote.
  *   Strings     UTF-8, pointer plus length in bytes, no terminating NUL needed. The library copies
  *               what it keeps, before the call returns.
  *   Results     of any length, text and arrays alike, come back by `buf, cap, *needed`: how many
@@ -156,7 +157,8 @@ typedef void (*quire_log_callback)(void* user_data, int32_t level, const char* m
                                    size_t message_len);
 
 /* [callback-only] Runs once, when the library will never use the callbacks' user_data again; not
- * after a quire_runtime_create that failed, which leaves user_data to the caller. */
+ * after a quire_runtime_create that failed, which leaves user_data to the caller. Any thread, the
+ * same rules as the log's. */
 typedef void (*quire_destroy_callback)(void* user_data);
 
 /* [callback-only] Memory for weights, KV cache and scratch (small objects use the system's
@@ -199,8 +201,8 @@ typedef struct quire_runtime_options {
 QUIRE_API void quire_runtime_options_init(quire_runtime_options* options, size_t size);
 
 /* Starts the compute threads (named "quire-N"; those of n_io_threads are "quire-io"; all signals
- * blocked, parked when idle). options may be NULL. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY,
- * UNSUPPORTED (the budget of a tier that this build does not have). [any-thread] since 0.1 */
+ * blocked, parked when idle). Errors: INVALID_ARGUMENT, OUT_OF_MEMORY, UNSUPPORTED (the budget of a
+ * tier that this build does not have). [any-thread] since 0.1 */
 QUIRE_API quire_status quire_runtime_create(const quire_runtime_options* options,
                                             quire_runtime** out, quire_error* err);
 /* Adds a reference. NULL does nothing. [any-thread] since 0.1 */
@@ -233,12 +235,12 @@ typedef struct quire_device_info {
 } quire_device_info;
 
 /* How many devices there are, the unusable ones included. Errors: CLOSED. [any-thread] since 0.1 */
-QUIRE_API quire_status quire_runtime_get_device_count(quire_runtime* runtime, int32_t* n_devices,
-                                                      quire_error* err);
+QUIRE_API quire_status quire_runtime_get_device_count(const quire_runtime* runtime,
+                                                      int32_t* n_devices, quire_error* err);
 /* Fills *info (struct_size set by the caller) with device `index`, from 0 on, in the order in which
  * "auto" prefers them. Errors: INVALID_ARGUMENT, NOT_FOUND (index), CLOSED.
  * [any-thread] since 0.1 */
-QUIRE_API quire_status quire_runtime_get_device_info(quire_runtime* runtime, int32_t index,
+QUIRE_API quire_status quire_runtime_get_device_info(const quire_runtime* runtime, int32_t index,
                                                      quire_device_info* info, quire_error* err);
 
 /* ---- Cancel handle for long calls (loading) -------------------------------------------------- */
@@ -248,6 +250,8 @@ QUIRE_API quire_status quire_cancel_create(quire_cancel** out, quire_error* err)
 /* Asks the calls that were given this handle to stop; sticky and idempotent.
  * [any-thread] since 0.1 */
 QUIRE_API void quire_cancel_trigger(quire_cancel* cancel);
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_cancel_retain(quire_cancel* cancel);
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_cancel_release(quire_cancel* cancel);
 
@@ -380,10 +384,10 @@ typedef struct quire_adapter_options {
 QUIRE_API void quire_adapter_options_init(quire_adapter_options* options, size_t size);
 
 /* Loads an adapter for this model; its weights are kept in the types they are stored in. `path`
- * is UTF-8; options may be NULL. Waits until loaded, as quire_model_load does. Errors:
- * INVALID_ARGUMENT, NOT_FOUND, IO, BAD_FILE (damaged, incomplete, or of other shapes than this
- * model's: the tensor, found and expected), UNSUPPORTED (another method or architecture),
- * OUT_OF_MEMORY, CANCELLED, CLOSED. [any-thread] since 0.1 */
+ * is UTF-8. Waits until loaded, as quire_model_load does. Errors: INVALID_ARGUMENT, NOT_FOUND, IO,
+ * BAD_FILE (damaged, incomplete, or of other shapes than this model's: the tensor, found and
+ * expected), UNSUPPORTED (another method or architecture), OUT_OF_MEMORY, CANCELLED, CLOSED.
+ * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_adapter_load(quire_model* model, const char* path, size_t path_len,
                                           const quire_adapter_options* options, quire_adapter** out,
                                           quire_error* err);
@@ -697,17 +701,17 @@ typedef struct quire_session_options {
 QUIRE_API void quire_session_options_init(quire_session_options* options, size_t size);
 
 /* The canonical strategy that a session with these options would have, without creating it: what
- * `auto` would choose, and whether the strategy works with this model. options may be NULL. Errors:
- * those of quire_session_create, and BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+ * `auto` would choose, and whether the strategy works with this model. Errors: those of
+ * quire_session_create, and BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_describe_strategy(const quire_model* model,
                                                      const quire_session_options* options,
                                                      char* buf, size_t cap, size_t* needed,
                                                      quire_error* err);
 
-/* An empty session. options may be NULL. Errors: INVALID_ARGUMENT (also: the RoPE scaling of the
- * checkpoint needs expected_tokens; an adapter of another model, or two that replace the same
- * tensor), BAD_STRATEGY, UNSUPPORTED, BUDGET (`auto` finds nothing that fits the KV cache's
- * budgets), NOT_FOUND and IO (kv_file_directory), OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
+/* An empty session. Errors: INVALID_ARGUMENT (also: the RoPE scaling of the checkpoint needs
+ * expected_tokens; an adapter of another model, or two that replace the same tensor), BAD_STRATEGY,
+ * UNSUPPORTED, BUDGET (`auto` finds nothing that fits the KV cache's budgets), NOT_FOUND and IO
+ * (kv_file_directory), OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_create(quire_model* model,
                                             const quire_session_options* options,
                                             quire_session** out, quire_error* err);
@@ -721,17 +725,17 @@ QUIRE_API quire_status quire_model_check_session(const quire_model* model,
                                                  quire_error* err);
 /* The same two for a model directory whose weights are not loaded: only its config.json is read,
  * and that of the plug-in if the options name one. Adapters cannot be given: they belong to a
- * loaded model. Both options may be NULL. Errors: those, NOT_FOUND, IO and BAD_FILE.
- * [any-thread] since 0.1 */
-QUIRE_API quire_status quire_runtime_check_session(quire_runtime* runtime, const char* path,
+ * loaded model. Errors: those, NOT_FOUND, IO and BAD_FILE. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_runtime_check_session(const quire_runtime* runtime, const char* path,
                                                    size_t path_len,
                                                    const quire_model_options* model,
                                                    const quire_session_options* session,
                                                    quire_error* err);
 /* [any-thread] since 0.1 */
 QUIRE_API quire_status quire_runtime_describe_strategy(
-    quire_runtime* runtime, const char* path, size_t path_len, const quire_model_options* model,
-    const quire_session_options* session, char* buf, size_t cap, size_t* needed, quire_error* err);
+    const quire_runtime* runtime, const char* path, size_t path_len,
+    const quire_model_options* model, const quire_session_options* session, char* buf, size_t cap,
+    size_t* needed, quire_error* err);
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_session_retain(quire_session* session);
 /* The last release frees the session on the runtime's threads; a stream on it keeps it alive.
@@ -935,14 +939,14 @@ typedef struct quire_memory_plan {
 } quire_memory_plan;
 
 /* What the model in `path` and a session of n_tokens would take, from the headers of its files
- * alone: nothing is loaded. The options are those of loading and of the session and may be NULL;
- * callbacks are not called. The sum of weights, KV cache and scratch is within a tenth of what the
- * allocator callbacks will count, unless logits of all positions are asked for. Adapters are not
- * counted: quire_adapter_info has the bytes of a session's; merged ones change nothing, unless they
- * change the embedding by a low rank, which is then allocated in float32. Errors: those of
+ * alone: nothing is loaded. The options are those of loading and of the session; callbacks are not
+ * called. The sum of weights, KV cache and scratch is within a tenth of what the allocator
+ * callbacks will count, unless logits of all positions are asked for. Adapters are not counted:
+ * quire_adapter_info has the bytes of a session's; merged ones change nothing, unless they change
+ * the embedding by a low rank, which is then allocated in float32. Errors: those of
  * quire_model_load and quire_session_create; BUDGET where a tier's budget is too small (message:
  * bytes needed). [any-thread] since 0.1 */
-QUIRE_API quire_status quire_runtime_plan_memory(quire_runtime* runtime, const char* path,
+QUIRE_API quire_status quire_runtime_plan_memory(const quire_runtime* runtime, const char* path,
                                                  size_t path_len, const quire_model_options* model,
                                                  const quire_session_options* session,
                                                  int64_t n_tokens, quire_memory_plan* plan,
@@ -969,7 +973,7 @@ typedef struct quire_text {
 /* One link of a sampling chain: what it does to the candidates that the links before it left.
  * Filters keep at least one: the most probable, of TYPICAL the most typical. Of equal candidates
  * the lower id comes first. Fields that a kind does not name must be 0. This struct has its final
- * size; an array of it is passed with its stride all the same. */
+ * size; an array of it may have a stride all the same. */
 typedef struct quire_sampler {
   int32_t kind; /* QUIRE_SAMPLER_* */
   int32_t n;
@@ -1031,7 +1035,7 @@ typedef struct quire_stream_options {
    * probable of them. */
   const quire_sampler* samplers;
   size_t n_samplers; /* at most 64 */
-  /* sizeof(quire_sampler); up to 4096 and a multiple of 4, if what lies behind each is 0 */
+  /* 0: sizeof(quire_sampler); more, a multiple of 4 up to 4096, if what lies behind each is 0 */
   size_t sampler_stride;
   const quire_logit_bias* logit_bias;
   size_t n_logit_bias; /* at most 4096 */

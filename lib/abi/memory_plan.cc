@@ -16,7 +16,7 @@ struct PlannedSession {
   Backend* backend = nullptr;
 };
 
-Status read_planned(quire_runtime* runtime, const char* path, size_t path_len, const quire_model_options* model,
+Status read_planned(const quire_runtime* runtime, const char* path, size_t path_len, const quire_model_options* model,
                     const quire_session_options* session, PlannedSession* out) {
   if (!runtime) return invalid("runtime is NULL");
   if (runtime->impl->closed()) return Status(Code::kClosed, "the runtime was closed");
@@ -52,7 +52,7 @@ Result<std::unique_ptr<const Strategy>> planned_strategy(const PlannedSession& p
 
 extern "C" {
 
-quire_status quire_runtime_plan_memory(quire_runtime* runtime, const char* path, size_t path_len,
+quire_status quire_runtime_plan_memory(const quire_runtime* runtime, const char* path, size_t path_len,
                                        const quire_model_options* model, const quire_session_options* session,
                                        int64_t n_tokens, quire_memory_plan* plan, quire_error* err) {
   return guard(err, [&]() -> Status {
@@ -74,7 +74,7 @@ quire_status quire_runtime_plan_memory(quire_runtime* runtime, const char* path,
   });
 }
 
-quire_status quire_runtime_check_session(quire_runtime* runtime, const char* path, size_t path_len,
+quire_status quire_runtime_check_session(const quire_runtime* runtime, const char* path, size_t path_len,
                                          const quire_model_options* model, const quire_session_options* session,
                                          quire_error* err) {
   return guard(err, [&]() -> Status {
@@ -85,7 +85,7 @@ quire_status quire_runtime_check_session(quire_runtime* runtime, const char* pat
   });
 }
 
-quire_status quire_runtime_describe_strategy(quire_runtime* runtime, const char* path, size_t path_len,
+quire_status quire_runtime_describe_strategy(const quire_runtime* runtime, const char* path, size_t path_len,
                                              const quire_model_options* model, const quire_session_options* session,
                                              char* buf, size_t cap, size_t* needed, quire_error* err) {
   return guard(err, [&]() -> Status {

@@ -86,7 +86,7 @@ quire_status quire_runtime_close(quire_runtime* runtime, quire_error* err) {
   });
 }
 
-quire_status quire_runtime_get_device_count(quire_runtime* runtime, int32_t* n_devices, quire_error* err) {
+quire_status quire_runtime_get_device_count(const quire_runtime* runtime, int32_t* n_devices, quire_error* err) {
   return with_runtime(runtime, err, [&](Runtime& r) -> Status {
     if (!n_devices) return invalid("n_devices is NULL");
     *n_devices = static_cast<int32_t>(r.devices().list().size());
@@ -94,7 +94,7 @@ quire_status quire_runtime_get_device_count(quire_runtime* runtime, int32_t* n_d
   });
 }
 
-quire_status quire_runtime_get_device_info(quire_runtime* runtime, int32_t index, quire_device_info* info,
+quire_status quire_runtime_get_device_info(const quire_runtime* runtime, int32_t index, quire_device_info* info,
                                            quire_error* err) {
   return with_runtime(runtime, err, [&](Runtime& r) -> Status {
     const std::vector<Device> all = r.devices().list();
@@ -126,6 +126,8 @@ quire_status quire_cancel_create(quire_cancel** out, quire_error* err) {
 void quire_cancel_trigger(quire_cancel* cancel) {
   if (cancel) cancel->impl->cancel();
 }
+
+void quire_cancel_retain(quire_cancel* cancel) { retain(cancel); }
 
 void quire_cancel_release(quire_cancel* cancel) {
   if (drop_reference(cancel)) delete cancel;

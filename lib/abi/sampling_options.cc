@@ -101,15 +101,15 @@ Status read_chain(const quire_stream_options& o, SamplingOptions* out) {
   if (o.n_samplers < 1 || o.n_samplers > 64) {
     return invalid("n_samplers is " + std::to_string(o.n_samplers) + "; expected 1 to 64");
   }
-  if (o.sampler_stride < sizeof(quire_sampler) || o.sampler_stride % alignof(quire_sampler) != 0 ||
-      o.sampler_stride > 4096) {
-    return invalid("sampler_stride is " + std::to_string(o.sampler_stride) + "; expected sizeof(quire_sampler), " +
+  const size_t stride = o.sampler_stride == 0 ? sizeof(quire_sampler) : o.sampler_stride;
+  if (stride < sizeof(quire_sampler) || stride % alignof(quire_sampler) != 0 || stride > 4096) {
+    return invalid("sampler_stride is " + std::to_string(stride) + "; expected 0 or sizeof(quire_sampler), " +
                    std::to_string(sizeof(quire_sampler)));
   }
   const auto* at = reinterpret_cast<const unsigned char*>(o.samplers);
-  for (size_t i = 0; i < o.n_samplers; ++i, at += o.sampler_stride) {
+  for (size_t i = 0; i < o.n_samplers; ++i, at += stride) {
     const std::string name = "samplers[" + std::to_string(i) + "]";
-    for (size_t byte = sizeof(quire_sampler); byte < o.sampler_stride; ++byte) {
+    for (size_t byte = sizeof(quire_sampler); byte < stride; ++byte) {
       if (at[byte] != 0) return invalid(name + " has a field at byte " + std::to_string(byte) + " that is not known");
     }
     quire_sampler sampler;

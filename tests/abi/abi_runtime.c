@@ -129,8 +129,11 @@ static void test_cancel_handle(void) {
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_cancel_create(NULL, &err));
   EXPECT_OK(quire_cancel_create(&cancel, &err));
   quire_cancel_trigger(cancel);
-  quire_cancel_trigger(cancel);
+  quire_cancel_retain(cancel);
   quire_cancel_release(cancel);
+  quire_cancel_trigger(cancel); /* the other reference */
+  quire_cancel_release(cancel);
+  quire_cancel_retain(NULL);
   quire_cancel_trigger(NULL);
   quire_cancel_release(NULL);
 }

@@ -53,7 +53,7 @@ static void test_refused(quire_session* session) {
     refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, bad[i].message);
   }
   chain[1] = chain[0];
-  for (size_t stride = 0; stride < sizeof chain[0]; ++stride) {
+  for (size_t stride = 1; stride < sizeof chain[0]; ++stride) {
     options.sampler_stride = stride;
     refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "sampler_stride");
   }
@@ -139,7 +139,8 @@ static void test_taken(quire_session* session) {
   }
 }
 
-/* The simple fields are a chain; an array may have a larger stride whose tail is zero. */
+/* The simple fields are a chain; an array may have a larger stride whose tail is zero, and needs none if it is plain.
+ */
 static void test_same_as_simple(quire_model* model) {
   struct {
     quire_sampler known;
@@ -147,6 +148,7 @@ static void test_same_as_simple(quire_model* model) {
   } chain[3] = {{{QUIRE_SAMPLER_TEMPERATURE, 0, 0, 0.8f, 0, 0}, {0, 0}},
                 {{QUIRE_SAMPLER_TOP_K, 20, 0, 0, 0, 0}, {0, 0}},
                 {{QUIRE_SAMPLER_TOP_P, 0, 0, 0.9f, 0, 0}, {0, 0}}};
+  const quire_sampler plain[3] = {chain[0].known, chain[1].known, chain[2].known};
   static transcript simple, chained;
   quire_stream_options options;
   quire_session* session = open_session(model, NULL, 0, 0);
@@ -169,6 +171,14 @@ static void test_same_as_simple(quire_model* model) {
   options.sampler_stride = sizeof chain[0];
   run_stream(session, &options, &chained);
   CHECK(simple.n_tokens == 60 && chained.n_tokens == 60);
+  CHECK(memcmp(simple.tokens, chained.tokens, 60 * sizeof simple.tokens[0]) == 0);
+  quire_session_release(session);
+  session = open_session(model, NULL, 0, 0);
+  feed_some(session, model, 30);
+  options.samplers = plain;
+  options.sampler_stride = 0;
+  run_stream(session, &options, &chained);
+  CHECK(chained.n_tokens == 60);
   CHECK(memcmp(simple.tokens, chained.tokens, 60 * sizeof simple.tokens[0]) == 0);
   quire_session_release(session);
 }

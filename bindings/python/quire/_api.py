@@ -528,8 +528,8 @@ class Stream(_Handle):
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, stop_ids=ids if n_ids else None,
             n_stop_ids=n_ids, stop_strings=stops if len(stops) else None, n_stop_strings=len(stops),
             samplers=chain if len(chain) else None, n_samplers=len(chain),
-            sampler_stride=ctypes.sizeof(_ffi.Sampler) if len(chain) else 0, logit_bias=biases if len(biases) else None,
-            n_logit_bias=len(biases), dry_breakers=None if dry_breakers is None else breakers, n_dry_breakers=len(breakers),
+            logit_bias=biases if len(biases) else None, n_logit_bias=len(biases),
+            dry_breakers=None if dry_breakers is None else breakers, n_dry_breakers=len(breakers),
             min_tokens=min_tokens, deadline_ms=round(deadline * 1000), n_top_logprobs=top_logprobs,
             max_undelivered=max_undelivered)
         self._vocab_size = session._vocab_size

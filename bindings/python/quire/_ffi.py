@@ -469,6 +469,7 @@ FUNCTIONS = {
     "quire_runtime_get_device_info": (c_int32, [c_void_p, c_int32, POINTER(DeviceInfo), POINTER(Error)]),
     "quire_cancel_create": (c_int32, [POINTER(c_void_p), POINTER(Error)]),
     "quire_cancel_trigger": (None, [c_void_p]),
+    "quire_cancel_retain": (None, [c_void_p]),
     "quire_cancel_release": (None, [c_void_p]),
     "quire_model_options_init": (None, [POINTER(ModelOptions), c_size_t]),
     "quire_model_load": (c_int32, [c_void_p, c_char_p, c_size_t, POINTER(ModelOptions), POINTER(c_void_p), POINTER(Error)]),
