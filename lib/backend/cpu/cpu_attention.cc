@@ -123,7 +123,8 @@ size_t attention_floats(int n_threads, const KvGeometry& geometry, int n_query_h
   const int64_t tile_queries = std::max<int64_t>(1, (selected > 0 ? kSelectedTileRows : kTileRows) / group);
   const int64_t most_rows = std::min(tile_queries, n_queries) * group;
   const int64_t n_tiles = ceil_div(n_queries, tile_queries) * geometry.n_kv_heads;
-  size_t floats = static_cast<size_t>(n_threads) * scratch_floats(most_rows, geometry.head_dim, geometry.chunk, false);
+  // As if keys were turned on load (rerope, self_extend): little beside the rest.
+  size_t floats = static_cast<size_t>(n_threads) * scratch_floats(most_rows, geometry.head_dim, geometry.chunk, true);
   if (splits_pieces(most_rows, n_tiles, n_threads)) {
     const int64_t all = ceil_div(n_keys, geometry.chunk);
     const int64_t pieces = n_tiles * (selected > 0 ? std::min(all, selected * group * n_queries) : all);
