@@ -29,9 +29,13 @@ struct SelectedCase {
   void (*append)(int64_t first, int64_t n, Plan& plan);
 };
 
-void ranked(int64_t first, int64_t n, Plan& plan) { plan.add_block(first, n, {run_of(0, first + n, true)}, true); }
+void ranked(int64_t first, int64_t n, Plan& plan) {
+  plan.add_block(first, n, {run_of(0, first + n, true)}, KeysSeen::kSelected);
+}
 
-void not_ranked(int64_t first, int64_t n, Plan& plan) { plan.add_block(first, n, {run_of(0, first + n, false)}, true); }
+void not_ranked(int64_t first, int64_t n, Plan& plan) {
+  plan.add_block(first, n, {run_of(0, first + n, false)}, KeysSeen::kSelected);
+}
 
 // Boundaries inside chunks, lags, strides, and keys that no span covers.
 void several_spans(int64_t first, int64_t n, Plan& plan) {
@@ -39,7 +43,7 @@ void several_spans(int64_t first, int64_t n, Plan& plan) {
   spans[1].stride = 3, spans[1].count = 10;
   spans[2].min_lag = 91, spans[2].q_cap = 200, spans[2].key_base = 20;
   spans[3].max_lag = 90;
-  plan.add_block(first, n, spans, true);
+  plan.add_block(first, n, spans, KeysSeen::kSelected);
 }
 
 // Periods that end inside chunks and reach across them.
@@ -47,21 +51,22 @@ void periodic(int64_t first, int64_t n, Plan& plan) {
   std::vector<Span> spans = {run_of(2, 100, false), run_of(110, 221, false)};
   spans[0].key_period = 23, spans[0].q_cap = 50;
   spans[1].key_period = 90, spans[1].key_base = 7;
-  plan.add_block(first, n, spans, true);
+  plan.add_block(first, n, spans, KeysSeen::kSelected);
 }
 
 void raw_keys(int64_t first, int64_t n, Plan& plan) {
   Span span = run_of(5, first + n - 5, false);
   span.rotation = Span::Rotation::kRaw;
   span.key_div = 3, span.q_div = 3;
-  plan.add_block(first, n, {span}, true);
+  plan.add_block(first, n, {span}, KeysSeen::kSelected);
 }
 
 // Blocks with and without a selection, and a scale for each query.
 void mixed_blocks(int64_t first, int64_t n, Plan& plan) {
   for (int64_t i = first; i < first + n;) {
     const int64_t end = std::min(first + n, (i / 11 + 1) * 11);
-    plan.add_block(i, end - i, {run_of(0, end, i / 11 % 2 == 0)}, i / 11 % 2 == 0);
+    plan.add_block(i, end - i, {run_of(0, end, i / 11 % 2 == 0)},
+                   i / 11 % 2 == 0 ? KeysSeen::kSelected : KeysSeen::kAll);
     i = end;
   }
   for (int64_t i = first; i < first + n; ++i) plan.query_scale.push_back(0.5f + static_cast<float>(i) / 300);

@@ -294,7 +294,7 @@ Plan selecting_plan(const ChunkSelection& selection, int64_t first, int64_t n) {
   Plan plan;
   Span span;
   span.count = first + n;
-  plan.add_block(first, n, {span}, true);
+  plan.add_block(first, n, {span}, KeysSeen::kSelected);
   plan.selection = selection;
   return plan;
 }
@@ -406,9 +406,9 @@ TEST(Selections, CoverTheSelectedBlocksOfAPlan) {
   Span span;
   span.count = 160;
   plan.add_block(100, 20, {span});
-  plan.add_block(120, 15, {span}, true);
+  plan.add_block(120, 15, {span}, KeysSeen::kSelected);
   plan.add_block(135, 5, {span});
-  plan.add_block(140, 20, {span}, true);
+  plan.add_block(140, 20, {span}, KeysSeen::kSelected);
   plan.selection = s.selection;
   const auto all = scene.select(machine, plan, 100, 60);
   for (int64_t i = 100; i < 160; ++i) {
