@@ -48,10 +48,6 @@ int64_t AdapterList::max_rank() const {
   return most;
 }
 
-bool AdapterList::replaces_norms() const {
-  return std::any_of(entries_.begin(), entries_.end(), [](const Entry& e) { return e.adapter->replaces_norms; });
-}
-
 const Table& AdapterList::embedding(const LlamaWeights& weights) const {
   for (const Entry& e : entries_) {
     if (e.adapter->embedding) return *e.adapter->embedding;

@@ -68,7 +68,6 @@ class AdapterList {
   bool empty() const { return entries_.empty(); }
   const std::vector<Entry>& entries() const { return entries_; }
   int64_t max_rank() const;
-  bool replaces_norms() const;
   // What stands in the place of a weight: the given one, or a replacement.
   const Table& embedding(const LlamaWeights& weights) const;
   const Matrix& lm_head(const LlamaWeights& weights) const;
