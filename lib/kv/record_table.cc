@@ -53,7 +53,6 @@ void RecordTable::hold(RecordId id) {
 }
 
 void RecordTable::forget(RecordId id) {
-  if (!entry(id).held) return;
   entry(id) = RecordEntry();
   record(id) = {};
   --n_held_;

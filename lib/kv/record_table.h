@@ -69,7 +69,7 @@ class RecordTable {
   // Forgets the chunks of a kind from n_chunks on, none of which is held.
   void shorten(KvKind kind, int64_t n_chunks);
   void hold(RecordId id);
-  // The record's entry is as if it had never been held.
+  // The entry of a record that is held is as if it had never been.
   void forget(RecordId id);
 
  private:

@@ -230,7 +230,6 @@ void Residency::finish(const Transfer& t) {
 
 void Residency::drop(RecordId id) {
   RecordEntry& e = table_.entry(id);
-  if (!e.held) return;
   while (e.state == State::kArriving || e.state == State::kLeaving) wait();
   if (e.state == State::kIn) {
     const RecordMemory::Slot memory = e.memory;

@@ -42,7 +42,7 @@ class Residency {
   void prefetch(Queue& queue, std::span<const RecordId> records) noexcept;
   // A held record has that place from now on.
   void enter(RecordId id, RecordMemory::Slot memory);
-  // Forgets a record: its place and slot are free.
+  // Forgets a record that is held: its place and slot are free.
   void drop(RecordId id);
   // Releases pages until `added` bytes more fit into the account, or none is left. kIo: so far as it came.
   Status shrink_for(int64_t added);
