@@ -31,7 +31,7 @@ Status ForwardPass::embed_changes(Exec exec, const Sequence& sequence, int64_t r
   if (!sequence.adapters) return {};
   for (const auto& [adapter, scale] : sequence.adapters->entries()) {
     const LowRank& change = adapter->embedding_change;
-    if (!adapter->embedding_a || !change.b) continue;
+    if (!adapter->embedding_a) continue;
     QUIRE_TRY(backend_.embed(exec, *adapter->embedding_a, *ids_, row, sequence.n(), low_rank_rows()));
     QUIRE_TRY(backend_.add_low_rank(exec, {.n = sequence.n(),
                                            .b = change.b.get(),

@@ -13,7 +13,7 @@ namespace quire {
 struct SamplerStep {
   enum class Kind : int32_t {  // the numbers of QUIRE_SAMPLER_*
     kTemperature = 1,          // logits / value
-    kTopK = 2,                 // filter: the n most probable
+    kTopK = 2,                 // filter: the n most probable, at least one
     kTopP = 3,                 // filter: the smallest set of the most probable with probability >= value
     kMinP = 4,                 // filter: at least value times as probable as the most probable
     kTypical = 5,    // filter: the smallest set of the most typical with probability >= value (Meister et al. 2022)
@@ -22,7 +22,7 @@ struct SamplerStep {
   };
   Kind kind = Kind::kTemperature;
   int64_t n = 0;
-  int64_t allowed_length = 2;  // kDry: repetitions shorter than this cost nothing
+  int64_t allowed_length = 2;  // kDry: repetitions shorter than this cost nothing; 1 or more
   double value = 1;            // kPenalties: repetition, by which positive logits are divided; kDry: the multiplier
   double frequency = 0;        // kPenalties: subtracted for each occurrence
   double presence = 0;         // kPenalties: subtracted if there is any

@@ -13,7 +13,7 @@ using Item = Candidates::Item;
 bool more_probable(const Item& a, const Item& b) { return a.logit != b.logit ? a.logit > b.logit : a.token < b.token; }
 
 void keep_most_probable(int64_t n, Candidates& c) {
-  if (n <= 0 || static_cast<size_t>(n) >= c.items.size()) return;
+  if (static_cast<size_t>(n) >= c.items.size()) return;
   std::nth_element(c.items.begin(), c.items.begin() + n, c.items.end(), more_probable);
   c.items.resize(static_cast<size_t>(n));
   std::sort(c.items.begin(), c.items.end(), more_probable);  // what nth_element leaves depends on the library
@@ -122,7 +122,7 @@ void penalise_repetition(const SamplerStep& step, std::span<const int32_t> histo
   std::unordered_map<int32_t, size_t> longest;  // by the token that would continue the repetition
   for (size_t k = 1; k < text.size(); ++k) {
     const size_t length = std::min(match[k], most);
-    if (static_cast<int64_t>(length) < step.allowed_length || length == 0) continue;
+    if (static_cast<int64_t>(length) < step.allowed_length) continue;
     const int32_t next = text[text.size() - k];
     if (breaks(next)) continue;
     size_t& known = longest[next];

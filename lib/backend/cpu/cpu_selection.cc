@@ -150,7 +150,6 @@ class Selector {
   }
 
   Status run(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel) {
-    if (tasks_.empty()) return {};
     const size_t floats = selector_floats(ld_, d_);
     auto* memory =
         static_cast<float*>(workspace.require(static_cast<size_t>(pool.n_threads()) * floats * sizeof(float)));
