@@ -109,6 +109,20 @@ TEST_F(AdapterFilesTest, ResizedEmbeddingsAreRefused) {
 TEST_F(AdapterFilesTest, PairsMustBeWhole) {
   files_.drop(std::string(kQuery) + ".lora_B.weight");
   expect_refused(Code::kBadFile, {"q_proj.lora_A.weight", "without its B"});
+  files_.drop(std::string(kQuery) + ".lora_A.weight");
+  files_.fill(std::string(kQuery) + ".lora_B.weight", {12, 2});
+  expect_refused(Code::kBadFile, {"q_proj.lora_B.weight", "without its A"});
+}
+
+// Projections change by lora_A, the embedding by lora_embedding_A, and a norm by neither.
+TEST_F(AdapterFilesTest, ALowRankChangeHasTheFormOfItsModule) {
+  files_.config["target_modules"] = {"q_proj", "embed_tokens", "norm"};
+  for (const std::string tensor : {"model.embed_tokens.lora_A.weight",
+                                   "model.layers.0.self_attn.q_proj.lora_embedding_A", "model.norm.lora_A.weight"}) {
+    files_.fill(tensor, {2, 8});
+    expect_refused(Code::kUnsupported, {"base_model.model." + tensor, "low-rank change", "in this form"});
+    files_.drop(tensor);
+  }
 }
 
 TEST_F(AdapterFilesTest, ModulesThatTheConfigurationNamesMustBeThere) {
@@ -116,6 +130,9 @@ TEST_F(AdapterFilesTest, ModulesThatTheConfigurationNamesMustBeThere) {
   expect_refused(Code::kBadFile, {"missing", "self_attn.v_proj.lora_A.weight", "target_modules"});
   files_.config["layers_to_transform"] = {5};
   EXPECT_TRUE(open().ok());
+  files_.config["layers_to_transform"] = {5, 0};
+  expect_refused(Code::kBadFile, {"missing", "self_attn.v_proj.lora_A.weight"});
+  files_.config["layers_to_transform"] = {5};
   files_.config["target_modules"] = {"q_proj"};
   files_.config["modules_to_save"] = {"lm_head"};
   expect_refused(Code::kBadFile, {"missing", "lm_head.weight", "modules_to_save"});
@@ -124,6 +141,10 @@ TEST_F(AdapterFilesTest, ModulesThatTheConfigurationNamesMustBeThere) {
 TEST_F(AdapterFilesTest, OtherArchitecturesAreRefusedByName) {
   files_.config["target_modules"] = {"q_proj", "c_attn"};
   expect_refused(Code::kUnsupported, {"c_attn"});
+  files_.config["target_modules"] = {"q_proj", "_proj"};  // a part of a name is no name
+  expect_refused(Code::kUnsupported, {"target_modules names _proj"});
+  files_.config["target_modules"] = {kQuery};
+  EXPECT_TRUE(open().ok());
   files_.config["target_modules"] = {"q_proj"};
   files_.config["modules_to_save"] = {"score"};
   expect_refused(Code::kUnsupported, {"score"});
