@@ -23,6 +23,12 @@ class BeaconDirectory : public TemporaryFolder {
 
   void drop(const std::string& name) { tensors_.erase(name); }
   void drop_all() { tensors_.clear(); }
+  // A vector whose elements are all `value`.
+  void put(const std::string& name, size_t n, float value) {
+    const std::vector<float> values(n, value);
+    tensors_[name] = {{{"dtype", "F32"}, {"shape", {n}}},
+                      std::string(reinterpret_cast<const char*>(values.data()), n * sizeof(float))};
+  }
   // The same bytes in another shape.
   void reshape(const std::string& name, std::vector<int64_t> shape) { tensors_.at(name).info["shape"] = shape; }
 

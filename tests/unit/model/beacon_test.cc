@@ -114,6 +114,45 @@ TEST_F(BeaconWeightsTest, SomeProjectionsMayBeShared) {
   }
 }
 
+TEST_F(BeaconWeightsTest, BiasesAreTheirOwnWhereTheModelHasBiases) {
+  BeaconDirectory whole;
+  whole.read(BeaconDirectory::model());
+  whole.config["attention_bias"] = whole.config["mlp_bias"] = true;
+  const std::pair<std::string, size_t> modules[] = {{"self_attn.q", 96}, {"self_attn.k", 48}, {"self_attn.v", 48},
+                                                    {"self_attn.o", 64}, {"mlp.gate", 80},    {"mlp.up", 80},
+                                                    {"mlp.down", 64}};
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    for (const auto& [module, n] : modules) {
+      const size_t dot = module.find('.') + 1;
+      whole.put(layer + module + "_proj.bias", n, 1);
+      whole.put(layer + module.substr(0, dot) + "beacon_" + module.substr(dot) + "_proj.bias", n, 2);
+    }
+  }
+  whole.write();
+  for (const char* name : {"tokenizer.model", "tokenizer_config.json"}) {
+    std::filesystem::copy(BeaconDirectory::model() + "/" + name, whole.file(name));
+  }
+  const Status status = load("", whole.path());
+  ASSERT_TRUE(status.ok()) << status.message();
+  const auto first = [](const Buffer& bias) { return *static_cast<const float*>(bias.host()); };
+  for (const BeaconLayerWeights& layer : model_->weights().beacon->layers) {
+    for (const Buffer* bias : {layer.qkv_bias.get(), layer.o_bias.get(), layer.down_bias.get()}) {
+      ASSERT_NE(bias, nullptr);
+      EXPECT_EQ(first(*bias), 2);
+    }
+    ASSERT_NE(layer.gate_up_bias, nullptr);
+    const auto* gate_up = static_cast<const float*>(layer.gate_up_bias->host());
+    EXPECT_EQ(gate_up[0], 1);  // beacons have no gate of their own
+    EXPECT_EQ(gate_up[80], 2);
+  }
+  const auto planned = plan("", whole.path());
+  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  EXPECT_EQ(planned.value().weight_bytes, allocator_.bytes());
+  whole.drop("model.layers.1.self_attn.beacon_v_proj.bias");
+  whole.write();
+  EXPECT_THAT(load("", whole.path()).message(), HasSubstr("model.layers.1.self_attn.beacon_v_proj.bias"));
+}
+
 TEST_F(BeaconWeightsTest, TensorsOfSharedProjectionsNeedNotBeThere) {
   plugin_.config["beacon_param"] = {"q", "k", "v", "o"};
   for (const char* layer : {"0", "1"}) {
