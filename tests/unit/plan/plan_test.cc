@@ -154,9 +154,13 @@ TEST(Validate, NamesTheBrokenInvariant) {
   EXPECT_THAT(failure([](Plan& p) { p.blocks[0].n_queries = 0; }), HasSubstr("block of 0 queries"));
   EXPECT_THAT(failure([](Plan& p) { p.blocks.pop_back(); }), HasSubstr("ends before query 6"));
   EXPECT_THAT(failure([](Plan& p) { p.blocks[1].first_list = 2; }), HasSubstr("fewer than 1 span lists"));
+  EXPECT_THAT(failure([](Plan& p) { p.blocks[1].first_list = -1; }), HasSubstr("fewer than 1 span lists"));
   EXPECT_THAT(failure([](Plan& p) { p.lists[1].end = 4; }), HasSubstr("outside the spans"));
+  EXPECT_THAT(failure([](Plan& p) { p.lists[1].begin = -1; }), HasSubstr("outside the spans"));
+  EXPECT_THAT(failure([](Plan& p) { p.lists[0] = {2, 1}; }), HasSubstr("outside the spans"));
   EXPECT_THAT(failure([](Plan& p) { std::swap(p.spans[0], p.spans[1]); }), HasSubstr("span 1 does not come"));
   EXPECT_THAT(failure([](Plan& p) { p.spans[0].kind = KvKind::kCondensed; }), HasSubstr("span 1 does not come"));
+  EXPECT_THAT(failure([](Plan& p) { p.spans[1].kind = static_cast<KvKind>(7); }), HasSubstr("span 1: no such kind"));
   EXPECT_THAT(failure([](Plan& p) { p.spans[0].count = 4; }), HasSubstr("span 0 and span 1 overlap"));
   EXPECT_THAT(failure([](Plan& p) { p.spans[0].count = 0; }), HasSubstr("no run of keys"));
   EXPECT_THAT(failure([](Plan& p) { p.spans[0].stride = 0; }), HasSubstr("no run of keys"));
@@ -167,8 +171,18 @@ TEST(Validate, NamesTheBrokenInvariant) {
   EXPECT_THAT(failure([](Plan& p) { p.spans[1].min_lag = 3, p.spans[1].max_lag = 2; }), HasSubstr("span 1: lags"));
   EXPECT_THAT(failure([](Plan& p) { p.spans[1].q_div = 0; }), HasSubstr("query position"));
   EXPECT_THAT(failure([](Plan& p) { p.spans[1].q_cap = std::nan(""); }), HasSubstr("query position"));
+  EXPECT_THAT(failure([](Plan& p) { p.spans[1].q_cap = -HUGE_VAL; }), HasSubstr("query position"));
+  EXPECT_THAT(failure([](Plan& p) { p.spans[1].q_div = HUGE_VAL; }), HasSubstr("query position"));
+  EXPECT_THAT(failure([](Plan& p) { p.spans[1].q_offset = HUGE_VAL; }), HasSubstr("query position"));
+  EXPECT_THAT(failure([](Plan& p) { p.spans[1].lag_stride = 0; }), HasSubstr("span 1: lag_stride 0"));
   EXPECT_THAT(failure([](Plan& p) { p.spans[1].key_div = 2; }), HasSubstr("key_div 2 of stored keys"));
+  EXPECT_THAT(failure([](Plan& p) { p.spans[1].key_div = -1, p.spans[1].rotation = Span::Rotation::kRaw; }),
+              HasSubstr("span 1: key_div -1"));
   EXPECT_THAT(failure([](Plan& p) { p.spans[1].key_period = -1; }), HasSubstr("span 1: key_period -1"));
+  EXPECT_THAT(failure([](Plan& p) { p.spans[1].key_period = 4, p.spans[1].diagonal = true; }),
+              HasSubstr("span 1: key_period 4"));
+  EXPECT_THAT(failure([](Plan& p) { p.spans[1].key_period = 4, p.spans[1].ranked = true; }),
+              HasSubstr("span 1: key_period 4"));
   EXPECT_THAT(failure([](Plan& p) {
                 p.spans[1].key_period = 4;
                 p.spans[1].rotation = Span::Rotation::kRaw;
@@ -177,6 +191,22 @@ TEST(Validate, NamesTheBrokenInvariant) {
   EXPECT_THAT(failure([](Plan& p) { p.blocks[1].step = 2; }), HasSubstr("queries 2 apart"));
   EXPECT_THAT(failure([](Plan& p) { p.blocks[0].step = -1; }), HasSubstr("queries -1 apart"));
   EXPECT_THAT(failure([](Plan& p) { p.blocks[0].selected = true; }), HasSubstr("a selection of"));
+  EXPECT_THAT(failure([](Plan& p) {
+                p.selection.chunk = 2, p.selection.n_last = 2, p.selection.count = 2;
+                p.blocks[0].selected = true;
+              }),
+              HasSubstr("a selection of 2 chunks of 2 keys, the last 2 of them forced"));
+  EXPECT_THAT(failure([](Plan& p) {
+                p.selection.chunk = 2, p.selection.n_last = 0, p.selection.count = 3;
+                p.blocks[0].selected = true;
+              }),
+              HasSubstr("the last 0 of them forced"));
+  EXPECT_THAT(failure([](Plan& p) {
+                p.selection.chunk = 2, p.selection.n_last = 1, p.selection.count = 3;
+                p.blocks[0].selected = true;
+                p.spans[1].kind = KvKind::kCondensed;
+              }),
+              HasSubstr("span 1 cannot be selected from"));
   EXPECT_THAT(failure([](Plan& p) {
                 p.selection.chunk = 2, p.selection.n_last = 1, p.selection.count = 3;
                 p.blocks[0].selected = p.blocks[0].per_head = true;
@@ -190,6 +220,7 @@ TEST(Validate, NamesTheBrokenInvariant) {
               HasSubstr("span 1 cannot be selected from"));
   EXPECT_THAT(failure([](Plan& p) { p.query_scale = {1, 1}; }), HasSubstr("2 query scales"));
   EXPECT_THAT(failure([](Plan& p) { p.query_scale = {1, -1, 1}; }), HasSubstr("positive"));
+  EXPECT_THAT(failure([](Plan& p) { p.query_scale = {1, 1, HUGE_VALF}; }), HasSubstr("positive"));
 }
 
 TEST(Validate, AllowsSpansOverTheSameKeysThatNoQuerySeesTwice) {
