@@ -142,6 +142,15 @@ TEST_F(AsynchronousStore, AFailingPrefetchIsNoFailure) {
   }
 }
 
+// As when the runtime closes: who still moves records does it on its own thread.
+TEST_F(AsynchronousStore, StoppedIoThreadsLoseNothing) {
+  const auto store = filled(4, 6);
+  io_.stop();
+  for (int64_t chunk = 0; chunk < 6; ++chunk) {
+    for (int layer = 0; layer < kLayers; ++layer) expect_letters(*store, layer, chunk);
+  }
+}
+
 TEST_F(AsynchronousStore, ARecordWhoseWriteFailsStaysAndIsWrittenLater) {
   const auto store = filled(4, 6);
   for (const int64_t chunk : {0, 1, 2, 3}) {  // they fill the memory, and none is written

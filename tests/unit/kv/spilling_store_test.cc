@@ -197,6 +197,16 @@ TEST_F(SpillingStore, ABudgetBelowAStepNamesWhatAStepNeeds) {
   EXPECT_TRUE(store->reserve(0, 32).ok());
 }
 
+TEST_F(SpillingStore, WithoutABudgetEverythingStaysInMemory) {
+  const auto store = make({.spill_directory = directory_.path()});
+  for (int64_t chunk = 0; chunk < 40; ++chunk) append(*store, chunk);
+  EXPECT_EQ(store->max_resident(), kNoLimit);
+  EXPECT_EQ(store->window(40), 40);
+  EXPECT_EQ(store->stats().n_resident, 40 * kLayers);
+  EXPECT_EQ(store->stats().n_written, 0);
+  for (int64_t chunk = 0; chunk < 40; ++chunk) expect_letters(*store, 0, chunk);
+}
+
 // Pages of representations stay in memory: records make room for them.
 TEST_F(SpillingStore, RepresentationsPushRecordsOut) {
   const auto page = static_cast<int64_t>(backend_->representation_page_bytes(2, kGeometry.head_dim));
