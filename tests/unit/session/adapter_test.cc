@@ -156,6 +156,31 @@ TEST(Adapters, ACopyOfTheModelsOwnEmbeddingIsNotKept) {
   EXPECT_NE(adapter(merged, kAdapters + "everything")->adapter->embedding, nullptr);
 }
 
+// lm_head of a tied model is the embedding.
+TEST(Adapters, ACopyOfATiedHeadIsNotKept) {
+  const std::string name = "gqa_llama3_tied";
+  const auto model = load(name);
+  const ModelConfig& config = model->llama->config();
+  const auto files = take(
+      TensorFiles::open(std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name, TensorFiles::Access::kRead));
+  const std::vector<int64_t> shape = {config.vocab_size, config.hidden_size};
+  const auto view = take(files->view("model.embed_tokens.weight", shape));
+  ASSERT_EQ(view.type, ElementType::kF32);
+  std::vector<float> embedding(static_cast<size_t>(shape[0] * shape[1]));
+  expect_ok(files->read("model.embed_tokens.weight", 0, std::as_writable_bytes(std::span(embedding))));
+  AdapterDirectory directory;
+  directory.config["target_modules"] = {"lm_head"};
+  directory.fill("lm_head.lora_A.weight", {2, shape[1]});
+  directory.fill("lm_head.lora_B.weight", {shape[0], 2});
+  directory.put("lm_head.base_layer.weight", shape, embedding);
+  directory.write();
+  EXPECT_EQ(adapter(model, directory.path())->adapter->lm_head, nullptr);
+  embedding.back() += 1;
+  directory.put("lm_head.base_layer.weight", shape, embedding);
+  directory.write();
+  EXPECT_NE(adapter(model, directory.path())->adapter->lm_head, nullptr);
+}
+
 TEST(Adapters, RefusesWhatMakesNoSense) {
   const auto model = load(kModel), other = load(kModel);
   const Loaded attention = adapter(model, kAdapters + "attention");
@@ -169,9 +194,25 @@ TEST(Adapters, RefusesWhatMakesNoSense) {
   EXPECT_THAT(refused({{attention, 1}, {adapter(other, kAdapters + "everything"), 1}}),
               HasSubstr("adapters[1] was loaded for another model"));
   EXPECT_THAT(refused({{attention, 1}, {attention, 0.5}}), HasSubstr("both replace model.embed_tokens.weight"));
+  const Loaded everything = adapter(model, kAdapters + "everything");
+  EXPECT_THAT(refused({{everything, 1}, {everything, 1}}), HasSubstr("adapters[0] and adapters[1] both replace"));
   const auto wrong = load_adapter(load("short_128"), kAdapters + "attention");
   EXPECT_EQ(wrong.status().code(), Code::kBadFile);
   EXPECT_THAT(wrong.status().message(), HasSubstr("adapter_model.safetensors"));
+}
+
+TEST(Adapters, ClosingTheRuntimeEndsTheirLoading) {
+  const auto model = load(kModel);
+  AdapterLoadOptions options;
+  int reports = 0;
+  options.progress = [&](int64_t, int64_t) {
+    if (++reports == 1) model->runtime->close();
+  };
+  const Status status = load_adapter(model, kAdapters + "everything", options).status();
+  EXPECT_EQ(status.code(), Code::kClosed);
+  EXPECT_EQ(status.message(), "the runtime was closed during loading");
+  EXPECT_EQ(load_adapter(model, kAdapters + "everything").status().message(), "the runtime is closed");
+  EXPECT_EQ(Session::check(*model, {}).message(), "the runtime was closed");
 }
 
 // The text of the warnings of one stream.
