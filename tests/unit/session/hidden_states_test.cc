@@ -57,6 +57,22 @@ TEST(HiddenStatesTest, LmHeadMakesTheLogitsOfThem) {
   }
 }
 
+TEST(HiddenStatesTest, FewerThanOneRowIsRefusedAsOfLogitsAndScores) {
+  const auto model = load("text_256");
+  const auto session = make_session(model, {});
+  expect_ok(session->feed_tokens(random_tokens(*model, 10)));
+  StreamOptions options = keeping(0);
+  options.score = true;
+  expect_ok(run(session, options).status);
+  Logits out(static_cast<size_t>(vocab_size(*model)));
+  for (const int64_t n : {0, -1}) {
+    const std::string end = " is " + std::to_string(n) + "; expected 1 or more";
+    EXPECT_EQ(session->logits(0, n, out.data(), out.size()).message(), "n_rows" + end);
+    EXPECT_EQ(session->hidden_states(0, n, out.data()).message(), "n_rows" + end);
+    EXPECT_EQ(session->scores(0, n, out.data()).message(), "n" + end);
+  }
+}
+
 TEST(HiddenStatesTest, AreTheSameInPartsAndInCompany) {
   const auto model = load("text_256");
   const Tokens tokens = random_tokens(*model, 50);

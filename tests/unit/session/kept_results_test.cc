@@ -37,6 +37,8 @@ TEST(KeptResults, RowsOfTheStreamAndTheLastOne) {
   kept.add(block(7, 1), 7, 1, false);
   EXPECT_EQ(values(kept.logits(5, 3)), (Floats{5, -5, 6, -6, 7, -7}));
   EXPECT_EQ(values(kept.logits(-1, 1)), (Floats{7, -7}));
+  EXPECT_EQ(kept.logits(-1, 2).status().message(),
+            "no logits are kept for 2 rows from token -1; kept: the last, and 3 from 5");
   EXPECT_EQ(values(kept.scores(6, 2)), (Floats{3, 3.5f}));
   EXPECT_EQ(values(kept.hidden_states(6, 2)), (Floats{6, 7, 8, 7, 8, 9}));
   EXPECT_EQ(kept.hidden_states(-1, 1).status().code(), Code::kNotFound);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/session/hold.h"
 #include "tests/unit/session/session_fixture.h"
 
 namespace quire::test {
@@ -88,6 +89,8 @@ TEST(Constraint, IsGivenOnceForEachTokenInTime) {
   EXPECT_EQ(take(next(*stream)).token, 7);
   EXPECT_EQ(next(*stream).status().code(), Code::kInvalidArgument);
   expect_ok(stream->allow(only({8})));
+  wait_for_event(*stream);
+  EXPECT_EQ(stream->allow(only({9})).message(), "token 1 of this stream has its constraint: take it first");
   EXPECT_EQ(take(next(*stream)).token, 8);
   expect_ok(stream->cancel());
   EXPECT_EQ(take(next(*stream)).finish, FinishReason::kCancelled);
@@ -95,6 +98,9 @@ TEST(Constraint, IsGivenOnceForEachTokenInTime) {
   EXPECT_EQ(position(*session), (Position{32, 0}));
   const auto plain = take(GenerationStream::open(session, generating(1)));
   EXPECT_EQ(plain->allow({}).code(), Code::kInvalidArgument);
+  const auto ended = take(GenerationStream::open(fed(), constrained(0)));
+  EXPECT_EQ(take(next(*ended)).finish, FinishReason::kMaxTokens);
+  expect_ok(ended->allow({}));  // there is nothing to allow, and no error
 }
 
 TEST(Constraint, StopsAreAddedBeforeAndAfterIt) {

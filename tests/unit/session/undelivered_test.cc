@@ -176,6 +176,9 @@ TEST(UndeliveredStops, StringsAndMinimumLength) {
     auto stream = take(GenerationStream::open(session, options));
     const Outcome begin = read(*stream, 2);
     work_ahead(*model);
+    expect_ok(stream->add_stops({}));  // nothing: what is held stays
+    EXPECT_EQ(stream->add_stops({Tokens(4097, 5), {}}).message(),
+              "a stream has at most 4096 stop ids and 64 stop strings; it has 0 and 1");
     expect_ok(stream->add_stops({{}, {stop}}));
     const Outcome rest = read(*stream);
     EXPECT_EQ(begin.text + rest.text, whole.text.substr(0, whole.text.find(stop))) << bound;
