@@ -5,8 +5,10 @@
 #   bash tests/coverage.sh --report  report again on what the last run counted
 #
 # Prints a table by file and the totals; build/coverage/uncovered.txt lists, by file, the lines that never ran and the
-# branches that were never taken. Not counted as branches: exceptions (each call has one), what the compiler adds, and
-# lines with QUIRE_TRY or QUIRE_ASSIGN, whose other way is to pass a failure on. Other people's sources are left out.
+# branches that were never taken. Not counted as branches: exceptions (each call has one), lines without code of their
+# own, and lines with QUIRE_TRY or QUIRE_ASSIGN, whose other way is to pass a failure on (a condition before the macro
+# is left out with the line). Counted, though no test can take them: the failing way of an assert, and some branches that
+# the optimiser makes (-O1: the tests would be too slow without). Other people's sources are left out.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
