@@ -732,10 +732,12 @@ QUIRE_API quire_status quire_runtime_check_session(const quire_runtime* runtime,
                                                    const quire_session_options* session,
                                                    quire_error* err);
 /* [any-thread] since 0.1 */
-QUIRE_API quire_status quire_runtime_describe_strategy(
-    const quire_runtime* runtime, const char* path, size_t path_len,
-    const quire_model_options* model, const quire_session_options* session, char* buf, size_t cap,
-    size_t* needed, quire_error* err);
+QUIRE_API quire_status quire_runtime_describe_strategy(const quire_runtime* runtime,
+                                                       const char* path, size_t path_len,
+                                                       const quire_model_options* model,
+                                                       const quire_session_options* session,
+                                                       char* buf, size_t cap, size_t* needed,
+                                                       quire_error* err);
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_session_retain(quire_session* session);
 /* The last release frees the session on the runtime's threads; a stream on it keeps it alive.

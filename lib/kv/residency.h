@@ -34,8 +34,8 @@ class Residency {
   Residency(Backend& backend, RecordTable& table, RecordMemory& memory, TierAccount& account,
             std::span<const std::shared_ptr<Tier>> tiers, std::unique_ptr<Transfers> transfers, int64_t page_records);
 
-  // Brings the records into memory and pins them. `queue`: where work on what memory holds is queued. kIo, kOutOfMemory,
-  // kBudget: nothing is lost.
+  // Brings the records into memory and pins them. `queue`: where work on what memory holds is queued. kIo,
+  // kOutOfMemory, kBudget: nothing is lost.
   Status acquire(Queue& queue, std::span<const RecordId> records, Access access, Pins pins);
   // Begins to bring the records into memory, the first ones first, as far as half of the memory and what is not pinned
   // suffice. What fails is as if it had not been asked for.
