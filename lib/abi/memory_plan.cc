@@ -13,11 +13,11 @@ namespace {
 struct PlannedSession {
   MemoryRequest request;
   SessionOptions options;
-  Backend* backend = nullptr;
+  Backend& backend;  // the runtime's
 };
 
-Status read_planned(const quire_runtime* runtime, const char* path, size_t path_len, const quire_model_options* model,
-                    const quire_session_options* session, PlannedSession* out) {
+Result<PlannedSession> read_planned(const quire_runtime* runtime, const char* path, size_t path_len,
+                                    const quire_model_options* model, const quire_session_options* session) {
   if (!runtime) return invalid("runtime is NULL");
   if (runtime->impl->closed()) return Status(Code::kClosed, "the runtime was closed");
   std::string_view directory;
@@ -25,11 +25,10 @@ Status read_planned(const quire_runtime* runtime, const char* path, size_t path_
   if (directory.empty()) return invalid("path is empty");
   ModelLoadOptions m;
   QUIRE_TRY(read_model_options(model, &m));
-  QUIRE_TRY(read_session_options(session, &out->options));
+  SessionOptions s;
+  QUIRE_TRY(read_session_options(session, &s));
   QUIRE_ASSIGN(const auto device, runtime->impl->devices().open(m.device));
-  out->backend = device.backend;
-  const SessionOptions& s = out->options;
-  MemoryRequest& request = out->request;
+  MemoryRequest request;
   request.directory = std::string(directory);
   request.map = m.map;
   request.weight_type = m.weight_type;
@@ -40,7 +39,7 @@ Status read_planned(const quire_runtime* runtime, const char* path, size_t path_
   request.prefill_block = s.prefill_block;
   request.kv_budget_bytes = s.kv_budget_bytes;
   request.spill = !s.spill_directory.empty();
-  return {};
+  return PlannedSession{std::move(request), std::move(s), *device.backend};
 }
 
 Result<std::unique_ptr<const Strategy>> planned_strategy(const PlannedSession& planned) {
@@ -57,10 +56,9 @@ quire_status quire_runtime_plan_memory(const quire_runtime* runtime, const char*
                                        int64_t n_tokens, quire_memory_plan* plan, quire_error* err) {
   return guard(err, [&]() -> Status {
     QUIRE_TRY(check_range("n_tokens", n_tokens, 0, int64_t{1} << 40));
-    PlannedSession planned;
-    QUIRE_TRY(read_planned(runtime, path, path_len, model, session, &planned));
+    QUIRE_ASSIGN(PlannedSession planned, read_planned(runtime, path, path_len, model, session));
     planned.request.n_tokens = n_tokens;
-    QUIRE_ASSIGN(const MemoryPlan made, plan_memory(*planned.backend, planned.request));
+    QUIRE_ASSIGN(const MemoryPlan made, plan_memory(planned.backend, planned.request));
     quire_memory_plan full{};
     full.weight_bytes = made.weight_bytes;
     full.mapped_bytes = made.mapped_bytes;
@@ -78,8 +76,7 @@ quire_status quire_runtime_check_session(const quire_runtime* runtime, const cha
                                          const quire_model_options* model, const quire_session_options* session,
                                          quire_error* err) {
   return guard(err, [&]() -> Status {
-    PlannedSession planned;
-    QUIRE_TRY(read_planned(runtime, path, path_len, model, session, &planned));
+    QUIRE_ASSIGN(const PlannedSession planned, read_planned(runtime, path, path_len, model, session));
     QUIRE_ASSIGN(const auto strategy, planned_strategy(planned));
     return Session::check_reach(*strategy, planned.options);
   });
@@ -89,8 +86,7 @@ quire_status quire_runtime_describe_strategy(const quire_runtime* runtime, const
                                              const quire_model_options* model, const quire_session_options* session,
                                              char* buf, size_t cap, size_t* needed, quire_error* err) {
   return guard(err, [&]() -> Status {
-    PlannedSession planned;
-    QUIRE_TRY(read_planned(runtime, path, path_len, model, session, &planned));
+    QUIRE_ASSIGN(const PlannedSession planned, read_planned(runtime, path, path_len, model, session));
     QUIRE_ASSIGN(const auto strategy, planned_strategy(planned));
     return write_text(strategy->canonical(), buf, cap, needed);
   });
