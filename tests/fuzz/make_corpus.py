@@ -41,6 +41,35 @@ def safetensors():
                 "[]", "9223372036854775807", "18446744073709551615", "4294967296", "-1", "1e30"])
 
 
+def gguf_header():
+    def text(value):
+        return struct.pack("<Q", len(value)) + value
+
+    def key(name, kind, value):
+        return text(name) + struct.pack("<I", kind) + value
+
+    def tensor(name, dims, kind, offset):
+        return text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
+
+    def header(data_size, keys, tensors, version=3):
+        return (struct.pack("<q", data_size) + b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(keys)) +
+                b"".join(keys) + b"".join(tensors))
+
+    scalars = [key(bytes([97 + i]), i, struct.pack("<" + "BbHhIif?"[i], 1)) for i in range(8)]
+    scalars += [key(b"n", 10, struct.pack("<Q", 5)), key(b"o", 11, struct.pack("<q", -5)), key(b"p", 12, struct.pack("<d", 2))]
+    arrays = [key(b"general.architecture", 8, text(b"llama")),
+              key(b"tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 3) + text(b"a") + text(b"") + text(b"\xff")),
+              key(b"tokenizer.ggml.scores", 9, struct.pack("<IQ3f", 6, 3, 0, -1, 2)),
+              key(b"tokenizer.ggml.token_type", 9, struct.pack("<IQ3i", 5, 3, 1, 2, 3))]
+    seeds("fuzz_gguf_header", [
+        header(0, [], []), header(0, scalars, [], 2), header(0, arrays, []),
+        header(300, [key(b"general.alignment", 4, struct.pack("<I", 64))],
+               [tensor(b"token_embd.weight", [32, 2], 2, 0), tensor(b"blk.0.attn_q.weight", [8], 0, 64)]),
+        header(1000, arrays, [tensor(b"a", [256, 2], 12, 0), tensor(b"b", [], 0, 288), tensor(b"c", [4, 0], 1, 320)]),
+    ])
+    dictionary("fuzz_gguf_header", ["GGUF", "general.alignment", "general.architecture", "tokenizer.ggml.tokens"])
+
+
 def model_config():
     base = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
             "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
@@ -301,6 +330,7 @@ def session():
 
 if __name__ == "__main__":
     safetensors()
+    gguf_header()
     model_config()
     adapter_config()
     sampler_chain()
