@@ -35,7 +35,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
 endif()
 target_link_libraries(quire_settings INTERFACE Threads::Threads)
 if(QUIRE_SANITIZE)
-  # A test's own code goes without the checks of undefined behaviour, which would double the time to compile it.
+  # A test's own code goes without the checks of undefined behaviour, which would double the time to compile it. (Of an
+  # inline function that a test and the library both contain, the linker takes one: it may be the test's.)
   string(REPLACE ",undefined" "" of_tests "${QUIRE_SANITIZE}")
   string(REPLACE "," "$<COMMA>" of_others "${QUIRE_SANITIZE}")
   target_compile_options(quire_settings INTERFACE -fno-omit-frame-pointer -fno-sanitize-recover=all
