@@ -7,6 +7,7 @@
 #include <hwy/foreach_target.h>
 
 #include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/gemm_quantized-inl.h"
 #include "kernels/cpu/gemm_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -71,6 +72,8 @@ void gemm(const float* x, int64_t ldx, int64_t m, ElementType type, const void* 
     case ElementType::kBF16:
       return gemm_as(x, ldx, m, static_cast<const hwy::bfloat16_t*>(packed), round_up(k, 2) * kPanel, n, k, panel_begin,
                      panel_end, bias, accumulate, y, ldy);
+    default:
+      return gemm_quantized(x, ldx, m, type, packed, n, k, panel_begin, panel_end, bias, accumulate, y, ldy);
   }
 }
 

@@ -77,17 +77,11 @@ HWY_INLINE void finish_row(const Vector* sums, const float* bias, bool accumulat
   }
 }
 
-// x: [kRows][ldx]; w: the panel; bias, y: at the panel's first column, of which `columns` exist.
+// Continues the sums of kRows rows with k terms each. x: [kRows][ldx]; w: [k][kPanel], in pairs if T is bf16.
 template <int kRows, class T>
-void gemm_tile(const float* x, int64_t ldx, int64_t k, const T* w, Prefetcher prefetcher, const float* bias,
-               bool accumulate, int64_t columns, float* y, int64_t ldy) {
+HWY_INLINE void add_product(const float* x, int64_t ldx, int64_t k, const T* w, Prefetcher& prefetcher,
+                            Vector (&sums)[kRows][kPanelVectors]) {
   const Floats d;
-  Vector sums[kRows][kPanelVectors];
-  HWY_UNROLL(12)
-  for (int r = 0; r < kRows; ++r) {
-    HWY_UNROLL(8)
-    for (int v = 0; v < kPanelVectors; ++v) sums[r][v] = hn::Zero(d);
-  }
   // Rows of x a power of two apart share cache sets; many rows are therefore copied together, a line at a time.
   constexpr bool kCopy = kRows > 4;
   HWY_ALIGN float copy[kCopy ? kRows * kStep : 1];
@@ -117,6 +111,20 @@ void gemm_tile(const float* x, int64_t ldx, int64_t k, const T* w, Prefetcher pr
       add_terms<1>(x + j - 1, ldx, at, sums);
     }
   }
+}
+
+// x: [kRows][ldx]; w: the panel; bias, y: at the panel's first column, of which `columns` exist.
+template <int kRows, class T>
+void gemm_tile(const float* x, int64_t ldx, int64_t k, const T* w, Prefetcher prefetcher, const float* bias,
+               bool accumulate, int64_t columns, float* y, int64_t ldy) {
+  const Floats d;
+  Vector sums[kRows][kPanelVectors];
+  HWY_UNROLL(12)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(8)
+    for (int v = 0; v < kPanelVectors; ++v) sums[r][v] = hn::Zero(d);
+  }
+  add_product(x, ldx, k, w, prefetcher, sums);
   for (int r = 0; r < kRows; ++r) finish_row(sums[r], bias, accumulate, columns, y + r * ldy);
 }
 

@@ -21,27 +21,31 @@ namespace quire::cpu {
 
 // A weight matrix W [n][k] is packed in panels of kPanel output columns:
 //   f32, f16: [n / kPanel][k][kPanel];   bf16: [n / kPanel][ceil(k / 2)][kPanel][2] (pairs of k together, as
-//   dot-product instructions want them). n is padded with zero rows to a multiple of kPanel, an odd k of bf16 with
-//   zeros.
+//   dot-product instructions want them);   quantised types: [n / kPanel][bytes of a row's blocks][kPanel], byte b of
+//   all columns together (k is a multiple of the type's block). n is padded with zero rows to a multiple of kPanel, an
+//   odd k of bf16 with zeros.
 constexpr int64_t kPanel = 32;
 
 size_t packed_bytes(ElementType type, int64_t n, int64_t k);
 
 // Packs rows [0, rows) of `source` (row-major, row_stride in elements) as rows [first_row, first_row + rows) of the
-// packed matrix, converting from source_type (round to nearest even). Any first_row: a matrix may be assembled of
+// packed matrix, converting from source_type (round to nearest even; to a quantised type as `quantize` of
+// lib/support/quantization.h). row_stride is whole blocks. Any first_row: a matrix may be assembled of
 // several sources. Rows never written must be zeroed by the caller (memset of the packed memory).
 void pack_rows(ElementType source_type, const void* source, int64_t row_stride, int64_t rows, int64_t k,
                ElementType packed_type, void* packed, int64_t first_row);
 
 // y[r][c] = (accumulate ? y[r][c] : 0) + (sum_k x[r][k] * W[c][k] + bias[c]) for r in [0, m) and the columns of panels
 // [panel_begin, panel_end), c < n. x: f32 [m][ldx]; y: f32 [m][ldy]; bias: f32 [n] or null. The sum is formed
-// from zero in f32 over ascending k by FMA; then bias is added, then y. W's elements are widened to f32 exactly.
+// from zero in f32 over ascending k by FMA; then bias is added, then y. W's elements are widened to f32 exactly, or
+// dequantised (lib/support/quantization.h): the result is that of the f32 matrix of these values.
 void gemm(const float* x, int64_t ldx, int64_t m, ElementType type, const void* packed, int64_t n, int64_t k,
           int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy);
 
 // ---- Rows -------------------------------------------------------------------------------------------------------
 
-// out[j] = source[j] widened or rounded to nearest even. (Overflow to f16 gives infinity.)
+// out[j] = source[j] widened or rounded to nearest even. (Overflow to f16 gives infinity.) This and what follows: types
+// that are not quantised.
 void convert(ElementType source_type, const void* source, ElementType type, void* out, int64_t n);
 
 // out = x * weight / sqrt(mean(x^2) + eps) for one row of n.  out may be x.

@@ -1,15 +1,18 @@
 // Packing of weight matrices into panels of kPanel columns (layout in kernels.h).
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "kernels/cpu/kernels.h"
+#include "lib/support/quantization.h"
 
 namespace quire::cpu {
 namespace {
 
-constexpr int64_t kTile = 128;  // elements of k converted at a time
+constexpr int64_t kTile = kMostBlockElements;  // elements of k converted at a time: whole blocks of every type
 
 // Writes `units` units of each of `columns` tile rows as columns of the panel: unit u of column c goes to
-// [u][c]. A unit is one element, or the two of a bf16 pair.
+// [u][c]. A unit is one element, the two of a bf16 pair, or a byte of a block.
 template <class Unit>
 void transpose(const char* tile, int64_t tile_row_bytes, int64_t columns, int64_t units, char* panel) {
   for (int64_t u = 0; u < units; ++u) {
@@ -20,53 +23,73 @@ void transpose(const char* tile, int64_t tile_row_bytes, int64_t columns, int64_
   }
 }
 
+// Elements of a row, which begin a block of both types, in another type.
+void convert_elements(ElementType source_type, const char* source, ElementType type, char* out, int64_t n) {
+  if (!is_quantized(source_type) && !is_quantized(type)) return convert(source_type, source, type, out, n);
+  if (source_type == type) {
+    std::memcpy(out, source, row_bytes(type, n));
+    return;
+  }
+  float wide[kTile];
+  dequantize(source_type, source, n, wide);
+  is_quantized(type) ? quantize(wide, n, type, out) : convert(ElementType::kF32, wide, type, out, n);
+}
+
 // Packs `columns` rows of the source as neighbouring columns of one panel.
-void pack_columns(ElementType source_type, const char* source, int64_t row_bytes, int64_t columns, int64_t k,
+void pack_columns(ElementType source_type, const char* source, int64_t source_row_bytes, int64_t columns, int64_t k,
                   ElementType type, char* panel) {
-  const int64_t source_bytes = static_cast<int64_t>(element_bytes(source_type));
-  const int64_t bytes = static_cast<int64_t>(element_bytes(type));
-  const int64_t tile_row_bytes = kTile * bytes;
-  alignas(64) char tile[static_cast<size_t>(kPanel * kTile) * sizeof(float)];
+  constexpr int64_t kTileRowBytes = kTile * static_cast<int64_t>(sizeof(float));
+  alignas(64) char tile[kPanel * kTileRowBytes];
   for (int64_t k0 = 0; k0 < k; k0 += kTile) {
-    const int64_t count = k - k0 < kTile ? k - k0 : kTile;
+    const int64_t count = std::min(kTile, k - k0);
+    const auto bytes = static_cast<int64_t>(row_bytes(type, count));
     for (int64_t c = 0; c < columns; ++c) {
-      char* row = tile + c * tile_row_bytes;
-      convert(source_type, source + c * row_bytes + k0 * source_bytes, type, row, count);
-      if (count % 2 != 0) std::memset(row + count * bytes, 0, static_cast<size_t>(bytes));
+      char* row = tile + c * kTileRowBytes;
+      convert_elements(source_type, source + c * source_row_bytes + row_bytes(source_type, k0), type, row, count);
+      if (count % 2 != 0) std::memset(row + bytes, 0, sizeof(uint16_t));  // the partner of a bf16
     }
-    char* out = panel + k0 * kPanel * bytes;  // k0 is even, so this holds for pairs too
+    char* out = panel + static_cast<int64_t>(row_bytes(type, k0)) * kPanel;  // k0 is even, so this holds for pairs too
     switch (type) {
       case ElementType::kF32:
-        transpose<uint32_t>(tile, tile_row_bytes, columns, count, out);
+        transpose<uint32_t>(tile, kTileRowBytes, columns, count, out);
         break;
       case ElementType::kF16:
-        transpose<uint16_t>(tile, tile_row_bytes, columns, count, out);
+        transpose<uint16_t>(tile, kTileRowBytes, columns, count, out);
         break;
       case ElementType::kBF16:
-        transpose<uint32_t>(tile, tile_row_bytes, columns, ceil_div(count, 2), out);
+        transpose<uint32_t>(tile, kTileRowBytes, columns, ceil_div(count, 2), out);
+        break;
+      default:
+        transpose<uint8_t>(tile, kTileRowBytes, columns, bytes, out);
         break;
     }
   }
+}
+
+// Bytes of what lies together of each column: an element, a pair, or a byte of a block.
+int64_t unit_bytes(ElementType type) {
+  if (is_quantized(type)) return 1;
+  return type == ElementType::kF16 ? 2 : 4;
 }
 
 }  // namespace
 
 size_t packed_bytes(ElementType type, int64_t n, int64_t k) {
   const int64_t depth = type == ElementType::kBF16 ? round_up(k, 2) : k;
-  return static_cast<size_t>(round_up(n, kPanel)) * static_cast<size_t>(depth) * element_bytes(type);
+  return static_cast<size_t>(round_up(n, kPanel)) * row_bytes(type, depth);
 }
 
 void pack_rows(ElementType source_type, const void* source, int64_t row_stride, int64_t rows, int64_t k,
                ElementType packed_type, void* packed, int64_t first_row) {
-  const int64_t row_bytes = row_stride * static_cast<int64_t>(element_bytes(source_type));
-  const int64_t panel_bytes = static_cast<int64_t>(packed_bytes(packed_type, kPanel, k));
-  const int64_t unit_bytes = packed_type == ElementType::kF16 ? 2 : 4;
+  const auto source_row_bytes = static_cast<int64_t>(row_bytes(source_type, row_stride));
+  const auto panel_bytes = static_cast<int64_t>(packed_bytes(packed_type, kPanel, k));
   for (int64_t row = 0; row < rows;) {
     const int64_t column = (first_row + row) % kPanel;
-    const int64_t columns = rows - row < kPanel - column ? rows - row : kPanel - column;
-    char* panel = static_cast<char*>(packed) + (first_row + row) / kPanel * panel_bytes + column * unit_bytes;
-    pack_columns(source_type, static_cast<const char*>(source) + row * row_bytes, row_bytes, columns, k, packed_type,
-                 panel);
+    const int64_t columns = std::min(rows - row, kPanel - column);
+    char* panel =
+        static_cast<char*>(packed) + (first_row + row) / kPanel * panel_bytes + column * unit_bytes(packed_type);
+    pack_columns(source_type, static_cast<const char*>(source) + row * source_row_bytes, source_row_bytes, columns, k,
+                 packed_type, panel);
     row += columns;
   }
 }

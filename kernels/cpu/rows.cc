@@ -29,6 +29,8 @@ void convert_from(const From* source, ElementType type, void* out, int64_t n) {
       return convert_row(source, static_cast<hwy::float16_t*>(out), n);
     case ElementType::kBF16:
       return convert_row(source, static_cast<hwy::bfloat16_t*>(out), n);
+    default:
+      break;
   }
 }
 
@@ -47,6 +49,8 @@ void convert(ElementType source_type, const void* source, ElementType type, void
       break;
     case ElementType::kBF16:
       convert_from(static_cast<const hwy::bfloat16_t*>(source), type, out, whole);
+      break;
+    default:
       break;
   }
   for (int64_t j = whole; j < n; ++j) store_element(type, out, j, load_element(source_type, source, j));

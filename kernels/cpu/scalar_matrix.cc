@@ -1,17 +1,64 @@
 // Scalar references of the matrix product and of packing.
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 
-#include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
+#include "lib/support/element.h"
+#include "lib/support/quantization.h"
 
 namespace quire::cpu::scalar {
 namespace {
 
-// Index of W[row][j] in the packed matrix.
+// Index of W[row][j] in the packed matrix of a type that is not quantised.
 int64_t packed_index(ElementType type, int64_t row, int64_t j, int64_t k) {
   const int64_t panel = row / kPanel, column = row % kPanel;
   if (type != ElementType::kBF16) return (panel * k + j) * kPanel + column;
   return ((panel * ceil_div(k, 2) + j / 2) * kPanel + column) * 2 + j % 2;
+}
+
+// Index of byte b of a row of a quantised type.
+int64_t packed_byte(ElementType type, int64_t row, int64_t b, int64_t k) {
+  return (row / kPanel * static_cast<int64_t>(row_bytes(type, k)) + b) * kPanel + row % kPanel;
+}
+
+// A block of a row, of any two types: widened and rounded.
+void convert_block(ElementType source_type, const void* source, int64_t n, ElementType type, std::byte* out) {
+  if (source_type == type) {
+    std::memcpy(out, source, row_bytes(type, n));
+    return;
+  }
+  float wide[kMostBlockElements];
+  dequantize(source_type, source, n, wide);
+  quantize(wide, n, type, out);
+}
+
+void pack_quantized(ElementType source_type, const std::byte* source, int64_t k, ElementType packed_type,
+                    std::byte* packed, int64_t row) {
+  const int64_t step = std::min(k, kMostBlockElements);
+  std::byte blocks[kMostBlockElements * sizeof(float)];
+  for (int64_t j = 0; j < k; j += step) {
+    const int64_t n = std::min(step, k - j);
+    convert_block(source_type, source + row_bytes(source_type, j), n, packed_type, blocks);
+    const auto begin = static_cast<int64_t>(row_bytes(packed_type, j));
+    const auto bytes = static_cast<int64_t>(row_bytes(packed_type, n));
+    for (int64_t b = 0; b < bytes; ++b) packed[packed_byte(packed_type, row, begin + b, k)] = blocks[b];
+  }
+}
+
+// W[row][j, j + n) of the packed matrix.
+void unpack(ElementType type, const void* packed, int64_t row, int64_t j, int64_t n, int64_t k, float* out) {
+  if (!is_quantized(type)) {
+    for (int64_t i = 0; i < n; ++i) out[i] = load_element(type, packed, packed_index(type, row, j + i, k));
+    return;
+  }
+  std::byte blocks[kMostBlockElements * sizeof(float)];
+  const auto begin = static_cast<int64_t>(row_bytes(type, j)), bytes = static_cast<int64_t>(row_bytes(type, n));
+  for (int64_t b = 0; b < bytes; ++b) {
+    blocks[b] = static_cast<const std::byte*>(packed)[packed_byte(type, row, begin + b, k)];
+  }
+  dequantize(type, blocks, n, out);
 }
 
 }  // namespace
@@ -19,9 +66,18 @@ int64_t packed_index(ElementType type, int64_t row, int64_t j, int64_t k) {
 void pack_rows(ElementType source_type, const void* source, int64_t row_stride, int64_t rows, int64_t k,
                ElementType packed_type, void* packed, int64_t first_row) {
   for (int64_t row = 0; row < rows; ++row) {
+    const auto* from = static_cast<const std::byte*>(source) + row_bytes(source_type, row * row_stride);
+    if (is_quantized(packed_type)) {
+      pack_quantized(source_type, from, k, packed_type, static_cast<std::byte*>(packed), first_row + row);
+      continue;
+    }
+    float wide[kMostBlockElements];
     for (int64_t j = 0; j < k; ++j) {
-      const float w = load_element(source_type, source, row * row_stride + j);
-      store_element(packed_type, packed, packed_index(packed_type, first_row + row, j, k), w);
+      const int64_t at = j % kMostBlockElements;
+      if (at == 0) {
+        dequantize(source_type, from + row_bytes(source_type, j), std::min(kMostBlockElements, k - j), wide);
+      }
+      store_element(packed_type, packed, packed_index(packed_type, first_row + row, j, k), wide[at]);
     }
     if (packed_type == ElementType::kBF16 && k % 2 != 0) {
       store_element(packed_type, packed, packed_index(packed_type, first_row + row, k, k), 0.0f);
@@ -35,8 +91,11 @@ void gemm(const float* x, int64_t ldx, int64_t m, ElementType type, const void* 
   for (int64_t r = 0; r < m; ++r) {
     for (int64_t c = panel_begin * kPanel; c < last; ++c) {
       float sum = 0.0f;
+      float w[kMostBlockElements];
       for (int64_t j = 0; j < k; ++j) {
-        sum = std::fma(x[r * ldx + j], load_element(type, packed, packed_index(type, c, j, k)), sum);
+        const int64_t at = j % kMostBlockElements;
+        if (at == 0) unpack(type, packed, c, j, std::min(kMostBlockElements, k - j), k, w);
+        sum = std::fma(x[r * ldx + j], w[at], sum);
       }
       if (bias != nullptr) sum += bias[c];
       float& out = y[r * ldy + c];

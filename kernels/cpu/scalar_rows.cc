@@ -2,10 +2,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/cpu/element.h"
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/lane_sum.h"
+#include "lib/support/element.h"
 
 namespace quire::cpu::scalar {
 

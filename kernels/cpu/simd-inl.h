@@ -10,9 +10,9 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/element.h"
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu/kernels.h"
+#include "lib/support/element.h"
 
 #undef QUIRE_CPU_VECTORS
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lib/support/content_hash.h"
+#include "lib/support/quantization.h"
 
 namespace quire {
 namespace {
@@ -55,7 +56,8 @@ Result<std::vector<float>> AdapterFiles::read(const std::string& tensor, std::sp
     const auto part = std::span(piece).first(static_cast<size_t>(std::min(kPieceBytes, view.bytes - at)));
     QUIRE_TRY(tensors_->read(tensor, at, part));
     const int64_t n = static_cast<int64_t>(part.size()) / size;
-    for (int64_t i = 0; i < n; ++i) *next++ = widen(view.type, part.data(), i);
+    dequantize(view.type, part.data(), n, next);
+    next += n;
   }
   return values;
 }

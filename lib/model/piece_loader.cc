@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lib/support/content_hash.h"
+#include "lib/support/quantization.h"
 
 namespace quire {
 
@@ -47,14 +48,6 @@ class PieceLoader::Reading {
   int64_t at_ = 0;
 };
 
-namespace {
-
-void widen_all(ElementType type, const std::byte* stored, int64_t n, float* values) {
-  for (int64_t i = 0; i < n; ++i) values[i] = widen(type, stored, i);
-}
-
-}  // namespace
-
 PieceLoader::PieceLoader(Backend& backend, const LoadControl& control)
     : backend_(backend),
       engine_(control.engine ? *control.engine : inline_),
@@ -91,7 +84,7 @@ Status PieceLoader::load_rows(const Source& source, int64_t rows, const Change& 
     if (change) {
       QUIRE_ASSIGN(std::byte* const wide, staging(widened_[slot], step * packed_row));
       auto* values = reinterpret_cast<float*>(wide);
-      widen_all(reading.type(), piece, n * k, values);
+      dequantize(reading.type(), piece, n * k, values);
       change(row, n, values);
       piece = wide;
     }
@@ -130,7 +123,7 @@ Result<std::unique_ptr<Table>> PieceLoader::load_table(const Source& source, int
     QUIRE_ASSIGN(const std::byte* piece, reading.next(n * stored_row, memory));
     if (change) {
       float* values = static_cast<float*>(table->host()) + row * columns;
-      widen_all(reading.type(), piece, n * columns, values);
+      dequantize(reading.type(), piece, n * columns, values);
       change(row, n, values);
     }
   }
@@ -150,7 +143,7 @@ Status PieceLoader::read_values(const Source& source, std::span<const int64_t> s
     const int64_t n = std::min(step, elements - at);
     QUIRE_ASSIGN(const std::byte* piece, reading.next(n * size, stored.data()));
     values.resize(values.size() + static_cast<size_t>(n));
-    widen_all(reading.type(), piece, n, values.data() + values.size() - n);
+    dequantize(reading.type(), piece, n, values.data() + values.size() - n);
   }
   return {};
 }

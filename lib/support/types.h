@@ -1,24 +1,63 @@
 // Element types of tensors, and the numbers that go with them.
 #pragma once
 
-#include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 namespace quire {
 
-enum class ElementType : int32_t { kF32 = 1, kF16 = 2, kBF16 = 3 };  // the numbers of QUIRE_TYPE_*
+// The numbers of QUIRE_TYPE_*. Those from kQ8_0 on are quantised: GGUF's block formats of these names.
+enum class ElementType : int32_t {
+  kF32 = 1,
+  kF16 = 2,
+  kBF16 = 3,
+  kQ8_0 = 4,
+  kQ4_0 = 5,
+  kQ4_1 = 6,
+  kQ5_0 = 7,
+  kQ5_1 = 8,
+  kQ4_K = 9,
+  kQ5_K = 10,
+  kQ6_K = 11,
+};
+constexpr int32_t kLastElementType = static_cast<int32_t>(ElementType::kQ6_K);
 
-// How the consecutive elements of a row lie in memory: in blocks of `elements`, each of `bytes`. The types so far have
-// blocks of one element; in quantised ones the elements of a block share a scale.
+// How the consecutive elements of a row lie in memory: in blocks of `elements`, each of `bytes`. In a quantised type
+// the elements of a block share scales (quantization.h); the others have blocks of one element.
 struct BlockFormat {
   int64_t elements = 1;
   size_t bytes = 0;
 };
 
-constexpr BlockFormat block_format(ElementType type) { return {1, type == ElementType::kF32 ? size_t{4} : size_t{2}}; }
+constexpr BlockFormat block_format(ElementType type) {
+  switch (type) {
+    case ElementType::kF32:
+      return {1, 4};
+    case ElementType::kF16:
+    case ElementType::kBF16:
+      return {1, 2};
+    case ElementType::kQ8_0:
+      return {32, 34};
+    case ElementType::kQ4_0:
+      return {32, 18};
+    case ElementType::kQ4_1:
+      return {32, 20};
+    case ElementType::kQ5_0:
+      return {32, 22};
+    case ElementType::kQ5_1:
+      return {32, 24};
+    case ElementType::kQ4_K:
+      return {256, 144};
+    case ElementType::kQ5_K:
+      return {256, 176};
+    case ElementType::kQ6_K:
+      return {256, 210};
+  }
+  return {};
+}
+constexpr int64_t kMostBlockElements = 256;
+
+constexpr bool is_quantized(ElementType type) { return block_format(type).elements > 1; }
 
 // Bytes of n consecutive elements; n is a multiple of the block's elements.
 constexpr size_t row_bytes(ElementType type, int64_t n) {
@@ -30,25 +69,9 @@ constexpr size_t row_bytes(ElementType type, int64_t n) {
 constexpr size_t element_bytes(ElementType type) { return block_format(type).bytes; }
 
 constexpr const char* element_name(ElementType type) {
-  return type == ElementType::kF32 ? "f32" : type == ElementType::kF16 ? "f16" : "bf16";
-}
-
-// Element `index` of an array of `type`, exactly, as f32. (For few elements; kernels/cpu converts rows.)
-inline float widen(ElementType type, const void* data, int64_t index) {
-  const auto* bytes = static_cast<const std::byte*>(data) + static_cast<size_t>(index) * element_bytes(type);
-  if (type == ElementType::kF32) {
-    float value;
-    std::memcpy(&value, bytes, sizeof value);
-    return value;
-  }
-  uint16_t half;
-  std::memcpy(&half, bytes, sizeof half);
-  if (type == ElementType::kBF16) return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
-  const uint32_t magnitude = static_cast<uint32_t>(half & 0x7fff) << 13;
-  if (magnitude >= 0x7c00u << 13) return std::bit_cast<float>(sign | 0x7f800000u | magnitude);  // infinity, NaN
-  const float value = std::bit_cast<float>(magnitude) * 0x1p112f;  // the exponents' biases differ by 112
-  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
+  constexpr const char* kNames[] = {"",     "f32",  "f16",  "bf16", "q8_0", "q4_0",
+                                    "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k"};
+  return kNames[static_cast<int>(type)];
 }
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

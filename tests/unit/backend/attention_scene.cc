@@ -4,6 +4,7 @@
 #include <set>
 
 #include "kernels/cpu/kernels.h"
+#include "lib/support/element.h"
 
 namespace quire::test {
 // Positions repeat, so their rotations are kept.
@@ -84,7 +85,7 @@ void AttentionScene::read_back(int64_t n, bool raw, KeysAndValues& kind) const {
       }
       for (int64_t c = 0; c < d; ++c) {
         kind.rounded_keys.push_back(unrotated[c]);
-        kind.rounded_values.push_back(widen(shape_.type, record + layout.values(head), offset * d + c));
+        kind.rounded_values.push_back(load_element(shape_.type, record + layout.values(head), offset * d + c));
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/kernels.h"
+#include "lib/support/element.h"
 #include "tests/unit/backend/backend_fixture.h"
 
 namespace quire::test {
@@ -14,7 +15,7 @@ constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kF16, ElementT
 struct Rounded {
   Rounded(ElementType type, const std::vector<float>& x) : bytes(x.size() * element_bytes(type)), values(x.size()) {
     cpu::scalar::convert(ElementType::kF32, x.data(), type, bytes.data(), static_cast<int64_t>(x.size()));
-    for (size_t i = 0; i < x.size(); ++i) values[i] = widen(type, bytes.data(), static_cast<int64_t>(i));
+    for (size_t i = 0; i < x.size(); ++i) values[i] = load_element(type, bytes.data(), static_cast<int64_t>(i));
   }
   std::vector<std::byte> bytes;
   std::vector<double> values;

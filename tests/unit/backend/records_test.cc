@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/kernels.h"
+#include "lib/support/element.h"
 #include "tests/unit/backend/backend_fixture.h"
 
 namespace quire::test {
@@ -75,7 +76,7 @@ TEST(NeutralRecords, GoThereAndBack) {
       do {
         const auto bits = static_cast<uint32_t>(random.between(0, UINT32_MAX));
         std::memcpy(&neutral[at], &bits, size);
-      } while (std::isnan(widen(g.type, &neutral[at], 0)));
+      } while (std::isnan(load_element(g.type, &neutral[at], 0)));
     }
     const size_t bytes = machine.backend->kv_record_bytes(g);
     std::vector<std::byte> record(bytes, std::byte{0x5A}), copy(bytes, std::byte{0x5A});

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "kernels/cpu/kernels.h"
+#include "lib/support/element.h"
 #include "tests/unit/backend/attention_scene.h"
 
 namespace quire::test {
@@ -122,7 +123,7 @@ std::vector<double> Chunks::expected(int64_t chunk, int64_t head, double scale) 
     keys.emplace_back(key.begin(), key.end());
     values.emplace_back();
     for (int64_t c = 0; c < d; ++c) {
-      values.back().push_back(widen(shape.type, record + layout.values(kv_head), j * d + c));
+      values.back().push_back(load_element(shape.type, record + layout.values(kv_head), j * d + c));
     }
   }
   std::vector<double> mean(static_cast<size_t>(d));

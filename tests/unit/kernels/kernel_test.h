@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/cpu/dispatch.h"
-#include "kernels/cpu/element.h"
+#include "lib/support/element.h"
 #include "kernels/cpu/kernels.h"
 #include "tests/seed.h"
 

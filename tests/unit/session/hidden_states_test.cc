@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "lib/format/safetensors.h"
+#include "lib/support/element.h"
 #include "tests/unit/session/session_fixture.h"
 
 namespace quire::test {
@@ -31,7 +32,7 @@ std::vector<double> lm_head(const std::string& name, int64_t vocab, int64_t hidd
   std::vector<std::byte> bytes(static_cast<size_t>(view.bytes));
   expect_ok(files->read(tensor, 0, bytes));
   std::vector<double> values(static_cast<size_t>(vocab * hidden));
-  for (size_t e = 0; e < values.size(); ++e) values[e] = widen(view.type, bytes.data(), static_cast<int64_t>(e));
+  for (size_t e = 0; e < values.size(); ++e) values[e] = load_element(view.type, bytes.data(), static_cast<int64_t>(e));
   return values;
 }
 

@@ -1,5 +1,6 @@
-// Single elements: widening to f32, narrowing from f32 (round to nearest even), access at any alignment.
-// Bit for bit what the vector instructions do: NaN stays NaN (quiet, upper payload kept), f16 overflows to infinity.
+// Single elements of the types that are not quantised: widening to f32, narrowing from f32 (round to nearest even),
+// access at any alignment. Bit for bit what the vector instructions do: NaN stays NaN (quiet, upper payload kept), f16
+// overflows to infinity.
 #pragma once
 
 #include <bit>
@@ -9,7 +10,7 @@
 
 #include "lib/support/types.h"
 
-namespace quire::cpu {
+namespace quire {
 
 inline float from_bf16(uint16_t h) { return std::bit_cast<float>(static_cast<uint32_t>(h) << 16); }
 
@@ -73,4 +74,4 @@ inline void store_element(ElementType type, void* base, int64_t index, float x) 
   std::memcpy(at, &h, sizeof h);
 }
 
-}  // namespace quire::cpu
+}  // namespace quire

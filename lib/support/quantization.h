@@ -1,0 +1,36 @@
+// Quantised rows: blocks of elements that share scales, bit for bit as GGUF files hold them. Plain loops, which define
+// what the SIMD kernels compute. Any thread; nothing is allocated.
+//
+// A block of each type, in the order of its bytes; f16 and the rest little-endian:
+//
+//   type   elements  bytes                                                               element j
+//   q8_0   32        f16 d, int8 q[32]                                                   d q[j]
+//   q4_0   32        f16 d, 4-bit q[32]                                                  d (q[j] - 8)
+//   q4_1   32        f16 d, f16 m, 4-bit q[32]                                           d q[j] + m
+//   q5_0   32        f16 d, 1-bit h[32], 4-bit q[32]                                     d (q[j] + 16 h[j] - 16)
+//   q5_1   32        f16 d, f16 m, 1-bit h[32], 4-bit q[32]                              d (q[j] + 16 h[j]) + m
+//   q4_k   256       f16 d, f16 e, 6-bit s[8], t[8] (12 bytes), 4-bit q[256]             d s[g] q[j] - e t[g]
+//   q5_k   256       f16 d, f16 e, 6-bit s[8], t[8] (12 bytes), 1-bit h[256], q[256]     d s[g] (q[j] + 16 h[j]) - e
+//   t[g] q6_k   256       4-bit q[256], 2-bit h[256], int8 s[16], f16 d                       d s[g] (q[j] + 16 h[j] -
+//   32)
+//
+// g = j / 32 for q4_k and q5_k, j / 16 for q6_k. The order of the bits is at each format's code. All products are exact
+// in f32, so an element is rounded at most once, where an offset is added.
+#pragma once
+
+#include <cstdint>
+
+#include "lib/support/status.h"
+#include "lib/support/types.h"
+
+namespace quire {
+
+// The n elements at `source`, of any type, as f32. n is a multiple of the type's block.
+void dequantize(ElementType type, const void* source, int64_t n, float* out);
+
+// Rounds n values to a quantised type: the scales of a block are chosen to make the sum of squared errors small, in a
+// way that depends on the block's values alone. A block that holds a value that is not finite, or too large for f16
+// scales, becomes one whose values are not finite. n is a multiple of the type's block.
+void quantize(const float* source, int64_t n, ElementType type, void* out);
+
+}  // namespace quire

@@ -1,0 +1,149 @@
+// Quantised blocks: against the gguf package (tests/data/make_quantization.py), and how well values are rounded.
+#include "lib/support/quantization.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lib/support/element.h"
+#include "tests/seed.h"
+
+namespace quire {
+namespace {
+
+constexpr ElementType kQuantized[] = {ElementType::kQ8_0, ElementType::kQ4_0, ElementType::kQ4_1, ElementType::kQ5_0,
+                                      ElementType::kQ5_1, ElementType::kQ4_K, ElementType::kQ5_K, ElementType::kQ6_K};
+
+std::vector<uint8_t> from_hex(const std::string& text) {
+  std::vector<uint8_t> bytes;
+  for (size_t i = 0; i + 1 < text.size(); i += 2) {
+    bytes.push_back(static_cast<uint8_t>(std::stoi(text.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
+TEST(Dequantize, EqualsTheGgufPackageBitForBit) {
+  std::ifstream file(std::string(QUIRE_SOURCE_DIR) + "/tests/data/quantization/blocks.txt");
+  std::map<std::string, int> seen;
+  for (std::string name, block, values; file >> name >> block >> values; ++seen[name]) {
+    const auto* type = std::find_if(std::begin(kQuantized), std::end(kQuantized),
+                                    [&](ElementType t) { return element_name(t) == name; });
+    ASSERT_NE(type, std::end(kQuantized)) << name;
+    const BlockFormat format = block_format(*type);
+    const std::vector<uint8_t> bytes = from_hex(block), expected = from_hex(values);
+    ASSERT_EQ(bytes.size(), format.bytes);
+    std::vector<float> out(static_cast<size_t>(format.elements));
+    ASSERT_EQ(expected.size(), out.size() * sizeof(float));
+    dequantize(*type, bytes.data(), format.elements, out.data());
+    for (size_t i = 0; i < out.size(); ++i) {
+      ASSERT_EQ(0, std::memcmp(&out[i], &expected[i * sizeof(float)], sizeof(float)))
+          << name << " block " << seen[name] << " element " << i << ": " << out[i];
+    }
+  }
+  EXPECT_EQ(seen.size(), std::size(kQuantized));
+}
+
+// Root of the mean squared error, as a share of the values' root mean square.
+double relative_error(ElementType type, const std::vector<float>& x) {
+  const auto n = static_cast<int64_t>(x.size());
+  std::vector<char> stored(row_bytes(type, n));
+  std::vector<float> back(x.size());
+  quantize(x.data(), n, type, stored.data());
+  dequantize(type, stored.data(), n, back.data());
+  double error = 0, magnitude = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    error += std::pow(static_cast<double>(x[i]) - back[i], 2);
+    magnitude += std::pow(static_cast<double>(x[i]), 2);
+  }
+  return std::sqrt(error / magnitude);
+}
+
+// Normally distributed values lose about what their bits allow: a uniform quantiser over the range of a block. The
+// limits are a tenth above what the types reach.
+TEST(Quantize, LosesWhatTheBitsMustLose) {
+  std::mt19937 random = test::seeded_random();
+  std::normal_distribution<float> distribution(0, 0.02f);
+  std::vector<float> x(256 * 200);
+  for (float& v : x) v = distribution(random);
+  const std::map<ElementType, double> limits = {{ElementType::kQ8_0, 0.0060}, {ElementType::kQ4_0, 0.090},
+                                                {ElementType::kQ4_1, 0.083},  {ElementType::kQ5_0, 0.046},
+                                                {ElementType::kQ5_1, 0.041},  {ElementType::kQ4_K, 0.085},
+                                                {ElementType::kQ5_K, 0.042},  {ElementType::kQ6_K, 0.022}};
+  for (const auto& [type, limit] : limits) {
+    const double error = relative_error(type, x);
+    EXPECT_LT(error, limit) << element_name(type);
+    EXPECT_GT(error, limit / 2) << element_name(type) << ": the limit says nothing";
+  }
+}
+
+// What a type can hold exactly comes back exactly.
+TEST(Quantize, KeepsWhatItCanHold) {
+  for (const ElementType type : kQuantized) {
+    const int64_t n = 512;
+    std::vector<float> zeros(static_cast<size_t>(n)), back(zeros.size(), 1);
+    std::vector<char> stored(row_bytes(type, n));
+    quantize(zeros.data(), n, type, stored.data());
+    dequantize(type, stored.data(), n, back.data());
+    EXPECT_EQ(back, zeros) << element_name(type);
+  }
+  // A grid of as many steps as the type has numbers.
+  for (const auto& [type, steps] : {std::pair{ElementType::kQ4_0, 16},
+                                    {ElementType::kQ4_1, 16},
+                                    {ElementType::kQ5_0, 32},
+                                    {ElementType::kQ5_1, 32}}) {
+    std::vector<float> grid(256), back(256);
+    for (size_t i = 0; i < grid.size(); ++i) {
+      grid[i] = 0.25f * static_cast<float>(static_cast<int>(i) % steps - steps / 2);
+    }
+    std::vector<char> stored(row_bytes(type, 256));
+    quantize(grid.data(), 256, type, stored.data());
+    dequantize(type, stored.data(), 256, back.data());
+    EXPECT_EQ(back, grid) << element_name(type);
+  }
+}
+
+TEST(Quantize, ABlockDependsOnItsOwnValuesOnly) {
+  std::mt19937 random = test::seeded_random(1);
+  std::normal_distribution<float> distribution;
+  std::vector<float> x(512);
+  for (float& v : x) v = distribution(random);
+  for (const ElementType type : kQuantized) {
+    const BlockFormat format = block_format(type);
+    std::vector<char> all(row_bytes(type, 512)), one(format.bytes);
+    quantize(x.data(), 512, type, all.data());
+    for (int64_t i = 0; i < 512 / format.elements; ++i) {
+      quantize(x.data() + i * format.elements, format.elements, type, one.data());
+      ASSERT_EQ(0, std::memcmp(one.data(), all.data() + static_cast<size_t>(i) * format.bytes, format.bytes))
+          << element_name(type) << " block " << i;
+    }
+  }
+}
+
+// What cannot be held is not turned into a plausible number.
+TEST(Quantize, ShowsValuesThatAreNotFinite) {
+  for (const ElementType type : kQuantized) {
+    for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN(), 1e30f}) {
+      for (const size_t at : {0, 17, 255}) {
+        std::vector<float> x(256, 0.5f), back(256);
+        x[at] = bad;
+        std::vector<char> stored(row_bytes(type, 256));
+        quantize(x.data(), 256, type, stored.data());
+        dequantize(type, stored.data(), 256, back.data());
+        EXPECT_TRUE(std::any_of(back.begin(), back.end(), [](float v) { return !std::isfinite(v); }))
+            << element_name(type) << ": " << bad << " at " << at;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire
