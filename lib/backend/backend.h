@@ -46,9 +46,10 @@ class Backend {
   virtual Status wait(Queue& queue, const Fence& fence) = 0;
 
   // ---- immutable data (done when the call returns)
-  virtual Result<std::unique_ptr<Matrix>> create_matrix(int64_t n, int64_t k, ElementType type) = 0;
-  // Writes rows [first_row, first_row + rows) of `matrix` from row-major host memory. Several sources may share a
-  // matrix.
+  // Of the rows of all parts. k is whole blocks of each part's type.
+  virtual Result<std::unique_ptr<Matrix>> create_matrix(std::span<const MatrixPart> parts, int64_t k) = 0;
+  // Writes rows [first_row, first_row + rows) of `matrix` from row-major host memory, converted to the types of their
+  // parts. Several sources may share a matrix.
   virtual Status load_rows(Matrix& matrix, ElementType source_type, const void* source, int64_t first_row,
                            int64_t rows) = 0;
   // `source` may be kept and read where it lies if `keep` holds it alive (a staging buffer, a mapped file); otherwise
@@ -100,7 +101,7 @@ class Backend {
   virtual int64_t workspace_bytes() const = 0;
 
   // ---- what would be allocated, for planning
-  virtual size_t matrix_bytes(int64_t n, int64_t k, ElementType type) const = 0;
+  virtual size_t matrix_bytes(std::span<const MatrixPart> parts, int64_t k) const = 0;
   virtual size_t rope_bytes(int head_dim, int64_t chunk) const = 0;
   // Workspace of select_chunks, represent_chunk and attention over n_keys keys. selected: most chunks that a query
   // selects; 0: no selection.

@@ -16,13 +16,18 @@
 
 namespace quire {
 
+// Consecutive rows of a weight matrix that are kept in one type.
+struct MatrixPart {
+  int64_t rows = 0;
+  ElementType type = ElementType::kF32;
+};
+
 // A weight matrix [n][k], applied as y = x W^T.
 class Matrix {
  public:
   virtual ~Matrix() = default;
   int64_t n = 0;
   int64_t k = 0;
-  ElementType type = ElementType::kF32;
   size_t bytes = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "lib/model/adapter.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "lib/model/llama_model.h"
@@ -134,7 +135,7 @@ Result<const std::string*> AdapterLoader::replacement(const std::string& weight)
 Status AdapterLoader::load_matrix(const std::string& tensor, int64_t rows, int64_t columns,
                                   std::unique_ptr<Matrix>& matrix) {
   QUIRE_ASSIGN(const auto view, files_->tensors().view(tensor, std::array{rows, columns}));
-  QUIRE_ASSIGN(matrix, backend_.create_matrix(rows, columns, view.type));
+  QUIRE_ASSIGN(matrix, backend_.create_matrix(std::array{MatrixPart{rows, view.type}}, columns));
   QUIRE_TRY(pieces_.load_rows(source(tensor), rows, {}, *matrix, 0));
   count(matrix->bytes, rows * columns);
   advance(tensor);

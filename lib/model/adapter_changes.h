@@ -8,7 +8,7 @@
 
 #include "lib/format/adapter_config.h"
 #include "lib/format/model_config.h"
-#include "lib/format/safetensors.h"
+#include "lib/format/tensor_files.h"
 
 namespace quire {
 

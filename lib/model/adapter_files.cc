@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/format/safetensors.h"
 #include "lib/support/content_hash.h"
 #include "lib/support/quantization.h"
 
@@ -38,7 +39,7 @@ Result<std::shared_ptr<const AdapterFiles>> AdapterFiles::open(const std::string
   QUIRE_ASSIGN(files->config_, parse_adapter_config(files->config_text_, config_path));
   const std::string path = directory + "/adapter_model.safetensors";
   if (!path_exists(path)) return explain_missing(directory);
-  QUIRE_ASSIGN(auto tensors, TensorFiles::open_file(path, access));
+  QUIRE_ASSIGN(auto tensors, open_safetensors_file(path, access));
   files->tensors_ = std::move(tensors);
   QUIRE_ASSIGN(files->changes_, AdapterChanges::resolve(files->config_, files->tensors_->tensors(), model, path));
   return std::shared_ptr<const AdapterFiles>(std::move(files));
@@ -47,7 +48,7 @@ Result<std::shared_ptr<const AdapterFiles>> AdapterFiles::open(const std::string
 Result<std::vector<float>> AdapterFiles::read(const std::string& tensor, std::span<const int64_t> shape,
                                               const CancelToken* cancel) const {
   QUIRE_ASSIGN(const auto view, tensors_->view(tensor, shape));
-  const auto size = static_cast<int64_t>(element_bytes(view.type));
+  const auto size = static_cast<int64_t>(element_bytes(view.type));  // adapters are never quantised
   std::vector<std::byte> piece(static_cast<size_t>(std::min(view.bytes, kPieceBytes)));
   std::vector<float> values(static_cast<size_t>(view.bytes / size));
   float* next = values.data();

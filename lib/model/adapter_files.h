@@ -12,7 +12,7 @@
 
 #include "lib/format/adapter_config.h"
 #include "lib/format/model_config.h"
-#include "lib/format/safetensors.h"
+#include "lib/format/tensor_files.h"
 #include "lib/model/adapter_changes.h"
 
 namespace quire {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lib/format/safetensors.h"
 #include "lib/model/forward_pass.h"
 #include "lib/model/strategy_context.h"
 #include "lib/model/weight_layout.h"
@@ -12,8 +13,8 @@ namespace {
 Status count_weights(const Backend& backend, const MemoryRequest& request, const ModelConfig& config,
                      const CheckpointFiles& files, MemoryPlan& plan) {
   const auto add_matrix = [&](const WeightParts& matrix) -> Status {
-    QUIRE_ASSIGN(const ElementType type, matrix_type(files, matrix, request.weight_type));
-    plan.weight_bytes += static_cast<int64_t>(backend.matrix_bytes(matrix.rows(), matrix.k, type));
+    QUIRE_ASSIGN(const auto parts, matrix_parts(files, matrix, request.weight_type));
+    plan.weight_bytes += static_cast<int64_t>(backend.matrix_bytes(parts, matrix.k));
     return {};
   };
   const auto add_vector = [&](const WeightParts& vector) {
@@ -30,8 +31,9 @@ Status count_weights(const Backend& backend, const MemoryRequest& request, const
   const WeightLayout layout = weight_layout(config);
   QUIRE_TRY(add_matrix(layout.lm_head));
   add_vector(layout.final_norm);
-  QUIRE_ASSIGN(const ElementType type, matrix_type(files, layout.embedding, 0));
-  const int64_t table = layout.embedding.rows() * static_cast<int64_t>(row_bytes(type, layout.embedding.k));
+  QUIRE_ASSIGN(const auto embedding, matrix_parts(files, layout.embedding, 0));
+  const int64_t table =
+      layout.embedding.rows() * static_cast<int64_t>(row_bytes(embedding[0].type, layout.embedding.k));
   (request.map ? plan.mapped_bytes : plan.weight_bytes) += table;
   return {};
 }
@@ -43,14 +45,14 @@ Status count_beacon(const Backend& backend, const MemoryRequest& request, const 
     const LayerLayout l = beacon_layer_layout(config, layer);
     for (const WeightParts* matrix : {&l.qkv, &l.o, &l.gate_up, &l.down}) {
       if (matrix->parts.empty()) continue;
-      QUIRE_ASSIGN(const ElementType type, matrix_type(files, *matrix, request.weight_type));
-      plan.weight_bytes += static_cast<int64_t>(backend.matrix_bytes(matrix->rows(), matrix->k, type));
+      QUIRE_ASSIGN(const auto parts, matrix_parts(files, *matrix, request.weight_type));
+      plan.weight_bytes += static_cast<int64_t>(backend.matrix_bytes(parts, matrix->k));
     }
     for (const WeightParts* vector : {&l.qkv_bias, &l.o_bias, &l.gate_up_bias, &l.down_bias}) {
       plan.weight_bytes += vector->rows() * float_bytes;
     }
   }
-  QUIRE_TRY(matrix_type(files, beacon_embedding_layout(config), 0).status());
+  QUIRE_TRY(matrix_parts(files, beacon_embedding_layout(config), 0).status());
   plan.weight_bytes += config.hidden_size * float_bytes;
   return {};
 }
@@ -169,10 +171,10 @@ Result<MemoryPlan> plan_memory(const Backend& backend, const MemoryRequest& requ
   QUIRE_ASSIGN(const ModelConfig config, read_config(request));
   QUIRE_ASSIGN(const auto strategy, strategy_for(config, request));
   CheckpointFiles files;
-  QUIRE_ASSIGN(files.own, TensorFiles::open(request.directory, TensorFiles::Access::kRead));
+  QUIRE_ASSIGN(files.own, open_safetensors(request.directory, TensorFiles::Access::kRead));
   files.beacon = files.own;
   if (!request.beacon_directory.empty()) {
-    QUIRE_ASSIGN(files.beacon, TensorFiles::open(request.beacon_directory, TensorFiles::Access::kRead));
+    QUIRE_ASSIGN(files.beacon, open_safetensors(request.beacon_directory, TensorFiles::Access::kRead));
   }
   QUIRE_TRY(count_weights(backend, request, config, files, plan));
   if (config.beacon.window > 0) QUIRE_TRY(count_beacon(backend, request, config, files, plan));

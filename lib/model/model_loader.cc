@@ -1,5 +1,7 @@
 // Reads a Hugging Face Llama directory into backend weights.
+#include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -48,6 +50,7 @@ class ModelLoader::Impl {
   int64_t total_ = 0;
   int64_t done_ = 0;
   std::set<std::string> counted_;
+  std::map<ElementType, int64_t> projection_elements_;
   PieceLoader pieces_;  // last: the engine is done with what stands above when that goes
 };
 
@@ -75,7 +78,7 @@ Status ModelLoader::Impl::open() {
   tokenizer_ = std::make_shared<ModelTokenizer>(std::move(tokenizer), config_.vocab_size, config_.eos_token_ids);
   QUIRE_TRY(pieces_.poll());
   const auto access = options_.map ? TensorFiles::Access::kMap : TensorFiles::Access::kRead;
-  QUIRE_ASSIGN(files_.own, TensorFiles::open(directory_, access, options_.control.cancel));
+  QUIRE_ASSIGN(files_.own, open_safetensors(directory_, access, options_.control.cancel));
   QUIRE_TRY(merge_.open(options_.merge, config_, access, options_.control.cancel));
   weights_.merged = merge_.merged();
   QUIRE_TRY(open_beacon());
@@ -93,7 +96,7 @@ Status ModelLoader::Impl::open_beacon() {
   if (!options_.beacon_directory.empty()) {
     QUIRE_ASSIGN(config_.beacon, load_beacon_settings(options_.beacon_directory));
     QUIRE_ASSIGN(files_.beacon,
-                 TensorFiles::open(options_.beacon_directory, files_.own->access(), options_.control.cancel));
+                 open_safetensors(options_.beacon_directory, files_.own->access(), options_.control.cancel));
     for (const auto& [name, info] : files_.beacon->tensors()) {
       if (is_beacon_tensor(name)) total_ += info.end - info.begin;
     }
@@ -149,16 +152,18 @@ Status ModelLoader::Impl::load_part(Matrix& matrix, const WeightPart& part, cons
 }
 
 Status ModelLoader::Impl::load_matrix(const WeightParts& layout, std::unique_ptr<Matrix>& matrix, Role role) {
-  QUIRE_ASSIGN(const ElementType type, matrix_type(files_, layout, options_.weight_type));
-  QUIRE_ASSIGN(matrix, backend_.create_matrix(layout.rows(), layout.k, type));
+  QUIRE_ASSIGN(const auto parts, matrix_parts(files_, layout, options_.weight_type));
+  QUIRE_ASSIGN(matrix, backend_.create_matrix(parts, layout.k));
   int64_t row = 0;
   for (const WeightPart& part : layout.parts) {
     QUIRE_TRY(load_part(*matrix, part, role == Role::kHead ? kHeadWeight : part.name, row));
     row += part.rows;
   }
   weights_.bytes += static_cast<int64_t>(matrix->bytes);
-  if (role == Role::kProjection) weights_.type = type;
-  weights_.matrix_types.push_back(type);
+  for (const MatrixPart& part : parts) {
+    weights_.matrix_types.push_back(part.type);
+    if (role == Role::kProjection) projection_elements_[part.type] += part.rows * layout.k;
+  }
   return {};
 }
 
@@ -237,6 +242,9 @@ Result<std::unique_ptr<LlamaModel>> ModelLoader::Impl::load() {
   QUIRE_TRY(load_head());
   QUIRE_TRY(pieces_.finish());
   count(total_ - done_, 0);  // tensors that are not used
+  const auto most = std::max_element(projection_elements_.begin(), projection_elements_.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  weights_.type = most->first;
   return std::make_unique<LlamaModel>(backend_, std::move(config_), std::move(weights_));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -15,6 +16,10 @@ class PieceLoader::Reading {
  public:
   static Result<Reading> begin(const Source& source, std::span<const int64_t> shape) {
     QUIRE_ASSIGN(auto view, source.files->view(source.tensor, shape));
+    if (view.interleaved_rows != 0 && shape[0] % view.interleaved_rows != 0) {
+      return Status(Code::kBadFile, "tensor " + source.tensor + " has " + std::to_string(shape[0]) +
+                                        " rows; expected whole heads of " + std::to_string(view.interleaved_rows));
+    }
     Reading reading(source, std::move(view));
     if (source.hash) {
       QUIRE_ASSIGN(reading.hash_, source.files->start_hash(source.tensor));
@@ -25,6 +30,7 @@ class PieceLoader::Reading {
   ElementType type() const { return view_.type; }
   int64_t bytes() const { return view_.bytes; }
   const void* mapped() const { return view_.mapped; }
+  int64_t interleaved_rows() const { return view_.interleaved_rows; }
   // The next `bytes`: where they are mapped, or in `memory`, which may be null if they are.
   Result<const std::byte*> next(int64_t bytes, std::byte* memory) {
     const std::byte* piece = memory;
@@ -47,6 +53,19 @@ class PieceLoader::Reading {
   std::optional<ContentHash> hash_;
   int64_t at_ = 0;
 };
+
+namespace {
+
+// Puts n rows in order of which those of the halves of each `run` alternate.
+void deinterleave(const std::byte* rows, int64_t n, int64_t run, size_t row_bytes, std::byte* out) {
+  for (int64_t row = 0; row < n; ++row) {
+    const int64_t in_run = row % run, half = in_run / (run / 2), index = in_run % (run / 2);
+    const int64_t from = row - in_run + 2 * index + half;
+    std::memcpy(out + static_cast<size_t>(row) * row_bytes, rows + static_cast<size_t>(from) * row_bytes, row_bytes);
+  }
+}
+
+}  // namespace
 
 PieceLoader::PieceLoader(Backend& backend, const LoadControl& control)
     : backend_(backend),
@@ -71,7 +90,8 @@ Status PieceLoader::load_rows(const Source& source, int64_t rows, const Change& 
   const ElementType type = change ? ElementType::kF32 : reading.type();
   const auto stored_row = static_cast<int64_t>(row_bytes(reading.type(), k));
   const auto packed_row = static_cast<int64_t>(row_bytes(type, k));
-  const int64_t step = std::clamp<int64_t>(piece_bytes_ / packed_row, 1, rows);
+  const int64_t run = std::max<int64_t>(reading.interleaved_rows(), 1);
+  const int64_t step = std::clamp<int64_t>(piece_bytes_ / packed_row / run * run, run, rows);
   for (int64_t row = 0; row < rows; row += step) {
     QUIRE_TRY(poll());
     const int64_t n = std::min(step, rows - row);
@@ -81,6 +101,11 @@ Status PieceLoader::load_rows(const Source& source, int64_t rows, const Change& 
       QUIRE_ASSIGN(memory, staging(stored_[slot], step * stored_row));
     }
     QUIRE_ASSIGN(const std::byte* piece, reading.next(n * stored_row, memory));
+    if (run > 1) {
+      QUIRE_ASSIGN(std::byte* const ordered, staging(ordered_[slot], step * stored_row));
+      deinterleave(piece, n, run, static_cast<size_t>(stored_row), ordered);
+      piece = ordered;
+    }
     if (change) {
       QUIRE_ASSIGN(std::byte* const wide, staging(widened_[slot], step * packed_row));
       auto* values = reinterpret_cast<float*>(wide);
@@ -134,16 +159,25 @@ Result<std::unique_ptr<Table>> PieceLoader::load_table(const Source& source, int
 
 Status PieceLoader::read_values(const Source& source, std::span<const int64_t> shape, std::vector<float>& values) {
   QUIRE_ASSIGN(Reading reading, Reading::begin(source, shape));
-  const auto size = static_cast<int64_t>(element_bytes(reading.type()));
-  const int64_t elements = reading.bytes() / size;
-  const int64_t step = std::clamp<int64_t>(piece_bytes_ / size, 1, std::max<int64_t>(1, elements));
-  std::vector<std::byte> stored(static_cast<size_t>(reading.mapped() ? 0 : std::min(step, elements) * size));
-  for (int64_t at = 0; at < elements; at += step) {
+  const BlockFormat format = block_format(reading.type());
+  const auto size = static_cast<int64_t>(format.bytes);
+  const int64_t blocks = reading.bytes() / size;
+  const int64_t step = std::clamp<int64_t>(piece_bytes_ / size, 1, std::max<int64_t>(1, blocks));
+  std::vector<std::byte> stored(static_cast<size_t>(reading.mapped() ? 0 : std::min(step, blocks) * size));
+  const size_t first = values.size();
+  for (int64_t at = 0; at < blocks; at += step) {
     QUIRE_TRY(poll());
-    const int64_t n = std::min(step, elements - at);
+    const int64_t n = std::min(step, blocks - at);
     QUIRE_ASSIGN(const std::byte* piece, reading.next(n * size, stored.data()));
-    values.resize(values.size() + static_cast<size_t>(n));
-    dequantize(reading.type(), piece, n, values.data() + values.size() - n);
+    const size_t begin = values.size();
+    values.resize(begin + static_cast<size_t>(n * format.elements));
+    dequantize(reading.type(), piece, n * format.elements, values.data() + begin);
+  }
+  if (const int64_t run = reading.interleaved_rows(); run > 1) {
+    const std::vector<float> stored_order(values.begin() + static_cast<int64_t>(first), values.end());
+    const auto n = static_cast<int64_t>(stored_order.size());
+    deinterleave(std::as_bytes(std::span(stored_order)).data(), n, run, sizeof(float),
+                 std::as_writable_bytes(std::span(values).subspan(first)).data());
   }
   return {};
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lib/backend/backend.h"
-#include "lib/format/safetensors.h"
+#include "lib/format/tensor_files.h"
 #include "lib/model/load_engine.h"
 #include "lib/support/cancel.h"
 
@@ -44,7 +44,7 @@ class PieceLoader {
   Status load_rows(const Source& source, int64_t rows, const Change& change, Matrix& matrix, int64_t first_row);
   // The tensor [rows][columns], in its type, or in f32 if it is changed.
   Result<std::unique_ptr<Table>> load_table(const Source& source, int64_t rows, int64_t columns, const Change& change);
-  // Appends the values of a tensor of any accepted type, widened.
+  // Appends the values of a tensor of any accepted type, widened; [rows] or [rows][columns].
   Status read_values(const Source& source, std::span<const int64_t> shape, std::vector<float>& values);
   // A buffer of these values, which is filled when finish() returns.
   Result<std::unique_ptr<Buffer>> load_buffer(std::vector<float> values);
@@ -64,7 +64,7 @@ class PieceLoader {
   const CancelToken* cancel_;
   const int64_t piece_bytes_;
   std::unique_ptr<Queue> queue_;
-  std::unique_ptr<Buffer> stored_[2], widened_[2];
+  std::unique_ptr<Buffer> stored_[2], ordered_[2], widened_[2];
   int turn_ = 0;
 };
 

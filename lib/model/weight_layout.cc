@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
 namespace quire {
 
@@ -84,13 +83,19 @@ WeightLayout weight_layout(const ModelConfig& config) {
           {{{config.tie_word_embeddings ? embedding : "lm_head.weight", vocab}}, hidden}};
 }
 
-Result<ElementType> matrix_type(const CheckpointFiles& files, const WeightParts& matrix, int32_t wanted) {
-  std::optional<ElementType> type;
+Result<std::vector<MatrixPart>> matrix_parts(const CheckpointFiles& files, const WeightParts& matrix, int32_t wanted) {
+  std::vector<MatrixPart> parts;
   for (const WeightPart& part : matrix.parts) {
     QUIRE_ASSIGN(const auto view, files.of(part.name)->view(part.name, std::array{part.rows, matrix.k}));
-    type = !type || *type == view.type ? view.type : ElementType::kF32;
+    const ElementType type = wanted != 0 ? static_cast<ElementType>(wanted) : view.type;
+    if (const int64_t block = block_format(type).elements; matrix.k % block != 0) {
+      return Status(Code::kUnsupported, "tensor " + part.name + " has rows of " + std::to_string(matrix.k) +
+                                            " elements; " + element_name(type) + " has blocks of " +
+                                            std::to_string(block));
+    }
+    parts.push_back({part.rows, type});
   }
-  return wanted != 0 ? static_cast<ElementType>(wanted) : *type;
+  return parts;
 }
 
 }  // namespace quire

@@ -7,8 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/backend/operations.h"
 #include "lib/format/model_config.h"
-#include "lib/format/safetensors.h"
+#include "lib/format/tensor_files.h"
 
 namespace quire {
 
@@ -54,7 +55,8 @@ struct CheckpointFiles {
   }
 };
 
-// The type a matrix is kept in: `wanted`, or (0) as its parts are stored; f32 where they differ. Checks their shapes.
-Result<ElementType> matrix_type(const CheckpointFiles& files, const WeightParts& matrix, int32_t wanted);
+// What a matrix's parts are kept in: the type `wanted`, or (0) that in which each is stored. Checks their shapes.
+// Errors: those of TensorFiles::view; kUnsupported: rows are not whole blocks of the type wanted.
+Result<std::vector<MatrixPart>> matrix_parts(const CheckpointFiles& files, const WeightParts& matrix, int32_t wanted);
 
 }  // namespace quire

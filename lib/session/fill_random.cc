@@ -35,10 +35,9 @@ ElementBits element_bits(ElementType type) {
       return {0x83FF83FF83FF83FFu, 0x3400340034003400u};
     case ElementType::kBF16:
       return {0x807F807F807F807Fu, 0x3E803E803E803E80u};
-    case ElementType::kF32:
-      break;
+    default:  // f32: KV records are never quantised
+      return {0x807FFFFF807FFFFFu, 0x3E8000003E800000u};
   }
-  return {0x807FFFFF807FFFFFu, 0x3E8000003E800000u};
 }
 
 // Writes buffers, whatever order the backend keeps their elements in.

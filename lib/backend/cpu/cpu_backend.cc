@@ -8,6 +8,7 @@
 #include "lib/backend/cpu/cpu_selection.h"
 #include "lib/backend/cpu/cpu_step.h"
 #include "lib/backend/cpu/rope_cache.h"
+#include "lib/support/quantization.h"
 
 namespace quire::cpu {
 namespace {
@@ -29,10 +30,36 @@ class CpuFence : public Fence {
   Status wait() override { return {}; }  // operations that fail say so at once
 };
 
+// Rows of a matrix that are packed in one type; neighbouring parts of one type are one.
+struct PackedRows {
+  int64_t first_row = 0;
+  int64_t n = 0;
+  ElementType type = ElementType::kF32;
+  size_t begin = 0;  // byte of the matrix's memory
+};
+
 class CpuMatrix : public Matrix {
  public:
-  HostMemory packed;
+  HostMemory memory;
+  std::vector<PackedRows> runs;
+
+  std::byte* packed(const PackedRows& run) const { return static_cast<std::byte*>(memory.data()) + run.begin; }
 };
+
+// Sets everything but the memory.
+void lay_out(std::span<const MatrixPart> parts, int64_t k, CpuMatrix& matrix) {
+  matrix.k = k;
+  for (const MatrixPart& part : parts) {
+    if (matrix.runs.empty() || matrix.runs.back().type != part.type) matrix.runs.push_back({matrix.n, 0, part.type, 0});
+    matrix.runs.back().n += part.rows;
+    matrix.n += part.rows;
+  }
+  for (PackedRows& run : matrix.runs) {
+    run.begin = matrix.bytes;
+    // Whole cache lines, so that the vectors of the next run are aligned, too.
+    matrix.bytes += static_cast<size_t>(round_up(static_cast<int64_t>(packed_bytes(run.type, run.n, k)), 64));
+  }
+}
 
 class CpuTable : public Table {
  public:
@@ -80,31 +107,35 @@ class CpuBackend final : public Backend {
   }
   Status wait(Queue&, const Fence&) override { return {}; }
 
-  Result<std::unique_ptr<Matrix>> create_matrix(int64_t n, int64_t k, ElementType type) override {
+  Result<std::unique_ptr<Matrix>> create_matrix(std::span<const MatrixPart> parts, int64_t k) override {
     auto matrix = std::make_unique<CpuMatrix>();
-    matrix->n = n, matrix->k = k, matrix->type = type;
-    matrix->bytes = packed_bytes(type, n, k);
-    matrix->packed = HostMemory(allocator_, matrix->bytes);
-    if (!matrix->packed) return out_of_memory(matrix->bytes, "a weight matrix");
-    if (n % kPanel != 0) {  // rows beyond n are computed and thrown away; they must be numbers
-      const size_t panel = packed_bytes(type, kPanel, k);
-      std::memset(static_cast<std::byte*>(matrix->packed.data()) + matrix->bytes - panel, 0, panel);
+    lay_out(parts, k, *matrix);
+    matrix->memory = HostMemory(allocator_, matrix->bytes);
+    if (!matrix->memory) return out_of_memory(matrix->bytes, "a weight matrix");
+    for (const PackedRows& run : matrix->runs) {
+      if (run.n % kPanel == 0) continue;
+      // Rows beyond n are computed and thrown away; they must be numbers.
+      const size_t panel = packed_bytes(run.type, kPanel, k);
+      std::memset(matrix->packed(run) + packed_bytes(run.type, run.n, k) - panel, 0, panel);
     }
     return std::unique_ptr<Matrix>(std::move(matrix));
   }
 
   Status load_rows(Matrix& matrix, ElementType source_type, const void* source, int64_t first_row,
                    int64_t rows) override {
-    auto& target = static_cast<CpuMatrix&>(matrix);
+    const auto& target = static_cast<const CpuMatrix&>(matrix);
     const int64_t k = matrix.k;
-    const int64_t tasks = ceil_div(rows, kPanel);
-    pool_.run(tasks, nullptr, [&](int64_t task, int) {
-      const int64_t begin = task * kPanel;
-      const auto* rows_begin =
-          static_cast<const std::byte*>(source) + static_cast<size_t>(begin) * row_bytes(source_type, k);
-      pack_rows(source_type, rows_begin, k, std::min(kPanel, rows - begin), k, target.type, target.packed.data(),
-                first_row + begin);
-    });
+    for (const PackedRows& run : target.runs) {
+      const int64_t first = std::max(first_row, run.first_row);
+      const int64_t end = std::min(first_row + rows, run.first_row + run.n);
+      if (first >= end) continue;
+      pool_.run(ceil_div(end - first, kPanel), nullptr, [&](int64_t task, int) {
+        const int64_t row = first + task * kPanel;
+        const auto* from = static_cast<const std::byte*>(source) + row_bytes(source_type, (row - first_row) * k);
+        pack_rows(source_type, from, k, std::min(kPanel, end - row), k, run.type, target.packed(run),
+                  row - run.first_row);
+      });
+    }
     return {};
   }
 
@@ -182,8 +213,7 @@ class CpuBackend final : public Backend {
     const auto* id = static_cast<const int32_t*>(ids.host()) + first;
     const size_t row = row_bytes(source.type, table.columns);
     return for_rows(exec, n, [&](int64_t r, int) {
-      convert(source.type, source.data + static_cast<size_t>(id[r]) * row, ElementType::kF32, rows_ptr(out.at(r)),
-              table.columns);
+      dequantize(source.type, source.data + static_cast<size_t>(id[r]) * row, table.columns, rows_ptr(out.at(r)));
     });
   }
 
@@ -200,20 +230,29 @@ class CpuBackend final : public Backend {
   Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write, Rows y) override {
     const auto& w = static_cast<const CpuMatrix&>(matrix);
     const auto* b = bias ? static_cast<const float*>(bias->host()) : nullptr;
-    const int64_t panels = ceil_div(matrix.n, kPanel);
+    for (const PackedRows& run : w.runs) {
+      const Rows columns = y.column(run.first_row);
+      if (!multiply(exec, x, n, w, run, b ? b + run.first_row : nullptr, write, columns)) return cancelled();
+    }
+    return {};
+  }
+
+  // The columns of y that a run of the matrix's rows makes; false: cancelled.
+  bool multiply(Exec exec, Rows x, int64_t n, const CpuMatrix& w, const PackedRows& run, const float* bias, Write write,
+                Rows y) {
+    const int64_t panels = ceil_div(run.n, kPanel);
     // One row: a few tasks a thread, so that a thread that lost its core does not hold up the others. Many rows: tiles
     // whose weights and rows stay in the second-level cache.
     const int64_t row_tile = n <= 16 ? n : 96;
     const int64_t panel_tile = n <= 16 ? std::max<int64_t>(1, panels / (4 * pool_.n_threads())) : 4;
     const int64_t row_tiles = ceil_div(n, row_tile);
     const int64_t panel_tiles = ceil_div(panels, panel_tile);
-    const bool done = pool_.run(row_tiles * panel_tiles, exec.cancel, [&](int64_t task, int) {
+    return pool_.run(row_tiles * panel_tiles, exec.cancel, [&](int64_t task, int) {
       const int64_t row = task % row_tiles * row_tile;
       const int64_t panel = task / row_tiles * panel_tile;
-      gemm(rows_ptr(x.at(row)), x.stride, std::min(row_tile, n - row), w.type, w.packed.data(), w.n, w.k, panel,
-           std::min(panel + panel_tile, panels), b, write == Write::kAdd, rows_ptr(y.at(row)), y.stride);
+      gemm(rows_ptr(x.at(row)), x.stride, std::min(row_tile, n - row), run.type, w.packed(run), run.n, w.k, panel,
+           std::min(panel + panel_tile, panels), bias, write == Write::kAdd, rows_ptr(y.at(row)), y.stride);
     });
-    return done ? Status() : cancelled();
   }
 
   Status add_low_rank(Exec exec, const LowRankArgs& args) override {
@@ -223,8 +262,11 @@ class CpuBackend final : public Backend {
     const bool done = pool_.run(ceil_div(args.n, kRowsPerTask), exec.cancel, [&](int64_t task, int) {
       const int64_t row = task * kRowsPerTask, rows = std::min(kRowsPerTask, args.n - row);
       if (a) {
-        gemm(rows_ptr(args.x.at(row)), args.x.stride, rows, a->type, a->packed.data(), a->n, a->k, 0,
-             ceil_div(a->n, kPanel), nullptr, false, rows_ptr(args.work.at(row)), args.work.stride);
+        for (const PackedRows& run : a->runs) {
+          gemm(rows_ptr(args.x.at(row)), args.x.stride, rows, run.type, a->packed(run), run.n, a->k, 0,
+               ceil_div(run.n, kPanel), nullptr, false, rows_ptr(args.work.at(row).column(run.first_row)),
+               args.work.stride);
+        }
       }
       for (int64_t r = row; r < row + rows; ++r) {
         float* work = rows_ptr(args.work.at(r));
@@ -281,7 +323,11 @@ class CpuBackend final : public Backend {
 
   int64_t workspace_bytes() const override { return workspace_.bytes(); }
 
-  size_t matrix_bytes(int64_t n, int64_t k, ElementType type) const override { return packed_bytes(type, n, k); }
+  size_t matrix_bytes(std::span<const MatrixPart> parts, int64_t k) const override {
+    CpuMatrix matrix;
+    lay_out(parts, k, matrix);
+    return matrix.bytes;
+  }
 
   size_t rope_bytes(int head_dim, int64_t chunk) const override { return RopeCache::bytes_of(head_dim / 2, chunk); }
 

@@ -250,8 +250,8 @@ class DeferredBackend final : public Backend {
     return {};
   }
 
-  Result<std::unique_ptr<Matrix>> create_matrix(int64_t n, int64_t k, ElementType type) override {
-    return real_->create_matrix(n, k, type);
+  Result<std::unique_ptr<Matrix>> create_matrix(std::span<const MatrixPart> parts, int64_t k) override {
+    return real_->create_matrix(parts, k);
   }
   Status load_rows(Matrix& matrix, ElementType type, const void* source, int64_t first, int64_t rows) override {
     return at_once([&] { return real_->load_rows(matrix, type, source, first, rows); });
@@ -358,7 +358,9 @@ class DeferredBackend final : public Backend {
   }
 
   int64_t workspace_bytes() const override { return workspace_bytes_; }
-  size_t matrix_bytes(int64_t n, int64_t k, ElementType type) const override { return real_->matrix_bytes(n, k, type); }
+  size_t matrix_bytes(std::span<const MatrixPart> parts, int64_t k) const override {
+    return real_->matrix_bytes(parts, k);
+  }
   size_t rope_bytes(int head_dim, int64_t chunk) const override { return real_->rope_bytes(head_dim, chunk); }
   size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
                                    int64_t selected) const override {

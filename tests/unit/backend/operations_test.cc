@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "kernels/cpu/kernels.h"
 #include "lib/support/element.h"
 #include "tests/unit/backend/backend_fixture.h"
@@ -36,7 +38,7 @@ void check_matmul(Random& random, const Product& p) {
   std::vector<float> first;
   for (const int threads : {1, 2, 4}) {
     Machine machine(threads);
-    auto matrix = take(machine.backend->create_matrix(p.n, p.k, p.type));
+    auto matrix = take(machine.backend->create_matrix(std::array{MatrixPart{p.n, p.type}}, p.k));
     // Two sources, as of a fused projection; the second begins inside a panel.
     const int64_t cut = p.n / 3;
     const auto* bytes = weights.bytes.data();
@@ -91,7 +93,7 @@ TEST(Operations, MatmulRowsDoNotDependOnTheCall) {
   SCOPED_TRACE(random.trace());
   Machine machine(2);
   const int64_t m = 130, n = 160, k = 96;
-  auto matrix = take(machine.backend->create_matrix(n, k, ElementType::kBF16));
+  auto matrix = take(machine.backend->create_matrix(std::array{MatrixPart{n, ElementType::kBF16}}, k));
   const auto w = random.normal(n * k);
   ASSERT_TRUE(machine.backend->load_rows(*matrix, ElementType::kF32, w.data(), 0, n).ok());
   const auto x = machine.buffer(random.normal(m * k));
@@ -120,8 +122,8 @@ TEST(Operations, LowRankIsTwoProductsAndRowsDoNotDependOnTheCall) {
     std::vector<float> whole;
     for (const int64_t step : {m, int64_t{1}, int64_t{9}}) {
       Machine machine(step == m ? 3 : 2);
-      auto a_matrix = take(machine.backend->create_matrix(rank, in, ElementType::kF32));
-      auto b_matrix = take(machine.backend->create_matrix(out, rank, ElementType::kF32));
+      auto a_matrix = take(machine.backend->create_matrix(std::array{MatrixPart{rank, ElementType::kF32}}, in));
+      auto b_matrix = take(machine.backend->create_matrix(std::array{MatrixPart{out, ElementType::kF32}}, rank));
       ASSERT_TRUE(machine.backend->load_rows(*a_matrix, ElementType::kF32, a.data(), 0, rank).ok());
       ASSERT_TRUE(machine.backend->load_rows(*b_matrix, ElementType::kF32, b.data(), 0, out).ok());
       const auto xs = machine.buffer(x), ys = machine.buffer(y);
@@ -244,7 +246,7 @@ TEST(Operations, CancelledOperationsSayCancelled) {
   const Exec exec = machine.exec(&cancel);
   const auto x = machine.buffer(std::vector<float>(64 * 64)), weight = machine.buffer(std::vector<float>(64));
   const Rows rows{x.get(), 0, 64};
-  auto matrix = take(machine.backend->create_matrix(64, 64, ElementType::kF32));
+  auto matrix = take(machine.backend->create_matrix(std::array{MatrixPart{64, ElementType::kF32}}, 64));
   const std::vector<float> zeros(64 * 64);
   auto table = take(machine.backend->create_table(64, 64, ElementType::kF32, zeros.data(), nullptr));
   const KvGeometry geometry{1, 64, 64, ElementType::kF16};
@@ -271,7 +273,8 @@ TEST(Operations, ARefusingAllocatorGivesOutOfMemory) {
   ThreadPool pool(1);
   const auto backend = cpu::create_cpu_backend(allocator, pool);
   EXPECT_EQ(backend->allocate(100, MemoryKind::kDevice).status().code(), Code::kOutOfMemory);
-  EXPECT_EQ(backend->create_matrix(64, 64, ElementType::kF32).status().code(), Code::kOutOfMemory);
+  EXPECT_EQ(backend->create_matrix(std::array{MatrixPart{64, ElementType::kF32}}, 64).status().code(),
+            Code::kOutOfMemory);
   const float row[4] = {};
   EXPECT_EQ(backend->create_table(1, 4, ElementType::kF32, row, nullptr).status().code(), Code::kOutOfMemory);
   EXPECT_EQ(allocator.bytes(), 0);

@@ -48,7 +48,7 @@ class TensorFilesTest : public testing::TestWithParam<Access> {
   void write(const std::string& name, const std::string& bytes) {
     std::ofstream(directory_ + "/" + name, std::ios::binary) << bytes;
   }
-  auto open() { return TensorFiles::open(directory_, GetParam()); }
+  auto open() { return open_safetensors(directory_, GetParam()); }
   Status failure() { return open().status(); }
 
   std::string directory_;

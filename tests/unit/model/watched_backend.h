@@ -40,8 +40,8 @@ class WatchedBackend : public Backend {
   }
   Result<std::unique_ptr<Fence>> record(Queue& queue) override { return real_.record(queue); }
   Status wait(Queue& queue, const Fence& fence) override { return real_.wait(queue, fence); }
-  Result<std::unique_ptr<Matrix>> create_matrix(int64_t n, int64_t k, ElementType type) override {
-    return real_.create_matrix(n, k, type);
+  Result<std::unique_ptr<Matrix>> create_matrix(std::span<const MatrixPart> parts, int64_t k) override {
+    return real_.create_matrix(parts, k);
   }
   Result<std::unique_ptr<Table>> create_table(int64_t rows, int64_t columns, ElementType type, const void* source,
                                               std::shared_ptr<const void> keep) override {
@@ -94,7 +94,9 @@ class WatchedBackend : public Backend {
   }
   int64_t workspace_bytes() const override { return real_.workspace_bytes(); }
   size_t rope_bytes(int head_dim, int64_t chunk) const override { return real_.rope_bytes(head_dim, chunk); }
-  size_t matrix_bytes(int64_t n, int64_t k, ElementType type) const override { return real_.matrix_bytes(n, k, type); }
+  size_t matrix_bytes(std::span<const MatrixPart> parts, int64_t k) const override {
+    return real_.matrix_bytes(parts, k);
+  }
   size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
                                    int64_t selected) const override {
     return real_.attention_workspace_bytes(geometry, n_query_heads, n_queries, n_keys, selected);

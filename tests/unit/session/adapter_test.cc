@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "lib/format/safetensors.h"
 #include "tests/unit/model/adapter_directory.h"
 #include "tests/unit/session/session_fixture.h"
 
@@ -162,7 +163,7 @@ TEST(Adapters, ACopyOfATiedHeadIsNotKept) {
   const auto model = load(name);
   const ModelConfig& config = model->llama->config();
   const auto files = take(
-      TensorFiles::open(std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name, TensorFiles::Access::kRead));
+      open_safetensors(std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name, TensorFiles::Access::kRead));
   const std::vector<int64_t> shape = {config.vocab_size, config.hidden_size};
   const auto view = take(files->view("model.embed_tokens.weight", shape));
   ASSERT_EQ(view.type, ElementType::kF32);

@@ -1,0 +1,49 @@
+// The tensors of a GGUF model, in one file or split over several, under the names of a Hugging Face checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/format/gguf.h"
+#include "lib/format/tensor_files.h"
+#include "lib/support/cancel.h"
+#include "lib/support/os_file.h"
+#include "lib/support/status.h"
+
+namespace quire {
+
+bool is_gguf_path(std::string_view path);  // by its ending
+
+// A GGUF model whose headers are read.
+struct GgufModel {
+  GgufHeader header;  // of the first file; the only one with metadata of the model
+  std::string path;   // of the first file
+
+  struct Part {
+    std::unique_ptr<ReadFile> file;
+    std::map<std::string, GgufTensor, std::less<>> tensors;  // by the file's own names
+  };
+  std::vector<Part> parts;
+};
+
+// `path` names the only file, or the first of several (NAME-00001-of-0000N.gguf), which are beside it. `cancel`, which
+// may be null, is polled before each file. Errors: kNotFound, kIo, kBadFile (also: files that do not belong together),
+// kUnsupported, kCancelled.
+Result<GgufModel> open_gguf(const std::string& path, const CancelToken* cancel = nullptr);
+
+// The values of a tensor of few elements, by the file's own name; empty if there is no such tensor. Errors: kIo,
+// kUnsupported (its type), kBadFile (too many elements).
+Result<std::vector<float>> read_gguf_values(const GgufModel& model, std::string_view name);
+
+// What a Hugging Face checkpoint calls a tensor of GGUF; tensors that it does not have keep their name.
+std::string hugging_face_name(std::string_view gguf_name);
+
+// The tensors by their Hugging Face names. head_dim: of the model. Takes the parts' files out of `model`.
+Result<std::unique_ptr<TensorFiles>> gguf_tensor_files(GgufModel& model, int64_t head_dim, TensorFiles::Access access);
+
+}  // namespace quire
