@@ -8,10 +8,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "lib/support/status.h"
+#include "lib/support/types.h"
 
 namespace quire {
 
@@ -49,12 +51,14 @@ struct GgufType {
 
 // Null: unknown.
 const GgufType* find_gguf_type(uint32_t id);
+const GgufType& gguf_type(ElementType type);
 
 struct GgufTensor {
   const GgufType* type = nullptr;
   std::vector<int64_t> shape;  // rows first, as in safetensors: the file has it the other way round
   int64_t begin = 0;           // bytes [begin, end) of the file, absolute
   int64_t end = 0;
+  size_t file = 0;  // which of a model's files (gguf_files.h); 0 in the header of one
 };
 
 struct GgufHeader {
@@ -62,6 +66,8 @@ struct GgufHeader {
   int64_t alignment = 0;
   int64_t data_begin = 0;
   std::map<std::string, GgufValue, std::less<>> metadata;
+  // Where in the file the type and the value of each key lie: bytes [begin, end).
+  std::map<std::string, std::pair<int64_t, int64_t>, std::less<>> metadata_places;
   std::map<std::string, GgufTensor, std::less<>> tensors;
 };
 

@@ -30,19 +30,21 @@ constexpr struct {
                    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
                    {"ffn_down", "mlp.down_proj"}};
 
-// Their converters store Q and K for a rotation of neighbouring elements.
 constexpr std::string_view kInterleavedArchitectures[] = {"llama", "smollm3"};
-
-bool is_interleaved(std::string_view gguf_name) {
-  return gguf_name.starts_with("blk.") &&
-         (gguf_name.find(".attn_q.") != std::string_view::npos || gguf_name.find(".attn_k.") != std::string_view::npos);
-}
 
 Result<int64_t> integer_or(const GgufHeader& header, std::string_view key, int64_t otherwise) {
   const auto at = header.metadata.find(key);
   if (at == header.metadata.end()) return otherwise;
   if (const int64_t* value = at->second.integer()) return *value;
   return Status(Code::kBadFile, std::string(key) + " must be an integer");
+}
+
+TensorInfo info_of(const GgufTensor& tensor) {
+  TensorInfo info;
+  info.dtype = tensor.type->name;
+  info.shape = tensor.shape;
+  info.begin = tensor.begin, info.end = tensor.end;
+  return info;
 }
 
 struct Opened {
@@ -79,6 +81,21 @@ Status check_part(const std::string& path, const GgufHeader& header, int64_t par
                                     std::to_string(n_parts));
 }
 
+// Renames PREFIX LAYER . NAME . SUFFIX; `name` of NAME is empty if it knows none. Other tensors keep their name.
+template <typename Name>
+std::string rename_layer_tensor(std::string_view tensor, std::string_view prefix, std::string_view new_prefix,
+                                const Name& name) {
+  const size_t name_at = tensor.find('.', prefix.size()), suffix_at = tensor.rfind('.');
+  if (!tensor.starts_with(prefix) || name_at >= suffix_at) return std::string(tensor);
+  const std::string_view found = name(tensor.substr(name_at + 1, suffix_at - name_at - 1));
+  if (found.empty()) return std::string(tensor);
+  const std::string_view layer = tensor.substr(prefix.size(), name_at - prefix.size());
+  return std::string(new_prefix) + std::string(layer) + "." + std::string(found) +
+         std::string(tensor.substr(suffix_at));
+}
+
+constexpr std::string_view kGgufPrefix = "blk.", kHuggingFacePrefix = "model.layers.";
+
 }  // namespace
 
 bool is_gguf_path(std::string_view path) { return path.ends_with(".gguf"); }
@@ -86,8 +103,6 @@ bool is_gguf_path(std::string_view path) { return path.ends_with(".gguf"); }
 Result<GgufModel> open_gguf(const std::string& path, const CancelToken* cancel) {
   QUIRE_TRY(check_cancelled(cancel));
   QUIRE_ASSIGN(Opened first, open_file(path));
-  GgufModel model;
-  model.path = path;
   auto count = integer_or(first.header, "split.count", 1);
   if (!count.ok()) return count.status().with_context(path);
   const int64_t n_parts = std::max<int64_t>(*count, 1);  // 0: files that were never split say so, too
@@ -95,82 +110,102 @@ Result<GgufModel> open_gguf(const std::string& path, const CancelToken* cancel) 
     return Status(Code::kBadFile, path + ": split.count is " + std::to_string(n_parts) + "; at most " +
                                       std::to_string(kMaxParts) + " files are expected");
   }
-  if (n_parts > 1) {
-    QUIRE_TRY(check_part(path, first.header, 0, n_parts));
-    if (!path.ends_with(part_ending(0, n_parts))) {
-      return Status(Code::kBadFile, path + " is the first of " + std::to_string(n_parts) +
-                                        " files; its name must end in " + part_ending(0, n_parts));
-    }
-  }
-  model.parts.push_back({std::move(first.file), std::exchange(first.header.tensors, {})});
+  GgufModel model;
+  model.files.push_back(std::move(first.file));
   model.header = std::move(first.header);
-  const std::string stem = path.substr(0, path.size() - (n_parts > 1 ? part_ending(0, n_parts).size() : 0));
+  if (n_parts == 1) return model;
+  QUIRE_TRY(check_part(path, model.header, 0, n_parts));
+  const std::string ending = part_ending(0, n_parts);
+  if (!path.ends_with(ending)) {
+    return Status(Code::kBadFile,
+                  path + " is the first of " + std::to_string(n_parts) + " files; its name must end in " + ending);
+  }
+  const std::string stem = path.substr(0, path.size() - ending.size());
   for (int64_t part = 1; part < n_parts; ++part) {
     QUIRE_TRY(check_cancelled(cancel));
     const std::string other = stem + part_ending(part, n_parts);
     QUIRE_ASSIGN(Opened opened, open_file(other));
     QUIRE_TRY(check_part(other, opened.header, part, n_parts));
-    model.parts.push_back({std::move(opened.file), std::move(opened.header.tensors)});
+    for (auto& [name, tensor] : opened.header.tensors) tensor.file = static_cast<size_t>(part);
+    model.header.tensors.merge(opened.header.tensors);
+    if (!opened.header.tensors.empty()) {
+      return Status(Code::kBadFile,
+                    other + ": tensor " + opened.header.tensors.begin()->first + " is in another file too");
+    }
+    model.files.push_back(std::move(opened.file));
   }
   return model;
 }
 
 Result<std::vector<float>> read_gguf_values(const GgufModel& model, std::string_view name) {
-  for (const GgufModel::Part& part : model.parts) {
-    const auto at = part.tensors.find(name);
-    if (at == part.tensors.end()) continue;
-    const GgufTensor& tensor = at->second;
-    int64_t n = 1;
-    for (const int64_t dimension : tensor.shape) n *= dimension;
-    if (n > kMaxSmallTensor) {
-      return Status(Code::kBadFile, part.file->path() + ": tensor " + at->first + " has " + std::to_string(n) +
-                                        " elements; at most " + std::to_string(kMaxSmallTensor) + " are expected");
-    }
-    const TensorInfo info{tensor.type->name, tensor.shape, tensor.begin, tensor.end};
-    QUIRE_ASSIGN(const ElementType type, check_tensor(part.file->path(), name, info, tensor.shape));
-    std::vector<std::byte> bytes(static_cast<size_t>(tensor.end - tensor.begin));
-    QUIRE_TRY(part.file->read_at(tensor.begin, bytes));
-    std::vector<float> values(static_cast<size_t>(n));
-    dequantize(type, bytes.data(), n, values.data());
-    return values;
+  const auto at = model.header.tensors.find(name);
+  if (at == model.header.tensors.end()) return std::vector<float>();
+  const GgufTensor& tensor = at->second;
+  const ReadFile& file = *model.files[tensor.file];
+  int64_t n = 1;
+  for (const int64_t dimension : tensor.shape) n *= dimension;
+  if (n > kMaxSmallTensor) {
+    return Status(Code::kBadFile, file.path() + ": tensor " + at->first + " has " + std::to_string(n) +
+                                      " elements; at most " + std::to_string(kMaxSmallTensor) + " are expected");
   }
-  return std::vector<float>();
+  QUIRE_ASSIGN(const ElementType type, check_tensor(file.path(), name, info_of(tensor), tensor.shape));
+  std::vector<std::byte> bytes(static_cast<size_t>(tensor.end - tensor.begin));
+  QUIRE_TRY(file.read_at(tensor.begin, bytes));
+  std::vector<float> values(static_cast<size_t>(n));
+  dequantize(type, bytes.data(), n, values.data());
+  return values;
 }
 
 std::string hugging_face_name(std::string_view gguf_name) {
   for (const auto& [gguf, hugging_face] : kNames) {
     if (gguf_name == gguf) return std::string(hugging_face);
   }
-  constexpr std::string_view kLayer = "blk.";
-  const size_t name_at = gguf_name.find('.', kLayer.size()), suffix_at = gguf_name.rfind('.');
-  if (!gguf_name.starts_with(kLayer) || name_at >= suffix_at) return std::string(gguf_name);
-  const std::string_view layer = gguf_name.substr(kLayer.size(), name_at - kLayer.size());
-  const std::string_view name = gguf_name.substr(name_at + 1, suffix_at - name_at - 1);
-  for (const auto& [gguf, hugging_face] : kLayerNames) {
-    if (name != gguf) continue;
-    return "model.layers." + std::string(layer) + "." + std::string(hugging_face) +
-           std::string(gguf_name.substr(suffix_at));
-  }
-  return std::string(gguf_name);
+  return rename_layer_tensor(gguf_name, kGgufPrefix, kHuggingFacePrefix, [](std::string_view name) {
+    for (const auto& [gguf, hugging_face] : kLayerNames) {
+      if (name == gguf) return hugging_face;
+    }
+    return std::string_view();
+  });
 }
 
-Result<std::unique_ptr<TensorFiles>> gguf_tensor_files(GgufModel& model, int64_t head_dim, TensorFiles::Access access) {
+std::string gguf_name(std::string_view hugging_face_name) {
+  for (const auto& [gguf, hugging_face] : kNames) {
+    if (hugging_face_name == hugging_face) return std::string(gguf);
+  }
+  return rename_layer_tensor(hugging_face_name, kHuggingFacePrefix, kGgufPrefix, [](std::string_view name) {
+    for (const auto& [gguf, hugging_face] : kLayerNames) {
+      if (name == hugging_face) return gguf;
+    }
+    return std::string_view();
+  });
+}
+
+bool gguf_interleaves_heads(std::string_view architecture) {
+  return std::find(std::begin(kInterleavedArchitectures), std::end(kInterleavedArchitectures), architecture) !=
+         std::end(kInterleavedArchitectures);
+}
+
+bool is_rotated_projection(std::string_view hugging_face_name) {
+  return hugging_face_name.find(".self_attn.q_proj.") != std::string_view::npos ||
+         hugging_face_name.find(".self_attn.k_proj.") != std::string_view::npos;
+}
+
+Result<std::unique_ptr<TensorFiles>> gguf_tensor_files(GgufModel model, int64_t head_dim, TensorFiles::Access access) {
   const auto architecture = model.header.metadata.find("general.architecture");
   const std::string* name = architecture == model.header.metadata.end() ? nullptr : architecture->second.string();
-  const bool interleaved = name && std::find(std::begin(kInterleavedArchitectures), std::end(kInterleavedArchitectures),
-                                             *name) != std::end(kInterleavedArchitectures);
-  auto files = std::make_unique<TensorFiles>(access);
-  for (GgufModel::Part& part : model.parts) {
-    TensorMap tensors;
-    for (const auto& [gguf_name, tensor] : part.tensors) {
-      TensorInfo info{tensor.type->name, tensor.shape, tensor.begin, tensor.end};
-      if (interleaved && is_interleaved(gguf_name)) info.interleaved_rows = head_dim;
-      if (!tensors.emplace(hugging_face_name(gguf_name), std::move(info)).second) {
-        return Status(Code::kBadFile, part.file->path() + ": tensor " + gguf_name + " is there under two names");
-      }
+  const bool interleaved = name && gguf_interleaves_heads(*name);
+  std::vector<TensorMap> tensors(model.files.size());
+  for (const auto& [gguf_name, tensor] : model.header.tensors) {
+    TensorInfo info = info_of(tensor);
+    std::string known = hugging_face_name(gguf_name);
+    if (interleaved && is_rotated_projection(known)) info.interleaved_rows = head_dim;
+    if (!tensors[tensor.file].emplace(std::move(known), std::move(info)).second) {
+      return Status(Code::kBadFile,
+                    model.files[tensor.file]->path() + ": tensor " + gguf_name + " is there under two names");
     }
-    QUIRE_TRY(files->add(std::move(part.file), std::move(tensors)));
   }
+  auto files = std::make_unique<TensorFiles>(access);
+  for (size_t i = 0; i < tensors.size(); ++i) QUIRE_TRY(files->add(std::move(model.files[i]), std::move(tensors[i])));
   return files;
 }
 

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,14 +19,8 @@ bool is_gguf_path(std::string_view path);  // by its ending
 
 // A GGUF model whose headers are read.
 struct GgufModel {
-  GgufHeader header;  // of the first file; the only one with metadata of the model
-  std::string path;   // of the first file
-
-  struct Part {
-    std::unique_ptr<ReadFile> file;
-    std::map<std::string, GgufTensor, std::less<>> tensors;  // by the file's own names
-  };
-  std::vector<Part> parts;
+  GgufHeader header;  // of the first file, the only one with metadata of the model; tensors of all files
+  std::vector<std::unique_ptr<ReadFile>> files;
 };
 
 // `path` names the only file, or the first of several (NAME-00001-of-0000N.gguf), which are beside it. `cancel`, which
@@ -42,8 +34,15 @@ Result<std::vector<float>> read_gguf_values(const GgufModel& model, std::string_
 
 // What a Hugging Face checkpoint calls a tensor of GGUF; tensors that it does not have keep their name.
 std::string hugging_face_name(std::string_view gguf_name);
+std::string gguf_name(std::string_view hugging_face_name);
 
-// The tensors by their Hugging Face names. head_dim: of the model. Takes the parts' files out of `model`.
-Result<std::unique_ptr<TensorFiles>> gguf_tensor_files(GgufModel& model, int64_t head_dim, TensorFiles::Access access);
+// True if files of this architecture have the rows of Q and K interleaved (TensorInfo::interleaved_rows): their
+// converters store them for a rotation of neighbouring elements.
+bool gguf_interleaves_heads(std::string_view architecture);
+// True of the tensors that are, by their Hugging Face names.
+bool is_rotated_projection(std::string_view hugging_face_name);
+
+// The tensors by their Hugging Face names. head_dim: of the model.
+Result<std::unique_ptr<TensorFiles>> gguf_tensor_files(GgufModel model, int64_t head_dim, TensorFiles::Access access);
 
 }  // namespace quire

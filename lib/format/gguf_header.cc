@@ -60,9 +60,11 @@ class Parser {
       const int64_t at = at_;
       QUIRE_ASSIGN(std::string key, read_string("a metadata key", kMaxName));
       where_ = "metadata " + key;
+      const int64_t value_at = at_;
       QUIRE_ASSIGN(const auto type, read_number<uint32_t>());
       QUIRE_ASSIGN(GgufValue value, read_value(type));
       if (!header.metadata.emplace(key, std::move(value)).second) return bad("it is there twice", at);
+      header.metadata_places.emplace(key, std::pair(value_at, at_));
     }
     where_ = "the list of tensors";
     header.alignment = kDefaultAlignment;
@@ -327,6 +329,45 @@ const GgufType* find_gguf_type(uint32_t id) {
   const auto* const found =
       std::find_if(std::begin(kTypes), std::end(kTypes), [&](const GgufType& type) { return type.id == id; });
   return found == std::end(kTypes) ? nullptr : found;
+}
+
+const GgufType& gguf_type(ElementType type) {
+  uint32_t id = 0;
+  switch (type) {
+    case ElementType::kF32:
+      break;
+    case ElementType::kF16:
+      id = 1;
+      break;
+    case ElementType::kBF16:
+      id = 30;
+      break;
+    case ElementType::kQ8_0:
+      id = 8;
+      break;
+    case ElementType::kQ4_0:
+      id = 2;
+      break;
+    case ElementType::kQ4_1:
+      id = 3;
+      break;
+    case ElementType::kQ5_0:
+      id = 6;
+      break;
+    case ElementType::kQ5_1:
+      id = 7;
+      break;
+    case ElementType::kQ4_K:
+      id = 12;
+      break;
+    case ElementType::kQ5_K:
+      id = 13;
+      break;
+    case ElementType::kQ6_K:
+      id = 14;
+      break;
+  }
+  return *find_gguf_type(id);
 }
 
 Result<GgufHeader> read_gguf_header(const ReadAt& read, int64_t file_size) { return Parser(read, file_size).parse(); }

@@ -1,15 +1,14 @@
 #include "lib/support/os_scratch_file.h"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+
+#include "lib/support/os_size_limit.h"
 
 namespace quire {
 namespace {
@@ -23,49 +22,6 @@ int open_nameless(const std::string& directory) {
   const int named = ::mkostemp(name.data(), O_CLOEXEC);  // mode 0600
   if (named >= 0) ::unlink(name.c_str());
   return named;
-}
-
-// While one lives, SIGXFSZ does not reach the calling thread. The system sends it to the thread whose call goes beyond
-// the process's file size limit (RLIMIT_FSIZE), beside EFBIG, and its default action ends the process. The signal that
-// a call raised is taken back; one that was waiting before stays, and so do the thread's mask and the process's action.
-class SizeSignalHeld {
- public:
-  SizeSignalHeld() {
-    sigemptyset(&signal_);
-    sigaddset(&signal_, SIGXFSZ);
-    sigset_t waiting;
-    sigemptyset(&waiting);
-    sigpending(&waiting);
-    was_waiting_ = sigismember(&waiting, SIGXFSZ) == 1;
-    pthread_sigmask(SIG_BLOCK, &signal_, &mask_);
-  }
-  ~SizeSignalHeld() {
-    const int error = errno;
-    constexpr timespec kNoTime{};
-    if (raised_ && !was_waiting_) {
-      while (sigtimedwait(&signal_, nullptr, &kNoTime) < 0 && errno == EINTR) {
-      }
-    }
-    pthread_sigmask(SIG_SETMASK, &mask_, nullptr);
-    errno = error;
-  }
-  SizeSignalHeld(const SizeSignalHeld&) = delete;
-  SizeSignalHeld& operator=(const SizeSignalHeld&) = delete;
-
-  // The errno of each call that failed.
-  void note(int error) { raised_ = raised_ || error == EFBIG; }
-
- private:
-  sigset_t signal_, mask_;
-  bool was_waiting_ = false;
-  bool raised_ = false;
-};
-
-// What the limit is, where a file would exceed it.
-std::string size_limit_note(int error) {
-  rlimit limit{};
-  if (error != EFBIG || ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
-  return "; the process's limit for the size of a file (RLIMIT_FSIZE) is " + std::to_string(limit.rlim_cur) + " bytes";
 }
 
 }  // namespace

@@ -1,0 +1,97 @@
+#include "lib/support/os_output_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "lib/support/os_size_limit.h"
+
+namespace quire {
+namespace {
+
+constexpr int kMaxAttempts = 10'000;
+
+// The directory of a path, for the system's calls.
+std::string directory_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// Makes the directory's entries as lasting as the files that they name.
+int sync_directory(const std::string& directory) {
+  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return errno;
+  const int error = ::fsync(fd) == 0 || errno == EINVAL ? 0 : errno;  // EINVAL: this file system cannot
+  ::close(fd);
+  return error;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path) {
+  if (path.find('\0') != std::string::npos) return Status(Code::kInvalidArgument, "path has a NUL byte");
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    return Status(Code::kIo, path + " is there and is not a regular file");
+  }
+  std::string temporary;
+  int fd = -1;
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {  // another process may write the same path
+    temporary = path + "." + std::to_string(::getpid()) + "-" + std::to_string(attempt) + ".tmp";
+    fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0 || errno != EEXIST) break;
+  }
+  if (fd < 0) {
+    const int error = errno;
+    return Status(error == ENOENT || error == ENOTDIR ? Code::kNotFound : Code::kIo,
+                  "cannot make " + temporary + ": " + std::strerror(error), -1, error);
+  }
+  return std::unique_ptr<OutputFile>(new OutputFile(path, std::move(temporary), fd));
+}
+
+OutputFile::~OutputFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!committed_) ::unlink(temporary_.c_str());
+}
+
+Status OutputFile::failure(const char* what) const {
+  const int error = errno;
+  return Status(Code::kIo,
+                std::string("cannot ") + what + " " + path_ + ": " + std::strerror(error) + size_limit_note(error), -1,
+                error);
+}
+
+Status OutputFile::write(std::span<const std::byte> bytes) {
+  SizeSignalHeld held;
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      held.note(errno);
+      return failure("write");
+    }
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return {};
+}
+
+Status OutputFile::commit() {
+  if (::fsync(fd_) != 0) return failure("write");
+  const int closed = ::close(fd_);
+  fd_ = -1;
+  if (closed != 0) return failure("write");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) return failure("rename the temporary file to");
+  committed_ = true;
+  if (const int error = sync_directory(directory_of(path_)); error != 0) {
+    errno = error;
+    return failure("sync the directory of");
+  }
+  return {};
+}
+
+}  // namespace quire

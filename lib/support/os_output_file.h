@@ -1,0 +1,38 @@
+// A file that appears whole or not at all.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "lib/support/status.h"
+
+namespace quire {
+
+// Bytes are written to a temporary file beside `path`, which commit() gives that name: whoever opens the path sees the
+// old file or the whole new one, also after a crash of the system. Without a commit the temporary file goes with this
+// object. One thread.
+class OutputFile {
+ public:
+  // Errors: kNotFound (the directory), kIo (with errno).
+  static Result<std::unique_ptr<OutputFile>> create(const std::string& path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  // Appends. Error: kIo (a full disk, a file size limit).
+  Status write(std::span<const std::byte> bytes);
+  // Once, after the last write. Error: kIo.
+  Status commit();
+
+ private:
+  OutputFile(std::string path, std::string temporary, int fd)
+      : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
+  Status failure(const char* what) const;
+  const std::string path_, temporary_;
+  int fd_;
+  bool committed_ = false;
+};
+
+}  // namespace quire
