@@ -307,12 +307,13 @@ typedef struct quire_model_options {
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_model_options_init(quire_model_options* options, size_t size);
 
-/* Loads a Hugging Face directory (LlamaForCausalLM, MistralForCausalLM): config.json,
- * *.safetensors (single or sharded), tokenizer.model. `path` is UTF-8. Waits until loaded. The
- * calling thread reads the files; the runtime's threads pack what was read, at most 16 MB (or
- * one row of a matrix) at a time, between the steps of sessions, which go on meanwhile. A cancel
- * is seen before each file and each such piece. Errors: INVALID_ARGUMENT (also: a device of which
- * nothing is known; the message lists those that there are), NOT_FOUND, IO,
+/* Loads a Hugging Face directory (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
+ * Qwen3ForCausalLM, SmolLM3ForCausalLM; a sliding window in some layers only is UNSUPPORTED):
+ * config.json, *.safetensors (single or sharded), tokenizer.model. `path` is UTF-8. Waits until
+ * loaded. The calling thread reads the files; the runtime's threads pack what was read, at most
+ * 16 MB (or one row of a matrix) at a time, between the steps of sessions, which go on meanwhile. A
+ * cancel is seen before each file and each such piece. Errors: INVALID_ARGUMENT (also: a device of
+ * which nothing is known; the message lists those that there are), NOT_FOUND, IO,
  * BAD_FILE, UNSUPPORTED (also: a device that this build or machine cannot use), OUT_OF_MEMORY,
  * CANCELLED, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_load(quire_runtime* runtime, const char* path, size_t path_len,
@@ -586,12 +587,16 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  * without either the two scalings that need it are refused, because frequencies never depend on
  * what has been fed. A checkpoint's own scaling is used unless the expression names one.
  *
- * A model with a sliding window W of its own (Mistral) sees, under any visibility, only keys less
+ * A model with a sliding window W of its own (Mistral, some Qwen) sees, under any visibility, only keys less
  * than W tokens back; distances then stay below W, so with W <= L there is no end to what full can
  * serve, though a token knows of earlier ones only through the layers. Keys behind the window are
  * dropped, the sinks of streaming_llm among them. Methods that are for far keys (dca, longheads,
  * long_mixed, rerope, scca_flow, sda, self_extend) are refused there. ignore_window=1, which any
  * visibility takes, does without the window.
+ *
+ * In layers without RoPE (SmolLM3) nothing is rotated: a strategy says there too who sees whom, and
+ * its scale of the logits of late tokens (log_n=, logit_scale=) counts, but distances, scalings and
+ * their attention factors mean nothing.
  *
  * Any visibility takes train_len= (the length that weights and scaling are good for; default: the
  * model's, times the factor of a scaling that the expression names) and kv_chunk= (tokens per

@@ -76,6 +76,9 @@ class Backend {
   // Looks up the rows of n int32 ids, from ids[first] on.
   virtual Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, Rows out) = 0;
   virtual Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) = 0;
+  // The same for each of `heads` consecutive heads of a row with one weight, f32 [head_dim]; in place.
+  virtual Status head_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t heads,
+                           int64_t head_dim) = 0;
   // y = x W^T + bias, added to y or not. bias: f32 [matrix.n] or nullptr.
   virtual Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write,
                         Rows y) = 0;
@@ -95,6 +98,7 @@ class Backend {
   virtual Status mlp(Exec exec, const MlpArgs& args);
   virtual Status head(Exec exec, const HeadArgs& args);
   Status norm(Exec exec, const NormArgs& args);
+  Status head_norm(Exec exec, const HeadNormArgs& args);
   Status linear(Exec exec, const LinearArgs& args);
 
   // Bytes of working memory that operations hold beside their arguments. Asked while operations of other queues run.

@@ -12,6 +12,15 @@ Status Backend::norm(Exec exec, const NormArgs& args) {
   return {};
 }
 
+Status Backend::head_norm(Exec exec, const HeadNormArgs& args) {
+  int64_t row = 0;
+  for (const NormArgs::Run& run : args.runs) {
+    QUIRE_TRY(head_norm(exec, args.x.at(row), *run.weight, args.eps, run.n, args.heads, args.head_dim));
+    row += run.n;
+  }
+  return {};
+}
+
 Status Backend::linear(Exec exec, const LinearArgs& args) {
   QUIRE_TRY(matmul(exec, args.x, args.n, *args.matrix, args.bias, args.write, args.y));
   for (const LinearArgs::LowRankTerm& term : args.low_rank) {
@@ -29,6 +38,8 @@ Status Backend::linear(Exec exec, const LinearArgs& args) {
 Status Backend::project_qkv(Exec exec, const PreparedStep& step, const ProjectQkvArgs& args) {
   QUIRE_TRY(norm(exec, args.norm));
   QUIRE_TRY(linear(exec, args.qkv));
+  QUIRE_TRY(head_norm(exec, args.query_norm));
+  QUIRE_TRY(head_norm(exec, args.key_norm));
   for (const StoreKvArgs& store : args.stores) QUIRE_TRY(store_kv(exec, step, store));
   return {};
 }

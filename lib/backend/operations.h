@@ -154,6 +154,15 @@ struct NormArgs {
   Rows out{};
 };
 
+// x = x / rms(x) * weight for each of `heads` consecutive runs of head_dim elements, in place; runs of rows as above.
+struct HeadNormArgs {
+  Rows x{};
+  std::span<const NormArgs::Run> runs{};  // none: no norm
+  float eps = 0;
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+};
+
 // y = x W^T + bias, plus low-rank terms of some rows.
 struct LinearArgs {
   struct LowRankTerm {
@@ -176,10 +185,13 @@ struct LinearArgs {
 
 // ---- coarse operations: what a device may run as one
 
-// Normalises, projects to queries, keys and values, and stores the keys and values of the sequences.
+// Normalises, projects to queries, keys and values, normalises the heads of queries and keys where the model does, and
+// stores the keys and values of the sequences.
 struct ProjectQkvArgs {
   NormArgs norm{};
   LinearArgs qkv{};
+  HeadNormArgs query_norm{};  // in qkv.y, and so the next
+  HeadNormArgs key_norm{};
   std::span<const StoreKvArgs> stores{};
 };
 

@@ -19,30 +19,74 @@ Status unsupported(const JsonReader& reader, const std::string& what) {
   return Status(Code::kUnsupported, reader.what() + ": " + what);
 }
 
-// What the architectures differ in: defaults of absent keys, as in transformers.
+// What the architectures differ in, and their defaults of absent keys, as in transformers.
 struct Family {
+  enum class Window { kNever, kAlways, kOnRequest };  // on request: use_sliding_window
+  enum class Biases { kNever, kByConfig, kQkv };      // of attention
+
   std::string_view architecture;
   std::string_view model_type;
   int64_t max_positions;
   int64_t n_kv_heads = 0;  // 0: as many as query heads
+  int64_t head_dim = 0;    // 0: the hidden size divided by the query heads
+  double rope_theta = 10000;
+  Window window = Window::kNever;
   int64_t sliding_window = 0;
-  bool has_window = false;  // sliding_window means something
-  bool has_biases = false;
+  Biases attention_biases = Biases::kNever;
+  bool mlp_biases = false;
+  bool tied = false;
+  bool qk_norm = false;
+  bool has_nope_layers = false;
 };
 
-constexpr Family kFamilies[] = {
-    {.architecture = "LlamaForCausalLM", .model_type = "llama", .max_positions = 2048, .has_biases = true},
-    {.architecture = "MistralForCausalLM",
-     .model_type = "mistral",
-     .max_positions = 131072,
-     .n_kv_heads = 8,
-     .sliding_window = 4096,
-     .has_window = true}};
+constexpr Family kFamilies[] = {{.architecture = "LlamaForCausalLM",
+                                 .model_type = "llama",
+                                 .max_positions = 2048,
+                                 .attention_biases = Family::Biases::kByConfig,
+                                 .mlp_biases = true},
+                                {.architecture = "MistralForCausalLM",
+                                 .model_type = "mistral",
+                                 .max_positions = 131072,
+                                 .n_kv_heads = 8,
+                                 .window = Family::Window::kAlways,
+                                 .sliding_window = 4096},
+                                {.architecture = "Qwen2ForCausalLM",
+                                 .model_type = "qwen2",
+                                 .max_positions = 32768,
+                                 .n_kv_heads = 32,
+                                 .window = Family::Window::kOnRequest,
+                                 .sliding_window = 4096,
+                                 .attention_biases = Family::Biases::kQkv},
+                                {.architecture = "Qwen3ForCausalLM",
+                                 .model_type = "qwen3",
+                                 .max_positions = 32768,
+                                 .n_kv_heads = 32,
+                                 .head_dim = 128,
+                                 .window = Family::Window::kOnRequest,
+                                 .sliding_window = 4096,
+                                 .attention_biases = Family::Biases::kByConfig,
+                                 .qk_norm = true},
+                                {.architecture = "SmolLM3ForCausalLM",
+                                 .model_type = "smollm3",
+                                 .max_positions = 32768,
+                                 .n_kv_heads = 4,
+                                 .rope_theta = 2000000,
+                                 .window = Family::Window::kOnRequest,
+                                 .attention_biases = Family::Biases::kByConfig,
+                                 .mlp_biases = true,
+                                 .tied = true,
+                                 .has_nope_layers = true}};
+
+std::string family_names() {
+  std::string names;
+  for (const Family& family : kFamilies) names += (names.empty() ? "" : ", ") + std::string(family.architecture);
+  return names;
+}
 
 Result<const Family*> read_family(const JsonReader& reader) {
   const Json* names = reader.find("architectures");
   if (!names || !names->array() || names->array()->size() != 1 || !names->array()->front().string()) {
-    return reader.bad("architectures", "[\"LlamaForCausalLM\"] or [\"MistralForCausalLM\"]");
+    return reader.bad("architectures", "a list of one of " + family_names());
   }
   const std::string& name = *names->array()->front().string();
   for (const Family& family : kFamilies) {
@@ -51,7 +95,7 @@ Result<const Family*> read_family(const JsonReader& reader) {
     if (type == family.model_type) return &family;
     return unsupported(reader, "model_type " + type + " of " + name + "; expected " + std::string(family.model_type));
   }
-  return unsupported(reader, "architecture " + name + "; supported are LlamaForCausalLM and MistralForCausalLM");
+  return unsupported(reader, "architecture " + name + "; supported are " + family_names());
 }
 
 // Settings under which the same tensors mean another computation. Absent, null and the value given here are fine.
@@ -64,18 +108,11 @@ Status refuse_other_computations(const JsonReader& reader) {
       {"attn_logit_softcapping", is_nothing}, {"final_logit_softcapping", is_nothing},
       {"attention_chunk_size", is_nothing},   {"num_local_experts", is_nothing},
       {"rope_interleaved", is_false},         {"is_encoder_decoder", is_false},
-      {"add_cross_attention", is_false},
+      {"add_cross_attention", is_false},      {"use_mrope", is_false},
   };
   for (const auto& [key, is_neutral] : neutral) {
     const Json* value = reader.find(key);
     if (value && !is_neutral(*value)) return unsupported(reader, std::string(key) + " " + json_excerpt(*value));
-  }
-  if (const Json* layers = reader.find("layer_types")) {
-    if (!layers->array()) return reader.bad("layer_types", "an array");
-    for (const Json& layer : *layers->array()) {
-      if (!layer.string() || *layer.string() != "full_attention")
-        return unsupported(reader, "layer_types with " + json_excerpt(layer));
-    }
   }
   QUIRE_ASSIGN(const std::string activation, reader.string("hidden_act", "silu"));
   if (activation != "silu") return unsupported(reader, "hidden_act " + activation + "; only silu is supported");
@@ -102,11 +139,12 @@ Status read_shape(const JsonReader& reader, const Family& family, ModelConfig& c
     return reader.bad("num_key_value_heads",
                       "a divisor of num_attention_heads (" + std::to_string(config.n_query_heads) + ")");
   }
-  if (!reader.find("head_dim") && config.hidden_size % config.n_query_heads != 0) {
+  const int64_t head_dim = family.head_dim > 0 ? family.head_dim : config.hidden_size / config.n_query_heads;
+  if (!reader.find("head_dim") && family.head_dim == 0 && config.hidden_size % config.n_query_heads != 0) {
     return reader.bad("hidden_size",
                       "a multiple of num_attention_heads (" + std::to_string(config.n_query_heads) + ")");
   }
-  QUIRE_TRY(read_int(reader, "head_dim", kMaxHeadDim, config.head_dim, config.hidden_size / config.n_query_heads));
+  QUIRE_TRY(read_int(reader, "head_dim", kMaxHeadDim, config.head_dim, head_dim));
   if (config.head_dim % 2 != 0 || config.head_dim > kMaxHeadDim) {
     return unsupported(reader, "head_dim " + std::to_string(config.head_dim) + "; it must be even and at most " +
                                    std::to_string(kMaxHeadDim));
@@ -134,24 +172,91 @@ Status read_token_ids(const JsonReader& reader, const char* key, int vocab_size,
 Status read_flags(const JsonReader& reader, const Family& family, ModelConfig& config) {
   QUIRE_ASSIGN(const double epsilon, reader.number("rms_norm_eps", 1e-12, 1, 1e-6));
   config.rms_norm_eps = static_cast<float>(epsilon);
-  QUIRE_ASSIGN(config.tie_word_embeddings, reader.boolean("tie_word_embeddings", false));
-  QUIRE_ASSIGN(config.attention_bias, reader.boolean("attention_bias", false));
+  QUIRE_ASSIGN(config.tie_word_embeddings, reader.boolean("tie_word_embeddings", family.tied));
   QUIRE_ASSIGN(config.mlp_bias, reader.boolean("mlp_bias", false));
-  if ((config.attention_bias || config.mlp_bias) && !family.has_biases) {
-    return unsupported(reader, std::string(family.architecture) + " with biases");
+  QUIRE_ASSIGN(config.o_bias, reader.boolean("attention_bias", false));
+  config.qkv_bias = config.o_bias;
+  config.qk_norm = family.qk_norm;
+  if (family.attention_biases == Family::Biases::kQkv) {
+    // The key is none of this architecture's: q, k and v have biases, o has none.
+    config.qkv_bias = true;
+    config.o_bias = false;
+  }
+  const bool biases = config.o_bias && family.attention_biases == Family::Biases::kNever;
+  if (biases || (config.mlp_bias && !family.mlp_biases)) {
+    return unsupported(
+        reader, std::string(family.architecture) + " with " + (biases ? "biases of attention" : "biases of the MLP"));
   }
   return {};
+}
+
+// no_rope_layers has a number for each layer, 0 where queries and keys are not rotated; without it every
+// no_rope_layer_interval-th layer is such a one.
+Status read_nope_layers(const JsonReader& reader, ModelConfig& config) {
+  const auto n = static_cast<size_t>(config.n_layers);
+  config.nope_layers.resize(n);
+  if (const Json* given = reader.find("no_rope_layers")) {
+    const Json::Array* layers = given->array();
+    bool valid = layers && layers->size() >= n;
+    for (size_t i = 0; valid && i < n; ++i) {
+      const auto rotates = (*layers)[i].integer(0, 1);
+      valid = rotates.has_value();
+      config.nope_layers[i] = rotates == 0;
+    }
+    return valid ? Status() : reader.bad("no_rope_layers", "0 or 1 for each of " + std::to_string(n) + " layers");
+  }
+  QUIRE_ASSIGN(const int64_t interval, reader.integer("no_rope_layer_interval", 1, kMaxPositions, 4));
+  for (size_t i = 0; i < n; ++i) config.nope_layers[i] = static_cast<int64_t>(i + 1) % interval == 0;
+  return {};
+}
+
+// Of each layer, whether it has the sliding window of `size` that the file speaks of.
+Result<std::vector<bool>> read_window_layers(const JsonReader& reader, const ModelConfig& config, int64_t size) {
+  const auto n = static_cast<size_t>(config.n_layers);
+  std::vector<bool> slides(n);
+  if (const Json* types = reader.find("layer_types")) {
+    if (!types->array()) return reader.bad("layer_types", "an array");
+    for (size_t i = 0; i < types->array()->size(); ++i) {
+      const Json& type = (*types->array())[i];
+      const bool sliding = type.string() && *type.string() == "sliding_attention" && size > 0;
+      if (!sliding && !(type.string() && *type.string() == "full_attention")) {
+        return unsupported(reader, "layer_types with " + json_excerpt(type));
+      }
+      if (i < n) slides[i] = sliding;
+    }
+    if (types->array()->size() == n) return slides;
+    return reader.bad("layer_types", "one for each of " + std::to_string(n) + " layers");
+  }
+  if (size == 0) return slides;
+  if (!config.nope_layers.empty()) return config.nope_layers;
+  QUIRE_ASSIGN(const int64_t first, reader.integer("max_window_layers", 0, kMaxPositions, 28));
+  for (size_t i = 0; i < n; ++i) slides[i] = static_cast<int64_t>(i) >= first;
+  return slides;
 }
 
 Status read_window(const Json& document, const JsonReader& reader, const Family& family, ModelConfig& config) {
   constexpr const char* kKey = "sliding_window";
   const Json* value = document.find(kKey);
-  if (!value) {
-    config.sliding_window = family.sliding_window;
-  } else if (!value->is_null()) {
-    if (!family.has_window) return unsupported(reader, std::string(kKey) + " " + json_excerpt(*value));
-    QUIRE_ASSIGN(config.sliding_window, reader.integer(kKey, 1, kMaxPositions));
+  const bool given = value && !value->is_null();
+  if (given && family.window == Family::Window::kNever) {
+    return unsupported(reader, std::string(kKey) + " " + json_excerpt(*value));
   }
+  bool wanted = family.window == Family::Window::kAlways;
+  if (family.window == Family::Window::kOnRequest) {
+    QUIRE_ASSIGN(wanted, reader.boolean("use_sliding_window", false));
+  }
+  int64_t size = wanted && !value ? family.sliding_window : 0;
+  if (wanted && given) {
+    QUIRE_ASSIGN(size, reader.integer(kKey, 1, kMaxPositions));
+  }
+  const bool by_layer = family.window == Family::Window::kOnRequest;
+  QUIRE_ASSIGN(const std::vector<bool> slides, read_window_layers(reader, config, by_layer ? size : 0));
+  const auto n_sliding = std::count(slides.begin(), slides.end(), true);
+  if (n_sliding > 0 && n_sliding < config.n_layers) {
+    return unsupported(reader, "a " + std::string(kKey) + " in " + std::to_string(n_sliding) + " of " +
+                                   std::to_string(config.n_layers) + " layers; it must be in all or in none");
+  }
+  config.sliding_window = by_layer && n_sliding == 0 ? 0 : size;
   return {};
 }
 
@@ -178,12 +283,14 @@ Result<ModelConfig> parse_named_config(const std::string& json, const std::strin
   QUIRE_TRY(refuse_other_computations(reader));
   QUIRE_TRY(read_shape(reader, *family, config));
   QUIRE_TRY(read_flags(reader, *family, config));
+  if (family->has_nope_layers) QUIRE_TRY(read_nope_layers(reader, config));
   QUIRE_TRY(read_window(document, reader, *family, config));
   QUIRE_TRY(read_dual_chunk(reader, config.dual_chunk));
   QUIRE_ASSIGN(config.beacon, read_beacon_settings(document, reader));
   QUIRE_ASSIGN(config.max_position_embeddings,
                reader.integer("max_position_embeddings", 1, kMaxPositions, family->max_positions));
-  QUIRE_ASSIGN(RopeSettings rope, read_rope_settings(reader, config.max_position_embeddings, config.head_dim));
+  QUIRE_ASSIGN(RopeSettings rope,
+               read_rope_settings(reader, config.max_position_embeddings, config.head_dim, family->rope_theta));
   config.rope_theta = rope.theta;
   config.rope_type = rope.type;
   config.rope_scaling = rope.term;

@@ -1,6 +1,7 @@
-// config.json (and generation_config.json) of a Hugging Face Llama or Mistral directory, checked.
+// config.json (and generation_config.json) of a Hugging Face directory, checked; what a model is, whatever said it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -29,8 +30,12 @@ struct ModelConfig {
   int vocab_size = 0;
   float rms_norm_eps = 1e-6f;
   bool tie_word_embeddings = false;
-  bool attention_bias = false;
+  bool qkv_bias = false;
+  bool o_bias = false;
   bool mlp_bias = false;
+  bool qk_norm = false;  // each head's query and key are normalised (RMS) before they are rotated
+  // Of each layer: queries and keys are not rotated, so that distances mean nothing there (NoPE); empty: of none.
+  std::vector<bool> nope_layers;
   int64_t max_position_embeddings = 2048;
   double rope_theta = 10000;
   // The checkpoint's RoPE scaling as a scaling term of a strategy expression, such as
@@ -38,7 +43,8 @@ struct ModelConfig {
   std::string rope_scaling;
   std::string rope_type = "default";
   LongRopeSettings longrope;
-  int64_t rope_original = 0;  // positions trained for before any extension; 0: not given
+  std::vector<double> freq_factors;  // divisors of RoPE's frequencies, for the scaling `freq_factors`; mostly empty
+  int64_t rope_original = 0;         // positions trained for before any extension; 0: not given
   DualChunkSettings dual_chunk;
   BeaconSettings beacon;
   int64_t sliding_window = 0;  // query i sees key j only if i - j is less; 0: no window
@@ -46,12 +52,17 @@ struct ModelConfig {
   std::vector<int32_t> bos_token_ids;  // at most one
   std::vector<int32_t> eos_token_ids;
   std::string json;  // the file's text
+
+  bool has_nope_layers() const { return std::find(nope_layers.begin(), nope_layers.end(), true) != nope_layers.end(); }
+  bool is_nope_layer(int layer) const { return !nope_layers.empty() && nope_layers[static_cast<size_t>(layer)]; }
 };
 
-// Parses and checks the text of a config.json. LlamaForCausalLM and MistralForCausalLM (the same tensors, and a sliding
-// window unless the file says null) are accepted; anything else is refused by name.
-// Every number is checked for type and range (integers; finite; positive where it must be), head_dim must be even, and
-// n_query_heads a multiple of n_kv_heads. Errors: kBadFile, kUnsupported; messages name the key.
+// Parses and checks the text of a config.json. Anything but these architectures is refused by name: LlamaForCausalLM;
+// MistralForCausalLM, with a sliding window unless the file says null; Qwen2ForCausalLM, with biases of q, k and v;
+// Qwen3ForCausalLM, with norms of queries and keys; SmolLM3ForCausalLM, with layers that do not rotate. A sliding
+// window must be that of all layers or of none, for a strategy's plan is made once for all of them. Every number is
+// checked for type and range (integers; finite; positive where it must be), head_dim must be even, and n_query_heads a
+// multiple of n_kv_heads. Errors: kBadFile, kUnsupported; messages name the key.
 Result<ModelConfig> parse_model_config(const std::string& json);
 
 // Reads DIR/config.json and, if there, DIR/generation_config.json (its eos ids are added).

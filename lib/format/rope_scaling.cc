@@ -205,7 +205,8 @@ Result<RopeSettings> read_settings(const JsonReader& config, const char* key, in
 
 }  // namespace
 
-Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_position_embeddings, int head_dim) {
+Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_position_embeddings, int head_dim,
+                                        double default_theta) {
   QUIRE_ASSIGN(const RopeSettings older, read_settings(config, "rope_scaling", max_position_embeddings, head_dim));
   QUIRE_ASSIGN(RopeSettings rope, read_settings(config, "rope_parameters", max_position_embeddings, head_dim));
   if (!config.find("rope_parameters")) {
@@ -218,7 +219,7 @@ Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_po
     if (rope.theta == kAbsent) rope.theta = theta;
     if (theta != kAbsent && theta != rope.theta) return config.bad("rope_theta", "one value throughout the file");
   }
-  if (rope.theta == kAbsent) rope.theta = RopeSettings().theta;
+  if (rope.theta == kAbsent) rope.theta = default_theta;
   return rope;
 }
 

@@ -27,8 +27,9 @@ struct RopeSettings {
   int64_t original = 0;  // positions trained for before any extension; 0: not given
 };
 
-// head_dim / 2 is the length of longrope's lists. Errors: kBadFile; kUnsupported for unknown types, and for settings
-// this type does not have.
-Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_position_embeddings, int head_dim);
+// head_dim / 2 is the length of longrope's lists; default_theta: where the file names none. Errors: kBadFile;
+// kUnsupported for unknown types, and for settings this type does not have.
+Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_position_embeddings, int head_dim,
+                                        double default_theta = RopeSettings().theta);
 
 }  // namespace quire

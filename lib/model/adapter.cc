@@ -18,8 +18,11 @@ void for_replaced(const Adapter& adapter, const Use& use) {
   if (adapter.final_norm) use(std::string("model.norm.weight"));
   for (size_t i = 0; i < adapter.layers.size(); ++i) {
     const std::string prefix = "model.layers." + std::to_string(i) + ".";
-    if (adapter.layers[i].attention_norm) use(prefix + "input_layernorm.weight");
-    if (adapter.layers[i].mlp_norm) use(prefix + "post_attention_layernorm.weight");
+    constexpr const char* kNames[kLayerNorms] = {"input_layernorm", "self_attn.q_norm", "self_attn.k_norm",
+                                                 "post_attention_layernorm"};
+    for (size_t norm = 0; norm < std::size(kNames); ++norm) {
+      if (adapter.layers[i].norms[norm]) use(prefix + kNames[norm] + ".weight");
+    }
   }
 }
 
@@ -70,20 +73,12 @@ const Buffer& AdapterList::final_norm(const LlamaWeights& weights) const {
   return *weights.final_norm;
 }
 
-const Buffer& AdapterList::attention_norm(const LlamaWeights& weights, int layer) const {
-  const auto index = static_cast<size_t>(layer);
+const Buffer& AdapterList::norm(int layer, LayerNorm which, const Buffer& own) const {
   for (const Entry& e : entries_) {
-    if (const auto& norm = e.adapter->layers[index].attention_norm) return *norm;
+    const auto& norm = e.adapter->layers[static_cast<size_t>(layer)].norms[static_cast<size_t>(which)];
+    if (norm) return *norm;
   }
-  return *weights.layers[index].attention_norm;
-}
-
-const Buffer& AdapterList::mlp_norm(const LlamaWeights& weights, int layer) const {
-  const auto index = static_cast<size_t>(layer);
-  for (const Entry& e : entries_) {
-    if (const auto& norm = e.adapter->layers[index].mlp_norm) return *norm;
-  }
-  return *weights.layers[index].mlp_norm;
+  return own;
 }
 
 AdapterLoader::AdapterLoader(Backend& backend, std::string directory, const ModelConfig& config,
@@ -142,14 +137,15 @@ Status AdapterLoader::load_matrix(const std::string& tensor, int64_t rows, int64
   return {};
 }
 
-Status AdapterLoader::load_norm(const std::string& weight, std::unique_ptr<Buffer>& norm) {
-  const std::string* tensor = files_->changes().replacement(weight);
+Status AdapterLoader::load_norm(const WeightParts& layout, std::unique_ptr<Buffer>& norm) {
+  if (layout.parts.empty()) return {};
+  const std::string* tensor = files_->changes().replacement(layout.parts[0].name);
   if (!tensor) return {};
   std::vector<float> values;
-  QUIRE_TRY(pieces_.read_values(source(*tensor), std::array{int64_t{config_.hidden_size}}, values));
+  QUIRE_TRY(pieces_.read_values(source(*tensor), std::array{layout.rows()}, values));
   QUIRE_ASSIGN(norm, pieces_.load_buffer(std::move(values)));
   adapter_->replaces_norms = true;
-  count(norm->size(), config_.hidden_size);
+  count(norm->size(), layout.rows());
   advance(*tensor);
   return {};
 }
@@ -199,7 +195,7 @@ Status AdapterLoader::load_head() {
   QUIRE_ASSIGN(const std::string* const tensor, replacement(kHeadWeight));
   if (tensor) QUIRE_TRY(load_matrix(*tensor, config_.vocab_size, config_.hidden_size, adapter_->lm_head));
   QUIRE_TRY(load_low_rank(kHeadWeight, adapter_->head_change));
-  return load_norm(weight_layout(config_).final_norm.parts[0].name, adapter_->final_norm);
+  return load_norm(weight_layout(config_).final_norm, adapter_->final_norm);
 }
 
 Status AdapterLoader::load_layer(int layer) {
@@ -211,8 +207,11 @@ Status AdapterLoader::load_layer(int layer) {
       QUIRE_TRY(load_low_rank(part.name, target.projections[projection++]));
     }
   }
-  QUIRE_TRY(load_norm(layout.attention_norm.parts[0].name, target.attention_norm));
-  return load_norm(layout.mlp_norm.parts[0].name, target.mlp_norm);
+  size_t norm = 0;  // in the order of LayerNorm
+  for (const WeightParts* weight : {&layout.attention_norm, &layout.q_norm, &layout.k_norm, &layout.mlp_norm}) {
+    QUIRE_TRY(load_norm(*weight, target.norms[norm++]));
+  }
+  return {};
 }
 
 Result<std::unique_ptr<Adapter>> AdapterLoader::load() {

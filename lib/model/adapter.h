@@ -17,9 +17,14 @@
 namespace quire {
 
 struct LlamaWeights;
+struct WeightParts;
 
 enum class Projection { kQ, kK, kV, kO, kGate, kUp, kDown };
 constexpr int kProjections = 7;
+
+// Of a layer; those of queries and keys are of each head.
+enum class LayerNorm { kAttention, kQuery, kKey, kMlp };
+constexpr int kLayerNorms = 4;
 
 struct LowRank {
   std::unique_ptr<Matrix> a;  // [rank, in]; null for the embedding, whose A is looked up
@@ -29,8 +34,7 @@ struct LowRank {
 
 struct AdapterLayer {
   std::array<LowRank, kProjections> projections;
-  std::unique_ptr<Buffer> attention_norm;  // f32 [hidden]; null: not replaced, here and below
-  std::unique_ptr<Buffer> mlp_norm;
+  std::array<std::unique_ptr<Buffer>, kLayerNorms> norms;  // f32; null: not replaced, here and below
 };
 
 // Immutable once loaded; shared by sessions. Any thread.
@@ -72,8 +76,7 @@ class AdapterList {
   const Table& embedding(const LlamaWeights& weights) const;
   const Matrix& lm_head(const LlamaWeights& weights) const;
   const Buffer& final_norm(const LlamaWeights& weights) const;
-  const Buffer& attention_norm(const LlamaWeights& weights, int layer) const;
-  const Buffer& mlp_norm(const LlamaWeights& weights, int layer) const;
+  const Buffer& norm(int layer, LayerNorm which, const Buffer& own) const;
 
  private:
   std::vector<Entry> entries_;
@@ -97,7 +100,7 @@ class AdapterLoader {
   Status load_low_rank(const std::string& weight, LowRank& change);
   Status load_embedding_change(const std::string& weight);
   Status load_matrix(const std::string& tensor, int64_t rows, int64_t columns, std::unique_ptr<Matrix>& matrix);
-  Status load_norm(const std::string& weight, std::unique_ptr<Buffer>& norm);
+  Status load_norm(const WeightParts& layout, std::unique_ptr<Buffer>& norm);
   PieceLoader::Source source(const std::string& tensor) const { return {files_->shared_tensors(), tensor}; }
   // The tensor that replaces `weight`, unless it is a copy of the model's own; nullptr: none.
   Result<const std::string*> replacement(const std::string& weight) const;

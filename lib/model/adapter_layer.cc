@@ -42,22 +42,25 @@ Status ForwardPass::embed_changes(Exec exec, const Sequence& sequence, int64_t r
   return {};
 }
 
-// Normalises the tokens' rows of hidden_ into normed_.
-NormArgs ForwardPass::norm_args(std::span<const Sequence> sequences, int layer, Norm norm) {
-  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  const Buffer& own = norm == Norm::kAttention ? *w.attention_norm : *w.mlp_norm;
-  norm_runs_.clear();
+// The runs of the tokens' rows that have the same weight of a norm, kept in norm_runs_.
+std::span<const NormArgs::Run> ForwardPass::norm_runs(std::span<const Sequence> sequences, int layer, LayerNorm norm,
+                                                      const Buffer& own) {
+  std::vector<NormArgs::Run>& runs = norm_runs_[static_cast<size_t>(norm)];
+  runs.clear();
   for (const Sequence& s : sequences) {
-    const Buffer& weight = !s.adapters                ? own
-                           : norm == Norm::kAttention ? s.adapters->attention_norm(weights_, layer)
-                                                      : s.adapters->mlp_norm(weights_, layer);
-    if (!norm_runs_.empty() && norm_runs_.back().weight == &weight) {
-      norm_runs_.back().n += s.n();
+    const Buffer& weight = s.adapters ? s.adapters->norm(layer, norm, own) : own;
+    if (!runs.empty() && runs.back().weight == &weight) {
+      runs.back().n += s.n();
     } else {
-      norm_runs_.push_back({s.n(), &weight});
+      runs.push_back({s.n(), &weight});
     }
   }
-  return {hidden_, norm_runs_, config_.rms_norm_eps, config_.hidden_size, normed_};
+  return runs;
+}
+
+// Normalises the tokens' rows of hidden_ into normed_.
+NormArgs ForwardPass::norm_args(std::span<const Sequence> sequences, int layer, LayerNorm norm, const Buffer& own) {
+  return {hidden_, norm_runs(sequences, layer, norm, own), config_.rms_norm_eps, config_.hidden_size, normed_};
 }
 
 // A product over the tokens' rows, to be given its operands, with what the sequences' adapters add to it. The terms are

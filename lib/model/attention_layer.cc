@@ -28,7 +28,7 @@ Status ForwardPass::attend(Exec exec, std::span<const SequenceRows> all, int lay
       together.push_back(attention_args(rows, layer));
     }
   }
-  return together.empty() ? Status() : backend_.attention(exec, *step_, together);
+  return together.empty() ? Status() : backend_.attention(exec, step(layer), together);
 }
 
 // All chunks that some query sees, ascending.
@@ -86,7 +86,7 @@ Status ForwardPass::attend_by_windows(Exec exec, const SequenceRows& rows, int l
     if (n > most) args.state = state_.get();
     args.window = {n == 0 ? 0 : needed[static_cast<size_t>(begin)],
                    end == n ? kNoLimit : needed[static_cast<size_t>(end)], begin == 0, end == n};
-    QUIRE_TRY(backend_.attention(exec, *step_, {&args, 1}));
+    QUIRE_TRY(backend_.attention(exec, step(layer), {&args, 1}));
     begin = end;
   } while (end < n);
   return {};

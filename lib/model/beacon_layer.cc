@@ -31,10 +31,18 @@ Status ForwardPass::project_beacons(Exec exec, int layer) {
     QUIRE_TRY(rows.kv().acquire(exec.queue, layer, own_chunks(rows), Access::kWrite, KvKind::kCondensed));
     stores.push_back(store_args(rows, layer));
   }
+  auto [query_norm, key_norm] = head_norm_args(wide_.at(n_tokens_));
+  const NormArgs::Run query_run{n_beacons_, w.q_norm.get()}, key_run{n_beacons_, w.k_norm.get()};
+  if (config_.qk_norm) {
+    query_norm.runs = {&query_run, 1};
+    key_norm.runs = {&key_run, 1};
+  }
   return backend_.project_qkv(
-      exec, *step_,
+      exec, step(layer),
       {.norm = {hidden_.at(n_tokens_), {&run, 1}, config_.rms_norm_eps, config_.hidden_size, x},
        .qkv = {.x = x, .n = n_beacons_, .matrix = matrix, .bias = bias, .y = wide_.at(n_tokens_)},
+       .query_norm = query_norm,
+       .key_norm = key_norm,
        .stores = stores});
 }
 

@@ -1,6 +1,7 @@
 #include "lib/model/forward_pass.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace quire {
 namespace {
@@ -113,7 +114,9 @@ void ForwardPass::plan_rows(std::span<const Sequence> sequences) {
   host_ids_.resize(static_cast<size_t>(row), 0);  // beacons: the only row of their table
 }
 
-Status ForwardPass::prepare_step(Exec exec) {
+// rotates: of the layers with RoPE. In the others plans say who sees whom and scale queries by their index, but queries
+// and keys are not turned, so that YaRN's factor, which comes with turning, is missing too (as in transformers).
+Result<std::unique_ptr<PreparedStep>> ForwardPass::prepare_step(Exec exec, bool rotates) {
   std::vector<StepSequence> sequences;
   for (const auto* all : {&texts_, &beacons_}) {
     for (const SequenceRows& rows : *all) {
@@ -121,14 +124,20 @@ Status ForwardPass::prepare_step(Exec exec) {
       sequences.push_back({.plan = rows.plan,
                            .n = rows.n,
                            .first_key = rows.first_key,
-                           .rope = rows.sequence->rope,
+                           .rope = (rotates ? rows.sequence->ropes->strategy : rows.sequence->ropes->nope).get(),
                            .raw_keys = rows.kind == KvKind::kText && strategy.stores_raw_keys(),
                            .geometry = rows.kv().geometry(),
-                           .scale = model_.logit_scale(strategy)});
+                           .scale = model_.logit_scale(rotates ? strategy.rope().attention_factor : 1)});
     }
   }
-  QUIRE_ASSIGN(step_, backend_.prepare_step(exec, config_.n_query_heads, sequences));
-  return {};
+  return backend_.prepare_step(exec, config_.n_query_heads, sequences);
+}
+
+// Of queries and of keys in rows of projections, still without the runs of their weights.
+std::pair<HeadNormArgs, HeadNormArgs> ForwardPass::head_norm_args(Rows projected) const {
+  const int64_t d = config_.head_dim;
+  return {HeadNormArgs{projected, {}, config_.rms_norm_eps, config_.n_query_heads, d},
+          HeadNormArgs{projected.column(config_.n_query_heads * d), {}, config_.rms_norm_eps, config_.n_kv_heads, d}};
 }
 
 Status ForwardPass::embed(Exec exec, std::span<const Sequence> sequences) {
@@ -169,7 +178,10 @@ Status ForwardPass::run(std::span<const Sequence> sequences, Exec exec) {
   plan_rows(sequences);
   QUIRE_TRY(prepare_scratch(n_tokens_ + n_beacons_));
   QUIRE_TRY(prepare_adapters(sequences));
-  QUIRE_TRY(prepare_step(exec));
+  QUIRE_ASSIGN(step_, prepare_step(exec, true));
+  if (config_.has_nope_layers()) {
+    QUIRE_ASSIGN(nope_step_, prepare_step(exec, false));
+  }
   QUIRE_TRY(embed(exec, sequences));
   if (chosen_.size() < sequences.size()) chosen_.resize(sequences.size());
   for (int layer = 0; layer < config_.n_layers; ++layer) QUIRE_TRY(run_layer(exec, sequences, layer));
@@ -201,13 +213,20 @@ Status ForwardPass::run_layer(Exec exec, std::span<const Sequence> sequences, in
   const ProjectionColumn qkv[] = {{Projection::kQ, 0},
                                   {Projection::kK, config_.n_query_heads * d},
                                   {Projection::kV, (config_.n_query_heads + config_.n_kv_heads) * d}};
-  ProjectQkvArgs project{norm_args(sequences, layer, Norm::kAttention), linear_args(sequences, layer, qkv, terms_),
-                         stores};
+  ProjectQkvArgs project;
+  project.norm = norm_args(sequences, layer, LayerNorm::kAttention, *w.attention_norm);
+  project.qkv = linear_args(sequences, layer, qkv, terms_);
   project.qkv.x = normed_;
   project.qkv.matrix = w.qkv.get();
   project.qkv.bias = w.qkv_bias.get();
   project.qkv.y = wide_;
-  QUIRE_TRY(backend_.project_qkv(exec, *step_, project));
+  if (config_.qk_norm) {
+    std::tie(project.query_norm, project.key_norm) = head_norm_args(wide_);
+    project.query_norm.runs = norm_runs(sequences, layer, LayerNorm::kQuery, *w.q_norm);
+    project.key_norm.runs = norm_runs(sequences, layer, LayerNorm::kKey, *w.k_norm);
+  }
+  project.stores = stores;
+  QUIRE_TRY(backend_.project_qkv(exec, step(layer), project));
   QUIRE_TRY(project_beacons(exec, layer));
 
   for (const SequenceRows& rows : texts_) {
@@ -229,7 +248,7 @@ Status ForwardPass::run_layer(Exec exec, std::span<const Sequence> sequences, in
 
   const ProjectionColumn gate_up[] = {{Projection::kGate, 0}, {Projection::kUp, config_.intermediate_size}};
   const ProjectionColumn down[] = {{Projection::kDown}};
-  MlpArgs mlp{norm_args(sequences, layer, Norm::kMlp), linear_args(sequences, layer, gate_up, terms_),
+  MlpArgs mlp{norm_args(sequences, layer, LayerNorm::kMlp, *w.mlp_norm), linear_args(sequences, layer, gate_up, terms_),
               config_.intermediate_size, linear_args(sequences, layer, down, down_terms_)};
   mlp.gate_up.x = normed_;
   mlp.gate_up.matrix = w.gate_up.get();

@@ -25,7 +25,7 @@ struct Sequence {
   bool generated = false;  // the model's own tokens, not given ones
   const Strategy* strategy = nullptr;
   const TextPositions* positions = nullptr;  // of the whole text, where the strategy takes them
-  const Rope* rope = nullptr;
+  const Ropes* ropes = nullptr;
   ChunkStore* kv = nullptr;               // holds all earlier tokens, and room for these
   const AdapterList* adapters = nullptr;  // null: none; must live as long as the pass's HiddenStates
   // If not null: counts, by chunk, how often a (query, layer, head) selected it, beyond the chunks that it must see; of
@@ -110,7 +110,9 @@ class ForwardPass {
   Status make_queue();
   void plan_rows(std::span<const Sequence> sequences);
   Status prepare_scratch(int64_t n_rows);
-  Status prepare_step(Exec exec);
+  Result<std::unique_ptr<PreparedStep>> prepare_step(Exec exec, bool rotates);
+  const PreparedStep& step(int layer) const { return config_.is_nope_layer(layer) ? *nope_step_ : *step_; }
+  std::pair<HeadNormArgs, HeadNormArgs> head_norm_args(Rows projected) const;
   Status embed(Exec exec, std::span<const Sequence> sequences);
   Status run_layer(Exec exec, std::span<const Sequence> sequences, int layer);
   // A buffer of at least so many bytes, contents undefined. What may still work on a smaller one is waited for.
@@ -138,14 +140,15 @@ class ForwardPass {
   Status finish_beacons(Exec exec, int layer);
 
   // Adapters; in adapter_layer.cc.
-  enum class Norm { kAttention, kMlp };
   struct ProjectionColumn {
     Projection projection;
     int64_t column = 0;  // where its output begins
   };
   Status prepare_adapters(std::span<const Sequence> sequences);
   Status embed_changes(Exec exec, const Sequence& sequence, int64_t row);
-  NormArgs norm_args(std::span<const Sequence> sequences, int layer, Norm norm);
+  std::span<const NormArgs::Run> norm_runs(std::span<const Sequence> sequences, int layer, LayerNorm norm,
+                                           const Buffer& own);
+  NormArgs norm_args(std::span<const Sequence> sequences, int layer, LayerNorm norm, const Buffer& own);
   LinearArgs linear_args(std::span<const Sequence> sequences, int layer, std::span<const ProjectionColumn> columns,
                          std::vector<LinearArgs::LowRankTerm>& terms);
   static void add_term(const LowRank& change, double scale, int64_t first_row, int64_t n, int64_t column,
@@ -179,8 +182,9 @@ class ForwardPass {
   int64_t n_tokens_ = 0, n_beacons_ = 0;
   std::vector<int32_t> host_ids_;
   std::unique_ptr<PreparedStep> step_;
+  std::unique_ptr<PreparedStep> nope_step_;  // of the layers without RoPE; null: the model has none
   int64_t low_rank_stride_ = 0;
-  std::vector<NormArgs::Run> norm_runs_;
+  std::array<std::vector<NormArgs::Run>, kLayerNorms> norm_runs_;
   std::vector<LinearArgs::LowRankTerm> terms_, down_terms_;
 
   std::unique_ptr<Queue> queue_;  // last: waits for what still works on the above. Null: none yet, or the last failed

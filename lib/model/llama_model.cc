@@ -15,13 +15,21 @@ std::string LlamaModel::identity() const {
   return hash.hex();
 }
 
+Result<Ropes> LlamaModel::create_ropes(const Strategy& strategy) const {
+  Ropes ropes;
+  QUIRE_ASSIGN(ropes.strategy, backend_.create_rope(strategy.rope(), strategy.kv_chunk()));
+  if (config_.has_nope_layers()) {
+    QUIRE_ASSIGN(ropes.nope, backend_.create_rope(no_rotation(config_.head_dim), strategy.kv_chunk()));
+  }
+  return ropes;
+}
+
 KvGeometry LlamaModel::kv_geometry(const Strategy& strategy, ElementType type) const {
   return {config_.n_kv_heads, config_.head_dim, strategy.kv_chunk(), type};
 }
 
-float LlamaModel::logit_scale(const Strategy& strategy) const {
-  const double factor = strategy.rope().attention_factor;
-  return static_cast<float>(factor * factor / std::sqrt(static_cast<double>(config_.head_dim)));
+float LlamaModel::logit_scale(double attention_factor) const {
+  return static_cast<float>(attention_factor * attention_factor / std::sqrt(static_cast<double>(config_.head_dim)));
 }
 
 }  // namespace quire

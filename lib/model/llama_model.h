@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,14 @@
 #include "lib/strategy/strategy.h"
 
 namespace quire {
+
+// What the queries and keys of a session are rotated by; shared with sessions of equal frequencies and chunk.
+struct Ropes {
+  std::shared_ptr<const Rope> strategy;  // by the strategy's frequencies
+  std::shared_ptr<const Rope> nope;      // not at all: of the model's layers without RoPE; null: it has none
+
+  int64_t bytes() const { return static_cast<int64_t>(strategy->bytes + (nope ? nope->bytes : 0)); }
+};
 
 // Shared by all sessions: any thread.
 class LlamaModel {
@@ -24,9 +33,11 @@ class LlamaModel {
   const LlamaWeights& weights() const { return weights_; }
   // 128 bits over configuration and weights, merged adapters included, as 32 hexadecimal digits.
   std::string identity() const;
+  // Error: kOutOfMemory.
+  Result<Ropes> create_ropes(const Strategy& strategy) const;
   KvGeometry kv_geometry(const Strategy& strategy, ElementType type) const;
   // Of the logits of attention, all constant factors included.
-  float logit_scale(const Strategy& strategy) const;
+  float logit_scale(double attention_factor) const;
 
  private:
   Backend& backend_;

@@ -16,7 +16,9 @@ struct LayerWeights {
   std::unique_ptr<Buffer> attention_norm;  // f32 [hidden]
   std::unique_ptr<Matrix> qkv;             // [(H + 2 Hkv) * d, hidden]
   std::unique_ptr<Buffer> qkv_bias;        // f32, or null
-  std::unique_ptr<Matrix> o;               // [hidden, H * d]
+  std::unique_ptr<Buffer> q_norm;          // f32 [d], or null
+  std::unique_ptr<Buffer> k_norm;
+  std::unique_ptr<Matrix> o;  // [hidden, H * d]
   std::unique_ptr<Buffer> o_bias;
   std::unique_ptr<Buffer> mlp_norm;
   std::unique_ptr<Matrix> gate_up;  // [2 * intermediate, hidden]

@@ -23,8 +23,8 @@ Status count_weights(const Backend& backend, const MemoryRequest& request, const
   for (int layer = 0; layer < config.n_layers; ++layer) {
     const LayerLayout l = layer_layout(config, layer);
     for (const WeightParts* matrix : {&l.qkv, &l.o, &l.gate_up, &l.down}) QUIRE_TRY(add_matrix(*matrix));
-    for (const WeightParts* vector :
-         {&l.attention_norm, &l.qkv_bias, &l.o_bias, &l.mlp_norm, &l.gate_up_bias, &l.down_bias}) {
+    for (const WeightParts* vector : {&l.attention_norm, &l.qkv_bias, &l.q_norm, &l.k_norm, &l.o_bias, &l.mlp_norm,
+                                      &l.gate_up_bias, &l.down_bias}) {
       add_vector(*vector);
     }
   }
@@ -140,7 +140,8 @@ int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, cons
   };
   return floats * static_cast<int64_t>(sizeof(float)) +
          static_cast<int64_t>(std::max(workspace(n), workspace(1)) +
-                              backend.rope_bytes(config.head_dim, strategy.kv_chunk()));
+                              (config.has_nope_layers() ? 2 : 1) *
+                                  backend.rope_bytes(config.head_dim, strategy.kv_chunk()));
 }
 
 Result<ModelConfig> read_config(const MemoryRequest& request) {

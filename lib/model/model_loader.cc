@@ -206,11 +206,13 @@ Status ModelLoader::Impl::load_layer(int layer) {
   LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   QUIRE_TRY(load_vector(layout.attention_norm, w.attention_norm));
   QUIRE_TRY(load_matrix(layout.qkv, w.qkv));
-  QUIRE_TRY(load_matrix(layout.o, w.o));
-  if (config_.attention_bias) {
-    QUIRE_TRY(load_vector(layout.qkv_bias, w.qkv_bias));
-    QUIRE_TRY(load_vector(layout.o_bias, w.o_bias));
+  if (config_.qk_norm) {
+    QUIRE_TRY(load_vector(layout.q_norm, w.q_norm));
+    QUIRE_TRY(load_vector(layout.k_norm, w.k_norm));
   }
+  QUIRE_TRY(load_matrix(layout.o, w.o));
+  if (config_.qkv_bias) QUIRE_TRY(load_vector(layout.qkv_bias, w.qkv_bias));
+  if (config_.o_bias) QUIRE_TRY(load_vector(layout.o_bias, w.o_bias));
   QUIRE_TRY(load_vector(layout.mlp_norm, w.mlp_norm));
   QUIRE_TRY(load_matrix(layout.gate_up, w.gate_up));
   QUIRE_TRY(load_matrix(layout.down, w.down));

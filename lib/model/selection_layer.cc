@@ -33,7 +33,7 @@ Status ForwardPass::represent_chunks(Exec exec, const SequenceRows& rows, int la
     }
     if (to < (chunk + 1) * l) break;
     args.chunk = chunk;
-    QUIRE_TRY(backend_.represent_chunk(exec, *step_, args));
+    QUIRE_TRY(backend_.represent_chunk(exec, step(layer), args));
   }
   return {};
 }
@@ -61,7 +61,7 @@ Status ForwardPass::choose(Exec exec, const SequenceRows& rows, int layer) {
   ChosenChunks& own = chosen_[static_cast<size_t>(rows.index)];
   const int64_t picks = rows.n * config_.n_query_heads * rows.plan->selection.count;
   QUIRE_TRY(require(own.buffer, static_cast<size_t>(picks) * sizeof(int32_t)));
-  QUIRE_TRY(backend_.select_chunks(exec, *step_,
+  QUIRE_TRY(backend_.select_chunks(exec, step(layer),
                                    {.sequence = rows.index,
                                     .layer = layer,
                                     .queries = wide_.at(rows.row),

@@ -28,10 +28,14 @@ LayerLayout layer_layout(const ModelConfig& config, int layer) {
   layout.mlp_norm = {{{prefix + "post_attention_layernorm.weight", hidden}}};
   layout.gate_up = {{{weight(mlp + "gate"), ffn}, {weight(mlp + "up"), ffn}}, hidden};
   layout.down = {{{weight(mlp + "down"), hidden}}, ffn};
-  if (config.attention_bias) {
-    layout.qkv_bias = {{{bias(attention + "q"), q}, {bias(attention + "k"), kv}, {bias(attention + "v"), kv}}};
-    layout.o_bias = {{{bias(attention + "o"), hidden}}};
+  if (config.qk_norm) {
+    layout.q_norm = {{{attention + "q_norm.weight", config.head_dim}}};
+    layout.k_norm = {{{attention + "k_norm.weight", config.head_dim}}};
   }
+  if (config.qkv_bias) {
+    layout.qkv_bias = {{{bias(attention + "q"), q}, {bias(attention + "k"), kv}, {bias(attention + "v"), kv}}};
+  }
+  if (config.o_bias) layout.o_bias = {{{bias(attention + "o"), hidden}}};
   if (config.mlp_bias) {
     layout.gate_up_bias = {{{bias(mlp + "gate"), ffn}, {bias(mlp + "up"), ffn}}};
     layout.down_bias = {{{bias(mlp + "down"), hidden}}};

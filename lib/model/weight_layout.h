@@ -27,7 +27,8 @@ struct WeightParts {
 };
 
 struct LayerLayout {
-  WeightParts attention_norm, qkv, qkv_bias, o, o_bias, mlp_norm, gate_up, gate_up_bias, down, down_bias;
+  WeightParts attention_norm, qkv, qkv_bias, q_norm, k_norm, o, o_bias;
+  WeightParts mlp_norm, gate_up, gate_up_bias, down, down_bias;
 };
 
 struct WeightLayout {
@@ -42,7 +43,7 @@ bool is_beacon_tensor(std::string_view name);
 // kBadFile: a window of beacons is longer than the model's positions.
 Status check_beacon_window(const ModelConfig& config);
 
-LayerLayout layer_layout(const ModelConfig& config, int layer);  // biases the config does not have are empty
+LayerLayout layer_layout(const ModelConfig& config, int layer);  // what the config does not have is empty
 WeightLayout weight_layout(const ModelConfig& config);
 
 // Where the tensors of a checkpoint are; those of beacons may be in another folder.

@@ -13,4 +13,7 @@ struct RopeTable {
   double attention_factor = 1;
 };
 
+// Turns nothing: of layers without RoPE.
+inline RopeTable no_rotation(int head_dim) { return {std::vector<double>(static_cast<size_t>(head_dim / 2)), 1}; }
+
 }  // namespace quire

@@ -32,7 +32,7 @@ Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<Model> model, S
   const LlamaModel& llama = *model->llama;
   Runtime& runtime = *model->runtime;
   Backend& backend = llama.backend();
-  QUIRE_ASSIGN(auto rope, backend.create_rope(strategy->rope(), strategy->kv_chunk()));
+  QUIRE_ASSIGN(Ropes ropes, llama.create_ropes(*strategy));
   ChunkStoreOptions store;
   store.budget_bytes = options.kv_budget_bytes;
   store.spill_directory = options.spill_directory;
@@ -44,7 +44,7 @@ Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<Model> model, S
   if (strategy->selects_chunks()) store.n_query_heads = llama.config().n_query_heads;
   QUIRE_ASSIGN(auto kv, ChunkStore::create(backend, llama.kv_geometry(*strategy, options.kv_type),
                                            llama.config().n_layers, store));
-  auto contents = std::make_unique<SessionContents>(*strategy, llama.config(), std::move(rope), std::move(kv));
+  auto contents = std::make_unique<SessionContents>(*strategy, llama.config(), std::move(ropes), std::move(kv));
   std::shared_ptr<Session> session(
       new Session(std::move(model), std::move(options), std::move(strategy), std::move(adapters), std::move(contents)));
   for (const SessionMessage& message : session->due_messages()) {
@@ -173,7 +173,7 @@ Session::Work Session::begin_step() {
 
 void Session::end_step(const StepCost& cost, int64_t n_undelivered) {
   turn_.assert_held();
-  const int64_t scratch = model_->pass->scratch_bytes() + static_cast<int64_t>(contents_->rope().bytes);
+  const int64_t scratch = model_->pass->scratch_bytes() + contents_->ropes().bytes();
   MutexLock lock(mutex_);
   stats_.n_prefilled += cost.n_prompt;
   stats_.prefill_ns += cost.prefill.count();

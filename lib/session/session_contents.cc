@@ -7,9 +7,9 @@
 
 namespace quire {
 
-SessionContents::SessionContents(const Strategy& strategy, const ModelConfig& config, std::shared_ptr<const Rope> rope,
+SessionContents::SessionContents(const Strategy& strategy, const ModelConfig& config, Ropes ropes,
                                  std::unique_ptr<ChunkStore> kv)
-    : kept(config.vocab_size, config.hidden_size), strategy_(strategy), rope_(std::move(rope)), kv_(std::move(kv)) {}
+    : kept(config.vocab_size, config.hidden_size), strategy_(strategy), ropes_(std::move(ropes)), kv_(std::move(kv)) {}
 
 int64_t SessionContents::boundary(int64_t n_tokens) const {
   const int64_t most = std::max<int64_t>(0, std::min(text.n_computed(), n_tokens - 1));

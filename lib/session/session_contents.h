@@ -7,6 +7,7 @@
 
 #include "lib/format/model_config.h"
 #include "lib/kv/chunk_store.h"
+#include "lib/model/llama_model.h"
 #include "lib/session/kept_results.h"
 #include "lib/session/text_state.h"
 #include "lib/strategy/strategy.h"
@@ -16,14 +17,13 @@ namespace quire {
 // One thread at a time. The strategy must outlive it.
 class SessionContents {
  public:
-  SessionContents(const Strategy& strategy, const ModelConfig& config, std::shared_ptr<const Rope> rope,
-                  std::unique_ptr<ChunkStore> kv);
+  SessionContents(const Strategy& strategy, const ModelConfig& config, Ropes ropes, std::unique_ptr<ChunkStore> kv);
 
   TextState text;
   KeptResults kept;
 
   const Strategy& strategy() const { return strategy_; }
-  const Rope& rope() const { return *rope_; }
+  const Ropes& ropes() const { return ropes_; }
   ChunkStore& kv() { return *kv_; }
   const ChunkStore& kv() const { return *kv_; }
 
@@ -45,7 +45,7 @@ class SessionContents {
   int64_t boundary(int64_t n_tokens) const;
 
   const Strategy& strategy_;
-  std::shared_ptr<const Rope> rope_;  // shared with sessions of equal frequencies and chunk
+  const Ropes ropes_;
   std::unique_ptr<ChunkStore> kv_;
 };
 

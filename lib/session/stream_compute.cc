@@ -112,7 +112,7 @@ Sequence GenerationStream::sequence(Block& block) const {
   sequence.generated = block.generated;
   sequence.strategy = &contents.strategy();
   sequence.positions = &contents.text.positions();
-  sequence.rope = &contents.rope();
+  sequence.ropes = &contents.ropes();
   sequence.kv = &contents.kv();
   sequence.adapters = session_->adapters().empty() ? nullptr : &session_->adapters();
   const int64_t from = contents.kept.choices_from();

@@ -49,7 +49,8 @@ class GoldenStrategy : public testing::TestWithParam<std::string> {
 
 TEST_P(GoldenStrategy, MatchesThePositionMatrixAtEveryPosition) {
   const auto cases = read_cases(kFolder + "strategies/" + GetParam() + ".txt");
-  ASSERT_GE(cases.size(), 80u);  // 8 visibilities times 6 scalings, and more
+  const bool all = GetParam() == "text_256" || GetParam() == "short_128";
+  ASSERT_GE(cases.size(), all ? 80u : 4u);  // 8 visibilities times 6 scalings, and more; or some methods
   ASSERT_EQ(cases.size(), file_.cases().size());
   for (const auto& [name, expression] : cases) {
     SCOPED_TRACE(name);
@@ -64,7 +65,7 @@ TEST_P(GoldenStrategy, MatchesThePositionMatrixAtEveryPosition) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GoldenStrategy, testing::Values("text_256", "short_128"),
+INSTANTIATE_TEST_SUITE_P(Models, GoldenStrategy, testing::Values("text_256", "short_128", "qwen3", "smollm3_yarn"),
                          [](const auto& info) { return info.param; });
 
 // PoSE checkpoints (Zhu et al. 2023) are Llama checkpoints for four times the length with a rope_scaling of one of

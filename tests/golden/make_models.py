@@ -1,4 +1,4 @@
-"""Makes the tiny random Llama and Mistral models under models/ that the golden tests load.
+"""Makes the tiny random models under models/ that the golden tests load.
 
 Weights come from fixed seeds. They are scaled so that attention is peaked: with the usual tiny initialisation all
 keys weigh the same, and a wrong position would hardly change a logit. Run `make_models.py` and then `make_golden.py`
@@ -70,6 +70,23 @@ CONFIGS = {
         dict(hidden_size=48, num_attention_heads=6, num_key_value_heads=2, head_dim=16, sliding_window=64),
         dict(family="Mistral", keys="old"),
     ),
+    "qwen2_yarn": (
+        dict(hidden_size=64, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512),
+        dict(family="Qwen2", keys="old", type_key="type", rope={"rope_type": "yarn", **YARN}, theta=1000000.0,
+             dtype=torch.bfloat16),
+    ),
+    "qwen3": (
+        dict(hidden_size=48, num_attention_heads=6, num_key_value_heads=2, head_dim=24, tie_word_embeddings=True,
+             max_position_embeddings=256),
+        dict(family="Qwen3", keys="new", theta=1000000.0),
+    ),
+    # Layers that do not rotate, under a scaling with an attention factor, which they must not have.
+    "smollm3_yarn": (
+        dict(hidden_size=48, num_attention_heads=3, num_key_value_heads=1, max_position_embeddings=256,
+             no_rope_layers=[1, 0, 1, 0], num_hidden_layers=4, pad_token_id=None),
+        dict(family="SmolLM3", keys="new", rope={"rope_type": "yarn", "factor": 4.0,
+                                                 "original_max_position_embeddings": 64}),
+    ),
 }
 
 SENTENCES = """A quire is a gathering of pages in a book. The reader turns the leaves one by one and remembers the first.
@@ -90,6 +107,30 @@ def tokenizer_model(vocab_size):
         model_type="bpe", vocab_size=vocab_size, byte_fallback=large, character_coverage=1.0,
         num_threads=1, minloglevel=2, normalization_rule_name="identity", unk_surface=" \u2047 ", hard_vocab_limit=True)
     return out.getvalue()
+
+
+FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3")
+
+
+def random_family(generator, family, arguments):
+    """`arguments` of a random Llama as those of another family, with random settings of its own."""
+    arguments = dict(arguments)
+    if family in ("Mistral", "Qwen2"):
+        arguments.pop("attention_bias", None)
+    if family in ("Mistral", "Qwen2", "Qwen3"):
+        arguments.pop("mlp_bias", None)
+    train_len = arguments["max_position_embeddings"]
+    if family == "Mistral":
+        arguments["sliding_window"] = generator.choice((None, 1, generator.randrange(2, 2 * train_len)))
+    if family in ("Qwen2", "Qwen3"):  # in all layers or, by one key or another, in none
+        arguments.update(sliding_window=generator.choice((None, 1, generator.randrange(2, 2 * train_len))),
+                         use_sliding_window=generator.random() < 0.5,
+                         max_window_layers=generator.choice((0, 0, arguments["num_hidden_layers"])))
+    if family == "SmolLM3":
+        arguments.update(no_rope_layer_interval=generator.choice((1, 2, 3, 4)), pad_token_id=None)
+        if generator.random() < 0.5:
+            arguments["no_rope_layers"] = [generator.randrange(2) for _ in range(arguments["num_hidden_layers"])]
+    return arguments
 
 
 @torch.no_grad()

@@ -42,6 +42,14 @@ CASES = {
     "tied": (dict(r=4, lora_alpha=8, target_modules=["k_proj", "embed_tokens"]), dict(tie_word_embeddings=True), None),
     "tied_saved": (dict(r=4, lora_alpha=8, target_modules=["k_proj"], modules_to_save=["embed_tokens"]),
                    dict(tie_word_embeddings=True), None),
+    "qwen2": (dict(r=4, lora_alpha=8, target_modules=ALL), dict(family="Qwen2"), None),
+    # "norm" is the end of q_norm and k_norm too.
+    "qwen3_norms": (dict(r=4, lora_alpha=8, target_modules=ATTENTION, modules_to_save=["norm"]), dict(family="Qwen3"),
+                    None),
+    "qwen3_80k": (dict(r=32, lora_alpha=16, target_modules=ATTENTION, modules_to_save=["embed_tokens"]),
+                  dict(family="Qwen3", attention_bias=True), 2e8),
+    "smollm3": (dict(r=4, lora_alpha=8, target_modules="all-linear"),
+                dict(family="SmolLM3", no_rope_layers=[0, 1], pad_token_id=None, tie_word_embeddings=False), None),
 }
 
 
@@ -60,7 +68,7 @@ def randomise(model, generator):
 def make_adapter(base, directory, arguments, seed):
     """Saves a random adapter of the model in `base`; returns the network that has it."""
     torch.manual_seed(seed)
-    network = transformers.LlamaForCausalLM.from_pretrained(base, dtype=torch.float32).eval()
+    network = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).eval()
     network = peft.get_peft_model(network, peft.LoraConfig(task_type="CAUSAL_LM", **arguments)).eval()
     randomise(network, torch.Generator().manual_seed(seed))
     network.save_pretrained(directory)
@@ -68,10 +76,10 @@ def make_adapter(base, directory, arguments, seed):
 
 def peft_logits(base, adapters, theta, ids):
     """Of the saved adapters, read anew; several with weights are one combination."""
-    config = transformers.LlamaConfig.from_pretrained(base)
+    config = transformers.AutoConfig.from_pretrained(base)
     if theta:
         config.rope_parameters = {**config.rope_parameters, "rope_theta": theta}
-    network = transformers.LlamaForCausalLM.from_pretrained(base, config=config, dtype=torch.float32)
+    network = transformers.AutoModelForCausalLM.from_pretrained(base, config=config, dtype=torch.float32)
     network = peft.PeftModel.from_pretrained(network, adapters[0]).eval()
     for number, adapter in enumerate(adapters[1:]):
         network.load_adapter(adapter, adapter_name=f"more{number}")
@@ -95,7 +103,8 @@ def make_base(directory, generator, arguments):
     n_kv_heads = generator.choice((1, 2))
     shape = dict(hidden_size=generator.choice((40, 64, 72)), num_attention_heads=2 * n_kv_heads,
                  num_key_value_heads=n_kv_heads, head_dim=generator.choice((16, 24, 32)), vocab_size=320)
-    make_models.make_model(directory, generator.randrange(2**31), {**shape, **arguments})
+    arguments = {**shape, **arguments}
+    make_models.make_model(directory, generator.randrange(2**31), arguments, family=arguments.pop("family", "Llama"))
 
 
 @pytest.fixture(scope="module")

@@ -35,11 +35,14 @@ torch.set_num_threads(1)
 def make_base(directory, generator):
     n_kv_heads = generator.choice((1, 2))
     n_heads = n_kv_heads * generator.choice((1, 2, 3))
-    make_models.make_model(directory, generator.randrange(2**31), dict(
+    family = generator.choice(("Llama", "Qwen2", "Qwen3", "SmolLM3"))
+    arguments = dict(
         hidden_size=n_heads * generator.choice((8, 12, 17)), num_attention_heads=n_heads, vocab_size=VOCABULARY,
         num_key_value_heads=n_kv_heads, head_dim=generator.choice((16, 24, 32, 40)),
         max_position_embeddings=generator.choice((96, 128, 160)), tie_word_embeddings=generator.random() < 0.5,
-        attention_bias=generator.random() < 0.5, mlp_bias=generator.random() < 0.5))
+        attention_bias=generator.random() < 0.5, mlp_bias=generator.random() < 0.5, num_hidden_layers=2)
+    arguments = {**make_models.random_family(generator, family, arguments), "sliding_window": None}
+    make_models.make_model(directory, generator.randrange(2**31), arguments, family=family)
 
 
 def make_plugin(base, directory, generator, **settings):

@@ -31,7 +31,26 @@ ROW_TOLERANCE = 1e-4  # of the row's largest logit: rows that nearly cancel are 
 torch.set_num_threads(1)
 
 
-def random_model(directory, generator):
+ROPES = ("default", "linear", "yarn", "dynamic", "longrope", "llama3")
+
+
+def random_rope(generator, kind, train_len, head_dim):
+    """Settings of a RoPE type for a model of max_position_embeddings train_len; None: no scaling."""
+    def factors(most):
+        return [generator.uniform(1, most) for _ in range(head_dim // 2)]
+
+    settings = {
+        "default": {}, "linear": {"factor": generator.uniform(1.5, 8)},
+        "yarn": {"factor": generator.uniform(1.5, 8), "original_max_position_embeddings": train_len},
+        "dynamic": {"factor": generator.uniform(1, 4)},
+        "longrope": {"original_max_position_embeddings": train_len // 2, "short_factor": factors(2),
+                     "long_factor": factors(32)},
+        "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                   "original_max_position_embeddings": train_len}}
+    return {"rope_type": kind, **settings[kind]} if kind != "default" else None
+
+
+def random_model(directory, generator, family, rope=None):
     """A model of random shape; the keyword arguments are those of make_models.make_model."""
     train_len = generator.choice((96, 128, 160, 256))
     head_dim = generator.choice((16, 24, 32, 40, 48, 64, 80, 96, 128))
@@ -43,22 +62,11 @@ def random_model(directory, generator):
         num_hidden_layers=generator.choice((1, 2, 3)), max_position_embeddings=train_len,
         tie_word_embeddings=generator.random() < 0.5, attention_bias=generator.random() < 0.5,
         mlp_bias=generator.random() < 0.5, rms_norm_eps=generator.choice((1e-5, 1e-6)))
-    family = generator.choice(("Llama", "Llama", "Mistral"))
-    if family == "Mistral":
-        del arguments["attention_bias"], arguments["mlp_bias"]
-        arguments["sliding_window"] = generator.choice((None, 1, generator.randrange(2, 2 * train_len)))
-    ropes = (None, {"rope_type": "linear", "factor": generator.uniform(1.5, 8)},
-             {"rope_type": "yarn", "factor": generator.uniform(1.5, 8), "original_max_position_embeddings": train_len},
-             {"rope_type": "dynamic", "factor": generator.uniform(1, 4)},
-             {"rope_type": "longrope", "original_max_position_embeddings": train_len // 2,
-              "short_factor": [generator.uniform(1, 2) for _ in range(head_dim // 2)],
-              "long_factor": [generator.uniform(1, 32) for _ in range(head_dim // 2)]},
-             {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-              "original_max_position_embeddings": train_len})
     make_models.make_model(
-        directory, generator.randrange(2**31), arguments, keys=generator.choice(("old", "new")),
-        rope=generator.choice(ropes), type_key=generator.choice(("type", "rope_type")),
-        theta=generator.choice((10000.0, 500000.0)),
+        directory, generator.randrange(2**31), make_models.random_family(generator, family, arguments),
+        keys=generator.choice(("old", "new")),
+        rope=random_rope(generator, rope or generator.choice(ROPES), train_len, head_dim),
+        type_key=generator.choice(("type", "rope_type")), theta=generator.choice((10000.0, 500000.0)),
         dtype=generator.choice((torch.float32, torch.float16, torch.bfloat16)), family=family)
     return (directory / "config.json").read_text()
 
@@ -86,11 +94,12 @@ def assert_close(actual, expected, what):
     assert error < TOLERANCE, f"{what}: {error:.2e}"
 
 
-@pytest.mark.parametrize("number", range(10))
-def test_plain_attention(number, tmp_path):
+@pytest.mark.parametrize("rope", ROPES)
+@pytest.mark.parametrize("family", make_models.FAMILIES)
+def test_plain_attention(family, rope, tmp_path):
     print(f"\nQUIRE_SEED={SEED}")
-    generator = random.Random(f"{SEED} plain {number}")
-    config = random_model(tmp_path / "model", generator)
+    generator = random.Random(f"{SEED} plain {family} {rope}")
+    config = random_model(tmp_path / "model", generator, family, rope)
     n = generator.randrange(2, 700)
     ids = golden_format.random_ids(n, 64, generator.randrange(2**31))
     peer = make_golden.transformers_logits(tmp_path / "model", ids)
@@ -102,11 +111,12 @@ def test_plain_attention(number, tmp_path):
     assert_close(actual, ours, f"library against reference, seed {SEED}, {config}")
 
 
-@pytest.mark.parametrize("number", range(6))
-def test_strategies(number, tmp_path):
+@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("family", make_models.FAMILIES)
+def test_strategies(family, number, tmp_path):
     print(f"\nQUIRE_SEED={SEED}")
-    generator = random.Random(f"{SEED} strategy {number}")
-    config = random_model(tmp_path / "model", generator)
+    generator = random.Random(f"{SEED} strategy {family} {number}")
+    config = random_model(tmp_path / "model", generator, family)
     model = reference.Model(tmp_path / "model")
     n = generator.randrange(300, 700)
     prompts = (golden_format.random_ids(n, 64, generator.randrange(2**31)) for _ in itertools.count())
@@ -117,12 +127,12 @@ def test_strategies(number, tmp_path):
         assert_close(actual, expected, f"{case.expression}, seed {SEED}, {config}")
 
 
-@pytest.mark.parametrize("number", range(4))
-def test_positions(number, tmp_path):
+@pytest.mark.parametrize("family", make_models.FAMILIES)
+def test_positions(family, tmp_path):
     """position_ids with gaps, as PoSE trains with."""
     print(f"\nQUIRE_SEED={SEED}")
-    generator = random.Random(f"{SEED} positions {number}")
-    config = random_model(tmp_path / "model", generator)
+    generator = random.Random(f"{SEED} positions {family}")
+    config = random_model(tmp_path / "model", generator, family)
     model = reference.Model(tmp_path / "model")
     n = generator.randrange(20, 300)
     ids = golden_format.random_ids(n, 64, generator.randrange(2**31))
@@ -164,7 +174,7 @@ def test_frequencies_by_length(kind):
 def test_the_comparison_can_fail(tmp_path):
     """A distance that is off by one for one far chunk must not pass."""
     generator = random.Random(f"{SEED} wrong")
-    random_model(tmp_path / "model", generator)
+    random_model(tmp_path / "model", generator, "Llama")
     model = reference.Model(tmp_path / "model")
     ids = golden_format.random_ids(300, 64, 1)
     positions = reference.positions_full(300)

@@ -69,7 +69,7 @@ class Cache:
 
 
 class BeaconModel(reference.Model):
-    """A Llama directory with a beacon plug-in: a directory too, or nothing (copies of the ordinary tensors)."""
+    """A model directory with a beacon plug-in: a directory too, or nothing (copies of the ordinary tensors)."""
 
     def __init__(self, directory, plugin=None, dtype=torch.float64, window=None, stride=None):
         super().__init__(directory)
@@ -105,18 +105,19 @@ class BeaconModel(reference.Model):
             return self.linear(x, name)
         return torch.cat([self.linear(x[:new], name), self.linear(x[new:], own)])
 
-    def attention(self, x, new, name, earlier, positions, visible):
+    def attention(self, x, new, name, earlier, positions, visible, rope):
         """The attention's output [queries, hidden], and the queries' unrotated keys and values."""
         n, d, group = len(x), self.head_dim, self.n_query_heads // self.n_kv_heads
         q = self.mixed(x, new, name + "q_proj").view(n, self.n_query_heads, d)
         k = self.mixed(x, new, name + "k_proj").view(n, self.n_kv_heads, d)
         v = self.mixed(x, new, name + "v_proj").view(n, self.n_kv_heads, d)
+        q, k = self.norm_heads(q, k, name)
         keys, values = torch.cat([earlier[0], k]), torch.cat([earlier[1], v])
         at, out = positions.to(torch.float64), torch.empty_like(q)
         for h in range(self.n_query_heads):
-            turned_q = reference.rotate(q[:, h], at[-n:], self.frequencies).to(self.dtype)
-            turned_k = reference.rotate(keys[:, h // group], at, self.frequencies).to(self.dtype)
-            logits = turned_q @ turned_k.T * self.frequencies.attention_factor**2 / math.sqrt(d)
+            turned_q = reference.rotate(q[:, h], at[-n:], rope).to(self.dtype)
+            turned_k = reference.rotate(keys[:, h // group], at, rope).to(self.dtype)
+            logits = turned_q @ turned_k.T * rope.attention_factor**2 / math.sqrt(d)
             out[:, h] = torch.softmax(logits.masked_fill(~visible, -math.inf), -1) @ values[:, h // group]
         return self.mixed(out.reshape(n, -1), new, name + "o_proj"), k, v
 
@@ -139,7 +140,7 @@ class BeaconModel(reference.Model):
             name = f"model.layers.{layer}."
             earlier = [torch.cat(pair) for pair in zip(cache.memory[layer], cache.raw[layer])]
             y, k, v = self.attention(self.norm(x, name + "input_layernorm"), new, name + "self_attn.", earlier,
-                                     positions, visible)
+                                     positions, visible, self.rope_in(layer, self.frequencies))
             x = x + y
             y = self.norm(x, name + "post_attention_layernorm")
             gate = torch.nn.functional.silu(self.linear(y, name + "mlp.gate_proj"))

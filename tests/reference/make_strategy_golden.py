@@ -2,7 +2,7 @@
 
 A case whose positions depend on the text has its own ids if the usual ones make a close call. MODEL.txt has one case a
 line, `name<TAB>expression`. See ../golden/README.md for the tensors. With beginnings of names as arguments, only those
-cases are computed, and the others kept as they are.
+cases are computed, and the others kept as they are; with names of models, only those models.
 """
 
 import itertools
@@ -19,7 +19,12 @@ GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
 sys.path.insert(0, str(GOLDEN))
 import golden_format  # noqa: E402
 
-MODELS = ("text_256", "short_128")
+# With the names of some cases for models that are there for what their layers do to methods, not for the arguments.
+EACH_METHOD = ("full+none", "full+yarn", "dca+none", "dca_logit_scale_10", "streaming_llm+none", "longheads_default",
+               "longheads_dca", "rerope", "rerope_yarn", "self_extend_pi", "lm_infinite", "sda_kv", "scca_flow",
+               "long_mixed_shifts", "product_longheads_yarn", "product_full")
+MODELS = {"text_256": (), "short_128": (), "qwen3": ("full+yarn", "dca_logit_scale_10", "longheads_default", "rerope"),
+          "smollm3_yarn": EACH_METHOD}
 N_TOKENS = 1024
 N_COLUMNS = 4
 
@@ -32,13 +37,17 @@ def kept(path, cases, beginnings):
     return {k: v for k, v in safetensors.torch.load_file(path).items() if k.rpartition(".")[0] in others}
 
 
-def main(beginnings):
+def main(arguments):
+    wanted = [name for name in arguments if name in MODELS]
+    beginnings = tuple(name for name in arguments if name not in MODELS)
     torch.set_num_threads(1)
     (GOLDEN / "strategies").mkdir(exist_ok=True)
     for seed, name in enumerate(MODELS, start=1):
         model = reference.Model(GOLDEN / "models" / name)
         ids = golden_format.random_ids(N_TOKENS, model.vocab_size, seed)
-        cases = strategy_cases.all_cases(model)
+        cases = [case for case in strategy_cases.all_cases(model) if not MODELS[name] or case.name in MODELS[name]]
+        if wanted and name not in wanted:
+            continue
         path = GOLDEN / "strategies" / f"{name}.safetensors"
         tensors = {"ids": torch.tensor(ids, dtype=torch.int32), **kept(path, cases, beginnings)}
         for case in cases:
@@ -57,4 +66,4 @@ def main(beginnings):
 
 
 if __name__ == "__main__":
-    main(tuple(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -26,6 +26,11 @@ def rope_plain(head_dim, base):
     return Rope(torch.tensor([base ** (-2 * a / head_dim) for a in range(head_dim // 2)], dtype=torch.float64))
 
 
+def rope_none(head_dim):
+    """Of a layer that does not rotate: every distance is as good as 0, and there is no attention factor."""
+    return Rope(torch.zeros(head_dim // 2, dtype=torch.float64))
+
+
 def rope_pi(head_dim, base, factor):
     return Rope(rope_plain(head_dim, base).theta / factor)
 
@@ -224,7 +229,7 @@ def logit_scale(n, train_len, slope):
 
 
 class Model:
-    """A Hugging Face Llama or Mistral directory in float64."""
+    """A Hugging Face directory in float64: Llama, Mistral, Qwen2, Qwen3 or SmolLM3."""
 
     def __init__(self, directory):
         directory = pathlib.Path(directory)
@@ -235,14 +240,22 @@ class Model:
         self.n_layers = config["num_hidden_layers"]
         self.n_query_heads = config["num_attention_heads"]
         self.n_kv_heads = config.get("num_key_value_heads") or self.n_query_heads
-        self.head_dim = config.get("head_dim") or config["hidden_size"] // self.n_query_heads
+        family = config["architectures"][0].removesuffix("ForCausalLM")
+        self.head_dim = config.get("head_dim") or (
+            128 if family == "Qwen3" else config["hidden_size"] // self.n_query_heads)
         self.vocab_size = config["vocab_size"]
         self.eps = config["rms_norm_eps"]
         self.train_len = config["max_position_embeddings"]
-        self.window = config["sliding_window"] if config["architectures"] == ["MistralForCausalLM"] else None
+        slides = family == "Mistral" or "sliding_attention" in config.get("layer_types", ())  # then in all layers
+        self.window = config["sliding_window"] if slides else None
+        self.nope_layers = set()  # in these nothing is rotated
+        if family == "SmolLM3":
+            rotates = config.get("no_rope_layers") or [
+                (layer + 1) % config.get("no_rope_layer_interval", 4) for layer in range(self.n_layers)]
+            self.nope_layers = {layer for layer in range(self.n_layers) if not rotates[layer]}
         self.scaling = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
-        self.base = self.scaling.get("rope_theta") or config.get("rope_theta") or 10000.0
-
+        self.base = self.scaling.get("rope_theta") or config.get("rope_theta") or (
+            2000000.0 if family == "SmolLM3" else 10000.0)
         self.rope_type = self.scaling.get("rope_type") or self.scaling.get("type") or "default"
         # Dynamic NTK is the one type whose max_position_embeddings is not the end.
         self.longest = math.inf if self.rope_type == "dynamic" else self.train_len
@@ -278,6 +291,15 @@ class Model:
     def norm(self, x, name):
         return x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.eps) * self.weights[name + ".weight"]
 
+    def norm_heads(self, q, k, name):
+        """Queries and keys [n, heads, d] as they are rotated."""
+        if name + "q_norm.weight" not in self.weights:
+            return q, k
+        return self.norm(q, name + "q_norm"), self.norm(k, name + "k_norm")
+
+    def rope_in(self, layer, rope):
+        return rope_none(self.head_dim) if layer in self.nope_layers else rope
+
     @torch.no_grad()
     def forward(self, ids, positions, rope=None, scale=None):
         """Logits [n, vocab] of the ids. positions: [n, n], [heads, n, n] or [layers, heads, n, n], NaN where a key
@@ -294,7 +316,7 @@ class Model:
             name = f"model.layers.{layer}."
             y = self.norm(x, name + "input_layernorm")
             of_layer = positions if callable(positions) else positions[layer]
-            x = x + self.attention(y, name + "self_attn.", of_layer, rope, scale)
+            x = x + self.attention(y, name + "self_attn.", of_layer, self.rope_in(layer, rope), scale)
             y = self.norm(x, name + "post_attention_layernorm")
             gate = torch.nn.functional.silu(self.linear(y, name + "mlp.gate_proj"))
             x = x + self.linear(gate * self.linear(y, name + "mlp.up_proj"), name + "mlp.down_proj")
@@ -306,6 +328,7 @@ class Model:
         q = self.linear(x, name + "q_proj").view(n, self.n_query_heads, d)
         k = self.linear(x, name + "k_proj").view(n, self.n_kv_heads, d)
         v = self.linear(x, name + "v_proj").view(n, self.n_kv_heads, d)
+        q, k = self.norm_heads(q, k, name)
         group = self.n_query_heads // self.n_kv_heads
         if callable(positions):
             positions = positions(q, k, v, rope)

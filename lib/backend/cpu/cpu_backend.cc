@@ -223,6 +223,15 @@ class CpuBackend final : public Backend {
                     [&](int64_t r, int) { cpu::rms_norm(rows_ptr(x.at(r)), w, eps, width, rows_ptr(out.at(r))); });
   }
 
+  Status head_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t heads,
+                   int64_t head_dim) override {
+    const auto* w = static_cast<const float*>(weight.host());
+    return for_rows(exec, n, [&](int64_t r, int) {
+      float* head = rows_ptr(x.at(r));
+      for (int64_t h = 0; h < heads; ++h, head += head_dim) cpu::rms_norm(head, w, eps, head_dim, head);
+    });
+  }
+
   Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) override {
     return for_rows(exec, n, [&](int64_t r, int) { cpu::swiglu(rows_ptr(x.at(r)), width, rows_ptr(out.at(r))); });
   }

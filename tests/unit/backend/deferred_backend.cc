@@ -295,6 +295,12 @@ class DeferredBackend final : public Backend {
       return real_->rms_norm(late, from, *w, eps, n, width, to);
     });
   }
+  Status head_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t heads,
+                   int64_t head_dim) override {
+    return add(exec, [this, own = real(x), w = real(&weight), eps, n, heads, head_dim](Exec late) {
+      return real_->head_norm(late, own, *w, eps, n, heads, head_dim);
+    });
+  }
   Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write, Rows y) override {
     return add(exec, [this, from = real(x), n, &matrix, b = real(bias), write, to = real(y)](Exec late) {
       return real_->matmul(late, from, n, matrix, b, write, to);

@@ -182,6 +182,26 @@ TEST(Operations, RmsNorm) {
   }
 }
 
+// Each head is a row of its own; what lies between the heads and the next row stays.
+TEST(Operations, HeadNormIsTheNormOfEachHead) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  const int64_t n = 21, heads = 3, d = 24, column = 8, stride = column + heads * d + 5;
+  const auto x = random.normal(n * stride), weight = random.normal(d);
+  for (const int threads : {1, 3}) {
+    Machine machine(threads);
+    const auto xs = machine.buffer(x), whole = machine.buffer(x), ws = machine.buffer(weight);
+    const Rows rows = Rows{xs.get(), 0, stride}.column(column);
+    ASSERT_TRUE(machine.backend->head_norm(machine.exec(), rows, *ws, 1e-5f, n, heads, d).ok());
+    for (int64_t h = 0; h < heads; ++h) {
+      const Rows head = Rows{whole.get(), 0, stride}.column(column + h * d);
+      ASSERT_TRUE(machine.backend->rms_norm(machine.exec(), head, *ws, 1e-5f, n, d, head).ok());
+    }
+    expect_same_bits(machine.values(*whole), machine.values(*xs), std::to_string(threads) + " threads");
+    EXPECT_NE(machine.values(*xs), x);
+  }
+}
+
 TEST(Operations, Swiglu) {
   Random random;
   SCOPED_TRACE(random.trace());
@@ -258,6 +278,7 @@ TEST(Operations, CancelledOperationsSayCancelled) {
   const auto ids = machine.ids({1, 2});
   EXPECT_EQ(machine.backend->embed(exec, *table, *ids, 0, 2, rows).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->rms_norm(exec, rows, *weight, 1e-5f, 4, 64, rows).code(), Code::kCancelled);
+  EXPECT_EQ(machine.backend->head_norm(exec, rows, *weight, 1e-5f, 4, 1, 64).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->matmul(exec, rows, 4, *matrix, nullptr, Write::kSet, rows).code(), Code::kCancelled);
   const LowRankArgs low_rank{rows, 4, matrix.get(), matrix.get(), 1, rows, rows};
   EXPECT_EQ(machine.backend->add_low_rank(exec, low_rank).code(), Code::kCancelled);

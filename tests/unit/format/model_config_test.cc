@@ -45,7 +45,8 @@ TEST(ModelConfig, DefaultsOfAbsentKeys) {
   EXPECT_EQ(config->rope_theta, 10000);
   EXPECT_EQ(config->rope_type, "default");
   EXPECT_EQ(config->rope_scaling, "");
-  EXPECT_FALSE(config->tie_word_embeddings || config->attention_bias || config->mlp_bias);
+  EXPECT_FALSE(config->tie_word_embeddings || config->qkv_bias || config->o_bias || config->mlp_bias);
+  EXPECT_FALSE(config->qk_norm || config->has_nope_layers() || config->is_nope_layer(1));
   EXPECT_TRUE(config->bos_token_ids.empty() && config->eos_token_ids.empty());
   EXPECT_EQ(config->architecture, "LlamaForCausalLM");
   EXPECT_EQ(config->json, text);
@@ -67,7 +68,7 @@ TEST(ModelConfig, EveryKeyIsRead) {
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config->n_kv_heads, 2);
   EXPECT_EQ(config->head_dim, 24);
-  EXPECT_TRUE(config->tie_word_embeddings && config->attention_bias && config->mlp_bias);
+  EXPECT_TRUE(config->tie_word_embeddings && config->qkv_bias && config->o_bias && config->mlp_bias);
   EXPECT_EQ(config->rope_theta, 500000);
   EXPECT_FLOAT_EQ(config->rms_norm_eps, 1e-5f);
   EXPECT_EQ(config->max_position_embeddings, 512);
@@ -80,7 +81,7 @@ TEST(ModelConfig, OtherComputationsAreRefusedByName) {
     {"architectures": ["MixtralForCausalLM"]}, {"model_type": "mistral"}, {"hidden_act": "gelu"},
     {"sliding_window": 4096}, {"quantization_config": {"bits": 4}}, {"num_local_experts": 8},
     {"partial_rotary_factor": 0.5}, {"layer_types": ["full_attention", "sliding_attention"]},
-    {"attn_logit_softcapping": 50.0}, {"beacon_pos": "interleave"}, {"head_dim": 15}, {"is_encoder_decoder": true}, {"layer_types": [1]}, {"rope_scaling": {"type": "proportional", "factor": 2}}])");
+    {"attn_logit_softcapping": 50.0}, {"use_mrope": true}, {"beacon_pos": "interleave"}, {"head_dim": 15}, {"is_encoder_decoder": true}, {"layer_types": [1]}, {"rope_scaling": {"type": "proportional", "factor": 2}}])");
   const char* named[] = {"MixtralForCausalLM",
                          "mistral",
                          "gelu",
@@ -90,6 +91,7 @@ TEST(ModelConfig, OtherComputationsAreRefusedByName) {
                          "partial_rotary_factor",
                          "sliding_attention",
                          "softcapping",
+                         "use_mrope",
                          "beacon_pos",
                          "head_dim 15",
                          "is_encoder_decoder",
@@ -124,7 +126,7 @@ TEST(ModelConfig, BadNumbersAreRefusedByKey) {
     {"rope_theta": 1}, {"tie_word_embeddings": 1}, {"attention_bias": "yes"}, {"bos_token_id": 100},
     {"bos_token_id": -1}, {"bos_token_id": [1, 2]}, {"eos_token_id": [2, 100]}, {"eos_token_id": 2.0},
     {"eos_token_id": "2"}, {"rope_scaling": 4}, {"architectures": []}, {"architectures": "LlamaForCausalLM"},
-    {"architectures": [1]}, {"architectures": null}, {"layer_types": "full_attention"}])");
+    {"architectures": [1]}, {"architectures": null}, {"layer_types": "full_attention"}, {"layer_types": ["full_attention"]}])");
   for (const Json& patch : cases) {
     const Status status = parse_with(patch).status();
     EXPECT_EQ(status.code(), Code::kBadFile) << patch << ": " << status.message();
@@ -175,6 +177,110 @@ TEST(ModelConfig, MistralRefusesWhatIsNotItsOwn) {
   for (const char* biases : {"attention_bias", "mlp_bias"}) {
     EXPECT_THAT(parse_mistral({{biases, true}}).status().message(), HasSubstr("MistralForCausalLM with biases"));
   }
+}
+
+Result<ModelConfig> parse_as(const std::string& architecture, const std::string& type, const Json& patch) {
+  Json config = small();
+  config["architectures"] = {architecture + "ForCausalLM"};
+  config["model_type"] = type;
+  config["num_key_value_heads"] = 2;
+  for (const auto& [key, value] : patch.items()) config[key] = value;
+  return parse_model_config(config.dump());
+}
+
+TEST(ModelConfig, Qwen2HasBiasesOfQueriesKeysAndValuesAlone) {
+  for (const Json& patch : {Json::object(), Json{{"attention_bias", false}}, Json{{"attention_bias", true}}}) {
+    auto config = parse_as("Qwen2", "qwen2", patch);
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    EXPECT_TRUE(config->qkv_bias);
+    EXPECT_FALSE(config->o_bias || config->mlp_bias || config->qk_norm);
+    EXPECT_EQ(config->head_dim, 16);
+    EXPECT_EQ(config->architecture, "Qwen2ForCausalLM");
+  }
+  EXPECT_EQ(parse_as("Qwen2", "qwen2", {{"max_position_embeddings", nullptr}})->max_position_embeddings, 32768);
+  EXPECT_THAT(parse_as("Qwen2", "qwen2", {{"mlp_bias", true}}).status().message(), HasSubstr("biases of the MLP"));
+  EXPECT_THAT(parse_as("Qwen2", "qwen3", {}).status().message(), HasSubstr("model_type qwen3 of Qwen2ForCausalLM"));
+}
+
+TEST(ModelConfig, Qwen3HasNormsOfQueriesAndKeys) {
+  auto config = parse_as("Qwen3", "qwen3", {});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_TRUE(config->qk_norm);
+  EXPECT_FALSE(config->qkv_bias || config->o_bias);
+  EXPECT_EQ(config->head_dim, 128);  // not what the hidden size comes to
+  config = parse_as("Qwen3", "qwen3", {{"attention_bias", true}, {"head_dim", 24}, {"hidden_size", 66}});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_TRUE(config->qkv_bias && config->o_bias);
+  EXPECT_EQ(config->head_dim, 24);
+}
+
+// What Qwen's model cards say to add for long texts; transformers 5 has the new keys.
+TEST(ModelConfig, QwensYarnIsReadInBothForms) {
+  const Json yarn = {{"factor", 4.0}, {"original_max_position_embeddings", 512}};
+  Json older = yarn, newer = yarn;
+  older["type"] = newer["rope_type"] = "yarn";
+  newer["rope_theta"] = 1e6;
+  for (const Json& patch :
+       {Json{{"rope_scaling", older}, {"rope_theta", 1e6}}, Json{{"rope_parameters", newer}, {"dtype", "bfloat16"}}}) {
+    auto config = parse_as("Qwen2", "qwen2", patch);
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    EXPECT_EQ(config->rope_scaling, "yarn(factor=4, original=512)");
+    EXPECT_EQ(config->rope_theta, 1e6);
+    EXPECT_EQ(config->max_position_embeddings, 512);
+  }
+}
+
+// Every layer has the window, or none: a strategy's plan is one for all layers.
+TEST(ModelConfig, AWindowOnRequestIsInAllLayersOrNone) {
+  const auto window = [](const Json& patch) {
+    auto config = parse_as("Qwen2", "qwen2", patch);
+    return config.ok() ? std::to_string(config->sliding_window) : config.status().message();
+  };
+  EXPECT_EQ(window({{"sliding_window", 64}}), "0");
+  EXPECT_EQ(window({{"sliding_window", 64}, {"use_sliding_window", false}, {"max_window_layers", 0}}), "0");
+  EXPECT_EQ(window({{"sliding_window", 64}, {"use_sliding_window", true}, {"max_window_layers", 0}}), "64");
+  EXPECT_EQ(window({{"use_sliding_window", true}, {"max_window_layers", 0}}), "4096");
+  EXPECT_EQ(window({{"sliding_window", nullptr}, {"use_sliding_window", true}, {"max_window_layers", 0}}), "0");
+  EXPECT_EQ(window({{"use_sliding_window", true}, {"max_window_layers", 2}}), "0");
+  EXPECT_EQ(window({{"use_sliding_window", true}}), "0");  // 28 layers without
+  EXPECT_EQ(window({{"sliding_window", 64},
+                    {"use_sliding_window", true},
+                    {"layer_types", {"sliding_attention", "sliding_attention"}}}),
+            "64");
+  EXPECT_THAT(window({{"use_sliding_window", true}, {"max_window_layers", 1}}),
+              HasSubstr("a sliding_window in 1 of 2 layers; it must be in all or in none"));
+  EXPECT_THAT(window({{"use_sliding_window", true}, {"layer_types", {"sliding_attention", "full_attention"}}}),
+              HasSubstr("a sliding_window in 1 of 2 layers"));
+  EXPECT_THAT(window({{"layer_types", {"sliding_attention", "sliding_attention"}}}),
+              HasSubstr("layer_types with \"sliding_attention\""));
+  EXPECT_THAT(window({{"use_sliding_window", 1}}), HasSubstr("use_sliding_window is 1"));
+  EXPECT_THAT(window({{"use_sliding_window", true}, {"max_window_layers", -1}}), HasSubstr("max_window_layers is -1"));
+}
+
+TEST(ModelConfig, SmolLM3LeavesLayersUnrotated) {
+  const auto layers = [](Json patch) {
+    patch["num_hidden_layers"] = 6;
+    auto config = parse_as("SmolLM3", "smollm3", patch);
+    if (!config.ok()) return config.status().message();
+    std::string out;
+    for (int layer = 0; layer < 6; ++layer) out += config->is_nope_layer(layer) ? 'n' : 'r';
+    return out;
+  };
+  EXPECT_EQ(layers(Json::object()), "rrrnrr");
+  EXPECT_EQ(layers({{"no_rope_layer_interval", 2}}), "rnrnrn");
+  EXPECT_EQ(layers({{"no_rope_layers", {1, 0, 0, 1, 1, 1, 0}}, {"no_rope_layer_interval", 2}}), "rnnrrr");
+  EXPECT_EQ(layers({{"no_rope_layers", {1, 1, 1, 1, 1, 1}}}), "rrrrrr");
+  for (const Json& bad : {Json({1, 1, 1, 1, 1}), Json({1, 1, 1, 1, 1, 2}), Json({1, 1, 1, 1, 1, true}), Json(1)}) {
+    EXPECT_THAT(layers({{"no_rope_layers", bad}}), HasSubstr("no_rope_layers is")) << bad;
+  }
+  EXPECT_THAT(layers({{"no_rope_layer_interval", 0}}), HasSubstr("no_rope_layer_interval is 0"));
+  EXPECT_THAT(layers({{"use_sliding_window", true}, {"sliding_window", 64}}),
+              HasSubstr("a sliding_window in 1 of 6 layers"));
+  auto config = parse_as("SmolLM3", "smollm3", {{"attention_bias", true}, {"mlp_bias", true}});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_TRUE(config->tie_word_embeddings && config->qkv_bias && config->o_bias && config->mlp_bias);
+  EXPECT_FALSE(config->has_nope_layers());  // the first one would be the fourth
+  EXPECT_EQ(config->rope_theta, 2e6);
 }
 
 TEST(ModelConfig, DualChunkRequestIsRead) {

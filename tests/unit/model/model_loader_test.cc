@@ -44,7 +44,7 @@ class Loaded {
   // Logits of a fixed prompt, all positions.
   std::vector<float> logits() {
     auto strategy = make_strategy("full", strategy_context(model_->config(), {1000}));
-    auto rope = backend_->create_rope((*strategy)->rope(), (*strategy)->kv_chunk());
+    auto ropes = model_->create_ropes(**strategy);
     auto kv = ChunkStore::create(*backend_, model_->kv_geometry(**strategy, ElementType::kF32),
                                  model_->config().n_layers, {});
     std::vector<int32_t> tokens;
@@ -53,7 +53,7 @@ class Loaded {
     Sequence sequence;
     sequence.tokens = tokens;
     sequence.strategy = strategy->get();
-    sequence.rope = rope->get();
+    sequence.ropes = &*ropes;
     sequence.kv = kv->get();
     ForwardPass pass(*model_);
     auto states = pass.forward({&sequence, 1}, nullptr);
@@ -123,7 +123,9 @@ TEST_P(EveryModel, CountsParametersOnceAndItsBytes) {
   const int64_t q = c.n_query_heads * c.head_dim, kv = c.n_kv_heads * c.head_dim, h = c.hidden_size;
   const int64_t ffn = c.intermediate_size;
   int64_t layer = h * (2 * q + 2 * kv) + 3 * h * ffn + 2 * h;
-  if (c.attention_bias) layer += q + 2 * kv + h;
+  if (c.qkv_bias) layer += q + 2 * kv;
+  if (c.o_bias) layer += h;
+  if (c.qk_norm) layer += 2 * c.head_dim;
   if (c.mlp_bias) layer += 2 * ffn + h;
   const int64_t vocab = int64_t{c.vocab_size} * h;
   EXPECT_EQ(loaded.model().weights().n_parameters, c.n_layers * layer + h + (c.tie_word_embeddings ? 1 : 2) * vocab);

@@ -25,7 +25,7 @@ class Prefetching : public testing::TestWithParam<const char*> {
     auto strategy = make_strategy(GetParam(), strategy_context(model_->config(), {}));
     EXPECT_TRUE(strategy.ok()) << strategy.status().message();
     strategy_ = std::move(*strategy);
-    rope_ = *backend_->create_rope(strategy_->rope(), strategy_->kv_chunk());
+    ropes_ = *model_->create_ropes(*strategy_);
     geometry_ = model_->kv_geometry(*strategy_, ElementType::kF16);
   }
   std::unique_ptr<ChunkStore> store(ChunkStoreOptions options) {
@@ -48,7 +48,7 @@ class Prefetching : public testing::TestWithParam<const char*> {
       sequence.tokens = std::span(tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(n));
       sequence.first_position = first;
       sequence.strategy = strategy_.get();
-      sequence.rope = rope_.get();
+      sequence.ropes = &ropes_;
       sequence.kv = &kv;
       const Status room = kv.reserve(first, n);
       EXPECT_TRUE(room.ok()) << room.message();
@@ -65,7 +65,7 @@ class Prefetching : public testing::TestWithParam<const char*> {
   std::unique_ptr<Backend> backend_ = cpu::create_cpu_backend(allocator_, pool_);
   std::unique_ptr<LlamaModel> model_;
   std::unique_ptr<const Strategy> strategy_;
-  std::shared_ptr<const Rope> rope_;
+  Ropes ropes_;
   KvGeometry geometry_;
   IoThreads io_{1};
 };

@@ -70,6 +70,10 @@ class WatchedBackend : public Backend {
   Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {
     return real_.rms_norm(exec, x, weight, eps, n, width, out);
   }
+  Status head_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t heads,
+                   int64_t head_dim) override {
+    return real_.head_norm(exec, x, weight, eps, n, heads, head_dim);
+  }
   Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write, Rows y) override {
     return real_.matmul(exec, x, n, matrix, bias, write, y);
   }

@@ -22,13 +22,13 @@ using Loaded = std::shared_ptr<const LoadedAdapter>;
 
 Loaded adapter(const std::shared_ptr<Model>& model, const std::string& path) { return take(load_adapter(model, path)); }
 
-std::shared_ptr<Model> load_merged(std::vector<AdapterSource> merge) {
+std::shared_ptr<Model> load_merged(std::vector<AdapterSource> merge, const std::string& model = kModel) {
   RuntimeOptions runtime;
   runtime.n_threads = 2;
   ModelLoadOptions options;
   options.merge = std::move(merge);
   return take(
-      load_model(make_runtime(runtime), std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + kModel, options));
+      load_model(make_runtime(runtime), std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + model, options));
 }
 
 SessionOptions with_adapters(std::vector<SessionAdapter> adapters, const std::string& strategy = "full") {
@@ -70,6 +70,34 @@ TEST(Adapters, BesideTheWeightsAndMergedAreTheSame) {
       EXPECT_GT(worst_error(plain, beside), 0.1);
     }
   }
+}
+
+// PEFT's modules_to_save "norm" is the end of q_norm and k_norm too. Changes of queries and keys come before their
+// norms.
+TEST(Adapters, ChangeQueriesAndKeysAndTheirNorms) {
+  AdapterDirectory files;
+  files.config["target_modules"] = {"q_proj", "k_proj"};
+  files.config["modules_to_save"] = {"q_norm", "k_norm"};
+  for (const char* layer : {"0", "1"}) {
+    const std::string attention = std::string("model.layers.") + layer + ".self_attn.";
+    for (const auto& [name, out] : {std::pair("q_proj", 144), std::pair("k_proj", 48)}) {
+      files.fill(attention + name + ".lora_A.weight", {2, 48});
+      files.fill(attention + name + ".lora_B.weight", {out, 2});
+    }
+    for (const char* norm : {"q_norm", "k_norm"}) files.fill(attention + norm + ".modules_to_save.weight", {24});
+  }
+  files.write();
+  const auto model = load("qwen3");
+  const Tokens tokens = random_tokens(*model, 70);
+  const Loaded loaded = adapter(model, files.path());
+  const Logits plain = all_logits(model, with_adapters({}), tokens);
+  const Logits beside = all_logits(model, with_adapters({{loaded, 1}}), tokens);
+  EXPECT_LT(worst_error(all_logits(load_merged({{files.path(), 1}}, "qwen3"), with_adapters({}), tokens), beside),
+            1e-4);
+  EXPECT_GT(worst_error(plain, beside), 0.1);
+  const Logits norms = all_logits(model, with_adapters({{loaded, 0}}), tokens);
+  EXPECT_GT(worst_error(plain, norms), 0.01);
+  EXPECT_GT(worst_error(beside, norms), 1e-3);
 }
 
 TEST(Adapters, SeveralAddUp) {

@@ -1,4 +1,4 @@
-// What is planned of a session with beacons is what it then takes.
+// What is planned is what is then taken: of weights, and of a session with beacons.
 
 #include <gtest/gtest.h>
 
@@ -100,6 +100,32 @@ TEST_F(BeaconPlan, OfAnyLengthIsMadeAtOnce) {
     ASSERT_TRUE(planned.ok()) << strategy << ": " << planned.status().message();
     EXPECT_GT(planned.value().kv_bytes, int64_t{1} << 30) << strategy;
   }
+}
+
+MemoryPlan plan_of(const Model& model, const std::string& name, int64_t n_tokens) {
+  MemoryRequest request;
+  request.directory = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name;
+  request.strategy = "full(kv_chunk=16)";
+  request.n_tokens = n_tokens;
+  return take(plan_memory(model.llama->backend(), request));
+}
+
+TEST(ModelPlan, CountsTheWeightsOfEveryArchitecture) {
+  for (const std::string name : {"gqa_biases_bf16", "qwen2_yarn", "qwen3", "smollm3_yarn"}) {
+    const auto model = load(name);
+    EXPECT_EQ(plan_of(*model, name, 50).weight_bytes, model->llama->weights().bytes) << name;
+  }
+}
+
+// Nearly all scratch memory of a small session is RoPE tables: two where layers are without RoPE.
+TEST(ModelPlan, CountsTheTablesOfLayersWithoutRope) {
+  const auto model = load("smollm3_yarn");
+  const auto session = make_session(model, with_strategy("full(kv_chunk=16)"));
+  expect_ok(session->feed_tokens(random_tokens(*model, 50)));
+  expect_ok(run(session).status);
+  const int64_t planned = plan_of(*model, "smollm3_yarn", 50).scratch_bytes, taken = stats(*session).scratch_bytes;
+  EXPECT_GE(planned, taken * 9 / 10);
+  EXPECT_LE(planned, taken * 11 / 10 + 20000);
 }
 
 }  // namespace

@@ -49,5 +49,18 @@ TEST(RopeTables, GoWithTheLastSession) {
   EXPECT_EQ(memory.bytes, loaded);
 }
 
+// Layers without RoPE have tables that turn nothing, whatever the frequencies.
+TEST(RopeTables, OfLayersWithoutRopeAreSharedByAllFrequencies) {
+  static TestMemory memory;
+  const auto model = load("smollm3_yarn", memory.runtime());
+  const int64_t loaded = memory.bytes, one = tables_of(*model, "full(kv_chunk=32)");
+  auto full = make_session(model, with_strategy("full(kv_chunk=32)"));
+  EXPECT_EQ(memory.bytes - loaded, 2 * one);
+  const auto other = make_session(model, with_strategy("full(kv_chunk=32) + pi(factor=2)"));
+  EXPECT_EQ(memory.bytes - loaded, 3 * one);
+  full.reset();
+  EXPECT_EQ(memory.bytes - loaded, 2 * one);
+}
+
 }  // namespace
 }  // namespace quire::test
