@@ -578,6 +578,8 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *   longrope(length=, original=, attention_factor=)
  *                  LongRoPE (Ding et al. 2024) with the checkpoint's own two lists of factors: the
  *                  short ones, which reach original=, if length= is within it, else the long ones
+ *   freq_factors   frequencies divided by the checkpoint's own list of factors: how GGUF files
+ *                  carry the scaling of Llama 3.1
  *   base(theta=)   another RoPE base; may be combined with one scaling
  *
  * factor= is at least 1 and must be given; original= defaults to the checkpoint's
@@ -587,12 +589,12 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  * without either the two scalings that need it are refused, because frequencies never depend on
  * what has been fed. A checkpoint's own scaling is used unless the expression names one.
  *
- * A model with a sliding window W of its own (Mistral, some Qwen) sees, under any visibility, only keys less
- * than W tokens back; distances then stay below W, so with W <= L there is no end to what full can
- * serve, though a token knows of earlier ones only through the layers. Keys behind the window are
- * dropped, the sinks of streaming_llm among them. Methods that are for far keys (dca, longheads,
- * long_mixed, rerope, scca_flow, sda, self_extend) are refused there. ignore_window=1, which any
- * visibility takes, does without the window.
+ * A model with a sliding window W of its own (Mistral, some Qwen) sees, under any visibility, only
+ * keys less than W tokens back; distances then stay below W, so with W <= L there is no end to what
+ * full can serve, though a token knows of earlier ones only through the layers. Keys behind the
+ * window are dropped, the sinks of streaming_llm among them. Methods that are for far keys (dca,
+ * longheads, long_mixed, rerope, scca_flow, sda, self_extend) are refused there. ignore_window=1,
+ * which any visibility takes, does without the window.
  *
  * In layers without RoPE (SmolLM3) nothing is rotated: a strategy says there too who sees whom, and
  * its scale of the logits of late tokens (log_n=, logit_scale=) counts, but distances, scalings and

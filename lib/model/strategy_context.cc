@@ -15,6 +15,7 @@ StrategyContext strategy_context(const ModelConfig& config, const SessionNeeds& 
   if (!longrope.long_factors.empty()) {
     context.longrope = {longrope.short_factors, longrope.long_factors, longrope.original, longrope.attention_factor};
   }
+  context.freq_factors = config.freq_factors;
   context.dual_chunk = {config.dual_chunk.chunk_size, config.dual_chunk.local_size, config.dual_chunk.original};
   if (const BeaconSettings& beacon = config.beacon; beacon.window > 0) {
     context.beacon = {beacon.window,

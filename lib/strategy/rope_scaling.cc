@@ -1,5 +1,5 @@
-// none, pi, ntk, yarn, llama3, dynamic_ntk, longrope: other RoPE frequencies, so that a longer text stays inside the
-// trained angles.
+// none, pi, ntk, yarn, llama3, dynamic_ntk, longrope, freq_factors: other RoPE frequencies, so that a longer text stays
+// inside the trained angles.
 //
 // Idea        Pair a of a head turns by theta_a = b^(-2a/d) per position (b = rope_theta). A factor f slows it down:
 //   pi        theta_a / f: positions squeezed f times (Chen et al. 2023, "Position Interpolation").
@@ -14,6 +14,8 @@
 //             bases; here n is one number, known when the session begins.
 //   longrope  theta_a / e_a and logits times A^2, A = sqrt(1 + ln f / ln L); e is one of two lists that a search found
 //             for the checkpoint: for texts of up to L tokens, and for longer ones (Ding et al. 2024, "LongRoPE").
+//   freq_factors
+//             theta_a / e_a with a list of the checkpoint: how GGUF files carry the scaling of Llama 3.1.
 // Invariants  Frequencies depend on the expression, the model and the length the session expects, never on how much has
 //             been read.
 // Complexity  None at run time. Memory: none.
@@ -196,6 +198,13 @@ Result<RopeScaling> make_longrope(const Arguments& arguments, const RopeBase& ba
   return RopeScaling{{std::move(theta), attention}, is_long ? base.train_len : std::min(original, base.train_len), {}};
 }
 
+Result<RopeScaling> make_freq_factors(const Arguments& arguments, const RopeBase& base, CanonicalTerm&) {
+  if (base.freq_factors.empty()) return arguments.unsupported("its factors come with a GGUF file; there are none here");
+  std::vector<double> theta = frequencies(base.theta, base.head_dim);
+  for (size_t a = 0; a < theta.size(); ++a) theta[a] /= base.freq_factors[a];
+  return RopeScaling{{std::move(theta), 1}, base.train_len, {}};
+}
+
 constexpr ArgumentDoc kFactorArguments[] = {
     {"factor", "how many times longer the text may be"},
 };
@@ -254,7 +263,11 @@ constexpr ScalingMethod kScalingMethods[] = {
      .text = "LongRoPE with the checkpoint's own lists of factors",
      .arguments = kLongRopeArguments,
      .make = make_longrope,
-     .needs_length = true}};
+     .needs_length = true},
+    {.name = "freq_factors",
+     .text = "frequencies divided by the checkpoint's own list (rope_freqs of a GGUF file)",
+     .arguments = {},
+     .make = make_freq_factors}};
 
 }  // namespace
 

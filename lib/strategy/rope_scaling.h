@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,8 @@ struct RopeBase {
   int64_t train_len = 0;
   int64_t original_len = 0;                   // before the checkpoint's own extension
   int64_t expected_tokens = 0;                // of the session; 0: unknown
-  const LongRopeFactors* longrope = nullptr;  // of the checkpoint
+  const LongRopeFactors* longrope = nullptr;  // of the checkpoint, as the next
+  std::span<const double> freq_factors;
 };
 
 struct RopeScaling {

@@ -130,6 +130,11 @@ Status check_context(const StrategyContext& context) {
       }
     }
   }
+  const std::vector<double>& factors = context.freq_factors;
+  if (!factors.empty() && static_cast<int64_t>(factors.size()) != context.head_dim / 2) {
+    return bad("a list of " + std::to_string(factors.size()) + " frequency factors; expected " +
+               std::to_string(context.head_dim / 2));
+  }
   return {};
 }
 
@@ -256,7 +261,8 @@ Result<std::unique_ptr<const Strategy>> make_logged_strategy(std::string_view ex
 
   RopeBase base{context.rope_theta,      context.head_dim,
                 context.train_len,       context.original_len > 0 ? context.original_len : context.train_len,
-                context.expected_tokens, context.longrope ? &*context.longrope : nullptr};
+                context.expected_tokens, context.longrope ? &*context.longrope : nullptr,
+                context.freq_factors};
   std::string base_text;
   if (parts.base) {
     const Arguments arguments(*parts.base, log);

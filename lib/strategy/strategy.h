@@ -66,6 +66,7 @@ struct StrategyContext {
   // expression names a scaling (or `none`).
   std::string checkpoint_scaling;
   std::optional<LongRopeFactors> longrope;  // what the scaling `longrope` takes its frequencies from
+  std::vector<double> freq_factors;         // and the scaling `freq_factors`: a divisor for each pair; empty: none
   DualChunkConfig dual_chunk;
   std::optional<BeaconConfig> beacon;  // the model has beacon weights
   int64_t sliding_window = 0;          // the model's own: query i sees key j only if i - j is less; 0: none

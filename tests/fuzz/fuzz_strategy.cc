@@ -49,6 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (data[0] & 8) context.checkpoint_scaling = "pi(factor=4)";
   if (data[0] & 16) context.sliding_window = 100;
   if (data[0] & 32) context.expected_tokens = 5000;
+  if (data[0] & 64) context.freq_factors.assign(32, 2.5);
   if (data[0] & 64) context.longrope = {std::vector<double>(32, 1.5), std::vector<double>(32, 4), 512, 1.25};
   if (data[0] & 64) {
     context.beacon.emplace();

@@ -32,7 +32,8 @@ const std::string kScalings[] = {"none",
                                  "yarn(factor=2)",
                                  "llama3(factor=2)",
                                  "dynamic_ntk(factor=2, length=128)",
-                                 "longrope(length=128)"};
+                                 "longrope(length=128)",
+                                 "freq_factors"};
 
 StrategyContext model() {
   StrategyContext context = trained_for(kTrainLen);
@@ -40,6 +41,7 @@ StrategyContext model() {
   context.beacon.emplace().window = 16;
   context.beacon->stride = 16;
   context.longrope = {{1, 1, 1, 1}, {1, 2, 3, 4}, 32, 1.1};
+  context.freq_factors = {1, 1.5, 2, 3};
   return context;
 }
 

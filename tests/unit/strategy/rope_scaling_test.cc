@@ -197,6 +197,25 @@ TEST(RopeScaling, OfLongRopeIsRefusedWithoutACheckpointOfThatKind) {
   EXPECT_THAT(strategy.status().message(), HasSubstr("come with a checkpoint"));
 }
 
+// How GGUF files carry the scaling of Llama 3.1: divisors, for texts of any length.
+TEST(RopeScaling, OfFreqFactorsDividesByTheCheckpointsList) {
+  StrategyContext context = expecting(0, "freq_factors");
+  context.freq_factors = {1, 1.25, 4, 8};
+  const auto strategy = make("full", context);
+  expect_table(strategy->rope(), {1, 0.08, 0.0025, 0.000125}, 1);
+  EXPECT_EQ(strategy->canonical(), "full(train_len=4096, kv_chunk=256) + freq_factors");
+  EXPECT_EQ(strategy->reach(), 4096);
+  EXPECT_EQ(make(strategy->canonical(), context)->rope().theta, strategy->rope().theta);
+  expect_table(make("full + freq_factors + base(theta=16)", context)->rope(), {1, 0.4, 0.0625, 0.015625}, 1);
+  EXPECT_EQ(make("full + none", context)->rope().theta[3], 0.001);
+  const auto without = make_strategy("full + freq_factors", trained_for(4096));
+  EXPECT_EQ(without.status().code(), Code::kUnsupported);
+  EXPECT_THAT(without.status().message(), HasSubstr("come with a GGUF file"));
+  context.freq_factors = {1, 1, 1};
+  EXPECT_THAT(make_strategy("full", context).status().message(),
+              HasSubstr("a list of 3 frequency factors; expected 4"));
+}
+
 TEST(RopeScaling, RefusesValuesOutsideTheirRange) {
   struct Case {
     const char* scaling;

@@ -113,7 +113,8 @@ TEST(Strategy, RefusesWhatItDoesNotKnow) {
        "unknown method 'ful'; expected one of full, beacon, dca, lm_infinite, long_mixed, longheads, rerope, s2"},
       {"FULL", Code::kBadStrategy, 0, "unknown method 'FULL'"},
       {"full + linear(factor=2)", Code::kBadStrategy, 7,
-       "unknown method 'linear'; expected one of none, pi, ntk, yarn, llama3, dynamic_ntk, longrope, base"},
+       "unknown method 'linear'; expected one of none, pi, ntk, yarn, llama3, dynamic_ntk, longrope, freq_factors, "
+       "base"},
       {"linear(factor=2)", Code::kBadStrategy, 0, "or for full attention one of none, pi, ntk, yarn, llama3"},
       {"pi(factor=2) + dca", Code::kBadStrategy, 15, "'dca' is a visibility and must come first; here expected one of"},
       {"base(theta=1e6) + none + auto", Code::kBadStrategy, 25, "'auto' is a visibility and must come first"},
