@@ -587,7 +587,9 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  * ln(factor) + 1 (longrope: both to the checkpoint's). A scaling reaches factor times the original
  * length, and never less than the trained one. length= defaults to the session's expected_tokens;
  * without either the two scalings that need it are refused, because frequencies never depend on
- * what has been fed. A checkpoint's own scaling is used unless the expression names one.
+ * what has been fed. A checkpoint's own scaling is used unless the expression names one; it reaches
+ * max_position_embeddings, and YaRN its original length times its factor where that is more, as
+ * Qwen's files mean it.
  *
  * A model with a sliding window W of its own (Mistral, some Qwen) sees, under any visibility, only
  * keys less than W tokens back; distances then stay below W, so with W <= L there is no end to what

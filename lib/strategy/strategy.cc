@@ -140,11 +140,12 @@ Status check_context(const StrategyContext& context) {
 
 Result<RopeScaling> checkpoint_rope(const std::string& term, RopeBase base) {
   base.original_len = base.train_len;  // as transformers: a term that has another one says so
-  bool by_length = false;
+  bool by_length = false, reaches_further = false;
   const auto make = [&]() -> Result<RopeScaling> {
     QUIRE_ASSIGN(const std::vector<Term> terms, parse_expression(term));
     if (terms.size() != 1) return expression_error(terms[1].at, "expected one RoPE scaling");
     by_length = needs_length(terms.front().name);
+    reaches_further = terms.front().name == "yarn";
     if (!by_length || base.expected_tokens > 0) return make_rope_scaling(terms.front(), base);
     return Status(Code::kInvalidArgument, "the checkpoint's RoPE scaling " + in_quotes(term) +
                                               " depends on the length of the text: set expected_tokens, or name a "
@@ -157,9 +158,10 @@ Result<RopeScaling> checkpoint_rope(const std::string& term, RopeBase base) {
     return Status(Code::kBadFile,
                   "the checkpoint's RoPE scaling " + in_quotes(term) + ": " + scaling.status().message());
   }
-  // A checkpoint's max_position_embeddings is the length it was tuned for with its scaling: it is extended already. The
-  // scalings made for one length say themselves how far they go.
-  if (!by_length) scaling->extended_len = base.train_len;
+  // A checkpoint's max_position_embeddings is the length it was tuned for with its scaling: it is extended already.
+  // YaRN may be asked for without that: Qwen's files keep the trained length, and original * factor is the longer one.
+  // The scalings made for one length say themselves how far they go.
+  if (!by_length && !reaches_further) scaling->extended_len = base.train_len;
   return scaling;
 }
 

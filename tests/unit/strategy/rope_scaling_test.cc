@@ -216,6 +216,17 @@ TEST(RopeScaling, OfFreqFactorsDividesByTheCheckpointsList) {
               HasSubstr("a list of 3 frequency factors; expected 4"));
 }
 
+// Qwen's files ask for YaRN beside the trained length; files that were tuned with it have the longer one.
+TEST(RopeScaling, OfAYarnCheckpointReachesItsOriginalLengthTimesTheFactor) {
+  EXPECT_EQ(make("full", expecting(0, "yarn(factor=4, original=4096)"))->reach(), 16384);
+  EXPECT_EQ(make("full", expecting(0, "yarn(factor=4, original=3000)", 5000))->reach(), 12000);
+  EXPECT_EQ(make("full", expecting(0, "yarn(factor=4, original=1024)"))->reach(), 4096);
+  EXPECT_EQ(make("full", expecting(0, "yarn(factor=2, original=1024)"))->reach(), 4096);
+  EXPECT_EQ(make("full + none", expecting(0, "yarn(factor=4, original=4096)"))->reach(), 4096);
+  EXPECT_EQ(make("full", expecting(0, "llama3(factor=32, original=1024)"))->reach(), 4096);
+  EXPECT_EQ(make("full", expecting(0, "pi(factor=4)"))->reach(), 4096);
+}
+
 TEST(RopeScaling, RefusesValuesOutsideTheirRange) {
   struct Case {
     const char* scaling;
