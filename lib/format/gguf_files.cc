@@ -30,7 +30,7 @@ constexpr struct {
                    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
                    {"ffn_down", "mlp.down_proj"}};
 
-constexpr std::string_view kInterleavedArchitectures[] = {"llama", "smollm3"};
+constexpr std::string_view kInterleavedArchitectures[] = {"llama", "mistral", "mistral3", "smollm3"};
 
 Result<int64_t> integer_or(const GgufHeader& header, std::string_view key, int64_t otherwise) {
   const auto at = header.metadata.find(key);

@@ -12,8 +12,7 @@ namespace quire {
 namespace {
 
 constexpr int64_t kMaxConfigBytes = 4 << 20;
-constexpr int64_t kMaxPositions = int64_t{1} << 40;
-constexpr size_t kMaxTokenIds = 1024;  // each is compared with every token that is generated
+constexpr int64_t kMaxPositions = ModelLimits::kPositions;
 
 Status unsupported(const JsonReader& reader, const std::string& what) {
   return Status(Code::kUnsupported, reader.what() + ": " + what);
@@ -127,14 +126,14 @@ Status read_int(const JsonReader& reader, const char* key, int64_t most, int& ou
 }
 
 Status read_shape(const JsonReader& reader, const Family& family, ModelConfig& config) {
-  constexpr int64_t kMaxLayers = 4096, kMaxHeads = 4096, kMaxHeadDim = 4096, kMaxWidth = 1 << 24;
-  QUIRE_TRY(read_int(reader, "num_hidden_layers", kMaxLayers, config.n_layers));
-  QUIRE_TRY(read_int(reader, "num_attention_heads", kMaxHeads, config.n_query_heads));
-  QUIRE_TRY(read_int(reader, "num_key_value_heads", kMaxHeads, config.n_kv_heads,
+  using Limits = ModelLimits;
+  QUIRE_TRY(read_int(reader, "num_hidden_layers", Limits::kLayers, config.n_layers));
+  QUIRE_TRY(read_int(reader, "num_attention_heads", Limits::kHeads, config.n_query_heads));
+  QUIRE_TRY(read_int(reader, "num_key_value_heads", Limits::kHeads, config.n_kv_heads,
                      family.n_kv_heads > 0 ? family.n_kv_heads : config.n_query_heads));
-  QUIRE_TRY(read_int(reader, "hidden_size", kMaxWidth, config.hidden_size));
-  QUIRE_TRY(read_int(reader, "intermediate_size", kMaxWidth, config.intermediate_size));
-  QUIRE_TRY(read_int(reader, "vocab_size", kMaxWidth, config.vocab_size));
+  QUIRE_TRY(read_int(reader, "hidden_size", Limits::kWidth, config.hidden_size));
+  QUIRE_TRY(read_int(reader, "intermediate_size", Limits::kWidth, config.intermediate_size));
+  QUIRE_TRY(read_int(reader, "vocab_size", Limits::kWidth, config.vocab_size));
   if (config.n_query_heads % config.n_kv_heads != 0) {
     return reader.bad("num_key_value_heads",
                       "a divisor of num_attention_heads (" + std::to_string(config.n_query_heads) + ")");
@@ -144,10 +143,10 @@ Status read_shape(const JsonReader& reader, const Family& family, ModelConfig& c
     return reader.bad("hidden_size",
                       "a multiple of num_attention_heads (" + std::to_string(config.n_query_heads) + ")");
   }
-  QUIRE_TRY(read_int(reader, "head_dim", kMaxHeadDim, config.head_dim, head_dim));
-  if (config.head_dim % 2 != 0 || config.head_dim > kMaxHeadDim) {
+  QUIRE_TRY(read_int(reader, "head_dim", Limits::kHeadDim, config.head_dim, head_dim));
+  if (config.head_dim % 2 != 0 || config.head_dim > Limits::kHeadDim) {
     return unsupported(reader, "head_dim " + std::to_string(config.head_dim) + "; it must be even and at most " +
-                                   std::to_string(kMaxHeadDim));
+                                   std::to_string(Limits::kHeadDim));
   }
   return {};
 }
@@ -157,7 +156,8 @@ Status read_token_ids(const JsonReader& reader, const char* key, int vocab_size,
   const Json* value = reader.find(key);
   if (!value) return {};
   const auto list = value->as_list();
-  if (list.size() > kMaxTokenIds) return reader.bad(key, "at most " + std::to_string(kMaxTokenIds) + " ids");
+  if (list.size() > ModelLimits::kTokenIds)
+    return reader.bad(key, "at most " + std::to_string(ModelLimits::kTokenIds) + " ids");
   for (const Json& element : list) {
     const auto id = element.integer(0, vocab_size - 1);
     if (!id) {

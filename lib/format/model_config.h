@@ -20,6 +20,16 @@ struct DualChunkSettings {
   int64_t original = 0;  // original_max_position_embeddings; 0: not given
 };
 
+// What a configuration may say at most, whatever kind of file it is in.
+struct ModelLimits {
+  static constexpr int64_t kLayers = 4096;
+  static constexpr int64_t kHeads = 4096;
+  static constexpr int64_t kHeadDim = 4096;
+  static constexpr int64_t kWidth = 1 << 24;
+  static constexpr int64_t kPositions = int64_t{1} << 40;
+  static constexpr size_t kTokenIds = 1024;  // each is compared with every token that is generated
+};
+
 struct ModelConfig {
   int n_layers = 0;
   int n_query_heads = 0;

@@ -205,6 +205,12 @@ Result<RopeSettings> read_settings(const JsonReader& config, const char* key, in
 
 }  // namespace
 
+std::string rope_term(std::string name, std::span<const std::pair<const char*, double>> arguments) {
+  Term term(std::move(name));
+  for (const auto& [key, value] : arguments) term.add(key, value);
+  return term.text();
+}
+
 Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_position_embeddings, int head_dim,
                                         double default_theta) {
   QUIRE_ASSIGN(const RopeSettings older, read_settings(config, "rope_scaling", max_position_embeddings, head_dim));

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/format/json.h"
@@ -26,6 +28,9 @@ struct RopeSettings {
   LongRopeSettings longrope;
   int64_t original = 0;  // positions trained for before any extension; 0: not given
 };
+
+// A scaling as a term of a strategy expression: "name(key=value, ...)".
+std::string rope_term(std::string name, std::span<const std::pair<const char*, double>> arguments);
 
 // head_dim / 2 is the length of longrope's lists; default_theta: where the file names none. Errors: kBadFile;
 // kUnsupported for unknown types, and for settings this type does not have.

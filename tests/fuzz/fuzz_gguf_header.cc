@@ -1,10 +1,38 @@
-// The header of a GGUF file. Input: the size of the data in 8 bytes, then the file's beginning; zeros follow.
+// The header of a GGUF file, and what it says of a model. Input: the size of the data in 8 bytes, then the file's
+// beginning; zeros follow.
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include "lib/format/gguf.h"
+#include "lib/format/gguf_config.h"
+#include "lib/format/json.h"
 #include "tests/fuzz/require.h"
+
+namespace {
+
+void check_config(const quire::GgufHeader& header) {
+  using namespace quire;
+  const auto at = header.tensors.find("rope_freqs.weight");
+  std::vector<float> factors;
+  if (at != header.tensors.end() && !at->second.shape.empty()) {
+    factors.assign(static_cast<size_t>(std::min<int64_t>(at->second.shape[0], 5000)), 2.5f);
+  }
+  const auto config = gguf_model_config(header, factors);
+  if (!config.ok()) {
+    const Code code = config.status().code();
+    FUZZ_REQUIRE((code == Code::kBadFile || code == Code::kUnsupported) && !config.status().message().empty());
+    return;
+  }
+  const ModelConfig& c = config.value();
+  FUZZ_REQUIRE(c.n_layers > 0 && c.head_dim > 0 && c.head_dim % 2 == 0 && c.n_query_heads % c.n_kv_heads == 0);
+  FUZZ_REQUIRE(c.nope_layers.empty() || static_cast<int>(c.nope_layers.size()) == c.n_layers);
+  FUZZ_REQUIRE(c.freq_factors.empty() || static_cast<int>(c.freq_factors.size()) == c.head_dim / 2);
+  FUZZ_REQUIRE(c.eos_token_ids.size() <= ModelLimits::kTokenIds && c.bos_token_ids.size() <= 1);
+  for (const int32_t id : c.eos_token_ids) FUZZ_REQUIRE(id >= 0 && id < c.vocab_size);
+  FUZZ_REQUIRE(parse_json_object(c.json, "json").ok());
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace quire;
@@ -42,5 +70,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   std::sort(places.begin(), places.end());
   for (size_t i = 1; i < places.size(); ++i) FUZZ_REQUIRE(places[i].first >= places[i - 1].second);
+  check_config(*header);
   return 0;
 }

@@ -66,8 +66,47 @@ def gguf_header():
         header(300, [key(b"general.alignment", 4, struct.pack("<I", 64))],
                [tensor(b"token_embd.weight", [32, 2], 2, 0), tensor(b"blk.0.attn_q.weight", [8], 0, 64)]),
         header(1000, arrays, [tensor(b"a", [256, 2], 12, 0), tensor(b"b", [], 0, 288), tensor(b"c", [4, 0], 1, 320)]),
+        *[header(4096, *parts) for parts in gguf_models(key, text, tensor)],
     ])
-    dictionary("fuzz_gguf_header", ["GGUF", "general.alignment", "general.architecture", "tokenizer.ggml.tokens"])
+    words = ["GGUF", "general.alignment", "general.architecture", "tokenizer.ggml.tokens", "llama", "mistral", "mistral3",
+             "qwen2", "qwen3", "smollm3", "none", "linear", "yarn", "longrope", "</s>", "<|im_end|>", "<|fim_pad|>",
+             "rope_freqs.weight", "output.weight", "blk.0.attn_q.bias", "blk.0.attn_q_norm.weight"]
+    keys = ["attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
+            "attention.sliding_window", "attention.scale", "attention.causal", "rope.dimension_count", "rope.freq_base",
+            "rope.scale_linear", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length",
+            "rope.scaling.attn_factor", "rope.scaling.yarn_log_multiplier", "rope.scaling.yarn_attn_factor",
+            "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_beta_fast", "expert_count", "vocab_size"]
+    tokens = ["bos", "eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep"]
+    dictionary("fuzz_gguf_header", words + ["llama." + name for name in keys] + [
+        f"tokenizer.ggml.{name}_token_id" for name in tokens])
+
+
+def gguf_models(key, text, tensor):
+    """(keys, tensors) of small models of each architecture."""
+    def u32(name, value):
+        return key(name.encode(), 4, struct.pack("<I", value))
+
+    def f32(name, value):
+        return key(name.encode(), 6, struct.pack("<f", value))
+
+    def string(name, value):
+        return key(name.encode(), 8, text(value.encode()))
+
+    for architecture in ("llama", "mistral3", "qwen2", "qwen3", "smollm3"):
+        a = architecture + "."
+        keys = [string("general.architecture", architecture), u32(a + "block_count", 2), u32(a + "embedding_length", 32),
+                u32(a + "context_length", 256), u32(a + "feed_forward_length", 64), u32(a + "attention.head_count", 4),
+                f32(a + "attention.layer_norm_rms_epsilon", 1e-5), u32(a + "vocab_size", 20)]
+        norms = [f"blk.{layer}.attn_{which}_norm.weight" for layer in (0, 1) for which in "qk"]
+        tensors = [tensor(name.encode(), [8], 0, 32 * i) for i, name in enumerate(norms)] if architecture == "qwen3" else []
+        yield keys, tensors
+        yield keys + [string(a + "rope.scaling.type", "yarn"), f32(a + "rope.scaling.factor", 4),
+                      u32(a + "rope.scaling.original_context_length", 64), f32(a + "rope.scaling.yarn_log_multiplier", 1),
+                      key(b"tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 3) + text(b"</s>") + text(b"<|im_end|>")
+                          + text(b"a")), u32("tokenizer.ggml.eos_token_id", 1)], tensors
+        yield keys + [key((a + "attention.head_count_kv").encode(), 9, struct.pack("<IQ2i", 5, 2, 2, 2)),
+                      u32(a + "attention.sliding_window", 64), f32(a + "rope.freq_base", 1e6)], tensors + [
+                          tensor(b"rope_freqs.weight", [4], 0, 256)]
 
 
 def model_config():
@@ -95,7 +134,13 @@ def model_config():
          "beacon_ratio": [0, 2, 4, 8, 16, 32, 64, 128], "beacon_ratio_mix": "adapt-1024",
          "beacon_param": ["q", "k", "v", "o"], "beacon_attend_previous": True, "beacon_stride_mix": "step-random"},
         {**base, "beacon_window": 96, "beacon_stride": [32], "beacon_attn": "segmentation", "beacon_ratio": [8],
-         "beacon_ratio_mix": "sequence", "beacon_param": ["mlp"]}]])
+         "beacon_ratio_mix": "sequence", "beacon_param": ["mlp"]},
+        {**base, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "num_key_value_heads": 2,
+         "sliding_window": 64, "use_sliding_window": True, "max_window_layers": 0},
+        {**base, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 8,
+         "layer_types": ["full_attention", "full_attention"]},
+        {**base, "architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "no_rope_layers": [1, 0]},
+        {**base, "architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "no_rope_layer_interval": 2}]])
     dictionary("fuzz_model_config",
                ['"rope_scaling"', '"rope_parameters"', '"rope_theta"', '"rope_type"', '"factor"', '"head_dim"',
                 '"num_key_value_heads"', '"eos_token_id"', '"attention_factor"', '"mscale"', '"mscale_all_dim"',
@@ -103,7 +148,10 @@ def model_config():
                 '"dual_chunk_attention_config"', '"chunk_size"', '"local_size"', '"short_factor"', '"long_factor"',
                 '"beacon_window"', '"beacon_stride"', '"beacon_attn"', '"beacon_ratio"', '"beacon_ratio_mix"',
                 '"beacon_param"', '"full-coverage"', '"adapt-16"', '"retrieval_method"',
-                '"dynamic"', '"longrope"', '"quantization_config"', "null", "NaN", "1e999"])
+                '"dynamic"', '"longrope"', '"quantization_config"', "null", "NaN", "1e999",
+                '"Qwen2ForCausalLM"', '"qwen2"', '"Qwen3ForCausalLM"', '"qwen3"', '"SmolLM3ForCausalLM"', '"smollm3"',
+                '"use_sliding_window"', '"max_window_layers"', '"layer_types"', '"sliding_attention"',
+                '"no_rope_layers"', '"no_rope_layer_interval"'])
 
 
 def adapter_config():

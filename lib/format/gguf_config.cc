@@ -1,0 +1,483 @@
+#include "lib/format/gguf_config.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lib/format/json.h"
+#include "lib/format/rope_scaling.h"
+
+namespace quire {
+namespace {
+
+using Limits = ModelLimits;
+
+constexpr double kMaxFactor = 1e6;
+constexpr double kMinTheta = 1.0 + 1e-6;  // frequencies must fall
+constexpr double kMaxTheta = 1e15;
+
+struct Architecture {
+  std::string_view name;
+  std::string_view hugging_face;
+  bool has_window = false;
+  bool needs_qk_norm = false;
+  int nope_interval = 0;  // every so many-th layer is without RoPE; no key says so. 0: none is
+};
+
+constexpr Architecture kArchitectures[] = {
+    {.name = "llama", .hugging_face = "LlamaForCausalLM", .has_window = true},
+    {.name = "mistral", .hugging_face = "MistralForCausalLM", .has_window = true},
+    {.name = "mistral3", .hugging_face = "MistralForCausalLM", .has_window = true},
+    {.name = "qwen2", .hugging_face = "Qwen2ForCausalLM"},
+    {.name = "qwen3", .hugging_face = "Qwen3ForCausalLM", .needs_qk_norm = true},
+    {.name = "smollm3", .hugging_face = "SmolLM3ForCausalLM", .nope_interval = 4}};
+
+// Texts of tokens that end what is generated, whether or not a key names them.
+constexpr std::string_view kEnds[] = {"<|eot_id|>",
+                                      "<|im_end|>",
+                                      "<|end|>",
+                                      "<|return|>",
+                                      "<|call|>",
+                                      "<|flush|>",
+                                      "<|calls|>",
+                                      "<end_of_turn>",
+                                      "<|endoftext|>",
+                                      "<|eom_id|>",
+                                      "<EOT>",
+                                      "_<EOT>",
+                                      "[EOT]",
+                                      "[EOS]",
+                                      "<|end_of_text|>",
+                                      "<end_of_utterance>",
+                                      "<eos>",
+                                      "<turn|>",
+                                      "<|tool_response>",
+                                      "<\xEF\xBD\x9C"
+                                      "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+                                      "[e~["};
+// Ends a text too, unless it is an ordinary token (Qwen's vocabulary has it as HTML).
+constexpr std::string_view kSentencePieceEnd[] = {"</s>"};
+// So do one token each of padding, of the next repository and of the next file, where code is filled in: that of a key,
+// or else the first of these texts that there is.
+constexpr std::string_view kPads[] = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"};
+constexpr std::string_view kRepositories[] = {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"};
+constexpr std::string_view kFiles[] = {"<|file_sep|>"};
+
+std::string printed(const GgufValue& value) {
+  if (const int64_t* integer = value.integer()) return std::to_string(*integer);
+  if (const bool* boolean = value.boolean()) return *boolean ? "true" : "false";
+  if (const std::string* text = value.string()) return json_excerpt(*text);
+  if (value.number()) return json_excerpt(Json(*value.number()));
+  return "an array";
+}
+
+Status unsupported(const std::string& what) { return Status(Code::kUnsupported, what); }
+
+// Reads values by their keys, with checks of kind and range.
+class Metadata {
+ public:
+  explicit Metadata(const GgufHeader& header) : header_(header) {}
+
+  const GgufValue* find(const std::string& key) const {
+    const auto at = header_.metadata.find(key);
+    return at == header_.metadata.end() ? nullptr : &at->second;
+  }
+  Status bad(const std::string& key, const std::string& expected) const {
+    const GgufValue* value = find(key);
+    return Status(Code::kBadFile, key + " is " + (value ? printed(*value) : "missing") + "; expected " + expected);
+  }
+  Result<int64_t> integer(const std::string& key, int64_t least, int64_t most,
+                          std::optional<int64_t> fallback = {}) const {
+    const GgufValue* value = find(key);
+    if (!value && fallback) return *fallback;
+    if (value && value->integer() && *value->integer() >= least && *value->integer() <= most) return *value->integer();
+    return bad(key, "an integer from " + std::to_string(least) + " to " + std::to_string(most));
+  }
+  Result<double> number(const std::string& key, double least, double most, std::optional<double> fallback = {}) const {
+    const GgufValue* value = find(key);
+    if (!value && fallback) return *fallback;
+    const std::optional<double> found = value ? as_number(*value) : std::nullopt;
+    if (found && *found >= least && *found <= most) return *found;
+    return bad(key, "a number from " + json_excerpt(Json(least)) + " to " + json_excerpt(Json(most)));
+  }
+  Result<std::string> string(const std::string& key, const std::string& fallback) const {
+    const GgufValue* value = find(key);
+    if (!value) return fallback;
+    if (value->string()) return *value->string();
+    return bad(key, "a text");
+  }
+  static std::optional<double> as_number(const GgufValue& value) {
+    if (value.number()) return *value.number();
+    if (value.integer()) return static_cast<double>(*value.integer());
+    return {};
+  }
+
+ private:
+  const GgufHeader& header_;
+};
+
+class Reader {
+ public:
+  Reader(const GgufHeader& header, std::span<const float> rope_freqs, const Architecture& architecture)
+      : header_(header), rope_freqs_(rope_freqs), architecture_(architecture), metadata_(header) {}
+
+  Result<ModelConfig> read() {
+    config_.architecture = architecture_.hugging_face;
+    QUIRE_TRY(refuse_other_computations());
+    QUIRE_TRY(read_shape());
+    QUIRE_TRY(read_vocabulary());
+    QUIRE_TRY(read_parts());
+    QUIRE_TRY(read_window());
+    QUIRE_TRY(read_rope());
+    QUIRE_TRY(read_token_ids());
+    describe();
+    return std::move(config_);
+  }
+
+ private:
+  std::string key(std::string_view name) const { return std::string(architecture_.name) + "." + std::string(name); }
+  bool has_tensor(const std::string& name) const { return header_.tensors.contains(name); }
+
+  Status refuse_other_computations() const;
+  Status read_shape();
+  Result<int64_t> per_layer(const char* name, int64_t most, std::optional<int64_t> fallback = {}) const;
+  Status read_head_dim();
+  Status read_vocabulary();
+  Status read_parts();
+  Result<bool> has_parts(std::initializer_list<const char*> names) const;
+  Status read_window();
+  Status read_rope();
+  Status read_yarn(double factor);
+  Status read_token_ids();
+  Status add_token_id(const char* name, std::vector<int32_t>& ids) const;
+  void add_end(int32_t id);
+  void add_end(std::string_view text);
+  void describe();
+
+  const GgufHeader& header_;
+  const std::span<const float> rope_freqs_;
+  const Architecture& architecture_;
+  const Metadata metadata_;
+  ModelConfig config_;
+};
+
+// Keys and tensors under which the same weights mean another computation.
+Status Reader::refuse_other_computations() const {
+  constexpr std::pair<const char*, double> kNeutral[] = {
+      {"expert_count", 0},           {"nextn_predict_layers", 0},     {"attention.temperature_scale", 0},
+      {"attention.clamp_kqv", 0},    {"attention.max_alibi_bias", 0}, {"attention.sliding_window_pattern", 0},
+      {"attn_logit_softcapping", 0}, {"final_logit_softcapping", 0},  {"logit_scale", 1},
+      {"residual_scale", 1},         {"embedding_scale", 1}};
+  for (const auto& [name, neutral] : kNeutral) {
+    const GgufValue* value = metadata_.find(key(name));
+    if (!value) continue;
+    const auto number = Metadata::as_number(*value);
+    if (number != neutral && number != 0) return unsupported(key(name) + " " + printed(*value));
+  }
+  const GgufValue* causal = metadata_.find(key("attention.causal"));
+  if (causal && (!causal->boolean() || !*causal->boolean())) {
+    return unsupported(key("attention.causal") + " " + printed(*causal));
+  }
+  if (metadata_.find(key("rope.dimension_sections"))) return unsupported(key("rope.dimension_sections"));
+  for (const char* name : {"output.bias", "blk.0.attn_qkv.weight", "blk.0.ffn_gate_inp.weight",
+                           "rope_factors_long.weight", "rope_factors_short.weight", "blk.0.attn_sinks.weight"}) {
+    if (has_tensor(name)) return unsupported("tensor " + std::string(name));
+  }
+  return {};
+}
+
+// A number of all layers; some files have one for each.
+Result<int64_t> Reader::per_layer(const char* name, int64_t most, std::optional<int64_t> fallback) const {
+  const GgufValue* value = metadata_.find(key(name));
+  const GgufValue::Integers* list = value ? value->integers() : nullptr;
+  if (!list) return metadata_.integer(key(name), 1, most, fallback);
+  if (static_cast<int>(list->size()) != config_.n_layers) {
+    return metadata_.bad(key(name), "one number, or " + std::to_string(config_.n_layers));
+  }
+  for (const int64_t number : *list) {
+    if (number != list->front()) return unsupported(key(name) + " that differs between layers");
+  }
+  if (list->front() >= 1 && list->front() <= most) return list->front();
+  return metadata_.bad(key(name), "integers from 1 to " + std::to_string(most));
+}
+
+Status Reader::read_shape() {
+  QUIRE_ASSIGN(const int64_t layers, metadata_.integer(key("block_count"), 1, Limits::kLayers));
+  config_.n_layers = static_cast<int>(layers);
+  QUIRE_ASSIGN(const int64_t hidden, metadata_.integer(key("embedding_length"), 1, Limits::kWidth));
+  config_.hidden_size = static_cast<int>(hidden);
+  QUIRE_ASSIGN(const int64_t between, per_layer("feed_forward_length", Limits::kWidth));
+  config_.intermediate_size = static_cast<int>(between);
+  QUIRE_ASSIGN(const int64_t heads, per_layer("attention.head_count", Limits::kHeads));
+  config_.n_query_heads = static_cast<int>(heads);
+  QUIRE_ASSIGN(const int64_t kv_heads, per_layer("attention.head_count_kv", Limits::kHeads, heads));
+  config_.n_kv_heads = static_cast<int>(kv_heads);
+  if (heads % kv_heads != 0) {
+    return metadata_.bad(key("attention.head_count_kv"), "a divisor of the head count " + std::to_string(heads));
+  }
+  QUIRE_TRY(read_head_dim());
+  QUIRE_ASSIGN(const double epsilon, metadata_.number(key("attention.layer_norm_rms_epsilon"), 1e-12, 1));
+  config_.rms_norm_eps = static_cast<float>(epsilon);
+  QUIRE_ASSIGN(config_.max_position_embeddings, metadata_.integer(key("context_length"), 1, Limits::kPositions));
+  return {};
+}
+
+Status Reader::read_head_dim() {
+  const std::string length = key("attention.key_length");
+  if (!metadata_.find(length) && config_.hidden_size % config_.n_query_heads != 0) {
+    return metadata_.bad(key("embedding_length"),
+                         "a multiple of the head count " + std::to_string(config_.n_query_heads));
+  }
+  QUIRE_ASSIGN(const int64_t d,
+               metadata_.integer(length, 1, Limits::kHeadDim, config_.hidden_size / config_.n_query_heads));
+  if (d % 2 != 0 || d > Limits::kHeadDim) {
+    return unsupported("heads of " + std::to_string(d) + " dimensions (" + length +
+                       "); they must be even and at most " + std::to_string(Limits::kHeadDim));
+  }
+  for (const char* name : {"attention.value_length", "rope.dimension_count"}) {
+    QUIRE_ASSIGN(const int64_t other, metadata_.integer(key(name), 1, Limits::kWidth, d));
+    if (other != d) {
+      return unsupported(key(name) + " " + std::to_string(other) + "; expected " + std::to_string(d) +
+                         ", all dimensions of a head");
+    }
+  }
+  // The scale of the logits, where a file gives it: only the usual one.
+  const std::string scale = key("attention.scale");
+  const double usual = 1 / std::sqrt(static_cast<double>(d));
+  QUIRE_ASSIGN(const double given, metadata_.number(scale, 0, kMaxFactor, usual));
+  if (given != 0 && std::fabs(given / usual - 1) > 1e-6) {
+    return unsupported(scale + " " + printed(*metadata_.find(scale)));
+  }
+  config_.head_dim = static_cast<int>(d);
+  return {};
+}
+
+// As many words as the tokenizer has; a key that differs is a remainder of the checkpoint that was converted.
+Status Reader::read_vocabulary() {
+  constexpr const char* kTokens = "tokenizer.ggml.tokens";
+  const GgufValue* tokens = metadata_.find(kTokens);
+  if (tokens) {
+    const bool fits =
+        tokens->strings() && !tokens->strings()->empty() && tokens->strings()->size() <= size_t{Limits::kWidth};
+    if (!fits) return metadata_.bad(kTokens, "a list of texts");
+    config_.vocab_size = static_cast<int>(tokens->strings()->size());
+    return {};
+  }
+  QUIRE_ASSIGN(const int64_t size, metadata_.integer(key("vocab_size"), 1, Limits::kWidth));
+  config_.vocab_size = static_cast<int>(size);
+  return {};
+}
+
+// Whether each layer has all of blk.LAYER.NAME; some of them: kBadFile.
+Result<bool> Reader::has_parts(std::initializer_list<const char*> names) const {
+  std::string there, missing;
+  for (int layer = 0; layer < config_.n_layers; ++layer) {
+    for (const char* name : names) {
+      const std::string tensor = "blk." + std::to_string(layer) + "." + name;
+      (has_tensor(tensor) ? there : missing) = tensor;
+      if (there.empty() || missing.empty()) continue;
+      return Status(Code::kBadFile, "tensor " + missing + " is missing; " + there + " is there");
+    }
+  }
+  return missing.empty();
+}
+
+Status Reader::read_parts() {
+  QUIRE_ASSIGN(config_.qkv_bias, has_parts({"attn_q.bias", "attn_k.bias", "attn_v.bias"}));
+  QUIRE_ASSIGN(config_.o_bias, has_parts({"attn_output.bias"}));
+  QUIRE_ASSIGN(config_.mlp_bias, has_parts({"ffn_gate.bias", "ffn_up.bias", "ffn_down.bias"}));
+  QUIRE_ASSIGN(config_.qk_norm, has_parts({"attn_q_norm.weight", "attn_k_norm.weight"}));
+  if (architecture_.needs_qk_norm && !config_.qk_norm) {
+    return Status(Code::kBadFile, "tensor blk.0.attn_q_norm.weight is missing");
+  }
+  config_.tie_word_embeddings = !has_tensor("output.weight");
+  if (architecture_.nope_interval > 0) {
+    for (int layer = 1; layer <= config_.n_layers; ++layer) {
+      config_.nope_layers.push_back(layer % architecture_.nope_interval == 0);
+    }
+  }
+  return {};
+}
+
+Status Reader::read_window() {
+  const std::string window = key("attention.sliding_window");
+  QUIRE_ASSIGN(config_.sliding_window, metadata_.integer(window, 0, Limits::kPositions, 0));
+  if (architecture_.has_window || config_.sliding_window == 0) return {};
+  // Which layers have it, files of these architectures do not say.
+  return unsupported(window + " " + std::to_string(config_.sliding_window));
+}
+
+Status Reader::read_rope() {
+  QUIRE_ASSIGN(config_.rope_theta, metadata_.number(key("rope.freq_base"), kMinTheta, kMaxTheta, 10000));
+  const std::string original = key("rope.scaling.original_context_length");
+  QUIRE_ASSIGN(config_.rope_original, metadata_.integer(original, 1, Limits::kPositions, 0));
+  std::string factor_key = key("rope.scaling.factor");
+  if (!metadata_.find(factor_key)) factor_key = key("rope.scale_linear");  // of older files
+  const GgufValue* given = metadata_.find(factor_key);
+  double factor = 1;
+  if (given && Metadata::as_number(*given) != 0.0) {  // 0: none
+    QUIRE_ASSIGN(factor, metadata_.number(factor_key, 1, kMaxFactor));
+  }
+  const std::string type_key = key("rope.scaling.type");
+  QUIRE_ASSIGN(const std::string type, metadata_.string(type_key, "linear"));
+  if (type == "yarn") {
+    QUIRE_TRY(read_yarn(factor));
+  } else if (type == "linear") {
+    if (factor != 1) {
+      config_.rope_type = type;
+      config_.rope_scaling = rope_term("pi", std::array{std::pair{"factor", factor}});
+    }
+  } else if (type != "none") {
+    return unsupported(type_key + " " + json_excerpt(type) + "; supported are none, linear, yarn");
+  }
+  if (rope_freqs_.empty()) return {};
+  if (!config_.rope_scaling.empty()) return unsupported("tensor rope_freqs.weight beside " + type_key + " " + type);
+  const auto valid = [](float f) { return f >= 1 / kMaxFactor && f <= kMaxFactor; };
+  if (static_cast<int>(rope_freqs_.size()) != config_.head_dim / 2 ||
+      !std::all_of(rope_freqs_.begin(), rope_freqs_.end(), valid)) {
+    return Status(Code::kBadFile, "tensor rope_freqs.weight: expected " + std::to_string(config_.head_dim / 2) +
+                                      " numbers from 0.000001 to 1000000, one per pair of a head's dimensions");
+  }
+  config_.freq_factors.assign(rope_freqs_.begin(), rope_freqs_.end());
+  config_.rope_type = config_.rope_scaling = "freq_factors";
+  return {};
+}
+
+// Keys that are not there say the usual: those of the paper.
+Status Reader::read_yarn(double factor) {
+  const std::string extrapolation = key("rope.scaling.yarn_ext_factor");
+  if (const GgufValue* value = metadata_.find(extrapolation); value && Metadata::as_number(*value) != 1.0) {
+    return unsupported(extrapolation + " " + printed(*value) + "; only 1 is supported");
+  }
+  const int64_t original = config_.rope_original > 0 ? config_.rope_original : config_.max_position_embeddings;
+  std::vector<std::pair<const char*, double>> arguments = {{"factor", factor},
+                                                           {"original", static_cast<double>(original)}};
+  for (const char* beta : {"beta_fast", "beta_slow"}) {
+    const std::string name = key("rope.scaling.yarn_" + std::string(beta));
+    if (!metadata_.find(name)) continue;
+    QUIRE_ASSIGN(const double turns, metadata_.number(name, 1e-3, 1e6));
+    arguments.emplace_back(beta, turns);
+  }
+  // Of the logits: either given, or the paper's, divided by that of another multiplier; and a factor on all that.
+  const auto scale = [&](double m) { return 0.1 * m * std::log(factor) + 1; };
+  QUIRE_ASSIGN(const double multiplier, metadata_.number(key("rope.scaling.yarn_log_multiplier"), 0, 1e3, 0));
+  QUIRE_ASSIGN(const double whole, metadata_.number(key("rope.scaling.yarn_attn_factor"), 1e-6, 1e6,
+                                                    multiplier > 0 ? scale(1) / scale(multiplier) : scale(1)));
+  QUIRE_ASSIGN(const double more, metadata_.number(key("rope.scaling.attn_factor"), 1e-6, 1e6, 1));
+  if (whole * more != scale(1)) arguments.emplace_back("attention_factor", whole * more);
+  config_.rope_type = "yarn";
+  config_.rope_scaling = rope_term("yarn", arguments);
+  return {};
+}
+
+Status Reader::add_token_id(const char* name, std::vector<int32_t>& ids) const {
+  const std::string whole = std::string("tokenizer.ggml.") + name + "_token_id";
+  if (!metadata_.find(whole)) return {};
+  auto id = metadata_.integer(whole, 0, config_.vocab_size - 1);
+  if (!id.ok()) {
+    return metadata_.bad(whole, "the id of one of " + std::to_string(config_.vocab_size) + " tokens");
+  }
+  ids.push_back(static_cast<int32_t>(*id));
+  return {};
+}
+
+void Reader::add_end(int32_t id) {
+  std::vector<int32_t>& ids = config_.eos_token_ids;
+  if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+}
+
+Status Reader::read_token_ids() {
+  QUIRE_TRY(add_token_id("bos", config_.bos_token_ids));
+  std::vector<int32_t> named;
+  for (const char* name : {"eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep"}) {
+    QUIRE_TRY(add_token_id(name, named));
+  }
+  for (const int32_t id : named) add_end(id);
+  QUIRE_ASSIGN(const std::string model, metadata_.string("tokenizer.ggml.model", ""));
+  if (model == "llama" && config_.vocab_size > 2) {  // SentencePiece: what it has where no key names another
+    if (config_.bos_token_ids.empty()) config_.bos_token_ids = {1};
+    if (!metadata_.find("tokenizer.ggml.eos_token_id")) add_end(2);
+  }
+  const GgufValue* tokens = metadata_.find("tokenizer.ggml.tokens");
+  if (!tokens) return {};
+  const GgufValue::Strings& texts = *tokens->strings();
+  // Of each wanted text the first token that is it, or -1.
+  const auto find_first = [&](std::span<const std::string_view> wanted) {
+    std::vector<int32_t> first(wanted.size(), -1);
+    for (size_t id = 0; id < texts.size(); ++id) {
+      const std::string& text = texts[id];
+      if (text.empty() || (text[0] != '<' && text[0] != '[' && text[0] != '_')) continue;
+      const auto* const at = std::find(wanted.data(), wanted.data() + wanted.size(), text);
+      const auto place = static_cast<size_t>(at - wanted.data());
+      if (place < wanted.size() && first[place] < 0) first[place] = static_cast<int32_t>(id);
+    }
+    return first;
+  };
+  for (const int32_t id : find_first(kEnds)) {
+    if (id >= 0) add_end(id);
+  }
+  const GgufValue* types = metadata_.find("tokenizer.ggml.token_type");
+  const GgufValue::Integers* type_of = types ? types->integers() : nullptr;
+  if (const auto id = find_first(kSentencePieceEnd).front(); id >= 0) {
+    constexpr int64_t kOrdinary = 1;
+    const auto at = static_cast<size_t>(id);
+    if (!type_of || at >= type_of->size() || (*type_of)[at] != kOrdinary) add_end(id);
+  }
+  const std::pair<const char*, std::span<const std::string_view>> groups[] = {
+      {"fim_pad", kPads}, {"fim_rep", kRepositories}, {"fim_sep", kFiles}};
+  for (const auto& [name, alternatives] : groups) {
+    if (metadata_.find(std::string("tokenizer.ggml.") + name + "_token_id")) continue;
+    const std::vector<int32_t> found = find_first(alternatives);
+    const auto at = std::find_if(found.begin(), found.end(), [](int32_t id) { return id >= 0; });
+    if (at != found.end()) add_end(*at);
+  }
+  return {};
+}
+
+void Reader::describe() {
+  Json::Object object;
+  object.emplace("general.architecture", Json(std::string(architecture_.name)));
+  const std::string prefix = key("");
+  for (auto at = header_.metadata.lower_bound(prefix); at != header_.metadata.end() && at->first.starts_with(prefix);
+       ++at) {
+    const auto& [name, value] = *at;
+    if (value.boolean()) object.emplace(name, Json(*value.boolean()));
+    if (value.integer()) object.emplace(name, Json(*value.integer()));
+    if (value.number() && std::isfinite(*value.number())) object.emplace(name, Json(*value.number()));
+    if (const auto* list = value.integers(); list && static_cast<int>(list->size()) == config_.n_layers) {
+      Json::Array numbers;
+      for (const int64_t number : *list) numbers.emplace_back(number);
+      object.emplace(name, Json(std::move(numbers)));
+    }
+  }
+  if (config_.rope_type == "yarn") object.emplace(key("rope.scaling.type"), Json(config_.rope_type));
+  if (!config_.freq_factors.empty()) {
+    Json::Array factors;
+    for (const double factor : config_.freq_factors) factors.emplace_back(factor);
+    object.emplace("rope_freqs.weight", Json(std::move(factors)));
+  }
+  Json(std::move(object)).print(config_.json, SIZE_MAX);
+}
+
+}  // namespace
+
+Result<ModelConfig> gguf_model_config(const GgufHeader& header, std::span<const float> rope_freqs) {
+  constexpr const char* kKey = "general.architecture";
+  const Metadata metadata(header);
+  const GgufValue* name = metadata.find(kKey);
+  if (!name || !name->string()) return metadata.bad(kKey, "a text");
+  std::string names;
+  for (const Architecture& architecture : kArchitectures) {
+    if (*name->string() == architecture.name) return Reader(header, rope_freqs, architecture).read();
+    names += (names.empty() ? "" : ", ") + std::string(architecture.name);
+  }
+  return unsupported(std::string(kKey) + " " + json_excerpt(*name->string()) + "; supported are " + names);
+}
+
+}  // namespace quire
