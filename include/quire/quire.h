@@ -309,7 +309,8 @@ QUIRE_API void quire_model_options_init(quire_model_options* options, size_t siz
 
 /* Loads a Hugging Face directory (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
  * Qwen3ForCausalLM, SmolLM3ForCausalLM; a sliding window in some layers only is UNSUPPORTED):
- * config.json, *.safetensors (single or sharded), tokenizer.model. `path` is UTF-8. Waits until
+ * config.json, *.safetensors (single or sharded), tokenizer.model or tokenizer.json
+ * (quire_tokenizer_load says which). `path` is UTF-8. Waits until
  * loaded. The calling thread reads the files; the runtime's threads pack what was read, at most
  * 16 MB (or one row of a matrix) at a time, between the steps of sessions, which go on meanwhile. A
  * cancel is seen before each file and each such piece. Errors: INVALID_ARGUMENT (also: a device of
@@ -432,10 +433,18 @@ QUIRE_API void quire_tokenizer_retain(quire_tokenizer* tokenizer);
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_tokenizer_release(quire_tokenizer* tokenizer);
 
-/* A tokenizer alone, without a model's weights: of a model directory, or of a SentencePiece file.
- * What a directory's config.json says of vocabulary and end-of-text ids holds as with the model;
- * without one, and for a file, the tokenizer's own do. Errors: INVALID_ARGUMENT, NOT_FOUND, IO,
- * BAD_FILE, UNSUPPORTED, OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
+/* A tokenizer alone, without a model's weights: of a model directory, or of one file: a
+ * tokenizer.model (SentencePiece), a tokenizer.json (its name ends with .json), a GGUF file. What a
+ * directory's config.json says of vocabulary and end-of-text ids holds as with the model;
+ * without one, and for a file, the tokenizer's own do. Of a directory, tokenizer.model counts where
+ * it is there, else tokenizer.json; both with tokenizer_config.json.
+ * tokenizer.json: BPE, byte-level (GPT-2, Llama 3, SmolLM, Qwen, Mistral's Tekken and others) or
+ * with byte fallback (Mistral 7B); ids are those of Hugging Face's `tokenizers`. GGUF: byte-level
+ * BPE, whose pre-tokenizer is one of those that the library knows by name, and SentencePiece
+ * vocabularies; texts are not normalized, for these files do not say how. What else a file asks for
+ * is refused by name (UNSUPPORTED), as are regular expressions that take too much work. Errors:
+ * INVALID_ARGUMENT, NOT_FOUND, IO, BAD_FILE (also: ids beyond the model's vocabulary, merges of
+ * unknown tokens), UNSUPPORTED, OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_tokenizer_load(quire_runtime* runtime, const char* path,
                                             size_t path_len, quire_tokenizer** out,
                                             quire_error* err);
@@ -444,7 +453,8 @@ QUIRE_API quire_status quire_tokenizer_load(quire_runtime* runtime, const char* 
  * whatever it says: text from outside can be fed as it is. With it the longest control or added
  * token that begins at a place counts, from left to right; the work for a byte of text does not
  * depend on these tokens. One may have at most 4096 bytes, all together 8 MiB (else BAD_FILE when
- * the model is loaded). */
+ * the model is loaded). Added tokens that are no control tokens are found without it as well, but
+ * for those of a directory with tokenizer.model. */
 /* "<s>", "<|im_end|>" and the like in the text are control tokens */
 #define QUIRE_TEXT_PARSE_SPECIAL 1u
 #define QUIRE_TEXT_NO_BOS 2u /* no beginning-of-sequence token, even at the start */
@@ -456,8 +466,11 @@ QUIRE_API quire_status quire_tokenizer_load(quire_runtime* runtime, const char* 
  * (QUIRE_TEXT_CONTINUE) get neither. Beside the ids this takes a
  * few MiB of the system's memory: a long text is encoded in parts, cut where no token can cross,
  * which changes no id. A unigram tokenizer, and a text without such places, takes about 200 bytes
- * for a byte.
- * Errors: INVALID_TEXT, INVALID_ARGUMENT, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+ * for a byte. A byte-level tokenizer takes about 60 bytes for a byte of the longest word or run of
+ * spaces. A tokenizer of tokenizer.json or a GGUF file takes time in proportion to n log n for any
+ * text of n bytes.
+ * Errors: INVALID_TEXT, INVALID_ARGUMENT, BUFFER_TOO_SMALL, UNSUPPORTED (a regular expression of
+ * tokenizer.json takes too much work on this text). [any-thread] since 0.1 */
 QUIRE_API quire_status quire_tokenizer_encode(const quire_tokenizer* tokenizer, const char* text,
                                               size_t text_len, uint32_t flags, int32_t* ids,
                                               size_t cap, size_t* needed, quire_error* err);

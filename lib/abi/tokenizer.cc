@@ -19,20 +19,13 @@ Status check_open(const Runtime& runtime) {
 Result<std::shared_ptr<const ModelTokenizer>> load_alone(const std::string& path) {
   const bool is_directory = path_is_directory(path);
   const bool has_config = is_directory && path_exists(path + "/config.json");
-  constexpr int32_t kAnyVocabulary = std::numeric_limits<int32_t>::max();
   ModelConfig config;
-  config.vocab_size = kAnyVocabulary;
   if (has_config) {
     QUIRE_ASSIGN(config, load_model_config(path));
   }
-  const auto load = [&](int32_t vocab_size) {
-    return is_directory ? load_tokenizer(path, vocab_size) : load_tokenizer_file(path, vocab_size);
-  };
-  QUIRE_ASSIGN(auto tokenizer, load(config.vocab_size));
-  if (!has_config) {  // now its size is known, other ids can be refused
-    config.vocab_size = tokenizer->size();
-    QUIRE_ASSIGN(tokenizer, load(config.vocab_size));
-  }
+  const int32_t vocab_size = has_config ? config.vocab_size : kAnyVocabSize;
+  QUIRE_ASSIGN(auto tokenizer, is_directory ? load_tokenizer(path, vocab_size) : load_tokenizer_file(path, vocab_size));
+  if (!has_config) config.vocab_size = tokenizer->size();
   return std::make_shared<const ModelTokenizer>(std::move(tokenizer), config.vocab_size,
                                                 std::move(config.eos_token_ids));
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lib/support/status.h"
 
@@ -24,6 +25,7 @@ struct TokenizerSettings {
   std::optional<std::string> bos_token;  // absent: the SentencePiece model's own; empty: none
   std::optional<std::string> eos_token;
   std::map<int32_t, AddedToken> added;  // by id
+  std::vector<int32_t> eos;             // where ids are known, instead of eos_token
 };
 
 // Either text may be empty. Ids must be below vocab_size. Errors: kBadFile.

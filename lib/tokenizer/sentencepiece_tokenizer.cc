@@ -2,6 +2,7 @@
 // it.
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "lib/tokenizer/safe_cuts.h"
 #include "lib/tokenizer/sentencepiece_encoder.h"
 #include "lib/tokenizer/sentencepiece_model.h"
+#include "lib/tokenizer/sentencepiece_tokenizer.h"
 #include "lib/tokenizer/special_splitter.h"
 #include "lib/tokenizer/tokenizer.h"
 
@@ -67,7 +69,11 @@ class SentencePieceTokenizer : public Tokenizer {
   bool is_control(int32_t id) const override {
     return id >= 0 && id < size() && tokens_[static_cast<size_t>(id)].control;
   }
-  std::vector<int32_t> eos() const override { return eos_ < 0 ? std::vector<int32_t>{} : std::vector<int32_t>{eos_}; }
+  int32_t find_control(std::string_view text) const override {
+    const auto at = named_.find(text);
+    return at == named_.end() ? -1 : at->second;
+  }
+  std::vector<int32_t> eos() const override { return eos_; }
   std::string kind() const override { return kind_; }
 
  private:
@@ -84,14 +90,15 @@ class SentencePieceTokenizer : public Tokenizer {
                          std::vector<int32_t>& ids, std::vector<int64_t>* starts) const;
 
   std::unique_ptr<const SentencePieceEncoder> encoder_;
-  std::vector<Token> tokens_;                // by id; ids nobody named stand for nothing
-  std::optional<SpecialSplitter> specials_;  // set by add_tokens()
+  std::vector<Token> tokens_;                          // by id; ids nobody named stand for nothing
+  std::optional<SpecialSplitter> specials_;            // set by add_tokens()
+  std::map<std::string, int32_t, std::less<>> named_;  // the control and added tokens, by text
   std::optional<SafeCuts> cuts_;
   int32_t joined_ = -1;  // the unknown id, where one is made of several in a row
   size_t max_text_bytes_ = 0;
   int32_t vocab_size_ = 0;
   int32_t bos_ = -1;
-  int32_t eos_ = -1;
+  std::vector<int32_t> eos_;
   bool adds_bos_ = false;
   bool has_dummy_prefix_ = false;
   std::string kind_;
@@ -101,7 +108,6 @@ Result<std::unique_ptr<const Tokenizer>> SentencePieceTokenizer::make(const Sent
                                                                       const TokenizerSettings& settings,
                                                                       int32_t vocab_size) {
   auto tokenizer = std::make_unique<SentencePieceTokenizer>();
-  tokenizer->vocab_size_ = vocab_size;
   tokenizer->has_dummy_prefix_ = model.add_dummy_prefix && settings.add_prefix_space;
   tokenizer->kind_ = model.algorithm == PieceAlgorithm::kBpe ? "sentencepiece-bpe" : "sentencepiece-unigram";
   QUIRE_ASSIGN(tokenizer->encoder_, SentencePieceEncoder::make(model));
@@ -110,6 +116,7 @@ Result<std::unique_ptr<const Tokenizer>> SentencePieceTokenizer::make(const Sent
   tokenizer->max_text_bytes_ = std::numeric_limits<int32_t>::max() / growth - kSpaceSymbol.size();
   QUIRE_TRY(tokenizer->add_tokens(model, settings));
   QUIRE_TRY(tokenizer->find_named(settings, model));
+  tokenizer->vocab_size_ = vocab_size == kAnyVocabSize ? tokenizer->size() : vocab_size;
   tokenizer->cuts_.emplace(model);
   tokenizer->adds_bos_ = settings.add_bos && tokenizer->bos_ >= 0;
   return std::unique_ptr<const Tokenizer>(std::move(tokenizer));
@@ -143,6 +150,7 @@ Status SentencePieceTokenizer::add_tokens(const SentencePieceModel& model, const
       token.bytes = piece.type == PieceType::kUnknown ? model.unk_surface : with_spaces(piece.text);
     }
   }
+  for (const auto& special : specials) named_.emplace(special.text, special.id);
   QUIRE_ASSIGN(specials_, SpecialSplitter::make(specials));
   return {};
 }
@@ -158,16 +166,18 @@ Status SentencePieceTokenizer::find_named(const TokenizerSettings& settings, con
     return -1;
   };
   bos_ = find(settings.bos_token.value_or(model.bos_piece));
-  eos_ = find(settings.eos_token.value_or(model.eos_piece));
+  int32_t eos = find(settings.eos_token.value_or(model.eos_piece));
   // A name in the model file is only a name until there is a control piece for it; one in the configuration binds.
   if (!settings.bos_token && !is_control(bos_)) bos_ = -1;
-  if (!settings.eos_token && !is_control(eos_)) eos_ = -1;
+  if (!settings.eos_token && !is_control(eos)) eos = -1;
   if (settings.bos_token && !settings.bos_token->empty() && bos_ < 0) {
     return Status(Code::kBadFile, "tokenizer_config.json: bos_token " + *settings.bos_token + " has no id");
   }
-  if (settings.eos_token && !settings.eos_token->empty() && eos_ < 0) {
+  if (settings.eos_token && !settings.eos_token->empty() && eos < 0) {
     return Status(Code::kBadFile, "tokenizer_config.json: eos_token " + *settings.eos_token + " has no id");
   }
+  eos_ = settings.eos;
+  if (eos_.empty() && eos >= 0) eos_.push_back(eos);
   return {};
 }
 
@@ -249,9 +259,17 @@ Result<std::unique_ptr<const Tokenizer>> make_sentencepiece_tokenizer(std::strin
     return Status(Code::kBadFile, "tokenizer.model has " + std::to_string(model.pieces.size()) +
                                       " pieces, but the model's vocab_size is " + std::to_string(vocab_size));
   }
-  QUIRE_ASSIGN(const TokenizerSettings settings, parse_tokenizer_settings(tokenizer_config, added_tokens, vocab_size));
+  QUIRE_ASSIGN(const TokenizerSettings settings,
+               parse_tokenizer_settings(tokenizer_config, added_tokens, std::min(vocab_size, kMaxTokens)));
   QUIRE_TRY(apply_added_tokens(settings.added, model));
   QUIRE_TRY(check_sentencepiece_model(model).with_context("tokenizer.model"));
+  return SentencePieceTokenizer::make(model, settings, vocab_size);
+}
+
+Result<std::unique_ptr<const Tokenizer>> make_sentencepiece_tokenizer(SentencePieceModel model,
+                                                                      const TokenizerSettings& settings,
+                                                                      int32_t vocab_size) {
+  QUIRE_TRY(check_sentencepiece_model(model));
   return SentencePieceTokenizer::make(model, settings, vocab_size);
 }
 

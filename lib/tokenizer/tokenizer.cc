@@ -1,43 +1,73 @@
 #include "lib/tokenizer/tokenizer.h"
 
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "lib/format/gguf.h"
 #include "lib/support/os_file.h"
 #include "lib/support/utf8.h"
+#include "lib/tokenizer/tokenizer_json.h"
 
 namespace quire {
 namespace {
 
 constexpr int64_t kMaxModelBytes = 64 << 20;
-constexpr int64_t kMaxJsonBytes = 32 << 20;
+constexpr int64_t kMaxConfigBytes = 32 << 20;
+constexpr int64_t kMaxJsonBytes = 128 << 20;  // of tokenizer.json
 
 Result<std::string> read_if_there(const std::string& path) {
   if (!path_exists(path)) return std::string();
-  return read_text_file(path, kMaxJsonBytes);
+  return read_text_file(path, kMaxConfigBytes);
+}
+
+Result<bool> is_gguf(const ReadFile& file) {
+  std::array<char, 4> magic{};
+  if (file.size() < static_cast<int64_t>(magic.size())) return false;
+  QUIRE_TRY(file.read_at(0, std::as_writable_bytes(std::span(magic))));
+  return std::string_view(magic.data(), magic.size()) == "GGUF";
+}
+
+Result<std::unique_ptr<const Tokenizer>> load_file(const std::string& path, int32_t vocab_size) {
+  QUIRE_ASSIGN(const auto file, ReadFile::open(path));
+  QUIRE_ASSIGN(const bool gguf, is_gguf(*file));
+  if (gguf) {
+    const auto read = [&](int64_t offset, std::span<std::byte> out) { return file->read_at(offset, out); };
+    QUIRE_ASSIGN(const GgufHeader header, read_gguf_header(read, file->size()));
+    return make_gguf_tokenizer(header, vocab_size);
+  }
+  if (path.ends_with(".json")) {
+    QUIRE_ASSIGN(const std::string text, read_text_file(path, kMaxJsonBytes));
+    return make_json_tokenizer(text, "", vocab_size);
+  }
+  QUIRE_ASSIGN(const std::string model, read_text_file(path, kMaxModelBytes));
+  return make_sentencepiece_tokenizer(model, "", "", vocab_size);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<const Tokenizer>> load_tokenizer(const std::string& directory, int32_t vocab_size) {
-  const std::string path = directory + "/tokenizer.model";
-  if (!path_exists(path)) {
-    const std::string other = directory + "/tokenizer.json";
-    if (path_exists(other)) {
-      return Status(Code::kUnsupported, other +
-                                            " is there, but no tokenizer.model; only SentencePiece tokenizers "
-                                            "(tokenizer.model) are supported");
-    }
-    return Status(Code::kNotFound, "no tokenizer.model in " + directory);
-  }
-  QUIRE_ASSIGN(const std::string model, read_text_file(path, kMaxModelBytes));
+  const std::string path = directory + "/tokenizer.model", json_path = directory + "/tokenizer.json";
   QUIRE_ASSIGN(const std::string config, read_if_there(directory + "/tokenizer_config.json"));
-  QUIRE_ASSIGN(const std::string added, read_if_there(directory + "/added_tokens.json"));
-  auto tokenizer = make_sentencepiece_tokenizer(model, config, added, vocab_size);
+  const auto load = [&]() -> Result<std::unique_ptr<const Tokenizer>> {
+    if (path_exists(path)) {
+      QUIRE_ASSIGN(const std::string model, read_text_file(path, kMaxModelBytes));
+      QUIRE_ASSIGN(const std::string added, read_if_there(directory + "/added_tokens.json"));
+      return make_sentencepiece_tokenizer(model, config, added, vocab_size);
+    }
+    QUIRE_ASSIGN(const std::string text, read_text_file(json_path, kMaxJsonBytes));
+    return make_json_tokenizer(text, config, vocab_size);
+  };
+  if (!path_exists(path) && !path_exists(json_path)) {
+    return Status(Code::kNotFound, "neither tokenizer.model nor tokenizer.json in " + directory);
+  }
+  auto tokenizer = load();
   if (!tokenizer.ok()) return tokenizer.status().with_context(directory);
   return tokenizer;
 }
 
 Result<std::unique_ptr<const Tokenizer>> load_tokenizer_file(const std::string& path, int32_t vocab_size) {
-  QUIRE_ASSIGN(const std::string model, read_text_file(path, kMaxModelBytes));
-  auto tokenizer = make_sentencepiece_tokenizer(model, "", "", vocab_size);
+  auto tokenizer = load_file(path, vocab_size);
   if (!tokenizer.ok()) return tokenizer.status().with_context(path);
   return tokenizer;
 }

@@ -11,10 +11,14 @@
 
 namespace quire {
 
+struct GgufHeader;
+
 struct EncodeOptions {
-  bool first_segment = true;   // beginning-of-sequence token and dummy prefix, where the tokenizer has them
-  bool add_bos = true;         // false: no beginning-of-sequence token even then
-  bool parse_special = false;  // control and added tokens written in the text become their ids
+  bool first_segment = true;  // beginning-of-sequence token and dummy prefix, where the tokenizer has them
+  bool add_bos = true;        // false: no beginning-of-sequence token even then
+  // Control tokens written in the text become their ids. (Added tokens that are no control tokens do so in any case,
+  // but for SentencePiece models.)
+  bool parse_special = false;
   // A longer text is encoded in parts of about so many bytes, where its tokenizer has places that allow it. Changes no
   // id; tests make it small.
   size_t part_bytes = 16 << 10;
@@ -43,16 +47,25 @@ class Tokenizer {
   virtual int32_t bos() const = 0;   // -1: none
   virtual bool adds_bos() const = 0;
   virtual bool is_control(int32_t id) const = 0;
+  // The id of the control or added token of that text; -1: there is none.
+  virtual int32_t find_control(std::string_view text) const = 0;
   virtual std::vector<int32_t> eos() const = 0;  // the tokenizer's own; the model's config may name more
-  virtual std::string kind() const = 0;          // "sentencepiece-bpe", "sentencepiece-unigram"
+  // "sentencepiece-bpe", "sentencepiece-unigram"; "byte-level-bpe"; "bpe": of characters, from tokenizer.json
+  virtual std::string kind() const = 0;
 };
 
-// Loads DIR/tokenizer.model (SentencePiece) with DIR/tokenizer_config.json and DIR/added_tokens.json if there.
-// vocab_size is the model's: added tokens and pieces must fit in it. Errors: kNotFound, kBadFile,
-// kUnsupported (tokenizer.json only), naming the file.
+// As vocab_size: the tokenizer's own number of ids.
+constexpr int32_t kAnyVocabSize = INT32_MAX;
+// Most ids that files other than SentencePiece's may speak of.
+constexpr int32_t kMaxTokens = 1 << 21;
+
+// Loads DIR/tokenizer.model (SentencePiece) with DIR/tokenizer_config.json and DIR/added_tokens.json if there; without
+// it DIR/tokenizer.json (BPE) with DIR/tokenizer_config.json. vocab_size is the model's: all tokens must fit in it.
+// Errors: kNotFound, kBadFile, kUnsupported (another kind of tokenizer), naming the file.
 Result<std::unique_ptr<const Tokenizer>> load_tokenizer(const std::string& directory, int32_t vocab_size);
 
-// Same for a tokenizer.model alone.
+// Same for one file alone: a GGUF file, known by its contents; a tokenizer.json, by its name *.json; or a
+// tokenizer.model.
 Result<std::unique_ptr<const Tokenizer>> load_tokenizer_file(const std::string& path, int32_t vocab_size);
 
 // Same from memory: the serialized SentencePiece model and the two JSON texts (may be empty).
@@ -60,6 +73,10 @@ Result<std::unique_ptr<const Tokenizer>> make_sentencepiece_tokenizer(std::strin
                                                                       std::string_view tokenizer_config,
                                                                       std::string_view added_tokens,
                                                                       int32_t vocab_size);
+
+// The tokenizer in the metadata of a GGUF file: byte-level BPE ("gpt2"), or SentencePiece BPE ("llama"). Texts are not
+// normalized: these files do not say how. Errors: kBadFile, kUnsupported, naming the key.
+Result<std::unique_ptr<const Tokenizer>> make_gguf_tokenizer(const GgufHeader& header, int32_t vocab_size);
 
 // All ids to text, as a first segment; invalid UTF-8 becomes U+FFFD. Bytes on both sides of an id that has none
 // (a control token may) never join to a character.

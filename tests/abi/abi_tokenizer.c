@@ -132,6 +132,13 @@ static void test_alone(const quire_tokenizer* t) {
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_load(runtime, "/no", 3, NULL, &err));
   const char* weights = model_path("text_256/model.safetensors");
   EXPECT(QUIRE_ERROR_BAD_FILE, quire_tokenizer_load(runtime, weights, strlen(weights), &alone, &err));
+  const char* json = model_path("../../data/tokenizers/byte_level.json");
+  EXPECT_OK(quire_tokenizer_load(runtime, json, strlen(json), &alone, &err));
+  CHECK(quire_tokenizer_get_vocab_size(alone) == 484 && quire_tokenizer_get_bos(alone) == 480);
+  int32_t of_json[4];
+  CHECK(encode(alone, "<|end|>", 7, QUIRE_TEXT_PARSE_SPECIAL, of_json, 4) == 2 && of_json[0] == 480 &&
+        of_json[1] == 481);
+  quire_tokenizer_release(alone);
   EXPECT_OK(quire_tokenizer_load(runtime, model_path("text_256"), strlen(model_path("text_256")), &alone, &err));
   EXPECT_OK(quire_runtime_close(runtime, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_tokenizer_encode(alone, text, TEXT_LEN, 0, NULL, 0, NULL, &err));

@@ -169,7 +169,9 @@ TEST_F(DamagedModel, Tokenizer) {
   copy.remove("tokenizer.model");
   expect(copy, QUIRE_ERROR_NOT_FOUND, {"tokenizer.model", copy.path()});
   copy.write("tokenizer.json", "{}");
-  expect(copy, QUIRE_ERROR_UNSUPPORTED, {"tokenizer.json", "tokenizer.model"});
+  expect(copy, QUIRE_ERROR_BAD_FILE, {copy.path(), "tokenizer.json", "model"});
+  copy.write("tokenizer.json", R"({"model": {"type": "WordPiece"}})");
+  expect(copy, QUIRE_ERROR_UNSUPPORTED, {copy.path(), "tokenizer.json", "WordPiece"});
 }
 
 }  // namespace

@@ -14,10 +14,12 @@
 
 #include "lib/format/adapter_config.h"
 #include "lib/format/beacon_settings.h"
+#include "lib/format/gguf.h"
 #include "lib/format/model_config.h"
 #include "lib/format/safetensors.h"
 #include "lib/support/os_file.h"
 #include "lib/tokenizer/tokenizer.h"
+#include "lib/tokenizer/tokenizer_json.h"
 
 namespace {
 
@@ -143,6 +145,38 @@ TEST_P(TokenizerFault, LoadAndEncode) {
     return tokenizer.ok() && (*tokenizer)->encode(text, options, &starts).ok();
   };
   fail_everywhere({GetParam(), read}, End::kGood, 1500);  // most of the calls copy one piece after the other
+}
+
+// PCRE2 inside: what it compiles and the memory in which it matches.
+TEST(ParsingFault, TokenizerJson) {
+  EncodeOptions options;
+  options.parse_special = true;
+  for (const char* name : {"byte_level", "characters"}) {
+    const std::string text = file(std::string("data/tokenizers/") + name + ".json");
+    const auto read = [&] {
+      auto tokenizer = make_json_tokenizer(text, R"({"eos_token": "<|tool|>"})", 600);
+      std::vector<int64_t> starts;
+      return tokenizer.ok() && (*tokenizer)->encode("A map, <|tool|> \xE6\x97\xA5 e\xCC\x81.", options, &starts).ok();
+    };
+    fail_everywhere({name, read}, End::kGood, 150);
+  }
+}
+
+TEST(ParsingFault, TokenizerOfAGgufFile) {
+  GgufHeader header;
+  const auto set = [&](const char* key, auto value) {
+    header.metadata[std::string("tokenizer.ggml.") + key] = GgufValue(std::move(value));
+  };
+  set("model", std::string("gpt2"));
+  set("pre", std::string("qwen2"));
+  set("tokens", GgufValue::Strings{"a", "b", "ab", "a_long_control_token_of_this_vocabulary"});
+  set("token_type", GgufValue::Integers{1, 1, 1, 3});
+  set("merges", GgufValue::Strings{"a b"});
+  const auto read = [&] {
+    auto tokenizer = make_gguf_tokenizer(header, 4);
+    return tokenizer.ok() && (*tokenizer)->encode("ab ba", {}).ok();
+  };
+  fail_everywhere({"GGUF", read}, End::kGood);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TokenizerFault, testing::Values("bpe_bytes", "unigram"),

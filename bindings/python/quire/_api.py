@@ -209,7 +209,7 @@ class Runtime(_Handle):
         return found
 
     def tokenizer(self, path):
-        """The tokenizer of a model directory, or of a tokenizer.model file, without the weights."""
+        """The tokenizer of a model directory, a tokenizer.model, a tokenizer.json or a GGUF file; no weights."""
         return Tokenizer(self, path)
 
     def plan_memory(self, path, n_tokens, strategy="full", weight_type="default", load="default", **options):
@@ -324,7 +324,7 @@ class Adapter(_Handle):
 
 
 class Tokenizer(_Handle):
-    """Of a Model; or, of a Runtime and a path, one alone: of a model directory or a tokenizer.model file."""
+    """Of a Model; or, of a Runtime and a path, one alone (Runtime.tokenizer)."""
 
     _release = "quire_tokenizer_release"
 

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "lib/tokenizer/special_splitter.h"
+#include "lib/tokenizer/tokenizer_json.h"
 #include "tests/unit/tokenizer/tokenizer_data.h"
 
 namespace {
@@ -60,6 +61,31 @@ TEST(EncodeMemory, TheIdsAndOnePartOfTheText) {
   EXPECT_LT(plain.n_bytes, 12 * plain.n_ids + (4 << 20));
   const Peak labelled = encode(*tokenizer, text, {.parse_special = true}, true);
   EXPECT_LT(labelled.n_bytes, 36 * labelled.n_ids + (4 << 20));
+}
+
+// The same for BPE of tokenizer.json, whatever the normalizer: byte-level, and in parts of a text of characters, of
+// which the normalized form is in memory.
+TEST(EncodeMemory, BpeOfTokenizerJson) {
+  const std::string words =
+      read_text_file(QUIRE_SOURCE_DIR "/examples/embedded_model/heldout.txt", 1 << 20).value().substr(0, 250'000);
+  std::string text;
+  for (int i = 0; i < 2; ++i) text += words;
+  const auto bytes = make_json_tokenizer(tokenizer_file("byte_level.json"), "", 600);
+  const Peak plain = encode(*bytes.value(), text, {}, false);
+  EXPECT_LT(plain.n_bytes, 12 * plain.n_ids + (1 << 20));
+  const Peak labelled = encode(*bytes.value(), text, {.parse_special = true}, true);
+  EXPECT_LT(labelled.n_bytes, 36 * labelled.n_ids + (1 << 20));
+  const auto characters = make_json_tokenizer(tokenizer_file("characters.json"), "", 600);
+  const Peak parts = encode(*characters.value(), text, {}, false);
+  EXPECT_LT(parts.n_bytes, 12 * parts.n_ids + 6 * text.size() + (2 << 20));
+  EXPECT_GT(encode(*characters.value(), text, {.part_bytes = text.size()}, false).n_bytes, 2 * parts.n_bytes);
+}
+
+// A piece of one kind of character takes its symbols and candidates.
+TEST(EncodeMemory, ALongWord) {
+  const auto tokenizer = make_json_tokenizer(tokenizer_file("byte_level.json"), "", 600);
+  const std::string text(1 << 20, 'e');
+  EXPECT_LT(encode(*tokenizer.value(), text, {}, false).n_bytes, 60 * text.size());
 }
 
 // The most that added tokens can make of the automaton that finds them: no two share a state.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "lib/format/gguf_writer.h"
 #include "tests/unit/tokenizer/tokenizer_data.h"
 
 namespace quire {
@@ -37,12 +38,56 @@ TEST_F(LoadTokenizer, AllThreeFiles) {
   EXPECT_EQ((*tokenizer)->size(), 491);
 }
 
-TEST_F(LoadTokenizer, OtherTokenizersAreRefusedByName) {
+TEST_F(LoadTokenizer, TokenizerJsonWhereThereIsNoModelFile) {
   EXPECT_EQ(failure().code(), Code::kNotFound);
   EXPECT_THAT(failure().message(), HasSubstr("tokenizer.model"));
+  EXPECT_THAT(failure().message(), HasSubstr("tokenizer.json"));
   write("tokenizer.json", "{}");
+  EXPECT_EQ(failure().code(), Code::kBadFile);
+  EXPECT_THAT(failure().message(), HasSubstr(directory_ + ": tokenizer.json"));
+  write("tokenizer.json", R"({"model": {"type": "WordPiece"}})");
   EXPECT_EQ(failure().code(), Code::kUnsupported);
-  EXPECT_THAT(failure().message(), HasSubstr(directory_ + "/tokenizer.json"));
+  EXPECT_THAT(failure().message(), HasSubstr("WordPiece"));
+  write("tokenizer.json", tokenizer_file("byte_level.json"));
+  write("tokenizer_config.json", R"({"eos_token": "<|end|>", "added_tokens_decoder": {"490": {"content": "<|x|>"}}})");
+  auto tokenizer = load_tokenizer(directory_, 500);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  EXPECT_EQ((*tokenizer)->kind(), "byte-level-bpe");
+  EXPECT_EQ((*tokenizer)->eos(), std::vector<int32_t>{481});
+  EXPECT_EQ((*tokenizer)->find_control("<|x|>"), 490);
+  EXPECT_THAT(failure(490).message(), HasSubstr("vocab_size is 490"));
+  write("tokenizer.model", tokenizer_file("bpe_bytes.model"));
+  write("tokenizer_config.json", "{}");
+  EXPECT_EQ((*load_tokenizer(directory_, 500))->kind(), "sentencepiece-bpe");
+}
+
+TEST_F(LoadTokenizer, OneFile) {
+  const auto kind = [&](const std::string& name) {
+    auto tokenizer = load_tokenizer_file(directory_ + "/" + name, kAnyVocabSize);
+    return tokenizer.ok() ? (*tokenizer)->kind() : tokenizer.status().message();
+  };
+  write("a.json", tokenizer_file("byte_level.json"));
+  write("a.model", tokenizer_file("bpe_bytes.model"));
+  GgufWriter writer;
+  write("empty.gguf", writer.header());
+  const std::vector<std::string> tokens{"a", "b", "ab"}, merges{"a b"};
+  writer.add("tokenizer.ggml.model", "gpt2");
+  writer.add("tokenizer.ggml.pre", "gpt-2");
+  writer.add("tokenizer.ggml.tokens", std::span<const std::string>(tokens));
+  writer.add("tokenizer.ggml.merges", std::span<const std::string>(merges));
+  write("a.gguf", writer.header());
+  EXPECT_EQ(kind("a.json"), "byte-level-bpe");
+  EXPECT_EQ(kind("a.model"), "sentencepiece-bpe");
+  EXPECT_EQ(kind("a.gguf"), "byte-level-bpe");
+  EXPECT_EQ(kind("empty.gguf"), directory_ + "/empty.gguf: tokenizer.ggml.model is missing");
+}
+
+// Ids of a file alone are not bounded by a model; memory for them is.
+TEST_F(LoadTokenizer, HugeIds) {
+  write("tokenizer.model", tokenizer_file("bpe_bytes.model"));
+  write("added_tokens.json", R"({"<x>": 2147483646})");
+  EXPECT_EQ(failure(kAnyVocabSize).code(), Code::kBadFile);
+  EXPECT_THAT(failure(kAnyVocabSize).message(), HasSubstr("2147483646"));
 }
 
 TEST_F(LoadTokenizer, EmptyDamagedOrMismatched) {

@@ -1,0 +1,18 @@
+// tokenizer.json of the Hugging Face `tokenizers` library. Untrusted input ends here.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "lib/support/status.h"
+#include "lib/tokenizer/tokenizer.h"
+
+namespace quire {
+
+// The tokenizer of the texts of tokenizer.json and tokenizer_config.json (may be empty). BPE only, byte-level or of
+// characters with byte fallback; kUnsupported names what else the file wants: another model, normalizer,
+// pre-tokenizer, decoder or post-processor. Errors: kBadFile, kUnsupported.
+Result<std::unique_ptr<const Tokenizer>> make_json_tokenizer(std::string_view tokenizer_json,
+                                                             std::string_view tokenizer_config, int32_t vocab_size);
+
+}  // namespace quire
