@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lib/tokenizer/chat_template.h"
 #include "lib/tokenizer/sentencepiece_model.h"
 #include "tests/unit/tokenizer/bpe_data.h"
 
@@ -140,6 +141,17 @@ TEST(GgufTokenizer, SentencePieceVocabulary) {
   EXPECT_FALSE(std::move(*make_gguf_tokenizer(header, 500))->has_dummy_prefix());
   set(header, "scores", GgufValue(GgufValue::Numbers(3)));
   EXPECT_EQ(failure(header).code(), Code::kBadFile);
+}
+
+TEST(ChatTemplate, OfAGgufFile) {
+  GgufHeader header;
+  EXPECT_EQ(read_chat_template(header).value(), "");
+  header.metadata["tokenizer.chat_template"] = GgufValue(std::string("{{ messages }}"));
+  EXPECT_EQ(read_chat_template(header).value(), "{{ messages }}");
+  header.metadata["tokenizer.chat_template"] = GgufValue(std::string("\xFF"));
+  EXPECT_EQ(read_chat_template(header).status().code(), Code::kBadFile);
+  header.metadata["tokenizer.chat_template"] = GgufValue(int64_t{3});
+  EXPECT_EQ(read_chat_template(header).status().code(), Code::kBadFile);
 }
 
 }  // namespace

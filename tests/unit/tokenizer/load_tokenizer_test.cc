@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "lib/format/gguf_writer.h"
+#include "lib/tokenizer/chat_template.h"
 #include "tests/unit/tokenizer/tokenizer_data.h"
 
 namespace quire {
@@ -88,6 +89,19 @@ TEST_F(LoadTokenizer, HugeIds) {
   write("added_tokens.json", R"({"<x>": 2147483646})");
   EXPECT_EQ(failure(kAnyVocabSize).code(), Code::kBadFile);
   EXPECT_THAT(failure(kAnyVocabSize).message(), HasSubstr("2147483646"));
+}
+
+TEST_F(LoadTokenizer, ChatTemplate) {
+  EXPECT_EQ(read_chat_template(directory_).value(), "");
+  write("tokenizer_config.json", R"({"chat_template": "one"})");
+  EXPECT_EQ(read_chat_template(directory_).value(), "one");
+  write("tokenizer_config.json",
+        R"({"chat_template": [{"name": "tool", "template": "two"}, {"name": "default", "template": "three"}]})");
+  EXPECT_EQ(read_chat_template(directory_).value(), "three");
+  write("chat_template.jinja", "four");
+  EXPECT_EQ(read_chat_template(directory_).value(), "four");
+  write("chat_template.jinja", "\xFF");
+  EXPECT_EQ(read_chat_template(directory_).status().code(), Code::kBadFile);
 }
 
 TEST_F(LoadTokenizer, EmptyDamagedOrMismatched) {
