@@ -18,6 +18,7 @@ def seeds(target, texts):
 
 def dictionary(target, words):
     lines = ['"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"\n' for word in words]
+    lines = ["".join(c if c.isascii() else "".join(f"\\x{byte:02X}" for byte in c.encode()) for c in line) for line in lines]
     (HERE / "corpus" / f"{target}.dict").write_text("".join(lines))
 
 
@@ -307,6 +308,48 @@ def tokenizer_model():
     ])
 
 
+def tokenizer_json():
+    """Lines as fuzz_tokenizer_json.cc reads them: H to P choose one of the file's nine members, in the order of names."""
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
+
+    def split(regex, behavior="Isolated", **more):
+        parts = [{"type": "Split", "pattern": {"Regex": regex}, "behavior": behavior} | more, byte_level]
+        return "N " + json.dumps({"type": "Sequence", "pretokenizers": parts}) + "\n"
+
+    nfc = 'K {"type":"NFC"}\n'
+    small = {"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<s>": 3}, "merges": ["a b"]},
+             "added_tokens": [{"id": 3, "content": "<s>", "special": True}],
+             "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}, "decoder": {"type": "ByteLevel"}}
+    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": True}
+    seeds("fuzz_tokenizer_json", [
+        "\0" + json.dumps(small), "\0{", "\1\nthe book's pages 123\n\n  x", "\2\nthe book <unk> \u65e5\u672c",
+        "\1" + split(r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+") + "JK true\n\nit's 1234",
+        "\1" + split("(a+)+[bc]") + "\naaaaaaaaaaaaaaaaaaa", "\1" + split("[a-f]", "MergedWithNext", invert=True) + "\nthe cab",
+        "\1" + split("x*", "Contiguous") + nfc + "\nxxe\u0301x\u0344", "\1" + split("\\u0061{,3}", "Removed") + "\naaaab",
+        "\1" + nfc + "\nq\u0307\u0323 \u1100\u1161\u11a8 \u0958", '\1N {"type":"Digits"}\n\n12',
+        "\2K null\nN " + json.dumps(metaspace) + "\n\na  b", "\2JF false\n\n\U0001F600\u65e5", "\1JLH\n\nthe",
+        '\1JLH ["zz","a"]\n\nthe', '\1JOH 7\n\nx', '\1HH {"id":5,"content":"x"}\n\nx', '\1M {"type":"ByteLevel"}\n\nx',
+        '\1I {"type":"Fuse"}\n\nx', '\2K {"type":"Replace","pattern":{"String":"a"},"content":"bbb"}\n\naab <|tool|> a',
+    ])
+    dictionary("fuzz_tokenizer_json",
+               ['"type"', '"ByteLevel"', '"Split"', '"Regex"', '"String"', '"Digits"', '"Metaspace"', '"Sequence"', '"NFC"', '"Prepend"',
+                '"Replace"', '"Isolated"', '"Removed"', '"invert":true', "\\\\p{L}+", "\\\\s+(?!\\\\S)", "(?:", "(?=", "{1,3}", "null",
+                "true", "<|tool|>", "<|end|>", "\u0301", "\u2581"])
+
+
+def gguf_tokenizer():
+    """Lines as fuzz_gguf_tokenizer.cc reads them: key, place, what to do, value."""
+    seeds("fuzz_gguf_tokenizer", [
+        "\0\n the other\n\n  \u00e9<|end|><|tool|>", "\1\nthe book <s> \u65e5", "\0@@@\n\nx", "\1A@A\n\nx",
+        *(f"{which}{key}{place}{action}{value}\n\nthe the" for which, key, place, action, value in (
+            ("\0", "@", "a", "B", "1"), ("\0", "A", "b", "A", ""), ("\0", "C", "c", "B", "x y"), ("\0", "E", "d", "B", "tekken"),
+            ("\0", "F", "e", "B", "5"), ("\0", "G", "f", "A", "the"), ("\1", "@", "g", "B", "0"), ("\1", "D", "h", "B", "nan"),
+            ("\1", "E", "i", "B", "3"), ("\1", "F", "j", "B", "-1"), ("\1", "B", "k", "B", "t5"), ("\1", "G", "l", "C", "<s>"))),
+    ])
+    dictionary("fuzz_gguf_tokenizer", ["gpt2", "llama", "gpt-2", "qwen2", "tekken", "falcon", "deepseek-coder", "<0x41>", "\u2581",
+                                       "<|end|>", "-1", "6", "inf"])
+
+
 def tokenizer_text():
     seeds("fuzz_tokenizer_text", [
         "\0the book <x><x> a", "\0caf\u00e9 \U0001F600  \n", b"\0\xe2\x82", "\x01ab\ncd\n\x10\x20\x30",
@@ -387,5 +430,7 @@ if __name__ == "__main__":
     shard_index()
     strategy()
     tokenizer_model()
+    tokenizer_json()
+    gguf_tokenizer()
     tokenizer_text()
     special_tokens()
