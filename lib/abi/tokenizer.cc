@@ -6,6 +6,7 @@
 #include "lib/abi/handles.h"
 #include "lib/format/model_config.h"
 #include "lib/support/os_file.h"
+#include "lib/tokenizer/chat_template.h"
 
 using namespace quire;
 using namespace quire::abi;
@@ -26,8 +27,11 @@ Result<std::shared_ptr<const ModelTokenizer>> load_alone(const std::string& path
   const int32_t vocab_size = has_config ? config.vocab_size : kAnyVocabSize;
   QUIRE_ASSIGN(auto tokenizer, is_directory ? load_tokenizer(path, vocab_size) : load_tokenizer_file(path, vocab_size));
   if (!has_config) config.vocab_size = tokenizer->size();
+  auto chat_template = is_directory ? read_chat_template(path)
+                                    : Result<std::string>(Status(Code::kNotFound, path + " has no chat template"));
+  if (chat_template.status().code() == Code::kIo) return chat_template.status();
   return std::make_shared<const ModelTokenizer>(std::move(tokenizer), config.vocab_size,
-                                                std::move(config.eos_token_ids));
+                                                std::move(config.eos_token_ids), std::move(chat_template));
 }
 
 }  // namespace

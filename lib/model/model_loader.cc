@@ -8,6 +8,7 @@
 #include "lib/format/safetensors.h"
 #include "lib/model/model_loader.h"
 #include "lib/model/weight_layout.h"
+#include "lib/tokenizer/chat_template.h"
 
 namespace quire {
 
@@ -75,7 +76,10 @@ Status ModelLoader::Impl::open() {
   QUIRE_ASSIGN(config_, load_model_config(directory_));
   QUIRE_TRY(pieces_.poll());
   QUIRE_ASSIGN(auto tokenizer, load_tokenizer(directory_, config_.vocab_size));
-  tokenizer_ = std::make_shared<ModelTokenizer>(std::move(tokenizer), config_.vocab_size, config_.eos_token_ids);
+  auto chat_template = read_chat_template(directory_);
+  if (chat_template.status().code() == Code::kIo) return chat_template.status();
+  tokenizer_ = std::make_shared<ModelTokenizer>(std::move(tokenizer), config_.vocab_size, config_.eos_token_ids,
+                                                std::move(chat_template));
   QUIRE_TRY(pieces_.poll());
   const auto access = options_.map ? TensorFiles::Access::kMap : TensorFiles::Access::kRead;
   QUIRE_ASSIGN(files_.own, open_safetensors(directory_, access, options_.control.cancel));

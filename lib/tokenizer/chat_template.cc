@@ -8,42 +8,63 @@
 namespace quire {
 namespace {
 
-constexpr int64_t kMaxTemplateBytes = 1 << 20;
+constexpr int64_t kMaxTemplateBytes = (1 << 20) - 1;
 constexpr int64_t kMaxConfigBytes = 32 << 20;
+
+Status none(const std::string& directory) {
+  return Status(Code::kNotFound, directory +
+                                     " has no chat template: neither chat_template.jinja nor a chat_template in "
+                                     "tokenizer_config.json");
+}
+
+// `where` names the text in messages.
+Result<std::string> checked(const std::string& text, const std::string& where) {
+  if (static_cast<int64_t>(text.size()) > kMaxTemplateBytes) {
+    return Status(Code::kBadFile, where + " has " + std::to_string(text.size()) + " bytes; at most " +
+                                      std::to_string(kMaxTemplateBytes) + " are expected");
+  }
+  if (utf8_first_invalid(text) != text.size()) return Status(Code::kBadFile, where + " is not UTF-8");
+  return text;
+}
+
+// Of a list of templates with names.
+const Json* find_default(const Json::Array& templates) {
+  for (const Json& entry : templates) {
+    const Json* name = entry.find("name");
+    if (name && name->string() && *name->string() == "default") return entry.find("template");
+  }
+  return nullptr;
+}
 
 }  // namespace
 
 Result<std::string> read_chat_template(const std::string& directory) {
-  const std::string alone = directory + "/chat_template.jinja", config_path = directory + "/tokenizer_config.json";
-  if (path_exists(alone)) {
-    QUIRE_ASSIGN(std::string text, read_text_file(alone, kMaxTemplateBytes));
-    if (utf8_first_invalid(text) != text.size()) return Status(Code::kBadFile, alone + " is not UTF-8");
-    return text;
+  const std::string own_file = directory + "/chat_template.jinja";
+  if (path_exists(own_file)) {
+    QUIRE_ASSIGN(const std::string text, read_text_file(own_file, kMaxTemplateBytes));
+    return checked(text, own_file);
   }
-  if (!path_exists(config_path)) return std::string();
-  QUIRE_ASSIGN(const std::string text, read_text_file(config_path, kMaxConfigBytes));
-  QUIRE_ASSIGN(const Json config, parse_json_object(text, config_path));
-  const JsonReader reader(config, config_path);
-  const Json* value = reader.find("chat_template");
-  if (!value) return std::string();
-  if (value->string()) return *value->string();
-  if (!value->array()) return reader.bad("chat_template", "a string or an array of templates");
-  for (const Json& named : *value->array()) {
-    const Json *name = named.find("name"), *content = named.find("template");
-    if (name && name->string() && *name->string() == "default" && content && content->string())
-      return *content->string();
+  const std::string config_file = directory + "/tokenizer_config.json";
+  if (!path_exists(config_file)) return none(directory);
+  QUIRE_ASSIGN(const std::string text, read_text_file(config_file, kMaxConfigBytes));
+  QUIRE_ASSIGN(const Json config, parse_json_object(text, config_file));
+  const Json* found = config.find("chat_template");
+  if (!found || found->is_null()) return none(directory);
+  if (found->array()) found = find_default(*found->array());
+  if (!found || !found->string()) {
+    return Status(Code::kBadFile,
+                  config_file + ": chat_template is neither a text nor a list with one named \"default\"");
   }
-  return std::string();
+  return checked(*found->string(), config_file + ": chat_template");
 }
 
 Result<std::string> read_chat_template(const GgufHeader& header) {
-  const auto at = header.metadata.find("tokenizer.chat_template");
-  if (at == header.metadata.end()) return std::string();
-  const std::string* text = at->second.string();
-  if (!text || utf8_first_invalid(*text) != text->size()) {
-    return Status(Code::kBadFile, "tokenizer.chat_template is no text of UTF-8");
-  }
-  return *text;
+  constexpr char kKey[] = "tokenizer.chat_template";
+  const auto at = header.metadata.find(kKey);
+  if (at == header.metadata.end())
+    return Status(Code::kNotFound, "the file has no chat template: no " + std::string(kKey));
+  if (!at->second.string()) return Status(Code::kBadFile, std::string(kKey) + " is no text");
+  return checked(*at->second.string(), kKey);
 }
 
 }  // namespace quire

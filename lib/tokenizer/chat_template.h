@@ -1,4 +1,4 @@
-// Where a model's chat template is written, as the text that it is there.
+// The Jinja text of a checkpoint's chat template.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@ namespace quire {
 
 struct GgufHeader;
 
-// DIR/chat_template.jinja, or else "chat_template" of DIR/tokenizer_config.json (of several the one named "default").
-// Empty: the directory has none. Errors: kBadFile, kIo.
+// DIR/chat_template.jinja, else "chat_template" of DIR/tokenizer_config.json: a text, or a list of named ones, of which
+// "default" counts. Errors: kNotFound (there is none), kBadFile (also: a text of a megabyte or more), kIo.
 Result<std::string> read_chat_template(const std::string& directory);
 
-// tokenizer.chat_template. Empty: the file has none. Errors: kBadFile.
+// tokenizer.chat_template. Errors: kNotFound (there is none), kBadFile.
 Result<std::string> read_chat_template(const GgufHeader& header);
 
 }  // namespace quire

@@ -43,8 +43,9 @@ class EngineLocks : public testing::Test {
  protected:
   EngineLocks() {
     const auto whole = model_->tokenizer;
-    model_->tokenizer = std::make_shared<const ModelTokenizer>(
-        std::make_unique<PausingTokenizer>(whole, armed_, pause_), whole->vocab_size(), whole->eos());
+    model_->tokenizer =
+        std::make_shared<const ModelTokenizer>(std::make_unique<PausingTokenizer>(whole, armed_, pause_),
+                                               whole->vocab_size(), whole->eos(), whole->chat_template());
   }
 
   std::shared_ptr<Session> fed(uint32_t seed) const {

@@ -145,7 +145,7 @@ TEST(GgufTokenizer, SentencePieceVocabulary) {
 
 TEST(ChatTemplate, OfAGgufFile) {
   GgufHeader header;
-  EXPECT_EQ(read_chat_template(header).value(), "");
+  EXPECT_EQ(read_chat_template(header).status().code(), Code::kNotFound);
   header.metadata["tokenizer.chat_template"] = GgufValue(std::string("{{ messages }}"));
   EXPECT_EQ(read_chat_template(header).value(), "{{ messages }}");
   header.metadata["tokenizer.chat_template"] = GgufValue(std::string("\xFF"));

@@ -1,0 +1,50 @@
+// A chat template on a tokenizer: conversations as text and as token ids.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/chat/chat_template.h"
+#include "lib/support/status.h"
+#include "lib/tokenizer/model_tokenizer.h"
+
+namespace quire {
+
+// The template of that name; empty: the checkpoint's own. Errors: kInvalidArgument, kNotFound (the checkpoint has
+// none), kUnsupported (one that is not known).
+Result<const ChatTemplate*> choose_chat_template(const ModelTokenizer& tokenizer, std::string_view name);
+
+// The messages as the template's program would write them into one text.
+Result<std::string> render_chat(const ChatTemplate& chat_template, const ModelTokenizer& tokenizer,
+                                std::span<const ChatMessage> messages, const ChatOptions& options);
+
+// Immutable: any thread. The tokenizer must outlive it.
+class ChatFormat {
+ public:
+  // kUnsupported: the vocabulary has not the tokens that the template needs; the message lists them.
+  static Result<std::shared_ptr<const ChatFormat>> make(const ChatTemplate& chat_template,
+                                                        const ModelTokenizer& tokenizer);
+
+  const ChatTemplate& chat_template() const { return chat_template_; }
+  // What ends an answer.
+  int32_t end_of_turn() const { return end_of_turn_; }
+
+  // The ids of what the template writes behind `state`, which moves on: those of the whole text with its control tokens
+  // parsed, save that nothing in a message becomes one. starts_text: nothing stands before it, so it gets the dummy
+  // prefix if it begins with text. Errors: those of ChatTemplate::write; then the state is as it was.
+  Result<std::vector<int32_t>> encode(std::span<const ChatMessage> messages, const ChatOptions& options,
+                                      bool starts_text, ChatState& state) const;
+
+ private:
+  ChatFormat(const ChatTemplate& chat_template, const Tokenizer& tokenizer)
+      : chat_template_(chat_template), tokenizer_(tokenizer) {}
+  const ChatTemplate& chat_template_;
+  const Tokenizer& tokenizer_;
+  int32_t end_of_turn_ = -1;
+};
+
+}  // namespace quire

@@ -1,0 +1,131 @@
+#include "lib/chat/known_templates.h"
+
+#include <array>
+
+#include "lib/chat/templates.h"
+#include "lib/format/json.h"
+#include "lib/support/content_hash.h"
+#include "lib/support/utf8.h"
+
+namespace quire {
+namespace {
+
+struct KnownText {
+  std::string_view hash;  // ContentHash of the text, without its last newline
+  size_t bytes;
+  std::string_view name;
+};
+
+// Printed by tests/peers/chat_templates.py. Some have several texts: newlines in strings written as such or as \n,
+// and editions that differ only in what conversations of texts do not use.
+constexpr KnownText kTexts[] = {
+    {"f0a6a8278439fdb056191e205a440263", 196, "chatml"},
+    {"577a7fce73f72e1ee2be9fd6966bb5eb", 199, "chatml"},
+    {"a344e8c84fb0282dda206a9e46a4ac01", 291, "chatml"},
+    {"7a128e0473e4be90846f9032c2079ea2", 294, "chatml"},
+    {"cc9ddd5a40bc1c0c8fb5d937b1e8f5d0", 2630, "chatml"},
+    {"68c860e7356f7ab320f20c2b5139eaee", 327, "qwen1.5"},
+    {"5e2c14b656a8e5628dc1c6775f9ced80", 332, "qwen1.5"},
+    {"e580c2da83415028d5d943bd0bd9082f", 328, "qwen2"},
+    {"7c4c17cbc95b1d56c79034a9d5f0ae58", 333, "qwen2"},
+    {"e392aa06018503fd2469c9508f79506e", 2506, "qwen2.5"},
+    {"0fab82ce8f4d5175c9e0155c80737cf2", 4168, "qwen3"},
+    {"4457e3d12b367a860283f874ff58d644", 4116, "qwen3"},
+    {"98f63cc3d421d28f99ab995e9629dacd", 368, "smollm2"},
+    {"f0323af61a5d6e2383059ddcb62b07a0", 373, "smollm2"},
+    {"f45ff469005da372a5970aa085999fac", 3794, "smollm3-unsloth"},
+    {"97aac26c37e4a675cb7c5112dfc4a3b0", 811, "llama2"},
+    {"4adb1f81f5c508ea24f6d97f87d647f5", 815, "llama2"},
+    {"09facc0e4aa943189799ad6e2dea0594", 389, "llama3"},
+    {"11cc8d79e9815d5c866fc8fa50da12fe", 393, "llama3"},
+    {"8f20b9eda669ce10b97891b7adc1beb8", 348, "llama3-answering"},
+    {"0debe51b618cd79280e4830e93c6d9f7", 352, "llama3-answering"},
+    {"9ddcd6cd71f96dd76ca7779b7730196a", 4613, "llama3.1"},
+    {"573e1bcc8c56f178c3d57e38f5ff0756", 3826, "llama3.2"},
+    {"70bf874ad98f31f4b7f52373b11c60d7", 477, "mistral-v0.1"},
+    {"f395fc5daa794129a5d004210ebce758", 470, "mistral-v0.2"},
+    {"6aef58edf0d62df9f89cfc57f651ff3d", 1057, "mistral-v1"},
+    {"df3ebcd92fa9a63fc6614466504d495b", 3958, "mistral-v3"},
+    {"638e5c8b05f6278ccae647ce0048756b", 3944, "mistral-v3-tekken"},
+    {"5b658f89dcb1716f11381d1c62000f60", 423, "mistral-v7"},
+    {"59e852f715f77598df8ea8c96e21d4e6", 6703, "mistral-small-3.2"},
+};
+constexpr size_t kMaxBytes = 64 << 10;  // longer texts are not looked at: none of the known ones comes near
+
+std::array<std::span<const ChatTemplate* const>, 3> families() {
+  return {chatml_templates(), llama_templates(), mistral_templates()};
+}
+
+const ChatTemplate* find(std::string_view name) {
+  for (const auto family : families()) {
+    for (const ChatTemplate* known : family) {
+      if (known->name() == name) return known;
+    }
+  }
+  return nullptr;
+}
+
+std::string all_names() {
+  std::string names;
+  for (const auto family : families()) {
+    for (const ChatTemplate* known : family) names.append(names.empty() ? "" : ", ").append(known->name());
+  }
+  return names;
+}
+
+std::string normalised(std::string_view jinja) {
+  std::string text;
+  text.reserve(jinja.size());
+  for (size_t i = 0; i < jinja.size(); ++i) {
+    if (jinja[i] != '\r') {
+      text.push_back(jinja[i]);
+    } else if (i + 1 == jinja.size() || jinja[i + 1] != '\n') {
+      text.push_back('\n');
+    }
+  }
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+Result<const ChatTemplate*> find_chat_template(std::string_view name) {
+  if (const ChatTemplate* known = find(name)) return known;
+  return Status(Code::kInvalidArgument,
+                "no chat template is called " + json_excerpt(utf8_sanitize(name)) + "; there are " + all_names());
+}
+
+Result<const ChatTemplate*> recognise_chat_template(std::string_view jinja) {
+  if (jinja.size() > kMaxBytes) {
+    return Status(Code::kUnsupported, "the checkpoint's chat template has " + std::to_string(jinja.size()) +
+                                          " bytes; those known have less than " + std::to_string(kMaxBytes));
+  }
+  const std::string text = normalised(jinja);
+  const std::string hash = ContentHash().add(std::as_bytes(std::span(text.data(), text.size()))).hex();
+  for (const KnownText& known : kTexts) {
+    if (known.bytes == text.size() && known.hash == hash) return find(known.name);
+  }
+  return Status(Code::kUnsupported,
+                "the checkpoint's chat template is not a known one: " + json_excerpt(utf8_sanitize(text)) + ", " +
+                    std::to_string(text.size()) + " bytes, hash " + hash +
+                    "; one that writes the same may be named: " + all_names());
+}
+
+std::string list_chat_templates() {
+  Json::Array templates;
+  for (const auto family : families()) {
+    for (const ChatTemplate* known : family) {
+      Json::Object entry;
+      entry.emplace("name", Json(std::string(known->name())));
+      entry.emplace("description", Json(std::string(known->description())));
+      templates.emplace_back(std::move(entry));
+    }
+  }
+  Json::Object list;
+  list.emplace("templates", Json(std::move(templates)));
+  std::string text;
+  Json(std::move(list)).print(text, SIZE_MAX);
+  return text;
+}
+
+}  // namespace quire

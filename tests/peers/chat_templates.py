@@ -1,0 +1,191 @@
+"""The Jinja texts of known chat templates: short ones here, others from packages of PyPI.
+
+    chat_templates.py    prints the table of lib/chat/known_templates.cc
+
+Short texts are those of transformers, llama.cpp and the models' own tokenizer_config.json (Apache 2.0, MIT).
+"""
+
+import ast
+import datetime
+import functools
+import io
+import pathlib
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+
+import jinja2
+import xxhash
+from transformers.utils import chat_template_utils
+
+CHATML = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
+          "'\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+CHATML_UNDEFINED = ("{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}" +
+                    CHATML)
+
+
+def chatml_with_default(system):
+    return ("{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ "
+            f"'<|im_start|>system\\n{system}<|im_end|>\\n' }}}}{{% endif %}}" + CHATML.removeprefix("{% for message in messages %}"))
+
+
+LLAMA2 = (
+    "{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}{% set system_message = messages[0]"
+    "['content'] %}{% else %}{% set loop_messages = messages %}{% set system_message = false %}{% endif %}{% for message in "
+    "loop_messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles "
+    "must alternate user/assistant/user/assistant/...') }}{% endif %}{% if loop.index0 == 0 and system_message != false %}"
+    "{% set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] %}{% else %}{% set content = "
+    "message['content'] %}{% endif %}{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' "
+    "[/INST]' }}{% elif message['role'] == 'assistant' %}{{ ' '  + content.strip() + ' ' + eos_token }}{% endif %}"
+    "{% endfor %}")
+# Version 7 of Mistral with the tokens' spaces of v7-tekken.
+MISTRAL_V7_TEKKEN = (
+    "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}{{ '[INST]' + message['content'] + "
+    "'[/INST]' }}{% elif message['role'] == 'system' %}{{ '[SYSTEM_PROMPT]' + message['content'] + '[/SYSTEM_PROMPT]' }}"
+    "{% elif message['role'] == 'assistant' %}{{ message['content'] + eos_token }}{% else %}{{ raise_exception('Only user, "
+    "system and assistant roles are supported!') }}{% endif %}{% endfor %}")
+
+
+def download(requirement, *options):
+    """The one file that pip downloads for a requirement."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, *options, requirement],
+                       check=True)
+        (path,) = pathlib.Path(folder).iterdir()
+        return path.read_bytes()
+
+
+@functools.cache
+def llama_cpp():
+    """Files of llama.cpp, as the source package of its Python binding carries it, by their paths."""
+    wanted = re.compile(r"[^/]+/vendor/llama\.cpp/(models/templates/.*\.jinja|tests/test-chat-template\.cpp)"
+                        r"|[^/]+/(llama_cpp/llama_chat_format\.py)")
+    files = {}
+    with tarfile.open(fileobj=io.BytesIO(download("llama-cpp-python==0.3.36", "--no-binary=:all:"))) as archive:
+        for member in archive:
+            if match := wanted.fullmatch(member.name):
+                files[match[1] or match[2]] = archive.extractfile(member).read().decode()
+    return files
+
+
+@functools.cache
+def trl():
+    with zipfile.ZipFile(io.BytesIO(download("trl==1.16.0"))) as archive:
+        return {pathlib.PurePath(name).stem: archive.read(name).decode() for name in archive.namelist()
+                if name.startswith("trl/chat_templates/")}
+
+
+def from_llama_cpp_tests(name):
+    """A template that llama.cpp's own test has as a string literal."""
+    source = llama_cpp()["tests/test-chat-template.cpp"]
+    literal = re.search(r'/\* \.name= \*/ "' + re.escape(name) + r'.*\n\s*/\* \.template_str= \*/ ("(?:[^"\\]|\\.)*")', source)
+    return ast.literal_eval(literal[1])
+
+
+def from_llama_cpp_python(name):
+    source = llama_cpp()["llama_cpp/llama_chat_format.py"]
+    return ast.literal_eval(re.search(rf'^{name}_CHAT_TEMPLATE = (".*")$', source, re.MULTILINE)[1])
+
+
+def model_file(name):
+    return llama_cpp()[f"models/templates/{name}.jinja"]
+
+
+def smollm3_as_published():
+    """Unsloth's edition with its edits taken back."""
+    text = model_file("HuggingFaceTB-SmolLM3-3B")
+    for edited, published in [
+            ('    {%- set custom_instructions = system_message.replace("/no_think", "") -%}\n'
+             '    {%- set custom_instructions = custom_instructions.replace("/think", "") -%}\n'
+             '    {%- set custom_instructions = custom_instructions.rstrip() -%}\n{%- endif -%}\n',
+             '    {%- set custom_instructions = system_message.replace("/no_think", "").replace("/think", "").rstrip() -%}\n'
+             '{%- endif -%}\n{%- if "/system_override" in system_message -%}\n'
+             '  {{- custom_instructions.replace("/system_override", "").rstrip() -}}\n  {{- "<|im_end|>\\n" -}}\n'
+             '{%- else -%}\n'),
+            ('{{- "Knowledge Cutoff Date: June 2025\\n" -}}\n',
+             '{{- "Knowledge Cutoff Date: June 2025\\n" -}}\n{%- set today = strftime_now("%d %B %Y") -%}\n'
+             '{{- "Today Date: " ~ today ~ "\\n" -}}\n'),
+            ('{{- "<|im_end|>\\n" -}}\n{# ───── main', '{%- endif -%}\n{# ───── main')]:
+        assert text.count(edited) == 1, edited
+        text = text.replace(edited, published)
+    return text
+
+
+def known():
+    """(name, texts): the texts that are recognised as that name."""
+    return [
+        ("chatml", [CHATML, CHATML_UNDEFINED, trl()["qwen3_instruct_2507"]]),
+        ("qwen1.5", [chatml_with_default("You are a helpful assistant")]),
+        ("qwen2", [chatml_with_default("You are a helpful assistant.")]),
+        ("qwen2.5", [model_file("Qwen-Qwen2.5-7B-Instruct"), trl()["qwen2_5"]]),
+        ("qwen3", [model_file("Qwen-Qwen3-0.6B"), trl()["qwen3"]]),
+        ("smollm2", [chatml_with_default("You are a helpful AI assistant named SmolLM, trained by Hugging Face")]),
+        ("smollm3-unsloth", [model_file("HuggingFaceTB-SmolLM3-3B")]),
+        ("llama2", [LLAMA2]),
+        ("llama3", [from_llama_cpp_python("LLAMA3_INSTRUCT"), trl()["llama3"]]),
+        ("llama3-answering", [from_llama_cpp_tests("Llama-3")]),
+        ("llama3.1", [model_file("meta-llama-Llama-3.1-8B-Instruct"), model_file("meta-llama-Llama-3.3-70B-Instruct")]),
+        ("llama3.2", [model_file("meta-llama-Llama-3.2-3B-Instruct")]),
+        ("mistral-v0.1", [from_llama_cpp_python("MISTRAL_INSTRUCT")]),
+        ("mistral-v0.2", [from_llama_cpp_python("MIXTRAL_INSTRUCT")]),
+        ("mistral-v1", [from_llama_cpp_tests("mistralai/Mistral-7B-Instruct-v0.2 (mistralai 'v1'")]),
+        ("mistral-v3", [from_llama_cpp_tests("Mistral-Large-Instruct-2407")]),
+        ("mistral-v3-tekken", [model_file("mistralai-Mistral-Nemo-Instruct-2407")]),
+        ("mistral-v7", [from_llama_cpp_tests("mistralai/Mistral-Large-Instruct-2411")]),
+        ("mistral-small-3.2", [model_file("Mistral-Small-3.2-24B-Instruct-2506")]),
+    ]
+
+
+def rendered():
+    """(name, text) of every template: also of those that no checkpoint is known to carry letter by letter."""
+    return [(name, text) for name, texts in known() for text in texts] + [
+        ("smollm3", smollm3_as_published()), ("mistral-v7-tekken", MISTRAL_V7_TEKKEN)]
+
+
+DATE = datetime.date(2025, 3, 9)
+
+
+class _FixedDay(datetime.datetime):
+    """The day that a program is told, which asks what day it is."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return cls(DATE.year, DATE.month, DATE.day, tzinfo=tz)
+
+
+def write(program, messages, answer, thinking, dated=True):
+    """What transformers' Jinja writes for (role, text) messages on DATE; None where the program refuses them."""
+    chat_template_utils.datetime = _FixedDay
+    dates = {"date_string": DATE.strftime("%d %b %Y")} if dated else {}
+    try:
+        return chat_template_utils._compile_jinja_template(program).render(
+            messages=[{"role": role, "content": text} for role, text in messages], bos_token="<s>", eos_token="</s>",
+            add_generation_prompt=answer, enable_thinking=thinking, **dates)
+    except jinja2.exceptions.TemplateError:
+        return None
+
+
+def normalised(text):
+    """As lib/chat/known_templates.cc compares: what Jinja itself does to a program's text."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n")
+
+
+def spellings(text):
+    """A newline in a string of the program may be written as such; in a program of one line all are in strings."""
+    text = normalised(text)
+    if re.search(r"[%}#]}\n|\n *{[%{#]", text):
+        return {text}
+    return {text.replace("\n", "\\n"), text.replace("\\n", "\n")}
+
+
+def table():
+    for name, texts in known():
+        for text in sorted(set().union(*map(spellings, texts))):
+            yield f'    {{"{xxhash.xxh3_128_hexdigest(text.encode())}", {len(text.encode())}, "{name}"}},'
+
+
+if __name__ == "__main__":
+    print("\n".join(table()))

@@ -1,0 +1,194 @@
+// The ids of conversations: those of the written text, but never a control token from a message.
+#include "lib/chat/chat_format.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lib/chat/known_templates.h"
+#include "tests/unit/chat/chat_golden.h"
+#include "tests/unit/chat/chat_tokenizer.h"
+
+namespace quire::test {
+namespace {
+
+using testing::HasSubstr;
+using Ids = std::vector<int32_t>;
+
+std::vector<std::string> template_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, written] : chat_golden()["written"].items()) names.push_back(name);
+  return names;
+}
+
+const ChatTemplate& named(const std::string& name) { return *find_chat_template(name).value(); }
+
+Ids encode(const std::string& name, const ModelTokenizer& tokenizer, const GoldenConversation& golden) {
+  ChatState state;
+  return ChatFormat::make(named(name), tokenizer).value()->encode(golden.messages, golden.options, true, state).value();
+}
+
+// With control tokens as they are written.
+std::string text_of(const ModelTokenizer& tokenizer, const Ids& ids) {
+  std::string text;
+  for (const int32_t id : ids) {
+    EXPECT_TRUE(tokenizer.tokenizer().append_bytes(id, ControlText::kPiece, text).ok());
+  }
+  return text;
+}
+
+std::vector<std::string> control_texts(const ModelTokenizer& tokenizer, const Ids& ids) {
+  std::vector<std::string> texts;
+  for (const int32_t id : ids) {
+    if (!tokenizer.tokenizer().is_control(id)) continue;
+    texts.push_back(text_of(tokenizer, {id}));
+  }
+  return texts;
+}
+
+// How many were compared.
+int compare_with_written_text(const ModelTokenizer& tokenizer) {
+  const EncodeOptions whole{.add_bos = false, .parse_special = true};
+  int n_compared = 0;
+  for (const std::string& name : template_names()) {
+    if (!ChatFormat::make(named(name), tokenizer).ok()) continue;
+    for (size_t i = 0; i + 1 < n_golden_conversations(); ++i) {  // the last one has look-alikes
+      const auto& written = chat_golden()["written"][name][i];
+      if (written.is_null()) continue;
+      EXPECT_EQ(encode(name, tokenizer, GoldenConversation(i)),
+                tokenizer.tokenizer().encode(written.get<std::string>(), whole).value())
+          << name << " " << i;
+      ++n_compared;
+    }
+  }
+  return n_compared;
+}
+
+TEST(ChatFormat, IdsAreThoseOfTheWrittenText) {
+  EXPECT_EQ(compare_with_written_text(*chat_tokenizer()), 21 * 3 - 2);  // two templates refuse a system message
+  // In the vocabularies of Llama 2 and Mistral v1 [INST] is ordinary text.
+  EXPECT_EQ(compare_with_written_text(*chat_tokenizer({})), 4 * 3 - 2);
+  // Tokens reach over the ends of what is written piece by piece: " [" is one here.
+  EXPECT_EQ(compare_with_written_text(*chat_tokenizer({"\xE2\x96\x81["}, PieceType::kNormal)), 4 * 3 - 2);
+}
+
+TEST(ChatFormat, LookAlikesInMessagesStayText) {
+  const auto tokenizer = chat_tokenizer();
+  for (const std::string& name : template_names()) {
+    if (name.starts_with("mistral-v0.") || name == "qwen3") continue;  // no system message; <think> is taken apart
+    GoldenConversation golden(n_golden_conversations() - 1);
+    const Ids ids = encode(name, *tokenizer, golden);
+    // All of it is there as it was written, yet the control tokens are those of a conversation without look-alikes.
+    EXPECT_EQ(text_of(*tokenizer, ids), chat_golden()["written"][name].back().get<std::string>()) << name;
+    golden.messages[1].text = golden.messages[2].text = "text";
+    EXPECT_EQ(control_texts(*tokenizer, ids), control_texts(*tokenizer, encode(name, *tokenizer, golden))) << name;
+  }
+}
+
+TEST(ChatFormat, ThinkingIsMarkedByTokensWhereTheVocabularyHasThem) {
+  const GoldenConversation golden(1);  // thinking is off
+  const auto with = chat_tokenizer();
+  const auto without = chat_tokenizer({"<|im_start|>", "<|im_end|>"});
+  EXPECT_THAT(control_texts(*with, encode("qwen3", *with, golden)), testing::Contains("<think>").Times(1));
+  EXPECT_THAT(control_texts(*without, encode("qwen3", *without, golden)), testing::Not(testing::Contains("<think>")));
+  EXPECT_EQ(text_of(*with, encode("qwen3", *with, golden)), text_of(*without, encode("qwen3", *without, golden)));
+}
+
+TEST(ChatFormat, EndOfTurn) {
+  const auto tokenizer = chat_tokenizer();
+  const auto end = [&](const char* name) { return ChatFormat::make(named(name), *tokenizer).value()->end_of_turn(); };
+  EXPECT_EQ(end("chatml"), control_id(*tokenizer, "<|im_end|>"));
+  EXPECT_EQ(end("llama3.1"), control_id(*tokenizer, "<|eot_id|>"));
+  EXPECT_EQ(end("mistral-v3"), control_id(*tokenizer, "</s>"));
+  EXPECT_EQ(end("llama2"), control_id(*tokenizer, "</s>"));
+}
+
+TEST(ChatFormat, MissingTokensAreListed) {
+  const auto tokenizer = chat_tokenizer({"<|im_start|>"});
+  const auto refused = [&](const char* name) { return ChatFormat::make(named(name), *tokenizer).status(); };
+  EXPECT_EQ(refused("chatml").code(), Code::kUnsupported);
+  EXPECT_THAT(refused("chatml").message(), HasSubstr("chatml needs"));
+  EXPECT_THAT(refused("chatml").message(), testing::EndsWith(": <|im_end|>"));
+  EXPECT_THAT(refused("llama3").message(), HasSubstr("<|start_header_id|>, <|end_header_id|>, <|eot_id|>"));
+  EXPECT_TRUE(refused("llama2").ok());
+}
+
+// A piece that ordinary text becomes would let messages write it.
+TEST(ChatFormat, ATokenOfOrdinaryTextIsNoControlToken) {
+  const auto tokenizer = chat_tokenizer(control_tokens(), PieceType::kUserDefined);
+  EXPECT_THAT(ChatFormat::make(named("chatml"), *tokenizer).status().message(), HasSubstr("<|im_start|>, <|im_end|>"));
+}
+
+TEST(ChatFormat, TheTemplateIsTheNamedOneOrTheCheckpoints) {
+  const auto choose = [](Result<std::string> own, std::string_view name) {
+    return choose_chat_template(*chat_tokenizer({}, PieceType::kControl, std::move(own)), name);
+  };
+  const std::string mistral =
+      "{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ "
+      "raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}{% if "
+      "message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}{% elif message['role'] == "
+      "'assistant' "
+      "%}{{ message['content'] + eos_token}}{% else %}{{ raise_exception('Only user and assistant roles are "
+      "supported!') }}"
+      "{% endif %}{% endfor %}";
+  EXPECT_EQ(choose(mistral, "").value()->name(), "mistral-v0.2");
+  EXPECT_EQ(choose(mistral, "chatml").value()->name(), "chatml");
+  EXPECT_EQ(choose(std::string("{{ other }}"), "").status().code(), Code::kUnsupported);
+  EXPECT_EQ(choose(std::string("{{ other }}"), "qwen2").value()->name(), "qwen2");
+  EXPECT_EQ(choose(Status(Code::kNotFound, "none"), "").status().code(), Code::kNotFound);
+  EXPECT_EQ(choose(Status(Code::kNotFound, "none"), "llama2").value()->name(), "llama2");
+  EXPECT_EQ(choose(mistral, "mistral").status().code(), Code::kInvalidArgument);
+}
+
+// Message by message, and the ends of answers: the same ids as all at once. The answers say what begin_answer began.
+TEST(ChatFormat, ContinuingWritesTheSameIds) {
+  const auto tokenizer = chat_tokenizer();
+  const std::vector<ChatMessage> messages = {
+      {"user", "one"}, {"assistant", "two"}, {"user", "three"}, {"assistant", "four"}};
+  const EncodeOptions ordinary{.first_segment = false};
+  for (const std::string& name : template_names()) {
+    const auto format = ChatFormat::make(named(name), *tokenizer).value();
+    const ChatOptions begin{.date = ChatDate{2025, 1, 2}}, silent{.begin_answer = false, .date = begin.date};
+    ChatState whole_state, state;
+    const Ids whole = format->encode(std::span(messages).first(3), silent, true, whole_state).value();
+    const auto all = std::span(messages);
+
+    Ids parts = format->encode(all.first(1), silent, true, state).value();
+    for (size_t i = 1; i < 3; ++i) {
+      const Ids more = format->encode(all.subspan(i, 1), silent, false, state).value();
+      parts.insert(parts.end(), more.begin(), more.end());
+    }
+    // qwen3 gives a last answer a place for thinking; llama3-answering begins an answer each time.
+    const bool differs = name == "qwen3" || name == "llama3-answering";
+    EXPECT_EQ(parts == whole, !differs) << name;
+
+    ChatState answered;
+    Ids told = format->encode(all.first(1), begin, true, answered).value();
+    EXPECT_TRUE(answered.answering) << name;
+    // What the model would have to say after what was begun.
+    const bool spaced = name == "llama2" || name == "mistral-v1" || name == "mistral-v3" || name == "mistral-v7";
+    const Ids answer = tokenizer->tokenizer().encode(spaced ? " two" : "two", ordinary).value();
+    told.insert(told.end(), answer.begin(), answer.end());
+    const Ids next = format->encode(all.subspan(2, 1), silent, false, answered).value();
+    told.insert(told.end(), next.begin(), next.end());
+    EXPECT_EQ(told, whole) << name;
+  }
+}
+
+TEST(ChatFormat, ASystemTextWaitsForItsMessage) {
+  const auto tokenizer = chat_tokenizer();
+  const std::vector<ChatMessage> messages = {{"system", "Be brief."}, {"user", "one"}};
+  for (const char* name : {"llama2", "mistral-v1", "mistral-v3", "mistral-v3-tekken"}) {
+    const auto format = ChatFormat::make(named(name), *tokenizer).value();
+    ChatState whole_state, state;
+    const Ids whole = format->encode(messages, {}, true, whole_state).value();
+    Ids parts = format->encode(std::span(messages).first(1), {}, true, state).value();
+    EXPECT_FALSE(state.answering) << name;
+    const Ids more = format->encode(std::span(messages).subspan(1), {}, parts.empty(), state).value();
+    parts.insert(parts.end(), more.begin(), more.end());
+    EXPECT_EQ(parts, whole) << name;
+    EXPECT_FALSE(state.system) << name;
+  }
+}
+
+}  // namespace
+}  // namespace quire::test
