@@ -941,6 +941,93 @@ QUIRE_API quire_status quire_session_get_strategy(const quire_session* session, 
 QUIRE_API quire_status quire_session_get_fingerprint(const quire_session* session, char* buf,
                                                      size_t cap, size_t* needed, quire_error* err);
 
+/* ---- Chat ------------------------------------------------------------------------------------ */
+
+/* Messages to tokens, as a model's chat template writes them. A checkpoint has its template as a
+ * program (Jinja: chat_template.jinja, or chat_template of tokenizer_config.json). Programs are not
+ * run: a known one is recognised by its text, letter by letter, and what is written equals what it
+ * writes, for messages that have a role and a text. An unknown one is refused; a caller who knows
+ * that it writes the same as a known template may name that. quire_chat_get_list has the names.
+ *
+ * The ids are those of the written text, its control tokens parsed, save that nothing in a message
+ * becomes a control token, whatever it says.
+ *
+ * A conversation continues in its session without reading anything again: messages that are fed
+ * behind an answer first end the answer's turn as the template does, whether the model ended it, or
+ * a cancel or max_tokens. So what was read stays as it was, also where a template writes earlier
+ * messages differently once later ones follow: answers keep the white space at their ends that
+ * llama2, llama3 and mistral-v3 cut off, and the thinking that qwen3 leaves out before the user's
+ * last message; mistral-v3 writes a system text into the last user message there is when it is fed,
+ * and does not move it afterwards. Save for that, feeding messages one by one makes the same tokens
+ * as feeding all at once.
+ *
+ * Answers end at the template's end-of-turn token: it is a stop id of each stream that is opened
+ * while an answer is begun (not with QUIRE_STREAM_IGNORE_EOS). */
+
+typedef struct quire_message {
+  const char* role; /* "system", "user", "assistant" */
+  size_t role_len;
+  const char* text; /* UTF-8 */
+  size_t text_len;
+} quire_message; /* this struct has its final size */
+
+#define QUIRE_CHAT_NO_ANSWER 1u   /* do not begin the assistant's answer behind the messages */
+#define QUIRE_CHAT_NO_THINKING 2u /* tell models that can think first not to (qwen3, smollm3) */
+
+typedef struct quire_chat_options {
+  uint32_t struct_size;
+  uint32_t flags; /* QUIRE_CHAT_* */
+  /* a known template's name; NULL: the checkpoint's own, in a session that holds messages theirs */
+  const char* template_name;
+  size_t template_name_len;
+  /* "2025-06-30", for templates that write a date; NULL: what the template does, which is a fixed
+   * date (llama3.1) or the day it is (llama3.2, smollm3, mistral-small-3.2) */
+  const char* date;
+  size_t date_len;
+} quire_chat_options;
+
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_chat_options_init(quire_chat_options* options, size_t size);
+
+/* The known templates, as JSON: {"templates": [{"name", "description"}, ...]}. Keys are only ever
+ * added. Errors: INVALID_ARGUMENT, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_chat_get_list(char* buf, size_t cap, size_t* needed, quire_error* err);
+
+/* The name of the checkpoint's own template. Errors: NOT_FOUND (it has none), UNSUPPORTED (one that
+ * is not known; the message says how it begins), BAD_FILE, BUFFER_TOO_SMALL, CLOSED.
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_tokenizer_get_chat_template(const quire_tokenizer* tokenizer,
+                                                         char* buf, size_t cap, size_t* needed,
+                                                         quire_error* err);
+
+/* A conversation from its beginning as one text: for looking at, not for feeding, since control
+ * tokens and what only looks like them cannot be told apart in it. The vocabulary need not have the
+ * template's tokens. Errors: those of quire_tokenizer_get_chat_template; INVALID_ARGUMENT (an
+ * unknown name, role or date; a message that the template has no place for; offset: the message's
+ * index), INVALID_TEXT (offset: a byte of the message that err->message names).
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_tokenizer_render_chat(const quire_tokenizer* tokenizer,
+                                                   const quire_message* messages, size_t n_messages,
+                                                   const quire_chat_options* options, char* buf,
+                                                   size_t cap, size_t* needed, quire_error* err);
+/* The ids of a conversation from its beginning. Errors: those, and UNSUPPORTED where the vocabulary
+ * does not have control tokens that the template needs: the message lists them.
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_tokenizer_encode_chat(const quire_tokenizer* tokenizer,
+                                                   const quire_message* messages, size_t n_messages,
+                                                   const quire_chat_options* options, int32_t* ids,
+                                                   size_t cap, size_t* needed, quire_error* err);
+
+/* Queues messages: the first ones of an empty session, or more behind messages or behind the
+ * answer to them. n_messages may be 0 once there are some, to begin an answer. Errors: those;
+ * INVALID_ARGUMENT also for a session whose text is no conversation, whose messages were cut in two
+ * by quire_session_truncate or quire_session_discard_pending, or that has another template; BUSY,
+ * OUT_OF_MEMORY. Nothing is queued on failure. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_feed_messages(quire_session* session,
+                                                   const quire_message* messages, size_t n_messages,
+                                                   const quire_chat_options* options,
+                                                   quire_error* err);
+
 /* ---- Memory planner -------------------------------------------------------------------------- */
 
 typedef struct quire_memory_plan {

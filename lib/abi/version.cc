@@ -63,6 +63,7 @@ void quire_adapter_options_init(quire_adapter_options* options, size_t size) { i
 void quire_strategy_options_init(quire_strategy_options* options, size_t size) { init_struct(options, size); }
 void quire_position_view_init(quire_position_view* view, size_t size) { init_struct(view, size); }
 void quire_session_options_init(quire_session_options* options, size_t size) { init_struct(options, size); }
+void quire_chat_options_init(quire_chat_options* options, size_t size) { init_struct(options, size); }
 void quire_stream_options_init(quire_stream_options* options, size_t size) { init_struct(options, size); }
 void quire_event_init(quire_event* event, size_t size) { init_struct(event, size); }
 }

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/chat/chat_template.h"
 #include "lib/session/label_attention.h"
 #include "lib/session/runtime.h"
 #include "lib/session/session_contents.h"
@@ -53,6 +54,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // ---- calls on the text (session_calls.cc)
   Status feed_text(std::string_view text, bool parse_special, bool add_bos, std::span<const TextLabel> labels = {});
   Status feed_tokens(std::span<const int32_t> ids);
+  // As messages of a conversation; template_name: empty: the one that it began with, else the checkpoint's own.
+  Status feed_messages(std::span<const ChatMessage> messages, const ChatOptions& options,
+                       std::string_view template_name);
   // At positions of their own, one for each id.
   Status feed_positions(std::span<const int32_t> ids, std::span<const int64_t> positions);
   Status discard_pending();

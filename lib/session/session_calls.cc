@@ -18,6 +18,26 @@ Status check_labels(std::span<const TextLabel> labels, size_t text_size) {
   return {};
 }
 
+// Whether messages can follow a text of n_tokens whose last ones are `last`.
+Status check_messages_follow(const FedMessages& last, int64_t n_tokens, std::string_view template_name) {
+  const auto refuse = [](const std::string& why) { return Status(Code::kInvalidArgument, why); };
+  const std::string_view own = last.format->chat_template().name();
+  if (!template_name.empty() && template_name != own) {
+    return refuse("the conversation began with the chat template " + std::string(own) + "; it cannot go on with " +
+                  std::string(template_name));
+  }
+  const std::string place = "tokens " + std::to_string(last.begin) + " to " + std::to_string(last.end);
+  if (last.cut) {
+    return refuse("messages that were fed as " + place + " of the text are cut: truncate the session to " +
+                  std::to_string(last.begin) + " tokens, or reset it");
+  }
+  if (!last.state.answering && n_tokens > last.end) {
+    return refuse(std::to_string(n_tokens - last.end) + " tokens follow the messages that were fed as " + place +
+                  " of the text, but no answer had begun there; messages must follow messages, or an answer");
+  }
+  return {};
+}
+
 }  // namespace
 
 Status Session::feed_text(std::string_view text, bool parse_special, bool add_bos, std::span<const TextLabel> labels) {
@@ -55,6 +75,29 @@ Status Session::feed_tokens(std::span<const int32_t> ids) {
   const Call call(*this);
   QUIRE_TRY(call.status());
   contents_->text.feed(ids);
+  return {};
+}
+
+Status Session::feed_messages(std::span<const ChatMessage> messages, const ChatOptions& options,
+                              std::string_view template_name) {
+  const Call call(*this);
+  QUIRE_TRY(call.status());
+  TextState& text = contents_->text;
+  FedMessages next;
+  if (const FedMessages* last = text.last_messages()) {
+    QUIRE_TRY(check_messages_follow(*last, text.n_tokens(), template_name));
+    next.format = last->format;
+    next.state = last->state;
+  } else {
+    if (text.n_tokens() > 0) {
+      return Status(Code::kInvalidArgument, "the session holds " + std::to_string(text.n_tokens()) +
+                                                " tokens that are no messages; a conversation begins an empty session");
+    }
+    QUIRE_ASSIGN(const ChatTemplate* chosen, choose_chat_template(*model_->tokenizer, template_name));
+    QUIRE_ASSIGN(next.format, ChatFormat::make(*chosen, *model_->tokenizer));
+  }
+  QUIRE_ASSIGN(const auto ids, next.format->encode(messages, options, text.n_tokens() == 0, next.state));
+  text.feed_messages(ids, std::move(next));
   return {};
 }
 

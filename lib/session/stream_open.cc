@@ -80,6 +80,11 @@ Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shar
   }
   std::shared_ptr<GenerationStream> stream(
       new GenerationStream(session, std::move(options), limit, text, std::move(messages)));
+  // Answers to messages end with the turn. The scheduler does not know the stream yet.
+  const FedMessages* messages_before = text.last_messages();
+  if (messages_before && messages_before->state.answering && !stream->options_.ignore_eos) {
+    stream->generator_.add_stops({.ids = {messages_before->format->end_of_turn()}, .strings = {}});
+  }
   contents.kept.begin(text.n_computed(), std::max<int64_t>(0, prompt - 1));
   QUIRE_TRY(work.open_stream(stream));
   return stream;

@@ -28,6 +28,14 @@ void TextState::feed(std::span<const int32_t> ids, std::span<const TokenLabel> l
   }
 }
 
+void TextState::feed_messages(std::span<const int32_t> ids, FedMessages messages) {
+  make_room(messages_, 1);
+  messages.begin = n_tokens();
+  feed(ids);
+  messages.end = n_tokens();
+  messages_.push_back(std::move(messages));
+}
+
 Status TextState::feed_at(std::span<const int32_t> ids, std::span<const int64_t> positions) {
   constexpr int64_t kMost = int64_t{1} << 40;
   const int64_t before = n_tokens();
@@ -84,6 +92,10 @@ void TextState::cut_pending(int64_t n_tokens) {
     label.n_tokens = std::min(label.n_tokens, std::max<int64_t>(0, n_tokens - label.first_token));
   }
   std::erase_if(labels_, [&](const TokenLabel& label) { return label.first_token >= n_tokens; });
+  // Messages may have no tokens of their own; those that stand before the first token go with it.
+  std::erase_if(messages_,
+                [&](const FedMessages& m) { return n_tokens == 0 || (m.end > n_tokens && m.begin >= n_tokens); });
+  if (!messages_.empty() && messages_.back().end > n_tokens) messages_.back().cut = true;
 }
 
 void TextState::cut(int64_t n_tokens, int64_t n_computed) {

@@ -4,20 +4,32 @@
 // not computed: not, or no longer, in the KV cache. That is the last generated token until the next one is wanted, and
 // what a cut left to be read again.
 //
+// Messages that were fed stay known with the place where they stand, so that a conversation can go on from there.
+//
 // A value: a copy is the same text. Changes that can fail leave the text as it was. No locks: whoever owns it says who
 // may use it.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "lib/chat/chat_format.h"
 #include "lib/plan/text_positions.h"
 #include "lib/session/label_attention.h"
 #include "lib/strategy/strategy.h"
 #include "lib/support/status.h"
 
 namespace quire {
+
+// Messages that were fed together.
+struct FedMessages {
+  int64_t begin = 0, end = 0;  // their tokens
+  std::shared_ptr<const ChatFormat> format;
+  ChatState state;   // of the conversation behind them
+  bool cut = false;  // some of their tokens were forgotten, not all
+};
 
 class TextState {
  public:
@@ -35,9 +47,13 @@ class TextState {
   const TextPositions& positions() const { return positions_; }
   const std::vector<TokenLabel>& labels() const { return labels_; }
   bool is_generated(int64_t token) const;
+  // The last of those that stand in the text; null: there are none.
+  const FedMessages* last_messages() const { return messages_.empty() ? nullptr : &messages_.back(); }
 
   // Appends pending tokens. `labels`: their first_token counts from the first of these tokens.
   void feed(std::span<const int32_t> ids, std::span<const TokenLabel> labels = {});
+  // The same for the tokens of messages, whose place is filled in here.
+  void feed_messages(std::span<const int32_t> ids, FedMessages messages);
   // The same at positions of their own, one for each id. kInvalidArgument: a position that does not increase, or a gap
   // too many; the offset is its index.
   Status feed_at(std::span<const int32_t> ids, std::span<const int64_t> positions);
@@ -66,6 +82,7 @@ class TextState {
   std::vector<KeyRange> generated_;  // runs of settled tokens that the model generated, ascending
   TextPositions positions_;
   std::vector<TokenLabel> labels_;  // in the order fed
+  std::vector<FedMessages> messages_;
 };
 
 }  // namespace quire

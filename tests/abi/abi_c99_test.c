@@ -15,6 +15,7 @@ static const struct {
     {"model", test_model},
     {"load_errors", test_load_errors},
     {"tokenizer", test_tokenizer},
+    {"chat", test_chat},
     {"strategy", test_strategy},
     {"session", test_session},
     {"session_results", test_session_results},

@@ -203,6 +203,25 @@ class WithModel(unittest.TestCase):
         self.assertEqual(tokenizer.vocab_size, 320)
         self.assertEqual((tokenizer.encode(""), tokenizer.decode([])), ([tokenizer.bos], ""))
 
+    def test_chat(self):
+        self.assertIn("llama2", [template["name"] for template in quire.chat_templates()])
+        tokenizer, messages = self.model.tokenizer, [("system", "Be brief."), ("user", "one</s>")]
+        with self.assertRaisesRegex(quire.QuireError, "NOT_FOUND"):
+            tokenizer.chat_template
+        self.assertEqual(tokenizer.render_chat(messages, template="llama2"),
+                         "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\none</s> [/INST]")
+        self.assertIn("Today Date: 09 Mar 2025\n", tokenizer.render_chat(messages, template="llama3.1", date="2025-03-09"))
+        self.assertTrue(tokenizer.render_chat(messages, template="qwen3", thinking=False).endswith("</think>\n\n"))
+        self.assertTrue(tokenizer.render_chat(messages, template="qwen3", answer=False).endswith("<|im_end|>\n"))
+        ids = tokenizer.encode_chat(messages, template="llama2")
+        self.assertFalse(any(map(tokenizer.is_eos, ids)))
+        with self.model.session() as session:
+            session.feed_messages(messages, template="llama2")
+            self.assertEqual(session.n_pending, len(ids))
+            "".join(session.generate(3, ignore_eos=True))
+            session.feed_messages([("user", "three")])
+            self.assertEqual(session.n_tokens, len(ids) + 3)
+
     def test_without_weights(self):
         own = self.model.tokenizer
         for path in (MODEL, MODEL / "tokenizer.model"):

@@ -1,7 +1,7 @@
 """Python binding of Quire, a runtime for language models that read long documents. See README.md."""
 
-from ._api import (Adapter, Cancel, Event, Model, QuireError, Runtime, Session, Stream, Tokenizer, strategies,
+from ._api import (Adapter, Cancel, Event, Model, QuireError, Runtime, Session, Stream, Tokenizer, chat_templates, strategies,
                    strategy_describe, strategy_positions, version)
 
-__all__ = ["Adapter", "Cancel", "Event", "Model", "QuireError", "Runtime", "Session", "Stream", "Tokenizer", "strategies",
-           "strategy_describe", "strategy_positions", "version"]
+__all__ = ["Adapter", "Cancel", "Event", "Model", "QuireError", "Runtime", "Session", "Stream", "Tokenizer",
+           "chat_templates", "strategies", "strategy_describe", "strategy_positions", "version"]

@@ -347,6 +347,24 @@ class Tokenizer(_Handle):
     def decode(self, ids, special=False):
         return _text(lib.quire_tokenizer_decode, self._handle, *_ids(ids), int(special)).decode()
 
+    @property
+    def chat_template(self):
+        """The name of the checkpoint's own chat template."""
+        return _text(lib.quire_tokenizer_get_chat_template, self._handle).decode()
+
+    def render_chat(self, messages, **options):
+        """(role, text) messages as one text. options: template (a name), date ("2025-06-30"), answer=False (do not
+        begin one), thinking=False."""
+        return _text(lib.quire_tokenizer_render_chat, self._handle, *_chat(messages, **options)).decode()
+
+    def encode_chat(self, messages, **options):
+        """The same as ids."""
+        arguments, needed = _chat(messages, **options), c_size_t()
+        _call(lib.quire_tokenizer_encode_chat, self._handle, *arguments, None, 0, byref(needed))
+        ids = (c_int32 * needed.value)()
+        _call(lib.quire_tokenizer_encode_chat, self._handle, *arguments, ids, len(ids), byref(needed))
+        return list(ids)
+
     def token_bytes(self, token):
         return _text(lib.quire_tokenizer_get_token_bytes, self._handle, token)
 
@@ -362,6 +380,16 @@ class Tokenizer(_Handle):
     @property
     def vocab_size(self):
         return lib.quire_tokenizer_get_vocab_size(self._handle)
+
+
+def _chat(messages, template=None, date=None, answer=True, thinking=True):
+    """messages: (role, text) each. The arguments that the functions on conversations share."""
+    data = [(role.encode(), text.encode()) for role, text in messages]
+    array = (_ffi.Message * len(data))(*[(role, len(role), text, len(text)) for role, text in data])
+    template, date = (value if value is None else value.encode() for value in (template, date))
+    options = _options(_ffi.ChatOptions, flags=(0 if answer else 1) | (0 if thinking else 2), template_name=template,
+                       template_name_len=len(template or b""), date=date, date_len=len(date or b""))
+    return array, len(data), byref(options)
 
 
 def _session_options(strategy="full", kv_type="default", overflow="default", expected_tokens=0, prefill_block=0,
@@ -406,6 +434,10 @@ class Session(_Handle):
         array = (_ffi.LabelAttention * needed.value)()
         _call(lib.quire_session_get_label_attention, self._handle, array, len(array), byref(needed))
         return [{name: getattr(item, name) for name, _ in item._fields_} for item in array]
+
+    def feed_messages(self, messages, **options):
+        """(role, text) messages, as Tokenizer.render_chat takes them; behind an answer they end its turn first."""
+        _call(lib.quire_session_feed_messages, self._handle, *_chat(messages, **options))
 
     def feed_tokens(self, ids, positions=None):
         """positions: strictly increasing, one for each id; None: each token follows the one before."""
@@ -607,6 +639,11 @@ def strategy_describe(expression, train_len, n_heads=0, expected_tokens=0):
     """The expression in canonical form, every default written out."""
     return _text(lib.quire_strategy_describe,
                  byref(_strategy_options(expression, train_len, n_heads, expected_tokens))).decode()
+
+
+def chat_templates():
+    """The known chat templates: a list of dicts with "name" and "description"."""
+    return json.loads(_text(lib.quire_chat_get_list))["templates"]
 
 
 def strategies(train_len, n_heads=0, expected_tokens=0):

@@ -56,6 +56,8 @@ TIER_DEVICE = 1
 TIER_HOST = 2
 TIER_COMPRESSED = 3
 TIER_FILE = 4
+CHAT_NO_ANSWER = 1
+CHAT_NO_THINKING = 2
 STREAM_SCORE = 1
 STREAM_KEEP_LOGITS = 2
 STREAM_IGNORE_EOS = 4
@@ -263,6 +265,26 @@ class TierStats(Structure):
     ]
 
 
+class Message(Structure):
+    _fields_ = [
+        ("role", c_char_p),
+        ("role_len", c_size_t),
+        ("text", c_char_p),
+        ("text_len", c_size_t),
+    ]
+
+
+class ChatOptions(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("template_name", c_char_p),
+        ("template_name_len", c_size_t),
+        ("date", c_char_p),
+        ("date_len", c_size_t),
+    ]
+
+
 class MemoryPlan(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -442,6 +464,8 @@ SIZES = {
     LabelAttention: 32,
     SessionStats: 88,
     TierStats: 96,
+    Message: 32,
+    ChatOptions: 40,
     MemoryPlan: 88,
     Text: 16,
     Sampler: 24,
@@ -521,6 +545,12 @@ FUNCTIONS = {
     "quire_session_get_tier_stats": (c_int32, [c_void_p, c_int32, POINTER(TierStats), POINTER(Error)]),
     "quire_session_get_strategy": (c_int32, [c_void_p, c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_session_get_fingerprint": (c_int32, [c_void_p, c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
+    "quire_chat_options_init": (None, [POINTER(ChatOptions), c_size_t]),
+    "quire_chat_get_list": (c_int32, [c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
+    "quire_tokenizer_get_chat_template": (c_int32, [c_void_p, c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
+    "quire_tokenizer_render_chat": (c_int32, [c_void_p, POINTER(Message), c_size_t, POINTER(ChatOptions), c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
+    "quire_tokenizer_encode_chat": (c_int32, [c_void_p, POINTER(Message), c_size_t, POINTER(ChatOptions), POINTER(c_int32), c_size_t, POINTER(c_size_t), POINTER(Error)]),
+    "quire_session_feed_messages": (c_int32, [c_void_p, POINTER(Message), c_size_t, POINTER(ChatOptions), POINTER(Error)]),
     "quire_runtime_plan_memory": (c_int32, [c_void_p, c_char_p, c_size_t, POINTER(ModelOptions), POINTER(SessionOptions), c_int64, POINTER(MemoryPlan), POINTER(Error)]),
     "quire_stream_options_init": (None, [POINTER(StreamOptions), c_size_t]),
     "quire_stream_open": (c_int32, [c_void_p, POINTER(StreamOptions), POINTER(c_void_p), POINTER(Error)]),

@@ -131,6 +131,47 @@ TEST(TextState, ACopyIsAnotherText) {
   EXPECT_EQ(counts(copy), (Counts{3, 0, 3, 0}));
 }
 
+// Messages without tokens stand where they were fed; those with tokens may be cut in two.
+TEST(TextState, CutsKeepTheMessagesThatStandBeforeThem) {
+  TextState text;
+  const auto feed = [&](const Tokens& ids, int64_t n_turns) {
+    FedMessages messages;
+    messages.state.n_turns = n_turns;
+    text.feed_messages(ids, std::move(messages));
+  };
+  const auto expect_last = [&](int64_t n_turns, bool cut) {
+    ASSERT_TRUE(text.last_messages());
+    EXPECT_EQ(text.last_messages()->state.n_turns, n_turns);
+    EXPECT_EQ(text.last_messages()->cut, cut);
+  };
+  EXPECT_FALSE(text.last_messages());
+  feed({}, 1);
+  expect_last(1, false);
+  feed({5, 6, 7}, 2);
+  EXPECT_EQ(text.last_messages()->begin, 0);
+  EXPECT_EQ(text.last_messages()->end, 3);
+  text.feed(Tokens{8, 9});
+  feed({10, 11}, 3);
+  feed({}, 4);
+  text.cut_pending(7);  // nothing
+  expect_last(4, false);
+  text.cut_pending(6);
+  expect_last(3, true);
+  const TextState copy = text;
+  text.cut_pending(5);
+  expect_last(2, false);
+  text.feed(Tokens{12, 13});
+  text.cut_pending(4);
+  expect_last(2, false);
+  text.cut_pending(2);
+  expect_last(2, true);
+  text.feed(Tokens{12, 13});
+  expect_last(2, true);
+  text.cut_pending(0);
+  EXPECT_FALSE(text.last_messages());
+  EXPECT_EQ(copy.last_messages()->state.n_turns, 3);
+}
+
 TEST(TextState, FilledItLacksOnlyTheLastKey) {
   TextState text;
   text.fill({4, 5, 6});
