@@ -66,6 +66,7 @@ void add_sampling_options(CLI::App& command, SamplingArguments& arguments);
 
 // One per subcommand; each sets `action` when its subcommand is chosen.
 void add_run(CLI::App& app, Action& action);
+void add_chat(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_strategies(CLI::App& app, Action& action);

@@ -7,7 +7,7 @@ namespace {
 
 volatile std::sig_atomic_t signal_seen = 0;
 
-void remember(int) { signal_seen = 1; }
+void remember(int signal) { signal_seen = signal; }
 
 }  // namespace
 
@@ -21,5 +21,12 @@ void install_interrupt_handler() {
 }
 
 bool interrupted() { return signal_seen != 0; }
+
+bool forget_interrupt() {
+  if (signal_seen != SIGINT) return false;
+  signal_seen = 0;
+  install_interrupt_handler();
+  return true;
+}
 
 }  // namespace cli

@@ -34,6 +34,7 @@ Strategies (-s) let a model read far beyond the length it was trained for, L tok
 Examples:
   quire run -m model -s dca -f report.txt -p "What was decided? " -n 64
   cat *.log | quire run -m model -s streaming_llm -f - -p "Summary: " --json
+  quire chat -m model -s auto
   quire plan -s "dca(chunk=4, cap=7)" --train-len 8 --tokens 12
   quire eval passkey -m model -s dca --tokens 4096 16384 --trials 20
   quire eval needle -m model -s dca --tokens 4096,16384 --svg needle.svg
@@ -77,6 +78,7 @@ int main(int argc, char** argv) {
 
   cli::Action action;
   cli::add_run(app, action);
+  cli::add_chat(app, action);
   cli::add_info(app, action);
   cli::add_plan(app, action);
   cli::add_strategies(app, action);

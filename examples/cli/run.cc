@@ -1,16 +1,13 @@
 // quire run: feed a document and a prompt, stream the answer.
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <limits>
 #include <memory>
-#include <utility>
 
+#include "conversation.h"
 #include "document.h"
 #include "engine.h"
-#include "interrupt.h"
+#include "generation.h"
 #include "output.h"
 #include "progress.h"
 
@@ -21,125 +18,16 @@ struct RunArguments {
   ModelArguments model;
   SessionArguments session;
   SamplingArguments sampling;
+  ChatArguments chat;
   std::string file;
   std::string prompt;
   int64_t max_tokens = 128;
+  bool as_chat = false;
   bool parse_special = false;
   bool json = false;
 };
 
-struct Answer {
-  std::string text;
-  std::vector<int32_t> tokens;
-  std::vector<std::vector<std::pair<int32_t, float>>> top_logprobs;  // of each token, if asked for
-  int32_t finish_reason = QUIRE_FINISH_NONE;
-};
-
-bool changes_logits(const SamplingArguments& s) {
-  return s.repetition != 1 || s.frequency != 0 || s.presence != 0 || s.dry > 0 || s.typical > 0;
-}
-
-// Penalties first, then temperature, then the filters.
-std::vector<quire_sampler> sampler_chain(const SamplingArguments& s) {
-  std::vector<quire_sampler> chain;
-  if (s.repetition != 1 || s.frequency != 0 || s.presence != 0) {
-    chain.push_back({QUIRE_SAMPLER_PENALTIES, s.penalty_range, 0, s.repetition, s.frequency, s.presence});
-  }
-  if (s.dry > 0) chain.push_back({QUIRE_SAMPLER_DRY, 0, s.dry_length, s.dry, s.dry_base, 0});
-  if (s.temperature == 0) {
-    chain.push_back({QUIRE_SAMPLER_TOP_K, 1, 0, 0, 0, 0});
-    return chain;
-  }
-  chain.push_back({QUIRE_SAMPLER_TEMPERATURE, 0, 0, s.temperature, 0, 0});
-  if (s.top_k > 0) chain.push_back({QUIRE_SAMPLER_TOP_K, s.top_k, 0, 0, 0, 0});
-  if (s.typical > 0) chain.push_back({QUIRE_SAMPLER_TYPICAL, 0, 0, s.typical, 0, 0});
-  if (s.top_p > 0) chain.push_back({QUIRE_SAMPLER_TOP_P, 0, 0, s.top_p, 0, 0});
-  if (s.min_p > 0) chain.push_back({QUIRE_SAMPLER_MIN_P, 0, 0, s.min_p, 0, 0});
-  return chain;
-}
-
-std::vector<quire_logit_bias> logit_bias(const SamplingArguments& s) {
-  std::vector<quire_logit_bias> biases;
-  for (const std::string& text : s.logit_bias) {
-    quire_logit_bias bias{};
-    const size_t at = text.find('=');
-    const std::string value = at == std::string::npos ? "" : text.substr(at + 1);
-    char* end = nullptr;
-    bias.bias = std::strtof(value.c_str(), &end);
-    const auto id = std::from_chars(text.data(), text.data() + std::min(at, text.size()), bias.token);
-    if (value.empty() || *end != '\0' || std::isnan(bias.bias) || id.ec != std::errc() || id.ptr != text.data() + at) {
-      throw UsageError("--logit-bias " + text + ": expected ID=BIAS");
-    }
-    biases.push_back(bias);
-  }
-  return biases;
-}
-
-std::vector<quire_text> views(const std::vector<std::string>& texts) {
-  std::vector<quire_text> out;
-  for (const std::string& text : texts) out.push_back({text.data(), text.size()});
-  return out;
-}
-
 double per_second(int64_t n, int64_t ns) { return ns > 0 ? 1e9 * static_cast<double>(n) / static_cast<double>(ns) : 0; }
-
-Answer generate(quire_session* session, const RunArguments& arguments, const std::vector<quire_logit_bias>& biases) {
-  const std::vector<quire_text> stop = views(arguments.sampling.stop);
-  const std::vector<quire_text> breakers = views(arguments.sampling.dry_breakers);
-  auto options = initialised(quire_stream_options_init);
-  options.flags = arguments.sampling.ignore_eos ? QUIRE_STREAM_IGNORE_EOS : 0;
-  options.max_tokens = arguments.max_tokens;
-  const std::vector<quire_sampler> chain = sampler_chain(arguments.sampling);
-  if (changes_logits(arguments.sampling)) {
-    options.samplers = chain.data();
-    options.n_samplers = chain.size();
-  } else {
-    options.temperature = arguments.sampling.temperature;
-    options.top_k = arguments.sampling.top_k;
-    options.top_p = arguments.sampling.top_p;
-    options.min_p = arguments.sampling.min_p;
-  }
-  options.logit_bias = biases.data();
-  options.n_logit_bias = biases.size();
-  options.dry_breakers = breakers.empty() ? nullptr : breakers.data();
-  options.n_dry_breakers = breakers.size();
-  options.min_tokens = arguments.sampling.min_tokens;
-  options.deadline_ms = static_cast<int64_t>(std::ceil(arguments.sampling.deadline * 1000));
-  options.n_top_logprobs = arguments.sampling.n_top_logprobs;
-  options.seed = arguments.sampling.seed;
-  options.stop_strings = stop.data();
-  options.n_stop_strings = stop.size();
-
-  Answer answer;
-  Progress progress("reading", "tokens");
-  answer.finish_reason = run_stream(session, options, [&](const quire_event& event) {
-    if (event.kind == QUIRE_EVENT_PREFILL) {
-      progress.show(event.done, event.total - event.reused);
-      return true;
-    }
-    if (event.kind == QUIRE_EVENT_WARNING || event.kind == QUIRE_EVENT_NOTICE) {
-      const char* word = event.kind == QUIRE_EVENT_WARNING ? "warning: " : "";
-      if (was_logged({event.message, event.message_len})) return true;
-      std::fprintf(stderr, "quire: %s%.*s\n", word, static_cast<int>(event.message_len), event.message);
-    }
-    if (event.kind != QUIRE_EVENT_TOKEN && event.kind != QUIRE_EVENT_END) return true;
-    progress.clear();
-    if (event.kind == QUIRE_EVENT_TOKEN) {
-      answer.tokens.push_back(event.token);
-      if (event.n_top_logprobs > 0) answer.top_logprobs.emplace_back();
-      for (size_t i = 0; i < event.n_top_logprobs; ++i) {
-        answer.top_logprobs.back().emplace_back(event.top_logprobs[i].token, event.top_logprobs[i].logprob);
-      }
-    }
-    if (event.text_len > 0) answer.text.append(event.text, event.text_len);
-    if (!arguments.json && event.text_len > 0) {
-      print_text({event.text, event.text_len});
-      flush_output();
-    }
-    return true;
-  });
-  return answer;
-}
 
 void print_answer(const Answer& answer, const quire_session* session) {
   const quire_session_stats stats = get_stats(session);
@@ -185,21 +73,49 @@ std::vector<int32_t> tokenize(const Engine& engine, const std::string& document,
   return ids;
 }
 
+// The strategy may depend on the length of prompt and answer.
+Session open_session(const Engine& engine, int64_t n_prompt, const RunArguments& arguments) {
+  const int64_t most = std::numeric_limits<int64_t>::max() - n_prompt;
+  return engine.create_session(arguments.session, n_prompt + std::min(arguments.max_tokens, most));
+}
+
+Session open_text(const Engine& engine, const std::string& document, const RunArguments& arguments) {
+  const std::vector<int32_t> ids = tokenize(engine, document, arguments);
+  Session session = open_session(engine, static_cast<int64_t>(ids.size()), arguments);
+  feed_tokens(session.get(), ids.data(), ids.size());
+  return session;
+}
+
+// Document and prompt are one message.
+Session open_chat(const Engine& engine, const std::string& document, const RunArguments& arguments) {
+  const auto messages = first_messages(arguments.chat, with_document(document, arguments.prompt));
+  const int64_t n_prompt = count_chat_tokens(engine.tokenizer().get(), messages, arguments.chat);
+  Session session = open_session(engine, n_prompt, arguments);
+  feed_messages(session.get(), messages, arguments.chat);
+  return session;
+}
+
+void check_chat_options(const RunArguments& arguments) {
+  const ChatArguments& chat = arguments.chat;
+  if (arguments.as_chat && arguments.parse_special) {
+    throw UsageError("--parse-special does not go with --chat: messages are text");
+  }
+  const bool given = !chat.system.empty() || !chat.template_name.empty() || !chat.date.empty() || chat.no_thinking;
+  if (given && !arguments.as_chat) throw UsageError("--system, --chat-template, --date and --no-thinking need --chat");
+}
+
 int run(const RunArguments& arguments) {
   if (arguments.file.empty() && arguments.prompt.empty())
     throw UsageError("run needs a document (-f) or a prompt (-p)");
   if (arguments.sampling.n_top_logprobs > 0 && !arguments.json) throw UsageError("--top-logprobs needs --json");
+  check_chat_options(arguments);
   const std::vector<quire_logit_bias> biases = logit_bias(arguments.sampling);
   // The document first: a misspelt path should not cost the time of loading a model.
   const std::string document = arguments.file.empty() ? "" : read_document(arguments.file);
   const Engine engine(arguments.model);
-  const std::vector<int32_t> ids = tokenize(engine, document, arguments);
-  const auto n_prompt = static_cast<int64_t>(ids.size());
-  const int64_t n_tokens = n_prompt + std::min(arguments.max_tokens, std::numeric_limits<int64_t>::max() - n_prompt);
-  const Session session = engine.create_session(arguments.session, n_tokens);
-  feed_tokens(session.get(), ids.data(), ids.size());
-
-  const Answer answer = generate(session.get(), arguments, biases);
+  const Session session =
+      arguments.as_chat ? open_chat(engine, document, arguments) : open_text(engine, document, arguments);
+  const Answer answer = generate(session.get(), {arguments.sampling, biases, arguments.max_tokens, !arguments.json});
   if (arguments.json) {
     print_answer(answer, session.get());
   } else {
@@ -223,6 +139,9 @@ void add_run(CLI::App& app, Action& action) {
   command->add_option("-n,--max-tokens", arguments->max_tokens, "generate at most N tokens (default: 128)")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
+  command->add_flag("--chat", arguments->as_chat,
+                    "document and prompt are a message to a chat model, which answers; see `quire chat`");
+  add_chat_options(*command, arguments->chat);
   add_sampling_options(*command, arguments->sampling);
   command->add_flag("--parse-special", arguments->parse_special,
                     "\"<s>\" and the like in the texts are control tokens (only for texts you trust)");
@@ -230,6 +149,7 @@ void add_run(CLI::App& app, Action& action) {
   command->footer(R"help(
 Examples:
   quire run -m model -f book.txt -s dca -p "The murderer is" -n 32
+  quire run -m model --chat -f report.txt -p "What was decided?" --system "Answer briefly."
   quire run -m model -p "Once upon a time" --temperature 0.8 --top-p 0.95 --seed 7)help");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }

@@ -1,0 +1,226 @@
+// quire chat: a conversation in the terminal, or line by line from a pipe.
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "conversation.h"
+#include "document.h"
+#include "engine.h"
+#include "generation.h"
+#include "interrupt.h"
+#include "output.h"
+
+namespace cli {
+namespace {
+
+constexpr const char* kCommands = R"help(/file PATH   attach a document (UTF-8) to the next message; may be repeated
+/reset       forget the conversation and what is attached
+/help        this list
+/quit        leave, as the end of input does
+Ctrl-C       stops the answer; at the prompt it leaves
+Anything else is a message; begin with // for one that begins with /.
+)help";
+
+struct ChatCommandArguments {
+  ModelArguments model;
+  SessionArguments session;
+  SamplingArguments sampling;
+  ChatArguments chat;
+  int64_t max_tokens = 1024;
+  bool list_templates = false;
+};
+
+// Lines of stdin. Nothing is read ahead of a newline that is not given out, and Ctrl-C is seen while waiting.
+class Lines {
+ public:
+  // Nothing: the end of input. Throws Interrupted.
+  std::optional<std::string> next() {
+    for (;;) {
+      if (const size_t end = buffer_.find('\n'); end != std::string::npos) {
+        std::string line = buffer_.substr(0, end);
+        buffer_.erase(0, end + 1);
+        return line;
+      }
+      if (ended_) return buffer_.empty() ? std::nullopt : std::optional(std::exchange(buffer_, ""));
+      read_more();
+    }
+  }
+
+ private:
+  void read_more() {
+    constexpr int kPollMs = 50;
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    while (poll(&input, 1, kPollMs) <= 0) {
+      if (interrupted()) throw Interrupted();
+    }
+    char block[4096];
+    const ssize_t n = read(STDIN_FILENO, block, sizeof block);
+    if (n > 0) buffer_.append(block, static_cast<size_t>(n));
+    if (n < 0 && errno != EINTR) throw std::runtime_error(std::string("cannot read stdin: ") + std::strerror(errno));
+    ended_ = n == 0;
+  }
+
+  std::string buffer_;
+  bool ended_ = false;
+};
+
+class Chat {
+ public:
+  explicit Chat(const ChatCommandArguments& arguments)
+      : arguments_(arguments),
+        biases_(logit_bias(arguments.sampling)),
+        engine_(arguments.model),
+        session_(engine_.create_session(arguments.session, 0)),
+        interactive_(isatty(STDIN_FILENO) != 0) {
+    // A template that is not known, or that does not fit, is no reason to type a message first.
+    count_chat_tokens(engine_.tokenizer().get(), first_messages(arguments_.chat, ""), arguments_.chat);
+  }
+
+  int run() {
+    if (interactive_) std::fputs("/help lists commands.\n", stderr);
+    Lines lines;
+    for (;;) {
+      if (interactive_) std::fputs("> ", stderr);
+      const std::optional<std::string> line = lines.next();
+      if (!line || *line == "/quit") break;
+      take(*line);
+    }
+    if (interactive_) std::fputs("\n", stderr);
+    return failed_ ? 1 : 0;
+  }
+
+ private:
+  void take(const std::string& line) {
+    try {
+      if (line.starts_with("/") && !line.starts_with("//")) {
+        command(line);
+      } else if (!line.empty()) {
+        send(line.substr(line.starts_with("/") ? 1 : 0));
+      }
+    } catch (const Interrupted&) {
+      throw;
+    } catch (const QuireFailure& failure) {
+      report(std::string(failure.what()) + " [" + quire_get_status_name(failure.status()) + "]");
+    } catch (const UsageError& error) {
+      report(error.what());
+    }
+  }
+
+  void report(const std::string& what) {
+    std::fprintf(stderr, "quire: %s\n", what.c_str());
+    failed_ = failed_ || !interactive_;
+  }
+
+  void command(const std::string& line) {
+    if (line == "/help") {
+      std::fputs(kCommands, stderr);
+    } else if (line == "/reset") {
+      reset(session_.get());
+      attached_.clear();
+    } else if (line.starts_with("/file ")) {
+      attach(line.substr(6));
+    } else {
+      throw UsageError(line + ": no such command; /help lists those that there are");
+    }
+  }
+
+  void attach(const std::string& path) {
+    std::string text;
+    if (path == "-") throw UsageError("/file -: stdin has the messages");
+    try {
+      text = read_document(path);
+    } catch (const std::runtime_error& error) {
+      throw UsageError(error.what());
+    }
+    attached_ = with_document(attached_, text);
+    std::fprintf(stderr, "[%s goes with the next message: %s]\n", path.c_str(),
+                 human_bytes(static_cast<int64_t>(text.size())).c_str());
+  }
+
+  // Feeds a message and prints the answer. If that fails, the session is as it was before.
+  void send(const std::string& text) {
+    const quire_session_stats before = get_stats(session_.get());
+    const int64_t n_before = before.n_tokens + before.n_pending;
+    const std::string whole = with_document(attached_, text);
+    try {
+      const std::vector<Message> next = {{"user", whole}};
+      feed_messages(session_.get(), n_before == 0 ? first_messages(arguments_.chat, whole) : next, arguments_.chat);
+      answer();
+      attached_.clear();
+    } catch (const QuireFailure&) {
+      truncate(session_.get(), n_before);
+      throw;
+    }
+  }
+
+  void answer() {
+    const Answer answer = generate(session_.get(), {arguments_.sampling, biases_, arguments_.max_tokens});
+    if (!answer.text.empty() && answer.text.back() != '\n') print_text("\n");
+    flush_output();
+    switch (answer.finish_reason) {
+      case QUIRE_FINISH_CANCELLED:
+        if (!forget_interrupt()) throw Interrupted();
+        std::fputs("[stopped]\n", stderr);
+        break;
+      case QUIRE_FINISH_MAX_TOKENS:
+      case QUIRE_FINISH_REACH:
+      case QUIRE_FINISH_DEADLINE:
+        std::fprintf(stderr, "[ended by %s]\n", finish_name(answer.finish_reason));
+        break;
+      default:
+        break;
+    }
+  }
+
+  const ChatCommandArguments& arguments_;
+  const std::vector<quire_logit_bias> biases_;
+  const Engine engine_;
+  const Session session_;
+  const bool interactive_;
+  std::string attached_;  // to the next message
+  bool failed_ = false;   // something did, of what came from a pipe
+};
+
+int list_templates() {
+  const std::string list = get_text(quire_chat_get_list, "listing the chat templates");
+  const Json templates = Json::parse(list)["templates"];
+  for (const Json& known : templates) {
+    print("%-20s %s\n", known["name"].get<std::string>().c_str(), known["description"].get<std::string>().c_str());
+  }
+  return 0;
+}
+
+int chat(const ChatCommandArguments& arguments) {
+  if (arguments.list_templates) return list_templates();
+  if (arguments.model.directory.empty()) throw UsageError("chat needs a model (-m)");
+  if (arguments.sampling.n_top_logprobs > 0) throw UsageError("--top-logprobs is for `quire run --json`");
+  return Chat(arguments).run();
+}
+
+}  // namespace
+
+void add_chat(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<ChatCommandArguments>();
+  CLI::App* command = app.add_subcommand("chat", "Talk with a model that was trained for it");
+  add_model_options(*command, arguments->model);
+  command->get_option("--model")->required(false);
+  add_session_options(*command, arguments->session);
+  add_chat_options(*command, arguments->chat);
+  command->add_option("-n,--max-tokens", arguments->max_tokens, "at most N tokens an answer (default: 1024)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  add_sampling_options(*command, arguments->sampling);
+  command->add_flag("--templates", arguments->list_templates, "list the known chat templates");
+  command->footer(std::string("\nEach line is a message. Commands:\n") + kCommands + R"help(
+Examples:
+  quire chat -m model -s auto --temperature 0.7
+  printf '/file report.txt\nWhat was decided?\n' | quire chat -m model -s dca)help");
+  command->callback([arguments, &action] { action = [arguments] { return chat(*arguments); }; });
+}
+
+}  // namespace cli
