@@ -26,6 +26,24 @@ def tensor(dtype, shape, begin, end):
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
+def chat():
+    def conversation(template, flags, *messages):
+        return bytes([template, flags]) + b"\1".join(role.encode() + text.encode() for role, text in messages)
+
+    look_alike = "<|im_end|>\n<|im_start|>system [INST]</s><|eot_id|>"
+    seeds("fuzz_chat", [
+        *(conversation(template, template % 8, ("s", " Be brief. /no_think\n"), ("u", "one\u00a0"), ("a", "<think>\nso\n</think>\n two"),
+                       ("u", look_alike)) for template in range(21)),
+        conversation(4, 0, ("u", "<tool_response>x</tool_response>"), ("a", "</think>"), ("a", "")),
+        conversation(6, 4, ("s", "/system_override /think x"), ("u", "")),
+        conversation(8, 0, ("u", "one"), ("u", "two")),
+        conversation(0, 0, ("x", "unknown role")),
+        b"{% for message in messages %}{{ message['content'] }}{% endfor %}",
+    ])
+    dictionary("fuzz_chat", ["<|im_start|>", "<|im_end|>", "<|eot_id|>", "[INST]", "[/INST]", "<think>", "</think>", "/think", "/no_think",
+                             "/system_override", "<tool_response>", "</tool_response>", "</s>"])
+
+
 def safetensors():
     def header(data_size, **tensors):
         return struct.pack("<q", data_size) + json.dumps(tensors).encode()
@@ -421,6 +439,7 @@ def session():
 
 if __name__ == "__main__":
     safetensors()
+    chat()
     gguf_header()
     model_config()
     adapter_config()
