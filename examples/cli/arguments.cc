@@ -11,6 +11,12 @@ namespace {
 const std::map<std::string, int32_t> kKvTypes = {
     {"f32", QUIRE_TYPE_F32}, {"f16", QUIRE_TYPE_F16}, {"bf16", QUIRE_TYPE_BF16}};
 
+const std::map<std::string, int32_t> kWeightTypes = {
+    {"f32", QUIRE_TYPE_F32},   {"f16", QUIRE_TYPE_F16},   {"bf16", QUIRE_TYPE_BF16}, {"q8", QUIRE_TYPE_Q8_0},
+    {"q8_0", QUIRE_TYPE_Q8_0}, {"q4", QUIRE_TYPE_Q4_0},   {"q4_0", QUIRE_TYPE_Q4_0}, {"q4_1", QUIRE_TYPE_Q4_1},
+    {"q5_0", QUIRE_TYPE_Q5_0}, {"q5_1", QUIRE_TYPE_Q5_1}, {"q4_k", QUIRE_TYPE_Q4_K}, {"q5_k", QUIRE_TYPE_Q5_K},
+    {"q6_k", QUIRE_TYPE_Q6_K}};
+
 const std::map<std::string, int32_t> kOverflows = {
     {"error", QUIRE_OVERFLOW_ERROR}, {"stop", QUIRE_OVERFLOW_STOP}, {"extrapolate", QUIRE_OVERFLOW_EXTRAPOLATE}};
 
@@ -49,12 +55,14 @@ void add_adapter_option(CLI::App& command, const std::string& name, std::vector<
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelArguments& arguments) {
-  command.add_option("-m,--model", arguments.directory, "model directory: config.json, *.safetensors, tokenizer.model")
+  command.add_option("-m,--model", arguments.path, "GGUF file, or directory: config.json, *.safetensors, tokenizer")
       ->required()
-      ->type_name("DIR");
+      ->type_name("PATH");
   command.add_option("--threads", arguments.n_threads, "compute threads (default: the number of cores)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
+  add_word_option(command, "--weights", arguments.weight_type, kWeightTypes,
+                  "what weight matrices are kept as in memory; q8 and q4 are q8_0 and q4_0 (default: as stored)");
   add_adapter_option(command, "--merge-adapter", arguments.merge,
                      "PEFT LoRA directory to merge into the weights, times SCALE (default: 1); may be repeated");
   command.add_option("--beacon", arguments.beacon, "Activation Beacon plug-in for the strategy beacon")

@@ -20,8 +20,9 @@ struct AdapterArgument {
 };
 
 struct ModelArguments {
-  std::string directory;
+  std::string path;
   int32_t n_threads = 0;
+  int32_t weight_type = QUIRE_TYPE_DEFAULT;
   std::vector<AdapterArgument> merge;
   std::string beacon;
   std::string device = "auto";
@@ -69,6 +70,7 @@ void add_run(CLI::App& app, Action& action);
 void add_chat(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
+void add_quantize(CLI::App& app, Action& action);
 void add_strategies(CLI::App& app, Action& action);
 void add_eval_passkey(CLI::App& eval, Action& action);
 void add_eval_ppl(CLI::App& eval, Action& action);

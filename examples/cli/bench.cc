@@ -266,7 +266,7 @@ int bench(BenchArguments& a) {
   Json list = Json::array();
   for (const Row& row : rows) list.push_back(to_json(row, a, bench.read_rates()));
   print_json({{"task", "bench"},
-              {"model", a.model.directory},
+              {"model", a.model.path},
               {"strategy", bench.strategy()},
               {"train_len", bench.info().train_len},
               {"kv_type", type_name(a.session.kv_type)},

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "cancel_on_interrupt.h"
 #include "interrupt.h"
 #include "progress.h"
 
@@ -24,50 +25,17 @@ void print_log(void*, int32_t level, const char* message, size_t message_len) {
   std::fprintf(stderr, "quire: %s: %.*s\n", word, static_cast<int>(message_len), message);
 }
 
-// Triggers a cancel handle after Ctrl-C. Loading is one call, and neither a signal handler nor a progress callback
-// may call the library, so a thread watches the flag.
-class CancelOnInterrupt {
- public:
-  CancelOnInterrupt() {
-    Error error;
-    quire_cancel* cancel = nullptr;
-    error.check(quire_cancel_create(&cancel, error.get()), "creating a cancel handle");
-    cancel_.reset(cancel);
-    watcher_ = std::thread([this] {
-      while (!done_ && !interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(kPollMs));
-      if (interrupted()) quire_cancel_trigger(cancel_.get());
-    });
-  }
-  ~CancelOnInterrupt() {
-    done_ = true;
-    watcher_.join();
-  }
-  CancelOnInterrupt(const CancelOnInterrupt&) = delete;
-  CancelOnInterrupt& operator=(const CancelOnInterrupt&) = delete;
-
-  quire_cancel* get() const { return cancel_.get(); }
-
- private:
-  Cancel cancel_;
-  std::atomic<bool> done_{false};
-  std::thread watcher_;
-};
-
-void show_loading(void* progress, int64_t done, int64_t total) {
-  constexpr int64_t kMebi = 1 << 20;
-  static_cast<Progress*>(progress)->show((done + kMebi - 1) / kMebi, (total + kMebi - 1) / kMebi);
-}
-
 Model load(quire_runtime* runtime, const ModelArguments& arguments) {
-  const std::string& directory = arguments.directory;
+  const std::string& directory = arguments.path;
   std::vector<quire_adapter_source> merge;
   for (const AdapterArgument& a : arguments.merge) merge.push_back({a.directory.data(), a.directory.size(), a.scale});
   const CancelOnInterrupt cancel;
   Progress progress("loading", "MiB");
   auto options = initialised(quire_model_options_init);
   options.cancel = cancel.get();
-  options.progress = show_loading;
+  options.progress = show_mebibytes;
   options.progress_user_data = &progress;
+  options.weight_type = arguments.weight_type;
   options.merge = merge.data();
   options.n_merge = merge.size();
   if (!arguments.beacon.empty()) options.beacon_path = arguments.beacon.data();
@@ -88,7 +56,7 @@ Adapter load_adapter(quire_model* model, const std::string& directory) {
   Progress progress("adapter", "MiB");
   auto options = initialised(quire_adapter_options_init);
   options.cancel = cancel.get();
-  options.progress = show_loading;
+  options.progress = show_mebibytes;
   options.progress_user_data = &progress;
   Error error;
   quire_adapter* adapter = nullptr;
@@ -289,6 +257,22 @@ const char* type_name(int32_t type) {
       return "f16";
     case QUIRE_TYPE_BF16:
       return "bf16";
+    case QUIRE_TYPE_Q8_0:
+      return "q8_0";
+    case QUIRE_TYPE_Q4_0:
+      return "q4_0";
+    case QUIRE_TYPE_Q4_1:
+      return "q4_1";
+    case QUIRE_TYPE_Q5_0:
+      return "q5_0";
+    case QUIRE_TYPE_Q5_1:
+      return "q5_1";
+    case QUIRE_TYPE_Q4_K:
+      return "q4_k";
+    case QUIRE_TYPE_Q5_K:
+      return "q5_k";
+    case QUIRE_TYPE_Q6_K:
+      return "q6_k";
     default:
       return "unknown";
   }

@@ -213,7 +213,7 @@ Json to_json(const NeedleArguments& a, const Engine& engine, const std::string& 
   const int64_t n_documents = a.n_trials * static_cast<int64_t>(cells.size());
   const auto [low, high] = confidence(n_right, n_documents);
   return {{"task", "needle"},
-          {"model", a.model.directory},
+          {"model", a.model.path},
           {"strategy", strategy},
           {"train_len", engine.info().train_len},
           {"seed", a.seed},
@@ -232,7 +232,7 @@ Json to_json(const NeedleArguments& a, const Engine& engine, const std::string& 
 }
 
 HeatMap picture(const NeedleArguments& a, const std::string& strategy, const std::vector<Cell>& cells) {
-  const std::filesystem::path directory = std::filesystem::canonical(a.model.directory);
+  const std::filesystem::path directory = std::filesystem::canonical(a.model.path);
   const std::filesystem::path name = directory.parent_path().filename() / directory.filename();  // "maker/model"
   HeatMap map;
   map.title = "Needle in a haystack: " + name.string();

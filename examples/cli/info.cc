@@ -72,30 +72,61 @@ void print_devices(const Json& all) {
   }
 }
 
+// What the files hold, without loading the model.
+Json files(const std::string& path) {
+  Error error;
+  size_t needed = 0;
+  error.check(quire_model_describe_files(path.data(), path.size(), nullptr, 0, &needed, error.get()),
+              "reading " + path);
+  std::string text(needed, '\0');
+  error.check(quire_model_describe_files(path.data(), path.size(), text.data(), text.size(), &needed, error.get()),
+              "reading " + path);
+  return Json::parse(text);
+}
+
+void print_files(const Json& found) {
+  int64_t bytes = 0;
+  for (const Json& tensor : found["tensors"]) {
+    print("%-48s %-6s %-16s %s\n", tensor["name"].get<std::string>().c_str(), tensor["type"].get<std::string>().c_str(),
+          tensor["shape"].dump().c_str(), human_bytes(tensor["bytes"].get<int64_t>()).c_str());
+    bytes += tensor["bytes"].get<int64_t>();
+  }
+  print("%zu tensors, %s, %s\n", found["tensors"].size(), human_bytes(bytes).c_str(),
+        found["format"].get<std::string>().c_str());
+}
+
 }  // namespace
 
 void add_info(CLI::App& app, Action& action) {
   struct InfoArguments {
     ModelArguments model;
     bool devices = false;
+    bool tensors = false;
     bool json = false;
   };
   auto arguments = std::make_shared<InfoArguments>();
   CLI::App* command =
       app.add_subcommand("info", "Show what a model is: sizes, trained length, tokenizer, what auto would choose");
-  CLI::Option* model = command->add_option("model", arguments->model.directory, "model directory")->type_name("DIR");
+  CLI::Option* model =
+      command->add_option("model", arguments->model.path, "GGUF file, or model directory")->type_name("PATH");
   command->add_flag("--devices", arguments->devices, "what models can run on here, instead of a model")
       ->excludes(model);
+  command->add_flag("--tensors", arguments->tensors, "the tensors of its files and their types; loads nothing")
+      ->needs(model);
   add_quiet_option(*command);
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->callback([arguments, &action] {
     action = [arguments] {
-      if (arguments->model.directory.empty() && !arguments->devices) {
-        throw UsageError("info needs a model directory, or --devices");
+      if (arguments->model.path.empty() && !arguments->devices) {
+        throw UsageError("info needs a model, or --devices");
       }
-      const Json found = arguments->devices ? devices() : facts(Engine(arguments->model));
+      const Json found = arguments->devices   ? devices()
+                         : arguments->tensors ? files(arguments->model.path)
+                                              : facts(Engine(arguments->model));
       if (arguments->json) {
         print_json(found);
+      } else if (arguments->tensors) {
+        print_files(found);
       } else {
         arguments->devices ? print_devices(found) : print_facts(found);
       }

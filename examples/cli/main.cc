@@ -80,6 +80,7 @@ int main(int argc, char** argv) {
   cli::add_run(app, action);
   cli::add_chat(app, action);
   cli::add_info(app, action);
+  cli::add_quantize(app, action);
   cli::add_plan(app, action);
   cli::add_strategies(app, action);
   cli::add_bench(app, action);

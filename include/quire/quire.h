@@ -261,6 +261,16 @@ QUIRE_API void quire_cancel_release(quire_cancel* cancel);
 #define QUIRE_TYPE_F32 1
 #define QUIRE_TYPE_F16 2
 #define QUIRE_TYPE_BF16 3
+/* Quantised: blocks of 32 or 256 elements that share scales, as GGUF files hold them. For weights
+ * only. A product with such weights is that with the values they stand for, in float32. */
+#define QUIRE_TYPE_Q8_0 4
+#define QUIRE_TYPE_Q4_0 5
+#define QUIRE_TYPE_Q4_1 6
+#define QUIRE_TYPE_Q5_0 7
+#define QUIRE_TYPE_Q5_1 8
+#define QUIRE_TYPE_Q4_K 9
+#define QUIRE_TYPE_Q5_K 10
+#define QUIRE_TYPE_Q6_K 11
 
 #define QUIRE_LOAD_DEFAULT 0 /* QUIRE_LOAD_READ */
 /* Maps the weight files while loading, and the embedding as long as the model lives; processes
@@ -284,7 +294,8 @@ typedef struct quire_model_options {
   uint32_t struct_size;
   uint32_t flags; /* 0 */
   int32_t load;   /* QUIRE_LOAD_* */
-  /* QUIRE_TYPE_*: what the projection matrices are kept as; default: as stored */
+  /* QUIRE_TYPE_*: what the projection matrices are kept as; default: each part as it is stored. Rows
+   * that are not whole blocks of a quantised type are an error, UNSUPPORTED. */
   int32_t weight_type;
   quire_cancel* cancel;             /* may be NULL; borrowed during the call */
   quire_progress_callback progress; /* may be NULL */
@@ -307,11 +318,14 @@ typedef struct quire_model_options {
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_model_options_init(quire_model_options* options, size_t size);
 
-/* Loads a Hugging Face directory (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
- * Qwen3ForCausalLM, SmolLM3ForCausalLM; a sliding window in some layers only is UNSUPPORTED):
- * config.json, *.safetensors (single or sharded), tokenizer.model or tokenizer.json
- * (quire_tokenizer_load says which). `path` is UTF-8. Waits until
- * loaded. The calling thread reads the files; the runtime's threads pack what was read, at most
+/* Loads a model: a Hugging Face directory (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
+ * Qwen3ForCausalLM, SmolLM3ForCausalLM; a sliding window in some layers only is UNSUPPORTED) with
+ * config.json, *.safetensors (single or sharded), and tokenizer.model or tokenizer.json (quire_tokenizer_load
+ * says which); or a GGUF
+ * file of version 2 or 3 (of a model that is split over several: the first,
+ * NAME-00001-of-0000N.gguf) of the architectures llama, mistral, mistral3, qwen2, qwen3 and smollm3
+ * with weights of the types QUIRE_TYPE_*, in any mixture. `path` is UTF-8. Waits until loaded. The
+ * calling thread reads the files; the runtime's threads pack what was read, at most
  * 16 MB (or one row of a matrix) at a time, between the steps of sessions, which go on meanwhile. A
  * cancel is seen before each file and each such piece. Errors: INVALID_ARGUMENT (also: a device of
  * which nothing is known; the message lists those that there are), NOT_FOUND, IO,
@@ -335,7 +349,7 @@ typedef struct quire_model_info {
   int32_t hidden_size;
   int32_t intermediate_size;
   int32_t vocab_size;
-  int32_t weight_type;  /* QUIRE_TYPE_* of the projection matrices in memory */
+  int32_t weight_type;  /* QUIRE_TYPE_* of most elements of the projection matrices in memory */
   int64_t train_len;    /* positions the weights were trained for (max_position_embeddings) */
   int64_t n_parameters; /* weights counted once (tied embeddings too) */
   int64_t weight_bytes; /* bytes of weights in memory and mapped */
@@ -354,6 +368,44 @@ QUIRE_API quire_status quire_model_get_info(const quire_model* model, quire_mode
 QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const char* key,
                                                 size_t key_len, char* buf, size_t cap,
                                                 size_t* needed, quire_error* err);
+
+/* What the files of a model hold, of either format, as a JSON object; weights are not read:
+ *   {"format": "gguf" or "safetensors", "files": [path, ...],
+ *    "metadata": {key: value, ...},   gguf only; of a long array the length: {"length": n}
+ *    "tensors": [{"name", "type", "shape": [rows, columns], "bytes", "file"}, ...]}
+ * "name" and "type" are as in the file (types that Quire cannot compute with are listed as well),
+ * "file" is an index. Errors: NOT_FOUND, IO, BAD_FILE, UNSUPPORTED, BUFFER_TOO_SMALL. [any-thread]
+ * since 0.1 */
+QUIRE_API quire_status quire_model_describe_files(const char* path, size_t path_len, char* buf,
+                                                  size_t cap, size_t* needed, quire_error* err);
+
+typedef struct quire_quantize_options {
+  uint32_t struct_size;
+  uint32_t flags;     /* 0 */
+  int32_t n_threads;  /* 0: the number of cores; at most 1024 */
+  int32_t reserved;   /* 0 */
+  const char* recipe; /* a name of quire_get_quantizations; NULL: "q4_k_m" */
+  size_t recipe_len;
+  quire_cancel* cancel;             /* may be NULL; borrowed during the call */
+  quire_progress_callback progress; /* may be NULL; bytes of tensors, on the calling thread */
+  void* progress_user_data;
+} quire_quantize_options;
+
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_quantize_options_init(quire_quantize_options* options, size_t size);
+/* The names of the recipes, separated by ", ". A recipe gives each weight matrix a type: that of
+ * its name, q6_k or q8_0 where less would cost much (the output matrix; in *_k_m half of the V and
+ * down projections), and another one where rows are not whole blocks. Vectors stay f32. [any-thread]
+ * since 0.1 */
+QUIRE_API const char* quire_get_quantizations(void);
+/* Writes a model (a path as that of quire_model_load) to the GGUF file `out_path`, which other
+ * programs open, too. The file appears when it is complete; one that is there is replaced. Waits
+ * until done. Errors: those of quire_model_load; INVALID_ARGUMENT (no such recipe); UNSUPPORTED (what
+ * GGUF has no place for: named). [any-thread] since 0.1 */
+QUIRE_API quire_status quire_model_quantize(const char* path, size_t path_len, const char* out_path,
+                                            size_t out_path_len,
+                                            const quire_quantize_options* options,
+                                            quire_error* err);
 
 /* ---- Adapters -------------------------------------------------------------------------------- */
 

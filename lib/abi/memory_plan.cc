@@ -29,7 +29,7 @@ Result<PlannedSession> read_planned(const quire_runtime* runtime, const char* pa
   QUIRE_TRY(read_session_options(session, &s));
   QUIRE_ASSIGN(const auto device, runtime->impl->devices().open(m.device));
   MemoryRequest request;
-  request.directory = std::string(directory);
+  request.path = std::string(directory);
   request.map = m.map;
   request.weight_type = m.weight_type;
   request.beacon_directory = m.beacon_directory;

@@ -34,7 +34,7 @@ Status read_model_options(const quire_model_options* in, ModelLoadOptions* out) 
   quire_model_options o;
   QUIRE_TRY(read_options(in, 0, "quire_model_options", &o));
   QUIRE_TRY(check_range("load", o.load, 0, QUIRE_LOAD_READ));
-  QUIRE_TRY(check_range("weight_type", o.weight_type, 0, QUIRE_TYPE_BF16));
+  QUIRE_TRY(check_range("weight_type", o.weight_type, 0, kLastElementType));
   out->map = o.load == QUIRE_LOAD_MMAP;
   out->weight_type = o.weight_type;
   if (o.cancel) out->cancel = o.cancel->impl;

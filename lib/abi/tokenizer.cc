@@ -1,10 +1,8 @@
 #include "lib/tokenizer/tokenizer.h"
 
-#include <limits>
-
 #include "lib/abi/boundary.h"
 #include "lib/abi/handles.h"
-#include "lib/format/model_config.h"
+#include "lib/model/checkpoint.h"
 #include "lib/support/os_file.h"
 #include "lib/tokenizer/chat_template.h"
 
@@ -17,21 +15,24 @@ Status check_open(const Runtime& runtime) {
   return runtime.closed() ? Status(Code::kClosed, "the runtime was closed") : Status();
 }
 
+// Of a model as that loads it; else of the tokenizer's files alone, also those of a GGUF file whose model Quire cannot
+// run.
 Result<std::shared_ptr<const ModelTokenizer>> load_alone(const std::string& path) {
   const bool is_directory = path_is_directory(path);
   const bool has_config = is_directory && path_exists(path + "/config.json");
-  ModelConfig config;
-  if (has_config) {
-    QUIRE_ASSIGN(config, load_model_config(path));
+  if (has_config || path.ends_with(".gguf")) {
+    auto checkpoint = Checkpoint::open(path);
+    if (checkpoint.ok()) return checkpoint->load_tokenizer();
+    if (has_config) return checkpoint.status();
   }
-  const int32_t vocab_size = has_config ? config.vocab_size : kAnyVocabSize;
-  QUIRE_ASSIGN(auto tokenizer, is_directory ? load_tokenizer(path, vocab_size) : load_tokenizer_file(path, vocab_size));
-  if (!has_config) config.vocab_size = tokenizer->size();
+  QUIRE_ASSIGN(auto tokenizer,
+               is_directory ? load_tokenizer(path, kAnyVocabSize) : load_tokenizer_file(path, kAnyVocabSize));
   auto chat_template = is_directory ? read_chat_template(path)
                                     : Result<std::string>(Status(Code::kNotFound, path + " has no chat template"));
   if (chat_template.status().code() == Code::kIo) return chat_template.status();
-  return std::make_shared<const ModelTokenizer>(std::move(tokenizer), config.vocab_size,
-                                                std::move(config.eos_token_ids), std::move(chat_template));
+  const int32_t vocab_size = tokenizer->size();
+  return std::make_shared<const ModelTokenizer>(std::move(tokenizer), vocab_size, std::vector<int32_t>(),
+                                                std::move(chat_template));
 }
 
 }  // namespace

@@ -98,8 +98,6 @@ constexpr std::string_view kGgufPrefix = "blk.", kHuggingFacePrefix = "model.lay
 
 }  // namespace
 
-bool is_gguf_path(std::string_view path) { return path.ends_with(".gguf"); }
-
 Result<GgufModel> open_gguf(const std::string& path, const CancelToken* cancel) {
   QUIRE_TRY(check_cancelled(cancel));
   QUIRE_ASSIGN(Opened first, open_file(path));

@@ -15,8 +15,6 @@
 
 namespace quire {
 
-bool is_gguf_path(std::string_view path);  // by its ending
-
 // A GGUF model whose headers are read.
 struct GgufModel {
   GgufHeader header;  // of the first file, the only one with metadata of the model; tensors of all files

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lib/format/safetensors.h"
+#include "lib/model/checkpoint.h"
 #include "lib/model/forward_pass.h"
 #include "lib/model/strategy_context.h"
 #include "lib/model/weight_layout.h"
@@ -22,11 +23,8 @@ Status count_weights(const Backend& backend, const MemoryRequest& request, const
   };
   for (int layer = 0; layer < config.n_layers; ++layer) {
     const LayerLayout l = layer_layout(config, layer);
-    for (const WeightParts* matrix : {&l.qkv, &l.o, &l.gate_up, &l.down}) QUIRE_TRY(add_matrix(*matrix));
-    for (const WeightParts* vector : {&l.attention_norm, &l.qkv_bias, &l.q_norm, &l.k_norm, &l.o_bias, &l.mlp_norm,
-                                      &l.gate_up_bias, &l.down_bias}) {
-      add_vector(*vector);
-    }
+    for (const WeightParts* matrix : l.matrices()) QUIRE_TRY(add_matrix(*matrix));
+    for (const WeightParts* vector : l.vectors()) add_vector(*vector);
   }
   const WeightLayout layout = weight_layout(config);
   QUIRE_TRY(add_matrix(layout.lm_head));
@@ -43,7 +41,7 @@ Status count_beacon(const Backend& backend, const MemoryRequest& request, const 
   const auto float_bytes = static_cast<int64_t>(sizeof(float));
   for (int layer = 0; layer < config.n_layers; ++layer) {
     const LayerLayout l = beacon_layer_layout(config, layer);
-    for (const WeightParts* matrix : {&l.qkv, &l.o, &l.gate_up, &l.down}) {
+    for (const WeightParts* matrix : l.matrices()) {
       if (matrix->parts.empty()) continue;
       QUIRE_ASSIGN(const auto parts, matrix_parts(files, *matrix, request.weight_type));
       plan.weight_bytes += static_cast<int64_t>(backend.matrix_bytes(parts, matrix->k));
@@ -144,8 +142,8 @@ int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, cons
                                   backend.rope_bytes(config.head_dim, strategy.kv_chunk()));
 }
 
-Result<ModelConfig> read_config(const MemoryRequest& request) {
-  QUIRE_ASSIGN(ModelConfig config, load_model_config(request.directory));
+Result<ModelConfig> read_config(const MemoryRequest& request, const Checkpoint& checkpoint) {
+  ModelConfig config = checkpoint.config();
   if (!request.beacon_directory.empty()) {
     QUIRE_ASSIGN(config.beacon, load_beacon_settings(request.beacon_directory));
   }
@@ -163,16 +161,18 @@ Result<std::unique_ptr<const Strategy>> strategy_for(const ModelConfig& config, 
 }  // namespace
 
 Result<std::unique_ptr<const Strategy>> plan_strategy(const MemoryRequest& request) {
-  QUIRE_ASSIGN(const ModelConfig config, read_config(request));
+  QUIRE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(request.path));
+  QUIRE_ASSIGN(const ModelConfig config, read_config(request, checkpoint));
   return strategy_for(config, request);
 }
 
 Result<MemoryPlan> plan_memory(const Backend& backend, const MemoryRequest& request) {
   MemoryPlan plan;
-  QUIRE_ASSIGN(const ModelConfig config, read_config(request));
+  QUIRE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(request.path));
+  QUIRE_ASSIGN(const ModelConfig config, read_config(request, checkpoint));
   QUIRE_ASSIGN(const auto strategy, strategy_for(config, request));
   CheckpointFiles files;
-  QUIRE_ASSIGN(files.own, open_safetensors(request.directory, TensorFiles::Access::kRead));
+  QUIRE_ASSIGN(files.own, checkpoint.open_tensors(TensorFiles::Access::kRead));
   files.beacon = files.own;
   if (!request.beacon_directory.empty()) {
     QUIRE_ASSIGN(files.beacon, open_safetensors(request.beacon_directory, TensorFiles::Access::kRead));

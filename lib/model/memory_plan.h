@@ -11,7 +11,7 @@
 namespace quire {
 
 struct MemoryRequest {
-  std::string directory;
+  std::string path;
   bool map = false;         // as ModelLoader::Options
   int32_t weight_type = 0;  // as ModelLoader::Options
   std::string beacon_directory;

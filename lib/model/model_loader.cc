@@ -1,4 +1,4 @@
-// Reads a Hugging Face Llama directory into backend weights.
+// Reads a checkpoint into backend weights.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -6,19 +6,16 @@
 #include <utility>
 
 #include "lib/format/safetensors.h"
+#include "lib/model/checkpoint.h"
 #include "lib/model/model_loader.h"
 #include "lib/model/weight_layout.h"
-#include "lib/tokenizer/chat_template.h"
 
 namespace quire {
 
 class ModelLoader::Impl {
  public:
-  Impl(Backend& backend, std::string directory, Options options)
-      : backend_(backend),
-        directory_(std::move(directory)),
-        options_(std::move(options)),
-        pieces_(backend, options_.control) {}
+  Impl(Backend& backend, std::string path, Options options)
+      : backend_(backend), path_(std::move(path)), options_(std::move(options)), pieces_(backend, options_.control) {}
 
   Result<std::unique_ptr<LlamaModel>> load();
   const std::shared_ptr<const ModelTokenizer>& tokenizer() const { return tokenizer_; }
@@ -41,7 +38,7 @@ class ModelLoader::Impl {
   void count(int64_t bytes, int64_t elements);
 
   Backend& backend_;
-  std::string directory_;
+  std::string path_;
   Options options_;
   ModelConfig config_;
   std::shared_ptr<const ModelTokenizer> tokenizer_;
@@ -67,22 +64,13 @@ void ModelLoader::Impl::count_tensor(const std::string& weight, const std::strin
 }
 
 Status ModelLoader::Impl::open() {
-  if (!path_is_directory(directory_)) {
-    return Status(path_exists(directory_) ? Code::kUnsupported : Code::kNotFound,
-                  path_exists(directory_)
-                      ? directory_ + " is not a directory: a Hugging Face model directory is expected"
-                      : "no such model directory: " + directory_);
-  }
-  QUIRE_ASSIGN(config_, load_model_config(directory_));
+  QUIRE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path_, options_.control.cancel));
+  config_ = checkpoint.config();
   QUIRE_TRY(pieces_.poll());
-  QUIRE_ASSIGN(auto tokenizer, load_tokenizer(directory_, config_.vocab_size));
-  auto chat_template = read_chat_template(directory_);
-  if (chat_template.status().code() == Code::kIo) return chat_template.status();
-  tokenizer_ = std::make_shared<ModelTokenizer>(std::move(tokenizer), config_.vocab_size, config_.eos_token_ids,
-                                                std::move(chat_template));
+  QUIRE_ASSIGN(tokenizer_, checkpoint.load_tokenizer());
   QUIRE_TRY(pieces_.poll());
   const auto access = options_.map ? TensorFiles::Access::kMap : TensorFiles::Access::kRead;
-  QUIRE_ASSIGN(files_.own, open_safetensors(directory_, access, options_.control.cancel));
+  QUIRE_ASSIGN(files_.own, checkpoint.open_tensors(access, options_.control.cancel));
   QUIRE_TRY(merge_.open(options_.merge, config_, access, options_.control.cancel));
   weights_.merged = merge_.merged();
   QUIRE_TRY(open_beacon());
@@ -254,8 +242,8 @@ Result<std::unique_ptr<LlamaModel>> ModelLoader::Impl::load() {
   return std::make_unique<LlamaModel>(backend_, std::move(config_), std::move(weights_));
 }
 
-ModelLoader::ModelLoader(Backend& backend, std::string directory, Options options)
-    : impl_(std::make_unique<Impl>(backend, std::move(directory), std::move(options))) {}
+ModelLoader::ModelLoader(Backend& backend, std::string path, Options options)
+    : impl_(std::make_unique<Impl>(backend, std::move(path), std::move(options))) {}
 ModelLoader::~ModelLoader() = default;
 std::shared_ptr<const ModelTokenizer> ModelLoader::tokenizer() const { return impl_->tokenizer(); }
 

@@ -1,4 +1,4 @@
-// Loads a Hugging Face directory into a model.
+// Loads a checkpoint (checkpoint.h) into a model.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class ModelLoader {
     LoadControl control;
   };
 
-  ModelLoader(Backend& backend, std::string directory, Options options);
+  ModelLoader(Backend& backend, std::string path, Options options);
   ~ModelLoader();
   // Reads files on this thread and hands what it read to the engine (LoadControl) piece by piece. Errors: kNotFound,
   // kIo, kBadFile, kUnsupported, kOutOfMemory, kCancelled, kClosed.

@@ -1,6 +1,7 @@
 // Which tensors of a checkpoint make which weights: the loader reads by it, the memory planner counts by it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -29,6 +30,11 @@ struct WeightParts {
 struct LayerLayout {
   WeightParts attention_norm, qkv, qkv_bias, q_norm, k_norm, o, o_bias;
   WeightParts mlp_norm, gate_up, gate_up_bias, down, down_bias;
+
+  std::array<const WeightParts*, 4> matrices() const { return {&qkv, &o, &gate_up, &down}; }
+  std::array<const WeightParts*, 8> vectors() const {
+    return {&attention_norm, &qkv_bias, &q_norm, &k_norm, &o_bias, &mlp_norm, &gate_up_bias, &down_bias};
+  }
 };
 
 struct WeightLayout {

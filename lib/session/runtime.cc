@@ -1,7 +1,6 @@
 #include "lib/session/runtime.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "lib/session/load_job.h"
@@ -9,10 +8,6 @@
 
 namespace quire {
 namespace {
-
-int thread_count(int wanted) {
-  return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
 
 // Runs load(control) on this thread with the engine to pack what it reads, until it is done, the caller cancels, or the
 // runtime closes.

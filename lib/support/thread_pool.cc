@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <string>
 
 namespace quire {
@@ -29,6 +30,10 @@ struct ThreadPool::Job {
   std::atomic<int64_t> next{0};
   std::atomic<bool> skipped{false};
 };
+
+int thread_count(int wanted) {
+  return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
 
 void prepare_compute_thread(const char* name) {
 #if defined(__linux__)

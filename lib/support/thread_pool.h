@@ -50,6 +50,9 @@ class ThreadPool {
   CondVar wake_;
 };
 
+// `wanted` threads, or (0) one for each core.
+int thread_count(int wanted);
+
 // Names the calling thread and blocks all signals in it.
 void prepare_compute_thread(const char* name);
 

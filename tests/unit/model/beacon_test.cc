@@ -39,7 +39,7 @@ class BeaconWeightsTest : public testing::Test {
   }
   Result<MemoryPlan> plan(const std::string& plugin, const std::string& model = BeaconDirectory::model()) {
     MemoryRequest request;
-    request.directory = model;
+    request.path = model;
     request.beacon_directory = plugin;
     request.strategy = "full";
     request.n_tokens = 10;

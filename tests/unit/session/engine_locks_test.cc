@@ -30,6 +30,7 @@ struct PausingTokenizer : Tokenizer {
   int32_t bos() const override { return inner.bos(); }
   bool adds_bos() const override { return inner.adds_bos(); }
   bool is_control(int32_t id) const override { return inner.is_control(id); }
+  int32_t find_control(std::string_view text) const override { return inner.find_control(text); }
   Tokens eos() const override { return inner.eos(); }
   std::string kind() const override { return inner.kind(); }
 

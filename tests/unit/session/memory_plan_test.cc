@@ -13,7 +13,7 @@ class BeaconPlan : public testing::Test {
   MemoryRequest request(const std::string& strategy, int64_t n_tokens, int64_t block) const {
     MemoryRequest request;
     const std::string golden = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/";
-    request.directory = golden + "models/text_256";
+    request.path = golden + "models/text_256";
     request.beacon_directory = golden + "beacon/plugin";
     request.strategy = strategy;
     request.n_tokens = n_tokens;
@@ -104,7 +104,7 @@ TEST_F(BeaconPlan, OfAnyLengthIsMadeAtOnce) {
 
 MemoryPlan plan_of(const Model& model, const std::string& name, int64_t n_tokens) {
   MemoryRequest request;
-  request.directory = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name;
+  request.path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name;
   request.strategy = "full(kv_chunk=16)";
   request.n_tokens = n_tokens;
   return take(plan_memory(model.llama->backend(), request));

@@ -1,0 +1,53 @@
+// quire quantize: a model as a GGUF file of quantised weights.
+#include <memory>
+
+#include "arguments.h"
+#include "cancel_on_interrupt.h"
+
+namespace cli {
+namespace {
+
+struct QuantizeArguments {
+  std::string model, out;
+  std::string recipe = "q4_k_m";
+  int32_t n_threads = 0;
+};
+
+int quantize(const QuantizeArguments& arguments) {
+  const CancelOnInterrupt cancel;
+  Progress progress("quantising", "MiB");
+  auto options = initialised(quire_quantize_options_init);
+  options.n_threads = arguments.n_threads;
+  options.recipe = arguments.recipe.data();
+  options.recipe_len = arguments.recipe.size();
+  options.cancel = cancel.get();
+  options.progress = show_mebibytes;
+  options.progress_user_data = &progress;
+  Error error;
+  const quire_status status = quire_model_quantize(arguments.model.data(), arguments.model.size(), arguments.out.data(),
+                                                   arguments.out.size(), &options, error.get());
+  progress.clear();
+  if (status == QUIRE_ERROR_CANCELLED) throw Interrupted();
+  error.check(status, "quantising " + arguments.model);
+  return 0;
+}
+
+}  // namespace
+
+void add_quantize(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<QuantizeArguments>();
+  CLI::App* command = app.add_subcommand("quantize", "Write a model as a GGUF file with weights of few bits");
+  command->add_option("model", arguments->model, "GGUF file, or model directory")->required()->type_name("PATH");
+  command->add_option("out", arguments->out, "GGUF file to write")->required()->type_name("FILE");
+  command
+      ->add_option("-t,--type", arguments->recipe,
+                   std::string("one of ") + quire_get_quantizations() + " (default: q4_k_m)")
+      ->type_name("NAME");
+  command->add_option("--threads", arguments->n_threads, "threads (default: the number of cores)")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  add_quiet_option(*command);
+  command->callback([arguments, &action] { action = [arguments] { return quantize(*arguments); }; });
+}
+
+}  // namespace cli

@@ -1,0 +1,130 @@
+#include "lib/format/gguf_export.h"
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <numbers>
+#include <string_view>
+
+namespace quire {
+namespace {
+
+constexpr struct {
+  const char* hugging_face;
+  const char* gguf;
+} kArchitectures[] = {{"LlamaForCausalLM", "llama"},
+                      {"MistralForCausalLM", "llama"},
+                      {"Qwen2ForCausalLM", "qwen2"},
+                      {"Qwen3ForCausalLM", "qwen3"},
+                      {"SmolLM3ForCausalLM", "smollm3"}};
+
+// An argument of config.rope_scaling, such as 4 of "yarn(factor=4, original=4096)"; absent: `otherwise`.
+double scaling_argument(const ModelConfig& config, const std::string& name, double otherwise) {
+  for (const char* before : {"(", ", "}) {
+    const size_t at = config.rope_scaling.find(before + name + "=");
+    if (at == std::string::npos) continue;
+    const size_t begin = at + std::string_view(before).size() + name.size() + 1;
+    return std::strtod(config.rope_scaling.c_str() + begin, nullptr);
+  }
+  return otherwise;
+}
+
+Status add_rope_scaling(const ModelConfig& config, const std::string& prefix, GgufWriter& writer) {
+  if (config.rope_type == "default" || config.rope_type == "llama3") return {};  // llama3: kGgufRopeFactors
+  const bool is_yarn = config.rope_type == "yarn";
+  if (!is_yarn && config.rope_type != "linear") {
+    return Status(Code::kUnsupported, "GGUF has no keys for the RoPE scaling \"" + config.rope_type +
+                                          "\"; it has some for linear, yarn and llama3");
+  }
+  const auto add = [&](const std::string& key, double value) {
+    writer.add(prefix + "rope.scaling." + key, static_cast<float>(value));
+  };
+  const double factor = scaling_argument(config, "factor", 1);
+  writer.add(prefix + "rope.scaling.type", std::string_view(config.rope_type));
+  add("factor", factor);
+  if (!is_yarn) return {};
+  if (scaling_argument(config, "truncate", 1) == 0) {
+    return Status(Code::kUnsupported, "GGUF has no key for yarn without truncate");
+  }
+  const double original = scaling_argument(config, "original", static_cast<double>(config.rope_original));
+  writer.add(prefix + "rope.scaling.original_context_length", static_cast<uint32_t>(original));
+  for (const char* beta : {"beta_fast", "beta_slow"}) {
+    if (const double turns = scaling_argument(config, beta, 0); turns > 0) add(std::string("yarn_") + beta, turns);
+  }
+  // GGUF's number is a factor on the paper's.
+  if (const double attention = scaling_argument(config, "attention_factor", 0); attention > 0) {
+    add("attn_factor", attention / (0.1 * std::log(factor) + 1));
+  }
+  return {};
+}
+
+// llama.cpp rotates all layers of this architecture but every fourth.
+Status check_nope_layers(const ModelConfig& config) {
+  const bool is_smollm3 = gguf_architecture(config) == "smollm3";
+  for (int layer = 0; layer < config.n_layers; ++layer) {
+    if (config.is_nope_layer(layer) == (is_smollm3 && (layer + 1) % 4 == 0)) continue;
+    return Status(Code::kUnsupported,
+                  "GGUF has no key for which layers rotate: expected every fourth not to, but layer " +
+                      std::to_string(layer) + (config.is_nope_layer(layer) ? " does not" : " does"));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string gguf_architecture(const ModelConfig& config) {
+  for (const auto& [hugging_face, gguf] : kArchitectures) {
+    if (config.architecture == hugging_face) return gguf;
+  }
+  return {};
+}
+
+Status add_gguf_config(const ModelConfig& config, GgufWriter& writer) {
+  const std::string architecture = gguf_architecture(config);
+  if (architecture.empty()) {
+    return Status(Code::kUnsupported, "GGUF has no name for the architecture " + config.architecture);
+  }
+  QUIRE_TRY(check_nope_layers(config));
+  const std::string prefix = architecture + ".";
+  const auto add = [&](const char* key, int64_t value) { writer.add(prefix + key, static_cast<uint32_t>(value)); };
+  writer.add("general.architecture", std::string_view(architecture));
+  add("block_count", config.n_layers);
+  add("context_length", config.max_position_embeddings);
+  add("embedding_length", config.hidden_size);
+  add("feed_forward_length", config.intermediate_size);
+  add("attention.head_count", config.n_query_heads);
+  add("attention.head_count_kv", config.n_kv_heads);
+  add("attention.key_length", config.head_dim);
+  add("attention.value_length", config.head_dim);
+  add("rope.dimension_count", config.head_dim);
+  add("vocab_size", config.vocab_size);
+  if (config.sliding_window > 0) add("attention.sliding_window", config.sliding_window);
+  writer.add(prefix + "attention.layer_norm_rms_epsilon", config.rms_norm_eps);
+  writer.add(prefix + "rope.freq_base", static_cast<float>(config.rope_theta));
+  return add_rope_scaling(config, prefix, writer);
+}
+
+std::vector<float> gguf_rope_factors(const ModelConfig& config) {
+  if (config.rope_type != "llama3") return std::vector<float>();
+  const double factor = scaling_argument(config, "factor", 1);
+  const double low = scaling_argument(config, "low", 1);
+  const double high = scaling_argument(config, "high", 4);
+  const double original = scaling_argument(config, "original", static_cast<double>(config.rope_original));
+  // Long waves are stretched by the factor, short ones kept, those between in between.
+  std::vector<float> factors;
+  for (int i = 0; i < config.head_dim / 2; ++i) {
+    const double frequency = std::pow(config.rope_theta, -2.0 * i / config.head_dim);
+    const double waves = original * frequency / (2 * std::numbers::pi);  // in the original length
+    double divisor = 1;
+    if (waves < low) {
+      divisor = factor;
+    } else if (waves <= high) {
+      const double smooth = (waves - low) / (high - low);
+      divisor = 1 / ((1 - smooth) / factor + smooth);
+    }
+    factors.push_back(static_cast<float>(divisor));
+  }
+  return factors;
+}
+
+}  // namespace quire

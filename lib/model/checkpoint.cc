@@ -1,0 +1,68 @@
+#include "lib/model/checkpoint.h"
+
+#include <utility>
+#include <vector>
+
+#include "lib/format/gguf_config.h"
+#include "lib/format/gguf_export.h"
+#include "lib/format/safetensors.h"
+#include "lib/support/os_file.h"
+#include "lib/tokenizer/chat_template.h"
+#include "lib/tokenizer/gguf_tokenizer_writer.h"
+
+namespace quire {
+
+Result<Checkpoint> Checkpoint::open(const std::string& path, const CancelToken* cancel) {
+  Checkpoint checkpoint;
+  checkpoint.path_ = path;
+  if (path_is_directory(path)) {
+    QUIRE_ASSIGN(checkpoint.config_, load_model_config(path));
+    return checkpoint;
+  }
+  if (!path_exists(path)) return Status(Code::kNotFound, "no such model: " + path);
+  QUIRE_ASSIGN(checkpoint.gguf_, open_gguf(path, cancel));
+  QUIRE_ASSIGN(const std::vector<float> rope_factors, checkpoint.rope_factors());
+  auto config = gguf_model_config(checkpoint.gguf_->header, rope_factors);
+  if (!config.ok()) return config.status().with_context(path);
+  checkpoint.config_ = std::move(*config);
+  return checkpoint;
+}
+
+Result<std::shared_ptr<const ModelTokenizer>> Checkpoint::load_tokenizer() const {
+  auto tokenizer =
+      gguf_ ? make_gguf_tokenizer(gguf_->header, config_.vocab_size) : quire::load_tokenizer(path_, config_.vocab_size);
+  if (!tokenizer.ok()) return gguf_ ? tokenizer.status().with_context(path_) : tokenizer.status();
+  auto chat_template = gguf_ ? read_chat_template(gguf_->header) : read_chat_template(path_);
+  if (chat_template.status().code() == Code::kIo) return chat_template.status();
+  return std::make_shared<const ModelTokenizer>(std::move(*tokenizer), config_.vocab_size, config_.eos_token_ids,
+                                                std::move(chat_template));
+}
+
+Status Checkpoint::add_gguf_metadata(GgufWriter& writer) const {
+  if (!gguf_) {
+    QUIRE_TRY(add_gguf_config(config_, writer));
+    return add_gguf_tokenizer(path_, config_.vocab_size, writer);
+  }
+  for (const auto& [key, place] : gguf_->header.metadata_places) {
+    // What speaks of the tensors of this file.
+    const bool is_own = key == "general.file_type" || key == "general.quantization_version" ||
+                        key == "general.alignment" || key.starts_with("split.");
+    if (is_own) continue;
+    std::vector<std::byte> value(static_cast<size_t>(place.second - place.first));
+    QUIRE_TRY(gguf_->files[0]->read_at(place.first, value));
+    writer.add_stored(key, value);
+  }
+  return {};
+}
+
+Result<std::vector<float>> Checkpoint::rope_factors() const {
+  if (gguf_) return read_gguf_values(*gguf_, kGgufRopeFactors);
+  return gguf_rope_factors(config_);
+}
+
+Result<std::unique_ptr<TensorFiles>> Checkpoint::open_tensors(TensorFiles::Access access, const CancelToken* cancel) {
+  if (!gguf_) return open_safetensors(path_, access, cancel);
+  return gguf_tensor_files(std::move(*gguf_), config_.head_dim, access);
+}
+
+}  // namespace quire

@@ -1,0 +1,84 @@
+// Models of tests/golden, loaded on a CPU backend of their own, and their logits.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/backend/cpu/cpu_backend.h"
+#include "lib/model/forward_pass.h"
+#include "lib/model/model_loader.h"
+#include "lib/model/strategy_context.h"
+
+namespace quire::test {
+
+inline const std::string kModels = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/";
+
+inline std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(kModels)) {
+    names.push_back(entry.path().filename().string());
+  }
+  return names;
+}
+
+class Loaded {
+ public:
+  explicit Loaded(const std::string& directory, ModelLoader::Options options = {}) {
+    auto loaded = ModelLoader(*backend_, directory, std::move(options)).load();
+    status_ = loaded.status();
+    if (status_.ok()) model_ = std::move(*loaded);
+  }
+
+  const Status& status() const { return status_; }
+  LlamaModel& model() const { return *model_; }
+  int64_t bytes() const { return allocator_.bytes(); }
+
+  // Logits of a fixed prompt, all positions.
+  std::vector<float> logits() {
+    auto strategy = make_strategy("full", strategy_context(model_->config(), {1000}));
+    auto ropes = model_->create_ropes(**strategy);
+    auto kv = ChunkStore::create(*backend_, model_->kv_geometry(**strategy, ElementType::kF32),
+                                 model_->config().n_layers, {});
+    std::vector<int32_t> tokens;
+    for (int32_t t = 0; t < 40; ++t) tokens.push_back(3 + t * 7 % (model_->config().vocab_size - 3));
+    EXPECT_TRUE((*kv)->reserve(0, 40).ok());
+    Sequence sequence;
+    sequence.tokens = tokens;
+    sequence.strategy = strategy->get();
+    sequence.ropes = &*ropes;
+    sequence.kv = kv->get();
+    ForwardPass pass(*model_);
+    auto states = pass.forward({&sequence, 1}, nullptr);
+    EXPECT_TRUE(states.ok());
+    std::vector<float> out(tokens.size() * static_cast<size_t>(model_->config().vocab_size));
+    EXPECT_TRUE(pass.logits(*states, 0, 40, nullptr, out.data()).ok());
+    return out;
+  }
+
+ private:
+  Allocator allocator_;
+  ThreadPool pool_{2};
+  std::unique_ptr<Backend> backend_ = cpu::create_cpu_backend(allocator_, pool_);
+  Status status_;
+  std::unique_ptr<LlamaModel> model_;
+};
+
+inline double largest(const std::vector<float>& x) {
+  double most = 0;
+  for (const float v : x) most = std::max(most, std::fabs(static_cast<double>(v)));
+  return most;
+}
+
+inline double difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::fabs(static_cast<double>(a[i]) - b[i]));
+  return most;
+}
+
+}  // namespace quire::test

@@ -1,0 +1,124 @@
+// Models written as GGUF files, and what they give when they are loaded again.
+#include "lib/model/quantize_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "lib/format/gguf_files.h"
+#include "tests/unit/model/loaded_model.h"
+#include "tests/unit/model/temporary_folder.h"
+
+namespace quire {
+namespace {
+
+using test::difference;
+using test::kModels;
+using test::largest;
+using test::Loaded;
+using testing::HasSubstr;
+
+class QuantizeModel : public testing::Test {
+ protected:
+  Status write(const std::string& path, const std::string& recipe, const std::string& out,
+               const CancelToken* cancel = nullptr) {
+    QuantizeRequest request{path, out, recipe, &pool_, cancel, {}};
+    request.progress = [&](int64_t done, int64_t total) { done_ = done, total_ = total; };
+    return quantize_model(request);
+  }
+  std::string file(const std::string& name) const { return folder_.file(name); }
+  size_t n_files() const {
+    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_.path()), {}));
+  }
+
+  const test::TemporaryFolder folder_;
+  ThreadPool pool_{2};
+  int64_t done_ = 0, total_ = 0;
+};
+
+// Names, orders of rows, configuration: a file of f32 weights is the same model to the bit.
+TEST_F(QuantizeModel, KeepsTheModel) {
+  for (const char* name : {"mha_default", "gqa_llama3_tied", "gqa_linear", "mha_yarn_f16", "mqa_yarn_sharded",
+                           "mistral_window_64", "gqa_biases_bf16", "qwen2_yarn", "qwen3"}) {
+    SCOPED_TRACE(name);
+    const std::string path = file(std::string(name) + ".gguf");
+    const Status written = write(kModels + name, "f32", path);
+    ASSERT_TRUE(written.ok()) << written.message();
+    EXPECT_EQ(done_, total_);
+    Loaded original(kModels + name);
+    ASSERT_TRUE(original.status().ok()) << original.status().message();
+    for (const bool map : {false, true}) {
+      ModelLoader::Options options;
+      options.map = map;
+      Loaded again(path, options);
+      ASSERT_TRUE(again.status().ok()) << again.status().message();
+      EXPECT_EQ(again.model().weights().n_parameters, original.model().weights().n_parameters);
+      const auto a = original.logits(), b = again.logits();
+      ASSERT_EQ(a.size(), b.size());
+      // GGUF keeps the divisors of frequencies, and YaRN's factor of the logits, as f32.
+      const bool is_rounded = std::string(name) == "gqa_llama3_tied" || std::string(name) == "mha_yarn_f16";
+      EXPECT_LE(difference(a, b), is_rounded ? 1e-5 * largest(a) : 0);
+    }
+  }
+}
+
+TEST_F(QuantizeModel, LosesLittleInEveryRecipe) {
+  Loaded original(kModels + "text_256");
+  const auto exact = original.logits();
+  const std::pair<const char*, double> recipes[] = {{"f16", 1e-2},   {"bf16", 4e-2}, {"q8_0", 4e-2}, {"q6_k", 0.2},
+                                                    {"q5_k_m", 0.3}, {"q5_1", 0.3},  {"q5_0", 0.3},  {"q4_k_m", 0.5},
+                                                    {"q4_1", 0.5},   {"q4_0", 0.5}};
+  for (const auto& [recipe, tolerance] : recipes) {
+    SCOPED_TRACE(recipe);
+    const Status written = write(kModels + "text_256", recipe, file("m.gguf"));
+    ASSERT_TRUE(written.ok()) << written.message();
+    Loaded rounded(file("m.gguf"));
+    ASSERT_TRUE(rounded.status().ok()) << rounded.status().message();
+    const auto logits = rounded.logits();
+    EXPECT_GT(difference(exact, logits), 0);
+    EXPECT_LT(difference(exact, logits), tolerance * largest(exact));
+  }
+}
+
+// A file made of a file: nothing is rounded twice where the types stay.
+TEST_F(QuantizeModel, WritesAFileOfAFile) {
+  ASSERT_TRUE(write(kModels + "text_256", "q8_0", file("a.gguf")).ok());
+  ASSERT_TRUE(write(file("a.gguf"), "q8_0", file("b.gguf")).ok());
+  Loaded a(file("a.gguf")), b(file("b.gguf"));
+  ASSERT_TRUE(a.status().ok() && b.status().ok());
+  EXPECT_EQ(a.logits(), b.logits());
+  auto first = open_gguf(file("a.gguf")), second = open_gguf(file("b.gguf"));
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(first->header.metadata.size(), second->header.metadata.size());
+}
+
+TEST_F(QuantizeModel, RefusesWhatItCannotWrite) {
+  EXPECT_EQ(write(kModels + "text_256", "q3", file("m.gguf")).code(), Code::kInvalidArgument);
+  EXPECT_THAT(write(kModels + "text_256", "q3", file("m.gguf")).message(), HasSubstr("known: f32, f16, bf16, q8_0"));
+  EXPECT_EQ(write(file("none"), "q8_0", file("m.gguf")).code(), Code::kNotFound);
+  EXPECT_EQ(write(kModels + "text_256", "q8_0", file("none/m.gguf")).code(), Code::kNotFound);
+  const Status longrope = write(kModels + "gqa_longrope", "q8_0", file("m.gguf"));
+  EXPECT_EQ(longrope.code(), Code::kUnsupported);
+  EXPECT_THAT(longrope.message(), HasSubstr("RoPE scaling \"longrope\""));
+  EXPECT_THAT(write(kModels + "smollm3_yarn", "q8_0", file("m.gguf")).message(), HasSubstr("which layers rotate"));
+  CancelToken cancel;
+  cancel.cancel();
+  EXPECT_EQ(write(kModels + "text_256", "q8_0", file("m.gguf"), &cancel).code(), Code::kCancelled);
+  EXPECT_EQ(n_files(), 0u);
+}
+
+TEST_F(QuantizeModel, LeavesNothingWhenItIsCancelledHalfway) {
+  CancelToken cancel;
+  QuantizeRequest request{kModels + "text_256", file("m.gguf"), "q8_0", &pool_, &cancel, {}};
+  request.progress = [&](int64_t done, int64_t total) {
+    if (2 * done > total) cancel.cancel();
+  };
+  EXPECT_EQ(quantize_model(request).code(), Code::kCancelled);
+  EXPECT_EQ(n_files(), 0u);
+}
+
+}  // namespace
+}  // namespace quire
