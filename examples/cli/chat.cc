@@ -197,7 +197,7 @@ int list_templates() {
 
 int chat(const ChatCommandArguments& arguments) {
   if (arguments.list_templates) return list_templates();
-  if (arguments.model.directory.empty()) throw UsageError("chat needs a model (-m)");
+  if (arguments.model.path.empty()) throw UsageError("chat needs a model (-m)");
   if (arguments.sampling.n_top_logprobs > 0) throw UsageError("--top-logprobs is for `quire run --json`");
   return Chat(arguments).run();
 }

@@ -374,8 +374,8 @@ QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const 
  *    "metadata": {key: value, ...},   gguf only; of a long array the length: {"length": n}
  *    "tensors": [{"name", "type", "shape": [rows, columns], "bytes", "file"}, ...]}
  * "name" and "type" are as in the file (types that Quire cannot compute with are listed as well),
- * "file" is an index. Errors: NOT_FOUND, IO, BAD_FILE, UNSUPPORTED, BUFFER_TOO_SMALL. [any-thread]
- * since 0.1 */
+ * "file" is an index. Errors: NOT_FOUND, IO, BAD_FILE, UNSUPPORTED, BUFFER_TOO_SMALL.
+ * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_describe_files(const char* path, size_t path_len, char* buf,
                                                   size_t cap, size_t* needed, quire_error* err);
 
@@ -395,8 +395,8 @@ typedef struct quire_quantize_options {
 QUIRE_API void quire_quantize_options_init(quire_quantize_options* options, size_t size);
 /* The names of the recipes, separated by ", ". A recipe gives each weight matrix a type: that of
  * its name, q6_k or q8_0 where less would cost much (the output matrix; in *_k_m half of the V and
- * down projections), and another one where rows are not whole blocks. Vectors stay f32. [any-thread]
- * since 0.1 */
+ * down projections), and another one where rows are not whole blocks. Vectors stay f32.
+ * [any-thread] since 0.1 */
 QUIRE_API const char* quire_get_quantizations(void);
 /* Writes a model (a path as that of quire_model_load) to the GGUF file `out_path`, which other
  * programs open, too. The file appears when it is complete; one that is there is replaced. Waits

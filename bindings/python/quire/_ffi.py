@@ -37,6 +37,14 @@ TYPE_DEFAULT = 0
 TYPE_F32 = 1
 TYPE_F16 = 2
 TYPE_BF16 = 3
+TYPE_Q8_0 = 4
+TYPE_Q4_0 = 5
+TYPE_Q4_1 = 6
+TYPE_Q5_0 = 7
+TYPE_Q5_1 = 8
+TYPE_Q4_K = 9
+TYPE_Q5_K = 10
+TYPE_Q6_K = 11
 LOAD_DEFAULT = 0
 LOAD_MMAP = 1
 LOAD_READ = 2
@@ -168,6 +176,20 @@ class ModelInfo(Structure):
         ("weight_bytes", c_int64),
         ("rope_theta", c_double),
         ("sliding_window", c_int64),
+    ]
+
+
+class QuantizeOptions(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("n_threads", c_int32),
+        ("reserved", c_int32),
+        ("recipe", c_char_p),
+        ("recipe_len", c_size_t),
+        ("cancel", c_void_p),
+        ("progress", ProgressCallback),
+        ("progress_user_data", c_void_p),
     ]
 
 
@@ -456,6 +478,7 @@ SIZES = {
     DeviceInfo: 448,
     AdapterSource: 24,
     ModelInfo: 80,
+    QuantizeOptions: 56,
     AdapterOptions: 32,
     AdapterInfo: 32,
     StrategyOptions: 48,
@@ -501,6 +524,10 @@ FUNCTIONS = {
     "quire_model_release": (None, [c_void_p]),
     "quire_model_get_info": (c_int32, [c_void_p, POINTER(ModelInfo), POINTER(Error)]),
     "quire_model_get_metadata": (c_int32, [c_void_p, c_char_p, c_size_t, c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
+    "quire_model_describe_files": (c_int32, [c_char_p, c_size_t, c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
+    "quire_quantize_options_init": (None, [POINTER(QuantizeOptions), c_size_t]),
+    "quire_get_quantizations": (c_char_p, []),
+    "quire_model_quantize": (c_int32, [c_char_p, c_size_t, c_char_p, c_size_t, POINTER(QuantizeOptions), POINTER(Error)]),
     "quire_adapter_options_init": (None, [POINTER(AdapterOptions), c_size_t]),
     "quire_adapter_load": (c_int32, [c_void_p, c_char_p, c_size_t, POINTER(AdapterOptions), POINTER(c_void_p), POINTER(Error)]),
     "quire_adapter_retain": (None, [c_void_p]),
