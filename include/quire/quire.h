@@ -596,7 +596,12 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                  heads of a KV head, by the sum of their scores), init=none|full (full: given
  *                  tokens see all, generated ones select; reaches L), positions=packed|dca (dca:
  *                  the chosen keys stand where dca with chunk=dca_chunk and cap=dca_cap puts them;
- *                  a combination of two papers that neither has). Ablations:
+ *                  a combination of two papers that neither has). represent=longheads|minmax, how
+ *                  a chunk's fit is estimated: eq. 1-2, or, with positions=dca and a dca_chunk that
+ *                  is a multiple of chunk, the most that any key could score by the least and the
+ *                  greatest of each channel of the chunk's keys (Tang et al. 2024, "Quest"), at the
+ *                  distances at which they are seen; with init=full the text is read as by dca and
+ *                  its answers choose. Ablations:
  *                  select=layer|first_layer (one choice for all heads of a layer; the first layer's
  *                  for all layers), pick=best|worst|random, first=forced|free|never (the first
  *                  chunk)

@@ -84,7 +84,9 @@ struct StoreKvArgs {
 
 struct RepresentArgs {
   int sequence = 0;
-  Rows queries{};     // [chunk][n_query_heads * head_dim], not rotated: those of the chunk's tokens
+  ChunkSelection selection{};  // of which the kind of representation matters
+  // [chunk][n_query_heads * head_dim], not rotated: those of the chunk's tokens. Not read for kBounds.
+  Rows queries{};
   int64_t chunk = 0;  // its index; its record is complete
   KvRecords records{};
   Representations out{};

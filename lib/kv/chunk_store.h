@@ -35,6 +35,7 @@ struct ChunkStoreOptions {
   int64_t spill_budget_bytes = 0;  // of the file; 0: no limit
   bool raw_keys = false;           // text keys are stored unrotated
   int n_query_heads = 0;           // > 0: keep a representation of each complete chunk for so many heads
+  ChunkSelection::Representation representation = ChunkSelection::Representation::kAttention;
   // Tiers below device memory and before the file, the nearest first. A record's slot is in the first with room.
   std::vector<std::shared_ptr<Tier>> tiers{};
   // What the runtime's stores hold together; may be null.

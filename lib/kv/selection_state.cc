@@ -8,14 +8,15 @@ constexpr int64_t kPageChunks = Representations::kPageChunks;
 }  // namespace
 
 SelectionState::SelectionState(Backend& backend, const KvGeometry& geometry, int n_layers, int n_query_heads,
-                               TierAccount& account)
+                               ChunkSelection::Representation representation, TierAccount& account)
     : backend_(backend),
       account_(account),
       geometry_(geometry),
-      n_query_heads_(n_query_heads),
+      n_query_heads_(representation == ChunkSelection::Representation::kBounds ? 0 : n_query_heads),
       pages_(static_cast<size_t>(n_layers)) {
   if (n_query_heads > 0) {
-    page_bytes_ = static_cast<int64_t>(backend.representation_page_bytes(n_query_heads, geometry.head_dim));
+    page_bytes_ = static_cast<int64_t>(backend.representation_page_bytes(
+        ChunkSelection::n_vectors(representation, n_query_heads, geometry.n_kv_heads), geometry.head_dim));
   }
 }
 
@@ -29,7 +30,7 @@ int64_t SelectionState::bytes_for(int64_t n_chunks) const {
 
 Status SelectionState::reserve(int64_t n_chunks) {
   if (page_bytes_ == 0) return {};
-  if (!queries_) {
+  if (!queries_ && n_query_heads_ > 0) {
     QUIRE_ASSIGN(queries_, account_.allocate(backend_, bytes_for(0), MemoryKind::kDevice));
     queries_bytes_ = bytes_for(0);
   }
@@ -70,7 +71,7 @@ void SelectionState::truncate(int64_t n_tokens) {
 
 int64_t SelectionState::exact_boundary(int64_t n_tokens) const {
   const int64_t chunk = n_tokens / geometry_.chunk;
-  const bool known = page_bytes_ == 0 || queries_chunk_[0] == chunk || queries_chunk_[1] == chunk;
+  const bool known = n_query_heads_ == 0 || queries_chunk_[0] == chunk || queries_chunk_[1] == chunk;
   return known ? n_tokens : chunk * geometry_.chunk;
 }
 

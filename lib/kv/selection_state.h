@@ -15,8 +15,10 @@ namespace quire {
 // Stays in device memory, and is counted there. One thread at a time.
 class SelectionState {
  public:
-  // n_query_heads 0: the strategy selects nothing, and nothing is kept. Backend and account must outlive this.
-  SelectionState(Backend& backend, const KvGeometry& geometry, int n_layers, int n_query_heads, TierAccount& account);
+  // n_query_heads 0: the strategy selects nothing, and nothing is kept. Bounds need no queries, and none are kept then.
+  // Backend and account must outlive this.
+  SelectionState(Backend& backend, const KvGeometry& geometry, int n_layers, int n_query_heads,
+                 ChunkSelection::Representation representation, TierAccount& account);
 
   // Bytes that a text of n_chunks chunks needs.
   int64_t bytes_for(int64_t n_chunks) const;
@@ -41,7 +43,7 @@ class SelectionState {
   Backend& backend_;
   TierAccount& account_;
   KvGeometry geometry_;
-  int n_query_heads_;
+  int n_query_heads_;                                        // whose queries are kept
   int64_t page_bytes_ = 0;                                   // 0: nothing is kept
   int64_t n_pages_ = 0;                                      // of all layers
   std::vector<std::vector<std::unique_ptr<Buffer>>> pages_;  // [layer][page]

@@ -1,4 +1,4 @@
-// Chunk representations and the selection of chunks in one layer (LongHeads, arXiv:2402.10685, Eq. 1-3).
+// Chunk representations and the selection of chunks in one layer (ChunkSelection).
 #include "lib/model/selection_layer.h"
 
 #include <algorithm>
@@ -22,10 +22,12 @@ Status ForwardPass::represent_chunks(Exec exec, const SequenceRows& rows, int la
   args.sequence = rows.index;
   args.records = kv.layer(layer);
   args.out = kv.representations(layer);
+  args.selection = rows.plan->selection;
+  const bool keeps_queries = args.selection.representation == ChunkSelection::Representation::kAttention;
   for (int64_t chunk = first / l; chunk * l < end; ++chunk) {
     const int64_t from = std::max(first, chunk * l), to = std::min(end, (chunk + 1) * l);
     args.queries = wide_.at(rows.row + from - first);
-    if (to - from < l) {
+    if (keeps_queries && to - from < l) {
       const Rows kept = kv.queries_in_progress(layer, chunk);
       QUIRE_TRY(backend_.copy_rows(exec, args.queries, to - from, int64_t{config_.n_query_heads} * config_.head_dim,
                                    kept.at(from - chunk * l)));

@@ -86,15 +86,25 @@ struct QueryBlock {
 
 // How a query's head selects chunks of `chunk` text keys. Of the chunks up to its own it takes all if they are at most
 // `count`; else the first one, the last `n_last` ones (its own included), and of those between them the ones with the
-// highest scores: query . representation, unrotated; the lower index where scores are equal. Packed, the n chunks it
-// takes stand at consecutive positions: key j of the u-th one (u = 0 is the first in the text) has distance
-// (n - 1 - u) * chunk + i mod chunk - j mod chunk from query i. The other values of the enumerations are for ablations.
+// highest scores (Representation); the lower index where scores are equal. Packed, the n chunks it takes stand at
+// consecutive positions: key j of the u-th one (u = 0 is the first in the text) has distance
+// (n - 1 - u) * chunk + i mod chunk - j mod chunk from query i. The values of Pick and First that are not their first
+// are for ablations.
 struct ChunkSelection {
   enum class Sharing {
     kHead,        // each query head for itself
     kGroup,       // one selection for the query heads of a KV head, by the sum of their scores
     kLayer,       // one for all heads of a layer, by the sum
     kFirstLayer,  // each head as the first layer's
+  };
+  // What stands for a complete chunk, and its score.
+  enum class Representation {
+    kAttention,  // a vector per query head, of two small attentions (LongHeads, Eq. 1-2): query . vector, unrotated
+    // Two vectors per KV head, the least and the greatest of each channel over the chunk's keys (Quest,
+    // arXiv:2406.10774), keys rotated at j mod key_period: sum over channels of max(q * least, q * greatest), which no
+    // product of the query with a key of the chunk exceeds. The query is rotated to the distances of the block's spans,
+    // in which key positions begin anew nowhere but at multiples of key_period.
+    kBounds,
   };
   enum class Pick { kBest, kWorst, kRandom };
   enum class First { kForced, kFree, kNever };  // the first chunk: taken, like others, never
@@ -105,6 +115,12 @@ struct ChunkSelection {
   Sharing sharing = Sharing::kHead;
   Pick pick = Pick::kBest;
   First first = First::kForced;
+  Representation representation = Representation::kAttention;
+  int64_t key_period = 0;  // of kBounds: a multiple of `chunk`
+
+  static int n_vectors(Representation representation, int n_query_heads, int n_kv_heads) {
+    return representation == Representation::kBounds ? 2 * n_kv_heads : n_query_heads;
+  }
 
   // Chunks a selecting query takes by score: n_free() of [first_free(), own + 1 - n_last).
   int64_t n_free() const { return count - n_last - (first == First::kForced ? 1 : 0); }

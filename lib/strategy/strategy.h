@@ -120,6 +120,7 @@ class Strategy {
   const RopeTable& rope() const { return rope_; }
   // Whether plans select chunks: the store then keeps representations.
   bool selects_chunks() const { return selects_chunks_; }
+  ChunkSelection::Representation representation() const { return representation_; }
   // Whether keys are stored rotated at their offset in the chunk, or raw.
   bool stores_raw_keys() const { return stores_raw_keys_; }
   // Whether distances are those of positions, so that the caller may set these (TextPositions): one list of unit
@@ -139,6 +140,7 @@ class Strategy {
   RopeTable rope_;
   bool stores_raw_keys_ = false;
   bool selects_chunks_ = false;
+  ChunkSelection::Representation representation_ = ChunkSelection::Representation::kAttention;
   bool condenses_ = false;
   bool takes_positions_ = false;
   int64_t most_new_entries_ = 0;

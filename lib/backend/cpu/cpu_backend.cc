@@ -199,8 +199,8 @@ class CpuBackend final : public Backend {
     }
   }
 
-  size_t representation_page_bytes(int n_query_heads, int head_dim) const override {
-    return representation_page_floats(n_query_heads, head_dim) * sizeof(float);
+  size_t representation_page_bytes(int n_vectors, int head_dim) const override {
+    return representation_page_floats(n_vectors, head_dim) * sizeof(float);
   }
 
   Result<std::unique_ptr<PreparedStep>> prepare_step(Exec, int n_query_heads,

@@ -21,8 +21,9 @@ Status no_memory(size_t floats, const char* what) {
 
 Status cancelled() { return Status(Code::kCancelled, "cancelled"); }
 
-float* page_keys(const Buffer& page, int64_t head, int64_t d) {
-  return static_cast<float*>(page.host()) + head * kPageChunks * d;
+// Of the vector-th vectors of a page's chunks.
+float* page_keys(const Buffer& page, int64_t vector, int64_t d) {
+  return static_cast<float*>(page.host()) + vector * kPageChunks * d;
 }
 
 // The representation of one chunk for one query head, in the scratch memory of a thread.
@@ -97,6 +98,52 @@ class Representer {
   float *queries_, *scores_, *rows_, *mean_, *out_;
 };
 
+// The bounds of one chunk's keys in one KV head, in the scratch memory of a thread. The keys are stored rotated at
+// their offset in the chunk; they are turned on by the place of the chunk's first key in its period.
+class Bounder {
+ public:
+  Bounder(const CpuStep& step, const RepresentArgs& args, float* scratch)
+      : args_(args),
+        sequence_(step.at(args.sequence)),
+        layout_(sequence_.geometry),
+        d_(sequence_.geometry.head_dim),
+        angles_(scratch),
+        key_(angles_ + d_),
+        least_(key_ + d_),
+        greatest_(least_ + d_) {}
+
+  static size_t floats(const KvGeometry& g) { return static_cast<size_t>(4 * g.head_dim); }
+
+  void run(int64_t kv_head) {
+    const KvGeometry& g = sequence_.geometry;
+    const int64_t first = args_.chunk * g.chunk;
+    const auto& rope = static_cast<const RopeCache&>(*sequence_.rope);
+    rope.angles(static_cast<double>(first % args_.selection.key_period), angles_, angles_ + d_ / 2);
+    const std::byte* keys = record_ptr(args_.records.chunks[static_cast<size_t>(args_.chunk)]) + layout_.keys(kv_head);
+    std::fill_n(least_, d_, std::numeric_limits<float>::infinity());
+    std::fill_n(greatest_, d_, -std::numeric_limits<float>::infinity());
+    for (int64_t j = 0; j < g.chunk; ++j) {
+      load_key(g.type, keys, j, d_, key_);
+      rotate(key_, angles_, angles_ + d_ / 2, 1, d_, key_);
+      for (int64_t c = 0; c < d_; ++c) {
+        least_[c] = std::min(least_[c], key_[c]);
+        greatest_[c] = std::max(greatest_[c], key_[c]);
+      }
+    }
+    const Buffer& page = *args_.out.pages[static_cast<size_t>(args_.chunk / kPageChunks)];
+    const int64_t at = args_.chunk % kPageChunks;
+    store_key(least_, d_, ElementType::kF32, page_keys(page, 2 * kv_head, d_), at);
+    store_key(greatest_, d_, ElementType::kF32, page_keys(page, 2 * kv_head + 1, d_), at);
+  }
+
+ private:
+  const RepresentArgs& args_;
+  const StepSequence& sequence_;
+  RecordLayout layout_;
+  int64_t d_;
+  float *angles_, *key_, *least_, *greatest_;
+};
+
 // A number in [0, 1) that looks random and is the same on every machine.
 float random_score(uint64_t layer, uint64_t head, uint64_t query, uint64_t chunk) {
   uint64_t x = 0;
@@ -126,8 +173,11 @@ void take_best(const float* scores, int64_t count, int64_t n, int32_t first_inde
 
 int64_t selection_rows(int64_t ld) { return std::clamp<int64_t>(kMostScores / ld, 1, 64); }
 
-// Scores, the sums of a group's scores, queries of one head.
-size_t selector_floats(int64_t ld, int64_t d) { return static_cast<size_t>(selection_rows(ld) * (2 * ld + d)); }
+// Scores, the sums of a group's scores, queries of one head; of bounds: the angles of a rotation, the parts of a query,
+// the products of both with a page of bounds.
+size_t selector_floats(int64_t ld, int64_t d) {
+  return static_cast<size_t>(selection_rows(ld) * (2 * ld + d) + 4 * d + 2 * kPageChunks);
+}
 
 class Selector {
  public:
@@ -138,8 +188,9 @@ class Selector {
         n_heads_(step.n_query_heads),
         first_query_(plan_.blocks.front().first_query),
         d_(step.at(args.sequence).geometry.head_dim),
-        heads_(s_.sharing == ChunkSelection::Sharing::kLayer ? n_heads_
-                                                             : n_heads_ / step.at(args.sequence).geometry.n_kv_heads),
+        group_(n_heads_ / step.at(args.sequence).geometry.n_kv_heads),
+        rope_(static_cast<const RopeCache*>(step.at(args.sequence).rope)),
+        heads_(s_.sharing == ChunkSelection::Sharing::kLayer ? n_heads_ : group_),
         shared_(s_.sharing == ChunkSelection::Sharing::kLayer || s_.sharing == ChunkSelection::Sharing::kGroup) {
     for (const QueryBlock& block : plan_.blocks) {
       if (!block.selected) continue;
@@ -165,6 +216,7 @@ class Selector {
     int64_t first;  // queries [first, first + n)
     int64_t n;
     int first_head;  // query heads [first_head, first_head + heads_)
+    const QueryBlock* block;
   };
 
   int64_t rows() const { return selection_rows(ld_); }
@@ -172,7 +224,7 @@ class Selector {
   void add_tasks(const QueryBlock& block) {
     for (int64_t q = 0; q < block.n_queries; q += rows()) {
       const int64_t n = std::min(rows(), block.n_queries - q);
-      for (int head = 0; head < n_heads_; head += heads_) tasks_.push_back({block.first_query + q, n, head});
+      for (int head = 0; head < n_heads_; head += heads_) tasks_.push_back({block.first_query + q, n, head, &block});
     }
   }
 
@@ -180,21 +232,85 @@ class Selector {
     return static_cast<int32_t*>(args_.out->host()) + ((i - first_query_) * n_heads_ + head) * s_.count;
   }
 
-  // scores[r][c] = raw query r . representation c, for the chunks before the last query's own.
+  // scores[r][c] = the score of chunk c for query r, for the chunks before the last query's own.
   void score(const Task& task, int64_t head, float* queries, float* scores) const {
     if (s_.pick == ChunkSelection::Pick::kRandom) return score_at_random(task, head, scores);
-    for (int64_t r = 0; r < task.n; ++r) {
-      std::copy_n(rows_ptr(args_.queries.at(task.first + r - first_query_)) + head * d_, d_, queries + r * d_);
-    }
     const int64_t n_chunks = (task.first + task.n - 1) / s_.chunk;
+    if (s_.representation == ChunkSelection::Representation::kBounds) {
+      for (int64_t r = 0; r < task.n; ++r) score_bounds(task, task.first + r, head, queries, scores + r * ld_);
+    } else {
+      score_vectors(task, head, n_chunks, queries, scores);
+    }
+    if (s_.pick == ChunkSelection::Pick::kBest) return;
+    for (int64_t r = 0; r < task.n; ++r) {
+      for (int64_t c = 0; c < n_chunks; ++c) scores[r * ld_ + c] = -scores[r * ld_ + c];
+    }
+  }
+
+  void score_vectors(const Task& task, int64_t head, int64_t n_chunks, float* queries, float* scores) const {
+    for (int64_t r = 0; r < task.n; ++r) {
+      std::copy_n(query(task.first + r, head), d_, queries + r * d_);
+    }
     for (int64_t c = 0; c < n_chunks; c += kPageChunks) {
       const Buffer& page = *args_.representations.pages[static_cast<size_t>(c / kPageChunks)];
       attention_scores(queries, task.n, d_, ElementType::kF32, page_keys(page, head, d_), 0,
                        std::min(kPageChunks, n_chunks - c), scores + c, ld_);
     }
-    if (s_.pick == ChunkSelection::Pick::kBest) return;
-    for (int64_t r = 0; r < task.n; ++r) {
-      for (int64_t c = 0; c < n_chunks; ++c) scores[r * ld_ + c] = -scores[r * ld_ + c];
+  }
+
+  const float* query(int64_t i, int64_t head) const { return rows_ptr(args_.queries.at(i - first_query_)) + head * d_; }
+
+  // One query's scores of the chunks before its own, by their bounds: span by span, in runs of chunks of one page to
+  // which the query is rotated alike. Chunks that no span shows have the least score.
+  void score_bounds(const Task& task, int64_t i, int64_t head, float* scratch, float* scores) const {
+    const int64_t own = i / s_.chunk;
+    std::fill_n(scores, ld_, -std::numeric_limits<float>::infinity());
+    const Plan::List& list = plan_.list(*task.block, 0);
+    for (int32_t s = list.begin; s < list.end; ++s) {
+      const Span& span = plan_.spans[static_cast<size_t>(s)];
+      const int64_t end = std::min(own, ceil_div(span.first_key + span.count, s_.chunk));
+      double at = std::numeric_limits<double>::quiet_NaN();  // where the query is rotated to
+      for (int64_t c = span.first_key / s_.chunk; c < end;) {
+        const double wanted = bounds_position(span, i, c);
+        int64_t next = c + 1;
+        while (next < end && next % kPageChunks != 0 && bounds_position(span, i, next) == wanted) ++next;
+        if (wanted != at) split_query(at = wanted, query(i, head), scratch);
+        score_run(c, next, head, scratch, scores);
+        c = next;
+      }
+    }
+  }
+
+  // Where a query is rotated to for the bounds of a chunk, whose keys are rotated at their place in their period.
+  double bounds_position(const Span& span, int64_t i, int64_t chunk) const {
+    const int64_t j = std::max(span.first_key, chunk * s_.chunk);
+    return span.distance(i, j) + static_cast<double>(j % s_.key_period);
+  }
+
+  // scratch = angles [d], then the rotated query's negative and positive parts.
+  void split_query(double position, const float* q, float* scratch) const {
+    rope_->angles(position, scratch, scratch + d_ / 2);
+    float *negative = scratch + d_, *positive = negative + d_;
+    rotate(q, scratch, scratch + d_ / 2, 1, d_, positive);
+    for (int64_t c = 0; c < d_; ++c) {
+      negative[c] = std::min(positive[c], 0.0f);
+      positive[c] = std::max(positive[c], 0.0f);
+    }
+  }
+
+  // The scores of chunks [begin, end) of one page.
+  void score_run(int64_t begin, int64_t end, int64_t head, float* scratch, float* scores) const {
+    const Buffer& page = *args_.representations.pages[static_cast<size_t>(begin / kPageChunks)];
+    const int64_t vector = 2 * (head / group_);
+    float* products[] = {scratch + 3 * d_, scratch + 3 * d_ + kPageChunks};
+    const int64_t first = begin % kPageChunks, last = first + end - begin;
+    for (int64_t part = 0; part < 2; ++part) {
+      attention_scores(scratch + (1 + part) * d_, 1, d_, ElementType::kF32, page_keys(page, vector + part, d_), first,
+                       last, products[part], kPageChunks);
+    }
+    const int64_t lane = first % kKeyBlock;
+    for (int64_t c = begin; c < end; ++c) {
+      scores[c] = products[0][lane + c - begin] + products[1][lane + c - begin];
     }
   }
 
@@ -225,7 +341,7 @@ class Selector {
   void select(const Task& task, float* scratch) const {
     float* scores = scratch;
     float* sums = scores + rows() * ld_;
-    float* queries = sums + rows() * ld_;
+    float* queries = sums + rows() * ld_;  // and what scoring by bounds needs
     const int first_head = task.first_head;
     for (int head = first_head; head < first_head + heads_; ++head) {
       score(task, head, queries, scores);
@@ -253,16 +369,18 @@ class Selector {
   int n_heads_;
   int64_t first_query_;
   int64_t d_;
-  int heads_;    // that a task chooses for
-  bool shared_;  // they make one choice
+  int group_;              // query heads of a KV head
+  const RopeCache* rope_;  // of scoring by bounds
+  int heads_;              // that a task chooses for
+  bool shared_;            // they make one choice
   int64_t ld_ = kPageChunks;
   std::vector<Task> tasks_;
 };
 
 }  // namespace
 
-size_t representation_page_floats(int n_query_heads, int head_dim) {
-  return static_cast<size_t>(n_query_heads * kPageChunks * head_dim);
+size_t representation_page_floats(int n_vectors, int head_dim) {
+  return static_cast<size_t>(n_vectors * kPageChunks * head_dim);
 }
 
 size_t selection_floats(int n_threads, const KvGeometry& geometry, int64_t n_chunks) {
@@ -272,12 +390,16 @@ size_t selection_floats(int n_threads, const KvGeometry& geometry, int64_t n_chu
 
 Status run_represent(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const CpuStep& step,
                      const RepresentArgs& args) {
-  const size_t floats = Representer::floats(step.at(args.sequence).geometry);
+  const KvGeometry& geometry = step.at(args.sequence).geometry;
+  const bool bounds = args.selection.representation == ChunkSelection::Representation::kBounds;
+  const size_t floats = bounds ? Bounder::floats(geometry) : Representer::floats(geometry);
   const size_t all = static_cast<size_t>(pool.n_threads()) * floats;
   auto* memory = static_cast<float*>(workspace.require(all * sizeof(float)));
   if (!memory) return no_memory(all, "chunk representations");
-  const bool done = pool.run(step.n_query_heads, cancel, [&](int64_t head, int thread) {
-    Representer(step, args, memory + static_cast<size_t>(thread) * floats).run(head);
+  const bool done = pool.run(bounds ? geometry.n_kv_heads : step.n_query_heads, cancel, [&](int64_t head, int thread) {
+    float* scratch = memory + static_cast<size_t>(thread) * floats;
+    if (bounds) return Bounder(step, args, scratch).run(head);
+    Representer(step, args, scratch).run(head);
   });
   return done ? Status() : cancelled();
 }

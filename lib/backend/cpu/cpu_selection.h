@@ -6,9 +6,10 @@
 
 namespace quire::cpu {
 
-// A page is [n_query_heads][kPageChunks / kKeyBlock][head_dim][kKeyBlock] f32: each head's representations are laid out
-// as keys, so that scoring them is scoring keys.
-size_t representation_page_floats(int n_query_heads, int head_dim);
+// A page is [n_vectors][kPageChunks / kKeyBlock][head_dim][kKeyBlock] f32: the representations of each query head, or
+// the least and the greatest channels of each KV head in turn, are laid out as keys, so that scoring them is scoring
+// keys.
+size_t representation_page_floats(int n_vectors, int head_dim);
 
 // Workspace of both for a text of n_chunks chunks.
 size_t selection_floats(int n_threads, const KvGeometry& geometry, int64_t n_chunks);

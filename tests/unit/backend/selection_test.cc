@@ -1,4 +1,4 @@
-// Chunk representations and selections (LongHeads, Eq. 1-3) against float64 and integer references.
+// Chunk representations and selections (LongHeads, Eq. 1-3; bounds) against float64 and integer references.
 
 #include <gtest/gtest.h>
 
@@ -63,11 +63,13 @@ struct Chunks {
             random.normal(elements * s.n_kv_heads)};
   }
 
-  void represent(Machine& machine, int64_t chunk, const Buffers& pages, float scale) const {
+  void represent(Machine& machine, int64_t chunk, const Buffers& pages, float scale,
+                 const ChunkSelection& selection = {}) const {
     const int64_t width = int64_t{shape.n_query_heads()} * shape.head_dim;
     const auto all = machine.buffer(queries);
     RepresentArgs args;
     args.queries = Rows{all.get(), 0, width}.at(chunk * shape.chunk);
+    args.selection = selection;
     args.chunk = chunk;
     args.records = {records.chunks};
     args.out = {pages};
@@ -415,6 +417,181 @@ TEST(Selections, CoverTheSelectedBlocksOfAPlan) {
   for (int64_t i = 100; i < 160; ++i) {
     if (i < 120 || (i >= 135 && i < 140)) continue;
     for (int64_t head = 0; head < 2; ++head) ASSERT_EQ(picks_of(all, s, i, head), scene.expected(i, head)) << i;
+  }
+}
+
+// ---- bounds
+
+using Bounds64 = std::pair<std::vector<double>, std::vector<double>>;  // the least and the greatest of each channel
+
+ChunkSelection by_bounds(int64_t chunk, int64_t count, int64_t key_period) {
+  ChunkSelection selection{.chunk = chunk, .count = count, .n_last = 2};
+  selection.representation = ChunkSelection::Representation::kBounds;
+  selection.key_period = key_period;
+  return selection;
+}
+
+std::vector<double> rotated(const float* x, double position, const RopeTable& table) {
+  const size_t half = table.theta.size();
+  std::vector<double> out(2 * half);
+  for (size_t a = 0; a < half; ++a) {
+    const double c = std::cos(position * table.theta[a]), s = std::sin(position * table.theta[a]);
+    out[a] = x[a] * c - x[a + half] * s;
+    out[a + half] = x[a + half] * c + x[a] * s;
+  }
+  return out;
+}
+
+// Of the keys as they were rounded, which the record holds rotated at their offset in the chunk.
+Bounds64 expected_bounds(const Chunks& chunks, int64_t chunk, int64_t kv_head, int64_t key_period) {
+  const Shape& s = chunks.shape;
+  const auto* keys = cpu::record_ptr(chunks.records.chunks[static_cast<size_t>(chunk)]) +
+                     cpu::RecordLayout(s.geometry()).keys(kv_head);
+  Bounds64 bounds;
+  std::vector<float> key(static_cast<size_t>(s.head_dim));
+  for (int64_t j = 0; j < s.chunk; ++j) {
+    cpu::scalar::load_key(s.type, keys, j, s.head_dim, key.data());
+    const auto turned = rotated(key.data(), static_cast<double>(chunk * s.chunk % key_period), chunks.table);
+    if (j == 0) bounds = {turned, turned};
+    for (size_t c = 0; c < turned.size(); ++c) {
+      bounds.first[c] = std::min(bounds.first[c], turned[c]);
+      bounds.second[c] = std::max(bounds.second[c], turned[c]);
+    }
+  }
+  return bounds;
+}
+
+TEST(Bounds, AreTheLeastAndTheGreatestOfEachChannel) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machine(2);
+  for (const Shape& shape : {Shape{3, 2, 48, 64, ElementType::kF32}, Shape{1, 1, 64, 16, ElementType::kF16},
+                             Shape{2, 3, 24, 80, ElementType::kBF16}}) {
+    SCOPED_TRACE(shape.name());
+    const auto chunks = Chunks::random(machine, random, shape, 5);
+    const auto pages = make_pages(machine, 2 * shape.n_kv_heads, shape.head_dim, 5);
+    const int64_t period = 3 * shape.chunk;
+    for (const int64_t c : {2, 4}) chunks.represent(machine, c, pages, 1, by_bounds(shape.chunk, 3, period));
+    for (int64_t head = 0; head < shape.n_kv_heads; ++head) {
+      for (const int64_t c : {2, 4}) {
+        const auto [least, greatest] = expected_bounds(chunks, c, head, period);
+        const auto low = representation(pages, c, 2 * head, shape.head_dim);
+        const auto high = representation(pages, c, 2 * head + 1, shape.head_dim);
+        for (size_t e = 0; e < least.size(); ++e) {
+          ASSERT_NEAR(low[e], least[e], 1e-5) << "chunk " << c << ", head " << head << ", channel " << e;
+          ASSERT_NEAR(high[e], greatest[e], 1e-5) << "chunk " << c << ", head " << head << ", channel " << e;
+        }
+      }
+      // Nothing else of the page was written.
+      for (const float x : representation(pages, 3, 2 * head, shape.head_dim)) ASSERT_TRUE(std::isnan(x));
+    }
+  }
+}
+
+// Queries that see keys at the distances of dca: those of the own period, of the one before, and of older ones.
+struct BoundsScene {
+  static constexpr int64_t kChunk = 16, kCount = 6, kPeriod = 64, kCap = 100, kChunks = 90;
+
+  BoundsScene(Machine& machine, Random& random)
+      : chunks(Chunks::random(machine, random, shape, kChunks)), pages(make_pages(machine, 4, 32, kChunks)) {
+    for (int64_t c = 0; c < kChunks; ++c) chunks.represent(machine, c, pages, 1, selection);
+  }
+
+  Plan plan(int64_t first, int64_t n) const {
+    const int64_t own = first / kPeriod;  // all queries are of one period
+    std::vector<Span> spans(3);
+    spans[0].count = (own - 1) * kPeriod;
+    spans[0].key_period = kPeriod;
+    spans[1].first_key = spans[1].key_base = (own - 1) * kPeriod;
+    spans[1].count = kPeriod;
+    spans[1].q_offset = -static_cast<double>(spans[1].key_base);
+    spans[2].first_key = spans[2].key_base = own * kPeriod;
+    spans[2].count = first + n - own * kPeriod;
+    spans[2].q_offset = -static_cast<double>(spans[2].key_base);
+    for (Span& span : spans) span.q_cap = kCap;
+    Plan plan;
+    plan.add_block(first, n, spans, KeysSeen::kSelected);
+    plan.selection = selection;
+    return plan;
+  }
+
+  std::vector<int32_t> select(Machine& machine, int64_t first, int64_t n) const {
+    const auto all = machine.buffer(chunks.queries);
+    const auto n_picks = static_cast<size_t>(n * 4 * kCount);
+    const auto out = take(machine.backend->allocate(n_picks * sizeof(int32_t), MemoryKind::kDevice));
+    SelectArgs args;
+    args.queries = Rows{all.get(), 0, 4 * 32}.at(first);
+    args.representations = {pages};
+    args.out = out.get();
+    const auto step = machine.step(4, {.plan = std::make_shared<Plan>(plan(first, n)),
+                                       .n = n,
+                                       .first_key = first,
+                                       .rope = chunks.rope.get(),
+                                       .geometry = shape.geometry()});
+    EXPECT_EQ("ok", message_of(machine.backend->select_chunks(machine.exec(), *step, args)));
+    const auto* picks = static_cast<const int32_t*>(out->host());
+    return {picks, picks + n_picks};
+  }
+
+  double score(int64_t i, int64_t head, int64_t c) const {
+    const int64_t from = c / (kPeriod / kChunk), own = i / kPeriod;
+    const int64_t position = from == own ? i % kPeriod : from + 1 == own ? std::min(kPeriod + i % kPeriod, kCap) : kCap;
+    const float* x = &chunks.queries[static_cast<size_t>((i * 4 + head) * 32)];
+    const auto q = rotated(x, static_cast<double>(position), chunks.table);
+    const auto [least, greatest] = expected_bounds(chunks, c, head / 2, kPeriod);
+    double sum = 0;
+    for (size_t e = 0; e < q.size(); ++e) sum += std::max(q[e] * least[e], q[e] * greatest[e]);
+    return sum;
+  }
+
+  // The free choices by a sort of all scores; nothing where two are too close to tell.
+  std::vector<int32_t> expected(int64_t i, int64_t head) const {
+    const bool shared = selection.sharing == ChunkSelection::Sharing::kGroup;
+    const int64_t own = i / kChunk;
+    std::vector<std::pair<double, int32_t>> free;  // (-score, index)
+    for (int64_t c = 1; c <= own - 2; ++c) {
+      const double sum = shared ? score(i, head / 2 * 2, c) + score(i, head / 2 * 2 + 1, c) : score(i, head, c);
+      free.emplace_back(-sum, static_cast<int32_t>(c));
+    }
+    std::sort(free.begin(), free.end());
+    if (free[3].first - free[2].first < 1e-3) return {};
+    std::vector<int32_t> picks = {
+        0, free[0].second, free[1].second, free[2].second, static_cast<int32_t>(own - 1), static_cast<int32_t>(own)};
+    std::sort(picks.begin(), picks.end());
+    return picks;
+  }
+
+  Shape shape{2, 2, 32, kChunk, ElementType::kF16};
+  ChunkSelection selection = by_bounds(kChunk, kCount, kPeriod);
+  Chunks chunks;
+  Buffers pages;
+};
+
+TEST(Bounds, ChooseWhatASortOfAllScoresChooses) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine one(1), two(2);
+  BoundsScene scene(one, random);
+  for (const auto sharing : {ChunkSelection::Sharing::kHead, ChunkSelection::Sharing::kGroup}) {
+    scene.selection.sharing = sharing;
+    int64_t compared = 0;
+    for (const int64_t first : {1024 + 5, 1152 + 3, 1408 - 9}) {  // before and behind a page of 64 chunks
+      const auto all = scene.select(one, first, 9);
+      ASSERT_EQ(all, scene.select(two, first, 9));
+      for (int64_t i = first; i < first + 9; ++i) {
+        const auto alone = scene.select(one, i, 1);
+        for (int64_t head = 0; head < 4; ++head) {
+          const auto at = all.begin() + ((i - first) * 4 + head) * BoundsScene::kCount;
+          const std::vector<int32_t> picks(at, at + BoundsScene::kCount);
+          ASSERT_TRUE(std::equal(picks.begin(), picks.end(), alone.begin() + head * BoundsScene::kCount)) << i;
+          const auto expected = scene.expected(i, head);
+          if (expected.empty()) continue;
+          ++compared;
+          ASSERT_EQ(picks, expected) << "query " << i << ", head " << head;
+        }
+      }
+    }
+    EXPECT_GT(compared, 80);  // of 108
   }
 }
 

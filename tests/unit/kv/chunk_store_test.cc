@@ -196,6 +196,17 @@ TEST_F(ChunkStoreTest, KnowsWhereATextCanBeCutExactly) {
   EXPECT_EQ(boundaries({0, 5}), (std::vector<int64_t>{0, 0}));
 }
 
+// Bounds are made of a chunk's keys, wherever the text was cut.
+TEST_F(ChunkStoreTest, BoundsNeedNoQueries) {
+  const auto page =
+      static_cast<int64_t>(backend_->representation_page_bytes(2 * kGeometry.n_kv_heads, kGeometry.head_dim));
+  const auto bounds = make({.n_query_heads = 4, .representation = ChunkSelection::Representation::kBounds});
+  ASSERT_TRUE(bounds->reserve(0, 100).ok());
+  for (const int64_t n : {5, 16, 95, 100}) EXPECT_EQ(bounds->exact_boundary(n), n);
+  EXPECT_EQ(bounds->queries_in_progress(0, 6).buffer, nullptr);
+  EXPECT_EQ(bounds->stats().bytes, 7 * kLayers * record() + kLayers * page);
+}
+
 // Representations come in pages, and queries in one block: counted in the budget, and given back.
 TEST_F(ChunkStoreTest, CountsWhatSelectionNeeds) {
   const auto page = static_cast<int64_t>(backend_->representation_page_bytes(4, kGeometry.head_dim));
