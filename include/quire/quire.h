@@ -294,8 +294,8 @@ typedef struct quire_model_options {
   uint32_t struct_size;
   uint32_t flags; /* 0 */
   int32_t load;   /* QUIRE_LOAD_* */
-  /* QUIRE_TYPE_*: what the projection matrices are kept as; default: each part as it is stored. Rows
-   * that are not whole blocks of a quantised type are an error, UNSUPPORTED. */
+  /* QUIRE_TYPE_*: what the projection matrices are kept as; default: each part as it is stored.
+   * Rows that are not whole blocks of a quantised type are an error, UNSUPPORTED. */
   int32_t weight_type;
   quire_cancel* cancel;             /* may be NULL; borrowed during the call */
   quire_progress_callback progress; /* may be NULL */
@@ -320,15 +320,14 @@ QUIRE_API void quire_model_options_init(quire_model_options* options, size_t siz
 
 /* Loads a model: a Hugging Face directory (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
  * Qwen3ForCausalLM, SmolLM3ForCausalLM; a sliding window in some layers only is UNSUPPORTED) with
- * config.json, *.safetensors (single or sharded), and tokenizer.model or tokenizer.json (quire_tokenizer_load
- * says which); or a GGUF
- * file of version 2 or 3 (of a model that is split over several: the first,
- * NAME-00001-of-0000N.gguf) of the architectures llama, mistral, mistral3, qwen2, qwen3 and smollm3
- * with weights of the types QUIRE_TYPE_*, in any mixture. `path` is UTF-8. Waits until loaded. The
- * calling thread reads the files; the runtime's threads pack what was read, at most
- * 16 MB (or one row of a matrix) at a time, between the steps of sessions, which go on meanwhile. A
- * cancel is seen before each file and each such piece. Errors: INVALID_ARGUMENT (also: a device of
- * which nothing is known; the message lists those that there are), NOT_FOUND, IO,
+ * config.json, *.safetensors (single or sharded), and tokenizer.model or tokenizer.json
+ * (quire_tokenizer_load says which); or a GGUF file of version 2 or 3 (of a model that is split
+ * over several: the first, NAME-00001-of-0000N.gguf) of the architectures llama, mistral, mistral3,
+ * qwen2, qwen3 and smollm3 with weights of the types QUIRE_TYPE_*, in any mixture. `path` is UTF-8.
+ * Waits until loaded. The calling thread reads the files; the runtime's threads pack what was read,
+ * at most 16 MB (or one row of a matrix) at a time, between the steps of sessions, which go on
+ * meanwhile. A cancel is seen before each file and each such piece. Errors: INVALID_ARGUMENT (also:
+ * a device of which nothing is known; the message lists those that there are), NOT_FOUND, IO,
  * BAD_FILE, UNSUPPORTED (also: a device that this build or machine cannot use), OUT_OF_MEMORY,
  * CANCELLED, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_load(quire_runtime* runtime, const char* path, size_t path_len,
@@ -400,8 +399,8 @@ QUIRE_API void quire_quantize_options_init(quire_quantize_options* options, size
 QUIRE_API const char* quire_get_quantizations(void);
 /* Writes a model (a path as that of quire_model_load) to the GGUF file `out_path`, which other
  * programs open, too. The file appears when it is complete; one that is there is replaced. Waits
- * until done. Errors: those of quire_model_load; INVALID_ARGUMENT (no such recipe); UNSUPPORTED (what
- * GGUF has no place for: named). [any-thread] since 0.1 */
+ * until done. Errors: those of quire_model_load; INVALID_ARGUMENT (no such recipe); UNSUPPORTED
+ * (what GGUF has no place for: named). [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_quantize(const char* path, size_t path_len, const char* out_path,
                                             size_t out_path_len,
                                             const quire_quantize_options* options,

@@ -14,6 +14,7 @@ static const struct {
     {"callbacks", test_callbacks},
     {"model", test_model},
     {"load_errors", test_load_errors},
+    {"model_files", test_model_files},
     {"tokenizer", test_tokenizer},
     {"chat", test_chat},
     {"strategy", test_strategy},

@@ -8,6 +8,7 @@ import pathlib
 import select
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -152,6 +153,24 @@ class WithModel(unittest.TestCase):
         with self.assertRaises(quire.QuireError) as caught:
             self.model.metadata("colour")
         self.assertEqual(caught.exception.status, "NOT_FOUND")
+
+    def test_quantize(self):
+        self.assertIn("q4_k_m", quire.quantizations())
+        with tempfile.TemporaryDirectory() as folder:
+            out, seen = pathlib.Path(folder) / "model.gguf", []
+            quire.quantize(MODEL, out, "q8_0", threads=1, progress=lambda done, total: seen.append((done, total)))
+            self.assertEqual(seen[-1][0], seen[-1][1])
+            files = quire.describe_files(out)
+            self.assertEqual((files["format"], files["files"]), ("gguf", [str(out)]))
+            self.assertIn("Q8_0", {tensor["type"] for tensor in files["tensors"]})
+            with self.runtime.load(out) as model:
+                self.assertEqual(model.info["weight_type"], "q8_0")
+                with self.assertRaises(ValueError):
+                    model.session(kv_type="q8_0")
+            with self.assertRaises(quire.QuireError) as caught:
+                quire.quantize(MODEL, out, "q1")
+            self.assertEqual(caught.exception.status, "INVALID_ARGUMENT")
+        self.assertEqual(quire.describe_files(MODEL)["format"], "safetensors")
 
     def test_devices(self):
         devices = self.runtime.devices()

@@ -13,7 +13,8 @@ from typing import NamedTuple, Optional
 from . import _ffi
 from ._library import lib
 
-TYPES = {"default": 0, "f32": 1, "f16": 2, "bf16": 3}
+KV_TYPES = {"default": 0, "f32": 1, "f16": 2, "bf16": 3}
+TYPES = {**KV_TYPES, "q8_0": 4, "q4_0": 5, "q4_1": 6, "q5_0": 7, "q5_1": 8, "q4_k": 9, "q5_k": 10, "q6_k": 11}
 LOADS = {"default": 0, "mmap": 1, "read": 2}
 DEVICE_KINDS = {1: "cpu", 2: "cuda"}
 OVERFLOWS = {"default": 0, "error": 1, "stop": 2, "extrapolate": 3}
@@ -188,8 +189,8 @@ class Runtime(_Handle):
 
     def load(self, path, weight_type="default", load="default", cancel=None, progress=None, merge=(),
              beacon=None, device="auto"):
-        """Loads a model directory. device: the name of one of devices(). progress: called as
-        progress(done_bytes, total_bytes) on this thread. merge: adapter directories, each as a path or (path,
+        """Loads a model: a Hugging Face directory, or a GGUF file. device: the name of one of devices(). progress:
+        called as progress(done_bytes, total_bytes) on this thread. merge: adapter directories, each as a path or (path,
         scale), to be merged into the weights. beacon: the directory of an Activation Beacon plug-in. load:
         "mmap" maps the files, and a file that shrinks then kills the process; "read" (the default) reads
         them."""
@@ -400,7 +401,7 @@ def _session_options(strategy="full", kv_type="default", overflow="default", exp
         raise TypeError(f"a session has no option {', '.join(sorted(unknown))}")
     text, directory = strategy.encode(), os.fsencode(kv_file_directory)
     return _options(
-        _ffi.SessionOptions, strategy=text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, TYPES),
+        _ffi.SessionOptions, strategy=text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, KV_TYPES),
         overflow=_choice("overflow", overflow, OVERFLOWS), expected_tokens=expected_tokens,
         prefill_block=prefill_block, kv_file_directory=directory or None, kv_file_directory_len=len(directory),
         **budgets,
@@ -644,6 +645,26 @@ def strategy_describe(expression, train_len, n_heads=0, expected_tokens=0):
 def chat_templates():
     """The known chat templates: a list of dicts with "name" and "description"."""
     return json.loads(_text(lib.quire_chat_get_list))["templates"]
+
+
+def describe_files(path):
+    """What the files of a model hold, without loading it: see quire_model_describe_files in quire.h."""
+    path = _path(path)
+    return json.loads(_text(lib.quire_model_describe_files, path, len(path)))
+
+
+def quantizations():
+    """The names of the recipes that quantize() knows."""
+    return lib.quire_get_quantizations().decode().split(", ")
+
+
+def quantize(path, out, recipe="q4_k_m", threads=0, progress=None, cancel=None):
+    """Writes a model as a GGUF file. progress and cancel: as in Runtime.load."""
+    report = _progress(progress)
+    path, out, recipe = _path(path), _path(out), recipe.encode()
+    options = _options(_ffi.QuantizeOptions, n_threads=threads, recipe=recipe, recipe_len=len(recipe),
+                       cancel=cancel._handle if cancel else None, progress=report)
+    _call(lib.quire_model_quantize, path, len(path), out, len(out), byref(options))
 
 
 def strategies(train_len, n_heads=0, expected_tokens=0):

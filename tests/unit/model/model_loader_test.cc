@@ -157,8 +157,9 @@ TEST(ModelLoader, StopsAtAnyReportWhenCancelled) {
 TEST(ModelLoader, SaysWhatIsWrongWithADirectory) {
   EXPECT_EQ(Loaded(kModels + "no_such_model").status().code(), Code::kNotFound);
   const Loaded file(kModels + "mha_default/config.json");
-  EXPECT_EQ(file.status().code(), Code::kUnsupported);
-  EXPECT_NE(file.status().message().find("config.json"), std::string::npos);
+  EXPECT_EQ(file.status().code(), Code::kBadFile);
+  EXPECT_NE(file.status().message().find("config.json: the beginning, byte 0: no GGUF file"), std::string::npos)
+      << file.status().message();
 }
 
 // A model directory with one file changed.
