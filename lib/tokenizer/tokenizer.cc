@@ -7,19 +7,11 @@
 #include "lib/format/gguf.h"
 #include "lib/support/os_file.h"
 #include "lib/support/utf8.h"
+#include "lib/tokenizer/tokenizer_files.h"
 #include "lib/tokenizer/tokenizer_json.h"
 
 namespace quire {
 namespace {
-
-constexpr int64_t kMaxModelBytes = 64 << 20;
-constexpr int64_t kMaxConfigBytes = 32 << 20;
-constexpr int64_t kMaxJsonBytes = 128 << 20;  // of tokenizer.json
-
-Result<std::string> read_if_there(const std::string& path) {
-  if (!path_exists(path)) return std::string();
-  return read_text_file(path, kMaxConfigBytes);
-}
 
 Result<bool> is_gguf(const ReadFile& file) {
   std::array<char, 4> magic{};
@@ -37,31 +29,20 @@ Result<std::unique_ptr<const Tokenizer>> load_file(const std::string& path, int3
     return make_gguf_tokenizer(header, vocab_size);
   }
   if (path.ends_with(".json")) {
-    QUIRE_ASSIGN(const std::string text, read_text_file(path, kMaxJsonBytes));
+    QUIRE_ASSIGN(const std::string text, read_text_file(path, kMaxTokenizerJsonBytes));
     return make_json_tokenizer(text, "", vocab_size);
   }
-  QUIRE_ASSIGN(const std::string model, read_text_file(path, kMaxModelBytes));
+  QUIRE_ASSIGN(const std::string model, read_text_file(path, kMaxTokenizerModelBytes));
   return make_sentencepiece_tokenizer(model, "", "", vocab_size);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<const Tokenizer>> load_tokenizer(const std::string& directory, int32_t vocab_size) {
-  const std::string path = directory + "/tokenizer.model", json_path = directory + "/tokenizer.json";
-  QUIRE_ASSIGN(const std::string config, read_if_there(directory + "/tokenizer_config.json"));
-  const auto load = [&]() -> Result<std::unique_ptr<const Tokenizer>> {
-    if (path_exists(path)) {
-      QUIRE_ASSIGN(const std::string model, read_text_file(path, kMaxModelBytes));
-      QUIRE_ASSIGN(const std::string added, read_if_there(directory + "/added_tokens.json"));
-      return make_sentencepiece_tokenizer(model, config, added, vocab_size);
-    }
-    QUIRE_ASSIGN(const std::string text, read_text_file(json_path, kMaxJsonBytes));
-    return make_json_tokenizer(text, config, vocab_size);
-  };
-  if (!path_exists(path) && !path_exists(json_path)) {
-    return Status(Code::kNotFound, "neither tokenizer.model nor tokenizer.json in " + directory);
-  }
-  auto tokenizer = load();
+  QUIRE_ASSIGN(const TokenizerFiles files, read_tokenizer_files(directory));
+  auto tokenizer = files.json.empty() ? make_sentencepiece_tokenizer(files.model, files.tokenizer_config,
+                                                                     files.added_tokens, vocab_size)
+                                      : make_json_tokenizer(files.json, files.tokenizer_config, vocab_size);
   if (!tokenizer.ok()) return tokenizer.status().with_context(directory);
   return tokenizer;
 }

@@ -404,11 +404,19 @@ class Definer {
 
 }  // namespace
 
+Result<Json> parse_tokenizer_json(std::string_view tokenizer_json) {
+  return parse_json_object(tokenizer_json, kFile, kLimits);
+}
+
+Result<BpeDefinition> define_json_tokenizer(const Json& file, std::string_view tokenizer_config, int32_t vocab_size) {
+  QUIRE_ASSIGN(const TokenizerSettings settings, parse_tokenizer_settings(tokenizer_config, "", vocab_size));
+  return Definer(file, vocab_size).run(settings);
+}
+
 Result<std::unique_ptr<const Tokenizer>> make_json_tokenizer(std::string_view tokenizer_json,
                                                              std::string_view tokenizer_config, int32_t vocab_size) {
-  QUIRE_ASSIGN(const Json file, parse_json_object(tokenizer_json, kFile, kLimits));
-  QUIRE_ASSIGN(const TokenizerSettings settings, parse_tokenizer_settings(tokenizer_config, "", vocab_size));
-  QUIRE_ASSIGN(const BpeDefinition definition, Definer(file, vocab_size).run(settings));
+  QUIRE_ASSIGN(const Json file, parse_tokenizer_json(tokenizer_json));
+  QUIRE_ASSIGN(const BpeDefinition definition, define_json_tokenizer(file, tokenizer_config, vocab_size));
   auto tokenizer = make_bpe_tokenizer(definition, vocab_size);
   if (!tokenizer.ok()) return tokenizer.status().with_context(kFile);
   return tokenizer;

@@ -1,0 +1,32 @@
+#include "lib/tokenizer/tokenizer_files.h"
+
+#include "lib/support/os_file.h"
+
+namespace quire {
+namespace {
+
+constexpr int64_t kMaxConfigBytes = 32 << 20;
+
+Result<std::string> read_if_there(const std::string& path) {
+  if (!path_exists(path)) return std::string();
+  return read_text_file(path, kMaxConfigBytes);
+}
+
+}  // namespace
+
+Result<TokenizerFiles> read_tokenizer_files(const std::string& directory) {
+  const std::string model = directory + "/tokenizer.model", json = directory + "/tokenizer.json";
+  TokenizerFiles files;
+  QUIRE_ASSIGN(files.tokenizer_config, read_if_there(directory + "/tokenizer_config.json"));
+  if (path_exists(model)) {
+    QUIRE_ASSIGN(files.model, read_text_file(model, kMaxTokenizerModelBytes));
+    QUIRE_ASSIGN(files.added_tokens, read_if_there(directory + "/added_tokens.json"));
+  } else if (path_exists(json)) {
+    QUIRE_ASSIGN(files.json, read_text_file(json, kMaxTokenizerJsonBytes));
+  } else {
+    return Status(Code::kNotFound, "neither tokenizer.model nor tokenizer.json in " + directory);
+  }
+  return files;
+}
+
+}  // namespace quire
