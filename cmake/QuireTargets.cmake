@@ -35,12 +35,13 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
 endif()
 target_link_libraries(quire_settings INTERFACE Threads::Threads)
 if(QUIRE_SANITIZE)
-  # A test's own code goes without the checks of undefined behaviour, which would double the time to compile it. (Of an
-  # inline function that a test and the library both contain, the linker takes one: it may be the test's.)
+  # The own code of tests and of the command goes without the checks of undefined behaviour, which would double the time
+  # to compile it. (Of an inline function that a test and the library both contain, the linker takes one: it may be the
+  # test's.)
   string(REPLACE ",undefined" "" of_tests "${QUIRE_SANITIZE}")
   string(REPLACE "," "$<COMMA>" of_others "${QUIRE_SANITIZE}")
   target_compile_options(quire_settings INTERFACE -fno-omit-frame-pointer -fno-sanitize-recover=all
-    -fsanitize=$<IF:$<BOOL:$<TARGET_PROPERTY:QUIRE_IS_TEST>>,${of_tests},${of_others}>)
+    -fsanitize=$<IF:$<BOOL:$<TARGET_PROPERTY:QUIRE_WITHOUT_UBSAN>>,${of_tests},${of_others}>)
   target_link_options(quire_settings INTERFACE -fsanitize=${QUIRE_SANITIZE})
 endif()
 
@@ -68,7 +69,9 @@ function(quire_test name)
   endif()
   find_package(GTest REQUIRED)
   add_executable(${name} ${ARG_SOURCES})
-  set_target_properties(${name} PROPERTIES QUIRE_IS_TEST ON)
+  set_target_properties(${name} PROPERTIES QUIRE_WITHOUT_UBSAN ON)
+  # Its own code need not be fast, but all tests together are much of what is compiled.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_link_libraries(${name} PRIVATE quire_settings ${ARG_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name})
