@@ -363,8 +363,8 @@ QUIRE_API quire_status quire_model_get_info(const quire_model* model, quire_mode
 /* Metadata by key, as text: "architecture", "rope_type", "rope_scaling" (as a term of a strategy
  * expression; empty: none), "tokenizer", "bos_token_id", "eos_token_ids", "device" (its
  * name), "device_reason" (why the model runs there), and "config.json" (the file's text; of a GGUF
- * file what its metadata say of the model, as JSON).
- * Errors: NOT_FOUND, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+ * file what its metadata say of the model, as JSON). Errors: NOT_FOUND, BUFFER_TOO_SMALL.
+ * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const char* key,
                                                 size_t key_len, char* buf, size_t cap,
                                                 size_t* needed, quire_error* err);
@@ -487,8 +487,9 @@ QUIRE_API void quire_tokenizer_release(quire_tokenizer* tokenizer);
 
 /* A tokenizer alone, without a model's weights: of a model directory, or of one file: a
  * tokenizer.model (SentencePiece), a tokenizer.json (its name ends with .json), a GGUF file. What a
- * directory's config.json says of vocabulary and end-of-text ids holds as with the model;
- * without one, and for a file, the tokenizer's own do. Of a directory, tokenizer.model counts where
+ * directory's config.json or a GGUF file's model says of vocabulary and end-of-text ids holds as
+ * with the model; for other files, and where Quire cannot run the model of a GGUF file, the
+ * tokenizer's own do. Of a directory, tokenizer.model counts where
  * it is there, else tokenizer.json; both with tokenizer_config.json.
  * tokenizer.json: BPE, byte-level (GPT-2, Llama 3, SmolLM, Qwen, Mistral's Tekken and others) or
  * with byte fallback (Mistral 7B); ids are those of Hugging Face's `tokenizers`. GGUF: byte-level
