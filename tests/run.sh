@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds Quire and runs its tests.
 #
-#   bash tests/run.sh         release and ASan+UBSan builds, fast tests in both
-#   bash tests/run.sh --all   also clang, TSan, the longer deferred tests, the slow tests, fuzzing, and clang-tidy
+#   bash tests/run.sh         release and ASan+UBSan builds, fast tests in both (the latter without the quire command)
+#   bash tests/run.sh --all   also the command in the ASan+UBSan build, clang, TSan, the longer deferred tests, the slow
+#                             tests, fuzzing, and clang-tidy
 #
 # Stops at the first failure with its status; otherwise the last lines are a CTest summary of the ASan+UBSan run
 # (with --all, of the slow tests).
@@ -20,12 +21,12 @@ esac
 jobs=$(nproc)
 step() { printf '\n== %s\n' "$*"; }
 
-# build PRESET: quiet unless it fails.
+# build PRESET [OPTION...]: quiet unless it fails.
 build() {
   step "build $1"
   local log=build/$1.log
   mkdir -p build
-  if ! { cmake --preset "$1" && cmake --build --preset "$1" -j "$jobs"; } >"$log" 2>&1; then
+  if ! { cmake --preset "$@" && cmake --build --preset "$1" -j "$jobs"; } >"$log" 2>&1; then
     tail -n 60 "$log" >&2
     echo "building preset $1 failed; all of its output is in $log" >&2
     exit 1
@@ -50,7 +51,7 @@ fi
 
 build release
 run_tests release fast
-build asan-ubsan
+build asan-ubsan -DQUIRE_EXAMPLES=$($all && echo ON || echo OFF)
 run_tests asan-ubsan fast
 $all || exit 0
 
