@@ -197,7 +197,7 @@ void quantize_q4_0(Values x, uint8_t* block) {
   Numbers q;
   const float d = fit_f16(x, -8, 7).scale;
   round_all(x, d, 0, -8, 7, q.data());
-  for (int& number : q) number += 8;
+  for (size_t j = 0; j < 32; ++j) q[j] += 8;
   put_f16(block, d);
   put_nibbles(q.data(), block + 2);
 }
@@ -214,7 +214,7 @@ void quantize_q5_0(Values x, uint8_t* block) {
   Numbers q;
   const float d = fit_f16(x, -16, 15).scale;
   round_all(x, d, 0, -16, 15, q.data());
-  for (int& number : q) number += 16;
+  for (size_t j = 0; j < 32; ++j) q[j] += 16;
   put_f16(block, d);
   put_fifth_bits(q.data(), block + 2);
   put_nibbles(q.data(), block + 6);
