@@ -25,6 +25,13 @@ void* operator new(size_t n_bytes) {
   if (now > most_in_use) most_in_use = now;
   return block + kHeader;
 }
+void* operator new(size_t n_bytes, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(n_bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* memory) noexcept {
   if (!memory) return;
   char* block = static_cast<char*>(memory) - kHeader;
