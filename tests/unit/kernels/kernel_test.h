@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "kernels/cpu/dispatch.h"
-#include "lib/support/element.h"
 #include "kernels/cpu/kernels.h"
+#include "lib/support/element.h"
 #include "tests/seed.h"
 
 namespace quire::cpu {
