@@ -155,22 +155,24 @@ class Quantizer {
 
   Status write(const Job& job) {
     QUIRE_ASSIGN(const auto view, files_->view(job.name, job.shape));
-    const int64_t columns = job.shape.back(), rows = elements_of(job) / columns;
-    // Rows of a head stay together, so that they can be interleaved. Of a vector, the elements are such rows.
-    const bool is_vector = job.shape.size() == 1;
-    const int64_t run = job.interleave && !is_vector ? head_dim_ : 1;
+    // The elements of an interleaved vector are rows of one; such vectors are never quantised.
+    const int64_t columns = job.interleave && job.shape.size() == 1 ? 1 : job.shape.back();
+    const int64_t rows = elements_of(job) / columns;
+    const int64_t run =
+        job.interleave ? head_dim_ : 1;  // rows of a head stay together, so that they can be interleaved
     const int64_t step = std::clamp<int64_t>(kPieceElements / columns / run * run, run, rows);
     const size_t in_row = row_bytes(view.type, columns), out_row = row_bytes(job.type, columns);
     std::vector<std::byte> in(static_cast<size_t>(step) * in_row), out(static_cast<size_t>(step) * out_row);
+    std::vector<float> wide(static_cast<size_t>(request_.pool->n_threads() * columns));  // a row of each thread
     for (int64_t first = 0; first < rows; first += step) {
       QUIRE_TRY(check_cancelled(request_.cancel));
       const int64_t n = std::min(step, rows - first);
       const auto piece = std::span(in).first(static_cast<size_t>(n) * in_row);
       QUIRE_TRY(files_->read(job.name, first * static_cast<int64_t>(in_row), piece));
-      request_.pool->run(n, nullptr, [&](int64_t row, int) {
-        const int64_t from = job.interleave && !is_vector ? source_row(row) : row;
-        round_row(view.type, in.data() + static_cast<size_t>(from) * in_row, columns, job,
-                  out.data() + static_cast<size_t>(row) * out_row);
+      request_.pool->run(n, nullptr, [&](int64_t row, int thread) {
+        const int64_t from = job.interleave ? source_row(row) : row;
+        round_row(view.type, in.data() + static_cast<size_t>(from) * in_row, columns, wide.data() + thread * columns,
+                  job.type, out.data() + static_cast<size_t>(row) * out_row);
       });
       QUIRE_TRY(out_->write(std::span(out).first(static_cast<size_t>(n) * out_row)));
       done_ += static_cast<int64_t>(piece.size());
@@ -185,20 +187,16 @@ class Quantizer {
     return row - in_head + in_head % 2 * (head_dim_ / 2) + in_head / 2;
   }
 
-  void round_row(ElementType type, const std::byte* source, int64_t n, const Job& job, std::byte* out) const {
-    if (type == job.type && !(job.interleave && job.shape.size() == 1)) {
+  // Runs on the pool, so it must not allocate. wide: [n], overwritten.
+  static void round_row(ElementType type, const std::byte* source, int64_t n, float* wide, ElementType out_type,
+                        std::byte* out) {
+    if (type == out_type) {
       std::copy_n(source, row_bytes(type, n), out);
       return;
     }
-    std::vector<float> values(static_cast<size_t>(n));
-    dequantize(type, source, n, values.data());
-    if (job.interleave && job.shape.size() == 1) {
-      std::vector<float> ordered(values.size());
-      for (int64_t i = 0; i < n; ++i) ordered[static_cast<size_t>(i)] = values[static_cast<size_t>(source_row(i))];
-      values = std::move(ordered);
-    }
-    if (is_quantized(job.type)) return quantize(values.data(), n, job.type, out);
-    for (int64_t i = 0; i < n; ++i) store_element(job.type, out, i, values[static_cast<size_t>(i)]);
+    dequantize(type, source, n, wide);
+    if (is_quantized(out_type)) return quantize(wide, n, out_type, out);
+    for (int64_t i = 0; i < n; ++i) store_element(out_type, out, i, wide[i]);
   }
 
   const QuantizeRequest& request_;
