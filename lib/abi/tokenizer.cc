@@ -4,7 +4,7 @@
 #include "lib/abi/handles.h"
 #include "lib/model/checkpoint.h"
 #include "lib/support/os_file.h"
-#include "lib/tokenizer/chat_template.h"
+#include "lib/tokenizer/chat_template_text.h"
 
 using namespace quire;
 using namespace quire::abi;

@@ -7,7 +7,7 @@
 #include "lib/format/gguf_export.h"
 #include "lib/format/safetensors.h"
 #include "lib/support/os_file.h"
-#include "lib/tokenizer/chat_template.h"
+#include "lib/tokenizer/chat_template_text.h"
 #include "lib/tokenizer/gguf_tokenizer_writer.h"
 
 namespace quire {

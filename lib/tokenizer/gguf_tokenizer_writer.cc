@@ -6,7 +6,7 @@
 
 #include "lib/tokenizer/added_tokens.h"
 #include "lib/tokenizer/bpe_definition.h"
-#include "lib/tokenizer/chat_template.h"
+#include "lib/tokenizer/chat_template_text.h"
 #include "lib/tokenizer/regex_syntax.h"
 #include "lib/tokenizer/sentencepiece_model.h"
 #include "lib/tokenizer/tokenizer.h"

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lib/tokenizer/chat_template.h"
+#include "lib/tokenizer/chat_template_text.h"
 #include "lib/tokenizer/sentencepiece_model.h"
 #include "tests/unit/tokenizer/bpe_data.h"
 

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "lib/format/gguf_writer.h"
-#include "lib/tokenizer/chat_template.h"
+#include "lib/tokenizer/chat_template_text.h"
 #include "tests/unit/tokenizer/tokenizer_data.h"
 
 namespace quire {

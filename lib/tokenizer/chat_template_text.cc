@@ -1,4 +1,4 @@
-#include "lib/tokenizer/chat_template.h"
+#include "lib/tokenizer/chat_template_text.h"
 
 #include "lib/format/gguf.h"
 #include "lib/format/json.h"
