@@ -65,7 +65,7 @@ class Bench {
         info_(engine_.info()),
         session_(engine_.create_session(arguments.session, longest_text(arguments))),
         strategy_(strategy_of(session_.get())),
-        selects_(strategy_.starts_with("longheads")) {}
+        selects_(strategy_.starts_with("longheads") || strategy_.starts_with("dca_topk")) {}
 
   const std::string& strategy() const { return strategy_; }
   const quire_model_info& info() const { return info_; }

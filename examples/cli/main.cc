@@ -20,6 +20,8 @@ Strategies (-s) let a model read far beyond the length it was trained for, L tok
   full                      every earlier token at its true distance; good up to L
   dca                       Dual Chunk Attention: every earlier token, distances kept below L;
                             options chunk=, cap=, preset=, local=, logit_scale=
+  dca_topk                  reads as dca; answers see the chunks that fit their queries best;
+                            options chunk=, chunks=, one_in=, represent=, reading=
   longheads                 for each head the few chunks that fit its query best; reads little of a long
                             text per token; options chunk=, chunks=, forced=, select=, begin=, init=
   streaming_llm             the first few tokens and the most recent ones; constant memory, forgets

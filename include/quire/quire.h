@@ -576,6 +576,19 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                  logits of all queries by m squared, with m = max(1, 1 + 0.1 ln(N / L)) for the
  *                  whole prompt of N tokens:
  *                  "dca(preset=chunkllama, train_len=L) + yarn(factor=1, attention_factor=m)"
+ *   dca_topk       reads as dca does; each generated token then sees, in each layer and KV head,
+ *                  the chunks of chunk= keys (32) in which its query would find most attention: the
+ *                  first, the last two, and those whose mean key fits best (the softmax over chunks
+ *                  of query . mean, summed over the query heads of the KV head), at the distances
+ *                  of dca; no end. A combination that no paper has: distances of An et al. 2024,
+ *                  chunks by mean keys as in MoBA (Lu et al. 2025), choosing in generation as in
+ *                  Quest (Tang et al. 2024). It sees chunks= (40) of them, in longer texts one in
+ *                  one_in= (12; 0: never more than chunks). chunk is also the stored chunk, so
+ *                  there is no kv_chunk=. represent=mean|minmax (minmax: not the mean but the most
+ *                  that any key could score by the least and the greatest of each channel, as in
+ *                  Quest), reading=dense|selected (selected: given tokens choose too),
+ *                  select=group|head|layer (who chooses together), begin=chunk * chunks (queries
+ *                  before it see all), dca_chunk= (3L/4, a multiple of chunk), dca_cap= (L-1)
  *   beacon         Activation Beacon (Zhang et al. 2024, "Soaring from 4K to 400K", eq. 1-2), for
  *                  models with beacon weights: each complete window of window= tokens is condensed
  *                  into stride / ratio condensed entries, which stand for its first stride= tokens
@@ -597,12 +610,7 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                  heads of a KV head, by the sum of their scores), init=none|full (full: given
  *                  tokens see all, generated ones select; reaches L), positions=packed|dca (dca:
  *                  the chosen keys stand where dca with chunk=dca_chunk and cap=dca_cap puts them;
- *                  a combination of two papers that neither has). represent=longheads|minmax, how
- *                  a chunk's fit is estimated: eq. 1-2, or, with positions=dca and a dca_chunk that
- *                  is a multiple of chunk, the most that any key could score by the least and the
- *                  greatest of each channel of the chunk's keys (Tang et al. 2024, "Quest"), at the
- *                  distances at which they are seen; with init=full the text is read as by dca and
- *                  its answers choose. Ablations:
+ *                  a combination of two papers that neither has). Ablations:
  *                  select=layer|first_layer (one choice for all heads of a layer; the first layer's
  *                  for all layers), pick=best|worst|random, first=forced|free|never (the first
  *                  chunk)
@@ -666,8 +674,8 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  * keys less than W tokens back; distances then stay below W, so with W <= L there is no end to what
  * full can serve, though a token knows of earlier ones only through the layers. Keys behind the
  * window are dropped, the sinks of streaming_llm among them. Methods that are for far keys (dca,
- * longheads, long_mixed, rerope, scca_flow, sda, self_extend) are refused there. ignore_window=1,
- * which any visibility takes, does without the window.
+ * dca_topk, longheads, long_mixed, rerope, scca_flow, sda, self_extend) are refused there.
+ * ignore_window=1, which any visibility takes, does without the window.
  *
  * In layers without RoPE (SmolLM3) nothing is rotated: a strategy says there too who sees whom, and
  * its scale of the logits of late tokens (log_n=, logit_scale=) counts, but distances, scalings and
@@ -932,7 +940,7 @@ typedef struct quire_label_attention {
 /* For each label, in the order fed: how the choices of chunks that the prompt's last token and the
  * generated tokens made (over all layers and heads, beyond the chunks that a strategy makes them
  * see) fell on it. Errors: UNSUPPORTED (a strategy that chooses
- * no chunks: only longheads does), BUFFER_TOO_SMALL, BUSY, CLOSED.
+ * no chunks: longheads and dca_topk do), BUFFER_TOO_SMALL, BUSY, CLOSED.
  * [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_get_label_attention(const quire_session* session,
                                                          quire_label_attention* labels, size_t cap,
@@ -1097,7 +1105,7 @@ typedef struct quire_memory_plan {
    * same frequencies and kv_chunk */
   int64_t scratch_bytes;
   int64_t kv_bytes_per_token; /* of a token that is held */
-  /* what longheads keeps for choosing chunks; in the first tier */
+  /* what longheads and dca_topk keep for choosing chunks; in the first tier */
   int64_t representation_bytes;
   int64_t reach; /* tokens the strategy can serve; INT64_MAX: no limit */
   /* Most bytes of the KV cache in each tier while so many tokens are read, within the budgets. */
@@ -1374,9 +1382,9 @@ QUIRE_API void quire_position_view_init(quire_position_view* view, size_t size);
 /* matrix[r * n_keys + j] is the distance the model sees between query first_query + r and key j,
  * NaN where j is not visible (all of them where the keys are condensed entries that the strategy
  * does not make). A condensed row is an entry when it was made: it saw tokens, earlier entries, and
- * itself at distance 0. longheads: which chunks a head chooses depends on the text; shown is the
- * choice when all chunks fit equally well. The matrix has n_queries * n_keys doubles. A row takes
- * time and memory in proportion to n_keys and n_heads, however great first_query is.
+ * itself at distance 0. longheads, dca_topk: which chunks a head chooses depends on the text; shown
+ * is the choice when all chunks fit equally well. The matrix has n_queries * n_keys doubles. A row
+ * takes time and memory in proportion to n_keys and n_heads, however great first_query is.
  * Errors: INVALID_ARGUMENT (also for condensed rows of a strategy without them, and for entries
  * that no text of 2^24 tokens makes), BAD_STRATEGY, UNSUPPORTED, BUFFER_TOO_SMALL.
  * [any-thread] since 0.1 */

@@ -66,8 +66,8 @@ class Backend {
   // kv_neutral_bytes.
   virtual void to_neutral(const KvGeometry& geometry, const void* record, void* neutral) const = 0;
   virtual void from_neutral(const KvGeometry& geometry, const void* neutral, void* record) const = 0;
-  // Bytes of a page of representations of n_vectors vectors per chunk.
-  virtual size_t representation_page_bytes(int n_vectors, int head_dim) const = 0;
+  // Bytes of a page of representations of n_vectors vectors of this type per chunk.
+  virtual size_t representation_page_bytes(int n_vectors, int head_dim, ElementType type) const = 0;
 
   // ---- fine operations; n = rows
   // What the layers of a step have in common. Errors: kOutOfMemory.

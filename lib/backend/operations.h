@@ -84,8 +84,8 @@ struct StoreKvArgs {
 
 struct RepresentArgs {
   int sequence = 0;
-  ChunkSelection selection{};  // of which the kind of representation matters
-  // [chunk][n_query_heads * head_dim], not rotated: those of the chunk's tokens. Not read for kBounds.
+  ChunkSelection selection{};  // of which the representation and its key_period matter
+  // [chunk][n_query_heads * head_dim], not rotated: those of the chunk's tokens. Read for kAttention only.
   Rows queries{};
   int64_t chunk = 0;  // its index; its record is complete
   KvRecords records{};
@@ -98,7 +98,7 @@ struct SelectArgs {
   int layer = 0;   // so that what is chosen at random differs from layer to layer
   Rows queries{};  // [n][n_query_heads * head_dim], not rotated
   Representations representations{};
-  // int32 [n][n_query_heads][selection.count]: ascending chunk indexes, -1 behind them; rows of other queries are
+  // int32 [n][n_query_heads][Plan::most_selected()]: ascending chunk indexes, -1 behind them; rows of other queries are
   // undefined.
   Buffer* out = nullptr;
 };
@@ -124,6 +124,7 @@ struct AttentionArgs {
   Buffer* state = nullptr;  // may be null if there is one window
 };
 
+// Of each row and query head: the softmax's maximum and sum, and the sum of the weighted values.
 inline int64_t attention_state_floats(int64_t n, int n_query_heads, int head_dim) {
   return n * n_query_heads * (head_dim + 2);
 }

@@ -16,7 +16,7 @@ ChunkStore::ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layer
       tiers_(std::move(tiers)),
       account_("of memory", options.budget_bytes, options.runtime_memory),
       table_(n_layers),
-      selection_(backend, geometry, n_layers, options.n_query_heads, options.representation, account_),
+      selection_(backend, geometry, n_layers, options.n_query_heads, options.selection, account_),
       memory_(backend, account_, static_cast<int64_t>(backend.kv_record_bytes(geometry))),
       last_read_(static_cast<size_t>(n_layers)),
       tier_records_(tiers_.size()) {}

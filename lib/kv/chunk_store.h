@@ -34,8 +34,8 @@ struct ChunkStoreOptions {
   std::string spill_directory{};   // empty: no file
   int64_t spill_budget_bytes = 0;  // of the file; 0: no limit
   bool raw_keys = false;           // text keys are stored unrotated
-  int n_query_heads = 0;           // > 0: keep a representation of each complete chunk for so many heads
-  ChunkSelection::Representation representation = ChunkSelection::Representation::kAttention;
+  int n_query_heads = 0;
+  ChunkSelection selection{};  // how heads choose: a representation of each complete chunk is kept for it
   // Tiers below device memory and before the file, the nearest first. A record's slot is in the first with room.
   std::vector<std::shared_ptr<Tier>> tiers{};
   // What the runtime's stores hold together; may be null.

@@ -8,15 +8,16 @@ constexpr int64_t kPageChunks = Representations::kPageChunks;
 }  // namespace
 
 SelectionState::SelectionState(Backend& backend, const KvGeometry& geometry, int n_layers, int n_query_heads,
-                               ChunkSelection::Representation representation, TierAccount& account)
+                               const ChunkSelection& selection, TierAccount& account)
     : backend_(backend),
       account_(account),
       geometry_(geometry),
-      n_query_heads_(representation == ChunkSelection::Representation::kBounds ? 0 : n_query_heads),
+      n_query_heads_(selection.keeps_queries() ? n_query_heads : 0),
       pages_(static_cast<size_t>(n_layers)) {
-  if (n_query_heads > 0) {
-    page_bytes_ = static_cast<int64_t>(backend.representation_page_bytes(
-        ChunkSelection::n_vectors(representation, n_query_heads, geometry.n_kv_heads), geometry.head_dim));
+  if (selection.count > 0) {
+    page_bytes_ = static_cast<int64_t>(
+        backend.representation_page_bytes(selection.n_vectors(n_query_heads, geometry.n_kv_heads), geometry.head_dim,
+                                          selection.vector_type(geometry.type)));
   }
 }
 

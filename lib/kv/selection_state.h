@@ -1,5 +1,5 @@
 // What a strategy that selects chunks keeps beside the records: a representation of each complete chunk, and the
-// queries of the chunk in progress.
+// queries of the chunk in progress (keeps_queries).
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace quire {
 // Stays in device memory, and is counted there. One thread at a time.
 class SelectionState {
  public:
-  // n_query_heads 0: the strategy selects nothing, and nothing is kept. Bounds need no queries, and none are kept then.
-  // Backend and account must outlive this.
+  // If the strategy selects nothing, nothing is kept; queries are kept where representations are made of them. Backend
+  // and account must outlive this.
   SelectionState(Backend& backend, const KvGeometry& geometry, int n_layers, int n_query_heads,
-                 ChunkSelection::Representation representation, TierAccount& account);
+                 const ChunkSelection& selection, TierAccount& account);
 
   // Bytes that a text of n_chunks chunks needs.
   int64_t bytes_for(int64_t n_chunks) const;

@@ -101,10 +101,12 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   const int64_t chunks = most_chunks(strategy, request);
   plan.kv_bytes_per_token = config.n_layers * record / geometry.chunk;
   if (strategy.selects_chunks()) {
-    const int vectors = ChunkSelection::n_vectors(strategy.representation(), config.n_query_heads, config.n_kv_heads);
-    const auto page = static_cast<int64_t>(backend.representation_page_bytes(vectors, config.head_dim));
-    const bool bounds = strategy.representation() == ChunkSelection::Representation::kBounds;
-    const int64_t queries = bounds ? 0 : 2 * geometry.chunk * config.n_query_heads * config.head_dim * 4;
+    const ChunkSelection& selection = strategy.selection();
+    const int vectors = selection.n_vectors(config.n_query_heads, config.n_kv_heads);
+    const auto page = static_cast<int64_t>(
+        backend.representation_page_bytes(vectors, config.head_dim, selection.vector_type(geometry.type)));
+    const int64_t queries =
+        selection.keeps_queries() ? 2 * geometry.chunk * config.n_query_heads * config.head_dim * 4 : 0;
     plan.representation_bytes = config.n_layers * (ceil_div(chunks, Representations::kPageChunks) * page + queries);
   }
   const int64_t all = config.n_layers * chunks * record + plan.representation_bytes;

@@ -23,7 +23,7 @@ Status ForwardPass::represent_chunks(Exec exec, const SequenceRows& rows, int la
   args.records = kv.layer(layer);
   args.out = kv.representations(layer);
   args.selection = rows.plan->selection;
-  const bool keeps_queries = args.selection.representation == ChunkSelection::Representation::kAttention;
+  const bool keeps_queries = args.selection.keeps_queries();
   for (int64_t chunk = first / l; chunk * l < end; ++chunk) {
     const int64_t from = std::max(first, chunk * l), to = std::min(end, (chunk + 1) * l);
     args.queries = wide_.at(rows.row + from - first);
@@ -61,7 +61,7 @@ Status ForwardPass::select(Exec exec, const SequenceRows& rows, int layer) {
 
 Status ForwardPass::choose(Exec exec, const SequenceRows& rows, int layer) {
   ChosenChunks& own = chosen_[static_cast<size_t>(rows.index)];
-  const int64_t picks = rows.n * config_.n_query_heads * rows.plan->selection.count;
+  const int64_t picks = rows.n * config_.n_query_heads * rows.plan->most_selected();
   QUIRE_TRY(require(own.buffer, static_cast<size_t>(picks) * sizeof(int32_t)));
   QUIRE_TRY(backend_.select_chunks(exec, step(layer),
                                    {.sequence = rows.index,

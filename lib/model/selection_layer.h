@@ -1,7 +1,6 @@
 // Walking through the chunks that queries selected.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -9,16 +8,14 @@
 
 namespace quire {
 
-inline bool has_selection(const Plan& plan) {
-  return std::any_of(plan.blocks.begin(), plan.blocks.end(), [](const QueryBlock& b) { return b.selected; });
-}
+inline bool has_selection(const Plan& plan) { return plan.most_selected() > 0; }
 
 // Calls use(query, chunk) for every chunk that was selected for queries of selected blocks. picks: as select_chunks
 // leaves them.
 template <typename Use>
 void for_selected(const Plan& plan, int64_t first_query, int n_heads, const std::vector<int32_t>& picks,
                   const Use& use) {
-  const int64_t width = plan.selection.count;
+  const int64_t width = plan.most_selected();
   for (const QueryBlock& block : plan.blocks) {
     if (!block.selected) continue;
     for (int64_t i = block.first_query; i < block.first_query + block.n_queries; ++i) {

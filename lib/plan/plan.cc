@@ -65,7 +65,7 @@ bool overlap(const Span& a, const Span& b) {
 
 Status validate_selected(const Plan& plan, const QueryBlock& block) {
   const ChunkSelection& s = plan.selection;
-  if (s.chunk < 1 || s.n_last < 1 || s.count < s.n_last + 1 || s.n_free() < 0) {
+  if (s.chunk < 1 || s.n_last < 1 || s.count < s.n_last + 1 || s.n_free(0) < 0 || s.one_in < 0) {
     return broken("a selection of " + std::to_string(s.count) + " chunks of " + std::to_string(s.chunk) +
                   " keys, the last " + std::to_string(s.n_last) + " of them forced");
   }
@@ -161,6 +161,14 @@ double Span::key_position(int64_t j) const {
 bool Span::visible(int64_t i, int64_t j) const {
   const bool member = j >= first_key && (j - first_key) % stride == 0 && (j - first_key) / stride < count;
   return member && i - j >= min_lag && i - j <= max_lag && (i - j) % lag_stride == 0;
+}
+
+int64_t Plan::most_selected() const {
+  int64_t most = 0;
+  for (const QueryBlock& block : blocks) {
+    if (block.selected) most = std::max(most, selection.most(block.first_query + block.n_queries - 1));
+  }
+  return most;
 }
 
 void Plan::clear() {

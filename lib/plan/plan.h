@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/support/element.h"
 #include "lib/support/status.h"
 
 namespace quire {
@@ -85,8 +86,8 @@ struct QueryBlock {
 };
 
 // How a query's head selects chunks of `chunk` text keys. Of the chunks up to its own it takes all if they are at most
-// `count`; else the first one, the last `n_last` ones (its own included), and of those between them the ones with the
-// highest scores (Representation); the lower index where scores are equal. Packed, the n chunks it takes stand at
+// most(query); else the first one, the last `n_last` ones (its own included), and of those between them the ones with
+// the highest scores (Representation); the lower index where scores are equal. Packed, the n chunks it takes stand at
 // consecutive positions: key j of the u-th one (u = 0 is the first in the text) has distance
 // (n - 1 - u) * chunk + i mod chunk - j mod chunk from query i. The values of Pick and First that are not their first
 // are for ablations.
@@ -97,42 +98,54 @@ struct ChunkSelection {
     kLayer,       // one for all heads of a layer, by the sum
     kFirstLayer,  // each head as the first layer's
   };
-  // What stands for a complete chunk, and its score.
+  // What stands for a complete chunk, and its score. kMean and kBounds: keys are rotated at j mod key_period, and the
+  // query to the distances of the block's spans, in which key positions begin anew nowhere but at multiples of
+  // key_period. What is summed where heads choose together is each head's softmax over the chunks before the query's
+  // own of its logits' scale times the score: its estimate of how its attention is shared out.
   enum class Representation {
     kAttention,  // a vector per query head, of two small attentions (LongHeads, Eq. 1-2): query . vector, unrotated
+    kMean,       // a vector per KV head, the mean of the chunk's keys: query . mean
     // Two vectors per KV head, the least and the greatest of each channel over the chunk's keys (Quest,
-    // arXiv:2406.10774), keys rotated at j mod key_period: sum over channels of max(q * least, q * greatest), which no
-    // product of the query with a key of the chunk exceeds. The query is rotated to the distances of the block's spans,
-    // in which key positions begin anew nowhere but at multiples of key_period.
+    // arXiv:2406.10774): sum over channels of max(q * least, q * greatest), which no product of the query with a key of
+    // the chunk exceeds, save by the rounding of the vectors.
     kBounds,
   };
   enum class Pick { kBest, kWorst, kRandom };
   enum class First { kForced, kFree, kNever };  // the first chunk: taken, like others, never
 
   int64_t chunk = 0;
-  int64_t count = 0;  // 0: no selection
+  int64_t count = 0;  // chunks that a query takes at most, in a text of up to one_in * count chunks; 0: no selection
   int64_t n_last = 1;
   Sharing sharing = Sharing::kHead;
   Pick pick = Pick::kBest;
   First first = First::kForced;
   Representation representation = Representation::kAttention;
-  int64_t key_period = 0;  // of kBounds: a multiple of `chunk`
+  int64_t key_period = 0;  // of kMean and kBounds: a multiple of `chunk`
+  int64_t one_in = 0;      // in longer texts it takes one chunk in so many; 0: never more than `count`
 
-  static int n_vectors(Representation representation, int n_query_heads, int n_kv_heads) {
-    return representation == Representation::kBounds ? 2 * n_kv_heads : n_query_heads;
+  int n_vectors(int n_query_heads, int n_kv_heads) const {
+    if (representation == Representation::kAttention) return n_query_heads;
+    return (representation == Representation::kBounds ? 2 : 1) * n_kv_heads;
+  }
+  // Whether they are made of the chunk's queries too.
+  bool keeps_queries() const { return count > 0 && representation == Representation::kAttention; }
+  ElementType vector_type(ElementType kv_type) const {
+    return representation == Representation::kAttention ? ElementType::kF32 : kv_type;
   }
 
+  // Chunks that a query takes, where there are so many. It does not fall with the query's index.
+  int64_t most(int64_t query) const { return one_in == 0 ? count : std::max(count, (query / chunk + 1) / one_in); }
   // Chunks a selecting query takes by score: n_free() of [first_free(), own + 1 - n_last).
-  int64_t n_free() const { return count - n_last - (first == First::kForced ? 1 : 0); }
+  int64_t n_free(int64_t query) const { return most(query) - n_last - (first == First::kForced ? 1 : 0); }
   int64_t first_free() const { return first == First::kFree ? 0 : 1; }
 
   // Whether a chunk that the query selected was its free choice.
   bool is_free(int64_t query, int64_t taken) const {
     const int64_t own = query / chunk;
-    return own + 1 > count && taken >= first_free() && taken <= own - n_last;
+    return own + 1 > most(query) && taken >= first_free() && taken <= own - n_last;
   }
 
-  int64_t n_selected(int64_t query) const { return std::min(query / chunk + 1, count); }
+  int64_t n_selected(int64_t query) const { return std::min(query / chunk + 1, most(query)); }
   // Of ranked spans: the distance of key `key`, whose chunk is the rank-th that the query's head selected.
   int64_t distance(int64_t query, int64_t rank, int64_t key) const {
     return (n_selected(query) - 1 - rank) * chunk + query % chunk - key % chunk;
@@ -158,6 +171,8 @@ struct Plan {
   std::vector<float> query_scale;
   ChunkSelection selection;  // of the blocks that are `selected`
 
+  // Most chunks that a query of those blocks takes; 0: there is none.
+  int64_t most_selected() const;
   void clear();
   // Appends a block with one list for all heads.
   void add_block(int64_t first_query, int64_t n_queries, const std::vector<Span>& spans,

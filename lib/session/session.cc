@@ -41,8 +41,8 @@ Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<Model> model, S
   store.runtime_file = runtime.kv_file();
   store.io = runtime.io();
   store.raw_keys = strategy->stores_raw_keys();
-  if (strategy->selects_chunks()) store.n_query_heads = llama.config().n_query_heads;
-  store.representation = strategy->representation();
+  store.n_query_heads = llama.config().n_query_heads;
+  store.selection = strategy->selection();
   QUIRE_ASSIGN(auto kv, ChunkStore::create(backend, llama.kv_geometry(*strategy, options.kv_type),
                                            llama.config().n_layers, store));
   auto contents = std::make_unique<SessionContents>(*strategy, llama.config(), std::move(ropes), std::move(kv));

@@ -13,84 +13,32 @@
 //             one selection in a group, by the sum of its heads' scores. `init=full`: given tokens see plain attention,
 //             only generated ones select (the paper's NTK and PI initialisations, with such a scaling).
 //             positions=dca: the chosen keys stand where Dual Chunk Attention puts them (dual_chunk.h), not packed:
-//             a combination of two papers that neither has.
-//             represent=minmax: a chunk is chosen by Quest's bounds (Tang et al. 2024, arXiv:2406.10774) of its keys,
-//             at the distances at which it would be seen; Quest takes them at the text's. With init=full: dense
-//             reading, selective answering.
+//             a combination of two papers that neither has. (Bounds of keys choose better there:.)
 // Ablations   pick=worst|random; first=free|never (the first chunk like any other, or not at all);
 //             select=layer|first_layer (the paper's fixed head and fixed layer).
 // Invariants  At most chunk * chunks keys per query and head. Packed: no distance at or beyond chunk * chunks <= L, and
 //             texts of up to `begin` tokens see plain attention. positions=dca: those of dca.
 // Complexity  O(chunk * chunks) keys and n / chunk scores per token and head.
 // Memory      Keys and values of all tokens (they may be spilled); per chunk, layer and query head a vector of head_dim
-//             floats, or with minmax two per KV head, which stay in memory.
+//             floats, which stay in memory.
 #include <algorithm>
 #include <optional>
 
-#include "lib/strategy/dual_chunk.h"
 #include "lib/strategy/methods.h"
 #include "lib/strategy/rope_scaling.h"
+#include "lib/strategy/selecting.h"
 
 namespace quire {
 namespace {
 
-constexpr int64_t kChunkStep = 16;  // backends lay keys out in blocks of 16
 constexpr int64_t kLeastChunks = 3;
 constexpr std::string_view kForced[] = {"code", "paper"};
 // In the order of ChunkSelection's enumerations.
 constexpr std::string_view kSelect[] = {"head", "group", "layer", "first_layer"};
-constexpr std::string_view kRepresent[] = {"longheads", "minmax"};
 constexpr std::string_view kPick[] = {"best", "worst", "random"};
 constexpr std::string_view kFirst[] = {"forced", "free", "never"};
 constexpr std::string_view kInit[] = {"none", "full"};
 constexpr std::string_view kPositions[] = {"packed", "dca"};
-
-class LongHeads final : public Strategy {
- public:
-  // dual_chunk: where keys stand; empty: packed.
-  LongHeads(const ChunkSelection& selection, std::optional<DualChunkMap> dual_chunk, int64_t begin, bool init_full,
-            int64_t train_len)
-      : selection_(selection), dual_chunk_(dual_chunk), begin_(begin), init_full_(init_full) {
-    kv_chunk_ = selection.chunk;
-    selects_chunks_ = true;
-    representation_ = selection.representation;
-    if (init_full && !dual_chunk) reach_ = train_len;
-  }
-
-  void plan(int64_t first_query, int64_t n_queries, Plan& plan) const override {
-    append(first_query, n_queries, init_full_ ? kNoLimit : begin_, plan);
-  }
-  void plan_generated(int64_t first_query, int64_t n_queries, Plan& plan) const override {
-    append(first_query, n_queries, begin_, plan);
-  }
-  bool plans_generated_apart() const override { return init_full_; }
-  int64_t chunks_selected(int64_t query) const override { return init_full_ || query < begin_ ? 0 : selection_.count; }
-
-  std::vector<KeyRange> retained(int64_t) const override { return {{0, kNoLimit}}; }
-
- private:
-  // Queries before `dense_end` see everything.
-  void append(int64_t first_query, int64_t n_queries, int64_t dense_end, Plan& plan) const {
-    const int64_t end = first_query + n_queries;
-    const int64_t middle = std::clamp(dense_end, first_query, end);
-    if (middle > first_query) add(first_query, middle, KeysSeen::kAll, plan);
-    if (end > middle) add(middle, end, KeysSeen::kSelected, plan);
-    plan.selection = selection_;
-  }
-
-  void add(int64_t begin, int64_t end, KeysSeen seen, Plan& plan) const {
-    if (dual_chunk_) return dual_chunk_->plan(begin, end - begin, seen, plan);
-    Span span;
-    span.count = end;
-    span.ranked = seen == KeysSeen::kSelected;
-    plan.add_block(begin, end - begin, {span}, seen);
-  }
-
-  ChunkSelection selection_;
-  std::optional<DualChunkMap> dual_chunk_;
-  int64_t begin_;
-  bool init_full_;
-};
 
 // Where keys stand: the arguments dca_chunk and dca_cap of positions=dca.
 Result<std::optional<DualChunkMap>> read_map(const Arguments& arguments, bool packed, int64_t train_len,
@@ -101,10 +49,7 @@ Result<std::optional<DualChunkMap>> read_map(const Arguments& arguments, bool pa
     }
     return std::optional<DualChunkMap>();
   }
-  DualChunkMap map;
-  QUIRE_ASSIGN(map.chunk, arguments.integer("dca_chunk", 1, train_len - 1, 3 * train_len / 4));
-  const int64_t most = std::min(train_len - 1, 2 * map.chunk - 1);
-  QUIRE_ASSIGN(map.cap, arguments.integer("dca_cap", map.chunk, most, most));
+  QUIRE_ASSIGN(const DualChunkMap map, read_dual_chunk(arguments, train_len));
   canonical.add("positions", "dca").add_integer("dca_chunk", map.chunk).add_integer("dca_cap", map.cap);
   return std::optional(map);
 }
@@ -134,33 +79,11 @@ Result<ChunkSelection> read_selection(const Arguments& arguments, int64_t train_
   return selection;
 }
 
-// How chunks are represented: the argument represent.
-Status read_representation(const Arguments& arguments, const std::optional<DualChunkMap>& dual_chunk,
-                           CanonicalTerm& canonical, ChunkSelection& selection) {
-  QUIRE_ASSIGN(const size_t represent, arguments.choice("represent", kRepresent));
-  if (represent == 0) return {};
-  if (!dual_chunk) {
-    return arguments.refuse("represent",
-                            "represent=minmax goes with positions=dca: packed, where a chunk stands is known only when "
-                            "it is chosen");
-  }
-  if (dual_chunk->chunk % selection.chunk != 0) {
-    return arguments.refuse(arguments.has("dca_chunk") ? "dca_chunk" : "chunk",
-                            "dca_chunk is " + std::to_string(dual_chunk->chunk) +
-                                "; with represent=minmax expected a multiple of chunk (" +
-                                std::to_string(selection.chunk) + ")");
-  }
-  selection.representation = ChunkSelection::Representation::kBounds;
-  selection.key_period = dual_chunk->chunk;
-  canonical.add("represent", kRepresent[represent]);
-  return {};
-}
-
 Result<std::unique_ptr<Strategy>> make_longheads(const Arguments& arguments, const MethodModel& model,
                                                  CanonicalTerm& canonical) {
   QUIRE_ASSIGN(const size_t positions, arguments.choice("positions", kPositions));
   const bool packed = positions == 0;
-  QUIRE_ASSIGN(ChunkSelection selection, read_selection(arguments, model.train_len, packed));
+  QUIRE_ASSIGN(const ChunkSelection selection, read_selection(arguments, model.train_len, packed));
   const int64_t seen = selection.chunk * selection.count;
   QUIRE_ASSIGN(const int64_t begin, arguments.integer("begin", seen, packed ? model.train_len : kMaxTrainLen, seen));
   QUIRE_ASSIGN(const size_t init, arguments.choice("init", kInit));
@@ -175,9 +98,8 @@ Result<std::unique_ptr<Strategy>> make_longheads(const Arguments& arguments, con
     canonical.add("first", kFirst[static_cast<size_t>(selection.first)]);
   }
   QUIRE_ASSIGN(const auto dual_chunk, read_map(arguments, packed, model.train_len, canonical));
-  QUIRE_TRY(read_representation(arguments, dual_chunk, canonical, selection));
   return std::unique_ptr<Strategy>(
-      std::make_unique<LongHeads>(selection, dual_chunk, begin, init == 1, model.train_len));
+      std::make_unique<SelectingStrategy>(selection, dual_chunk, begin, init == 1, model.train_len));
 }
 
 constexpr ArgumentDoc kArguments[] = {
@@ -187,7 +109,6 @@ constexpr ArgumentDoc kArguments[] = {
     {"forced", "chunks that are always seen: first, previous and own, or first and own"},
     {"select", "who chooses together"},
     {"init", "what given tokens see: what they choose, or every key"},
-    {"represent", "what stands for a chunk: a vector for each head, or bounds of its keys"},
     {"pick", "which chunks are chosen (an ablation)"},
     {"first", "how the first chunk is treated (an ablation)"},
     {"positions", "where chosen keys stand: packed, or as with dca"},

@@ -34,7 +34,7 @@ struct Method {
 };
 
 // In the order of their names in expressions; full first. A new one is listed here and in strategy.cc.
-extern const Method kFull, kBeacon, kDualChunk, kLmInfinite, kLongMixed, kLongHeads, kReRope, kS2, kSccaFixed,
+extern const Method kFull, kBeacon, kDualChunk, kDcaTopK, kLmInfinite, kLongMixed, kLongHeads, kReRope, kS2, kSccaFixed,
     kSccaFlow, kSda, kSelfExtend, kStreamingLlm;
 
 // Text to keep where queries see `sinks` first keys and those from `window` on.

@@ -119,8 +119,8 @@ class Strategy {
   int64_t kv_chunk() const { return kv_chunk_; }
   const RopeTable& rope() const { return rope_; }
   // Whether plans select chunks: the store then keeps representations.
-  bool selects_chunks() const { return selects_chunks_; }
-  ChunkSelection::Representation representation() const { return representation_; }
+  bool selects_chunks() const { return selection_.count > 0; }
+  const ChunkSelection& selection() const { return selection_; }
   // Whether keys are stored rotated at their offset in the chunk, or raw.
   bool stores_raw_keys() const { return stores_raw_keys_; }
   // Whether distances are those of positions, so that the caller may set these (TextPositions): one list of unit
@@ -139,8 +139,7 @@ class Strategy {
   int64_t kv_chunk_ = 0;
   RopeTable rope_;
   bool stores_raw_keys_ = false;
-  bool selects_chunks_ = false;
-  ChunkSelection::Representation representation_ = ChunkSelection::Representation::kAttention;
+  ChunkSelection selection_;  // count 0: every head sees keys by their positions alone
   bool condenses_ = false;
   bool takes_positions_ = false;
   int64_t most_new_entries_ = 0;

@@ -166,7 +166,7 @@ void Cutter::add_list(const Plan::List& list, const Tile& tile) {
 
 // The tile's rows by the chunks they selected.
 void Cutter::gather_picks(const Tile& tile) {
-  const int64_t width = plan_.selection.count;
+  const int64_t width = plan_.most_selected();
   chunk_picks_.clear();
   for (int64_t row = 0; row < tile.rows(); ++row) {
     const int64_t query = tile.place(row);

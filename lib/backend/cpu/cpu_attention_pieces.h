@@ -74,7 +74,7 @@ struct CutArgs {
 
 // The blocks without a selection: the same in every layer.
 Pieces cut_pieces(const CutArgs& args);
-// The blocks with one. selection: int32 [queries of the plan][n_query_heads][selection.count].
+// The blocks with one. selection: int32 [queries of the plan][n_query_heads][Plan::most_selected()].
 Pieces cut_selected(const CutArgs& args, const int32_t* selection);
 
 }  // namespace quire::cpu

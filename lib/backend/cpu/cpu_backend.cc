@@ -199,8 +199,8 @@ class CpuBackend final : public Backend {
     }
   }
 
-  size_t representation_page_bytes(int n_vectors, int head_dim) const override {
-    return representation_page_floats(n_vectors, head_dim) * sizeof(float);
+  size_t representation_page_bytes(int n_vectors, int head_dim, ElementType type) const override {
+    return static_cast<size_t>(n_vectors * Representations::kPageChunks) * row_bytes(type, head_dim);
   }
 
   Result<std::unique_ptr<PreparedStep>> prepare_step(Exec, int n_query_heads,

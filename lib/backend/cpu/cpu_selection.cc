@@ -21,9 +21,9 @@ Status no_memory(size_t floats, const char* what) {
 
 Status cancelled() { return Status(Code::kCancelled, "cancelled"); }
 
-// Of the vector-th vectors of a page's chunks.
-float* page_keys(const Buffer& page, int64_t vector, int64_t d) {
-  return static_cast<float*>(page.host()) + vector * kPageChunks * d;
+// The vector-th vectors of a page's chunks.
+std::byte* page_vectors(const Buffer& page, ElementType type, int64_t vector, int64_t d) {
+  return static_cast<std::byte*>(page.host()) + static_cast<size_t>(vector * kPageChunks) * row_bytes(type, d);
 }
 
 // The representation of one chunk for one query head, in the scratch memory of a thread.
@@ -64,7 +64,7 @@ class Representer {
     accumulate_values(scores_, ld_, 1, d_, ElementType::kF32, rows_, 0, l_, out_);
     for (int64_t c = 0; c < d_; ++c) out_[c] /= sum;
     const Buffer& page = *args_.out.pages[static_cast<size_t>(args_.chunk / kPageChunks)];
-    store_key(out_, d_, ElementType::kF32, page_keys(page, head, d_), args_.chunk % kPageChunks);
+    store_key(out_, d_, ElementType::kF32, page_vectors(page, ElementType::kF32, head, d_), args_.chunk % kPageChunks);
   }
 
  private:
@@ -98,50 +98,68 @@ class Representer {
   float *queries_, *scores_, *rows_, *mean_, *out_;
 };
 
-// The bounds of one chunk's keys in one KV head, in the scratch memory of a thread. The keys are stored rotated at
-// their offset in the chunk; they are turned on by the place of the chunk's first key in its period.
-class Bounder {
+// The mean or the bounds of one chunk's keys in one KV head, in the scratch memory of a thread. The keys are stored
+// rotated at their offset in the chunk; they are turned on by the place of the chunk's first key in its period.
+class KeySummary {
  public:
-  Bounder(const CpuStep& step, const RepresentArgs& args, float* scratch)
+  KeySummary(const CpuStep& step, const RepresentArgs& args, float* scratch)
       : args_(args),
         sequence_(step.at(args.sequence)),
         layout_(sequence_.geometry),
+        type_(args.selection.vector_type(sequence_.geometry.type)),
         d_(sequence_.geometry.head_dim),
         angles_(scratch),
         key_(angles_ + d_),
-        least_(key_ + d_),
+        mean_(key_ + d_),
+        least_(mean_ + d_),
         greatest_(least_ + d_) {}
 
-  static size_t floats(const KvGeometry& g) { return static_cast<size_t>(4 * g.head_dim); }
+  static size_t floats(const KvGeometry& g) { return static_cast<size_t>(5 * g.head_dim); }
 
   void run(int64_t kv_head) {
+    add_keys(kv_head);
+    if (args_.selection.representation == ChunkSelection::Representation::kBounds) {
+      store(least_, 2 * kv_head);
+      store(greatest_, 2 * kv_head + 1);
+      return;
+    }
+    for (int64_t c = 0; c < d_; ++c) mean_[c] /= static_cast<float>(sequence_.geometry.chunk);
+    store(mean_, kv_head);
+  }
+
+ private:
+  // The sum of the keys, and the least and the greatest of each channel.
+  void add_keys(int64_t kv_head) {
     const KvGeometry& g = sequence_.geometry;
     const int64_t first = args_.chunk * g.chunk;
     const auto& rope = static_cast<const RopeCache&>(*sequence_.rope);
     rope.angles(static_cast<double>(first % args_.selection.key_period), angles_, angles_ + d_ / 2);
     const std::byte* keys = record_ptr(args_.records.chunks[static_cast<size_t>(args_.chunk)]) + layout_.keys(kv_head);
+    std::fill_n(mean_, d_, 0.0f);
     std::fill_n(least_, d_, std::numeric_limits<float>::infinity());
     std::fill_n(greatest_, d_, -std::numeric_limits<float>::infinity());
     for (int64_t j = 0; j < g.chunk; ++j) {
       load_key(g.type, keys, j, d_, key_);
       rotate(key_, angles_, angles_ + d_ / 2, 1, d_, key_);
       for (int64_t c = 0; c < d_; ++c) {
+        mean_[c] += key_[c];
         least_[c] = std::min(least_[c], key_[c]);
         greatest_[c] = std::max(greatest_[c], key_[c]);
       }
     }
-    const Buffer& page = *args_.out.pages[static_cast<size_t>(args_.chunk / kPageChunks)];
-    const int64_t at = args_.chunk % kPageChunks;
-    store_key(least_, d_, ElementType::kF32, page_keys(page, 2 * kv_head, d_), at);
-    store_key(greatest_, d_, ElementType::kF32, page_keys(page, 2 * kv_head + 1, d_), at);
   }
 
- private:
+  void store(const float* vector, int64_t index) const {
+    const Buffer& page = *args_.out.pages[static_cast<size_t>(args_.chunk / kPageChunks)];
+    store_key(vector, d_, type_, page_vectors(page, type_, index, d_), args_.chunk % kPageChunks);
+  }
+
   const RepresentArgs& args_;
   const StepSequence& sequence_;
   RecordLayout layout_;
+  ElementType type_;
   int64_t d_;
-  float *angles_, *key_, *least_, *greatest_;
+  float *angles_, *key_, *mean_, *least_, *greatest_;
 };
 
 // A number in [0, 1) that looks random and is the same on every machine.
@@ -173,8 +191,8 @@ void take_best(const float* scores, int64_t count, int64_t n, int32_t first_inde
 
 int64_t selection_rows(int64_t ld) { return std::clamp<int64_t>(kMostScores / ld, 1, 64); }
 
-// Scores, the sums of a group's scores, queries of one head; of bounds: the angles of a rotation, the parts of a query,
-// the products of both with a page of bounds.
+// Scores, the sums of a group's scores, queries of one head; for score_keys: the angles of a rotation, two vectors, and
+// their products with a page's chunks.
 size_t selector_floats(int64_t ld, int64_t d) {
   return static_cast<size_t>(selection_rows(ld) * (2 * ld + d) + 4 * d + 2 * kPageChunks);
 }
@@ -190,6 +208,9 @@ class Selector {
         d_(step.at(args.sequence).geometry.head_dim),
         group_(n_heads_ / step.at(args.sequence).geometry.n_kv_heads),
         rope_(static_cast<const RopeCache*>(step.at(args.sequence).rope)),
+        type_(s_.vector_type(step.at(args.sequence).geometry.type)),
+        scale_(step.at(args.sequence).scale),
+        width_(plan_.most_selected()),
         heads_(s_.sharing == ChunkSelection::Sharing::kLayer ? n_heads_ : group_),
         shared_(s_.sharing == ChunkSelection::Sharing::kLayer || s_.sharing == ChunkSelection::Sharing::kGroup) {
     for (const QueryBlock& block : plan_.blocks) {
@@ -229,17 +250,17 @@ class Selector {
   }
 
   int32_t* chosen(int64_t i, int64_t head) const {
-    return static_cast<int32_t*>(args_.out->host()) + ((i - first_query_) * n_heads_ + head) * s_.count;
+    return static_cast<int32_t*>(args_.out->host()) + ((i - first_query_) * n_heads_ + head) * width_;
   }
 
   // scores[r][c] = the score of chunk c for query r, for the chunks before the last query's own.
   void score(const Task& task, int64_t head, float* queries, float* scores) const {
     if (s_.pick == ChunkSelection::Pick::kRandom) return score_at_random(task, head, scores);
     const int64_t n_chunks = (task.first + task.n - 1) / s_.chunk;
-    if (s_.representation == ChunkSelection::Representation::kBounds) {
-      for (int64_t r = 0; r < task.n; ++r) score_bounds(task, task.first + r, head, queries, scores + r * ld_);
-    } else {
+    if (s_.representation == ChunkSelection::Representation::kAttention) {
       score_vectors(task, head, n_chunks, queries, scores);
+    } else {
+      for (int64_t r = 0; r < task.n; ++r) score_keys(task, task.first + r, head, queries, scores + r * ld_);
     }
     if (s_.pick == ChunkSelection::Pick::kBest) return;
     for (int64_t r = 0; r < task.n; ++r) {
@@ -253,65 +274,79 @@ class Selector {
     }
     for (int64_t c = 0; c < n_chunks; c += kPageChunks) {
       const Buffer& page = *args_.representations.pages[static_cast<size_t>(c / kPageChunks)];
-      attention_scores(queries, task.n, d_, ElementType::kF32, page_keys(page, head, d_), 0,
+      attention_scores(queries, task.n, d_, type_, page_vectors(page, type_, head, d_), 0,
                        std::min(kPageChunks, n_chunks - c), scores + c, ld_);
     }
   }
 
   const float* query(int64_t i, int64_t head) const { return rows_ptr(args_.queries.at(i - first_query_)) + head * d_; }
 
-  // One query's scores of the chunks before its own, by their bounds: span by span, in runs of chunks of one page to
-  // which the query is rotated alike. Chunks that no span shows have the least score.
-  void score_bounds(const Task& task, int64_t i, int64_t head, float* scratch, float* scores) const {
+  // Calls use(begin, end) for runs of the chunks before query i's own that the plan shows to it: those of one page, to
+  // which the query is rotated alike. `scratch` holds the angles of that.
+  template <typename Use>
+  void for_runs(const Task& task, int64_t i, float* scratch, const Use& use) const {
     const int64_t own = i / s_.chunk;
-    std::fill_n(scores, ld_, -std::numeric_limits<float>::infinity());
     const Plan::List& list = plan_.list(*task.block, 0);
     for (int32_t s = list.begin; s < list.end; ++s) {
       const Span& span = plan_.spans[static_cast<size_t>(s)];
       const int64_t end = std::min(own, ceil_div(span.first_key + span.count, s_.chunk));
-      double at = std::numeric_limits<double>::quiet_NaN();  // where the query is rotated to
       for (int64_t c = span.first_key / s_.chunk; c < end;) {
-        const double wanted = bounds_position(span, i, c);
+        const double position = bounds_position(span, i, c);
         int64_t next = c + 1;
-        while (next < end && next % kPageChunks != 0 && bounds_position(span, i, next) == wanted) ++next;
-        if (wanted != at) split_query(at = wanted, query(i, head), scratch);
-        score_run(c, next, head, scratch, scores);
+        while (next < end && next % kPageChunks != 0 && bounds_position(span, i, next) == position) ++next;
+        rope_->angles(position, scratch, scratch + d_ / 2);
+        use(c, next);
         c = next;
       }
     }
   }
 
-  // Where a query is rotated to for the bounds of a chunk, whose keys are rotated at their place in their period.
+  // Where a query is rotated to for the vectors of a chunk, whose keys are rotated at their place in their period.
   double bounds_position(const Span& span, int64_t i, int64_t chunk) const {
     const int64_t j = std::max(span.first_key, chunk * s_.chunk);
     return span.distance(i, j) + static_cast<double>(j % s_.key_period);
   }
 
-  // scratch = angles [d], then the rotated query's negative and positive parts.
-  void split_query(double position, const float* q, float* scratch) const {
-    rope_->angles(position, scratch, scratch + d_ / 2);
-    float *negative = scratch + d_, *positive = negative + d_;
-    rotate(q, scratch, scratch + d_ / 2, 1, d_, positive);
-    for (int64_t c = 0; c < d_; ++c) {
-      negative[c] = std::min(positive[c], 0.0f);
-      positive[c] = std::max(positive[c], 0.0f);
-    }
+  // scores[c - begin + begin % kKeyBlock] = the product of a query with the index-th vectors of chunks [begin, end) of
+  // one page.
+  void multiply(const float* q, int64_t index, int64_t begin, int64_t end, float* scores) const {
+    const Buffer& page = *args_.representations.pages[static_cast<size_t>(begin / kPageChunks)];
+    const int64_t first = begin % kPageChunks;
+    attention_scores(q, 1, d_, type_, page_vectors(page, type_, index, d_), first, first + end - begin, scores,
+                     kPageChunks);
   }
 
-  // The scores of chunks [begin, end) of one page.
-  void score_run(int64_t begin, int64_t end, int64_t head, float* scratch, float* scores) const {
-    const Buffer& page = *args_.representations.pages[static_cast<size_t>(begin / kPageChunks)];
-    const int64_t vector = 2 * (head / group_);
-    float* products[] = {scratch + 3 * d_, scratch + 3 * d_ + kPageChunks};
-    const int64_t first = begin % kPageChunks, last = first + end - begin;
-    for (int64_t part = 0; part < 2; ++part) {
-      attention_scores(scratch + (1 + part) * d_, 1, d_, ElementType::kF32, page_keys(page, vector + part, d_), first,
-                       last, products[part], kPageChunks);
-    }
-    const int64_t lane = first % kKeyBlock;
-    for (int64_t c = begin; c < end; ++c) {
-      scores[c] = products[0][lane + c - begin] + products[1][lane + c - begin];
-    }
+  // One query's scores of the chunks before its own, by the mean or the bounds of their keys. Chunks that no span shows
+  // have the least score. scratch: angles [d], two vectors [d], their products with a page's chunks.
+  void score_keys(const Task& task, int64_t i, int64_t head, float* scratch, float* scores) const {
+    std::fill_n(scores, ld_, -std::numeric_limits<float>::infinity());
+    float *positive = scratch + d_, *negative = positive + d_;
+    float *products = negative + d_, *others = products + kPageChunks;
+    for_runs(task, i, scratch, [&](int64_t begin, int64_t end) {
+      rotate(query(i, head), scratch, scratch + d_ / 2, scale_, d_, positive);
+      const int64_t lane = begin % kKeyBlock;
+      if (s_.representation == ChunkSelection::Representation::kMean) {
+        multiply(positive, head / group_, begin, end, products);
+        std::copy_n(products + lane, end - begin, scores + begin);
+        return;
+      }
+      for (int64_t c = 0; c < d_; ++c) {
+        negative[c] = std::min(positive[c], 0.0f);
+        positive[c] = std::max(positive[c], 0.0f);
+      }
+      multiply(negative, head / group_ * 2, begin, end, products);
+      multiply(positive, head / group_ * 2 + 1, begin, end, others);
+      for (int64_t c = begin; c < end; ++c) scores[c] = products[lane + c - begin] + others[lane + c - begin];
+    });
+  }
+
+  // A head's scores as its estimate of how its attention is shared out among the chunks before query i's own.
+  void share_out(int64_t i, float* scores) const {
+    const int64_t own = i / s_.chunk;
+    if (own == 0) return;
+    float max = 0, sum = 0;
+    softmax_partial(scores, 0, own, &max, &sum);
+    for (int64_t c = 0; c < own; ++c) scores[c] /= sum;
   }
 
   void score_at_random(const Task& task, int64_t head, float* scores) const {
@@ -326,7 +361,7 @@ class Selector {
   void choose(int64_t i, const float* scores, int32_t* out) const {
     const int64_t own = i / s_.chunk;
     const int64_t n = s_.n_selected(i);
-    std::fill_n(out, s_.count, -1);
+    std::fill_n(out, width_, -1);
     if (n == own + 1) {
       for (int64_t c = 0; c < n; ++c) out[c] = static_cast<int32_t>(c);
       return;
@@ -334,17 +369,20 @@ class Selector {
     const int64_t first = s_.first_free();
     int32_t* free = out;
     if (s_.first == ChunkSelection::First::kForced) *free++ = 0;
-    take_best(scores + first, own + 1 - s_.n_last - first, s_.n_free(), static_cast<int32_t>(first), free);
+    take_best(scores + first, own + 1 - s_.n_last - first, s_.n_free(i), static_cast<int32_t>(first), free);
     for (int64_t b = 0; b < s_.n_last; ++b) out[n - 1 - b] = static_cast<int32_t>(own - b);
   }
 
   void select(const Task& task, float* scratch) const {
     float* scores = scratch;
     float* sums = scores + rows() * ld_;
-    float* queries = sums + rows() * ld_;  // and what scoring by bounds needs
+    float* queries = sums + rows() * ld_;  // and what score_keys needs
     const int first_head = task.first_head;
     for (int head = first_head; head < first_head + heads_; ++head) {
       score(task, head, queries, scores);
+      if (shared_ && s_.representation != ChunkSelection::Representation::kAttention) {
+        for (int64_t r = 0; r < task.n; ++r) share_out(task.first + r, scores + r * ld_);
+      }
       if (!shared_) {
         for (int64_t r = 0; r < task.n; ++r) choose(task.first + r, scores + r * ld_, chosen(task.first + r, head));
       } else if (head == first_head) {
@@ -358,7 +396,7 @@ class Selector {
       const int64_t i = task.first + r;
       choose(i, sums + r * ld_, chosen(i, first_head));
       for (int head = first_head + 1; head < first_head + heads_; ++head) {
-        std::copy_n(chosen(i, first_head), s_.count, chosen(i, head));
+        std::copy_n(chosen(i, first_head), width_, chosen(i, head));
       }
     }
   }
@@ -369,19 +407,18 @@ class Selector {
   int n_heads_;
   int64_t first_query_;
   int64_t d_;
-  int group_;              // query heads of a KV head
-  const RopeCache* rope_;  // of scoring by bounds
-  int heads_;              // that a task chooses for
-  bool shared_;            // they make one choice
+  int group_;  // query heads of a KV head
+  const RopeCache* rope_;
+  ElementType type_;  // of the representations
+  float scale_;       // of the logits
+  int64_t width_;     // chunks that a query takes at most
+  int heads_;         // that a task chooses for
+  bool shared_;       // they make one choice
   int64_t ld_ = kPageChunks;
   std::vector<Task> tasks_;
 };
 
 }  // namespace
-
-size_t representation_page_floats(int n_vectors, int head_dim) {
-  return static_cast<size_t>(n_vectors * kPageChunks * head_dim);
-}
 
 size_t selection_floats(int n_threads, const KvGeometry& geometry, int64_t n_chunks) {
   const size_t selector = selector_floats(round_up(std::max<int64_t>(n_chunks, 1), kPageChunks), geometry.head_dim);
@@ -391,14 +428,15 @@ size_t selection_floats(int n_threads, const KvGeometry& geometry, int64_t n_chu
 Status run_represent(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const CpuStep& step,
                      const RepresentArgs& args) {
   const KvGeometry& geometry = step.at(args.sequence).geometry;
-  const bool bounds = args.selection.representation == ChunkSelection::Representation::kBounds;
-  const size_t floats = bounds ? Bounder::floats(geometry) : Representer::floats(geometry);
+  const bool of_heads = args.selection.representation == ChunkSelection::Representation::kAttention;
+  const size_t floats = of_heads ? Representer::floats(geometry) : KeySummary::floats(geometry);
   const size_t all = static_cast<size_t>(pool.n_threads()) * floats;
   auto* memory = static_cast<float*>(workspace.require(all * sizeof(float)));
   if (!memory) return no_memory(all, "chunk representations");
-  const bool done = pool.run(bounds ? geometry.n_kv_heads : step.n_query_heads, cancel, [&](int64_t head, int thread) {
+  const int n_heads = of_heads ? step.n_query_heads : geometry.n_kv_heads;
+  const bool done = pool.run(n_heads, cancel, [&](int64_t head, int thread) {
     float* scratch = memory + static_cast<size_t>(thread) * floats;
-    if (bounds) return Bounder(step, args, scratch).run(head);
+    if (!of_heads) return KeySummary(step, args, scratch).run(head);
     Representer(step, args, scratch).run(head);
   });
   return done ? Status() : cancelled();

@@ -6,10 +6,8 @@
 
 namespace quire::cpu {
 
-// A page is [n_vectors][kPageChunks / kKeyBlock][head_dim][kKeyBlock] f32: the representations of each query head, or
-// the least and the greatest channels of each KV head in turn, are laid out as keys, so that scoring them is scoring
-// keys.
-size_t representation_page_floats(int n_vectors, int head_dim);
+// A page of representations is [n_vectors] runs of kPageChunks vectors that are laid out as keys
+// (kernels/cpu/kernels.h), so that scoring chunks is scoring keys.
 
 // Workspace of both for a text of n_chunks chunks.
 size_t selection_floats(int n_threads, const KvGeometry& geometry, int64_t n_chunks);

@@ -171,7 +171,7 @@ TEST_F(ChunkStoreTest, KnowsWhereATextCanBeCutExactly) {
   EXPECT_EQ(plain->exact_boundary(39), 39);
   EXPECT_EQ(plain->exact_boundary(5), 5);
 
-  const auto selecting = make({.n_query_heads = 4});
+  const auto selecting = make({.n_query_heads = 4, .selection = kByVectors});
   const auto boundaries = [&](std::vector<int64_t> tokens) {
     for (int64_t& n : tokens) n = selecting->exact_boundary(n);
     return tokens;
@@ -198,9 +198,11 @@ TEST_F(ChunkStoreTest, KnowsWhereATextCanBeCutExactly) {
 
 // Bounds are made of a chunk's keys, wherever the text was cut.
 TEST_F(ChunkStoreTest, BoundsNeedNoQueries) {
-  const auto page =
-      static_cast<int64_t>(backend_->representation_page_bytes(2 * kGeometry.n_kv_heads, kGeometry.head_dim));
-  const auto bounds = make({.n_query_heads = 4, .representation = ChunkSelection::Representation::kBounds});
+  const auto page = static_cast<int64_t>(
+      backend_->representation_page_bytes(2 * kGeometry.n_kv_heads, kGeometry.head_dim, kGeometry.type));
+  ChunkSelection by_bounds = kByVectors;
+  by_bounds.representation = ChunkSelection::Representation::kBounds;
+  const auto bounds = make({.n_query_heads = 4, .selection = by_bounds});
   ASSERT_TRUE(bounds->reserve(0, 100).ok());
   for (const int64_t n : {5, 16, 95, 100}) EXPECT_EQ(bounds->exact_boundary(n), n);
   EXPECT_EQ(bounds->queries_in_progress(0, 6).buffer, nullptr);
@@ -209,15 +211,15 @@ TEST_F(ChunkStoreTest, BoundsNeedNoQueries) {
 
 // Representations come in pages, and queries in one block: counted in the budget, and given back.
 TEST_F(ChunkStoreTest, CountsWhatSelectionNeeds) {
-  const auto page = static_cast<int64_t>(backend_->representation_page_bytes(4, kGeometry.head_dim));
+  const auto page = static_cast<int64_t>(backend_->representation_page_bytes(4, kGeometry.head_dim, ElementType::kF32));
   const int64_t queries = 2 * kLayers * kGeometry.chunk * 4 * kGeometry.head_dim * 4;
   const int64_t needed = 65 * kLayers * record() + 2 * kLayers * page + queries;
-  const auto tight = make({.budget_bytes = needed - 1, .n_query_heads = 4});
+  const auto tight = make({.budget_bytes = needed - 1, .n_query_heads = 4, .selection = kByVectors});
   const Status refused = tight->reserve(0, 65 * 16);
   EXPECT_EQ(refused.code(), Code::kBudget);
   EXPECT_NE(refused.message().find(std::to_string(needed)), std::string::npos) << refused.message();
   EXPECT_EQ(tight->stats().bytes, 0);
-  const auto enough = make({.budget_bytes = needed, .n_query_heads = 4});
+  const auto enough = make({.budget_bytes = needed, .n_query_heads = 4, .selection = kByVectors});
   ASSERT_TRUE(enough->reserve(0, 65 * 16).ok());
   EXPECT_EQ(enough->stats().bytes, needed);
   EXPECT_EQ(enough->stats().representation_bytes, 2 * kLayers * page);

@@ -12,6 +12,8 @@ namespace quire::test {
 
 constexpr int kLayers = 3;
 constexpr KvGeometry kGeometry{2, 32, 16, ElementType::kF16};
+// A choice of chunks by vectors of their queries and keys.
+constexpr ChunkSelection kByVectors{.chunk = 16, .count = 4};
 
 // Memory that runs out after `left` blocks.
 struct Memory {

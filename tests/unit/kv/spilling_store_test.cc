@@ -209,10 +209,11 @@ TEST_F(SpillingStore, WithoutABudgetEverythingStaysInMemory) {
 
 // Pages of representations stay in memory: records make room for them.
 TEST_F(SpillingStore, RepresentationsPushRecordsOut) {
-  const auto page = static_cast<int64_t>(backend_->representation_page_bytes(2, kGeometry.head_dim));
+  const auto page = static_cast<int64_t>(backend_->representation_page_bytes(2, kGeometry.head_dim, ElementType::kF32));
   const int64_t queries = 2 * kLayers * 16 * 2 * kGeometry.head_dim * 4;
   const int64_t budget = 2 * kLayers * page + queries + 3 * record();
-  const auto store = make({.budget_bytes = budget, .spill_directory = directory_.path(), .n_query_heads = 2});
+  const auto store =
+      make({.budget_bytes = budget, .spill_directory = directory_.path(), .n_query_heads = 2, .selection = kByVectors});
   for (int64_t chunk = 0; chunk < 66; ++chunk) {
     append(*store, chunk);
     ASSERT_LE(store->stats().bytes_peak, budget);

@@ -62,7 +62,7 @@ TEST_F(SharedBudget, ARefusalNamesWhoseBudgetItIs) {
 TEST_F(SharedBudget, AStoreThatGoesGivesItsShareBack) {
   const auto runtime = std::make_shared<TierBudget>(100 * record());
   {
-    const auto store = make({.n_query_heads = 2, .runtime_memory = runtime});
+    const auto store = make({.n_query_heads = 2, .selection = kByVectors, .runtime_memory = runtime});
     ASSERT_TRUE(store->reserve(0, 40).ok());
     EXPECT_EQ(runtime->used(), store->stats().bytes);
     EXPECT_EQ(runtime->used(), allocator_.bytes());
@@ -72,7 +72,7 @@ TEST_F(SharedBudget, AStoreThatGoesGivesItsShareBack) {
 
 TEST_F(SharedBudget, AFailingAllocatorLeavesItAsItWas) {
   const auto runtime = std::make_shared<TierBudget>(100 * record());
-  const auto store = make({.n_query_heads = 2, .runtime_memory = runtime});
+  const auto store = make({.n_query_heads = 2, .selection = kByVectors, .runtime_memory = runtime});
   for (int64_t blocks = 0; blocks < 4; ++blocks) {
     memory_.left = blocks;
     EXPECT_EQ(store->reserve(0, 40).code(), Code::kOutOfMemory);

@@ -30,7 +30,8 @@ class Prefetching : public testing::TestWithParam<const char*> {
   }
   std::unique_ptr<ChunkStore> store(ChunkStoreOptions options) {
     options.raw_keys = strategy_->stores_raw_keys();
-    if (strategy_->selects_chunks()) options.n_query_heads = model_->config().n_query_heads;
+    options.n_query_heads = model_->config().n_query_heads;
+    options.selection = strategy_->selection();
     auto made = ChunkStore::create(*backend_, geometry_, model_->config().n_layers, options);
     EXPECT_TRUE(made.ok()) << made.status().message();
     return std::move(*made);

@@ -57,8 +57,8 @@ class WatchedBackend : public Backend {
   void from_neutral(const KvGeometry& geometry, const void* neutral, void* record) const override {
     real_.from_neutral(geometry, neutral, record);
   }
-  size_t representation_page_bytes(int n_query_heads, int head_dim) const override {
-    return real_.representation_page_bytes(n_query_heads, head_dim);
+  size_t representation_page_bytes(int n_vectors, int head_dim, ElementType type) const override {
+    return real_.representation_page_bytes(n_vectors, head_dim, type);
   }
   Result<std::unique_ptr<PreparedStep>> prepare_step(Exec exec, int n_query_heads,
                                                      std::span<const StepSequence> sequences) override {

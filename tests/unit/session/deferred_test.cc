@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values("full", "dca", "dca(chunk=40, cap=55, parts=intra_inter)", "longheads(chunk=16, chunks=4)",
                     "longheads(chunk=16, chunks=4, select=first_layer)",
                     "longheads(chunk=16, chunks=4, positions=dca, dca_chunk=60)",
-                    "longheads(chunk=16, chunks=4, positions=dca, dca_chunk=64, represent=minmax, select=group)",
+                    "dca_topk(chunk=16, chunks=4, one_in=5, dca_chunk=64, reading=selected)",
                     "rerope(window=40)", "self_extend(group=4, window=40)", "lm_infinite(sinks=4, recent=60)",
                     "streaming_llm(sinks=3, recent=50)", "s2(group=32, kv_chunk=16)",
                     "scca_fixed(chunk=32, kv_chunk=16)", "scca_flow(chunks=4, kv_chunk=16)", "sda(dilation=3)",

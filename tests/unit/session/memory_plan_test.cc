@@ -93,7 +93,7 @@ TEST_F(BeaconPlan, ABudgetThatItAcceptsIsEnough) {
 // However long the text, a plan of its memory takes no more than a moment: what is counted is not listed.
 TEST_F(BeaconPlan, OfAnyLengthIsMadeAtOnce) {
   for (const char* strategy : {"full", "dca", "longheads", "longheads(positions=dca)",
-                               "longheads(positions=dca, represent=minmax)", "rerope", "beacon(ratio=2)"}) {
+                               "dca_topk(reading=selected, represent=minmax)", "rerope", "beacon(ratio=2)"}) {
     MemoryRequest longest = request(strategy, int64_t{1} << 40, 256);
     longest.beacon_directory.clear();
     if (std::string_view(strategy).starts_with("beacon")) longest = request(strategy, int64_t{1} << 40, 256);

@@ -17,7 +17,7 @@ const std::vector<std::string> kStrategies = {
     "longheads(chunk=16, chunks=4, select=group)",
     "streaming_llm(sinks=3, recent=50)",
     "longheads(chunk=16, chunks=4, positions=dca, dca_chunk=60)",
-    "longheads(chunk=16, chunks=4, positions=dca, dca_chunk=64, represent=minmax, select=group)",
+    "dca_topk(chunk=16, chunks=4, one_in=5, dca_chunk=64, reading=selected)",
     "longheads(chunk=16, chunks=4, select=first_layer)",
     "rerope(window=40)",
     "long_mixed(heads=sda2.rolled.shift1, chunk=20)",

@@ -84,31 +84,6 @@ TEST(LongHeads, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(make_strategy("longheads(chunks=4, begin=128)", trained_for(256)).ok());
 }
 
-TEST(LongHeads, ChoosesByBoundsAtTheDistancesOfDca) {
-  const auto strategy = make("longheads(chunk=16, chunks=4, positions=dca, represent=minmax, init=full)", 256);
-  EXPECT_EQ(strategy->representation(), ChunkSelection::Representation::kBounds);
-  EXPECT_THAT(strategy->canonical(), HasSubstr("dca_chunk=192, dca_cap=255, represent=minmax, train_len=256"));
-  EXPECT_EQ(make(strategy->canonical(), 256)->canonical(), strategy->canonical());
-  Plan plan;
-  strategy->plan_generated(500, 1, plan);
-  EXPECT_EQ(plan.selection.representation, ChunkSelection::Representation::kBounds);
-  EXPECT_EQ(plan.selection.key_period, 192);
-  EXPECT_EQ(make("longheads(positions=dca)", 256)->representation(), ChunkSelection::Representation::kAttention);
-}
-
-TEST(LongHeads, RefusesBoundsOfKeysThatItDoesNotKnowWhereToExpect) {
-  const auto refused = [](const std::string& expression, const std::string& message) {
-    const auto strategy = make_strategy(expression, trained_for(256));
-    EXPECT_EQ(strategy.status().code(), Code::kBadStrategy) << expression;
-    EXPECT_THAT(strategy.status().message(), HasSubstr(message)) << expression;
-    return strategy.status().offset();
-  };
-  EXPECT_EQ(refused("longheads(represent=minmax)", "positions=dca"), 20);
-  EXPECT_EQ(refused("longheads(positions=dca, represent=minmax, dca_chunk=150)", "multiple of chunk (32)"), 53);
-  EXPECT_EQ(refused("longheads(positions=dca, represent=minmax, chunk=80)", "dca_chunk is 192"), 49);
-  EXPECT_EQ(refused("longheads(represent=mean)", "minmax"), 20);
-}
-
 TEST(LongHeads, RefusesModelsTrainedForTooFewTokens) {
   const auto strategy = make_strategy("longheads", trained_for(47));
   EXPECT_EQ(strategy.status().code(), Code::kBadStrategy);

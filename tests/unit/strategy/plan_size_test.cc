@@ -92,6 +92,7 @@ const Case kCases[] = {
     {"self_extend(group=2, window=1)", kFarthest},
     {"longheads(chunk=16, chunks=256)"},
     {"longheads(chunk=16, init=full)"},
+    {"dca_topk(chunk=16, chunks=3, one_in=65536, dca_chunk=16, reading=selected)"},
     {"longheads(chunk=16, chunks=65536, positions=dca, dca_chunk=1)"},
     {"longheads(positions=dca, dca_chunk=1, begin=1099511627776)", kFarthest},
     {"longheads", kFarthest},
