@@ -68,9 +68,15 @@ const TensorInfo* TensorFiles::find(std::string_view name) const {
   return at == tensors_.end() ? nullptr : &at->second;
 }
 
+Status TensorFiles::missing(std::string_view name) const {
+  std::string where = files_.empty() ? "no file" : files_[0]->path();
+  if (files_.size() > 1) where += " and the files that belong to it";
+  return Status(Code::kBadFile, where + ": missing tensor " + std::string(name));
+}
+
 Result<TensorFiles::View> TensorFiles::view(std::string_view name, std::span<const int64_t> shape) const {
   const TensorInfo* info = find(name);
-  if (!info) return Status(Code::kBadFile, "missing tensor " + std::string(name));
+  if (!info) return missing(name);
   QUIRE_ASSIGN(const ElementType type, check_tensor(files_[info->file]->path(), name, *info, shape));
   View view{type, info->shape, info->end - info->begin, info->interleaved_rows, nullptr};
   // safetensors promises no alignment; a misaligned tensor is left to read(), which copies it. Quantised blocks are
@@ -82,7 +88,7 @@ Result<TensorFiles::View> TensorFiles::view(std::string_view name, std::span<con
 
 Status TensorFiles::read(std::string_view name, int64_t offset, std::span<std::byte> out) const {
   const TensorInfo* info = find(name);
-  if (!info) return Status(Code::kBadFile, "missing tensor " + std::string(name));
+  if (!info) return missing(name);
   const int64_t bytes = info->end - info->begin;
   if (offset < 0 || offset > bytes || out.size() > static_cast<size_t>(bytes - offset)) {
     return Status(Code::kInvalidArgument, "bytes [" + std::to_string(offset) + ", +" + std::to_string(out.size()) +
@@ -96,7 +102,7 @@ Status TensorFiles::read(std::string_view name, int64_t offset, std::span<std::b
 
 Result<ContentHash> TensorFiles::start_hash(std::string_view name) const {
   const TensorInfo* info = find(name);
-  if (!info) return Status(Code::kBadFile, "missing tensor " + std::string(name));
+  if (!info) return missing(name);
   ContentHash hash;
   hash.add_text(info->dtype).add_text(shape_text(info->shape));
   return hash;

@@ -74,6 +74,8 @@ class TensorFiles {
   void drop(std::string_view name) const;
 
  private:
+  Status missing(std::string_view name) const;
+
   const Access access_;
   std::vector<std::unique_ptr<ReadFile>> files_;
   std::vector<std::span<const std::byte>> maps_;

@@ -3,8 +3,7 @@
 
 #include <functional>
 
-#include "tests/abi/harness.h"
-#include "tests/fault/model_copy.h"
+#include "tests/fault/damaged_model.h"
 
 namespace quire::test {
 namespace {
@@ -12,28 +11,8 @@ namespace {
 using nlohmann::json;
 const std::string kWeights = "model.safetensors";
 
-class DamagedModel : public testing::Test {
+class DamagedDirectory : public DamagedModel {
  protected:
-  // Loads both ways; each must fail with the status and name all the parts.
-  void expect(const ModelCopy& copy, quire_status status, const std::vector<std::string>& parts) {
-    for (const int32_t load : {QUIRE_LOAD_MMAP, QUIRE_LOAD_READ}) {
-      quire_model_options options;
-      quire_model_options_init(&options, sizeof options);
-      options.load = load;
-      quire_model* model = nullptr;
-      Outcome outcome;
-      outcome.status =
-          quire_model_load(runtime_.get(), copy.path().data(), copy.path().size(), &options, &model, &outcome.error);
-      EXPECT_EQ(outcome.status, status) << outcome.text();
-      EXPECT_EQ(model, nullptr);
-      quire_model_release(model);
-      for (const std::string& part : parts) {
-        EXPECT_NE(std::string(outcome.error.message).find(part), std::string::npos)
-            << "no \"" << part << "\" in: " << outcome.error.message;
-      }
-    }
-  }
-
   void expect_weights(const std::function<void(Safetensors&)>& damage, quire_status status,
                       const std::vector<std::string>& parts) {
     const ModelCopy copy("short_128");
@@ -42,24 +21,9 @@ class DamagedModel : public testing::Test {
     copy.write(kWeights, weights.file());
     expect(copy, status, parts);
   }
-
-  // Whatever was refused before, the runtime loads a good model and nothing was left behind.
-  void TearDown() override {
-    const ModelCopy copy("short_128");
-    Owned<quire_model> model;
-    Outcome outcome;
-    EXPECT_EQ(load_model(runtime_.get(), copy.path(), &model, &outcome), QUIRE_OK) << outcome.text();
-    model.reset();
-    runtime_.reset();
-    EXPECT_TRUE(memory_.wait_destroyed());
-    EXPECT_EQ(memory_.bytes(), 0);
-  }
-
-  HostMemory memory_;
-  Owned<quire_runtime> runtime_ = make_runtime(2, &memory_);
 };
 
-TEST_F(DamagedModel, TruncatedWeights) {
+TEST_F(DamagedDirectory, TruncatedWeights) {
   const ModelCopy original("short_128");
   const std::string whole = original.read(kWeights);
   const size_t header_end = Safetensors(whole).header_end();
@@ -74,7 +38,7 @@ TEST_F(DamagedModel, TruncatedWeights) {
   expect(original, QUIRE_ERROR_BAD_FILE, {kWeights, "after the last tensor"});
 }
 
-TEST_F(DamagedModel, Tensors) {
+TEST_F(DamagedDirectory, Tensors) {
   const std::string up = "model.layers.1.mlp.up_proj.weight";
   expect_weights(
       [&](Safetensors& w) { w.header["model.layers.1.mlp.up_prok.weight"] = w.header[up], w.header.erase(up); },
@@ -98,7 +62,7 @@ TEST_F(DamagedModel, Tensors) {
                  QUIRE_ERROR_BAD_FILE, {kWeights, "model.layers.1.mlp.up_proj.weight"});
 }
 
-TEST_F(DamagedModel, OtherWeightFiles) {
+TEST_F(DamagedDirectory, OtherWeightFiles) {
   const ModelCopy copy("short_128");
   copy.rename(kWeights, "pytorch_model.bin");
   expect(copy, QUIRE_ERROR_UNSUPPORTED, {"pytorch_model.bin", ".safetensors"});
@@ -106,7 +70,7 @@ TEST_F(DamagedModel, OtherWeightFiles) {
   expect(copy, QUIRE_ERROR_NOT_FOUND, {kWeights, copy.path()});
 }
 
-TEST_F(DamagedModel, Shards) {
+TEST_F(DamagedDirectory, Shards) {
   {
     const ModelCopy copy("mqa_yarn_sharded");
     copy.remove("model-00002-of-00003.safetensors");
@@ -128,7 +92,7 @@ TEST_F(DamagedModel, Shards) {
   expect(copy, QUIRE_ERROR_BAD_FILE, {"model-00001-of-00003.safetensors", "model.layers.9.nothing"});
 }
 
-TEST_F(DamagedModel, Configuration) {
+TEST_F(DamagedDirectory, Configuration) {
   const auto with = [&](const std::string& key, const json& value, quire_status status,
                         const std::vector<std::string>& parts) {
     SCOPED_TRACE(key);
@@ -157,7 +121,7 @@ TEST_F(DamagedModel, Configuration) {
   expect(copy, QUIRE_ERROR_NOT_FOUND, {"config.json"});
 }
 
-TEST_F(DamagedModel, Tokenizer) {
+TEST_F(DamagedDirectory, Tokenizer) {
   const ModelCopy copy("short_128");
   const std::string whole = copy.read("tokenizer.model");
   copy.truncate("tokenizer.model", whole.size() / 2);
