@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/abi/harness.h"
+#include "tests/fault/bpe_models.h"
 
 namespace quire::test {
 namespace {
@@ -14,18 +15,30 @@ class AllocatorFault : public testing::TestWithParam<bool> {
  protected:
   bool all_later() const { return GetParam(); }
   void fail_at(int64_t n) { memory_.fail_at(n, all_later()); }
+  void fail_loads(const std::string& path);
 
   HostMemory memory_;  // what a failed call took goes back on the engine thread, perhaps a moment after the call
 };
 
-TEST_P(AllocatorFault, Load) {
+TEST_P(AllocatorFault, Load) { fail_loads(model_directory("short_128")); }
+
+TEST_P(AllocatorFault, LoadModelsWithBpe) {
+  const BpeModels models;
+  for (const std::string& path : {models.gguf(), models.gguf_parts(), models.directory()}) {
+    SCOPED_TRACE(path);
+    fail_loads(path);
+  }
+}
+
+// Loads with a failure at each allocation in turn.
+void AllocatorFault::fail_loads(const std::string& path) {
   auto runtime = make_runtime(2, &memory_);
   int64_t n = 0;
   for (quire_status status = QUIRE_ERROR_OUT_OF_MEMORY; status != QUIRE_OK;) {
     Owned<quire_model> model;
     Outcome outcome;
     fail_at(++n);
-    status = load_model(runtime.get(), model_directory("short_128"), &model, &outcome);
+    status = load_model(runtime.get(), path, &model, &outcome);
     memory_.fail_at(0);
     ASSERT_TRUE(status == QUIRE_OK || status == QUIRE_ERROR_OUT_OF_MEMORY) << n << ": " << outcome.text();
     if (status != QUIRE_OK) {

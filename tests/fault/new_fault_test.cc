@@ -14,6 +14,7 @@
 #include <new>
 
 #include "tests/abi/harness.h"
+#include "tests/fault/bpe_models.h"
 
 namespace {
 
@@ -22,6 +23,7 @@ std::atomic<int64_t> n_calls{0};
 std::atomic<int64_t> first_failure{0};  // 0: none
 std::atomic<int64_t> last_failure{0};
 std::atomic<int64_t> n_failures{0};
+std::atomic<int64_t> n_live{0};  // blocks that operator new gave and that have not come back
 
 bool fails() {
   if (!counting.load(std::memory_order_relaxed)) return false;
@@ -34,8 +36,14 @@ bool fails() {
 void* allocate(std::size_t size, std::size_t alignment) noexcept {
   if (fails()) return nullptr;
   void* memory = nullptr;
-  return posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment, size ? size : 1) == 0 ? memory
-                                                                                                              : nullptr;
+  if (posix_memalign(&memory, std::max(alignment, sizeof(void*)), size ? size : 1) != 0) return nullptr;
+  ++n_live;
+  return memory;
+}
+
+void release(void* memory) noexcept {
+  if (memory) --n_live;
+  std::free(memory);
 }
 
 void* allocate_or_throw(std::size_t size, std::size_t alignment) {
@@ -58,14 +66,14 @@ void* operator new[](std::size_t size, std::align_val_t a) {
 }
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size, kDefault); }
 void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return allocate(size, kDefault); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { release(memory); }
+void operator delete[](void* memory) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t) noexcept { release(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { release(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
 
 namespace quire::test {
 namespace {
@@ -121,17 +129,20 @@ struct Application {
     return status == QUIRE_OK;
   }
 
-  void run(const char* path) {
+  bool open(const char* path) {
     quire_runtime_options options;
     quire_runtime_options_init(&options, sizeof options);
     options.n_threads = 2;
+    return good(quire_runtime_create(&options, &runtime, nullptr), "runtime_create") && good(load(path), "model_load");
+  }
+
+  void run(const char* path) {
     quire_session_options so;
     quire_session_options_init(&so, sizeof so);
     so.strategy = kStrategy;
     so.strategy_len = sizeof kStrategy - 1;
     so.prefill_block = 16;
-    if (good(quire_runtime_create(&options, &runtime, nullptr), "runtime_create") && good(load(path), "model_load") &&
-        good(quire_session_create(model, &so, &session, nullptr), "session_create") &&
+    if (open(path) && good(quire_session_create(model, &so, &session, nullptr), "session_create") &&
         good(quire_session_feed_text(session, kText, sizeof kText - 1, 0, nullptr), "feed_text")) {
       generate();
     }
@@ -168,6 +179,12 @@ struct Application {
   }
 };
 
+int64_t step_between_failures(int64_t total) {
+  const char* wanted = std::getenv("QUIRE_FAULT_RUNS");
+  const int64_t runs = wanted ? std::atoll(wanted) : 150;
+  return runs > 0 ? std::max<int64_t>(1, total / runs) : 1;
+}
+
 class NewFault : public testing::TestWithParam<bool> {};
 
 TEST_P(NewFault, EverywhereInTurn) {
@@ -183,9 +200,7 @@ TEST_P(NewFault, EverywhereInTurn) {
   }
   ASSERT_EQ(expected.status, QUIRE_OK) << expected.call;
   ASSERT_EQ(expected.n_tokens, kNew);
-  const char* wanted = std::getenv("QUIRE_FAULT_RUNS");
-  const int64_t runs = wanted ? std::atoll(wanted) : 150;
-  const int64_t step = runs > 0 ? std::max<int64_t>(1, total / runs) : 1;
+  const int64_t step = step_between_failures(total);
   int64_t n_failed = 0, n_resumed = 0;
   for (int64_t n = 1; n <= total; n += step) {
     Application application;
@@ -217,6 +232,37 @@ TEST_P(NewFault, EverywhereInTurn) {
   EXPECT_GT(n_resumed, 0);
   std::printf("%lld allocations; failed at %lld, of which %lld in a stream\n", static_cast<long long>(total),
               static_cast<long long>(n_failed), static_cast<long long>(n_resumed));
+}
+
+// Metadata, vocabularies, merges, expressions and headers are read, and all of it goes back.
+TEST_P(NewFault, LoadingModelsWithBpe) {
+  const BpeModels models;
+  for (const std::string& path : {models.gguf(), models.gguf_parts(), models.directory()}) {
+    SCOPED_TRACE(path);
+    for (int i = 0; i < 2; ++i) {  // what is made once is made in the first run
+      Application application;
+      Failing none(0, 0);
+      application.open(path.c_str());
+      ASSERT_EQ(application.result.status, QUIRE_OK) << application.result.call;
+    }
+    const int64_t total = n_calls, step = step_between_failures(total), live = n_live;
+    int64_t n_failed = 0;
+    for (int64_t n = 1; n <= total; n += step) {
+      Result result;
+      {
+        Application application;
+        Failing failing(n, GetParam() ? INT64_MAX : n);
+        application.open(path.c_str());
+        result = application.result;
+      }
+      ASSERT_EQ(n_live, live) << "allocation " << n << ": " << result.call << " leaks";
+      ASSERT_TRUE(result.status == QUIRE_OK || result.status == QUIRE_ERROR_OUT_OF_MEMORY)
+          << "allocation " << n << ": " << result.call << " gave " << quire_get_status_name(result.status);
+      n_failed += result.status != QUIRE_OK;
+    }
+    EXPECT_GT(n_failed, 0);
+    std::printf("%lld allocations; failed at %lld\n", static_cast<long long>(total), static_cast<long long>(n_failed));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Mode, NewFault, testing::Bool(),
