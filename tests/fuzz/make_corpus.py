@@ -437,6 +437,28 @@ def session():
                            for strategy, how in ((0, 3), (1, 2 + 16 + 64), (2, 32 + 64), (3, 1), (4, 3 + 16), (6, 3))])
 
 
+def model_load():
+    """Models as fuzz_model_load.cc makes them: five bytes, then damages: what, part, and their arguments."""
+    whole = [bytes((architecture, how, architecture, 10 - architecture, 0))
+             for architecture in range(7) for how in (0, 1, 2 | 8, 4, 16, 1 | 32)]
+    one, parts = bytes((0, 0, 3, 8, 0)), bytes((3, 32, 9, 0, 0))
+    huge, far, eight = b"\x0c", b"\x0b", bytes((8 + 17,))
+    tensors = [bytes((0, 0, kind, place)) for kind, place in ((6, 3), (7, 4), (7, 9), (9, 2))]
+    tensors += [bytes((0, 0, 0, 5)) + far, bytes((0, 0, 0, 5)) + eight, bytes((0, 0, 0, 7, 0)), bytes((0, 0, 1, 0, 1)) + huge,
+                bytes((0, 0, 2, 0)) + huge, bytes((0, 0, 3, 1)), bytes((0, 0, 4, 6, 99 + 17)), bytes((0, 0, 4, 6, 26 + 17)),
+                bytes((0, 0, 5, 8, 4)) + b"x.yz", bytes((0, 0, 8, 2, 5)), bytes((0, 0, 9, 3, 127))]
+    keys = [bytes((3, 0, kind, place)) + value
+            for kind, value in ((0, huge), (1, b"\x09"), (2, b"\x05qwen2"), (3, b"\x03a btwo"), (4, b"\x07\x01"), (5, b""), (6, b""), (7, huge + b"\x08"))
+            for place in (0, 4, 8, 11, 13, 14)]
+    others = [bytes((6, 0, 16)), bytes((7, 0)) + huge, bytes((8, 0, 4 + 17)), bytes((9, 0, 7, 8)), bytes((11, 0, 0, 0)), bytes((11, 0, 2, 0))]
+    splits = [bytes((10, part, which)) + number for part in (0, 1) for which in (0, 1) for number in (b"\x00", b"\x01", huge, b"\x13")]
+    after = [bytes((0, how, 3, 8, bits, 200 + 17, 100)) for how in (0, 32) for bits in (32, 64, 128)]
+    expressions = [bytes((0, 128, behavior, 0)) + text.encode() for behavior, text in enumerate((
+        r" ?\p{L}+|\s+", "(a+)+[bc]", r"[^\r\n\p{L}]?\p{L}+", r"(?:\s+\s+)+x|y", "x*", "a(", r"(?:\p{L}+)*\d|.", "(?=a*b)a"))]
+    seeds("fuzz_model_load", whole + [one + damage for damage in tensors + keys + others] + [parts + damage for damage in splits]
+          + after + expressions)
+
+
 if __name__ == "__main__":
     safetensors()
     chat()
@@ -445,6 +467,7 @@ if __name__ == "__main__":
     adapter_config()
     sampler_chain()
     session()
+    model_load()
     adapter_tensors()
     shard_index()
     strategy()
