@@ -136,6 +136,12 @@ TEST_F(DamagedDirectory, Tokenizer) {
   expect(copy, QUIRE_ERROR_BAD_FILE, {copy.path(), "tokenizer.json", "model"});
   copy.write("tokenizer.json", R"({"model": {"type": "WordPiece"}})");
   expect(copy, QUIRE_ERROR_UNSUPPORTED, {copy.path(), "tokenizer.json", "WordPiece"});
+  copy.remove("tokenizer_config.json");  // which names other tokens
+  copy.write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},
+    "decoder": {"type": "ByteLevel"}, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+      {"type": "Split", "pattern": {"Regex": "(a+)+[bc]"}, "behavior": "Isolated", "invert": false},
+      {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]}})");
+  expect(copy, QUIRE_ERROR_UNSUPPORTED, {copy.path(), "tokenizer.json", "(a+)+[bc]", "too much work"});
 }
 
 }  // namespace
