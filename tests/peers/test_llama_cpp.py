@@ -1,0 +1,277 @@
+"""The real model (examples/get_model.sh) in the library and in llama.cpp: logits, greedy tokens, perplexity; and GGUF files
+that each of the two quantised, in both.
+
+QUIRE_LIBRARY and QUIRE_COMMAND name the library and the command. Skipped where llama-cpp-python is not installed, which
+builds llama.cpp, or where the model cannot be fetched. QUIRE_PPL_TOKENS is how many tokens of each text are scored.
+
+llama.cpp rounds the activations to 8 bits before it multiplies them with quantised weights; the library does not. So
+the two differ by what this rounding costs. On a file of float weights, where neither rounds, they must agree.
+"""
+
+import ctypes
+import math
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy
+import pytest
+
+llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "bindings" / "python"), str(ROOT / "tests" / "peers")]
+
+import quire  # noqa: E402
+from test_real_model import N_GREEDY, PROMPTS, all_logits, encode, path, relative  # noqa: E402, F401
+
+N_TOKENS = int(os.environ.get("QUIRE_PPL_TOKENS") or 2048)
+N_THREADS = len(os.sched_getaffinity(0))
+BLOCK = 512
+TEXTS = [file for file in (ROOT / "examples" / "embedded_model" / "heldout.txt", ROOT / "include" / "quire" / "quire.h",
+                           pathlib.Path("/usr/share/common-licenses/GPL-3")) if file.exists()]
+RECIPES = {"q8_0": "MOSTLY_Q8_0", "q6_k": "MOSTLY_Q6_K", "q5_k_m": "MOSTLY_Q5_K_M", "q5_1": "MOSTLY_Q5_1",
+           "q5_0": "MOSTLY_Q5_0", "q4_k_m": "MOSTLY_Q4_K_M", "q4_1": "MOSTLY_Q4_1", "q4_0": "MOSTLY_Q4_0"}
+
+
+class Peer:
+    """llama.cpp with the model of a file; keys and values are float, as in the library's sessions here."""
+
+    def __init__(self, path, n_ctx):
+        f32 = llama_cpp.GGML_TYPE_F32
+        self._llama = llama_cpp.Llama(str(path), n_ctx=n_ctx, n_batch=BLOCK, n_threads=N_THREADS,
+                                      n_threads_batch=N_THREADS, logits_all=True, type_k=f32, type_v=f32, verbose=False)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self._llama.close()
+
+    def encode(self, text):
+        return self._llama.tokenize(text.encode(), add_bos=True, special=True)
+
+    def logits(self, ids):
+        """Logits of every token of a new text."""
+        self._llama.reset()
+        self._llama.eval(ids)
+        return self._llama.scores[:len(ids)].astype(numpy.float64)
+
+    def greedy(self, ids, n):
+        self._llama.reset()
+        out = []
+        while len(out) < n:
+            self._llama.eval(out[-1:] or ids)
+            out.append(int(self._llama.scores[self._llama.n_tokens - 1].argmax()))
+        return out
+
+    def log_p(self, ids):
+        """Blocks of log p of all tokens behind each token of a new text."""
+        self._llama.reset()
+        self._llama.eval(ids)
+        for at in range(0, len(ids), BLOCK):
+            yield log_softmax(self._llama.scores[at:min(at + BLOCK, len(ids))])
+
+
+def log_softmax(logits):
+    logits = numpy.asarray(logits, dtype=numpy.float64)
+    logits = logits - logits.max(axis=1, keepdims=True)
+    return logits - numpy.log(numpy.exp(logits).sum(axis=1, keepdims=True))
+
+
+def own_log_p(model, ids):
+    with model.session("full", kv_type="f32") as session:
+        for at in range(0, len(ids), BLOCK):
+            block = ids[at:at + BLOCK]
+            session.feed_tokens(block)
+            session.prefill(keep_logits=True)
+            yield log_softmax(session.logits(at, len(block)))
+
+
+def scores(blocks, ids, exact=None):
+    """-log p of all tokens but the first; and of `exact`, the same of a better model, the Kullback-Leibler divergences."""
+    nll, divergences = [], []
+    for n, log_p in enumerate(blocks):
+        targets = ids[n * BLOCK + 1:(n + 1) * BLOCK + 1]
+        nll.append(-log_p[numpy.arange(len(targets)), targets])
+        if exact is not None:
+            better = exact[n].astype(numpy.float64)
+            divergences.append((numpy.exp(better) * (better - log_p)).sum(axis=1))
+    return numpy.concatenate(nll), numpy.concatenate(divergences) if divergences else None
+
+
+def own_greedy(model, ids, n):
+    with model.session("full", kv_type="f32") as session:
+        session.feed_tokens(ids)
+        return [e.token for e in session.stream(n, ignore_eos=True) if e.kind == "token"]
+
+
+def perplexity(scores_of_texts):
+    return math.exp(numpy.concatenate([nll for nll, _ in scores_of_texts]).mean())
+
+
+def divergence(scores_of_texts):
+    return numpy.concatenate([kl for _, kl in scores_of_texts]).mean()
+
+
+def texts(model):
+    return [encode(model, text.read_text(encoding="utf-8"))[:N_TOKENS] for text in TEXTS]
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    with quire.Runtime(threads=N_THREADS) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def model(runtime, path):  # noqa: F811
+    with runtime.load(path) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def peer(path):  # noqa: F811
+    with Peer(path, N_TOKENS) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def float_path(path, tmp_path_factory):  # noqa: F811
+    """The same model with float weights."""
+    out = tmp_path_factory.mktemp("float") / "f32.gguf"
+    quire.quantize(path, out, "f32")
+    return out
+
+
+@pytest.fixture(scope="module")
+def greedy(model):
+    """(ids of a prompt, the library's greedy tokens behind it), of all prompts."""
+    return [(ids, own_greedy(model, ids, N_GREEDY)) for ids in (encode(model, prompt) for prompt in PROMPTS)]
+
+
+def test_prompts_are_the_same_ids(model, peer):
+    for prompt in PROMPTS:
+        assert encode(model, prompt) == peer.encode(prompt)
+    for text in TEXTS:
+        assert encode(model, text.read_text(encoding="utf-8")) == peer.encode(text.read_text(encoding="utf-8"))
+
+
+def test_floats_give_the_same_logits_and_tokens(runtime, float_path, greedy):
+    worst, n_equal = 0.0, 0
+    with runtime.load(float_path) as own, Peer(float_path, 256) as theirs:
+        for ids, tokens in greedy:
+            mine, other = all_logits(own, ids + tokens), theirs.logits(ids + tokens)
+            worst = max(worst, relative(other, mine))
+            expected, got = theirs.greedy(ids, N_GREEDY), own_greedy(own, ids, N_GREEDY)
+            n_equal += expected == got
+            if expected != got:  # both must be as good: the gap of their logits says so
+                at = next(i for i, (a, b) in enumerate(zip(got, expected)) if a != b)
+                logits = all_logits(own, ids + got[:at])[-1]
+                gap = logits[got[at]] - logits[expected[at]]
+                print(f"token {at} differs, gap of the logits {gap:.1e}")
+                assert gap < 1e-3
+    print(f"float weights: {n_equal} of {len(greedy)} prompts have the same {N_GREEDY} tokens, logits differ by {worst:.1e}")
+    assert worst < 1e-3
+
+
+def test_tokens_differ_only_where_rounding_explains_it(runtime, path, float_path, model, peer, greedy):  # noqa: F811
+    """At the first token that differs, the gap of the library's two candidates is within a few times the usual
+    difference of the two programs' logits; and the library is nearer to float weights and activations."""
+    own_error, peer_error, n_equal = 0.0, 0.0, 0
+    with runtime.load(float_path) as exact:
+        for prompt, (ids, tokens) in zip(PROMPTS, greedy):
+            own, other = all_logits(model, ids + tokens), peer.logits(ids + tokens)
+            truth = all_logits(exact, ids + tokens)
+            own_error, peer_error = max(own_error, relative(own, truth)), max(peer_error, relative(other, truth))
+            expected = peer.greedy(ids, N_GREEDY)
+            if expected == tokens:
+                n_equal += 1
+                continue
+            at = next(i for i, (a, b) in enumerate(zip(tokens, expected)) if a != b)
+            row = len(ids) + at - 1
+            assert own[row].argmax() == tokens[at]
+            gap = own[row, tokens[at]] - own[row, expected[at]]
+            # What rounding does to the difference of two logits: the differences of two programs' differences, over
+            # all positions before this one and the five most likely tokens of each.
+            usual = []
+            for before in range(row):
+                top = numpy.argsort(own[before])[-5:]
+                change = (other - own)[before, top]
+                usual.append(change - change.mean())
+            usual = math.sqrt(2) * float(numpy.std(numpy.concatenate(usual)))
+            print(f"{prompt!r}: token {at} differs, gap of the logits {gap:.3f}, in llama.cpp "
+                  f"{other[row, tokens[at]] - other[row, expected[at]]:.3f}, usual difference {usual:.3f}")
+            assert 0 <= gap < 4 * usual
+    print(f"{n_equal} of {len(PROMPTS)} prompts have the same {N_GREEDY} tokens; distance of the logits from those of "
+          f"float weights: quire {own_error:.1e}, llama.cpp {peer_error:.1e}")
+    assert own_error == 0  # products with quantised weights are those with the values that they stand for
+    assert peer_error < 0.1
+
+
+def test_perplexity(model, float_path, peer):
+    """With float weights the two agree, so what is left is llama.cpp's rounding of activations: within 0.5 %."""
+    found = {"quire": [], "llama.cpp": [], "llama.cpp, float weights": []}
+    with Peer(float_path, N_TOKENS) as float_peer:
+        for text, ids in zip(TEXTS, texts(model)):
+            one = {"quire": scores(own_log_p(model, ids), ids), "llama.cpp": scores(peer.log_p(ids), ids),
+                   "llama.cpp, float weights": scores(float_peer.log_p(ids), ids)}
+            own = perplexity([one["quire"]])
+            print(f"{text.name}, {len(ids) - 1} targets: quire {own:.4f}", *(
+                f"{name} {perplexity([part]):.4f} ({perplexity([part]) / own - 1:+.4%})" for name, part in one.items()
+                if name != "quire"), sep="; ")
+            assert perplexity([one["llama.cpp, float weights"]]) == pytest.approx(own, rel=1e-5)
+            for name, part in one.items():
+                found[name].append(part)
+    own, other = perplexity(found["quire"]), perplexity(found["llama.cpp"])
+    print(f"all texts: quire {own:.4f}, llama.cpp {other:.4f} ({other / own - 1:+.3%})")
+    assert own == pytest.approx(other, rel=0.005)
+
+
+@llama_cpp.llama_log_callback
+def no_log(*_):
+    pass
+
+
+def quantize_by_peer(source, out, file_type):
+    llama_cpp.llama_log_set(no_log, None)  # it tells of every tensor
+    parameters = llama_cpp.llama_model_quantize_default_params()
+    parameters.nthread = N_THREADS
+    parameters.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_{file_type}")
+    parameters.allow_requantize = True
+    assert llama_cpp.llama_model_quantize(str(source).encode(), str(out).encode(), ctypes.byref(parameters)) == 0
+
+
+@pytest.fixture(scope="module")
+def exact(runtime, float_path):
+    """(ids of a text, log p of the model with float weights), of all texts."""
+    with runtime.load(float_path) as loaded:
+        return [(ids, [block.astype(numpy.float32) for block in own_log_p(loaded, ids)]) for ids in texts(loaded)]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_quantised_files(runtime, float_path, exact, tmp_path, recipe):
+    """A file of the library's is hardly worse than llama.cpp's of the same recipe. llama.cpp reads the same weights from
+    it: what it makes floats of gives it the library's perplexity."""
+    own_file, peer_file, read_by_peer = tmp_path / "own.gguf", tmp_path / "peer.gguf", tmp_path / "floats.gguf"
+    subprocess.run([os.environ["QUIRE_COMMAND"], "quantize", "-q", "-t", recipe, float_path, own_file], check=True)
+    quantize_by_peer(float_path, peer_file, RECIPES[recipe])
+    quantize_by_peer(own_file, read_by_peer, "ALL_F32")
+    found = {}
+    for name, file in (("quire", own_file), ("llama.cpp", peer_file)):
+        with runtime.load(file) as model:
+            found[name] = [scores(own_log_p(model, ids), ids, log_p) for ids, log_p in exact]
+        print(f"{recipe} by {name}, {file.stat().st_size / 1e6:.1f} MB: perplexity {perplexity(found[name]):.4f}, "
+              f"divergence {divergence(found[name]):.5f}")
+    own, other = perplexity(found["quire"]), perplexity(found["llama.cpp"])
+    with Peer(own_file, N_TOKENS) as peer:
+        rounding = perplexity([scores(peer.log_p(ids), ids) for ids, _ in exact]) / own - 1
+    ids = exact[0][0]
+    with Peer(read_by_peer, N_TOKENS) as peer:
+        reading = perplexity([scores(peer.log_p(ids), ids)]) / perplexity(found["quire"][:1]) - 1
+    print(f"{recipe}: quire's file against llama.cpp's {own / other - 1:+.3%}; quire's file in llama.cpp {rounding:+.3%}, "
+          f"without rounding of activations {reading:+.5%}")
+    assert abs(reading) < 1e-5
+    assert abs(rounding) < 0.01
+    assert own <= other * 1.005
