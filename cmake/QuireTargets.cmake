@@ -57,10 +57,12 @@ function(quire_library name)
   target_link_libraries(${name} PUBLIC quire_settings ${ARG_DEPENDS})
 endfunction()
 
-# quire_test(NAME SOURCES ... [DEPENDS ...] [LABEL fast|slow] [TIMEOUT s] [RANDOM]): a GoogleTest program, one CTest test.
+# quire_test(NAME SOURCES ... [DEPENDS ...] [LABEL fast|slow] [TIMEOUT s] [COST s] [RANDOM]): a GoogleTest program, one
+# CTest test.
+# COST: about how long it takes in a sanitized build. CTest starts the longest first, so that none runs alone at the end.
 # RANDOM: its inputs are random (tests/seed.h). It is also a slow test, NAME_fresh, whose seed is another each time.
 function(quire_test name)
-  cmake_parse_arguments(ARG "RANDOM" "LABEL;TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "RANDOM" "LABEL;TIMEOUT;COST" "SOURCES;DEPENDS" ${ARGN})
   if(NOT ARG_LABEL)
     set(ARG_LABEL fast)
   endif()
@@ -76,8 +78,23 @@ function(quire_test name)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_COST)
+    set_tests_properties(${name} PROPERTIES COST ${ARG_COST})
+  endif()
   if(ARG_RANDOM)
     add_test(NAME ${name}_fresh COMMAND ${name})
     set_tests_properties(${name}_fresh PROPERTIES LABELS slow TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT QUIRE_TEST_SEED=fresh)
   endif()
+endfunction()
+
+# quire_long_tests(NAME FILTER): those tests of the program NAME take long in sanitized builds, and run no code there that
+# its other tests do not run too. There they are a test of their own, NAME_long, with the label "long".
+function(quire_long_tests name filter)
+  if(NOT QUIRE_SANITIZE)
+    return()
+  endif()
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-${filter}")
+  add_test(NAME ${name}_long COMMAND ${name})
+  set_tests_properties(${name}_long PROPERTIES LABELS long TIMEOUT 900 ENVIRONMENT "GTEST_FILTER=${filter}"
+    FAIL_REGULAR_EXPRESSION "Running 0 tests")
 endfunction()

@@ -2,8 +2,8 @@
 # Builds Quire and runs its tests.
 #
 #   bash tests/run.sh         release and ASan+UBSan builds, fast tests in both (the latter without the quire command)
-#   bash tests/run.sh --all   also the command in the ASan+UBSan build, clang, TSan, the longer deferred tests, the slow
-#                             tests, fuzzing, and clang-tidy
+#   bash tests/run.sh --all   also the command in the ASan+UBSan build, clang, TSan, the tests that take long in sanitized
+#                             builds (labels "deferred" and "long"), the slow tests, fuzzing, and clang-tidy
 #
 # Stops at the first failure with its status; otherwise the last lines are a CTest summary of the ASan+UBSan run
 # (with --all, of the slow tests).
@@ -55,12 +55,12 @@ build asan-ubsan -DQUIRE_EXAMPLES=$($all && echo ON || echo OFF)
 run_tests asan-ubsan fast
 $all || exit 0
 
-run_tests asan-ubsan deferred
+run_tests asan-ubsan 'deferred|long'
 build clang
 run_tests clang fast
 build tsan
 run_tests tsan fast
-run_tests tsan deferred
+run_tests tsan 'deferred|long'
 step "fuzzing"
 sh tests/fuzz/run.sh 30
 step "clang-tidy"
