@@ -57,12 +57,13 @@ function(quire_library name)
   target_link_libraries(${name} PUBLIC quire_settings ${ARG_DEPENDS})
 endfunction()
 
-# quire_test(NAME SOURCES ... [DEPENDS ...] [LABEL fast|slow] [TIMEOUT s] [COST s] [RANDOM]): a GoogleTest program, one
-# CTest test.
+# quire_test(NAME SOURCES ... [DEPENDS ...] [LABEL fast|slow] [TIMEOUT s] [COST s] [RANDOM] [OPTIMIZED]): a GoogleTest
+# program, one CTest test.
 # COST: about how long it takes in a sanitized build. CTest starts the longest first, so that none runs alone at the end.
 # RANDOM: its inputs are random (tests/seed.h). It is also a slow test, NAME_fresh, whose seed is another each time.
+# OPTIMIZED: its own code computes much, such as references, and is optimized in sanitized builds too.
 function(quire_test name)
-  cmake_parse_arguments(ARG "RANDOM" "LABEL;TIMEOUT;COST" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "RANDOM;OPTIMIZED" "LABEL;TIMEOUT;COST" "SOURCES;DEPENDS" ${ARGN})
   if(NOT ARG_LABEL)
     set(ARG_LABEL fast)
   endif()
@@ -74,6 +75,13 @@ function(quire_test name)
   set_target_properties(${name} PROPERTIES QUIRE_WITHOUT_UBSAN ON)
   # Its own code need not be fast, but all tests together are much of what is compiled.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(QUIRE_SANITIZE AND NOT ARG_OPTIMIZED)
+    target_compile_options(${name} PRIVATE -O0)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND QUIRE_SANITIZE MATCHES address)
+      # Checks of memory as calls are much less code than checks in place.
+      target_compile_options(${name} PRIVATE "SHELL:--param asan-instrumentation-with-call-threshold=0")
+    endif()
+  endif()
   target_link_libraries(${name} PRIVATE quire_settings ${ARG_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name})
