@@ -39,9 +39,9 @@ constexpr ArgumentDoc kCommonArguments[] = {
 };
 constexpr ArgumentDoc kBaseArguments[] = {{"theta", "the RoPE base"}};
 
-const Method* const kMethods[] = {&kFull,      &kBeacon,    &kDualChunk, &kDcaTopK,    &kLmInfinite,
-                                  &kLongMixed, &kLongHeads, &kDcaTopK,   &kReRope,     &kS2,
-                                  &kSccaFixed, &kSccaFlow,  &kSda,       &kSelfExtend, &kStreamingLlm};
+const Method* const kMethods[] = {&kFull,      &kBeacon,    &kDualChunk,  &kDcaTopK,     &kLmInfinite,
+                                  &kLongMixed, &kLongHeads, &kReRope,     &kS2,          &kSccaFixed,
+                                  &kSccaFlow,  &kSda,       &kSelfExtend, &kStreamingLlm};
 constexpr std::string_view kAuto = "auto";  // stands for one of them
 
 std::vector<std::string_view> method_names() {

@@ -13,7 +13,7 @@ constexpr const char* kStrategies[] = {
     "dca(chunk=48, kv_chunk=16)",
     "longheads(chunk=16, chunks=4)",
     "longheads(chunk=16, chunks=5, select=group)",
-    "dca_topk(chunk=16, chunks=4, one_in=6)",
+    "dca_topk(chunk=16, chunks=4, one_in=6, reading=selected)",
     "lm_infinite(sinks=3, recent=50, kv_chunk=16)",
     "streaming_llm(sinks=4, recent=60)",
     "streaming_llm(sinks=20, recent=33, kv_chunk=16)",

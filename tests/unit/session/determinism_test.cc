@@ -12,19 +12,18 @@ namespace {
 
 // short_128: train_len 128, so dca has s = 96 and C = 127; KV chunks of 32.
 constexpr int64_t kLength = 300;
-const std::vector<std::string> kStrategies = {
-    "full",
-    "dca",
-    "longheads(chunk=16, chunks=4)",
-    "longheads(chunk=32, chunks=3, begin=100, forced=paper, select=group)",
-    "streaming_llm(sinks=3, recent=50)",
-    "longheads(chunk=16, chunks=4, positions=dca, dca_chunk=60)",
-    "dca_topk(chunk=16, chunks=4, one_in=5, dca_chunk=64, reading=selected)",
-    "longheads(chunk=16, chunks=4, select=first_layer)",
-    "rerope(window=40)",
-    "rerope(window=40, leaky=3, log_n=0)",
-    "self_extend(group=4, window=30)",
-    "lm_infinite(sinks=5, recent=50)"};
+const std::vector<std::string> kStrategies = {"full",
+                                              "dca",
+                                              "longheads(chunk=16, chunks=4)",
+                                              "longheads(chunk=32, chunks=3, begin=100, forced=paper, select=group)",
+                                              "streaming_llm(sinks=3, recent=50)",
+                                              "longheads(chunk=16, chunks=4, positions=dca, dca_chunk=60)",
+                                              "dca_topk(chunk=16, chunks=4, one_in=5, dca_chunk=64, reading=selected)",
+                                              "longheads(chunk=16, chunks=4, select=first_layer)",
+                                              "rerope(window=40)",
+                                              "rerope(window=40, leaky=3, log_n=0)",
+                                              "self_extend(group=4, window=30)",
+                                              "lm_infinite(sinks=5, recent=50)"};
 // For models of three heads.
 const std::vector<std::string> kHeadPatterns = {"sda(dilation=3)", "sda(dilation=3, reading=kv)",
                                                 "scca_flow(chunks=3, chunk=20)",

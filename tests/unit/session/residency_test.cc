@@ -10,19 +10,18 @@ namespace quire::test {
 namespace {
 
 constexpr int64_t kLength = 400;
-const std::vector<std::string> kStrategies = {
-    "full",
-    "dca",
-    "longheads(chunk=16, chunks=4)",
-    "longheads(chunk=16, chunks=4, select=group)",
-    "streaming_llm(sinks=3, recent=50)",
-    "longheads(chunk=16, chunks=4, positions=dca, dca_chunk=60)",
-    "dca_topk(chunk=16, chunks=4, one_in=5, dca_chunk=64, reading=selected)",
-    "longheads(chunk=16, chunks=4, select=first_layer)",
-    "rerope(window=40)",
-    "long_mixed(heads=sda2.rolled.shift1, chunk=20)",
-    "beacon(ratio=2, kv_chunk=16)",
-    "beacon(window=48, stride=16, sequence=x2.x0.x4, kv_chunk=16)"};
+const std::vector<std::string> kStrategies = {"full",
+                                              "dca",
+                                              "longheads(chunk=16, chunks=4)",
+                                              "longheads(chunk=16, chunks=4, select=group)",
+                                              "streaming_llm(sinks=3, recent=50)",
+                                              "longheads(chunk=16, chunks=4, positions=dca, dca_chunk=60)",
+                                              "dca_topk(chunk=16, chunks=4, one_in=5, dca_chunk=64, reading=selected)",
+                                              "longheads(chunk=16, chunks=4, select=first_layer)",
+                                              "rerope(window=40)",
+                                              "long_mixed(heads=sda2.rolled.shift1, chunk=20)",
+                                              "beacon(ratio=2, kv_chunk=16)",
+                                              "beacon(window=48, stride=16, sequence=x2.x0.x4, kv_chunk=16)"};
 
 class Residency : public testing::TestWithParam<std::string> {
  protected:

@@ -110,7 +110,8 @@ TEST(Strategy, RefusesWhatItDoesNotKnow) {
   const Refusal cases[] = {
       {"", Code::kBadStrategy, 0, "expected the name of a method"},
       {"ful", Code::kBadStrategy, 0,
-       "unknown method 'ful'; expected one of full, beacon, dca, lm_infinite, long_mixed, longheads, rerope, s2"},
+       "unknown method 'ful'; expected one of full, beacon, dca, dca_topk, lm_infinite, long_mixed, longheads, rerope, "
+       "s2"},
       {"FULL", Code::kBadStrategy, 0, "unknown method 'FULL'"},
       {"full + linear(factor=2)", Code::kBadStrategy, 7,
        "unknown method 'linear'; expected one of none, pi, ntk, yarn, llama3, dynamic_ntk, longrope, freq_factors, "
