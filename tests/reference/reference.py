@@ -187,12 +187,17 @@ class LongHeads:
                 raise CloseCall
         return sorted([0] * (self.first == "forced") + between[:taken] + list(range(own + 1 - self.forced, own + 1)))
 
+    def scores(self, q, k, v, rope):
+        """[heads, n, n // chunk] of each query and complete chunk."""
+        group = q.shape[1] // k.shape[1]
+        return torch.stack([q[:, h] @ self.represent(q[:, h], k[:, h // group], v[:, h // group], rope).T
+                            for h in range(q.shape[1])])
+
     def __call__(self, q, k, v, rope):
         """[heads, n, n] positions from q [n, heads, d], k and v [n, kv_heads, d]."""
         n, heads, _ = q.shape
         group = heads // k.shape[1]
-        scores = torch.stack([q[:, h] @ self.represent(q[:, h], k[:, h // group], v[:, h // group], rope).T
-                              for h in range(heads)])
+        scores = self.scores(q, k, v, rope)
         if self.sharing in ("group", "layer"):
             sharers = group if self.sharing == "group" else heads
             scores = scores.view(-1, sharers, *scores.shape[1:]).sum(1).repeat_interleave(sharers, 0)
@@ -212,6 +217,58 @@ class LongHeads:
                     row[keys] = packed.double() if self.distances is None else dense[i, keys]
                 positions[h, i] = row
         return positions
+
+
+class DcaTopK(LongHeads):
+    """Chunks chosen by their keys at the distances of Dual Chunk Attention; forced are the first and the last two.
+
+    At most `chunks` chunks, or where that is more one in `one_in` (0: never). bounds: by the least and the greatest of
+    each channel of a chunk's keys (Quest), else by their mean. Where heads choose together, what is summed is each
+    head's softmax of its scores over the chunks before the query's own."""
+
+    def __init__(self, chunk, chunks, one_in, period, cap, bounds=False, sharing="group"):
+        super().__init__(chunk, chunks, chunk * chunks, sharing=sharing)
+        self.least, self.one_in, self.period, self.cap, self.bounds = chunks, one_in, period, cap, bounds
+
+    def choose(self, scores, own):
+        self.chunks = max(self.least, (own + 1) // self.one_in if self.one_in else 0)
+        return super().choose(scores, own)
+
+    def scores(self, q, k, v, rope):
+        n, heads, d = q.shape
+        group, n_chunks = heads // k.shape[1], n // self.chunk
+        whole = n_chunks * self.chunk
+        scale = rope.attention_factor**2 / math.sqrt(d)
+        own = torch.arange(n) // self.chunk
+        result = []
+        for h in range(heads):
+            keys = k[:, h // group]
+            if self.bounds:
+                scores = self.products_with_bounds(q[:, h], keys, n_chunks, rope) * scale
+            else:
+                logits = pair_logits(q[:, h], keys, self.distances.nan_to_num(), rope) / math.sqrt(d)
+                scores = logits[:, :whole].view(n, n_chunks, self.chunk).mean(2)
+            if self.sharing != "head":
+                earlier = torch.arange(n_chunks) < own[:, None]
+                scores = torch.softmax(scores.masked_fill(~earlier, -math.inf), dim=-1).nan_to_num()
+            result.append(scores)
+        return torch.stack(result)
+
+    def products_with_bounds(self, q, k, n_chunks, rope):
+        """The most that a key inside the bounds could make: q, k [n, d] of one head, unrotated."""
+        n, d = q.shape
+        turned = rotate(k, torch.arange(n).double() % self.period, rope)[:n_chunks * self.chunk].view(n_chunks, -1, d)
+        least, greatest = turned.min(1).values, turned.max(1).values
+        scores = torch.empty(n, n_chunks, dtype=torch.float64)
+        for c in range(n_chunks):
+            at = self.distances[:, c * self.chunk] + c * self.chunk % self.period  # where queries stand
+            seen = rotate(q, at.nan_to_num(), rope)
+            scores[:, c] = torch.maximum(seen * least[c], seen * greatest[c]).sum(1)
+        return scores
+
+    def __call__(self, q, k, v, rope):
+        self.distances = positions_dca(len(q), self.period, self.cap)
+        return super().__call__(q, k, v, rope)
 
 
 def rotate(x, positions, rope):

@@ -81,6 +81,26 @@ def longheads_cases(train_len):
                 ("pi", "chunk=48, chunks=5, begin=250", lambda n: reference.LongHeads(48, 5, 250), "pi(factor=4)", pi)]]
 
 
+def dca_topk_cases(train_len):
+    """Given tokens choose too, or there would be nothing to see."""
+    period, trained = 3 * train_len // 4 // 16 * 16, f"train_len={train_len}"
+    ntk = lambda d, b: reference.rope_ntk(d, b, 2)  # noqa: E731
+
+    def make(*arguments, **options):
+        return lambda n: reference.DcaTopK(*arguments, **options)
+
+    return [Case(f"dca_topk_{name}", f"dca_topk({arguments}, reading=selected, {trained}) + {scaling}", positions, rope)
+            for name, arguments, positions, scaling, rope in [
+                ("group", "chunk=16, chunks=5, one_in=9", make(16, 5, 9, period, train_len - 1), "none",
+                 reference.rope_plain),
+                ("head", "chunk=16, chunks=4, one_in=0, select=head, dca_chunk=64", make(
+                    16, 4, 0, 64, min(train_len - 1, 127), sharing="head"), "none", reference.rope_plain),
+                ("minmax", "chunk=32, chunks=4, represent=minmax, dca_chunk=64", make(
+                    32, 4, 12, 64, min(train_len - 1, 127), bounds=True), "none", reference.rope_plain),
+                ("layer_ntk", "chunk=16, chunks=6, one_in=10, select=layer", make(
+                    16, 6, 10, period, train_len - 1, sharing="layer"), "ntk(factor=2)", ntk)]]
+
+
 def special_cases(train_len):
     """Options that the product of visibilities and scalings does not reach."""
     trained = f"train_len={train_len}"
@@ -210,7 +230,7 @@ def product_cases(train_len, n_heads):
 
 
 # What is refused on a model with a sliding window of its own.
-FAR = ("dca", "long_mixed", "longheads", "rerope", "scca_flow", "sda", "self_extend")
+FAR = ("dca", "dca_topk", "long_mixed", "longheads", "rerope", "scca_flow", "sda", "self_extend")
 
 
 def in_window(case, window):
@@ -233,7 +253,8 @@ def all_cases(model):
     for (v, (see, positions)), (s, (scale, rope)) in itertools.product(visibilities(train_len).items(),
                                                                        scalings(train_len).items()):
         cases.append(Case(f"{v}+{s}", f"{see} + {scale}", positions, rope))
-    return (cases + special_cases(train_len) + longheads_cases(train_len) + baseline_cases(train_len)
+    return (cases + special_cases(train_len) + longheads_cases(train_len) + dca_topk_cases(train_len)
+            + baseline_cases(train_len)
             + head_cases(train_len, model.n_query_heads) + product_cases(train_len, model.n_query_heads))
 
 
