@@ -254,8 +254,8 @@ def all_cases(model):
                                                                        scalings(train_len).items()):
         cases.append(Case(f"{v}+{s}", f"{see} + {scale}", positions, rope))
     return (cases + special_cases(train_len) + longheads_cases(train_len) + dca_topk_cases(train_len)
-            + baseline_cases(train_len)
-            + head_cases(train_len, model.n_query_heads) + product_cases(train_len, model.n_query_heads))
+            + baseline_cases(train_len) + head_cases(train_len, model.n_query_heads)
+            + product_cases(train_len, model.n_query_heads))
 
 
 def expected_logits(model, prompts, case):

@@ -291,9 +291,9 @@ class Selector {
       const Span& span = plan_.spans[static_cast<size_t>(s)];
       const int64_t end = std::min(own, ceil_div(span.first_key + span.count, s_.chunk));
       for (int64_t c = span.first_key / s_.chunk; c < end;) {
-        const double position = bounds_position(span, i, c);
+        const double position = vectors_position(span, i, c);
         int64_t next = c + 1;
-        while (next < end && next % kPageChunks != 0 && bounds_position(span, i, next) == position) ++next;
+        while (next < end && next % kPageChunks != 0 && vectors_position(span, i, next) == position) ++next;
         rope_->angles(position, scratch, scratch + d_ / 2);
         use(c, next);
         c = next;
@@ -302,7 +302,7 @@ class Selector {
   }
 
   // Where a query is rotated to for the vectors of a chunk, whose keys are rotated at their place in their period.
-  double bounds_position(const Span& span, int64_t i, int64_t chunk) const {
+  double vectors_position(const Span& span, int64_t i, int64_t chunk) const {
     const int64_t j = std::max(span.first_key, chunk * s_.chunk);
     return span.distance(i, j) + static_cast<double>(j % s_.key_period);
   }
