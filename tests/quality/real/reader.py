@@ -1,0 +1,49 @@
+"""A session that reads a document once and answers several questions about it."""
+
+import time
+
+
+class Reader:
+    def __init__(self, model, strategy, length):
+        self.tokenizer = model.tokenizer
+        self.session = model.session(strategy, overflow="extrapolate", expected_tokens=length)
+        self.n_tokens = 0  # fed: the document, without questions
+        self.cpu_seconds, self.n_read = 0.0, 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.session.close()
+
+    def encode(self, text):
+        """Of text that may have control tokens."""
+        return self.tokenizer.encode(text, parse_special=True, bos=False)
+
+    def feed(self, ids):
+        self.session.feed_tokens(ids)
+        self.n_tokens += len(ids)
+
+    def cut(self, n_tokens):
+        """Back to the document's first tokens."""
+        self.session.truncate(n_tokens)
+        self.n_tokens = n_tokens
+
+    def read(self, **options):
+        """Processes what was fed, and notes the processor time of it."""
+        before, read = time.process_time(), self.session.stats["n_prefilled"]
+        self.session.prefill(**options)
+        self.cpu_seconds += time.process_time() - before
+        self.n_read += self.session.stats["n_prefilled"] - read
+
+    def ask(self, question, n_tokens):
+        """The greedy answer; the document stays as it was."""
+        self.read()
+        self.session.feed_tokens(self.encode(question))
+        answer = "".join(self.session.generate(n_tokens))
+        self.session.truncate(self.n_tokens)
+        return answer
+
+    def costs(self):
+        return {"cpu_seconds": round(self.cpu_seconds, 2), "n_read": self.n_read,
+                "kv_bytes_peak": self.session.tier("host")["bytes_peak"]}

@@ -1,0 +1,36 @@
+"""What is compared: strategy expressions by name, some of which depend on the length of the text."""
+
+WINDOW = 8192  # tokens that the model was trained on
+
+
+def factor(length):
+    return f"{max(1.0, length / WINDOW):g}"
+
+
+STRATEGIES = {
+    "full": lambda length: "full",
+    "dca": lambda length: "dca",
+    "dca_topk": lambda length: "dca_topk",
+    "longheads": lambda length: "longheads",
+    "self_extend": lambda length: f"self_extend(group={8 if length <= 57344 else 16})",
+    "rerope": lambda length: "rerope",
+    "yarn": lambda length: f"full + yarn(factor={factor(length)})",
+    "dynamic_ntk": lambda length: "full + dynamic_ntk(factor=2)",
+    "streaming_llm": lambda length: "streaming_llm",
+}
+
+
+KV_HEADS, QUERY_HEADS = 3, 9
+
+
+def keys_read(name, length):
+    """The share of the keys and values that a generated token reads at the end of a text, with the vectors by which
+    chunks are chosen counted as keys: the defaults of the strategies, for this model."""
+    if name == "streaming_llm":
+        return min(1.0, (4 + 512) / length)
+    if name == "dca_topk":  # chunks of 32; a mean key for each, in the type of the KV cache
+        chunks = max(40, length // 32 // 12)
+        return min(1.0, 32 * chunks / length + 1 / (2 * 32))
+    if name == "longheads":  # 16 chunks of 256; a float32 vector for each query head, beside 2 * 256 f16 vectors
+        return min(1.0, QUERY_HEADS / KV_HEADS * (16 * 256 / length + 2 / (2 * 256)))
+    return 1.0

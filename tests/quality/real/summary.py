@@ -1,0 +1,94 @@
+"""Writes real.md from the measurements: a table of right answers for each task, perplexities, and what they cost."""
+
+import math
+import pathlib
+import sys
+
+from strategies import STRATEGIES, WINDOW, keys_read
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "report"))
+from page import Page
+
+TITLES = {
+    "passkey": ("Passkey: right answers",
+                "A five-digit number in filler, its place in each tenth of the text once a round."),
+    "needle": ("Needle in prose: right answers", "A number in a sentence of its own in the Debian handbook."),
+    "multikey": ("Several needles: right answers", "Four numbers for four cities in the Debian handbook; each is asked for."),
+    "questions": ("Questions about the Debian handbook: right answers",
+                  "The handbook from its beginning; asked is what stands in the part that was read. Facts were picked beforehand."),
+}
+DEPTHS = 5  # rows of the maps of depth against length
+
+
+def thousands(length):
+    return f"{length // 1024}k"
+
+
+def table(page, title, results, task, show):
+    lengths = results.lengths(task)
+    rows = []
+    for strategy in STRATEGIES:
+        found = {n: results.of(task, strategy, n) for n in lengths}
+        if any(found.values()):
+            rows.append((f"`{strategy}`", [show(found[n]) if found[n] else "-" for n in lengths]))
+    page.table(title, [thousands(n) for n in lengths], rows)
+
+
+def share(rows):
+    return f"{sum(row['right'] for row in rows)}/{len(rows)}"
+
+
+def depth_maps(page, results):
+    """Of the passkey task, for strategies that were tried beyond the window."""
+    grids = {}
+    lengths = results.lengths("passkey")
+    for strategy in STRATEGIES:
+        rows = results.of("passkey", strategy)
+        if not any(row["length"] > WINDOW for row in rows):
+            continue
+        cells = []
+        for length in lengths:
+            for depth in range(DEPTHS):
+                here = [r["right"] for r in rows if r["length"] == length and min(int(r["depth"] * DEPTHS), DEPTHS - 1) == depth]
+                cells.append({"length": thousands(length), "depth": (depth + 0.5) / DEPTHS,
+                              "accuracy": sum(here) / len(here) if here else math.nan})
+        grids[strategy] = {"cells": cells, "lengths": [thousands(n) for n in lengths],
+                           "depths": [(d + 0.5) / DEPTHS for d in range(DEPTHS)]}
+    if grids:
+        page.heat_maps("real_passkey", "Passkey by depth and length (white: not tried)", grids)
+
+
+def perplexity(rows):
+    return f"{math.exp(sum(row['nll'] for row in rows) / len(rows)):.2f} ({len(rows)})"
+
+
+def write(results, out, draws):
+    page = Page(out / "figures", draws)
+    page.heading("Long documents on a real model", 1)
+    page.text("Written by `bash tests/quality/real.sh`, which goes on where it stopped; the measurements are in",
+              "`tests/quality/real/results.jsonl`. The model is SmolLM2-135M-Instruct (Q4_1), trained on 8,192 tokens. Greedy",
+              "answers; keys and values in f16. \"-\": not tried, yet or because the two shorter lengths had no right answer.")
+    for task, (title, text) in TITLES.items():
+        if results.of(task):
+            page.heading(title)
+            page.text(text)
+            table(page, "tokens", results, task, share)
+            if task == "passkey":
+                depth_maps(page, results)
+    if results.of("perplexity"):
+        page.heading("Perplexity of the same 1,024 tokens after contexts of different lengths")
+        page.text("Of the Debian handbook; in brackets the number of places. These tokens are given, so `dca_topk` reads them as `dca`.")
+        table(page, "tokens", results, "perplexity", perplexity)
+        page.heading("What it costs")
+        page.text("Milliseconds of processor time for a token of the text that is read.")
+        table(page, "tokens", results, "perplexity",
+              lambda rows: f"{1000 * sum(r['cpu_seconds'] for r in rows) / sum(r['n_read'] for r in rows):.1f}")
+        page.text("Most memory of the KV cache, in MiB.")
+        table(page, "tokens", results, "perplexity", lambda rows: f"{max(r['kv_bytes_peak'] for r in rows) / 2**20:.0f}")
+    lengths = sorted({row["length"] for row in results.of("passkey")})
+    if lengths:
+        page.text("Share of the KV cache that a generated token reads, what it is chosen by included (`longheads`: at most, as",
+                  "each head chooses for itself).")
+        page.table("tokens", [thousands(n) for n in lengths],
+                   [(f"`{name}`", [f"{100 * keys_read(name, n):.1f} %" for n in lengths]) for name in STRATEGIES])
+    (out / "real.md").write_text(page.markdown())

@@ -1,0 +1,160 @@
+"""The tasks. Each adds rows to the results, one for a trial, and returns early when the time is over.
+
+A document is cut where its key stands and read again from there for the next trial, the trials in descending order of
+the key's place: what stands before the key is the same for all of them.
+"""
+
+import math
+import random
+
+from reader import Reader
+from strategies import STRATEGIES
+from texts import FILLER
+
+# Questions are asked as the model's chat template writes them. Of numbers the text goes on as it began: asked "What is
+# the pass key?", this model explains pass keys, inside its window too.
+TURN = "<|im_end|>\n<|im_start|>assistant\n"
+INTRO = ("There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. I will quiz you "
+         "about the important information there.\n")
+DEPTHS = 10          # places of a key, in tenths of the document
+CITIES = ("Amsterdam Berlin Cairo Dublin Edinburgh Florence Geneva Hamburg Istanbul Jakarta Kyoto Lisbon Madrid Nairobi "
+          "Oslo Prague Quito Rome Stockholm Tokyo Vienna Warsaw Zurich").split()
+KEYS = 4             # of a multikey document
+TARGETS = 1024       # tokens whose perplexity is measured
+# Where the document of a round begins, as a share of the handbook; the last place leaves room for 64k tokens.
+PLACES = (0.0, 0.35, 0.15, 0.5, 0.25, 0.6)
+
+
+class Bench:
+    """model: loaded; book: paragraphs of the handbook; over: a function that says whether the time is over."""
+
+    def __init__(self, model, book, results, over, log):
+        self.model, self.results, self.over, self.log = model, results, over, log
+        self.tokenizer = model.tokenizer
+        self.book = [self.tokenizer.encode(paragraph, bos=False) for paragraph in book]
+        self.paragraphs = book
+        self.filler = self.tokenizer.encode(FILLER, bos=False)
+
+    def reader(self, strategy, length):
+        return Reader(self.model, STRATEGIES[strategy](length), length)
+
+    def add(self, task, strategy, length, trial, reader, **fields):
+        row = {"task": task, "strategy": strategy, "length": length, "trial": trial, **fields, **reader.costs()}
+        self.results.add(row)
+        self.log(f"{task} {strategy} {length} #{trial}: {fields.get('answer', fields.get('nll'))!r} "
+                 f"{'right' if fields.get('right') else ''}")
+
+    def prose(self, round_, n_tokens):
+        """Paragraphs of the handbook, of at most so many tokens together."""
+        paragraphs = []
+        at = int(PLACES[round_ % len(PLACES)] * len(self.book))
+        while n_tokens >= len(self.book[at % len(self.book)]):
+            paragraphs.append(self.book[at % len(self.book)])
+            n_tokens -= len(paragraphs[-1])
+            at += 1
+        return paragraphs
+
+    def hidden_numbers(self, task, strategy, length, round_, filler, needle, question, n_answer):
+        """Trials whose documents differ in the number and where it stands: a round has one in each tenth."""
+        trials = [round_ * DEPTHS + t for t in range(DEPTHS)]
+        trials = [t for t in trials if not self.results.has(task, strategy, length, t)]
+        if not trials or self.results.failed(task, strategy, length):
+            return
+        with self.reader(strategy, length) as reader:
+            reader.feed(reader.encode(INTRO))
+            starts = [reader.n_tokens]  # of each paragraph, and the end
+            for paragraph in filler:
+                starts.append(starts[-1] + len(paragraph))
+            placed = []
+            for trial in trials:
+                draw = random.Random(f"{task} {length} {trial}")
+                depth = (trial % DEPTHS + draw.random()) / DEPTHS
+                place = min(range(len(starts)), key=lambda i: abs(starts[i] - depth * starts[-1]))
+                placed.append((place, trial, str(draw.randrange(10000, 100000))))
+            fed = 0
+            for place, trial, key in sorted(placed):
+                if self.over():
+                    return
+                # Ascending: the session holds the longest common beginning when the next trial starts.
+                while fed < place:
+                    reader.feed(filler[fed])
+                    fed += 1
+                reader.read()
+                begin = reader.n_tokens
+                reader.feed(reader.encode(needle.format(key)))
+                for paragraph in filler[place:]:
+                    reader.feed(paragraph)
+                answer = reader.ask(question, n_answer)
+                self.add(task, strategy, length, trial, reader, depth=round(begin / reader.n_tokens, 3), expected=key,
+                         answer=answer, right=key in answer, n_tokens=reader.n_tokens)
+                reader.cut(begin)
+
+    def passkey(self, strategy, length, round_):
+        """A number in filler (Mohtashami and Jaggi 2023)."""
+        room = length - 120
+        self.hidden_numbers("passkey", strategy, length, round_, [self.filler] * (room // len(self.filler)),
+                            "The pass key is {0}. Remember it. {0} is the pass key.\n",
+                            "The pass key is", 8)
+
+    def needle(self, strategy, length, round_):
+        """The same in prose (RULER's single needle, Hsieh et al. 2024)."""
+        self.hidden_numbers("needle", strategy, length, round_, self.prose(round_, length - 120),
+                            "The special magic number for Lisbon is {0}.\n",
+                            "The special magic number for Lisbon is", 8)
+
+    def multikey(self, strategy, length, round_):
+        """Several numbers in prose, each asked for by its name (RULER's multi-key needles)."""
+        trials = [round_ * KEYS + k for k in range(KEYS)]
+        if all(self.results.has("multikey", strategy, length, t) for t in trials) or self.over():
+            return
+        if self.results.failed("multikey", strategy, length):
+            return
+        draw = random.Random(f"multikey {length} {round_}")
+        names = draw.sample(CITIES, KEYS)
+        numbers = [str(draw.randrange(10000, 100000)) for _ in names]
+        paragraphs = self.prose(round_, length - 60 - 30 * KEYS)
+        places = [int((k + draw.random()) / KEYS * len(paragraphs)) for k in range(KEYS)]
+        with self.reader(strategy, length) as reader:
+            reader.feed(reader.encode(INTRO))
+            begins = []
+            for i, paragraph in enumerate(paragraphs):
+                for name, number, place in zip(names, numbers, places):
+                    if place == i:
+                        begins.append(reader.n_tokens)
+                        reader.feed(reader.encode(f"The special magic number for {name} is {number}.\n"))
+                reader.feed(paragraph)
+            for trial, name, number, begin in zip(trials, names, numbers, begins):
+                answer = reader.ask(f"The special magic number for {name} is", 8)
+                self.add("multikey", strategy, length, trial, reader, depth=round(begin / reader.n_tokens, 3),
+                         expected=number, answer=answer, right=number in answer, n_tokens=reader.n_tokens)
+
+    def questions(self, strategy, length, questions):
+        """Questions about the first `length` tokens of the handbook; those whose fact stands there are asked."""
+        if self.over() or self.results.has("questions", strategy, length, 0):
+            return
+        with self.reader(strategy, length) as reader:
+            reader.feed(reader.encode("<|im_start|>user\n"))
+            asked, at = [], 0
+            while reader.n_tokens + len(self.book[at]) <= length - 80:
+                asked += [(q, reader.n_tokens) for q in questions if q["paragraph"] == at]
+                reader.feed(self.book[at])
+                at += 1
+            for trial, (q, begin) in reversed(list(enumerate(asked))):  # the first one last: it says that all are there
+                answer = reader.ask(f"\n{q['question']} Answer in a few words.{TURN}", 32).split("\n")[0]
+                right = any(word.lower() in answer.lower() for word in q["answers"])
+                self.add("questions", strategy, length, trial, reader, depth=round(begin / reader.n_tokens, 3),
+                         question=q["question"], expected=q["answers"][0], answer=answer, right=right,
+                         n_tokens=reader.n_tokens)
+
+    def perplexity(self, strategy, length, round_):
+        """The same last tokens of a stretch of the handbook, after contexts of different lengths."""
+        if self.over() or self.results.has("perplexity", strategy, length, round_):
+            return
+        ids = [token for paragraph in self.book for token in paragraph]
+        end = len(ids) * (round_ + 2) // 4 - 8
+        with self.reader(strategy, length) as reader:
+            reader.feed(ids[end - length:end])
+            reader.read(score=True)
+            nll = -sum(reader.session.scores(length - TARGETS, TARGETS)) / TARGETS
+            self.add("perplexity", strategy, length, round_, reader, nll=nll, right=math.isfinite(nll),
+                     n_tokens=length)
