@@ -12,9 +12,8 @@
 //             (ChunkSelection::Representation). The first chunk and the last two are always taken.
 //             reading=selected: given tokens choose too.
 // Invariants  Distances are those of dca. Texts of up to `begin` tokens see plain attention.
-// Complexity  Reading: as dca. A generated token: max(chunks, n / chunk / one_in) * chunk keys and values, and n /
-// chunk
-//             means, per layer and KV head.
+// Complexity  Reading: as dca. A generated token, per layer and KV head: the keys and values of
+//             max(chunks, n / chunk / one_in) chunks, and n / chunk means.
 // Memory      As dca; per chunk, layer and KV head a vector (minmax: two) in the KV cache's type, which stay in memory.
 #include <algorithm>
 

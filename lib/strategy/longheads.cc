@@ -13,7 +13,7 @@
 //             one selection in a group, by the sum of its heads' scores. `init=full`: given tokens see plain attention,
 //             only generated ones select (the paper's NTK and PI initialisations, with such a scaling).
 //             positions=dca: the chosen keys stand where Dual Chunk Attention puts them (dual_chunk.h), not packed:
-//             a combination of two papers that neither has. (Bounds of keys choose better there:.)
+//             a combination of two papers that neither has. (dca_topk chooses there by the mean of the keys.)
 // Ablations   pick=worst|random; first=free|never (the first chunk like any other, or not at all);
 //             select=layer|first_layer (the paper's fixed head and fixed layer).
 // Invariants  At most chunk * chunks keys per query and head. Packed: no distance at or beyond chunk * chunks <= L, and

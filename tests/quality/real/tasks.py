@@ -32,7 +32,6 @@ class Bench:
         self.model, self.results, self.over, self.log = model, results, over, log
         self.tokenizer = model.tokenizer
         self.book = [self.tokenizer.encode(paragraph, bos=False) for paragraph in book]
-        self.paragraphs = book
         self.filler = self.tokenizer.encode(FILLER, bos=False)
 
     def reader(self, strategy, length):
