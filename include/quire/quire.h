@@ -583,10 +583,10 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                  of dca; no end. A combination that no paper has: distances of An et al. 2024,
  *                  chunks by mean keys as in MoBA (Lu et al. 2025), choosing in generation as in
  *                  Quest (Tang et al. 2024). It sees chunks= (40) of them, in longer texts one in
- *                  one_in= (12; 0: never more than chunks). chunk is also the stored chunk, so
- *                  there is no kv_chunk=. represent=mean|minmax (minmax: not the mean but the most
- *                  that any key could score by the least and the greatest of each channel, as in
- *                  Quest), reading=dense|selected (selected: given tokens choose too),
+ *                  one_in= (12; 0: never more than chunks). kv_chunk= is a multiple of chunk.
+ *                  represent=mean|minmax (minmax: not the mean but the most that any key could
+ *                  score by the least and the greatest of each channel, as in Quest),
+ *                  reading=dense|selected (selected: given tokens choose too),
  *                  select=group|head|layer (who chooses together), begin=chunk * chunks (queries
  *                  before it see all), dca_chunk= (3L/4, a multiple of chunk), dca_cap= (L-1)
  *   beacon         Activation Beacon (Zhang et al. 2024, "Soaring from 4K to 400K", eq. 1-2), for

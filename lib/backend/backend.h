@@ -87,7 +87,7 @@ class Backend {
   virtual Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) = 0;
   virtual Status store_kv(Exec exec, const PreparedStep& step, const StoreKvArgs& args) = 0;
   virtual Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) = 0;
-  virtual Status represent_chunk(Exec exec, const PreparedStep& step, const RepresentArgs& args) = 0;
+  virtual Status represent_chunks(Exec exec, const PreparedStep& step, const RepresentArgs& args) = 0;
   virtual Status select_chunks(Exec exec, const PreparedStep& step, const SelectArgs& args) = 0;
   // Of several sequences of the step.
   virtual Status attention(Exec exec, const PreparedStep& step, std::span<const AttentionArgs> sequences) = 0;
@@ -107,10 +107,9 @@ class Backend {
   // ---- what would be allocated, for planning
   virtual size_t matrix_bytes(std::span<const MatrixPart> parts, int64_t k) const = 0;
   virtual size_t rope_bytes(int head_dim, int64_t chunk) const = 0;
-  // Workspace of select_chunks, represent_chunk and attention over n_keys keys. selected: most chunks that a query
-  // selects; 0: no selection.
+  // Workspace of select_chunks, represent_chunks and attention over n_keys keys. selection.count 0: no query selects.
   virtual size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries,
-                                           int64_t n_keys, int64_t selected) const = 0;
+                                           int64_t n_keys, const ChunkSelection& selection) const = 0;
 };
 
 // Waits until everything queued is done; reports a failure of any of it.

@@ -39,8 +39,8 @@ struct KvRecords {
   bool raw = false;  // keys were stored unrotated; spans over them have rotation kRaw
 };
 
-// Chunk representations of one layer, in pages of kPageChunks chunks; nullptr where none. A chunk has the vectors of
-// ChunkSelection::n_vectors, of ChunkSelection::vector_type. Borrowed.
+// Representations of the chunks of ChunkSelection::chunk keys in one layer, in pages of kPageChunks chunks; nullptr
+// where none. A chunk has the vectors of ChunkSelection::n_vectors, of ChunkSelection::vector_type. Borrowed.
 struct Representations {
   static constexpr int64_t kPageChunks = 64;
   std::span<const std::unique_ptr<Buffer>> pages;

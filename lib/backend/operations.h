@@ -82,12 +82,15 @@ struct StoreKvArgs {
   KvRecords records{};
 };
 
+// Represents the chunks [first_chunk, first_chunk + n_chunks) of the selection; their keys are stored.
 struct RepresentArgs {
   int sequence = 0;
-  ChunkSelection selection{};  // of which the representation and its key_period matter
-  // [chunk][n_query_heads * head_dim], not rotated: those of the chunk's tokens. Read for kAttention only.
+  ChunkSelection selection{};
+  // [n_chunks * selection.chunk][n_query_heads * head_dim], not rotated: those of the chunks' tokens. Read for
+  // kAttention only.
   Rows queries{};
-  int64_t chunk = 0;  // its index; its record is complete
+  int64_t first_chunk = 0;
+  int64_t n_chunks = 0;
   KvRecords records{};
   Representations out{};
 };

@@ -55,11 +55,11 @@ Status ChunkStore::start_transfers(IoThreads* io) {
 Status ChunkStore::reserve(int64_t first, int64_t n) {
   const int64_t end = ceil_div(first + n, geometry_.chunk);
   const std::vector<RecordId> missing = table_.extend(KvKind::kText, first / geometry_.chunk, end);
-  const int64_t selection = selection_.bytes_for(end);
+  const int64_t selection = selection_.bytes_for(first + n);
   QUIRE_TRY(check_budget(selection, end - first / geometry_.chunk + condensed_chunks(), missing.size(), first + n));
   // Records that are in the way of representations go.
   if (selection > selection_.bytes()) QUIRE_TRY(residency_->shrink_for(selection - selection_.bytes()));
-  QUIRE_TRY(selection_.reserve(end));
+  QUIRE_TRY(selection_.reserve(first + n));
   const Status status = make_records(missing);
   if (!status.ok()) return status.with_context("KV cache at token " + std::to_string(first));
   selection_.extend(first, n);

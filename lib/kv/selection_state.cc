@@ -1,17 +1,13 @@
 #include "lib/kv/selection_state.h"
 
 namespace quire {
-namespace {
-
-constexpr int64_t kPageChunks = Representations::kPageChunks;
-
-}  // namespace
 
 SelectionState::SelectionState(Backend& backend, const KvGeometry& geometry, int n_layers, int n_query_heads,
                                const ChunkSelection& selection, TierAccount& account)
     : backend_(backend),
       account_(account),
-      geometry_(geometry),
+      chunk_(selection.count > 0 ? selection.chunk : geometry.chunk),
+      head_dim_(geometry.head_dim),
       n_query_heads_(selection.keeps_queries() ? n_query_heads : 0),
       pages_(static_cast<size_t>(n_layers)) {
   if (selection.count > 0) {
@@ -21,21 +17,25 @@ SelectionState::SelectionState(Backend& backend, const KvGeometry& geometry, int
   }
 }
 
-int64_t SelectionState::bytes_for(int64_t n_chunks) const {
-  if (page_bytes_ == 0) return 0;
-  const auto layers = static_cast<int64_t>(pages_.size());
-  const int64_t rows = layers * 2 * geometry_.chunk;
-  return ceil_div(n_chunks, kPageChunks) * layers * page_bytes_ +
-         rows * n_query_heads_ * geometry_.head_dim * static_cast<int64_t>(sizeof(float));
+int64_t SelectionState::pages_for(int64_t n_tokens) const {
+  return ceil_div(ceil_div(n_tokens, chunk_), Representations::kPageChunks);
 }
 
-Status SelectionState::reserve(int64_t n_chunks) {
+int64_t SelectionState::bytes_for(int64_t n_tokens) const {
+  if (page_bytes_ == 0) return 0;
+  const auto layers = static_cast<int64_t>(pages_.size());
+  const int64_t rows = layers * 2 * chunk_;
+  return pages_for(n_tokens) * layers * page_bytes_ +
+         rows * n_query_heads_ * head_dim_ * static_cast<int64_t>(sizeof(float));
+}
+
+Status SelectionState::reserve(int64_t n_tokens) {
   if (page_bytes_ == 0) return {};
   if (!queries_ && n_query_heads_ > 0) {
     QUIRE_ASSIGN(queries_, account_.allocate(backend_, bytes_for(0), MemoryKind::kDevice));
     queries_bytes_ = bytes_for(0);
   }
-  const auto n = static_cast<size_t>(ceil_div(n_chunks, kPageChunks));
+  const auto n = static_cast<size_t>(pages_for(n_tokens));
   for (auto& pages : pages_) {
     pages.reserve(n);
     while (pages.size() < n) {
@@ -49,14 +49,14 @@ Status SelectionState::reserve(int64_t n_chunks) {
 
 void SelectionState::extend(int64_t first, int64_t n) {
   if (!queries_) return;
-  const int64_t now = first / geometry_.chunk, then = (first + n) / geometry_.chunk;
+  const int64_t now = first / chunk_, then = (first + n) / chunk_;
   const int kept = queries_chunk_[1] == now ? 1 : 0;
-  queries_chunk_[kept] = first % geometry_.chunk == 0 && n >= geometry_.chunk ? -1 : now;
+  queries_chunk_[kept] = first % chunk_ == 0 && n >= chunk_ ? -1 : now;
   queries_chunk_[1 - kept] = then == now ? -1 : then;
 }
 
 void SelectionState::truncate(int64_t n_tokens) {
-  const auto n = static_cast<size_t>(ceil_div(ceil_div(n_tokens, geometry_.chunk), kPageChunks));
+  const auto n = static_cast<size_t>(pages_for(n_tokens));
   for (auto& pages : pages_) {
     while (pages.size() > n) {
       pages.pop_back();
@@ -66,21 +66,21 @@ void SelectionState::truncate(int64_t n_tokens) {
   }
   // Queries of a later chunk, or of a chunk that the text has not begun, mean nothing now.
   for (int64_t& chunk : queries_chunk_) {
-    if (chunk != n_tokens / geometry_.chunk || n_tokens % geometry_.chunk == 0) chunk = -1;
+    if (chunk != n_tokens / chunk_ || n_tokens % chunk_ == 0) chunk = -1;
   }
 }
 
 int64_t SelectionState::exact_boundary(int64_t n_tokens) const {
-  const int64_t chunk = n_tokens / geometry_.chunk;
+  const int64_t chunk = n_tokens / chunk_;
   const bool known = n_query_heads_ == 0 || queries_chunk_[0] == chunk || queries_chunk_[1] == chunk;
-  return known ? n_tokens : chunk * geometry_.chunk;
+  return known ? n_tokens : chunk * chunk_;
 }
 
 Rows SelectionState::queries_in_progress(int layer, int64_t chunk) const {
-  const int64_t width = int64_t{n_query_heads_} * geometry_.head_dim;
+  const int64_t width = int64_t{n_query_heads_} * head_dim_;
   for (int place = 0; place < 2; ++place) {
     if (queries_chunk_[place] != chunk) continue;
-    return {queries_.get(), (layer * 2 + place) * geometry_.chunk * width, width};
+    return {queries_.get(), (layer * 2 + place) * chunk_ * width, width};
   }
   return {};
 }

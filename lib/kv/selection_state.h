@@ -1,5 +1,5 @@
 // What a strategy that selects chunks keeps beside the records: a representation of each complete chunk, and the
-// queries of the chunk in progress (keeps_queries).
+// queries of the chunk in progress (keeps_queries). Chunks are here those of ChunkSelection::chunk keys.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ class SelectionState {
   SelectionState(Backend& backend, const KvGeometry& geometry, int n_layers, int n_query_heads,
                  const ChunkSelection& selection, TierAccount& account);
 
-  // Bytes that a text of n_chunks chunks needs.
-  int64_t bytes_for(int64_t n_chunks) const;
+  // Bytes that a text of n_tokens tokens needs.
+  int64_t bytes_for(int64_t n_tokens) const;
   int64_t bytes() const { return page_bytes_ * n_pages_ + queries_bytes_; }
   int64_t representation_bytes() const { return page_bytes_ * n_pages_; }
   // kBudget, kOutOfMemory. What was made before a failure stays, and is used by the next call.
-  Status reserve(int64_t n_chunks);
+  Status reserve(int64_t n_tokens);
   // The text was [0, first) and n tokens follow. The queries of the chunk where it ended stay; those of the chunk where
   // it will end get the other place. A chunk that these tokens hold whole is represented from them: its queries are not
   // kept.
@@ -40,9 +40,12 @@ class SelectionState {
   Rows queries_in_progress(int layer, int64_t chunk) const;
 
  private:
+  int64_t pages_for(int64_t n_tokens) const;  // of a layer
+
   Backend& backend_;
   TierAccount& account_;
-  KvGeometry geometry_;
+  int64_t chunk_;
+  int64_t head_dim_;
   int n_query_heads_;                                        // whose queries are kept
   int64_t page_bytes_ = 0;                                   // 0: nothing is kept
   int64_t n_pages_ = 0;                                      // of all layers

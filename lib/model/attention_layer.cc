@@ -38,8 +38,9 @@ std::vector<int64_t> ForwardPass::seen_chunks(const SequenceRows& rows) const {
   if (!has_selection(*rows.plan)) return chunks;
   std::vector<bool> seen(static_cast<size_t>(ceil_div(rows.first_key + rows.n, chunk)));
   for (const int64_t c : chunks) seen[static_cast<size_t>(c)] = true;
+  const int64_t parts = chunk / rows.plan->selection.chunk;  // of a chunk: what is selected
   for_selected(*rows.plan, rows.first_key, config_.n_query_heads, chosen(rows)->on_host,
-               [&](int64_t, int32_t c) { seen[static_cast<size_t>(c)] = true; });
+               [&](int64_t, int32_t c) { seen[static_cast<size_t>(c / parts)] = true; });
   chunks.clear();
   for (size_t c = 0; c < seen.size(); ++c) {
     if (seen[c]) chunks.push_back(static_cast<int64_t>(c));

@@ -231,7 +231,7 @@ Status ForwardPass::run_layer(Exec exec, std::span<const Sequence> sequences, in
 
   for (const SequenceRows& rows : texts_) {
     if (!rows.sequence->strategy->selects_chunks()) continue;
-    QUIRE_TRY(represent_chunks(exec, rows, layer));
+    QUIRE_TRY(represent_complete_chunks(exec, rows, layer));
     QUIRE_TRY(select(exec, rows, layer));
   }
   QUIRE_TRY(attend(exec, texts_, layer));

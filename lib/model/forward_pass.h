@@ -129,7 +129,7 @@ class ForwardPass {
   std::vector<int64_t> seen_chunks(const SequenceRows& rows) const;
 
   // Selection of chunks; in selection_layer.cc.
-  Status represent_chunks(Exec exec, const SequenceRows& rows, int layer);
+  Status represent_complete_chunks(Exec exec, const SequenceRows& rows, int layer);
   Status select(Exec exec, const SequenceRows& rows, int layer);
   Status choose(Exec exec, const SequenceRows& rows, int layer);
   const ChosenChunks* chosen(const SequenceRows& rows) const;

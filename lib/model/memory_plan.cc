@@ -106,8 +106,10 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
     const auto page = static_cast<int64_t>(
         backend.representation_page_bytes(vectors, config.head_dim, selection.vector_type(geometry.type)));
     const int64_t queries =
-        selection.keeps_queries() ? 2 * geometry.chunk * config.n_query_heads * config.head_dim * 4 : 0;
-    plan.representation_bytes = config.n_layers * (ceil_div(chunks, Representations::kPageChunks) * page + queries);
+        selection.keeps_queries() ? 2 * selection.chunk * config.n_query_heads * config.head_dim * 4 : 0;
+    const int64_t represented = ceil_div(request.n_tokens, selection.chunk);
+    plan.representation_bytes =
+        config.n_layers * (ceil_div(represented, Representations::kPageChunks) * page + queries);
   }
   const int64_t all = config.n_layers * chunks * record + plan.representation_bytes;
   plan.kv_bytes = all;
@@ -138,7 +140,8 @@ int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, cons
   floats += n * config.n_query_heads * selected;
   if (plan.spill_bytes > 0) floats += n * config.n_query_heads * (config.head_dim + 2);
   const auto workspace = [&](int64_t queries) {
-    return backend.attention_workspace_bytes(geometry, config.n_query_heads, queries, request.n_tokens, selected);
+    return backend.attention_workspace_bytes(geometry, config.n_query_heads, queries, request.n_tokens,
+                                             selected > 0 ? strategy.selection() : ChunkSelection());
   };
   return floats * static_cast<int64_t>(sizeof(float)) +
          static_cast<int64_t>(std::max(workspace(n), workspace(1)) +

@@ -1,4 +1,4 @@
-// Chunk representations and the selection of chunks in one layer (ChunkSelection).
+// Chunk representations and the selection of chunks in one layer. Chunks are here those of ChunkSelection::chunk keys.
 #include "lib/model/selection_layer.h"
 
 #include <algorithm>
@@ -13,31 +13,34 @@ const ForwardPass::ChosenChunks* ForwardPass::chosen(const SequenceRows& rows) c
 }
 
 // Keeps the queries of chunks in progress, and represents the chunks that these tokens complete.
-Status ForwardPass::represent_chunks(Exec exec, const SequenceRows& rows, int layer) {
+Status ForwardPass::represent_complete_chunks(Exec exec, const SequenceRows& rows, int layer) {
   ChunkStore& kv = rows.kv();
-  const int64_t l = kv.geometry().chunk;
-  const int64_t first = rows.first_key;
-  const int64_t end = first + rows.n;
-  RepresentArgs args;
-  args.sequence = rows.index;
-  args.records = kv.layer(layer);
-  args.out = kv.representations(layer);
-  args.selection = rows.plan->selection;
-  const bool keeps_queries = args.selection.keeps_queries();
-  for (int64_t chunk = first / l; chunk * l < end; ++chunk) {
-    const int64_t from = std::max(first, chunk * l), to = std::min(end, (chunk + 1) * l);
-    args.queries = wide_.at(rows.row + from - first);
-    if (keeps_queries && to - from < l) {
-      const Rows kept = kv.queries_in_progress(layer, chunk);
-      QUIRE_TRY(backend_.copy_rows(exec, args.queries, to - from, int64_t{config_.n_query_heads} * config_.head_dim,
-                                   kept.at(from - chunk * l)));
-      args.queries = kept;
-    }
-    if (to < (chunk + 1) * l) break;
-    args.chunk = chunk;
-    QUIRE_TRY(backend_.represent_chunk(exec, step(layer), args));
+  const ChunkSelection& selection = rows.plan->selection;
+  const int64_t l = selection.chunk, first = rows.first_key, end = first + rows.n;
+  const auto represent = [&](int64_t chunk, int64_t n, const Rows& queries) {
+    return backend_.represent_chunks(exec, step(layer),
+                                     {.sequence = rows.index,
+                                      .selection = selection,
+                                      .queries = queries,
+                                      .first_chunk = chunk,
+                                      .n_chunks = n,
+                                      .records = kv.layer(layer),
+                                      .out = kv.representations(layer)});
+  };
+  const auto queries_of = [&](int64_t token) { return wide_.at(rows.row + token - first); };
+  // Keeps the queries of tokens [from, to) of one chunk.
+  const auto keep = [&](int64_t from, int64_t to) {
+    if (!selection.keeps_queries()) return Status();
+    return backend_.copy_rows(exec, queries_of(from), to - from, int64_t{config_.n_query_heads} * config_.head_dim,
+                              kv.queries_in_progress(layer, from / l).at(from % l));
+  };
+  const int64_t whole = ceil_div(first, l), complete = end / l;  // chunks [whole, complete) have these tokens only
+  if (first % l != 0) {
+    QUIRE_TRY(keep(first, std::min(end, whole * l)));
+    if (complete >= whole) QUIRE_TRY(represent(whole - 1, 1, kv.queries_in_progress(layer, whole - 1)));
   }
-  return {};
+  if (complete > whole) QUIRE_TRY(represent(whole, complete - whole, queries_of(whole * l)));
+  return complete >= whole && end % l != 0 ? keep(complete * l, end) : Status();
 }
 
 Status ForwardPass::select(Exec exec, const SequenceRows& rows, int layer) {

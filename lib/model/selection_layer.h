@@ -10,8 +10,8 @@ namespace quire {
 
 inline bool has_selection(const Plan& plan) { return plan.most_selected() > 0; }
 
-// Calls use(query, chunk) for every chunk that was selected for queries of selected blocks. picks: as select_chunks
-// leaves them.
+// Calls use(query, chunk) for every chunk, of ChunkSelection::chunk keys, that was selected for queries of selected
+// blocks. picks: as select_chunks leaves them.
 template <typename Use>
 void for_selected(const Plan& plan, int64_t first_query, int n_heads, const std::vector<int32_t>& picks,
                   const Use& use) {

@@ -85,7 +85,8 @@ struct QueryBlock {
   bool selected = false;
 };
 
-// How a query's head selects chunks of `chunk` text keys. Of the chunks up to its own it takes all if they are at most
+// How a query's head selects chunks of `chunk` text keys. They divide the stored chunks; a stored chunk is chosen whole
+// where `chunk` is as long (kAttention needs that). Of the chunks up to its own it takes all if they are at most
 // most(query); else the first one, the last `n_last` ones (its own included), and of those between them the ones with
 // the highest scores (Representation); the lower index where scores are equal. Packed, the n chunks it takes stand at
 // consecutive positions: key j of the u-th one (u = 0 is the first in the text) has distance

@@ -75,12 +75,13 @@ Status fill_chunk(ChunkStore& kv, Filler& filler, KvKind kind, int n_layers, int
 }
 
 // What a strategy that selects chunks reads besides: representations, and the queries of the chunk in progress.
-Status fill_selection(ChunkStore& kv, Filler& filler, int n_layers, int64_t n_keys) {
+Status fill_selection(ChunkStore& kv, Filler& filler, const Strategy& strategy, int n_layers, int64_t n_keys) {
+  if (!strategy.selects_chunks()) return {};
   for (int layer = 0; layer < n_layers; ++layer) {
     for (const auto& page : kv.representations(layer).pages) {
       QUIRE_TRY(filler.fill(*page, 0, page->size(), ElementType::kF32));
     }
-    const int64_t chunk = kv.geometry().chunk;
+    const int64_t chunk = strategy.selection().chunk;
     const Rows queries = kv.queries_in_progress(layer, n_keys / chunk);
     if (!queries.buffer) continue;
     const size_t row = static_cast<size_t>(queries.stride) * sizeof(float);
@@ -106,7 +107,7 @@ Status fill_keys(ChunkStore& kv, Filler& filler, const Strategy& strategy, int n
   for (int64_t first = 0; first < n_entries; first += chunk) {
     QUIRE_TRY(fill_chunk(kv, filler, KvKind::kCondensed, n_layers, first, std::min(chunk, n_entries - first)));
   }
-  return fill_selection(kv, filler, n_layers, n_keys);
+  return fill_selection(kv, filler, strategy, n_layers, n_keys);
 }
 
 }  // namespace

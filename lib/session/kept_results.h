@@ -16,7 +16,7 @@ struct BlockResults {
   std::vector<float> logits;     // f32 [n][vocab_size]: after each token; empty if not wanted
   std::vector<float> hidden;     // f32 [n][hidden_size]: last hidden states; likewise
   std::vector<float> scores;     // f32 [n]: log p of each token; likewise
-  std::vector<int64_t> choices;  // by chunk: how often its queries chose it
+  std::vector<int64_t> choices;  // by chunk of the selection: how often its queries chose it
 };
 
 // A value without locks. A change that fails leaves it as it was.
@@ -68,7 +68,7 @@ class KeptResults {
   std::vector<float> hidden_;
   std::vector<float> scores_;
   int64_t choices_from_ = 0;          // those of earlier tokens are counted, or not wanted
-  std::vector<int64_t> choices_;      // by chunk
+  std::vector<int64_t> choices_;      // by chunk of the selection
   std::deque<TokenChoices> singles_;  // counted in choices_ too, ascending
 };
 

@@ -183,7 +183,7 @@ Status Session::label_attention(std::vector<LabelAttention>* labels) const {
   for (const TokenLabel& label : contents_->text.labels()) {
     labels->push_back({label.id, label.first_token, label.n_tokens, 0});
   }
-  share_choices(contents_->kept.choices(), strategy_->kv_chunk(), *labels);
+  share_choices(contents_->kept.choices(), strategy_->selection().chunk, *labels);
   return {};
 }
 

@@ -42,7 +42,8 @@ Result<std::unique_ptr<Strategy>> make_dca_topk(const Arguments& arguments, cons
   selection.n_last = 2;
   // Of a model trained for few tokens chunks are smaller, so that the distances begin anew at the edge of one.
   const int64_t usual = std::clamp(model.train_len / 16 / kChunkStep * kChunkStep, kChunkStep, kDefaultChunk);
-  QUIRE_ASSIGN(selection.chunk, arguments.integer("chunk", kChunkStep, model.train_len / 2, usual, kChunkStep));
+  QUIRE_ASSIGN(selection.chunk,
+               arguments.integer("chunk", kChunkStep, std::min(model.train_len / 2, kMostKvChunk), usual, kChunkStep));
   QUIRE_ASSIGN(selection.count, arguments.integer("chunks", kLeastChunks, kMostChunks, kDefaultChunks));
   QUIRE_ASSIGN(selection.one_in, arguments.integer("one_in", 0, kMostChunks, kDefaultOneIn));
   const int64_t seen = selection.chunk * selection.count;
@@ -86,7 +87,6 @@ const Method kDcaTopK{.name = "dca_topk",
                       .text = "reads as dca; generated tokens see the chunks that fit their queries best",
                       .arguments = kArguments,
                       .make = make_dca_topk,
-                      .needs_far_keys = true,
-                      .has_kv_chunk = false};
+                      .needs_far_keys = true};
 
 }  // namespace quire

@@ -20,7 +20,7 @@ struct MethodModel {
 };
 
 // Makes the strategy from the arguments of its term, and writes its own ones to `canonical`. RoPE, the canonical
-// expression and, where the method sets none, the chunk length are the caller's part.
+// expression and, if the method has_kv_chunk, the length of stored chunks are the caller's part.
 using MethodMaker = Result<std::unique_ptr<Strategy>> (*)(const Arguments& arguments, const MethodModel& model,
                                                           CanonicalTerm& canonical);
 
@@ -39,6 +39,8 @@ extern const Method kFull, kBeacon, kDualChunk, kDcaTopK, kLmInfinite, kLongMixe
 
 // Text to keep where queries see `sinks` first keys and those from `window` on.
 std::vector<KeyRange> sinks_and_window(int64_t sinks, int64_t window);
+
+constexpr int64_t kMostKvChunk = 65536;  // tokens
 
 // Tokens per stored chunk where the expression does not say.
 int64_t default_kv_chunk(int64_t train_len);

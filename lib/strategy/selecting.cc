@@ -8,7 +8,7 @@ SelectingStrategy::SelectingStrategy(const ChunkSelection& selection, std::optio
                                      int64_t begin, bool dense_reading, int64_t train_len)
     : dual_chunk_(dual_chunk), begin_(begin), dense_reading_(dense_reading) {
   selection_ = selection;
-  kv_chunk_ = selection.chunk;
+  if (selection.keeps_queries()) kv_chunk_ = selection.chunk;  // stored chunks are chosen whole
   if (dense_reading && !dual_chunk) reach_ = train_len;
 }
 

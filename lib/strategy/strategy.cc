@@ -18,7 +18,7 @@ class StrategyBuilder {
  public:
   static void finish(Strategy& strategy, RopeTable rope, int64_t kv_chunk, std::string canonical) {
     strategy.rope_ = std::move(rope);
-    if (strategy.kv_chunk_ == 0) strategy.kv_chunk_ = kv_chunk;
+    strategy.kv_chunk_ = kv_chunk;
     strategy.canonical_ = std::move(canonical);
   }
   static void set_notice(Strategy& strategy, std::string notice) { strategy.notice_ = std::move(notice); }
@@ -30,7 +30,6 @@ namespace {
 constexpr double kMinTheta = 1 + 1e-6;  // frequencies must fall
 constexpr double kMaxTheta = 1e15;
 constexpr int64_t kChunkStep = 16;  // backends lay keys out in blocks of 16
-constexpr int64_t kMaxChunk = 65536;
 
 constexpr ArgumentDoc kCommonArguments[] = {
     {"train_len", "tokens that weights and scaling are good for (L)"},
@@ -166,8 +165,11 @@ Result<RopeScaling> checkpoint_rope(const std::string& term, RopeBase base) {
   return scaling;
 }
 
-Result<int64_t> read_kv_chunk(const Arguments& arguments, int64_t train_len) {
-  return arguments.integer("kv_chunk", kChunkStep, kMaxChunk, default_kv_chunk(train_len), kChunkStep);
+// A stored chunk holds whole chunks of what a strategy selects.
+Result<int64_t> read_kv_chunk(const Arguments& arguments, const Strategy& strategy, int64_t train_len) {
+  const int64_t step = strategy.selects_chunks() ? strategy.selection().chunk : kChunkStep;
+  const int64_t usual = std::max<int64_t>(default_kv_chunk(train_len) / step, 1) * step;
+  return arguments.integer("kv_chunk", step, kMostKvChunk, usual, step);
 }
 
 // Its own arguments and those that all take.
@@ -185,7 +187,6 @@ Result<std::unique_ptr<Strategy>> make_visibility(const Term& term, RopeScaling 
   const Arguments arguments(term, log);
   QUIRE_TRY(arguments.check_names(names_of(arguments_of(method))));
   QUIRE_ASSIGN(const int64_t train_len, arguments.integer("train_len", 1, kMaxTrainLen, scaling.extended_len));
-  QUIRE_ASSIGN(const int64_t kv_chunk, read_kv_chunk(arguments, train_len));
   QUIRE_ASSIGN(const int64_t ignore_window, arguments.integer("ignore_window", 0, 1, 0));
   const int64_t window = ignore_window == 1 ? 0 : context.sliding_window;
   if (window > 0 && method.needs_far_keys) {
@@ -200,7 +201,11 @@ Result<std::unique_ptr<Strategy>> make_visibility(const Term& term, RopeScaling 
                             context.expected_tokens},
                            canonical));
   canonical.add_integer("train_len", train_len);
-  if (strategy->kv_chunk() == 0) canonical.add_integer("kv_chunk", kv_chunk);
+  int64_t kv_chunk = strategy->kv_chunk();
+  if (method.has_kv_chunk) {
+    QUIRE_ASSIGN(kv_chunk, read_kv_chunk(arguments, *strategy, train_len));
+    canonical.add_integer("kv_chunk", kv_chunk);
+  }
   if (ignore_window == 1) canonical.add_integer("ignore_window", 1);
   if (window > 0) strategy = make_windowed(std::move(strategy), window, train_len);
   StrategyBuilder::finish(*strategy, std::move(scaling.table), kv_chunk, canonical.text() + suffix);

@@ -118,16 +118,17 @@ Status Executor::run(Workspace& workspace, const CancelToken* cancel) {
 }  // namespace
 
 size_t attention_floats(int n_threads, const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
-                        int64_t selected) {
+                        const ChunkSelection& selection) {
+  const bool selects = selection.count > 0;
   const int64_t group = n_query_heads / geometry.n_kv_heads;
-  const int64_t tile_queries = std::max<int64_t>(1, (selected > 0 ? kSelectedTileRows : kTileRows) / group);
+  const int64_t tile_queries = std::max<int64_t>(1, (selects ? kSelectedTileRows : kTileRows) / group);
   const int64_t most_rows = std::min(tile_queries, n_queries) * group;
   const int64_t n_tiles = ceil_div(n_queries, tile_queries) * geometry.n_kv_heads;
   // As if keys were turned on load (rerope, self_extend): little beside the rest.
   size_t floats = static_cast<size_t>(n_threads) * scratch_floats(most_rows, geometry.head_dim, geometry.chunk, true);
   if (splits_pieces(most_rows, n_tiles, n_threads)) {
-    const int64_t all = ceil_div(n_keys, geometry.chunk);
-    const int64_t pieces = n_tiles * (selected > 0 ? std::min(all, selected * group * n_queries) : all);
+    const int64_t all = ceil_div(n_keys, selects ? selection.chunk : geometry.chunk);
+    const int64_t pieces = n_tiles * (selects ? std::min(all, selection.most(n_keys - 1) * group * n_queries) : all);
     floats += static_cast<size_t>(pieces) * partial_floats(most_rows, geometry.head_dim);
   }
   return floats;

@@ -183,6 +183,7 @@ void Cutter::gather_picks(const Tile& tile) {
 
 void Cutter::add_selected(const Plan::List& list, const Tile& tile) {
   gather_picks(tile);
+  const int64_t n_keys = plan_.selection.chunk;  // it divides the stored chunk
   for (size_t at = 0; at < chunk_picks_.size();) {
     const int64_t chunk = chunk_picks_[at].chunk;
     const auto first_pick = static_cast<int32_t>(out_.picks.size());
@@ -193,12 +194,12 @@ void Cutter::add_selected(const Plan::List& list, const Tile& tile) {
     for (int32_t s = list.begin; s < list.end; ++s) {
       const Span& span = plan_.spans[static_cast<size_t>(s)];
       out_.any_raw = out_.any_raw || span.rotation == Span::Rotation::kRaw;
-      const int64_t begin = std::max(span.first_key, chunk * l_);
-      const int64_t end = std::min({span.first_key + (span.count - 1) * span.stride + 1, (chunk + 1) * l_,
+      const int64_t begin = std::max(span.first_key, chunk * n_keys);
+      const int64_t end = std::min({span.first_key + (span.count - 1) * span.stride + 1, (chunk + 1) * n_keys,
                                     tile.first + tile.count - span.min_lag});
       for (int64_t at = begin; at < end;) {
         const int64_t stop = std::min(end, period_end(span, at));
-        out_.pieces.push_back({&span, at, stop, chunk, first_pick, n_picks});
+        out_.pieces.push_back({&span, at, stop, at / l_, first_pick, n_picks});
         at = stop;
       }
     }

@@ -15,7 +15,7 @@ struct Piece {
   int64_t begin;  // keys [begin, end), counted among those of its kind
   int64_t end;
   int64_t chunk;
-  // Of tiles with a selection: who selected the chunk, picks [first_pick, first_pick + n_picks).
+  // Of tiles with a selection: who selected the keys, picks [first_pick, first_pick + n_picks).
   int32_t first_pick = 0;
   int32_t n_picks = 0;
 };

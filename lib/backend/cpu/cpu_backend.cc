@@ -318,7 +318,7 @@ class CpuBackend final : public Backend {
     return for_rows(exec, n, [&](int64_t r, int) { std::copy_n(rows_ptr(from.at(r)), width, rows_ptr(to.at(r))); });
   }
 
-  Status represent_chunk(Exec exec, const PreparedStep& step, const RepresentArgs& args) override {
+  Status represent_chunks(Exec exec, const PreparedStep& step, const RepresentArgs& args) override {
     return run_represent(pool_, workspace_, exec.cancel, cpu_step(step), args);
   }
 
@@ -341,12 +341,12 @@ class CpuBackend final : public Backend {
   size_t rope_bytes(int head_dim, int64_t chunk) const override { return RopeCache::bytes_of(head_dim / 2, chunk); }
 
   size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
-                                   int64_t selected) const override {
+                                   const ChunkSelection& selection) const override {
     const int n_threads = pool_.n_threads();
-    const size_t attention = attention_floats(n_threads, geometry, n_query_heads, n_queries, n_keys, selected);
-    const size_t selection =
-        selected > 0 ? selection_floats(n_threads, geometry, ceil_div(n_keys, geometry.chunk)) : size_t{0};
-    return std::max(attention, selection) * sizeof(float);
+    const size_t attention = attention_floats(n_threads, geometry, n_query_heads, n_queries, n_keys, selection);
+    const size_t selecting =
+        selection.count > 0 ? selection_floats(n_threads, geometry, ceil_div(n_keys, selection.chunk)) : size_t{0};
+    return std::max(attention, selecting) * sizeof(float);
   }
 
  private:

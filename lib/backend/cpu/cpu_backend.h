@@ -45,9 +45,9 @@ struct RecordLayout {
   size_t values(int64_t head) const { return keys(head) + key_bytes; }
 };
 
-// Workspace of a call: defined in cpu_attention.cc. selected as in Backend::attention_workspace_bytes.
+// Workspace of a call: defined in cpu_attention.cc. selection as in Backend::attention_workspace_bytes.
 size_t attention_floats(int n_threads, const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
-                        int64_t selected);
+                        const ChunkSelection& selection);
 // Runs the plans of sequences of the step. Defined in cpu_attention.cc.
 Status run_attention(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const CpuStep& step,
                      std::span<const AttentionArgs> sequences);

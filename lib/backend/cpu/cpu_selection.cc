@@ -26,7 +26,7 @@ std::byte* page_vectors(const Buffer& page, ElementType type, int64_t vector, in
   return static_cast<std::byte*>(page.host()) + static_cast<size_t>(vector * kPageChunks) * row_bytes(type, d);
 }
 
-// The representation of one chunk for one query head, in the scratch memory of a thread.
+// The representation of a stored chunk for one query head, in the scratch memory of a thread.
 class Representer {
  public:
   Representer(const CpuStep& step, const RepresentArgs& args, float* scratch)
@@ -49,11 +49,11 @@ class Representer {
     return static_cast<size_t>(kRepresentRows * (g.head_dim + ld) + (g.chunk + 2) * g.head_dim);
   }
 
-  void run(int64_t head) {
+  void run(int64_t chunk, int64_t head) {
     const int64_t kv_head = head / group_;
-    const std::byte* record = record_ptr(args_.records.chunks[static_cast<size_t>(args_.chunk)]);
+    const std::byte* record = record_ptr(args_.records.chunks[static_cast<size_t>(chunk)]);
     const void* keys = record + layout_.keys(kv_head);
-    mean_output(head, keys, record + layout_.values(kv_head));
+    mean_output(head, (chunk - args_.first_chunk) * l_, keys, record + layout_.values(kv_head));
 
     attention_scores(mean_, 1, d_, sequence_.geometry.type, keys, 0, l_, scores_, ld_);
     for (int64_t j = 0; j < l_; ++j) scores_[j] *= sequence_.scale;
@@ -63,18 +63,19 @@ class Representer {
     std::fill_n(out_, d_, 0.0f);
     accumulate_values(scores_, ld_, 1, d_, ElementType::kF32, rows_, 0, l_, out_);
     for (int64_t c = 0; c < d_; ++c) out_[c] /= sum;
-    const Buffer& page = *args_.out.pages[static_cast<size_t>(args_.chunk / kPageChunks)];
-    store_key(out_, d_, ElementType::kF32, page_vectors(page, ElementType::kF32, head, d_), args_.chunk % kPageChunks);
+    const Buffer& page = *args_.out.pages[static_cast<size_t>(chunk / kPageChunks)];
+    store_key(out_, d_, ElementType::kF32, page_vectors(page, ElementType::kF32, head, d_), chunk % kPageChunks);
   }
 
  private:
-  // mean_ = the mean over the chunk's queries of their attention, without a mask, over the chunk (Eq. 1).
-  void mean_output(int64_t head, const void* keys, const void* values) {
+  // mean_ = the mean over the chunk's queries, those from `first_row` on, of their attention, without a mask, over the
+  // chunk (Eq. 1).
+  void mean_output(int64_t head, int64_t first_row, const void* keys, const void* values) {
     std::fill_n(mean_, d_, 0.0f);
     for (int64_t first = 0; first < l_; first += kRepresentRows) {
       const int64_t n = std::min(kRepresentRows, l_ - first);
       for (int64_t r = 0; r < n; ++r) {
-        const float* q = rows_ptr(args_.queries.at(first + r)) + head * d_;
+        const float* q = rows_ptr(args_.queries.at(first_row + first + r)) + head * d_;
         rotate(q, rope_.chunk_cos(first + r), rope_.chunk_sin(first + r), sequence_.scale, d_, queries_ + r * d_);
       }
       attention_scores(queries_, n, d_, sequence_.geometry.type, keys, 0, l_, scores_, ld_);
@@ -99,7 +100,7 @@ class Representer {
 };
 
 // The mean or the bounds of one chunk's keys in one KV head, in the scratch memory of a thread. The keys are stored
-// rotated at their offset in the chunk; they are turned on by the place of the chunk's first key in its period.
+// rotated at their offset in the stored chunk; they are turned on to their place in the period.
 class KeySummary {
  public:
   KeySummary(const CpuStep& step, const RepresentArgs& args, float* scratch)
@@ -116,30 +117,32 @@ class KeySummary {
 
   static size_t floats(const KvGeometry& g) { return static_cast<size_t>(5 * g.head_dim); }
 
-  void run(int64_t kv_head) {
-    add_keys(kv_head);
+  void run(int64_t chunk, int64_t kv_head) {
+    add_keys(chunk, kv_head);
     if (args_.selection.representation == ChunkSelection::Representation::kBounds) {
-      store(least_, 2 * kv_head);
-      store(greatest_, 2 * kv_head + 1);
+      store(least_, chunk, 2 * kv_head);
+      store(greatest_, chunk, 2 * kv_head + 1);
       return;
     }
-    for (int64_t c = 0; c < d_; ++c) mean_[c] /= static_cast<float>(sequence_.geometry.chunk);
-    store(mean_, kv_head);
+    for (int64_t c = 0; c < d_; ++c) mean_[c] /= static_cast<float>(args_.selection.chunk);
+    store(mean_, chunk, kv_head);
   }
 
  private:
   // The sum of the keys, and the least and the greatest of each channel.
-  void add_keys(int64_t kv_head) {
+  void add_keys(int64_t chunk, int64_t kv_head) {
     const KvGeometry& g = sequence_.geometry;
-    const int64_t first = args_.chunk * g.chunk;
+    const int64_t first = chunk * args_.selection.chunk;  // whose period goes on to the chunk's end
+    const int64_t offset = first % g.chunk;
     const auto& rope = static_cast<const RopeCache&>(*sequence_.rope);
-    rope.angles(static_cast<double>(first % args_.selection.key_period), angles_, angles_ + d_ / 2);
-    const std::byte* keys = record_ptr(args_.records.chunks[static_cast<size_t>(args_.chunk)]) + layout_.keys(kv_head);
+    rope.angles(static_cast<double>(first % args_.selection.key_period - offset), angles_, angles_ + d_ / 2);
+    const std::byte* keys =
+        record_ptr(args_.records.chunks[static_cast<size_t>(first / g.chunk)]) + layout_.keys(kv_head);
     std::fill_n(mean_, d_, 0.0f);
     std::fill_n(least_, d_, std::numeric_limits<float>::infinity());
     std::fill_n(greatest_, d_, -std::numeric_limits<float>::infinity());
-    for (int64_t j = 0; j < g.chunk; ++j) {
-      load_key(g.type, keys, j, d_, key_);
+    for (int64_t j = 0; j < args_.selection.chunk; ++j) {
+      load_key(g.type, keys, offset + j, d_, key_);
       rotate(key_, angles_, angles_ + d_ / 2, 1, d_, key_);
       for (int64_t c = 0; c < d_; ++c) {
         mean_[c] += key_[c];
@@ -149,9 +152,9 @@ class KeySummary {
     }
   }
 
-  void store(const float* vector, int64_t index) const {
-    const Buffer& page = *args_.out.pages[static_cast<size_t>(args_.chunk / kPageChunks)];
-    store_key(vector, d_, type_, page_vectors(page, type_, index, d_), args_.chunk % kPageChunks);
+  void store(const float* vector, int64_t chunk, int64_t index) const {
+    const Buffer& page = *args_.out.pages[static_cast<size_t>(chunk / kPageChunks)];
+    store_key(vector, d_, type_, page_vectors(page, type_, index, d_), chunk % kPageChunks);
   }
 
   const RepresentArgs& args_;
@@ -177,16 +180,21 @@ float random_score(uint64_t layer, uint64_t head, uint64_t query, uint64_t chunk
 // The `n` best of `scores` in ascending order of index: the highest, the lower index where they are equal.
 void take_best(const float* scores, int64_t count, int64_t n, int32_t first_index, int32_t* best) {
   if (n == 0) return;
-  // A list of the best so far, worst last; n is small.
-  int64_t held = 0;
+  const auto better = [scores](int32_t a, int32_t b) {
+    return scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
+  };
+  // A heap of the best so far, the worst of them on top.
+  int32_t* end = best;
   for (int64_t c = 0; c < count; ++c) {
-    if (held == n && !(scores[c] > scores[best[held - 1]])) continue;
-    int64_t at = held == n ? held - 1 : held++;
-    for (; at > 0 && scores[c] > scores[best[at - 1]]; --at) best[at] = best[at - 1];
-    best[at] = static_cast<int32_t>(c);
+    if (end == best + n) {
+      if (!better(static_cast<int32_t>(c), *best)) continue;
+      std::pop_heap(best, end--, better);
+    }
+    *end++ = static_cast<int32_t>(c);
+    std::push_heap(best, end, better);
   }
-  std::sort(best, best + n);
-  for (int64_t b = 0; b < n; ++b) best[b] += first_index;
+  std::sort(best, end);
+  for (int32_t* b = best; b < end; ++b) *b += first_index;
 }
 
 int64_t selection_rows(int64_t ld) { return std::clamp<int64_t>(kMostScores / ld, 1, 64); }
@@ -434,10 +442,11 @@ Status run_represent(ThreadPool& pool, Workspace& workspace, const CancelToken* 
   auto* memory = static_cast<float*>(workspace.require(all * sizeof(float)));
   if (!memory) return no_memory(all, "chunk representations");
   const int n_heads = of_heads ? step.n_query_heads : geometry.n_kv_heads;
-  const bool done = pool.run(n_heads, cancel, [&](int64_t head, int thread) {
+  const bool done = pool.run(args.n_chunks * n_heads, cancel, [&](int64_t task, int thread) {
     float* scratch = memory + static_cast<size_t>(thread) * floats;
-    if (!of_heads) return KeySummary(step, args, scratch).run(head);
-    Representer(step, args, scratch).run(head);
+    const int64_t chunk = args.first_chunk + task / n_heads, head = task % n_heads;
+    if (!of_heads) return KeySummary(step, args, scratch).run(chunk, head);
+    Representer(step, args, scratch).run(chunk, head);
   });
   return done ? Status() : cancelled();
 }

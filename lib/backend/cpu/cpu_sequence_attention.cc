@@ -79,7 +79,10 @@ PickSpan SequenceRun::rows_of(const Work& work, const Piece& piece) const {
 double SequenceRun::position(const Tile& tile, const Piece& piece, const Pick& pick) const {
   const Span& span = *piece.span;
   const int64_t i = tile.query(pick.row);
-  if (span.ranked) return static_cast<double>(sequence_.plan->selection.distance(i, pick.rank, piece.chunk * l_));
+  if (span.ranked) {
+    const int64_t of_first = sequence_.plan->selection.distance(i, pick.rank, piece.begin);
+    return static_cast<double>(of_first + piece.begin - piece.chunk * l_);
+  }
   if (span.diagonal) return static_cast<double>(tile.diagonal_key(span, pick.row) - piece.chunk * l_);
   const double p = span.query_position(i);
   // The piece's keys share one base, which may lie behind the chunk's first key.

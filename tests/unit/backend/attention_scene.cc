@@ -99,11 +99,11 @@ void AttentionScene::read_back(int64_t n, bool raw, KeysAndValues& kind) const {
   ASSERT_LE(worst, tolerance) << shape_.name();
 }
 
-void AttentionScene::select(Random& random, int64_t count) {
+void AttentionScene::select(Random& random, int64_t chunk, int64_t count) {
   n_picks_ = count;
   picks_.clear();
   for (int64_t row = 0; row < kQueries * shape_.n_query_heads(); ++row) {
-    const int64_t own = (kFirstQuery + row / shape_.n_query_heads()) / shape_.chunk;
+    const int64_t own = (kFirstQuery + row / shape_.n_query_heads()) / chunk;
     std::set<int64_t> chosen = {own};
     while (static_cast<int64_t>(chosen.size()) < std::min(count, own + 1)) chosen.insert(random.between(0, own));
     picks_.insert(picks_.end(), chosen.begin(), chosen.end());
@@ -171,7 +171,7 @@ Status AttentionScene::attention(Machine& machine, const PreparedStep& step, int
 // plan.h's definition, key by key.
 std::vector<SeenKey> AttentionScene::seen_keys(const Plan& plan, const QueryBlock& block, int64_t i, int64_t head,
                                                Rotations& rotations) const {
-  const int64_t l = shape_.chunk;
+  const int64_t l = plan.selection.chunk;
   std::map<int64_t, int64_t> ranks;  // of the chunks that were selected
   if (block.selected) {
     const int32_t* own = &picks_[static_cast<size_t>(((i - kFirstQuery) * shape_.n_query_heads() + head) * n_picks_)];

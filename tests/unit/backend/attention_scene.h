@@ -51,8 +51,9 @@ class AttentionScene {
   AttentionScene(Machine& machine, Random& random, const Shape& shape, bool raw);
 
   const Shape& shape() const { return shape_; }
-  // Makes every query and head select up to `count` chunks at random, its own among them: for blocks with a selection.
-  void select(Random& random, int64_t count);
+  // Makes every query and head select up to `count` chunks of `chunk` keys at random, its own among them: for blocks
+  // with a selection.
+  void select(Random& random, int64_t chunk, int64_t count);
   // Runs queries [first, first + n) of the plan on any machine. [n][n_query_heads * head_dim].
   std::vector<float> run(Machine& machine, const Plan& plan, int64_t first, int64_t n,
                          const RunOptions& options = {}) const;

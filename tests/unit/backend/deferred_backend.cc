@@ -332,7 +332,7 @@ class DeferredBackend final : public Backend {
       return real_->copy_rows(late, source, n, width, target);
     });
   }
-  Status represent_chunk(Exec exec, const PreparedStep& step, const RepresentArgs& args) override {
+  Status represent_chunks(Exec exec, const PreparedStep& step, const RepresentArgs& args) override {
     RepresentArgs own = args;
     own.queries = real(args.queries);
     const auto pages = std::make_shared<const OwnedPages>(args.out);
@@ -340,7 +340,7 @@ class DeferredBackend final : public Backend {
                [this, own, records = OwnedRecords(args.records), pages, prepared = real(step)](Exec late) mutable {
                  own.records = records.get();
                  own.out = pages->get();
-                 return real_->represent_chunk(late, alive(prepared), own);
+                 return real_->represent_chunks(late, alive(prepared), own);
                });
   }
   Status select_chunks(Exec exec, const PreparedStep& step, const SelectArgs& args) override {
@@ -369,8 +369,8 @@ class DeferredBackend final : public Backend {
   }
   size_t rope_bytes(int head_dim, int64_t chunk) const override { return real_->rope_bytes(head_dim, chunk); }
   size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
-                                   int64_t selected) const override {
-    return real_->attention_workspace_bytes(geometry, n_query_heads, n_queries, n_keys, selected);
+                                   const ChunkSelection& selection) const override {
+    return real_->attention_workspace_bytes(geometry, n_query_heads, n_queries, n_keys, selection);
   }
 
  private:

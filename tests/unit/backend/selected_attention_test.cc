@@ -78,16 +78,19 @@ const SelectedCase kCases[] = {
 
 struct SelectedShape {
   Shape shape;
+  int64_t chunk;  // of the selection; it divides the stored chunk
   int64_t count;
 };
 
-const SelectedShape kShapes[] = {{{1, 1, 64, 64, kF32}, 3},  {{4, 2, 32, 16, kF16}, 7},  {{2, 1, 48, 48, kF32}, 20},
-                                 {{8, 1, 80, 32, kBF16}, 3}, {{3, 2, 24, 112, kF16}, 2}, {{1, 4, 128, 16, kF32}, 12}};
+const SelectedShape kShapes[] = {{{1, 1, 64, 64, kF32}, 64, 3},   {{4, 2, 32, 16, kF16}, 16, 7},
+                                 {{2, 1, 48, 48, kF32}, 48, 20},  {{8, 1, 80, 32, kBF16}, 32, 3},
+                                 {{3, 2, 24, 112, kF16}, 16, 2},  {{1, 4, 128, 16, kF32}, 16, 12},
+                                 {{2, 2, 64, 128, kBF16}, 32, 6}, {{3, 1, 32, 48, kF32}, 16, 12}};
 
 Plan make_plan(const SelectedCase& c, const SelectedShape& s, int64_t first, int64_t n) {
   Plan plan;
   c.append(first, n, plan);
-  plan.selection.chunk = s.shape.chunk;
+  plan.selection.chunk = s.chunk;
   plan.selection.count = s.count;
   return plan;
 }
@@ -102,7 +105,7 @@ TEST(SelectedAttention, MatchesTheNaiveReference) {
   Machine machine(2);
   for (const SelectedShape& s : kShapes) {
     AttentionScene rotated(machine, random, s.shape, false), raw(machine, random, s.shape, true);
-    rotated.select(random, s.count), raw.select(random, s.count);
+    rotated.select(random, s.chunk, s.count), raw.select(random, s.chunk, s.count);
     for (const SelectedCase& c : kCases) {
       SCOPED_TRACE(name_of(c, s));
       const AttentionScene& scene = c.raw ? raw : rotated;
@@ -121,7 +124,7 @@ TEST(SelectedAttention, BitsDependOnTheQueryAlone) {
   Machine machines[] = {Machine(1), Machine(2), Machine(4)};
   for (const SelectedShape& s : kShapes) {
     AttentionScene rotated(machines[0], random, s.shape, false), raw(machines[0], random, s.shape, true);
-    rotated.select(random, s.count), raw.select(random, s.count);
+    rotated.select(random, s.chunk, s.count), raw.select(random, s.chunk, s.count);
     const int64_t n_chunks = ceil_div(AttentionScene::kTextKeys, s.shape.chunk);
     std::vector<int64_t> each;
     for (int64_t c = 1; c < n_chunks; ++c) each.push_back(c);
@@ -164,9 +167,9 @@ TEST(SelectedAttention, AllChunksSelectedIsPlainAttention) {
   Random random;
   SCOPED_TRACE(random.trace());
   Machine machine(2);
-  const SelectedShape s{{2, 2, 48, 32, kF32}, 11};
+  const SelectedShape s{{2, 2, 48, 64, kF32}, 32, 11};
   AttentionScene scene(machine, random, s.shape, false);
-  scene.select(random, s.count);
+  scene.select(random, s.chunk, s.count);
   Plan plain;
   plain.add_block(kFirst, kQueries, {run_of(0, kFirst + kQueries, false)});
   const auto expected = scene.expected(plain, 0, 3);

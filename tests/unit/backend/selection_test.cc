@@ -67,18 +67,20 @@ struct Chunks {
             random.normal(elements * s.n_kv_heads)};
   }
 
-  void represent(Machine& machine, int64_t chunk, const Buffers& pages, float scale,
+  // Chunks [first_chunk, first_chunk + n_chunks) of the selection.
+  void represent(Machine& machine, int64_t first_chunk, int64_t n_chunks, const Buffers& pages, float scale,
                  const ChunkSelection& selection = {}) const {
     const int64_t width = int64_t{shape.n_query_heads()} * shape.head_dim;
     const auto all = machine.buffer(queries);
     RepresentArgs args;
-    args.queries = Rows{all.get(), 0, width}.at(chunk * shape.chunk);
+    args.queries = Rows{all.get(), 0, width}.at(first_chunk * shape.chunk);
     args.selection = selection;
-    args.chunk = chunk;
+    args.first_chunk = first_chunk;
+    args.n_chunks = n_chunks;
     args.records = {records.chunks};
     args.out = {pages};
     const auto step = prepared(machine, scale);
-    ASSERT_EQ("ok", message_of(machine.backend->represent_chunk(machine.exec(), *step, args)));
+    ASSERT_EQ("ok", message_of(machine.backend->represent_chunks(machine.exec(), *step, args)));
   }
   std::unique_ptr<PreparedStep> prepared(Machine& machine, float scale = 1) const {
     return machine.step(shape.n_query_heads(), {.plan = std::make_shared<Plan>(),
@@ -153,7 +155,7 @@ TEST(Representations, MatchTheWorkedExample) {
   const Shape shape{1, 1, 2, 2, ElementType::kF32};
   const Chunks chunks(machine, shape, 1, {1, 0, 0, 1}, {1, 1, 2, 0}, {1, 2, 3, 4});
   const auto pages = make_pages(machine, 1, 2, 1);
-  chunks.represent(machine, 0, pages, 1 / std::sqrt(2.0f));
+  chunks.represent(machine, 0, 1, pages, 1 / std::sqrt(2.0f));
   const auto rep = representation(pages, 0, 0, 2);
   EXPECT_NEAR(rep[0], 1.067054, 1e-6);
   EXPECT_NEAR(rep[1], 1.568130, 1e-6);
@@ -172,7 +174,7 @@ TEST(Representations, MatchTheNaiveReference) {
     const auto chunks = Chunks::random(machine, random, shape, 3);
     const auto pages = make_pages(machine, shape.n_query_heads(), shape.head_dim, 3);
     const float scale = 1.5f / std::sqrt(static_cast<float>(shape.head_dim));
-    for (const int64_t c : {1, 2}) chunks.represent(machine, c, pages, scale);
+    chunks.represent(machine, 1, 2, pages, scale);
     for (int64_t head = 0; head < shape.n_query_heads(); ++head) {
       for (const int64_t c : {1, 2}) {
         const auto actual = representation(pages, c, head, shape.head_dim);
@@ -196,7 +198,7 @@ TEST(Representations, DoNotDependOnThreads) {
   std::vector<float> first;
   for (Machine& machine : machines) {
     const auto pages = make_pages(machine, 6, 48, 2);
-    chunks.represent(machine, 1, pages, 0.2f);
+    chunks.represent(machine, 1, 1, pages, 0.2f);
     std::vector<float> all;
     for (int64_t head = 0; head < 6; ++head) {
       const auto rep = representation(pages, 1, head, 48);
@@ -448,20 +450,28 @@ std::vector<double> rotated(const float* x, double position, const RopeTable& ta
   return out;
 }
 
-// Of the keys as they were rounded, which the record holds rotated at their offset in the chunk.
-Bounds64 expected_bounds(const Chunks& chunks, int64_t chunk, int64_t kv_head, int64_t key_period) {
+// The keys of a chunk of the selection as they were rounded, each rotated to its place in its period. The record holds
+// them rotated at their offset in the stored chunk.
+Rows64 turned_keys(const Chunks& chunks, const ChunkSelection& selection, int64_t chunk, int64_t kv_head) {
   const Shape& s = chunks.shape;
-  const auto* keys = cpu::record_ptr(chunks.records.chunks[static_cast<size_t>(chunk)]) +
-                     cpu::RecordLayout(s.geometry()).keys(kv_head);
-  Bounds64 bounds;
+  Rows64 keys;
   std::vector<float> key(static_cast<size_t>(s.head_dim));
-  for (int64_t j = 0; j < s.chunk; ++j) {
-    cpu::scalar::load_key(s.type, keys, j, s.head_dim, key.data());
-    const auto turned = rotated(key.data(), static_cast<double>(chunk * s.chunk % key_period), chunks.table);
-    if (j == 0) bounds = {turned, turned};
-    for (size_t c = 0; c < turned.size(); ++c) {
-      bounds.first[c] = std::min(bounds.first[c], turned[c]);
-      bounds.second[c] = std::max(bounds.second[c], turned[c]);
+  for (int64_t j = chunk * selection.chunk; j < (chunk + 1) * selection.chunk; ++j) {
+    const auto* stored = cpu::record_ptr(chunks.records.chunks[static_cast<size_t>(j / s.chunk)]) +
+                         cpu::RecordLayout(s.geometry()).keys(kv_head);
+    cpu::scalar::load_key(s.type, stored, j % s.chunk, s.head_dim, key.data());
+    keys.push_back(rotated(key.data(), static_cast<double>(j % selection.key_period - j % s.chunk), chunks.table));
+  }
+  return keys;
+}
+
+Bounds64 expected_bounds(const Chunks& chunks, const ChunkSelection& selection, int64_t chunk, int64_t kv_head) {
+  const Rows64 keys = turned_keys(chunks, selection, chunk, kv_head);
+  Bounds64 bounds = {keys[0], keys[0]};
+  for (const auto& key : keys) {
+    for (size_t c = 0; c < key.size(); ++c) {
+      bounds.first[c] = std::min(bounds.first[c], key[c]);
+      bounds.second[c] = std::max(bounds.second[c], key[c]);
     }
   }
   return bounds;
@@ -472,17 +482,11 @@ double rounding(ElementType type, double x) {
   return (type == ElementType::kF32 ? 1e-5 : type == ElementType::kF16 ? 0x1p-11 : 0x1p-8) * std::max(std::abs(x), 1.0);
 }
 
-// Of the keys, rotated as for the bounds.
-std::vector<double> expected_mean(const Chunks& chunks, int64_t chunk, int64_t kv_head, int64_t key_period) {
-  const Shape& s = chunks.shape;
-  const auto* keys = cpu::record_ptr(chunks.records.chunks[static_cast<size_t>(chunk)]) +
-                     cpu::RecordLayout(s.geometry()).keys(kv_head);
-  std::vector<double> mean(static_cast<size_t>(s.head_dim));
-  std::vector<float> key(mean.size());
-  for (int64_t j = 0; j < s.chunk; ++j) {
-    cpu::scalar::load_key(s.type, keys, j, s.head_dim, key.data());
-    const auto turned = rotated(key.data(), static_cast<double>(chunk * s.chunk % key_period), chunks.table);
-    for (size_t c = 0; c < mean.size(); ++c) mean[c] += turned[c] / static_cast<double>(s.chunk);
+std::vector<double> expected_mean(const Chunks& chunks, const ChunkSelection& selection, int64_t chunk,
+                                  int64_t kv_head) {
+  std::vector<double> mean(static_cast<size_t>(chunks.shape.head_dim));
+  for (const auto& key : turned_keys(chunks, selection, chunk, kv_head)) {
+    for (size_t c = 0; c < mean.size(); ++c) mean[c] += key[c] / static_cast<double>(selection.chunk);
   }
   return mean;
 }
@@ -501,29 +505,33 @@ TEST(KeySummaries, AreTheMeanOrTheBoundsOfAChunksKeys) {
     for (const Shape& shape : {Shape{3, 2, 48, 64, ElementType::kF32}, Shape{1, 1, 64, 16, ElementType::kF16},
                                Shape{2, 3, 24, 80, ElementType::kBF16}}) {
       SCOPED_TRACE(shape.name());
-      const int64_t period = 3 * shape.chunk;
-      const ChunkSelection selection = by_keys(kind, shape.chunk, 3, period);
+      const ChunkSelection selection = by_keys(kind, 16, 3, 48);  // a period ends inside most stored chunks
       const int n_vectors = selection.n_vectors(shape.n_query_heads(), shape.n_kv_heads);
       const int d = shape.head_dim, per_head = n_vectors / shape.n_kv_heads;
-      const auto chunks = Chunks::random(machine, random, shape, 5);
-      const auto pages = make_pages(machine, n_vectors, d, 5, shape.type);
-      for (const int64_t c : {2, 4}) chunks.represent(machine, c, pages, 1, selection);
+      const auto chunks = Chunks::random(machine, random, shape, 7);
+      const int64_t n_chunks = 7 * shape.chunk / 16;
+      const auto pages = make_pages(machine, n_vectors, d, n_chunks, shape.type);
+      chunks.represent(machine, 1, 2, pages, 1, selection);
+      chunks.represent(machine, 4, n_chunks - 4, pages, 1, selection);
       for (int64_t head = 0; head < shape.n_kv_heads; ++head) {
         const auto vector = [&](int64_t c, int index) {
           return representation(pages, c, per_head * head + index, d, shape.type);
         };
-        for (const int64_t c : {2, 4}) {
+        for (int64_t c = 1; c < n_chunks; ++c) {
+          if (c == 3) continue;
           SCOPED_TRACE("chunk " + std::to_string(c) + ", head " + std::to_string(head));
           if (kind == Representation::kMean) {
-            expect_near(vector(c, 0), expected_mean(chunks, c, head, period), shape.type);
+            expect_near(vector(c, 0), expected_mean(chunks, selection, c, head), shape.type);
             continue;
           }
-          const auto [least, greatest] = expected_bounds(chunks, c, head, period);
+          const auto [least, greatest] = expected_bounds(chunks, selection, c, head);
           expect_near(vector(c, 0), least, shape.type);
           expect_near(vector(c, 1), greatest, shape.type);
         }
         // Nothing else of the page was written.
-        for (const float x : vector(3, 0)) ASSERT_TRUE(std::isnan(x));
+        for (const int64_t c : {0, 3}) {
+          for (const float x : vector(c, 0)) ASSERT_TRUE(std::isnan(x));
+        }
       }
     }
   }
@@ -531,14 +539,14 @@ TEST(KeySummaries, AreTheMeanOrTheBoundsOfAChunksKeys) {
 
 // Queries that see keys at the distances of dca: those of the own period, of the one before, and of older ones.
 struct KeysScene {
-  static constexpr int64_t kChunk = 16, kCount = 6, kPeriod = 64, kCap = 100, kChunks = 90;
+  static constexpr int64_t kChunk = 16, kStored = 48, kCount = 6, kPeriod = 64, kCap = 100, kChunks = 90;
   static constexpr float kScale = 0.3f;
 
   KeysScene(Machine& machine, Random& random, Representation kind)
       : selection(by_keys(kind, kChunk, kCount, kPeriod)),
-        chunks(Chunks::random(machine, random, shape, kChunks)),
+        chunks(Chunks::random(machine, random, shape, kChunks * kChunk / kStored)),
         pages(make_pages(machine, selection.n_vectors(4, 2), 32, kChunks, shape.type)) {
-    for (int64_t c = 0; c < kChunks; ++c) chunks.represent(machine, c, pages, 1, selection);
+    chunks.represent(machine, 0, kChunks, pages, 1, selection);
   }
 
   Plan plan(int64_t first, int64_t n) const {
@@ -591,10 +599,10 @@ struct KeysScene {
     const auto q = query(i, head, c);
     double sum = 0;
     if (selection.representation == Representation::kMean) {
-      const auto mean = expected_mean(chunks, c, head / 2, kPeriod);
+      const auto mean = expected_mean(chunks, selection, c, head / 2);
       for (size_t e = 0; e < q.size(); ++e) sum += q[e] * mean[e];
     } else {
-      const auto [least, greatest] = expected_bounds(chunks, c, head / 2, kPeriod);
+      const auto [least, greatest] = expected_bounds(chunks, selection, c, head / 2);
       for (size_t e = 0; e < q.size(); ++e) sum += std::max(q[e] * least[e], q[e] * greatest[e]);
     }
     return kScale * sum;
@@ -631,7 +639,7 @@ struct KeysScene {
     return picks;
   }
 
-  Shape shape{2, 2, 32, kChunk, ElementType::kF16};
+  Shape shape{2, 2, 32, kStored, ElementType::kF16};
   ChunkSelection selection;
   Chunks chunks;
   Buffers pages;
@@ -684,10 +692,10 @@ TEST(Selections, CancelledCallsSayCancelled) {
   RepresentArgs represent;
   const auto queries = machine.buffer(chunks.queries);
   represent.queries = {queries.get(), 0, 16};
-  represent.chunk = 0;
+  represent.n_chunks = 1;
   represent.records = {chunks.records.chunks};
   represent.out = {pages};
-  EXPECT_EQ(machine.backend->represent_chunk(machine.exec(&cancel), *chunks.prepared(machine), represent).code(),
+  EXPECT_EQ(machine.backend->represent_chunks(machine.exec(&cancel), *chunks.prepared(machine), represent).code(),
             Code::kCancelled);
   SelectArgs select;
   const auto step = machine.step(1, {.plan = std::make_shared<Plan>(selecting_plan({16, 3, 2}, 0, 16)),

@@ -87,8 +87,8 @@ class WatchedBackend : public Backend {
   Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) override {
     return real_.copy_rows(exec, from, n, width, to);
   }
-  Status represent_chunk(Exec exec, const PreparedStep& step, const RepresentArgs& args) override {
-    return real_.represent_chunk(exec, step, args);
+  Status represent_chunks(Exec exec, const PreparedStep& step, const RepresentArgs& args) override {
+    return real_.represent_chunks(exec, step, args);
   }
   Status select_chunks(Exec exec, const PreparedStep& step, const SelectArgs& args) override {
     return real_.select_chunks(exec, step, args);
@@ -102,8 +102,8 @@ class WatchedBackend : public Backend {
     return real_.matrix_bytes(parts, k);
   }
   size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
-                                   int64_t selected) const override {
-    return real_.attention_workspace_bytes(geometry, n_query_heads, n_queries, n_keys, selected);
+                                   const ChunkSelection& selection) const override {
+    return real_.attention_workspace_bytes(geometry, n_query_heads, n_queries, n_keys, selection);
   }
 
  private:

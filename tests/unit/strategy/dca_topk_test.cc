@@ -10,12 +10,15 @@ using testing::HasSubstr;
 TEST(DcaTopK, WritesOutItsDefaults) {
   EXPECT_EQ(make("dca_topk", 8192)->canonical(),
             "dca_topk(chunk=32, chunks=40, one_in=12, begin=1280, select=group, represent=mean, reading=dense, "
-            "dca_chunk=6144, dca_cap=8191, train_len=8192) + none");
+            "dca_chunk=6144, dca_cap=8191, train_len=8192, kv_chunk=256) + none");
   EXPECT_EQ(make("dca_topk", 256)->canonical(),
             "dca_topk(chunk=16, chunks=40, one_in=12, begin=640, select=group, represent=mean, reading=dense, "
-            "dca_chunk=192, dca_cap=255, train_len=256) + none");
+            "dca_chunk=192, dca_cap=255, train_len=256, kv_chunk=64) + none");
   // The distances begin anew at the edge of a chunk.
   EXPECT_THAT(make("dca_topk(chunk=80)", 256)->canonical(), HasSubstr("dca_chunk=160, dca_cap=255"));
+  // A stored chunk holds whole chunks.
+  EXPECT_THAT(make("dca_topk(chunk=80)", 256)->canonical(), HasSubstr("kv_chunk=80"));
+  EXPECT_THAT(make("dca_topk(chunk=48)", 8192)->canonical(), HasSubstr("kv_chunk=240"));
   for (const char* expression : {"dca_topk", "dca_topk(chunk=64, chunks=5, one_in=0, begin=500, select=layer)",
                                  "dca_topk(represent=minmax, reading=selected, dca_chunk=64) + ntk(factor=2)"}) {
     const std::string canonical = make(expression, 256)->canonical();
@@ -27,7 +30,7 @@ TEST(DcaTopK, GivenTokensSeeEveryKeyAndGeneratedOnesTheChunksTheyChoose) {
   const auto strategy = make("dca_topk(chunk=16, chunks=4, one_in=5)", 256);
   EXPECT_TRUE(strategy->plans_generated_apart());
   EXPECT_EQ(strategy->reach(), kNoLimit);
-  EXPECT_EQ(strategy->kv_chunk(), 16);
+  EXPECT_EQ(strategy->kv_chunk(), 64);
   EXPECT_EQ(strategy->chunks_selected(500), 0);
   Plan given, generated, early;
   strategy->plan(500, 1, given);
@@ -83,7 +86,7 @@ TEST(DcaTopK, RefusesWhatDoesNotFit) {
   EXPECT_EQ(refused("dca_topk(represent=max)", "minmax"), 19);
   EXPECT_EQ(refused("dca_topk(reading=half)", "selected"), 17);
   EXPECT_EQ(refused("dca_topk(chunk=32, dca_chunk=100)", "multiple of 32"), 29);
-  EXPECT_EQ(refused("dca_topk(kv_chunk=32)", "kv_chunk"), 9);
+  EXPECT_EQ(refused("dca_topk(chunk=48, kv_chunk=64)", "multiple of 48"), 28);
   refused("dca_topk", "train_len is 31", 31);
 }
 
