@@ -44,6 +44,18 @@ class Reader:
         self.session.truncate(self.n_tokens)
         return answer
 
+    def force(self, ids):
+        """The log probabilities of these tokens, which become the model's own: it generates them one at a time."""
+        first = self.n_tokens
+        stream = self.session.stream(max_tokens=len(ids), score=True, constrain=True, ignore_eos=True)
+        stream.allow(ids[:1])
+        for event in stream:
+            if event.kind == "token":
+                self.n_tokens += 1
+                if self.n_tokens - first < len(ids):
+                    stream.allow([ids[self.n_tokens - first]])
+        return self.session.scores(first, len(ids))
+
     def costs(self):
         return {"cpu_seconds": round(self.cpu_seconds, 2), "n_read": self.n_read,
                 "kv_bytes_peak": self.session.tier("host")["bytes_peak"]}

@@ -11,6 +11,7 @@ STRATEGIES = {
     "full": lambda length: "full",
     "dca": lambda length: "dca",
     "dca_topk": lambda length: "dca_topk",
+    "dca_topk_selected": lambda length: "dca_topk(reading=selected)",
     "longheads": lambda length: "longheads",
     "self_extend": lambda length: f"self_extend(group={8 if length <= 57344 else 16})",
     "rerope": lambda length: "rerope",
@@ -18,6 +19,8 @@ STRATEGIES = {
     "dynamic_ntk": lambda length: "full + dynamic_ntk(factor=2)",
     "streaming_llm": lambda length: "streaming_llm",
 }
+
+SELECTS_WHEN_ANSWERING = {"dca_topk"}  # given tokens see every key, generated ones do not
 
 
 KV_HEADS, QUERY_HEADS = 3, 9
@@ -28,7 +31,7 @@ def keys_read(name, length):
     chunks are chosen counted as keys: the defaults of the strategies, for this model."""
     if name == "streaming_llm":
         return min(1.0, (4 + 512) / length)
-    if name == "dca_topk":  # chunks of 32; a mean key for each, in the type of the KV cache
+    if name.startswith("dca_topk"):  # chunks of 32; a mean key for each, in the type of the KV cache
         chunks = max(40, length // 32 // 12)
         return min(1.0, 32 * chunks / length + 1 / (2 * 32))
     if name == "longheads":  # 16 chunks of 256; a float32 vector for each query head, beside 2 * 256 f16 vectors

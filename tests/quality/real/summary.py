@@ -77,7 +77,8 @@ def write(results, out, draws):
                 depth_maps(page, results)
     if results.of("perplexity"):
         page.heading("Perplexity of the same 1,024 tokens after contexts of different lengths")
-        page.text("Of the Debian handbook; in brackets the number of places. These tokens are given, so `dca_topk` reads them as `dca`.")
+        page.text("Of the Debian handbook; in brackets the number of places. The tokens are given to the model; to",
+                  "`dca_topk`, which reads as `dca`, as its own: it generates them one at a time.")
         table(page, "tokens", results, "perplexity", perplexity)
         page.heading("What it costs")
         page.text("Milliseconds of processor time for a token of the text that is read.")

@@ -8,7 +8,7 @@ import math
 import random
 
 from reader import Reader
-from strategies import STRATEGIES
+from strategies import SELECTS_WHEN_ANSWERING, STRATEGIES
 from texts import FILLER
 
 # Questions are asked as the model's chat template writes them. Of numbers the text goes on as it began: asked "What is
@@ -152,8 +152,14 @@ class Bench:
         ids = [token for paragraph in self.book for token in paragraph]
         end = len(ids) * (round_ + 2) // 4 - 8
         with self.reader(strategy, length) as reader:
-            reader.feed(ids[end - length:end])
-            reader.read(score=True)
-            nll = -sum(reader.session.scores(length - TARGETS, TARGETS)) / TARGETS
+            if strategy in SELECTS_WHEN_ANSWERING:
+                reader.feed(ids[end - length:end - TARGETS])
+                reader.read()
+                scores = reader.force(ids[end - TARGETS:end])
+            else:
+                reader.feed(ids[end - length:end])
+                reader.read(score=True)
+                scores = reader.session.scores(length - TARGETS, TARGETS)
+            nll = -sum(scores) / TARGETS
             self.add("perplexity", strategy, length, round_, reader, nll=nll, right=math.isfinite(nll),
                      n_tokens=length)
