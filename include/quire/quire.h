@@ -362,8 +362,9 @@ QUIRE_API quire_status quire_model_get_info(const quire_model* model, quire_mode
 
 /* Metadata by key, as text: "architecture", "rope_type", "rope_scaling" (as a term of a strategy
  * expression; empty: none), "tokenizer", "bos_token_id", "eos_token_ids", "device" (its
- * name), "device_reason" (why the model runs there), and "config.json" (the file's text; of a GGUF
- * file what its metadata say of the model, as JSON). Errors: NOT_FOUND, BUFFER_TOO_SMALL.
+ * name), "device_reason" (why the model runs there), "identity" (32 digits that name configuration
+ * and weights, merged adapters included), and "config.json" (the file's text; of a GGUF file what
+ * its metadata say of the model, as JSON). Errors: NOT_FOUND, BUFFER_TOO_SMALL.
  * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const char* key,
                                                 size_t key_len, char* buf, size_t cap,
@@ -752,6 +753,7 @@ QUIRE_API quire_status quire_strategy_get_list(const quire_strategy_options* opt
 #define QUIRE_TIER_HOST 2       /* the machine's memory */
 #define QUIRE_TIER_COMPRESSED 3 /* the machine's memory, compressed; not in this version */
 #define QUIRE_TIER_FILE 4       /* a temporary file of the session's */
+#define QUIRE_TIER_SNAPSHOT 5   /* the file that the session was loaded from; never written to */
 
 /* An adapter of a session. This struct has its final size. */
 typedef struct quire_session_adapter {
@@ -977,12 +979,12 @@ typedef struct quire_tier_stats {
   int64_t bytes_peak;
   int64_t n_chunks; /* chunk records in it */
   /* HOST, where there is a file too: records that computing asked for and that were there, or were
-   * not (new ones and those on their way included), and records that left it. FILE: n_hits are
-   * records read from it, ahead of need too. */
+   * not (new ones and those on their way included), and records that left it. FILE and SNAPSHOT:
+   * n_hits are records read from it, ahead of need too. */
   int64_t n_hits;
   int64_t n_misses;
   int64_t n_evicted;
-  int64_t bytes_read; /* FILE: from it, and to it */
+  int64_t bytes_read; /* FILE, SNAPSHOT: from it, and to it */
   int64_t bytes_written;
   int64_t stall_ns; /* HOST: time in which computing waited for records to come or leave */
 } quire_tier_stats;
@@ -1006,6 +1008,60 @@ QUIRE_API quire_status quire_session_get_strategy(const quire_session* session, 
  * BUFFER_TOO_SMALL, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_get_fingerprint(const quire_session* session, char* buf,
                                                      size_t cap, size_t* needed, quire_error* err);
+
+/* ---- Snapshots ------------------------------------------------------------------------------- */
+
+/* A session can be written to a file, and go on from there later, in another process or on another
+ * machine: its tokens, which of them the model generated, pending ones, positions, labels, messages
+ * and the keys and values of all that was processed. Sampling belongs to streams and is not in it.
+ * The layout is documented in lib/kv/FORMAT.md. */
+
+typedef struct quire_snapshot_options {
+  uint32_t struct_size;
+  uint32_t flags;                   /* 0 */
+  quire_cancel* cancel;             /* may be NULL; borrowed during the call */
+  quire_progress_callback progress; /* may be NULL; bytes, on the calling thread */
+  void* progress_user_data;
+} quire_snapshot_options;
+
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_snapshot_options_init(quire_snapshot_options* options, size_t size);
+
+/* Writes the session to the file `path`, which appears when it is complete: whoever opens it sees
+ * the old file or the whole new one, after a crash too. The session is as it was. Waits until done,
+ * while other sessions go on. options: NULL for none. Errors: INVALID_ARGUMENT, NOT_FOUND (the
+ * directory), IO (a full disk), BAD_FILE (damage in the snapshot that this session was loaded
+ * from), OUT_OF_MEMORY, CANCELLED, BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_save(quire_session* session, const char* path, size_t path_len,
+                                          const quire_snapshot_options* options, quire_error* err);
+/* A session that goes on where a saved one stood. Its tokens come out as they would have from that
+ * one. Only the index is read now, and the chunks that are written next; others are read when they
+ * are needed, checked against their checksums, and leave memory again without being written: the
+ * file must stay as it is while the session lives (it may be renamed or removed). truncate to a
+ * place inside a chunk that only the file holds makes the next stream read that chunk's tokens.
+ * options: as of quire_session_create, NULL for none; a strategy of NULL, a kv_type and
+ * expected_tokens of 0 are those of the saved session. Strategy, kv_type and adapters must be those
+ * of the saved session, and the model the same; what differs is named by the error.
+ * Errors: NOT_FOUND, IO, BAD_FILE (no snapshot, a damaged one, or one of a version that this
+ * library does not know), INVALID_ARGUMENT (another model, strategy, kv_type or list of adapters),
+ * UNSUPPORTED (messages of an unknown chat template), BUDGET, and those of quire_session_create.
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_session_load(quire_model* model, const char* path, size_t path_len,
+                                          const quire_session_options* options, quire_session** out,
+                                          quire_error* err);
+/* What a snapshot says of itself, without a model, as JSON:
+ *   {"version": 1, "contents": "session", "bytes": of the file,
+ *    "origin": {"model": 32 digits, "adapters": [{"identity", "scale"}], "strategy", "kv_type"},
+ *    "n_tokens": processed ones, "n_pending", "kv_bytes": of keys and values}
+ * "model" is the model's "identity" (quire_model_get_metadata). Keys are only ever added. Errors:
+ * NOT_FOUND, IO, BAD_FILE, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_snapshot_describe(const char* path, size_t path_len, char* buf,
+                                               size_t cap, size_t* needed, quire_error* err);
+/* Reads all of a snapshot and compares its checksums. options: NULL for none. Errors: NOT_FOUND,
+ * IO, BAD_FILE (which says what is damaged), OUT_OF_MEMORY, CANCELLED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_snapshot_verify(const char* path, size_t path_len,
+                                             const quire_snapshot_options* options,
+                                             quire_error* err);
 
 /* ---- Chat ------------------------------------------------------------------------------------ */
 

@@ -43,6 +43,14 @@ Status read_text(const char* data, size_t size, const char* name, std::string_vi
   return {};
 }
 
+Status read_path(const char* path, size_t path_len, const char* name, std::string* out) {
+  std::string_view text;
+  QUIRE_TRY(read_text(path, path_len, name, &text));
+  if (text.empty()) return invalid(std::string(name) + " is empty");
+  *out = std::string(text);
+  return {};
+}
+
 Status check_range(const char* name, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return {};
   return invalid(std::string(name) + " is " + std::to_string(value) + "; expected " + std::to_string(least) + " to " +

@@ -88,6 +88,8 @@ Status write_output(T full, const char* name, T* out) {
 
 // A text argument.
 Status read_text(const char* data, size_t size, const char* name, std::string_view* out);
+// The same, not empty.
+Status read_path(const char* path, size_t path_len, const char* name, std::string* out);
 
 // The (buf, cap, *needed) convention of quire.h for a result of n elements: fill(buf) -> Status copies all of them.
 // Where that fails *needed keeps its value. `name` is that of the buffer.

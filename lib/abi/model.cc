@@ -86,10 +86,11 @@ quire_status quire_model_get_metadata(const quire_model* model, const char* key,
     }
     if (name == "device") return write_text(model->impl->device, buf, cap, needed);
     if (name == "device_reason") return write_text(model->impl->device_reason, buf, cap, needed);
+    if (name == "identity") return write_text(llama.identity(), buf, cap, needed);
     if (name == "config.json") return write_text(config.json, buf, cap, needed);
     return Status(Code::kNotFound, "no metadata \"" + std::string(name) +
                                        "\"; known: architecture, rope_type, rope_scaling, tokenizer, bos_token_id, "
-                                       "eos_token_ids, device, device_reason, config.json");
+                                       "eos_token_ids, device, device_reason, identity, config.json");
   });
 }
 }

@@ -11,14 +11,6 @@ namespace {
 
 constexpr char kDefaultRecipe[] = "q4_k_m";
 
-Status read_path(const char* path, size_t path_len, const char* name, std::string* out) {
-  std::string_view text;
-  QUIRE_TRY(read_text(path, path_len, name, &text));
-  if (text.empty()) return invalid(std::string(name) + " is empty");
-  *out = std::string(text);
-  return {};
-}
-
 }  // namespace
 
 extern "C" {

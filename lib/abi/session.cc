@@ -203,7 +203,7 @@ quire_status quire_session_get_stats(const quire_session* session, quire_session
 quire_status quire_session_get_tier_stats(const quire_session* session, int32_t tier, quire_tier_stats* stats,
                                           quire_error* err) {
   return with_session(session, err, [&](const Session& s) -> Status {
-    QUIRE_TRY(check_range("tier", tier, QUIRE_TIER_DEVICE, QUIRE_TIER_FILE));
+    QUIRE_TRY(check_range("tier", tier, QUIRE_TIER_DEVICE, QUIRE_TIER_SNAPSHOT));
     SessionStats now;
     QUIRE_TRY(s.stats(&now));
     quire_tier_stats full{};
@@ -220,10 +220,14 @@ quire_status quire_session_get_tier_stats(const quire_session* session, int32_t 
     } else if (tier == QUIRE_TIER_FILE) {
       full.budget_bytes = s.options().spill_budget_bytes;
       full.bytes = full.bytes_peak = now.kv_file_bytes;  // room in the file is never given back
-      full.n_chunks = now.kv_chunks - now.kv_chunks_resident;
+      full.n_chunks = now.kv_chunks - now.kv_chunks_resident - now.kv_chunks_in_snapshot;
       full.n_hits = now.kv_chunks_read;
       full.bytes_read = now.kv_chunks_read * now.kv_record_bytes;
       full.bytes_written = now.kv_chunks_written * now.kv_record_bytes;
+    } else if (tier == QUIRE_TIER_SNAPSHOT) {
+      full.n_chunks = now.kv_chunks_in_snapshot;
+      full.n_hits = now.kv_chunks_restored;
+      full.bytes_read = now.kv_chunks_restored * now.kv_record_bytes;
     }
     return write_output(full, "stats", stats);
   });

@@ -68,6 +68,11 @@ class Backend {
   virtual void from_neutral(const KvGeometry& geometry, const void* neutral, void* record) const = 0;
   // Bytes of a page of representations of n_vectors vectors of this type per chunk.
   virtual size_t representation_page_bytes(int n_vectors, int head_dim, ElementType type) const = 0;
+  // Such a page and its neutral form, of as many bytes: [n_vectors][kPageChunks][head_dim]. Both are host memory.
+  virtual void page_to_neutral(int n_vectors, int head_dim, ElementType type, const void* page,
+                               void* neutral) const = 0;
+  virtual void page_from_neutral(int n_vectors, int head_dim, ElementType type, const void* neutral,
+                                 void* page) const = 0;
 
   // ---- fine operations; n = rows
   // What the layers of a step have in common. Errors: kOutOfMemory.

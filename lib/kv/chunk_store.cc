@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "lib/kv/file_tier.h"
+#include "lib/kv/snapshot_tier.h"
 
 namespace quire {
 
@@ -14,6 +15,7 @@ ChunkStore::ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layer
       geometry_(geometry),
       options_(options),
       tiers_(std::move(tiers)),
+      n_writable_(tiers_.size() - (options.snapshot ? 1 : 0)),
       account_("of memory", options.budget_bytes, options.runtime_memory),
       table_(n_layers),
       selection_(backend, geometry, n_layers, options.n_query_heads, options.selection, account_),
@@ -30,6 +32,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::create(Backend& backend, const K
                                   options.spill_budget_bytes, options.runtime_file));
     tiers.push_back(std::move(file));
   }
+  if (options.snapshot) tiers.push_back(std::make_shared<SnapshotTier>(backend, geometry, options.snapshot));
   std::unique_ptr<ChunkStore> store(new ChunkStore(backend, geometry, n_layers, options, std::move(tiers)));
   QUIRE_TRY(store->start_transfers(options.io));
   return store;
@@ -79,21 +82,28 @@ Status ChunkStore::reserve_condensed(int64_t first, int64_t n) {
 }
 
 Status ChunkStore::check_budget(int64_t fixed, int64_t in_step, size_t n_missing, int64_t n_tokens) const {
-  const int64_t records = spills() ? in_step + 1  // and the staging buffer
-                                   : memory_.bytes() / record_bytes() + static_cast<int64_t>(n_missing);
+  int64_t records = in_step + 1;  // and the staging buffer
+  if (!writes_to_tier()) {
+    const int64_t made = spills() ? memory_.fixed_bytes() : memory_.bytes();
+    records = made / record_bytes() + static_cast<int64_t>(n_missing);
+    if (spills()) records += 2;  // one of the snapshot's at a time, and the staging buffer
+  }
   return account_.check(fixed + records * record_bytes(), " for " + std::to_string(n_tokens) + " tokens");
 }
 
 // All or none.
 Status ChunkStore::make_records(const std::vector<RecordId>& missing) {
-  return spills() ? make_in_tier(missing) : make_in_memory(missing);
+  return writes_to_tier() ? make_in_tier(missing) : make_in_memory(missing);
 }
 
 // The layers of a chunk follow each other in `missing`.
 Status ChunkStore::make_in_memory(const std::vector<RecordId>& missing) {
   const auto layers = static_cast<size_t>(table_.n_layers());
+  const auto kind = spills() ? RecordMemory::PageKind::kFixed : RecordMemory::PageKind::kOpen;
+  // Records that the snapshot has too are in the way.
+  if (spills()) QUIRE_TRY(residency_->shrink_for(static_cast<int64_t>(missing.size()) * record_bytes()));
   for (size_t m = 0; m < missing.size(); m += layers) {
-    auto page = memory_.add_page(table_.n_layers());
+    auto page = memory_.add_page(table_.n_layers(), kind);
     if (!page.ok()) {
       for (size_t undo = 0; undo < m; ++undo) residency_->drop(missing[undo]);
       memory_.trim();
@@ -111,7 +121,7 @@ Status ChunkStore::make_in_tier(const std::vector<RecordId>& missing) {
   if (missing.empty()) return {};
   size_t t = 0;
   Status status = tiers_[t]->reserve(static_cast<int64_t>(missing.size()));
-  while (status.code() == Code::kBudget && t + 1 < tiers_.size()) {
+  while (status.code() == Code::kBudget && t + 1 < n_writable_) {
     status = tiers_[++t]->reserve(static_cast<int64_t>(missing.size()));
   }
   QUIRE_TRY(status);
@@ -128,7 +138,8 @@ Status ChunkStore::make_in_tier(const std::vector<RecordId>& missing) {
 
 int64_t ChunkStore::max_resident() const {
   if (!spills() || account_.room() == kNoLimit) return kNoLimit;
-  const int64_t records = (memory_.bytes() + account_.room() - residency_->staging_left()) / record_bytes();
+  const int64_t bytes = memory_.bytes() - memory_.fixed_bytes() + account_.room() - residency_->staging_left();
+  const int64_t records = bytes / record_bytes();
   return std::max<int64_t>(1, records - condensed_chunks());
 }
 
@@ -198,6 +209,15 @@ void ChunkStore::evict(int64_t begin, int64_t end) {
   evicted_until_ = last;
 }
 
+bool ChunkStore::can_write(RecordId id) const {
+  return !table_.holds(id) || table_.entry(id).tier < static_cast<int>(n_writable_);
+}
+
+int64_t ChunkStore::exact_boundary(int64_t n_tokens) const {
+  const int64_t boundary = selection_.exact_boundary(n_tokens), chunk = boundary / geometry_.chunk;
+  return can_write(table_.id(0, KvKind::kText, chunk)) ? boundary : chunk * geometry_.chunk;
+}
+
 bool ChunkStore::holds(int64_t begin, int64_t end) const {
   return table_.holds(KvKind::kText, begin / geometry_.chunk, ceil_div(end, geometry_.chunk));
 }
@@ -220,6 +240,11 @@ ChunkStoreStats ChunkStore::stats() const {
   for (size_t t = 0; t < tiers_.size(); ++t) {
     TierStats tier;
     tiers_[t]->describe(tier);
+    if (t >= n_writable_) {
+      stats.n_restored = residency_->tier_stats(t).bytes_read / record_bytes();
+      stats.n_in_snapshot = tier_records_[t] - residency_->n_in_of(t);
+      continue;
+    }
     stats.file_bytes += tier.bytes;
     stats.n_read += residency_->tier_stats(t).bytes_read / record_bytes();
     stats.n_written += residency_->tier_stats(t).bytes_written / record_bytes();

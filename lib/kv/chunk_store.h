@@ -6,9 +6,13 @@
 // spill directory, each record has its slot there too; it is in memory while it is used, and the least recently used
 // ones leave when the budget is reached. What comes back is what left, byte for byte. Memory never exceeds the budget.
 //
+// A store that was restored from a snapshot has the snapshot as its last tier: records are read from it when they are
+// asked for, and nothing is written to it. Records that are made or changed afterwards have their slots in another
+// tier, or, where there is none, a fixed place in memory.
+//
 // The store puts parts together: record_table.h (which records exist), record_memory.h (where they lie in device
 // memory), residency.h (which are there), transfers.h (how they come and go), tier.h (where else they are),
-// selection_state.h, tier_budget.h. One thread at a time.
+// selection_state.h, tier_budget.h, store_snapshot.h. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +27,7 @@
 #include "lib/kv/record_table.h"
 #include "lib/kv/residency.h"
 #include "lib/kv/selection_state.h"
+#include "lib/kv/store_snapshot.h"
 #include "lib/kv/tier.h"
 #include "lib/kv/tier_budget.h"
 #include "lib/support/status.h"
@@ -38,6 +43,8 @@ struct ChunkStoreOptions {
   ChunkSelection selection{};  // how heads choose: a representation of each complete chunk is kept for it
   // Tiers below device memory and before the file, the nearest first. A record's slot is in the first with room.
   std::vector<std::shared_ptr<Tier>> tiers{};
+  // What the store will be restored from; null: nothing.
+  std::shared_ptr<const BlockSource> snapshot{};
   // What the runtime's stores hold together; may be null.
   std::shared_ptr<TierBudget> runtime_memory{};
   std::shared_ptr<TierBudget> runtime_file{};
@@ -54,6 +61,8 @@ struct ChunkStoreStats {
   int64_t n_evicted = 0;              // dropped by the strategy
   int64_t file_bytes = 0;             // reserved in lower tiers
   int64_t n_read = 0, n_written = 0;  // records, from and to lower tiers
+  int64_t n_restored = 0;     // read from the snapshot
+  int64_t n_in_snapshot = 0;  // held, not in memory, and read from the snapshot when they are needed
   // Where there is a lower tier: records asked for that were in memory, that were not, and that left it; nanoseconds in
   // which computing waited for records.
   int64_t n_hits = 0, n_misses = 0, n_left = 0, stall_ns = 0;
@@ -66,6 +75,7 @@ class ChunkStore {
                                                     const ChunkStoreOptions& options);
 
   const KvGeometry& geometry() const { return geometry_; }
+  // Whether records may be elsewhere than in memory.
   bool spills() const { return !tiers_.empty(); }
 
   // Makes room for text keys [first, first + n) in all layers: in memory, or in a lower tier. `first` is where the text
@@ -81,8 +91,8 @@ class ChunkStore {
   // Whether no record with a text key in [begin, end) was dropped.
   bool holds(int64_t begin, int64_t end) const;
   // The most tokens, at most n_tokens, to which the text can be cut so that the following tokens come out as if no
-  // other had ever followed: where the queries of the chunk in progress are known.
-  int64_t exact_boundary(int64_t n_tokens) const { return selection_.exact_boundary(n_tokens); }
+  // other had ever followed: where the queries of the chunk in progress are known, and its records can be written.
+  int64_t exact_boundary(int64_t n_tokens) const;
 
   // Brings records of a layer into memory, at most max_resident() of them, and keeps them there until the next acquire
   // of text; others may leave it. kWrite: they will be changed. Work on the records is queued on `queue`. Waits for
@@ -109,6 +119,17 @@ class ChunkStore {
   // neither.
   Rows queries_in_progress(int layer, int64_t chunk) const { return selection_.queries_in_progress(layer, chunk); }
 
+  // ---- snapshots (store_snapshot.cc)
+  // Writes all that the store holds of the first n_tokens tokens and n_entries entries, which are all it holds. Errors:
+  // those of the sink; kIo, kBadFile, kOutOfMemory for records in lower tiers. The store is as it was.
+  Result<StoreSnapshot> save(int64_t n_tokens, int64_t n_entries, BlockSink& sink);
+  // How many blocks that will be, and their bytes.
+  StoreSnapshotSize snapshot_size(int64_t n_tokens, int64_t n_entries) const;
+  // An empty store becomes the one that was saved to options.snapshot. Reads what is not records, all condensed
+  // entries, and the records that the next token will be stored in. kBadFile: the snapshot does not fit this store;
+  // kIo, kBudget, kOutOfMemory. The store is then of no use.
+  Status restore(const StoreSnapshot& snapshot);
+
   ChunkStoreStats stats() const;
   // Device memory first, then the lower tiers.
   std::vector<TierStats> tier_stats() const;
@@ -123,6 +144,16 @@ class ChunkStore {
   Status make_records(const std::vector<RecordId>& missing);
   Status make_in_memory(const std::vector<RecordId>& missing);
   Status make_in_tier(const std::vector<RecordId>& missing);
+  bool can_write(RecordId id) const;
+  bool writes_to_tier() const { return n_writable_ > 0; }
+  // Of snapshots.
+  std::vector<ChunkRange> held_chunks(KvKind kind, int64_t n_keys) const;
+  Status read_neutral(Queue& queue, RecordId id, std::span<std::byte> record, std::span<std::byte> neutral);
+  Status save_records(Queue& queue, KvKind kind, int64_t n_keys, BlockSink& sink);
+  Status save_selection(Queue& queue, int64_t n_tokens, BlockSink& sink);
+  Status restore_records(Queue& queue, KvKind kind, const StoreSnapshot& snapshot, int64_t* block);
+  Status restore_own(Queue& queue, KvKind kind, int64_t chunk, int64_t block);
+  Status restore_selection(Queue& queue, const StoreSnapshot& snapshot, int64_t block);
   int64_t drop(KvKind kind, int64_t first_chunk, int64_t end_chunk);
   void cut(KvKind kind, int64_t n_chunks);
   std::vector<RecordId> ids(int layer, KvKind kind, std::span<const int64_t> chunks) const;
@@ -130,7 +161,8 @@ class ChunkStore {
   Backend& backend_;
   const KvGeometry geometry_;
   const ChunkStoreOptions options_;
-  const std::vector<std::shared_ptr<Tier>> tiers_;  // below device memory
+  const std::vector<std::shared_ptr<Tier>> tiers_;  // below device memory; a snapshot's is the last one
+  const size_t n_writable_;                         // the others of them
   TierAccount account_;                             // of device memory
   RecordTable table_;
   SelectionState selection_;

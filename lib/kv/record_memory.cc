@@ -4,11 +4,12 @@
 
 namespace quire {
 
-Result<int32_t> RecordMemory::add_page(int64_t n) {
+Result<int32_t> RecordMemory::add_page(int64_t n, PageKind kind) {
   Page made;
   made.next_free.resize(static_cast<size_t>(n));
   for (int64_t r = 0; r < n; ++r) made.next_free[static_cast<size_t>(r)] = static_cast<int32_t>(r + 1 < n ? r + 1 : -1);
   made.first_free = 0;
+  made.fixed = kind == PageKind::kFixed;
   if (unused_.empty()) {
     pages_.emplace_back();
     unused_.reserve(pages_.capacity());
@@ -18,9 +19,10 @@ Result<int32_t> RecordMemory::add_page(int64_t n) {
   const int32_t number = unused_.back();
   unused_.pop_back();
   page(number) = std::move(made);
-  open(number);
+  if (kind == PageKind::kOpen) open(number);
   ++n_empty_;
   bytes_ += n * record_bytes_;
+  if (kind == PageKind::kFixed) fixed_bytes_ += n * record_bytes_;
   return number;
 }
 
@@ -29,13 +31,13 @@ RecordMemory::Slot RecordMemory::take_from(int32_t number) {
   const int32_t index = from.first_free;
   from.first_free = from.next_free[static_cast<size_t>(index)];
   if (from.n_taken++ == 0) --n_empty_;
-  if (from.first_free < 0) close(number);
+  if (from.first_free < 0 && !from.fixed) close(number);
   return {number, index};
 }
 
 void RecordMemory::give_back(Slot slot) {
   Page& to = page(slot.page);
-  if (to.first_free < 0) open(slot.page);
+  if (to.first_free < 0 && !to.fixed) open(slot.page);
   to.next_free[static_cast<size_t>(slot.index)] = to.first_free;
   to.first_free = slot.index;
   if (--to.n_taken == 0) ++n_empty_;
@@ -45,8 +47,9 @@ void RecordMemory::trim() {
   for (int32_t number = 0; n_empty_ > 0; ++number) {
     Page& empty = page(number);
     if (!empty.buffer || empty.n_taken > 0) continue;
-    close(number);
+    if (!empty.fixed) close(number);
     const int64_t bytes = static_cast<int64_t>(empty.next_free.size()) * record_bytes_;
+    if (empty.fixed) fixed_bytes_ -= bytes;
     empty = Page();
     account_.remove(bytes);
     bytes_ -= bytes;
@@ -58,7 +61,7 @@ void RecordMemory::trim() {
 int32_t RecordMemory::emptiest_page() const {
   int32_t best = -1;
   for (size_t p = 0; p < pages_.size(); ++p) {
-    if (!pages_[p].buffer) continue;
+    if (!pages_[p].buffer || pages_[p].fixed) continue;
     if (best < 0 || pages_[p].n_taken < pages_[static_cast<size_t>(best)].n_taken) best = static_cast<int32_t>(p);
   }
   return best;

@@ -12,8 +12,9 @@
 namespace quire {
 
 // A page is allocated as a whole and released as a whole. A record of a page is free or taken; pages with a free record
-// form a list, and so do the free records of a page. The lists run through the pages themselves, so taking a record and
-// giving it back never allocate. One thread at a time.
+// form a list, and so do the free records of a page. Fixed pages are not in it: their records are taken from a page
+// that the caller names, and never leave it for another one. The lists run through the pages themselves, so taking a
+// record and giving it back never allocate. One thread at a time.
 class RecordMemory {
  public:
   // A record's place; page < 0: none.
@@ -27,8 +28,10 @@ class RecordMemory {
   RecordMemory(Backend& backend, TierAccount& account, int64_t record_bytes)
       : backend_(backend), account_(account), record_bytes_(record_bytes) {}
 
+  enum class PageKind { kOpen, kFixed };
+
   // Allocates a page of n free records, and returns its number. kBudget, kOutOfMemory: nothing was changed.
-  Result<int32_t> add_page(int64_t n);
+  Result<int32_t> add_page(int64_t n, PageKind kind = PageKind::kOpen);
   bool has_free() const { return first_open_ >= 0; }
   // Takes a free record of any page, which there is.
   Slot take() { return take_from(first_open_); }
@@ -37,7 +40,7 @@ class RecordMemory {
   void give_back(Slot slot);
   // Releases the pages of which no record is taken.
   void trim();
-  // The page of which the fewest records are taken; -1: there is no page.
+  // The page of which the fewest records are taken, among those that are not fixed; -1: there is none.
   int32_t emptiest_page() const;
 
   KvRecord record(Slot slot) const {
@@ -47,6 +50,7 @@ class RecordMemory {
   int64_t record_bytes() const { return record_bytes_; }
   // Of all pages, their free records included.
   int64_t bytes() const { return bytes_; }
+  int64_t fixed_bytes() const { return fixed_bytes_; }
 
  private:
   struct Page {
@@ -54,6 +58,7 @@ class RecordMemory {
     std::vector<int32_t> next_free;  // by record: the next free one; -1: the last
     int32_t first_free = -1;         // -1: every record is taken
     int32_t n_taken = 0;
+    bool fixed = false;
     int32_t before = -1, after = -1;  // in the list of pages with a free record
   };
   Page& page(int32_t number) { return pages_[static_cast<size_t>(number)]; }
@@ -68,6 +73,7 @@ class RecordMemory {
   int32_t first_open_ = -1;
   int64_t n_empty_ = 0;  // pages of which no record is taken
   int64_t bytes_ = 0;
+  int64_t fixed_bytes_ = 0;  // of those, of fixed pages
 };
 
 }  // namespace quire

@@ -47,6 +47,9 @@ class RecordTable {
     return {layer + (kind == KvKind::kCondensed ? n_layers_ : 0), static_cast<int32_t>(chunk)};
   }
   RecordEntry& entry(RecordId id) { return entries_[static_cast<size_t>(id.track)][static_cast<size_t>(id.chunk)]; }
+  const RecordEntry& entry(RecordId id) const {
+    return entries_[static_cast<size_t>(id.track)][static_cast<size_t>(id.chunk)];
+  }
   // What the backend sees: none unless the record is in memory and stays there.
   KvRecord& record(RecordId id) { return records_[static_cast<size_t>(id.track)][static_cast<size_t>(id.chunk)]; }
   std::span<const KvRecord> layer(int layer, KvKind kind) const {

@@ -17,6 +17,7 @@ Residency::Residency(Backend& backend, RecordTable& table, RecordMemory& memory,
       tiers_(tiers),
       page_records_(page_records),
       order_(table),
+      n_in_of_(tiers.size()),
       lower_(tiers.size()),
       transfers_(std::move(transfers)) {}
 
@@ -30,7 +31,7 @@ Status Residency::acquire(Queue& queue, std::span<const RecordId> records, Acces
   if (!transfers_) return {};
   Status status = acquire_all(queue, records, pins);
   if (!status.ok()) {
-    while (transfers_->n_in_flight() > 0) wait();  // so that the next request sees failures of its own alone
+    settle();  // so that the next request sees failures of its own alone
     return status;
   }
   if (access == Access::kWrite) {
@@ -49,7 +50,7 @@ Status Residency::acquire_all(Queue& queue, std::span<const RecordId> records, P
     RecordEntry& e = table_.entry(id);
     e.pin = pins_;
     ++(e.state == State::kIn ? device_.n_hits : device_.n_misses);
-    if (e.state == State::kIn) order_.use(id);
+    if (e.state == State::kIn) use(id);
   }
   for (const RecordId id : records) {
     if (table_.entry(id).state == State::kOut) QUIRE_TRY(start(queue, id, Purpose::kAcquire));
@@ -76,13 +77,14 @@ void Residency::prefetch(Queue& queue, std::span<const RecordId> records) noexce
     collect();
     fence_.reset();
     const int64_t record = memory_.record_bytes();
-    int64_t share =
-        (memory_.bytes() + std::clamp<int64_t>(account_.room() - staging_left(), 0, kNoLimit / 4)) / record / 2 -
-        transfers_->n_in_flight();
+    int64_t share = (memory_.bytes() - memory_.fixed_bytes() +
+                     std::clamp<int64_t>(account_.room() - staging_left(), 0, kNoLimit / 4)) /
+                        record / 2 -
+                    transfers_->n_in_flight();
     for (const RecordId id : records) {
       if (!table_.holds(id)) continue;
       const RecordEntry& e = table_.entry(id);
-      if (e.state == State::kIn) order_.use(id);
+      if (e.state == State::kIn) use(id);
       if (e.state != State::kOut || !e.saved) continue;
       if (share-- <= 0 || !start(queue, id, Purpose::kPrefetch).ok()) return;
     }
@@ -185,6 +187,10 @@ void Residency::wait() {
   collect();
 }
 
+void Residency::settle() {
+  while (transfers_ && transfers_->n_in_flight() > 0) wait();
+}
+
 void Residency::collect() {
   Transfer done;
   while (transfers_->take_done(&done)) finish(done);
@@ -243,8 +249,8 @@ void Residency::drop(RecordId id) {
 Status Residency::shrink_for(int64_t added) {
   if (!transfers_) return {};
   failure_ = {};
-  while (account_.room() < added + staging_left() && memory_.bytes() > 0) {
-    while (transfers_->n_in_flight() > 0) wait();
+  while (account_.room() < added + staging_left() && memory_.bytes() > memory_.fixed_bytes()) {
+    settle();
     const int32_t page = memory_.emptiest_page();
     for (RecordId next = order_.oldest(); next;) {
       const RecordId id = next;
@@ -270,14 +276,18 @@ Status Residency::write_out(RecordId id) {
   transfer.out = end_of(id);
   QUIRE_TRY(submit(std::move(transfer)));
   leave(id, State::kLeaving);
-  while (transfers_->n_in_flight() > 0) wait();
+  settle();
   return failure_;
 }
 
 // From kIn. Only a record that is written keeps its place a while.
 void Residency::leave(RecordId id, State state) {
   RecordEntry& e = table_.entry(id);
-  order_.remove(id);
+  if (can_leave(id)) {
+    order_.remove(id);
+    --n_in_of_[static_cast<size_t>(e.tier)];
+  }
+  --n_in_;
   table_.record(id) = {};
   e.state = state;
   if (state == State::kOut) e.memory = {};
@@ -288,7 +298,15 @@ void Residency::enter(RecordId id, RecordMemory::Slot memory) {
   e.memory = memory;
   e.state = State::kIn;
   table_.record(id) = memory_.record(memory);
-  order_.add(id);
+  if (can_leave(id)) {
+    order_.add(id);
+    ++n_in_of_[static_cast<size_t>(e.tier)];
+  }
+  ++n_in_;
+}
+
+void Residency::use(RecordId id) {
+  if (can_leave(id)) order_.use(id);
 }
 
 RecordId Residency::oldest_unpinned() {

@@ -23,9 +23,11 @@ enum class Pins { kReplaced, kKept };
 // in and not pinned, the least recently used leaves first. A record on its way neither leaves nor is dropped: who wants
 // to, waits.
 //
-// The bytes of a record are in memory or in its slot, or both, at any time. One that cannot be written stays in memory,
-// and is written when its place is wanted again. One that cannot be read is out, and is read when it is asked for
-// again.
+// A record without a slot of a lower tier is in and stays there.
+//
+// The bytes of any other one are in memory or in its slot, or both, at any time. One that cannot be written stays in
+// memory, and is written when its place is wanted again. One that cannot be read is out, and is read when it is asked
+// for again.
 //
 // One thread at a time, the store's. The I/O thread sees transfers, never a table or a list.
 class Residency {
@@ -47,7 +49,11 @@ class Residency {
   // Releases pages until `added` bytes more fit into the account, or none is left. kIo: so far as it came.
   Status shrink_for(int64_t added);
 
-  int64_t n_in() const { return order_.size(); }
+  int64_t n_in() const { return n_in_; }
+  // Of those with a slot of a lower tier.
+  int64_t n_in_of(size_t tier) const { return n_in_of_[tier]; }
+  // Waits until no record is on its way. What fails is as if it had not been asked for.
+  void settle();
   // Bytes that must stay free for the staging buffer.
   int64_t staging_left() const;
   bool asynchronous() const { return transfers_ && transfers_->asynchronous(); }
@@ -75,6 +81,8 @@ class Residency {
   RecordId oldest_unpinned();
   Status write_out(RecordId id);
   void leave(RecordId id, State state);
+  void use(RecordId id);
+  bool can_leave(RecordId id) const { return table_.entry(id).slot >= 0; }
   Transfer::End end_of(RecordId id);
 
   Backend& backend_;
@@ -84,7 +92,9 @@ class Residency {
   const std::span<const std::shared_ptr<Tier>> tiers_;
   const int64_t page_records_;
 
-  UseOrder order_;                      // of the records that are in
+  UseOrder order_;  // of the records that are in and can leave
+  int64_t n_in_ = 0;
+  std::vector<int64_t> n_in_of_;        // of each lower tier
   uint64_t pins_ = 1;                   // entries with this number are pinned
   std::shared_ptr<const Fence> fence_;  // of the queue, when the last acquire() or prefetch() began; null: not needed
   Status failure_;                      // of a transfer that was no prefetch, since the last acquire() began

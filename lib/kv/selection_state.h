@@ -36,6 +36,11 @@ class SelectionState {
   int64_t exact_boundary(int64_t n_tokens) const;
 
   Representations representations(int layer) const { return {pages_[static_cast<size_t>(layer)]}; }
+  int64_t chunk() const { return chunk_; }
+  // Pages of a layer for the complete chunks of a text.
+  int64_t complete_pages(int64_t n_tokens) const {
+    return page_bytes_ == 0 ? 0 : ceil_div(n_tokens / chunk_, Representations::kPageChunks);
+  }
   // Rows for the queries of that chunk; no buffer if it is not in progress.
   Rows queries_in_progress(int layer, int64_t chunk) const;
 

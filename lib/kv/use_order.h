@@ -1,4 +1,4 @@
-// The records in device memory in the order of their use.
+// The records in device memory that can leave it, in the order of their use.
 #pragma once
 
 #include "lib/kv/record_table.h"
@@ -10,7 +10,6 @@ class UseOrder {
  public:
   explicit UseOrder(RecordTable& table) : table_(table) {}
 
-  int64_t size() const { return size_; }
   RecordId oldest() const { return oldest_; }
   RecordId after(RecordId id) { return table_.entry(id).after; }
   // A record that is not in the list becomes the last used.
@@ -20,14 +19,12 @@ class UseOrder {
     e.after = {};
     (newest_ ? table_.entry(newest_).after : oldest_) = id;
     newest_ = id;
-    ++size_;
   }
   void remove(RecordId id) {
     RecordEntry& e = table_.entry(id);
     (e.before ? table_.entry(e.before).after : oldest_) = e.after;
     (e.after ? table_.entry(e.after).before : newest_) = e.before;
     e.before = e.after = {};
-    --size_;
   }
   void use(RecordId id) {
     remove(id);
@@ -37,7 +34,6 @@ class UseOrder {
  private:
   RecordTable& table_;
   RecordId oldest_, newest_;
-  int64_t size_ = 0;
 };
 
 }  // namespace quire

@@ -16,7 +16,14 @@ class TextPositions {
   // Most gaps of a text: a plan has a span for each pair of what lies between them.
   static constexpr int64_t kMaxGaps = 1024;
 
+  // Positions of tokens from first_token on exceed their indexes by `shift`, up to the next run.
+  struct Run {
+    int64_t first_token = 0;
+    int64_t shift = 0;
+  };
+
   bool consecutive() const { return runs_.empty(); }
+  std::span<const Run> runs() const { return runs_; }  // ascending in both; before the first one there is no shift
   int64_t n_gaps() const { return static_cast<int64_t>(runs_.size()); }
   int64_t position(int64_t token) const { return token + run_of(token).shift; }
   // The least number of tokens n for which a text that goes on without further gaps has its n-th at `position` or
@@ -33,10 +40,6 @@ class TextPositions {
   void apply(Plan& plan) const;
 
  private:
-  struct Run {
-    int64_t first_token = 0;
-    int64_t shift = 0;
-  };
   Run run_of(int64_t token) const;
   // Calls part(begin, end, shift) for each run's part of [begin, end).
   template <typename Part>

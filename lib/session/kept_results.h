@@ -38,6 +38,12 @@ class KeptResults {
   void cut(int64_t n_tokens, int64_t n_computed);
   void clear();
 
+  // The logits after `token`, the last computed one, were kept elsewhere; f32 [vocab_size].
+  void restore(std::vector<float> last_logits, int64_t token) {
+    last_logits_ = std::move(last_logits);
+    last_token_ = token;
+  }
+
   // After the last computed token; empty: not known.
   std::span<const float> last_logits() const { return last_logits_; }
   // Choices of the tokens from here on are to be counted.

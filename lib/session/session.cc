@@ -26,6 +26,13 @@ Status Session::check_reach(const Strategy& strategy, const SessionOptions& opti
 }
 
 Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<Model> model, SessionOptions options) {
+  QUIRE_ASSIGN(auto session, make(std::move(model), std::move(options), nullptr));
+  QUIRE_TRY(session->announce());
+  return session;
+}
+
+Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<Model> model, SessionOptions options,
+                                               std::shared_ptr<const BlockSource> snapshot) {
   if (model->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
   QUIRE_ASSIGN(AdapterList adapters, list_adapters(*model, options));
   QUIRE_ASSIGN(auto strategy, choose_strategy(*model, options));
@@ -43,16 +50,20 @@ Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<Model> model, S
   store.raw_keys = strategy->stores_raw_keys();
   store.n_query_heads = llama.config().n_query_heads;
   store.selection = strategy->selection();
+  store.snapshot = std::move(snapshot);
   QUIRE_ASSIGN(auto kv, ChunkStore::create(backend, llama.kv_geometry(*strategy, options.kv_type),
                                            llama.config().n_layers, store));
   auto contents = std::make_unique<SessionContents>(*strategy, llama.config(), std::move(ropes), std::move(kv));
-  std::shared_ptr<Session> session(
+  return std::shared_ptr<Session>(
       new Session(std::move(model), std::move(options), std::move(strategy), std::move(adapters), std::move(contents)));
-  for (const SessionMessage& message : session->due_messages()) {
+}
+
+Status Session::announce() {
+  Runtime& runtime = *model_->runtime;
+  for (const SessionMessage& message : due_messages()) {
     runtime.log().write(message.is_warning() ? LogLevel::kWarning : LogLevel::kInfo, message.text);
   }
-  if (!runtime.add_session(session)) return Status(Code::kClosed, "the runtime was closed");
-  return session;
+  return runtime.add_session(shared_from_this()) ? Status() : Status(Code::kClosed, "the runtime was closed");
 }
 
 Session::Session(std::shared_ptr<Model> model, SessionOptions options, std::unique_ptr<const Strategy> strategy,
@@ -117,6 +128,8 @@ void Session::publish(int64_t n_undelivered) const {
   stats_.kv_file_bytes = kv.file_bytes;
   stats_.kv_chunks_read = kv.n_read;
   stats_.kv_chunks_written = kv.n_written;
+  stats_.kv_chunks_in_snapshot = kv.n_in_snapshot;
+  stats_.kv_chunks_restored = kv.n_restored;
   stats_.kv_hits = kv.n_hits;
   stats_.kv_misses = kv.n_misses;
   stats_.kv_chunks_left = kv.n_left;

@@ -21,6 +21,7 @@
 #include "lib/session/session_contents.h"
 #include "lib/session/session_message.h"
 #include "lib/session/session_options.h"
+#include "lib/session/snapshot_index.h"
 #include "lib/session/stream_control.h"
 #include "lib/session/turn.h"
 #include "lib/strategy/strategy.h"
@@ -35,6 +36,7 @@ struct SessionStats {
   int64_t kv_bytes = 0, kv_bytes_peak = 0, kv_chunks = 0, kv_chunks_resident = 0, kv_chunks_evicted = 0;
   int64_t kv_record_bytes = 0;
   int64_t kv_file_bytes = 0, kv_chunks_read = 0, kv_chunks_written = 0;
+  int64_t kv_chunks_in_snapshot = 0, kv_chunks_restored = 0;
   int64_t kv_hits = 0, kv_misses = 0, kv_chunks_left = 0, kv_stall_ns = 0;  // of memory, beside a file
   int64_t scratch_bytes = 0;
   int64_t reach = 0;
@@ -49,6 +51,10 @@ class Session : public std::enable_shared_from_this<Session> {
   // kOverflow where text of expected_tokens is beyond the strategy's reach and the policy is to fail.
   static Status check_reach(const Strategy& strategy, const SessionOptions& options);
   static Result<std::shared_ptr<Session>> create(std::shared_ptr<Model> model, SessionOptions options);
+  // A session that goes on where one was saved (session_snapshot.cc). kBadFile: a damaged snapshot; kInvalidArgument:
+  // one of another model, or options other than the saved session's.
+  static Result<std::shared_ptr<Session>> load(std::shared_ptr<Model> model, const std::string& path,
+                                               LoadOptions options);
   ~Session();
 
   // ---- calls on the text (session_calls.cc)
@@ -63,6 +69,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Status reset();
   // Forgets the tokens from n_tokens on, pending ones too.
   Status truncate(int64_t n_tokens);
+  // Writes all of the session to a file, which appears whole or not at all (session_snapshot.cc).
+  Status save(const std::string& path, const SaveControl& control) const;
   // For benchmarks: an empty session then stands as if it had read n_tokens (> 0) random tokens, but for the last one's
   // keys. See quire_session_fill_random.
   Status fill_random(int64_t n_tokens, uint64_t seed);
@@ -167,6 +175,13 @@ class Session : public std::enable_shared_from_this<Session> {
 
   Session(std::shared_ptr<Model> model, SessionOptions options, std::unique_ptr<const Strategy> strategy,
           AdapterList adapters, std::unique_ptr<SessionContents> contents);
+
+  // Without the runtime's knowledge of it. snapshot: what its KV cache will be restored from; may be null.
+  static Result<std::shared_ptr<Session>> make(std::shared_ptr<Model> model, SessionOptions options,
+                                               std::shared_ptr<const BlockSource> snapshot);
+  Status announce();
+  SnapshotOrigin origin() const;
+  Status restore(const SnapshotIndex& index, SavedText saved);
 
   // Takes the turn; see begin_opening().
   Status begin_call() const QUIRE_EXCLUDES(mutex_);

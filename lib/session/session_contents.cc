@@ -20,6 +20,16 @@ int64_t SessionContents::boundary(int64_t n_tokens) const {
   return boundary;
 }
 
+void SessionContents::restore(TextState restored, std::vector<float> last_logits) {
+  text = std::move(restored);
+  if (last_logits.empty()) {
+    text.uncompute(boundary(text.n_settled()));
+    undo_block();
+  } else {
+    kept.restore(std::move(last_logits), text.n_computed() - 1);
+  }
+}
+
 void SessionContents::forget_from(int64_t n_tokens) {
   text.cut(n_tokens, boundary(n_tokens));
   text.read_again();

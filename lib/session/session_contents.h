@@ -27,6 +27,9 @@ class SessionContents {
   ChunkStore& kv() { return *kv_; }
   const ChunkStore& kv() const { return *kv_; }
 
+  // The contents of a new session become this text, whose keys the store holds. last_logits: after the last computed
+  // token; empty: not known, and that token is read again.
+  void restore(TextState restored, std::vector<float> last_logits);
   // Forgets the tokens from n_tokens on, pending ones and what was kept too; n_tokens: at most the settled ones. The
   // last one that stays is read again, for its logits; if the store cannot go on from there exactly, so are the ones
   // from the last place where it can.

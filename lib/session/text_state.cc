@@ -10,6 +10,61 @@
 
 namespace quire {
 
+TextState::Parts TextState::parts() const {
+  const auto runs = positions_.runs();
+  return {tokens_, n_settled_, n_computed_, reread_end_, generated_, {runs.begin(), runs.end()}, labels_, messages_};
+}
+
+Result<TextState> TextState::make(Parts parts) {
+  const auto bad = [](const std::string& what) { return Status(Code::kBadFile, "a text with " + what); };
+  TextState text;
+  const auto n = static_cast<int64_t>(parts.tokens.size());
+  if (parts.n_settled < 0 || parts.n_settled > n || parts.n_computed < 0 || parts.n_computed > parts.n_settled ||
+      parts.reread_end < 0 || parts.reread_end > parts.n_settled) {
+    return bad(std::to_string(n) + " tokens, " + std::to_string(parts.n_settled) + " of them processed, " +
+               std::to_string(parts.n_computed) + " computed, " + std::to_string(parts.reread_end) + " read before");
+  }
+  int64_t end = 0;
+  for (const KeyRange& run : parts.generated) {
+    if (run.begin < end || run.end <= run.begin || run.end > parts.n_settled) {
+      return bad("generated tokens " + std::to_string(run.begin) + " to " + std::to_string(run.end));
+    }
+    end = run.end;
+  }
+  constexpr int64_t kMostShift = int64_t{1} << 40;
+  TextPositions::Run before{-1, 0};
+  for (const TextPositions::Run& run : parts.positions) {
+    if (run.first_token <= before.first_token || run.first_token >= n || run.shift <= before.shift ||
+        run.shift > kMostShift || text.positions_.n_gaps() == TextPositions::kMaxGaps) {
+      return bad("a gap of positions at token " + std::to_string(run.first_token));
+    }
+    const int64_t position = run.first_token + run.shift;
+    text.positions_.append(run.first_token, {&position, 1});
+    before = run;
+  }
+  for (const TokenLabel& label : parts.labels) {
+    if (label.first_token < 0 || label.first_token > n || label.n_tokens < 0 ||
+        label.n_tokens > n - label.first_token) {
+      return bad("a label of tokens from " + std::to_string(label.first_token) + " on");
+    }
+  }
+  end = 0;
+  for (const FedMessages& m : parts.messages) {
+    if (m.begin < end || m.end < m.begin || (m.end > n && !m.cut) || !m.format || m.state.n_turns < 0) {
+      return bad("messages from token " + std::to_string(m.begin) + " on");
+    }
+    end = m.begin;
+  }
+  text.tokens_ = std::move(parts.tokens);
+  text.n_settled_ = parts.n_settled;
+  text.n_computed_ = parts.n_computed;
+  text.reread_end_ = parts.reread_end;
+  text.generated_ = std::move(parts.generated);
+  text.labels_ = std::move(parts.labels);
+  text.messages_ = std::move(parts.messages);
+  return text;
+}
+
 int64_t TextState::n_unread() const { return n_pending() + std::max<int64_t>(0, reread_end_ - n_computed_); }
 
 bool TextState::is_generated(int64_t token) const {

@@ -33,6 +33,21 @@ struct FedMessages {
 
 class TextState {
  public:
+  // All that a text is, for snapshots.
+  struct Parts {
+    std::vector<int32_t> tokens;
+    int64_t n_settled = 0;
+    int64_t n_computed = 0;
+    int64_t reread_end = 0;           // settled tokens before this that are not computed were read before a cut
+    std::vector<KeyRange> generated;  // runs of settled tokens that the model generated, ascending
+    std::vector<TextPositions::Run> positions;
+    std::vector<TokenLabel> labels;  // in the order fed
+    std::vector<FedMessages> messages;
+  };
+  Parts parts() const;
+  // kBadFile: they contradict each other; the message says which. Token ids are not looked at.
+  static Result<TextState> make(Parts parts);
+
   // Settled tokens, then pending ones.
   std::span<const int32_t> tokens() const { return tokens_; }
   std::span<const int32_t> settled() const { return tokens().first(static_cast<size_t>(n_settled_)); }
@@ -69,6 +84,8 @@ class TextState {
   // Forgets the tokens from n_tokens <= n_settled() on, pending ones too. Of the others the first n_computed stay
   // computed.
   void cut(int64_t n_tokens, int64_t n_computed);
+  // Of the computed tokens only the first n_computed stay so.
+  void uncompute(int64_t n_computed) { n_computed_ = n_computed; }
   // Reading the settled tokens that are not computed will count as prompt.
   void read_again() { reread_end_ = n_settled_; }
   // An empty text becomes this one, of which all but the last token are computed.

@@ -34,6 +34,12 @@ ContentHash& ContentHash::add_real(double value) {
   return add_text(std::to_string(bits));
 }
 
+std::array<std::byte, 16> content_checksum(std::span<const std::byte> bytes) {
+  XXH128_canonical_t digest;
+  XXH128_canonicalFromHash(&digest, XXH3_128bits(bytes.data(), bytes.size()));
+  return std::bit_cast<std::array<std::byte, 16>>(digest.digest);
+}
+
 std::string ContentHash::hex() const {
   XXH128_canonical_t digest;
   XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&state_->xxh));

@@ -1,6 +1,7 @@
 // A 128-bit hash of content: names what was read, so that equal names mean equal bytes. Not against forgery.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -29,5 +30,8 @@ class ContentHash {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// The same hash of one piece of bytes, as its 16 bytes.
+std::array<std::byte, 16> content_checksum(std::span<const std::byte> bytes);
 
 }  // namespace quire

@@ -15,6 +15,7 @@ static const struct {
     {"model", test_model},
     {"load_errors", test_load_errors},
     {"model_files", test_model_files},
+    {"snapshot", test_snapshot},
     {"tokenizer", test_tokenizer},
     {"chat", test_chat},
     {"strategy", test_strategy},

@@ -77,7 +77,7 @@ void test_spill(void) {
     CHECK(tier_of(session, tier).bytes == 0 && tier_of(session, tier).n_chunks == 0);
   }
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_tier_stats(session, 0, &file, &err));
-  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_tier_stats(session, QUIRE_TIER_FILE + 1, &file, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_tier_stats(session, QUIRE_TIER_SNAPSHOT + 1, &file, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_tier_stats(session, QUIRE_TIER_FILE, NULL, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_tier_stats(NULL, QUIRE_TIER_FILE, &file, &err));
   quire_session_release(session);

@@ -73,6 +73,7 @@ static void test_initialisers(void) {
   CHECK_INIT(quire_session_options, quire_session_options_init);
   CHECK_INIT(quire_chat_options, quire_chat_options_init);
   CHECK_INIT(quire_quantize_options, quire_quantize_options_init);
+  CHECK_INIT(quire_snapshot_options, quire_snapshot_options_init);
   CHECK_INIT(quire_stream_options, quire_stream_options_init);
   CHECK_INIT(quire_event, quire_event_init);
 }

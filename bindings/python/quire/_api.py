@@ -24,8 +24,8 @@ FINISHES = {0: "", 1: "max_tokens", 2: "eos", 3: "stop_id", 4: "stop_string", 5:
             7: "deadline"}
 MESSAGES = {0: "", 1: "adapter_base", 2: "untrained_positions", 101: "auto_choice"}
 KV_KINDS = {"text": 0, "condensed": 1}  # of keys and values
-TIERS = {"device": 1, "host": 2, "compressed": 3, "file": 4}
-_BUDGETS = {f"kv_{tier}_budget_bytes" for tier in TIERS}
+TIERS = {"device": 1, "host": 2, "compressed": 3, "file": 4, "snapshot": 5}
+_BUDGETS = {f"kv_{tier}_budget_bytes" for tier in TIERS if tier != "snapshot"}
 SAMPLERS = {"temperature": 1, "top_k": 2, "top_p": 3, "min_p": 4, "typical": 5, "penalties": 6, "dry": 7}
 _END, _TIMEOUT, _CLOSED = 1, 2, -9
 _POLL_MS = 200  # how long Python's own signal handlers may have to wait
@@ -295,6 +295,10 @@ class Model(_Handle):
     def session(self, strategy="full", **options):
         return Session(self, strategy, **options)
 
+    def load_session(self, path, strategy=None, **options):
+        """A session that goes on where one was saved; options as of session(), the saved session's where not given."""
+        return Session(self, strategy, snapshot=path, **options)
+
     def describe_strategy(self, strategy="auto", **options):
         """The canonical strategy that session(strategy, **options) would have, without creating it."""
         return _text(lib.quire_model_describe_strategy, self._handle,
@@ -399,9 +403,9 @@ def _session_options(strategy="full", kv_type="default", overflow="default", exp
         *[_ffi.SessionAdapter(adapter=adapter._handle, scale=scale) for adapter, scale in _pairs(adapters)])
     if unknown := set(budgets) - _BUDGETS:
         raise TypeError(f"a session has no option {', '.join(sorted(unknown))}")
-    text, directory = strategy.encode(), os.fsencode(kv_file_directory)
+    text, directory = (strategy or "").encode(), os.fsencode(kv_file_directory)
     return _options(
-        _ffi.SessionOptions, strategy=text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, KV_TYPES),
+        _ffi.SessionOptions, strategy=None if strategy is None else text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, KV_TYPES),
         overflow=_choice("overflow", overflow, OVERFLOWS), expected_tokens=expected_tokens,
         prefill_block=prefill_block, kv_file_directory=directory or None, kv_file_directory_len=len(directory),
         **budgets,
@@ -413,12 +417,16 @@ class Session(_Handle):
 
     _release = "quire_session_release"
 
-    def __init__(self, model, strategy="full", **options):
-        """options: kv_type, overflow, expected_tokens, prefill_block, kv_host_budget_bytes, kv_file_budget_bytes,
+    def __init__(self, model, strategy="full", snapshot=None, **options):
+        """snapshot: a file to load it from. options: kv_type, overflow, expected_tokens, prefill_block, kv_host_budget_bytes, kv_file_budget_bytes,
         kv_file_directory and the other fields of quire_session_options. adapters: each an Adapter or (Adapter,
         scale)."""
         options = _session_options(strategy, **options)
-        self._own(model, lib.quire_session_create, model._handle, byref(options))
+        if snapshot is None:
+            self._own(model, lib.quire_session_create, model._handle, byref(options))
+        else:
+            path = _path(snapshot)
+            self._own(model, lib.quire_session_load, model._handle, path, len(path), byref(options))
         self._vocab_size = model.info["vocab_size"]
 
     def feed(self, text, parse_special=False, bos=True, labels=()):
@@ -460,6 +468,11 @@ class Session(_Handle):
     def truncate(self, n_tokens):
         """Forgets the tokens from the n_tokens-th on."""
         _call(lib.quire_session_truncate, self._handle, n_tokens)
+
+    def save(self, path, progress=None, cancel=None):
+        """Writes the session to a file, for Model.load_session. progress and cancel: as in Runtime.load."""
+        report, path = _progress(progress), _path(path)
+        _call(lib.quire_session_save, self._handle, path, len(path), byref(_snapshot_options(report, cancel)))
 
     def stream(self, max_tokens=0, **options):
         """Starts to process what was fed and then to generate: a Stream of events."""
@@ -520,7 +533,7 @@ class Session(_Handle):
         return _fields(stats)
 
     def tier(self, name):
-        """quire_tier_stats of "device", "host", "compressed" or "file", as a dict."""
+        """quire_tier_stats of "device", "host", "compressed", "file" or "snapshot", as a dict."""
         stats = _options(_ffi.TierStats)
         _call(lib.quire_session_get_tier_stats, self._handle, _choice("name", name, TIERS), byref(stats))
         return {key: value for key, value in _fields(stats).items() if key not in ("tier", "reserved")}
@@ -665,6 +678,22 @@ def quantize(path, out, recipe="q4_k_m", threads=0, progress=None, cancel=None):
     options = _options(_ffi.QuantizeOptions, n_threads=threads, recipe=recipe, recipe_len=len(recipe),
                        cancel=cancel._handle if cancel else None, progress=report)
     _call(lib.quire_model_quantize, path, len(path), out, len(out), byref(options))
+
+
+def _snapshot_options(report, cancel):
+    return _options(_ffi.SnapshotOptions, cancel=cancel._handle if cancel else None, progress=report)
+
+
+def describe_snapshot(path):
+    """What a snapshot says of itself: a dict (quire_snapshot_describe in quire.h)."""
+    path = _path(path)
+    return json.loads(_text(lib.quire_snapshot_describe, path, len(path)))
+
+
+def verify_snapshot(path, progress=None, cancel=None):
+    """Reads all of a snapshot; an error says what is damaged. progress and cancel: as in Runtime.load."""
+    report, path = _progress(progress), _path(path)
+    _call(lib.quire_snapshot_verify, path, len(path), byref(_snapshot_options(report, cancel)))
 
 
 def strategies(train_len, n_heads=0, expected_tokens=0):

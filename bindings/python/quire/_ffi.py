@@ -64,6 +64,7 @@ TIER_DEVICE = 1
 TIER_HOST = 2
 TIER_COMPRESSED = 3
 TIER_FILE = 4
+TIER_SNAPSHOT = 5
 CHAT_NO_ANSWER = 1
 CHAT_NO_THINKING = 2
 STREAM_SCORE = 1
@@ -287,6 +288,16 @@ class TierStats(Structure):
     ]
 
 
+class SnapshotOptions(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("cancel", c_void_p),
+        ("progress", ProgressCallback),
+        ("progress_user_data", c_void_p),
+    ]
+
+
 class Message(Structure):
     _fields_ = [
         ("role", c_char_p),
@@ -487,6 +498,7 @@ SIZES = {
     LabelAttention: 32,
     SessionStats: 88,
     TierStats: 96,
+    SnapshotOptions: 32,
     Message: 32,
     ChatOptions: 40,
     MemoryPlan: 88,
@@ -572,6 +584,11 @@ FUNCTIONS = {
     "quire_session_get_tier_stats": (c_int32, [c_void_p, c_int32, POINTER(TierStats), POINTER(Error)]),
     "quire_session_get_strategy": (c_int32, [c_void_p, c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_session_get_fingerprint": (c_int32, [c_void_p, c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
+    "quire_snapshot_options_init": (None, [POINTER(SnapshotOptions), c_size_t]),
+    "quire_session_save": (c_int32, [c_void_p, c_char_p, c_size_t, POINTER(SnapshotOptions), POINTER(Error)]),
+    "quire_session_load": (c_int32, [c_void_p, c_char_p, c_size_t, POINTER(SessionOptions), POINTER(c_void_p), POINTER(Error)]),
+    "quire_snapshot_describe": (c_int32, [c_char_p, c_size_t, c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
+    "quire_snapshot_verify": (c_int32, [c_char_p, c_size_t, POINTER(SnapshotOptions), POINTER(Error)]),
     "quire_chat_options_init": (None, [POINTER(ChatOptions), c_size_t]),
     "quire_chat_get_list": (c_int32, [c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_tokenizer_get_chat_template": (c_int32, [c_void_p, c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),

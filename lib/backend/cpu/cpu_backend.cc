@@ -78,6 +78,23 @@ Status cancelled() { return Status(Code::kCancelled, "cancelled"); }
 // Rows per task of row-wise operations: small enough to spread, large enough to be worth handing over.
 constexpr int64_t kRowsPerTask = 8;
 
+// n keys from the blocks that kernels read to rows, and back; exact.
+void keys_to_rows(ElementType type, const std::byte* keys, int64_t n, int64_t d, std::byte* rows) {
+  std::vector<float> key(static_cast<size_t>(d));
+  for (int64_t j = 0; j < n; ++j) {
+    load_key(type, keys, j, d, key.data());
+    convert(ElementType::kF32, key.data(), type, rows + static_cast<size_t>(j) * row_bytes(type, d), d);
+  }
+}
+
+void rows_to_keys(ElementType type, const std::byte* rows, int64_t n, int64_t d, std::byte* keys) {
+  std::vector<float> key(static_cast<size_t>(d));
+  for (int64_t j = 0; j < n; ++j) {
+    convert(type, rows + static_cast<size_t>(j) * row_bytes(type, d), ElementType::kF32, key.data(), d);
+    store_key(key.data(), d, type, keys, j);
+  }
+}
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(Allocator& allocator, ThreadPool& pool)
@@ -172,12 +189,9 @@ class CpuBackend final : public Backend {
     const auto* from = static_cast<const std::byte*>(record);
     auto* to = static_cast<std::byte*>(neutral);
     const size_t row = row_bytes(g.type, g.head_dim);
-    std::vector<float> key(static_cast<size_t>(g.head_dim));
     for (int64_t head = 0; head < g.n_kv_heads; ++head) {
-      for (int64_t j = 0; j < g.chunk; ++j, to += row) {
-        load_key(g.type, from + layout.keys(head), j, g.head_dim, key.data());
-        convert(ElementType::kF32, key.data(), g.type, to, g.head_dim);  // exact: it came from this type
-      }
+      keys_to_rows(g.type, from + layout.keys(head), g.chunk, g.head_dim, to);
+      to += static_cast<size_t>(g.chunk) * row;
       std::memcpy(to, from + layout.values(head), static_cast<size_t>(g.chunk) * row);
       to += static_cast<size_t>(g.chunk) * row;
     }
@@ -188,12 +202,9 @@ class CpuBackend final : public Backend {
     const auto* from = static_cast<const std::byte*>(neutral);
     auto* to = static_cast<std::byte*>(record);
     const size_t row = row_bytes(g.type, g.head_dim);
-    std::vector<float> key(static_cast<size_t>(g.head_dim));
     for (int64_t head = 0; head < g.n_kv_heads; ++head) {
-      for (int64_t j = 0; j < g.chunk; ++j, from += row) {
-        convert(g.type, from, ElementType::kF32, key.data(), g.head_dim);
-        store_key(key.data(), g.head_dim, g.type, to + layout.keys(head), j);
-      }
+      rows_to_keys(g.type, from, g.chunk, g.head_dim, to + layout.keys(head));
+      from += static_cast<size_t>(g.chunk) * row;
       std::memcpy(to + layout.values(head), from, static_cast<size_t>(g.chunk) * row);
       from += static_cast<size_t>(g.chunk) * row;
     }
@@ -201,6 +212,23 @@ class CpuBackend final : public Backend {
 
   size_t representation_page_bytes(int n_vectors, int head_dim, ElementType type) const override {
     return static_cast<size_t>(n_vectors * Representations::kPageChunks) * row_bytes(type, head_dim);
+  }
+
+  void page_to_neutral(int n_vectors, int head_dim, ElementType type, const void* page, void* neutral) const override {
+    const size_t bytes = representation_page_bytes(1, head_dim, type);
+    for (size_t v = 0; v < static_cast<size_t>(n_vectors); ++v) {
+      keys_to_rows(type, static_cast<const std::byte*>(page) + v * bytes, Representations::kPageChunks, head_dim,
+                   static_cast<std::byte*>(neutral) + v * bytes);
+    }
+  }
+
+  void page_from_neutral(int n_vectors, int head_dim, ElementType type, const void* neutral,
+                         void* page) const override {
+    const size_t bytes = representation_page_bytes(1, head_dim, type);
+    for (size_t v = 0; v < static_cast<size_t>(n_vectors); ++v) {
+      rows_to_keys(type, static_cast<const std::byte*>(neutral) + v * bytes, Representations::kPageChunks, head_dim,
+                   static_cast<std::byte*>(page) + v * bytes);
+    }
   }
 
   Result<std::unique_ptr<PreparedStep>> prepare_step(Exec, int n_query_heads,

@@ -270,6 +270,13 @@ class DeferredBackend final : public Backend {
   void from_neutral(const KvGeometry& geometry, const void* neutral, void* record) const override {
     real_->from_neutral(geometry, neutral, record);
   }
+  void page_to_neutral(int n_vectors, int head_dim, ElementType type, const void* page, void* neutral) const override {
+    real_->page_to_neutral(n_vectors, head_dim, type, page, neutral);
+  }
+  void page_from_neutral(int n_vectors, int head_dim, ElementType type, const void* neutral,
+                         void* page) const override {
+    real_->page_from_neutral(n_vectors, head_dim, type, neutral, page);
+  }
   size_t representation_page_bytes(int n_vectors, int head_dim, ElementType type) const override {
     return real_->representation_page_bytes(n_vectors, head_dim, type);
   }

@@ -1,0 +1,260 @@
+// How a chunk store is saved and restored: ChunkStore's part of snapshots.
+#include "lib/kv/store_snapshot.h"
+
+#include <algorithm>
+#include <string>
+
+#include "lib/kv/chunk_store.h"
+
+namespace quire {
+namespace {
+
+Status does_not_fit(const std::string& what) {
+  return Status(Code::kBadFile, "the snapshot's KV cache does not fit the session: " + what);
+}
+
+// Zeros for tokens [n, chunk) of a record's neutral form.
+void clear_behind(const KvGeometry& g, int64_t n, std::span<std::byte> neutral) {
+  const size_t row = row_bytes(g.type, g.head_dim);
+  const size_t part = static_cast<size_t>(g.chunk) * row;  // keys or values of a head
+  for (size_t at = 0; at < neutral.size(); at += part) {
+    std::ranges::fill(neutral.subspan(at + static_cast<size_t>(n) * row, part - static_cast<size_t>(n) * row),
+                      std::byte{0});
+  }
+}
+
+}  // namespace
+
+// ---- saving
+
+std::vector<ChunkRange> ChunkStore::held_chunks(KvKind kind, int64_t n_keys) const {
+  std::vector<ChunkRange> held;
+  for (int64_t chunk = 0; chunk < ceil_div(n_keys, geometry_.chunk); ++chunk) {
+    if (!table_.holds(table_.id(0, kind, chunk))) continue;
+    if (held.empty() || held.back().end != chunk) held.push_back({chunk, chunk});
+    ++held.back().end;
+  }
+  return held;
+}
+
+StoreSnapshotSize ChunkStore::snapshot_size(int64_t n_tokens, int64_t n_entries) const {
+  StoreSnapshotSize size;
+  const int64_t layers = table_.n_layers();
+  const auto add = [&](int64_t n, size_t bytes) {
+    size.n_blocks += n;
+    size.bytes += n * static_cast<int64_t>(bytes);
+  };
+  for (const auto& [kind, n] : {std::pair{KvKind::kText, n_tokens}, std::pair{KvKind::kCondensed, n_entries}}) {
+    for (const ChunkRange& range : held_chunks(kind, n)) {
+      add((range.end - range.begin) * layers, kv_neutral_bytes(geometry_));
+    }
+  }
+  if (const int64_t pages = selection_.complete_pages(n_tokens); pages > 0) {
+    add(pages * layers, selection_.representations(0).pages[0]->size());
+  }
+  const int64_t in_progress = n_tokens % selection_.chunk();
+  const Rows queries = selection_.queries_in_progress(0, n_tokens / selection_.chunk());
+  if (queries.buffer && in_progress > 0) {
+    add(layers, static_cast<size_t>(in_progress * queries.stride) * sizeof(float));
+  }
+  return size;
+}
+
+Result<StoreSnapshot> ChunkStore::save(int64_t n_tokens, int64_t n_entries, BlockSink& sink) {
+  struct Counted : BlockSink {  // the first block's number
+    explicit Counted(BlockSink& to) : sink(to) {}
+    Result<int64_t> add(std::span<const std::byte> block) override {
+      QUIRE_ASSIGN(const int64_t number, sink.add(block));
+      if (first < 0) first = number;
+      return number;
+    }
+    BlockSink& sink;
+    int64_t first = -1;
+  } counted(sink);
+  QUIRE_ASSIGN(const auto queue, backend_.create_queue());
+  StoreSnapshot snapshot;
+  snapshot.n_keys = {n_tokens, n_entries};
+  for (const KvKind kind : {KvKind::kText, KvKind::kCondensed}) {
+    const auto k = static_cast<size_t>(kind);
+    snapshot.held[k] = held_chunks(kind, snapshot.n_keys[k]);
+    QUIRE_TRY(save_records(*queue, kind, snapshot.n_keys[k], counted));
+  }
+  snapshot.has_queries =
+      n_tokens % selection_.chunk() > 0 && selection_.queries_in_progress(0, n_tokens / selection_.chunk()).buffer;
+  QUIRE_TRY(save_selection(*queue, n_tokens, counted));
+  snapshot.first_block = std::max<int64_t>(counted.first, 0);
+  return snapshot;
+}
+
+Status ChunkStore::read_neutral(Queue& queue, RecordId id, std::span<std::byte> record, std::span<std::byte> neutral) {
+  const RecordEntry& e = table_.entry(id);
+  if (e.state == RecordEntry::State::kIn) {
+    const KvRecord at = table_.record(id);
+    QUIRE_TRY(backend_.download(queue, *at.page, at.offset, record.data(), record.size()));
+    QUIRE_TRY(finish_queue(backend_, queue));
+  } else {
+    QUIRE_TRY(tiers_[static_cast<size_t>(e.tier)]->read(e.slot, record.data()));
+  }
+  backend_.to_neutral(geometry_, record.data(), neutral.data());
+  return {};
+}
+
+Status ChunkStore::save_records(Queue& queue, KvKind kind, int64_t n_keys, BlockSink& sink) {
+  residency_->settle();
+  std::vector<std::byte> record(static_cast<size_t>(record_bytes())), neutral(kv_neutral_bytes(geometry_));
+  for (const ChunkRange& range : held_chunks(kind, n_keys)) {
+    for (int64_t chunk = range.begin; chunk < range.end; ++chunk) {
+      const int64_t n = std::min(geometry_.chunk, n_keys - chunk * geometry_.chunk);
+      for (int layer = 0; layer < table_.n_layers(); ++layer) {
+        QUIRE_TRY(read_neutral(queue, table_.id(layer, kind, chunk), record, neutral));
+        clear_behind(geometry_, n, neutral);
+        QUIRE_TRY(sink.add(neutral).status());
+      }
+    }
+  }
+  return {};
+}
+
+Status ChunkStore::save_selection(Queue& queue, int64_t n_tokens, BlockSink& sink) {
+  const ChunkSelection& s = options_.selection;
+  const int64_t n_complete = n_tokens / selection_.chunk(), pages = selection_.complete_pages(n_tokens);
+  const int n_vectors = pages == 0 ? 0 : s.n_vectors(options_.n_query_heads, geometry_.n_kv_heads);
+  const ElementType type = s.vector_type(geometry_.type);
+  const size_t row = row_bytes(type, geometry_.head_dim);
+  std::vector<std::byte> page, neutral;
+  for (int layer = 0; layer < table_.n_layers(); ++layer) {
+    for (int64_t p = 0; p < pages; ++p) {
+      const Buffer& buffer = *selection_.representations(layer).pages[static_cast<size_t>(p)];
+      page.resize(buffer.size()), neutral.resize(buffer.size());
+      QUIRE_TRY(backend_.download(queue, buffer, 0, page.data(), page.size()));
+      QUIRE_TRY(finish_queue(backend_, queue));
+      backend_.page_to_neutral(n_vectors, geometry_.head_dim, type, page.data(), neutral.data());
+      const auto n =
+          static_cast<size_t>(std::min(Representations::kPageChunks, n_complete - p * Representations::kPageChunks));
+      const size_t vectors = static_cast<size_t>(Representations::kPageChunks) * row;  // of one kind, of all chunks
+      for (size_t at = 0; at < neutral.size(); at += vectors) {
+        std::ranges::fill(std::span(neutral).subspan(at + n * row, vectors - n * row), std::byte{0});
+      }
+      QUIRE_TRY(sink.add(neutral).status());
+    }
+  }
+  const int64_t in_progress = n_tokens % selection_.chunk();
+  for (int layer = 0; in_progress > 0 && layer < table_.n_layers(); ++layer) {
+    const Rows rows = selection_.queries_in_progress(layer, n_complete);
+    if (!rows.buffer) break;
+    neutral.resize(static_cast<size_t>(in_progress * rows.stride) * sizeof(float));
+    QUIRE_TRY(backend_.download(queue, *rows.buffer, static_cast<size_t>(rows.offset) * sizeof(float), neutral.data(),
+                                neutral.size()));
+    QUIRE_TRY(finish_queue(backend_, queue));
+    QUIRE_TRY(sink.add(neutral).status());
+  }
+  return {};
+}
+
+// ---- restoring
+
+Status ChunkStore::restore(const StoreSnapshot& snapshot) {
+  QUIRE_ASSIGN(const auto queue, backend_.create_queue());
+  int64_t block = snapshot.first_block;
+  for (const KvKind kind : {KvKind::kText, KvKind::kCondensed}) {
+    QUIRE_TRY(restore_records(*queue, kind, snapshot, &block));
+  }
+  return restore_selection(*queue, snapshot, block);
+}
+
+// The table refers to the snapshot's records; those that are written next, and condensed entries, which every step
+// needs, become the store's own.
+Status ChunkStore::restore_records(Queue& queue, KvKind kind, const StoreSnapshot& snapshot, int64_t* block) {
+  const auto k = static_cast<size_t>(kind);
+  const int64_t n_keys = snapshot.n_keys[k], n_chunks = ceil_div(n_keys, geometry_.chunk);
+  int64_t end = 0;
+  for (const ChunkRange& range : snapshot.held[k]) {
+    if (range.begin < end || range.end <= range.begin || range.end > n_chunks) {
+      return does_not_fit("chunks " + std::to_string(range.begin) + " to " + std::to_string(range.end) + " of " +
+                          std::to_string(n_chunks));
+    }
+    end = range.end;
+  }
+  const int64_t first_own = kind == KvKind::kText ? (n_keys - 1) / geometry_.chunk : 0;
+  table_.extend(kind, 0, n_chunks);
+  const auto last = static_cast<int8_t>(tiers_.size() - 1);
+  for (const ChunkRange& range : snapshot.held[k]) {
+    for (int64_t chunk = range.begin; chunk < range.end; ++chunk, *block += table_.n_layers()) {
+      if (chunk >= first_own) {
+        QUIRE_TRY(restore_own(queue, kind, chunk, *block));
+        continue;
+      }
+      for (int layer = 0; layer < table_.n_layers(); ++layer) {
+        const int64_t bytes = options_.snapshot->block_bytes(*block + layer);
+        if (bytes != static_cast<int64_t>(kv_neutral_bytes(geometry_))) {
+          return does_not_fit("block " + std::to_string(*block + layer) + " has " + std::to_string(bytes) +
+                              " bytes; a record has " + std::to_string(kv_neutral_bytes(geometry_)));
+        }
+        const RecordId id = table_.id(layer, kind, chunk);
+        table_.hold(id);
+        RecordEntry& entry = table_.entry(id);
+        entry.saved = true;
+        entry.tier = last;
+        entry.slot = *block + layer;
+        ++tier_records_.back();
+      }
+    }
+  }
+  return {};
+}
+
+Status ChunkStore::restore_own(Queue& queue, KvKind kind, int64_t chunk, int64_t block) {
+  std::vector<RecordId> records;
+  for (int layer = 0; layer < table_.n_layers(); ++layer) records.push_back(table_.id(layer, kind, chunk));
+  QUIRE_TRY(check_budget(selection_.bytes(), 1 + condensed_chunks(), records.size(),
+                         std::min((chunk + 1) * geometry_.chunk, kNoLimit)));
+  QUIRE_TRY(make_records(records));
+  std::vector<std::byte> neutral(kv_neutral_bytes(geometry_)), record(static_cast<size_t>(record_bytes()));
+  for (const RecordId id : records) {
+    QUIRE_TRY(options_.snapshot->read(block++, neutral));
+    backend_.from_neutral(geometry_, neutral.data(), record.data());
+    QUIRE_TRY(residency_->acquire(queue, {&id, 1}, Access::kWrite, Pins::kReplaced));
+    const KvRecord at = table_.record(id);
+    QUIRE_TRY(backend_.upload(queue, record.data(), *at.page, at.offset, record.size()));
+    QUIRE_TRY(finish_queue(backend_, queue));
+  }
+  return {};
+}
+
+Status ChunkStore::restore_selection(Queue& queue, const StoreSnapshot& snapshot, int64_t block) {
+  const ChunkSelection& s = options_.selection;
+  const int64_t n_tokens = snapshot.n_keys[static_cast<size_t>(KvKind::kText)];
+  const int64_t bytes = selection_.bytes_for(n_tokens);
+  QUIRE_TRY(check_budget(bytes, 1 + condensed_chunks(), 0, n_tokens));
+  QUIRE_TRY(residency_->shrink_for(bytes));
+  QUIRE_TRY(selection_.reserve(n_tokens));
+  const int64_t pages = selection_.complete_pages(n_tokens);
+  const int n_vectors = pages == 0 ? 0 : s.n_vectors(options_.n_query_heads, geometry_.n_kv_heads);
+  const ElementType type = s.vector_type(geometry_.type);
+  std::vector<std::byte> page, neutral;
+  for (int layer = 0; layer < table_.n_layers(); ++layer) {
+    for (int64_t p = 0; p < pages; ++p) {
+      Buffer& buffer = *selection_.representations(layer).pages[static_cast<size_t>(p)];
+      page.resize(buffer.size()), neutral.resize(buffer.size());
+      QUIRE_TRY(options_.snapshot->read(block++, neutral));
+      backend_.page_from_neutral(n_vectors, geometry_.head_dim, type, neutral.data(), page.data());
+      QUIRE_TRY(backend_.upload(queue, page.data(), buffer, 0, page.size()));
+      QUIRE_TRY(finish_queue(backend_, queue));
+    }
+  }
+  const int64_t in_progress = n_tokens % selection_.chunk(), chunk = n_tokens / selection_.chunk();
+  if (!snapshot.has_queries || in_progress == 0) return {};
+  selection_.extend(chunk * selection_.chunk(), in_progress);
+  for (int layer = 0; layer < table_.n_layers(); ++layer) {
+    const Rows rows = selection_.queries_in_progress(layer, chunk);
+    if (!rows.buffer) return does_not_fit("it has queries, which this strategy does not keep");
+    neutral.resize(static_cast<size_t>(in_progress * rows.stride) * sizeof(float));
+    QUIRE_TRY(options_.snapshot->read(block++, neutral));
+    QUIRE_TRY(backend_.upload(queue, neutral.data(), *rows.buffer, static_cast<size_t>(rows.offset) * sizeof(float),
+                              neutral.size()));
+    QUIRE_TRY(finish_queue(backend_, queue));
+  }
+  return {};
+}
+
+}  // namespace quire

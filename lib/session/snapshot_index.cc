@@ -1,0 +1,296 @@
+#include "lib/session/snapshot_index.h"
+
+#include <bit>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "lib/chat/known_templates.h"
+
+namespace quire {
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 48;  // of any count of tokens or blocks
+static_assert(sizeof(KeyRange) == 16 && sizeof(TextPositions::Run) == 16 && sizeof(TokenLabel) == 24);
+static_assert(std::endian::native == std::endian::little, "blocks of numbers are little-endian");
+
+// ---- writing
+
+Json to_json(const std::string& text) { return Json(text); }
+Json to_json(int64_t number) { return Json(number); }
+Json to_json(bool value) { return Json(value); }
+
+class ObjectWriter {
+ public:
+  template <typename T>
+  ObjectWriter& add(const char* key, const T& value) {
+    object_.emplace(key, to_json(value));
+    return *this;
+  }
+  ObjectWriter& add(const char* key, Json value) {
+    object_.emplace(key, std::move(value));
+    return *this;
+  }
+  Json take() { return Json(std::move(object_)); }
+
+ private:
+  Json::Object object_;
+};
+
+template <typename T>
+Result<int64_t> add_array(SnapshotWriter& writer, std::span<const T> values) {
+  return writer.add(std::as_bytes(values));
+}
+
+Json chunk_ranges(const std::vector<ChunkRange>& ranges) {
+  Json::Array list;
+  for (const ChunkRange& range : ranges) {
+    Json::Array pair;
+    pair.emplace_back(range.begin), pair.emplace_back(range.end);
+    list.emplace_back(std::move(pair));
+  }
+  return Json(std::move(list));
+}
+
+Json origin_json(const SnapshotOrigin& origin) {
+  Json::Array adapters;
+  for (const SnapshotOrigin::Adapter& adapter : origin.adapters) {
+    adapters.push_back(ObjectWriter().add("identity", adapter.identity).add("scale", Json(adapter.scale)).take());
+  }
+  return ObjectWriter()
+      .add("model", origin.model)
+      .add("adapters", Json(std::move(adapters)))
+      .add("strategy", origin.strategy)
+      .add("kv_type", origin.kv_type)
+      .take();
+}
+
+Json messages_json(const std::vector<FedMessages>& messages) {
+  Json::Array list;
+  for (const FedMessages& m : messages) {
+    ObjectWriter out;
+    out.add("begin", m.begin).add("end", m.end).add("cut", m.cut);
+    out.add("template", std::string(m.format->chat_template().name()));
+    out.add("begun", m.state.begun).add("answering", m.state.answering).add("asked", m.state.asked);
+    out.add("thinking", m.state.thinking).add("turns", m.state.n_turns);
+    if (m.state.system) out.add("system", *m.state.system);
+    list.push_back(out.take());
+  }
+  return Json(std::move(list));
+}
+
+// ---- reading
+
+Result<JsonReader> member(const JsonReader& reader, const char* key) {
+  const Json* found = reader.find(key);
+  if (!found || !found->object()) return reader.bad(key, "an object");
+  return JsonReader(*found, reader.what() + "." + key);
+}
+
+Result<std::string> text_of(const JsonReader& reader, const char* key) {
+  QUIRE_ASSIGN(std::string text, reader.string(key, ""));
+  if (text.empty()) return reader.bad(key, "a text");
+  return text;
+}
+
+Result<JsonReader> root(const SnapshotFile& file) {
+  return JsonReader(file.index(), file.path() + ": the snapshot's index");
+}
+
+Result<std::vector<ChunkRange>> read_chunk_ranges(const JsonReader& reader, const char* key) {
+  std::vector<ChunkRange> ranges;
+  const Json* list = reader.find(key);
+  if (!list || !list->array()) return reader.bad(key, "a list of ranges");
+  for (const Json& pair : *list->array()) {
+    if (!pair.array() || pair.array()->size() != 2) return reader.bad(key, "a list of pairs");
+    const auto begin = (*pair.array())[0].integer(0, kMost), end = (*pair.array())[1].integer(0, kMost);
+    if (!begin || !end) return reader.bad(key, "a list of pairs of numbers");
+    ranges.push_back({*begin, *end});
+  }
+  return ranges;
+}
+
+Result<SnapshotOrigin> read_origin(const JsonReader& reader) {
+  SnapshotOrigin origin;
+  QUIRE_ASSIGN(origin.model, text_of(reader, "model"));
+  QUIRE_ASSIGN(origin.strategy, text_of(reader, "strategy"));
+  QUIRE_ASSIGN(origin.kv_type, text_of(reader, "kv_type"));
+  const Json* adapters = reader.find("adapters");
+  if (!adapters || !adapters->array()) return reader.bad("adapters", "a list");
+  for (const Json& json : *adapters->array()) {
+    const JsonReader adapter(json, reader.what() + ".adapters[]");
+    SnapshotOrigin::Adapter& read = origin.adapters.emplace_back();
+    QUIRE_ASSIGN(read.identity, text_of(adapter, "identity"));
+    constexpr double kAny = std::numeric_limits<double>::max();
+    QUIRE_ASSIGN(read.scale, adapter.number("scale", -kAny, kAny));
+  }
+  return origin;
+}
+
+// The numbers of the block that `key` names.
+template <typename T>
+Status read_array(const SnapshotFile& file, const JsonReader& reader, const char* key, std::vector<T>* values) {
+  QUIRE_ASSIGN(const int64_t block, reader.integer(key, 0, kMost));
+  const int64_t bytes = file.block_bytes(block);
+  if (bytes < 0 || bytes % static_cast<int64_t>(sizeof(T)) != 0) {
+    return reader.bad(key, "the number of a block of whole entries of " + std::to_string(sizeof(T)) + " bytes");
+  }
+  values->resize(static_cast<size_t>(bytes) / sizeof(T));
+  return file.read(block, std::as_writable_bytes(std::span(*values)));
+}
+
+class MessagesReader {
+ public:
+  MessagesReader(const SnapshotFile& file, const ModelTokenizer& tokenizer) : file_(file), tokenizer_(tokenizer) {}
+
+  Result<FedMessages> read(const Json& json) {
+    const JsonReader reader(json, file_.path() + ": the snapshot's index.text.messages[]");
+    FedMessages m;
+    QUIRE_ASSIGN(m.begin, reader.integer("begin", 0, kMost));
+    QUIRE_ASSIGN(m.end, reader.integer("end", 0, kMost));
+    QUIRE_ASSIGN(m.cut, reader.boolean("cut", false));
+    QUIRE_ASSIGN(m.state.begun, reader.boolean("begun", false));
+    QUIRE_ASSIGN(m.state.answering, reader.boolean("answering", false));
+    QUIRE_ASSIGN(m.state.asked, reader.boolean("asked", false));
+    QUIRE_ASSIGN(m.state.thinking, reader.boolean("thinking", true));
+    QUIRE_ASSIGN(m.state.n_turns, reader.integer("turns", 0, kMost));
+    if (const Json* system = reader.find("system")) {
+      if (!system->string()) return reader.bad("system", "a text");
+      m.state.system = *system->string();
+    }
+    QUIRE_ASSIGN(const std::string name, text_of(reader, "template"));
+    QUIRE_ASSIGN(m.format, format(name));
+    return m;
+  }
+
+ private:
+  Result<std::shared_ptr<const ChatFormat>> format(const std::string& name) {
+    auto& known = formats_[name];
+    if (!known) {
+      auto make = [&]() -> Result<std::shared_ptr<const ChatFormat>> {
+        QUIRE_ASSIGN(const ChatTemplate* found, find_chat_template(name));
+        return ChatFormat::make(*found, tokenizer_);
+      };
+      auto made = make();
+      if (!made.ok()) {
+        return Status(Code::kUnsupported,
+                      file_.path() + ": messages of the chat template \"" + name + "\": " + made.status().message());
+      }
+      known = std::move(*made);
+    }
+    return known;
+  }
+
+  const SnapshotFile& file_;
+  const ModelTokenizer& tokenizer_;
+  std::map<std::string, std::shared_ptr<const ChatFormat>> formats_;
+};
+
+}  // namespace
+
+Result<Json> write_index(SnapshotWriter& writer, const SnapshotIndex& index, const TextState& text,
+                         std::span<const float> last_logits) {
+  const TextState::Parts parts = text.parts();
+  ObjectWriter out;
+  out.add("n_settled", parts.n_settled).add("n_computed", parts.n_computed).add("reread_end", parts.reread_end);
+  QUIRE_ASSIGN(const int64_t tokens, add_array(writer, std::span(parts.tokens)));
+  QUIRE_ASSIGN(const int64_t generated, add_array(writer, std::span(parts.generated)));
+  QUIRE_ASSIGN(const int64_t positions, add_array(writer, std::span(parts.positions)));
+  QUIRE_ASSIGN(const int64_t labels, add_array(writer, std::span(parts.labels)));
+  out.add("tokens", tokens).add("generated", generated).add("positions", positions).add("labels", labels);
+  if (!last_logits.empty()) {
+    QUIRE_ASSIGN(const int64_t logits, add_array(writer, last_logits));
+    out.add("logits", logits);
+  }
+  out.add("messages", messages_json(parts.messages));
+  ObjectWriter kv;
+  kv.add("n_tokens", index.kv.n_keys[0]).add("n_entries", index.kv.n_keys[1]);
+  kv.add("chunks", chunk_ranges(index.kv.held[0])).add("entry_chunks", chunk_ranges(index.kv.held[1]));
+  kv.add("queries", index.kv.has_queries).add("first_block", index.kv.first_block);
+  return ObjectWriter()
+      .add("contents", std::string("session"))
+      .add("origin", origin_json(index.origin))
+      .add("expected_tokens", index.expected_tokens)
+      .add("text", out.take())
+      .add("kv", kv.take())
+      .take();
+}
+
+Result<SnapshotIndex> read_index(const SnapshotFile& file) {
+  SnapshotIndex index;
+  QUIRE_ASSIGN(const JsonReader all, root(file));
+  QUIRE_ASSIGN(const std::string contents, text_of(all, "contents"));
+  if (contents != "session") return all.bad("contents", "\"session\"");
+  QUIRE_ASSIGN(const JsonReader origin, member(all, "origin"));
+  QUIRE_ASSIGN(index.origin, read_origin(origin));
+  QUIRE_ASSIGN(index.expected_tokens, all.integer("expected_tokens", 0, INT64_MAX));
+  QUIRE_ASSIGN(const JsonReader kv, member(all, "kv"));
+  QUIRE_ASSIGN(index.kv.n_keys[0], kv.integer("n_tokens", 0, kMost));
+  QUIRE_ASSIGN(index.kv.n_keys[1], kv.integer("n_entries", 0, kMost));
+  QUIRE_ASSIGN(index.kv.held[0], read_chunk_ranges(kv, "chunks"));
+  QUIRE_ASSIGN(index.kv.held[1], read_chunk_ranges(kv, "entry_chunks"));
+  QUIRE_ASSIGN(index.kv.has_queries, kv.boolean("queries", false));
+  QUIRE_ASSIGN(index.kv.first_block, kv.integer("first_block", 0, kMost));
+  return index;
+}
+
+Result<Json> describe(const SnapshotFile& file) {
+  QUIRE_ASSIGN(const SnapshotIndex index, read_index(file));
+  QUIRE_ASSIGN(const JsonReader all, root(file));
+  QUIRE_ASSIGN(const JsonReader text, member(all, "text"));
+  QUIRE_ASSIGN(const int64_t n_settled, text.integer("n_settled", 0, kMost));
+  QUIRE_ASSIGN(const int64_t tokens, text.integer("tokens", 0, kMost));
+  const int64_t n_tokens = file.block_bytes(tokens) / static_cast<int64_t>(sizeof(int32_t));
+  if (n_tokens < n_settled) return text.bad("n_settled", "at most " + std::to_string(n_tokens));
+  int64_t kv_bytes = 0;  // all blocks but those of the text, which come last
+  for (int64_t block = 0; block < std::min(tokens, file.n_blocks()); ++block) kv_bytes += file.block_bytes(block);
+  return ObjectWriter()
+      .add("version", int64_t{SnapshotFile::kVersion})
+      .add("contents", std::string("session"))
+      .add("bytes", file.size())
+      .add("origin", origin_json(index.origin))
+      .add("n_tokens", n_settled)
+      .add("n_pending", n_tokens - n_settled)
+      .add("kv_bytes", kv_bytes)
+      .take();
+}
+
+Result<SavedText> read_text(const SnapshotFile& file, const ModelTokenizer& tokenizer, int64_t vocab_size) {
+  QUIRE_ASSIGN(const JsonReader all, root(file));
+  QUIRE_ASSIGN(const JsonReader text, member(all, "text"));
+  TextState::Parts parts;
+  QUIRE_ASSIGN(parts.n_settled, text.integer("n_settled", 0, kMost));
+  QUIRE_ASSIGN(parts.n_computed, text.integer("n_computed", 0, kMost));
+  QUIRE_ASSIGN(parts.reread_end, text.integer("reread_end", 0, kMost));
+  QUIRE_TRY(read_array(file, text, "tokens", &parts.tokens));
+  QUIRE_TRY(read_array(file, text, "generated", &parts.generated));
+  QUIRE_TRY(read_array(file, text, "positions", &parts.positions));
+  QUIRE_TRY(read_array(file, text, "labels", &parts.labels));
+  for (size_t i = 0; i < parts.tokens.size(); ++i) {
+    if (parts.tokens[i] < 0 || parts.tokens[i] >= vocab_size) {
+      return Status(Code::kBadFile, file.path() + ": token " + std::to_string(i) + " is " +
+                                        std::to_string(parts.tokens[i]) + "; the model has " +
+                                        std::to_string(vocab_size));
+    }
+  }
+  SavedText saved;
+  if (text.find("logits")) {
+    QUIRE_TRY(read_array(file, text, "logits", &saved.last_logits));
+    if (static_cast<int64_t>(saved.last_logits.size()) != vocab_size || parts.n_computed == 0) {
+      return text.bad("logits", "a block of " + std::to_string(vocab_size) + " floats after a computed token");
+    }
+  }
+  const Json* messages = text.find("messages");
+  if (!messages || !messages->array()) return text.bad("messages", "a list");
+  MessagesReader reader(file, tokenizer);
+  for (const Json& json : *messages->array()) {
+    QUIRE_ASSIGN(FedMessages m, reader.read(json));
+    parts.messages.push_back(std::move(m));
+  }
+  Result<TextState> made = TextState::make(std::move(parts));
+  if (!made.ok()) return made.status().with_context(file.path());
+  saved.text = std::move(*made);
+  return saved;
+}
+
+}  // namespace quire
