@@ -1039,9 +1039,9 @@ QUIRE_API quire_status quire_session_save(quire_session* session, const char* pa
  * are needed, checked against their checksums, and leave memory again without being written: the
  * file must stay as it is while the session lives (it may be renamed or removed). truncate to a
  * place inside a chunk that only the file holds makes the next stream read that chunk's tokens.
- * options: as of quire_session_create, NULL for none; a strategy of NULL, a kv_type and
- * expected_tokens of 0 are those of the saved session. Strategy, kv_type and adapters must be those
- * of the saved session, and the model the same; what differs is named by the error.
+ * options: as of quire_session_create, NULL for none; a strategy of NULL, and a kv_type, overflow
+ * and expected_tokens of 0 are those of the saved session. Strategy, kv_type and adapters must be
+ * those of the saved session, and the model the same; what differs is named by the error.
  * Errors: NOT_FOUND, IO, BAD_FILE (no snapshot, a damaged one, or one of a version that this
  * library does not know), INVALID_ARGUMENT (another model, strategy, kv_type or list of adapters),
  * UNSUPPORTED (messages of an unknown chat template), BUDGET, and those of quire_session_create.

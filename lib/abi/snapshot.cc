@@ -56,6 +56,7 @@ quire_status quire_session_load(quire_model* model, const char* path, size_t pat
       QUIRE_TRY(read_options(options, 0, "quire_session_options", &given));
       o.strategy_given = given.strategy != nullptr;
       o.kv_type_given = given.kv_type != 0;
+      o.overflow_given = given.overflow != QUIRE_OVERFLOW_DEFAULT;
     }
     QUIRE_ASSIGN(auto session, Session::load(model->impl, file, std::move(o)));
     *out = new quire_session(std::move(session));

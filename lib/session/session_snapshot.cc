@@ -89,6 +89,7 @@ Status Session::save(const std::string& path, const SaveControl& control) const 
   SnapshotIndex index;
   index.origin = origin();
   index.expected_tokens = options_.expected_tokens;
+  index.overflow = options_.overflow;
   QUIRE_ASSIGN(index.kv, kv.save(n_tokens, n_entries, sink));
   QUIRE_ASSIGN(const Json json, write_index(*writer, index, text, contents_->kept.last_logits()));
   return writer->finish(json);
@@ -110,6 +111,7 @@ Result<std::shared_ptr<Session>> Session::load(std::shared_ptr<Model> model, con
     if (!type.ok()) return type.status().with_context(path);
     o.kv_type = *type;
   }
+  if (!options.overflow_given) o.overflow = index.overflow;
   if (o.expected_tokens == 0) o.expected_tokens = index.expected_tokens;
   QUIRE_ASSIGN(SavedText saved, read_text(*file, *model->tokenizer, model->llama->config().vocab_size));
   if (saved.text.n_computed() != index.kv.n_keys[0]) {

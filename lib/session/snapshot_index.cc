@@ -1,6 +1,8 @@
 #include "lib/session/snapshot_index.h"
 
+#include <algorithm>
 #include <bit>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <utility>
@@ -10,7 +12,8 @@
 namespace quire {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 48;  // of any count of tokens or blocks
+constexpr int64_t kMost = int64_t{1} << 48;                            // of any count of tokens or blocks
+constexpr const char* kOverflow[] = {"error", "stop", "extrapolate"};  // in the order of OverflowPolicy
 static_assert(sizeof(KeyRange) == 16 && sizeof(TextPositions::Run) == 16 && sizeof(TokenLabel) == 24);
 static_assert(std::endian::native == std::endian::little, "blocks of numbers are little-endian");
 
@@ -211,6 +214,7 @@ Result<Json> write_index(SnapshotWriter& writer, const SnapshotIndex& index, con
       .add("contents", std::string("session"))
       .add("origin", origin_json(index.origin))
       .add("expected_tokens", index.expected_tokens)
+      .add("overflow", std::string(kOverflow[static_cast<size_t>(index.overflow)]))
       .add("text", out.take())
       .add("kv", kv.take())
       .take();
@@ -224,6 +228,10 @@ Result<SnapshotIndex> read_index(const SnapshotFile& file) {
   QUIRE_ASSIGN(const JsonReader origin, member(all, "origin"));
   QUIRE_ASSIGN(index.origin, read_origin(origin));
   QUIRE_ASSIGN(index.expected_tokens, all.integer("expected_tokens", 0, INT64_MAX));
+  QUIRE_ASSIGN(const std::string overflow, text_of(all, "overflow"));
+  const auto policy = std::find(std::begin(kOverflow), std::end(kOverflow), overflow);
+  if (policy == std::end(kOverflow)) return all.bad("overflow", "error, stop or extrapolate");
+  index.overflow = static_cast<OverflowPolicy>(policy - std::begin(kOverflow));
   QUIRE_ASSIGN(const JsonReader kv, member(all, "kv"));
   QUIRE_ASSIGN(index.kv.n_keys[0], kv.integer("n_tokens", 0, kMost));
   QUIRE_ASSIGN(index.kv.n_keys[1], kv.integer("n_entries", 0, kMost));

@@ -26,6 +26,7 @@ struct LoadOptions {
   SessionOptions session;
   bool strategy_given = false;
   bool kv_type_given = false;
+  bool overflow_given = false;
 };
 
 // What keys and values depend on beside the tokens: see Session::fingerprint.
@@ -43,6 +44,7 @@ struct SnapshotOrigin {
 struct SnapshotIndex {
   SnapshotOrigin origin;
   int64_t expected_tokens = 0;
+  OverflowPolicy overflow = OverflowPolicy::kError;
   StoreSnapshot kv;
 };
 

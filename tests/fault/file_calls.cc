@@ -132,6 +132,14 @@ EXPORTED ssize_t pwrite(int fd, const void* data, size_t size, off_t offset) {
 EXPORTED ssize_t pwrite64(int fd, const void* data, size_t size, off64_t offset) {
   return write_at("pwrite64", fd, data, size, offset);
 }
+EXPORTED ssize_t write(int fd, const void* data, size_t size) {
+  return transfer(FileCall::kAppend, size,
+                  [&](size_t n) { return real<ssize_t(int, const void*, size_t)>("write")(fd, data, n); });
+}
+EXPORTED int fsync(int fd) { return fails(FileCall::kSync) ? fail(fault.error) : real<int(int)>("fsync")(fd); }
+EXPORTED int rename(const char* from, const char* to) noexcept {
+  return fails(FileCall::kRename) ? fail(fault.error) : real<int(const char*, const char*)>("rename")(from, to);
+}
 EXPORTED ssize_t pread(int fd, void* data, size_t size, off_t offset) {
   return read_at("pread", fd, data, size, offset);
 }

@@ -1,13 +1,13 @@
-// The system calls of the spill file, made to fail. file_calls.cc defines them, and a program that it is linked into
-// gives them to libquire.so, too.
+// The system calls of the spill file and of files that are saved, made to fail. file_calls.cc defines them, and a
+// program that it is linked into gives them to libquire.so, too.
 #pragma once
 
 #include <cstdint>
 
 namespace quire::test {
 
-enum class FileCall { kOpenNameless, kMakeNamed, kAllocate, kTruncate, kWrite, kRead };
-constexpr int kFileCalls = 6;
+enum class FileCall { kOpenNameless, kMakeNamed, kAllocate, kTruncate, kWrite, kRead, kAppend, kSync, kRename };
+constexpr int kFileCalls = 9;
 
 // What happens to the calls of one kind with the numbers first, first + stride, ... up to last, counted from 1.
 struct FileFault {

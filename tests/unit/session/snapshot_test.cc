@@ -30,8 +30,7 @@ void write_file(const std::string& path, const std::string& bytes) {
 }
 
 LoadOptions loading(const std::string& spill_directory = "", int64_t budget = 0) {
-  LoadOptions options;
-  options.session.overflow = OverflowPolicy::kExtrapolate;
+  LoadOptions options;  // overflow among others is the saved session's
   options.session.spill_directory = spill_directory;
   options.session.kv_budget_bytes = budget;
   return options;
