@@ -39,24 +39,25 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path) 
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
     return Status(Code::kIo, path + " is there and is not a regular file");
   }
-  std::string temporary;
-  int fd = -1;
+  // It is there before the file, so that whatever fails afterwards leaves none.
+  std::unique_ptr<OutputFile> file(new OutputFile(path));
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {  // another process may write the same path
-    temporary = path + "." + std::to_string(::getpid()) + "-" + std::to_string(attempt) + ".tmp";
-    fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd >= 0 || errno != EEXIST) break;
+    file->temporary_ = path + "." + std::to_string(::getpid()) + "-" + std::to_string(attempt) + ".tmp";
+    file->fd_ = ::open(file->temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file->fd_ >= 0 || errno != EEXIST) break;
   }
-  if (fd < 0) {
+  if (file->fd_ < 0) {
     const int error = errno;
     return Status(error == ENOENT || error == ENOTDIR ? Code::kNotFound : Code::kIo,
-                  "cannot make " + temporary + ": " + std::strerror(error), -1, error);
+                  "cannot make " + file->temporary_ + ": " + std::strerror(error), -1, error);
   }
-  return std::unique_ptr<OutputFile>(new OutputFile(path, std::move(temporary), fd));
+  file->made_ = true;
+  return file;
 }
 
 OutputFile::~OutputFile() {
   if (fd_ >= 0) ::close(fd_);
-  if (!committed_) ::unlink(temporary_.c_str());
+  if (made_ && !committed_) ::unlink(temporary_.c_str());
 }
 
 Status OutputFile::failure(const char* what) const {

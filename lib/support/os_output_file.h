@@ -27,11 +27,12 @@ class OutputFile {
   Status commit();
 
  private:
-  OutputFile(std::string path, std::string temporary, int fd)
-      : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
+  explicit OutputFile(std::string path) : path_(std::move(path)) {}
   Status failure(const char* what) const;
-  const std::string path_, temporary_;
-  int fd_;
+  const std::string path_;
+  std::string temporary_;
+  int fd_ = -1;
+  bool made_ = false;  // the temporary file
   bool committed_ = false;
 };
 

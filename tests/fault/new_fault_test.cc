@@ -11,10 +11,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <new>
 
 #include "tests/abi/harness.h"
 #include "tests/fault/bpe_models.h"
+#include "tests/unit/model/temporary_folder.h"
 
 namespace {
 
@@ -263,6 +265,61 @@ TEST_P(NewFault, LoadingModelsWithBpe) {
     EXPECT_GT(n_failed, 0);
     std::printf("%lld allocations; failed at %lld\n", static_cast<long long>(total), static_cast<long long>(n_failed));
   }
+}
+
+// A session is saved, loaded and read on; what fails leaves no file, no memory, and the first session as it was.
+TEST_P(NewFault, SavingAndLoadingASession) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("saved.quire");
+  const std::string model = model_directory("text_256");
+  Application first;
+  first.run(model.c_str());
+  ASSERT_EQ(first.result.status, QUIRE_OK) << first.result.call;
+  quire_stream_release(first.stream);
+  first.stream = nullptr;
+  const auto round_trip = [&](Result* result) {
+    Application second;
+    const auto give_back = [&] {  // it is the first one's
+      *result = second.result;
+      second.model = nullptr;
+    };
+    second.model = first.model;
+    if (second.good(quire_session_save(first.session, path.data(), path.size(), nullptr, nullptr), "save") &&
+        second.good(quire_session_load(first.model, path.data(), path.size(), nullptr, &second.session, nullptr),
+                    "load")) {
+      second.generate();
+    }
+    give_back();
+  };
+  Result expected;
+  int64_t total = 0;
+  for (int i = 0; i < 2; ++i) {  // what is made once is made in the first run
+    Failing none(0, 0);
+    round_trip(&expected);
+    total = n_calls;
+  }
+  ASSERT_EQ(expected.status, QUIRE_OK) << expected.call;
+  const int64_t step = step_between_failures(total);
+  int64_t n_failed = 0;
+  for (int64_t n = 1; n <= total; n += step) {
+    Result result;
+    {
+      Failing failing(n, GetParam() ? INT64_MAX : n);
+      round_trip(&result);
+    }
+    ASSERT_TRUE(result.status == QUIRE_OK || result.status == QUIRE_ERROR_OUT_OF_MEMORY)
+        << "allocation " << n << ": " << result.call << " gave " << quire_get_status_name(result.status);
+    n_failed += result.status != QUIRE_OK;
+    if (result.status == QUIRE_OK) {
+      ASSERT_EQ(std::memcmp(result.tokens, expected.tokens, sizeof result.tokens), 0) << "allocation " << n;
+    }
+    ASSERT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), std::filesystem::directory_iterator()),
+              1)
+        << "allocation " << n << " left a file";
+    ASSERT_EQ(quire_snapshot_verify(path.data(), path.size(), nullptr, nullptr), QUIRE_OK) << "allocation " << n;
+  }
+  EXPECT_GT(n_failed, 0);
+  std::printf("%lld allocations; failed at %lld\n", static_cast<long long>(total), static_cast<long long>(n_failed));
 }
 
 INSTANTIATE_TEST_SUITE_P(Mode, NewFault, testing::Bool(),
