@@ -126,6 +126,7 @@ TEST_P(Snapshot, KeepsWhoseTokensWereWhose) {
   EXPECT_EQ(position(*first), (Position{93, 20}));
   const std::string again = folder_.path() + "/again.quire";
   expect_ok(first->save(again, {}));
+  EXPECT_EQ(read_file(again), read_file(path_));
   const auto second = take(Session::load(model_, again, loading()));
   for (const auto& session : {saved, first, second}) expect_ok(run(session).status);
   const auto expected = go_on(saved, 80);
