@@ -1009,7 +1009,18 @@ QUIRE_API quire_status quire_session_get_strategy(const quire_session* session, 
 QUIRE_API quire_status quire_session_get_fingerprint(const quire_session* session, char* buf,
                                                      size_t cap, size_t* needed, quire_error* err);
 
-/* ---- Snapshots ------------------------------------------------------------------------------- */
+/* ---- Forks and snapshots --------------------------------------------------------------------- */
+
+/* Another session that stands where this one does, with the same options: the way to ask a document
+ * several questions, one after the other or at once. Both go on by themselves, and their tokens
+ * come out as those of one session would. Keys and values that both hold are shared: a fork costs
+ * the list of chunks, and each copies the chunk in progress when it goes on. Shared chunks count in
+ * the budgets of each session, and once in the runtime's; a file tier is shared, with its budget,
+ * and what is in memory alone is written to it first. What the last stream kept is not part of a
+ * fork, save the last logits. Errors: IO, OUT_OF_MEMORY, BUSY, CLOSED.
+ * [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_fork(quire_session* session, quire_session** out,
+                                          quire_error* err);
 
 /* A session can be written to a file, and go on from there later, in another process or on another
  * machine: its tokens, which of them the model generated, pending ones, positions, labels, messages

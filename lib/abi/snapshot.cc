@@ -43,6 +43,15 @@ quire_status quire_session_save(quire_session* session, const char* path, size_t
   });
 }
 
+quire_status quire_session_fork(quire_session* session, quire_session** out, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!session || !out) return invalid(session ? "out is NULL" : "session is NULL");
+    QUIRE_ASSIGN(auto fork, session->impl->fork());
+    *out = new quire_session(std::move(fork));
+    return {};
+  });
+}
+
 quire_status quire_session_load(quire_model* model, const char* path, size_t path_len,
                                 const quire_session_options* options, quire_session** out, quire_error* err) {
   return guard(err, [&]() -> Status {

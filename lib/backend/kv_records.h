@@ -43,7 +43,7 @@ struct KvRecords {
 // where none. A chunk has the vectors of ChunkSelection::n_vectors, of ChunkSelection::vector_type. Borrowed.
 struct Representations {
   static constexpr int64_t kPageChunks = 64;
-  std::span<const std::unique_ptr<Buffer>> pages;
+  std::span<const std::shared_ptr<Buffer>> pages;
 };
 
 }  // namespace quire

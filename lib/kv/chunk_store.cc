@@ -23,6 +23,10 @@ ChunkStore::ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layer
       last_read_(static_cast<size_t>(n_layers)),
       tier_records_(tiers_.size()) {}
 
+ChunkStore::~ChunkStore() {
+  if (residency_) residency_->free_slots();  // forks may have the same tiers
+}
+
 Result<std::unique_ptr<ChunkStore>> ChunkStore::create(Backend& backend, const KvGeometry& geometry, int n_layers,
                                                        const ChunkStoreOptions& options) {
   std::vector<std::shared_ptr<Tier>> tiers = options.tiers;
@@ -62,7 +66,8 @@ Status ChunkStore::reserve(int64_t first, int64_t n) {
   QUIRE_TRY(check_budget(selection, end - first / geometry_.chunk + condensed_chunks(), missing.size(), first + n));
   // Records that are in the way of representations go.
   if (selection > selection_.bytes()) QUIRE_TRY(residency_->shrink_for(selection - selection_.bytes()));
-  QUIRE_TRY(selection_.reserve(first + n));
+  QUIRE_TRY(selection_.reserve(first, first + n));
+  QUIRE_TRY(own_chunk(KvKind::kText, first));
   const Status status = make_records(missing);
   if (!status.ok()) return status.with_context("KV cache at token " + std::to_string(first));
   selection_.extend(first, n);
@@ -75,6 +80,7 @@ Status ChunkStore::reserve_condensed(int64_t first, int64_t n) {
       table_.extend(KvKind::kCondensed, first / geometry_.chunk, ceil_div(first + n, geometry_.chunk));
   // A step has all condensed entries of a layer at hand, and a record of text.
   Status status = check_budget(selection_.bytes(), condensed_chunks() + 1, missing.size(), first + n);
+  if (status.ok()) status = own_chunk(KvKind::kCondensed, first);
   if (status.ok()) status = make_records(missing);
   if (status.ok()) return status;
   cut(KvKind::kCondensed, before);  // what is at hand is counted by the table's length
@@ -117,19 +123,77 @@ Status ChunkStore::make_in_memory(const std::vector<RecordId>& missing) {
   return {};
 }
 
+// Of the first tier that has so many.
+Result<ChunkStore::Slots> ChunkStore::take_slots(int64_t n) {
+  for (size_t t = 0;; ++t) {
+    Result<std::vector<int64_t>> slots = tiers_[t]->take_slots(n);
+    if (slots.ok()) return Slots{static_cast<int8_t>(t), std::move(*slots)};
+    if (slots.status().code() != Code::kBudget || t + 1 == n_writable_) return slots.status();
+  }
+}
+
 Status ChunkStore::make_in_tier(const std::vector<RecordId>& missing) {
   if (missing.empty()) return {};
-  size_t t = 0;
-  Status status = tiers_[t]->reserve(static_cast<int64_t>(missing.size()));
-  while (status.code() == Code::kBudget && t + 1 < n_writable_) {
-    status = tiers_[++t]->reserve(static_cast<int64_t>(missing.size()));
+  QUIRE_ASSIGN(const Slots slots, take_slots(static_cast<int64_t>(missing.size())));
+  for (size_t m = 0; m < missing.size(); ++m) {
+    table_.hold(missing[m]);
+    table_.entry(missing[m]).tier = slots.tier;
+    table_.entry(missing[m]).slot = slots.numbers[m];
+    ++tier_records_[static_cast<size_t>(slots.tier)];
   }
-  QUIRE_TRY(status);
-  for (const RecordId id : missing) {
-    table_.hold(id);
-    table_.entry(id).tier = static_cast<int8_t>(t);
-    table_.entry(id).slot = tiers_[t]->take_slot();
-    ++tier_records_[t];
+  return {};
+}
+
+// ---- forks
+
+Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
+  residency_->settle();
+  QUIRE_TRY(residency_->save_all());
+  std::vector<std::shared_ptr<Tier>> tiers = tiers_;
+  if (options_.snapshot) {
+    tiers.back() = std::make_shared<SnapshotTier>(backend_, geometry_, options_.snapshot);  // it reads one at a time
+  }
+  std::unique_ptr<ChunkStore> fork(new ChunkStore(backend_, geometry_, table_.n_layers(), options_, std::move(tiers)));
+  QUIRE_TRY(fork->start_transfers(options_.io));
+  fork->table_ = table_;
+  fork->memory_.share(memory_, spills() ? RecordMemory::Share::kFixedPages : RecordMemory::Share::kAllPages);
+  fork->selection_.share(selection_);
+  fork->tier_records_ = tier_records_;
+  fork->n_evicted_ = n_evicted_;
+  fork->evicted_until_ = evicted_until_;
+  fork->residency_->begin_as_fork(table_);
+  return fork;
+}
+
+// The records of a chunk that key `first` and others will be written to are this store's alone from here on.
+Status ChunkStore::own_chunk(KvKind kind, int64_t first) {
+  const int64_t chunk = first / geometry_.chunk;
+  const RecordId of_first_layer = table_.id(0, kind, chunk);
+  if (first % geometry_.chunk == 0 || !table_.holds(of_first_layer)) return {};
+  RecordEntry& entry = table_.entry(of_first_layer);
+  if (entry.slot >= 0) return entry.shared ? own_in_tier(kind, chunk) : Status();
+  if (!memory_.is_shared(entry.memory.page)) return {};
+  if (spills()) QUIRE_TRY(residency_->shrink_for(table_.n_layers() * record_bytes()));
+  QUIRE_TRY(memory_.own(entry.memory.page));
+  for (int layer = 0; layer < table_.n_layers(); ++layer) {
+    const RecordId id = table_.id(layer, kind, chunk);
+    table_.record(id) = memory_.record(table_.entry(id).memory);
+  }
+  return {};
+}
+
+// Each record comes into memory, and has another slot from then on.
+Status ChunkStore::own_in_tier(KvKind kind, int64_t chunk) {
+  QUIRE_ASSIGN(const auto queue, backend_.create_queue());
+  for (int layer = 0; layer < table_.n_layers(); ++layer) {
+    const RecordId id = table_.id(layer, kind, chunk);
+    RecordEntry& entry = table_.entry(id);
+    if (!entry.shared) continue;  // where an earlier call failed
+    QUIRE_TRY(residency_->acquire(*queue, {&id, 1}, Access::kRead, Pins::kReplaced));
+    QUIRE_ASSIGN(const Slots slots, take_slots(1));
+    --tier_records_[static_cast<size_t>(entry.tier)];
+    ++tier_records_[static_cast<size_t>(slots.tier)];
+    residency_->move_to(id, slots.tier, slots.numbers[0]);
   }
   return {};
 }

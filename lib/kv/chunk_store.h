@@ -61,8 +61,8 @@ struct ChunkStoreStats {
   int64_t n_evicted = 0;              // dropped by the strategy
   int64_t file_bytes = 0;             // reserved in lower tiers
   int64_t n_read = 0, n_written = 0;  // records, from and to lower tiers
-  int64_t n_restored = 0;     // read from the snapshot
-  int64_t n_in_snapshot = 0;  // held, not in memory, and read from the snapshot when they are needed
+  int64_t n_restored = 0;             // read from the snapshot
+  int64_t n_in_snapshot = 0;          // held, not in memory, and read from the snapshot when they are needed
   // Where there is a lower tier: records asked for that were in memory, that were not, and that left it; nanoseconds in
   // which computing waited for records.
   int64_t n_hits = 0, n_misses = 0, n_left = 0, stall_ns = 0;
@@ -73,6 +73,8 @@ class ChunkStore {
   // The backend must outlive the store. Errors: those of making the file.
   static Result<std::unique_ptr<ChunkStore>> create(Backend& backend, const KvGeometry& geometry, int n_layers,
                                                     const ChunkStoreOptions& options);
+
+  ~ChunkStore();
 
   const KvGeometry& geometry() const { return geometry_; }
   // Whether records may be elsewhere than in memory.
@@ -119,6 +121,11 @@ class ChunkStore {
   // neither.
   Rows queries_in_progress(int layer, int64_t chunk) const { return selection_.queries_in_progress(layer, chunk); }
 
+  // Another store with the same contents. What both hold is shared: pages of memory, and slots of lower tiers. Each
+  // copies what it shares before it changes it. Records that are in memory alone are written to their slots first: kIo;
+  // kOutOfMemory. The store is as it was.
+  Result<std::unique_ptr<ChunkStore>> fork();
+
   // ---- snapshots (store_snapshot.cc)
   // Writes all that the store holds of the first n_tokens tokens and n_entries entries, which are all it holds. Errors:
   // those of the sink; kIo, kBadFile, kOutOfMemory for records in lower tiers. The store is as it was.
@@ -144,6 +151,13 @@ class ChunkStore {
   Status make_records(const std::vector<RecordId>& missing);
   Status make_in_memory(const std::vector<RecordId>& missing);
   Status make_in_tier(const std::vector<RecordId>& missing);
+  struct Slots {
+    int8_t tier;
+    std::vector<int64_t> numbers;
+  };
+  Result<Slots> take_slots(int64_t n);
+  Status own_chunk(KvKind kind, int64_t first);
+  Status own_in_tier(KvKind kind, int64_t chunk);
   bool can_write(RecordId id) const;
   bool writes_to_tier() const { return n_writable_ > 0; }
   // Of snapshots.

@@ -24,6 +24,7 @@ Status FileTier::reserve(int64_t n) {
   int64_t slots = std::max(needed, n_slots_ + std::max<int64_t>(1, kGrowth / record_bytes_));
   slots = std::min(slots, n_slots_ + std::max(missing, account_.room() / record_bytes_));
   free_.reserve(static_cast<size_t>(slots));
+  holders_.reserve(static_cast<size_t>(slots));
   if (!grow(slots).ok()) {
     slots = needed;  // the last of a nearly full disk
     QUIRE_TRY(grow(slots));
@@ -31,6 +32,7 @@ Status FileTier::reserve(int64_t n) {
   // Lowest slots last, so that they are taken first.
   for (int64_t slot = slots; slot > n_slots_; --slot) free_.push_back(slot - 1);
   n_slots_ = slots;
+  holders_.resize(static_cast<size_t>(slots));
   return {};
 }
 
@@ -42,10 +44,31 @@ Status FileTier::grow(int64_t n_slots) {
   return status;
 }
 
-int64_t FileTier::take_slot() {
-  const int64_t slot = free_.back();
-  free_.pop_back();
-  return slot;
+Result<std::vector<int64_t>> FileTier::take_slots(int64_t n) {
+  std::vector<int64_t> slots(static_cast<size_t>(n));
+  MutexLock lock(mutex_);
+  QUIRE_TRY(reserve(n));
+  for (int64_t& slot : slots) {
+    slot = free_.back();
+    free_.pop_back();
+    holders_[static_cast<size_t>(slot)] = 1;
+  }
+  return slots;
+}
+
+void FileTier::share_slot(int64_t slot) {
+  MutexLock lock(mutex_);
+  ++holders_[static_cast<size_t>(slot)];
+}
+
+void FileTier::free_slot(int64_t slot) {
+  MutexLock lock(mutex_);
+  if (--holders_[static_cast<size_t>(slot)] == 0) free_.push_back(slot);  // reserve() made room
+}
+
+int64_t FileTier::bytes() const {
+  MutexLock lock(mutex_);
+  return file_->size();
 }
 
 Status FileTier::write(int64_t slot, const void* record) {
@@ -58,6 +81,7 @@ Status FileTier::read(int64_t slot, void* record) {
 }
 
 void FileTier::describe(TierStats& stats) const {
+  MutexLock lock(mutex_);
   stats.limit = account_.limit();
   stats.bytes = account_.used();
   stats.bytes_peak = account_.peak();

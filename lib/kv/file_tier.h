@@ -8,6 +8,7 @@
 
 #include "lib/kv/tier.h"
 #include "lib/kv/tier_budget.h"
+#include "lib/support/mutex.h"
 #include "lib/support/os_scratch_file.h"
 
 namespace quire {
@@ -19,14 +20,14 @@ class FileTier : public Tier {
                                                   int64_t budget_bytes, std::shared_ptr<TierBudget> runtime = nullptr);
 
   std::string name() const override { return "file"; }
-  Status reserve(int64_t n) override;
-  int64_t take_slot() override;
-  void free_slot(int64_t slot) override { free_.push_back(slot); }  // reserve() made room
+  Result<std::vector<int64_t>> take_slots(int64_t n) override;
+  void share_slot(int64_t slot) override;
+  void free_slot(int64_t slot) override;
   Status write(int64_t slot, const void* record) override;
   Status read(int64_t slot, void* record) override;
   void describe(TierStats& stats) const override;
 
-  int64_t bytes() const { return file_->size(); }
+  int64_t bytes() const;
 
  private:
   FileTier(std::unique_ptr<ScratchFile> file, int64_t record_bytes, int64_t budget_bytes,
@@ -34,13 +35,16 @@ class FileTier : public Tier {
       : file_(std::move(file)),
         record_bytes_(record_bytes),
         account_("of the spill file", budget_bytes, std::move(runtime)) {}
-  Status grow(int64_t n_slots);
+  Status reserve(int64_t n) QUIRE_REQUIRES(mutex_);
+  Status grow(int64_t n_slots) QUIRE_REQUIRES(mutex_);
 
-  std::unique_ptr<ScratchFile> file_;
-  int64_t record_bytes_;
-  TierAccount account_;
-  int64_t n_slots_ = 0;
-  std::vector<int64_t> free_;  // capacity: n_slots_
+  const std::unique_ptr<ScratchFile> file_;  // grows under the mutex
+  const int64_t record_bytes_;
+  mutable Mutex mutex_;
+  TierAccount account_ QUIRE_GUARDED_BY(mutex_);
+  int64_t n_slots_ QUIRE_GUARDED_BY(mutex_) = 0;
+  std::vector<int64_t> free_ QUIRE_GUARDED_BY(mutex_);     // capacity: n_slots_
+  std::vector<int32_t> holders_ QUIRE_GUARDED_BY(mutex_);  // by slot: stores that have it
 };
 
 }  // namespace quire

@@ -15,7 +15,7 @@ Result<int32_t> RecordMemory::add_page(int64_t n, PageKind kind) {
     unused_.reserve(pages_.capacity());
     unused_.push_back(static_cast<int32_t>(pages_.size()) - 1);
   }
-  QUIRE_ASSIGN(made.buffer, account_.allocate(backend_, n * record_bytes_, MemoryKind::kDevice));
+  QUIRE_ASSIGN(made.buffer, account_.allocate_shared(backend_, n * record_bytes_, MemoryKind::kDevice));
   const int32_t number = unused_.back();
   unused_.pop_back();
   page(number) = std::move(made);
@@ -24,6 +24,32 @@ Result<int32_t> RecordMemory::add_page(int64_t n, PageKind kind) {
   bytes_ += n * record_bytes_;
   if (kind == PageKind::kFixed) fixed_bytes_ += n * record_bytes_;
   return number;
+}
+
+void RecordMemory::share(RecordMemory& other, Share which) {
+  for (Page& page : other.pages_) {
+    if (page.buffer && (page.fixed || which == Share::kAllPages)) page.shared = true;
+  }
+  pages_ = other.pages_;
+  unused_.reserve(pages_.capacity());
+  for (size_t number = 0; number < pages_.size(); ++number) {
+    Page& page = pages_[number];
+    if (page.shared) {
+      const auto bytes = static_cast<int64_t>(page.buffer->size());
+      account_.hold_shared(bytes);
+      bytes_ += bytes;
+      if (page.fixed) fixed_bytes_ += bytes;
+    } else {
+      page = Page();
+      unused_.push_back(static_cast<int32_t>(number));
+    }
+  }
+}
+
+Status RecordMemory::own(int32_t number) {
+  QUIRE_TRY(account_.own(backend_, page(number).buffer));
+  page(number).shared = false;
+  return {};
 }
 
 RecordMemory::Slot RecordMemory::take_from(int32_t number) {
@@ -51,7 +77,7 @@ void RecordMemory::trim() {
     const int64_t bytes = static_cast<int64_t>(empty.next_free.size()) * record_bytes_;
     if (empty.fixed) fixed_bytes_ -= bytes;
     empty = Page();
-    account_.remove(bytes);
+    account_.let_go_shared(bytes);
     bytes_ -= bytes;
     unused_.push_back(number);
     --n_empty_;

@@ -15,6 +15,9 @@ namespace quire {
 // form a list, and so do the free records of a page. Fixed pages are not in it: their records are taken from a page
 // that the caller names, and never leave it for another one. The lists run through the pages themselves, so taking a
 // record and giving it back never allocate. One thread at a time.
+//
+// A fork shares pages with the memory that it was made from. What lies in a shared page does not change: own() gives a
+// page a copy of its own before.
 class RecordMemory {
  public:
   // A record's place; page < 0: none.
@@ -29,6 +32,15 @@ class RecordMemory {
       : backend_(backend), account_(account), record_bytes_(record_bytes) {}
 
   enum class PageKind { kOpen, kFixed };
+
+  // An empty memory becomes one that shares pages with `other`, under the same numbers: all of them, whose records are
+  // all taken, or the fixed ones only.
+  enum class Share { kAllPages, kFixedPages };
+  void share(RecordMemory& other, Share which);
+  // Whether a fork had the page too when it was made. It stays so when the fork is gone: nobody asks other threads.
+  bool is_shared(int32_t page) const { return pages_[static_cast<size_t>(page)].shared; }
+  // A copy takes the place of a shared page. kBudget, kOutOfMemory: nothing was changed.
+  Status own(int32_t page);
 
   // Allocates a page of n free records, and returns its number. kBudget, kOutOfMemory: nothing was changed.
   Result<int32_t> add_page(int64_t n, PageKind kind = PageKind::kOpen);
@@ -54,11 +66,12 @@ class RecordMemory {
 
  private:
   struct Page {
-    std::unique_ptr<Buffer> buffer;  // null: released, and the number can be used again
+    std::shared_ptr<Buffer> buffer;  // null: released, and the number can be used again
     std::vector<int32_t> next_free;  // by record: the next free one; -1: the last
     int32_t first_free = -1;         // -1: every record is taken
     int32_t n_taken = 0;
     bool fixed = false;
+    bool shared = false;
     int32_t before = -1, after = -1;  // in the list of pages with a free record
   };
   Page& page(int32_t number) { return pages_[static_cast<size_t>(number)]; }

@@ -24,8 +24,9 @@ struct RecordEntry {
   // is written from `memory`, which then belongs to the record that arrives there.
   enum class State : uint8_t { kOut, kArriving, kIn, kLeaving };
 
-  bool held = false;   // the record exists
-  bool saved = false;  // its slot of the lower tier holds its present bytes
+  bool held = false;    // the record exists
+  bool saved = false;   // its slot of the lower tier holds its present bytes
+  bool shared = false;  // a fork has the slot too, and nobody writes to it
   State state = State::kOut;
   int8_t tier = -1;  // of the lower tiers; -1: without them
   int64_t slot = -1;
@@ -65,6 +66,16 @@ class RecordTable {
   // Whether the chunks [first, end) of a kind are all held.
   bool holds(KvKind kind, int64_t first, int64_t end) const;
   bool holds(RecordId id) const;
+
+  // Calls use(entry, record) for each record that is held.
+  template <typename Use>
+  void for_held(const Use& use) {
+    for (size_t track = 0; track < entries_.size(); ++track) {
+      for (size_t chunk = 0; chunk < entries_[track].size(); ++chunk) {
+        if (entries_[track][chunk].held) use(entries_[track][chunk], records_[track][chunk]);
+      }
+    }
+  }
 
   // Lengthens the table of a kind to n_chunks, in all layers or in none, and lists the records from chunk `first` on
   // that are not held: chunk by chunk, the layers of a chunk in their order.

@@ -280,6 +280,65 @@ Status Residency::write_out(RecordId id) {
   return failure_;
 }
 
+// ---- forks
+
+Status Residency::save_all() {
+  if (!transfers_) return {};
+  failure_ = {};
+  for (RecordId id = order_.oldest(); id; id = order_.after(id)) {
+    if (!table_.entry(id).saved) QUIRE_TRY(save(id));
+  }
+  return {};
+}
+
+// Writes a record that stays where it is.
+Status Residency::save(RecordId id) {
+  const RecordEntry& e = table_.entry(id);
+  std::vector<std::byte> bytes(static_cast<size_t>(memory_.record_bytes()));
+  const KvRecord at = table_.record(id);
+  QUIRE_ASSIGN(const auto queue, backend_.create_queue());
+  QUIRE_TRY(backend_.download(*queue, *at.page, at.offset, bytes.data(), bytes.size()));
+  QUIRE_TRY(finish_queue(backend_, *queue));
+  QUIRE_TRY(tiers_[static_cast<size_t>(e.tier)]->write(e.slot, bytes.data()));
+  lower_[static_cast<size_t>(e.tier)].bytes_written += memory_.record_bytes();
+  table_.entry(id).saved = true;
+  return {};
+}
+
+void Residency::begin_as_fork(RecordTable& other) {
+  other.for_held([](RecordEntry& e, const KvRecord&) { e.shared = e.slot >= 0; });
+  table_.for_held([&](RecordEntry& e, KvRecord& record) {
+    e.pin = 0;
+    e.before = e.after = {};
+    if (e.slot < 0) {
+      ++n_in_;
+      return;
+    }
+    e.state = State::kOut;
+    e.memory = {};
+    e.shared = true;
+    record = {};
+    tiers_[static_cast<size_t>(e.tier)]->share_slot(e.slot);
+  });
+}
+
+void Residency::free_slots() {
+  settle();
+  table_.for_held([&](const RecordEntry& e, const KvRecord&) {
+    if (e.slot >= 0) tiers_[static_cast<size_t>(e.tier)]->free_slot(e.slot);
+  });
+}
+
+void Residency::move_to(RecordId id, int8_t tier, int64_t slot) {
+  RecordEntry& e = table_.entry(id);
+  tiers_[static_cast<size_t>(e.tier)]->free_slot(e.slot);
+  --n_in_of_[static_cast<size_t>(e.tier)];
+  ++n_in_of_[static_cast<size_t>(tier)];
+  e.tier = tier;
+  e.slot = slot;
+  e.shared = e.saved = false;
+}
+
 // From kIn. Only a record that is written keeps its place a while.
 void Residency::leave(RecordId id, State state) {
   RecordEntry& e = table_.entry(id);

@@ -54,6 +54,16 @@ class Residency {
   int64_t n_in_of(size_t tier) const { return n_in_of_[tier]; }
   // Waits until no record is on its way. What fails is as if it had not been asked for.
   void settle();
+  // ---- forks
+  // Writes what is in memory alone to its slot. kIo, kOutOfMemory: so far as it came.
+  Status save_all();
+  // The table is a copy of `other`, of a store whose save_all() succeeded: what can leave memory has left it, and the
+  // slots are shared. Never fails.
+  void begin_as_fork(RecordTable& other);
+  // Gives all slots back, before the store goes.
+  void free_slots();
+  // A record that is in, and shared, has that slot from now on, and is written there when it leaves.
+  void move_to(RecordId id, int8_t tier, int64_t slot);
   // Bytes that must stay free for the staging buffer.
   int64_t staging_left() const;
   bool asynchronous() const { return transfers_ && transfers_->asynchronous(); }
@@ -80,6 +90,7 @@ class Residency {
   Result<bool> find_place(Place* place);
   RecordId oldest_unpinned();
   Status write_out(RecordId id);
+  Status save(RecordId id);
   void leave(RecordId id, State state);
   void use(RecordId id);
   bool can_leave(RecordId id) const { return table_.entry(id).slot >= 0; }

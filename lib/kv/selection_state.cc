@@ -1,5 +1,7 @@
 #include "lib/kv/selection_state.h"
 
+#include <algorithm>
+
 namespace quire {
 
 SelectionState::SelectionState(Backend& backend, const KvGeometry& geometry, int n_layers, int n_query_heads,
@@ -29,17 +31,35 @@ int64_t SelectionState::bytes_for(int64_t n_tokens) const {
          rows * n_query_heads_ * head_dim_ * static_cast<int64_t>(sizeof(float));
 }
 
-Status SelectionState::reserve(int64_t n_tokens) {
+void SelectionState::share(SelectionState& other) {
+  other.n_shared_ = other.pages_.empty() ? 0 : static_cast<int64_t>(other.pages_[0].size());
+  other.queries_shared_ = other.queries_ != nullptr;
+  n_shared_ = other.n_shared_;
+  queries_shared_ = other.queries_shared_;
+  pages_ = other.pages_;
+  n_pages_ = other.n_pages_;
+  queries_ = other.queries_;
+  queries_bytes_ = other.queries_bytes_;
+  std::ranges::copy(other.queries_chunk_, queries_chunk_);
+  account_.hold_shared(bytes());
+}
+
+Status SelectionState::reserve(int64_t first, int64_t n_tokens) {
   if (page_bytes_ == 0) return {};
+  if (queries_shared_) QUIRE_TRY(account_.own(backend_, queries_));
+  queries_shared_ = false;
   if (!queries_ && n_query_heads_ > 0) {
-    QUIRE_ASSIGN(queries_, account_.allocate(backend_, bytes_for(0), MemoryKind::kDevice));
+    QUIRE_ASSIGN(queries_, account_.allocate_shared(backend_, bytes_for(0), MemoryKind::kDevice));
     queries_bytes_ = bytes_for(0);
   }
   const auto n = static_cast<size_t>(pages_for(n_tokens));
+  for (const int64_t changed = first / chunk_ / Representations::kPageChunks; n_shared_ > changed; --n_shared_) {
+    for (auto& pages : pages_) QUIRE_TRY(account_.own(backend_, pages[static_cast<size_t>(n_shared_) - 1]));
+  }
   for (auto& pages : pages_) {
     pages.reserve(n);
     while (pages.size() < n) {
-      QUIRE_ASSIGN(auto page, account_.allocate(backend_, page_bytes_, MemoryKind::kDevice));
+      QUIRE_ASSIGN(auto page, account_.allocate_shared(backend_, page_bytes_, MemoryKind::kDevice));
       pages.push_back(std::move(page));
       ++n_pages_;
     }
@@ -61,9 +81,10 @@ void SelectionState::truncate(int64_t n_tokens) {
     while (pages.size() > n) {
       pages.pop_back();
       --n_pages_;
-      account_.remove(page_bytes_);
+      account_.let_go_shared(page_bytes_);
     }
   }
+  n_shared_ = std::min(n_shared_, static_cast<int64_t>(n));
   // Queries of a later chunk, or of a chunk that the text has not begun, mean nothing now.
   for (int64_t& chunk : queries_chunk_) {
     if (chunk != n_tokens / chunk_ || n_tokens % chunk_ == 0) chunk = -1;

@@ -24,8 +24,13 @@ class SelectionState {
   int64_t bytes_for(int64_t n_tokens) const;
   int64_t bytes() const { return page_bytes_ * n_pages_ + queries_bytes_; }
   int64_t representation_bytes() const { return page_bytes_ * n_pages_; }
-  // kBudget, kOutOfMemory. What was made before a failure stays, and is used by the next call.
-  Status reserve(int64_t n_tokens);
+  // Makes room for a text of n_tokens tokens, of which those from `first` on come now. What it shares with another
+  // state and they will change becomes its own. kBudget, kOutOfMemory. What was made before a failure stays, and is
+  // used by the next call.
+  Status reserve(int64_t first, int64_t n_tokens);
+  // An empty state becomes one that shares everything with `other`. What tokens that follow would change is copied by
+  // reserve().
+  void share(SelectionState& other);
   // The text was [0, first) and n tokens follow. The queries of the chunk where it ended stay; those of the chunk where
   // it will end get the other place. A chunk that these tokens hold whole is represented from them: its queries are not
   // kept.
@@ -54,9 +59,11 @@ class SelectionState {
   int n_query_heads_;                                        // whose queries are kept
   int64_t page_bytes_ = 0;                                   // 0: nothing is kept
   int64_t n_pages_ = 0;                                      // of all layers
-  std::vector<std::vector<std::unique_ptr<Buffer>>> pages_;  // [layer][page]
+  std::vector<std::vector<std::shared_ptr<Buffer>>> pages_;  // [layer][page]
   // Of two chunks in each layer: the one where the text ends, and the one where it will end.
-  std::unique_ptr<Buffer> queries_;  // f32 [layer][2][chunk][n_query_heads * head_dim]
+  int64_t n_shared_ = 0;  // pages of each layer, the first ones, that a fork has too
+  bool queries_shared_ = false;
+  std::shared_ptr<Buffer> queries_;  // f32 [layer][2][chunk][n_query_heads * head_dim]
   int64_t queries_bytes_ = 0;
   int64_t queries_chunk_[2] = {-1, -1};
 };

@@ -19,8 +19,8 @@ class SnapshotTier : public Tier {
       : backend_(backend), geometry_(geometry), source_(std::move(source)), neutral_(kv_neutral_bytes(geometry)) {}
 
   std::string name() const override { return "snapshot"; }
-  Status reserve(int64_t) override { return read_only(); }
-  int64_t take_slot() override { return -1; }
+  Result<std::vector<int64_t>> take_slots(int64_t) override { return read_only(); }
+  void share_slot(int64_t) override {}
   void free_slot(int64_t) override {}
   Status write(int64_t, const void*) override { return read_only(); }
   Status read(int64_t slot, void* record) override;

@@ -227,7 +227,7 @@ Status ChunkStore::restore_selection(Queue& queue, const StoreSnapshot& snapshot
   const int64_t bytes = selection_.bytes_for(n_tokens);
   QUIRE_TRY(check_budget(bytes, 1 + condensed_chunks(), 0, n_tokens));
   QUIRE_TRY(residency_->shrink_for(bytes));
-  QUIRE_TRY(selection_.reserve(n_tokens));
+  QUIRE_TRY(selection_.reserve(0, n_tokens));
   const int64_t pages = selection_.complete_pages(n_tokens);
   const int n_vectors = pages == 0 ? 0 : s.n_vectors(options_.n_query_heads, geometry_.n_kv_heads);
   const ElementType type = s.vector_type(geometry_.type);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lib/support/status.h"
 
@@ -22,16 +23,18 @@ struct TierStats {
   int64_t stall_ns = 0;                       // device: time in which computing waited for records
 };
 
-// The thread of the store calls reserve(), take_slot() and free_slot(). At the same time an I/O thread may call write()
-// and read(), of slots that are taken and that no other call is about.
+// Forks of a store share its tiers: take_slots(), share_slot(), free_slot() and describe() may come from the threads of
+// several stores. At the same time I/O threads may call write() and read(), of slots that are taken and that no other
+// call is about but reads.
 class Tier {
  public:
   virtual ~Tier() = default;
   virtual std::string name() const = 0;
-  // Makes sure that `n` calls of take_slot() succeed. kBudget, kIo, kOutOfMemory: nothing was changed.
-  virtual Status reserve(int64_t n) = 0;
-  virtual int64_t take_slot() = 0;
-  // Never allocates.
+  // kBudget, kIo, kOutOfMemory: nothing was changed.
+  virtual Result<std::vector<int64_t>> take_slots(int64_t n) = 0;
+  // One store more has the slot, whose record does not change any more.
+  virtual void share_slot(int64_t slot) = 0;
+  // A store has it no longer; it is free when none has. Never allocates.
   virtual void free_slot(int64_t slot) = 0;
   virtual Status write(int64_t slot, const void* record) = 0;
   virtual Status read(int64_t slot, void* record) = 0;

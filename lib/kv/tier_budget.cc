@@ -1,6 +1,8 @@
 #include "lib/kv/tier_budget.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace quire {
 
@@ -42,14 +44,20 @@ Status TierAccount::add(int64_t bytes) {
     return Status(Code::kBudget, "the KV cache needs " + std::to_string(bytes) + " bytes more " + what_ +
                                      "; the runtime's budget is " + std::to_string(runtime_->limit()));
   }
-  used_ += bytes;
-  peak_ = std::max(peak_, used_);
+  charged_ += bytes;
+  hold_shared(bytes);
   return {};
 }
 
 void TierAccount::remove(int64_t bytes) {
   used_ -= bytes;
+  charged_ -= bytes;
   if (runtime_) runtime_->remove(bytes);
+}
+
+void TierAccount::hold_shared(int64_t bytes) {
+  used_ += bytes;
+  peak_ = std::max(peak_, used_);
 }
 
 Result<std::unique_ptr<Buffer>> TierAccount::allocate(Backend& backend, int64_t bytes, MemoryKind kind) {
@@ -67,6 +75,38 @@ Result<std::unique_ptr<Buffer>> TierAccount::allocate(Backend& backend, int64_t 
   QUIRE_ASSIGN(auto buffer, backend.allocate(static_cast<size_t>(bytes), kind));
   undo.account = nullptr;
   return buffer;
+}
+
+Result<std::shared_ptr<Buffer>> TierAccount::allocate_shared(Backend& backend, int64_t bytes, MemoryKind kind) {
+  struct Shared {
+    std::unique_ptr<Buffer> buffer;
+    std::shared_ptr<TierBudget> runtime;
+    int64_t charged = 0;
+    ~Shared() {
+      if (runtime) runtime->remove(charged);
+    }
+  };
+  auto shared = std::make_shared<Shared>();
+  QUIRE_ASSIGN(shared->buffer, allocate(backend, bytes, kind));
+  shared->runtime = runtime_;
+  shared->charged = bytes;
+  charged_ -= bytes;
+  Buffer* const buffer = shared->buffer.get();
+  return std::shared_ptr<Buffer>(std::move(shared), buffer);
+}
+
+Status TierAccount::own(Backend& backend, std::shared_ptr<Buffer>& buffer) {
+  const size_t bytes = buffer->size();
+  std::vector<std::byte> host(bytes);
+  QUIRE_ASSIGN(const auto queue, backend.create_queue());
+  QUIRE_ASSIGN(auto copy, allocate_shared(backend, static_cast<int64_t>(bytes), MemoryKind::kDevice));
+  Status status = backend.download(*queue, *buffer, 0, host.data(), bytes);
+  if (status.ok()) status = finish_queue(backend, *queue);
+  if (status.ok()) status = backend.upload(*queue, host.data(), *copy, 0, bytes);
+  if (status.ok()) status = finish_queue(backend, *queue);
+  if (status.ok()) std::swap(buffer, copy);
+  let_go_shared(static_cast<int64_t>(bytes));  // of the one that is not kept
+  return status;
 }
 
 int64_t TierAccount::room() const {

@@ -34,14 +34,15 @@ class TierBudget {
 };
 
 // What one store holds of a tier, within a limit of its own and within the runtime's account. Whatever it holds leaves
-// the runtime's account when it is destroyed. One thread at a time.
+// the runtime's account when it is destroyed. A buffer that several stores hold counts in the account of each, and once
+// in the runtime's, which it leaves with its last holder. One thread at a time.
 class TierAccount {
  public:
   // `what` names the tier in messages: "of memory". limit 0: none. `runtime` may be null.
   TierAccount(std::string what, int64_t limit, std::shared_ptr<TierBudget> runtime)
       : what_(std::move(what)), limit_(limit), runtime_(std::move(runtime)) {}
   ~TierAccount() {
-    if (runtime_) runtime_->remove(used_);
+    if (runtime_) runtime_->remove(charged_);
   }
   TierAccount(const TierAccount&) = delete;
   TierAccount& operator=(const TierAccount&) = delete;
@@ -53,6 +54,13 @@ class TierAccount {
   void remove(int64_t bytes);
   // Adds and allocates: both or none.
   Result<std::unique_ptr<Buffer>> allocate(Backend& backend, int64_t bytes, MemoryKind kind);
+  // The same for a buffer that other stores of the runtime may hold as well.
+  Result<std::shared_ptr<Buffer>> allocate_shared(Backend& backend, int64_t bytes, MemoryKind kind);
+  // A copy, by way of the host, takes the place of a shared buffer. kBudget, kOutOfMemory: nothing was changed.
+  Status own(Backend& backend, std::shared_ptr<Buffer>& buffer);
+  // The store holds a shared buffer of another one, or holds one no longer.
+  void hold_shared(int64_t bytes);
+  void let_go_shared(int64_t bytes) { used_ -= bytes; }
 
   int64_t limit() const { return limit_; }
   int64_t used() const { return used_; }
@@ -65,6 +73,7 @@ class TierAccount {
   const int64_t limit_;
   const std::shared_ptr<TierBudget> runtime_;
   int64_t used_ = 0;
+  int64_t charged_ = 0;  // of it, what this account has added to the runtime's
   int64_t peak_ = 0;
 };
 

@@ -66,7 +66,7 @@ Status Session::announce() {
   return runtime.add_session(shared_from_this()) ? Status() : Status(Code::kClosed, "the runtime was closed");
 }
 
-Session::Session(std::shared_ptr<Model> model, SessionOptions options, std::unique_ptr<const Strategy> strategy,
+Session::Session(std::shared_ptr<Model> model, SessionOptions options, std::shared_ptr<const Strategy> strategy,
                  AdapterList adapters, std::unique_ptr<SessionContents> contents)
     : model_(std::move(model)),
       options_(std::move(options)),

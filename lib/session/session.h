@@ -51,6 +51,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // kOverflow where text of expected_tokens is beyond the strategy's reach and the policy is to fail.
   static Status check_reach(const Strategy& strategy, const SessionOptions& options);
   static Result<std::shared_ptr<Session>> create(std::shared_ptr<Model> model, SessionOptions options);
+  // Another session that stands where this one does (session_snapshot.cc).
+  Result<std::shared_ptr<Session>> fork();
   // A session that goes on where one was saved (session_snapshot.cc). kBadFile: a damaged snapshot; kInvalidArgument:
   // one of another model, or options other than the saved session's.
   static Result<std::shared_ptr<Session>> load(std::shared_ptr<Model> model, const std::string& path,
@@ -173,13 +175,14 @@ class Session : public std::enable_shared_from_this<Session> {
     const bool holds_;
   };
 
-  Session(std::shared_ptr<Model> model, SessionOptions options, std::unique_ptr<const Strategy> strategy,
+  Session(std::shared_ptr<Model> model, SessionOptions options, std::shared_ptr<const Strategy> strategy,
           AdapterList adapters, std::unique_ptr<SessionContents> contents);
 
   // Without the runtime's knowledge of it. snapshot: what its KV cache will be restored from; may be null.
   static Result<std::shared_ptr<Session>> make(std::shared_ptr<Model> model, SessionOptions options,
                                                std::shared_ptr<const BlockSource> snapshot);
   Status announce();
+  Status publish_contents();
   SnapshotOrigin origin() const;
   Status restore(const SnapshotIndex& index, SavedText saved);
 
@@ -203,8 +206,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   const std::shared_ptr<Model> model_;
   const SessionOptions options_;
-  const std::unique_ptr<const Strategy> strategy_;
-  const AdapterList adapters_;  // those of options_
+  const std::shared_ptr<const Strategy> strategy_;  // its forks have it too
+  const AdapterList adapters_;                      // those of options_
 
   mutable Mutex mutex_;
   mutable CondVar changed_;  // notified when the turn is given back, when a stream ends, and when the session closes

@@ -20,6 +20,15 @@ int64_t SessionContents::boundary(int64_t n_tokens) const {
   return boundary;
 }
 
+Result<std::unique_ptr<SessionContents>> SessionContents::fork(const ModelConfig& config) {
+  QUIRE_ASSIGN(auto kv, kv_->fork());
+  auto forked = std::make_unique<SessionContents>(strategy_, config, ropes_, std::move(kv));
+  forked->text = text;
+  const auto last = kept.last_logits();
+  if (!last.empty()) forked->kept.restore({last.begin(), last.end()}, text.n_computed() - 1);
+  return forked;
+}
+
 void SessionContents::restore(TextState restored, std::vector<float> last_logits) {
   text = std::move(restored);
   if (last_logits.empty()) {

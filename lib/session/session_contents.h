@@ -27,6 +27,9 @@ class SessionContents {
   ChunkStore& kv() { return *kv_; }
   const ChunkStore& kv() const { return *kv_; }
 
+  // The same text on a fork of the store, with the last logits, and nothing else of what was kept. Errors: those of
+  // ChunkStore::fork.
+  Result<std::unique_ptr<SessionContents>> fork(const ModelConfig& config);
   // The contents of a new session become this text, whose keys the store holds. last_logits: after the last computed
   // token; empty: not known, and that token is read again.
   void restore(TextState restored, std::vector<float> last_logits);

@@ -1,4 +1,4 @@
-// Saving a session, and loading one.
+// Sessions that stand where another one does: saved, loaded and forked ones.
 #include "lib/session/session.h"
 
 namespace quire {
@@ -123,6 +123,22 @@ Result<std::shared_ptr<Session>> Session::load(std::shared_ptr<Model> model, con
   QUIRE_TRY(session->restore(index, std::move(saved)).with_context(path));
   QUIRE_TRY(session->announce());
   return session;
+}
+
+Result<std::shared_ptr<Session>> Session::fork() {
+  const Call call(*this);
+  QUIRE_TRY(call.status());
+  QUIRE_ASSIGN(auto contents, contents_->fork(model_->llama->config()));
+  std::shared_ptr<Session> forked(new Session(model_, options_, strategy_, adapters_, std::move(contents)));
+  QUIRE_TRY(forked->publish_contents());
+  QUIRE_TRY(forked->announce());
+  return forked;
+}
+
+// What may be asked of a session that nobody has used yet.
+Status Session::publish_contents() {
+  const Call call(*this);
+  return call.status();
 }
 
 Status Session::restore(const SnapshotIndex& index, SavedText saved) {

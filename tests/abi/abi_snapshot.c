@@ -1,4 +1,4 @@
-/* Sessions as files: saved, loaded, described, verified, and refused. */
+/* Forks; sessions as files: saved, loaded, described, verified, and refused. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -108,8 +108,35 @@ static void test_refusals(quire_model* model) {
   CHECK(remove(OUT) == 0);
 }
 
+static void test_fork(quire_model* model) {
+  static transcript expected, out;
+  quire_session* session = open_session(model, "dca", 0, 16);
+  quire_session* forked = NULL;
+  quire_stream_options options;
+  quire_stream* stream = NULL;
+  quire_error err;
+  feed_some(session, model, 100);
+  run_greedy(session, 1, &expected);
+  EXPECT_OK(quire_session_fork(session, &forked, &err));
+  run_greedy(forked, 20, &out);
+  run_greedy(session, 20, &expected);
+  CHECK(out.n_tokens == 20 && memcmp(out.tokens, expected.tokens, 20 * sizeof out.tokens[0]) == 0);
+  quire_stream_options_init(&options, sizeof options);
+  EXPECT_OK(quire_stream_open(session, &options, &stream, &err));
+  EXPECT(QUIRE_ERROR_BUSY, quire_session_fork(session, &forked, &err));
+  EXPECT_OK(quire_stream_close(stream, &err));
+  quire_stream_release(stream);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_fork(NULL, &forked, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_fork(session, NULL, &err));
+  quire_session_release(forked);
+  EXPECT_OK(quire_session_close(session, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_session_fork(session, &forked, &err));
+  quire_session_release(session);
+}
+
 void test_snapshot(void) {
   loaded l = open_model("text_256");
+  test_fork(l.model);
   test_round_trip(l.model);
   test_refusals(l.model);
   close_model(&l);

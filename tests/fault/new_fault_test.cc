@@ -267,8 +267,9 @@ TEST_P(NewFault, LoadingModelsWithBpe) {
   }
 }
 
-// A session is saved, loaded and read on; what fails leaves no file, no memory, and the first session as it was.
-TEST_P(NewFault, SavingAndLoadingASession) {
+// A session is forked, saved, loaded and read on; what fails leaves no file, no memory, and the first session as it
+// was.
+TEST_P(NewFault, ForkingSavingAndLoadingASession) {
   const TemporaryFolder folder;
   const std::string path = folder.file("saved.quire");
   const std::string model = model_directory("text_256");
@@ -284,11 +285,14 @@ TEST_P(NewFault, SavingAndLoadingASession) {
       second.model = nullptr;
     };
     second.model = first.model;
-    if (second.good(quire_session_save(first.session, path.data(), path.size(), nullptr, nullptr), "save") &&
+    quire_session* forked = nullptr;
+    if (second.good(quire_session_fork(first.session, &forked, nullptr), "fork") &&
+        second.good(quire_session_save(first.session, path.data(), path.size(), nullptr, nullptr), "save") &&
         second.good(quire_session_load(first.model, path.data(), path.size(), nullptr, &second.session, nullptr),
                     "load")) {
       second.generate();
     }
+    quire_session_release(forked);
     give_back();
   };
   Result expected;

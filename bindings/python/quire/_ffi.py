@@ -584,6 +584,7 @@ FUNCTIONS = {
     "quire_session_get_tier_stats": (c_int32, [c_void_p, c_int32, POINTER(TierStats), POINTER(Error)]),
     "quire_session_get_strategy": (c_int32, [c_void_p, c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_session_get_fingerprint": (c_int32, [c_void_p, c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
+    "quire_session_fork": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(Error)]),
     "quire_snapshot_options_init": (None, [POINTER(SnapshotOptions), c_size_t]),
     "quire_session_save": (c_int32, [c_void_p, c_char_p, c_size_t, POINTER(SnapshotOptions), POINTER(Error)]),
     "quire_session_load": (c_int32, [c_void_p, c_char_p, c_size_t, POINTER(SessionOptions), POINTER(c_void_p), POINTER(Error)]),

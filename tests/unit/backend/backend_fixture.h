@@ -25,7 +25,7 @@ T take(Result<T> result) {
 
 inline std::string message_of(const Status& status) { return status.ok() ? "ok" : status.message(); }
 
-using Buffers = std::vector<std::unique_ptr<Buffer>>;
+using Buffers = std::vector<std::shared_ptr<Buffer>>;
 
 // KV records of given bytes in pages of several, every page but the first with a hole before its records.
 struct Records {

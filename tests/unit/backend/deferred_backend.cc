@@ -102,7 +102,7 @@ struct OwnedPages {
   }
   Representations get() const { return {pages}; }
 
-  std::vector<std::unique_ptr<Buffer>> pages;
+  std::vector<std::shared_ptr<Buffer>> pages;
 };
 
 struct OwnedAttention {

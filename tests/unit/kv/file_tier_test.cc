@@ -23,15 +23,19 @@ std::unique_ptr<FileTier> make(const SpillDirectory& directory, int64_t budget_r
   return std::move(*file);
 }
 
+std::vector<int64_t> take(FileTier& file, int64_t n) {
+  auto slots = file.take_slots(n);
+  EXPECT_TRUE(slots.ok()) << slots.status().message();
+  return std::move(*slots);
+}
+
 std::vector<char> filled(char letter) { return std::vector<char>(kRecord, letter); }
 
 TEST(FileTier, GivesBackWhatWasWritten) {
   const SpillDirectory directory;
   const auto file = make(directory);
-  ASSERT_TRUE(file->reserve(20).ok());
+  const auto slots = take(*file, 20);
   EXPECT_GE(file->bytes(), 20 * kRecord);
-  std::vector<int64_t> slots;
-  for (int s = 0; s < 20; ++s) slots.push_back(file->take_slot());
   std::vector<int64_t> ascending(20);
   std::iota(ascending.begin(), ascending.end(), 0);
   EXPECT_EQ(slots, ascending);
@@ -47,17 +51,16 @@ TEST(FileTier, GivesBackWhatWasWritten) {
 TEST(FileTier, HandsOutFreedSlotsAgain) {
   const SpillDirectory directory;
   const auto file = make(directory, 4);
-  ASSERT_TRUE(file->reserve(4).ok());
-  for (int s = 0; s < 4; ++s) file->take_slot();
-  const Status refused = file->reserve(1);
+  take(*file, 4);
+  const Status refused = file->take_slots(1).status();
   EXPECT_EQ(refused.code(), Code::kBudget);
   EXPECT_NE(refused.message().find(std::to_string(5 * kRecord)), std::string::npos) << refused.message();
   EXPECT_NE(refused.message().find(std::to_string(4 * kRecord)), std::string::npos) << refused.message();
   file->free_slot(2);
   file->free_slot(0);
-  ASSERT_TRUE(file->reserve(2).ok());
-  EXPECT_EQ(file->reserve(3).code(), Code::kBudget);
-  EXPECT_EQ(file->take_slot() + file->take_slot(), 2);
+  EXPECT_EQ(file->take_slots(3).status().code(), Code::kBudget);
+  const auto again = take(*file, 2);
+  EXPECT_EQ(again[0] + again[1], 2);
   EXPECT_EQ(file->bytes(), 4 * kRecord);
 }
 
@@ -65,17 +68,27 @@ TEST(FileTier, NeverGrowsBeyondItsBudget) {
   const SpillDirectory directory;
   const auto file = make(directory, 3000);  // more than it grows by at a time
   for (int64_t s = 0; s < 3000; ++s) {
-    ASSERT_TRUE(file->reserve(1).ok()) << s;
-    EXPECT_EQ(file->take_slot(), s);
+    ASSERT_EQ(take(*file, 1), std::vector<int64_t>{s});
     ASSERT_LE(file->bytes(), 3000 * kRecord);
   }
-  EXPECT_EQ(file->reserve(1).code(), Code::kBudget);
+  EXPECT_EQ(file->take_slots(1).status().code(), Code::kBudget);
+}
+
+TEST(FileTier, ASharedSlotIsFreeWhenNobodyHasIt) {
+  const SpillDirectory directory;
+  const auto file = make(directory, 2);
+  const auto slots = take(*file, 2);
+  file->share_slot(slots[1]);
+  file->free_slot(slots[1]);
+  EXPECT_EQ(file->take_slots(1).status().code(), Code::kBudget);
+  file->free_slot(slots[1]);
+  EXPECT_EQ(take(*file, 1), std::vector<int64_t>{slots[1]});
 }
 
 TEST(FileTier, IsPrivateAndHasNoName) {
   const SpillDirectory directory;
   const auto file = make(directory);
-  ASSERT_TRUE(file->reserve(3).ok());
+  take(*file, 3);
   EXPECT_EQ(directory.n_names(), 0);
   int found = 0;
   for (int fd = 0; fd < 1024; ++fd) {  // the open file that lies in the directory
@@ -96,20 +109,20 @@ TEST(FileTier, IsPrivateAndHasNoName) {
 TEST(FileTier, AFullDiskChangesNothing) {
   const SpillDirectory directory;
   const auto file = make(directory);
-  ASSERT_TRUE(file->reserve(1).ok());
+  take(*file, 1);
   const int64_t bytes = file->bytes(), slots = bytes / kRecord;
-  for (int64_t s = 0; s < slots; ++s) ASSERT_EQ(file->take_slot(), s);
+  for (int64_t s = 1; s < slots; ++s) ASSERT_EQ(take(*file, 1), std::vector<int64_t>{s});
   ASSERT_TRUE(file->write(0, filled('a').data()).ok());
   {
     const FullDisk full(bytes + 3 * kRecord - 1);
-    const Status refused = file->reserve(3);
+    const Status refused = file->take_slots(3).status();
     EXPECT_EQ(refused.code(), Code::kIo);
     EXPECT_NE(refused.message().find(directory.path()), std::string::npos) << refused.message();
     EXPECT_EQ(file->bytes(), bytes);
-    ASSERT_TRUE(file->reserve(2).ok());  // the last of the disk
+    take(*file, 2);  // the last of the disk
     EXPECT_EQ(file->bytes(), bytes + 2 * kRecord);
   }
-  ASSERT_TRUE(file->reserve(3).ok());
+  take(*file, 3);
   std::vector<char> record(kRecord);
   ASSERT_TRUE(file->read(0, record.data()).ok());
   EXPECT_EQ(record, filled('a'));

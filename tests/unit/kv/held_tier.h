@@ -16,17 +16,24 @@ class HeldTier : public Tier {
   explicit HeldTier(int64_t record_bytes, int64_t most = INT64_MAX) : bytes_(record_bytes), most_(most) {}
 
   std::string name() const override { return "held"; }
-  Status reserve(int64_t n) override {
-    return n_taken_ + n <= most_ ? Status() : Status(Code::kBudget, "the held tier is full");
+  Result<std::vector<int64_t>> take_slots(int64_t n) override {
+    std::lock_guard lock(mutex_);
+    if (n_taken_ + n > most_) return Status(Code::kBudget, "the held tier is full");
+    std::vector<int64_t> slots;
+    for (; n > 0; --n, ++n_taken_) {
+      slots.push_back(free_.empty() ? n_slots_++ : free_.back());
+      if (!free_.empty()) free_.pop_back();
+      holders_[slots.back()] = 1;
+    }
+    return slots;
   }
-  int64_t take_slot() override {
-    ++n_taken_;
-    if (free_.empty()) return n_slots_++;
-    const int64_t slot = free_.back();
-    free_.pop_back();
-    return slot;
+  void share_slot(int64_t slot) override {
+    std::lock_guard lock(mutex_);
+    ++holders_[slot];
   }
   void free_slot(int64_t slot) override {
+    std::lock_guard lock(mutex_);
+    if (--holders_[slot] > 0) return;
     --n_taken_;
     free_.push_back(slot);
   }
@@ -53,7 +60,10 @@ class HeldTier : public Tier {
     std::memcpy(record, from.data(), from.size());
     return {};
   }
-  void describe(TierStats& stats) const override { stats.bytes = n_taken_ * bytes_; }
+  void describe(TierStats& stats) const override {
+    std::lock_guard lock(mutex_);
+    stats.bytes = n_taken_ * bytes_;
+  }
 
   // Reads stop at that place from now on; null: they do not.
   void pause_reads(Pause* pause) {
@@ -84,6 +94,7 @@ class HeldTier : public Tier {
   mutable std::mutex mutex_;
   Pause* pause_ = nullptr;
   std::map<int64_t, std::vector<char>> records_;
+  std::map<int64_t, int> holders_;  // by slot
   int failing_reads_ = 0, failing_writes_ = 0, n_reads_ = 0, n_writes_ = 0;
 };
 

@@ -1,0 +1,172 @@
+// Forks: sessions that share what they hold go on, bit for bit, as sessions that share nothing.
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/unit/kv/spill_directory.h"
+#include "tests/unit/model/temporary_folder.h"
+#include "tests/unit/session/session_fixture.h"
+
+namespace quire::test {
+namespace {
+
+constexpr int64_t kLength = 170;
+
+enum class From { kMemory, kFile, kSnapshot };
+
+struct Case {
+  const char* strategy;
+  From from;
+};
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.strategy << (c.from == From::kMemory ? "" : c.from == From::kFile ? ", spilling" : ", from a snapshot");
+}
+
+const Case kCases[] = {{"full(kv_chunk=16)", From::kMemory},
+                       {"dca(kv_chunk=48)", From::kMemory},
+                       {"longheads(chunk=16, chunks=5)", From::kMemory},
+                       {"dca_topk(chunk=16, chunks=4, kv_chunk=32, one_in=6)", From::kMemory},
+                       {"streaming_llm(sinks=3, recent=50, kv_chunk=16)", From::kMemory},
+                       {"beacon(ratio=4, kv_chunk=16)", From::kMemory},
+                       {"full(kv_chunk=16)", From::kFile},
+                       {"longheads(chunk=16, chunks=5)", From::kFile},
+                       {"beacon(sequence=x2.x0, kv_chunk=16)", From::kFile},
+                       {"full(kv_chunk=16)", From::kSnapshot},
+                       {"longheads(chunk=16, chunks=5)", From::kSnapshot}};
+
+class Fork : public testing::TestWithParam<Case> {
+ protected:
+  SessionOptions options() const {
+    SessionOptions options = with_strategy(GetParam().strategy);
+    options.prefill_block = 24;
+    if (GetParam().from == From::kFile) options.spill_directory = spill_.path();
+    return options;
+  }
+  Tokens text(int64_t n, uint32_t seed) const { return random_tokens(*model_, n, seed); }
+  // A session that has read so many tokens.
+  std::shared_ptr<Session> make(int64_t n) const {
+    auto session = make_session(model_, options());
+    expect_ok(session->feed_tokens(text(n, 1)));
+    expect_ok(run(session).status);
+    if (GetParam().from != From::kSnapshot) return session;
+    const std::string path = folder_.path() + "/saved.quire";
+    expect_ok(session->save(path, {}));
+    return take(Session::load(model_, path, {}));
+  }
+  // Reads more and generates.
+  std::pair<Logits, Tokens> go_on(const std::shared_ptr<Session>& session, int64_t n, uint32_t seed) const {
+    expect_ok(session->feed_tokens(text(n, seed)));
+    const Outcome outcome = run(session, generating(9, 0.8f, seed));
+    expect_ok(outcome.status);
+    return {last_logits(*session), outcome.tokens};
+  }
+
+  std::shared_ptr<Model> model_ = load(model_for(GetParam().strategy), 2);
+  TemporaryFolder folder_;
+  SpillDirectory spill_;
+};
+INSTANTIATE_TEST_SUITE_P(Cases, Fork, testing::ValuesIn(kCases));
+
+TEST_P(Fork, EachGoesItsWay) {
+  for (const int64_t n : {1, 16, 23, 64, 100, 145}) {
+    SCOPED_TRACE(n);
+    std::vector<std::pair<Logits, Tokens>> expected;
+    for (uint32_t seed = 2; seed < 6; ++seed) expected.push_back(go_on(make(n), 20 + seed, seed));
+    auto first = make(n);
+    auto second = take(first->fork());
+    ASSERT_EQ(position(*second), (Position{n, 0}));
+    EXPECT_EQ(second->fingerprint(), first->fingerprint());
+    EXPECT_TRUE(same_bits(last_logits(*second), last_logits(*first)));
+    auto third = take(second->fork());
+    EXPECT_EQ(go_on(first, 22, 2), expected[0]);
+    auto fourth = take(third->fork());
+    EXPECT_EQ(go_on(second, 23, 3), expected[1]);
+    first->close();
+    second.reset();
+    EXPECT_EQ(go_on(third, 24, 4), expected[2]);
+    EXPECT_EQ(go_on(fourth, 25, 5), expected[3]);
+  }
+}
+
+// The shared part is cut, and written to anew on both sides.
+TEST_P(Fork, CutsWhatTheOtherKeeps) {
+  const auto first = make(100), second = take(first->fork());
+  expect_ok(second->truncate(37));
+  const auto cut = make(100);
+  expect_ok(cut->truncate(37));
+  const auto expected = go_on(cut, 60, 8);
+  EXPECT_EQ(go_on(second, 60, 8), expected);
+  EXPECT_EQ(go_on(first, 20, 3), go_on(make(100), 20, 3));
+  expect_ok(first->truncate(37));
+  EXPECT_EQ(go_on(first, 60, 8), expected);
+}
+
+// Pending tokens, and generated ones.
+TEST_P(Fork, HaveTheWholeText) {
+  const auto first = make(50);
+  expect_ok(run(first, generating(20, 0.7f)).status);
+  expect_ok(first->feed_tokens(text(11, 4)));
+  const auto second = take(first->fork());
+  EXPECT_EQ(position(*second), (Position{70, 11}));
+  EXPECT_EQ(go_on(second, 5, 6), go_on(first, 5, 6));
+}
+
+// Forks are used at once, from a thread each.
+TEST_P(Fork, RunTogether) {
+  const auto first = make(100);
+  std::vector<std::pair<Logits, Tokens>> expected;
+  for (uint32_t seed = 2; seed < 6; ++seed) expected.push_back(go_on(make(100), 20, seed));
+  std::vector<std::thread> threads;
+  for (uint32_t seed = 2; seed < 6; ++seed) {
+    threads.emplace_back([&, seed, own = take(first->fork())]() mutable {
+      for (int again = 0; again < 3; ++again) {
+        const auto another = take(own->fork());
+        EXPECT_EQ(go_on(another, 20, seed), expected[seed - 2]);
+      }
+      EXPECT_EQ(go_on(own, 20, seed), expected[seed - 2]);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Forks, AreRefusedDuringAStreamAndAfterTheEnd) {
+  const auto model = load("short_128");
+  const auto session = make_session(model, with_strategy("full"));
+  expect_ok(session->feed_tokens(random_tokens(*model, 20)));
+  const auto stream = take(GenerationStream::open(session, generating(3)));
+  EXPECT_EQ(session->fork().status().code(), Code::kBusy);
+  expect_ok(read(*stream).status);
+  expect_ok(session->fork().status());
+  session->close();
+  EXPECT_EQ(session->fork().status().code(), Code::kClosed);
+}
+
+// What is shared counts once for the runtime, and for each session.
+TEST(Forks, ShareMemory) {
+  RuntimeOptions runtime;
+  runtime.n_threads = 2;
+  runtime.kv_memory_bytes = int64_t{1} << 30;
+  const auto model = load("short_128", runtime);
+  const auto first = make_session(model, with_strategy("longheads(chunk=16, chunks=5)"));
+  expect_ok(first->feed_tokens(random_tokens(*model, 3000)));
+  expect_ok(run(first).status);
+  const auto held = [&] { return model->runtime->kv_memory()->used(); };
+  const int64_t before = held();
+  std::vector<std::shared_ptr<Session>> forks;
+  for (int f = 0; f < 10; ++f) forks.push_back(take(first->fork()));
+  EXPECT_EQ(held(), before);
+  EXPECT_EQ(stats(*forks[9]).kv_bytes, stats(*first).kv_bytes);
+  // Each copies the chunk in progress and what belongs to it, and adds a chunk of its own.
+  for (const auto& fork : forks) {
+    expect_ok(fork->feed_tokens(random_tokens(*model, 10)));
+    expect_ok(run(fork).status);
+  }
+  EXPECT_LT(held(), 2 * before);
+  first->close();
+  for (auto& fork : forks) fork->close();
+  EXPECT_EQ(held(), 0);
+}
+
+}  // namespace
+}  // namespace quire::test
