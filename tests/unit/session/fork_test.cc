@@ -11,8 +11,6 @@
 namespace quire::test {
 namespace {
 
-constexpr int64_t kLength = 170;
-
 enum class From { kMemory, kFile, kSnapshot };
 
 struct Case {
