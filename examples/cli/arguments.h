@@ -29,7 +29,7 @@ struct ModelArguments {
 };
 
 struct SessionArguments {
-  std::string strategy = "full";
+  std::string strategy;  // empty: "full", or that of the saved session
   int32_t kv_type = QUIRE_TYPE_DEFAULT;
   int32_t overflow = QUIRE_OVERFLOW_DEFAULT;
   int64_t expected_tokens = 0;  // 0: what the subcommand knows of its text
@@ -67,6 +67,9 @@ void add_sampling_options(CLI::App& command, SamplingArguments& arguments);
 
 // One per subcommand; each sets `action` when its subcommand is chosen.
 void add_run(CLI::App& app, Action& action);
+void add_index(CLI::App& app, Action& action);
+void add_verify(CLI::App& app, Action& action);
+void add_ls(CLI::App& app, Action& action);
 void add_chat(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);

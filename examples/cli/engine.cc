@@ -67,6 +67,33 @@ Adapter load_adapter(quire_model* model, const std::string& directory) {
   return Adapter(adapter);
 }
 
+// The options that arguments say, and the adapters, which are loaded for them.
+struct OpenSessionOptions {
+  OpenSessionOptions(quire_model* model, const SessionArguments& arguments)
+      : options(initialised(quire_session_options_init)) {
+    if (!arguments.strategy.empty()) options.strategy = arguments.strategy.data();
+    options.strategy_len = arguments.strategy.size();
+    options.kv_type = arguments.kv_type;
+    options.overflow = arguments.overflow;
+    options.expected_tokens = arguments.expected_tokens;
+    options.kv_host_budget_bytes = arguments.kv_budget_bytes;
+    if (!arguments.spill_directory.empty()) options.kv_file_directory = arguments.spill_directory.data();
+    options.kv_file_directory_len = arguments.spill_directory.size();
+    for (const AdapterArgument& a : arguments.adapters) {
+      adapters.push_back(load_adapter(model, a.directory));
+      used.push_back({adapters.back().get(), a.scale});
+    }
+    options.adapters = used.data();
+    options.n_adapters = used.size();
+  }
+  OpenSessionOptions(const OpenSessionOptions&) = delete;
+  OpenSessionOptions& operator=(const OpenSessionOptions&) = delete;
+
+  quire_session_options options;
+  std::vector<Adapter> adapters;
+  std::vector<quire_session_adapter> used;
+};
+
 }  // namespace
 
 Runtime create_runtime(int32_t n_threads) {
@@ -122,29 +149,23 @@ std::string Engine::describe(const std::string& strategy) const {
 }
 
 Session Engine::create_session(const SessionArguments& arguments, int64_t n_tokens) const {
-  auto options = initialised(quire_session_options_init);
-  options.strategy = arguments.strategy.data();
-  options.strategy_len = arguments.strategy.size();
-  options.kv_type = arguments.kv_type;
-  options.overflow = arguments.overflow;
-  options.expected_tokens = arguments.expected_tokens > 0 ? arguments.expected_tokens : n_tokens;
-  options.kv_host_budget_bytes = arguments.kv_budget_bytes;
-  if (!arguments.spill_directory.empty()) {
-    options.kv_file_directory = arguments.spill_directory.data();
-    options.kv_file_directory_len = arguments.spill_directory.size();
-  }
+  OpenSessionOptions open(model(), arguments);
+  quire_session_options& options = open.options;
+  if (options.expected_tokens == 0) options.expected_tokens = n_tokens;
   Error error;
-  std::vector<Adapter> adapters;
-  std::vector<quire_session_adapter> used;
-  for (const AdapterArgument& a : arguments.adapters) {
-    adapters.push_back(load_adapter(model(), a.directory));
-    used.push_back({adapters.back().get(), a.scale});
-  }
-  options.adapters = used.data();
-  options.n_adapters = used.size();
   quire_session* session = nullptr;
-  error.check(quire_session_create(model(), &options, &session, error.get()),
-              "cannot open a session with strategy \"" + arguments.strategy + "\"");
+  error.check(
+      quire_session_create(model(), &options, &session, error.get()),
+      "cannot open a session with strategy \"" + (arguments.strategy.empty() ? "full" : arguments.strategy) + "\"");
+  return Session(session);
+}
+
+Session Engine::load_session(const std::string& path, const SessionArguments& arguments) const {
+  const OpenSessionOptions open(model(), arguments);
+  Error error;
+  quire_session* session = nullptr;
+  error.check(quire_session_load(model(), path.data(), path.size(), &open.options, &session, error.get()),
+              "cannot go on from a saved session");
   return Session(session);
 }
 

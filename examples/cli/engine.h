@@ -25,6 +25,8 @@ class Engine {
   Tokenizer tokenizer() const;
   // `n_tokens` is expected where the arguments do not say.
   Session create_session(const SessionArguments& arguments, int64_t n_tokens) const;
+  // Goes on where the snapshot's session stood. What the arguments leave open is as it was there.
+  Session load_session(const std::string& path, const SessionArguments& arguments) const;
   // The canonical form of a strategy for this model and a text of unknown length.
   std::string describe(const std::string& strategy) const;
 

@@ -35,6 +35,8 @@ Strategies (-s) let a model read far beyond the length it was trained for, L tok
 
 Examples:
   quire run -m model -s dca -f report.txt -p "What was decided? " -n 64
+  quire index report.txt -m model -s dca -o report.quire
+  quire run -m model --document report.quire -p "What was decided? " -n 64
   cat *.log | quire run -m model -s streaming_llm -f - -p "Summary: " --json
   quire chat -m model -s auto
   quire plan -s "dca(chunk=4, cap=7)" --train-len 8 --tokens 12
@@ -80,6 +82,9 @@ int main(int argc, char** argv) {
 
   cli::Action action;
   cli::add_run(app, action);
+  cli::add_index(app, action);
+  cli::add_verify(app, action);
+  cli::add_ls(app, action);
   cli::add_chat(app, action);
   cli::add_info(app, action);
   cli::add_quantize(app, action);

@@ -10,6 +10,7 @@
 #include "generation.h"
 #include "output.h"
 #include "progress.h"
+#include "snapshot.h"
 
 namespace cli {
 namespace {
@@ -20,6 +21,7 @@ struct RunArguments {
   SamplingArguments sampling;
   ChatArguments chat;
   std::string file;
+  std::string document;  // a snapshot's path
   std::string prompt;
   int64_t max_tokens = 128;
   bool as_chat = false;
@@ -86,6 +88,18 @@ Session open_text(const Engine& engine, const std::string& document, const RunAr
   return session;
 }
 
+// The prompt behind what was read before.
+Session open_document(const Engine& engine, const RunArguments& arguments) {
+  Session session = engine.load_session(arguments.document, arguments.session);
+  if (const int64_t n_pending = get_stats(session.get()).n_pending; n_pending > 0) {
+    std::fprintf(stderr, "quire: warning: %s is not complete: %lld more tokens are read now, and not saved\n",
+                 arguments.document.c_str(), static_cast<long long>(n_pending));
+  }
+  const uint32_t flags = arguments.parse_special ? QUIRE_TEXT_PARSE_SPECIAL : 0;
+  if (!arguments.prompt.empty()) feed_text(session.get(), arguments.prompt, flags);
+  return session;
+}
+
 // Document and prompt are one message.
 Session open_chat(const Engine& engine, const std::string& document, const RunArguments& arguments) {
   const auto messages = first_messages(arguments.chat, with_document(document, arguments.prompt));
@@ -100,21 +114,27 @@ void check_chat_options(const RunArguments& arguments) {
   if (arguments.as_chat && arguments.parse_special) {
     throw UsageError("--parse-special does not go with --chat: messages are text");
   }
+  if (arguments.as_chat && !arguments.document.empty()) {
+    throw UsageError("--document does not go with --chat: it was read as text, and is no part of a message");
+  }
   const bool given = !chat.system.empty() || !chat.template_name.empty() || !chat.date.empty() || chat.no_thinking;
   if (given && !arguments.as_chat) throw UsageError("--system, --chat-template, --date and --no-thinking need --chat");
 }
 
 int run(const RunArguments& arguments) {
-  if (arguments.file.empty() && arguments.prompt.empty())
-    throw UsageError("run needs a document (-f) or a prompt (-p)");
+  if (arguments.file.empty() && arguments.document.empty() && arguments.prompt.empty()) {
+    throw UsageError("run needs a document (-f, --document) or a prompt (-p)");
+  }
   if (arguments.sampling.n_top_logprobs > 0 && !arguments.json) throw UsageError("--top-logprobs needs --json");
   check_chat_options(arguments);
   const std::vector<quire_logit_bias> biases = logit_bias(arguments.sampling);
   // The document first: a misspelt path should not cost the time of loading a model.
   const std::string document = arguments.file.empty() ? "" : read_document(arguments.file);
+  if (!arguments.document.empty()) describe_snapshot(arguments.document);
   const Engine engine(arguments.model);
-  const Session session =
-      arguments.as_chat ? open_chat(engine, document, arguments) : open_text(engine, document, arguments);
+  const Session session = !arguments.document.empty() ? open_document(engine, arguments)
+                          : arguments.as_chat         ? open_chat(engine, document, arguments)
+                                                      : open_text(engine, document, arguments);
   const Answer answer = generate(session.get(), {arguments.sampling, biases, arguments.max_tokens, !arguments.json});
   if (arguments.json) {
     print_answer(answer, session.get());
@@ -134,6 +154,11 @@ void add_run(CLI::App& app, Action& action) {
   add_session_options(*command, arguments->session);
   command->add_option("-f,--file", arguments->file, "document in UTF-8, fed as it is; - reads stdin")
       ->type_name("FILE");
+  command
+      ->add_option("--document", arguments->document,
+                   "what `quire index` wrote, instead of -f: nothing is read again; its strategy and KV type hold")
+      ->excludes("--file")
+      ->type_name("FILE");
   command->add_option("-p,--prompt", arguments->prompt, "text fed after the document, as its own segment")
       ->type_name("TEXT");
   command->add_option("-n,--max-tokens", arguments->max_tokens, "generate at most N tokens (default: 128)")
@@ -149,6 +174,7 @@ void add_run(CLI::App& app, Action& action) {
   command->footer(R"help(
 Examples:
   quire run -m model -f book.txt -s dca -p "The murderer is" -n 32
+  quire run -m model --document book.quire -p "The murderer is" -n 32
   quire run -m model --chat -f report.txt -p "What was decided?" --system "Answer briefly."
   quire run -m model -p "Once upon a time" --temperature 0.8 --top-p 0.95 --seed 7)help");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });

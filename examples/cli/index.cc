@@ -1,0 +1,140 @@
+// quire index: read a document once, and keep what was read in a file for `quire run --document`.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "engine.h"
+#include "generation.h"
+#include "output.h"
+#include "snapshot.h"
+
+namespace cli {
+namespace {
+
+// For questions and answers behind the document.
+constexpr int64_t kExpectedRoom = 1024;
+
+struct IndexArguments {
+  ModelArguments model;
+  SessionArguments session;
+  std::string file, out;
+  bool parse_special = false;
+  bool json = false;
+};
+
+// Before hours of reading: whether a file can be made there. None is left behind.
+void check_can_be_made(const std::string& path) {
+  check_writable(path);
+  std::remove(path.c_str());
+}
+
+// How many tokens the snapshot has. Throws if they are not the document's first ones.
+size_t count_known(const IndexArguments& arguments, const std::vector<int32_t>& document) {
+  const std::vector<int32_t> known = snapshot_tokens(arguments.out);
+  const auto [saved, own] = std::mismatch(known.begin(), known.end(), document.begin(), document.end());
+  if (saved == known.end()) return known.size();
+  const std::string why =
+      own == document.end()
+          ? "it has " + std::to_string(known.size()) + " tokens; the document has " + std::to_string(document.size())
+          : "its token " + std::to_string(own - document.begin()) + " is " + std::to_string(*saved) +
+                "; the document's is " + std::to_string(*own);
+  throw std::runtime_error(arguments.out + " is not of the document " + arguments.file + ": " + why);
+}
+
+// A new session, or the snapshot's, with all of the document processed or pending.
+Session open_session(const IndexArguments& arguments, const Engine& engine, const std::string& document, bool goes_on) {
+  const uint32_t flags = arguments.parse_special ? QUIRE_TEXT_PARSE_SPECIAL : 0;
+  const std::vector<int32_t> ids = encode(engine.tokenizer().get(), document, flags);
+  Session session = goes_on
+                        ? engine.load_session(arguments.out, arguments.session)
+                        : engine.create_session(arguments.session, static_cast<int64_t>(ids.size()) + kExpectedRoom);
+  const size_t n_known = goes_on ? count_known(arguments, ids) : 0;
+  if (n_known < ids.size()) feed_tokens(session.get(), ids.data() + n_known, ids.size() - n_known);
+  return session;
+}
+
+// Processes what is pending and saves the session: as far as it came, if Ctrl-C or an error ends it.
+int32_t read_and_save(quire_session* session, const std::string& path) {
+  const int64_t n_before = get_stats(session).n_tokens;
+  const auto save = [&] {
+    if (get_stats(session).n_tokens > n_before) save_session(session, path);
+  };
+  int32_t finish_reason = QUIRE_FINISH_NONE;
+  try {
+    finish_reason = generate(session, {SamplingArguments(), {}, 0, false}).finish_reason;
+  } catch (const QuireFailure&) {
+    save();
+    throw;
+  }
+  save();
+  return finish_reason;
+}
+
+void print_result(const IndexArguments& arguments, const quire_session_stats& stats, bool done_before) {
+  Json found = {{"path", arguments.out}};
+  found.update(describe_snapshot(arguments.out));
+  found["n_prompt_tokens"] = stats.n_prefilled;
+  found["prefill_seconds"] = 1e-9 * static_cast<double>(stats.prefill_ns);
+  if (arguments.json) {
+    print_json(found);
+  } else {
+    print_text(arguments.out + (done_before ? ": complete already, " : ": ") + snapshot_summary(found) + "\n");
+  }
+}
+
+int index(const IndexArguments& arguments) {
+  // First what can be wrong in little time.
+  const std::string document = read_document(arguments.file);
+  if (document.empty()) throw std::runtime_error(arguments.file + " is empty");
+  const bool goes_on = find_snapshot(arguments.out).has_value();
+  if (!goes_on) check_can_be_made(arguments.out);
+  const Engine engine(arguments.model);
+  const Session session = open_session(arguments, engine, document, goes_on);
+  const bool done_before = get_stats(session.get()).n_pending == 0;
+  const int32_t finish_reason = done_before ? QUIRE_FINISH_NONE : read_and_save(session.get(), arguments.out);
+  const quire_session_stats stats = get_stats(session.get());
+  if (stats.n_pending == 0) {
+    print_result(arguments, stats, done_before);
+    return 0;
+  }
+  if (stats.n_tokens > 0) {
+    std::fprintf(stderr, "quire: %s has %lld of %lld tokens; the same command goes on from there\n",
+                 arguments.out.c_str(), static_cast<long long>(stats.n_tokens),
+                 static_cast<long long>(stats.n_tokens + stats.n_pending));
+  }
+  if (finish_reason == QUIRE_FINISH_CANCELLED) throw Interrupted();
+  throw std::runtime_error(std::string("reading ended by ") + finish_name(finish_reason));
+}
+
+}  // namespace
+
+void add_index(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<IndexArguments>();
+  CLI::App* command = app.add_subcommand("index", "Read a document once and keep what was read in a file");
+  command->add_option("document", arguments->file, "document in UTF-8, fed as it is; - reads stdin")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("-o,--output", arguments->out, "file to write, usually *.quire; if it is there, reading goes on")
+      ->required()
+      ->type_name("FILE");
+  add_model_options(*command, arguments->model);
+  add_session_options(*command, arguments->session);
+  command->get_option("--expected-tokens")
+      ->description(
+          "length of text that auto, beacon, dynamic_ntk and longrope prepare for (default: the document and " +
+          std::to_string(kExpectedRoom) + " tokens)");
+  command->add_flag("--parse-special", arguments->parse_special,
+                    "\"<s>\" and the like in the document are control tokens (only for texts you trust)");
+  command->add_flag("--json", arguments->json, "print one JSON object at the end");
+  command->footer(R"help(
+Ctrl-C saves what was read so far, and the same command goes on from there. So it does behind a document that has grown.
+Model, strategy, KV type and adapters stay those of the file.
+
+Examples:
+  quire index book.txt -m model -s dca -o book.quire
+  quire run -m model --document book.quire -p "The murderer is" -n 32
+  quire ls)help");
+  command->callback([arguments, &action] { action = [arguments] { return index(*arguments); }; });
+}
+
+}  // namespace cli
