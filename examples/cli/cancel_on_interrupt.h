@@ -1,8 +1,9 @@
 // For calls that return when they are done: Ctrl-C cancels them, and their progress is shown.
 #pragma once
 
-#include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 #include "interrupt.h"
@@ -20,13 +21,14 @@ class CancelOnInterrupt {
     quire_cancel* cancel = nullptr;
     error.check(quire_cancel_create(&cancel, error.get()), "creating a cancel handle");
     cancel_.reset(cancel);
-    watcher_ = std::thread([this] {
-      while (!done_ && !interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      if (interrupted()) quire_cancel_trigger(cancel_.get());
-    });
+    watcher_ = std::thread([this] { watch(); });
   }
   ~CancelOnInterrupt() {
-    done_ = true;
+    {
+      std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    changed_.notify_one();
     watcher_.join();
   }
   CancelOnInterrupt(const CancelOnInterrupt&) = delete;
@@ -35,8 +37,19 @@ class CancelOnInterrupt {
   quire_cancel* get() const { return cancel_.get(); }
 
  private:
+  // A signal handler cannot notify, so the flag is looked at now and then.
+  void watch() {
+    std::unique_lock lock(mutex_);
+    while (!interrupted()) {
+      if (changed_.wait_for(lock, std::chrono::milliseconds(50), [this] { return done_; })) return;
+    }
+    quire_cancel_trigger(cancel_.get());
+  }
+
   Cancel cancel_;
-  std::atomic<bool> done_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;  // guarded by mutex_
   std::thread watcher_;
 };
 
