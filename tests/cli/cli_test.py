@@ -213,7 +213,8 @@ class UsageTest(unittest.TestCase):
         self.assertIn("chink", message)
 
     def test_help_and_version_exit_0(self):
-        for arguments in (["--help"], ["run", "--help"], ["plan", "--help"], ["eval", "passkey", "--help"]):
+        for arguments in (["--help"], ["run", "--help"], ["plan", "--help"], ["eval", "passkey", "--help"],
+                          ["index", "--help"], ["verify", "--help"], ["ls", "--help"]):
             done = run(*arguments)
             self.assertEqual(done.returncode, 0)
             self.assertIn("Example", done.stdout)
@@ -240,11 +241,14 @@ class OutputTest(unittest.TestCase):
         yield ["--version"]
         yield DCA_ARGUMENTS
         yield [*DCA_ARGUMENTS, "--json"]
+        yield ["ls", self.text.parent]
+        yield ["ls", self.text.parent, "--json"]
         if not (pathlib.Path(OPTIONS.model) / "model.safetensors").is_file():
             return
         model, text = ["-m", OPTIONS.model], self.text
         for arguments in (["info", OPTIONS.model],
                           ["run", *model, "-p", "The grass is", "-n", "3", "--ignore-eos"],
+                          ["index", text, *model, "-s", "dca", "-o", text.with_suffix(".quire")],
                           ["eval", "passkey", *model, "--tokens", "160", "--trials", "1"],
                           ["eval", "needle", *model, "--tokens", "160", "--trials", "1", "--depths", "0.5"],
                           ["eval", "multikey", *model, "--tokens", "200", "--trials", "1", "--keys", "1"],
@@ -253,6 +257,7 @@ class OutputTest(unittest.TestCase):
                           ["bench", *model, "-p", "4", "-n", "2", "-r", "1"]):
             yield arguments
             yield [*arguments, "--json"]
+        yield ["verify", text.with_suffix(".quire")]
 
     def setUp(self):
         folder = self.enterContext(tempfile.TemporaryDirectory())

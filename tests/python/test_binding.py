@@ -273,6 +273,66 @@ class WithModel(unittest.TestCase):
             self.session("full", kv_compressed_budget_bytes=1)
         self.assertEqual(caught.exception.status, "UNSUPPORTED")
 
+    def test_snapshots(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        path, ids = folder / "saved.quire", [3 + i % 300 for i in range(400)]
+        session = self.session("dca", kv_type="f32", prefill_block=64)
+        session.feed_tokens(ids[:300])
+        session.prefill()
+        session.feed_tokens(ids[300:])
+        seen = []
+        session.save(path, progress=lambda done, total: seen.append((done, total)))
+        self.assertEqual(*seen[-1])
+        self.assertGreater(len(seen), 2)
+        self.assertEqual([done for done, _ in seen], sorted({done for done, _ in seen}))
+        described = quire.describe_snapshot(path)
+        self.assertEqual((described["n_tokens"], described["n_pending"], described["bytes"]),
+                         (300, 100, path.stat().st_size))
+        self.assertEqual(described["origin"], {"model": self.model.metadata("identity"), "adapters": [],
+                                               "strategy": session.strategy, "kv_type": "f32"})
+        expected = "".join(session.generate(12, ignore_eos=True))
+        loaded = self.model.load_session(path)
+        self.addCleanup(loaded.close)
+        self.assertEqual((loaded.n_tokens, loaded.n_pending, loaded.strategy), (300, 100, session.strategy))
+        self.assertEqual("".join(loaded.generate(12, ignore_eos=True)), expected)
+        self.assertEqual(loaded.stats["n_prefilled"], 100)
+        self.assertEqual(loaded.logits().tolist(), session.logits().tolist())
+        tier = loaded.tier("snapshot")
+        self.assertGreater(tier["n_hits"], 0)
+        self.assertGreater(tier["bytes_read"], 0)
+        self.assertEqual((tier["bytes_written"], self.session().tier("snapshot")["n_chunks"]), (0, 0))
+        for options, part in ((dict(strategy="full"), "its strategy is dca("), (dict(kv_type="f16"), "its kv_type is f32")):
+            with self.assertRaisesRegex(quire.QuireError, "INVALID_ARGUMENT") as caught:
+                self.model.load_session(path, **options)
+            self.assertIn(part, caught.exception.message)
+        with self.assertRaisesRegex(quire.QuireError, "NOT_FOUND"):
+            self.model.load_session(folder / "none")
+
+    def test_snapshots_can_be_verified_and_cancelled(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        path, session = folder / "saved.quire", self.session("dca", kv_type="f32")
+        session.feed_tokens([3 + i % 300 for i in range(200)])
+        session.prefill()
+        cancel = quire.Cancel()
+        with self.assertRaisesRegex(quire.QuireError, "CANCELLED"):
+            session.save(path, progress=lambda done, total: cancel.trigger(), cancel=cancel)
+        self.assertEqual(list(folder.iterdir()), [])
+        session.save(path)
+        with self.assertRaisesRegex(quire.QuireError, "CANCELLED"):
+            quire.verify_snapshot(path, cancel=cancel)
+        seen = []
+        quire.verify_snapshot(path, progress=lambda done, total: seen.append((done, total)))
+        self.assertEqual(*seen[-1])
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        with self.assertRaisesRegex(quire.QuireError, "BAD_FILE: .* is damaged"):
+            quire.verify_snapshot(str(path))
+        self.assertEqual(quire.describe_snapshot(path)["n_tokens"], 200)
+        path.write_bytes(data[:100])
+        with self.assertRaisesRegex(quire.QuireError, "BAD_FILE"):
+            quire.describe_snapshot(path)
+
     def test_generates_the_same_text_twice(self):
         texts = []
         for _ in range(2):

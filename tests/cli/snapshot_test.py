@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+"""Tests of quire index, run --document, verify and ls."""
+import argparse
+import json
+import os
+import pathlib
+import pty
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+OPTIONS = None  # --quire, --model
+
+TEXT = "There and back again. The sky is blue.\n" * 40  # 519 tokens, for a model of 256
+PROMPT = ["-p", "The grass", "-n", 8, "--ignore-eos"]
+
+
+def run(*arguments, stdin="", cwd=None):
+    return subprocess.run([OPTIONS.quire, *map(str, arguments)], input=stdin, capture_output=True, text=True, timeout=240,
+                          check=False, cwd=cwd)
+
+
+class SnapshotTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.text, self.snapshot = self.folder / "text", self.folder / "text.quire"
+        self.text.write_text(TEXT)
+
+    def json(self, *arguments, **options):
+        done = run(*arguments, "--json", **options)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
+        return json.loads(done.stdout)
+
+    def index(self, text=None, *arguments, strategy="dca", **options):
+        return self.json("index", text or self.text, "-m", OPTIONS.model, "-s", strategy, "-o", self.snapshot, *arguments,
+                         **options)
+
+    def ask(self, *arguments, **options):
+        return self.json("run", "-m", OPTIONS.model, *arguments, **options)
+
+    def fails(self, status, part, *arguments, stdin=""):
+        done = run(*arguments, stdin=stdin)
+        self.assertEqual((done.returncode, done.stdout), (status, ""), (arguments, done.stderr))
+        self.assertIn(part, done.stderr)
+
+    def make(self):
+        """A whole snapshot, made once for all tests."""
+        if not hasattr(SnapshotTest, "whole"):
+            self.index()
+            SnapshotTest.whole = self.snapshot.read_bytes()
+        self.snapshot.write_bytes(SnapshotTest.whole)
+
+
+class IndexTest(SnapshotTest):
+    def test_answers_are_those_of_reading_again(self):
+        for strategy in ("dca", "streaming_llm(sinks=4, recent=124)"):
+            made = self.index(strategy=strategy)
+            self.assertEqual((made["n_pending"], made["n_prompt_tokens"]), (0, made["n_tokens"]))
+            for question in (PROMPT, ["-n", 8, "--ignore-eos"]):
+                anew = self.ask("-s", strategy, "-f", self.text, *question)
+                asked = self.ask("--document", self.snapshot, *question)
+                self.assertEqual(len(anew["tokens"]), 8)
+                for key in ("tokens", "text", "strategy", "finish_reason", "n_pending_tokens"):
+                    self.assertEqual(asked[key], anew[key], (strategy, key))
+                self.assertEqual(asked["n_prompt_tokens"], anew["n_prompt_tokens"] - made["n_tokens"])
+            self.snapshot.unlink()
+
+    def test_a_document_from_stdin_and_its_control_tokens(self):
+        made = self.index("-", "--parse-special", stdin="One</s>two")
+        self.assertLess(made["n_tokens"], self.ask("-f", "-", "-n", 0, stdin="One</s>two")["n_prompt_tokens"])
+        self.assertEqual(made["n_tokens"],
+                         self.ask("-f", "-", "-n", 0, "--parse-special", stdin="One</s>two")["n_prompt_tokens"])
+        self.assertEqual(self.index("-", "--parse-special", stdin="One</s>two")["n_prompt_tokens"], 0)
+        self.fails(1, "not of the document", "index", "-", "-m", OPTIONS.model, "-o", self.snapshot, stdin="One</s>two")
+
+    def test_expects_room_for_questions(self):
+        made = self.index(strategy="full + dynamic_ntk(factor=2)")
+        self.assertIn(f"length={made['n_tokens'] + 1024},", made["origin"]["strategy"])
+
+    def test_options_of_the_session(self):
+        self.make()
+        budget = 200 << 10
+        asked = self.ask("--document", self.snapshot, *PROMPT, "--kv-budget", budget)
+        self.assertLessEqual(asked["kv_bytes_peak"], budget)
+        free = self.ask("--document", self.snapshot, *PROMPT, "-s", "dca", "--kv-type", "f16")
+        self.assertGreater(free["kv_bytes_peak"], budget)
+        self.assertEqual(asked["tokens"], free["tokens"])
+        ask = ["run", "-m", OPTIONS.model, "--document", self.snapshot, *PROMPT]
+        self.fails(1, "its strategy is dca(", *ask, "-s", "full")
+        self.fails(1, "its kv_type is f16; here it is f32", *ask, "--kv-type", "f32")
+
+    def test_a_complete_one_stays_as_it_is(self):
+        self.make()
+        before = self.snapshot.stat()
+        done = run("index", self.text, "-m", OPTIONS.model, "-s", "dca", "-o", self.snapshot)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"text\.quire: complete already, \d+ tokens, .* KiB\n$")
+        after = self.snapshot.stat()
+        self.assertEqual((before.st_ino, before.st_mtime_ns), (after.st_ino, after.st_mtime_ns))
+        self.assertEqual(self.index()["n_prompt_tokens"], 0)
+
+    def test_goes_on_behind_a_document_that_has_grown(self):
+        self.make()
+        n_before = self.index()["n_tokens"]
+        self.text.write_text(TEXT + "The grass is green.\n" * 30)
+        grown = self.index()
+        self.assertGreater(grown["n_tokens"], n_before)
+        self.assertEqual(grown["n_prompt_tokens"], grown["n_tokens"] - n_before)
+        self.assertEqual(self.ask("--document", self.snapshot, *PROMPT)["tokens"],
+                         self.ask("-s", "dca", "-f", self.text, *PROMPT)["tokens"])
+
+    def test_another_document_is_refused(self):
+        self.make()
+        again = ["index", self.text, "-m", OPTIONS.model, "-o", self.snapshot]
+        self.text.write_text(TEXT.replace("blue", "grey"))
+        self.fails(1, "; the document's is ", *again)
+        self.text.write_text(TEXT[:len(TEXT) // 2])
+        self.fails(1, "tokens; the document has ", *again)
+        self.text.write_text(TEXT)
+        self.fails(1, "its strategy is dca(", *again, "-s", "full")
+        self.assertEqual(self.snapshot.read_bytes(), SnapshotTest.whole)
+
+    def test_what_is_no_snapshot_is_not_replaced(self):
+        for damage in (b"", b"my notes", b"QUIRESNP" * 100):
+            self.snapshot.write_bytes(damage)
+            self.fails(1, "[BAD_FILE]", "index", self.text, "-m", "/nowhere/model", "-o", self.snapshot)
+            self.assertEqual(self.snapshot.read_bytes(), damage)
+
+    def test_nothing_is_left_behind_by_a_failure(self):
+        index = ["index", self.text, "-m", OPTIONS.model, "-o"]
+        self.fails(1, "[OVERFLOW]", *index, self.snapshot)
+        self.fails(1, "cannot write", *index, self.folder / "none" / "x.quire")
+        self.text.write_text("")
+        self.fails(1, "is empty", *index, self.snapshot)
+        self.fails(1, "/nowhere/text", "index", "/nowhere/text", "-m", OPTIONS.model, "-o", self.snapshot)
+        self.assertEqual(os.listdir(self.folder), ["text"])
+
+    def test_what_was_read_is_saved_when_reading_fails(self):
+        index = ["index", self.text, "-m", OPTIONS.model, "-s", "dca", "-o", self.snapshot]
+        self.fails(1, "[BUDGET]", *index, "--kv-budget", 400 << 10)
+        partial = self.json("ls", self.snapshot)["snapshots"][0]
+        self.assertGreater(partial["n_tokens"], 0)
+        self.assertGreater(partial["n_pending"], 0)
+        self.assertEqual(self.index()["n_prompt_tokens"], partial["n_pending"])
+        self.make()
+        whole = self.json("ls", self.snapshot)["snapshots"][0]
+        self.assertEqual(partial["n_tokens"] + partial["n_pending"], whole["n_tokens"])
+
+    def interrupt(self):
+        """Starts to read far more than can be read in a test, and presses Ctrl-C when some tokens are read."""
+        primary, secondary = pty.openpty()
+        with os.fdopen(primary, "rb", buffering=0) as terminal, subprocess.Popen(
+                [OPTIONS.quire, "index", self.text, "-m", OPTIONS.model, "-s", "dca", "-o", self.snapshot],
+                stdout=subprocess.DEVNULL, stderr=secondary) as process:
+            os.close(secondary)
+            seen, pressed = b"", False
+            while True:
+                try:
+                    seen += terminal.read(4096)
+                except OSError:  # the other end is closed
+                    break
+                if not pressed and re.search(rb"reading \[.*% +[1-9]\d*/\d+ tokens", seen):
+                    process.send_signal(signal.SIGINT)
+                    pressed = True
+        self.assertEqual(process.returncode, 130, seen)
+        self.assertTrue(seen.endswith(b"the same command goes on from there\r\nquire: interrupted\r\n"), seen)
+        saved = self.json("ls", self.snapshot)["snapshots"][0]
+        self.assertIn(f"has {saved['n_tokens']} of {saved['n_tokens'] + saved['n_pending']} tokens".encode(), seen)
+        return saved
+
+    def test_interrupted_it_goes_on_from_there(self):
+        self.text.write_text(TEXT * 200)
+        first, second = self.interrupt(), self.interrupt()
+        self.assertGreater(first["n_tokens"], 0)
+        self.assertGreater(second["n_tokens"], first["n_tokens"])
+        self.assertGreater(second["n_pending"], 0)
+        self.assertEqual(first["n_tokens"] + first["n_pending"], second["n_tokens"] + second["n_pending"])
+
+    def test_an_incomplete_one_can_be_asked(self):
+        """Saved by the Python binding with tokens that wait, where there is a binding for this library."""
+        if "QUIRE_LIBRARY" not in os.environ:
+            self.skipTest("no Python binding")
+        import quire
+        with quire.Runtime() as runtime, runtime.load(OPTIONS.model) as model, model.session("dca") as session:
+            ids = model.tokenizer.encode(TEXT)
+            session.feed_tokens(ids[:100])
+            session.prefill()
+            session.feed_tokens(ids[100:])
+            session.save(self.snapshot)
+        done = run("run", "-m", OPTIONS.model, "--document", self.snapshot, *PROMPT, "--json")
+        self.assertIn(f"is not complete: {len(ids) - 100} more tokens are read now", done.stderr)
+        anew = self.ask("-s", "dca", "-f", self.text, *PROMPT)
+        self.assertEqual(json.loads(done.stdout)["tokens"], anew["tokens"])
+        self.assertEqual(self.index()["n_prompt_tokens"], len(ids) - 100)
+        self.assertEqual(self.ask("--document", self.snapshot, *PROMPT)["tokens"], anew["tokens"])
+
+    def test_wrong_usage(self):
+        ask = ["run", "-m", "x", "--document", self.snapshot, "-p", "x"]
+        self.fails(2, "--document", *ask, "-f", self.text)
+        self.fails(2, "--chat", *ask, "--chat")
+        self.fails(2, "--output", "index", self.text, "-m", "x")
+        self.fails(1, "text.quire", *ask)  # before the model is looked for
+
+
+class VerifyTest(SnapshotTest):
+    def test_finds_damage_and_goes_on(self):
+        self.make()
+        data = SnapshotTest.whole
+        flipped, short = bytearray(data), data[:-1]
+        flipped[len(data) // 2] ^= 1
+        damaged = [self.folder / "flipped.quire", self.folder / "short.quire", self.folder / "missing.quire", self.text]
+        damaged[0].write_bytes(flipped)
+        damaged[1].write_bytes(short)
+        done = run("verify", *damaged, self.snapshot)
+        self.assertEqual((done.returncode, done.stderr), (1, ""))
+        lines = done.stdout.splitlines()
+        for path, line, part in zip(damaged, lines, ("block", "its end is missing", "[NOT_FOUND]", "not a snapshot")):
+            self.assertTrue(line.startswith(f"{path}: "), line)
+            self.assertIn(part, line)
+        whole = f"{self.snapshot}: whole, 519 tokens, "
+        self.assertEqual((len(lines), lines[4][:len(whole)]), (5, whole))
+        alone = run("verify", self.snapshot)
+        self.assertEqual((alone.returncode, alone.stdout), (0, lines[4] + "\n"))
+
+    def test_every_byte_that_counts_is_looked_at(self):
+        """A flipped byte is found in the first and the last block as in the header, the index and the footer."""
+        self.make()
+        data = SnapshotTest.whole
+        for at in (0, 20, 64, data.index(b'"contents"'), len(data) - 1):
+            changed = bytearray(data)
+            changed[at] ^= 0x10
+            self.snapshot.write_bytes(changed)
+            self.assertEqual(run("verify", self.snapshot).returncode, 1, at)
+
+
+class LsTest(SnapshotTest):
+    def test_lists_a_directory_and_skips(self):
+        self.make()
+        (self.folder / "a.quire").write_bytes(SnapshotTest.whole)
+        (self.folder / "b.quire").write_text("my notes " * 20)
+        (self.folder / "c.copy").write_bytes(SnapshotTest.whole)
+        done = run("ls", self.folder)
+        self.assertEqual((done.returncode, done.stderr),
+                         (0, f"quire: skipped {self.folder}/b.quire: not a snapshot\n"))
+        head, *rows = [line.split() for line in done.stdout.splitlines()]
+        self.assertEqual(head, ["file", "tokens", "pending", "size", "kv", "model", "strategy"])
+        self.assertEqual([row[:3] for row in rows],
+                         [[str(self.folder / name), "519", "0"] for name in ("a.quire", "text.quire")])
+        listed = self.json("ls", self.folder)
+        self.assertEqual([item["path"] for item in listed["snapshots"]], [row[0] for row in rows])
+        self.assertEqual(listed["skipped"],
+                         [{"path": f"{self.folder}/b.quire", "reason": f"{self.folder}/b.quire: not a snapshot"}])
+        item = listed["snapshots"][0]
+        self.assertEqual((item["n_tokens"], item["n_pending"], item["bytes"]), (519, 0, len(SnapshotTest.whole)))
+        self.assertEqual(rows[0][5:8], [item["origin"]["kv_type"], item["origin"]["model"][:8], "dca(preset=paper,"])
+        here = run("ls", cwd=self.folder)
+        self.assertEqual([line.split()[0] for line in here.stdout.splitlines()], ["file", "a.quire", "text.quire"])
+
+    def test_files_by_name_whatever_it_is(self):
+        self.make()
+        copy = self.folder / "c.copy"
+        copy.write_bytes(SnapshotTest.whole)
+        self.assertEqual(self.json("ls", copy)["snapshots"][0]["path"], str(copy))
+        done = run("ls", self.text, copy, "--json")
+        self.assertEqual((done.returncode, done.stderr), (1, ""))
+        listed = json.loads(done.stdout)
+        self.assertEqual([item["path"] for item in listed["snapshots"] + listed["skipped"]], [str(copy), str(self.text)])
+        self.assertEqual(run("ls", "/nowhere").returncode, 1)
+
+
+def main():
+    global OPTIONS
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quire", required=True)
+    parser.add_argument("--model", required=True, help="a Llama directory with a SentencePiece tokenizer")
+    OPTIONS, rest = parser.parse_known_args()
+    OPTIONS.quire = os.path.abspath(OPTIONS.quire)  # some tests run it elsewhere
+    unittest.main(argv=[sys.argv[0], *rest])
+
+
+if __name__ == "__main__":
+    main()
