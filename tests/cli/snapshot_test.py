@@ -39,7 +39,7 @@ class SnapshotTest(unittest.TestCase):
                          **options)
 
     def ask(self, *arguments, **options):
-        return self.json("run", "-m", OPTIONS.model, *arguments, **options)
+        return self.json("run", "-m", OPTIONS.model, *arguments, "--top-logprobs", 2, **options)
 
     def fails(self, status, part, *arguments, stdin=""):
         done = run(*arguments, stdin=stdin)
@@ -63,7 +63,7 @@ class IndexTest(SnapshotTest):
                 anew = self.ask("-s", strategy, "-f", self.text, *question)
                 asked = self.ask("--document", self.snapshot, *question)
                 self.assertEqual(len(anew["tokens"]), 8)
-                for key in ("tokens", "text", "strategy", "finish_reason", "n_pending_tokens"):
+                for key in ("tokens", "text", "top_logprobs", "strategy", "finish_reason", "n_pending_tokens"):
                     self.assertEqual(asked[key], anew[key], (strategy, key))
                 self.assertEqual(asked["n_prompt_tokens"], anew["n_prompt_tokens"] - made["n_tokens"])
             self.snapshot.unlink()
@@ -87,7 +87,7 @@ class IndexTest(SnapshotTest):
         self.assertLessEqual(asked["kv_bytes_peak"], budget)
         free = self.ask("--document", self.snapshot, *PROMPT, "-s", "dca", "--kv-type", "f16")
         self.assertGreater(free["kv_bytes_peak"], budget)
-        self.assertEqual(asked["tokens"], free["tokens"])
+        self.assertEqual((asked["tokens"], asked["top_logprobs"]), (free["tokens"], free["top_logprobs"]))
         ask = ["run", "-m", OPTIONS.model, "--document", self.snapshot, *PROMPT]
         self.fails(1, "its strategy is dca(", *ask, "-s", "full")
         self.fails(1, "its kv_type is f16; here it is f32", *ask, "--kv-type", "f32")
@@ -109,8 +109,9 @@ class IndexTest(SnapshotTest):
         grown = self.index()
         self.assertGreater(grown["n_tokens"], n_before)
         self.assertEqual(grown["n_prompt_tokens"], grown["n_tokens"] - n_before)
-        self.assertEqual(self.ask("--document", self.snapshot, *PROMPT)["tokens"],
-                         self.ask("-s", "dca", "-f", self.text, *PROMPT)["tokens"])
+        anew, asked = self.ask("-s", "dca", "-f", self.text, *PROMPT), self.ask("--document", self.snapshot, *PROMPT)
+        self.assertEqual(grown["n_tokens"] + asked["n_prompt_tokens"], anew["n_prompt_tokens"])
+        self.assertEqual(asked["top_logprobs"], anew["top_logprobs"])
 
     def test_another_document_is_refused(self):
         self.make()
@@ -190,12 +191,12 @@ class IndexTest(SnapshotTest):
             session.prefill()
             session.feed_tokens(ids[100:])
             session.save(self.snapshot)
-        done = run("run", "-m", OPTIONS.model, "--document", self.snapshot, *PROMPT, "--json")
+        done = run("run", "-m", OPTIONS.model, "--document", self.snapshot, *PROMPT, "--json", "--top-logprobs", 2)
         self.assertIn(f"is not complete: {len(ids) - 100} more tokens are read now", done.stderr)
         anew = self.ask("-s", "dca", "-f", self.text, *PROMPT)
-        self.assertEqual(json.loads(done.stdout)["tokens"], anew["tokens"])
+        self.assertEqual(json.loads(done.stdout)["top_logprobs"], anew["top_logprobs"])
         self.assertEqual(self.index()["n_prompt_tokens"], len(ids) - 100)
-        self.assertEqual(self.ask("--document", self.snapshot, *PROMPT)["tokens"], anew["tokens"])
+        self.assertEqual(self.ask("--document", self.snapshot, *PROMPT)["top_logprobs"], anew["top_logprobs"])
 
     def test_wrong_usage(self):
         ask = ["run", "-m", "x", "--document", self.snapshot, "-p", "x"]
