@@ -30,7 +30,7 @@ void check_can_be_made(const std::string& path) {
 
 // How many tokens the snapshot has. Throws if they are not the document's first ones.
 size_t count_known(const IndexArguments& arguments, const std::vector<int32_t>& document) {
-  const std::vector<int32_t> known = snapshot_tokens(arguments.out);
+  const std::vector<int32_t> known = snapshot_document(arguments.out);
   const auto [saved, own] = std::mismatch(known.begin(), known.end(), document.begin(), document.end());
   if (saved == known.end()) return known.size();
   const std::string why =

@@ -22,10 +22,11 @@ std::optional<Json> find_snapshot(const std::string& path);
 // Reads all of the file and shows progress; Ctrl-C throws Interrupted. Throws QuireFailure as describe_snapshot does.
 void verify_snapshot(const std::string& path);
 
-// All tokens of a snapshot that the library has read without a complaint, pending ones too. They come from the file
-// itself, by its documented layout (lib/kv/FORMAT.md): the C interface does not give a session's tokens out. Throws
-// std::runtime_error.
-std::vector<int32_t> snapshot_tokens(const std::string& path);
+// The tokens of a document that was fed to a session, pending ones too, of a snapshot that the library has read without
+// a complaint. They come from the file itself, by its documented layout (lib/kv/FORMAT.md): the C interface does not
+// give a session's tokens out. Throws std::runtime_error, also where there is more than such a document: tokens that
+// were generated, or positions of their own.
+std::vector<int32_t> snapshot_document(const std::string& path);
 
 // Shows progress. Ctrl-C does not stop it: hours of reading may depend on it, and a second one kills the process.
 void save_session(quire_session* session, const std::string& path);

@@ -180,23 +180,44 @@ class IndexTest(SnapshotTest):
         self.assertGreater(second["n_pending"], 0)
         self.assertEqual(first["n_tokens"] + first["n_pending"], second["n_tokens"] + second["n_pending"])
 
-    def test_an_incomplete_one_can_be_asked(self):
-        """Saved by the Python binding with tokens that wait, where there is a binding for this library."""
+    def session(self, strategy):
+        """Of the Python binding, where there is one for this library; with the ids of the text."""
         if "QUIRE_LIBRARY" not in os.environ:
             self.skipTest("no Python binding")
         import quire
-        with quire.Runtime() as runtime, runtime.load(OPTIONS.model) as model, model.session("dca") as session:
-            ids = model.tokenizer.encode(TEXT)
-            session.feed_tokens(ids[:100])
-            session.prefill()
-            session.feed_tokens(ids[100:])
-            session.save(self.snapshot)
+        model = self.enterContext(self.enterContext(quire.Runtime()).load(OPTIONS.model))
+        return self.enterContext(model.session(strategy)), model.tokenizer.encode(TEXT)
+
+    def test_an_incomplete_one_can_be_asked(self):
+        session, ids = self.session("dca")
+        session.feed_tokens(ids[:100])
+        session.prefill()
+        session.feed_tokens(ids[100:])
+        session.save(self.snapshot)
         done = run("run", "-m", OPTIONS.model, "--document", self.snapshot, *PROMPT, "--json", "--top-logprobs", 2)
         self.assertIn(f"is not complete: {len(ids) - 100} more tokens are read now", done.stderr)
         anew = self.ask("-s", "dca", "-f", self.text, *PROMPT)
         self.assertEqual(json.loads(done.stdout)["top_logprobs"], anew["top_logprobs"])
         self.assertEqual(self.index()["n_prompt_tokens"], len(ids) - 100)
         self.assertEqual(self.ask("--document", self.snapshot, *PROMPT)["top_logprobs"], anew["top_logprobs"])
+
+    def test_what_is_more_than_a_document_is_refused(self):
+        """Though its tokens are those of the document."""
+        again = ["index", self.text, "-m", OPTIONS.model, "-o", self.snapshot]
+        session, ids = self.session("full")
+        session.feed_tokens(ids[:100])
+        list(session.stream(1, logit_bias={ids[100]: 1000}))
+        self.assertEqual(session.n_tokens, 101)
+        session.save(self.snapshot)
+        self.fails(1, "has generated tokens", *again)
+        session.reset()
+        session.feed_tokens(ids[:100], [*range(50), *range(60, 110)])
+        session.save(self.snapshot)
+        self.fails(1, "positions of its own", *again)
+        session.reset()
+        session.feed_tokens(ids[:100])
+        session.save(self.snapshot)
+        self.fails(1, "[OVERFLOW]", *again)  # a document's beginning, which goes on
 
     def test_wrong_usage(self):
         ask = ["run", "-m", "x", "--document", self.snapshot, "-p", "x"]
