@@ -197,6 +197,15 @@ void feed_tokens(quire_session* session, const int32_t* ids, size_t n_ids) {
   error.check(quire_session_feed_tokens(session, ids, n_ids, error.get()), "cannot feed the tokens");
 }
 
+std::vector<int32_t> tokens_of(const quire_session* session) {
+  Error error;
+  size_t n = 0;
+  error.check(quire_session_get_tokens(session, nullptr, 0, &n, error.get()), "cannot read the session's tokens");
+  std::vector<int32_t> ids(n);
+  error.check(quire_session_get_tokens(session, ids.data(), n, &n, error.get()), "cannot read the session's tokens");
+  return ids;
+}
+
 void reset(quire_session* session) {
   Error error;
   error.check(quire_session_reset(session, error.get()), "cannot reset the session");

@@ -41,6 +41,7 @@ bool was_logged(std::string_view message);
 std::vector<int32_t> encode(const quire_tokenizer* tokenizer, std::string_view text, uint32_t flags);
 void feed_text(quire_session* session, std::string_view text, uint32_t flags = 0);
 void feed_tokens(quire_session* session, const int32_t* ids, size_t n_ids);
+std::vector<int32_t> tokens_of(const quire_session* session);  // pending ones too
 void reset(quire_session* session);
 void truncate(quire_session* session, int64_t n_tokens);
 quire_session_stats get_stats(const quire_session* session);

@@ -29,8 +29,10 @@ void check_can_be_made(const std::string& path) {
 }
 
 // How many tokens the snapshot has. Throws if they are not the document's first ones.
-size_t count_known(const IndexArguments& arguments, const std::vector<int32_t>& document) {
-  const std::vector<int32_t> known = snapshot_document(arguments.out);
+size_t count_known(const IndexArguments& arguments, const quire_session* session,
+                   const std::vector<int32_t>& document) {
+  check_is_document(arguments.out);
+  const std::vector<int32_t> known = tokens_of(session);
   const auto [saved, own] = std::mismatch(known.begin(), known.end(), document.begin(), document.end());
   if (saved == known.end()) return known.size();
   const std::string why =
@@ -48,7 +50,7 @@ Session open_session(const IndexArguments& arguments, const Engine& engine, cons
   Session session = goes_on
                         ? engine.load_session(arguments.out, arguments.session)
                         : engine.create_session(arguments.session, static_cast<int64_t>(ids.size()) + kExpectedRoom);
-  const size_t n_known = goes_on ? count_known(arguments, ids) : 0;
+  const size_t n_known = goes_on ? count_known(arguments, session.get(), ids) : 0;
   if (n_known < ids.size()) feed_tokens(session.get(), ids.data() + n_known, ids.size() - n_known);
   return session;
 }

@@ -1,10 +1,8 @@
 // Snapshots: sessions in files.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "document.h"
 #include "quire_handles.h"
@@ -22,11 +20,9 @@ std::optional<Json> find_snapshot(const std::string& path);
 // Reads all of the file and shows progress; Ctrl-C throws Interrupted. Throws QuireFailure as describe_snapshot does.
 void verify_snapshot(const std::string& path);
 
-// The tokens of a document that was fed to a session, pending ones too, of a snapshot that the library has read without
-// a complaint. They come from the file itself, by its documented layout (lib/kv/FORMAT.md): the C interface does not
-// give a session's tokens out. Throws std::runtime_error, also where there is more than such a document: tokens that
-// were generated, or positions of their own.
-std::vector<int32_t> snapshot_document(const std::string& path);
+// Throws std::runtime_error where there is more than a document that was fed: tokens that were generated, or positions
+// of their own.
+void check_is_document(const std::string& path);
 
 // Shows progress. Ctrl-C does not stop it: hours of reading may depend on it, and a second one kills the process.
 void save_session(quire_session* session, const std::string& path);

@@ -900,6 +900,11 @@ QUIRE_API quire_status quire_session_get_token_counts(const quire_session* sessi
                                                       int64_t* n_tokens, int64_t* n_pending,
                                                       quire_error* err);
 
+/* The ids of all tokens of the text, pending ones last: their number is that of both counts together.
+ * Errors: BUFFER_TOO_SMALL, BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_get_tokens(const quire_session* session, int32_t* ids,
+                                                size_t cap, size_t* needed, quire_error* err);
+
 /* Raw logits (before sampling) that the last stream computed: after the last token it processed,
  * and after all of them if it was opened with QUIRE_STREAM_KEEP_LOGITS; truncate and reset drop
  * them. They are n_rows rows of vocab_size floats, the first one computed after token first_token
@@ -1063,7 +1068,8 @@ QUIRE_API quire_status quire_session_load(quire_model* model, const char* path, 
 /* What a snapshot says of itself, without a model, as JSON:
  *   {"version": 1, "contents": "session", "bytes": of the file,
  *    "origin": {"model": 32 digits, "adapters": [{"identity", "scale"}], "strategy", "kv_type"},
- *    "n_tokens": processed ones, "n_pending", "kv_bytes": of keys and values}
+ *    "n_tokens": processed and generated ones, "n_generated": of those, "n_pending",
+ *    "n_gaps": of positions, "kv_bytes": of keys and values}
  * "model" is the model's "identity" (quire_model_get_metadata). Keys are only ever added. Errors:
  * NOT_FOUND, IO, BAD_FILE, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_snapshot_describe(const char* path, size_t path_len, char* buf,

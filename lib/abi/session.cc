@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "lib/session/session.h"
 
 #include "lib/abi/boundary.h"
@@ -168,6 +170,18 @@ quire_status quire_session_get_hidden_states(const quire_session* session, int64
     QUIRE_TRY(check_range("n_rows", n_rows, 1, kMostElements / width));
     return write_array(static_cast<size_t>(n_rows * width), "states", states, cap, needed,
                        [&](float* to) { return s.hidden_states(first_token, n_rows, to); });
+  });
+}
+
+quire_status quire_session_get_tokens(const quire_session* session, int32_t* ids, size_t cap, size_t* needed,
+                                      quire_error* err) {
+  return with_session(session, err, [&](const Session& s) -> Status {
+    std::vector<int32_t> all;
+    QUIRE_TRY(s.tokens(&all));
+    return write_array(all.size(), "ids", ids, cap, needed, [&](int32_t* to) {
+      std::copy(all.begin(), all.end(), to);
+      return Status();
+    });
   });
 }
 

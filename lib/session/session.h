@@ -77,6 +77,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // keys. See quire_session_fill_random.
   Status fill_random(int64_t n_tokens, uint64_t seed);
 
+  // All tokens of the text, pending ones last.
+  Status tokens(std::vector<int32_t>* ids) const;
+
   // ---- what the last stream left (session_calls.cc)
   Status logits(int64_t first_token, int64_t n_rows, float* out, size_t capacity) const;
   // f32 [n_rows][hidden_size], after the final norm.

@@ -141,6 +141,14 @@ Status Session::truncate(int64_t n_tokens) {
   return {};
 }
 
+Status Session::tokens(std::vector<int32_t>* ids) const {
+  const Call call(*this);
+  QUIRE_TRY(call.status());
+  const auto all = contents_->text.tokens();
+  ids->assign(all.begin(), all.end());
+  return {};
+}
+
 Status Session::logits(int64_t first_token, int64_t n_rows, float* out, size_t capacity) const {
   const Call call(*this);
   QUIRE_TRY(call.status());

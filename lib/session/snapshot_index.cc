@@ -250,6 +250,12 @@ Result<Json> describe(const SnapshotFile& file) {
   QUIRE_ASSIGN(const int64_t tokens, text.integer("tokens", 0, kMost));
   const int64_t n_tokens = file.block_bytes(tokens) / static_cast<int64_t>(sizeof(int32_t));
   if (n_tokens < n_settled) return text.bad("n_settled", "at most " + std::to_string(n_tokens));
+  std::vector<KeyRange> generated;
+  std::vector<TextPositions::Run> positions;
+  QUIRE_TRY(read_array(file, text, "generated", &generated));
+  QUIRE_TRY(read_array(file, text, "positions", &positions));
+  int64_t n_generated = 0;
+  for (const KeyRange& run : generated) n_generated += std::clamp<int64_t>(run.end - run.begin, 0, n_tokens);
   int64_t kv_bytes = 0;  // all blocks but those of the text, which come last
   for (int64_t block = 0; block < std::min(tokens, file.n_blocks()); ++block) kv_bytes += file.block_bytes(block);
   return ObjectWriter()
@@ -258,7 +264,9 @@ Result<Json> describe(const SnapshotFile& file) {
       .add("bytes", file.size())
       .add("origin", origin_json(index.origin))
       .add("n_tokens", n_settled)
+      .add("n_generated", n_generated)
       .add("n_pending", n_tokens - n_settled)
+      .add("n_gaps", static_cast<int64_t>(positions.size()))
       .add("kv_bytes", kv_bytes)
       .take();
 }

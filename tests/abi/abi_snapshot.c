@@ -115,8 +115,15 @@ static void test_fork(quire_model* model) {
   quire_stream_options options;
   quire_stream* stream = NULL;
   quire_error err;
+  int32_t ids[200];
+  size_t n = 0;
   feed_some(session, model, 100);
   run_greedy(session, 1, &expected);
+  feed_some(session, model, 3);
+  EXPECT_OK(quire_session_get_tokens(session, ids, QUIRE_COUNT(ids), &n, &err));
+  CHECK(n == 104 && ids[100] == expected.tokens[0] && ids[101] == ids[0]);
+  CHECK_OUTPUT(int32_t, 104, quire_session_get_tokens(session, buf, cap, needed, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_get_tokens(NULL, ids, QUIRE_COUNT(ids), &n, &err));
   EXPECT_OK(quire_session_fork(session, &forked, &err));
   run_greedy(forked, 20, &out);
   run_greedy(session, 20, &expected);
@@ -124,6 +131,7 @@ static void test_fork(quire_model* model) {
   quire_stream_options_init(&options, sizeof options);
   EXPECT_OK(quire_stream_open(session, &options, &stream, &err));
   EXPECT(QUIRE_ERROR_BUSY, quire_session_fork(session, &forked, &err));
+  EXPECT(QUIRE_ERROR_BUSY, quire_session_get_tokens(session, ids, QUIRE_COUNT(ids), &n, &err));
   EXPECT_OK(quire_stream_close(stream, &err));
   quire_stream_release(stream);
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_fork(NULL, &forked, &err));
@@ -131,6 +139,7 @@ static void test_fork(quire_model* model) {
   quire_session_release(forked);
   EXPECT_OK(quire_session_close(session, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_fork(session, &forked, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_tokens(session, ids, QUIRE_COUNT(ids), &n, &err));
   quire_session_release(session);
 }
 

@@ -273,6 +273,18 @@ class WithModel(unittest.TestCase):
             self.session("full", kv_compressed_budget_bytes=1)
         self.assertEqual(caught.exception.status, "UNSUPPORTED")
 
+    def test_fork(self):
+        with self.model.session("dca") as session:
+            ids = self.model.tokenizer.encode("Every chapter began with a map.")
+            session.feed_tokens(ids)
+            session.prefill()
+            with session.fork() as fork:
+                self.assertEqual(fork.tokens, ids)
+                fork.feed_tokens(ids[:3])
+                self.assertEqual(fork.tokens, ids + ids[:3])
+                fork.truncate(len(ids))
+                self.assertEqual(list(fork.generate(10)), list(session.generate(10)))
+
     def test_snapshots(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         path, ids = folder / "saved.quire", [3 + i % 300 for i in range(400)]

@@ -417,12 +417,14 @@ class Session(_Handle):
 
     _release = "quire_session_release"
 
-    def __init__(self, model, strategy="full", snapshot=None, **options):
-        """snapshot: a file to load it from. options: kv_type, overflow, expected_tokens, prefill_block, kv_host_budget_bytes, kv_file_budget_bytes,
+    def __init__(self, model, strategy="full", snapshot=None, forked_from=None, **options):
+        """snapshot: a file to load it from (Model.load_session); forked_from: see fork(). options: kv_type, overflow, expected_tokens, prefill_block, kv_host_budget_bytes, kv_file_budget_bytes,
         kv_file_directory and the other fields of quire_session_options. adapters: each an Adapter or (Adapter,
         scale)."""
         options = _session_options(strategy, **options)
-        if snapshot is None:
+        if forked_from is not None:
+            self._own(model, lib.quire_session_fork, forked_from._handle)
+        elif snapshot is None:
             self._own(model, lib.quire_session_create, model._handle, byref(options))
         else:
             path = _path(snapshot)
@@ -473,6 +475,19 @@ class Session(_Handle):
         """Writes the session to a file, for Model.load_session. progress and cancel: as in Runtime.load."""
         report, path = _progress(progress), _path(path)
         _call(lib.quire_session_save, self._handle, path, len(path), byref(_snapshot_options(report, cancel)))
+
+    def fork(self):
+        """Another session that stands where this one does, and shares with it what both hold."""
+        return Session(self._parent, forked_from=self)
+
+    @property
+    def tokens(self):
+        """The ids of all tokens, pending ones last."""
+        needed = c_size_t()
+        _call(lib.quire_session_get_tokens, self._handle, None, 0, byref(needed))
+        ids = (c_int32 * needed.value)()
+        _call(lib.quire_session_get_tokens, self._handle, ids, len(ids), byref(needed))
+        return list(ids)
 
     def stream(self, max_tokens=0, **options):
         """Starts to process what was fed and then to generate: a Stream of events."""

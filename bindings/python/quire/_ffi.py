@@ -576,6 +576,7 @@ FUNCTIONS = {
     "quire_session_reset": (c_int32, [c_void_p, POINTER(Error)]),
     "quire_session_truncate": (c_int32, [c_void_p, c_int64, POINTER(Error)]),
     "quire_session_get_token_counts": (c_int32, [c_void_p, POINTER(c_int64), POINTER(c_int64), POINTER(Error)]),
+    "quire_session_get_tokens": (c_int32, [c_void_p, POINTER(c_int32), c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_session_get_logits": (c_int32, [c_void_p, c_int64, c_int64, POINTER(c_float), c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_session_get_scores": (c_int32, [c_void_p, c_int64, c_int64, POINTER(c_float), c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_session_get_hidden_states": (c_int32, [c_void_p, c_int64, c_int64, POINTER(c_float), c_size_t, POINTER(c_size_t), POINTER(Error)]),

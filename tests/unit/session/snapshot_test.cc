@@ -402,6 +402,8 @@ TEST_F(SnapshotFiles, SayWhatTheyAre) {
   EXPECT_THAT(text, HasSubstr("\"version\":1"));
   EXPECT_THAT(text, HasSubstr("\"n_tokens\":70"));
   EXPECT_THAT(text, HasSubstr("\"n_pending\":20"));
+  EXPECT_THAT(text, HasSubstr("\"n_generated\":0"));
+  EXPECT_THAT(text, HasSubstr("\"n_gaps\":0"));
   EXPECT_THAT(text, HasSubstr("\"model\":\"" + model_->llama->identity() + "\""));
   EXPECT_THAT(text, HasSubstr("\"bytes\":" + std::to_string(read_file(path_).size())));
 }
