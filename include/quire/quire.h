@@ -900,7 +900,7 @@ QUIRE_API quire_status quire_session_get_token_counts(const quire_session* sessi
                                                       int64_t* n_tokens, int64_t* n_pending,
                                                       quire_error* err);
 
-/* The ids of all tokens of the text, pending ones last: their number is that of both counts together.
+/* The ids of all tokens of the text, pending ones last: as many as both counts say together.
  * Errors: BUFFER_TOO_SMALL, BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_get_tokens(const quire_session* session, int32_t* ids,
                                                 size_t cap, size_t* needed, quire_error* err);
@@ -1047,7 +1047,8 @@ QUIRE_API void quire_snapshot_options_init(quire_snapshot_options* options, size
  * the old file or the whole new one, after a crash too. The session is as it was. Waits until done,
  * while other sessions go on. options: NULL for none. Errors: INVALID_ARGUMENT, NOT_FOUND (the
  * directory), IO (a full disk), BAD_FILE (damage in the snapshot that this session was loaded
- * from), OUT_OF_MEMORY, CANCELLED, BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
+ * from), UNSUPPORTED (messages fed more than 200,000 times), OUT_OF_MEMORY, CANCELLED, BUSY,
+ * CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_save(quire_session* session, const char* path, size_t path_len,
                                           const quire_snapshot_options* options, quire_error* err);
 /* A session that goes on where a saved one stood. Its tokens come out as they would have from that

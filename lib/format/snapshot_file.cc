@@ -14,6 +14,7 @@ constexpr int64_t kAlignment = 64;
 constexpr int64_t kHeaderBytes = 64, kFooterBytes = 64;
 constexpr int64_t kTableEntryBytes = 32;
 constexpr int64_t kMostIndexBytes = int64_t{1} << 26;
+constexpr int64_t kMostIndexValues = int64_t{1} << 22;
 constexpr int64_t kMostBlocks = int64_t{1} << 24;
 
 using Bytes = std::vector<std::byte>;
@@ -165,7 +166,7 @@ Status SnapshotFile::read_index() {
     std::copy_n(entry + 16, block.checksum.size(), block.checksum.begin());
   }
   const std::string_view json(reinterpret_cast<const char*>(tail.data()), static_cast<size_t>(json_bytes));
-  QUIRE_ASSIGN(index_, parse_json_object(json, path() + ": the snapshot's index"));
+  QUIRE_ASSIGN(index_, parse_json_object(json, path() + ": the snapshot's index", {.max_values = kMostIndexValues}));
   return {};
 }
 

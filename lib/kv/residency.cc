@@ -323,7 +323,7 @@ void Residency::begin_as_fork(RecordTable& other) {
 }
 
 void Residency::free_slots() {
-  settle();
+  transfers_.reset();  // waits for the one that runs
   table_.for_held([&](const RecordEntry& e, const KvRecord&) {
     if (e.slot >= 0) tiers_[static_cast<size_t>(e.tier)]->free_slot(e.slot);
   });

@@ -60,7 +60,7 @@ class Residency {
   // The table is a copy of `other`, of a store whose save_all() succeeded: what can leave memory has left it, and the
   // slots are shared. Never fails.
   void begin_as_fork(RecordTable& other);
-  // Gives all slots back, before the store goes.
+  // Gives all slots back. Nothing else may be called afterwards.
   void free_slots();
   // A record that is in, and shared, has that slot from now on, and is written there when it leaves.
   void move_to(RecordId id, int8_t tier, int64_t slot);

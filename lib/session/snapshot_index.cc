@@ -12,7 +12,8 @@
 namespace quire {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 48;                            // of any count of tokens or blocks
+constexpr int64_t kMost = int64_t{1} << 48;  // of any count of tokens or blocks
+constexpr size_t kMostMessages = 200'000;    // so that the index stays within the reader's limits
 constexpr const char* kOverflow[] = {"error", "stop", "extrapolate"};  // in the order of OverflowPolicy
 static_assert(sizeof(KeyRange) == 16 && sizeof(TextPositions::Run) == 16 && sizeof(TokenLabel) == 24);
 static_assert(std::endian::native == std::endian::little, "blocks of numbers are little-endian");
@@ -194,6 +195,10 @@ class MessagesReader {
 Result<Json> write_index(SnapshotWriter& writer, const SnapshotIndex& index, const TextState& text,
                          std::span<const float> last_logits) {
   const TextState::Parts parts = text.parts();
+  if (parts.messages.size() > kMostMessages) {
+    return Status(Code::kUnsupported, "messages were fed " + std::to_string(parts.messages.size()) +
+                                          " times; a snapshot holds at most " + std::to_string(kMostMessages));
+  }
   ObjectWriter out;
   out.add("n_settled", parts.n_settled).add("n_computed", parts.n_computed).add("reread_end", parts.reread_end);
   QUIRE_ASSIGN(const int64_t tokens, add_array(writer, std::span(parts.tokens)));
