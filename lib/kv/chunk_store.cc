@@ -155,12 +155,14 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   }
   std::unique_ptr<ChunkStore> fork(new ChunkStore(backend_, geometry_, table_.n_layers(), options_, std::move(tiers)));
   QUIRE_TRY(fork->start_transfers(options_.io));
-  fork->table_ = table_;
   fork->memory_.share(memory_, spills() ? RecordMemory::Share::kFixedPages : RecordMemory::Share::kAllPages);
   fork->selection_.share(selection_);
   fork->tier_records_ = tier_records_;
   fork->n_evicted_ = n_evicted_;
   fork->evicted_until_ = evicted_until_;
+  // A store gives back the slots that its table names: it has the whole table and its share of each slot, or neither.
+  RecordTable table = table_;
+  fork->table_ = std::move(table);
   fork->residency_->begin_as_fork(table_);
   return fork;
 }

@@ -59,7 +59,7 @@ Status check_same(const SnapshotOrigin& saved, const SnapshotOrigin& own) {
   return {};
 }
 
-// kInvalidArgument: the type is not known.
+// kBadFile: the type is not known.
 Result<ElementType> kv_type_of(const std::string& name) {
   for (const ElementType type : {ElementType::kF32, ElementType::kF16, ElementType::kBF16}) {
     if (name == element_name(type)) return type;

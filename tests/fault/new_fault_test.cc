@@ -111,6 +111,7 @@ struct Application {
   quire_model* model = nullptr;
   quire_session* session = nullptr;
   quire_stream* stream = nullptr;
+  const char* kv_directory = nullptr;  // of the session's spill file
   Result result;
 
   ~Application() {
@@ -144,6 +145,10 @@ struct Application {
     so.strategy = kStrategy;
     so.strategy_len = sizeof kStrategy - 1;
     so.prefill_block = 16;
+    if (kv_directory) {
+      so.kv_file_directory = kv_directory;
+      so.kv_file_directory_len = std::strlen(kv_directory);
+    }
     if (open(path) && good(quire_session_create(model, &so, &session, nullptr), "session_create") &&
         good(quire_session_feed_text(session, kText, sizeof kText - 1, 0, nullptr), "feed_text")) {
       generate();
@@ -269,11 +274,12 @@ TEST_P(NewFault, LoadingModelsWithBpe) {
 
 // A session is forked, saved, loaded and read on; what fails leaves no file, no memory, and the first session as it
 // was.
-TEST_P(NewFault, ForkingSavingAndLoadingASession) {
+void fork_save_and_load(bool all_later, const char* kv_directory) {
   const TemporaryFolder folder;
   const std::string path = folder.file("saved.quire");
   const std::string model = model_directory("text_256");
   Application first;
+  first.kv_directory = kv_directory;
   first.run(model.c_str());
   ASSERT_EQ(first.result.status, QUIRE_OK) << first.result.call;
   quire_stream_release(first.stream);
@@ -308,7 +314,7 @@ TEST_P(NewFault, ForkingSavingAndLoadingASession) {
   for (int64_t n = 1; n <= total; n += step) {
     Result result;
     {
-      Failing failing(n, GetParam() ? INT64_MAX : n);
+      Failing failing(n, all_later ? INT64_MAX : n);
       round_trip(&result);
     }
     ASSERT_TRUE(result.status == QUIRE_OK || result.status == QUIRE_ERROR_OUT_OF_MEMORY)
@@ -324,6 +330,17 @@ TEST_P(NewFault, ForkingSavingAndLoadingASession) {
   }
   EXPECT_GT(n_failed, 0);
   std::printf("%lld allocations; failed at %lld\n", static_cast<long long>(total), static_cast<long long>(n_failed));
+  // The first session is as it was.
+  Result again;
+  round_trip(&again);
+  ASSERT_EQ(std::memcmp(again.tokens, expected.tokens, sizeof again.tokens), 0);
+}
+
+TEST_P(NewFault, ForkingSavingAndLoadingASession) { fork_save_and_load(GetParam(), nullptr); }
+
+TEST_P(NewFault, ForkingSavingAndLoadingASpillingSession) {
+  const TemporaryFolder spill;
+  fork_save_and_load(GetParam(), spill.path().c_str());
 }
 
 INSTANTIATE_TEST_SUITE_P(Mode, NewFault, testing::Bool(),
