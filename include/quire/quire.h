@@ -190,7 +190,8 @@ typedef struct quire_runtime_options {
   void* alloc_user_data;
   quire_destroy_callback alloc_destroy; /* may be NULL */
   /* What the KV caches of all its sessions may hold together, tier by tier (see "Tiers"); 0: no
-   * limit. */
+   * limit. Where HOST's is reached, chunks of sessions without a stream leave first, then those of
+   * the session that has most: each that works keeps an equal share. */
   int64_t kv_device_budget_bytes;
   int64_t kv_host_budget_bytes;
   int64_t kv_compressed_budget_bytes;
@@ -1018,11 +1019,12 @@ QUIRE_API quire_status quire_session_get_fingerprint(const quire_session* sessio
 
 /* Another session that stands where this one does, with the same options: the way to ask a document
  * several questions, one after the other or at once. Both go on by themselves, and their tokens
- * come out as those of one session would. Keys and values that both hold are shared: a fork costs
- * the list of chunks, and each copies the chunk in progress when it goes on. Shared chunks count in
- * the budgets of each session, and once in the runtime's; a file tier is shared, with its budget,
- * and what is in memory alone is written to it first. What the last stream kept is not part of a
- * fork, save the last logits. Errors: IO, OUT_OF_MEMORY, BUSY, CLOSED.
+ * come out as those of one session would. Keys and values that both hold are shared, wherever they
+ * are: a fork costs the list of chunks, each copies the chunk in progress when it goes on, and what
+ * one brings into memory the other finds there. Shared chunks count once in the runtime's budgets.
+ * In the sessions' own, chunks that can leave memory count for the session that brought them there,
+ * and others for each session; a file tier is shared, with its budget. What the last stream kept is
+ * not part of a fork, save the last logits. Errors: OUT_OF_MEMORY, BUSY, CLOSED.
  * [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_fork(quire_session* session, quire_session** out,
                                           quire_error* err);

@@ -16,15 +16,19 @@ ChunkStore::ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layer
       options_(options),
       tiers_(std::move(tiers)),
       n_writable_(tiers_.size() - (options.snapshot ? 1 : 0)),
-      account_("of memory", options.budget_bytes, options.runtime_memory),
+      record_bytes_(static_cast<int64_t>(backend.kv_record_bytes(geometry))),
+      residency_(options.residency ? options.residency : std::make_shared<Residency>()),
+      account_("of memory", options.budget_bytes, residency_->budget()),
+      user_(backend, account_, tiers_, record_bytes_),
       table_(n_layers),
       selection_(backend, geometry, n_layers, options.n_query_heads, options.selection, account_),
-      memory_(backend, account_, static_cast<int64_t>(backend.kv_record_bytes(geometry))),
-      last_read_(static_cast<size_t>(n_layers)),
-      tier_records_(tiers_.size()) {}
+      last_read_(static_cast<size_t>(n_layers)) {}
 
 ChunkStore::~ChunkStore() {
-  if (residency_) residency_->free_slots();  // forks may have the same tiers
+  residency_->stop(user_);
+  drop(KvKind::kText, 0, kNoLimit);
+  drop(KvKind::kCondensed, 0, kNoLimit);
+  residency_->remove(user_);
 }
 
 Result<std::unique_ptr<ChunkStore>> ChunkStore::create(Backend& backend, const KvGeometry& geometry, int n_layers,
@@ -38,37 +42,31 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::create(Backend& backend, const K
   }
   if (options.snapshot) tiers.push_back(std::make_shared<SnapshotTier>(backend, geometry, options.snapshot));
   std::unique_ptr<ChunkStore> store(new ChunkStore(backend, geometry, n_layers, options, std::move(tiers)));
-  QUIRE_TRY(store->start_transfers(options.io));
+  QUIRE_TRY(store->join(options.io));
   return store;
 }
 
-Status ChunkStore::start_transfers(IoThreads* io) {
-  std::unique_ptr<Transfers> transfers;
-  if (spills()) {
-    try {
-      if (io) io->start();
-    } catch (const std::system_error& e) {
-      return Status(Code::kOutOfMemory, std::string("cannot start threads: ") + e.what(), -1, e.code().value());
-    }
-    QUIRE_ASSIGN(transfers, Transfers::create(backend_, account_, record_bytes(), io));
+Status ChunkStore::join(IoThreads* io) {
+  try {
+    if (io && spills()) io->start();
+  } catch (const std::system_error& e) {
+    return Status(Code::kOutOfMemory, std::string("cannot start threads: ") + e.what(), -1, e.code().value());
   }
-  residency_ =
-      std::make_unique<Residency>(backend_, table_, memory_, account_, tiers_, std::move(transfers), table_.n_layers());
-  return {};
+  return residency_->add(user_, spills(), io);
 }
 
 // ---- room
 
 Status ChunkStore::reserve(int64_t first, int64_t n) {
   const int64_t end = ceil_div(first + n, geometry_.chunk);
-  const std::vector<RecordId> missing = table_.extend(KvKind::kText, first / geometry_.chunk, end);
+  const std::vector<int64_t> missing = table_.extend(KvKind::kText, first / geometry_.chunk, end);
   const int64_t selection = selection_.bytes_for(first + n);
   QUIRE_TRY(check_budget(selection, end - first / geometry_.chunk + condensed_chunks(), missing.size(), first + n));
   // Records that are in the way of representations go.
-  if (selection > selection_.bytes()) QUIRE_TRY(residency_->shrink_for(selection - selection_.bytes()));
+  if (selection > selection_.bytes()) QUIRE_TRY(residency_->make_room(user_, selection - selection_.bytes()));
   QUIRE_TRY(selection_.reserve(first, first + n));
   QUIRE_TRY(own_chunk(KvKind::kText, first));
-  const Status status = make_records(missing);
+  const Status status = make_records(KvKind::kText, missing);
   if (!status.ok()) return status.with_context("KV cache at token " + std::to_string(first));
   selection_.extend(first, n);
   return {};
@@ -76,12 +74,12 @@ Status ChunkStore::reserve(int64_t first, int64_t n) {
 
 Status ChunkStore::reserve_condensed(int64_t first, int64_t n) {
   const int64_t before = condensed_chunks();
-  const std::vector<RecordId> missing =
+  const std::vector<int64_t> missing =
       table_.extend(KvKind::kCondensed, first / geometry_.chunk, ceil_div(first + n, geometry_.chunk));
   // A step has all condensed entries of a layer at hand, and a record of text.
   Status status = check_budget(selection_.bytes(), condensed_chunks() + 1, missing.size(), first + n);
   if (status.ok()) status = own_chunk(KvKind::kCondensed, first);
-  if (status.ok()) status = make_records(missing);
+  if (status.ok()) status = make_records(KvKind::kCondensed, missing);
   if (status.ok()) return status;
   cut(KvKind::kCondensed, before);  // what is at hand is counted by the table's length
   return status.with_context("KV cache at condensed entry " + std::to_string(first));
@@ -90,166 +88,215 @@ Status ChunkStore::reserve_condensed(int64_t first, int64_t n) {
 Status ChunkStore::check_budget(int64_t fixed, int64_t in_step, size_t n_missing, int64_t n_tokens) const {
   int64_t records = in_step + 1;  // and the staging buffer
   if (!writes_to_tier()) {
-    const int64_t made = spills() ? memory_.fixed_bytes() : memory_.bytes();
-    records = made / record_bytes() + static_cast<int64_t>(n_missing);
+    records = fixed_bytes_ / record_bytes_ + static_cast<int64_t>(n_missing) * table_.n_layers();
     if (spills()) records += 2;  // one of the snapshot's at a time, and the staging buffer
   }
-  return account_.check(fixed + records * record_bytes(), " for " + std::to_string(n_tokens) + " tokens");
+  return account_.check(fixed + records * record_bytes_, " for " + std::to_string(n_tokens) + " tokens",
+                        residency_->reclaimable(user_));
 }
 
-// All or none.
-Status ChunkStore::make_records(const std::vector<RecordId>& missing) {
-  return writes_to_tier() ? make_in_tier(missing) : make_in_memory(missing);
-}
-
-// The layers of a chunk follow each other in `missing`.
-Status ChunkStore::make_in_memory(const std::vector<RecordId>& missing) {
-  const auto layers = static_cast<size_t>(table_.n_layers());
-  const auto kind = spills() ? RecordMemory::PageKind::kFixed : RecordMemory::PageKind::kOpen;
-  // Records that the snapshot has too are in the way.
-  if (spills()) QUIRE_TRY(residency_->shrink_for(static_cast<int64_t>(missing.size()) * record_bytes()));
-  for (size_t m = 0; m < missing.size(); m += layers) {
-    auto page = memory_.add_page(table_.n_layers(), kind);
-    if (!page.ok()) {
-      for (size_t undo = 0; undo < m; ++undo) residency_->drop(missing[undo]);
-      memory_.trim();
-      return page.status();
+Status ChunkStore::make_records(KvKind kind, std::span<const int64_t> chunks) {
+  for (size_t made = 0; made < chunks.size(); ++made) {
+    auto records = new_chunk();
+    if (!records.ok()) {
+      for (const int64_t chunk : chunks.first(made)) drop(kind, chunk, chunk + 1);
+      return records.status();
     }
-    for (const RecordId id : std::span(missing).subspan(m, layers)) {
-      table_.hold(id);
-      residency_->enter(id, memory_.take_from(*page));
-    }
+    hold(kind, chunks[made], std::move(*records));
   }
   return {};
 }
 
-// Of the first tier that has so many.
-Result<ChunkStore::Slots> ChunkStore::take_slots(int64_t n) {
+Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk() {
+  return writes_to_tier() ? new_chunk_in_tier() : new_chunk_in_memory();
+}
+
+// Records that could leave memory are in the way.
+Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_memory() {
+  const int64_t bytes = table_.n_layers() * record_bytes_;
+  QUIRE_TRY(residency_->make_room(user_, bytes));
+  auto chunk = std::make_unique<ChunkRecords>(table_.n_layers());
+  chunk->holders.reserve(1);
+  QUIRE_ASSIGN(chunk->page, account_.allocate_shared(backend_, bytes, MemoryKind::kDevice));
+  fixed_bytes_ += bytes;
+  for (size_t layer = 0; layer < chunk->records.size(); ++layer) {
+    chunk->records[layer].fixed = {chunk->page.get(), layer * static_cast<size_t>(record_bytes_)};
+  }
+  return chunk;
+}
+
+// In the first tier that has room.
+Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_tier() {
+  auto chunk = std::make_unique<ChunkRecords>(table_.n_layers());
+  chunk->holders.reserve(1);
   for (size_t t = 0;; ++t) {
-    Result<std::vector<int64_t>> slots = tiers_[t]->take_slots(n);
-    if (slots.ok()) return Slots{static_cast<int8_t>(t), std::move(*slots)};
-    if (slots.status().code() != Code::kBudget || t + 1 == n_writable_) return slots.status();
+    Result<std::vector<int64_t>> slots = tiers_[t]->take_slots(table_.n_layers());
+    if (!slots.ok() && (slots.status().code() != Code::kBudget || t + 1 == n_writable_)) return slots.status();
+    if (!slots.ok()) continue;
+    for (size_t layer = 0; layer < chunk->records.size(); ++layer) {
+      chunk->records[layer].tier = tiers_[t].get();
+      chunk->records[layer].slot = (*slots)[layer];
+    }
+    return chunk;
   }
 }
 
-Status ChunkStore::make_in_tier(const std::vector<RecordId>& missing) {
-  if (missing.empty()) return {};
-  QUIRE_ASSIGN(const Slots slots, take_slots(static_cast<int64_t>(missing.size())));
-  for (size_t m = 0; m < missing.size(); ++m) {
-    table_.hold(missing[m]);
-    table_.entry(missing[m]).tier = slots.tier;
-    table_.entry(missing[m]).slot = slots.numbers[m];
-    ++tier_records_[static_cast<size_t>(slots.tier)];
+// The records have room for a holder.
+void ChunkStore::hold(KvKind kind, int64_t chunk, std::unique_ptr<ChunkRecords> records) {
+  residency_->hold(user_, *records);
+  table_.hold(kind, chunk, *records.release());
+}
+
+// Writes a record that only this store knows.
+Status ChunkStore::write_new(Queue& queue, Record& record, std::span<const std::byte> bytes) {
+  if (record.tier) {
+    QUIRE_TRY(record.tier->write(record.slot, bytes.data()));
+    record.saved = true;
+    return {};
   }
-  return {};
+  QUIRE_TRY(backend_.upload(queue, bytes.data(), *record.fixed.page, record.fixed.offset, bytes.size()));
+  return finish_queue(backend_, queue);
+}
+
+void ChunkStore::let_go(ChunkRecords& records) {
+  if (records.page) {
+    const auto bytes = static_cast<int64_t>(records.page->size());
+    account_.let_go_shared(bytes);
+    fixed_bytes_ -= bytes;
+  }
+  residency_->let_go(user_, records);
 }
 
 // ---- forks
 
 Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
-  residency_->settle();
-  QUIRE_TRY(residency_->save_all());
-  std::vector<std::shared_ptr<Tier>> tiers = tiers_;
-  if (options_.snapshot) {
-    tiers.back() = std::make_shared<SnapshotTier>(backend_, geometry_, options_.snapshot);  // it reads one at a time
-  }
-  std::unique_ptr<ChunkStore> fork(new ChunkStore(backend_, geometry_, table_.n_layers(), options_, std::move(tiers)));
-  QUIRE_TRY(fork->start_transfers(options_.io));
-  fork->memory_.share(memory_, spills() ? RecordMemory::Share::kFixedPages : RecordMemory::Share::kAllPages);
+  std::unique_ptr<ChunkStore> fork(new ChunkStore(backend_, geometry_, table_.n_layers(), options_, tiers_));
+  QUIRE_TRY(fork->join(options_.io));
+  RecordTable table = table_;
+  std::vector<ChunkRecords*> chunks;
+  table.for_held([&](KvKind, int64_t, const RecordTable::Entry& entry) { chunks.push_back(entry.chunk); });
   fork->selection_.share(selection_);
-  fork->tier_records_ = tier_records_;
+  residency_->share(chunks, fork->user_);
+  // Nothing fails from here on.
+  table_.mark_shared();
+  table.mark_shared();
+  for (const Seen& s : seen_) table.view(s.layer, s.kind, s.chunk) = {};
+  fork->table_ = std::move(table);
+  fork->account_.hold_shared(fixed_bytes_);
+  fork->fixed_bytes_ = fixed_bytes_;
   fork->n_evicted_ = n_evicted_;
   fork->evicted_until_ = evicted_until_;
-  // A store gives back the slots that its table names: it has the whole table and its share of each slot, or neither.
-  RecordTable table = table_;
-  fork->table_ = std::move(table);
-  fork->residency_->begin_as_fork(table_);
   return fork;
 }
 
-// The records of a chunk that key `first` and others will be written to are this store's alone from here on.
+// The records of a chunk that key `first` and others will be written to are this store's alone from here on: copies.
 Status ChunkStore::own_chunk(KvKind kind, int64_t first) {
   const int64_t chunk = first / geometry_.chunk;
-  const RecordId of_first_layer = table_.id(0, kind, chunk);
-  if (first % geometry_.chunk == 0 || !table_.holds(of_first_layer)) return {};
-  RecordEntry& entry = table_.entry(of_first_layer);
-  if (entry.slot >= 0) return entry.shared ? own_in_tier(kind, chunk) : Status();
-  if (!memory_.is_shared(entry.memory.page)) return {};
-  if (spills()) QUIRE_TRY(residency_->shrink_for(table_.n_layers() * record_bytes()));
-  QUIRE_TRY(memory_.own(entry.memory.page));
-  for (int layer = 0; layer < table_.n_layers(); ++layer) {
-    const RecordId id = table_.id(layer, kind, chunk);
-    table_.record(id) = memory_.record(table_.entry(id).memory);
-  }
-  return {};
-}
-
-// Each record comes into memory, and has another slot from then on.
-Status ChunkStore::own_in_tier(KvKind kind, int64_t chunk) {
+  if (first % geometry_.chunk == 0 || !table_.holds(kind, chunk) || !table_.entry(kind, chunk).shared) return {};
+  ChunkRecords& shared = *table_.entry(kind, chunk).chunk;
+  std::vector<std::byte> host(static_cast<size_t>(record_bytes_));
   QUIRE_ASSIGN(const auto queue, backend_.create_queue());
-  for (int layer = 0; layer < table_.n_layers(); ++layer) {
-    const RecordId id = table_.id(layer, kind, chunk);
-    RecordEntry& entry = table_.entry(id);
-    if (!entry.shared) continue;  // where an earlier call failed
-    QUIRE_TRY(residency_->acquire(*queue, {&id, 1}, Access::kRead, Pins::kReplaced));
-    QUIRE_ASSIGN(const Slots slots, take_slots(1));
-    --tier_records_[static_cast<size_t>(entry.tier)];
-    ++tier_records_[static_cast<size_t>(slots.tier)];
-    residency_->move_to(id, slots.tier, slots.numbers[0]);
+  struct Copy {
+    ChunkStore& store;
+    std::unique_ptr<ChunkRecords> records{};
+    ~Copy() {
+      if (!records) return;
+      store.residency_->hold(store.user_, *records);
+      store.let_go(*records.release());
+    }
+  } copy{*this};
+  QUIRE_ASSIGN(copy.records, new_chunk());
+  for (size_t layer = 0; layer < shared.records.size(); ++layer) {
+    QUIRE_TRY(residency_->read(user_, *queue, shared.records[layer], host));
+    QUIRE_TRY(write_new(*queue, copy.records->records[layer], host));
   }
+  hide();
+  let_go(table_.forget(kind, chunk));
+  hold(kind, chunk, std::move(copy.records));
   return {};
 }
 
 // ---- residency
 
 int64_t ChunkStore::max_resident() const {
-  if (!spills() || account_.room() == kNoLimit) return kNoLimit;
-  const int64_t bytes = memory_.bytes() - memory_.fixed_bytes() + account_.room() - residency_->staging_left();
-  const int64_t records = bytes / record_bytes();
-  return std::max<int64_t>(1, records - condensed_chunks());
+  const int64_t records = spills() ? residency_->capacity(user_) : kNoLimit;
+  return records == kNoLimit ? kNoLimit : std::max<int64_t>(1, records - condensed_chunks());
 }
 
 int64_t ChunkStore::window(int64_t n) const {
   const int64_t most = max_resident();
-  return n <= most ? n : std::max<int64_t>(1, residency_->asynchronous() ? most / 2 : most);
+  return n <= most ? n : std::max<int64_t>(1, Residency::asynchronous(user_) ? most / 2 : most);
 }
 
-std::vector<RecordId> ChunkStore::ids(int layer, KvKind kind, std::span<const int64_t> chunks) const {
-  std::vector<RecordId> ids;
-  ids.reserve(chunks.size());
-  for (const int64_t chunk : chunks) ids.push_back(table_.id(layer, kind, chunk));
-  return ids;
+// What the backend sees of records that can leave is what was asked for last.
+void ChunkStore::hide() {
+  for (const Seen& s : seen_) table_.view(s.layer, s.kind, s.chunk) = {};
+  seen_.clear();
 }
 
 Status ChunkStore::acquire(Queue& queue, int layer, std::span<const int64_t> chunks, Access access, KvKind kind) {
   if (!spills()) return {};
   if (kind == KvKind::kText && access == Access::kRead)
     last_read_[static_cast<size_t>(layer)].assign(chunks.begin(), chunks.end());
-  return residency_->acquire(queue, ids(layer, kind, chunks), access,
-                             kind == KvKind::kCondensed ? Pins::kKept : Pins::kReplaced);
+  if (kind == KvKind::kText) hide();
+  std::vector<Record*> records;
+  const size_t before = seen_.size();
+  for (const int64_t chunk : chunks) {
+    Record& record = table_.record(layer, kind, chunk);
+    if (!record.tier) continue;
+    records.push_back(&record);
+    seen_.push_back({layer, kind, chunk});
+  }
+  const Status status =
+      residency_->acquire(user_, queue, records, access, kind == KvKind::kText ? Pins::kReplaced : Pins::kKept);
+  if (!status.ok()) {
+    hide();
+    return status;
+  }
+  for (size_t s = before; s < seen_.size(); ++s)
+    table_.view(layer, kind, seen_[s].chunk) = records[s - before]->place();
+  return {};
 }
 
-void ChunkStore::prefetch(Queue& queue, int layer, std::span<const int64_t> chunks) noexcept {
-  if (!residency_->asynchronous()) return;
+void ChunkStore::prefetch(int layer, std::span<const int64_t> chunks) noexcept {
+  if (!Residency::asynchronous(user_)) return;
   try {
-    residency_->prefetch(queue, ids(layer, KvKind::kText, chunks));
+    std::vector<Record*> records;
+    for (const int64_t chunk : chunks) {
+      if (!table_.holds(KvKind::kText, chunk)) continue;
+      Record& record = table_.record(layer, KvKind::kText, chunk);
+      if (record.tier) records.push_back(&record);
+    }
+    residency_->prefetch(user_, records);
   } catch (const std::bad_alloc&) {  // of the list
   }
 }
 
+void ChunkStore::release(Queue& queue) noexcept {
+  hide();
+  residency_->release(user_, queue);
+}
+
+void ChunkStore::rest() { residency_->rest(user_); }
+
+std::vector<int64_t> ChunkStore::resident(int layer) const {
+  std::vector<int64_t> chunks;
+  for (int64_t chunk = 0; chunk < table_.n_chunks(KvKind::kText); ++chunk) {
+    if (table_.holds(KvKind::kText, chunk) && residency_->is_in(table_.record(layer, KvKind::kText, chunk)))
+      chunks.push_back(chunk);
+  }
+  return chunks;
+}
+
 // ---- forgetting
 
+// Returns how many records that were.
 int64_t ChunkStore::drop(KvKind kind, int64_t first_chunk, int64_t end_chunk) {
   const int64_t before = table_.n_held();
-  for (int layer = 0; layer < table_.n_layers(); ++layer) {
-    for (int64_t c = first_chunk; c < std::min(end_chunk, table_.n_chunks(kind)); ++c) {
-      const RecordId id = table_.id(layer, kind, c);
-      if (!table_.entry(id).held) continue;
-      if (table_.entry(id).tier >= 0) --tier_records_[static_cast<size_t>(table_.entry(id).tier)];
-      residency_->drop(id);
-    }
+  hide();
+  for (int64_t c = first_chunk; c < std::min(end_chunk, table_.n_chunks(kind)); ++c) {
+    if (table_.holds(kind, c)) let_go(table_.forget(kind, c));
   }
-  memory_.trim();
   return before - table_.n_held();
 }
 
@@ -275,13 +322,17 @@ void ChunkStore::evict(int64_t begin, int64_t end) {
   evicted_until_ = last;
 }
 
-bool ChunkStore::can_write(RecordId id) const {
-  return !table_.holds(id) || table_.entry(id).tier < static_cast<int>(n_writable_);
+bool ChunkStore::can_write(KvKind kind, int64_t chunk) const {
+  return !table_.holds(kind, chunk) || !in_snapshot(table_.record(0, kind, chunk));
+}
+
+bool ChunkStore::in_snapshot(const Record& record) const {
+  return options_.snapshot && record.tier == tiers_.back().get();
 }
 
 int64_t ChunkStore::exact_boundary(int64_t n_tokens) const {
   const int64_t boundary = selection_.exact_boundary(n_tokens), chunk = boundary / geometry_.chunk;
-  return can_write(table_.id(0, KvKind::kText, chunk)) ? boundary : chunk * geometry_.chunk;
+  return can_write(KvKind::kText, chunk) ? boundary : chunk * geometry_.chunk;
 }
 
 bool ChunkStore::holds(int64_t begin, int64_t end) const {
@@ -296,42 +347,50 @@ ChunkStoreStats ChunkStore::stats() const {
   stats.bytes_peak = account_.peak();
   stats.representation_bytes = selection_.representation_bytes();
   stats.n_records = table_.n_held();
-  stats.n_resident = residency_->n_in();
   stats.n_evicted = n_evicted_;
-  const TierStats device = residency_->device_stats();
+  table_.for_held([&](KvKind, int64_t, const RecordTable::Entry& entry) {
+    const int64_t n_in = residency_->n_in(*entry.chunk);
+    stats.n_resident += n_in;
+    if (in_snapshot(entry.chunk->records[0])) stats.n_in_snapshot += table_.n_layers() - n_in;
+  });
+  const TierStats device = residency_->device_stats(user_);
   stats.n_hits = device.n_hits;
   stats.n_misses = device.n_misses;
   stats.n_left = device.n_evicted;
   stats.stall_ns = device.stall_ns;
   for (size_t t = 0; t < tiers_.size(); ++t) {
-    TierStats tier;
-    tiers_[t]->describe(tier);
+    const TierStats moved = residency_->tier_stats(user_, t);
     if (t >= n_writable_) {
-      stats.n_restored = residency_->tier_stats(t).bytes_read / record_bytes();
-      stats.n_in_snapshot = tier_records_[t] - residency_->n_in_of(t);
+      stats.n_restored = moved.bytes_read / record_bytes_;
       continue;
     }
+    TierStats tier;
+    tiers_[t]->describe(tier);
     stats.file_bytes += tier.bytes;
-    stats.n_read += residency_->tier_stats(t).bytes_read / record_bytes();
-    stats.n_written += residency_->tier_stats(t).bytes_written / record_bytes();
+    stats.n_read += moved.bytes_read / record_bytes_;
+    stats.n_written += moved.bytes_written / record_bytes_;
   }
   return stats;
 }
 
 std::vector<TierStats> ChunkStore::tier_stats() const {
   std::vector<TierStats> all;
-  all.push_back(residency_->device_stats());
+  all.push_back(residency_->device_stats(user_));
   all[0].name = "device";
   all[0].limit = account_.limit();
   all[0].bytes = account_.used();
   all[0].bytes_peak = account_.peak();
-  all[0].n_records = residency_->n_in();
   for (size_t t = 0; t < tiers_.size(); ++t) {
-    all.push_back(residency_->tier_stats(t));
+    all.push_back(residency_->tier_stats(user_, t));
     all.back().name = tiers_[t]->name();
     tiers_[t]->describe(all.back());
-    all.back().n_records = tier_records_[t];
   }
+  table_.for_held([&](KvKind, int64_t, const RecordTable::Entry& entry) {
+    all[0].n_records += residency_->n_in(*entry.chunk);
+    for (size_t t = 0; t < tiers_.size(); ++t) {
+      if (entry.chunk->records[0].tier == tiers_[t].get()) all[t + 1].n_records += table_.n_layers();
+    }
+  });
   return all;
 }
 

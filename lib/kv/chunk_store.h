@@ -10,9 +10,9 @@
 // asked for, and nothing is written to it. Records that are made or changed afterwards have their slots in another
 // tier, or, where there is none, a fixed place in memory.
 //
-// The store puts parts together: record_table.h (which records exist), record_memory.h (where they lie in device
-// memory), residency.h (which are there), transfers.h (how they come and go), tier.h (where else they are),
-// selection_state.h, tier_budget.h, store_snapshot.h. One thread at a time.
+// The store puts parts together: record.h and record_table.h (which records exist), residency.h (which are in memory,
+// of all stores of a runtime), transfers.h (how they come and go), tier.h (where else they are), selection_state.h,
+// tier_budget.h, store_snapshot.h. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,6 @@
 
 #include "lib/backend/backend.h"
 #include "lib/kv/io_thread.h"
-#include "lib/kv/record_memory.h"
 #include "lib/kv/record_table.h"
 #include "lib/kv/residency.h"
 #include "lib/kv/selection_state.h"
@@ -45,8 +44,8 @@ struct ChunkStoreOptions {
   std::vector<std::shared_ptr<Tier>> tiers{};
   // What the store will be restored from; null: nothing.
   std::shared_ptr<const BlockSource> snapshot{};
-  // What the runtime's stores hold together; may be null.
-  std::shared_ptr<TierBudget> runtime_memory{};
+  // Of the runtime's stores together, of device memory and of files; null: there are no others.
+  std::shared_ptr<Residency> residency{};
   std::shared_ptr<TierBudget> runtime_file{};
   // Reads and writes lower tiers; null: the store's own thread does. Must outlive the store. With a lower tier its
   // threads are started.
@@ -97,13 +96,17 @@ class ChunkStore {
   int64_t exact_boundary(int64_t n_tokens) const;
 
   // Brings records of a layer into memory, at most max_resident() of them, and keeps them there until the next acquire
-  // of text; others may leave it. kWrite: they will be changed. Work on the records is queued on `queue`. Waits for
-  // records on their way. kIo, kOutOfMemory, kBudget: nothing is lost.
+  // of text, or release(); others may leave it. kWrite: they will be changed. Work on the records is queued on `queue`.
+  // Waits for records on their way. kIo, kOutOfMemory, kBudget: nothing is lost, and nothing is kept there.
   Status acquire(Queue& queue, int layer, std::span<const int64_t> chunks, Access access, KvKind kind = KvKind::kText);
   // Begins to bring records of a layer's text into memory, the first ones first, as far as this fits into half of the
   // memory beside what the last acquire asked for. Returns at once; what fails is as if it had not been asked for.
   // Without an I/O thread it does nothing.
-  void prefetch(Queue& queue, int layer, std::span<const int64_t> chunks) noexcept;
+  void prefetch(int layer, std::span<const int64_t> chunks) noexcept;
+  // Nothing more will be queued on what was acquired: other sessions can have its memory when the work is done.
+  void release(Queue& queue) noexcept;
+  // No stream works on the session any more: its records are the first to leave memory when others need room.
+  void rest();
   // What acquire() was asked for last to be read, of a layer's text.
   std::span<const int64_t> last_read(int layer) const { return last_read_[static_cast<size_t>(layer)]; }
   // Records of a layer's text that can be in memory together, beside all records of its condensed entries.
@@ -121,9 +124,8 @@ class ChunkStore {
   // neither.
   Rows queries_in_progress(int layer, int64_t chunk) const { return selection_.queries_in_progress(layer, chunk); }
 
-  // Another store with the same contents. What both hold is shared: pages of memory, and slots of lower tiers. Each
-  // copies what it shares before it changes it. Records that are in memory alone are written to their slots first: kIo;
-  // kOutOfMemory. The store is as it was.
+  // Another store with the same contents. Both hold the same records, wherever they are, and each copies what it shares
+  // before it changes it. kOutOfMemory: the store is as it was.
   Result<std::unique_ptr<ChunkStore>> fork();
 
   // ---- snapshots (store_snapshot.cc)
@@ -140,29 +142,30 @@ class ChunkStore {
   ChunkStoreStats stats() const;
   // Device memory first, then the lower tiers.
   std::vector<TierStats> tier_stats() const;
-  int64_t record_bytes() const { return memory_.record_bytes(); }
+  int64_t record_bytes() const { return record_bytes_; }
+  // The chunks of a layer's text whose records are in memory.
+  std::vector<int64_t> resident(int layer) const;
 
  private:
   ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layers, const ChunkStoreOptions& options,
              std::vector<std::shared_ptr<Tier>> tiers);
-  Status start_transfers(IoThreads* io);
+  Status join(IoThreads* io);
   // `in_step`: records that one step must have in memory; `fixed`: other bytes of memory.
   Status check_budget(int64_t fixed, int64_t in_step, size_t n_missing, int64_t n_tokens) const;
-  Status make_records(const std::vector<RecordId>& missing);
-  Status make_in_memory(const std::vector<RecordId>& missing);
-  Status make_in_tier(const std::vector<RecordId>& missing);
-  struct Slots {
-    int8_t tier;
-    std::vector<int64_t> numbers;
-  };
-  Result<Slots> take_slots(int64_t n);
+  // All or none.
+  Status make_records(KvKind kind, std::span<const int64_t> chunks);
+  Result<std::unique_ptr<ChunkRecords>> new_chunk();
+  Result<std::unique_ptr<ChunkRecords>> new_chunk_in_memory();
+  Result<std::unique_ptr<ChunkRecords>> new_chunk_in_tier();
+  void hold(KvKind kind, int64_t chunk, std::unique_ptr<ChunkRecords> records);
+  void let_go(ChunkRecords& records);
   Status own_chunk(KvKind kind, int64_t first);
-  Status own_in_tier(KvKind kind, int64_t chunk);
-  bool can_write(RecordId id) const;
+  bool can_write(KvKind kind, int64_t chunk) const;
+  bool in_snapshot(const Record& record) const;
   bool writes_to_tier() const { return n_writable_ > 0; }
   // Of snapshots.
   std::vector<ChunkRange> held_chunks(KvKind kind, int64_t n_keys) const;
-  Status read_neutral(Queue& queue, RecordId id, std::span<std::byte> record, std::span<std::byte> neutral);
+  Status write_new(Queue& queue, Record& record, std::span<const std::byte> bytes);
   Status save_records(Queue& queue, KvKind kind, int64_t n_keys, BlockSink& sink);
   Status save_selection(Queue& queue, int64_t n_tokens, BlockSink& sink);
   Status restore_records(Queue& queue, KvKind kind, const StoreSnapshot& snapshot, int64_t* block);
@@ -170,21 +173,27 @@ class ChunkStore {
   Status restore_selection(Queue& queue, const StoreSnapshot& snapshot, int64_t block);
   int64_t drop(KvKind kind, int64_t first_chunk, int64_t end_chunk);
   void cut(KvKind kind, int64_t n_chunks);
-  std::vector<RecordId> ids(int layer, KvKind kind, std::span<const int64_t> chunks) const;
+  void hide();
 
   Backend& backend_;
   const KvGeometry geometry_;
   const ChunkStoreOptions options_;
   const std::vector<std::shared_ptr<Tier>> tiers_;  // below device memory; a snapshot's is the last one
   const size_t n_writable_;                         // the others of them
-  TierAccount account_;                             // of device memory
+  const int64_t record_bytes_;
+  const std::shared_ptr<Residency> residency_;
+  TierAccount account_;  // of device memory
+  RecordUser user_;      // this store, for the residency
   RecordTable table_;
   SelectionState selection_;
-  // Without lower tiers a page holds one chunk's records of all layers; with one, any records.
-  RecordMemory memory_;
-  std::unique_ptr<Residency> residency_;         // before all others it is gone, and with it whatever is on its way
+  int64_t fixed_bytes_ = 0;                      // of pages of records without slots
   std::vector<std::vector<int64_t>> last_read_;  // [layer]
-  std::vector<int64_t> tier_records_;            // held, of each lower tier
+  struct Seen {
+    int layer;
+    KvKind kind;
+    int64_t chunk;
+  };
+  std::vector<Seen> seen_;  // what the last requests brought, and the backend sees
   int64_t n_evicted_ = 0;
   int64_t evicted_until_ = 0;  // everything droppable before this chunk was dropped
 };

@@ -24,7 +24,6 @@ Status FileTier::reserve(int64_t n) {
   int64_t slots = std::max(needed, n_slots_ + std::max<int64_t>(1, kGrowth / record_bytes_));
   slots = std::min(slots, n_slots_ + std::max(missing, account_.room() / record_bytes_));
   free_.reserve(static_cast<size_t>(slots));
-  holders_.reserve(static_cast<size_t>(slots));
   if (!grow(slots).ok()) {
     slots = needed;  // the last of a nearly full disk
     QUIRE_TRY(grow(slots));
@@ -32,7 +31,6 @@ Status FileTier::reserve(int64_t n) {
   // Lowest slots last, so that they are taken first.
   for (int64_t slot = slots; slot > n_slots_; --slot) free_.push_back(slot - 1);
   n_slots_ = slots;
-  holders_.resize(static_cast<size_t>(slots));
   return {};
 }
 
@@ -51,19 +49,13 @@ Result<std::vector<int64_t>> FileTier::take_slots(int64_t n) {
   for (int64_t& slot : slots) {
     slot = free_.back();
     free_.pop_back();
-    holders_[static_cast<size_t>(slot)] = 1;
   }
   return slots;
 }
 
-void FileTier::share_slot(int64_t slot) {
-  MutexLock lock(mutex_);
-  ++holders_[static_cast<size_t>(slot)];
-}
-
 void FileTier::free_slot(int64_t slot) {
   MutexLock lock(mutex_);
-  if (--holders_[static_cast<size_t>(slot)] == 0) free_.push_back(slot);  // reserve() made room
+  free_.push_back(slot);  // reserve() made room
 }
 
 int64_t FileTier::bytes() const {

@@ -21,7 +21,6 @@ class FileTier : public Tier {
 
   std::string name() const override { return "file"; }
   Result<std::vector<int64_t>> take_slots(int64_t n) override;
-  void share_slot(int64_t slot) override;
   void free_slot(int64_t slot) override;
   Status write(int64_t slot, const void* record) override;
   Status read(int64_t slot, void* record) override;
@@ -43,8 +42,7 @@ class FileTier : public Tier {
   mutable Mutex mutex_;
   TierAccount account_ QUIRE_GUARDED_BY(mutex_);
   int64_t n_slots_ QUIRE_GUARDED_BY(mutex_) = 0;
-  std::vector<int64_t> free_ QUIRE_GUARDED_BY(mutex_);     // capacity: n_slots_
-  std::vector<int32_t> holders_ QUIRE_GUARDED_BY(mutex_);  // by slot: stores that have it
+  std::vector<int64_t> free_ QUIRE_GUARDED_BY(mutex_);  // capacity: n_slots_
 };
 
 }  // namespace quire

@@ -4,58 +4,61 @@
 
 namespace quire {
 
-bool RecordTable::holds(RecordId id) const {
-  const auto& entries = entries_[static_cast<size_t>(id.track)];
-  return static_cast<size_t>(id.chunk) < entries.size() && entries[static_cast<size_t>(id.chunk)].held;
-}
-
 bool RecordTable::holds(KvKind kind, int64_t first, int64_t end) const {
   for (int64_t chunk = first; chunk < end; ++chunk) {
-    if (!holds(id(0, kind, chunk))) return false;
+    if (!holds(kind, chunk)) return false;
   }
   return true;
 }
 
-std::vector<RecordId> RecordTable::extend(KvKind kind, int64_t first, int64_t n_chunks) {
+std::vector<int64_t> RecordTable::extend(KvKind kind, int64_t first, int64_t n_chunks) {
   const auto end = static_cast<size_t>(n_chunks);
-  std::vector<RecordId> missing;
+  std::vector<int64_t> missing;
+  // What can fail comes first, so that all parts of the table have one length.
+  missing.reserve(static_cast<size_t>(n_chunks - first));
   const auto grow = [&](const auto& change) {
+    if (of(kind).size() < end) change(of(kind));
     for (int layer = 0; layer < n_layers_; ++layer) {
-      const auto track = static_cast<size_t>(id(layer, kind, 0).track);
-      if (records_[track].size() < end) change(records_[track]);
-      if (entries_[track].size() < end) change(entries_[track]);
+      if (views_[track(layer, kind)].size() < end) change(views_[track(layer, kind)]);
     }
   };
-  // What can fail comes first, so that the tracks of a kind always have one length.
-  grow([&](auto& track) { make_room(track, end - track.size()); });
-  grow([&](auto& track) { track.resize(end); });
+  grow([&](auto& part) { make_room(part, end - part.size()); });
+  grow([&](auto& part) { part.resize(end); });
   for (int64_t chunk = first; chunk < n_chunks; ++chunk) {
-    for (int layer = 0; layer < n_layers_; ++layer) {
-      const RecordId record = id(layer, kind, chunk);
-      if (!holds(record)) missing.push_back(record);
-    }
+    if (!holds(kind, chunk)) missing.push_back(chunk);
   }
   return missing;
 }
 
 void RecordTable::shorten(KvKind kind, int64_t n_chunks) {
   const auto keep = static_cast<size_t>(n_chunks);
+  const auto cut = [&](auto& part) {
+    if (part.size() > keep) part.resize(keep);
+  };
+  cut(of(kind));
+  for (int layer = 0; layer < n_layers_; ++layer) cut(views_[track(layer, kind)]);
+}
+
+void RecordTable::hold(KvKind kind, int64_t chunk, ChunkRecords& records) {
+  entry(kind, chunk) = {&records, false};
   for (int layer = 0; layer < n_layers_; ++layer) {
-    const auto track = static_cast<size_t>(id(layer, kind, 0).track);
-    if (entries_[track].size() > keep) entries_[track].resize(keep);
-    if (records_[track].size() > keep) records_[track].resize(keep);
+    view(layer, kind, chunk) = records.records[static_cast<size_t>(layer)].fixed;
   }
+  n_held_ += n_layers_;
 }
 
-void RecordTable::hold(RecordId id) {
-  entry(id).held = true;
-  ++n_held_;
+ChunkRecords& RecordTable::forget(KvKind kind, int64_t chunk) {
+  ChunkRecords& records = *entry(kind, chunk).chunk;
+  entry(kind, chunk) = {};
+  for (int layer = 0; layer < n_layers_; ++layer) view(layer, kind, chunk) = {};
+  n_held_ -= n_layers_;
+  return records;
 }
 
-void RecordTable::forget(RecordId id) {
-  entry(id) = RecordEntry();
-  record(id) = {};
-  --n_held_;
+void RecordTable::mark_shared() {
+  for (auto& chunks : chunks_) {
+    for (Entry& entry : chunks) entry.shared = entry.chunk != nullptr;
+  }
 }
 
 }  // namespace quire

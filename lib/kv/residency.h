@@ -1,117 +1,203 @@
-// Which records are in device memory: brought there on request, and given to a lower tier when the budget is reached.
+// Which records of a runtime's stores are in device memory: brought there on request, and given to lower tiers when a
+// budget is reached.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
-#include "lib/kv/record_memory.h"
+#include "lib/kv/record.h"
 #include "lib/kv/record_table.h"
 #include "lib/kv/tier.h"
 #include "lib/kv/tier_budget.h"
 #include "lib/kv/transfers.h"
-#include "lib/kv/use_order.h"
+#include "lib/support/mutex.h"
 
 namespace quire {
 
 // What becomes of the records that are pinned when others are asked for.
 enum class Pins { kReplaced, kKept };
 
-// A record of the table is out, arriving, in, or leaving (RecordEntry::State). What computing has asked for is pinned
-// until it asks for something else: it leaves memory neither for a request nor for a prefetch. Of the records that are
-// in and not pinned, the least recently used leaves first. A record on its way neither leaves nor is dropped: who wants
-// to, waits.
-//
-// A record without a slot of a lower tier is in and stays there.
-//
-// The bytes of any other one are in memory or in its slot, or both, at any time. One that cannot be written stays in
-// memory, and is written when its place is wanted again. One that cannot be read is out, and is read when it is asked
-// for again.
-//
-// One thread at a time, the store's. The I/O thread sees transfers, never a table or a list.
-class Residency {
+// Records in memory whose bytes count in one account, and which can leave it, in the order of their use.
+struct OwnedRecords {
+  TierAccount& account;
+  RecordUser* user;  // null: of the records that count for no store
+  Record* oldest = nullptr;
+  Record* newest = nullptr;
+  int64_t bytes = 0;
+  int64_t n_leaving = 0;  // records that were in here and are being written
+};
+
+// One store, as the residency sees it. The store makes it and calls the residency with it, one thread at a time; what
+// is not const here is the residency's, under its mutex.
+class RecordUser {
  public:
-  // Without lower tiers (transfers null) what enters stays. page_records: of a new page, at most.
-  Residency(Backend& backend, RecordTable& table, RecordMemory& memory, TierAccount& account,
-            std::span<const std::shared_ptr<Tier>> tiers, std::unique_ptr<Transfers> transfers, int64_t page_records);
-
-  // Brings the records into memory and pins them. `queue`: where work on what memory holds is queued. kIo,
-  // kOutOfMemory, kBudget: nothing is lost.
-  Status acquire(Queue& queue, std::span<const RecordId> records, Access access, Pins pins);
-  // Begins to bring the records into memory, the first ones first, as far as half of the memory and what is not pinned
-  // suffice. What fails is as if it had not been asked for.
-  void prefetch(Queue& queue, std::span<const RecordId> records) noexcept;
-  // A held record has that place from now on.
-  void enter(RecordId id, RecordMemory::Slot memory);
-  // Forgets a record that is held: its place and slot are free.
-  void drop(RecordId id);
-  // Releases pages until `added` bytes more fit into the account, or none is left. kIo: so far as it came.
-  Status shrink_for(int64_t added);
-
-  int64_t n_in() const { return n_in_; }
-  // Of those with a slot of a lower tier.
-  int64_t n_in_of(size_t tier) const { return n_in_of_[tier]; }
-  // Waits until no record is on its way. What fails is as if it had not been asked for.
-  void settle();
-  // ---- forks
-  // Writes what is in memory alone to its slot. kIo, kOutOfMemory: so far as it came.
-  Status save_all();
-  // The table is a copy of `other`, of a store whose save_all() succeeded: what can leave memory has left it, and the
-  // slots are shared. Never fails.
-  void begin_as_fork(RecordTable& other);
-  // Gives all slots back. Nothing else may be called afterwards.
-  void free_slots();
-  // A record that is in, and shared, has that slot from now on, and is written there when it leaves.
-  void move_to(RecordId id, int8_t tier, int64_t slot);
-  // Bytes that must stay free for the staging buffer.
-  int64_t staging_left() const;
-  bool asynchronous() const { return transfers_ && transfers_->asynchronous(); }
-  TierStats device_stats() const { return device_; }
-  const TierStats& tier_stats(size_t tier) const { return lower_[tier]; }
+  // The references must outlive it.
+  RecordUser(Backend& backend, TierAccount& account, std::span<const std::shared_ptr<Tier>> tiers, int64_t record_bytes)
+      : backend_(backend),
+        account_(account),
+        tiers_(tiers),
+        record_bytes_(record_bytes),
+        owned_{account, this},
+        lower_(tiers.size()) {}
+  RecordUser(const RecordUser&) = delete;
+  RecordUser& operator=(const RecordUser&) = delete;
 
  private:
-  using State = RecordEntry::State;
+  friend class Residency;
 
-  struct Place {
-    RecordMemory::Slot memory;
-    RecordId victim;  // leaves it; none: it is free
-  };
+  Backend& backend_;
+  TierAccount& account_;  // of its part of device memory
+  const std::span<const std::shared_ptr<Tier>> tiers_;
+  const int64_t record_bytes_;
+  std::unique_ptr<Transfers> transfers_;  // null: all its records are fixed
+
+  OwnedRecords owned_;
+  std::vector<Record*> pinned_;         // by its last requests
+  bool ready_ = false;                  // it has its staging buffer
+  bool computes_ = false;               // it has asked for records since release()
+  bool rests_ = true;                   // no stream works on the session
+  std::shared_ptr<const Fence> fence_;  // after the work on what it had pinned; null: there is none
+  int64_t n_in_transit_ = 0;            // its transfers
+  Status failure_;                      // of its transfer that was no prefetch, since the last acquire() began
+  TierStats device_;                    // hits, misses, evictions, stall
+  std::vector<TierStats> lower_;        // by tier
+};
+
+// Memory belongs to records, and a record's memory counts for one store, its owner: the one that brought it there. A
+// store that asks for a record which a fork has in memory finds it there, at no cost. When the owner is gone, the
+// record counts for the runtime alone until another store that holds it uses it.
+//
+// What a store has asked for is pinned until it asks for something else: it leaves memory neither for a request nor for
+// a prefetch. Of the records that are in and not pinned leaves, when a store needs room:
+// - if its own budget is reached, the one of its own that was used longest ago;
+// - else, of those that count for nobody or for sessions that rest (no stream is open), the one that was used longest
+//   ago;
+// - else the one used longest ago of the session that has most. So no session that works is pushed below an equal share
+//   of the runtime's budget by others.
+//
+// The bytes of a record are in memory or in its slot, or both, at any time. One that cannot be written stays in memory,
+// and is written when its place is wanted again. One that cannot be read is out, and is read when it is asked for
+// again.
+//
+// Any thread; each user is one thread's at a time. Nothing is read, written, allocated or released while the mutex is
+// held.
+class Residency final : private TransferListener {
+ public:
+  // limit_bytes: of the device memory of all users together; 0: no limit.
+  explicit Residency(int64_t limit_bytes = 0)
+      : budget_(std::make_shared<TierBudget>(limit_bytes)),
+        unowned_account_("of memory", 0, budget_),
+        unowned_{unowned_account_, nullptr} {}
+  Residency(const Residency&) = delete;
+  Residency& operator=(const Residency&) = delete;
+
+  const std::shared_ptr<TierBudget>& budget() const { return budget_; }
+
+  // ---- users
+  // `spills`: it has records with slots. io: may be null. kOutOfMemory.
+  Status add(RecordUser& user, bool spills, IoThreads* io);
+  // Gives up what it has asked for and what has not begun.
+  void stop(RecordUser& user);
+  // It was stopped, and holds no record any more. Waits for what it has asked for.
+  void remove(RecordUser& user);
+  static bool asynchronous(const RecordUser& user) { return user.transfers_ && user.transfers_->asynchronous(); }
+  // Bytes that must stay free for its staging buffer.
+  static int64_t staging_left(const RecordUser& user) { return user.transfers_ ? user.transfers_->staging_left() : 0; }
+
+  // ---- chunks
+  // The user, who made it, holds it.
+  void hold(RecordUser& user, ChunkRecords& chunk);
+  // `other` holds each of the chunks too. All or, at an exception, none.
+  void share(std::span<ChunkRecords* const> chunks, RecordUser& other);
+  // The user does not hold it any more; with its last holder it is gone, and its slots are free. Waits for records on
+  // their way. Nothing works on what the user had pinned.
+  void let_go(RecordUser& user, ChunkRecords& chunk);
+
+  // ---- requests
+  // Brings the records, which the user holds, into memory and pins them. `queue`: where work on what memory holds is
+  // queued. kWrite: the user alone holds them, and changes them. kIo, kOutOfMemory, kBudget: nothing is lost, and
+  // nothing of this user is pinned.
+  Status acquire(RecordUser& user, Queue& queue, std::span<Record* const> records, Access access, Pins pins);
+  // Begins to bring the records into memory, the first ones first, as far as half of what the user can have and what is
+  // not pinned suffice. What fails is as if it had not been asked for.
+  void prefetch(RecordUser& user, std::span<Record* const> records) noexcept;
+  // Nothing more will be queued on what is pinned: it can leave when that work is done.
+  void release(RecordUser& user, Queue& queue) noexcept;
+  // The session's records are the first to leave until it asks for some again.
+  void rest(RecordUser& user);
+  // Records leave memory until `bytes` more fit into the user's account, beside its staging buffer, or none is left
+  // that may. kIo: so far as it came.
+  Status make_room(RecordUser& user, int64_t bytes);
+  // Copies a record that the user holds to the host, from where it is.
+  Status read(RecordUser& user, Queue& queue, Record& record, std::span<std::byte> out);
+
+  // ---- what it has come to
+  // Bytes that all records of other users hold, which can leave.
+  int64_t reclaimable(const RecordUser& user) const;
+  // Records of the user's size that it can have in memory together.
+  int64_t capacity(const RecordUser& user) const;
+  TierStats device_stats(const RecordUser& user) const;
+  TierStats tier_stats(const RecordUser& user, size_t tier) const;
+  bool is_in(const Record& record) const;
+  // How many of the chunk's records are in memory.
+  int64_t n_in(const ChunkRecords& chunk) const;
+
+ private:
+  using State = Record::State;
 
   enum class Purpose { kAcquire, kPrefetch };
 
-  Status acquire_all(Queue& queue, std::span<const RecordId> records, Pins pins);
-  void collect();
-  void finish(const Transfer& transfer);
-  Status submit(Transfer transfer);
-  void wait();
-  Status start(Queue& queue, RecordId id, Purpose purpose);
-  Status start_at(Queue& queue, RecordId id, const Place& place, Purpose purpose);
-  Result<bool> find_place(Place* place);
-  RecordId oldest_unpinned();
-  Status write_out(RecordId id);
-  Status save(RecordId id);
-  void leave(RecordId id, State state);
-  void use(RecordId id);
-  bool can_leave(RecordId id) const { return table_.entry(id).slot >= 0; }
-  Transfer::End end_of(RecordId id);
+  // Memory that a record has got, and the record that is to be written from it first.
+  struct Place {
+    bool found = false;
+    Record* victim = nullptr;
+    OwnedRecords* victim_owner = nullptr;
+    std::shared_ptr<const Fences> after;
+  };
 
-  Backend& backend_;
-  RecordTable& table_;
-  RecordMemory& memory_;
-  TierAccount& account_;
-  const std::span<const std::shared_ptr<Tier>> tiers_;
-  const int64_t page_records_;
+  void finished(const Transfer& transfer) noexcept override;
+  std::unique_ptr<Buffer> finish(const Transfer& transfer) QUIRE_REQUIRES(mutex_);
+  Status prepare(RecordUser& user);
+  Status pin(RecordUser& user, std::span<Record* const> records, Pins pins) QUIRE_REQUIRES(mutex_);
+  Status bring(RecordUser& user, std::span<Record* const> records) QUIRE_REQUIRES(mutex_);
+  Status start(RecordUser& user, Record& record, Purpose purpose) QUIRE_REQUIRES(mutex_);
+  Status start_claimed(RecordUser& user, Record& record, Purpose purpose) QUIRE_REQUIRES(mutex_);
+  Result<Place> take_place(RecordUser& user, Record& record, Purpose purpose) QUIRE_REQUIRES(mutex_);
+  // These let go of the mutex for a moment.
+  Result<std::unique_ptr<Buffer>> allocate(RecordUser& user) QUIRE_REQUIRES(mutex_);
+  void free(std::unique_ptr<Buffer> memory) QUIRE_REQUIRES(mutex_);
+  Status submit(RecordUser& by, Transfer transfer) QUIRE_REQUIRES(mutex_);
+  Status push_out(RecordUser& user, Record& victim) QUIRE_REQUIRES(mutex_);
+  std::shared_ptr<const Fences> fences() QUIRE_REQUIRES(mutex_);
+  void wait(RecordUser& user) QUIRE_REQUIRES(mutex_);
+  bool may_wait(const RecordUser& user) const QUIRE_REQUIRES(mutex_);
+  void settle(RecordUser& user) QUIRE_REQUIRES(mutex_);
 
-  UseOrder order_;  // of the records that are in and can leave
-  int64_t n_in_ = 0;
-  std::vector<int64_t> n_in_of_;        // of each lower tier
-  uint64_t pins_ = 1;                   // entries with this number are pinned
-  std::shared_ptr<const Fence> fence_;  // of the queue, when the last acquire() or prefetch() began; null: not needed
-  Status failure_;                      // of a transfer that was no prefetch, since the last acquire() began
-  TierStats device_;                    // hits, misses, evictions, stall
-  std::vector<TierStats> lower_;
-  std::unique_ptr<Transfers> transfers_;  // last: it is gone before what it works on
+  void unpin(RecordUser& user) QUIRE_REQUIRES(mutex_);
+  void enter(Record& record, OwnedRecords& owner) QUIRE_REQUIRES(mutex_);
+  void append(OwnedRecords& owner, Record& record) QUIRE_REQUIRES(mutex_);
+  void use(RecordUser& user, Record& record) QUIRE_REQUIRES(mutex_);
+  static void unlink(Record& record);
+  static bool same_memory(const RecordUser& user, const Record& record);
+  static RecordUser* writer(RecordUser& user, const Record& record);
+  static Record* oldest_that_may_leave(RecordUser& user, const OwnedRecords& owned);
+  Record* choose_victim(RecordUser& user, int64_t bytes) QUIRE_REQUIRES(mutex_);
+  int64_t capacity_of(const RecordUser& user) const QUIRE_REQUIRES(mutex_);
+  static RecordUser& charged(const Record& record, const OwnedRecords& owner);
+  static TierStats& lower(RecordUser& user, const Record& record);
+
+  const std::shared_ptr<TierBudget> budget_;
+  TierAccount unowned_account_;
+  mutable Mutex mutex_;
+  CondVar changed_;  // notified when a transfer or a read() is finished, and when records are not pinned any more
+  OwnedRecords unowned_ QUIRE_GUARDED_BY(mutex_);  // of stores that let them go, while others hold them
+  std::vector<RecordUser*> users_ QUIRE_GUARDED_BY(mutex_);
+  uint64_t clock_ QUIRE_GUARDED_BY(mutex_) = 0;
+  int64_t n_in_transit_ QUIRE_GUARDED_BY(mutex_) = 0;  // transfers
+  int64_t n_reading_ QUIRE_GUARDED_BY(mutex_) = 0;     // read() calls that copy from memory
 };
 
 }  // namespace quire

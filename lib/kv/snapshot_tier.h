@@ -11,16 +11,15 @@
 
 namespace quire {
 
-// A slot is the number of a block, which has the record in its neutral form. One read at a time.
+// A slot is the number of a block, which has the record in its neutral form.
 class SnapshotTier : public Tier {
  public:
   // The backend must outlive this.
   SnapshotTier(const Backend& backend, const KvGeometry& geometry, std::shared_ptr<const BlockSource> source)
-      : backend_(backend), geometry_(geometry), source_(std::move(source)), neutral_(kv_neutral_bytes(geometry)) {}
+      : backend_(backend), geometry_(geometry), source_(std::move(source)) {}
 
   std::string name() const override { return "snapshot"; }
   Result<std::vector<int64_t>> take_slots(int64_t) override { return read_only(); }
-  void share_slot(int64_t) override {}
   void free_slot(int64_t) override {}
   Status write(int64_t, const void*) override { return read_only(); }
   Status read(int64_t slot, void* record) override;
@@ -32,7 +31,6 @@ class SnapshotTier : public Tier {
   const Backend& backend_;
   const KvGeometry geometry_;
   const std::shared_ptr<const BlockSource> source_;
-  std::vector<std::byte> neutral_;
 };
 
 }  // namespace quire

@@ -30,7 +30,7 @@ void clear_behind(const KvGeometry& g, int64_t n, std::span<std::byte> neutral) 
 std::vector<ChunkRange> ChunkStore::held_chunks(KvKind kind, int64_t n_keys) const {
   std::vector<ChunkRange> held;
   for (int64_t chunk = 0; chunk < ceil_div(n_keys, geometry_.chunk); ++chunk) {
-    if (!table_.holds(table_.id(0, kind, chunk))) continue;
+    if (!table_.holds(kind, chunk)) continue;
     if (held.empty() || held.back().end != chunk) held.push_back({chunk, chunk});
     ++held.back().end;
   }
@@ -86,27 +86,14 @@ Result<StoreSnapshot> ChunkStore::save(int64_t n_tokens, int64_t n_entries, Bloc
   return snapshot;
 }
 
-Status ChunkStore::read_neutral(Queue& queue, RecordId id, std::span<std::byte> record, std::span<std::byte> neutral) {
-  const RecordEntry& e = table_.entry(id);
-  if (e.state == RecordEntry::State::kIn) {
-    const KvRecord at = table_.record(id);
-    QUIRE_TRY(backend_.download(queue, *at.page, at.offset, record.data(), record.size()));
-    QUIRE_TRY(finish_queue(backend_, queue));
-  } else {
-    QUIRE_TRY(tiers_[static_cast<size_t>(e.tier)]->read(e.slot, record.data()));
-  }
-  backend_.to_neutral(geometry_, record.data(), neutral.data());
-  return {};
-}
-
 Status ChunkStore::save_records(Queue& queue, KvKind kind, int64_t n_keys, BlockSink& sink) {
-  residency_->settle();
   std::vector<std::byte> record(static_cast<size_t>(record_bytes())), neutral(kv_neutral_bytes(geometry_));
   for (const ChunkRange& range : held_chunks(kind, n_keys)) {
     for (int64_t chunk = range.begin; chunk < range.end; ++chunk) {
       const int64_t n = std::min(geometry_.chunk, n_keys - chunk * geometry_.chunk);
       for (int layer = 0; layer < table_.n_layers(); ++layer) {
-        QUIRE_TRY(read_neutral(queue, table_.id(layer, kind, chunk), record, neutral));
+        QUIRE_TRY(residency_->read(user_, queue, table_.record(layer, kind, chunk), record));
+        backend_.to_neutral(geometry_, record.data(), neutral.data());
         clear_behind(geometry_, n, neutral);
         QUIRE_TRY(sink.add(neutral).status());
       }
@@ -177,46 +164,40 @@ Status ChunkStore::restore_records(Queue& queue, KvKind kind, const StoreSnapsho
   }
   const int64_t first_own = kind == KvKind::kText ? (n_keys - 1) / geometry_.chunk : 0;
   table_.extend(kind, 0, n_chunks);
-  const auto last = static_cast<int8_t>(tiers_.size() - 1);
   for (const ChunkRange& range : snapshot.held[k]) {
     for (int64_t chunk = range.begin; chunk < range.end; ++chunk, *block += table_.n_layers()) {
       if (chunk >= first_own) {
         QUIRE_TRY(restore_own(queue, kind, chunk, *block));
         continue;
       }
+      auto records = std::make_unique<ChunkRecords>(table_.n_layers());
+      records->holders.reserve(1);
       for (int layer = 0; layer < table_.n_layers(); ++layer) {
         const int64_t bytes = options_.snapshot->block_bytes(*block + layer);
         if (bytes != static_cast<int64_t>(kv_neutral_bytes(geometry_))) {
           return does_not_fit("block " + std::to_string(*block + layer) + " has " + std::to_string(bytes) +
                               " bytes; a record has " + std::to_string(kv_neutral_bytes(geometry_)));
         }
-        const RecordId id = table_.id(layer, kind, chunk);
-        table_.hold(id);
-        RecordEntry& entry = table_.entry(id);
-        entry.saved = true;
-        entry.tier = last;
-        entry.slot = *block + layer;
-        ++tier_records_.back();
+        Record& record = records->records[static_cast<size_t>(layer)];
+        record.tier = tiers_.back().get();
+        record.slot = *block + layer;
+        record.saved = true;
       }
+      hold(kind, chunk, std::move(records));
     }
   }
   return {};
 }
 
 Status ChunkStore::restore_own(Queue& queue, KvKind kind, int64_t chunk, int64_t block) {
-  std::vector<RecordId> records;
-  for (int layer = 0; layer < table_.n_layers(); ++layer) records.push_back(table_.id(layer, kind, chunk));
-  QUIRE_TRY(check_budget(selection_.bytes(), 1 + condensed_chunks(), records.size(),
-                         std::min((chunk + 1) * geometry_.chunk, kNoLimit)));
-  QUIRE_TRY(make_records(records));
-  std::vector<std::byte> neutral(kv_neutral_bytes(geometry_)), record(static_cast<size_t>(record_bytes()));
-  for (const RecordId id : records) {
+  QUIRE_TRY(
+      check_budget(selection_.bytes(), 1 + condensed_chunks(), 1, std::min((chunk + 1) * geometry_.chunk, kNoLimit)));
+  QUIRE_TRY(make_records(kind, {&chunk, 1}));
+  std::vector<std::byte> neutral(kv_neutral_bytes(geometry_)), record(static_cast<size_t>(record_bytes_));
+  for (int layer = 0; layer < table_.n_layers(); ++layer) {
     QUIRE_TRY(options_.snapshot->read(block++, neutral));
     backend_.from_neutral(geometry_, neutral.data(), record.data());
-    QUIRE_TRY(residency_->acquire(queue, {&id, 1}, Access::kWrite, Pins::kReplaced));
-    const KvRecord at = table_.record(id);
-    QUIRE_TRY(backend_.upload(queue, record.data(), *at.page, at.offset, record.size()));
-    QUIRE_TRY(finish_queue(backend_, queue));
+    QUIRE_TRY(write_new(queue, table_.record(layer, kind, chunk), record));
   }
   return {};
 }
@@ -226,7 +207,7 @@ Status ChunkStore::restore_selection(Queue& queue, const StoreSnapshot& snapshot
   const int64_t n_tokens = snapshot.n_keys[static_cast<size_t>(KvKind::kText)];
   const int64_t bytes = selection_.bytes_for(n_tokens);
   QUIRE_TRY(check_budget(bytes, 1 + condensed_chunks(), 0, n_tokens));
-  QUIRE_TRY(residency_->shrink_for(bytes));
+  QUIRE_TRY(residency_->make_room(user_, bytes));
   QUIRE_TRY(selection_.reserve(0, n_tokens));
   const int64_t pages = selection_.complete_pages(n_tokens);
   const int n_vectors = pages == 0 ? 0 : s.n_vectors(options_.n_query_heads, geometry_.n_kv_heads);

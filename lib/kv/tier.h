@@ -23,18 +23,15 @@ struct TierStats {
   int64_t stall_ns = 0;                       // device: time in which computing waited for records
 };
 
-// Forks of a store share its tiers: take_slots(), share_slot(), free_slot() and describe() may come from the threads of
-// several stores. At the same time I/O threads may call write() and read(), of slots that are taken and that no other
-// call is about but reads.
+// Any thread, several at once: forks of a store share its tiers. A slot that is written, or given back, no other call
+// is about; it may be read by several.
 class Tier {
  public:
   virtual ~Tier() = default;
   virtual std::string name() const = 0;
   // kBudget, kIo, kOutOfMemory: nothing was changed.
   virtual Result<std::vector<int64_t>> take_slots(int64_t n) = 0;
-  // One store more has the slot, whose record does not change any more.
-  virtual void share_slot(int64_t slot) = 0;
-  // A store has it no longer; it is free when none has. Never allocates.
+  // Never allocates.
   virtual void free_slot(int64_t slot) = 0;
   virtual Status write(int64_t slot, const void* record) = 0;
   virtual Status read(int64_t slot, void* record) = 0;

@@ -28,36 +28,70 @@ int64_t TierBudget::room() const {
   return limit_ > 0 ? limit_ - used_ : kNoLimit;
 }
 
-Status TierAccount::check(int64_t needed, const std::string& purpose) const {
+Status TierAccount::check(int64_t needed, const std::string& purpose, int64_t reclaimable) const {
   const std::string needs = "the KV cache needs " + std::to_string(needed) + " bytes " + what_ + purpose;
   if (limit_ > 0 && needed > limit_) {
     return Status(Code::kBudget, needs + "; the session's budget is " + std::to_string(limit_));
   }
-  if (!runtime_ || needed - used_ <= runtime_->room()) return {};
+  if (!runtime_ || needed - used() - reclaimable <= runtime_->room()) return {};
   return Status(Code::kBudget, needs + "; the runtime's budget is " + std::to_string(runtime_->limit()) +
                                    ", and its sessions hold " + std::to_string(runtime_->used()));
 }
 
+void TierAccount::count(int64_t bytes) {
+  used_ += bytes;
+  peak_ = std::max(peak_, used_);
+}
+
 Status TierAccount::add(int64_t bytes) {
-  QUIRE_TRY(check(used_ + bytes, ""));
-  if (runtime_ && !runtime_->add(bytes)) {  // another store was faster
+  QUIRE_TRY(check(used() + bytes, ""));
+  MutexLock lock(mutex_);
+  if ((limit_ > 0 && bytes > limit_ - used_) || (runtime_ && !runtime_->add(bytes))) {  // another thread was faster
     return Status(Code::kBudget, "the KV cache needs " + std::to_string(bytes) + " bytes more " + what_ +
-                                     "; the runtime's budget is " + std::to_string(runtime_->limit()));
+                                     ", which another session has taken");
   }
   charged_ += bytes;
-  hold_shared(bytes);
+  count(bytes);
   return {};
 }
 
 void TierAccount::remove(int64_t bytes) {
+  MutexLock lock(mutex_);
   used_ -= bytes;
   charged_ -= bytes;
   if (runtime_) runtime_->remove(bytes);
 }
 
 void TierAccount::hold_shared(int64_t bytes) {
-  used_ += bytes;
-  peak_ = std::max(peak_, used_);
+  MutexLock lock(mutex_);
+  count(bytes);
+}
+
+void TierAccount::let_go_shared(int64_t bytes) {
+  MutexLock lock(mutex_);
+  used_ -= bytes;
+}
+
+void TierAccount::give(int64_t bytes, TierAccount& to) {
+  if (&to == this) return;
+  {
+    MutexLock lock(mutex_);
+    used_ -= bytes;
+    charged_ -= bytes;
+  }
+  MutexLock lock(to.mutex_);
+  to.charged_ += bytes;
+  to.count(bytes);
+}
+
+int64_t TierAccount::used() const {
+  MutexLock lock(mutex_);
+  return used_;
+}
+
+int64_t TierAccount::peak() const {
+  MutexLock lock(mutex_);
+  return peak_;
 }
 
 Result<std::unique_ptr<Buffer>> TierAccount::allocate(Backend& backend, int64_t bytes, MemoryKind kind) {
@@ -67,9 +101,10 @@ Result<std::unique_ptr<Buffer>> TierAccount::allocate(Backend& backend, int64_t 
     ~Undo() {
       if (!account) return;
       account->remove(bytes);
-      account->peak_ = peak;
+      MutexLock lock(account->mutex_);
+      account->peak_ = std::max(peak, account->used_);
     }
-  } undo{nullptr, bytes, peak_};
+  } undo{nullptr, bytes, peak()};
   QUIRE_TRY(add(bytes));
   undo.account = this;
   QUIRE_ASSIGN(auto buffer, backend.allocate(static_cast<size_t>(bytes), kind));
@@ -90,7 +125,10 @@ Result<std::shared_ptr<Buffer>> TierAccount::allocate_shared(Backend& backend, i
   QUIRE_ASSIGN(shared->buffer, allocate(backend, bytes, kind));
   shared->runtime = runtime_;
   shared->charged = bytes;
-  charged_ -= bytes;
+  {
+    MutexLock lock(mutex_);
+    charged_ -= bytes;
+  }
   Buffer* const buffer = shared->buffer.get();
   return std::shared_ptr<Buffer>(std::move(shared), buffer);
 }
@@ -109,9 +147,8 @@ Status TierAccount::own(Backend& backend, std::shared_ptr<Buffer>& buffer) {
   return status;
 }
 
-int64_t TierAccount::room() const {
-  const int64_t own = limit_ > 0 ? limit_ - used_ : kNoLimit;
-  return runtime_ ? std::min(own, runtime_->room()) : own;
-}
+int64_t TierAccount::own_room() const { return limit_ > 0 ? limit_ - used() : kNoLimit; }
+
+int64_t TierAccount::room() const { return runtime_ ? std::min(own_room(), runtime_->room()) : own_room(); }
 
 }  // namespace quire

@@ -35,20 +35,23 @@ class TierBudget {
 
 // What one store holds of a tier, within a limit of its own and within the runtime's account. Whatever it holds leaves
 // the runtime's account when it is destroyed. A buffer that several stores hold counts in the account of each, and once
-// in the runtime's, which it leaves with its last holder. One thread at a time.
+// in the runtime's, which it leaves with its last holder. Any thread; memory is allocated and released while no mutex
+// is held.
 class TierAccount {
  public:
   // `what` names the tier in messages: "of memory". limit 0: none. `runtime` may be null.
   TierAccount(std::string what, int64_t limit, std::shared_ptr<TierBudget> runtime)
       : what_(std::move(what)), limit_(limit), runtime_(std::move(runtime)) {}
   ~TierAccount() {
+    MutexLock lock(mutex_);
     if (runtime_) runtime_->remove(charged_);
   }
   TierAccount(const TierAccount&) = delete;
   TierAccount& operator=(const TierAccount&) = delete;
 
-  // kBudget unless the store could hold `needed` bytes in all. `purpose` completes "needs ... bytes of memory".
-  Status check(int64_t needed, const std::string& purpose) const;
+  // kBudget unless the store could hold `needed` bytes in all, if other stores gave `reclaimable` bytes back. `purpose`
+  // completes "needs ... bytes of memory".
+  Status check(int64_t needed, const std::string& purpose, int64_t reclaimable = 0) const;
   // kBudget: nothing was changed.
   Status add(int64_t bytes);
   void remove(int64_t bytes);
@@ -60,21 +63,28 @@ class TierAccount {
   Status own(Backend& backend, std::shared_ptr<Buffer>& buffer);
   // The store holds a shared buffer of another one, or holds one no longer.
   void hold_shared(int64_t bytes);
-  void let_go_shared(int64_t bytes) { used_ -= bytes; }
+  void let_go_shared(int64_t bytes);
+  // Bytes of this account count in another one of the runtime from now on, whose limit may be exceeded.
+  void give(int64_t bytes, TierAccount& to);
 
   int64_t limit() const { return limit_; }
-  int64_t used() const { return used_; }
-  int64_t peak() const { return peak_; }
+  int64_t used() const;
+  int64_t peak() const;
   // Bytes that can be added now; kNoLimit without limits.
   int64_t room() const;
+  // The same, as far as this account's own limit goes.
+  int64_t own_room() const;
 
  private:
+  void count(int64_t bytes) QUIRE_REQUIRES(mutex_);
+
   const std::string what_;
   const int64_t limit_;
   const std::shared_ptr<TierBudget> runtime_;
-  int64_t used_ = 0;
-  int64_t charged_ = 0;  // of it, what this account has added to the runtime's
-  int64_t peak_ = 0;
+  mutable Mutex mutex_;  // taken before the runtime's
+  int64_t used_ QUIRE_GUARDED_BY(mutex_) = 0;
+  int64_t charged_ QUIRE_GUARDED_BY(mutex_) = 0;  // of it, what this account has added to the runtime's
+  int64_t peak_ QUIRE_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace quire

@@ -6,8 +6,8 @@
 namespace quire {
 
 Result<std::unique_ptr<Transfers>> Transfers::create(Backend& backend, TierAccount& account, int64_t record_bytes,
-                                                     IoThreads* io) {
-  std::unique_ptr<Transfers> made(new Transfers(backend, account, record_bytes, io));
+                                                     IoThreads* io, TransferListener& listener) {
+  std::unique_ptr<Transfers> made(new Transfers(backend, account, record_bytes, io, listener));
   QUIRE_ASSIGN(made->queue_, backend.create_queue());
   return made;
 }
@@ -15,58 +15,54 @@ Result<std::unique_ptr<Transfers>> Transfers::create(Backend& backend, TierAccou
 Transfers::~Transfers() {
   {
     MutexLock lock(mutex_);
-    // The first that is not done may be running.
-    while (all_.size() > n_done_ + 1) all_.pop_back();
-    while (scheduled_) changed_.wait(mutex_);
+    while (scheduled_) idle_.wait(mutex_);
   }
   if (staging_) account_.remove(record_bytes_);
 }
 
-Status Transfers::submit(Transfer transfer) {
-  if (!staging_) {
-    QUIRE_ASSIGN(staging_, account_.allocate(backend_, record_bytes_, MemoryKind::kStaging));
-  }
-  bool add = false;
-  {
-    MutexLock lock(mutex_);
-    all_.push_back(std::move(transfer));
-    ++n_in_flight_;
-    add = !scheduled_;
-    scheduled_ = true;
-  }
-  if (!add || (io_ && io_->add(*this))) return {};
-  while (run_one()) {
-  }
+Status Transfers::make_staging() {
+  if (staging_) return {};
+  QUIRE_ASSIGN(staging_, account_.allocate(backend_, record_bytes_, MemoryKind::kStaging));
   return {};
 }
 
-bool Transfers::take_done(Transfer* transfer) {
+bool Transfers::submit(Transfer transfer) {
   MutexLock lock(mutex_);
-  if (n_done_ == 0) return false;
-  *transfer = std::move(all_.front());
-  all_.pop_front();
-  --n_done_;
-  --n_in_flight_;
+  all_.push_back(std::move(transfer));
+  if (scheduled_) return false;
+  scheduled_ = true;
+  return !io_ || !io_->add(*this);
+}
+
+void Transfers::run_all() noexcept {
+  while (run_one()) {
+  }
+}
+
+bool Transfers::take_back(Transfer* transfer) {
+  MutexLock lock(mutex_);
+  if (all_.size() <= (running_ ? 1u : 0u)) return false;
+  *transfer = std::move(all_.back());
+  all_.pop_back();
   return true;
 }
 
-void Transfers::wait() {
-  MutexLock lock(mutex_);
-  while (n_done_ == 0) changed_.wait(mutex_);
-}
-
 bool Transfers::run_one() {
-  Transfer* next = nullptr;
+  Transfer* next = nullptr;  // stays where it is while others are added and taken back behind it
   {
     MutexLock lock(mutex_);
-    // Neither end of the queue moves it while it runs.
-    if (n_done_ < all_.size()) next = &all_[n_done_];
+    running_ = !all_.empty();
+    if (running_) next = &all_.front();
   }
-  if (next) run(*next);
+  if (next) {
+    run(*next);
+    listener_.finished(*next);
+  }
   MutexLock lock(mutex_);
-  if (next) ++n_done_;
-  scheduled_ = n_done_ < all_.size();
-  changed_.notify_all();
+  if (next) all_.pop_front();
+  running_ = false;
+  scheduled_ = !all_.empty();
+  if (!scheduled_) idle_.notify_all();
   return scheduled_;
 }
 
@@ -82,16 +78,18 @@ void Transfers::run(Transfer& transfer) noexcept {
 Status Transfers::move(Transfer& t) {
   const auto bytes = static_cast<size_t>(record_bytes_);
   void* const host = staging_->host();
-  if (t.after) QUIRE_TRY(backend_.wait(*queue_, *t.after));
-  if (t.out.tier) {
-    QUIRE_TRY(backend_.download(*queue_, *t.memory.page, t.memory.offset, host, bytes));
+  if (t.after) {
+    for (const auto& fence : *t.after) QUIRE_TRY(backend_.wait(*queue_, *fence));
+  }
+  if (t.writes) {
+    QUIRE_TRY(backend_.download(*queue_, *t.memory, 0, host, bytes));
     QUIRE_TRY(finish_queue(backend_, *queue_));
-    QUIRE_TRY(t.out.tier->write(t.out.slot, host));
+    QUIRE_TRY(t.out->tier->write(t.out->slot, host));
     t.written = true;
   }
-  if (!t.in.tier) return {};
-  QUIRE_TRY(t.in.tier->read(t.in.slot, host));
-  QUIRE_TRY(backend_.upload(*queue_, host, *t.memory.page, t.memory.offset, bytes));
+  if (!t.reads) return finish_queue(backend_, *queue_);  // after the fences
+  QUIRE_TRY(t.in->tier->read(t.in->slot, host));
+  QUIRE_TRY(backend_.upload(*queue_, host, *t.memory, 0, bytes));
   return finish_queue(backend_, *queue_);
 }
 

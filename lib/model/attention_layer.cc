@@ -18,17 +18,35 @@ AttentionArgs ForwardPass::attention_args(const SequenceRows& rows, int layer) c
   return args;
 }
 
-// Sequences whose keys are all in memory go together; the others by windows of chunks.
+// Sequences whose keys are in memory together go together; the others by windows of chunks.
 Status ForwardPass::attend(Exec exec, std::span<const SequenceRows> all, int layer) {
   std::vector<AttentionArgs> together;
   for (const SequenceRows& rows : all) {
-    if (rows.kv().spills()) {
-      QUIRE_TRY(attend_by_windows(exec, rows, layer));
-    } else {
-      together.push_back(attention_args(rows, layer));
+    ChunkStore& kv = rows.kv();
+    if (kv.spills()) {
+      const std::vector<int64_t> needed = seen_chunks(rows);
+      const auto n = static_cast<int64_t>(needed.size());
+      Status status(Code::kBudget, "windows");
+      if (kv.window(n) == n) status = acquire_window(exec, rows, layer, needed, true);
+      if (status.code() == Code::kBudget && n > 1) {  // not, or other sessions took the room meanwhile
+        QUIRE_TRY(attend_by_windows(exec, rows, layer, needed));
+        continue;
+      }
+      QUIRE_TRY(status);
+      prefetch_layer(rows, needed, layer + 1);
     }
+    together.push_back(attention_args(rows, layer));
   }
   return together.empty() ? Status() : backend_.attention(exec, step(layer), together);
+}
+
+// The last window has the condensed entries too.
+Status ForwardPass::acquire_window(Exec exec, const SequenceRows& rows, int layer, std::span<const int64_t> chunks,
+                                   bool last) const {
+  ChunkStore& kv = rows.kv();
+  QUIRE_TRY(kv.acquire(exec.queue, layer, chunks, Access::kRead));
+  if (!last) return {};
+  return kv.acquire(exec.queue, layer, consecutive(0, kv.condensed_chunks()), Access::kRead, KvKind::kCondensed);
 }
 
 // All chunks that some query sees, ascending.
@@ -50,46 +68,44 @@ std::vector<int64_t> ForwardPass::seen_chunks(const SequenceRows& rows) const {
 
 // Asks for the first records that the text's attention in a layer will need. `first`: the first window of the layer
 // before, which is this one's too unless chunks are selected: then they are likely those of the last token.
-void ForwardPass::prefetch_layer(Exec exec, const SequenceRows& rows, std::span<const int64_t> first, int layer) const {
-  if (layer >= config_.n_layers) return;
-  rows.kv().prefetch(exec.queue, layer, own_chunks(rows));
-  rows.kv().prefetch(exec.queue, layer, has_selection(*rows.plan) ? rows.kv().last_read(layer) : first);
+void ForwardPass::prefetch_layer(const SequenceRows& rows, std::span<const int64_t> first, int layer) const {
+  if (layer >= config_.n_layers || rows.kind != KvKind::kText) return;
+  rows.kv().prefetch(layer, own_chunks(rows));
+  rows.kv().prefetch(layer, has_selection(*rows.plan) ? rows.kv().last_read(layer) : first);
 }
 
-Status ForwardPass::attend_by_windows(Exec exec, const SequenceRows& rows, int layer) {
+Status ForwardPass::attend_by_windows(Exec exec, const SequenceRows& rows, int layer, std::span<const int64_t> needed) {
   ChunkStore& kv = rows.kv();
-  const std::vector<int64_t> needed = seen_chunks(rows);
   const auto n = static_cast<int64_t>(needed.size());
-  const int64_t most = kv.window(n);
+  int64_t most = kv.window(n);
   const auto window = [&](int64_t begin) {
-    return std::span(needed).subspan(static_cast<size_t>(begin), static_cast<size_t>(std::min(most, n - begin)));
+    return needed.subspan(static_cast<size_t>(begin), static_cast<size_t>(std::min(most, n - begin)));
   };
-  if (n > most) {
-    const int64_t floats = attention_state_floats(rows.n, config_.n_query_heads, config_.head_dim);
-    QUIRE_TRY(require(state_, static_cast<size_t>(floats) * sizeof(float)));
-  }
+  const int64_t floats = attention_state_floats(rows.n, config_.n_query_heads, config_.head_dim);
+  QUIRE_TRY(require(state_, static_cast<size_t>(floats) * sizeof(float)));
   int64_t begin = 0, end = 0;
-  do {  // once at least: queries that see nothing have an output too
-    end = n - begin <= most ? n : begin + most;
-    QUIRE_TRY(kv.acquire(exec.queue, layer, window(begin), Access::kRead));
-    // The last window has the condensed entries too.
-    if (end == n) {
-      QUIRE_TRY(
-          kv.acquire(exec.queue, layer, consecutive(0, kv.condensed_chunks()), Access::kRead, KvKind::kCondensed));
+  while (end < n) {
+    end = std::min(n, begin + most);
+    const Status status = acquire_window(exec, rows, layer, window(begin), end == n);
+    if (status.code() == Code::kBudget && most > 1) {  // other sessions took room meanwhile
+      most = std::min(most, end - begin) / 2;
+      end = begin;
+      continue;
     }
+    QUIRE_TRY(status);
     // What is needed next comes while this window is computed.
     if (end < n) {
-      kv.prefetch(exec.queue, layer, window(end));
-    } else if (rows.kind == KvKind::kText) {
-      prefetch_layer(exec, rows, window(0), layer + 1);
+      kv.prefetch(layer, window(end));
+    } else {
+      prefetch_layer(rows, window(0), layer + 1);
     }
     AttentionArgs args = attention_args(rows, layer);
-    if (n > most) args.state = state_.get();
-    args.window = {n == 0 ? 0 : needed[static_cast<size_t>(begin)],
-                   end == n ? kNoLimit : needed[static_cast<size_t>(end)], begin == 0, end == n};
+    args.state = state_.get();
+    args.window = {needed[static_cast<size_t>(begin)], end == n ? kNoLimit : needed[static_cast<size_t>(end)],
+                   begin == 0, end == n};
     QUIRE_TRY(backend_.attention(exec, step(layer), {&args, 1}));
     begin = end;
-  } while (end < n);
+  }
   return {};
 }
 

@@ -158,7 +158,17 @@ Result<HiddenStates> ForwardPass::forward(std::span<const Sequence> sequences, c
     QUIRE_ASSIGN(queue_, backend_.create_queue());
   }
   DropQueue drop(queue_);
-  QUIRE_TRY(run(sequences, {*queue_, cancel}));
+  struct Release {  // however it ends, nothing is queued on their records any more
+    std::span<const Sequence> sequences;
+    Queue& queue;
+    ~Release() {
+      for (const Sequence& s : sequences) s.kv->release(queue);
+    }
+  };
+  {
+    const Release release{sequences, *queue_};
+    QUIRE_TRY(run(sequences, {*queue_, cancel}));
+  }
   std::vector<HiddenStates::AdapterRun> adapters;
   int64_t row = 0;
   for (const Sequence& s : sequences) {

@@ -124,8 +124,10 @@ class ForwardPass {
   // Attention; in attention_layer.cc.
   Status attend(Exec exec, std::span<const SequenceRows> all, int layer);
   AttentionArgs attention_args(const SequenceRows& rows, int layer) const;
-  void prefetch_layer(Exec exec, const SequenceRows& rows, std::span<const int64_t> first, int layer) const;
-  Status attend_by_windows(Exec exec, const SequenceRows& rows, int layer);
+  void prefetch_layer(const SequenceRows& rows, std::span<const int64_t> first, int layer) const;
+  Status acquire_window(Exec exec, const SequenceRows& rows, int layer, std::span<const int64_t> chunks,
+                        bool last) const;
+  Status attend_by_windows(Exec exec, const SequenceRows& rows, int layer, std::span<const int64_t> needed);
   std::vector<int64_t> seen_chunks(const SequenceRows& rows) const;
 
   // Selection of chunks; in selection_layer.cc.

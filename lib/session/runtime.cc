@@ -37,7 +37,7 @@ Runtime::Runtime(RuntimeOptions options)
       allocator_(options_.alloc, options_.free, options_.alloc_user),
       pool_(thread_count(options_.n_threads)),
       devices_(allocator_, pool_, options_.wrap_backend),
-      kv_memory_(std::make_shared<TierBudget>(options_.kv_memory_bytes)),
+      residency_(std::make_shared<Residency>(options_.kv_memory_bytes)),
       kv_file_(std::make_shared<TierBudget>(options_.kv_file_bytes)),
       io_(options_.n_io_threads < 0 ? nullptr : std::make_unique<IoThreads>(std::max(1, options_.n_io_threads))) {}
 

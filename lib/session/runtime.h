@@ -8,6 +8,7 @@
 
 #include "lib/backend/devices.h"
 #include "lib/kv/io_thread.h"
+#include "lib/kv/residency.h"
 #include "lib/kv/tier_budget.h"
 #include "lib/model/forward_pass.h"
 #include "lib/model/llama_model.h"
@@ -54,7 +55,7 @@ class Runtime {
   Scheduler& scheduler() { return scheduler_; }
   Devices& devices() { return devices_; }
   ThreadPool& pool() { return pool_; }
-  const std::shared_ptr<TierBudget>& kv_memory() const { return kv_memory_; }
+  const std::shared_ptr<Residency>& residency() const { return residency_; }
   const std::shared_ptr<TierBudget>& kv_file() const { return kv_file_; }
   // Null: there are none.
   IoThreads* io() { return io_.get(); }
@@ -76,8 +77,9 @@ class Runtime {
   Allocator allocator_;
   ThreadPool pool_;
   Devices devices_;
-  const std::shared_ptr<TierBudget> kv_memory_, kv_file_;  // accounts that all sessions share
-  std::unique_ptr<IoThreads> io_;                          // started with the first session that spills; null: none
+  const std::shared_ptr<Residency> residency_;  // of all sessions' KV caches
+  const std::shared_ptr<TierBudget> kv_file_;   // of their spill files
+  std::unique_ptr<IoThreads> io_;               // started with the first session that spills; null: none
   Scheduler scheduler_;
   CancelToken closed_;  // set when a close begins
   Mutex mutex_;

@@ -44,7 +44,7 @@ Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<Model> model, Ses
   store.budget_bytes = options.kv_budget_bytes;
   store.spill_directory = options.spill_directory;
   store.spill_budget_bytes = options.spill_budget_bytes;
-  store.runtime_memory = runtime.kv_memory();
+  store.residency = runtime.residency();
   store.runtime_file = runtime.kv_file();
   store.io = runtime.io();
   store.raw_keys = strategy->stores_raw_keys();

@@ -198,6 +198,7 @@ void GenerationStream::show(Block& block, Status failure, bool undo) {
     finished_ = true;
   }
   in_step_ = false;
+  if (finished_) block.contents().kv().rest();
   block.work->end_step(block.cost, n_undelivered);
   if (finished_) session_->stream_finished(*this);
   update_wait_event();

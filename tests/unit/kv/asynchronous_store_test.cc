@@ -57,20 +57,9 @@ class AsynchronousStore : public KvTest {
     ASSERT_TRUE(status.ok()) << status.message();
     expect_letters_there(store, layer, chunk, version);
   }
-  static Chunks resident(const ChunkStore& store, int layer) {
-    Chunks chunks;
-    const auto all = store.layer(layer).chunks;
-    for (size_t c = 0; c < all.size(); ++c) {
-      if (all[c]) chunks.push_back(static_cast<int64_t>(c));
-    }
-    return chunks;
-  }
-  // Waits until nothing is on its way: a request for nothing sees what has arrived.
-  void settle(ChunkStore& store) const {
-    for (int64_t seen = -1; seen != store.stats().n_resident;) {
-      seen = store.stats().n_resident;
-      ASSERT_TRUE(acquire(store, 0, {}, Access::kRead, KvKind::kCondensed).ok());
-    }
+  static Chunks resident(const ChunkStore& store, int layer) { return store.resident(layer); }
+  static void wait_for_residents(const ChunkStore& store, int64_t n) {
+    while (store.stats().n_resident != n) std::this_thread::yield();
   }
 
   std::shared_ptr<HeldTier> tier_ = std::make_shared<HeldTier>(record());
@@ -81,11 +70,11 @@ TEST_F(AsynchronousStore, ComputingGoesOnWhileARecordIsRead) {
   const auto store = filled(4, 6);
   Pause pause;
   tier_->pause_reads(&pause);
-  ASSERT_TRUE(at(*store, 1, 5));
-  store->prefetch(*queue_, 0, Chunks{0});
+  ASSERT_EQ(resident(*store, 1), Chunks{5});
+  store->prefetch(0, Chunks{0});
   pause.wait_for_arrival();
-  EXPECT_FALSE(at(*store, 0, 0));  // not before all of it is there
-  expect_letters(*store, 1, 5);    // while the read stands still
+  EXPECT_EQ(resident(*store, 0), Chunks{5});  // not before all of it is there
+  expect_letters(*store, 1, 5);               // while the read stands still
   EXPECT_EQ(store->stats().bytes_peak, 5 * record());
   pause.release();
   tier_->pause_reads(nullptr);
@@ -99,7 +88,7 @@ TEST_F(AsynchronousStore, AnAcquireWaitsForWhatIsOnItsWay) {
   const TierStats before = store->tier_stats()[0];
   Pause pause;
   tier_->pause_reads(&pause);
-  store->prefetch(*queue_, 0, Chunks{1});
+  store->prefetch(0, Chunks{1});
   pause.wait_for_arrival();
   const int reads = tier_->n_reads();
   std::thread later([&] { pause.release(); });
@@ -116,8 +105,8 @@ TEST_F(AsynchronousStore, AnAcquireWaitsForWhatIsOnItsWay) {
 
 TEST_F(AsynchronousStore, WhatWasPrefetchedIsAHit) {
   const auto store = filled(4, 6);
-  store->prefetch(*queue_, 0, Chunks{1, 2});
-  while (resident(*store, 0) != Chunks({1, 2})) settle(*store);
+  store->prefetch(0, Chunks{1, 2});
+  while (resident(*store, 0) != Chunks({1, 2})) std::this_thread::yield();
   const TierStats before = store->tier_stats()[0];
   const int reads = tier_->n_reads();
   ASSERT_TRUE(acquire(*store, 0, {1, 2}, Access::kRead).ok());
@@ -130,10 +119,10 @@ TEST_F(AsynchronousStore, WhatWasPrefetchedIsAHit) {
 TEST_F(AsynchronousStore, AFailingPrefetchIsNoFailure) {
   const auto store = filled(4, 6);
   tier_->fail_reads(1);
-  store->prefetch(*queue_, 0, Chunks{2});
+  store->prefetch(0, Chunks{2});
   expect_letters(*store, 0, 2);  // read again
   tier_->fail_reads(2);          // the prefetch, and the acquire after it
-  store->prefetch(*queue_, 0, Chunks{3});
+  store->prefetch(0, Chunks{3});
   const Status failed = acquire(*store, 0, {3}, Access::kRead);
   EXPECT_EQ(failed.code(), Code::kIo);
   EXPECT_EQ(failed.message(), "held read");
@@ -158,7 +147,7 @@ TEST_F(AsynchronousStore, ARecordWhoseWriteFailsStaysAndIsWrittenLater) {
     std::memset(host(at(*store, 1, chunk)), letter(1, chunk, 1), static_cast<size_t>(record()));
   }
   tier_->fail_writes(1);
-  store->prefetch(*queue_, 2, Chunks{0});  // its failure is no failure
+  store->prefetch(2, Chunks{0});  // its failure is no failure
   expect_letters(*store, 2, 0);
   tier_->fail_writes(1);
   const Status failed = acquire(*store, 0, {0}, Access::kRead);
@@ -173,15 +162,15 @@ TEST_F(AsynchronousStore, ARecordWhoseWriteFailsStaysAndIsWrittenLater) {
 TEST_F(AsynchronousStore, APrefetchLeavesWhatIsNeeded) {
   const auto store = filled(4, 6);
   ASSERT_TRUE(acquire(*store, 0, {0, 1, 2}, Access::kRead).ok());
-  store->prefetch(*queue_, 1, Chunks{0, 1, 2, 3});
-  settle(*store);
+  store->prefetch(1, Chunks{0, 1, 2, 3});
+  wait_for_residents(*store, 4);
   EXPECT_EQ(resident(*store, 0), (Chunks{0, 1, 2}));
   for (const int64_t chunk : {0, 1, 2}) expect_letters_there(*store, 0, chunk);
   ASSERT_TRUE(acquire(*store, 0, {0}, Access::kRead).ok());
   Pause pause;
   tier_->pause_reads(&pause);
   const int reads = tier_->n_reads();
-  store->prefetch(*queue_, 2, Chunks{0, 1, 2, 3});
+  store->prefetch(2, Chunks{0, 1, 2, 3});
   pause.wait_for_arrival();
   // Two of the four places are on their way; the only others that may leave are not pinned and not on their way.
   EXPECT_EQ(store->stats().n_resident, 2);
@@ -198,7 +187,7 @@ TEST_F(AsynchronousStore, ClosingWaitsForTheReadThatRunsAlone) {
   Pause pause;
   tier_->pause_reads(&pause);
   const int reads = tier_->n_reads();
-  store->prefetch(*queue_, 0, Chunks{0, 1});
+  store->prefetch(0, Chunks{0, 1});
   pause.wait_for_arrival();
   std::thread later([&] { pause.release(); });
   store.reset();
@@ -213,7 +202,7 @@ TEST_F(AsynchronousStore, WhatIsOnItsWayCanBeForgotten) {
   for (const bool evicts : {false, true}) {
     Pause pause;
     tier_->pause_reads(&pause);
-    store->prefetch(*queue_, 0, evicts ? Chunks{1} : Chunks{4});
+    store->prefetch(0, evicts ? Chunks{1} : Chunks{4});
     pause.wait_for_arrival();
     std::thread later([&] { pause.release(); });
     if (evicts) {
@@ -236,9 +225,9 @@ TEST_F(AsynchronousStore, WithoutAnIoThreadAPrefetchDoesNothing) {
   const auto store = make({.budget_bytes = 5 * record(), .tiers = {tier_}});
   for (int64_t chunk = 0; chunk < 6; ++chunk) append(*store, chunk);
   const int reads = tier_->n_reads();
-  store->prefetch(*queue_, 0, Chunks{0, 1});
+  store->prefetch(0, Chunks{0, 1});
   EXPECT_EQ(tier_->n_reads(), reads);
-  EXPECT_FALSE(at(*store, 0, 0));
+  EXPECT_EQ(resident(*store, 0), Chunks{5});
   EXPECT_EQ(store->window(6), 4);  // nothing can arrive beside a smaller one
 }
 
@@ -297,7 +286,7 @@ TEST_F(AsynchronousStore, AnyOrderOfRequestsGivesTheBytesThatWereWritten) {
       } else if (what < 5) {
         Chunks chunks;
         for (int64_t c = random(n); c < n && chunks.size() < 4; c += 1 + random(2)) chunks.push_back(c);
-        store->prefetch(*queue_, layer, chunks);
+        store->prefetch(layer, chunks);
       } else if (what == 5) {
         const int64_t chunk = random(n);
         tier_->fail_reads(static_cast<int>(random(2)));

@@ -74,17 +74,6 @@ TEST(FileTier, NeverGrowsBeyondItsBudget) {
   EXPECT_EQ(file->take_slots(1).status().code(), Code::kBudget);
 }
 
-TEST(FileTier, ASharedSlotIsFreeWhenNobodyHasIt) {
-  const SpillDirectory directory;
-  const auto file = make(directory, 2);
-  const auto slots = take(*file, 2);
-  file->share_slot(slots[1]);
-  file->free_slot(slots[1]);
-  EXPECT_EQ(file->take_slots(1).status().code(), Code::kBudget);
-  file->free_slot(slots[1]);
-  EXPECT_EQ(take(*file, 1), std::vector<int64_t>{slots[1]});
-}
-
 TEST(FileTier, IsPrivateAndHasNoName) {
   const SpillDirectory directory;
   const auto file = make(directory);

@@ -23,17 +23,11 @@ class HeldTier : public Tier {
     for (; n > 0; --n, ++n_taken_) {
       slots.push_back(free_.empty() ? n_slots_++ : free_.back());
       if (!free_.empty()) free_.pop_back();
-      holders_[slots.back()] = 1;
     }
     return slots;
   }
-  void share_slot(int64_t slot) override {
-    std::lock_guard lock(mutex_);
-    ++holders_[slot];
-  }
   void free_slot(int64_t slot) override {
     std::lock_guard lock(mutex_);
-    if (--holders_[slot] > 0) return;
     --n_taken_;
     free_.push_back(slot);
   }
@@ -94,7 +88,6 @@ class HeldTier : public Tier {
   mutable std::mutex mutex_;
   Pause* pause_ = nullptr;
   std::map<int64_t, std::vector<char>> records_;
-  std::map<int64_t, int> holders_;  // by slot
   int failing_reads_ = 0, failing_writes_ = 0, n_reads_ = 0, n_writes_ = 0;
 };
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 
 #include "lib/backend/cpu/cpu_backend.h"
@@ -17,8 +18,8 @@ constexpr ChunkSelection kByVectors{.chunk = 16, .count = 4};
 
 // Memory that runs out after `left` blocks.
 struct Memory {
-  int64_t left = INT64_MAX;
-  int64_t blocks = 0;
+  std::atomic<int64_t> left = INT64_MAX;
+  std::atomic<int64_t> blocks = 0;
 
   static void* allocate(void* user, size_t size, size_t alignment) {
     auto& self = *static_cast<Memory*>(user);

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "lib/backend/cpu/cpu_backend.h"
@@ -36,8 +39,8 @@ class Prefetching : public testing::TestWithParam<const char*> {
     EXPECT_TRUE(made.ok()) << made.status().message();
     return std::move(*made);
   }
-  // The last logits after each block and then each of a few single tokens.
-  std::vector<float> logits(ChunkStore& kv) {
+  // The last logits after each block and then each of a few single tokens. before_last: is called before the last one.
+  std::vector<float> logits(ChunkStore& kv, const std::function<void()>& before_last = {}) {
     std::vector<int32_t> tokens;
     for (int32_t t = 0; t < kTokens; ++t) tokens.push_back(3 + t * 7 % (model_->config().vocab_size - 3));
     const auto vocab = static_cast<size_t>(model_->config().vocab_size);
@@ -51,6 +54,7 @@ class Prefetching : public testing::TestWithParam<const char*> {
       sequence.strategy = strategy_.get();
       sequence.ropes = &ropes_;
       sequence.kv = &kv;
+      if (before_last && first + n == kTokens) before_last();
       const Status room = kv.reserve(first, n);
       EXPECT_TRUE(room.ok()) << room.message();
       auto states = pass.forward({&sequence, 1}, nullptr);
@@ -94,6 +98,46 @@ TEST_P(Prefetching, ChangesNoBit) {
       EXPECT_EQ(stats.n_prefetched > 0, io != nullptr);
     }
   }
+}
+
+// A tier that takes all that is left of a budget when it is first read from.
+class TakingTier : public HeldTier {
+ public:
+  TakingTier(int64_t record_bytes, std::shared_ptr<TierBudget> budget)
+      : HeldTier(record_bytes), budget_(std::move(budget)) {}
+  Status read(int64_t slot, void* record) override {
+    if (takes) taken += budget_->add(budget_->room()) ? 1 : 0;
+    takes = false;
+    return HeldTier::read(slot, record);
+  }
+  bool takes = false;
+  int taken = 0;
+
+ private:
+  const std::shared_ptr<TierBudget> budget_;
+};
+
+// All records fit into memory when a layer's are asked for, and no longer when the first of them arrives.
+TEST_P(Prefetching, GoesOnWithLessMemoryThanThereSeemedToBe) {
+  const auto whole = store({});
+  const std::vector<float> expected = logits(*whole);
+  const ChunkStoreStats all = whole->stats();
+  const int64_t least = 4 * whole->record_bytes() + (all.bytes - all.n_resident * whole->record_bytes());
+  const auto residency = std::make_shared<Residency>(2 * all.bytes);
+  TierBudget& budget = *residency->budget();
+  const auto tier = std::make_shared<TakingTier>(whole->record_bytes(), residency->budget());
+  ChunkStoreOptions options;
+  options.residency = residency;
+  options.tiers = {tier};
+  const auto kv = store(options);
+  const int64_t others = budget.limit() - least;
+  ASSERT_TRUE(budget.add(others));
+  const std::vector<float> got = logits(*kv, [&] {
+    budget.remove(others);
+    tier->takes = true;
+  });
+  EXPECT_EQ(tier->taken, 1);
+  EXPECT_EQ(0, std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Prefetching,

@@ -149,7 +149,7 @@ TEST(Forks, ShareMemory) {
   const auto first = make_session(model, with_strategy("longheads(chunk=16, chunks=5)"));
   expect_ok(first->feed_tokens(random_tokens(*model, 3000)));
   expect_ok(run(first).status);
-  const auto held = [&] { return model->runtime->kv_memory()->used(); };
+  const auto held = [&] { return model->runtime->residency()->budget()->used(); };
   const int64_t before = held();
   std::vector<std::shared_ptr<Session>> forks;
   for (int f = 0; f < 10; ++f) forks.push_back(take(first->fork()));
@@ -164,6 +164,75 @@ TEST(Forks, ShareMemory) {
   first->close();
   for (auto& fork : forks) fork->close();
   EXPECT_EQ(held(), 0);
+}
+
+// Records that one fork of a restored session reads, the others find in memory.
+TEST(Forks, OfARestoredSessionReadTheFileOnce) {
+  const auto model = load("short_128");
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/document.quire";
+  {
+    const auto session = make_session(model, with_strategy("full(kv_chunk=16)"));
+    expect_ok(session->feed_tokens(random_tokens(*model, 900)));
+    expect_ok(run(session).status);
+    expect_ok(session->save(path, {}));
+  }
+  const auto document = take(Session::load(model, path, {}));
+  std::vector<std::shared_ptr<Session>> forks;
+  for (int f = 0; f < 10; ++f) forks.push_back(take(document->fork()));
+  const auto held = [&] { return model->runtime->residency()->budget()->used(); };
+  int64_t after_first = 0;
+  Tokens first;
+  for (const auto& fork : forks) {
+    expect_ok(fork->feed_tokens(random_tokens(*model, 5, 3)));
+    const Outcome outcome = run(fork, generating(5));
+    expect_ok(outcome.status);
+    if (first.empty()) {
+      first = outcome.tokens;
+      after_first = held();
+      EXPECT_GT(stats(*fork).kv_chunks_restored, 0);
+    } else {
+      EXPECT_EQ(outcome.tokens, first);
+      EXPECT_EQ(stats(*fork).kv_chunks_restored, 0);
+    }
+  }
+  // Each has a chunk in progress, which is its own, and a staging buffer.
+  EXPECT_LT(held(), 2 * after_first);
+}
+
+// Sessions that together have three times what the runtime's memory holds: each finishes, with the tokens that it has
+// alone, and what the others leave it is its share.
+TEST(Spilling, TwentySessionsShareOneBudget) {
+  const SpillDirectory spill;
+  SessionOptions options = with_strategy("dca(kv_chunk=16)");
+  options.prefill_block = 64;
+  options.spill_directory = spill.path();
+  constexpr int kSessions = 20;
+  const auto go = [&](const std::shared_ptr<Model>& model, int n) {
+    std::vector<std::shared_ptr<Session>> sessions;
+    std::vector<std::shared_ptr<GenerationStream>> streams;
+    for (int s = 0; s < n; ++s) {
+      sessions.push_back(make_session(model, options));
+      expect_ok(sessions.back()->feed_tokens(random_tokens(*model, 300, static_cast<uint32_t>(s))));
+      streams.push_back(take(GenerationStream::open(sessions.back(), generating(12))));
+    }
+    std::vector<Tokens> tokens;
+    for (const auto& stream : streams) {
+      Outcome outcome = read(*stream);
+      expect_ok(outcome.status);
+      tokens.push_back(std::move(outcome.tokens));
+    }
+    int64_t peak = 0;
+    for (const auto& session : sessions) peak += stats(*session).kv_bytes;
+    return std::pair(tokens, peak);
+  };
+  const auto [expected, bytes] = go(load("short_128"), kSessions);
+  RuntimeOptions runtime;
+  runtime.n_threads = 2;
+  runtime.kv_memory_bytes = bytes / 3;
+  const auto model = load("short_128", runtime);
+  EXPECT_EQ(go(model, kSessions).first, expected);
+  EXPECT_EQ(model->runtime->residency()->budget()->used(), 0);
 }
 
 }  // namespace

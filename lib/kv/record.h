@@ -1,0 +1,59 @@
+// The KV records of one chunk, which forks share.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lib/backend/backend.h"
+#include "lib/kv/tier.h"
+
+namespace quire {
+
+class RecordUser;
+struct ChunkRecords;
+struct OwnedRecords;
+
+// Keys and values of one chunk in one layer. `tier` and `slot` are set before others see the record; everything else is
+// the Residency's, under its mutex.
+//
+// A record with a slot of a lower tier is out, arriving, in, or leaving. kOut: the slot alone has its bytes, if it has
+// any yet. kArriving: it gets `memory`, and what the slot has is read into it. kIn: it is in `memory`. kLeaving: it is
+// written from memory to the slot; `memory` is its own still, or belongs to the record that arrives there.
+//
+// A record without a slot is always in, at `fixed`, and is changed by its store alone.
+struct Record {
+  enum class State : uint8_t { kOut, kArriving, kIn, kLeaving };
+
+  Tier* tier = nullptr;  // of a store that holds the record; null: none
+  int64_t slot = -1;
+  State state = State::kOut;
+  bool saved = false;              // the slot has its present bytes
+  int32_t n_pins = 0;              // requests of stores that need it where it is
+  std::unique_ptr<Buffer> memory;  // of the record's size
+  KvRecord fixed;                  // in the chunk's page
+  ChunkRecords* chunk = nullptr;   // whose record it is
+  OwnedRecords* owner = nullptr;   // with whom `memory` counts; null: not in, or fixed
+  // Neighbours among those of the owner, in the order of their use.
+  Record* before = nullptr;
+  Record* after = nullptr;
+  uint64_t used_at = 0;  // when it was used last, as a number that grows with each use
+
+  // Where it lies; none unless it is in.
+  KvRecord place() const { return tier ? KvRecord{state == State::kIn ? memory.get() : nullptr, 0} : fixed; }
+};
+
+// The records of one chunk of a kind, by layer. What several stores hold is not changed: who wants to makes a copy.
+struct ChunkRecords {
+  explicit ChunkRecords(int n_layers) : records(static_cast<size_t>(n_layers)) {
+    for (Record& record : records) record.chunk = this;
+  }
+  ChunkRecords(const ChunkRecords&) = delete;
+  ChunkRecords& operator=(const ChunkRecords&) = delete;
+
+  std::vector<RecordUser*> holders;  // the Residency's, under its mutex
+  std::shared_ptr<Buffer> page;      // of records without slots: all of them, one behind the other
+  std::vector<Record> records;
+};
+
+}  // namespace quire

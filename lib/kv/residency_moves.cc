@@ -1,0 +1,345 @@
+// How a record of the residency gets its memory, which one leaves for it, and what comes of transfers.
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <utility>
+
+#include "lib/kv/residency.h"
+
+namespace quire {
+
+// ---- one record
+
+// Sends for a record that is out. A prefetch is given up where others would wait.
+Status Residency::start(RecordUser& user, Record& record, Purpose purpose) {
+  record.state = State::kArriving;  // nobody else sends for it
+  Status status;
+  try {
+    status = start_claimed(user, record, purpose);
+  } catch (const std::bad_alloc&) {
+    status = Status(Code::kOutOfMemory, "out of memory");
+  }
+  if (status.ok()) return {};
+  if (record.memory) {
+    user.account_.remove(user.record_bytes_);
+    free(std::move(record.memory));
+  }
+  record.state = State::kOut;
+  changed_.notify_all();
+  return status;
+}
+
+Status Residency::start_claimed(RecordUser& user, Record& record, Purpose purpose) {
+  Place place;
+  for (;;) {
+    QUIRE_ASSIGN(place, take_place(user, record, purpose));
+    if (place.found) break;
+    if (purpose == Purpose::kPrefetch) return Status(Code::kBudget, "no place");
+    if (may_wait(user)) {
+      wait(user);
+      QUIRE_TRY(user.failure_);
+    } else {
+      QUIRE_TRY(user.account_.check(user.account_.used() + staging_left(user) + user.record_bytes_, ""));
+    }
+  }
+  // What is queued by this user comes before what it will queue.
+  const bool others_work = place.after && (place.after->size() > 1 || place.after->front() != user.fence_);
+  if (!place.victim && !record.saved && !others_work) {
+    enter(record, user.owned_);
+    return {};
+  }
+  Transfer transfer;
+  transfer.memory = record.memory.get();
+  transfer.out = place.victim;
+  transfer.out_owner = place.victim_owner;
+  transfer.writes = place.victim != nullptr;
+  transfer.in = &record;
+  transfer.reads = record.saved;
+  transfer.prefetch = purpose == Purpose::kPrefetch;
+  transfer.user = &user;
+  transfer.after = std::move(place.after);
+  return submit(user, std::move(transfer));
+}
+
+// Memory within the budgets, or that of a record which may leave.
+Result<Residency::Place> Residency::take_place(RecordUser& user, Record& record, Purpose purpose) {
+  const int64_t bytes = user.record_bytes_;
+  for (;;) {
+    if (user.account_.room() - staging_left(user) >= bytes && user.account_.add(bytes).ok()) {
+      auto memory = allocate(user);
+      if (!memory.ok()) {
+        user.account_.remove(bytes);
+        return memory.status();
+      }
+      record.memory = std::move(*memory);
+      return Place{true, nullptr, nullptr, nullptr};
+    }
+    Place place{true, nullptr, nullptr, fences()};
+    Record* const victim = choose_victim(user, bytes);
+    if (!victim) return Place{};
+    if (!same_memory(user, *victim)) {
+      if (purpose == Purpose::kPrefetch) return Place{};
+      QUIRE_TRY(push_out(user, *victim));
+      continue;
+    }
+    OwnedRecords& owner = *victim->owner;
+    unlink(*victim);
+    record.memory = std::move(victim->memory);
+    owner.account.give(bytes, user.account_);
+    if (victim->saved) {
+      victim->state = State::kOut;
+      ++charged(*victim, owner).device_.n_evicted;
+    } else {
+      victim->state = State::kLeaving;
+      ++owner.n_leaving;
+      place.victim = victim;
+      place.victim_owner = &owner;
+    }
+    return place;
+  }
+}
+
+Result<std::unique_ptr<Buffer>> Residency::allocate(RecordUser& user) {
+  const auto unlocked = [&]() -> Result<std::unique_ptr<Buffer>> {
+    try {
+      return user.backend_.allocate(static_cast<size_t>(user.record_bytes_), MemoryKind::kDevice);
+    } catch (const std::bad_alloc&) {
+      return Status(Code::kOutOfMemory, "out of memory");
+    }
+  };
+  mutex_.unlock();
+  auto memory = unlocked();
+  mutex_.lock();
+  return memory;
+}
+
+void Residency::free(std::unique_ptr<Buffer> memory) {
+  mutex_.unlock();
+  memory.reset();
+  mutex_.lock();
+}
+
+// Makes a record leave memory, which is released then. It may be on its way still: the caller looks again.
+Status Residency::push_out(RecordUser& user, Record& victim) {
+  Transfer transfer;
+  transfer.after = fences();
+  OwnedRecords& owner = *victim.owner;
+  if (victim.saved && !transfer.after) {
+    unlink(victim);
+    victim.state = State::kOut;
+    ++charged(victim, owner).device_.n_evicted;
+    owner.account.remove(static_cast<int64_t>(victim.memory->size()));
+    free(std::move(victim.memory));
+    return {};
+  }
+  transfer.memory = victim.memory.get();
+  transfer.out = &victim;
+  transfer.out_owner = &owner;
+  transfer.writes = !victim.saved;
+  transfer.user = &user;
+  unlink(victim);
+  victim.state = State::kLeaving;
+  ++owner.n_leaving;
+  QUIRE_TRY(submit(*writer(user, victim), std::move(transfer)));
+  if (n_in_transit_ > 0) wait(user);
+  return user.failure_;
+}
+
+// ---- transfers
+
+// All or nothing: where it cannot be submitted, it is as if it had failed.
+Status Residency::submit(RecordUser& by, Transfer transfer) {
+  ++n_in_transit_;
+  ++transfer.user->n_in_transit_;
+  Transfer failed = transfer;
+  RecordUser& user = *transfer.user;
+  bool runs_here = false;
+  try {
+    runs_here = by.transfers_->submit(std::move(transfer));
+  } catch (const std::bad_alloc&) {
+    failed.status = Status(Code::kOutOfMemory, "out of memory");
+    free(finish(failed));
+    return failed.status;
+  }
+  if (!runs_here) return {};
+  const auto begin = std::chrono::steady_clock::now();
+  mutex_.unlock();
+  by.transfers_->run_all();
+  mutex_.lock();
+  user.device_.stall_ns += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
+  return {};
+}
+
+void Residency::finished(const Transfer& transfer) noexcept {
+  std::unique_ptr<Buffer> released;  // without the mutex
+  MutexLock lock(mutex_);
+  released = finish(transfer);
+  changed_.notify_all();
+}
+
+// Returns memory that nobody has any more.
+std::unique_ptr<Buffer> Residency::finish(const Transfer& t) {
+  --n_in_transit_;
+  --t.user->n_in_transit_;
+  if (!t.status.ok() && !t.prefetch) t.user->failure_ = t.status;
+  std::unique_ptr<Buffer> memory = std::move(t.in ? t.in->memory : t.out->memory);
+  const auto bytes = static_cast<int64_t>(memory->size());
+  TierAccount* account = t.in ? &t.user->account_ : &t.out_owner->account;  // where it counts
+  if (t.out) {
+    --t.out_owner->n_leaving;
+    if (t.writes ? t.written : t.status.ok()) {
+      RecordUser& whose = charged(*t.out, *t.out_owner);
+      t.out->saved = true;
+      t.out->state = State::kOut;
+      ++whose.device_.n_evicted;
+      if (t.writes) lower(whose, *t.out).bytes_written += bytes;
+    } else {
+      t.out->memory = std::move(memory);
+      account->give(bytes, t.out_owner->account);
+      enter(*t.out, *t.out_owner);
+    }
+  }
+  if (t.in) {
+    t.in->state = State::kOut;
+    if (t.status.ok()) {
+      if (t.reads) {
+        TierStats& tier = lower(*t.user, *t.in);
+        tier.bytes_read += bytes;
+        ++tier.n_hits;
+      }
+      t.user->device_.n_prefetched += t.prefetch ? 1 : 0;
+      t.in->memory = std::move(memory);
+      enter(*t.in, t.user->owned_);
+    }
+  }
+  if (memory) account->remove(bytes);
+  return memory;
+}
+
+// What is queued on memory that may be given to another record; null: nothing.
+std::shared_ptr<const Fences> Residency::fences() {
+  std::shared_ptr<Fences> all;
+  for (RecordUser* const user : users_) {
+    if (user->fence_ && user->fence_->done()) user->fence_.reset();
+    if (!user->fence_) continue;
+    if (!all) all = std::make_shared<Fences>();
+    all->push_back(user->fence_);
+  }
+  return all;
+}
+
+void Residency::wait(RecordUser& user) {
+  const auto begin = std::chrono::steady_clock::now();
+  changed_.wait(mutex_);
+  user.device_.stall_ns += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Whether something goes on that may give room. What users pin while they compute, they compute on one thread: none of
+// them waits for another one of them.
+bool Residency::may_wait(const RecordUser& user) const {
+  if (n_in_transit_ > 0 || n_reading_ > 0) return true;
+  return !user.computes_ &&
+         std::any_of(users_.begin(), users_.end(), [](const RecordUser* other) { return !other->pinned_.empty(); });
+}
+
+void Residency::settle(RecordUser& user) {
+  while (user.n_in_transit_ > 0 || user.owned_.n_leaving > 0) wait(user);
+}
+
+// ---- pins and the order of use
+
+void Residency::unpin(RecordUser& user) {
+  if (user.pinned_.empty()) return;
+  for (Record* const record : user.pinned_) --record->n_pins;
+  user.pinned_.clear();
+  changed_.notify_all();
+}
+
+void Residency::enter(Record& record, OwnedRecords& owner) {
+  record.state = State::kIn;
+  append(owner, record);
+}
+
+void Residency::append(OwnedRecords& owner, Record& record) {
+  record.owner = &owner;
+  record.used_at = ++clock_;
+  record.before = owner.newest;
+  record.after = nullptr;
+  (owner.newest ? owner.newest->after : owner.oldest) = &record;
+  owner.newest = &record;
+  owner.bytes += static_cast<int64_t>(record.memory->size());
+}
+
+void Residency::unlink(Record& record) {
+  OwnedRecords& owner = *record.owner;
+  (record.before ? record.before->after : owner.oldest) = record.after;
+  (record.after ? record.after->before : owner.newest) = record.before;
+  owner.bytes -= static_cast<int64_t>(record.memory->size());
+  record.before = record.after = nullptr;
+  record.owner = nullptr;
+}
+
+// A record that counts for nobody counts for who uses it, if its budget allows.
+void Residency::use(RecordUser& user, Record& record) {
+  OwnedRecords* owner = record.owner;
+  unlink(record);
+  if (owner == &unowned_ && user.account_.own_room() - staging_left(user) >= user.record_bytes_) {
+    unowned_account_.give(user.record_bytes_, user.account_);
+    owner = &user.owned_;
+  }
+  append(*owner, record);
+}
+
+bool Residency::same_memory(const RecordUser& user, const Record& record) {
+  return record.memory->size() == static_cast<size_t>(user.record_bytes_) &&
+         &record.chunk->holders.front()->backend_ == &user.backend_;
+}
+
+// Whose transfers can write the record; null: nobody's.
+RecordUser* Residency::writer(RecordUser& user, const Record& record) {
+  if (user.ready_ && same_memory(user, record)) return &user;
+  for (RecordUser* const holder : record.chunk->holders) {
+    if (holder->ready_) return holder;
+  }
+  return nullptr;
+}
+
+Record* Residency::oldest_that_may_leave(RecordUser& user, const OwnedRecords& owned) {
+  Record* record = owned.oldest;
+  while (record && (record->n_pins > 0 || !writer(user, *record))) record = record->after;
+  return record;
+}
+
+Record* Residency::choose_victim(RecordUser& user, int64_t bytes) {
+  if (user.account_.own_room() - staging_left(user) < bytes) return oldest_that_may_leave(user, user.owned_);
+  Record* best = oldest_that_may_leave(user, unowned_);
+  for (RecordUser* const other : users_) {
+    if (!other->rests_) continue;
+    Record* const oldest = oldest_that_may_leave(user, other->owned_);
+    if (oldest && (!best || oldest->used_at < best->used_at)) best = oldest;
+  }
+  if (best) return best;
+  best = oldest_that_may_leave(user, user.owned_);
+  int64_t most = best ? user.owned_.bytes : 0;
+  for (RecordUser* const other : users_) {
+    if (other->owned_.bytes <= most) continue;
+    if (Record* const oldest = oldest_that_may_leave(user, other->owned_)) {
+      best = oldest;
+      most = other->owned_.bytes;
+    }
+  }
+  return best;
+}
+
+// Whose statistics a record's moves belong to.
+RecordUser& Residency::charged(const Record& record, const OwnedRecords& owner) {
+  return owner.user ? *owner.user : *record.chunk->holders.front();
+}
+
+TierStats& Residency::lower(RecordUser& user, const Record& record) {
+  size_t tier = 0;
+  while (user.tiers_[tier].get() != record.tier) ++tier;
+  return user.lower_[tier];
+}
+
+}  // namespace quire

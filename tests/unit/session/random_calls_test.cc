@@ -1,0 +1,140 @@
+// Whatever is called in whatever order, wherever records lie: the tokens are those of a session in memory that was told
+// the same text.
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <random>
+
+#include "tests/unit/kv/spill_directory.h"
+#include "tests/unit/model/temporary_folder.h"
+#include "tests/unit/session/session_fixture.h"
+
+namespace quire::test {
+namespace {
+
+const char* const kStrategies[] = {"full(kv_chunk=16)",
+                                   "dca(kv_chunk=32)",
+                                   "longheads(chunk=16, chunks=5)",
+                                   "dca_topk(chunk=16, chunks=4, kv_chunk=32, one_in=6)",
+                                   "streaming_llm(sinks=3, recent=50, kv_chunk=16)",
+                                   "self_extend(group=4, window=20)",
+                                   "beacon(ratio=4, kv_chunk=16)"};
+
+// A session, and what changed its text since it was empty.
+struct Told {
+  std::shared_ptr<Session> session;
+  std::vector<std::function<void(const std::shared_ptr<Session>&)>> story;
+
+  void tell(std::function<void(const std::shared_ptr<Session>&)> what) {
+    what(session);
+    story.push_back(std::move(what));
+  }
+};
+
+class RandomCalls : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Strategies, RandomCalls, testing::ValuesIn(kStrategies));
+
+TEST_P(RandomCalls, GiveTheTokensOfASessionInMemory) {
+  const auto plain = load(model_for(GetParam()), 2);
+  const TemporaryFolder folder;
+  const SpillDirectory spill;
+  for (uint32_t seed = 1; seed <= 3; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint32_t>(n)); };
+    SessionOptions options = with_strategy(GetParam());
+    options.prefill_block = 24;
+    // A runtime in which four texts of such a length do not fit beside each other, but what stays in memory does:
+    // representations, and a step's records.
+    const auto measured = make_session(plain, options);
+    expect_ok(measured->feed_tokens(random_tokens(*plain, 200)));
+    expect_ok(run(measured).status);
+    RuntimeOptions small;
+    small.n_threads = 2;
+    small.n_io_threads = seed == 2 ? -1 : 2;
+    const SessionStats whole = stats(*measured);
+    small.kv_memory_bytes =
+        2 * (whole.kv_bytes_peak - whole.kv_chunks * whole.kv_record_bytes) + 2 * whole.kv_bytes_peak;
+    const auto model = load(model_for(GetParam()), small);
+    SessionOptions spilling = options;
+    spilling.spill_directory = spill.path();
+
+    std::vector<Told> told;
+    told.push_back({make_session(model, spilling), {}});
+    int n_saved = 0;
+    for (int call = 0; call < 60; ++call) {
+      SCOPED_TRACE("call " + std::to_string(call));
+      const auto which = static_cast<size_t>(below(static_cast<int64_t>(told.size())));
+      Told& one = told[which];
+      const Position at = position(*one.session);
+      const auto seed_of_call = static_cast<uint32_t>(call + 100);
+      switch (below(8)) {
+        case 0:
+        case 1:
+          if (at.tokens + at.pending > 250) break;
+          one.tell([n = 1 + below(50), seed_of_call, &model](const std::shared_ptr<Session>& session) {
+            expect_ok(session->feed_tokens(random_tokens(*model, n, seed_of_call)));
+          });
+          break;
+        case 2:
+          if (at.tokens + at.pending == 0) break;
+          one.tell([n = below(12), seed_of_call](const std::shared_ptr<Session>& session) {
+            expect_ok(run(session, generating(n, 0.8f, seed_of_call)).status);
+          });
+          break;
+        case 3:
+          if (at.tokens == 0) break;
+          one.tell(
+              [n = below(at.tokens)](const std::shared_ptr<Session>& session) { expect_ok(session->truncate(n)); });
+          break;
+        case 4: {  // what a cancelled stream had not read is pending again
+          if (at.pending == 0) break;
+          const auto stream = take(GenerationStream::open(one.session, generating(3)));
+          const StreamEvent* event = nullptr;
+          if (below(2) == 0) (void)stream->next(-1, &event);
+          expect_ok(stream->cancel());
+          (void)read(*stream);
+          break;
+        }
+        case 5:
+          if (told.size() < 4) {
+            told.push_back({take(one.session->fork()), one.story});
+          } else {
+            told.erase(told.begin() + static_cast<int64_t>(which));
+          }
+          break;
+        default: {
+          if (at.tokens + at.pending == 0) break;
+          const std::string path = folder.path() + "/" + std::to_string(n_saved++ % 5) + ".quire";
+          expect_ok(one.session->save(path, {}));
+          LoadOptions loading;
+          loading.session.spill_directory = spill.path();
+          one.session = take(Session::load(model, path, loading));
+          break;
+        }
+      }
+      if (HasFailure()) return;
+      ASSERT_LE(model->runtime->residency()->budget()->used(), small.kv_memory_bytes);
+    }
+    for (Told& one : told) {
+      const auto expected = make_session(plain, options);
+      for (const auto& what : one.story) what(expected);
+      ASSERT_EQ(position(*one.session).tokens + position(*one.session).pending,
+                position(*expected).tokens + position(*expected).pending);
+      const auto go_on = [&](const std::shared_ptr<Session>& session) {
+        expect_ok(session->feed_tokens(random_tokens(*plain, 9, 77)));
+        const Outcome outcome = run(session, generating(8));
+        expect_ok(outcome.status);
+        return std::pair(last_logits(*session), outcome.tokens);
+      };
+      const auto right = go_on(expected), own = go_on(one.session);
+      ASSERT_TRUE(same_bits(own.first, right.first));
+      ASSERT_EQ(own.second, right.second);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::test
