@@ -63,7 +63,9 @@ Status ChunkStore::reserve(int64_t first, int64_t n) {
   const int64_t selection = selection_.bytes_for(first + n);
   QUIRE_TRY(check_budget(selection, end - first / geometry_.chunk + condensed_chunks(), missing.size(), first + n));
   // Records that are in the way of representations go.
-  if (selection > selection_.bytes()) QUIRE_TRY(residency_->make_room(user_, selection - selection_.bytes()));
+  if (const int64_t added = selection_.bytes_to_add(first, first + n); added > 0) {
+    QUIRE_TRY(residency_->make_room(user_, added));
+  }
   QUIRE_TRY(selection_.reserve(first, first + n));
   QUIRE_TRY(own_chunk(KvKind::kText, first));
   const Status status = make_records(KvKind::kText, missing);
@@ -223,8 +225,10 @@ int64_t ChunkStore::max_resident() const {
   return records == kNoLimit ? kNoLimit : std::max<int64_t>(1, records - condensed_chunks());
 }
 
-int64_t ChunkStore::window(int64_t n) const {
+int64_t ChunkStore::window(int64_t n, Access access) const {
   const int64_t most = max_resident();
+  if (access == Access::kScan && table_.n_held() > most)
+    return std::min(n, std::max({most / 8, std::min<int64_t>(8, most / 2), int64_t{1}}));
   return n <= most ? n : std::max<int64_t>(1, Residency::asynchronous(user_) ? most / 2 : most);
 }
 
@@ -236,7 +240,7 @@ void ChunkStore::hide() {
 
 Status ChunkStore::acquire(Queue& queue, int layer, std::span<const int64_t> chunks, Access access, KvKind kind) {
   if (!spills()) return {};
-  if (kind == KvKind::kText && access == Access::kRead)
+  if (kind == KvKind::kText && access != Access::kWrite)
     last_read_[static_cast<size_t>(layer)].assign(chunks.begin(), chunks.end());
   if (kind == KvKind::kText) hide();
   std::vector<Record*> records;
@@ -258,7 +262,7 @@ Status ChunkStore::acquire(Queue& queue, int layer, std::span<const int64_t> chu
   return {};
 }
 
-void ChunkStore::prefetch(int layer, std::span<const int64_t> chunks) noexcept {
+void ChunkStore::prefetch(int layer, std::span<const int64_t> chunks, Access access) noexcept {
   if (!Residency::asynchronous(user_)) return;
   try {
     std::vector<Record*> records;
@@ -267,7 +271,7 @@ void ChunkStore::prefetch(int layer, std::span<const int64_t> chunks) noexcept {
       Record& record = table_.record(layer, KvKind::kText, chunk);
       if (record.tier) records.push_back(&record);
     }
-    residency_->prefetch(user_, records);
+    residency_->prefetch(user_, records, access);
   } catch (const std::bad_alloc&) {  // of the list
   }
 }

@@ -102,7 +102,7 @@ class ChunkStore {
   // Begins to bring records of a layer's text into memory, the first ones first, as far as this fits into half of the
   // memory beside what the last acquire asked for. Returns at once; what fails is as if it had not been asked for.
   // Without an I/O thread it does nothing.
-  void prefetch(int layer, std::span<const int64_t> chunks) noexcept;
+  void prefetch(int layer, std::span<const int64_t> chunks, Access access = Access::kRead) noexcept;
   // Nothing more will be queued on what was acquired: other sessions can have its memory when the work is done.
   void release(Queue& queue) noexcept;
   // No stream works on the session any more: its records are the first to leave memory when others need room.
@@ -112,8 +112,9 @@ class ChunkStore {
   // Records of a layer's text that can be in memory together, beside all records of its condensed entries.
   int64_t max_resident() const;
   // How many of n records of a layer's text to acquire at a time: all if they fit, else half of what fits, so that the
-  // next ones can arrive meanwhile.
-  int64_t window(int64_t n) const;
+  // next ones can arrive meanwhile. Where not all that the store holds fits, a scan takes few, so that most of the memory
+  // goes to records that stay there.
+  int64_t window(int64_t n, Access access = Access::kRead) const;
   int64_t condensed_chunks() const { return table_.n_chunks(KvKind::kCondensed); }
   KvRecords layer(int layer, KvKind kind = KvKind::kText) const {
     return {table_.layer(layer, kind), options_.raw_keys && kind == KvKind::kText};

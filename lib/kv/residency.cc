@@ -91,8 +91,8 @@ Status Residency::acquire(RecordUser& user, Queue& queue, std::span<Record* cons
   if (fence->done()) fence.reset();
   MutexLock lock(mutex_);
   user.fence_ = std::move(fence);
-  Status status = pin(user, records, pins);
-  if (status.ok()) status = bring(user, records);
+  Status status = pin(user, records, access, pins);
+  if (status.ok()) status = bring(user, records, access);
   if (!status.ok()) {
     unpin(user);
     settle(user);  // so that the next request sees failures of its own alone
@@ -104,7 +104,7 @@ Status Residency::acquire(RecordUser& user, Queue& queue, std::span<Record* cons
   return {};
 }
 
-Status Residency::pin(RecordUser& user, std::span<Record* const> records, Pins pins) {
+Status Residency::pin(RecordUser& user, std::span<Record* const> records, Access access, Pins pins) {
   if (pins == Pins::kReplaced) unpin(user);
   quire::make_room(user.pinned_, records.size());
   user.computes_ = true;
@@ -114,14 +114,14 @@ Status Residency::pin(RecordUser& user, std::span<Record* const> records, Pins p
     user.pinned_.push_back(record);
     ++record->n_pins;
     ++(record->state == State::kIn ? user.device_.n_hits : user.device_.n_misses);
-    if (record->state == State::kIn) use(user, *record);
+    if (record->state == State::kIn && access != Access::kScan) use(user, *record);
   }
   return {};
 }
 
-Status Residency::bring(RecordUser& user, std::span<Record* const> records) {
+Status Residency::bring(RecordUser& user, std::span<Record* const> records, Access access) {
   for (Record* const record : records) {
-    if (record->state == State::kOut) QUIRE_TRY(start(user, *record, Purpose::kAcquire));
+    if (record->state == State::kOut) QUIRE_TRY(start(user, *record, access, Purpose::kAcquire));
     QUIRE_TRY(user.failure_);
   }
   for (Record* const record : records) {
@@ -131,22 +131,22 @@ Status Residency::bring(RecordUser& user, std::span<Record* const> records) {
       } else if (!user.failure_.ok()) {
         return user.failure_;
       } else {  // a prefetch failed, or it was leaving
-        QUIRE_TRY(start(user, *record, Purpose::kAcquire));
+        QUIRE_TRY(start(user, *record, access, Purpose::kAcquire));
       }
     }
   }
   return {};
 }
 
-void Residency::prefetch(RecordUser& user, std::span<Record* const> records) noexcept {
+void Residency::prefetch(RecordUser& user, std::span<Record* const> records, Access access) noexcept {
   if (!asynchronous(user)) return;
   MutexLock lock(mutex_);
   if (!user.ready_) return;
   int64_t share = capacity_of(user) / 2 - user.n_in_transit_;
   for (Record* const record : records) {
-    if (record->state == State::kIn) use(user, *record);
+    if (record->state == State::kIn && access != Access::kScan) use(user, *record);
     if (record->state != State::kOut || !record->saved) continue;
-    if (share-- <= 0 || !start(user, *record, Purpose::kPrefetch).ok()) return;
+    if (share-- <= 0 || !start(user, *record, access, Purpose::kPrefetch).ok()) return;
   }
 }
 
@@ -179,7 +179,7 @@ Status Residency::make_room(RecordUser& user, int64_t bytes) {
   MutexLock lock(mutex_);
   user.failure_ = {};
   while (user.account_.room() < bytes + staging_left(user)) {
-    if (Record* const victim = choose_victim(user, bytes)) {
+    if (Record* const victim = choose_victim(user, bytes, Access::kRead)) {
       QUIRE_TRY(push_out(user, *victim));
     } else if (may_wait(user)) {
       wait(user);

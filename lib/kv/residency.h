@@ -70,6 +70,8 @@ class RecordUser {
 // store that asks for a record which a fork has in memory finds it there, at no cost. When the owner is gone, the
 // record counts for the runtime alone until another store that holds it uses it.
 //
+// A scan takes the memory of what came for it before.
+//
 // What a store has asked for is pinned until it asks for something else: it leaves memory neither for a request nor for
 // a prefetch. Of the records that are in and not pinned leaves, when a store needs room:
 // - if its own budget is reached, the one of its own that was used longest ago;
@@ -123,7 +125,7 @@ class Residency final : private TransferListener {
   Status acquire(RecordUser& user, Queue& queue, std::span<Record* const> records, Access access, Pins pins);
   // Begins to bring the records into memory, the first ones first, as far as half of what the user can have and what is
   // not pinned suffice. What fails is as if it had not been asked for.
-  void prefetch(RecordUser& user, std::span<Record* const> records) noexcept;
+  void prefetch(RecordUser& user, std::span<Record* const> records, Access access) noexcept;
   // Nothing more will be queued on what is pinned: it can leave when that work is done.
   void release(RecordUser& user, Queue& queue) noexcept;
   // The session's records are the first to leave until it asks for some again.
@@ -161,11 +163,11 @@ class Residency final : private TransferListener {
   void finished(const Transfer& transfer) noexcept override;
   std::unique_ptr<Buffer> finish(const Transfer& transfer) QUIRE_REQUIRES(mutex_);
   Status prepare(RecordUser& user);
-  Status pin(RecordUser& user, std::span<Record* const> records, Pins pins) QUIRE_REQUIRES(mutex_);
-  Status bring(RecordUser& user, std::span<Record* const> records) QUIRE_REQUIRES(mutex_);
-  Status start(RecordUser& user, Record& record, Purpose purpose) QUIRE_REQUIRES(mutex_);
-  Status start_claimed(RecordUser& user, Record& record, Purpose purpose) QUIRE_REQUIRES(mutex_);
-  Result<Place> take_place(RecordUser& user, Record& record, Purpose purpose) QUIRE_REQUIRES(mutex_);
+  Status pin(RecordUser& user, std::span<Record* const> records, Access access, Pins pins) QUIRE_REQUIRES(mutex_);
+  Status bring(RecordUser& user, std::span<Record* const> records, Access access) QUIRE_REQUIRES(mutex_);
+  Status start(RecordUser& user, Record& record, Access access, Purpose purpose) QUIRE_REQUIRES(mutex_);
+  Status start_claimed(RecordUser& user, Record& record, Access access, Purpose purpose) QUIRE_REQUIRES(mutex_);
+  Result<Place> take_place(RecordUser& user, Record& record, Access access, Purpose purpose) QUIRE_REQUIRES(mutex_);
   // These let go of the mutex for a moment.
   Result<std::unique_ptr<Buffer>> allocate(RecordUser& user) QUIRE_REQUIRES(mutex_);
   void free(std::unique_ptr<Buffer> memory) QUIRE_REQUIRES(mutex_);
@@ -177,14 +179,15 @@ class Residency final : private TransferListener {
   void settle(RecordUser& user) QUIRE_REQUIRES(mutex_);
 
   void unpin(RecordUser& user) QUIRE_REQUIRES(mutex_);
-  void enter(Record& record, OwnedRecords& owner) QUIRE_REQUIRES(mutex_);
+  void enter(Record& record, OwnedRecords& owner, bool scan = false) QUIRE_REQUIRES(mutex_);
   void append(OwnedRecords& owner, Record& record) QUIRE_REQUIRES(mutex_);
+  static void put_first(OwnedRecords& owner, Record& record);
   void use(RecordUser& user, Record& record) QUIRE_REQUIRES(mutex_);
   static void unlink(Record& record);
   static bool same_memory(const RecordUser& user, const Record& record);
   static RecordUser* writer(RecordUser& user, const Record& record);
   static Record* oldest_that_may_leave(RecordUser& user, const OwnedRecords& owned);
-  Record* choose_victim(RecordUser& user, int64_t bytes) QUIRE_REQUIRES(mutex_);
+  Record* choose_victim(RecordUser& user, int64_t bytes, Access access) QUIRE_REQUIRES(mutex_);
   int64_t capacity_of(const RecordUser& user) const QUIRE_REQUIRES(mutex_);
   static RecordUser& charged(const Record& record, const OwnedRecords& owner);
   static TierStats& lower(RecordUser& user, const Record& record);

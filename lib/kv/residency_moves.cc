@@ -11,11 +11,11 @@ namespace quire {
 // ---- one record
 
 // Sends for a record that is out. A prefetch is given up where others would wait.
-Status Residency::start(RecordUser& user, Record& record, Purpose purpose) {
+Status Residency::start(RecordUser& user, Record& record, Access access, Purpose purpose) {
   record.state = State::kArriving;  // nobody else sends for it
   Status status;
   try {
-    status = start_claimed(user, record, purpose);
+    status = start_claimed(user, record, access, purpose);
   } catch (const std::bad_alloc&) {
     status = Status(Code::kOutOfMemory, "out of memory");
   }
@@ -29,10 +29,10 @@ Status Residency::start(RecordUser& user, Record& record, Purpose purpose) {
   return status;
 }
 
-Status Residency::start_claimed(RecordUser& user, Record& record, Purpose purpose) {
+Status Residency::start_claimed(RecordUser& user, Record& record, Access access, Purpose purpose) {
   Place place;
   for (;;) {
-    QUIRE_ASSIGN(place, take_place(user, record, purpose));
+    QUIRE_ASSIGN(place, take_place(user, record, access, purpose));
     if (place.found) break;
     if (purpose == Purpose::kPrefetch) return Status(Code::kBudget, "no place");
     if (may_wait(user)) {
@@ -45,7 +45,7 @@ Status Residency::start_claimed(RecordUser& user, Record& record, Purpose purpos
   // What is queued by this user comes before what it will queue.
   const bool others_work = place.after && (place.after->size() > 1 || place.after->front() != user.fence_);
   if (!place.victim && !record.saved && !others_work) {
-    enter(record, user.owned_);
+    enter(record, user.owned_, access == Access::kScan);
     return {};
   }
   Transfer transfer;
@@ -55,6 +55,7 @@ Status Residency::start_claimed(RecordUser& user, Record& record, Purpose purpos
   transfer.writes = place.victim != nullptr;
   transfer.in = &record;
   transfer.reads = record.saved;
+  transfer.scan = access == Access::kScan;
   transfer.prefetch = purpose == Purpose::kPrefetch;
   transfer.user = &user;
   transfer.after = std::move(place.after);
@@ -62,7 +63,7 @@ Status Residency::start_claimed(RecordUser& user, Record& record, Purpose purpos
 }
 
 // Memory within the budgets, or that of a record which may leave.
-Result<Residency::Place> Residency::take_place(RecordUser& user, Record& record, Purpose purpose) {
+Result<Residency::Place> Residency::take_place(RecordUser& user, Record& record, Access access, Purpose purpose) {
   const int64_t bytes = user.record_bytes_;
   for (;;) {
     if (user.account_.room() - staging_left(user) >= bytes && user.account_.add(bytes).ok()) {
@@ -75,7 +76,7 @@ Result<Residency::Place> Residency::take_place(RecordUser& user, Record& record,
       return Place{true, nullptr, nullptr, nullptr};
     }
     Place place{true, nullptr, nullptr, fences()};
-    Record* const victim = choose_victim(user, bytes);
+    Record* const victim = choose_victim(user, bytes, access);
     if (!victim) return Place{};
     if (!same_memory(user, *victim)) {
       if (purpose == Purpose::kPrefetch) return Place{};
@@ -209,7 +210,7 @@ std::unique_ptr<Buffer> Residency::finish(const Transfer& t) {
       }
       t.user->device_.n_prefetched += t.prefetch ? 1 : 0;
       t.in->memory = std::move(memory);
-      enter(*t.in, t.user->owned_);
+      enter(*t.in, t.user->owned_, t.scan);
     }
   }
   if (memory) account->remove(bytes);
@@ -255,13 +256,30 @@ void Residency::unpin(RecordUser& user) {
   changed_.notify_all();
 }
 
-void Residency::enter(Record& record, OwnedRecords& owner) {
+void Residency::enter(Record& record, OwnedRecords& owner, bool scan) {
   record.state = State::kIn;
-  append(owner, record);
+  if (scan) {
+    put_first(owner, record);
+  } else {
+    append(owner, record);
+  }
+}
+
+// Before all others: the first to leave.
+void Residency::put_first(OwnedRecords& owner, Record& record) {
+  record.owner = &owner;
+  record.scanned = true;
+  record.used_at = owner.oldest ? owner.oldest->used_at : 0;
+  record.before = nullptr;
+  record.after = owner.oldest;
+  (owner.oldest ? owner.oldest->before : owner.newest) = &record;
+  owner.oldest = &record;
+  owner.bytes += static_cast<int64_t>(record.memory->size());
 }
 
 void Residency::append(OwnedRecords& owner, Record& record) {
   record.owner = &owner;
+  record.scanned = false;
   record.used_at = ++clock_;
   record.before = owner.newest;
   record.after = nullptr;
@@ -310,8 +328,10 @@ Record* Residency::oldest_that_may_leave(RecordUser& user, const OwnedRecords& o
   return record;
 }
 
-Record* Residency::choose_victim(RecordUser& user, int64_t bytes) {
-  if (user.account_.own_room() - staging_left(user) < bytes) return oldest_that_may_leave(user, user.owned_);
+Record* Residency::choose_victim(RecordUser& user, int64_t bytes, Access access) {
+  Record* const own = oldest_that_may_leave(user, user.owned_);
+  if (access == Access::kScan && own && own->scanned) return own;
+  if (user.account_.own_room() - staging_left(user) < bytes) return own;
   Record* best = oldest_that_may_leave(user, unowned_);
   for (RecordUser* const other : users_) {
     if (!other->rests_) continue;
@@ -319,7 +339,7 @@ Record* Residency::choose_victim(RecordUser& user, int64_t bytes) {
     if (oldest && (!best || oldest->used_at < best->used_at)) best = oldest;
   }
   if (best) return best;
-  best = oldest_that_may_leave(user, user.owned_);
+  best = own;
   int64_t most = best ? user.owned_.bytes : 0;
   for (RecordUser* const other : users_) {
     if (other->owned_.bytes <= most) continue;

@@ -44,6 +44,12 @@ void SelectionState::share(SelectionState& other) {
   account_.hold_shared(bytes());
 }
 
+int64_t SelectionState::bytes_to_add(int64_t first, int64_t n_tokens) const {
+  if (page_bytes_ == 0) return 0;
+  const int64_t copied = pages_to_copy(first) * static_cast<int64_t>(pages_.size()) * page_bytes_;
+  return std::max<int64_t>(0, bytes_for(n_tokens) - bytes()) + copied + (queries_shared_ ? queries_bytes_ : 0);
+}
+
 Status SelectionState::reserve(int64_t first, int64_t n_tokens) {
   if (page_bytes_ == 0) return {};
   if (queries_shared_) QUIRE_TRY(account_.own(backend_, queries_));
@@ -53,7 +59,7 @@ Status SelectionState::reserve(int64_t first, int64_t n_tokens) {
     queries_bytes_ = bytes_for(0);
   }
   const auto n = static_cast<size_t>(pages_for(n_tokens));
-  for (const int64_t changed = first / chunk_ / Representations::kPageChunks; n_shared_ > changed; --n_shared_) {
+  for (; pages_to_copy(first) > 0; --n_shared_) {
     for (auto& pages : pages_) QUIRE_TRY(account_.own(backend_, pages[static_cast<size_t>(n_shared_) - 1]));
   }
   for (auto& pages : pages_) {

@@ -2,6 +2,7 @@
 // queries of the chunk in progress (keeps_queries). Chunks are here those of ChunkSelection::chunk keys.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -24,6 +25,8 @@ class SelectionState {
   int64_t bytes_for(int64_t n_tokens) const;
   int64_t bytes() const { return page_bytes_ * n_pages_ + queries_bytes_; }
   int64_t representation_bytes() const { return page_bytes_ * n_pages_; }
+  // Bytes that reserve() will allocate.
+  int64_t bytes_to_add(int64_t first, int64_t n_tokens) const;
   // Makes room for a text of n_tokens tokens, of which those from `first` on come now. What it shares with another
   // state and they will change becomes its own. kBudget, kOutOfMemory. What was made before a failure stays, and is
   // used by the next call.
@@ -51,6 +54,10 @@ class SelectionState {
 
  private:
   int64_t pages_for(int64_t n_tokens) const;  // of a layer
+  // Of a layer: those that a fork has too and that tokens from `first` on change.
+  int64_t pages_to_copy(int64_t first) const {
+    return std::max<int64_t>(0, n_shared_ - first / chunk_ / Representations::kPageChunks);
+  }
 
   Backend& backend_;
   TierAccount& account_;

@@ -26,6 +26,7 @@ struct Transfer {
   bool writes = false;
   Record* in = nullptr;
   bool reads = false;
+  bool scan = false;                    // `in` is the first to leave again (Access)
   bool prefetch = false;                // nobody waits for it yet
   RecordUser* user = nullptr;           // who asked for it
   std::shared_ptr<const Fences> after;  // what is queued on the memory so far; may be null

@@ -27,7 +27,7 @@ Status ForwardPass::attend(Exec exec, std::span<const SequenceRows> all, int lay
       const std::vector<int64_t> needed = seen_chunks(rows);
       const auto n = static_cast<int64_t>(needed.size());
       Status status(Code::kBudget, "windows");
-      if (kv.window(n) == n) status = acquire_window(exec, rows, layer, needed, true);
+      if (kv.window(n, reading(rows)) == n) status = acquire_window(exec, rows, layer, needed, true);
       if (status.code() == Code::kBudget && n > 1) {  // not, or other sessions took the room meanwhile
         QUIRE_TRY(attend_by_windows(exec, rows, layer, needed));
         continue;
@@ -40,11 +40,16 @@ Status ForwardPass::attend(Exec exec, std::span<const SequenceRows> all, int lay
   return together.empty() ? Status() : backend_.attention(exec, step(layer), together);
 }
 
+// Without a selection each step reads all layers in turn, and in each all chunks.
+Access ForwardPass::reading(const SequenceRows& rows) {
+  return has_selection(*rows.plan) ? Access::kRead : Access::kScan;
+}
+
 // The last window has the condensed entries too.
 Status ForwardPass::acquire_window(Exec exec, const SequenceRows& rows, int layer, std::span<const int64_t> chunks,
                                    bool last) const {
   ChunkStore& kv = rows.kv();
-  QUIRE_TRY(kv.acquire(exec.queue, layer, chunks, Access::kRead));
+  QUIRE_TRY(kv.acquire(exec.queue, layer, chunks, reading(rows)));
   if (!last) return {};
   return kv.acquire(exec.queue, layer, consecutive(0, kv.condensed_chunks()), Access::kRead, KvKind::kCondensed);
 }
@@ -70,14 +75,14 @@ std::vector<int64_t> ForwardPass::seen_chunks(const SequenceRows& rows) const {
 // before, which is this one's too unless chunks are selected: then they are likely those of the last token.
 void ForwardPass::prefetch_layer(const SequenceRows& rows, std::span<const int64_t> first, int layer) const {
   if (layer >= config_.n_layers || rows.kind != KvKind::kText) return;
-  rows.kv().prefetch(layer, own_chunks(rows));
-  rows.kv().prefetch(layer, has_selection(*rows.plan) ? rows.kv().last_read(layer) : first);
+  rows.kv().prefetch(layer, own_chunks(rows), Access::kRead);
+  rows.kv().prefetch(layer, has_selection(*rows.plan) ? rows.kv().last_read(layer) : first, reading(rows));
 }
 
 Status ForwardPass::attend_by_windows(Exec exec, const SequenceRows& rows, int layer, std::span<const int64_t> needed) {
   ChunkStore& kv = rows.kv();
   const auto n = static_cast<int64_t>(needed.size());
-  int64_t most = kv.window(n);
+  int64_t most = kv.window(n, reading(rows));
   const auto window = [&](int64_t begin) {
     return needed.subspan(static_cast<size_t>(begin), static_cast<size_t>(std::min(most, n - begin)));
   };
@@ -95,7 +100,7 @@ Status ForwardPass::attend_by_windows(Exec exec, const SequenceRows& rows, int l
     QUIRE_TRY(status);
     // What is needed next comes while this window is computed.
     if (end < n) {
-      kv.prefetch(layer, window(end));
+      kv.prefetch(layer, window(end), reading(rows));
     } else {
       prefetch_layer(rows, window(0), layer + 1);
     }

@@ -124,6 +124,7 @@ class ForwardPass {
   // Attention; in attention_layer.cc.
   Status attend(Exec exec, std::span<const SequenceRows> all, int layer);
   AttentionArgs attention_args(const SequenceRows& rows, int layer) const;
+  static Access reading(const SequenceRows& rows);
   void prefetch_layer(const SequenceRows& rows, std::span<const int64_t> first, int layer) const;
   Status acquire_window(Exec exec, const SequenceRows& rows, int layer, std::span<const int64_t> chunks,
                         bool last) const;

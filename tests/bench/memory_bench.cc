@@ -6,6 +6,11 @@
 //   quire_bench_memory plan MODEL_DIRECTORY STRATEGY TOKENS
 //       fails if planned and counted bytes differ by more than a tenth
 //
+//   quire_bench_memory forks MODEL STRATEGY TOKENS BUDGET_BYTES [DIRECTORY]
+//       saves a session of TOKENS keys of noise, opens it in a runtime whose KV caches have BUDGET_BYTES, and asks it
+//       ten questions in ten forks at once, then once more; fails if a token is another than with everything in memory,
+//       or if memory went above the budget by more than the scratch memory of a step
+//
 // Bytes are counted by the runtime's allocator callbacks.
 #include <atomic>
 #include <cstring>
@@ -19,6 +24,7 @@ namespace quire::bench {
 namespace {
 
 constexpr int64_t kDecoded = 2048;
+constexpr int64_t kScratch = int64_t{100} << 20;
 
 class CountedMemory {
  public:
@@ -109,11 +115,85 @@ int spill(const std::string& directory, const std::string& strategy, int64_t n_t
   return same && within ? 0 : 1;
 }
 
+// Asks each session its own question, all at once.
+std::vector<std::vector<int32_t>> ask(const std::vector<std::shared_ptr<Session>>& sessions) {
+  std::vector<std::shared_ptr<GenerationStream>> streams;
+  int32_t question = 0;
+  for (const auto& session : sessions) {
+    std::vector<int32_t> tokens;
+    for (int32_t i = 0; i < 24; ++i) tokens.push_back(3 + (17 * ++question) % 200);
+    check(session->feed_tokens(tokens));
+    StreamOptions options;
+    options.max_tokens = 12;
+    options.ignore_eos = true;
+    streams.push_back(take(GenerationStream::open(session, options)));
+  }
+  std::vector<std::vector<int32_t>> answers;
+  for (const auto& stream : streams) answers.push_back(tokens_of(*stream));
+  return answers;
+}
+
+int forks(const std::string& directory, const std::string& strategy, int64_t n_tokens, int64_t budget,
+          const std::string& file) {
+  constexpr int kForks = 10;
+  const std::string path = file + "/quire_bench_forks.quire";
+  SessionOptions options;
+  options.strategy = strategy;
+  options.overflow = OverflowPolicy::kExtrapolate;
+  const auto fork_all = [](const std::shared_ptr<Session>& session) {
+    std::vector<std::shared_ptr<Session>> all;
+    for (int f = 0; f < kForks; ++f) all.push_back(take(session->fork()));
+    return all;
+  };
+  std::vector<std::vector<int32_t>> expected;
+  int64_t whole = 0;
+  double seconds_in_memory = 0;
+  {
+    const auto model = take(load_model(std::make_shared<Runtime>(RuntimeOptions()), directory, {}));
+    const auto session = take(Session::create(model, options));
+    check(session->fill_random(n_tokens, 1));
+    check(session->save(path, {}));
+    whole = stats_of(*session).kv_bytes;
+    const auto forks = fork_all(session);
+    const double begin = wall_seconds();
+    expected = ask(forks);
+    seconds_in_memory = wall_seconds() - begin;
+  }
+  CountedMemory memory;
+  RuntimeOptions small = memory.options();
+  small.kv_memory_bytes = budget;
+  const auto model = take(load_model(std::make_shared<Runtime>(small), directory, {}));
+  memory.start();
+  LoadOptions loading;
+  loading.session.spill_directory = file;
+  const auto session = take(Session::load(model, path, loading));
+  bool same = true;
+  std::printf("%lld tokens, %s: %lld bytes of KV; ten questions in ten forks at once, in %lld bytes\n",
+              static_cast<long long>(n_tokens), strategy.c_str(), static_cast<long long>(whole),
+              static_cast<long long>(budget));
+  for (const char* const round : {"first", "again"}) {
+    const auto forks = fork_all(session);
+    const double begin = wall_seconds();
+    same = ask(forks) == expected && same;
+    const double seconds = wall_seconds() - begin;
+    int64_t n_read = 0;
+    for (const auto& fork : forks) n_read += stats_of(*fork).kv_chunks_restored;
+    const double read = static_cast<double>(n_read * stats_of(*session).kv_record_bytes);
+    std::printf("%s: %.2f times the time with all in memory; read from the snapshot %.2f times\n", round,
+                seconds / seconds_in_memory, read / static_cast<double>(whole));
+  }
+  const int64_t scratch = memory.peak() - budget;
+  std::printf("memory at most %lld bytes (all in memory: %lld); same tokens: %s\n",
+              static_cast<long long>(memory.peak()), static_cast<long long>(whole), same ? "yes" : "NO");
+  std::remove(path.c_str());
+  return same && scratch < kScratch ? 0 : 1;
+}
+
 int plan(const std::string& directory, const std::string& strategy, int64_t n_tokens) {
   CountedMemory memory;
   const auto runtime = std::make_shared<Runtime>(memory.options());
   MemoryRequest request;
-  request.directory = directory;
+  request.path = directory;
   request.strategy = strategy;
   request.n_tokens = n_tokens;
   const MemoryPlan planned = take(plan_memory(*take(runtime->devices().open("")).backend, request));
@@ -138,7 +218,12 @@ int run(int argc, char** argv) {
   const std::string what = argc > 4 ? argv[1] : "";
   if (what == "spill") return spill(argv[2], argv[3], std::atoll(argv[4]), argc > 5 ? argv[5] : "/tmp");
   if (what == "plan") return plan(argv[2], argv[3], std::atoll(argv[4]));
-  std::fprintf(stderr, "usage: quire_bench_memory spill|plan MODEL_DIRECTORY STRATEGY TOKENS [SPILL_DIRECTORY]\n");
+  if (what == "forks" && argc > 5) {
+    return forks(argv[2], argv[3], std::atoll(argv[4]), std::atoll(argv[5]), argc > 6 ? argv[6] : "/tmp");
+  }
+  std::fprintf(stderr,
+               "usage: quire_bench_memory spill|plan MODEL STRATEGY TOKENS [SPILL_DIRECTORY]\n"
+               "       quire_bench_memory forks MODEL STRATEGY TOKENS BUDGET_BYTES [DIRECTORY]\n");
   return 2;
 }
 

@@ -40,18 +40,22 @@ inline SessionStats stats_of(const Session& session) {
   return stats;
 }
 
+// Reads a stream to its end.
+inline std::vector<int32_t> tokens_of(GenerationStream& stream) {
+  std::vector<int32_t> tokens;
+  for (;;) {
+    const StreamEvent* event = nullptr;
+    if (take(stream.next(-1, &event)) == NextResult::kEnd) return tokens;
+    if (event->type == StreamEvent::Type::kToken) tokens.push_back(event->token);
+  }
+}
+
 // Generates n tokens, greedily, past any end of text.
 inline std::vector<int32_t> generate(const std::shared_ptr<Session>& session, int64_t n) {
   StreamOptions options;
   options.max_tokens = n;
   options.ignore_eos = true;
-  const auto stream = take(GenerationStream::open(session, options));
-  std::vector<int32_t> tokens;
-  for (;;) {
-    const StreamEvent* event = nullptr;
-    if (take(stream->next(-1, &event)) == NextResult::kEnd) return tokens;
-    if (event->type == StreamEvent::Type::kToken) tokens.push_back(event->token);
-  }
+  return tokens_of(*take(GenerationStream::open(session, options)));
 }
 
 }  // namespace quire::bench

@@ -50,8 +50,8 @@ class SharedResidency : public KvTest {
       const Status status = store.acquire(queue, layer, {&chunk, 1}, Access::kRead);
       ASSERT_TRUE(status.ok()) << status.message();
       const char* bytes = host(store.layer(layer).chunks[static_cast<size_t>(chunk)]);
-      EXPECT_TRUE(std::all_of(bytes, bytes + store.record_bytes(),
-                              [&](char c) { return c == letter(layer, chunk, version); }))
+      EXPECT_TRUE(
+          std::all_of(bytes, bytes + store.record_bytes(), [&](char c) { return c == letter(layer, chunk, version); }))
           << "layer " << layer << ", chunk " << chunk;
     }
   }
@@ -80,6 +80,24 @@ TEST_F(SharedResidency, AForkOfASpillingStoreCopiesAndWritesNothing) {
   EXPECT_EQ(used(), before + record());  // its staging buffer
   EXPECT_EQ(fork->stats().bytes, record());
   EXPECT_EQ(tier_->n_reads(), 0);
+}
+
+// Six records one after the other, again and again, in memory for four: with the least recently used leaving, each is
+// gone when it is needed.
+TEST_F(SharedResidency, AScanLeavesWhatIsThere) {
+  const Store store = filled(6, 0, 5 * record());
+  const auto reads_of = [&](Access access) {
+    const int before = tier_->n_reads();
+    for (int round = 0; round < 10; ++round) {
+      for (const std::vector<int64_t>& window : {from_to(0, 2), from_to(2, 4), from_to(4, 6)}) {
+        EXPECT_TRUE(acquire(*store, 1, window, access).ok());
+      }
+    }
+    return tier_->n_reads() - before;
+  };
+  EXPECT_GE(reads_of(Access::kRead), 56);
+  EXPECT_LE(reads_of(Access::kScan), 44);
+  for (int64_t chunk = 0; chunk < 6; ++chunk) expect_letters(*store, *queue_, chunk);
 }
 
 TEST_F(SharedResidency, WhatOneForkReadTheOtherFinds) {
@@ -200,8 +218,8 @@ TEST_F(SharedResidency, RecordsOfOtherSizesMakeRoomToo) {
   const auto wide_bytes = static_cast<int64_t>(backend_->kv_record_bytes(kWide));
   ASSERT_GT(wide_bytes, 2 * record());
   const auto tier = std::make_shared<HeldTier>(wide_bytes);
-  const Store wide = std::move(
-      *ChunkStore::create(*backend_, kWide, kLayers, {.tiers = {tier}, .residency = residency_}));
+  const Store wide =
+      std::move(*ChunkStore::create(*backend_, kWide, kLayers, {.tiers = {tier}, .residency = residency_}));
   for (int64_t chunk = 0; chunk < 3; ++chunk) {
     ASSERT_TRUE(wide->reserve(chunk * 32, 32).ok());
     write(*wide, *queue_, chunk, 4);
