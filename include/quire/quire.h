@@ -157,8 +157,8 @@ typedef void (*quire_log_callback)(void* user_data, int32_t level, const char* m
                                    size_t message_len);
 
 /* [callback-only] Runs once, when the library will never use the callbacks' user_data again; not
- * after a quire_runtime_create that failed, which leaves user_data to the caller. Any thread, the
- * same rules as the log's. */
+ * after the call that was given them (quire_runtime_create, quire_session_load_from) failed, which
+ * leaves user_data to the caller. Any thread, the same rules as the log's. */
 typedef void (*quire_destroy_callback)(void* user_data);
 
 /* [callback-only] Memory for weights, KV cache and scratch (small objects use the system's
@@ -1032,7 +1032,8 @@ QUIRE_API quire_status quire_session_fork(quire_session* session, quire_session*
 /* A session can be written to a file, and go on from there later, in another process or on another
  * machine: its tokens, which of them the model generated, pending ones, positions, labels, messages
  * and the keys and values of all that was processed. Sampling belongs to streams and is not in it.
- * The layout is documented in lib/kv/FORMAT.md. */
+ * The layout is documented in lib/kv/FORMAT.md. The same bytes can be kept elsewhere, in a database
+ * or an archive: quire_snapshot_writer and quire_snapshot_reader. */
 
 typedef struct quire_snapshot_options {
   uint32_t struct_size;
@@ -1068,6 +1069,89 @@ QUIRE_API quire_status quire_session_save(quire_session* session, const char* pa
 QUIRE_API quire_status quire_session_load(quire_model* model, const char* path, size_t path_len,
                                           const quire_session_options* options, quire_session** out,
                                           quire_error* err);
+
+/* Callbacks that a snapshot goes to and comes from. They may take long, as a file may. They must
+ * not call back into Quire, but for the release functions and quire_cancel_trigger, and must not
+ * throw or longjmp; the library holds no lock meanwhile. One that fails may say why: os_error and
+ * message of *err, which is all zero before, become part of the error IO that the call or the
+ * stream ends with (whatever err->code). Numbers of bytes that make no sense are the same error. */
+
+/* [callback-only] Appends the n > 0 bytes to what was written before. On the thread of the call
+ * that was given it, before that returns. Returns how many of the bytes it took, from the first on,
+ * 1 to n; it is called again for the others. A negative number: it failed. */
+typedef int64_t (*quire_write_callback)(void* user_data, const void* bytes, size_t n,
+                                        quire_error* err);
+/* [callback-only] Once, behind the last byte; likewise. 0: the snapshot is kept. A negative number:
+ * it failed. */
+typedef int32_t (*quire_commit_callback)(void* user_data, quire_error* err);
+/* [callback-only] Writes bytes of the snapshot from `offset` on into `buffer`, which has room for
+ * n > 0; offset + n is at most n_bytes. Returns how many, 1 to n; it is called again for the
+ * others. 0 is an end before n_bytes, an error; a negative number: it failed. */
+typedef int64_t (*quire_read_callback)(void* user_data, int64_t offset, void* buffer, size_t n,
+                                       quire_error* err);
+
+/* Where a snapshot goes to, from its first byte to its last. */
+typedef struct quire_snapshot_writer {
+  uint32_t struct_size;
+  uint32_t flags; /* 0 */
+  quire_write_callback write;
+  quire_commit_callback commit; /* may be NULL */
+  /* May be NULL. If the call fails after it called write or commit: once, as its last callback.
+   * What was written is of no use. */
+  quire_destroy_callback abort;
+  void* user_data;  /* borrowed during the call, as the struct is */
+  const char* name; /* UTF-8: what messages call it; NULL: "the snapshot" */
+  size_t name_len;
+} quire_snapshot_writer;
+
+/* Where a snapshot comes from: n_bytes bytes that can be read in any order, and do not change. */
+typedef struct quire_snapshot_reader {
+  uint32_t struct_size;
+  uint32_t flags; /* 0 */
+  int64_t n_bytes;
+  /* A session that was loaded reads its keys and values when they are needed, as long as it or a
+   * fork of it lives: inside calls on it, and on the runtime's threads (those of n_io_threads, or
+   * the one that computes) while it computes. Sessions and forks read at once, and one session may:
+   * `read` must be prepared to run on several threads at the same time. */
+  quire_read_callback read;
+  /* May be NULL. Of quire_session_load_from: when the last session that reads is gone (released or
+   * closed, or the runtime closed); any thread. Never called by the other functions, which use
+   * user_data during the call alone. */
+  quire_destroy_callback destroy;
+  void* user_data;
+  const char* name; /* UTF-8, copied: what messages call it; NULL: "the snapshot" */
+  size_t name_len;
+} quire_snapshot_reader;
+
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_snapshot_writer_init(quire_snapshot_writer* writer, size_t size);
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_snapshot_reader_init(quire_snapshot_reader* reader, size_t size);
+
+/* Writes the session where `writer` says: the bytes that quire_session_save would write to a new
+ * file. The session is as it was. Errors: those of quire_session_save, but for NOT_FOUND; IO: a
+ * callback failed. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_save_to(quire_session* session,
+                                             const quire_snapshot_writer* writer,
+                                             const quire_snapshot_options* options,
+                                             quire_error* err);
+/* quire_session_load from where `reader` says. A stream whose reading fails ends with IO or
+ * BAD_FILE, at a token boundary; another stream goes on from there. Errors: those of
+ * quire_session_load, but for NOT_FOUND; IO: a callback failed. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_session_load_from(quire_model* model,
+                                               const quire_snapshot_reader* reader,
+                                               const quire_session_options* options,
+                                               quire_session** out, quire_error* err);
+/* quire_snapshot_describe for what `reader` reads. Errors: IO, BAD_FILE, BUFFER_TOO_SMALL.
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_snapshot_describe_from(const quire_snapshot_reader* reader, char* buf,
+                                                    size_t cap, size_t* needed, quire_error* err);
+/* quire_snapshot_verify for what `reader` reads. Errors: IO, BAD_FILE (which says what is damaged),
+ * OUT_OF_MEMORY, CANCELLED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_snapshot_verify_from(const quire_snapshot_reader* reader,
+                                                  const quire_snapshot_options* options,
+                                                  quire_error* err);
+
 /* What a snapshot says of itself, without a model, as JSON:
  *   {"version": 1, "contents": "session", "bytes": of the file,
  *    "origin": {"model": 32 digits, "adapters": [{"identity", "scale"}], "strategy", "kv_type"},

@@ -48,9 +48,8 @@ bool checksum_holds(std::span<const std::byte> bytes) {
 
 // ---- writing
 
-Result<std::unique_ptr<SnapshotWriter>> SnapshotWriter::create(const std::string& path) {
-  QUIRE_ASSIGN(auto file, OutputFile::create(path));
-  std::unique_ptr<SnapshotWriter> writer(new SnapshotWriter(std::move(file)));
+Result<std::unique_ptr<SnapshotWriter>> SnapshotWriter::create(ByteSink& sink) {
+  std::unique_ptr<SnapshotWriter> writer(new SnapshotWriter(sink));
   Bytes header;
   put(header, bytes_of(kMagic));
   put(header, uint64_t{SnapshotFile::kVersion});
@@ -61,7 +60,7 @@ Result<std::unique_ptr<SnapshotWriter>> SnapshotWriter::create(const std::string
 }
 
 Status SnapshotWriter::write(std::span<const std::byte> bytes) {
-  QUIRE_TRY(file_->write(bytes));
+  QUIRE_TRY(sink_.write(bytes));
   offset_ += static_cast<int64_t>(bytes.size());
   return {};
 }
@@ -107,16 +106,15 @@ Status SnapshotWriter::finish(const Json& index) {
   QUIRE_TRY(write(tail));
   QUIRE_TRY(pad());
   QUIRE_TRY(write(footer));
-  return file_->commit();
+  return sink_.commit();
 }
 
 // ---- reading
 
-Status SnapshotFile::damaged(const std::string& what) const { return Status(Code::kBadFile, path() + ": " + what); }
+Status SnapshotFile::damaged(const std::string& what) const { return Status(Code::kBadFile, name() + ": " + what); }
 
-Result<std::unique_ptr<SnapshotFile>> SnapshotFile::open(const std::string& path) {
-  QUIRE_ASSIGN(auto file, ReadFile::open(path));
-  std::unique_ptr<SnapshotFile> snapshot(new SnapshotFile(std::move(file)));
+Result<std::unique_ptr<SnapshotFile>> SnapshotFile::open(std::shared_ptr<const ByteSource> source) {
+  std::unique_ptr<SnapshotFile> snapshot(new SnapshotFile(std::move(source)));
   QUIRE_TRY(snapshot->read_index());
   return snapshot;
 }
@@ -124,7 +122,7 @@ Result<std::unique_ptr<SnapshotFile>> SnapshotFile::open(const std::string& path
 Status SnapshotFile::read_index() {
   std::array<std::byte, kHeaderBytes> header;
   if (size() < kHeaderBytes) return damaged("not a snapshot: it has " + std::to_string(size()) + " bytes");
-  QUIRE_TRY(file_->read_at(0, header));
+  QUIRE_TRY(source_->read_at(0, header));
   if (std::memcmp(header.data(), kMagic, sizeof kMagic) != 0) return damaged("not a snapshot");
   if (!checksum_holds(header)) return damaged("the snapshot's header is damaged");
   const uint64_t version = get(header.data() + 8);
@@ -136,7 +134,7 @@ Status SnapshotFile::read_index() {
   std::array<std::byte, kFooterBytes> footer;
   const int64_t footer_at = size() - kFooterBytes;
   if (footer_at < kHeaderBytes) return damaged("the snapshot ends behind its header");
-  QUIRE_TRY(file_->read_at(footer_at, footer));
+  QUIRE_TRY(source_->read_at(footer_at, footer));
   if (std::memcmp(footer.data(), kEndMagic, sizeof kEndMagic) != 0 || !checksum_holds(footer)) {
     return damaged("the snapshot's last " + std::to_string(kFooterBytes) +
                    " bytes are damaged, or its end is missing (it has " + std::to_string(size()) + " bytes)");
@@ -148,7 +146,7 @@ Status SnapshotFile::read_index() {
     return damaged("the snapshot's index does not lie inside the file");
   }
   Bytes tail(static_cast<size_t>(json_bytes + n * kTableEntryBytes));
-  QUIRE_TRY(file_->read_at(static_cast<int64_t>(at), tail));
+  QUIRE_TRY(source_->read_at(static_cast<int64_t>(at), tail));
   const auto checksum = content_checksum(tail);
   if (!std::equal(checksum.begin(), checksum.end(), footer.begin() + 32)) {
     return damaged("the snapshot's index is damaged: its checksum is another one");
@@ -166,7 +164,7 @@ Status SnapshotFile::read_index() {
     std::copy_n(entry + 16, block.checksum.size(), block.checksum.begin());
   }
   const std::string_view json(reinterpret_cast<const char*>(tail.data()), static_cast<size_t>(json_bytes));
-  QUIRE_ASSIGN(index_, parse_json_object(json, path() + ": the snapshot's index", {.max_values = kMostIndexValues}));
+  QUIRE_ASSIGN(index_, parse_json_object(json, name() + ": the snapshot's index", {.max_values = kMostIndexValues}));
   return {};
 }
 
@@ -180,7 +178,7 @@ Status SnapshotFile::read(int64_t number, std::span<std::byte> out) const {
                    " bytes; expected " + std::to_string(out.size()));
   }
   const SnapshotBlock& block = blocks_[static_cast<size_t>(number)];
-  QUIRE_TRY(file_->read_at(block.offset, out));
+  QUIRE_TRY(source_->read_at(block.offset, out));
   if (content_checksum(out) == block.checksum) return {};
   return damaged("block " + std::to_string(number) + ", " + std::to_string(block.bytes) + " bytes from byte " +
                  std::to_string(block.offset) + " on, is damaged: its checksum is another one");

@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "lib/format/json.h"
-#include "lib/support/os_file.h"
-#include "lib/support/os_output_file.h"
+#include "lib/support/byte_stream.h"
 #include "lib/support/status.h"
 
 namespace quire {
@@ -23,24 +22,23 @@ struct SnapshotBlock {
   std::array<std::byte, 16> checksum{};  // XXH3-128 of the bytes, canonical
 };
 
-// The file appears whole or not at all. One thread.
+// Errors are those of the sink, which must outlive this. One thread.
 class SnapshotWriter {
  public:
-  // Errors: those of OutputFile.
-  static Result<std::unique_ptr<SnapshotWriter>> create(const std::string& path);
+  static Result<std::unique_ptr<SnapshotWriter>> create(ByteSink& sink);
 
-  // Returns the block's number. Error: kIo.
+  // Returns the block's number.
   Result<int64_t> add(std::span<const std::byte> block);
-  // Once, after the last block. Error: kIo.
+  // Once, after the last block: commits the sink. kUnsupported: the index would be larger than a reader takes.
   Status finish(const Json& index);
   int64_t bytes() const { return offset_; }
 
  private:
-  explicit SnapshotWriter(std::unique_ptr<OutputFile> file) : file_(std::move(file)) {}
+  explicit SnapshotWriter(ByteSink& sink) : sink_(sink) {}
   Status write(std::span<const std::byte> bytes);
   Status pad();
 
-  std::unique_ptr<OutputFile> file_;
+  ByteSink& sink_;
   int64_t offset_ = 0;
   std::vector<SnapshotBlock> blocks_;
 };
@@ -49,25 +47,25 @@ class SnapshotWriter {
 class SnapshotFile {
  public:
   static constexpr int64_t kVersion = 1;
-  // kNotFound, kIo; kBadFile that says what is damaged, or which version is not known.
-  static Result<std::unique_ptr<SnapshotFile>> open(const std::string& path);
+  // Errors of the source; kBadFile that says what is damaged, or which version is not known.
+  static Result<std::unique_ptr<SnapshotFile>> open(std::shared_ptr<const ByteSource> source);
 
-  const std::string& path() const { return file_->path(); }
-  int64_t size() const { return file_->size(); }
+  const std::string& name() const { return source_->name(); }
+  int64_t size() const { return source_->size(); }
   const Json& index() const { return index_; }
   int64_t n_blocks() const { return static_cast<int64_t>(blocks_.size()); }
   // -1: there is no such block.
   int64_t block_bytes(int64_t block) const;
-  // Reads a block of exactly out.size() bytes and compares its checksum. kIo; kBadFile that names the block and its
-  // place.
+  // Reads a block of exactly out.size() bytes and compares its checksum. Errors of the source; kBadFile that names the
+  // block and its place.
   Status read(int64_t block, std::span<std::byte> out) const;
 
  private:
-  explicit SnapshotFile(std::unique_ptr<ReadFile> file) : file_(std::move(file)) {}
+  explicit SnapshotFile(std::shared_ptr<const ByteSource> source) : source_(std::move(source)) {}
   Status read_index();
   Status damaged(const std::string& what) const;
 
-  std::unique_ptr<ReadFile> file_;
+  std::shared_ptr<const ByteSource> source_;
   Json index_;
   std::vector<SnapshotBlock> blocks_;
 };

@@ -55,6 +55,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<std::shared_ptr<Session>> fork();
   // A session that goes on where one was saved (session_snapshot.cc). kBadFile: a damaged snapshot; kInvalidArgument:
   // one of another model, or options other than the saved session's.
+  static Result<std::shared_ptr<Session>> load(std::shared_ptr<Model> model, std::shared_ptr<const ByteSource> source,
+                                               LoadOptions options);
   static Result<std::shared_ptr<Session>> load(std::shared_ptr<Model> model, const std::string& path,
                                                LoadOptions options);
   ~Session();
@@ -73,6 +75,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Status truncate(int64_t n_tokens);
   // Writes all of the session to a file, which appears whole or not at all (session_snapshot.cc).
   Status save(const std::string& path, const SaveControl& control) const;
+  // The same, to anything. Errors of the sink.
+  Status save_to(ByteSink& sink, const SaveControl& control) const;
   // For benchmarks: an empty session then stands as if it had read n_tokens (> 0) random tokens, but for the last one's
   // keys. See quire_session_fill_random.
   Status fill_random(int64_t n_tokens, uint64_t seed);
@@ -187,6 +191,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Status announce();
   Status publish_contents();
   SnapshotOrigin origin() const;
+  Status write_snapshot(ByteSink& sink, const SaveControl& control) const QUIRE_REQUIRES(turn_);
   Status restore(const SnapshotIndex& index, SavedText saved);
 
   // Takes the turn; see begin_opening().

@@ -1,5 +1,7 @@
 // Sessions that stand where another one does: saved, loaded and forked ones.
 #include "lib/session/session.h"
+#include "lib/support/os_file.h"
+#include "lib/support/os_output_file.h"
 
 namespace quire {
 namespace {
@@ -81,10 +83,21 @@ SnapshotOrigin Session::origin() const {
 Status Session::save(const std::string& path, const SaveControl& control) const {
   const Call call(*this);
   QUIRE_TRY(call.status());
+  QUIRE_ASSIGN(const auto file, OutputFile::create(path));
+  return write_snapshot(*file, control);
+}
+
+Status Session::save_to(ByteSink& sink, const SaveControl& control) const {
+  const Call call(*this);
+  QUIRE_TRY(call.status());
+  return write_snapshot(sink, control);
+}
+
+Status Session::write_snapshot(ByteSink& to, const SaveControl& control) const {
   const TextState& text = contents_->text;
   const int64_t n_tokens = text.n_computed(), n_entries = strategy_->condensed_entries(n_tokens);
   ChunkStore& kv = contents_->kv();
-  QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(path));
+  QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(to));
   SavingSink sink(*writer, control, kv.snapshot_size(n_tokens, n_entries).bytes);
   SnapshotIndex index;
   index.origin = origin();
@@ -97,30 +110,37 @@ Status Session::save(const std::string& path, const SaveControl& control) const 
 
 Result<std::shared_ptr<Session>> Session::load(std::shared_ptr<Model> model, const std::string& path,
                                                LoadOptions options) {
+  QUIRE_ASSIGN(auto file, ReadFile::open(path));
+  return load(std::move(model), std::shared_ptr<const ByteSource>(std::move(file)), std::move(options));
+}
+
+Result<std::shared_ptr<Session>> Session::load(std::shared_ptr<Model> model, std::shared_ptr<const ByteSource> source,
+                                               LoadOptions options) {
   if (model->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
-  QUIRE_ASSIGN(auto opened, SnapshotFile::open(path));
+  const std::string name = source->name();
+  QUIRE_ASSIGN(auto opened, SnapshotFile::open(std::move(source)));
   const std::shared_ptr<const SnapshotFile> file = std::move(opened);
   QUIRE_ASSIGN(const SnapshotIndex index, read_index(*file));
   SnapshotOrigin model_only = index.origin;
   model_only.model = model->llama->identity();
-  QUIRE_TRY(check_same(index.origin, model_only).with_context(path));
+  QUIRE_TRY(check_same(index.origin, model_only).with_context(name));
   SessionOptions& o = options.session;
   if (!options.strategy_given) o.strategy = index.origin.strategy;
   if (!options.kv_type_given) {
     auto type = kv_type_of(index.origin.kv_type);
-    if (!type.ok()) return type.status().with_context(path);
+    if (!type.ok()) return type.status().with_context(name);
     o.kv_type = *type;
   }
   if (!options.overflow_given) o.overflow = index.overflow;
   if (o.expected_tokens == 0) o.expected_tokens = index.expected_tokens;
   QUIRE_ASSIGN(SavedText saved, read_text(*file, *model->tokenizer, model->llama->config().vocab_size));
   if (saved.text.n_computed() != index.kv.n_keys[0]) {
-    return Status(Code::kBadFile, path + ": keys and values of " + std::to_string(index.kv.n_keys[0]) +
+    return Status(Code::kBadFile, name + ": keys and values of " + std::to_string(index.kv.n_keys[0]) +
                                       " tokens; the text has " + std::to_string(saved.text.n_computed()));
   }
   QUIRE_ASSIGN(auto session, make(std::move(model), std::move(options.session), std::make_shared<FileSource>(file)));
-  QUIRE_TRY(check_same(index.origin, session->origin()).with_context(path));
-  QUIRE_TRY(session->restore(index, std::move(saved)).with_context(path));
+  QUIRE_TRY(check_same(index.origin, session->origin()).with_context(name));
+  QUIRE_TRY(session->restore(index, std::move(saved)).with_context(name));
   QUIRE_TRY(session->announce());
   return session;
 }
