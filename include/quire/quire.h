@@ -1035,9 +1035,12 @@ QUIRE_API quire_status quire_session_fork(quire_session* session, quire_session*
  * The layout is documented in lib/kv/FORMAT.md. The same bytes can be kept elsewhere, in a database
  * or an archive: quire_snapshot_writer and quire_snapshot_reader. */
 
+/* Saving writes the whole session, wherever its past is. */
+#define QUIRE_SNAPSHOT_WHOLE 1u
+
 typedef struct quire_snapshot_options {
   uint32_t struct_size;
-  uint32_t flags;                   /* 0 */
+  uint32_t flags;                   /* QUIRE_SNAPSHOT_*, for saving alone */
   quire_cancel* cancel;             /* may be NULL; borrowed during the call */
   quire_progress_callback progress; /* may be NULL; bytes, on the calling thread */
   void* progress_user_data;
@@ -1046,19 +1049,35 @@ typedef struct quire_snapshot_options {
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_snapshot_options_init(quire_snapshot_options* options, size_t size);
 
-/* Writes the session to the file `path`, which appears when it is complete: whoever opens it sees
- * the old file or the whole new one, after a crash too. The session is as it was. Waits until done,
- * while other sessions go on. options: NULL for none. Errors: INVALID_ARGUMENT, NOT_FOUND (the
- * directory), IO (a full disk), BAD_FILE (damage in the snapshot that this session was loaded
- * from), UNSUPPORTED (messages fed more than 200,000 times), OUT_OF_MEMORY, CANCELLED, BUSY,
- * CLOSED. [one-thread-at-a-time] since 0.1 */
+/* Writes the session to the file `path`: whoever opens it sees the snapshot that was there before
+ * or the whole new one, after a crash too. The session is as it was. Waits until done, while other
+ * sessions go on. options: NULL for none.
+ *
+ * Where the file holds the snapshot that the session, or the one that it was forked from, was
+ * loaded from or last saved to, only what is new or changed since then is written behind it, with
+ * the ids of all tokens and a list of all chunks: keys and values of the text before are neither
+ * written nor read. A session that has the file open goes on reading from it what it read before.
+ * What the new snapshot does not need of those before stays in the file as unused bytes
+ * (quire_snapshot_describe counts them).
+ *
+ * Otherwise all of the session is written to a new file, which takes the place of the old one; a
+ * session that has that open keeps it. So it is too if the unused bytes would be more than the
+ * session's keys and values, if nothing of these is in the file, if the file has another name (a
+ * hard link), cannot be locked (flock) or written, or was replaced meanwhile, and with
+ * QUIRE_SNAPSHOT_WHOLE. Only then is the damage seen that chunks may have in the file of a session
+ * that was loaded from there. Several may save to one file at once: the last snapshot remains.
+ *
+ * Errors: INVALID_ARGUMENT, NOT_FOUND (the directory), IO (a full disk), BAD_FILE (damage in the
+ * snapshot that this session was loaded from), UNSUPPORTED (messages fed more than 200,000 times),
+ * OUT_OF_MEMORY, CANCELLED, BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_save(quire_session* session, const char* path, size_t path_len,
                                           const quire_snapshot_options* options, quire_error* err);
 /* A session that goes on where a saved one stood. Its tokens come out as they would have from that
  * one. Only the index is read now, and the chunks that are written next; others are read when they
  * are needed, checked against their checksums, and leave memory again without being written: the
- * file must stay as it is while the session lives (it may be renamed or removed). truncate to a
- * place inside a chunk that only the file holds makes the next stream read that chunk's tokens.
+ * file must stay as it is while the session lives (it may be saved to, renamed or removed). Where a
+ * crash cut a save short, the snapshot before it is loaded. truncate to a place inside a chunk that
+ * only the file holds makes the next stream read that chunk's tokens.
  * options: as of quire_session_create, NULL for none; a strategy of NULL, and a kv_type, overflow
  * and expected_tokens of 0 are those of the saved session. Strategy, kv_type and adapters must be
  * those of the saved session, and the model the same; what differs is named by the error.
@@ -1154,6 +1173,7 @@ QUIRE_API quire_status quire_snapshot_verify_from(const quire_snapshot_reader* r
 
 /* What a snapshot says of itself, without a model, as JSON:
  *   {"version": 1, "contents": "session", "bytes": of the file,
+ *    "unused_bytes": of those, not of the last snapshot (see quire_session_save),
  *    "origin": {"model": 32 digits, "adapters": [{"identity", "scale"}], "strategy", "kv_type"},
  *    "n_tokens": processed and generated ones, "n_generated": of those, "n_pending",
  *    "n_gaps": of positions, "kv_bytes": of keys and values}

@@ -14,10 +14,11 @@ using namespace quire::abi;
 namespace {
 
 // `options` may be null; it must outlive *control.
-Status read_snapshot_options(const quire_snapshot_options* options, quire_snapshot_options* read,
+Status read_snapshot_options(const quire_snapshot_options* options, uint32_t known_flags, quire_snapshot_options* read,
                              SaveControl* control) {
   if (!options) return {};
-  QUIRE_TRY(read_options(options, 0, "quire_snapshot_options", read));
+  QUIRE_TRY(read_options(options, known_flags, "quire_snapshot_options", read));
+  control->whole = (read->flags & QUIRE_SNAPSHOT_WHOLE) != 0;
   if (read->cancel) control->cancel = read->cancel->impl.get();
   if (read->progress) {
     control->progress = [read](int64_t done, int64_t total) { read->progress(read->progress_user_data, done, total); };
@@ -54,7 +55,7 @@ quire_status quire_session_save(quire_session* session, const char* path, size_t
     QUIRE_TRY(read_path(path, path_len, "path", &file));
     quire_snapshot_options o{};
     SaveControl control;
-    QUIRE_TRY(read_snapshot_options(options, &o, &control));
+    QUIRE_TRY(read_snapshot_options(options, QUIRE_SNAPSHOT_WHOLE, &o, &control));
     return session->impl->save(file, control);
   });
 }
@@ -67,7 +68,7 @@ quire_status quire_session_save_to(quire_session* session, const quire_snapshot_
     QUIRE_TRY(sink.set(writer));
     quire_snapshot_options o{};
     SaveControl control;
-    QUIRE_TRY(read_snapshot_options(options, &o, &control));
+    QUIRE_TRY(read_snapshot_options(options, QUIRE_SNAPSHOT_WHOLE, &o, &control));
     return session->impl->save_to(sink, control);
   });
 }
@@ -127,7 +128,7 @@ quire_status quire_snapshot_verify(const char* path, size_t path_len, const quir
     QUIRE_TRY(read_path(path, path_len, "path", &file));
     quire_snapshot_options o{};
     SaveControl control;
-    QUIRE_TRY(read_snapshot_options(options, &o, &control));
+    QUIRE_TRY(read_snapshot_options(options, 0, &o, &control));
     return verify_snapshot(file, control);
   });
 }
@@ -149,7 +150,7 @@ quire_status quire_snapshot_verify_from(const quire_snapshot_reader* reader, con
     QUIRE_TRY(source->set(reader));
     quire_snapshot_options o{};
     SaveControl control;
-    QUIRE_TRY(read_snapshot_options(options, &o, &control));
+    QUIRE_TRY(read_snapshot_options(options, 0, &o, &control));
     return verify_snapshot(std::shared_ptr<const ByteSource>(source), control);
   });
 }

@@ -267,6 +267,7 @@ Result<Json> describe(const SnapshotFile& file) {
       .add("version", int64_t{SnapshotFile::kVersion})
       .add("contents", std::string("session"))
       .add("bytes", file.size())
+      .add("unused_bytes", file.size() - file.used_bytes())
       .add("origin", origin_json(index.origin))
       .add("n_tokens", n_settled)
       .add("n_generated", n_generated)
