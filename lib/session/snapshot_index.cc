@@ -260,7 +260,8 @@ Result<Json> describe(const SnapshotFile& file) {
   QUIRE_TRY(read_array(file, text, "generated", &generated));
   QUIRE_TRY(read_array(file, text, "positions", &positions));
   int64_t n_generated = 0;
-  for (const KeyRange& run : generated) n_generated += std::clamp<int64_t>(run.end - run.begin, 0, n_tokens);
+  const auto inside = [&](int64_t token) { return std::clamp<int64_t>(token, 0, n_tokens); };
+  for (const KeyRange& run : generated) n_generated += std::max<int64_t>(0, inside(run.end) - inside(run.begin));
   int64_t kv_bytes = 0;  // all blocks but those of the text, which come last
   for (int64_t block = 0; block < std::min(tokens, file.n_blocks()); ++block) kv_bytes += file.block_bytes(block);
   return ObjectWriter()
