@@ -1089,11 +1089,12 @@ QUIRE_API quire_status quire_session_load(quire_model* model, const char* path, 
                                           const quire_session_options* options, quire_session** out,
                                           quire_error* err);
 
-/* Callbacks that a snapshot goes to and comes from. They may take long, as a file may. They must
- * not call back into Quire, but for the release functions and quire_cancel_trigger, and must not
- * throw or longjmp; the library holds no lock meanwhile. One that fails may say why: os_error and
- * message of *err, which is all zero before, become part of the error IO that the call or the
- * stream ends with (whatever err->code). Numbers of bytes that make no sense are the same error. */
+/* Callbacks that a snapshot goes to and comes from. They may take as long as a file may; other
+ * sessions may have to wait meanwhile. They must not call back into Quire, but for the release
+ * functions and quire_cancel_trigger, nor wait for a thread that does, and must not throw or
+ * longjmp. One that fails may say why: os_error and message of *err, which is all zero before,
+ * become part of the error IO that the call or the stream ends with (whatever err->code). Numbers
+ * of bytes that make no sense are the same error. */
 
 /* [callback-only] Appends the n > 0 bytes to what was written before. On the thread of the call
  * that was given it, before that returns. Returns how many of the bytes it took, from the first on,
