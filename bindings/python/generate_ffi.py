@@ -92,10 +92,13 @@ def generate(interface):
     parts = [HEAD]
     for c in interface["constants"]:
         parts.append(f"{c['name'].removeprefix('QUIRE_')} = {c['value']}\n")
-    parts.append("\n")
-    parts += [callback(types, c) for c in interface["callbacks"]]
     structs = ordered(interface["structs"])
-    parts += ["\n\n" + struct(types, s) for s in structs]
+    told = {p["type"].removesuffix("*") for c in interface["callbacks"] for p in c["parameters"]}
+    first = [s for s in structs if s["name"] in told]  # callbacks get them, and other structs have callbacks
+    parts += ["\n\n" + struct(types, s) for s in first]
+    parts.append("\n\n" if first else "\n")
+    parts += [callback(types, c) for c in interface["callbacks"]]
+    parts += ["\n\n" + struct(types, s) for s in structs if s not in first]
     parts.append("\n\n# Of each struct in C, on 64-bit systems.\nSIZES = {\n")
     parts += [f"    {class_name(s['name'])}: {s['size']},\n" for s in structs]
     parts.append("}\n\n# Of each function: its result and its arguments.\nFUNCTIONS = {\n")

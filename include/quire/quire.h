@@ -157,8 +157,8 @@ typedef void (*quire_log_callback)(void* user_data, int32_t level, const char* m
                                    size_t message_len);
 
 /* [callback-only] Runs once, when the library will never use the callbacks' user_data again; not
- * after a quire_runtime_create that failed, which leaves user_data to the caller. Any thread, the
- * same rules as the log's. */
+ * after the call that was given them (quire_runtime_create, quire_session_load_from) failed, which
+ * leaves user_data to the caller. Any thread, the same rules as the log's. */
 typedef void (*quire_destroy_callback)(void* user_data);
 
 /* [callback-only] Memory for weights, KV cache and scratch (small objects use the system's
@@ -1032,11 +1032,15 @@ QUIRE_API quire_status quire_session_fork(quire_session* session, quire_session*
 /* A session can be written to a file, and go on from there later, in another process or on another
  * machine: its tokens, which of them the model generated, pending ones, positions, labels, messages
  * and the keys and values of all that was processed. Sampling belongs to streams and is not in it.
- * The layout is documented in lib/kv/FORMAT.md. */
+ * The layout is documented in lib/kv/FORMAT.md. The same bytes can be kept elsewhere, in a database
+ * or an archive: quire_snapshot_writer and quire_snapshot_reader. */
+
+/* Saving writes the whole session, wherever its past is. */
+#define QUIRE_SNAPSHOT_WHOLE 1u
 
 typedef struct quire_snapshot_options {
   uint32_t struct_size;
-  uint32_t flags;                   /* 0 */
+  uint32_t flags;                   /* QUIRE_SNAPSHOT_*, for saving alone */
   quire_cancel* cancel;             /* may be NULL; borrowed during the call */
   quire_progress_callback progress; /* may be NULL; bytes, on the calling thread */
   void* progress_user_data;
@@ -1045,19 +1049,35 @@ typedef struct quire_snapshot_options {
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_snapshot_options_init(quire_snapshot_options* options, size_t size);
 
-/* Writes the session to the file `path`, which appears when it is complete: whoever opens it sees
- * the old file or the whole new one, after a crash too. The session is as it was. Waits until done,
- * while other sessions go on. options: NULL for none. Errors: INVALID_ARGUMENT, NOT_FOUND (the
- * directory), IO (a full disk), BAD_FILE (damage in the snapshot that this session was loaded
- * from), UNSUPPORTED (messages fed more than 200,000 times), OUT_OF_MEMORY, CANCELLED, BUSY,
- * CLOSED. [one-thread-at-a-time] since 0.1 */
+/* Writes the session to the file `path`: whoever opens it sees the snapshot that was there before
+ * or the whole new one, after a crash too. The session is as it was. Waits until done, while other
+ * sessions go on. options: NULL for none.
+ *
+ * Where the file holds the snapshot that the session, or the one that it was forked from, was
+ * loaded from or last saved to, only what is new or changed since then is written behind it, with
+ * the ids of all tokens and a list of all chunks: keys and values of the text before are neither
+ * written nor read. A session that has the file open goes on reading from it what it read before.
+ * What the new snapshot does not need of those before stays in the file as unused bytes
+ * (quire_snapshot_describe counts them).
+ *
+ * Otherwise all of the session is written to a new file, which takes the place of the old one; a
+ * session that has that open keeps it. So it is too if the unused bytes would be more than the
+ * session's keys and values, if nothing of these is in the file, if the file has another name (a
+ * hard link), cannot be locked (flock) or written, or was replaced meanwhile, and with
+ * QUIRE_SNAPSHOT_WHOLE. Only then is the damage seen that chunks may have in the file of a session
+ * that was loaded from there. Several may save to one file at once: the last snapshot remains.
+ *
+ * Errors: INVALID_ARGUMENT, NOT_FOUND (the directory), IO (a full disk), BAD_FILE (damage in the
+ * snapshot that this session was loaded from), UNSUPPORTED (messages fed more than 200,000 times),
+ * OUT_OF_MEMORY, CANCELLED, BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_save(quire_session* session, const char* path, size_t path_len,
                                           const quire_snapshot_options* options, quire_error* err);
 /* A session that goes on where a saved one stood. Its tokens come out as they would have from that
  * one. Only the index is read now, and the chunks that are written next; others are read when they
  * are needed, checked against their checksums, and leave memory again without being written: the
- * file must stay as it is while the session lives (it may be renamed or removed). truncate to a
- * place inside a chunk that only the file holds makes the next stream read that chunk's tokens.
+ * file must stay as it is while the session lives (it may be saved to, renamed or removed). Where a
+ * crash cut a save short, the snapshot before it is loaded. truncate to a place inside a chunk that
+ * only the file holds makes the next stream read that chunk's tokens.
  * options: as of quire_session_create, NULL for none; a strategy of NULL, and a kv_type, overflow
  * and expected_tokens of 0 are those of the saved session. Strategy, kv_type and adapters must be
  * those of the saved session, and the model the same; what differs is named by the error.
@@ -1068,8 +1088,93 @@ QUIRE_API quire_status quire_session_save(quire_session* session, const char* pa
 QUIRE_API quire_status quire_session_load(quire_model* model, const char* path, size_t path_len,
                                           const quire_session_options* options, quire_session** out,
                                           quire_error* err);
+
+/* Callbacks that a snapshot goes to and comes from. They may take as long as a file may; other
+ * sessions may have to wait meanwhile. They must not call back into Quire, but for the release
+ * functions and quire_cancel_trigger, nor wait for a thread that does, and must not throw or
+ * longjmp. One that fails may say why: os_error and message of *err, which is all zero before,
+ * become part of the error IO that the call or the stream ends with (whatever err->code). Numbers
+ * of bytes that make no sense are the same error. */
+
+/* [callback-only] Appends the n > 0 bytes to what was written before. On the thread of the call
+ * that was given it, before that returns. Returns how many of the bytes it took, from the first on,
+ * 1 to n; it is called again for the others. A negative number: it failed. */
+typedef int64_t (*quire_write_callback)(void* user_data, const void* bytes, size_t n,
+                                        quire_error* err);
+/* [callback-only] Once, behind the last byte; likewise. 0: the snapshot is kept. A negative number:
+ * it failed. */
+typedef int32_t (*quire_commit_callback)(void* user_data, quire_error* err);
+/* [callback-only] Writes bytes of the snapshot from `offset` on into `buffer`, which has room for
+ * n > 0; offset + n is at most n_bytes. Returns how many, 1 to n; it is called again for the
+ * others. 0 is an end before n_bytes, an error; a negative number: it failed. */
+typedef int64_t (*quire_read_callback)(void* user_data, int64_t offset, void* buffer, size_t n,
+                                       quire_error* err);
+
+/* Where a snapshot goes to, from its first byte to its last. */
+typedef struct quire_snapshot_writer {
+  uint32_t struct_size;
+  uint32_t flags; /* 0 */
+  quire_write_callback write;
+  quire_commit_callback commit; /* may be NULL */
+  /* May be NULL. If the call fails after it called write or commit: once, as its last callback.
+   * What was written is of no use. */
+  quire_destroy_callback abort;
+  void* user_data;  /* borrowed during the call, as the struct is */
+  const char* name; /* UTF-8: what messages call it; NULL: "the snapshot" */
+  size_t name_len;
+} quire_snapshot_writer;
+
+/* Where a snapshot comes from: n_bytes bytes that can be read in any order, and do not change. */
+typedef struct quire_snapshot_reader {
+  uint32_t struct_size;
+  uint32_t flags; /* 0 */
+  int64_t n_bytes;
+  /* A session that was loaded reads its keys and values when they are needed, as long as it or a
+   * fork of it lives: inside calls on it, and on the runtime's threads (those of n_io_threads, or
+   * the one that computes) while it computes. Sessions and forks read at once, and one session may:
+   * `read` must be prepared to run on several threads at the same time. */
+  quire_read_callback read;
+  /* May be NULL. Of quire_session_load_from: when the last session that reads is gone (released or
+   * closed, or the runtime closed); any thread. Never called by the other functions, which use
+   * user_data during the call alone. */
+  quire_destroy_callback destroy;
+  void* user_data;
+  const char* name; /* UTF-8, copied: what messages call it; NULL: "the snapshot" */
+  size_t name_len;
+} quire_snapshot_reader;
+
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_snapshot_writer_init(quire_snapshot_writer* writer, size_t size);
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_snapshot_reader_init(quire_snapshot_reader* reader, size_t size);
+
+/* Writes the session where `writer` says: the bytes that quire_session_save would write to a new
+ * file. The session is as it was. Errors: those of quire_session_save, but for NOT_FOUND; IO: a
+ * callback failed. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_save_to(quire_session* session,
+                                             const quire_snapshot_writer* writer,
+                                             const quire_snapshot_options* options,
+                                             quire_error* err);
+/* quire_session_load from where `reader` says. A stream whose reading fails ends with IO or
+ * BAD_FILE, at a token boundary; another stream goes on from there. Errors: those of
+ * quire_session_load, but for NOT_FOUND; IO: a callback failed. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_session_load_from(quire_model* model,
+                                               const quire_snapshot_reader* reader,
+                                               const quire_session_options* options,
+                                               quire_session** out, quire_error* err);
+/* quire_snapshot_describe for what `reader` reads. Errors: IO, BAD_FILE, BUFFER_TOO_SMALL.
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_snapshot_describe_from(const quire_snapshot_reader* reader, char* buf,
+                                                    size_t cap, size_t* needed, quire_error* err);
+/* quire_snapshot_verify for what `reader` reads. Errors: IO, BAD_FILE (which says what is damaged),
+ * OUT_OF_MEMORY, CANCELLED. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_snapshot_verify_from(const quire_snapshot_reader* reader,
+                                                  const quire_snapshot_options* options,
+                                                  quire_error* err);
+
 /* What a snapshot says of itself, without a model, as JSON:
  *   {"version": 1, "contents": "session", "bytes": of the file,
+ *    "unused_bytes": of those, not of the last snapshot (see quire_session_save),
  *    "origin": {"model": 32 digits, "adapters": [{"identity", "scale"}], "strategy", "kv_type"},
  *    "n_tokens": processed and generated ones, "n_generated": of those, "n_pending",
  *    "n_gaps": of positions, "kv_bytes": of keys and values}

@@ -4,6 +4,7 @@
 #include "lib/abi/boundary.h"
 #include "lib/abi/handles.h"
 #include "lib/abi/options.h"
+#include "lib/abi/snapshot_streams.h"
 #include "lib/session/describe_snapshot.h"
 #include "lib/session/session.h"
 
@@ -13,14 +14,26 @@ using namespace quire::abi;
 namespace {
 
 // `options` may be null; it must outlive *control.
-Status read_snapshot_options(const quire_snapshot_options* options, quire_snapshot_options* read,
+Status read_snapshot_options(const quire_snapshot_options* options, uint32_t known_flags, quire_snapshot_options* read,
                              SaveControl* control) {
   if (!options) return {};
-  QUIRE_TRY(read_options(options, 0, "quire_snapshot_options", read));
+  QUIRE_TRY(read_options(options, known_flags, "quire_snapshot_options", read));
+  control->whole = (read->flags & QUIRE_SNAPSHOT_WHOLE) != 0;
   if (read->cancel) control->cancel = read->cancel->impl.get();
   if (read->progress) {
     control->progress = [read](int64_t done, int64_t total) { read->progress(read->progress_user_data, done, total); };
   }
+  return {};
+}
+
+Status read_load_options(const quire_session_options* options, LoadOptions* out) {
+  if (!options) return {};
+  QUIRE_TRY(read_session_options(options, &out->session));
+  quire_session_options given;
+  QUIRE_TRY(read_options(options, 0, "quire_session_options", &given));
+  out->strategy_given = given.strategy != nullptr;
+  out->kv_type_given = given.kv_type != 0;
+  out->overflow_given = given.overflow != QUIRE_OVERFLOW_DEFAULT;
   return {};
 }
 
@@ -30,6 +43,10 @@ extern "C" {
 
 void quire_snapshot_options_init(quire_snapshot_options* options, size_t size) { init_struct(options, size); }
 
+void quire_snapshot_writer_init(quire_snapshot_writer* writer, size_t size) { init_struct(writer, size); }
+
+void quire_snapshot_reader_init(quire_snapshot_reader* reader, size_t size) { init_struct(reader, size); }
+
 quire_status quire_session_save(quire_session* session, const char* path, size_t path_len,
                                 const quire_snapshot_options* options, quire_error* err) {
   return guard(err, [&]() -> Status {
@@ -38,8 +55,21 @@ quire_status quire_session_save(quire_session* session, const char* path, size_t
     QUIRE_TRY(read_path(path, path_len, "path", &file));
     quire_snapshot_options o{};
     SaveControl control;
-    QUIRE_TRY(read_snapshot_options(options, &o, &control));
+    QUIRE_TRY(read_snapshot_options(options, QUIRE_SNAPSHOT_WHOLE, &o, &control));
     return session->impl->save(file, control);
+  });
+}
+
+quire_status quire_session_save_to(quire_session* session, const quire_snapshot_writer* writer,
+                                   const quire_snapshot_options* options, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!session) return invalid("session is NULL");
+    CallbackSink sink;
+    QUIRE_TRY(sink.set(writer));
+    quire_snapshot_options o{};
+    SaveControl control;
+    QUIRE_TRY(read_snapshot_options(options, QUIRE_SNAPSHOT_WHOLE, &o, &control));
+    return session->impl->save_to(sink, control);
   });
 }
 
@@ -59,16 +89,24 @@ quire_status quire_session_load(quire_model* model, const char* path, size_t pat
     std::string file;
     QUIRE_TRY(read_path(path, path_len, "path", &file));
     LoadOptions o;
-    if (options) {
-      QUIRE_TRY(read_session_options(options, &o.session));
-      quire_session_options given;
-      QUIRE_TRY(read_options(options, 0, "quire_session_options", &given));
-      o.strategy_given = given.strategy != nullptr;
-      o.kv_type_given = given.kv_type != 0;
-      o.overflow_given = given.overflow != QUIRE_OVERFLOW_DEFAULT;
-    }
+    QUIRE_TRY(read_load_options(options, &o));
     QUIRE_ASSIGN(auto session, Session::load(model->impl, file, std::move(o)));
     *out = new quire_session(std::move(session));
+    return {};
+  });
+}
+
+quire_status quire_session_load_from(quire_model* model, const quire_snapshot_reader* reader,
+                                     const quire_session_options* options, quire_session** out, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!model || !out) return invalid(model ? "out is NULL" : "model is NULL");
+    const auto source = std::make_shared<CallbackSource>();
+    QUIRE_TRY(source->set(reader));
+    LoadOptions o;
+    QUIRE_TRY(read_load_options(options, &o));
+    QUIRE_ASSIGN(auto session, Session::load(model->impl, std::shared_ptr<const ByteSource>(source), std::move(o)));
+    *out = new quire_session(std::move(session));
+    source->own();  // last: a call that fails leaves user_data to the caller
     return {};
   });
 }
@@ -90,8 +128,30 @@ quire_status quire_snapshot_verify(const char* path, size_t path_len, const quir
     QUIRE_TRY(read_path(path, path_len, "path", &file));
     quire_snapshot_options o{};
     SaveControl control;
-    QUIRE_TRY(read_snapshot_options(options, &o, &control));
+    QUIRE_TRY(read_snapshot_options(options, 0, &o, &control));
     return verify_snapshot(file, control);
+  });
+}
+
+quire_status quire_snapshot_describe_from(const quire_snapshot_reader* reader, char* buf, size_t cap, size_t* needed,
+                                          quire_error* err) {
+  return guard(err, [&]() -> Status {
+    const auto source = std::make_shared<CallbackSource>();
+    QUIRE_TRY(source->set(reader));
+    QUIRE_ASSIGN(const std::string description, describe_snapshot(std::shared_ptr<const ByteSource>(source)));
+    return write_text(description, buf, cap, needed);
+  });
+}
+
+quire_status quire_snapshot_verify_from(const quire_snapshot_reader* reader, const quire_snapshot_options* options,
+                                        quire_error* err) {
+  return guard(err, [&]() -> Status {
+    const auto source = std::make_shared<CallbackSource>();
+    QUIRE_TRY(source->set(reader));
+    quire_snapshot_options o{};
+    SaveControl control;
+    QUIRE_TRY(read_snapshot_options(options, 0, &o, &control));
+    return verify_snapshot(std::shared_ptr<const ByteSource>(source), control);
   });
 }
 }

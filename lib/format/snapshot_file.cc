@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "lib/support/content_hash.h"
 
@@ -13,6 +14,7 @@ constexpr char kEndMagic[8] = {'Q', 'U', 'I', 'R', 'E', 'E', 'N', 'D'};
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kHeaderBytes = 64, kFooterBytes = 64;
 constexpr int64_t kTableEntryBytes = 32;
+constexpr size_t kSearchWindow = size_t{1} << 20;  // bytes that are searched for a footer at a time
 constexpr int64_t kMostIndexBytes = int64_t{1} << 26;
 constexpr int64_t kMostIndexValues = int64_t{1} << 22;
 constexpr int64_t kMostBlocks = int64_t{1} << 24;
@@ -44,13 +46,36 @@ bool checksum_holds(std::span<const std::byte> bytes) {
   return std::equal(checksum.begin(), checksum.end(), bytes.end() - 16);
 }
 
+int64_t padded(int64_t offset) { return (offset + kAlignment - 1) / kAlignment * kAlignment; }
+
+// What a footer says.
+struct Footer {
+  uint64_t index_at, json_bytes, n_blocks;
+  std::span<const std::byte> index_checksum;
+};
+
+Footer footer_of(const SnapshotMark& mark) {
+  const std::byte* bytes = mark.footer.data();
+  return {get(bytes + 8), get(bytes + 16), get(bytes + 24), std::span(mark.footer).subspan(32, 16)};
+}
+
+// Whether the bytes are a whole footer, which belongs where they lie.
+bool is_footer(std::span<const std::byte> bytes, int64_t at) {
+  if (std::memcmp(bytes.data(), kEndMagic, sizeof kEndMagic) != 0 || !checksum_holds(bytes)) return false;
+  const uint64_t index_at = get(bytes.data() + 8), json_bytes = get(bytes.data() + 16), n = get(bytes.data() + 24);
+  if (index_at < kHeaderBytes || index_at > static_cast<uint64_t>(at) || json_bytes > kMostIndexBytes ||
+      n > kMostBlocks) {
+    return false;
+  }
+  return padded(static_cast<int64_t>(index_at + json_bytes + n * kTableEntryBytes)) == at;
+}
+
 }  // namespace
 
 // ---- writing
 
-Result<std::unique_ptr<SnapshotWriter>> SnapshotWriter::create(const std::string& path) {
-  QUIRE_ASSIGN(auto file, OutputFile::create(path));
-  std::unique_ptr<SnapshotWriter> writer(new SnapshotWriter(std::move(file)));
+Result<std::unique_ptr<SnapshotWriter>> SnapshotWriter::create(ByteSink& sink) {
+  std::unique_ptr<SnapshotWriter> writer(new SnapshotWriter(sink, nullptr, 0));
   Bytes header;
   put(header, bytes_of(kMagic));
   put(header, uint64_t{SnapshotFile::kVersion});
@@ -60,8 +85,16 @@ Result<std::unique_ptr<SnapshotWriter>> SnapshotWriter::create(const std::string
   return writer;
 }
 
+std::unique_ptr<SnapshotWriter> SnapshotWriter::append(ByteSink& sink, const SnapshotFile& base, int64_t n_bytes) {
+  std::unique_ptr<SnapshotWriter> writer(new SnapshotWriter(sink, &base, n_bytes));
+  writer->by_checksum_.reserve(base.blocks().size());
+  for (const SnapshotBlock& block : base.blocks()) writer->by_checksum_.push_back(&block);
+  std::ranges::sort(writer->by_checksum_, {}, &SnapshotBlock::checksum);
+  return writer;
+}
+
 Status SnapshotWriter::write(std::span<const std::byte> bytes) {
-  QUIRE_TRY(file_->write(bytes));
+  QUIRE_TRY(sink_.write(bytes));
   offset_ += static_cast<int64_t>(bytes.size());
   return {};
 }
@@ -72,11 +105,26 @@ Status SnapshotWriter::pad() {
   return used == 0 ? Status() : write(std::span(zeros).subspan(used));
 }
 
+int64_t SnapshotWriter::keep(int64_t base_block) {
+  blocks_.push_back(base_->blocks()[static_cast<size_t>(base_block)]);
+  return static_cast<int64_t>(blocks_.size()) - 1;
+}
+
+// -1: the base does not have such a block, or it is damaged there.
+int64_t SnapshotWriter::find_in_base(const SnapshotBlock& wanted) const {
+  const auto same = std::ranges::lower_bound(by_checksum_, wanted.checksum, {}, &SnapshotBlock::checksum);
+  if (same == by_checksum_.end() || (*same)->checksum != wanted.checksum || (*same)->bytes != wanted.bytes) return -1;
+  const int64_t number = *same - base_->blocks().data();
+  Bytes bytes(static_cast<size_t>(wanted.bytes));
+  return base_->read(number, bytes).ok() ? number : -1;
+}
+
 Result<int64_t> SnapshotWriter::add(std::span<const std::byte> block) {
   SnapshotBlock entry;
   entry.offset = offset_;
   entry.bytes = static_cast<int64_t>(block.size());
   entry.checksum = content_checksum(block);
+  if (const int64_t same = find_in_base(entry); same >= 0) return keep(same);
   blocks_.push_back(entry);
   QUIRE_TRY(write(block));
   QUIRE_TRY(pad());
@@ -97,34 +145,71 @@ Status SnapshotWriter::finish(const Json& index) {
     put(tail, static_cast<uint64_t>(block.bytes));
     put(tail, block.checksum);
   }
+  const auto checksum = content_checksum(tail);
+  if (base_ && base_->end() == offset_ && std::ranges::equal(footer_of(base_->mark()).index_checksum, checksum)) {
+    mark_ = base_->mark();
+    return {};
+  }
   Bytes footer;
   put(footer, bytes_of(kEndMagic));
   put(footer, static_cast<uint64_t>(offset_));
   put(footer, static_cast<uint64_t>(json.size()));
   put(footer, static_cast<uint64_t>(blocks_.size()));
-  put(footer, content_checksum(tail));
+  put(footer, checksum);
   put_checksum(footer);
   QUIRE_TRY(write(tail));
   QUIRE_TRY(pad());
+  QUIRE_TRY(sink_.barrier());
+  mark_.footer_at = offset_;
+  std::ranges::copy(footer, mark_.footer.begin());
   QUIRE_TRY(write(footer));
-  return file_->commit();
+  return sink_.commit();
 }
 
 // ---- reading
 
-Status SnapshotFile::damaged(const std::string& what) const { return Status(Code::kBadFile, path() + ": " + what); }
+Status SnapshotFile::damaged(const std::string& what) const { return Status(Code::kBadFile, name() + ": " + what); }
 
-Result<std::unique_ptr<SnapshotFile>> SnapshotFile::open(const std::string& path) {
-  QUIRE_ASSIGN(auto file, ReadFile::open(path));
-  std::unique_ptr<SnapshotFile> snapshot(new SnapshotFile(std::move(file)));
+Result<std::unique_ptr<SnapshotFile>> SnapshotFile::open(std::shared_ptr<const ByteSource> source) {
+  std::unique_ptr<SnapshotFile> snapshot(new SnapshotFile(std::move(source)));
+  QUIRE_TRY(snapshot->read_header());
+  QUIRE_TRY(snapshot->find_footer());
   QUIRE_TRY(snapshot->read_index());
   return snapshot;
 }
 
-Status SnapshotFile::read_index() {
+Result<std::unique_ptr<SnapshotFile>> SnapshotFile::open(std::shared_ptr<const ByteSource> source,
+                                                         const SnapshotMark& mark) {
+  std::unique_ptr<SnapshotFile> snapshot(new SnapshotFile(std::move(source)));
+  QUIRE_TRY(snapshot->read_header());
+  snapshot->mark_.footer_at = mark.footer_at;
+  const bool inside = mark.footer_at >= kHeaderBytes && mark.footer_at <= snapshot->size() - kFooterBytes;
+  if (inside) QUIRE_TRY(snapshot->source_->read_at(mark.footer_at, snapshot->mark_.footer));
+  if (!inside || snapshot->mark_ != mark || !is_footer(mark.footer, mark.footer_at)) {
+    return Status(Code::kNotFound, snapshot->name() + " does not hold that snapshot");
+  }
+  QUIRE_TRY(snapshot->read_index());
+  return snapshot;
+}
+
+int64_t SnapshotFile::end() const { return mark_.footer_at + kFooterBytes; }
+
+int64_t SnapshotFile::used_bytes() const {
+  std::vector<std::pair<int64_t, int64_t>> used;  // [begin, end); several numbers may stand for one place
+  for (const SnapshotBlock& block : blocks_) used.emplace_back(block.offset, padded(block.offset + block.bytes));
+  std::ranges::sort(used);
+  int64_t sum = kHeaderBytes + end() - static_cast<int64_t>(footer_of(mark_).index_at), before = 0;
+  for (const auto& [begin, end] : used) {
+    sum += std::max<int64_t>(0, end - std::max(begin, before));
+    before = std::max(before, end);
+  }
+  return sum;
+}
+
+Status SnapshotFile::read_header() const {
   std::array<std::byte, kHeaderBytes> header;
   if (size() < kHeaderBytes) return damaged("not a snapshot: it has " + std::to_string(size()) + " bytes");
-  QUIRE_TRY(file_->read_at(0, header));
+  QUIRE_TRY(source_->read_at(0, header));
   if (std::memcmp(header.data(), kMagic, sizeof kMagic) != 0) return damaged("not a snapshot");
   if (!checksum_holds(header)) return damaged("the snapshot's header is damaged");
   const uint64_t version = get(header.data() + 8);
@@ -132,25 +217,37 @@ Status SnapshotFile::read_index() {
     return damaged("a snapshot of version " + std::to_string(version) + "; this library reads version " +
                    std::to_string(kVersion));
   }
+  return {};
+}
 
-  std::array<std::byte, kFooterBytes> footer;
-  const int64_t footer_at = size() - kFooterBytes;
-  if (footer_at < kHeaderBytes) return damaged("the snapshot ends behind its header");
-  QUIRE_TRY(file_->read_at(footer_at, footer));
-  if (std::memcmp(footer.data(), kEndMagic, sizeof kEndMagic) != 0 || !checksum_holds(footer)) {
-    return damaged("the snapshot's last " + std::to_string(kFooterBytes) +
-                   " bytes are damaged, or its end is missing (it has " + std::to_string(size()) + " bytes)");
+// The last one that is whole. It ends the file, unless a crash cut the appending of another snapshot short.
+Status SnapshotFile::find_footer() {
+  Bytes window(kFooterBytes);
+  // `begin`: of the bytes that were looked at.
+  for (int64_t begin = size() / kAlignment * kAlignment; begin > kHeaderBytes;) {
+    const int64_t n = std::min(static_cast<int64_t>(window.size()), begin - kHeaderBytes);
+    begin -= n;
+    const std::span<std::byte> bytes = std::span(window).first(static_cast<size_t>(n));
+    QUIRE_TRY(source_->read_at(begin, bytes));
+    for (int64_t at = n - kFooterBytes; at >= 0; at -= kAlignment) {
+      const auto footer = bytes.subspan(static_cast<size_t>(at), kFooterBytes);
+      if (!is_footer(footer, begin + at)) continue;
+      mark_.footer_at = begin + at;
+      std::ranges::copy(footer, mark_.footer.begin());
+      return {};
+    }
+    window.resize(kSearchWindow);
   }
-  const uint64_t at = get(footer.data() + 8), json_bytes = get(footer.data() + 16), n = get(footer.data() + 24);
-  const auto end = static_cast<uint64_t>(footer_at);
-  if (n > kMostBlocks || json_bytes > kMostIndexBytes || at > end || at < kHeaderBytes ||
-      json_bytes + n * kTableEntryBytes > end - at) {
-    return damaged("the snapshot's index does not lie inside the file");
-  }
+  return damaged("the snapshot's last " + std::to_string(kFooterBytes) +
+                 " bytes are damaged, or its end is missing (it has " + std::to_string(size()) + " bytes)");
+}
+
+Status SnapshotFile::read_index() {
+  const auto [at, json_bytes, n, index_checksum] = footer_of(mark_);
   Bytes tail(static_cast<size_t>(json_bytes + n * kTableEntryBytes));
-  QUIRE_TRY(file_->read_at(static_cast<int64_t>(at), tail));
+  QUIRE_TRY(source_->read_at(static_cast<int64_t>(at), tail));
   const auto checksum = content_checksum(tail);
-  if (!std::equal(checksum.begin(), checksum.end(), footer.begin() + 32)) {
+  if (!std::ranges::equal(checksum, index_checksum)) {
     return damaged("the snapshot's index is damaged: its checksum is another one");
   }
   blocks_.reserve(static_cast<size_t>(n));
@@ -166,7 +263,7 @@ Status SnapshotFile::read_index() {
     std::copy_n(entry + 16, block.checksum.size(), block.checksum.begin());
   }
   const std::string_view json(reinterpret_cast<const char*>(tail.data()), static_cast<size_t>(json_bytes));
-  QUIRE_ASSIGN(index_, parse_json_object(json, path() + ": the snapshot's index", {.max_values = kMostIndexValues}));
+  QUIRE_ASSIGN(index_, parse_json_object(json, name() + ": the snapshot's index", {.max_values = kMostIndexValues}));
   return {};
 }
 
@@ -180,7 +277,7 @@ Status SnapshotFile::read(int64_t number, std::span<std::byte> out) const {
                    " bytes; expected " + std::to_string(out.size()));
   }
   const SnapshotBlock& block = blocks_[static_cast<size_t>(number)];
-  QUIRE_TRY(file_->read_at(block.offset, out));
+  QUIRE_TRY(source_->read_at(block.offset, out));
   if (content_checksum(out) == block.checksum) return {};
   return damaged("block " + std::to_string(number) + ", " + std::to_string(block.bytes) + " bytes from byte " +
                  std::to_string(block.offset) + " on, is damaged: its checksum is another one");

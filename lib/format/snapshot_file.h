@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "lib/format/json.h"
-#include "lib/support/os_file.h"
-#include "lib/support/os_output_file.h"
+#include "lib/support/byte_stream.h"
 #include "lib/support/status.h"
 
 namespace quire {
@@ -23,51 +22,86 @@ struct SnapshotBlock {
   std::array<std::byte, 16> checksum{};  // XXH3-128 of the bytes, canonical
 };
 
-// The file appears whole or not at all. One thread.
-class SnapshotWriter {
- public:
-  // Errors: those of OutputFile.
-  static Result<std::unique_ptr<SnapshotWriter>> create(const std::string& path);
-
-  // Returns the block's number. Error: kIo.
-  Result<int64_t> add(std::span<const std::byte> block);
-  // Once, after the last block. Error: kIo.
-  Status finish(const Json& index);
-  int64_t bytes() const { return offset_; }
-
- private:
-  explicit SnapshotWriter(std::unique_ptr<OutputFile> file) : file_(std::move(file)) {}
-  Status write(std::span<const std::byte> bytes);
-  Status pad();
-
-  std::unique_ptr<OutputFile> file_;
-  int64_t offset_ = 0;
-  std::vector<SnapshotBlock> blocks_;
+// Names one snapshot by its footer, which has the checksum of its index, which has those of its blocks: whatever file
+// has the same bytes at the same place holds that snapshot.
+struct SnapshotMark {
+  int64_t footer_at = -1;
+  std::array<std::byte, 64> footer{};
+  bool operator==(const SnapshotMark&) const = default;
 };
 
-// Opening reads the index and no block. Any thread.
+class SnapshotFile;
+
+// Errors are those of the sink, which must outlive this. One thread.
+class SnapshotWriter {
+ public:
+  // A file of its own.
+  static Result<std::unique_ptr<SnapshotWriter>> create(ByteSink& sink);
+  // Behind the snapshots of a file that has n_bytes; `base`, one of them, must outlive this. Blocks that it has are not
+  // written again.
+  static std::unique_ptr<SnapshotWriter> append(ByteSink& sink, const SnapshotFile& base, int64_t n_bytes);
+
+  // The base's block, as it is, becomes the next one. Returns its number.
+  int64_t keep(int64_t base_block);
+  // Returns the block's number.
+  Result<int64_t> add(std::span<const std::byte> block);
+  // Once, after the last block: commits the sink, unless the base is the last of its file and nothing is new.
+  // kUnsupported: the index would be larger than a reader takes.
+  Status finish(const Json& index);
+  // Of what was finished.
+  const SnapshotMark& mark() const { return mark_; }
+  int64_t block_bytes(int64_t block) const { return blocks_[static_cast<size_t>(block)].bytes; }
+
+ private:
+  SnapshotWriter(ByteSink& sink, const SnapshotFile* base, int64_t offset)
+      : sink_(sink), base_(base), offset_(offset) {}
+  Status write(std::span<const std::byte> bytes);
+  Status pad();
+  int64_t find_in_base(const SnapshotBlock& wanted) const;
+
+  ByteSink& sink_;
+  const SnapshotFile* const base_;  // may be null
+  int64_t offset_;
+  std::vector<SnapshotBlock> blocks_;
+  std::vector<const SnapshotBlock*> by_checksum_;  // the base's
+  SnapshotMark mark_;
+};
+
+// One snapshot of a file: the last one, or an earlier one, which later ones leave as it is. Opening reads the index and
+// no block. Any thread.
 class SnapshotFile {
  public:
   static constexpr int64_t kVersion = 1;
-  // kNotFound, kIo; kBadFile that says what is damaged, or which version is not known.
-  static Result<std::unique_ptr<SnapshotFile>> open(const std::string& path);
+  // Errors of the source; kBadFile that says what is damaged, or which version is not known.
+  static Result<std::unique_ptr<SnapshotFile>> open(std::shared_ptr<const ByteSource> source);
+  // The snapshot of that mark. kNotFound: the source does not have it.
+  static Result<std::unique_ptr<SnapshotFile>> open(std::shared_ptr<const ByteSource> source, const SnapshotMark& mark);
 
-  const std::string& path() const { return file_->path(); }
-  int64_t size() const { return file_->size(); }
+  const std::string& name() const { return source_->name(); }
+  int64_t size() const { return source_->size(); }
+  const SnapshotMark& mark() const { return mark_; }
+  // Where the snapshot's footer ends; what follows is of no snapshot, if this is the last one.
+  int64_t end() const;
   const Json& index() const { return index_; }
   int64_t n_blocks() const { return static_cast<int64_t>(blocks_.size()); }
   // -1: there is no such block.
   int64_t block_bytes(int64_t block) const;
-  // Reads a block of exactly out.size() bytes and compares its checksum. kIo; kBadFile that names the block and its
-  // place.
+  std::span<const SnapshotBlock> blocks() const { return blocks_; }
+  // Of the file's bytes, how many belong to this snapshot.
+  int64_t used_bytes() const;
+  // Reads a block of exactly out.size() bytes and compares its checksum. Errors of the source; kBadFile that names the
+  // block and its place.
   Status read(int64_t block, std::span<std::byte> out) const;
 
  private:
-  explicit SnapshotFile(std::unique_ptr<ReadFile> file) : file_(std::move(file)) {}
+  explicit SnapshotFile(std::shared_ptr<const ByteSource> source) : source_(std::move(source)) {}
+  Status read_header() const;
+  Status find_footer();
   Status read_index();
   Status damaged(const std::string& what) const;
 
-  std::unique_ptr<ReadFile> file_;
+  std::shared_ptr<const ByteSource> source_;
+  SnapshotMark mark_;
   Json index_;
   std::vector<SnapshotBlock> blocks_;
 };

@@ -65,6 +65,13 @@ Result<StoreSnapshot> ChunkStore::save(int64_t n_tokens, int64_t n_entries, Bloc
     explicit Counted(BlockSink& to) : sink(to) {}
     Result<int64_t> add(std::span<const std::byte> block) override {
       QUIRE_ASSIGN(const int64_t number, sink.add(block));
+      return note(number);
+    }
+    Result<int64_t> add_known(KvKind kind, int64_t chunk, int layer) override {
+      QUIRE_ASSIGN(const int64_t number, sink.add_known(kind, chunk, layer));
+      return note(number);
+    }
+    int64_t note(int64_t number) {
       if (first < 0) first = number;
       return number;
     }
@@ -92,6 +99,8 @@ Status ChunkStore::save_records(Queue& queue, KvKind kind, int64_t n_keys, Block
     for (int64_t chunk = range.begin; chunk < range.end; ++chunk) {
       const int64_t n = std::min(geometry_.chunk, n_keys - chunk * geometry_.chunk);
       for (int layer = 0; layer < table_.n_layers(); ++layer) {
+        QUIRE_ASSIGN(const int64_t known, sink.add_known(kind, chunk, layer));
+        if (known >= 0) continue;
         QUIRE_TRY(residency_->read(user_, queue, table_.record(layer, kind, chunk), record));
         backend_.to_neutral(geometry_, record.data(), neutral.data());
         clear_behind(geometry_, n, neutral);

@@ -18,6 +18,9 @@ class BlockSink {
   virtual ~BlockSink() = default;
   // Returns the number of the block; blocks that are added one after the other have consecutive numbers.
   virtual Result<int64_t> add(std::span<const std::byte> block) = 0;
+  // Before the record of a chunk would be read and added: if the sink knows it already, it is the next block by that,
+  // and its number is returned. -1: it is to be added. Errors as of add().
+  virtual Result<int64_t> add_known(KvKind /*kind*/, int64_t /*chunk*/, int /*layer*/) { return -1; }
 };
 
 // Where blocks come from. Any thread, several at once.

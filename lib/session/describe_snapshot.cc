@@ -1,11 +1,14 @@
 #include "lib/session/describe_snapshot.h"
 
+#include <utility>
 #include <vector>
+
+#include "lib/support/os_file.h"
 
 namespace quire {
 
-Result<std::string> describe_snapshot(const std::string& path) {
-  QUIRE_ASSIGN(const auto file, SnapshotFile::open(path));
+Result<std::string> describe_snapshot(std::shared_ptr<const ByteSource> source) {
+  QUIRE_ASSIGN(const auto file, SnapshotFile::open(std::move(source)));
   QUIRE_ASSIGN(const Json description, describe(*file));
   constexpr size_t kMost = size_t{1} << 26;
   std::string text;
@@ -13,8 +16,13 @@ Result<std::string> describe_snapshot(const std::string& path) {
   return text;
 }
 
-Status verify_snapshot(const std::string& path, const SaveControl& control) {
-  QUIRE_ASSIGN(const auto file, SnapshotFile::open(path));
+Result<std::string> describe_snapshot(const std::string& path) {
+  QUIRE_ASSIGN(auto file, ReadFile::open(path));
+  return describe_snapshot(std::shared_ptr<const ByteSource>(std::move(file)));
+}
+
+Status verify_snapshot(std::shared_ptr<const ByteSource> source, const SaveControl& control) {
+  QUIRE_ASSIGN(const auto file, SnapshotFile::open(std::move(source)));
   QUIRE_TRY(read_index(*file).status());
   int64_t total = 0, done = 0;
   for (int64_t block = 0; block < file->n_blocks(); ++block) total += file->block_bytes(block);
@@ -27,6 +35,11 @@ Status verify_snapshot(const std::string& path, const SaveControl& control) {
     if (control.progress) control.progress(done, total);
   }
   return {};
+}
+
+Status verify_snapshot(const std::string& path, const SaveControl& control) {
+  QUIRE_ASSIGN(auto file, ReadFile::open(path));
+  return verify_snapshot(std::shared_ptr<const ByteSource>(std::move(file)), control);
 }
 
 }  // namespace quire

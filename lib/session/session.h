@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lib/chat/chat_template.h"
+#include "lib/session/earlier_records.h"
 #include "lib/session/label_attention.h"
 #include "lib/session/runtime.h"
 #include "lib/session/session_contents.h"
@@ -55,6 +56,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<std::shared_ptr<Session>> fork();
   // A session that goes on where one was saved (session_snapshot.cc). kBadFile: a damaged snapshot; kInvalidArgument:
   // one of another model, or options other than the saved session's.
+  static Result<std::shared_ptr<Session>> load(std::shared_ptr<Model> model, std::shared_ptr<const ByteSource> source,
+                                               LoadOptions options);
   static Result<std::shared_ptr<Session>> load(std::shared_ptr<Model> model, const std::string& path,
                                                LoadOptions options);
   ~Session();
@@ -71,8 +74,11 @@ class Session : public std::enable_shared_from_this<Session> {
   Status reset();
   // Forgets the tokens from n_tokens on, pending ones too.
   Status truncate(int64_t n_tokens);
-  // Writes all of the session to a file, which appears whole or not at all (session_snapshot.cc).
+  // Writes the session to a file, which has the whole snapshot afterwards or stays as it is (session_snapshot.cc).
+  // Where the file holds the session's past, what is new is appended.
   Status save(const std::string& path, const SaveControl& control) const;
+  // Writes all of the session. Errors of the sink.
+  Status save_to(ByteSink& sink, const SaveControl& control) const;
   // For benchmarks: an empty session then stands as if it had read n_tokens (> 0) random tokens, but for the last one's
   // keys. See quire_session_fill_random.
   Status fill_random(int64_t n_tokens, uint64_t seed);
@@ -187,7 +193,13 @@ class Session : public std::enable_shared_from_this<Session> {
   Status announce();
   Status publish_contents();
   SnapshotOrigin origin() const;
-  Status restore(const SnapshotIndex& index, SavedText saved);
+  Status save_whole(const std::string& path, const SaveControl& control) const QUIRE_REQUIRES(turn_);
+  Result<bool> save_behind(const std::string& path, const SaveControl& control) const QUIRE_REQUIRES(turn_);
+  // known: may be null.
+  Status write_snapshot(SnapshotWriter& writer, const EarlierRecords* known, const SaveControl& control) const
+      QUIRE_REQUIRES(turn_);
+  void note_saved(const SnapshotMark& mark) const QUIRE_REQUIRES(turn_);
+  Status restore(const SnapshotIndex& index, SavedText saved, const SnapshotMark& mark);
 
   // Takes the turn; see begin_opening().
   Status begin_call() const QUIRE_EXCLUDES(mutex_);

@@ -24,13 +24,16 @@ Result<std::unique_ptr<SessionContents>> SessionContents::fork(const ModelConfig
   QUIRE_ASSIGN(auto kv, kv_->fork());
   auto forked = std::make_unique<SessionContents>(strategy_, config, ropes_, std::move(kv));
   forked->text = text;
+  forked->saved_as = saved_as;
   const auto last = kept.last_logits();
   if (!last.empty()) forked->kept.restore({last.begin(), last.end()}, text.n_computed() - 1);
   return forked;
 }
 
-void SessionContents::restore(TextState restored, std::vector<float> last_logits) {
+void SessionContents::restore(TextState restored, std::vector<float> last_logits, const SnapshotMark& mark) {
   text = std::move(restored);
+  text.mark_saved();
+  saved_as = mark;
   if (last_logits.empty()) {
     text.uncompute(boundary(text.n_settled()));
     undo_block();

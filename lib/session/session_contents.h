@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "lib/format/model_config.h"
+#include "lib/format/snapshot_file.h"
 #include "lib/kv/chunk_store.h"
 #include "lib/model/llama_model.h"
 #include "lib/session/kept_results.h"
@@ -21,6 +23,8 @@ class SessionContents {
 
   TextState text;
   KeptResults kept;
+  // The last snapshot that was loaded or written to a file; text.n_unchanged() says what is still as it was then.
+  std::optional<SnapshotMark> saved_as;
 
   const Strategy& strategy() const { return strategy_; }
   const Ropes& ropes() const { return ropes_; }
@@ -31,8 +35,8 @@ class SessionContents {
   // ChunkStore::fork.
   Result<std::unique_ptr<SessionContents>> fork(const ModelConfig& config);
   // The contents of a new session become this text, whose keys the store holds. last_logits: after the last computed
-  // token; empty: not known, and that token is read again.
-  void restore(TextState restored, std::vector<float> last_logits);
+  // token; empty: not known, and that token is read again. `mark`: of the snapshot that all this came from.
+  void restore(TextState restored, std::vector<float> last_logits, const SnapshotMark& mark);
   // Forgets the tokens from n_tokens on, pending ones and what was kept too; n_tokens: at most the settled ones. The
   // last one that stays is read again, for its logits; if the store cannot go on from there exactly, so are the ones
   // from the last place where it can.

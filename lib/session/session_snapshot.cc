@@ -1,5 +1,10 @@
 // Sessions that stand where another one does: saved, loaded and forked ones.
+#include <algorithm>
+
 #include "lib/session/session.h"
+#include "lib/support/os_append_file.h"
+#include "lib/support/os_file.h"
+#include "lib/support/os_output_file.h"
 
 namespace quire {
 namespace {
@@ -7,18 +12,36 @@ namespace {
 // The records and their like, on their way into the file.
 class SavingSink : public BlockSink {
  public:
-  SavingSink(SnapshotWriter& writer, const SaveControl& control, int64_t total)
-      : writer_(writer), control_(control), total_(total) {}
+  // total: bytes of all blocks; known: may be null.
+  SavingSink(SnapshotWriter& writer, const EarlierRecords* known, const SaveControl& control, int64_t total)
+      : writer_(writer), known_(known), control_(control), total_(total) {}
   Result<int64_t> add(std::span<const std::byte> block) override {
-    if (control_.cancel && control_.cancel->cancelled()) return Status(Code::kCancelled, "saving was cancelled");
+    QUIRE_TRY(check_cancel());
     QUIRE_ASSIGN(const int64_t number, writer_.add(block));
-    done_ += static_cast<int64_t>(block.size());
-    if (control_.progress) control_.progress(done_, total_);
+    report(static_cast<int64_t>(block.size()));
+    return number;
+  }
+  Result<int64_t> add_known(KvKind kind, int64_t chunk, int layer) override {
+    const int64_t block = known_ ? known_->block(kind, chunk, layer) : -1;
+    if (block < 0) return -1;
+    QUIRE_TRY(check_cancel());
+    const int64_t number = writer_.keep(block);
+    report(writer_.block_bytes(number));
     return number;
   }
 
  private:
+  Status check_cancel() const {
+    const bool cancelled = control_.cancel && control_.cancel->cancelled();
+    return cancelled ? Status(Code::kCancelled, "saving was cancelled") : Status();
+  }
+  void report(int64_t bytes) {
+    done_ += bytes;
+    if (control_.progress) control_.progress(done_, total_);
+  }
+
   SnapshotWriter& writer_;
+  const EarlierRecords* const known_;
   const SaveControl& control_;
   const int64_t total_;
   int64_t done_ = 0;
@@ -81,46 +104,119 @@ SnapshotOrigin Session::origin() const {
 Status Session::save(const std::string& path, const SaveControl& control) const {
   const Call call(*this);
   QUIRE_TRY(call.status());
+  if (!control.whole) {
+    QUIRE_ASSIGN(const bool done, save_behind(path, control));
+    if (done) return {};
+  }
+  return save_whole(path, control);
+}
+
+Status Session::save_to(ByteSink& sink, const SaveControl& control) const {
+  const Call call(*this);
+  QUIRE_TRY(call.status());
+  QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(sink));
+  return write_snapshot(*writer, nullptr, control);
+}
+
+Status Session::save_whole(const std::string& path, const SaveControl& control) const {
+  QUIRE_ASSIGN(const auto file, OutputFile::create(path));
+  QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(*file));
+  QUIRE_TRY(write_snapshot(*writer, nullptr, control));
+  note_saved(writer->mark());
+  return {};
+}
+
+// False: nothing was appended, and the file is to be written as a whole. What is wrong with the file that is there is
+// no error: another one takes its place.
+Result<bool> Session::save_behind(const std::string& path, const SaveControl& control) const {
+  if (!contents_->saved_as) return false;
+  const auto file = AppendFile::open(path);
+  if (!file) return false;
+  const auto base = SnapshotFile::open(file, *contents_->saved_as);
+  const auto last = SnapshotFile::open(file);
+  if (!base.ok() || !last.ok()) return false;
+  const auto index = read_index(*base.value());
+  if (!index.ok()) return false;
+
+  const TextState& text = contents_->text;
+  const ChunkStore& kv = contents_->kv();
+  const int64_t chunk = kv.geometry().chunk, n_tokens = text.n_computed();
+  const int n_layers = model_->llama->config().n_layers;
+  const int64_t n_entries = strategy_->condensed_entries(n_tokens);
+  const EarlierRecords known(index.value().kv, chunk, n_layers,
+                             {text.n_unchanged(), strategy_->condensed_entries(text.n_unchanged())},
+                             {n_tokens, n_entries});
+  int64_t n_kept = 0;
+  for (int64_t c = 0; c * chunk < n_tokens; ++c) {
+    const bool held = kv.holds(c * chunk, std::min((c + 1) * chunk, n_tokens));
+    n_kept += held && known.block(KvKind::kText, c, 0) >= 0;
+  }
+  for (int64_t c = 0; c * chunk < n_entries; ++c) n_kept += known.block(KvKind::kCondensed, c, 0) >= 0;
+  const int64_t kept = n_kept * n_layers * static_cast<int64_t>(kv_neutral_bytes(kv.geometry()));
+  const int64_t unused = last.value()->end() - kept;
+  if (kept == 0 || unused > kv.snapshot_size(n_tokens, n_entries).bytes) return false;
+
+  if (!file->cut(last.value()->end()).ok()) return false;
+  const auto writer = SnapshotWriter::append(*file, *base.value(), last.value()->end());
+  const Status status = write_snapshot(*writer, &known, control);
+  if (status.code() == Code::kBusy) return false;
+  QUIRE_TRY(status);
+  note_saved(writer->mark());
+  return true;
+}
+
+void Session::note_saved(const SnapshotMark& mark) const {
+  contents_->saved_as = mark;
+  contents_->text.mark_saved();
+}
+
+Status Session::write_snapshot(SnapshotWriter& writer, const EarlierRecords* known, const SaveControl& control) const {
   const TextState& text = contents_->text;
   const int64_t n_tokens = text.n_computed(), n_entries = strategy_->condensed_entries(n_tokens);
   ChunkStore& kv = contents_->kv();
-  QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(path));
-  SavingSink sink(*writer, control, kv.snapshot_size(n_tokens, n_entries).bytes);
+  SavingSink sink(writer, known, control, kv.snapshot_size(n_tokens, n_entries).bytes);
   SnapshotIndex index;
   index.origin = origin();
   index.expected_tokens = options_.expected_tokens;
   index.overflow = options_.overflow;
   QUIRE_ASSIGN(index.kv, kv.save(n_tokens, n_entries, sink));
-  QUIRE_ASSIGN(const Json json, write_index(*writer, index, text, contents_->kept.last_logits()));
-  return writer->finish(json);
+  QUIRE_ASSIGN(const Json json, write_index(writer, index, text, contents_->kept.last_logits()));
+  return writer.finish(json);
 }
 
 Result<std::shared_ptr<Session>> Session::load(std::shared_ptr<Model> model, const std::string& path,
                                                LoadOptions options) {
+  QUIRE_ASSIGN(auto file, ReadFile::open(path));
+  return load(std::move(model), std::shared_ptr<const ByteSource>(std::move(file)), std::move(options));
+}
+
+Result<std::shared_ptr<Session>> Session::load(std::shared_ptr<Model> model, std::shared_ptr<const ByteSource> source,
+                                               LoadOptions options) {
   if (model->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
-  QUIRE_ASSIGN(auto opened, SnapshotFile::open(path));
+  const std::string name = source->name();
+  QUIRE_ASSIGN(auto opened, SnapshotFile::open(std::move(source)));
   const std::shared_ptr<const SnapshotFile> file = std::move(opened);
   QUIRE_ASSIGN(const SnapshotIndex index, read_index(*file));
   SnapshotOrigin model_only = index.origin;
   model_only.model = model->llama->identity();
-  QUIRE_TRY(check_same(index.origin, model_only).with_context(path));
+  QUIRE_TRY(check_same(index.origin, model_only).with_context(name));
   SessionOptions& o = options.session;
   if (!options.strategy_given) o.strategy = index.origin.strategy;
   if (!options.kv_type_given) {
     auto type = kv_type_of(index.origin.kv_type);
-    if (!type.ok()) return type.status().with_context(path);
+    if (!type.ok()) return type.status().with_context(name);
     o.kv_type = *type;
   }
   if (!options.overflow_given) o.overflow = index.overflow;
   if (o.expected_tokens == 0) o.expected_tokens = index.expected_tokens;
   QUIRE_ASSIGN(SavedText saved, read_text(*file, *model->tokenizer, model->llama->config().vocab_size));
   if (saved.text.n_computed() != index.kv.n_keys[0]) {
-    return Status(Code::kBadFile, path + ": keys and values of " + std::to_string(index.kv.n_keys[0]) +
+    return Status(Code::kBadFile, name + ": keys and values of " + std::to_string(index.kv.n_keys[0]) +
                                       " tokens; the text has " + std::to_string(saved.text.n_computed()));
   }
   QUIRE_ASSIGN(auto session, make(std::move(model), std::move(options.session), std::make_shared<FileSource>(file)));
-  QUIRE_TRY(check_same(index.origin, session->origin()).with_context(path));
-  QUIRE_TRY(session->restore(index, std::move(saved)).with_context(path));
+  QUIRE_TRY(check_same(index.origin, session->origin()).with_context(name));
+  QUIRE_TRY(session->restore(index, std::move(saved), file->mark()).with_context(name));
   QUIRE_TRY(session->announce());
   return session;
 }
@@ -141,7 +237,7 @@ Status Session::publish_contents() {
   return call.status();
 }
 
-Status Session::restore(const SnapshotIndex& index, SavedText saved) {
+Status Session::restore(const SnapshotIndex& index, SavedText saved, const SnapshotMark& mark) {
   const StoreSnapshot& kv = index.kv;
   const Call call(*this);
   QUIRE_TRY(call.status());
@@ -150,7 +246,7 @@ Status Session::restore(const SnapshotIndex& index, SavedText saved) {
                                       std::to_string(strategy_->condensed_entries(kv.n_keys[0])));
   }
   QUIRE_TRY(contents_->kv().restore(kv));
-  contents_->restore(std::move(saved.text), std::move(saved.last_logits));
+  contents_->restore(std::move(saved.text), std::move(saved.last_logits), mark);
   return {};
 }
 

@@ -98,7 +98,7 @@ Result<std::string> text_of(const JsonReader& reader, const char* key) {
 }
 
 Result<JsonReader> root(const SnapshotFile& file) {
-  return JsonReader(file.index(), file.path() + ": the snapshot's index");
+  return JsonReader(file.index(), file.name() + ": the snapshot's index");
 }
 
 Result<std::vector<ChunkRange>> read_chunk_ranges(const JsonReader& reader, const char* key) {
@@ -148,7 +148,7 @@ class MessagesReader {
   MessagesReader(const SnapshotFile& file, const ModelTokenizer& tokenizer) : file_(file), tokenizer_(tokenizer) {}
 
   Result<FedMessages> read(const Json& json) {
-    const JsonReader reader(json, file_.path() + ": the snapshot's index.text.messages[]");
+    const JsonReader reader(json, file_.name() + ": the snapshot's index.text.messages[]");
     FedMessages m;
     QUIRE_ASSIGN(m.begin, reader.integer("begin", 0, kMost));
     QUIRE_ASSIGN(m.end, reader.integer("end", 0, kMost));
@@ -178,7 +178,7 @@ class MessagesReader {
       auto made = make();
       if (!made.ok()) {
         return Status(Code::kUnsupported,
-                      file_.path() + ": messages of the chat template \"" + name + "\": " + made.status().message());
+                      file_.name() + ": messages of the chat template \"" + name + "\": " + made.status().message());
       }
       known = std::move(*made);
     }
@@ -260,13 +260,15 @@ Result<Json> describe(const SnapshotFile& file) {
   QUIRE_TRY(read_array(file, text, "generated", &generated));
   QUIRE_TRY(read_array(file, text, "positions", &positions));
   int64_t n_generated = 0;
-  for (const KeyRange& run : generated) n_generated += std::clamp<int64_t>(run.end - run.begin, 0, n_tokens);
+  const auto inside = [&](int64_t token) { return std::clamp<int64_t>(token, 0, n_tokens); };
+  for (const KeyRange& run : generated) n_generated += std::max<int64_t>(0, inside(run.end) - inside(run.begin));
   int64_t kv_bytes = 0;  // all blocks but those of the text, which come last
   for (int64_t block = 0; block < std::min(tokens, file.n_blocks()); ++block) kv_bytes += file.block_bytes(block);
   return ObjectWriter()
       .add("version", int64_t{SnapshotFile::kVersion})
       .add("contents", std::string("session"))
       .add("bytes", file.size())
+      .add("unused_bytes", file.size() - file.used_bytes())
       .add("origin", origin_json(index.origin))
       .add("n_tokens", n_settled)
       .add("n_generated", n_generated)
@@ -289,7 +291,7 @@ Result<SavedText> read_text(const SnapshotFile& file, const ModelTokenizer& toke
   QUIRE_TRY(read_array(file, text, "labels", &parts.labels));
   for (size_t i = 0; i < parts.tokens.size(); ++i) {
     if (parts.tokens[i] < 0 || parts.tokens[i] >= vocab_size) {
-      return Status(Code::kBadFile, file.path() + ": token " + std::to_string(i) + " is " +
+      return Status(Code::kBadFile, file.name() + ": token " + std::to_string(i) + " is " +
                                         std::to_string(parts.tokens[i]) + "; the model has " +
                                         std::to_string(vocab_size));
     }
@@ -309,7 +311,7 @@ Result<SavedText> read_text(const SnapshotFile& file, const ModelTokenizer& toke
     parts.messages.push_back(std::move(m));
   }
   Result<TextState> made = TextState::make(std::move(parts));
-  if (!made.ok()) return made.status().with_context(file.path());
+  if (!made.ok()) return made.status().with_context(file.name());
   saved.text = std::move(*made);
   return saved;
 }

@@ -19,6 +19,7 @@ namespace quire {
 struct SaveControl {
   const CancelToken* cancel = nullptr;                             // polled before each block
   std::function<void(int64_t done, int64_t total)> progress = {};  // bytes, after each block
+  bool whole = false;                                              // saving: never appends to a file
 };
 
 // Which of the options the caller gave; the others are the saved session's.

@@ -156,11 +156,16 @@ void TextState::cut_pending(int64_t n_tokens) {
 void TextState::cut(int64_t n_tokens, int64_t n_computed) {
   assert(n_tokens <= n_settled_ && n_computed <= n_tokens && n_computed <= n_computed_);
   n_settled_ = n_tokens;
-  n_computed_ = n_computed;
+  uncompute(n_computed);
   reread_end_ = std::min(reread_end_, n_tokens);
   while (!generated_.empty() && generated_.back().begin >= n_tokens) generated_.pop_back();
   if (!generated_.empty()) generated_.back().end = std::min(generated_.back().end, n_tokens);
   cut_pending(n_tokens);
+}
+
+void TextState::uncompute(int64_t n_computed) {
+  n_computed_ = n_computed;
+  n_unchanged_ = std::min(n_unchanged_, n_computed);
 }
 
 void TextState::fill(std::vector<int32_t> tokens) {

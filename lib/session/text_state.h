@@ -59,6 +59,8 @@ class TextState {
   int64_t n_uncomputed() const { return n_tokens() - n_computed_; }
   // How many of the uncomputed tokens are prompt: pending, or read before a cut.
   int64_t n_unread() const;
+  // So many of the first tokens have been in the KV cache, as they are, since mark_saved().
+  int64_t n_unchanged() const { return n_unchanged_; }
   const TextPositions& positions() const { return positions_; }
   const std::vector<TokenLabel>& labels() const { return labels_; }
   bool is_generated(int64_t token) const;
@@ -85,7 +87,9 @@ class TextState {
   // computed.
   void cut(int64_t n_tokens, int64_t n_computed);
   // Of the computed tokens only the first n_computed stay so.
-  void uncompute(int64_t n_computed) { n_computed_ = n_computed; }
+  void uncompute(int64_t n_computed);
+  // What is in the KV cache was written to a snapshot, or read from one.
+  void mark_saved() { n_unchanged_ = n_computed_; }
   // Reading the settled tokens that are not computed will count as prompt.
   void read_again() { reread_end_ = n_settled_; }
   // An empty text becomes this one, of which all but the last token are computed.
@@ -95,6 +99,7 @@ class TextState {
   std::vector<int32_t> tokens_;
   int64_t n_settled_ = 0;
   int64_t n_computed_ = 0;
+  int64_t n_unchanged_ = 0;          // the least value of n_computed_ since mark_saved(); 0 without one
   int64_t reread_end_ = 0;           // settled tokens before this that are not computed were read before a cut
   std::vector<KeyRange> generated_;  // runs of settled tokens that the model generated, ascending
   TextPositions positions_;

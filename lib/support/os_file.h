@@ -8,23 +8,24 @@
 #include <string>
 #include <vector>
 
+#include "lib/support/byte_stream.h"
 #include "lib/support/status.h"
 
 namespace quire {
 
 // An open file for reading at offsets. Any thread.
-class ReadFile {
+class ReadFile : public ByteSource {
  public:
   // Errors: kNotFound, kIo (with errno). Refuses anything but a regular file.
   static Result<std::unique_ptr<ReadFile>> open(const std::string& path);
-  ~ReadFile();
+  ~ReadFile() override;
   ReadFile(const ReadFile&) = delete;
   ReadFile& operator=(const ReadFile&) = delete;
 
   const std::string& path() const { return path_; }
-  int64_t size() const { return size_; }
-  // Reads exactly out.size() bytes; a shorter file is an error.
-  Status read_at(int64_t offset, std::span<std::byte> out) const;
+  const std::string& name() const override { return path_; }
+  int64_t size() const override { return size_; }
+  Status read_at(int64_t offset, std::span<std::byte> out) const override;
   // Maps the whole file read-only; the bytes live as long as this object. Second call: the same bytes.
   Result<std::span<const std::byte>> map();
   // Tells the system that the pages of this part of the map will not be needed soon.

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "lib/support/byte_stream.h"
 #include "lib/support/status.h"
 
 namespace quire {
@@ -13,18 +14,18 @@ namespace quire {
 // Bytes are written to a temporary file beside `path`, which commit() gives that name: whoever opens the path sees the
 // old file or the whole new one, also after a crash of the system. Without a commit the temporary file goes with this
 // object. One thread.
-class OutputFile {
+class OutputFile : public ByteSink {
  public:
   // Errors: kNotFound (the directory), kIo (with errno).
   static Result<std::unique_ptr<OutputFile>> create(const std::string& path);
-  ~OutputFile();
+  ~OutputFile() override;
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  // Appends. Error: kIo (a full disk, a file size limit).
-  Status write(std::span<const std::byte> bytes);
-  // Once, after the last write. Error: kIo.
-  Status commit();
+  // Error: kIo (a full disk, a file size limit).
+  Status write(std::span<const std::byte> bytes) override;
+  Status barrier() override { return {}; }  // nobody sees a part of the file
+  Status commit() override;                 // error: kIo
 
  private:
   explicit OutputFile(std::string path) : path_(std::move(path)) {}

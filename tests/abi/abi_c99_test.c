@@ -16,6 +16,7 @@ static const struct {
     {"load_errors", test_load_errors},
     {"model_files", test_model_files},
     {"snapshot", test_snapshot},
+    {"snapshot_streams", test_snapshot_streams},
     {"tokenizer", test_tokenizer},
     {"chat", test_chat},
     {"strategy", test_strategy},

@@ -8,6 +8,16 @@
 
 static void count(void* seen, int64_t done, int64_t total) { *(int*)seen += done <= total; }
 
+/* Whether the description of the snapshot has that part. */
+static int described(const char* path, const char* part) {
+  char text[4096];
+  size_t n = 0;
+  quire_error err;
+  EXPECT_OK(quire_snapshot_describe(path, strlen(path), text, sizeof text - 1, &n, &err));
+  text[n] = '\0';
+  return strstr(text, part) != NULL;
+}
+
 static void test_round_trip(quire_model* model) {
   static transcript expected, out;
   char strategy[256], saved_strategy[256], text[4096];
@@ -28,6 +38,21 @@ static void test_round_trip(quire_model* model) {
   EXPECT_OK(quire_session_save(session, OUT, len, &snapshot, &err));
   CHECK(seen > 10);
   EXPECT_OK(quire_session_save(session, OUT, len, NULL, &err)); /* over itself */
+  CHECK(described(OUT, "\"unused_bytes\":0,"));
+  feed_some(session, model, 3);
+  EXPECT_OK(quire_session_save(session, OUT, len, NULL, &err)); /* behind itself */
+  CHECK(!described(OUT, "\"unused_bytes\":0,") && described(OUT, "\"n_pending\":3,"));
+  snapshot.flags = QUIRE_SNAPSHOT_WHOLE;
+  EXPECT_OK(quire_session_save(session, OUT, len, &snapshot, &err));
+  CHECK(described(OUT, "\"unused_bytes\":0,"));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_snapshot_verify(OUT, len, &snapshot, &err));
+  CHECK_MESSAGE("flags");
+  snapshot.flags = 2;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_save(session, OUT, len, &snapshot, &err));
+  CHECK_MESSAGE("flags");
+  snapshot.flags = 0;
+  EXPECT_OK(quire_session_discard_pending(session, &err));
+  EXPECT_OK(quire_session_save(session, OUT, len, NULL, &err));
 
   EXPECT_OK(quire_session_load(model, OUT, len, NULL, &loaded, &err));
   EXPECT_OK(quire_session_get_strategy(session, strategy, sizeof strategy - 1, &n, &err));

@@ -74,6 +74,8 @@ static void test_initialisers(void) {
   CHECK_INIT(quire_chat_options, quire_chat_options_init);
   CHECK_INIT(quire_quantize_options, quire_quantize_options_init);
   CHECK_INIT(quire_snapshot_options, quire_snapshot_options_init);
+  CHECK_INIT(quire_snapshot_writer, quire_snapshot_writer_init);
+  CHECK_INIT(quire_snapshot_reader, quire_snapshot_reader_init);
   CHECK_INIT(quire_stream_options, quire_stream_options_init);
   CHECK_INIT(quire_event, quire_event_init);
 }

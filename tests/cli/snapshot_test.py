@@ -106,8 +106,12 @@ class IndexTest(SnapshotTest):
         self.make()
         n_before = self.index()["n_tokens"]
         self.text.write_text(TEXT + "The grass is green.\n" * 30)
+        before = self.snapshot.stat().st_ino
         grown = self.index()
         self.assertGreater(grown["n_tokens"], n_before)
+        self.assertTrue(self.snapshot.read_bytes().startswith(SnapshotTest.whole))  # what is new was appended
+        self.assertEqual(self.snapshot.stat().st_ino, before)
+        self.assertEqual(run("verify", self.snapshot).returncode, 0)
         self.assertEqual(grown["n_prompt_tokens"], grown["n_tokens"] - n_before)
         anew, asked = self.ask("-s", "dca", "-f", self.text, *PROMPT), self.ask("--document", self.snapshot, *PROMPT)
         self.assertEqual(grown["n_tokens"] + asked["n_prompt_tokens"], anew["n_prompt_tokens"])

@@ -1,6 +1,7 @@
 // Snapshots through the C interface: the parts of a good one are changed, put together again with right checksums, or
-// damaged as bytes; what loads goes on for some tokens, is cut, and is saved. Input: a byte that chooses the snapshot,
-// then changes: a byte that chooses one, and its arguments.
+// damaged as bytes; what loads goes on for some tokens, is cut, and is saved, into its own file too. Or the changed
+// parts stand behind the good snapshot, as its future. Input: a byte that chooses the snapshot, whether it is appended
+// and whether bytes are damaged, then changes: a byte that chooses one, and its arguments.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -82,16 +83,26 @@ Parts take_apart(const std::string& file) {
   return parts;
 }
 
-std::string put_together(const Parts& parts) {
+// earlier: may be null; else its file stands first, and its blocks are those of the same number, if they are equal.
+std::string put_together(const Parts& parts, const Parts* earlier = nullptr) {
   std::string file = "QUIRESNP";
   put(file, parts.version);
   file.resize(48);
   put_checksum(file, file);
+  if (earlier) file = put_together(*earlier);
   std::vector<Parts::Entry> table;
-  for (const std::string& block : parts.blocks) {
-    table.push_back({file.size(), block.size()});
-    file += block;
-    pad(file);
+  uint64_t earlier_at = 64;
+  for (size_t b = 0; b < parts.blocks.size(); ++b) {
+    const std::string& block = parts.blocks[b];
+    const bool known = earlier && b < earlier->blocks.size();
+    if (known && earlier->blocks[b] == block) {
+      table.push_back({earlier_at, block.size()});
+    } else {
+      table.push_back({file.size(), block.size()});
+      file += block;
+      pad(file);
+    }
+    if (known) earlier_at += (earlier->blocks[b].size() + 63) / 64 * 64;
   }
   for (const auto& [block, entry] : parts.wrong_entries) table[block % table.size()] = entry;
   const uint64_t at = file.size();
@@ -243,9 +254,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const World kWorld;
   Input in(data, size);
   const uint8_t which = in.byte();
-  Parts parts = kWorld.snapshots[which % kWorld.snapshots.size()];
+  const Parts& good = kWorld.snapshots[which % kWorld.snapshots.size()];
+  Parts parts = good;
   for (int n = 0; n < kMostChanges && !in.empty(); ++n) change(parts, in);
-  std::string file = put_together(parts);
+  std::string file = put_together(parts, (which & 64) != 0 ? &good : nullptr);
   if (which >= 128 && !file.empty()) {  // bytes that no checksum knows of
     file.resize(in.below(file.size()) + file.size() / 2);
     for (int n = 0; n < 4 && !file.empty(); ++n) file[in.below(file.size())] ^= static_cast<char>(in.byte());
@@ -270,6 +282,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (saved == QUIRE_OK) {
     quire_session* second = nullptr;
     FUZZ_REQUIRE(quire_session_load(kWorld.model, again.data(), again.size(), nullptr, &second, nullptr) == QUIRE_OK);
+    quire_session_release(second);
+  }
+  // Its file is that of its past: what is damaged there does not come into what is appended.
+  const quire_status behind = quire_session_save(session, damaged.data(), damaged.size(), nullptr, nullptr);
+  FUZZ_REQUIRE(behind == QUIRE_OK || is_refusal(behind));
+  if (behind == QUIRE_OK) {
+    quire_session* second = nullptr;
+    FUZZ_REQUIRE(quire_session_load(kWorld.model, damaged.data(), damaged.size(), nullptr, &second, nullptr) ==
+                 QUIRE_OK);
     quire_session_release(second);
   }
   int64_t n_tokens = 0, n_pending = 0;

@@ -3,6 +3,7 @@
 import array
 import ctypes
 import gc
+import io
 import math
 import pathlib
 import select
@@ -12,6 +13,7 @@ import tempfile
 import threading
 import time
 import unittest
+import zipfile
 
 import quire
 from quire import _ffi
@@ -344,6 +346,85 @@ class WithModel(unittest.TestCase):
         path.write_bytes(data[:100])
         with self.assertRaisesRegex(quire.QuireError, "BAD_FILE"):
             quire.describe_snapshot(path)
+
+    def test_snapshots_in_file_objects(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        session, path, memory = self.session("dca(kv_chunk=16)"), folder / "saved.quire", io.BytesIO()
+        session.feed_tokens([3 + i % 300 for i in range(300)])
+        session.prefill()
+        session.save(path)
+        session.save(memory)
+        self.assertEqual(memory.getvalue(), path.read_bytes())
+        self.assertEqual(quire.describe_snapshot(memory), quire.describe_snapshot(path))
+        quire.verify_snapshot(memory)
+        expected = "".join(session.generate(12, ignore_eos=True))
+        with zipfile.ZipFile(folder / "archive.zip", "w") as archive, archive.open("one.quire", "w") as member:
+            member.write(memory.getvalue())
+        with zipfile.ZipFile(folder / "archive.zip") as archive, archive.open("one.quire") as member:
+            loaded = self.model.load_session(member)
+            fork = loaded.fork()
+            loaded.close()
+            del loaded
+            gc.collect()
+            self.assertEqual("".join(fork.generate(12, ignore_eos=True)), expected)
+            fork.close()
+
+    def test_exceptions_of_file_objects(self):
+        class Failing(io.BytesIO):
+            good = 10**9
+
+            def _count(self):
+                self.good -= 1
+                if self.good < 0:
+                    raise OSError(28, "the shelf is full")
+
+            def write(self, data):
+                self._count()
+                return super().write(data)
+
+            def read(self, n=-1):
+                self._count()
+                return super().read(n)
+
+        session, whole = self.session("dca(kv_chunk=16)"), Failing()
+        session.feed_tokens([3 + i % 300 for i in range(100)])
+        session.prefill()
+        session.save(whole)
+        list(session.generate(5, ignore_eos=True))
+        tokens = session.tokens
+        session.truncate(100)
+        counting = Failing()
+        session.save(counting)
+        n_writes = 10**9 - counting.good
+        for good in (0, 1, n_writes // 2, n_writes - 1):
+            failing = Failing()
+            failing.good = good
+            with self.assertRaisesRegex(quire.QuireError, "IO: .*the shelf is full") as caught:
+                session.save(failing)
+            self.assertEqual(caught.exception.os_error, 28)
+            self.assertIsInstance(caught.exception.__cause__, OSError)
+        loaded = None
+        for good in range(100):  # from the first read on, until loading succeeds and the stream fails
+            whole.good = good
+            with self.assertRaisesRegex(quire.QuireError, "IO: .*the shelf is full"):
+                loaded = self.model.load_session(whole)
+                "".join(loaded.generate(5, ignore_eos=True))
+            if loaded:
+                break
+        whole.good = 10**9
+        loaded.prefill()
+        list(loaded.generate(105 - loaded.n_tokens, ignore_eos=True))
+        self.assertEqual(loaded.tokens, tokens)
+        loaded.close()
+        for wrong in (lambda n: None, lambda n: b"x" * (n + 1), lambda n: b"", lambda n: "text"):
+            whole.read = wrong
+            with self.assertRaises(quire.QuireError) as caught:
+                quire.verify_snapshot(whole)
+            self.assertEqual(caught.exception.status, "IO")
+        silent = Failing()
+        silent.write = lambda data: None
+        with self.assertRaisesRegex(quire.QuireError, "write.. returned None"):
+            session.save(silent)
 
     def test_generates_the_same_text_twice(self):
         texts = []

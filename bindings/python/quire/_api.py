@@ -10,7 +10,7 @@ import weakref
 from ctypes import byref, c_float, c_int32, c_int64, c_size_t, c_void_p
 from typing import NamedTuple, Optional
 
-from . import _ffi
+from . import _ffi, _snapshot_files
 from ._library import lib
 
 KV_TYPES = {"default": 0, "f32": 1, "f16": 2, "bf16": 3}
@@ -295,9 +295,11 @@ class Model(_Handle):
     def session(self, strategy="full", **options):
         return Session(self, strategy, **options)
 
-    def load_session(self, path, strategy=None, **options):
-        """A session that goes on where one was saved; options as of session(), the saved session's where not given."""
-        return Session(self, strategy, snapshot=path, **options)
+    def load_session(self, file, strategy=None, **options):
+        """A session that goes on where one was saved; options as of session(), the saved session's where not given.
+        file: a path, or a binary file object that can seek. Such an object belongs to the session, which reads all of
+        it whenever it needs a part, on threads of the runtime, as long as the session or a fork of it lives."""
+        return Session(self, strategy, snapshot=file, **options)
 
     def describe_strategy(self, strategy="auto", **options):
         """The canonical strategy that session(strategy, **options) would have, without creating it."""
@@ -418,12 +420,18 @@ class Session(_Handle):
     _release = "quire_session_release"
 
     def __init__(self, model, strategy="full", snapshot=None, forked_from=None, **options):
-        """snapshot: a file to load it from (Model.load_session); forked_from: see fork(). options: kv_type, overflow, expected_tokens, prefill_block, kv_host_budget_bytes, kv_file_budget_bytes,
+        """snapshot: what to load it from (Model.load_session); forked_from: see fork(). options: kv_type, overflow, expected_tokens, prefill_block, kv_host_budget_bytes, kv_file_budget_bytes,
         kv_file_directory and the other fields of quire_session_options. adapters: each an Adapter or (Adapter,
         scale)."""
         options = _session_options(strategy, **options)
+        self._reader = None  # what it reads keys and values from, where that is a file object
         if forked_from is not None:
             self._own(model, lib.quire_session_fork, forked_from._handle)
+            self._reader = forked_from._reader
+        elif hasattr(snapshot, "read"):
+            self._reader = _snapshot_files.Reader(snapshot)
+            self._reader.raising(self._own, model, lib.quire_session_load_from, model._handle,
+                                 byref(self._reader.struct()), byref(options))
         elif snapshot is None:
             self._own(model, lib.quire_session_create, model._handle, byref(options))
         else:
@@ -471,10 +479,17 @@ class Session(_Handle):
         """Forgets the tokens from the n_tokens-th on."""
         _call(lib.quire_session_truncate, self._handle, n_tokens)
 
-    def save(self, path, progress=None, cancel=None):
-        """Writes the session to a file, for Model.load_session. progress and cancel: as in Runtime.load."""
-        report, path = _progress(progress), _path(path)
-        _call(lib.quire_session_save, self._handle, path, len(path), byref(_snapshot_options(report, cancel)))
+    def save(self, file, progress=None, cancel=None):
+        """Writes the session to a file, for Model.load_session: to a path, where it appears whole or not at all, or to
+        a binary file object, which a save that fails leaves with a part. progress and cancel: as in Runtime.load."""
+        report = _progress(progress)
+        options = byref(_snapshot_options(report, cancel))
+        if hasattr(file, "write"):
+            writer = _snapshot_files.Writer(file)
+            writer.raising(_call, lib.quire_session_save_to, self._handle, byref(writer.struct()), options)
+        else:
+            path = _path(file)
+            _call(lib.quire_session_save, self._handle, path, len(path), options)
 
     def fork(self):
         """Another session that stands where this one does, and shares with it what both hold."""
@@ -699,16 +714,28 @@ def _snapshot_options(report, cancel):
     return _options(_ffi.SnapshotOptions, cancel=cancel._handle if cancel else None, progress=report)
 
 
-def describe_snapshot(path):
-    """What a snapshot says of itself: a dict (quire_snapshot_describe in quire.h)."""
-    path = _path(path)
-    return json.loads(_text(lib.quire_snapshot_describe, path, len(path)))
+def describe_snapshot(file):
+    """What a snapshot says of itself: a dict (quire_snapshot_describe in quire.h). file: as in Model.load_session."""
+    if hasattr(file, "read"):
+        reader = _snapshot_files.Reader(file)
+        text = reader.raising(_text, lib.quire_snapshot_describe_from, byref(reader.struct()))
+    else:
+        path = _path(file)
+        text = _text(lib.quire_snapshot_describe, path, len(path))
+    return json.loads(text)
 
 
-def verify_snapshot(path, progress=None, cancel=None):
-    """Reads all of a snapshot; an error says what is damaged. progress and cancel: as in Runtime.load."""
-    report, path = _progress(progress), _path(path)
-    _call(lib.quire_snapshot_verify, path, len(path), byref(_snapshot_options(report, cancel)))
+def verify_snapshot(file, progress=None, cancel=None):
+    """Reads all of a snapshot; an error says what is damaged. file: as in Model.load_session. progress and cancel: as
+    in Runtime.load."""
+    report = _progress(progress)
+    options = byref(_snapshot_options(report, cancel))
+    if hasattr(file, "read"):
+        reader = _snapshot_files.Reader(file)
+        reader.raising(_call, lib.quire_snapshot_verify_from, byref(reader.struct()), options)
+    else:
+        path = _path(file)
+        _call(lib.quire_snapshot_verify, path, len(path), options)
 
 
 def strategies(train_len, n_heads=0, expected_tokens=0):

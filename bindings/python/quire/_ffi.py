@@ -65,6 +65,7 @@ TIER_HOST = 2
 TIER_COMPRESSED = 3
 TIER_FILE = 4
 TIER_SNAPSHOT = 5
+SNAPSHOT_WHOLE = 1
 CHAT_NO_ANSWER = 1
 CHAT_NO_THINKING = 2
 STREAM_SCORE = 1
@@ -99,12 +100,6 @@ WAIT_FD = 1
 KV_TEXT = 0
 KV_CONDENSED = 1
 
-LogCallback = CFUNCTYPE(None, c_void_p, c_int32, POINTER(c_char), c_size_t)
-DestroyCallback = CFUNCTYPE(None, c_void_p)
-AllocCallback = CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_size_t)
-FreeCallback = CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_size_t)
-ProgressCallback = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
-
 
 class Error(Structure):
     _fields_ = [
@@ -114,6 +109,16 @@ class Error(Structure):
         ("reserved", c_int64),
         ("message", c_char * 512),
     ]
+
+
+LogCallback = CFUNCTYPE(None, c_void_p, c_int32, POINTER(c_char), c_size_t)
+DestroyCallback = CFUNCTYPE(None, c_void_p)
+AllocCallback = CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_size_t)
+FreeCallback = CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_size_t)
+ProgressCallback = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
+WriteCallback = CFUNCTYPE(c_int64, c_void_p, c_void_p, c_size_t, POINTER(Error))
+CommitCallback = CFUNCTYPE(c_int32, c_void_p, POINTER(Error))
+ReadCallback = CFUNCTYPE(c_int64, c_void_p, c_int64, c_void_p, c_size_t, POINTER(Error))
 
 
 class RuntimeOptions(Structure):
@@ -295,6 +300,32 @@ class SnapshotOptions(Structure):
         ("cancel", c_void_p),
         ("progress", ProgressCallback),
         ("progress_user_data", c_void_p),
+    ]
+
+
+class SnapshotWriter(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("write", WriteCallback),
+        ("commit", CommitCallback),
+        ("abort", DestroyCallback),
+        ("user_data", c_void_p),
+        ("name", c_char_p),
+        ("name_len", c_size_t),
+    ]
+
+
+class SnapshotReader(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("n_bytes", c_int64),
+        ("read", ReadCallback),
+        ("destroy", DestroyCallback),
+        ("user_data", c_void_p),
+        ("name", c_char_p),
+        ("name_len", c_size_t),
     ]
 
 
@@ -499,6 +530,8 @@ SIZES = {
     SessionStats: 88,
     TierStats: 96,
     SnapshotOptions: 32,
+    SnapshotWriter: 56,
+    SnapshotReader: 56,
     Message: 32,
     ChatOptions: 40,
     MemoryPlan: 88,
@@ -589,6 +622,12 @@ FUNCTIONS = {
     "quire_snapshot_options_init": (None, [POINTER(SnapshotOptions), c_size_t]),
     "quire_session_save": (c_int32, [c_void_p, c_char_p, c_size_t, POINTER(SnapshotOptions), POINTER(Error)]),
     "quire_session_load": (c_int32, [c_void_p, c_char_p, c_size_t, POINTER(SessionOptions), POINTER(c_void_p), POINTER(Error)]),
+    "quire_snapshot_writer_init": (None, [POINTER(SnapshotWriter), c_size_t]),
+    "quire_snapshot_reader_init": (None, [POINTER(SnapshotReader), c_size_t]),
+    "quire_session_save_to": (c_int32, [c_void_p, POINTER(SnapshotWriter), POINTER(SnapshotOptions), POINTER(Error)]),
+    "quire_session_load_from": (c_int32, [c_void_p, POINTER(SnapshotReader), POINTER(SessionOptions), POINTER(c_void_p), POINTER(Error)]),
+    "quire_snapshot_describe_from": (c_int32, [POINTER(SnapshotReader), c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
+    "quire_snapshot_verify_from": (c_int32, [POINTER(SnapshotReader), POINTER(SnapshotOptions), POINTER(Error)]),
     "quire_snapshot_describe": (c_int32, [c_char_p, c_size_t, c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_snapshot_verify": (c_int32, [c_char_p, c_size_t, POINTER(SnapshotOptions), POINTER(Error)]),
     "quire_chat_options_init": (None, [POINTER(ChatOptions), c_size_t]),

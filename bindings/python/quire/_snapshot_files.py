@@ -1,0 +1,105 @@
+"""Snapshots in Python's binary file objects: what quire_snapshot_writer and quire_snapshot_reader call.
+
+The functions that C calls are never freed, and find their object by a number: a thread of the library may still read
+for a session that Python has let go of.
+"""
+
+import ctypes
+import itertools
+import os
+import threading
+import weakref
+
+from . import _ffi
+
+_keys = itertools.count(1)
+_open = weakref.WeakValueDictionary()
+
+
+def _answer(key, error, use):
+    """use(object), whose exception becomes what C is told."""
+    target = _open.get(key)
+    if target is None:
+        return -1
+    try:
+        return use(target)
+    except BaseException as exception:  # nothing may pass through C
+        target.exception = exception
+        try:
+            error.contents.os_error = getattr(exception, "errno", None) or 0
+            error.contents.message = f"{type(exception).__name__}: {exception}".encode(errors="replace")[:511]
+        except Exception:
+            pass  # a message is not worth more
+        return -1
+
+
+@_ffi.WriteCallback
+def _write(key, data, n, error):
+    return _answer(key, error, lambda target: target.write(ctypes.string_at(data, n)))
+
+
+@_ffi.CommitCallback
+def _commit(key, error):
+    return _answer(key, error, lambda target: target.commit())
+
+
+@_ffi.ReadCallback
+def _read(key, offset, buffer, n, error):
+    return _answer(key, error, lambda target: target.read(offset, buffer, n))
+
+
+class _Target:
+    def __init__(self, file):
+        self.file = file
+        self.exception = None  # the last one that C was told of
+        self.key = next(_keys)
+        _open[self.key] = self
+
+    def raising(self, call, *arguments):
+        """call(*arguments); an error of it names the exception of the file object as its cause."""
+        try:
+            return call(*arguments)
+        except Exception as error:
+            if self.exception is None:
+                raise
+            raise error from self.exception
+
+
+class Writer(_Target):
+    def write(self, data):
+        n = self.file.write(data)
+        if n is None:
+            raise TypeError("write() returned None; expected the number of bytes, as io.RawIOBase has it")
+        return n
+
+    def commit(self):
+        flush = getattr(self.file, "flush", None)
+        if flush is not None:
+            flush()
+        return 0
+
+    def struct(self):
+        return _ffi.SnapshotWriter(struct_size=ctypes.sizeof(_ffi.SnapshotWriter), write=_write, commit=_commit,
+                                   user_data=self.key)
+
+
+class Reader(_Target):
+    """The whole file object, from its first byte on. Calls of it are made one at a time."""
+
+    def __init__(self, file):
+        super().__init__(file)
+        self.lock = threading.Lock()
+        self.size = file.seek(0, os.SEEK_END)
+
+    def read(self, offset, buffer, n):
+        with self.lock:
+            self.file.seek(offset)
+            data = self.file.read(n)
+        if data is None or len(data) > n:
+            raise ValueError(f"read({n}) returned {'None' if data is None else f'{len(data)} bytes'}")
+        ctypes.memmove(buffer, bytes(data), len(data))
+        return len(data)
+
+    def struct(self):
+        return _ffi.SnapshotReader(struct_size=ctypes.sizeof(_ffi.SnapshotReader), n_bytes=self.size, read=_read,
+                                   user_data=self.key)
