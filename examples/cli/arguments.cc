@@ -97,6 +97,11 @@ void add_session_options(CLI::App& command, SessionArguments& arguments) {
       ->transform(CLI::AsSizeValue(false))
       ->type_name("BYTES");
   command
+      .add_option("--compressed-budget", arguments.compressed_budget_bytes,
+                  "memory for what does not fit in --kv-budget, compressed, before --spill-dir (default: none)")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("BYTES");
+  command
       .add_option("--spill-dir", arguments.spill_directory,
                   "what does not fit in --kv-budget goes to a temporary file in DIR")
       ->type_name("DIR");

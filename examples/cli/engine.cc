@@ -77,6 +77,7 @@ struct OpenSessionOptions {
     options.overflow = arguments.overflow;
     options.expected_tokens = arguments.expected_tokens;
     options.kv_host_budget_bytes = arguments.kv_budget_bytes;
+    options.kv_compressed_budget_bytes = arguments.compressed_budget_bytes;
     if (!arguments.spill_directory.empty()) options.kv_file_directory = arguments.spill_directory.data();
     options.kv_file_directory_len = arguments.spill_directory.size();
     for (const AdapterArgument& a : arguments.adapters) {

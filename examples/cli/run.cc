@@ -11,6 +11,7 @@
 #include "output.h"
 #include "progress.h"
 #include "snapshot.h"
+#include "statistics.h"
 
 namespace cli {
 namespace {
@@ -27,26 +28,29 @@ struct RunArguments {
   bool as_chat = false;
   bool parse_special = false;
   bool json = false;
+  bool stats = false;
 };
 
 double per_second(int64_t n, int64_t ns) { return ns > 0 ? 1e9 * static_cast<double>(n) / static_cast<double>(ns) : 0; }
 
-void print_answer(const Answer& answer, const quire_session* session) {
+void print_answer(const Answer& answer, const quire_session* session, bool with_tiers) {
   const quire_session_stats stats = get_stats(session);
-  print_json({{"text", answer.text},
-              {"top_logprobs", answer.top_logprobs},
-              {"kv_file_bytes", get_tier_stats(session, QUIRE_TIER_FILE).bytes},
-              {"tokens", answer.tokens},
-              {"finish_reason", finish_name(answer.finish_reason)},
-              {"n_prompt_tokens", stats.n_prefilled},
-              {"n_generated_tokens", answer.tokens.size()},
-              {"n_pending_tokens", stats.n_pending},
-              {"prefill_seconds", 1e-9 * static_cast<double>(stats.prefill_ns)},
-              {"decode_seconds", 1e-9 * static_cast<double>(stats.decode_ns)},
-              {"prefill_tokens_per_second", per_second(stats.n_prefilled, stats.prefill_ns)},
-              {"decode_tokens_per_second", per_second(stats.n_generated, stats.decode_ns)},
-              {"kv_bytes_peak", get_tier_stats(session, QUIRE_TIER_HOST).bytes_peak},
-              {"strategy", strategy_of(session)}});
+  Json printed = {{"text", answer.text},
+                  {"top_logprobs", answer.top_logprobs},
+                  {"kv_file_bytes", get_tier_stats(session, QUIRE_TIER_FILE).bytes},
+                  {"tokens", answer.tokens},
+                  {"finish_reason", finish_name(answer.finish_reason)},
+                  {"n_prompt_tokens", stats.n_prefilled},
+                  {"n_generated_tokens", answer.tokens.size()},
+                  {"n_pending_tokens", stats.n_pending},
+                  {"prefill_seconds", 1e-9 * static_cast<double>(stats.prefill_ns)},
+                  {"decode_seconds", 1e-9 * static_cast<double>(stats.decode_ns)},
+                  {"prefill_tokens_per_second", per_second(stats.n_prefilled, stats.prefill_ns)},
+                  {"decode_tokens_per_second", per_second(stats.n_generated, stats.decode_ns)},
+                  {"kv_bytes_peak", get_tier_stats(session, QUIRE_TIER_HOST).bytes_peak},
+                  {"strategy", strategy_of(session)}};
+  if (with_tiers) printed["tiers"] = tier_json(session);
+  print_json(printed);
 }
 
 // Ends the answer's line, and sums up for a person who watches.
@@ -137,9 +141,10 @@ int run(const RunArguments& arguments) {
                                                       : open_text(engine, document, arguments);
   const Answer answer = generate(session.get(), {arguments.sampling, biases, arguments.max_tokens, !arguments.json});
   if (arguments.json) {
-    print_answer(answer, session.get());
+    print_answer(answer, session.get(), arguments.stats);
   } else {
     print_summary(answer, session.get());
+    if (arguments.stats) print_tiers(session.get());
   }
   if (answer.finish_reason == QUIRE_FINISH_CANCELLED) throw Interrupted();
   return 0;
@@ -171,6 +176,8 @@ void add_run(CLI::App& app, Action& action) {
   command->add_flag("--parse-special", arguments->parse_special,
                     "\"<s>\" and the like in the texts are control tokens (only for texts you trust)");
   command->add_flag("--json", arguments->json, "print one JSON object at the end");
+  command->add_flag("--stats", arguments->stats,
+                    "say at the end where the KV cache lies, and what moved (with --json: \"tiers\")");
   command->footer(R"help(
 Examples:
   quire run -m model -f book.txt -s dca -p "The murderer is" -n 32

@@ -178,8 +178,9 @@ typedef struct quire_runtime_options {
   /* compute threads, all created here; 0: the number of cores; at most 1024 */
   int32_t n_threads;
   int32_t log_level; /* the most talkative level wanted; 0: QUIRE_LOG_WARNING */
-  /* threads that read and write spill files, at most 64, created with the first session that has
-   * one; 0: one; -1: none, such sessions read and write while they compute */
+  /* threads that move chunks to and from COMPRESSED and FILE (see "Tiers"), at most 64, created
+   * with the first session that has one of these; 0: one; -1: none, such sessions move chunks while
+   * they compute */
   int32_t n_io_threads;
   int32_t reserved;       /* 0 */
   quire_log_callback log; /* NULL: nothing is logged */
@@ -752,8 +753,11 @@ QUIRE_API quire_status quire_strategy_get_list(const quire_strategy_options* opt
  * higher number, and a budget at the end of the options structs. */
 #define QUIRE_TIER_DEVICE 1     /* a device's own memory; not in this version */
 #define QUIRE_TIER_HOST 2       /* the machine's memory */
-#define QUIRE_TIER_COMPRESSED 3 /* the machine's memory, compressed; not in this version */
-#define QUIRE_TIER_FILE 4       /* a temporary file of the session's */
+/* The machine's memory, compressed, without loss: chunks take about 0.65 of their bytes in BF16,
+ * 0.8 in F16 and F32. Before a file, chunks that hardly compress go to the file at once. It is
+ * worth having where memory is short and the file's disk is slow: see tests/bench/README.md. */
+#define QUIRE_TIER_COMPRESSED 3
+#define QUIRE_TIER_FILE 4     /* a temporary file of the session's */
 #define QUIRE_TIER_SNAPSHOT 5   /* the file that the session was loaded from; never written to */
 
 /* An adapter of a session. This struct has its final size. */
@@ -778,8 +782,11 @@ typedef struct quire_session_options {
   /* Most bytes of the KV cache in each tier (see "Tiers"), never exceeded. */
   int64_t kv_device_budget_bytes;     /* 0: what the device has */
   int64_t kv_host_budget_bytes;       /* 0: no limit */
-  int64_t kv_compressed_budget_bytes; /* 0: no such tier */
-  int64_t kv_file_budget_bytes;       /* 0: no limit but the disk's */
+  /* 0: no such tier. Its working memory of some 100 KB to some MB, by the size of a chunk, is part
+   * of it. Before a file every chunk has its place there too. Without a file the budget is a hard
+   * end, in which a chunk counts in full until it was compressed. */
+  int64_t kv_compressed_budget_bytes;
+  int64_t kv_file_budget_bytes; /* 0: no limit but the disk's */
   /* where the file tier has its unnamed temporary file (mode 0600); NULL: no file tier, and the
    * budgets of the others are a hard end */
   const char* kv_file_directory;
@@ -801,8 +808,9 @@ QUIRE_API quire_status quire_model_describe_strategy(const quire_model* model,
 
 /* An empty session. Errors: INVALID_ARGUMENT (also: the RoPE scaling of the checkpoint needs
  * expected_tokens; an adapter of another model, or two that replace the same tensor), BAD_STRATEGY,
- * UNSUPPORTED, BUDGET (`auto` finds nothing that fits the KV cache's budgets), NOT_FOUND and IO
- * (kv_file_directory), OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
+ * UNSUPPORTED, BUDGET (`auto` finds nothing that fits the KV cache's budgets;
+ * kv_compressed_budget_bytes is less than the tier takes for itself and one chunk), NOT_FOUND and
+ * IO (kv_file_directory), OUT_OF_MEMORY, CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_create(quire_model* model,
                                             const quire_session_options* options,
                                             quire_session** out, quire_error* err);
@@ -981,16 +989,22 @@ typedef struct quire_tier_stats {
   int32_t tier;   /* QUIRE_TIER_* */
   int32_t reserved;
   int64_t budget_bytes; /* of the session; 0: no limit, or no such tier */
-  int64_t bytes;        /* held now; HOST: what strategies keep for choosing chunks included */
+  /* held now; HOST: what strategies keep for choosing chunks included; COMPRESSED without a file:
+   * what is promised to chunks that were not compressed yet included */
+  int64_t bytes;
   int64_t bytes_peak;
-  int64_t n_chunks; /* chunk records in it */
-  /* HOST, where there is a file too: records that computing asked for and that were there, or were
-   * not (new ones and those on their way included), and records that left it. FILE and SNAPSHOT:
-   * n_hits are records read from it, ahead of need too. */
+  /* chunk records in it; COMPRESSED, and FILE behind it: that were written to it, also those that
+   * are in HOST again */
+  int64_t n_chunks;
+  /* HOST, where there is another tier too: records that computing asked for and that were there,
+   * or were not (new ones and those on their way included), and records that left it. Others:
+   * n_hits are records read from it, ahead of need too. COMPRESSED: n_misses were read from the
+   * file, n_evicted went on to it. What COMPRESSED, and FILE behind it, count is of all forks
+   * together. */
   int64_t n_hits;
   int64_t n_misses;
   int64_t n_evicted;
-  int64_t bytes_read; /* FILE, SNAPSHOT: from it, and to it */
+  int64_t bytes_read; /* not HOST: from it, and to it; COMPRESSED: of the uncompressed chunks */
   int64_t bytes_written;
   int64_t stall_ns; /* HOST: time in which computing waited for records to come or leave */
 } quire_tier_stats;
@@ -1023,8 +1037,8 @@ QUIRE_API quire_status quire_session_get_fingerprint(const quire_session* sessio
  * are: a fork costs the list of chunks, each copies the chunk in progress when it goes on, and what
  * one brings into memory the other finds there. Shared chunks count once in the runtime's budgets.
  * In the sessions' own, chunks that can leave memory count for the session that brought them there,
- * and others for each session; a file tier is shared, with its budget. What the last stream kept is
- * not part of a fork, save the last logits. Errors: OUT_OF_MEMORY, BUSY, CLOSED.
+ * and others for each session; COMPRESSED and FILE are shared, with their budgets. What the last
+ * stream kept is not part of a fork, save the last logits. Errors: OUT_OF_MEMORY, BUSY, CLOSED.
  * [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_fork(quire_session* session, quire_session** out,
                                           quire_error* err);

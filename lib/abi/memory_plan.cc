@@ -38,6 +38,7 @@ Result<PlannedSession> read_planned(const quire_runtime* runtime, const char* pa
   request.expected_tokens = s.expected_tokens;
   request.prefill_block = s.prefill_block;
   request.kv_budget_bytes = s.kv_budget_bytes;
+  request.compressed_budget_bytes = s.compressed_budget_bytes;
   request.spill = !s.spill_directory.empty();
   return PlannedSession{std::move(request), std::move(s), *device.backend};
 }
@@ -67,6 +68,7 @@ quire_status quire_runtime_plan_memory(const quire_runtime* runtime, const char*
     full.representation_bytes = made.representation_bytes;
     full.reach = made.reach;
     full.kv_host_bytes = made.kv_bytes;
+    full.kv_compressed_bytes = made.compressed_bytes;
     full.kv_file_bytes = made.spill_bytes;
     return write_output(full, "plan", plan);
   });

@@ -78,8 +78,9 @@ Status read_session_options(const quire_session_options* in, SessionOptions* out
   QUIRE_TRY(check_range("expected_tokens", o.expected_tokens, 0, kMost));
   QUIRE_TRY(check_range("prefill_block", o.prefill_block, 0, 65536));
   QUIRE_TRY(check_range("reserved", o.reserved, 0, 0));
-  QUIRE_TRY(check_missing_tiers(o.kv_device_budget_bytes, o.kv_compressed_budget_bytes));
+  QUIRE_TRY(check_missing_tiers(o.kv_device_budget_bytes));
   QUIRE_TRY(check_range("kv_host_budget_bytes", o.kv_host_budget_bytes, 0, kMost));
+  QUIRE_TRY(check_range("kv_compressed_budget_bytes", o.kv_compressed_budget_bytes, 0, kMost));
   QUIRE_TRY(check_range("kv_file_budget_bytes", o.kv_file_budget_bytes, 0, kMost));
   std::string_view directory;
   QUIRE_TRY(read_text(o.kv_file_directory, o.kv_file_directory_len, "kv_file_directory", &directory));
@@ -88,6 +89,7 @@ Status read_session_options(const quire_session_options* in, SessionOptions* out
   }
   out->spill_directory = std::string(directory);
   out->spill_budget_bytes = o.kv_file_budget_bytes;
+  out->compressed_budget_bytes = o.kv_compressed_budget_bytes;
   if (o.strategy) out->strategy = std::string(strategy);
   if (o.kv_type != 0) out->kv_type = static_cast<ElementType>(o.kv_type);
   if (o.overflow == QUIRE_OVERFLOW_STOP) out->overflow = OverflowPolicy::kStop;
@@ -105,15 +107,12 @@ Status read_session_options(const quire_session_options* in, SessionOptions* out
   return {};
 }
 
-Status check_missing_tiers(int64_t kv_device_budget_bytes, int64_t kv_compressed_budget_bytes) {
-  const auto check = [](const char* name, int64_t bytes, const char* missing) -> Status {
-    QUIRE_TRY(check_range(name, bytes, 0, std::numeric_limits<int64_t>::max()));
-    if (bytes == 0) return {};
-    return Status(Code::kUnsupported, std::string(name) + " is set, but this version has no " + missing +
-                                          " tier for the KV cache; it has: host, file");
-  };
-  QUIRE_TRY(check("kv_device_budget_bytes", kv_device_budget_bytes, "device"));
-  return check("kv_compressed_budget_bytes", kv_compressed_budget_bytes, "compressed");
+Status check_missing_tiers(int64_t kv_device_budget_bytes) {
+  QUIRE_TRY(check_range("kv_device_budget_bytes", kv_device_budget_bytes, 0, std::numeric_limits<int64_t>::max()));
+  if (kv_device_budget_bytes == 0) return {};
+  return Status(Code::kUnsupported,
+                "kv_device_budget_bytes is set, but this version has no device tier for the KV cache; it has: host, "
+                "compressed, file");
 }
 
 Status read_strategy_options(const quire_strategy_options* in, StrategyOptions* out) {

@@ -20,7 +20,7 @@ Status read_adapter_options(const quire_adapter_options* in, AdapterLoadOptions*
 Status read_sampling(const quire_stream_options& in, SamplingOptions* out);
 Status read_session_options(const quire_session_options* in, SessionOptions* out);
 // A budget for a tier of the KV cache that this build does not have.
-Status check_missing_tiers(int64_t kv_device_budget_bytes, int64_t kv_compressed_budget_bytes);
+Status check_missing_tiers(int64_t kv_device_budget_bytes);
 Status read_strategy_options(const quire_strategy_options* in, StrategyOptions* out);
 Status read_position_view(const quire_position_view* in, int n_heads, PositionView* out);
 

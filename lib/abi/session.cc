@@ -231,10 +231,20 @@ quire_status quire_session_get_tier_stats(const quire_session* session, int32_t 
       full.n_misses = now.kv_misses;
       full.n_evicted = now.kv_chunks_left;
       full.stall_ns = now.kv_stall_ns;
+    } else if (tier == QUIRE_TIER_COMPRESSED) {
+      full.budget_bytes = s.options().compressed_budget_bytes;
+      full.bytes = now.kv_compressed.bytes;
+      full.bytes_peak = now.kv_compressed.bytes_peak;
+      full.n_chunks = now.kv_compressed.n_records;
+      full.n_hits = now.kv_compressed.n_hits;
+      full.n_misses = now.kv_compressed.n_misses;
+      full.n_evicted = now.kv_compressed.n_evicted;
+      full.bytes_read = now.kv_compressed.bytes_read;
+      full.bytes_written = now.kv_compressed.bytes_written;
     } else if (tier == QUIRE_TIER_FILE) {
       full.budget_bytes = s.options().spill_budget_bytes;
       full.bytes = full.bytes_peak = now.kv_file_bytes;  // room in the file is never given back
-      full.n_chunks = now.kv_chunks - now.kv_chunks_resident - now.kv_chunks_in_snapshot;
+      full.n_chunks = now.kv_chunks_in_file;
       full.n_hits = now.kv_chunks_read;
       full.bytes_read = now.kv_chunks_read * now.kv_record_bytes;
       full.bytes_written = now.kv_chunks_written * now.kv_record_bytes;

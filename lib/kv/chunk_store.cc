@@ -4,6 +4,7 @@
 #include <string>
 #include <system_error>
 
+#include "lib/kv/compressed_tier.h"
 #include "lib/kv/file_tier.h"
 #include "lib/kv/snapshot_tier.h"
 
@@ -34,12 +35,18 @@ ChunkStore::~ChunkStore() {
 Result<std::unique_ptr<ChunkStore>> ChunkStore::create(Backend& backend, const KvGeometry& geometry, int n_layers,
                                                        const ChunkStoreOptions& options) {
   std::vector<std::shared_ptr<Tier>> tiers = options.tiers;
+  const auto record_bytes = static_cast<int64_t>(backend.kv_record_bytes(geometry));
+  std::unique_ptr<Tier> lower;
   if (!options.spill_directory.empty()) {
-    QUIRE_ASSIGN(auto file,
-                 FileTier::create(options.spill_directory, static_cast<int64_t>(backend.kv_record_bytes(geometry)),
-                                  options.spill_budget_bytes, options.runtime_file));
-    tiers.push_back(std::move(file));
+    QUIRE_ASSIGN(lower, FileTier::create(options.spill_directory, record_bytes, options.spill_budget_bytes,
+                                         options.runtime_file));
   }
+  if (options.compressed_budget_bytes > 0) {
+    const CompressedTier::Options compressed{record_bytes, static_cast<int64_t>(element_bytes(geometry.type)),
+                                             options.compressed_budget_bytes, options.runtime_compressed};
+    QUIRE_ASSIGN(lower, CompressedTier::create(*options.host_memory, compressed, std::move(lower)));
+  }
+  if (lower) tiers.push_back(std::move(lower));
   if (options.snapshot) tiers.push_back(std::make_shared<SnapshotTier>(backend, geometry, options.snapshot));
   std::unique_ptr<ChunkStore> store(new ChunkStore(backend, geometry, n_layers, options, std::move(tiers)));
   QUIRE_TRY(store->join(options.io));
@@ -370,10 +377,21 @@ ChunkStoreStats ChunkStore::stats() const {
     }
     TierStats tier;
     tiers_[t]->describe(tier);
+    if (tiers_[t]->name() == CompressedTier::kName) {
+      stats.compressed = tier;
+      TierStats file;
+      tiers_[t]->describe_next(file);
+      stats.file_bytes += file.bytes;
+      stats.n_read += file.bytes_read / record_bytes_;
+      stats.n_written += file.bytes_written / record_bytes_;
+      stats.n_in_file = file.n_records;
+      continue;
+    }
     stats.file_bytes += tier.bytes;
     stats.n_read += moved.bytes_read / record_bytes_;
     stats.n_written += moved.bytes_written / record_bytes_;
   }
+  if (stats.compressed.name.empty()) stats.n_in_file = stats.n_records - stats.n_resident - stats.n_in_snapshot;
   return stats;
 }
 
@@ -384,17 +402,21 @@ std::vector<TierStats> ChunkStore::tier_stats() const {
   all[0].limit = account_.limit();
   all[0].bytes = account_.used();
   all[0].bytes_peak = account_.peak();
-  for (size_t t = 0; t < tiers_.size(); ++t) {
-    all.push_back(residency_->tier_stats(user_, t));
-    all.back().name = tiers_[t]->name();
-    tiers_[t]->describe(all.back());
-  }
+  std::vector<int64_t> held(tiers_.size());
   table_.for_held([&](KvKind, int64_t, const RecordTable::Entry& entry) {
     all[0].n_records += residency_->n_in(*entry.chunk);
     for (size_t t = 0; t < tiers_.size(); ++t) {
-      if (entry.chunk->records[0].tier == tiers_[t].get()) all[t + 1].n_records += table_.n_layers();
+      if (entry.chunk->records[0].tier == tiers_[t].get()) held[t] += table_.n_layers();
     }
   });
+  for (size_t t = 0; t < tiers_.size(); ++t) {
+    all.push_back(residency_->tier_stats(user_, t));
+    all.back().name = tiers_[t]->name();
+    all.back().n_records = held[t];
+    tiers_[t]->describe(all.back());
+    TierStats next;
+    if (tiers_[t]->describe_next(next)) all.push_back(next);
+  }
   return all;
 }
 

@@ -2,9 +2,10 @@
 // strategy that selects chunks needs of them (representations, the queries of the chunk in progress). The entries of a
 // condensed text are a second kind of keys, in records of the same form under the same budget.
 //
-// Without a lower tier all records are in device memory, and the byte budget bounds them. With one, such as a file in a
-// spill directory, each record has its slot there too; it is in memory while it is used, and the least recently used
-// ones leave when the budget is reached. What comes back is what left, byte for byte. Memory never exceeds the budget.
+// Without a lower tier all records are in device memory, and the byte budget bounds them. With one, such as compressed
+// memory or a file in a spill directory, each record has its slot there too; it is in memory while it is used, and the
+// least recently used ones leave when the budget is reached. What comes back is what left, byte for byte. Memory never
+// exceeds the budget.
 //
 // A store that was restored from a snapshot has the snapshot as its last tier: records are read from it when they are
 // asked for, and nothing is written to it. Records that are made or changed afterwards have their slots in another
@@ -29,6 +30,7 @@
 #include "lib/kv/store_snapshot.h"
 #include "lib/kv/tier.h"
 #include "lib/kv/tier_budget.h"
+#include "lib/support/allocator.h"
 #include "lib/support/status.h"
 
 namespace quire {
@@ -37,7 +39,10 @@ struct ChunkStoreOptions {
   int64_t budget_bytes = 0;        // of device memory, the staging buffer included; 0: no limit
   std::string spill_directory{};   // empty: no file
   int64_t spill_budget_bytes = 0;  // of the file; 0: no limit
-  bool raw_keys = false;           // text keys are stored unrotated
+  // Compressed records, before the file; 0: none. Their memory comes from host_memory, which must outlive the store.
+  int64_t compressed_budget_bytes = 0;
+  Allocator* host_memory = nullptr;
+  bool raw_keys = false;  // text keys are stored unrotated
   int n_query_heads = 0;
   ChunkSelection selection{};  // how heads choose: a representation of each complete chunk is kept for it
   // Tiers below device memory and before the file, the nearest first. A record's slot is in the first with room.
@@ -46,6 +51,7 @@ struct ChunkStoreOptions {
   std::shared_ptr<const BlockSource> snapshot{};
   // Of the runtime's stores together, of device memory and of files; null: there are no others.
   std::shared_ptr<Residency> residency{};
+  std::shared_ptr<TierBudget> runtime_compressed{};
   std::shared_ptr<TierBudget> runtime_file{};
   // Reads and writes lower tiers; null: the store's own thread does. Must outlive the store. With a lower tier its
   // threads are started.
@@ -58,8 +64,11 @@ struct ChunkStoreStats {
   int64_t n_records = 0;              // held, in memory or in a lower tier
   int64_t n_resident = 0;             // of those in memory
   int64_t n_evicted = 0;              // dropped by the strategy
-  int64_t file_bytes = 0;             // reserved in lower tiers
-  int64_t n_read = 0, n_written = 0;  // records, from and to lower tiers
+  // Where there is compressed memory, what these say is of all forks together.
+  TierStats compressed{};
+  int64_t n_in_file = 0;              // held in the file: not in memory, or, behind compressed memory, given on to it
+  int64_t file_bytes = 0;             // reserved in lower tiers, compressed memory aside
+  int64_t n_read = 0, n_written = 0;  // records, from and to them
   int64_t n_restored = 0;             // read from the snapshot
   int64_t n_in_snapshot = 0;          // held, not in memory, and read from the snapshot when they are needed
   // Where there is a lower tier: records asked for that were in memory, that were not, and that left it; nanoseconds in

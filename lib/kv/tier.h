@@ -1,4 +1,4 @@
-// A place for records below device memory: host memory, a file. It knows records as bytes of the host, in slots.
+// A place for records below device memory: compressed memory, a file. It knows records as bytes of the host, in slots.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,10 @@ class Tier {
   virtual void free_slot(int64_t slot) = 0;
   virtual Status write(int64_t slot, const void* record) = 0;
   virtual Status read(int64_t slot, void* record) = 0;
-  // Limit of this store, bytes held and their peak go into `stats`.
+  // Limit of this store, bytes held and their peak go into `stats`; what else the tier counts itself, too.
   virtual void describe(TierStats& stats) const = 0;
+  // The same of the tier that this one gives records on to, by itself. False: there is none.
+  virtual bool describe_next(TierStats&) const { return false; }
 };
 
 }  // namespace quire

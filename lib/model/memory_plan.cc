@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lib/format/safetensors.h"
+#include "lib/kv/compressed_tier.h"
 #include "lib/model/checkpoint.h"
 #include "lib/model/forward_pass.h"
 #include "lib/model/strategy_context.h"
@@ -113,20 +114,38 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   }
   const int64_t all = config.n_layers * chunks * record + plan.representation_bytes;
   plan.kv_bytes = all;
-  // Beside a file, records pass through a staging buffer of one record.
-  const int64_t staging = request.spill ? record : 0;
+  const auto element = static_cast<int64_t>(element_bytes(geometry.type));
+  const bool compresses = request.compressed_budget_bytes > 0;
+  if (compresses) {
+    const int64_t needed = CompressedTier::least_bytes(record, element);
+    if (needed > request.compressed_budget_bytes) {
+      return Status(Code::kBudget, "the KV cache needs " + std::to_string(needed) +
+                                       " bytes of compressed memory at least; the session's budget is " +
+                                       std::to_string(request.compressed_budget_bytes));
+    }
+    plan.compressed_bytes = needed;
+  }
+  // Beside a lower tier, records pass through a staging buffer of one record.
+  const bool spills = compresses || request.spill;
+  const int64_t staging = spills ? record : 0;
   if (request.kv_budget_bytes == 0 || all + staging <= request.kv_budget_bytes) return {};
   const int64_t block = std::min(request.prefill_block, strategy.window_end(0));
   const int64_t in_step =
       std::min(chunks, ceil_div(block, geometry.chunk) + 1 + condensed_chunks(strategy, request.n_tokens));
-  const int64_t least = request.spill ? plan.representation_bytes + in_step * record + staging : all;
+  const int64_t least = spills ? plan.representation_bytes + in_step * record + staging : all;
   if (least > request.kv_budget_bytes) {
     return Status(Code::kBudget, "the KV cache needs " + std::to_string(least) + " bytes of memory for " +
                                      std::to_string(request.n_tokens) + " tokens; the session's budget is " +
                                      std::to_string(request.kv_budget_bytes));
   }
   plan.kv_bytes = request.kv_budget_bytes;
-  plan.spill_bytes = config.n_layers * chunks * record;  // each record has its place in the file
+  plan.in_windows = spills;
+  const int64_t records = config.n_layers * chunks;
+  if (request.spill) plan.spill_bytes = records * record;  // each record has its place in the file
+  if (compresses) {
+    plan.compressed_bytes =
+        std::min(request.compressed_budget_bytes, CompressedTier::most_bytes(record, element, records));
+  }
   return {};
 }
 
@@ -138,7 +157,7 @@ int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, cons
   int64_t floats = ForwardPass::activation_elements(config, n + beacons) + config.vocab_size;
   const int64_t selected = strategy.chunks_selected(request.n_tokens - 1);
   floats += n * config.n_query_heads * selected;
-  if (plan.spill_bytes > 0) floats += n * config.n_query_heads * (config.head_dim + 2);
+  if (plan.in_windows) floats += n * config.n_query_heads * (config.head_dim + 2);
   const auto workspace = [&](int64_t queries) {
     return backend.attention_workspace_bytes(geometry, config.n_query_heads, queries, request.n_tokens,
                                              selected > 0 ? strategy.selection() : ChunkSelection());

@@ -25,10 +25,11 @@ namespace quire {
 class Session;
 
 struct RuntimeOptions {
-  int n_threads = 0;            // 0: the number of cores
-  int n_io_threads = 0;         // 0: one; -1: none, and sessions that spill read and write on the engine thread
-  int64_t kv_memory_bytes = 0;  // what the KV caches of all sessions may hold together in memory; 0: no limit
-  int64_t kv_file_bytes = 0;    // and in spill files
+  int n_threads = 0;                // 0: the number of cores
+  int n_io_threads = 0;             // 0: one; -1: none, and sessions that spill read and write on the engine thread
+  int64_t kv_memory_bytes = 0;      // what the KV caches of all sessions may hold together in memory; 0: no limit
+  int64_t kv_compressed_bytes = 0;  // compressed
+  int64_t kv_file_bytes = 0;        // and in spill files
   Allocator::AllocFn alloc = nullptr;
   Allocator::FreeFn free = nullptr;
   void* alloc_user = nullptr;
@@ -56,7 +57,9 @@ class Runtime {
   Devices& devices() { return devices_; }
   ThreadPool& pool() { return pool_; }
   const std::shared_ptr<Residency>& residency() const { return residency_; }
+  const std::shared_ptr<TierBudget>& kv_compressed() const { return kv_compressed_; }
   const std::shared_ptr<TierBudget>& kv_file() const { return kv_file_; }
+  Allocator& allocator() { return allocator_; }
   // Null: there are none.
   IoThreads* io() { return io_.get(); }
   const Log& log() const { return options_.log; }
@@ -77,9 +80,9 @@ class Runtime {
   Allocator allocator_;
   ThreadPool pool_;
   Devices devices_;
-  const std::shared_ptr<Residency> residency_;  // of all sessions' KV caches
-  const std::shared_ptr<TierBudget> kv_file_;   // of their spill files
-  std::unique_ptr<IoThreads> io_;               // started with the first session that spills; null: none
+  const std::shared_ptr<Residency> residency_;                 // of all sessions' KV caches
+  const std::shared_ptr<TierBudget> kv_compressed_, kv_file_;  // of their compressed memory, of their spill files
+  std::unique_ptr<IoThreads> io_;                              // started with the first session that spills; null: none
   Scheduler scheduler_;
   CancelToken closed_;  // set when a close begins
   Mutex mutex_;

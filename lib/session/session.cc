@@ -44,7 +44,10 @@ Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<Model> model, Ses
   store.budget_bytes = options.kv_budget_bytes;
   store.spill_directory = options.spill_directory;
   store.spill_budget_bytes = options.spill_budget_bytes;
+  store.compressed_budget_bytes = options.compressed_budget_bytes;
+  store.host_memory = &runtime.allocator();
   store.residency = runtime.residency();
+  store.runtime_compressed = runtime.kv_compressed();
   store.runtime_file = runtime.kv_file();
   store.io = runtime.io();
   store.raw_keys = strategy->stores_raw_keys();
@@ -125,6 +128,8 @@ void Session::publish(int64_t n_undelivered) const {
   stats_.kv_chunks = kv.n_records;
   stats_.kv_chunks_resident = kv.n_resident;
   stats_.kv_chunks_evicted = kv.n_evicted;
+  stats_.kv_compressed = kv.compressed;
+  stats_.kv_chunks_in_file = kv.n_in_file;
   stats_.kv_file_bytes = kv.file_bytes;
   stats_.kv_chunks_read = kv.n_read;
   stats_.kv_chunks_written = kv.n_written;

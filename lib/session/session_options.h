@@ -25,7 +25,8 @@ struct SessionOptions {
   OverflowPolicy overflow = OverflowPolicy::kError;
   int64_t expected_tokens = 0;
   int64_t kv_budget_bytes = 0;
-  std::string spill_directory;  // empty: the KV cache stays in memory
+  int64_t compressed_budget_bytes = 0;  // 0: no compressed memory
+  std::string spill_directory;          // empty: no file
   int64_t spill_budget_bytes = 0;
   int64_t prefill_block = 256;
   std::vector<SessionAdapter> adapters;

@@ -118,6 +118,30 @@ void test_spill(void) {
   CHECK(host.n_hits > 0 && host.stall_ns > 0);
   quire_session_release(session);
 
+  /* The same with compressed memory before the file, and instead of it. */
+  for (int alone = 0; alone < 2; ++alone) {
+    options.kv_compressed_budget_bytes = alone ? 2000000 : 300000;
+    options.kv_file_directory_len = alone ? 0 : 4;
+    EXPECT_OK(quire_session_create(l.model, &options, &session, &err));
+    feed_some(session, l.model, 600);
+    run_greedy(session, 10, &out);
+    CHECK(same_tokens(&expected, &out));
+    const quire_tier_stats compressed = tier_of(session, QUIRE_TIER_COMPRESSED);
+    file = tier_of(session, QUIRE_TIER_FILE);
+    CHECK(compressed.tier == QUIRE_TIER_COMPRESSED && compressed.stall_ns == 0);
+    CHECK(compressed.budget_bytes == options.kv_compressed_budget_bytes);
+    CHECK(compressed.bytes > 0 && compressed.bytes <= compressed.bytes_peak);
+    CHECK(compressed.bytes_peak <= compressed.budget_bytes);
+    CHECK(compressed.n_chunks > 0 && compressed.n_hits > 0 && compressed.bytes_written > 0);
+    CHECK(compressed.bytes_read == compressed.n_hits * (compressed.bytes_read / compressed.n_hits));
+    CHECK((compressed.n_evicted > 0) == !alone && (!alone || compressed.n_misses == 0));
+    CHECK((file.bytes > 0) == !alone && (file.n_chunks > 0) == !alone);
+    CHECK((file.bytes_written > 0) == !alone);
+    quire_session_release(session);
+  }
+  options.kv_compressed_budget_bytes = 0;
+  options.kv_file_directory_len = 4;
+
   /* The file's budget ends a stream as memory's does: at a token boundary, and the session lives. */
   options.kv_file_budget_bytes = 1;
   EXPECT_OK(quire_session_create(l.model, &options, &session, &err));
@@ -211,6 +235,18 @@ void test_memory_plan(void) {
   CHECK(plan.mapped_bytes > 0 && plan.weight_bytes + plan.mapped_bytes == loaded_bytes);
   options.kv_host_budget_bytes = plan.kv_host_bytes / 8;
   EXPECT(QUIRE_ERROR_BUDGET, quire_runtime_plan_memory(runtime, path, strlen(path), NULL, &options, 700, &plan, &err));
+  options.kv_compressed_budget_bytes = 1;
+  EXPECT(QUIRE_ERROR_BUDGET, quire_runtime_plan_memory(runtime, path, strlen(path), NULL, &options, 700, &plan, &err));
+  CHECK_MESSAGE("of compressed memory at least");
+  options.kv_host_budget_bytes = plan.kv_host_bytes * 2 / 3;
+  options.kv_compressed_budget_bytes = 1 << 30;
+  EXPECT_OK(quire_runtime_plan_memory(runtime, path, strlen(path), NULL, &options, 700, &plan, &err));
+  CHECK(plan.kv_host_bytes == options.kv_host_budget_bytes && plan.kv_file_bytes == 0);
+  CHECK(plan.kv_compressed_bytes > plan.kv_host_bytes);
+  options.kv_compressed_budget_bytes = plan.kv_compressed_bytes - 1;
+  EXPECT_OK(quire_runtime_plan_memory(runtime, path, strlen(path), NULL, &options, 700, &plan, &err));
+  CHECK(plan.kv_compressed_bytes == options.kv_compressed_budget_bytes);
+  options.kv_compressed_budget_bytes = 0;
   options.kv_host_budget_bytes = 0;
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_runtime_plan_memory(runtime, "/no", 3, NULL, &options, 700, &plan, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,

@@ -28,8 +28,9 @@ static void test_create_errors(quire_model* model) {
   CHECK_MESSAGE("no device tier");
   quire_session_options_init(&options, sizeof options);
   options.kv_compressed_budget_bytes = 1;
-  EXPECT(QUIRE_ERROR_UNSUPPORTED, quire_model_check_session(model, &options, &err));
-  CHECK_MESSAGE("no compressed tier");
+  EXPECT(QUIRE_ERROR_BUDGET, quire_session_create(model, &options, &session, &err));
+  CHECK_MESSAGE("of compressed memory at least");
+  REFUSED(kv_compressed_budget_bytes, -1, "kv_compressed_budget_bytes");
   REFUSED(prefill_block, -1, "prefill_block");
   REFUSED(prefill_block, 1 << 20, "prefill_block");
   REFUSED(reserved, 1, "reserved");

@@ -384,6 +384,26 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(answer["finish_reason"], "max_tokens")
         self.assertEqual(run(*arguments).stdout.rstrip("\n"), answer["text"].rstrip("\n"))
 
+    def test_run_says_where_the_kv_cache_lies(self):
+        arguments = ["run", "-m", OPTIONS.model, "-s", "dca", "-f", "-", "-n", 8, "--ignore-eos"]
+        text = "There and back again. The sky is blue.\n" * 60
+        whole = self.run_json(*arguments, "--stats", stdin=text)
+        self.assertEqual(list(whole["tiers"]), ["host"])
+        self.assertEqual(whole["tiers"]["host"]["bytes_peak"], whole["kv_bytes_peak"])
+        with tempfile.TemporaryDirectory() as folder:
+            arguments += ["--kv-budget", whole["kv_bytes_peak"] // 2, "--compressed-budget", whole["kv_bytes_peak"],
+                          "--spill-dir", folder, "--stats"]
+            spilled = self.run_json(*arguments, stdin=text)
+            table = run(*arguments, stdin=text)
+            self.assertNotIn("tiers", self.run_json(*arguments[:-1], stdin=text))
+        self.assertEqual(spilled["tokens"], whole["tokens"])
+        self.assertEqual(list(spilled["tiers"]), ["host", "compressed", "file"])
+        for tier in ("host", "compressed"):
+            self.assertLessEqual(spilled["tiers"][tier]["bytes_peak"], spilled["tiers"][tier]["budget_bytes"])
+        self.assertGreater(spilled["tiers"]["compressed"]["n_hits"], 0)
+        self.assertEqual([line.split()[0] for line in table.stderr.splitlines()[-4:]],
+                         ["tier", "host", "compressed", "file"])
+
     def test_run_is_the_same_for_any_number_of_threads(self):
         arguments = ["run", "-m", OPTIONS.model, "-s", "dca", "-f", "-", "-n", 16, "--temperature", 1, "--seed", 3]
         text = "There and back again. The sky is blue.\n" * 40

@@ -273,7 +273,13 @@ class WithModel(unittest.TestCase):
         self.assertRaises(TypeError, self.session, "full", kv_attic_budget_bytes=1)
         with self.assertRaises(quire.QuireError) as caught:
             self.session("full", kv_compressed_budget_bytes=1)
-        self.assertEqual(caught.exception.status, "UNSUPPORTED")
+        self.assertEqual(caught.exception.status, "BUDGET")
+        session = self.session("full", kv_host_budget_bytes=60_000, kv_compressed_budget_bytes=3_000_000, prefill_block=16)
+        session.feed_tokens([3 + i % 300 for i in range(200)])
+        session.prefill()
+        compressed = session.tier("compressed")
+        self.assertGreater(compressed["bytes_written"], 0)
+        self.assertLessEqual(compressed["bytes_peak"], compressed["budget_bytes"])
 
     def test_fork(self):
         with self.model.session("dca") as session:

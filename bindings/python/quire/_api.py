@@ -420,7 +420,7 @@ class Session(_Handle):
     _release = "quire_session_release"
 
     def __init__(self, model, strategy="full", snapshot=None, forked_from=None, **options):
-        """snapshot: what to load it from (Model.load_session); forked_from: see fork(). options: kv_type, overflow, expected_tokens, prefill_block, kv_host_budget_bytes, kv_file_budget_bytes,
+        """snapshot: what to load it from (Model.load_session); forked_from: see fork(). options: kv_type, overflow, expected_tokens, prefill_block, kv_host_budget_bytes, kv_compressed_budget_bytes, kv_file_budget_bytes,
         kv_file_directory and the other fields of quire_session_options. adapters: each an Adapter or (Adapter,
         scale)."""
         options = _session_options(strategy, **options)
