@@ -106,8 +106,7 @@ void SequenceRun::add_shares(const Tile& tile, const Piece& piece, PickSpan rows
   const int64_t n = n_cells(piece);
   if (n == 0) return;
   const int64_t begin = counted(piece).begin;
-  const int64_t first =
-      piece.span->kind == KvKind::kCondensed ? args_.shares.n_text_cells() + begin : begin / kCell;
+  const int64_t first = piece.span->kind == KvKind::kCondensed ? args_.shares.n_text_cells() + begin : begin / kCell;
   for (const Pick& pick : rows) {
     if (!asked(tile, pick.row)) continue;
     const float max = *cells++;
