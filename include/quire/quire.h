@@ -865,8 +865,9 @@ QUIRE_API quire_status quire_session_feed_labelled(quire_session* session, const
                                                    size_t text_len, uint32_t flags,
                                                    const quire_label* labels, size_t n_labels,
                                                    quire_error* err);
-/* Queues token ids as they are (no token is added). How ids are split into calls changes no result.
- * Errors: INVALID_TOKEN (nothing is queued), BUSY, CLOSED, OUT_OF_MEMORY.
+/* Queues token ids as they are (no token is added). How ids are split into calls changes no result,
+ * but for where passages (quire_passage) begin and end. Errors: INVALID_TOKEN (nothing is queued),
+ * BUSY, CLOSED, OUT_OF_MEMORY.
  * [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_feed_tokens(quire_session* session, const int32_t* ids,
                                                  size_t n_ids, quire_error* err);
