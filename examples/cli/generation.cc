@@ -67,6 +67,10 @@ Answer generate(quire_session* session, const GenerationOptions& wanted) {
   const std::vector<quire_text> breakers = views(sampling.dry_breakers);
   auto options = initialised(quire_stream_options_init);
   options.flags = sampling.ignore_eos ? QUIRE_STREAM_IGNORE_EOS : 0;
+  if (wanted.cite) {
+    options.flags |= QUIRE_STREAM_CITE;
+    options.cite_end = wanted.cite_end;
+  }
   options.max_tokens = wanted.max_tokens;
   const std::vector<quire_sampler> chain = sampler_chain(sampling);
   if (changes_logits(sampling)) {

@@ -24,7 +24,9 @@ struct GenerationOptions {
   const SamplingArguments& sampling;
   const std::vector<quire_logit_bias>& biases;
   int64_t max_tokens = 0;
-  bool print = true;  // the text, on stdout, as it comes
+  bool print = true;     // the text, on stdout, as it comes
+  bool cite = false;     // keep what the answer looks at
+  int64_t cite_end = 0;  // before this token; 0: what is not recent
 };
 
 // Processes what was fed and generates; warnings and progress go to stderr. Ctrl-C cancels.

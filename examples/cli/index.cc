@@ -50,7 +50,11 @@ Session open_session(const IndexArguments& arguments, const Engine& engine, cons
   Session session = goes_on
                         ? engine.load_session(arguments.out, arguments.session)
                         : engine.create_session(arguments.session, static_cast<int64_t>(ids.size()) + kExpectedRoom);
-  const size_t n_known = goes_on ? count_known(arguments, session.get(), ids) : 0;
+  if (!goes_on) {
+    feed_text(session.get(), document, flags);  // and not as ids: `run --cite` names its bytes
+    return session;
+  }
+  const size_t n_known = count_known(arguments, session.get(), ids);
   if (n_known < ids.size()) feed_tokens(session.get(), ids.data() + n_known, ids.size() - n_known);
   return session;
 }

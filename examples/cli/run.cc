@@ -4,6 +4,7 @@
 #include <limits>
 #include <memory>
 
+#include "citations.h"
 #include "conversation.h"
 #include "document.h"
 #include "engine.h"
@@ -29,28 +30,36 @@ struct RunArguments {
   bool parse_special = false;
   bool json = false;
   bool stats = false;
+  int32_t n_citations = 0;
+};
+
+// A session with all that is to be read, and which part of that is the document.
+struct OpenedText {
+  Session session;
+  CitedDocument document;
 };
 
 double per_second(int64_t n, int64_t ns) { return ns > 0 ? 1e9 * static_cast<double>(n) / static_cast<double>(ns) : 0; }
 
-void print_answer(const Answer& answer, const quire_session* session, bool with_tiers) {
+void print_answer(const Answer& answer, const quire_session* session, bool with_tiers, const Json& citations) {
   const quire_session_stats stats = get_stats(session);
-  Json printed = {{"text", answer.text},
-                  {"top_logprobs", answer.top_logprobs},
-                  {"kv_file_bytes", get_tier_stats(session, QUIRE_TIER_FILE).bytes},
-                  {"tokens", answer.tokens},
-                  {"finish_reason", finish_name(answer.finish_reason)},
-                  {"n_prompt_tokens", stats.n_prefilled},
-                  {"n_generated_tokens", answer.tokens.size()},
-                  {"n_pending_tokens", stats.n_pending},
-                  {"prefill_seconds", 1e-9 * static_cast<double>(stats.prefill_ns)},
-                  {"decode_seconds", 1e-9 * static_cast<double>(stats.decode_ns)},
-                  {"prefill_tokens_per_second", per_second(stats.n_prefilled, stats.prefill_ns)},
-                  {"decode_tokens_per_second", per_second(stats.n_generated, stats.decode_ns)},
-                  {"kv_bytes_peak", get_tier_stats(session, QUIRE_TIER_HOST).bytes_peak},
-                  {"strategy", strategy_of(session)}};
-  if (with_tiers) printed["tiers"] = tier_json(session);
-  print_json(printed);
+  Json found = {{"text", answer.text},
+                {"top_logprobs", answer.top_logprobs},
+                {"kv_file_bytes", get_tier_stats(session, QUIRE_TIER_FILE).bytes},
+                {"tokens", answer.tokens},
+                {"finish_reason", finish_name(answer.finish_reason)},
+                {"n_prompt_tokens", stats.n_prefilled},
+                {"n_generated_tokens", answer.tokens.size()},
+                {"n_pending_tokens", stats.n_pending},
+                {"prefill_seconds", 1e-9 * static_cast<double>(stats.prefill_ns)},
+                {"decode_seconds", 1e-9 * static_cast<double>(stats.decode_ns)},
+                {"prefill_tokens_per_second", per_second(stats.n_prefilled, stats.prefill_ns)},
+                {"decode_tokens_per_second", per_second(stats.n_generated, stats.decode_ns)},
+                {"kv_bytes_peak", get_tier_stats(session, QUIRE_TIER_HOST).bytes_peak},
+                {"strategy", strategy_of(session)}};
+  if (with_tiers) found["tiers"] = tier_json(session);
+  if (!citations.is_null()) found["citations"] = citations;
+  print_json(found);
 }
 
 // Ends the answer's line, and sums up for a person who watches.
@@ -85,32 +94,49 @@ Session open_session(const Engine& engine, int64_t n_prompt, const RunArguments&
   return engine.create_session(arguments.session, n_prompt + std::min(arguments.max_tokens, most));
 }
 
-Session open_text(const Engine& engine, const std::string& document, const RunArguments& arguments) {
+// Fed as texts, so that the session knows their bytes; the ids are those that were counted.
+OpenedText open_text(const Engine& engine, const std::string& document, const RunArguments& arguments) {
   const std::vector<int32_t> ids = tokenize(engine, document, arguments);
   Session session = open_session(engine, static_cast<int64_t>(ids.size()), arguments);
-  feed_tokens(session.get(), ids.data(), ids.size());
-  return session;
+  if (arguments.n_citations == 0) {
+    feed_tokens(session.get(), ids.data(), ids.size());
+    return {std::move(session), {}};
+  }
+  const uint32_t flags = arguments.parse_special ? QUIRE_TEXT_PARSE_SPECIAL : 0;
+  CitedDocument cited{arguments.file.empty() ? "prompt" : arguments.file};
+  if (!document.empty()) {
+    feed_text(session.get(), document, flags);
+    cited.end = get_stats(session.get()).n_pending;
+  }
+  if (!arguments.prompt.empty()) feed_text(session.get(), arguments.prompt, flags);
+  return {std::move(session), std::move(cited)};
 }
 
 // The prompt behind what was read before.
-Session open_document(const Engine& engine, const RunArguments& arguments) {
+OpenedText open_document(const Engine& engine, const RunArguments& arguments) {
   Session session = engine.load_session(arguments.document, arguments.session);
   if (const int64_t n_pending = get_stats(session.get()).n_pending; n_pending > 0) {
     std::fprintf(stderr, "quire: warning: %s is not complete: %lld more tokens are read now, and not saved\n",
                  arguments.document.c_str(), static_cast<long long>(n_pending));
   }
+  const quire_session_stats stats = get_stats(session.get());
   const uint32_t flags = arguments.parse_special ? QUIRE_TEXT_PARSE_SPECIAL : 0;
   if (!arguments.prompt.empty()) feed_text(session.get(), arguments.prompt, flags);
-  return session;
+  return {std::move(session), {arguments.document, stats.n_tokens + stats.n_pending}};
 }
 
 // Document and prompt are one message.
-Session open_chat(const Engine& engine, const std::string& document, const RunArguments& arguments) {
+OpenedText open_chat(const Engine& engine, const std::string& document, const RunArguments& arguments) {
   const auto messages = first_messages(arguments.chat, with_document(document, arguments.prompt));
   const int64_t n_prompt = count_chat_tokens(engine.tokenizer().get(), messages, arguments.chat);
   Session session = open_session(engine, n_prompt, arguments);
   feed_messages(session.get(), messages, arguments.chat);
-  return session;
+  CitedDocument cited;
+  if (arguments.n_citations > 0) {
+    cited = find_in_messages(engine.tokenizer().get(), session.get(),
+                             arguments.file.empty() ? "messages" : arguments.file, document);
+  }
+  return {std::move(session), std::move(cited)};
 }
 
 void check_chat_options(const RunArguments& arguments) {
@@ -136,15 +162,23 @@ int run(const RunArguments& arguments) {
   const std::string document = arguments.file.empty() ? "" : read_document(arguments.file);
   if (!arguments.document.empty()) describe_snapshot(arguments.document);
   const Engine engine(arguments.model);
-  const Session session = !arguments.document.empty() ? open_document(engine, arguments)
-                          : arguments.as_chat         ? open_chat(engine, document, arguments)
-                                                      : open_text(engine, document, arguments);
-  const Answer answer = generate(session.get(), {arguments.sampling, biases, arguments.max_tokens, !arguments.json});
+  const OpenedText opened = !arguments.document.empty() ? open_document(engine, arguments)
+                            : arguments.as_chat         ? open_chat(engine, document, arguments)
+                                                        : open_text(engine, document, arguments);
+  const quire_session* session = opened.session.get();
+  const bool cite = arguments.n_citations > 0;
+  const Answer answer = generate(opened.session.get(), {arguments.sampling, biases, arguments.max_tokens,
+                                                        !arguments.json, cite, opened.document.end});
+  std::vector<Citation> citations;
+  if (cite)
+    citations =
+        get_citations(engine.tokenizer().get(), session, opened.document, static_cast<size_t>(arguments.n_citations));
   if (arguments.json) {
-    print_answer(answer, session.get(), arguments.stats);
+    print_answer(answer, session, arguments.stats, cite ? citations_json(citations, opened.document) : Json());
   } else {
-    print_summary(answer, session.get());
-    if (arguments.stats) print_tiers(session.get());
+    print_summary(answer, session);
+    if (arguments.stats) print_tiers(session);
+    if (cite) print_citations(citations, opened.document);
   }
   if (answer.finish_reason == QUIRE_FINISH_CANCELLED) throw Interrupted();
   return 0;
@@ -175,13 +209,20 @@ void add_run(CLI::App& app, Action& action) {
   add_sampling_options(*command, arguments->sampling);
   command->add_flag("--parse-special", arguments->parse_special,
                     "\"<s>\" and the like in the texts are control tokens (only for texts you trust)");
+  command
+      ->add_option("--cite", arguments->n_citations,
+                   "then print the N passages of the document (default: 3) that the answer looked at most")
+      ->expected(0, 1)
+      ->default_str("3")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
   command->add_flag("--json", arguments->json, "print one JSON object at the end");
   command->add_flag("--stats", arguments->stats,
                     "say at the end where the KV cache lies, and what moved (with --json: \"tiers\")");
   command->footer(R"help(
 Examples:
   quire run -m model -f book.txt -s dca -p "The murderer is" -n 32
-  quire run -m model --document book.quire -p "The murderer is" -n 32
+  quire run -m model --document book.quire -p "The murderer is" -n 32 --cite
   quire run -m model --chat -f report.txt -p "What was decided?" --system "Answer briefly."
   quire run -m model -p "Once upon a time" --temperature 0.8 --top-p 0.95 --seed 7)help");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });

@@ -864,7 +864,8 @@ typedef struct quire_label {
   int64_t id;
 } quire_label;
 
-/* The same with labels, which quire_session_get_label_attention returns. labels: at most 2^20 a
+/* The same with labels, which quire_session_get_label_attention, quire_session_get_passages and
+ * quire_session_get_label_shares return. labels: at most 2^20 a
  * call.
  * Errors: those, and INVALID_ARGUMENT for a label outside the text (offset: its index).
  * [one-thread-at-a-time] since 0.1 */
@@ -872,8 +873,9 @@ QUIRE_API quire_status quire_session_feed_labelled(quire_session* session, const
                                                    size_t text_len, uint32_t flags,
                                                    const quire_label* labels, size_t n_labels,
                                                    quire_error* err);
-/* Queues token ids as they are (no token is added). How ids are split into calls changes no result.
- * Errors: INVALID_TOKEN (nothing is queued), BUSY, CLOSED, OUT_OF_MEMORY.
+/* Queues token ids as they are (no token is added). How ids are split into calls changes no result,
+ * but for where passages (quire_passage) begin and end. Errors: INVALID_TOKEN (nothing is queued),
+ * BUSY, CLOSED, OUT_OF_MEMORY.
  * [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_feed_tokens(quire_session* session, const int32_t* ids,
                                                  size_t n_ids, quire_error* err);
@@ -950,7 +952,9 @@ typedef struct quire_label_attention {
   int64_t id; /* of the label */
   int64_t first_token;
   int64_t n_tokens; /* that begin in the labelled part */
-  double share;     /* of all chunks that heads chose: how much of them lay in this part */
+  /* of all chunks that heads chose: how much of them lay in this part;
+   * quire_session_get_label_shares: of the attention */
+  double share;
 } quire_label_attention;
 
 /* For each label, in the order fed: how the choices of chunks that the prompt's last token and the
@@ -961,6 +965,56 @@ typedef struct quire_label_attention {
 QUIRE_API quire_status quire_session_get_label_attention(const quire_session* session,
                                                          quire_label_attention* labels, size_t cap,
                                                          size_t* needed, quire_error* err);
+
+/* Provenance: which passages of what was fed an answer looked at, of a stream that was opened with
+ * QUIRE_STREAM_CITE. The rule: a token of the answer was chosen by what the token before it saw.
+ * The text is divided into cells of 16 tokens (token / 16). The peak of a cell is the greatest
+ * share of that token's attention that a query head of any layer gave it: of the softmax over all
+ * keys that the head sees under the strategy (what was dropped or not chosen has none). The square
+ * of the peak is the cell's weight. The weights in relation to their sum over all that may be cited
+ * are the shares of that answer's token, between 0 and 1, and the mean over the tokens asked for is
+ * what is returned. A part of a cell has the cell's share in proportion.
+ * May be cited: the tokens that were fed, from the fifth on (the first four are attention sinks) up
+ * to quire_stream_options.cite_end; not what the model generated. beacon: an entry's peak counts
+ * for the tokens that it stands for, divided evenly.
+ * What is looked at is not always what the answer is made of: shares are a hint, no proof. */
+
+/* Up to 64 consecutive tokens of one feed, from its beginning or from a multiple of 16 on. This
+ * struct has its final size. */
+typedef struct quire_passage {
+  int64_t first_token; /* counted from the beginning of the session's text */
+  int64_t n_tokens;
+  /* which call fed it, from 0 on: calls that fed any tokens, as far as they were not truncated */
+  int64_t feed;
+  /* its bytes [begin, end), at code points, in the text of that call. Fed as ids or as messages: in
+   * the text that their tokens stand for, control tokens left out */
+  int64_t begin;
+  int64_t end;
+  /* the label that has most of its tokens (of equal ones the shortest): its index in the order fed,
+   * -1: none; and its id, else 0 */
+  int64_t label;
+  int64_t label_id;
+  double share;
+} quire_passage;
+
+/* The passages that tokens [first_token, first_token + n_tokens) of the last stream's answer looked
+ * at most, the greatest share first, at most max_passages (1 to 1024), which do not overlap. They
+ * are what a greedy choice among all possible ones finds; what has no share is none. first_token
+ * counts from the beginning of the session's text; -1 with n_tokens = 0: all of the answer. A token
+ * whose logits were there when the stream was opened (nothing was pending) is not known, and no
+ * part of all of the answer. Lives as long as what the stream kept: truncate, reset, the next
+ * stream and a fork do without it. Errors: NOT_FOUND (not known, or no token of the answer),
+ * INVALID_ARGUMENT, BUFFER_TOO_SMALL, BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_get_passages(const quire_session* session, int64_t first_token,
+                                                  int64_t n_tokens, int32_t max_passages,
+                                                  quire_passage* passages, size_t cap,
+                                                  size_t* needed, quire_error* err);
+/* The same shares by label, for each label in the order fed. Their sum is 1 where labels cover all
+ * that may be cited, once. Errors: those. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_get_label_shares(const quire_session* session,
+                                                      int64_t first_token, int64_t n_tokens,
+                                                      quire_label_attention* labels, size_t cap,
+                                                      size_t* needed, quire_error* err);
 
 typedef struct quire_session_stats {
   uint32_t struct_size;
@@ -1336,6 +1390,9 @@ QUIRE_API quire_status quire_runtime_plan_memory(const quire_runtime* runtime, c
 /* keep the last hidden states of all positions: 4 * hidden_size bytes a token. For those of chosen
  * tokens alone, process the others with a stream without it. */
 #define QUIRE_STREAM_KEEP_HIDDEN 16u
+/* keep where the tokens of the answer looked (quire_session_get_passages): 4 bytes a token of the
+ * answer for each 16 tokens that may be cited. Changes no token, and no bit of a logit. */
+#define QUIRE_STREAM_CITE 32u
 
 typedef struct quire_text {
   const char* data;
@@ -1426,6 +1483,9 @@ typedef struct quire_stream_options {
    * same for any bound; a greater one keeps the engine at work while the reader is slow, and may
    * compute what nobody takes */
   int32_t max_undelivered;
+  /* QUIRE_STREAM_CITE: tokens before this one may be cited, such as all before the question: at
+   * most as many as there are before the answer; 0: all but the last 64 of those */
+  int64_t cite_end;
 } quire_stream_options;
 
 /* [any-thread] since 0.1 */

@@ -90,6 +90,11 @@ void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, 
 // add exactly nothing.  begin < end.
 void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum);
 
+// sums[b - begin / kKeyBlock] = sum of p[j] over the keys j of block b in [begin, end), for the blocks b that touch
+// [begin, end), each by halves (8, 4, 2, 1) over its kKeyBlock lanes: elements outside [begin, end) add
+// exactly nothing.  begin < end;  p's element 0 is a lane-0 key, and p has the whole last block.
+void sum_blocks(const float* p, int64_t begin, int64_t end, float* sums);
+
 // out[r][0..d) += sum over keys [begin, end) of p[r * ld + key] * V[key][d], keys ascending by FMA, for n_q queries
 // that all see these keys.  out: f32 [n_q][d]; p's element 0 belongs to the key at `values`.
 void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, ElementType type, const void* values,
@@ -118,6 +123,7 @@ void load_key(ElementType type, const void* keys, int64_t index, int64_t d, floa
 void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, const void* keys, int64_t key_begin,
                       int64_t key_end, float* scores, int64_t ld);
 void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum);
+void sum_blocks(const float* p, int64_t begin, int64_t end, float* sums);
 void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, ElementType type, const void* values,
                        int64_t begin, int64_t end, float* out);
 void merge_partial(float max, float sum, const float* out, int64_t d, float* running_max, float* running_sum,

@@ -1,4 +1,5 @@
 // Scalar references of the attention kernels.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -37,6 +38,14 @@ void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, floa
   }
   *max = top;
   *sum = add_by_halves(partial);
+}
+
+void sum_blocks(const float* p, int64_t begin, int64_t end, float* sums) {
+  for (int64_t block = begin - begin % kKeyBlock; block < end; block += kKeyBlock) {
+    float lanes[kSumLanes] = {};
+    for (int64_t j = std::max(begin, block); j < std::min(end, block + kKeyBlock); ++j) lanes[j - block] = p[j];
+    *sums++ = add_by_halves(lanes);
+  }
 }
 
 void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, ElementType type, const void* values,

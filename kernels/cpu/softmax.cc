@@ -1,4 +1,4 @@
-// Softmax over a span of keys, and the log-sum-exp merge of two spans.
+// Softmax over a span of keys, what its blocks of keys have of it, and the log-sum-exp merge of two spans.
 #include <cmath>
 #include <limits>
 
@@ -64,6 +64,47 @@ void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, floa
   *sum = add_by_halves(partial);
 }
 
+// The sum of a vector's lanes, by halves.
+template <class D>
+HWY_INLINE float sum_by_halves(D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) > 4) {
+    const hn::Half<D> half;
+    return sum_by_halves(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  } else {
+    v = hn::Add(v, hn::Shuffle1032(v));
+    return hn::GetLane(hn::Add(v, hn::Shuffle2301(v)));
+  }
+}
+
+HWY_INLINE float sum_block(const float* block) {
+  const Floats d;
+  Vector parts[kParts];
+  for (int p = 0; p < kParts; ++p) parts[p] = hn::LoadU(d, block + p * kLanes);
+  for (int half = kParts / 2; half > 0; half /= 2) {
+    for (int p = 0; p < half; ++p) parts[p] = hn::Add(parts[p], parts[p + half]);
+  }
+  return sum_by_halves(d, parts[0]);
+}
+
+// A block that begins before `begin` or ends behind `end`.
+HWY_INLINE float sum_edge(const float* p, int64_t block, int64_t begin, int64_t end) {
+  float lanes[kSumLanes] = {};
+  const int64_t first = begin > block ? begin : block;
+  const int64_t last = end < block + kSumLanes ? end : block + kSumLanes;
+  for (int64_t j = first; j < last; ++j) lanes[j - block] = p[j];
+  return sum_block(lanes);
+}
+
+void sum_blocks(const float* p, int64_t begin, int64_t end, float* sums) {
+  int64_t block = begin - begin % kSumLanes;
+  if (block < begin) {
+    *sums++ = sum_edge(p, block, begin, end);
+    block += kSumLanes;
+  }
+  for (; block + kSumLanes <= end; block += kSumLanes) *sums++ = sum_block(p + block);
+  if (block < end) *sums = sum_edge(p, block, begin, end);
+}
+
 void merge_partial(float max, float sum, const float* out, int64_t d, float* running_max, float* running_sum,
                    float* running_out) {
   constexpr float kEmpty = -std::numeric_limits<float>::infinity();
@@ -89,6 +130,7 @@ void merge_partial(float max, float sum, const float* out, int64_t d, float* run
 #else
 using scalar::merge_partial;
 using scalar::softmax_partial;
+using scalar::sum_blocks;
 #endif
 }  // namespace quire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -97,9 +139,13 @@ HWY_AFTER_NAMESPACE();
 namespace quire::cpu {
 QUIRE_CPU_EXPORT(merge_partial);
 QUIRE_CPU_EXPORT(softmax_partial);
+QUIRE_CPU_EXPORT(sum_blocks);
 
 void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum) {
   QUIRE_CPU_DISPATCH(softmax_partial)(scores, begin, end, max, sum);
+}
+void sum_blocks(const float* p, int64_t begin, int64_t end, float* sums) {
+  QUIRE_CPU_DISPATCH(sum_blocks)(p, begin, end, sums);
 }
 void merge_partial(float max, float sum, const float* out, int64_t d, float* running_max, float* running_sum,
                    float* running_out) {

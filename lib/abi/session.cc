@@ -22,6 +22,22 @@ int32_t with_session(const quire_session* session, quire_error* err, const Body&
   });
 }
 
+constexpr int32_t kMostPassages = 1024;
+
+// Of the last answer: all of it, or some tokens.
+Status check_answer_range(int64_t first_token, int64_t n_tokens) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  QUIRE_TRY(check_range("first_token", first_token, -1, kMost));
+  return first_token == -1 ? check_range("n_tokens", n_tokens, 0, 0) : check_range("n_tokens", n_tokens, 1, kMost);
+}
+
+Status write_labels(const std::vector<LabelAttention>& all, quire_label_attention* labels, size_t cap, size_t* needed) {
+  return write_array(all.size(), "labels", labels, cap, needed, [&](quire_label_attention* to) {
+    for (const LabelAttention& l : all) *to++ = {l.id, l.first_token, l.n_tokens, l.share};
+    return Status();
+  });
+}
+
 }  // namespace
 
 extern "C" {
@@ -99,10 +115,37 @@ quire_status quire_session_get_label_attention(const quire_session* session, qui
   return with_session(session, err, [&](const Session& s) -> Status {
     std::vector<LabelAttention> all;
     QUIRE_TRY(s.label_attention(&all));
-    return write_array(all.size(), "labels", labels, cap, needed, [&](quire_label_attention* to) {
-      for (const LabelAttention& l : all) *to++ = {l.id, l.first_token, l.n_tokens, l.share};
+    return write_labels(all, labels, cap, needed);
+  });
+}
+
+quire_status quire_session_get_passages(const quire_session* session, int64_t first_token, int64_t n_tokens,
+                                        int32_t max_passages, quire_passage* passages, size_t cap, size_t* needed,
+                                        quire_error* err) {
+  return with_session(session, err, [&](const Session& s) -> Status {
+    QUIRE_TRY(check_answer_range(first_token, n_tokens));
+    QUIRE_TRY(check_range("max_passages", max_passages, 1, kMostPassages));
+    std::vector<Passage> all;
+    std::vector<int64_t> ids;
+    QUIRE_TRY(s.passages(first_token, n_tokens, max_passages, &all, &ids));
+    return write_array(all.size(), "passages", passages, cap, needed, [&](quire_passage* to) {
+      for (size_t i = 0; i < all.size(); ++i) {
+        const Passage& p = all[i];
+        *to++ = {p.first_token, p.n_tokens, p.feed, p.begin, p.end, p.label, ids[i], p.share};
+      }
       return Status();
     });
+  });
+}
+
+quire_status quire_session_get_label_shares(const quire_session* session, int64_t first_token, int64_t n_tokens,
+                                            quire_label_attention* labels, size_t cap, size_t* needed,
+                                            quire_error* err) {
+  return with_session(session, err, [&](const Session& s) -> Status {
+    QUIRE_TRY(check_answer_range(first_token, n_tokens));
+    std::vector<LabelAttention> all;
+    QUIRE_TRY(s.label_shares(first_token, n_tokens, &all));
+    return write_labels(all, labels, cap, needed);
   });
 }
 

@@ -14,7 +14,7 @@ using namespace quire::abi;
 namespace {
 
 constexpr uint32_t kStreamFlags = QUIRE_STREAM_SCORE | QUIRE_STREAM_KEEP_LOGITS | QUIRE_STREAM_IGNORE_EOS |
-                                  QUIRE_STREAM_CONSTRAIN | QUIRE_STREAM_KEEP_HIDDEN;
+                                  QUIRE_STREAM_CONSTRAIN | QUIRE_STREAM_KEEP_HIDDEN | QUIRE_STREAM_CITE;
 
 Status read_texts(const char* name, const quire_text* texts, size_t n, std::vector<std::string>* out) {
   const std::string list = name;
@@ -62,6 +62,9 @@ Status stream_options(const quire_stream_options* in, StreamOptions* out) {
   out->score = (o.flags & QUIRE_STREAM_SCORE) != 0;
   out->keep_logits = (o.flags & QUIRE_STREAM_KEEP_LOGITS) != 0;
   out->keep_hidden = (o.flags & QUIRE_STREAM_KEEP_HIDDEN) != 0;
+  out->cite = (o.flags & QUIRE_STREAM_CITE) != 0;
+  QUIRE_TRY(check_range("cite_end", o.cite_end, 0, out->cite ? std::numeric_limits<int64_t>::max() : 0));
+  out->cite_end = o.cite_end;
   out->ignore_eos = (o.flags & QUIRE_STREAM_IGNORE_EOS) != 0;
   out->constrain = (o.flags & QUIRE_STREAM_CONSTRAIN) != 0;
   if (out->constrain && o.max_undelivered > 1)

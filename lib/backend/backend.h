@@ -97,6 +97,11 @@ class Backend {
   // Of several sequences of the step.
   virtual Status attention(Exec exec, const PreparedStep& step, std::span<const AttentionArgs> sequences) = 0;
 
+  // peaks[r][c] = the greatest of shares[r][h][c] over the heads h and, unless `first`, of what it was; n rows.
+  // shares: as attention() leaves them; peaks: f32 [n][n_cells].
+  virtual Status keep_peaks(Exec exec, const Buffer& shares, int64_t n, int n_heads, int64_t n_cells, bool first,
+                            Buffer& peaks) = 0;
+
   // ---- coarse operations. A device overrides those that it can fuse; here they are made of the fine ones
   // (coarse_operations.cc), which give the same numbers on one device.
   virtual Status project_qkv(Exec exec, const PreparedStep& step, const ProjectQkvArgs& args);

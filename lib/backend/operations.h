@@ -106,6 +106,24 @@ struct SelectArgs {
   Buffer* out = nullptr;
 };
 
+// Where rows look, for a call of attention that is asked to say it: of a row and query head, the share of its attention
+// (of its softmax over all keys that it sees) that falls on each cell of keys. Asking changes no other result, and no
+// share depends on windows or on the company.
+struct AttentionShares {
+  static constexpr int64_t kCell = 16;  // text keys of a cell, from a multiple of 16 on; a condensed entry is a cell
+
+  // f32 [n - first_row][n_query_heads][n_cells()]: text cells, then condensed ones. Null: nobody asks.
+  Buffer* out = nullptr;
+  int64_t first_row = 0;  // of the rows from here on
+  // Text keys [first_key, end_key) count in their cells, others in none. The stored chunk is whole cells.
+  int64_t first_key = 0;
+  int64_t end_key = 0;
+  int64_t n_entries = 0;  // condensed ones
+
+  int64_t n_text_cells() const { return ceil_div(end_key, kCell); }
+  int64_t n_cells() const { return n_text_cells() + n_entries; }
+};
+
 // One sequence's attention in one layer.
 struct AttentionArgs {
   int sequence = 0;
@@ -114,9 +132,11 @@ struct AttentionArgs {
   std::array<KvRecords, kKvKinds> records{};
   const Buffer* selection = nullptr;  // of select_chunks; needed if a block is selected
 
+  AttentionShares shares{};
+
   // Keys that are not all in memory at once: several calls with ascending windows of text chunks that together hold
-  // all, and the same `state` of attention_state_floats() floats. `out` is complete after the last call. Windows change
-  // no bit.
+  // all, and the same `state` of attention_state_floats() floats and the same shares. `out` and the shares are complete
+  // after the last call. Windows change no bit.
   struct Window {
     int64_t first_chunk = 0;
     int64_t end_chunk = kNoLimit;

@@ -15,6 +15,7 @@ AttentionArgs ForwardPass::attention_args(const SequenceRows& rows, int layer) c
     args.records[static_cast<size_t>(kind)] = rows.kv().layer(layer, kind);
   }
   if (const ChosenChunks* own = chosen(rows)) args.selection = own->buffer.get();
+  args.shares = shares_of(rows);
   return args;
 }
 

@@ -49,9 +49,10 @@ int64_t ForwardPass::activation_elements(const ModelConfig& config, int64_t n) {
 
 int64_t ForwardPass::scratch_bytes() const {
   const auto size = [](const std::unique_ptr<Buffer>& b) { return b ? static_cast<int64_t>(b->size()) : 0; };
-  int64_t chosen = 0;
-  for (const ChosenChunks& c : chosen_) chosen += size(c.buffer);
-  return size(scratch_) + size(ids_) + size(read_scratch_) + chosen + size(state_) + size(low_rank_) +
+  int64_t by_sequence = 0;
+  for (const ChosenChunks& c : chosen_) by_sequence += size(c.buffer);
+  for (const Peaks& p : peaks_) by_sequence += size(p.shares) + size(p.peaks);
+  return size(scratch_) + size(ids_) + size(read_scratch_) + by_sequence + size(state_) + size(low_rank_) +
          backend_.workspace_bytes();
 }
 
@@ -194,8 +195,9 @@ Status ForwardPass::run(std::span<const Sequence> sequences, Exec exec) {
   }
   QUIRE_TRY(embed(exec, sequences));
   if (chosen_.size() < sequences.size()) chosen_.resize(sequences.size());
+  QUIRE_TRY(prepare_peaks());
   for (int layer = 0; layer < config_.n_layers; ++layer) QUIRE_TRY(run_layer(exec, sequences, layer));
-  return {};
+  return download_peaks();
 }
 
 std::vector<int64_t> ForwardPass::own_chunks(const SequenceRows& rows) const {
@@ -245,6 +247,7 @@ Status ForwardPass::run_layer(Exec exec, std::span<const Sequence> sequences, in
     QUIRE_TRY(select(exec, rows, layer));
   }
   QUIRE_TRY(attend(exec, texts_, layer));
+  QUIRE_TRY(keep_peaks(exec, layer));
   QUIRE_TRY(attend_beacons(exec, layer));
 
   const ProjectionColumn o[] = {{Projection::kO}};

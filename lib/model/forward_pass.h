@@ -18,6 +18,18 @@
 
 namespace quire {
 
+// What is asked of where tokens look: of each token from `from` on and each cell of keys, the greatest share of its
+// attention that a head of a layer has there (AttentionShares).
+struct PeaksWanted {
+  int64_t from = 0;
+  // Text keys [first_key, end_key) count.
+  int64_t first_key = 0;
+  int64_t end_key = 0;
+  // f32 [tokens][text cells, then those of condensed entries]; set by the pass, complete when it is done.
+  std::vector<float>* peaks = nullptr;
+  int64_t* n_entries = nullptr;  // likewise: condensed cells of a token
+};
+
 // The tokens of one session in a forward pass, and what they work on.
 struct Sequence {
   std::span<const int32_t> tokens;  // at positions first_position, ...
@@ -32,6 +44,7 @@ struct Sequence {
   // queries from count_from on.
   std::vector<int64_t>* selected = nullptr;
   int64_t count_from = 0;
+  PeaksWanted look{};  // peaks null: not asked for
 
   int64_t n() const { return static_cast<int64_t>(tokens.size()); }
 };
@@ -91,6 +104,10 @@ class ForwardPass {
     std::unique_ptr<Buffer> buffer;
     std::vector<int32_t> on_host;  // the same, where that is asked for
   };
+  // Where the tokens of a sequence look: in one layer, and the most of it in the layers so far.
+  struct Peaks {
+    std::unique_ptr<Buffer> shares, peaks;
+  };
   // Rows of one sequence: its tokens, or (condensed) the beacon tokens of a window that they complete, which stand
   // behind the tokens of all sequences.
   struct SequenceRows {
@@ -137,6 +154,12 @@ class ForwardPass {
   Status choose(Exec exec, const SequenceRows& rows, int layer);
   const ChosenChunks* chosen(const SequenceRows& rows) const;
 
+  // Where tokens look; in peaks_layer.cc.
+  AttentionShares shares_of(const SequenceRows& rows) const;
+  Status prepare_peaks();
+  Status keep_peaks(Exec exec, int layer);
+  Status download_peaks();
+
   // Beacon tokens; in beacon_layer.cc.
   Status project_beacons(Exec exec, int layer);
   Status attend_beacons(Exec exec, int layer);
@@ -175,6 +198,7 @@ class ForwardPass {
   std::unique_ptr<Buffer> ids_;           // int32: of all rows
   std::unique_ptr<Buffer> read_scratch_;  // rows of logits or hidden states on their way to the host
   std::vector<ChosenChunks> chosen_;      // of each sequence, in one layer
+  std::vector<Peaks> peaks_;              // of each sequence
   std::unique_ptr<Buffer> state_;         // running attention results between windows of chunks
   std::unique_ptr<Buffer> low_rank_;      // rows of x A^T
   int64_t scratch_rows_ = 0;

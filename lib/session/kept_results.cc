@@ -8,7 +8,8 @@
 
 namespace quire {
 
-void KeptResults::begin(int64_t first, int64_t choices_from) {
+void KeptResults::begin(int64_t first, int64_t choices_from, CiteRange cited) {
+  cited_.begin(cited, choices_from);
   first_ = first;
   logits_.clear();
   hidden_.clear();
@@ -30,8 +31,10 @@ void KeptResults::add(BlockResults block, int64_t first, int64_t n, bool single)
   // What can fail comes first.
   for (const Rows& rows : all) make_room(rows.kept, rows.added.size());
   if (block.choices.size() > choices_.size()) choices_.resize(block.choices.size());
+  cited_.reserve(block.peaks.size());
   if (single && !block.choices.empty()) singles_.push_back({first, block.choices});
 
+  cited_.add(block.peaks, first + n);
   for (size_t c = 0; c < block.choices.size(); ++c) choices_[c] += block.choices[c];
   choices_from_ = std::max(choices_from_, first + n);
   for (const Rows& rows : all) {
@@ -55,6 +58,7 @@ void KeptResults::cut(int64_t n_tokens, int64_t n_computed) {
     singles_.pop_back();
   }
   choices_from_ = std::min(choices_from_, n_tokens);
+  cited_.cut(n_tokens);
   const auto n = static_cast<size_t>(std::max<int64_t>(0, n_tokens - first_));
   if (logits_.size() > n * vocab_size_) logits_.resize(n * vocab_size_);
   if (hidden_.size() > n * hidden_size_) hidden_.resize(n * hidden_size_);

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "lib/session/cited_rows.h"
 #include "lib/support/status.h"
 
 namespace quire {
@@ -17,6 +18,7 @@ struct BlockResults {
   std::vector<float> hidden;     // f32 [n][hidden_size]: last hidden states; likewise
   std::vector<float> scores;     // f32 [n]: log p of each token; likewise
   std::vector<int64_t> choices;  // by chunk of the selection: how often its queries chose it
+  std::vector<float> peaks;      // f32 [tokens from the first that is asked for on][CiteRange::n_cells()]
 };
 
 // A value without locks. A change that fails leaves it as it was.
@@ -25,9 +27,9 @@ class KeptResults {
   KeptResults(int64_t vocab_size, int64_t hidden_size)
       : vocab_size_(static_cast<size_t>(vocab_size)), hidden_size_(static_cast<size_t>(hidden_size)) {}
 
-  // A stream begins: results come from token `first` on, and choices count from token `choices_from` on. Forgets what
-  // the one before kept, but for the last logits.
-  void begin(int64_t first, int64_t choices_from);
+  // A stream begins: results come from token `first` on, and choices count from token `choices_from` on, as do rows of
+  // where tokens look, if `cited` is not empty. Forgets what the one before kept, but for the last logits.
+  void begin(int64_t first, int64_t choices_from, CiteRange cited = {});
   // Takes the results of tokens [first, first + n), but for what is known already of those that are computed again.
   // `single`: of one token that may be forgotten alone, so that its choices are remembered apart.
   void add(BlockResults block, int64_t first, int64_t n, bool single);
@@ -49,6 +51,7 @@ class KeptResults {
   // Choices of the tokens from here on are to be counted.
   int64_t choices_from() const { return choices_from_; }
   std::span<const int64_t> choices() const { return choices_; }
+  const CitedRows& cited() const { return cited_; }
   // n_rows rows, the first one after token first_token; -1: after the last one computed. kNotFound.
   Result<std::span<const float>> logits(int64_t first_token, int64_t n_rows) const;
   // Of n tokens from first_token on. kNotFound, here and below.
@@ -76,6 +79,7 @@ class KeptResults {
   int64_t choices_from_ = 0;          // those of earlier tokens are counted, or not wanted
   std::vector<int64_t> choices_;      // by chunk of the selection
   std::deque<TokenChoices> singles_;  // counted in choices_ too, ascending
+  CitedRows cited_;
 };
 
 }  // namespace quire

@@ -18,6 +18,7 @@
 #include "lib/chat/chat_template.h"
 #include "lib/session/earlier_records.h"
 #include "lib/session/label_attention.h"
+#include "lib/session/provenance.h"
 #include "lib/session/runtime.h"
 #include "lib/session/session_contents.h"
 #include "lib/session/session_message.h"
@@ -95,6 +96,10 @@ class Session : public std::enable_shared_from_this<Session> {
   Status scores(int64_t first_token, int64_t n, float* out) const;
   // Choices of the prompt's last token and of the generated ones. kUnsupported: the strategy makes none.
   Status label_attention(std::vector<LabelAttention>* labels) const;
+  // What tokens [first, first + n) of the last answer looked at; first -1: all of it. kNotFound: it is not known.
+  Status passages(int64_t first, int64_t n, int64_t most, std::vector<Passage>* passages,
+                  std::vector<int64_t>* label_ids) const;
+  Status label_shares(int64_t first, int64_t n, std::vector<LabelAttention>* labels) const;
 
   // ---- what may be asked while a stream is open
   Status count_tokens(int64_t* n_tokens, int64_t* n_pending) const;
@@ -220,6 +225,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<StreamControl> stream_now() const QUIRE_EXCLUDES(mutex_);
   void forget_stream(const StreamControl& stream) QUIRE_REQUIRES(mutex_);
   Status check_ids(std::span<const int32_t> ids) const;
+  Result<CitedShares> cited_shares(int64_t first, int64_t n) const QUIRE_REQUIRES(turn_);
 
   const std::shared_ptr<Model> model_;
   const SessionOptions options_;

@@ -45,16 +45,18 @@ Status Session::feed_text(std::string_view text, bool parse_special, bool add_bo
   QUIRE_TRY(call.status());
   QUIRE_TRY(check_labels(labels, text.size()));
   const bool first = contents_->text.n_tokens() == 0;
+  const Tokenizer& tokenizer = model_->tokenizer->tokenizer();
   std::vector<int64_t> starts;
-  QUIRE_ASSIGN(const auto ids, model_->tokenizer->tokenizer().encode(text, {first, add_bos, parse_special},
-                                                                     labels.empty() ? nullptr : &starts));
+  QUIRE_ASSIGN(const auto ids, tokenizer.encode(text, {first, add_bos, parse_special}, &starts));
+  std::vector<TextMark> marks;
+  QUIRE_TRY(find_marks(tokenizer, text, ids, starts, marks));
   std::vector<TokenLabel> added;
   for (const TextLabel& label : labels) {
     const auto from = std::lower_bound(starts.begin(), starts.end(), label.begin);
     const auto to = std::lower_bound(from, starts.end(), label.end);
     added.push_back({label.id, from - starts.begin(), to - from});
   }
-  contents_->text.feed(ids, added);
+  contents_->text.feed(ids, added, marks);
   return {};
 }
 
@@ -74,7 +76,9 @@ Status Session::feed_tokens(std::span<const int32_t> ids) {
   QUIRE_TRY(check_ids(ids));
   const Call call(*this);
   QUIRE_TRY(call.status());
-  contents_->text.feed(ids);
+  std::vector<TextMark> marks;
+  if (contents_->text.n_tokens() == 0) QUIRE_TRY(find_prefix_mark(model_->tokenizer->tokenizer(), ids, marks));
+  contents_->text.feed(ids, {}, marks);
   return {};
 }
 
@@ -192,6 +196,50 @@ Status Session::label_attention(std::vector<LabelAttention>* labels) const {
     labels->push_back({label.id, label.first_token, label.n_tokens, 0});
   }
   share_choices(contents_->kept.choices(), strategy_->selection().chunk, *labels);
+  return {};
+}
+
+Result<CitedShares> Session::cited_shares(int64_t first, int64_t n) const {
+  const CitedRows& rows = contents_->kept.cited();
+  const int64_t end = contents_->text.n_settled();  // of the answer; the row of its last token is of none
+  if (rows.range().end == 0) {
+    return Status(Code::kNotFound, "the last stream was not opened with QUIRE_STREAM_CITE, or the text was cut since");
+  }
+  if (first == -1) {
+    first = rows.first() + 1;
+    n = end - first;
+  }
+  if (n < 1 || first < 0 || first >= end || n > end - first) {
+    return Status(Code::kNotFound, "the last stream generated no tokens from token " + std::to_string(first) +
+                                       " on, or less than " + std::to_string(n) + "; its answer is tokens " +
+                                       std::to_string(rows.first() + 1) + " to " + std::to_string(end));
+  }
+  return CitedShares::make(rows, contents_->text.fed(), first, n);
+}
+
+Status Session::passages(int64_t first, int64_t n, int64_t most, std::vector<Passage>* passages,
+                         std::vector<int64_t>* label_ids) const {
+  const Call call(*this);
+  QUIRE_TRY(call.status());
+  QUIRE_ASSIGN(const CitedShares shares, cited_shares(first, n));
+  *passages = shares.passages(most);
+  QUIRE_TRY(find_bytes(model_->tokenizer->tokenizer(), contents_->text, *passages));
+  const auto& labels = contents_->text.labels();
+  find_labels(labels, *passages);
+  label_ids->clear();
+  for (const Passage& p : *passages) label_ids->push_back(p.label < 0 ? 0 : labels[static_cast<size_t>(p.label)].id);
+  return {};
+}
+
+Status Session::label_shares(int64_t first, int64_t n, std::vector<LabelAttention>* labels) const {
+  const Call call(*this);
+  QUIRE_TRY(call.status());
+  QUIRE_ASSIGN(const CitedShares shares, cited_shares(first, n));
+  labels->clear();
+  for (const TokenLabel& label : contents_->text.labels()) {
+    const double share = shares.of(label.first_token, label.first_token + label.n_tokens);
+    labels->push_back({label.id, label.first_token, label.n_tokens, share});
+  }
   return {};
 }
 

@@ -205,7 +205,9 @@ Result<Json> write_index(SnapshotWriter& writer, const SnapshotIndex& index, con
   QUIRE_ASSIGN(const int64_t generated, add_array(writer, std::span(parts.generated)));
   QUIRE_ASSIGN(const int64_t positions, add_array(writer, std::span(parts.positions)));
   QUIRE_ASSIGN(const int64_t labels, add_array(writer, std::span(parts.labels)));
+  QUIRE_ASSIGN(const int64_t marks, add_array(writer, std::span(parts.marks)));
   out.add("tokens", tokens).add("generated", generated).add("positions", positions).add("labels", labels);
+  out.add("marks", marks);
   if (!last_logits.empty()) {
     QUIRE_ASSIGN(const int64_t logits, add_array(writer, last_logits));
     out.add("logits", logits);
@@ -289,6 +291,7 @@ Result<SavedText> read_text(const SnapshotFile& file, const ModelTokenizer& toke
   QUIRE_TRY(read_array(file, text, "generated", &parts.generated));
   QUIRE_TRY(read_array(file, text, "positions", &parts.positions));
   QUIRE_TRY(read_array(file, text, "labels", &parts.labels));
+  if (text.find("marks")) QUIRE_TRY(read_array(file, text, "marks", &parts.marks));
   for (size_t i = 0; i < parts.tokens.size(); ++i) {
     if (parts.tokens[i] < 0 || parts.tokens[i] >= vocab_size) {
       return Status(Code::kBadFile, file.name() + ": token " + std::to_string(i) + " is " +

@@ -21,6 +21,7 @@ struct GenerationStream::Block {
   int64_t first = 0;                  // position of the first one
   bool generated = false;             // the model's own tokens
   BlockResults results;
+  int64_t n_entries = 0;                         // condensed cells of a token, in results.peaks
   std::shared_ptr<const AllowedTokens> allowed;  // for the next token; null: not said yet
 
   int64_t n_confirmed = kNoLimit;  // tokens before this are part of the session for good; kNoLimit: all are

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lib/session/contain.h"
+#include "lib/session/provenance.h"
 #include "lib/session/stream_block.h"
 
 namespace quire {
@@ -120,6 +121,10 @@ Sequence GenerationStream::sequence(Block& block) const {
     sequence.selected = &block.results.choices;
     sequence.count_from = from;
   }
+  const CitedRows& cited = contents.kept.cited();
+  if (cited.range().end > 0) {
+    sequence.look = {cited.next(), cited.range().first, cited.range().end, &block.results.peaks, &block.n_entries};
+  }
   return sequence;
 }
 
@@ -163,6 +168,8 @@ Status GenerationStream::read_results(Block& block, std::span<const float> row, 
     results.hidden.resize(static_cast<size_t>(n * model.llama->config().hidden_size));
     QUIRE_TRY(model.pass->normalised(states, first_row, n, &cancel, results.hidden.data()));
   }
+  const Strategy& strategy = block.contents().strategy();
+  spread_entries(strategy, block.contents().kept.cited().range().n_cells(), block.n_entries, results.peaks);
   results.last.assign(rows.end() - static_cast<int64_t>(vocab), rows.end());
   return {};
 }

@@ -31,6 +31,8 @@ struct StreamOptions {
   bool keep_logits = false;
   bool keep_hidden = false;
   bool ignore_eos = false;
+  bool cite = false;       // keeps where the answer's tokens looked
+  int64_t cite_end = 0;    // at tokens before this one; 0: at those that are not recent
   bool constrain = false;  // each token waits for what allow() says of it
 };
 

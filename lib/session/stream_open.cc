@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/session/provenance.h"
 #include "lib/session/stream_block.h"
 
 namespace quire {
@@ -46,6 +47,12 @@ Status find_breakers(const Tokenizer& tokenizer, StreamOptions& options) {
   return {};
 }
 
+CiteRange cite_range(const StreamOptions& options, int64_t prompt) {
+  if (!options.cite) return {};
+  const int64_t end = options.cite_end > 0 ? options.cite_end : prompt - kRecentTokens;
+  return {kSinkTokens, std::max(kSinkTokens, end)};
+}
+
 }  // namespace
 
 Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shared_ptr<Session>& session,
@@ -70,6 +77,10 @@ Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shar
   if (std::any_of(steps.begin(), steps.end(), [](const auto& s) { return s.kind == SamplerStep::Kind::kDry; })) {
     QUIRE_TRY(find_breakers(session->model().tokenizer->tokenizer(), options));
   }
+  if (options.cite_end > prompt) {
+    return Status(Code::kInvalidArgument, "cite_end is " + std::to_string(options.cite_end) + "; the text has " +
+                                              std::to_string(prompt) + " tokens before the answer");
+  }
   QUIRE_TRY(check_bias(options.sampling, llama.config().vocab_size));
   const int64_t limit = policy == OverflowPolicy::kExtrapolate ? kNoLimit : text.positions().tokens_below(reach);
   const auto due = session->due_messages();
@@ -85,7 +96,7 @@ Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shar
   if (messages_before && messages_before->state.answering && !stream->options_.ignore_eos) {
     stream->generator_.add_stops({.ids = {messages_before->format->end_of_turn()}, .strings = {}});
   }
-  contents.kept.begin(text.n_computed(), std::max<int64_t>(0, prompt - 1));
+  contents.kept.begin(text.n_computed(), std::max<int64_t>(0, prompt - 1), cite_range(stream->options_, prompt));
   QUIRE_TRY(work.open_stream(stream));
   return stream;
 }

@@ -12,7 +12,8 @@ namespace quire {
 
 TextState::Parts TextState::parts() const {
   const auto runs = positions_.runs();
-  return {tokens_, n_settled_, n_computed_, reread_end_, generated_, {runs.begin(), runs.end()}, labels_, messages_};
+  return {tokens_, n_settled_, n_computed_, reread_end_, generated_, {runs.begin(), runs.end()},
+          labels_, messages_,  marks_};
 }
 
 Result<TextState> TextState::make(Parts parts) {
@@ -55,7 +56,18 @@ Result<TextState> TextState::make(Parts parts) {
     }
     end = m.begin;
   }
+  TextMark last{-1, -1, 0};
+  for (const TextMark& mark : parts.marks) {
+    const bool begins = mark.feed == last.feed + 1 && mark.byte == 0;
+    const bool goes_on = mark.feed == last.feed && mark.byte >= 0;
+    const bool ascends = mark.token > last.token || (begins && mark.token == last.token && mark.feed > 0);
+    if (!ascends || mark.token > n - (begins ? 1 : 0) || (!begins && !goes_on)) {
+      return bad("a mark at token " + std::to_string(mark.token) + " of feed " + std::to_string(mark.feed));
+    }
+    last = mark;
+  }
   text.tokens_ = std::move(parts.tokens);
+  text.marks_ = std::move(parts.marks);
   text.n_settled_ = parts.n_settled;
   text.n_computed_ = parts.n_computed;
   text.reread_end_ = parts.reread_end;
@@ -73,9 +85,37 @@ bool TextState::is_generated(int64_t token) const {
   return after != generated_.begin() && token < std::prev(after)->end;
 }
 
-void TextState::feed(std::span<const int32_t> ids, std::span<const TokenLabel> labels) {
+std::vector<FedTokens> TextState::fed() const {
+  std::vector<FedTokens> all;
+  for (const TextMark& mark : marks_) {
+    if (all.empty() || all.back().feed != mark.feed) {
+      if (!all.empty()) all.back().end = mark.token;
+      all.push_back({mark.token, n_tokens(), mark.feed});
+    }
+  }
+  // Generated tokens follow a feed's.
+  auto run = generated_.begin();
+  for (FedTokens& feed : all) {
+    while (run != generated_.end() && run->begin < feed.begin) ++run;
+    if (run != generated_.end()) feed.end = std::min(feed.end, run->begin);
+  }
+  return all;
+}
+
+// Of the feed whose tokens come next; make_room was called.
+void TextState::begin_feed(std::span<const TextMark> marks) {
+  const int64_t before = n_tokens(), feed = marks_.empty() ? 0 : marks_.back().feed + 1;
+  marks_.push_back({before, feed, 0});
+  for (const TextMark& mark : marks) marks_.push_back({before + mark.token, feed, mark.byte});
+}
+
+void TextState::feed(std::span<const int32_t> ids, std::span<const TokenLabel> labels,
+                     std::span<const TextMark> marks) {
   const int64_t before = n_tokens();
   make_room(labels_, labels.size());
+  make_room(marks_, marks.size() + 1);
+  make_room(tokens_, ids.size());
+  if (!ids.empty()) begin_feed(marks);
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());
   for (TokenLabel label : labels) {
     label.first_token += before;
@@ -112,6 +152,9 @@ Status TextState::feed_at(std::span<const int32_t> ids, std::span<const int64_t>
   }
   TextPositions longer = positions_;
   longer.append(before, positions);
+  make_room(marks_, 1);
+  make_room(tokens_, ids.size());
+  if (!ids.empty()) begin_feed({});
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());
   positions_ = std::move(longer);
   return {};
@@ -147,6 +190,10 @@ void TextState::cut_pending(int64_t n_tokens) {
     label.n_tokens = std::min(label.n_tokens, std::max<int64_t>(0, n_tokens - label.first_token));
   }
   std::erase_if(labels_, [&](const TokenLabel& label) { return label.first_token >= n_tokens; });
+  const auto begins_feed = [&] { return marks_.size() == 1 || marks_[marks_.size() - 2].feed != marks_.back().feed; };
+  while (!marks_.empty() && marks_.back().token >= n_tokens && (marks_.back().token > n_tokens || begins_feed())) {
+    marks_.pop_back();
+  }
   // Messages may have no tokens of their own; those that stand before the first token go with it.
   std::erase_if(messages_,
                 [&](const FedMessages& m) { return n_tokens == 0 || (m.end > n_tokens && m.begin >= n_tokens); });

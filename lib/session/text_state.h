@@ -31,6 +31,22 @@ struct FedMessages {
   bool cut = false;  // some of their tokens were forgotten, not all
 };
 
+// Where a token begins in what was fed. A feed has a mark at its first token; another one follows where a token, or the
+// feed's end behind its last one, is not where the bytes of the token before end (a tokenizer may change a text, or
+// leave out some of it).
+struct TextMark {
+  int64_t token = 0;
+  int64_t feed = 0;  // feeds of at least one token, from 0 on
+  int64_t byte = 0;  // of that feed's text
+};
+
+// Tokens [begin, end) that were fed together.
+struct FedTokens {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t feed = 0;
+};
+
 class TextState {
  public:
   // All that a text is, for snapshots.
@@ -43,6 +59,7 @@ class TextState {
     std::vector<TextPositions::Run> positions;
     std::vector<TokenLabel> labels;  // in the order fed
     std::vector<FedMessages> messages;
+    std::vector<TextMark> marks;  // ascending by feed and token
   };
   Parts parts() const;
   // kBadFile: they contradict each other; the message says which. Token ids are not looked at.
@@ -64,11 +81,16 @@ class TextState {
   const TextPositions& positions() const { return positions_; }
   const std::vector<TokenLabel>& labels() const { return labels_; }
   bool is_generated(int64_t token) const;
+  const std::vector<TextMark>& marks() const { return marks_; }
+  // The tokens that were fed, ascending; not those that the model generated.
+  std::vector<FedTokens> fed() const;
   // The last of those that stand in the text; null: there are none.
   const FedMessages* last_messages() const { return messages_.empty() ? nullptr : &messages_.back(); }
 
-  // Appends pending tokens. `labels`: their first_token counts from the first of these tokens.
-  void feed(std::span<const int32_t> ids, std::span<const TokenLabel> labels = {});
+  // Appends pending tokens. `labels`, `marks`: their tokens count from the first of these tokens; the mark of that one
+  // is added here, and so are the numbers of the feed.
+  void feed(std::span<const int32_t> ids, std::span<const TokenLabel> labels = {},
+            std::span<const TextMark> marks = {});
   // The same for the tokens of messages, whose place is filled in here.
   void feed_messages(std::span<const int32_t> ids, FedMessages messages);
   // The same at positions of their own, one for each id. kInvalidArgument: a position that does not increase, or a gap
@@ -96,6 +118,8 @@ class TextState {
   void fill(std::vector<int32_t> tokens);
 
  private:
+  void begin_feed(std::span<const TextMark> marks);
+
   std::vector<int32_t> tokens_;
   int64_t n_settled_ = 0;
   int64_t n_computed_ = 0;
@@ -105,6 +129,7 @@ class TextState {
   TextPositions positions_;
   std::vector<TokenLabel> labels_;  // in the order fed
   std::vector<FedMessages> messages_;
+  std::vector<TextMark> marks_;  // ascending by feed and token
 };
 
 }  // namespace quire

@@ -72,6 +72,15 @@ class Beacon final : public Strategy {
     return run.entry + (run.ratio > 0 ? (k - run.first) * (s_ / run.ratio) : 0);
   }
 
+  KeyRange tokens_of_entry(int64_t entry) const override {
+    // The last run whose first entry is not behind it; raw runs make none.
+    const auto run =
+        std::find_if(runs_.rbegin(), runs_.rend(), [&](const Run& r) { return r.ratio > 0 && r.entry <= entry; });
+    if (run == runs_.rend()) return {};
+    const int64_t begin = run->first * s_ + (entry - run->entry) * run->ratio;
+    return {begin, begin + run->ratio};
+  }
+
   void plan_condensed(int64_t n_tokens, Plan& plan) const override {
     const int64_t k = n_complete(n_tokens) - 1;
     const int64_t ratio = run_of(k).ratio;

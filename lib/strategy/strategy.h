@@ -105,6 +105,8 @@ class Strategy {
   virtual int64_t window_end(int64_t) const { return kNoLimit; }
   // Condensed entries when n_tokens tokens have been read.
   virtual int64_t condensed_entries(int64_t) const { return 0; }
+  // The tokens that an entry stands for.
+  virtual KeyRange tokens_of_entry(int64_t) const { return {}; }
   // Most entries that one window makes.
   int64_t most_new_entries() const { return most_new_entries_; }
   // Appends the plan of the entries that are made when n_tokens tokens have been read and complete a window; its

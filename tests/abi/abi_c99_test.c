@@ -32,6 +32,7 @@ static const struct {
     {"reading_along", test_reading_along},
     {"dry", test_dry},
     {"labels", test_labels},
+    {"cite", test_cite},
     {"memory_plan", test_memory_plan},
     {"truncate", test_truncate},
     {"spill", test_spill},

@@ -42,6 +42,8 @@ static void expect_session_closed(handles h) {
   CHECK(n == -7);
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_logits(h.session, -1, 1, row, 64, NULL, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_scores(h.session, 0, 1, row, 64, NULL, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_passages(h.session, -1, 0, 5, NULL, 0, &needed, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_label_shares(h.session, -1, 0, NULL, 0, &needed, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_stats(h.session, &stats, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_get_strategy(h.session, text, sizeof text, &needed, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_stream_open(h.session, NULL, &stream, &err));

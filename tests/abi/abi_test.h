@@ -155,6 +155,7 @@ void test_finish_reasons(void);
 void test_sampling(void);
 void test_truncate(void);
 void test_labels(void);
+void test_cite(void);
 void test_sampling_chain(void);
 void test_reading_along(void);
 void test_dry(void);

@@ -54,6 +54,61 @@ class SnapshotTest(unittest.TestCase):
         self.snapshot.write_bytes(SnapshotTest.whole)
 
 
+class CiteTest(SnapshotTest):
+    NEEDLE = "The pass key is 48213. Remember it. 48213 is the pass key.\n"
+
+    def setUp(self):
+        super().setUp()
+        filler = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.\n"
+        self.document = filler * 10 + self.NEEDLE + filler * 12
+        self.text.write_text(self.document)
+        self.ask_key = ["-m", OPTIONS.model, "-p", "What is the pass key? The pass key is", "-n", 7]
+
+    def check(self, citations, n, name):
+        self.assertEqual(len(citations), n)
+        shares = [c["share"] for c in citations]
+        self.assertEqual(shares, sorted(shares, reverse=True))
+        for c in citations:
+            self.assertEqual((c["label"], c["part"]), (str(name), 0))
+            self.assertEqual(c["text"].strip(), self.document.encode()[c["begin"]:c["end"]].decode().strip())
+        self.assertIn("48213", citations[0]["text"])
+
+    def test_a_document_and_its_snapshot(self):
+        read = self.json("run", "-f", self.text, "-s", "dca", *self.ask_key, "--cite", 2)
+        self.check(read["citations"], 2, self.text)
+        self.index()
+        again = self.json("run", "--document", self.snapshot, *self.ask_key, "--cite", 2)
+        self.check(again["citations"], 2, self.snapshot)
+        for a, b in zip(read["citations"], again["citations"]):
+            self.assertEqual({**a, "label": 0}, {**b, "label": 0})
+        plain = self.json("run", "-f", self.text, "-s", "dca", *self.ask_key)
+        self.assertNotIn("citations", plain)
+        self.assertEqual(plain["tokens"], read["tokens"])
+
+    def test_for_a_person(self):
+        done = run("run", "-f", self.text, "-s", "dca", *self.ask_key, "--cite")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        answer, listed = done.stdout.split("\nlooked at:\n")
+        self.assertIn("48213", answer)
+        lines = listed.splitlines()
+        self.assertEqual(len(lines), 3)
+        for line in lines:
+            self.assertRegex(line, r'^ *\d+ %  .*text, bytes \d+ to \d+: "\w.*"$')
+
+    def test_a_document_that_has_grown_has_parts(self):
+        self.index()
+        self.text.write_text(self.document + "The weather was fine. " * 30)
+        self.index()
+        found = self.json("run", "--document", self.snapshot, *self.ask_key, "--cite", 100)["citations"]
+        self.assertEqual({c["part"] for c in found}, {0, 1})
+        for c in found:
+            if c["part"] == 1:
+                self.assertIn("weather", c["text"])
+
+    def test_bad_input(self):
+        self.fails(2, "--cite", "run", "-f", self.text, *self.ask_key, "--cite", 0)
+
+
 class IndexTest(SnapshotTest):
     def test_answers_are_those_of_reading_again(self):
         for strategy in ("dca", "streaming_llm(sinks=4, recent=124)"):

@@ -293,6 +293,35 @@ class WithModel(unittest.TestCase):
                 fork.truncate(len(ids))
                 self.assertEqual(list(fork.generate(10)), list(session.generate(10)))
 
+    def test_passages(self):
+        pages = [f"page {i} tells of the number {i * 7} and of nothing else. " for i in range(12)]
+        text, labels = "".join(pages), []
+        for i, page in enumerate(pages):
+            begin = labels[-1][1] if labels else 0
+            labels.append((begin, begin + len(page), 50 + i))
+        with self.model.session("dca") as session:
+            session.feed(text, labels=labels)
+            document = session.n_pending
+            session.feed("which number is it? ")
+            list(session.generate(4, cite=True, cite_end=document, ignore_eos=True))
+            passages = session.passages(most=3)
+            self.assertEqual(len(passages), 3)
+            for passage in passages:
+                self.assertEqual(set(passage), {"first_token", "n_tokens", "feed", "begin", "end", "label", "label_id", "share"})
+                spelt = session._parent.tokenizer.decode(
+                    session.tokens[passage["first_token"]:passage["first_token"] + passage["n_tokens"]])
+                self.assertEqual(spelt.strip(), text[passage["begin"]:passage["end"]].strip())
+                self.assertEqual(passage["label_id"], 50 + passage["label"])
+            shares = session.label_shares()
+            self.assertEqual([label["id"] for label in shares], [50 + i for i in range(12)])
+            self.assertAlmostEqual(sum(label["share"] for label in shares), 1)
+            one = session.label_shares(session.n_tokens - 1, 1)
+            self.assertNotEqual([label["share"] for label in one], [label["share"] for label in shares])
+            list(session.generate(2, ignore_eos=True))
+            with self.assertRaises(quire.QuireError) as caught:
+                session.passages()
+            self.assertEqual(caught.exception.code, -5)
+
     def test_snapshots(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         path, ids = folder / "saved.quire", [3 + i % 300 for i in range(400)]

@@ -117,6 +117,10 @@ def _rows(array, kind, n_rows, n_columns):
     return memoryview(array).cast("B").cast(kind, (n_rows, n_columns))
 
 
+def _dicts(array):
+    return [{name: getattr(item, name) for name, _ in item._fields_} for item in array]
+
+
 def _fields(struct):
     return {name: getattr(struct, name) for name, _ in struct._fields_[2:]}
 
@@ -452,7 +456,26 @@ class Session(_Handle):
         _call(lib.quire_session_get_label_attention, self._handle, None, 0, byref(needed))
         array = (_ffi.LabelAttention * needed.value)()
         _call(lib.quire_session_get_label_attention, self._handle, array, len(array), byref(needed))
-        return [{name: getattr(item, name) for name, _ in item._fields_} for item in array]
+        return _dicts(array)
+
+    def passages(self, first_token=-1, n_tokens=0, most=5):
+        """What the last answer, or some of its tokens, looked at most: a dict for each passage (first_token, n_tokens,
+        feed, begin, end, label, label_id, share); needs a stream with cite=True."""
+        needed = c_size_t()
+        _call(lib.quire_session_get_passages, self._handle, first_token, n_tokens, most, None, 0, byref(needed))
+        array = (_ffi.Passage * needed.value)()
+        _call(lib.quire_session_get_passages, self._handle, first_token, n_tokens, most, array, len(array),
+              byref(needed))
+        return _dicts(array)
+
+    def label_shares(self, first_token=-1, n_tokens=0):
+        """The same by label: a dict for each (id, first_token, n_tokens, share)."""
+        needed = c_size_t()
+        _call(lib.quire_session_get_label_shares, self._handle, first_token, n_tokens, None, 0, byref(needed))
+        array = (_ffi.LabelAttention * needed.value)()
+        _call(lib.quire_session_get_label_shares, self._handle, first_token, n_tokens, array, len(array),
+              byref(needed))
+        return _dicts(array)
 
     def feed_messages(self, messages, **options):
         """(role, text) messages, as Tokenizer.render_chat takes them; behind an answer they end its turn first."""
@@ -590,9 +613,10 @@ class Stream(_Handle):
     def __init__(self, session, max_tokens=0, temperature=0.0, top_k=0, top_p=0.0, min_p=0.0, seed=0, stop_ids=(),
                  stop=(), score=False, keep_logits=False, ignore_eos=False, samplers=(), logit_bias=None,
                  dry_breakers=None, min_tokens=0, deadline=0.0, top_logprobs=0, max_undelivered=0,
-                 constrain=False, keep_hidden=False):
+                 constrain=False, keep_hidden=False, cite=False, cite_end=0):
         """samplers: a chain of (kind, fields), such as ("penalties", dict(a=1.1, n=64)); see quire_sampler. logit_bias:
-        {token: bias}. dry_breakers: None for the usual ones. deadline: seconds."""
+        {token: bias}. dry_breakers: None for the usual ones. deadline: seconds. cite: for Session.passages, of the
+        tokens before cite_end (0: all but the last 64 before the answer)."""
         ids, n_ids = _ids(stop_ids)
         chain = (_ffi.Sampler * len(samplers))(
             *[_ffi.Sampler(kind=_choice("sampler", kind, SAMPLERS), **fields) for kind, fields in samplers])
@@ -600,14 +624,14 @@ class Stream(_Handle):
         stops, breakers = _texts([stop] if isinstance(stop, str) else stop), _texts(dry_breakers or ())
         options = _options(
             _ffi.StreamOptions, max_tokens=max_tokens,
-            flags=score * 1 | keep_logits * 2 | ignore_eos * 4 | constrain * 8 | keep_hidden * 16,
+            flags=score * 1 | keep_logits * 2 | ignore_eos * 4 | constrain * 8 | keep_hidden * 16 | cite * 32,
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, stop_ids=ids if n_ids else None,
             n_stop_ids=n_ids, stop_strings=stops if len(stops) else None, n_stop_strings=len(stops),
             samplers=chain if len(chain) else None, n_samplers=len(chain),
             logit_bias=biases if len(biases) else None, n_logit_bias=len(biases),
             dry_breakers=None if dry_breakers is None else breakers, n_dry_breakers=len(breakers),
             min_tokens=min_tokens, deadline_ms=round(deadline * 1000), n_top_logprobs=top_logprobs,
-            max_undelivered=max_undelivered)
+            max_undelivered=max_undelivered, cite_end=cite_end)
         self._vocab_size = session._vocab_size
         self._own(session, lib.quire_stream_open, session._handle, byref(options))
 

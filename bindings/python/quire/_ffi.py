@@ -73,6 +73,7 @@ STREAM_KEEP_LOGITS = 2
 STREAM_IGNORE_EOS = 4
 STREAM_CONSTRAIN = 8
 STREAM_KEEP_HIDDEN = 16
+STREAM_CITE = 32
 SAMPLER_TEMPERATURE = 1
 SAMPLER_TOP_K = 2
 SAMPLER_TOP_P = 3
@@ -253,6 +254,19 @@ class LabelAttention(Structure):
         ("id", c_int64),
         ("first_token", c_int64),
         ("n_tokens", c_int64),
+        ("share", c_double),
+    ]
+
+
+class Passage(Structure):
+    _fields_ = [
+        ("first_token", c_int64),
+        ("n_tokens", c_int64),
+        ("feed", c_int64),
+        ("begin", c_int64),
+        ("end", c_int64),
+        ("label", c_int64),
+        ("label_id", c_int64),
         ("share", c_double),
     ]
 
@@ -486,6 +500,7 @@ class StreamOptions(Structure):
         ("deadline_ms", c_int64),
         ("n_top_logprobs", c_int32),
         ("max_undelivered", c_int32),
+        ("cite_end", c_int64),
     ]
 
 
@@ -527,6 +542,7 @@ SIZES = {
     SessionAdapter: 16,
     Label: 24,
     LabelAttention: 32,
+    Passage: 64,
     SessionStats: 88,
     TierStats: 96,
     SnapshotOptions: 32,
@@ -543,7 +559,7 @@ SIZES = {
     SessionProbes: 24,
     ModelOptions: 88,
     SessionOptions: 112,
-    StreamOptions: 152,
+    StreamOptions: 160,
     Event: 120,
 }
 
@@ -614,6 +630,8 @@ FUNCTIONS = {
     "quire_session_get_scores": (c_int32, [c_void_p, c_int64, c_int64, POINTER(c_float), c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_session_get_hidden_states": (c_int32, [c_void_p, c_int64, c_int64, POINTER(c_float), c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_session_get_label_attention": (c_int32, [c_void_p, POINTER(LabelAttention), c_size_t, POINTER(c_size_t), POINTER(Error)]),
+    "quire_session_get_passages": (c_int32, [c_void_p, c_int64, c_int64, c_int32, POINTER(Passage), c_size_t, POINTER(c_size_t), POINTER(Error)]),
+    "quire_session_get_label_shares": (c_int32, [c_void_p, c_int64, c_int64, POINTER(LabelAttention), c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_session_get_stats": (c_int32, [c_void_p, POINTER(SessionStats), POINTER(Error)]),
     "quire_session_get_tier_stats": (c_int32, [c_void_p, c_int32, POINTER(TierStats), POINTER(Error)]),
     "quire_session_get_strategy": (c_int32, [c_void_p, c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),

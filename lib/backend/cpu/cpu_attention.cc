@@ -41,7 +41,7 @@ class Executor {
     const Work* work;
     int32_t piece;
     PickSpan rows;
-    size_t memory;  // where its partial result lies, in floats
+    size_t memory;  // where its partial result lies, in floats, and behind that what it leaves for shares
   };
   void split();
   Status run_parts(const CancelToken* cancel, float* memory);
@@ -60,8 +60,9 @@ void Executor::split() {
   for (const Work& work : work_) {
     first_part_.push_back(parts_.size());
     for (int32_t p = work.first; p < work.end; ++p) {
-      parts_.push_back({&work, p, work.run->rows_of(work, work.piece(p)), part_floats_});
-      part_floats_ += work.run->part_floats();
+      const PickSpan rows = work.run->rows_of(work, work.piece(p));
+      parts_.push_back({&work, p, rows, part_floats_});
+      part_floats_ += work.run->part_floats() + work.run->cell_floats(*work.tile, work.piece(p), rows);
     }
   }
 }
@@ -76,8 +77,9 @@ Status Executor::run_parts(const CancelToken* cancel, float* memory) {
     for (int64_t index = task * kPartsPerTask; index < end; ++index) {
       const Part& part = parts_[static_cast<size_t>(index)];
       const SequenceRun& run = *part.work->run;
+      float* own = part_memory + part.memory;
       run.run_piece(*part.work->tile, part.work->piece(part.piece), part.rows, scratch_of(thread, memory),
-                    run.part(part_memory + part.memory));
+                    run.part(own), own + run.part_floats());
     }
   });
   if (!done) return Status(Code::kCancelled, "cancelled");
@@ -85,10 +87,14 @@ Status Executor::run_parts(const CancelToken* cancel, float* memory) {
     const Work& work = work_[static_cast<size_t>(t)];
     Partial state = work.run->part(scratch_of(thread, memory));
     work.run->start(*work.tile, state);
-    size_t index = first_part_[static_cast<size_t>(t)];
-    for (int32_t p = work.first; p < work.end; ++p, ++index) {
-      work.run->merge(work.run->part(part_memory + parts_[index].memory), parts_[index].rows, state);
+    const Part* parts = parts_.data() + first_part_[static_cast<size_t>(t)];
+    for (int32_t p = work.first; p < work.end; ++p) {
+      const Part& part = parts[p - work.first];
+      work.run->merge(work.run->part(part_memory + part.memory), part.rows, state);
     }
+    work.run->share_out(work, state, [&](int32_t p, PickSpan) {
+      return part_memory + parts[p - work.first].memory + work.run->part_floats();
+    });
     work.run->finish(*work.tile, state);
   });
   return done ? Status() : Status(Code::kCancelled, "cancelled");
@@ -100,7 +106,13 @@ Status Executor::run(Workspace& workspace, const CancelToken* cancel) {
     scratch_ = std::max(scratch_, run.scratch_floats_needed());
     most_rows = std::max(most_rows, run.most_rows());
   }
-  if (splits_pieces(most_rows, static_cast<int64_t>(work_.size()), pool_.n_threads())) split();
+  if (splits_pieces(most_rows, static_cast<int64_t>(work_.size()), pool_.n_threads())) {
+    split();
+  } else {
+    size_t cells = 0;
+    for (const Work& work : work_) cells = std::max(cells, work.run->cell_floats(work));
+    scratch_ += cells;
+  }
   const size_t floats = static_cast<size_t>(pool_.n_threads()) * scratch_ + part_floats_;
   auto* memory = static_cast<float*>(workspace.require(floats * sizeof(float)));
   if (!memory) {

@@ -358,6 +358,24 @@ class CpuBackend final : public Backend {
     return run_attention(pool_, workspace_, exec.cancel, cpu_step(step), sequences);
   }
 
+  Status keep_peaks(Exec exec, const Buffer& shares, int64_t n, int n_heads, int64_t n_cells, bool first,
+                    Buffer& peaks) override {
+    // Tasks of a few thousand numbers: the work of a row grows with the text.
+    constexpr int64_t kCellsPerTask = 1024;
+    const int64_t tasks = ceil_div(n_cells, kCellsPerTask);
+    const bool done = pool_.run(n * tasks, exec.cancel, [&](int64_t task, int) {
+      const int64_t row = task / tasks, begin = task % tasks * kCellsPerTask;
+      const int64_t end = std::min(n_cells, begin + kCellsPerTask);
+      const float* from = static_cast<const float*>(shares.host()) + row * n_heads * n_cells;
+      float* to = static_cast<float*>(peaks.host()) + row * n_cells;
+      if (first) std::fill(to + begin, to + end, 0.0f);
+      for (int head = 0; head < n_heads; ++head, from += n_cells) {
+        for (int64_t c = begin; c < end; ++c) to[c] = from[c] > to[c] ? from[c] : to[c];
+      }
+    });
+    return done ? Status() : cancelled();
+  }
+
   int64_t workspace_bytes() const override { return workspace_.bytes(); }
 
   size_t matrix_bytes(std::span<const MatrixPart> parts, int64_t k) const override {

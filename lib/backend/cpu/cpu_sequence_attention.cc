@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "kernels/cpu/kernels.h"
 
@@ -139,8 +140,8 @@ const float* SequenceRun::turned_keys(const Piece& piece, const void* keys, floa
   return turned;
 }
 
-void SequenceRun::run_piece(const Tile& tile, const Piece& piece, PickSpan rows, float* scratch,
-                            Partial partial) const {
+void SequenceRun::run_piece(const Tile& tile, const Piece& piece, PickSpan rows, float* scratch, Partial partial,
+                            float* cells) const {
   if (rows.empty()) return;
   const Span& span = *piece.span;
   const int64_t chunk_first = piece.chunk * l_;
@@ -172,6 +173,7 @@ void SequenceRun::run_piece(const Tile& tile, const Piece& piece, PickSpan rows,
   };
   // All rows together over the keys that all see, row by row over the ragged ends.
   const Lags lags{tile, piece};
+  const int64_t cells_of_row = asked(tile) ? n_cells(piece) : 0;
   const int64_t common_from = lags.from(rows.back().row);
   const int64_t common_to = lags.to(rows.front().row);
   for (int64_t r = 0; r < n; ++r) {
@@ -179,6 +181,11 @@ void SequenceRun::run_piece(const Tile& tile, const Piece& piece, PickSpan rows,
     const int64_t i = tile.query(row), from = lags.from(row), to = lags.to(row);
     if (span.stride > 1 || span.lag_stride > 1) hide_between(span, i, from, to, scores + r * ld + (from - origin));
     softmax_partial(scores + r * ld, from - origin, to - origin, &partial.max[r], &partial.sum[r]);
+    if (cells_of_row > 0 && asked(tile, row)) {
+      *cells++ = partial.max[r];
+      sum_cells(piece, scores + r * ld, origin, from, to, cells);
+      cells += cells_of_row;
+    }
     std::fill_n(partial.out + r * d_, d_, 0.0f);
     accumulate(r, 1, from, common_from < common_to ? common_from : to);
   }
@@ -231,12 +238,19 @@ void SequenceRun::run_tile(const Work& work, float* scratch) const {
   float* memory = scratch + most_rows_ * d_ + most_rows_ * round_up(l_, kKeyBlock);
   Partial partial = part(memory);
   Partial state = part(memory + part_floats());
+  float* const all_cells = scratch + scratch_floats_needed();
+  float* cells = all_cells;
   start(*work.tile, state);
   for (int32_t p = work.first; p < work.end; ++p) {
     const PickSpan seen = rows_of(work, work.piece(p));
-    run_piece(*work.tile, work.piece(p), seen, scratch, partial);
+    run_piece(*work.tile, work.piece(p), seen, scratch, partial, cells);
+    cells += cell_floats(*work.tile, work.piece(p), seen);
     merge(partial, seen, state);
   }
+  cells = all_cells;
+  share_out(work, state, [&](int32_t p, PickSpan seen) {
+    return std::exchange(cells, cells + cell_floats(*work.tile, work.piece(p), seen));
+  });
   finish(*work.tile, state);
 }
 

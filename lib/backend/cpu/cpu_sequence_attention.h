@@ -23,6 +23,12 @@ inline size_t partial_floats(int64_t rows, int64_t d) { return static_cast<size_
 
 inline Partial partial_at(float* memory, int64_t rows) { return {memory, memory + rows, memory + 2 * rows}; }
 
+// Keys [begin, end).
+struct KeyBounds {
+  int64_t begin;
+  int64_t end;
+};
+
 // Floats that a thread works in: rotated queries, scores, one partial, one running result, angles, and where keys are
 // rotated on load (raw) those of a chunk.
 size_t scratch_floats(int64_t most_rows, int64_t d, int64_t chunk, bool raw);
@@ -58,12 +64,30 @@ class SequenceRun {
 
   void run_tile(const Work& work, float* scratch) const;
   PickSpan rows_of(const Work& work, const Piece& piece) const;
-  // Fills `partial`, row by row of `rows`.
-  void run_piece(const Tile& tile, const Piece& piece, PickSpan rows, float* scratch, Partial partial) const;
+  // Fills `partial`, row by row of `rows`, and cell_floats() floats at `cells`.
+  void run_piece(const Tile& tile, const Piece& piece, PickSpan rows, float* scratch, Partial partial,
+                 float* cells) const;
   // The running result before the window's first piece, a piece's part of it, and what it comes to.
   void start(const Tile& tile, Partial state) const;
   void merge(const Partial& part, PickSpan rows, Partial& state) const;
   void finish(const Tile& tile, Partial state) const;
+
+  // Shares of the attention (AttentionShares), in cpu_attention_shares.cc. What a piece leaves for them, if they are
+  // asked for: of each of its rows that are asked for, its maximum and the sums of its cells, relative to that.
+  size_t cell_floats(const Tile& tile, const Piece& piece, PickSpan rows) const;
+  // Of all pieces.
+  size_t cell_floats(const Work& work) const;
+  // Before finish(). cells_of(p): what the work's piece p left.
+  template <typename CellsOf>
+  void share_out(const Work& work, const Partial& state, const CellsOf& cells_of) const {
+    if (!asked(*work.tile)) return;
+    begin_shares(*work.tile, state);
+    for (int32_t p = work.first; p < work.end; ++p) {
+      const PickSpan rows = rows_of(work, work.piece(p));
+      add_shares(*work.tile, work.piece(p), rows, cells_of(p, rows), state);
+    }
+    end_shares(*work.tile, state);
+  }
 
  private:
   double position(const Tile& tile, const Piece& piece, const Pick& pick) const;
@@ -76,6 +100,18 @@ class SequenceRun {
     const int64_t head = tile.first_head + row % tile.heads;
     return static_cast<float*>(args_.state->host()) + (tile.place(row) * n_heads_ + head) * (d_ + 2);
   }
+
+  bool asked(const Tile& tile) const {
+    return args_.shares.out != nullptr && tile.place(tile.rows() - 1) >= args_.shares.first_row;
+  }
+  bool asked(const Tile& tile, int64_t row) const { return tile.place(row) >= args_.shares.first_row; }
+  KeyBounds counted(const Piece& piece) const;
+  int64_t n_cells(const Piece& piece) const;
+  void sum_cells(const Piece& piece, const float* p, int64_t origin, int64_t from, int64_t to, float* sums) const;
+  float* shares_of(const Tile& tile, int64_t row) const;
+  void begin_shares(const Tile& tile, const Partial& state) const;
+  void add_shares(const Tile& tile, const Piece& piece, PickSpan rows, const float* cells, const Partial& state) const;
+  void end_shares(const Tile& tile, const Partial& state) const;
 
   const CpuStep::Sequence& sequence_;
   const AttentionArgs& args_;

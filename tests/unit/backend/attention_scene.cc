@@ -134,7 +134,18 @@ std::vector<float> AttentionScene::run(Machine& machine, const Plan& plan, int64
     std::memcpy(picks->host(), &picks_[static_cast<size_t>((first - kFirstQuery) * row)], bytes);
     args.selection = picks.get();
   }
+  std::unique_ptr<Buffer> shares;
+  if (options.shares) {
+    args.shares.first_row = options.shares->first_row;
+    args.shares.first_key = options.shares->first_key;
+    args.shares.end_key = options.shares->end_key;
+    args.shares.n_entries = kMemoryKeys;
+    const int64_t rows = (n - args.shares.first_row) * shape_.n_query_heads();
+    shares = machine.buffer(std::vector<float>(static_cast<size_t>(rows * args.shares.n_cells()), std::nanf("")));
+    args.shares.out = shares.get();
+  }
   const Status done = attention(machine, *step, n, args, options);
+  if (shares) options.shares->values = machine.values(*shares);
   if (options.status) {
     *options.status = done;
   } else if (!done.ok()) {
@@ -205,17 +216,15 @@ std::vector<SeenKey> AttentionScene::seen_keys(const Plan& plan, const QueryBloc
   return seen;
 }
 
-// One query of one head over the keys it sees.
-void AttentionScene::attend(int64_t i, int64_t head, double scale, const std::vector<SeenKey>& seen,
-                            double* result) const {
+// Of one query of one head: how much of its attention each key has that it sees.
+std::vector<double> AttentionScene::softmax(int64_t i, int64_t head, double scale,
+                                            const std::vector<SeenKey>& seen) const {
   const int64_t d = shape_.head_dim, half = d / 2;
   const float* q = &queries_[static_cast<size_t>(((i - kFirstQuery) * shape_.n_query_heads() + head) * d)];
-  const auto at = [&](const SeenKey& s) {
-    return static_cast<size_t>((s.key * shape_.n_kv_heads + head / shape_.group) * d);
-  };
   std::vector<double> weights;
   for (const SeenKey& s : seen) {
-    const double* k = &kinds_[static_cast<int>(s.kind)].rounded_keys[at(s)];
+    const auto at = static_cast<size_t>((s.key * shape_.n_kv_heads + head / shape_.group) * d);
+    const double* k = &kinds_[static_cast<int>(s.kind)].rounded_keys[at];
     const double *cos = s.rotation->cos.data(), *sin = s.rotation->sin.data();
     double logit = 0;
     for (int64_t a = 0; a < half; ++a) {  // Re(q e^(i D theta) conj(k))
@@ -226,17 +235,14 @@ void AttentionScene::attend(int64_t i, int64_t head, double scale, const std::ve
   double most = -INFINITY, sum = 0;
   for (const double w : weights) most = std::max(most, w);
   for (double& w : weights) sum += w = std::exp(w - most);
-  std::fill_n(result, d, 0.0);
-  for (size_t s = 0; s < seen.size(); ++s) {
-    const double* v = &kinds_[static_cast<int>(seen[s].kind)].rounded_values[at(seen[s])];
-    for (int64_t c = 0; c < d; ++c) result[c] += weights[s] / sum * v[c];
-  }
+  for (double& w : weights) w /= sum;
+  return weights;
 }
 
-std::vector<double> AttentionScene::expected(const Plan& plan, int64_t first, int64_t step) const {
-  const int64_t d = shape_.head_dim, heads = shape_.n_query_heads();
+template <typename Use>
+void AttentionScene::for_queries(const Plan& plan, int64_t first, int64_t step, const Use& use) const {
+  const int64_t heads = shape_.n_query_heads();
   Rotations rotations(table_.theta);
-  std::vector<double> out(static_cast<size_t>(kQueries * heads * d), std::nan(""));
   size_t scale_index = 0;
   for (const QueryBlock& block : plan.blocks) {
     for (int64_t i = block.first_query; i < block.first_query + block.n_queries; ++i, ++scale_index) {
@@ -245,10 +251,44 @@ std::vector<double> AttentionScene::expected(const Plan& plan, int64_t first, in
       std::vector<SeenKey> seen;
       for (int64_t head = 0; head < heads; ++head) {
         if (head == 0 || block.per_head || block.selected) seen = seen_keys(plan, block, i, head, rotations);
-        attend(i, head, scale, seen, &out[static_cast<size_t>(((i - kFirstQuery) * heads + head) * d)]);
+        use(i, head, seen, softmax(i, head, scale, seen));
       }
     }
   }
+}
+
+std::vector<double> AttentionScene::expected(const Plan& plan, int64_t first, int64_t step) const {
+  const int64_t d = shape_.head_dim, heads = shape_.n_query_heads();
+  std::vector<double> out(static_cast<size_t>(kQueries * heads * d), std::nan(""));
+  for_queries(plan, first, step, [&](int64_t i, int64_t head, const auto& seen, const std::vector<double>& weights) {
+    double* result = &out[static_cast<size_t>(((i - kFirstQuery) * heads + head) * d)];
+    std::fill_n(result, d, 0.0);
+    for (size_t s = 0; s < seen.size(); ++s) {
+      const auto at = static_cast<size_t>((seen[s].key * shape_.n_kv_heads + head / shape_.group) * d);
+      const double* v = &kinds_[static_cast<int>(seen[s].kind)].rounded_values[at];
+      for (int64_t c = 0; c < d; ++c) result[c] += weights[s] * v[c];
+    }
+  });
+  return out;
+}
+
+std::vector<double> AttentionScene::expected_shares(const Plan& plan, const SharesAsked& asked, int64_t first,
+                                                    int64_t step) const {
+  const int64_t heads = shape_.n_query_heads(), n_text = ceil_div(asked.end_key, AttentionShares::kCell);
+  const int64_t n_cells = n_text + kMemoryKeys;
+  std::vector<double> out(static_cast<size_t>(kQueries * heads * n_cells), std::nan(""));
+  for_queries(plan, first, step, [&](int64_t i, int64_t head, const auto& seen, const std::vector<double>& weights) {
+    double* cells = &out[static_cast<size_t>(((i - kFirstQuery) * heads + head) * n_cells)];
+    std::fill_n(cells, n_cells, 0.0);
+    for (size_t s = 0; s < seen.size(); ++s) {
+      const int64_t key = seen[s].key;
+      if (seen[s].kind == KvKind::kCondensed) {
+        cells[n_text + key] += weights[s];
+      } else if (key >= asked.first_key && key < asked.end_key) {
+        cells[key / AttentionShares::kCell] += weights[s];
+      }
+    }
+  });
   return out;
 }
 

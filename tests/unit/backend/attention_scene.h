@@ -26,10 +26,18 @@ struct Rotation {
 };
 class Rotations;
 
+// What a run is asked about where its queries look, and the answer.
+struct SharesAsked {
+  int64_t first_row = 0;
+  int64_t first_key = 0, end_key = 0;  // text keys that count
+  std::vector<float> values = {};      // [n - first_row][n_query_heads][cells]
+};
+
 // How AttentionScene::run makes its calls.
 struct RunOptions {
   const CancelToken* cancel = nullptr;
-  Status* status = nullptr;        // where to leave a failure; null: throws
+  Status* status = nullptr;  // where to leave a failure; null: throws
+  SharesAsked* shares = nullptr;
   std::vector<int64_t> cuts = {};  // chunks where windows end, ascending; empty: one window
 };
 
@@ -60,6 +68,8 @@ class AttentionScene {
   // The same in float64 from the formulas of plan.h, with keys and values as they were rounded: query `first` and each
   // step-th after it, counted from kFirstQuery; NaN for the others.
   std::vector<double> expected(const Plan& plan, int64_t first = 0, int64_t step = 1) const;
+  // The shares that AttentionShares speaks of, of the same queries: [kQueries][n_query_heads][cells].
+  std::vector<double> expected_shares(const Plan& plan, const SharesAsked& asked, int64_t first, int64_t step) const;
 
  private:
   struct KeysAndValues {
@@ -72,7 +82,10 @@ class AttentionScene {
                    const RunOptions& options) const;
   std::vector<SeenKey> seen_keys(const Plan& plan, const QueryBlock& block, int64_t i, int64_t head,
                                  Rotations& rotations) const;
-  void attend(int64_t i, int64_t head, double scale, const std::vector<SeenKey>& seen, double* result) const;
+  std::vector<double> softmax(int64_t i, int64_t head, double scale, const std::vector<SeenKey>& seen) const;
+  // use(i, head, seen, softmax) for query `first` and each step-th after it, and all heads.
+  template <typename Use>
+  void for_queries(const Plan& plan, int64_t first, int64_t step, const Use& use) const;
   void read_back(int64_t n, bool raw, KeysAndValues& kind) const;
 
   Shape shape_;

@@ -109,6 +109,7 @@ struct OwnedAttention {
   explicit OwnedAttention(const AttentionArgs& given) : args(given) {
     args.queries = real(given.queries);
     args.out = real(given.out);
+    args.shares.out = real(given.shares.out);
     args.selection = real(given.selection);
     args.state = real(given.state);
     for (size_t kind = 0; kind < records.size(); ++kind) records[kind] = OwnedRecords(given.records[kind]);
@@ -367,6 +368,13 @@ class DeferredBackend final : public Backend {
       std::vector<AttentionArgs> all;
       for (const OwnedAttention& args : own) all.push_back(args.get());
       return real_->attention(late, alive(prepared), all);
+    });
+  }
+
+  Status keep_peaks(Exec exec, const Buffer& shares, int64_t n, int n_heads, int64_t n_cells, bool first,
+                    Buffer& peaks) override {
+    return add(exec, [this, from = real(&shares), n, n_heads, n_cells, first, to = real(&peaks)](Exec late) {
+      return real_->keep_peaks(late, *from, n, n_heads, n_cells, first, *to);
     });
   }
 

@@ -140,6 +140,28 @@ TEST_P(AttentionTest, SoftmaxPartial) {
   }
 }
 
+TEST_P(AttentionTest, SumsOfBlocks) {
+  for (int round = 0; round < 200; ++round) {
+    const int64_t begin = between(0, 40), end = begin + between(1, 300), first = begin / kKeyBlock;
+    std::vector<float> p = normal(round_up(end, kKeyBlock));
+    for (float& x : p) x = std::fabs(x);
+    for (int64_t j = 0; j < begin; ++j) p[static_cast<size_t>(j)] = std::numeric_limits<float>::quiet_NaN();
+    for (size_t j = static_cast<size_t>(end); j < p.size(); ++j) p[j] = std::numeric_limits<float>::quiet_NaN();
+    std::vector<float> sums(static_cast<size_t>(ceil_div(end, kKeyBlock) - first + 1), -7.0f), expected = sums;
+    sum_blocks(p.data(), begin, end, sums.data());
+    scalar::sum_blocks(p.data(), begin, end, expected.data());
+    expect_same_bits(sums, expected, "scalar");
+    ASSERT_EQ(sums.back(), -7.0f);  // written is what the blocks need
+    for (size_t b = 0; b + 1 < sums.size(); ++b) {
+      const int64_t block = (first + static_cast<int64_t>(b)) * kKeyBlock;
+      double exact = 0;
+      for (int64_t j = std::max(begin, block); j < std::min(end, block + kKeyBlock); ++j)
+        exact += p[static_cast<size_t>(j)];
+      ASSERT_NEAR(sums[b], exact, 1e-6 * exact);
+    }
+  }
+}
+
 TEST_P(AttentionTest, NothingVisibleIsAnEmptyPart) {
   std::vector<float> scores(20, -HUGE_VALF), out(4, 1.0f), running_out(4, 2.0f);
   float max = 0, sum = 1, running_max = 0.5f, running_sum = 3;

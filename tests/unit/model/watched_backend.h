@@ -103,6 +103,10 @@ class WatchedBackend : public Backend {
   Status attention(Exec exec, const PreparedStep& step, std::span<const AttentionArgs> sequences) override {
     return real_.attention(exec, step, sequences);
   }
+  Status keep_peaks(Exec exec, const Buffer& shares, int64_t n, int n_heads, int64_t n_cells, bool first,
+                    Buffer& peaks) override {
+    return real_.keep_peaks(exec, shares, n, n_heads, n_cells, first, peaks);
+  }
   int64_t workspace_bytes() const override { return real_.workspace_bytes(); }
   size_t rope_bytes(int head_dim, int64_t chunk) const override { return real_.rope_bytes(head_dim, chunk); }
   size_t matrix_bytes(std::span<const MatrixPart> parts, int64_t k) const override {

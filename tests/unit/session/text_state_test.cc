@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 namespace quire {
 namespace {
 
@@ -52,6 +54,54 @@ TEST(TextState, TokensGoFromPendingToSettledToComputed) {
   EXPECT_EQ(counts(text), (Counts{6, 0, 6, 0}));
   EXPECT_EQ(tokens(text), (Tokens{5, 6, 7, 8, 9, 10}));
   EXPECT_EQ(text.settled().size(), 6u);
+}
+
+std::vector<std::array<int64_t, 3>> fed(const TextState& text) {
+  std::vector<std::array<int64_t, 3>> all;
+  for (const FedTokens& f : text.fed()) all.push_back({f.begin, f.end, f.feed});
+  return all;
+}
+
+TEST(TextState, KnowsWhatWasFedTogether) {
+  using Feeds = std::vector<std::array<int64_t, 3>>;
+  TextState text = read_text();
+  text.feed(Tokens{});  // no feed: it has no tokens
+  const TextMark marks[] = {{1, 0, 5}, {2, 0, 9}};
+  text.feed(Tokens{1, 2}, {}, marks);  // the last one is behind its end
+  text.feed(Tokens{3});
+  EXPECT_EQ(fed(text), (Feeds{{0, 10, 0}, {13, 15, 1}, {15, 16, 2}}));  // between them generated ones
+  ASSERT_TRUE(TextState::make(text.parts()).ok());
+  EXPECT_EQ(fed(*TextState::make(text.parts())), fed(text));
+  EXPECT_EQ(text.marks().size(), 5u);
+  text.cut_pending(15);
+  EXPECT_EQ(fed(text), (Feeds{{0, 10, 0}, {13, 15, 1}}));
+  EXPECT_EQ(text.marks().size(), 4u);  // where the second one ends is known still
+  text.feed(Tokens{7});
+  EXPECT_EQ(fed(text), (Feeds{{0, 10, 0}, {13, 15, 1}, {15, 16, 2}}));
+  text.cut_pending(14);
+  EXPECT_EQ(fed(text), (Feeds{{0, 10, 0}, {13, 14, 1}}));
+  text.cut(4, 4);
+  EXPECT_EQ(fed(text), (Feeds{{0, 4, 0}}));
+  text.cut(0, 0);
+  EXPECT_EQ(fed(text), Feeds{});
+}
+
+TEST(TextState, RefusesMarksThatContradictTheText) {
+  const auto refused = [](std::vector<TextMark> marks) {
+    TextState::Parts parts = read_text().parts();
+    parts.marks = std::move(marks);
+    return TextState::make(std::move(parts)).status().code() == Code::kBadFile;
+  };
+  EXPECT_FALSE(refused({}));
+  EXPECT_FALSE(refused({{0, 0, 0}, {5, 0, 9}, {5, 1, 0}, {13, 1, 44}}));
+  EXPECT_TRUE(refused({{0, 1, 0}}));                         // no first feed
+  EXPECT_TRUE(refused({{0, 0, 3}}));                         // which begins behind its beginning
+  EXPECT_TRUE(refused({{5, 0, 0}, {4, 1, 0}}));              // not ascending
+  EXPECT_TRUE(refused({{0, 0, 0}, {5, 0, 9}, {5, 0, 10}}));  // one token in two places
+  EXPECT_TRUE(refused({{0, 0, 0}, {5, 0, -9}}));
+  EXPECT_TRUE(refused({{0, 0, 0}, {5, 2, 0}}));
+  EXPECT_TRUE(refused({{0, 0, 0}, {13, 1, 0}}));  // a feed without tokens
+  EXPECT_TRUE(refused({{0, 0, 0}, {14, 0, 20}}));
 }
 
 TEST(TextState, RemembersWhatTheModelGenerated) {

@@ -1,0 +1,118 @@
+#include "citations.h"
+
+#include <algorithm>
+
+#include "output.h"
+
+namespace cli {
+namespace {
+
+constexpr size_t kShownBytes = 100;
+constexpr int32_t kMostPassages = 1024;
+
+std::string decode(const quire_tokenizer* tokenizer, const int32_t* ids, size_t n) {
+  return get_text([&](char* buf, size_t cap, size_t* needed,
+                      quire_error* err) { return quire_tokenizer_decode(tokenizer, ids, n, 0, buf, cap, needed, err); },
+                  "reading the text of tokens");
+}
+
+bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
+// The first words on one line. A passage may begin inside a word, which is left out then.
+std::string first_words(const std::string& text, bool begins_text) {
+  size_t at = 0;
+  if (!begins_text) at = static_cast<size_t>(std::find_if(text.begin(), text.end(), is_space) - text.begin());
+  if (at == text.size()) at = 0;
+  std::string words;
+  for (; at < text.size(); ++at) {
+    if (!is_space(text[at])) {
+      words += text[at];
+    } else if (words.size() >= kShownBytes) {
+      break;
+    } else if (!words.empty() && words.back() != ' ') {
+      words += ' ';
+    }
+  }
+  while (!words.empty() && words.back() == ' ') words.pop_back();
+  return at < text.size() ? words + " ..." : words;
+}
+
+// The bytes in the document, where it is in the first feed.
+int64_t in_document(const Citation& citation, int64_t byte, const CitedDocument& document) {
+  return citation.passage.feed == 0 ? byte - document.begin : byte;
+}
+
+}  // namespace
+
+CitedDocument find_in_messages(const quire_tokenizer* tokenizer, const quire_session* session, const std::string& name,
+                               const std::string& document) {
+  CitedDocument found{name};
+  const std::vector<int32_t> ids = tokens_of(session);
+  const std::string all = decode(tokenizer, ids.data(), ids.size());
+  const size_t begin = document.empty() ? std::string::npos : all.find(document);
+  if (begin == std::string::npos) return found;
+  found.begin = static_cast<int64_t>(begin);
+  // The least number of tokens that hold it: texts of more tokens are no shorter.
+  size_t low = 0, high = ids.size();
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    if (decode(tokenizer, ids.data(), middle).size() < begin + document.size()) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  found.end = static_cast<int64_t>(low);
+  return found;
+}
+
+std::vector<Citation> get_citations(const quire_tokenizer* tokenizer, const quire_session* session,
+                                    const CitedDocument& document, size_t n) {
+  Error error;
+  std::vector<quire_passage> passages(kMostPassages);
+  size_t found = 0;
+  const quire_status status =
+      quire_session_get_passages(session, -1, 0, kMostPassages, passages.data(), passages.size(), &found, error.get());
+  if (status == QUIRE_ERROR_NOT_FOUND) return {};  // the answer is empty
+  error.check(status, "cannot say where the answer came from");
+  const std::vector<int32_t> ids = tokens_of(session);
+  std::vector<Citation> citations;
+  for (size_t i = 0; i < found && citations.size() < n; ++i) {
+    if (passages[i].feed == 0 && passages[i].begin < document.begin) continue;
+    const auto first = static_cast<size_t>(passages[i].first_token);
+    citations.push_back({passages[i], decode(tokenizer, &ids[first], static_cast<size_t>(passages[i].n_tokens))});
+  }
+  return citations;
+}
+
+void print_citations(const std::vector<Citation>& citations, const CitedDocument& document) {
+  print("\nlooked at:\n");
+  if (citations.empty()) print("  nothing that may be cited\n");
+  for (const Citation& c : citations) {
+    const quire_passage& p = c.passage;
+    std::string name = document.name;
+    if (p.feed > 0) name += ", part " + std::to_string(p.feed + 1);
+    print("%4.0f %%  %s, bytes %lld to %lld: \"%s\"\n", 100 * p.share, name.c_str(),
+          static_cast<long long>(in_document(c, p.begin, document)),
+          static_cast<long long>(in_document(c, p.end, document)), first_words(c.text, p.begin == 0).c_str());
+  }
+  flush_output();
+}
+
+Json citations_json(const std::vector<Citation>& citations, const CitedDocument& document) {
+  Json list = Json::array();
+  for (const Citation& c : citations) {
+    const quire_passage& p = c.passage;
+    list.push_back({{"label", document.name},
+                    {"part", p.feed},
+                    {"begin", in_document(c, p.begin, document)},
+                    {"end", in_document(c, p.end, document)},
+                    {"first_token", p.first_token},
+                    {"n_tokens", p.n_tokens},
+                    {"share", p.share},
+                    {"text", c.text}});
+  }
+  return list;
+}
+
+}  // namespace cli

@@ -1,0 +1,35 @@
+// Where an answer came from: the passages that `quire run --cite` prints.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "document.h"
+#include "engine.h"
+
+namespace cli {
+
+// The document in a session's text.
+struct CitedDocument {
+  std::string name;
+  int64_t end = 0;    // its tokens come before this one; 0: not known
+  int64_t begin = 0;  // the byte of the first feed's text where it begins: before it a chat template may write more
+};
+
+// Finds the document in the written messages of a session; where the template changed it, all of them may be cited.
+CitedDocument find_in_messages(const quire_tokenizer* tokenizer, const quire_session* session, const std::string& name,
+                               const std::string& document);
+
+struct Citation {
+  quire_passage passage;
+  std::string text;  // as its tokens spell it
+};
+
+// The passages of the document that the last answer looked at most, at most n; none if it has no tokens.
+std::vector<Citation> get_citations(const quire_tokenizer* tokenizer, const quire_session* session,
+                                    const CitedDocument& document, size_t n);
+void print_citations(const std::vector<Citation>& citations, const CitedDocument& document);
+Json citations_json(const std::vector<Citation>& citations, const CitedDocument& document);
+
+}  // namespace cli
