@@ -751,14 +751,14 @@ QUIRE_API quire_status quire_strategy_get_list(const quire_strategy_options* opt
  * there is, and come back when they are needed; no token changes. A model on a CPU computes on
  * chunks in HOST; one on a device of its own on chunks in DEVICE. A tier that comes later has a
  * higher number, and a budget at the end of the options structs. */
-#define QUIRE_TIER_DEVICE 1     /* a device's own memory; not in this version */
-#define QUIRE_TIER_HOST 2       /* the machine's memory */
+#define QUIRE_TIER_DEVICE 1 /* a device's own memory; not in this version */
+#define QUIRE_TIER_HOST 2   /* the machine's memory */
 /* The machine's memory, compressed, without loss: chunks take about 0.65 of their bytes in BF16,
  * 0.8 in F16 and F32. Before a file, chunks that hardly compress go to the file at once. It is
  * worth having where memory is short and the file's disk is slow: see tests/bench/README.md. */
 #define QUIRE_TIER_COMPRESSED 3
 #define QUIRE_TIER_FILE 4     /* a temporary file of the session's */
-#define QUIRE_TIER_SNAPSHOT 5   /* the file that the session was loaded from; never written to */
+#define QUIRE_TIER_SNAPSHOT 5 /* the file that the session was loaded from; never written to */
 
 /* An adapter of a session. This struct has its final size. */
 typedef struct quire_session_adapter {
@@ -780,8 +780,8 @@ typedef struct quire_session_options {
   int32_t prefill_block;
   int32_t reserved; /* 0 */
   /* Most bytes of the KV cache in each tier (see "Tiers"), never exceeded. */
-  int64_t kv_device_budget_bytes;     /* 0: what the device has */
-  int64_t kv_host_budget_bytes;       /* 0: no limit */
+  int64_t kv_device_budget_bytes; /* 0: what the device has */
+  int64_t kv_host_budget_bytes;   /* 0: no limit */
   /* 0: no such tier. Its working memory of some 100 KB to some MB, by the size of a chunk, is part
    * of it. Before a file every chunk has its place there too. Without a file the budget is a hard
    * end, in which a chunk counts in full until it was compressed. */
