@@ -121,8 +121,8 @@ class ChunkStore {
   // Records of a layer's text that can be in memory together, beside all records of its condensed entries.
   int64_t max_resident() const;
   // How many of n records of a layer's text to acquire at a time: all if they fit, else half of what fits, so that the
-  // next ones can arrive meanwhile. Where not all that the store holds fits, a scan takes few, so that most of the memory
-  // goes to records that stay there.
+  // next ones can arrive meanwhile. Where not all that the store holds fits, a scan takes few, so that most of the
+  // memory goes to records that stay there.
   int64_t window(int64_t n, Access access = Access::kRead) const;
   int64_t condensed_chunks() const { return table_.n_chunks(KvKind::kCondensed); }
   KvRecords layer(int layer, KvKind kind = KvKind::kText) const {

@@ -29,7 +29,6 @@ struct Record {
   int64_t slot = -1;
   State state = State::kOut;
   bool saved = false;              // the slot has its present bytes
-  bool scanned = false;            // it came for a scan (Access), and was not used otherwise since
   int32_t n_pins = 0;              // requests of stores that need it where it is
   std::unique_ptr<Buffer> memory;  // of the record's size
   KvRecord fixed;                  // in the chunk's page

@@ -179,7 +179,7 @@ Status Residency::make_room(RecordUser& user, int64_t bytes) {
   MutexLock lock(mutex_);
   user.failure_ = {};
   while (user.account_.room() < bytes + staging_left(user)) {
-    if (Record* const victim = choose_victim(user, bytes, Access::kRead)) {
+    if (Record* const victim = choose_victim(user, bytes)) {
       QUIRE_TRY(push_out(user, *victim));
     } else if (may_wait(user)) {
       wait(user);

@@ -70,8 +70,6 @@ class RecordUser {
 // store that asks for a record which a fork has in memory finds it there, at no cost. When the owner is gone, the
 // record counts for the runtime alone until another store that holds it uses it.
 //
-// A scan takes the memory of what came for it before.
-//
 // What a store has asked for is pinned until it asks for something else: it leaves memory neither for a request nor for
 // a prefetch. Of the records that are in and not pinned leaves, when a store needs room:
 // - if its own budget is reached, the one of its own that was used longest ago;
@@ -167,7 +165,7 @@ class Residency final : private TransferListener {
   Status bring(RecordUser& user, std::span<Record* const> records, Access access) QUIRE_REQUIRES(mutex_);
   Status start(RecordUser& user, Record& record, Access access, Purpose purpose) QUIRE_REQUIRES(mutex_);
   Status start_claimed(RecordUser& user, Record& record, Access access, Purpose purpose) QUIRE_REQUIRES(mutex_);
-  Result<Place> take_place(RecordUser& user, Record& record, Access access, Purpose purpose) QUIRE_REQUIRES(mutex_);
+  Result<Place> take_place(RecordUser& user, Record& record, Purpose purpose) QUIRE_REQUIRES(mutex_);
   // These let go of the mutex for a moment.
   Result<std::unique_ptr<Buffer>> allocate(RecordUser& user) QUIRE_REQUIRES(mutex_);
   void free(std::unique_ptr<Buffer> memory) QUIRE_REQUIRES(mutex_);
@@ -187,7 +185,7 @@ class Residency final : private TransferListener {
   static bool same_memory(const RecordUser& user, const Record& record);
   static RecordUser* writer(RecordUser& user, const Record& record);
   static Record* oldest_that_may_leave(RecordUser& user, const OwnedRecords& owned);
-  Record* choose_victim(RecordUser& user, int64_t bytes, Access access) QUIRE_REQUIRES(mutex_);
+  Record* choose_victim(RecordUser& user, int64_t bytes) QUIRE_REQUIRES(mutex_);
   int64_t capacity_of(const RecordUser& user) const QUIRE_REQUIRES(mutex_);
   static RecordUser& charged(const Record& record, const OwnedRecords& owner);
   static TierStats& lower(RecordUser& user, const Record& record);

@@ -32,7 +32,7 @@ Status Residency::start(RecordUser& user, Record& record, Access access, Purpose
 Status Residency::start_claimed(RecordUser& user, Record& record, Access access, Purpose purpose) {
   Place place;
   for (;;) {
-    QUIRE_ASSIGN(place, take_place(user, record, access, purpose));
+    QUIRE_ASSIGN(place, take_place(user, record, purpose));
     if (place.found) break;
     if (purpose == Purpose::kPrefetch) return Status(Code::kBudget, "no place");
     if (may_wait(user)) {
@@ -63,7 +63,7 @@ Status Residency::start_claimed(RecordUser& user, Record& record, Access access,
 }
 
 // Memory within the budgets, or that of a record which may leave.
-Result<Residency::Place> Residency::take_place(RecordUser& user, Record& record, Access access, Purpose purpose) {
+Result<Residency::Place> Residency::take_place(RecordUser& user, Record& record, Purpose purpose) {
   const int64_t bytes = user.record_bytes_;
   for (;;) {
     if (user.account_.room() - staging_left(user) >= bytes && user.account_.add(bytes).ok()) {
@@ -76,7 +76,7 @@ Result<Residency::Place> Residency::take_place(RecordUser& user, Record& record,
       return Place{true, nullptr, nullptr, nullptr};
     }
     Place place{true, nullptr, nullptr, fences()};
-    Record* const victim = choose_victim(user, bytes, access);
+    Record* const victim = choose_victim(user, bytes);
     if (!victim) return Place{};
     if (!same_memory(user, *victim)) {
       if (purpose == Purpose::kPrefetch) return Place{};
@@ -268,7 +268,6 @@ void Residency::enter(Record& record, OwnedRecords& owner, bool scan) {
 // Before all others: the first to leave.
 void Residency::put_first(OwnedRecords& owner, Record& record) {
   record.owner = &owner;
-  record.scanned = true;
   record.used_at = owner.oldest ? owner.oldest->used_at : 0;
   record.before = nullptr;
   record.after = owner.oldest;
@@ -279,7 +278,6 @@ void Residency::put_first(OwnedRecords& owner, Record& record) {
 
 void Residency::append(OwnedRecords& owner, Record& record) {
   record.owner = &owner;
-  record.scanned = false;
   record.used_at = ++clock_;
   record.before = owner.newest;
   record.after = nullptr;
@@ -328,9 +326,8 @@ Record* Residency::oldest_that_may_leave(RecordUser& user, const OwnedRecords& o
   return record;
 }
 
-Record* Residency::choose_victim(RecordUser& user, int64_t bytes, Access access) {
+Record* Residency::choose_victim(RecordUser& user, int64_t bytes) {
   Record* const own = oldest_that_may_leave(user, user.owned_);
-  if (access == Access::kScan && own && own->scanned) return own;
   if (user.account_.own_room() - staging_left(user) < bytes) return own;
   Record* best = oldest_that_may_leave(user, unowned_);
   for (RecordUser* const other : users_) {

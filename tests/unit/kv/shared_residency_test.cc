@@ -100,6 +100,22 @@ TEST_F(SharedResidency, AScanLeavesWhatIsThere) {
   for (int64_t chunk = 0; chunk < 6; ++chunk) expect_letters(*store, *queue_, chunk);
 }
 
+// One that only scans gets its share of the memory as well.
+TEST_F(SharedResidency, AScanTakesFromWhoHasMost) {
+  limit(14 * record());
+  const Store first = filled(6);
+  EXPECT_EQ(first->stats().n_resident, 13);
+  const Store second = filled(6, 3);
+  for (int round = 0; round < 4; ++round) {
+    for (int layer = 0; layer < kLayers; ++layer) {
+      for (int64_t chunk = 0; chunk < 6; ++chunk) ASSERT_TRUE(acquire(*second, layer, {chunk}, Access::kScan).ok());
+    }
+    second->release(*queue_);
+  }
+  EXPECT_EQ(second->stats().n_resident, 6);
+  EXPECT_EQ(first->stats().n_resident, 6);
+}
+
 TEST_F(SharedResidency, WhatOneForkReadTheOtherFinds) {
   const Store first = filled(6, 0, 4 * record());  // three in memory, the others out
   const Store fork = std::move(*first->fork());
