@@ -3,7 +3,8 @@
 #
 #   bash tests/run.sh         release and ASan+UBSan builds, fast tests in both (the latter without the quire command)
 #   bash tests/run.sh --all   also the command in the ASan+UBSan build, clang, TSan, the tests that take long in sanitized
-#                             builds (labels "deferred" and "long"), the slow tests, fuzzing, and clang-tidy
+#                             builds (labels "deferred" and "long"), the slow tests, fuzzing, and clang-tidy; and
+#                             builds the benchmarks
 #
 # Stops at the first failure with its status; otherwise the last lines are a CTest summary of the ASan+UBSan run
 # (with --all, of the slow tests).
@@ -67,4 +68,5 @@ step "fuzzing"
 sh tests/fuzz/run.sh 30
 step "clang-tidy"
 bash tests/tidy.sh
+build bench
 run_tests release slow

@@ -19,12 +19,6 @@ namespace {
 constexpr int64_t kTokens = 8;  // of a turn
 constexpr int kTurns = 15;
 
-double process_seconds() {
-  timespec t;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
 // CPU seconds of a token.
 double decode(const std::shared_ptr<Session>& session, bool cite) {
   StreamOptions options;
@@ -37,11 +31,6 @@ double decode(const std::shared_ptr<Session>& session, bool cite) {
   while (take(stream->next(-1, &event)) != NextResult::kEnd) {
   }
   return (process_seconds() - start) / static_cast<double>(kTokens);
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 void measure(const std::shared_ptr<Model>& model, const std::string& strategy, int64_t depth) {

@@ -164,24 +164,13 @@ class Zstd {
   ZSTD_DCtx* const from_ = ZSTD_createDCtx();
 };
 
-double seconds(const std::function<void()>& body) {
-  const double begin = wall_seconds();
-  body();
-  return wall_seconds() - begin;
-}
-
-double median(std::vector<double> all) {
-  std::sort(all.begin(), all.end());
-  return all[all.size() / 2];
-}
-
 struct Sample {
   std::vector<Part> keys, values;
   int64_t bytes = 0;
 };
 
 Sample read_records(const std::string& path, const KvGeometry& geometry) {
-  const auto file = take(SnapshotFile::open(path));
+  const auto file = take(SnapshotFile::open(take(ReadFile::open(path))));
   const SnapshotIndex index = take(read_index(*file));
   const auto bytes = static_cast<int64_t>(kv_neutral_bytes(geometry));
   int64_t n = 0;

@@ -24,12 +24,6 @@ constexpr int64_t kPrompt = 512;  // tokens of a prefill measurement
 constexpr int64_t kDecoded = 24;  // tokens of a decode measurement
 constexpr int kTurns = 2;         // decode and read measurements in turn, at each depth
 
-double process_seconds() {
-  timespec t;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
 // Seconds by the clock, and of CPU time of the whole process.
 struct Seconds {
   double wall = 1e30;
@@ -131,7 +125,7 @@ void measure(Machine& machine, const std::vector<int64_t>& depths) {
   machine.prefill[0].keep_best(time_prefill(session, kPrompt));
   for (const int64_t depth : depths) {
     int64_t n_tokens = 0;
-    check(session->position(&n_tokens, nullptr));
+    check(session->count_tokens(&n_tokens, nullptr));
     if (depth < n_tokens) check(session->reset()), n_tokens = 0;
     if (depth > n_tokens) time_prefill(session, depth - n_tokens);
     for (int turn = 0; turn < kTurns; ++turn) {

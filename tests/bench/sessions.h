@@ -1,6 +1,9 @@
 // What the end-to-end benchmarks share: failures end the program, tokens are made up.
 #pragma once
 
+#include <time.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +28,26 @@ inline void check(const Status& status) { take(status.ok() ? Result<int>(0) : Re
 
 inline double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Of this process, on all threads.
+inline double process_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// How long body() takes.
+template <typename Body>
+double seconds(const Body& body) {
+  const double begin = wall_seconds();
+  body();
+  return wall_seconds() - begin;
+}
+
+inline double median(std::vector<double> all) {
+  std::sort(all.begin(), all.end());
+  return all[all.size() / 2];
 }
 
 inline void feed(Session& session, int64_t n) {

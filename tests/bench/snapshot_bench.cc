@@ -21,18 +21,6 @@ namespace {
 constexpr int kRounds = 5;
 constexpr int64_t kAnswer = 8;
 
-template <typename Body>
-double seconds(const Body& body) {
-  const double begin = wall_seconds();
-  body();
-  return wall_seconds() - begin;
-}
-
-double median(std::vector<double> all) {
-  std::sort(all.begin(), all.end());
-  return all[all.size() / 2];
-}
-
 void drop_cached(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY);
   if (fd < 0 || ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0) std::perror(path.c_str());

@@ -31,17 +31,6 @@ constexpr size_t kMostRecords = 160;
 
 using Bytes = std::vector<std::byte>;
 
-double seconds(const std::function<void()>& body) {
-  const double begin = wall_seconds();
-  body();
-  return wall_seconds() - begin;
-}
-
-double median(std::vector<double> all) {
-  std::sort(all.begin(), all.end());
-  return all[all.size() / 2];
-}
-
 struct Bench {
   std::shared_ptr<Model> model;
   std::string text, directory;
@@ -61,7 +50,7 @@ std::shared_ptr<Session> read_text(const Bench& bench, const SessionOptions& opt
 std::vector<Bytes> records_of(Session& session, const std::string& directory) {
   const std::string path = directory + "/quire_bench_tiers.quire";
   check(session.save(path, {}));
-  const auto file = take(SnapshotFile::open(path));
+  const auto file = take(SnapshotFile::open(take(ReadFile::open(path))));
   const int64_t bytes = stats_of(session).kv_record_bytes;
   std::vector<Bytes> records;
   for (int64_t block = 0; block < file->n_blocks() && records.size() < kMostRecords; ++block) {
