@@ -129,14 +129,17 @@ Status Session::fill_random(int64_t n_tokens, uint64_t seed) {
   for (int32_t& token : tokens) token = static_cast<int32_t>(random.next() % vocab);
   QUIRE_ASSIGN(const auto queue, backend.create_queue());
   Filler filler(backend, *queue, random.next());
-  struct Undo {  // whatever fails, allocation included
-    ChunkStore* kv;
-    ~Undo() {
-      if (kv) kv->truncate(0);
+  struct End {  // whatever fails, allocation included
+    ChunkStore& kv;
+    Queue& queue;
+    bool filled = false;
+    ~End() {
+      kv.release(queue);
+      if (!filled) kv.truncate(0);
     }
-  } undo{&contents_->kv()};
+  } end{contents_->kv(), *queue};
   QUIRE_TRY(fill_keys(contents_->kv(), filler, *strategy_, model_->llama->config().n_layers, n_tokens - 1));
-  undo.kv = nullptr;
+  end.filled = true;
   // As after a delivered token: the last one has no keys yet, so the next stream computes it and has its logits.
   text.fill(std::move(tokens));
   return {};

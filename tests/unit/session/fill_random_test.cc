@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/kv/spill_directory.h"
 #include "tests/unit/session/session_fixture.h"
 
 namespace quire::test {
@@ -93,6 +94,24 @@ TEST(FillRandom, StopsAtTheBudgetAndLeavesNothing) {
   EXPECT_EQ(position(*session), (Position{0, 0}));
   EXPECT_EQ(stats(*session).kv_bytes, 0);
   expect_ok(session->fill_random(17, 1));
+}
+
+TEST(FillRandom, LeavesItsMemoryToOthers) {
+  const SpillDirectory spill;
+  RuntimeOptions runtime;
+  runtime.kv_memory_bytes = 200000;
+  const auto model = load("short_128", runtime);
+  SessionOptions options = with_strategy("dca(kv_chunk=16)");
+  const auto other = make_session(model, options);
+  options.spill_directory = spill.path();
+  const auto filled = make_session(model, options);
+  expect_ok(filled->fill_random(2000, 1));
+  // It gets all of the memory, and is refused more; it does not wait for what was filled.
+  expect_ok(other->feed_tokens(random_tokens(*model, 2000)));
+  EXPECT_EQ(run(other).status.code(), Code::kBudget);
+  EXPECT_GT(stats(*other).kv_bytes, 150000);
+  other->close();
+  expect_ok(run(filled, generating(2)).status);
 }
 
 }  // namespace
