@@ -91,8 +91,8 @@ Status Residency::acquire(RecordUser& user, Queue& queue, std::span<Record* cons
   if (fence->done()) fence.reset();
   MutexLock lock(mutex_);
   user.fence_ = std::move(fence);
-  Status status = pin(user, records, access, pins);
-  if (status.ok()) status = bring(user, records, access);
+  pin(user, records, access, pins);
+  const Status status = bring(user, records, access);
   if (!status.ok()) {
     unpin(user);
     settle(user);  // so that the next request sees failures of its own alone
@@ -104,7 +104,7 @@ Status Residency::acquire(RecordUser& user, Queue& queue, std::span<Record* cons
   return {};
 }
 
-Status Residency::pin(RecordUser& user, std::span<Record* const> records, Access access, Pins pins) {
+void Residency::pin(RecordUser& user, std::span<Record* const> records, Access access, Pins pins) {
   if (pins == Pins::kReplaced) unpin(user);
   quire::make_room(user.pinned_, records.size());
   user.computes_ = true;
@@ -116,7 +116,6 @@ Status Residency::pin(RecordUser& user, std::span<Record* const> records, Access
     ++(record->state == State::kIn ? user.device_.n_hits : user.device_.n_misses);
     if (record->state == State::kIn && access != Access::kScan) use(user, *record);
   }
-  return {};
 }
 
 Status Residency::bring(RecordUser& user, std::span<Record* const> records, Access access) {

@@ -77,6 +77,7 @@ class RecordUser {
 //   ago;
 // - else the one used longest ago of the session that has most. So no session that works is pushed below an equal share
 //   of the runtime's budget by others.
+// What came for a scan (Access) counts as used before all others of its owner.
 //
 // The bytes of a record are in memory or in its slot, or both, at any time. One that cannot be written stays in memory,
 // and is written when its place is wanted again. One that cannot be read is out, and is read when it is asked for
@@ -161,7 +162,7 @@ class Residency final : private TransferListener {
   void finished(const Transfer& transfer) noexcept override;
   std::unique_ptr<Buffer> finish(const Transfer& transfer) QUIRE_REQUIRES(mutex_);
   Status prepare(RecordUser& user);
-  Status pin(RecordUser& user, std::span<Record* const> records, Access access, Pins pins) QUIRE_REQUIRES(mutex_);
+  void pin(RecordUser& user, std::span<Record* const> records, Access access, Pins pins) QUIRE_REQUIRES(mutex_);
   Status bring(RecordUser& user, std::span<Record* const> records, Access access) QUIRE_REQUIRES(mutex_);
   Status start(RecordUser& user, Record& record, Access access, Purpose purpose) QUIRE_REQUIRES(mutex_);
   Status start_claimed(RecordUser& user, Record& record, Access access, Purpose purpose) QUIRE_REQUIRES(mutex_);
