@@ -3,12 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <sstream>
-
 #include "lib/session/describe_snapshot.h"
 #include "tests/unit/chat/chat_tokenizer.h"
 #include "tests/unit/kv/spill_directory.h"
+#include "tests/unit/model/file_bytes.h"
 #include "tests/unit/model/temporary_folder.h"
 #include "tests/unit/session/session_fixture.h"
 
@@ -18,16 +16,6 @@ namespace {
 using testing::HasSubstr;
 
 constexpr int64_t kLength = 170;
-
-std::string read_file(const std::string& path) {
-  std::ostringstream bytes;
-  bytes << std::ifstream(path, std::ios::binary).rdbuf();
-  return bytes.str();
-}
-
-void write_file(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-}
 
 LoadOptions loading(const std::string& spill_directory = "", int64_t budget = 0) {
   LoadOptions options;  // overflow among others is the saved session's
