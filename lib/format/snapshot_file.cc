@@ -283,4 +283,10 @@ Status SnapshotFile::read(int64_t number, std::span<std::byte> out) const {
                  std::to_string(block.offset) + " on, is damaged: its checksum is another one");
 }
 
+void SnapshotFile::will_read(int64_t number) const {
+  if (block_bytes(number) <= 0) return;
+  const SnapshotBlock& block = blocks_[static_cast<size_t>(number)];
+  source_->will_read(block.offset, block.bytes);
+}
+
 }  // namespace quire

@@ -92,6 +92,8 @@ class SnapshotFile {
   // Reads a block of exactly out.size() bytes and compares its checksum. Errors of the source; kBadFile that names the
   // block and its place.
   Status read(int64_t block, std::span<std::byte> out) const;
+  // A hint that the block will be read soon.
+  void will_read(int64_t block) const;
 
  private:
   explicit SnapshotFile(std::shared_ptr<const ByteSource> source) : source_(std::move(source)) {}

@@ -149,6 +149,15 @@ Status CompressedTier::write(int64_t slot, const void* record) {
   return {};
 }
 
+void CompressedTier::will_read(int64_t slot) {
+  if (!next_) return;
+  {
+    MutexLock lock(mutex_);
+    if (entry(slot).blocks.first) return;
+  }
+  next_->will_read(slot);
+}
+
 Status CompressedTier::read(int64_t slot, void* record) {
   {
     MutexLock codec(codec_mutex_);

@@ -51,6 +51,7 @@ class CompressedTier : public Tier {
   void free_slot(int64_t slot) override;
   Status write(int64_t slot, const void* record) override;
   Status read(int64_t slot, void* record) override;
+  void will_read(int64_t slot) override;
   void describe(TierStats& stats) const override;
   bool describe_next(TierStats& stats) const override;
 

@@ -24,6 +24,7 @@ class FileTier : public Tier {
   void free_slot(int64_t slot) override;
   Status write(int64_t slot, const void* record) override;
   Status read(int64_t slot, void* record) override;
+  void will_read(int64_t slot) override { file_->will_read(slot * record_bytes_, record_bytes_); }
   void describe(TierStats& stats) const override;
 
   int64_t bytes() const;

@@ -23,6 +23,7 @@ class SnapshotTier : public Tier {
   void free_slot(int64_t) override {}
   Status write(int64_t, const void*) override { return read_only(); }
   Status read(int64_t slot, void* record) override;
+  void will_read(int64_t slot) override { source_->will_read(slot); }
   void describe(TierStats&) const override {}
 
  private:

@@ -30,6 +30,8 @@ class BlockSource {
   virtual int64_t block_bytes(int64_t block) const = 0;  // -1: there is no such block
   // Reads the whole block. kIo; kBadFile: it is damaged.
   virtual Status read(int64_t block, std::span<std::byte> out) const = 0;
+  // A hint that the block will be read soon (Tier::will_read).
+  virtual void will_read(int64_t /*block*/) const {}
 };
 
 // Chunks [begin, end).

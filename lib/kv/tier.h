@@ -35,6 +35,8 @@ class Tier {
   virtual void free_slot(int64_t slot) = 0;
   virtual Status write(int64_t slot, const void* record) = 0;
   virtual Status read(int64_t slot, void* record) = 0;
+  // A hint that the slot will be read soon: what takes time without the processor can begin. Returns at once.
+  virtual void will_read(int64_t /*slot*/) {}
   // Limit of this store, bytes held and their peak go into `stats`; what else the tier counts itself, too.
   virtual void describe(TierStats& stats) const = 0;
   // The same of the tier that this one gives records on to, by itself. False: there is none.

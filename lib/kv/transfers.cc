@@ -1,9 +1,16 @@
 #include "lib/kv/transfers.h"
 
+#include <array>
 #include <exception>
 #include <utility>
 
 namespace quire {
+namespace {
+
+// So many transfers behind the one that runs are announced to their tiers. More did not read faster from a disk.
+constexpr size_t kAnnounced = 8;
+
+}  // namespace
 
 Result<std::unique_ptr<Transfers>> Transfers::create(Backend& backend, TierAccount& account, int64_t record_bytes,
                                                      IoThreads* io, TransferListener& listener) {
@@ -47,19 +54,34 @@ bool Transfers::take_back(Transfer* transfer) {
   return true;
 }
 
-bool Transfers::run_one() {
-  Transfer* next = nullptr;  // stays where it is while others are added and taken back behind it
+// The transfer to run; it stays where it is while others are added and taken back behind it. Null: there is none.
+Transfer* Transfers::next() {
+  std::array<std::pair<Tier*, int64_t>, kAnnounced> soon;
+  size_t n_soon = 0;
+  Transfer* first = nullptr;
   {
     MutexLock lock(mutex_);
     running_ = !all_.empty();
-    if (running_) next = &all_.front();
+    if (!running_) return nullptr;
+    first = &all_.front();
+    for (size_t i = 1; i < all_.size() && i <= kAnnounced; ++i) {
+      Transfer& t = all_[i];
+      if (t.reads && !t.announced) soon[n_soon++] = {t.in->tier, t.in->slot};
+      t.announced = true;
+    }
   }
-  if (next) {
-    run(*next);
-    listener_.finished(*next);
+  for (size_t i = 0; i < n_soon; ++i) soon[i].first->will_read(soon[i].second);
+  return first;
+}
+
+bool Transfers::run_one() {
+  Transfer* const transfer = next();
+  if (transfer) {
+    run(*transfer);
+    listener_.finished(*transfer);
   }
   MutexLock lock(mutex_);
-  if (next) all_.pop_front();
+  if (transfer) all_.pop_front();
   running_ = false;
   scheduled_ = !all_.empty();
   if (!scheduled_) idle_.notify_all();

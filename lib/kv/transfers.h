@@ -30,6 +30,7 @@ struct Transfer {
   bool prefetch = false;                // nobody waits for it yet
   RecordUser* user = nullptr;           // who asked for it
   std::shared_ptr<const Fences> after;  // what is queued on the memory so far; may be null
+  bool announced = false;               // the tier knows that it will be read
   // What came of it.
   bool written = false;
   Status status;
@@ -46,7 +47,7 @@ class TransferListener {
 
 // The transfers of one store, one after the other in the order of submission, on an I/O thread or, without one, on the
 // thread that submits. Bytes go through one staging buffer of a record's size, and the lower tiers see host memory
-// alone.
+// alone. Tiers are told of some reads beforehand (Tier::will_read), so that a disk works on several at once.
 //
 // It touches the memory and the slots of the transfer that runs, and no state of a record: what comes of it is the
 // listener's matter.
@@ -76,6 +77,7 @@ class Transfers : private IoWork {
   Transfers(Backend& backend, TierAccount& account, int64_t record_bytes, IoThreads* io, TransferListener& listener)
       : backend_(backend), account_(account), record_bytes_(record_bytes), io_(io), listener_(listener) {}
   bool run_one() override;
+  Transfer* next();
   void run(Transfer& transfer) noexcept;
   Status move(Transfer& transfer);
 

@@ -52,6 +52,7 @@ class FileSource : public BlockSource {
   explicit FileSource(std::shared_ptr<const SnapshotFile> file) : file_(std::move(file)) {}
   int64_t block_bytes(int64_t block) const override { return file_->block_bytes(block); }
   Status read(int64_t block, std::span<std::byte> out) const override { return file_->read(block, out); }
+  void will_read(int64_t block) const override { file_->will_read(block); }
 
  private:
   std::shared_ptr<const SnapshotFile> file_;

@@ -19,6 +19,8 @@ class ByteSource {
   virtual int64_t size() const = 0;
   // Reads exactly out.size() bytes; an end before that is an error.
   virtual Status read_at(int64_t offset, std::span<std::byte> out) const = 0;
+  // A hint that these bytes will be read soon. Returns at once.
+  virtual void will_read(int64_t /*offset*/, int64_t /*n_bytes*/) const {}
 };
 
 // Bytes that are written from the first to the last. They count if commit() succeeded; otherwise what was written is

@@ -59,6 +59,10 @@ Status ReadFile::read_at(int64_t offset, std::span<std::byte> out) const {
   return {};
 }
 
+void ReadFile::will_read(int64_t offset, int64_t n_bytes) const {
+  ::posix_fadvise(fd_, offset, n_bytes, POSIX_FADV_WILLNEED);
+}
+
 Result<std::span<const std::byte>> ReadFile::map() {
   const auto size = static_cast<size_t>(size_);
   if (!map_ && size > 0) {

@@ -26,6 +26,7 @@ class ReadFile : public ByteSource {
   const std::string& name() const override { return path_; }
   int64_t size() const override { return size_; }
   Status read_at(int64_t offset, std::span<std::byte> out) const override;
+  void will_read(int64_t offset, int64_t n_bytes) const override;
   // Maps the whole file read-only; the bytes live as long as this object. Second call: the same bytes.
   Result<std::span<const std::byte>> map();
   // Tells the system that the pages of this part of the map will not be needed soon.

@@ -81,6 +81,10 @@ Status ScratchFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
   return {};
 }
 
+void ScratchFile::will_read(int64_t offset, int64_t n_bytes) const {
+  ::posix_fadvise(fd_, offset, n_bytes, POSIX_FADV_WILLNEED);
+}
+
 Status ScratchFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
   size_t done = 0;
   while (done < bytes.size()) {

@@ -30,6 +30,8 @@ class ScratchFile {
   // Exactly all bytes, inside what was reserved.
   Status write_at(int64_t offset, std::span<const std::byte> bytes);
   Status read_at(int64_t offset, std::span<std::byte> bytes) const;
+  // A hint that these bytes will be read soon. Returns at once.
+  void will_read(int64_t offset, int64_t n_bytes) const;
 
  private:
   ScratchFile(std::string directory, int fd) : directory_(std::move(directory)), fd_(fd) {}

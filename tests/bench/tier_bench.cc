@@ -16,6 +16,8 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <numeric>
+#include <random>
 #include <string>
 
 #include "lib/format/snapshot_file.h"
@@ -80,25 +82,46 @@ void measure_tier(Tier& tier, const std::vector<Bytes>& records, Rates& rates) {
   for (const int64_t slot : slots) tier.free_slot(slot);
 }
 
-// The system's own calls, a record each. cold: the file is synced and dropped from the page cache before it is read.
-void measure_file(const std::string& directory, const std::vector<Bytes>& records, bool cold, Rates& rates) {
+// How a file is read: in the order of the records or in another one, and so many records announced before each.
+struct Reading {
+  bool cold = false;  // the file is synced and dropped from the page cache before
+  bool in_order = true;
+  size_t n_announced = 0;
+};
+
+// The system's own calls, a record each.
+void measure_file(const std::string& directory, const std::vector<Bytes>& records, const Reading& how, Rates& rates) {
   const std::string path = directory + "/quire_bench_tiers.file";
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) std::exit((std::perror(path.c_str()), 1));
   const size_t size = records[0].size();
   const auto bytes = static_cast<double>(records.size() * size);
   Bytes record(size);
-  const auto pass = [&](bool writes) {
-    for (size_t i = 0; i < records.size(); ++i) {
-      const auto at = static_cast<off_t>(i * size);
-      const ssize_t n = writes ? ::pwrite(fd, records[i].data(), size, at) : ::pread(fd, record.data(), size, at);
-      if (n != static_cast<ssize_t>(size)) std::exit((std::perror(path.c_str()), 1));
-    }
-    if (writes && cold) ::fdatasync(fd);
+  std::vector<size_t> order(records.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (!how.in_order) std::shuffle(order.begin(), order.end(), std::mt19937(1));
+  const auto place = [&](size_t i) { return static_cast<off_t>(order[i] * size); };
+  const auto check_size = [&](ssize_t n) {
+    if (n != static_cast<ssize_t>(size)) std::exit((std::perror(path.c_str()), 1));
   };
-  rates.write.push_back(bytes / seconds([&] { pass(true); }));
-  if (cold) ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-  rates.read.push_back(bytes / seconds([&] { pass(false); }));
+  rates.write.push_back(bytes / seconds([&] {
+                          for (size_t i = 0; i < records.size(); ++i) {
+                            check_size(::pwrite(fd, records[order[i]].data(), size, place(i)));
+                          }
+                          if (how.cold) ::fdatasync(fd);
+                        }));
+  if (how.cold) ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+  if (!how.in_order) ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+  rates.read.push_back(bytes / seconds([&] {
+                         size_t announced = 1;
+                         for (size_t i = 0; i < records.size(); ++i) {
+                           const size_t soon = std::min(records.size(), i + 1 + how.n_announced);
+                           for (announced = std::max(announced, i + 1); announced < soon; ++announced) {
+                             ::posix_fadvise(fd, place(announced), static_cast<off_t>(size), POSIX_FADV_WILLNEED);
+                           }
+                           check_size(::pread(fd, record.data(), size, place(i)));
+                         }
+                       }));
   ::close(fd);
   std::filesystem::remove(path);
 }
@@ -106,7 +129,7 @@ void measure_file(const std::string& directory, const std::vector<Bytes>& record
 void measure_tiers(const Bench& bench, const std::vector<Bytes>& records, ElementType type) {
   const auto size = static_cast<int64_t>(records[0].size());
   const auto width = static_cast<int64_t>(element_bytes(type));
-  Rates memory, cached, disk, compressed, file;
+  Rates memory, cached, disk, apart, announced, compressed, file;
   Allocator allocator;
   const int64_t room = CompressedTier::most_bytes(size, width, static_cast<int64_t>(records.size()));
   const auto tier = take(CompressedTier::create(allocator, {size, width, room}, nullptr));
@@ -115,8 +138,10 @@ void measure_tiers(const Bench& bench, const std::vector<Bytes>& records, Elemen
     memory.read.push_back(static_cast<double>(records.size()) * static_cast<double>(size) / seconds([&] {
                             for (const Bytes& record : records) std::memcpy(to.data(), record.data(), record.size());
                           }));
-    measure_file(bench.directory, records, false, cached);
-    measure_file(bench.directory, records, true, disk);
+    measure_file(bench.directory, records, {}, cached);
+    measure_file(bench.directory, records, {.cold = true}, disk);
+    measure_file(bench.directory, records, {.cold = true, .in_order = false}, apart);
+    measure_file(bench.directory, records, {.cold = true, .in_order = false, .n_announced = 8}, announced);
     measure_tier(*tier, records, compressed);
     measure_tier(*take(FileTier::create(bench.directory, size, 0)), records, file);
   }
@@ -131,6 +156,8 @@ void measure_tiers(const Bench& bench, const std::vector<Bytes>& records, Elemen
   row("file tier", file);
   row("pwrite, pread in the page cache", cached);
   row("disk: synced, dropped, read", disk);
+  row("disk, in no order", apart);
+  row("disk, in no order, 8 announced", announced);
 }
 
 int run(Bench bench, const std::string& strategy, ElementType type) {

@@ -116,6 +116,27 @@ TEST_F(AsynchronousStore, WhatWasPrefetchedIsAHit) {
   EXPECT_EQ(tier_->n_reads(), reads);
 }
 
+TEST_F(AsynchronousStore, ATierKnowsWhatWillBeRead) {
+  const auto store = filled(24, 20);
+  Pause first, second;
+  tier_->pause_reads(&first);
+  store->prefetch(0, Chunks{0});
+  first.wait_for_arrival();
+  ASSERT_TRUE(tier_->announced().empty());
+  store->prefetch(0, Chunks{1, 2, 3, 4, 5, 6, 7, 8, 9});
+  tier_->pause_reads(&second);
+  const int reads = tier_->n_reads();
+  first.release();
+  second.wait_for_arrival();  // the one read that began meanwhile
+  EXPECT_EQ(tier_->n_reads(), reads + 1);
+  const auto announced = tier_->announced();
+  EXPECT_EQ(announced.size(), 8u);
+  second.release();
+  tier_->pause_reads(nullptr);
+  for (int64_t chunk = 0; chunk < 10; ++chunk) expect_letters(*store, 0, chunk);
+  EXPECT_EQ(tier_->announced(), announced);  // each once
+}
+
 TEST_F(AsynchronousStore, AFailingPrefetchIsNoFailure) {
   const auto store = filled(4, 6);
   tier_->fail_reads(1);

@@ -54,6 +54,10 @@ class HeldTier : public Tier {
     std::memcpy(record, from.data(), from.size());
     return {};
   }
+  void will_read(int64_t slot) override {
+    std::lock_guard lock(mutex_);
+    announced_.push_back(slot);
+  }
   void describe(TierStats& stats) const override {
     std::lock_guard lock(mutex_);
     stats.bytes = n_taken_ * bytes_;
@@ -76,6 +80,11 @@ class HeldTier : public Tier {
     std::lock_guard lock(mutex_);
     return n_reads_;
   }
+  // Slots that will_read() was told of, in that order.
+  std::vector<int64_t> announced() const {
+    std::lock_guard lock(mutex_);
+    return announced_;
+  }
   int n_writes() const {
     std::lock_guard lock(mutex_);
     return n_writes_;
@@ -87,6 +96,7 @@ class HeldTier : public Tier {
   std::vector<int64_t> free_;
   mutable std::mutex mutex_;
   Pause* pause_ = nullptr;
+  std::vector<int64_t> announced_;
   std::map<int64_t, std::vector<char>> records_;
   int failing_reads_ = 0, failing_writes_ = 0, n_reads_ = 0, n_writes_ = 0;
 };
