@@ -74,6 +74,7 @@ void add_ls(CLI::App& app, Action& action);
 void add_chat(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
+void add_estimate(CLI::App& app, Action& action);
 void add_quantize(CLI::App& app, Action& action);
 void add_strategies(CLI::App& app, Action& action);
 void add_eval_passkey(CLI::App& eval, Action& action);

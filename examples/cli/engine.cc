@@ -25,23 +25,29 @@ void print_log(void*, int32_t level, const char* message, size_t message_len) {
   std::fprintf(stderr, "quire: %s: %.*s\n", word, static_cast<int>(message_len), message);
 }
 
+// Without what belongs to one call. The arguments must outlive it.
+quire_model_options model_options(const ModelArguments& arguments) {
+  auto options = initialised(quire_model_options_init);
+  options.weight_type = arguments.weight_type;
+  if (!arguments.beacon.empty()) options.beacon_path = arguments.beacon.data();
+  options.beacon_path_len = arguments.beacon.size();
+  options.device = arguments.device.data();
+  options.device_len = arguments.device.size();
+  return options;
+}
+
 Model load(quire_runtime* runtime, const ModelArguments& arguments) {
   const std::string& directory = arguments.path;
   std::vector<quire_adapter_source> merge;
   for (const AdapterArgument& a : arguments.merge) merge.push_back({a.directory.data(), a.directory.size(), a.scale});
   const CancelOnInterrupt cancel;
   Progress progress("loading", "MiB");
-  auto options = initialised(quire_model_options_init);
+  quire_model_options options = model_options(arguments);
   options.cancel = cancel.get();
   options.progress = show_mebibytes;
   options.progress_user_data = &progress;
-  options.weight_type = arguments.weight_type;
   options.merge = merge.data();
   options.n_merge = merge.size();
-  if (!arguments.beacon.empty()) options.beacon_path = arguments.beacon.data();
-  options.beacon_path_len = arguments.beacon.size();
-  options.device = arguments.device.data();
-  options.device_len = arguments.device.size();
   Error error;
   quire_model* model = nullptr;
   const quire_status status =
@@ -108,7 +114,7 @@ Runtime create_runtime(int32_t n_threads) {
 }
 
 Engine::Engine(const ModelArguments& arguments)
-    : runtime_(create_runtime(arguments.n_threads)), model_(load(runtime_.get(), arguments)) {}
+    : arguments_(arguments), runtime_(create_runtime(arguments.n_threads)), model_(load(runtime_.get(), arguments)) {}
 
 quire_model_info Engine::info() const {
   quire_model_info info = {};
@@ -159,6 +165,30 @@ Session Engine::create_session(const SessionArguments& arguments, int64_t n_toke
       quire_session_create(model(), &options, &session, error.get()),
       "cannot open a session with strategy \"" + (arguments.strategy.empty() ? "full" : arguments.strategy) + "\"");
   return Session(session);
+}
+
+quire_memory_plan Engine::plan_memory(const SessionArguments& arguments, int64_t n_tokens) const {
+  OpenSessionOptions open(model(), arguments);
+  if (open.options.expected_tokens == 0) open.options.expected_tokens = n_tokens;
+  const quire_model_options options = model_options(arguments_);
+  quire_memory_plan plan = {};
+  plan.struct_size = sizeof plan;
+  Error error;
+  error.check(quire_runtime_plan_memory(runtime_.get(), arguments_.path.data(), arguments_.path.size(), &options,
+                                        &open.options, n_tokens, &plan, error.get()),
+              "a document of " + std::to_string(n_tokens) + " tokens does not fit");
+  return plan;
+}
+
+quire_rate_estimate Engine::estimate_rates(const SessionArguments& arguments, int64_t n_tokens) const {
+  OpenSessionOptions open(model(), arguments);
+  if (open.options.expected_tokens == 0) open.options.expected_tokens = n_tokens;
+  quire_rate_estimate estimate = {};
+  estimate.struct_size = sizeof estimate;
+  Error error;
+  error.check(quire_model_estimate_rates(model(), &open.options, n_tokens, &estimate, error.get()),
+              "estimating how long it takes");
+  return estimate;
 }
 
 Session Engine::load_session(const std::string& path, const SessionArguments& arguments) const {

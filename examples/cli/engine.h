@@ -29,8 +29,12 @@ class Engine {
   Session load_session(const std::string& path, const SessionArguments& arguments) const;
   // The canonical form of a strategy for this model and a text of unknown length.
   std::string describe(const std::string& strategy) const;
+  // What the model and a session of n_tokens take, and how fast they would be. The arguments have no adapters.
+  quire_memory_plan plan_memory(const SessionArguments& arguments, int64_t n_tokens) const;
+  quire_rate_estimate estimate_rates(const SessionArguments& arguments, int64_t n_tokens) const;
 
  private:
+  const ModelArguments arguments_;
   Runtime runtime_;
   Model model_;
 };

@@ -40,6 +40,7 @@ Examples:
   cat *.log | quire run -m model -s streaming_llm -f - -p "Summary: " --json
   quire chat -m model -s auto
   quire plan -s "dca(chunk=4, cap=7)" --train-len 8 --tokens 12
+  quire estimate -m model -s dca --tokens 65536
   quire eval passkey -m model -s dca --tokens 4096 16384 --trials 20
   quire eval needle -m model -s dca --tokens 4096,16384 --svg needle.svg
   quire bench -m model -s dca --depth 0,8192
@@ -89,6 +90,7 @@ int main(int argc, char** argv) {
   cli::add_info(app, action);
   cli::add_quantize(app, action);
   cli::add_plan(app, action);
+  cli::add_estimate(app, action);
   cli::add_strategies(app, action);
   cli::add_bench(app, action);
   CLI::App* eval = app.add_subcommand("eval", "Measure how well a strategy reads long documents");

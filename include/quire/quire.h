@@ -1378,6 +1378,37 @@ QUIRE_API quire_status quire_runtime_plan_memory(const quire_runtime* runtime, c
                                                  int64_t n_tokens, quire_memory_plan* plan,
                                                  quire_error* err);
 
+typedef struct quire_rate_estimate {
+  uint32_t struct_size;
+  uint32_t flags;          /* 0 */
+  int64_t prefill_ns;      /* of reading all tokens, from an empty session */
+  int64_t decode_token_ns; /* of a generated token behind them, if what it chooses is in memory */
+  /* the same if none of what it chooses is; differs for strategies that choose chunks, where not
+   * all of the KV cache fits in memory */
+  int64_t decode_token_cold_ns;
+  int64_t measured_tokens; /* up to this length costs were measured; beyond, extrapolated */
+  /* of records in the last tier, from the disk and not from what the system keeps of the file in
+   * memory; 0: no tier below memory */
+  int64_t tier_read_bytes_per_second;
+  int64_t calibration_ns; /* how long the call measured */
+} quire_rate_estimate;
+
+/* How long a session with these options would take to read n_tokens tokens and to answer, by a
+ * short calibration on this machine as it is now: a few steps at up to three depths in a session of
+ * its own, with up to 64 MiB of random keys and values (or two chunks, if these are larger), and a
+ * file of some 16 MiB in kv_file_directory, both gone afterwards. Takes about a second with a small
+ * model, a few times a block of eight tokens with a large one. Reading from lower tiers is taken to
+ * overlap with computing, and a strategy that chooses while it reads to find what it chooses in
+ * memory; chunks in compressed memory count in full. Blocks, and shares the machine with open
+ * streams, which it slows down. Whether it fits is quire_runtime_plan_memory's to say. Errors:
+ * those of quire_session_create; INVALID_ARGUMENT (n_tokens less than 1), BUDGET (no memory left
+ * for the session of its own), IO, CANCELLED, CLOSED (the runtime is being closed).
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_model_estimate_rates(quire_model* model,
+                                                  const quire_session_options* options,
+                                                  int64_t n_tokens, quire_rate_estimate* estimate,
+                                                  quire_error* err);
+
 /* ---- Stream ---------------------------------------------------------------------------------- */
 
 /* keep log p of each token that is processed (quire_session_get_scores) */

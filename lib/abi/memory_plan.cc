@@ -1,9 +1,12 @@
 // What would be, said from a model's files without loading it.
 #include "lib/model/memory_plan.h"
 
+#include <algorithm>
+
 #include "lib/abi/boundary.h"
 #include "lib/abi/handles.h"
 #include "lib/abi/options.h"
+#include "lib/session/estimate.h"
 
 using namespace quire;
 using namespace quire::abi;
@@ -71,6 +74,27 @@ quire_status quire_runtime_plan_memory(const quire_runtime* runtime, const char*
     full.kv_compressed_bytes = made.compressed_bytes;
     full.kv_file_bytes = made.spill_bytes;
     return write_output(full, "plan", plan);
+  });
+}
+
+quire_status quire_model_estimate_rates(quire_model* model, const quire_session_options* options, int64_t n_tokens,
+                                        quire_rate_estimate* estimate, quire_error* err) {
+  return guard(err, [&]() -> Status {
+    if (!model) return invalid("model is NULL");
+    if (model->impl->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
+    QUIRE_TRY(check_range("n_tokens", n_tokens, 1, int64_t{1} << 40));
+    SessionOptions o;
+    QUIRE_TRY(read_session_options(options, &o));
+    QUIRE_ASSIGN(const RateEstimate made, estimate_rates(model->impl, o, n_tokens));
+    const auto ns = [](double seconds) { return static_cast<int64_t>(std::min(1e9 * seconds, 9e18)); };
+    quire_rate_estimate full{};
+    full.prefill_ns = ns(made.rates.prefill_seconds);
+    full.decode_token_ns = ns(made.rates.decode_token_seconds);
+    full.decode_token_cold_ns = ns(made.rates.decode_token_cold_seconds);
+    full.measured_tokens = made.measured_tokens;
+    full.tier_read_bytes_per_second = static_cast<int64_t>(made.tier_read_rate);
+    full.calibration_ns = ns(made.seconds);
+    return write_output(full, "estimate", estimate);
   });
 }
 

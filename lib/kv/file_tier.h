@@ -28,6 +28,8 @@ class FileTier : public Tier {
   void describe(TierStats& stats) const override;
 
   int64_t bytes() const;
+  // For measuring: see ScratchFile.
+  Status forget_cached() const { return file_->forget_cached(); }
 
  private:
   FileTier(std::unique_ptr<ScratchFile> file, int64_t record_bytes, int64_t budget_bytes,

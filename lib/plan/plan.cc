@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace quire {
 namespace {
@@ -135,6 +136,14 @@ void fill_row(const Span& span, int64_t i, int64_t n_keys, double* row) {
   }
 }
 
+// About how many keys of the span query i sees.
+int64_t n_visible(const Span& span, int64_t i) {
+  if (span.diagonal) return 1;
+  const int64_t first = span.max_lag == kNoLimit ? span.first_key : std::max(span.first_key, i - span.max_lag);
+  const int64_t last = std::min(last_key(span), i - span.min_lag);
+  return last < first ? 0 : ceil_div(last - first + 1, std::lcm(span.stride, span.lag_stride));
+}
+
 }  // namespace
 
 double Span::query_position(int64_t i) const {
@@ -255,6 +264,27 @@ std::vector<int64_t> touched_chunks(const Plan& plan, int64_t chunk, int n_heads
   std::sort(chunks.begin(), chunks.end());
   chunks.erase(std::unique(chunks.begin(), chunks.end()), chunks.end());
   return chunks;
+}
+
+double visible_keys(const Plan& plan, int n_heads) {
+  const int64_t l = std::max<int64_t>(1, plan.selection.chunk);  // of the last one a query sees what is before it
+  double sum = 0;
+  int64_t n_queries = 0;
+  for (const QueryBlock& block : plan.blocks) {
+    const int n_lists = block.per_head ? n_heads : 1;
+    for (int64_t t = 0; t < block.n_queries; ++t) {
+      const int64_t i = block.first_query + t * block.step;
+      for (int head = 0; head < n_lists; ++head) {
+        const Plan::List& list = plan.list(block, head);
+        int64_t seen = 0;
+        for (int32_t s = list.begin; s < list.end; ++s) seen += n_visible(plan.spans[static_cast<size_t>(s)], i);
+        if (block.selected) seen = std::min(seen, plan.selection.n_selected(i) * l - (l - 1 - i % l));
+        sum += static_cast<double>(seen) / n_lists;
+      }
+    }
+    n_queries += block.n_queries;
+  }
+  return n_queries == 0 ? 0 : sum / static_cast<double>(n_queries);
 }
 
 void position_matrix(const Plan& plan, int head, int64_t n_keys, double* matrix, KvKind keys) {

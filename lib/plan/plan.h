@@ -191,6 +191,10 @@ Status validate(const Plan& plan, int64_t first_query, int64_t n_queries, int n_
 // The chunks of `chunk` text keys that the spans of blocks without a selection touch, ascending.
 std::vector<int64_t> touched_chunks(const Plan& plan, int64_t chunk, int n_heads);
 
+// How many keys a query sees, in the mean over the plan's queries and heads; selections are of their full size. Of
+// spans with a stride or a lag_stride to within one key each.
+double visible_keys(const Plan& plan, int n_heads);
+
 // matrix[r * n_keys + j] = distance between query r (counted from the plan's first) and key j of the kind in head
 // `head`, NaN where not visible. Selections are shown as they are when all scores are equal.
 void position_matrix(const Plan& plan, int head, int64_t n_keys, double* matrix, KvKind keys = KvKind::kText);

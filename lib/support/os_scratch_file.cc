@@ -85,6 +85,16 @@ void ScratchFile::will_read(int64_t offset, int64_t n_bytes) const {
   ::posix_fadvise(fd_, offset, n_bytes, POSIX_FADV_WILLNEED);
 }
 
+Status ScratchFile::forget_cached() const {
+  int failed = 0;
+  do {
+    failed = ::fdatasync(fd_);
+  } while (failed != 0 && errno == EINTR);
+  if (failed != 0) return failure("write to the disk", errno);
+  ::posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
+  return {};
+}
+
 Status ScratchFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
   size_t done = 0;
   while (done < bytes.size()) {

@@ -32,6 +32,8 @@ class ScratchFile {
   Status read_at(int64_t offset, std::span<std::byte> bytes) const;
   // A hint that these bytes will be read soon. Returns at once.
   void will_read(int64_t offset, int64_t n_bytes) const;
+  // For measuring: all bytes are on the disk, and what the system keeps of them in memory is given up. kIo.
+  Status forget_cached() const;
 
  private:
   ScratchFile(std::string directory, int fd) : directory_(std::move(directory)), fd_(fd) {}

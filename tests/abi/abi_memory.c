@@ -178,6 +178,26 @@ static void test_check_by_path(quire_runtime* runtime, quire_model* model, const
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_runtime_check_session(NULL, path, strlen(path), NULL, NULL, &err));
 }
 
+/* How long it would take; and what would be refused is refused alike. */
+static void test_estimate(quire_model* model) {
+  quire_session_options options;
+  quire_rate_estimate estimate;
+  quire_error err;
+  quire_session_options_init(&options, sizeof options);
+  memset(&estimate, 0, sizeof estimate);
+  estimate.struct_size = sizeof estimate;
+  EXPECT_OK(quire_model_estimate_rates(model, &options, 300, &estimate, &err));
+  CHECK(estimate.struct_size == sizeof estimate && estimate.measured_tokens == 300 && estimate.calibration_ns > 0);
+  CHECK(estimate.prefill_ns > 0 && estimate.decode_token_ns > 0 && estimate.tier_read_bytes_per_second == 0);
+  CHECK(estimate.decode_token_cold_ns == estimate.decode_token_ns);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_estimate_rates(NULL, &options, 300, &estimate, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_estimate_rates(model, &options, 0, &estimate, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_estimate_rates(model, &options, 300, NULL, &err));
+  options.strategy = "fool";
+  options.strategy_len = 4;
+  EXPECT(QUIRE_ERROR_BAD_STRATEGY, quire_model_estimate_rates(model, &options, 300, &estimate, &err));
+}
+
 /* What is planned is what is counted; and what would be refused is refused alike. */
 void test_memory_plan(void) {
   const char* strategies[] = {"full", "dca", "longheads(chunk=16, chunks=4)", "streaming_llm(sinks=4, recent=60)"};
@@ -255,6 +275,8 @@ void test_memory_plan(void) {
          quire_runtime_plan_memory(runtime, path, strlen(path), NULL, &options, -1, &plan, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
          quire_runtime_plan_memory(runtime, path, strlen(path), NULL, &options, 7, NULL, &err));
+
+  test_estimate(model);
 
   options.overflow = QUIRE_OVERFLOW_ERROR;
   options.strategy = "full";

@@ -329,6 +329,23 @@ class ModelTest(unittest.TestCase):
         self.assertRegex(text, r"dca: .*\n +preset=paper  \[paper\|")
         self.assertEqual(run("strategies", "--train-len", 0).returncode, 2)
 
+    def test_estimate(self):
+        arguments = ["estimate", "-m", OPTIONS.model, "-s", "longheads", "--tokens", 20000]
+        all_in_memory = self.run_json(*arguments)
+        self.assertGreater(all_in_memory["prefill_seconds"], 0)
+        self.assertEqual(all_in_memory["kv_file_bytes"], 0)
+        self.assertEqual(all_in_memory["decode_token_seconds"], all_in_memory["decode_token_cold_seconds"])
+        budget = all_in_memory["kv_host_bytes"] // 2
+        with tempfile.TemporaryDirectory() as directory:
+            spilled = self.run_json(*arguments, "--kv-budget", budget, "--spill-dir", directory)
+            shown = run(*arguments, "--kv-budget", budget, "--spill-dir", directory).stdout
+        self.assertEqual(spilled["kv_host_bytes"], budget)
+        self.assertGreater(spilled["decode_token_cold_seconds"], spilled["decode_token_seconds"])
+        self.assertRegex(shown, r"in the file +\d.*\n\nreading +\d.*\nanswering +\d.* if nothing that it chooses")
+        refused = run(*arguments, "--kv-budget", 1000)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("does not fit: the KV cache needs", refused.stderr)
+
     def test_devices(self):
         devices = self.run_json("info", "--devices")
         self.assertEqual((devices[0]["name"], devices[0]["usable"]), ("cpu", True))

@@ -260,6 +260,10 @@ class WithModel(unittest.TestCase):
         plan = self.runtime.plan_memory(MODEL, 1000, "dca")
         self.assertGreater(plan["kv_host_bytes"], 0)
         self.assertEqual((plan["kv_file_bytes"], plan["kv_device_bytes"]), (0, 0))
+        estimate = self.model.estimate(1000, "dca")
+        self.assertGreater(estimate["prefill_ns"], 0)
+        self.assertEqual(estimate["decode_token_ns"], estimate["decode_token_cold_ns"])
+        self.assertEqual(estimate["tier_read_bytes_per_second"], 0)
 
     def test_tiers(self):
         session = self.session("full", kv_host_budget_bytes=60_000, kv_file_directory="/tmp", prefill_block=16)

@@ -285,6 +285,13 @@ class Model(_Handle):
         """Raises what Session(model, strategy, **options) would raise, and makes nothing."""
         _call(lib.quire_model_check_session, self._handle, byref(_session_options(strategy, **options)))
 
+    def estimate(self, n_tokens, strategy="full", **options):
+        """quire_rate_estimate as a dict: how long such a Session would take to read n_tokens tokens and to answer."""
+        estimate = _options(_ffi.RateEstimate)
+        _call(lib.quire_model_estimate_rates, self._handle, byref(_session_options(strategy, **options)), n_tokens,
+              byref(estimate))
+        return _fields(estimate)
+
     def metadata(self, key):
         return _text(lib.quire_model_get_metadata, self._handle, key.encode(), len(key.encode())).decode()
 

@@ -380,6 +380,19 @@ class MemoryPlan(Structure):
     ]
 
 
+class RateEstimate(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("prefill_ns", c_int64),
+        ("decode_token_ns", c_int64),
+        ("decode_token_cold_ns", c_int64),
+        ("measured_tokens", c_int64),
+        ("tier_read_bytes_per_second", c_int64),
+        ("calibration_ns", c_int64),
+    ]
+
+
 class Text(Structure):
     _fields_ = [
         ("data", c_char_p),
@@ -551,6 +564,7 @@ SIZES = {
     Message: 32,
     ChatOptions: 40,
     MemoryPlan: 88,
+    RateEstimate: 56,
     Text: 16,
     Sampler: 24,
     LogitBias: 8,
@@ -655,6 +669,7 @@ FUNCTIONS = {
     "quire_tokenizer_encode_chat": (c_int32, [c_void_p, POINTER(Message), c_size_t, POINTER(ChatOptions), POINTER(c_int32), c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_session_feed_messages": (c_int32, [c_void_p, POINTER(Message), c_size_t, POINTER(ChatOptions), POINTER(Error)]),
     "quire_runtime_plan_memory": (c_int32, [c_void_p, c_char_p, c_size_t, POINTER(ModelOptions), POINTER(SessionOptions), c_int64, POINTER(MemoryPlan), POINTER(Error)]),
+    "quire_model_estimate_rates": (c_int32, [c_void_p, POINTER(SessionOptions), c_int64, POINTER(RateEstimate), POINTER(Error)]),
     "quire_stream_options_init": (None, [POINTER(StreamOptions), c_size_t]),
     "quire_stream_open": (c_int32, [c_void_p, POINTER(StreamOptions), POINTER(c_void_p), POINTER(Error)]),
     "quire_stream_retain": (None, [c_void_p]),

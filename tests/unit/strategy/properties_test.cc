@@ -38,6 +38,21 @@ TEST_P(EveryStrategy, SeesItselfAndNoLaterKey) {
   }
 }
 
+TEST_P(EveryStrategy, ItsKeysAreCounted) {
+  for (int64_t i = 0; i < kLength; ++i) {
+    Plan plan;
+    strategy_->plan(i, 1, plan);
+    int64_t seen = 0, strided = 0;
+    for (const KvKind kind : {KvKind::kText, KvKind::kCondensed}) {
+      std::vector<double> row(kLength);
+      position_matrix(plan, 0, kLength, row.data(), kind);
+      seen += std::count_if(row.begin(), row.end(), [](double d) { return !std::isnan(d); });
+    }
+    for (const Span& span : plan.spans) strided += span.stride > 1 || span.lag_stride > 1;
+    EXPECT_NEAR(visible_keys(plan, 1), static_cast<double>(seen), static_cast<double>(strided)) << i;
+  }
+}
+
 TEST_P(EveryStrategy, StaysWithinTheTrainedDistances) {
   const int64_t n = std::min(strategy_->reach(), kLength);
   for (const std::vector<double>& row : positions(*strategy_, n)) {
