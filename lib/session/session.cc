@@ -1,7 +1,5 @@
 #include "lib/session/session.h"
 
-#include "lib/support/content_hash.h"
-
 namespace quire {
 namespace {
 
@@ -84,13 +82,7 @@ Session::Session(std::shared_ptr<Model> model, SessionOptions options, std::shar
 
 Session::~Session() = default;
 
-std::string Session::fingerprint() const {
-  ContentHash hash;
-  hash.add_text("quire session 1").add_text(model_->llama->identity());
-  for (const AdapterList::Entry& e : adapters_.entries()) hash.add_text(e.adapter->identity).add_real(e.scale);
-  hash.add_text(strategy_->canonical()).add_text(element_name(options_.kv_type));
-  return hash.hex();
-}
+std::string Session::fingerprint() const { return quire::fingerprint(origin()); }
 
 // ---- the turn of a call
 

@@ -47,6 +47,14 @@ struct SessionStats {
   int64_t tasks_after_cancel = 0, cancel_latency_ns = 0;
 };
 
+// What a store of documents can have of a session.
+struct StorableText {
+  std::vector<int32_t> tokens;  // settled ones up to the first that was generated, or has a position of its own
+  bool is_all = false;          // there are no others, pending ones included
+  int64_t n_computed = 0;       // of `tokens`, the first so many are in the KV cache
+  int64_t snapshot_bytes = 0;   // of the whole session, at most
+};
+
 // Public functions: any thread.
 class Session : public std::enable_shared_from_this<Session> {
  public:
@@ -63,6 +71,8 @@ class Session : public std::enable_shared_from_this<Session> {
                                                LoadOptions options);
   static Result<std::shared_ptr<Session>> load(std::shared_ptr<Model> model, const std::string& path,
                                                LoadOptions options);
+  // What a session with these options would be, without making it. Errors: those of create().
+  static Result<SnapshotOrigin> identify(const Model& model, const SessionOptions& options);
   ~Session();
 
   // ---- calls on the text (session_calls.cc)
@@ -88,6 +98,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // All tokens of the text, pending ones last.
   Status tokens(std::vector<int32_t>* ids) const;
+  // (session_snapshot.cc)
+  Status storable_text(StorableText* storable) const;
 
   // ---- what the last stream left (session_calls.cc)
   Status logits(int64_t first_token, int64_t n_rows, float* out, size_t capacity) const;
@@ -111,6 +123,8 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::string& strategy() const { return strategy_->canonical(); }
   // 128 bits that name everything that keys and values depend on beside the tokens, as 32 hexadecimal digits.
   std::string fingerprint() const;
+  // What that is made of.
+  SnapshotOrigin origin() const;
 
   // ---- the end
   // Cancels an open stream without waiting.
@@ -199,7 +213,6 @@ class Session : public std::enable_shared_from_this<Session> {
                                                std::shared_ptr<const BlockSource> snapshot);
   Status announce();
   Status publish_contents();
-  SnapshotOrigin origin() const;
   Status save_whole(const std::string& path, const SaveControl& control) const QUIRE_REQUIRES(turn_);
   Result<bool> save_behind(const std::string& path, const SaveControl& control) const QUIRE_REQUIRES(turn_);
   // known: may be null.

@@ -58,31 +58,6 @@ class FileSource : public BlockSource {
   std::shared_ptr<const SnapshotFile> file_;
 };
 
-std::string list(const std::vector<SnapshotOrigin::Adapter>& adapters) {
-  if (adapters.empty()) return "no adapters";
-  std::string text;
-  for (const auto& a : adapters) {
-    text += (text.empty() ? "adapter " : ", ") + a.identity + " times " + std::to_string(a.scale);
-  }
-  return text;
-}
-
-// kInvalidArgument that names the first field in which they differ.
-Status check_same(const SnapshotOrigin& saved, const SnapshotOrigin& own) {
-  const auto refuse = [](const char* field, const std::string& of_snapshot, const std::string& of_session) {
-    return Status(Code::kInvalidArgument, std::string("the snapshot is of another session: its ") + field + " is " +
-                                              of_snapshot + "; here it is " + of_session);
-  };
-  if (saved.model != own.model) return refuse("model", saved.model, own.model);
-  if (saved.strategy != own.strategy) return refuse("strategy", saved.strategy, own.strategy);
-  if (saved.kv_type != own.kv_type) return refuse("kv_type", saved.kv_type, own.kv_type);
-  const auto equal = [](const auto& a, const auto& b) { return a.identity == b.identity && a.scale == b.scale; };
-  if (!std::equal(saved.adapters.begin(), saved.adapters.end(), own.adapters.begin(), own.adapters.end(), equal)) {
-    return refuse("list of adapters", list(saved.adapters), list(own.adapters));
-  }
-  return {};
-}
-
 // kBadFile: the type is not known.
 Result<ElementType> kv_type_of(const std::string& name) {
   for (const ElementType type : {ElementType::kF32, ElementType::kF16, ElementType::kBF16}) {
@@ -91,15 +66,41 @@ Result<ElementType> kv_type_of(const std::string& name) {
   return Status(Code::kBadFile, "keys and values of the type \"" + name + "\", which is not known");
 }
 
+SnapshotOrigin origin_of(const Model& model, const AdapterList& adapters, const Strategy& strategy,
+                         ElementType kv_type) {
+  SnapshotOrigin origin;
+  origin.model = model.llama->identity();
+  for (const AdapterList::Entry& e : adapters.entries()) origin.adapters.push_back({e.adapter->identity, e.scale});
+  origin.strategy = strategy.canonical();
+  origin.kv_type = element_name(kv_type);
+  return origin;
+}
+
 }  // namespace
 
-SnapshotOrigin Session::origin() const {
-  SnapshotOrigin origin;
-  origin.model = model_->llama->identity();
-  for (const AdapterList::Entry& e : adapters_.entries()) origin.adapters.push_back({e.adapter->identity, e.scale});
-  origin.strategy = strategy_->canonical();
-  origin.kv_type = element_name(options_.kv_type);
-  return origin;
+SnapshotOrigin Session::origin() const { return origin_of(*model_, adapters_, *strategy_, options_.kv_type); }
+
+Result<SnapshotOrigin> Session::identify(const Model& model, const SessionOptions& options) {
+  if (model.runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
+  QUIRE_ASSIGN(const AdapterList adapters, list_adapters(model, options));
+  QUIRE_ASSIGN(const auto strategy, choose_strategy(model, options));
+  return origin_of(model, adapters, *strategy, options.kv_type);
+}
+
+Status Session::storable_text(StorableText* storable) const {
+  const Call call(*this);
+  QUIRE_TRY(call.status());
+  const TextState& text = contents_->text;
+  const int64_t n = text.n_plain();
+  const auto plain = text.tokens().first(static_cast<size_t>(n));
+  storable->tokens.assign(plain.begin(), plain.end());
+  storable->is_all = n == text.n_tokens();
+  storable->n_computed = std::min(n, text.n_computed());
+  const auto kv = contents_->kv().snapshot_size(text.n_computed(), strategy_->condensed_entries(text.n_computed()));
+  constexpr int64_t kPerBlock = 32 + 64, kPerToken = 64, kRest = 1 << 14;  // of the container, and of the text
+  storable->snapshot_bytes = kv.bytes + (kv.n_blocks + 8) * kPerBlock + text.n_tokens() * kPerToken +
+                             static_cast<int64_t>(sizeof(float)) * model_->llama->config().vocab_size + kRest;
+  return {};
 }
 
 Status Session::save(const std::string& path, const SaveControl& control) const {
@@ -120,7 +121,7 @@ Status Session::save_to(ByteSink& sink, const SaveControl& control) const {
 }
 
 Status Session::save_whole(const std::string& path, const SaveControl& control) const {
-  QUIRE_ASSIGN(const auto file, OutputFile::create(path));
+  QUIRE_ASSIGN(const auto file, OutputFile::create(path, control.owner_only));
   QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(*file));
   QUIRE_TRY(write_snapshot(*writer, nullptr, control));
   note_saved(writer->mark());
@@ -180,6 +181,7 @@ Status Session::write_snapshot(SnapshotWriter& writer, const EarlierRecords* kno
   index.origin = origin();
   index.expected_tokens = options_.expected_tokens;
   index.overflow = options_.overflow;
+  index.title = control.title;
   QUIRE_ASSIGN(index.kv, kv.save(n_tokens, n_entries, sink));
   QUIRE_ASSIGN(const Json json, write_index(writer, index, text, contents_->kept.last_logits()));
   return writer.finish(json);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lib/chat/known_templates.h"
+#include "lib/support/content_hash.h"
 
 namespace quire {
 namespace {
@@ -56,19 +57,6 @@ Json chunk_ranges(const std::vector<ChunkRange>& ranges) {
   return Json(std::move(list));
 }
 
-Json origin_json(const SnapshotOrigin& origin) {
-  Json::Array adapters;
-  for (const SnapshotOrigin::Adapter& adapter : origin.adapters) {
-    adapters.push_back(ObjectWriter().add("identity", adapter.identity).add("scale", Json(adapter.scale)).take());
-  }
-  return ObjectWriter()
-      .add("model", origin.model)
-      .add("adapters", Json(std::move(adapters)))
-      .add("strategy", origin.strategy)
-      .add("kv_type", origin.kv_type)
-      .take();
-}
-
 Json messages_json(const std::vector<FedMessages>& messages) {
   Json::Array list;
   for (const FedMessages& m : messages) {
@@ -112,23 +100,6 @@ Result<std::vector<ChunkRange>> read_chunk_ranges(const JsonReader& reader, cons
     ranges.push_back({*begin, *end});
   }
   return ranges;
-}
-
-Result<SnapshotOrigin> read_origin(const JsonReader& reader) {
-  SnapshotOrigin origin;
-  QUIRE_ASSIGN(origin.model, text_of(reader, "model"));
-  QUIRE_ASSIGN(origin.strategy, text_of(reader, "strategy"));
-  QUIRE_ASSIGN(origin.kv_type, text_of(reader, "kv_type"));
-  const Json* adapters = reader.find("adapters");
-  if (!adapters || !adapters->array()) return reader.bad("adapters", "a list");
-  for (const Json& json : *adapters->array()) {
-    const JsonReader adapter(json, reader.what() + ".adapters[]");
-    SnapshotOrigin::Adapter& read = origin.adapters.emplace_back();
-    QUIRE_ASSIGN(read.identity, text_of(adapter, "identity"));
-    constexpr double kAny = std::numeric_limits<double>::max();
-    QUIRE_ASSIGN(read.scale, adapter.number("scale", -kAny, kAny));
-  }
-  return origin;
 }
 
 // The numbers of the block that `key` names.
@@ -190,7 +161,69 @@ class MessagesReader {
   std::map<std::string, std::shared_ptr<const ChatFormat>> formats_;
 };
 
+std::string list(const std::vector<SnapshotOrigin::Adapter>& adapters) {
+  if (adapters.empty()) return "no adapters";
+  std::string text;
+  for (const auto& a : adapters) {
+    text += (text.empty() ? "adapter " : ", ") + a.identity + " times " + std::to_string(a.scale);
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string fingerprint(const SnapshotOrigin& origin) {
+  ContentHash hash;
+  hash.add_text("quire session 1").add_text(origin.model);
+  for (const SnapshotOrigin::Adapter& a : origin.adapters) hash.add_text(a.identity).add_real(a.scale);
+  hash.add_text(origin.strategy).add_text(origin.kv_type);
+  return hash.hex();
+}
+
+Status check_same(const SnapshotOrigin& saved, const SnapshotOrigin& own) {
+  const auto refuse = [](const char* field, const std::string& of_snapshot, const std::string& of_session) {
+    return Status(Code::kInvalidArgument, std::string("the snapshot is of another session: its ") + field + " is " +
+                                              of_snapshot + "; here it is " + of_session);
+  };
+  if (saved.model != own.model) return refuse("model", saved.model, own.model);
+  if (saved.strategy != own.strategy) return refuse("strategy", saved.strategy, own.strategy);
+  if (saved.kv_type != own.kv_type) return refuse("kv_type", saved.kv_type, own.kv_type);
+  const auto equal = [](const auto& a, const auto& b) { return a.identity == b.identity && a.scale == b.scale; };
+  if (!std::equal(saved.adapters.begin(), saved.adapters.end(), own.adapters.begin(), own.adapters.end(), equal)) {
+    return refuse("list of adapters", list(saved.adapters), list(own.adapters));
+  }
+  return {};
+}
+
+Json origin_json(const SnapshotOrigin& origin) {
+  Json::Array adapters;
+  for (const SnapshotOrigin::Adapter& adapter : origin.adapters) {
+    adapters.push_back(ObjectWriter().add("identity", adapter.identity).add("scale", Json(adapter.scale)).take());
+  }
+  return ObjectWriter()
+      .add("model", origin.model)
+      .add("adapters", Json(std::move(adapters)))
+      .add("strategy", origin.strategy)
+      .add("kv_type", origin.kv_type)
+      .take();
+}
+
+Result<SnapshotOrigin> read_origin(const JsonReader& reader) {
+  SnapshotOrigin origin;
+  QUIRE_ASSIGN(origin.model, text_of(reader, "model"));
+  QUIRE_ASSIGN(origin.strategy, text_of(reader, "strategy"));
+  QUIRE_ASSIGN(origin.kv_type, text_of(reader, "kv_type"));
+  const Json* adapters = reader.find("adapters");
+  if (!adapters || !adapters->array()) return reader.bad("adapters", "a list");
+  for (const Json& json : *adapters->array()) {
+    const JsonReader adapter(json, reader.what() + ".adapters[]");
+    SnapshotOrigin::Adapter& read = origin.adapters.emplace_back();
+    QUIRE_ASSIGN(read.identity, text_of(adapter, "identity"));
+    constexpr double kAny = std::numeric_limits<double>::max();
+    QUIRE_ASSIGN(read.scale, adapter.number("scale", -kAny, kAny));
+  }
+  return origin;
+}
 
 Result<Json> write_index(SnapshotWriter& writer, const SnapshotIndex& index, const TextState& text,
                          std::span<const float> last_logits) {
@@ -217,9 +250,10 @@ Result<Json> write_index(SnapshotWriter& writer, const SnapshotIndex& index, con
   kv.add("n_tokens", index.kv.n_keys[0]).add("n_entries", index.kv.n_keys[1]);
   kv.add("chunks", chunk_ranges(index.kv.held[0])).add("entry_chunks", chunk_ranges(index.kv.held[1]));
   kv.add("queries", index.kv.has_queries).add("first_block", index.kv.first_block);
-  return ObjectWriter()
-      .add("contents", std::string("session"))
-      .add("origin", origin_json(index.origin))
+  ObjectWriter all;
+  all.add("contents", std::string("session"));
+  if (!index.title.empty()) all.add("title", index.title);
+  return all.add("origin", origin_json(index.origin))
       .add("expected_tokens", index.expected_tokens)
       .add("overflow", std::string(kOverflow[static_cast<size_t>(index.overflow)]))
       .add("text", out.take())
@@ -232,6 +266,7 @@ Result<SnapshotIndex> read_index(const SnapshotFile& file) {
   QUIRE_ASSIGN(const JsonReader all, root(file));
   QUIRE_ASSIGN(const std::string contents, text_of(all, "contents"));
   if (contents != "session") return all.bad("contents", "\"session\"");
+  QUIRE_ASSIGN(index.title, all.string("title", ""));
   QUIRE_ASSIGN(const JsonReader origin, member(all, "origin"));
   QUIRE_ASSIGN(index.origin, read_origin(origin));
   QUIRE_ASSIGN(index.expected_tokens, all.integer("expected_tokens", 0, INT64_MAX));
@@ -269,6 +304,7 @@ Result<Json> describe(const SnapshotFile& file) {
   return ObjectWriter()
       .add("version", int64_t{SnapshotFile::kVersion})
       .add("contents", std::string("session"))
+      .add("title", index.title)
       .add("bytes", file.size())
       .add("unused_bytes", file.size() - file.used_bytes())
       .add("origin", origin_json(index.origin))
@@ -278,6 +314,23 @@ Result<Json> describe(const SnapshotFile& file) {
       .add("n_gaps", static_cast<int64_t>(positions.size()))
       .add("kv_bytes", kv_bytes)
       .take();
+}
+
+Result<std::vector<int32_t>> read_plain_tokens(const SnapshotFile& file) {
+  QUIRE_ASSIGN(const JsonReader all, root(file));
+  QUIRE_ASSIGN(const JsonReader text, member(all, "text"));
+  QUIRE_ASSIGN(int64_t n, text.integer("n_settled", 0, kMost));
+  std::vector<int32_t> tokens;
+  std::vector<KeyRange> generated;
+  std::vector<TextPositions::Run> positions;
+  QUIRE_TRY(read_array(file, text, "tokens", &tokens));
+  QUIRE_TRY(read_array(file, text, "generated", &generated));
+  QUIRE_TRY(read_array(file, text, "positions", &positions));
+  if (n > static_cast<int64_t>(tokens.size())) return text.bad("n_settled", "at most " + std::to_string(tokens.size()));
+  for (const KeyRange& run : generated) n = std::min(n, std::max<int64_t>(0, run.begin));
+  for (const TextPositions::Run& run : positions) n = std::min(n, std::max<int64_t>(0, run.first_token));
+  tokens.resize(static_cast<size_t>(n));
+  return tokens;
 }
 
 Result<SavedText> read_text(const SnapshotFile& file, const ModelTokenizer& tokenizer, int64_t vocab_size) {

@@ -20,6 +20,8 @@ struct SaveControl {
   const CancelToken* cancel = nullptr;                             // polled before each block
   std::function<void(int64_t done, int64_t total)> progress = {};  // bytes, after each block
   bool whole = false;                                              // saving: never appends to a file
+  bool owner_only = false;                                         // saving: nobody else may read a new file
+  std::string title = {};  // saving: what the snapshot is called; empty: nothing
 };
 
 // Which of the options the caller gave; the others are the saved session's.
@@ -41,11 +43,16 @@ struct SnapshotOrigin {
   std::string strategy;  // canonical
   std::string kv_type;
 };
+// 32 hexadecimal digits of all that; see Session::fingerprint.
+std::string fingerprint(const SnapshotOrigin& origin);
+// kInvalidArgument that names the first field in which they differ.
+Status check_same(const SnapshotOrigin& saved, const SnapshotOrigin& own);
 
 struct SnapshotIndex {
   SnapshotOrigin origin;
   int64_t expected_tokens = 0;
   OverflowPolicy overflow = OverflowPolicy::kError;
+  std::string title;  // empty: none
   StoreSnapshot kv;
 };
 
@@ -61,6 +68,11 @@ Result<Json> write_index(SnapshotWriter& writer, const SnapshotIndex& index, con
 Result<SnapshotIndex> read_index(const SnapshotFile& file);
 // What quire_snapshot_describe says. kBadFile.
 Result<Json> describe(const SnapshotFile& file);
+Json origin_json(const SnapshotOrigin& origin);
+Result<SnapshotOrigin> read_origin(const JsonReader& reader);
+// The tokens of a snapshot that depend on nothing but their ids: as long as they were neither generated nor given a
+// position of their own. Pending ones are left out. kBadFile.
+Result<std::vector<int32_t>> read_plain_tokens(const SnapshotFile& file);
 // tokenizer: the model's, which must outlive the text; vocab_size: of its embedding. kBadFile; kUnsupported: messages
 // of a chat template that this version does not know, or this tokenizer cannot write.
 Result<SavedText> read_text(const SnapshotFile& file, const ModelTokenizer& tokenizer, int64_t vocab_size);

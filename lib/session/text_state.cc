@@ -85,6 +85,13 @@ bool TextState::is_generated(int64_t token) const {
   return after != generated_.begin() && token < std::prev(after)->end;
 }
 
+int64_t TextState::n_plain() const {
+  int64_t n = n_settled_;
+  if (!generated_.empty()) n = std::min(n, generated_.front().begin);
+  if (!positions_.consecutive()) n = std::min(n, positions_.runs().front().first_token);
+  return n;
+}
+
 std::vector<FedTokens> TextState::fed() const {
   std::vector<FedTokens> all;
   for (const TextMark& mark : marks_) {

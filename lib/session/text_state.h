@@ -81,6 +81,8 @@ class TextState {
   const TextPositions& positions() const { return positions_; }
   const std::vector<TokenLabel>& labels() const { return labels_; }
   bool is_generated(int64_t token) const;
+  // How many of the first settled tokens were neither generated nor given positions of their own.
+  int64_t n_plain() const;
   const std::vector<TextMark>& marks() const { return marks_; }
   // The tokens that were fed, ascending; not those that the model generated.
   std::vector<FedTokens> fed() const;

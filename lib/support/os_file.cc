@@ -20,10 +20,10 @@ Status os_failure(const std::string& what, const std::string& path, int error) {
 
 }  // namespace
 
-Result<std::unique_ptr<ReadFile>> ReadFile::open(const std::string& path) {
+Result<std::unique_ptr<ReadFile>> ReadFile::open(const std::string& path, bool follow_link) {
   if (path.find('\0') != std::string::npos) return Status(Code::kInvalidArgument, "path has a NUL byte");
   // O_NONBLOCK: a FIFO without a writer must be refused below, not waited for. Regular files do not know it.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | (follow_link ? 0 : O_NOFOLLOW));
   if (fd < 0) return os_failure("open", path, errno);
   struct stat info {};
   if (::fstat(fd, &info) != 0) {

@@ -16,8 +16,9 @@ namespace quire {
 // An open file for reading at offsets. Any thread.
 class ReadFile : public ByteSource {
  public:
-  // Errors: kNotFound, kIo (with errno). Refuses anything but a regular file.
-  static Result<std::unique_ptr<ReadFile>> open(const std::string& path);
+  // follow_link: whether the path may be a symbolic link. Errors: kNotFound, kIo (with errno). Refuses anything but a
+  // regular file.
+  static Result<std::unique_ptr<ReadFile>> open(const std::string& path, bool follow_link = true);
   ~ReadFile() override;
   ReadFile(const ReadFile&) = delete;
   ReadFile& operator=(const ReadFile&) = delete;

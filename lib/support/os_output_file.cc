@@ -33,7 +33,7 @@ int sync_directory(const std::string& directory) {
 
 }  // namespace
 
-Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path) {
+Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, bool owner_only) {
   if (path.find('\0') != std::string::npos) return Status(Code::kInvalidArgument, "path has a NUL byte");
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
@@ -43,7 +43,7 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path) 
   std::unique_ptr<OutputFile> file(new OutputFile(path));
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {  // another process may write the same path
     file->temporary_ = path + "." + std::to_string(::getpid()) + "-" + std::to_string(attempt) + ".tmp";
-    file->fd_ = ::open(file->temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    file->fd_ = ::open(file->temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, owner_only ? 0600 : 0666);
     if (file->fd_ >= 0 || errno != EEXIST) break;
   }
   if (file->fd_ < 0) {

@@ -16,8 +16,8 @@ namespace quire {
 // object. One thread.
 class OutputFile : public ByteSink {
  public:
-  // Errors: kNotFound (the directory), kIo (with errno).
-  static Result<std::unique_ptr<OutputFile>> create(const std::string& path);
+  // owner_only: nobody else may read it (mode 0600). Errors: kNotFound (the directory), kIo (with errno).
+  static Result<std::unique_ptr<OutputFile>> create(const std::string& path, bool owner_only = false);
   ~OutputFile() override;
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
