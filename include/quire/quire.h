@@ -1241,7 +1241,8 @@ QUIRE_API quire_status quire_snapshot_verify_from(const quire_snapshot_reader* r
                                                   quire_error* err);
 
 /* What a snapshot says of itself, without a model, as JSON:
- *   {"version": 1, "contents": "session", "bytes": of the file,
+ *   {"version": 1, "contents": "session", "title": of a store's entry, else empty,
+ *    "bytes": of the file,
  *    "unused_bytes": of those, not of the last snapshot (see quire_session_save),
  *    "origin": {"model": 32 digits, "adapters": [{"identity", "scale"}], "strategy", "kv_type"},
  *    "n_tokens": processed and generated ones, "n_generated": of those, "n_pending",
@@ -1255,6 +1256,121 @@ QUIRE_API quire_status quire_snapshot_describe(const char* path, size_t path_len
 QUIRE_API quire_status quire_snapshot_verify(const char* path, size_t path_len,
                                              const quire_snapshot_options* options,
                                              quire_error* err);
+
+/* ---- Stores of documents --------------------------------------------------------------------- */
+
+/* A directory that keeps documents that were read, for every process that reads them again: each
+ * entry is a snapshot, found by the tokens of its text, and the store stays within a budget of
+ * bytes. Several processes, and several threads with one handle or with many, may use one directory
+ * at once; it needs a file system with locks (fcntl). Files that are not the store's are left
+ * alone, and symbolic links are not followed.
+ *
+ * An entry belongs to sessions of one fingerprint (quire_session_get_fingerprint: model, adapters,
+ * strategy and KV type). Of another text it has as many of the first tokens as are the same, in
+ * steps of 64 tokens, or all of its own. It has a session's text up to the first token that was
+ * generated or fed with a position of its own. What is known of an entry beside its snapshot is
+ * made again from that where it is missing or damaged, and its tokens are compared before it is
+ * used: such damage costs time and never makes a wrong match.
+ *
+ * When an entry is put that has no room in the budget, those leave whose last use is longest ago
+ * (put, found or loaded; in the order of the uses, whatever the clock says), but none that a
+ * session has open in any process, or that is being written. A session that was loaded from an
+ * entry has its file open, and reads on there when the entry was removed or replaced.
+ *
+ * The directory belongs to its owner (mode 0700, files 0600). It has the file store.lock, and for
+ * each entry NAME.quire, which is a snapshot like others, and NAME.text. */
+typedef struct quire_store quire_store;
+
+/* The directory must be a store already: NOT_FOUND otherwise, and nothing is made. */
+#define QUIRE_STORE_MUST_EXIST 1u
+
+typedef struct quire_store_options {
+  uint32_t struct_size;
+  uint32_t flags;       /* QUIRE_STORE_* */
+  int64_t budget_bytes; /* for what this handle puts: of all entries together; 0: no limit */
+} quire_store_options;
+
+/* What a store has of a text. */
+typedef struct quire_store_match {
+  uint32_t struct_size;
+  uint32_t flags;     /* 0 */
+  int64_t n_tokens;   /* so many of its first tokens are in the entry */
+  int64_t n_computed; /* so many of these need not be read again */
+  char name[40];    /* of the entry: 32 hexadecimal digits, NUL-terminated; empty: there is none */
+  char reason[512]; /* why there is none: UTF-8, NUL-terminated, cut if too long; else empty */
+} quire_store_match;
+
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_store_options_init(quire_store_options* options, size_t size);
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_store_match_init(quire_store_match* match, size_t size);
+
+/* Opens the store in the directory `path`, which is made where it is missing, in one that is there.
+ * What killed processes left behind is removed. The handle holds no file open and has no parent.
+ * options: NULL for none. Errors: INVALID_ARGUMENT, NOT_FOUND, IO. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_store_open(const char* path, size_t path_len,
+                                        const quire_store_options* options, quire_store** out,
+                                        quire_error* err);
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_store_retain(quire_store* store);
+/* Sessions that were loaded from it stay as they are. [any-thread] since 0.1 */
+QUIRE_API void quire_store_release(quire_store* store);
+
+/* Puts what the session has read into the store, as far as an entry can have it; pending tokens are
+ * no part of it. The session is as it was. If an entry has all of that already, it only counts as
+ * used. If the text goes on behind all of an entry's, it takes the place of that, under its name;
+ * where the session was loaded from that entry or put there, only what is new is written
+ * (quire_session_save says when). Otherwise it is a new entry. Of processes that put the same at
+ * once, one writes and the others wait for it. Whoever lists, finds or loads sees an entry as it
+ * was or the whole new one, after a crash too. A session that has an entry open keeps what it
+ * reads.
+ * title: what people call the document, UTF-8, at most 1024 bytes; title_len 0: the entry keeps the
+ * one that it has. options: as of quire_session_save, NULL for none; cancelling also ends a wait
+ * for another process. match: NULL, or n_tokens and n_computed of what was put, and the entry's
+ * name.
+ * Errors: those of quire_session_save; BUDGET (the entry alone would exceed the budget, or what is
+ * in use leaves no room; the message has the numbers), EMPTY (nothing was read), UNSUPPORTED (a
+ * strategy that cannot go back to the text before what was generated: put such a session before it
+ * generates). The store may serve other calls meanwhile. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_store_put(quire_store* store, quire_session* session,
+                                       const char* title, size_t title_len,
+                                       const quire_snapshot_options* options,
+                                       quire_store_match* match, quire_error* err);
+/* Looks for the entry that has most of the text `tokens`, int32[n_tokens], n_tokens > 0, for a
+ * session of `model` with these options, as quire_session_create takes them (so strategy NULL is
+ * full). The last token is never counted: it is left to be read. Nothing that fits is no error, but
+ * a match without a name. Errors: those of quire_session_load, but for BAD_FILE: an entry that is
+ * damaged is not found. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_store_find(quire_store* store, quire_model* model,
+                                        const quire_session_options* options, const int32_t* tokens,
+                                        size_t n_tokens, quire_store_match* match,
+                                        quire_error* err);
+/* A session that stands behind what the store has of the text: it holds the first match->n_tokens
+ * of them. Feed the others. Where the text turns away from the entry's inside a chunk, the next
+ * stream reads the tokens of that chunk again, which it reports as prefill. Until the session and
+ * its forks are closed or released the entry is in use. match: may be NULL. Errors: NOT_FOUND
+ * (nothing that fits: the message says why), those of quire_store_find. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_store_load(quire_store* store, quire_model* model,
+                                        const quire_session_options* options, const int32_t* tokens,
+                                        size_t n_tokens, quire_store_match* match,
+                                        quire_session** out, quire_error* err);
+/* Removes the entry of that name, in use or not. Errors: INVALID_ARGUMENT (no such names exist),
+ * NOT_FOUND, BUSY (it is being written), IO. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_store_remove(quire_store* store, const char* name, size_t name_len,
+                                          quire_error* err);
+/* Reads all of an entry and compares its checksums, as quire_snapshot_verify does. Errors: those,
+ * INVALID_ARGUMENT (no such names exist). [any-thread] since 0.1 */
+QUIRE_API quire_status quire_store_verify(quire_store* store, const char* name, size_t name_len,
+                                          const quire_snapshot_options* options, quire_error* err);
+/* What is in the store, as JSON, the last used entry first:
+ *   {"path", "budget_bytes", "bytes": of all entries and of what is being written,
+ *    "entries": [{"name", "bytes", "last_use": seconds since 1970, "in_use": whether a session has
+ *      it open or it is being written, "title": may be empty, "n_tokens", "origin": as of
+ *      quire_snapshot_describe; of a damaged entry instead of these three "damage": why}],
+ *    "unknown": names in the directory that are not the store's}
+ * Keys are only ever added. Errors: NOT_FOUND, IO, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+QUIRE_API quire_status quire_store_describe(quire_store* store, char* buf, size_t cap,
+                                            size_t* needed, quire_error* err);
 
 /* ---- Chat ------------------------------------------------------------------------------------ */
 

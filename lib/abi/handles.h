@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "include/quire/quire.h"
+#include "lib/session/document_store.h"
 #include "lib/session/session.h"
 #include "lib/session/stream.h"
 #include "lib/tokenizer/tokenizer.h"
@@ -58,6 +59,9 @@ struct quire_adapter : quire::abi::Handle<quire::LoadedAdapter> {
   using Handle::Handle;
 };
 struct quire_session : quire::abi::Handle<quire::Session> {
+  using Handle::Handle;
+};
+struct quire_store : quire::abi::Handle<quire::DocumentStore> {
   using Handle::Handle;
 };
 struct quire_stream : quire::abi::Handle<quire::GenerationStream> {

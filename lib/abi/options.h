@@ -19,6 +19,9 @@ Status read_adapter_options(const quire_adapter_options* in, AdapterLoadOptions*
 // Chain, bias and number of log-probabilities; in sampling_options.cc.
 Status read_sampling(const quire_stream_options& in, SamplingOptions* out);
 Status read_session_options(const quire_session_options* in, SessionOptions* out);
+// `options` may be null; *read must outlive *control. In snapshot.cc.
+Status read_snapshot_options(const quire_snapshot_options* options, uint32_t known_flags, quire_snapshot_options* read,
+                             SaveControl* control);
 // A budget for a tier of the KV cache that this build does not have.
 Status check_missing_tiers(int64_t kv_device_budget_bytes);
 Status read_strategy_options(const quire_strategy_options* in, StrategyOptions* out);

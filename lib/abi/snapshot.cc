@@ -13,19 +13,6 @@ using namespace quire::abi;
 
 namespace {
 
-// `options` may be null; it must outlive *control.
-Status read_snapshot_options(const quire_snapshot_options* options, uint32_t known_flags, quire_snapshot_options* read,
-                             SaveControl* control) {
-  if (!options) return {};
-  QUIRE_TRY(read_options(options, known_flags, "quire_snapshot_options", read));
-  control->whole = (read->flags & QUIRE_SNAPSHOT_WHOLE) != 0;
-  if (read->cancel) control->cancel = read->cancel->impl.get();
-  if (read->progress) {
-    control->progress = [read](int64_t done, int64_t total) { read->progress(read->progress_user_data, done, total); };
-  }
-  return {};
-}
-
 Status read_load_options(const quire_session_options* options, LoadOptions* out) {
   if (!options) return {};
   QUIRE_TRY(read_session_options(options, &out->session));
@@ -38,6 +25,22 @@ Status read_load_options(const quire_session_options* options, LoadOptions* out)
 }
 
 }  // namespace
+
+namespace quire::abi {
+
+Status read_snapshot_options(const quire_snapshot_options* options, uint32_t known_flags, quire_snapshot_options* read,
+                             SaveControl* control) {
+  if (!options) return {};
+  QUIRE_TRY(read_options(options, known_flags, "quire_snapshot_options", read));
+  control->whole = (read->flags & QUIRE_SNAPSHOT_WHOLE) != 0;
+  if (read->cancel) control->cancel = read->cancel->impl.get();
+  if (read->progress) {
+    control->progress = [read](int64_t done, int64_t total) { read->progress(read->progress_user_data, done, total); };
+  }
+  return {};
+}
+
+}  // namespace quire::abi
 
 extern "C" {
 

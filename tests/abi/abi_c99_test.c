@@ -17,6 +17,7 @@ static const struct {
     {"model_files", test_model_files},
     {"snapshot", test_snapshot},
     {"snapshot_streams", test_snapshot_streams},
+    {"store", test_store},
     {"tokenizer", test_tokenizer},
     {"chat", test_chat},
     {"strategy", test_strategy},

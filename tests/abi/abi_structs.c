@@ -76,6 +76,8 @@ static void test_initialisers(void) {
   CHECK_INIT(quire_snapshot_options, quire_snapshot_options_init);
   CHECK_INIT(quire_snapshot_writer, quire_snapshot_writer_init);
   CHECK_INIT(quire_snapshot_reader, quire_snapshot_reader_init);
+  CHECK_INIT(quire_store_options, quire_store_options_init);
+  CHECK_INIT(quire_store_match, quire_store_match_init);
   CHECK_INIT(quire_stream_options, quire_stream_options_init);
   CHECK_INIT(quire_event, quire_event_init);
 }

@@ -144,6 +144,7 @@ void test_chat(void);
 void test_model_files(void);
 void test_snapshot(void);
 void test_snapshot_streams(void);
+void test_store(void);
 void test_strategy(void);
 void test_session(void);
 void test_session_results(void);

@@ -66,6 +66,7 @@ TIER_COMPRESSED = 3
 TIER_FILE = 4
 TIER_SNAPSHOT = 5
 SNAPSHOT_WHOLE = 1
+STORE_MUST_EXIST = 1
 CHAT_NO_ANSWER = 1
 CHAT_NO_THINKING = 2
 STREAM_SCORE = 1
@@ -343,6 +344,25 @@ class SnapshotReader(Structure):
     ]
 
 
+class StoreOptions(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("budget_bytes", c_int64),
+    ]
+
+
+class StoreMatch(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("n_tokens", c_int64),
+        ("n_computed", c_int64),
+        ("name", c_char * 40),
+        ("reason", c_char * 512),
+    ]
+
+
 class Message(Structure):
     _fields_ = [
         ("role", c_char_p),
@@ -561,6 +581,8 @@ SIZES = {
     SnapshotOptions: 32,
     SnapshotWriter: 56,
     SnapshotReader: 56,
+    StoreOptions: 16,
+    StoreMatch: 576,
     Message: 32,
     ChatOptions: 40,
     MemoryPlan: 88,
@@ -662,6 +684,17 @@ FUNCTIONS = {
     "quire_snapshot_verify_from": (c_int32, [POINTER(SnapshotReader), POINTER(SnapshotOptions), POINTER(Error)]),
     "quire_snapshot_describe": (c_int32, [c_char_p, c_size_t, c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_snapshot_verify": (c_int32, [c_char_p, c_size_t, POINTER(SnapshotOptions), POINTER(Error)]),
+    "quire_store_options_init": (None, [POINTER(StoreOptions), c_size_t]),
+    "quire_store_match_init": (None, [POINTER(StoreMatch), c_size_t]),
+    "quire_store_open": (c_int32, [c_char_p, c_size_t, POINTER(StoreOptions), POINTER(c_void_p), POINTER(Error)]),
+    "quire_store_retain": (None, [c_void_p]),
+    "quire_store_release": (None, [c_void_p]),
+    "quire_store_put": (c_int32, [c_void_p, c_void_p, c_char_p, c_size_t, POINTER(SnapshotOptions), POINTER(StoreMatch), POINTER(Error)]),
+    "quire_store_find": (c_int32, [c_void_p, c_void_p, POINTER(SessionOptions), POINTER(c_int32), c_size_t, POINTER(StoreMatch), POINTER(Error)]),
+    "quire_store_load": (c_int32, [c_void_p, c_void_p, POINTER(SessionOptions), POINTER(c_int32), c_size_t, POINTER(StoreMatch), POINTER(c_void_p), POINTER(Error)]),
+    "quire_store_remove": (c_int32, [c_void_p, c_char_p, c_size_t, POINTER(Error)]),
+    "quire_store_verify": (c_int32, [c_void_p, c_char_p, c_size_t, POINTER(SnapshotOptions), POINTER(Error)]),
+    "quire_store_describe": (c_int32, [c_void_p, c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_chat_options_init": (None, [POINTER(ChatOptions), c_size_t]),
     "quire_chat_get_list": (c_int32, [c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_tokenizer_get_chat_template": (c_int32, [c_void_p, c_void_p, c_size_t, POINTER(c_size_t), POINTER(Error)]),
