@@ -71,6 +71,7 @@ void add_run(CLI::App& app, Action& action);
 void add_index(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_ls(CLI::App& app, Action& action);
+void add_rm(CLI::App& app, Action& action);
 void add_chat(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);

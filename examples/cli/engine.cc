@@ -200,6 +200,23 @@ Session Engine::load_session(const std::string& path, const SessionArguments& ar
   return Session(session);
 }
 
+Session Engine::load_stored_session(quire_store* store, const std::vector<int32_t>& ids,
+                                    const SessionArguments& arguments, int64_t n_tokens,
+                                    quire_store_match& match) const {
+  OpenSessionOptions open(model(), arguments);
+  if (open.options.expected_tokens == 0) open.options.expected_tokens = n_tokens;
+  Error error;
+  quire_session* session = nullptr;
+  const quire_status status =
+      quire_store_load(store, model(), &open.options, ids.data(), ids.size(), &match, &session, error.get());
+  if (status == QUIRE_ERROR_NOT_FOUND) {
+    std::snprintf(match.reason, sizeof match.reason, "%s", error.get()->message);
+    return nullptr;
+  }
+  error.check(status, "cannot go on from the store");
+  return Session(session);
+}
+
 bool was_logged(std::string_view message) {
   std::lock_guard lock(log_mutex);
   return last_logged == message;

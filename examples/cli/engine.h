@@ -27,6 +27,10 @@ class Engine {
   Session create_session(const SessionArguments& arguments, int64_t n_tokens) const;
   // Goes on where the snapshot's session stood. What the arguments leave open is as it was there.
   Session load_session(const std::string& path, const SessionArguments& arguments) const;
+  // Goes on behind what the store has of the text, as a session of the arguments would; *match says what that is. Null:
+  // nothing. `n_tokens` as for create_session.
+  Session load_stored_session(quire_store* store, const std::vector<int32_t>& ids, const SessionArguments& arguments,
+                              int64_t n_tokens, quire_store_match& match) const;
   // The canonical form of a strategy for this model and a text of unknown length.
   std::string describe(const std::string& strategy) const;
   // What the model and a session of n_tokens take, and how fast they would be. The arguments have no adapters.

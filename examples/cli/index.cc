@@ -1,12 +1,14 @@
-// quire index: read a document once, and keep what was read in a file for `quire run --document`.
+// quire index: read a document once, and keep what was read in a file for `quire run --document`, or in a store.
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <memory>
 
 #include "engine.h"
 #include "generation.h"
 #include "output.h"
 #include "snapshot.h"
+#include "store.h"
 
 namespace cli {
 namespace {
@@ -17,7 +19,8 @@ constexpr int64_t kExpectedRoom = 1024;
 struct IndexArguments {
   ModelArguments model;
   SessionArguments session;
-  std::string file, out;
+  StoreArguments store;
+  std::string file, out, title;
   bool parse_special = false;
   bool json = false;
 };
@@ -60,10 +63,10 @@ Session open_session(const IndexArguments& arguments, const Engine& engine, cons
 }
 
 // Processes what is pending and saves the session: as far as it came, if Ctrl-C or an error ends it.
-int32_t read_and_save(quire_session* session, const std::string& path) {
+int32_t read_and_save(quire_session* session, const std::function<void()>& save_it) {
   const int64_t n_before = get_stats(session).n_tokens;
   const auto save = [&] {
-    if (get_stats(session).n_tokens > n_before) save_session(session, path);
+    if (get_stats(session).n_tokens > n_before) save_it();
   };
   int32_t finish_reason = QUIRE_FINISH_NONE;
   try {
@@ -88,41 +91,94 @@ void print_result(const IndexArguments& arguments, const quire_session_stats& st
   }
 }
 
-int index(const IndexArguments& arguments) {
-  // First what can be wrong in little time.
-  const std::string document = read_document(arguments.file);
-  if (document.empty()) throw std::runtime_error(arguments.file + " is empty");
+// The end of a command that read all of the document, or not.
+int finish(const quire_session_stats& stats, const std::string& place, int32_t finish_reason) {
+  if (stats.n_pending == 0) return 0;
+  if (stats.n_tokens > 0) {
+    std::fprintf(stderr, "quire: %s has %lld of %lld tokens; the same command goes on from there\n", place.c_str(),
+                 static_cast<long long>(stats.n_tokens), static_cast<long long>(stats.n_tokens + stats.n_pending));
+  }
+  if (finish_reason == QUIRE_FINISH_CANCELLED) throw Interrupted();
+  throw std::runtime_error(std::string("reading ended by ") + finish_name(finish_reason));
+}
+
+int index_into_file(const IndexArguments& arguments, const std::string& document) {
   const bool goes_on = find_snapshot(arguments.out).has_value();
   if (!goes_on) check_can_be_made(arguments.out);
   const Engine engine(arguments.model);
   const Session session = open_session(arguments, engine, document, goes_on);
   const bool done_before = get_stats(session.get()).n_pending == 0;
-  const int32_t finish_reason = done_before ? QUIRE_FINISH_NONE : read_and_save(session.get(), arguments.out);
+  int32_t finish_reason = QUIRE_FINISH_NONE;
+  if (!done_before) {
+    finish_reason = read_and_save(session.get(), [&] { save_session(session.get(), arguments.out); });
+  }
   const quire_session_stats stats = get_stats(session.get());
-  if (stats.n_pending == 0) {
-    print_result(arguments, stats, done_before);
-    return 0;
+  if (stats.n_pending == 0) print_result(arguments, stats, done_before);
+  return finish(stats, arguments.out, finish_reason);
+}
+
+void print_stored(const IndexArguments& arguments, const quire_store_match& reused, const quire_store_match& stored,
+                  const quire_session_stats& stats) {
+  if (!arguments.json) {
+    print_text(arguments.store.directory + "/" + stored.name + ": " + std::to_string(stored.n_tokens) + " tokens, " +
+               std::to_string(reused.n_computed) + " of them reused\n");
+    return;
   }
-  if (stats.n_tokens > 0) {
-    std::fprintf(stderr, "quire: %s has %lld of %lld tokens; the same command goes on from there\n",
-                 arguments.out.c_str(), static_cast<long long>(stats.n_tokens),
-                 static_cast<long long>(stats.n_tokens + stats.n_pending));
+  print_json({{"store", arguments.store.directory},
+              {"name", stored.name},
+              {"title", arguments.title},
+              {"n_tokens", stored.n_tokens},
+              {"n_reused_tokens", reused.n_computed},
+              {"n_prompt_tokens", stats.n_prefilled},
+              {"prefill_seconds", 1e-9 * static_cast<double>(stats.prefill_ns)}});
+}
+
+int index_into_store(const IndexArguments& arguments, const std::string& document) {
+  const Store store = open_store(arguments.store);
+  const Engine engine(arguments.model);
+  const uint32_t flags = arguments.parse_special ? QUIRE_TEXT_PARSE_SPECIAL : 0;
+  const std::vector<int32_t> ids = encode(engine.tokenizer().get(), document, flags);
+  const StoredSession opened =
+      open_stored(engine, store.get(), ids, arguments.session, static_cast<int64_t>(ids.size()) + kExpectedRoom);
+  quire_session* session = opened.session.get();
+  if (opened.match.n_tokens == 0) {
+    feed_text(session, document, flags);
+  } else {
+    const auto n_known = static_cast<size_t>(opened.match.n_tokens);
+    feed_tokens(session, ids.data() + n_known, ids.size() - n_known);
   }
-  if (finish_reason == QUIRE_FINISH_CANCELLED) throw Interrupted();
-  throw std::runtime_error(std::string("reading ended by ") + finish_name(finish_reason));
+  quire_store_match stored{};
+  const int32_t finish_reason = read_and_save(session, [&] { stored = put(store.get(), session, arguments.title); });
+  const quire_session_stats stats = get_stats(session);
+  if (stats.n_pending == 0) print_stored(arguments, opened.match, stored, stats);
+  return finish(stats, arguments.store.directory, finish_reason);
+}
+
+int index(IndexArguments arguments) {
+  if (arguments.out.empty() == arguments.store.directory.empty()) {
+    throw UsageError("index needs a file to write (-o) or a store (--store)");
+  }
+  if (!arguments.title.empty() && arguments.store.directory.empty()) throw UsageError("--title needs --store");
+  // First what can be wrong in little time.
+  const std::string document = read_document(arguments.file);
+  if (document.empty()) throw std::runtime_error(arguments.file + " is empty");
+  if (arguments.title.empty()) arguments.title = title_of(arguments.file);
+  return arguments.out.empty() ? index_into_store(arguments, document) : index_into_file(arguments, document);
 }
 
 }  // namespace
 
 void add_index(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<IndexArguments>();
-  CLI::App* command = app.add_subcommand("index", "Read a document once and keep what was read in a file");
+  CLI::App* command = app.add_subcommand("index", "Read a document once and keep what was read in a file or a store");
   command->add_option("document", arguments->file, "document in UTF-8, fed as it is; - reads stdin")
       ->required()
       ->type_name("FILE");
   command->add_option("-o,--output", arguments->out, "file to write, usually *.quire; if it is there, reading goes on")
-      ->required()
       ->type_name("FILE");
+  add_store_options(*command, arguments->store);
+  command->add_option("--title", arguments->title, "of the document in the store (default: the file's name)")
+      ->type_name("TEXT");
   add_model_options(*command, arguments->model);
   add_session_options(*command, arguments->session);
   command->get_option("--expected-tokens")
@@ -134,12 +190,14 @@ void add_index(CLI::App& app, Action& action) {
   command->add_flag("--json", arguments->json, "print one JSON object at the end");
   command->footer(R"help(
 Ctrl-C saves what was read so far, and the same command goes on from there. So it does behind a document that has grown.
-Model, strategy, KV type and adapters stay those of the file.
+Model, strategy, KV type and adapters stay those of the file. With --store what the store has of the document is not
+read again, and the document is put there.
 
 Examples:
   quire index book.txt -m model -s dca -o book.quire
   quire run -m model --document book.quire -p "The murderer is" -n 32
-  quire ls)help");
+  quire index book.txt -m model -s dca --store library --title "The book"
+  quire ls library)help");
   command->callback([arguments, &action] { action = [arguments] { return index(*arguments); }; });
 }
 

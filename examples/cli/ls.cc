@@ -1,13 +1,14 @@
-// quire ls: which saved sessions there are.
+// quire ls: which saved sessions there are, in files and in stores.
 #include <algorithm>
-#include <array>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <memory>
 
 #include "arguments.h"
 #include "output.h"
 #include "snapshot.h"
+#include "store.h"
 
 namespace cli {
 namespace {
@@ -22,6 +23,7 @@ struct LsArguments {
 struct Listing {
   Json snapshots = Json::array();
   Json skipped = Json::array();
+  Json stores = Json::array();
   bool failed = false;  // a file that was named
 };
 
@@ -57,12 +59,16 @@ Listing list(const std::vector<std::string>& paths) {
       add(path, true, listing);
       continue;
     }
+    if (is_store(path)) {
+      listing.stores.push_back(describe_store(open_existing_store(path).get()));
+      continue;
+    }
     for (const std::string& file : candidates(path)) add(file, false, listing);
   }
   return listing;
 }
 
-using Row = std::array<std::string, 7>;
+using Row = std::vector<std::string>;
 
 Row row_of(const Json& snapshot) {
   const Json& origin = snapshot["origin"];
@@ -72,31 +78,75 @@ Row row_of(const Json& snapshot) {
           origin["strategy"].get<std::string>()};
 }
 
-void print_table(const Json& snapshots) {
-  std::vector<Row> rows = {{"file", "tokens", "pending", "size", "kv", "model", "strategy"}};
-  for (const Json& snapshot : snapshots) rows.push_back(row_of(snapshot));
-  std::array<size_t, 7> widths{};
+// Columns [first, last] hold numbers.
+void print_table(const std::vector<Row>& rows, size_t first, size_t last) {
+  std::vector<size_t> widths(rows[0].size());
   for (const Row& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
   for (const Row& row : rows) {
-    std::string line = row[0] + std::string(widths[0] - row[0].size(), ' ');
-    for (size_t i = 1; i < row.size(); ++i) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
       const std::string padding(widths[i] - row[i].size(), ' ');
-      const bool number = i <= 3, last = i + 1 == row.size();
-      line += "  " + (number ? padding + row[i] : row[i] + (last ? "" : padding));
+      const bool number = first <= i && i <= last;
+      line += (i > 0 ? "  " : "") + (number ? padding + row[i] : row[i] + (i + 1 == row.size() ? "" : padding));
     }
     print_text(line + "\n");
+  }
+}
+
+void print_snapshots(const Json& snapshots) {
+  std::vector<Row> rows = {{"file", "tokens", "pending", "size", "kv", "model", "strategy"}};
+  for (const Json& snapshot : snapshots) rows.push_back(row_of(snapshot));
+  print_table(rows, 1, 3);
+}
+
+std::string local_time(int64_t seconds) {
+  const auto time = static_cast<std::time_t>(seconds);
+  char text[32] = "";
+  if (const std::tm* local = std::localtime(&time)) std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", local);
+  return text;
+}
+
+// On one line.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+  return text;
+}
+
+void print_store(const Json& store) {
+  std::vector<Row> rows = {{"entry", "tokens", "size", "last use", "kv", "model", "strategy", "title"}};
+  for (const Json& entry : store["entries"]) {
+    Row row = {entry["name"].get<std::string>(), "?", human_bytes(entry["bytes"].get<int64_t>()),
+               local_time(entry["last_use"].get<int64_t>())};
+    if (entry.contains("damage")) {
+      row.insert(row.end(), {"?", "?", "?", "damaged: " + printable(entry["damage"].get<std::string>())});
+    } else {
+      const Json& origin = entry["origin"];
+      row[1] = entry["n_tokens"].dump();
+      row.insert(row.end(), {origin["kv_type"].get<std::string>(), origin["model"].get<std::string>().substr(0, 8),
+                             origin["strategy"].get<std::string>(), printable(entry["title"].get<std::string>())});
+    }
+    rows.push_back(std::move(row));
+  }
+  print_text(printable(store["path"].get<std::string>()) + ": " + std::to_string(store["entries"].size()) +
+             " entries, " + human_bytes(store["bytes"].get<int64_t>()) + "\n");
+  print_table(rows, 1, 2);
+  flush_output();
+  for (const Json& name : store["unknown"]) {
+    std::fprintf(stderr, "quire: not the store's: %s\n", printable(name.get<std::string>()).c_str());
   }
 }
 
 int ls(const LsArguments& arguments) {
   const Listing listing = list(arguments.paths);
   if (arguments.json) {
-    print_json({{"snapshots", listing.snapshots}, {"skipped", listing.skipped}});
+    print_json({{"snapshots", listing.snapshots}, {"skipped", listing.skipped}, {"stores", listing.stores}});
     return listing.failed ? 1 : 0;
   }
-  print_table(listing.snapshots);
+  if (!listing.snapshots.empty() || listing.stores.empty()) print_snapshots(listing.snapshots);
+  for (const Json& store : listing.stores) print_store(store);
   flush_output();
   for (const Json& file : listing.skipped) {
     std::fprintf(stderr, "quire: skipped %s\n", file["reason"].get<std::string>().c_str());
@@ -108,8 +158,8 @@ int ls(const LsArguments& arguments) {
 
 void add_ls(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<LsArguments>();
-  CLI::App* command = app.add_subcommand("ls", "List files of `quire index`; needs no model");
-  command->add_option("paths", arguments->paths, "files, or directories, whose *.quire are listed (default: .)")
+  CLI::App* command = app.add_subcommand("ls", "List files and stores of `quire index`; needs no model");
+  command->add_option("paths", arguments->paths, "files, stores, or directories, whose *.quire are listed (default: .)")
       ->type_name("PATH");
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->footer(R"help(

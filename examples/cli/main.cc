@@ -37,6 +37,7 @@ Examples:
   quire run -m model -s dca -f report.txt -p "What was decided? " -n 64
   quire index report.txt -m model -s dca -o report.quire
   quire run -m model --document report.quire -p "What was decided? " -n 64
+  quire run -m model -s dca --store library -f report.txt -p "What was decided? " -n 64
   cat *.log | quire run -m model -s streaming_llm -f - -p "Summary: " --json
   quire chat -m model -s auto
   quire plan -s "dca(chunk=4, cap=7)" --train-len 8 --tokens 12
@@ -86,6 +87,7 @@ int main(int argc, char** argv) {
   cli::add_index(app, action);
   cli::add_verify(app, action);
   cli::add_ls(app, action);
+  cli::add_rm(app, action);
   cli::add_chat(app, action);
   cli::add_info(app, action);
   cli::add_quantize(app, action);

@@ -25,6 +25,7 @@ using Model = std::unique_ptr<quire_model, Releaser<quire_model_release>>;
 using Adapter = std::unique_ptr<quire_adapter, Releaser<quire_adapter_release>>;
 using Tokenizer = std::unique_ptr<quire_tokenizer, Releaser<quire_tokenizer_release>>;
 using Session = std::unique_ptr<quire_session, Releaser<quire_session_release>>;
+using Store = std::unique_ptr<quire_store, Releaser<quire_store_release>>;
 using Stream = std::unique_ptr<quire_stream, Releaser<quire_stream_release>>;
 
 // A call of the library failed.

@@ -13,6 +13,7 @@
 #include "progress.h"
 #include "snapshot.h"
 #include "statistics.h"
+#include "store.h"
 
 namespace cli {
 namespace {
@@ -24,6 +25,7 @@ struct RunArguments {
   ChatArguments chat;
   std::string file;
   std::string document;  // a snapshot's path
+  StoreArguments store;
   std::string prompt;
   int64_t max_tokens = 128;
   bool as_chat = false;
@@ -37,11 +39,13 @@ struct RunArguments {
 struct OpenedText {
   Session session;
   CitedDocument document;
+  Json reuse = {};  // of a store; null: there is none
 };
 
 double per_second(int64_t n, int64_t ns) { return ns > 0 ? 1e9 * static_cast<double>(n) / static_cast<double>(ns) : 0; }
 
-void print_answer(const Answer& answer, const quire_session* session, bool with_tiers, const Json& citations) {
+void print_answer(const Answer& answer, const quire_session* session, bool with_tiers, const Json& citations,
+                  const Json& reuse) {
   const quire_session_stats stats = get_stats(session);
   Json found = {{"text", answer.text},
                 {"top_logprobs", answer.top_logprobs},
@@ -59,6 +63,7 @@ void print_answer(const Answer& answer, const quire_session* session, bool with_
                 {"strategy", strategy_of(session)}};
   if (with_tiers) found["tiers"] = tier_json(session);
   if (!citations.is_null()) found["citations"] = citations;
+  if (!reuse.is_null()) found["store"] = reuse;
   print_json(found);
 }
 
@@ -89,9 +94,13 @@ std::vector<int32_t> tokenize(const Engine& engine, const std::string& document,
 }
 
 // The strategy may depend on the length of prompt and answer.
-Session open_session(const Engine& engine, int64_t n_prompt, const RunArguments& arguments) {
+int64_t expected_tokens(int64_t n_prompt, const RunArguments& arguments) {
   const int64_t most = std::numeric_limits<int64_t>::max() - n_prompt;
-  return engine.create_session(arguments.session, n_prompt + std::min(arguments.max_tokens, most));
+  return n_prompt + std::min(arguments.max_tokens, most);
+}
+
+Session open_session(const Engine& engine, int64_t n_prompt, const RunArguments& arguments) {
+  return engine.create_session(arguments.session, expected_tokens(n_prompt, arguments));
 }
 
 // Fed as texts, so that the session knows their bytes; the ids are those that were counted.
@@ -125,6 +134,43 @@ OpenedText open_document(const Engine& engine, const RunArguments& arguments) {
   return {std::move(session), {arguments.document, stats.n_tokens + stats.n_pending}};
 }
 
+// Reads the rest of the document, and puts it into the store. That this fails costs time later, and no answer now.
+void read_and_put(quire_store* store, quire_session* session, const RunArguments& arguments) {
+  const int32_t finish_reason = generate(session, {SamplingArguments(), {}, 0, false}).finish_reason;
+  try {
+    put(store, session, title_of(arguments.file));
+  } catch (const QuireFailure& failure) {
+    std::fprintf(stderr, "quire: warning: %s [%s]\n", failure.what(), quire_get_status_name(failure.status()));
+  }
+  if (finish_reason == QUIRE_FINISH_CANCELLED) throw Interrupted();
+}
+
+// The prompt behind a document that the store has, or has from then on.
+OpenedText open_with_store(const Engine& engine, quire_store* store, const std::string& document,
+                           const RunArguments& arguments) {
+  const uint32_t flags = arguments.parse_special ? QUIRE_TEXT_PARSE_SPECIAL : 0;
+  const std::vector<int32_t> ids = tokenize(engine, document, arguments);
+  const size_t n_document = encode(engine.tokenizer().get(), document, flags).size();
+  StoredSession opened =
+      open_stored(engine, store, ids, arguments.session, expected_tokens(static_cast<int64_t>(ids.size()), arguments));
+  report_reuse(opened.match, ids.size());
+  quire_session* session = opened.session.get();
+  auto n_known = static_cast<size_t>(opened.match.n_tokens);
+  if (n_known < n_document) {
+    if (n_known == 0) {
+      feed_text(session, document, flags);  // and not as ids: --cite names its bytes
+    } else {
+      feed_tokens(session, ids.data() + n_known, n_document - n_known);
+    }
+    read_and_put(store, session, arguments);
+    n_known = n_document;
+  }
+  if (n_known < ids.size()) feed_tokens(session, ids.data() + n_known, ids.size() - n_known);
+  Json reuse = {{"name", opened.match.name}, {"n_reused_tokens", opened.match.n_computed}};
+  if (opened.match.n_computed == 0) reuse["reason"] = opened.match.reason;
+  return {std::move(opened.session), {arguments.file, static_cast<int64_t>(n_document)}, std::move(reuse)};
+}
+
 // Document and prompt are one message.
 OpenedText open_chat(const Engine& engine, const std::string& document, const RunArguments& arguments) {
   const auto messages = first_messages(arguments.chat, with_document(document, arguments.prompt));
@@ -155,14 +201,19 @@ int run(const RunArguments& arguments) {
   if (arguments.file.empty() && arguments.document.empty() && arguments.prompt.empty()) {
     throw UsageError("run needs a document (-f, --document) or a prompt (-p)");
   }
+  if (!arguments.store.directory.empty() && (arguments.file.empty() || arguments.as_chat)) {
+    throw UsageError("--store needs a document (-f), and does not go with --chat, where it is part of a message");
+  }
   if (arguments.sampling.n_top_logprobs > 0 && !arguments.json) throw UsageError("--top-logprobs needs --json");
   check_chat_options(arguments);
   const std::vector<quire_logit_bias> biases = logit_bias(arguments.sampling);
   // The document first: a misspelt path should not cost the time of loading a model.
   const std::string document = arguments.file.empty() ? "" : read_document(arguments.file);
   if (!arguments.document.empty()) describe_snapshot(arguments.document);
+  const Store store = arguments.store.directory.empty() ? nullptr : open_store(arguments.store);
   const Engine engine(arguments.model);
   const OpenedText opened = !arguments.document.empty() ? open_document(engine, arguments)
+                            : store                     ? open_with_store(engine, store.get(), document, arguments)
                             : arguments.as_chat         ? open_chat(engine, document, arguments)
                                                         : open_text(engine, document, arguments);
   const quire_session* session = opened.session.get();
@@ -174,7 +225,8 @@ int run(const RunArguments& arguments) {
     citations =
         get_citations(engine.tokenizer().get(), session, opened.document, static_cast<size_t>(arguments.n_citations));
   if (arguments.json) {
-    print_answer(answer, session, arguments.stats, cite ? citations_json(citations, opened.document) : Json());
+    print_answer(answer, session, arguments.stats, cite ? citations_json(citations, opened.document) : Json(),
+                 opened.reuse);
   } else {
     print_summary(answer, session);
     if (arguments.stats) print_tiers(session);
@@ -198,6 +250,7 @@ void add_run(CLI::App& app, Action& action) {
                    "what `quire index` wrote, instead of -f: nothing is read again; its strategy and KV type hold")
       ->excludes("--file")
       ->type_name("FILE");
+  add_store_options(*command, arguments->store);
   command->add_option("-p,--prompt", arguments->prompt, "text fed after the document, as its own segment")
       ->type_name("TEXT");
   command->add_option("-n,--max-tokens", arguments->max_tokens, "generate at most N tokens (default: 128)")
@@ -220,9 +273,13 @@ void add_run(CLI::App& app, Action& action) {
   command->add_flag("--stats", arguments->stats,
                     "say at the end where the KV cache lies, and what moved (with --json: \"tiers\")");
   command->footer(R"help(
+With --store the tokens of document and prompt that an entry begins with are not read again, and the document is put
+there. How many they were is said on stderr, or why there were none.
+
 Examples:
   quire run -m model -f book.txt -s dca -p "The murderer is" -n 32
   quire run -m model --document book.quire -p "The murderer is" -n 32 --cite
+  quire run -m model -f book.txt -s dca --store library -p "The murderer is" -n 32
   quire run -m model --chat -f report.txt -p "What was decided?" --system "Answer briefly."
   quire run -m model -p "Once upon a time" --temperature 0.8 --top-p 0.95 --seed 7)help");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });

@@ -1,0 +1,113 @@
+#include "store.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include "cancel_on_interrupt.h"
+
+namespace cli {
+
+namespace fs = std::filesystem;
+
+void add_store_options(CLI::App& command, StoreArguments& arguments) {
+  CLI::Option* store = command.add_option("--store", arguments.directory,
+                                          "directory that keeps documents that were read; made where it is missing");
+  store->type_name("DIR");
+  command
+      .add_option("--store-budget", arguments.budget_bytes,
+                  "room for all of the store, such as 20GB: what was used longest ago leaves (default: no limit)")
+      ->transform(CLI::AsSizeValue(false))
+      ->needs(store)
+      ->type_name("BYTES");
+}
+
+namespace {
+
+Store open(const std::string& directory, int64_t budget_bytes, uint32_t flags) {
+  auto options = initialised(quire_store_options_init);
+  options.flags = flags;
+  options.budget_bytes = budget_bytes;
+  Error error;
+  quire_store* store = nullptr;
+  error.check(quire_store_open(directory.data(), directory.size(), &options, &store, error.get()),
+              "cannot open the store");
+  return Store(store);
+}
+
+}  // namespace
+
+Store open_store(const StoreArguments& arguments) { return open(arguments.directory, arguments.budget_bytes, 0); }
+
+Store open_existing_store(const std::string& directory) { return open(directory, 0, QUIRE_STORE_MUST_EXIST); }
+
+bool is_store(const std::string& path) {
+  std::error_code error;
+  return fs::is_regular_file(fs::path(path) / "store.lock", error);
+}
+
+Json describe_store(quire_store* store) {
+  // It may grow between the question for its length and that for its text.
+  for (;;) {
+    Error error;
+    size_t needed = 0;
+    error.check(quire_store_describe(store, nullptr, 0, &needed, error.get()), "cannot list the store");
+    std::string text(needed + 4096, '\0');
+    const quire_status status = quire_store_describe(store, text.data(), text.size(), &needed, error.get());
+    if (status == QUIRE_ERROR_BUFFER_TOO_SMALL) continue;
+    error.check(status, "cannot list the store");
+    text.resize(needed);
+    return Json::parse(text);
+  }
+}
+
+void verify_entry(quire_store* store, const std::string& name) {
+  const CancelOnInterrupt cancel;
+  Progress progress("verifying", "MiB");
+  auto options = initialised(quire_snapshot_options_init);
+  options.cancel = cancel.get();
+  options.progress = show_mebibytes;
+  options.progress_user_data = &progress;
+  Error error;
+  const quire_status status = quire_store_verify(store, name.data(), name.size(), &options, error.get());
+  progress.clear();
+  if (status == QUIRE_ERROR_CANCELLED) throw Interrupted();
+  if (status < 0) throw QuireFailure(status, error.get()->message);
+}
+
+std::string title_of(const std::string& file) {
+  return file == "-" ? "stdin" : valid_utf8(fs::path(file).filename().string());
+}
+
+StoredSession open_stored(const Engine& engine, quire_store* store, const std::vector<int32_t>& ids,
+                          const SessionArguments& arguments, int64_t n_expected) {
+  auto match = initialised(quire_store_match_init);
+  if (ids.empty()) return {engine.create_session(arguments, n_expected), match};
+  Session session = engine.load_stored_session(store, ids, arguments, n_expected, match);
+  if (!session) session = engine.create_session(arguments, n_expected);
+  return {std::move(session), match};
+}
+
+quire_store_match put(quire_store* store, quire_session* session, const std::string& title) {
+  Progress progress("writing", "MiB");
+  auto options = initialised(quire_snapshot_options_init);
+  options.progress = show_mebibytes;
+  options.progress_user_data = &progress;
+  auto match = initialised(quire_store_match_init);
+  Error error;
+  const quire_status status =
+      quire_store_put(store, session, title.data(), title.size(), &options, &match, error.get());
+  progress.clear();
+  error.check(status, "cannot put the document into the store");
+  return match;
+}
+
+void report_reuse(const quire_store_match& match, size_t n_tokens) {
+  if (match.n_computed > 0) {
+    std::fprintf(stderr, "quire: %lld of %zu tokens reused from the store's entry %s\n",
+                 static_cast<long long>(match.n_computed), n_tokens, match.name);
+  } else {
+    std::fprintf(stderr, "quire: nothing reused from the store: %s\n", match.reason);
+  }
+}
+
+}  // namespace cli
