@@ -156,7 +156,7 @@ int index_into_store(const IndexArguments& arguments, const std::string& documen
 
 int index(IndexArguments arguments) {
   if (arguments.out.empty() == arguments.store.directory.empty()) {
-    throw UsageError("index needs a file to write (-o) or a store (--store)");
+    throw UsageError("index needs a file to write (--output) or a store (--store), and not both");
   }
   if (!arguments.title.empty() && arguments.store.directory.empty()) throw UsageError("--title needs --store");
   // First what can be wrong in little time.

@@ -1324,10 +1324,10 @@ QUIRE_API void quire_store_release(quire_store* store);
  * once, one writes and the others wait for it. Whoever lists, finds or loads sees an entry as it
  * was or the whole new one, after a crash too. A session that has an entry open keeps what it
  * reads.
- * title: what people call the document, UTF-8, at most 1024 bytes; title_len 0: the entry keeps the
- * one that it has. options: as of quire_session_save, NULL for none; cancelling also ends a wait
- * for another process. match: NULL, or n_tokens and n_computed of what was put, and the entry's
- * name.
+ * title: what people call the document, UTF-8, at most 1024 bytes, of an entry that is written;
+ * title_len 0: it keeps the one that it has. options: as of quire_session_save, NULL for none;
+ * cancelling also ends a wait for another process. match: NULL, or n_tokens and n_computed of what
+ * was put, and the entry's name.
  * Errors: those of quire_session_save; BUDGET (the entry alone would exceed the budget, or what is
  * in use leaves no room; the message has the numbers), EMPTY (nothing was read), UNSUPPORTED (a
  * strategy that cannot go back to the text before what was generated: put such a session before it

@@ -253,7 +253,10 @@ Result<std::shared_ptr<Session>> DocumentStore::load(const std::shared_ptr<Model
     }
     auto loaded = Session::load(model, std::move(*source), loading);
     if (!loaded.ok()) {
-      if (!is_of_file(loaded.status().code())) return loaded.status();
+      if (!is_of_file(loaded.status().code())) {
+        if (best) break;  // for want of memory: this one will do
+        return loaded.status();
+      }
       match->reason = loaded.status().message();
       continue;
     }

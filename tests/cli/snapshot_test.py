@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of quire index, run --document, verify and ls."""
+"""Tests of quire index, run --document, verify, ls, and of stores."""
 import argparse
 import json
 import os
@@ -107,6 +107,122 @@ class CiteTest(SnapshotTest):
 
     def test_bad_input(self):
         self.fails(2, "--cite", "run", "-f", self.text, *self.ask_key, "--cite", 0)
+
+
+class StoreTest(SnapshotTest):
+    def setUp(self):
+        super().setUp()
+        self.store = self.folder / "library"
+        self.options = ["-m", OPTIONS.model, "-s", "dca", "--store", self.store]
+
+    def run_json(self, *arguments):
+        """What was printed, and what was said on stderr."""
+        done = run("run", *self.options, "-f", self.text, *PROMPT, "--json", "--top-logprobs", 2, *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout), done.stderr
+
+    def entries(self):
+        [store] = self.json("ls", self.store)["stores"]
+        return store["entries"]
+
+    def test_a_document_is_read_once(self):
+        expected = self.ask("-s", "dca", "-f", self.text, *PROMPT)
+        first, said = self.run_json()
+        self.assertEqual(said, "quire: nothing reused from the store: the store is empty\n")
+        self.assertEqual(first["store"], {"name": "", "n_reused_tokens": 0, "reason": "the store is empty"})
+        [entry] = self.entries()
+        self.assertEqual((entry["title"], entry["n_tokens"]), ("text", 519))
+        second, said = self.run_json("--cite", 2)
+        self.assertEqual(said, f"quire: 519 of 522 tokens reused from the store's entry {entry['name']}\n")
+        self.assertEqual((first["n_prompt_tokens"], second["n_prompt_tokens"]), (522, 3))
+        for found in (first, second):
+            self.assertEqual((found["tokens"], found["top_logprobs"]), (expected["tokens"], expected["top_logprobs"]))
+        for citation in second["citations"]:
+            part = TEXT.encode()[citation["begin"]:citation["end"]].decode()
+            self.assertEqual((citation["part"], citation["text"].strip()), (0, part.strip()))
+        # Indexed: the same entry, and a document that has grown takes its place.
+        done = run("index", self.text, *self.options)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout, f"{self.store}/{entry['name']}: 519 tokens, 517 of them reused\n")
+        self.text.write_text(TEXT + "The grass is green. " * 20)
+        grown = self.json("index", self.text, *self.options, "--title", "more")
+        self.assertEqual((grown["name"], grown["n_reused_tokens"]), (entry["name"], 519))
+        self.assertEqual([(e["title"], e["n_tokens"]) for e in self.entries()], [("more", grown["n_tokens"])])
+        # What is only alike in the beginning.
+        self.text.write_text(TEXT[:1000] + "Another way.")
+        other, said = self.run_json()
+        self.assertRegex(said, r"^quire: \d+ of \d+ tokens reused")
+        self.assertEqual(other["tokens"], self.ask("-s", "dca", "-f", self.text, *PROMPT)["tokens"])
+        self.assertEqual(len(self.entries()), 2)
+
+    def test_the_reason_is_said(self):
+        self.run_json()
+        self.options[3] = "streaming_llm"
+        _, said = self.run_json()
+        self.assertRegex(said, "none is of this model and strategy; .*its strategy is dca.*here it is streaming_llm")
+        self.options[3] = "dca"
+        self.text.write_text("A completely different text. " * 30)
+        _, said = self.run_json()
+        self.assertRegex(said, r"the text differs from that of [0-9a-f]{32} \(text\) from token \d on")
+
+    def test_entries_are_listed_verified_and_removed(self):
+        made = self.json("index", self.text, *self.options, "--title", "The\nbook")
+        (self.store / "notes.txt").write_text("mine")
+        done = run("ls", self.store)
+        self.assertEqual((done.returncode, done.stderr), (0, "quire: not the store's: notes.txt\n"))
+        self.assertRegex(done.stdout, rf"{made['name']}  +519  .* dca\(.*  The book\n$")
+        done = run("verify", self.store)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, rf"^{self.store}/{made['name']}: whole, 519 tokens, ")
+        # An entry is a snapshot like others.
+        snapshot = self.store / f"{made['name']}.quire"
+        asked = self.ask("--document", snapshot, *PROMPT)
+        self.assertEqual(asked["tokens"], self.ask("-s", "dca", "-f", self.text, *PROMPT)["tokens"])
+        self.fails(1, "NOT_FOUND", "rm", self.store, "0" * 32)
+        self.fails(1, "INVALID_ARGUMENT", "rm", self.store, "0123")
+        done = run("rm", self.store, "--older-than", 1)
+        self.assertEqual((done.returncode, done.stdout, len(self.entries())), (0, "", 1))
+        data = bytearray(snapshot.read_bytes())
+        data[64] ^= 1
+        snapshot.write_bytes(data)
+        done = run("verify", self.store)
+        self.assertEqual((done.returncode, done.stderr), (1, ""))
+        self.assertIn("is damaged", done.stdout)
+        done = run("rm", self.store, made["name"][:6])
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, f"removed {made['name']}\n", ""))
+        self.json("index", self.text, *self.options)
+        self.assertEqual(run("rm", self.store, "--all").returncode, 0)
+        self.assertEqual(sorted(path.name for path in self.store.iterdir()), ["notes.txt", "store.lock"])
+
+    def test_the_budget_holds(self):
+        size = 0
+        for i in range(3):
+            self.text.write_text(f"{i} is a number. " + TEXT)
+            self.json("index", self.text, *self.options, *(["--store-budget", 5 * size // 2] if size else []))
+            size = max(e["bytes"] for e in self.entries())
+        self.assertEqual(len(self.entries()), 2)
+        self.text.write_text("One more document. " + TEXT)
+        done = run("index", self.text, *self.options, "--store-budget", 1000)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertRegex(done.stderr, r"up to \d+ bytes; the store's budget is 1000 \[BUDGET\]")
+        # An answer is worth more than its document's place.
+        self.text.write_text("Yet another document. " + TEXT)
+        found, said = self.run_json("--store-budget", 1000)
+        self.assertIn("quire: warning: cannot put the document into the store", said)
+        self.assertEqual(len(found["tokens"]), 8)
+
+    def test_bad_usage(self):
+        self.fails(2, "needs a document", "run", *self.options, "-p", "x")
+        self.fails(2, "--chat", "run", *self.options, "-f", self.text, "-p", "x", "--chat")
+        self.fails(2, "(--output) or a store", "index", self.text, "-m", OPTIONS.model)
+        self.fails(2, "(--output) or a store", "index", self.text, *self.options, "-o", self.snapshot)
+        self.fails(2, "--title needs --store", "index", self.text, "-m", OPTIONS.model, "-o", self.snapshot, "--title", "x")
+        self.fails(2, "--older-than", "rm", self.store)
+        self.fails(2, "--older-than", "rm", self.store, "--all", "x")
+        self.fails(1, "no document store", "rm", self.store, "--all")
+        self.text.write_text("x")
+        self.fails(1, "NOT_FOUND", "run", "-m", OPTIONS.model, "--store", "/no/such/store", "-f", self.text)
+        self.fails(1, "", "run", "-m", OPTIONS.model, "--store", self.text, "-f", self.text)
 
 
 class IndexTest(SnapshotTest):

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdarg>
 #include <cstdlib>
 
@@ -30,6 +31,7 @@ bool fails(FileCall call) {
   if (call != fault.call || number < fault.first || number > fault.last) return false;
   if ((number - fault.first) % fault.stride != 0) return false;
   ++faults;
+  if (fault.error == quire::test::kKilled) std::raise(SIGKILL);
   return true;
 }
 

@@ -9,13 +9,15 @@ namespace quire::test {
 enum class FileCall { kOpenNameless, kMakeNamed, kAllocate, kTruncate, kWrite, kRead, kAppend, kSync, kRename };
 constexpr int kFileCalls = 9;
 
+constexpr int kKilled = -1;
+
 // What happens to the calls of one kind with the numbers first, first + stride, ... up to last, counted from 1.
 struct FileFault {
   FileCall call;
   int64_t first = 1;
   int64_t last = INT64_MAX;
   int64_t stride = 1;
-  int error = 0;  // errno; 0: half of the bytes are transferred
+  int error = 0;  // errno; 0: half of the bytes are transferred; kKilled: the process ends as by kill -9
 };
 
 // Between its construction and its end, calls count, and those of the fault fail. One at a time.

@@ -386,6 +386,52 @@ class WithModel(unittest.TestCase):
         with self.assertRaisesRegex(quire.QuireError, "BAD_FILE"):
             quire.describe_snapshot(path)
 
+    def test_stores(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        ids, options = [3 + i % 300 for i in range(400)], dict(strategy="dca", kv_type="f32", prefill_block=64)
+        with self.assertRaisesRegex(quire.QuireError, "NOT_FOUND"):
+            quire.Store(folder / "store", must_exist=True)
+        store = quire.Store(folder / "store", budget_bytes=10_000_000)
+        self.assertEqual(store.find(self.model, ids, **options),
+                         {"name": "", "n_tokens": 0, "n_computed": 0, "reason": "the store is empty"})
+        with self.assertRaisesRegex(quire.QuireError, "NOT_FOUND: the store is empty"):
+            store.load(self.model, ids, **options)
+        session = self.session(**options)
+        session.feed_tokens(ids[:300])
+        session.prefill()
+        seen = []
+        put = store.put(session, title="Größe", progress=lambda done, total: seen.append((done, total)))
+        self.assertEqual(*seen[-1])
+        self.assertEqual(put["n_tokens"], 300)
+        self.assertEqual(store.find(self.model, ids, **options),
+                         {"name": put["name"], "n_tokens": 300, "n_computed": 300, "reason": ""})
+        self.assertIn("its kv_type is f32; here it is f16", store.find(self.model, ids, "dca")["reason"])
+        described = store.describe()
+        self.assertEqual((described["budget_bytes"], described["unknown"]), (10_000_000, []))
+        [entry] = described["entries"]
+        self.assertEqual((entry["name"], entry["title"], entry["n_tokens"], entry["in_use"]),
+                         (put["name"], "Größe", 300, False))
+        loaded = store.load(self.model, ids, **options)
+        self.addCleanup(loaded.close)
+        self.assertTrue(store.describe()["entries"][0]["in_use"])
+        store.verify(put["name"])
+        cancel = quire.Cancel()
+        cancel.trigger()
+        with self.assertRaisesRegex(quire.QuireError, "CANCELLED"):
+            store.verify(put["name"], cancel=cancel)
+        store.remove(put["name"])
+        self.assertEqual(store.describe()["entries"], [])
+        self.assertEqual((loaded.n_tokens, loaded.tokens), (300, ids[:300]))
+        for each in (session, loaded):
+            each.feed_tokens(ids[300:])
+        self.assertEqual("".join(loaded.generate(12, ignore_eos=True)), "".join(session.generate(12, ignore_eos=True)))
+        self.assertEqual(loaded.logits().tolist(), session.logits().tolist())
+        with self.assertRaisesRegex(quire.QuireError, "INVALID_ARGUMENT"):
+            store.remove("../store.lock")
+        store.close()
+        with self.assertRaisesRegex(quire.QuireError, "CLOSED"):
+            store.describe()
+
     def test_snapshots_in_file_objects(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         session, path, memory = self.session("dca(kv_chunk=16)"), folder / "saved.quire", io.BytesIO()

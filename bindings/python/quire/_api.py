@@ -430,8 +430,8 @@ class Session(_Handle):
 
     _release = "quire_session_release"
 
-    def __init__(self, model, strategy="full", snapshot=None, forked_from=None, **options):
-        """snapshot: what to load it from (Model.load_session); forked_from: see fork(). options: kv_type, overflow, expected_tokens, prefill_block, kv_host_budget_bytes, kv_compressed_budget_bytes, kv_file_budget_bytes,
+    def __init__(self, model, strategy="full", snapshot=None, forked_from=None, stored=None, **options):
+        """snapshot: what to load it from (Model.load_session); forked_from: see fork(); stored: see Store.load. options: kv_type, overflow, expected_tokens, prefill_block, kv_host_budget_bytes, kv_compressed_budget_bytes, kv_file_budget_bytes,
         kv_file_directory and the other fields of quire_session_options. adapters: each an Adapter or (Adapter,
         scale)."""
         options = _session_options(strategy, **options)
@@ -439,6 +439,9 @@ class Session(_Handle):
         if forked_from is not None:
             self._own(model, lib.quire_session_fork, forked_from._handle)
             self._reader = forked_from._reader
+        elif stored is not None:
+            store, ids, n_ids, match = stored
+            self._own(model, lib.quire_store_load, store, model._handle, byref(options), ids, n_ids, byref(match))
         elif hasattr(snapshot, "read"):
             self._reader = _snapshot_files.Reader(snapshot)
             self._reader.raising(self._own, model, lib.quire_session_load_from, model._handle,
@@ -610,6 +613,67 @@ class Session(_Handle):
     def close(self):
         """Ends an open stream, waits, and frees the KV cache."""
         _call(lib.quire_session_close, self._handle)
+
+
+class Store(_Handle):
+    """A directory of documents that were read, which processes share. Any thread may use it."""
+
+    _release = "quire_store_release"
+
+    def __init__(self, path, budget_bytes=0, must_exist=False):
+        """The directory is made where it is missing, unless it must_exist. budget_bytes: of all entries together; 0: no
+        limit."""
+        options = _options(_ffi.StoreOptions, flags=_ffi.STORE_MUST_EXIST if must_exist else 0,
+                           budget_bytes=budget_bytes)
+        path = _path(path)
+        self._own(None, lib.quire_store_open, path, len(path), byref(options))
+
+    def put(self, session, title="", progress=None, cancel=None):
+        """Puts what the session has read there; a dict of the entry's "name" and its "n_tokens". progress and cancel:
+        as in Runtime.load."""
+        report = _progress(progress)
+        match = _options(_ffi.StoreMatch)
+        title = title.encode()
+        _call(lib.quire_store_put, self._handle, session._handle, title, len(title),
+              byref(_snapshot_options(report, cancel)), byref(match))
+        return {"name": match.name.decode(), "n_tokens": match.n_tokens}
+
+    def find(self, model, ids, strategy="full", **options):
+        """How much of a text is there for a session of these options: a dict of the entry's "name" ("": none), how many
+        of the first tokens it has ("n_tokens"), how many of those need not be read again ("n_computed"), and why there
+        are none ("reason")."""
+        match = _options(_ffi.StoreMatch)
+        ids, n_ids = _ids(ids)
+        _call(lib.quire_store_find, self._handle, model._handle, byref(_session_options(strategy, **options)), ids, n_ids,
+              byref(match))
+        return {"name": match.name.decode(), "n_tokens": match.n_tokens, "n_computed": match.n_computed,
+                "reason": match.reason.decode()}
+
+    def load(self, model, ids, strategy="full", **options):
+        """A session that holds as many of the first tokens as are there (session.n_tokens); feed it the others. Raises
+        QuireError NOT_FOUND, which says why, where there are none."""
+        ids, n_ids = _ids(ids)
+        return Session(model, strategy, stored=(self._handle, ids, n_ids, _options(_ffi.StoreMatch)), **options)
+
+    def remove(self, name):
+        """Removes an entry; sessions that have it open go on."""
+        name = name.encode()
+        _call(lib.quire_store_remove, self._handle, name, len(name))
+
+    def verify(self, name, progress=None, cancel=None):
+        """As verify_snapshot, for an entry."""
+        report = _progress(progress)
+        name = name.encode()
+        _call(lib.quire_store_verify, self._handle, name, len(name), byref(_snapshot_options(report, cancel)))
+
+    def describe(self):
+        """What is in the store: a dict (quire_store_describe in quire.h)."""
+        while True:  # it may grow between the question for its length and that for its text
+            try:
+                return json.loads(_text(lib.quire_store_describe, self._handle))
+            except QuireError as error:
+                if error.status != "BUFFER_TOO_SMALL":
+                    raise
 
 
 class Stream(_Handle):

@@ -475,7 +475,8 @@ TEST_F(DocumentStores, ServeThreads) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const auto& entry : described()["entries"]) expect_ok(store_->verify(entry["name"].get<std::string>(), {}));
+  const auto all = described();
+  for (const auto& entry : all["entries"]) expect_ok(store_->verify(entry["name"].get<std::string>(), {}));
 }
 
 // A wait for another writer ends when it is cancelled.
