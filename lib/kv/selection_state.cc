@@ -35,6 +35,7 @@ void SelectionState::share(SelectionState& other) {
   other.n_shared_ = other.pages_.empty() ? 0 : static_cast<int64_t>(other.pages_[0].size());
   other.queries_shared_ = other.queries_ != nullptr;
   n_shared_ = other.n_shared_;
+  n_entered_ = other.n_entered_;
   queries_shared_ = other.queries_shared_;
   pages_ = other.pages_;
   n_pages_ = other.n_pages_;
@@ -73,6 +74,46 @@ Status SelectionState::reserve(int64_t first, int64_t n_tokens) {
   return {};
 }
 
+std::vector<std::shared_ptr<Buffer>> SelectionState::pages_of(int64_t first, int64_t end) const {
+  std::vector<std::shared_ptr<Buffer>> all;
+  for (int64_t page = first / chunk_ / Representations::kPageChunks; page < complete_pages(end); ++page) {
+    for (const auto& pages : pages_) all.push_back(pages[static_cast<size_t>(page)]);
+  }
+  return all;
+}
+
+Status SelectionState::adopt(int64_t first, int64_t end, std::vector<std::shared_ptr<Buffer>> pages) {
+  if (page_bytes_ == 0) return {};
+  const size_t n_layers = pages_.size();
+  const auto begin = static_cast<size_t>(first / chunk_ / Representations::kPageChunks);
+  const auto n_complete = static_cast<size_t>(end / chunk_ / Representations::kPageChunks);
+  const auto n = static_cast<size_t>(complete_pages(end));
+  for (auto& own : pages_) own.reserve(n);
+  account_.hold_shared(static_cast<int64_t>(pages.size()) * page_bytes_);
+  for (size_t i = (n_complete - begin) * n_layers; i < pages.size(); ++i) {
+    const Status status = account_.own(backend_, pages[i]);
+    if (status.ok()) continue;
+    account_.let_go_shared(static_cast<int64_t>(pages.size()) * page_bytes_);
+    return status;
+  }
+  for (size_t page = begin; page < n; ++page) {
+    for (size_t layer = 0; layer < n_layers; ++layer) {
+      auto& own = pages_[layer];
+      if (page < own.size()) {
+        account_.let_go_shared(page_bytes_);
+      } else {
+        own.emplace_back();
+        ++n_pages_;
+      }
+      std::swap(own[page], pages[(page - begin) * n_layers + layer]);
+    }
+  }
+  n_shared_ = static_cast<int64_t>(n_complete);
+  n_entered_ = std::max(n_entered_, end);
+  std::ranges::fill(queries_chunk_, -1);
+  return {};
+}
+
 void SelectionState::extend(int64_t first, int64_t n) {
   if (!queries_) return;
   const int64_t now = first / chunk_, then = (first + n) / chunk_;
@@ -90,7 +131,9 @@ void SelectionState::truncate(int64_t n_tokens) {
       account_.let_go_shared(page_bytes_);
     }
   }
-  n_shared_ = std::min(n_shared_, static_cast<int64_t>(n));
+  // What others may read of them is not written again, so the pages are copied before they are.
+  n_shared_ = n_tokens < n_entered_ ? static_cast<int64_t>(n) : std::min(n_shared_, static_cast<int64_t>(n));
+  n_entered_ = std::min(n_entered_, n_tokens);
   // Queries of a later chunk, or of a chunk that the text has not begun, mean nothing now.
   for (int64_t& chunk : queries_chunk_) {
     if (chunk != n_tokens / chunk_ || n_tokens % chunk_ == 0) chunk = -1;
