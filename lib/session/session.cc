@@ -1,9 +1,28 @@
 #include "lib/session/session.h"
 
+#include <cstdint>
+
 #include "lib/support/content_hash.h"
 
 namespace quire {
 namespace {
+
+std::string fingerprint_of(const Model& model, const AdapterList& adapters, const Strategy& strategy,
+                           ElementType kv_type) {
+  ContentHash hash;
+  hash.add_text("quire session 1").add_text(model.llama->identity());
+  for (const AdapterList::Entry& e : adapters.entries()) hash.add_text(e.adapter->identity).add_real(e.scale);
+  hash.add_text(strategy.canonical()).add_text(element_name(kv_type));
+  return hash.hex();
+}
+
+// What sessions of a runtime that share chunks have in common. Where chunks are selected it is the model object as
+// well: its steps, one at a time, write representations and copy them.
+PrefixHash prefix_root(const Model& model, const Strategy& strategy, const std::string& fingerprint) {
+  std::string root = fingerprint + " " + model.device;
+  if (strategy.selects_chunks()) root += " " + std::to_string(reinterpret_cast<uintptr_t>(&model));
+  return content_checksum(std::as_bytes(std::span(root)));
+}
 
 Status closed_status() { return Status(Code::kClosed, "the session was closed"); }
 
@@ -54,6 +73,10 @@ Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<Model> model, Ses
   store.n_query_heads = llama.config().n_query_heads;
   store.selection = strategy->selection();
   store.snapshot = std::move(snapshot);
+  if (options.reuse_prefixes && !strategy->condenses()) {
+    store.prefixes = runtime.prefixes();
+    store.prefix_root = prefix_root(*model, *strategy, fingerprint_of(*model, adapters, *strategy, options.kv_type));
+  }
   QUIRE_ASSIGN(auto kv, ChunkStore::create(backend, llama.kv_geometry(*strategy, options.kv_type),
                                            llama.config().n_layers, store));
   auto contents = std::make_unique<SessionContents>(*strategy, llama.config(), std::move(ropes), std::move(kv));
@@ -84,13 +107,7 @@ Session::Session(std::shared_ptr<Model> model, SessionOptions options, std::shar
 
 Session::~Session() = default;
 
-std::string Session::fingerprint() const {
-  ContentHash hash;
-  hash.add_text("quire session 1").add_text(model_->llama->identity());
-  for (const AdapterList::Entry& e : adapters_.entries()) hash.add_text(e.adapter->identity).add_real(e.scale);
-  hash.add_text(strategy_->canonical()).add_text(element_name(options_.kv_type));
-  return hash.hex();
-}
+std::string Session::fingerprint() const { return fingerprint_of(*model_, adapters_, *strategy_, options_.kv_type); }
 
 // ---- the turn of a call
 
@@ -195,6 +212,7 @@ void Session::end_step(const StepCost& cost, int64_t n_undelivered) {
   const int64_t scratch = model_->pass->scratch_bytes() + contents_->ropes().bytes();
   MutexLock lock(mutex_);
   stats_.n_prefilled += cost.n_prompt;
+  stats_.n_reused += cost.n_reused;
   stats_.prefill_ns += cost.prefill.count();
   stats_.decode_ns += cost.decode.count();
   stats_.scratch_bytes = scratch;

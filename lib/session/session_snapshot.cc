@@ -248,6 +248,7 @@ Status Session::restore(const SnapshotIndex& index, SavedText saved, const Snaps
   }
   QUIRE_TRY(contents_->kv().restore(kv));
   contents_->restore(std::move(saved.text), std::move(saved.last_logits), mark);
+  contents_->offer_chunks(contents_->text.n_computed(), false);
   return {};
 }
 
