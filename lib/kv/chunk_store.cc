@@ -326,11 +326,11 @@ void ChunkStore::cut(KvKind kind, int64_t n_chunks) {
 
 void ChunkStore::truncate(int64_t n_tokens, int64_t n_entries) {
   const int64_t keep = ceil_div(n_tokens, geometry_.chunk);
+  // The chunk that is cut in two goes as well: it will be written to.
+  const bool known = prefixes_.cut(n_tokens / geometry_.chunk);
   cut(KvKind::kText, keep);
   cut(KvKind::kCondensed, ceil_div(n_entries, geometry_.chunk));
-  // The chunk that is cut in two will be written to.
-  prefixes_.cut(n_tokens / geometry_.chunk);
-  selection_.truncate(n_tokens);
+  selection_.truncate(n_tokens, known);
   evicted_until_ = std::min(evicted_until_, keep);
 }
 

@@ -90,20 +90,22 @@ PrefixChain::Take PrefixChain::take(std::span<const int32_t> ids, Residency& res
   return Take::kTaken;
 }
 
-void PrefixChain::leave(int64_t n) {
-  if (!holds(n)) return;
+bool PrefixChain::leave(int64_t n) {
+  if (!holds(n)) return false;
   Link& link = links_[static_cast<size_t>(n)];
   PrefixPages released;  // without the mutex
   MutexLock lock(table_->mutex_);
   link.holds = false;
-  if (--link.prefix->n_holders > 0) return;
+  if (--link.prefix->n_holders > 0) return true;
   link.prefix->chunk = nullptr;
   std::swap(released, link.prefix->pages);
+  return false;
 }
 
-void PrefixChain::cut(int64_t n) {
+bool PrefixChain::cut(int64_t n) {
+  bool held = false;
   while (size() > n) {
-    leave(size() - 1);
+    held = leave(size() - 1) || held;
     std::unique_ptr<Prefix> released;
     MutexLock lock(table_->mutex_);
     Prefix* const prefix = links_.back().prefix;
@@ -113,6 +115,7 @@ void PrefixChain::cut(int64_t n) {
     released = std::move(at->second);
     table_->all_.erase(at);
   }
+  return held;
 }
 
 void PrefixChain::copy(const PrefixChain& other) {

@@ -96,10 +96,10 @@ class PrefixChain {
   Take take(std::span<const int32_t> ids, Residency& residency, RecordUser& user,
             const std::function<bool(const ChunkRecords&)>& accept, ChunkRecords** chunk, PrefixPages* pages);
   // The store lets go of the records of the n-th chunk, or is going to change them. Whoever lets go of records says so
-  // here first.
-  void leave(int64_t n);
-  // The chain ends after n chunks, of which the store holds what it held. Those behind were left.
-  void cut(int64_t n);
+  // here first. True: another store holds them still, and others can take them.
+  bool leave(int64_t n);
+  // The chain ends after n chunks; those behind are left. True: another store holds one of these.
+  bool cut(int64_t n);
   // An empty chain becomes that of a fork, which holds what the other one does. An exception: it stays empty.
   void copy(const PrefixChain& other);
   // Takes no part from here on.

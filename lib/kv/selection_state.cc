@@ -35,7 +35,6 @@ void SelectionState::share(SelectionState& other) {
   other.n_shared_ = other.pages_.empty() ? 0 : static_cast<int64_t>(other.pages_[0].size());
   other.queries_shared_ = other.queries_ != nullptr;
   n_shared_ = other.n_shared_;
-  n_entered_ = other.n_entered_;
   queries_shared_ = other.queries_shared_;
   pages_ = other.pages_;
   n_pages_ = other.n_pages_;
@@ -89,19 +88,18 @@ Status SelectionState::adopt(int64_t first, int64_t end, std::vector<std::shared
   const auto n_complete = static_cast<size_t>(end / chunk_ / Representations::kPageChunks);
   const auto n = static_cast<size_t>(complete_pages(end));
   for (auto& own : pages_) own.reserve(n);
-  account_.hold_shared(static_cast<int64_t>(pages.size()) * page_bytes_);
+  const auto more = static_cast<int64_t>(n - std::min(n, pages_[0].size()));  // others take the place of one's own
+  account_.hold_shared(more * static_cast<int64_t>(n_layers) * page_bytes_);
   for (size_t i = (n_complete - begin) * n_layers; i < pages.size(); ++i) {
     const Status status = account_.own(backend_, pages[i]);
     if (status.ok()) continue;
-    account_.let_go_shared(static_cast<int64_t>(pages.size()) * page_bytes_);
+    account_.let_go_shared(more * static_cast<int64_t>(n_layers) * page_bytes_);
     return status;
   }
   for (size_t page = begin; page < n; ++page) {
     for (size_t layer = 0; layer < n_layers; ++layer) {
       auto& own = pages_[layer];
-      if (page < own.size()) {
-        account_.let_go_shared(page_bytes_);
-      } else {
+      if (page == own.size()) {
         own.emplace_back();
         ++n_pages_;
       }
@@ -109,7 +107,6 @@ Status SelectionState::adopt(int64_t first, int64_t end, std::vector<std::shared
     }
   }
   n_shared_ = static_cast<int64_t>(n_complete);
-  n_entered_ = std::max(n_entered_, end);
   std::ranges::fill(queries_chunk_, -1);
   return {};
 }
@@ -122,7 +119,7 @@ void SelectionState::extend(int64_t first, int64_t n) {
   queries_chunk_[1 - kept] = then == now ? -1 : then;
 }
 
-void SelectionState::truncate(int64_t n_tokens) {
+void SelectionState::truncate(int64_t n_tokens, bool others) {
   const auto n = static_cast<size_t>(pages_for(n_tokens));
   for (auto& pages : pages_) {
     while (pages.size() > n) {
@@ -131,9 +128,8 @@ void SelectionState::truncate(int64_t n_tokens) {
       account_.let_go_shared(page_bytes_);
     }
   }
-  // What others may read of them is not written again, so the pages are copied before they are.
-  n_shared_ = n_tokens < n_entered_ ? static_cast<int64_t>(n) : std::min(n_shared_, static_cast<int64_t>(n));
-  n_entered_ = std::min(n_entered_, n_tokens);
+  // What will be written to the pages again takes the place of what others read there.
+  n_shared_ = others ? static_cast<int64_t>(n) : std::min(n_shared_, static_cast<int64_t>(n));
   // Queries of a later chunk, or of a chunk that the text has not begun, mean nothing now.
   for (int64_t& chunk : queries_chunk_) {
     if (chunk != n_tokens / chunk_ || n_tokens % chunk_ == 0) chunk = -1;

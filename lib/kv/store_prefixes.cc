@@ -16,9 +16,7 @@ void ChunkStore::enter_prefixes(int64_t first, int64_t end, const ChunkIds& ids_
     }
     if (!table_.holds(KvKind::kText, chunk) || prefixes_.holds(chunk)) continue;
     const int64_t begin = chunk * geometry_.chunk, n_tokens = begin + geometry_.chunk;
-    if (prefixes_.enter(chunk, table_.chunk(KvKind::kText, chunk), selection_.pages_of(begin, n_tokens))) {
-      selection_.entered(n_tokens);
-    }
+    prefixes_.enter(chunk, table_.chunk(KvKind::kText, chunk), selection_.pages_of(begin, n_tokens));
   }
 }
 
@@ -38,8 +36,9 @@ bool ChunkStore::can_share(const ChunkRecords& records, int64_t first, int64_t e
   if (writes_to_tier() && records.page) return false;
   const int64_t room = account_.own_room();
   if (room == kNoLimit) return true;
-  // Of records with slots one at a time is in memory at least, and the staging buffer.
-  const int64_t bytes = records.page ? static_cast<int64_t>(records.page->size()) : 2 * record_bytes_;
+  // Behind it comes a chunk of its own. Of records with slots one at a time is in memory at least, and the staging
+  // buffer.
+  const int64_t bytes = records.page ? 2 * static_cast<int64_t>(records.page->size()) : 2 * record_bytes_;
   return room >= bytes + selection_.bytes_to_add(first, end);
 }
 

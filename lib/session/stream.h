@@ -77,6 +77,7 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   static Status collect_blocks(Step& step);
   Status begin_step(Block& block, bool alone);
   Status next_block(Block& block);
+  Status fill_block(Block& block, int64_t stop);
   Status reuse_chunks(Block& block, int64_t* stop);  // in stream_reuse.cc
   Sequence sequence(Block& block) const;
   Status read_results(Block& block, std::span<const float> row, const HiddenStates& states, int64_t first_row,

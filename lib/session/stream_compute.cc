@@ -80,17 +80,30 @@ Status GenerationStream::next_block(Block& block) {
     contents.kept.confirm(block.n_confirmed);
     contents.evict(strategy.retained(next_query(block, text.n_computed())));
   }
-  const int64_t uncomputed = text.n_uncomputed();
-  if (uncomputed == 0 || ending_ || cancel_.cancelled()) return {};
+  if (text.n_uncomputed() == 0 || ending_ || cancel_.cancelled()) return {};
   if (expired() || text.n_computed() >= limit_) {
     block.end = generator_.end(expired() ? FinishReason::kDeadline : FinishReason::kReach);
     return {};
   }
   int64_t stop = kNoLimit;
   QUIRE_TRY(reuse_chunks(block, &stop));
+  const Status status = fill_block(block, stop);
+  if (status.code() != Code::kBudget || block.n_reused == 0) return status;
+  // Blocks before this one may fit all the same.
+  contents.undo_block();
+  block.n_reused = 0;
+  reuse_miss_ = ReuseMiss::kMemory;
+  return fill_block(block, kNoLimit);
+}
+
+// stop: where the block ends at the latest.
+Status GenerationStream::fill_block(Block& block, int64_t stop) {
+  SessionContents& contents = block.contents();
+  const TextState& text = contents.text;
+  const Strategy& strategy = contents.strategy();
   const int64_t first = text.n_computed() + block.n_reused;
   block.first = first;
-  int64_t n = std::min({uncomputed - block.n_reused, limit_ - first, session_->options().prefill_block});
+  int64_t n = std::min({text.n_uncomputed() - block.n_reused, limit_ - first, session_->options().prefill_block});
   n = std::min({n, strategy.window_end(first) - first, stop - first});
   if (strategy.plans_generated_apart()) {
     block.generated = text.is_generated(first);
