@@ -203,6 +203,7 @@ class ChunkStore {
   bool writes_to_tier() const { return n_writable_ > 0; }
   // Of prefixes.
   bool can_share(const ChunkRecords& records, int64_t first, int64_t end) const;
+  void enter_prefix(int64_t chunk);
   Status adopt_selection(int64_t first, int64_t end, PrefixPages pages);
   // Of snapshots.
   std::vector<ChunkRange> held_chunks(KvKind kind, int64_t n_keys) const;

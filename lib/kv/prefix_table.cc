@@ -7,6 +7,13 @@
 #include "lib/support/make_room.h"
 
 namespace quire {
+namespace {
+
+std::vector<PrefixHolder>::iterator find_holder(std::vector<PrefixHolder>& holders, const PrefixChain* chain) {
+  return std::ranges::find(holders, chain, &PrefixHolder::chain);
+}
+
+}  // namespace
 
 PrefixHash PrefixTable::next(const PrefixHash& before, std::span<const int32_t> ids) {
   std::vector<std::byte> bytes(before.begin(), before.end());
@@ -44,16 +51,18 @@ bool PrefixChain::append(std::span<const int32_t> ids) {
   return true;
 }
 
-bool PrefixChain::enter(int64_t n, ChunkRecords& chunk, PrefixPages pages) {
+bool PrefixChain::enter(int64_t n, ChunkRecords& chunk, const PrefixPages& pages) {
   Link& link = links_[static_cast<size_t>(n)];
+  std::vector<std::weak_ptr<Buffer>> own(pages.begin(), pages.end());
   MutexLock lock(table_->mutex_);
-  if (link.holds) return true;
-  if (link.prefix->chunk && link.prefix->chunk != &chunk) return false;
-  if (!link.prefix->chunk) {
-    link.prefix->chunk = &chunk;
-    link.prefix->pages = std::move(pages);
+  std::vector<PrefixHolder>& holders = link.prefix->holders;
+  if (link.holds) {
+    std::swap(find_holder(holders, this)->pages, own);
+    return true;
   }
-  ++link.prefix->n_holders;
+  if (link.prefix->chunk && link.prefix->chunk != &chunk) return false;
+  holders.push_back({this, std::move(own)});
+  link.prefix->chunk = &chunk;
   link.holds = true;
   return true;
 }
@@ -71,21 +80,30 @@ bool PrefixChain::knows(std::span<const std::vector<int32_t>> following) const {
   return prefix && prefix->chunk;
 }
 
-PrefixChain::Take PrefixChain::take(std::span<const int32_t> ids, Residency& residency, RecordUser& user,
-                                    const std::function<bool(const ChunkRecords&)>& accept, ChunkRecords** chunk,
-                                    PrefixPages* pages) {
+PrefixChain::Take PrefixChain::take(std::span<const int32_t> ids, size_t n_pages, Residency& residency,
+                                    RecordUser& user, const std::function<bool(const ChunkRecords&)>& accept,
+                                    ChunkRecords** chunk, PrefixPages* pages) {
   if (!table_) return Take::kUnknown;
   const PrefixHash hash = PrefixTable::next(last_hash(), ids);
   make_room(links_, 1);
+  PrefixPages found;  // goes after the lock: it may be the last to have them
   MutexLock lock(table_->mutex_);
   Prefix* const prefix = table_->find(last(), hash, ids);
   if (!prefix || !prefix->chunk) return Take::kUnknown;
+  const auto has_pages = [&](const PrefixHolder& holder) {
+    if (holder.pages.size() != n_pages) return false;
+    const size_t before = found.size();
+    for (const auto& page : holder.pages) found.push_back(page.lock());
+    pages->assign(found.begin() + static_cast<int64_t>(before), found.end());
+    return std::ranges::find(*pages, nullptr) == pages->end();
+  };
+  if (std::ranges::none_of(prefix->holders, has_pages)) return Take::kUnknown;
   if (!accept(*prefix->chunk)) return Take::kRefused;
-  *pages = prefix->pages;
+  make_room(prefix->holders, 1);
   *chunk = prefix->chunk;
   residency.share({chunk, 1}, user);
   ++prefix->n_chains;
-  ++prefix->n_holders;
+  prefix->holders.push_back({this});
   links_.push_back({prefix, true});
   return Take::kTaken;
 }
@@ -93,12 +111,12 @@ PrefixChain::Take PrefixChain::take(std::span<const int32_t> ids, Residency& res
 bool PrefixChain::leave(int64_t n) {
   if (!holds(n)) return false;
   Link& link = links_[static_cast<size_t>(n)];
-  PrefixPages released;  // without the mutex
   MutexLock lock(table_->mutex_);
+  std::vector<PrefixHolder>& holders = link.prefix->holders;
   link.holds = false;
-  if (--link.prefix->n_holders > 0) return true;
+  holders.erase(find_holder(holders, this));
+  if (!holders.empty()) return true;
   link.prefix->chunk = nullptr;
-  std::swap(released, link.prefix->pages);
   return false;
 }
 
@@ -122,10 +140,18 @@ void PrefixChain::copy(const PrefixChain& other) {
   table_ = other.table_;
   if (!table_) return;
   std::vector<Link> links = other.links_;
+  std::vector<PrefixHolder> own;
   MutexLock lock(table_->mutex_);
   for (const Link& link : links) {
+    if (!link.holds) continue;
+    own.push_back({this, find_holder(link.prefix->holders, &other)->pages});
+    make_room(link.prefix->holders, 1);
+  }
+  // Nothing fails from here on.
+  auto next = own.begin();
+  for (const Link& link : links) {
     ++link.prefix->n_chains;
-    link.prefix->n_holders += link.holds ? 1 : 0;
+    if (link.holds) link.prefix->holders.push_back(std::move(*next++));
   }
   links_ = std::move(links);
 }

@@ -30,15 +30,22 @@ using PrefixHash = std::array<std::byte, 16>;
 // pages: [page][layer], from the page of its first one on. Nobody writes what they have of that text.
 using PrefixPages = std::vector<std::shared_ptr<Buffer>>;
 
+class PrefixChain;
+
+// A store that holds the records of a chunk, and says so before it lets them go or changes them.
+struct PrefixHolder {
+  const PrefixChain* chain;
+  std::vector<std::weak_ptr<Buffer>> pages{};  // PrefixPages, as long as the store or another one has them
+};
+
 // A text up to the end of a chunk. What is not const is the table's, under its mutex.
 struct Prefix {
   const Prefix* const before;  // null: this chunk is the text's first
   const PrefixHash hash;
   const std::vector<int32_t> ids;  // of the chunk; a generated token that has other keys than a given one is ~id
   int64_t n_chains = 0;            // that it is a part of; the last one takes it out of the table
-  ChunkRecords* chunk = nullptr;   // records of the chunk; null: nobody has entered them, or nobody holds them any more
-  int64_t n_holders = 0;           // stores that hold `chunk`, and say so here before they let it go or change it
-  PrefixPages pages{};
+  ChunkRecords* chunk = nullptr;   // records of the chunk; null: there are no holders
+  std::vector<PrefixHolder> holders{};
 };
 
 // Of a runtime; any thread. Its mutex is taken before the Residency's.
@@ -87,13 +94,13 @@ class PrefixChain {
   // The text has one chunk more. False: another text has its hash, and the chain stays as it is.
   bool append(std::span<const int32_t> ids);
   // The store holds the records of the n-th chunk, which is complete and will not change. True: others can take them
-  // from here on; false: they have other records of it already.
-  bool enter(int64_t n, ChunkRecords& chunk, PrefixPages pages);
+  // from here on; false: they have other records of it already. `pages` are those that the store has now.
+  bool enter(int64_t n, ChunkRecords& chunk, const PrefixPages& pages);
   // Whether a store has entered the last one of chunks that follow, of these tokens one behind the other.
   bool knows(std::span<const std::vector<int32_t>> following) const;
   // The text has one chunk more, whose records `user` holds too from here on, if `accept` likes them. It is called
-  // under the table's mutex. An exception: nothing was changed.
-  Take take(std::span<const int32_t> ids, Residency& residency, RecordUser& user,
+  // under the table's mutex. n_pages: so many are needed. An exception: nothing was changed.
+  Take take(std::span<const int32_t> ids, size_t n_pages, Residency& residency, RecordUser& user,
             const std::function<bool(const ChunkRecords&)>& accept, ChunkRecords** chunk, PrefixPages* pages);
   // The store lets go of the records of the n-th chunk, or is going to change them. Whoever lets go of records says so
   // here first. True: another store holds them still, and others can take them.
@@ -108,7 +115,7 @@ class PrefixChain {
  private:
   struct Link {
     Prefix* prefix;
-    bool holds;  // one of prefix->n_holders is this store
+    bool holds;  // this store is one of prefix->holders
   };
 
   const Prefix* last() const { return links_.empty() ? nullptr : links_.back().prefix; }

@@ -37,6 +37,10 @@ class SelectionState {
   // Pages [page][layer] with the representations of complete chunks of tokens [first, end), from the first one's page
   // on.
   std::vector<std::shared_ptr<Buffer>> pages_of(int64_t first, int64_t end) const;
+  size_t n_pages_of(int64_t first, int64_t end) const {
+    const int64_t n = complete_pages(end) - first / chunk_ / Representations::kPageChunks;
+    return page_bytes_ == 0 ? 0 : static_cast<size_t>(n) * pages_.size();
+  }
   // The text goes on from `first` to `end`, both ends of chunks, with the representations that these pages have, which
   // are as pages_of(first, end) of another state. It holds those that are complete together with the others, and copies
   // the last one if it is not. kBudget, kOutOfMemory: nothing was changed.

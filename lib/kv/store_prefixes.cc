@@ -8,16 +8,22 @@
 namespace quire {
 
 void ChunkStore::enter_prefixes(int64_t first, int64_t end, const ChunkIds& ids_of) {
-  if (!shares_prefixes()) return;
-  for (int64_t chunk = first; chunk < end; ++chunk) {
+  if (!shares_prefixes() || first >= end) return;
+  // Pages may be others by now, which have taken the place of shared ones.
+  const int64_t page_chunks = selection_.chunk() * Representations::kPageChunks / geometry_.chunk;
+  for (int64_t chunk = page_chunks > 1 ? first / page_chunks * page_chunks : first; chunk < end; ++chunk) {
     if (chunk == n_prefixes()) {
       const std::vector<int32_t> ids = ids_of(chunk);
       if (ids.empty() || !prefixes_.append(ids)) return;
     }
-    if (!table_.holds(KvKind::kText, chunk) || prefixes_.holds(chunk)) continue;
-    const int64_t begin = chunk * geometry_.chunk, n_tokens = begin + geometry_.chunk;
-    prefixes_.enter(chunk, table_.chunk(KvKind::kText, chunk), selection_.pages_of(begin, n_tokens));
+    if (table_.holds(KvKind::kText, chunk)) enter_prefix(chunk);
   }
+}
+
+void ChunkStore::enter_prefix(int64_t chunk) {
+  const PrefixPages pages = selection_.pages_of(chunk * geometry_.chunk, (chunk + 1) * geometry_.chunk);
+  if (prefixes_.holds(chunk) && pages.empty()) return;
+  prefixes_.enter(chunk, table_.chunk(KvKind::kText, chunk), pages);
 }
 
 bool ChunkStore::knows_prefix(int64_t chunk, const ChunkIds& ids_of) const {
@@ -53,6 +59,7 @@ Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_o
     if (ids.empty()) return Status(Code::kInternal, "chunk " + std::to_string(chunk) + " takes no part");
     const int64_t at = chunk * geometry_.chunk;
     table_.extend(KvKind::kText, chunk, chunk + 1);
+    const size_t n_pages = selection_.n_pages_of(at, at + geometry_.chunk);
     ChunkRecords* records = nullptr;
     PrefixPages own;
     bool needs_spill = false;
@@ -60,10 +67,10 @@ Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_o
       needs_spill = known.tier && !spills();
       return !needs_spill && can_share(known, begin, at + geometry_.chunk);
     };
-    PrefixChain::Take take = prefixes_.take(ids, *residency_, user_, accept, &records, &own);
+    PrefixChain::Take take = prefixes_.take(ids, n_pages, *residency_, user_, accept, &records, &own);
     if (needs_spill) {
       QUIRE_TRY(let_spill());
-      take = prefixes_.take(ids, *residency_, user_, accept, &records, &own);
+      take = prefixes_.take(ids, n_pages, *residency_, user_, accept, &records, &own);
     }
     if (take != PrefixChain::Take::kTaken) {
       adopted.end = take == PrefixChain::Take::kUnknown ? AdoptEnd::kUnknown : AdoptEnd::kNoRoom;
@@ -82,11 +89,13 @@ Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_o
     pages.insert(pages.end(), own.begin(), own.end());
   }
   table_.shorten(KvKind::kText, first + adopted.n_chunks);
-  if (adopted.n_chunks == 0 ||
-      adopt_selection(begin, (first + adopted.n_chunks) * geometry_.chunk, std::move(pages)).ok())
-    return adopted;
-  truncate(begin);
-  return Adopted{0, AdoptEnd::kNoRoom};
+  const int64_t n = first + adopted.n_chunks;
+  if (adopted.n_chunks > 0 && !adopt_selection(begin, n * geometry_.chunk, std::move(pages)).ok()) {
+    truncate(begin);
+    return Adopted{0, AdoptEnd::kNoRoom};
+  }
+  for (int64_t chunk = first; chunk < n; ++chunk) enter_prefix(chunk);
+  return adopted;
 }
 
 Status ChunkStore::adopt_selection(int64_t first, int64_t end, PrefixPages pages) {
