@@ -15,7 +15,7 @@ std::vector<PrefixHolder>::iterator find_holder(std::vector<PrefixHolder>& holde
 
 }  // namespace
 
-PrefixHash PrefixTable::next(const PrefixHash& before, std::span<const int32_t> ids) {
+PrefixHash PrefixTable::next_hash(const PrefixHash& before, std::span<const int32_t> ids) {
   std::vector<std::byte> bytes(before.begin(), before.end());
   const auto of_ids = std::as_bytes(ids);
   bytes.insert(bytes.end(), of_ids.begin(), of_ids.end());
@@ -36,7 +36,7 @@ Prefix* PrefixTable::find(const Prefix* before, const PrefixHash& hash, std::spa
 
 bool PrefixChain::append(std::span<const int32_t> ids) {
   if (!table_) return false;
-  const PrefixHash hash = PrefixTable::next(last_hash(), ids);
+  const PrefixHash hash = table_->next_(last_hash(), ids);
   make_room(links_, 1);
   std::unique_ptr<Prefix> made(new Prefix{last(), hash, {ids.begin(), ids.end()}});
   MutexLock lock(table_->mutex_);
@@ -73,7 +73,7 @@ bool PrefixChain::knows(std::span<const std::vector<int32_t>> following) const {
   PrefixHash hash = last_hash();
   MutexLock lock(table_->mutex_);
   for (const auto& ids : following) {
-    hash = PrefixTable::next(hash, ids);
+    hash = table_->next_(hash, ids);
     prefix = table_->find(prefix, hash, ids);
     if (!prefix) return false;
   }
@@ -84,7 +84,7 @@ PrefixChain::Take PrefixChain::take(std::span<const int32_t> ids, size_t n_pages
                                     RecordUser& user, const std::function<bool(const ChunkRecords&)>& accept,
                                     ChunkRecords** chunk, PrefixPages* pages) {
   if (!table_) return Take::kUnknown;
-  const PrefixHash hash = PrefixTable::next(last_hash(), ids);
+  const PrefixHash hash = table_->next_(last_hash(), ids);
   make_room(links_, 1);
   PrefixPages found;  // goes after the lock: it may be the last to have them
   MutexLock lock(table_->mutex_);

@@ -52,7 +52,10 @@ struct Prefix {
 class PrefixTable {
  public:
   // Of the text that `before` names, and a chunk of these tokens behind it.
-  static PrefixHash next(const PrefixHash& before, std::span<const int32_t> ids);
+  using Next = PrefixHash (*)(const PrefixHash& before, std::span<const int32_t> ids);
+  static PrefixHash next_hash(const PrefixHash& before, std::span<const int32_t> ids);
+
+  explicit PrefixTable(Next next = next_hash) : next_(next) {}
   // Texts that are known now.
   int64_t size() const;
 
@@ -69,6 +72,7 @@ class PrefixTable {
   // Null: it is not known. The hash of another text is as if it were not.
   Prefix* find(const Prefix* before, const PrefixHash& hash, std::span<const int32_t> ids) QUIRE_REQUIRES(mutex_);
 
+  const Next next_;  // another one in tests
   mutable Mutex mutex_;
   std::unordered_map<PrefixHash, std::unique_ptr<Prefix>, First> all_ QUIRE_GUARDED_BY(mutex_);
 };
