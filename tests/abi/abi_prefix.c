@@ -1,6 +1,8 @@
 /* Prefix reuse: what events and statistics say of it, and sessions that take no part. */
 #include "abi_test.h"
 
+#define OUT "abi_prefix_test.quire"
+
 /* What reading n tokens and generating some came to. */
 typedef struct reading {
   int64_t reused, done, total;
@@ -79,7 +81,18 @@ void test_prefix(void) {
   source = open_reusing(l.model, 0);
   read_text(source, l.model, 0, &r);
   CHECK(r.reused == 0 && r.miss == QUIRE_REUSE_UNKNOWN);
+
+  /* A session that is loaded gives what it was loaded with. */
+  EXPECT_OK(quire_session_save(source, OUT, strlen(OUT), NULL, &err));
+  EXPECT_OK(quire_session_close(source, &err));
   quire_session_release(source);
   quire_session_release(other);
+  EXPECT_OK(quire_session_load(l.model, OUT, strlen(OUT), NULL, &source, &err));
+  other = open_reusing(l.model, 0);
+  read_text(other, l.model, 0, &r);
+  CHECK(r.reused == 96 && memcmp(r.out.tokens, first.out.tokens, 5 * sizeof r.out.tokens[0]) == 0);
+  quire_session_release(other);
+  quire_session_release(source);
+  remove(OUT);
   close_model(&l);
 }

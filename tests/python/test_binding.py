@@ -278,7 +278,8 @@ class WithModel(unittest.TestCase):
         with self.assertRaises(quire.QuireError) as caught:
             self.session("full", kv_compressed_budget_bytes=1)
         self.assertEqual(caught.exception.status, "BUDGET")
-        session = self.session("full", kv_host_budget_bytes=60_000, kv_compressed_budget_bytes=3_000_000, prefill_block=16)
+        session = self.session("full", kv_host_budget_bytes=60_000, kv_compressed_budget_bytes=3_000_000, prefill_block=16,
+                               prefix_reuse=False)
         session.feed_tokens([3 + i % 300 for i in range(200)])
         session.prefill()
         compressed = session.tier("compressed")
