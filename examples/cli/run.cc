@@ -53,6 +53,7 @@ void print_answer(const Answer& answer, const quire_session* session, bool with_
                 {"tokens", answer.tokens},
                 {"finish_reason", finish_name(answer.finish_reason)},
                 {"n_prompt_tokens", stats.n_prefilled},
+                {"n_reused_tokens", stats.n_reused},
                 {"n_generated_tokens", answer.tokens.size()},
                 {"n_pending_tokens", stats.n_pending},
                 {"prefill_seconds", 1e-9 * static_cast<double>(stats.prefill_ns)},

@@ -767,9 +767,27 @@ typedef struct quire_session_adapter {
   double scale;
 } quire_session_adapter;
 
+/* Prefix reuse: where the text of a session begins as that of another one of the runtime with the
+ * same fingerprint (quire_session_get_fingerprint), a stream does not compute again what that one
+ * has computed. It takes over whole chunks (of kv_chunk tokens), as far as that one holds them
+ * still, and shares them as forks do. Tokens and logits are the same, to the bit. At least the last
+ * token is always computed. A session that was loaded from a snapshot shares its chunks too: others
+ * then read that file (or reader) when they need them, keep it open, and have its errors. Nothing
+ * is kept that no session holds.
+ * No part take: beacon; streams with QUIRE_STREAM_SCORE, QUIRE_STREAM_KEEP_LOGITS or
+ * QUIRE_STREAM_KEEP_HIDDEN, which need each token computed; tokens behind the first gap of
+ * positions; sessions that quire_session_fill_random filled; with longheads and dca_topk, sessions
+ * of another model handle. A session with a tier that chunks can move to (COMPRESSED, FILE) takes
+ * over no chunks of one without, since these cannot leave memory. */
+
+/* The session takes nothing over from others, and gives them nothing: for users who must not learn,
+ * by quire_event.reused or by the time it takes, whether another one has read the same text, and
+ * for snapshots whose makers are not trusted. */
+#define QUIRE_SESSION_NO_PREFIX_REUSE 1u
+
 typedef struct quire_session_options {
   uint32_t struct_size;
-  uint32_t flags;       /* 0 */
+  uint32_t flags;       /* QUIRE_SESSION_* */
   const char* strategy; /* a strategy expression; NULL: "full" */
   size_t strategy_len;
   int32_t kv_type;  /* QUIRE_TYPE_*: keys and values are stored so; default: F16 */
@@ -1021,7 +1039,7 @@ typedef struct quire_session_stats {
   uint32_t flags;   /* 0 */
   int64_t n_tokens; /* as quire_session_get_token_counts */
   int64_t n_pending;
-  int64_t n_prefilled; /* tokens processed as prompt since creation */
+  int64_t n_prefilled; /* tokens computed as prompt since creation */
   int64_t n_generated; /* tokens delivered since creation */
   int64_t prefill_ns;  /* time inside prefill and decode steps */
   int64_t decode_ns;
@@ -1031,6 +1049,8 @@ typedef struct quire_session_stats {
    * frequencies and kv_chunk */
   int64_t scratch_bytes;
   int64_t reach; /* tokens the strategy can serve; INT64_MAX: no limit */
+  /* tokens of prompts that were taken over from other sessions since creation (prefix reuse) */
+  int64_t n_reused;
 } quire_session_stats;
 
 /* Consistent at a token boundary. Errors: CLOSED. [any-thread] since 0.1 */
@@ -1197,14 +1217,15 @@ typedef struct quire_snapshot_reader {
   uint32_t struct_size;
   uint32_t flags; /* 0 */
   int64_t n_bytes;
-  /* A session that was loaded reads its keys and values when they are needed, as long as it or a
-   * fork of it lives: inside calls on it, and on the runtime's threads (those of n_io_threads, or
-   * the one that computes) while it computes. Sessions and forks read at once, and one session may:
-   * `read` must be prepared to run on several threads at the same time. */
+  /* A session that was loaded reads its keys and values when they are needed, as long as it, a fork
+   * of it, or a session that took over chunks of it lives: inside calls on it, and on the runtime's
+   * threads (those of n_io_threads, or the one that computes) while it computes. Sessions and forks
+   * read at once, and one session may: `read` must be prepared to run on several threads at the
+   * same time. */
   quire_read_callback read;
   /* May be NULL. Of quire_session_load_from: when the last session that reads is gone (released or
-   * closed, or the runtime closed); any thread. Never called by the other functions, which use
-   * user_data during the call alone. */
+   * closed, or the runtime closed), those that took over chunks (see "Prefix reuse") included; any
+   * thread. Never called by the other functions, which use user_data during the call alone. */
   quire_destroy_callback destroy;
   void* user_data;
   const char* name; /* UTF-8, copied: what messages call it; NULL: "the snapshot" */
@@ -1687,6 +1708,17 @@ QUIRE_API quire_status quire_stream_cancel(quire_stream* stream, quire_error* er
 #define QUIRE_FINISH_CANCELLED 6
 #define QUIRE_FINISH_DEADLINE 7 /* deadline_ms passed; unprocessed tokens stay pending */
 
+/* Why a stream computed a whole chunk of its text that might have been reused. Codes are only ever
+ * added. */
+#define QUIRE_REUSE_COMPLETE 0  /* it computed none, but for the one with the last token */
+#define QUIRE_REUSE_UNKNOWN 1   /* no session holds the same text up to there */
+#define QUIRE_REUSE_OFF 2       /* QUIRE_SESSION_NO_PREFIX_REUSE */
+#define QUIRE_REUSE_STRATEGY 3  /* the strategy takes no part */
+#define QUIRE_REUSE_STREAM 4    /* the stream asks for what only computing gives */
+#define QUIRE_REUSE_POSITIONS 5 /* positions of its own (quire_session_feed_positions) */
+/* the session's budget has no room for it, or it could not leave memory as the session's own do */
+#define QUIRE_REUSE_MEMORY 6
+
 /* A token and its log p under the model's unmodified distribution. This struct has its final
  * size. */
 typedef struct quire_token_logprob {
@@ -1705,7 +1737,8 @@ typedef struct quire_event {
    * its release; NULL if empty */
   const char* text;
   size_t text_len;
-  /* PREFILL: tokens to process, of them reused from a cache, and computed so far */
+  /* PREFILL: tokens to process; of them taken over from other sessions so far, and computed so far,
+   * which together are all in the end */
   int64_t total;
   int64_t reused;
   int64_t done;
@@ -1720,6 +1753,8 @@ typedef struct quire_event {
   /* WARNING, NOTICE: UTF-8 for a person, not NUL-terminated; lives as long as text; else NULL */
   const char* message;
   size_t message_len;
+  int32_t reuse_miss; /* PREFILL: QUIRE_REUSE_*, the last reason so far */
+  int32_t reserved;   /* 0 */
 } quire_event;
 
 /* Zeroes `size` bytes of *event and sets struct_size. [any-thread] since 0.1 */

@@ -69,7 +69,7 @@ Status read_adapter_options(const quire_adapter_options* in, AdapterLoadOptions*
 
 Status read_session_options(const quire_session_options* in, SessionOptions* out) {
   quire_session_options o;
-  QUIRE_TRY(read_options(in, 0, "quire_session_options", &o));
+  QUIRE_TRY(read_options(in, QUIRE_SESSION_NO_PREFIX_REUSE, "quire_session_options", &o));
   std::string_view strategy;
   QUIRE_TRY(read_text(o.strategy, o.strategy_len, "strategy", &strategy));
   QUIRE_TRY(check_range("kv_type", o.kv_type, 0, QUIRE_TYPE_BF16));
@@ -94,6 +94,7 @@ Status read_session_options(const quire_session_options* in, SessionOptions* out
   if (o.kv_type != 0) out->kv_type = static_cast<ElementType>(o.kv_type);
   if (o.overflow == QUIRE_OVERFLOW_STOP) out->overflow = OverflowPolicy::kStop;
   if (o.overflow == QUIRE_OVERFLOW_EXTRAPOLATE) out->overflow = OverflowPolicy::kExtrapolate;
+  out->reuse_prefixes = (o.flags & QUIRE_SESSION_NO_PREFIX_REUSE) == 0;
   out->expected_tokens = o.expected_tokens;
   out->kv_budget_bytes = o.kv_host_budget_bytes;
   if (o.prefill_block != 0) out->prefill_block = o.prefill_block;

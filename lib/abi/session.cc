@@ -246,6 +246,7 @@ quire_status quire_session_get_stats(const quire_session* session, quire_session
     full.n_tokens = now.n_tokens;
     full.n_pending = now.n_pending;
     full.n_prefilled = now.n_prefilled;
+    full.n_reused = now.n_reused;
     full.n_generated = now.n_generated;
     full.prefill_ns = now.prefill_ns;
     full.decode_ns = now.decode_ns;

@@ -14,10 +14,9 @@ using namespace quire::abi;
 namespace {
 
 Status read_load_options(const quire_session_options* options, LoadOptions* out) {
-  if (!options) return {};
   QUIRE_TRY(read_session_options(options, &out->session));
   quire_session_options given;
-  QUIRE_TRY(read_options(options, 0, "quire_session_options", &given));
+  QUIRE_TRY(read_options(options, QUIRE_SESSION_NO_PREFIX_REUSE, "quire_session_options", &given));
   out->strategy_given = given.strategy != nullptr;
   out->kv_type_given = given.kv_type != 0;
   out->overflow_given = given.overflow != QUIRE_OVERFLOW_DEFAULT;

@@ -93,6 +93,7 @@ quire_event to_event(const StreamEvent& e) {
   full.reused = e.reused;
   full.done = e.done;
   full.n_per_second = e.n_per_second;
+  full.reuse_miss = static_cast<int32_t>(e.reuse_miss);
   full.logprob = e.logprob;
   full.finish_reason = static_cast<int32_t>(e.finish);
   full.stop_index = e.stop_index;

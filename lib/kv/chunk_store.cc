@@ -23,6 +23,7 @@ ChunkStore::ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layer
       user_(backend, account_, tiers_, record_bytes_),
       table_(n_layers),
       selection_(backend, geometry, n_layers, options.n_query_heads, options.selection, account_),
+      prefixes_(options.prefixes, options.prefix_root),
       last_read_(static_cast<size_t>(n_layers)) {}
 
 ChunkStore::~ChunkStore() {
@@ -49,17 +50,18 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::create(Backend& backend, const K
   if (lower) tiers.push_back(std::move(lower));
   if (options.snapshot) tiers.push_back(std::make_shared<SnapshotTier>(backend, geometry, options.snapshot));
   std::unique_ptr<ChunkStore> store(new ChunkStore(backend, geometry, n_layers, options, std::move(tiers)));
-  QUIRE_TRY(store->join(options.io));
+  if (!store->tiers_.empty()) QUIRE_TRY(store->let_spill());
+  store->residency_->add(store->user_);
   return store;
 }
 
-Status ChunkStore::join(IoThreads* io) {
+Status ChunkStore::let_spill() {
   try {
-    if (io && spills()) io->start();
+    if (options_.io) options_.io->start();
   } catch (const std::system_error& e) {
     return Status(Code::kOutOfMemory, std::string("cannot start threads: ") + e.what(), -1, e.code().value());
   }
-  return residency_->add(user_, spills(), io);
+  return residency_->let_spill(user_, options_.io);
 }
 
 // ---- room
@@ -142,6 +144,7 @@ Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_tier() {
     Result<std::vector<int64_t>> slots = tiers_[t]->take_slots(table_.n_layers());
     if (!slots.ok() && (slots.status().code() != Code::kBudget || t + 1 == n_writable_)) return slots.status();
     if (!slots.ok()) continue;
+    chunk->tier = tiers_[t];
     for (size_t layer = 0; layer < chunk->records.size(); ++layer) {
       chunk->records[layer].tier = tiers_[t].get();
       chunk->records[layer].slot = (*slots)[layer];
@@ -180,15 +183,15 @@ void ChunkStore::let_go(ChunkRecords& records) {
 
 Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   std::unique_ptr<ChunkStore> fork(new ChunkStore(backend_, geometry_, table_.n_layers(), options_, tiers_));
-  QUIRE_TRY(fork->join(options_.io));
+  if (spills()) QUIRE_TRY(fork->let_spill());
+  residency_->add(fork->user_);
   RecordTable table = table_;
   std::vector<ChunkRecords*> chunks;
-  table.for_held([&](KvKind, int64_t, const RecordTable::Entry& entry) { chunks.push_back(entry.chunk); });
+  table.for_held([&](ChunkRecords& records) { chunks.push_back(&records); });
   fork->selection_.share(selection_);
+  fork->prefixes_.copy(prefixes_);
   residency_->share(chunks, fork->user_);
   // Nothing fails from here on.
-  table_.mark_shared();
-  table.mark_shared();
   for (const Seen& s : seen_) table.view(s.layer, s.kind, s.chunk) = {};
   fork->table_ = std::move(table);
   fork->account_.hold_shared(fixed_bytes_);
@@ -198,11 +201,14 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   return fork;
 }
 
-// The records of a chunk that key `first` and others will be written to are this store's alone from here on: copies.
+// The records of a chunk that key `first` and others will be written to are this store's alone from here on: copies, if
+// others hold them too. The chunk is in no table of prefixes: it is not complete, or was cut. So nobody joins those who
+// hold it.
 Status ChunkStore::own_chunk(KvKind kind, int64_t first) {
   const int64_t chunk = first / geometry_.chunk;
-  if (first % geometry_.chunk == 0 || !table_.holds(kind, chunk) || !table_.entry(kind, chunk).shared) return {};
-  ChunkRecords& shared = *table_.entry(kind, chunk).chunk;
+  if (first % geometry_.chunk == 0 || !table_.holds(kind, chunk)) return {};
+  ChunkRecords& shared = table_.chunk(kind, chunk);
+  if (residency_->n_holders(shared) == 1) return {};
   std::vector<std::byte> host(static_cast<size_t>(record_bytes_));
   QUIRE_ASSIGN(const auto queue, backend_.create_queue());
   struct Copy {
@@ -306,6 +312,7 @@ int64_t ChunkStore::drop(KvKind kind, int64_t first_chunk, int64_t end_chunk) {
   const int64_t before = table_.n_held();
   hide();
   for (int64_t c = first_chunk; c < std::min(end_chunk, table_.n_chunks(kind)); ++c) {
+    if (kind == KvKind::kText) prefixes_.leave(c);
     if (table_.holds(kind, c)) let_go(table_.forget(kind, c));
   }
   return before - table_.n_held();
@@ -319,9 +326,11 @@ void ChunkStore::cut(KvKind kind, int64_t n_chunks) {
 
 void ChunkStore::truncate(int64_t n_tokens, int64_t n_entries) {
   const int64_t keep = ceil_div(n_tokens, geometry_.chunk);
+  // The chunk that is cut in two goes as well: it will be written to.
+  const bool known = prefixes_.cut(n_tokens / geometry_.chunk);
   cut(KvKind::kText, keep);
   cut(KvKind::kCondensed, ceil_div(n_entries, geometry_.chunk));
-  selection_.truncate(n_tokens);
+  selection_.truncate(n_tokens, known);
   evicted_until_ = std::min(evicted_until_, keep);
 }
 
@@ -334,12 +343,10 @@ void ChunkStore::evict(int64_t begin, int64_t end) {
 }
 
 bool ChunkStore::can_write(KvKind kind, int64_t chunk) const {
-  return !table_.holds(kind, chunk) || !in_snapshot(table_.record(0, kind, chunk));
+  return !table_.holds(kind, chunk) || !in_snapshot(table_.chunk(kind, chunk));
 }
 
-bool ChunkStore::in_snapshot(const Record& record) const {
-  return options_.snapshot && record.tier == tiers_.back().get();
-}
+bool ChunkStore::in_snapshot(const ChunkRecords& records) { return records.tier && records.tier->read_only(); }
 
 int64_t ChunkStore::exact_boundary(int64_t n_tokens) const {
   const int64_t boundary = selection_.exact_boundary(n_tokens), chunk = boundary / geometry_.chunk;
@@ -359,10 +366,10 @@ ChunkStoreStats ChunkStore::stats() const {
   stats.representation_bytes = selection_.representation_bytes();
   stats.n_records = table_.n_held();
   stats.n_evicted = n_evicted_;
-  table_.for_held([&](KvKind, int64_t, const RecordTable::Entry& entry) {
-    const int64_t n_in = residency_->n_in(*entry.chunk);
+  table_.for_held([&](const ChunkRecords& records) {
+    const int64_t n_in = residency_->n_in(records);
     stats.n_resident += n_in;
-    if (in_snapshot(entry.chunk->records[0])) stats.n_in_snapshot += table_.n_layers() - n_in;
+    if (in_snapshot(records)) stats.n_in_snapshot += table_.n_layers() - n_in;
   });
   const TierStats device = residency_->device_stats(user_);
   stats.n_hits = device.n_hits;
@@ -403,10 +410,10 @@ std::vector<TierStats> ChunkStore::tier_stats() const {
   all[0].bytes = account_.used();
   all[0].bytes_peak = account_.peak();
   std::vector<int64_t> held(tiers_.size());
-  table_.for_held([&](KvKind, int64_t, const RecordTable::Entry& entry) {
-    all[0].n_records += residency_->n_in(*entry.chunk);
+  table_.for_held([&](const ChunkRecords& records) {
+    all[0].n_records += residency_->n_in(records);
     for (size_t t = 0; t < tiers_.size(); ++t) {
-      if (entry.chunk->records[0].tier == tiers_[t].get()) held[t] += table_.n_layers();
+      if (records.tier == tiers_[t]) held[t] += table_.n_layers();
     }
   });
   for (size_t t = 0; t < tiers_.size(); ++t) {

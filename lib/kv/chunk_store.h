@@ -11,12 +11,13 @@
 // asked for, and nothing is written to it. Records that are made or changed afterwards have their slots in another
 // tier, or, where there is none, a fixed place in memory.
 //
-// The store puts parts together: record.h and record_table.h (which records exist), residency.h (which are in memory,
-// of all stores of a runtime), transfers.h (how they come and go), tier.h (where else they are), selection_state.h,
-// tier_budget.h, store_snapshot.h. One thread at a time.
+// The store puts parts together: record.h and record_table.h (which records exist), prefix_table.h (which of them other
+// stores may share), residency.h (which are in memory, of all stores of a runtime), transfers.h (how they come and go),
+// tier.h (where else they are), selection_state.h, tier_budget.h, store_snapshot.h. One thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,6 +25,7 @@
 
 #include "lib/backend/backend.h"
 #include "lib/kv/io_thread.h"
+#include "lib/kv/prefix_table.h"
 #include "lib/kv/record_table.h"
 #include "lib/kv/residency.h"
 #include "lib/kv/selection_state.h"
@@ -53,6 +55,9 @@ struct ChunkStoreOptions {
   std::shared_ptr<Residency> residency{};
   std::shared_ptr<TierBudget> runtime_compressed{};
   std::shared_ptr<TierBudget> runtime_file{};
+  // Where stores with equal texts find each other, and of what they must be alike beside; null: this one takes no part.
+  std::shared_ptr<PrefixTable> prefixes{};
+  PrefixHash prefix_root{};
   // Reads and writes lower tiers; null: the store's own thread does. Must outlive the store. With a lower tier its
   // threads are started.
   IoThreads* io = nullptr;
@@ -86,7 +91,7 @@ class ChunkStore {
 
   const KvGeometry& geometry() const { return geometry_; }
   // Whether records may be elsewhere than in memory.
-  bool spills() const { return !tiers_.empty(); }
+  bool spills() const { return Residency::spills(user_); }
 
   // Makes room for text keys [first, first + n) in all layers: in memory, or in a lower tier. `first` is where the text
   // ends now. No work on the records is queued. kBudget, kOutOfMemory, kIo: nothing was changed.
@@ -138,6 +143,29 @@ class ChunkStore {
   // before it changes it. kOutOfMemory: the store is as it was.
   Result<std::unique_ptr<ChunkStore>> fork();
 
+  // ---- prefixes: complete chunks that stores with equal texts share (store_prefixes.cc)
+  // The tokens of a chunk as Prefix has them; none: the chunk depends on more than these, and takes no part.
+  using ChunkIds = std::function<std::vector<int32_t>(int64_t chunk)>;
+  bool shares_prefixes() const { return prefixes_.takes_part(); }
+  // Chunks of the text, the first ones, that are known as prefixes.
+  int64_t n_prefixes() const { return prefixes_.size(); }
+  // Lets other stores share the chunks [first, end), which are complete and computed; first: at most n_prefixes().
+  void enter_prefixes(int64_t first, int64_t end, const ChunkIds& ids_of);
+  // Whether adopt() would find the first one of chunks behind [n_prefixes(), chunk), which is not held yet.
+  bool knows_prefix(int64_t chunk, const ChunkIds& ids_of) const;
+  // How many chunks were taken over, and why no more: all that were asked for, nobody has computed the next one, or the
+  // store may not hold it: it exceeds the budget, or stays in memory while those of this store can leave it.
+  enum class AdoptEnd { kAll, kUnknown, kNoRoom };
+  struct Adopted {
+    int64_t n_chunks = 0;
+    AdoptEnd end = AdoptEnd::kAll;
+  };
+  // Shares the chunks [n_prefixes(), end) with the stores that computed them, the first ones of them as far as they are
+  // known. The text ends at the first one. kOutOfMemory: nothing was changed, and so at an exception, after truncate().
+  Result<Adopted> adopt(int64_t end, const ChunkIds& ids_of);
+  // What the store holds is not what its text makes: it takes no part from here on.
+  void close_prefixes() { prefixes_.close(); }
+
   // ---- snapshots (store_snapshot.cc)
   // Writes all that the store holds of the first n_tokens tokens and n_entries entries, which are all it holds. Errors:
   // those of the sink; kIo, kBadFile, kOutOfMemory for records in lower tiers. The store is as it was.
@@ -159,7 +187,7 @@ class ChunkStore {
  private:
   ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layers, const ChunkStoreOptions& options,
              std::vector<std::shared_ptr<Tier>> tiers);
-  Status join(IoThreads* io);
+  Status let_spill();
   // `in_step`: records that one step must have in memory; `fixed`: other bytes of memory.
   Status check_budget(int64_t fixed, int64_t in_step, size_t n_missing, int64_t n_tokens) const;
   // All or none.
@@ -171,8 +199,12 @@ class ChunkStore {
   void let_go(ChunkRecords& records);
   Status own_chunk(KvKind kind, int64_t first);
   bool can_write(KvKind kind, int64_t chunk) const;
-  bool in_snapshot(const Record& record) const;
+  static bool in_snapshot(const ChunkRecords& records);
   bool writes_to_tier() const { return n_writable_ > 0; }
+  // Of prefixes.
+  bool can_share(const ChunkRecords& records, int64_t first, int64_t end) const;
+  void enter_prefix(int64_t chunk);
+  Status adopt_selection(int64_t first, int64_t end, PrefixPages pages);
   // Of snapshots.
   std::vector<ChunkRange> held_chunks(KvKind kind, int64_t n_keys) const;
   Status write_new(Queue& queue, Record& record, std::span<const std::byte> bytes);
@@ -196,6 +228,7 @@ class ChunkStore {
   RecordUser user_;      // this store, for the residency
   RecordTable table_;
   SelectionState selection_;
+  PrefixChain prefixes_;
   int64_t fixed_bytes_ = 0;                      // of pages of records without slots
   std::vector<std::vector<int64_t>> last_read_;  // [layer]
   struct Seen {

@@ -1,4 +1,4 @@
-// The KV records of one chunk, which forks share.
+// The KV records of one chunk, which several stores may share.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct OwnedRecords;
 struct Record {
   enum class State : uint8_t { kOut, kArriving, kIn, kLeaving };
 
-  Tier* tier = nullptr;  // of a store that holds the record; null: none
+  Tier* tier = nullptr;  // the chunk's; null: none
   int64_t slot = -1;
   State state = State::kOut;
   bool saved = false;              // the slot has its present bytes
@@ -52,6 +52,7 @@ struct ChunkRecords {
   ChunkRecords& operator=(const ChunkRecords&) = delete;
 
   std::vector<RecordUser*> holders;  // the Residency's, under its mutex
+  std::shared_ptr<Tier> tier;        // of records with slots: all of them; the store that made them may be gone
   std::shared_ptr<Buffer> page;      // of records without slots: all of them, one behind the other
   std::vector<Record> records;
 };

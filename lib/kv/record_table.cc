@@ -1,5 +1,7 @@
 #include "lib/kv/record_table.h"
 
+#include <utility>
+
 #include "lib/support/make_room.h"
 
 namespace quire {
@@ -40,7 +42,7 @@ void RecordTable::shorten(KvKind kind, int64_t n_chunks) {
 }
 
 void RecordTable::hold(KvKind kind, int64_t chunk, ChunkRecords& records) {
-  entry(kind, chunk) = {&records, false};
+  of(kind)[static_cast<size_t>(chunk)] = &records;
   for (int layer = 0; layer < n_layers_; ++layer) {
     view(layer, kind, chunk) = records.records[static_cast<size_t>(layer)].fixed;
   }
@@ -48,17 +50,10 @@ void RecordTable::hold(KvKind kind, int64_t chunk, ChunkRecords& records) {
 }
 
 ChunkRecords& RecordTable::forget(KvKind kind, int64_t chunk) {
-  ChunkRecords& records = *entry(kind, chunk).chunk;
-  entry(kind, chunk) = {};
+  ChunkRecords& records = *std::exchange(of(kind)[static_cast<size_t>(chunk)], nullptr);
   for (int layer = 0; layer < n_layers_; ++layer) view(layer, kind, chunk) = {};
   n_held_ -= n_layers_;
   return records;
-}
-
-void RecordTable::mark_shared() {
-  for (auto& chunks : chunks_) {
-    for (Entry& entry : chunks) entry.shared = entry.chunk != nullptr;
-  }
 }
 
 }  // namespace quire

@@ -20,25 +20,19 @@ class RecordTable {
  public:
   explicit RecordTable(int n_layers) : n_layers_(n_layers), views_(static_cast<size_t>(n_layers * kKvKinds)) {}
 
-  struct Entry {
-    ChunkRecords* chunk = nullptr;  // null: not held
-    bool shared = false;            // a fork had it too when it was made; it stays so when the fork is gone
-  };
-
   int n_layers() const { return n_layers_; }
   int64_t n_held() const { return n_held_; }  // records
   // Chunks of a kind, dropped ones included.
   int64_t n_chunks(KvKind kind) const { return static_cast<int64_t>(of(kind).size()); }
   bool holds(KvKind kind, int64_t chunk) const {
-    return chunk < n_chunks(kind) && of(kind)[static_cast<size_t>(chunk)].chunk;
+    return chunk < n_chunks(kind) && of(kind)[static_cast<size_t>(chunk)];
   }
   // Whether the chunks [first, end) of a kind are all held.
   bool holds(KvKind kind, int64_t first, int64_t end) const;
-  Entry& entry(KvKind kind, int64_t chunk) { return of(kind)[static_cast<size_t>(chunk)]; }
-  const Entry& entry(KvKind kind, int64_t chunk) const { return of(kind)[static_cast<size_t>(chunk)]; }
   // Of a chunk that is held.
+  ChunkRecords& chunk(KvKind kind, int64_t chunk) const { return *of(kind)[static_cast<size_t>(chunk)]; }
   Record& record(int layer, KvKind kind, int64_t chunk) const {
-    return of(kind)[static_cast<size_t>(chunk)].chunk->records[static_cast<size_t>(layer)];
+    return this->chunk(kind, chunk).records[static_cast<size_t>(layer)];
   }
 
   // What the backend sees of a layer, by chunk: records that lie in memory, and stay there while they are seen.
@@ -56,28 +50,26 @@ class RecordTable {
   // Of a chunk that is held. The caller lets it go.
   ChunkRecords& forget(KvKind kind, int64_t chunk);
 
-  // Calls use(kind, chunk, entry) for each chunk that is held.
+  // Calls use(records) for each chunk that is held.
   template <typename Use>
   void for_held(const Use& use) const {
     for (const KvKind kind : {KvKind::kText, KvKind::kCondensed}) {
       for (int64_t chunk = 0; chunk < n_chunks(kind); ++chunk) {
-        if (holds(kind, chunk)) use(kind, chunk, entry(kind, chunk));
+        if (holds(kind, chunk)) use(this->chunk(kind, chunk));
       }
     }
   }
-  // Marks all chunks that are held as shared.
-  void mark_shared();
 
  private:
   size_t track(int layer, KvKind kind) const {
     return static_cast<size_t>(layer + (kind == KvKind::kCondensed ? n_layers_ : 0));
   }
-  std::vector<Entry>& of(KvKind kind) { return chunks_[static_cast<size_t>(kind)]; }
-  const std::vector<Entry>& of(KvKind kind) const { return chunks_[static_cast<size_t>(kind)]; }
+  std::vector<ChunkRecords*>& of(KvKind kind) { return chunks_[static_cast<size_t>(kind)]; }
+  const std::vector<ChunkRecords*>& of(KvKind kind) const { return chunks_[static_cast<size_t>(kind)]; }
 
   int n_layers_;
-  std::vector<Entry> chunks_[kKvKinds];
-  std::vector<std::vector<KvRecord>> views_;  // [layer of a kind][chunk]
+  std::vector<ChunkRecords*> chunks_[kKvKinds];  // null: not held
+  std::vector<std::vector<KvRecord>> views_;     // [layer of a kind][chunk]
   int64_t n_held_ = 0;
 };
 

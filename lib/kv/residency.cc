@@ -10,12 +10,14 @@ namespace quire {
 
 // ---- users
 
-Status Residency::add(RecordUser& user, bool spills, IoThreads* io) {
-  if (spills) {
-    QUIRE_ASSIGN(user.transfers_, Transfers::create(user.backend_, user.account_, user.record_bytes_, io, *this));
-  }
+void Residency::add(RecordUser& user) {
   MutexLock lock(mutex_);
   users_.push_back(&user);
+}
+
+Status Residency::let_spill(RecordUser& user, IoThreads* io) {
+  if (spills(user)) return {};
+  QUIRE_ASSIGN(user.transfers_, Transfers::create(user.backend_, user.account_, user.record_bytes_, io, *this));
   return {};
 }
 
@@ -50,6 +52,11 @@ void Residency::share(std::span<ChunkRecords* const> chunks, RecordUser& other) 
   MutexLock lock(mutex_);
   for (ChunkRecords* const chunk : chunks) quire::make_room(chunk->holders, 1);
   for (ChunkRecords* const chunk : chunks) chunk->holders.push_back(&other);
+}
+
+int64_t Residency::n_holders(const ChunkRecords& chunk) const {
+  MutexLock lock(mutex_);
+  return static_cast<int64_t>(chunk.holders.size());
 }
 
 void Residency::let_go(RecordUser& user, ChunkRecords& chunk) {

@@ -41,7 +41,7 @@ class RecordUser {
         tiers_(tiers),
         record_bytes_(record_bytes),
         owned_{account, this},
-        lower_(tiers.size()) {}
+        lower_(tiers.size() + 1) {}
   RecordUser(const RecordUser&) = delete;
   RecordUser& operator=(const RecordUser&) = delete;
 
@@ -63,7 +63,7 @@ class RecordUser {
   int64_t n_in_transit_ = 0;            // its transfers
   Status failure_;                      // of its transfer that was no prefetch, since the last acquire() began
   TierStats device_;                    // hits, misses, evictions, stall
-  std::vector<TierStats> lower_;        // by tier
+  std::vector<TierStats> lower_;        // by tier; the last: those of other users, whose chunks it shares
 };
 
 // Memory belongs to records, and a record's memory counts for one store, its owner: the one that brought it there. A
@@ -98,12 +98,15 @@ class Residency final : private TransferListener {
   const std::shared_ptr<TierBudget>& budget() const { return budget_; }
 
   // ---- users
-  // `spills`: it has records with slots. io: may be null. kOutOfMemory.
-  Status add(RecordUser& user, bool spills, IoThreads* io);
+  void add(RecordUser& user);
+  // It will hold records with slots. io: may be null. kOutOfMemory.
+  Status let_spill(RecordUser& user, IoThreads* io);
   // Gives up what it has asked for and what has not begun.
   void stop(RecordUser& user);
   // It was stopped, and holds no record any more. Waits for what it has asked for.
   void remove(RecordUser& user);
+  // Whether it may hold records with slots.
+  static bool spills(const RecordUser& user) { return user.transfers_ != nullptr; }
   static bool asynchronous(const RecordUser& user) { return user.transfers_ && user.transfers_->asynchronous(); }
   // Bytes that must stay free for its staging buffer.
   static int64_t staging_left(const RecordUser& user) { return user.transfers_ ? user.transfers_->staging_left() : 0; }
@@ -113,6 +116,8 @@ class Residency final : private TransferListener {
   void hold(RecordUser& user, ChunkRecords& chunk);
   // `other` holds each of the chunks too. All or, at an exception, none.
   void share(std::span<ChunkRecords* const> chunks, RecordUser& other);
+  // How many users hold it.
+  int64_t n_holders(const ChunkRecords& chunk) const;
   // The user does not hold it any more; with its last holder it is gone, and its slots are free. Waits for records on
   // their way. Nothing works on what the user had pinned.
   void let_go(RecordUser& user, ChunkRecords& chunk);

@@ -355,7 +355,7 @@ RecordUser& Residency::charged(const Record& record, const OwnedRecords& owner) 
 
 TierStats& Residency::lower(RecordUser& user, const Record& record) {
   size_t tier = 0;
-  while (user.tiers_[tier].get() != record.tier) ++tier;
+  while (tier < user.tiers_.size() && user.tiers_[tier].get() != record.tier) ++tier;
   return user.lower_[tier];
 }
 

@@ -73,6 +73,44 @@ Status SelectionState::reserve(int64_t first, int64_t n_tokens) {
   return {};
 }
 
+std::vector<std::shared_ptr<Buffer>> SelectionState::pages_of(int64_t first, int64_t end) const {
+  std::vector<std::shared_ptr<Buffer>> all;
+  for (int64_t page = first / chunk_ / Representations::kPageChunks; page < complete_pages(end); ++page) {
+    for (const auto& pages : pages_) all.push_back(pages[static_cast<size_t>(page)]);
+  }
+  return all;
+}
+
+Status SelectionState::adopt(int64_t first, int64_t end, std::vector<std::shared_ptr<Buffer>> pages) {
+  if (page_bytes_ == 0) return {};
+  const size_t n_layers = pages_.size();
+  const auto begin = static_cast<size_t>(first / chunk_ / Representations::kPageChunks);
+  const auto n_complete = static_cast<size_t>(end / chunk_ / Representations::kPageChunks);
+  const auto n = static_cast<size_t>(complete_pages(end));
+  for (auto& own : pages_) own.reserve(n);
+  const auto more = static_cast<int64_t>(n - std::min(n, pages_[0].size()));  // others take the place of one's own
+  account_.hold_shared(more * static_cast<int64_t>(n_layers) * page_bytes_);
+  for (size_t i = (n_complete - begin) * n_layers; i < pages.size(); ++i) {
+    const Status status = account_.own(backend_, pages[i]);
+    if (status.ok()) continue;
+    account_.let_go_shared(more * static_cast<int64_t>(n_layers) * page_bytes_);
+    return status;
+  }
+  for (size_t page = begin; page < n; ++page) {
+    for (size_t layer = 0; layer < n_layers; ++layer) {
+      auto& own = pages_[layer];
+      if (page == own.size()) {
+        own.emplace_back();
+        ++n_pages_;
+      }
+      std::swap(own[page], pages[(page - begin) * n_layers + layer]);
+    }
+  }
+  n_shared_ = static_cast<int64_t>(n_complete);
+  std::ranges::fill(queries_chunk_, -1);
+  return {};
+}
+
 void SelectionState::extend(int64_t first, int64_t n) {
   if (!queries_) return;
   const int64_t now = first / chunk_, then = (first + n) / chunk_;
@@ -81,7 +119,7 @@ void SelectionState::extend(int64_t first, int64_t n) {
   queries_chunk_[1 - kept] = then == now ? -1 : then;
 }
 
-void SelectionState::truncate(int64_t n_tokens) {
+void SelectionState::truncate(int64_t n_tokens, bool others) {
   const auto n = static_cast<size_t>(pages_for(n_tokens));
   for (auto& pages : pages_) {
     while (pages.size() > n) {
@@ -90,7 +128,8 @@ void SelectionState::truncate(int64_t n_tokens) {
       account_.let_go_shared(page_bytes_);
     }
   }
-  n_shared_ = std::min(n_shared_, static_cast<int64_t>(n));
+  // What will be written to the pages again takes the place of what others read there.
+  n_shared_ = others ? static_cast<int64_t>(n) : std::min(n_shared_, static_cast<int64_t>(n));
   // Queries of a later chunk, or of a chunk that the text has not begun, mean nothing now.
   for (int64_t& chunk : queries_chunk_) {
     if (chunk != n_tokens / chunk_ || n_tokens % chunk_ == 0) chunk = -1;

@@ -34,11 +34,23 @@ class SelectionState {
   // An empty state becomes one that shares everything with `other`. What tokens that follow would change is copied by
   // reserve().
   void share(SelectionState& other);
+  // Pages [page][layer] with the representations of complete chunks of tokens [first, end), from the first one's page
+  // on.
+  std::vector<std::shared_ptr<Buffer>> pages_of(int64_t first, int64_t end) const;
+  size_t n_pages_of(int64_t first, int64_t end) const {
+    const int64_t n = complete_pages(end) - first / chunk_ / Representations::kPageChunks;
+    return page_bytes_ == 0 ? 0 : static_cast<size_t>(n) * pages_.size();
+  }
+  // The text goes on from `first` to `end`, both ends of chunks, with the representations that these pages have, which
+  // are as pages_of(first, end) of another state. It holds those that are complete together with the others, and copies
+  // the last one if it is not. kBudget, kOutOfMemory: nothing was changed.
+  Status adopt(int64_t first, int64_t end, std::vector<std::shared_ptr<Buffer>> pages);
   // The text was [0, first) and n tokens follow. The queries of the chunk where it ended stay; those of the chunk where
   // it will end get the other place. A chunk that these tokens hold whole is represented from them: its queries are not
   // kept.
   void extend(int64_t first, int64_t n);
-  void truncate(int64_t n_tokens);
+  // `others`: some have the pages of the tokens that are forgotten.
+  void truncate(int64_t n_tokens, bool others);
   // The most tokens, at most n_tokens, to which the text can be cut so that no query of the chunk in progress is
   // missing.
   int64_t exact_boundary(int64_t n_tokens) const;
@@ -68,7 +80,7 @@ class SelectionState {
   int64_t n_pages_ = 0;                                      // of all layers
   std::vector<std::vector<std::shared_ptr<Buffer>>> pages_;  // [layer][page]
   // Of two chunks in each layer: the one where the text ends, and the one where it will end.
-  int64_t n_shared_ = 0;  // pages of each layer, the first ones, that a fork has too
+  int64_t n_shared_ = 0;  // pages of each layer, the first ones, that others may have too
   bool queries_shared_ = false;
   std::shared_ptr<Buffer> queries_;  // f32 [layer][2][chunk][n_query_heads * head_dim]
   int64_t queries_bytes_ = 0;

@@ -19,15 +19,16 @@ class SnapshotTier : public Tier {
       : backend_(backend), geometry_(geometry), source_(std::move(source)) {}
 
   std::string name() const override { return "snapshot"; }
-  Result<std::vector<int64_t>> take_slots(int64_t) override { return read_only(); }
+  bool read_only() const override { return true; }
+  Result<std::vector<int64_t>> take_slots(int64_t) override { return refused(); }
   void free_slot(int64_t) override {}
-  Status write(int64_t, const void*) override { return read_only(); }
+  Status write(int64_t, const void*) override { return refused(); }
   Status read(int64_t slot, void* record) override;
   void will_read(int64_t slot) override { source_->will_read(slot); }
   void describe(TierStats&) const override {}
 
  private:
-  static Status read_only() { return Status(Code::kInternal, "a snapshot is not written to"); }
+  static Status refused() { return Status(Code::kInternal, "a snapshot is not written to"); }
 
   const Backend& backend_;
   const KvGeometry geometry_;

@@ -181,6 +181,7 @@ Status ChunkStore::restore_records(Queue& queue, KvKind kind, const StoreSnapsho
       }
       auto records = std::make_unique<ChunkRecords>(table_.n_layers());
       records->holders.reserve(1);
+      records->tier = tiers_.back();
       for (int layer = 0; layer < table_.n_layers(); ++layer) {
         const int64_t bytes = options_.snapshot->block_bytes(*block + layer);
         if (bytes != static_cast<int64_t>(kv_neutral_bytes(geometry_))) {

@@ -23,12 +23,14 @@ struct TierStats {
   int64_t stall_ns = 0;                       // device: time in which computing waited for records
 };
 
-// Any thread, several at once: forks of a store share its tiers. A slot that is written, or given back, no other call
-// is about; it may be read by several.
+// Any thread, several at once: stores share tiers, with the records in them. A slot that is written, or given back, no
+// other call is about; it may be read by several.
 class Tier {
  public:
   virtual ~Tier() = default;
   virtual std::string name() const = 0;
+  // Whether its records are read alone.
+  virtual bool read_only() const { return false; }
   // kBudget, kIo, kOutOfMemory: nothing was changed.
   virtual Result<std::vector<int64_t>> take_slots(int64_t n) = 0;
   // Never allocates.

@@ -137,13 +137,21 @@ Status TierAccount::own(Backend& backend, std::shared_ptr<Buffer>& buffer) {
   const size_t bytes = buffer->size();
   std::vector<std::byte> host(bytes);
   QUIRE_ASSIGN(const auto queue, backend.create_queue());
+  let_go_shared(static_cast<int64_t>(bytes));  // a copy fits wherever what is copied did
+  struct Undo {
+    TierAccount* account;
+    int64_t bytes;
+    ~Undo() {
+      if (account) account->hold_shared(bytes);
+    }
+  } undo{this, static_cast<int64_t>(bytes)};
   QUIRE_ASSIGN(auto copy, allocate_shared(backend, static_cast<int64_t>(bytes), MemoryKind::kDevice));
+  undo.account = nullptr;  // whichever is kept counts
   Status status = backend.download(*queue, *buffer, 0, host.data(), bytes);
   if (status.ok()) status = finish_queue(backend, *queue);
   if (status.ok()) status = backend.upload(*queue, host.data(), *copy, 0, bytes);
   if (status.ok()) status = finish_queue(backend, *queue);
   if (status.ok()) std::swap(buffer, copy);
-  let_go_shared(static_cast<int64_t>(bytes));  // of the one that is not kept
   return status;
 }
 

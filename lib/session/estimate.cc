@@ -39,6 +39,7 @@ class Trial {
     options.compressed_budget_bytes = 0;
     options.spill_directory.clear();
     options.overflow = OverflowPolicy::kExtrapolate;
+    options.reuse_prefixes = false;  // what it has computed is of no use to others
     QUIRE_ASSIGN(auto session, Session::create(model, std::move(options)));
     return std::unique_ptr<Trial>(new Trial(std::move(session)));
   }

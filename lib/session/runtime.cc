@@ -40,6 +40,7 @@ Runtime::Runtime(RuntimeOptions options)
       residency_(std::make_shared<Residency>(options_.kv_memory_bytes)),
       kv_compressed_(std::make_shared<TierBudget>(options_.kv_compressed_bytes)),
       kv_file_(std::make_shared<TierBudget>(options_.kv_file_bytes)),
+      prefixes_(std::make_shared<PrefixTable>()),
       io_(options_.n_io_threads < 0 ? nullptr : std::make_unique<IoThreads>(std::max(1, options_.n_io_threads))) {}
 
 void Runtime::close() {

@@ -8,6 +8,7 @@
 
 #include "lib/backend/devices.h"
 #include "lib/kv/io_thread.h"
+#include "lib/kv/prefix_table.h"
 #include "lib/kv/residency.h"
 #include "lib/kv/tier_budget.h"
 #include "lib/model/forward_pass.h"
@@ -57,6 +58,7 @@ class Runtime {
   Devices& devices() { return devices_; }
   ThreadPool& pool() { return pool_; }
   const std::shared_ptr<Residency>& residency() const { return residency_; }
+  const std::shared_ptr<PrefixTable>& prefixes() const { return prefixes_; }
   const std::shared_ptr<TierBudget>& kv_compressed() const { return kv_compressed_; }
   const std::shared_ptr<TierBudget>& kv_file() const { return kv_file_; }
   Allocator& allocator() { return allocator_; }
@@ -82,6 +84,7 @@ class Runtime {
   Devices devices_;
   const std::shared_ptr<Residency> residency_;                 // of all sessions' KV caches
   const std::shared_ptr<TierBudget> kv_compressed_, kv_file_;  // of their compressed memory, of their spill files
+  const std::shared_ptr<PrefixTable> prefixes_;                // their texts, as far as these are in complete chunks
   std::unique_ptr<IoThreads> io_;                              // started with the first session that spills; null: none
   Scheduler scheduler_;
   CancelToken closed_;  // set when a close begins

@@ -1,7 +1,19 @@
 #include "lib/session/session.h"
 
+#include <cstdint>
+
+#include "lib/support/content_hash.h"
+
 namespace quire {
 namespace {
+
+// What sessions of a runtime that share chunks have in common. Where chunks are selected it is the model object as
+// well: its steps, one at a time, write representations and copy them.
+PrefixHash prefix_root(const Model& model, const Strategy& strategy, const std::string& fingerprint) {
+  std::string root = fingerprint + " " + model.device;
+  if (strategy.selects_chunks()) root += " " + std::to_string(reinterpret_cast<uintptr_t>(&model));
+  return content_checksum(std::as_bytes(std::span(root)));
+}
 
 Status closed_status() { return Status(Code::kClosed, "the session was closed"); }
 
@@ -52,6 +64,11 @@ Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<Model> model, Ses
   store.n_query_heads = llama.config().n_query_heads;
   store.selection = strategy->selection();
   store.snapshot = std::move(snapshot);
+  if (options.reuse_prefixes && !strategy->condenses()) {
+    store.prefixes = runtime.prefixes();
+    store.prefix_root =
+        prefix_root(*model, *strategy, quire::fingerprint(origin_of(*model, adapters, *strategy, options.kv_type)));
+  }
   QUIRE_ASSIGN(auto kv, ChunkStore::create(backend, llama.kv_geometry(*strategy, options.kv_type),
                                            llama.config().n_layers, store));
   auto contents = std::make_unique<SessionContents>(*strategy, llama.config(), std::move(ropes), std::move(kv));
@@ -187,6 +204,7 @@ void Session::end_step(const StepCost& cost, int64_t n_undelivered) {
   const int64_t scratch = model_->pass->scratch_bytes() + contents_->ropes().bytes();
   MutexLock lock(mutex_);
   stats_.n_prefilled += cost.n_prompt;
+  stats_.n_reused += cost.n_reused;
   stats_.prefill_ns += cost.prefill.count();
   stats_.decode_ns += cost.decode.count();
   stats_.scratch_bytes = scratch;

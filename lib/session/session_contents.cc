@@ -66,6 +66,26 @@ void SessionContents::forget_generated(int64_t n_tokens) {
 
 void SessionContents::undo_block() { kv_->truncate(text.n_computed(), strategy_.condensed_entries(text.n_computed())); }
 
+void SessionContents::offer_chunks(int64_t n_tokens, bool again) noexcept {
+  (void)contain([&] {
+    kv_->enter_prefixes(again ? 0 : kv_->n_prefixes(), n_tokens / kv_->geometry().chunk,
+                        [&](int64_t chunk) { return chunk_ids(chunk); });
+    return Status();
+  });
+}
+
+std::vector<int32_t> SessionContents::chunk_ids(int64_t chunk) const {
+  const int64_t n = kv_->geometry().chunk, first = chunk * n;
+  const auto gaps = text.positions().runs();
+  if (!gaps.empty() && gaps.front().first_token < first + n) return {};
+  const auto tokens = text.tokens().subspan(static_cast<size_t>(first), static_cast<size_t>(n));
+  std::vector<int32_t> ids(tokens.begin(), tokens.end());
+  for (int64_t i = 0; strategy_.plans_generated_apart() && i < n; ++i) {
+    if (text.is_generated(first + i)) ids[static_cast<size_t>(i)] = ~ids[static_cast<size_t>(i)];
+  }
+  return ids;
+}
+
 void SessionContents::evict(std::span<const KeyRange> retained) {
   int64_t end = 0;
   for (const KeyRange& range : retained) {

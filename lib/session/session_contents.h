@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "lib/format/model_config.h"
 #include "lib/format/snapshot_file.h"
@@ -47,6 +48,11 @@ class SessionContents {
   void forget_generated(int64_t n_tokens);
   // After a block that was not taken: the store goes back to the computed tokens.
   void undo_block();
+  // Lets other sessions share the complete chunks of the first n_tokens tokens, which are computed and stay. `again`:
+  // also those of which others had records of their own before. Without memory for that they are not shared.
+  void offer_chunks(int64_t n_tokens, bool again) noexcept;
+  // The tokens of a chunk, as the table of prefixes knows them; none: some stand at positions of their own.
+  std::vector<int32_t> chunk_ids(int64_t chunk) const;
   // Drops the keys outside these ranges (Strategy::retained).
   void evict(std::span<const KeyRange> retained);
 

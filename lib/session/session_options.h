@@ -30,6 +30,7 @@ struct SessionOptions {
   int64_t spill_budget_bytes = 0;
   int64_t prefill_block = 256;
   std::vector<SessionAdapter> adapters;
+  bool reuse_prefixes = false;  // shares the chunks of equal texts with the runtime's other sessions that do
 };
 
 Result<std::unique_ptr<const Strategy>> choose_strategy(const Model& model, const SessionOptions& options);

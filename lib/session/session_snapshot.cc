@@ -66,8 +66,10 @@ Result<ElementType> kv_type_of(const std::string& name) {
   return Status(Code::kBadFile, "keys and values of the type \"" + name + "\", which is not known");
 }
 
-SnapshotOrigin origin_of(const Model& model, const AdapterList& adapters, const Strategy& strategy,
-                         ElementType kv_type) {
+}  // namespace
+
+SnapshotOrigin Session::origin_of(const Model& model, const AdapterList& adapters, const Strategy& strategy,
+                                  ElementType kv_type) {
   SnapshotOrigin origin;
   origin.model = model.llama->identity();
   for (const AdapterList::Entry& e : adapters.entries()) origin.adapters.push_back({e.adapter->identity, e.scale});
@@ -75,8 +77,6 @@ SnapshotOrigin origin_of(const Model& model, const AdapterList& adapters, const 
   origin.kv_type = element_name(kv_type);
   return origin;
 }
-
-}  // namespace
 
 SnapshotOrigin Session::origin() const { return origin_of(*model_, adapters_, *strategy_, options_.kv_type); }
 
@@ -250,6 +250,7 @@ Status Session::restore(const SnapshotIndex& index, SavedText saved, const Snaps
   }
   QUIRE_TRY(contents_->kv().restore(kv));
   contents_->restore(std::move(saved.text), std::move(saved.last_logits), mark);
+  contents_->offer_chunks(contents_->text.n_computed(), false);
   return {};
 }
 

@@ -77,6 +77,8 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   static Status collect_blocks(Step& step);
   Status begin_step(Block& block, bool alone);
   Status next_block(Block& block);
+  Status fill_block(Block& block, int64_t stop);
+  Status reuse_chunks(Block& block, int64_t* stop);  // in stream_reuse.cc
   Sequence sequence(Block& block) const;
   Status read_results(Block& block, std::span<const float> row, const HiddenStates& states, int64_t first_row,
                       const CancelToken& cancel) const;
@@ -111,11 +113,14 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   const std::unique_ptr<std::optional<Step>> step_;
   TokenGenerator generator_;
   int64_t prompt_done_ = 0;
-  int64_t first_generated_ = kNoLimit;  // where the first generated token stands
-  bool decoding_ = false;               // the next step has one token to process
-  bool apart_ = false;                  // something failed in company: the next step is taken alone
-  std::optional<StreamEvent> ending_;   // the end of the answer, shown when all of its tokens are delivered
-  bool stalled_ = false;                // a step failed that worked ahead: tried again when all tokens are delivered
+  int64_t prompt_reused_ = 0;
+  ReuseMiss reuse_miss_ = ReuseMiss::kNone;  // why a whole chunk was computed; the last reason there was
+  bool offered_ = false;                     // what the session had computed before was offered to others
+  int64_t first_generated_ = kNoLimit;       // where the first generated token stands
+  bool decoding_ = false;                    // the next step has one token to process
+  bool apart_ = false;                       // something failed in company: the next step is taken alone
+  std::optional<StreamEvent> ending_;        // the end of the answer, shown when all of its tokens are delivered
+  bool stalled_ = false;  // a step failed that worked ahead: tried again when all tokens are delivered
 
   mutable Mutex mutex_;
   CondVar changed_;  // notified when there is an event, when the stream ends, and when it is closed

@@ -18,6 +18,7 @@ struct GenerationStream::Block {
   std::optional<Session::Work> work;  // none: the stream takes no part in the step
   bool postponed = false;             // it takes part in a later one
   std::span<const int32_t> tokens;    // on their way through the model: of the session's text
+  int64_t n_reused = 0;               // tokens before them whose chunks were taken over from other sessions
   int64_t first = 0;                  // position of the first one
   bool generated = false;             // the model's own tokens
   BlockResults results;

@@ -80,17 +80,31 @@ Status GenerationStream::next_block(Block& block) {
     contents.kept.confirm(block.n_confirmed);
     contents.evict(strategy.retained(next_query(block, text.n_computed())));
   }
-  const int64_t uncomputed = text.n_uncomputed();
-  if (uncomputed == 0 || ending_ || cancel_.cancelled()) return {};
-  const int64_t first = text.n_computed();
-  const int64_t room = limit_ - first;
-  if (expired() || room <= 0) {
+  if (text.n_uncomputed() == 0 || ending_ || cancel_.cancelled()) return {};
+  if (expired() || text.n_computed() >= limit_) {
     block.end = generator_.end(expired() ? FinishReason::kDeadline : FinishReason::kReach);
     return {};
   }
+  int64_t stop = kNoLimit;
+  QUIRE_TRY(reuse_chunks(block, &stop));
+  const Status status = fill_block(block, stop);
+  if (status.code() != Code::kBudget || block.n_reused == 0) return status;
+  // Blocks before this one may fit all the same.
+  contents.undo_block();
+  block.n_reused = 0;
+  reuse_miss_ = ReuseMiss::kMemory;
+  return fill_block(block, kNoLimit);
+}
+
+// stop: where the block ends at the latest.
+Status GenerationStream::fill_block(Block& block, int64_t stop) {
+  SessionContents& contents = block.contents();
+  const TextState& text = contents.text;
+  const Strategy& strategy = contents.strategy();
+  const int64_t first = text.n_computed() + block.n_reused;
   block.first = first;
-  int64_t n = std::min({uncomputed, room, session_->options().prefill_block});
-  n = std::min(n, strategy.window_end(first) - first);
+  int64_t n = std::min({text.n_uncomputed() - block.n_reused, limit_ - first, session_->options().prefill_block});
+  n = std::min({n, strategy.window_end(first) - first, stop - first});
   if (strategy.plans_generated_apart()) {
     block.generated = text.is_generated(first);
     for (int64_t same = 1; same < n; ++same) {
@@ -182,16 +196,21 @@ void GenerationStream::commit(Block& block, Clock::time_point begin) {
   const bool ahead = n_computed > block.n_confirmed;
   const auto retained = contents.strategy().retained(next_query(block, n_computed));
   contents.kept.add(std::move(block.results), block.first, n, ahead);
+  block.cost.n_reused = contents.text.computed(block.n_reused);
   block.cost.n_prompt = contents.text.computed(n);
   contents.evict(retained);
+  contents.offer_chunks(std::min(n_computed, block.n_confirmed), false);
   (block.cost.n_prompt > 0 ? block.cost.prefill : block.cost.decode) = Clock::now() - begin;
   if (block.cost.n_prompt == 0) return;
   prompt_done_ += block.cost.n_prompt;
+  prompt_reused_ += block.cost.n_reused;
   StreamEvent event;
   event.type = StreamEvent::Type::kPrefill;
   event.n_tokens = contents.text.n_settled();
   event.total = prompt_total_;
   event.done = prompt_done_;
+  event.reused = prompt_reused_;
+  event.reuse_miss = reuse_miss_;
   const double seconds = std::chrono::duration<double>(Clock::now() - started_).count();
   event.n_per_second = seconds > 0 ? static_cast<double>(prompt_done_) / seconds : 0;
   block.progress = std::move(event);

@@ -47,6 +47,16 @@ enum class FinishReason : int32_t {  // the numbers of QUIRE_FINISH_*
   kDeadline = 7,
 };
 
+enum class ReuseMiss : int32_t {  // the numbers of QUIRE_REUSE_*
+  kNone = 0,
+  kUnknown = 1,
+  kOff = 2,
+  kStrategy = 3,
+  kStream = 4,
+  kPositions = 5,
+  kMemory = 6,
+};
+
 struct StreamEvent {
   // The numbers of QUIRE_EVENT_*.
   enum class Type : int32_t { kPrefill = 1, kToken = 2, kWarning = 3, kEnd = 4, kNotice = 5 };
@@ -56,6 +66,7 @@ struct StreamEvent {
   std::string text;  // of the answer
   int64_t total = 0, reused = 0, done = 0;
   double n_per_second = 0;
+  ReuseMiss reuse_miss = ReuseMiss::kNone;  // kPrefill
   float logprob = 0;
   std::vector<TokenLogprob> top;
   FinishReason finish = FinishReason::kNone;

@@ -76,6 +76,7 @@ quire_session* open_session(quire_model* model, const char* strategy, int32_t ov
   options.strategy_len = strategy ? strlen(strategy) : 0;
   options.overflow = overflow;
   options.prefill_block = prefill_block;
+  options.flags = QUIRE_SESSION_NO_PREFIX_REUSE; /* what sessions compute is compared */
   need(quire_session_create(model, &options, &session, &err), &err, "quire_session_create");
   return session;
 }
@@ -136,7 +137,8 @@ static void add_event(const quire_event* event, int64_t* last_done, transcript* 
   switch (event->kind) {
     case QUIRE_EVENT_PREFILL:
       ++out->n_prefill_events;
-      CHECK(event->done > *last_done && event->done <= event->total && event->reused == 0);
+      CHECK(event->done > *last_done && event->reused >= 0 && event->reused + event->done <= event->total);
+      CHECK(event->reuse_miss >= QUIRE_REUSE_COMPLETE && event->reuse_miss <= QUIRE_REUSE_MEMORY);
       CHECK(event->n_per_second > 0 && event->token == -1);
       *last_done = event->done;
       break;

@@ -95,6 +95,7 @@ class Failing {
 
 constexpr char kText[] = "Every chapter began with a map, and every map left out the road that they had taken.";
 constexpr int64_t kNew = 6;
+constexpr char kSelecting[] = "longheads(chunk=16, chunks=4)";
 constexpr char kStrategy[] = "dca(chunk=48) + yarn(factor=2)";
 
 struct Result {
@@ -111,7 +112,9 @@ struct Application {
   quire_model* model = nullptr;
   quire_session* session = nullptr;
   quire_stream* stream = nullptr;
-  const char* kv_directory = nullptr;  // of the session's spill file
+  const char* strategy = kStrategy;
+  const char* kv_directory = nullptr;                              // of the session's spill file
+  uint32_t flags = QUIRE_STREAM_SCORE | QUIRE_STREAM_KEEP_LOGITS;  // of its streams
   Result result;
 
   ~Application() {
@@ -140,16 +143,20 @@ struct Application {
   }
 
   void run(const char* path) {
+    if (open(path)) read();
+  }
+
+  void read() {
     quire_session_options so;
     quire_session_options_init(&so, sizeof so);
-    so.strategy = kStrategy;
-    so.strategy_len = sizeof kStrategy - 1;
+    so.strategy = strategy;
+    so.strategy_len = std::strlen(strategy);
     so.prefill_block = 16;
     if (kv_directory) {
       so.kv_file_directory = kv_directory;
       so.kv_file_directory_len = std::strlen(kv_directory);
     }
-    if (open(path) && good(quire_session_create(model, &so, &session, nullptr), "session_create") &&
+    if (good(quire_session_create(model, &so, &session, nullptr), "session_create") &&
         good(quire_session_feed_text(session, kText, sizeof kText - 1, 0, nullptr), "feed_text")) {
       generate();
     }
@@ -159,7 +166,7 @@ struct Application {
     const quire_text stop{"\x01never", 6};
     quire_stream_options go;
     quire_stream_options_init(&go, sizeof go);
-    go.flags = QUIRE_STREAM_IGNORE_EOS | QUIRE_STREAM_SCORE | QUIRE_STREAM_KEEP_LOGITS;
+    go.flags = QUIRE_STREAM_IGNORE_EOS | flags;
     go.max_tokens = kNew - result.n_tokens;
     go.temperature = 0.7f;
     go.stop_strings = &stop;
@@ -341,6 +348,63 @@ TEST_P(NewFault, ForkingSavingAndLoadingASession) { fork_save_and_load(GetParam(
 TEST_P(NewFault, ForkingSavingAndLoadingASpillingSession) {
   const TemporaryFolder spill;
   fork_save_and_load(GetParam(), spill.path().c_str());
+}
+
+// A session takes over what another one has read; whatever fails, that one stays as it was, and the stream goes on.
+void take_over(bool all_later, const char* kv_directory) {
+  const std::string model = model_directory("text_256");
+  Application first;
+  first.kv_directory = kv_directory;
+  first.strategy = kSelecting;
+  first.flags = 0;
+  first.run(model.c_str());
+  ASSERT_EQ(first.result.status, QUIRE_OK) << first.result.call;
+  quire_stream_release(first.stream);
+  first.stream = nullptr;
+  const Result expected = first.result;
+  int64_t total = 0, n_reused = 0, n_failed = 0;
+  const auto read = [&](int64_t from, int64_t to) {
+    Application second;
+    second.model = first.model;
+    second.strategy = kSelecting;
+    second.flags = 0;
+    {
+      Failing failing(from, to);
+      second.read();
+    }
+    total = n_calls;
+    const quire_status status = second.result.status;
+    if (status != QUIRE_OK && second.session && std::strncmp(second.result.call, "stream", 6) == 0) second.resume();
+    quire_session_stats stats{};
+    stats.struct_size = sizeof stats;
+    if (second.session) quire_session_get_stats(second.session, &stats, nullptr);
+    n_reused = stats.n_reused;
+    n_failed += status != QUIRE_OK;
+    second.model = nullptr;  // it is the first one's
+    if (second.result.status == QUIRE_OK) {
+      EXPECT_EQ(std::memcmp(second.result.tokens, expected.tokens, sizeof expected.tokens), 0) << "allocation " << from;
+    }
+    return status;
+  };
+  ASSERT_EQ(read(0, 0), QUIRE_OK);
+  ASSERT_GT(n_reused, 0);
+  const int64_t step = step_between_failures(total), last = total;
+  for (int64_t n = 1; n <= last; n += step) {
+    const quire_status status = read(n, all_later ? INT64_MAX : n);
+    ASSERT_TRUE(status == QUIRE_OK || status == QUIRE_ERROR_OUT_OF_MEMORY)
+        << "allocation " << n << " gave " << quire_get_status_name(status);
+  }
+  EXPECT_GT(n_failed, 0);
+  std::printf("%lld allocations; failed at %lld\n", static_cast<long long>(last), static_cast<long long>(n_failed));
+  ASSERT_EQ(read(0, 0), QUIRE_OK);
+  ASSERT_GT(n_reused, 0);
+}
+
+TEST_P(NewFault, TakingOverAPrefix) { take_over(GetParam(), nullptr); }
+
+TEST_P(NewFault, TakingOverThePrefixOfASpillingSession) {
+  const TemporaryFolder spill;
+  take_over(GetParam(), spill.path().c_str());
 }
 
 INSTANTIATE_TEST_SUITE_P(Mode, NewFault, testing::Bool(),

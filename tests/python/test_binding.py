@@ -278,7 +278,8 @@ class WithModel(unittest.TestCase):
         with self.assertRaises(quire.QuireError) as caught:
             self.session("full", kv_compressed_budget_bytes=1)
         self.assertEqual(caught.exception.status, "BUDGET")
-        session = self.session("full", kv_host_budget_bytes=60_000, kv_compressed_budget_bytes=3_000_000, prefill_block=16)
+        session = self.session("full", kv_host_budget_bytes=60_000, kv_compressed_budget_bytes=3_000_000, prefill_block=16,
+                               prefix_reuse=False)
         session.feed_tokens([3 + i % 300 for i in range(200)])
         session.prefill()
         compressed = session.tier("compressed")
@@ -344,7 +345,7 @@ class WithModel(unittest.TestCase):
         self.assertEqual(described["origin"], {"model": self.model.metadata("identity"), "adapters": [],
                                                "strategy": session.strategy, "kv_type": "f32"})
         expected = "".join(session.generate(12, ignore_eos=True))
-        loaded = self.model.load_session(path)
+        loaded = self.model.load_session(path, prefix_reuse=False)
         self.addCleanup(loaded.close)
         self.assertEqual((loaded.n_tokens, loaded.n_pending, loaded.strategy), (300, 100, session.strategy))
         self.assertEqual("".join(loaded.generate(12, ignore_eos=True)), expected)
@@ -431,6 +432,30 @@ class WithModel(unittest.TestCase):
         store.close()
         with self.assertRaisesRegex(quire.QuireError, "CLOSED"):
             store.describe()
+
+    def test_prefix_reuse(self):
+        ids, memory = [3 + i % 300 for i in range(300)], io.BytesIO()
+
+        def read(session):
+            session.feed_tokens(ids)
+            with session.stream(4, ignore_eos=True) as stream:
+                events = list(stream)
+            prefill = [event for event in events if event.kind == "prefill"][-1]
+            self.assertEqual((session.stats["n_reused"], session.stats["n_prefilled"]), (prefill.reused, prefill.done))
+            return prefill.reused, prefill.reuse_miss, [event.token for event in events if event.kind == "token"]
+
+        first = self.session("dca(kv_chunk=32)", prefix_reuse=False)
+        reused, miss, expected = read(first)
+        self.assertEqual((reused, miss), (0, "off"))
+        first.save(memory)
+        # Others read the file object, also when Python has let go of the session that was loaded from it.
+        document = self.model.load_session(memory)
+        second = self.session("dca(kv_chunk=32)")
+        self.assertEqual(read(second), (288, "complete", expected))
+        document.close()
+        del document, memory
+        gc.collect()
+        self.assertEqual(read(self.session("dca(kv_chunk=32)")), (288, "complete", expected))
 
     def test_snapshots_in_file_objects(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))

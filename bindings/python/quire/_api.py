@@ -22,6 +22,7 @@ LOG_LEVELS = {"default": 0, "error": 1, "warning": 2, "info": 3, "debug": 4}
 EVENTS = {1: "prefill", 2: "token", 3: "warning", 4: "end", 5: "notice"}
 FINISHES = {0: "", 1: "max_tokens", 2: "eos", 3: "stop_id", 4: "stop_string", 5: "reach", 6: "cancelled",
             7: "deadline"}
+REUSE_MISSES = {0: "complete", 1: "unknown", 2: "off", 3: "strategy", 4: "stream", 5: "positions", 6: "memory"}
 MESSAGES = {0: "", 1: "adapter_base", 2: "untrained_positions", 101: "auto_choice"}
 KV_KINDS = {"text": 0, "condensed": 1}  # of keys and values
 TIERS = {"device": 1, "host": 2, "compressed": 3, "file": 4, "snapshot": 5}
@@ -57,6 +58,7 @@ class Event(NamedTuple):
     top_logprobs: list  # (token, logprob), the most probable first
     message: str  # of a warning or notice, for a person; `text` is the answer's alone
     code: str  # of the message: a value of MESSAGES
+    reuse_miss: str  # a value of REUSE_MISSES
 
 
 def _call(function, *arguments):
@@ -411,14 +413,14 @@ def _chat(messages, template=None, date=None, answer=True, thinking=True):
 
 
 def _session_options(strategy="full", kv_type="default", overflow="default", expected_tokens=0, prefill_block=0,
-                     kv_file_directory="", adapters=(), **budgets):
+                     kv_file_directory="", adapters=(), prefix_reuse=True, **budgets):
     used = (_ffi.SessionAdapter * len(adapters))(
         *[_ffi.SessionAdapter(adapter=adapter._handle, scale=scale) for adapter, scale in _pairs(adapters)])
     if unknown := set(budgets) - _BUDGETS:
         raise TypeError(f"a session has no option {', '.join(sorted(unknown))}")
     text, directory = (strategy or "").encode(), os.fsencode(kv_file_directory)
     return _options(
-        _ffi.SessionOptions, strategy=None if strategy is None else text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, KV_TYPES),
+        _ffi.SessionOptions, flags=0 if prefix_reuse else 1, strategy=None if strategy is None else text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, KV_TYPES),
         overflow=_choice("overflow", overflow, OVERFLOWS), expected_tokens=expected_tokens,
         prefill_block=prefill_block, kv_file_directory=directory or None, kv_file_directory_len=len(directory),
         **budgets,
@@ -433,7 +435,7 @@ class Session(_Handle):
     def __init__(self, model, strategy="full", snapshot=None, forked_from=None, stored=None, **options):
         """snapshot: what to load it from (Model.load_session); forked_from: see fork(); stored: see Store.load. options: kv_type, overflow, expected_tokens, prefill_block, kv_host_budget_bytes, kv_compressed_budget_bytes, kv_file_budget_bytes,
         kv_file_directory and the other fields of quire_session_options. adapters: each an Adapter or (Adapter,
-        scale)."""
+        scale). prefix_reuse: False for QUIRE_SESSION_NO_PREFIX_REUSE."""
         options = _session_options(strategy, **options)
         self._reader = None  # what it reads keys and values from, where that is a file object
         if forked_from is not None:
@@ -444,8 +446,8 @@ class Session(_Handle):
             self._own(model, lib.quire_store_load, store, model._handle, byref(options), ids, n_ids, byref(match))
         elif hasattr(snapshot, "read"):
             self._reader = _snapshot_files.Reader(snapshot)
-            self._reader.raising(self._own, model, lib.quire_session_load_from, model._handle,
-                                 byref(self._reader.struct()), byref(options))
+            self._reader.load(self._own, model, lib.quire_session_load_from, model._handle,
+                              byref(self._reader.struct()), byref(options))
         elif snapshot is None:
             self._own(model, lib.quire_session_create, model._handle, byref(options))
         else:
@@ -724,7 +726,8 @@ class Stream(_Handle):
                      FINISHES.get(event.finish_reason, str(event.finish_reason)), event.stop_index,
                      [(t.token, t.logprob) for t in event.top_logprobs[:event.n_top_logprobs]],
                      event.message[:event.message_len].decode() if event.message_len else "",
-                     MESSAGES.get(event.code, str(event.code)))
+                     MESSAGES.get(event.code, str(event.code)),
+                     REUSE_MISSES.get(event.reuse_miss, str(event.reuse_miss)))
 
     def __iter__(self):
         return self

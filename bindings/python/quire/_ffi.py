@@ -65,6 +65,7 @@ TIER_HOST = 2
 TIER_COMPRESSED = 3
 TIER_FILE = 4
 TIER_SNAPSHOT = 5
+SESSION_NO_PREFIX_REUSE = 1
 SNAPSHOT_WHOLE = 1
 STORE_MUST_EXIST = 1
 CHAT_NO_ANSWER = 1
@@ -98,6 +99,13 @@ FINISH_STOP_STRING = 4
 FINISH_REACH = 5
 FINISH_CANCELLED = 6
 FINISH_DEADLINE = 7
+REUSE_COMPLETE = 0
+REUSE_UNKNOWN = 1
+REUSE_OFF = 2
+REUSE_STRATEGY = 3
+REUSE_STREAM = 4
+REUSE_POSITIONS = 5
+REUSE_MEMORY = 6
 WAIT_FD = 1
 KV_TEXT = 0
 KV_CONDENSED = 1
@@ -286,6 +294,7 @@ class SessionStats(Structure):
         ("kv_chunks_dropped", c_int64),
         ("scratch_bytes", c_int64),
         ("reach", c_int64),
+        ("n_reused", c_int64),
     ]
 
 
@@ -558,6 +567,8 @@ class Event(Structure):
         ("n_top_logprobs", c_size_t),
         ("message", POINTER(c_char)),
         ("message_len", c_size_t),
+        ("reuse_miss", c_int32),
+        ("reserved", c_int32),
     ]
 
 
@@ -576,7 +587,7 @@ SIZES = {
     Label: 24,
     LabelAttention: 32,
     Passage: 64,
-    SessionStats: 88,
+    SessionStats: 96,
     TierStats: 96,
     SnapshotOptions: 32,
     SnapshotWriter: 56,
@@ -596,7 +607,7 @@ SIZES = {
     ModelOptions: 88,
     SessionOptions: 112,
     StreamOptions: 160,
-    Event: 120,
+    Event: 128,
 }
 
 # Of each function: its result and its arguments.

@@ -14,6 +14,7 @@ from . import _ffi
 
 _keys = itertools.count(1)
 _open = weakref.WeakValueDictionary()
+_read_from = {}  # by key: readers of sessions, until no session of the library reads from them any more
 
 
 def _answer(key, error, use):
@@ -46,6 +47,11 @@ def _commit(key, error):
 @_ffi.ReadCallback
 def _read(key, offset, buffer, n, error):
     return _answer(key, error, lambda target: target.read(offset, buffer, n))
+
+
+@_ffi.DestroyCallback
+def _destroy(key):
+    _read_from.pop(key, None)
 
 
 class _Target:
@@ -100,6 +106,16 @@ class Reader(_Target):
         ctypes.memmove(buffer, bytes(data), len(data))
         return len(data)
 
+    def load(self, function, *arguments):
+        """function(*arguments), which loads a session that may read from here longer than Python knows it: others may
+        have taken over chunks of it."""
+        _read_from[self.key] = self
+        try:
+            self.raising(function, *arguments)
+        except BaseException:
+            _read_from.pop(self.key, None)
+            raise
+
     def struct(self):
         return _ffi.SnapshotReader(struct_size=ctypes.sizeof(_ffi.SnapshotReader), n_bytes=self.size, read=_read,
-                                   user_data=self.key)
+                                   destroy=_destroy, user_data=self.key)

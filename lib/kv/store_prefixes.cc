@@ -1,0 +1,107 @@
+// How a chunk store shares the chunks of its text with others: ChunkStore's part of prefixes.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "lib/kv/chunk_store.h"
+
+namespace quire {
+
+void ChunkStore::enter_prefixes(int64_t first, int64_t end, const ChunkIds& ids_of) {
+  if (!shares_prefixes() || first >= end) return;
+  // Pages may be others by now, which have taken the place of shared ones.
+  const int64_t page_chunks = selection_.chunk() * Representations::kPageChunks / geometry_.chunk;
+  for (int64_t chunk = page_chunks > 1 ? first / page_chunks * page_chunks : first; chunk < end; ++chunk) {
+    if (chunk == n_prefixes()) {
+      const std::vector<int32_t> ids = ids_of(chunk);
+      if (ids.empty() || !prefixes_.append(ids)) return;
+    }
+    if (table_.holds(KvKind::kText, chunk)) enter_prefix(chunk);
+  }
+}
+
+void ChunkStore::enter_prefix(int64_t chunk) {
+  const PrefixPages pages = selection_.pages_of(chunk * geometry_.chunk, (chunk + 1) * geometry_.chunk);
+  if (prefixes_.holds(chunk) && pages.empty()) return;
+  prefixes_.enter(chunk, table_.chunk(KvKind::kText, chunk), pages);
+}
+
+bool ChunkStore::knows_prefix(int64_t chunk, const ChunkIds& ids_of) const {
+  if (!shares_prefixes()) return false;
+  std::vector<std::vector<int32_t>> following;
+  for (int64_t c = n_prefixes(); c <= chunk; ++c) {
+    following.push_back(ids_of(c));
+    if (following.back().empty()) return false;
+  }
+  return prefixes_.knows(following);
+}
+
+// Whether this store may hold the records of a chunk of which others know, beside what representations of the tokens
+// [first, end) take.
+bool ChunkStore::can_share(const ChunkRecords& records, int64_t first, int64_t end) const {
+  if (writes_to_tier() && records.page) return false;
+  const int64_t room = account_.own_room();
+  if (room == kNoLimit) return true;
+  // Behind it comes a chunk of its own. Of records with slots one at a time is in memory at least, and the staging
+  // buffer.
+  const int64_t bytes = records.page ? 2 * static_cast<int64_t>(records.page->size()) : 2 * record_bytes_;
+  return room >= bytes + selection_.bytes_to_add(first, end);
+}
+
+Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_of) {
+  const int64_t first = n_prefixes(), begin = first * geometry_.chunk;
+  Adopted adopted;
+  const auto n_layers = static_cast<size_t>(table_.n_layers());
+  const int64_t page_tokens = selection_.chunk() * Representations::kPageChunks;
+  PrefixPages pages;  // of all chunks that are adopted, from the first one's page on
+  for (int64_t chunk = first; chunk < end; ++chunk) {
+    const std::vector<int32_t> ids = ids_of(chunk);
+    if (ids.empty()) return Status(Code::kInternal, "chunk " + std::to_string(chunk) + " takes no part");
+    const int64_t at = chunk * geometry_.chunk;
+    table_.extend(KvKind::kText, chunk, chunk + 1);
+    const size_t n_pages = selection_.n_pages_of(at, at + geometry_.chunk);
+    ChunkRecords* records = nullptr;
+    PrefixPages own;
+    bool needs_spill = false;
+    const auto accept = [&](const ChunkRecords& known) {
+      needs_spill = known.tier && !spills();
+      return !needs_spill && can_share(known, begin, at + geometry_.chunk);
+    };
+    PrefixChain::Take take = prefixes_.take(ids, n_pages, *residency_, user_, accept, &records, &own);
+    if (needs_spill) {
+      QUIRE_TRY(let_spill());
+      take = prefixes_.take(ids, n_pages, *residency_, user_, accept, &records, &own);
+    }
+    if (take != PrefixChain::Take::kTaken) {
+      adopted.end = take == PrefixChain::Take::kUnknown ? AdoptEnd::kUnknown : AdoptEnd::kNoRoom;
+      break;
+    }
+    table_.hold(KvKind::kText, chunk, *records);
+    if (records->page) {
+      const auto bytes = static_cast<int64_t>(records->page->size());
+      account_.hold_shared(bytes);
+      fixed_bytes_ += bytes;
+    }
+    ++adopted.n_chunks;
+    // A page's last chunk has those before it, too.
+    if (own.empty()) continue;
+    pages.resize(static_cast<size_t>(at / page_tokens - begin / page_tokens) * n_layers);
+    pages.insert(pages.end(), own.begin(), own.end());
+  }
+  table_.shorten(KvKind::kText, first + adopted.n_chunks);
+  const int64_t n = first + adopted.n_chunks;
+  if (adopted.n_chunks > 0 && !adopt_selection(begin, n * geometry_.chunk, std::move(pages)).ok()) {
+    truncate(begin);
+    return Adopted{0, AdoptEnd::kNoRoom};
+  }
+  for (int64_t chunk = first; chunk < n; ++chunk) enter_prefix(chunk);
+  return adopted;
+}
+
+Status ChunkStore::adopt_selection(int64_t first, int64_t end, PrefixPages pages) {
+  if (pages.empty()) return {};
+  QUIRE_TRY(residency_->make_room(user_, selection_.bytes_to_add(first, end)));
+  return selection_.adopt(first, end, std::move(pages));
+}
+
+}  // namespace quire
