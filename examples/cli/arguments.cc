@@ -1,5 +1,6 @@
 #include "arguments.h"
 
+#include <CLI/CLI.hpp>
 #include <charconv>
 #include <map>
 

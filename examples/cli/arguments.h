@@ -1,13 +1,16 @@
 // Options that several subcommands share.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "quire/quire.h"
+
+namespace CLI {
+class App;
+}
 
 namespace cli {
 

@@ -1,5 +1,7 @@
 // quire bench: how fast a model reads and writes at given depths of a session, and how much of the machine that takes.
 #include <unistd.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>

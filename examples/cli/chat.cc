@@ -1,6 +1,8 @@
 // quire chat: a conversation in the terminal, or line by line from a pipe.
 #include <poll.h>
 #include <unistd.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include <cerrno>
 #include <cstdio>

@@ -1,6 +1,7 @@
 #include "citations.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "output.h"
 

@@ -1,5 +1,7 @@
 #include "conversation.h"
 
+#include <CLI/CLI.hpp>
+
 namespace cli {
 namespace {
 

@@ -1,12 +1,15 @@
 // Messages by a chat template: what `quire chat` and `quire run --chat` share.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "quire_handles.h"
+
+namespace CLI {
+class App;
+}
 
 namespace cli {
 

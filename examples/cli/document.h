@@ -1,7 +1,7 @@
 // Files in, JSON out.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace cli {

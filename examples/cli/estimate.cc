@@ -1,7 +1,9 @@
 // quire estimate: what a document of a given length would take on this machine: where its KV cache lives, and how long
 // reading it and answering take.
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "document.h"
 #include "engine.h"

@@ -1,10 +1,12 @@
 // quire eval multikey, quire eval topics: several facts in one long document, and a question for each of them.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "alignment.h"

@@ -1,4 +1,5 @@
 // quire eval needle: a needle in a haystack, over a grid of document lengths and of depths at which it lies.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -6,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "alignment.h"

@@ -1,8 +1,10 @@
 // quire eval passkey: can the model say a number that stands somewhere in a long text?
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 

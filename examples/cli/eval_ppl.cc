@@ -1,9 +1,11 @@
 // quire eval ppl: perplexity of a text, given all of it that came before or given sliding windows.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "document.h"

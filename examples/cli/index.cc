@@ -1,8 +1,10 @@
 // quire index: read a document once, and keep what was read in a file for `quire run --document`, or in a store.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "engine.h"
 #include "generation.h"

@@ -1,6 +1,8 @@
 // quire info: what a model is.
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "document.h"
 #include "engine.h"

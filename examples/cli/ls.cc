@@ -1,9 +1,11 @@
 // quire ls: which saved sessions there are, in files and in stores.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "arguments.h"
 #include "output.h"

@@ -1,8 +1,10 @@
 // quire plan: the relative positions a strategy gives, without any model.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "arguments.h"
 #include "document.h"

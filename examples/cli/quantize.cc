@@ -1,4 +1,5 @@
 // quire quantize: a model as a GGUF file of quantised weights.
+#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "arguments.h"

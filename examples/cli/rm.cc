@@ -1,7 +1,9 @@
 // quire rm: remove documents from a store.
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "arguments.h"
 #include "output.h"

@@ -1,8 +1,10 @@
 // quire run: feed a document and a prompt, stream the answer.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <limits>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "citations.h"
 #include "conversation.h"

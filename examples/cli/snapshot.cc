@@ -1,5 +1,6 @@
 #include "snapshot.h"
 
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "cancel_on_interrupt.h"

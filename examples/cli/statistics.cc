@@ -1,6 +1,7 @@
 #include "statistics.h"
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 

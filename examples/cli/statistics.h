@@ -1,7 +1,7 @@
 // quire run --stats: where the KV cache lies, and what moved.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "engine.h"
 

@@ -1,7 +1,9 @@
 #include "store.h"
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "cancel_on_interrupt.h"
 

@@ -1,13 +1,16 @@
 // Stores of documents: directories that keep what was read.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 
 #include "document.h"
 #include "engine.h"
 #include "quire_handles.h"
+
+namespace CLI {
+class App;
+}
 
 namespace cli {
 

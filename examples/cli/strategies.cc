@@ -1,5 +1,7 @@
 // quire strategies: what strategy expressions may be made of.
+#include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "arguments.h"
 #include "document.h"

@@ -1,5 +1,7 @@
 // quire verify: whether files of saved sessions are whole.
+#include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "arguments.h"
 #include "output.h"
