@@ -172,10 +172,11 @@ class ChunkStore {
   Result<StoreSnapshot> save(int64_t n_tokens, int64_t n_entries, BlockSink& sink);
   // How many blocks that will be, and their bytes.
   StoreSnapshotSize snapshot_size(int64_t n_tokens, int64_t n_entries) const;
-  // An empty store becomes the one that was saved to options.snapshot. Reads what is not records, all condensed
-  // entries, and the records that the next token will be stored in. kBadFile: the snapshot does not fit this store;
-  // kIo, kBudget, kOutOfMemory. The store is then of no use.
-  Status restore(const StoreSnapshot& snapshot);
+  // An empty store becomes the one that was saved to options.snapshot. What other stores hold of the same text is
+  // shared with them, as by adopt(). Reads what is not records, all condensed entries, and the records that the next
+  // token will be stored in. kBadFile: the snapshot does not fit this store; kIo, kBudget, kOutOfMemory. The store is
+  // then of no use.
+  Status restore(const StoreSnapshot& snapshot, const ChunkIds& ids_of);
 
   ChunkStoreStats stats() const;
   // Device memory first, then the lower tiers.
@@ -210,9 +211,10 @@ class ChunkStore {
   Status write_new(Queue& queue, Record& record, std::span<const std::byte> bytes);
   Status save_records(Queue& queue, KvKind kind, int64_t n_keys, BlockSink& sink);
   Status save_selection(Queue& queue, int64_t n_tokens, BlockSink& sink);
-  Status restore_records(Queue& queue, KvKind kind, const StoreSnapshot& snapshot, int64_t* block);
+  Result<int64_t> restore_shared(const StoreSnapshot& snapshot, const ChunkIds& ids_of);
+  Status restore_records(Queue& queue, KvKind kind, const StoreSnapshot& snapshot, int64_t n_shared, int64_t* block);
   Status restore_own(Queue& queue, KvKind kind, int64_t chunk, int64_t block);
-  Status restore_selection(Queue& queue, const StoreSnapshot& snapshot, int64_t block);
+  Status restore_selection(Queue& queue, const StoreSnapshot& snapshot, int64_t n_shared, int64_t block);
   int64_t drop(KvKind kind, int64_t first_chunk, int64_t end_chunk);
   void cut(KvKind kind, int64_t n_chunks);
   void hide();

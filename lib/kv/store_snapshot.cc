@@ -149,18 +149,31 @@ Status ChunkStore::save_selection(Queue& queue, int64_t n_tokens, BlockSink& sin
 
 // ---- restoring
 
-Status ChunkStore::restore(const StoreSnapshot& snapshot) {
+Status ChunkStore::restore(const StoreSnapshot& snapshot, const ChunkIds& ids_of) {
+  QUIRE_ASSIGN(const int64_t n_shared, restore_shared(snapshot, ids_of));
   QUIRE_ASSIGN(const auto queue, backend_.create_queue());
   int64_t block = snapshot.first_block;
   for (const KvKind kind : {KvKind::kText, KvKind::kCondensed}) {
-    QUIRE_TRY(restore_records(*queue, kind, snapshot, &block));
+    QUIRE_TRY(restore_records(*queue, kind, snapshot, kind == KvKind::kText ? n_shared : 0, &block));
   }
-  return restore_selection(*queue, snapshot, block);
+  return restore_selection(*queue, snapshot, n_shared, block);
+}
+
+// Takes over the first chunks as far as other stores hold them, up to the one that the next token is stored in. Returns
+// how many these are.
+Result<int64_t> ChunkStore::restore_shared(const StoreSnapshot& snapshot, const ChunkIds& ids_of) {
+  const auto k = static_cast<size_t>(KvKind::kText);
+  if (!shares_prefixes() || snapshot.held[k].empty() || snapshot.held[k].front().begin != 0) return 0;
+  int64_t end = std::min(snapshot.held[k].front().end, (snapshot.n_keys[k] - 1) / geometry_.chunk);
+  while (end > 0 && ids_of(end - 1).empty()) --end;  // from some chunk on they may take no part
+  QUIRE_ASSIGN(const Adopted adopted, adopt(end, ids_of));
+  return adopted.n_chunks;
 }
 
 // The table refers to the snapshot's records; those that are written next, and condensed entries, which every step
 // needs, become the store's own.
-Status ChunkStore::restore_records(Queue& queue, KvKind kind, const StoreSnapshot& snapshot, int64_t* block) {
+Status ChunkStore::restore_records(Queue& queue, KvKind kind, const StoreSnapshot& snapshot, int64_t n_shared,
+                                   int64_t* block) {
   const auto k = static_cast<size_t>(kind);
   const int64_t n_keys = snapshot.n_keys[k], n_chunks = ceil_div(n_keys, geometry_.chunk);
   int64_t end = 0;
@@ -175,6 +188,7 @@ Status ChunkStore::restore_records(Queue& queue, KvKind kind, const StoreSnapsho
   table_.extend(kind, 0, n_chunks);
   for (const ChunkRange& range : snapshot.held[k]) {
     for (int64_t chunk = range.begin; chunk < range.end; ++chunk, *block += table_.n_layers()) {
+      if (chunk < n_shared) continue;
       if (chunk >= first_own) {
         QUIRE_TRY(restore_own(queue, kind, chunk, *block));
         continue;
@@ -212,19 +226,23 @@ Status ChunkStore::restore_own(Queue& queue, KvKind kind, int64_t chunk, int64_t
   return {};
 }
 
-Status ChunkStore::restore_selection(Queue& queue, const StoreSnapshot& snapshot, int64_t block) {
+// Pages that are shared have what the snapshot has.
+Status ChunkStore::restore_selection(Queue& queue, const StoreSnapshot& snapshot, int64_t n_shared, int64_t block) {
   const ChunkSelection& s = options_.selection;
   const int64_t n_tokens = snapshot.n_keys[static_cast<size_t>(KvKind::kText)];
   const int64_t bytes = selection_.bytes_for(n_tokens);
   QUIRE_TRY(check_budget(bytes, 1 + condensed_chunks(), 0, n_tokens));
-  QUIRE_TRY(residency_->make_room(user_, bytes));
-  QUIRE_TRY(selection_.reserve(0, n_tokens));
+  const int64_t first = n_shared * geometry_.chunk;
+  QUIRE_TRY(residency_->make_room(user_, selection_.bytes_to_add(first, n_tokens)));
+  QUIRE_TRY(selection_.reserve(first, n_tokens));
+  const int64_t first_page = first / selection_.chunk() / Representations::kPageChunks;
   const int64_t pages = selection_.complete_pages(n_tokens);
   const int n_vectors = pages == 0 ? 0 : s.n_vectors(options_.n_query_heads, geometry_.n_kv_heads);
   const ElementType type = s.vector_type(geometry_.type);
   std::vector<std::byte> page, neutral;
   for (int layer = 0; layer < table_.n_layers(); ++layer) {
-    for (int64_t p = 0; p < pages; ++p) {
+    block += first_page;
+    for (int64_t p = first_page; p < pages; ++p) {
       Buffer& buffer = *selection_.representations(layer).pages[static_cast<size_t>(p)];
       page.resize(buffer.size()), neutral.resize(buffer.size());
       QUIRE_TRY(options_.snapshot->read(block++, neutral));

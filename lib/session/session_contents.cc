@@ -30,8 +30,10 @@ Result<std::unique_ptr<SessionContents>> SessionContents::fork(const ModelConfig
   return forked;
 }
 
-void SessionContents::restore(TextState restored, std::vector<float> last_logits, const SnapshotMark& mark) {
+Status SessionContents::restore(TextState restored, std::vector<float> last_logits, const StoreSnapshot& kv,
+                                const SnapshotMark& mark) {
   text = std::move(restored);
+  QUIRE_TRY(kv_->restore(kv, [&](int64_t chunk) { return chunk_ids(chunk); }));
   text.mark_saved();
   saved_as = mark;
   if (last_logits.empty()) {
@@ -40,6 +42,8 @@ void SessionContents::restore(TextState restored, std::vector<float> last_logits
   } else {
     kept.restore(std::move(last_logits), text.n_computed() - 1);
   }
+  offer_chunks(text.n_computed(), false);
+  return {};
 }
 
 void SessionContents::forget_from(int64_t n_tokens) {

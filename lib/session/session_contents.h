@@ -35,9 +35,10 @@ class SessionContents {
   // The same text on a fork of the store, with the last logits, and nothing else of what was kept. Errors: those of
   // ChunkStore::fork.
   Result<std::unique_ptr<SessionContents>> fork(const ModelConfig& config);
-  // The contents of a new session become this text, whose keys the store holds. last_logits: after the last computed
-  // token; empty: not known, and that token is read again. `mark`: of the snapshot that all this came from.
-  void restore(TextState restored, std::vector<float> last_logits, const SnapshotMark& mark);
+  // The contents of a new session become this text, whose keys the store restores from its snapshot, `kv`. last_logits:
+  // after the last computed token; empty: not known, and that token is read again. `mark`: of the snapshot that all
+  // this came from. Errors: those of ChunkStore::restore; the contents are of no use then.
+  Status restore(TextState restored, std::vector<float> last_logits, const StoreSnapshot& kv, const SnapshotMark& mark);
   // Forgets the tokens from n_tokens on, pending ones and what was kept too; n_tokens: at most the settled ones. The
   // last one that stays is read again, for its logits; if the store cannot go on from there exactly, so are the ones
   // from the last place where it can.

@@ -248,10 +248,7 @@ Status Session::restore(const SnapshotIndex& index, SavedText saved, const Snaps
     return Status(Code::kBadFile, std::to_string(kv.n_keys[1]) + " condensed entries; the strategy makes " +
                                       std::to_string(strategy_->condensed_entries(kv.n_keys[0])));
   }
-  QUIRE_TRY(contents_->kv().restore(kv));
-  contents_->restore(std::move(saved.text), std::move(saved.last_logits), mark);
-  contents_->offer_chunks(contents_->text.n_computed(), false);
-  return {};
+  return contents_->restore(std::move(saved.text), std::move(saved.last_logits), kv, mark);
 }
 
 }  // namespace quire

@@ -414,6 +414,49 @@ TEST_F(Prefixes, OfASnapshotAreSharedByAll) {
   }
 }
 
+// Whoever loads a snapshot shares what a session that was loaded before has of it, in memory and in the file.
+TEST_F(Prefixes, OfASnapshotThatIsLoadedAgainAreShared) {
+  for (const std::string strategy :
+       {"full(kv_chunk=16)", "longheads(chunk=16, chunks=5)", "dca_topk(chunk=16, chunks=4, kv_chunk=32, one_in=6)"}) {
+    SCOPED_TRACE(strategy);
+    const Tokens tokens = text(1500), question = text(20, 2);
+    const std::string path = folder_.path() + "/document.quire";
+    {
+      SessionOptions own = reusing(strategy);
+      own.reuse_prefixes = false;
+      const auto saved = make_session(model_, own);
+      ask(saved, tokens, generating(0));
+      expect_ok(saved->save(path, {}));
+    }
+    LoadOptions loading;
+    loading.session.reuse_prefixes = true;
+    const auto held = [&] { return model_->runtime->residency()->budget()->used(); };
+    const Answer expected = alone(tokens + question, strategy);
+    const auto first = take(Session::load(model_, path, loading));
+    expect_equal(ask(first, question), expected);
+    const int64_t before = held();
+    const auto second = take(Session::load(model_, path, loading));
+    expect_equal(ask(second, question), expected);
+    EXPECT_LT(held(), before + before / 4);
+    EXPECT_EQ(stats(*second).kv_chunks_restored, 0);
+    // Cut, the first one has less to share; the second one keeps what it had.
+    const Tokens other = head(tokens, 900) + text(30, 3);
+    expect_ok(first->truncate(900));
+    expect_equal(ask(first, text(30, 3)), alone(other, strategy));
+    second->close();
+    const auto third = take(Session::load(model_, path, loading));
+    expect_equal(ask(third, question), expected);
+    EXPECT_GT(stats(*third).kv_chunks_restored, 0);
+    first->close();
+    expect_ok(third->truncate(400));
+    expect_equal(ask(third, question), alone(head(tokens, 400) + question, strategy));
+    loading.session.reuse_prefixes = false;
+    const auto apart = take(Session::load(model_, path, loading));
+    expect_equal(ask(apart, question), expected);
+    EXPECT_GT(stats(*apart).kv_chunks_restored, 0);
+  }
+}
+
 // Records that are in a file: of a session that spills, for one that does not, and for another one that does.
 TEST_F(Prefixes, OfASpillingSessionStayWhereTheyAre) {
   for (const std::string strategy : {"full(kv_chunk=16)", "longheads(chunk=16, chunks=5)"}) {

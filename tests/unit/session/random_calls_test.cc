@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <thread>
 
 #include "tests/unit/kv/spill_directory.h"
 #include "tests/unit/model/temporary_folder.h"
@@ -144,6 +145,124 @@ TEST_P(RandomCalls, GiveTheTokensOfASessionInMemory) {
   }
   const bool drops = std::string(GetParam()).starts_with("streaming_llm");  // what another session could take over
   EXPECT_TRUE(drops || (n_reused > 0) == !std::string(GetParam()).starts_with("beacon"));
+}
+
+// Eight threads at once, in a runtime too small for their sessions: they read a common document or a text of their own,
+// open the document from its file, fork, cut, cancel, save, load and close.
+TEST_P(RandomCalls, GiveThemOnManyThreads) {
+  constexpr int kThreads = 8;
+  constexpr int64_t kMost = 160;  // tokens of a session, before an answer
+  const auto plain = load(model_for(GetParam()), 2);
+  const TemporaryFolder folder;
+  const SpillDirectory spill;
+  SessionOptions options = with_strategy(GetParam());
+  options.prefill_block = 24;
+  const Tokens document = random_tokens(*plain, 100, 1000);
+  const std::string document_path = folder.path() + "/document.quire";
+  const auto read_document = [document](const std::shared_ptr<Session>& session) {
+    expect_ok(session->feed_tokens(document));
+    expect_ok(run(session).status);
+  };
+  const auto measured = make_session(plain, options);
+  read_document(measured);
+  expect_ok(measured->save(document_path, {}));
+  expect_ok(measured->feed_tokens(random_tokens(*plain, kMost - 100)));
+  expect_ok(run(measured).status);
+  const SessionStats whole = stats(*measured);
+  RuntimeOptions small;
+  small.n_threads = 2;
+  small.n_io_threads = 2;
+  small.kv_memory_bytes =
+      2 * kThreads * (whole.kv_bytes_peak - whole.kv_chunks * whole.kv_record_bytes) + 4 * whole.kv_bytes_peak;
+  const auto model = load(model_for(GetParam()), small);
+  SessionOptions spilling = options;
+  spilling.spill_directory = spill.path();
+  spilling.reuse_prefixes = true;
+  LoadOptions loading;
+  loading.session.spill_directory = spill.path();
+  loading.session.reuse_prefixes = true;
+
+  std::vector<std::vector<Told>> told(kThreads);
+  const auto work = [&](int thread) {
+    std::mt19937 random(static_cast<uint32_t>(thread));
+    const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint32_t>(n)); };
+    std::vector<Told>& own = told[static_cast<size_t>(thread)];
+    own.push_back({make_session(model, spilling), {}});
+    for (int call = 0; call < 40 && !testing::Test::HasFailure(); ++call) {
+      Told& one = own[static_cast<size_t>(below(static_cast<int64_t>(own.size())))];
+      const Position at = position(*one.session);
+      switch (below(7)) {
+        case 0:
+          if (at.tokens + at.pending > 0) break;
+          if (below(2) == 0) {
+            one.tell(read_document);
+          } else {
+            one = {take(Session::load(model, document_path, loading)), {read_document}};
+          }
+          break;
+        case 1:
+          if (at.tokens + at.pending > kMost - 40) break;
+          one.tell([n = 1 + below(40), seed = static_cast<uint32_t>(random()),
+                    &model](const std::shared_ptr<Session>& session) {
+            expect_ok(session->feed_tokens(random_tokens(*model, n, seed)));
+          });
+          break;
+        case 2:
+          if (at.tokens + at.pending == 0) break;
+          one.tell([n = below(6), seed = random()](const std::shared_ptr<Session>& session) {
+            expect_ok(run(session, generating(n, 0.8f, seed)).status);
+          });
+          break;
+        case 3: {  // what a cancelled stream had not read is pending again
+          if (at.pending == 0) break;
+          const auto stream = take(GenerationStream::open(one.session, generating(3)));
+          const StreamEvent* event = nullptr;
+          if (below(2) == 0) (void)stream->next(-1, &event);
+          expect_ok(stream->cancel());
+          (void)read(*stream);
+          break;
+        }
+        case 4:
+          one.tell([n = at.tokens / 2](const std::shared_ptr<Session>& session) { expect_ok(session->truncate(n)); });
+          break;
+        case 5:
+          if (own.size() == 1) {
+            own.push_back({take(one.session->fork()), one.story});
+          } else {
+            own.erase(own.begin());
+          }
+          break;
+        default: {
+          const std::string path = folder.path() + "/" + std::to_string(thread) + ".quire";
+          expect_ok(one.session->save(path, {}));
+          one.session = take(Session::load(model, path, loading));
+          break;
+        }
+      }
+      EXPECT_LE(model->runtime->residency()->budget()->used(), small.kv_memory_bytes);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) threads.emplace_back(work, t);
+  for (std::thread& thread : threads) thread.join();
+  int64_t n_missed = 0;
+  for (const std::vector<Told>& own : told) {
+    for (const Told& one : own) {
+      n_missed += stats(*one.session).kv_misses;
+      const auto expected = make_session(plain, options);
+      for (const auto& what : one.story) what(expected);
+      const auto go_on = [&](const std::shared_ptr<Session>& session) {
+        expect_ok(session->feed_tokens(random_tokens(*plain, 9, 77)));
+        const Outcome outcome = run(session, generating(4));
+        expect_ok(outcome.status);
+        return std::pair(last_logits(*session), outcome.tokens);
+      };
+      const auto right = go_on(expected), found = go_on(one.session);
+      ASSERT_TRUE(same_bits(found.first, right.first));
+      ASSERT_EQ(found.second, right.second);
+    }
+  }
+  EXPECT_GT(n_missed, 0);  // records were not all in memory
 }
 
 }  // namespace
