@@ -41,6 +41,11 @@ int copy_rows(Stream stream, DeviceRows from, int64_t n, int64_t width, DeviceRo
 // ---- KV records
 // A record is [n_kv_heads][keys, values][chunk][head_dim] in bf16 or f16.
 
+// The rotation of a pair for a distance of 1, as a part of a whole turn: high + low, so that it is known to 48 bits.
+struct Turns {
+  float high, low;
+};
+
 struct KvShape {
   int n_kv_heads = 0;
   int head_dim = 0;  // even
@@ -57,7 +62,7 @@ struct StoreKv {
   int64_t first_key = 0;
   KvShape shape{};
   bool raw = false;
-  const double* turns = nullptr;   // [head_dim / 2]: a pair's rotation for a distance of 1, in turns
+  const Turns* turns = nullptr;    // [head_dim / 2]
   void* const* records = nullptr;  // by chunk of the text
 };
 int store_kv(Stream stream, const StoreKv& args);

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kThreads) store_kv_kernel(StoreKv args) {
     Kv* const to_value = to_key + chunk * d;
     const float a = to_float(keys[head * d + pair]), b = to_float(keys[head * d + half + pair]);
     Angle angle{1, 0};
-    if (!args.raw) angle = angle_at(args.turns[pair], static_cast<double>(offset));
+    if (!args.raw) angle = angle_at(args.turns[pair], split_position(static_cast<double>(offset)));
     from_float(a * angle.cosine - b * angle.sine, to_key[0]);
     from_float(b * angle.cosine + a * angle.sine, to_key[half]);
     from_float(to_float(values[head * d + pair]), to_value[0]);

@@ -143,9 +143,13 @@ TEST_P(RowKernels, StoreKeysAtTheirOffsets) {
         std::vector<Elements> records(3, Elements(type, elements));
         std::vector<void*> addresses;
         for (Elements& record : records) addresses.push_back(record.bytes.data());
-        std::vector<double> turns(20);
-        for (size_t a = 0; a < turns.size(); ++a)
-          turns[a] = std::pow(10000, -2.0 * static_cast<double>(a) / 40) / (2 * M_PI);
+        std::vector<double> exact_turns(20);
+        std::vector<cuda::Turns> turns;
+        for (size_t a = 0; a < exact_turns.size(); ++a) {
+          const double turn = std::pow(10000, -2.0 * static_cast<double>(a) / 40) / (2 * M_PI);
+          exact_turns[a] = turn;
+          turns.push_back({static_cast<float>(turn), static_cast<float>(turn - static_cast<float>(turn))});
+        }
         ASSERT_EQ(cuda::store_kv(nullptr, {keys.rows(width), values.rows(width), n, first, shape, raw, turns.data(),
                                            addresses.data()}),
                   0);
@@ -155,7 +159,8 @@ TEST_P(RowKernels, StoreKeysAtTheirOffsets) {
           for (int64_t h = 0; h < 3; ++h) {
             for (int64_t d = 0; d < 40; ++d) {
               const int64_t pair = d % 20, at = r * width + h * 40;
-              const double angle = raw ? 0 : 2 * M_PI * turns[static_cast<size_t>(pair)] * static_cast<double>(offset);
+              const double angle =
+                  raw ? 0 : 2 * M_PI * exact_turns[static_cast<size_t>(pair)] * static_cast<double>(offset);
               const double a = keys[at + pair], b = keys[at + 20 + pair];
               const double expected =
                   d < 20 ? a * std::cos(angle) - b * std::sin(angle) : b * std::cos(angle) + a * std::sin(angle);
