@@ -83,6 +83,11 @@ __device__ __forceinline__ void load_tiles_transposed(unsigned (&r)[4], const vo
                : "memory");
 }
 
+// 16 bytes, both aligned so.
+__device__ __forceinline__ void load_16(void* to, const void* from) {
+  *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
+}
+
 // Begins to copy 16 bytes from global to shared memory, or zeros if `whole` is false. Both are 16-byte aligned.
 __device__ __forceinline__ void copy_16_async(void* target, const void* source, bool whole) {
   const int bytes = whole ? 16 : 0;
@@ -187,6 +192,11 @@ inline void load_tiles(unsigned (&r)[4], const void* row, bool transposed) {
 inline void load_tiles(unsigned (&r)[4], const void* row) { load_tiles(r, row, false); }
 inline void load_tiles_transposed(unsigned (&r)[4], const void* row) { load_tiles(r, row, true); }
 
+inline void load_16(void* to, const void* from) {
+  if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16 != 0)
+    emulation::fail("a misaligned load");
+  std::memcpy(to, from, 16);
+}
 inline void copy_16_async(void* target, const void* source, bool whole) {
   emulation::copy_async(target, source, 16, whole);
 }

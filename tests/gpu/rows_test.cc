@@ -7,37 +7,12 @@
 #include <vector>
 
 #include "kernels/cuda/kernels.h"
+#include "tests/gpu/elements.h"
 #include "tests/gpu/schedules.h"
 #include "tests/seed.h"
 
 namespace quire::test {
 namespace {
-
-// Random elements, and what the type makes of them.
-struct Elements {
-  ElementType type;
-  std::vector<char> bytes;
-
-  Elements(ElementType type_, int64_t n) : type(type_), bytes(static_cast<size_t>(n) * element_bytes(type_)) {}
-  double operator[](int64_t i) const { return load_element(type, bytes.data(), i); }
-  void set(int64_t i, double v) { store_element(type, bytes.data(), i, static_cast<float>(v)); }
-  cuda::DeviceRows rows(int64_t stride) { return {bytes.data(), stride, type}; }
-};
-
-Elements random_elements(std::mt19937& random, ElementType type, int64_t n, double spread = 1) {
-  std::normal_distribution<double> normal(0, spread);
-  Elements elements(type, n);
-  for (int64_t i = 0; i < n; ++i) elements.set(i, normal(random));
-  return elements;
-}
-
-// What rounding to the type may change.
-double tolerance(ElementType type, double value) {
-  const double relative = type == ElementType::kF32 ? 1e-5 : type == ElementType::kF16 ? 1e-3 : 5e-3;
-  return relative * std::abs(value) + 1e-6;
-}
-
-constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kBF16, ElementType::kF16};
 
 class RowKernels : public OnEverySchedule {
  protected:
@@ -49,8 +24,8 @@ class RowKernels : public OnEverySchedule {
 INSTANTIATE_TEST_SUITE_P(Orders, RowKernels, kSchedules, schedule_name);
 
 TEST_P(RowKernels, NormaliseRows) {
-  for (const ElementType in : kTypes) {
-    for (const ElementType out : kTypes) {
+  for (const ElementType in : kFloatTypes) {
+    for (const ElementType out : kFloatTypes) {
       const int64_t n = 3, width = 333, stride = 340;
       Elements x = random_elements(random_, in, n * stride, 3), y = random_elements(random_, out, n * stride);
       const Elements before = y;
@@ -72,7 +47,7 @@ TEST_P(RowKernels, NormaliseRows) {
 }
 
 TEST_P(RowKernels, NormaliseHeads) {
-  for (const ElementType type : kTypes) {
+  for (const ElementType type : kFloatTypes) {
     const int64_t n = 5, heads = 3, head_dim = 48, stride = 150;
     Elements x = random_elements(random_, type, n * stride, 2);
     const Elements before = x;
@@ -95,7 +70,7 @@ TEST_P(RowKernels, NormaliseHeads) {
 }
 
 TEST_P(RowKernels, GateRowsInPlaceToo) {
-  for (const ElementType type : kTypes) {
+  for (const ElementType type : kFloatTypes) {
     const int64_t n = 2, width = 300, stride = 2 * width + 8;
     Elements x = random_elements(random_, type, n * stride, 4), y(type, n * width);
     const Elements before = x;
@@ -113,8 +88,8 @@ TEST_P(RowKernels, GateRowsInPlaceToo) {
 }
 
 TEST_P(RowKernels, LookUpAndCopyRows) {
-  for (const ElementType in : kTypes) {
-    for (const ElementType out : kTypes) {
+  for (const ElementType in : kFloatTypes) {
+    for (const ElementType out : kFloatTypes) {
       const int64_t rows = 7, width = 270;
       Elements table = random_elements(random_, in, rows * width), y(out, 4 * width), copy(out, 4 * width);
       const std::vector<int32_t> ids = {6, 0, -1, 7};
@@ -134,7 +109,7 @@ TEST_P(RowKernels, LookUpAndCopyRows) {
 }
 
 TEST_P(RowKernels, StoreKeysAtTheirOffsets) {
-  for (const ElementType in : kTypes) {
+  for (const ElementType in : kFloatTypes) {
     for (const ElementType type : {ElementType::kBF16, ElementType::kF16}) {
       for (const bool raw : {false, true}) {
         const cuda::KvShape shape{3, 40, 24, type};
