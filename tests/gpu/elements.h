@@ -1,6 +1,7 @@
 // Random elements of any type that is not quantised, and what rounding to it may change.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
