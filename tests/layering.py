@@ -82,7 +82,7 @@ def find_cycle(graph):
 def main():
     root = pathlib.Path(sys.argv[1])
     graph, failures = {}, []
-    files = [f for folder in ("lib", "kernels") for f in sorted((root / folder).rglob("*")) if f.suffix in (".h", ".cc", ".c")]
+    files = [f for folder in ("lib", "kernels") for f in sorted((root / folder).rglob("*")) if f.suffix in (".h", ".cc", ".c", ".cu")]
     for file in files:
         path = file.relative_to(root).as_posix()
         if layer(path) is None:

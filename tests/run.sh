@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds Quire and runs its tests.
 #
-#   bash tests/run.sh         release and ASan+UBSan builds, fast tests in both (the latter without the quire command)
-#   bash tests/run.sh --all   also the command in the ASan+UBSan build, clang, TSan, the tests that take long in sanitized
+#   bash tests/run.sh         release and ASan+UBSan builds, fast tests in both (the latter without the quire command and
+#                             the CUDA kernels)
+#   bash tests/run.sh --all   also these in the ASan+UBSan build, clang, TSan, the tests that take long in sanitized
 #                             builds (labels "deferred" and "long"), the slow tests, fuzzing, and clang-tidy; and
 #                             builds the benchmarks
 #

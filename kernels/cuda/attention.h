@@ -1,0 +1,131 @@
+// Attention over plans: what a launch of the kernel is given. Plain C++.
+//
+// The work is cut on the host as for the CPU backend: tiles of up to 64 rows, a row being a query and one of the query
+// heads that share a KV head, and for each tile the pieces of keys that its rows may see, each in one chunk. The keys
+// of a chunk are stored rotated at their offset in it, and the query is turned to its distance from the chunk's first
+// key: whatever distances a strategy wants, keys are read once, in one pass.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/kernels.h"
+
+namespace quire::cuda {
+
+constexpr int kTileRows = 64;
+constexpr int kRecordKinds = 2;  // of text, of condensed entries
+
+// A run of keys as queries see it: Span of lib/plan/plan.h. A query at index i sees key j if
+//   min_lag <= i - j <= max_lag, lag_stride divides i - j, and stride divides j - first_key.
+struct AttentionSpan {
+  int64_t first_key = 0;
+  int64_t stride = 1;
+  int64_t min_lag = 0;
+  int64_t max_lag = 0;
+  int64_t lag_stride = 1;
+  // Where the query is turned to: min(i / q_div + q_offset, q_cap) - AttentionPiece::base.
+  double q_div = 1;
+  double q_offset = 0;
+  double q_cap = 0;
+  bool q_floor = true;  // i / q_div is floored
+  // Keys are turned on load, to (j - key_base) / key_div (floored or not; key_div 0: to 0) from where they are stored.
+  bool turned = false;
+  bool key_floor = true;
+  int64_t key_base = 0;
+  int64_t key_div = 1;
+  // The t-th query of the block sees key first_key + t alone, at distance 0.
+  bool diagonal = false;
+  // Distances by the rank of the chunk among those that the row selected (AttentionRanks).
+  bool ranked = false;
+};
+
+// Keys [begin, end) of a span, in one chunk.
+struct AttentionPiece {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t chunk = 0;  // of the records of this kind
+  double base = 0;    // position of the chunk's first key, or of the period's that the keys lie in
+  int32_t span = 0;
+  int32_t kind = 0;
+  // Of a tile with a selection: the rows that selected the keys, picks [first_pick, first_pick + n_picks).
+  int32_t first_pick = 0;
+  int32_t n_picks = 0;
+};
+
+// A row that selected a chunk, as the rank-th of the chunks it selected.
+struct AttentionPick {
+  int32_t row = 0;
+  int32_t rank = 0;
+};
+
+// `count` queries first + t * step, and query heads [first_head, first_head + heads) of a KV head. Row r is query
+// r / heads and head first_head + r % heads.
+struct AttentionTile {
+  int64_t first = 0;
+  int64_t step = 1;
+  int32_t count = 0;
+  int32_t heads = 1;
+  int32_t first_head = 0;
+  int32_t kv_head = 0;
+  bool selected = false;
+  int32_t in_block = 0;  // the first query's place in its block
+  int32_t place = 0;     // and among the rows of queries; the next ones follow at `stride`
+  int32_t stride = 1;
+};
+
+// What a block of threads does: pieces [first_piece, end_piece) of a tile.
+struct AttentionWork {
+  int32_t tile = 0;
+  int32_t first_piece = 0;
+  int32_t end_piece = 0;
+  int32_t part = -1;  // where it leaves its part of the result; -1: it is the whole, and goes to `out`
+};
+
+// Parts [first_part, first_part + n_parts) of a tile, in the order of their keys.
+struct AttentionMerge {
+  int32_t tile = 0;
+  int32_t first_part = 0;
+  int32_t n_parts = 0;
+};
+
+// ChunkSelection of lib/plan/plan.h, as far as distances by rank need it.
+struct AttentionRanks {
+  int64_t chunk = 1;
+  int64_t count = 0;
+  int64_t one_in = 0;
+};
+
+struct Attention {
+  DeviceRows queries{};  // [n][n_query_heads * head_dim], not rotated
+  DeviceRows out{};      // the same shape; may be `queries`
+  KvShape shape{};
+  int n_query_heads = 0;
+  float scale = 1;                     // of the logits
+  const float* query_scale = nullptr;  // f32 [n], another factor on the logits of each query; may be null
+  const Turns* turns = nullptr;        // [head_dim / 2]
+  const void* const* records[kRecordKinds] = {nullptr, nullptr};  // by chunk
+  bool raw[kRecordKinds] = {false, false};                        // their keys were stored unrotated
+  const AttentionTile* tiles = nullptr;
+  const AttentionPiece* pieces = nullptr;
+  const AttentionSpan* spans = nullptr;
+  const AttentionPick* picks = nullptr;
+  const AttentionWork* works = nullptr;
+  int64_t n_works = 0;
+  const AttentionMerge* merges = nullptr;
+  int64_t n_merges = 0;
+  AttentionRanks ranks{};
+  float* parts = nullptr;  // attention_part_floats() for each part
+};
+
+// Of the rows of a tile: the greatest score (times log2 e), the sum of exp2 of the others relative to it, the sum of
+// the values weighted so.
+constexpr int64_t attention_part_floats(int head_dim) { return int64_t{kTileRows} * (head_dim + 2); }
+
+// Whether the kernel has a form for these records: bf16 or f16, head_dim a multiple of 16 up to 128.
+bool can_attend(const KvShape& shape);
+
+// For each work the attention of its tile's rows over its pieces' keys (flash attention: Dao et al. 2022,
+// arXiv:2205.14135, with the products on tensor cores); then the merges. A row that sees no key gets zeros.
+int attention(Stream stream, const Attention& args);
+
+}  // namespace quire::cuda

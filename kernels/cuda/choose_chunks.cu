@@ -1,0 +1,131 @@
+// The best chunks of each query and group of heads: a block for each. The n-th best score is found bit by bit, by
+// counting; then those above it are taken, and of those equal to it the first ones.
+#include "kernels/cuda/selection.h"
+#include "kernels/cuda/types.h"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarpSize;
+
+// Of the whole block, in all threads. `shared`: [kWarps] of the type.
+template <typename T, typename Combine>
+__device__ __forceinline__ T over_block(T value, T* shared, const Combine& combine) {
+  QUIRE_UNROLL for (int by = kWarpSize / 2; by > 0; by /= 2) {
+    value = combine(value, __shfl_xor_sync(kWholeWarp, value, by));
+  }
+  if (lane_of_warp() == 0) shared[warp_of_block()] = value;
+  __syncthreads();
+  value = shared[0];
+  for (int w = 1; w < kWarps; ++w) value = combine(value, shared[w]);
+  __syncthreads();  // all have read; the next one may write
+  return value;
+}
+
+struct Add {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Greater {
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+// How many threads before this one, and in all, say yes.
+struct Places {
+  int before, all;
+};
+__device__ __forceinline__ Places places(bool yes, int* shared) {
+  const unsigned votes = __ballot_sync(kWholeWarp, yes);
+  if (lane_of_warp() == 0) shared[warp_of_block()] = __popc(votes);
+  __syncthreads();
+  Places p{__popc(votes & ((1u << lane_of_warp()) - 1)), 0};
+  for (int w = 0; w < kWarps; ++w) {
+    if (w < warp_of_block()) p.before += shared[w];
+    p.all += shared[w];
+  }
+  __syncthreads();
+  return p;
+}
+
+// Bits that are in the order of the numbers, from 0 for -infinity on.
+__device__ __forceinline__ unsigned ordered(float v) {
+  const unsigned bits = __float_as_uint(v);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+__global__ void __launch_bounds__(kThreads) choose_chunks_kernel(ChooseChunks args) {
+  QUIRE_SHARED_MEMORY(memory);
+  float* const floats = reinterpret_cast<float*>(memory);
+  int* const counts = reinterpret_cast<int*>(memory);
+  const int groups = args.n_query_heads / args.heads, thread = static_cast<int>(threadIdx.x);
+  const int64_t row = blockIdx.x / groups, first_head = static_cast<int64_t>(blockIdx.x % groups) * args.heads;
+  const int64_t i = args.first_query + row, own = i / args.chunk;
+  float* const scores = args.scores + (row * args.n_query_heads + first_head) * args.n_chunks;
+  int32_t* const chosen = args.chosen + (row * args.n_query_heads + first_head) * args.width;
+  const auto take = [&](int64_t place, int64_t chunk) {
+    for (int h = 0; h < args.heads; ++h) chosen[h * args.width + place] = static_cast<int32_t>(chunk);
+  };
+
+  int64_t most = args.count;
+  if (args.one_in > 0 && (own + 1) / args.one_in > most) most = (own + 1) / args.one_in;
+  const int64_t n = own + 1 < most ? own + 1 : most;
+  for (int64_t c = n + thread; c < args.width; c += kThreads) take(c, -1);
+  if (n == own + 1) {
+    for (int64_t c = thread; c < n; c += kThreads) take(c, c);
+    return;
+  }
+  // The sum of the heads' scores takes the place of the first one's.
+  for (int h = 0; h < args.heads; ++h) {
+    float* const of_head = scores + h * args.n_chunks;
+    float greatest = -INFINITY, sum = 0;
+    if (args.softmax) {
+      for (int64_t c = thread; c < own; c += kThreads) greatest = fmaxf(greatest, of_head[c]);
+      greatest = over_block(greatest, floats, Greater());
+      for (int64_t c = thread; c < own; c += kThreads) sum += expf(of_head[c] - greatest);
+      sum = over_block(sum, floats, Add());
+    }
+    for (int64_t c = thread; c < own; c += kThreads) {
+      const float score = args.softmax ? expf(of_head[c] - greatest) / sum : of_head[c];
+      scores[c] = h == 0 ? score : scores[c] + score;
+    }
+  }
+  const int64_t begin = args.first_free, end = own + 1 - args.n_last;
+  const int n_free = static_cast<int>(n - args.n_last - (args.first_forced ? 1 : 0));
+  int64_t place = args.first_forced ? 1 : 0;
+  if (thread == 0 && args.first_forced) take(0, 0);
+  for (int64_t b = thread; b < args.n_last; b += kThreads) take(n - 1 - b, own - b);
+  // The greatest number that n_free scores reach.
+  unsigned limit = 0;
+  for (int bit = 31; bit >= 0; --bit) {
+    const unsigned tried = limit | 1u << bit;
+    int reached = 0;
+    for (int64_t c = begin + thread; c < end; c += kThreads) reached += ordered(scores[c]) >= tried ? 1 : 0;
+    if (over_block(reached, counts, Add()) >= n_free) limit = tried;
+  }
+  int above = 0;
+  for (int64_t c = begin + thread; c < end; c += kThreads) above += ordered(scores[c]) > limit ? 1 : 0;
+  int equal = n_free - over_block(above, counts, Add());  // so many of those that are equal are still to be taken
+  for (int64_t at = begin; at < end; at += kThreads) {
+    const int64_t c = at + thread;
+    const unsigned score = c < end ? ordered(scores[c]) : 0;
+    const Places of_equal = places(c < end && score == limit, counts);
+    const bool is_taken = c < end && (score > limit || (score == limit && of_equal.before < equal));
+    const Places of_taken = places(is_taken, counts);
+    if (is_taken) take(place + of_taken.before, c);
+    place += of_taken.all;
+    equal -= of_equal.all < equal ? of_equal.all : equal;
+  }
+}
+
+}  // namespace
+
+int choose_chunks(Stream stream, const ChooseChunks& args) {
+  if (args.n == 0) return 0;
+  const int64_t blocks = args.n * (args.n_query_heads / args.heads);
+  return launch(choose_chunks_kernel, static_cast<unsigned>(blocks), kThreads, kWarps * sizeof(float), stream, args);
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,81 @@
+// Operations on each element of rows: the gate of the MLP, looking up rows, copying them. A thread per element.
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/types.h"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// Rows by index x of the grid, which may be as many as there are; stretches of a row by index y.
+dim3 grid_for(int64_t n, int64_t width) {
+  return dim3(static_cast<unsigned>(n), static_cast<unsigned>((width + kThreads - 1) / kThreads));
+}
+
+__device__ __forceinline__ int64_t column() { return static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x; }
+
+template <typename In, typename Out>
+__global__ void __launch_bounds__(kThreads)
+    swiglu_kernel(const In* x, int64_t x_stride, int64_t width, Out* out, int64_t out_stride) {
+  const int64_t j = column();
+  if (j >= width) return;
+  const float gate = to_float(x[blockIdx.x * x_stride + j]);
+  const float up = to_float(x[blockIdx.x * x_stride + width + j]);
+  from_float(gate / (1.0f + expf(-gate)) * up, out[blockIdx.x * out_stride + j]);
+}
+
+template <typename In, typename Out>
+__global__ void __launch_bounds__(kThreads)
+    embed_kernel(const In* table, int64_t table_stride, int64_t n_table_rows, const int32_t* ids, int64_t width,
+                 Out* out, int64_t out_stride) {
+  const int64_t j = column();
+  if (j >= width) return;
+  const int32_t id = ids[blockIdx.x];
+  const bool known = id >= 0 && id < n_table_rows;
+  from_float(known ? to_float(table[id * table_stride + j]) : 0.0f, out[blockIdx.x * out_stride + j]);
+}
+
+template <typename In, typename Out>
+__global__ void __launch_bounds__(kThreads)
+    copy_rows_kernel(const In* from, int64_t from_stride, int64_t width, Out* to, int64_t to_stride) {
+  const int64_t j = column();
+  if (j < width) from_float(to_float(from[blockIdx.x * from_stride + j]), to[blockIdx.x * to_stride + j]);
+}
+
+// use(In(), Out()) with the types of both.
+template <typename Use>
+int with_types(const DeviceRows& in, const DeviceRows& out, const Use& use) {
+  return with_type(in.type, [&](auto from) { return with_type(out.type, [&](auto to) { return use(from, to); }); });
+}
+
+}  // namespace
+
+int swiglu(Stream stream, DeviceRows x, int64_t n, int64_t width, DeviceRows out) {
+  if (n == 0) return 0;
+  return with_types(x, out, [&](auto in, auto to) {
+    return launch(swiglu_kernel<decltype(in), decltype(to)>, grid_for(n, width), kThreads, 0, stream,
+                  static_cast<const decltype(in)*>(x.data), x.stride, width, static_cast<decltype(to)*>(out.data),
+                  out.stride);
+  });
+}
+
+int embed(Stream stream, DeviceRows table, int64_t n_table_rows, const int32_t* ids, int64_t n, int64_t width,
+          DeviceRows out) {
+  if (n == 0) return 0;
+  return with_types(table, out, [&](auto in, auto to) {
+    return launch(embed_kernel<decltype(in), decltype(to)>, grid_for(n, width), kThreads, 0, stream,
+                  static_cast<const decltype(in)*>(table.data), table.stride, n_table_rows, ids, width,
+                  static_cast<decltype(to)*>(out.data), out.stride);
+  });
+}
+
+int copy_rows(Stream stream, DeviceRows from, int64_t n, int64_t width, DeviceRows to) {
+  if (n == 0) return 0;
+  return with_types(from, to, [&](auto in, auto out) {
+    return launch(copy_rows_kernel<decltype(in), decltype(out)>, grid_for(n, width), kThreads, 0, stream,
+                  static_cast<const decltype(in)*>(from.data), from.stride, width, static_cast<decltype(out)*>(to.data),
+                  to.stride);
+  });
+}
+
+}  // namespace quire::cuda

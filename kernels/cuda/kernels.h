@@ -1,0 +1,70 @@
+// The CUDA kernels: one operation per .cu file, launched by the functions here. Plain C++, for a host compiler.
+//
+// Each function queues its kernels on `stream` and returns 0 (cudaSuccess) or the error of launching them. All pointers
+// are device memory unless said otherwise; nothing is allocated. Rows are of f32, bf16 or f16; sums are in f32.
+#pragma once
+
+#include <cstdint>
+
+#include "lib/support/element.h"
+
+struct CUstream_st;
+
+namespace quire::cuda {
+
+using Stream = CUstream_st*;
+
+// Rows of elements: row r begins at element r * stride. Row and stride are multiples of 16 bytes where a function says
+// "aligned".
+struct DeviceRows {
+  void* data = nullptr;
+  int64_t stride = 0;
+  ElementType type = ElementType::kBF16;
+};
+
+// out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight. weight: f32 [width]. out may be x.
+int rms_norm(Stream stream, DeviceRows x, const float* weight, float eps, int64_t n, int64_t width, DeviceRows out);
+
+// The same for each of `heads` consecutive heads of a row with one weight, f32 [head_dim]; in place.
+int head_norm(Stream stream, DeviceRows x, const float* weight, float eps, int64_t n, int64_t heads, int64_t head_dim);
+
+// out[r][j] = silu(x[r][j]) * x[r][width + j] for j < width. out may be x.
+int swiglu(Stream stream, DeviceRows x, int64_t n, int64_t width, DeviceRows out);
+
+// out[r] = table[ids[r]]; an id below 0 or from n_table_rows on gives a row of zeros.
+int embed(Stream stream, DeviceRows table, int64_t n_table_rows, const int32_t* ids, int64_t n, int64_t width,
+          DeviceRows out);
+
+// to[r] = from[r], widened or rounded to nearest even.
+int copy_rows(Stream stream, DeviceRows from, int64_t n, int64_t width, DeviceRows to);
+
+// ---- KV records
+// A record is [n_kv_heads][keys, values][chunk][head_dim] in bf16 or f16.
+
+// The rotation of a pair for a distance of 1, as a part of a whole turn: high + low, so that it is known to 48 bits.
+struct Turns {
+  float high, low;
+};
+
+struct KvShape {
+  int n_kv_heads = 0;
+  int head_dim = 0;  // even
+  int64_t chunk = 0;
+  ElementType type = ElementType::kBF16;
+};
+
+// Stores rows [0, n) as keys [first_key, first_key + n) of a sequence. Keys are rotated at their offset in the chunk,
+// or stored as they are if `raw`.
+struct StoreKv {
+  DeviceRows keys{};    // [n][n_kv_heads * head_dim], not rotated
+  DeviceRows values{};  // the same
+  int64_t n = 0;
+  int64_t first_key = 0;
+  KvShape shape{};
+  bool raw = false;
+  const Turns* turns = nullptr;    // [head_dim / 2]
+  void* const* records = nullptr;  // by chunk of the text
+};
+int store_kv(Stream stream, const StoreKv& args);
+
+}  // namespace quire::cuda

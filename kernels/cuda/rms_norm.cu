@@ -1,0 +1,71 @@
+// RMS normalisation of rows: a block per row, which is read twice; the second time it comes from the cache.
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/types.h"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <typename In, typename Out>
+__global__ void __launch_bounds__(kThreads) rms_norm_kernel(const In* x, int64_t x_stride, const float* weight,
+                                                            float eps, int64_t width, Out* out, int64_t out_stride) {
+  QUIRE_SHARED_MEMORY(shared);
+  float* const sums = reinterpret_cast<float*>(shared);  // of the warps
+  const In* const row = x + blockIdx.x * x_stride;
+  Out* const to = out + blockIdx.x * out_stride;
+  float sum = 0;
+  for (int64_t j = threadIdx.x; j < width; j += kThreads) {
+    const float v = to_float(row[j]);
+    sum += v * v;
+  }
+  sum = warp_sum(sum);
+  if (lane_of_warp() == 0) sums[warp_of_block()] = sum;
+  __syncthreads();
+  sum = 0;
+  for (int w = 0; w < kThreads / kWarpSize; ++w) sum += sums[w];
+  const float factor = rsqrtf(sum / static_cast<float>(width) + eps);
+  // Element j is read and written by one thread, so out may be x.
+  for (int64_t j = threadIdx.x; j < width; j += kThreads) from_float(to_float(row[j]) * factor * weight[j], to[j]);
+}
+
+// A warp per head.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    head_norm_kernel(T* x, int64_t stride, const float* weight, float eps, int64_t n_heads, int heads, int head_dim) {
+  const int64_t head = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarpSize) + warp_of_block();
+  if (head >= n_heads) return;  // a whole warp
+  T* const at = x + head / heads * stride + head % heads * head_dim;
+  float sum = 0;
+  for (int j = lane_of_warp(); j < head_dim; j += kWarpSize) {
+    const float v = to_float(at[j]);
+    sum += v * v;
+  }
+  const float factor = rsqrtf(warp_sum(sum) / static_cast<float>(head_dim) + eps);
+  for (int j = lane_of_warp(); j < head_dim; j += kWarpSize) from_float(to_float(at[j]) * factor * weight[j], at[j]);
+}
+
+}  // namespace
+
+int rms_norm(Stream stream, DeviceRows x, const float* weight, float eps, int64_t n, int64_t width, DeviceRows out) {
+  if (n == 0) return 0;
+  return with_type(x.type, [&](auto in) {
+    return with_type(out.type, [&](auto to) {
+      return launch(rms_norm_kernel<decltype(in), decltype(to)>, static_cast<unsigned>(n), kThreads,
+                    kThreads / kWarpSize * sizeof(float), stream, static_cast<const decltype(in)*>(x.data), x.stride,
+                    weight, eps, width, static_cast<decltype(to)*>(out.data), out.stride);
+    });
+  });
+}
+
+int head_norm(Stream stream, DeviceRows x, const float* weight, float eps, int64_t n, int64_t heads, int64_t head_dim) {
+  if (n == 0) return 0;
+  constexpr int kHeads = kThreads / kWarpSize;
+  return with_type(x.type, [&](auto in) {
+    return launch(head_norm_kernel<decltype(in)>, static_cast<unsigned>((n * heads + kHeads - 1) / kHeads), kThreads, 0,
+                  stream, static_cast<decltype(in)*>(x.data), x.stride, weight, eps, n * heads, static_cast<int>(heads),
+                  static_cast<int>(head_dim));
+  });
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,34 @@
+// Rotary position embedding: pairs (x[a], x[a + d / 2]) of a head, turned by an angle that grows with the position.
+#pragma once
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/kernels.h"
+
+namespace quire::cuda {
+
+struct Angle {
+  float cosine, sine;
+};
+
+// A position as high + low. Integers below 2^24 have no low part.
+struct Position {
+  float high, low;
+};
+__device__ __forceinline__ Position split_position(double position) {
+  const float high = static_cast<float>(position);
+  return {high, static_cast<float>(position - static_cast<double>(high))};
+}
+
+// The angle of a pair at a position, to about 1e-6. Only the whole turns of the greatest of the products are dropped,
+// exactly; so nothing here needs double precision, which many devices have little of.
+__device__ __forceinline__ Angle angle_at(Turns turns, Position position) {
+  const float product = position.high * turns.high;
+  const float rest = fmaf(position.high, turns.high, -product);  // what rounding took from it
+  float turned = product - rintf(product);
+  turned += rest + (position.high * turns.low + position.low * turns.high);
+  Angle angle;
+  sincospif(2.0f * turned, &angle.sine, &angle.cosine);
+  return angle;
+}
+
+}  // namespace quire::cuda

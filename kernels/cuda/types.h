@@ -1,0 +1,28 @@
+// From the element types of an operation's arguments to those of a kernel.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/cuda/device.h"
+#include "lib/support/element.h"
+
+namespace quire::cuda {
+
+constexpr int kUnknownType = 1;  // cudaErrorInvalidValue
+
+// use(T()) with T the type; kUnknownType for another one.
+template <typename Use>
+int with_type(ElementType type, const Use& use) {
+  switch (type) {
+    case ElementType::kF32:
+      return use(float());
+    case ElementType::kBF16:
+      return use(bf16());
+    case ElementType::kF16:
+      return use(f16());
+    default:
+      return kUnknownType;
+  }
+}
+
+}  // namespace quire::cuda

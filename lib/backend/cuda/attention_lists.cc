@@ -1,0 +1,127 @@
+#include "lib/backend/cuda/attention_lists.h"
+
+#include <algorithm>
+
+namespace quire::cuda {
+namespace {
+
+class Lister {
+ public:
+  Lister(const Plan& plan, const cpu::Pieces& cut, const ListOptions& options, AttentionLists& lists)
+      : plan_(plan),
+        cut_(cut),
+        options_(options),
+        lists_(lists),
+        first_span_(static_cast<int32_t>(lists.spans.size())) {}
+
+  void run() {
+    for (const Span& span : plan_.spans) add_span(span);
+    for (const cpu::Tile& tile : cut_.tiles) {
+      const int64_t queries = std::max(1, kTileRows / tile.heads);
+      for (int64_t q = 0; q < tile.count; q += queries) add_tile(tile, q, std::min(queries, tile.count - q));
+    }
+  }
+
+ private:
+  bool turned(const Span& span) const {
+    const bool raw = options_.raw[static_cast<size_t>(span.kind)];
+    return span.rotation == Span::Rotation::kRaw && span.key_div != (raw ? 0 : 1);
+  }
+
+  void add_span(const Span& span) {
+    AttentionSpan of;
+    of.first_key = span.first_key;
+    of.stride = span.stride;
+    of.min_lag = span.min_lag;
+    of.max_lag = span.max_lag;
+    of.lag_stride = span.lag_stride;
+    of.q_div = span.q_div;
+    of.q_offset = span.q_offset;
+    of.q_cap = span.q_cap;
+    of.q_floor = span.q_floor;
+    of.turned = turned(span);
+    of.key_floor = span.key_floor;
+    of.key_base = span.key_base;
+    of.key_div = span.key_div;
+    of.diagonal = span.diagonal;
+    of.ranked = span.ranked;
+    lists_.spans.push_back(of);
+  }
+
+  // Queries [q, q + count) of the tile.
+  void add_tile(const cpu::Tile& tile, int64_t q, int64_t count) {
+    AttentionTile of;
+    of.first = tile.first + q * tile.step;
+    of.step = tile.step;
+    of.count = static_cast<int32_t>(count);
+    of.heads = tile.heads;
+    of.first_head = tile.first_head;
+    of.kv_head = tile.kv_head;
+    of.selected = tile.selected;
+    of.in_block = static_cast<int32_t>(tile.in_block + q * tile.stride);
+    of.place = static_cast<int32_t>(tile.place(q * tile.heads));
+    of.stride = static_cast<int32_t>(tile.stride);
+    const auto index = static_cast<int32_t>(lists_.tiles.size());
+    lists_.tiles.push_back(of);
+
+    const auto first_piece = static_cast<int32_t>(lists_.pieces.size());
+    const auto first_work = lists_.works.size();
+    int64_t part = -1;
+    for (int32_t p = tile.first_piece; p < tile.first_piece + tile.n_pieces; ++p) {
+      const cpu::Piece& piece = cut_.pieces[static_cast<size_t>(p)];
+      if (!add_piece(piece, tile, q, count)) continue;
+      const auto now = static_cast<int32_t>(lists_.pieces.size()) - 1;
+      // Condensed entries, which come last, are in the part of the text's last keys.
+      const bool text = piece.span->kind == KvKind::kText;
+      const int64_t its =
+          options_.part_keys > 0 && text ? piece.begin / options_.part_keys : std::max<int64_t>(part, 0);
+      if (its != part) lists_.works.push_back({index, now, now});
+      part = its;
+      lists_.works.back().end_piece = now + 1;
+    }
+    if (lists_.works.size() == first_work) lists_.works.push_back({index, first_piece, first_piece});
+    const size_t n = lists_.works.size() - first_work;
+    if (n == 1) return;
+    lists_.merges.push_back({index, lists_.n_parts, static_cast<int32_t>(n)});
+    for (size_t w = first_work; w < lists_.works.size(); ++w) lists_.works[w].part = lists_.n_parts++;
+  }
+
+  // False: none of the tile's rows [q, q + count) * heads selected it.
+  bool add_piece(const cpu::Piece& piece, const cpu::Tile& tile, int64_t q, int64_t count) {
+    const Span& span = *piece.span;
+    AttentionPiece of;
+    of.begin = piece.begin;
+    of.end = piece.end;
+    of.chunk = piece.chunk;
+    const int64_t chunk_first = piece.chunk * options_.chunk;
+    of.base = span.key_period > 0 ? static_cast<double>(chunk_first - span.base_of(piece.begin))
+                                  : span.key_position(chunk_first);
+    of.span = first_span_ + static_cast<int32_t>(piece.span - plan_.spans.data());
+    of.kind = static_cast<int32_t>(span.kind);
+    of.first_pick = static_cast<int32_t>(lists_.picks.size());
+    const int64_t first_row = q * tile.heads, end_row = (q + count) * tile.heads;
+    for (int32_t i = piece.first_pick; i < piece.first_pick + piece.n_picks; ++i) {
+      const cpu::Pick& pick = cut_.picks[static_cast<size_t>(i)];
+      if (pick.row < first_row || pick.row >= end_row) continue;
+      lists_.picks.push_back({static_cast<int32_t>(pick.row - first_row), pick.rank});
+    }
+    of.n_picks = static_cast<int32_t>(lists_.picks.size()) - of.first_pick;
+    if (tile.selected && of.n_picks == 0) return false;
+    lists_.pieces.push_back(of);
+    return true;
+  }
+
+  const Plan& plan_;
+  const cpu::Pieces& cut_;
+  const ListOptions& options_;
+  AttentionLists& lists_;
+  const int32_t first_span_;
+};
+
+}  // namespace
+
+void append_lists(const Plan& plan, const cpu::Pieces& cut, const ListOptions& options, AttentionLists& lists) {
+  Lister(plan, cut, options, lists).run();
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,311 @@
+#include "tests/gpu/emulation/block.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <new>
+#include <random>
+#include <thread>
+
+namespace quire::emulation {
+
+namespace {
+
+struct Copy {
+  void* target;
+  const void* source;
+  int bytes;
+  bool whole;
+};
+
+// Where lanes of a warp meet. Two sets of slots in turn, so that a lane may read those of the last meeting while
+// another one is at the next.
+struct Meeting {
+  unsigned generation = 0;
+  unsigned lanes = 0;  // that have come
+  const char* name = nullptr;
+  Slots slots[2];
+};
+
+struct Barrier {
+  unsigned generation = 0;
+  int n_waiting = 0;
+};
+
+constexpr int kBarriers = 16;
+constexpr std::align_val_t kSharedAlignment{1024};
+LaunchOptions launch_options;
+thread_local Block* running = nullptr;
+
+}  // namespace
+
+struct Thread {
+  Index3 index;
+  int number = 0;  // in the block
+  Fiber fiber;
+  std::vector<std::vector<Copy>> committed;
+  std::vector<Copy> open;
+};
+
+class Block {
+ public:
+  Block(Index3 grid, Index3 size, size_t shared_bytes, const std::function<void()>& body);
+  // Throws Fault.
+  void run(Index3 index, std::mt19937_64& random);
+
+  Thread& thread() { return *current_; }
+  const Index3& index() const { return index_; }
+  const Index3& size() const { return size_; }
+  const Index3& grid() const { return grid_; }
+  unsigned char* shared() { return shared_.get(); }
+
+  void barrier(int id, int count);
+  const Slots& meet(unsigned mask, const void* value, size_t bytes, const char* name,
+                    const std::function<void(Slots&, unsigned)>& finish);
+  [[noreturn]] void fail(const char* what, const char* more = "");
+
+ private:
+  int warp() const { return current_->number / kWarp; }
+  void resume(Thread& thread);
+  void round(std::mt19937_64& random);
+  void run_ahead();
+  void thread_body();
+
+  const Index3 grid_, size_;
+  const std::function<void()>& kernel_;
+  const std::function<void()> body_;
+  Index3 index_;
+  std::vector<Thread> threads_;
+  std::vector<int> order_;
+  std::vector<Meeting> meetings_;  // [warp][lowest lane of the mask]
+  std::vector<unsigned> ended_;    // lanes, by warp
+  Barrier barriers_[kBarriers];
+  struct Release {
+    void operator()(unsigned char* memory) const { ::operator delete[](memory, kSharedAlignment); }
+  };
+  const size_t shared_bytes_;
+  std::unique_ptr<unsigned char[], Release> shared_;  // not a byte more, so that tools see what lies beyond
+  Thread* current_ = nullptr;
+  int n_live_ = 0;
+  uint64_t progress_ = 0;  // grows with all that lets some thread go on
+  std::string fault_;
+};
+
+Block::Block(Index3 grid, Index3 size, size_t shared_bytes, const std::function<void()>& body)
+    : grid_(grid),
+      size_(size),
+      kernel_(body),
+      body_([this] { thread_body(); }),
+      threads_(size.x * size.y * size.z),
+      order_(threads_.size()),
+      shared_bytes_(shared_bytes),
+      shared_(new (kSharedAlignment) unsigned char[shared_bytes]) {
+  const size_t n_warps = (threads_.size() + kWarp - 1) / kWarp;
+  meetings_.resize(n_warps * kWarp);
+  ended_.resize(n_warps);
+  for (size_t i = 0; i < threads_.size(); ++i) {
+    const auto n = static_cast<unsigned>(i);
+    threads_[i].number = static_cast<int>(i);
+    threads_[i].index = {n % size.x, n / size.x % size.y, n / (size.x * size.y)};
+    order_[i] = static_cast<int>(i);
+  }
+  if (launch_options.schedule == Schedule::kReverse) std::ranges::reverse(order_);
+}
+
+void Block::thread_body() {
+  kernel_();
+  Thread& self = *current_;
+  if (!self.open.empty() || !self.committed.empty()) fail("a thread ends with copies that it did not wait for");
+  ended_[static_cast<size_t>(warp())] |= 1u << (self.number % kWarp);
+  --n_live_;
+  ++progress_;
+}
+
+// The threads stop where they are: run() sees the fault.
+void Block::fail(const char* what, const char* more) {
+  const auto text = [](const Index3& i) {
+    return "(" + std::to_string(i.x) + ", " + std::to_string(i.y) + ", " + std::to_string(i.z) + ")";
+  };
+  fault_ = std::string(what) + more + "; block " + text(index_) + ", thread " + text(current_->index);
+  for (;;) current_->fiber.yield();
+}
+
+void Block::resume(Thread& thread) {
+  if (thread.fiber.ended()) return;
+  current_ = &thread;
+  thread.fiber.resume();
+  if (!fault_.empty()) throw Fault(fault_);
+}
+
+void Block::round(std::mt19937_64& random) {
+  if (launch_options.schedule == Schedule::kRandom) std::ranges::shuffle(order_, random);
+  for (const int i : order_) resume(threads_[static_cast<size_t>(i)]);
+}
+
+// Each warp in turn, until none of its threads gets further.
+void Block::run_ahead() {
+  const size_t n_warps = ended_.size();
+  for (size_t w = 0; w < n_warps; ++w) {
+    const size_t warp = launch_options.schedule == Schedule::kAheadReverse ? n_warps - 1 - w : w;
+    const size_t begin = warp * kWarp, end = std::min(begin + kWarp, threads_.size());
+    for (uint64_t before = progress_ - 1; before != progress_;) {
+      before = progress_;
+      for (size_t i = begin; i < end; ++i) resume(threads_[i]);
+    }
+  }
+}
+
+void Block::run(Index3 index, std::mt19937_64& random) {
+  running = this;
+  index_ = index;
+  n_live_ = static_cast<int>(threads_.size());
+  std::ranges::fill(ended_, 0u);
+  for (Barrier& b : barriers_) b.n_waiting = 0;
+  for (Meeting& m : meetings_) m.lanes = 0;
+  std::memset(shared_.get(), 0xff, shared_bytes_);
+  for (Thread& thread : threads_) {
+    thread.open.clear();
+    thread.committed.clear();
+    thread.fiber.start(body_);
+  }
+  const bool ahead = launch_options.schedule == Schedule::kAhead || launch_options.schedule == Schedule::kAheadReverse;
+  while (n_live_ > 0) {
+    const uint64_t before = progress_;
+    if (ahead) {
+      run_ahead();
+    } else {
+      round(random);
+    }
+    if (n_live_ == 0 || progress_ != before) continue;
+    const auto waiting = std::ranges::find_if(threads_, [](const Thread& t) { return !t.fiber.ended(); });
+    throw Fault("threads wait at barriers or in collectives that the others never reach; the first is thread " +
+                std::to_string(waiting->number) + " of block " + std::to_string(index_.x));
+  }
+  running = nullptr;
+}
+
+void Block::barrier(int id, int count) {
+  Barrier& b = barriers_[id];
+  const unsigned generation = b.generation;
+  ++b.n_waiting;
+  ++progress_;
+  while (b.generation == generation) {
+    if (b.n_waiting >= (count > 0 ? count : n_live_)) {  // threads that have ended are not waited for
+      b.n_waiting = 0;
+      ++b.generation;
+      ++progress_;
+      return;
+    }
+    current_->fiber.yield();
+  }
+}
+
+const Slots& Block::meet(unsigned mask, const void* value, size_t bytes, const char* name,
+                         const std::function<void(Slots&, unsigned)>& finish) {
+  Thread& self = *current_;
+  const auto own_warp = static_cast<size_t>(warp());
+  const int own_lane = self.number % kWarp;
+  if ((mask >> own_lane & 1) == 0) fail(name, " by a lane that is not in its mask");
+  Meeting& m = meetings_[own_warp * kWarp + static_cast<size_t>(std::countr_zero(mask))];
+  if (m.lanes != 0 && std::strcmp(m.name, name) != 0) {
+    fail("lanes of a warp meet in another collective than ", name);
+  }
+  m.name = name;
+  const unsigned generation = m.generation;
+  Slots& slots = m.slots[generation & 1];
+  if (bytes > 0) std::memcpy(slots.bytes[own_lane], value, bytes);
+  m.lanes |= 1u << own_lane;
+  ++progress_;
+  while (m.generation == generation) {
+    if (((m.lanes | ended_[own_warp]) & mask) == mask) {
+      if (finish) finish(slots, m.lanes);
+      m.lanes = 0;
+      ++m.generation;
+      ++progress_;
+      break;
+    }
+    self.fiber.yield();
+  }
+  return slots;
+}
+
+// ---- launches
+
+void set_launch_options(const LaunchOptions& options) { launch_options = options; }
+
+void launch(Index3 grid, Index3 block, size_t shared_bytes, const std::function<void()>& body) {
+  const unsigned total = grid.x * grid.y * grid.z;
+  std::atomic<unsigned> next = 0;
+  std::mutex mutex;
+  std::exception_ptr fault;
+  const auto work = [&] {
+    try {
+      Block runner(grid, block, shared_bytes, body);
+      std::mt19937_64 random(launch_options.seed);
+      for (unsigned i; (i = next++) < total;) {
+        runner.run({i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)}, random);
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      fault = std::current_exception();
+      next = total;
+    }
+    running = nullptr;
+  };
+  std::vector<std::thread> others;
+  for (int t = 1; t < launch_options.n_threads; ++t) others.emplace_back(work);
+  work();
+  for (std::thread& thread : others) thread.join();
+  if (fault) std::rethrow_exception(fault);
+}
+
+// ---- for the thread that runs
+
+Block& this_block() { return *running; }
+const Index3& thread_index() { return running->thread().index; }
+const Index3& block_index() { return running->index(); }
+const Index3& block_size() { return running->size(); }
+const Index3& grid_size() { return running->grid(); }
+unsigned char* shared_memory() { return running->shared(); }
+int lane() { return running->thread().number % kWarp; }
+void barrier(int id, int count) { running->barrier(id, count); }
+void fail(const char* what, const char* more) { running->fail(what, more); }
+
+const Slots& meet(unsigned mask, const void* value, size_t bytes, const char* name,
+                  const std::function<void(Slots&, unsigned)>& finish) {
+  return running->meet(mask, value, bytes, name, finish);
+}
+
+void copy_async(void* target, const void* source, int bytes, bool whole) {
+  const auto misaligned = [&](const void* p) {
+    return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes) != 0;
+  };
+  if (misaligned(target) || (whole && misaligned(source))) fail("a misaligned asynchronous copy");
+  std::memset(target, 0xff, static_cast<size_t>(bytes));
+  running->thread().open.push_back({target, source, bytes, whole});
+}
+
+void commit_copies() {
+  Thread& self = running->thread();
+  self.committed.push_back(std::move(self.open));
+  self.open.clear();
+}
+
+void wait_for_copies(size_t but_the_last) {
+  Thread& self = running->thread();
+  while (self.committed.size() > but_the_last) {
+    for (const Copy& copy : self.committed.front()) {
+      if (copy.whole) {
+        std::memcpy(copy.target, copy.source, static_cast<size_t>(copy.bytes));
+      } else {
+        std::memset(copy.target, 0, static_cast<size_t>(copy.bytes));
+      }
+    }
+    self.committed.erase(self.committed.begin());
+  }
+}
+
+}  // namespace quire::emulation

@@ -1,0 +1,125 @@
+// Products with weights of every type, against sums in double over the same weights.
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/matmul.h"
+#include "lib/support/quantization.h"
+#include "tests/gpu/elements.h"
+#include "tests/gpu/schedules.h"
+#include "tests/seed.h"
+
+namespace quire::test {
+namespace {
+
+// Random weights of any type, rows at multiples of 16 bytes with rubbish between them.
+struct Weights {
+  cuda::DeviceMatrix matrix;
+  std::vector<char> bytes;
+  std::vector<float> values;  // [n][k]
+
+  Weights(std::mt19937& random, ElementType type, int64_t n, int64_t k) : values(static_cast<size_t>(n * k)) {
+    std::normal_distribution<float> normal;
+    for (float& v : values) v = normal(random);
+    const auto used = static_cast<int64_t>(row_bytes(type, k)), all = round_up(used, 16);
+    bytes.assign(static_cast<size_t>(n * all + 16), '\x7f');
+    char* const first = bytes.data() + (16 - reinterpret_cast<uintptr_t>(bytes.data()) % 16) % 16;
+    for (int64_t r = 0; r < n; ++r) {
+      float* const row = &values[static_cast<size_t>(r * k)];
+      if (is_quantized(type)) {
+        quantize(row, k, type, first + r * all);
+        dequantize(type, first + r * all, k, row);
+        continue;
+      }
+      for (int64_t i = 0; i < k; ++i) {
+        store_element(type, first + r * all, i, row[i]);
+        row[i] = static_cast<float>(load_element(type, first + r * all, i));
+      }
+    }
+    matrix = {first, n, k, all, type};
+  }
+};
+
+constexpr ElementType kWeightTypes[] = {ElementType::kF32,  ElementType::kF16,  ElementType::kBF16, ElementType::kQ8_0,
+                                        ElementType::kQ4_0, ElementType::kQ4_1, ElementType::kQ5_0, ElementType::kQ5_1,
+                                        ElementType::kQ4_K, ElementType::kQ5_K, ElementType::kQ6_K};
+
+class MatmulKernels : public OnEverySchedule {
+ protected:
+  void TearDown() override {
+    if (HasFailure()) ADD_FAILURE() << seed_trace();
+  }
+  // relative: error allowed beside the sum of the products' magnitudes.
+  void expect_product(const Weights& w, ElementType x_type, ElementType y_type, int64_t rows, bool bias, bool add,
+                      double relative) {
+    const int64_t n = w.matrix.n, k = w.matrix.k, x_stride = k + 3, y_stride = n + 5;
+    Elements x = random_elements(random_, x_type, rows * x_stride),
+             y = random_elements(random_, y_type, rows * y_stride);
+    const Elements before = y;
+    std::vector<float> biases(static_cast<size_t>(n));
+    for (float& b : biases) b = std::normal_distribution<float>()(random_);
+    ASSERT_EQ(
+        cuda::matmul(nullptr, x.rows(x_stride), rows, w.matrix, bias ? biases.data() : nullptr, add, y.rows(y_stride)),
+        0);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t j = 0; j < n; ++j) {
+        double expected = add ? before[r * y_stride + j] : 0, magnitude = 0;
+        if (bias) expected += biases[static_cast<size_t>(j)];
+        for (int64_t i = 0; i < k; ++i) {
+          const double product = x[r * x_stride + i] * w.values[static_cast<size_t>(j * k + i)];
+          expected += product;
+          magnitude += std::abs(product);
+        }
+        ASSERT_NEAR(y[r * y_stride + j], expected, relative * magnitude + tolerance(y_type, expected)) << r << " " << j;
+      }
+      for (int64_t j = n; j < y_stride; ++j) ASSERT_EQ(y[r * y_stride + j], before[r * y_stride + j]);
+    }
+  }
+  std::mt19937 random_ = seeded_random();
+};
+INSTANTIATE_TEST_SUITE_P(Orders, MatmulKernels, kSchedules, schedule_name);
+
+TEST_P(MatmulKernels, OfFewRows) {
+  for (const ElementType type : kWeightTypes) {
+    SCOPED_TRACE(element_name(type));
+    const Weights w(random_, type, 9, is_quantized(type) ? 512 : 205);
+    for (const int64_t rows : {1, 2, 3, 7, 8}) {
+      const ElementType x = rows == 2 ? ElementType::kF32 : rows == 3 ? ElementType::kF16 : ElementType::kBF16;
+      expect_product(w, x, rows % 2 == 0 ? ElementType::kF32 : ElementType::kBF16, rows, rows != 3, rows > 2, 1e-6);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(MatmulKernels, OfManyRows) {
+  for (const ElementType type : kWeightTypes) {
+    SCOPED_TRACE(element_name(type));
+    const Weights w(random_, type, 70, is_quantized(type) ? 256 : 104);
+    const ElementType x = type == ElementType::kF32 ? ElementType::kF32 : ElementType::kBF16;
+    // Both operands are rounded to bf16.
+    expect_product(w, x, ElementType::kF32, 67, true, true, 4e-3);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Rows and weights that can be copied asynchronously.
+TEST_P(MatmulKernels, OfAlignedRows) {
+  const int64_t n = 66, k = 200, rows = 9;
+  const Weights w(random_, ElementType::kBF16, n, k);
+  Elements x = random_elements(random_, ElementType::kBF16, rows * k), y(ElementType::kF32, rows * n);
+  ASSERT_EQ(reinterpret_cast<uintptr_t>(x.bytes.data()) % 16, 0u);
+  ASSERT_EQ(cuda::matmul(nullptr, x.rows(k), rows, w.matrix, nullptr, false, y.rows(n)), 0);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t j = 0; j < n; ++j) {
+      double expected = 0, magnitude = 0;
+      for (int64_t i = 0; i < k; ++i) {
+        const double product = x[r * k + i] * w.values[static_cast<size_t>(j * k + i)];
+        expected += product;
+        magnitude += std::abs(product);
+      }
+      ASSERT_NEAR(y[r * n + j], expected, 1e-6 * magnitude);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::test

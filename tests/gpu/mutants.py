@@ -1,0 +1,104 @@
+"""Plants faults in the CUDA kernels, one at a time, and shows that the emulated tests find them.
+
+    mutants.py BUILD_DIR
+
+BUILD_DIR: a Ninja build with gpu_attention_test and gpu_kernels_test in it. Each fault is a text of a kernel's source and
+what takes its place; the kernel is compiled with it and linked into the test. Ends with status 1 if a fault is not found.
+"""
+
+import argparse
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+
+ATTENTION, ROWS = "gpu_attention_test", "gpu_kernels_test"
+# (what, source, the text, what takes its place, test)
+FAULTS = [
+    ("no barrier between copies and their use", "attention.cu", "      wait_for_copies<kStages - 2>();\n      __syncthreads();",
+     "      wait_for_copies<kStages - 2>();", ATTENTION),
+    ("copies are used one group too early", "attention.cu", "wait_for_copies<kStages - 2>();",
+     "wait_for_copies<kStages - 1>();", ATTENTION),
+    ("the next keys overwrite those in use", "attention.cu", "(stage + kStages - 1) % kStages", "stage", ATTENTION),
+    ("no barrier behind the turning of keys", "attention.cu", "        turn_keys(span, now, shared_.keys[stage]);\n"
+     "        __syncthreads();", "        turn_keys(span, now, shared_.keys[stage]);", ATTENTION),
+    ("no barrier between old ranks and new ones", "attention.cu", "shared_.rank[row] = -1;\n      __syncthreads();",
+     "shared_.rank[row] = -1;", ATTENTION),
+    ("the causal bound is off by one", "attention.cu", "return lag >= span.min_lag &&", "return lag > span.min_lag &&",
+     ATTENTION),
+    ("the window is one key too long", "attention.cu", "lag <= span.max_lag &&", "lag <= span.max_lag + 1 &&", ATTENTION),
+    ("the mask is skipped a key too early", "attention.cu", "first + kKeys - 1) >= span.min_lag", "first + kKeys) >= "
+     "span.min_lag - 2", ATTENTION),
+    ("queries keep the angle of the piece before", "attention.cu", "if (now.piece != piece) begin_piece(piece = now.piece);",
+     "if (piece < 0) begin_piece(now.piece);\n      piece = now.piece;", ATTENTION),
+    ("the cap of the query's position is not applied", "attention.cu", "if (q > span.q_cap) q = span.q_cap;", "",
+     ATTENTION),
+    ("the result is not rescaled", "attention.cu", "out_[c][2 * side] *= kept;", "", ATTENTION),
+    ("a row's maximum is of two lanes", "attention.cu",
+     "greatest = fmaxf(greatest, __shfl_xor_sync(kWholeWarp, greatest, 2));", "", ATTENTION),
+    ("a row's sum is of two lanes", "attention.cu", "sum += __shfl_xor_sync(kWholeWarp, sum, 2);", "", ATTENTION),
+    ("key fragments are swapped", "attention.cu", "multiply_tile(scores[n], queries_[step], b[0], b[1], T());",
+     "multiply_tile(scores[n], queries_[step], b[1], b[0], T());", ATTENTION),
+    ("a part's weight is left out", "attention.cu", "value += weight * part[", "value += part[", ATTENTION),
+    ("rows that are not picked are seen", "attention.cu", "if (tile_.selected && shared_.rank[row] < 0) return false;",
+     "", ATTENTION),
+    ("a norm of half the warps", "rms_norm.cu", "w < kThreads / kWarpSize; ++w", "w < kThreads / kWarpSize / 2; ++w", ROWS),
+    ("a norm without its barrier", "rms_norm.cu", "sums[warp_of_block()] = sum;\n  __syncthreads();",
+     "sums[warp_of_block()] = sum;", ROWS),
+    ("keys are turned the other way", "store_kv.cu", "a * angle.cosine - b * angle.sine", "a * angle.cosine + b * angle.sine",
+     ROWS),
+]
+
+
+def commands(build):
+    """The compile command of each emulated kernel, and the link command of each test."""
+    compiling = {pathlib.Path(c["file"]).name: c["command"]
+                 for c in json.loads((build / "compile_commands.json").read_text()) if c["file"].endswith(".cu")}
+    linking = {}
+    for test in (ATTENTION, ROWS):
+        out = subprocess.run(["ninja", "-C", build, "-t", "commands", test], check=True, capture_output=True, text=True)
+        linking[test] = out.stdout.splitlines()[-1]
+    return compiling, linking
+
+
+def is_found(build, folder, fault, compiling, linking):
+    _, name, text, other, test = fault
+    root = pathlib.Path(__file__).resolve().parents[2]
+    source = (root / "kernels/cuda" / name).read_text()
+    if source.count(text) != 1:
+        sys.exit(f"{name} has this {source.count(text)} times, not once:\n{text}")
+    mutant, made, program = folder / name, folder / "mutant.o", folder / "mutant"
+    mutant.write_text(source.replace(text, other))
+    compile_ = shlex.split(compiling[name])
+    compile_ = [str(mutant) if a.endswith("/" + name) else a for a in compile_]
+    compile_[compile_.index("-o") + 1] = str(made)
+    subprocess.run([*compile_, "-Wno-error"], cwd=build, check=True)
+    link = shlex.split(linking[test].removeprefix(": && ").removesuffix(" && :"))
+    link[link.index("-o") + 1] = str(program)
+    subprocess.run([*link[:1], str(made), *link[1:]], cwd=build, check=True)
+    try:
+        run = subprocess.run([program, "--gtest_brief=1"], capture_output=True, timeout=600)
+    except subprocess.TimeoutExpired:
+        return True
+    return run.returncode != 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    build = parser.parse_args().build.resolve()
+    subprocess.run(["ninja", "-C", build, ATTENTION, ROWS], check=True, stdout=subprocess.DEVNULL)
+    compiling, linking = commands(build)
+    missed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for fault in FAULTS:
+            found = is_found(build, pathlib.Path(folder), fault, compiling, linking)
+            missed += not found
+            print("found " if found else "MISSED", fault[0], flush=True)
+    print(f"{len(FAULTS) - missed} of {len(FAULTS)} faults found")
+    sys.exit(missed > 0)
+
+
+main()

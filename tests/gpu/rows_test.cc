@@ -1,0 +1,154 @@
+// Kernels over rows, against sums in double.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/kernels.h"
+#include "tests/gpu/elements.h"
+#include "tests/gpu/schedules.h"
+#include "tests/seed.h"
+
+namespace quire::test {
+namespace {
+
+class RowKernels : public OnEverySchedule {
+ protected:
+  std::mt19937 random_ = seeded_random();
+  void TearDown() override {
+    if (HasFailure()) ADD_FAILURE() << seed_trace();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Orders, RowKernels, kSchedules, schedule_name);
+
+TEST_P(RowKernels, NormaliseRows) {
+  for (const ElementType in : kFloatTypes) {
+    for (const ElementType out : kFloatTypes) {
+      const int64_t n = 3, width = 333, stride = 340;
+      Elements x = random_elements(random_, in, n * stride, 3), y = random_elements(random_, out, n * stride);
+      const Elements before = y;
+      std::vector<float> weight(width);
+      for (float& w : weight) w = std::uniform_real_distribution<float>(0.5f, 2)(random_);
+      ASSERT_EQ(cuda::rms_norm(nullptr, x.rows(stride), weight.data(), 1e-5f, n, width, y.rows(stride)), 0);
+      for (int64_t r = 0; r < n; ++r) {
+        double sum = 0;
+        for (int64_t j = 0; j < width; ++j) sum += x[r * stride + j] * x[r * stride + j];
+        const double factor = 1 / std::sqrt(sum / width + 1e-5);
+        for (int64_t j = 0; j < width; ++j) {
+          const double expected = x[r * stride + j] * factor * weight[static_cast<size_t>(j)];
+          ASSERT_NEAR(y[r * stride + j], expected, tolerance(out, expected)) << r << " " << j;
+        }
+        for (int64_t j = width; j < stride; ++j) ASSERT_EQ(y[r * stride + j], before[r * stride + j]);
+      }
+    }
+  }
+}
+
+TEST_P(RowKernels, NormaliseHeads) {
+  for (const ElementType type : kFloatTypes) {
+    const int64_t n = 5, heads = 3, head_dim = 48, stride = 150;
+    Elements x = random_elements(random_, type, n * stride, 2);
+    const Elements before = x;
+    std::vector<float> weight(head_dim);
+    for (float& w : weight) w = std::uniform_real_distribution<float>(0.5f, 2)(random_);
+    ASSERT_EQ(cuda::head_norm(nullptr, x.rows(stride), weight.data(), 1e-6f, n, heads, head_dim), 0);
+    for (int64_t r = 0; r < n; ++r) {
+      for (int64_t j = 0; j < stride; ++j) {
+        const int64_t first = r * stride + j / head_dim * head_dim;
+        double expected = before[r * stride + j];
+        if (j < heads * head_dim) {
+          double sum = 0;
+          for (int64_t k = 0; k < head_dim; ++k) sum += before[first + k] * before[first + k];
+          expected *= weight[static_cast<size_t>(j % head_dim)] / std::sqrt(sum / head_dim + 1e-6);
+        }
+        ASSERT_NEAR(x[r * stride + j], expected, tolerance(type, expected)) << r << " " << j;
+      }
+    }
+  }
+}
+
+TEST_P(RowKernels, GateRowsInPlaceToo) {
+  for (const ElementType type : kFloatTypes) {
+    const int64_t n = 2, width = 300, stride = 2 * width + 8;
+    Elements x = random_elements(random_, type, n * stride, 4), y(type, n * width);
+    const Elements before = x;
+    ASSERT_EQ(cuda::swiglu(nullptr, x.rows(stride), n, width, y.rows(width)), 0);
+    ASSERT_EQ(cuda::swiglu(nullptr, x.rows(stride), n, width, x.rows(stride)), 0);
+    for (int64_t r = 0; r < n; ++r) {
+      for (int64_t j = 0; j < width; ++j) {
+        const double gate = before[r * stride + j];
+        const double expected = gate / (1 + std::exp(-gate)) * before[r * stride + width + j];
+        ASSERT_NEAR(y[r * width + j], expected, tolerance(type, expected));
+        ASSERT_EQ(x[r * stride + j], y[r * width + j]);
+      }
+    }
+  }
+}
+
+TEST_P(RowKernels, LookUpAndCopyRows) {
+  for (const ElementType in : kFloatTypes) {
+    for (const ElementType out : kFloatTypes) {
+      const int64_t rows = 7, width = 270;
+      Elements table = random_elements(random_, in, rows * width), y(out, 4 * width), copy(out, 4 * width);
+      const std::vector<int32_t> ids = {6, 0, -1, 7};
+      ASSERT_EQ(cuda::embed(nullptr, table.rows(width), rows, ids.data(), 4, width, y.rows(width)), 0);
+      ASSERT_EQ(cuda::copy_rows(nullptr, table.rows(width), 4, width, copy.rows(width)), 0);
+      for (int64_t j = 0; j < width; ++j) {
+        Elements expected(out, 1);
+        for (int64_t r = 0; r < 4; ++r) {
+          expected.set(0, r < 2 ? table[ids[static_cast<size_t>(r)] * width + j] : 0);
+          ASSERT_EQ(y[r * width + j], expected[0]) << r << " " << j;
+          expected.set(0, table[r * width + j]);
+          ASSERT_EQ(copy[r * width + j], expected[0]) << r << " " << j;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(RowKernels, StoreKeysAtTheirOffsets) {
+  for (const ElementType in : kFloatTypes) {
+    for (const ElementType type : {ElementType::kBF16, ElementType::kF16}) {
+      for (const bool raw : {false, true}) {
+        const cuda::KvShape shape{3, 40, 24, type};
+        const int64_t n = 31, first = 41, width = 120, elements = 2 * width * shape.chunk;
+        Elements keys = random_elements(random_, in, n * width), values = random_elements(random_, in, n * width);
+        std::vector<Elements> records(3, Elements(type, elements));
+        std::vector<void*> addresses;
+        for (Elements& record : records) addresses.push_back(record.bytes.data());
+        std::vector<double> exact_turns(20);
+        std::vector<cuda::Turns> turns;
+        for (size_t a = 0; a < exact_turns.size(); ++a) {
+          const double turn = std::pow(10000, -2.0 * static_cast<double>(a) / 40) / (2 * M_PI);
+          exact_turns[a] = turn;
+          turns.push_back({static_cast<float>(turn), static_cast<float>(turn - static_cast<float>(turn))});
+        }
+        ASSERT_EQ(cuda::store_kv(nullptr, {keys.rows(width), values.rows(width), n, first, shape, raw, turns.data(),
+                                           addresses.data()}),
+                  0);
+        for (int64_t r = 0; r < n; ++r) {
+          const int64_t j = first + r, offset = j % shape.chunk;
+          const Elements& record = records[static_cast<size_t>(j / shape.chunk)];
+          for (int64_t h = 0; h < 3; ++h) {
+            for (int64_t d = 0; d < 40; ++d) {
+              const int64_t pair = d % 20, at = r * width + h * 40;
+              const double angle =
+                  raw ? 0 : 2 * M_PI * exact_turns[static_cast<size_t>(pair)] * static_cast<double>(offset);
+              const double a = keys[at + pair], b = keys[at + 20 + pair];
+              const double expected =
+                  d < 20 ? a * std::cos(angle) - b * std::sin(angle) : b * std::cos(angle) + a * std::sin(angle);
+              const int64_t place = (2 * h * shape.chunk + offset) * 40 + d;
+              ASSERT_NEAR(record[place], expected, tolerance(type, std::hypot(a, b))) << r << " " << h << " " << d;
+              ASSERT_NEAR(record[place + shape.chunk * 40], values[at + d], tolerance(type, values[at + d]));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::test

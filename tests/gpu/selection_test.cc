@@ -1,0 +1,219 @@
+// The choice of chunks, against plain loops over scores in double.
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/selection.h"
+#include "tests/gpu/elements.h"
+#include "tests/gpu/schedules.h"
+#include "tests/seed.h"
+
+namespace quire::test {
+namespace {
+
+using cuda::ChunkScores;
+
+class SelectionKernels : public OnEverySchedule {
+ protected:
+  void TearDown() override {
+    if (HasFailure()) ADD_FAILURE() << seed_trace();
+  }
+  int64_t between(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
+  std::mt19937 random_ = seeded_random();
+};
+INSTANTIATE_TEST_SUITE_P(Orders, SelectionKernels, kSchedules, schedule_name);
+
+constexpr int64_t kDim = 48, kHeads = 4, kKvHeads = 2, kChunk = 16, kPeriod = 80;
+
+// Score of a chunk in double, as ScoreChunks says.
+double expected_score(const cuda::ScoreChunks& args, const Elements& queries, const std::vector<Elements>& pages,
+                      const std::vector<double>& turns, int64_t row, int64_t head, int64_t chunk) {
+  const int64_t i = args.first_query + row;
+  std::vector<double> q(kDim);
+  for (int64_t c = 0; c < kDim; ++c) q[static_cast<size_t>(c)] = queries[(row * kHeads + head) * kDim + c];
+  const auto vector = [&](int64_t index, int64_t c) {
+    return pages[static_cast<size_t>(chunk / 64)][(index * 64 + chunk % 64) * kDim + c];
+  };
+  double score = 0;
+  if (args.kind == ChunkScores::kVectors) {
+    for (int64_t c = 0; c < kDim; ++c) score += q[static_cast<size_t>(c)] * vector(head, c);
+    return score;
+  }
+  bool shown = false;
+  double position = 0;
+  for (int s = 0; s < args.n_spans; ++s) {
+    const cuda::ScoreSpan& span = args.spans[s];
+    const int64_t j = std::max(span.first_key, chunk * kChunk);
+    if (chunk < span.first_key / kChunk || j >= span.first_key + span.count) continue;
+    double of_query = static_cast<double>(i) / span.q_div;
+    if (span.q_floor) of_query = std::floor(of_query);
+    double of_key = static_cast<double>(j - span.key_base);
+    if (span.key_period > 0) {
+      const auto period = static_cast<double>(span.key_period);
+      of_key -= std::floor(of_key / period) * period;
+    }
+    position = std::min(of_query + span.q_offset, span.q_cap) - of_key + static_cast<double>(j % kPeriod);
+    shown = true;
+  }
+  if (!shown) return -INFINITY;
+  const int64_t kv_head = head / (kHeads / kKvHeads);
+  for (int64_t c = 0; c < kDim; ++c) {
+    const int64_t pair = c % (kDim / 2);
+    const double angle = 2 * M_PI * turns[static_cast<size_t>(pair)] * position;
+    const double a = q[static_cast<size_t>(pair)], b = q[static_cast<size_t>(pair + kDim / 2)];
+    const double turned =
+        c < kDim / 2 ? a * std::cos(angle) - b * std::sin(angle) : b * std::cos(angle) + a * std::sin(angle);
+    const double scaled = turned * args.scale;
+    score += args.kind == ChunkScores::kMeans
+                 ? scaled * vector(kv_head, c)
+                 : std::max(scaled * vector(2 * kv_head, c), scaled * vector(2 * kv_head + 1, c));
+  }
+  return score;
+}
+
+TEST_P(SelectionKernels, ScoreChunks) {
+  const int64_t n = 5, first_query = 1290, n_chunks = (first_query + n - 1) / kChunk;  // 80, in two pages
+  std::vector<double> exact;
+  std::vector<cuda::Turns> turns;
+  for (int a = 0; a < kDim / 2; ++a) {
+    exact.push_back(std::pow(10000, -2.0 * a / kDim) / (2 * M_PI));
+    turns.push_back({static_cast<float>(exact.back()),
+                     static_cast<float>(exact.back() - static_cast<double>(static_cast<float>(exact.back())))});
+  }
+  // Key 3 to 700 in periods; 720 on, in groups, with a cap; nothing between.
+  const cuda::ScoreSpan spans[] = {{3, 698, 1, 5, INFINITY, true, 10, 90}, {720, 580, 3, 200, 600, true, 7, 0}};
+  for (const ChunkScores kind : {ChunkScores::kVectors, ChunkScores::kMeans, ChunkScores::kBounds}) {
+    const ElementType type = kind == ChunkScores::kVectors ? ElementType::kF32 : ElementType::kBF16;
+    Elements queries = random_elements(random_, ElementType::kBF16, n * kHeads * kDim);
+    std::vector<Elements> pages;
+    std::vector<void*> addresses;
+    for (int p = 0; p < 2; ++p) pages.push_back(random_elements(random_, type, kHeads * 64 * kDim));
+    for (Elements& page : pages) {
+      // The least and the greatest of a channel are in order.
+      for (int64_t h = 0; kind == ChunkScores::kBounds && h < kKvHeads; ++h) {
+        for (int64_t e = 0; e < 64 * kDim; ++e) {
+          const int64_t low = 2 * h * 64 * kDim + e, high = low + 64 * kDim;
+          if (page[low] <= page[high]) continue;
+          const double greater = page[low];
+          page.set(low, page[high]);
+          page.set(high, greater);
+        }
+      }
+      addresses.push_back(page.bytes.data());
+    }
+    for (const bool negate : {false, true}) {
+      std::vector<float> scores(static_cast<size_t>(n * kHeads * n_chunks), NAN);
+      cuda::ScoreChunks args;
+      args.kind = kind;
+      args.negate = negate;
+      args.head_dim = kDim, args.n_query_heads = kHeads, args.n_kv_heads = kKvHeads;
+      args.scale = 0.3f;
+      args.chunk = kChunk, args.key_period = kPeriod;
+      args.turns = turns.data();
+      args.spans = spans, args.n_spans = 2;
+      args.queries = queries.rows(kHeads * kDim);
+      args.n = n, args.first_query = first_query;
+      args.vectors = {addresses.data(), type};
+      args.scores = scores.data(), args.n_chunks = n_chunks;
+      ASSERT_EQ(cuda::score_chunks(nullptr, args), 0);
+      for (int64_t row = 0; row < n; ++row) {
+        for (int64_t head = 0; head < kHeads; ++head) {
+          for (int64_t c = 0; c < n_chunks; ++c) {
+            const float found = scores[static_cast<size_t>((row * kHeads + head) * n_chunks + c)];
+            const bool before = c < (first_query + row) / kChunk;
+            const double expected = before ? expected_score(args, queries, pages, exact, row, head, c) : -INFINITY;
+            if (std::isinf(expected)) {
+              ASSERT_EQ(found, -INFINITY) << row << " " << c;
+            } else {
+              ASSERT_NEAR(found, negate ? -expected : expected, 1e-4) << row << " " << head << " " << c;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// The chunks that a query takes, from the sum of its heads' scores.
+std::vector<int32_t> expected_choice(const cuda::ChooseChunks& args, int64_t i, const std::vector<float>& scores) {
+  const int64_t own = i / args.chunk;
+  int64_t most = args.count;
+  if (args.one_in > 0) most = std::max(most, (own + 1) / args.one_in);
+  std::vector<int32_t> chosen;
+  if (own + 1 <= most) {
+    for (int64_t c = 0; c <= own; ++c) chosen.push_back(static_cast<int32_t>(c));
+  } else {
+    if (args.first_forced) chosen.push_back(0);
+    std::vector<int32_t> free;
+    for (int64_t c = args.first_free; c < own + 1 - args.n_last; ++c) free.push_back(static_cast<int32_t>(c));
+    std::ranges::stable_sort(
+        free, [&](int32_t a, int32_t b) { return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)]; });
+    free.resize(static_cast<size_t>(most - args.n_last - (args.first_forced ? 1 : 0)));
+    std::ranges::sort(free);
+    chosen.insert(chosen.end(), free.begin(), free.end());
+    for (int64_t c = own + 1 - args.n_last; c <= own; ++c) chosen.push_back(static_cast<int32_t>(c));
+  }
+  chosen.resize(static_cast<size_t>(args.width), -1);
+  return chosen;
+}
+
+TEST_P(SelectionKernels, ChooseChunks) {
+  for (int trial = 0; trial < 12; ++trial) {
+    SCOPED_TRACE(trial);
+    cuda::ChooseChunks args;
+    args.chunk = kChunk;
+    args.n = 3;
+    args.first_query = trial % 3 == 0 ? between(0, 100) : between(1000, 12000);
+    args.count = between(4, 12), args.one_in = trial % 2 == 0 ? 0 : between(5, 20);
+    args.n_last = between(1, 3);
+    args.first_forced = trial % 4 != 3;
+    args.first_free = trial % 4 == 2 ? 0 : 1;
+    if (args.first_forced) args.first_free = 1;
+    args.n_query_heads = 6, args.heads = trial % 3 == 1 ? 3 : 1;
+    const int64_t last = args.first_query + args.n - 1;
+    args.n_chunks = last / kChunk + 1;
+    args.width = args.count;
+    if (args.one_in > 0) args.width = std::max(args.width, (last / kChunk + 1) / args.one_in);
+    args.width = std::min(args.width, last / kChunk + 1);
+    // Few different scores, so that many are equal; some are of chunks that nobody is shown.
+    std::vector<float> scores(static_cast<size_t>(args.n * args.n_query_heads * args.n_chunks));
+    for (float& s : scores) s = between(0, 9) == 0 ? -INFINITY : static_cast<float>(between(-3, 3)) * 0.25f;
+    const std::vector<float> given = scores;
+    std::vector<int32_t> chosen(static_cast<size_t>(args.n * args.n_query_heads * args.width), -7);
+    args.scores = scores.data();
+    args.chosen = chosen.data();
+    ASSERT_EQ(cuda::choose_chunks(nullptr, args), 0);
+    for (int64_t row = 0; row < args.n; ++row) {
+      for (int64_t head = 0; head < args.n_query_heads; ++head) {
+        std::vector<float> sums(static_cast<size_t>(args.n_chunks));
+        for (int64_t h = head / args.heads * args.heads; h < (head / args.heads + 1) * args.heads; ++h) {
+          for (int64_t c = 0; c < args.n_chunks; ++c) {
+            const float score = given[static_cast<size_t>((row * args.n_query_heads + h) * args.n_chunks + c)];
+            float& sum = sums[static_cast<size_t>(c)];
+            sum = h % args.heads == 0 ? score : sum + score;
+          }
+        }
+        const auto at = chosen.begin() + (row * args.n_query_heads + head) * args.width;
+        ASSERT_EQ(std::vector<int32_t>(at, at + args.width), expected_choice(args, args.first_query + row, sums));
+      }
+    }
+  }
+}
+
+// Heads that choose together by the sum of their softmaxes: a head with great scores does not outvote the others.
+TEST_P(SelectionKernels, ChooseChunksBySharesOfAttention) {
+  cuda::ChooseChunks args;
+  args.chunk = kChunk, args.count = 4, args.n_query_heads = args.heads = 2, args.softmax = true;
+  args.n = 1, args.first_query = 20 * kChunk, args.n_chunks = 20, args.width = 4;
+  std::vector<float> scores(40);
+  for (size_t c = 0; c < 20; ++c) {
+    scores[c] = c == 5 || c == 7 ? 100.0f : 0.0f;         // half of its attention each
+    scores[20 + c] = c == 9 ? 20.0f : c == 7 ? 3 : 0.0f;  // nearly all of it on 9
+  }
+  std::vector<int32_t> chosen(8);
+  args.scores = scores.data(), args.chosen = chosen.data();
+  ASSERT_EQ(cuda::choose_chunks(nullptr, args), 0);
+  EXPECT_EQ(chosen, (std::vector<int32_t>{0, 7, 9, 20, 0, 7, 9, 20}));
+}
+
+}  // namespace
+}  // namespace quire::test
