@@ -74,9 +74,13 @@ using Row = std::vector<std::string>;
 
 Row row_of(const Json& snapshot) {
   const Json& origin = snapshot["origin"];
-  return {snapshot["path"].get<std::string>(),  snapshot["n_tokens"].dump(),
-          snapshot["n_pending"].dump(),         snapshot["n_approximate"].dump(), human_bytes(snapshot["bytes"].get<int64_t>()),
-          origin["kv_type"].get<std::string>(), origin["model"].get<std::string>().substr(0, 8),
+  return {snapshot["path"].get<std::string>(),
+          snapshot["n_tokens"].dump(),
+          snapshot["n_pending"].dump(),
+          snapshot["n_approximate"].dump(),
+          human_bytes(snapshot["bytes"].get<int64_t>()),
+          origin["kv_type"].get<std::string>(),
+          origin["model"].get<std::string>().substr(0, 8),
           origin["strategy"].get<std::string>()};
 }
 

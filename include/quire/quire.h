@@ -951,8 +951,8 @@ QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_
  * snapshot does not have it: after loading it is computed. */
 typedef struct quire_edit_options {
   uint32_t struct_size;
-  uint32_t flags; /* of a text: QUIRE_TEXT_PARSE_SPECIAL, QUIRE_TEXT_NO_BOS; of tokens: 0 */
-  int32_t reuse;  /* QUIRE_EDIT_* */
+  uint32_t flags;   /* of a text: QUIRE_TEXT_PARSE_SPECIAL, QUIRE_TEXT_NO_BOS; of tokens: 0 */
+  int32_t reuse;    /* QUIRE_EDIT_* */
   int32_t reserved; /* 0 */
   /* APPROXIMATE: of each run that is taken over so many tokens are computed first, before its first
    * whole chunk; 0 or more */

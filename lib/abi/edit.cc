@@ -66,8 +66,7 @@ quire_status quire_session_edit_text(quire_session* session, const char* text, s
 }
 
 quire_status quire_session_edit_tokens(quire_session* session, const int32_t* ids, size_t n_ids,
-                                       const quire_edit_options* options, quire_edit_result* result,
-                                       quire_error* err) {
+                                       const quire_edit_options* options, quire_edit_result* result, quire_error* err) {
   return edit_session(session, options, 0, result, err,
                       [&](Session& s, const EditOptions& read, EditResult* edited) -> Status {
                         if (!ids && n_ids > 0) return invalid("ids is NULL but n_ids is not 0");

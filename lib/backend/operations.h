@@ -83,8 +83,8 @@ struct StoreKvArgs {
 };
 
 // Makes a record of two others: tokens [offset, chunk) of the first one, and behind them tokens [0, offset) of the
-// second one; 0 < offset < chunk. Values are copied. Keys, which are stored rotated at their offsets, are turned to their
-// new ones.
+// second one; 0 < offset < chunk. Values are copied. Keys, which are stored rotated at their offsets, are turned to
+// their new ones.
 struct MoveKvArgs {
   KvGeometry geometry{};
   const Rope* rope = nullptr;  // null: keys are stored unrotated, and are copied

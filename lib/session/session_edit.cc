@@ -11,8 +11,8 @@ namespace {
 // Why the records of a chunk mean nothing elsewhere.
 Status check_movable(const Strategy& strategy) {
   const auto refuse = [&](const char* why) {
-    return Status(Code::kUnsupported, strategy.canonical() + " can take over no chunks from elsewhere in a text: " + why +
-                                          "; edit with exact reuse");
+    return Status(Code::kUnsupported, strategy.canonical() + " can take over no chunks from elsewhere in a text: " +
+                                          why + "; edit with exact reuse");
   };
   if (strategy.condenses()) return refuse("its condensed entries were made of all the text before them");
   if (strategy.selection().keeps_queries()) return refuse("it represents chunks by their queries, which are not kept");

@@ -78,8 +78,8 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   Status begin_step(Block& block, bool alone);
   Status next_block(Block& block);
   Status fill_block(Block& block, int64_t stop);
-  Status reuse_chunks(Block& block, int64_t* stop);            // in stream_reuse.cc
-  Result<bool> make_moves(Block& block, int64_t* stop);        // in stream_moves.cc
+  Status reuse_chunks(Block& block, int64_t* stop);      // in stream_reuse.cc
+  Result<bool> make_moves(Block& block, int64_t* stop);  // in stream_moves.cc
   void show_progress(Block& block, const SessionContents& contents) const;
   Sequence sequence(Block& block) const;
   Status read_results(Block& block, std::span<const float> row, const HiddenStates& states, int64_t first_row,

@@ -13,7 +13,7 @@ namespace quire {
 TextState::Parts TextState::parts() const {
   const auto runs = positions_.runs();
   return {tokens_, n_settled_, n_computed_, reread_end_, generated_, {runs.begin(), runs.end()},
-          labels_, messages_,  marks_, n_exact_};
+          labels_, messages_,  marks_,      n_exact_};
 }
 
 Result<TextState> TextState::make(Parts parts) {

@@ -31,8 +31,7 @@ class Numbers {
 void fill(Machine& machine, Random& random, const KvGeometry& g, const KvRecord& record) {
   const auto numbers = random.normal(static_cast<int64_t>(kv_neutral_bytes(g) / element_bytes(g.type)));
   std::vector<std::byte> neutral(kv_neutral_bytes(g));
-  cpu::scalar::convert(ElementType::kF32, numbers.data(), g.type, neutral.data(),
-                       static_cast<int64_t>(numbers.size()));
+  cpu::scalar::convert(ElementType::kF32, numbers.data(), g.type, neutral.data(), static_cast<int64_t>(numbers.size()));
   machine.backend->from_neutral(g, neutral.data(), cpu::record_ptr(record));
 }
 
@@ -62,7 +61,8 @@ TEST(MoveKv, TurnsKeysAndCopiesValues) {
                                                        .offset = offset,
                                                        .to = records.chunks[2]})
                             .ok());
-            const Numbers sources[] = {{*machine.backend, g, records.chunks[0]}, {*machine.backend, g, records.chunks[1]}};
+            const Numbers sources[] = {{*machine.backend, g, records.chunks[0]},
+                                       {*machine.backend, g, records.chunks[1]}};
             const Numbers made(*machine.backend, g, records.chunks[2]);
             // Half a unit in the last place of numbers of up to about 6, and what f32 adds.
             const double tolerance = type == ElementType::kF32 ? 2e-6 : type == ElementType::kF16 ? 4e-3 : 3e-2;
@@ -73,7 +73,8 @@ TEST(MoveKv, TurnsKeysAndCopiesValues) {
                 const auto value = made.row(head, 1, token), old_value = source.row(head, 1, from);
                 ASSERT_TRUE(std::ranges::equal(value, old_value)) << "value " << token;
                 if (raw) {
-                  ASSERT_TRUE(std::ranges::equal(made.row(head, 0, token), source.row(head, 0, from))) << "key " << token;
+                  ASSERT_TRUE(std::ranges::equal(made.row(head, 0, token), source.row(head, 0, from)))
+                      << "key " << token;
                   continue;
                 }
                 for (int64_t a = 0; a < d / 2; ++a) {

@@ -36,7 +36,7 @@ using Runs = std::vector<CommonRun>;
 
 TEST(CommonRuns, AreFoundBehindAnInsertionADeletionAndAReplacement) {
   const Tokens old_text = random_text(1000, 1), other = random_text(77, 2);
-  for (const int64_t least : {1, 2, 15, 16, 64}) {
+  for (const int64_t least : {7, 15, 16, 64}) {
     SCOPED_TRACE(least);
     EXPECT_EQ(runs_of(old_text, other + old_text, least), (Runs{{0, 77, 1000}}));
     EXPECT_EQ(runs_of(old_text, part(old_text, 0, 300) + other + part(old_text, 300, 1000), least),
@@ -104,7 +104,8 @@ TEST(CommonRuns, AreRightWhateverTheTexts) {
       for (int64_t i = run.from; i < run.from + run.n; ++i) ASSERT_TRUE(used.insert(i).second);
       n_found += run.n;
     }
-    if (n_different == 40'000) ASSERT_EQ(n_found, n_copied);
+    if (n_different < 40'000) continue;
+    ASSERT_EQ(n_found, n_copied);
   }
 }
 

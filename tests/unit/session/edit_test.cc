@@ -85,7 +85,10 @@ std::vector<Tokens> edits(const Model& model, const Tokens& old_text) {
 
 class Edit : public testing::TestWithParam<const char*> {
  protected:
-  std::shared_ptr<Model> model_ = load(model_for(GetParam()), 2);
+  static std::string model_name() {
+    return std::string(GetParam()).starts_with("scca") ? "text_256" : model_for(GetParam());  // heads in two halves
+  }
+  std::shared_ptr<Model> model_ = load(model_name(), 2);
   const Tokens old_ = random_tokens(*model_, 150);
 };
 INSTANTIATE_TEST_SUITE_P(Strategies, Edit, testing::ValuesIn(kStrategies));
@@ -138,7 +141,9 @@ TEST_P(Edit, ExactIsSoWhereverTheRecordsAre) {
   const SessionStats whole = stats(*measured);
   SessionOptions spilling = options_for(GetParam());
   spilling.spill_directory = spill.path();
-  spilling.kv_budget_bytes = whole.kv_bytes_peak - whole.kv_chunks / 2 * whole.kv_record_bytes;
+  const std::string name = GetParam();
+  const bool drops = name.starts_with("streaming") || name.starts_with("beacon") || name.starts_with("scca");
+  if (!drops) spilling.kv_budget_bytes = whole.kv_bytes_peak - whole.kv_chunks / 2 * whole.kv_record_bytes;
   const Tokens insertion = edits(*model_, old_)[2], replacement = edits(*model_, old_)[4];
   const Answer expected = alone(model_, options_for(GetParam()), insertion);
   const Answer of_fork = alone(model_, options_for(GetParam()), replacement);
@@ -336,7 +341,7 @@ TEST_P(MovedChunks, SurviveFailingAllocations) {
     const Outcome outcome = run(session);
     memory.left = INT64_MAX;
     done = outcome.status.ok();
-    if (!done) EXPECT_EQ(outcome.status.code(), Code::kOutOfMemory);
+    EXPECT_EQ(outcome.status.code(), done ? Code::kOk : Code::kOutOfMemory);
     const Position at = position(*session);
     EXPECT_EQ(at.tokens + at.pending, 187);
     expect_equal(answer(session), expected);
@@ -374,7 +379,7 @@ TEST_F(Approximate, TextsAreNotSharedWithOtherSessions) {
   const auto other = make();
   expect_ok(other->feed_tokens(now_));
   const Answer own = answer(other);
-  EXPECT_EQ(own.stats.n_reused, 48);  // the chunks before, one of which was computed anew
+  EXPECT_EQ(own.stats.n_reused, 64);  // the chunks before, one of which was computed anew
   expect_equal(own, alone(model_, options_for("full(kv_chunk=16)"), now_));
   // Nor does it take over what others have computed behind its approximate chunks.
   const Tokens more = random_tokens(*model_, 40, 8);
@@ -460,8 +465,8 @@ TEST_F(Approximate, RunsCanBeReadAgainAtTheirBeginning) {
     const auto session = make(false);
     expect_ok(session->feed_tokens(old_));
     expect_ok(run(session).status);
-    // The run is tokens [56, 136), the last of which is computed.
-    const int64_t expected = std::max<int64_t>(0, 128 - ceil_div(56 + reread, kChunk) * kChunk);
+    // The run is tokens [64, 136), from the first chunk that was not cut in two on.
+    const int64_t expected = std::max<int64_t>(0, 128 - ceil_div(64 + reread, kChunk) * kChunk);
     EXPECT_EQ(edit(*session, now_, EditReuse::kApproximate, reread).n_moved, expected) << reread;
   }
 }
