@@ -46,9 +46,9 @@ Session load_and_edit(const IndexArguments& arguments, const Engine& engine, con
   options.flags = flags;
   options.reuse = approximate ? QUIRE_EDIT_APPROXIMATE : QUIRE_EDIT_EXACT;
   edit_text(session.get(), document, options, edited);
-  if (edited->n_kept + edited->n_moved > 1 || before.size() <= 1) return session;
   const std::vector<int32_t> now = tokens_of(session.get());
   const auto differs = std::mismatch(before.begin(), before.end(), now.begin(), now.end()).first - before.begin();
+  if (differs > 1 || edited->n_moved > 0) return session;  // the first token may be that of any text
   throw std::runtime_error(arguments.out + " has nothing of the document " + arguments.file +
                            " that could be kept: from token " + std::to_string(differs) +
                            " on they differ; remove the file to read the document anew" +

@@ -235,7 +235,8 @@ class ChunkStore {
   std::span<OldChunk> old_of(const Move& move);
   void forget_move(const Move& move);
   Status gather(Queue& queue, const Move& move, std::span<const Rope* const> ropes);
-  Status represent(Queue& queue, int64_t chunk, std::span<const Rope* const> ropes);
+  Status represent(Queue& queue, int64_t chunk, std::span<const Rope* const> ropes,
+                   std::vector<std::unique_ptr<PreparedStep>>& steps);
   Status adopt_selection(int64_t first, int64_t end, PrefixPages pages);
   // Of snapshots.
   std::vector<ChunkRange> held_chunks(KvKind kind, int64_t n_keys) const;

@@ -78,6 +78,7 @@ Status ChunkStore::make_move(std::span<const Rope* const> ropes) {
       store.truncate(move.chunk * store.geometry_.chunk);
     }
   } undo{*this, move};
+  std::vector<std::unique_ptr<PreparedStep>> steps;  // the queue's destructor waits for what works with them
   QUIRE_ASSIGN(const auto queue, backend_.create_queue());
   const std::vector<int64_t> missing = table_.extend(KvKind::kText, move.chunk, move.chunk + 1);
   const bool whole = old.size() == 1;
@@ -94,7 +95,7 @@ Status ChunkStore::make_move(std::span<const Rope* const> ropes) {
     QUIRE_TRY(gather(*queue, move, ropes));
   }
   selection_.extend(first, geometry_.chunk);
-  if (options_.selection.count > 0) QUIRE_TRY(represent(*queue, move.chunk, ropes));
+  if (options_.selection.count > 0) QUIRE_TRY(represent(*queue, move.chunk, ropes, steps));
   undo.done = true;
   ++next_move_;
   if (whole) {
@@ -136,18 +137,15 @@ Status ChunkStore::gather(Queue& queue, const Move& move, std::span<const Rope* 
   return finish_queue(backend_, queue);
 }
 
-// Representations of a chunk's keys alone.
-Status ChunkStore::represent(Queue& queue, int64_t chunk, std::span<const Rope* const> ropes) {
+// Representations of a chunk's keys alone. `steps` gets what must live until the queue's work is done.
+Status ChunkStore::represent(Queue& queue, int64_t chunk, std::span<const Rope* const> ropes,
+                             std::vector<std::unique_ptr<PreparedStep>>& steps) {
   const ChunkSelection& s = options_.selection;
   const int64_t parts = geometry_.chunk / s.chunk;
-  std::vector<std::unique_ptr<PreparedStep>> steps;
-  struct Release {  // before the steps go
+  struct Release {
     ChunkStore& store;
     Queue& queue;
-    ~Release() {
-      store.release(queue);
-      (void)finish_queue(store.backend_, queue);
-    }
+    ~Release() { store.release(queue); }
   } release{*this, queue};
   const Rope* rope = nullptr;
   for (int layer = 0; layer < table_.n_layers(); ++layer) {
