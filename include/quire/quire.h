@@ -927,35 +927,35 @@ QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_
 #define QUIRE_EDIT_EXACT 0 /* what comes before the first token that differs */
 #define QUIRE_EDIT_APPROXIMATE 1
 
-/* Editing: the session's text becomes another one, of which much may be the same, such as a log that
- * grew at its front, or a book with a new chapter. What was computed of the tokens before the first
- * one that differs is kept, as by quire_session_truncate, and the others are queued. Tokens and
- * logits are then those of a session that was fed the new text at once, to the bit.
+/* Editing: the session's text becomes another one, of which much may be the same, such as a log
+ * that grew at its front, or a book with a new chapter. What was computed of the tokens before the
+ * first one that differs is kept, as by quire_session_truncate, and the others are queued. Tokens
+ * and logits are then those of a session that was fed the new text at once, to the bit.
  *
  * With QUIRE_EDIT_APPROXIMATE later chunks (of kv_chunk tokens) are taken over as well where the
  * same tokens stand in both texts, at any distance, in any order, each old token once: runs of at
  * least a chunk of equal tokens are found in a time of n log n. Streams take them over instead of
- * computing them, save for the tokens of a run up to its first whole chunk, the rest behind its last
- * one, and the text's last token. Their keys are turned to their new places, but keys and values
- * keep what they saw of the text that stood before them then. So what they say of a changed part is
- * out of date: a question about the changed part itself is answered from its own tokens, which are
- * always computed; what refers to it from later on was read with the old text. README.md says what
- * this costs in quality and saves in time on two models.
+ * computing them, save for the tokens of a run up to its first whole chunk, the rest behind its
+ * last one, and the text's last token. Their keys are turned to their new places, but keys and
+ * values keep what they saw of the text that stood before them then. So what they say of a changed
+ * part is out of date: a question about the changed part itself is answered from its own tokens,
+ * which are always computed; what refers to it from later on was read with the old text. README.md
+ * says what this costs in quality and saves in time on two models.
  *
  * From its first such chunk on a text is approximate, and so is all that is computed behind it:
  * other sessions never take it over (see "Prefix reuse"), a store of documents has only what comes
  * before, and a snapshot says it ("n_approximate"). Cutting the text before that chunk
- * (quire_session_truncate), or an edit with QUIRE_EDIT_EXACT, makes it exact again. What is still to
- * be taken over is kept by the session, in its budgets, and by its forks; where a budget has no room
- * for it, or a stream needs each token computed, it is computed (quire_event.reuse_miss says why). A
- * snapshot does not have it: after loading it is computed. */
+ * (quire_session_truncate), or an edit with QUIRE_EDIT_EXACT, makes it exact again. What is still
+ * to be taken over is kept by the session, in its budgets, and by its forks; where a budget has no
+ * room for it, or a stream needs each token computed, it is computed (quire_event.reuse_miss says
+ * why). A snapshot does not have it: after loading it is computed. */
 typedef struct quire_edit_options {
   uint32_t struct_size;
   uint32_t flags;   /* of a text: QUIRE_TEXT_PARSE_SPECIAL, QUIRE_TEXT_NO_BOS; of tokens: 0 */
   int32_t reuse;    /* QUIRE_EDIT_* */
   int32_t reserved; /* 0 */
   /* APPROXIMATE: of each run that is taken over so many tokens are computed first, before its first
-   * whole chunk; 0 or more */
+   * whole chunk; 0 or more. 0 is as good as a chunk on what was measured */
   int64_t reread_tokens;
   const quire_label* labels; /* of a text: as of quire_session_feed_labelled; NULL: none */
   size_t n_labels;
@@ -1811,7 +1811,7 @@ typedef struct quire_event {
   const char* text;
   size_t text_len;
   /* PREFILL: tokens to process; of them taken over from other sessions so far, and computed so far,
-   * which together are all in the end */
+   * which together, and with those that were moved, are all in the end */
   int64_t total;
   int64_t reused;
   int64_t done;
@@ -1828,8 +1828,7 @@ typedef struct quire_event {
   size_t message_len;
   int32_t reuse_miss; /* PREFILL: QUIRE_REUSE_*, the last reason so far */
   int32_t reserved;   /* 0 */
-  /* PREFILL: of the total, taken over from elsewhere in the text before an edit so far; the third of
-   * those that together are all in the end */
+  /* PREFILL: of the total, taken over from elsewhere in the text before an edit so far */
   int64_t moved;
 } quire_event;
 
