@@ -117,6 +117,18 @@ TEST_P(Edit, ExactIsASessionOfTheNewText) {
   }
 }
 
+// Tokens that the model generated become the caller's.
+TEST_P(Edit, ExactIsSoWhereAnAnswerBecomesText) {
+  const auto session = make_session(model_, options_for(GetParam()));
+  expect_ok(session->feed_tokens(old_));
+  expect_ok(run(session, generating(20)).status);
+  Tokens text;
+  expect_ok(session->tokens(&text));
+  const Tokens now = text + random_tokens(*model_, 20, 3);
+  edit(*session, now);
+  expect_equal(answer(session), alone(model_, options_for(GetParam()), now));
+}
+
 TEST_P(Edit, ThatChangesNothingComputesNothing) {
   const auto session = make_session(model_, options_for(GetParam()));
   expect_ok(session->feed_tokens(old_));
@@ -251,6 +263,7 @@ TEST_P(MovedChunks, AreThoseOfTheNewTextInOneLayer) {
       expect_ok(run(one).status);
     }
     EXPECT_LE(worst_difference(last_logits(*session), last_logits(*expected)), shift % 64 == 0 ? 0 : 1e-4);
+    if (shift % 64 == 0) expect_equal(answer(session), answer(expected));  // chosen chunks are the same
   }
 }
 
