@@ -211,9 +211,9 @@ void add_index(CLI::App& app, Action& action) {
   command->add_flag("--json", arguments->json, "print one JSON object at the end");
   command->footer(R"help(
 Ctrl-C saves what was read so far, and the same command goes on from there. So it does where a document has changed: what
-comes before the change is not read again. With --reuse approximate most of what comes behind it is not either, which is
-fast and makes answers worse (README.md says by how much). Model, strategy, KV type and adapters stay those of the file. With --store what the store has of the document is not
-read again, and the document is put there.
+comes before the change is not read again. With --reuse approximate most of what comes behind it is not either: it stays
+as it was read with the old text (README.md says what that costs). Model, strategy, KV type and adapters stay those of the
+file. With --store what the store has of the document is not read again, and the document is put there.
 
 Examples:
   quire index book.txt -m model -s dca -o book.quire

@@ -3,10 +3,10 @@
 
     QUIRE_LIBRARY=libquire.so PYTHONPATH=bindings/python python3 tests/quality/edit.py --model MODEL --text FILE [...]
 
-A session has read a document, which is edited; the edited text is then read exactly (all from the change on is computed)
-and approximately (later chunks are taken over), the latter also with the first tokens of each run computed (--reread).
+A session has read a document, which is edited; the edited text is then read exactly (all from the change on is
+computed) and approximately (later chunks are taken over), also with the first tokens of each run computed (--reread).
 
-perplexity: of the text that follows the document. Edits: a paragraph of about --paragraph tokens inserted or deleted at a
+perplexity: of the text that follows the document. Edits: a paragraph of --paragraph tokens inserted or deleted at a
 quarter of the document, and its second quarter replaced by another part of the same book.
 passkey: a number in filler (Mohtashami and Jaggi 2023, arXiv:2305.16300) in the middle of the document. Edits: a
 paragraph of prose inserted in front of it (at a quarter), or behind it (at three quarters), and the number itself
@@ -67,7 +67,8 @@ def perplexity(model, strategy, ids, length, options):
                     fork.feed_tokens(follow)
                     fork.prefill(score=True)
                     scores = fork.scores(len(text), len(follow))
-                report(f"{strategy}, {length}, perplexity, {kind}", name, cost, f"{math.exp(-sum(scores) / len(scores)):.4f}")
+                result = math.exp(-sum(scores) / len(scores))
+                report(f"{strategy}, {length}, perplexity, {kind}", name, cost, f"{result:.4f}")
 
 
 def passkey(model, strategy, prose, length, options):
@@ -108,7 +109,7 @@ def passkey(model, strategy, prose, length, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
-    parser.add_argument("--text", type=pathlib.Path, required=True, help="a text file, or the folder of the handbook's pages")
+    parser.add_argument("--text", type=pathlib.Path, required=True, help="a file, or the folder of the handbook's pages")
     parser.add_argument("--strategy", action="append", required=True)
     parser.add_argument("--length", type=int, action="append", default=[], help="tokens of a document")
     parser.add_argument("--passkey-length", type=int, action="append", default=[])
@@ -127,7 +128,8 @@ def main():
         text = "".join(handbook(options.text))
     else:
         text = options.text.read_text()
-    print("| strategy, tokens, task, edit | reading | computed | taken over | seconds | result |\n|---|---|---:|---:|---:|---:|")
+    print("| strategy, tokens, task, edit | reading | computed | taken over | seconds | result |\n"
+          "|---|---|---:|---:|---:|---:|")
     with quire.Runtime(threads=options.threads) as runtime, runtime.load(options.model) as model:
         ids = model.tokenizer.encode(text)
         for strategy in options.strategy:
