@@ -240,6 +240,13 @@ void feed_text(quire_session* session, std::string_view text, uint32_t flags) {
   error.check(quire_session_feed_text(session, text.data(), text.size(), flags, error.get()), "cannot feed the text");
 }
 
+void edit_text(quire_session* session, std::string_view text, const quire_edit_options& options,
+               quire_edit_result* result) {
+  Error error;
+  error.check(quire_session_edit_text(session, text.data(), text.size(), &options, result, error.get()),
+              "cannot edit the text");
+}
+
 void feed_tokens(quire_session* session, const int32_t* ids, size_t n_ids) {
   Error error;
   error.check(quire_session_feed_tokens(session, ids, n_ids, error.get()), "cannot feed the tokens");

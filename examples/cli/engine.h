@@ -48,6 +48,9 @@ bool was_logged(std::string_view message);
 
 std::vector<int32_t> encode(const quire_tokenizer* tokenizer, std::string_view text, uint32_t flags);
 void feed_text(quire_session* session, std::string_view text, uint32_t flags = 0);
+// The session's text becomes this one.
+void edit_text(quire_session* session, std::string_view text, const quire_edit_options& options,
+               quire_edit_result* result);
 void feed_tokens(quire_session* session, const int32_t* ids, size_t n_ids);
 std::vector<int32_t> tokens_of(const quire_session* session);  // pending ones too
 void reset(quire_session* session);

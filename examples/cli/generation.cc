@@ -97,7 +97,7 @@ Answer generate(quire_session* session, const GenerationOptions& wanted) {
   Progress progress("reading", "tokens");
   answer.finish_reason = run_stream(session, options, [&](const quire_event& event) {
     if (event.kind == QUIRE_EVENT_PREFILL) {
-      progress.show(event.done, event.total - event.reused);
+      progress.show(event.done, event.total - event.reused - event.moved);
       return true;
     }
     if (event.kind == QUIRE_EVENT_WARNING || event.kind == QUIRE_EVENT_NOTICE) {

@@ -23,6 +23,7 @@ struct IndexArguments {
   SessionArguments session;
   StoreArguments store;
   std::string file, out, title;
+  std::string reuse = "exact";
   bool parse_special = false;
   bool json = false;
 };
@@ -33,34 +34,35 @@ void check_can_be_made(const std::string& path) {
   std::remove(path.c_str());
 }
 
-// How many tokens the snapshot has. Throws if they are not the document's first ones.
-size_t count_known(const IndexArguments& arguments, const quire_session* session,
-                   const std::vector<int32_t>& document) {
+// The snapshot's session, whose text becomes the document. Throws if nothing of it can be kept then: the file may be of
+// another document.
+Session load_and_edit(const IndexArguments& arguments, const Engine& engine, const std::string& document,
+                      uint32_t flags, quire_edit_result* edited) {
   check_is_document(arguments.out);
-  const std::vector<int32_t> known = tokens_of(session);
-  const auto [saved, own] = std::mismatch(known.begin(), known.end(), document.begin(), document.end());
-  if (saved == known.end()) return known.size();
-  const std::string why =
-      own == document.end()
-          ? "it has " + std::to_string(known.size()) + " tokens; the document has " + std::to_string(document.size())
-          : "its token " + std::to_string(own - document.begin()) + " is " + std::to_string(*saved) +
-                "; the document's is " + std::to_string(*own);
-  throw std::runtime_error(arguments.out + " is not of the document " + arguments.file + ": " + why);
+  Session session = engine.load_session(arguments.out, arguments.session);
+  const std::vector<int32_t> before = tokens_of(session.get());
+  const bool approximate = arguments.reuse == "approximate";
+  auto options = initialised(quire_edit_options_init);
+  options.flags = flags;
+  options.reuse = approximate ? QUIRE_EDIT_APPROXIMATE : QUIRE_EDIT_EXACT;
+  edit_text(session.get(), document, options, edited);
+  const std::vector<int32_t> now = tokens_of(session.get());
+  const auto differs = std::mismatch(before.begin(), before.end(), now.begin(), now.end()).first - before.begin();
+  if (differs > 1 || edited->n_moved > 0) return session;  // the first token may be that of any text
+  throw std::runtime_error(arguments.out + " has nothing of the document " + arguments.file +
+                           " that could be kept: from token " + std::to_string(differs) +
+                           " on they differ; remove the file to read the document anew" +
+                           (approximate ? "" : ", or take over what comes later with --reuse approximate"));
 }
 
 // A new session, or the snapshot's, with all of the document processed or pending.
-Session open_session(const IndexArguments& arguments, const Engine& engine, const std::string& document, bool goes_on) {
+Session open_session(const IndexArguments& arguments, const Engine& engine, const std::string& document, bool goes_on,
+                     quire_edit_result* edited) {
   const uint32_t flags = arguments.parse_special ? QUIRE_TEXT_PARSE_SPECIAL : 0;
+  if (goes_on) return load_and_edit(arguments, engine, document, flags, edited);
   const std::vector<int32_t> ids = encode(engine.tokenizer().get(), document, flags);
-  Session session = goes_on
-                        ? engine.load_session(arguments.out, arguments.session)
-                        : engine.create_session(arguments.session, static_cast<int64_t>(ids.size()) + kExpectedRoom);
-  if (!goes_on) {
-    feed_text(session.get(), document, flags);  // and not as ids: `run --cite` names its bytes
-    return session;
-  }
-  const size_t n_known = count_known(arguments, session.get(), ids);
-  if (n_known < ids.size()) feed_tokens(session.get(), ids.data() + n_known, ids.size() - n_known);
+  Session session = engine.create_session(arguments.session, static_cast<int64_t>(ids.size()) + kExpectedRoom);
+  feed_text(session.get(), document, flags);  // and not as ids: `run --cite` names its bytes
   return session;
 }
 
@@ -81,15 +83,23 @@ int32_t read_and_save(quire_session* session, const std::function<void()>& save_
   return finish_reason;
 }
 
-void print_result(const IndexArguments& arguments, const quire_session_stats& stats, bool done_before) {
+void print_result(const IndexArguments& arguments, const quire_session_stats& stats, const quire_edit_result& edited,
+                  bool done_before) {
   Json found = {{"path", arguments.out}};
   found.update(describe_snapshot(arguments.out));
+  found["n_kept_tokens"] = edited.n_kept;
+  found["n_moved_tokens"] = stats.n_moved;
   found["n_prompt_tokens"] = stats.n_prefilled;
   found["prefill_seconds"] = 1e-9 * static_cast<double>(stats.prefill_ns);
   if (arguments.json) {
     print_json(found);
   } else {
-    print_text(arguments.out + (done_before ? ": complete already, " : ": ") + snapshot_summary(found) + "\n");
+    std::string text = arguments.out + (done_before ? ": complete already, " : ": ") + snapshot_summary(found);
+    if (edited.n_tokens > 0 && !done_before) {
+      text += "; " + std::to_string(edited.n_kept) + " tokens kept, " + std::to_string(stats.n_moved) +
+              " taken over, " + std::to_string(stats.n_prefilled) + " computed";
+    }
+    print_text(text + "\n");
   }
 }
 
@@ -108,14 +118,15 @@ int index_into_file(const IndexArguments& arguments, const std::string& document
   const bool goes_on = find_snapshot(arguments.out).has_value();
   if (!goes_on) check_can_be_made(arguments.out);
   const Engine engine(arguments.model);
-  const Session session = open_session(arguments, engine, document, goes_on);
+  quire_edit_result edited = initialised(quire_edit_result_init);
+  const Session session = open_session(arguments, engine, document, goes_on, &edited);
   const bool done_before = get_stats(session.get()).n_pending == 0;
   int32_t finish_reason = QUIRE_FINISH_NONE;
   if (!done_before) {
     finish_reason = read_and_save(session.get(), [&] { save_session(session.get(), arguments.out); });
   }
   const quire_session_stats stats = get_stats(session.get());
-  if (stats.n_pending == 0) print_result(arguments, stats, done_before);
+  if (stats.n_pending == 0) print_result(arguments, stats, edited, done_before);
   return finish(stats, arguments.out, finish_reason);
 }
 
@@ -161,6 +172,9 @@ int index(IndexArguments arguments) {
     throw UsageError("index needs a file to write (--output) or a store (--store), and not both");
   }
   if (!arguments.title.empty() && arguments.store.directory.empty()) throw UsageError("--title needs --store");
+  if (arguments.reuse != "exact" && arguments.out.empty()) {
+    throw UsageError("--reuse needs --output: a store keeps exact texts only");
+  }
   // First what can be wrong in little time.
   const std::string document = read_document(arguments.file);
   if (document.empty()) throw std::runtime_error(arguments.file + " is empty");
@@ -181,6 +195,11 @@ void add_index(CLI::App& app, Action& action) {
   add_store_options(*command, arguments->store);
   command->add_option("--title", arguments->title, "of the document in the store (default: the file's name)")
       ->type_name("TEXT");
+  command
+      ->add_option("--reuse", arguments->reuse,
+                   "what a changed document keeps of the file: exact: all before the change; approximate: later chunks "
+                   "too, as they were read with the old text (default: exact)")
+      ->check(CLI::IsMember({"exact", "approximate"}));
   add_model_options(*command, arguments->model);
   add_session_options(*command, arguments->session);
   command->get_option("--expected-tokens")
@@ -191,13 +210,15 @@ void add_index(CLI::App& app, Action& action) {
                     "\"<s>\" and the like in the document are control tokens (only for texts you trust)");
   command->add_flag("--json", arguments->json, "print one JSON object at the end");
   command->footer(R"help(
-Ctrl-C saves what was read so far, and the same command goes on from there. So it does behind a document that has grown.
-Model, strategy, KV type and adapters stay those of the file. With --store what the store has of the document is not
-read again, and the document is put there.
+Ctrl-C saves what was read so far, and the same command goes on from there. So it does where a document has changed: what
+comes before the change is not read again. With --reuse approximate most of what comes behind it is not either: it stays
+as it was read with the old text (README.md says what that costs). Model, strategy, KV type and adapters stay those of the
+file. With --store what the store has of the document is not read again, and the document is put there.
 
 Examples:
   quire index book.txt -m model -s dca -o book.quire
   quire run -m model --document book.quire -p "The murderer is" -n 32
+  quire index book.txt -m model -o book.quire --reuse approximate    (a chapter was replaced)
   quire index book.txt -m model -s dca --store library --title "The book"
   quire ls library)help");
   command->callback([arguments, &action] { action = [arguments] { return index(*arguments); }; });

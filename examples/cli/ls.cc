@@ -74,9 +74,13 @@ using Row = std::vector<std::string>;
 
 Row row_of(const Json& snapshot) {
   const Json& origin = snapshot["origin"];
-  return {snapshot["path"].get<std::string>(),  snapshot["n_tokens"].dump(),
-          snapshot["n_pending"].dump(),         human_bytes(snapshot["bytes"].get<int64_t>()),
-          origin["kv_type"].get<std::string>(), origin["model"].get<std::string>().substr(0, 8),
+  return {snapshot["path"].get<std::string>(),
+          snapshot["n_tokens"].dump(),
+          snapshot["n_pending"].dump(),
+          snapshot["n_approximate"].dump(),
+          human_bytes(snapshot["bytes"].get<int64_t>()),
+          origin["kv_type"].get<std::string>(),
+          origin["model"].get<std::string>().substr(0, 8),
           origin["strategy"].get<std::string>()};
 }
 
@@ -98,9 +102,9 @@ void print_table(const std::vector<Row>& rows, size_t first, size_t last) {
 }
 
 void print_snapshots(const Json& snapshots) {
-  std::vector<Row> rows = {{"file", "tokens", "pending", "size", "kv", "model", "strategy"}};
+  std::vector<Row> rows = {{"file", "tokens", "pending", "approximate", "size", "kv", "model", "strategy"}};
   for (const Json& snapshot : snapshots) rows.push_back(row_of(snapshot));
-  print_table(rows, 1, 3);
+  print_table(rows, 1, 4);
 }
 
 std::string local_time(int64_t seconds) {

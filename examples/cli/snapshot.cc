@@ -68,6 +68,7 @@ void save_session(quire_session* session, const std::string& path) {
 std::string snapshot_summary(const Json& description) {
   std::string text = description["n_tokens"].dump() + " tokens, ";
   if (description["n_pending"] != 0) text += description["n_pending"].dump() + " more to be read, ";
+  if (description["n_approximate"] != 0) text += description["n_approximate"].dump() + " of them approximate, ";
   return text + human_bytes(description["bytes"].get<int64_t>());
 }
 

@@ -923,6 +923,74 @@ QUIRE_API quire_status quire_session_reset(quire_session* session, quire_error* 
  * INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_tokens,
                                               quire_error* err);
+/* What an edit takes over of the text before it. */
+#define QUIRE_EDIT_EXACT 0 /* what comes before the first token that differs */
+#define QUIRE_EDIT_APPROXIMATE 1
+
+/* Editing: the session's text becomes another one, of which much may be the same, such as a log
+ * that grew at its front, or a book with a new chapter. What was computed of the tokens before the
+ * first one that differs is kept, as by quire_session_truncate, and the others are queued. Tokens
+ * and logits are then those of a session that was fed the new text at once, to the bit.
+ *
+ * With QUIRE_EDIT_APPROXIMATE later chunks (of kv_chunk tokens) are taken over as well where the
+ * same tokens stand in both texts, at any distance, in any order, each old token once: runs of at
+ * least a chunk of equal tokens are found in a time of n log n. Streams take them over instead of
+ * computing them, save for the tokens of a run up to its first whole chunk, the rest behind its
+ * last one, and the text's last token. Their keys are turned to their new places, but keys and
+ * values keep what they saw of the text that stood before them then. So what they say of a changed
+ * part is out of date: a question about the changed part itself is answered from its own tokens,
+ * which are always computed; what refers to it from later on was read with the old text. README.md
+ * says what this costs in quality and saves in time on two models.
+ *
+ * From its first such chunk on a text is approximate, and so is all that is computed behind it:
+ * other sessions never take it over (see "Prefix reuse"), a store of documents has only what comes
+ * before, and a snapshot says it ("n_approximate"). Cutting the text before that chunk
+ * (quire_session_truncate), or an edit with QUIRE_EDIT_EXACT, makes it exact again. What is still
+ * to be taken over is kept by the session, in its budgets, and by its forks; where a budget has no
+ * room for it, or a stream needs each token computed, it is computed (quire_event.reuse_miss says
+ * why). A snapshot does not have it: after loading it is computed. */
+typedef struct quire_edit_options {
+  uint32_t struct_size;
+  uint32_t flags;   /* of a text: QUIRE_TEXT_PARSE_SPECIAL, QUIRE_TEXT_NO_BOS; of tokens: 0 */
+  int32_t reuse;    /* QUIRE_EDIT_* */
+  int32_t reserved; /* 0 */
+  /* APPROXIMATE: of each run that is taken over so many tokens are computed first, before its first
+   * whole chunk; 0 or more. 0 is as good as a chunk on what was measured */
+  int64_t reread_tokens;
+  const quire_label* labels; /* of a text: as of quire_session_feed_labelled; NULL: none */
+  size_t n_labels;
+} quire_edit_options;
+
+typedef struct quire_edit_result {
+  uint32_t struct_size;
+  uint32_t flags;   /* 0 */
+  int64_t n_tokens; /* of the new text; those that are neither kept nor moved will be computed */
+  int64_t n_kept;   /* the first so many stay computed */
+  int64_t n_moved;  /* so many will be taken over from elsewhere in the text before */
+} quire_edit_result;
+
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_edit_options_init(quire_edit_options* options, size_t size);
+/* [any-thread] since 0.1 */
+QUIRE_API void quire_edit_result_init(quire_edit_result* result, size_t size);
+
+/* The session's text becomes `text`, the whole of it, as if it had been fed at once to an empty
+ * session: labels are those of the options, passages count the bytes of this text, and no token
+ * counts as generated. Where the old text was fed in several calls, it can differ in the tokens at
+ * their seams. Nothing is computed until a stream is opened. options: NULL for none; result: may be
+ * NULL.
+ * Errors: those of quire_session_feed_labelled, and UNSUPPORTED: the session holds a conversation
+ * (quire_session_feed_messages), or, with APPROXIMATE, a strategy whose chunks mean nothing
+ * elsewhere: beacon, and longheads, which represents chunks by their queries. The session is as it
+ * was then. [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_edit_text(quire_session* session, const char* text,
+                                               size_t text_len, const quire_edit_options* options,
+                                               quire_edit_result* result, quire_error* err);
+/* The same with token ids as they are. Errors: those of quire_session_feed_tokens, and UNSUPPORTED
+ * as above; INVALID_ARGUMENT (labels or flags). [one-thread-at-a-time] since 0.1 */
+QUIRE_API quire_status quire_session_edit_tokens(quire_session* session, const int32_t* ids,
+                                                 size_t n_ids, const quire_edit_options* options,
+                                                 quire_edit_result* result, quire_error* err);
 /* Number of tokens the session has read (processed prompt and delivered tokens), and of fed tokens
  * that wait. Either pointer may be NULL. Errors: CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_get_token_counts(const quire_session* session,
@@ -1051,6 +1119,8 @@ typedef struct quire_session_stats {
   int64_t reach; /* tokens the strategy can serve; INT64_MAX: no limit */
   /* tokens of prompts that were taken over from other sessions since creation (prefix reuse) */
   int64_t n_reused;
+  /* and from elsewhere in a text before an edit (QUIRE_EDIT_APPROXIMATE) */
+  int64_t n_moved;
 } quire_session_stats;
 
 /* Consistent at a token boundary. Errors: CLOSED. [any-thread] since 0.1 */
@@ -1269,7 +1339,8 @@ QUIRE_API quire_status quire_snapshot_verify_from(const quire_snapshot_reader* r
  *    "unused_bytes": of those, not of the last snapshot (see quire_session_save),
  *    "origin": {"model": 32 digits, "adapters": [{"identity", "scale"}], "strategy", "kv_type"},
  *    "n_tokens": processed and generated ones, "n_generated": of those, "n_pending",
- *    "n_gaps": of positions, "kv_bytes": of keys and values}
+ *    "n_gaps": of positions, "n_approximate": processed tokens from the first one on that an
+ *    approximate edit took over, "kv_bytes": of keys and values}
  * "model" is the model's "identity" (quire_model_get_metadata). Keys are only ever added. Errors:
  * NOT_FOUND, IO, BAD_FILE, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_snapshot_describe(const char* path, size_t path_len, char* buf,
@@ -1720,6 +1791,8 @@ QUIRE_API quire_status quire_stream_cancel(quire_stream* stream, quire_error* er
 #define QUIRE_REUSE_POSITIONS 5 /* positions of its own (quire_session_feed_positions) */
 /* the session's budget has no room for it, or it could not leave memory as the session's own do */
 #define QUIRE_REUSE_MEMORY 6
+/* the text before it is approximate (QUIRE_EDIT_APPROXIMATE) */
+#define QUIRE_REUSE_APPROXIMATE 7
 
 /* A token and its log p under the model's unmodified distribution. This struct has its final
  * size. */
@@ -1740,7 +1813,7 @@ typedef struct quire_event {
   const char* text;
   size_t text_len;
   /* PREFILL: tokens to process; of them taken over from other sessions so far, and computed so far,
-   * which together are all in the end */
+   * which together, and with those that were moved, are all in the end */
   int64_t total;
   int64_t reused;
   int64_t done;
@@ -1757,6 +1830,8 @@ typedef struct quire_event {
   size_t message_len;
   int32_t reuse_miss; /* PREFILL: QUIRE_REUSE_*, the last reason so far */
   int32_t reserved;   /* 0 */
+  /* PREFILL: of the total, taken over from elsewhere in the text before an edit so far */
+  int64_t moved;
 } quire_event;
 
 /* Zeroes `size` bytes of *event and sets struct_size. [any-thread] since 0.1 */

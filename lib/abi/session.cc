@@ -40,6 +40,17 @@ Status write_labels(const std::vector<LabelAttention>& all, quire_label_attentio
 
 }  // namespace
 
+namespace quire::abi {
+
+Status read_labels(const quire_label* labels, size_t n_labels, std::vector<TextLabel>* read) {
+  if (!labels && n_labels > 0) return invalid("labels is NULL but n_labels is not 0");
+  if (n_labels > size_t{1} << 20) return invalid("n_labels is " + std::to_string(n_labels) + "; at most 2^20");
+  for (size_t i = 0; i < n_labels; ++i) read->push_back({labels[i].begin, labels[i].end, labels[i].id});
+  return {};
+}
+
+}  // namespace quire::abi
+
 extern "C" {
 
 quire_status quire_session_create(quire_model* model, const quire_session_options* options, quire_session** out,
@@ -102,10 +113,8 @@ quire_status quire_session_feed_labelled(quire_session* session, const char* tex
     if ((flags & ~(QUIRE_TEXT_PARSE_SPECIAL | QUIRE_TEXT_NO_BOS)) != 0) {
       return invalid("flags has unknown bits: " + std::to_string(flags));
     }
-    if (!labels && n_labels > 0) return invalid("labels is NULL but n_labels is not 0");
-    if (n_labels > size_t{1} << 20) return invalid("n_labels is " + std::to_string(n_labels) + "; at most 2^20");
     std::vector<TextLabel> copies;
-    for (size_t i = 0; i < n_labels; ++i) copies.push_back({labels[i].begin, labels[i].end, labels[i].id});
+    QUIRE_TRY(read_labels(labels, n_labels, &copies));
     return s.feed_text(view, (flags & QUIRE_TEXT_PARSE_SPECIAL) != 0, (flags & QUIRE_TEXT_NO_BOS) == 0, copies);
   });
 }
@@ -247,6 +256,7 @@ quire_status quire_session_get_stats(const quire_session* session, quire_session
     full.n_pending = now.n_pending;
     full.n_prefilled = now.n_prefilled;
     full.n_reused = now.n_reused;
+    full.n_moved = now.n_moved;
     full.n_generated = now.n_generated;
     full.prefill_ns = now.prefill_ns;
     full.decode_ns = now.decode_ns;

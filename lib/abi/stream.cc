@@ -92,6 +92,7 @@ quire_event to_event(const StreamEvent& e) {
   full.total = e.total;
   full.reused = e.reused;
   full.done = e.done;
+  full.moved = e.moved;
   full.n_per_second = e.n_per_second;
   full.reuse_miss = static_cast<int32_t>(e.reuse_miss);
   full.logprob = e.logprob;

@@ -91,6 +91,7 @@ class Backend {
   // out[r][0..width) = silu(x[r][0..width)) * x[r][width..2 width). out may be x.
   virtual Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) = 0;
   virtual Status store_kv(Exec exec, const PreparedStep& step, const StoreKvArgs& args) = 0;
+  virtual Status move_kv(Exec exec, const MoveKvArgs& args) = 0;
   virtual Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) = 0;
   virtual Status represent_chunks(Exec exec, const PreparedStep& step, const RepresentArgs& args) = 0;
   virtual Status select_chunks(Exec exec, const PreparedStep& step, const SelectArgs& args) = 0;

@@ -82,6 +82,18 @@ struct StoreKvArgs {
   KvRecords records{};
 };
 
+// Makes a record of two others: tokens [offset, chunk) of the first one, and behind them tokens [0, offset) of the
+// second one; 0 < offset < chunk. Values are copied. Keys, which are stored rotated at their offsets, are turned to
+// their new ones.
+struct MoveKvArgs {
+  KvGeometry geometry{};
+  const Rope* rope = nullptr;  // null: keys are stored unrotated, and are copied
+  KvRecord first{};
+  KvRecord second{};
+  int64_t offset = 0;
+  KvRecord to{};  // none of the others
+};
+
 // Represents the chunks [first_chunk, first_chunk + n_chunks) of the selection; their keys are stored.
 struct RepresentArgs {
   int sequence = 0;

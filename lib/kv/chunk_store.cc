@@ -30,6 +30,7 @@ ChunkStore::~ChunkStore() {
   residency_->stop(user_);
   drop(KvKind::kText, 0, kNoLimit);
   drop(KvKind::kCondensed, 0, kNoLimit);
+  drop_moves(kNoLimit);
   residency_->remove(user_);
 }
 
@@ -188,12 +189,18 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   RecordTable table = table_;
   std::vector<ChunkRecords*> chunks;
   table.for_held([&](ChunkRecords& records) { chunks.push_back(&records); });
+  for (const OldChunk& old : old_) chunks.push_back(old.records);
+  std::vector<OldChunk> old = old_;
+  std::vector<Move> moves = moves_;
   fork->selection_.share(selection_);
   fork->prefixes_.copy(prefixes_);
   residency_->share(chunks, fork->user_);
   // Nothing fails from here on.
   for (const Seen& s : seen_) table.view(s.layer, s.kind, s.chunk) = {};
   fork->table_ = std::move(table);
+  fork->old_ = std::move(old);
+  fork->moves_ = std::move(moves);
+  fork->next_move_ = next_move_;
   fork->account_.hold_shared(fixed_bytes_);
   fork->fixed_bytes_ = fixed_bytes_;
   fork->n_evicted_ = n_evicted_;

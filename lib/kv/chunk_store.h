@@ -166,6 +166,27 @@ class ChunkStore {
   // What the store holds is not what its text makes: it takes no part from here on.
   void close_prefixes() { prefixes_.close(); }
 
+  // ---- moves: chunks of a text before an edit that stand elsewhere in the new one (store_moves.cc)
+  // The chunk will be that of the old text's tokens from first_old on.
+  struct Move {
+    int64_t chunk = 0;
+    int64_t first_old = 0;
+  };
+  // As truncate(n_tokens, n_entries), but the records that `moves` need are kept aside. They lie behind what stays, all
+  // of them are held, and no old token is needed twice. Moves ascend; those from before are forgotten. An exception:
+  // nothing was changed.
+  void truncate_for_moves(int64_t n_tokens, int64_t n_entries, std::vector<Move> moves);
+  // The next one that has not been made; null: there is none.
+  const Move* next_move() const { return next_move_ < moves_.size() ? &moves_[next_move_] : nullptr; }
+  int64_t n_moves() const { return static_cast<int64_t>(moves_.size() - next_move_); }
+  // The text, which ends where the next move's chunk begins, goes on with that chunk. Its records are those of the old
+  // text, if it had a chunk there; else they are made of two, and keys are turned to their new offsets. Representations
+  // are made anew. ropes: of each layer. kBudget, kOutOfMemory, kIo: nothing was changed, and so at an exception.
+  Status make_move(std::span<const Rope* const> ropes);
+  // Moves of chunks before `first` will not be made, and none of chunks that end behind token n_tokens. Records that
+  // no other one needs are let go.
+  void drop_moves(int64_t first, int64_t n_tokens = kNoLimit) noexcept;
+
   // ---- snapshots (store_snapshot.cc)
   // Writes all that the store holds of the first n_tokens tokens and n_entries entries, which are all it holds. Errors:
   // those of the sink; kIo, kBadFile, kOutOfMemory for records in lower tiers. The store is as it was.
@@ -205,6 +226,18 @@ class ChunkStore {
   // Of prefixes.
   bool can_share(const ChunkRecords& records, int64_t first, int64_t end) const;
   void enter_prefix(int64_t chunk);
+  // Of moves.
+  struct OldChunk {
+    int64_t chunk;
+    ChunkRecords* records;
+    int64_t n_moves;  // that need it
+  };
+  // The one or two old chunks that have the tokens of a move.
+  std::span<OldChunk> old_of(const Move& move);
+  void forget_move(const Move& move);
+  Status gather(Queue& queue, const Move& move, std::span<const Rope* const> ropes);
+  Status represent(Queue& queue, int64_t chunk, std::span<const Rope* const> ropes,
+                   std::vector<std::unique_ptr<PreparedStep>>& steps);
   Status adopt_selection(int64_t first, int64_t end, PrefixPages pages);
   // Of snapshots.
   std::vector<ChunkRange> held_chunks(KvKind kind, int64_t n_keys) const;
@@ -231,6 +264,9 @@ class ChunkStore {
   RecordTable table_;
   SelectionState selection_;
   PrefixChain prefixes_;
+  std::vector<OldChunk> old_;  // ascending; held as those of the table are
+  std::vector<Move> moves_;
+  size_t next_move_ = 0;
   int64_t fixed_bytes_ = 0;                      // of pages of records without slots
   std::vector<std::vector<int64_t>> last_read_;  // [layer]
   struct Seen {

@@ -205,6 +205,7 @@ void Session::end_step(const StepCost& cost, int64_t n_undelivered) {
   MutexLock lock(mutex_);
   stats_.n_prefilled += cost.n_prompt;
   stats_.n_reused += cost.n_reused;
+  stats_.n_moved += cost.n_moved;
   stats_.prefill_ns += cost.prefill.count();
   stats_.decode_ns += cost.decode.count();
   stats_.scratch_bytes = scratch;

@@ -33,7 +33,7 @@ namespace quire {
 
 struct SessionStats {
   int64_t n_tokens = 0, n_pending = 0;
-  int64_t n_prefilled = 0, n_reused = 0, n_generated = 0;
+  int64_t n_prefilled = 0, n_reused = 0, n_moved = 0, n_generated = 0;
   int64_t prefill_ns = 0, decode_ns = 0;
   int64_t kv_bytes = 0, kv_bytes_peak = 0, kv_chunks = 0, kv_chunks_resident = 0, kv_chunks_evicted = 0;
   int64_t kv_record_bytes = 0;
@@ -53,6 +53,14 @@ struct StorableText {
   bool is_all = false;          // there are no others, pending ones included
   int64_t n_computed = 0;       // of `tokens`, the first so many are in the KV cache
   int64_t snapshot_bytes = 0;   // of the whole session, at most
+};
+
+struct EditOptions {
+  bool parse_special = false;  // of a text
+  bool add_bos = true;         // of a text
+  std::span<const TextLabel> labels{};
+  EditReuse reuse = EditReuse::kExact;
+  int64_t reread = 0;  // see SessionContents::edit
 };
 
 // Public functions: any thread.
@@ -83,6 +91,10 @@ class Session : public std::enable_shared_from_this<Session> {
                        std::string_view template_name);
   // At positions of their own, one for each id.
   Status feed_positions(std::span<const int32_t> ids, std::span<const int64_t> positions);
+  // The text becomes this one, as if it had been fed at once to an empty session, but that nothing is computed again
+  // that can be kept. In session_edit.cc.
+  Status edit_text(std::string_view text, const EditOptions& options, EditResult* result);
+  Status edit_tokens(std::span<const int32_t> ids, const EditOptions& options, EditResult* result);
   Status discard_pending();
   Status reset();
   // Forgets the tokens from n_tokens on, pending ones too.
@@ -143,6 +155,7 @@ class Session : public std::enable_shared_from_this<Session> {
   struct StepCost {
     int64_t n_prompt = 0;  // prompt tokens computed
     int64_t n_reused = 0;  // prompt tokens whose keys another session had computed
+    int64_t n_moved = 0;   // and those whose keys stood elsewhere in the text before an edit
     std::chrono::nanoseconds prefill{0}, decode{0};
   };
   // The turn, as an object, which stays on its thread. It is given back when this goes, unless that was done before.
@@ -241,6 +254,9 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<StreamControl> stream_now() const QUIRE_EXCLUDES(mutex_);
   void forget_stream(const StreamControl& stream) QUIRE_REQUIRES(mutex_);
   Status check_ids(std::span<const int32_t> ids) const;
+  Status encode_feed(std::string_view text, bool parse_special, bool add_bos, std::span<const TextLabel> labels,
+                     bool first, TextState* to) const;
+  Status edit(TextState next, EditReuse reuse, int64_t reread, EditResult* result) QUIRE_REQUIRES(turn_);
   Result<CitedShares> cited_shares(int64_t first, int64_t n) const QUIRE_REQUIRES(turn_);
 
   const std::shared_ptr<Model> model_;

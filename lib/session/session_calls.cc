@@ -40,11 +40,10 @@ Status check_messages_follow(const FedMessages& last, int64_t n_tokens, std::str
 
 }  // namespace
 
-Status Session::feed_text(std::string_view text, bool parse_special, bool add_bos, std::span<const TextLabel> labels) {
-  const Call call(*this);
-  QUIRE_TRY(call.status());
+// Tokens, marks and labels of a text that is fed at once, to the end of another one. `first`: that is empty.
+Status Session::encode_feed(std::string_view text, bool parse_special, bool add_bos, std::span<const TextLabel> labels,
+                            bool first, TextState* to) const {
   QUIRE_TRY(check_labels(labels, text.size()));
-  const bool first = contents_->text.n_tokens() == 0;
   const Tokenizer& tokenizer = model_->tokenizer->tokenizer();
   std::vector<int64_t> starts;
   QUIRE_ASSIGN(const auto ids, tokenizer.encode(text, {first, add_bos, parse_special}, &starts));
@@ -53,11 +52,18 @@ Status Session::feed_text(std::string_view text, bool parse_special, bool add_bo
   std::vector<TokenLabel> added;
   for (const TextLabel& label : labels) {
     const auto from = std::lower_bound(starts.begin(), starts.end(), label.begin);
-    const auto to = std::lower_bound(from, starts.end(), label.end);
-    added.push_back({label.id, from - starts.begin(), to - from});
+    const auto end = std::lower_bound(from, starts.end(), label.end);
+    added.push_back({label.id, from - starts.begin(), end - from});
   }
-  contents_->text.feed(ids, added, marks);
+  to->feed(ids, added, marks);
   return {};
+}
+
+Status Session::feed_text(std::string_view text, bool parse_special, bool add_bos, std::span<const TextLabel> labels) {
+  const Call call(*this);
+  QUIRE_TRY(call.status());
+  const bool first = contents_->text.n_tokens() == 0;
+  return encode_feed(text, parse_special, add_bos, labels, first, &contents_->text);
 }
 
 Status Session::check_ids(std::span<const int32_t> ids) const {
@@ -118,7 +124,7 @@ Status Session::feed_positions(std::span<const int32_t> ids, std::span<const int
 Status Session::discard_pending() {
   const Call call(*this);
   QUIRE_TRY(call.status());
-  contents_->text.cut_pending(contents_->text.n_settled());
+  contents_->cut_pending(contents_->text.n_settled());
   return {};
 }
 
@@ -138,7 +144,7 @@ Status Session::truncate(int64_t n_tokens) {
                   "n_tokens is " + std::to_string(n_tokens) + "; expected 0 to " + std::to_string(all));
   }
   if (n_tokens >= contents_->text.n_settled()) {
-    contents_->text.cut_pending(n_tokens);
+    contents_->cut_pending(n_tokens);
   } else {
     contents_->forget_from(n_tokens);
   }

@@ -50,7 +50,13 @@ void SessionContents::forget_from(int64_t n_tokens) {
   text.cut(n_tokens, boundary(n_tokens));
   text.read_again();
   undo_block();
+  kv_->drop_moves(0, n_tokens);
   kept.clear();
+}
+
+void SessionContents::cut_pending(int64_t n_tokens) {
+  text.cut_pending(n_tokens);
+  kv_->drop_moves(0, n_tokens);
 }
 
 void SessionContents::forget_generated(int64_t n_tokens) {
@@ -82,6 +88,7 @@ std::vector<int32_t> SessionContents::chunk_ids(int64_t chunk) const {
   const int64_t n = kv_->geometry().chunk, first = chunk * n;
   const auto gaps = text.positions().runs();
   if (!gaps.empty() && gaps.front().first_token < first + n) return {};
+  if (text.n_exact() < first + n) return {};
   const auto tokens = text.tokens().subspan(static_cast<size_t>(first), static_cast<size_t>(n));
   std::vector<int32_t> ids(tokens.begin(), tokens.end());
   for (int64_t i = 0; strategy_.plans_generated_apart() && i < n; ++i) {

@@ -17,6 +17,15 @@
 
 namespace quire {
 
+// What an edit takes of the old text beside what comes before the first difference.
+enum class EditReuse { kExact, kApproximate };
+
+struct EditResult {
+  int64_t n_tokens = 0;
+  int64_t n_kept = 0;   // computed, and kept
+  int64_t n_moved = 0;  // whose chunks will be taken over from elsewhere in the old text
+};
+
 // One thread at a time. The strategy must outlive it.
 class SessionContents {
  public:
@@ -43,6 +52,13 @@ class SessionContents {
   // last one that stays is read again, for its logits; if the store cannot go on from there exactly, so are the ones
   // from the last place where it can.
   void forget_from(int64_t n_tokens);
+  // The text becomes `next`, which was fed and is not processed. What was computed of the tokens before the first that
+  // differs is kept, as far as the store can go on from there; kApproximate: later chunks are to be taken over as well
+  // (ChunkStore::Move), but for the first `reread` tokens of each run that stands in both texts. Errors: kUnsupported:
+  // the strategy's keys cannot be moved. Then, and at an exception, nothing was changed. In session_edit.cc.
+  Status edit(TextState next, EditReuse reuse, int64_t reread, EditResult* result);
+  // Pending tokens from n_tokens on were forgotten: chunks that have some of them will not be taken over.
+  void cut_pending(int64_t n_tokens);
   // Forgets the generated tokens from n_tokens on, and stands as if they had never been generated: where any was
   // computed, the last token that stays and perhaps some before it are not computed any more. What was kept of those
   // that stay is kept. Never fails: without memory to find the place to go on from, everything is computed again.
@@ -52,12 +68,15 @@ class SessionContents {
   // Lets other sessions share the complete chunks of the first n_tokens tokens, which are computed and stay. `again`:
   // also those of which others had records of their own before. Without memory for that they are not shared.
   void offer_chunks(int64_t n_tokens, bool again) noexcept;
-  // The tokens of a chunk, as the table of prefixes knows them; none: some stand at positions of their own.
+  // The tokens of a chunk, as the table of prefixes knows them; none: some stand at positions of their own, or are not
+  // exact.
   std::vector<int32_t> chunk_ids(int64_t chunk) const;
   // Drops the keys outside these ranges (Strategy::retained).
   void evict(std::span<const KeyRange> retained);
 
  private:
+  // The chunks of `next` behind n_kept tokens that can be taken over from the first n_old tokens of this text.
+  std::vector<ChunkStore::Move> find_moves(const TextState& next, int64_t n_kept, int64_t n_old, int64_t reread) const;
   // Where the store can go on from if the text is cut to n_tokens: as many computed tokens as possible before the last.
   int64_t boundary(int64_t n_tokens) const;
 

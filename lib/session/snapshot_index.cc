@@ -15,6 +15,10 @@ namespace {
 
 constexpr int64_t kMost = int64_t{1} << 48;  // of any count of tokens or blocks
 constexpr size_t kMostMessages = 200'000;    // so that the index stays within the reader's limits
+// What the index says that it describes. Keys that were taken over from an earlier text have a name of their own, so
+// that a library which does not know n_exact refuses them rather than take them for exact.
+constexpr const char* kExact = "session";
+constexpr const char* kApproximate = "approximate session";
 constexpr const char* kOverflow[] = {"error", "stop", "extrapolate"};  // in the order of OverflowPolicy
 static_assert(sizeof(KeyRange) == 16 && sizeof(TextPositions::Run) == 16 && sizeof(TokenLabel) == 24);
 static_assert(std::endian::native == std::endian::little, "blocks of numbers are little-endian");
@@ -100,6 +104,12 @@ Result<std::vector<ChunkRange>> read_chunk_ranges(const JsonReader& reader, cons
     ranges.push_back({*begin, *end});
   }
   return ranges;
+}
+
+// Of an index's text.
+Result<int64_t> read_n_exact(const SnapshotIndex& index, const JsonReader& text) {
+  if (index.exact) return kNoLimit;
+  return text.integer("n_exact", 0, kMost);
 }
 
 // The numbers of the block that `key` names.
@@ -234,6 +244,8 @@ Result<Json> write_index(SnapshotWriter& writer, const SnapshotIndex& index, con
   }
   ObjectWriter out;
   out.add("n_settled", parts.n_settled).add("n_computed", parts.n_computed).add("reread_end", parts.reread_end);
+  const bool exact = parts.n_exact == kNoLimit;
+  if (!exact) out.add("n_exact", parts.n_exact);
   QUIRE_ASSIGN(const int64_t tokens, add_array(writer, std::span(parts.tokens)));
   QUIRE_ASSIGN(const int64_t generated, add_array(writer, std::span(parts.generated)));
   QUIRE_ASSIGN(const int64_t positions, add_array(writer, std::span(parts.positions)));
@@ -251,7 +263,7 @@ Result<Json> write_index(SnapshotWriter& writer, const SnapshotIndex& index, con
   kv.add("chunks", chunk_ranges(index.kv.held[0])).add("entry_chunks", chunk_ranges(index.kv.held[1]));
   kv.add("queries", index.kv.has_queries).add("first_block", index.kv.first_block);
   ObjectWriter all;
-  all.add("contents", std::string("session"));
+  all.add("contents", std::string(exact ? kExact : kApproximate));
   if (!index.title.empty()) all.add("title", index.title);
   return all.add("origin", origin_json(index.origin))
       .add("expected_tokens", index.expected_tokens)
@@ -265,7 +277,8 @@ Result<SnapshotIndex> read_index(const SnapshotFile& file) {
   SnapshotIndex index;
   QUIRE_ASSIGN(const JsonReader all, root(file));
   QUIRE_ASSIGN(const std::string contents, text_of(all, "contents"));
-  if (contents != "session") return all.bad("contents", "\"session\"");
+  if (contents != kExact && contents != kApproximate) return all.bad("contents", "\"session\"");
+  index.exact = contents == kExact;
   QUIRE_ASSIGN(index.title, all.string("title", ""));
   QUIRE_ASSIGN(const JsonReader origin, member(all, "origin"));
   QUIRE_ASSIGN(index.origin, read_origin(origin));
@@ -299,6 +312,7 @@ Result<Json> describe(const SnapshotFile& file) {
   int64_t n_generated = 0;
   const auto inside = [&](int64_t token) { return std::clamp<int64_t>(token, 0, n_tokens); };
   for (const KeyRange& run : generated) n_generated += std::max<int64_t>(0, inside(run.end) - inside(run.begin));
+  QUIRE_ASSIGN(const int64_t n_exact, read_n_exact(index, text));
   int64_t kv_bytes = 0;  // all blocks but those of the text, which come last
   for (int64_t block = 0; block < std::min(tokens, file.n_blocks()); ++block) kv_bytes += file.block_bytes(block);
   return ObjectWriter()
@@ -312,11 +326,13 @@ Result<Json> describe(const SnapshotFile& file) {
       .add("n_generated", n_generated)
       .add("n_pending", n_tokens - n_settled)
       .add("n_gaps", static_cast<int64_t>(positions.size()))
+      .add("n_approximate", std::max<int64_t>(0, n_settled - n_exact))
       .add("kv_bytes", kv_bytes)
       .take();
 }
 
 Result<std::vector<int32_t>> read_plain_tokens(const SnapshotFile& file) {
+  QUIRE_ASSIGN(const SnapshotIndex index, read_index(file));
   QUIRE_ASSIGN(const JsonReader all, root(file));
   QUIRE_ASSIGN(const JsonReader text, member(all, "text"));
   QUIRE_ASSIGN(int64_t n, text.integer("n_settled", 0, kMost));
@@ -327,6 +343,8 @@ Result<std::vector<int32_t>> read_plain_tokens(const SnapshotFile& file) {
   QUIRE_TRY(read_array(file, text, "generated", &generated));
   QUIRE_TRY(read_array(file, text, "positions", &positions));
   if (n > static_cast<int64_t>(tokens.size())) return text.bad("n_settled", "at most " + std::to_string(tokens.size()));
+  QUIRE_ASSIGN(const int64_t n_exact, read_n_exact(index, text));
+  n = std::min(n, n_exact);
   for (const KeyRange& run : generated) n = std::min(n, std::max<int64_t>(0, run.begin));
   for (const TextPositions::Run& run : positions) n = std::min(n, std::max<int64_t>(0, run.first_token));
   tokens.resize(static_cast<size_t>(n));
@@ -334,12 +352,14 @@ Result<std::vector<int32_t>> read_plain_tokens(const SnapshotFile& file) {
 }
 
 Result<SavedText> read_text(const SnapshotFile& file, const ModelTokenizer& tokenizer, int64_t vocab_size) {
+  QUIRE_ASSIGN(const SnapshotIndex index, read_index(file));
   QUIRE_ASSIGN(const JsonReader all, root(file));
   QUIRE_ASSIGN(const JsonReader text, member(all, "text"));
   TextState::Parts parts;
   QUIRE_ASSIGN(parts.n_settled, text.integer("n_settled", 0, kMost));
   QUIRE_ASSIGN(parts.n_computed, text.integer("n_computed", 0, kMost));
   QUIRE_ASSIGN(parts.reread_end, text.integer("reread_end", 0, kMost));
+  QUIRE_ASSIGN(parts.n_exact, read_n_exact(index, text));
   QUIRE_TRY(read_array(file, text, "tokens", &parts.tokens));
   QUIRE_TRY(read_array(file, text, "generated", &parts.generated));
   QUIRE_TRY(read_array(file, text, "positions", &parts.positions));

@@ -53,6 +53,7 @@ struct SnapshotIndex {
   int64_t expected_tokens = 0;
   OverflowPolicy overflow = OverflowPolicy::kError;
   std::string title;  // empty: none
+  bool exact = true;  // TextState::n_exact is kNoLimit
   StoreSnapshot kv;
 };
 

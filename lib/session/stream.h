@@ -78,7 +78,9 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   Status begin_step(Block& block, bool alone);
   Status next_block(Block& block);
   Status fill_block(Block& block, int64_t stop);
-  Status reuse_chunks(Block& block, int64_t* stop);  // in stream_reuse.cc
+  Status reuse_chunks(Block& block, int64_t* stop);      // in stream_reuse.cc
+  Result<bool> make_moves(Block& block, int64_t* stop);  // in stream_moves.cc
+  void show_progress(Block& block, const SessionContents& contents) const;
   Sequence sequence(Block& block) const;
   Status read_results(Block& block, std::span<const float> row, const HiddenStates& states, int64_t first_row,
                       const CancelToken& cancel) const;
@@ -114,6 +116,7 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   TokenGenerator generator_;
   int64_t prompt_done_ = 0;
   int64_t prompt_reused_ = 0;
+  int64_t prompt_moved_ = 0;
   ReuseMiss reuse_miss_ = ReuseMiss::kNone;  // why a whole chunk was computed; the last reason there was
   bool offered_ = false;                     // what the session had computed before was offered to others
   int64_t first_generated_ = kNoLimit;       // where the first generated token stands

@@ -87,10 +87,13 @@ Status GenerationStream::next_block(Block& block) {
   }
   int64_t stop = kNoLimit;
   QUIRE_TRY(reuse_chunks(block, &stop));
+  QUIRE_ASSIGN(const bool moved, make_moves(block, &stop));
+  if (moved) return {};
   const Status status = fill_block(block, stop);
-  if (status.code() != Code::kBudget || block.n_reused == 0) return status;
-  // Blocks before this one may fit all the same.
+  if (status.code() != Code::kBudget || (block.n_reused == 0 && contents.kv().n_moves() == 0)) return status;
+  // Blocks before this one may fit all the same, and what is kept for later chunks may be in the way.
   contents.undo_block();
+  contents.kv().drop_moves(kNoLimit);
   block.n_reused = 0;
   reuse_miss_ = ReuseMiss::kMemory;
   return fill_block(block, kNoLimit);
@@ -204,12 +207,17 @@ void GenerationStream::commit(Block& block, Clock::time_point begin) {
   if (block.cost.n_prompt == 0) return;
   prompt_done_ += block.cost.n_prompt;
   prompt_reused_ += block.cost.n_reused;
+  show_progress(block, contents);
+}
+
+void GenerationStream::show_progress(Block& block, const SessionContents& contents) const {
   StreamEvent event;
   event.type = StreamEvent::Type::kPrefill;
   event.n_tokens = contents.text.n_settled();
   event.total = prompt_total_;
   event.done = prompt_done_;
   event.reused = prompt_reused_;
+  event.moved = prompt_moved_;
   event.reuse_miss = reuse_miss_;
   const double seconds = std::chrono::duration<double>(Clock::now() - started_).count();
   event.n_per_second = seconds > 0 ? static_cast<double>(prompt_done_) / seconds : 0;

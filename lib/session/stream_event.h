@@ -55,6 +55,7 @@ enum class ReuseMiss : int32_t {  // the numbers of QUIRE_REUSE_*
   kStream = 4,
   kPositions = 5,
   kMemory = 6,
+  kApproximate = 7,
 };
 
 struct StreamEvent {
@@ -64,7 +65,7 @@ struct StreamEvent {
   int32_t token = -1;
   int64_t n_tokens = 0;
   std::string text;  // of the answer
-  int64_t total = 0, reused = 0, done = 0;
+  int64_t total = 0, reused = 0, moved = 0, done = 0;
   double n_per_second = 0;
   ReuseMiss reuse_miss = ReuseMiss::kNone;  // kPrefill
   float logprob = 0;

@@ -23,6 +23,7 @@ Status GenerationStream::reuse_chunks(Block& block, int64_t* stop) {
   if (!session_->options().reuse_prefixes) return miss(ReuseMiss::kOff);
   if (contents.strategy().condenses()) return miss(ReuseMiss::kStrategy);
   if (options_.score || options_.keep_logits || options_.keep_hidden) return miss(ReuseMiss::kStream);
+  if (text.n_exact() != kNoLimit) return miss(ReuseMiss::kApproximate);
   const auto gaps = text.positions().runs();
   const int64_t consecutive = gaps.empty() ? end : gaps.front().first_token / chunk;
   if (begin >= consecutive) return miss(ReuseMiss::kPositions);

@@ -13,7 +13,7 @@ namespace quire {
 TextState::Parts TextState::parts() const {
   const auto runs = positions_.runs();
   return {tokens_, n_settled_, n_computed_, reread_end_, generated_, {runs.begin(), runs.end()},
-          labels_, messages_,  marks_};
+          labels_, messages_,  marks_,      n_exact_};
 }
 
 Result<TextState> TextState::make(Parts parts) {
@@ -24,6 +24,10 @@ Result<TextState> TextState::make(Parts parts) {
       parts.reread_end < 0 || parts.reread_end > parts.n_settled) {
     return bad(std::to_string(n) + " tokens, " + std::to_string(parts.n_settled) + " of them processed, " +
                std::to_string(parts.n_computed) + " computed, " + std::to_string(parts.reread_end) + " read before");
+  }
+  if (parts.n_exact != kNoLimit && (parts.n_exact < 0 || parts.n_exact >= parts.n_computed)) {
+    return bad(std::to_string(parts.n_computed) + " computed tokens, of which " + std::to_string(parts.n_exact) +
+               " and not all are exact");
   }
   int64_t end = 0;
   for (const KeyRange& run : parts.generated) {
@@ -70,6 +74,7 @@ Result<TextState> TextState::make(Parts parts) {
   text.marks_ = std::move(parts.marks);
   text.n_settled_ = parts.n_settled;
   text.n_computed_ = parts.n_computed;
+  text.n_exact_ = parts.n_exact;
   text.reread_end_ = parts.reread_end;
   text.generated_ = std::move(parts.generated);
   text.labels_ = std::move(parts.labels);
@@ -86,8 +91,8 @@ bool TextState::is_generated(int64_t token) const {
 }
 
 int64_t TextState::n_plain() const {
-  int64_t n = n_settled_;
-  if (!generated_.empty()) n = std::min(n, generated_.front().begin);
+  int64_t n = std::min(n_settled_, n_exact_);
+  n = std::min(n, first_generated());
   if (!positions_.consecutive()) n = std::min(n, positions_.runs().front().first_token);
   return n;
 }
@@ -176,6 +181,11 @@ int64_t TextState::computed(int64_t n) {
   return from_pending + std::clamp<int64_t>(reread_end_ - first, 0, n - from_pending);
 }
 
+int64_t TextState::moved(int64_t n) {
+  n_exact_ = std::min(n_exact_, n_computed_);
+  return computed(n);
+}
+
 void TextState::reserve_generated() {
   make_room(tokens_, 1);
   make_room(generated_, 1);
@@ -220,6 +230,16 @@ void TextState::cut(int64_t n_tokens, int64_t n_computed) {
 void TextState::uncompute(int64_t n_computed) {
   n_computed_ = n_computed;
   n_unchanged_ = std::min(n_unchanged_, n_computed);
+  if (n_computed <= n_exact_) n_exact_ = kNoLimit;
+}
+
+void TextState::become(TextState next, int64_t n_computed) noexcept {
+  assert(next.n_settled_ == 0 && n_computed <= n_computed_ && n_computed <= next.n_tokens());
+  uncompute(n_computed);
+  next.n_settled_ = next.n_computed_ = n_computed;
+  next.n_unchanged_ = n_unchanged_;
+  next.n_exact_ = n_exact_;
+  *this = std::move(next);
 }
 
 void TextState::fill(std::vector<int32_t> tokens) {

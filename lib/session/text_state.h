@@ -60,6 +60,7 @@ class TextState {
     std::vector<TokenLabel> labels;  // in the order fed
     std::vector<FedMessages> messages;
     std::vector<TextMark> marks;  // ascending by feed and token
+    int64_t n_exact = kNoLimit;   // see TextState::n_exact
   };
   Parts parts() const;
   // kBadFile: they contradict each other; the message says which. Token ids are not looked at.
@@ -81,7 +82,12 @@ class TextState {
   const TextPositions& positions() const { return positions_; }
   const std::vector<TokenLabel>& labels() const { return labels_; }
   bool is_generated(int64_t token) const;
-  // How many of the first settled tokens were neither generated nor given positions of their own.
+  // kNoLimit: there is none.
+  int64_t first_generated() const { return generated_.empty() ? kNoLimit : generated_.front().begin; }
+  // Keys and values of so many of the first tokens are what computing the text gives. Those behind them were taken over
+  // from elsewhere in an earlier text, or were computed behind such. kNoLimit: all are.
+  int64_t n_exact() const { return n_exact_; }
+  // How many of the first settled tokens were neither generated nor given positions of their own, and are exact.
   int64_t n_plain() const;
   const std::vector<TextMark>& marks() const { return marks_; }
   // The tokens that were fed, ascending; not those that the model generated.
@@ -101,6 +107,8 @@ class TextState {
   // The next n uncomputed tokens were computed: pending ones among them are settled now. Returns how many of the n were
   // prompt (see n_unread).
   int64_t computed(int64_t n);
+  // The next n uncomputed tokens have keys and values of an earlier text; otherwise the same.
+  int64_t moved(int64_t n);
   // Makes room for one generated token, so that adding it cannot fail.
   void reserve_generated();
   // Nothing must be pending.
@@ -112,6 +120,9 @@ class TextState {
   void cut(int64_t n_tokens, int64_t n_computed);
   // Of the computed tokens only the first n_computed stay so.
   void uncompute(int64_t n_computed);
+  // The text becomes `next`, which was fed and is not processed, but for its first n_computed <= n_computed() tokens:
+  // they are this text's, and stay computed.
+  void become(TextState next, int64_t n_computed) noexcept;
   // What is in the KV cache was written to a snapshot, or read from one.
   void mark_saved() { n_unchanged_ = n_computed_; }
   // Reading the settled tokens that are not computed will count as prompt.
@@ -125,6 +136,7 @@ class TextState {
   std::vector<int32_t> tokens_;
   int64_t n_settled_ = 0;
   int64_t n_computed_ = 0;
+  int64_t n_exact_ = kNoLimit;       // at most n_computed_, or kNoLimit
   int64_t n_unchanged_ = 0;          // the least value of n_computed_ since mark_saved(); 0 without one
   int64_t reread_end_ = 0;           // settled tokens before this that are not computed were read before a cut
   std::vector<KeyRange> generated_;  // runs of settled tokens that the model generated, ascending

@@ -37,6 +37,7 @@ static const struct {
     {"memory_plan", test_memory_plan},
     {"truncate", test_truncate},
     {"spill", test_spill},
+    {"edit", test_edit},
     {"prefix", test_prefix},
     {"adapter", test_adapter},
     {"closed", test_closed},

@@ -32,6 +32,8 @@ static void expect_session_closed(handles h) {
   stats.struct_size = sizeof stats;
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_feed_text(h.session, "a", 1, 0, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_feed_tokens(h.session, &id, 1, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_session_edit_text(h.session, "a", 1, NULL, NULL, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_session_edit_tokens(h.session, &id, 1, NULL, NULL, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_feed_positions(h.session, &id, &n, 1, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_feed_messages(h.session, NULL, 0, NULL, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_discard_pending(h.session, &err));

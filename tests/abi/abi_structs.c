@@ -78,6 +78,8 @@ static void test_initialisers(void) {
   CHECK_INIT(quire_snapshot_reader, quire_snapshot_reader_init);
   CHECK_INIT(quire_store_options, quire_store_options_init);
   CHECK_INIT(quire_store_match, quire_store_match_init);
+  CHECK_INIT(quire_edit_options, quire_edit_options_init);
+  CHECK_INIT(quire_edit_result, quire_edit_result_init);
   CHECK_INIT(quire_stream_options, quire_stream_options_init);
   CHECK_INIT(quire_event, quire_event_init);
 }

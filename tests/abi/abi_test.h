@@ -162,6 +162,7 @@ void test_reading_along(void);
 void test_dry(void);
 void test_memory_plan(void);
 void test_spill(void);
+void test_edit(void);
 void test_prefix(void);
 void test_adapter(void);
 void test_closed(void);

@@ -279,6 +279,82 @@ TEST_P(NewFault, LoadingModelsWithBpe) {
   }
 }
 
+// A text is edited, and chunks of the one before are taken over; what fails leaves the session as it was, or at a token
+// boundary, from which it goes on to the same answer.
+TEST_P(NewFault, EditingATextAndTakingOverItsChunks) {
+  const std::string model = model_directory("text_256");
+  Application first;
+  first.strategy = "dca_topk(chunk=16, chunks=4, kv_chunk=16)";
+  first.flags = 0;
+  ASSERT_TRUE(first.open(model.c_str()));
+  int32_t ids[150];
+  for (int32_t i = 0; i < 150; ++i) ids[i] = 3 + i * i % 300;
+  quire_session_options so;
+  quire_session_options_init(&so, sizeof so);
+  so.strategy = first.strategy;
+  so.strategy_len = std::strlen(first.strategy);
+  so.flags = QUIRE_SESSION_NO_PREFIX_REUSE;
+  ASSERT_EQ(quire_session_create(first.model, &so, &first.session, nullptr), QUIRE_OK);
+  ASSERT_EQ(quire_session_feed_tokens(first.session, ids, 150, nullptr), QUIRE_OK);
+  first.generate();
+  ASSERT_EQ(first.result.status, QUIRE_OK) << first.result.call;
+  quire_stream_release(first.stream);
+  first.stream = nullptr;
+  quire_edit_options options;
+  quire_edit_options_init(&options, sizeof options);
+  options.reuse = QUIRE_EDIT_APPROXIMATE;
+  const auto edit_and_read = [&](Application* second) {
+    if (second->good(quire_session_edit_tokens(second->session, ids + 9, 141, &options, nullptr, nullptr), "edit")) {
+      second->generate();
+    }
+  };
+  const auto fork = [&](Application* second) {
+    second->flags = 0;
+    ASSERT_EQ(quire_session_fork(first.session, &second->session, nullptr), QUIRE_OK);
+  };
+  Result expected;
+  int64_t total = 0;
+  for (int i = 0; i < 2; ++i) {  // what is made once is made in the first run
+    Application second;
+    fork(&second);
+    Failing none(0, 0);
+    edit_and_read(&second);
+    expected = second.result;
+    total = n_calls;
+  }
+  ASSERT_EQ(expected.status, QUIRE_OK) << expected.call;
+  const int64_t step = step_between_failures(total);
+  int64_t n_failed = 0, n_resumed = 0;
+  for (int64_t n = 1; n <= total; n += step) {
+    Application second;
+    fork(&second);
+    {
+      Failing failing(n, GetParam() ? INT64_MAX : n);
+      edit_and_read(&second);
+    }
+    Result& result = second.result;
+    ASSERT_TRUE(result.status == QUIRE_OK || result.status == QUIRE_ERROR_OUT_OF_MEMORY)
+        << "allocation " << n << ": " << result.call << " gave " << quire_get_status_name(result.status);
+    if (result.status != QUIRE_OK) {
+      ++n_failed;
+      if (std::strcmp(result.call, "edit") == 0) {
+        int64_t n_tokens = 0, n_pending = 0;
+        ASSERT_EQ(quire_session_get_token_counts(second.session, &n_tokens, &n_pending, nullptr), QUIRE_OK);
+        ASSERT_EQ(n_tokens, 150 + kNew) << "allocation " << n;
+        ASSERT_EQ(n_pending, 0) << "allocation " << n;
+        edit_and_read(&second);
+      } else {
+        second.resume();
+        ++n_resumed;
+      }
+    }
+    ASSERT_EQ(result.status, QUIRE_OK) << "allocation " << n << ": " << result.call;
+    ASSERT_EQ(std::memcmp(result.tokens, expected.tokens, sizeof result.tokens), 0) << "allocation " << n;
+  }
+  EXPECT_GT(n_failed, 0);
+  EXPECT_GT(n_resumed, 0);
+}
+
 // A session is forked, saved, loaded and read on; what fails leaves no file, no memory, and the first session as it
 // was.
 void fork_save_and_load(bool all_later, const char* kv_directory) {

@@ -457,6 +457,29 @@ class WithModel(unittest.TestCase):
         gc.collect()
         self.assertEqual(read(self.session("dca(kv_chunk=32)")), (288, "complete", expected))
 
+    def test_edit(self):
+        ids = [3 + (i * i * i + 7 * i) % 299 for i in range(200)]
+        changed = ids[:80] + ids[100:]
+        session = self.session("dca(kv_chunk=16)", prefix_reuse=False)
+        session.feed_tokens(ids)
+        session.prefill()
+        with session.fork() as exact:
+            self.assertEqual(exact.edit(changed), (180, 80, 0))
+            exact.prefill()
+            anew = self.session("dca(kv_chunk=16)", prefix_reuse=False)
+            anew.feed_tokens(changed)
+            anew.prefill()
+            self.assertEqual(exact.logits().tolist(), anew.logits().tolist())
+        edited = session.edit(changed, reuse="approximate")
+        self.assertEqual((edited.n_tokens, edited.n_kept, edited.n_moved), (180, 80, 96))
+        prefill = [event for event in session.stream(0) if event.kind == "prefill"][-1]
+        self.assertEqual((prefill.moved, prefill.done, session.stats["n_moved"]), (96, 4, 96))
+        self.assertEqual(session.edit("The sky is grey.", labels=[(0, 7, 1)]).n_kept, 0)
+        with self.assertRaisesRegex(ValueError, "reuse must be one of exact, approximate"):
+            session.edit(ids, reuse="some")
+        with self.assertRaisesRegex(quire.QuireError, "UNSUPPORTED.*longheads"):
+            self.session("longheads(chunk=16, chunks=4)").edit(ids, reuse="approximate")
+
     def test_snapshots_in_file_objects(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         session, path, memory = self.session("dca(kv_chunk=16)"), folder / "saved.quire", io.BytesIO()

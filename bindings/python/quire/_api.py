@@ -22,7 +22,8 @@ LOG_LEVELS = {"default": 0, "error": 1, "warning": 2, "info": 3, "debug": 4}
 EVENTS = {1: "prefill", 2: "token", 3: "warning", 4: "end", 5: "notice"}
 FINISHES = {0: "", 1: "max_tokens", 2: "eos", 3: "stop_id", 4: "stop_string", 5: "reach", 6: "cancelled",
             7: "deadline"}
-REUSE_MISSES = {0: "complete", 1: "unknown", 2: "off", 3: "strategy", 4: "stream", 5: "positions", 6: "memory"}
+REUSE_MISSES = {0: "complete", 1: "unknown", 2: "off", 3: "strategy", 4: "stream", 5: "positions", 6: "memory", 7: "approximate"}
+EDIT_REUSES = {"exact": 0, "approximate": 1}
 MESSAGES = {0: "", 1: "adapter_base", 2: "untrained_positions", 101: "auto_choice"}
 KV_KINDS = {"text": 0, "condensed": 1}  # of keys and values
 TIERS = {"device": 1, "host": 2, "compressed": 3, "file": 4, "snapshot": 5}
@@ -59,6 +60,15 @@ class Event(NamedTuple):
     message: str  # of a warning or notice, for a person; `text` is the answer's alone
     code: str  # of the message: a value of MESSAGES
     reuse_miss: str  # a value of REUSE_MISSES
+    moved: int
+
+
+class Edited(NamedTuple):
+    """What Session.edit came to, in tokens; those that are neither kept nor moved will be computed."""
+
+    n_tokens: int
+    n_kept: int
+    n_moved: int
 
 
 def _call(function, *arguments):
@@ -462,6 +472,23 @@ class Session(_Handle):
         _call(lib.quire_session_feed_labelled, self._handle, data, len(data), parse_special * 1 | (not bos) * 2,
               array if len(array) else None, len(array))
 
+    def edit(self, text, reuse="exact", reread=0, parse_special=False, bos=True, labels=()):
+        """The session's text becomes this one (a str, or its UTF-8 bytes, fed at once; or a list of token ids), and what
+        was computed before the first difference stays. reuse="approximate": later chunks are taken over too, but for the
+        first `reread` tokens of each run that is in both texts. Returns an Edited."""
+        array = (_ffi.Label * len(labels))(*labels)
+        options = _options(_ffi.EditOptions, flags=parse_special * 1 | (not bos) * 2,
+                           reuse=_choice("reuse", reuse, EDIT_REUSES), reread_tokens=reread,
+                           labels=array if len(array) else None, n_labels=len(array))
+        result = _options(_ffi.EditResult)
+        if isinstance(text, (str, bytes)):
+            data = text if isinstance(text, bytes) else text.encode()
+            _call(lib.quire_session_edit_text, self._handle, data, len(data), byref(options), byref(result))
+        else:
+            ids, n_ids = _ids(text)
+            _call(lib.quire_session_edit_tokens, self._handle, ids, n_ids, byref(options), byref(result))
+        return Edited(result.n_tokens, result.n_kept, result.n_moved)
+
     def label_attention(self):
         """Where the last answer looked: a dict for each label (id, first_token, n_tokens, share)."""
         needed = c_size_t()
@@ -727,7 +754,7 @@ class Stream(_Handle):
                      [(t.token, t.logprob) for t in event.top_logprobs[:event.n_top_logprobs]],
                      event.message[:event.message_len].decode() if event.message_len else "",
                      MESSAGES.get(event.code, str(event.code)),
-                     REUSE_MISSES.get(event.reuse_miss, str(event.reuse_miss)))
+                     REUSE_MISSES.get(event.reuse_miss, str(event.reuse_miss)), event.moved)
 
     def __iter__(self):
         return self

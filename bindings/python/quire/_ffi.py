@@ -66,6 +66,8 @@ TIER_COMPRESSED = 3
 TIER_FILE = 4
 TIER_SNAPSHOT = 5
 SESSION_NO_PREFIX_REUSE = 1
+EDIT_EXACT = 0
+EDIT_APPROXIMATE = 1
 SNAPSHOT_WHOLE = 1
 STORE_MUST_EXIST = 1
 CHAT_NO_ANSWER = 1
@@ -106,6 +108,7 @@ REUSE_STRATEGY = 3
 REUSE_STREAM = 4
 REUSE_POSITIONS = 5
 REUSE_MEMORY = 6
+REUSE_APPROXIMATE = 7
 WAIT_FD = 1
 KV_TEXT = 0
 KV_CONDENSED = 1
@@ -258,6 +261,16 @@ class Label(Structure):
     ]
 
 
+class EditResult(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("n_tokens", c_int64),
+        ("n_kept", c_int64),
+        ("n_moved", c_int64),
+    ]
+
+
 class LabelAttention(Structure):
     _fields_ = [
         ("id", c_int64),
@@ -295,6 +308,7 @@ class SessionStats(Structure):
         ("scratch_bytes", c_int64),
         ("reach", c_int64),
         ("n_reused", c_int64),
+        ("n_moved", c_int64),
     ]
 
 
@@ -517,6 +531,18 @@ class SessionOptions(Structure):
     ]
 
 
+class EditOptions(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("reuse", c_int32),
+        ("reserved", c_int32),
+        ("reread_tokens", c_int64),
+        ("labels", POINTER(Label)),
+        ("n_labels", c_size_t),
+    ]
+
+
 class StreamOptions(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -569,6 +595,7 @@ class Event(Structure):
         ("message_len", c_size_t),
         ("reuse_miss", c_int32),
         ("reserved", c_int32),
+        ("moved", c_int64),
     ]
 
 
@@ -585,9 +612,10 @@ SIZES = {
     StrategyOptions: 48,
     SessionAdapter: 16,
     Label: 24,
+    EditResult: 32,
     LabelAttention: 32,
     Passage: 64,
-    SessionStats: 96,
+    SessionStats: 104,
     TierStats: 96,
     SnapshotOptions: 32,
     SnapshotWriter: 56,
@@ -606,8 +634,9 @@ SIZES = {
     SessionProbes: 24,
     ModelOptions: 88,
     SessionOptions: 112,
+    EditOptions: 40,
     StreamOptions: 160,
-    Event: 128,
+    Event: 136,
 }
 
 # Of each function: its result and its arguments.
@@ -671,6 +700,10 @@ FUNCTIONS = {
     "quire_session_discard_pending": (c_int32, [c_void_p, POINTER(Error)]),
     "quire_session_reset": (c_int32, [c_void_p, POINTER(Error)]),
     "quire_session_truncate": (c_int32, [c_void_p, c_int64, POINTER(Error)]),
+    "quire_edit_options_init": (None, [POINTER(EditOptions), c_size_t]),
+    "quire_edit_result_init": (None, [POINTER(EditResult), c_size_t]),
+    "quire_session_edit_text": (c_int32, [c_void_p, c_char_p, c_size_t, POINTER(EditOptions), POINTER(EditResult), POINTER(Error)]),
+    "quire_session_edit_tokens": (c_int32, [c_void_p, POINTER(c_int32), c_size_t, POINTER(EditOptions), POINTER(EditResult), POINTER(Error)]),
     "quire_session_get_token_counts": (c_int32, [c_void_p, POINTER(c_int64), POINTER(c_int64), POINTER(Error)]),
     "quire_session_get_tokens": (c_int32, [c_void_p, POINTER(c_int32), c_size_t, POINTER(c_size_t), POINTER(Error)]),
     "quire_session_get_logits": (c_int32, [c_void_p, c_int64, c_int64, POINTER(c_float), c_size_t, POINTER(c_size_t), POINTER(Error)]),

@@ -342,6 +342,36 @@ class CpuBackend final : public Backend {
     });
   }
 
+  Status move_kv(Exec exec, const MoveKvArgs& args) override {
+    const KvGeometry& g = args.geometry;
+    const RecordLayout layout(g);
+    const int64_t d = g.head_dim;
+    const size_t bytes = static_cast<size_t>((pool_.n_threads() + 2) * d) * sizeof(float);
+    auto* turns = static_cast<float*>(workspace_.require(bytes));  // cos and sin of each turn; then a key a thread
+    if (!turns) return out_of_memory(bytes, "turned keys");
+    const int64_t n_first = g.chunk - args.offset;
+    if (const auto* rope = static_cast<const RopeCache*>(args.rope)) {
+      rope->angles(static_cast<double>(-args.offset), turns, turns + d / 2);
+      rope->angles(static_cast<double>(n_first), turns + d, turns + d + d / 2);
+    }
+    const size_t row = row_bytes(g.type, d);
+    return for_rows(exec, g.chunk, [&](int64_t to, int thread) {
+      const bool of_first = to < n_first;
+      const int64_t from = of_first ? to + args.offset : to - n_first;
+      const std::byte* source = record_ptr(of_first ? args.first : args.second);
+      std::byte* target = record_ptr(args.to);
+      const float* turn = of_first ? turns : turns + d;
+      float* key = turns + (2 + thread) * d;
+      for (int64_t head = 0; head < g.n_kv_heads; ++head) {
+        load_key(g.type, source + layout.keys(head), from, d, key);
+        if (args.rope) rotate(key, turn, turn + d / 2, 1, d, key);
+        store_key(key, d, g.type, target + layout.keys(head), to);
+        std::memcpy(target + layout.values(head) + static_cast<size_t>(to) * row,
+                    source + layout.values(head) + static_cast<size_t>(from) * row, row);
+      }
+    });
+  }
+
   Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) override {
     return for_rows(exec, n, [&](int64_t r, int) { std::copy_n(rows_ptr(from.at(r)), width, rows_ptr(to.at(r))); });
   }

@@ -335,6 +335,11 @@ class DeferredBackend final : public Backend {
       return real_->store_kv(late, alive(prepared), own);
     });
   }
+  Status move_kv(Exec exec, const MoveKvArgs& args) override {
+    MoveKvArgs own = args;
+    for (KvRecord* record : {&own.first, &own.second, &own.to}) record->page = real(record->page);
+    return add(exec, [this, own](Exec late) { return real_->move_kv(late, own); });
+  }
   Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) override {
     return add(exec, [this, source = real(from), n, width, target = real(to)](Exec late) {
       return real_->copy_rows(late, source, n, width, target);

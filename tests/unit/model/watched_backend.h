@@ -91,6 +91,7 @@ class WatchedBackend : public Backend {
   Status store_kv(Exec exec, const PreparedStep& step, const StoreKvArgs& args) override {
     return real_.store_kv(exec, step, args);
   }
+  Status move_kv(Exec exec, const MoveKvArgs& args) override { return real_.move_kv(exec, args); }
   Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) override {
     return real_.copy_rows(exec, from, n, width, to);
   }

@@ -73,7 +73,7 @@ TEST_P(RandomCalls, GiveTheTokensOfASessionInMemory) {
       Told& one = told[which];
       const Position at = position(*one.session);
       const auto seed_of_call = static_cast<uint32_t>(call + 100);
-      switch (below(8)) {
+      switch (below(9)) {
         case 0:
         case 1:
           if (at.tokens + at.pending > 250) break;
@@ -112,6 +112,20 @@ TEST_P(RandomCalls, GiveTheTokensOfASessionInMemory) {
           } else {
             told.erase(told.begin() + static_cast<int64_t>(which));
           }
+          break;
+        case 8:  // some of the text becomes other tokens
+          one.tell([seed_of_call, &model](const std::shared_ptr<Session>& session) {
+            std::mt19937 draw(seed_of_call);
+            Tokens text;
+            expect_ok(session->tokens(&text));
+            const auto begin = static_cast<int64_t>(draw() % (text.size() + 1));
+            const auto end = std::min<int64_t>(begin + draw() % 20, static_cast<int64_t>(text.size()));
+            const Tokens other = random_tokens(*model, draw() % 20, seed_of_call);
+            text.erase(text.begin() + begin, text.begin() + end);
+            text.insert(text.begin() + begin, other.begin(), other.end());
+            EditResult result;
+            expect_ok(session->edit_tokens(text, {}, &result));
+          });
           break;
         default: {
           if (at.tokens + at.pending == 0) break;
