@@ -54,7 +54,7 @@ class GgufTokenizerWriter : public testing::Test {
         EXPECT_EQ(a.value(), b.value()) << text << (parse_special ? ", control tokens" : "");
       }
     }
-    for (int32_t id = 0; id < (*original)->size(); ++id) {
+    for (int32_t id = with_control_tokens ? 0 : 1; id < (*original)->size(); ++id) {  // SentencePiece's 0: no text
       std::string a, b;
       ASSERT_TRUE((*original)->append_bytes(id, ControlText::kPiece, a).ok());
       ASSERT_TRUE((*written)->append_bytes(id, ControlText::kPiece, b).ok());
@@ -126,7 +126,7 @@ TEST_F(GgufTokenizerWriter, KeepsBpeOfCharactersThatWasSentencePieces) {
   newer["pre_tokenizer"] = {
       {"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "first"}, {"split", false}};
   put("tokenizer.json", newer.dump());
-  EXPECT_EQ(write(n).value().metadata.at("tokenizer.ggml.model"), GgufValue(std::string("llama")));
+  EXPECT_EQ(*write(n).value().metadata.at("tokenizer.ggml.model").string(), "llama");
 
   const auto refused = [&](const nlohmann::json& changed, const char* what) {
     put("tokenizer.json", changed.dump());
