@@ -66,10 +66,10 @@ class ChatTest(unittest.TestCase):
         self.assert_chat([hello, hello], "Hello\n\n/reset\nHello\n/quit\nHello\n")
 
     def test_the_second_answer_depends_on_the_first_message(self):
-        first, second = chat("Hello\nAgain\n"), chat("Once upon a time\nAgain\n")
+        first, second = chat("Hello\nWhat is next?\n"), chat("Seven ships\nWhat is next?\n")
         self.assertEqual((first.returncode, second.returncode), (0, 0))
         self.assertNotEqual(first.stdout.splitlines()[-1], second.stdout.splitlines()[-1])
-        self.assertEqual(first.stdout, chat("Hello\nAgain\n").stdout)
+        self.assertEqual(first.stdout, chat("Hello\nWhat is next?\n").stdout)
 
     def test_a_document_is_part_of_the_next_message(self):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
@@ -139,6 +139,7 @@ class ChatTest(unittest.TestCase):
             done = chat("Hello\n", template=template)
             self.assertEqual((done.returncode, done.stdout), (1, ""))
             self.assertIn(part, done.stderr)
+            self.assertEqual("--chat-template NAME names one" in done.stderr, template is None)
         done = chat("Hello\n", "--system", "Be brief.", template="mistral-v0.2")
         self.assertEqual(done.returncode, 1)
         self.assertIn("messages[0] (system)", done.stderr)
