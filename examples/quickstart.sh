@@ -85,7 +85,7 @@ if real=$(bash examples/get_model.sh); then
   echo
   "$quire" run -m "$real" -s dca --chat -f "$document" -p "$question" -n 40 --repeat-penalty 1.1
   echo
-  echo "Talk with it: $quire chat -m $real -s dca"
+  echo "Talk with it: $quire chat -m $real"
   model=$real
 else
   echo "Left out: the model could not be fetched."

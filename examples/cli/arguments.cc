@@ -80,7 +80,10 @@ void add_quiet_option(CLI::App& command) {
 }
 
 void add_session_options(CLI::App& command, SessionArguments& arguments) {
-  command.add_option("-s,--strategy", arguments.strategy, "strategy expression, see `quire --help` (default: full)")
+  const std::string strategy = arguments.strategy.empty() ? "full" : arguments.strategy;
+  command
+      .add_option("-s,--strategy", arguments.strategy,
+                  "strategy expression, see `quire --help` (default: " + strategy + ")")
       ->type_name("EXPR");
   add_word_option(command, "--kv-type", arguments.kv_type, kKvTypes,
                   "how keys and values are stored: f32, f16, bf16 (default: f16)");

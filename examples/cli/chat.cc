@@ -139,9 +139,15 @@ class Chat {
     } catch (const std::runtime_error& error) {
       throw UsageError(error.what());
     }
+    size_t n_tokens = 0;
+    try {
+      n_tokens = encode(engine_.tokenizer().get(), text, QUIRE_TEXT_NO_BOS).size();
+    } catch (const QuireFailure& failure) {  // of a text that is not UTF-8
+      throw UsageError("cannot attach " + path + ": " + failure.what());
+    }
     attached_ = with_document(attached_, text);
-    std::fprintf(stderr, "[%s goes with the next message: %s]\n", path.c_str(),
-                 human_bytes(static_cast<int64_t>(text.size())).c_str());
+    std::fprintf(stderr, "[%s goes with the next message: %s, %zu tokens]\n", path.c_str(),
+                 human_bytes(static_cast<int64_t>(text.size())).c_str(), n_tokens);
   }
 
   // Feeds a message and prints the answer. If that fails, the session is as it was before.
@@ -208,6 +214,7 @@ int chat(const ChatCommandArguments& arguments) {
 
 void add_chat(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<ChatCommandArguments>();
+  arguments->session.strategy = "auto";  // attached documents may be longer than the model's window
   CLI::App* command = app.add_subcommand("chat", "Talk with a model that was trained for it");
   add_model_options(*command, arguments->model);
   command->get_option("--model")->required(false);
@@ -220,7 +227,8 @@ void add_chat(CLI::App& app, Action& action) {
   command->add_flag("--templates", arguments->list_templates, "list the known chat templates");
   command->footer(std::string("\nEach line is a message. Commands:\n") + kCommands + R"help(
 Examples:
-  quire chat -m model -s auto --temperature 0.7
+  quire chat -m model --temperature 0.7
+  quire chat -m model --kv-budget 500MB --spill-dir /var/tmp
   printf '/file report.txt\nWhat was decided?\n' | quire chat -m model -s dca)help");
   command->callback([arguments, &action] { action = [arguments] { return chat(*arguments); }; });
 }

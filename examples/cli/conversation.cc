@@ -21,6 +21,21 @@ struct Views {
   quire_chat_options options;
 };
 
+// Calls `call` with the error to fill in. A checkpoint without a known template: says how to name one.
+template <typename Call>
+void check_template(const ChatArguments& arguments, const char* doing, Call&& call) {
+  Error error;
+  const quire_status status = call(error.get());
+  try {
+    error.check(status, doing);
+  } catch (const QuireFailure& failure) {
+    const bool unknown = status == QUIRE_ERROR_NOT_FOUND || status == QUIRE_ERROR_UNSUPPORTED;
+    if (!unknown || !arguments.template_name.empty()) throw;
+    throw QuireFailure(
+        status, std::string(failure.what()) + "; --chat-template NAME names one, `quire chat --templates` lists them");
+  }
+}
+
 }  // namespace
 
 void add_chat_options(CLI::App& command, ChatArguments& arguments) {
@@ -49,11 +64,11 @@ std::vector<Message> first_messages(const ChatArguments& arguments, const std::s
 int64_t count_chat_tokens(const quire_tokenizer* tokenizer, const std::vector<Message>& messages,
                           const ChatArguments& arguments) {
   const Views views(messages, arguments);
-  Error error;
   size_t needed = 0;
-  error.check(quire_tokenizer_encode_chat(tokenizer, views.messages.data(), views.messages.size(), &views.options,
-                                          nullptr, 0, &needed, error.get()),
-              "cannot write the messages");
+  check_template(arguments, "cannot write the messages", [&](quire_error* error) {
+    return quire_tokenizer_encode_chat(tokenizer, views.messages.data(), views.messages.size(), &views.options, nullptr,
+                                       0, &needed, error);
+  });
   return static_cast<int64_t>(needed);
 }
 

@@ -25,6 +25,10 @@ std::string read_document(const std::string& path) {
   char block[1 << 16];
   while (const size_t n = std::fread(block, 1, sizeof block, file.get())) text.append(block, n);
   if (std::ferror(file.get()) != 0) throw std::runtime_error("cannot read " + path + ": " + std::strerror(errno));
+  if (text.starts_with("%PDF-")) {
+    throw std::runtime_error(path + " is a PDF file, not text; `pdftotext " + path + " FILE.txt` makes text of it " +
+                             "(Debian: poppler-utils)");
+  }
   return text;
 }
 

@@ -11,6 +11,22 @@
 namespace cli {
 namespace {
 
+// The name of the checkpoint's own, or why there is none.
+std::string chat_template(const Engine& engine) {
+  const Tokenizer tokenizer = engine.tokenizer();
+  try {
+    return get_text(
+        [&](char* buf, size_t cap, size_t* needed, quire_error* err) {
+          return quire_tokenizer_get_chat_template(tokenizer.get(), buf, cap, needed, err);
+        },
+        "reading the chat template");
+  } catch (const QuireFailure& failure) {
+    if (failure.status() == QUIRE_ERROR_NOT_FOUND) return "";
+    if (failure.status() == QUIRE_ERROR_UNSUPPORTED) return "unknown";
+    throw;
+  }
+}
+
 Json facts(const Engine& engine) {
   const quire_model_info info = engine.info();
   return {{"architecture", engine.metadata("architecture")},
@@ -33,6 +49,7 @@ Json facts(const Engine& engine) {
           {"sliding_window", info.sliding_window},
           {"auto_strategy", engine.describe("auto")},
           {"tokenizer", engine.metadata("tokenizer")},
+          {"chat_template", chat_template(engine)},
           {"bos_token_id", engine.metadata("bos_token_id")},
           {"eos_token_ids", engine.metadata("eos_token_ids")}};
 }
@@ -41,6 +58,10 @@ void print_facts(const Json& facts) {
   for (const auto& [key, value] : facts.items()) {
     std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     if (key == "weight_bytes") text += " (" + human_bytes(value.get<int64_t>()) + ")";
+    if (text.empty() || (key == "sliding_window" && value == 0)) text = "none";
+    if (key == "chat_template" && text == "unknown") {
+      text += "; one that writes the same may be named with --chat-template, see `quire chat --templates`";
+    }
     print("%-18s %s\n", key.c_str(), text.c_str());
   }
 }

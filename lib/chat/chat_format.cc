@@ -13,6 +13,12 @@ int32_t eos_of(const Tokenizer& tokenizer) {
   return eos.empty() ? -1 : eos.front();
 }
 
+// Whether what a template without control tokens wrote last is the end-of-sequence token behind an assistant's message.
+bool ended_a_turn(const ChatTemplate& chat_template, const ChatState& state) {
+  return chat_template.end_of_turn().empty() && state.begun && !state.answering && state.n_turns > 0 &&
+         state.n_turns % 2 == 0;
+}
+
 // The id of a control or added token by its text; -1: none, or one that ordinary text becomes, too.
 Result<int32_t> find_control_token(const Tokenizer& tokenizer, std::string_view text) {
   EncodeOptions options{.first_segment = false};
@@ -52,6 +58,7 @@ Result<std::shared_ptr<const ChatFormat>> ChatFormat::make(const ChatTemplate& c
                                                            const ModelTokenizer& model_tokenizer) {
   const Tokenizer& tokenizer = model_tokenizer.tokenizer();
   std::shared_ptr<ChatFormat> format(new ChatFormat(chat_template, tokenizer));
+  format->begins_turns_anew_ = tokenizer.kind().starts_with("sentencepiece");
   std::string missing;
   for (const std::string_view token : chat_template.tokens()) {
     QUIRE_ASSIGN(const int32_t id, find_control_token(tokenizer, token));
@@ -73,9 +80,11 @@ Result<std::vector<int32_t>> ChatFormat::encode(std::span<const ChatMessage> mes
   QUIRE_ASSIGN(const auto pieces, chat_template_.write(messages, options, next));
   std::vector<int32_t> ids;
   std::string text;  // between two control tokens: encoded as one, since a token may reach over the end of a piece
+  bool turn_begins = ended_a_turn(chat_template_, state);
   const auto encode_text = [&]() -> Status {
     if (text.empty()) return {};
-    const EncodeOptions ordinary{.first_segment = starts_text && ids.empty(), .add_bos = false};
+    const bool begins = (ids.empty() && starts_text) || (turn_begins && begins_turns_anew_ && text.front() != ' ');
+    const EncodeOptions ordinary{.first_segment = begins, .add_bos = false};
     QUIRE_ASSIGN(const auto more, tokenizer_.encode(text, ordinary));
     ids.insert(ids.end(), more.begin(), more.end());
     text.clear();
@@ -101,6 +110,7 @@ Result<std::vector<int32_t>> ChatFormat::encode(std::span<const ChatMessage> mes
     }
     QUIRE_TRY(encode_text());
     ids.push_back(id);
+    turn_begins = piece.kind == ChatPiece::Kind::kBos || piece.kind == ChatPiece::Kind::kEos;
   }
   QUIRE_TRY(encode_text());
   state = std::move(next);

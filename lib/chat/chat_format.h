@@ -35,7 +35,9 @@ class ChatFormat {
 
   // The ids of what the template writes behind `state`, which moves on: those of the whole text with its control tokens
   // parsed, save that nothing in a message becomes one. starts_text: nothing stands before it, so it gets the dummy
-  // prefix if it begins with text. Errors: those of ChatTemplate::write; then the state is as it was.
+  // prefix if it begins with text. With a SentencePiece model text behind a beginning- or end-of-sequence token gets
+  // it, too, unless it begins with a space: the programs of Llama 2 and Mistral encode turn by turn. Errors: those of
+  // ChatTemplate::write; then the state is as it was.
   Result<std::vector<int32_t>> encode(std::span<const ChatMessage> messages, const ChatOptions& options,
                                       bool starts_text, ChatState& state) const;
 
@@ -45,6 +47,7 @@ class ChatFormat {
   const ChatTemplate& chat_template_;
   const Tokenizer& tokenizer_;
   int32_t end_of_turn_ = -1;
+  bool begins_turns_anew_ = false;
 };
 
 }  // namespace quire

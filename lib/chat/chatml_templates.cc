@@ -44,10 +44,11 @@ class ChatMlTemplate final : public ChatMlBase {
 };
 
 // Qwen3 takes the thinking out of the assistant's messages before the user's last one, and gives those behind it a
-// place for it.
+// place for it. always_thinks: an answer begins with <think>, whatever the caller asks for.
 class Qwen3Template final : public ChatMlBase {
  public:
-  constexpr Qwen3Template() : ChatMlBase("qwen3", "Qwen3, with thinking") {}
+  constexpr Qwen3Template(std::string_view name, std::string_view description, bool always_thinks)
+      : ChatMlBase(name, description), always_thinks_(always_thinks) {}
 
  private:
   static bool is_query(const ChatMessage& message) {
@@ -90,11 +91,17 @@ class Qwen3Template final : public ChatMlBase {
     state.asked = state.asked || last_query > 0;
     if (options.begin_answer) {
       begin_turn(out, "assistant");
-      if (!options.thinking) out.token(kThink).text("\n\n").token(kThinkEnd).text("\n\n");
+      if (always_thinks_) {
+        out.token(kThink).text("\n");
+      } else if (!options.thinking) {
+        out.token(kThink).text("\n\n").token(kThinkEnd).text("\n\n");
+      }
     }
     state.answering = options.begin_answer;
     return {};
   }
+
+  bool always_thinks_;
 };
 
 // SmolLM3 says in its system message whether to think. Flags in the system text decide, else the caller.
@@ -189,17 +196,19 @@ class SmolLm3Template final : public ChatMlBase {
 constexpr ChatMlTemplate kChatMl("chatml", "ChatML; no system message of its own (also Qwen3-Instruct-2507)");
 constexpr ChatMlTemplate kQwen15("qwen1.5", "Qwen1.5: ChatML with a default system message",
                                  "You are a helpful assistant");
-constexpr ChatMlTemplate kQwen2("qwen2", "Qwen2: ChatML with a default system message", "You are a helpful assistant.");
+constexpr ChatMlTemplate kQwen2("qwen2", "Qwen2 and Qwen2.5-1M: ChatML with a default system message",
+                                "You are a helpful assistant.");
 constexpr ChatMlTemplate kQwen25("qwen2.5", "Qwen2.5: ChatML with a default system message",
                                  "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.");
 constexpr ChatMlTemplate kSmolLm2("smollm2", "SmolLM2: ChatML with a default system message",
                                   "You are a helpful AI assistant named SmolLM, trained by Hugging Face");
-constexpr Qwen3Template kQwen3;
+constexpr Qwen3Template kQwen3("qwen3", "Qwen3, with thinking", false);
+constexpr Qwen3Template kQwen3Thinking("qwen3-thinking-2507", "Qwen3-Thinking-2507: always thinks", true);
 constexpr SmolLm3Template kSmolLm3("smollm3", "SmolLM3 as published, with thinking and the date of the day", true);
 constexpr SmolLm3Template kSmolLm3Unsloth("smollm3-unsloth", "SmolLM3 as Unsloth edited it, without a date", false);
 
-constexpr const ChatTemplate* kTemplates[] = {&kChatMl, &kQwen15,  &kQwen2,   &kQwen25,
-                                              &kQwen3,  &kSmolLm2, &kSmolLm3, &kSmolLm3Unsloth};
+constexpr const ChatTemplate* kTemplates[] = {&kChatMl,        &kQwen15,  &kQwen2,   &kQwen25,        &kQwen3,
+                                              &kQwen3Thinking, &kSmolLm2, &kSmolLm3, &kSmolLm3Unsloth};
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 #include "lib/chat/known_templates.h"
 
+#include <algorithm>
 #include <array>
 
 #include "lib/chat/templates.h"
@@ -28,14 +29,18 @@ constexpr KnownText kTexts[] = {
     {"5e2c14b656a8e5628dc1c6775f9ced80", 332, "qwen1.5"},
     {"e580c2da83415028d5d943bd0bd9082f", 328, "qwen2"},
     {"7c4c17cbc95b1d56c79034a9d5f0ae58", 333, "qwen2"},
+    {"0fe61c920a9d3925c31e98db8c19d1d3", 2426, "qwen2"},
     {"e392aa06018503fd2469c9508f79506e", 2506, "qwen2.5"},
     {"0fab82ce8f4d5175c9e0155c80737cf2", 4168, "qwen3"},
     {"4457e3d12b367a860283f874ff58d644", 4116, "qwen3"},
+    {"cb53a145cfc5e326bdee364f122d2352", 4049, "qwen3-thinking-2507"},
     {"98f63cc3d421d28f99ab995e9629dacd", 368, "smollm2"},
     {"f0323af61a5d6e2383059ddcb62b07a0", 373, "smollm2"},
     {"f45ff469005da372a5970aa085999fac", 3794, "smollm3-unsloth"},
     {"97aac26c37e4a675cb7c5112dfc4a3b0", 811, "llama2"},
     {"4adb1f81f5c508ea24f6d97f87d647f5", 815, "llama2"},
+    {"77bf02e7498448ae9780cf9e7c61d5ec", 740, "llama2-stripped"},
+    {"aa1e59b4b64cef5a5e790988f4074a5f", 744, "llama2-stripped"},
     {"09facc0e4aa943189799ad6e2dea0594", 389, "llama3"},
     {"11cc8d79e9815d5c866fc8fa50da12fe", 393, "llama3"},
     {"8f20b9eda669ce10b97891b7adc1beb8", 348, "llama3-answering"},
@@ -48,6 +53,9 @@ constexpr KnownText kTexts[] = {
     {"df3ebcd92fa9a63fc6614466504d495b", 3958, "mistral-v3"},
     {"638e5c8b05f6278ccae647ce0048756b", 3944, "mistral-v3-tekken"},
     {"5b658f89dcb1716f11381d1c62000f60", 423, "mistral-v7"},
+    {"fd2311e127f73e91f76f9bea77871b27", 2703, "mistral-small-3"},
+    {"c6261aae0f6075f94f6d27f8ff5d6905", 2866, "mistral-small-3"},
+    {"cd1c13f65ef7d82737dfea3c41ab3c14", 1597, "mistral-small-3"},
     {"59e852f715f77598df8ea8c96e21d4e6", 6703, "mistral-small-3.2"},
 };
 constexpr size_t kMaxBytes = 64 << 10;  // longer texts are not looked at: none of the known ones comes near
@@ -65,12 +73,22 @@ const ChatTemplate* find(std::string_view name) {
   return nullptr;
 }
 
-std::string all_names() {
-  std::string names;
+// Whether the program writes the tokens that this template needs. Templates that need none write [INST] as text.
+bool has_its_tokens(const ChatTemplate& known, std::string_view program) {
+  const auto writes = [&](std::string_view token) { return program.find(token) != std::string_view::npos; };
+  return known.tokens().empty() ? writes("[INST]") : std::all_of(known.tokens().begin(), known.tokens().end(), writes);
+}
+
+// The names of the templates that write the tokens of `program`; of all, if there is no such template.
+std::string names(std::string_view program = {}) {
+  std::string likely, all;
   for (const auto family : families()) {
-    for (const ChatTemplate* known : family) names.append(names.empty() ? "" : ", ").append(known->name());
+    for (const ChatTemplate* known : family) {
+      all.append(all.empty() ? "" : ", ").append(known->name());
+      if (has_its_tokens(*known, program)) likely.append(likely.empty() ? "" : ", ").append(known->name());
+    }
   }
-  return names;
+  return likely.empty() ? all : likely;
 }
 
 std::string normalised(std::string_view jinja) {
@@ -92,7 +110,7 @@ std::string normalised(std::string_view jinja) {
 Result<const ChatTemplate*> find_chat_template(std::string_view name) {
   if (const ChatTemplate* known = find(name)) return known;
   return Status(Code::kInvalidArgument,
-                "no chat template is called " + json_excerpt(utf8_sanitize(name)) + "; there are " + all_names());
+                "no chat template is called " + json_excerpt(utf8_sanitize(name)) + "; there are " + names());
 }
 
 Result<const ChatTemplate*> recognise_chat_template(std::string_view jinja) {
@@ -108,7 +126,7 @@ Result<const ChatTemplate*> recognise_chat_template(std::string_view jinja) {
   return Status(Code::kUnsupported,
                 "the checkpoint's chat template is not a known one: " + json_excerpt(utf8_sanitize(text)) + ", " +
                     std::to_string(text.size()) + " bytes, hash " + hash +
-                    "; one that writes the same may be named: " + all_names());
+                    "; one that writes the same may be named: " + names(text));
 }
 
 std::string list_chat_templates() {

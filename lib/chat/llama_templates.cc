@@ -5,10 +5,11 @@ namespace quire {
 namespace {
 
 // [INST] and [/INST] are ordinary text in Llama 2's vocabulary, and turns alternate. A system text stands in the first
-// user message.
+// user message; its white space at both ends is cut off or not.
 class Llama2Template final : public ChatTemplate {
  public:
-  constexpr Llama2Template() : ChatTemplate("llama2", "Llama 2 Chat", {}, "") {}
+  constexpr Llama2Template(std::string_view name, std::string_view description, bool strips_system)
+      : ChatTemplate(name, description, {}, ""), strips_system_(strips_system) {}
 
  private:
   void end_answer(ChatWriter& out) const override { out.text(" ").eos(); }
@@ -21,7 +22,7 @@ class Llama2Template final : public ChatTemplate {
       state.begun = true;
       if (message.role == "system") {
         if (!begins) return refuse(messages, i, "has a system message at the beginning only");
-        state.system = message.text;
+        state.system = strips_system_ ? strip(message.text) : message.text;
         continue;
       }
       const bool user = message.role == "user";
@@ -39,6 +40,8 @@ class Llama2Template final : public ChatTemplate {
     state.answering = options.begin_answer && state.n_turns % 2 == 1;
     return {};
   }
+
+  bool strips_system_;
 };
 
 constexpr std::string_view kStart = "<|start_header_id|>";
@@ -99,7 +102,8 @@ class Llama3Template final : public ChatTemplate {
 };
 
 using Beginning = Llama3Template::Beginning;
-constexpr Llama2Template kLlama2;
+constexpr Llama2Template kLlama2("llama2", "Llama 2 Chat", false);
+constexpr Llama2Template kLlama2Stripped("llama2-stripped", "Llama 2 Chat and CodeLlama as published later", true);
 constexpr Llama3Template kLlama3("llama3", "Llama 3", Beginning::kPlain);
 constexpr Llama3Template kLlama3Answering("llama3-answering", "Llama 3 as first published: always begins an answer",
                                           Beginning::kPlain, true);
@@ -107,7 +111,8 @@ constexpr Llama3Template kLlama31("llama3.1", "Llama 3.1 and 3.3; the date is 20
                                   Beginning::kDated);
 constexpr Llama3Template kLlama32("llama3.2", "Llama 3.2; the date of the day by default", Beginning::kDatedNow);
 
-constexpr const ChatTemplate* kTemplates[] = {&kLlama2, &kLlama3, &kLlama3Answering, &kLlama31, &kLlama32};
+constexpr const ChatTemplate* kTemplates[] = {&kLlama2,          &kLlama2Stripped, &kLlama3,
+                                              &kLlama3Answering, &kLlama31,        &kLlama32};
 
 }  // namespace
 

@@ -72,18 +72,31 @@ class AlternatingTemplate final : public ChatTemplate {
   bool strips_answers_;
 };
 
-// Version 7: system messages have tokens of their own.
+// The beginning of the system messages that Mistral Small writes of its own; a date follows.
+constexpr std::string_view kSmallBeforeDate =
+    "You are Mistral Small 3, a Large Language Model (LLM) created by Mistral AI, a French startup headquartered in "
+    "Paris.\nYour knowledge base was last updated on 2023-10-01. The current date is ";
+
+// Version 7: system messages have tokens of their own. A conversation without one may get one, with the date of the day
+// before `after_date`; empty: it gets none.
 class SystemPromptTemplate final : public ChatTemplate {
  public:
-  constexpr SystemPromptTemplate(std::string_view name, std::string_view description, Spaces spaces)
-      : ChatTemplate(name, description, kSystemTokens, ""), spaces_(spaces) {}
+  constexpr SystemPromptTemplate(std::string_view name, std::string_view description, Spaces spaces,
+                                 std::string_view after_date = {})
+      : ChatTemplate(name, description, kSystemTokens, ""), spaces_(spaces), after_date_(after_date) {}
 
  private:
   void end_answer(ChatWriter& out) const override { out.eos(); }
 
   Status write_messages(std::span<const ChatMessage> messages, const ChatOptions& options, ChatState& state,
                         ChatWriter& out) const override {
-    if (!state.begun) out.bos();
+    if (!state.begun) {
+      out.bos();
+      if (!after_date_.empty() && messages[0].role != "system") {
+        out.token(kSystem).text(kSmallBeforeDate).text(options.date.value_or(today()).iso()).text(after_date_);
+        out.token(kSystemEnd);
+      }
+    }
     state.begun = true;
     for (const ChatMessage& message : messages) {
       if (message.role == "system") {
@@ -99,6 +112,7 @@ class SystemPromptTemplate final : public ChatTemplate {
   }
 
   Spaces spaces_;
+  std::string_view after_date_;
 };
 
 // Mistral Small 3.2 (2506): version 7 with a long system message of its own, and turns that alternate; behind the
@@ -111,9 +125,6 @@ class Small32Template final : public ChatTemplate {
                      "") {}
 
  private:
-  static constexpr std::string_view kBeforeDate =
-      "You are Mistral Small 3, a Large Language Model (LLM) created by Mistral AI, a French startup headquartered in "
-      "Paris.\nYour knowledge base was last updated on 2023-10-01. The current date is ";
   static constexpr std::string_view kAfterDate = R"(.
 
 When you're not sure about some information or when the user's request requires up-to-date or specific data, you must use the available tools to fetch the information. Do not hesitate to use tools whenever they can provide a more accurate or complete response. If no relevant tools are available, then clearly state that you don't have the information and avoid making up anything.
@@ -153,7 +164,7 @@ Always prioritize using tools to provide the most accurate and helpful response.
         out.text(messages[0].text);
         first = 1;
       } else {
-        out.text(kBeforeDate).text(options.date.value_or(today()).iso()).text(kAfterDate);
+        out.text(kSmallBeforeDate).text(options.date.value_or(today()).iso()).text(kAfterDate);
       }
       out.token(kSystemEnd);
     }
@@ -190,9 +201,17 @@ constexpr AlternatingTemplate kV3Tekken("mistral-v3-tekken", "Mistral v3-tekken 
 constexpr SystemPromptTemplate kV7("mistral-v7", "Mistral v7 (Large 2411)", {"", " ", "", " ", ""});
 constexpr SystemPromptTemplate kV7Tekken("mistral-v7-tekken", "Mistral v7-tekken without a system message of its own",
                                          {});
+constexpr SystemPromptTemplate kSmall3(
+    "mistral-small-3", "Mistral Small 3 and 3.1 (v7-tekken); its own system message has the date of the day", {},
+    ".\n\nWhen you're not sure about some information, you say that you don't have the information and don't make up "
+    "anything.\nIf the user's question is not clear, ambiguous, or does not provide enough context for you to "
+    "accurately answer the question, you do not try to answer it right away and you rather ask the user to clarify "
+    "their request (e.g. \"What are some good restaurants around me?\" => \"Where are you?\" or \"When is the next "
+    "flight to Tokyo\" => \"Where do you travel from?\")");
 constexpr Small32Template kSmall32;
 
-constexpr const ChatTemplate* kTemplates[] = {&kV01, &kV02, &kV1, &kV3, &kV3Tekken, &kV7, &kV7Tekken, &kSmall32};
+constexpr const ChatTemplate* kTemplates[] = {&kV01, &kV02,      &kV1,     &kV3,     &kV3Tekken,
+                                              &kV7,  &kV7Tekken, &kSmall3, &kSmall32};
 
 }  // namespace
 

@@ -78,7 +78,8 @@ Status check_part(const std::string& path, const GgufHeader& header, int64_t par
   if (*number == part && *count == n_parts) return {};
   return Status(Code::kBadFile, path + " says it is file " + std::to_string(*number + 1) + " of " +
                                     std::to_string(*count) + "; expected file " + std::to_string(part + 1) + " of " +
-                                    std::to_string(n_parts));
+                                    std::to_string(n_parts) +
+                                    (part == 0 ? ": a split model is opened by its first file" : ""));
 }
 
 // Renames PREFIX LAYER . NAME . SUFFIX; `name` of NAME is empty if it knows none. Other tensors keep their name.
@@ -122,7 +123,13 @@ Result<GgufModel> open_gguf(const std::string& path, const CancelToken* cancel) 
   for (int64_t part = 1; part < n_parts; ++part) {
     QUIRE_TRY(check_cancelled(cancel));
     const std::string other = stem + part_ending(part, n_parts);
-    QUIRE_ASSIGN(Opened opened, open_file(other));
+    auto file = open_file(other);
+    if (file.status().code() == Code::kNotFound) {
+      return Status(Code::kNotFound, path + " is the first of " + std::to_string(n_parts) + " files, of which file " +
+                                         std::to_string(part + 1) + " is missing: " + other);
+    }
+    if (!file.ok()) return file.status();
+    Opened opened = std::move(*file);
     QUIRE_TRY(check_part(other, opened.header, part, n_parts));
     for (auto& [name, tensor] : opened.header.tensors) tensor.file = static_cast<size_t>(part);
     model.header.tensors.merge(opened.header.tensors);

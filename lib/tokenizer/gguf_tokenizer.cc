@@ -112,7 +112,8 @@ Result<std::unique_ptr<const Tokenizer>> make_bpe(const Metadata& metadata, cons
   QUIRE_ASSIGN(const std::string pre, metadata.text("pre"));
   const GgufPreTokenizer family = find_gguf_pre_tokenizer(pre);
   if (family.names.empty()) {
-    return Status(Code::kUnsupported, "tokenizer.ggml.pre: the pre-tokenizer " + json_excerpt(utf8_sanitize(pre)));
+    return Status(Code::kUnsupported,
+                  "tokenizer.ggml.pre: the pre-tokenizer " + json_excerpt(utf8_sanitize(pre)) + " is not known here");
   }
   BpeDefinition definition;
   definition.ignore_merges = family.ignore_merges;

@@ -4,8 +4,10 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/format/json.h"
 #include "lib/tokenizer/added_tokens.h"
 #include "lib/tokenizer/bpe_definition.h"
+#include "lib/tokenizer/character_bpe.h"
 #include "lib/tokenizer/chat_template_text.h"
 #include "lib/tokenizer/regex_syntax.h"
 #include "lib/tokenizer/sentencepiece_model.h"
@@ -32,21 +34,12 @@ struct Vocabulary {
 // The text of an id that no token has.
 std::string filler(size_t id) { return "[PAD" + std::to_string(id) + "]"; }
 
-Status add_sentencepiece(const TokenizerFiles& files, int32_t vocab_size, GgufWriter& writer) {
-  QUIRE_ASSIGN(const SentencePieceModel model, parse_sentencepiece_model(files.model));
-  QUIRE_ASSIGN(const TokenizerSettings settings,
-               parse_tokenizer_settings(files.tokenizer_config, files.added_tokens, vocab_size));
-  if (model.algorithm != PieceAlgorithm::kBpe) {
-    return Status(Code::kUnsupported,
-                  "tokenizer.model is a unigram model; GGUF has a place for SentencePiece's BPE only");
-  }
-  if (!model.charsmap.empty()) {
-    return Status(Code::kUnsupported, "tokenizer.model normalises texts by a character map; GGUF has no place for one");
-  }
+void put_sentencepiece(const SentencePieceModel& model, const TokenizerSettings& settings, int32_t vocab_size,
+                       GgufWriter& writer) {
   const auto n = static_cast<size_t>(vocab_size);
   Vocabulary vocabulary{std::vector<std::string>(n), std::vector<float>(n), std::vector<int32_t>(n)};
   for (size_t id = 0; id < n; ++id) {
-    if (id < model.pieces.size()) {
+    if (id < model.pieces.size() && !model.pieces[id].text.empty()) {
       const auto& piece = model.pieces[id];
       vocabulary.put(id, piece.text, piece.score, static_cast<int32_t>(piece.type));
     } else {
@@ -69,6 +62,20 @@ Status add_sentencepiece(const TokenizerFiles& files, int32_t vocab_size, GgufWr
   for (size_t id = 0; id < n; ++id) {
     if (vocabulary.types[id] == kUnknown) writer.add("tokenizer.ggml.unknown_token_id", static_cast<uint32_t>(id));
   }
+}
+
+Status add_sentencepiece(const TokenizerFiles& files, int32_t vocab_size, GgufWriter& writer) {
+  QUIRE_ASSIGN(const SentencePieceModel model, parse_sentencepiece_model(files.model));
+  QUIRE_ASSIGN(const TokenizerSettings settings,
+               parse_tokenizer_settings(files.tokenizer_config, files.added_tokens, vocab_size));
+  if (model.algorithm != PieceAlgorithm::kBpe) {
+    return Status(Code::kUnsupported,
+                  "tokenizer.model is a unigram model; GGUF has a place for SentencePiece's BPE only");
+  }
+  if (!model.charsmap.empty()) {
+    return Status(Code::kUnsupported, "tokenizer.model normalises texts by a character map; GGUF has no place for one");
+  }
+  put_sentencepiece(model, settings, vocab_size, writer);
   return {};
 }
 
@@ -113,8 +120,12 @@ Result<std::string> name_pre_tokenizer(const BpeDefinition& definition) {
                    });
     if (same && definition.ignore_merges == family.ignore_merges) return std::string(family.name);
   }
+  std::string cuts;
+  for (const Cut& cut : definition.cuts) cuts += (cuts.empty() ? "" : ", ") + json_excerpt(cut.expression);
   return Status(Code::kUnsupported,
-                "tokenizer.json cuts texts in a way that GGUF has no name for, or none that is known here");
+                "tokenizer.json cuts texts in a way that GGUF has no name for, or none that is known here: by " +
+                    (cuts.empty() ? "nothing" : cuts) +
+                    (definition.ignore_merges ? ", whole words before merges" : ""));
 }
 
 // Normalising to NFC is left out: programs that read GGUF files do not do it.
@@ -132,9 +143,9 @@ Status add_bpe(const TokenizerFiles& files, int32_t vocab_size, GgufWriter& writ
   QUIRE_ASSIGN(const Json file, parse_tokenizer_json(files.json));
   QUIRE_ASSIGN(const BpeDefinition definition, define_json_tokenizer(file, files.tokenizer_config, vocab_size));
   if (!definition.byte_level) {
-    return Status(
-        Code::kUnsupported,
-        "tokenizer.json is a BPE of characters; GGUF wants the scores of its tokenizer.model, which is not there");
+    QUIRE_ASSIGN(const SentencePieceModel model, as_sentencepiece_model(definition));
+    put_sentencepiece(model, {}, vocab_size, writer);
+    return {};
   }
   QUIRE_ASSIGN(const std::string pre, name_pre_tokenizer(definition));
   QUIRE_TRY(check_changes(definition));

@@ -24,7 +24,9 @@ Result<TokenizerFiles> read_tokenizer_files(const std::string& directory) {
   } else if (path_exists(json)) {
     QUIRE_ASSIGN(files.json, read_text_file(json, kMaxTokenizerJsonBytes));
   } else {
-    return Status(Code::kNotFound, "neither tokenizer.model nor tokenizer.json in " + directory);
+    const bool tekken = path_exists(directory + "/tekken.json");
+    return Status(Code::kNotFound, "neither tokenizer.model nor tokenizer.json in " + directory +
+                                       (tekken ? "; tekken.json, which is there, is not read" : ""));
   }
   return files;
 }

@@ -4,6 +4,8 @@ import argparse
 import json
 import os
 import pathlib
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -64,10 +66,10 @@ class ChatTest(unittest.TestCase):
         self.assert_chat([hello, hello], "Hello\n\n/reset\nHello\n/quit\nHello\n")
 
     def test_the_second_answer_depends_on_the_first_message(self):
-        first, second = chat("Hello\nAgain\n"), chat("Once upon a time\nAgain\n")
+        first, second = chat("Hello\nWhat is next?\n"), chat("Seven ships\nWhat is next?\n")
         self.assertEqual((first.returncode, second.returncode), (0, 0))
         self.assertNotEqual(first.stdout.splitlines()[-1], second.stdout.splitlines()[-1])
-        self.assertEqual(first.stdout, chat("Hello\nAgain\n").stdout)
+        self.assertEqual(first.stdout, chat("Hello\nWhat is next?\n").stdout)
 
     def test_a_document_is_part_of_the_next_message(self):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
@@ -76,8 +78,31 @@ class ChatTest(unittest.TestCase):
             read = answer("-f", file.name, "-p", "What?")
             self.assertEqual(read["text"], answer("-p", "The reader turns the leaves.\n\nWhat?")["text"])
             done = self.assert_chat([read], f"/file {file.name}\nWhat?\n")
-            self.assertIn("29 bytes", done.stderr)
+            self.assertRegex(done.stderr, r"goes with the next message: 29 bytes, \d+ tokens]")
             self.assert_chat([answer("-p", "What?")], f"/file {file.name}\n/reset\nWhat?\n")
+
+    def test_what_is_no_text_is_not_attached(self):
+        for data, reason in ((b"%PDF-1.7\n\xe2\xe3", "is a PDF file, not text; `pdftotext"), (b"caf\xe9", "at byte 3")):
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(data)
+                file.flush()
+                done = chat(f"/file {file.name}\nHello\n")
+            self.assertEqual((done.returncode, done.stdout), (1, line(answer("-p", "Hello")["text"])))
+            self.assertIn(file.name, done.stderr)
+            self.assertIn(reason, done.stderr)
+            self.assertNotIn("goes with", done.stderr)
+
+    def test_a_document_may_be_longer_than_the_window(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write("The reader turns the leaves. " * 40)  # of 256 tokens
+            file.flush()
+            done = chat(f"/file {file.name}\nWhat?\n")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("auto chose", done.stderr)
+            self.assertNotEqual(done.stdout, "")
+            done = chat(f"/file {file.name}\nWhat?\n", "-s", "full")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("[OVERFLOW]", done.stderr)
 
     def test_commands(self):
         self.assertIn("/file PATH", chat("/help\n").stderr)
@@ -91,7 +116,7 @@ class ChatTest(unittest.TestCase):
         self.assertIn("llama3.1 ", listed.stdout)
 
     def test_a_failed_message_leaves_the_conversation_as_it_was(self):
-        done = chat("word " * 300 + "\nHello\n")
+        done = chat("word " * 300 + "\nHello\n", "-s", "full")
         self.assertEqual(done.returncode, 1)
         self.assertIn("[OVERFLOW]", done.stderr)
         self.assertEqual(done.stdout, line(answer("-p", "Hello")["text"]))
@@ -114,6 +139,7 @@ class ChatTest(unittest.TestCase):
             done = chat("Hello\n", template=template)
             self.assertEqual((done.returncode, done.stdout), (1, ""))
             self.assertIn(part, done.stderr)
+            self.assertEqual("--chat-template NAME names one" in done.stderr, template is None)
         done = chat("Hello\n", "--system", "Be brief.", template="mistral-v0.2")
         self.assertEqual(done.returncode, 1)
         self.assertIn("messages[0] (system)", done.stderr)
@@ -142,6 +168,80 @@ class ChatTest(unittest.TestCase):
                 process.send_signal(signal.SIGINT)
                 self.assertEqual(process.stderr.read(), b"quire: interrupted\n")
                 self.assertEqual(process.wait(60), 130)
+
+
+class Terminal:
+    """quire chat on a terminal of its own; what it shows is read until a text comes."""
+
+    def __init__(self, *arguments):
+        self.process, self.fd = pty.fork()
+        if self.process == 0:
+            os.execv(OPTIONS.quire, [OPTIONS.quire, *map(str, arguments)])
+        self.shown = ""
+
+    def wait_for(self, text):
+        while text not in self.shown:
+            ready, _, _ = select.select([self.fd], [], [], 240)
+            if not ready:
+                raise AssertionError(f"{text!r} does not come; shown: {self.shown!r}")
+            try:
+                self.shown += os.read(self.fd, 4096).decode(errors="replace")
+            except OSError as error:  # the other end is closed
+                raise AssertionError(f"{text!r} did not come; shown: {self.shown!r}") from error
+        before, self.shown = self.shown.split(text, 1)
+        return before
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def end(self):
+        """The exit status."""
+        while True:
+            try:
+                if not os.read(self.fd, 4096):
+                    break
+            except OSError:
+                break
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+
+
+class TerminalTest(unittest.TestCase):
+    def test_a_conversation_about_a_document(self):
+        with tempfile.TemporaryDirectory() as folder:
+            document = pathlib.Path(folder) / "leaves.txt"
+            document.write_text("The reader turns the leaves. " * 40)
+            terminal = Terminal("chat", "-m", OPTIONS.model, "--chat-template", "llama2", "-n", 8, "--ignore-eos")
+            self.assertIn("/help lists commands.", terminal.wait_for("> "))
+            terminal.type("/file /nowhere\n")
+            terminal.wait_for("quire: cannot open /nowhere")
+            terminal.wait_for("> ")
+            terminal.type(f"/file {document}\n")
+            terminal.wait_for("goes with the next message: 1.1 KiB, ")
+            terminal.wait_for("> ")
+            terminal.type("What does the reader do?\n")
+            self.assertRegex(terminal.wait_for("[ended by max_tokens]"), r"reading \[#.*\d+/\d+ tokens")
+            terminal.wait_for("> ")
+            terminal.type("And then?\n")  # only this is read
+            self.assertNotIn("leaves.txt", terminal.wait_for("[ended by max_tokens]"))
+            terminal.wait_for("> ")
+            terminal.type("\x03")  # Ctrl-C at the prompt
+            terminal.wait_for("quire: interrupted")
+            self.assertEqual(terminal.end(), 130)
+
+    def test_ctrl_c_stops_the_answer_only(self):
+        terminal = Terminal("chat", "-m", OPTIONS.model, "--chat-template", "llama2", "-s", "streaming_llm", "-n", 100000000,
+                            "--ignore-eos")
+        terminal.wait_for("> ")
+        terminal.type("Hello\n")
+        terminal.wait_for("Hello\r\n")  # the echo
+        while not terminal.shown.strip():
+            terminal.shown += os.read(terminal.fd, 4096).decode(errors="replace")
+        terminal.type("\x03")
+        terminal.wait_for("[stopped]")
+        terminal.wait_for("> ")
+        terminal.type("/quit\n")
+        self.assertEqual(terminal.end(), 0)
 
 
 def main():

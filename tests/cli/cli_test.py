@@ -318,7 +318,11 @@ class ModelTest(unittest.TestCase):
         config = json.loads((pathlib.Path(OPTIONS.model) / "config.json").read_text())
         self.assertEqual(facts["n_layers"], config["num_hidden_layers"])
         self.assertEqual(facts["train_len"], config["max_position_embeddings"])
-        self.assertIn(str(config["num_hidden_layers"]), run("info", OPTIONS.model).stdout)
+        shown = run("info", OPTIONS.model).stdout
+        self.assertIn(str(config["num_hidden_layers"]), shown)
+        self.assertEqual(facts["chat_template"], "")
+        self.assertRegex(shown, r"(?m)^chat_template +none$")
+        self.assertRegex(shown, r"(?m)^sliding_window +none$")
 
     def test_strategies(self):
         terms = {term["name"]: term for term in self.run_json("strategies", "--train-len", 1024)["terms"]}

@@ -41,6 +41,14 @@ LLAMA2 = (
     "message['content'] %}{% endif %}{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' "
     "[/INST]' }}{% elif message['role'] == 'assistant' %}{{ ' '  + content.strip() + ' ' + eos_token }}{% endif %}"
     "{% endfor %}")
+LLAMA2_STRIPPED = (
+    "{% if messages[0]['role'] == 'system' %}{% set system_message = '<<SYS>>\\n' + messages[0]['content'] | trim + "
+    "'\\n<</SYS>>\\n\\n' %}{% set messages = messages[1:] %}{% else %}{% set system_message = '' %}{% endif %}{% for message in "
+    "messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must "
+    "alternate user/assistant/user/assistant/...') }}{% endif %}{% if loop.index0 == 0 %}{% set content = system_message + "
+    "message['content'] %}{% else %}{% set content = message['content'] %}{% endif %}{% if message['role'] == 'user' %}"
+    "{{ bos_token + '[INST] ' + content | trim + ' [/INST]' }}{% elif message['role'] == 'assistant' %}"
+    "{{ ' ' + content | trim + ' ' + eos_token }}{% endif %}{% endfor %}")
 # Version 7 of Mistral with the tokens' spaces of v7-tekken.
 MISTRAL_V7_TEKKEN = (
     "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}{{ '[INST]' + message['content'] + "
@@ -78,6 +86,12 @@ def trl():
                 if name.startswith("trl/chat_templates/")}
 
 
+@functools.cache
+def axolotl():
+    with zipfile.ZipFile(io.BytesIO(download("axolotl==0.19.0"))) as archive:
+        return archive.read("axolotl/utils/chat_templates/templates/mistral_v7_tekken.jinja").decode()
+
+
 def from_llama_cpp_tests(name):
     """A template that llama.cpp's own test has as a string literal."""
     source = llama_cpp()["tests/test-chat-template.cpp"]
@@ -94,10 +108,70 @@ def model_file(name):
     return llama_cpp()[f"models/templates/{name}.jinja"]
 
 
+def edit(text, *edits):
+    """Each (old, new) once."""
+    for old, new in edits:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+def qwen25_1m():
+    return model_file("Qwen-Qwen2.5-7B-Instruct").replace("You are Qwen, created by Alibaba Cloud. ", "")
+
+
+def qwen3_thinking_2507():
+    """The later edition of Qwen3's, whose answers begin with a thought."""
+    return edit(trl()["qwen3"], (
+        "{{- '<|im_start|>assistant\\n' }}\n    {%- if enable_thinking is defined and enable_thinking is false %}\n"
+        "        {{- '<think>\\n\\n</think>\\n\\n' }}\n    {%- endif %}\n", "{{- '<|im_start|>assistant\\n<think>\\n' }}\n"))
+
+
+def between(text, begin, end):
+    return text[text.index(begin):text.index(end, text.index(begin))]
+
+
+def mistral_small_2501():
+    """Axolotl's edition with texts alone, where that takes lists of parts, too."""
+    text = axolotl()
+    return edit(
+        text,
+        (between(text, "    {%- if messages[0]['content'] is string", "    {%- set loop_messages = messages[1:]"),
+         "    {%- set system_message = messages[0]['content'] %}\n"),
+        (between(text, "        {%- if message['content'] is string %}\n            {{- '[INST]", "    {%- elif message['role'] == 'system'"),
+         "        {{- '[INST]' + message['content'] + '[/INST]' }}\n"),
+        (between(text, "        {%- if message['content'] is string %}\n            {{- '[SYSTEM", "    {%- elif message['role'] == 'assistant'"),
+         "        {{- '[SYSTEM_PROMPT]' + message['content'] + '[/SYSTEM_PROMPT]' }}\n"),
+        (between(text, "        {%- if message['content'] is string %}\n            {{- message", "    {%- else %}\n        {{- raise_exception('Only user"),
+         "        {{- message['content'] + eos_token }}\n"))
+
+
+def mistral_small_2503():
+    """Lists of parts are taken; a system text that is none is a mistake of the program's, which fails with it."""
+    tab = 4 * " "
+    blocks = ("{%- if message['content'] is string %}", "{{- '[INST]' + message['content'] + '[/INST]' }}", "{%- else %}",
+              2 * tab + "{{- '[INST]' }}", 2 * tab + "{%- for block in message['content'] %}",
+              4 * tab + "{%- if block['type'] == 'text' %}", 6 * tab + "{{- block['text'] }}",
+              4 * tab + "{%- elif block['type'] == 'image' or block['type'] == 'image_url' %}", 6 * tab + "{{- '[IMG]' }}",
+              5 * tab + "{%- else %}",
+              6 * tab + "{{- raise_exception('Only text and image blocks are supported in message content!') }}",
+              5 * tab + "{%- endif %}", 3 * tab + "{%- endfor %}", 2 * tab + "{{- '[/INST]' }}", tab + "{%- endif %}")
+    system, rest = "{%- set system_message = messages[0]['content']", "{%- set loop_messages = messages[1:] %}\n"
+    answer = "{{- message['content'] + eos_token }}\n"
+    return edit(
+        mistral_small_2501(),
+        (f"{tab}{system} %}}\n{tab}{rest}",
+         f"{tab}{{%- if messages[0] is string %}}\n{tab * 2}{system} %}}\n{tab * 2}{rest}{tab}{{%- else %}} \n"
+         f"{tab * 2}{system}[0]['text'] %}}\n{tab * 2}{rest}{tab}{{%- endif %}}\n"),
+        (f"{tab * 2}{blocks[1]}\n", "".join(f"{tab * 3}{line}\n" for line in blocks)),
+        (tab * 2 + answer, f"{tab * 2}{blocks[0]}\n{tab * 3}{answer}{tab * 2}{{%- else %}}\n{tab * 3}"
+         f"{answer.replace('] +', '][0][' + repr('text') + '] +')}{tab * 2}{{%- endif %}}\n"))
+
+
 def smollm3_as_published():
     """Unsloth's edition with its edits taken back."""
-    text = model_file("HuggingFaceTB-SmolLM3-3B")
-    for edited, published in [
+    return edit(
+        model_file("HuggingFaceTB-SmolLM3-3B"), *[
             ('    {%- set custom_instructions = system_message.replace("/no_think", "") -%}\n'
              '    {%- set custom_instructions = custom_instructions.replace("/think", "") -%}\n'
              '    {%- set custom_instructions = custom_instructions.rstrip() -%}\n{%- endif -%}\n',
@@ -108,10 +182,7 @@ def smollm3_as_published():
             ('{{- "Knowledge Cutoff Date: June 2025\\n" -}}\n',
              '{{- "Knowledge Cutoff Date: June 2025\\n" -}}\n{%- set today = strftime_now("%d %B %Y") -%}\n'
              '{{- "Today Date: " ~ today ~ "\\n" -}}\n'),
-            ('{{- "<|im_end|>\\n" -}}\n{# ───── main', '{%- endif -%}\n{# ───── main')]:
-        assert text.count(edited) == 1, edited
-        text = text.replace(edited, published)
-    return text
+            ('{{- "<|im_end|>\\n" -}}\n{# ───── main', '{%- endif -%}\n{# ───── main')])
 
 
 def known():
@@ -119,12 +190,14 @@ def known():
     return [
         ("chatml", [CHATML, CHATML_UNDEFINED, trl()["qwen3_instruct_2507"]]),
         ("qwen1.5", [chatml_with_default("You are a helpful assistant")]),
-        ("qwen2", [chatml_with_default("You are a helpful assistant.")]),
+        ("qwen2", [chatml_with_default("You are a helpful assistant."), qwen25_1m()]),
         ("qwen2.5", [model_file("Qwen-Qwen2.5-7B-Instruct"), trl()["qwen2_5"]]),
         ("qwen3", [model_file("Qwen-Qwen3-0.6B"), trl()["qwen3"]]),
+        ("qwen3-thinking-2507", [qwen3_thinking_2507()]),
         ("smollm2", [chatml_with_default("You are a helpful AI assistant named SmolLM, trained by Hugging Face")]),
         ("smollm3-unsloth", [model_file("HuggingFaceTB-SmolLM3-3B")]),
         ("llama2", [LLAMA2]),
+        ("llama2-stripped", [LLAMA2_STRIPPED]),
         ("llama3", [from_llama_cpp_python("LLAMA3_INSTRUCT"), trl()["llama3"]]),
         ("llama3-answering", [from_llama_cpp_tests("Llama-3")]),
         ("llama3.1", [model_file("meta-llama-Llama-3.1-8B-Instruct"), model_file("meta-llama-Llama-3.3-70B-Instruct")]),
@@ -135,6 +208,7 @@ def known():
         ("mistral-v3", [from_llama_cpp_tests("Mistral-Large-Instruct-2407")]),
         ("mistral-v3-tekken", [model_file("mistralai-Mistral-Nemo-Instruct-2407")]),
         ("mistral-v7", [from_llama_cpp_tests("mistralai/Mistral-Large-Instruct-2411")]),
+        ("mistral-small-3", [mistral_small_2501(), mistral_small_2503(), axolotl()]),
         ("mistral-small-3.2", [model_file("Mistral-Small-3.2-24B-Instruct-2506")]),
     ]
 

@@ -15,7 +15,8 @@ TITLES = {
     "needle": ("Needle in prose: right answers", "A number in a sentence of its own in the Debian handbook."),
     "multikey": ("Several needles: right answers", "Four numbers for four cities in the Debian handbook; each is asked for."),
     "questions": ("Questions about the Debian handbook: right answers",
-                  "The handbook from its beginning; asked is what stands in the part that was read. Facts were picked beforehand."),
+                  "The handbook from its beginning; asked is what stands in the part that was read. Facts were picked beforehand. "
+                  "The first row is a control: the same questions behind the one paragraph that has the fact."),
 }
 DEPTHS = 5  # rows of the maps of depth against length
 
@@ -24,9 +25,19 @@ def thousands(length):
     return f"{length // 1024}k"
 
 
+def paragraph_alone(results, lengths):
+    """A row: of the questions asked at each length, those that are answered from the fact's paragraph alone."""
+    right = {row["question"]: row["right"] for row in results.of("paragraph")}
+    cells = []
+    for length in lengths:
+        asked = {row["question"] for row in results.of("questions", length=length)}
+        cells.append(f"{sum(right[q] for q in asked)}/{len(asked)}" if asked <= right.keys() else "-")
+    return "the paragraph alone", cells
+
+
 def table(page, title, results, task, show):
     lengths = results.lengths(task)
-    rows = []
+    rows = [paragraph_alone(results, lengths)] if task == "questions" else []
     for strategy in STRATEGIES:
         found = {n: results.of(task, strategy, n) for n in lengths}
         if any(found.values()):
@@ -73,6 +84,9 @@ def write(results, out, draws):
             page.heading(title)
             page.text(text)
             table(page, "tokens", results, task, share)
+            if task == "questions" and results.of("paragraph"):
+                page.text(f"All {len(results.of('paragraph'))} questions behind their paragraphs: "
+                          f"{share(results.of('paragraph'))} right. This is a model of 135 million parameters.")
             if task == "passkey":
                 depth_maps(page, results)
     if results.of("perplexity"):

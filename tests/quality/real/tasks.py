@@ -6,16 +6,17 @@ the key's place: what stands before the key is the same for all of them.
 
 import math
 import random
+import re
 
 from reader import Reader
-from strategies import SELECTS_WHEN_ANSWERING, STRATEGIES
+from strategies import SELECTS_WHEN_ANSWERING, STRATEGIES, WINDOW
 from texts import FILLER
 
-# Questions are asked as the model's chat template writes them. Of numbers the text goes on as it began: asked "What is
-# the pass key?", this model explains pass keys, inside its window too.
-TURN = "<|im_end|>\n<|im_start|>assistant\n"
+# Questions are asked as the model's chat template writes them, behind the text in one message. Of numbers the text goes
+# on as it began: asked "What is the pass key?", this model explains pass keys, inside its window too.
 INTRO = ("There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. I will quiz you "
          "about the important information there.\n")
+TEXT = "[the text]"  # in a message, where the document comes
 DEPTHS = 10          # places of a key, in tenths of the document
 CITIES = ("Amsterdam Berlin Cairo Dublin Edinburgh Florence Geneva Hamburg Istanbul Jakarta Kyoto Lisbon Madrid Nairobi "
           "Oslo Prague Quito Rome Stockholm Tokyo Vienna Warsaw Zurich").split()
@@ -32,6 +33,7 @@ class Bench:
         self.model, self.results, self.over, self.log = model, results, over, log
         self.tokenizer = model.tokenizer
         self.book = [self.tokenizer.encode(paragraph, bos=False) for paragraph in book]
+        self.message = self.tokenizer.render_chat([("user", TEXT)])
         self.filler = self.tokenizer.encode(FILLER, bos=False)
 
     def reader(self, strategy, length):
@@ -127,23 +129,38 @@ class Bench:
                 self.add("multikey", strategy, length, trial, reader, depth=round(begin / reader.n_tokens, 3),
                          expected=number, answer=answer, right=number in answer, n_tokens=reader.n_tokens)
 
+    def ask(self, task, strategy, length, trial, reader, q, **fields):
+        """A question behind the text that the reader holds."""
+        behind = self.message.split(TEXT)[1]
+        answer = reader.ask(f"\n{q['question']} Answer in a few words.{behind}", 32).strip().split("\n")[0]
+        right = any(re.search(rf"\b{re.escape(word)}\b", answer, re.IGNORECASE) for word in q["answers"])
+        self.add(task, strategy, length, trial, reader, question=q["question"], expected=q["answers"][0], answer=answer,
+                 right=right, n_tokens=reader.n_tokens, **fields)
+
+    def paragraphs(self, questions):
+        """The same questions about the paragraph alone that the fact stands in: what the model can do at best."""
+        for trial, q in enumerate(questions):
+            if self.over() or self.results.has("paragraph", "full", 0, trial):
+                continue
+            with self.reader("full", WINDOW) as reader:
+                reader.feed(reader.encode(self.message.split(TEXT)[0]))
+                reader.feed(self.book[q["paragraph"]])
+                self.ask("paragraph", "full", 0, trial, reader, q)
+
     def questions(self, strategy, length, questions):
         """Questions about the first `length` tokens of the handbook; those whose fact stands there are asked."""
+        self.paragraphs(questions)
         if self.over() or self.results.has("questions", strategy, length, 0):
             return
         with self.reader(strategy, length) as reader:
-            reader.feed(reader.encode("<|im_start|>user\n"))
+            reader.feed(reader.encode(self.message.split(TEXT)[0]))
             asked, at = [], 0
             while reader.n_tokens + len(self.book[at]) <= length - 80:
                 asked += [(q, reader.n_tokens) for q in questions if q["paragraph"] == at]
                 reader.feed(self.book[at])
                 at += 1
             for trial, (q, begin) in reversed(list(enumerate(asked))):  # the first one last: it says that all are there
-                answer = reader.ask(f"\n{q['question']} Answer in a few words.{TURN}", 32).split("\n")[0]
-                right = any(word.lower() in answer.lower() for word in q["answers"])
-                self.add("questions", strategy, length, trial, reader, depth=round(begin / reader.n_tokens, 3),
-                         question=q["question"], expected=q["answers"][0], answer=answer, right=right,
-                         n_tokens=reader.n_tokens)
+                self.ask("questions", strategy, length, trial, reader, q, depth=round(begin / reader.n_tokens, 3))
 
     def perplexity(self, strategy, length, round_):
         """The same last tokens of a stretch of the handbook, after contexts of different lengths."""

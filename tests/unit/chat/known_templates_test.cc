@@ -65,6 +65,14 @@ TEST(KnownTemplates, OthersAreRefusedByWhatTheyAre) {
   for (const char* part : {"{{ messages }}", "15 bytes", "chatml", "mistral-v3-tekken"}) {
     EXPECT_THAT(unknown.message(), HasSubstr(part));
   }
+  // Of one that writes some family's control tokens, that family's names are said alone.
+  const Status chatml = recognise_chat_template("{{ '<|im_start|>' + x + '<|im_end|>' }}").status();
+  EXPECT_THAT(chatml.message(), testing::EndsWith("may be named: chatml, qwen1.5, qwen2, qwen2.5, qwen3, "
+                                                  "qwen3-thinking-2507, smollm2, smollm3, smollm3-unsloth"));
+  const Status inst = recognise_chat_template("{{ '[INST]' + x + '[/INST]' }}").status();
+  EXPECT_THAT(inst.message(), HasSubstr("may be named: llama2, "));
+  EXPECT_THAT(inst.message(), testing::Not(HasSubstr("mistral-v7")));
+
   const Status long_one = recognise_chat_template(std::string(1 << 20, 'x')).status();
   EXPECT_EQ(long_one.code(), Code::kUnsupported);
   EXPECT_THAT(long_one.message(), HasSubstr("1048576 bytes"));
@@ -87,6 +95,7 @@ TEST(KnownTemplates, MessagesWithoutAPlaceAreRefusedByIndexAndRole) {
       {"mistral-v0.2", {{"system", "a"}, {"user", "b"}}, 0},
       {"mistral-v1", {{"assistant", "a"}}, 0},
       {"mistral-v3", {{"system", "a"}, {"user", "b"}, {"system", "c"}}, 2},
+      {"llama2-stripped", {{"user", "a"}, {"system", "b"}}, 1},
       {"mistral-small-3.2", {{"user", "a"}, {"assistant", "b"}, {"system", "c"}}, 2},
       {"smollm3", {{"user", "a"}, {"system", "b"}}, 1},
   };
@@ -126,7 +135,7 @@ TEST(KnownTemplates, Dates) {
   };
   EXPECT_THAT(text("llama3.1", {}), HasSubstr("Today Date: 26 Jul 2024\n"));
   EXPECT_THAT(text("llama3.1", {.date = ChatDate{2025, 1, 2}}), HasSubstr("Today Date: 02 Jan 2025\n"));
-  for (const char* name : {"llama3.2", "smollm3", "mistral-small-3.2"}) {
+  for (const char* name : {"llama3.2", "smollm3", "mistral-small-3", "mistral-small-3.2"}) {
     const ChatDate before = today();
     const std::string written = text(name, {});
     const ChatDate after = today();

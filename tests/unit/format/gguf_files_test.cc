@@ -167,6 +167,8 @@ TEST_F(GgufFilesTest, ModelsMayBeSplit) {
   };
   second(1, 3);
   EXPECT_EQ(failure(first).code(), Code::kNotFound);  // the third is not there
+  EXPECT_EQ(failure(first).code(), Code::kNotFound);
+  EXPECT_THAT(failure(first).message(), HasSubstr("first of 3 files, of which file 3 is missing: "));
   EXPECT_THAT(failure(first).message(), HasSubstr("m-00003-of-00003.gguf"));
   const auto third = [&](const char* tensor) {
     return write("m-00003-of-00003.gguf", {{"unused", {4}}, {tensor, {4, 4}}}, part(2, 3));
@@ -192,7 +194,7 @@ TEST_F(GgufFilesTest, ModelsMayBeSplit) {
   third("output.weight");
   EXPECT_EQ(failure(first).code(), Code::kBadFile);
   EXPECT_THAT(failure(first).message(), HasSubstr("output.weight is in another file too"));
-  EXPECT_THAT(failure(folder_.file("m-00002-of-00003.gguf")).message(), HasSubstr("expected file 1 of 3"));
+  EXPECT_THAT(failure(folder_.file("m-00002-of-00003.gguf")).message(), HasSubstr("expected file 1 of 3: a split model is opened by its first file"));
   std::filesystem::copy(first, folder_.file("renamed.gguf"));
   EXPECT_THAT(failure(folder_.file("renamed.gguf")).message(), HasSubstr("must end in -00001-of-00003.gguf"));
 }

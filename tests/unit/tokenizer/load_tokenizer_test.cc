@@ -43,6 +43,9 @@ TEST_F(LoadTokenizer, TokenizerJsonWhereThereIsNoModelFile) {
   EXPECT_EQ(failure().code(), Code::kNotFound);
   EXPECT_THAT(failure().message(), HasSubstr("tokenizer.model"));
   EXPECT_THAT(failure().message(), HasSubstr("tokenizer.json"));
+  EXPECT_THAT(failure().message(), testing::Not(HasSubstr("tekken.json")));
+  write("tekken.json", "{}");
+  EXPECT_THAT(failure().message(), HasSubstr("tekken.json, which is there, is not read"));
   write("tokenizer.json", "{}");
   EXPECT_EQ(failure().code(), Code::kBadFile);
   EXPECT_THAT(failure().message(), HasSubstr(directory_ + ": tokenizer.json"));
