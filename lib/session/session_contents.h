@@ -53,8 +53,8 @@ class SessionContents {
   void offer_chunks(int64_t n_tokens, bool again) noexcept;
   // The tokens of a chunk, as the table of prefixes knows them; none: some stand at positions of their own.
   std::vector<int32_t> chunk_ids(int64_t chunk) const;
-  // Drops the keys outside these ranges (Strategy::retained).
-  void evict(std::span<const KeyRange> retained);
+  // Drops the keys outside these ranges, which are Strategy::retained(next_query), and full records that are old then.
+  void evict(std::span<const KeyRange> retained, int64_t next_query);
 
  private:
   // Where the store can go on from if the text is cut to n_tokens: as many computed tokens as possible before the last.
