@@ -45,6 +45,7 @@ TYPE_Q5_1 = 8
 TYPE_Q4_K = 9
 TYPE_Q5_K = 10
 TYPE_Q6_K = 11
+TYPE_INT8 = 12
 LOAD_DEFAULT = 0
 LOAD_MMAP = 1
 LOAD_READ = 2
@@ -66,6 +67,7 @@ TIER_COMPRESSED = 3
 TIER_FILE = 4
 TIER_SNAPSHOT = 5
 SESSION_NO_PREFIX_REUSE = 1
+OLD_AT_ONCE = -1
 SNAPSHOT_WHOLE = 1
 STORE_MUST_EXIST = 1
 CHAT_NO_ANSWER = 1
@@ -295,6 +297,8 @@ class SessionStats(Structure):
         ("scratch_bytes", c_int64),
         ("reach", c_int64),
         ("n_reused", c_int64),
+        ("kv_full_bytes", c_int64),
+        ("kv_old_bytes", c_int64),
     ]
 
 
@@ -514,6 +518,9 @@ class SessionOptions(Structure):
         ("kv_file_directory_len", c_size_t),
         ("adapters", POINTER(SessionAdapter)),
         ("n_adapters", c_size_t),
+        ("kv_old_type", c_int32),
+        ("reserved_2", c_int32),
+        ("old_after", c_int64),
     ]
 
 
@@ -587,7 +594,7 @@ SIZES = {
     Label: 24,
     LabelAttention: 32,
     Passage: 64,
-    SessionStats: 96,
+    SessionStats: 112,
     TierStats: 96,
     SnapshotOptions: 32,
     SnapshotWriter: 56,
@@ -605,7 +612,7 @@ SIZES = {
     PositionView: 48,
     SessionProbes: 24,
     ModelOptions: 88,
-    SessionOptions: 112,
+    SessionOptions: 128,
     StreamOptions: 160,
     Event: 128,
 }
