@@ -11,6 +11,7 @@ namespace {
 
 const std::map<std::string, int32_t> kKvTypes = {
     {"f32", QUIRE_TYPE_F32}, {"f16", QUIRE_TYPE_F16}, {"bf16", QUIRE_TYPE_BF16}};
+const std::map<std::string, int32_t> kOldTypes = {{"int8", QUIRE_TYPE_INT8}};
 
 const std::map<std::string, int32_t> kWeightTypes = {
     {"f32", QUIRE_TYPE_F32},   {"f16", QUIRE_TYPE_F16},   {"bf16", QUIRE_TYPE_BF16}, {"q8", QUIRE_TYPE_Q8_0},
@@ -87,6 +88,16 @@ void add_session_options(CLI::App& command, SessionArguments& arguments) {
       ->type_name("EXPR");
   add_word_option(command, "--kv-type", arguments.kv_type, kKvTypes,
                   "how keys and values are stored: f32, f16, bf16 (default: f16)");
+  add_word_option(command, "--kv-old", arguments.kv_old_type, kOldTypes,
+                  "how keys and values of old text are read: int8 (default: like all other)");
+  command
+      .add_option_function<int64_t>(
+          "--old-after",
+          [&arguments](int64_t tokens) { arguments.old_after = tokens == 0 ? QUIRE_OLD_AT_ONCE : tokens; },
+          "with --kv-old: how many tokens before a token's own chunk text is old (default: 4096)")
+      ->needs("--kv-old")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
   const bool extrapolates = arguments.overflow == QUIRE_OVERFLOW_EXTRAPOLATE;
   add_word_option(command, "--overflow", arguments.overflow, kOverflows,
                   std::string("text longer than the strategy's reach: error, stop, extrapolate (default: ") +

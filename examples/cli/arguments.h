@@ -34,6 +34,8 @@ struct ModelArguments {
 struct SessionArguments {
   std::string strategy;  // empty: "full", or that of the saved session
   int32_t kv_type = QUIRE_TYPE_DEFAULT;
+  int32_t kv_old_type = QUIRE_TYPE_DEFAULT;
+  int64_t old_after = 0;  // as quire_session_options
   int32_t overflow = QUIRE_OVERFLOW_DEFAULT;
   int64_t expected_tokens = 0;  // 0: what the subcommand knows of its text
   int64_t kv_budget_bytes = 0;

@@ -80,6 +80,8 @@ struct OpenSessionOptions {
     if (!arguments.strategy.empty()) options.strategy = arguments.strategy.data();
     options.strategy_len = arguments.strategy.size();
     options.kv_type = arguments.kv_type;
+    options.kv_old_type = arguments.kv_old_type;
+    options.old_after = arguments.old_after;
     options.overflow = arguments.overflow;
     options.expected_tokens = arguments.expected_tokens;
     options.kv_host_budget_bytes = arguments.kv_budget_bytes;

@@ -273,6 +273,9 @@ QUIRE_API void quire_cancel_release(quire_cancel* cancel);
 #define QUIRE_TYPE_Q4_K 9
 #define QUIRE_TYPE_Q5_K 10
 #define QUIRE_TYPE_Q6_K 11
+/* Whole numbers that share scales. For keys and values of old text only (kv_old_type): keys have a
+ * scale for each channel of a chunk, values one for each token. */
+#define QUIRE_TYPE_INT8 12
 
 #define QUIRE_LOAD_DEFAULT 0 /* QUIRE_LOAD_READ */
 /* Maps the weight files while loading, and the embedding as long as the model lives; processes
@@ -785,6 +788,16 @@ typedef struct quire_session_adapter {
  * for snapshots whose makers are not trusted. */
 #define QUIRE_SESSION_NO_PREFIX_REUSE 1u
 
+/* Old text in a narrower type: with kv_old_type a token reads keys and values of chunks (of
+ * kv_chunk tokens) that end at least old_after tokens before its own chunk in that type, and nearer
+ * ones in kv_type. The distance alone decides, within a block of fed text too: never a budget, or
+ * where a chunk lies. So tokens are those of any other session with the same options. A chunk is
+ * kept in both types while it is new, and in kv_type until four chunks more have become old after
+ * it: so far a text can be cut (quire_session_truncate), and sessions can share its beginning,
+ * without reading it again. Condensed entries (beacon) and what chunks are selected by (longheads,
+ * dca_topk) do not change. */
+#define QUIRE_OLD_AT_ONCE (-1) /* old_after: no distance: all chunks before the token's own */
+
 typedef struct quire_session_options {
   uint32_t struct_size;
   uint32_t flags;       /* QUIRE_SESSION_* */
@@ -810,7 +823,10 @@ typedef struct quire_session_options {
   const char* kv_file_directory;
   size_t kv_file_directory_len;
   const quire_session_adapter* adapters;
-  size_t n_adapters; /* at most 64; at most one of them may replace a given tensor */
+  size_t n_adapters;   /* at most 64; at most one of them may replace a given tensor */
+  int32_t kv_old_type; /* 0: old text is read in kv_type like all other; or QUIRE_TYPE_INT8 */
+  int32_t reserved_2;  /* 0 */
+  int64_t old_after;   /* tokens; 0: 4096; QUIRE_OLD_AT_ONCE; without a kv_old_type: 0 */
 } quire_session_options;
 
 /* [any-thread] since 0.1 */
@@ -918,8 +934,9 @@ QUIRE_API quire_status quire_session_discard_pending(quire_session* session, qui
 QUIRE_API quire_status quire_session_reset(quire_session* session, quire_error* err);
 /* Forgets the tokens from the n_tokens-th on, pending ones too; what follows comes out as if they
  * had never been fed. Read tokens that are kept may have to be processed again by the next stream,
- * which reports them as prefill: the last one, with longheads up to one chunk, and with a strategy
- * that has dropped keys which the kept text needs (streaming_llm) all of them. Errors:
+ * which reports them as prefill: the last one, with longheads up to one chunk, and where keys were
+ * dropped that the kept text needs all of them: by the strategy (streaming_llm), or, with a
+ * kv_old_type, after cutting more than four chunks. Errors:
  * INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_tokens,
                                               quire_error* err);
@@ -981,8 +998,8 @@ QUIRE_API void quire_edit_result_init(quire_edit_result* result, size_t size);
  * NULL.
  * Errors: those of quire_session_feed_labelled, and UNSUPPORTED: the session holds a conversation
  * (quire_session_feed_messages), or, with APPROXIMATE, a strategy whose chunks mean nothing
- * elsewhere: beacon, and longheads, which represents chunks by their queries. The session is as it
- * was then. [one-thread-at-a-time] since 0.1 */
+ * elsewhere: beacon, and longheads, which represents chunks by their queries; or has a kv_old_type.
+ * The session is as it was then. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_edit_text(quire_session* session, const char* text,
                                                size_t text_len, const quire_edit_options* options,
                                                quire_edit_result* result, quire_error* err);
@@ -1121,6 +1138,9 @@ typedef struct quire_session_stats {
   int64_t n_reused;
   /* and from elsewhere in a text before an edit (QUIRE_EDIT_APPROXIMATE) */
   int64_t n_moved;
+  /* bytes of the kv_chunks: those in kv_type, and those in kv_old_type */
+  int64_t kv_full_bytes;
+  int64_t kv_old_bytes;
 } quire_session_stats;
 
 /* Consistent at a token boundary. Errors: CLOSED. [any-thread] since 0.1 */
@@ -1166,7 +1186,8 @@ QUIRE_API quire_status quire_session_get_strategy(const quire_session* session, 
 /* 128 bits, as 32 hexadecimal digits, that name all that keys and values depend on beside the
  * tokens: the model (its config.json, and names, types, shapes and whole content of its tensors,
  * hashed while they are loaded), the type its matrices are kept in, the adapters merged into it and
- * those of the session with their scales, in order, the canonical strategy, and the KV type.
+ * those of the session with their scales, in order, the canonical strategy, the KV type, and, where
+ * there is one, that of old text with old_after.
  * Sessions with the same fingerprint that read the same tokens, at the same positions and with the
  * same of them generated, hold the same keys and values. No protection against forgery. Errors:
  * BUFFER_TOO_SMALL, CLOSED. [any-thread] since 0.1 */
@@ -1235,14 +1256,17 @@ QUIRE_API quire_status quire_session_save(quire_session* session, const char* pa
  * are needed, checked against their checksums, and leave memory again without being written: the
  * file must stay as it is while the session lives (it may be saved to, renamed or removed). Chunks
  * that other sessions of the runtime hold of the same text are shared with them instead, unless
- * QUIRE_SESSION_NO_PREFIX_REUSE is set: sessions that are loaded from one document keep one copy of
- * it in memory. Where a crash cut a save short, the snapshot before it is loaded. truncate to a
- * place inside a chunk that only the file holds makes the next stream read that chunk's tokens.
- * options: as of quire_session_create, NULL for none; a strategy of NULL, and a kv_type, overflow
- * and expected_tokens of 0 are those of the saved session. Strategy, kv_type and adapters must be
- * those of the saved session, and the model the same; what differs is named by the error.
+ * QUIRE_SESSION_NO_PREFIX_REUSE is set or old text is narrow (kv_old_type): sessions that are
+ * loaded from one document keep one copy of it in memory. Where a crash cut a save short, the
+ * snapshot before it is loaded. truncate to a place inside a chunk that only the file holds makes
+ * the next stream read that chunk's tokens.
+ * options: as of quire_session_create, NULL for none; a strategy of NULL, and a kv_type,
+ * kv_old_type (with old_after), overflow and expected_tokens of 0 are those of the saved session.
+ * Strategy, kv_type, kv_old_type, old_after and adapters must be those of the saved session, and
+ * the model the same; what differs is named by the error.
  * Errors: NOT_FOUND, IO, BAD_FILE (no snapshot, a damaged one, or one of a version that this
- * library does not know), INVALID_ARGUMENT (another model, strategy, kv_type or list of adapters),
+ * library does not know), INVALID_ARGUMENT (another model, strategy, kv_type, kv_old_type,
+ * old_after or list of adapters),
  * UNSUPPORTED (messages of an unknown chat template), BUDGET, and those of quire_session_create.
  * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_load(quire_model* model, const char* path, size_t path_len,
@@ -1334,10 +1358,11 @@ QUIRE_API quire_status quire_snapshot_verify_from(const quire_snapshot_reader* r
                                                   quire_error* err);
 
 /* What a snapshot says of itself, without a model, as JSON:
- *   {"version": 1, "contents": "session", "title": of a store's entry, else empty,
+ *   {"version": 1 or 2, "contents": "session", "title": of a store's entry, else empty,
  *    "bytes": of the file,
  *    "unused_bytes": of those, not of the last snapshot (see quire_session_save),
- *    "origin": {"model": 32 digits, "adapters": [{"identity", "scale"}], "strategy", "kv_type"},
+ *    "origin": {"model": 32 digits, "adapters": [{"identity", "scale"}], "strategy", "kv_type",
+ *               and with a kv_old_type that and "old_after"},
  *    "n_tokens": processed and generated ones, "n_generated": of those, "n_pending",
  *    "n_gaps": of positions, "n_approximate": processed tokens from the first one on that an
  *    approximate edit took over, "kv_bytes": of keys and values}

@@ -72,15 +72,26 @@ constexpr int64_t key_elements(int64_t l, int64_t d) { return round_up(l, kKeyBl
 
 // Stores one key (f32 [d]) as key `index` of the chunk.
 void store_key(const float* key, int64_t d, ElementType type, void* keys, int64_t index);
-// Reads it back as f32 [d].
+// Reads it back as f32 [d]; of kInt8 (below) its integers.
 void load_key(ElementType type, const void* keys, int64_t index, int64_t d, float* key);
+
+// Chunks of kInt8: integers of [-127, 127] in the same order, each a number divided by the scale that it shares,
+// rounded to nearest even. Scales are f32: of keys one for each channel of the head's keys in the chunk, [d]; of values
+// one for each token, [l]. A scale is the greatest magnitude of its numbers, divided by 127; 0: they are all zeros.
+// Whoever computes with the integers brings in the scales: those of keys go with the query's elements, those of values
+// with the probabilities. So no copy is dequantised.
+
+// Narrows n whole keys or values of one KV head. from_type: not quantised. A scale of numbers that are not all finite
+// is not finite either.
+void quantize_keys(ElementType from_type, const void* keys, int64_t n, int64_t d, void* narrow, float* scales);
+void quantize_values(ElementType from_type, const void* values, int64_t n, int64_t d, void* narrow, float* scales);
 
 // ---- Attention ------------------------------------------------------------------------------------------------------
 
 // scores[r * ld + (j - j0)] = sum_d q[r][d] * K[j][d], f32, d ascending by FMA, for queries r in [0, n_q) and all keys
-// j of the blocks that touch [key_begin, key_end): j0 = key_begin rounded down to kKeyBlock; scores of the other lanes
-// of those blocks are written too (garbage the caller ignores).  q: f32 [n_q][d];  ld >= covered keys. Each key is read
-// once for all queries (in groups of as many queries as registers hold).
+// j of the blocks that touch [key_begin, key_end) (of kInt8: K holds the integers): j0 = key_begin rounded down to
+// kKeyBlock; scores of the other lanes of those blocks are written too (garbage the caller ignores).  q: f32 [n_q][d];
+// ld >= covered keys. Each key is read once for all queries (in groups of as many queries as registers hold).
 void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, const void* keys, int64_t key_begin,
                       int64_t key_end, float* scores, int64_t ld);
 
@@ -96,7 +107,8 @@ void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, floa
 void sum_blocks(const float* p, int64_t begin, int64_t end, float* sums);
 
 // out[r][0..d) += sum over keys [begin, end) of p[r * ld + key] * V[key][d], keys ascending by FMA, for n_q queries
-// that all see these keys.  out: f32 [n_q][d]; p's element 0 belongs to the key at `values`.
+// that all see these keys.  out: f32 [n_q][d]; p's element 0 belongs to the key at `values`. Of kInt8: V holds the
+// integers.
 void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, ElementType type, const void* values,
                        int64_t begin, int64_t end, float* out);
 
@@ -120,6 +132,8 @@ void rotate(const float* x, const float* cos, const float* sin, float scale, int
 bool all_finite(const float* x, int64_t n);
 void store_key(const float* key, int64_t d, ElementType type, void* keys, int64_t index);
 void load_key(ElementType type, const void* keys, int64_t index, int64_t d, float* key);
+void quantize_keys(ElementType from_type, const void* keys, int64_t n, int64_t d, void* narrow, float* scales);
+void quantize_values(ElementType from_type, const void* values, int64_t n, int64_t d, void* narrow, float* scales);
 void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, const void* keys, int64_t key_begin,
                       int64_t key_end, float* scores, int64_t ld);
 void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum);

@@ -1,5 +1,7 @@
-// Keys in blocks of kKeyBlock: one key is a column, so storing it scatters and loading it gathers.
+// Keys in blocks of kKeyBlock: one key is a column, so storing it scatters and loading it gathers. And narrow records.
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/cpu/kernels.h"
 
@@ -45,7 +47,71 @@ void load_from(ElementType type, const char* from, int64_t d, float* key) {
   }
 }
 
+// What numbers that share a scale have in common.
+struct Magnitude {
+  float most = 0;
+  bool all_numbers = true;
+  void add(float x) {
+    const float magnitude = std::fabs(x);
+    most = magnitude > most ? magnitude : most;
+    all_numbers = all_numbers && x == x;
+  }
+  float scale() const { return all_numbers ? most / 127.0f : std::numeric_limits<float>::quiet_NaN(); }
+  float inverse() const { return most > 0 ? 127.0f / most : 0.0f; }
+};
+
+// To nearest even, within [-127, 127].
+int8_t to_int8(float x) {
+  constexpr float kRound = 0x1.8p23f;  // added to a small number, it leaves no place for fractions
+  x = x < 127.0f ? x : 127.0f;
+  x = x > -127.0f ? x : -127.0f;
+  return static_cast<int8_t>(static_cast<int32_t>((x + kRound) - kRound));
+}
+
 }  // namespace
+
+void quantize_keys(ElementType from_type, const void* keys, int64_t n, int64_t d, void* narrow, float* scales) {
+  // A channel lies in rows of kKeyBlock keys.
+  const auto* from = static_cast<const char*>(keys);
+  auto* to = static_cast<int8_t*>(narrow);
+  const auto row = static_cast<int64_t>(row_bytes(from_type, kKeyBlock));
+  float lane[kKeyBlock];
+  for (int64_t i = 0; i < d; ++i) {
+    Magnitude channel;
+    for (int64_t j = 0; j < n; j += kKeyBlock) {
+      convert(from_type, from + (j / kKeyBlock * d + i) * row, ElementType::kF32, lane, kKeyBlock);
+      for (int64_t k = 0; k < kKeyBlock && j + k < n; ++k) channel.add(lane[k]);
+    }
+    scales[i] = channel.scale();
+    const float inverse = channel.inverse();
+    for (int64_t j = 0; j < n; j += kKeyBlock) {
+      convert(from_type, from + (j / kKeyBlock * d + i) * row, ElementType::kF32, lane, kKeyBlock);
+      int8_t* const out = to + (j / kKeyBlock * d + i) * kKeyBlock;
+      for (int64_t k = 0; k < kKeyBlock; ++k) out[k] = j + k < n ? to_int8(lane[k] * inverse) : int8_t{0};
+    }
+  }
+}
+
+void quantize_values(ElementType from_type, const void* values, int64_t n, int64_t d, void* narrow, float* scales) {
+  const auto* from = static_cast<const char*>(values);
+  auto* to = static_cast<int8_t*>(narrow);
+  float part[kPart];
+  for (int64_t j = 0; j < n; ++j, from += row_bytes(from_type, d), to += d) {
+    Magnitude token;
+    for (int64_t i = 0; i < d; i += kPart) {
+      const int64_t count = d - i < kPart ? d - i : kPart;
+      convert(from_type, from + row_bytes(from_type, i), ElementType::kF32, part, count);
+      for (int64_t k = 0; k < count; ++k) token.add(part[k]);
+    }
+    scales[j] = token.scale();
+    const float inverse = token.inverse();
+    for (int64_t i = 0; i < d; i += kPart) {
+      const int64_t count = d - i < kPart ? d - i : kPart;
+      convert(from_type, from + row_bytes(from_type, i), ElementType::kF32, part, count);
+      for (int64_t k = 0; k < count; ++k) to[i + k] = to_int8(part[k] * inverse);
+    }
+  }
+}
 
 void store_key(const float* key, int64_t d, ElementType type, void* keys, int64_t index) {
   char* to = static_cast<char*>(keys) + key_offset(index, d) * static_cast<int64_t>(element_bytes(type));
@@ -56,6 +122,10 @@ void store_key(const float* key, int64_t d, ElementType type, void* keys, int64_
 void load_key(ElementType type, const void* keys, int64_t index, int64_t d, float* key) {
   const char* from = static_cast<const char*>(keys) + key_offset(index, d) * static_cast<int64_t>(element_bytes(type));
   if (type == ElementType::kF32) return load_from<uint32_t>(type, from, d, key);
+  if (type == ElementType::kInt8) {
+    for (int64_t i = 0; i < d; ++i) key[i] = static_cast<int8_t>(from[i * kKeyBlock]);
+    return;
+  }
   load_from<uint16_t>(type, from, d, key);
 }
 

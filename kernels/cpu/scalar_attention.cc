@@ -1,6 +1,7 @@
 // Scalar references of the attention kernels.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "kernels/cpu/exp.h"
@@ -56,6 +57,44 @@ void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, Eleme
       for (int64_t j = begin; j < end; ++j) sum = std::fma(p[r * ld + j], load_element(type, values, j * d + i), sum);
       out[r * d + i] = sum;
     }
+  }
+}
+
+namespace {
+
+// Numbers at element offsets that at(t) gives for t in [0, n) become integers at the same offsets; returns their scale.
+template <class At>
+float quantize(ElementType from_type, const void* from, int64_t n, const At& at, void* narrow) {
+  float most = 0;
+  bool all_numbers = true;
+  for (int64_t t = 0; t < n; ++t) {
+    const float x = load_element(from_type, from, at(t));
+    if (std::isnan(x)) all_numbers = false;
+    if (std::fabs(x) > most) most = std::fabs(x);
+  }
+  const float inverse = most > 0 ? 127.0f / most : 0.0f;
+  for (int64_t t = 0; t < n; ++t) {
+    const float x = load_element(from_type, from, at(t)) * inverse;
+    const float bounded = std::isnan(x) ? 127.0f : std::clamp(x, -127.0f, 127.0f);
+    static_cast<int8_t*>(narrow)[at(t)] = static_cast<int8_t>(std::nearbyint(bounded));
+  }
+  return all_numbers ? most / 127.0f : std::numeric_limits<float>::quiet_NaN();
+}
+
+}  // namespace
+
+void quantize_keys(ElementType from_type, const void* keys, int64_t n, int64_t d, void* narrow, float* scales) {
+  std::memset(narrow, 0, static_cast<size_t>(key_elements(n, d)));
+  for (int64_t i = 0; i < d; ++i) {
+    scales[i] = quantize(
+        from_type, keys, n, [&](int64_t j) { return (j / kKeyBlock * d + i) * kKeyBlock + j % kKeyBlock; }, narrow);
+  }
+}
+
+void quantize_values(ElementType from_type, const void* values, int64_t n, int64_t d, void* narrow, float* scales) {
+  for (int64_t j = 0; j < n; ++j) {
+    scales[j] = quantize(
+        from_type, values, d, [&](int64_t i) { return j * d + i; }, narrow);
   }
 }
 

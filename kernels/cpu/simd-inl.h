@@ -67,6 +67,12 @@ HWY_INLINE hn::Vec<D> load(D d, const hwy::bfloat16_t* p) {
 }
 
 template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const int8_t* p) {
+  const hn::RebindToSigned<D> d32;
+  return hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(hn::Rebind<int8_t, D>(), p)));
+}
+
+template <class D>
 HWY_INLINE void store(D d, hn::Vec<D> x, float* p) {
   hn::StoreU(x, d, p);
 }

@@ -38,6 +38,7 @@ Result<PlannedSession> read_planned(const quire_runtime* runtime, const char* pa
   request.beacon_directory = m.beacon_directory;
   request.strategy = s.strategy;
   request.kv_type = s.kv_type;
+  request.old_text = s.old_text;
   request.expected_tokens = s.expected_tokens;
   request.prefill_block = s.prefill_block;
   request.kv_budget_bytes = s.kv_budget_bytes;

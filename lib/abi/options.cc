@@ -67,6 +67,27 @@ Status read_adapter_options(const quire_adapter_options* in, AdapterLoadOptions*
   return {};
 }
 
+namespace {
+
+Status read_old_text(const quire_session_options& o, OldText* old) {
+  if (o.kv_old_type != 0 && o.kv_old_type != QUIRE_TYPE_INT8) {
+    return invalid("kv_old_type is " + std::to_string(o.kv_old_type) + "; expected 0 or " +
+                       std::to_string(QUIRE_TYPE_INT8) + " (QUIRE_TYPE_INT8)",
+                   o.kv_old_type);
+  }
+  QUIRE_TRY(check_range("reserved_2", o.reserved_2, 0, 0));
+  QUIRE_TRY(check_range("old_after", o.old_after, QUIRE_OLD_AT_ONCE, int64_t{1} << 40));
+  if (o.kv_old_type == 0) {
+    return o.old_after == 0 ? Status()
+                            : invalid("old_after is " + std::to_string(o.old_after) + " without a kv_old_type");
+  }
+  constexpr int64_t kDefaultAfter = 4096;
+  old->after = o.old_after == 0 ? kDefaultAfter : std::max<int64_t>(0, o.old_after);
+  return {};
+}
+
+}  // namespace
+
 Status read_session_options(const quire_session_options* in, SessionOptions* out) {
   quire_session_options o;
   QUIRE_TRY(read_options(in, QUIRE_SESSION_NO_PREFIX_REUSE, "quire_session_options", &o));
@@ -75,6 +96,7 @@ Status read_session_options(const quire_session_options* in, SessionOptions* out
   QUIRE_TRY(check_range("kv_type", o.kv_type, 0, QUIRE_TYPE_BF16));
   QUIRE_TRY(check_range("overflow", o.overflow, 0, QUIRE_OVERFLOW_EXTRAPOLATE));
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  QUIRE_TRY(read_old_text(o, &out->old_text));
   QUIRE_TRY(check_range("expected_tokens", o.expected_tokens, 0, kMost));
   QUIRE_TRY(check_range("prefill_block", o.prefill_block, 0, 65536));
   QUIRE_TRY(check_range("reserved", o.reserved, 0, 0));

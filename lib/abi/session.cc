@@ -264,6 +264,8 @@ quire_status quire_session_get_stats(const quire_session* session, quire_session
     full.kv_chunks_dropped = now.kv_chunks_evicted;
     full.scratch_bytes = now.scratch_bytes;
     full.reach = now.reach;
+    full.kv_full_bytes = now.kv_full_bytes;
+    full.kv_old_bytes = now.kv_narrow_bytes;
     return write_output(full, "stats", stats);
   });
 }
@@ -300,12 +302,12 @@ quire_status quire_session_get_tier_stats(const quire_session* session, int32_t 
       full.bytes = full.bytes_peak = now.kv_file_bytes;  // room in the file is never given back
       full.n_chunks = now.kv_chunks_in_file;
       full.n_hits = now.kv_chunks_read;
-      full.bytes_read = now.kv_chunks_read * now.kv_record_bytes;
-      full.bytes_written = now.kv_chunks_written * now.kv_record_bytes;
+      full.bytes_read = now.kv_file_bytes_read;
+      full.bytes_written = now.kv_file_bytes_written;
     } else if (tier == QUIRE_TIER_SNAPSHOT) {
       full.n_chunks = now.kv_chunks_in_snapshot;
       full.n_hits = now.kv_chunks_restored;
-      full.bytes_read = now.kv_chunks_restored * now.kv_record_bytes;
+      full.bytes_read = now.kv_bytes_restored;
     }
     return write_output(full, "stats", stats);
   });

@@ -19,6 +19,7 @@ Status read_load_options(const quire_session_options* options, LoadOptions* out)
   QUIRE_TRY(read_options(options, QUIRE_SESSION_NO_PREFIX_REUSE, "quire_session_options", &given));
   out->strategy_given = given.strategy != nullptr;
   out->kv_type_given = given.kv_type != 0;
+  out->old_text_given = given.kv_old_type != 0;
   out->overflow_given = given.overflow != QUIRE_OVERFLOW_DEFAULT;
   return {};
 }

@@ -62,7 +62,8 @@ class Backend {
   // A multiple of the alignment that operations need of a record, so that records can lie one behind the other.
   virtual size_t kv_record_bytes(const KvGeometry& geometry) const = 0;
   // A record and its neutral form, the same on every backend: [n_kv_heads][keys, values][chunk][head_dim] in the
-  // record's type, keys as stored. `record` and `neutral` are host memory of kv_record_bytes and
+  // record's type, keys as stored; of kInt8 [n_kv_heads][keys, scales, values, scales] (kernels/cpu/kernels.h has the
+  // scales). `record` and `neutral` are host memory of kv_record_bytes and
   // kv_neutral_bytes.
   virtual void to_neutral(const KvGeometry& geometry, const void* record, void* neutral) const = 0;
   virtual void from_neutral(const KvGeometry& geometry, const void* neutral, void* record) const = 0;
@@ -92,6 +93,7 @@ class Backend {
   virtual Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) = 0;
   virtual Status store_kv(Exec exec, const PreparedStep& step, const StoreKvArgs& args) = 0;
   virtual Status move_kv(Exec exec, const MoveKvArgs& args) = 0;
+  virtual Status narrow_chunks(Exec exec, const PreparedStep& step, const NarrowArgs& args) = 0;
   virtual Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) = 0;
   virtual Status represent_chunks(Exec exec, const PreparedStep& step, const RepresentArgs& args) = 0;
   virtual Status select_chunks(Exec exec, const PreparedStep& step, const SelectArgs& args) = 0;

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "lib/backend/memory.h"
+#include "lib/plan/plan.h"
 
 namespace quire {
 
@@ -18,9 +19,34 @@ struct KvGeometry {
   ElementType type = ElementType::kF16;
 };
 
-// Bytes of a record's neutral form.
+// Bytes of a record's neutral form. Records of kInt8 have scales (kernels/cpu/kernels.h) behind their integers.
 inline size_t kv_neutral_bytes(const KvGeometry& g) {
-  return static_cast<size_t>(2 * g.n_kv_heads * g.chunk) * row_bytes(g.type, g.head_dim);
+  const size_t scales = g.type == ElementType::kInt8 ? static_cast<size_t>(g.head_dim + g.chunk) * sizeof(float) : 0;
+  return static_cast<size_t>(g.n_kv_heads) *
+         (static_cast<size_t>(2 * g.chunk) * row_bytes(g.type, g.head_dim) + scales);
+}
+
+// Text keys and values that queries see in a narrower type, by their age.
+struct OldText {
+  static constexpr ElementType kType = ElementType::kInt8;
+
+  int64_t after = kNoLimit;  // a chunk is old that ends so many tokens before the query's own chunk; kNoLimit: none is
+  int64_t query = -1;        // queries that are no tokens of the text are as old as this one; -1: they are tokens
+
+  bool narrows() const { return after != kNoLimit; }
+  // Query i reads the text keys before this one from narrow records: a multiple of the chunk, which depends on i's own
+  // chunk alone and does not fall with i.
+  int64_t before(int64_t i, int64_t chunk) const {
+    if (!narrows()) return 0;
+    const int64_t own = (query >= 0 ? query : i) / chunk * chunk;
+    return own <= after ? 0 : (own - after) / chunk * chunk;
+  }
+};
+
+// The same shape in the type of old text.
+inline KvGeometry narrow_geometry(KvGeometry geometry) {
+  geometry.type = OldText::kType;
+  return geometry;
 }
 
 // Where a record lies: kv_record_bytes of a page that may hold others, from a byte offset that is a multiple of

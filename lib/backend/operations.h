@@ -64,6 +64,7 @@ struct StepSequence {
   int64_t first_key = 0;               // index of the first row's own key among those of its kind
   const Rope* rope = nullptr;
   bool raw_keys = false;  // the rows' own keys are stored unrotated
+  OldText old{};
   KvGeometry geometry{};
   float scale = 1;  // of the logits, all constant factors included
 };
@@ -92,6 +93,16 @@ struct MoveKvArgs {
   KvRecord second{};
   int64_t offset = 0;
   KvRecord to{};  // none of the others
+};
+
+// Makes the narrow records of the text's chunks [first_chunk, first_chunk + n_chunks), whose keys are all stored. The
+// result depends on the full records alone.
+struct NarrowArgs {
+  int sequence = 0;
+  int64_t first_chunk = 0;
+  int64_t n_chunks = 0;
+  KvRecords records{};
+  KvRecords out{};
 };
 
 // Represents the chunks [first_chunk, first_chunk + n_chunks) of the selection; their keys are stored.
@@ -139,10 +150,10 @@ struct AttentionShares {
 // One sequence's attention in one layer.
 struct AttentionArgs {
   int sequence = 0;
-  Rows queries{};  // [n][n_query_heads * head_dim], not rotated
-  Rows out{};      // the same shape; may be `queries`
-  std::array<KvRecords, kKvKinds> records{};
-  const Buffer* selection = nullptr;  // of select_chunks; needed if a block is selected
+  Rows queries{};                             // [n][n_query_heads * head_dim], not rotated
+  Rows out{};                                 // the same shape; may be `queries`
+  std::array<KvRecords, kKvKinds> records{};  // of text: those that StepSequence::old gives each query
+  const Buffer* selection = nullptr;          // of select_chunks; needed if a block is selected
 
   AttentionShares shares{};
 

@@ -335,6 +335,7 @@ const GgufType& gguf_type(ElementType type) {
   uint32_t id = 0;
   switch (type) {
     case ElementType::kF32:
+    case ElementType::kInt8:  // no tensor has it
       break;
     case ElementType::kF16:
       id = 1;

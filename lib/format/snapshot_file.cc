@@ -74,11 +74,11 @@ bool is_footer(std::span<const std::byte> bytes, int64_t at) {
 
 // ---- writing
 
-Result<std::unique_ptr<SnapshotWriter>> SnapshotWriter::create(ByteSink& sink) {
+Result<std::unique_ptr<SnapshotWriter>> SnapshotWriter::create(ByteSink& sink, int64_t version) {
   std::unique_ptr<SnapshotWriter> writer(new SnapshotWriter(sink, nullptr, 0));
   Bytes header;
   put(header, bytes_of(kMagic));
-  put(header, uint64_t{SnapshotFile::kVersion});
+  put(header, static_cast<uint64_t>(version));
   header.resize(kHeaderBytes - 16);
   put_checksum(header);
   QUIRE_TRY(writer->write(header));
@@ -206,17 +206,18 @@ int64_t SnapshotFile::used_bytes() const {
   return sum;
 }
 
-Status SnapshotFile::read_header() const {
+Status SnapshotFile::read_header() {
   std::array<std::byte, kHeaderBytes> header;
   if (size() < kHeaderBytes) return damaged("not a snapshot: it has " + std::to_string(size()) + " bytes");
   QUIRE_TRY(source_->read_at(0, header));
   if (std::memcmp(header.data(), kMagic, sizeof kMagic) != 0) return damaged("not a snapshot");
   if (!checksum_holds(header)) return damaged("the snapshot's header is damaged");
   const uint64_t version = get(header.data() + 8);
-  if (version != uint64_t{kVersion}) {
-    return damaged("a snapshot of version " + std::to_string(version) + "; this library reads version " +
-                   std::to_string(kVersion));
+  if (version < uint64_t{kVersion} || version > uint64_t{kNewestVersion}) {
+    return damaged("a snapshot of version " + std::to_string(version) + "; this library reads versions " +
+                   std::to_string(kVersion) + " to " + std::to_string(kNewestVersion));
   }
+  version_ = static_cast<int64_t>(version);
   return {};
 }
 

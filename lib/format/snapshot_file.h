@@ -36,7 +36,7 @@ class SnapshotFile;
 class SnapshotWriter {
  public:
   // A file of its own.
-  static Result<std::unique_ptr<SnapshotWriter>> create(ByteSink& sink);
+  static Result<std::unique_ptr<SnapshotWriter>> create(ByteSink& sink, int64_t version);
   // Behind the snapshots of a file that has n_bytes; `base`, one of them, must outlive this. Blocks that it has are not
   // written again.
   static std::unique_ptr<SnapshotWriter> append(ByteSink& sink, const SnapshotFile& base, int64_t n_bytes);
@@ -71,13 +71,15 @@ class SnapshotWriter {
 // no block. Any thread.
 class SnapshotFile {
  public:
-  static constexpr int64_t kVersion = 1;
+  static constexpr int64_t kVersion = 1;        // what a file has that needs no later one
+  static constexpr int64_t kNewestVersion = 2;  // narrow records; a reader of version 1 would misread these
   // Errors of the source; kBadFile that says what is damaged, or which version is not known.
   static Result<std::unique_ptr<SnapshotFile>> open(std::shared_ptr<const ByteSource> source);
   // The snapshot of that mark. kNotFound: the source does not have it.
   static Result<std::unique_ptr<SnapshotFile>> open(std::shared_ptr<const ByteSource> source, const SnapshotMark& mark);
 
   const std::string& name() const { return source_->name(); }
+  int64_t version() const { return version_; }
   int64_t size() const { return source_->size(); }
   const SnapshotMark& mark() const { return mark_; }
   // Where the snapshot's footer ends; what follows is of no snapshot, if this is the last one.
@@ -97,12 +99,13 @@ class SnapshotFile {
 
  private:
   explicit SnapshotFile(std::shared_ptr<const ByteSource> source) : source_(std::move(source)) {}
-  Status read_header() const;
+  Status read_header();
   Status find_footer();
   Status read_index();
   Status damaged(const std::string& what) const;
 
   std::shared_ptr<const ByteSource> source_;
+  int64_t version_ = 0;
   SnapshotMark mark_;
   Json index_;
   std::vector<SnapshotBlock> blocks_;

@@ -9,49 +9,105 @@
 #include "lib/kv/snapshot_tier.h"
 
 namespace quire {
+namespace {
+
+// Narrow records of a text are not the full ones.
+PrefixHash narrow_root(PrefixHash root) {
+  root[0] ^= std::byte{1};
+  return root;
+}
+
+// Two tiers of a store that share a budget, as one.
+void add(const TierStats& tier, const TierBudget& budget, TierStats* sum) {
+  if (sum->name.empty()) {
+    *sum = tier;
+    return;
+  }
+  sum->bytes += tier.bytes;
+  sum->bytes_peak = budget.peak();
+  sum->n_records += tier.n_records;
+  sum->n_hits += tier.n_hits;
+  sum->n_misses += tier.n_misses;
+  sum->n_prefetched += tier.n_prefetched;
+  sum->n_evicted += tier.n_evicted;
+  sum->bytes_read += tier.bytes_read;
+  sum->bytes_written += tier.bytes_written;
+  sum->stall_ns += tier.stall_ns;
+}
+
+}  // namespace
 
 ChunkStore::ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layers, const ChunkStoreOptions& options,
-                       std::vector<std::shared_ptr<Tier>> tiers)
+                       Tiers tiers)
     : backend_(backend),
       geometry_(geometry),
       options_(options),
       tiers_(std::move(tiers)),
-      n_writable_(tiers_.size() - (options.snapshot ? 1 : 0)),
       record_bytes_(static_cast<int64_t>(backend.kv_record_bytes(geometry))),
+      narrow_geometry_(narrow_geometry(geometry)),
+      narrow_bytes_(options.old.narrows() ? static_cast<int64_t>(backend.kv_record_bytes(narrow_geometry_)) : 0),
       residency_(options.residency ? options.residency : std::make_shared<Residency>()),
       account_("of memory", options.budget_bytes, residency_->budget()),
-      user_(backend, account_, tiers_, record_bytes_),
+      user_(backend, account_, tiers_.all, std::max(record_bytes_, narrow_bytes_)),
       table_(n_layers),
       selection_(backend, geometry, n_layers, options.n_query_heads, options.selection, account_),
       prefixes_(options.prefixes, options.prefix_root),
+      narrow_prefixes_(options.old.narrows() ? options.prefixes : nullptr, narrow_root(options.prefix_root)),
       last_read_(static_cast<size_t>(n_layers)) {}
 
 ChunkStore::~ChunkStore() {
   residency_->stop(user_);
-  drop(KvKind::kText, 0, kNoLimit);
-  drop(KvKind::kCondensed, 0, kNoLimit);
+  for (const KvKind kind : kAllKvKinds) drop(kind, 0, kNoLimit);
   drop_moves(kNoLimit);
   residency_->remove(user_);
 }
 
+// Full and narrow records have slots of their own sizes, in tiers of their own that share a budget.
+Result<ChunkStore::Tiers> ChunkStore::make_tiers(Backend& backend, const KvGeometry& geometry,
+                                                 const ChunkStoreOptions& options) {
+  Tiers tiers;
+  tiers.all = options.tiers;
+  tiers.compressed = options.runtime_compressed;
+  tiers.file = options.runtime_file;
+  int64_t growth = FileTier::kGrowth;
+  if (options.old.narrows()) {
+    tiers.compressed = std::make_shared<TierBudget>(options.compressed_budget_bytes, options.runtime_compressed);
+    tiers.file = std::make_shared<TierBudget>(options.spill_budget_bytes, options.runtime_file);
+    // One must not take what the other one needs.
+    if (options.spill_budget_bytes > 0) growth = std::min(growth, options.spill_budget_bytes / 64);
+  }
+  const auto add = [&](const KvGeometry& g) -> Status {
+    const auto record_bytes = static_cast<int64_t>(backend.kv_record_bytes(g));
+    std::unique_ptr<Tier> lower;
+    if (!options.spill_directory.empty()) {
+      QUIRE_ASSIGN(lower, FileTier::create(options.spill_directory, record_bytes, options.spill_budget_bytes,
+                                           tiers.file, growth));
+    }
+    if (options.compressed_budget_bytes > 0) {
+      const CompressedTier::Options compressed{record_bytes, static_cast<int64_t>(element_bytes(g.type)),
+                                               options.compressed_budget_bytes, tiers.compressed};
+      QUIRE_ASSIGN(lower, CompressedTier::create(*options.host_memory, compressed, std::move(lower)));
+    }
+    if (lower) tiers.all.push_back(std::move(lower));
+    return {};
+  };
+  QUIRE_TRY(add(geometry));
+  tiers.n_full = tiers.all.size();
+  if (options.old.narrows()) QUIRE_TRY(add(narrow_geometry(geometry)));
+  tiers.n_narrow = tiers.all.size() - tiers.n_full;
+  if (!options.snapshot) return tiers;
+  tiers.all.push_back(std::make_shared<SnapshotTier>(backend, geometry, options.snapshot));
+  if (options.old.narrows()) {
+    tiers.all.push_back(std::make_shared<SnapshotTier>(backend, narrow_geometry(geometry), options.snapshot));
+  }
+  return tiers;
+}
+
 Result<std::unique_ptr<ChunkStore>> ChunkStore::create(Backend& backend, const KvGeometry& geometry, int n_layers,
                                                        const ChunkStoreOptions& options) {
-  std::vector<std::shared_ptr<Tier>> tiers = options.tiers;
-  const auto record_bytes = static_cast<int64_t>(backend.kv_record_bytes(geometry));
-  std::unique_ptr<Tier> lower;
-  if (!options.spill_directory.empty()) {
-    QUIRE_ASSIGN(lower, FileTier::create(options.spill_directory, record_bytes, options.spill_budget_bytes,
-                                         options.runtime_file));
-  }
-  if (options.compressed_budget_bytes > 0) {
-    const CompressedTier::Options compressed{record_bytes, static_cast<int64_t>(element_bytes(geometry.type)),
-                                             options.compressed_budget_bytes, options.runtime_compressed};
-    QUIRE_ASSIGN(lower, CompressedTier::create(*options.host_memory, compressed, std::move(lower)));
-  }
-  if (lower) tiers.push_back(std::move(lower));
-  if (options.snapshot) tiers.push_back(std::make_shared<SnapshotTier>(backend, geometry, options.snapshot));
+  QUIRE_ASSIGN(Tiers tiers, make_tiers(backend, geometry, options));
   std::unique_ptr<ChunkStore> store(new ChunkStore(backend, geometry, n_layers, options, std::move(tiers)));
-  if (!store->tiers_.empty()) QUIRE_TRY(store->let_spill());
+  if (!store->tiers_.all.empty()) QUIRE_TRY(store->let_spill());
   store->residency_->add(store->user_);
   return store;
 }
@@ -71,14 +127,24 @@ Status ChunkStore::reserve(int64_t first, int64_t n) {
   const int64_t end = ceil_div(first + n, geometry_.chunk);
   const std::vector<int64_t> missing = table_.extend(KvKind::kText, first / geometry_.chunk, end);
   const int64_t selection = selection_.bytes_for(first + n);
-  QUIRE_TRY(check_budget(selection, end - first / geometry_.chunk + condensed_chunks(), missing.size(), first + n));
+  const int64_t complete = options_.old.narrows() ? (first + n) / geometry_.chunk : first / geometry_.chunk;
+  const std::vector<int64_t> narrow = table_.extend(KvKind::kNarrow, first / geometry_.chunk, complete);
+  const int64_t in_step = (end - first / geometry_.chunk + condensed_chunks()) * record_bytes_ +
+                          (complete - first / geometry_.chunk) * narrow_bytes_;
+  const int64_t added_records =
+      static_cast<int64_t>(missing.size()) * record_bytes_ + static_cast<int64_t>(narrow.size()) * narrow_bytes_;
+  QUIRE_TRY(check_budget(selection, in_step, added_records * table_.n_layers(), first + n));
   // Records that are in the way of representations go.
   if (const int64_t added = selection_.bytes_to_add(first, first + n); added > 0) {
     QUIRE_TRY(residency_->make_room(user_, added));
   }
   QUIRE_TRY(selection_.reserve(first, first + n));
   QUIRE_TRY(own_chunk(KvKind::kText, first));
-  const Status status = make_records(KvKind::kText, missing);
+  Status status = make_records(KvKind::kText, missing);
+  if (status.ok()) {
+    status = make_records(KvKind::kNarrow, narrow);
+    for (size_t m = 0; !status.ok() && m < missing.size(); ++m) drop(KvKind::kText, missing[m], missing[m] + 1);
+  }
   if (!status.ok()) return status.with_context("KV cache at token " + std::to_string(first));
   selection_.extend(first, n);
   return {};
@@ -89,7 +155,8 @@ Status ChunkStore::reserve_condensed(int64_t first, int64_t n) {
   const std::vector<int64_t> missing =
       table_.extend(KvKind::kCondensed, first / geometry_.chunk, ceil_div(first + n, geometry_.chunk));
   // A step has all condensed entries of a layer at hand, and a record of text.
-  Status status = check_budget(selection_.bytes(), condensed_chunks() + 1, missing.size(), first + n);
+  Status status = check_budget(selection_.bytes(), (condensed_chunks() + 1) * record_bytes_,
+                               static_cast<int64_t>(missing.size()) * table_.n_layers() * record_bytes_, first + n);
   if (status.ok()) status = own_chunk(KvKind::kCondensed, first);
   if (status.ok()) status = make_records(KvKind::kCondensed, missing);
   if (status.ok()) return status;
@@ -97,19 +164,18 @@ Status ChunkStore::reserve_condensed(int64_t first, int64_t n) {
   return status.with_context("KV cache at condensed entry " + std::to_string(first));
 }
 
-Status ChunkStore::check_budget(int64_t fixed, int64_t in_step, size_t n_missing, int64_t n_tokens) const {
-  int64_t records = in_step + 1;  // and the staging buffer
+Status ChunkStore::check_budget(int64_t fixed, int64_t in_step, int64_t missing, int64_t n_tokens) const {
+  int64_t bytes = in_step + record_bytes_;  // and the staging buffer
   if (!writes_to_tier()) {
-    records = fixed_bytes_ / record_bytes_ + static_cast<int64_t>(n_missing) * table_.n_layers();
-    if (spills()) records += 2;  // one of the snapshot's at a time, and the staging buffer
+    bytes = fixed_bytes_ + missing;
+    if (spills()) bytes += 2 * record_bytes_;  // one of the snapshot's at a time, and the staging buffer
   }
-  return account_.check(fixed + records * record_bytes_, " for " + std::to_string(n_tokens) + " tokens",
-                        residency_->reclaimable(user_));
+  return account_.check(fixed + bytes, " for " + std::to_string(n_tokens) + " tokens", residency_->reclaimable(user_));
 }
 
 Status ChunkStore::make_records(KvKind kind, std::span<const int64_t> chunks) {
   for (size_t made = 0; made < chunks.size(); ++made) {
-    auto records = new_chunk();
+    auto records = new_chunk(kind);
     if (!records.ok()) {
       for (const int64_t chunk : chunks.first(made)) drop(kind, chunk, chunk + 1);
       return records.status();
@@ -119,35 +185,36 @@ Status ChunkStore::make_records(KvKind kind, std::span<const int64_t> chunks) {
   return {};
 }
 
-Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk() {
-  return writes_to_tier() ? new_chunk_in_tier() : new_chunk_in_memory();
+Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk(KvKind kind) {
+  return writes_to_tier() ? new_chunk_in_tier(kind) : new_chunk_in_memory(kind);
 }
 
 // Records that could leave memory are in the way.
-Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_memory() {
-  const int64_t bytes = table_.n_layers() * record_bytes_;
+Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_memory(KvKind kind) {
+  const int64_t record_bytes = bytes_of(kind), bytes = table_.n_layers() * record_bytes;
   QUIRE_TRY(residency_->make_room(user_, bytes));
-  auto chunk = std::make_unique<ChunkRecords>(table_.n_layers());
+  auto chunk = std::make_unique<ChunkRecords>(table_.n_layers(), record_bytes);
   chunk->holders.reserve(1);
   QUIRE_ASSIGN(chunk->page, account_.allocate_shared(backend_, bytes, MemoryKind::kDevice));
   fixed_bytes_ += bytes;
   for (size_t layer = 0; layer < chunk->records.size(); ++layer) {
-    chunk->records[layer].fixed = {chunk->page.get(), layer * static_cast<size_t>(record_bytes_)};
+    chunk->records[layer].fixed = {chunk->page.get(), layer * static_cast<size_t>(record_bytes)};
   }
   return chunk;
 }
 
 // In the first tier that has room.
-Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_tier() {
-  auto chunk = std::make_unique<ChunkRecords>(table_.n_layers());
+Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_tier(KvKind kind) {
+  auto chunk = std::make_unique<ChunkRecords>(table_.n_layers(), bytes_of(kind));
   chunk->holders.reserve(1);
-  for (size_t t = 0;; ++t) {
-    Result<std::vector<int64_t>> slots = tiers_[t]->take_slots(table_.n_layers());
-    if (!slots.ok() && (slots.status().code() != Code::kBudget || t + 1 == n_writable_)) return slots.status();
+  const size_t end = kind == KvKind::kNarrow ? tiers_.n_full + tiers_.n_narrow : tiers_.n_full;
+  for (size_t t = kind == KvKind::kNarrow ? tiers_.n_full : 0;; ++t) {
+    Result<std::vector<int64_t>> slots = tiers_.all[t]->take_slots(table_.n_layers());
+    if (!slots.ok() && (slots.status().code() != Code::kBudget || t + 1 == end)) return slots.status();
     if (!slots.ok()) continue;
-    chunk->tier = tiers_[t];
+    chunk->tier = tiers_.all[t];
     for (size_t layer = 0; layer < chunk->records.size(); ++layer) {
-      chunk->records[layer].tier = tiers_[t].get();
+      chunk->records[layer].tier = tiers_.all[t].get();
       chunk->records[layer].slot = (*slots)[layer];
     }
     return chunk;
@@ -194,6 +261,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   std::vector<Move> moves = moves_;
   fork->selection_.share(selection_);
   fork->prefixes_.copy(prefixes_);
+  fork->narrow_prefixes_.copy(narrow_prefixes_);
   residency_->share(chunks, fork->user_);
   // Nothing fails from here on.
   for (const Seen& s : seen_) table.view(s.layer, s.kind, s.chunk) = {};
@@ -205,6 +273,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   fork->fixed_bytes_ = fixed_bytes_;
   fork->n_evicted_ = n_evicted_;
   fork->evicted_until_ = evicted_until_;
+  fork->narrow_until_ = narrow_until_;
   return fork;
 }
 
@@ -227,7 +296,7 @@ Status ChunkStore::own_chunk(KvKind kind, int64_t first) {
       store.let_go(*records.release());
     }
   } copy{*this};
-  QUIRE_ASSIGN(copy.records, new_chunk());
+  QUIRE_ASSIGN(copy.records, new_chunk(kind));
   for (size_t layer = 0; layer < shared.records.size(); ++layer) {
     QUIRE_TRY(residency_->read(user_, *queue, shared.records[layer], host));
     QUIRE_TRY(write_new(*queue, copy.records->records[layer], host));
@@ -258,18 +327,32 @@ void ChunkStore::hide() {
   seen_.clear();
 }
 
-Status ChunkStore::acquire(Queue& queue, int layer, std::span<const int64_t> chunks, Access access, KvKind kind) {
+// The records of chunks that are asked for. A step of several queries may need both versions of a chunk.
+std::vector<std::pair<KvKind, int64_t>> ChunkStore::wanted(std::span<const int64_t> chunks, KvKind kind,
+                                                           const Versions& versions) const {
+  std::vector<std::pair<KvKind, int64_t>> all;
+  all.reserve(chunks.size());
+  for (const int64_t chunk : chunks) {
+    const int64_t first_key = chunk * geometry_.chunk;
+    if (kind == KvKind::kText && first_key < versions.narrow_before) all.emplace_back(KvKind::kNarrow, chunk);
+    if (kind != KvKind::kText || first_key >= versions.full_from) all.emplace_back(kind, chunk);
+  }
+  return all;
+}
+
+Status ChunkStore::acquire(Queue& queue, int layer, std::span<const int64_t> chunks, Access access, KvKind kind,
+                           const Versions& versions) {
   if (!spills()) return {};
   if (kind == KvKind::kText && access != Access::kWrite)
     last_read_[static_cast<size_t>(layer)].assign(chunks.begin(), chunks.end());
   if (kind == KvKind::kText) hide();
   std::vector<Record*> records;
   const size_t before = seen_.size();
-  for (const int64_t chunk : chunks) {
-    Record& record = table_.record(layer, kind, chunk);
+  for (const auto& [version, chunk] : wanted(chunks, kind, versions)) {
+    Record& record = table_.record(layer, version, chunk);
     if (!record.tier) continue;
     records.push_back(&record);
-    seen_.push_back({layer, kind, chunk});
+    seen_.push_back({layer, version, chunk});
   }
   const Status status =
       residency_->acquire(user_, queue, records, access, kind == KvKind::kText ? Pins::kReplaced : Pins::kKept);
@@ -278,17 +361,18 @@ Status ChunkStore::acquire(Queue& queue, int layer, std::span<const int64_t> chu
     return status;
   }
   for (size_t s = before; s < seen_.size(); ++s)
-    table_.view(layer, kind, seen_[s].chunk) = records[s - before]->place();
+    table_.view(layer, seen_[s].kind, seen_[s].chunk) = records[s - before]->place();
   return {};
 }
 
-void ChunkStore::prefetch(int layer, std::span<const int64_t> chunks, Access access) noexcept {
+void ChunkStore::prefetch(int layer, std::span<const int64_t> chunks, Access access,
+                          const Versions& versions) noexcept {
   if (!Residency::asynchronous(user_)) return;
   try {
     std::vector<Record*> records;
-    for (const int64_t chunk : chunks) {
-      if (!table_.holds(KvKind::kText, chunk)) continue;
-      Record& record = table_.record(layer, KvKind::kText, chunk);
+    for (const auto& [version, chunk] : wanted(chunks, KvKind::kText, versions)) {
+      if (!table_.holds(version, chunk)) continue;
+      Record& record = table_.record(layer, version, chunk);
       if (record.tier) records.push_back(&record);
     }
     residency_->prefetch(user_, records, access);
@@ -314,15 +398,13 @@ std::vector<int64_t> ChunkStore::resident(int layer) const {
 
 // ---- forgetting
 
-// Returns how many records that were.
-int64_t ChunkStore::drop(KvKind kind, int64_t first_chunk, int64_t end_chunk) {
-  const int64_t before = table_.n_held();
+void ChunkStore::drop(KvKind kind, int64_t first_chunk, int64_t end_chunk) {
   hide();
   for (int64_t c = first_chunk; c < std::min(end_chunk, table_.n_chunks(kind)); ++c) {
     if (kind == KvKind::kText) prefixes_.leave(c);
+    if (kind == KvKind::kNarrow) narrow_prefixes_.leave(c);
     if (table_.holds(kind, c)) let_go(table_.forget(kind, c));
   }
-  return before - table_.n_held();
 }
 
 // Forgets the chunks from n_chunks on.
@@ -334,18 +416,25 @@ void ChunkStore::cut(KvKind kind, int64_t n_chunks) {
 void ChunkStore::truncate(int64_t n_tokens, int64_t n_entries) {
   const int64_t keep = ceil_div(n_tokens, geometry_.chunk);
   // The chunk that is cut in two goes as well: it will be written to.
-  const bool known = prefixes_.cut(n_tokens / geometry_.chunk);
+  bool known = prefixes_.cut(n_tokens / geometry_.chunk);
+  known = narrow_prefixes_.cut(n_tokens / geometry_.chunk) || known;
   cut(KvKind::kText, keep);
+  cut(KvKind::kNarrow, n_tokens / geometry_.chunk);
   cut(KvKind::kCondensed, ceil_div(n_entries, geometry_.chunk));
   selection_.truncate(n_tokens, known);
   evicted_until_ = std::min(evicted_until_, keep);
+  narrow_until_ = std::min(narrow_until_, keep);
 }
 
 void ChunkStore::evict(int64_t begin, int64_t end) {
   const int64_t first = std::max(ceil_div(begin, geometry_.chunk), evicted_until_);
   const int64_t last = end / geometry_.chunk;
   if (first >= last) return;
-  n_evicted_ += drop(KvKind::kText, first, last);
+  for (int64_t c = first; c < std::min(last, table_.n_chunks(KvKind::kText)); ++c) {
+    if (table_.holds(KvKind::kText, c) || table_.holds(KvKind::kNarrow, c)) n_evicted_ += table_.n_layers();
+  }
+  drop(KvKind::kText, first, last);
+  drop(KvKind::kNarrow, first, last);
   evicted_until_ = last;
 }
 
@@ -374,6 +463,8 @@ ChunkStoreStats ChunkStore::stats() const {
   stats.n_records = table_.n_held();
   stats.n_evicted = n_evicted_;
   table_.for_held([&](const ChunkRecords& records) {
+    (records.record_bytes == narrow_bytes_ ? stats.narrow_bytes : stats.full_bytes) +=
+        table_.n_layers() * records.record_bytes;
     const int64_t n_in = residency_->n_in(records);
     stats.n_resident += n_in;
     if (in_snapshot(records)) stats.n_in_snapshot += table_.n_layers() - n_in;
@@ -383,30 +474,43 @@ ChunkStoreStats ChunkStore::stats() const {
   stats.n_misses = device.n_misses;
   stats.n_left = device.n_evicted;
   stats.stall_ns = device.stall_ns;
-  for (size_t t = 0; t < tiers_.size(); ++t) {
+  for (size_t t = 0; t < tiers_.all.size(); ++t) {
     const TierStats moved = residency_->tier_stats(user_, t);
-    if (t >= n_writable_) {
-      stats.n_restored = moved.bytes_read / record_bytes_;
+    const int64_t bytes = bytes_in(t);
+    if (tiers_.all[t]->read_only()) {
+      stats.n_restored += moved.bytes_read / bytes;
+      stats.bytes_restored += moved.bytes_read;
       continue;
     }
     TierStats tier;
-    tiers_[t]->describe(tier);
-    if (tiers_[t]->name() == CompressedTier::kName) {
-      stats.compressed = tier;
+    tiers_.all[t]->describe(tier);
+    if (tiers_.all[t]->name() == CompressedTier::kName) {
       TierStats file;
-      tiers_[t]->describe_next(file);
+      tiers_.all[t]->describe_next(file);
+      add(tier, *tiers_.compressed, &stats.compressed);
       stats.file_bytes += file.bytes;
-      stats.n_read += file.bytes_read / record_bytes_;
-      stats.n_written += file.bytes_written / record_bytes_;
-      stats.n_in_file = file.n_records;
+      stats.n_read += file.bytes_read / bytes;
+      stats.n_written += file.bytes_written / bytes;
+      stats.bytes_read += file.bytes_read;
+      stats.bytes_written += file.bytes_written;
+      stats.n_in_file += file.n_records;
       continue;
     }
     stats.file_bytes += tier.bytes;
-    stats.n_read += moved.bytes_read / record_bytes_;
-    stats.n_written += moved.bytes_written / record_bytes_;
+    stats.n_read += moved.bytes_read / bytes;
+    stats.n_written += moved.bytes_written / bytes;
+    stats.bytes_read += moved.bytes_read;
+    stats.bytes_written += moved.bytes_written;
   }
   if (stats.compressed.name.empty()) stats.n_in_file = stats.n_records - stats.n_resident - stats.n_in_snapshot;
   return stats;
+}
+
+// Of a record that has a slot there.
+int64_t ChunkStore::bytes_in(size_t tier) const {
+  const size_t n_written = tiers_.n_full + tiers_.n_narrow;
+  const bool narrow = tier < n_written ? tier >= tiers_.n_full : tier > n_written;
+  return narrow ? narrow_bytes_ : record_bytes_;
 }
 
 std::vector<TierStats> ChunkStore::tier_stats() const {
@@ -416,20 +520,30 @@ std::vector<TierStats> ChunkStore::tier_stats() const {
   all[0].limit = account_.limit();
   all[0].bytes = account_.used();
   all[0].bytes_peak = account_.peak();
-  std::vector<int64_t> held(tiers_.size());
+  std::vector<int64_t> held(tiers_.all.size());
   table_.for_held([&](const ChunkRecords& records) {
     all[0].n_records += residency_->n_in(records);
-    for (size_t t = 0; t < tiers_.size(); ++t) {
-      if (records.tier == tiers_[t]) held[t] += table_.n_layers();
+    for (size_t t = 0; t < tiers_.all.size(); ++t) {
+      if (records.tier == tiers_.all[t]) held[t] += table_.n_layers();
     }
   });
-  for (size_t t = 0; t < tiers_.size(); ++t) {
-    all.push_back(residency_->tier_stats(user_, t));
-    all.back().name = tiers_[t]->name();
-    all.back().n_records = held[t];
-    tiers_[t]->describe(all.back());
+  // Those of full and of narrow records are one.
+  const auto enter = [&](const TierStats& tier, const std::shared_ptr<TierBudget>& budget) {
+    const auto same = std::ranges::find(all, tier.name, &TierStats::name);
+    if (same == all.end()) {
+      all.push_back(tier);
+    } else {
+      add(tier, *budget, &*same);
+    }
+  };
+  for (size_t t = 0; t < tiers_.all.size(); ++t) {
+    TierStats tier = residency_->tier_stats(user_, t);
+    tier.name = tiers_.all[t]->name();
+    tier.n_records = held[t];
+    tiers_.all[t]->describe(tier);
+    enter(tier, tier.name == CompressedTier::kName ? tiers_.compressed : tiers_.file);
     TierStats next;
-    if (tiers_[t]->describe_next(next)) all.push_back(next);
+    if (tiers_.all[t]->describe_next(next)) enter(next, tiers_.file);
   }
   return all;
 }

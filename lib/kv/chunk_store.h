@@ -1,6 +1,7 @@
 // The chunk store of one session: keys and values of its tokens in records of `chunk` tokens per layer, and what a
 // strategy that selects chunks needs of them (representations, the queries of the chunk in progress). The entries of a
-// condensed text are a second kind of keys, in records of the same form under the same budget.
+// condensed text are a second kind of keys, in records of the same form under the same budget. Records of old text in a
+// narrower type are a third kind (store_old_text.cc).
 //
 // Without a lower tier all records are in device memory, and the byte budget bounds them. With one, such as compressed
 // memory or a file in a spill directory, each record has its slot there too; it is in memory while it is used, and the
@@ -45,6 +46,8 @@ struct ChunkStoreOptions {
   int64_t compressed_budget_bytes = 0;
   Allocator* host_memory = nullptr;
   bool raw_keys = false;  // text keys are stored unrotated
+  // Where it narrows: complete chunks have narrow records, too, and their full ones are dropped when they are old.
+  OldText old{};
   int n_query_heads = 0;
   ChunkSelection selection{};  // how heads choose: a representation of each complete chunk is kept for it
   // Tiers below device memory and before the file, the nearest first. A record's slot is in the first with room.
@@ -69,13 +72,15 @@ struct ChunkStoreStats {
   int64_t n_records = 0;              // held, in memory or in a lower tier
   int64_t n_resident = 0;             // of those in memory
   int64_t n_evicted = 0;              // dropped by the strategy
+  int64_t full_bytes = 0, narrow_bytes = 0;  // of n_records, wherever they are
   // Where there is compressed memory, what these say is of all forks together.
   TierStats compressed{};
   int64_t n_in_file = 0;              // held in the file: not in memory, or, behind compressed memory, given on to it
   int64_t file_bytes = 0;             // reserved in lower tiers, compressed memory aside
   int64_t n_read = 0, n_written = 0;  // records, from and to them
   int64_t n_restored = 0;             // read from the snapshot
-  int64_t n_in_snapshot = 0;          // held, not in memory, and read from the snapshot when they are needed
+  int64_t bytes_read = 0, bytes_written = 0, bytes_restored = 0;  // of these three
+  int64_t n_in_snapshot = 0;  // held, not in memory, and read from the snapshot when they are needed
   // Where there is a lower tier: records asked for that were in memory, that were not, and that left it; nanoseconds in
   // which computing waited for records.
   int64_t n_hits = 0, n_misses = 0, n_left = 0, stall_ns = 0;
@@ -90,6 +95,7 @@ class ChunkStore {
   ~ChunkStore();
 
   const KvGeometry& geometry() const { return geometry_; }
+  const OldText& old_text() const { return options_.old; }
   // Whether records may be elsewhere than in memory.
   bool spills() const { return Residency::spills(user_); }
 
@@ -103,20 +109,41 @@ class ChunkStore {
   void truncate(int64_t n_tokens, int64_t n_entries = 0);
   // Drops the records whose text keys all lie in [begin, end). Calls come with ascending ranges. Waits as truncate().
   void evict(int64_t begin, int64_t end);
-  // Whether no record with a text key in [begin, end) was dropped.
+  // Whether no full record with a text key in [begin, end) was dropped.
   bool holds(int64_t begin, int64_t end) const;
+  // Whether the text keys in [begin, end) are held as queries from next_query on read them.
+  bool holds_for(int64_t next_query, int64_t begin, int64_t end) const;
+  // Full records of text that is old for next_query go, but for those of the last kSpareChunks chunks: so the text can
+  // be cut by as many tokens without being read again, and stores whose texts part there can share what is before.
+  // Waits as truncate().
+  static constexpr int64_t kSpareChunks = 4;
+  void drop_old_text(int64_t next_query);
   // The most tokens, at most n_tokens, to which the text can be cut so that the following tokens come out as if no
   // other had ever followed: where the queries of the chunk in progress are known, and its records can be written.
   int64_t exact_boundary(int64_t n_tokens) const;
 
+  // In which type the text of chunks is read: narrow the keys before narrow_before, full those from full_from on.
+  struct Versions {
+    int64_t narrow_before = 0;
+    int64_t full_from = 0;
+  };
   // Brings records of a layer into memory, at most max_resident() of them, and keeps them there until the next acquire
   // of text, or release(); others may leave it. kWrite: they will be changed. Work on the records is queued on `queue`.
   // Waits for records on their way. kIo, kOutOfMemory, kBudget: nothing is lost, and nothing is kept there.
-  Status acquire(Queue& queue, int layer, std::span<const int64_t> chunks, Access access, KvKind kind = KvKind::kText);
+  Status acquire(Queue& queue, int layer, std::span<const int64_t> chunks, Access access, KvKind kind = KvKind::kText) {
+    return acquire(queue, layer, chunks, access, kind, {});
+  }
+  // The same for text that is read.
+  Status acquire(Queue& queue, int layer, std::span<const int64_t> chunks, Access access, const Versions& versions) {
+    return acquire(queue, layer, chunks, access, KvKind::kText, versions);
+  }
   // Begins to bring records of a layer's text into memory, the first ones first, as far as this fits into half of the
   // memory beside what the last acquire asked for. Returns at once; what fails is as if it had not been asked for.
   // Without an I/O thread it does nothing.
-  void prefetch(int layer, std::span<const int64_t> chunks, Access access = Access::kRead) noexcept;
+  void prefetch(int layer, std::span<const int64_t> chunks, Access access, const Versions& versions) noexcept;
+  void prefetch(int layer, std::span<const int64_t> chunks, Access access = Access::kRead) noexcept {
+    prefetch(layer, chunks, access, {});
+  }
   // Nothing more will be queued on what was acquired: other sessions can have its memory when the work is done.
   void release(Queue& queue) noexcept;
   // No stream works on the session any more: its records are the first to leave memory when others need room.
@@ -164,7 +191,10 @@ class ChunkStore {
   // known. The text ends at the first one. kOutOfMemory: nothing was changed, and so at an exception, after truncate().
   Result<Adopted> adopt(int64_t end, const ChunkIds& ids_of);
   // What the store holds is not what its text makes: it takes no part from here on.
-  void close_prefixes() { prefixes_.close(); }
+  void close_prefixes() {
+    prefixes_.close();
+    narrow_prefixes_.close();
+  }
 
   // ---- moves: chunks of a text before an edit that stand elsewhere in the new one (store_moves.cc)
   // The chunk will be that of the old text's tokens from first_old on.
@@ -203,26 +233,40 @@ class ChunkStore {
   // Device memory first, then the lower tiers.
   std::vector<TierStats> tier_stats() const;
   int64_t record_bytes() const { return record_bytes_; }
+  int64_t narrow_record_bytes() const { return narrow_bytes_; }
   // The chunks of a layer's text whose records are in memory.
   std::vector<int64_t> resident(int layer) const;
 
  private:
-  ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layers, const ChunkStoreOptions& options,
-             std::vector<std::shared_ptr<Tier>> tiers);
+  struct Tiers {
+    std::vector<std::shared_ptr<Tier>> all;
+    size_t n_full = 0, n_narrow = 0;  // the first ones of them, which are written to, of full and of narrow records
+    std::shared_ptr<TierBudget> compressed, file;  // of full and narrow ones together; null: there are no narrow ones
+  };
+  ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layers, const ChunkStoreOptions& options, Tiers tiers);
+  static Result<Tiers> make_tiers(Backend& backend, const KvGeometry& geometry, const ChunkStoreOptions& options);
   Status let_spill();
-  // `in_step`: records that one step must have in memory; `fixed`: other bytes of memory.
-  Status check_budget(int64_t fixed, int64_t in_step, size_t n_missing, int64_t n_tokens) const;
+  Status acquire(Queue& queue, int layer, std::span<const int64_t> chunks, Access access, KvKind kind,
+                 const Versions& versions);
+  std::vector<std::pair<KvKind, int64_t>> wanted(std::span<const int64_t> chunks, KvKind kind,
+                                                 const Versions& versions) const;
+  // `in_step`: bytes of records that one step must have in memory; `missing`: of records that are made; `fixed`: other
+  // bytes of memory.
+  Status check_budget(int64_t fixed, int64_t in_step, int64_t missing, int64_t n_tokens) const;
   // All or none.
   Status make_records(KvKind kind, std::span<const int64_t> chunks);
-  Result<std::unique_ptr<ChunkRecords>> new_chunk();
-  Result<std::unique_ptr<ChunkRecords>> new_chunk_in_memory();
-  Result<std::unique_ptr<ChunkRecords>> new_chunk_in_tier();
+  Result<std::unique_ptr<ChunkRecords>> new_chunk(KvKind kind);
+  Result<std::unique_ptr<ChunkRecords>> new_chunk_in_memory(KvKind kind);
+  Result<std::unique_ptr<ChunkRecords>> new_chunk_in_tier(KvKind kind);
   void hold(KvKind kind, int64_t chunk, std::unique_ptr<ChunkRecords> records);
   void let_go(ChunkRecords& records);
   Status own_chunk(KvKind kind, int64_t first);
   bool can_write(KvKind kind, int64_t chunk) const;
   static bool in_snapshot(const ChunkRecords& records);
-  bool writes_to_tier() const { return n_writable_ > 0; }
+  bool writes_to_tier() const { return tiers_.n_full > 0; }
+  const KvGeometry& geometry(KvKind kind) const { return kind == KvKind::kNarrow ? narrow_geometry_ : geometry_; }
+  int64_t bytes_of(KvKind kind) const { return kind == KvKind::kNarrow ? narrow_bytes_ : record_bytes_; }
+  int64_t bytes_in(size_t tier) const;
   // Of prefixes.
   bool can_share(const ChunkRecords& records, int64_t first, int64_t end) const;
   void enter_prefix(int64_t chunk);
@@ -239,7 +283,14 @@ class ChunkStore {
   Status represent(Queue& queue, int64_t chunk, std::span<const Rope* const> ropes,
                    std::vector<std::unique_ptr<PreparedStep>>& steps);
   Status adopt_selection(int64_t first, int64_t end, PrefixPages pages);
+  // Where old text is narrow.
+  bool append_prefix(std::span<const int32_t> ids);
+  void enter_narrow(int64_t chunk);
+  int64_t known_prefix(std::span<const std::vector<int32_t>> ids);
+  Result<PrefixChain::Take> take_prefix(KvKind kind, std::span<const int32_t> ids, int64_t begin, PrefixPages* pages);
+  Result<Adopted> adopt_narrow(int64_t end, const ChunkIds& ids_of);
   // Of snapshots.
+  int64_t saved_keys(KvKind kind, int64_t n_tokens, int64_t n_entries) const;
   std::vector<ChunkRange> held_chunks(KvKind kind, int64_t n_keys) const;
   Status write_new(Queue& queue, Record& record, std::span<const std::byte> bytes);
   Status save_records(Queue& queue, KvKind kind, int64_t n_keys, BlockSink& sink);
@@ -248,23 +299,25 @@ class ChunkStore {
   Status restore_records(Queue& queue, KvKind kind, const StoreSnapshot& snapshot, int64_t n_shared, int64_t* block);
   Status restore_own(Queue& queue, KvKind kind, int64_t chunk, int64_t block);
   Status restore_selection(Queue& queue, const StoreSnapshot& snapshot, int64_t n_shared, int64_t block);
-  int64_t drop(KvKind kind, int64_t first_chunk, int64_t end_chunk);
+  void drop(KvKind kind, int64_t first_chunk, int64_t end_chunk);
   void cut(KvKind kind, int64_t n_chunks);
   void hide();
 
   Backend& backend_;
   const KvGeometry geometry_;
   const ChunkStoreOptions options_;
-  const std::vector<std::shared_ptr<Tier>> tiers_;  // below device memory; a snapshot's is the last one
-  const size_t n_writable_;                         // the others of them
+  const Tiers tiers_;  // below device memory
   const int64_t record_bytes_;
+  const KvGeometry narrow_geometry_;
+  const int64_t narrow_bytes_;  // 0: there are no narrow records
   const std::shared_ptr<Residency> residency_;
   TierAccount account_;  // of device memory
   RecordUser user_;      // this store, for the residency
   RecordTable table_;
   SelectionState selection_;
   PrefixChain prefixes_;
-  std::vector<OldChunk> old_;  // ascending; held as those of the table are
+  PrefixChain narrow_prefixes_;  // of the same text, with its narrow records
+  std::vector<OldChunk> old_;    // ascending; held as those of the table are
   std::vector<Move> moves_;
   size_t next_move_ = 0;
   int64_t fixed_bytes_ = 0;                      // of pages of records without slots
@@ -277,6 +330,7 @@ class ChunkStore {
   std::vector<Seen> seen_;  // what the last requests brought, and the backend sees
   int64_t n_evicted_ = 0;
   int64_t evicted_until_ = 0;  // everything droppable before this chunk was dropped
+  int64_t narrow_until_ = 0;   // before this chunk there is no full record
 };
 
 }  // namespace quire

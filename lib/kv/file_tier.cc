@@ -3,17 +3,13 @@
 #include <algorithm>
 
 namespace quire {
-namespace {
-
-// The file grows by so many bytes at a time, or by what is asked for if that is more.
-constexpr int64_t kGrowth = int64_t{4} << 20;
-
-}  // namespace
 
 Result<std::unique_ptr<FileTier>> FileTier::create(const std::string& directory, int64_t record_bytes,
-                                                   int64_t budget_bytes, std::shared_ptr<TierBudget> runtime) {
+                                                   int64_t budget_bytes, std::shared_ptr<TierBudget> runtime,
+                                                   int64_t growth) {
   QUIRE_ASSIGN(auto file, ScratchFile::create(directory));
-  return std::unique_ptr<FileTier>(new FileTier(std::move(file), record_bytes, budget_bytes, std::move(runtime)));
+  return std::unique_ptr<FileTier>(
+      new FileTier(std::move(file), record_bytes, budget_bytes, std::move(runtime), growth));
 }
 
 Status FileTier::reserve(int64_t n) {
@@ -21,7 +17,7 @@ Status FileTier::reserve(int64_t n) {
   if (missing <= 0) return {};
   const int64_t needed = n_slots_ + missing;
   QUIRE_TRY(account_.check(needed * record_bytes_, ""));
-  int64_t slots = std::max(needed, n_slots_ + std::max<int64_t>(1, kGrowth / record_bytes_));
+  int64_t slots = std::max(needed, n_slots_ + std::max<int64_t>(1, growth_ / record_bytes_));
   slots = std::min(slots, n_slots_ + std::max(missing, account_.room() / record_bytes_));
   free_.reserve(static_cast<size_t>(slots));
   if (!grow(slots).ok()) {

@@ -15,9 +15,12 @@ namespace quire {
 
 class FileTier : public Tier {
  public:
-  // budget_bytes 0: no limit. `runtime` may be null. Errors: those of ScratchFile::create().
+  // budget_bytes 0: no limit. `runtime` may be null. growth: the file grows by so many bytes at a time, or by what is
+  // asked for if that is more. Errors: those of ScratchFile::create().
+  static constexpr int64_t kGrowth = int64_t{4} << 20;
   static Result<std::unique_ptr<FileTier>> create(const std::string& directory, int64_t record_bytes,
-                                                  int64_t budget_bytes, std::shared_ptr<TierBudget> runtime = nullptr);
+                                                  int64_t budget_bytes, std::shared_ptr<TierBudget> runtime = nullptr,
+                                                  int64_t growth = kGrowth);
 
   std::string name() const override { return "file"; }
   Result<std::vector<int64_t>> take_slots(int64_t n) override;
@@ -33,15 +36,17 @@ class FileTier : public Tier {
 
  private:
   FileTier(std::unique_ptr<ScratchFile> file, int64_t record_bytes, int64_t budget_bytes,
-           std::shared_ptr<TierBudget> runtime)
+           std::shared_ptr<TierBudget> runtime, int64_t growth)
       : file_(std::move(file)),
         record_bytes_(record_bytes),
+        growth_(growth),
         account_("of the spill file", budget_bytes, std::move(runtime)) {}
   Status reserve(int64_t n) QUIRE_REQUIRES(mutex_);
   Status grow(int64_t n_slots) QUIRE_REQUIRES(mutex_);
 
   const std::unique_ptr<ScratchFile> file_;  // grows under the mutex
   const int64_t record_bytes_;
+  const int64_t growth_;
   mutable Mutex mutex_;
   TierAccount account_ QUIRE_GUARDED_BY(mutex_);
   int64_t n_slots_ QUIRE_GUARDED_BY(mutex_) = 0;

@@ -45,12 +45,13 @@ struct Record {
 
 // The records of one chunk of a kind, by layer. What several stores hold is not changed: who wants to makes a copy.
 struct ChunkRecords {
-  explicit ChunkRecords(int n_layers) : records(static_cast<size_t>(n_layers)) {
+  ChunkRecords(int n_layers, int64_t bytes) : record_bytes(bytes), records(static_cast<size_t>(n_layers)) {
     for (Record& record : records) record.chunk = this;
   }
   ChunkRecords(const ChunkRecords&) = delete;
   ChunkRecords& operator=(const ChunkRecords&) = delete;
 
+  const int64_t record_bytes;        // of each
   std::vector<RecordUser*> holders;  // the Residency's, under its mutex
   std::shared_ptr<Tier> tier;        // of records with slots: all of them; the store that made them may be gone
   std::shared_ptr<Buffer> page;      // of records without slots: all of them, one behind the other

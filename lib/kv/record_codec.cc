@@ -53,6 +53,15 @@ void scatter(const std::byte* from, int64_t n, std::byte* to) {
   for (int64_t i = 0; i < n; ++i) to[i * kStride] = from[i];
 }
 
+// A plane of n elements, whose first byte is at `from`, and back.
+void gather_plane(const std::byte* from, int64_t element_bytes, int64_t n, std::byte* plane) {
+  (element_bytes == 1 ? gather<1> : element_bytes == 2 ? gather<2> : gather<4>)(from, n, plane);
+}
+
+void scatter_plane(const std::byte* plane, int64_t element_bytes, int64_t n, std::byte* to) {
+  (element_bytes == 1 ? scatter<1> : element_bytes == 2 ? scatter<2> : scatter<4>)(plane, n, to);
+}
+
 }  // namespace
 
 int64_t RecordCodec::most_bytes(int64_t record_bytes, int64_t element_bytes) {
@@ -94,7 +103,7 @@ Result<std::span<const std::byte>> RecordCodec::compress(const void* record) {
   std::array<uint32_t, kMostPlanes> sizes{};
   std::byte* to = packed_ + header_bytes(element_bytes_);
   for (int64_t p = 0; p < element_bytes_; ++p) {
-    element_bytes_ == 2 ? gather<2>(from + p, n_elements_, plane_) : gather<4>(from + p, n_elements_, plane_);
+    gather_plane(from + p, element_bytes_, n_elements_, plane_);
     // Without room for a byte less than the plane has, it fails: then the plane does not compress.
     size_t size = ZSTD_compress2(static_cast<ZSTD_CCtx*>(compressor_), to, n - 1, plane_, n);
     if (ZSTD_isError(size) != 0) {
@@ -133,7 +142,7 @@ Status RecordCodec::decompress(std::span<const std::byte> packed, void* record) 
       if (ZSTD_decompressDCtx(static_cast<ZSTD_DCtx*>(decompressor_), plane_, n, plane, size) != n) return damaged();
       plane = plane_;
     }
-    planes == 2 ? scatter<2>(plane, n_elements_, to + p) : scatter<4>(plane, n_elements_, to + p);
+    scatter_plane(plane, element_bytes_, n_elements_, to + p);
     rest = rest.subspan(size);
   }
   if (!rest.empty() || content_checksum({to, n * planes}) != checksum) return damaged();

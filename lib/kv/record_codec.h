@@ -22,7 +22,7 @@ namespace quire {
 // The form is for this process: numbers are in the machine's order. One thread at a time.
 class RecordCodec {
  public:
-  // element_bytes: 2 or 4; record_bytes: a multiple of it. kOutOfMemory.
+  // element_bytes: 1 (a narrow record), 2 or 4; record_bytes: a multiple of it. kOutOfMemory.
   static Result<std::unique_ptr<RecordCodec>> create(Allocator& allocator, int64_t record_bytes, int64_t element_bytes);
 
   // What create() takes from the allocator.

@@ -53,7 +53,7 @@ class RecordTable {
   // Calls use(records) for each chunk that is held.
   template <typename Use>
   void for_held(const Use& use) const {
-    for (const KvKind kind : {KvKind::kText, KvKind::kCondensed}) {
+    for (const KvKind kind : kAllKvKinds) {
       for (int64_t chunk = 0; chunk < n_chunks(kind); ++chunk) {
         if (holds(kind, chunk)) use(this->chunk(kind, chunk));
       }
@@ -61,9 +61,7 @@ class RecordTable {
   }
 
  private:
-  size_t track(int layer, KvKind kind) const {
-    return static_cast<size_t>(layer + (kind == KvKind::kCondensed ? n_layers_ : 0));
-  }
+  size_t track(int layer, KvKind kind) const { return static_cast<size_t>(layer + static_cast<int>(kind) * n_layers_); }
   std::vector<ChunkRecords*>& of(KvKind kind) { return chunks_[static_cast<size_t>(kind)]; }
   const std::vector<ChunkRecords*>& of(KvKind kind) const { return chunks_[static_cast<size_t>(kind)]; }
 

@@ -34,7 +34,7 @@ struct OwnedRecords {
 // is not const here is the residency's, under its mutex.
 class RecordUser {
  public:
-  // The references must outlive it.
+  // The references must outlive it. record_bytes: of its largest records.
   RecordUser(Backend& backend, TierAccount& account, std::span<const std::shared_ptr<Tier>> tiers, int64_t record_bytes)
       : backend_(backend),
         account_(account),
@@ -143,7 +143,7 @@ class Residency final : private TransferListener {
   // ---- what it has come to
   // Bytes that all records of other users hold, which can leave.
   int64_t reclaimable(const RecordUser& user) const;
-  // Records of the user's size that it can have in memory together.
+  // Records of the user's largest size that it can have in memory together.
   int64_t capacity(const RecordUser& user) const;
   TierStats device_stats(const RecordUser& user) const;
   TierStats tier_stats(const RecordUser& user, size_t tier) const;
@@ -173,7 +173,7 @@ class Residency final : private TransferListener {
   Status start_claimed(RecordUser& user, Record& record, Access access, Purpose purpose) QUIRE_REQUIRES(mutex_);
   Result<Place> take_place(RecordUser& user, Record& record, Purpose purpose) QUIRE_REQUIRES(mutex_);
   // These let go of the mutex for a moment.
-  Result<std::unique_ptr<Buffer>> allocate(RecordUser& user) QUIRE_REQUIRES(mutex_);
+  Result<std::unique_ptr<Buffer>> allocate(RecordUser& user, int64_t bytes) QUIRE_REQUIRES(mutex_);
   void free(std::unique_ptr<Buffer> memory) QUIRE_REQUIRES(mutex_);
   Status submit(RecordUser& by, Transfer transfer) QUIRE_REQUIRES(mutex_);
   Status push_out(RecordUser& user, Record& victim) QUIRE_REQUIRES(mutex_);
@@ -188,7 +188,7 @@ class Residency final : private TransferListener {
   static void put_first(OwnedRecords& owner, Record& record);
   void use(RecordUser& user, Record& record) QUIRE_REQUIRES(mutex_);
   static void unlink(Record& record);
-  static bool same_memory(const RecordUser& user, const Record& record);
+  static bool can_move(const RecordUser& user, const Record& record);
   static RecordUser* writer(RecordUser& user, const Record& record);
   static Record* oldest_that_may_leave(RecordUser& user, const OwnedRecords& owned);
   Record* choose_victim(RecordUser& user, int64_t bytes) QUIRE_REQUIRES(mutex_);

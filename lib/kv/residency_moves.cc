@@ -21,7 +21,7 @@ Status Residency::start(RecordUser& user, Record& record, Access access, Purpose
   }
   if (status.ok()) return {};
   if (record.memory) {
-    user.account_.remove(user.record_bytes_);
+    user.account_.remove(record.chunk->record_bytes);
     free(std::move(record.memory));
   }
   record.state = State::kOut;
@@ -39,7 +39,7 @@ Status Residency::start_claimed(RecordUser& user, Record& record, Access access,
       wait(user);
       QUIRE_TRY(user.failure_);
     } else {
-      QUIRE_TRY(user.account_.check(user.account_.used() + staging_left(user) + user.record_bytes_, ""));
+      QUIRE_TRY(user.account_.check(user.account_.used() + staging_left(user) + record.chunk->record_bytes, ""));
     }
   }
   // What is queued by this user comes before what it will queue.
@@ -64,10 +64,10 @@ Status Residency::start_claimed(RecordUser& user, Record& record, Access access,
 
 // Memory within the budgets, or that of a record which may leave.
 Result<Residency::Place> Residency::take_place(RecordUser& user, Record& record, Purpose purpose) {
-  const int64_t bytes = user.record_bytes_;
+  const int64_t bytes = record.chunk->record_bytes;
   for (;;) {
     if (user.account_.room() - staging_left(user) >= bytes && user.account_.add(bytes).ok()) {
-      auto memory = allocate(user);
+      auto memory = allocate(user, bytes);
       if (!memory.ok()) {
         user.account_.remove(bytes);
         return memory.status();
@@ -78,8 +78,8 @@ Result<Residency::Place> Residency::take_place(RecordUser& user, Record& record,
     Place place{true, nullptr, nullptr, fences()};
     Record* const victim = choose_victim(user, bytes);
     if (!victim) return Place{};
-    if (!same_memory(user, *victim)) {
-      if (purpose == Purpose::kPrefetch) return Place{};
+    if (!can_move(user, *victim) || victim->chunk->record_bytes != bytes) {
+      if (purpose == Purpose::kPrefetch && (!victim->saved || place.after)) return Place{};
       QUIRE_TRY(push_out(user, *victim));
       continue;
     }
@@ -100,10 +100,10 @@ Result<Residency::Place> Residency::take_place(RecordUser& user, Record& record,
   }
 }
 
-Result<std::unique_ptr<Buffer>> Residency::allocate(RecordUser& user) {
+Result<std::unique_ptr<Buffer>> Residency::allocate(RecordUser& user, int64_t bytes) {
   const auto unlocked = [&]() -> Result<std::unique_ptr<Buffer>> {
     try {
-      return user.backend_.allocate(static_cast<size_t>(user.record_bytes_), MemoryKind::kDevice);
+      return user.backend_.allocate(static_cast<size_t>(bytes), MemoryKind::kDevice);
     } catch (const std::bad_alloc&) {
       return Status(Code::kOutOfMemory, "out of memory");
     }
@@ -298,22 +298,23 @@ void Residency::unlink(Record& record) {
 // A record that counts for nobody counts for who uses it, if its budget allows.
 void Residency::use(RecordUser& user, Record& record) {
   OwnedRecords* owner = record.owner;
+  const int64_t bytes = record.chunk->record_bytes;
   unlink(record);
-  if (owner == &unowned_ && user.account_.own_room() - staging_left(user) >= user.record_bytes_) {
-    unowned_account_.give(user.record_bytes_, user.account_);
+  if (owner == &unowned_ && user.account_.own_room() - staging_left(user) >= bytes) {
+    unowned_account_.give(bytes, user.account_);
     owner = &user.owned_;
   }
   append(*owner, record);
 }
 
-bool Residency::same_memory(const RecordUser& user, const Record& record) {
-  return record.memory->size() == static_cast<size_t>(user.record_bytes_) &&
-         &record.chunk->holders.front()->backend_ == &user.backend_;
+// Whether the user's transfers can move the record.
+bool Residency::can_move(const RecordUser& user, const Record& record) {
+  return record.chunk->record_bytes <= user.record_bytes_ && &record.chunk->holders.front()->backend_ == &user.backend_;
 }
 
 // Whose transfers can write the record; null: nobody's.
 RecordUser* Residency::writer(RecordUser& user, const Record& record) {
-  if (user.ready_ && same_memory(user, record)) return &user;
+  if (user.ready_ && can_move(user, record)) return &user;
   for (RecordUser* const holder : record.chunk->holders) {
     if (holder->ready_) return holder;
   }

@@ -83,8 +83,8 @@ Status ChunkStore::make_move(std::span<const Rope* const> ropes) {
   const std::vector<int64_t> missing = table_.extend(KvKind::kText, move.chunk, move.chunk + 1);
   const bool whole = old.size() == 1;
   // Of a move of two, both and the new one are in memory together.
-  QUIRE_TRY(check_budget(selection_.bytes_for(first + geometry_.chunk), whole ? 1 : 3, whole ? 0 : 1,
-                         first + geometry_.chunk));
+  QUIRE_TRY(check_budget(selection_.bytes_for(first + geometry_.chunk), (whole ? 1 : 3) * record_bytes_,
+                         whole ? 0 : table_.n_layers() * record_bytes_, first + geometry_.chunk));
   QUIRE_TRY(residency_->make_room(user_, selection_.bytes_to_add(first, first + geometry_.chunk)));
   QUIRE_TRY(selection_.reserve(first, first + geometry_.chunk));
   if (whole) {

@@ -14,9 +14,10 @@ void ChunkStore::enter_prefixes(int64_t first, int64_t end, const ChunkIds& ids_
   for (int64_t chunk = page_chunks > 1 ? first / page_chunks * page_chunks : first; chunk < end; ++chunk) {
     if (chunk == n_prefixes()) {
       const std::vector<int32_t> ids = ids_of(chunk);
-      if (ids.empty() || !prefixes_.append(ids)) return;
+      if (ids.empty() || !append_prefix(ids)) return;
     }
     if (table_.holds(KvKind::kText, chunk)) enter_prefix(chunk);
+    if (table_.holds(KvKind::kNarrow, chunk)) enter_narrow(chunk);
   }
 }
 
@@ -33,7 +34,7 @@ bool ChunkStore::knows_prefix(int64_t chunk, const ChunkIds& ids_of) const {
     following.push_back(ids_of(c));
     if (following.back().empty()) return false;
   }
-  return prefixes_.knows(following);
+  return options_.old.narrows() ? narrow_prefixes_.knows(following) : prefixes_.knows(following);
 }
 
 // Whether this store may hold the records of a chunk of which others know, beside what representations of the tokens
@@ -49,6 +50,7 @@ bool ChunkStore::can_share(const ChunkRecords& records, int64_t first, int64_t e
 }
 
 Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_of) {
+  if (options_.old.narrows()) return adopt_narrow(end, ids_of);
   const int64_t first = n_prefixes(), begin = first * geometry_.chunk;
   Adopted adopted;
   const auto n_layers = static_cast<size_t>(table_.n_layers());

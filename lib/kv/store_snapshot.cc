@@ -27,6 +27,12 @@ void clear_behind(const KvGeometry& g, int64_t n, std::span<std::byte> neutral) 
 
 // ---- saving
 
+// Keys of a kind that a snapshot of so many tokens and entries has records of.
+int64_t ChunkStore::saved_keys(KvKind kind, int64_t n_tokens, int64_t n_entries) const {
+  if (kind == KvKind::kNarrow) return options_.old.narrows() ? n_tokens / geometry_.chunk * geometry_.chunk : 0;
+  return kind == KvKind::kText ? n_tokens : n_entries;
+}
+
 std::vector<ChunkRange> ChunkStore::held_chunks(KvKind kind, int64_t n_keys) const {
   std::vector<ChunkRange> held;
   for (int64_t chunk = 0; chunk < ceil_div(n_keys, geometry_.chunk); ++chunk) {
@@ -44,9 +50,9 @@ StoreSnapshotSize ChunkStore::snapshot_size(int64_t n_tokens, int64_t n_entries)
     size.n_blocks += n;
     size.bytes += n * static_cast<int64_t>(bytes);
   };
-  for (const auto& [kind, n] : {std::pair{KvKind::kText, n_tokens}, std::pair{KvKind::kCondensed, n_entries}}) {
-    for (const ChunkRange& range : held_chunks(kind, n)) {
-      add((range.end - range.begin) * layers, kv_neutral_bytes(geometry_));
+  for (const KvKind kind : kAllKvKinds) {
+    for (const ChunkRange& range : held_chunks(kind, saved_keys(kind, n_tokens, n_entries))) {
+      add((range.end - range.begin) * layers, kv_neutral_bytes(geometry(kind)));
     }
   }
   if (const int64_t pages = selection_.complete_pages(n_tokens); pages > 0) {
@@ -80,9 +86,9 @@ Result<StoreSnapshot> ChunkStore::save(int64_t n_tokens, int64_t n_entries, Bloc
   } counted(sink);
   QUIRE_ASSIGN(const auto queue, backend_.create_queue());
   StoreSnapshot snapshot;
-  snapshot.n_keys = {n_tokens, n_entries};
-  for (const KvKind kind : {KvKind::kText, KvKind::kCondensed}) {
+  for (const KvKind kind : kAllKvKinds) {
     const auto k = static_cast<size_t>(kind);
+    snapshot.n_keys[k] = saved_keys(kind, n_tokens, n_entries);
     snapshot.held[k] = held_chunks(kind, snapshot.n_keys[k]);
     QUIRE_TRY(save_records(*queue, kind, snapshot.n_keys[k], counted));
   }
@@ -94,7 +100,7 @@ Result<StoreSnapshot> ChunkStore::save(int64_t n_tokens, int64_t n_entries, Bloc
 }
 
 Status ChunkStore::save_records(Queue& queue, KvKind kind, int64_t n_keys, BlockSink& sink) {
-  std::vector<std::byte> record(static_cast<size_t>(record_bytes())), neutral(kv_neutral_bytes(geometry_));
+  std::vector<std::byte> record(static_cast<size_t>(bytes_of(kind))), neutral(kv_neutral_bytes(geometry(kind)));
   for (const ChunkRange& range : held_chunks(kind, n_keys)) {
     for (int64_t chunk = range.begin; chunk < range.end; ++chunk) {
       const int64_t n = std::min(geometry_.chunk, n_keys - chunk * geometry_.chunk);
@@ -102,8 +108,8 @@ Status ChunkStore::save_records(Queue& queue, KvKind kind, int64_t n_keys, Block
         QUIRE_ASSIGN(const int64_t known, sink.add_known(kind, chunk, layer));
         if (known >= 0) continue;
         QUIRE_TRY(residency_->read(user_, queue, table_.record(layer, kind, chunk), record));
-        backend_.to_neutral(geometry_, record.data(), neutral.data());
-        clear_behind(geometry_, n, neutral);
+        backend_.to_neutral(geometry(kind), record.data(), neutral.data());
+        if (n < geometry_.chunk) clear_behind(geometry(kind), n, neutral);
         QUIRE_TRY(sink.add(neutral).status());
       }
     }
@@ -153,7 +159,7 @@ Status ChunkStore::restore(const StoreSnapshot& snapshot, const ChunkIds& ids_of
   QUIRE_ASSIGN(const int64_t n_shared, restore_shared(snapshot, ids_of));
   QUIRE_ASSIGN(const auto queue, backend_.create_queue());
   int64_t block = snapshot.first_block;
-  for (const KvKind kind : {KvKind::kText, KvKind::kCondensed}) {
+  for (const KvKind kind : kAllKvKinds) {
     QUIRE_TRY(restore_records(*queue, kind, snapshot, kind == KvKind::kText ? n_shared : 0, &block));
   }
   return restore_selection(*queue, snapshot, n_shared, block);
@@ -163,7 +169,8 @@ Status ChunkStore::restore(const StoreSnapshot& snapshot, const ChunkIds& ids_of
 // how many these are.
 Result<int64_t> ChunkStore::restore_shared(const StoreSnapshot& snapshot, const ChunkIds& ids_of) {
   const auto k = static_cast<size_t>(KvKind::kText);
-  if (!shares_prefixes() || snapshot.held[k].empty() || snapshot.held[k].front().begin != 0) return 0;
+  if (!shares_prefixes() || options_.old.narrows()) return 0;
+  if (snapshot.held[k].empty() || snapshot.held[k].front().begin != 0) return 0;
   int64_t end = std::min(snapshot.held[k].front().end, (snapshot.n_keys[k] - 1) / geometry_.chunk);
   while (end > 0 && ids_of(end - 1).empty()) --end;  // from some chunk on they may take no part
   QUIRE_ASSIGN(const Adopted adopted, adopt(end, ids_of));
@@ -176,6 +183,7 @@ Status ChunkStore::restore_records(Queue& queue, KvKind kind, const StoreSnapsho
                                    int64_t* block) {
   const auto k = static_cast<size_t>(kind);
   const int64_t n_keys = snapshot.n_keys[k], n_chunks = ceil_div(n_keys, geometry_.chunk);
+  if (kind == KvKind::kNarrow && n_chunks > 0 && !options_.old.narrows()) return does_not_fit("narrow records");
   int64_t end = 0;
   for (const ChunkRange& range : snapshot.held[k]) {
     if (range.begin < end || range.end <= range.begin || range.end > n_chunks) {
@@ -184,7 +192,11 @@ Status ChunkStore::restore_records(Queue& queue, KvKind kind, const StoreSnapsho
     }
     end = range.end;
   }
-  const int64_t first_own = kind == KvKind::kText ? (n_keys - 1) / geometry_.chunk : 0;
+  const int64_t first_own = kind == KvKind::kCondensed ? 0
+                            : kind == KvKind::kText    ? (n_keys - 1) / geometry_.chunk
+                                                       : n_chunks;
+  const std::shared_ptr<Tier>& tier = tiers_.all[tiers_.n_full + tiers_.n_narrow + (kind == KvKind::kNarrow ? 1 : 0)];
+  const auto neutral_bytes = static_cast<int64_t>(kv_neutral_bytes(geometry(kind)));
   table_.extend(kind, 0, n_chunks);
   for (const ChunkRange& range : snapshot.held[k]) {
     for (int64_t chunk = range.begin; chunk < range.end; ++chunk, *block += table_.n_layers()) {
@@ -193,17 +205,17 @@ Status ChunkStore::restore_records(Queue& queue, KvKind kind, const StoreSnapsho
         QUIRE_TRY(restore_own(queue, kind, chunk, *block));
         continue;
       }
-      auto records = std::make_unique<ChunkRecords>(table_.n_layers());
+      auto records = std::make_unique<ChunkRecords>(table_.n_layers(), bytes_of(kind));
       records->holders.reserve(1);
-      records->tier = tiers_.back();
+      records->tier = tier;
       for (int layer = 0; layer < table_.n_layers(); ++layer) {
         const int64_t bytes = options_.snapshot->block_bytes(*block + layer);
-        if (bytes != static_cast<int64_t>(kv_neutral_bytes(geometry_))) {
+        if (bytes != neutral_bytes) {
           return does_not_fit("block " + std::to_string(*block + layer) + " has " + std::to_string(bytes) +
-                              " bytes; a record has " + std::to_string(kv_neutral_bytes(geometry_)));
+                              " bytes; a record has " + std::to_string(neutral_bytes));
         }
         Record& record = records->records[static_cast<size_t>(layer)];
-        record.tier = tiers_.back().get();
+        record.tier = tier.get();
         record.slot = *block + layer;
         record.saved = true;
       }
@@ -214,8 +226,8 @@ Status ChunkStore::restore_records(Queue& queue, KvKind kind, const StoreSnapsho
 }
 
 Status ChunkStore::restore_own(Queue& queue, KvKind kind, int64_t chunk, int64_t block) {
-  QUIRE_TRY(
-      check_budget(selection_.bytes(), 1 + condensed_chunks(), 1, std::min((chunk + 1) * geometry_.chunk, kNoLimit)));
+  QUIRE_TRY(check_budget(selection_.bytes(), (1 + condensed_chunks()) * record_bytes_,
+                         table_.n_layers() * record_bytes_, std::min((chunk + 1) * geometry_.chunk, kNoLimit)));
   QUIRE_TRY(make_records(kind, {&chunk, 1}));
   std::vector<std::byte> neutral(kv_neutral_bytes(geometry_)), record(static_cast<size_t>(record_bytes_));
   for (int layer = 0; layer < table_.n_layers(); ++layer) {
@@ -231,7 +243,7 @@ Status ChunkStore::restore_selection(Queue& queue, const StoreSnapshot& snapshot
   const ChunkSelection& s = options_.selection;
   const int64_t n_tokens = snapshot.n_keys[static_cast<size_t>(KvKind::kText)];
   const int64_t bytes = selection_.bytes_for(n_tokens);
-  QUIRE_TRY(check_budget(bytes, 1 + condensed_chunks(), 0, n_tokens));
+  QUIRE_TRY(check_budget(bytes, (1 + condensed_chunks()) * record_bytes_, 0, n_tokens));
   const int64_t first = n_shared * geometry_.chunk;
   QUIRE_TRY(residency_->make_room(user_, selection_.bytes_to_add(first, n_tokens)));
   QUIRE_TRY(selection_.reserve(first, n_tokens));

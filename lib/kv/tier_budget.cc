@@ -9,13 +9,16 @@ namespace quire {
 bool TierBudget::add(int64_t bytes) {
   MutexLock lock(mutex_);
   if (limit_ > 0 && bytes > limit_ - used_) return false;
+  if (runtime_ && !runtime_->add(bytes)) return false;
   used_ += bytes;
+  peak_ = std::max(peak_, used_);
   return true;
 }
 
 void TierBudget::remove(int64_t bytes) {
   MutexLock lock(mutex_);
   used_ -= bytes;
+  if (runtime_) runtime_->remove(bytes);
 }
 
 int64_t TierBudget::used() const {
@@ -23,9 +26,23 @@ int64_t TierBudget::used() const {
   return used_;
 }
 
-int64_t TierBudget::room() const {
+int64_t TierBudget::peak() const {
+  MutexLock lock(mutex_);
+  return peak_;
+}
+
+int64_t TierBudget::own_room() const {
   MutexLock lock(mutex_);
   return limit_ > 0 ? limit_ - used_ : kNoLimit;
+}
+
+int64_t TierBudget::room() const { return runtime_ ? std::min(own_room(), runtime_->room()) : own_room(); }
+
+std::string TierBudget::describe() const {
+  if (runtime_ && runtime_->room() < own_room()) return runtime_->describe();
+  const std::string numbers = " budget is " + std::to_string(limit_) + ", and its ";
+  return (runtime_ ? "the session's" + numbers + "records" : "the runtime's" + numbers + "sessions") + " hold " +
+         std::to_string(used());
 }
 
 Status TierAccount::check(int64_t needed, const std::string& purpose, int64_t reclaimable) const {
@@ -34,8 +51,7 @@ Status TierAccount::check(int64_t needed, const std::string& purpose, int64_t re
     return Status(Code::kBudget, needs + "; the session's budget is " + std::to_string(limit_));
   }
   if (!runtime_ || needed - used() - reclaimable <= runtime_->room()) return {};
-  return Status(Code::kBudget, needs + "; the runtime's budget is " + std::to_string(runtime_->limit()) +
-                                   ", and its sessions hold " + std::to_string(runtime_->used()));
+  return Status(Code::kBudget, needs + "; " + runtime_->describe());
 }
 
 void TierAccount::count(int64_t bytes) {

@@ -12,10 +12,12 @@
 
 namespace quire {
 
-// The account that the stores of a runtime share. `used` never exceeds `limit`. Any thread.
+// The account that the stores of a runtime share, or the tiers of a store. `used` never exceeds `limit`. Any thread.
 class TierBudget {
  public:
   explicit TierBudget(int64_t limit) : limit_(limit) {}  // 0: no limit
+  // Of one session, within the runtime's; `runtime` may be null.
+  TierBudget(int64_t limit, std::shared_ptr<TierBudget> runtime) : limit_(limit), runtime_(std::move(runtime)) {}
   TierBudget(const TierBudget&) = delete;
   TierBudget& operator=(const TierBudget&) = delete;
 
@@ -24,13 +26,20 @@ class TierBudget {
   void remove(int64_t bytes);
   int64_t limit() const { return limit_; }
   int64_t used() const;
+  int64_t peak() const;
   // Bytes that are left; kNoLimit without a limit. Another store may take them at any time.
   int64_t room() const;
+  // For a message: which budget leaves the least room, and what is used of it.
+  std::string describe() const;
 
  private:
+  int64_t own_room() const;
+
   const int64_t limit_;
+  const std::shared_ptr<TierBudget> runtime_{};
   mutable Mutex mutex_;
   int64_t used_ QUIRE_GUARDED_BY(mutex_) = 0;
+  int64_t peak_ QUIRE_GUARDED_BY(mutex_) = 0;
 };
 
 // What one store holds of a tier, within a limit of its own and within the runtime's account. Whatever it holds leaves

@@ -98,7 +98,7 @@ void Transfers::run(Transfer& transfer) noexcept {
 }
 
 Status Transfers::move(Transfer& t) {
-  const auto bytes = static_cast<size_t>(record_bytes_);
+  const size_t bytes = t.memory->size();
   void* const host = staging_->host();
   if (t.after) {
     for (const auto& fence : *t.after) QUIRE_TRY(backend_.wait(*queue_, *fence));

@@ -53,7 +53,7 @@ class TransferListener {
 // listener's matter.
 class Transfers : private IoWork {
  public:
-  // io null: no thread. Its threads were started. All must outlive this.
+  // record_bytes: of the largest records. io null: no thread. Its threads were started. All must outlive this.
   static Result<std::unique_ptr<Transfers>> create(Backend& backend, TierAccount& account, int64_t record_bytes,
                                                    IoThreads* io, TransferListener& listener);
   // None runs or waits.

@@ -5,13 +5,22 @@
 #include "lib/model/selection_layer.h"
 
 namespace quire {
+namespace {
+
+// Of these chunks, those that a step reads in both types, each for other queries.
+int64_t n_both(const ChunkStore::Versions& versions, std::span<const int64_t> chunks, int64_t chunk) {
+  return std::ranges::count_if(
+      chunks, [&](int64_t c) { return c * chunk >= versions.full_from && c * chunk < versions.narrow_before; });
+}
+
+}  // namespace
 
 AttentionArgs ForwardPass::attention_args(const SequenceRows& rows, int layer) const {
   AttentionArgs args;
   args.sequence = rows.index;
   args.queries = wide_.at(rows.row);
   args.out = normed_.at(rows.row);
-  for (const KvKind kind : {KvKind::kText, KvKind::kCondensed}) {
+  for (const KvKind kind : kAllKvKinds) {
     args.records[static_cast<size_t>(kind)] = rows.kv().layer(layer, kind);
   }
   if (const ChosenChunks* own = chosen(rows)) args.selection = own->buffer.get();
@@ -28,7 +37,8 @@ Status ForwardPass::attend(Exec exec, std::span<const SequenceRows> all, int lay
       const std::vector<int64_t> needed = seen_chunks(rows);
       const auto n = static_cast<int64_t>(needed.size());
       Status status(Code::kBudget, "windows");
-      if (kv.window(n, reading(rows)) == n) status = acquire_window(exec, rows, layer, needed, true);
+      const int64_t n_records = n + n_both(versions(rows), needed, kv.geometry().chunk);
+      if (kv.window(n_records, reading(rows)) == n_records) status = acquire_window(exec, rows, layer, needed, true);
       if (status.code() == Code::kBudget && n > 1) {  // not, or other sessions took the room meanwhile
         QUIRE_TRY(attend_by_windows(exec, rows, layer, needed));
         continue;
@@ -41,6 +51,20 @@ Status ForwardPass::attend(Exec exec, std::span<const SequenceRows> all, int lay
   return together.empty() ? Status() : backend_.attention(exec, step(layer), together);
 }
 
+// Beacon tokens read what the last token of their window reads.
+OldText ForwardPass::old_text(const SequenceRows& rows) {
+  OldText old = rows.kv().old_text();
+  if (rows.kind == KvKind::kCondensed) old.query = rows.sequence->first_position + rows.sequence->n() - 1;
+  return old;
+}
+
+ChunkStore::Versions ForwardPass::versions(const SequenceRows& rows) {
+  const OldText old = old_text(rows);
+  const int64_t chunk = rows.kv().geometry().chunk;
+  return {.narrow_before = old.before(rows.first_key + rows.n - 1, chunk),
+          .full_from = old.before(rows.first_key, chunk)};
+}
+
 // Without a selection each step reads all layers in turn, and in each all chunks.
 Access ForwardPass::reading(const SequenceRows& rows) {
   return has_selection(*rows.plan) ? Access::kRead : Access::kScan;
@@ -50,7 +74,7 @@ Access ForwardPass::reading(const SequenceRows& rows) {
 Status ForwardPass::acquire_window(Exec exec, const SequenceRows& rows, int layer, std::span<const int64_t> chunks,
                                    bool last) const {
   ChunkStore& kv = rows.kv();
-  QUIRE_TRY(kv.acquire(exec.queue, layer, chunks, reading(rows)));
+  QUIRE_TRY(kv.acquire(exec.queue, layer, chunks, reading(rows), versions(rows)));
   if (!last) return {};
   return kv.acquire(exec.queue, layer, consecutive(0, kv.condensed_chunks()), Access::kRead, KvKind::kCondensed);
 }
@@ -76,8 +100,9 @@ std::vector<int64_t> ForwardPass::seen_chunks(const SequenceRows& rows) const {
 // before, which is this one's too unless chunks are selected: then they are likely those of the last token.
 void ForwardPass::prefetch_layer(const SequenceRows& rows, std::span<const int64_t> first, int layer) const {
   if (layer >= config_.n_layers || rows.kind != KvKind::kText) return;
-  rows.kv().prefetch(layer, own_chunks(rows), Access::kRead);
-  rows.kv().prefetch(layer, has_selection(*rows.plan) ? rows.kv().last_read(layer) : first, reading(rows));
+  rows.kv().prefetch(layer, own_chunks(rows), Access::kRead, {});
+  rows.kv().prefetch(layer, has_selection(*rows.plan) ? rows.kv().last_read(layer) : first, reading(rows),
+                     versions(rows));
 }
 
 Status ForwardPass::attend_by_windows(Exec exec, const SequenceRows& rows, int layer, std::span<const int64_t> needed) {
@@ -101,7 +126,7 @@ Status ForwardPass::attend_by_windows(Exec exec, const SequenceRows& rows, int l
     QUIRE_TRY(status);
     // What is needed next comes while this window is computed.
     if (end < n) {
-      kv.prefetch(layer, window(end), reading(rows));
+      kv.prefetch(layer, window(end), reading(rows), versions(rows));
     } else {
       prefetch_layer(rows, window(0), layer + 1);
     }

@@ -137,11 +137,15 @@ class ForwardPass {
   Rows queries(const SequenceRows& rows) const { return wide_.at(rows.row); }
   StoreKvArgs store_args(const SequenceRows& rows, int layer) const;
   std::vector<int64_t> own_chunks(const SequenceRows& rows) const;
+  static std::vector<int64_t> completed_chunks(const SequenceRows& rows);
+  Status narrow_chunks(Exec exec, const SequenceRows& rows, int layer);
 
   // Attention; in attention_layer.cc.
   Status attend(Exec exec, std::span<const SequenceRows> all, int layer);
   AttentionArgs attention_args(const SequenceRows& rows, int layer) const;
   static Access reading(const SequenceRows& rows);
+  static OldText old_text(const SequenceRows& rows);
+  static ChunkStore::Versions versions(const SequenceRows& rows);
   void prefetch_layer(const SequenceRows& rows, std::span<const int64_t> first, int layer) const;
   Status acquire_window(Exec exec, const SequenceRows& rows, int layer, std::span<const int64_t> chunks,
                         bool last) const;

@@ -72,35 +72,48 @@ int64_t condensed_chunks(const Strategy& strategy, int64_t n) {
   return ceil_div(strategy.condensed_entries(n), strategy.kv_chunk());
 }
 
+// Of records with all layers.
+struct Chunks {
+  int64_t full = 0;  // condensed ones included
+  int64_t narrow = 0;
+};
+
 // Chunks held when the last block of n tokens has been stored.
-int64_t chunks_after(const Strategy& strategy, const MemoryRequest& request, int64_t n) {
+Chunks chunks_after(const Strategy& strategy, const MemoryRequest& request, int64_t n) {
   const int64_t chunk = strategy.kv_chunk();
   int64_t last_block = std::max<int64_t>(0, n - request.prefill_block);
   if (const int64_t end = last_window_end(strategy, n); end > 0) {  // where blocks begin anew
     last_block = end + (n - 1 - end) / request.prefill_block * request.prefill_block;
   }
-  int64_t chunks = 0, counted = 0;
+  const int64_t full_from = request.old_text.before(last_block, chunk) / chunk - ChunkStore::kSpareChunks;
+  Chunks chunks;
+  int64_t counted = 0;
   for (const KeyRange& range : strategy.retained(last_block)) {
     const int64_t first = std::max(counted, range.begin / chunk);
     const int64_t end = ceil_div(std::min(range.end, n), chunk);
-    chunks += std::max<int64_t>(0, end - first);
+    chunks.full += std::max<int64_t>(0, end - std::max(first, full_from));
+    if (request.old_text.narrows()) chunks.narrow += std::max<int64_t>(0, std::min(end, n / chunk) - first);
     counted = std::max(counted, end);
   }
-  return chunks + condensed_chunks(strategy, n);
+  chunks.full += condensed_chunks(strategy, n);
+  return chunks;
 }
 
 // A window is held whole when it is condensed, and little of the text afterwards.
-int64_t most_chunks(const Strategy& strategy, const MemoryRequest& request) {
-  return std::max(chunks_after(strategy, request, request.n_tokens),
-                  chunks_after(strategy, request, last_window_end(strategy, request.n_tokens)));
+Chunks most_chunks(const Strategy& strategy, const MemoryRequest& request) {
+  const Chunks a = chunks_after(strategy, request, request.n_tokens);
+  const Chunks b = chunks_after(strategy, request, last_window_end(strategy, request.n_tokens));
+  return {std::max(a.full, b.full), std::max(a.narrow, b.narrow)};
 }
 
 Status count_kv(const Backend& backend, const MemoryRequest& request, const ModelConfig& config,
                 const Strategy& strategy, MemoryPlan& plan) {
   const KvGeometry geometry{config.n_kv_heads, config.head_dim, strategy.kv_chunk(), request.kv_type};
   const auto record = static_cast<int64_t>(backend.kv_record_bytes(geometry));
-  const int64_t chunks = most_chunks(strategy, request);
-  plan.kv_bytes_per_token = config.n_layers * record / geometry.chunk;
+  const auto narrow =
+      static_cast<int64_t>(request.old_text.narrows() ? backend.kv_record_bytes(narrow_geometry(geometry)) : size_t{0});
+  const Chunks chunks = most_chunks(strategy, request);
+  plan.kv_bytes_per_token = config.n_layers * (narrow > 0 ? narrow : record) / geometry.chunk;
   if (strategy.selects_chunks()) {
     const ChunkSelection& selection = strategy.selection();
     const int vectors = selection.n_vectors(config.n_query_heads, config.n_kv_heads);
@@ -112,12 +125,14 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
     plan.representation_bytes =
         config.n_layers * (ceil_div(represented, Representations::kPageChunks) * page + queries);
   }
-  const int64_t all = config.n_layers * chunks * record + plan.representation_bytes;
+  const int64_t records = config.n_layers * (chunks.full * record + chunks.narrow * narrow);
+  const int64_t all = records + plan.representation_bytes;
   plan.kv_bytes = all;
   const auto element = static_cast<int64_t>(element_bytes(geometry.type));
   const bool compresses = request.compressed_budget_bytes > 0;
   if (compresses) {
-    const int64_t needed = CompressedTier::least_bytes(record, element);
+    const int64_t needed =
+        CompressedTier::least_bytes(record, element) + (narrow > 0 ? CompressedTier::least_bytes(narrow, 1) : 0);
     if (needed > request.compressed_budget_bytes) {
       return Status(Code::kBudget, "the KV cache needs " + std::to_string(needed) +
                                        " bytes of compressed memory at least; the session's budget is " +
@@ -131,8 +146,10 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   if (request.kv_budget_bytes == 0 || all + staging <= request.kv_budget_bytes) return {};
   const int64_t block = std::min(request.prefill_block, strategy.window_end(0));
   const int64_t in_step =
-      std::min(chunks, ceil_div(block, geometry.chunk) + 1 + condensed_chunks(strategy, request.n_tokens));
-  const int64_t least = spills ? plan.representation_bytes + in_step * record + staging : all;
+      std::min(chunks.full, ceil_div(block, geometry.chunk) + 1 + condensed_chunks(strategy, request.n_tokens)) *
+          record +
+      std::min(chunks.narrow, ceil_div(block, geometry.chunk)) * narrow;
+  const int64_t least = spills ? plan.representation_bytes + in_step + staging : all;
   if (least > request.kv_budget_bytes) {
     return Status(Code::kBudget, "the KV cache needs " + std::to_string(least) + " bytes of memory for " +
                                      std::to_string(request.n_tokens) + " tokens; the session's budget is " +
@@ -140,11 +157,11 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   }
   plan.kv_bytes = request.kv_budget_bytes;
   plan.in_windows = spills;
-  const int64_t records = config.n_layers * chunks;
-  if (request.spill) plan.spill_bytes = records * record;  // each record has its place in the file
+  if (request.spill) plan.spill_bytes = records;  // each record has its place in the file
   if (compresses) {
-    plan.compressed_bytes =
-        std::min(request.compressed_budget_bytes, CompressedTier::most_bytes(record, element, records));
+    const int64_t most = CompressedTier::most_bytes(record, element, config.n_layers * chunks.full) +
+                         (narrow > 0 ? CompressedTier::most_bytes(narrow, 1, config.n_layers * chunks.narrow) : 0);
+    plan.compressed_bytes = std::min(request.compressed_budget_bytes, most);
   }
   return {};
 }

@@ -17,6 +17,7 @@ struct MemoryRequest {
   std::string beacon_directory;
   std::string strategy = "full";
   ElementType kv_type = ElementType::kF16;
+  OldText old_text{};
   int64_t expected_tokens = 0;
   int64_t n_tokens = 0;  // the session's length
   int64_t prefill_block = 256;
@@ -30,11 +31,11 @@ struct MemoryPlan {
   int64_t mapped_bytes = 0;  // of the weight files, while the model lives
   int64_t kv_bytes = 0;      // at most, while the text is read; representations included
   int64_t representation_bytes = 0;
-  int64_t compressed_bytes = 0;  // of compressed memory, at most
-  int64_t spill_bytes = 0;       // what goes to the file
-  bool in_windows = false;       // not all records are in memory together
-  int64_t scratch_bytes = 0;     // RoPE tables included
-  int64_t kv_bytes_per_token = 0;
+  int64_t compressed_bytes = 0;    // of compressed memory, at most
+  int64_t spill_bytes = 0;         // what goes to the file
+  bool in_windows = false;         // not all records are in memory together
+  int64_t scratch_bytes = 0;       // RoPE tables included
+  int64_t kv_bytes_per_token = 0;  // of old text, where that is narrow
   int64_t reach = 0;
   std::string strategy;  // canonical
 };

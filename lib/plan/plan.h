@@ -21,8 +21,12 @@ namespace quire {
 enum class KvKind : int32_t {
   kText = 0,       // keys and values of the tokens that were fed or generated
   kCondensed = 1,  // of the entries that text was condensed into (Activation Beacon)
+  // Those of the text once more, in the narrower type in which old text is read. Records alone have this kind: a span
+  // of text is read in the type that its distance from the query gives.
+  kNarrow = 2,
 };
-constexpr int kKvKinds = 2;
+constexpr int kKvKinds = 3;
+constexpr KvKind kAllKvKinds[] = {KvKind::kText, KvKind::kCondensed, KvKind::kNarrow};
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 

@@ -239,7 +239,7 @@ Result<std::shared_ptr<Session>> DocumentStore::load(const std::shared_ptr<Model
   QUIRE_ASSIGN(const SnapshotOrigin origin, Session::identify(*model, options));
   loading.session = options;
   loading.session.strategy = origin.strategy;
-  loading.strategy_given = loading.kv_type_given = loading.overflow_given = true;
+  loading.strategy_given = loading.kv_type_given = loading.old_text_given = loading.overflow_given = true;
   QUIRE_ASSIGN(const StoreListing listing, directory_.list());
   const auto found = candidates(listing, fingerprint(origin), tokens);
   std::shared_ptr<Session> best;

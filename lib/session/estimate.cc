@@ -222,6 +222,10 @@ Result<RateEstimate> estimate_rates(const std::shared_ptr<Model>& model, const S
   const KvGeometry geometry = model->llama->kv_geometry(*strategy, planned.kv_type);
   const auto record_bytes = static_cast<int64_t>(model->llama->backend().kv_record_bytes(geometry));
   const int64_t chunk_bytes = record_bytes * config.n_layers;
+  const int64_t narrow_bytes =  // of a chunk of old text; 0: it has full records
+      planned.old_text.narrows()
+          ? static_cast<int64_t>(model->llama->backend().kv_record_bytes(narrow_geometry(geometry))) * config.n_layers
+          : 0;
 
   SessionLoad load;
   load.n_tokens = n_tokens;
@@ -233,7 +237,8 @@ Result<RateEstimate> estimate_rates(const std::shared_ptr<Model>& model, const S
   load.decode_selects = strategy->selects_chunks();
   if (load.decode_selects) {
     const int64_t n_chosen = strategy->selection().most(n_tokens - 1) * config.n_query_heads;
-    load.selected_bytes = static_cast<double>(n_chosen) * static_cast<double>(chunk_bytes);
+    load.selected_bytes =
+        static_cast<double>(n_chosen) * static_cast<double>(narrow_bytes > 0 ? narrow_bytes : chunk_bytes);
   }
   const auto keys_by_depth = [&](bool generated) {
     return [&, generated](int64_t depth) { return keys_seen(*strategy, depth, config.n_query_heads, generated); };
@@ -241,8 +246,14 @@ Result<RateEstimate> estimate_rates(const std::shared_ptr<Model>& model, const S
   load.prefill_keys = keys_by_depth(false);
   load.decode_keys = keys_by_depth(true);
   load.held_bytes = [&](int64_t depth) {
-    const auto key_bytes = static_cast<double>(chunk_bytes) / static_cast<double>(geometry.chunk);
-    return key_bytes * static_cast<double>(held_keys(*strategy, depth));
+    const auto bytes_of = [&](int64_t bytes, int64_t keys) {
+      return static_cast<double>(bytes) / static_cast<double>(geometry.chunk) * static_cast<double>(keys);
+    };
+    const int64_t keys = held_keys(*strategy, depth);
+    if (narrow_bytes == 0) return bytes_of(chunk_bytes, keys);
+    const int64_t full_from =
+        planned.old_text.before(depth, geometry.chunk) - ChunkStore::kSpareChunks * geometry.chunk;
+    return bytes_of(chunk_bytes, std::min(keys, depth - full_from)) + bytes_of(narrow_bytes, keys);
   };
 
   RateEstimate estimate;

@@ -35,7 +35,7 @@ ElementBits element_bits(ElementType type) {
       return {0x83FF83FF83FF83FFu, 0x3400340034003400u};
     case ElementType::kBF16:
       return {0x807F807F807F807Fu, 0x3E803E803E803E80u};
-    default:  // f32: KV records are never quantised
+    default:  // f32: narrow records are filled otherwise
       return {0x807FFFFF807FFFFFu, 0x3E8000003E800000u};
   }
 }
@@ -51,6 +51,23 @@ class Filler {
     for (uint64_t& word : words_) word = (random_.next() & bits.random) | bits.exponent;
     QUIRE_TRY(backend_.upload(queue_, words_.data(), buffer, offset, bytes));
     return finish_queue(backend_, queue_);  // words_ is written again for the next buffer
+  }
+
+  // A narrow record of numbers below 1: whole numbers are drawn, the scales are equal.
+  Status fill_narrow(const KvRecord& record, const KvGeometry& g) {
+    const float scale = 1.0f / 128;
+    std::vector<std::byte> neutral(kv_neutral_bytes(g)), bytes(backend_.kv_record_bytes(g));
+    const auto rows = static_cast<size_t>(g.chunk * g.head_dim);
+    auto* at = neutral.data();
+    for (int head = 0; head < g.n_kv_heads; ++head) {
+      for (const int64_t n_scales : {int64_t{g.head_dim}, g.chunk}) {
+        for (size_t i = 0; i < rows; ++i) *at++ = static_cast<std::byte>(random_.next() % 255 - 127);
+        for (int64_t i = 0; i < n_scales; ++i, at += sizeof scale) std::memcpy(at, &scale, sizeof scale);
+      }
+    }
+    backend_.from_neutral(g, neutral.data(), bytes.data());
+    QUIRE_TRY(backend_.upload(queue_, bytes.data(), *record.page, record.offset, bytes.size()));
+    return finish_queue(backend_, queue_);
   }
 
   Queue& queue() { return queue_; }
@@ -70,6 +87,10 @@ Status fill_chunk(ChunkStore& kv, Filler& filler, KvKind kind, int n_layers, int
     QUIRE_TRY(kv.acquire(filler.queue(), layer, chunk, Access::kWrite, kind));
     const KvRecord record = kv.layer(layer, kind).chunks[static_cast<size_t>(chunk[0])];
     QUIRE_TRY(filler.fill(*record.page, record.offset, static_cast<size_t>(kv.record_bytes()), kv.geometry().type));
+    if (kind != KvKind::kText || n < kv.geometry().chunk || !kv.old_text().narrows()) continue;
+    QUIRE_TRY(kv.acquire(filler.queue(), layer, chunk, Access::kWrite, KvKind::kNarrow));
+    const KvRecord narrow = kv.layer(layer, KvKind::kNarrow).chunks[static_cast<size_t>(chunk[0])];
+    QUIRE_TRY(filler.fill_narrow(narrow, narrow_geometry(kv.geometry())));
   }
   return {};
 }
@@ -102,6 +123,7 @@ Status fill_keys(ChunkStore& kv, Filler& filler, const Strategy& strategy, int n
       kv.evict(end, range.begin);
       end = range.end;
     }
+    kv.drop_old_text(first + n);
   }
   const int64_t n_entries = strategy.condensed_entries(n_keys);
   for (int64_t first = 0; first < n_entries; first += chunk) {

@@ -61,13 +61,14 @@ Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<Model> model, Ses
   store.runtime_file = runtime.kv_file();
   store.io = runtime.io();
   store.raw_keys = strategy->stores_raw_keys();
+  store.old = options.old_text;
   store.n_query_heads = llama.config().n_query_heads;
   store.selection = strategy->selection();
   store.snapshot = std::move(snapshot);
   if (options.reuse_prefixes && !strategy->condenses()) {
     store.prefixes = runtime.prefixes();
     store.prefix_root =
-        prefix_root(*model, *strategy, quire::fingerprint(origin_of(*model, adapters, *strategy, options.kv_type)));
+        prefix_root(*model, *strategy, quire::fingerprint(origin_of(*model, adapters, *strategy, options)));
   }
   QUIRE_ASSIGN(auto kv, ChunkStore::create(backend, llama.kv_geometry(*strategy, options.kv_type),
                                            llama.config().n_layers, store));
@@ -144,6 +145,11 @@ void Session::publish(int64_t n_undelivered) const {
   stats_.kv_chunks_written = kv.n_written;
   stats_.kv_chunks_in_snapshot = kv.n_in_snapshot;
   stats_.kv_chunks_restored = kv.n_restored;
+  stats_.kv_full_bytes = kv.full_bytes;
+  stats_.kv_narrow_bytes = kv.narrow_bytes;
+  stats_.kv_file_bytes_read = kv.bytes_read;
+  stats_.kv_file_bytes_written = kv.bytes_written;
+  stats_.kv_bytes_restored = kv.bytes_restored;
   stats_.kv_hits = kv.n_hits;
   stats_.kv_misses = kv.n_misses;
   stats_.kv_chunks_left = kv.n_left;

@@ -37,9 +37,11 @@ struct SessionStats {
   int64_t prefill_ns = 0, decode_ns = 0;
   int64_t kv_bytes = 0, kv_bytes_peak = 0, kv_chunks = 0, kv_chunks_resident = 0, kv_chunks_evicted = 0;
   int64_t kv_record_bytes = 0;
-  TierStats kv_compressed{};  // its name is empty where there is none
+  int64_t kv_full_bytes = 0, kv_narrow_bytes = 0;  // of kv_chunks
+  TierStats kv_compressed{};                       // its name is empty where there is none
   int64_t kv_chunks_in_file = 0;
   int64_t kv_file_bytes = 0, kv_chunks_read = 0, kv_chunks_written = 0;
+  int64_t kv_file_bytes_read = 0, kv_file_bytes_written = 0, kv_bytes_restored = 0;
   int64_t kv_chunks_in_snapshot = 0, kv_chunks_restored = 0;
   int64_t kv_hits = 0, kv_misses = 0, kv_chunks_left = 0, kv_stall_ns = 0;  // of memory, beside a file
   int64_t scratch_bytes = 0;
@@ -138,7 +140,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // What that is made of.
   SnapshotOrigin origin() const;
   static SnapshotOrigin origin_of(const Model& model, const AdapterList& adapters, const Strategy& strategy,
-                                  ElementType kv_type);
+                                  const SessionOptions& options);
 
   // ---- the end
   // Cancels an open stream without waiting.

@@ -15,7 +15,7 @@ int64_t SessionContents::boundary(int64_t n_tokens) const {
   const int64_t most = std::max<int64_t>(0, std::min(text.n_computed(), n_tokens - 1));
   const int64_t boundary = kv_->exact_boundary(most);
   for (const KeyRange& range : strategy_.retained(boundary)) {
-    if (!kv_->holds(range.begin, std::min(range.end, boundary))) return 0;
+    if (!kv_->holds_for(boundary, range.begin, std::min(range.end, boundary))) return 0;
   }
   return boundary;
 }
@@ -97,12 +97,13 @@ std::vector<int32_t> SessionContents::chunk_ids(int64_t chunk) const {
   return ids;
 }
 
-void SessionContents::evict(std::span<const KeyRange> retained) {
+void SessionContents::evict(std::span<const KeyRange> retained, int64_t next_query) {
   int64_t end = 0;
   for (const KeyRange& range : retained) {
     kv_->evict(end, range.begin);
     end = range.end;
   }
+  kv_->drop_old_text(next_query);
 }
 
 }  // namespace quire

@@ -9,12 +9,17 @@ namespace quire {
 namespace {
 
 // Why the records of a chunk mean nothing elsewhere.
-Status check_movable(const Strategy& strategy) {
+Status check_movable(const Strategy& strategy, const OldText& old_text) {
   const auto refuse = [&](const char* why) {
     return Status(Code::kUnsupported, strategy.canonical() + " can take over no chunks from elsewhere in a text: " +
                                           why + "; edit with exact reuse");
   };
   if (strategy.condenses()) return refuse("its condensed entries were made of all the text before them");
+  if (old_text.narrows()) {
+    return Status(Code::kUnsupported,
+                  "sessions with a kv_old_type can take over no chunks from elsewhere in a text; edit "
+                  "with exact reuse");
+  }
   if (strategy.selection().keeps_queries()) return refuse("it represents chunks by their queries, which are not kept");
   return {};
 }
@@ -24,7 +29,7 @@ Status check_movable(const Strategy& strategy) {
 // ---- the contents
 
 Status SessionContents::edit(TextState next, EditReuse reuse, int64_t reread, EditResult* result) {
-  if (reuse == EditReuse::kApproximate) QUIRE_TRY(check_movable(strategy_));
+  if (reuse == EditReuse::kApproximate) QUIRE_TRY(check_movable(strategy_, kv_->old_text()));
   // Old tokens whose keys the new text could have.
   int64_t n_old = text.n_computed();
   if (!text.positions().consecutive()) n_old = std::min(n_old, text.positions().runs().front().first_token);

@@ -22,6 +22,7 @@ struct SessionAdapter {
 struct SessionOptions {
   std::string strategy = "full";
   ElementType kv_type = ElementType::kF16;
+  OldText old_text{};  // read in a narrower type
   OverflowPolicy overflow = OverflowPolicy::kError;
   int64_t expected_tokens = 0;
   int64_t kv_budget_bytes = 0;

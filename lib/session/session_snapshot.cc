@@ -66,25 +66,33 @@ Result<ElementType> kv_type_of(const std::string& name) {
   return Status(Code::kBadFile, "keys and values of the type \"" + name + "\", which is not known");
 }
 
+int64_t snapshot_version(const SessionOptions& options) {
+  return options.old_text.narrows() ? SnapshotFile::kNewestVersion : SnapshotFile::kVersion;
+}
+
 }  // namespace
 
 SnapshotOrigin Session::origin_of(const Model& model, const AdapterList& adapters, const Strategy& strategy,
-                                  ElementType kv_type) {
+                                  const SessionOptions& options) {
   SnapshotOrigin origin;
   origin.model = model.llama->identity();
   for (const AdapterList::Entry& e : adapters.entries()) origin.adapters.push_back({e.adapter->identity, e.scale});
   origin.strategy = strategy.canonical();
-  origin.kv_type = element_name(kv_type);
+  origin.kv_type = element_name(options.kv_type);
+  if (options.old_text.narrows()) {
+    origin.kv_old_type = element_name(OldText::kType);
+    origin.old_after = options.old_text.after;
+  }
   return origin;
 }
 
-SnapshotOrigin Session::origin() const { return origin_of(*model_, adapters_, *strategy_, options_.kv_type); }
+SnapshotOrigin Session::origin() const { return origin_of(*model_, adapters_, *strategy_, options_); }
 
 Result<SnapshotOrigin> Session::identify(const Model& model, const SessionOptions& options) {
   if (model.runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
   QUIRE_ASSIGN(const AdapterList adapters, list_adapters(model, options));
   QUIRE_ASSIGN(const auto strategy, choose_strategy(model, options));
-  return origin_of(model, adapters, *strategy, options.kv_type);
+  return origin_of(model, adapters, *strategy, options);
 }
 
 Status Session::storable_text(StorableText* storable) const {
@@ -116,13 +124,13 @@ Status Session::save(const std::string& path, const SaveControl& control) const 
 Status Session::save_to(ByteSink& sink, const SaveControl& control) const {
   const Call call(*this);
   QUIRE_TRY(call.status());
-  QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(sink));
+  QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(sink, snapshot_version(options_)));
   return write_snapshot(*writer, nullptr, control);
 }
 
 Status Session::save_whole(const std::string& path, const SaveControl& control) const {
   QUIRE_ASSIGN(const auto file, OutputFile::create(path, control.owner_only));
-  QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(*file));
+  QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(*file, snapshot_version(options_)));
   QUIRE_TRY(write_snapshot(*writer, nullptr, control));
   note_saved(writer->mark());
   return {};
@@ -145,16 +153,22 @@ Result<bool> Session::save_behind(const std::string& path, const SaveControl& co
   const int64_t chunk = kv.geometry().chunk, n_tokens = text.n_computed();
   const int n_layers = model_->llama->config().n_layers;
   const int64_t n_entries = strategy_->condensed_entries(n_tokens);
-  const EarlierRecords known(index.value().kv, chunk, n_layers,
-                             {text.n_unchanged(), strategy_->condensed_entries(text.n_unchanged())},
-                             {n_tokens, n_entries});
-  int64_t n_kept = 0;
+  const int64_t unchanged = text.n_unchanged();
+  const bool narrows = kv.old_text().narrows();
+  const EarlierRecords known(
+      index.value().kv, chunk, n_layers,
+      {unchanged, strategy_->condensed_entries(unchanged), narrows ? unchanged / chunk * chunk : 0},
+      {n_tokens, n_entries, narrows ? n_tokens / chunk * chunk : 0});
+  int64_t n_kept = 0, n_narrow = 0;
   for (int64_t c = 0; c * chunk < n_tokens; ++c) {
     const bool held = kv.holds(c * chunk, std::min((c + 1) * chunk, n_tokens));
     n_kept += held && known.block(KvKind::kText, c, 0) >= 0;
+    n_narrow += known.block(KvKind::kNarrow, c, 0) >= 0;
   }
   for (int64_t c = 0; c * chunk < n_entries; ++c) n_kept += known.block(KvKind::kCondensed, c, 0) >= 0;
-  const int64_t kept = n_kept * n_layers * static_cast<int64_t>(kv_neutral_bytes(kv.geometry()));
+  const auto neutral = [](const KvGeometry& g) { return static_cast<int64_t>(kv_neutral_bytes(g)); };
+  const int64_t kept =
+      n_layers * (n_kept * neutral(kv.geometry()) + n_narrow * neutral(narrow_geometry(kv.geometry())));
   const int64_t unused = last.value()->end() - kept;
   if (kept == 0 || unused > kv.snapshot_size(n_tokens, n_entries).bytes) return false;
 
@@ -210,6 +224,11 @@ Result<std::shared_ptr<Session>> Session::load(std::shared_ptr<Model> model, std
     if (!type.ok()) return type.status().with_context(name);
     o.kv_type = *type;
   }
+  if (!index.origin.kv_old_type.empty() && index.origin.kv_old_type != element_name(OldText::kType)) {
+    return Status(Code::kBadFile,
+                  name + ": old keys and values of the type \"" + index.origin.kv_old_type + "\", which is not known");
+  }
+  if (!options.old_text_given && !index.origin.kv_old_type.empty()) o.old_text.after = index.origin.old_after;
   if (!options.overflow_given) o.overflow = index.overflow;
   if (o.expected_tokens == 0) o.expected_tokens = index.expected_tokens;
   QUIRE_ASSIGN(SavedText saved, read_text(*file, *model->tokenizer, model->llama->config().vocab_size));
@@ -244,11 +263,24 @@ Status Session::restore(const SnapshotIndex& index, SavedText saved, const Snaps
   const StoreSnapshot& kv = index.kv;
   const Call call(*this);
   QUIRE_TRY(call.status());
+  const int64_t chunk = contents_->kv().geometry().chunk;
+  const int64_t n_narrow = options_.old_text.narrows() ? kv.n_keys[0] / chunk * chunk : 0;
+  if (kv.n_keys[2] != n_narrow) {
+    return Status(Code::kBadFile, "narrow records of " + std::to_string(kv.n_keys[2]) + " tokens; expected those of " +
+                                      std::to_string(n_narrow));
+  }
   if (kv.n_keys[1] != strategy_->condensed_entries(kv.n_keys[0])) {
     return Status(Code::kBadFile, std::to_string(kv.n_keys[1]) + " condensed entries; the strategy makes " +
                                       std::to_string(strategy_->condensed_entries(kv.n_keys[0])));
   }
-  return contents_->restore(std::move(saved.text), std::move(saved.last_logits), kv, mark);
+  QUIRE_TRY(contents_->restore(std::move(saved.text), std::move(saved.last_logits), kv, mark));
+  for (const KeyRange& range : strategy_->retained(kv.n_keys[0])) {
+    const int64_t end = std::min(range.end, kv.n_keys[0]);
+    if (range.begin >= end || contents_->kv().holds_for(kv.n_keys[0], range.begin, end)) continue;
+    return Status(Code::kBadFile, "keys and values are missing that the next token reads, of tokens " +
+                                      std::to_string(range.begin) + " to " + std::to_string(end));
+  }
+  return {};
 }
 
 }  // namespace quire

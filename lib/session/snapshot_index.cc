@@ -187,6 +187,7 @@ std::string fingerprint(const SnapshotOrigin& origin) {
   hash.add_text("quire session 1").add_text(origin.model);
   for (const SnapshotOrigin::Adapter& a : origin.adapters) hash.add_text(a.identity).add_real(a.scale);
   hash.add_text(origin.strategy).add_text(origin.kv_type);
+  if (!origin.kv_old_type.empty()) hash.add_text(origin.kv_old_type).add_text(std::to_string(origin.old_after));
   return hash.hex();
 }
 
@@ -198,6 +199,13 @@ Status check_same(const SnapshotOrigin& saved, const SnapshotOrigin& own) {
   if (saved.model != own.model) return refuse("model", saved.model, own.model);
   if (saved.strategy != own.strategy) return refuse("strategy", saved.strategy, own.strategy);
   if (saved.kv_type != own.kv_type) return refuse("kv_type", saved.kv_type, own.kv_type);
+  const auto named = [](const std::string& type) { return type.empty() ? std::string("none") : type; };
+  if (saved.kv_old_type != own.kv_old_type) {
+    return refuse("kv_old_type", named(saved.kv_old_type), named(own.kv_old_type));
+  }
+  if (saved.old_after != own.old_after) {
+    return refuse("old_after", std::to_string(saved.old_after), std::to_string(own.old_after));
+  }
   const auto equal = [](const auto& a, const auto& b) { return a.identity == b.identity && a.scale == b.scale; };
   if (!std::equal(saved.adapters.begin(), saved.adapters.end(), own.adapters.begin(), own.adapters.end(), equal)) {
     return refuse("list of adapters", list(saved.adapters), list(own.adapters));
@@ -210,12 +218,11 @@ Json origin_json(const SnapshotOrigin& origin) {
   for (const SnapshotOrigin::Adapter& adapter : origin.adapters) {
     adapters.push_back(ObjectWriter().add("identity", adapter.identity).add("scale", Json(adapter.scale)).take());
   }
-  return ObjectWriter()
-      .add("model", origin.model)
-      .add("adapters", Json(std::move(adapters)))
-      .add("strategy", origin.strategy)
-      .add("kv_type", origin.kv_type)
-      .take();
+  ObjectWriter out;
+  out.add("model", origin.model).add("adapters", Json(std::move(adapters)));
+  out.add("strategy", origin.strategy).add("kv_type", origin.kv_type);
+  if (!origin.kv_old_type.empty()) out.add("kv_old_type", origin.kv_old_type).add("old_after", origin.old_after);
+  return out.take();
 }
 
 Result<SnapshotOrigin> read_origin(const JsonReader& reader) {
@@ -223,6 +230,10 @@ Result<SnapshotOrigin> read_origin(const JsonReader& reader) {
   QUIRE_ASSIGN(origin.model, text_of(reader, "model"));
   QUIRE_ASSIGN(origin.strategy, text_of(reader, "strategy"));
   QUIRE_ASSIGN(origin.kv_type, text_of(reader, "kv_type"));
+  QUIRE_ASSIGN(origin.kv_old_type, reader.string("kv_old_type", ""));
+  if (!origin.kv_old_type.empty()) {
+    QUIRE_ASSIGN(origin.old_after, reader.integer("old_after", 0, kMost));
+  }
   const Json* adapters = reader.find("adapters");
   if (!adapters || !adapters->array()) return reader.bad("adapters", "a list");
   for (const Json& json : *adapters->array()) {
@@ -261,6 +272,9 @@ Result<Json> write_index(SnapshotWriter& writer, const SnapshotIndex& index, con
   ObjectWriter kv;
   kv.add("n_tokens", index.kv.n_keys[0]).add("n_entries", index.kv.n_keys[1]);
   kv.add("chunks", chunk_ranges(index.kv.held[0])).add("entry_chunks", chunk_ranges(index.kv.held[1]));
+  if (!index.origin.kv_old_type.empty()) {
+    kv.add("n_narrow", index.kv.n_keys[2]).add("narrow_chunks", chunk_ranges(index.kv.held[2]));
+  }
   kv.add("queries", index.kv.has_queries).add("first_block", index.kv.first_block);
   ObjectWriter all;
   all.add("contents", std::string(exact ? kExact : kApproximate));
@@ -292,6 +306,10 @@ Result<SnapshotIndex> read_index(const SnapshotFile& file) {
   QUIRE_ASSIGN(index.kv.n_keys[1], kv.integer("n_entries", 0, kMost));
   QUIRE_ASSIGN(index.kv.held[0], read_chunk_ranges(kv, "chunks"));
   QUIRE_ASSIGN(index.kv.held[1], read_chunk_ranges(kv, "entry_chunks"));
+  if (!index.origin.kv_old_type.empty()) {
+    QUIRE_ASSIGN(index.kv.n_keys[2], kv.integer("n_narrow", 0, kMost));
+    QUIRE_ASSIGN(index.kv.held[2], read_chunk_ranges(kv, "narrow_chunks"));
+  }
   QUIRE_ASSIGN(index.kv.has_queries, kv.boolean("queries", false));
   QUIRE_ASSIGN(index.kv.first_block, kv.integer("first_block", 0, kMost));
   return index;
@@ -316,7 +334,7 @@ Result<Json> describe(const SnapshotFile& file) {
   int64_t kv_bytes = 0;  // all blocks but those of the text, which come last
   for (int64_t block = 0; block < std::min(tokens, file.n_blocks()); ++block) kv_bytes += file.block_bytes(block);
   return ObjectWriter()
-      .add("version", int64_t{SnapshotFile::kVersion})
+      .add("version", file.version())
       .add("contents", std::string("session"))
       .add("title", index.title)
       .add("bytes", file.size())

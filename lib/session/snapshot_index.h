@@ -29,6 +29,7 @@ struct LoadOptions {
   SessionOptions session;
   bool strategy_given = false;
   bool kv_type_given = false;
+  bool old_text_given = false;
   bool overflow_given = false;
 };
 
@@ -42,6 +43,8 @@ struct SnapshotOrigin {
   std::vector<Adapter> adapters;
   std::string strategy;  // canonical
   std::string kv_type;
+  std::string kv_old_type;  // empty: old text has no narrower type
+  int64_t old_after = 0;    // then 0
 };
 // 32 hexadecimal digits of all that; see Session::fingerprint.
 std::string fingerprint(const SnapshotOrigin& origin);

@@ -78,7 +78,8 @@ Status GenerationStream::next_block(Block& block) {
   const Strategy& strategy = contents.strategy();
   if (options_.max_undelivered > 1) {  // what was kept for tokens that are delivered now
     contents.kept.confirm(block.n_confirmed);
-    contents.evict(strategy.retained(next_query(block, text.n_computed())));
+    const int64_t next = next_query(block, text.n_computed());
+    contents.evict(strategy.retained(next), next);
   }
   if (text.n_uncomputed() == 0 || ending_ || cancel_.cancelled()) return {};
   if (expired() || text.n_computed() >= limit_) {
@@ -197,11 +198,12 @@ void GenerationStream::commit(Block& block, Clock::time_point begin) {
   const int64_t n = block.n();
   const int64_t n_computed = block.first + n;
   const bool ahead = n_computed > block.n_confirmed;
-  const auto retained = contents.strategy().retained(next_query(block, n_computed));
+  const int64_t next = next_query(block, n_computed);
+  const auto retained = contents.strategy().retained(next);
   contents.kept.add(std::move(block.results), block.first, n, ahead);
   block.cost.n_reused = contents.text.computed(block.n_reused);
   block.cost.n_prompt = contents.text.computed(n);
-  contents.evict(retained);
+  contents.evict(retained, next);
   contents.offer_chunks(std::min(n_computed, block.n_confirmed), false);
   (block.cost.n_prompt > 0 ? block.cost.prefill : block.cost.decode) = Clock::now() - begin;
   if (block.cost.n_prompt == 0) return;

@@ -48,7 +48,7 @@ Result<bool> GenerationStream::make_moves(Block& block, int64_t* stop) {
     if (!status.ok()) break;
     block.cost.n_moved += text.moved(chunk);
     contents.kept.cut(text.n_tokens(), text.n_computed());
-    contents.evict(retained);
+    contents.evict(retained, text.n_computed());
   }
   if (status.code() == Code::kBudget) {  // what is computed needs less memory
     kv.drop_moves(kNoLimit);

@@ -52,8 +52,10 @@ inline uint16_t to_f16(float x) {
   return static_cast<uint16_t>(sign | half);
 }
 
+// Of kInt8: the integer.
 inline float load_element(ElementType type, const void* base, int64_t index) {
   const char* at = static_cast<const char*>(base) + index * static_cast<int64_t>(element_bytes(type));
+  if (type == ElementType::kInt8) return static_cast<float>(static_cast<int8_t>(*at));
   if (type == ElementType::kF32) {
     float x;
     std::memcpy(&x, at, sizeof x);

@@ -130,6 +130,7 @@ DequantizeBlock block_function(ElementType type) {
     case ElementType::kF32:
     case ElementType::kF16:
     case ElementType::kBF16:
+    case ElementType::kInt8:
       break;
   }
   return nullptr;

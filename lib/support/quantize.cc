@@ -341,6 +341,7 @@ QuantizeBlock block_function(ElementType type) {
     case ElementType::kF32:
     case ElementType::kF16:
     case ElementType::kBF16:
+    case ElementType::kInt8:
       break;
   }
   return nullptr;

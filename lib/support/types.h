@@ -19,8 +19,9 @@ enum class ElementType : int32_t {
   kQ4_K = 9,
   kQ5_K = 10,
   kQ6_K = 11,
+  kInt8 = 12,  // of old keys and values alone: integers, whose scales lie beside them in the record
 };
-constexpr int32_t kLastElementType = static_cast<int32_t>(ElementType::kQ6_K);
+constexpr int32_t kLastElementType = static_cast<int32_t>(ElementType::kQ6_K);  // of tensors
 
 // How the consecutive elements of a row lie in memory: in blocks of `elements`, each of `bytes`. In a quantised type
 // the elements of a block share scales (quantization.h); the others have blocks of one element.
@@ -52,6 +53,8 @@ constexpr BlockFormat block_format(ElementType type) {
       return {256, 176};
     case ElementType::kQ6_K:
       return {256, 210};
+    case ElementType::kInt8:
+      return {1, 1};
   }
   return {};
 }
@@ -69,8 +72,8 @@ constexpr size_t row_bytes(ElementType type, int64_t n) {
 constexpr size_t element_bytes(ElementType type) { return block_format(type).bytes; }
 
 constexpr const char* element_name(ElementType type) {
-  constexpr const char* kNames[] = {"",     "f32",  "f16",  "bf16", "q8_0", "q4_0",
-                                    "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k"};
+  constexpr const char* kNames[] = {"",     "f32",  "f16",  "bf16", "q8_0", "q4_0", "q4_1",
+                                    "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "int8"};
   return kNames[static_cast<int>(type)];
 }
 

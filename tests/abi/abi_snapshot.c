@@ -91,6 +91,12 @@ static void test_round_trip(quire_model* model) {
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_load(model, OUT, len, &options, &loaded, &err));
   CHECK_MESSAGE("its kv_type is f16");
   options.kv_type = 0;
+  options.kv_old_type = QUIRE_TYPE_INT8;
+  options.old_after = QUIRE_OLD_AT_ONCE;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_load(model, OUT, len, &options, &loaded, &err));
+  CHECK_MESSAGE("its kv_old_type is none; here it is int8");
+  options.kv_old_type = 0;
+  options.old_after = 0;
   options.kv_host_budget_bytes = 1;
   EXPECT(QUIRE_ERROR_BUDGET, quire_session_load(model, OUT, len, &options, &loaded, &err));
   CHECK(loaded == NULL);

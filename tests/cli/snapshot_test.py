@@ -264,6 +264,7 @@ class IndexTest(SnapshotTest):
         ask = ["run", "-m", OPTIONS.model, "--document", self.snapshot, *PROMPT]
         self.fails(1, "its strategy is dca(", *ask, "-s", "full")
         self.fails(1, "its kv_type is f16; here it is f32", *ask, "--kv-type", "f32")
+        self.fails(1, "its kv_old_type is none; here it is int8", *ask, "--kv-old", "int8")
 
     def test_a_complete_one_stays_as_it_is(self):
         self.make()

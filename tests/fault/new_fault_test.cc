@@ -156,6 +156,8 @@ struct Application {
       so.kv_file_directory = kv_directory;
       so.kv_file_directory_len = std::strlen(kv_directory);
     }
+    so.kv_old_type = QUIRE_TYPE_INT8;
+    so.old_after = QUIRE_OLD_AT_ONCE;
     if (good(quire_session_create(model, &so, &session, nullptr), "session_create") &&
         good(quire_session_feed_text(session, kText, sizeof kText - 1, 0, nullptr), "feed_text")) {
       generate();

@@ -14,6 +14,7 @@ from . import _ffi, _snapshot_files
 from ._library import lib
 
 KV_TYPES = {"default": 0, "f32": 1, "f16": 2, "bf16": 3}
+KV_OLD_TYPES = {"default": 0, "int8": 12}
 TYPES = {**KV_TYPES, "q8_0": 4, "q4_0": 5, "q4_1": 6, "q5_0": 7, "q5_1": 8, "q4_k": 9, "q5_k": 10, "q6_k": 11}
 LOADS = {"default": 0, "mmap": 1, "read": 2}
 DEVICE_KINDS = {1: "cpu", 2: "cuda"}
@@ -422,7 +423,7 @@ def _chat(messages, template=None, date=None, answer=True, thinking=True):
     return array, len(data), byref(options)
 
 
-def _session_options(strategy="full", kv_type="default", overflow="default", expected_tokens=0, prefill_block=0,
+def _session_options(strategy="full", kv_type="default", kv_old_type="default", old_after=None, overflow="default", expected_tokens=0, prefill_block=0,
                      kv_file_directory="", adapters=(), prefix_reuse=True, **budgets):
     used = (_ffi.SessionAdapter * len(adapters))(
         *[_ffi.SessionAdapter(adapter=adapter._handle, scale=scale) for adapter, scale in _pairs(adapters)])
@@ -431,6 +432,7 @@ def _session_options(strategy="full", kv_type="default", overflow="default", exp
     text, directory = (strategy or "").encode(), os.fsencode(kv_file_directory)
     return _options(
         _ffi.SessionOptions, flags=0 if prefix_reuse else 1, strategy=None if strategy is None else text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, KV_TYPES),
+        kv_old_type=_choice("kv_old_type", kv_old_type, KV_OLD_TYPES), old_after={None: 0, 0: -1}.get(old_after, old_after),
         overflow=_choice("overflow", overflow, OVERFLOWS), expected_tokens=expected_tokens,
         prefill_block=prefill_block, kv_file_directory=directory or None, kv_file_directory_len=len(directory),
         **budgets,
@@ -443,7 +445,7 @@ class Session(_Handle):
     _release = "quire_session_release"
 
     def __init__(self, model, strategy="full", snapshot=None, forked_from=None, stored=None, **options):
-        """snapshot: what to load it from (Model.load_session); forked_from: see fork(); stored: see Store.load. options: kv_type, overflow, expected_tokens, prefill_block, kv_host_budget_bytes, kv_compressed_budget_bytes, kv_file_budget_bytes,
+        """snapshot: what to load it from (Model.load_session); forked_from: see fork(); stored: see Store.load. options: kv_type, kv_old_type (int8) and old_after (tokens), overflow, expected_tokens, prefill_block, kv_host_budget_bytes, kv_compressed_budget_bytes, kv_file_budget_bytes,
         kv_file_directory and the other fields of quire_session_options. adapters: each an Adapter or (Adapter,
         scale). prefix_reuse: False for QUIRE_SESSION_NO_PREFIX_REUSE."""
         options = _session_options(strategy, **options)

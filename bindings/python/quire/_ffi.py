@@ -45,6 +45,7 @@ TYPE_Q5_1 = 8
 TYPE_Q4_K = 9
 TYPE_Q5_K = 10
 TYPE_Q6_K = 11
+TYPE_INT8 = 12
 LOAD_DEFAULT = 0
 LOAD_MMAP = 1
 LOAD_READ = 2
@@ -66,6 +67,7 @@ TIER_COMPRESSED = 3
 TIER_FILE = 4
 TIER_SNAPSHOT = 5
 SESSION_NO_PREFIX_REUSE = 1
+OLD_AT_ONCE = -1
 EDIT_EXACT = 0
 EDIT_APPROXIMATE = 1
 SNAPSHOT_WHOLE = 1
@@ -309,6 +311,8 @@ class SessionStats(Structure):
         ("reach", c_int64),
         ("n_reused", c_int64),
         ("n_moved", c_int64),
+        ("kv_full_bytes", c_int64),
+        ("kv_old_bytes", c_int64),
     ]
 
 
@@ -528,6 +532,9 @@ class SessionOptions(Structure):
         ("kv_file_directory_len", c_size_t),
         ("adapters", POINTER(SessionAdapter)),
         ("n_adapters", c_size_t),
+        ("kv_old_type", c_int32),
+        ("reserved_2", c_int32),
+        ("old_after", c_int64),
     ]
 
 
@@ -615,7 +622,7 @@ SIZES = {
     EditResult: 32,
     LabelAttention: 32,
     Passage: 64,
-    SessionStats: 104,
+    SessionStats: 120,
     TierStats: 96,
     SnapshotOptions: 32,
     SnapshotWriter: 56,
@@ -633,7 +640,7 @@ SIZES = {
     PositionView: 48,
     SessionProbes: 24,
     ModelOptions: 88,
-    SessionOptions: 112,
+    SessionOptions: 128,
     EditOptions: 40,
     StreamOptions: 160,
     Event: 136,

@@ -12,11 +12,13 @@ class Cutter {
       : plan_(args.plan),
         n_heads_(args.n_query_heads),
         l_(args.chunk),
+        old_(args.old),
         group_(args.n_query_heads / args.n_kv_heads),
         selection_(selection) {}
   Pieces run();
 
  private:
+  int64_t of_one_age(const QueryBlock& block, int64_t q, int64_t stride, int64_t count) const;
   Tile tile_at(const QueryBlock& block, int64_t in_plan, int64_t q, int64_t count) const;
   void push(Tile& tile);
   void add_block(const QueryBlock& block, int64_t in_plan);
@@ -30,6 +32,7 @@ class Cutter {
   const Plan& plan_;
   int n_heads_;
   int64_t l_;
+  OldText old_;
   int group_;
   const int32_t* selection_;
   Pieces out_;
@@ -60,6 +63,15 @@ Pieces Cutter::run() {
   return std::move(out_);
 }
 
+// How many of the block's queries q, q + stride, ..., at most `count`, read the same keys from narrow records.
+int64_t Cutter::of_one_age(const QueryBlock& block, int64_t q, int64_t stride, int64_t count) const {
+  const auto at = [&](int64_t t) { return old_.before(block.first_query + (q + t * stride) * block.step, l_); };
+  if (at(0) == at(count - 1)) return count;
+  int64_t same = 1;
+  while (at(same) == at(0)) ++same;
+  return same;
+}
+
 // A tile of `count` queries from the block's q-th on.
 Tile Cutter::tile_at(const QueryBlock& block, int64_t in_plan, int64_t q, int64_t count) const {
   Tile tile{};
@@ -70,6 +82,7 @@ Tile Cutter::tile_at(const QueryBlock& block, int64_t in_plan, int64_t q, int64_
   tile.selected = block.selected;
   tile.in_block = q;
   tile.in_plan = in_plan + q;
+  tile.old_before = old_.before(tile.first, l_);
   return tile;
 }
 
@@ -81,8 +94,10 @@ void Cutter::push(Tile& tile) {
 
 void Cutter::add_block(const QueryBlock& block, int64_t in_plan) {
   const int64_t tile_queries = std::max<int64_t>(1, (block.selected ? kSelectedTileRows : kTileRows) / group_);
-  for (int64_t q = 0; q < block.n_queries; q += tile_queries) {
-    Tile tile = tile_at(block, in_plan, q, std::min(tile_queries, block.n_queries - q));
+  int64_t count = 0;
+  for (int64_t q = 0; q < block.n_queries; q += count) {
+    count = of_one_age(block, q, 1, std::min(tile_queries, block.n_queries - q));
+    Tile tile = tile_at(block, in_plan, q, count);
     tile.heads = group_;
     for (int head = 0; head < n_heads_; head += group_) {
       tile.first_head = head;
@@ -104,8 +119,10 @@ void Cutter::add_head(const QueryBlock& block, int head, int64_t in_plan) {
   const int64_t stride = block.step == 1 ? lag_stride(list) : 1;
   for (int64_t residue = 0; residue < std::min(stride, block.n_queries); ++residue) {
     const bool sees = stride == 1 || (block.first_query + residue - first_key(list)) % stride == 0;
-    for (int64_t q = residue; q < block.n_queries; q += kTileRows * stride) {
-      Tile tile = tile_at(block, in_plan, q, std::min(kTileRows, ceil_div(block.n_queries - q, stride)));
+    int64_t count = 0;
+    for (int64_t q = residue; q < block.n_queries; q += count * stride) {
+      count = of_one_age(block, q, stride, std::min(kTileRows, ceil_div(block.n_queries - q, stride)));
+      Tile tile = tile_at(block, in_plan, q, count);
       tile.step *= stride;
       tile.stride = stride;
       tile.heads = 1;

@@ -27,7 +27,8 @@ struct Pick {
 };
 
 // Every `stride`-th query of a block, first + t * step, t < count, and one KV head. A row is a (query, query head of
-// the group) pair, queries outermost; with one span list per query head a tile holds one query head only.
+// the group) pair, queries outermost; with one span list per query head a tile holds one query head only. Where old
+// text is narrow, all its queries read the same keys so.
 struct Tile {
   int64_t first;
   int64_t count;
@@ -39,8 +40,9 @@ struct Tile {
   bool selected;
   int32_t first_piece;
   int32_t n_pieces;
-  int64_t in_block;  // the first query's place in its block
-  int64_t in_plan;   // and among all queries of the plan
+  int64_t in_block;    // the first query's place in its block
+  int64_t in_plan;     // and among all queries of the plan
+  int64_t old_before;  // all its queries read the text keys before this one from narrow records
 
   int64_t rows() const { return count * heads; }
   int64_t query(int64_t row) const { return first + row / heads * step; }
@@ -70,6 +72,7 @@ struct CutArgs {
   int n_query_heads;
   int n_kv_heads;
   int64_t chunk;
+  OldText old;
 };
 
 // The blocks without a selection: the same in every layer.

@@ -78,21 +78,48 @@ Status cancelled() { return Status(Code::kCancelled, "cancelled"); }
 // Rows per task of row-wise operations: small enough to spread, large enough to be worth handing over.
 constexpr int64_t kRowsPerTask = 8;
 
+// Bytes of a KV head's parts in the neutral form of a record.
+struct NeutralParts {
+  explicit NeutralParts(const KvGeometry& g)
+      : rows(static_cast<size_t>(g.chunk) * row_bytes(g.type, g.head_dim)),
+        key_scales(g.type == ElementType::kInt8 ? static_cast<size_t>(g.head_dim) * sizeof(float) : 0),
+        value_scales(g.type == ElementType::kInt8 ? static_cast<size_t>(g.chunk) * sizeof(float) : 0) {}
+  size_t rows, key_scales, value_scales;
+};
+
 // n keys from the blocks that kernels read to rows, and back; exact.
-void keys_to_rows(ElementType type, const std::byte* keys, int64_t n, int64_t d, std::byte* rows) {
-  std::vector<float> key(static_cast<size_t>(d));
+template <class Element>
+void blocks_to_rows(const std::byte* keys, int64_t n, int64_t d, std::byte* rows) {
   for (int64_t j = 0; j < n; ++j) {
-    load_key(type, keys, j, d, key.data());
-    convert(ElementType::kF32, key.data(), type, rows + static_cast<size_t>(j) * row_bytes(type, d), d);
+    for (int64_t i = 0; i < d; ++i, rows += sizeof(Element)) {
+      const int64_t at = (j / kKeyBlock * d + i) * kKeyBlock + j % kKeyBlock;
+      std::memcpy(rows, keys + static_cast<size_t>(at) * sizeof(Element), sizeof(Element));
+    }
   }
 }
 
-void rows_to_keys(ElementType type, const std::byte* rows, int64_t n, int64_t d, std::byte* keys) {
-  std::vector<float> key(static_cast<size_t>(d));
+template <class Element>
+void rows_to_blocks(const std::byte* rows, int64_t n, int64_t d, std::byte* keys) {
   for (int64_t j = 0; j < n; ++j) {
-    convert(type, rows + static_cast<size_t>(j) * row_bytes(type, d), ElementType::kF32, key.data(), d);
-    store_key(key.data(), d, type, keys, j);
+    for (int64_t i = 0; i < d; ++i, rows += sizeof(Element)) {
+      const int64_t at = (j / kKeyBlock * d + i) * kKeyBlock + j % kKeyBlock;
+      std::memcpy(keys + static_cast<size_t>(at) * sizeof(Element), rows, sizeof(Element));
+    }
   }
+}
+
+void keys_to_rows(ElementType type, const std::byte* keys, int64_t n, int64_t d, std::byte* rows) {
+  const size_t size = element_bytes(type);
+  (size == 4   ? blocks_to_rows<uint32_t>
+   : size == 2 ? blocks_to_rows<uint16_t>
+               : blocks_to_rows<uint8_t>)(keys, n, d, rows);
+}
+
+void rows_to_keys(ElementType type, const std::byte* rows, int64_t n, int64_t d, std::byte* keys) {
+  const size_t size = element_bytes(type);
+  (size == 4   ? rows_to_blocks<uint32_t>
+   : size == 2 ? rows_to_blocks<uint16_t>
+               : rows_to_blocks<uint8_t>)(rows, n, d, keys);
 }
 
 class CpuBackend final : public Backend {
@@ -188,12 +215,12 @@ class CpuBackend final : public Backend {
     const RecordLayout layout(g);
     const auto* from = static_cast<const std::byte*>(record);
     auto* to = static_cast<std::byte*>(neutral);
-    const size_t row = row_bytes(g.type, g.head_dim);
+    const NeutralParts parts(g);
     for (int64_t head = 0; head < g.n_kv_heads; ++head) {
       keys_to_rows(g.type, from + layout.keys(head), g.chunk, g.head_dim, to);
-      to += static_cast<size_t>(g.chunk) * row;
-      std::memcpy(to, from + layout.values(head), static_cast<size_t>(g.chunk) * row);
-      to += static_cast<size_t>(g.chunk) * row;
+      to = std::copy_n(from + layout.key_scales(head), parts.key_scales, to + parts.rows);
+      to = std::copy_n(from + layout.values(head), parts.rows, to);
+      to = std::copy_n(from + layout.value_scales(head), parts.value_scales, to);
     }
   }
 
@@ -201,12 +228,17 @@ class CpuBackend final : public Backend {
     const RecordLayout layout(g);
     const auto* from = static_cast<const std::byte*>(neutral);
     auto* to = static_cast<std::byte*>(record);
-    const size_t row = row_bytes(g.type, g.head_dim);
+    const NeutralParts parts(g);
+    const auto take = [&](size_t bytes, size_t at) {
+      std::copy_n(from, bytes, to + at);
+      from += bytes;
+    };
     for (int64_t head = 0; head < g.n_kv_heads; ++head) {
       rows_to_keys(g.type, from, g.chunk, g.head_dim, to + layout.keys(head));
-      from += static_cast<size_t>(g.chunk) * row;
-      std::memcpy(to + layout.values(head), from, static_cast<size_t>(g.chunk) * row);
-      from += static_cast<size_t>(g.chunk) * row;
+      from += parts.rows;
+      take(parts.key_scales, layout.key_scales(head));
+      take(parts.rows, layout.values(head));
+      take(parts.value_scales, layout.value_scales(head));
     }
   }
 
@@ -372,6 +404,22 @@ class CpuBackend final : public Backend {
     });
   }
 
+  Status narrow_chunks(Exec exec, const PreparedStep& step, const NarrowArgs& args) override {
+    const KvGeometry& g = cpu_step(step).at(args.sequence).geometry;
+    const RecordLayout from(g), to(narrow_geometry(g));
+    const bool done = pool_.run(args.n_chunks * g.n_kv_heads, exec.cancel, [&](int64_t task, int) {
+      const auto chunk = static_cast<size_t>(args.first_chunk + task / g.n_kv_heads);
+      const int64_t head = task % g.n_kv_heads;
+      const std::byte* const full = record_ptr(args.records.chunks[chunk]);
+      std::byte* const narrow = record_ptr(args.out.chunks[chunk]);
+      quantize_keys(g.type, full + from.keys(head), g.chunk, g.head_dim, narrow + to.keys(head),
+                    reinterpret_cast<float*>(narrow + to.key_scales(head)));
+      quantize_values(g.type, full + from.values(head), g.chunk, g.head_dim, narrow + to.values(head),
+                      reinterpret_cast<float*>(narrow + to.value_scales(head)));
+    });
+    return done ? Status() : cancelled();
+  }
+
   Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) override {
     return for_rows(exec, n, [&](int64_t r, int) { std::copy_n(rows_ptr(from.at(r)), width, rows_ptr(to.at(r))); });
   }
@@ -446,8 +494,11 @@ class CpuBackend final : public Backend {
 
 RecordLayout::RecordLayout(const KvGeometry& geometry) {
   const auto aligned = [](size_t bytes) { return static_cast<size_t>(round_up(static_cast<int64_t>(bytes), 64)); };
+  const bool scaled = geometry.type == ElementType::kInt8;
   key_bytes = aligned(row_bytes(geometry.type, key_elements(geometry.chunk, geometry.head_dim)));
+  key_scale_bytes = scaled ? aligned(static_cast<size_t>(geometry.head_dim) * sizeof(float)) : 0;
   value_bytes = aligned(static_cast<size_t>(geometry.chunk) * row_bytes(geometry.type, geometry.head_dim));
+  value_scale_bytes = scaled ? aligned(static_cast<size_t>(geometry.chunk) * sizeof(float)) : 0;
 }
 
 void* Workspace::require(size_t bytes) {

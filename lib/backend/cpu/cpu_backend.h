@@ -36,13 +36,20 @@ inline std::byte* record_ptr(const KvRecord& record) {
   return static_cast<std::byte*>(record.page->host()) + record.offset;
 }
 
-// Byte offsets inside a KV record: [kv head][keys | values] (layouts: kernels/cpu/kernels.h).
+// Byte offsets inside a KV record: [kv head][keys | values], and of kInt8 [kv head][keys | scales | values | scales]
+// (layouts: kernels/cpu/kernels.h).
 struct RecordLayout {
   explicit RecordLayout(const KvGeometry& geometry);
   size_t key_bytes;
+  size_t key_scale_bytes;
   size_t value_bytes;
-  size_t keys(int64_t head) const { return static_cast<size_t>(head) * (key_bytes + value_bytes); }
-  size_t values(int64_t head) const { return keys(head) + key_bytes; }
+  size_t value_scale_bytes;
+  size_t keys(int64_t head) const {
+    return static_cast<size_t>(head) * (key_bytes + key_scale_bytes + value_bytes + value_scale_bytes);
+  }
+  size_t key_scales(int64_t head) const { return keys(head) + key_bytes; }
+  size_t values(int64_t head) const { return key_scales(head) + key_scale_bytes; }
+  size_t value_scales(int64_t head) const { return values(head) + value_bytes; }
 };
 
 // Workspace of a call: defined in cpu_attention.cc. selection as in Backend::attention_workspace_bytes.

@@ -38,6 +38,10 @@ void hide_between(const Span& span, int64_t i, int64_t from, int64_t to, float* 
   }
 }
 
+void scale(float* x, const float* by, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] *= by[i];
+}
+
 }  // namespace
 
 size_t scratch_floats(int64_t most_rows, int64_t d, int64_t chunk, bool raw) {
@@ -52,10 +56,11 @@ SequenceRun::SequenceRun(const CpuStep& step, const AttentionArgs& args)
       n_heads_(step.n_query_heads),
       rope_(static_cast<const RopeCache&>(*sequence_.rope)),
       layout_(sequence_.geometry),
+      narrow_(narrow_geometry(sequence_.geometry)),
       d_(sequence_.geometry.head_dim),
       l_(sequence_.geometry.chunk) {
   if (args.selection) {
-    selected_ = cut_selected({*sequence_.plan, n_heads_, sequence_.geometry.n_kv_heads, l_},
+    selected_ = cut_selected({*sequence_.plan, n_heads_, sequence_.geometry.n_kv_heads, l_, sequence_.old},
                              static_cast<const int32_t*>(args.selection->host()));
   }
   most_rows_ = std::max(sequence_.pieces.most_rows, selected_.most_rows);
@@ -121,12 +126,26 @@ bool SequenceRun::as_stored(const Piece& piece) const {
   return span.rotation == Span::Rotation::kStored || span.key_div == (records(piece).raw ? 0 : 1);
 }
 
+SequenceRun::Stored SequenceRun::stored(const Tile& tile, const Piece& piece) const {
+  const auto chunk = static_cast<size_t>(piece.chunk);
+  if (piece.span->kind == KvKind::kText && piece.begin < tile.old_before) {
+    const std::byte* record = record_ptr(args_.records[static_cast<size_t>(KvKind::kNarrow)].chunks[chunk]);
+    return {OldText::kType, record + narrow_.keys(tile.kv_head), record + narrow_.values(tile.kv_head),
+            reinterpret_cast<const float*>(record + narrow_.key_scales(tile.kv_head)),
+            reinterpret_cast<const float*>(record + narrow_.value_scales(tile.kv_head))};
+  }
+  const std::byte* record = record_ptr(records(piece).chunks[chunk]);
+  return {sequence_.geometry.type, record + layout_.keys(tile.kv_head), record + layout_.values(tile.kv_head), nullptr,
+          nullptr};
+}
+
 // The piece's keys as f32 blocks, each turned on load.
-const float* SequenceRun::turned_keys(const Piece& piece, const void* keys, float* turned, float* angles) const {
+const float* SequenceRun::turned_keys(const Piece& piece, const Stored& stored, float* turned, float* angles) const {
   float* key = angles + d_;
   for (int64_t j = piece.begin; j < piece.end; ++j) {
     const int64_t offset = j - piece.chunk * l_;
-    load_key(sequence_.geometry.type, keys, offset, d_, key);
+    load_key(stored.type, stored.keys, offset, d_, key);
+    for (int64_t i = 0; stored.key_scales && i < d_; ++i) key[i] *= stored.key_scales[i];
     const double by = turn(piece, j);
     if (by >= 0 && by == std::floor(by)) {
       const auto table = static_cast<int64_t>(by);  // less than the chunk
@@ -153,21 +172,22 @@ void SequenceRun::run_piece(const Tile& tile, const Piece& piece, PickSpan rows,
   float* scores = rotated + most_rows_ * d_;
   float* angles = scores + most_rows_ * ld + 2 * partial_floats(most_rows_, d_);
 
-  const std::byte* record = record_ptr(records(piece).chunks[static_cast<size_t>(piece.chunk)]);
-  const void* keys = record + layout_.keys(tile.kv_head);
-  ElementType key_type = sequence_.geometry.type;
-  if (!as_stored(piece)) {
-    keys = turned_keys(piece, keys, angles + 3 * d_, angles);
-    key_type = ElementType::kF32;
-  }
+  const Stored own = stored(tile, piece);
   rotate_queries(tile, piece, rows, rotated, angles);
+  const void* keys = own.keys;
+  ElementType key_type = own.type;
+  if (!as_stored(piece)) {
+    keys = turned_keys(piece, own, angles + 3 * d_, angles);
+    key_type = ElementType::kF32;
+  } else if (own.key_scales) {
+    for (int64_t r = 0; r < n; ++r) scale(rotated + r * d_, own.key_scales, d_);
+  }
   attention_scores(rotated, n, d_, key_type, keys, piece.begin - chunk_first, piece.end - chunk_first, scores, ld);
 
-  const auto* values =
-      record + layout_.values(tile.kv_head) + static_cast<size_t>(block_first) * row_bytes(sequence_.geometry.type, d_);
+  const auto* values = own.values + static_cast<size_t>(block_first) * row_bytes(own.type, d_);
   const auto accumulate = [&](int64_t r, int64_t n_rows, int64_t from, int64_t to) {
     if (from < to) {
-      accumulate_values(scores + r * ld, ld, n_rows, d_, sequence_.geometry.type, values, from - origin, to - origin,
+      accumulate_values(scores + r * ld, ld, n_rows, d_, own.type, values, from - origin, to - origin,
                         partial.out + r * d_);
     }
   };
@@ -185,6 +205,9 @@ void SequenceRun::run_piece(const Tile& tile, const Piece& piece, PickSpan rows,
       *cells++ = partial.max[r];
       sum_cells(piece, scores + r * ld, origin, from, to, cells);
       cells += cells_of_row;
+    }
+    if (own.value_scales) {
+      scale(scores + r * ld + (from - origin), own.value_scales + (from - chunk_first), to - from);
     }
     std::fill_n(partial.out + r * d_, d_, 0.0f);
     accumulate(r, 1, from, common_from < common_to ? common_from : to);

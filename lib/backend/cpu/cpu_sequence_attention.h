@@ -92,10 +92,19 @@ class SequenceRun {
  private:
   double position(const Tile& tile, const Piece& piece, const Pick& pick) const;
   void rotate_queries(const Tile& tile, const Piece& piece, PickSpan rows, float* rotated, float* angles) const;
+  // The keys and values of a piece, as one record of them holds them.
+  struct Stored {
+    ElementType type;
+    const std::byte* keys;
+    const std::byte* values;
+    const float* key_scales;    // [d]; null: there are none
+    const float* value_scales;  // [chunk]; likewise
+  };
+  Stored stored(const Tile& tile, const Piece& piece) const;
   const KvRecords& records(const Piece& piece) const { return args_.records[static_cast<size_t>(piece.span->kind)]; }
   double turn(const Piece& piece, int64_t j) const;
   bool as_stored(const Piece& piece) const;
-  const float* turned_keys(const Piece& piece, const void* keys, float* turned, float* angles) const;
+  const float* turned_keys(const Piece& piece, const Stored& stored, float* turned, float* angles) const;
   float* saved(const Tile& tile, int64_t row) const {
     const int64_t head = tile.first_head + row % tile.heads;
     return static_cast<float*>(args_.state->host()) + (tile.place(row) * n_heads_ + head) * (d_ + 2);
@@ -118,6 +127,7 @@ class SequenceRun {
   const int n_heads_;
   const RopeCache& rope_;
   const RecordLayout layout_;
+  const RecordLayout narrow_;
   const int64_t d_;
   const int64_t l_;
   Pieces selected_;  // of the blocks with a selection

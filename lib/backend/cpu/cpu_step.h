@@ -12,7 +12,7 @@ class CpuStep : public PreparedStep {
   CpuStep(int n_heads, std::span<const StepSequence> all) : n_query_heads(n_heads) {
     sequences.reserve(all.size());
     for (const StepSequence& s : all) {
-      sequences.push_back({s, cut_pieces({*s.plan, n_heads, s.geometry.n_kv_heads, s.geometry.chunk})});
+      sequences.push_back({s, cut_pieces({*s.plan, n_heads, s.geometry.n_kv_heads, s.geometry.chunk, s.old})});
     }
   }
 

@@ -42,6 +42,80 @@ AttentionScene::AttentionScene(Machine& machine, Random& random, const Shape& sh
   queries_ = random.normal(kQueries * shape.n_query_heads() * shape.head_dim);
   store(machine, random, kTextKeys, raw, kinds_[0]);
   store(machine, random, kMemoryKeys, false, kinds_[1]);
+  if (shape.old().narrows()) narrow(machine, random, raw);
+}
+
+// Narrow records of all complete chunks, some chunks at a time.
+void AttentionScene::narrow(Machine& machine, Random& random, bool raw) {
+  const int64_t n_chunks = kTextKeys / shape_.chunk;
+  const KvGeometry geometry = narrow_geometry(shape_.geometry());
+  KeysAndValues& narrow = kinds_[static_cast<int>(KvKind::kNarrow)];
+  narrow.records = Records(*machine.backend, machine.backend->kv_record_bytes(geometry), n_chunks);
+  const auto step = machine.storing_step({.n = 1, .rope = rope_.get(), .geometry = shape_.geometry()});
+  int64_t count = 0;
+  for (int64_t first = 0; first < n_chunks; first += count) {
+    count = std::min(n_chunks - first, random.between(1, 3));
+    const NarrowArgs args{
+        .first_chunk = first, .n_chunks = count, .records = {kinds_[0].records.chunks}, .out = {narrow.records.chunks}};
+    if (!machine.backend->narrow_chunks(machine.exec(), *step, args).ok()) throw std::runtime_error("narrow_chunks");
+  }
+  // Each number is its integer times its scale, which is the greatest magnitude of those that share it, over 127.
+  const cpu::RecordLayout full(shape_.geometry()), layout(geometry);
+  const int64_t d = shape_.head_dim, l = shape_.chunk;
+  Rotations rotations(table_.theta);
+  for (int64_t chunk = 0; chunk < n_chunks; ++chunk) {
+    const auto* from = cpu::record_ptr(kinds_[0].records.chunks[static_cast<size_t>(chunk)]);
+    const auto* record = cpu::record_ptr(narrow.records.chunks[static_cast<size_t>(chunk)]);
+    const auto at = [&](int64_t head, bool is_key, int64_t j, int64_t i) {
+      if (!is_key) return load_element(shape_.type, from + full.values(head), j * d + i);
+      return load_element(shape_.type, from + full.keys(head), (j / 16 * d + i) * 16 + j % 16);
+    };
+    for (int64_t j = 0; j < l; ++j) {
+      for (int64_t head = 0; head < shape_.n_kv_heads; ++head) {
+        std::vector<float> key(static_cast<size_t>(d));
+        for (const bool is_key : {true, false}) {
+          for (int64_t i = 0; i < d; ++i) {
+            double most = 0;
+            for (int64_t other = 0; other < (is_key ? l : d); ++other) {
+              most = std::max<double>(most, std::fabs(is_key ? at(head, true, other, i) : at(head, false, j, other)));
+            }
+            float scale = 0;
+            std::memcpy(&scale,
+                        record + (is_key ? layout.key_scales(head) + static_cast<size_t>(i) * sizeof scale
+                                         : layout.value_scales(head) + static_cast<size_t>(j) * sizeof scale),
+                        sizeof scale);
+            ASSERT_NEAR(scale, most / 127, 1e-6 * most);
+            const int64_t place = is_key ? (j / 16 * d + i) * 16 + j % 16 : j * d + i;
+            const auto* integers = record + (is_key ? layout.keys(head) : layout.values(head));
+            const double number = static_cast<double>(load_element(ElementType::kInt8, integers, place)) * scale;
+            ASSERT_NEAR(number, at(head, is_key, j, i), 0.501 * scale);
+            if (is_key) key[static_cast<size_t>(i)] = static_cast<float>(number);
+            if (!is_key) narrow.rounded_values.push_back(number);
+          }
+        }
+        append_unrotated(key, raw, j, rotations, narrow);
+      }
+    }
+  }
+}
+
+void AttentionScene::append_unrotated(const std::vector<float>& key, bool raw, int64_t offset, Rotations& rotations,
+                                      KeysAndValues& kind) const {
+  const int64_t half = shape_.head_dim / 2;
+  const Rotation& back = rotations.at(raw ? 0 : -static_cast<double>(offset));
+  std::vector<double> unrotated(key.size());
+  for (int64_t a = 0; a < half; ++a) {
+    unrotated[a] = key[a] * back.cos[a] - key[a + half] * back.sin[a];
+    unrotated[a + half] = key[a + half] * back.cos[a] + key[a] * back.sin[a];
+  }
+  kind.rounded_keys.insert(kind.rounded_keys.end(), unrotated.begin(), unrotated.end());
+}
+
+const AttentionScene::KeysAndValues& AttentionScene::read_by(int64_t i, const SeenKey& seen) const {
+  // Chunks that end old_after keys before the query's own chunk.
+  const int64_t l = shape_.chunk, end = (seen.key / l + 1) * l;
+  const bool old = shape_.old().narrows() && seen.kind == KvKind::kText && end + shape_.old_after <= i / l * l;
+  return kinds_[static_cast<int>(old ? KvKind::kNarrow : seen.kind)];
 }
 
 void AttentionScene::store(Machine& machine, Random& random, int64_t n, bool raw, KeysAndValues& kind) {
@@ -69,7 +143,7 @@ void AttentionScene::store(Machine& machine, Random& random, int64_t n, bool raw
 
 void AttentionScene::read_back(int64_t n, bool raw, KeysAndValues& kind) const {
   const cpu::RecordLayout layout(shape_.geometry());
-  const int64_t d = shape_.head_dim, half = d / 2;
+  const int64_t d = shape_.head_dim;
   Rotations rotations(table_.theta);
   std::vector<float> key(static_cast<size_t>(d));
   for (int64_t j = 0; j < n; ++j) {
@@ -77,14 +151,8 @@ void AttentionScene::read_back(int64_t n, bool raw, KeysAndValues& kind) const {
     const int64_t offset = j % shape_.chunk;
     for (int64_t head = 0; head < shape_.n_kv_heads; ++head) {
       cpu::scalar::load_key(shape_.type, record + layout.keys(head), offset, d, key.data());
-      const Rotation& back = rotations.at(raw ? 0 : -static_cast<double>(offset));
-      std::vector<double> unrotated(static_cast<size_t>(d));
-      for (int64_t a = 0; a < half; ++a) {
-        unrotated[a] = key[a] * back.cos[a] - key[a + half] * back.sin[a];
-        unrotated[a + half] = key[a + half] * back.cos[a] + key[a] * back.sin[a];
-      }
+      append_unrotated(key, raw, offset, rotations, kind);
       for (int64_t c = 0; c < d; ++c) {
-        kind.rounded_keys.push_back(unrotated[c]);
         kind.rounded_values.push_back(load_element(shape_.type, record + layout.values(head), offset * d + c));
       }
     }
@@ -124,6 +192,7 @@ std::vector<float> AttentionScene::run(Machine& machine, const Plan& plan, int64
                                                           .n = n,
                                                           .first_key = first,
                                                           .rope = rope_.get(),
+                                                          .old = shape_.old(),
                                                           .geometry = shape_.geometry(),
                                                           .scale = scale_});
   std::unique_ptr<Buffer> picks;
@@ -224,7 +293,7 @@ std::vector<double> AttentionScene::softmax(int64_t i, int64_t head, double scal
   std::vector<double> weights;
   for (const SeenKey& s : seen) {
     const auto at = static_cast<size_t>((s.key * shape_.n_kv_heads + head / shape_.group) * d);
-    const double* k = &kinds_[static_cast<int>(s.kind)].rounded_keys[at];
+    const double* k = &read_by(i, s).rounded_keys[at];
     const double *cos = s.rotation->cos.data(), *sin = s.rotation->sin.data();
     double logit = 0;
     for (int64_t a = 0; a < half; ++a) {  // Re(q e^(i D theta) conj(k))
@@ -265,7 +334,7 @@ std::vector<double> AttentionScene::expected(const Plan& plan, int64_t first, in
     std::fill_n(result, d, 0.0);
     for (size_t s = 0; s < seen.size(); ++s) {
       const auto at = static_cast<size_t>((seen[s].key * shape_.n_kv_heads + head / shape_.group) * d);
-      const double* v = &kinds_[static_cast<int>(seen[s].kind)].rounded_values[at];
+      const double* v = &read_by(i, seen[s]).rounded_values[at];
       for (int64_t c = 0; c < d; ++c) result[c] += weights[s] * v[c];
     }
   });

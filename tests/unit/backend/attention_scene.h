@@ -14,7 +14,9 @@ struct Shape {
   int head_dim = 64;
   int64_t chunk = 64;
   ElementType type = ElementType::kF32;
+  int64_t old_after = kNoLimit;  // of the text: OldText::after
 
+  OldText old() const { return {.after = old_after}; }
   int n_query_heads() const { return group * n_kv_heads; }
   KvGeometry geometry() const { return {n_kv_heads, head_dim, chunk, type}; }
   std::string name() const;
@@ -78,6 +80,9 @@ class AttentionScene {
     std::vector<double> rounded_keys, rounded_values;  // [n][n_kv_heads][head_dim], keys unrotated
   };
   void store(Machine& machine, Random& random, int64_t n, bool raw, KeysAndValues& kind);
+  void narrow(Machine& machine, Random& random, bool raw);
+  // What query i reads of a key.
+  const KeysAndValues& read_by(int64_t i, const SeenKey& seen) const;
   Status attention(Machine& machine, const PreparedStep& step, int64_t n, AttentionArgs args,
                    const RunOptions& options) const;
   std::vector<SeenKey> seen_keys(const Plan& plan, const QueryBlock& block, int64_t i, int64_t head,
@@ -87,6 +92,8 @@ class AttentionScene {
   template <typename Use>
   void for_queries(const Plan& plan, int64_t first, int64_t step, const Use& use) const;
   void read_back(int64_t n, bool raw, KeysAndValues& kind) const;
+  void append_unrotated(const std::vector<float>& key, bool raw, int64_t offset, Rotations& rotations,
+                        KeysAndValues& kind) const;
 
   Shape shape_;
   bool raw_;  // text keys are stored unrotated

@@ -15,10 +15,26 @@ constexpr int64_t kFirst = AttentionScene::kFirstQuery;
 constexpr int64_t kQueries = AttentionScene::kQueries;
 
 // Every group, head_dim, chunk and type, and each pair of them that has shown different code paths.
-const Shape kShapes[] = {{1, 2, 64, 64, kF32},   {2, 1, 32, 16, kF32},   {4, 1, 128, 48, kF32}, {8, 1, 48, 256, kF32},
-                         {1, 3, 80, 48, kF16},   {2, 2, 96, 256, kF16},  {4, 2, 64, 64, kF16},  {8, 1, 128, 16, kF16},
-                         {1, 1, 24, 256, kBF16}, {2, 1, 128, 64, kBF16}, {4, 1, 80, 16, kBF16}, {8, 1, 64, 48, kBF16},
-                         {4, 1, 32, 256, kBF16}, {8, 1, 96, 64, kF32},   {20, 1, 48, 64, kF32}};
+const Shape kShapes[] = {{1, 2, 64, 64, kF32},
+                         {2, 1, 32, 16, kF32},
+                         {4, 1, 128, 48, kF32},
+                         {8, 1, 48, 256, kF32},
+                         {1, 3, 80, 48, kF16},
+                         {2, 2, 96, 256, kF16},
+                         {4, 2, 64, 64, kF16},
+                         {8, 1, 128, 16, kF16},
+                         {1, 1, 24, 256, kBF16},
+                         {2, 1, 128, 64, kBF16},
+                         {4, 1, 80, 16, kBF16},
+                         {8, 1, 64, 48, kBF16},
+                         {4, 1, 32, 256, kBF16},
+                         {8, 1, 96, 64, kF32},
+                         {20, 1, 48, 64, kF32},
+                         // Old text is narrow.
+                         {4, 1, 32, 16, kF16, 0},
+                         {2, 2, 48, 48, kBF16, 100},
+                         {1, 3, 24, 64, kF32, 1},
+                         {8, 1, 80, 16, kF32, 230}};
 
 TEST(Attention, MatchesTheNaiveReferenceForEveryPlanAndShape) {
   Random random;
@@ -55,7 +71,8 @@ TEST(Attention, BitsDependOnTheQueryAlone) {
   Random random;
   SCOPED_TRACE(random.trace());
   Machine machines[] = {Machine(1), Machine(2), Machine(4)};
-  const Shape shapes[] = {{1, 1, 64, 48, kF32}, {4, 1, 32, 16, kF16}, {2, 3, 48, 64, kBF16}, {8, 1, 64, 256, kF16}};
+  const Shape shapes[] = {{1, 1, 64, 48, kF32},  {4, 1, 32, 16, kF16},     {2, 3, 48, 64, kBF16},
+                          {8, 1, 64, 256, kF16}, {4, 1, 32, 16, kF16, 50}, {2, 1, 48, 48, kBF16, 0}};
   for (const Shape& shape : shapes) {
     const AttentionScene rotated(machines[0], random, shape, false), raw(machines[0], random, shape, true);
     const auto width = static_cast<int64_t>(shape.n_query_heads() * shape.head_dim);
@@ -113,7 +130,8 @@ TEST(Attention, WindowsChangeNoBit) {
   Random random;
   SCOPED_TRACE(random.trace());
   Machine machines[] = {Machine(1), Machine(2), Machine(4)};
-  for (const Shape& shape : {Shape{4, 1, 32, 16, kF16}, Shape{2, 2, 48, 64, kF32}, Shape{1, 1, 24, 112, kBF16}}) {
+  for (const Shape& shape : {Shape{4, 1, 32, 16, kF16}, Shape{2, 2, 48, 64, kF32}, Shape{1, 1, 24, 112, kBF16},
+                             Shape{2, 2, 32, 16, kF16, 40}}) {
     const AttentionScene rotated(machines[0], random, shape, false), raw(machines[0], random, shape, true);
     const int64_t n_chunks = ceil_div(AttentionScene::kTextKeys, shape.chunk);
     std::vector<std::vector<int64_t>> all_cuts(1);

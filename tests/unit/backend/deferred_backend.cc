@@ -345,6 +345,15 @@ class DeferredBackend final : public Backend {
       return real_->copy_rows(late, source, n, width, target);
     });
   }
+  Status narrow_chunks(Exec exec, const PreparedStep& step, const NarrowArgs& args) override {
+    return add(exec, [this, args, from = OwnedRecords(args.records), to = OwnedRecords(args.out),
+                      prepared = real(step)](Exec late) {
+      NarrowArgs own = args;
+      own.records = from.get();
+      own.out = to.get();
+      return real_->narrow_chunks(late, alive(prepared), own);
+    });
+  }
   Status represent_chunks(Exec exec, const PreparedStep& step, const RepresentArgs& args) override {
     RepresentArgs own = args;
     own.queries = real(args.queries);

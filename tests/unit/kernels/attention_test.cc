@@ -114,6 +114,77 @@ TEST_P(AttentionTest, ValuesMatchScalarBitsAndDouble) {
   }
 }
 
+// Of integers of [-127, 127].
+std::vector<int8_t> integers(int64_t n, std::mt19937& random) {
+  std::vector<int8_t> all(static_cast<size_t>(n));
+  for (int8_t& x : all) x = static_cast<int8_t>(std::uniform_int_distribution<int>(-127, 127)(random));
+  return all;
+}
+
+TEST_P(AttentionTest, IntegersMatchScalarBitsAndDouble) {
+  for (const int64_t d : kHeadDims) {
+    const int64_t l = 150, n_q = between(1, 30), begin = between(0, 100), end = between(begin + 1, l);
+    const std::vector<int8_t> keys = integers(key_elements(l, d), random_), values = integers(l * d, random_);
+    const std::vector<float> q = normal(n_q * d), p = normal(n_q * l), start = normal(n_q * d);
+    const int64_t first = begin / kKeyBlock * kKeyBlock, ld = round_up(end, kKeyBlock) - first;
+    std::vector<float> scores(static_cast<size_t>(n_q * ld)), expected = scores, out = start, expected_out = start;
+    attention_scores(q.data(), n_q, d, ElementType::kInt8, keys.data(), begin, end, scores.data(), ld);
+    scalar::attention_scores(q.data(), n_q, d, ElementType::kInt8, keys.data(), begin, end, expected.data(), ld);
+    expect_same_bits(scores, expected, "scores");
+    accumulate_values(p.data(), l, n_q, d, ElementType::kInt8, values.data(), begin, end, out.data());
+    scalar::accumulate_values(p.data(), l, n_q, d, ElementType::kInt8, values.data(), begin, end, expected_out.data());
+    expect_same_bits(out, expected_out, "values");
+    for (int64_t r = 0; r < n_q; ++r) {
+      for (int64_t j = begin; j < end; ++j) {
+        ExactSum sum;
+        for (int64_t i = 0; i < d; ++i) {
+          sum.add(q[static_cast<size_t>(r * d + i)], keys[static_cast<size_t>((j / 16 * d + i) * 16 + j % 16)]);
+        }
+        ASSERT_NEAR(scores[static_cast<size_t>(r * ld + j - first)], sum.sum, sum.bound());
+      }
+      for (int64_t i = 0; i < d; ++i) {
+        ExactSum sum;
+        sum.add(start[static_cast<size_t>(r * d + i)], 1);
+        for (int64_t j = begin; j < end; ++j) {
+          sum.add(p[static_cast<size_t>(r * l + j)], values[static_cast<size_t>(j * d + i)]);
+        }
+        ASSERT_NEAR(out[static_cast<size_t>(r * d + i)], sum.sum, sum.bound());
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, NarrowsAsTheScalarReference) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const ElementType type : kTypes) {
+    for (const int64_t d : {2, 10, 80, 128, 300}) {
+      for (const int64_t l : {1, 16, 37, 256}) {
+        std::vector<float> x = normal(l * d, 3.0f);
+        std::fill_n(x.begin(), d, 0.0f);                                    // zeros: a token's, all of them
+        if (l == 37) x[static_cast<size_t>(between(0, l * d - 1))] = kNan;  // no failure, whatever they are
+        if (l == 37) x[static_cast<size_t>(between(0, l * d - 1))] = kInfinity;
+        if (l == 16) std::ranges::for_each(x, [](float& v) { v *= 1e-42f; });
+        const Elements keys = make_keys(x, l, d, type), values(type, x);
+        for (const bool is_key : {true, false}) {
+          const auto n = static_cast<size_t>(is_key ? key_elements(l, d) : l * d);
+          std::vector<int8_t> narrow(n, 77), expected(n, 78);
+          std::vector<float> scales(static_cast<size_t>(is_key ? d : l), -7), expected_scales = scales;
+          (is_key ? quantize_keys : quantize_values)(type, (is_key ? keys : values).data(), l, d, narrow.data(),
+                                                     scales.data());
+          (is_key ? scalar::quantize_keys : scalar::quantize_values)(type, (is_key ? keys : values).data(), l, d,
+                                                                     expected.data(), expected_scales.data());
+          ASSERT_EQ(narrow, expected) << element_name(type) << " d " << d << " l " << l;
+          for (size_t s = 0; s < scales.size(); ++s) {
+            if (!std::isnan(scales[s]) || !std::isnan(expected_scales[s])) {
+              ASSERT_EQ(scales[s], expected_scales[s]);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(AttentionTest, SoftmaxPartial) {
   for (int round = 0; round < 200; ++round) {
     const int64_t begin = between(0, 40), end = begin + between(1, 300);

@@ -53,7 +53,7 @@ Bytes of_bytes(int64_t n, const std::function<unsigned(size_t)>& byte) {
 TEST(RecordCodec, GivesEveryBitBack) {
   Allocator allocator;
   std::mt19937 random = seeded_random();
-  for (const int64_t width : {2, 4}) {
+  for (const int64_t width : {1, 2, 4}) {
     for (const int64_t n : {1, 3, 64, 1000, 4096, 131072, 300000}) {
       const int64_t size = n * width;
       const auto codec = make(allocator, size, width);

@@ -95,6 +95,9 @@ class WatchedBackend : public Backend {
   Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) override {
     return real_.copy_rows(exec, from, n, width, to);
   }
+  Status narrow_chunks(Exec exec, const PreparedStep& step, const NarrowArgs& args) override {
+    return real_.narrow_chunks(exec, step, args);
+  }
   Status represent_chunks(Exec exec, const PreparedStep& step, const RepresentArgs& args) override {
     return real_.represent_chunks(exec, step, args);
   }

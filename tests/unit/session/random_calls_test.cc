@@ -58,7 +58,7 @@ TEST_P(RandomCalls, GiveTheTokensOfASessionInMemory) {
     small.n_io_threads = seed == 2 ? -1 : 2;
     const SessionStats whole = stats(*measured);
     small.kv_memory_bytes =
-        2 * (whole.kv_bytes_peak - whole.kv_chunks * whole.kv_record_bytes) + 2 * whole.kv_bytes_peak;
+        2 * (whole.kv_bytes_peak - whole.kv_full_bytes - whole.kv_narrow_bytes) + 2 * whole.kv_bytes_peak;
     const auto model = load(model_for(GetParam()), small);
     SessionOptions spilling = options;
     spilling.spill_directory = spill.path();

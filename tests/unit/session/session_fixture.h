@@ -59,8 +59,15 @@ inline std::string model_for(const std::string& strategy) {
   return strategy.starts_with("beacon") ? kWithBeacons : "short_128";
 }
 
+// QUIRE_TEST_OLD_AFTER in the environment: old text is read in a narrower type, from so many tokens on.
+inline OldText tested_old_text() {
+  const char* after = std::getenv("QUIRE_TEST_OLD_AFTER");
+  return {.after = after ? std::atoll(after) : kNoLimit};
+}
+
 inline SessionOptions with_strategy(const std::string& strategy) {
   SessionOptions options;
+  options.old_text = tested_old_text();
   options.strategy = strategy;
   options.overflow = OverflowPolicy::kExtrapolate;
   return options;

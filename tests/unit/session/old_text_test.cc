@@ -1,0 +1,232 @@
+// Old text in a narrower type: the tokens are the same, to the bit, however the text comes, wherever records lie, and
+// whatever became of the session before; and memory holds what it should.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lib/model/memory_plan.h"
+#include "lib/session/describe_snapshot.h"
+#include "tests/unit/kv/spill_directory.h"
+#include "tests/unit/model/temporary_folder.h"
+#include "tests/unit/session/session_fixture.h"
+
+namespace quire::test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kChunk = 16, kLength = 230;
+
+const char* const kStrategies[] = {"full(kv_chunk=16)",
+                                   "dca(kv_chunk=16)",
+                                   "longheads(chunk=16, chunks=5)",
+                                   "dca_topk(chunk=16, chunks=4, kv_chunk=32, one_in=6)",
+                                   "rerope(window=40, kv_chunk=16)",
+                                   "self_extend(group=4, window=20, kv_chunk=16)",
+                                   "streaming_llm(sinks=3, recent=100, kv_chunk=16)",
+                                   "sda(dilation=3)",
+                                   "beacon(ratio=4, kv_chunk=16)"};
+
+SessionOptions with_old(const std::string& strategy, int64_t after, int64_t block = 24) {
+  SessionOptions options = with_strategy(strategy);
+  options.old_text.after = after;
+  options.prefill_block = block;
+  return options;
+}
+
+class OldTextSessions : public testing::TestWithParam<std::tuple<const char*, int64_t>> {
+ protected:
+  std::string strategy() const { return std::get<0>(GetParam()); }
+  SessionOptions options(int64_t block = 24) const { return with_old(strategy(), std::get<1>(GetParam()), block); }
+  std::span<const int32_t> tokens(int64_t begin, int64_t end) const {
+    return std::span(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+  }
+  // Feeds up to `end` what the session does not have, and compares what it says then.
+  void go_on(const std::shared_ptr<Session>& session, int64_t end = kLength) const {
+    const Position at = position(*session);
+    expect_ok(session->feed_tokens(tokens(at.tokens + at.pending, end)));
+    expect_ok(run(session).status);
+    EXPECT_TRUE(same_bits(row_of(expected_, *model_, end - 1), last_logits(*session))) << end;
+  }
+
+  std::shared_ptr<Model> model_ = load(model_for(strategy()), 2);
+  Tokens tokens_ = random_tokens(*model_, kLength);
+  Logits expected_ = all_logits(model_, options(512), tokens_);
+  SpillDirectory spill_;
+};
+INSTANTIATE_TEST_SUITE_P(Strategies, OldTextSessions,
+                         testing::Combine(testing::ValuesIn(kStrategies), testing::Values(0, 40)));
+
+TEST_P(OldTextSessions, SplitsAndBlocksChangeNoBit) {
+  for (const auto& [block, step] : {std::pair<int64_t, size_t>{1, 0}, {7, 0}, {64, 29}, {16, 1}, {512, 100}}) {
+    EXPECT_TRUE(same_bits(expected_, all_logits(model_, options(block), tokens_, step))) << block << ", " << step;
+  }
+}
+
+// It is read so: from the token on for which text is old, and not before.
+TEST_P(OldTextSessions, IsReadNarrow) {
+  const Logits full = all_logits(model_, with_old(strategy(), kNoLimit, 512), tokens_);
+  const int64_t chunk = take(choose_strategy(*model_, options()))->kv_chunk();
+  const int64_t first = chunk + ceil_div(std::get<1>(GetParam()), chunk) * chunk;
+  const auto same = static_cast<size_t>(std::min(first, kLength) * vocab_size(*model_));
+  EXPECT_TRUE(same_bits(std::span(full).first(same), std::span(expected_).first(same)));
+  // A window of beacon holds no text that is older.
+  const bool never = strategy().starts_with("beacon") && std::get<1>(GetParam()) > 0;
+  EXPECT_EQ(same_bits(full, expected_), never || std::get<1>(GetParam()) >= kLength);
+}
+
+TEST_P(OldTextSessions, TiersAndBudgetsChangeNoBit) {
+  const auto whole = make_session(model_, options());
+  go_on(whole);
+  const SessionStats all = stats(*whole);
+  const int64_t kept = all.kv_bytes_peak - all.kv_full_bytes - all.kv_narrow_bytes;  // by selections
+  for (const bool compresses : {false, true}) {
+    for (const int64_t part : {2, 4}) {
+      SessionOptions small = options();
+      small.spill_directory = spill_.path();
+      if (compresses) small.compressed_budget_bytes = int64_t{1} << 20;
+      small.kv_budget_bytes = kept + (all.kv_full_bytes + all.kv_narrow_bytes) / part + 6 * all.kv_record_bytes;
+      const auto session = make_session(model_, small);
+      for (int64_t end = 50; end < kLength; end += 50) go_on(session, end);
+      go_on(session);
+      const SessionStats now = stats(*session);
+      EXPECT_LE(now.kv_bytes_peak, small.kv_budget_bytes);
+      EXPECT_EQ(now.kv_full_bytes, all.kv_full_bytes);
+      EXPECT_EQ(now.kv_narrow_bytes, all.kv_narrow_bytes);
+    }
+  }
+}
+
+TEST_P(OldTextSessions, GoesOnAfterSavingAndInForks) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/saved.quire";
+  auto session = make_session(model_, options());
+  for (const int64_t n : {30, 64, 101, 190}) {
+    go_on(session, n);
+    expect_ok(session->save(path, {}));
+    LoadOptions loading;
+    const auto loaded = take(Session::load(model_, path, loading));
+    const auto fork = take(loaded->fork());
+    go_on(fork);
+    go_on(loaded);
+    expect_ok(loaded->save(path, {}));  // behind what is there
+    go_on(take(Session::load(model_, path, loading)));
+    go_on(take(session->fork()));
+    session = take(session->fork());
+  }
+}
+
+TEST_P(OldTextSessions, ATextThatWasCutGoesOn) {
+  const auto session = make_session(model_, options());
+  for (const auto& [all, n] : std::vector<std::pair<int64_t, int64_t>>{
+           {100, 97}, {120, 60}, {200, 190}, {230, 128}, {230, 200}, {230, 16}, {90, 89}, {230, 165}}) {
+    SCOPED_TRACE(std::to_string(n) + " of " + std::to_string(all));
+    const int64_t before = std::min(position(*session).tokens, n);
+    expect_ok(session->truncate(before));
+    expect_ok(session->feed_tokens(tokens(before, n)));
+    expect_ok(session->feed_tokens(random_tokens(*model_, all - n, 77)));
+    expect_ok(run(session).status);
+    expect_ok(session->truncate(n));
+    expect_ok(run(session).status);
+    EXPECT_TRUE(same_bits(row_of(expected_, *model_, n - 1), last_logits(*session)));
+    if (n == 200) expect_ok(session->reset());
+  }
+}
+
+TEST_P(OldTextSessions, SessionsShareWhatOneHasComputed) {
+  SessionOptions reusing = options();
+  reusing.reuse_prefixes = true;
+  const auto first = make_session(model_, reusing);
+  go_on(first, 200);
+  int64_t reused = 0;
+  for (const int64_t n : {40, 150, 190, 200, 230}) {
+    const auto second = make_session(model_, reusing);
+    go_on(second, n);
+    reused = stats(*second).n_reused;
+    expect_ok(second->truncate(n - 9));
+    go_on(second, n);
+  }
+  EXPECT_EQ(reused > 0, !strategy().starts_with("beacon"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Late, OldTextSessions,
+                         testing::Combine(testing::Values("full(kv_chunk=16)"), testing::Values(230)));
+
+// Of a long text, full records are held of so many tokens and the spare chunks; the plan says so.
+TEST(OldTextMemory, IsWhatThePlanSays) {
+  const auto model = load("short_128");
+  for (const int64_t after : {0, 40, 100}) {
+    for (const int64_t n : {20, 64, 65, 160, 300, 333}) {
+      SCOPED_TRACE(std::to_string(n) + " tokens, after " + std::to_string(after));
+      SessionOptions options = with_old("full(kv_chunk=16)", after);
+      const auto session = make_session(model, options);
+      expect_ok(session->feed_tokens(random_tokens(*model, n)));
+      expect_ok(run(session).status);
+      const SessionStats now = stats(*session);
+      MemoryRequest request;
+      request.path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/short_128";
+      request.strategy = options.strategy;
+      request.old_text = options.old_text;
+      request.n_tokens = n;
+      request.prefill_block = options.prefill_block;
+      const MemoryPlan plan = take(plan_memory(model->llama->backend(), request));
+      const int64_t layers = model->llama->config().n_layers;
+      EXPECT_GE(plan.kv_bytes, now.kv_bytes_peak);  // whatever feeds the text comes in
+      EXPECT_LE(plan.kv_bytes, now.kv_bytes_peak + 2 * layers * now.kv_record_bytes);
+      EXPECT_EQ(now.kv_bytes, now.kv_full_bytes + now.kv_narrow_bytes);
+      const int64_t old = std::max<int64_t>(0, (n / kChunk * kChunk - after) / kChunk - ChunkStore::kSpareChunks);
+      EXPECT_EQ(now.kv_full_bytes, (ceil_div(n, kChunk) - old) * layers * now.kv_record_bytes);
+      EXPECT_EQ(now.kv_narrow_bytes, n / kChunk * kChunk * plan.kv_bytes_per_token);
+    }
+  }
+}
+
+TEST(OldTextSnapshots, OfOtherTypesAreRefusedByTheField) {
+  const auto model = load("short_128");
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/saved.quire";
+  const auto session = make_session(model, with_old("full(kv_chunk=16)", 40));
+  expect_ok(session->feed_tokens(random_tokens(*model, 100)));
+  expect_ok(run(session).status);
+  expect_ok(session->save(path, {}));
+  const auto refusal = [&](int64_t after) {
+    LoadOptions loading;
+    loading.old_text_given = true;
+    loading.session.old_text.after = after;
+    return Session::load(model, path, loading).status();
+  };
+  EXPECT_THAT(refusal(50).message(), HasSubstr("its old_after is 40; here it is 50"));
+  EXPECT_THAT(refusal(kNoLimit).message(), HasSubstr("its kv_old_type is int8; here it is none"));
+  expect_ok(refusal(40));
+  EXPECT_NE(session->fingerprint(), make_session(model, with_old("full(kv_chunk=16)", 50))->fingerprint());
+  EXPECT_NE(session->fingerprint(), make_session(model, with_old("full(kv_chunk=16)", kNoLimit))->fingerprint());
+}
+
+// tests/golden/snapshots/version_2.quire: random_tokens(150), three generated ones, and random_tokens(5, seed 2)
+// pending.
+TEST(OldTextSnapshots, OfVersion2StayReadable) {
+  const std::string golden = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/snapshots/version_2.quire";
+  const SessionOptions options = with_old("longheads(chunk=16, chunks=5)", 0);
+  const auto model = load("short_128");
+  if (const char* out = std::getenv("QUIRE_WRITE_GOLDEN_SNAPSHOT")) {
+    const auto session = make_session(model, options);
+    expect_ok(session->feed_tokens(random_tokens(*model, 150)));
+    expect_ok(run(session, generating(3)).status);
+    expect_ok(session->feed_tokens(random_tokens(*model, 5, 2)));
+    expect_ok(session->save(out, {}));
+  }
+  expect_ok(verify_snapshot(golden, {}));
+  const auto loaded = take(Session::load(model, golden, LoadOptions()));
+  ASSERT_EQ(position(*loaded), (Position{153, 5}));
+  EXPECT_EQ(loaded->options().old_text.after, 0);
+  std::vector<int32_t> tokens;
+  expect_ok(loaded->tokens(&tokens));
+  expect_ok(run(loaded).status);
+  // Keys and values in the file may have been computed with other instructions.
+  const Logits expected = all_logits(model, options, tokens), actual = last_logits(*loaded);
+  const auto last = row_of(expected, *model, 157);
+  for (size_t i = 0; i < actual.size(); ++i) ASSERT_NEAR(actual[i], last[i], 2e-2) << i;
+}
+
+}  // namespace
+}  // namespace quire::test
