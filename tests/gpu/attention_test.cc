@@ -42,7 +42,7 @@ class CudaAttention : public WatchedBackend {
     cuda::append_lists(plan, sequence.pieces, options, lists);
     cpu::Pieces selected;
     if (args.selection) {
-      selected = cpu::cut_selected({plan, step.n_query_heads, g.n_kv_heads, g.chunk},
+      selected = cpu::cut_selected({plan, step.n_query_heads, g.n_kv_heads, g.chunk, {}},
                                    static_cast<const int32_t*>(args.selection->host()));
       cuda::append_lists(plan, selected, options, lists);
     }
