@@ -34,6 +34,13 @@ Status SessionContents::restore(TextState restored, std::vector<float> last_logi
                                 const SnapshotMark& mark) {
   text = std::move(restored);
   QUIRE_TRY(kv_->restore(kv, [&](int64_t chunk) { return chunk_ids(chunk); }));
+  const int64_t n = text.n_computed();
+  for (const KeyRange& range : strategy_.retained(n)) {
+    const int64_t end = std::min(range.end, n);
+    if (range.begin >= end || kv_->holds_for(n, range.begin, end)) continue;
+    return Status(Code::kBadFile, "keys and values are missing that the next token reads, of tokens " +
+                                      std::to_string(range.begin) + " to " + std::to_string(end));
+  }
   text.mark_saved();
   saved_as = mark;
   if (last_logits.empty()) {

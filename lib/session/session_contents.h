@@ -46,7 +46,7 @@ class SessionContents {
   Result<std::unique_ptr<SessionContents>> fork(const ModelConfig& config);
   // The contents of a new session become this text, whose keys the store restores from its snapshot, `kv`. last_logits:
   // after the last computed token; empty: not known, and that token is read again. `mark`: of the snapshot that all
-  // this came from. Errors: those of ChunkStore::restore; the contents are of no use then.
+  // this came from. Errors: those of ChunkStore::restore, kBadFile: keys are missing; the contents are of no use then.
   Status restore(TextState restored, std::vector<float> last_logits, const StoreSnapshot& kv, const SnapshotMark& mark);
   // Forgets the tokens from n_tokens on, pending ones and what was kept too; n_tokens: at most the settled ones. The
   // last one that stays is read again, for its logits; if the store cannot go on from there exactly, so are the ones

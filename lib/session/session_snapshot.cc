@@ -273,14 +273,7 @@ Status Session::restore(const SnapshotIndex& index, SavedText saved, const Snaps
     return Status(Code::kBadFile, std::to_string(kv.n_keys[1]) + " condensed entries; the strategy makes " +
                                       std::to_string(strategy_->condensed_entries(kv.n_keys[0])));
   }
-  QUIRE_TRY(contents_->restore(std::move(saved.text), std::move(saved.last_logits), kv, mark));
-  for (const KeyRange& range : strategy_->retained(kv.n_keys[0])) {
-    const int64_t end = std::min(range.end, kv.n_keys[0]);
-    if (range.begin >= end || contents_->kv().holds_for(kv.n_keys[0], range.begin, end)) continue;
-    return Status(Code::kBadFile, "keys and values are missing that the next token reads, of tokens " +
-                                      std::to_string(range.begin) + " to " + std::to_string(end));
-  }
-  return {};
+  return contents_->restore(std::move(saved.text), std::move(saved.last_logits), kv, mark);
 }
 
 }  // namespace quire

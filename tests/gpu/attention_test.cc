@@ -47,8 +47,8 @@ class CudaAttention : public WatchedBackend {
       cuda::append_lists(plan, selected, options, lists);
     }
     std::vector<std::vector<std::byte>> neutral;
-    std::vector<const void*> records[kKvKinds];
-    for (size_t kind = 0; kind < kKvKinds; ++kind) {
+    std::vector<const void*> records[cuda::kRecordKinds];
+    for (size_t kind = 0; kind < cuda::kRecordKinds; ++kind) {
       for (const KvRecord& record : args.records[kind].chunks) {
         neutral.emplace_back(kv_neutral_bytes(g));
         to_neutral(g, cpu::record_ptr(record), neutral.back().data());
@@ -72,7 +72,7 @@ class CudaAttention : public WatchedBackend {
     attention.scale = sequence.scale;
     attention.query_scale = plan.query_scale.empty() ? nullptr : plan.query_scale.data();
     attention.turns = turns.data();
-    for (size_t kind = 0; kind < kKvKinds; ++kind) {
+    for (size_t kind = 0; kind < cuda::kRecordKinds; ++kind) {
       attention.records[kind] = records[kind].data();
       attention.raw[kind] = args.records[kind].raw;
     }
