@@ -194,7 +194,8 @@ TEST_F(GgufFilesTest, ModelsMayBeSplit) {
   third("output.weight");
   EXPECT_EQ(failure(first).code(), Code::kBadFile);
   EXPECT_THAT(failure(first).message(), HasSubstr("output.weight is in another file too"));
-  EXPECT_THAT(failure(folder_.file("m-00002-of-00003.gguf")).message(), HasSubstr("expected file 1 of 3: a split model is opened by its first file"));
+  EXPECT_THAT(failure(folder_.file("m-00002-of-00003.gguf")).message(),
+              HasSubstr("expected file 1 of 3: a split model is opened by its first file"));
   std::filesystem::copy(first, folder_.file("renamed.gguf"));
   EXPECT_THAT(failure(folder_.file("renamed.gguf")).message(), HasSubstr("must end in -00001-of-00003.gguf"));
 }

@@ -58,22 +58,14 @@ class Truncate : public testing::TestWithParam<Case> {
   SpillDirectory directory_;
   Tokens tokens_ = random_tokens(*model_, kLength);
   Logits expected_ = all_logits(model_, with_strategy(GetParam().strategy), tokens_);
-  // A third of the cache, and what selection needs besides.
+  // Half of the cache, and what selection needs besides.
   int64_t budget_ = [&] {
     const auto session = make_session(model_, with_strategy(GetParam().strategy));
     expect_ok(session->feed_tokens(tokens_));
     expect_ok(run(session).status);
     const SessionStats now = stats(*session);
-    return now.kv_bytes - now.kv_chunks * 2 / 3 * take_record_bytes();
+    return now.kv_bytes - (now.kv_full_bytes + now.kv_narrow_bytes) / 2;
   }();
-
- private:
-  int64_t take_record_bytes() const {
-    const auto session = make_session(model_, with_strategy("full(kv_chunk=16)"));
-    expect_ok(session->feed_tokens(tokens(0, 1)));
-    expect_ok(run(session).status);
-    return stats(*session).kv_bytes / stats(*session).kv_chunks;
-  }
 };
 INSTANTIATE_TEST_SUITE_P(Cases, Truncate, testing::ValuesIn(kCases));
 
@@ -101,7 +93,10 @@ TEST_P(Truncate, GoesOnAsIfNothingElseHadFollowed) {
         const StreamEvent& read = again.prefill.back();
         EXPECT_EQ(read.done, read.total);
         EXPECT_GE(read.total, 1);
-        EXPECT_LE(read.total, GetParam().most_read_again);
+        // Where full records were dropped that the tokens to come read, more of the text is read again.
+        if (!tested_old_text().narrows()) {
+          EXPECT_LE(read.total, GetParam().most_read_again);
+        }
         EXPECT_EQ(read.n_tokens, n);
       }
       if (n > 0) {
