@@ -34,6 +34,23 @@ struct Told {
   }
 };
 
+// It goes on as a session in memory that is told the same.
+void expect_as_told(const Told& one, const std::shared_ptr<Model>& plain, const SessionOptions& options) {
+  const auto expected = make_session(plain, options);
+  for (const auto& what : one.story) what(expected);
+  ASSERT_EQ(position(*one.session).tokens + position(*one.session).pending,
+            position(*expected).tokens + position(*expected).pending);
+  const auto go_on = [&](const std::shared_ptr<Session>& session) {
+    expect_ok(session->feed_tokens(random_tokens(*plain, 9, 77)));
+    const Outcome outcome = run(session, generating(8));
+    expect_ok(outcome.status);
+    return std::pair(last_logits(*session), outcome.tokens);
+  };
+  const auto right = go_on(expected), own = go_on(one.session);
+  ASSERT_TRUE(same_bits(own.first, right.first));
+  ASSERT_EQ(own.second, right.second);
+}
+
 class RandomCalls : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Strategies, RandomCalls, testing::ValuesIn(kStrategies));
 
@@ -142,19 +159,7 @@ TEST_P(RandomCalls, GiveTheTokensOfASessionInMemory) {
       ASSERT_LE(model->runtime->residency()->budget()->used(), small.kv_memory_bytes);
     }
     for (Told& one : told) {
-      const auto expected = make_session(plain, options);
-      for (const auto& what : one.story) what(expected);
-      ASSERT_EQ(position(*one.session).tokens + position(*one.session).pending,
-                position(*expected).tokens + position(*expected).pending);
-      const auto go_on = [&](const std::shared_ptr<Session>& session) {
-        expect_ok(session->feed_tokens(random_tokens(*plain, 9, 77)));
-        const Outcome outcome = run(session, generating(8));
-        expect_ok(outcome.status);
-        return std::pair(last_logits(*session), outcome.tokens);
-      };
-      const auto right = go_on(expected), own = go_on(one.session);
-      ASSERT_TRUE(same_bits(own.first, right.first));
-      ASSERT_EQ(own.second, right.second);
+      expect_as_told(one, plain, options);
     }
   }
   const bool drops = std::string(GetParam()).starts_with("streaming_llm");  // what another session could take over
@@ -263,17 +268,7 @@ TEST_P(RandomCalls, GiveThemOnManyThreads) {
   for (const std::vector<Told>& own : told) {
     for (const Told& one : own) {
       n_missed += stats(*one.session).kv_misses;
-      const auto expected = make_session(plain, options);
-      for (const auto& what : one.story) what(expected);
-      const auto go_on = [&](const std::shared_ptr<Session>& session) {
-        expect_ok(session->feed_tokens(random_tokens(*plain, 9, 77)));
-        const Outcome outcome = run(session, generating(4));
-        expect_ok(outcome.status);
-        return std::pair(last_logits(*session), outcome.tokens);
-      };
-      const auto right = go_on(expected), found = go_on(one.session);
-      ASSERT_TRUE(same_bits(found.first, right.first));
-      ASSERT_EQ(found.second, right.second);
+      expect_as_told(one, plain, options);
     }
   }
   EXPECT_GT(n_missed, 0);  // records were not all in memory
