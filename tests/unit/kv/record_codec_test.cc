@@ -39,7 +39,8 @@ Bytes normal(ElementType type, int64_t record_bytes) {
   for (size_t at = 0; at < record.size(); at += width) {
     const float x = normal(random);
     const uint16_t half = type == ElementType::kBF16 ? to_bf16(x) : to_f16(x);
-    type == ElementType::kF32 ? std::memcpy(&record[at], &x, 4) : std::memcpy(&record[at], &half, 2);
+    const size_t n = std::min(width, record.size() - at);  // the record may end within an element
+    std::memcpy(&record[at], type == ElementType::kF32 ? static_cast<const void*>(&x) : &half, n);
   }
   return record;
 }
