@@ -57,6 +57,20 @@ function(quire_library name)
   target_link_libraries(${name} PUBLIC quire_settings ${ARG_DEPENDS})
 endfunction()
 
+# quire_unity(NAME [EXCEPT SOURCE...]): with QUIRE_UNITY, the target's sources are compiled several at a time. Names in
+# their anonymous namespaces must differ then; not so those of the sources after EXCEPT.
+function(quire_unity name)
+  cmake_parse_arguments(ARG "" "" "EXCEPT" ${ARGN})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${QUIRE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  if(ARG_EXCEPT)
+    set_source_files_properties(${ARG_EXCEPT} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+  if(QUIRE_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # GCC knows only of a file that it was called with that it is no header.
+    target_compile_options(${name} PRIVATE -Wno-subobject-linkage)
+  endif()
+endfunction()
+
 # quire_test(NAME SOURCES ... [DEPENDS ...] [LABEL fast|slow] [TIMEOUT s] [COST s] [RANDOM] [OPTIMIZED]): a GoogleTest
 # program, one CTest test.
 # COST: about how long it takes in a sanitized build. CTest starts the longest first, so that none runs alone at the end.

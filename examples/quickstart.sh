@@ -29,7 +29,7 @@ say "1. Packages and build"
 bash cmake/debian-packages.sh build
 log=$build/build.log
 mkdir -p "$build"
-if ! { cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DQUIRE_TESTS=OFF &&
+if ! { cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DQUIRE_TESTS=OFF -DQUIRE_UNITY=ON &&
        cmake --build "$build" --target quire_command; } >"$log" 2>&1; then
   tail -n 40 "$log" >&2
   echo "The build failed; all of its output is in $log." >&2

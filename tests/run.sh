@@ -55,7 +55,7 @@ fi
 
 build release
 run_tests release fast
-build asan-ubsan -DQUIRE_EXAMPLES=$($all && echo ON || echo OFF)
+build asan-ubsan -DQUIRE_EXAMPLES=$($all && echo ON || echo OFF) -DQUIRE_UNITY=ON
 run_tests asan-ubsan fast
 $all || exit 0
 
