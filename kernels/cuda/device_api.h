@@ -52,7 +52,6 @@ struct DeviceFacts {
   // This plugin has code for it.
   bool usable = false;
   int64_t memory_bytes = 0;
-  int64_t free_bytes = 0;
 };
 
 struct DeviceApi {
@@ -61,9 +60,11 @@ struct DeviceApi {
 
   const char* (*error_text)(int error) = nullptr;  // static
   bool (*is_out_of_memory)(int error) = nullptr;
-  // Starts no context on any device.
+  // These two start no context on any device, which would take memory there.
   int (*probe)(Probe* out) = nullptr;
   int (*describe)(int device, DeviceFacts* out) = nullptr;
+  // Of the device's memory, by this process and others. Makes it the thread's device.
+  int (*free_memory)(int device, int64_t* out) = nullptr;
   int (*use_device)(int device) = nullptr;
 
   // ---- memory. Device memory and pinned host memory begin at multiples of 256 bytes.

@@ -42,6 +42,15 @@ __global__ void __launch_bounds__(kThreads)
   if (j < width) from_float(to_float(from[blockIdx.x * from_stride + j]), to[blockIdx.x * to_stride + j]);
 }
 
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    write_row_kernel(const float* row, int64_t width, bool add, T* to, int64_t to_stride) {
+  const int64_t j = column();
+  if (j >= width) return;
+  T& element = to[blockIdx.x * to_stride + j];
+  from_float(row[j] + (add ? to_float(element) : 0.0f), element);
+}
+
 // use(In(), Out()) with the types of both.
 template <typename Use>
 int with_types(const DeviceRows& in, const DeviceRows& out, const Use& use) {
@@ -75,6 +84,14 @@ int copy_rows(Stream stream, DeviceRows from, int64_t n, int64_t width, DeviceRo
     return launch(copy_rows_kernel<decltype(in), decltype(out)>, grid_for(n, width), kThreads, 0, stream,
                   static_cast<const decltype(in)*>(from.data), from.stride, width, static_cast<decltype(out)*>(to.data),
                   to.stride);
+  });
+}
+
+int write_row(Stream stream, const float* row, int64_t n, int64_t width, bool add, DeviceRows to) {
+  if (n == 0) return 0;
+  return with_type(to.type, [&](auto type) {
+    return launch(write_row_kernel<decltype(type)>, grid_for(n, width), kThreads, 0, stream, row, width, add,
+                  static_cast<decltype(type)*>(to.data), to.stride);
   });
 }
 

@@ -38,6 +38,9 @@ int embed(Stream stream, DeviceRows table, int64_t n_table_rows, const int32_t* 
 // to[r] = from[r], widened or rounded to nearest even.
 int copy_rows(Stream stream, DeviceRows from, int64_t n, int64_t width, DeviceRows to);
 
+// to[r] = row, or to[r] += row if `add`. row: f32 [width].
+int write_row(Stream stream, const float* row, int64_t n, int64_t width, bool add, DeviceRows to);
+
 // ---- KV records
 // A record is [n_kv_heads][keys, values][chunk][head_dim] in bf16 or f16.
 
