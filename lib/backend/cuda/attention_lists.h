@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention.h"
-#include "lib/backend/cpu/cpu_attention_pieces.h"
+#include "lib/backend/attention_pieces.h"
 
 namespace quire::cuda {
 
@@ -28,6 +28,6 @@ struct ListOptions {
 };
 
 // Appends the tiles of `cut`, whose pieces point into `plan`.
-void append_lists(const Plan& plan, const cpu::Pieces& cut, const ListOptions& options, AttentionLists& lists);
+void append_lists(const Plan& plan, const tiling::Pieces& cut, const ListOptions& options, AttentionLists& lists);
 
 }  // namespace quire::cuda
