@@ -40,11 +40,6 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(Attention args) {
 
 }  // namespace
 
-bool can_attend(const KvShape& shape) {
-  const bool type = shape.type == ElementType::kBF16 || shape.type == ElementType::kF16;
-  return type && shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.head_dim <= 128;
-}
-
 int attention(Stream stream, const Attention& args) {
   if (args.n_works == 0) return 0;
   if (!can_attend(args.shape)) return kUnknownType;

@@ -151,7 +151,10 @@ struct AttentionCells {
 constexpr int64_t attention_part_floats(int head_dim) { return int64_t{kTileRows} * (head_dim + 2); }
 
 // Whether the kernel has a form for these records: bf16 or f16, head_dim even, up to 128. Multiples of 16 are fast.
-bool can_attend(const KvShape& shape);
+constexpr bool can_attend(const KvShape& shape) {
+  const bool type = shape.type == ElementType::kBF16 || shape.type == ElementType::kF16;
+  return type && shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.head_dim <= 128;
+}
 
 // For each work the attention of its tile's rows over its pieces' keys (flash attention: Dao et al. 2022,
 // arXiv:2205.14135, with the products on tensor cores); then the merges. A row that sees no key gets zeros.

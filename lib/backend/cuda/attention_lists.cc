@@ -67,7 +67,8 @@ class Lister {
     const auto first_piece = static_cast<int32_t>(lists_.pieces.size());
     const auto first_work = lists_.works.size();
     int64_t part = -1;
-    for (int32_t p = tile.first_piece; p < tile.first_piece + tile.n_pieces; ++p) {
+    const auto [begin, end] = cut_.in_window(tile, options_.window);
+    for (int32_t p = begin; p < end; ++p) {
       const tiling::Piece& piece = cut_.pieces[static_cast<size_t>(p)];
       if (!add_piece(piece, tile, q, count)) continue;
       const auto now = static_cast<int32_t>(lists_.pieces.size()) - 1;

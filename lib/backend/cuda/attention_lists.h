@@ -25,6 +25,7 @@ struct ListOptions {
   // Text keys of a part, a multiple of the chunk: a tile whose pieces reach over several parts is work for as many
   // blocks, whose results are merged. Parts begin at multiples of this, whatever the tile. 0: no parts.
   int64_t part_keys = 0;
+  AttentionArgs::Window window{};  // the pieces in it alone
 };
 
 // Appends the tiles of `cut`, whose pieces point into `plan`.
