@@ -96,9 +96,13 @@ struct DeviceApi {
   decltype(&cuda::swiglu) swiglu = nullptr;
   decltype(&cuda::embed) embed = nullptr;
   decltype(&cuda::copy_rows) copy_rows = nullptr;
+  decltype(&cuda::scale_rows) scale_rows = nullptr;
   decltype(&cuda::store_kv) store_kv = nullptr;
+  decltype(&cuda::move_kv) move_kv = nullptr;
   decltype(&cuda::matmul) matmul = nullptr;
   decltype(&cuda::attention) attention = nullptr;
+  decltype(&cuda::attention_shares) attention_shares = nullptr;
+  decltype(&cuda::keep_peaks) keep_peaks = nullptr;
   decltype(&cuda::summarise_keys) summarise_keys = nullptr;
   decltype(&cuda::attend_in_chunks) attend_in_chunks = nullptr;
   decltype(&cuda::score_chunks) score_chunks = nullptr;

@@ -45,6 +45,11 @@ struct AttendInChunks {
   int64_t n_chunks = 0;
   ChunkVectors out{};  // f32, of query head h the h-th
 };
+// Shared memory that it takes; a block of a device has some 99 KiB or more.
+constexpr int64_t attend_in_chunks_bytes(const KvShape& shape) {
+  constexpr int64_t kWarps = 8;
+  return kWarps * (2 * int64_t{shape.head_dim} + shape.chunk) * int64_t{sizeof(float)};
+}
 int attend_in_chunks(Stream stream, const AttendInChunks& args);
 
 // ---- choosing

@@ -95,8 +95,8 @@ class ForwardPass {
   Status normalised(const HiddenStates& states, int64_t first_row, int64_t n_rows, const CancelToken* cancel,
                     float* out);
   int64_t scratch_bytes() const;
-  // Elements of activations that a pass over n rows (tokens and beacons) holds.
-  static int64_t activation_elements(const ModelConfig& config, int64_t n);
+  // Of the activations that a pass over n rows (tokens and beacons) holds.
+  static size_t activation_bytes(const Backend& backend, const ModelConfig& config, int64_t n);
 
  private:
   // What select_chunks left for a sequence.

@@ -36,7 +36,7 @@ Runtime::Runtime(RuntimeOptions options)
     : options_(std::move(options)),
       allocator_(options_.alloc, options_.free, options_.alloc_user),
       pool_(thread_count(options_.n_threads)),
-      devices_(allocator_, pool_, options_.wrap_backend),
+      devices_(allocator_, pool_, options_.wrap_backend, options_.find_cuda),
       residency_(std::make_shared<Residency>(options_.kv_memory_bytes)),
       kv_compressed_(std::make_shared<TierBudget>(options_.kv_compressed_bytes)),
       kv_file_(std::make_shared<TierBudget>(options_.kv_file_bytes)),

@@ -40,10 +40,10 @@ class CudaAttention : public WatchedBackend {
     const cuda::ListOptions options{g.chunk, {args.records[0].raw, args.records[1].raw}, part_keys_ * g.chunk};
     cuda::AttentionLists lists;
     cuda::append_lists(plan, sequence.pieces, options, lists);
-    cpu::Pieces selected;
+    tiling::Pieces selected;
     if (args.selection) {
-      selected = cpu::cut_selected({plan, step.n_query_heads, g.n_kv_heads, g.chunk, {}},
-                                   static_cast<const int32_t*>(args.selection->host()));
+      selected = tiling::cut_selected({plan, step.n_query_heads, g.n_kv_heads, g.chunk, {}},
+                                      static_cast<const int32_t*>(args.selection->host()));
       cuda::append_lists(plan, selected, options, lists);
     }
     std::vector<std::vector<std::byte>> neutral;
