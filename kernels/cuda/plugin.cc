@@ -53,10 +53,8 @@ int probe(Probe* out) {
   // Succeeds with 0 where there is no driver.
   if (const int error = said(cudaDriverGetVersion(&out->driver_version)); error != 0) return error;
   out->error = said(cudaGetDeviceCount(&out->n_devices));
-  if (out->driver_version == 0) {
-    out->obstacle = Obstacle::kNoDriver;
-  } else if (out->error == cudaErrorInsufficientDriver) {
-    out->obstacle = Obstacle::kOldDriver;
+  if (out->error == cudaErrorInsufficientDriver) {
+    out->obstacle = out->driver_version == 0 ? Obstacle::kNoDriver : Obstacle::kOldDriver;
   } else if (out->error == cudaErrorNoDevice || (out->error == 0 && out->n_devices == 0)) {
     out->obstacle = Obstacle::kNoDevice;
   } else {

@@ -72,7 +72,7 @@ class DevicesTest : public ::testing::Test {
 TEST_F(DevicesTest, WithoutAPluginNobodyHearsOfGpusUnlessTheyAsk) {
   plugin_.obstacle = "libquire-cuda.so: cannot open shared object file";
   EXPECT_THAT(names(), ElementsAre("cpu"));
-  const auto chosen = devices_.open("auto");
+  auto chosen = devices_.open("auto");
   ASSERT_TRUE(chosen.ok());
   EXPECT_EQ(chosen->reason, "chosen because it is the only usable device");
   EXPECT_EQ(failure("cuda", Code::kUnsupported),
@@ -84,7 +84,7 @@ TEST_F(DevicesTest, WithoutAPluginNobodyHearsOfGpusUnlessTheyAsk) {
 TEST_F(DevicesTest, WithAPluginTheReasonSaysWhyThereIsNoGpu) {
   expect_gpus({});
   plugin_.obstacle = "no NVIDIA driver is installed";
-  const auto chosen = devices_.open("");
+  auto chosen = devices_.open("");
   ASSERT_TRUE(chosen.ok());
   EXPECT_EQ(chosen->name, "cpu");
   EXPECT_EQ(chosen->reason, "chosen because it is the only usable device; no GPU: no NVIDIA driver is installed");
@@ -108,7 +108,7 @@ TEST_F(DevicesTest, GpusComeFirstAndUnusableOnesLast) {
 TEST_F(DevicesTest, WhereAGpuIsFullAutoGoesOnAndSaysWhy) {
   expect_gpus({gpu("Full One", 9, true)});
   EXPECT_THAT(failure("cuda:0", Code::kOutOfMemory), HasSubstr("out of memory"));
-  const auto chosen = devices_.open("auto");
+  auto chosen = devices_.open("auto");
   ASSERT_TRUE(chosen.ok()) << chosen.status().message();
   EXPECT_EQ(chosen->name, "cpu");
   EXPECT_THAT(chosen->reason, HasSubstr("chosen because it is the first usable device; "));

@@ -1,6 +1,7 @@
 #include "lib/backend/cuda/cuda_plugin.h"
 
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -60,8 +61,8 @@ Plugin open_plugin() {
   Plugin plugin;
   std::vector<std::string> places;
   if (const char* const wanted = std::getenv("QUIRE_CUDA_PLUGIN")) {
-    if (!*wanted) {
-      plugin.obstacle = "QUIRE_CUDA_PLUGIN is empty, so no plugin is looked for";
+    if (std::string_view(wanted) == "none") {
+      plugin.obstacle = "QUIRE_CUDA_PLUGIN is \"none\", so no plugin is looked for";
       return plugin;
     }
     places.emplace_back(wanted);

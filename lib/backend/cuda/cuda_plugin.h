@@ -16,7 +16,7 @@ struct Plugin {
 };
 
 // Opens the plugin and asks it what is there. It is looked for, in this order:
-//   1. where the environment variable QUIRE_CUDA_PLUGIN says, and then nowhere else; empty: no plugin is wanted;
+//   1. where the environment variable QUIRE_CUDA_PLUGIN says, and then nowhere else; "none": no plugin is wanted;
 //   2. in the folder of libquire.so, or of the program that contains this library;
 //   3. where the system looks for libraries.
 // Never fails: obstacle says what was found instead.

@@ -252,8 +252,13 @@ int describe(int device, DeviceFacts* out) {
   out->major = 9;
   out->n_processors = 6;
   out->usable = true;
-  out->memory_bytes = out->free_bytes = int64_t{1} << 30;
+  out->memory_bytes = int64_t{1} << 30;
   return 0;
+}
+
+int free_memory(int device, int64_t* out) {
+  *out = int64_t{1} << 30;
+  return device == 0 ? 0 : kBadCall;
 }
 
 int use_device(int device) { return device == 0 ? 0 : kBadCall; }
@@ -264,6 +269,7 @@ cuda::DeviceApi make_api() {
   api.is_out_of_memory = [](int error) { return error == kOutOfMemory; };
   api.probe = probe;
   api.describe = describe;
+  api.free_memory = free_memory;
   api.use_device = use_device;
   api.allocate = allocate;
   api.release = release;
