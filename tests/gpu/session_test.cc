@@ -18,7 +18,7 @@
 namespace quire::test {
 namespace {
 
-constexpr double kNear = 1.0 / 32;
+constexpr double kNear = 1.0 / 64;
 
 Devices::Wrap emulated() {
   return [](std::unique_ptr<Backend>) {
@@ -35,22 +35,35 @@ std::shared_ptr<Model> on_device(const std::string& name) {
   return load(name, std::move(options));
 }
 
-// The greatest distance between two texts' logits, row by row, beside the root mean square of the row.
-double distance(const Logits& expected, const Logits& got, const Model& model) {
+// The root mean square of the differences beside that of the logits, of all rows and of the worst one.
+struct Distance {
+  double all = 0, worst = 0;
+};
+Distance distance(const Logits& expected, const Logits& got, const Model& model) {
   EXPECT_EQ(expected.size(), got.size());
   const auto vocab = static_cast<size_t>(vocab_size(model));
-  double worst = 0;
+  Distance distance;
+  double error = 0, square = 0;
   for (size_t row = 0; row + vocab <= expected.size(); row += vocab) {
-    double square = 0, error = 0;
+    double row_error = 0, row_square = 0;
     for (size_t i = row; i < row + vocab; ++i) {
-      square += static_cast<double>(expected[i]) * expected[i];
-      const double difference = std::abs(static_cast<double>(got[i]) - expected[i]);
-      error = std::isnan(error) || difference <= error ? error : difference;  // a NaN stays
+      row_error += (static_cast<double>(got[i]) - expected[i]) * (static_cast<double>(got[i]) - expected[i]);
+      row_square += static_cast<double>(expected[i]) * expected[i];
     }
-    const double relative = error / std::sqrt(square / static_cast<double>(vocab));
-    worst = std::isnan(worst) || relative <= worst ? worst : relative;
+    const double relative = std::sqrt(row_error / row_square);
+    distance.worst = std::isnan(distance.worst) || relative <= distance.worst ? distance.worst : relative;
+    error += row_error;
+    square += row_square;
   }
-  return worst;
+  distance.all = std::sqrt(error / square);
+  return distance;
+}
+
+void expect_near(const Logits& expected, const Logits& got, const Model& model) {
+  const Distance d = distance(expected, got, model);
+  std::printf("distance %g, worst row %g\n", d.all, d.worst);
+  EXPECT_LE(d.all, kNear);
+  EXPECT_LE(d.worst, 3 * kNear);
 }
 
 struct StrategyCase {
@@ -87,26 +100,28 @@ TEST_P(OnEmulatedDevice, LogitsAreNearThoseOfTheCpu) {
   options.prefill_block = 61;
   const Tokens tokens = random_tokens(*cpu, 203);
   const Logits expected = compute(cpu, options, tokens, 4), got = compute(device, options, tokens, 4);
-  EXPECT_LE(distance(expected, got, *cpu), kNear);
+  expect_near(expected, got, *cpu);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Strategies, OnEmulatedDevice,
-    testing::Values(StrategyCase{"full", "full"}, StrategyCase{"gqa", "full", "gqa_longrope"},
-                    StrategyCase{"biases", "full", "gqa_biases_bf16"}, StrategyCase{"heads24", "full", "mha_dynamic"},
-                    StrategyCase{"window", "full", "mistral_window_64"}, StrategyCase{"qk_norm", "full", "qwen3"},
-                    StrategyCase{"nope", "full", "smollm3_yarn"}, StrategyCase{"f16", "full", "mha_yarn_f16"},
-                    StrategyCase{"dca", "dca"}, StrategyCase{"dca_small", "dca(chunk=40, cap=55)"},
-                    StrategyCase{"rerope", "rerope(window=40)"},
-                    StrategyCase{"self_extend", "self_extend(group=4, window=40)"},
-                    StrategyCase{"lm_infinite", "lm_infinite(sinks=4, recent=60)"},
-                    StrategyCase{"streaming_llm", "streaming_llm(sinks=3, recent=50)"},
-                    StrategyCase{"s2", "s2(group=32, kv_chunk=16)", "text_256"},
-                    StrategyCase{"scca_fixed", "scca_fixed(chunk=32, kv_chunk=16)", "text_256"},
-                    StrategyCase{"scca_flow", "scca_flow(chunks=4, kv_chunk=16)", "text_256"},
-                    StrategyCase{"sda", "sda(dilation=3)"},
-                    StrategyCase{"beacon", "beacon(ratio=2, kv_chunk=16)", kWithBeacons},
-                    StrategyCase{"ntk", "full + ntk(factor=4)"}),
+    testing::Values(
+        StrategyCase{"full", "full"}, StrategyCase{"gqa", "full", "gqa_longrope"},
+        StrategyCase{"biases", "full", "gqa_biases_bf16"}, StrategyCase{"heads24", "full", "mha_dynamic"},
+        StrategyCase{"window", "full", "mistral_window_64"}, StrategyCase{"qk_norm", "full", "qwen3"},
+        StrategyCase{"nope", "full", "smollm3_yarn"}, StrategyCase{"f16", "full", "mha_yarn_f16"},
+        StrategyCase{"dca", "dca"}, StrategyCase{"dca_small", "dca(chunk=40, cap=55)"},
+        StrategyCase{"rerope", "rerope(window=40)"}, StrategyCase{"self_extend", "self_extend(group=4, window=40)"},
+        StrategyCase{"lm_infinite", "lm_infinite(sinks=4, recent=60)"},
+        StrategyCase{"streaming_llm", "streaming_llm(sinks=3, recent=50)"},
+        StrategyCase{"s2", "s2(group=32, kv_chunk=16)", "text_256"},
+        StrategyCase{"scca_fixed", "scca_fixed(chunk=32, kv_chunk=16)", "text_256"},
+        StrategyCase{"scca_flow", "scca_flow(chunks=4, kv_chunk=16)", "text_256"},
+        StrategyCase{"sda", "sda(dilation=3)"}, StrategyCase{"beacon", "beacon(ratio=2, kv_chunk=16)", kWithBeacons},
+        StrategyCase{"ntk", "full + ntk(factor=4)"}, StrategyCase{"longheads", "longheads(chunk=16, chunks=4)"},
+        StrategyCase{"longheads_dca", "longheads(chunk=16, chunks=4, positions=dca, dca_chunk=60)"},
+        StrategyCase{"first_layer", "longheads(chunk=16, chunks=4, select=first_layer)"},
+        StrategyCase{"dca_topk", "dca_topk(chunk=16, chunks=4, one_in=5, dca_chunk=64, reading=selected)"}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
