@@ -41,6 +41,7 @@ struct State {
   std::recursive_mutex mutex;
   DeviceFaults faults;
   DeviceUse use;
+  int n_processors = 6;
   std::map<const void*, size_t> device, host;
   std::vector<CUevent_st*> events;
 };
@@ -250,7 +251,7 @@ int describe(int device, DeviceFacts* out) {
   if (device != 0) return kBadCall;
   std::snprintf(out->name, sizeof out->name, "emulated");
   out->major = 9;
-  out->n_processors = 6;
+  out->n_processors = state().n_processors;
   out->usable = true;
   out->memory_bytes = int64_t{1} << 30;
   return 0;
@@ -312,6 +313,11 @@ cuda::DeviceApi make_api() {
 const cuda::DeviceApi& device_api() {
   static const cuda::DeviceApi api = make_api();
   return api;
+}
+
+void set_device_processors(int n) {
+  const std::lock_guard lock(state().mutex);
+  state().n_processors = n;
 }
 
 void set_device_faults(const DeviceFaults& faults) {
