@@ -8,6 +8,7 @@
 #include "lib/backend/cuda/cuda_backend.h"
 #include "tests/gpu/emulation/emulated_device.h"
 #include "tests/gpu/schedules.h"
+#include "tests/gpu/test_device.h"
 #include "tests/unit/backend/attention_scene.h"
 #include "tests/unit/backend/plans.h"
 #include "tests/unit/model/watched_backend.h"
@@ -26,7 +27,7 @@ class CudaAttention : public WatchedBackend {
  public:
   explicit CudaAttention(Backend& real)
       : WatchedBackend(real),
-        device_(take(cuda::create_cuda_backend(allocator_, emulation::device_api(), 0))),
+        device_(take(cuda::create_cuda_backend(allocator_, test_device(), 0))),
         queue_(take(device_->create_queue())) {}
 
   Status attention(Exec exec, const PreparedStep& step, std::span<const AttentionArgs> sequences) override {

@@ -1,4 +1,4 @@
-// Whole models on the emulated device, beside the CPU backend: every strategy, through sessions.
+// Whole models on the emulated device, or on a GPU, beside the CPU backend: every strategy, through sessions.
 //
 // How near they must be. The device rounds activations, queries and keys to bf16 (8 bits) where the CPU has f32, at
 // some ten places a layer; each is an independent relative error of up to 2^-9, and the residual stream, to which
@@ -14,6 +14,7 @@
 #include "lib/backend/cuda/cuda_backend.h"
 #include "tests/gpu/emulation/block.h"
 #include "tests/gpu/emulation/emulated_device.h"
+#include "tests/gpu/test_device.h"
 #include "tests/unit/kv/spill_directory.h"
 #include "tests/unit/model/temporary_folder.h"
 #include "tests/unit/session/session_fixture.h"
@@ -23,10 +24,10 @@ namespace {
 
 constexpr double kNear = 1.0 / 64;
 
-Devices::Wrap emulated() {
+Devices::Wrap on_test_device() {
   return [](std::unique_ptr<Backend>) {
     static Allocator allocator;
-    return take(cuda::create_cuda_backend(allocator, emulation::device_api(), 0));
+    return take(cuda::create_cuda_backend(allocator, test_device(), 0));
   };
 }
 
@@ -34,7 +35,7 @@ std::shared_ptr<Model> on_device(const std::string& name) {
   emulation::set_launch_options({.schedule = emulation::Schedule::kAhead, .n_threads = 2});
   RuntimeOptions options;
   options.n_threads = 1;
-  options.wrap_backend = emulated();
+  options.wrap_backend = on_test_device();
   return load(name, std::move(options));
 }
 
@@ -101,7 +102,7 @@ SessionOptions options_for(const std::string& strategy) {
   return options;
 }
 
-class OnEmulatedDevice : public testing::TestWithParam<StrategyCase> {
+class OnDevice : public testing::TestWithParam<StrategyCase> {
  protected:
   void expect_alike(const Logits& expected, const Logits& got, const Model& model) const {
     (GetParam().chooses ? expect_mostly_near : expect_near)(expected, got, model);
@@ -129,16 +130,16 @@ Logits read_on(const std::shared_ptr<Session>& session, std::span<const int32_t>
   return read_on(*session, session, tokens, n_single);
 }
 
-TEST_P(OnEmulatedDevice, LogitsAreNearThoseOfTheCpu) {
+TEST_P(OnDevice, LogitsAreNearThoseOfTheCpu) {
   const auto cpu = load(GetParam().model, 1), device = on_device(GetParam().model);
-  ASSERT_EQ(device->llama->backend().name(), "cuda:0/emulated");
+  ASSERT_THAT(device->llama->backend().name(), testing::StartsWith("cuda:0/"));
   const SessionOptions options = options_for(GetParam().strategy);
   const Tokens tokens = random_tokens(*cpu, 171);
   expect_alike(read_on(make_session(cpu, options), tokens, 4), read_on(make_session(device, options), tokens, 4), *cpu);
 }
 
 // What either has computed the other one goes on with: records and representations in their neutral form.
-TEST_P(OnEmulatedDevice, SnapshotsGoOnWithTheOther) {
+TEST_P(OnDevice, SnapshotsGoOnWithTheOther) {
   if (!GetParam().everywhere) GTEST_SKIP() << "as another one";
   const auto cpu = load(GetParam().model, 1), device = on_device(GetParam().model);
   const Tokens tokens = random_tokens(*cpu, 107);
@@ -160,7 +161,7 @@ TEST_P(OnEmulatedDevice, SnapshotsGoOnWithTheOther) {
 }
 
 // Records that leave memory and come back, where it has room for a part of them: attention goes by windows of chunks.
-TEST_P(OnEmulatedDevice, SpillsToAFile) {
+TEST_P(OnDevice, SpillsToAFile) {
   if (!GetParam().everywhere) GTEST_SKIP() << "as another one";
   const auto device = on_device(GetParam().model);
   const std::string strategy = GetParam().strategy;
@@ -179,7 +180,7 @@ TEST_P(OnEmulatedDevice, SpillsToAFile) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Strategies, OnEmulatedDevice,
+    Strategies, OnDevice,
     testing::Values(
         StrategyCase{"full", "full"}, StrategyCase{"gqa", "full", "gqa_longrope", false, false},
         StrategyCase{"biases", "full", "gqa_biases_bf16", false, false}, StrategyCase{"heads24", "full", "mha_dynamic"},
@@ -203,6 +204,14 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 class DeviceSessions : public testing::Test {};
+
+// What only the emulation can show: it counts calls, and fails when it is told to.
+class EmulatedDeviceSessions : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (wants_gpu()) GTEST_SKIP() << "of the emulation";
+  }
+};
 
 // Several sequences in one step: each has the logits that the CPU gives its tokens.
 TEST_F(DeviceSessions, ShareTheirSteps) {
@@ -234,7 +243,7 @@ TEST_F(DeviceSessions, ShareTheirSteps) {
 
 // A step of a dense strategy waits for the device once, however many layers there are, and allocates nothing when it is
 // as long as the one before.
-TEST_F(DeviceSessions, StepsWaitOnce) {
+TEST_F(EmulatedDeviceSessions, StepsWaitOnce) {
   const auto device = on_device("smollm3_yarn");  // four layers
   const auto session = make_session(device, options_for("full"));
   expect_ok(session->feed_tokens(random_tokens(*device, 70)));  // the answer is in the same chunk
@@ -340,7 +349,7 @@ TEST_F(DeviceSessions, RefuseByNameWhatTheDeviceCannot) {
 
 // Whatever fails in a step, at whichever place: the stream ends with a status, the session stands where it stood, and
 // goes on when nothing fails any more.
-TEST_F(DeviceSessions, FailedStepsLeaveTheSession) {
+TEST_F(EmulatedDeviceSessions, FailedStepsLeaveTheSession) {
   using Faults = emulation::DeviceFaults;
   const auto device = on_device("short_128");
   const Tokens tokens = random_tokens(*device, 60), more = random_tokens(*device, 9, 2);
@@ -399,7 +408,7 @@ TEST_F(DeviceSessions, CancelledStreamsEnd) {
 }
 
 // Memory that cannot be had while a model is loaded: an error, and all that was allocated is given back.
-TEST_F(DeviceSessions, FailedLoadsGiveEverythingBack) {
+TEST_F(EmulatedDeviceSessions, FailedLoadsGiveEverythingBack) {
   (void)on_device("short_128");
   const emulation::DeviceUse before = emulation::device_use();
   int n_failed = 0;
@@ -407,7 +416,7 @@ TEST_F(DeviceSessions, FailedLoadsGiveEverythingBack) {
     emulation::set_device_faults({.allocation = n});
     RuntimeOptions options;
     options.n_threads = 1;
-    options.wrap_backend = emulated();
+    options.wrap_backend = on_test_device();
     const auto model = load_model(make_runtime(std::move(options)),
                                   std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/short_128", {});
     emulation::set_device_faults({});
