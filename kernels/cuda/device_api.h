@@ -97,6 +97,7 @@ struct DeviceApi {
   decltype(&cuda::embed) embed = nullptr;
   decltype(&cuda::copy_rows) copy_rows = nullptr;
   decltype(&cuda::scale_rows) scale_rows = nullptr;
+  decltype(&cuda::write_row) write_row = nullptr;
   decltype(&cuda::store_kv) store_kv = nullptr;
   decltype(&cuda::move_kv) move_kv = nullptr;
   decltype(&cuda::matmul) matmul = nullptr;

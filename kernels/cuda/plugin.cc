@@ -163,6 +163,7 @@ constexpr DeviceApi kApi = {
     .embed = kSaid<&cuda::embed>,
     .copy_rows = kSaid<&cuda::copy_rows>,
     .scale_rows = kSaid<&cuda::scale_rows>,
+    .write_row = kSaid<&cuda::write_row>,
     .store_kv = kSaid<&cuda::store_kv>,
     .move_kv = kSaid<&cuda::move_kv>,
     .matmul = kSaid<&cuda::matmul>,

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <string_view>
 
 #include "lib/backend/cuda/cuda_plugin.h"
@@ -25,6 +26,15 @@ bool wants_gpu() {
 }
 
 const cuda::DeviceApi& test_device() { return wants_gpu() ? *cuda::plugin().api : emulation::device_api(); }
+
+cuda::Stream test_stream() {
+  static const cuda::Stream only = [] {
+    cuda::Stream stream = nullptr;
+    if (test_device().create_stream(&stream) != 0) throw std::bad_alloc();
+    return stream;
+  }();
+  return only;
+}
 
 }  // namespace quire::test
 

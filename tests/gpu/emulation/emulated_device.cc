@@ -295,6 +295,7 @@ cuda::DeviceApi make_api() {
   api.embed = Queued<cuda::embed>::call;
   api.copy_rows = Queued<cuda::copy_rows>::call;
   api.scale_rows = Queued<cuda::scale_rows>::call;
+  api.write_row = Queued<cuda::write_row>::call;
   api.store_kv = Queued<cuda::store_kv>::call;
   api.move_kv = Queued<cuda::move_kv>::call;
   api.matmul = Queued<cuda::matmul>::call;
