@@ -408,6 +408,27 @@ TEST_F(DeviceSessions, CancelledStreamsEnd) {
 }
 
 // Memory that cannot be had while a model is loaded: an error, and all that was allocated is given back.
+TEST_F(EmulatedDeviceSessions, WhereTheModelDoesNotFitAutoTakesTheCpu) {
+  static const cuda::Plugin plugin{.api = &emulation::device_api(), .n_devices = 1, .obstacle = {}, .path = {}};
+  const std::string path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/short_128";
+  const auto load_on = [&](const char* device, int64_t fault) {
+    RuntimeOptions options;
+    options.n_threads = 1;
+    options.find_cuda = [&]() -> const cuda::Plugin& { return plugin; };
+    ModelLoadOptions load;
+    load.device = device;
+    emulation::set_device_faults({.allocation = fault});
+    auto model = load_model(make_runtime(std::move(options)), path, load);
+    emulation::set_device_faults({});
+    return model;
+  };
+  EXPECT_EQ(take(load_on("auto", 0))->device, "cuda:0");
+  EXPECT_EQ(load_on("cuda", 9).status().code(), Code::kOutOfMemory);
+  const auto model = take(load_on("auto", 9));
+  EXPECT_EQ(model->device, "cpu");
+  EXPECT_THAT(model->device_reason, testing::StartsWith("chosen because the model does not fit cuda:0: "));
+}
+
 TEST_F(EmulatedDeviceSessions, FailedLoadsGiveEverythingBack) {
   (void)on_device("short_128");
   const emulation::DeviceUse before = emulation::device_use();
