@@ -232,6 +232,19 @@ TEST_F(DeviceSessions, ShareTheirSteps) {
   }
 }
 
+// The same steps give the same bits, in whichever order threads run.
+TEST_F(DeviceSessions, StepsGiveTheSameBits) {
+  const auto device = on_device("short_128");
+  const Tokens tokens = random_tokens(*device, 90);
+  Logits first;
+  for (const emulation::Schedule schedule : {emulation::Schedule::kAhead, emulation::Schedule::kReverse}) {
+    emulation::set_launch_options({.schedule = schedule, .n_threads = 2});
+    const Logits logits = read_on(make_session(device, options_for("longheads(chunk=16, chunks=4)")), tokens, 2);
+    if (first.empty()) first = logits;
+    EXPECT_TRUE(same_bits(first, logits));
+  }
+}
+
 // A step of a dense strategy waits for the device once, however many layers there are, and allocates nothing when it is
 // as long as the one before.
 TEST_F(DeviceSessions, StepsWaitOnce) {
