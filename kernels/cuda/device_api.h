@@ -108,6 +108,7 @@ struct DeviceApi {
   decltype(&cuda::attend_in_chunks) attend_in_chunks = nullptr;
   decltype(&cuda::score_chunks) score_chunks = nullptr;
   decltype(&cuda::choose_chunks) choose_chunks = nullptr;
+  decltype(&cuda::list_chosen) list_chosen = nullptr;
 
   // ---- cuBLASLt, which the plugin opens when it is first asked for; the plugin's own product serves where there is
   // none. Null: this plugin knows none.

@@ -174,6 +174,7 @@ constexpr DeviceApi kApi = {
     .attend_in_chunks = kSaid<&cuda::attend_in_chunks>,
     .score_chunks = kSaid<&cuda::score_chunks>,
     .choose_chunks = kSaid<&cuda::choose_chunks>,
+    .list_chosen = kSaid<&cuda::list_chosen>,
     .open_blas = open_blas,
     .blas_matmul = kSaid<&cuda::blas_matmul>,
 };

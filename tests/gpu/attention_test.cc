@@ -196,6 +196,46 @@ TEST_P(CudaAttentionKernel, MatchesTheReferenceForSelections) {
   }
 }
 
+// Few queries: the lists are made on the device.
+TEST_P(CudaAttentionKernel, MatchesTheReferenceForFewQueriesThatSelect) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  CudaMachine whole, parts(kMany);
+  struct Selected {
+    Shape shape;
+    int64_t chunk, count, n;
+  };
+  const Selected all[] = {
+      {{4, 2, 32, 16, kF16}, 16, 7, 1}, {{8, 1, 80, 32, kBF16}, 32, 3, 8}, {{2, 2, 64, 128, kBF16}, 32, 6, 5}};
+  for (const Selected& s : all) {
+    SCOPED_TRACE(s.shape.name());
+    AttentionScene scene(whole, random, s.shape, false);
+    scene.select(random, s.chunk, s.count);
+    if (testing::Test::HasFatalFailure()) return;
+    const int64_t first = kFirst + random.between(0, kQueries - s.n);
+    std::vector<Span> by_place = {run_of(2, 100, false), run_of(110, 221, false)};
+    by_place[0].key_period = 23, by_place[0].q_cap = 50;
+    by_place[1].max_lag = 150, by_place[1].q_offset = 3;
+    std::vector<Span> turned = {run_of(0, 290, false), run_of(290, 41, false)};
+    turned[0].rotation = Span::Rotation::kRaw, turned[0].key_base = 7, turned[0].key_div = 3;
+    turned[0].min_lag = 2;
+    for (const auto& spans : {std::vector<Span>{run_of(0, kFirst + kQueries, true)}, by_place, turned}) {
+      Plan plan;
+      plan.selection.chunk = s.chunk;
+      plan.selection.count = s.count;
+      plan.add_block(first, s.n, spans, KeysSeen::kSelected);
+      const auto expected = scene.expected(plan, 0, 1);
+      const auto width = static_cast<int64_t>(expected.size()) / kQueries;
+      const std::vector<double> rows(expected.begin() + (first - kFirst) * width,
+                                     expected.begin() + (first - kFirst + s.n) * width);
+      for (CudaMachine* machine : {&whole, &parts}) {
+        expect_near(scene.run(*machine, plan, first, s.n), rows, s.shape);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
 // A decode step's few rows, and keys in several parts: the parts come together to the whole, but for rounding.
 TEST_P(CudaAttentionKernel, OfPartsIsThatOfTheWhole) {
   Random random;

@@ -306,6 +306,7 @@ cuda::DeviceApi make_api() {
   api.attend_in_chunks = Queued<cuda::attend_in_chunks>::call;
   api.score_chunks = Queued<cuda::score_chunks>::call;
   api.choose_chunks = Queued<cuda::choose_chunks>::call;
+  api.list_chosen = Queued<cuda::list_chosen>::call;
   return api;
 }
 
