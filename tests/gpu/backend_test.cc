@@ -10,6 +10,7 @@
 #include "lib/support/quantization.h"
 #include "tests/gpu/emulation/block.h"
 #include "tests/gpu/emulation/emulated_device.h"
+#include "tests/gpu/test_device.h"
 #include "tests/unit/backend/backend_fixture.h"
 
 namespace quire::test {
@@ -24,7 +25,7 @@ constexpr auto kBF16 = ElementType::kBF16;
 struct Device {
   Device() {
     emulation::set_launch_options({.schedule = emulation::Schedule::kRandom, .n_threads = 2});
-    backend = take(cuda::create_cuda_backend(allocator, emulation::device_api(), 0));
+    backend = take(cuda::create_cuda_backend(allocator, test_device(), 0));
     queue = take(backend->create_queue());
   }
   ~Device() { emulation::set_device_faults({}); }
@@ -253,6 +254,7 @@ TEST(CudaBackend, RecordsAreThoseOfTheCpu) {
 // ---- queues
 
 TEST(CudaQueue, AFailedOneRunsNothingMore) {
+  if (wants_gpu()) GTEST_SKIP() << "of the emulation";
   Device device;
   const auto x = device.elements(kBF16, std::vector<float>(64, 1.0f)), y = device.elements(kBF16, {1, 2, 3, 4});
   const Rows rows{x.get(), 0, 32, kBF16}, out{y.get(), 0, 2, kBF16};
@@ -271,6 +273,7 @@ TEST(CudaQueue, AFailedOneRunsNothingMore) {
 }
 
 TEST(CudaQueue, WhatFailsLateIsSaidByTheNextFence) {
+  if (wants_gpu()) GTEST_SKIP() << "of the emulation";
   Device device;
   const auto x = device.elements(kBF16, std::vector<float>(4, 7.0f)), y = device.elements(kBF16, {1, 2, 3, 4});
   const Rows rows{x.get(), 0, 2, kBF16}, out{y.get(), 0, 2, kBF16};
@@ -325,6 +328,7 @@ TEST(CudaQueue, SmallUploadsNeedNotWait) {
 // ---- memory
 
 TEST(CudaBackend, StagingMemoryNeedNotBePinned) {
+  if (wants_gpu()) GTEST_SKIP() << "of the emulation";
   Device device;
   emulation::set_device_faults({.host_allocation = 1});
   const auto staging = take(device.backend->allocate(1000, MemoryKind::kStaging));
