@@ -53,7 +53,7 @@ else
   bash cmake/debian-packages.sh build test
 fi
 
-build release
+build release $($all || echo -DCMAKE_CUDA_ARCHITECTURES=90a-real)
 run_tests release fast
 build asan-ubsan -DQUIRE_EXAMPLES=$($all && echo ON || echo OFF) -DQUIRE_UNITY=ON
 run_tests asan-ubsan fast

@@ -95,6 +95,14 @@ struct AttentionRanks {
   int64_t one_in = 0;
 };
 
+// Of a row and query head, scores times log2 e: the greatest one before the call and behind it, and the sum of exp2 of
+// the others relative to that.
+struct AttentionStats {
+  float before = 0;
+  float max = 0;
+  float sum = 0;
+};
+
 struct Attention {
   DeviceRows queries{};  // [n][n_query_heads * head_dim], not rotated
   DeviceRows out{};      // the same shape; may be `queries`
@@ -115,17 +123,48 @@ struct Attention {
   int64_t n_merges = 0;
   AttentionRanks ranks{};
   float* parts = nullptr;  // attention_part_floats() for each part
+
+  // Keys that come in several calls, of works without parts: f32 [n][n_query_heads][head_dim + 2], the greatest score,
+  // the sum, and the sum of the values. Where a call ends changes no bit.
+  float* state = nullptr;
+  bool resumes = false;  // begins with what an earlier call left there
+  bool pauses = false;   // leaves it there, and writes no `out`
+
+  AttentionStats* stats = nullptr;  // [n][n_query_heads], left for attention_shares(); null: nobody asks
+};
+
+// AttentionShares of lib/backend/operations.h: f32 [n_rows - first_row][n_query_heads][n_cells()].
+constexpr int64_t kCellKeys = 16;
+struct AttentionCells {
+  float* shares = nullptr;
+  int64_t n_rows = 0;     // of the queries
+  int64_t first_row = 0;  // those from here on are asked for
+  int64_t first_key = 0;  // text keys [first_key, end_key) count; the chunk is whole cells
+  int64_t end_key = 0;
+  int64_t n_entries = 0;
+
+  constexpr int64_t n_cells() const { return (end_key + kCellKeys - 1) / kCellKeys + n_entries; }
 };
 
 // Of the rows of a tile: the greatest score (times log2 e), the sum of exp2 of the others relative to it, the sum of
 // the values weighted so.
 constexpr int64_t attention_part_floats(int head_dim) { return int64_t{kTileRows} * (head_dim + 2); }
 
-// Whether the kernel has a form for these records: bf16 or f16, head_dim a multiple of 16 up to 128.
-bool can_attend(const KvShape& shape);
+// Whether the kernel has a form for these records: bf16 or f16, head_dim even, up to 128. Multiples of 16 are fast.
+constexpr bool can_attend(const KvShape& shape) {
+  const bool type = shape.type == ElementType::kBF16 || shape.type == ElementType::kF16;
+  return type && shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.head_dim <= 128;
+}
 
 // For each work the attention of its tile's rows over its pieces' keys (flash attention: Dao et al. 2022,
 // arXiv:2205.14135, with the products on tensor cores); then the merges. A row that sees no key gets zeros.
 int attention(Stream stream, const Attention& args);
+
+// Behind attention() with the same arguments, whose `stats` it left: the shares of the rows that are asked for,
+// complete behind the last of several calls.
+int attention_shares(Stream stream, const Attention& args, const AttentionCells& cells);
+
+// peaks[r][c] = the greatest of shares[r][h][c] over the heads h and, unless `first`, of what it was; 0 at least.
+int keep_peaks(Stream stream, const float* shares, int64_t n, int n_heads, int64_t n_cells, bool first, float* peaks);
 
 }  // namespace quire::cuda

@@ -1,4 +1,5 @@
 // Operations on each element of rows: the gate of the MLP, looking up rows, copying them. A thread per element.
+#include "kernels/cuda/dequantize.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/types.h"
 
@@ -35,6 +36,31 @@ __global__ void __launch_bounds__(kThreads)
   from_float(known ? to_float(table[id * table_stride + j]) : 0.0f, out[blockIdx.x * out_stride + j]);
 }
 
+// A thread per group of 32 elements.
+template <ElementType kType, typename Out>
+__global__ void __launch_bounds__(kThreads)
+    embed_quantized_kernel(const uint8_t* table, int64_t row_bytes, int64_t n_table_rows, const int32_t* ids,
+                           int64_t width, Out* out, int64_t out_stride) {
+  constexpr BlockFormat kFormat = block_format(kType);
+  constexpr int kGroups = kFormat.elements / kGroup;  // of a block
+  const int64_t group = column();
+  if (group >= width / kGroup) return;
+  const int32_t id = ids[blockIdx.x];
+  Out* const to = out + blockIdx.x * out_stride + group * kGroup;
+  if (id < 0 || id >= n_table_rows) {
+    for (int j = 0; j < kGroup; ++j) from_float(0.0f, to[j]);
+    return;
+  }
+  for_group<kType>(table + id * row_bytes + group / kGroups * kFormat.bytes, static_cast<int>(group % kGroups),
+                   [&](int j, float v) { from_float(v, to[j]); });
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) scale_rows_kernel(T* x, int64_t stride, int64_t width, float by) {
+  const int64_t j = column();
+  if (j < width) from_float(to_float(x[blockIdx.x * stride + j]) * by, x[blockIdx.x * stride + j]);
+}
+
 template <typename In, typename Out>
 __global__ void __launch_bounds__(kThreads)
     copy_rows_kernel(const In* from, int64_t from_stride, int64_t width, Out* to, int64_t to_stride) {
@@ -42,10 +68,29 @@ __global__ void __launch_bounds__(kThreads)
   if (j < width) from_float(to_float(from[blockIdx.x * from_stride + j]), to[blockIdx.x * to_stride + j]);
 }
 
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    write_row_kernel(const float* row, int64_t width, bool add, T* to, int64_t to_stride) {
+  const int64_t j = column();
+  if (j >= width) return;
+  T& element = to[blockIdx.x * to_stride + j];
+  from_float(row[j] + (add ? to_float(element) : 0.0f), element);
+}
+
 // use(In(), Out()) with the types of both.
 template <typename Use>
 int with_types(const DeviceRows& in, const DeviceRows& out, const Use& use) {
   return with_type(in.type, [&](auto from) { return with_type(out.type, [&](auto to) { return use(from, to); }); });
+}
+
+template <ElementType kType>
+int embed_quantized(Stream stream, const DeviceRows& table, int64_t n_table_rows, const int32_t* ids, int64_t n,
+                    int64_t width, const DeviceRows& out) {
+  return with_type(out.type, [&](auto to) {
+    return launch(embed_quantized_kernel<kType, decltype(to)>, grid_for(n, width / kGroup), kThreads, 0, stream,
+                  static_cast<const uint8_t*>(table.data), static_cast<int64_t>(row_bytes(kType, table.stride)),
+                  n_table_rows, ids, width, static_cast<decltype(to)*>(out.data), out.stride);
+  });
 }
 
 }  // namespace
@@ -62,10 +107,39 @@ int swiglu(Stream stream, DeviceRows x, int64_t n, int64_t width, DeviceRows out
 int embed(Stream stream, DeviceRows table, int64_t n_table_rows, const int32_t* ids, int64_t n, int64_t width,
           DeviceRows out) {
   if (n == 0) return 0;
+  const auto quantized = [&](auto embed_rows) { return embed_rows(stream, table, n_table_rows, ids, n, width, out); };
+  switch (table.type) {
+    case ElementType::kQ8_0:
+      return quantized(embed_quantized<ElementType::kQ8_0>);
+    case ElementType::kQ4_0:
+      return quantized(embed_quantized<ElementType::kQ4_0>);
+    case ElementType::kQ4_1:
+      return quantized(embed_quantized<ElementType::kQ4_1>);
+    case ElementType::kQ5_0:
+      return quantized(embed_quantized<ElementType::kQ5_0>);
+    case ElementType::kQ5_1:
+      return quantized(embed_quantized<ElementType::kQ5_1>);
+    case ElementType::kQ4_K:
+      return quantized(embed_quantized<ElementType::kQ4_K>);
+    case ElementType::kQ5_K:
+      return quantized(embed_quantized<ElementType::kQ5_K>);
+    case ElementType::kQ6_K:
+      return quantized(embed_quantized<ElementType::kQ6_K>);
+    default:
+      break;
+  }
   return with_types(table, out, [&](auto in, auto to) {
     return launch(embed_kernel<decltype(in), decltype(to)>, grid_for(n, width), kThreads, 0, stream,
                   static_cast<const decltype(in)*>(table.data), table.stride, n_table_rows, ids, width,
                   static_cast<decltype(to)*>(out.data), out.stride);
+  });
+}
+
+int scale_rows(Stream stream, DeviceRows x, int64_t n, int64_t width, float by) {
+  if (n == 0) return 0;
+  return with_type(x.type, [&](auto type) {
+    return launch(scale_rows_kernel<decltype(type)>, grid_for(n, width), kThreads, 0, stream,
+                  static_cast<decltype(type)*>(x.data), x.stride, width, by);
   });
 }
 
@@ -75,6 +149,14 @@ int copy_rows(Stream stream, DeviceRows from, int64_t n, int64_t width, DeviceRo
     return launch(copy_rows_kernel<decltype(in), decltype(out)>, grid_for(n, width), kThreads, 0, stream,
                   static_cast<const decltype(in)*>(from.data), from.stride, width, static_cast<decltype(out)*>(to.data),
                   to.stride);
+  });
+}
+
+int write_row(Stream stream, const float* row, int64_t n, int64_t width, bool add, DeviceRows to) {
+  if (n == 0) return 0;
+  return with_type(to.type, [&](auto type) {
+    return launch(write_row_kernel<decltype(type)>, grid_for(n, width), kThreads, 0, stream, row, width, add,
+                  static_cast<decltype(type)*>(to.data), to.stride);
   });
 }
 

@@ -31,12 +31,19 @@ int head_norm(Stream stream, DeviceRows x, const float* weight, float eps, int64
 // out[r][j] = silu(x[r][j]) * x[r][width + j] for j < width. out may be x.
 int swiglu(Stream stream, DeviceRows x, int64_t n, int64_t width, DeviceRows out);
 
-// out[r] = table[ids[r]]; an id below 0 or from n_table_rows on gives a row of zeros.
+// out[r] = table[ids[r]]; an id below 0 or from n_table_rows on gives a row of zeros. The table may be of a quantised
+// type: its stride is then whole blocks.
 int embed(Stream stream, DeviceRows table, int64_t n_table_rows, const int32_t* ids, int64_t n, int64_t width,
           DeviceRows out);
 
 // to[r] = from[r], widened or rounded to nearest even.
 int copy_rows(Stream stream, DeviceRows from, int64_t n, int64_t width, DeviceRows to);
+
+// x[r][j] *= by.
+int scale_rows(Stream stream, DeviceRows x, int64_t n, int64_t width, float by);
+
+// to[r] = row, or to[r] += row if `add`. row: f32 [width].
+int write_row(Stream stream, const float* row, int64_t n, int64_t width, bool add, DeviceRows to);
 
 // ---- KV records
 // A record is [n_kv_heads][keys, values][chunk][head_dim] in bf16 or f16.
@@ -66,5 +73,17 @@ struct StoreKv {
   void* const* records = nullptr;  // by chunk of the text
 };
 int store_kv(Stream stream, const StoreKv& args);
+
+// Makes a record of two others: tokens [offset, chunk) of the first one, and behind them tokens [0, offset) of the
+// second one. Keys are turned to their new offsets.
+struct MoveKv {
+  KvShape shape{};
+  const Turns* turns = nullptr;  // null: keys are stored unrotated, and are copied
+  const void* first = nullptr;
+  const void* second = nullptr;
+  int64_t offset = 0;
+  void* to = nullptr;  // none of the others
+};
+int move_kv(Stream stream, const MoveKv& args);
 
 }  // namespace quire::cuda

@@ -148,11 +148,10 @@ int attend_in_chunks(Stream stream, const AttendInChunks& args) {
   if (args.n_chunks == 0) return 0;
   if (!can_attend(args.shape) || args.out.type != ElementType::kF32) return kUnknownType;
   const dim3 grid(static_cast<unsigned>(args.n_chunks), static_cast<unsigned>(args.n_query_heads));
-  const auto d = static_cast<size_t>(args.shape.head_dim), l = static_cast<size_t>(args.shape.chunk);
   return with_type(args.shape.type, [&](auto kv) {
     return with_type(args.queries.type, [&](auto in) {
       return launch(attend_in_chunks_kernel<decltype(kv), decltype(in)>, grid, kWarps * kWarpSize,
-                    kWarps * (2 * d + l) * sizeof(float), stream, args);
+                    static_cast<size_t>(attend_in_chunks_bytes(args.shape)), stream, args);
     });
   });
 }

@@ -1,4 +1,4 @@
-// Keys and values of new tokens into the records of their chunks. A block per token; a thread rotates a pair.
+// Keys and values into records: of new tokens, and out of other records. A block per token; a thread rotates a pair.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/rotation.h"
 #include "kernels/cuda/types.h"
@@ -29,7 +29,40 @@ __global__ void __launch_bounds__(kThreads) store_kv_kernel(StoreKv args) {
   }
 }
 
+template <typename Kv>
+__global__ void __launch_bounds__(kThreads) move_kv_kernel(MoveKv args) {
+  const int64_t chunk = args.shape.chunk, to = blockIdx.x, n_first = chunk - args.offset;
+  const int64_t from = to < n_first ? to + args.offset : to - n_first;
+  const int d = args.shape.head_dim, half = d / 2;
+  const Kv* const source = static_cast<const Kv*>(to < n_first ? args.first : args.second);
+  Kv* const target = static_cast<Kv*>(args.to);
+  const Position by = split_position(static_cast<double>(to - from));
+  for (int i = static_cast<int>(threadIdx.x); i < args.shape.n_kv_heads * half; i += kThreads) {
+    const int64_t head = int64_t{2} * (i / half) * chunk * d;
+    const int pair = i % half;
+    const Kv *const key = source + head + from * d + pair, *const value = key + chunk * d;
+    Kv *const to_key = target + head + to * d + pair, *const to_value = to_key + chunk * d;
+    to_value[0] = value[0];
+    to_value[half] = value[half];
+    if (args.turns == nullptr) {
+      to_key[0] = key[0];
+      to_key[half] = key[half];
+      continue;
+    }
+    const Angle angle = angle_at(args.turns[pair], by);
+    const float a = to_float(key[0]), b = to_float(key[half]);
+    from_float(a * angle.cosine - b * angle.sine, to_key[0]);
+    from_float(b * angle.cosine + a * angle.sine, to_key[half]);
+  }
+}
+
 }  // namespace
+
+int move_kv(Stream stream, const MoveKv& args) {
+  return with_type(args.shape.type, [&](auto kv) {
+    return launch(move_kv_kernel<decltype(kv)>, static_cast<unsigned>(args.shape.chunk), kThreads, 0, stream, args);
+  });
+}
 
 int store_kv(Stream stream, const StoreKv& args) {
   if (args.n == 0) return 0;

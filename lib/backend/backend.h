@@ -12,8 +12,8 @@
 // Threads. `allocate`, `create_*` and destruction are any-thread. A queue is used by one thread at a time. Copies and
 // fences of different queues may be called by different threads at once, operations by the scheduler's alone.
 //
-// Element types. Activations have row_type(); matrices, tables and KV records have formats of blocks (BlockFormat) in a
-// layout that the backend chooses.
+// Element types. Activations have row_type(), or residual_type(); matrices, tables and KV records have formats of
+// blocks (BlockFormat) in a layout that the backend chooses.
 #pragma once
 
 #include <cstddef>
@@ -28,12 +28,24 @@
 
 namespace quire {
 
+// What a session will ask of a backend.
+struct BackendNeeds {
+  KvGeometry geometry{};
+  int n_query_heads = 0;
+  ChunkSelection selection{};
+  OldText old_text{};
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string name() const = 0;
   // Of activations: what Rows hold.
   virtual ElementType row_type() const = 0;
+  // Of the rows to which each layer adds, where sums of many layers come together. Operations take rows of both types.
+  virtual ElementType residual_type() const { return row_type(); }
+  // Whether sessions that need this can run here. Errors: kUnsupported, which says what they cannot have.
+  virtual Status can_serve(const BackendNeeds&) const { return {}; }
 
   // ---- memory and queues
   virtual Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) = 0;

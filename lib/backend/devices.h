@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "lib/backend/backend.h"
+#include "lib/backend/cuda/cuda_plugin.h"
 #include "lib/support/allocator.h"
 #include "lib/support/mutex.h"
 #include "lib/support/status.h"
@@ -36,27 +38,40 @@ class Devices {
     std::string reason;  // for a person: why this one
   };
 
-  // Puts another backend in the place of a device's own, which it may compute with.
+  // Puts another backend in the place of the CPU's own, which it may compute with.
   using Wrap = std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)>;
+  // Where GPUs come from.
+  using FindCuda = std::function<const cuda::Plugin&()>;
 
   // Allocator and pool must outlive the Devices and everything that their backends made. wrap: of tests; may be empty.
-  Devices(Allocator& allocator, ThreadPool& pool, Wrap wrap)
-      : allocator_(allocator), pool_(pool), wrap_(std::move(wrap)) {}
+  // find_cuda: any thread; empty: cuda::plugin().
+  Devices(Allocator& allocator, ThreadPool& pool, Wrap wrap, FindCuda find_cuda)
+      : allocator_(allocator),
+        pool_(pool),
+        wrap_(std::move(wrap)),
+        find_cuda_(find_cuda ? std::move(find_cuda) : cuda::plugin) {}
 
-  // What there is now, in the order in which "auto" prefers it. At least one entry.
+  // What there is now, in the order in which "auto" prefers it: GPUs by their index, then the CPU. At least one entry.
   std::vector<Device> list();
-  // `wanted`: a device's name; empty or "auto": the first usable one. Errors: kInvalidArgument for a name that no
-  // device has, kUnsupported for one that this build or machine cannot use.
+  // `wanted`: a device's name, "cuda" being "cuda:0"; empty or "auto": the first usable one that can be opened.
+  // Errors: kInvalidArgument for a name that no device has, kUnsupported for one that this build or machine cannot use,
+  // kOutOfMemory.
   Result<Choice> open(std::string_view wanted);
 
  private:
   Backend& cpu();
+  Result<Backend*> gpu(int index);
+  Device describe_cpu();
+  Device describe_gpu(int index);
 
   Allocator& allocator_;
   ThreadPool& pool_;
   const Wrap wrap_;
+  const FindCuda find_cuda_;
   Mutex mutex_;
-  std::unique_ptr<Backend> cpu_ QUIRE_GUARDED_BY(mutex_);  // null until it is asked for
+  // Null until they are asked for.
+  std::unique_ptr<Backend> cpu_ QUIRE_GUARDED_BY(mutex_);
+  std::map<int, std::unique_ptr<Backend>> gpus_ QUIRE_GUARDED_BY(mutex_);  // by index
 };
 
 }  // namespace quire

@@ -42,9 +42,9 @@ std::array<int64_t, 3> ForwardPass::widths(const ModelConfig& config) {
           std::max<int64_t>(heads + 2 * kv, 2 * int64_t{config.intermediate_size})};
 }
 
-int64_t ForwardPass::activation_elements(const ModelConfig& config, int64_t n) {
+size_t ForwardPass::activation_bytes(const Backend& backend, const ModelConfig& config, int64_t n) {
   const auto [hidden, narrow, wide] = widths(config);
-  return n * (hidden + narrow + wide);
+  return row_bytes(backend.residual_type(), n * hidden) + row_bytes(backend.row_type(), n * (narrow + wide));
 }
 
 int64_t ForwardPass::scratch_bytes() const {
@@ -69,14 +69,15 @@ Status ForwardPass::require(std::unique_ptr<Buffer>& buffer, size_t bytes) {
 Status ForwardPass::prepare_scratch(int64_t n) {
   if (n <= scratch_rows_) return {};
   const auto [hidden, narrow, wide] = widths(config_);
-  const ElementType type = backend_.row_type();
+  const ElementType type = backend_.row_type(), residual = backend_.residual_type();
+  const auto before = static_cast<int64_t>(row_bytes(residual, n * hidden) / element_bytes(type));  // of hidden_
   scratch_rows_ = 0;
-  QUIRE_TRY(require(scratch_, row_bytes(type, activation_elements(config_, n))));
+  QUIRE_TRY(require(scratch_, activation_bytes(backend_, config_, n)));
   QUIRE_TRY(require(ids_, static_cast<size_t>(n) * sizeof(int32_t)));
   scratch_rows_ = n;
-  hidden_ = {scratch_.get(), 0, hidden, type};
-  normed_ = {scratch_.get(), n * hidden, narrow, type};
-  wide_ = {scratch_.get(), n * (hidden + narrow), wide, type};
+  hidden_ = {scratch_.get(), 0, hidden, residual};
+  normed_ = {scratch_.get(), before, narrow, type};
+  wide_ = {scratch_.get(), before + n * narrow, wide, type};
   return {};
 }
 

@@ -95,8 +95,8 @@ class ForwardPass {
   Status normalised(const HiddenStates& states, int64_t first_row, int64_t n_rows, const CancelToken* cancel,
                     float* out);
   int64_t scratch_bytes() const;
-  // Elements of activations that a pass over n rows (tokens and beacons) holds.
-  static int64_t activation_elements(const ModelConfig& config, int64_t n);
+  // Of the activations that a pass over n rows (tokens and beacons) holds.
+  static size_t activation_bytes(const Backend& backend, const ModelConfig& config, int64_t n);
 
  private:
   // What select_chunks left for a sequence.
@@ -183,7 +183,7 @@ class ForwardPass {
                          std::vector<LinearArgs::LowRankTerm>& terms);
   static void add_term(const LowRank& change, double scale, int64_t first_row, int64_t n, int64_t column,
                        std::vector<LinearArgs::LowRankTerm>& terms);
-  Rows low_rank_rows() const { return {low_rank_.get(), 0, low_rank_stride_, wide_.type}; }
+  Rows low_rank_rows() const { return {low_rank_.get(), 0, low_rank_stride_, hidden_.type}; }
   Status head(Exec exec, const AdapterList* adapters, Rows hidden, int64_t n, Rows out);
   const Buffer& final_norm(const AdapterList* adapters) const;
   // Calls make(exec, adapters, hidden, n), which leaves n rows of `width` floats in read_scratch_, for tiles of the

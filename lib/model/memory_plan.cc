@@ -109,6 +109,7 @@ Chunks most_chunks(const Strategy& strategy, const MemoryRequest& request) {
 Status count_kv(const Backend& backend, const MemoryRequest& request, const ModelConfig& config,
                 const Strategy& strategy, MemoryPlan& plan) {
   const KvGeometry geometry{config.n_kv_heads, config.head_dim, strategy.kv_chunk(), request.kv_type};
+  QUIRE_TRY(backend.can_serve({geometry, config.n_query_heads, strategy.selection(), request.old_text}));
   const auto record = static_cast<int64_t>(backend.kv_record_bytes(geometry));
   const auto narrow =
       static_cast<int64_t>(request.old_text.narrows() ? backend.kv_record_bytes(narrow_geometry(geometry)) : size_t{0});
@@ -171,7 +172,7 @@ int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, cons
   const KvGeometry geometry{config.n_kv_heads, config.head_dim, strategy.kv_chunk(), request.kv_type};
   const int64_t n = std::min({request.n_tokens, request.prefill_block, strategy.window_end(0)});
   const int64_t beacons = std::min(strategy.most_new_entries(), strategy.condensed_entries(request.n_tokens));
-  int64_t floats = ForwardPass::activation_elements(config, n + beacons) + config.vocab_size;
+  int64_t floats = config.vocab_size;
   const int64_t selected = strategy.chunks_selected(request.n_tokens - 1);
   floats += n * config.n_query_heads * selected;
   if (plan.in_windows) floats += n * config.n_query_heads * (config.head_dim + 2);
@@ -180,9 +181,9 @@ int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, cons
                                              selected > 0 ? strategy.selection() : ChunkSelection());
   };
   return floats * static_cast<int64_t>(sizeof(float)) +
-         static_cast<int64_t>(std::max(workspace(n), workspace(1)) +
-                              (config.has_nope_layers() ? 2 : 1) *
-                                  backend.rope_bytes(config.head_dim, strategy.kv_chunk()));
+         static_cast<int64_t>(
+             ForwardPass::activation_bytes(backend, config, n + beacons) + std::max(workspace(n), workspace(1)) +
+             (config.has_nope_layers() ? 2 : 1) * backend.rope_bytes(config.head_dim, strategy.kv_chunk()));
 }
 
 Result<ModelConfig> read_config(const MemoryRequest& request, const Checkpoint& checkpoint) {

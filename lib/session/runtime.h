@@ -35,7 +35,9 @@ struct RuntimeOptions {
   Allocator::FreeFn free = nullptr;
   void* alloc_user = nullptr;
   Log log;
-  Devices::Wrap wrap_backend;  // of tests
+  // Of tests.
+  Devices::Wrap wrap_backend;
+  Devices::FindCuda find_cuda;
 };
 
 // Any thread. Everything made from a runtime holds a shared_ptr to it.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes a Llama model of 110 million random bf16 weights as a Hugging Face directory, for the benchmarks.
+"""Writes a Llama model of random bf16 weights as a Hugging Face directory, for the benchmarks.
 
-    make_model.py DIRECTORY TOKENIZER_MODEL
+    make_model.py DIRECTORY TOKENIZER_MODEL [110m|llama-2-7b|llama-3-8b]
 
 Speed does not depend on the values, so one block of random numbers is repeated. Standard library only.
 """
@@ -35,6 +35,16 @@ CONFIG = {
     "torch_dtype": "bfloat16",
 }
 
+# What differs from CONFIG (110 million weights). The vocabulary of Llama 3 is cut to that of the tokenizer.
+SHAPES = {
+    "110m": {},
+    "llama-2-7b": {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+                   "head_dim": 128, "intermediate_size": 11008, "tie_word_embeddings": False},
+    "llama-3-8b": {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+                   "head_dim": 128, "intermediate_size": 14336, "tie_word_embeddings": False,
+                   "max_position_embeddings": 8192, "rope_theta": 500000.0},
+}
+
 
 def bf16_bytes(values):
     """The upper halves of the float32 values, little endian."""
@@ -60,6 +70,8 @@ def tensors(config):
         yield prefix + "mlp.up_proj.weight", (ffn, hidden)
         yield prefix + "mlp.down_proj.weight", (hidden, ffn)
     yield "model.norm.weight", (hidden,)
+    if not config["tie_word_embeddings"]:
+        yield "lm_head.weight", (config["vocab_size"], hidden)
 
 
 def element_count(shape):
@@ -93,13 +105,14 @@ def write_weights(path, config):
 
 
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 4) or (len(sys.argv) == 4 and sys.argv[3] not in SHAPES):
         sys.exit(__doc__)
+    config = CONFIG | SHAPES[sys.argv[3] if len(sys.argv) == 4 else "110m"]
     directory = pathlib.Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
     shutil.copy(sys.argv[2], directory / "tokenizer.model")
-    (directory / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
-    write_weights(directory / "model.safetensors", CONFIG)
+    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    write_weights(directory / "model.safetensors", config)
 
 
 if __name__ == "__main__":

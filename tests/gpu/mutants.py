@@ -2,7 +2,7 @@
 
     mutants.py BUILD_DIR
 
-BUILD_DIR: a Ninja build with gpu_attention_test and gpu_kernels_test in it. Each fault is a text of a kernel's source and
+BUILD_DIR: a Ninja build with gpu_attention_test, gpu_kernels_test and gpu_backend_test in it. Each fault is a text of a kernel's source and
 what takes its place; the kernel is compiled with it and linked into the test. Ends with status 1 if a fault is not found.
 """
 
@@ -14,41 +14,57 @@ import subprocess
 import sys
 import tempfile
 
-ATTENTION, ROWS = "gpu_attention_test", "gpu_kernels_test"
+UNITS = {"attention_tile.h": ("attention.cu", "attention_shares.cu")}  # which sources include a header
+ATTENTION, ROWS, BACKEND = "gpu_attention_test", "gpu_kernels_test", "gpu_backend_test"
+TESTS = (ATTENTION, ROWS, BACKEND)
 # (what, source, the text, what takes its place, test)
 FAULTS = [
-    ("no barrier between copies and their use", "attention.cu", "      wait_for_copies<kStages - 2>();\n      __syncthreads();",
+    ("no barrier between copies and their use", "attention_tile.h", "      wait_for_copies<kStages - 2>();\n      __syncthreads();",
      "      wait_for_copies<kStages - 2>();", ATTENTION),
-    ("copies are used one group too early", "attention.cu", "wait_for_copies<kStages - 2>();",
+    ("copies are used one group too early", "attention_tile.h", "wait_for_copies<kStages - 2>();",
      "wait_for_copies<kStages - 1>();", ATTENTION),
-    ("the next keys overwrite those in use", "attention.cu", "(stage + kStages - 1) % kStages", "stage", ATTENTION),
-    ("no barrier behind the turning of keys", "attention.cu", "        turn_keys(span, now, shared_.keys[stage]);\n"
+    ("the next keys overwrite those in use", "attention_tile.h", "(stage + kStages - 1) % kStages", "stage", ATTENTION),
+    ("no barrier behind the turning of keys", "attention_tile.h", "        turn_keys(span, now, shared_.keys[stage]);\n"
      "        __syncthreads();", "        turn_keys(span, now, shared_.keys[stage]);", ATTENTION),
-    ("no barrier between old ranks and new ones", "attention.cu", "shared_.rank[row] = -1;\n      __syncthreads();",
+    ("no barrier between old ranks and new ones", "attention_tile.h", "shared_.rank[row] = -1;\n      __syncthreads();",
      "shared_.rank[row] = -1;", ATTENTION),
-    ("the causal bound is off by one", "attention.cu", "return lag >= span.min_lag &&", "return lag > span.min_lag &&",
+    ("the causal bound is off by one", "attention_tile.h", "return lag >= span.min_lag &&", "return lag > span.min_lag &&",
      ATTENTION),
-    ("the window is one key too long", "attention.cu", "lag <= span.max_lag &&", "lag <= span.max_lag + 1 &&", ATTENTION),
-    ("the mask is skipped a key too early", "attention.cu", "first + kKeys - 1) >= span.min_lag", "first + kKeys) >= "
+    ("the window is one key too long", "attention_tile.h", "lag <= span.max_lag &&", "lag <= span.max_lag + 1 &&", ATTENTION),
+    ("the mask is skipped a key too early", "attention_tile.h", "first + kKeys - 1) >= span.min_lag", "first + kKeys) >= "
      "span.min_lag - 2", ATTENTION),
-    ("queries keep the angle of the piece before", "attention.cu", "if (now.piece != piece) begin_piece(piece = now.piece);",
+    ("queries keep the angle of the piece before", "attention_tile.h", "if (now.piece != piece) begin_piece(piece = now.piece);",
      "if (piece < 0) begin_piece(now.piece);\n      piece = now.piece;", ATTENTION),
-    ("the cap of the query's position is not applied", "attention.cu", "if (q > span.q_cap) q = span.q_cap;", "",
+    ("the cap of the query's position is not applied", "attention_tile.h", "if (q > span.q_cap) q = span.q_cap;", "",
      ATTENTION),
-    ("the result is not rescaled", "attention.cu", "out_[c][2 * side] *= kept;", "", ATTENTION),
-    ("a row's maximum is of two lanes", "attention.cu",
+    ("the result is not rescaled", "attention_tile.h", "out_[c][2 * side] *= kept;", "", ATTENTION),
+    ("a row's maximum is of two lanes", "attention_tile.h",
      "greatest = fmaxf(greatest, __shfl_xor_sync(kWholeWarp, greatest, 2));", "", ATTENTION),
-    ("a row's sum is of two lanes", "attention.cu", "sum += __shfl_xor_sync(kWholeWarp, sum, 2);", "", ATTENTION),
-    ("key fragments are swapped", "attention.cu", "multiply_tile(scores[n], queries_[step], b[0], b[1], T());",
+    ("a row's sum is of two lanes", "attention_tile.h", "sum += __shfl_xor_sync(kWholeWarp, sum, 2);", "", ATTENTION),
+    ("key fragments are swapped", "attention_tile.h", "multiply_tile(scores[n], queries_[step], b[0], b[1], T());",
      "multiply_tile(scores[n], queries_[step], b[1], b[0], T());", ATTENTION),
     ("a part's weight is left out", "attention.cu", "value += weight * part[", "value += part[", ATTENTION),
-    ("rows that are not picked are seen", "attention.cu", "if (tile_.selected && shared_.rank[row] < 0) return false;",
+    ("rows that are not picked are seen", "attention_tile.h", "if (tile_.selected && shared_.rank[row] < 0) return false;",
      "", ATTENTION),
     ("a norm of half the warps", "rms_norm.cu", "w < kThreads / kWarpSize; ++w", "w < kThreads / kWarpSize / 2; ++w", ROWS),
     ("a norm without its barrier", "rms_norm.cu", "sums[warp_of_block()] = sum;\n  __syncthreads();",
      "sums[warp_of_block()] = sum;", ROWS),
     ("keys are turned the other way", "store_kv.cu", "a * angle.cosine - b * angle.sine", "a * angle.cosine + b * angle.sine",
      ROWS),
+    ("a call forgets what the one before left", "attention_tile.h", "for_channels(side, [&](int channel, float& v) { v = "
+     "from[2 + channel]; });", "", ATTENTION),
+    ("the sum of the call before is lost", "attention_tile.h", "        sum_[side] = from[1];\n", "", ATTENTION),
+    ("earlier shares keep their scale", "attention_shares.cu", "factor = exp2_fast(of.before - of.max) * share_factor",
+     "factor = share_factor", ATTENTION),
+    ("shares are not divided by the sum", "attention_tile.h", "return of.sum > 0 ? 1 / of.sum : 0.0f;", "return 1;",
+     ATTENTION),
+    ("keys that do not count have shares", "attention_tile.h", "if (j >= of.first_key && j < of.end_key) ", "", ATTENTION),
+    ("the merge says nothing of its sums", "attention.cu", "{-INFINITY, greatest, sum};", "{-INFINITY, greatest, 1};",
+     ATTENTION),
+    ("moved keys are not turned", "store_kv.cu", "static_cast<double>(to - from)", "0.0", BACKEND),
+    ("moved values come from another token", "store_kv.cu", "to < n_first ? to + args.offset : to - n_first",
+     "to < n_first ? to + args.offset - 1 : to - n_first", BACKEND),
+    ("a group of the table's row is skipped", "elementwise.cu", "static_cast<int>(group % kGroups),", "0,", BACKEND),
 ]
 
 
@@ -57,7 +73,7 @@ def commands(build):
     compiling = {pathlib.Path(c["file"]).name: c["command"]
                  for c in json.loads((build / "compile_commands.json").read_text()) if c["file"].endswith(".cu")}
     linking = {}
-    for test in (ATTENTION, ROWS):
+    for test in TESTS:
         out = subprocess.run(["ninja", "-C", build, "-t", "commands", test], check=True, capture_output=True, text=True)
         linking[test] = out.stdout.splitlines()[-1]
     return compiling, linking
@@ -69,15 +85,23 @@ def is_found(build, folder, fault, compiling, linking):
     source = (root / "kernels/cuda" / name).read_text()
     if source.count(text) != 1:
         sys.exit(f"{name} has this {source.count(text)} times, not once:\n{text}")
-    mutant, made, program = folder / name, folder / "mutant.o", folder / "mutant"
+    program = folder / "mutant"
+    mutant = folder / "kernels/cuda" / name
+    mutant.parent.mkdir(parents=True, exist_ok=True)
     mutant.write_text(source.replace(text, other))
-    compile_ = shlex.split(compiling[name])
-    compile_ = [str(mutant) if a.endswith("/" + name) else a for a in compile_]
-    compile_[compile_.index("-o") + 1] = str(made)
-    subprocess.run([*compile_, "-Wno-error"], cwd=build, check=True)
+    made = []
+    for unit in UNITS.get(name, (name,)):
+        compile_ = shlex.split(compiling[unit])
+        compile_ = [str(mutant) if a.endswith("/" + name) else a for a in compile_]
+        compiler = next(i for i, a in enumerate(compile_) if "++" in pathlib.Path(a).name)
+        compile_.insert(compiler + 1, f"-I{folder}")  # before the true header's folder
+        made.append(str(folder / f"{unit}.o"))
+        compile_[compile_.index("-o") + 1] = made[-1]
+        subprocess.run([*compile_, "-Wno-error"], cwd=build, check=True)
     link = shlex.split(linking[test].removeprefix(": && ").removesuffix(" && :"))
     link[link.index("-o") + 1] = str(program)
-    subprocess.run([*link[:1], str(made), *link[1:]], cwd=build, check=True)
+    subprocess.run([*link[:1], *made, *link[1:]], cwd=build, check=True)
+    mutant.unlink()
     try:
         run = subprocess.run([program, "--gtest_brief=1"], capture_output=True, timeout=600)
     except subprocess.TimeoutExpired:
@@ -89,7 +113,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     build = parser.parse_args().build.resolve()
-    subprocess.run(["ninja", "-C", build, ATTENTION, ROWS], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["ninja", "-C", build, *TESTS], check=True, stdout=subprocess.DEVNULL)
     compiling, linking = commands(build)
     missed = 0
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 // The attention executor of the CPU: runs any plan, of several sequences at once.
 //
-// Spans are cut at chunk edges into pieces (cpu_attention_pieces.h). Each query forms one partial result (max, sum,
+// Spans are cut at chunk edges into pieces (attention_pieces.h). Each query forms one partial result (max, sum,
 // output) per piece and merges them in ascending order (cpu_sequence_attention.h), so that a query's result depends on
 // its own index and nothing else. Many tiles: each merges its pieces as it goes. Few tiles (decode): pieces are spread
 // over threads, and merged by a second job in the same order. Running results go from one window of chunks to the next

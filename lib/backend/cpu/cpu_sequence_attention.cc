@@ -60,8 +60,8 @@ SequenceRun::SequenceRun(const CpuStep& step, const AttentionArgs& args)
       d_(sequence_.geometry.head_dim),
       l_(sequence_.geometry.chunk) {
   if (args.selection) {
-    selected_ = cut_selected({*sequence_.plan, n_heads_, sequence_.geometry.n_kv_heads, l_, sequence_.old},
-                             static_cast<const int32_t*>(args.selection->host()));
+    selected_ = tiling::cut_selected({*sequence_.plan, n_heads_, sequence_.geometry.n_kv_heads, l_, sequence_.old},
+                                     static_cast<const int32_t*>(args.selection->host()));
   }
   most_rows_ = std::max(sequence_.pieces.most_rows, selected_.most_rows);
   for (int64_t row = 0; row < most_rows_; ++row) all_rows_.push_back({static_cast<int32_t>(row), 0});

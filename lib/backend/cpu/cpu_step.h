@@ -3,16 +3,23 @@
 
 #include <vector>
 
-#include "lib/backend/cpu/cpu_attention_pieces.h"
+#include "lib/backend/attention_pieces.h"
 
 namespace quire::cpu {
+
+using tiling::kSelectedTileRows;
+using tiling::kTileRows;
+using tiling::Pick;
+using tiling::Piece;
+using tiling::Pieces;
+using tiling::Tile;
 
 class CpuStep : public PreparedStep {
  public:
   CpuStep(int n_heads, std::span<const StepSequence> all) : n_query_heads(n_heads) {
     sequences.reserve(all.size());
     for (const StepSequence& s : all) {
-      sequences.push_back({s, cut_pieces({*s.plan, n_heads, s.geometry.n_kv_heads, s.geometry.chunk, s.old})});
+      sequences.push_back({s, tiling::cut_pieces({*s.plan, n_heads, s.geometry.n_kv_heads, s.geometry.chunk, s.old})});
     }
   }
 

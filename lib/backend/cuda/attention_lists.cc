@@ -7,7 +7,7 @@ namespace {
 
 class Lister {
  public:
-  Lister(const Plan& plan, const cpu::Pieces& cut, const ListOptions& options, AttentionLists& lists)
+  Lister(const Plan& plan, const tiling::Pieces& cut, const ListOptions& options, AttentionLists& lists)
       : plan_(plan),
         cut_(cut),
         options_(options),
@@ -16,7 +16,7 @@ class Lister {
 
   void run() {
     for (const Span& span : plan_.spans) add_span(span);
-    for (const cpu::Tile& tile : cut_.tiles) {
+    for (const tiling::Tile& tile : cut_.tiles) {
       const int64_t queries = std::max(1, kTileRows / tile.heads);
       for (int64_t q = 0; q < tile.count; q += queries) add_tile(tile, q, std::min(queries, tile.count - q));
     }
@@ -49,7 +49,7 @@ class Lister {
   }
 
   // Queries [q, q + count) of the tile.
-  void add_tile(const cpu::Tile& tile, int64_t q, int64_t count) {
+  void add_tile(const tiling::Tile& tile, int64_t q, int64_t count) {
     AttentionTile of;
     of.first = tile.first + q * tile.step;
     of.step = tile.step;
@@ -64,11 +64,32 @@ class Lister {
     const auto index = static_cast<int32_t>(lists_.tiles.size());
     lists_.tiles.push_back(of);
 
+    const size_t first_work = lists_.works.size();
+    const Shown shown{tile.first_piece, tile.n_pieces, q, count};
+    if (!tile.selected && first_work > 0 && shown == shown_) {
+      for (size_t w = first_shown_; w < first_work; ++w) {
+        const AttentionWork same = lists_.works[w];
+        lists_.works.push_back({index, same.first_piece, same.end_piece});
+      }
+    } else {
+      add_works(tile, q, count, index);
+    }
+    shown_ = tile.selected ? Shown() : shown;
+    first_shown_ = first_work;
+    const size_t n = lists_.works.size() - first_work;
+    if (n == 1) return;
+    lists_.merges.push_back({index, lists_.n_parts, static_cast<int32_t>(n)});
+    for (size_t w = first_work; w < lists_.works.size(); ++w) lists_.works[w].part = lists_.n_parts++;
+  }
+
+  // The pieces of the tile's queries [q, q + count), and works over them, one for each part.
+  void add_works(const tiling::Tile& tile, int64_t q, int64_t count, int32_t index) {
     const auto first_piece = static_cast<int32_t>(lists_.pieces.size());
-    const auto first_work = lists_.works.size();
+    const size_t first_work = lists_.works.size();
     int64_t part = -1;
-    for (int32_t p = tile.first_piece; p < tile.first_piece + tile.n_pieces; ++p) {
-      const cpu::Piece& piece = cut_.pieces[static_cast<size_t>(p)];
+    const auto [begin, end] = cut_.in_window(tile, options_.window);
+    for (int32_t p = begin; p < end; ++p) {
+      const tiling::Piece& piece = cut_.pieces[static_cast<size_t>(p)];
       if (!add_piece(piece, tile, q, count)) continue;
       const auto now = static_cast<int32_t>(lists_.pieces.size()) - 1;
       // Condensed entries, which come last, are in the part of the text's last keys.
@@ -80,14 +101,10 @@ class Lister {
       lists_.works.back().end_piece = now + 1;
     }
     if (lists_.works.size() == first_work) lists_.works.push_back({index, first_piece, first_piece});
-    const size_t n = lists_.works.size() - first_work;
-    if (n == 1) return;
-    lists_.merges.push_back({index, lists_.n_parts, static_cast<int32_t>(n)});
-    for (size_t w = first_work; w < lists_.works.size(); ++w) lists_.works[w].part = lists_.n_parts++;
   }
 
   // False: none of the tile's rows [q, q + count) * heads selected it.
-  bool add_piece(const cpu::Piece& piece, const cpu::Tile& tile, int64_t q, int64_t count) {
+  bool add_piece(const tiling::Piece& piece, const tiling::Tile& tile, int64_t q, int64_t count) {
     const Span& span = *piece.span;
     AttentionPiece of;
     of.begin = piece.begin;
@@ -101,7 +118,7 @@ class Lister {
     of.first_pick = static_cast<int32_t>(lists_.picks.size());
     const int64_t first_row = q * tile.heads, end_row = (q + count) * tile.heads;
     for (int32_t i = piece.first_pick; i < piece.first_pick + piece.n_picks; ++i) {
-      const cpu::Pick& pick = cut_.picks[static_cast<size_t>(i)];
+      const tiling::Pick& pick = cut_.picks[static_cast<size_t>(i)];
       if (pick.row < first_row || pick.row >= end_row) continue;
       lists_.picks.push_back({static_cast<int32_t>(pick.row - first_row), pick.rank});
     }
@@ -111,16 +128,28 @@ class Lister {
     return true;
   }
 
+  // Which pieces a tile sees. The tiles of a block's KV heads see the same ones, and follow each other: they are listed
+  // once.
+  struct Shown {
+    int32_t first_piece = -1;
+    int32_t n_pieces = 0;
+    int64_t q = 0;
+    int64_t count = 0;
+    bool operator==(const Shown&) const = default;
+  };
+
   const Plan& plan_;
-  const cpu::Pieces& cut_;
+  const tiling::Pieces& cut_;
   const ListOptions& options_;
   AttentionLists& lists_;
   const int32_t first_span_;
+  Shown shown_;             // by the tile before
+  size_t first_shown_ = 0;  // its works begin here, and end where this tile's begin
 };
 
 }  // namespace
 
-void append_lists(const Plan& plan, const cpu::Pieces& cut, const ListOptions& options, AttentionLists& lists) {
+void append_lists(const Plan& plan, const tiling::Pieces& cut, const ListOptions& options, AttentionLists& lists) {
   Lister(plan, cut, options, lists).run();
 }
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention.h"
-#include "lib/backend/cpu/cpu_attention_pieces.h"
+#include "lib/backend/attention_pieces.h"
 
 namespace quire::cuda {
 
@@ -25,9 +25,10 @@ struct ListOptions {
   // Text keys of a part, a multiple of the chunk: a tile whose pieces reach over several parts is work for as many
   // blocks, whose results are merged. Parts begin at multiples of this, whatever the tile. 0: no parts.
   int64_t part_keys = 0;
+  AttentionArgs::Window window{};  // the pieces in it alone
 };
 
 // Appends the tiles of `cut`, whose pieces point into `plan`.
-void append_lists(const Plan& plan, const cpu::Pieces& cut, const ListOptions& options, AttentionLists& lists);
+void append_lists(const Plan& plan, const tiling::Pieces& cut, const ListOptions& options, AttentionLists& lists);
 
 }  // namespace quire::cuda

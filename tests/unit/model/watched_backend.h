@@ -31,6 +31,8 @@ class WatchedBackend : public Backend {
 
   std::string name() const override { return real_.name(); }
   ElementType row_type() const override { return real_.row_type(); }
+  ElementType residual_type() const override { return real_.residual_type(); }
+  Status can_serve(const BackendNeeds& needs) const override { return real_.can_serve(needs); }
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
     return real_.allocate(bytes, kind);
   }

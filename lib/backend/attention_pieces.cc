@@ -1,8 +1,8 @@
-#include "lib/backend/cpu/cpu_attention_pieces.h"
+#include "lib/backend/attention_pieces.h"
 
 #include <algorithm>
 
-namespace quire::cpu {
+namespace quire::tiling {
 namespace {
 
 class Cutter {
@@ -240,4 +240,4 @@ Pieces cut_pieces(const CutArgs& args) { return Cutter(args, nullptr).run(); }
 
 Pieces cut_selected(const CutArgs& args, const int32_t* selection) { return Cutter(args, selection).run(); }
 
-}  // namespace quire::cpu
+}  // namespace quire::tiling

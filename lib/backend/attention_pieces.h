@@ -1,4 +1,4 @@
-// What the attention executor works through: tiles of queries, and for each the pieces of keys they see.
+// What attention executors of all backends work through: tiles of queries, and for each the pieces of keys they see.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "lib/backend/backend.h"
 
-namespace quire::cpu {
+namespace quire::tiling {
 
 // A part of a span inside one chunk, and inside one of the span's key periods.
 struct Piece {
@@ -80,4 +80,4 @@ Pieces cut_pieces(const CutArgs& args);
 // The blocks with one. selection: int32 [queries of the plan][n_query_heads][Plan::most_selected()].
 Pieces cut_selected(const CutArgs& args, const int32_t* selection);
 
-}  // namespace quire::cpu
+}  // namespace quire::tiling

@@ -1,0 +1,509 @@
+// Attention of a tile of queries over pieces of keys, online softmax, products on tensor cores.
+//
+// A block has four warps, each with 16 rows of the tile. Keys and values pass through shared memory in blocks of 64,
+// two in flight. A head is padded to kWidth channels: its halves, which rotation pairs, begin at 0 and kWidth / 2.
+#pragma once
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/rotation.h"
+#include "kernels/cuda/types.h"
+
+namespace quire::cuda {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarpSize;
+constexpr int kKeys = 64;   // of a block of keys
+constexpr int kStages = 2;  // blocks of keys in shared memory
+constexpr float kLog2E = 1.44269504088896340736f;
+
+template <int kWidth, typename T>
+struct Shared {
+  static constexpr int kRow = kWidth + 8;  // so that the rows of a tile of 8 lie in different banks
+  T queries[kTileRows * kRow];
+  T keys[kStages][kKeys * kRow];
+  T values[kStages][kKeys * kRow];
+  int32_t rank[kTileRows];  // of tiles with a selection: of the piece's keys, by row; -1: not selected
+};
+
+// What becomes of a tile's scores.
+enum class Purpose {
+  kOutput,  // weights of the values
+  kShares,  // shares of cells of keys: a second pass, behind one that left the rows' maxima and sums
+};
+
+__device__ __forceinline__ void store_element_of(const DeviceRows& rows, int64_t at, float v) {
+  if (rows.type == ElementType::kF32) {
+    static_cast<float*>(rows.data)[at] = v;
+  } else if (rows.type == ElementType::kBF16) {
+    from_float(v, static_cast<bf16*>(rows.data)[at]);
+  } else {
+    from_float(v, static_cast<f16*>(rows.data)[at]);
+  }
+}
+
+// What exp2(score - max) is multiplied with to be a share: of the last call the rest of the softmax, before it nothing.
+__device__ __forceinline__ float share_factor(const AttentionStats& of, bool pauses) {
+  if (pauses) return 1;
+  return of.sum > 0 ? 1 / of.sum : 0.0f;
+}
+
+// Launches with the least padded width that a head fits into: use(std::integral_constant<int, width>(), T()).
+template <typename Use>
+int with_head(const KvShape& shape, const Use& use) {
+  const auto with_width = [&](auto width) {
+    return shape.type == ElementType::kBF16 ? use(width, bf16()) : use(width, f16());
+  };
+  if (shape.head_dim <= 32) return with_width(std::integral_constant<int, 32>());
+  if (shape.head_dim <= 64) return with_width(std::integral_constant<int, 64>());
+  if (shape.head_dim <= 96) return with_width(std::integral_constant<int, 96>());
+  return with_width(std::integral_constant<int, 128>());
+}
+
+// A block of keys of a piece: those from chunk offset `offset` on.
+struct KeyBlock {
+  int32_t piece;
+  int64_t offset;
+};
+
+template <int kWidth, typename T, Purpose kPurpose>
+class TileRun {
+ public:
+  static constexpr int kRow = Shared<kWidth, T>::kRow;
+  static constexpr int kSteps = kWidth / 16;  // of the product of queries and keys
+
+  // shares: of that purpose alone.
+  __device__ TileRun(const Attention& args, const AttentionCells* shares, Shared<kWidth, T>& shared)
+      : args_(args),
+        cells_(shares),
+        shared_(shared),
+        work_(args.works[blockIdx.x]),
+        tile_(args.tiles[work_.tile]),
+        n_rows_(tile_.count * tile_.heads),
+        half_(args.shape.head_dim / 2),
+        thread_(static_cast<int>(threadIdx.x)),
+        g_(lane_of_warp() / 4),
+        t_(lane_of_warp() % 4) {}
+
+  __device__ void run() {
+    if constexpr (kPurpose == Purpose::kShares) {
+      if (place_of(n_rows_ - 1) < cells_->first_row) return;  // the whole block
+    }
+    load_queries();
+    begin();
+    KeyBlock next = first_block(work_.first_piece), now = next;
+    for (int stage = 0; stage < kStages - 1; ++stage) load_ahead(next, stage);
+    int stage = 0, piece = -1;
+    while (now.piece < work_.end_piece) {
+      wait_for_copies<kStages - 2>();
+      __syncthreads();
+      load_ahead(next, (stage + kStages - 1) % kStages);
+      if (now.piece != piece) begin_piece(piece = now.piece);
+      const AttentionSpan& span = args_.spans[args_.pieces[piece].span];
+      if (span.turned) {
+        turn_keys(span, now, shared_.keys[stage]);
+        __syncthreads();
+      }
+      attend(now, shared_.keys[stage], shared_.values[stage]);
+      advance(now);
+      stage = (stage + 1) % kStages;
+    }
+    wait_for_copies<0>();
+    if constexpr (kPurpose == Purpose::kOutput) finish();
+  }
+
+ private:
+  // Of the thread's two rows.
+  __device__ __forceinline__ int row_of(int side) const { return warp_of_block() * 16 + g_ + 8 * side; }
+  __device__ __forceinline__ int64_t query_of(int row) const { return tile_.first + row / tile_.heads * tile_.step; }
+  __device__ __forceinline__ int64_t place_of(int row) const {
+    return tile_.place + int64_t{row / tile_.heads} * tile_.stride;
+  }
+  __device__ __forceinline__ int64_t head_of(int row) const { return tile_.first_head + row % tile_.heads; }
+  __device__ __forceinline__ int64_t diagonal_key(const AttentionSpan& span, int row) const {
+    return span.first_key + tile_.in_block + int64_t{row / tile_.heads} * tile_.stride;
+  }
+
+  __device__ __forceinline__ KeyBlock first_block(int32_t piece) const {
+    if (piece >= work_.end_piece) return {piece, 0};
+    const AttentionPiece& of = args_.pieces[piece];
+    return {piece, (of.begin - of.chunk * args_.shape.chunk) / kKeys * kKeys};
+  }
+  __device__ __forceinline__ void advance(KeyBlock& block) const {
+    const AttentionPiece& of = args_.pieces[block.piece];
+    block.offset += kKeys;
+    if (of.chunk * args_.shape.chunk + block.offset >= of.end) block = first_block(block.piece + 1);
+  }
+
+  // Copies a head of `rows` rows into padded rows of shared memory; zeros for rows that are not there, and as padding.
+  // address(row): of the row's first element; null: not there.
+  template <typename Address>
+  __device__ __forceinline__ void copy_heads(T* to, int rows, const Address& address) const {
+    constexpr int kElements = 16 / sizeof(T), kHalfCopies = kWidth / 2 / kElements;
+    if (half_ % kElements != 0) {  // rows and halves are not whole groups of 16 bytes
+      for (int i = thread_; i < rows * kWidth; i += kThreads) {
+        const int row = i / kWidth, side = i % kWidth / (kWidth / 2), at = i % (kWidth / 2);
+        const T* const from = address(row);
+        T& element = to[row * kRow + side * (kWidth / 2) + at];
+        if (from != nullptr && at < half_) {
+          element = from[side * half_ + at];
+        } else {
+          from_float(0.0f, element);
+        }
+      }
+      return;
+    }
+    for (int i = thread_; i < rows * 2 * kHalfCopies; i += kThreads) {
+      const int row = i / (2 * kHalfCopies), part = i % (2 * kHalfCopies);
+      const int side = part / kHalfCopies, at = part % kHalfCopies * kElements;
+      const T* const from = address(row);
+      const bool there = from != nullptr && at < half_;
+      copy_16_async(to + row * kRow + side * (kWidth / 2) + at, there ? from + side * half_ + at : nullptr, there);
+    }
+  }
+
+  __device__ void load_queries() {
+    // Queries of other types are converted, which no asynchronous copy does.
+    constexpr int kPairs = kWidth / 2;
+    for (int i = thread_; i < kTileRows * kPairs; i += kThreads) {
+      const int row = i / kPairs, pair = i % kPairs;
+      float low = 0, high = 0;
+      if (row < n_rows_ && pair < half_) {
+        const int64_t at = place_of(row) * args_.queries.stride + head_of(row) * 2 * half_ + pair;
+        if (args_.queries.type == ElementType::kF32) {
+          low = static_cast<const float*>(args_.queries.data)[at];
+          high = static_cast<const float*>(args_.queries.data)[at + half_];
+        } else if (args_.queries.type == ElementType::kBF16) {
+          low = to_float(static_cast<const bf16*>(args_.queries.data)[at]);
+          high = to_float(static_cast<const bf16*>(args_.queries.data)[at + half_]);
+        } else {
+          low = to_float(static_cast<const f16*>(args_.queries.data)[at]);
+          high = to_float(static_cast<const f16*>(args_.queries.data)[at + half_]);
+        }
+      }
+      from_float(low, shared_.queries[row * kRow + pair]);
+      from_float(high, shared_.queries[row * kRow + kWidth / 2 + pair]);
+    }
+  }
+
+  // Begins to load the next block of keys and values, and goes one further. Where there is none, the group is empty.
+  __device__ __forceinline__ void load_ahead(KeyBlock& next, int stage) {
+    if (next.piece < work_.end_piece) {
+      const AttentionPiece& of = args_.pieces[next.piece];
+      const int64_t chunk = args_.shape.chunk, width = 2 * half_;
+      const T* const keys =
+          static_cast<const T*>(args_.records[of.kind][of.chunk]) + int64_t{2} * tile_.kv_head * chunk * width;
+      const T* const values = keys + chunk * width;
+      const int64_t offset = next.offset, end = of.end - of.chunk * chunk;
+      copy_heads(shared_.keys[stage], kKeys,
+                 [&](int row) { return offset + row < end ? keys + (offset + row) * width : nullptr; });
+      if constexpr (kPurpose == Purpose::kOutput) {
+        copy_heads(shared_.values[stage], kKeys,
+                   [&](int row) { return offset + row < end ? values + (offset + row) * width : nullptr; });
+      }
+      advance(next);
+    }
+    commit_copies();
+  }
+
+  // Turns the queries to where this piece wants them. All threads call it, behind a barrier.
+  __device__ void begin_piece(int32_t index) {
+    const AttentionPiece& piece = args_.pieces[index];
+    const AttentionSpan& span = args_.spans[piece.span];
+    if (tile_.selected) {
+      for (int row = thread_; row < kTileRows; row += kThreads) shared_.rank[row] = -1;
+      __syncthreads();
+      for (int i = thread_; i < piece.n_picks; i += kThreads) {
+        const AttentionPick pick = args_.picks[piece.first_pick + i];
+        shared_.rank[pick.row] = pick.rank;
+      }
+      __syncthreads();
+    }
+    const T* const own =
+        shared_.queries + (warp_of_block() * 16 + lane_of_warp() % 16) * kRow + lane_of_warp() / 16 * 8;
+    QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) load_tiles(queries_[step], own + step * 16);
+    QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
+      const Position position = split_position(position_of(row_of(side), piece, span));
+      QUIRE_UNROLL for (int step = 0; step < kSteps / 2; ++step) {
+        QUIRE_UNROLL for (int r = side; r < 4; r += 2) {
+          unsigned &first = queries_[step][r], &second = queries_[step + kSteps / 2][r];
+          const int pair = step * 16 + 2 * t_ + 8 * (r / 2);
+          const Angle low = angle_of(pair, position), high = angle_of(pair + 1, position);
+          const float a0 = low_of(first, T()), a1 = high_of(first, T());
+          const float b0 = low_of(second, T()), b1 = high_of(second, T());
+          first = pack(a0 * low.cosine - b0 * low.sine, a1 * high.cosine - b1 * high.sine, T());
+          second = pack(b0 * low.cosine + a0 * low.sine, b1 * high.cosine + a1 * high.sine, T());
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ Angle angle_of(int pair, Position position) const {
+    return pair < half_ ? angle_at(args_.turns[pair], position) : Angle{1, 0};
+  }
+
+  // The row's distance from the chunk's first key. Of rows that do not see the piece it may be anything.
+  __device__ __forceinline__ double position_of(int row, const AttentionPiece& piece, const AttentionSpan& span) const {
+    const int64_t i = query_of(row), chunk_first = piece.chunk * args_.shape.chunk;
+    if (row >= n_rows_) return 0;
+    if (span.diagonal) return static_cast<double>(diagonal_key(span, row) - chunk_first);
+    if (span.ranked) {
+      const AttentionRanks& ranks = args_.ranks;
+      const int64_t own = i / ranks.chunk;
+      int64_t n = ranks.count;
+      if (ranks.one_in > 0 && (own + 1) / ranks.one_in > n) n = (own + 1) / ranks.one_in;
+      if (own + 1 < n) n = own + 1;
+      const int64_t of_begin = (n - 1 - shared_.rank[row]) * ranks.chunk + i % ranks.chunk - piece.begin % ranks.chunk;
+      return static_cast<double>(of_begin + piece.begin - chunk_first);
+    }
+    double q = static_cast<double>(i) / span.q_div;
+    if (span.q_floor) q = floor(q);
+    q += span.q_offset;
+    if (q > span.q_cap) q = span.q_cap;
+    return q - piece.base;
+  }
+
+  // Turns the keys of a block, which have arrived, to where the span wants them, counted from the chunk's first key.
+  __device__ void turn_keys(const AttentionSpan& span, KeyBlock block, T* keys) const {
+    const AttentionPiece& piece = args_.pieces[block.piece];
+    const int64_t chunk_first = piece.chunk * args_.shape.chunk;
+    const auto wanted = [&](int64_t j) {
+      if (span.key_div == 0) return 0.0;
+      const double p = static_cast<double>(j - span.key_base) / static_cast<double>(span.key_div);
+      return span.key_floor ? floor(p) : p;
+    };
+    for (int i = thread_; i < kKeys * half_; i += kThreads) {
+      const int row = i / half_, pair = i % half_;
+      double by = wanted(chunk_first + block.offset + row) - wanted(chunk_first);
+      if (!args_.raw[piece.kind]) by -= static_cast<double>(block.offset + row);
+      const Angle angle = angle_at(args_.turns[pair], split_position(by));
+      T &first = keys[row * kRow + pair], &second = keys[row * kRow + kWidth / 2 + pair];
+      const float a = to_float(first), b = to_float(second);
+      from_float(a * angle.cosine - b * angle.sine, first);
+      from_float(b * angle.cosine + a * angle.sine, second);
+    }
+  }
+
+  __device__ __forceinline__ bool sees(int row, int64_t j, const AttentionPiece& piece,
+                                       const AttentionSpan& span) const {
+    if (row >= n_rows_ || j < piece.begin || j >= piece.end) return false;
+    if (tile_.selected && shared_.rank[row] < 0) return false;
+    if (span.diagonal) return j == diagonal_key(span, row);
+    const int64_t lag = query_of(row) - j;
+    return lag >= span.min_lag && lag <= span.max_lag && (span.lag_stride == 1 || lag % span.lag_stride == 0) &&
+           (span.stride == 1 || (j - span.first_key) % span.stride == 0);
+  }
+
+  // Whether all rows of the warp see all keys of the block.
+  __device__ __forceinline__ bool all_see(int64_t first, const AttentionPiece& piece, const AttentionSpan& span) const {
+    const int row = warp_of_block() * 16;
+    if (row + 16 > n_rows_ || tile_.selected || span.diagonal || span.stride != 1 || span.lag_stride != 1) return false;
+    return first >= piece.begin && first + kKeys <= piece.end && query_of(row) - (first + kKeys - 1) >= span.min_lag &&
+           query_of(row + 15) - first <= span.max_lag;
+  }
+
+  __device__ void attend(KeyBlock block, const T* keys, const T* values) {
+    const AttentionPiece& piece = args_.pieces[block.piece];
+    const AttentionSpan& span = args_.spans[piece.span];
+    const int64_t first = piece.chunk * args_.shape.chunk + block.offset;
+    float scores[kKeys / 8][4] = {};
+    QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) {
+      QUIRE_UNROLL for (int n = 0; n < kKeys / 8; n += 2) {
+        unsigned b[4];
+        load_tiles(b, keys + (n * 8 + lane_of_warp() % 8 + lane_of_warp() / 16 * 8) * kRow + step * 16 +
+                          lane_of_warp() / 8 % 2 * 8);
+        multiply_tile(scores[n], queries_[step], b[0], b[1], T());
+        multiply_tile(scores[n + 1], queries_[step], b[2], b[3], T());
+      }
+    }
+    mask(scores, first, piece, span);
+    if constexpr (kPurpose == Purpose::kShares) {
+      add_shares(scores, first, piece);
+    } else {
+      add_values(scores, values);
+    }
+  }
+
+  // The softmax of the scores, and the values weighted by it.
+  __device__ __forceinline__ void add_values(float (&scores)[kKeys / 8][4], const T* values) {
+    QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
+      float greatest = max_[side];
+      QUIRE_UNROLL for (int n = 0; n < kKeys / 8; ++n) {
+        QUIRE_UNROLL for (int e = 0; e < 2; ++e) greatest = fmaxf(greatest, scores[n][2 * side + e]);
+      }
+      // The four lanes of a row.
+      greatest = fmaxf(greatest, __shfl_xor_sync(kWholeWarp, greatest, 1));
+      greatest = fmaxf(greatest, __shfl_xor_sync(kWholeWarp, greatest, 2));
+      const float base = greatest == -INFINITY ? 0.0f : greatest;
+      const float kept = exp2_fast(max_[side] - base);
+      float sum = 0;
+      QUIRE_UNROLL for (int n = 0; n < kKeys / 8; ++n) {
+        QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
+          float& score = scores[n][2 * side + e];
+          score = exp2_fast(score - base);
+          sum += score;
+        }
+      }
+      // Here and not at the end, so that it does not matter where one call ends and another one goes on.
+      sum += __shfl_xor_sync(kWholeWarp, sum, 1);
+      sum += __shfl_xor_sync(kWholeWarp, sum, 2);
+      max_[side] = greatest;
+      sum_[side] = sum_[side] * kept + sum;
+      QUIRE_UNROLL for (int c = 0; c < kWidth / 8; ++c) {
+        out_[c][2 * side] *= kept;
+        out_[c][2 * side + 1] *= kept;
+      }
+    }
+    QUIRE_UNROLL for (int step = 0; step < kKeys / 16; ++step) {
+      const unsigned weights[4] = {pack(scores[2 * step][0], scores[2 * step][1], T()),
+                                   pack(scores[2 * step][2], scores[2 * step][3], T()),
+                                   pack(scores[2 * step + 1][0], scores[2 * step + 1][1], T()),
+                                   pack(scores[2 * step + 1][2], scores[2 * step + 1][3], T())};
+      QUIRE_UNROLL for (int c = 0; c < kWidth / 8; c += 2) {
+        unsigned b[4];
+        load_tiles_transposed(b, values + (step * 16 + lane_of_warp() % 16) * kRow + c * 8 + lane_of_warp() / 16 * 8);
+        multiply_tile(out_[c], weights, b[0], b[1], T());
+        multiply_tile(out_[c + 1], weights, b[2], b[3], T());
+      }
+    }
+  }
+
+  // Scales the scores; those of keys that a row does not see are -infinity.
+  __device__ __forceinline__ void mask(float (&scores)[kKeys / 8][4], int64_t first, const AttentionPiece& piece,
+                                       const AttentionSpan& span) const {
+    const bool masked = !all_see(first, piece, span);
+    QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
+      const int row = row_of(side);
+      const float scale = scale_of(row);
+      QUIRE_UNROLL for (int n = 0; n < kKeys / 8; ++n) {
+        QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
+          float& score = scores[n][2 * side + e];
+          score = masked && !sees(row, first + n * 8 + 2 * t_ + e, piece, span) ? -INFINITY : score * scale;
+        }
+      }
+    }
+  }
+
+  // Adds to each cell the shares of its keys. A cell of a row is of one work alone, and its pieces come in order.
+  __device__ __forceinline__ void add_shares(const float (&scores)[kKeys / 8][4], int64_t first,
+                                             const AttentionPiece& piece) const {
+    constexpr int kCell = static_cast<int>(kCellKeys);
+    const AttentionCells& of = *cells_;
+    const int64_t n_text = (of.end_key + kCell - 1) / kCell;
+    QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
+      const int row = row_of(side);
+      const bool asked = row < n_rows_ && place_of(row) >= of.first_row;
+      float* const shares =
+          asked ? of.shares + ((place_of(row) - of.first_row) * args_.n_query_heads + head_of(row)) * of.n_cells()
+                : nullptr;
+      const auto share = [&](int n, int e) { return exp2_fast(scores[n][2 * side + e] - max_[side]) * sum_[side]; };
+      if (piece.kind != 0) {  // a condensed entry is a cell
+        QUIRE_UNROLL for (int n = 0; n < kKeys / 8; ++n) {
+          QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
+            const int64_t j = first + n * 8 + 2 * t_ + e;
+            if (asked && j < of.n_entries && scores[n][2 * side + e] != -INFINITY) shares[n_text + j] += share(n, e);
+          }
+        }
+        continue;
+      }
+      QUIRE_UNROLL for (int cell = 0; cell < kKeys / kCell; ++cell) {
+        float total = 0;
+        QUIRE_UNROLL for (int n = cell * kCell / 8; n < (cell + 1) * kCell / 8; ++n) {
+          QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
+            const int64_t j = first + n * 8 + 2 * t_ + e;
+            if (j >= of.first_key && j < of.end_key) total += share(n, e);
+          }
+        }
+        total += __shfl_xor_sync(kWholeWarp, total, 1);
+        total += __shfl_xor_sync(kWholeWarp, total, 2);
+        const int64_t at = first / kCell + cell;
+        if (asked && t_ == 0 && at < n_text) shares[at] += total;
+      }
+    }
+  }
+
+  __device__ __forceinline__ float scale_of(int row) const {
+    const float own = args_.query_scale != nullptr && row < n_rows_ ? args_.query_scale[place_of(row)] : 1.0f;
+    return args_.scale * own * kLog2E;
+  }
+
+  // Calls use(channel of the head, value) for the thread's values of one of its rows.
+  template <typename Use>
+  __device__ __forceinline__ void for_channels(int side, const Use& use) {
+    QUIRE_UNROLL for (int c = 0; c < kWidth / 8; ++c) {
+      QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
+        const int padded = c * 8 + 2 * t_ + e, pair = padded % (kWidth / 2);
+        if (pair < half_) use(padded / (kWidth / 2) * half_ + pair, out_[c][2 * side + e]);
+      }
+    }
+  }
+
+  // Of a row: in `state` and in `stats`.
+  __device__ __forceinline__ int64_t place_in_state(int row) const {
+    return place_of(row) * args_.n_query_heads + head_of(row);
+  }
+
+  // Where the rows begin: from nothing, or from what an earlier call left. For shares: by which numbers they are
+  // brought to one scale.
+  __device__ __forceinline__ void begin() {
+    QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
+      const int row = row_of(side);
+      if (row >= n_rows_) continue;
+      if constexpr (kPurpose == Purpose::kShares) {
+        const AttentionStats& of = args_.stats[place_in_state(row)];
+        max_[side] = of.max == -INFINITY ? 0.0f : of.max;
+        sum_[side] = share_factor(of, args_.pauses);
+      } else if (args_.resumes) {
+        const float* const from = args_.state + place_in_state(row) * (2 * half_ + 2);
+        max_[side] = before_[side] = from[0];
+        sum_[side] = from[1];
+        for_channels(side, [&](int channel, float& v) { v = from[2 + channel]; });
+      }
+    }
+  }
+
+  __device__ void finish() {
+    QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
+      const float sum = sum_[side];
+      const int row = row_of(side);
+      if (row >= n_rows_) continue;
+      if (work_.part >= 0) {
+        float* const part = args_.parts + work_.part * attention_part_floats(2 * half_);
+        if (t_ == 0) {
+          part[row] = max_[side];
+          part[kTileRows + row] = sum;
+        }
+        for_channels(side, [&](int channel, float v) { part[2 * kTileRows + row * 2 * half_ + channel] = v; });
+        continue;
+      }
+      if (args_.stats != nullptr && t_ == 0) args_.stats[place_in_state(row)] = {before_[side], max_[side], sum};
+      if (args_.pauses) {
+        float* const to = args_.state + place_in_state(row) * (2 * half_ + 2);
+        if (t_ == 0) {
+          to[0] = max_[side];
+          to[1] = sum;
+        }
+        for_channels(side, [&](int channel, float v) { to[2 + channel] = v; });
+        continue;
+      }
+      const float factor = sum > 0 ? 1 / sum : 0.0f;
+      const int64_t at = place_of(row) * args_.out.stride + head_of(row) * 2 * half_;
+      for_channels(side, [&](int channel, float v) { store_element_of(args_.out, at + channel, v * factor); });
+    }
+  }
+
+  const Attention& args_;
+  const AttentionCells* const cells_;
+  Shared<kWidth, T>& shared_;
+  const AttentionWork work_;
+  const AttentionTile tile_;
+  const int n_rows_, half_, thread_, g_, t_;
+  unsigned queries_[kSteps][4];
+  // Of rows g and g + 8 of the warp, the same in the four lanes of a row. For shares: what scores are relative to, and
+  // the factor of exp2 of that.
+  float max_[2] = {-INFINITY, -INFINITY};
+  float sum_[2] = {0, 0};
+  float before_[2] = {-INFINITY, -INFINITY};  // the maximum before this call
+  float out_[kWidth / 8][4] = {};
+};
+
+}  // namespace quire::cuda

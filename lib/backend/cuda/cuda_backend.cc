@@ -1,0 +1,355 @@
+#include "lib/backend/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "lib/backend/cuda/cuda_operations.h"
+#include "lib/backend/cuda/cuda_weights.h"
+
+namespace quire::cuda {
+namespace {
+
+// A record begins where kernels copy 16 bytes at a time.
+constexpr int64_t kRecordAlignment = 64;
+constexpr int64_t kSharedMemory = 96 << 10;  // of a block, on every device that kernels are made for
+// What is at most this long goes to the device through pinned memory; copies of the rest may wait for the queue.
+constexpr size_t kSmallUpload = size_t{256} << 10;
+
+// Staging memory of the host's, where no pinned memory is left.
+class HostBuffer : public Buffer {
+ public:
+  explicit HostBuffer(HostMemory memory) : Buffer(memory.size()), memory_(std::move(memory)) {}
+  void* host() const override { return memory_.data(); }
+
+ private:
+  HostMemory memory_;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(Allocator& allocator, const DeviceApi& api, int index, const DeviceFacts& facts)
+      : allocator_(allocator), facts_(facts), device_(api, index), lists_(device_, total_), loader_(device_, total_) {}
+
+  std::string name() const override { return device_.name() + "/" + facts_.name; }
+  ElementType row_type() const override { return ElementType::kBF16; }
+  ElementType residual_type() const override { return ElementType::kF32; }
+  Status can_serve(const BackendNeeds& needs) const override;
+
+  // ---- memory and queues
+  Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
+    auto memory = DeviceMemory::make(device_, bytes, kind);
+    if (memory.ok()) return std::unique_ptr<Buffer>(std::make_unique<CudaBuffer>(std::move(*memory), kind));
+    if (kind == MemoryKind::kDevice || memory.status().code() != Code::kOutOfMemory) return memory.status();
+    HostMemory plain(allocator_, bytes);
+    if (!plain) return memory.status();
+    return std::unique_ptr<Buffer>(std::make_unique<HostBuffer>(std::move(plain)));
+  }
+  Result<std::unique_ptr<Queue>> create_queue() override {
+    QUIRE_ASSIGN(auto queue, CudaQueue::create(device_, total_));
+    return std::unique_ptr<Queue>(std::move(queue));
+  }
+  Status upload(Queue& queue, const void* source, Buffer& target, size_t offset, size_t bytes) override {
+    if (bytes == 0) return {};
+    CudaQueue& own = cuda_queue(queue);
+    std::byte* const to = address(target) + offset;
+    if (bytes <= kSmallUpload) return own.upload(source, to, bytes);
+    return own.add("copying to the device", nullptr,
+                   [&](const DeviceApi& api, Stream s) { return api.upload(s, to, source, bytes); });
+  }
+  Status download(Queue& queue, const Buffer& source, size_t offset, void* target, size_t bytes) override {
+    if (bytes == 0) return {};
+    return cuda_queue(queue).add("copying from the device", nullptr, [&](const DeviceApi& api, Stream s) {
+      return api.download(s, target, address(source) + offset, bytes);
+    });
+  }
+  Result<std::unique_ptr<Fence>> record(Queue& queue) override {
+    QUIRE_ASSIGN(auto fence, CudaFence::record(cuda_queue(queue)));
+    return std::unique_ptr<Fence>(std::move(fence));
+  }
+  Status wait(Queue& queue, const Fence& fence) override {
+    return cuda_queue(queue).add("waiting for another queue", nullptr, [&](const DeviceApi& api, Stream s) {
+      return api.wait_event(s, static_cast<const CudaFence&>(fence).event());
+    });
+  }
+
+  // ---- immutable data
+  Result<std::unique_ptr<Matrix>> create_matrix(std::span<const MatrixPart> parts, int64_t k) override {
+    auto matrix = std::make_unique<CudaMatrix>(parts, k);
+    QUIRE_ASSIGN(matrix->memory, DeviceMemory::make(device_, matrix->bytes, MemoryKind::kDevice));
+    return std::unique_ptr<Matrix>(std::move(matrix));
+  }
+  Status load_rows(Matrix& matrix, ElementType source_type, const void* source, int64_t first_row,
+                   int64_t rows) override {
+    const auto& target = static_cast<const CudaMatrix&>(matrix);
+    for (const MatrixRun& run : target.runs) {
+      const int64_t first = std::max(first_row, run.first_row);
+      const int64_t end = std::min(first_row + rows, run.first_row + run.n);
+      if (first >= end) continue;
+      const auto* from = static_cast<const std::byte*>(source) + row_bytes(source_type, (first - first_row) * matrix.k);
+      std::byte* to = target.memory.data() + run.begin + (first - run.first_row) * run.row_bytes;
+      QUIRE_TRY(loader_.load(source_type, from, end - first, matrix.k, run.type, run.row_bytes, to));
+    }
+    return {};
+  }
+  // `keep` is let go of: the device has a copy.
+  Result<std::unique_ptr<Table>> create_table(int64_t rows, int64_t columns, ElementType type, const void* source,
+                                              std::shared_ptr<const void>) override {
+    auto table = std::make_unique<CudaTable>();
+    table->rows = rows, table->columns = columns, table->type = type;
+    const auto row = static_cast<int64_t>(row_bytes(type, columns));
+    table->bytes = static_cast<size_t>(rows * row);
+    QUIRE_ASSIGN(table->memory, DeviceMemory::make(device_, table->bytes, MemoryKind::kDevice));
+    QUIRE_TRY(loader_.load(type, source, rows, columns, type, row, table->memory.data()));
+    return std::unique_ptr<Table>(std::move(table));
+  }
+  Result<std::shared_ptr<const Rope>> create_rope(const RopeTable& table, int64_t chunk) override;
+
+  size_t kv_record_bytes(const KvGeometry& geometry) const override {
+    return static_cast<size_t>(round_up(static_cast<int64_t>(kv_neutral_bytes(geometry)), kRecordAlignment));
+  }
+  void to_neutral(const KvGeometry& geometry, const void* record, void* neutral) const override {
+    std::memcpy(neutral, record, kv_neutral_bytes(geometry));
+  }
+  void from_neutral(const KvGeometry& geometry, const void* neutral, void* record) const override {
+    std::memcpy(record, neutral, kv_neutral_bytes(geometry));
+  }
+  size_t representation_page_bytes(int n_vectors, int head_dim, ElementType type) const override {
+    return static_cast<size_t>(n_vectors * Representations::kPageChunks) * row_bytes(type, head_dim);
+  }
+  void page_to_neutral(int n_vectors, int head_dim, ElementType type, const void* page, void* neutral) const override {
+    std::memcpy(neutral, page, representation_page_bytes(n_vectors, head_dim, type));
+  }
+  void page_from_neutral(int n_vectors, int head_dim, ElementType type, const void* neutral,
+                         void* page) const override {
+    std::memcpy(page, neutral, representation_page_bytes(n_vectors, head_dim, type));
+  }
+
+  // ---- operations
+  Result<std::unique_ptr<PreparedStep>> prepare_step(Exec exec, int n_query_heads,
+                                                     std::span<const StepSequence> sequences) override {
+    auto step = std::make_unique<CudaStep>(lists_, n_query_heads);
+    step->cut(sequences, facts_.n_processors);
+    QUIRE_TRY(cuda_queue(exec.queue).begin_step());
+    QUIRE_TRY(step->upload(cuda_queue(exec.queue)));
+    return std::unique_ptr<PreparedStep>(std::move(step));
+  }
+  Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, Rows out) override {
+    const auto& source = static_cast<const CudaTable&>(table);
+    const auto* id = reinterpret_cast<const int32_t*>(address(ids)) + first;
+    return add(exec, "looking up tokens", [&](const DeviceApi& api, Stream s) {
+      return api.embed(s, source.data(), table.rows, id, n, table.columns, device_rows(out));
+    });
+  }
+  Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {
+    return add(exec, "a norm", [&](const DeviceApi& api, Stream s) {
+      return api.rms_norm(s, device_rows(x), floats(weight), eps, n, width, device_rows(out));
+    });
+  }
+  using Backend::head_norm;
+  Status head_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t heads,
+                   int64_t head_dim) override {
+    return add(exec, "a norm of heads", [&](const DeviceApi& api, Stream s) {
+      return api.head_norm(s, device_rows(x), floats(weight), eps, n, heads, head_dim);
+    });
+  }
+  Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write, Rows y) override;
+  Status add_low_rank(Exec exec, const LowRankArgs& args) override {
+    const int64_t rank = args.b->k;
+    if (args.a) QUIRE_TRY(matmul(exec, args.x, args.n, *args.a, nullptr, Write::kSet, args.work));
+    if (args.scale != 1) {
+      QUIRE_TRY(add(exec, "the scale of an adapter", [&](const DeviceApi& api, Stream s) {
+        return api.scale_rows(s, device_rows(args.work), args.n, rank, args.scale);
+      }));
+    }
+    return matmul(exec, args.work, args.n, *args.b, nullptr, Write::kAdd, args.y);
+  }
+  Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) override {
+    return add(exec, "swiglu", [&](const DeviceApi& api, Stream s) {
+      return api.swiglu(s, device_rows(x), n, width, device_rows(out));
+    });
+  }
+  Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) override {
+    return add(exec, "copying rows", [&](const DeviceApi& api, Stream s) {
+      return api.copy_rows(s, device_rows(from), n, width, device_rows(to));
+    });
+  }
+  Status store_kv(Exec exec, const PreparedStep& step, const StoreKvArgs& args) override {
+    const CudaStep::Sequence& sequence = cuda_step(step).at(args.sequence);
+    StoreKv of;
+    of.keys = device_rows(args.keys);
+    of.values = device_rows(args.values);
+    of.n = sequence.n;
+    of.first_key = sequence.first_key;
+    of.shape = shape_of(sequence.geometry);
+    of.raw = sequence.raw_keys;
+    of.turns = turns_of(sequence.rope);
+    QUIRE_ASSIGN(of.records, cuda_queue(exec.queue).records(args.records));
+    return add(exec, "storing keys", [&](const DeviceApi& api, Stream s) { return api.store_kv(s, of); });
+  }
+  Status move_kv(Exec exec, const MoveKvArgs& args) override {
+    MoveKv of;
+    of.shape = shape_of(args.geometry);
+    of.turns = turns_of(args.rope);
+    of.first = address(args.first);
+    of.second = address(args.second);
+    of.offset = args.offset;
+    of.to = address(args.to);
+    return add(exec, "moving keys", [&](const DeviceApi& api, Stream s) { return api.move_kv(s, of); });
+  }
+  // can_serve() says so before it comes to this.
+  Status narrow_chunks(Exec exec, const PreparedStep&, const NarrowArgs&) override {
+    return cuda_queue(exec.queue).fail(no_old_text());
+  }
+  Status represent_chunks(Exec exec, const PreparedStep& step, const RepresentArgs& args) override {
+    return run_represent(cuda_queue(exec.queue), exec.cancel, cuda_step(step), args);
+  }
+  Status select_chunks(Exec exec, const PreparedStep& step, const SelectArgs& args) override {
+    return run_select(cuda_queue(exec.queue), exec.cancel, cuda_step(step), args);
+  }
+  Status attention(Exec exec, const PreparedStep& step, std::span<const AttentionArgs> sequences) override {
+    for (const AttentionArgs& args : sequences) {
+      QUIRE_TRY(run_attention(cuda_queue(exec.queue), exec.cancel, cuda_step(step), args));
+    }
+    return {};
+  }
+  Status keep_peaks(Exec exec, const Buffer& shares, int64_t n, int n_heads, int64_t n_cells, bool first,
+                    Buffer& peaks) override {
+    return add(exec, "peaks", [&](const DeviceApi& api, Stream s) {
+      return api.keep_peaks(s, floats(shares), n, n_heads, n_cells, first, reinterpret_cast<float*>(address(peaks)));
+    });
+  }
+
+  int64_t workspace_bytes() const override { return total_; }
+  size_t matrix_bytes(std::span<const MatrixPart> parts, int64_t k) const override {
+    return CudaMatrix(parts, k).bytes;
+  }
+  size_t rope_bytes(int head_dim, int64_t) const override { return static_cast<size_t>(head_dim / 2) * sizeof(Turns); }
+  size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
+                                   const ChunkSelection& selection) const override {
+    return attention_bytes(geometry, n_query_heads, n_queries, n_keys, selection, facts_.n_processors);
+  }
+
+ private:
+  template <typename Function>
+  Status add(Exec exec, const char* what, const Function& queue) {
+    return cuda_queue(exec.queue).add(what, exec.cancel, queue);
+  }
+  static const float* floats(const Buffer& buffer) { return reinterpret_cast<const float*>(address(buffer)); }
+  Status no_old_text() const {
+    return Status(Code::kUnsupported, device_.name() + " cannot keep old text in a narrower type");
+  }
+  bool has_blas();
+
+  Allocator& allocator_;
+  const DeviceFacts facts_;
+  const CudaDevice device_;
+  std::atomic<int64_t> total_{0};  // bytes of working memory
+  ListPool lists_;
+  Loader loader_;
+  CudaRopes ropes_;
+  bool blas_asked_ = false, blas_there_ = false;  // of the scheduler's thread
+};
+
+Status CudaBackend::can_serve(const BackendNeeds& needs) const {
+  const KvGeometry& g = needs.geometry;
+  if (g.type != ElementType::kF16 && g.type != ElementType::kBF16) {
+    return Status(Code::kUnsupported, device_.name() + " cannot keep keys and values as " + element_name(g.type) +
+                                          "; it can as f16 and bf16 (kv_type)");
+  }
+  if (!can_attend(shape_of(g))) {
+    return Status(Code::kUnsupported, device_.name() + " has no attention for heads of " + std::to_string(g.head_dim) +
+                                          " elements; it has for even numbers up to 128");
+  }
+  if (needs.selection.keeps_queries() && attend_in_chunks_bytes(shape_of(g)) > kSharedMemory) {
+    return Status(Code::kUnsupported, device_.name() + " cannot represent chunks of " + std::to_string(g.chunk) +
+                                          " tokens by their attention; shorter ones it can");
+  }
+  return needs.old_text.narrows() ? no_old_text() : Status();
+}
+
+Result<std::shared_ptr<const Rope>> CudaBackend::create_rope(const RopeTable& table, int64_t chunk) {
+  if (auto rope = ropes_.find(table, chunk)) return std::shared_ptr<const Rope>(std::move(rope));
+  std::vector<Turns> turns;
+  for (const double theta : table.theta) {
+    constexpr double kWhole = 6.283185307179586476925;
+    const double turn = theta / kWhole;
+    const auto high = static_cast<float>(turn);
+    turns.push_back({high, static_cast<float>(turn - static_cast<double>(high))});
+  }
+  auto rope = std::make_shared<CudaRope>();
+  rope->theta = table.theta;
+  rope->chunk = chunk;
+  rope->bytes = turns.size() * sizeof(Turns);
+  QUIRE_ASSIGN(rope->memory, DeviceMemory::make(device_, rope->bytes, MemoryKind::kDevice));
+  const auto n = static_cast<int64_t>(turns.size() * sizeof(Turns) / sizeof(float));
+  QUIRE_TRY(loader_.load(ElementType::kF32, turns.data(), 1, n, ElementType::kF32, static_cast<int64_t>(rope->bytes),
+                         rope->memory.data()));
+  return std::shared_ptr<const Rope>(ropes_.share(std::move(rope)));
+}
+
+bool CudaBackend::has_blas() {
+  const DeviceApi& api = device_.api();
+  if (!blas_asked_ && api.open_blas) {
+    char why[256] = {};
+    blas_there_ = api.open_blas(why, sizeof why);
+  }
+  blas_asked_ = true;
+  return blas_there_;
+}
+
+Status CudaBackend::matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write,
+                           Rows y) {
+  const auto& w = static_cast<const CudaMatrix&>(matrix);
+  CudaQueue& queue = cuda_queue(exec.queue);
+  const bool add_to = write == Write::kAdd;
+  for (const MatrixRun& run : w.runs) {
+    const DeviceRows from = device_rows(x), to = device_rows(y.column(run.first_row));
+    const float* const own_bias = bias ? floats(*bias) + run.first_row : nullptr;
+    const bool for_blas = n > kFewRows && run.type == x.type && x.type != ElementType::kF32 &&
+                          (y.type == x.type || y.type == ElementType::kF32);
+    if (for_blas && has_blas()) {
+      QUIRE_ASSIGN(std::byte* const workspace, queue.workspace(Work::kBlas, kBlasWorkspace));
+      QUIRE_TRY(add(exec, "a product by cuBLASLt", [&](const DeviceApi& api, Stream s) {
+        return api.blas_matmul(s, from, n, w.rows(run), own_bias, add_to, to, workspace);
+      }));
+      continue;
+    }
+    QUIRE_TRY(add(exec, "a product", [&](const DeviceApi& api, Stream s) {
+      return api.matmul(s, from, n, w.rows(run), own_bias, add_to, to);
+    }));
+  }
+  return {};
+}
+
+}  // namespace
+
+size_t attention_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
+                       const ChunkSelection& selection, int n_processors) {
+  const int64_t group = n_query_heads / geometry.n_kv_heads;
+  const int64_t n_tiles = ceil_div(n_queries * group, kTileRows) * geometry.n_kv_heads;
+  const int64_t part = CudaStep::part_keys(n_keys, n_tiles, n_processors, geometry.chunk);
+  const int64_t parts = part == 0 ? 0 : n_tiles * ceil_div(n_keys, part);
+  auto bytes = static_cast<size_t>(parts * attention_part_floats(geometry.head_dim)) * sizeof(float);
+  if (selection.count > 0) {
+    const auto scores =
+        static_cast<size_t>(n_queries * n_query_heads * ceil_div(n_keys, selection.chunk)) * sizeof(float);
+    bytes += std::min(scores, kMostScoreBytes);
+  }
+  return bytes;
+}
+
+Result<std::unique_ptr<Backend>> create_cuda_backend(Allocator& allocator, const DeviceApi& api, int device) {
+  const CudaDevice of(api, device);
+  DeviceFacts facts;
+  QUIRE_TRY(of.check(api.describe(device, &facts), "asking what it is"));
+  if (!facts.usable) {
+    return Status(Code::kUnsupported, of.name() + " (" + facts.name + ") has compute capability " +
+                                          std::to_string(facts.major) + "." + std::to_string(facts.minor) +
+                                          ", which there are no kernels for");
+  }
+  QUIRE_TRY(of.use());
+  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(allocator, api, device, facts));
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,22 @@
+// The CUDA backend: operations of one device, by the plugin's table of functions (kernels/cuda/device_api.h).
+//
+// Rows are bf16, those that layers add to are f32. Records are rows of keys and values, as their neutral form.
+//
+// What it promises of results: the same step gives the same bits. A row's bits do depend on the company, for products
+// of few rows and of many are made by other kernels, as is attention of few tiles and of many.
+#pragma once
+
+#include <memory>
+
+#include "kernels/cuda/device_api.h"
+#include "lib/backend/backend.h"
+#include "lib/support/allocator.h"
+
+namespace quire::cuda {
+
+// The allocator and the table must outlive the backend and everything it made. The allocator is for staging memory
+// where no pinned memory is left. Errors: kUnsupported, if the plugin has no code for the device; kOutOfMemory,
+// kInternal.
+Result<std::unique_ptr<Backend>> create_cuda_backend(Allocator& allocator, const DeviceApi& api, int device);
+
+}  // namespace quire::cuda

@@ -1,0 +1,37 @@
+#include "lib/backend/cuda/cuda_device.h"
+
+#include <algorithm>
+
+namespace quire::cuda {
+
+Status CudaDevice::check(int error, const char* what) const {
+  if (error == 0) return {};
+  const Code code = api_.is_out_of_memory(error) ? Code::kOutOfMemory : Code::kInternal;
+  return Status(code, name() + ": " + what + ": " + api_.error_text(error));
+}
+
+Result<DeviceMemory> DeviceMemory::make(const CudaDevice& device, size_t bytes, MemoryKind kind) {
+  QUIRE_TRY(device.use());
+  DeviceMemory made;
+  const size_t least = std::max<size_t>(bytes, 1);
+  const bool staging = kind == MemoryKind::kStaging;
+  const int error = (staging ? device.api().allocate_host : device.api().allocate)(least, &made.data_);
+  if (error != 0) {
+    made.data_ = nullptr;
+    const std::string what = "allocating " + std::to_string(bytes) + (staging ? " bytes of host memory" : " bytes");
+    return device.check(error, what.c_str());
+  }
+  made.device_ = &device;
+  made.size_ = bytes;
+  made.kind_ = kind;
+  return made;
+}
+
+DeviceMemory::~DeviceMemory() {
+  if (!data_) return;
+  (void)device_->use();
+  const DeviceApi& api = device_->api();
+  (void)(kind_ == MemoryKind::kStaging ? api.release_host : api.release)(data_);
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,189 @@
+#include "lib/backend/cuda/cuda_queue.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace quire::cuda {
+namespace {
+
+constexpr size_t kAlignment = 256;
+
+}  // namespace
+
+// ---- UploadRing
+
+UploadRing::~UploadRing() {
+  for (const Slab& slab : slabs_) {
+    if (slab.event != nullptr) (void)device_.api().destroy_event(slab.event);
+  }
+}
+
+Result<bool> UploadRing::is_free(const Slab& slab) {
+  bool done = false;
+  QUIRE_TRY(device_.check(device_.api().ask_event(slab.event, &done), "asking for uploads"));
+  return done;
+}
+
+Result<std::byte*> UploadRing::take(size_t bytes) {
+  bytes = static_cast<size_t>(round_up(static_cast<int64_t>(bytes), kAlignment));
+  if (!slabs_.empty() && used_ + bytes <= slabs_[current_].memory.size()) {
+    return slabs_[current_].memory.data() + std::exchange(used_, used_ + bytes);
+  }
+  if (!slabs_.empty()) {
+    QUIRE_TRY(device_.check(device_.api().record_event(slabs_[current_].event, stream_), "marking uploads"));
+  }
+  // The next one in turn, if it is large enough and the device has read it; else a new one; else it is waited for.
+  const size_t next = slabs_.empty() ? 0 : (current_ + 1) % slabs_.size();
+  bool takes = false;
+  if (!slabs_.empty()) {
+    QUIRE_ASSIGN(takes, is_free(slabs_[next]));
+    takes = takes && slabs_[next].memory.size() >= bytes;
+  }
+  if (!takes && slabs_.size() < kMostSlabs) {
+    Slab made;
+    QUIRE_ASSIGN(made.memory, DeviceMemory::make(device_, std::max(bytes, kSlabBytes), MemoryKind::kStaging));
+    QUIRE_TRY(device_.check(device_.api().create_event(&made.event), "creating an event"));
+    slabs_.push_back(std::move(made));
+    current_ = slabs_.size() - 1;
+  } else {
+    Slab& slab = slabs_[next];
+    if (!takes) QUIRE_TRY(device_.check(device_.api().finish_event(slab.event), "waiting for uploads"));
+    if (slab.memory.size() < bytes) {
+      QUIRE_ASSIGN(slab.memory, DeviceMemory::make(device_, bytes, MemoryKind::kStaging));
+    }
+    current_ = next;
+  }
+  used_ = bytes;
+  return slabs_[current_].memory.data();
+}
+
+// ---- CudaQueue
+
+Result<std::unique_ptr<CudaQueue>> CudaQueue::create(const CudaDevice& device, std::atomic<int64_t>& total) {
+  QUIRE_TRY(device.use());
+  Stream stream = nullptr;
+  QUIRE_TRY(device.check(device.api().create_stream(&stream), "creating a stream"));
+  return std::unique_ptr<CudaQueue>(new CudaQueue(device, total, stream));
+}
+
+CudaQueue::~CudaQueue() {
+  (void)device_.use();
+  (void)device_.api().finish_stream(stream_);
+  (void)device_.api().destroy_stream(stream_);
+  for (const DeviceMemory& memory : workspaces_) total_ -= static_cast<int64_t>(memory.size());
+}
+
+Status CudaQueue::fail(Status status) {
+  if (failure_.ok()) failure_ = std::move(status);
+  return failure_;
+}
+
+Status CudaQueue::begin(const CancelToken* cancel) {
+  QUIRE_TRY(failure_);
+  if (cancel && cancel->cancelled()) return fail(Status(Code::kCancelled, "cancelled"));
+  const Status status = device_.use();
+  return status.ok() ? Status() : fail(status);
+}
+
+Status CudaQueue::finish() {
+  return add("waiting for a stream", nullptr, [](const DeviceApi& api, Stream s) { return api.finish_stream(s); });
+}
+
+Result<std::byte*> CudaQueue::workspace(Work work, size_t bytes) {
+  DeviceMemory& memory = workspaces_[static_cast<size_t>(work)];
+  if (memory.size() < bytes || memory.data() == nullptr) {
+    QUIRE_TRY(finish());
+    total_ -= static_cast<int64_t>(memory.size());
+    memory = DeviceMemory();
+    auto larger = DeviceMemory::make(device_, bytes, MemoryKind::kDevice);
+    if (!larger.ok()) return fail(larger.status());
+    memory = std::move(*larger);
+    total_ += static_cast<int64_t>(bytes);
+  }
+  return memory.data();
+}
+
+Status CudaQueue::upload(const void* from, void* to, size_t bytes) {
+  return upload_written(bytes, to, [&](std::byte* memory) { std::memcpy(memory, from, bytes); });
+}
+
+Status CudaQueue::read(const void* from, void* to, size_t bytes) {
+  if (bytes == 0) return {};
+  QUIRE_TRY(begin(nullptr));
+  auto taken = ring_.take(bytes);
+  if (!taken.ok()) return fail(taken.status());
+  QUIRE_TRY(add("copying from the device", nullptr,
+                [&](const DeviceApi& api, Stream s) { return api.download(s, *taken, from, bytes); }));
+  QUIRE_TRY(finish());
+  std::memcpy(to, *taken, bytes);
+  return {};
+}
+
+Status CudaQueue::begin_step() {
+  if (tables_.size() < kMostTables) return {};
+  QUIRE_TRY(finish());
+  tables_.clear();
+  return {};
+}
+
+Result<void* const*> CudaQueue::table(const void* key, const std::vector<void*>& addresses) {
+  AddressTable& own = tables_[key];
+  const size_t bytes = addresses.size() * sizeof(void*);
+  if (own.memory.data() == nullptr || own.memory.size() < bytes) {
+    if (own.memory.data() != nullptr) QUIRE_TRY(finish());
+    own = AddressTable();
+    auto memory = DeviceMemory::make(device_, std::max<size_t>(2 * bytes, kAlignment), MemoryKind::kDevice);
+    if (!memory.ok()) return fail(memory.status());
+    own.memory = std::move(*memory);
+  } else if (own.addresses == addresses) {
+    return reinterpret_cast<void* const*>(own.memory.data());
+  }
+  own.addresses.clear();  // until the copy is queued
+  QUIRE_TRY(upload(addresses.data(), own.memory.data(), bytes));
+  own.addresses = addresses;
+  return reinterpret_cast<void* const*>(own.memory.data());
+}
+
+Result<void* const*> CudaQueue::records(const KvRecords& records) {
+  addresses_.clear();
+  for (const KvRecord& record : records.chunks) addresses_.push_back(address(record));
+  return table(records.chunks.data(), addresses_);
+}
+
+Result<void* const*> CudaQueue::pages(const Representations& representations) {
+  addresses_.clear();
+  for (const auto& page : representations.pages) addresses_.push_back(page ? address(*page) : nullptr);
+  return table(representations.pages.data(), addresses_);
+}
+
+// ---- CudaFence
+
+Result<std::unique_ptr<CudaFence>> CudaFence::record(CudaQueue& queue) {
+  const CudaDevice& device = queue.device();
+  QUIRE_TRY(device.use());
+  Event event = nullptr;
+  QUIRE_TRY(device.check(device.api().create_event(&event), "creating an event"));
+  std::unique_ptr<CudaFence> fence(new CudaFence(device, event, queue.failure()));
+  QUIRE_TRY(device.check(device.api().record_event(event, queue.stream()), "recording an event"));
+  return fence;
+}
+
+CudaFence::~CudaFence() {
+  (void)device_.use();
+  (void)device_.api().destroy_event(event_);
+}
+
+// What failed is done: wait() says how.
+bool CudaFence::done() const {
+  bool done = false;
+  return !device_.use().ok() || device_.api().ask_event(event_, &done) != 0 || done;
+}
+
+Status CudaFence::wait() {
+  QUIRE_TRY(device_.use());
+  const int error = device_.api().finish_event(event_);
+  QUIRE_TRY(failure_);
+  return device_.check(error, "work on the device");
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,258 @@
+#include "lib/backend/cuda/cuda_step.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace quire::cuda {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+// Keys of a part at least, and parts of a text at most, about: few rows are spread over the device by parts.
+constexpr int64_t kLeastPart = 256;
+constexpr int64_t kMostParts = 64;
+
+}  // namespace
+
+// ---- ListPool
+
+Result<ListMemory> ListPool::take(size_t bytes) {
+  {
+    MutexLock lock(mutex_);
+    const auto fits = std::ranges::find_if(kept_, [&](const ListMemory& m) { return m.host.size() >= bytes; });
+    if (fits != kept_.end()) {
+      ListMemory taken = std::move(*fits);
+      kept_.erase(fits);
+      return taken;
+    }
+  }
+  const size_t size = std::bit_ceil(std::max<size_t>(bytes, size_t{64} << 10));
+  ListMemory made;
+  QUIRE_ASSIGN(made.host, DeviceMemory::make(device_, size, MemoryKind::kStaging));
+  QUIRE_ASSIGN(made.device, DeviceMemory::make(device_, size, MemoryKind::kDevice));
+  total_ += static_cast<int64_t>(size);
+  return made;
+}
+
+void ListPool::give_back(ListMemory memory) {
+  if (memory.device.data() == nullptr) return;
+  ListMemory dropped;  // freed without the lock
+  MutexLock lock(mutex_);
+  kept_.push_back(std::move(memory));
+  if (kept_.size() <= kMostKept) return;
+  const auto least = std::ranges::min_element(kept_, {}, [](const ListMemory& m) { return m.host.size(); });
+  dropped = std::move(*least);
+  kept_.erase(least);
+  total_ -= static_cast<int64_t>(dropped.device.size());
+}
+
+// ---- ListLayout
+
+size_t ListLayout::add(const void* data, size_t bytes) {
+  const size_t at = bytes_;
+  arrays_.push_back({data, bytes, at});
+  bytes_ += static_cast<size_t>(round_up(static_cast<int64_t>(bytes), kAlignment));
+  return at;
+}
+
+void ListLayout::write(std::byte* to) const {
+  for (const Array& array : arrays_) {
+    if (array.bytes > 0) std::memcpy(to + array.at, array.data, array.bytes);
+  }
+}
+
+ListsOnDevice::ListsOnDevice(const AttentionLists& lists, ListLayout& layout)
+    : tiles(layout.add(lists.tiles)),
+      pieces(layout.add(lists.pieces)),
+      spans(layout.add(lists.spans)),
+      picks(layout.add(lists.picks)),
+      works(layout.add(lists.works)),
+      merges(layout.add(lists.merges)),
+      n_works(static_cast<int64_t>(lists.works.size())),
+      n_merges(static_cast<int64_t>(lists.merges.size())),
+      n_parts(lists.n_parts) {}
+
+void ListsOnDevice::set(const std::byte* base, Attention& args) const {
+  args.tiles = reinterpret_cast<const AttentionTile*>(base + tiles);
+  args.pieces = reinterpret_cast<const AttentionPiece*>(base + pieces);
+  args.spans = reinterpret_cast<const AttentionSpan*>(base + spans);
+  args.picks = reinterpret_cast<const AttentionPick*>(base + picks);
+  args.works = reinterpret_cast<const AttentionWork*>(base + works) + first_work;
+  args.n_works = n_works;
+  args.merges = reinterpret_cast<const AttentionMerge*>(base + merges) + first_merge;
+  args.n_merges = n_merges;
+}
+
+// ---- CudaStep
+
+ListOptions CudaStep::list_options(const Sequence& sequence) {
+  return {.chunk = sequence.geometry.chunk, .raw = {sequence.raw_keys, false}, .part_keys = sequence.part_keys};
+}
+
+int64_t CudaStep::part_keys(int64_t n_keys, int64_t n_tiles, int n_processors, int64_t chunk) {
+  if (n_tiles >= n_processors) return 0;
+  const auto wanted = static_cast<uint64_t>(std::max(kLeastPart, n_keys / kMostParts));
+  return round_up(static_cast<int64_t>(std::bit_ceil(wanted)), chunk);
+}
+
+void CudaStep::cut(std::span<const StepSequence> all, int n_processors) {
+  struct Range {
+    int64_t first_work, n_works, first_merge, n_merges;
+    int32_t n_parts;
+  };
+  std::vector<Range> ranges;
+  sequences_.reserve(all.size());
+  for (const StepSequence& given : all) {
+    Sequence& own = sequences_.emplace_back();
+    static_cast<StepSequence&>(own) = given;
+    own.pieces =
+        tiling::cut_pieces({*given.plan, n_query_heads, given.geometry.n_kv_heads, given.geometry.chunk, given.old});
+    int64_t n_tiles = 0, n_keys = 0;
+    for (const QueryBlock& block : given.plan->blocks) {
+      const int64_t last = block.first_query + (block.n_queries - 1) * block.step;
+      n_keys = std::max(n_keys, last + 1);
+      const int64_t rows = block.per_head ? block.n_queries * n_query_heads
+                                          : block.n_queries * (n_query_heads / given.geometry.n_kv_heads);
+      n_tiles += ceil_div(rows, kTileRows) * (block.per_head ? 1 : given.geometry.n_kv_heads);
+    }
+    own.part_keys = part_keys(n_keys, n_tiles, n_processors, given.geometry.chunk);
+    const auto first_work = static_cast<int64_t>(lists_.works.size());
+    const auto first_merge = static_cast<int64_t>(lists_.merges.size());
+    const auto first_span = static_cast<int32_t>(lists_.spans.size());
+    lists_.n_parts = 0;  // sequences use the same memory, one after the other
+    append_lists(*own.plan, own.pieces, list_options(own), lists_);
+    ranges.push_back({first_work, static_cast<int64_t>(lists_.works.size()) - first_work, first_merge,
+                      static_cast<int64_t>(lists_.merges.size()) - first_merge, lists_.n_parts});
+    add_scored(own);
+    add_chosen(own, first_span, n_processors);
+  }
+  const ListsOnDevice together(lists_, layout_);
+  for (const Range& range : ranges) {
+    ListsOnDevice& own = places_.emplace_back(together);
+    own.first_work = range.first_work;
+    own.n_works = range.n_works;
+    own.first_merge = range.first_merge;
+    own.n_merges = range.n_merges;
+    own.n_parts = range.n_parts;
+  }
+  score_spans_at_ = layout_.add(score_spans_);
+  chosen_tiles_at_ = layout_.add(chosen_tiles_);
+  chosen_spans_at_ = layout_.add(chosen_spans_);
+  chosen_merges_at_ = layout_.add(chosen_merges_);
+  for (Sequence& own : sequences_) own.query_scale = layout_.add(own.plan->query_scale);
+}
+
+void CudaStep::add_scored(Sequence& sequence) {
+  const Plan& plan = *sequence.plan;
+  int64_t row = 0;
+  for (const QueryBlock& block : plan.blocks) {
+    if (block.selected) {
+      const Plan::List& list = plan.list(block, 0);
+      const auto first = static_cast<int64_t>(score_spans_.size());
+      for (int32_t s = list.begin; s < list.end; ++s) {
+        const Span& span = plan.spans[static_cast<size_t>(s)];
+        ScoreSpan of;
+        of.first_key = span.first_key;
+        of.count = (span.count - 1) * span.stride + 1;
+        of.q_div = span.q_div;
+        of.q_offset = span.q_offset;
+        of.q_cap = span.q_cap;
+        of.q_floor = span.q_floor;
+        of.key_base = span.key_base;
+        of.key_period = span.key_period;
+        score_spans_.push_back(of);
+      }
+      sequence.scored.push_back({&block, row, first, list.end - list.begin});
+    }
+    row += block.n_queries;
+  }
+}
+
+// first_span: where the lists have the plan's spans.
+void CudaStep::add_chosen(Sequence& sequence, int32_t first_span, int n_processors) {
+  const Plan& plan = *sequence.plan;
+  const KvGeometry& g = sequence.geometry;
+  const int group = n_query_heads / g.n_kv_heads;
+  if (plan.blocks.size() != 1 || sequence.scored.size() != 1) return;
+  const QueryBlock& block = plan.blocks.front();
+  if (block.n_queries * group > kTileRows) return;
+  ChosenTiles& own = sequence.chosen;
+  own.first_tile = static_cast<int64_t>(chosen_tiles_.size());
+  own.first_span = static_cast<int64_t>(chosen_spans_.size());
+  own.first_merge = static_cast<int64_t>(chosen_merges_.size());
+  own.n_tiles = g.n_kv_heads;
+  own.most_picks = block.n_queries * group * plan.most_selected();
+  const int64_t n_chunks = (block.first_query + block.n_queries - 1) / plan.selection.chunk + 1;
+  const Plan::List& list = plan.list(block, 0);
+  int64_t pieces = 0;  // of a chunk
+  for (int32_t s = list.begin; s < list.end; ++s) {
+    const Span& span = plan.spans[static_cast<size_t>(s)];
+    pieces += 1 + (span.key_period > 0 ? ceil_div(plan.selection.chunk, span.key_period) : 0);
+    ChosenSpan of;
+    of.first_key = span.first_key;
+    of.end_key = span.first_key + (span.count - 1) * span.stride + 1;
+    of.min_lag = span.min_lag;
+    of.key_base = span.key_base;
+    of.key_period = span.key_period;
+    of.key_div = span.key_div;
+    of.key_floor = span.key_floor;
+    of.turned = span.rotation == Span::Rotation::kRaw;
+    of.span = first_span + s;
+    chosen_spans_.push_back(of);
+  }
+  own.n_spans = list.end - list.begin;
+  const int64_t most_chunks = std::min(own.most_picks, n_chunks);
+  own.most_pieces = most_chunks * pieces;
+  own.n_parts = static_cast<int>(std::clamp<int64_t>(n_processors / own.n_tiles, 1, std::min(kMostParts, most_chunks)));
+  for (int kv_head = 0; kv_head < g.n_kv_heads; ++kv_head) {
+    AttentionTile tile;
+    tile.first = block.first_query;
+    tile.count = static_cast<int32_t>(block.n_queries);
+    tile.heads = group;
+    tile.first_head = kv_head * group;
+    tile.kv_head = kv_head;
+    tile.selected = true;
+    chosen_tiles_.push_back(tile);
+    if (own.n_parts > 1) chosen_merges_.push_back({kv_head, kv_head * own.n_parts, own.n_parts});
+  }
+}
+
+void CudaStep::set_chosen(int sequence, Attention& args, ListChosen& of) const {
+  const Sequence& s = at(sequence);
+  const ChosenTiles& own = s.chosen;
+  const std::byte* const base = memory_.device.data();
+  (void)set_lists(sequence, args);  // spans
+  args.tiles = of.tiles = reinterpret_cast<const AttentionTile*>(base + chosen_tiles_at_) + own.first_tile;
+  args.merges = reinterpret_cast<const AttentionMerge*>(base + chosen_merges_at_) + own.first_merge;
+  args.n_merges = own.n_parts > 1 ? own.n_tiles : 0;
+  args.n_works = own.n_tiles * own.n_parts;
+  of.spans = reinterpret_cast<const ChosenSpan*>(base + chosen_spans_at_) + own.first_span;
+  of.n_spans = own.n_spans;
+  of.n_tiles = own.n_tiles;
+  of.n_parts = own.n_parts;
+  of.most_pieces = own.most_pieces;
+  of.most_picks = own.most_picks;
+  const QueryBlock& block = *s.scored.front().block;
+  of.width = s.plan->most_selected();
+  of.n_query_heads = n_query_heads;
+  of.chunk = s.plan->selection.chunk;
+  of.stored_chunk = s.geometry.chunk;
+  of.n_chunks = (block.first_query + block.n_queries - 1) / of.chunk + 1;
+}
+
+Status CudaStep::upload(CudaQueue& queue) {
+  QUIRE_ASSIGN(memory_, pool_.take(layout_.bytes()));
+  layout_.write(memory_.host.data());
+  lists_ = {};
+  return queue.add("copying the step's lists", nullptr, [&](const DeviceApi& api, Stream s) {
+    return api.upload(s, memory_.device.data(), memory_.host.data(), layout_.bytes());
+  });
+}
+
+int32_t CudaStep::set_lists(int sequence, Attention& args) const {
+  const ListsOnDevice& own = places_[static_cast<size_t>(sequence)];
+  own.set(memory_.device.data(), args);
+  return own.n_parts;
+}
+
+}  // namespace quire::cuda

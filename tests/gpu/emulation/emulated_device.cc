@@ -1,0 +1,335 @@
+#include "tests/gpu/emulation/emulated_device.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <vector>
+
+#include "tests/gpu/emulation/block.h"
+
+using Work = std::function<int()>;
+
+struct CUstream_st {
+  std::deque<Work> waiting;
+  int64_t n_done = 0;
+  int failure = 0;
+};
+
+struct CUevent_st {
+  CUstream_st* stream = nullptr;  // null: not recorded, or its stream is gone
+  int64_t number = 0;             // done when so much of the stream's work is
+  int failure = 0;
+};
+
+namespace quire::emulation {
+namespace {
+
+using cuda::DeviceFacts;
+using cuda::Event;
+using cuda::Probe;
+using cuda::Stream;
+
+constexpr int kOutOfMemory = 2, kRefused = 9, kKernelFailed = 719, kBadCall = 1;
+constexpr size_t kAlignment = 256;
+
+struct State {
+  std::recursive_mutex mutex;
+  DeviceFaults faults;
+  DeviceUse use;
+  int n_processors = 6;
+  std::map<const void*, size_t> device, host;
+  std::vector<CUevent_st*> events;
+};
+State& state() {
+  static State one;
+  return one;
+}
+
+bool strikes(int64_t& countdown) { return countdown > 0 && --countdown == 0; }
+
+[[noreturn]] void die(const char* what) {
+  std::fprintf(stderr, "emulated device: %s\n", what);
+  std::abort();
+}
+
+// Runs what the stream waits with, up to `number`.
+void run(CUstream_st& stream, int64_t number) {
+  while (stream.n_done < number) {
+    const Work work = std::move(stream.waiting.front());
+    stream.waiting.pop_front();
+    ++stream.n_done;
+    if (stream.failure == 0) stream.failure = work();
+  }
+}
+int64_t last(const CUstream_st& stream) { return stream.n_done + static_cast<int64_t>(stream.waiting.size()); }
+
+// ---- memory
+int allocate_in(std::map<const void*, size_t>& kind, int64_t& bytes_held, int64_t& fault, size_t bytes, void** out) {
+  const std::lock_guard lock(state().mutex);
+  if (strikes(fault)) return kOutOfMemory;
+  const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  *out = std::aligned_alloc(kAlignment, rounded);
+  if (*out == nullptr) return kOutOfMemory;
+  std::memset(*out, 0xFF, rounded);
+  kind[*out] = bytes;
+  bytes_held += static_cast<int64_t>(bytes);
+  return 0;
+}
+int release_in(std::map<const void*, size_t>& kind, int64_t& bytes_held, void* memory) {
+  const std::lock_guard lock(state().mutex);
+  const auto at = kind.find(memory);
+  if (at == kind.end()) die("memory is released that is not its own");
+  bytes_held -= static_cast<int64_t>(at->second);
+  std::memset(memory, 0xFF, at->second);
+  kind.erase(at);
+  std::free(memory);
+  return 0;
+}
+int allocate(size_t bytes, void** out) {
+  ++state().use.n_allocations;
+  return allocate_in(state().device, state().use.bytes, state().faults.allocation, bytes, out);
+}
+int release(void* memory) { return release_in(state().device, state().use.bytes, memory); }
+int allocate_host(size_t bytes, void** out) {
+  return allocate_in(state().host, state().use.host_bytes, state().faults.host_allocation, bytes, out);
+}
+int release_host(void* memory) { return release_in(state().host, state().use.host_bytes, memory); }
+
+// Whether [p, p + bytes) lies in one piece of memory of the kind.
+bool lies_in(const std::map<const void*, size_t>& kind, const void* p, size_t bytes) {
+  auto after = kind.upper_bound(p);
+  if (after == kind.begin()) return false;
+  --after;
+  const auto offset = static_cast<size_t>(static_cast<const char*>(p) - static_cast<const char*>(after->first));
+  return offset + bytes <= after->second;
+}
+
+int queue(Stream stream, Work work) {
+  stream->waiting.push_back(std::move(work));
+  return 0;
+}
+
+int upload(Stream stream, void* to, const void* from, size_t bytes) {
+  const std::lock_guard lock(state().mutex);
+  if (!lies_in(state().device, to, bytes)) die("an upload to what is not device memory");
+  if (lies_in(state().host, from, bytes)) {
+    return queue(stream, [=] { return std::memcpy(to, from, bytes), 0; });
+  }
+  const auto* bytes_of = static_cast<const char*>(from);
+  return queue(stream, [to, copy = std::vector<char>(bytes_of, bytes_of + bytes)] {
+    return std::memcpy(to, copy.data(), copy.size()), 0;
+  });
+}
+int download(Stream stream, void* to, const void* from, size_t bytes) {
+  const std::lock_guard lock(state().mutex);
+  if (!lies_in(state().device, from, bytes)) die("a download of what is not device memory");
+  return queue(stream, [=] { return std::memcpy(to, from, bytes), 0; });
+}
+int copy(Stream stream, void* to, const void* from, size_t bytes) {
+  const std::lock_guard lock(state().mutex);
+  return queue(stream, [=] { return std::memmove(to, from, bytes), 0; });
+}
+int fill(Stream stream, void* to, int byte, size_t bytes) {
+  const std::lock_guard lock(state().mutex);
+  return queue(stream, [=] { return std::memset(to, byte, bytes), 0; });
+}
+
+// ---- order
+int create_stream(Stream* out) {
+  const std::lock_guard lock(state().mutex);
+  ++state().use.n_streams;
+  *out = new CUstream_st();
+  return 0;
+}
+int finish_stream(Stream stream) {
+  const std::lock_guard lock(state().mutex);
+  ++state().use.n_waits;
+  run(*stream, last(*stream));
+  return stream->failure;
+}
+int destroy_stream(Stream stream) {
+  const std::lock_guard lock(state().mutex);
+  run(*stream, last(*stream));
+  for (CUevent_st* event : state().events) {
+    if (event->stream != stream) continue;
+    event->failure = stream->failure;
+    event->stream = nullptr;
+  }
+  --state().use.n_streams;
+  delete stream;
+  return 0;
+}
+int create_event(Event* out) {
+  const std::lock_guard lock(state().mutex);
+  ++state().use.n_events;
+  *out = new CUevent_st();
+  state().events.push_back(*out);
+  return 0;
+}
+int destroy_event(Event event) {
+  const std::lock_guard lock(state().mutex);
+  --state().use.n_events;
+  std::erase(state().events, event);
+  delete event;
+  return 0;
+}
+int record_event(Event event, Stream stream) {
+  const std::lock_guard lock(state().mutex);
+  *event = {stream, last(*stream), 0};
+  return 0;
+}
+int finish_event(Event event) {
+  const std::lock_guard lock(state().mutex);
+  if (event->stream == nullptr) return event->failure;
+  run(*event->stream, event->number);
+  return event->stream->failure;
+}
+int ask_event(Event event, bool* done) {
+  *done = true;
+  return finish_event(event);
+}
+int wait_event(Stream stream, Event event) {
+  const std::lock_guard lock(state().mutex);
+  if (event->stream == nullptr) return 0;
+  // The other stream outlives this work only if it is there when this runs: destroying it runs it to its end.
+  return queue(stream, [event] {
+    (void)finish_event(event);
+    return 0;
+  });
+}
+
+// ---- kernels
+template <auto kKernel>
+struct Queued;
+template <typename... Arguments, int (*kKernel)(Stream, Arguments...)>
+struct Queued<kKernel> {
+  static int call(Stream stream, Arguments... arguments) {
+    const std::lock_guard lock(state().mutex);
+    ++state().use.n_launches;
+    if (strikes(state().faults.launch)) return kRefused;
+    const bool fails = strikes(state().faults.kernel);
+    return queue(stream, [fails, own = std::tuple<std::decay_t<Arguments>...>(arguments...)] {
+      if (fails) return kKernelFailed;
+      try {
+        return std::apply([](const auto&... of) { return kKernel(nullptr, of...); }, own);
+      } catch (const Fault& fault) {
+        std::fprintf(stderr, "emulated device: %s\n", fault.what());
+        return kKernelFailed;
+      }
+    });
+  }
+};
+
+// ---- the device
+const char* error_text(int error) {
+  switch (error) {
+    case 0:
+      return "no error";
+    case kOutOfMemory:
+      return "out of memory";
+    case kRefused:
+      return "the launch was refused";
+    case kKernelFailed:
+      return "a kernel failed";
+    default:
+      return "an invalid value";
+  }
+}
+
+int probe(Probe* out) {
+  *out = {
+      .obstacle = cuda::Obstacle::kNone, .error = 0, .driver_version = 13000, .runtime_version = 13000, .n_devices = 1};
+  return 0;
+}
+
+int describe(int device, DeviceFacts* out) {
+  if (device != 0) return kBadCall;
+  std::snprintf(out->name, sizeof out->name, "emulated");
+  out->major = 9;
+  out->n_processors = state().n_processors;
+  out->usable = true;
+  out->memory_bytes = int64_t{1} << 30;
+  return 0;
+}
+
+int free_memory(int device, int64_t* out) {
+  *out = int64_t{1} << 30;
+  return device == 0 ? 0 : kBadCall;
+}
+
+int use_device(int device) { return device == 0 ? 0 : kBadCall; }
+
+cuda::DeviceApi make_api() {
+  cuda::DeviceApi api;
+  api.error_text = error_text;
+  api.is_out_of_memory = [](int error) { return error == kOutOfMemory; };
+  api.probe = probe;
+  api.describe = describe;
+  api.free_memory = free_memory;
+  api.use_device = use_device;
+  api.allocate = allocate;
+  api.release = release;
+  api.allocate_host = allocate_host;
+  api.release_host = release_host;
+  api.upload = upload;
+  api.download = download;
+  api.copy = copy;
+  api.fill = fill;
+  api.create_stream = create_stream;
+  api.destroy_stream = destroy_stream;
+  api.finish_stream = finish_stream;
+  api.create_event = create_event;
+  api.destroy_event = destroy_event;
+  api.record_event = record_event;
+  api.ask_event = ask_event;
+  api.finish_event = finish_event;
+  api.wait_event = wait_event;
+  api.rms_norm = Queued<cuda::rms_norm>::call;
+  api.head_norm = Queued<cuda::head_norm>::call;
+  api.swiglu = Queued<cuda::swiglu>::call;
+  api.embed = Queued<cuda::embed>::call;
+  api.copy_rows = Queued<cuda::copy_rows>::call;
+  api.scale_rows = Queued<cuda::scale_rows>::call;
+  api.write_row = Queued<cuda::write_row>::call;
+  api.store_kv = Queued<cuda::store_kv>::call;
+  api.move_kv = Queued<cuda::move_kv>::call;
+  api.matmul = Queued<cuda::matmul>::call;
+  api.attention = Queued<cuda::attention>::call;
+  api.attention_shares = Queued<cuda::attention_shares>::call;
+  api.keep_peaks = Queued<cuda::keep_peaks>::call;
+  api.summarise_keys = Queued<cuda::summarise_keys>::call;
+  api.attend_in_chunks = Queued<cuda::attend_in_chunks>::call;
+  api.score_chunks = Queued<cuda::score_chunks>::call;
+  api.choose_chunks = Queued<cuda::choose_chunks>::call;
+  api.list_chosen = Queued<cuda::list_chosen>::call;
+  return api;
+}
+
+}  // namespace
+
+const cuda::DeviceApi& device_api() {
+  static const cuda::DeviceApi api = make_api();
+  return api;
+}
+
+void set_device_processors(int n) {
+  const std::lock_guard lock(state().mutex);
+  state().n_processors = n;
+}
+
+void set_device_faults(const DeviceFaults& faults) {
+  const std::lock_guard lock(state().mutex);
+  state().faults = faults;
+}
+
+DeviceUse device_use() {
+  const std::lock_guard lock(state().mutex);
+  return state().use;
+}
+
+}  // namespace quire::emulation

@@ -1,0 +1,42 @@
+// A device for tests: the table of functions that the CUDA plugin gives (kernels/cuda/device_api.h), over emulated
+// kernels and the host's memory.
+//
+// It works late, as a device may: what is queued on a stream runs when somebody waits for it or asks for an event
+// behind it, so that memory that is given back or overwritten too early shows. Fresh memory is all ones: NaN, and far
+// out of range as an index. It has no cuBLASLt.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/device_api.h"
+
+namespace quire::emulation {
+
+// The table; any thread.
+const cuda::DeviceApi& device_api();
+
+// How many processors the device has that is opened next.
+void set_device_processors(int n);
+
+// What goes wrong from now on: the n-th call fails, and those behind it do not. 0: none.
+struct DeviceFaults {
+  int64_t allocation = 0;  // of device memory: out of memory
+  int64_t host_allocation = 0;
+  int64_t launch = 0;  // is refused
+  int64_t kernel = 0;  // fails when it runs, and its stream with it
+};
+void set_device_faults(const DeviceFaults& faults);
+
+// Since the program began: what was allocated and not given back, and calls.
+struct DeviceUse {
+  int64_t bytes = 0;
+  int64_t host_bytes = 0;
+  int64_t n_streams = 0;
+  int64_t n_events = 0;
+  int64_t n_allocations = 0;  // made in all, of the device's memory
+  int64_t n_launches = 0;
+  int64_t n_waits = 0;  // of the host for a stream
+};
+DeviceUse device_use();
+
+}  // namespace quire::emulation
