@@ -208,6 +208,7 @@ TEST_P(CudaAttentionKernel, MatchesTheReferenceForFewQueriesThatSelect) {
   const Selected all[] = {
       {{4, 2, 32, 16, kF16}, 16, 7, 1}, {{8, 1, 80, 32, kBF16}, 32, 3, 8}, {{2, 2, 64, 128, kBF16}, 32, 6, 5}};
   for (const Selected& s : all) {
+    if (&s != &all[static_cast<int>(GetParam().schedule) % 3]) continue;
     SCOPED_TRACE(s.shape.name());
     AttentionScene scene(whole, random, s.shape, false);
     scene.select(random, s.chunk, s.count);
@@ -311,6 +312,7 @@ TEST_P(CudaAttentionKernel, SharesAreTheDefinition) {
 }
 
 TEST_P(CudaAttentionKernel, SharesOfSelectedChunks) {
+  if (GetParam().schedule != emulation::Schedule::kRandom) GTEST_SKIP() << "one order is enough of the same kernel";
   Random random;
   SCOPED_TRACE(random.trace());
   CudaMachine machine;

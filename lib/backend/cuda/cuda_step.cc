@@ -8,7 +8,9 @@ namespace quire::cuda {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-// Keys of a part at least, and parts of a text at most, about: few rows are spread over the device by parts.
+// Few tiles are spread over the device by parts: about so many blocks of threads for each processor. Keys of a part at
+// least, and parts of a tile at most.
+constexpr int64_t kBlocks = 4;
 constexpr int64_t kLeastPart = 256;
 constexpr int64_t kMostParts = 64;
 
@@ -90,8 +92,9 @@ ListOptions CudaStep::list_options(const Sequence& sequence) {
 }
 
 int64_t CudaStep::part_keys(int64_t n_keys, int64_t n_tiles, int n_processors, int64_t chunk) {
-  if (n_tiles >= n_processors) return 0;
-  const auto wanted = static_cast<uint64_t>(std::max(kLeastPart, n_keys / kMostParts));
+  if (n_tiles >= n_processors || n_tiles == 0) return 0;
+  const int64_t parts = std::min(kMostParts, kBlocks * n_processors / n_tiles);
+  const auto wanted = static_cast<uint64_t>(std::max(kLeastPart, ceil_div(n_keys, parts)));
   return round_up(static_cast<int64_t>(std::bit_ceil(wanted)), chunk);
 }
 
@@ -203,7 +206,8 @@ void CudaStep::add_chosen(Sequence& sequence, int32_t first_span, int n_processo
   own.n_spans = list.end - list.begin;
   const int64_t most_chunks = std::min(own.most_picks, n_chunks);
   own.most_pieces = most_chunks * pieces;
-  own.n_parts = static_cast<int>(std::clamp<int64_t>(n_processors / own.n_tiles, 1, std::min(kMostParts, most_chunks)));
+  own.n_parts = static_cast<int>(
+      std::clamp<int64_t>(kBlocks / 2 * n_processors / own.n_tiles, 1, std::min(kMostParts, most_chunks)));
   for (int kv_head = 0; kv_head < g.n_kv_heads; ++kv_head) {
     AttentionTile tile;
     tile.first = block.first_query;
