@@ -791,10 +791,10 @@ typedef struct quire_session_adapter {
 /* Old text in a narrower type: with kv_old_type a token reads keys and values of chunks (of
  * kv_chunk tokens) that end at least old_after tokens before its own chunk in that type, and nearer
  * ones in kv_type. The distance alone decides, within a block of fed text too: never a budget, or
- * where a chunk lies. So tokens are those of any other session with the same options. A chunk is
- * kept in both types while it is new, and in kv_type until four chunks more have become old after
- * it: so far a text can be cut (quire_session_truncate), and sessions can share its beginning,
- * without reading it again. Condensed entries (beacon) and what chunks are selected by (longheads,
+ * where a chunk lies. So tokens are those of any other session with the same options. A chunk that
+ * became old is kept in kv_type too, until four chunks more have become old after it: so far a
+ * text can be cut (quire_session_truncate), and sessions can share its beginning, without reading
+ * it again. Condensed entries (beacon) and what chunks are selected by (longheads,
  * dca_topk) do not change. */
 #define QUIRE_OLD_AT_ONCE (-1) /* old_after: no distance: all chunks before the token's own */
 

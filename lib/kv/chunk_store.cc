@@ -127,12 +127,12 @@ Status ChunkStore::reserve(int64_t first, int64_t n) {
   const int64_t end = ceil_div(first + n, geometry_.chunk);
   const std::vector<int64_t> missing = table_.extend(KvKind::kText, first / geometry_.chunk, end);
   const int64_t selection = selection_.bytes_for(first + n);
-  const int64_t complete = options_.old.narrows() ? (first + n) / geometry_.chunk : first / geometry_.chunk;
-  const std::vector<int64_t> narrow = table_.extend(KvKind::kNarrow, first / geometry_.chunk, complete);
-  const int64_t in_step = (end - first / geometry_.chunk + condensed_chunks()) * record_bytes_ +
-                          (complete - first / geometry_.chunk) * narrow_bytes_;
+  find_to_narrow(first, n);
+  // Narrow records are made one at a time, when the block's own records may leave memory.
+  const int64_t in_step =
+      (end - first / geometry_.chunk + condensed_chunks()) * record_bytes_ + (to_narrow_.empty() ? 0 : narrow_bytes_);
   const int64_t added_records =
-      static_cast<int64_t>(missing.size()) * record_bytes_ + static_cast<int64_t>(narrow.size()) * narrow_bytes_;
+      static_cast<int64_t>(missing.size()) * record_bytes_ + static_cast<int64_t>(to_narrow_.size()) * narrow_bytes_;
   QUIRE_TRY(check_budget(selection, in_step, added_records * table_.n_layers(), first + n));
   // Records that are in the way of representations go.
   if (const int64_t added = selection_.bytes_to_add(first, first + n); added > 0) {
@@ -142,7 +142,7 @@ Status ChunkStore::reserve(int64_t first, int64_t n) {
   QUIRE_TRY(own_chunk(KvKind::kText, first));
   Status status = make_records(KvKind::kText, missing);
   if (status.ok()) {
-    status = make_records(KvKind::kNarrow, narrow);
+    status = make_records(KvKind::kNarrow, to_narrow_);
     for (size_t m = 0; !status.ok() && m < missing.size(); ++m) drop(KvKind::kText, missing[m], missing[m] + 1);
   }
   if (!status.ok()) return status.with_context("KV cache at token " + std::to_string(first));
@@ -273,6 +273,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   fork->fixed_bytes_ = fixed_bytes_;
   fork->n_evicted_ = n_evicted_;
   fork->evicted_until_ = evicted_until_;
+  fork->full_from_ = full_from_;
   fork->narrow_until_ = narrow_until_;
   return fork;
 }
@@ -416,6 +417,7 @@ void ChunkStore::cut(KvKind kind, int64_t n_chunks) {
 void ChunkStore::truncate(int64_t n_tokens, int64_t n_entries) {
   const int64_t keep = ceil_div(n_tokens, geometry_.chunk);
   // The chunk that is cut in two goes as well: it will be written to.
+  drop_unmade();
   bool known = prefixes_.cut(n_tokens / geometry_.chunk);
   known = narrow_prefixes_.cut(n_tokens / geometry_.chunk) || known;
   cut(KvKind::kText, keep);
@@ -423,7 +425,8 @@ void ChunkStore::truncate(int64_t n_tokens, int64_t n_entries) {
   cut(KvKind::kCondensed, ceil_div(n_entries, geometry_.chunk));
   selection_.truncate(n_tokens, known);
   evicted_until_ = std::min(evicted_until_, keep);
-  narrow_until_ = std::min(narrow_until_, keep);
+  full_from_ = std::min(full_from_, keep);
+  narrow_until_ = std::min(narrow_until_, n_tokens / geometry_.chunk);
 }
 
 void ChunkStore::evict(int64_t begin, int64_t end) {

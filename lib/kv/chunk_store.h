@@ -46,7 +46,7 @@ struct ChunkStoreOptions {
   int64_t compressed_budget_bytes = 0;
   Allocator* host_memory = nullptr;
   bool raw_keys = false;  // text keys are stored unrotated
-  // Where it narrows: complete chunks have narrow records, too, and their full ones are dropped when they are old.
+  // Where it narrows: old chunks have narrow records, and their full ones are dropped when no query reads them.
   OldText old{};
   int n_query_heads = 0;
   ChunkSelection selection{};  // how heads choose: a representation of each complete chunk is kept for it
@@ -111,13 +111,19 @@ class ChunkStore {
   void evict(int64_t begin, int64_t end);
   // Whether no full record with a text key in [begin, end) was dropped.
   bool holds(int64_t begin, int64_t end) const;
-  // Whether the text keys in [begin, end) are held as queries from next_query on read them.
+  // Whether the text keys in [begin, end) are held as queries from next_query on read them, or as narrow records are
+  // made from.
   bool holds_for(int64_t next_query, int64_t begin, int64_t end) const;
   // Full records of text that is old for next_query go, but for those of the last kSpareChunks chunks: so the text can
   // be cut by as many tokens without being read again, and stores whose texts part there can share what is before.
   // Waits as truncate().
   static constexpr int64_t kSpareChunks = 4;
   void drop_old_text(int64_t next_query);
+  // Chunks that are old for the last reserved token and have no narrow record yet, ascending: reserve() made room for
+  // it, and the step makes it in each layer from the full one, before it reads the chunk.
+  std::span<const int64_t> to_narrow() const { return to_narrow_; }
+  // The step is done, with the narrow records that it had to make. Without this the next truncate() drops them.
+  void narrowed() noexcept;
   // The most tokens, at most n_tokens, to which the text can be cut so that the following tokens come out as if no
   // other had ever followed: where the queries of the chunk in progress are known, and its records can be written.
   int64_t exact_boundary(int64_t n_tokens) const;
@@ -270,6 +276,7 @@ class ChunkStore {
   // Of prefixes.
   bool can_share(const ChunkRecords& records, int64_t first, int64_t end) const;
   void enter_prefix(int64_t chunk);
+  void hold_shared(KvKind kind, int64_t chunk, ChunkRecords& records);
   // Of moves.
   struct OldChunk {
     int64_t chunk;
@@ -284,6 +291,9 @@ class ChunkStore {
                    std::vector<std::unique_ptr<PreparedStep>>& steps);
   Status adopt_selection(int64_t first, int64_t end, PrefixPages pages);
   // Where old text is narrow.
+  void find_to_narrow(int64_t first, int64_t n);
+  bool join_narrow(int64_t chunk);
+  void drop_unmade();
   bool append_prefix(std::span<const int32_t> ids);
   void enter_narrow(int64_t chunk);
   int64_t known_prefix(std::span<const std::vector<int32_t>> ids);
@@ -329,8 +339,11 @@ class ChunkStore {
   };
   std::vector<Seen> seen_;  // what the last requests brought, and the backend sees
   int64_t n_evicted_ = 0;
-  int64_t evicted_until_ = 0;  // everything droppable before this chunk was dropped
-  int64_t narrow_until_ = 0;   // before this chunk there is no full record
+  int64_t evicted_until_ = 0;       // everything droppable before this chunk was dropped
+  int64_t full_from_ = 0;           // before this chunk there is no full record
+  std::vector<int64_t> to_narrow_;  // of the reserved step; perhaps not reserved, where that failed
+  int64_t narrow_until_ = 0;        // before this chunk each one that is held has its narrow record
+  int64_t narrows_until_ = 0;       // the same when the reserved step is done
 };
 
 }  // namespace quire

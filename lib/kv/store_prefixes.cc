@@ -34,7 +34,16 @@ bool ChunkStore::knows_prefix(int64_t chunk, const ChunkIds& ids_of) const {
     following.push_back(ids_of(c));
     if (following.back().empty()) return false;
   }
-  return options_.old.narrows() ? narrow_prefixes_.knows(following) : prefixes_.knows(following);
+  return prefixes_.knows(following) || narrow_prefixes_.knows(following);
+}
+
+// The store became a holder of these records, which another one had.
+void ChunkStore::hold_shared(KvKind kind, int64_t chunk, ChunkRecords& records) {
+  table_.hold(kind, chunk, records);
+  if (!records.page) return;
+  const auto bytes = static_cast<int64_t>(records.page->size());
+  account_.hold_shared(bytes);
+  fixed_bytes_ += bytes;
 }
 
 // Whether this store may hold the records of a chunk of which others know, beside what representations of the tokens
@@ -78,12 +87,7 @@ Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_o
       adopted.end = take == PrefixChain::Take::kUnknown ? AdoptEnd::kUnknown : AdoptEnd::kNoRoom;
       break;
     }
-    table_.hold(KvKind::kText, chunk, *records);
-    if (records->page) {
-      const auto bytes = static_cast<int64_t>(records->page->size());
-      account_.hold_shared(bytes);
-      fixed_bytes_ += bytes;
-    }
+    hold_shared(KvKind::kText, chunk, *records);
     ++adopted.n_chunks;
     // A page's last chunk has those before it, too.
     if (own.empty()) continue;

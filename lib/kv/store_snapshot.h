@@ -48,7 +48,7 @@ struct ChunkRange {
 // - if the queries of the chunk in progress are known, for each layer: those of its tokens, f32
 //   [n_tokens mod chunk][n_query_heads * head_dim], unrotated. The chunk is ChunkSelection's.
 struct StoreSnapshot {
-  std::array<int64_t, kKvKinds> n_keys{};                // tokens, condensed entries, tokens with narrow records
+  std::array<int64_t, kKvKinds> n_keys{};                // tokens, condensed entries, tokens of complete chunks
   std::array<std::vector<ChunkRange>, kKvKinds> held{};  // ascending; other chunks were dropped
   bool has_queries = false;
   int64_t first_block = 0;
