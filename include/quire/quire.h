@@ -1256,8 +1256,8 @@ QUIRE_API quire_status quire_session_save(quire_session* session, const char* pa
  * are needed, checked against their checksums, and leave memory again without being written: the
  * file must stay as it is while the session lives (it may be saved to, renamed or removed). Chunks
  * that other sessions of the runtime hold of the same text are shared with them instead, unless
- * QUIRE_SESSION_NO_PREFIX_REUSE is set or old text is narrow (kv_old_type): sessions that are
- * loaded from one document keep one copy of it in memory. Where a crash cut a save short, the
+ * QUIRE_SESSION_NO_PREFIX_REUSE is set: sessions that are loaded from one document keep one copy of
+ * it in memory. Where a crash cut a save short, the
  * snapshot before it is loaded. truncate to a place inside a chunk that only the file holds makes
  * the next stream read that chunk's tokens.
  * options: as of quire_session_create, NULL for none; a strategy of NULL, and a kv_type,

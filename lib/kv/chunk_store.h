@@ -298,7 +298,12 @@ class ChunkStore {
   void enter_narrow(int64_t chunk);
   int64_t known_prefix(std::span<const std::vector<int32_t>> ids);
   Result<PrefixChain::Take> take_prefix(KvKind kind, std::span<const int32_t> ids, int64_t begin, PrefixPages* pages);
+  Result<PrefixChain::Take> take_kinds(std::span<const KvKind> kinds, bool all, std::span<const int32_t> ids,
+                                       int64_t begin, PrefixPages* pages);
+  Result<Adopted> take_chunks(std::span<const std::vector<int32_t>> ids, bool all_kinds,
+                              const std::function<std::vector<KvKind>(int64_t)>& kinds_of);
   Result<Adopted> adopt_narrow(int64_t end, const ChunkIds& ids_of);
+  Result<int64_t> adopt_restored(const StoreSnapshot& snapshot, int64_t end, const ChunkIds& ids_of);
   // Of snapshots.
   int64_t saved_keys(KvKind kind, int64_t n_tokens, int64_t n_entries) const;
   std::vector<ChunkRange> held_chunks(KvKind kind, int64_t n_keys) const;
@@ -306,7 +311,7 @@ class ChunkStore {
   Status save_records(Queue& queue, KvKind kind, int64_t n_keys, BlockSink& sink);
   Status save_selection(Queue& queue, int64_t n_tokens, BlockSink& sink);
   Result<int64_t> restore_shared(const StoreSnapshot& snapshot, const ChunkIds& ids_of);
-  Status restore_records(Queue& queue, KvKind kind, const StoreSnapshot& snapshot, int64_t n_shared, int64_t* block);
+  Status restore_records(Queue& queue, KvKind kind, const StoreSnapshot& snapshot, int64_t* block);
   Status restore_own(Queue& queue, KvKind kind, int64_t chunk, int64_t block);
   Status restore_selection(Queue& queue, const StoreSnapshot& snapshot, int64_t n_shared, int64_t block);
   void drop(KvKind kind, int64_t first_chunk, int64_t end_chunk);

@@ -1,6 +1,7 @@
 // What a snapshot has of a chunk store: blocks of bytes in a fixed order, and the few numbers that say which they are.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -52,6 +53,11 @@ struct StoreSnapshot {
   std::array<std::vector<ChunkRange>, kKvKinds> held{};  // ascending; other chunks were dropped
   bool has_queries = false;
   int64_t first_block = 0;
+
+  bool has(KvKind kind, int64_t chunk) const {
+    return std::ranges::any_of(held[static_cast<size_t>(kind)],
+                               [&](const ChunkRange& range) { return range.begin <= chunk && chunk < range.end; });
+  }
 };
 
 struct StoreSnapshotSize {

@@ -149,6 +149,35 @@ TEST_P(OldTextSessions, SessionsShareWhatOneHasComputed) {
   EXPECT_EQ(reused > 0, !strategy().starts_with("beacon"));
 }
 
+// Whether the first one has become older meanwhile, or was cut.
+TEST_P(OldTextSessions, SessionsOfOneSnapshotShareIt) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/saved.quire";
+  const auto saved = make_session(model_, options());
+  go_on(saved, 200);
+  expect_ok(saved->save(path, {}));
+  LoadOptions loading;
+  loading.session.reuse_prefixes = true;
+  const auto first = take(Session::load(model_, path, loading));
+  go_on(first, 210);
+  const auto second = take(Session::load(model_, path, loading));
+  go_on(second);
+  const auto third = take(Session::load(model_, path, loading));
+  second->close();
+  go_on(third);
+  // What comes behind chunks that were dropped is not shared.
+  if (!strategy().starts_with("beacon") && !strategy().starts_with("streaming_llm")) {
+    EXPECT_GT(stats(*first).kv_chunks_restored, 0);
+    EXPECT_EQ(stats(*third).kv_chunks_restored, 0);
+  }
+  expect_ok(first->truncate(100));
+  const auto fourth = take(Session::load(model_, path, loading));
+  go_on(fourth);
+  expect_ok(third->truncate(60));
+  go_on(third);
+  go_on(first);
+}
+
 INSTANTIATE_TEST_SUITE_P(Late, OldTextSessions,
                          testing::Combine(testing::Values("full(kv_chunk=16)"), testing::Values(230)));
 
