@@ -936,7 +936,8 @@ QUIRE_API quire_status quire_session_reset(quire_session* session, quire_error* 
  * had never been fed. Read tokens that are kept may have to be processed again by the next stream,
  * which reports them as prefill: the last one, with longheads up to one chunk, and where keys were
  * dropped that the kept text needs all of them: by the strategy (streaming_llm), or, with a
- * kv_old_type, after cutting more than four chunks. Errors:
+ * kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to one chunk).
+ * Errors:
  * INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_tokens,
                                               quire_error* err);
@@ -957,7 +958,10 @@ QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_
  * values keep what they saw of the text that stood before them then. So what they say of a changed
  * part is out of date: a question about the changed part itself is answered from its own tokens,
  * which are always computed; what refers to it from later on was read with the old text. README.md
- * says what this costs in quality and saves in time on two models.
+ * says what this costs in quality and saves in time on two models. With a kv_old_type, old chunks
+ * move as they are, in that type. Where a token reads one in kv_type at its new place, or its keys
+ * are turned, its numbers in the narrower type are taken for those in kv_type; a chunk that is still
+ * kept in kv_type moves so.
  *
  * From its first such chunk on a text is approximate, and so is all that is computed behind it:
  * other sessions never take it over (see "Prefix reuse"), a store of documents has only what comes
@@ -998,8 +1002,7 @@ QUIRE_API void quire_edit_result_init(quire_edit_result* result, size_t size);
  * NULL.
  * Errors: those of quire_session_feed_labelled, and UNSUPPORTED: the session holds a conversation
  * (quire_session_feed_messages), or, with APPROXIMATE, a strategy whose chunks mean nothing
- * elsewhere: beacon, and longheads, which represents chunks by their queries; or has a kv_old_type.
- * The session is as it was then. [one-thread-at-a-time] since 0.1 */
+ * elsewhere: beacon, and longheads, which represents chunks by their queries. The session is as it was then. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_edit_text(quire_session* session, const char* text,
                                                size_t text_len, const quire_edit_options* options,
                                                quire_edit_result* result, quire_error* err);

@@ -127,6 +127,7 @@ Status ChunkStore::reserve(int64_t first, int64_t n) {
   const int64_t end = ceil_div(first + n, geometry_.chunk);
   const std::vector<int64_t> missing = table_.extend(KvKind::kText, first / geometry_.chunk, end);
   const int64_t selection = selection_.bytes_for(first + n);
+  QUIRE_TRY(widen_young(first));
   find_to_narrow(first, n);
   // Narrow records are made one at a time, when the block's own records may leave memory.
   const int64_t in_step =
@@ -256,7 +257,11 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   RecordTable table = table_;
   std::vector<ChunkRecords*> chunks;
   table.for_held([&](ChunkRecords& records) { chunks.push_back(&records); });
-  for (const OldChunk& old : old_) chunks.push_back(old.records);
+  for (const OldChunk& old : old_) {
+    for (ChunkRecords* const records : {old.full, old.narrow}) {
+      if (records) chunks.push_back(records);
+    }
+  }
   std::vector<OldChunk> old = old_;
   std::vector<Move> moves = moves_;
   fork->selection_.share(selection_);
@@ -454,6 +459,13 @@ int64_t ChunkStore::exact_boundary(int64_t n_tokens) const {
 
 bool ChunkStore::holds(int64_t begin, int64_t end) const {
   return table_.holds(KvKind::kText, begin / geometry_.chunk, ceil_div(end, geometry_.chunk));
+}
+
+bool ChunkStore::holds_any(int64_t begin, int64_t end) const {
+  for (int64_t chunk = begin / geometry_.chunk; chunk < ceil_div(end, geometry_.chunk); ++chunk) {
+    if (!table_.holds(KvKind::kText, chunk) && !table_.holds(KvKind::kNarrow, chunk)) return false;
+  }
+  return true;
 }
 
 // ---- statistics

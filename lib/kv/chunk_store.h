@@ -111,6 +111,8 @@ class ChunkStore {
   void evict(int64_t begin, int64_t end);
   // Whether no full record with a text key in [begin, end) was dropped.
   bool holds(int64_t begin, int64_t end) const;
+  // Whether of each chunk with a text key in [begin, end) there are full or narrow records.
+  bool holds_any(int64_t begin, int64_t end) const;
   // Whether the text keys in [begin, end) are held as queries from next_query on read them, or as narrow records are
   // made from.
   bool holds_for(int64_t next_query, int64_t begin, int64_t end) const;
@@ -209,15 +211,17 @@ class ChunkStore {
     int64_t first_old = 0;
   };
   // As truncate(n_tokens, n_entries), but the records that `moves` need are kept aside. They lie behind what stays, all
-  // of them are held, and no old token is needed twice. Moves ascend; those from before are forgotten. An exception:
-  // nothing was changed.
+  // of them are held, full or narrow, and no old token is needed twice. Moves ascend; those from before are forgotten.
+  // An exception: nothing was changed.
   void truncate_for_moves(int64_t n_tokens, int64_t n_entries, std::vector<Move> moves);
   // The next one that has not been made; null: there is none.
   const Move* next_move() const { return next_move_ < moves_.size() ? &moves_[next_move_] : nullptr; }
   int64_t n_moves() const { return static_cast<int64_t>(moves_.size() - next_move_); }
   // The text, which ends where the next move's chunk begins, goes on with that chunk. Its records are those of the old
-  // text, if it had a chunk there; else they are made of two, and keys are turned to their new offsets. Representations
-  // are made anew. ropes: of each layer. kBudget, kOutOfMemory, kIo: nothing was changed, and so at an exception.
+  // text, full and narrow as they were, if it had a chunk there; else full ones are made of two, and keys are turned to
+  // their new offsets. Where a full record is needed and there is a narrow one alone, its numbers are taken: for a
+  // chunk of two, for representations, which are made anew, and by reserve() for a chunk that is young now. ropes: of
+  // each layer. kBudget, kOutOfMemory, kIo: nothing was changed, and so at an exception.
   Status make_move(std::span<const Rope* const> ropes);
   // Moves of chunks before `first` will not be made, and none of chunks that end behind token n_tokens. Records that
   // no other one needs are let go.
@@ -280,8 +284,9 @@ class ChunkStore {
   // Of moves.
   struct OldChunk {
     int64_t chunk;
-    ChunkRecords* records;
-    int64_t n_moves;  // that need it
+    ChunkRecords* full;    // null: there are none, but narrow ones
+    ChunkRecords* narrow;  // null: there are none
+    int64_t n_moves;       // that need it
   };
   // The one or two old chunks that have the tokens of a move.
   std::span<OldChunk> old_of(const Move& move);
@@ -291,6 +296,11 @@ class ChunkStore {
                    std::vector<std::unique_ptr<PreparedStep>>& steps);
   Status adopt_selection(int64_t first, int64_t end, PrefixPages pages);
   // Where old text is narrow.
+  Status read_widened(Queue& queue, Record& narrow, std::span<std::byte> full);
+  Status widen(Queue& queue, int64_t chunk);
+  Status widen_young(int64_t first);
+  Status narrow_moved(Queue& queue, int64_t query, const Rope* rope, std::vector<std::unique_ptr<PreparedStep>>& steps);
+  void advance_narrow(int64_t end);
   void find_to_narrow(int64_t first, int64_t n);
   bool join_narrow(int64_t chunk);
   void drop_unmade();
@@ -348,7 +358,6 @@ class ChunkStore {
   int64_t full_from_ = 0;           // before this chunk there is no full record
   std::vector<int64_t> to_narrow_;  // of the reserved step; perhaps not reserved, where that failed
   int64_t narrow_until_ = 0;        // before this chunk each one that is held has its narrow record
-  int64_t narrows_until_ = 0;       // the same when the reserved step is done
 };
 
 }  // namespace quire

@@ -15,14 +15,12 @@ namespace quire {
 
 bool ChunkStore::holds_for(int64_t next_query, int64_t begin, int64_t end) const {
   const int64_t old = std::clamp(options_.old.before(next_query, geometry_.chunk), begin, std::max(begin, end));
-  for (int64_t chunk = begin / geometry_.chunk; chunk < (old > begin ? ceil_div(old, geometry_.chunk) : 0); ++chunk) {
-    if (!table_.holds(KvKind::kNarrow, chunk) && !table_.holds(KvKind::kText, chunk)) return false;
-  }
-  return old == end || holds(old, end);
+  return (old == end || holds(old, end)) && (old == begin || holds_any(begin, old));
 }
 
 void ChunkStore::drop_old_text(int64_t next_query) {
   const int64_t old = options_.old.before(next_query, geometry_.chunk) / geometry_.chunk;
+  advance_narrow(old);
   const int64_t end = std::min(old - kSpareChunks, narrow_until_);
   if (end <= full_from_) return;
   drop(KvKind::kText, full_from_, end);
@@ -43,7 +41,6 @@ void ChunkStore::find_to_narrow(int64_t first, int64_t n) {
     return (chunk < first / geometry_.chunk && !table_.holds(KvKind::kText, chunk)) || join_narrow(chunk);
   });
   to_narrow_ = std::move(chunks);
-  narrows_until_ = end;
 }
 
 // Whether another store has narrow records of the same text, which this one holds too then.
@@ -68,13 +65,19 @@ void ChunkStore::narrowed() noexcept {
     }
   }
   to_narrow_.clear();
-  narrow_until_ = std::max(narrow_until_, narrows_until_);
+}
+
+// To `end` at most.
+void ChunkStore::advance_narrow(int64_t end) {
+  if (!to_narrow_.empty()) return;  // not made yet
+  while (narrow_until_ < end &&
+         (table_.holds(KvKind::kNarrow, narrow_until_) || !table_.holds(KvKind::kText, narrow_until_)))
+    ++narrow_until_;
 }
 
 void ChunkStore::drop_unmade() {
   for (const int64_t chunk : to_narrow_) drop(KvKind::kNarrow, chunk, chunk + 1);
   to_narrow_.clear();
-  narrows_until_ = 0;
 }
 
 // ---- prefixes
