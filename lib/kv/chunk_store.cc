@@ -6,6 +6,7 @@
 
 #include "lib/kv/compressed_tier.h"
 #include "lib/kv/file_tier.h"
+#include "lib/kv/prefix_cache.h"
 #include "lib/kv/snapshot_tier.h"
 
 namespace quire {
@@ -123,7 +124,32 @@ Status ChunkStore::let_spill() {
 
 // ---- room
 
+// Where the runtime's memory does not suffice, what is kept of released sessions goes, a text at a time.
+template <typename Do>
+Status ChunkStore::with_room(const Do& reserve) {
+  for (;;) {
+    Status status = reserve();
+    const bool of_runtime = status.code() == Code::kOutOfMemory ||
+                            (status.code() == Code::kBudget && account_.room() < account_.own_room());
+    if (!of_runtime || !options_.cache || !options_.cache->drop_oldest(false)) return status;
+  }
+}
+
+// Room in memory for so many bytes more: what is kept of released sessions goes first, then records leave.
+Status ChunkStore::make_room(int64_t bytes) {
+  if (options_.cache) options_.cache->make_room(bytes + Residency::staging_left(user_));
+  return residency_->make_room(user_, bytes);
+}
+
 Status ChunkStore::reserve(int64_t first, int64_t n) {
+  return with_room([&] { return reserve_text(first, n); });
+}
+
+Status ChunkStore::reserve_condensed(int64_t first, int64_t n) {
+  return with_room([&] { return reserve_entries(first, n); });
+}
+
+Status ChunkStore::reserve_text(int64_t first, int64_t n) {
   const int64_t end = ceil_div(first + n, geometry_.chunk);
   const std::vector<int64_t> missing = table_.extend(KvKind::kText, first / geometry_.chunk, end);
   const int64_t selection = selection_.bytes_for(first + n);
@@ -137,7 +163,7 @@ Status ChunkStore::reserve(int64_t first, int64_t n) {
   QUIRE_TRY(check_budget(selection, in_step, added_records * table_.n_layers(), first + n));
   // Records that are in the way of representations go.
   if (const int64_t added = selection_.bytes_to_add(first, first + n); added > 0) {
-    QUIRE_TRY(residency_->make_room(user_, added));
+    QUIRE_TRY(make_room(added));
   }
   QUIRE_TRY(selection_.reserve(first, first + n));
   QUIRE_TRY(own_chunk(KvKind::kText, first));
@@ -151,7 +177,7 @@ Status ChunkStore::reserve(int64_t first, int64_t n) {
   return {};
 }
 
-Status ChunkStore::reserve_condensed(int64_t first, int64_t n) {
+Status ChunkStore::reserve_entries(int64_t first, int64_t n) {
   const int64_t before = condensed_chunks();
   const std::vector<int64_t> missing =
       table_.extend(KvKind::kCondensed, first / geometry_.chunk, ceil_div(first + n, geometry_.chunk));
@@ -170,6 +196,12 @@ Status ChunkStore::check_budget(int64_t fixed, int64_t in_step, int64_t missing,
   if (!writes_to_tier()) {
     bytes = fixed_bytes_ + missing;
     if (spills()) bytes += 2 * record_bytes_;  // one of the snapshot's at a time, and the staging buffer
+  }
+  if (options_.cache) {
+    // Records that can leave memory are better in it.
+    const int64_t wanted = spills() ? table_.n_held() * record_bytes_ + missing : 0;
+    const int64_t more = std::max(fixed + bytes, wanted) - account_.used();
+    options_.cache->make_room(std::clamp<int64_t>(more, 0, account_.own_room()));
   }
   return account_.check(fixed + bytes, " for " + std::to_string(n_tokens) + " tokens", residency_->reclaimable(user_));
 }
@@ -193,7 +225,7 @@ Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk(KvKind kind) {
 // Records that could leave memory are in the way.
 Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_memory(KvKind kind) {
   const int64_t record_bytes = bytes_of(kind), bytes = table_.n_layers() * record_bytes;
-  QUIRE_TRY(residency_->make_room(user_, bytes));
+  QUIRE_TRY(make_room(bytes));
   auto chunk = std::make_unique<ChunkRecords>(table_.n_layers(), record_bytes);
   chunk->holders.reserve(1);
   QUIRE_ASSIGN(chunk->page, account_.allocate_shared(backend_, bytes, MemoryKind::kDevice));
@@ -211,6 +243,10 @@ Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_tier(KvKind kind)
   const size_t end = kind == KvKind::kNarrow ? tiers_.n_full + tiers_.n_narrow : tiers_.n_full;
   for (size_t t = kind == KvKind::kNarrow ? tiers_.n_full : 0;; ++t) {
     Result<std::vector<int64_t>> slots = tiers_.all[t]->take_slots(table_.n_layers());
+    if (!slots.ok() && slots.status().code() == Code::kBudget && drop_kept_slots(table_.n_layers() * bytes_of(kind))) {
+      --t;  // again
+      continue;
+    }
     if (!slots.ok() && (slots.status().code() != Code::kBudget || t + 1 == end)) return slots.status();
     if (!slots.ok()) continue;
     chunk->tier = tiers_.all[t];
@@ -220,6 +256,15 @@ Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_tier(KvKind kind)
     }
     return chunk;
   }
+}
+
+// Whether slots of a released session were freed, because the runtime's budget of a tier does not suffice.
+bool ChunkStore::drop_kept_slots(int64_t bytes) {
+  if (!options_.cache) return false;
+  const auto is_full = [&](const std::shared_ptr<TierBudget>& budget) {
+    return budget && budget->room() < std::max(bytes, FileTier::kGrowth);
+  };
+  return (is_full(options_.runtime_file) || is_full(options_.runtime_compressed)) && options_.cache->drop_oldest(true);
 }
 
 // The records have room for a holder.

@@ -38,6 +38,8 @@
 
 namespace quire {
 
+class PrefixCache;
+
 struct ChunkStoreOptions {
   int64_t budget_bytes = 0;        // of device memory, the staging buffer included; 0: no limit
   std::string spill_directory{};   // empty: no file
@@ -61,6 +63,8 @@ struct ChunkStoreOptions {
   // Where stores with equal texts find each other, and of what they must be alike beside; null: this one takes no part.
   std::shared_ptr<PrefixTable> prefixes{};
   PrefixHash prefix_root{};
+  // What is kept of released sessions, and makes room for this store; null: there is no such thing. Must outlive it.
+  PrefixCache* cache = nullptr;
   // Reads and writes lower tiers; null: the store's own thread does. Must outlive the store. With a lower tier its
   // threads are started.
   IoThreads* io = nullptr;
@@ -198,6 +202,15 @@ class ChunkStore {
   // Shares the chunks [n_prefixes(), end) with the stores that computed them, the first ones of them as far as they are
   // known. The text ends at the first one. kOutOfMemory: nothing was changed, and so at an exception, after truncate().
   Result<Adopted> adopt(int64_t end, const ChunkIds& ids_of);
+  // The session is released: what stays are the complete chunks that other stores can take over, from the text's first
+  // one on, but for those that a snapshot has. Returns their records, full and narrow; null: there are none. Its
+  // records are the first to leave memory from here on. Afterwards the store may be truncated at chunks, or go.
+  using Kept = std::array<ChunkRecords*, 2>;
+  std::vector<Kept> keep_prefix();
+  // Bytes of memory beside records.
+  int64_t bytes_beside() const;
+  // Whether memory is held that is not given to others who need it.
+  bool in_memory() const { return fixed_bytes_ + selection_.bytes() > 0; }
   // What the store holds is not what its text makes: it takes no part from here on.
   void close_prefixes() {
     prefixes_.close();
@@ -256,6 +269,13 @@ class ChunkStore {
   ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layers, const ChunkStoreOptions& options, Tiers tiers);
   static Result<Tiers> make_tiers(Backend& backend, const KvGeometry& geometry, const ChunkStoreOptions& options);
   Status let_spill();
+  template <typename Do>
+  Status with_room(const Do& reserve);
+  Status reserve_text(int64_t first, int64_t n);
+  Status reserve_entries(int64_t first, int64_t n);
+  Status make_room(int64_t bytes);
+  bool drop_kept_slots(int64_t bytes);
+  void note_hits(int64_t first_chunk, int64_t n_chunks);
   Status acquire(Queue& queue, int layer, std::span<const int64_t> chunks, Access access, KvKind kind,
                  const Versions& versions);
   std::vector<std::pair<KvKind, int64_t>> wanted(std::span<const int64_t> chunks, KvKind kind,

@@ -92,7 +92,7 @@ Status ChunkStore::make_move(std::span<const Rope* const> ropes) {
   // Of a move of two, both and the new one are in memory together.
   QUIRE_TRY(check_budget(selection_.bytes_for(first + geometry_.chunk), (whole ? 1 : 3) * record_bytes_ + narrow_bytes_,
                          whole ? 0 : table_.n_layers() * record_bytes_, first + geometry_.chunk));
-  QUIRE_TRY(residency_->make_room(user_, selection_.bytes_to_add(first, first + geometry_.chunk)));
+  QUIRE_TRY(make_room(selection_.bytes_to_add(first, first + geometry_.chunk)));
   QUIRE_TRY(selection_.reserve(first, first + geometry_.chunk));
   if (whole) {
     table_.extend(KvKind::kNarrow, move.chunk, move.chunk + 1);
@@ -149,7 +149,7 @@ Status ChunkStore::gather(Queue& queue, const Move& move, std::span<const Rope* 
   std::vector<std::byte> host;
   for (size_t i = 0; i < 2; ++i) {
     if (old[i].full) continue;
-    QUIRE_TRY(residency_->make_room(user_, record_bytes_));
+    QUIRE_TRY(make_room(record_bytes_));
     QUIRE_ASSIGN(widened[i], account_.allocate(backend_, record_bytes_, MemoryKind::kDevice));
     host.resize(static_cast<size_t>(record_bytes_));
   }

@@ -207,6 +207,7 @@ Result<ChunkStore::Adopted> ChunkStore::take_chunks(std::span<const std::vector<
     if (table_.holds(KvKind::kText, chunk)) enter_prefix(chunk);
     if (table_.holds(KvKind::kNarrow, chunk)) enter_narrow(chunk);
   }
+  note_hits(first, adopted.n_chunks);
   return adopted;
 }
 

@@ -246,7 +246,7 @@ Status ChunkStore::restore_selection(Queue& queue, const StoreSnapshot& snapshot
   const int64_t bytes = selection_.bytes_for(n_tokens);
   QUIRE_TRY(check_budget(bytes, (1 + condensed_chunks()) * record_bytes_, 0, n_tokens));
   const int64_t first = n_shared * geometry_.chunk;
-  QUIRE_TRY(residency_->make_room(user_, selection_.bytes_to_add(first, n_tokens)));
+  QUIRE_TRY(make_room(selection_.bytes_to_add(first, n_tokens)));
   QUIRE_TRY(selection_.reserve(first, n_tokens));
   const int64_t first_page = first / selection_.chunk() / Representations::kPageChunks;
   const int64_t pages = selection_.complete_pages(n_tokens);

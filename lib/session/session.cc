@@ -67,6 +67,7 @@ Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<Model> model, Ses
   store.snapshot = std::move(snapshot);
   if (options.reuse_prefixes && !strategy->condenses()) {
     store.prefixes = runtime.prefixes();
+    store.cache = &runtime.prefix_cache();
     store.prefix_root =
         prefix_root(*model, *strategy, quire::fingerprint(origin_of(*model, adapters, *strategy, options)));
   }
@@ -98,7 +99,7 @@ Session::Session(std::shared_ptr<Model> model, SessionOptions options, std::shar
   if (!warning.empty()) due_messages_.push_back({MessageCode::kAdapterBase, std::move(warning)});
 }
 
-Session::~Session() = default;
+Session::~Session() { release_contents(); }
 
 std::string Session::fingerprint() const { return quire::fingerprint(origin()); }
 
@@ -309,6 +310,12 @@ void Session::close() {
 
 void Session::free_contents() {
   turn_.assert_held();
+  release_contents();
+}
+
+void Session::release_contents() noexcept {
+  if (!contents_) return;
+  model_->runtime->prefix_cache().keep(contents_->release_kv(), model_.get());
   contents_.reset();
 }
 
