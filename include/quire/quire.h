@@ -197,7 +197,21 @@ typedef struct quire_runtime_options {
   int64_t kv_host_budget_bytes;
   int64_t kv_compressed_budget_bytes;
   int64_t kv_file_budget_bytes;
+  /* Most bytes of whole chunks that it keeps of released or closed sessions, for the next session
+   * whose text begins as one of theirs (see "Prefix reuse"); 0: none. They count in the budgets
+   * above, and make room for what a living session needs before any other chunk does. The text that
+   * was used longest ago goes first, from its end on, and all of a model's with the model. */
+  int64_t prefix_cache_bytes;
 } quire_runtime_options;
+
+/* What it keeps of released and closed sessions (prefix_cache_bytes). */
+typedef struct quire_runtime_stats {
+  uint32_t struct_size;
+  uint32_t flags;              /* 0 */
+  int64_t prefix_cache_bytes;  /* kept now, whatever tier it lies in */
+  int64_t prefix_cache_texts;  /* of so many texts */
+  int64_t prefix_cache_tokens; /* tokens of kept chunks that sessions took over since creation */
+} quire_runtime_stats;
 
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_runtime_options_init(quire_runtime_options* options, size_t size);
@@ -217,6 +231,10 @@ QUIRE_API void quire_runtime_release(quire_runtime* runtime);
  * release and close, which are OK. Use it before unloading the library. Never call it from a
  * callback. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_runtime_close(quire_runtime* runtime, quire_error* err);
+/* Fills *stats (struct_size set by the caller). Errors: INVALID_ARGUMENT, CLOSED.
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_runtime_get_stats(const quire_runtime* runtime,
+                                               quire_runtime_stats* stats, quire_error* err);
 
 #define QUIRE_DEVICE_CPU 1
 #define QUIRE_DEVICE_CUDA 2
@@ -775,8 +793,9 @@ typedef struct quire_session_adapter {
  * has computed. It takes over whole chunks (of kv_chunk tokens), as far as that one holds them
  * still, and shares them as forks do. Tokens and logits are the same, to the bit. At least the last
  * token is always computed. A session that was loaded from a snapshot shares its chunks too: others
- * then read that file (or reader) when they need them, keep it open, and have its errors. Nothing
- * is kept that no session holds.
+ * then read that file (or reader) when they need them, keep it open, and have its errors. What no
+ * session holds any more is kept as far as quire_runtime_options.prefix_cache_bytes says, but for
+ * chunks that only a snapshot has.
  * No part take: beacon; streams with QUIRE_STREAM_SCORE, QUIRE_STREAM_KEEP_LOGITS or
  * QUIRE_STREAM_KEEP_HIDDEN, which need each token computed; tokens behind the first gap of
  * positions; sessions that quire_session_fill_random filled; with longheads and dca_topk, sessions

@@ -99,7 +99,7 @@ Session::Session(std::shared_ptr<Model> model, SessionOptions options, std::shar
   if (!warning.empty()) due_messages_.push_back({MessageCode::kAdapterBase, std::move(warning)});
 }
 
-Session::~Session() { release_contents(); }
+Session::~Session() { release_contents(*model_, std::move(contents_)); }
 
 std::string Session::fingerprint() const { return quire::fingerprint(origin()); }
 
@@ -310,13 +310,12 @@ void Session::close() {
 
 void Session::free_contents() {
   turn_.assert_held();
-  release_contents();
+  release_contents(*model_, std::move(contents_));
 }
 
-void Session::release_contents() noexcept {
-  if (!contents_) return;
-  model_->runtime->prefix_cache().keep(contents_->release_kv(), model_.get());
-  contents_.reset();
+// What others can take over of it is kept.
+void Session::release_contents(const Model& model, std::unique_ptr<SessionContents> contents) noexcept {
+  if (contents) model.runtime->prefix_cache().keep(contents->release_kv(), &model);
 }
 
 }  // namespace quire
