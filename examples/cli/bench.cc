@@ -58,6 +58,21 @@ int64_t longest_text(const BenchArguments& arguments) {
   return depth + 1 + std::max(arguments.n_prompt, arguments.n_generate);
 }
 
+// Keys that a token sees: young ones in kv_type, old ones in kv_old_type.
+struct VisibleKeys {
+  int64_t young = 0;
+  int64_t old = 0;
+};
+
+// Tokens of a stored chunk, which the canonical form of any strategy names.
+int64_t chunk_of(const std::string& strategy) {
+  for (const std::string name : {"kv_chunk=", "chunk="}) {  // longheads stores the chunks that it chooses
+    if (const size_t at = strategy.find(name); at != std::string::npos)
+      return std::stoll(strategy.substr(at + name.size()));
+  }
+  throw std::runtime_error("no length of chunks in " + strategy);
+}
+
 // What does not change while it runs.
 class Bench {
  public:
@@ -67,7 +82,11 @@ class Bench {
         info_(engine_.info()),
         session_(engine_.create_session(arguments.session, longest_text(arguments))),
         strategy_(strategy_of(session_.get())),
-        selects_(strategy_.starts_with("longheads") || strategy_.starts_with("dca_topk")) {}
+        selects_(strategy_.starts_with("longheads") || strategy_.starts_with("dca_topk")),
+        chunk_(chunk_of(strategy_)),
+        kv_bytes_per_old_token_(narrows()
+                                    ? engine_.plan_memory(arguments.session, longest_text(arguments)).kv_bytes_per_token
+                                    : kv_bytes_per_token()) {}
 
   const std::string& strategy() const { return strategy_; }
   const quire_model_info& info() const { return info_; }
@@ -75,6 +94,14 @@ class Bench {
 
   int64_t kv_bytes_per_token() const {
     return 2 * element_bytes(arguments_.session.kv_type) * info_.n_layers * info_.n_kv_heads * info_.head_dim;
+  }
+  // Whether old text is read in another type, and what a token of it takes then.
+  bool narrows() const { return arguments_.session.kv_old_type != QUIRE_TYPE_DEFAULT; }
+  int64_t kv_bytes_per_old_token() const { return kv_bytes_per_old_token_; }
+  // From how many tokens before a token's own chunk on.
+  int64_t old_after() const {
+    const int64_t after = arguments_.session.old_after;
+    return after == QUIRE_OLD_AT_ONCE ? 0 : after == 0 ? 4096 : after;
   }
   // All weights but the embedding table, of which a token reads one row.
   int64_t weight_bytes_per_token() const {
@@ -89,7 +116,8 @@ class Bench {
   double prefill(int64_t depth);
   double decode(int64_t depth);
   void fill(int64_t depth);
-  int64_t visible_keys(int64_t depth) const;
+  VisibleKeys visible_keys(int64_t depth) const;
+  int64_t visible_bytes(int64_t depth) const;
 
   const BenchArguments& arguments_;
   const Engine engine_;
@@ -97,6 +125,8 @@ class Bench {
   const Session session_;
   const std::string strategy_;
   const bool selects_;  // what a token reads depends on what it says: all keys are kept, some are read
+  const int64_t chunk_;
+  const int64_t kv_bytes_per_old_token_;
   const MemoryBandwidth memory_;
   Rates read_rates_;
 };
@@ -142,8 +172,10 @@ double Bench::decode(int64_t depth) {
 }
 
 // How many keys a query at this depth may see, condensed entries included.
-int64_t Bench::visible_keys(int64_t depth) const {
-  if (selects_) return depth + 1;
+VisibleKeys Bench::visible_keys(int64_t depth) const {
+  const int64_t own = depth / chunk_ * chunk_;
+  const int64_t old_end = narrows() && own > old_after() ? (own - old_after()) / chunk_ * chunk_ : 0;
+  if (selects_) return {depth + 1 - old_end, old_end};
   // Scalings change no visibility, and some come with a checkpoint alone.
   const std::string visibility = strategy_.substr(0, strategy_.find(" + "));
   auto options = initialised(quire_strategy_options_init);
@@ -155,7 +187,7 @@ int64_t Bench::visible_keys(int64_t depth) const {
   view.first_query = depth;
   view.n_queries = 1;
   view.n_keys = depth + 1;
-  int64_t n_visible = 0;
+  VisibleKeys visible;
   std::vector<double> distances(static_cast<size_t>(depth + 1));
   for (const int32_t kind : {QUIRE_KV_TEXT, QUIRE_KV_CONDENSED}) {
     view.key_kind = kind;
@@ -164,14 +196,24 @@ int64_t Bench::visible_keys(int64_t depth) const {
                 "counting the keys that a token sees");
     // A model's own sliding window cuts what any strategy shows.
     const bool cut = info_.sliding_window > 0 && visibility.find("ignore_window=1") == std::string::npos;
-    const auto first = distances.begin() + (cut ? std::max<int64_t>(0, depth + 1 - info_.sliding_window) : 0);
-    n_visible += std::count_if(first, distances.end(), [](double d) { return !std::isnan(d); });
+    const int64_t first = cut ? std::max<int64_t>(0, depth + 1 - info_.sliding_window) : 0;
+    const int64_t young = kind == QUIRE_KV_TEXT ? std::max(first, old_end) : first;
+    const auto count = [&](int64_t begin, int64_t end) {
+      return std::count_if(distances.begin() + begin, distances.begin() + end, [](double d) { return !std::isnan(d); });
+    };
+    visible.old += count(first, young);
+    visible.young += count(young, depth + 1);
   }
-  return n_visible;
+  return visible;
+}
+
+int64_t Bench::visible_bytes(int64_t depth) const {
+  const VisibleKeys keys = visible_keys(depth);
+  return kv_bytes_per_token() * keys.young + kv_bytes_per_old_token() * keys.old;
 }
 
 void Bench::check_fits(int64_t depth) const {
-  const int64_t needed = kv_bytes_per_token() * visible_keys(depth);
+  const int64_t needed = visible_bytes(depth);
   const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   if (needed <= machine) return;
   throw std::runtime_error("--depth " + std::to_string(depth) + " needs a KV cache of " + human_bytes(needed) +
@@ -183,7 +225,7 @@ Row Bench::measure(int64_t depth, const std::function<void()>& show) {
   row.depth = depth;
   fill(depth);
   row.kv_bytes = get_tier_stats(session_.get(), QUIRE_TIER_HOST).bytes;
-  if (!selects_) row.bytes_per_decoded_token = weight_bytes_per_token() + kv_bytes_per_token() * visible_keys(depth);
+  if (!selects_) row.bytes_per_decoded_token = weight_bytes_per_token() + visible_bytes(depth);
   // The first turn warms up; reads of memory take turns with decoding, so that both see the same load.
   for (int32_t turn = 0; turn <= arguments_.n_repeats; ++turn) {
     const double prefilled = arguments_.n_prompt > 0 ? prefill(depth) : 0;
@@ -228,9 +270,14 @@ void print_rates(int64_t depth, const char* what, int64_t n, const Rates& rates,
 }
 
 void print_rows(const BenchArguments& a, const Bench& bench, const std::vector<Row>& rows) {
-  print("%s\nweights %s, KV cache %s a token in %s, %d threads, memory reads %.1f GB/s\n\n", bench.strategy().c_str(),
+  std::string old;
+  if (bench.narrows()) {
+    old = ", " + human_bytes(bench.kv_bytes_per_old_token()) + " in " + type_name(a.session.kv_old_type) + " after " +
+          std::to_string(bench.old_after());
+  }
+  print("%s\nweights %s, KV cache %s a token in %s%s, %d threads, memory reads %.1f GB/s\n\n", bench.strategy().c_str(),
         human_bytes(bench.info().weight_bytes).c_str(), human_bytes(bench.kv_bytes_per_token()).c_str(),
-        type_name(a.session.kv_type), a.model.n_threads, 1e-9 * fastest(bench.read_rates()));
+        type_name(a.session.kv_type), old.c_str(), a.model.n_threads, 1e-9 * fastest(bench.read_rates()));
   print("%9s  %-8s %5s  %9s  %9s  %9s  %s\n", "depth", "tokens", "", "min/s", "median/s", "max/s", "of reads");
   for (const Row& row : rows) {
     if (!row.prefill.empty()) print_rates(row.depth, "prefill", a.n_prompt, row.prefill, "");
@@ -267,19 +314,25 @@ int bench(BenchArguments& a) {
   }
   Json list = Json::array();
   for (const Row& row : rows) list.push_back(to_json(row, a, bench.read_rates()));
-  print_json({{"task", "bench"},
-              {"model", a.model.path},
-              {"strategy", bench.strategy()},
-              {"train_len", bench.info().train_len},
-              {"kv_type", type_name(a.session.kv_type)},
-              {"n_threads", a.model.n_threads},
-              {"n_repeats", a.n_repeats},
-              {"seed", a.seed},
-              {"weight_bytes", bench.info().weight_bytes},
-              {"weight_bytes_per_decoded_token", bench.weight_bytes_per_token()},
-              {"kv_bytes_per_token", bench.kv_bytes_per_token()},
-              {"read_bytes_per_second", to_json(bench.read_rates())},
-              {"rows", std::move(list)}});
+  Json json = {{"task", "bench"},
+               {"model", a.model.path},
+               {"strategy", bench.strategy()},
+               {"train_len", bench.info().train_len},
+               {"kv_type", type_name(a.session.kv_type)},
+               {"n_threads", a.model.n_threads},
+               {"n_repeats", a.n_repeats},
+               {"seed", a.seed},
+               {"weight_bytes", bench.info().weight_bytes},
+               {"weight_bytes_per_decoded_token", bench.weight_bytes_per_token()},
+               {"kv_bytes_per_token", bench.kv_bytes_per_token()},
+               {"read_bytes_per_second", to_json(bench.read_rates())},
+               {"rows", std::move(list)}};
+  if (bench.narrows()) {
+    json["kv_old_type"] = type_name(a.session.kv_old_type);
+    json["old_after"] = bench.old_after();
+    json["kv_bytes_per_old_token"] = bench.kv_bytes_per_old_token();
+  }
+  print_json(json);
   return 0;
 }
 

@@ -344,6 +344,8 @@ const char* type_name(int32_t type) {
       return "f16";
     case QUIRE_TYPE_BF16:
       return "bf16";
+    case QUIRE_TYPE_INT8:
+      return "int8";
     case QUIRE_TYPE_Q8_0:
       return "q8_0";
     case QUIRE_TYPE_Q4_0:

@@ -72,6 +72,13 @@ Listing list(const std::vector<std::string>& paths) {
 
 using Row = std::vector<std::string>;
 
+// Of keys and values, and those of old text where they have another.
+std::string types_of(const Json& origin) {
+  const auto type = origin["kv_type"].get<std::string>();
+  if (!origin.contains("kv_old_type")) return type;
+  return type + ", " + origin["kv_old_type"].get<std::string>() + " after " + origin["old_after"].dump();
+}
+
 Row row_of(const Json& snapshot) {
   const Json& origin = snapshot["origin"];
   return {snapshot["path"].get<std::string>(),
@@ -79,7 +86,7 @@ Row row_of(const Json& snapshot) {
           snapshot["n_pending"].dump(),
           snapshot["n_approximate"].dump(),
           human_bytes(snapshot["bytes"].get<int64_t>()),
-          origin["kv_type"].get<std::string>(),
+          types_of(origin),
           origin["model"].get<std::string>().substr(0, 8),
           origin["strategy"].get<std::string>()};
 }
@@ -131,7 +138,7 @@ void print_store(const Json& store) {
     } else {
       const Json& origin = entry["origin"];
       row[1] = entry["n_tokens"].dump();
-      row.insert(row.end(), {origin["kv_type"].get<std::string>(), origin["model"].get<std::string>().substr(0, 8),
+      row.insert(row.end(), {types_of(origin), origin["model"].get<std::string>().substr(0, 8),
                              origin["strategy"].get<std::string>(), printable(entry["title"].get<std::string>())});
     }
     rows.push_back(std::move(row));

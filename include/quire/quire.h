@@ -197,7 +197,21 @@ typedef struct quire_runtime_options {
   int64_t kv_host_budget_bytes;
   int64_t kv_compressed_budget_bytes;
   int64_t kv_file_budget_bytes;
+  /* Most bytes of whole chunks that it keeps of released or closed sessions, for the next session
+   * whose text begins as one of theirs (see "Prefix reuse"); 0: none. They count in the budgets
+   * above, and make room for what a living session needs before any other chunk does. The text that
+   * was used longest ago goes first, from its end on, and all of a model's with the model. */
+  int64_t prefix_cache_bytes;
 } quire_runtime_options;
+
+/* What it keeps of released and closed sessions (prefix_cache_bytes). */
+typedef struct quire_runtime_stats {
+  uint32_t struct_size;
+  uint32_t flags;              /* 0 */
+  int64_t prefix_cache_bytes;  /* kept now, whatever tier it lies in */
+  int64_t prefix_cache_texts;  /* of so many texts */
+  int64_t prefix_cache_tokens; /* tokens of kept chunks that sessions took over since creation */
+} quire_runtime_stats;
 
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_runtime_options_init(quire_runtime_options* options, size_t size);
@@ -217,6 +231,10 @@ QUIRE_API void quire_runtime_release(quire_runtime* runtime);
  * release and close, which are OK. Use it before unloading the library. Never call it from a
  * callback. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_runtime_close(quire_runtime* runtime, quire_error* err);
+/* Fills *stats (struct_size set by the caller). Errors: INVALID_ARGUMENT, CLOSED.
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_runtime_get_stats(const quire_runtime* runtime,
+                                               quire_runtime_stats* stats, quire_error* err);
 
 #define QUIRE_DEVICE_CPU 1
 #define QUIRE_DEVICE_CUDA 2
@@ -781,8 +799,9 @@ typedef struct quire_session_adapter {
  * has computed. It takes over whole chunks (of kv_chunk tokens), as far as that one holds them
  * still, and shares them as forks do. Tokens and logits are the same, to the bit. At least the last
  * token is always computed. A session that was loaded from a snapshot shares its chunks too: others
- * then read that file (or reader) when they need them, keep it open, and have its errors. Nothing
- * is kept that no session holds.
+ * then read that file (or reader) when they need them, keep it open, and have its errors. What no
+ * session holds any more is kept as far as quire_runtime_options.prefix_cache_bytes says, but for
+ * chunks that only a snapshot has.
  * No part take: beacon; streams with QUIRE_STREAM_SCORE, QUIRE_STREAM_KEEP_LOGITS or
  * QUIRE_STREAM_KEEP_HIDDEN, which need each token computed; tokens behind the first gap of
  * positions; sessions that quire_session_fill_random filled; with longheads and dca_topk, sessions
@@ -797,10 +816,10 @@ typedef struct quire_session_adapter {
 /* Old text in a narrower type: with kv_old_type a token reads keys and values of chunks (of
  * kv_chunk tokens) that end at least old_after tokens before its own chunk in that type, and nearer
  * ones in kv_type. The distance alone decides, within a block of fed text too: never a budget, or
- * where a chunk lies. So tokens are those of any other session with the same options. A chunk is
- * kept in both types while it is new, and in kv_type until four chunks more have become old after
- * it: so far a text can be cut (quire_session_truncate), and sessions can share its beginning,
- * without reading it again. Condensed entries (beacon) and what chunks are selected by (longheads,
+ * where a chunk lies. So tokens are those of any other session with the same options. A chunk that
+ * became old is kept in kv_type too, until four chunks more have become old after it: so far a
+ * text can be cut (quire_session_truncate), and sessions can share its beginning, without reading
+ * it again. Condensed entries (beacon) and what chunks are selected by (longheads,
  * dca_topk) do not change. */
 #define QUIRE_OLD_AT_ONCE (-1) /* old_after: no distance: all chunks before the token's own */
 
@@ -942,7 +961,8 @@ QUIRE_API quire_status quire_session_reset(quire_session* session, quire_error* 
  * had never been fed. Read tokens that are kept may have to be processed again by the next stream,
  * which reports them as prefill: the last one, with longheads up to one chunk, and where keys were
  * dropped that the kept text needs all of them: by the strategy (streaming_llm), or, with a
- * kv_old_type, after cutting more than four chunks. Errors:
+ * kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to one chunk).
+ * Errors:
  * INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_tokens,
                                               quire_error* err);
@@ -963,7 +983,10 @@ QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_
  * values keep what they saw of the text that stood before them then. So what they say of a changed
  * part is out of date: a question about the changed part itself is answered from its own tokens,
  * which are always computed; what refers to it from later on was read with the old text. README.md
- * says what this costs in quality and saves in time on two models.
+ * says what this costs in quality and saves in time on two models. With a kv_old_type, old chunks
+ * move as they are, in that type. Where a token reads one in kv_type at its new place, or its keys
+ * are turned, its numbers in the narrower type are taken for those in kv_type; a chunk that is still
+ * kept in kv_type moves so.
  *
  * From its first such chunk on a text is approximate, and so is all that is computed behind it:
  * other sessions never take it over (see "Prefix reuse"), a store of documents has only what comes
@@ -1004,8 +1027,7 @@ QUIRE_API void quire_edit_result_init(quire_edit_result* result, size_t size);
  * NULL.
  * Errors: those of quire_session_feed_labelled, and UNSUPPORTED: the session holds a conversation
  * (quire_session_feed_messages), or, with APPROXIMATE, a strategy whose chunks mean nothing
- * elsewhere: beacon, and longheads, which represents chunks by their queries; or has a kv_old_type.
- * The session is as it was then. [one-thread-at-a-time] since 0.1 */
+ * elsewhere: beacon, and longheads, which represents chunks by their queries. The session is as it was then. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_edit_text(quire_session* session, const char* text,
                                                size_t text_len, const quire_edit_options* options,
                                                quire_edit_result* result, quire_error* err);
@@ -1262,8 +1284,8 @@ QUIRE_API quire_status quire_session_save(quire_session* session, const char* pa
  * are needed, checked against their checksums, and leave memory again without being written: the
  * file must stay as it is while the session lives (it may be saved to, renamed or removed). Chunks
  * that other sessions of the runtime hold of the same text are shared with them instead, unless
- * QUIRE_SESSION_NO_PREFIX_REUSE is set or old text is narrow (kv_old_type): sessions that are
- * loaded from one document keep one copy of it in memory. Where a crash cut a save short, the
+ * QUIRE_SESSION_NO_PREFIX_REUSE is set: sessions that are loaded from one document keep one copy of
+ * it in memory. Where a crash cut a save short, the
  * snapshot before it is loaded. truncate to a place inside a chunk that only the file holds makes
  * the next stream read that chunk's tokens.
  * options: as of quire_session_create, NULL for none; a strategy of NULL, and a kv_type,

@@ -34,12 +34,14 @@ Status runtime_options(const quire_runtime_options* in, RuntimeOptions* out, std
   QUIRE_TRY(check_range("kv_host_budget_bytes", o.kv_host_budget_bytes, 0, kMost));
   QUIRE_TRY(check_range("kv_compressed_budget_bytes", o.kv_compressed_budget_bytes, 0, kMost));
   QUIRE_TRY(check_range("kv_file_budget_bytes", o.kv_file_budget_bytes, 0, kMost));
+  QUIRE_TRY(check_range("prefix_cache_bytes", o.prefix_cache_bytes, 0, kMost));
   if (!o.alloc != !o.free) return invalid("alloc and free go together: give both or neither");
   out->n_threads = o.n_threads;
   out->n_io_threads = o.n_io_threads;
   out->kv_memory_bytes = o.kv_host_budget_bytes;
   out->kv_compressed_bytes = o.kv_compressed_budget_bytes;
   out->kv_file_bytes = o.kv_file_budget_bytes;
+  out->prefix_cache_bytes = o.prefix_cache_bytes;
   out->log = Log(o.log, o.log_user_data, static_cast<LogLevel>(o.log_level == 0 ? QUIRE_LOG_WARNING : o.log_level));
   out->alloc = o.alloc;
   out->free = o.free;
@@ -85,6 +87,17 @@ quire_status quire_runtime_close(quire_runtime* runtime, quire_error* err) {
     if (!runtime) return invalid("runtime is NULL");
     runtime->impl->close();
     return {};
+  });
+}
+
+quire_status quire_runtime_get_stats(const quire_runtime* runtime, quire_runtime_stats* stats, quire_error* err) {
+  return with_runtime(runtime, err, [&](Runtime& r) -> Status {
+    const PrefixCacheStats cache = r.prefix_cache().stats();
+    quire_runtime_stats full{};
+    full.prefix_cache_bytes = cache.bytes;
+    full.prefix_cache_texts = cache.n_texts;
+    full.prefix_cache_tokens = cache.n_hits;
+    return write_output(full, "stats", stats);
   });
 }
 

@@ -6,6 +6,7 @@
 
 #include "lib/kv/compressed_tier.h"
 #include "lib/kv/file_tier.h"
+#include "lib/kv/prefix_cache.h"
 #include "lib/kv/snapshot_tier.h"
 
 namespace quire {
@@ -123,26 +124,52 @@ Status ChunkStore::let_spill() {
 
 // ---- room
 
+// Where the runtime's memory does not suffice, what is kept of released sessions goes, a text at a time.
+template <typename Do>
+Status ChunkStore::with_room(const Do& reserve) {
+  for (;;) {
+    Status status = reserve();
+    const bool of_runtime = status.code() == Code::kOutOfMemory ||
+                            (status.code() == Code::kBudget && account_.room() < account_.own_room());
+    if (!of_runtime || !options_.cache || !options_.cache->drop_oldest(false)) return status;
+  }
+}
+
+// Room in memory for so many bytes more: what is kept of released sessions goes first, then records leave.
+Status ChunkStore::make_room(int64_t bytes) {
+  if (options_.cache) options_.cache->make_room(bytes + Residency::staging_left(user_));
+  return residency_->make_room(user_, bytes);
+}
+
 Status ChunkStore::reserve(int64_t first, int64_t n) {
+  return with_room([&] { return reserve_text(first, n); });
+}
+
+Status ChunkStore::reserve_condensed(int64_t first, int64_t n) {
+  return with_room([&] { return reserve_entries(first, n); });
+}
+
+Status ChunkStore::reserve_text(int64_t first, int64_t n) {
   const int64_t end = ceil_div(first + n, geometry_.chunk);
   const std::vector<int64_t> missing = table_.extend(KvKind::kText, first / geometry_.chunk, end);
   const int64_t selection = selection_.bytes_for(first + n);
-  const int64_t complete = options_.old.narrows() ? (first + n) / geometry_.chunk : first / geometry_.chunk;
-  const std::vector<int64_t> narrow = table_.extend(KvKind::kNarrow, first / geometry_.chunk, complete);
-  const int64_t in_step = (end - first / geometry_.chunk + condensed_chunks()) * record_bytes_ +
-                          (complete - first / geometry_.chunk) * narrow_bytes_;
+  QUIRE_TRY(widen_young(first));
+  find_to_narrow(first, n);
+  // Narrow records are made one at a time, when the block's own records may leave memory.
+  const int64_t in_step =
+      (end - first / geometry_.chunk + condensed_chunks()) * record_bytes_ + (to_narrow_.empty() ? 0 : narrow_bytes_);
   const int64_t added_records =
-      static_cast<int64_t>(missing.size()) * record_bytes_ + static_cast<int64_t>(narrow.size()) * narrow_bytes_;
+      static_cast<int64_t>(missing.size()) * record_bytes_ + static_cast<int64_t>(to_narrow_.size()) * narrow_bytes_;
   QUIRE_TRY(check_budget(selection, in_step, added_records * table_.n_layers(), first + n));
   // Records that are in the way of representations go.
   if (const int64_t added = selection_.bytes_to_add(first, first + n); added > 0) {
-    QUIRE_TRY(residency_->make_room(user_, added));
+    QUIRE_TRY(make_room(added));
   }
   QUIRE_TRY(selection_.reserve(first, first + n));
   QUIRE_TRY(own_chunk(KvKind::kText, first));
   Status status = make_records(KvKind::kText, missing);
   if (status.ok()) {
-    status = make_records(KvKind::kNarrow, narrow);
+    status = make_records(KvKind::kNarrow, to_narrow_);
     for (size_t m = 0; !status.ok() && m < missing.size(); ++m) drop(KvKind::kText, missing[m], missing[m] + 1);
   }
   if (!status.ok()) return status.with_context("KV cache at token " + std::to_string(first));
@@ -150,7 +177,7 @@ Status ChunkStore::reserve(int64_t first, int64_t n) {
   return {};
 }
 
-Status ChunkStore::reserve_condensed(int64_t first, int64_t n) {
+Status ChunkStore::reserve_entries(int64_t first, int64_t n) {
   const int64_t before = condensed_chunks();
   const std::vector<int64_t> missing =
       table_.extend(KvKind::kCondensed, first / geometry_.chunk, ceil_div(first + n, geometry_.chunk));
@@ -169,6 +196,12 @@ Status ChunkStore::check_budget(int64_t fixed, int64_t in_step, int64_t missing,
   if (!writes_to_tier()) {
     bytes = fixed_bytes_ + missing;
     if (spills()) bytes += 2 * record_bytes_;  // one of the snapshot's at a time, and the staging buffer
+  }
+  if (options_.cache) {
+    // Records that can leave memory are better in it.
+    const int64_t wanted = spills() ? table_.n_held() * record_bytes_ + missing : 0;
+    const int64_t more = std::max(fixed + bytes, wanted) - account_.used();
+    options_.cache->make_room(std::clamp<int64_t>(more, 0, account_.own_room()));
   }
   return account_.check(fixed + bytes, " for " + std::to_string(n_tokens) + " tokens", residency_->reclaimable(user_));
 }
@@ -192,7 +225,7 @@ Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk(KvKind kind) {
 // Records that could leave memory are in the way.
 Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_memory(KvKind kind) {
   const int64_t record_bytes = bytes_of(kind), bytes = table_.n_layers() * record_bytes;
-  QUIRE_TRY(residency_->make_room(user_, bytes));
+  QUIRE_TRY(make_room(bytes));
   auto chunk = std::make_unique<ChunkRecords>(table_.n_layers(), record_bytes);
   chunk->holders.reserve(1);
   QUIRE_ASSIGN(chunk->page, account_.allocate_shared(backend_, bytes, MemoryKind::kDevice));
@@ -210,6 +243,10 @@ Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_tier(KvKind kind)
   const size_t end = kind == KvKind::kNarrow ? tiers_.n_full + tiers_.n_narrow : tiers_.n_full;
   for (size_t t = kind == KvKind::kNarrow ? tiers_.n_full : 0;; ++t) {
     Result<std::vector<int64_t>> slots = tiers_.all[t]->take_slots(table_.n_layers());
+    if (!slots.ok() && slots.status().code() == Code::kBudget && drop_kept_slots(table_.n_layers() * bytes_of(kind))) {
+      --t;  // again
+      continue;
+    }
     if (!slots.ok() && (slots.status().code() != Code::kBudget || t + 1 == end)) return slots.status();
     if (!slots.ok()) continue;
     chunk->tier = tiers_.all[t];
@@ -219,6 +256,15 @@ Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_tier(KvKind kind)
     }
     return chunk;
   }
+}
+
+// Whether slots of a released session were freed, because the runtime's budget of a tier does not suffice.
+bool ChunkStore::drop_kept_slots(int64_t bytes) {
+  if (!options_.cache) return false;
+  const auto is_full = [&](const std::shared_ptr<TierBudget>& budget) {
+    return budget && budget->room() < std::max(bytes, FileTier::kGrowth);
+  };
+  return (is_full(options_.runtime_file) || is_full(options_.runtime_compressed)) && options_.cache->drop_oldest(true);
 }
 
 // The records have room for a holder.
@@ -256,7 +302,11 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   RecordTable table = table_;
   std::vector<ChunkRecords*> chunks;
   table.for_held([&](ChunkRecords& records) { chunks.push_back(&records); });
-  for (const OldChunk& old : old_) chunks.push_back(old.records);
+  for (const OldChunk& old : old_) {
+    for (ChunkRecords* const records : {old.full, old.narrow}) {
+      if (records) chunks.push_back(records);
+    }
+  }
   std::vector<OldChunk> old = old_;
   std::vector<Move> moves = moves_;
   fork->selection_.share(selection_);
@@ -273,6 +323,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   fork->fixed_bytes_ = fixed_bytes_;
   fork->n_evicted_ = n_evicted_;
   fork->evicted_until_ = evicted_until_;
+  fork->full_from_ = full_from_;
   fork->narrow_until_ = narrow_until_;
   return fork;
 }
@@ -416,6 +467,7 @@ void ChunkStore::cut(KvKind kind, int64_t n_chunks) {
 void ChunkStore::truncate(int64_t n_tokens, int64_t n_entries) {
   const int64_t keep = ceil_div(n_tokens, geometry_.chunk);
   // The chunk that is cut in two goes as well: it will be written to.
+  drop_unmade();
   bool known = prefixes_.cut(n_tokens / geometry_.chunk);
   known = narrow_prefixes_.cut(n_tokens / geometry_.chunk) || known;
   cut(KvKind::kText, keep);
@@ -423,7 +475,8 @@ void ChunkStore::truncate(int64_t n_tokens, int64_t n_entries) {
   cut(KvKind::kCondensed, ceil_div(n_entries, geometry_.chunk));
   selection_.truncate(n_tokens, known);
   evicted_until_ = std::min(evicted_until_, keep);
-  narrow_until_ = std::min(narrow_until_, keep);
+  full_from_ = std::min(full_from_, keep);
+  narrow_until_ = std::min(narrow_until_, n_tokens / geometry_.chunk);
 }
 
 void ChunkStore::evict(int64_t begin, int64_t end) {
@@ -451,6 +504,13 @@ int64_t ChunkStore::exact_boundary(int64_t n_tokens) const {
 
 bool ChunkStore::holds(int64_t begin, int64_t end) const {
   return table_.holds(KvKind::kText, begin / geometry_.chunk, ceil_div(end, geometry_.chunk));
+}
+
+bool ChunkStore::holds_any(int64_t begin, int64_t end) const {
+  for (int64_t chunk = begin / geometry_.chunk; chunk < ceil_div(end, geometry_.chunk); ++chunk) {
+    if (!table_.holds(KvKind::kText, chunk) && !table_.holds(KvKind::kNarrow, chunk)) return false;
+  }
+  return true;
 }
 
 // ---- statistics

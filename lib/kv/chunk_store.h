@@ -38,6 +38,8 @@
 
 namespace quire {
 
+class PrefixCache;
+
 struct ChunkStoreOptions {
   int64_t budget_bytes = 0;        // of device memory, the staging buffer included; 0: no limit
   std::string spill_directory{};   // empty: no file
@@ -46,7 +48,7 @@ struct ChunkStoreOptions {
   int64_t compressed_budget_bytes = 0;
   Allocator* host_memory = nullptr;
   bool raw_keys = false;  // text keys are stored unrotated
-  // Where it narrows: complete chunks have narrow records, too, and their full ones are dropped when they are old.
+  // Where it narrows: old chunks have narrow records, and their full ones are dropped when no query reads them.
   OldText old{};
   int n_query_heads = 0;
   ChunkSelection selection{};  // how heads choose: a representation of each complete chunk is kept for it
@@ -61,6 +63,8 @@ struct ChunkStoreOptions {
   // Where stores with equal texts find each other, and of what they must be alike beside; null: this one takes no part.
   std::shared_ptr<PrefixTable> prefixes{};
   PrefixHash prefix_root{};
+  // What is kept of released sessions, and makes room for this store; null: there is no such thing. Must outlive it.
+  PrefixCache* cache = nullptr;
   // Reads and writes lower tiers; null: the store's own thread does. Must outlive the store. With a lower tier its
   // threads are started.
   IoThreads* io = nullptr;
@@ -111,13 +115,21 @@ class ChunkStore {
   void evict(int64_t begin, int64_t end);
   // Whether no full record with a text key in [begin, end) was dropped.
   bool holds(int64_t begin, int64_t end) const;
-  // Whether the text keys in [begin, end) are held as queries from next_query on read them.
+  // Whether of each chunk with a text key in [begin, end) there are full or narrow records.
+  bool holds_any(int64_t begin, int64_t end) const;
+  // Whether the text keys in [begin, end) are held as queries from next_query on read them, or as narrow records are
+  // made from.
   bool holds_for(int64_t next_query, int64_t begin, int64_t end) const;
   // Full records of text that is old for next_query go, but for those of the last kSpareChunks chunks: so the text can
   // be cut by as many tokens without being read again, and stores whose texts part there can share what is before.
   // Waits as truncate().
   static constexpr int64_t kSpareChunks = 4;
   void drop_old_text(int64_t next_query);
+  // Chunks that are old for the last reserved token and have no narrow record yet, ascending: reserve() made room for
+  // it, and the step makes it in each layer from the full one, before it reads the chunk.
+  std::span<const int64_t> to_narrow() const { return to_narrow_; }
+  // The step is done, with the narrow records that it had to make. Without this the next truncate() drops them.
+  void narrowed() noexcept;
   // The most tokens, at most n_tokens, to which the text can be cut so that the following tokens come out as if no
   // other had ever followed: where the queries of the chunk in progress are known, and its records can be written.
   int64_t exact_boundary(int64_t n_tokens) const;
@@ -190,6 +202,15 @@ class ChunkStore {
   // Shares the chunks [n_prefixes(), end) with the stores that computed them, the first ones of them as far as they are
   // known. The text ends at the first one. kOutOfMemory: nothing was changed, and so at an exception, after truncate().
   Result<Adopted> adopt(int64_t end, const ChunkIds& ids_of);
+  // The session is released: what stays are the complete chunks that other stores can take over, from the text's first
+  // one on, but for those that a snapshot has. Returns their records, full and narrow; null: there are none. Its
+  // records are the first to leave memory from here on. Afterwards the store may be truncated at chunks, or go.
+  using Kept = std::array<ChunkRecords*, 2>;
+  std::vector<Kept> keep_prefix();
+  // Bytes of memory beside records.
+  int64_t bytes_beside() const;
+  // Whether memory is held that is not given to others who need it.
+  bool in_memory() const { return fixed_bytes_ + selection_.bytes() > 0; }
   // What the store holds is not what its text makes: it takes no part from here on.
   void close_prefixes() {
     prefixes_.close();
@@ -203,15 +224,17 @@ class ChunkStore {
     int64_t first_old = 0;
   };
   // As truncate(n_tokens, n_entries), but the records that `moves` need are kept aside. They lie behind what stays, all
-  // of them are held, and no old token is needed twice. Moves ascend; those from before are forgotten. An exception:
-  // nothing was changed.
+  // of them are held, full or narrow, and no old token is needed twice. Moves ascend; those from before are forgotten.
+  // An exception: nothing was changed.
   void truncate_for_moves(int64_t n_tokens, int64_t n_entries, std::vector<Move> moves);
   // The next one that has not been made; null: there is none.
   const Move* next_move() const { return next_move_ < moves_.size() ? &moves_[next_move_] : nullptr; }
   int64_t n_moves() const { return static_cast<int64_t>(moves_.size() - next_move_); }
   // The text, which ends where the next move's chunk begins, goes on with that chunk. Its records are those of the old
-  // text, if it had a chunk there; else they are made of two, and keys are turned to their new offsets. Representations
-  // are made anew. ropes: of each layer. kBudget, kOutOfMemory, kIo: nothing was changed, and so at an exception.
+  // text, full and narrow as they were, if it had a chunk there; else full ones are made of two, and keys are turned to
+  // their new offsets. Where a full record is needed and there is a narrow one alone, its numbers are taken: for a
+  // chunk of two, for representations, which are made anew, and by reserve() for a chunk that is young now. ropes: of
+  // each layer. kBudget, kOutOfMemory, kIo: nothing was changed, and so at an exception.
   Status make_move(std::span<const Rope* const> ropes);
   // Moves of chunks before `first` will not be made, and none of chunks that end behind token n_tokens. Records that
   // no other one needs are let go.
@@ -246,6 +269,13 @@ class ChunkStore {
   ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layers, const ChunkStoreOptions& options, Tiers tiers);
   static Result<Tiers> make_tiers(Backend& backend, const KvGeometry& geometry, const ChunkStoreOptions& options);
   Status let_spill();
+  template <typename Do>
+  Status with_room(const Do& reserve);
+  Status reserve_text(int64_t first, int64_t n);
+  Status reserve_entries(int64_t first, int64_t n);
+  Status make_room(int64_t bytes);
+  bool drop_kept_slots(int64_t bytes);
+  void note_hits(int64_t first_chunk, int64_t n_chunks);
   Status acquire(Queue& queue, int layer, std::span<const int64_t> chunks, Access access, KvKind kind,
                  const Versions& versions);
   std::vector<std::pair<KvKind, int64_t>> wanted(std::span<const int64_t> chunks, KvKind kind,
@@ -270,11 +300,13 @@ class ChunkStore {
   // Of prefixes.
   bool can_share(const ChunkRecords& records, int64_t first, int64_t end) const;
   void enter_prefix(int64_t chunk);
+  void hold_shared(KvKind kind, int64_t chunk, ChunkRecords& records);
   // Of moves.
   struct OldChunk {
     int64_t chunk;
-    ChunkRecords* records;
-    int64_t n_moves;  // that need it
+    ChunkRecords* full;    // null: there are none, but narrow ones
+    ChunkRecords* narrow;  // null: there are none
+    int64_t n_moves;       // that need it
   };
   // The one or two old chunks that have the tokens of a move.
   std::span<OldChunk> old_of(const Move& move);
@@ -284,11 +316,24 @@ class ChunkStore {
                    std::vector<std::unique_ptr<PreparedStep>>& steps);
   Status adopt_selection(int64_t first, int64_t end, PrefixPages pages);
   // Where old text is narrow.
+  Status read_widened(Queue& queue, Record& narrow, std::span<std::byte> full);
+  Status widen(Queue& queue, int64_t chunk);
+  Status widen_young(int64_t first);
+  Status narrow_moved(Queue& queue, int64_t query, const Rope* rope, std::vector<std::unique_ptr<PreparedStep>>& steps);
+  void advance_narrow(int64_t end);
+  void find_to_narrow(int64_t first, int64_t n);
+  bool join_narrow(int64_t chunk);
+  void drop_unmade();
   bool append_prefix(std::span<const int32_t> ids);
   void enter_narrow(int64_t chunk);
   int64_t known_prefix(std::span<const std::vector<int32_t>> ids);
   Result<PrefixChain::Take> take_prefix(KvKind kind, std::span<const int32_t> ids, int64_t begin, PrefixPages* pages);
+  Result<PrefixChain::Take> take_kinds(std::span<const KvKind> kinds, bool all, std::span<const int32_t> ids,
+                                       int64_t begin, PrefixPages* pages);
+  Result<Adopted> take_chunks(std::span<const std::vector<int32_t>> ids, bool all_kinds,
+                              const std::function<std::vector<KvKind>(int64_t)>& kinds_of);
   Result<Adopted> adopt_narrow(int64_t end, const ChunkIds& ids_of);
+  Result<int64_t> adopt_restored(const StoreSnapshot& snapshot, int64_t end, const ChunkIds& ids_of);
   // Of snapshots.
   int64_t saved_keys(KvKind kind, int64_t n_tokens, int64_t n_entries) const;
   std::vector<ChunkRange> held_chunks(KvKind kind, int64_t n_keys) const;
@@ -296,7 +341,7 @@ class ChunkStore {
   Status save_records(Queue& queue, KvKind kind, int64_t n_keys, BlockSink& sink);
   Status save_selection(Queue& queue, int64_t n_tokens, BlockSink& sink);
   Result<int64_t> restore_shared(const StoreSnapshot& snapshot, const ChunkIds& ids_of);
-  Status restore_records(Queue& queue, KvKind kind, const StoreSnapshot& snapshot, int64_t n_shared, int64_t* block);
+  Status restore_records(Queue& queue, KvKind kind, const StoreSnapshot& snapshot, int64_t* block);
   Status restore_own(Queue& queue, KvKind kind, int64_t chunk, int64_t block);
   Status restore_selection(Queue& queue, const StoreSnapshot& snapshot, int64_t n_shared, int64_t block);
   void drop(KvKind kind, int64_t first_chunk, int64_t end_chunk);
@@ -329,8 +374,10 @@ class ChunkStore {
   };
   std::vector<Seen> seen_;  // what the last requests brought, and the backend sees
   int64_t n_evicted_ = 0;
-  int64_t evicted_until_ = 0;  // everything droppable before this chunk was dropped
-  int64_t narrow_until_ = 0;   // before this chunk there is no full record
+  int64_t evicted_until_ = 0;       // everything droppable before this chunk was dropped
+  int64_t full_from_ = 0;           // before this chunk there is no full record
+  std::vector<int64_t> to_narrow_;  // of the reserved step; perhaps not reserved, where that failed
+  int64_t narrow_until_ = 0;        // before this chunk each one that is held has its narrow record
 };
 
 }  // namespace quire

@@ -108,6 +108,20 @@ PrefixChain::Take PrefixChain::take(std::span<const int32_t> ids, size_t n_pages
   return Take::kTaken;
 }
 
+bool PrefixChain::join(int64_t n, Residency& residency, RecordUser& user,
+                       const std::function<bool(const ChunkRecords&)>& accept, ChunkRecords** chunk) {
+  if (n >= size() || holds(n)) return false;
+  Link& link = links_[static_cast<size_t>(n)];
+  MutexLock lock(table_->mutex_);
+  if (!link.prefix->chunk || !accept(*link.prefix->chunk)) return false;
+  make_room(link.prefix->holders, 1);
+  *chunk = link.prefix->chunk;
+  residency.share({chunk, 1}, user);
+  link.prefix->holders.push_back({this});
+  link.holds = true;
+  return true;
+}
+
 bool PrefixChain::leave(int64_t n) {
   if (!holds(n)) return false;
   Link& link = links_[static_cast<size_t>(n)];

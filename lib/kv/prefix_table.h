@@ -106,6 +106,10 @@ class PrefixChain {
   // under the table's mutex. n_pages: so many are needed. An exception: nothing was changed.
   Take take(std::span<const int32_t> ids, size_t n_pages, Residency& residency, RecordUser& user,
             const std::function<bool(const ChunkRecords&)>& accept, ChunkRecords** chunk, PrefixPages* pages);
+  // The same for the n-th chunk of the chain, of which the store is no holder: true, if it is one now. It has no pages
+  // of it in the table yet.
+  bool join(int64_t n, Residency& residency, RecordUser& user, const std::function<bool(const ChunkRecords&)>& accept,
+            ChunkRecords** chunk);
   // The store lets go of the records of the n-th chunk, or is going to change them. Whoever lets go of records says so
   // here first. True: another store holds them still, and others can take them.
   bool leave(int64_t n);

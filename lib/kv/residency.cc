@@ -181,6 +181,12 @@ void Residency::rest(RecordUser& user) {
   user.rests_ = true;
 }
 
+void Residency::keep(RecordUser& user) {
+  MutexLock lock(mutex_);
+  unpin(user);
+  user.rests_ = user.kept_ = true;
+}
+
 Status Residency::make_room(RecordUser& user, int64_t bytes) {
   MutexLock lock(mutex_);
   user.failure_ = {};

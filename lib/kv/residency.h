@@ -59,6 +59,7 @@ class RecordUser {
   bool ready_ = false;                  // it has its staging buffer
   bool computes_ = false;               // it has asked for records since release()
   bool rests_ = true;                   // no stream works on the session
+  bool kept_ = false;                   // there is no session: its records are the first to leave
   std::shared_ptr<const Fence> fence_;  // after the work on what it had pinned; null: there is none
   int64_t n_in_transit_ = 0;            // its transfers
   Status failure_;                      // of its transfer that was no prefetch, since the last acquire() began
@@ -73,6 +74,7 @@ class RecordUser {
 // What a store has asked for is pinned until it asks for something else: it leaves memory neither for a request nor for
 // a prefetch. Of the records that are in and not pinned leaves, when a store needs room:
 // - if its own budget is reached, the one of its own that was used longest ago;
+// - else, of those that are kept of released sessions, the one that was used longest ago;
 // - else, of those that count for nobody or for sessions that rest (no stream is open), the one that was used longest
 //   ago;
 // - else the one used longest ago of the session that has most. So no session that works is pushed below an equal share
@@ -134,6 +136,8 @@ class Residency final : private TransferListener {
   void release(RecordUser& user, Queue& queue) noexcept;
   // The session's records are the first to leave until it asks for some again.
   void rest(RecordUser& user);
+  // There is no session any more that could.
+  void keep(RecordUser& user);
   // Records leave memory until `bytes` more fit into the user's account, beside its staging buffer, or none is left
   // that may. kIo: so far as it came.
   Status make_room(RecordUser& user, int64_t bytes);

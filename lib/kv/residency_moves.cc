@@ -330,11 +330,18 @@ Record* Residency::oldest_that_may_leave(RecordUser& user, const OwnedRecords& o
 Record* Residency::choose_victim(RecordUser& user, int64_t bytes) {
   Record* const own = oldest_that_may_leave(user, user.owned_);
   if (user.account_.own_room() - staging_left(user) < bytes) return own;
-  Record* best = oldest_that_may_leave(user, unowned_);
-  for (RecordUser* const other : users_) {
-    if (!other->rests_) continue;
-    Record* const oldest = oldest_that_may_leave(user, other->owned_);
+  Record* best = nullptr;
+  const auto consider = [&](const OwnedRecords& owned) {
+    Record* const oldest = oldest_that_may_leave(user, owned);
     if (oldest && (!best || oldest->used_at < best->used_at)) best = oldest;
+  };
+  for (RecordUser* const other : users_) {
+    if (other->kept_) consider(other->owned_);
+  }
+  if (best) return best;
+  consider(unowned_);
+  for (RecordUser* const other : users_) {
+    if (other->rests_) consider(other->owned_);
   }
   if (best) return best;
   best = own;

@@ -136,6 +136,15 @@ void SelectionState::truncate(int64_t n_tokens, bool others) {
   }
 }
 
+void SelectionState::drop_queries() {
+  if (!queries_) return;
+  account_.let_go_shared(queries_bytes_);
+  queries_.reset();
+  queries_bytes_ = 0;
+  queries_shared_ = false;
+  std::ranges::fill(queries_chunk_, -1);
+}
+
 int64_t SelectionState::exact_boundary(int64_t n_tokens) const {
   const int64_t chunk = n_tokens / chunk_;
   const bool known = n_query_heads_ == 0 || queries_chunk_[0] == chunk || queries_chunk_[1] == chunk;

@@ -51,6 +51,8 @@ class SelectionState {
   void extend(int64_t first, int64_t n);
   // `others`: some have the pages of the tokens that are forgotten.
   void truncate(int64_t n_tokens, bool others);
+  // No token will follow: the queries of the chunk in progress go.
+  void drop_queries();
   // The most tokens, at most n_tokens, to which the text can be cut so that no query of the chunk in progress is
   // missing.
   int64_t exact_boundary(int64_t n_tokens) const;

@@ -15,7 +15,7 @@ void ChunkStore::truncate_for_moves(int64_t n_tokens, int64_t n_entries, std::ve
   for (const Move& move : moves) {
     for (int64_t token = move.first_old / geometry_.chunk * geometry_.chunk; token < move.first_old + geometry_.chunk;
          token += geometry_.chunk) {
-      needed.push_back({token / geometry_.chunk, nullptr, 1});
+      needed.push_back({token / geometry_.chunk, nullptr, nullptr, 1});
     }
   }
   std::ranges::sort(needed, {}, &OldChunk::chunk);
@@ -31,7 +31,10 @@ void ChunkStore::truncate_for_moves(int64_t n_tokens, int64_t n_entries, std::ve
   // Nothing fails from here on.
   drop_moves(kNoLimit);
   hide();
-  for (OldChunk& old : needed) old.records = &table_.forget(KvKind::kText, old.chunk);
+  for (OldChunk& old : needed) {
+    if (table_.holds(KvKind::kText, old.chunk)) old.full = &table_.forget(KvKind::kText, old.chunk);
+    if (table_.holds(KvKind::kNarrow, old.chunk)) old.narrow = &table_.forget(KvKind::kNarrow, old.chunk);
+  }
   old_ = std::move(needed);
   moves_ = std::move(moves);
   truncate(n_tokens, n_entries);
@@ -44,7 +47,10 @@ std::span<ChunkStore::OldChunk> ChunkStore::old_of(const Move& move) {
 
 void ChunkStore::forget_move(const Move& move) {
   for (OldChunk& old : old_of(move)) {
-    if (--old.n_moves == 0) let_go(*old.records);
+    if (--old.n_moves > 0) continue;
+    for (ChunkRecords* const records : {old.full, old.narrow}) {
+      if (records) let_go(*records);
+    }
   }
 }
 
@@ -69,12 +75,13 @@ Status ChunkStore::make_move(std::span<const Rope* const> ropes) {
   struct Undo {
     ChunkStore& store;
     const Move& move;
-    ChunkRecords* lent = nullptr;  // an old chunk's records in the table
+    const OldChunk* lent = nullptr;  // its records are in the table
     bool done = false;
     ~Undo() {
       if (done) return;
       store.hide();
-      if (lent) store.table_.forget(KvKind::kText, move.chunk);
+      if (lent && lent->full) store.table_.forget(KvKind::kText, move.chunk);
+      if (lent && lent->narrow) store.table_.forget(KvKind::kNarrow, move.chunk);
       store.truncate(move.chunk * store.geometry_.chunk);
     }
   } undo{*this, move};
@@ -83,19 +90,25 @@ Status ChunkStore::make_move(std::span<const Rope* const> ropes) {
   const std::vector<int64_t> missing = table_.extend(KvKind::kText, move.chunk, move.chunk + 1);
   const bool whole = old.size() == 1;
   // Of a move of two, both and the new one are in memory together.
-  QUIRE_TRY(check_budget(selection_.bytes_for(first + geometry_.chunk), (whole ? 1 : 3) * record_bytes_,
+  QUIRE_TRY(check_budget(selection_.bytes_for(first + geometry_.chunk), (whole ? 1 : 3) * record_bytes_ + narrow_bytes_,
                          whole ? 0 : table_.n_layers() * record_bytes_, first + geometry_.chunk));
-  QUIRE_TRY(residency_->make_room(user_, selection_.bytes_to_add(first, first + geometry_.chunk)));
+  QUIRE_TRY(make_room(selection_.bytes_to_add(first, first + geometry_.chunk)));
   QUIRE_TRY(selection_.reserve(first, first + geometry_.chunk));
   if (whole) {
-    undo.lent = old[0].records;
-    table_.hold(KvKind::kText, move.chunk, *undo.lent);
+    table_.extend(KvKind::kNarrow, move.chunk, move.chunk + 1);
+    undo.lent = &old[0];
+    if (old[0].full) table_.hold(KvKind::kText, move.chunk, *old[0].full);
+    if (old[0].narrow) table_.hold(KvKind::kNarrow, move.chunk, *old[0].narrow);
   } else {
     QUIRE_TRY(make_records(KvKind::kText, missing));
     QUIRE_TRY(gather(*queue, move, ropes));
   }
   selection_.extend(first, geometry_.chunk);
-  if (options_.selection.count > 0) QUIRE_TRY(represent(*queue, move.chunk, ropes, steps));
+  if (options_.selection.count > 0) {
+    if (!table_.holds(KvKind::kText, move.chunk)) QUIRE_TRY(widen(*queue, move.chunk));
+    QUIRE_TRY(represent(*queue, move.chunk, ropes, steps));
+  }
+  QUIRE_TRY(narrow_moved(*queue, first + geometry_.chunk, ropes[0], steps));
   undo.done = true;
   ++next_move_;
   if (whole) {
@@ -108,7 +121,8 @@ Status ChunkStore::make_move(std::span<const Rope* const> ropes) {
   return {};
 }
 
-// Fills the records of a new chunk from those of two old ones.
+// Fills the records of a new chunk from those of two old ones. Where one has narrow records alone, they are widened to
+// memory beside.
 Status ChunkStore::gather(Queue& queue, const Move& move, std::span<const Rope* const> ropes) {
   const std::span<OldChunk> old = old_of(move);
   ChunkRecords& made = table_.chunk(KvKind::kText, move.chunk);
@@ -118,19 +132,50 @@ Status ChunkStore::gather(Queue& queue, const Move& move, std::span<const Rope* 
     ~Release() { store.release(queue); }
   } release{*this, queue};
   hide();
+  std::unique_ptr<Buffer> widened[2];
+  struct Free {
+    ChunkStore& store;
+    Queue& queue;
+    std::unique_ptr<Buffer>* buffers;
+    ~Free() {
+      for (auto* buffer = buffers; buffer < buffers + 2; ++buffer) {
+        if (!*buffer) continue;
+        (void)finish_queue(store.backend_, queue);
+        buffer->reset();
+        store.account_.remove(store.record_bytes_);
+      }
+    }
+  } free{*this, queue, widened};
+  std::vector<std::byte> host;
+  for (size_t i = 0; i < 2; ++i) {
+    if (old[i].full) continue;
+    QUIRE_TRY(make_room(record_bytes_));
+    QUIRE_ASSIGN(widened[i], account_.allocate(backend_, record_bytes_, MemoryKind::kDevice));
+    host.resize(static_cast<size_t>(record_bytes_));
+  }
   for (size_t layer = 0; layer < made.records.size(); ++layer) {
-    Record* const from[] = {&old[0].records->records[layer], &old[1].records->records[layer]};
     Record* const to = &made.records[layer];
     std::vector<Record*> read;
-    for (Record* const record : from) {
-      if (record->tier) read.push_back(record);
+    KvRecord from[2];
+    for (size_t i = 0; i < 2; ++i) {
+      if (widened[i]) {
+        from[i] = {widened[i].get(), 0};
+        QUIRE_TRY(read_widened(queue, old[i].narrow->records[layer], host));
+        QUIRE_TRY(backend_.upload(queue, host.data(), *widened[i], 0, host.size()));
+        QUIRE_TRY(finish_queue(backend_, queue));
+      } else if (old[i].full->records[layer].tier) {
+        read.push_back(&old[i].full->records[layer]);
+      }
     }
     QUIRE_TRY(residency_->acquire(user_, queue, read, Access::kScan, Pins::kReplaced));
     if (to->tier) QUIRE_TRY(residency_->acquire(user_, queue, {&to, 1}, Access::kWrite, Pins::kKept));
+    for (size_t i = 0; i < 2; ++i) {
+      if (!widened[i]) from[i] = old[i].full->records[layer].place();
+    }
     QUIRE_TRY(backend_.move_kv({queue}, {.geometry = geometry_,
                                          .rope = options_.raw_keys ? nullptr : ropes[layer],
-                                         .first = from[0]->place(),
-                                         .second = from[1]->place(),
+                                         .first = from[0],
+                                         .second = from[1],
                                          .offset = move.first_old % geometry_.chunk,
                                          .to = to->place()}));
   }

@@ -1,10 +1,12 @@
 // Old text in a narrower type: ChunkStore's part of it.
 //
-// Each complete chunk has narrow records, which are made of its full ones when the block that completes it is computed
-// (Backend::narrow_chunks). From then on a query reads one or the other, as its distance says (OldText): records of
-// both are made, moved, shared and saved alike, so where they are changes no bit. Full records go when no query to come
-// reads them.
+// A chunk has full records first. Its narrow ones are made of them (Backend::narrow_chunks) in the first step whose
+// last query sees it as old. From then on a query reads one or the other, as its distance says (OldText): records of
+// both are moved, shared and saved alike, so where they are, and when they were made, changes no bit. Full records go
+// when no query to come reads them and there are narrow ones. So of most chunks a store has one kind or the other; it
+// has both of kSpareChunks, and of those that both kinds of queries of a step read.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "lib/kv/chunk_store.h"
@@ -13,28 +15,88 @@ namespace quire {
 
 bool ChunkStore::holds_for(int64_t next_query, int64_t begin, int64_t end) const {
   const int64_t old = std::clamp(options_.old.before(next_query, geometry_.chunk), begin, std::max(begin, end));
-  if (old > begin && !table_.holds(KvKind::kNarrow, begin / geometry_.chunk, ceil_div(old, geometry_.chunk)))
-    return false;
-  return old == end || holds(old, end);
+  return (old == end || holds(old, end)) && (old == begin || holds_any(begin, old));
 }
 
 void ChunkStore::drop_old_text(int64_t next_query) {
-  const int64_t end = options_.old.before(next_query, geometry_.chunk) / geometry_.chunk - kSpareChunks;
+  const int64_t old = options_.old.before(next_query, geometry_.chunk) / geometry_.chunk;
+  advance_narrow(old);
+  const int64_t end = std::min(old - kSpareChunks, narrow_until_);
+  if (end <= full_from_) return;
+  drop(KvKind::kText, full_from_, end);
+  full_from_ = end;
+}
+
+// ---- making narrow records
+
+// Finds the chunks that are old for the last of the tokens [first, first + n) and have no narrow records. Those that
+// other stores have made are this one's too from here on.
+void ChunkStore::find_to_narrow(int64_t first, int64_t n) {
+  drop_unmade();
+  const int64_t end = options_.old.before(first + n - 1, geometry_.chunk) / geometry_.chunk;
   if (end <= narrow_until_) return;
-  drop(KvKind::kText, narrow_until_, end);
-  narrow_until_ = end;
+  std::vector<int64_t> chunks = table_.extend(KvKind::kNarrow, narrow_until_, end);
+  // Those that the strategy dropped have none.
+  std::erase_if(chunks, [&](int64_t chunk) {
+    return (chunk < first / geometry_.chunk && !table_.holds(KvKind::kText, chunk)) || join_narrow(chunk);
+  });
+  to_narrow_ = std::move(chunks);
+}
+
+// Whether another store has narrow records of the same text, which this one holds too then.
+bool ChunkStore::join_narrow(int64_t chunk) {
+  const int64_t first = chunk * geometry_.chunk;
+  ChunkRecords* records = nullptr;
+  const auto accept = [&](const ChunkRecords& known) {
+    return (!known.tier || spills()) && can_share(known, first, first);
+  };
+  if (!narrow_prefixes_.join(chunk, *residency_, user_, accept, &records)) return false;
+  hold_shared(KvKind::kNarrow, chunk, *records);
+  enter_narrow(chunk);
+  return true;
+}
+
+void ChunkStore::narrowed() noexcept {
+  for (const int64_t chunk : to_narrow_) {
+    if (chunk >= n_prefixes()) break;  // entered with its full records
+    try {
+      enter_narrow(chunk);
+    } catch (const std::bad_alloc&) {  // others make their own
+    }
+  }
+  to_narrow_.clear();
+}
+
+// To `end` at most.
+void ChunkStore::advance_narrow(int64_t end) {
+  if (!to_narrow_.empty()) return;  // not made yet
+  while (narrow_until_ < end &&
+         (table_.holds(KvKind::kNarrow, narrow_until_) || !table_.holds(KvKind::kText, narrow_until_)))
+    ++narrow_until_;
+}
+
+void ChunkStore::drop_unmade() {
+  for (const int64_t chunk : to_narrow_) drop(KvKind::kNarrow, chunk, chunk + 1);
+  to_narrow_.clear();
 }
 
 // ---- prefixes
 //
 // A text has two chains in the table: with its full records, of which old ones are missing, and with its narrow ones.
 
-// Both chains have one chunk more, or none.
+// Both chains have one chunk more, or none, at an exception too.
 bool ChunkStore::append_prefix(std::span<const int32_t> ids) {
   if (!prefixes_.append(ids)) return false;
-  if (!options_.old.narrows() || narrow_prefixes_.append(ids)) return true;
-  prefixes_.cut(n_prefixes() - 1);
-  return false;
+  if (!options_.old.narrows()) return true;
+  struct Undo {
+    PrefixChain* chain;
+    ~Undo() {
+      if (chain) chain->cut(chain->size() - 1);
+    }
+  } undo{&prefixes_};
+  if (!narrow_prefixes_.append(ids)) return false;
+  undo.chain = nullptr;
+  return true;
 }
 
 void ChunkStore::enter_narrow(int64_t chunk) {
@@ -43,8 +105,8 @@ void ChunkStore::enter_narrow(int64_t chunk) {
   narrow_prefixes_.enter(chunk, table_.chunk(KvKind::kNarrow, chunk), pages);
 }
 
-// To how many of the chunks that follow, with these ids, the text can be lengthened: narrow records of all of them are
-// known, and the full ones of those that the next query reads at full width.
+// To how many of the chunks that follow, with these ids, the text can be lengthened: records of all of them are known,
+// and the full ones of those that the next query reads at full width.
 int64_t ChunkStore::known_prefix(std::span<const std::vector<int32_t>> ids) {
   struct Restore {
     PrefixChain& chain;
@@ -54,8 +116,9 @@ int64_t ChunkStore::known_prefix(std::span<const std::vector<int32_t>> ids) {
   const int64_t first = full.size;
   int64_t best = 0, in_full = 0;  // chunks in a row up to here whose full records are known
   for (size_t n = 0; n < ids.size(); ++n) {
-    if (!narrow_prefixes_.knows(ids.subspan(n, 1))) break;
-    in_full = prefixes_.knows(ids.subspan(n, 1)) ? in_full + 1 : 0;
+    const bool is_full = prefixes_.knows(ids.subspan(n, 1));
+    if (!is_full && !narrow_prefixes_.knows(ids.subspan(n, 1))) break;
+    in_full = is_full ? in_full + 1 : 0;
     const int64_t end = first + static_cast<int64_t>(n) + 1;
     const int64_t old = options_.old.before(end * geometry_.chunk, geometry_.chunk) / geometry_.chunk;
     if (end - std::max(first, old) <= in_full) best = end - first;
@@ -85,56 +148,105 @@ Result<PrefixChain::Take> ChunkStore::take_prefix(KvKind kind, std::span<const i
     taken = take();
   }
   if (taken != PrefixChain::Take::kTaken) return taken;
-  table_.hold(kind, chunk, *records);
-  if (records->page) {
-    const auto bytes = static_cast<int64_t>(records->page->size());
-    account_.hold_shared(bytes);
-    fixed_bytes_ += bytes;
+  hold_shared(kind, chunk, *records);
+  return taken;
+}
+
+// The text has one chunk more, of which the store holds what others have of these kinds: `all` of them, or the first
+// one. kTaken: one at least.
+Result<PrefixChain::Take> ChunkStore::take_kinds(std::span<const KvKind> kinds, bool all, std::span<const int32_t> ids,
+                                                 int64_t begin, PrefixPages* pages) {
+  const int64_t chunk = n_prefixes();
+  PrefixChain::Take taken = PrefixChain::Take::kUnknown;
+  for (const KvKind kind : kinds) {
+    if (taken == PrefixChain::Take::kTaken && !all) break;
+    PrefixPages own;
+    QUIRE_ASSIGN(const PrefixChain::Take take, take_prefix(kind, ids, begin, &own));
+    if (take == PrefixChain::Take::kTaken) *pages = std::move(own);
+    if (taken != PrefixChain::Take::kTaken) taken = take;
+  }
+  if (taken != PrefixChain::Take::kTaken) return taken;
+  for (PrefixChain* chain : {&prefixes_, &narrow_prefixes_}) {
+    if (chain->size() > chunk || chain->append(ids)) continue;
+    truncate(chunk * geometry_.chunk);  // another text has its hash
+    return PrefixChain::Take::kUnknown;
   }
   return taken;
 }
 
-// As adopt(): all chunks that are known, as far as the next query can go on from there, or none.
-Result<ChunkStore::Adopted> ChunkStore::adopt_narrow(int64_t end, const ChunkIds& ids_of) {
+// Takes over chunks of these ids behind n_prefixes(), one after the other, as far as it can.
+Result<ChunkStore::Adopted> ChunkStore::take_chunks(std::span<const std::vector<int32_t>> ids, bool all_kinds,
+                                                    const std::function<std::vector<KvKind>(int64_t)>& kinds_of) {
   const int64_t first = n_prefixes(), begin = first * geometry_.chunk;
-  std::vector<std::vector<int32_t>> ids;
-  for (int64_t chunk = first; chunk < end; ++chunk) {
-    ids.push_back(ids_of(chunk));
-    if (ids.back().empty()) return Status(Code::kInternal, "chunk " + std::to_string(chunk) + " takes no part");
-  }
-  const int64_t n = first + known_prefix(ids);
-  const int64_t full_from = options_.old.before(n * geometry_.chunk, geometry_.chunk) / geometry_.chunk;
   const int64_t page_tokens = selection_.chunk() * Representations::kPageChunks;
+  Adopted adopted;
   PrefixPages pages;  // of all chunks that are taken over, from the first one's page on
-  for (int64_t chunk = first; chunk < n; ++chunk) {
-    const std::vector<int32_t>& own_ids = ids[static_cast<size_t>(chunk - first)];
+  for (const std::vector<int32_t>& own_ids : ids) {
+    const int64_t chunk = first + adopted.n_chunks;
     table_.extend(KvKind::kText, chunk, chunk + 1);
-    PrefixPages own, of_full;
-    QUIRE_ASSIGN(PrefixChain::Take taken, take_prefix(KvKind::kNarrow, own_ids, begin, &own));
-    if (taken == PrefixChain::Take::kTaken && chunk >= full_from) {
-      QUIRE_ASSIGN(taken, take_prefix(KvKind::kText, own_ids, begin, &of_full));
-    } else if (taken == PrefixChain::Take::kTaken && !prefixes_.append(own_ids)) {
-      taken = PrefixChain::Take::kUnknown;
-    }
+    table_.extend(KvKind::kNarrow, chunk, chunk + 1);
+    PrefixPages own;
+    QUIRE_ASSIGN(const PrefixChain::Take taken, take_kinds(kinds_of(chunk), all_kinds, own_ids, begin, &own));
     if (taken != PrefixChain::Take::kTaken) {
-      truncate(begin);
-      return Adopted{0, taken == PrefixChain::Take::kUnknown ? AdoptEnd::kUnknown : AdoptEnd::kNoRoom};
+      adopted.end = taken == PrefixChain::Take::kUnknown ? AdoptEnd::kUnknown : AdoptEnd::kNoRoom;
+      break;
     }
+    ++adopted.n_chunks;
     // A page's last chunk has those before it, too.
     if (own.empty()) continue;
     pages.resize(static_cast<size_t>(chunk * geometry_.chunk / page_tokens - begin / page_tokens) *
                  static_cast<size_t>(table_.n_layers()));
     pages.insert(pages.end(), own.begin(), own.end());
   }
-  if (n > first && !adopt_selection(begin, n * geometry_.chunk, std::move(pages)).ok()) {
+  const int64_t n = first + adopted.n_chunks;
+  if (adopted.n_chunks > 0 && !adopt_selection(begin, n * geometry_.chunk, std::move(pages)).ok()) {
     truncate(begin);
     return Adopted{0, AdoptEnd::kNoRoom};
   }
   for (int64_t chunk = first; chunk < n; ++chunk) {
     if (table_.holds(KvKind::kText, chunk)) enter_prefix(chunk);
-    enter_narrow(chunk);
+    if (table_.holds(KvKind::kNarrow, chunk)) enter_narrow(chunk);
   }
-  return Adopted{n - first, n == end ? AdoptEnd::kAll : AdoptEnd::kUnknown};
+  note_hits(first, adopted.n_chunks);
+  return adopted;
+}
+
+// As adopt(): all chunks that are known, as far as the next query can go on from there, or none. Of old ones narrow
+// records are taken if there are any.
+Result<ChunkStore::Adopted> ChunkStore::adopt_narrow(int64_t end, const ChunkIds& ids_of) {
+  const int64_t first = n_prefixes();
+  std::vector<std::vector<int32_t>> ids;
+  for (int64_t chunk = first; chunk < end; ++chunk) {
+    ids.push_back(ids_of(chunk));
+    if (ids.back().empty()) return Status(Code::kInternal, "chunk " + std::to_string(chunk) + " takes no part");
+  }
+  ids.resize(static_cast<size_t>(known_prefix(ids)));
+  const int64_t n = first + static_cast<int64_t>(ids.size());
+  const int64_t full_from = options_.old.before(n * geometry_.chunk, geometry_.chunk) / geometry_.chunk;
+  QUIRE_ASSIGN(Adopted adopted, take_chunks(ids, false, [&](int64_t chunk) {
+                 return chunk < full_from ? std::vector{KvKind::kNarrow, KvKind::kText} : std::vector{KvKind::kText};
+               }));
+  if (adopted.end != AdoptEnd::kAll) {
+    truncate(first * geometry_.chunk);
+    return Adopted{0, adopted.end};
+  }
+  if (n < end) adopted.end = AdoptEnd::kUnknown;
+  return adopted;
+}
+
+// The first `end` chunks of what a snapshot has, as far as others hold records of them. What they hold in one type
+// alone, or not in the snapshot's, is read from it in the other.
+Result<int64_t> ChunkStore::adopt_restored(const StoreSnapshot& snapshot, int64_t end, const ChunkIds& ids_of) {
+  std::vector<std::vector<int32_t>> ids;
+  for (int64_t chunk = 0; chunk < end; ++chunk) ids.push_back(ids_of(chunk));
+  QUIRE_ASSIGN(const Adopted adopted, take_chunks(ids, true, [&](int64_t chunk) {
+                 std::vector<KvKind> kinds;
+                 for (const KvKind kind : {KvKind::kNarrow, KvKind::kText}) {
+                   if (snapshot.has(kind, chunk)) kinds.push_back(kind);
+                 }
+                 return kinds;
+               }));
+  return adopted.n_chunks;
 }
 
 }  // namespace quire

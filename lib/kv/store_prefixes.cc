@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lib/kv/chunk_store.h"
+#include "lib/kv/prefix_cache.h"
 
 namespace quire {
 
@@ -34,7 +35,16 @@ bool ChunkStore::knows_prefix(int64_t chunk, const ChunkIds& ids_of) const {
     following.push_back(ids_of(c));
     if (following.back().empty()) return false;
   }
-  return options_.old.narrows() ? narrow_prefixes_.knows(following) : prefixes_.knows(following);
+  return prefixes_.knows(following) || narrow_prefixes_.knows(following);
+}
+
+// The store became a holder of these records, which another one had.
+void ChunkStore::hold_shared(KvKind kind, int64_t chunk, ChunkRecords& records) {
+  table_.hold(kind, chunk, records);
+  if (!records.page) return;
+  const auto bytes = static_cast<int64_t>(records.page->size());
+  account_.hold_shared(bytes);
+  fixed_bytes_ += bytes;
 }
 
 // Whether this store may hold the records of a chunk of which others know, beside what representations of the tokens
@@ -78,12 +88,7 @@ Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_o
       adopted.end = take == PrefixChain::Take::kUnknown ? AdoptEnd::kUnknown : AdoptEnd::kNoRoom;
       break;
     }
-    table_.hold(KvKind::kText, chunk, *records);
-    if (records->page) {
-      const auto bytes = static_cast<int64_t>(records->page->size());
-      account_.hold_shared(bytes);
-      fixed_bytes_ += bytes;
-    }
+    hold_shared(KvKind::kText, chunk, *records);
     ++adopted.n_chunks;
     // A page's last chunk has those before it, too.
     if (own.empty()) continue;
@@ -97,12 +102,54 @@ Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_o
     return Adopted{0, AdoptEnd::kNoRoom};
   }
   for (int64_t chunk = first; chunk < n; ++chunk) enter_prefix(chunk);
+  note_hits(first, adopted.n_chunks);
   return adopted;
+}
+
+// The chunks were taken over.
+void ChunkStore::note_hits(int64_t first_chunk, int64_t n_chunks) {
+  if (!options_.cache || n_chunks == 0) return;
+  std::vector<ChunkRecords*> records;
+  for (int64_t chunk = first_chunk; chunk < first_chunk + n_chunks; ++chunk) {
+    records.push_back(&table_.chunk(table_.holds(KvKind::kText, chunk) ? KvKind::kText : KvKind::kNarrow, chunk));
+  }
+  options_.cache->hit(first_chunk, records, geometry_.chunk);
+}
+
+std::vector<ChunkStore::Kept> ChunkStore::keep_prefix() {
+  std::vector<Kept> kept;
+  for (int64_t chunk = 0; chunk < n_prefixes(); ++chunk) {
+    Kept records{};
+    const auto add = [&](KvKind kind, const PrefixChain& chain) {
+      if (!chain.holds(chunk) || in_snapshot(table_.chunk(kind, chunk))) return;
+      records[kind == KvKind::kText ? 0 : 1] = &table_.chunk(kind, chunk);
+    };
+    add(KvKind::kText, prefixes_);
+    add(KvKind::kNarrow, narrow_prefixes_);
+    if (!records[0] && !records[1]) break;
+    kept.push_back(records);
+  }
+  drop_moves(kNoLimit);
+  const auto n = static_cast<int64_t>(kept.size());
+  truncate(n * geometry_.chunk);
+  // What others cannot take over, of chunks that they can.
+  for (int64_t chunk = 0; chunk < n; ++chunk) {
+    const Kept& records = kept[static_cast<size_t>(chunk)];
+    if (!records[0]) drop(KvKind::kText, chunk, chunk + 1);
+    if (!records[1]) drop(KvKind::kNarrow, chunk, chunk + 1);
+  }
+  selection_.drop_queries();
+  residency_->keep(user_);
+  return kept;
+}
+
+int64_t ChunkStore::bytes_beside() const {
+  return selection_.bytes() + (spills() ? record_bytes_ - Residency::staging_left(user_) : 0);
 }
 
 Status ChunkStore::adopt_selection(int64_t first, int64_t end, PrefixPages pages) {
   if (pages.empty()) return {};
-  QUIRE_TRY(residency_->make_room(user_, selection_.bytes_to_add(first, end)));
+  QUIRE_TRY(make_room(selection_.bytes_to_add(first, end)));
   return selection_.adopt(first, end, std::move(pages));
 }
 

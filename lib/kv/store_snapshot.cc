@@ -160,7 +160,7 @@ Status ChunkStore::restore(const StoreSnapshot& snapshot, const ChunkIds& ids_of
   QUIRE_ASSIGN(const auto queue, backend_.create_queue());
   int64_t block = snapshot.first_block;
   for (const KvKind kind : kAllKvKinds) {
-    QUIRE_TRY(restore_records(*queue, kind, snapshot, kind == KvKind::kText ? n_shared : 0, &block));
+    QUIRE_TRY(restore_records(*queue, kind, snapshot, &block));
   }
   return restore_selection(*queue, snapshot, n_shared, block);
 }
@@ -169,18 +169,19 @@ Status ChunkStore::restore(const StoreSnapshot& snapshot, const ChunkIds& ids_of
 // how many these are.
 Result<int64_t> ChunkStore::restore_shared(const StoreSnapshot& snapshot, const ChunkIds& ids_of) {
   const auto k = static_cast<size_t>(KvKind::kText);
-  if (!shares_prefixes() || options_.old.narrows()) return 0;
-  if (snapshot.held[k].empty() || snapshot.held[k].front().begin != 0) return 0;
-  int64_t end = std::min(snapshot.held[k].front().end, (snapshot.n_keys[k] - 1) / geometry_.chunk);
+  if (!shares_prefixes()) return 0;
+  const int64_t last = (snapshot.n_keys[k] - 1) / geometry_.chunk;
+  int64_t end = 0;
+  while (end < last && (snapshot.has(KvKind::kText, end) || snapshot.has(KvKind::kNarrow, end))) ++end;
   while (end > 0 && ids_of(end - 1).empty()) --end;  // from some chunk on they may take no part
+  if (options_.old.narrows()) return adopt_restored(snapshot, end, ids_of);
   QUIRE_ASSIGN(const Adopted adopted, adopt(end, ids_of));
   return adopted.n_chunks;
 }
 
 // The table refers to the snapshot's records; those that are written next, and condensed entries, which every step
 // needs, become the store's own.
-Status ChunkStore::restore_records(Queue& queue, KvKind kind, const StoreSnapshot& snapshot, int64_t n_shared,
-                                   int64_t* block) {
+Status ChunkStore::restore_records(Queue& queue, KvKind kind, const StoreSnapshot& snapshot, int64_t* block) {
   const auto k = static_cast<size_t>(kind);
   const int64_t n_keys = snapshot.n_keys[k], n_chunks = ceil_div(n_keys, geometry_.chunk);
   if (kind == KvKind::kNarrow && n_chunks > 0 && !options_.old.narrows()) return does_not_fit("narrow records");
@@ -200,7 +201,7 @@ Status ChunkStore::restore_records(Queue& queue, KvKind kind, const StoreSnapsho
   table_.extend(kind, 0, n_chunks);
   for (const ChunkRange& range : snapshot.held[k]) {
     for (int64_t chunk = range.begin; chunk < range.end; ++chunk, *block += table_.n_layers()) {
-      if (chunk < n_shared) continue;
+      if (table_.holds(kind, chunk)) continue;  // it is shared
       if (chunk >= first_own) {
         QUIRE_TRY(restore_own(queue, kind, chunk, *block));
         continue;
@@ -245,7 +246,7 @@ Status ChunkStore::restore_selection(Queue& queue, const StoreSnapshot& snapshot
   const int64_t bytes = selection_.bytes_for(n_tokens);
   QUIRE_TRY(check_budget(bytes, (1 + condensed_chunks()) * record_bytes_, 0, n_tokens));
   const int64_t first = n_shared * geometry_.chunk;
-  QUIRE_TRY(residency_->make_room(user_, selection_.bytes_to_add(first, n_tokens)));
+  QUIRE_TRY(make_room(selection_.bytes_to_add(first, n_tokens)));
   QUIRE_TRY(selection_.reserve(first, n_tokens));
   const int64_t first_page = first / selection_.chunk() / Representations::kPageChunks;
   const int64_t pages = selection_.complete_pages(n_tokens);

@@ -1,6 +1,7 @@
 // What a snapshot has of a chunk store: blocks of bytes in a fixed order, and the few numbers that say which they are.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -48,10 +49,15 @@ struct ChunkRange {
 // - if the queries of the chunk in progress are known, for each layer: those of its tokens, f32
 //   [n_tokens mod chunk][n_query_heads * head_dim], unrotated. The chunk is ChunkSelection's.
 struct StoreSnapshot {
-  std::array<int64_t, kKvKinds> n_keys{};                // tokens, condensed entries, tokens with narrow records
+  std::array<int64_t, kKvKinds> n_keys{};                // tokens, condensed entries, tokens of complete chunks
   std::array<std::vector<ChunkRange>, kKvKinds> held{};  // ascending; other chunks were dropped
   bool has_queries = false;
   int64_t first_block = 0;
+
+  bool has(KvKind kind, int64_t chunk) const {
+    return std::ranges::any_of(held[static_cast<size_t>(kind)],
+                               [&](const ChunkRange& range) { return range.begin <= chunk && chunk < range.end; });
+  }
 };
 
 struct StoreSnapshotSize {

@@ -28,6 +28,29 @@ AttentionArgs ForwardPass::attention_args(const SequenceRows& rows, int layer) c
   return args;
 }
 
+// Narrow records of the chunks that became old, before anybody reads them: one at a time where full ones may have left
+// memory, else those together that stand together.
+Status ForwardPass::narrow_chunks(Exec exec, const SequenceRows& rows, int layer) {
+  ChunkStore& kv = rows.kv();
+  const std::span<const int64_t> chunks = kv.to_narrow();
+  int64_t n = 1;
+  for (size_t i = 0; i < chunks.size(); i += static_cast<size_t>(n), n = 1) {
+    if (kv.spills()) {
+      QUIRE_TRY(kv.acquire(exec.queue, layer, chunks.subspan(i, 1), reading(rows)));
+      QUIRE_TRY(kv.acquire(exec.queue, layer, chunks.subspan(i, 1), Access::kWrite, KvKind::kNarrow));
+    } else {
+      while (i + static_cast<size_t>(n) < chunks.size() && chunks[i + static_cast<size_t>(n)] == chunks[i] + n) ++n;
+    }
+    QUIRE_TRY(backend_.narrow_chunks(exec, step(layer),
+                                     {.sequence = rows.index,
+                                      .first_chunk = chunks[i],
+                                      .n_chunks = n,
+                                      .records = kv.layer(layer),
+                                      .out = kv.layer(layer, KvKind::kNarrow)}));
+  }
+  return {};
+}
+
 // Sequences whose keys are in memory together go together; the others by windows of chunks.
 Status ForwardPass::attend(Exec exec, std::span<const SequenceRows> all, int layer) {
   std::vector<AttentionArgs> together;
@@ -101,6 +124,7 @@ std::vector<int64_t> ForwardPass::seen_chunks(const SequenceRows& rows) const {
 void ForwardPass::prefetch_layer(const SequenceRows& rows, std::span<const int64_t> first, int layer) const {
   if (layer >= config_.n_layers || rows.kind != KvKind::kText) return;
   rows.kv().prefetch(layer, own_chunks(rows), Access::kRead, {});
+  rows.kv().prefetch(layer, rows.kv().to_narrow(), Access::kRead, {});
   rows.kv().prefetch(layer, has_selection(*rows.plan) ? rows.kv().last_read(layer) : first, reading(rows),
                      versions(rows));
 }

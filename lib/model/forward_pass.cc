@@ -207,25 +207,6 @@ std::vector<int64_t> ForwardPass::own_chunks(const SequenceRows& rows) const {
   return consecutive(rows.first_key / chunk, ceil_div(rows.first_key + rows.n, chunk));
 }
 
-// Those that the rows complete, where old text is narrow.
-std::vector<int64_t> ForwardPass::completed_chunks(const SequenceRows& rows) {
-  const int64_t chunk = rows.kv().geometry().chunk, first = rows.first_key / chunk;
-  if (!rows.kv().old_text().narrows()) return {};
-  return consecutive(first, std::max(first, (rows.first_key + rows.n) / chunk));
-}
-
-// Narrow records of the chunks that these tokens complete, before anybody reads them.
-Status ForwardPass::narrow_chunks(Exec exec, const SequenceRows& rows, int layer) {
-  const std::vector<int64_t> chunks = completed_chunks(rows);
-  if (chunks.empty()) return {};
-  return backend_.narrow_chunks(exec, step(layer),
-                                {.sequence = rows.index,
-                                 .first_chunk = chunks.front(),
-                                 .n_chunks = static_cast<int64_t>(chunks.size()),
-                                 .records = rows.kv().layer(layer),
-                                 .out = rows.kv().layer(layer, KvKind::kNarrow)});
-}
-
 StoreKvArgs ForwardPass::store_args(const SequenceRows& rows, int layer) const {
   const int64_t d = config_.head_dim;
   return {.sequence = rows.index,
@@ -241,9 +222,6 @@ Status ForwardPass::run_layer(Exec exec, std::span<const Sequence> sequences, in
   std::vector<StoreKvArgs> stores;
   for (const SequenceRows& rows : texts_) {
     QUIRE_TRY(rows.kv().acquire(exec.queue, layer, own_chunks(rows), Access::kWrite));
-    if (const std::vector<int64_t> complete = completed_chunks(rows); !complete.empty()) {
-      QUIRE_TRY(rows.kv().acquire(exec.queue, layer, complete, Access::kWrite, KvKind::kNarrow));
-    }
     stores.push_back(store_args(rows, layer));
   }
   const ProjectionColumn qkv[] = {{Projection::kQ, 0},
@@ -264,13 +242,13 @@ Status ForwardPass::run_layer(Exec exec, std::span<const Sequence> sequences, in
   project.stores = stores;
   QUIRE_TRY(backend_.project_qkv(exec, step(layer), project));
   QUIRE_TRY(project_beacons(exec, layer));
-  for (const SequenceRows& rows : texts_) QUIRE_TRY(narrow_chunks(exec, rows, layer));
 
   for (const SequenceRows& rows : texts_) {
     if (!rows.sequence->strategy->selects_chunks()) continue;
     QUIRE_TRY(represent_complete_chunks(exec, rows, layer));
     QUIRE_TRY(select(exec, rows, layer));
   }
+  for (const SequenceRows& rows : texts_) QUIRE_TRY(narrow_chunks(exec, rows, layer));
   QUIRE_TRY(attend(exec, texts_, layer));
   QUIRE_TRY(keep_peaks(exec, layer));
   QUIRE_TRY(attend_beacons(exec, layer));

@@ -137,7 +137,6 @@ class ForwardPass {
   Rows queries(const SequenceRows& rows) const { return wide_.at(rows.row); }
   StoreKvArgs store_args(const SequenceRows& rows, int layer) const;
   std::vector<int64_t> own_chunks(const SequenceRows& rows) const;
-  static std::vector<int64_t> completed_chunks(const SequenceRows& rows);
   Status narrow_chunks(Exec exec, const SequenceRows& rows, int layer);
 
   // Attention; in attention_layer.cc.

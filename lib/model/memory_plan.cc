@@ -86,13 +86,14 @@ Chunks chunks_after(const Strategy& strategy, const MemoryRequest& request, int6
     last_block = end + (n - 1 - end) / request.prefill_block * request.prefill_block;
   }
   const int64_t full_from = request.old_text.before(last_block, chunk) / chunk - ChunkStore::kSpareChunks;
+  const int64_t narrow_until = request.old_text.before(std::max<int64_t>(0, n - 1), chunk) / chunk;
   Chunks chunks;
   int64_t counted = 0;
   for (const KeyRange& range : strategy.retained(last_block)) {
     const int64_t first = std::max(counted, range.begin / chunk);
     const int64_t end = ceil_div(std::min(range.end, n), chunk);
     chunks.full += std::max<int64_t>(0, end - std::max(first, full_from));
-    if (request.old_text.narrows()) chunks.narrow += std::max<int64_t>(0, std::min(end, n / chunk) - first);
+    chunks.narrow += std::max<int64_t>(0, std::min(end, narrow_until) - first);
     counted = std::max(counted, end);
   }
   chunks.full += condensed_chunks(strategy, n);
@@ -149,7 +150,7 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   const int64_t in_step =
       std::min(chunks.full, ceil_div(block, geometry.chunk) + 1 + condensed_chunks(strategy, request.n_tokens)) *
           record +
-      std::min(chunks.narrow, ceil_div(block, geometry.chunk)) * narrow;
+      std::min<int64_t>(chunks.narrow, 1) * narrow;
   const int64_t least = spills ? plan.representation_bytes + in_step + staging : all;
   if (least > request.kv_budget_bytes) {
     return Status(Code::kBudget, "the KV cache needs " + std::to_string(least) + " bytes of memory for " +

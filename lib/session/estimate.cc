@@ -251,9 +251,9 @@ Result<RateEstimate> estimate_rates(const std::shared_ptr<Model>& model, const S
     };
     const int64_t keys = held_keys(*strategy, depth);
     if (narrow_bytes == 0) return bytes_of(chunk_bytes, keys);
-    const int64_t full_from =
-        planned.old_text.before(depth, geometry.chunk) - ChunkStore::kSpareChunks * geometry.chunk;
-    return bytes_of(chunk_bytes, std::min(keys, depth - full_from)) + bytes_of(narrow_bytes, keys);
+    const int64_t young = std::min(keys, depth - planned.old_text.before(depth, geometry.chunk));
+    const int64_t both = std::min(keys - young, ChunkStore::kSpareChunks * geometry.chunk);
+    return bytes_of(chunk_bytes, young + both) + bytes_of(narrow_bytes, keys - young);
   };
 
   RateEstimate estimate;

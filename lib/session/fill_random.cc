@@ -87,11 +87,14 @@ Status fill_chunk(ChunkStore& kv, Filler& filler, KvKind kind, int n_layers, int
     QUIRE_TRY(kv.acquire(filler.queue(), layer, chunk, Access::kWrite, kind));
     const KvRecord record = kv.layer(layer, kind).chunks[static_cast<size_t>(chunk[0])];
     QUIRE_TRY(filler.fill(*record.page, record.offset, static_cast<size_t>(kv.record_bytes()), kv.geometry().type));
-    if (kind != KvKind::kText || n < kv.geometry().chunk || !kv.old_text().narrows()) continue;
-    QUIRE_TRY(kv.acquire(filler.queue(), layer, chunk, Access::kWrite, KvKind::kNarrow));
-    const KvRecord narrow = kv.layer(layer, KvKind::kNarrow).chunks[static_cast<size_t>(chunk[0])];
-    QUIRE_TRY(filler.fill_narrow(narrow, narrow_geometry(kv.geometry())));
+    if (kind != KvKind::kText) continue;
+    for (const int64_t old : kv.to_narrow()) {
+      QUIRE_TRY(kv.acquire(filler.queue(), layer, {&old, 1}, Access::kWrite, KvKind::kNarrow));
+      const KvRecord narrow = kv.layer(layer, KvKind::kNarrow).chunks[static_cast<size_t>(old)];
+      QUIRE_TRY(filler.fill_narrow(narrow, narrow_geometry(kv.geometry())));
+    }
   }
+  if (kind == KvKind::kText) kv.narrowed();
   return {};
 }
 

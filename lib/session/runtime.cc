@@ -41,7 +41,8 @@ Runtime::Runtime(RuntimeOptions options)
       kv_compressed_(std::make_shared<TierBudget>(options_.kv_compressed_bytes)),
       kv_file_(std::make_shared<TierBudget>(options_.kv_file_bytes)),
       prefixes_(std::make_shared<PrefixTable>()),
-      io_(options_.n_io_threads < 0 ? nullptr : std::make_unique<IoThreads>(std::max(1, options_.n_io_threads))) {}
+      io_(options_.n_io_threads < 0 ? nullptr : std::make_unique<IoThreads>(std::max(1, options_.n_io_threads))),
+      prefix_cache_(options_.prefix_cache_bytes, residency_->budget()) {}
 
 void Runtime::close() {
   std::vector<std::weak_ptr<Session>> sessions;
@@ -59,6 +60,7 @@ void Runtime::close() {
     if (auto session = weak.lock()) session->request_stop();
   }
   scheduler_.stop();
+  prefix_cache_.close();
   for (const auto& weak : sessions) {
     if (auto session = weak.lock()) {
       session->engine_stopped();

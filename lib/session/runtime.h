@@ -8,6 +8,7 @@
 
 #include "lib/backend/devices.h"
 #include "lib/kv/io_thread.h"
+#include "lib/kv/prefix_cache.h"
 #include "lib/kv/prefix_table.h"
 #include "lib/kv/residency.h"
 #include "lib/kv/tier_budget.h"
@@ -31,6 +32,7 @@ struct RuntimeOptions {
   int64_t kv_memory_bytes = 0;      // what the KV caches of all sessions may hold together in memory; 0: no limit
   int64_t kv_compressed_bytes = 0;  // compressed
   int64_t kv_file_bytes = 0;        // and in spill files
+  int64_t prefix_cache_bytes = 0;   // of these, what is kept of released sessions; 0: nothing is
   Allocator::AllocFn alloc = nullptr;
   Allocator::FreeFn free = nullptr;
   void* alloc_user = nullptr;
@@ -61,6 +63,7 @@ class Runtime {
   ThreadPool& pool() { return pool_; }
   const std::shared_ptr<Residency>& residency() const { return residency_; }
   const std::shared_ptr<PrefixTable>& prefixes() const { return prefixes_; }
+  PrefixCache& prefix_cache() { return prefix_cache_; }
   const std::shared_ptr<TierBudget>& kv_compressed() const { return kv_compressed_; }
   const std::shared_ptr<TierBudget>& kv_file() const { return kv_file_; }
   Allocator& allocator() { return allocator_; }
@@ -88,6 +91,7 @@ class Runtime {
   const std::shared_ptr<TierBudget> kv_compressed_, kv_file_;  // of their compressed memory, of their spill files
   const std::shared_ptr<PrefixTable> prefixes_;                // their texts, as far as these are in complete chunks
   std::unique_ptr<IoThreads> io_;                              // started with the first session that spills; null: none
+  PrefixCache prefix_cache_;                                   // what is kept of released sessions
   Scheduler scheduler_;
   CancelToken closed_;  // set when a close begins
   Mutex mutex_;
@@ -99,6 +103,9 @@ class Runtime {
 
 // A loaded model and the runtime, whose device it runs on, that must outlive it.
 struct Model {
+  ~Model() {
+    if (runtime) runtime->prefix_cache().drop(this);
+  }
   std::shared_ptr<Runtime> runtime;
   std::string device;         // its name
   std::string device_reason;  // why it runs there

@@ -75,6 +75,7 @@ Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<Model> model, Ses
   store.snapshot = std::move(snapshot);
   if (options.reuse_prefixes && !strategy->condenses()) {
     store.prefixes = runtime.prefixes();
+    store.cache = &runtime.prefix_cache();
     store.prefix_root =
         prefix_root(*model, *strategy, quire::fingerprint(origin_of(*model, adapters, *strategy, options)));
   }
@@ -106,7 +107,7 @@ Session::Session(std::shared_ptr<Model> model, SessionOptions options, std::shar
   if (!warning.empty()) due_messages_.push_back({MessageCode::kAdapterBase, std::move(warning)});
 }
 
-Session::~Session() = default;
+Session::~Session() { release_contents(*model_, std::move(contents_)); }
 
 std::string Session::fingerprint() const { return quire::fingerprint(origin()); }
 
@@ -317,7 +318,12 @@ void Session::close() {
 
 void Session::free_contents() {
   turn_.assert_held();
-  contents_.reset();
+  release_contents(*model_, std::move(contents_));
+}
+
+// What others can take over of it is kept.
+void Session::release_contents(const Model& model, std::unique_ptr<SessionContents> contents) noexcept {
+  if (contents) model.runtime->prefix_cache().keep(contents->release_kv(), &model);
 }
 
 }  // namespace quire

@@ -245,6 +245,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // What any thread may ask becomes what the holder of the turn has made.
   void publish(int64_t n_undelivered) const QUIRE_REQUIRES(mutex_, turn_);
   void free_contents();  // called by the holder of the turn
+  static void release_contents(const Model& model, std::unique_ptr<SessionContents> contents) noexcept;
   // For Work, whose owner is the holder of the turn, which clang cannot know.
   SessionContents& contents() const {
     turn_.assert_held();

@@ -13,11 +13,20 @@ SessionContents::SessionContents(const Strategy& strategy, const ModelConfig& co
 
 int64_t SessionContents::boundary(int64_t n_tokens) const {
   const int64_t most = std::max<int64_t>(0, std::min(text.n_computed(), n_tokens - 1));
-  const int64_t boundary = kv_->exact_boundary(most);
-  for (const KeyRange& range : strategy_.retained(boundary)) {
-    if (!kv_->holds_for(boundary, range.begin, std::min(range.end, boundary))) return 0;
+  const int64_t chunk = kv_->geometry().chunk;
+  int64_t boundary = kv_->exact_boundary(most);
+  while (boundary > 0) {
+    const auto retained = strategy_.retained(boundary);
+    const auto all = [&](const auto& holds) {
+      return std::ranges::all_of(
+          retained, [&](const KeyRange& range) { return holds(range.begin, std::min(range.end, boundary)); });
+    };
+    if (all([&](int64_t begin, int64_t end) { return kv_->holds_for(boundary, begin, end); })) return boundary;
+    if (!all([&](int64_t begin, int64_t end) { return kv_->holds_any(begin, end); })) return 0;
+    // Full records were dropped, of which a query at the beginning of an earlier chunk may need none.
+    boundary = kv_->exact_boundary((boundary - 1) / chunk * chunk);
   }
-  return boundary;
+  return 0;
 }
 
 Result<std::unique_ptr<SessionContents>> SessionContents::fork(const ModelConfig& config) {
@@ -37,7 +46,10 @@ Status SessionContents::restore(TextState restored, std::vector<float> last_logi
   const int64_t n = text.n_computed();
   for (const KeyRange& range : strategy_.retained(n)) {
     const int64_t end = std::min(range.end, n);
-    if (range.begin >= end || kv_->holds_for(n, range.begin, end)) continue;
+    // In an approximate text reserve() makes full records where they are needed.
+    const bool approximate = text.n_exact() < n;
+    if (range.begin >= end || (approximate ? kv_->holds_any(range.begin, end) : kv_->holds_for(n, range.begin, end)))
+      continue;
     return Status(Code::kBadFile, "keys and values are missing that the next token reads, of tokens " +
                                       std::to_string(range.begin) + " to " + std::to_string(end));
   }

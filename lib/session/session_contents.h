@@ -40,6 +40,8 @@ class SessionContents {
   const Ropes& ropes() const { return ropes_; }
   ChunkStore& kv() { return *kv_; }
   const ChunkStore& kv() const { return *kv_; }
+  // The session is released; nothing else may be asked for afterwards.
+  std::unique_ptr<ChunkStore> release_kv() { return std::move(kv_); }
 
   // The same text on a fork of the store, with the last logits, and nothing else of what was kept. Errors: those of
   // ChunkStore::fork.

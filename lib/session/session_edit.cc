@@ -9,17 +9,12 @@ namespace quire {
 namespace {
 
 // Why the records of a chunk mean nothing elsewhere.
-Status check_movable(const Strategy& strategy, const OldText& old_text) {
+Status check_movable(const Strategy& strategy) {
   const auto refuse = [&](const char* why) {
     return Status(Code::kUnsupported, strategy.canonical() + " can take over no chunks from elsewhere in a text: " +
                                           why + "; edit with exact reuse");
   };
   if (strategy.condenses()) return refuse("its condensed entries were made of all the text before them");
-  if (old_text.narrows()) {
-    return Status(Code::kUnsupported,
-                  "sessions with a kv_old_type can take over no chunks from elsewhere in a text; edit "
-                  "with exact reuse");
-  }
   if (strategy.selection().keeps_queries()) return refuse("it represents chunks by their queries, which are not kept");
   return {};
 }
@@ -29,7 +24,7 @@ Status check_movable(const Strategy& strategy, const OldText& old_text) {
 // ---- the contents
 
 Status SessionContents::edit(TextState next, EditReuse reuse, int64_t reread, EditResult* result) {
-  if (reuse == EditReuse::kApproximate) QUIRE_TRY(check_movable(strategy_, kv_->old_text()));
+  if (reuse == EditReuse::kApproximate) QUIRE_TRY(check_movable(strategy_));
   // Old tokens whose keys the new text could have.
   int64_t n_old = text.n_computed();
   if (!text.positions().consecutive()) n_old = std::min(n_old, text.positions().runs().front().first_token);
@@ -71,9 +66,10 @@ std::vector<ChunkStore::Move> SessionContents::find_moves(const TextState& next,
     const int64_t from = first_old + run.from, to = n_kept + run.to;
     // One token at least is left to be computed, for the logits after the text.
     const int64_t end = std::min(to + run.n, next.n_tokens() - 1);
-    for (int64_t c = ceil_div(to + reread, chunk); (c + 1) * chunk <= end; ++c) {
+    const int64_t skipped = from == 0 && to == 0 ? 0 : reread;  // a text's beginning depends on nothing before
+    for (int64_t c = ceil_div(to + skipped, chunk); (c + 1) * chunk <= end; ++c) {
       const int64_t first = from + c * chunk - to;
-      if (kv_->holds(first, first + chunk)) moves.push_back({c, first});
+      if (kv_->holds_any(first, first + chunk)) moves.push_back({c, first});
     }
   }
   return moves;

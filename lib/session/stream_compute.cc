@@ -203,6 +203,7 @@ void GenerationStream::commit(Block& block, Clock::time_point begin) {
   contents.kept.add(std::move(block.results), block.first, n, ahead);
   block.cost.n_reused = contents.text.computed(block.n_reused);
   block.cost.n_prompt = contents.text.computed(n);
+  contents.kv().narrowed();
   contents.evict(retained, next);
   contents.offer_chunks(std::min(n_computed, block.n_confirmed), false);
   (block.cost.n_prompt > 0 ? block.cost.prefill : block.cost.decode) = Clock::now() - begin;

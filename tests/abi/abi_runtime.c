@@ -26,6 +26,7 @@ static void test_create_errors(void) {
   REFUSED(kv_device_budget_bytes, 1, QUIRE_ERROR_UNSUPPORTED, "no device tier");
   REFUSED(kv_compressed_budget_bytes, -1, QUIRE_ERROR_INVALID_ARGUMENT, "kv_compressed_budget_bytes");
   REFUSED(kv_file_budget_bytes, -1, QUIRE_ERROR_INVALID_ARGUMENT, "kv_file_budget_bytes");
+  REFUSED(prefix_cache_bytes, -1, QUIRE_ERROR_INVALID_ARGUMENT, "prefix_cache_bytes");
 #undef REFUSED
   {
     tracker t;
@@ -119,7 +120,16 @@ static void test_devices(void) {
     EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, load_on(runtime, unknown[i], chosen, reason, sizeof chosen, &err));
     CHECK_MESSAGE("auto, cpu");
   }
+  quire_runtime_stats stats;
+  memset(&stats, 0, sizeof stats);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_runtime_get_stats(runtime, &stats, &err));
+  stats.struct_size = sizeof stats;
+  EXPECT_OK(quire_runtime_get_stats(runtime, &stats, &err));
+  CHECK(stats.prefix_cache_bytes == 0 && stats.prefix_cache_texts == 0 && stats.prefix_cache_tokens == 0);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_runtime_get_stats(runtime, NULL, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_runtime_get_stats(NULL, &stats, &err));
   EXPECT_OK(quire_runtime_close(runtime, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_runtime_get_stats(runtime, &stats, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_runtime_get_device_count(runtime, &n, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_runtime_get_device_info(runtime, 0, &info, &err));
   quire_runtime_release(runtime);

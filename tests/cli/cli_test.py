@@ -324,6 +324,19 @@ class ModelTest(unittest.TestCase):
         self.assertRegex(shown, r"(?m)^chat_template +none$")
         self.assertRegex(shown, r"(?m)^sliding_window +none$")
 
+    def test_bench_counts_old_text_in_its_type(self):
+        bench = ["bench", "-m", OPTIONS.model, "-p", 0, "-n", 1, "-r", 1, "--depth", 60, "-s", "full(kv_chunk=16)"]
+        full = self.run_json(*bench)
+        self.assertNotIn("kv_old_type", full)
+        old = self.run_json(*bench, "--kv-old", "int8", "--old-after", 20)
+        self.assertEqual((old["kv_old_type"], old["old_after"]), ("int8", 20))
+        self.assertLess(old["kv_bytes_per_old_token"], old["kv_bytes_per_token"])
+        # Token 60 is of the chunk that begins with token 48, so tokens before 16 are old.
+        saved = 16 * (old["kv_bytes_per_token"] - old["kv_bytes_per_old_token"])
+        read = [each["rows"][0]["decode"]["bytes_per_token"] for each in (full, old)]
+        self.assertEqual(read[0] - read[1], saved)
+        self.assertIn(" in int8 after 20", run(*bench, "--kv-old", "int8", "--old-after", 20).stdout)
+
     def test_strategies(self):
         terms = {term["name"]: term for term in self.run_json("strategies", "--train-len", 1024)["terms"]}
         self.assertIn("yarn", terms)

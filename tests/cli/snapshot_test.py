@@ -493,6 +493,16 @@ class LsTest(SnapshotTest):
         here = run("ls", cwd=self.folder)
         self.assertEqual([line.split()[0] for line in here.stdout.splitlines()], ["file", "a.quire", "text.quire"])
 
+    def test_says_how_old_text_is_kept(self):
+        self.index(None, "--kv-old", "int8", "--old-after", 100)
+        origin = self.json("ls", self.snapshot)["snapshots"][0]["origin"]
+        self.assertEqual((origin["kv_type"], origin["kv_old_type"], origin["old_after"]), ("f16", "int8", 100))
+        self.assertRegex(run("ls", self.snapshot).stdout, r"  f16, int8 after 100  [0-9a-f]{8}  dca")
+        store = self.folder / "store"
+        self.json("index", self.text, "-m", OPTIONS.model, "-s", "dca", "--store", store, "--kv-old", "int8",
+                  "--old-after", 0)
+        self.assertRegex(run("ls", store).stdout, r"  f16, int8 after 0  [0-9a-f]{8}  ")
+
     def test_files_by_name_whatever_it_is(self):
         self.make()
         copy = self.folder / "c.copy"

@@ -433,6 +433,28 @@ class WithModel(unittest.TestCase):
         with self.assertRaisesRegex(quire.QuireError, "CLOSED"):
             store.describe()
 
+    def test_prefix_cache(self):
+        ids = [3 + i % 300 for i in range(300)]
+
+        def read(model):
+            with model.session("dca(kv_chunk=32)") as session:
+                session.feed_tokens(ids)
+                with session.stream(4, ignore_eos=True) as stream:
+                    events = list(stream)
+                prefill = [event for event in events if event.kind == "prefill"][-1]
+                return prefill.reused, [event.token for event in events if event.kind == "token"]
+
+        for limit in (0, 1 << 30):
+            with quire.Runtime(2, prefix_cache_bytes=limit) as runtime, runtime.load(MODEL) as model:
+                first, tokens = read(model)
+                kept = runtime.stats
+                self.assertEqual((first, kept["prefix_cache_tokens"], kept["prefix_cache_texts"]), (0, 0, int(limit > 0)))
+                self.assertEqual(read(model), (288 if limit else 0, tokens))
+                self.assertEqual(runtime.stats["prefix_cache_tokens"], 288 if limit else 0)
+                self.assertEqual(runtime.stats["prefix_cache_bytes"] > 0, limit > 0)
+        with self.assertRaisesRegex(quire.QuireError, "prefix_cache_bytes"):
+            quire.Runtime(prefix_cache_bytes=-1)
+
     def test_prefix_reuse(self):
         ids, memory = [3 + i % 300 for i in range(300)], io.BytesIO()
 

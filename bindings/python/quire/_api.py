@@ -189,12 +189,15 @@ def _close_runtimes():
 
 
 class Runtime(_Handle):
-    """Threads and memory. log: called as log(level, message) on any thread; it must not call Quire."""
+    """Threads and memory. log: called as log(level, message) on any thread; it must not call Quire.
+    prefix_cache_bytes: most bytes that are kept of released sessions, for the next one whose text begins as one of
+    theirs."""
 
     _release = "quire_runtime_release"
 
-    def __init__(self, threads=0, io_threads=0, log=None, log_level="default"):
+    def __init__(self, threads=0, io_threads=0, log=None, log_level="default", prefix_cache_bytes=0):
         options = _options(_ffi.RuntimeOptions, n_threads=threads, n_io_threads=io_threads,
+                           prefix_cache_bytes=prefix_cache_bytes,
                            log_level=_choice("log_level", log_level, LOG_LEVELS))
         if log is not None:
             key = next(_log_keys)
@@ -225,6 +228,13 @@ class Runtime(_Handle):
                           "obstacle": info.obstacle.decode(), "memory_bytes": info.memory_bytes,
                           "free_bytes": info.free_bytes})
         return found
+
+    @property
+    def stats(self):
+        """quire_runtime_stats as a dict."""
+        stats = _options(_ffi.RuntimeStats)
+        _call(lib.quire_runtime_get_stats, self._handle, byref(stats))
+        return _fields(stats)
 
     def tokenizer(self, path):
         """The tokenizer of a model directory, a tokenizer.model, a tokenizer.json or a GGUF file; no weights."""

@@ -155,6 +155,17 @@ class RuntimeOptions(Structure):
         ("kv_host_budget_bytes", c_int64),
         ("kv_compressed_budget_bytes", c_int64),
         ("kv_file_budget_bytes", c_int64),
+        ("prefix_cache_bytes", c_int64),
+    ]
+
+
+class RuntimeStats(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("prefix_cache_bytes", c_int64),
+        ("prefix_cache_texts", c_int64),
+        ("prefix_cache_tokens", c_int64),
     ]
 
 
@@ -609,7 +620,8 @@ class Event(Structure):
 # Of each struct in C, on 64-bit systems.
 SIZES = {
     Error: 536,
-    RuntimeOptions: 112,
+    RuntimeOptions: 120,
+    RuntimeStats: 32,
     DeviceInfo: 448,
     AdapterSource: 24,
     ModelInfo: 80,
@@ -656,6 +668,7 @@ FUNCTIONS = {
     "quire_runtime_retain": (None, [c_void_p]),
     "quire_runtime_release": (None, [c_void_p]),
     "quire_runtime_close": (c_int32, [c_void_p, POINTER(Error)]),
+    "quire_runtime_get_stats": (c_int32, [c_void_p, POINTER(RuntimeStats), POINTER(Error)]),
     "quire_runtime_get_device_count": (c_int32, [c_void_p, POINTER(c_int32), POINTER(Error)]),
     "quire_runtime_get_device_info": (c_int32, [c_void_p, c_int32, POINTER(DeviceInfo), POINTER(Error)]),
     "quire_cancel_create": (c_int32, [POINTER(c_void_p), POINTER(Error)]),

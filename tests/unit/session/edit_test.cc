@@ -46,6 +46,8 @@ EditResult edit(Session& session, const Tokens& tokens, EditReuse reuse = EditRe
   return result;
 }
 
+bool narrows() { return tested_old_text().narrows(); }
+
 struct Answer {
   Tokens tokens;
   Logits logits;
@@ -111,7 +113,14 @@ TEST_P(Edit, ExactIsASessionOfTheNewText) {
       EXPECT_EQ(edited.stats.n_prefilled - before, result.n_tokens - result.n_kept);
       if (std::string(GetParam()).starts_with("full") || std::string(GetParam()).starts_with("dca(")) {
         const auto differs = std::mismatch(now.begin(), now.end(), old_.begin(), old_.end()).first - now.begin();
-        EXPECT_EQ(result.n_kept, std::min<int64_t>(differs, static_cast<int64_t>(now.size()) - 1));
+        const int64_t most = std::min<int64_t>(differs, static_cast<int64_t>(now.size()) - 1);
+        // Where full records were dropped, the text goes on from an earlier place, if there is one.
+        EXPECT_LE(result.n_kept, most);
+        if (!narrows()) {
+          EXPECT_EQ(result.n_kept, most);
+        } else if (tested_old_text().after == 0) {
+          EXPECT_GE(result.n_kept, most / kChunk * kChunk);
+        }
       }
     }
   }
@@ -155,7 +164,9 @@ TEST_P(Edit, ExactIsSoWhereverTheRecordsAre) {
   spilling.spill_directory = spill.path();
   const std::string name = GetParam();
   const bool drops = name.starts_with("streaming") || name.starts_with("beacon") || name.starts_with("scca");
-  if (!drops) spilling.kv_budget_bytes = whole.kv_bytes_peak - whole.kv_chunks / 2 * whole.kv_record_bytes;
+  if (!drops)
+    spilling.kv_budget_bytes =
+        whole.kv_bytes_peak - (whole.kv_full_bytes + whole.kv_narrow_bytes) / (narrows() ? 3 : 2);
   const Tokens insertion = edits(*model_, old_)[2], replacement = edits(*model_, old_)[4];
   const Answer expected = alone(model_, options_for(GetParam()), insertion);
   const Answer of_fork = alone(model_, options_for(GetParam()), replacement);
@@ -225,7 +236,8 @@ double worst_difference(const Logits& a, const Logits& b) {
   return a.size() == b.size() ? worst : INFINITY;
 }
 
-// In one layer nothing is approximate but the turning of keys, and that not where the shift is whole chunks.
+// In one layer nothing is approximate but the turning of keys, and that not where the shift is whole chunks. With
+// narrow old text so are full records that are made of narrow ones.
 TEST_P(MovedChunks, AreThoseOfTheNewTextInOneLayer) {
   for (const int64_t shift : {int64_t{64}, int64_t{5}, int64_t{-64}, int64_t{-37}}) {
     SCOPED_TRACE(shift);
@@ -233,7 +245,9 @@ TEST_P(MovedChunks, AreThoseOfTheNewTextInOneLayer) {
     const Tokens now = part(old_, 0, 50) + other + part(old_, 114, 400);  // 64 tokens became others
     const auto session = read_session(old_);
     const EditResult result = edit(*session, now, EditReuse::kApproximate);
-    EXPECT_EQ(result.n_kept, 50);
+    if (!narrows()) {
+      EXPECT_EQ(result.n_kept, 50);
+    }
     EXPECT_GE(result.n_moved, 400 - 114 - 3 * 32);
     const int64_t prefilled = stats(*session).n_prefilled;
     const auto fork = take(session->fork());
@@ -247,10 +261,12 @@ TEST_P(MovedChunks, AreThoseOfTheNewTextInOneLayer) {
     EXPECT_EQ(stats(*session).n_prefilled - prefilled, last.done);
     const auto expected = read_session(now);
     const Logits own = last_logits(*session), right = last_logits(*expected);
-    if (shift % 64 == 0) {
+    const bool selects = std::string(GetParam()).starts_with("dca_topk");  // by what narrow records say, perhaps others
+    const double most = !narrows() ? 1e-4 : selects ? 0.5 : 2e-2;
+    if (shift % 64 == 0 && !narrows()) {
       EXPECT_TRUE(same_bits(own, right));
     } else {
-      EXPECT_LE(worst_difference(own, right), 1e-4);
+      EXPECT_LE(worst_difference(own, right), most);
     }
     // A fork takes over the same.
     expect_ok(run(fork).status);
@@ -262,8 +278,9 @@ TEST_P(MovedChunks, AreThoseOfTheNewTextInOneLayer) {
       expect_ok(one->feed_tokens(random_tokens(*model_, 5, 6)));
       expect_ok(run(one).status);
     }
-    EXPECT_LE(worst_difference(last_logits(*session), last_logits(*expected)), shift % 64 == 0 ? 0 : 1e-4);
-    if (shift % 64 == 0) expect_equal(answer(session), answer(expected));  // chosen chunks are the same
+    const bool exact = shift % 64 == 0 && !narrows();
+    EXPECT_LE(worst_difference(last_logits(*session), last_logits(*expected)), exact ? 0 : most);
+    if (exact) expect_equal(answer(session), answer(expected));  // chosen chunks are the same
   }
 }
 
@@ -279,7 +296,7 @@ TEST_P(MovedChunks, AreTheSameWhereverTheRecordsAre) {
   const Answer expected = answer(in_memory);
   SessionOptions spilling = options();
   spilling.spill_directory = spill.path();
-  spilling.kv_budget_bytes = whole.kv_bytes_peak - whole.kv_chunks / 2 * whole.kv_record_bytes;
+  spilling.kv_budget_bytes = whole.kv_bytes_peak - (whole.kv_full_bytes + whole.kv_narrow_bytes) / 2;
   const auto spilled = make_session(model_, spilling);
   expect_ok(spilled->feed_tokens(old_));
   expect_ok(run(spilled).status);
@@ -474,6 +491,7 @@ TEST_F(Approximate, ChunksAreComputedWhereTheyAreScored) {
 }
 
 TEST_F(Approximate, RunsCanBeReadAgainAtTheirBeginning) {
+  if (narrows()) GTEST_SKIP() << "the run begins elsewhere";
   for (const int64_t reread : {0, 1, 16, 17, 40, 1000}) {
     const auto session = make(false);
     expect_ok(session->feed_tokens(old_));

@@ -149,6 +149,35 @@ TEST_P(OldTextSessions, SessionsShareWhatOneHasComputed) {
   EXPECT_EQ(reused > 0, !strategy().starts_with("beacon"));
 }
 
+// Whether the first one has become older meanwhile, or was cut.
+TEST_P(OldTextSessions, SessionsOfOneSnapshotShareIt) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/saved.quire";
+  const auto saved = make_session(model_, options());
+  go_on(saved, 200);
+  expect_ok(saved->save(path, {}));
+  LoadOptions loading;
+  loading.session.reuse_prefixes = true;
+  const auto first = take(Session::load(model_, path, loading));
+  go_on(first, 210);
+  const auto second = take(Session::load(model_, path, loading));
+  go_on(second);
+  const auto third = take(Session::load(model_, path, loading));
+  second->close();
+  go_on(third);
+  // What comes behind chunks that were dropped is not shared.
+  if (!strategy().starts_with("beacon") && !strategy().starts_with("streaming_llm")) {
+    EXPECT_GT(stats(*first).kv_chunks_restored, 0);
+    EXPECT_EQ(stats(*third).kv_chunks_restored, 0);
+  }
+  expect_ok(first->truncate(100));
+  const auto fourth = take(Session::load(model_, path, loading));
+  go_on(fourth);
+  expect_ok(third->truncate(60));
+  go_on(third);
+  go_on(first);
+}
+
 INSTANTIATE_TEST_SUITE_P(Late, OldTextSessions,
                          testing::Combine(testing::Values("full(kv_chunk=16)"), testing::Values(230)));
 
@@ -176,9 +205,34 @@ TEST(OldTextMemory, IsWhatThePlanSays) {
       EXPECT_EQ(now.kv_bytes, now.kv_full_bytes + now.kv_narrow_bytes);
       const int64_t old = std::max<int64_t>(0, (n / kChunk * kChunk - after) / kChunk - ChunkStore::kSpareChunks);
       EXPECT_EQ(now.kv_full_bytes, (ceil_div(n, kChunk) - old) * layers * now.kv_record_bytes);
-      EXPECT_EQ(now.kv_narrow_bytes, n / kChunk * kChunk * plan.kv_bytes_per_token);
+      EXPECT_EQ(now.kv_narrow_bytes, options.old_text.before(n - 1, kChunk) * plan.kv_bytes_per_token);
     }
   }
+}
+
+// A session that finds narrow records of its text made does not make them again.
+TEST(OldTextMemory, NarrowRecordsAreSharedWhoeverMadeThem) {
+  const auto model = load("short_128");
+  SessionOptions options = with_old("full(kv_chunk=16)", 128, 16);
+  options.reuse_prefixes = true;
+  const auto first = make_session(model, options);
+  expect_ok(first->feed_tokens(random_tokens(*model, 128)));
+  expect_ok(run(first).status);
+  const auto second = take(first->fork());
+  EXPECT_EQ(stats(*first).kv_narrow_bytes, 0);
+  const auto used = [&] { return model->runtime->residency()->budget()->used(); };
+  const int64_t before = used();
+  const auto go_on = [&](Session& session, uint32_t seed) {
+    expect_ok(session.feed_tokens(random_tokens(*model, 64, seed)));
+    expect_ok(run(session.shared_from_this()).status);
+    return stats(session);
+  };
+  const SessionStats one = go_on(*first, 2);
+  EXPECT_GT(one.kv_narrow_bytes, 0);
+  const int64_t after_one = used();
+  const SessionStats two = go_on(*second, 3);
+  EXPECT_EQ(two.kv_narrow_bytes, one.kv_narrow_bytes);
+  EXPECT_EQ(used() - after_one, after_one - before - one.kv_narrow_bytes);  // its own full records
 }
 
 TEST(OldTextSnapshots, OfOtherTypesAreRefusedByTheField) {
