@@ -983,10 +983,10 @@ QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_
  * values keep what they saw of the text that stood before them then. So what they say of a changed
  * part is out of date: a question about the changed part itself is answered from its own tokens,
  * which are always computed; what refers to it from later on was read with the old text. README.md
- * says what this costs in quality and saves in time on two models. With a kv_old_type, old chunks
- * move as they are, in that type. Where a token reads one in kv_type at its new place, or its keys
- * are turned, its numbers in the narrower type are taken for those in kv_type; a chunk that is still
- * kept in kv_type moves so.
+ * says what this costs in quality and saves in time on two models. With a kv_old_type, a chunk that
+ * is still kept in kv_type moves so, and others move in the narrower type. Where a token at their
+ * new place reads those in kv_type, or their keys are turned, numbers of the narrower type are
+ * taken for numbers of kv_type.
  *
  * From its first such chunk on a text is approximate, and so is all that is computed behind it:
  * other sessions never take it over (see "Prefix reuse"), a store of documents has only what comes
@@ -1027,7 +1027,8 @@ QUIRE_API void quire_edit_result_init(quire_edit_result* result, size_t size);
  * NULL.
  * Errors: those of quire_session_feed_labelled, and UNSUPPORTED: the session holds a conversation
  * (quire_session_feed_messages), or, with APPROXIMATE, a strategy whose chunks mean nothing
- * elsewhere: beacon, and longheads, which represents chunks by their queries. The session is as it was then. [one-thread-at-a-time] since 0.1 */
+ * elsewhere: beacon, and longheads, which represents chunks by their queries. The session is as it
+ * was then. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_edit_text(quire_session* session, const char* text,
                                                size_t text_len, const quire_edit_options* options,
                                                quire_edit_result* result, quire_error* err);
@@ -1285,9 +1286,8 @@ QUIRE_API quire_status quire_session_save(quire_session* session, const char* pa
  * file must stay as it is while the session lives (it may be saved to, renamed or removed). Chunks
  * that other sessions of the runtime hold of the same text are shared with them instead, unless
  * QUIRE_SESSION_NO_PREFIX_REUSE is set: sessions that are loaded from one document keep one copy of
- * it in memory. Where a crash cut a save short, the
- * snapshot before it is loaded. truncate to a place inside a chunk that only the file holds makes
- * the next stream read that chunk's tokens.
+ * it in memory. Where a crash cut a save short, the snapshot before it is loaded. truncate to a
+ * place inside a chunk that only the file holds makes the next stream read that chunk's tokens.
  * options: as of quire_session_create, NULL for none; a strategy of NULL, and a kv_type,
  * kv_old_type (with old_after), overflow and expected_tokens of 0 are those of the saved session.
  * Strategy, kv_type, kv_old_type, old_after and adapters must be those of the saved session, and
