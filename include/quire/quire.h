@@ -223,7 +223,12 @@ QUIRE_API quire_status quire_runtime_close(quire_runtime* runtime, quire_error* 
 
 #define QUIRE_DEVICE_USABLE 1u /* a model can run on it */
 
-/* A device of this machine. Texts are UTF-8 and NUL-terminated. */
+/* A device of this machine. Texts are UTF-8 and NUL-terminated.
+ * GPUs are there where the plugin libquire-cuda.so is found, beside libquire.so or where the system
+ * looks for libraries, and a driver with it. The environment variable QUIRE_CUDA_PLUGIN names
+ * another file, or is "none"; it is read once a process, when a runtime first asks for devices. On
+ * a GPU activations are bf16 and sums f32; the KV cache is F16 or BF16. Tokens there may differ
+ * from the CPU's where two are nearly equally likely. */
 typedef struct quire_device_info {
   uint32_t struct_size;
   uint32_t flags; /* QUIRE_DEVICE_USABLE */
@@ -314,8 +319,9 @@ typedef struct quire_model_options {
    * version 1. NULL: the checkpoint's own, if it has any */
   const char* beacon_path;
   size_t beacon_path_len;
-  /* the name of the device that the model and its sessions run on (quire_device_info.name); NULL or
-   * "auto": the first usable one */
+  /* the name of the device that the model and its sessions run on (quire_device_info.name; "cuda"
+   * is "cuda:0"); NULL or "auto": the first usable one, or the CPU where the model does not fit
+   * that one's memory ("device_reason" says it; progress then begins anew) */
   const char* device;
   size_t device_len;
 } quire_model_options;

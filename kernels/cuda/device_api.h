@@ -97,6 +97,7 @@ struct DeviceApi {
   decltype(&cuda::embed) embed = nullptr;
   decltype(&cuda::copy_rows) copy_rows = nullptr;
   decltype(&cuda::scale_rows) scale_rows = nullptr;
+  decltype(&cuda::write_row) write_row = nullptr;
   decltype(&cuda::store_kv) store_kv = nullptr;
   decltype(&cuda::move_kv) move_kv = nullptr;
   decltype(&cuda::matmul) matmul = nullptr;
@@ -107,6 +108,7 @@ struct DeviceApi {
   decltype(&cuda::attend_in_chunks) attend_in_chunks = nullptr;
   decltype(&cuda::score_chunks) score_chunks = nullptr;
   decltype(&cuda::choose_chunks) choose_chunks = nullptr;
+  decltype(&cuda::list_chosen) list_chosen = nullptr;
 
   // ---- cuBLASLt, which the plugin opens when it is first asked for; the plugin's own product serves where there is
   // none. Null: this plugin knows none.

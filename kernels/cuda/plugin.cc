@@ -163,6 +163,7 @@ constexpr DeviceApi kApi = {
     .embed = kSaid<&cuda::embed>,
     .copy_rows = kSaid<&cuda::copy_rows>,
     .scale_rows = kSaid<&cuda::scale_rows>,
+    .write_row = kSaid<&cuda::write_row>,
     .store_kv = kSaid<&cuda::store_kv>,
     .move_kv = kSaid<&cuda::move_kv>,
     .matmul = kSaid<&cuda::matmul>,
@@ -173,6 +174,7 @@ constexpr DeviceApi kApi = {
     .attend_in_chunks = kSaid<&cuda::attend_in_chunks>,
     .score_chunks = kSaid<&cuda::score_chunks>,
     .choose_chunks = kSaid<&cuda::choose_chunks>,
+    .list_chosen = kSaid<&cuda::list_chosen>,
     .open_blas = open_blas,
     .blas_matmul = kSaid<&cuda::blas_matmul>,
 };

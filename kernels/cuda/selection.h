@@ -115,4 +115,41 @@ struct ChooseChunks {
 };
 int choose_chunks(Stream stream, const ChooseChunks& args);
 
+// ---- lists for attention over what was chosen
+
+// A run of text keys that a selecting block sees: Span of lib/plan/plan.h. Its keys are [first_key, end_key).
+struct ChosenSpan {
+  int64_t first_key = 0;
+  int64_t end_key = 0;
+  int64_t min_lag = 0;
+  int64_t key_base = 0;
+  int64_t key_period = 0;
+  int64_t key_div = 1;
+  bool key_floor = true;
+  bool turned = false;  // Span::Rotation::kRaw
+  int32_t span = 0;     // which one it is of Attention::spans
+};
+
+// Pieces, picks and works of tiles whose rows chose chunks: what cut_selected and append_lists make on the host, but
+// for the parts, which have equal numbers of pieces. Tiles are of consecutive queries.
+struct ListChosen {
+  const int32_t* chosen = nullptr;  // of choose_chunks
+  int64_t width = 0;
+  int n_query_heads = 0;
+  int64_t chunk = 0;         // keys that are chosen together
+  int64_t stored_chunk = 0;  // a multiple
+  int64_t n_chunks = 0;      // up to the last query's own, which counts
+  const AttentionTile* tiles = nullptr;
+  int64_t n_tiles = 0;
+  const ChosenSpan* spans = nullptr;
+  int n_spans = 0;
+  int n_parts = 1;                   // of a tile; with one its works go to `out`
+  int64_t most_pieces = 0;           // of a tile
+  int64_t most_picks = 0;            // likewise: rows * width
+  AttentionPiece* pieces = nullptr;  // [n_tiles][most_pieces]
+  AttentionPick* picks = nullptr;    // [n_tiles][most_picks]
+  AttentionWork* works = nullptr;    // [n_tiles][n_parts]
+};
+int list_chosen(Stream stream, const ListChosen& args);
+
 }  // namespace quire::cuda

@@ -12,7 +12,7 @@ Status ForwardPass::prepare_adapters(std::span<const Sequence> sequences) {
     if (s.adapters) low_rank_stride_ = std::max(low_rank_stride_, s.adapters->max_rank());
   }
   if (low_rank_stride_ == 0) return {};
-  return require(low_rank_, row_bytes(wide_.type, n_tokens_ * low_rank_stride_));
+  return require(low_rank_, row_bytes(hidden_.type, n_tokens_ * low_rank_stride_));
 }
 
 void ForwardPass::add_term(const LowRank& change, double scale, int64_t first_row, int64_t n, int64_t column,

@@ -183,7 +183,7 @@ class ForwardPass {
                          std::vector<LinearArgs::LowRankTerm>& terms);
   static void add_term(const LowRank& change, double scale, int64_t first_row, int64_t n, int64_t column,
                        std::vector<LinearArgs::LowRankTerm>& terms);
-  Rows low_rank_rows() const { return {low_rank_.get(), 0, low_rank_stride_, wide_.type}; }
+  Rows low_rank_rows() const { return {low_rank_.get(), 0, low_rank_stride_, hidden_.type}; }
   Status head(Exec exec, const AdapterList* adapters, Rows hidden, int64_t n, Rows out);
   const Buffer& final_norm(const AdapterList* adapters) const;
   // Calls make(exec, adapters, hidden, n), which leaves n rows of `width` floats in read_scratch_, for tiles of the

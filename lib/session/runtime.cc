@@ -92,10 +92,10 @@ bool Runtime::add_session(const std::shared_ptr<Session>& session) {
   return true;
 }
 
-Result<std::shared_ptr<Model>> load_model(std::shared_ptr<Runtime> runtime, const std::string& path,
-                                          const ModelLoadOptions& options) {
-  if (runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
-  QUIRE_ASSIGN(auto device, runtime->devices().open(options.device));
+namespace {
+
+Result<std::shared_ptr<Model>> load_model_on(std::shared_ptr<Runtime> runtime, Devices::Choice device,
+                                             const std::string& path, const ModelLoadOptions& options) {
   LoadControl control;
   control.progress = options.progress;
   auto model = std::make_shared<Model>();
@@ -118,6 +118,20 @@ Result<std::shared_ptr<Model>> load_model(std::shared_ptr<Runtime> runtime, cons
                                             element_name(weights.type) + ", on " + model->device + ", " +
                                             model->device_reason);
   return model;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Model>> load_model(std::shared_ptr<Runtime> runtime, const std::string& path,
+                                          const ModelLoadOptions& options) {
+  if (runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
+  QUIRE_ASSIGN(const auto device, runtime->devices().open(options.device));
+  auto loaded = load_model_on(runtime, device, path, options);
+  const bool automatic = options.device.empty() || options.device == "auto";
+  if (loaded.ok() || !automatic || device.name == "cpu" || loaded.status().code() != Code::kOutOfMemory) return loaded;
+  QUIRE_ASSIGN(auto cpu, runtime->devices().open("cpu"));
+  cpu.reason = "chosen because the model does not fit " + device.name + ": " + loaded.status().message();
+  return load_model_on(std::move(runtime), std::move(cpu), path, options);
 }
 
 Result<std::shared_ptr<LoadedAdapter>> load_adapter(std::shared_ptr<Model> model, const std::string& path,

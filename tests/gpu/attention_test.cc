@@ -5,8 +5,10 @@
 
 #include "lib/backend/cpu/cpu_step.h"
 #include "lib/backend/cpu/rope_cache.h"
-#include "lib/backend/cuda/attention_lists.h"
+#include "lib/backend/cuda/cuda_backend.h"
+#include "tests/gpu/emulation/emulated_device.h"
 #include "tests/gpu/schedules.h"
+#include "tests/gpu/test_device.h"
 #include "tests/unit/backend/attention_scene.h"
 #include "tests/unit/backend/plans.h"
 #include "tests/unit/model/watched_backend.h"
@@ -19,86 +21,96 @@ constexpr auto kBF16 = ElementType::kBF16;
 constexpr int64_t kFirst = AttentionScene::kFirstQuery;
 constexpr int64_t kQueries = AttentionScene::kQueries;
 
-// The CPU backend, but for attention: its records are brought into their neutral form, which is the kernel's.
+// The CPU backend, but for attention: that is the CUDA backend's on the emulated device, to which everything is
+// brought.
 class CudaAttention : public WatchedBackend {
  public:
-  CudaAttention(Backend& real, int64_t part_keys) : WatchedBackend(real), part_keys_(part_keys) {}
+  explicit CudaAttention(Backend& real)
+      : WatchedBackend(real),
+        device_(take(cuda::create_cuda_backend(allocator_, test_device(), 0))),
+        queue_(take(device_->create_queue())) {}
 
-  Status attention(Exec, const PreparedStep& step, std::span<const AttentionArgs> sequences) override {
+  Status attention(Exec exec, const PreparedStep& step, std::span<const AttentionArgs> sequences) override {
     for (const AttentionArgs& args : sequences) {
-      const int error = run(static_cast<const cpu::CpuStep&>(step), args);
-      if (error != 0) return Status(Code::kInternal, "launch: " + std::to_string(error));
+      QUIRE_TRY(run(exec.cancel, static_cast<const cpu::CpuStep&>(step), args));
     }
     return {};
   }
 
  private:
-  int run(const cpu::CpuStep& step, const AttentionArgs& args) {
-    const cpu::CpuStep::Sequence& sequence = step.at(args.sequence);
-    const KvGeometry& g = sequence.geometry;
-    const Plan& plan = *sequence.plan;
-    const cuda::ListOptions options{g.chunk, {args.records[0].raw, args.records[1].raw}, part_keys_ * g.chunk};
-    cuda::AttentionLists lists;
-    cuda::append_lists(plan, sequence.pieces, options, lists);
-    tiling::Pieces selected;
-    if (args.selection) {
-      selected = tiling::cut_selected({plan, step.n_query_heads, g.n_kv_heads, g.chunk, {}},
-                                      static_cast<const int32_t*>(args.selection->host()));
-      cuda::append_lists(plan, selected, options, lists);
-    }
-    std::vector<std::vector<std::byte>> neutral;
-    std::vector<const void*> records[cuda::kRecordKinds];
-    for (size_t kind = 0; kind < cuda::kRecordKinds; ++kind) {
-      for (const KvRecord& record : args.records[kind].chunks) {
-        neutral.emplace_back(kv_neutral_bytes(g));
-        to_neutral(g, cpu::record_ptr(record), neutral.back().data());
-        records[kind].push_back(neutral.back().data());
-      }
-    }
-    std::vector<cuda::Turns> turns;
-    for (const double theta : static_cast<const cpu::RopeCache&>(*sequence.rope).theta()) {
-      const double turn = theta / (2 * M_PI);
-      turns.push_back({static_cast<float>(turn), static_cast<float>(turn - static_cast<float>(turn))});
-    }
-    const auto rows = [](const Rows& r) { return cuda::DeviceRows{cpu::rows_ptr(r), r.stride, r.type}; };
-    // More than what is needed, and NaN: reading what nobody has written shows.
-    std::vector<float> parts(static_cast<size_t>((lists.n_parts + 1) * cuda::attention_part_floats(g.head_dim)),
-                             std::nanf(""));
-    cuda::Attention attention;
-    attention.queries = rows(args.queries);
-    attention.out = rows(args.out);
-    attention.shape = {g.n_kv_heads, g.head_dim, g.chunk, g.type};
-    attention.n_query_heads = step.n_query_heads;
-    attention.scale = sequence.scale;
-    attention.query_scale = plan.query_scale.empty() ? nullptr : plan.query_scale.data();
-    attention.turns = turns.data();
-    for (size_t kind = 0; kind < cuda::kRecordKinds; ++kind) {
-      attention.records[kind] = records[kind].data();
-      attention.raw[kind] = args.records[kind].raw;
-    }
-    attention.tiles = lists.tiles.data();
-    attention.pieces = lists.pieces.data();
-    attention.spans = lists.spans.data();
-    attention.picks = lists.picks.data();
-    attention.works = lists.works.data();
-    attention.n_works = static_cast<int64_t>(lists.works.size());
-    attention.merges = lists.merges.data();
-    attention.n_merges = static_cast<int64_t>(lists.merges.size());
-    attention.ranks = {plan.selection.chunk, plan.selection.count, plan.selection.one_in};
-    attention.parts = parts.data();
-    return cuda::attention(nullptr, attention);
+  // The same bytes on the device; null of null.
+  std::unique_ptr<Buffer> there(const Buffer* here) {
+    if (here == nullptr) return nullptr;
+    auto buffer = take(device_->allocate(here->size(), MemoryKind::kDevice));
+    check(device_->upload(*queue_, here->host(), *buffer, 0, here->size()));
+    return buffer;
+  }
+  void back(const std::unique_ptr<Buffer>& there, Buffer* here) {
+    if (there) check(device_->download(*queue_, *there, 0, here->host(), here->size()));
+  }
+  static void check(const Status& status) {
+    if (!status.ok()) throw std::runtime_error(status.message());
   }
 
-  const int64_t part_keys_;  // in chunks
+  Status run(const CancelToken* cancel, const cpu::CpuStep& step, const AttentionArgs& args) {
+    StepSequence sequence = step.at(args.sequence);
+    const KvGeometry& g = sequence.geometry;
+    const auto rope =
+        take(device_->create_rope({static_cast<const cpu::RopeCache*>(sequence.rope)->theta(), 1}, g.chunk));
+    sequence.rope = rope.get();
+    const Exec exec{*queue_, cancel};
+    QUIRE_ASSIGN(const auto prepared, device_->prepare_step(exec, step.n_query_heads, {&sequence, 1}));
+
+    AttentionArgs own = args;
+    own.sequence = 0;
+    const auto queries = there(args.queries.buffer), out = there(args.out.buffer), selection = there(args.selection);
+    const auto shares = there(args.shares.out), state = there(args.state);
+    own.queries.buffer = queries.get();
+    own.out.buffer = out.get();
+    own.selection = selection.get();
+    own.shares.out = shares.get();
+    own.state = state.get();
+    const size_t bytes = device_->kv_record_bytes(g);
+    std::vector<std::byte> neutral(kv_neutral_bytes(g)), record(bytes);
+    std::vector<std::unique_ptr<Buffer>> pages;
+    std::vector<KvRecord> records[cuda::kRecordKinds];
+    for (size_t kind = 0; kind < cuda::kRecordKinds; ++kind) {
+      for (const KvRecord& from : args.records[kind].chunks) {
+        KvRecord& to = records[kind].emplace_back();
+        if (!from) continue;
+        to_neutral(g, cpu::record_ptr(from), neutral.data());
+        device_->from_neutral(g, neutral.data(), record.data());
+        pages.push_back(take(device_->allocate(2 * bytes, MemoryKind::kDevice)));
+        to = {pages.back().get(), bytes};
+        QUIRE_TRY(device_->upload(*queue_, record.data(), *to.page, to.offset, bytes));
+      }
+      own.records[kind] = {records[kind], args.records[kind].raw};
+    }
+    const Status status = device_->attention(exec, *prepared, {&own, 1});
+    if (status.ok()) {
+      back(out, args.out.buffer);
+      back(shares, args.shares.out);
+      back(state, args.state);
+    }
+    const Status done = finish_queue(*device_, *queue_);
+    return status.ok() ? done : status;
+  }
+
+  Allocator allocator_;
+  const std::unique_ptr<Backend> device_;
+  const std::unique_ptr<Queue> queue_;
 };
 
-// A machine whose attention is the kernel's; parts of so many chunks.
+// A machine whose attention is the kernel's. The fewer processors its device has, the fewer keys are in parts.
 struct CudaMachine : Machine {
-  explicit CudaMachine(int64_t part_chunks = 0) : real(std::move(backend)) {
-    backend = std::make_unique<CudaAttention>(*real, part_chunks);
+  explicit CudaMachine(int n_processors = 1) : real(std::move(backend)) {
+    emulation::set_device_processors(n_processors);
+    backend = std::make_unique<CudaAttention>(*real);
   }
+  ~CudaMachine() { queue.reset(); }
   std::unique_ptr<Backend> real;
 };
+constexpr int kMany = 1000;
 
 class CudaAttentionKernel : public OnEverySchedule {};
 INSTANTIATE_TEST_SUITE_P(Orders, CudaAttentionKernel, kSchedules, schedule_name);
@@ -123,7 +135,7 @@ void expect_near(const std::vector<float>& actual, const std::vector<double>& ex
 TEST_P(CudaAttentionKernel, MatchesTheReference) {
   Random random;
   SCOPED_TRACE(random.trace());
-  CudaMachine whole, parts(2);
+  CudaMachine whole, parts(kMany);
   const bool all = GetParam().schedule == emulation::Schedule::kAhead;
   const Shape shapes[] = {{4, 1, 64, 64, kBF16},  {1, 1, 96, 48, kF16}, {2, 2, 32, 256, kF16},
                           {3, 1, 128, 80, kBF16}, {8, 1, 48, 16, kF16}, {1, 2, 16, 112, kBF16}};
@@ -155,7 +167,7 @@ Span run_of(int64_t first, int64_t count, bool ranked) {
 TEST_P(CudaAttentionKernel, MatchesTheReferenceForSelections) {
   Random random;
   SCOPED_TRACE(random.trace());
-  CudaMachine whole, parts(2);
+  CudaMachine whole, parts(kMany);
   struct Selected {
     Shape shape;
     int64_t chunk, count;
@@ -184,11 +196,51 @@ TEST_P(CudaAttentionKernel, MatchesTheReferenceForSelections) {
   }
 }
 
+// Few queries: the lists are made on the device.
+TEST_P(CudaAttentionKernel, MatchesTheReferenceForFewQueriesThatSelect) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  CudaMachine whole, parts(kMany);
+  struct Selected {
+    Shape shape;
+    int64_t chunk, count, n;
+  };
+  const Selected all[] = {
+      {{4, 2, 32, 16, kF16}, 16, 7, 1}, {{8, 1, 80, 32, kBF16}, 32, 3, 8}, {{2, 2, 64, 128, kBF16}, 32, 6, 5}};
+  for (const Selected& s : all) {
+    SCOPED_TRACE(s.shape.name());
+    AttentionScene scene(whole, random, s.shape, false);
+    scene.select(random, s.chunk, s.count);
+    if (testing::Test::HasFatalFailure()) return;
+    const int64_t first = kFirst + random.between(0, kQueries - s.n);
+    std::vector<Span> by_place = {run_of(2, 100, false), run_of(110, 221, false)};
+    by_place[0].key_period = 23, by_place[0].q_cap = 50;
+    by_place[1].max_lag = 150, by_place[1].q_offset = 3;
+    std::vector<Span> turned = {run_of(0, 290, false), run_of(290, 41, false)};
+    turned[0].rotation = Span::Rotation::kRaw, turned[0].key_base = 7, turned[0].key_div = 3;
+    turned[0].min_lag = 2;
+    for (const auto& spans : {std::vector<Span>{run_of(0, kFirst + kQueries, true)}, by_place, turned}) {
+      Plan plan;
+      plan.selection.chunk = s.chunk;
+      plan.selection.count = s.count;
+      plan.add_block(first, s.n, spans, KeysSeen::kSelected);
+      const auto expected = scene.expected(plan, 0, 1);
+      const auto width = static_cast<int64_t>(expected.size()) / kQueries;
+      const std::vector<double> rows(expected.begin() + (first - kFirst) * width,
+                                     expected.begin() + (first - kFirst + s.n) * width);
+      for (CudaMachine* machine : {&whole, &parts}) {
+        expect_near(scene.run(*machine, plan, first, s.n), rows, s.shape);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
 // A decode step's few rows, and keys in several parts: the parts come together to the whole, but for rounding.
 TEST_P(CudaAttentionKernel, OfPartsIsThatOfTheWhole) {
   Random random;
   SCOPED_TRACE(random.trace());
-  CudaMachine whole, parts(1);
+  CudaMachine whole, parts(kMany);
   const Shape shape{4, 2, 64, 48, kF16};
   const AttentionScene scene(whole, random, shape, false);
   if (testing::Test::HasFatalFailure()) return;
@@ -198,6 +250,83 @@ TEST_P(CudaAttentionKernel, OfPartsIsThatOfTheWhole) {
     const auto one = scene.run(whole, plan, kFirst + 20, n), many = scene.run(parts, plan, kFirst + 20, n);
     ASSERT_EQ(one.size(), many.size());
     for (size_t i = 0; i < one.size(); ++i) ASSERT_NEAR(one[i], many[i], 2e-3) << i;
+  }
+}
+
+// Keys that come in windows of chunks: any windows give the bits that one call gives, if its keys are in no parts.
+TEST_P(CudaAttentionKernel, WindowsChangeNoBit) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  CudaMachine machine;
+  for (const Shape& shape : {Shape{4, 1, 32, 16, kF16}, Shape{2, 2, 24, 112, kBF16}}) {
+    const AttentionScene rotated(machine, random, shape, false), raw(machine, random, shape, true);
+    const int64_t n_chunks = ceil_div(AttentionScene::kTextKeys, shape.chunk);
+    const std::vector<int64_t> cuts[] = {{n_chunks / 3, n_chunks / 3, 2 * n_chunks / 3}, {1, n_chunks - 1, n_chunks}};
+    for (const PlanCase& plan_case : plan_cases()) {
+      if (random.between(0, 11) > 0) continue;
+      SCOPED_TRACE(plan_case.name + "; " + shape.name());
+      const AttentionScene& scene = plan_case.raw ? raw : rotated;
+      const Plan plan = make_plan(plan_case, kFirst + 20, 9, shape.n_query_heads());
+      const auto whole = scene.run(machine, plan, kFirst + 20, 9);
+      expect_same_bits(whole, scene.run(machine, plan, kFirst + 20, 9, {.cuts = cuts[random.between(0, 1)]}),
+                       "windows");
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+// The same rounding as that of outputs, of shares that are at most 1.
+constexpr double kShares = 8e-3;
+
+TEST_P(CudaAttentionKernel, SharesAreTheDefinition) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  CudaMachine whole, parts(kMany);
+  const int64_t n_keys = AttentionScene::kTextKeys;
+  for (const Shape& shape : {Shape{4, 1, 32, 16, kF16}, Shape{2, 2, 48, 64, kBF16}}) {
+    const AttentionScene rotated(whole, random, shape, false), raw(whole, random, shape, true);
+    for (const PlanCase& plan_case : plan_cases()) {
+      if (random.between(0, 9) > 0 || plan_case.name == "scaled") continue;
+      SCOPED_TRACE(plan_case.name + "; " + shape.name());
+      const AttentionScene& scene = plan_case.raw ? raw : rotated;
+      const Plan plan = make_plan(plan_case, kFirst, kQueries, shape.n_query_heads());
+      const int64_t first_row = random.between(0, 5), first_key = random.between(0, 40);
+      SharesAsked asked{first_row, first_key, random.between(first_key, n_keys)}, in_windows = asked;
+      const auto plain = scene.run(whole, plan, kFirst, kQueries);
+      expect_same_bits(plain, scene.run(whole, plan, kFirst, kQueries, {.shares = &asked}), "asking");
+      const int64_t n_chunks = ceil_div(n_keys, shape.chunk);
+      (void)scene.run(whole, plan, kFirst, kQueries, {.shares = &in_windows, .cuts = {n_chunks / 3, 2 * n_chunks / 3}});
+      SharesAsked of_parts = asked;
+      (void)scene.run(parts, plan, kFirst, kQueries, {.shares = &of_parts});
+      const auto expected = scene.expected_shares(plan, asked, random.between(0, 2), 3);
+      const size_t hidden = expected.size() - asked.values.size();  // of the rows before first_row
+      for (size_t e = hidden; e < expected.size(); ++e) {
+        if (std::isnan(expected[e])) continue;  // not computed
+        ASSERT_NEAR(asked.values[e - hidden], expected[e], kShares) << e;
+        ASSERT_NEAR(in_windows.values[e - hidden], expected[e], kShares) << e;
+        ASSERT_NEAR(of_parts.values[e - hidden], expected[e], kShares) << e;
+      }
+    }
+  }
+}
+
+TEST_P(CudaAttentionKernel, SharesOfSelectedChunks) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  CudaMachine machine;
+  AttentionScene scene(machine, random, {2, 2, 32, 64, kF16}, false);
+  scene.select(random, 32, 4);
+  Plan plan;
+  plan.selection = {.chunk = 32, .count = 4};
+  plan.add_block(kFirst, kQueries, {run_of(0, AttentionScene::kTextKeys, true)}, KeysSeen::kSelected);
+  SharesAsked asked{0, 0, AttentionScene::kTextKeys}, in_windows = asked;
+  (void)scene.run(machine, plan, kFirst, kQueries, {.shares = &asked});
+  (void)scene.run(machine, plan, kFirst, kQueries, {.shares = &in_windows, .cuts = {2, 4}});
+  const auto expected = scene.expected_shares(plan, asked, 0, 1);
+  ASSERT_EQ(asked.values.size(), expected.size());
+  for (size_t e = 0; e < expected.size(); ++e) {
+    ASSERT_NEAR(asked.values[e], expected[e], kShares) << e;
+    ASSERT_NEAR(in_windows.values[e], expected[e], kShares) << e;
   }
 }
 

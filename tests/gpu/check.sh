@@ -9,7 +9,7 @@
 # packages (cmake/debian-packages.txt). Environment of `run`:
 #   SECONDS_LEFT=570       when to stop, counted from the start
 #   SHAPES="llama-2-7b llama-3-8b"   models of random weights that are made and measured; 110m is quick
-#   SANITIZER=1            also runs the attention tests under compute-sanitizer
+#   SANITIZER=1            also runs the tests of kernels, and of attention over selections, under compute-sanitizer
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 folder=build/gpu-check
@@ -17,13 +17,13 @@ folder=build/gpu-check
 build() { # BUILD_DIRECTORY
   cmake -S . -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=Release -DQUIRE_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90a-real \
     -DQUIRE_BENCH=ON -DQUIRE_EXAMPLES=OFF -DQUIRE_UNITY=ON >/dev/null
-  cmake --build "$1" --target quire_cuda gpu_session_test gpu_attention_test quire_bench_device
+  cmake --build "$1" --target quire_cuda gpu_kernels_test gpu_attention_test gpu_backend_test gpu_session_test quire_bench_device
 }
 
 collect() { # BUILD_DIRECTORY
   rm -rf "$folder"
   mkdir -p "$folder"
-  cp "$1"/lib/abi/libquire-cuda.so "$1"/tests/gpu/gpu_{session,attention}_test "$1"/tests/bench/quire_bench_device "$folder"
+  cp "$1"/lib/abi/libquire-cuda.so "$1"/tests/gpu/gpu_{kernels,attention,backend,session}_test "$1"/tests/bench/quire_bench_device "$folder"
   strip --strip-debug "$folder"/*
   # The tests read models and adapters of the source tree, by a path of the machine that built them.
   echo "$PWD" >"$folder/source"
@@ -48,7 +48,7 @@ run() { # OUT
   export QUIRE_CUDA_PLUGIN="$PWD/$folder/libquire-cuda.so" QUIRE_REQUIRE_GPU=1
   nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee "$out/machine"
   : >"$out/tests.log"
-  for name in gpu_attention_test gpu_session_test; do
+  for name in gpu_kernels_test gpu_attention_test gpu_backend_test gpu_session_test; do
     local rc=0
     QUIRE_TEST_DEVICE=cuda timeout "$(left)" "$folder/$name" --gtest_output="json:$out/$name.json" >>"$out/tests.log" 2>&1 || rc=$?
     [ "$rc" = 0 ] && passed=$((passed + 1)) || failed=$((failed + 1))
@@ -58,8 +58,7 @@ run() { # OUT
   if [ "${SANITIZER:-0}" = 1 ]; then
     for tool in memcheck racecheck synccheck; do
       local rc=0
-      QUIRE_TEST_DEVICE=cuda timeout "$(left)" compute-sanitizer --tool "$tool" --error-exitcode 9 "$folder/gpu_attention_test" \
-        --gtest_filter='*Plain*:*dca*' >"$out/$tool.log" 2>&1 || rc=$?
+      QUIRE_TEST_DEVICE=cuda timeout "$(left)" compute-sanitizer --tool "$tool" --error-exitcode 9 "$folder/gpu_kernels_test" >"$out/$tool.log" 2>&1 || rc=$?
       [ "$rc" = 0 ] && passed=$((passed + 1)) || failed=$((failed + 1))
       rows+=", {\"test\": \"$tool\", \"status\": $rc}"
       echo "$tool: status $rc"

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/kernels.h"
 #include "lib/support/element.h"
+#include "tests/gpu/test_device.h"
 
 namespace quire::test {
 
@@ -15,7 +16,7 @@ constexpr ElementType kFloatTypes[] = {ElementType::kF32, ElementType::kBF16, El
 
 struct Elements {
   ElementType type;
-  std::vector<char> bytes;
+  Shared<char> bytes;
 
   Elements(ElementType type_, int64_t n) : type(type_), bytes(static_cast<size_t>(n) * element_bytes(type_)) {}
   double operator[](int64_t i) const { return load_element(type, bytes.data(), i); }

@@ -6,6 +6,7 @@
 #include "lib/support/quantization.h"
 #include "tests/gpu/elements.h"
 #include "tests/gpu/schedules.h"
+#include "tests/gpu/test_device.h"
 #include "tests/seed.h"
 
 namespace quire::test {
@@ -14,7 +15,7 @@ namespace {
 // Random weights of any type, rows at multiples of 16 bytes with rubbish between them.
 struct Weights {
   cuda::DeviceMatrix matrix;
-  std::vector<char> bytes;
+  Shared<char> bytes;
   std::vector<float> values;  // [n][k]
 
   Weights(std::mt19937& random, ElementType type, int64_t n, int64_t k) : values(static_cast<size_t>(n * k)) {
@@ -55,11 +56,11 @@ class MatmulKernels : public OnEverySchedule {
     Elements x = random_elements(random_, x_type, rows * x_stride),
              y = random_elements(random_, y_type, rows * y_stride);
     const Elements before = y;
-    std::vector<float> biases(static_cast<size_t>(n));
+    Shared<float> biases(static_cast<size_t>(n));
     for (float& b : biases) b = std::normal_distribution<float>()(random_);
-    ASSERT_EQ(
-        cuda::matmul(nullptr, x.rows(x_stride), rows, w.matrix, bias ? biases.data() : nullptr, add, y.rows(y_stride)),
-        0);
+    ASSERT_EQ(run(&cuda::DeviceApi::matmul, x.rows(x_stride), rows, w.matrix, bias ? biases.data() : nullptr, add,
+                  y.rows(y_stride)),
+              0);
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t j = 0; j < n; ++j) {
         double expected = add ? before[r * y_stride + j] : 0, magnitude = 0;
@@ -107,7 +108,7 @@ TEST_P(MatmulKernels, OfAlignedRows) {
   const Weights w(random_, ElementType::kBF16, n, k);
   Elements x = random_elements(random_, ElementType::kBF16, rows * k), y(ElementType::kF32, rows * n);
   ASSERT_EQ(reinterpret_cast<uintptr_t>(x.bytes.data()) % 16, 0u);
-  ASSERT_EQ(cuda::matmul(nullptr, x.rows(k), rows, w.matrix, nullptr, false, y.rows(n)), 0);
+  ASSERT_EQ(run(&cuda::DeviceApi::matmul, x.rows(k), rows, w.matrix, nullptr, false, y.rows(n)), 0);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t j = 0; j < n; ++j) {
       double expected = 0, magnitude = 0;

@@ -2,7 +2,7 @@
 
     mutants.py BUILD_DIR
 
-BUILD_DIR: a Ninja build with gpu_attention_test and gpu_kernels_test in it. Each fault is a text of a kernel's source and
+BUILD_DIR: a Ninja build with gpu_attention_test, gpu_kernels_test and gpu_backend_test in it. Each fault is a text of a kernel's source and
 what takes its place; the kernel is compiled with it and linked into the test. Ends with status 1 if a fault is not found.
 """
 
@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 
-UNITS = {"attention_tile.h": "attention.cu"}  # which source includes a header
-ATTENTION, ROWS = "gpu_attention_test", "gpu_kernels_test"
+UNITS = {"attention_tile.h": ("attention.cu", "attention_shares.cu")}  # which sources include a header
+ATTENTION, ROWS, BACKEND = "gpu_attention_test", "gpu_kernels_test", "gpu_backend_test"
+TESTS = (ATTENTION, ROWS, BACKEND)
 # (what, source, the text, what takes its place, test)
 FAULTS = [
     ("no barrier between copies and their use", "attention_tile.h", "      wait_for_copies<kStages - 2>();\n      __syncthreads();",
@@ -50,6 +51,20 @@ FAULTS = [
      "sums[warp_of_block()] = sum;", ROWS),
     ("keys are turned the other way", "store_kv.cu", "a * angle.cosine - b * angle.sine", "a * angle.cosine + b * angle.sine",
      ROWS),
+    ("a call forgets what the one before left", "attention_tile.h", "for_channels(side, [&](int channel, float& v) { v = "
+     "from[2 + channel]; });", "", ATTENTION),
+    ("the sum of the call before is lost", "attention_tile.h", "        sum_[side] = from[1];\n", "", ATTENTION),
+    ("earlier shares keep their scale", "attention_shares.cu", "factor = exp2_fast(of.before - of.max) * share_factor",
+     "factor = share_factor", ATTENTION),
+    ("shares are not divided by the sum", "attention_tile.h", "return of.sum > 0 ? 1 / of.sum : 0.0f;", "return 1;",
+     ATTENTION),
+    ("keys that do not count have shares", "attention_tile.h", "if (j >= of.first_key && j < of.end_key) ", "", ATTENTION),
+    ("the merge says nothing of its sums", "attention.cu", "{-INFINITY, greatest, sum};", "{-INFINITY, greatest, 1};",
+     ATTENTION),
+    ("moved keys are not turned", "store_kv.cu", "static_cast<double>(to - from)", "0.0", BACKEND),
+    ("moved values come from another token", "store_kv.cu", "to < n_first ? to + args.offset : to - n_first",
+     "to < n_first ? to + args.offset - 1 : to - n_first", BACKEND),
+    ("a group of the table's row is skipped", "elementwise.cu", "static_cast<int>(group % kGroups),", "0,", BACKEND),
 ]
 
 
@@ -58,7 +73,7 @@ def commands(build):
     compiling = {pathlib.Path(c["file"]).name: c["command"]
                  for c in json.loads((build / "compile_commands.json").read_text()) if c["file"].endswith(".cu")}
     linking = {}
-    for test in (ATTENTION, ROWS):
+    for test in TESTS:
         out = subprocess.run(["ninja", "-C", build, "-t", "commands", test], check=True, capture_output=True, text=True)
         linking[test] = out.stdout.splitlines()[-1]
     return compiling, linking
@@ -70,19 +85,22 @@ def is_found(build, folder, fault, compiling, linking):
     source = (root / "kernels/cuda" / name).read_text()
     if source.count(text) != 1:
         sys.exit(f"{name} has this {source.count(text)} times, not once:\n{text}")
-    made, program = folder / "mutant.o", folder / "mutant"
-    unit = UNITS.get(name, name)  # what is compiled
+    program = folder / "mutant"
     mutant = folder / "kernels/cuda" / name
     mutant.parent.mkdir(parents=True, exist_ok=True)
     mutant.write_text(source.replace(text, other))
-    compile_ = shlex.split(compiling[unit])
-    compile_ = [str(mutant) if a.endswith("/" + name) else a for a in compile_]
-    compile_.insert(1 + compile_.index(next(a for a in compile_ if a.endswith("++") or "++-" in a)), f"-I{folder}")
-    compile_[compile_.index("-o") + 1] = str(made)
-    subprocess.run([*compile_, "-Wno-error"], cwd=build, check=True)
+    made = []
+    for unit in UNITS.get(name, (name,)):
+        compile_ = shlex.split(compiling[unit])
+        compile_ = [str(mutant) if a.endswith("/" + name) else a for a in compile_]
+        compiler = next(i for i, a in enumerate(compile_) if "++" in pathlib.Path(a).name)
+        compile_.insert(compiler + 1, f"-I{folder}")  # before the true header's folder
+        made.append(str(folder / f"{unit}.o"))
+        compile_[compile_.index("-o") + 1] = made[-1]
+        subprocess.run([*compile_, "-Wno-error"], cwd=build, check=True)
     link = shlex.split(linking[test].removeprefix(": && ").removesuffix(" && :"))
     link[link.index("-o") + 1] = str(program)
-    subprocess.run([*link[:1], str(made), *link[1:]], cwd=build, check=True)
+    subprocess.run([*link[:1], *made, *link[1:]], cwd=build, check=True)
     mutant.unlink()
     try:
         run = subprocess.run([program, "--gtest_brief=1"], capture_output=True, timeout=600)
@@ -95,7 +113,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     build = parser.parse_args().build.resolve()
-    subprocess.run(["ninja", "-C", build, ATTENTION, ROWS], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["ninja", "-C", build, *TESTS], check=True, stdout=subprocess.DEVNULL)
     compiling, linking = commands(build)
     missed = 0
     with tempfile.TemporaryDirectory() as folder:

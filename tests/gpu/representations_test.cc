@@ -5,6 +5,7 @@
 #include "kernels/cuda/selection.h"
 #include "tests/gpu/elements.h"
 #include "tests/gpu/schedules.h"
+#include "tests/gpu/test_device.h"
 #include "tests/seed.h"
 
 namespace quire::test {
@@ -16,9 +17,9 @@ using Vector = std::vector<double>;
 struct Chunks {
   cuda::KvShape shape;
   std::vector<Elements> records;
-  std::vector<const void*> addresses;
+  Shared<const void*> addresses;
   std::vector<double> exact_turns;
-  std::vector<cuda::Turns> turns;
+  Shared<cuda::Turns> turns;
 
   Chunks(std::mt19937& random, const cuda::KvShape& shape_, int64_t n) : shape(shape_) {
     for (int64_t c = 0; c < n; ++c) {
@@ -87,17 +88,17 @@ TEST_P(RepresentationKernels, OfKeys) {
     for (const ElementType type : {ElementType::kF16, ElementType::kF32}) {
       const int64_t n_vectors = bounds ? 4 : 2;
       std::vector<Elements> pages(3, Elements(type, n_vectors * cuda::kPageChunks * 48));
-      std::vector<void*> addresses;
+      Shared<void*> addresses;
       for (Elements& page : pages) addresses.push_back(page.bytes.data());
-      ASSERT_EQ(cuda::summarise_keys(nullptr, {shape,
-                                               text.addresses.data(),
-                                               text.turns.data(),
-                                               chunk,
-                                               period,
-                                               first,
-                                               n - first,
-                                               bounds,
-                                               {addresses.data(), type}}),
+      ASSERT_EQ(run(&cuda::DeviceApi::summarise_keys, {shape,
+                                                       text.addresses.data(),
+                                                       text.turns.data(),
+                                                       chunk,
+                                                       period,
+                                                       first,
+                                                       n - first,
+                                                       bounds,
+                                                       {addresses.data(), type}}),
                 0);
       for (int64_t c = first; c < n; ++c) {
         for (int64_t head = 0; head < 2; ++head) {
@@ -135,15 +136,15 @@ TEST_P(RepresentationKernels, OfAttention) {
     Elements page(ElementType::kF32, heads * cuda::kPageChunks * d);
     void* const address = page.bytes.data();
     const float scale = 0.3f;
-    ASSERT_EQ(cuda::attend_in_chunks(nullptr, {shape,
-                                               text.addresses.data(),
-                                               text.turns.data(),
-                                               static_cast<int>(heads),
-                                               scale,
-                                               queries.rows(heads * d),
-                                               first,
-                                               n,
-                                               {&address, ElementType::kF32}}),
+    ASSERT_EQ(run(&cuda::DeviceApi::attend_in_chunks, {shape,
+                                                       text.addresses.data(),
+                                                       text.turns.data(),
+                                                       static_cast<int>(heads),
+                                                       scale,
+                                                       queries.rows(heads * d),
+                                                       first,
+                                                       n,
+                                                       {&address, ElementType::kF32}}),
               0);
     for (int64_t c = first; c < first + n; ++c) {
       for (int64_t head = 0; head < heads; ++head) {

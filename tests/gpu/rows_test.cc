@@ -9,6 +9,7 @@
 #include "kernels/cuda/kernels.h"
 #include "tests/gpu/elements.h"
 #include "tests/gpu/schedules.h"
+#include "tests/gpu/test_device.h"
 #include "tests/seed.h"
 
 namespace quire::test {
@@ -29,9 +30,9 @@ TEST_P(RowKernels, NormaliseRows) {
       const int64_t n = 3, width = 333, stride = 340;
       Elements x = random_elements(random_, in, n * stride, 3), y = random_elements(random_, out, n * stride);
       const Elements before = y;
-      std::vector<float> weight(width);
+      Shared<float> weight(width);
       for (float& w : weight) w = std::uniform_real_distribution<float>(0.5f, 2)(random_);
-      ASSERT_EQ(cuda::rms_norm(nullptr, x.rows(stride), weight.data(), 1e-5f, n, width, y.rows(stride)), 0);
+      ASSERT_EQ(run(&cuda::DeviceApi::rms_norm, x.rows(stride), weight.data(), 1e-5f, n, width, y.rows(stride)), 0);
       for (int64_t r = 0; r < n; ++r) {
         double sum = 0;
         for (int64_t j = 0; j < width; ++j) sum += x[r * stride + j] * x[r * stride + j];
@@ -46,14 +47,34 @@ TEST_P(RowKernels, NormaliseRows) {
   }
 }
 
+TEST_P(RowKernels, ScaleRowsAndWriteOneToAll) {
+  for (const ElementType type : kFloatTypes) {
+    const int64_t n = 3, width = 300, stride = 304;
+    const Elements x = random_elements(random_, type, n * stride, 2);
+    Shared<float> row(width);
+    for (float& value : row) value = std::normal_distribution<float>(0, 1)(random_);
+    Elements scaled = x, set = x, added = x;
+    ASSERT_EQ(run(&cuda::DeviceApi::scale_rows, scaled.rows(stride), n, width, 0.75f), 0);
+    ASSERT_EQ(run(&cuda::DeviceApi::write_row, row.data(), n, width, false, set.rows(stride)), 0);
+    ASSERT_EQ(run(&cuda::DeviceApi::write_row, row.data(), n, width, true, added.rows(stride)), 0);
+    for (int64_t i = 0; i < n * stride; ++i) {
+      const bool inside = i % stride < width;
+      const double value = inside ? row[static_cast<size_t>(i % stride)] : 0;
+      ASSERT_NEAR(scaled[i], inside ? 0.75 * x[i] : x[i], tolerance(type, x[i])) << i;
+      ASSERT_NEAR(set[i], inside ? value : x[i], tolerance(type, value)) << i;
+      ASSERT_NEAR(added[i], x[i] + value, tolerance(type, x[i] + value)) << i;
+    }
+  }
+}
+
 TEST_P(RowKernels, NormaliseHeads) {
   for (const ElementType type : kFloatTypes) {
     const int64_t n = 5, heads = 3, head_dim = 48, stride = 150;
     Elements x = random_elements(random_, type, n * stride, 2);
     const Elements before = x;
-    std::vector<float> weight(head_dim);
+    Shared<float> weight(head_dim);
     for (float& w : weight) w = std::uniform_real_distribution<float>(0.5f, 2)(random_);
-    ASSERT_EQ(cuda::head_norm(nullptr, x.rows(stride), weight.data(), 1e-6f, n, heads, head_dim), 0);
+    ASSERT_EQ(run(&cuda::DeviceApi::head_norm, x.rows(stride), weight.data(), 1e-6f, n, heads, head_dim), 0);
     for (int64_t r = 0; r < n; ++r) {
       for (int64_t j = 0; j < stride; ++j) {
         const int64_t first = r * stride + j / head_dim * head_dim;
@@ -74,8 +95,8 @@ TEST_P(RowKernels, GateRowsInPlaceToo) {
     const int64_t n = 2, width = 300, stride = 2 * width + 8;
     Elements x = random_elements(random_, type, n * stride, 4), y(type, n * width);
     const Elements before = x;
-    ASSERT_EQ(cuda::swiglu(nullptr, x.rows(stride), n, width, y.rows(width)), 0);
-    ASSERT_EQ(cuda::swiglu(nullptr, x.rows(stride), n, width, x.rows(stride)), 0);
+    ASSERT_EQ(run(&cuda::DeviceApi::swiglu, x.rows(stride), n, width, y.rows(width)), 0);
+    ASSERT_EQ(run(&cuda::DeviceApi::swiglu, x.rows(stride), n, width, x.rows(stride)), 0);
     for (int64_t r = 0; r < n; ++r) {
       for (int64_t j = 0; j < width; ++j) {
         const double gate = before[r * stride + j];
@@ -92,9 +113,9 @@ TEST_P(RowKernels, LookUpAndCopyRows) {
     for (const ElementType out : kFloatTypes) {
       const int64_t rows = 7, width = 270;
       Elements table = random_elements(random_, in, rows * width), y(out, 4 * width), copy(out, 4 * width);
-      const std::vector<int32_t> ids = {6, 0, -1, 7};
-      ASSERT_EQ(cuda::embed(nullptr, table.rows(width), rows, ids.data(), 4, width, y.rows(width)), 0);
-      ASSERT_EQ(cuda::copy_rows(nullptr, table.rows(width), 4, width, copy.rows(width)), 0);
+      const Shared<int32_t> ids = {6, 0, -1, 7};
+      ASSERT_EQ(run(&cuda::DeviceApi::embed, table.rows(width), rows, ids.data(), 4, width, y.rows(width)), 0);
+      ASSERT_EQ(run(&cuda::DeviceApi::copy_rows, table.rows(width), 4, width, copy.rows(width)), 0);
       for (int64_t j = 0; j < width; ++j) {
         Elements expected(out, 1);
         for (int64_t r = 0; r < 4; ++r) {
@@ -116,17 +137,17 @@ TEST_P(RowKernels, StoreKeysAtTheirOffsets) {
         const int64_t n = 31, first = 41, width = 120, elements = 2 * width * shape.chunk;
         Elements keys = random_elements(random_, in, n * width), values = random_elements(random_, in, n * width);
         std::vector<Elements> records(3, Elements(type, elements));
-        std::vector<void*> addresses;
+        Shared<void*> addresses;
         for (Elements& record : records) addresses.push_back(record.bytes.data());
         std::vector<double> exact_turns(20);
-        std::vector<cuda::Turns> turns;
+        Shared<cuda::Turns> turns;
         for (size_t a = 0; a < exact_turns.size(); ++a) {
           const double turn = std::pow(10000, -2.0 * static_cast<double>(a) / 40) / (2 * M_PI);
           exact_turns[a] = turn;
           turns.push_back({static_cast<float>(turn), static_cast<float>(turn - static_cast<float>(turn))});
         }
-        ASSERT_EQ(cuda::store_kv(nullptr, {keys.rows(width), values.rows(width), n, first, shape, raw, turns.data(),
-                                           addresses.data()}),
+        ASSERT_EQ(run(&cuda::DeviceApi::store_kv,
+                      {keys.rows(width), values.rows(width), n, first, shape, raw, turns.data(), addresses.data()}),
                   0);
         for (int64_t r = 0; r < n; ++r) {
           const int64_t j = first + r, offset = j % shape.chunk;

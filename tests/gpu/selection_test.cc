@@ -5,6 +5,7 @@
 #include "kernels/cuda/selection.h"
 #include "tests/gpu/elements.h"
 #include "tests/gpu/schedules.h"
+#include "tests/gpu/test_device.h"
 #include "tests/seed.h"
 
 namespace quire::test {
@@ -73,7 +74,7 @@ double expected_score(const cuda::ScoreChunks& args, const Elements& queries, co
 TEST_P(SelectionKernels, ScoreChunks) {
   const int64_t n = 5, first_query = 1290, n_chunks = (first_query + n - 1) / kChunk;  // 80, in two pages
   std::vector<double> exact;
-  std::vector<cuda::Turns> turns;
+  Shared<cuda::Turns> turns;
   for (int a = 0; a < kDim / 2; ++a) {
     exact.push_back(std::pow(10000, -2.0 * a / kDim) / (2 * M_PI));
     turns.push_back({static_cast<float>(exact.back()),
@@ -85,7 +86,7 @@ TEST_P(SelectionKernels, ScoreChunks) {
     const ElementType type = kind == ChunkScores::kVectors ? ElementType::kF32 : ElementType::kBF16;
     Elements queries = random_elements(random_, ElementType::kBF16, n * kHeads * kDim);
     std::vector<Elements> pages;
-    std::vector<void*> addresses;
+    Shared<void*> addresses;
     for (int p = 0; p < 2; ++p) pages.push_back(random_elements(random_, type, kHeads * 64 * kDim));
     for (Elements& page : pages) {
       // The least and the greatest of a channel are in order.
@@ -101,7 +102,7 @@ TEST_P(SelectionKernels, ScoreChunks) {
       addresses.push_back(page.bytes.data());
     }
     for (const bool negate : {false, true}) {
-      std::vector<float> scores(static_cast<size_t>(n * kHeads * n_chunks), NAN);
+      Shared<float> scores(static_cast<size_t>(n * kHeads * n_chunks), NAN);
       cuda::ScoreChunks args;
       args.kind = kind;
       args.negate = negate;
@@ -114,7 +115,7 @@ TEST_P(SelectionKernels, ScoreChunks) {
       args.n = n, args.first_query = first_query;
       args.vectors = {addresses.data(), type};
       args.scores = scores.data(), args.n_chunks = n_chunks;
-      ASSERT_EQ(cuda::score_chunks(nullptr, args), 0);
+      ASSERT_EQ(run(&cuda::DeviceApi::score_chunks, args), 0);
       for (int64_t row = 0; row < n; ++row) {
         for (int64_t head = 0; head < kHeads; ++head) {
           for (int64_t c = 0; c < n_chunks; ++c) {
@@ -175,13 +176,13 @@ TEST_P(SelectionKernels, ChooseChunks) {
     if (args.one_in > 0) args.width = std::max(args.width, (last / kChunk + 1) / args.one_in);
     args.width = std::min(args.width, last / kChunk + 1);
     // Few different scores, so that many are equal; some are of chunks that nobody is shown.
-    std::vector<float> scores(static_cast<size_t>(args.n * args.n_query_heads * args.n_chunks));
+    Shared<float> scores(static_cast<size_t>(args.n * args.n_query_heads * args.n_chunks));
     for (float& s : scores) s = between(0, 9) == 0 ? -INFINITY : static_cast<float>(between(-3, 3)) * 0.25f;
-    const std::vector<float> given = scores;
-    std::vector<int32_t> chosen(static_cast<size_t>(args.n * args.n_query_heads * args.width), -7);
+    const Shared<float> given = scores;
+    Shared<int32_t> chosen(static_cast<size_t>(args.n * args.n_query_heads * args.width), -7);
     args.scores = scores.data();
     args.chosen = chosen.data();
-    ASSERT_EQ(cuda::choose_chunks(nullptr, args), 0);
+    ASSERT_EQ(run(&cuda::DeviceApi::choose_chunks, args), 0);
     for (int64_t row = 0; row < args.n; ++row) {
       for (int64_t head = 0; head < args.n_query_heads; ++head) {
         std::vector<float> sums(static_cast<size_t>(args.n_chunks));
@@ -204,15 +205,15 @@ TEST_P(SelectionKernels, ChooseChunksBySharesOfAttention) {
   cuda::ChooseChunks args;
   args.chunk = kChunk, args.count = 4, args.n_query_heads = args.heads = 2, args.softmax = true;
   args.n = 1, args.first_query = 20 * kChunk, args.n_chunks = 20, args.width = 4;
-  std::vector<float> scores(40);
+  Shared<float> scores(40);
   for (size_t c = 0; c < 20; ++c) {
     scores[c] = c == 5 || c == 7 ? 100.0f : 0.0f;         // half of its attention each
     scores[20 + c] = c == 9 ? 20.0f : c == 7 ? 3 : 0.0f;  // nearly all of it on 9
   }
-  std::vector<int32_t> chosen(8);
+  Shared<int32_t> chosen(8);
   args.scores = scores.data(), args.chosen = chosen.data();
-  ASSERT_EQ(cuda::choose_chunks(nullptr, args), 0);
-  EXPECT_EQ(chosen, (std::vector<int32_t>{0, 7, 9, 20, 0, 7, 9, 20}));
+  ASSERT_EQ(run(&cuda::DeviceApi::choose_chunks, args), 0);
+  EXPECT_EQ(chosen, (Shared<int32_t>{0, 7, 9, 20, 0, 7, 9, 20}));
 }
 
 }  // namespace

@@ -64,8 +64,28 @@ class Lister {
     const auto index = static_cast<int32_t>(lists_.tiles.size());
     lists_.tiles.push_back(of);
 
+    const size_t first_work = lists_.works.size();
+    const Shown shown{tile.first_piece, tile.n_pieces, q, count};
+    if (!tile.selected && first_work > 0 && shown == shown_) {
+      for (size_t w = first_shown_; w < first_work; ++w) {
+        const AttentionWork same = lists_.works[w];
+        lists_.works.push_back({index, same.first_piece, same.end_piece});
+      }
+    } else {
+      add_works(tile, q, count, index);
+    }
+    shown_ = tile.selected ? Shown() : shown;
+    first_shown_ = first_work;
+    const size_t n = lists_.works.size() - first_work;
+    if (n == 1) return;
+    lists_.merges.push_back({index, lists_.n_parts, static_cast<int32_t>(n)});
+    for (size_t w = first_work; w < lists_.works.size(); ++w) lists_.works[w].part = lists_.n_parts++;
+  }
+
+  // The pieces of the tile's queries [q, q + count), and works over them, one for each part.
+  void add_works(const tiling::Tile& tile, int64_t q, int64_t count, int32_t index) {
     const auto first_piece = static_cast<int32_t>(lists_.pieces.size());
-    const auto first_work = lists_.works.size();
+    const size_t first_work = lists_.works.size();
     int64_t part = -1;
     const auto [begin, end] = cut_.in_window(tile, options_.window);
     for (int32_t p = begin; p < end; ++p) {
@@ -81,10 +101,6 @@ class Lister {
       lists_.works.back().end_piece = now + 1;
     }
     if (lists_.works.size() == first_work) lists_.works.push_back({index, first_piece, first_piece});
-    const size_t n = lists_.works.size() - first_work;
-    if (n == 1) return;
-    lists_.merges.push_back({index, lists_.n_parts, static_cast<int32_t>(n)});
-    for (size_t w = first_work; w < lists_.works.size(); ++w) lists_.works[w].part = lists_.n_parts++;
   }
 
   // False: none of the tile's rows [q, q + count) * heads selected it.
@@ -112,11 +128,23 @@ class Lister {
     return true;
   }
 
+  // Which pieces a tile sees. The tiles of a block's KV heads see the same ones, and follow each other: they are listed
+  // once.
+  struct Shown {
+    int32_t first_piece = -1;
+    int32_t n_pieces = 0;
+    int64_t q = 0;
+    int64_t count = 0;
+    bool operator==(const Shown&) const = default;
+  };
+
   const Plan& plan_;
   const tiling::Pieces& cut_;
   const ListOptions& options_;
   AttentionLists& lists_;
   const int32_t first_span_;
+  Shown shown_;             // by the tile before
+  size_t first_shown_ = 0;  // its works begin here, and end where this tile's begin
 };
 
 }  // namespace

@@ -39,7 +39,10 @@ class Call {
       kernel_.pauses = !args_.window.last;
     }
     int32_t n_parts = 0;
-    if (selects_ || windowed_ || args_.records[0].raw != sequence_.raw_keys) {
+    const bool as_prepared = !windowed_ && args_.records[0].raw == sequence_.raw_keys;
+    if (selects_ && as_prepared && sequence_.chosen.n_tiles > 0) {
+      QUIRE_ASSIGN(n_parts, list_chosen());
+    } else if (selects_ || !as_prepared) {
       QUIRE_ASSIGN(n_parts, make_lists());
     } else {
       n_parts = step_.set_lists(args_.sequence, kernel_);
@@ -63,6 +66,24 @@ class Call {
   }
 
  private:
+  // Has the device make the lists.
+  Result<int32_t> list_chosen() {
+    ListChosen of;
+    step_.set_chosen(args_.sequence, kernel_, of);
+    of.chosen = reinterpret_cast<const int32_t*>(address(*args_.selection));
+    const auto n_pieces = static_cast<size_t>(of.n_tiles * of.most_pieces);
+    const auto n_picks = static_cast<size_t>(of.n_tiles * of.most_picks);
+    const auto n_works = static_cast<size_t>(of.n_tiles * of.n_parts);
+    const size_t bytes = n_pieces * sizeof(AttentionPiece) + n_picks * sizeof(AttentionPick);
+    QUIRE_ASSIGN(std::byte* const memory, queue_.workspace(Work::kLists, bytes + n_works * sizeof(AttentionWork)));
+    kernel_.pieces = of.pieces = reinterpret_cast<AttentionPiece*>(memory);
+    kernel_.picks = of.picks = reinterpret_cast<AttentionPick*>(of.pieces + n_pieces);
+    kernel_.works = of.works = reinterpret_cast<AttentionWork*>(of.picks + n_picks);
+    QUIRE_TRY(queue_.add("listing chosen chunks", cancel_,
+                         [&](const DeviceApi& api, Stream s) { return api.list_chosen(s, of); }));
+    return of.n_parts > 1 ? static_cast<int32_t>(n_works) : 0;
+  }
+
   // Lists of this call alone; how many parts they have.
   Result<int32_t> make_lists() {
     const Plan& plan = *sequence_.plan;

@@ -119,11 +119,14 @@ Status CudaQueue::read(const void* from, void* to, size_t bytes) {
   return {};
 }
 
+Status CudaQueue::begin_step() {
+  if (tables_.size() < kMostTables) return {};
+  QUIRE_TRY(finish());
+  tables_.clear();
+  return {};
+}
+
 Result<void* const*> CudaQueue::table(const void* key, const std::vector<void*>& addresses) {
-  if (tables_.size() >= kMostTables && !tables_.contains(key)) {
-    QUIRE_TRY(finish());
-    tables_.clear();
-  }
   AddressTable& own = tables_[key];
   const size_t bytes = addresses.size() * sizeof(void*);
   if (own.memory.data() == nullptr || own.memory.size() < bytes) {

@@ -90,6 +90,8 @@ class CudaQueue : public Queue {
   // Copies to host memory and waits.
   Status read(const void* from, void* to, size_t bytes);
 
+  // Forgets arrays of addresses where there are many, of which the next step needs few. Not within an operation.
+  Status begin_step();
   // The addresses on the device, as an array there. They are copied only where they are not what they were: `key` says
   // which array it is, and need not be right.
   Result<void* const*> table(const void* key, const std::vector<void*>& addresses);

@@ -118,11 +118,13 @@ void CudaStep::cut(std::span<const StepSequence> all, int n_processors) {
     own.part_keys = part_keys(n_keys, n_tiles, n_processors, given.geometry.chunk);
     const auto first_work = static_cast<int64_t>(lists_.works.size());
     const auto first_merge = static_cast<int64_t>(lists_.merges.size());
+    const auto first_span = static_cast<int32_t>(lists_.spans.size());
     lists_.n_parts = 0;  // sequences use the same memory, one after the other
     append_lists(*own.plan, own.pieces, list_options(own), lists_);
     ranges.push_back({first_work, static_cast<int64_t>(lists_.works.size()) - first_work, first_merge,
                       static_cast<int64_t>(lists_.merges.size()) - first_merge, lists_.n_parts});
     add_scored(own);
+    add_chosen(own, first_span, n_processors);
   }
   const ListsOnDevice together(lists_, layout_);
   for (const Range& range : ranges) {
@@ -134,6 +136,9 @@ void CudaStep::cut(std::span<const StepSequence> all, int n_processors) {
     own.n_parts = range.n_parts;
   }
   score_spans_at_ = layout_.add(score_spans_);
+  chosen_tiles_at_ = layout_.add(chosen_tiles_);
+  chosen_spans_at_ = layout_.add(chosen_spans_);
+  chosen_merges_at_ = layout_.add(chosen_merges_);
   for (Sequence& own : sequences_) own.query_scale = layout_.add(own.plan->query_scale);
 }
 
@@ -161,6 +166,78 @@ void CudaStep::add_scored(Sequence& sequence) {
     }
     row += block.n_queries;
   }
+}
+
+// first_span: where the lists have the plan's spans.
+void CudaStep::add_chosen(Sequence& sequence, int32_t first_span, int n_processors) {
+  const Plan& plan = *sequence.plan;
+  const KvGeometry& g = sequence.geometry;
+  const int group = n_query_heads / g.n_kv_heads;
+  if (plan.blocks.size() != 1 || sequence.scored.size() != 1) return;
+  const QueryBlock& block = plan.blocks.front();
+  if (block.n_queries * group > kTileRows) return;
+  ChosenTiles& own = sequence.chosen;
+  own.first_tile = static_cast<int64_t>(chosen_tiles_.size());
+  own.first_span = static_cast<int64_t>(chosen_spans_.size());
+  own.first_merge = static_cast<int64_t>(chosen_merges_.size());
+  own.n_tiles = g.n_kv_heads;
+  own.most_picks = block.n_queries * group * plan.most_selected();
+  const int64_t n_chunks = (block.first_query + block.n_queries - 1) / plan.selection.chunk + 1;
+  const Plan::List& list = plan.list(block, 0);
+  int64_t pieces = 0;  // of a chunk
+  for (int32_t s = list.begin; s < list.end; ++s) {
+    const Span& span = plan.spans[static_cast<size_t>(s)];
+    pieces += 1 + (span.key_period > 0 ? ceil_div(plan.selection.chunk, span.key_period) : 0);
+    ChosenSpan of;
+    of.first_key = span.first_key;
+    of.end_key = span.first_key + (span.count - 1) * span.stride + 1;
+    of.min_lag = span.min_lag;
+    of.key_base = span.key_base;
+    of.key_period = span.key_period;
+    of.key_div = span.key_div;
+    of.key_floor = span.key_floor;
+    of.turned = span.rotation == Span::Rotation::kRaw;
+    of.span = first_span + s;
+    chosen_spans_.push_back(of);
+  }
+  own.n_spans = list.end - list.begin;
+  const int64_t most_chunks = std::min(own.most_picks, n_chunks);
+  own.most_pieces = most_chunks * pieces;
+  own.n_parts = static_cast<int>(std::clamp<int64_t>(n_processors / own.n_tiles, 1, std::min(kMostParts, most_chunks)));
+  for (int kv_head = 0; kv_head < g.n_kv_heads; ++kv_head) {
+    AttentionTile tile;
+    tile.first = block.first_query;
+    tile.count = static_cast<int32_t>(block.n_queries);
+    tile.heads = group;
+    tile.first_head = kv_head * group;
+    tile.kv_head = kv_head;
+    tile.selected = true;
+    chosen_tiles_.push_back(tile);
+    if (own.n_parts > 1) chosen_merges_.push_back({kv_head, kv_head * own.n_parts, own.n_parts});
+  }
+}
+
+void CudaStep::set_chosen(int sequence, Attention& args, ListChosen& of) const {
+  const Sequence& s = at(sequence);
+  const ChosenTiles& own = s.chosen;
+  const std::byte* const base = memory_.device.data();
+  (void)set_lists(sequence, args);  // spans
+  args.tiles = of.tiles = reinterpret_cast<const AttentionTile*>(base + chosen_tiles_at_) + own.first_tile;
+  args.merges = reinterpret_cast<const AttentionMerge*>(base + chosen_merges_at_) + own.first_merge;
+  args.n_merges = own.n_parts > 1 ? own.n_tiles : 0;
+  args.n_works = own.n_tiles * own.n_parts;
+  of.spans = reinterpret_cast<const ChosenSpan*>(base + chosen_spans_at_) + own.first_span;
+  of.n_spans = own.n_spans;
+  of.n_tiles = own.n_tiles;
+  of.n_parts = own.n_parts;
+  of.most_pieces = own.most_pieces;
+  of.most_picks = own.most_picks;
+  const QueryBlock& block = *s.scored.front().block;
+  of.width = s.plan->most_selected();
+  of.n_query_heads = n_query_heads;
+  of.chunk = s.plan->selection.chunk;
+  of.stored_chunk = s.geometry.chunk;
+  of.n_chunks = (block.first_query + block.n_queries - 1) / of.chunk + 1;
 }
 
 Status CudaStep::upload(CudaQueue& queue) {

@@ -74,12 +74,25 @@ struct ScoredBlock {
   int n_spans = 0;
 };
 
+// Of a sequence of few queries, all of which choose chunks: what the device needs to make its lists itself. Otherwise
+// the choice is read back, and they are made on the host.
+struct ChosenTiles {
+  int64_t n_tiles = 0;  // 0: made on the host
+  int64_t first_tile = 0;
+  int64_t first_span = 0;
+  int n_spans = 0;
+  int64_t most_pieces = 0, most_picks = 0;  // of a tile
+  int n_parts = 1;
+  int64_t first_merge = 0;
+};
+
 class CudaStep : public PreparedStep {
  public:
   struct Sequence : StepSequence {
     tiling::Pieces pieces;  // of the blocks without a selection
     int64_t part_keys = 0;  // ListOptions of its calls
     std::vector<ScoredBlock> scored;
+    ChosenTiles chosen;
     size_t query_scale = 0;  // place of f32 [n], if the plan has it
   };
 
@@ -102,6 +115,8 @@ class CudaStep : public PreparedStep {
   const ScoreSpan* score_spans(const ScoredBlock& block) const {
     return reinterpret_cast<const ScoreSpan*>(memory_.device.data() + score_spans_at_) + block.first_span;
   }
+  // Sets the tiles, spans and merges of lists that the device makes, and what it makes them of.
+  void set_chosen(int sequence, Attention& args, ListChosen& of) const;
   static ListOptions list_options(const Sequence& sequence);
   // Keys of the parts of a text of n_keys (ListOptions); 0: so many tiles need none. It depends on one sequence alone.
   static int64_t part_keys(int64_t n_keys, int64_t n_tiles, int n_processors, int64_t chunk);
@@ -110,13 +125,17 @@ class CudaStep : public PreparedStep {
 
  private:
   void add_scored(Sequence& sequence);
+  void add_chosen(Sequence& sequence, int32_t first_span, int n_processors);
 
   ListPool& pool_;
   std::vector<Sequence> sequences_;
   AttentionLists lists_;
   std::vector<ListsOnDevice> places_;
   std::vector<ScoreSpan> score_spans_;
-  size_t score_spans_at_ = 0;
+  std::vector<AttentionTile> chosen_tiles_;
+  std::vector<ChosenSpan> chosen_spans_;
+  std::vector<AttentionMerge> chosen_merges_;
+  size_t score_spans_at_ = 0, chosen_tiles_at_ = 0, chosen_spans_at_ = 0, chosen_merges_at_ = 0;
   ListLayout layout_;
   ListMemory memory_;
 };

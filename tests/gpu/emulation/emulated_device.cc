@@ -42,6 +42,7 @@ struct State {
   std::recursive_mutex mutex;
   DeviceFaults faults;
   DeviceUse use;
+  int n_processors = 6;
   std::map<const void*, size_t> device, host;
   std::vector<CUevent_st*> events;
 };
@@ -258,7 +259,7 @@ int describe(int device, DeviceFacts* out) {
   if (device != 0) return kBadCall;
   std::snprintf(out->name, sizeof out->name, "emulated");
   out->major = 9;
-  out->n_processors = 6;
+  out->n_processors = state().n_processors;
   out->usable = true;
   out->memory_bytes = memory_bytes();
   return 0;
@@ -303,6 +304,7 @@ cuda::DeviceApi make_api() {
   api.embed = Queued<cuda::embed>::call;
   api.copy_rows = Queued<cuda::copy_rows>::call;
   api.scale_rows = Queued<cuda::scale_rows>::call;
+  api.write_row = Queued<cuda::write_row>::call;
   api.store_kv = Queued<cuda::store_kv>::call;
   api.move_kv = Queued<cuda::move_kv>::call;
   api.matmul = Queued<cuda::matmul>::call;
@@ -313,6 +315,7 @@ cuda::DeviceApi make_api() {
   api.attend_in_chunks = Queued<cuda::attend_in_chunks>::call;
   api.score_chunks = Queued<cuda::score_chunks>::call;
   api.choose_chunks = Queued<cuda::choose_chunks>::call;
+  api.list_chosen = Queued<cuda::list_chosen>::call;
   return api;
 }
 
@@ -321,6 +324,11 @@ cuda::DeviceApi make_api() {
 const cuda::DeviceApi& device_api() {
   static const cuda::DeviceApi api = make_api();
   return api;
+}
+
+void set_device_processors(int n) {
+  const std::lock_guard lock(state().mutex);
+  state().n_processors = n;
 }
 
 void set_device_faults(const DeviceFaults& faults) {

@@ -1,0 +1,369 @@
+// The CUDA backend on the emulated device: operations beside those of the CPU backend, queues, and what fails.
+
+#include "lib/backend/cuda/cuda_backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "lib/support/quantization.h"
+#include "tests/gpu/emulation/block.h"
+#include "tests/gpu/emulation/emulated_device.h"
+#include "tests/gpu/test_device.h"
+#include "tests/unit/backend/backend_fixture.h"
+
+namespace quire::test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr auto kF32 = ElementType::kF32;
+constexpr auto kBF16 = ElementType::kBF16;
+
+// The device's backend, with rows of any type.
+struct Device {
+  Device() {
+    emulation::set_launch_options({.schedule = emulation::Schedule::kRandom, .n_threads = 2});
+    backend = take(cuda::create_cuda_backend(allocator, test_device(), 0));
+    queue = take(backend->create_queue());
+  }
+  ~Device() { emulation::set_device_faults({}); }
+
+  std::unique_ptr<Buffer> bytes(const void* from, size_t n) {
+    auto made = take(backend->allocate(n, MemoryKind::kDevice));
+    check(backend->upload(*queue, from, *made, 0, n));
+    check(finish_queue(*backend, *queue));
+    return made;
+  }
+  std::unique_ptr<Buffer> elements(ElementType type, const std::vector<float>& values) {
+    std::vector<std::byte> all(row_bytes(type, static_cast<int64_t>(values.size())));
+    for (size_t i = 0; i < values.size(); ++i) store_element(type, all.data(), static_cast<int64_t>(i), values[i]);
+    return bytes(all.data(), all.size());
+  }
+  std::vector<std::byte> read(const Buffer& buffer) {
+    std::vector<std::byte> all(buffer.size());
+    check(backend->download(*queue, buffer, 0, all.data(), all.size()));
+    check(finish_queue(*backend, *queue));
+    return all;
+  }
+  std::vector<float> values(ElementType type, const Buffer& buffer) {
+    const std::vector<std::byte> all = read(buffer);
+    std::vector<float> out(all.size() / element_bytes(type));
+    for (size_t i = 0; i < out.size(); ++i) out[i] = load_element(type, all.data(), static_cast<int64_t>(i));
+    return out;
+  }
+  Exec exec(const CancelToken* cancel = nullptr) { return {*queue, cancel}; }
+  static void check(const Status& status) {
+    if (!status.ok()) throw std::runtime_error(status.message());
+  }
+
+  Allocator allocator;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Queue> queue;
+};
+
+std::vector<float> rounded(ElementType type, std::vector<float> values) {
+  for (float& v : values) {
+    uint32_t element = 0;
+    store_element(type, &element, 0, v);
+    v = load_element(type, &element, 0);
+  }
+  return values;
+}
+
+// A matrix of parts of two types, whose rows come in pieces that know nothing of parts.
+std::unique_ptr<Matrix> load_matrix(Backend& backend, const std::vector<float>& w, std::array<MatrixPart, 2> parts,
+                                    int64_t k) {
+  auto matrix = take(backend.create_matrix(parts, k));
+  const int64_t n = parts[0].rows + parts[1].rows;
+  EXPECT_EQ(matrix->bytes, backend.matrix_bytes(parts, k));
+  for (int64_t row = 0; row < n;) {
+    const int64_t rows = std::min<int64_t>(n - row, 40);
+    Device::check(backend.load_rows(*matrix, kF32, &w[static_cast<size_t>(row * k)], row, rows));
+    row += rows;
+  }
+  return matrix;
+}
+
+TEST(CudaBackend, ProductsAreThoseOfTheCpu) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Device device;
+  Machine cpu;
+  // The second type's rows are in one matrix with rows of the first one.
+  const std::pair<ElementType, ElementType> types[] = {
+      {kF32, kBF16},
+      {ElementType::kF16, kBF16},
+      {ElementType::kQ8_0, ElementType::kQ4_0},
+      {ElementType::kQ4_1, ElementType::kQ5_0},
+      {ElementType::kQ5_1, ElementType::kQ8_0},
+      {ElementType::kQ4_K, ElementType::kQ6_K},
+      {ElementType::kQ5_K, ElementType::kQ6_K},
+  };
+  for (const auto& [first, second] : types) {
+    const bool super = block_format(first).elements == 256;
+    const int64_t k = super ? 512 : is_quantized(first) ? 96 : 83;
+    const std::array<MatrixPart, 2> parts = {MatrixPart{37, first}, MatrixPart{30, second}};
+    const int64_t n = 67;
+    const auto w = random.normal(n * k), bias = random.normal(n);
+    const auto there = load_matrix(*device.backend, w, parts, k), here = load_matrix(*cpu.backend, w, parts, k);
+    const auto there_bias = device.elements(kF32, bias);
+    const auto here_bias = cpu.buffer(bias);
+    for (const int64_t m : {int64_t{3}, int64_t{21}}) {
+      for (const auto& [x_type, y_type] : {std::pair{kBF16, kF32}, {kBF16, kBF16}, {kF32, kBF16}}) {
+        SCOPED_TRACE(std::string(element_name(first)) + " and " + element_name(second) + ", rows " + std::to_string(m));
+        const auto x = rounded(kBF16, random.normal(m * (k + 5)));
+        const auto y = rounded(y_type, random.normal(m * (n + 3)));
+        const Write write = m == 3 ? Write::kAdd : Write::kSet;
+        const auto xs = device.elements(x_type, x), ys = device.elements(y_type, y);
+        ASSERT_TRUE(device.backend
+                        ->matmul(device.exec(), {xs.get(), 0, k + 5, x_type}, m, *there, there_bias.get(), write,
+                                 {ys.get(), 0, n + 3, y_type})
+                        .ok());
+        const auto cpu_x = cpu.buffer(x), cpu_y = cpu.buffer(y);
+        ASSERT_TRUE(
+            cpu.backend
+                ->matmul(cpu.exec(), {cpu_x.get(), 0, k + 5}, m, *here, here_bias.get(), write, {cpu_y.get(), 0, n + 3})
+                .ok());
+        const auto got = device.values(y_type, *ys), expected = cpu.values(*cpu_y);
+        // Many rows: weights are rounded to bf16. Sums of k normal products have a spread of sqrt(k).
+        const double relative = y_type == kBF16 ? 1.0 / 256 : 0;
+        const double absolute = std::sqrt(static_cast<double>(k)) * (m > cuda::kFewRows ? 1.0 / 128 : 1e-5);
+        for (size_t e = 0; e < got.size(); ++e) {
+          if (static_cast<int64_t>(e) % (n + 3) >= n) {
+            ASSERT_EQ(got[e], y[e]) << "wrote beyond a row";
+          } else {
+            ASSERT_NEAR(got[e], expected[e], relative * std::fabs(expected[e]) + absolute) << e;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaBackend, LooksUpRowsOfEveryType) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Device device;
+  Machine cpu;
+  constexpr int64_t kRows = 9, kColumns = 256;
+  for (int32_t t = 1; t <= kLastElementType; ++t) {
+    const auto type = static_cast<ElementType>(t);
+    SCOPED_TRACE(element_name(type));
+    const auto values = random.normal(kRows * kColumns);
+    std::vector<std::byte> table(row_bytes(type, kRows * kColumns));
+    if (is_quantized(type)) {
+      quantize(values.data(), kRows * kColumns, type, table.data());
+    } else {
+      for (int64_t i = 0; i < kRows * kColumns; ++i)
+        store_element(type, table.data(), i, values[static_cast<size_t>(i)]);
+    }
+    const std::vector<int32_t> tokens = {4, 0, 8, 8, 1};
+    const auto there = take(device.backend->create_table(kRows, kColumns, type, table.data(), nullptr));
+    const auto here = take(cpu.backend->create_table(kRows, kColumns, type, table.data(), nullptr));
+    const auto ids = device.bytes(tokens.data(), tokens.size() * sizeof(int32_t));
+    const auto out = device.elements(kF32, std::vector<float>(4 * kColumns));
+    const auto cpu_ids = cpu.ids(tokens);
+    const auto cpu_out = cpu.buffer(std::vector<float>(4 * kColumns));
+    ASSERT_TRUE(device.backend->embed(device.exec(), *there, *ids, 1, 4, {out.get(), 0, kColumns}).ok());
+    ASSERT_TRUE(cpu.backend->embed(cpu.exec(), *here, *cpu_ids, 1, 4, {cpu_out.get(), 0, kColumns}).ok());
+    expect_same_bits(cpu.values(*cpu_out), device.values(kF32, *out), element_name(type));
+  }
+}
+
+// Keys and values of both types, raw and rotated, in uneven parts; then a record of two of them.
+TEST(CudaBackend, RecordsAreThoseOfTheCpu) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Device device;
+  Machine cpu;
+  for (const ElementType type : {ElementType::kF16, kBF16}) {
+    for (const bool raw : {false, true}) {
+      SCOPED_TRACE(std::string(element_name(type)) + (raw ? ", raw" : ""));
+      const KvGeometry g{2, 24, 32, type};
+      RopeTable table;
+      for (int a = 0; a < g.head_dim / 2; ++a) table.theta.push_back(std::pow(10000.0, -2.0 * a / g.head_dim));
+      constexpr int64_t kTokens = 64, kWidth = 48;
+      const auto keys = rounded(kBF16, random.normal(kTokens * kWidth));
+      const auto values = rounded(kBF16, random.normal(kTokens * kWidth));
+      // Two chunks and one that is made of them.
+      std::vector<std::byte> neutral[2];
+      Backend* const backends[] = {cpu.backend.get(), device.backend.get()};
+      for (const int b : {0, 1}) {
+        Backend& backend = *backends[b];
+        Queue& queue = b == 0 ? *cpu.queue : *device.queue;
+        const ElementType rows = backend.row_type();
+        const auto ks = b == 0 ? cpu.buffer(keys) : device.elements(kBF16, keys);
+        const auto vs = b == 0 ? cpu.buffer(values) : device.elements(kBF16, values);
+        const size_t bytes = backend.kv_record_bytes(g);
+        const auto page = take(backend.allocate(4 * bytes, MemoryKind::kDevice));
+        const KvRecord records[] = {{page.get(), 2 * bytes}, {page.get(), 0}, {page.get(), 3 * bytes}};
+        const auto rope = take(backend.create_rope(table, g.chunk));
+        for (int64_t first = 0, n = 0; first < kTokens; first += n) {
+          n = std::min<int64_t>(kTokens - first, 27);
+          const StepSequence sequence{.plan = std::make_shared<Plan>(),
+                                      .n = n,
+                                      .first_key = first,
+                                      .rope = rope.get(),
+                                      .raw_keys = raw,
+                                      .geometry = g};
+          const auto step = take(backend.prepare_step({queue}, 2, {&sequence, 1}));
+          ASSERT_TRUE(backend
+                          .store_kv({queue}, *step,
+                                    {.keys = Rows{ks.get(), 0, kWidth, rows}.at(first),
+                                     .values = Rows{vs.get(), 0, kWidth, rows}.at(first),
+                                     .records = {records, raw}})
+                          .ok());
+          ASSERT_TRUE(finish_queue(backend, queue).ok());
+        }
+        ASSERT_TRUE(backend
+                        .move_kv({queue}, {.geometry = g,
+                                           .rope = raw ? nullptr : rope.get(),
+                                           .first = records[0],
+                                           .second = records[1],
+                                           .offset = 11,
+                                           .to = records[2]})
+                        .ok());
+        std::vector<std::byte> record(bytes);
+        for (const KvRecord& from : records) {
+          ASSERT_TRUE(backend.download(queue, *from.page, from.offset, record.data(), bytes).ok());
+          ASSERT_TRUE(finish_queue(backend, queue).ok());
+          const size_t at = neutral[b].size();
+          neutral[b].resize(at + kv_neutral_bytes(g));
+          backend.to_neutral(g, record.data(), neutral[b].data() + at);
+          std::vector<std::byte> again(bytes);
+          backend.from_neutral(g, neutral[b].data() + at, again.data());
+          std::vector<std::byte> once_more(kv_neutral_bytes(g));
+          backend.to_neutral(g, again.data(), once_more.data());
+          EXPECT_TRUE(std::equal(once_more.begin(), once_more.end(), neutral[b].begin() + static_cast<int64_t>(at)));
+        }
+      }
+      ASSERT_EQ(neutral[0].size(), neutral[1].size());
+      // Angles differ by 1e-6, which may round to another neighbour.
+      const double one = type == kBF16 ? 1.0 / 128 : 1.0 / 1024;
+      for (size_t e = 0; e < neutral[0].size() / 2; ++e) {
+        const double a = load_element(type, neutral[0].data(), static_cast<int64_t>(e));
+        const double b = load_element(type, neutral[1].data(), static_cast<int64_t>(e));
+        ASSERT_NEAR(a, b, one * std::fabs(a) + 1e-5) << e;
+      }
+    }
+  }
+}
+
+// ---- queues
+
+TEST(CudaQueue, AFailedOneRunsNothingMore) {
+  if (wants_gpu()) GTEST_SKIP() << "of the emulation";
+  Device device;
+  const auto x = device.elements(kBF16, std::vector<float>(64, 1.0f)), y = device.elements(kBF16, {1, 2, 3, 4});
+  const Rows rows{x.get(), 0, 32, kBF16}, out{y.get(), 0, 2, kBF16};
+  const auto before = take(device.backend->record(*device.queue));
+  emulation::set_device_faults({.launch = 1});
+  EXPECT_EQ(device.backend->copy_rows(device.exec(), rows, 2, 2, out).code(), Code::kInternal);
+  EXPECT_EQ(device.backend->copy_rows(device.exec(), rows, 2, 2, out).code(), Code::kInternal);
+  const auto behind = take(device.backend->record(*device.queue));
+  EXPECT_TRUE(behind->done());
+  EXPECT_THAT(behind->wait().message(), HasSubstr("refused"));
+  EXPECT_TRUE(before->wait().ok());
+  device.queue.reset();  // fences outlive it
+  EXPECT_FALSE(behind->wait().ok());
+  device.queue = take(device.backend->create_queue());
+  EXPECT_EQ(device.values(kBF16, *y), (std::vector<float>{1, 2, 3, 4}));
+}
+
+TEST(CudaQueue, WhatFailsLateIsSaidByTheNextFence) {
+  if (wants_gpu()) GTEST_SKIP() << "of the emulation";
+  Device device;
+  const auto x = device.elements(kBF16, std::vector<float>(4, 7.0f)), y = device.elements(kBF16, {1, 2, 3, 4});
+  const Rows rows{x.get(), 0, 2, kBF16}, out{y.get(), 0, 2, kBF16};
+  emulation::set_device_faults({.kernel = 1});
+  EXPECT_TRUE(device.backend->copy_rows(device.exec(), rows, 1, 2, out).ok());
+  EXPECT_TRUE(device.backend->copy_rows(device.exec(), rows, 2, 2, out).ok());
+  const auto fence = take(device.backend->record(*device.queue));
+  EXPECT_EQ(fence->wait().code(), Code::kInternal);
+  EXPECT_TRUE(fence->done());
+  device.queue = take(device.backend->create_queue());
+  EXPECT_EQ(device.values(kBF16, *y), (std::vector<float>{1, 2, 3, 4}));
+}
+
+TEST(CudaQueue, ACancelledOneSaysSo) {
+  Device device;
+  const auto x = device.elements(kBF16, std::vector<float>(4, 7.0f));
+  const Rows rows{x.get(), 0, 2, kBF16};
+  CancelToken cancel;
+  EXPECT_TRUE(device.backend->copy_rows(device.exec(&cancel), rows, 1, 2, rows.at(1)).ok());
+  cancel.cancel();
+  EXPECT_EQ(device.backend->copy_rows(device.exec(&cancel), rows, 1, 2, rows.at(1)).code(), Code::kCancelled);
+  EXPECT_EQ(take(device.backend->record(*device.queue))->wait().code(), Code::kCancelled);
+}
+
+TEST(CudaQueue, OneWaitsForAnother) {
+  Device device;
+  const auto other = take(device.backend->create_queue());
+  const auto buffer = device.elements(kF32, {0, 0});
+  const float first = 1, second = 2;
+  ASSERT_TRUE(device.backend->upload(*device.queue, &first, *buffer, 0, sizeof first).ok());
+  const auto fence = take(device.backend->record(*device.queue));
+  ASSERT_TRUE(device.backend->wait(*other, *fence).ok());
+  ASSERT_TRUE(device.backend->upload(*other, &second, *buffer, 0, sizeof second).ok());
+  ASSERT_TRUE(finish_queue(*device.backend, *other).ok());
+  EXPECT_EQ(device.values(kF32, *buffer), (std::vector<float>{2, 0}));
+}
+
+// More than the pinned memory takes at once, from memory that is overwritten after each call.
+TEST(CudaQueue, SmallUploadsNeedNotWait) {
+  Device device;
+  constexpr size_t kBytes = 100'000, kUploads = 100;
+  const auto buffer = take(device.backend->allocate(kBytes * kUploads, MemoryKind::kDevice));
+  std::vector<unsigned char> source(kBytes);
+  for (size_t i = 0; i < kUploads; ++i) {
+    std::fill(source.begin(), source.end(), static_cast<unsigned char>(i));
+    ASSERT_TRUE(device.backend->upload(*device.queue, source.data(), *buffer, i * kBytes, kBytes).ok());
+  }
+  const std::vector<std::byte> all = device.read(*buffer);
+  for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(static_cast<size_t>(all[i]), i / kBytes) << i;
+}
+
+// ---- memory
+
+TEST(CudaBackend, StagingMemoryNeedNotBePinned) {
+  if (wants_gpu()) GTEST_SKIP() << "of the emulation";
+  Device device;
+  emulation::set_device_faults({.host_allocation = 1});
+  const auto staging = take(device.backend->allocate(1000, MemoryKind::kStaging));
+  emulation::set_device_faults({});
+  ASSERT_NE(staging->host(), nullptr);
+  EXPECT_EQ(device.allocator.bytes(), 1000);
+  std::fill_n(static_cast<char*>(staging->host()), 1000, 'x');
+  const auto buffer = device.bytes(staging->host(), 1000);
+  EXPECT_EQ(device.read(*buffer), std::vector<std::byte>(1000, std::byte{'x'}));
+  EXPECT_EQ(buffer->host(), nullptr);
+  emulation::set_device_faults({.allocation = 1});
+  EXPECT_EQ(device.backend->allocate(1000, MemoryKind::kDevice).status().code(), Code::kOutOfMemory);
+}
+
+TEST(CudaBackend, EqualRotationsAreOneObject) {
+  Device device;
+  const RopeTable table{{1, 0.5, 0.25}, 1}, other{{1, 0.5, 0.125}, 1};
+  const auto one = take(device.backend->create_rope(table, 64)), same = take(device.backend->create_rope(table, 64));
+  EXPECT_EQ(one, same);
+  EXPECT_NE(one, take(device.backend->create_rope(table, 32)));
+  EXPECT_NE(one, take(device.backend->create_rope(other, 64)));
+}
+
+TEST(CudaBackend, DevicesThatCannotBeUsedAreRefused) {
+  Allocator allocator;
+  EXPECT_EQ(cuda::create_cuda_backend(allocator, emulation::device_api(), 7).status().code(), Code::kInternal);
+  cuda::DeviceApi old = emulation::device_api();
+  old.describe = [](int, cuda::DeviceFacts* facts) {
+    *facts = {.name = "old", .major = 7, .minor = 5};
+    return 0;
+  };
+  const Status refused = cuda::create_cuda_backend(allocator, old, 0).status();
+  EXPECT_EQ(refused.code(), Code::kUnsupported);
+  EXPECT_THAT(refused.message(), HasSubstr("7.5"));
+}
+
+}  // namespace
+}  // namespace quire::test
