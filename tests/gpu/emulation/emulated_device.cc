@@ -267,6 +267,7 @@ int describe(int device, DeviceFacts* out) {
 
 int free_memory(int device, int64_t* out) {
   const std::lock_guard lock(state().mutex);
+  if (state().faults.hides_free_memory) return kBadCall;
   *out = std::max<int64_t>(0, memory_bytes() - state().use.bytes);
   return device == 0 ? 0 : kBadCall;
 }

@@ -26,6 +26,7 @@ struct DeviceFaults {
   int64_t kernel = 0;  // fails when it runs, and its stream with it
   // What the device has; 0: 1 GiB. More is not allocated.
   int64_t memory_bytes = 0;
+  bool hides_free_memory = false;  // asking what is free fails
 };
 void set_device_faults(const DeviceFaults& faults);
 
