@@ -131,6 +131,7 @@ Status ChunkStore::let_spill() {
 // ---- room
 
 Status ChunkStore::reserve(int64_t first, int64_t n) {
+  residency_->begin_step(user_);
   const int64_t end = ceil_div(first + n, geometry_.chunk);
   const std::vector<int64_t> missing = table_.extend(KvKind::kText, first / geometry_.chunk, end);
   const int64_t selection = selection_.bytes_for(first + n);

@@ -12,8 +12,7 @@ namespace quire {
 // ---- users
 
 void Residency::add(RecordUser& user) {
-  looked_at_ns_ = 0;
-  look_at_device(user.backend_);
+  begin_step(user);
   MutexLock lock(mutex_);
   users_.push_back(&user);
 }
@@ -208,6 +207,11 @@ bool Residency::make_room_on_device(RecordUser& user, int64_t bytes) {
   return budget_->used() < before;
 }
 
+void Residency::begin_step(RecordUser& user) {
+  looked_at_ns_ = 0;
+  look_at_device(user.backend_);
+}
+
 // What models loaded later and other processes take is not there for records.
 void Residency::look_at_device(const Backend& backend) {
   constexpr int64_t kIntervalNs = 100'000'000;
@@ -216,7 +220,7 @@ void Residency::look_at_device(const Backend& backend) {
   if (now - looked_at_ns_ < kIntervalNs) return;
   looked_at_ns_ = now;
   const int64_t free = backend.free_device_bytes();
-  if (free == kNoLimit) return;
+  if (free == kNoLimit) return budget_->set_ceiling(kNoLimit);
   budget_->set_ceiling(budget_->used() + std::max<int64_t>(0, free - backend.device_bytes_for_work()));
 }
 

@@ -143,6 +143,8 @@ class Residency final : private TransferListener {
   Status make_room(RecordUser& user, int64_t bytes);
   // The same where the device had no memory for them. False: no record has left.
   bool make_room_on_device(RecordUser& user, int64_t bytes);
+  // Asks the device what it has left, at the beginning of a step: what could not be allocated before may be there now.
+  void begin_step(RecordUser& user);
   // Copies a record that the user holds to the host, from where it is.
   Status read(RecordUser& user, Queue& queue, Record& record, std::span<std::byte> out);
 
