@@ -820,9 +820,8 @@ typedef struct quire_session_options {
   int32_t prefill_block;
   int32_t reserved; /* 0 */
   /* Most bytes of the KV cache in each tier (see "Tiers"), never exceeded. */
-  /* 0: what the device has, but for a 32nd, which is left for working memory. A model on a CPU holds
-   * nothing there, and any budget is kept: so both can be set where the library chooses the device.
-   */
+  /* 0: what the device has, but for a 32nd, which is left for working memory. A model on a CPU
+   * holds nothing there and keeps any budget, so both can be set where the device is "auto". */
   int64_t kv_device_budget_bytes;
   int64_t kv_host_budget_bytes; /* 0: no limit */
   /* 0: no such tier. Its working memory of some 100 KB to some MB, by the size of a chunk, is part
@@ -1173,19 +1172,19 @@ typedef struct quire_tier_stats {
   /* chunk records in it; COMPRESSED, and FILE behind it: that were written to it, also those that
    * are in HOST again */
   int64_t n_chunks;
-  /* The first tier, where there is another one: records that computing asked for and that were there,
-   * or were not (new ones and those on their way included), and records that left it. Others:
-   * n_hits are records read from it, ahead of need too. COMPRESSED: n_misses were read from the
-   * file, n_evicted went on to it. HOST below DEVICE: n_misses were read from a tier below, n_evicted
-   * went on there. What these two, and FILE behind them, count is of all forks together. */
+  /* The first tier, where there is another one: records that computing asked for and that were
+   * there, or were not (new ones and those on their way included), and records that left it.
+   * Others: n_hits are records read from it, ahead of need too. COMPRESSED: n_misses were read from
+   * the file, n_evicted went on to it. HOST below DEVICE: the same of the tiers below it. What
+   * these two, and FILE behind them, count is of all forks together. */
   int64_t n_hits;
   int64_t n_misses;
   int64_t n_evicted;
-  int64_t
-      bytes_read; /* not the first tier: from it, and to it; COMPRESSED: of the uncompressed chunks */
+  /* not the first tier: from it, and to it; COMPRESSED: of the uncompressed chunks */
+  int64_t bytes_read;
   int64_t bytes_written;
-  int64_t
-      stall_ns; /* the first tier: time in which computing waited for records to come or leave */
+  /* the first tier: time in which computing waited for records to come or leave */
+  int64_t stall_ns;
 } quire_tier_stats;
 
 /* Fills *stats (struct_size set by the caller) for one tier; zeros for a tier that the session does
