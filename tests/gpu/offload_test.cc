@@ -149,7 +149,7 @@ TEST_P(Offload, WithAQuarterOfTheMemoryTheBitsAreTheSame) {
     EXPECT_EQ(emulation::device_use().host_bytes, host_before);
 
     // The host is full, too: what it has no room for is in the file, or in compressed memory before it.
-    small.kv_budget_bytes = 5 * expected.stats.kv_record_bytes;
+    small.kv_budget_bytes = 2 * expected.stats.kv_record_bytes;
     small.spill_directory = spill.path();
     for (const int64_t compressed : {0, 400000}) {
       small.compressed_budget_bytes = compressed;
