@@ -178,9 +178,9 @@ typedef struct quire_runtime_options {
   /* compute threads, all created here; 0: the number of cores; at most 1024 */
   int32_t n_threads;
   int32_t log_level; /* the most talkative level wanted; 0: QUIRE_LOG_WARNING */
-  /* threads that move chunks to and from COMPRESSED and FILE (see "Tiers"), at most 64, created
-   * with the first session that has one of these; 0: one; -1: none, such sessions move chunks while
-   * they compute */
+  /* threads that move chunks between tiers (see "Tiers"), at most 64, created with the first
+   * session that has more than one: each on a GPU, those with COMPRESSED or FILE on a CPU; 0: one;
+   * -1: none, such sessions move chunks while they compute */
   int32_t n_io_threads;
   int32_t reserved;       /* 0 */
   quire_log_callback log; /* NULL: nothing is logged */
@@ -191,8 +191,9 @@ typedef struct quire_runtime_options {
   void* alloc_user_data;
   quire_destroy_callback alloc_destroy; /* may be NULL */
   /* What the KV caches of all its sessions may hold together, tier by tier (see "Tiers"); 0: no
-   * limit. Where HOST's is reached, chunks of sessions without a stream leave first, then those of
-   * the session that has most: each that works keeps an equal share. */
+   * limit. DEVICE's is of each device by itself. Where that of the tier that models compute on is
+   * reached, chunks of sessions without a stream leave first, then those of the session that has
+   * most: each that works keeps an equal share. */
   int64_t kv_device_budget_bytes;
   int64_t kv_host_budget_bytes;
   int64_t kv_compressed_budget_bytes;
@@ -217,8 +218,7 @@ typedef struct quire_runtime_stats {
 QUIRE_API void quire_runtime_options_init(quire_runtime_options* options, size_t size);
 
 /* Starts the compute threads (named "quire-N"; those of n_io_threads are "quire-io"; all signals
- * blocked, parked when idle). Errors: INVALID_ARGUMENT, OUT_OF_MEMORY, UNSUPPORTED (the budget of a
- * tier that this build does not have). [any-thread] since 0.1 */
+ * blocked, parked when idle). Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_runtime_create(const quire_runtime_options* options,
                                             quire_runtime** out, quire_error* err);
 /* Adds a reference. NULL does nothing. [any-thread] since 0.1 */
@@ -776,9 +776,12 @@ QUIRE_API quire_status quire_strategy_get_list(const quire_strategy_options* opt
 /* Tiers: the kinds of memory that chunks of keys and values lie in, from the fastest to the
  * slowest. Where a tier's budget is reached, the chunks used least recently go to the next one
  * there is, and come back when they are needed; no token changes. A model on a CPU computes on
- * chunks in HOST; one on a device of its own on chunks in DEVICE. A tier that comes later has a
- * higher number, and a budget at the end of the options structs. */
-#define QUIRE_TIER_DEVICE 1 /* a device's own memory; not in this version */
+ * chunks in HOST; one on a device of its own on chunks in DEVICE, and has HOST without being asked:
+ * pinned memory, which is taken when chunks leave the device. Where HOST's budget is reached and
+ * there is no tier below, what is on the device stays there, and BUDGET is returned where that is
+ * full. A tier that comes later has a higher number, and a budget at the end of the options
+ * structs. */
+#define QUIRE_TIER_DEVICE 1 /* a device's own memory */
 #define QUIRE_TIER_HOST 2   /* the machine's memory */
 /* The machine's memory, compressed, without loss: chunks take about 0.65 of their bytes in BF16,
  * 0.8 in F16 and F32. Before a file, chunks that hardly compress go to the file at once. It is
@@ -836,8 +839,10 @@ typedef struct quire_session_options {
   int32_t prefill_block;
   int32_t reserved; /* 0 */
   /* Most bytes of the KV cache in each tier (see "Tiers"), never exceeded. */
-  int64_t kv_device_budget_bytes; /* 0: what the device has */
-  int64_t kv_host_budget_bytes;   /* 0: no limit */
+  /* 0: what the device has, but for a 32nd, which is left for working memory. A model on a CPU
+   * holds nothing there and keeps any budget, so both can be set where the device is "auto". */
+  int64_t kv_device_budget_bytes;
+  int64_t kv_host_budget_bytes; /* 0: no limit */
   /* 0: no such tier. Its working memory of some 100 KB to some MB, by the size of a chunk, is part
    * of it. Before a file every chunk has its place there too. Without a file the budget is a hard
    * end, in which a chunk counts in full until it was compressed. */
@@ -1182,24 +1187,27 @@ typedef struct quire_tier_stats {
   int32_t tier;   /* QUIRE_TIER_* */
   int32_t reserved;
   int64_t budget_bytes; /* of the session; 0: no limit, or no such tier */
-  /* held now; HOST: what strategies keep for choosing chunks included; COMPRESSED without a file:
+  /* held now; the first tier (DEVICE on a GPU, else HOST): what strategies keep for choosing chunks
+   * included; HOST below it: in slabs, with what is unused of them; COMPRESSED without a file:
    * what is promised to chunks that were not compressed yet included */
   int64_t bytes;
   int64_t bytes_peak;
   /* chunk records in it; COMPRESSED, and FILE behind it: that were written to it, also those that
    * are in HOST again */
   int64_t n_chunks;
-  /* HOST, where there is another tier too: records that computing asked for and that were there,
-   * or were not (new ones and those on their way included), and records that left it. Others:
-   * n_hits are records read from it, ahead of need too. COMPRESSED: n_misses were read from the
-   * file, n_evicted went on to it. What COMPRESSED, and FILE behind it, count is of all forks
-   * together. */
+  /* The first tier, where there is another one: records that computing asked for and that were
+   * there, or were not (new ones and those on their way included), and records that left it.
+   * Others: n_hits are records read from it, ahead of need too. COMPRESSED: n_misses were read from
+   * the file, n_evicted went on to it. HOST below DEVICE: the same of the tiers below it. What
+   * these two, and FILE behind them, count is of all forks together. */
   int64_t n_hits;
   int64_t n_misses;
   int64_t n_evicted;
-  int64_t bytes_read; /* not HOST: from it, and to it; COMPRESSED: of the uncompressed chunks */
+  /* not the first tier: from it, and to it; COMPRESSED: of the uncompressed chunks */
+  int64_t bytes_read;
   int64_t bytes_written;
-  int64_t stall_ns; /* HOST: time in which computing waited for records to come or leave */
+  /* the first tier: time in which computing waited for records to come or leave */
+  int64_t stall_ns;
 } quire_tier_stats;
 
 /* Fills *stats (struct_size set by the caller) for one tier; zeros for a tier that the session does

@@ -41,6 +41,7 @@ Result<PlannedSession> read_planned(const quire_runtime* runtime, const char* pa
   request.old_text = s.old_text;
   request.expected_tokens = s.expected_tokens;
   request.prefill_block = s.prefill_block;
+  request.device_budget_bytes = s.device_budget_bytes;
   request.kv_budget_bytes = s.kv_budget_bytes;
   request.compressed_budget_bytes = s.compressed_budget_bytes;
   request.spill = !s.spill_directory.empty();
@@ -49,7 +50,7 @@ Result<PlannedSession> read_planned(const quire_runtime* runtime, const char* pa
 
 Result<std::unique_ptr<const Strategy>> planned_strategy(const PlannedSession& planned) {
   if (!planned.options.adapters.empty()) return invalid("adapters are given, which belong to a loaded model");
-  return plan_strategy(planned.request);
+  return plan_strategy(planned.backend, planned.request);
 }
 
 }  // namespace
@@ -71,7 +72,9 @@ quire_status quire_runtime_plan_memory(const quire_runtime* runtime, const char*
     full.kv_bytes_per_token = made.kv_bytes_per_token;
     full.representation_bytes = made.representation_bytes;
     full.reach = made.reach;
-    full.kv_host_bytes = made.kv_bytes;
+    const bool on_device = planned.backend.has_own_memory();
+    full.kv_device_bytes = on_device ? made.kv_bytes : 0;
+    full.kv_host_bytes = on_device ? made.host_bytes : made.kv_bytes;
     full.kv_compressed_bytes = made.compressed_bytes;
     full.kv_file_bytes = made.spill_bytes;
     return write_output(full, "plan", plan);

@@ -100,7 +100,7 @@ Status read_session_options(const quire_session_options* in, SessionOptions* out
   QUIRE_TRY(check_range("expected_tokens", o.expected_tokens, 0, kMost));
   QUIRE_TRY(check_range("prefill_block", o.prefill_block, 0, 65536));
   QUIRE_TRY(check_range("reserved", o.reserved, 0, 0));
-  QUIRE_TRY(check_missing_tiers(o.kv_device_budget_bytes));
+  QUIRE_TRY(check_range("kv_device_budget_bytes", o.kv_device_budget_bytes, 0, kMost));
   QUIRE_TRY(check_range("kv_host_budget_bytes", o.kv_host_budget_bytes, 0, kMost));
   QUIRE_TRY(check_range("kv_compressed_budget_bytes", o.kv_compressed_budget_bytes, 0, kMost));
   QUIRE_TRY(check_range("kv_file_budget_bytes", o.kv_file_budget_bytes, 0, kMost));
@@ -118,6 +118,7 @@ Status read_session_options(const quire_session_options* in, SessionOptions* out
   if (o.overflow == QUIRE_OVERFLOW_EXTRAPOLATE) out->overflow = OverflowPolicy::kExtrapolate;
   out->reuse_prefixes = (o.flags & QUIRE_SESSION_NO_PREFIX_REUSE) == 0;
   out->expected_tokens = o.expected_tokens;
+  out->device_budget_bytes = o.kv_device_budget_bytes;
   out->kv_budget_bytes = o.kv_host_budget_bytes;
   if (o.prefill_block != 0) out->prefill_block = o.prefill_block;
   QUIRE_TRY(check_adapters(o.adapters, o.n_adapters, "adapters"));
@@ -128,14 +129,6 @@ Status read_session_options(const quire_session_options* in, SessionOptions* out
     out->adapters.push_back({a.adapter->impl, a.scale});
   }
   return {};
-}
-
-Status check_missing_tiers(int64_t kv_device_budget_bytes) {
-  QUIRE_TRY(check_range("kv_device_budget_bytes", kv_device_budget_bytes, 0, std::numeric_limits<int64_t>::max()));
-  if (kv_device_budget_bytes == 0) return {};
-  return Status(Code::kUnsupported,
-                "kv_device_budget_bytes is set, but this version has no device tier for the KV cache; it has: host, "
-                "compressed, file");
 }
 
 Status read_strategy_options(const quire_strategy_options* in, StrategyOptions* out) {

@@ -24,8 +24,6 @@ Status read_session_options(const quire_session_options* in, SessionOptions* out
 // `options` may be null; *read must outlive *control. In snapshot.cc.
 Status read_snapshot_options(const quire_snapshot_options* options, uint32_t known_flags, quire_snapshot_options* read,
                              SaveControl* control);
-// A budget for a tier of the KV cache that this build does not have.
-Status check_missing_tiers(int64_t kv_device_budget_bytes);
 Status read_strategy_options(const quire_strategy_options* in, StrategyOptions* out);
 Status read_position_view(const quire_position_view* in, int n_heads, PositionView* out);
 

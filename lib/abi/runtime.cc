@@ -29,8 +29,8 @@ Status runtime_options(const quire_runtime_options* in, RuntimeOptions* out, std
   QUIRE_TRY(check_range("log_level", o.log_level, 0, QUIRE_LOG_DEBUG));
   QUIRE_TRY(check_range("n_io_threads", o.n_io_threads, -1, 64));
   QUIRE_TRY(check_range("reserved", o.reserved, 0, 0));
-  QUIRE_TRY(check_missing_tiers(o.kv_device_budget_bytes));
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  QUIRE_TRY(check_range("kv_device_budget_bytes", o.kv_device_budget_bytes, 0, kMost));
   QUIRE_TRY(check_range("kv_host_budget_bytes", o.kv_host_budget_bytes, 0, kMost));
   QUIRE_TRY(check_range("kv_compressed_budget_bytes", o.kv_compressed_budget_bytes, 0, kMost));
   QUIRE_TRY(check_range("kv_file_budget_bytes", o.kv_file_budget_bytes, 0, kMost));
@@ -38,6 +38,7 @@ Status runtime_options(const quire_runtime_options* in, RuntimeOptions* out, std
   if (!o.alloc != !o.free) return invalid("alloc and free go together: give both or neither");
   out->n_threads = o.n_threads;
   out->n_io_threads = o.n_io_threads;
+  out->kv_device_bytes = o.kv_device_budget_bytes;
   out->kv_memory_bytes = o.kv_host_budget_bytes;
   out->kv_compressed_bytes = o.kv_compressed_budget_bytes;
   out->kv_file_bytes = o.kv_file_budget_bytes;

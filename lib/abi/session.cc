@@ -22,6 +22,18 @@ int32_t with_session(const quire_session* session, quire_error* err, const Body&
   });
 }
 
+// What is counted of all forks together.
+void write_lower_tier(const TierStats& now, quire_tier_stats* stats) {
+  stats->bytes = now.bytes;
+  stats->bytes_peak = now.bytes_peak;
+  stats->n_chunks = now.n_records;
+  stats->n_hits = now.n_hits;
+  stats->n_misses = now.n_misses;
+  stats->n_evicted = now.n_evicted;
+  stats->bytes_read = now.bytes_read;
+  stats->bytes_written = now.bytes_written;
+}
+
 constexpr int32_t kMostPassages = 1024;
 
 // Of the last answer: all of it, or some tokens.
@@ -278,8 +290,10 @@ quire_status quire_session_get_tier_stats(const quire_session* session, int32_t 
     QUIRE_TRY(s.stats(&now));
     quire_tier_stats full{};
     full.tier = tier;
-    if (tier == QUIRE_TIER_HOST) {
-      full.budget_bytes = s.options().kv_budget_bytes;
+    // What the model computes on is the first tier: of a device of its own, or of the machine.
+    const Backend& backend = s.model().llama->backend();
+    if (tier == (backend.has_own_memory() ? QUIRE_TIER_DEVICE : QUIRE_TIER_HOST)) {
+      full.budget_bytes = first_budget(backend, s.options());
       full.bytes = now.kv_bytes;
       full.bytes_peak = now.kv_bytes_peak;
       full.n_chunks = now.kv_chunks_resident;
@@ -287,16 +301,12 @@ quire_status quire_session_get_tier_stats(const quire_session* session, int32_t 
       full.n_misses = now.kv_misses;
       full.n_evicted = now.kv_chunks_left;
       full.stall_ns = now.kv_stall_ns;
+    } else if (tier == QUIRE_TIER_HOST) {
+      full.budget_bytes = s.options().kv_budget_bytes;
+      write_lower_tier(now.kv_host, &full);
     } else if (tier == QUIRE_TIER_COMPRESSED) {
       full.budget_bytes = s.options().compressed_budget_bytes;
-      full.bytes = now.kv_compressed.bytes;
-      full.bytes_peak = now.kv_compressed.bytes_peak;
-      full.n_chunks = now.kv_compressed.n_records;
-      full.n_hits = now.kv_compressed.n_hits;
-      full.n_misses = now.kv_compressed.n_misses;
-      full.n_evicted = now.kv_compressed.n_evicted;
-      full.bytes_read = now.kv_compressed.bytes_read;
-      full.bytes_written = now.kv_compressed.bytes_written;
+      write_lower_tier(now.kv_compressed, &full);
     } else if (tier == QUIRE_TIER_FILE) {
       full.budget_bytes = s.options().spill_budget_bytes;
       full.bytes = full.bytes_peak = now.kv_file_bytes;  // room in the file is never given back

@@ -46,6 +46,13 @@ class Backend {
   virtual ElementType residual_type() const { return row_type(); }
   // Whether sessions that need this can run here. Errors: kUnsupported, which says what they cannot have.
   virtual Status can_serve(const BackendNeeds&) const { return {}; }
+  // Bytes of memory that the device has of its own, beside the machine's; 0: it works on that.
+  virtual int64_t device_bytes() const { return 0; }
+  bool has_own_memory() const { return device_bytes() > 0; }
+  // Of these, what KV records do not take: activations, workspaces and others need it. 256 MiB of 8 GiB.
+  int64_t device_bytes_for_work() const { return device_bytes() / 32; }
+  // Bytes of its own memory that are free now; kNoLimit: it does not say. Any thread.
+  virtual int64_t free_device_bytes() const { return kNoLimit; }
 
   // ---- memory and queues
   virtual Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) = 0;

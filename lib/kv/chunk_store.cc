@@ -6,6 +6,7 @@
 
 #include "lib/kv/compressed_tier.h"
 #include "lib/kv/file_tier.h"
+#include "lib/kv/host_tier.h"
 #include "lib/kv/prefix_cache.h"
 #include "lib/kv/snapshot_tier.h"
 
@@ -19,13 +20,13 @@ PrefixHash narrow_root(PrefixHash root) {
 }
 
 // Two tiers of a store that share a budget, as one.
-void add(const TierStats& tier, const TierBudget& budget, TierStats* sum) {
+void add(const TierStats& tier, const TierBudget* budget, TierStats* sum) {
   if (sum->name.empty()) {
     *sum = tier;
     return;
   }
   sum->bytes += tier.bytes;
-  sum->bytes_peak = budget.peak();
+  sum->bytes_peak = budget->peak();
   sum->n_records += tier.n_records;
   sum->n_hits += tier.n_hits;
   sum->n_misses += tier.n_misses;
@@ -48,7 +49,7 @@ ChunkStore::ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layer
       narrow_geometry_(narrow_geometry(geometry)),
       narrow_bytes_(options.old.narrows() ? static_cast<int64_t>(backend.kv_record_bytes(narrow_geometry_)) : 0),
       residency_(options.residency ? options.residency : std::make_shared<Residency>()),
-      account_("of memory", options.budget_bytes, residency_->budget()),
+      account_(backend.has_own_memory() ? "of device memory" : "of memory", options.budget_bytes, residency_->budget()),
       user_(backend, account_, tiers_.all, std::max(record_bytes_, narrow_bytes_)),
       table_(n_layers),
       selection_(backend, geometry, n_layers, options.n_query_heads, options.selection, account_),
@@ -68,10 +69,12 @@ Result<ChunkStore::Tiers> ChunkStore::make_tiers(Backend& backend, const KvGeome
                                                  const ChunkStoreOptions& options) {
   Tiers tiers;
   tiers.all = options.tiers;
+  tiers.host = options.runtime_host;
   tiers.compressed = options.runtime_compressed;
   tiers.file = options.runtime_file;
   int64_t growth = FileTier::kGrowth;
   if (options.old.narrows()) {
+    tiers.host = std::make_shared<TierBudget>(options.host_budget_bytes, options.runtime_host);
     tiers.compressed = std::make_shared<TierBudget>(options.compressed_budget_bytes, options.runtime_compressed);
     tiers.file = std::make_shared<TierBudget>(options.spill_budget_bytes, options.runtime_file);
     // One must not take what the other one needs.
@@ -88,6 +91,10 @@ Result<ChunkStore::Tiers> ChunkStore::make_tiers(Backend& backend, const KvGeome
       const CompressedTier::Options compressed{record_bytes, static_cast<int64_t>(element_bytes(g.type)),
                                                options.compressed_budget_bytes, tiers.compressed};
       QUIRE_ASSIGN(lower, CompressedTier::create(*options.host_memory, compressed, std::move(lower)));
+    }
+    if (backend.has_own_memory()) {
+      const HostTier::Options host{record_bytes, options.host_budget_bytes, tiers.host};
+      lower = std::make_unique<HostTier>(backend, host, std::move(lower));
     }
     if (lower) tiers.all.push_back(std::move(lower));
     return {};
@@ -131,13 +138,13 @@ Status ChunkStore::with_room(const Do& reserve) {
     Status status = reserve();
     const bool of_runtime = status.code() == Code::kOutOfMemory ||
                             (status.code() == Code::kBudget && account_.room() < account_.own_room());
-    if (!of_runtime || !options_.cache || !options_.cache->drop_oldest(false)) return status;
+    if (!of_runtime || !options_.cache || !options_.cache->drop_oldest(*residency_)) return status;
   }
 }
 
 // Room in memory for so many bytes more: what is kept of released sessions goes first, then records leave.
 Status ChunkStore::make_room(int64_t bytes) {
-  if (options_.cache) options_.cache->make_room(bytes + Residency::staging_left(user_));
+  if (options_.cache) options_.cache->make_room(*residency_, bytes + Residency::staging_left(user_));
   return residency_->make_room(user_, bytes);
 }
 
@@ -150,6 +157,7 @@ Status ChunkStore::reserve_condensed(int64_t first, int64_t n) {
 }
 
 Status ChunkStore::reserve_text(int64_t first, int64_t n) {
+  residency_->begin_step(user_);
   const int64_t end = ceil_div(first + n, geometry_.chunk);
   const std::vector<int64_t> missing = table_.extend(KvKind::kText, first / geometry_.chunk, end);
   const int64_t selection = selection_.bytes_for(first + n);
@@ -161,11 +169,7 @@ Status ChunkStore::reserve_text(int64_t first, int64_t n) {
   const int64_t added_records =
       static_cast<int64_t>(missing.size()) * record_bytes_ + static_cast<int64_t>(to_narrow_.size()) * narrow_bytes_;
   QUIRE_TRY(check_budget(selection, in_step, added_records * table_.n_layers(), first + n));
-  // Records that are in the way of representations go.
-  if (const int64_t added = selection_.bytes_to_add(first, first + n); added > 0) {
-    QUIRE_TRY(make_room(added));
-  }
-  QUIRE_TRY(selection_.reserve(first, first + n));
+  QUIRE_TRY(reserve_selection(first, first + n));
   QUIRE_TRY(own_chunk(KvKind::kText, first));
   Status status = make_records(KvKind::kText, missing);
   if (status.ok()) {
@@ -175,6 +179,16 @@ Status ChunkStore::reserve_text(int64_t first, int64_t n) {
   if (!status.ok()) return status.with_context("KV cache at token " + std::to_string(first));
   selection_.extend(first, n);
   return {};
+}
+
+// Records that are in the way of representations go.
+Status ChunkStore::reserve_selection(int64_t first, int64_t n_tokens) {
+  for (;;) {
+    const int64_t added = selection_.bytes_to_add(first, n_tokens);
+    if (added > 0) QUIRE_TRY(make_room(added));
+    const Status status = selection_.reserve(first, n_tokens);
+    if (status.code() != Code::kOutOfMemory || !residency_->make_room_on_device(user_, added)) return status;
+  }
 }
 
 Status ChunkStore::reserve_entries(int64_t first, int64_t n) {
@@ -201,7 +215,7 @@ Status ChunkStore::check_budget(int64_t fixed, int64_t in_step, int64_t missing,
     // Records that can leave memory are better in it.
     const int64_t wanted = spills() ? table_.n_held() * record_bytes_ + missing : 0;
     const int64_t more = std::max(fixed + bytes, wanted) - account_.used();
-    options_.cache->make_room(std::clamp<int64_t>(more, 0, account_.own_room()));
+    options_.cache->make_room(*residency_, std::clamp<int64_t>(more, 0, account_.own_room()));
   }
   return account_.check(fixed + bytes, " for " + std::to_string(n_tokens) + " tokens", residency_->reclaimable(user_));
 }
@@ -264,7 +278,8 @@ bool ChunkStore::drop_kept_slots(int64_t bytes) {
   const auto is_full = [&](const std::shared_ptr<TierBudget>& budget) {
     return budget && budget->room() < std::max(bytes, FileTier::kGrowth);
   };
-  return (is_full(options_.runtime_file) || is_full(options_.runtime_compressed)) && options_.cache->drop_oldest(true);
+  return (is_full(options_.runtime_file) || is_full(options_.runtime_compressed)) &&
+         options_.cache->drop_oldest_with_tier();
 }
 
 // The records have room for a holder.
@@ -535,34 +550,31 @@ ChunkStoreStats ChunkStore::stats() const {
   stats.n_left = device.n_evicted;
   stats.stall_ns = device.stall_ns;
   for (size_t t = 0; t < tiers_.all.size(); ++t) {
-    const TierStats moved = residency_->tier_stats(user_, t);
     const int64_t bytes = bytes_in(t);
     if (tiers_.all[t]->read_only()) {
+      const TierStats moved = residency_->tier_stats(user_, t);
       stats.n_restored += moved.bytes_read / bytes;
       stats.bytes_restored += moved.bytes_read;
       continue;
     }
-    TierStats tier;
-    tiers_.all[t]->describe(tier);
-    if (tiers_.all[t]->name() == CompressedTier::kName) {
-      TierStats file;
-      tiers_.all[t]->describe_next(file);
-      add(tier, *tiers_.compressed, &stats.compressed);
-      stats.file_bytes += file.bytes;
-      stats.n_read += file.bytes_read / bytes;
-      stats.n_written += file.bytes_written / bytes;
-      stats.bytes_read += file.bytes_read;
-      stats.bytes_written += file.bytes_written;
-      stats.n_in_file += file.n_records;
-      continue;
+    const std::vector<TierStats> rows = rows_of(t);
+    for (const TierStats& row : rows) {
+      if (row.name == HostTier::kName) {
+        add(row, budget_of(row), &stats.host);
+      } else if (row.name == CompressedTier::kName) {
+        add(row, budget_of(row), &stats.compressed);
+      } else {
+        stats.file_bytes += row.bytes;
+        stats.n_read += row.bytes_read / bytes;
+        stats.n_written += row.bytes_written / bytes;
+        stats.bytes_read += row.bytes_read;
+        stats.bytes_written += row.bytes_written;
+        stats.n_in_file += &row == &rows.front() ? 0 : row.n_records;
+      }
     }
-    stats.file_bytes += tier.bytes;
-    stats.n_read += moved.bytes_read / bytes;
-    stats.n_written += moved.bytes_written / bytes;
-    stats.bytes_read += moved.bytes_read;
-    stats.bytes_written += moved.bytes_written;
   }
-  if (stats.compressed.name.empty()) stats.n_in_file = stats.n_records - stats.n_resident - stats.n_in_snapshot;
+  if (stats.host.name.empty() && stats.compressed.name.empty())
+    stats.n_in_file = stats.n_records - stats.n_resident - stats.n_in_snapshot;
   return stats;
 }
 
@@ -571,6 +583,22 @@ int64_t ChunkStore::bytes_in(size_t tier) const {
   const size_t n_written = tiers_.n_full + tiers_.n_narrow;
   const bool narrow = tier < n_written ? tier >= tiers_.n_full : tier > n_written;
   return narrow ? narrow_bytes_ : record_bytes_;
+}
+
+// One of the tiers, and those behind it. n_held: of records with slots there.
+std::vector<TierStats> ChunkStore::rows_of(size_t tier, int64_t n_held) const {
+  std::vector<TierStats> rows{residency_->tier_stats(user_, tier)};
+  rows[0].name = tiers_.all[tier]->name();
+  rows[0].n_records = n_held;
+  tiers_.all[tier]->describe(rows[0]);
+  tiers_.all[tier]->describe_behind(rows);
+  return rows;
+}
+
+// That the tiers of its name share.
+const TierBudget* ChunkStore::budget_of(const TierStats& row) const {
+  if (row.name == HostTier::kName) return tiers_.host.get();
+  return row.name == CompressedTier::kName ? tiers_.compressed.get() : tiers_.file.get();
 }
 
 std::vector<TierStats> ChunkStore::tier_stats() const {
@@ -588,22 +616,15 @@ std::vector<TierStats> ChunkStore::tier_stats() const {
     }
   });
   // Those of full and of narrow records are one.
-  const auto enter = [&](const TierStats& tier, const std::shared_ptr<TierBudget>& budget) {
-    const auto same = std::ranges::find(all, tier.name, &TierStats::name);
-    if (same == all.end()) {
-      all.push_back(tier);
-    } else {
-      add(tier, *budget, &*same);
-    }
-  };
   for (size_t t = 0; t < tiers_.all.size(); ++t) {
-    TierStats tier = residency_->tier_stats(user_, t);
-    tier.name = tiers_.all[t]->name();
-    tier.n_records = held[t];
-    tiers_.all[t]->describe(tier);
-    enter(tier, tier.name == CompressedTier::kName ? tiers_.compressed : tiers_.file);
-    TierStats next;
-    if (tiers_.all[t]->describe_next(next)) enter(next, tiers_.file);
+    for (const TierStats& row : rows_of(t, held[t])) {
+      const auto same = std::ranges::find(all, row.name, &TierStats::name);
+      if (same == all.end()) {
+        all.push_back(row);
+      } else {
+        add(row, budget_of(row), &*same);
+      }
+    }
   }
   return all;
 }

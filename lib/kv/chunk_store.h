@@ -3,10 +3,10 @@
 // condensed text are a second kind of keys, in records of the same form under the same budget. Records of old text in a
 // narrower type are a third kind (store_old_text.cc).
 //
-// Without a lower tier all records are in device memory, and the byte budget bounds them. With one, such as compressed
-// memory or a file in a spill directory, each record has its slot there too; it is in memory while it is used, and the
-// least recently used ones leave when the budget is reached. What comes back is what left, byte for byte. Memory never
-// exceeds the budget.
+// Without a lower tier all records are in device memory, and the byte budget bounds them. With one, such as the host's
+// memory below that of a device of its own, compressed memory, or a file in a spill directory, each record has its slot
+// there too; it is in memory while it is used, and the least recently used ones leave when the budget is reached. What
+// comes back is what left, byte for byte. Memory never exceeds the budget.
 //
 // A store that was restored from a snapshot has the snapshot as its last tier: records are read from it when they are
 // asked for, and nothing is written to it. Records that are made or changed afterwards have their slots in another
@@ -41,7 +41,9 @@ namespace quire {
 class PrefixCache;
 
 struct ChunkStoreOptions {
-  int64_t budget_bytes = 0;        // of device memory, the staging buffer included; 0: no limit
+  int64_t budget_bytes = 0;  // of device memory, the staging buffer included; 0: no limit
+  // Below the memory of a device of its own: the host's, before the others. Always there for such a device.
+  int64_t host_budget_bytes = 0;   // 0: no limit
   std::string spill_directory{};   // empty: no file
   int64_t spill_budget_bytes = 0;  // of the file; 0: no limit
   // Compressed records, before the file; 0: none. Their memory comes from host_memory, which must outlive the store.
@@ -56,8 +58,9 @@ struct ChunkStoreOptions {
   std::vector<std::shared_ptr<Tier>> tiers{};
   // What the store will be restored from; null: nothing.
   std::shared_ptr<const BlockSource> snapshot{};
-  // Of the runtime's stores together, of device memory and of files; null: there are no others.
+  // Of the runtime's stores together: those of the device, and by tier; null: there are no others.
   std::shared_ptr<Residency> residency{};
+  std::shared_ptr<TierBudget> runtime_host{};
   std::shared_ptr<TierBudget> runtime_compressed{};
   std::shared_ptr<TierBudget> runtime_file{};
   // Where stores with equal texts find each other, and of what they must be alike beside; null: this one takes no part.
@@ -77,10 +80,11 @@ struct ChunkStoreStats {
   int64_t n_resident = 0;             // of those in memory
   int64_t n_evicted = 0;              // dropped by the strategy
   int64_t full_bytes = 0, narrow_bytes = 0;  // of n_records, wherever they are
-  // Where there is compressed memory, what these say is of all forks together.
+  // Where there is host memory below the device's, or compressed memory, what these say is of all forks together.
+  TierStats host{};
   TierStats compressed{};
-  int64_t n_in_file = 0;              // held in the file: not in memory, or, behind compressed memory, given on to it
-  int64_t file_bytes = 0;             // reserved in lower tiers, compressed memory aside
+  int64_t n_in_file = 0;              // held in the file: not in memory, or, behind another tier, given on to it
+  int64_t file_bytes = 0;             // reserved in lower tiers, host and compressed memory aside
   int64_t n_read = 0, n_written = 0;  // records, from and to them
   int64_t n_restored = 0;             // read from the snapshot
   int64_t bytes_read = 0, bytes_written = 0, bytes_restored = 0;  // of these three
@@ -100,6 +104,7 @@ class ChunkStore {
 
   const KvGeometry& geometry() const { return geometry_; }
   const OldText& old_text() const { return options_.old; }
+  const Residency* residency() const { return residency_.get(); }
   // Whether records may be elsewhere than in memory.
   bool spills() const { return Residency::spills(user_); }
 
@@ -264,7 +269,8 @@ class ChunkStore {
   struct Tiers {
     std::vector<std::shared_ptr<Tier>> all;
     size_t n_full = 0, n_narrow = 0;  // the first ones of them, which are written to, of full and of narrow records
-    std::shared_ptr<TierBudget> compressed, file;  // of full and narrow ones together; null: there are no narrow ones
+    std::shared_ptr<TierBudget> host, compressed,
+        file;  // of full and narrow ones together; null: there are no narrow ones
   };
   ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layers, const ChunkStoreOptions& options, Tiers tiers);
   static Result<Tiers> make_tiers(Backend& backend, const KvGeometry& geometry, const ChunkStoreOptions& options);
@@ -283,6 +289,7 @@ class ChunkStore {
   // `in_step`: bytes of records that one step must have in memory; `missing`: of records that are made; `fixed`: other
   // bytes of memory.
   Status check_budget(int64_t fixed, int64_t in_step, int64_t missing, int64_t n_tokens) const;
+  Status reserve_selection(int64_t first, int64_t n_tokens);
   // All or none.
   Status make_records(KvKind kind, std::span<const int64_t> chunks);
   Result<std::unique_ptr<ChunkRecords>> new_chunk(KvKind kind);
@@ -297,6 +304,8 @@ class ChunkStore {
   const KvGeometry& geometry(KvKind kind) const { return kind == KvKind::kNarrow ? narrow_geometry_ : geometry_; }
   int64_t bytes_of(KvKind kind) const { return kind == KvKind::kNarrow ? narrow_bytes_ : record_bytes_; }
   int64_t bytes_in(size_t tier) const;
+  std::vector<TierStats> rows_of(size_t tier, int64_t n_held = 0) const;
+  const TierBudget* budget_of(const TierStats& row) const;
   // Of prefixes.
   bool can_share(const ChunkRecords& records, int64_t first, int64_t end) const;
   void enter_prefix(int64_t chunk);

@@ -353,13 +353,17 @@ void CompressedTier::describe(TierStats& stats) const {
   stats.bytes_peak = account_.peak();
 }
 
-bool CompressedTier::describe_next(TierStats& stats) const {
-  if (!next_) return false;
-  MutexLock lock(mutex_);
-  stats = next_stats_;
+void CompressedTier::describe_behind(std::vector<TierStats>& tiers) const {
+  if (!next_) return;
+  TierStats stats;
+  {
+    MutexLock lock(mutex_);
+    stats = next_stats_;
+  }
   stats.name = next_->name();
   next_->describe(stats);
-  return true;
+  tiers.push_back(std::move(stats));
+  next_->describe_behind(tiers);
 }
 
 }  // namespace quire

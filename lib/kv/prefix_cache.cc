@@ -102,24 +102,36 @@ void PrefixCache::close() noexcept {
   while (!texts_.empty()) erase(texts_.begin());
 }
 
-void PrefixCache::make_room(int64_t bytes) noexcept {
-  if (limit_ == 0 || memory_->room() >= bytes) return;
+void PrefixCache::make_room(const Residency& memory, int64_t bytes) noexcept {
+  const TierBudget& budget = *memory.budget();
+  if (limit_ == 0 || budget.room() >= bytes) return;
   MutexLock lock(mutex_);
-  while (memory_->room() < bytes) {
-    const auto oldest =
-        std::find_if(texts_.rbegin(), texts_.rend(), [](const Text& t) { return t.store->in_memory(); });
+  while (budget.room() < bytes) {
+    const auto oldest = std::find_if(texts_.rbegin(), texts_.rend(), [&](const Text& t) {
+      return t.store->residency() == &memory && t.store->in_memory();
+    });
     if (oldest == texts_.rend()) return;
     cut(std::prev(oldest.base()));
   }
 }
 
-bool PrefixCache::drop_oldest(bool with_tier) noexcept {
-  MutexLock lock(mutex_);
-  const auto oldest =
-      std::find_if(texts_.rbegin(), texts_.rend(), [&](const Text& t) { return !with_tier || t.store->spills(); });
+// Drops the oldest text of those that it holds for. False: there is none.
+template <typename Holds>
+bool PrefixCache::erase_oldest(const Holds& holds) {
+  const auto oldest = std::find_if(texts_.rbegin(), texts_.rend(), holds);
   if (oldest == texts_.rend()) return false;
   erase(std::prev(oldest.base()));
   return true;
+}
+
+bool PrefixCache::drop_oldest(const Residency& memory) noexcept {
+  MutexLock lock(mutex_);
+  return erase_oldest([&](const Text& t) { return t.store->residency() == &memory; });
+}
+
+bool PrefixCache::drop_oldest_with_tier() noexcept {
+  MutexLock lock(mutex_);
+  return erase_oldest([](const Text& t) { return t.store->spills(); });
 }
 
 // ---- what is found

@@ -28,9 +28,8 @@ struct PrefixCacheStats {
 // Any thread. Its mutex is taken before the prefix table's and the residency's.
 class PrefixCache {
  public:
-  // limit_bytes: 0: nothing is kept. memory: the budget that all stores of the runtime share.
-  PrefixCache(int64_t limit_bytes, std::shared_ptr<TierBudget> memory)
-      : limit_(limit_bytes), memory_(std::move(memory)) {}
+  // limit_bytes: 0: nothing is kept.
+  explicit PrefixCache(int64_t limit_bytes) : limit_(limit_bytes) {}
   ~PrefixCache() { close(); }
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
@@ -42,10 +41,12 @@ class PrefixCache {
   // Drops everything, and keeps nothing from here on.
   void close() noexcept;
 
-  // Drops chunks until so many bytes fit into the runtime's memory, or none is left that takes any.
-  void make_room(int64_t bytes) noexcept;
-  // Drops a text whose records can lie in lower tiers (with_tier), or any. False: there is none.
-  bool drop_oldest(bool with_tier) noexcept;
+  // Drops chunks of a residency until so many bytes fit into its memory, or none is left that takes any.
+  void make_room(const Residency& memory, int64_t bytes) noexcept;
+  // Drops a text of a residency. False: there is none.
+  bool drop_oldest(const Residency& memory) noexcept;
+  // Drops a text of any, whose records can lie in lower tiers. False: there is none.
+  bool drop_oldest_with_tier() noexcept;
   // A session has taken over these records, of `tokens` tokens each, from the given chunk of its text on.
   void hit(int64_t chunk, std::span<ChunkRecords* const> records, int64_t tokens) noexcept;
 
@@ -64,9 +65,10 @@ class PrefixCache {
   void discount(const ChunkStore::Kept& chunk) QUIRE_REQUIRES(mutex_);
   void erase(Texts::iterator text) QUIRE_REQUIRES(mutex_);
   void cut(Texts::iterator text) QUIRE_REQUIRES(mutex_);
+  template <typename Holds>
+  bool erase_oldest(const Holds& holds) QUIRE_REQUIRES(mutex_);
 
   const int64_t limit_;
-  const std::shared_ptr<TierBudget> memory_;
   mutable Mutex mutex_;
   bool closed_ QUIRE_GUARDED_BY(mutex_) = false;
   Texts texts_ QUIRE_GUARDED_BY(mutex_);                                               // the one used last first

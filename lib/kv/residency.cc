@@ -1,6 +1,7 @@
 #include "lib/kv/residency.h"
 
 #include <algorithm>
+#include <chrono>
 #include <new>
 #include <utility>
 
@@ -11,6 +12,7 @@ namespace quire {
 // ---- users
 
 void Residency::add(RecordUser& user) {
+  begin_step(user);
   MutexLock lock(mutex_);
   users_.push_back(&user);
 }
@@ -92,6 +94,7 @@ void Residency::let_go(RecordUser& user, ChunkRecords& chunk) {
 
 Status Residency::acquire(RecordUser& user, Queue& queue, std::span<Record* const> records, Access access, Pins pins) {
   if (!user.transfers_) return {};
+  look_at_device(user.backend_);
   QUIRE_TRY(prepare(user));
   // What is queued so far works on what is pinned so far.
   QUIRE_ASSIGN(std::shared_ptr<const Fence> fence, user.backend_.record(queue));
@@ -200,6 +203,31 @@ Status Residency::make_room(RecordUser& user, int64_t bytes) {
     }
   }
   return {};
+}
+
+bool Residency::make_room_on_device(RecordUser& user, int64_t bytes) {
+  if (!user.backend_.has_own_memory()) return false;
+  const int64_t before = budget_->used();
+  budget_->set_ceiling(before);
+  (void)make_room(user, bytes);  // as far as it comes
+  return budget_->used() < before;
+}
+
+void Residency::begin_step(RecordUser& user) {
+  looked_at_ns_ = 0;
+  look_at_device(user.backend_);
+}
+
+// What models loaded later and other processes take is not there for records.
+void Residency::look_at_device(const Backend& backend) {
+  constexpr int64_t kIntervalNs = 100'000'000;
+  if (!backend.has_own_memory()) return;
+  const int64_t now = std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+  if (now - looked_at_ns_ < kIntervalNs) return;
+  looked_at_ns_ = now;
+  const int64_t free = backend.free_device_bytes();
+  if (free == kNoLimit) return budget_->set_ceiling(kNoLimit);
+  budget_->set_ceiling(budget_->used() + std::max<int64_t>(0, free - backend.device_bytes_for_work()));
 }
 
 // The staging buffer comes with the first request.

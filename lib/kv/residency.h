@@ -1,7 +1,8 @@
-// Which records of a runtime's stores are in device memory: brought there on request, and given to lower tiers when a
-// budget is reached.
+// Which records of the stores of one device are in its memory: brought there on request, and given to lower tiers when
+// a budget is reached.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -85,15 +86,18 @@ class RecordUser {
 // and is written when its place is wanted again. One that cannot be read is out, and is read when it is asked for
 // again.
 //
+// A device with memory of its own may have less than the budgets allow. What it has left is then a limit too, which is
+// looked at now and then; and where memory cannot be allocated, that of other records is taken.
+//
 // Any thread; each user is one thread's at a time. Nothing is read, written, allocated or released while the mutex is
 // held.
 class Residency final : private TransferListener {
  public:
   // limit_bytes: of the device memory of all users together; 0: no limit.
-  explicit Residency(int64_t limit_bytes = 0)
-      : budget_(std::make_shared<TierBudget>(limit_bytes)),
-        unowned_account_("of memory", 0, budget_),
-        unowned_{unowned_account_, nullptr} {}
+  explicit Residency(int64_t limit_bytes = 0) : Residency(std::make_shared<TierBudget>(limit_bytes)) {}
+  // The same, of an account that others may count in as well.
+  explicit Residency(std::shared_ptr<TierBudget> budget)
+      : budget_(std::move(budget)), unowned_account_("of memory", 0, budget_), unowned_{unowned_account_, nullptr} {}
   Residency(const Residency&) = delete;
   Residency& operator=(const Residency&) = delete;
 
@@ -141,6 +145,10 @@ class Residency final : private TransferListener {
   // Records leave memory until `bytes` more fit into the user's account, beside its staging buffer, or none is left
   // that may. kIo: so far as it came.
   Status make_room(RecordUser& user, int64_t bytes);
+  // The same where the device had no memory for them. False: no record has left.
+  bool make_room_on_device(RecordUser& user, int64_t bytes);
+  // Asks the device what it has left, at the beginning of a step: what could not be allocated before may be there now.
+  void begin_step(RecordUser& user);
   // Copies a record that the user holds to the host, from where it is.
   Status read(RecordUser& user, Queue& queue, Record& record, std::span<std::byte> out);
 
@@ -171,6 +179,7 @@ class Residency final : private TransferListener {
   void finished(const Transfer& transfer) noexcept override;
   std::unique_ptr<Buffer> finish(const Transfer& transfer) QUIRE_REQUIRES(mutex_);
   Status prepare(RecordUser& user);
+  void look_at_device(const Backend& backend);
   void pin(RecordUser& user, std::span<Record* const> records, Access access, Pins pins) QUIRE_REQUIRES(mutex_);
   Status bring(RecordUser& user, std::span<Record* const> records, Access access) QUIRE_REQUIRES(mutex_);
   Status start(RecordUser& user, Record& record, Access access, Purpose purpose) QUIRE_REQUIRES(mutex_);
@@ -201,6 +210,7 @@ class Residency final : private TransferListener {
   static TierStats& lower(RecordUser& user, const Record& record);
 
   const std::shared_ptr<TierBudget> budget_;
+  std::atomic<int64_t> looked_at_ns_{0};  // when the device was asked what it has left; 0: never
   TierAccount unowned_account_;
   mutable Mutex mutex_;
   CondVar changed_;  // notified when a transfer or a read() is finished, and when records are not pinned any more

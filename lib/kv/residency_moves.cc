@@ -70,7 +70,9 @@ Result<Residency::Place> Residency::take_place(RecordUser& user, Record& record,
       auto memory = allocate(user, bytes);
       if (!memory.ok()) {
         user.account_.remove(bytes);
-        return memory.status();
+        if (memory.status().code() != Code::kOutOfMemory || !user.backend_.has_own_memory()) return memory.status();
+        budget_->set_ceiling(budget_->used());  // the device has no more than that
+        continue;
       }
       record.memory = std::move(*memory);
       return Place{true, nullptr, nullptr, nullptr};
@@ -322,8 +324,12 @@ RecordUser* Residency::writer(RecordUser& user, const Record& record) {
 }
 
 Record* Residency::oldest_that_may_leave(RecordUser& user, const OwnedRecords& owned) {
+  const auto may_leave = [&](const Record& record) {
+    if (record.n_pins > 0 || !writer(user, record)) return false;
+    return record.saved || record.tier->can_write(record.slot);
+  };
   Record* record = owned.oldest;
-  while (record && (record->n_pins > 0 || !writer(user, *record))) record = record->after;
+  while (record && !may_leave(*record)) record = record->after;
   return record;
 }
 

@@ -1,4 +1,5 @@
-// A place for records below device memory: compressed memory, a file. It knows records as bytes of the host, in slots.
+// A place for records below device memory: the host's memory, compressed memory, a file. It knows records as bytes of
+// the host, in slots.
 #pragma once
 
 #include <cstdint>
@@ -37,12 +38,24 @@ class Tier {
   virtual void free_slot(int64_t slot) = 0;
   virtual Status write(int64_t slot, const void* record) = 0;
   virtual Status read(int64_t slot, void* record) = 0;
+  // Whether write() to the slot is likely to find room. Asked while the residency's mutex is held: it takes a moment.
+  virtual bool can_write(int64_t /*slot*/) const { return true; }
+
+  // Where the slot's bytes lie in the host's memory, so that a device copies to it and from it. Null: nowhere, and
+  // read() and write() are called instead. What was begun is ended, and on the slot nothing else is called in between,
+  // but that several may read it. Errors: those of write().
+  virtual Result<void*> begin_write(int64_t /*slot*/) { return nullptr; }
+  // `written`: the record is there; else the slot has none.
+  virtual void end_write(int64_t /*slot*/, bool /*written*/) {}
+  virtual const void* begin_read(int64_t /*slot*/) { return nullptr; }
+  virtual void end_read(int64_t /*slot*/) {}
+
   // A hint that the slot will be read soon: what takes time without the processor can begin. Returns at once.
   virtual void will_read(int64_t /*slot*/) {}
   // Limit of this store, bytes held and their peak go into `stats`; what else the tier counts itself, too.
   virtual void describe(TierStats& stats) const = 0;
-  // The same of the tier that this one gives records on to, by itself. False: there is none.
-  virtual bool describe_next(TierStats&) const { return false; }
+  // The same of the tiers that this one gives records on to, by itself, the nearest first.
+  virtual void describe_behind(std::vector<TierStats>&) const {}
 };
 
 }  // namespace quire

@@ -8,7 +8,7 @@ namespace quire {
 
 bool TierBudget::add(int64_t bytes) {
   MutexLock lock(mutex_);
-  if (limit_ > 0 && bytes > limit_ - used_) return false;
+  if (most() != kNoLimit && bytes > most() - used_) return false;
   if (runtime_ && !runtime_->add(bytes)) return false;
   used_ += bytes;
   peak_ = std::max(peak_, used_);
@@ -19,6 +19,11 @@ void TierBudget::remove(int64_t bytes) {
   MutexLock lock(mutex_);
   used_ -= bytes;
   if (runtime_) runtime_->remove(bytes);
+}
+
+void TierBudget::set_ceiling(int64_t bytes) {
+  MutexLock lock(mutex_);
+  ceiling_ = bytes;
 }
 
 int64_t TierBudget::used() const {
@@ -33,13 +38,20 @@ int64_t TierBudget::peak() const {
 
 int64_t TierBudget::own_room() const {
   MutexLock lock(mutex_);
-  return limit_ > 0 ? limit_ - used_ : kNoLimit;
+  return most() != kNoLimit ? most() - used_ : kNoLimit;
 }
 
 int64_t TierBudget::room() const { return runtime_ ? std::min(own_room(), runtime_->room()) : own_room(); }
 
 std::string TierBudget::describe() const {
   if (runtime_ && runtime_->room() < own_room()) return runtime_->describe();
+  {
+    MutexLock lock(mutex_);
+    if (limit_ == 0 || ceiling_ < limit_) {
+      return "the device has room for " + std::to_string(ceiling_) + ", and the runtime's sessions hold " +
+             std::to_string(used_);
+    }
+  }
   const std::string numbers = " budget is " + std::to_string(limit_) + ", and its ";
   return (runtime_ ? "the session's" + numbers + "records" : "the runtime's" + numbers + "sessions") + " hold " +
          std::to_string(used());

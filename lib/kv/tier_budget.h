@@ -13,6 +13,7 @@
 namespace quire {
 
 // The account that the stores of a runtime share, or the tiers of a store. `used` never exceeds `limit`. Any thread.
+// A device may have less than the limit says, and that changes: see set_ceiling().
 class TierBudget {
  public:
   explicit TierBudget(int64_t limit) : limit_(limit) {}  // 0: no limit
@@ -25,6 +26,9 @@ class TierBudget {
   bool add(int64_t bytes);
   void remove(int64_t bytes);
   int64_t limit() const { return limit_; }
+  // Beside the limit nothing is added from here on that makes more than so many bytes: what the device has left. What
+  // is held stays. kNoLimit: the limit alone counts.
+  void set_ceiling(int64_t bytes);
   int64_t used() const;
   int64_t peak() const;
   // Bytes that are left; kNoLimit without a limit. Another store may take them at any time.
@@ -34,10 +38,12 @@ class TierBudget {
 
  private:
   int64_t own_room() const;
+  int64_t most() const QUIRE_REQUIRES(mutex_) { return limit_ > 0 && limit_ < ceiling_ ? limit_ : ceiling_; }
 
   const int64_t limit_;
   const std::shared_ptr<TierBudget> runtime_{};
   mutable Mutex mutex_;
+  int64_t ceiling_ QUIRE_GUARDED_BY(mutex_) = kNoLimit;
   int64_t used_ QUIRE_GUARDED_BY(mutex_) = 0;
   int64_t peak_ QUIRE_GUARDED_BY(mutex_) = 0;
 };

@@ -98,21 +98,56 @@ void Transfers::run(Transfer& transfer) noexcept {
 }
 
 Status Transfers::move(Transfer& t) {
-  const size_t bytes = t.memory->size();
-  void* const host = staging_->host();
   if (t.after) {
     for (const auto& fence : *t.after) QUIRE_TRY(backend_.wait(*queue_, *fence));
   }
   if (t.writes) {
-    QUIRE_TRY(backend_.download(*queue_, *t.memory, 0, host, bytes));
-    QUIRE_TRY(finish_queue(backend_, *queue_));
-    QUIRE_TRY(t.out->tier->write(t.out->slot, host));
+    QUIRE_TRY(write(*t.memory, *t.out));
     t.written = true;
   }
-  if (!t.reads) return finish_queue(backend_, *queue_);  // after the fences
-  QUIRE_TRY(t.in->tier->read(t.in->slot, host));
-  QUIRE_TRY(backend_.upload(*queue_, host, *t.memory, 0, bytes));
-  return finish_queue(backend_, *queue_);
+  if (t.reads) return read(*t.in, *t.memory);
+  return finish_queue(backend_, *queue_);  // after the fences
+}
+
+// From memory to the slot: to where that lies, or by way of the staging buffer.
+Status Transfers::write(const Buffer& memory, const Record& record) {
+  struct Writing {
+    const Record& record;
+    void* place = nullptr;
+    bool written = false;
+    ~Writing() {
+      if (place) record.tier->end_write(record.slot, written);
+    }
+  } writing{record};
+  QUIRE_ASSIGN(writing.place, record.tier->begin_write(record.slot));
+  void* const host = writing.place ? writing.place : staging_->host();
+  const Status status = copy([&] { return backend_.download(*queue_, memory, 0, host, memory.size()); });
+  if (!status.ok()) return status;
+  if (!writing.place) return record.tier->write(record.slot, host);
+  writing.written = true;
+  return {};
+}
+
+Status Transfers::read(const Record& record, Buffer& memory) {
+  struct Reading {
+    const Record& record;
+    const void* place = nullptr;
+    ~Reading() {
+      if (place) record.tier->end_read(record.slot);
+    }
+  } reading{record};
+  reading.place = record.tier->begin_read(record.slot);
+  if (!reading.place) QUIRE_TRY(record.tier->read(record.slot, staging_->host()));
+  const void* const host = reading.place ? reading.place : staging_->host();
+  return copy([&] { return backend_.upload(*queue_, host, memory, 0, memory.size()); });
+}
+
+// Queues a copy and waits until it is done, so that nothing works on the host's memory when this returns.
+template <typename Enqueue>
+Status Transfers::copy(const Enqueue& enqueue) {
+  const Status queued = enqueue();
+  const Status done = finish_queue(backend_, *queue_);
+  return queued.ok() ? done : queued;
 }
 
 }  // namespace quire

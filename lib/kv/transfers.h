@@ -46,8 +46,9 @@ class TransferListener {
 };
 
 // The transfers of one store, one after the other in the order of submission, on an I/O thread or, without one, on the
-// thread that submits. Bytes go through one staging buffer of a record's size, and the lower tiers see host memory
-// alone. Tiers are told of some reads beforehand (Tier::will_read), so that a disk works on several at once.
+// thread that submits. Bytes go from and to where a tier has them in the host's memory (Tier::begin_write), else
+// through one staging buffer of a record's size; the lower tiers see host memory alone. Tiers are told of some reads
+// beforehand (Tier::will_read), so that a disk works on several at once.
 //
 // It touches the memory and the slots of the transfer that runs, and no state of a record: what comes of it is the
 // listener's matter.
@@ -80,6 +81,10 @@ class Transfers : private IoWork {
   Transfer* next();
   void run(Transfer& transfer) noexcept;
   Status move(Transfer& transfer);
+  Status write(const Buffer& memory, const Record& record);
+  Status read(const Record& record, Buffer& memory);
+  template <typename Enqueue>
+  Status copy(const Enqueue& enqueue);
 
   Backend& backend_;
   TierAccount& account_;

@@ -107,6 +107,14 @@ Chunks most_chunks(const Strategy& strategy, const MemoryRequest& request) {
   return {std::max(a.full, b.full), std::max(a.narrow, b.narrow)};
 }
 
+// Of the memory that the model computes on; 0: no limit. A device without a budget has what weights and work leave.
+int64_t first_budget(const Backend& backend, const MemoryRequest& request, const MemoryPlan& plan) {
+  if (!backend.has_own_memory()) return request.kv_budget_bytes;
+  const int64_t has = backend.device_bytes() - backend.device_bytes_for_work() - plan.weight_bytes;
+  const int64_t left = std::max<int64_t>(1, has);
+  return request.device_budget_bytes == 0 ? left : std::min(left, request.device_budget_bytes);
+}
+
 Status count_kv(const Backend& backend, const MemoryRequest& request, const ModelConfig& config,
                 const Strategy& strategy, MemoryPlan& plan) {
   const KvGeometry geometry{config.n_kv_heads, config.head_dim, strategy.kv_chunk(), request.kv_type};
@@ -143,27 +151,41 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
     plan.compressed_bytes = needed;
   }
   // Beside a lower tier, records pass through a staging buffer of one record.
-  const bool spills = compresses || request.spill;
+  const bool on_device = backend.has_own_memory();
+  const bool below_host = compresses || request.spill;
+  const bool spills = on_device || below_host;
   const int64_t staging = spills ? record : 0;
-  if (request.kv_budget_bytes == 0 || all + staging <= request.kv_budget_bytes) return {};
+  const int64_t budget = first_budget(backend, request, plan);
+  if (budget == 0 || all + staging <= budget) return {};
   const int64_t block = std::min(request.prefill_block, strategy.window_end(0));
   const int64_t in_step =
       std::min(chunks.full, ceil_div(block, geometry.chunk) + 1 + condensed_chunks(strategy, request.n_tokens)) *
           record +
       std::min<int64_t>(chunks.narrow, 1) * narrow;
   const int64_t least = spills ? plan.representation_bytes + in_step + staging : all;
-  if (least > request.kv_budget_bytes) {
-    return Status(Code::kBudget, "the KV cache needs " + std::to_string(least) + " bytes of memory for " +
-                                     std::to_string(request.n_tokens) + " tokens; the session's budget is " +
-                                     std::to_string(request.kv_budget_bytes));
+  if (least > budget) {
+    return Status(Code::kBudget, "the KV cache needs " + std::to_string(least) + " bytes of " +
+                                     (on_device ? "device " : "") + "memory for " + std::to_string(request.n_tokens) +
+                                     " tokens; the session's budget is " + std::to_string(budget));
   }
-  plan.kv_bytes = request.kv_budget_bytes;
+  plan.kv_bytes = budget;
   plan.in_windows = spills;
-  if (request.spill) plan.spill_bytes = records;  // each record has its place in the file
+  int64_t lower = records;  // what is not in the tiers so far
+  if (on_device) {
+    plan.host_bytes = request.kv_budget_bytes == 0 ? records : std::min(request.kv_budget_bytes, records);
+    lower -= plan.host_bytes;
+    const int64_t both = budget - plan.representation_bytes - staging + plan.host_bytes;
+    if (!below_host && records > both) {
+      return Status(Code::kBudget, "the KV cache needs " + std::to_string(records) + " bytes for " +
+                                       std::to_string(request.n_tokens) + " tokens; the budgets leave " +
+                                       std::to_string(both) + " of device and host memory");
+    }
+  }
+  if (request.spill) plan.spill_bytes = lower;  // where the host's memory is the first tier, each record has its place
   if (compresses) {
     const int64_t most = CompressedTier::most_bytes(record, element, config.n_layers * chunks.full) +
                          (narrow > 0 ? CompressedTier::most_bytes(narrow, 1, config.n_layers * chunks.narrow) : 0);
-    plan.compressed_bytes = std::min(request.compressed_budget_bytes, most);
+    if (lower > 0) plan.compressed_bytes = std::min(request.compressed_budget_bytes, most);
   }
   return {};
 }
@@ -196,26 +218,29 @@ Result<ModelConfig> read_config(const MemoryRequest& request, const Checkpoint& 
   return config;
 }
 
-Result<std::unique_ptr<const Strategy>> strategy_for(const ModelConfig& config, const MemoryRequest& request) {
-  const StrategyContext context = strategy_context(
-      config,
-      {request.expected_tokens, request.kv_type, request.kv_budget_bytes, request.prefill_block, request.spill});
+Result<std::unique_ptr<const Strategy>> strategy_for(const Backend& backend, const ModelConfig& config,
+                                                     const MemoryRequest& request) {
+  const bool on_device = backend.has_own_memory();
+  const StrategyContext context =
+      strategy_context(config, {request.expected_tokens, request.kv_type,
+                                on_device ? request.device_budget_bytes : request.kv_budget_bytes,
+                                request.prefill_block, on_device || request.spill});
   return make_strategy(request.strategy, context);
 }
 
 }  // namespace
 
-Result<std::unique_ptr<const Strategy>> plan_strategy(const MemoryRequest& request) {
+Result<std::unique_ptr<const Strategy>> plan_strategy(const Backend& backend, const MemoryRequest& request) {
   QUIRE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(request.path));
   QUIRE_ASSIGN(const ModelConfig config, read_config(request, checkpoint));
-  return strategy_for(config, request);
+  return strategy_for(backend, config, request);
 }
 
 Result<MemoryPlan> plan_memory(const Backend& backend, const MemoryRequest& request) {
   MemoryPlan plan;
   QUIRE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(request.path));
   QUIRE_ASSIGN(const ModelConfig config, read_config(request, checkpoint));
-  QUIRE_ASSIGN(const auto strategy, strategy_for(config, request));
+  QUIRE_ASSIGN(const auto strategy, strategy_for(backend, config, request));
   CheckpointFiles files;
   QUIRE_ASSIGN(files.own, checkpoint.open_tensors(TensorFiles::Access::kRead));
   files.beacon = files.own;

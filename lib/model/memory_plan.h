@@ -21,7 +21,8 @@ struct MemoryRequest {
   int64_t expected_tokens = 0;
   int64_t n_tokens = 0;  // the session's length
   int64_t prefill_block = 256;
-  int64_t kv_budget_bytes = 0;
+  int64_t device_budget_bytes = 0;      // of a device's own memory; 0: what it has
+  int64_t kv_budget_bytes = 0;          // of the machine's memory
   int64_t compressed_budget_bytes = 0;  // 0: no such tier
   bool spill = false;                   // to a file
 };
@@ -29,7 +30,9 @@ struct MemoryRequest {
 struct MemoryPlan {
   int64_t weight_bytes = 0;  // allocated
   int64_t mapped_bytes = 0;  // of the weight files, while the model lives
-  int64_t kv_bytes = 0;      // at most, while the text is read; representations included
+  // At most, while the text is read, in the memory that the model computes on; representations included.
+  int64_t kv_bytes = 0;
+  int64_t host_bytes = 0;  // the same of the machine's memory, below a device's own
   int64_t representation_bytes = 0;
   int64_t compressed_bytes = 0;    // of compressed memory, at most
   int64_t spill_bytes = 0;         // what goes to the file
@@ -41,7 +44,7 @@ struct MemoryPlan {
 };
 
 // The strategy that a session of n_tokens would have, from the configuration alone.
-Result<std::unique_ptr<const Strategy>> plan_strategy(const MemoryRequest& request);
+Result<std::unique_ptr<const Strategy>> plan_strategy(const Backend& backend, const MemoryRequest& request);
 
 // Errors: those of loading and of make_strategy; kBudget where the KV cache does not fit in the budget and may not
 // spill, or cannot work in it (message: bytes needed).

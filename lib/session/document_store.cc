@@ -224,7 +224,7 @@ Result<std::vector<int32_t>> DocumentStore::read_tokens(const std::string& name)
 Result<StoreMatch> DocumentStore::find(const std::shared_ptr<Model>& model, const SessionOptions& options,
                                        std::span<const int32_t> tokens) const {
   SessionOptions plain = options;  // it computes nothing
-  plain.kv_budget_bytes = plain.compressed_budget_bytes = plain.spill_budget_bytes = 0;
+  plain.device_budget_bytes = plain.kv_budget_bytes = plain.compressed_budget_bytes = plain.spill_budget_bytes = 0;
   plain.spill_directory.clear();
   StoreMatch match;
   QUIRE_TRY(load(model, plain, tokens, &match).status());

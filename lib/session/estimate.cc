@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <utility>
@@ -35,6 +36,7 @@ double median(std::vector<double> all) {
 class Trial {
  public:
   static Result<std::unique_ptr<Trial>> make(const std::shared_ptr<Model>& model, SessionOptions options) {
+    options.device_budget_bytes = 0;
     options.kv_budget_bytes = 0;
     options.compressed_budget_bytes = 0;
     options.spill_directory.clear();
@@ -169,9 +171,35 @@ Result<TierRate> measure_tier(Tier& tier, const std::vector<std::byte>& record, 
   return rate;
 }
 
+// Of copies between a device and the host's memory below it.
+Result<TierRate> measure_host(Backend& backend, const std::vector<std::byte>& record) {
+  QUIRE_ASSIGN(const auto host, backend.allocate(record.size(), MemoryKind::kStaging));
+  QUIRE_ASSIGN(const auto device, backend.allocate(record.size(), MemoryKind::kDevice));
+  QUIRE_ASSIGN(const auto queue, backend.create_queue());
+  std::memcpy(host->host(), record.data(), record.size());
+  const auto n = std::max<int64_t>(2, kTierBytes / static_cast<int64_t>(record.size()));
+  const auto rate_of = [&](const auto& copy) -> Result<double> {
+    const auto begin = Clock::now();
+    for (int64_t i = 0; i < n; ++i) {
+      QUIRE_TRY(copy());
+      QUIRE_TRY(finish_queue(backend, *queue));
+    }
+    return static_cast<double>(n) * static_cast<double>(record.size()) / std::max(1e-9, seconds_since(begin));
+  };
+  TierRate rate;
+  QUIRE_ASSIGN(rate.read, rate_of([&] { return backend.upload(*queue, host->host(), *device, 0, record.size()); }));
+  QUIRE_ASSIGN(rate.write, rate_of([&] { return backend.download(*queue, *device, 0, host->host(), record.size()); }));
+  return rate;
+}
+
 Result<std::vector<TierRate>> measure_tiers(const Model& model, const SessionOptions& options, int64_t record_bytes) {
   std::vector<TierRate> tiers;
   const auto record = make_record(record_bytes, options.kv_type);
+  if (Backend& backend = model.llama->backend(); backend.has_own_memory()) {
+    QUIRE_ASSIGN(TierRate rate, measure_host(backend, record));
+    if (options.kv_budget_bytes > 0) rate.capacity = options.kv_budget_bytes;
+    tiers.push_back(rate);
+  }
   if (options.compressed_budget_bytes > 0) {
     const auto width = static_cast<int64_t>(element_bytes(options.kv_type));
     const int64_t n = std::max<int64_t>(2, kTierBytes / record_bytes);
@@ -220,19 +248,23 @@ Result<RateEstimate> estimate_rates(const std::shared_ptr<Model>& model, const S
   planned.strategy = strategy->canonical();
   const ModelConfig& config = model->llama->config();
   const KvGeometry geometry = model->llama->kv_geometry(*strategy, planned.kv_type);
-  const auto record_bytes = static_cast<int64_t>(model->llama->backend().kv_record_bytes(geometry));
+  const Backend& backend = model->llama->backend();
+  const auto record_bytes = static_cast<int64_t>(backend.kv_record_bytes(geometry));
   const int64_t chunk_bytes = record_bytes * config.n_layers;
   const int64_t narrow_bytes =  // of a chunk of old text; 0: it has full records
       planned.old_text.narrows()
-          ? static_cast<int64_t>(model->llama->backend().kv_record_bytes(narrow_geometry(geometry))) * config.n_layers
+          ? static_cast<int64_t>(backend.kv_record_bytes(narrow_geometry(geometry))) * config.n_layers
           : 0;
 
   SessionLoad load;
   load.n_tokens = n_tokens;
   load.prefill_block = std::min(planned.prefill_block, strategy->window_end(0));
-  const int64_t runtime_limit = model->runtime->residency()->budget()->limit();
-  if (planned.kv_budget_bytes > 0) load.memory_bytes = planned.kv_budget_bytes;
+  const int64_t runtime_limit = model->residency->budget()->limit();
+  if (const int64_t own = first_budget(backend, planned); own > 0) load.memory_bytes = own;
   if (runtime_limit > 0) load.memory_bytes = std::min(load.memory_bytes, runtime_limit);
+  if (const int64_t free = backend.free_device_bytes(); free != kNoLimit) {
+    load.memory_bytes = std::min(load.memory_bytes, std::max<int64_t>(0, free - backend.device_bytes_for_work()));
+  }
   load.prefill_selects = strategy->chunks_selected(n_tokens - 1) > 0;
   load.decode_selects = strategy->selects_chunks();
   if (load.decode_selects) {

@@ -37,12 +37,12 @@ Runtime::Runtime(RuntimeOptions options)
       allocator_(options_.alloc, options_.free, options_.alloc_user),
       pool_(thread_count(options_.n_threads)),
       devices_(allocator_, pool_, options_.wrap_backend, options_.find_cuda),
-      residency_(std::make_shared<Residency>(options_.kv_memory_bytes)),
+      kv_host_(std::make_shared<TierBudget>(options_.kv_memory_bytes)),
       kv_compressed_(std::make_shared<TierBudget>(options_.kv_compressed_bytes)),
       kv_file_(std::make_shared<TierBudget>(options_.kv_file_bytes)),
       prefixes_(std::make_shared<PrefixTable>()),
       io_(options_.n_io_threads < 0 ? nullptr : std::make_unique<IoThreads>(std::max(1, options_.n_io_threads))),
-      prefix_cache_(options_.prefix_cache_bytes, residency_->budget()) {}
+      prefix_cache_(options_.prefix_cache_bytes) {}
 
 void Runtime::close() {
   std::vector<std::weak_ptr<Session>> sessions;
@@ -74,6 +74,18 @@ void Runtime::close() {
   changed_.notify_all();
 }
 
+// Devices do not count in each other's budget. The memory of the CPU is the machine's, where records of other devices
+// go too.
+std::shared_ptr<Residency> Runtime::residency(const Backend& backend) {
+  MutexLock lock(mutex_);
+  std::shared_ptr<Residency>& own = residencies_[&backend];
+  if (!own) {
+    own = std::make_shared<Residency>(backend.has_own_memory() ? std::make_shared<TierBudget>(options_.kv_device_bytes)
+                                                               : kv_host_);
+  }
+  return own;
+}
+
 bool Runtime::add_session(const std::shared_ptr<Session>& session) {
   MutexLock lock(mutex_);
   if (close_begun_) return false;
@@ -99,6 +111,7 @@ Result<std::shared_ptr<Model>> load_model_on(std::shared_ptr<Runtime> runtime, D
   model->runtime = runtime;
   model->device = std::move(device.name);
   model->device_reason = std::move(device.reason);
+  model->residency = runtime->residency(*device.backend);
   model->llama = std::move(llama);
   model->pass = std::make_unique<ForwardPass>(*model->llama);
   const LlamaWeights& weights = model->llama->weights();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,9 +28,11 @@ namespace quire {
 class Session;
 
 struct RuntimeOptions {
-  int n_threads = 0;                // 0: the number of cores
-  int n_io_threads = 0;             // 0: one; -1: none, and sessions that spill read and write on the engine thread
-  int64_t kv_memory_bytes = 0;      // what the KV caches of all sessions may hold together in memory; 0: no limit
+  int n_threads = 0;     // 0: the number of cores
+  int n_io_threads = 0;  // 0: one; -1: none, and sessions that spill read and write on the engine thread
+  // What the KV caches of all sessions may hold together; 0: no limit.
+  int64_t kv_device_bytes = 0;      // in the memory of each device that has its own
+  int64_t kv_memory_bytes = 0;      // in the machine's memory
   int64_t kv_compressed_bytes = 0;  // compressed
   int64_t kv_file_bytes = 0;        // and in spill files
   int64_t prefix_cache_bytes = 0;   // of these, what is kept of released sessions; 0: nothing is
@@ -61,9 +64,11 @@ class Runtime {
   Scheduler& scheduler() { return scheduler_; }
   Devices& devices() { return devices_; }
   ThreadPool& pool() { return pool_; }
-  const std::shared_ptr<Residency>& residency() const { return residency_; }
+  // Of all KV caches on a device, whose backend this is. It lives as long as the runtime.
+  std::shared_ptr<Residency> residency(const Backend& backend);
   const std::shared_ptr<PrefixTable>& prefixes() const { return prefixes_; }
   PrefixCache& prefix_cache() { return prefix_cache_; }
+  const std::shared_ptr<TierBudget>& kv_host() const { return kv_host_; }
   const std::shared_ptr<TierBudget>& kv_compressed() const { return kv_compressed_; }
   const std::shared_ptr<TierBudget>& kv_file() const { return kv_file_; }
   Allocator& allocator() { return allocator_; }
@@ -87,17 +92,18 @@ class Runtime {
   Allocator allocator_;
   ThreadPool pool_;
   Devices devices_;
-  const std::shared_ptr<Residency> residency_;                 // of all sessions' KV caches
-  const std::shared_ptr<TierBudget> kv_compressed_, kv_file_;  // of their compressed memory, of their spill files
-  const std::shared_ptr<PrefixTable> prefixes_;                // their texts, as far as these are in complete chunks
-  std::unique_ptr<IoThreads> io_;                              // started with the first session that spills; null: none
-  PrefixCache prefix_cache_;                                   // what is kept of released sessions
+  // Of all sessions' KV caches: of the machine's memory, compressed memory, spill files.
+  const std::shared_ptr<TierBudget> kv_host_, kv_compressed_, kv_file_;
+  const std::shared_ptr<PrefixTable> prefixes_;  // their texts, as far as these are in complete chunks
+  std::unique_ptr<IoThreads> io_;                // started with the first session that spills; null: none
+  PrefixCache prefix_cache_;                     // what is kept of released sessions
   Scheduler scheduler_;
   CancelToken closed_;  // set when a close begins
   Mutex mutex_;
   CondVar changed_;  // notified when close_done_ is set
   bool close_begun_ QUIRE_GUARDED_BY(mutex_) = false;
   bool close_done_ QUIRE_GUARDED_BY(mutex_) = false;
+  std::map<const Backend*, std::shared_ptr<Residency>> residencies_ QUIRE_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<Session>> sessions_ QUIRE_GUARDED_BY(mutex_);
 };
 
@@ -107,8 +113,9 @@ struct Model {
     if (runtime) runtime->prefix_cache().drop(this);
   }
   std::shared_ptr<Runtime> runtime;
-  std::string device;         // its name
-  std::string device_reason;  // why it runs there
+  std::string device;                    // its name
+  std::string device_reason;             // why it runs there
+  std::shared_ptr<Residency> residency;  // of all KV caches on its device
   std::unique_ptr<const LlamaModel> llama;
   std::shared_ptr<const ModelTokenizer> tokenizer;
   std::unique_ptr<ForwardPass> pass;  // of the steps of its sessions, one at a time: the engine's

@@ -59,12 +59,14 @@ Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<Model> model, Ses
   QUIRE_TRY(check_backend(llama, *strategy, options));
   QUIRE_ASSIGN(Ropes ropes, llama.create_ropes(*strategy));
   ChunkStoreOptions store;
-  store.budget_bytes = options.kv_budget_bytes;
+  store.budget_bytes = first_budget(backend, options);
+  store.host_budget_bytes = options.kv_budget_bytes;
   store.spill_directory = options.spill_directory;
   store.spill_budget_bytes = options.spill_budget_bytes;
   store.compressed_budget_bytes = options.compressed_budget_bytes;
   store.host_memory = &runtime.allocator();
-  store.residency = runtime.residency();
+  store.residency = model->residency;
+  store.runtime_host = runtime.kv_host();
   store.runtime_compressed = runtime.kv_compressed();
   store.runtime_file = runtime.kv_file();
   store.io = runtime.io();
@@ -147,6 +149,7 @@ void Session::publish(int64_t n_undelivered) const {
   stats_.kv_chunks = kv.n_records;
   stats_.kv_chunks_resident = kv.n_resident;
   stats_.kv_chunks_evicted = kv.n_evicted;
+  stats_.kv_host = kv.host;
   stats_.kv_compressed = kv.compressed;
   stats_.kv_chunks_in_file = kv.n_in_file;
   stats_.kv_file_bytes = kv.file_bytes;

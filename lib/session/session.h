@@ -38,6 +38,7 @@ struct SessionStats {
   int64_t kv_bytes = 0, kv_bytes_peak = 0, kv_chunks = 0, kv_chunks_resident = 0, kv_chunks_evicted = 0;
   int64_t kv_record_bytes = 0;
   int64_t kv_full_bytes = 0, kv_narrow_bytes = 0;  // of kv_chunks
+  TierStats kv_host{};                             // below a device's memory; its name is empty where there is none
   TierStats kv_compressed{};                       // its name is empty where there is none
   int64_t kv_chunks_in_file = 0;
   int64_t kv_file_bytes = 0, kv_chunks_read = 0, kv_chunks_written = 0;

@@ -10,9 +10,10 @@ namespace quire {
 
 Result<std::unique_ptr<const Strategy>> choose_strategy(const Model& model, const SessionOptions& options) {
   const ModelConfig& config = model.llama->config();
+  const Backend& backend = model.llama->backend();
   const StrategyContext context =
-      strategy_context(config, {options.expected_tokens, options.kv_type, options.kv_budget_bytes,
-                                options.prefill_block, !options.spill_directory.empty()});
+      strategy_context(config, {options.expected_tokens, options.kv_type, first_budget(backend, options),
+                                options.prefill_block, backend.has_own_memory() || !options.spill_directory.empty()});
   QUIRE_ASSIGN(auto strategy, make_strategy(options.strategy, context));
   if (!strategy->condenses() || options.adapters.empty()) return strategy;
   return Status(Code::kUnsupported,

@@ -25,7 +25,8 @@ struct SessionOptions {
   OldText old_text{};  // read in a narrower type
   OverflowPolicy overflow = OverflowPolicy::kError;
   int64_t expected_tokens = 0;
-  int64_t kv_budget_bytes = 0;
+  int64_t device_budget_bytes = 0;      // of the memory of a device that has its own; other models take no notice
+  int64_t kv_budget_bytes = 0;          // of the machine's memory
   int64_t compressed_budget_bytes = 0;  // 0: no compressed memory
   std::string spill_directory;          // empty: no file
   int64_t spill_budget_bytes = 0;
@@ -34,6 +35,10 @@ struct SessionOptions {
   bool reuse_prefixes = false;  // shares the chunks of equal texts with the runtime's other sessions that do
 };
 
+// Of the memory that a model on this device computes on.
+inline int64_t first_budget(const Backend& backend, const SessionOptions& options) {
+  return backend.has_own_memory() ? options.device_budget_bytes : options.kv_budget_bytes;
+}
 Result<std::unique_ptr<const Strategy>> choose_strategy(const Model& model, const SessionOptions& options);
 // kInvalidArgument: an adapter of another model, or two that replace the same tensor.
 Result<AdapterList> list_adapters(const Model& model, const SessionOptions& options);

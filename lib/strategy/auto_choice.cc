@@ -88,7 +88,7 @@ Result<AutoChoice> choose_visibility(const StrategyContext& context, int64_t tra
   }
   if (stored > capacity && context.kv_budget.spills && window == 0 && train_len >= kLongHeadsLeast) {
     return AutoChoice{"longheads", "the keys and values of " + text_of(needed) + " tokens exceed the KV budget of " +
-                                       text_of(context.kv_budget.bytes) + " bytes and may spill to a file"};
+                                       text_of(context.kv_budget.bytes) + " bytes and may go to a slower tier"};
   }
   if (stored > capacity) {
     return bounded_memory(context, train_len, capacity,

@@ -23,7 +23,7 @@ static void test_create_errors(void) {
   REFUSED(reserved, 1, QUIRE_ERROR_INVALID_ARGUMENT, "reserved");
   REFUSED(flags, 1, QUIRE_ERROR_INVALID_ARGUMENT, "flags");
   REFUSED(kv_host_budget_bytes, -1, QUIRE_ERROR_INVALID_ARGUMENT, "kv_host_budget_bytes");
-  REFUSED(kv_device_budget_bytes, 1, QUIRE_ERROR_UNSUPPORTED, "no device tier");
+  REFUSED(kv_device_budget_bytes, -1, QUIRE_ERROR_INVALID_ARGUMENT, "kv_device_budget_bytes");
   REFUSED(kv_compressed_budget_bytes, -1, QUIRE_ERROR_INVALID_ARGUMENT, "kv_compressed_budget_bytes");
   REFUSED(kv_file_budget_bytes, -1, QUIRE_ERROR_INVALID_ARGUMENT, "kv_file_budget_bytes");
   REFUSED(prefix_cache_bytes, -1, QUIRE_ERROR_INVALID_ARGUMENT, "prefix_cache_bytes");

@@ -35,6 +35,8 @@ class CudaBackend final : public Backend {
   ElementType row_type() const override { return ElementType::kBF16; }
   ElementType residual_type() const override { return ElementType::kF32; }
   Status can_serve(const BackendNeeds& needs) const override;
+  int64_t device_bytes() const override { return std::max<int64_t>(1, facts_.memory_bytes); }
+  int64_t free_device_bytes() const override;
 
   // ---- memory and queues
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
@@ -266,6 +268,11 @@ Status CudaBackend::can_serve(const BackendNeeds& needs) const {
                                           " tokens by their attention; shorter ones it can");
   }
   return needs.old_text.narrows() ? no_old_text() : Status();
+}
+
+int64_t CudaBackend::free_device_bytes() const {
+  int64_t free = 0;
+  return device_.api().free_memory(device_.index(), &free) == 0 ? free : kNoLimit;
 }
 
 Result<std::shared_ptr<const Rope>> CudaBackend::create_rope(const RopeTable& table, int64_t chunk) {

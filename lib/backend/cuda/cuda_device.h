@@ -16,6 +16,7 @@ class CudaDevice {
   CudaDevice(const DeviceApi& api, int index) : api_(api), index_(index) {}
 
   const DeviceApi& api() const { return api_; }
+  int index() const { return index_; }
   std::string name() const { return "cuda:" + std::to_string(index_); }
   // Makes it the calling thread's device: before all other calls of the table.
   Status use() const { return check(api_.use_device(index_), "choosing the device"); }

@@ -1,5 +1,6 @@
 #include "tests/gpu/emulation/emulated_device.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -50,6 +51,11 @@ State& state() {
   return one;
 }
 
+int64_t memory_bytes() {
+  const int64_t bytes = state().faults.memory_bytes;
+  return bytes > 0 ? bytes : int64_t{1} << 30;
+}
+
 bool strikes(int64_t& countdown) { return countdown > 0 && --countdown == 0; }
 
 [[noreturn]] void die(const char* what) {
@@ -91,7 +97,9 @@ int release_in(std::map<const void*, size_t>& kind, int64_t& bytes_held, void* m
   return 0;
 }
 int allocate(size_t bytes, void** out) {
+  const std::lock_guard lock(state().mutex);
   ++state().use.n_allocations;
+  if (state().use.bytes + static_cast<int64_t>(bytes) > memory_bytes()) return kOutOfMemory;
   return allocate_in(state().device, state().use.bytes, state().faults.allocation, bytes, out);
 }
 int release(void* memory) { return release_in(state().device, state().use.bytes, memory); }
@@ -253,12 +261,14 @@ int describe(int device, DeviceFacts* out) {
   out->major = 9;
   out->n_processors = state().n_processors;
   out->usable = true;
-  out->memory_bytes = int64_t{1} << 30;
+  out->memory_bytes = memory_bytes();
   return 0;
 }
 
 int free_memory(int device, int64_t* out) {
-  *out = int64_t{1} << 30;
+  const std::lock_guard lock(state().mutex);
+  if (state().faults.hides_free_memory) return kBadCall;
+  *out = std::max<int64_t>(0, memory_bytes() - state().use.bytes);
   return device == 0 ? 0 : kBadCall;
 }
 

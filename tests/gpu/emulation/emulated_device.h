@@ -18,12 +18,15 @@ const cuda::DeviceApi& device_api();
 // How many processors the device has that is opened next.
 void set_device_processors(int n);
 
-// What goes wrong from now on: the n-th call fails, and those behind it do not. 0: none.
+// What goes wrong, and how much there is, from now on: the n-th call fails, and those behind it do not. 0: none.
 struct DeviceFaults {
   int64_t allocation = 0;  // of device memory: out of memory
   int64_t host_allocation = 0;
   int64_t launch = 0;  // is refused
   int64_t kernel = 0;  // fails when it runs, and its stream with it
+  // What the device has; 0: 1 GiB. More is not allocated.
+  int64_t memory_bytes = 0;
+  bool hides_free_memory = false;  // asking what is free fails
 };
 void set_device_faults(const DeviceFaults& faults);
 

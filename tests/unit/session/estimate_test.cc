@@ -71,7 +71,7 @@ TEST_F(Estimate, RefusesWhatASessionRefuses) {
 }
 
 TEST_F(Estimate, LeavesNoMemoryBehind) {
-  const auto& budget = *model_->runtime->residency()->budget();
+  const auto& budget = *model_->residency->budget();
   const int64_t before = budget.used();
   ASSERT_TRUE(estimate(with_strategy("full"), 300).ok());
   EXPECT_EQ(budget.used(), before);

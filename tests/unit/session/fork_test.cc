@@ -149,7 +149,7 @@ TEST(Forks, ShareMemory) {
   const auto first = make_session(model, with_strategy("longheads(chunk=16, chunks=5)"));
   expect_ok(first->feed_tokens(random_tokens(*model, 3000)));
   expect_ok(run(first).status);
-  const auto held = [&] { return model->runtime->residency()->budget()->used(); };
+  const auto held = [&] { return model->residency->budget()->used(); };
   const int64_t before = held();
   std::vector<std::shared_ptr<Session>> forks;
   for (int f = 0; f < 10; ++f) forks.push_back(take(first->fork()));
@@ -180,7 +180,7 @@ TEST(Forks, OfARestoredSessionReadTheFileOnce) {
   const auto document = take(Session::load(model, path, {}));
   std::vector<std::shared_ptr<Session>> forks;
   for (int f = 0; f < 10; ++f) forks.push_back(take(document->fork()));
-  const auto held = [&] { return model->runtime->residency()->budget()->used(); };
+  const auto held = [&] { return model->residency->budget()->used(); };
   int64_t after_first = 0;
   Tokens first;
   for (const auto& fork : forks) {
@@ -232,7 +232,7 @@ TEST(Spilling, TwentySessionsShareOneBudget) {
   runtime.kv_memory_bytes = bytes / 3;
   const auto model = load("short_128", runtime);
   EXPECT_EQ(go(model, kSessions).first, expected);
-  EXPECT_EQ(model->runtime->residency()->budget()->used(), 0);
+  EXPECT_EQ(model->residency->budget()->used(), 0);
 }
 
 }  // namespace

@@ -220,7 +220,7 @@ TEST(OldTextMemory, NarrowRecordsAreSharedWhoeverMadeThem) {
   expect_ok(run(first).status);
   const auto second = take(first->fork());
   EXPECT_EQ(stats(*first).kv_narrow_bytes, 0);
-  const auto used = [&] { return model->runtime->residency()->budget()->used(); };
+  const auto used = [&] { return model->residency->budget()->used(); };
   const int64_t before = used();
   const auto go_on = [&](Session& session, uint32_t seed) {
     expect_ok(session.feed_tokens(random_tokens(*model, 64, seed)));

@@ -31,7 +31,7 @@ SessionOptions sharing(const std::string& strategy = "full(kv_chunk=16)") {
   return options;
 }
 
-int64_t held(const Model& model) { return model.runtime->residency()->budget()->used(); }
+int64_t held(const Model& model) { return model.residency->budget()->used(); }
 PrefixCacheStats kept(const Model& model) { return model.runtime->prefix_cache().stats(); }
 
 // The text is read by a session that is released then. How many tokens it took over.
@@ -138,12 +138,13 @@ TEST(PrefixCache, LivesNoLongerThanItsModelAndKeepsNothingOfOthers) {
   EXPECT_EQ(runtime->prefix_cache().stats().n_texts, 0);
   read_and_release(model, sharing(), text);
   EXPECT_EQ(runtime->prefix_cache().stats().n_texts, 1);
+  const auto residency = model->residency;
   model.reset();
   // The engine may hold the sessions' streams, and so the model, for a moment.
   for (int i = 0; i < 1000 && runtime->prefix_cache().stats().n_texts > 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_EQ(runtime->prefix_cache().stats().n_texts, 0);
-  EXPECT_EQ(runtime->residency()->budget()->used(), 0);
+  EXPECT_EQ(residency->budget()->used(), 0);
 }
 
 // Forks that are released while others live, and the last one.

@@ -350,7 +350,7 @@ TEST_F(Prefixes, LeaveWhatAnAnswerLookedAt) {
 TEST_F(Prefixes, ShareRepresentations) {
   const std::string strategy = "longheads(chunk=16, chunks=5)";
   const Tokens tokens = text(1500);
-  const auto held = [&] { return model_->runtime->residency()->budget()->used(); };
+  const auto held = [&] { return model_->residency->budget()->used(); };
   const auto first = make(strategy);
   ask(first, tokens);
   const int64_t before = held();
@@ -430,7 +430,7 @@ TEST_F(Prefixes, OfASnapshotThatIsLoadedAgainAreShared) {
     }
     LoadOptions loading;
     loading.session.reuse_prefixes = true;
-    const auto held = [&] { return model_->runtime->residency()->budget()->used(); };
+    const auto held = [&] { return model_->residency->budget()->used(); };
     const Answer expected = alone(tokens + question, strategy);
     const auto first = take(Session::load(model_, path, loading));
     expect_equal(ask(first, question), expected);
@@ -490,7 +490,7 @@ TEST_F(Prefixes, OfASpillingSessionStayWhereTheyAre) {
     expect_ok(fork->truncate(390));
     expect_equal(ask(fork, question), alone(head(tokens, 390) + question, strategy));
     fork->close();
-    EXPECT_EQ(model_->runtime->residency()->budget()->used(), stats(*measured).kv_bytes);
+    EXPECT_EQ(model_->residency->budget()->used(), stats(*measured).kv_bytes);
   }
 }
 

@@ -156,7 +156,7 @@ TEST_P(RandomCalls, GiveTheTokensOfASessionInMemory) {
         }
       }
       if (HasFailure()) return;
-      ASSERT_LE(model->runtime->residency()->budget()->used(), small.kv_memory_bytes);
+      ASSERT_LE(model->residency->budget()->used(), small.kv_memory_bytes);
     }
     for (Told& one : told) {
       expect_as_told(one, plain, options);
@@ -258,7 +258,7 @@ TEST_P(RandomCalls, GiveThemOnManyThreads) {
           break;
         }
       }
-      EXPECT_LE(model->runtime->residency()->budget()->used(), small.kv_memory_bytes);
+      EXPECT_LE(model->residency->budget()->used(), small.kv_memory_bytes);
     }
   };
   std::vector<std::thread> threads;

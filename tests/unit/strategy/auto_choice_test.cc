@@ -59,7 +59,7 @@ TEST(Auto, ChoosesChunksWhereMemoryMaySpill) {
   StrategyContext spilling = expecting(100'000, 10'000);
   expect_choice(spilling, "streaming_llm(", "exceed the KV budget");
   spilling.kv_budget.spills = true;
-  expect_choice(spilling, "longheads(chunk=256, chunks=16", "may spill to a file");
+  expect_choice(spilling, "longheads(chunk=256, chunks=16", "may go to a slower tier");
   spilling.sliding_window = 1024;  // and then it fits
   expect_choice(spilling, "full(", "sliding window");
 }
