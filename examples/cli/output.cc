@@ -1,5 +1,6 @@
 #include "output.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdarg>
@@ -17,21 +18,41 @@ void check(bool written) {
   throw std::runtime_error(std::string("cannot write to standard output: ") + std::strerror(reason));
 }
 
+// Ctrl-C interrupts a write to a terminal, which then goes on where it was.
+bool goes_on() {
+  if (errno != EINTR) return false;
+  std::clearerr(stdout);
+  return true;
+}
+
 }  // namespace
 
 void prepare_output() { std::signal(SIGPIPE, SIG_IGN); }
 
 void print(const char* format, ...) {
-  std::va_list arguments;
+  std::va_list arguments, again;
   va_start(arguments, format);
-  const int n = std::vprintf(format, arguments);
+  va_copy(again, arguments);
+  const int n = std::vsnprintf(nullptr, 0, format, arguments);
   va_end(arguments);
-  check(n >= 0);
+  std::string text(static_cast<size_t>(std::max(n, 0)) + 1, '\0');
+  check(std::vsnprintf(text.data(), text.size(), format, again) >= 0);
+  va_end(again);
+  text.pop_back();
+  print_text(text);
 }
 
-void print_text(std::string_view text) { check(std::fwrite(text.data(), 1, text.size(), stdout) == text.size()); }
+void print_text(std::string_view text) {
+  while (!text.empty()) {
+    const size_t n = std::fwrite(text.data(), 1, text.size(), stdout);
+    text.remove_prefix(n);
+    check(text.empty() || goes_on());
+  }
+}
 
-void flush_output() { check(std::fflush(stdout) == 0); }
+void flush_output() {
+  while (std::fflush(stdout) != 0) check(goes_on());
+}
 
 void close_output() {
   flush_output();

@@ -557,7 +557,7 @@ ChunkStoreStats ChunkStore::stats() const {
       stats.bytes_restored += moved.bytes_read;
       continue;
     }
-    const std::vector<TierStats> rows = rows_of(t);
+    const TierRows rows = rows_of(t);
     for (const TierStats& row : rows) {
       if (row.name == HostTier::kName) {
         add(row, budget_of(row), &stats.host);
@@ -586,8 +586,9 @@ int64_t ChunkStore::bytes_in(size_t tier) const {
 }
 
 // One of the tiers, and those behind it. n_held: of records with slots there.
-std::vector<TierStats> ChunkStore::rows_of(size_t tier, int64_t n_held) const {
-  std::vector<TierStats> rows{residency_->tier_stats(user_, tier)};
+TierRows ChunkStore::rows_of(size_t tier, int64_t n_held) const {
+  TierRows rows;
+  rows.push_back(residency_->tier_stats(user_, tier));
   rows[0].name = tiers_.all[tier]->name();
   rows[0].n_records = n_held;
   tiers_.all[tier]->describe(rows[0]);

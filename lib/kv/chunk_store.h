@@ -304,7 +304,7 @@ class ChunkStore {
   const KvGeometry& geometry(KvKind kind) const { return kind == KvKind::kNarrow ? narrow_geometry_ : geometry_; }
   int64_t bytes_of(KvKind kind) const { return kind == KvKind::kNarrow ? narrow_bytes_ : record_bytes_; }
   int64_t bytes_in(size_t tier) const;
-  std::vector<TierStats> rows_of(size_t tier, int64_t n_held = 0) const;
+  TierRows rows_of(size_t tier, int64_t n_held = 0) const;
   const TierBudget* budget_of(const TierStats& row) const;
   // Of prefixes.
   bool can_share(const ChunkRecords& records, int64_t first, int64_t end) const;

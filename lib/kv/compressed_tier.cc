@@ -353,7 +353,7 @@ void CompressedTier::describe(TierStats& stats) const {
   stats.bytes_peak = account_.peak();
 }
 
-void CompressedTier::describe_behind(std::vector<TierStats>& tiers) const {
+void CompressedTier::describe_behind(TierRows& tiers) const {
   if (!next_) return;
   TierStats stats;
   {

@@ -53,7 +53,7 @@ class CompressedTier : public Tier {
   Status read(int64_t slot, void* record) override;
   void will_read(int64_t slot) override;
   void describe(TierStats& stats) const override;
-  void describe_behind(std::vector<TierStats>& tiers) const override;
+  void describe_behind(TierRows& tiers) const override;
 
  private:
   struct Block {  // its bytes follow

@@ -323,7 +323,7 @@ void HostTier::describe(TierStats& stats) const {
   stats.bytes_peak = account_.peak();
 }
 
-void HostTier::describe_behind(std::vector<TierStats>& tiers) const {
+void HostTier::describe_behind(TierRows& tiers) const {
   if (!next_) return;
   TierStats stats;
   {

@@ -50,7 +50,7 @@ class HostTier : public Tier {
   void end_read(int64_t slot) override;
   void will_read(int64_t slot) override;
   void describe(TierStats& stats) const override;
-  void describe_behind(std::vector<TierStats>& tiers) const override;
+  void describe_behind(TierRows& tiers) const override;
 
   // A slab is a quarter of what there is, within these bounds, and never less than a record.
   static constexpr int64_t kLeastSlabBytes = int64_t{1} << 20;

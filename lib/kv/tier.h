@@ -2,8 +2,11 @@
 // the host, in slots.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/support/status.h"
@@ -22,6 +25,24 @@ struct TierStats {
   int64_t n_evicted = 0;                      // device: records that left it for a lower tier
   int64_t bytes_read = 0, bytes_written = 0;  // of a lower tier, from it and to it
   int64_t stall_ns = 0;                       // device: time in which computing waited for records
+};
+
+// Of a tier and of those behind it, the nearest first: of the host's memory, compressed memory, a file. Allocates
+// nothing.
+class TierRows {
+ public:
+  static constexpr size_t kMost = 3;
+  void push_back(TierStats row) { rows_[n_++] = std::move(row); }
+  size_t size() const { return n_; }
+  bool empty() const { return n_ == 0; }
+  TierStats& operator[](size_t i) { return rows_[i]; }
+  const TierStats& front() const { return rows_[0]; }
+  const TierStats* begin() const { return rows_.data(); }
+  const TierStats* end() const { return rows_.data() + n_; }
+
+ private:
+  std::array<TierStats, kMost> rows_;
+  size_t n_ = 0;
 };
 
 // Any thread, several at once: stores share tiers, with the records in them. A slot that is written, or given back, no
@@ -55,7 +76,7 @@ class Tier {
   // Limit of this store, bytes held and their peak go into `stats`; what else the tier counts itself, too.
   virtual void describe(TierStats& stats) const = 0;
   // The same of the tiers that this one gives records on to, by itself, the nearest first.
-  virtual void describe_behind(std::vector<TierStats>&) const {}
+  virtual void describe_behind(TierRows&) const {}
 };
 
 }  // namespace quire

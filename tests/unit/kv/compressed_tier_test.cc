@@ -91,7 +91,7 @@ class CompressedTierTest : public testing::Test {
     return stats;
   }
   TierStats next_stats() const {
-    std::vector<TierStats> behind;
+    TierRows behind;
     tier_->describe_behind(behind);
     EXPECT_EQ(behind.size(), 1u);
     return behind.empty() ? TierStats() : behind[0];
@@ -119,7 +119,7 @@ TEST_F(CompressedTierTest, GivesBackWhatWasWritten) {
   EXPECT_EQ(now.bytes_written, 9 * kRecord);
   EXPECT_EQ(now.bytes, memory_.bytes);
   EXPECT_EQ(now.limit, budget_of(8));
-  std::vector<TierStats> behind;
+  TierRows behind;
   tier_->describe_behind(behind);
   EXPECT_TRUE(behind.empty());
 }

@@ -63,7 +63,7 @@ class HostTierTest : public KvTest {
     return stats;
   }
   TierStats next_stats() const {
-    std::vector<TierStats> behind;
+    TierRows behind;
     tier_->describe_behind(behind);
     return behind.empty() ? TierStats() : behind[0];
   }
