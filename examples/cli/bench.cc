@@ -224,7 +224,7 @@ Row Bench::measure(int64_t depth, const std::function<void()>& show) {
   Row row;
   row.depth = depth;
   fill(depth);
-  row.kv_bytes = get_tier_stats(session_.get(), QUIRE_TIER_HOST).bytes;
+  row.kv_bytes = get_first_tier_stats(session_.get()).bytes;
   if (!selects_) row.bytes_per_decoded_token = weight_bytes_per_token() + visible_bytes(depth);
   // The first turn warms up; reads of memory take turns with decoding, so that both see the same load.
   for (int32_t turn = 0; turn <= arguments_.n_repeats; ++turn) {

@@ -289,6 +289,11 @@ quire_tier_stats get_tier_stats(const quire_session* session, int32_t tier) {
   return stats;
 }
 
+quire_tier_stats get_first_tier_stats(const quire_session* session) {
+  const quire_tier_stats device = get_tier_stats(session, QUIRE_TIER_DEVICE);
+  return device.bytes_peak > 0 ? device : get_tier_stats(session, QUIRE_TIER_HOST);
+}
+
 std::string strategy_of(const quire_session* session) {
   return get_text([&](char* buf, size_t cap, size_t* needed,
                       quire_error* err) { return quire_session_get_strategy(session, buf, cap, needed, err); },

@@ -57,6 +57,8 @@ void reset(quire_session* session);
 void truncate(quire_session* session, int64_t n_tokens);
 quire_session_stats get_stats(const quire_session* session);
 quire_tier_stats get_tier_stats(const quire_session* session, int32_t tier);
+// Of the memory that the model computes on: a device's own, or the machine's.
+quire_tier_stats get_first_tier_stats(const quire_session* session);
 std::string strategy_of(const quire_session* session);
 
 // Sees every event; returns false to end the stream early.

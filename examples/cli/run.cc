@@ -62,7 +62,7 @@ void print_answer(const Answer& answer, const quire_session* session, bool with_
                 {"decode_seconds", 1e-9 * static_cast<double>(stats.decode_ns)},
                 {"prefill_tokens_per_second", per_second(stats.n_prefilled, stats.prefill_ns)},
                 {"decode_tokens_per_second", per_second(stats.n_generated, stats.decode_ns)},
-                {"kv_bytes_peak", get_tier_stats(session, QUIRE_TIER_HOST).bytes_peak},
+                {"kv_bytes_peak", get_first_tier_stats(session).bytes_peak},
                 {"strategy", strategy_of(session)}};
   if (with_tiers) found["tiers"] = tier_json(session);
   if (!citations.is_null()) found["citations"] = citations;
@@ -79,8 +79,7 @@ void print_summary(const Answer& answer, const quire_session* session) {
   std::fprintf(stderr, "[%lld tokens read at %.0f/s, %zu generated at %.1f/s, KV cache %s, ended by %s]\n",
                static_cast<long long>(stats.n_prefilled), per_second(stats.n_prefilled, stats.prefill_ns),
                answer.tokens.size(), per_second(stats.n_generated, stats.decode_ns),
-               human_bytes(get_tier_stats(session, QUIRE_TIER_HOST).bytes_peak).c_str(),
-               finish_name(answer.finish_reason));
+               human_bytes(get_first_tier_stats(session).bytes_peak).c_str(), finish_name(answer.finish_reason));
 }
 
 // Document and prompt as two segments, as quire_session_feed_text would take them; their length is wanted beforehand.
