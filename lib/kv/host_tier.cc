@@ -7,7 +7,11 @@
 namespace quire {
 
 HostTier::~HostTier() {
-  for (const auto& slab : slabs_) account_.remove(static_cast<int64_t>(slab->memory->size()));
+  while (!slabs_.empty()) {
+    const auto bytes = static_cast<int64_t>(slabs_.back()->memory->size());
+    slabs_.pop_back();  // it counts as long as it is there
+    account_.remove(bytes);
+  }
 }
 
 // ---- slots

@@ -62,32 +62,39 @@ int64_t Residency::n_holders(const ChunkRecords& chunk) const {
 }
 
 void Residency::let_go(RecordUser& user, ChunkRecords& chunk) {
+  int64_t own_bytes = 0, unowned_bytes = 0;  // of memory that is released
   {
     MutexLock lock(mutex_);
     unpin(user);
     const auto moves = [](const Record& r) { return r.state == State::kArriving || r.state == State::kLeaving; };
     while (std::any_of(chunk.records.begin(), chunk.records.end(), moves)) wait(user);
     std::erase(chunk.holders, &user);
-    for (Record& record : chunk.records) {
-      if (!record.owner) continue;
-      const auto bytes = static_cast<int64_t>(record.memory->size());
-      OwnedRecords& owner = *record.owner;
-      if (chunk.holders.empty()) {
-        unlink(record);
-        owner.account.remove(bytes);
-      } else if (&owner == &user.owned_) {
+    if (!chunk.holders.empty()) {
+      for (Record& record : chunk.records) {
+        if (record.owner != &user.owned_) continue;
         unlink(record);
         append(unowned_, record);
-        owner.account.give(bytes, unowned_account_);
+        user.account_.give(static_cast<int64_t>(record.memory->size()), unowned_account_);
       }
+      changed_.notify_all();
+      return;
     }
-    changed_.notify_all();
-    if (!chunk.holders.empty()) return;
+    for (Record& record : chunk.records) {
+      if (!record.owner) continue;
+      (record.owner == &user.owned_ ? own_bytes : unowned_bytes) += static_cast<int64_t>(record.memory->size());
+      unlink(record);
+    }
+    ++n_releasing_;
   }
   for (const Record& record : chunk.records) {
     if (record.tier) record.tier->free_slot(record.slot);
   }
   delete &chunk;
+  user.account_.remove(own_bytes);
+  unowned_account_.remove(unowned_bytes);
+  MutexLock lock(mutex_);
+  --n_releasing_;
+  changed_.notify_all();
 }
 
 // ---- requests

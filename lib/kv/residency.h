@@ -28,7 +28,7 @@ struct OwnedRecords {
   Record* oldest = nullptr;
   Record* newest = nullptr;
   int64_t bytes = 0;
-  int64_t n_leaving = 0;  // records that were in here and are being written
+  int64_t n_leaving = 0;  // records that were in here and are being written, or whose memory is being released
 };
 
 // One store, as the residency sees it. The store makes it and calls the residency with it, one thread at a time; what
@@ -85,6 +85,9 @@ class RecordUser {
 // The bytes of a record are in memory or in its slot, or both, at any time. One that cannot be written stays in memory,
 // and is written when its place is wanted again. One that cannot be read is out, and is read when it is asked for
 // again.
+//
+// Memory counts in an account before it is allocated, and until it is released: nobody takes its place in the budget
+// while it is there.
 //
 // A device with memory of its own may have less than the budgets allow. What it has left is then a limit too, which is
 // looked at now and then; and where memory cannot be allocated, that of other records is taken.
@@ -177,7 +180,6 @@ class Residency final : private TransferListener {
   };
 
   void finished(const Transfer& transfer) noexcept override;
-  std::unique_ptr<Buffer> finish(const Transfer& transfer) QUIRE_REQUIRES(mutex_);
   Status prepare(RecordUser& user);
   void look_at_device(const Backend& backend);
   void pin(RecordUser& user, std::span<Record* const> records, Access access, Pins pins) QUIRE_REQUIRES(mutex_);
@@ -186,8 +188,9 @@ class Residency final : private TransferListener {
   Status start_claimed(RecordUser& user, Record& record, Access access, Purpose purpose) QUIRE_REQUIRES(mutex_);
   Result<Place> take_place(RecordUser& user, Record& record, Purpose purpose) QUIRE_REQUIRES(mutex_);
   // These let go of the mutex for a moment.
+  void finish(const Transfer& transfer) QUIRE_REQUIRES(mutex_);
   Result<std::unique_ptr<Buffer>> allocate(RecordUser& user, int64_t bytes) QUIRE_REQUIRES(mutex_);
-  void free(std::unique_ptr<Buffer> memory) QUIRE_REQUIRES(mutex_);
+  void free(std::unique_ptr<Buffer> memory, OwnedRecords& owner) QUIRE_REQUIRES(mutex_);
   Status submit(RecordUser& by, Transfer transfer) QUIRE_REQUIRES(mutex_);
   Status push_out(RecordUser& user, Record& victim) QUIRE_REQUIRES(mutex_);
   std::shared_ptr<const Fences> fences() QUIRE_REQUIRES(mutex_);
@@ -219,6 +222,7 @@ class Residency final : private TransferListener {
   uint64_t clock_ QUIRE_GUARDED_BY(mutex_) = 0;
   int64_t n_in_transit_ QUIRE_GUARDED_BY(mutex_) = 0;  // transfers
   int64_t n_reading_ QUIRE_GUARDED_BY(mutex_) = 0;     // read() calls that copy from memory
+  int64_t n_releasing_ QUIRE_GUARDED_BY(mutex_) = 0;   // calls that release memory, which counts until they have
 };
 
 }  // namespace quire

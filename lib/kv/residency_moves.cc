@@ -20,10 +20,7 @@ Status Residency::start(RecordUser& user, Record& record, Access access, Purpose
     status = Status(Code::kOutOfMemory, "out of memory");
   }
   if (status.ok()) return {};
-  if (record.memory) {
-    user.account_.remove(record.chunk->record_bytes);
-    free(std::move(record.memory));
-  }
+  if (record.memory) free(std::move(record.memory), user.owned_);
   record.state = State::kOut;
   changed_.notify_all();
   return status;
@@ -116,10 +113,17 @@ Result<std::unique_ptr<Buffer>> Residency::allocate(RecordUser& user, int64_t by
   return memory;
 }
 
-void Residency::free(std::unique_ptr<Buffer> memory) {
+void Residency::free(std::unique_ptr<Buffer> memory, OwnedRecords& owner) {
+  const auto bytes = static_cast<int64_t>(memory->size());
+  ++n_releasing_;
+  ++owner.n_leaving;
   mutex_.unlock();
   memory.reset();
   mutex_.lock();
+  owner.account.remove(bytes);
+  --owner.n_leaving;
+  --n_releasing_;
+  changed_.notify_all();
 }
 
 // Makes a record leave memory, which is released then. It may be on its way still: the caller looks again.
@@ -131,8 +135,7 @@ Status Residency::push_out(RecordUser& user, Record& victim) {
     unlink(victim);
     victim.state = State::kOut;
     ++charged(victim, owner).device_.n_evicted;
-    owner.account.remove(static_cast<int64_t>(victim.memory->size()));
-    free(std::move(victim.memory));
+    free(std::move(victim.memory), owner);
     return {};
   }
   transfer.memory = victim.memory.get();
@@ -161,7 +164,7 @@ Status Residency::submit(RecordUser& by, Transfer transfer) {
     runs_here = by.transfers_->submit(std::move(transfer));
   } catch (const std::bad_alloc&) {
     failed.status = Status(Code::kOutOfMemory, "out of memory");
-    free(finish(failed));
+    finish(failed);
     return failed.status;
   }
   if (!runs_here) return {};
@@ -174,22 +177,16 @@ Status Residency::submit(RecordUser& by, Transfer transfer) {
 }
 
 void Residency::finished(const Transfer& transfer) noexcept {
-  std::unique_ptr<Buffer> released;  // without the mutex
   MutexLock lock(mutex_);
-  released = finish(transfer);
-  changed_.notify_all();
+  finish(transfer);
 }
 
-// Returns memory that nobody has any more.
-std::unique_ptr<Buffer> Residency::finish(const Transfer& t) {
-  --n_in_transit_;
-  --t.user->n_in_transit_;
+void Residency::finish(const Transfer& t) {
   if (!t.status.ok() && !t.prefetch) t.user->failure_ = t.status;
   std::unique_ptr<Buffer> memory = std::move(t.in ? t.in->memory : t.out->memory);
   const auto bytes = static_cast<int64_t>(memory->size());
-  TierAccount* account = t.in ? &t.user->account_ : &t.out_owner->account;  // where it counts
+  OwnedRecords& counted = t.in ? t.user->owned_ : *t.out_owner;  // where it counts
   if (t.out) {
-    --t.out_owner->n_leaving;
     if (t.writes ? t.written : t.status.ok()) {
       RecordUser& whose = charged(*t.out, *t.out_owner);
       t.out->saved = true;
@@ -198,7 +195,7 @@ std::unique_ptr<Buffer> Residency::finish(const Transfer& t) {
       if (t.writes) lower(whose, *t.out).bytes_written += bytes;
     } else {
       t.out->memory = std::move(memory);
-      account->give(bytes, t.out_owner->account);
+      counted.account.give(bytes, t.out_owner->account);
       enter(*t.out, *t.out_owner);
     }
   }
@@ -215,8 +212,11 @@ std::unique_ptr<Buffer> Residency::finish(const Transfer& t) {
       enter(*t.in, t.user->owned_, t.scan);
     }
   }
-  if (memory) account->remove(bytes);
-  return memory;
+  if (memory) free(std::move(memory), counted);
+  if (t.out) --t.out_owner->n_leaving;
+  --n_in_transit_;
+  --t.user->n_in_transit_;
+  changed_.notify_all();
 }
 
 // What is queued on memory that may be given to another record; null: nothing.
@@ -240,7 +240,7 @@ void Residency::wait(RecordUser& user) {
 // Whether something goes on that may give room. What users pin while they compute, they compute on one thread: none of
 // them waits for another one of them.
 bool Residency::may_wait(const RecordUser& user) const {
-  if (n_in_transit_ > 0 || n_reading_ > 0) return true;
+  if (n_in_transit_ > 0 || n_reading_ > 0 || n_releasing_ > 0) return true;
   return !user.computes_ &&
          std::any_of(users_.begin(), users_.end(), [](const RecordUser* other) { return !other->pinned_.empty(); });
 }

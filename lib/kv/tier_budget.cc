@@ -146,6 +146,7 @@ Result<std::shared_ptr<Buffer>> TierAccount::allocate_shared(Backend& backend, i
     std::shared_ptr<TierBudget> runtime;
     int64_t charged = 0;
     ~Shared() {
+      buffer.reset();  // it counts as long as it is there
       if (runtime) runtime->remove(charged);
     }
   };

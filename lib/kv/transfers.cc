@@ -24,7 +24,9 @@ Transfers::~Transfers() {
     MutexLock lock(mutex_);
     while (scheduled_) idle_.wait(mutex_);
   }
-  if (staging_) account_.remove(record_bytes_);
+  if (!staging_) return;
+  staging_.reset();  // it counts as long as it is there
+  account_.remove(record_bytes_);
 }
 
 Status Transfers::make_staging() {

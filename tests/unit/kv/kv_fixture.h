@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <vector>
 
 #include "lib/backend/cpu/cpu_backend.h"
 #include "lib/kv/chunk_store.h"
@@ -16,26 +18,45 @@ constexpr KvGeometry kGeometry{2, 32, 16, ElementType::kF16};
 // A choice of chunks by vectors of their queries and keys.
 constexpr ChunkSelection kByVectors{.chunk = 16, .count = 4};
 
-// Memory that runs out after `left` blocks.
+// Memory that runs out after `left` blocks, and knows whether all of it counts.
 struct Memory {
   std::atomic<int64_t> left = INT64_MAX;
   std::atomic<int64_t> blocks = 0;
+  std::atomic<int64_t> bytes = 0;
+  std::vector<std::shared_ptr<TierBudget>> budgets;  // set while nothing is allocated or released
+  std::atomic<int64_t> most_uncounted = 0;           // bytes that were there and counted in none of the budgets
+
+  void look() {
+    if (budgets.empty()) return;  // no store was made
+    int64_t uncounted = bytes;
+    for (const auto& budget : budgets) uncounted -= budget->used();
+    for (int64_t most = most_uncounted; most < uncounted && !most_uncounted.compare_exchange_weak(most, uncounted);) {
+    }
+  }
 
   static void* allocate(void* user, size_t size, size_t alignment) {
     auto& self = *static_cast<Memory*>(user);
     if (self.left <= 0) return nullptr;
-    --self.left, ++self.blocks;
+    --self.left, ++self.blocks, self.bytes += static_cast<int64_t>(size);
+    self.look();
     return std::aligned_alloc(alignment, static_cast<size_t>(round_up(static_cast<int64_t>(size), 64)));
   }
-  static void release(void* user, void* memory, size_t, size_t) {
-    --static_cast<Memory*>(user)->blocks;
+  static void release(void* user, void* memory, size_t size, size_t) {
+    auto& self = *static_cast<Memory*>(user);
+    self.look();
+    --self.blocks, self.bytes -= static_cast<int64_t>(size);
     std::free(memory);
   }
 };
 
 class KvTest : public testing::Test {
  protected:
-  std::unique_ptr<ChunkStore> make(const ChunkStoreOptions& options) {
+  void TearDown() override { EXPECT_EQ(memory_.most_uncounted, 0); }
+
+  std::unique_ptr<ChunkStore> make(ChunkStoreOptions options) {
+    if (!options.residency) options.residency = std::make_shared<Residency>();
+    const auto& budget = options.residency->budget();
+    if (std::ranges::find(memory_.budgets, budget) == memory_.budgets.end()) memory_.budgets.push_back(budget);
     auto store = ChunkStore::create(*backend_, kGeometry, kLayers, options);
     EXPECT_TRUE(store.ok()) << store.status().message();
     return std::move(*store);
