@@ -1,9 +1,11 @@
 // Memory: a long document in a small KV budget, and the planner against what is really allocated.
 //
-//   quire_bench_memory spill MODEL_DIRECTORY STRATEGY TOKENS [SPILL_DIRECTORY]
+//   quire_bench_memory spill MODEL STRATEGY TOKENS [DECODED [SPILL_DIRECTORY]]
 //       reads TOKENS made-up tokens with the KV cache all in memory, then in a tenth of it with the rest in a file,
 //       once with an I/O thread and once without; fails if a token differs or if memory ever went above the budget
-//   quire_bench_memory plan MODEL_DIRECTORY STRATEGY TOKENS
+//   quire_bench_memory noise MODEL STRATEGY TOKENS [DECODED [SPILL_DIRECTORY]]
+//       the same with keys and values of noise instead of a text that is read
+//   quire_bench_memory plan MODEL STRATEGY TOKENS
 //       fails if planned and counted bytes differ by more than a tenth
 //
 //   quire_bench_memory forks MODEL STRATEGY TOKENS BUDGET_BYTES [DIRECTORY]
@@ -23,7 +25,6 @@
 namespace quire::bench {
 namespace {
 
-constexpr int64_t kDecoded = 2048;
 constexpr int64_t kScratch = int64_t{100} << 20;
 
 class CountedMemory {
@@ -63,19 +64,32 @@ struct Run {
   double prefill_per_s = 0, decode_per_s = 0;
 };
 
-Run read_document(const std::shared_ptr<Model>& model, const SessionOptions& options, int64_t n_tokens) {
+struct Document {
+  int64_t n_tokens = 0;
+  bool noise = false;  // its keys and values
+  int64_t n_decoded = 0;
+};
+
+Run read_document(const std::shared_ptr<Model>& model, const SessionOptions& options, const Document& document) {
   const auto session = take(Session::create(model, options));
-  feed(*session, n_tokens);
+  if (document.noise) {
+    check(session->fill_random(document.n_tokens, 1));
+  } else {
+    feed(*session, document.n_tokens);
+  }
   Run run;
-  run.tokens = generate(session, kDecoded);
+  run.tokens = generate(session, document.n_decoded);
   run.stats = stats_of(*session);
-  run.prefill_per_s = static_cast<double>(run.stats.n_prefilled) * 1e9 / static_cast<double>(run.stats.prefill_ns);
-  run.decode_per_s = static_cast<double>(kDecoded - 1) * 1e9 / static_cast<double>(run.stats.decode_ns);
+  if (!document.noise) {
+    run.prefill_per_s = static_cast<double>(run.stats.n_prefilled) * 1e9 / static_cast<double>(run.stats.prefill_ns);
+  }
+  run.decode_per_s = static_cast<double>(document.n_decoded - 1) * 1e9 / static_cast<double>(run.stats.decode_ns);
   session->close();  // gives its memory back before it returns
   return run;
 }
 
-int spill(const std::string& directory, const std::string& strategy, int64_t n_tokens, const std::string& file) {
+int spill(const std::string& directory, const std::string& strategy, const Document& document,
+          const std::string& file) {
   CountedMemory memory;
   const auto model = take(load_model(std::make_shared<Runtime>(memory.options()), directory, {}));
   RuntimeOptions alone;
@@ -84,17 +98,18 @@ int spill(const std::string& directory, const std::string& strategy, int64_t n_t
   SessionOptions options;
   options.strategy = strategy;
   options.overflow = OverflowPolicy::kExtrapolate;
-  const Run all = read_document(model, options, n_tokens);
+  const Run all = read_document(model, options, document);
   options.kv_budget_bytes = all.stats.kv_bytes_peak / 10;
   options.spill_directory = file;
-  const Run tenth = read_document(model, options, n_tokens);
+  const Run tenth = read_document(model, options, document);
   // Once more, now that scratch memory is there and somebody holds the RoPE tables: what is allocated is the KV cache.
   const auto holder = take(Session::create(model, options));
   memory.start();
-  const Run again = read_document(model, options, n_tokens);
-  const Run without = read_document(model_alone, options, n_tokens);
+  const Run again = read_document(model, options, document);
+  const Run without = read_document(model_alone, options, document);
 
-  std::printf("%lld tokens, %s\n", static_cast<long long>(n_tokens), strategy.c_str());
+  std::printf("%lld tokens%s, %s\n", static_cast<long long>(document.n_tokens), document.noise ? " of noise" : "",
+              strategy.c_str());
   std::printf("%-22s %14s %14s %12s %12s\n", "", "KV in memory", "in the file", "prefill/s", "decode/s");
   const auto row = [](const char* name, const Run& run, int64_t peak) {
     std::printf("%-22s %14lld %14lld %12.0f %12.1f\n", name, static_cast<long long>(peak),
@@ -216,13 +231,17 @@ int plan(const std::string& directory, const std::string& strategy, int64_t n_to
 
 int run(int argc, char** argv) {
   const std::string what = argc > 4 ? argv[1] : "";
-  if (what == "spill") return spill(argv[2], argv[3], std::atoll(argv[4]), argc > 5 ? argv[5] : "/tmp");
+  if (what == "spill" || what == "noise") {
+    const Document document{std::atoll(argv[4]), what == "noise", argc > 5 ? std::atoll(argv[5]) : 2048};
+    return spill(argv[2], argv[3], document, argc > 6 ? argv[6] : "/tmp");
+  }
   if (what == "plan") return plan(argv[2], argv[3], std::atoll(argv[4]));
   if (what == "forks" && argc > 5) {
     return forks(argv[2], argv[3], std::atoll(argv[4]), std::atoll(argv[5]), argc > 6 ? argv[6] : "/tmp");
   }
   std::fprintf(stderr,
-               "usage: quire_bench_memory spill|plan MODEL STRATEGY TOKENS [SPILL_DIRECTORY]\n"
+               "usage: quire_bench_memory spill|noise MODEL STRATEGY TOKENS [DECODED [SPILL_DIRECTORY]]\n"
+               "       quire_bench_memory plan MODEL STRATEGY TOKENS\n"
                "       quire_bench_memory forks MODEL STRATEGY TOKENS BUDGET_BYTES [DIRECTORY]\n");
   return 2;
 }
