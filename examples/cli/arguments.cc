@@ -112,6 +112,12 @@ void add_session_options(CLI::App& command, SessionArguments& arguments) {
       ->transform(CLI::AsSizeValue(false))
       ->type_name("BYTES");
   command
+      .add_option(
+          "--device-budget", arguments.device_budget_bytes,
+          "memory of the KV cache on a GPU, what it has no room for being the machine's (default: what the GPU has)")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("BYTES");
+  command
       .add_option("--compressed-budget", arguments.compressed_budget_bytes,
                   "memory for what does not fit in --kv-budget, compressed, before --spill-dir (default: none)")
       ->transform(CLI::AsSizeValue(false))

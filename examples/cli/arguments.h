@@ -39,6 +39,7 @@ struct SessionArguments {
   int32_t overflow = QUIRE_OVERFLOW_DEFAULT;
   int64_t expected_tokens = 0;  // 0: what the subcommand knows of its text
   int64_t kv_budget_bytes = 0;
+  int64_t device_budget_bytes = 0;
   int64_t compressed_budget_bytes = 0;
   std::string spill_directory;
   std::vector<AdapterArgument> adapters;

@@ -84,6 +84,7 @@ struct OpenSessionOptions {
     options.old_after = arguments.old_after;
     options.overflow = arguments.overflow;
     options.expected_tokens = arguments.expected_tokens;
+    options.kv_device_budget_bytes = arguments.device_budget_bytes;
     options.kv_host_budget_bytes = arguments.kv_budget_bytes;
     options.kv_compressed_budget_bytes = arguments.compressed_budget_bytes;
     if (!arguments.spill_directory.empty()) options.kv_file_directory = arguments.spill_directory.data();

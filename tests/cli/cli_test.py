@@ -359,6 +359,9 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(spilled["kv_host_bytes"], budget)
         self.assertGreater(spilled["decode_token_cold_seconds"], spilled["decode_token_seconds"])
         self.assertRegex(shown, r"in the file +\d.*\n\nreading +\d.*\nanswering +\d.* if nothing that it chooses")
+        # Of a GPU, which this is not.
+        self.assertEqual(self.run_json(*arguments, "--device-budget", 1000)["kv_host_bytes"],
+                         all_in_memory["kv_host_bytes"])
         refused = run(*arguments, "--kv-budget", 1000)
         self.assertEqual(refused.returncode, 1)
         self.assertIn("does not fit: the KV cache needs", refused.stderr)

@@ -36,6 +36,30 @@ TEST(TierBudget, CountsUpToItsLimitFromAnyThread) {
   EXPECT_EQ(TierBudget(0).room(), kNoLimit);
 }
 
+// What a device has left is a limit beside the budget's: the smaller one counts, and what is held stays.
+TEST(TierBudget, ACeilingBoundsWhatIsAdded) {
+  TierBudget unlimited(0), limited(1000);
+  for (TierBudget* budget : {&unlimited, &limited}) {
+    ASSERT_TRUE(budget->add(600));
+    budget->set_ceiling(700);
+    EXPECT_EQ(budget->room(), 100);
+    EXPECT_FALSE(budget->add(101));
+    EXPECT_TRUE(budget->add(100));
+    EXPECT_THAT(budget->describe(), HasSubstr("the device has room for 700, and the runtime's sessions hold 700"));
+    budget->set_ceiling(500);
+    EXPECT_EQ(budget->used(), 700);
+    EXPECT_FALSE(budget->add(1));
+    budget->remove(300);
+    EXPECT_EQ(budget->room(), 100);
+    budget->set_ceiling(kNoLimit);
+  }
+  EXPECT_EQ(unlimited.room(), kNoLimit);
+  EXPECT_EQ(limited.room(), 600);
+  limited.set_ceiling(2000);
+  EXPECT_FALSE(limited.add(601));
+  EXPECT_THAT(limited.describe(), HasSubstr("budget is 1000"));
+}
+
 class SharedBudget : public KvTest {};
 
 TEST_F(SharedBudget, ARefusalNamesWhoseBudgetItIs) {
