@@ -360,10 +360,7 @@ void CompressedTier::describe_behind(TierRows& tiers) const {
     MutexLock lock(mutex_);
     stats = next_stats_;
   }
-  stats.name = next_->name();
-  next_->describe(stats);
-  tiers.push_back(std::move(stats));
-  next_->describe_behind(tiers);
+  describe_next(*next_, std::move(stats), tiers);
 }
 
 }  // namespace quire

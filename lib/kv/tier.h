@@ -79,4 +79,12 @@ class Tier {
   virtual void describe_behind(TierRows&) const {}
 };
 
+// What a tier's describe_behind() says of the next one, with what it has counted itself of that one.
+inline void describe_next(const Tier& next, TierStats counted, TierRows& tiers) {
+  counted.name = next.name();
+  next.describe(counted);
+  tiers.push_back(std::move(counted));
+  next.describe_behind(tiers);
+}
+
 }  // namespace quire

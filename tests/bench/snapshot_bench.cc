@@ -83,7 +83,8 @@ int run(const std::string& model_path, const std::string& strategy, int64_t n_to
   const std::vector<int32_t> expected = generate(session, kAnswer);
   bool same = generate(fork, kAnswer) == expected;
   for (int round = 0; round < kRounds; ++round) {
-    forks.push_back(seconds([&] { take(fork->fork()); }));
+    std::shared_ptr<Session> another;  // which is not released while it is timed
+    forks.push_back(seconds([&] { another = take(fork->fork()); }));
     for (std::vector<double>* times : {&cold, &warm}) {
       if (times == &cold) drop_cached(path);
       std::shared_ptr<Session> loaded;
