@@ -11,7 +11,7 @@ namespace {
 
 const std::map<std::string, int32_t> kKvTypes = {
     {"f32", QUIRE_TYPE_F32}, {"f16", QUIRE_TYPE_F16}, {"bf16", QUIRE_TYPE_BF16}};
-const std::map<std::string, int32_t> kOldTypes = {{"int8", QUIRE_TYPE_INT8}};
+const std::map<std::string, int32_t> kOldTypes = {{"int8", QUIRE_TYPE_INT8}, {"int4", QUIRE_TYPE_INT4}};
 
 const std::map<std::string, int32_t> kWeightTypes = {
     {"f32", QUIRE_TYPE_F32},   {"f16", QUIRE_TYPE_F16},   {"bf16", QUIRE_TYPE_BF16}, {"q8", QUIRE_TYPE_Q8_0},
@@ -89,7 +89,7 @@ void add_session_options(CLI::App& command, SessionArguments& arguments) {
   add_word_option(command, "--kv-type", arguments.kv_type, kKvTypes,
                   "how keys and values are stored: f32, f16, bf16 (default: f16)");
   add_word_option(command, "--kv-old", arguments.kv_old_type, kOldTypes,
-                  "how keys and values of old text are read: int8 (default: like all other)");
+                  "how keys and values of old text are read: int8, int4 (default: like all other)");
   command
       .add_option_function<int64_t>(
           "--old-after",

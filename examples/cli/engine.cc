@@ -352,6 +352,8 @@ const char* type_name(int32_t type) {
       return "bf16";
     case QUIRE_TYPE_INT8:
       return "int8";
+    case QUIRE_TYPE_INT4:
+      return "int4";
     case QUIRE_TYPE_Q8_0:
       return "q8_0";
     case QUIRE_TYPE_Q4_0:

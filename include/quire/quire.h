@@ -299,6 +299,11 @@ QUIRE_API void quire_cancel_release(quire_cancel* cancel);
 /* Whole numbers that share scales. For keys and values of old text only (kv_old_type): keys have a
  * scale for each channel of a chunk, values one for each token. */
 #define QUIRE_TYPE_INT8 12
+/* Codes of 4 bits, for keys and values of old text only, too: 32 numbers share a scale and a
+ * minimum in float16, of keys those of a channel in 32 tokens, of values 32 channels of a token. So
+ * a number takes 5 bits; what is missing to 32 is padded. Where numbers are beyond float16, those of
+ * their group may come out as NaN. */
+#define QUIRE_TYPE_INT4 13
 
 #define QUIRE_LOAD_DEFAULT 0 /* QUIRE_LOAD_READ */
 /* Maps the weight files while loading, and the embedding as long as the model lives; processes
@@ -854,7 +859,7 @@ typedef struct quire_session_options {
   size_t kv_file_directory_len;
   const quire_session_adapter* adapters;
   size_t n_adapters;   /* at most 64; at most one of them may replace a given tensor */
-  int32_t kv_old_type; /* 0: old text is read in kv_type like all other; or QUIRE_TYPE_INT8 */
+  int32_t kv_old_type; /* QUIRE_TYPE_INT8, _INT4; 0: old text is read in kv_type like all other */
   int32_t reserved_2;  /* 0 */
   int64_t old_after;   /* tokens; 0: 4096; QUIRE_OLD_AT_ONCE; without a kv_old_type: 0 */
 } quire_session_options;

@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_values.cc"
 #include <hwy/foreach_target.h>
 
+#include "kernels/cpu/attention_int4-inl.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/simd-inl.h"
 
@@ -127,6 +128,8 @@ void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, Eleme
       return values_as(p, ld, n_q, d, static_cast<const hwy::bfloat16_t*>(values), begin, end, out);
     case ElementType::kInt8:
       return values_as(p, ld, n_q, d, static_cast<const int8_t*>(values), begin, end, out);
+    case ElementType::kInt4:
+      return int4_values(p, ld, n_q, d, static_cast<const uint8_t*>(values), begin, end, out);
     default:
       break;
   }

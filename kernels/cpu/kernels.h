@@ -81,17 +81,23 @@ void load_key(ElementType type, const void* keys, int64_t index, int64_t d, floa
 // Whoever computes with the integers brings in the scales: those of keys go with the query's elements, those of values
 // with the probabilities. So no copy is dequantised.
 
+// Chunks of kInt4: groups of codes with their scales and minima, of keys of a channel's 32 consecutive keys, of values
+// of a token's 32 consecutive channels (lib/support/int4.h). Kernels read the numbers that they stand for.
+
 // Narrows n whole keys or values of one KV head. from_type: not quantised. A scale of numbers that are not all finite
-// is not finite either.
+// is not finite either; the numbers of a group of kInt4 are then NaN.
 void quantize_keys(ElementType from_type, const void* keys, int64_t n, int64_t d, void* narrow, float* scales);
 void quantize_values(ElementType from_type, const void* values, int64_t n, int64_t d, void* narrow, float* scales);
+void quantize_keys_int4(ElementType from_type, const void* keys, int64_t n, int64_t d, void* narrow);
+void quantize_values_int4(ElementType from_type, const void* values, int64_t n, int64_t d, void* narrow);
 
 // ---- Attention ------------------------------------------------------------------------------------------------------
 
 // scores[r * ld + (j - j0)] = sum_d q[r][d] * K[j][d], f32, d ascending by FMA, for queries r in [0, n_q) and all keys
 // j of the blocks that touch [key_begin, key_end) (of kInt8: K holds the integers): j0 = key_begin rounded down to
 // kKeyBlock; scores of the other lanes of those blocks are written too (garbage the caller ignores).  q: f32 [n_q][d];
-// ld >= covered keys. Each key is read once for all queries (in groups of as many queries as registers hold).
+// ld >= covered keys. `keys` is the chunk's first one. Each key is read once for all queries (in groups of as many
+// queries as registers hold).
 void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, const void* keys, int64_t key_begin,
                       int64_t key_end, float* scores, int64_t ld);
 
@@ -108,7 +114,7 @@ void sum_blocks(const float* p, int64_t begin, int64_t end, float* sums);
 
 // out[r][0..d) += sum over keys [begin, end) of p[r * ld + key] * V[key][d], keys ascending by FMA, for n_q queries
 // that all see these keys.  out: f32 [n_q][d]; p's element 0 belongs to the key at `values`. Of kInt8: V holds the
-// integers.
+// integers. Of kInt4: that key's index in its chunk is a multiple of kKeyBlock.
 void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, ElementType type, const void* values,
                        int64_t begin, int64_t end, float* out);
 
@@ -134,6 +140,8 @@ void store_key(const float* key, int64_t d, ElementType type, void* keys, int64_
 void load_key(ElementType type, const void* keys, int64_t index, int64_t d, float* key);
 void quantize_keys(ElementType from_type, const void* keys, int64_t n, int64_t d, void* narrow, float* scales);
 void quantize_values(ElementType from_type, const void* values, int64_t n, int64_t d, void* narrow, float* scales);
+void quantize_keys_int4(ElementType from_type, const void* keys, int64_t n, int64_t d, void* narrow);
+void quantize_values_int4(ElementType from_type, const void* values, int64_t n, int64_t d, void* narrow);
 void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, const void* keys, int64_t key_begin,
                       int64_t key_end, float* scores, int64_t ld);
 void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum);

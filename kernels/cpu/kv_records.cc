@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/cpu/kernels.h"
+#include "lib/support/int4.h"
 
 namespace quire::cpu {
 namespace {
@@ -68,6 +69,40 @@ int8_t to_int8(float x) {
   return static_cast<int8_t>(static_cast<int32_t>((x + kRound) - kRound));
 }
 
+// n numbers as a group of kInt4, whose lane k is in byte k % kInt4CodeBytes of `codes`. n = 0: they are all missing.
+void store_group(const float* x, int64_t n, uint8_t* codes, uint8_t* scale, uint8_t* minimum) {
+  float low = n > 0 ? x[0] : 0, high = low;
+  bool all_finite = true;
+  for (int64_t k = 0; k < n; ++k) {
+    low = x[k] < low ? x[k] : low;
+    high = x[k] > high ? x[k] : high;
+    all_finite = all_finite && std::fabs(x[k]) <= std::numeric_limits<float>::max();
+  }
+  const Int4Scale group = Int4Scale::of(low, high, all_finite);
+  uint8_t code[kInt4Group] = {};
+  for (int64_t k = 0; k < n; ++k) code[k] = static_cast<uint8_t>(group.code(x[k]));
+  for (int64_t b = 0; b < kInt4CodeBytes; ++b) {
+    codes[b] = static_cast<uint8_t>(code[b] | (code[b + kInt4CodeBytes] << 4));
+  }
+  std::memcpy(scale, &group.scale, sizeof group.scale);
+  std::memcpy(minimum, &group.minimum, sizeof group.minimum);
+}
+
+// Key `index` of kInt4.
+void load_int4_key(const uint8_t* keys, int64_t index, int64_t d, float* key) {
+  float scale[kPart], minimum[kPart];
+  for (int64_t i = 0; i < d; i += kPart) {
+    const int64_t count = d - i < kPart ? d - i : kPart;
+    const Int4Place first = int4_key_place(index, i, d);
+    convert(ElementType::kF16, keys + first.scale, ElementType::kF32, scale, count);
+    convert(ElementType::kF16, keys + first.minimum, ElementType::kF32, minimum, count);
+    for (int64_t k = 0; k < count; ++k) {
+      const int code = (keys[first.code + k * kInt4CodeBytes] >> first.shift) & 15;
+      key[i + k] = std::fma(static_cast<float>(code), scale[k], minimum[k]);
+    }
+  }
+}
+
 }  // namespace
 
 void quantize_keys(ElementType from_type, const void* keys, int64_t n, int64_t d, void* narrow, float* scales) {
@@ -113,6 +148,37 @@ void quantize_values(ElementType from_type, const void* values, int64_t n, int64
   }
 }
 
+void quantize_keys_int4(ElementType from_type, const void* keys, int64_t n, int64_t d, void* narrow) {
+  const auto* from = static_cast<const char*>(keys);
+  auto* to = static_cast<uint8_t*>(narrow);
+  const auto row = static_cast<int64_t>(row_bytes(from_type, kKeyBlock));
+  float group[kInt4Group];
+  for (int64_t j = 0; j < n; j += kInt4Group) {
+    const int64_t count = n - j < kInt4Group ? n - j : kInt4Group;
+    for (int64_t i = 0; i < d; ++i) {
+      for (int64_t k = 0; k < count; k += kKeyBlock) {
+        convert(from_type, from + ((j + k) / kKeyBlock * d + i) * row, ElementType::kF32, group + k, kKeyBlock);
+      }
+      const Int4Place first = int4_key_place(j, i, d);
+      store_group(group, count, to + first.code, to + first.scale, to + first.minimum);
+    }
+  }
+}
+
+void quantize_values_int4(ElementType from_type, const void* values, int64_t n, int64_t d, void* narrow) {
+  const auto* from = static_cast<const char*>(values);
+  auto* to = static_cast<uint8_t*>(narrow);
+  float group[kInt4Group];
+  for (int64_t j = 0; j < round_up(n, kInt4Tokens); ++j) {
+    for (int64_t i = 0; i < d; i += kInt4Group) {
+      const int64_t rest = d - i < kInt4Group ? d - i : kInt4Group, count = j < n ? rest : 0;
+      convert(from_type, from + row_bytes(from_type, j < n ? j * d + i : 0), ElementType::kF32, group, count);
+      const Int4Place first = int4_value_place(j, i, d);
+      store_group(group, count, to + first.code, to + first.scale, to + first.minimum);
+    }
+  }
+}
+
 void store_key(const float* key, int64_t d, ElementType type, void* keys, int64_t index) {
   char* to = static_cast<char*>(keys) + key_offset(index, d) * static_cast<int64_t>(element_bytes(type));
   if (type == ElementType::kF32) return store_as<uint32_t>(key, d, type, to);
@@ -120,6 +186,7 @@ void store_key(const float* key, int64_t d, ElementType type, void* keys, int64_
 }
 
 void load_key(ElementType type, const void* keys, int64_t index, int64_t d, float* key) {
+  if (type == ElementType::kInt4) return load_int4_key(static_cast<const uint8_t*>(keys), index, d, key);
   const char* from = static_cast<const char*>(keys) + key_offset(index, d) * static_cast<int64_t>(element_bytes(type));
   if (type == ElementType::kF32) return load_from<uint32_t>(type, from, d, key);
   if (type == ElementType::kInt8) {

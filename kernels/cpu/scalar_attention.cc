@@ -8,10 +8,25 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/lane_sum.h"
 #include "lib/support/element.h"
+#include "lib/support/int4.h"
 
 namespace quire::cpu::scalar {
 
 constexpr float kEmpty = -std::numeric_limits<float>::infinity();
+
+namespace {
+
+float key_element(ElementType type, const void* keys, int64_t j, int64_t i, int64_t d) {
+  if (type == ElementType::kInt4) return load_int4(keys, int4_key_place(j, i, d));
+  return load_element(type, keys, (j / kKeyBlock * d + i) * kKeyBlock + j % kKeyBlock);
+}
+
+float value_element(ElementType type, const void* values, int64_t j, int64_t i, int64_t d) {
+  if (type == ElementType::kInt4) return load_int4(values, int4_value_place(j, i, d));
+  return load_element(type, values, j * d + i);
+}
+
+}  // namespace
 
 void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, const void* keys, int64_t key_begin,
                       int64_t key_end, float* scores, int64_t ld) {
@@ -20,8 +35,7 @@ void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, 
     for (int64_t j = first; j < round_up(key_end, kKeyBlock); ++j) {
       float sum = 0.0f;
       for (int64_t i = 0; i < d; ++i) {
-        const int64_t at = (j / kKeyBlock * d + i) * kKeyBlock + j % kKeyBlock;
-        sum = std::fma(q[r * d + i], load_element(type, keys, at), sum);
+        sum = std::fma(q[r * d + i], key_element(type, keys, j, i, d), sum);
       }
       scores[r * ld + (j - first)] = sum;
     }
@@ -54,7 +68,9 @@ void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, Eleme
   for (int64_t r = 0; r < n_q; ++r) {
     for (int64_t i = 0; i < d; ++i) {
       float sum = out[r * d + i];
-      for (int64_t j = begin; j < end; ++j) sum = std::fma(p[r * ld + j], load_element(type, values, j * d + i), sum);
+      for (int64_t j = begin; j < end; ++j) {
+        sum = std::fma(p[r * ld + j], value_element(type, values, j, i, d), sum);
+      }
       out[r * d + i] = sum;
     }
   }
@@ -95,6 +111,50 @@ void quantize_values(ElementType from_type, const void* values, int64_t n, int64
   for (int64_t j = 0; j < n; ++j) {
     scales[j] = quantize(
         from_type, values, d, [&](int64_t i) { return j * d + i; }, narrow);
+  }
+}
+
+namespace {
+
+// Numbers x(t) of t in [0, n) become a group at places at(t), t in [0, kInt4Group); what is missing has the code 0.
+template <class Number, class At>
+void quantize_group(int64_t n, const Number& x, const At& at, void* narrow) {
+  float low = n > 0 ? std::numeric_limits<float>::infinity() : 0.0f, high = -low;
+  bool all_finite = true;
+  for (int64_t t = 0; t < n; ++t) {
+    low = std::fmin(low, x(t));
+    high = std::fmax(high, x(t));
+    all_finite = all_finite && std::isfinite(x(t));
+  }
+  const Int4Scale scale = Int4Scale::of(low, high, all_finite);
+  for (int64_t t = 0; t < kInt4Group; ++t) {
+    float code = 0;
+    if (t < n) code = std::nearbyint(std::fmax(0.0f, std::fmin(15.0f, (x(t) - scale.from) * scale.inverse)));
+    if (t < n && std::isnan((x(t) - scale.from) * scale.inverse)) code = 15;
+    store_int4(narrow, at(t), static_cast<int>(code), scale.scale, scale.minimum);
+  }
+}
+
+}  // namespace
+
+void quantize_keys_int4(ElementType from_type, const void* keys, int64_t n, int64_t d, void* narrow) {
+  for (int64_t first = 0; first < n; first += kInt4Group) {
+    for (int64_t i = 0; i < d; ++i) {
+      quantize_group(
+          std::min(kInt4Group, n - first), [&](int64_t t) { return key_element(from_type, keys, first + t, i, d); },
+          [&](int64_t t) { return int4_key_place(first + t, i, d); }, narrow);
+    }
+  }
+}
+
+void quantize_values_int4(ElementType from_type, const void* values, int64_t n, int64_t d, void* narrow) {
+  for (int64_t j = 0; j < round_up(n, kInt4Tokens); ++j) {
+    for (int64_t first = 0; first < d; first += kInt4Group) {
+      quantize_group(
+          j < n ? std::min(kInt4Group, d - first) : 0,
+          [&](int64_t t) { return value_element(from_type, values, j, first + t, d); },
+          [&](int64_t t) { return int4_value_place(j, first + t, d); }, narrow);
+    }
   }
 }
 

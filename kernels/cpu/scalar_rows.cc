@@ -6,6 +6,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/lane_sum.h"
 #include "lib/support/element.h"
+#include "lib/support/int4.h"
 
 namespace quire::cpu::scalar {
 
@@ -51,7 +52,10 @@ void store_key(const float* key, int64_t d, ElementType type, void* keys, int64_
 
 void load_key(ElementType type, const void* keys, int64_t index, int64_t d, float* key) {
   const int64_t block = index / kKeyBlock, lane = index % kKeyBlock;
-  for (int64_t i = 0; i < d; ++i) key[i] = load_element(type, keys, (block * d + i) * kKeyBlock + lane);
+  for (int64_t i = 0; i < d; ++i) {
+    key[i] = type == ElementType::kInt4 ? load_int4(keys, int4_key_place(index, i, d))
+                                        : load_element(type, keys, (block * d + i) * kKeyBlock + lane);
+  }
 }
 
 }  // namespace quire::cpu::scalar

@@ -70,9 +70,10 @@ Status read_adapter_options(const quire_adapter_options* in, AdapterLoadOptions*
 namespace {
 
 Status read_old_text(const quire_session_options& o, OldText* old) {
-  if (o.kv_old_type != 0 && o.kv_old_type != QUIRE_TYPE_INT8) {
-    return invalid("kv_old_type is " + std::to_string(o.kv_old_type) + "; expected 0 or " +
-                       std::to_string(QUIRE_TYPE_INT8) + " (QUIRE_TYPE_INT8)",
+  if (o.kv_old_type != 0 && o.kv_old_type != QUIRE_TYPE_INT8 && o.kv_old_type != QUIRE_TYPE_INT4) {
+    return invalid("kv_old_type is " + std::to_string(o.kv_old_type) + "; expected 0, " +
+                       std::to_string(QUIRE_TYPE_INT8) + " (QUIRE_TYPE_INT8) or " + std::to_string(QUIRE_TYPE_INT4) +
+                       " (QUIRE_TYPE_INT4)",
                    o.kv_old_type);
   }
   QUIRE_TRY(check_range("reserved_2", o.reserved_2, 0, 0));
@@ -82,6 +83,7 @@ Status read_old_text(const quire_session_options& o, OldText* old) {
                             : invalid("old_after is " + std::to_string(o.old_after) + " without a kv_old_type");
   }
   constexpr int64_t kDefaultAfter = 4096;
+  old->type = static_cast<ElementType>(o.kv_old_type);
   old->after = o.old_after == 0 ? kDefaultAfter : std::max<int64_t>(0, o.old_after);
   return {};
 }

@@ -8,6 +8,7 @@
 
 #include "lib/backend/memory.h"
 #include "lib/plan/plan.h"
+#include "lib/support/int4.h"
 
 namespace quire {
 
@@ -19,8 +20,13 @@ struct KvGeometry {
   ElementType type = ElementType::kF16;
 };
 
-// Bytes of a record's neutral form. Records of kInt8 have scales (kernels/cpu/kernels.h) behind their integers.
+// Bytes of a record's neutral form. Records of kInt8 have scales (kernels/cpu/kernels.h) behind their integers; those
+// of kInt4 are groups.
 inline size_t kv_neutral_bytes(const KvGeometry& g) {
+  if (g.type == ElementType::kInt4) {
+    return static_cast<size_t>(g.n_kv_heads) *
+           (int4_key_bytes(g.chunk, g.head_dim) + int4_value_bytes(g.chunk, g.head_dim));
+  }
   const size_t scales = g.type == ElementType::kInt8 ? static_cast<size_t>(g.head_dim + g.chunk) * sizeof(float) : 0;
   return static_cast<size_t>(g.n_kv_heads) *
          (static_cast<size_t>(2 * g.chunk) * row_bytes(g.type, g.head_dim) + scales);
@@ -28,8 +34,7 @@ inline size_t kv_neutral_bytes(const KvGeometry& g) {
 
 // Text keys and values that queries see in a narrower type, by their age.
 struct OldText {
-  static constexpr ElementType kType = ElementType::kInt8;
-
+  ElementType type = ElementType::kInt8;  // or kInt4
   int64_t after = kNoLimit;  // a chunk is old that ends so many tokens before the query's own chunk; kNoLimit: none is
   int64_t query = -1;        // queries that are no tokens of the text are as old as this one; -1: they are tokens
 
@@ -44,9 +49,14 @@ struct OldText {
 };
 
 // The same shape in the type of old text.
-inline KvGeometry narrow_geometry(KvGeometry geometry) {
-  geometry.type = OldText::kType;
+inline KvGeometry narrow_geometry(KvGeometry geometry, const OldText& old) {
+  geometry.type = old.type;
   return geometry;
+}
+
+// What a compressor of records takes for their elements.
+constexpr int64_t record_element_bytes(ElementType type) {
+  return type == ElementType::kInt4 ? 1 : static_cast<int64_t>(element_bytes(type));
 }
 
 // Where a record lies: kv_record_bytes of a page that may hold others, from a byte offset that is a multiple of

@@ -335,7 +335,8 @@ const GgufType& gguf_type(ElementType type) {
   uint32_t id = 0;
   switch (type) {
     case ElementType::kF32:
-    case ElementType::kInt8:  // no tensor has it
+    case ElementType::kInt8:  // no tensor has these
+    case ElementType::kInt4:
       break;
     case ElementType::kF16:
       id = 1;

@@ -46,7 +46,7 @@ ChunkStore::ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layer
       options_(options),
       tiers_(std::move(tiers)),
       record_bytes_(static_cast<int64_t>(backend.kv_record_bytes(geometry))),
-      narrow_geometry_(narrow_geometry(geometry)),
+      narrow_geometry_(narrow_geometry(geometry, options.old)),
       narrow_bytes_(options.old.narrows() ? static_cast<int64_t>(backend.kv_record_bytes(narrow_geometry_)) : 0),
       residency_(options.residency ? options.residency : std::make_shared<Residency>()),
       account_(backend.has_own_memory() ? "of device memory" : "of memory", options.budget_bytes, residency_->budget()),
@@ -88,7 +88,7 @@ Result<ChunkStore::Tiers> ChunkStore::make_tiers(Backend& backend, const KvGeome
                                            tiers.file, growth));
     }
     if (options.compressed_budget_bytes > 0) {
-      const CompressedTier::Options compressed{record_bytes, static_cast<int64_t>(element_bytes(g.type)),
+      const CompressedTier::Options compressed{record_bytes, record_element_bytes(g.type),
                                                options.compressed_budget_bytes, tiers.compressed};
       QUIRE_ASSIGN(lower, CompressedTier::create(*options.host_memory, compressed, std::move(lower)));
     }
@@ -101,12 +101,13 @@ Result<ChunkStore::Tiers> ChunkStore::make_tiers(Backend& backend, const KvGeome
   };
   QUIRE_TRY(add(geometry));
   tiers.n_full = tiers.all.size();
-  if (options.old.narrows()) QUIRE_TRY(add(narrow_geometry(geometry)));
+  if (options.old.narrows()) QUIRE_TRY(add(narrow_geometry(geometry, options.old)));
   tiers.n_narrow = tiers.all.size() - tiers.n_full;
   if (!options.snapshot) return tiers;
   tiers.all.push_back(std::make_shared<SnapshotTier>(backend, geometry, options.snapshot));
   if (options.old.narrows()) {
-    tiers.all.push_back(std::make_shared<SnapshotTier>(backend, narrow_geometry(geometry), options.snapshot));
+    tiers.all.push_back(
+        std::make_shared<SnapshotTier>(backend, narrow_geometry(geometry, options.old), options.snapshot));
   }
   return tiers;
 }
@@ -316,7 +317,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   residency_->add(fork->user_);
   RecordTable table = table_;
   std::vector<ChunkRecords*> chunks;
-  table.for_held([&](ChunkRecords& records) { chunks.push_back(&records); });
+  table.for_held([&](KvKind, ChunkRecords& records) { chunks.push_back(&records); });
   for (const OldChunk& old : old_) {
     for (ChunkRecords* const records : {old.full, old.narrow}) {
       if (records) chunks.push_back(records);
@@ -537,9 +538,8 @@ ChunkStoreStats ChunkStore::stats() const {
   stats.representation_bytes = selection_.representation_bytes();
   stats.n_records = table_.n_held();
   stats.n_evicted = n_evicted_;
-  table_.for_held([&](const ChunkRecords& records) {
-    (records.record_bytes == narrow_bytes_ ? stats.narrow_bytes : stats.full_bytes) +=
-        table_.n_layers() * records.record_bytes;
+  table_.for_held([&](KvKind kind, const ChunkRecords& records) {
+    (kind == KvKind::kNarrow ? stats.narrow_bytes : stats.full_bytes) += table_.n_layers() * records.record_bytes;
     const int64_t n_in = residency_->n_in(records);
     stats.n_resident += n_in;
     if (in_snapshot(records)) stats.n_in_snapshot += table_.n_layers() - n_in;
@@ -610,7 +610,7 @@ std::vector<TierStats> ChunkStore::tier_stats() const {
   all[0].bytes = account_.used();
   all[0].bytes_peak = account_.peak();
   std::vector<int64_t> held(tiers_.all.size());
-  table_.for_held([&](const ChunkRecords& records) {
+  table_.for_held([&](KvKind, const ChunkRecords& records) {
     all[0].n_records += residency_->n_in(records);
     for (size_t t = 0; t < tiers_.all.size(); ++t) {
       if (records.tier == tiers_.all[t]) held[t] += table_.n_layers();

@@ -50,12 +50,12 @@ class RecordTable {
   // Of a chunk that is held. The caller lets it go.
   ChunkRecords& forget(KvKind kind, int64_t chunk);
 
-  // Calls use(records) for each chunk that is held.
+  // Calls use(kind, records) for each chunk that is held.
   template <typename Use>
   void for_held(const Use& use) const {
     for (const KvKind kind : kAllKvKinds) {
       for (int64_t chunk = 0; chunk < n_chunks(kind); ++chunk) {
-        if (holds(kind, chunk)) use(this->chunk(kind, chunk));
+        if (holds(kind, chunk)) use(kind, this->chunk(kind, chunk));
       }
     }
   }

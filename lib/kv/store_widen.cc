@@ -8,12 +8,31 @@
 
 #include "lib/kv/chunk_store.h"
 #include "lib/support/element.h"
+#include "lib/support/int4.h"
 
 namespace quire {
 namespace {
 
 // The neutral form of a narrow record (kernels/cpu/kernels.h), in the type of `g`.
-void widen_neutral(const KvGeometry& g, std::span<const std::byte> narrow, std::span<std::byte> full) {
+void widen_int4(const KvGeometry& g, std::span<const std::byte> narrow, std::span<std::byte> full) {
+  const std::byte* from = narrow.data();
+  std::byte* to = full.data();
+  const auto widen = [&](auto place, size_t bytes) {
+    for (int64_t j = 0; j < g.chunk; ++j) {
+      for (int64_t i = 0; i < g.head_dim; ++i) {
+        store_element(g.type, to, j * g.head_dim + i, load_int4(from, place(j, i, g.head_dim)));
+      }
+    }
+    from += bytes;
+    to += row_bytes(g.type, g.chunk * g.head_dim);
+  };
+  for (int head = 0; head < g.n_kv_heads; ++head) {
+    widen(int4_key_place, int4_key_bytes(g.chunk, g.head_dim));
+    widen(int4_value_place, int4_value_bytes(g.chunk, g.head_dim));
+  }
+}
+
+void widen_int8(const KvGeometry& g, std::span<const std::byte> narrow, std::span<std::byte> full) {
   const int64_t n = g.chunk * g.head_dim;
   const std::byte* from = narrow.data();
   std::byte* to = full.data();
@@ -22,7 +41,7 @@ void widen_neutral(const KvGeometry& g, std::span<const std::byte> narrow, std::
     for (int64_t i = 0; i < n; ++i) {
       const int64_t which = keys ? i % g.head_dim : i / g.head_dim;  // a key's channel, a value's token
       store_element(g.type, to, i,
-                    load_element(OldText::kType, from, i) * load_element(ElementType::kF32, scales, which));
+                    load_element(ElementType::kInt8, from, i) * load_element(ElementType::kF32, scales, which));
     }
     from = scales + (keys ? int64_t{g.head_dim} : g.chunk) * static_cast<int64_t>(sizeof(float));
     to += row_bytes(g.type, n);
@@ -41,7 +60,7 @@ Status ChunkStore::read_widened(Queue& queue, Record& narrow, std::span<std::byt
       wide(kv_neutral_bytes(geometry_));
   QUIRE_TRY(residency_->read(user_, queue, narrow, record));
   backend_.to_neutral(narrow_geometry_, record.data(), neutral.data());
-  widen_neutral(geometry_, neutral, wide);
+  (options_.old.type == ElementType::kInt4 ? widen_int4 : widen_int8)(geometry_, neutral, wide);
   backend_.from_neutral(geometry_, wide.data(), full.data());
   return {};
 }
@@ -94,8 +113,11 @@ Status ChunkStore::narrow_moved(Queue& queue, int64_t query, const Rope* rope,
     ~Release() { store.release(queue); }
   } release{*this, queue};
   QUIRE_TRY(make_records(KvKind::kNarrow, to_narrow_));
-  const StepSequence sequence{
-      .plan = std::make_shared<const Plan>(), .rope = rope, .raw_keys = options_.raw_keys, .geometry = geometry_};
+  const StepSequence sequence{.plan = std::make_shared<const Plan>(),
+                              .rope = rope,
+                              .raw_keys = options_.raw_keys,
+                              .old = options_.old,
+                              .geometry = geometry_};
   steps.emplace_back();
   QUIRE_ASSIGN(steps.back(), backend_.prepare_step({queue}, options_.n_query_heads, {&sequence, 1}));
   for (const int64_t chunk : to_narrow_) {

@@ -120,8 +120,8 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   const KvGeometry geometry{config.n_kv_heads, config.head_dim, strategy.kv_chunk(), request.kv_type};
   QUIRE_TRY(backend.can_serve({geometry, config.n_query_heads, strategy.selection(), request.old_text}));
   const auto record = static_cast<int64_t>(backend.kv_record_bytes(geometry));
-  const auto narrow =
-      static_cast<int64_t>(request.old_text.narrows() ? backend.kv_record_bytes(narrow_geometry(geometry)) : size_t{0});
+  const auto narrow = static_cast<int64_t>(
+      request.old_text.narrows() ? backend.kv_record_bytes(narrow_geometry(geometry, request.old_text)) : size_t{0});
   const Chunks chunks = most_chunks(strategy, request);
   plan.kv_bytes_per_token = config.n_layers * (narrow > 0 ? narrow : record) / geometry.chunk;
   if (strategy.selects_chunks()) {

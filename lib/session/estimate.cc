@@ -253,7 +253,7 @@ Result<RateEstimate> estimate_rates(const std::shared_ptr<Model>& model, const S
   const int64_t chunk_bytes = record_bytes * config.n_layers;
   const int64_t narrow_bytes =  // of a chunk of old text; 0: it has full records
       planned.old_text.narrows()
-          ? static_cast<int64_t>(backend.kv_record_bytes(narrow_geometry(geometry))) * config.n_layers
+          ? static_cast<int64_t>(backend.kv_record_bytes(narrow_geometry(geometry, planned.old_text))) * config.n_layers
           : 0;
 
   SessionLoad load;

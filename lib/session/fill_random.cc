@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "lib/session/session.h"
+#include "lib/support/int4.h"
 
 namespace quire {
 namespace {
@@ -53,13 +54,18 @@ class Filler {
     return finish_queue(backend_, queue_);  // words_ is written again for the next buffer
   }
 
-  // A narrow record of numbers below 1: whole numbers are drawn, the scales are equal.
+  // A narrow record of numbers below 1: integers or codes are drawn, the scales and minima are equal.
   Status fill_narrow(const KvRecord& record, const KvGeometry& g) {
     const float scale = 1.0f / 128;
     std::vector<std::byte> neutral(kv_neutral_bytes(g)), bytes(backend_.kv_record_bytes(g));
     const auto rows = static_cast<size_t>(g.chunk * g.head_dim);
     auto* at = neutral.data();
     for (int head = 0; head < g.n_kv_heads; ++head) {
+      if (g.type == ElementType::kInt4) {
+        at = fill_int4(int4_key_place, g, int4_key_bytes(g.chunk, g.head_dim), at);
+        at = fill_int4(int4_value_place, g, int4_value_bytes(g.chunk, g.head_dim), at);
+        continue;
+      }
       for (const int64_t n_scales : {int64_t{g.head_dim}, g.chunk}) {
         for (size_t i = 0; i < rows; ++i) *at++ = static_cast<std::byte>(random_.next() % 255 - 127);
         for (int64_t i = 0; i < n_scales; ++i, at += sizeof scale) std::memcpy(at, &scale, sizeof scale);
@@ -73,6 +79,19 @@ class Filler {
   Queue& queue() { return queue_; }
 
  private:
+  std::byte* fill_int4(Int4Place (*place)(int64_t, int64_t, int64_t), const KvGeometry& g, size_t bytes,
+                       std::byte* at) {
+    const uint16_t scale = to_f16(1.0f / 16), minimum = to_f16(-0.5f);
+    for (int64_t j = 0; j < g.chunk; ++j) {
+      uint64_t codes = 0;
+      for (int64_t i = 0; i < g.head_dim; ++i, codes >>= 4) {
+        if (i % 16 == 0) codes = random_.next();
+        store_int4(at, place(j, i, g.head_dim), static_cast<int>(codes & 15), scale, minimum);
+      }
+    }
+    return at + bytes;
+  }
+
   Backend& backend_;
   Queue& queue_;
   Random random_;
@@ -91,7 +110,7 @@ Status fill_chunk(ChunkStore& kv, Filler& filler, KvKind kind, int n_layers, int
     for (const int64_t old : kv.to_narrow()) {
       QUIRE_TRY(kv.acquire(filler.queue(), layer, {&old, 1}, Access::kWrite, KvKind::kNarrow));
       const KvRecord narrow = kv.layer(layer, KvKind::kNarrow).chunks[static_cast<size_t>(old)];
-      QUIRE_TRY(filler.fill_narrow(narrow, narrow_geometry(kv.geometry())));
+      QUIRE_TRY(filler.fill_narrow(narrow, narrow_geometry(kv.geometry(), kv.old_text())));
     }
   }
   if (kind == KvKind::kText) kv.narrowed();

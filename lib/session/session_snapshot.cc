@@ -66,6 +66,13 @@ Result<ElementType> kv_type_of(const std::string& name) {
   return Status(Code::kBadFile, "keys and values of the type \"" + name + "\", which is not known");
 }
 
+Result<ElementType> old_type_of(const std::string& name) {
+  for (const ElementType type : {ElementType::kInt8, ElementType::kInt4}) {
+    if (name == element_name(type)) return type;
+  }
+  return Status(Code::kBadFile, "old keys and values of the type \"" + name + "\", which is not known");
+}
+
 int64_t snapshot_version(const SessionOptions& options) {
   return options.old_text.narrows() ? SnapshotFile::kNewestVersion : SnapshotFile::kVersion;
 }
@@ -80,7 +87,7 @@ SnapshotOrigin Session::origin_of(const Model& model, const AdapterList& adapter
   origin.strategy = strategy.canonical();
   origin.kv_type = element_name(options.kv_type);
   if (options.old_text.narrows()) {
-    origin.kv_old_type = element_name(OldText::kType);
+    origin.kv_old_type = element_name(options.old_text.type);
     origin.old_after = options.old_text.after;
   }
   return origin;
@@ -168,7 +175,7 @@ Result<bool> Session::save_behind(const std::string& path, const SaveControl& co
   for (int64_t c = 0; c * chunk < n_entries; ++c) n_kept += known.block(KvKind::kCondensed, c, 0) >= 0;
   const auto neutral = [](const KvGeometry& g) { return static_cast<int64_t>(kv_neutral_bytes(g)); };
   const int64_t kept =
-      n_layers * (n_kept * neutral(kv.geometry()) + n_narrow * neutral(narrow_geometry(kv.geometry())));
+      n_layers * (n_kept * neutral(kv.geometry()) + n_narrow * neutral(narrow_geometry(kv.geometry(), kv.old_text())));
   const int64_t unused = last.value()->end() - kept;
   if (kept == 0 || unused > kv.snapshot_size(n_tokens, n_entries).bytes) return false;
 
@@ -224,11 +231,11 @@ Result<std::shared_ptr<Session>> Session::load(std::shared_ptr<Model> model, std
     if (!type.ok()) return type.status().with_context(name);
     o.kv_type = *type;
   }
-  if (!index.origin.kv_old_type.empty() && index.origin.kv_old_type != element_name(OldText::kType)) {
-    return Status(Code::kBadFile,
-                  name + ": old keys and values of the type \"" + index.origin.kv_old_type + "\", which is not known");
+  if (!index.origin.kv_old_type.empty()) {
+    auto type = old_type_of(index.origin.kv_old_type);
+    if (!type.ok()) return type.status().with_context(name);
+    if (!options.old_text_given) o.old_text = {.type = *type, .after = index.origin.old_after};
   }
-  if (!options.old_text_given && !index.origin.kv_old_type.empty()) o.old_text.after = index.origin.old_after;
   if (!options.overflow_given) o.overflow = index.overflow;
   if (o.expected_tokens == 0) o.expected_tokens = index.expected_tokens;
   QUIRE_ASSIGN(SavedText saved, read_text(*file, *model->tokenizer, model->llama->config().vocab_size));

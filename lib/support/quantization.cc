@@ -131,6 +131,7 @@ DequantizeBlock block_function(ElementType type) {
     case ElementType::kF16:
     case ElementType::kBF16:
     case ElementType::kInt8:
+    case ElementType::kInt4:
       break;
   }
   return nullptr;

@@ -20,6 +20,7 @@ enum class ElementType : int32_t {
   kQ5_K = 10,
   kQ6_K = 11,
   kInt8 = 12,  // of old keys and values alone: integers, whose scales lie beside them in the record
+  kInt4 = 13,  // likewise: groups of 32 codes, with their scales and minima (int4.h)
 };
 constexpr int32_t kLastElementType = static_cast<int32_t>(ElementType::kQ6_K);  // of tensors
 
@@ -55,6 +56,8 @@ constexpr BlockFormat block_format(ElementType type) {
       return {256, 210};
     case ElementType::kInt8:
       return {1, 1};
+    case ElementType::kInt4:
+      return {32, 20};
   }
   return {};
 }
@@ -62,10 +65,13 @@ constexpr int64_t kMostBlockElements = 256;
 
 constexpr bool is_quantized(ElementType type) { return block_format(type).elements > 1; }
 
-// Bytes of n consecutive elements; n is a multiple of the block's elements.
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+// Bytes of n consecutive elements; n is a multiple of the block's elements, but for kInt4, which pads rows.
 constexpr size_t row_bytes(ElementType type, int64_t n) {
   const BlockFormat format = block_format(type);
-  return static_cast<size_t>(n / format.elements) * format.bytes;
+  return static_cast<size_t>(ceil_div(n, format.elements)) * format.bytes;
 }
 
 // Of a type whose blocks have one element.
@@ -73,11 +79,8 @@ constexpr size_t element_bytes(ElementType type) { return block_format(type).byt
 
 constexpr const char* element_name(ElementType type) {
   constexpr const char* kNames[] = {"",     "f32",  "f16",  "bf16", "q8_0", "q4_0", "q4_1",
-                                    "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "int8"};
+                                    "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "int8", "int4"};
   return kNames[static_cast<int>(type)];
 }
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 }  // namespace quire

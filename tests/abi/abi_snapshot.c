@@ -95,6 +95,9 @@ static void test_round_trip(quire_model* model) {
   options.old_after = QUIRE_OLD_AT_ONCE;
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_load(model, OUT, len, &options, &loaded, &err));
   CHECK_MESSAGE("its kv_old_type is none; here it is int8");
+  options.kv_old_type = QUIRE_TYPE_INT4;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_load(model, OUT, len, &options, &loaded, &err));
+  CHECK_MESSAGE("its kv_old_type is none; here it is int4");
   options.kv_old_type = 0;
   options.old_after = 0;
   options.kv_host_budget_bytes = 1;

@@ -336,6 +336,9 @@ class ModelTest(unittest.TestCase):
         read = [each["rows"][0]["decode"]["bytes_per_token"] for each in (full, old)]
         self.assertEqual(read[0] - read[1], saved)
         self.assertIn(" in int8 after 20", run(*bench, "--kv-old", "int8", "--old-after", 20).stdout)
+        narrower = self.run_json(*bench, "--kv-old", "int4", "--old-after", 20)
+        self.assertEqual(narrower["kv_old_type"], "int4")
+        self.assertLess(narrower["kv_bytes_per_old_token"], old["kv_bytes_per_old_token"])
 
     def test_strategies(self):
         terms = {term["name"]: term for term in self.run_json("strategies", "--train-len", 1024)["terms"]}

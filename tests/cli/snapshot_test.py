@@ -498,10 +498,12 @@ class LsTest(SnapshotTest):
         origin = self.json("ls", self.snapshot)["snapshots"][0]["origin"]
         self.assertEqual((origin["kv_type"], origin["kv_old_type"], origin["old_after"]), ("f16", "int8", 100))
         self.assertRegex(run("ls", self.snapshot).stdout, r"  f16, int8 after 100  [0-9a-f]{8}  dca")
+        ask = ["run", "-m", OPTIONS.model, "--document", self.snapshot, *PROMPT]
+        self.fails(1, "its kv_old_type is int8; here it is int4", *ask, "--kv-old", "int4", "--old-after", 100)
         store = self.folder / "store"
-        self.json("index", self.text, "-m", OPTIONS.model, "-s", "dca", "--store", store, "--kv-old", "int8",
+        self.json("index", self.text, "-m", OPTIONS.model, "-s", "dca", "--store", store, "--kv-old", "int4",
                   "--old-after", 0)
-        self.assertRegex(run("ls", store).stdout, r"  f16, int8 after 0  [0-9a-f]{8}  ")
+        self.assertRegex(run("ls", store).stdout, r"  f16, int4 after 0  [0-9a-f]{8}  ")
 
     def test_files_by_name_whatever_it_is(self):
         self.make()

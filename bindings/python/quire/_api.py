@@ -14,7 +14,7 @@ from . import _ffi, _snapshot_files
 from ._library import lib
 
 KV_TYPES = {"default": 0, "f32": 1, "f16": 2, "bf16": 3}
-KV_OLD_TYPES = {"default": 0, "int8": 12}
+KV_OLD_TYPES = {"default": 0, "int8": 12, "int4": 13}
 TYPES = {**KV_TYPES, "q8_0": 4, "q4_0": 5, "q4_1": 6, "q5_0": 7, "q5_1": 8, "q4_k": 9, "q5_k": 10, "q6_k": 11}
 LOADS = {"default": 0, "mmap": 1, "read": 2}
 DEVICE_KINDS = {1: "cpu", 2: "cuda"}
@@ -455,7 +455,7 @@ class Session(_Handle):
     _release = "quire_session_release"
 
     def __init__(self, model, strategy="full", snapshot=None, forked_from=None, stored=None, **options):
-        """snapshot: what to load it from (Model.load_session); forked_from: see fork(); stored: see Store.load. options: kv_type, kv_old_type (int8) and old_after (tokens), overflow, expected_tokens, prefill_block, kv_host_budget_bytes, kv_compressed_budget_bytes, kv_file_budget_bytes,
+        """snapshot: what to load it from (Model.load_session); forked_from: see fork(); stored: see Store.load. options: kv_type, kv_old_type (int8, int4) and old_after (tokens), overflow, expected_tokens, prefill_block, kv_host_budget_bytes, kv_compressed_budget_bytes, kv_file_budget_bytes,
         kv_file_directory and the other fields of quire_session_options. adapters: each an Adapter or (Adapter,
         scale). prefix_reuse: False for QUIRE_SESSION_NO_PREFIX_REUSE."""
         options = _session_options(strategy, **options)

@@ -8,6 +8,7 @@
 #include "lib/backend/cpu/cpu_selection.h"
 #include "lib/backend/cpu/cpu_step.h"
 #include "lib/backend/cpu/rope_cache.h"
+#include "lib/support/int4.h"
 #include "lib/support/quantization.h"
 
 namespace quire::cpu {
@@ -78,7 +79,7 @@ Status cancelled() { return Status(Code::kCancelled, "cancelled"); }
 // Rows per task of row-wise operations: small enough to spread, large enough to be worth handing over.
 constexpr int64_t kRowsPerTask = 8;
 
-// Bytes of a KV head's parts in the neutral form of a record.
+// Bytes of a KV head's parts in the neutral form of a record, but for kInt4.
 struct NeutralParts {
   explicit NeutralParts(const KvGeometry& g)
       : rows(static_cast<size_t>(g.chunk) * row_bytes(g.type, g.head_dim)),
@@ -217,6 +218,11 @@ class CpuBackend final : public Backend {
     auto* to = static_cast<std::byte*>(neutral);
     const NeutralParts parts(g);
     for (int64_t head = 0; head < g.n_kv_heads; ++head) {
+      if (g.type == ElementType::kInt4) {
+        to = std::copy_n(from + layout.keys(head), int4_key_bytes(g.chunk, g.head_dim), to);
+        to = std::copy_n(from + layout.values(head), int4_value_bytes(g.chunk, g.head_dim), to);
+        continue;
+      }
       keys_to_rows(g.type, from + layout.keys(head), g.chunk, g.head_dim, to);
       to = std::copy_n(from + layout.key_scales(head), parts.key_scales, to + parts.rows);
       to = std::copy_n(from + layout.values(head), parts.rows, to);
@@ -234,6 +240,11 @@ class CpuBackend final : public Backend {
       from += bytes;
     };
     for (int64_t head = 0; head < g.n_kv_heads; ++head) {
+      if (g.type == ElementType::kInt4) {
+        take(int4_key_bytes(g.chunk, g.head_dim), layout.keys(head));
+        take(int4_value_bytes(g.chunk, g.head_dim), layout.values(head));
+        continue;
+      }
       rows_to_keys(g.type, from, g.chunk, g.head_dim, to + layout.keys(head));
       from += parts.rows;
       take(parts.key_scales, layout.key_scales(head));
@@ -405,13 +416,19 @@ class CpuBackend final : public Backend {
   }
 
   Status narrow_chunks(Exec exec, const PreparedStep& step, const NarrowArgs& args) override {
-    const KvGeometry& g = cpu_step(step).at(args.sequence).geometry;
-    const RecordLayout from(g), to(narrow_geometry(g));
+    const CpuStep::Sequence& sequence = cpu_step(step).at(args.sequence);
+    const KvGeometry& g = sequence.geometry;
+    const RecordLayout from(g), to(narrow_geometry(g, sequence.old));
     const bool done = pool_.run(args.n_chunks * g.n_kv_heads, exec.cancel, [&](int64_t task, int) {
       const auto chunk = static_cast<size_t>(args.first_chunk + task / g.n_kv_heads);
       const int64_t head = task % g.n_kv_heads;
       const std::byte* const full = record_ptr(args.records.chunks[chunk]);
       std::byte* const narrow = record_ptr(args.out.chunks[chunk]);
+      if (sequence.old.type == ElementType::kInt4) {
+        quantize_keys_int4(g.type, full + from.keys(head), g.chunk, g.head_dim, narrow + to.keys(head));
+        quantize_values_int4(g.type, full + from.values(head), g.chunk, g.head_dim, narrow + to.values(head));
+        return;
+      }
       quantize_keys(g.type, full + from.keys(head), g.chunk, g.head_dim, narrow + to.keys(head),
                     reinterpret_cast<float*>(narrow + to.key_scales(head)));
       quantize_values(g.type, full + from.values(head), g.chunk, g.head_dim, narrow + to.values(head),
@@ -495,9 +512,12 @@ class CpuBackend final : public Backend {
 RecordLayout::RecordLayout(const KvGeometry& geometry) {
   const auto aligned = [](size_t bytes) { return static_cast<size_t>(round_up(static_cast<int64_t>(bytes), 64)); };
   const bool scaled = geometry.type == ElementType::kInt8;
-  key_bytes = aligned(row_bytes(geometry.type, key_elements(geometry.chunk, geometry.head_dim)));
+  const bool groups = geometry.type == ElementType::kInt4;
+  key_bytes = aligned(groups ? int4_key_bytes(geometry.chunk, geometry.head_dim)
+                             : row_bytes(geometry.type, key_elements(geometry.chunk, geometry.head_dim)));
   key_scale_bytes = scaled ? aligned(static_cast<size_t>(geometry.head_dim) * sizeof(float)) : 0;
-  value_bytes = aligned(static_cast<size_t>(geometry.chunk) * row_bytes(geometry.type, geometry.head_dim));
+  value_bytes = aligned(groups ? int4_value_bytes(geometry.chunk, geometry.head_dim)
+                               : static_cast<size_t>(geometry.chunk) * row_bytes(geometry.type, geometry.head_dim));
   value_scale_bytes = scaled ? aligned(static_cast<size_t>(geometry.chunk) * sizeof(float)) : 0;
 }
 

@@ -56,7 +56,7 @@ SequenceRun::SequenceRun(const CpuStep& step, const AttentionArgs& args)
       n_heads_(step.n_query_heads),
       rope_(static_cast<const RopeCache&>(*sequence_.rope)),
       layout_(sequence_.geometry),
-      narrow_(narrow_geometry(sequence_.geometry)),
+      narrow_(narrow_geometry(sequence_.geometry, sequence_.old)),
       d_(sequence_.geometry.head_dim),
       l_(sequence_.geometry.chunk) {
   if (args.selection) {
@@ -130,9 +130,11 @@ SequenceRun::Stored SequenceRun::stored(const Tile& tile, const Piece& piece) co
   const auto chunk = static_cast<size_t>(piece.chunk);
   if (piece.span->kind == KvKind::kText && piece.begin < tile.old_before) {
     const std::byte* record = record_ptr(args_.records[static_cast<size_t>(KvKind::kNarrow)].chunks[chunk]);
-    return {OldText::kType, record + narrow_.keys(tile.kv_head), record + narrow_.values(tile.kv_head),
-            reinterpret_cast<const float*>(record + narrow_.key_scales(tile.kv_head)),
-            reinterpret_cast<const float*>(record + narrow_.value_scales(tile.kv_head))};
+    const auto scales = [&](size_t at) {
+      return sequence_.old.type == ElementType::kInt8 ? reinterpret_cast<const float*>(record + at) : nullptr;
+    };
+    return {sequence_.old.type, record + narrow_.keys(tile.kv_head), record + narrow_.values(tile.kv_head),
+            scales(narrow_.key_scales(tile.kv_head)), scales(narrow_.value_scales(tile.kv_head))};
   }
   const std::byte* record = record_ptr(records(piece).chunks[chunk]);
   return {sequence_.geometry.type, record + layout_.keys(tile.kv_head), record + layout_.values(tile.kv_head), nullptr,

@@ -48,10 +48,11 @@ AttentionScene::AttentionScene(Machine& machine, Random& random, const Shape& sh
 // Narrow records of all complete chunks, some chunks at a time.
 void AttentionScene::narrow(Machine& machine, Random& random, bool raw) {
   const int64_t n_chunks = kTextKeys / shape_.chunk;
-  const KvGeometry geometry = narrow_geometry(shape_.geometry());
+  const KvGeometry geometry = narrow_geometry(shape_.geometry(), shape_.old());
   KeysAndValues& narrow = kinds_[static_cast<int>(KvKind::kNarrow)];
   narrow.records = Records(*machine.backend, machine.backend->kv_record_bytes(geometry), n_chunks);
-  const auto step = machine.storing_step({.n = 1, .rope = rope_.get(), .geometry = shape_.geometry()});
+  const auto step =
+      machine.storing_step({.n = 1, .rope = rope_.get(), .old = shape_.old(), .geometry = shape_.geometry()});
   int64_t count = 0;
   for (int64_t first = 0; first < n_chunks; first += count) {
     count = std::min(n_chunks - first, random.between(1, 3));
@@ -59,7 +60,8 @@ void AttentionScene::narrow(Machine& machine, Random& random, bool raw) {
         .first_chunk = first, .n_chunks = count, .records = {kinds_[0].records.chunks}, .out = {narrow.records.chunks}};
     if (!machine.backend->narrow_chunks(machine.exec(), *step, args).ok()) throw std::runtime_error("narrow_chunks");
   }
-  // Each number is its integer times its scale, which is the greatest magnitude of those that share it, over 127.
+  // Each number is its integer times its scale, which is the greatest magnitude of those that share it, over 127; of
+  // kInt4 its code times the scale and the minimum.
   const cpu::RecordLayout full(shape_.geometry()), layout(geometry);
   const int64_t d = shape_.head_dim, l = shape_.chunk;
   Rotations rotations(table_.theta);
@@ -75,19 +77,27 @@ void AttentionScene::narrow(Machine& machine, Random& random, bool raw) {
         std::vector<float> key(static_cast<size_t>(d));
         for (const bool is_key : {true, false}) {
           for (int64_t i = 0; i < d; ++i) {
-            double most = 0;
+            const int64_t place = is_key ? (j / 16 * d + i) * 16 + j % 16 : j * d + i;
+            const auto* stored = record + (is_key ? layout.keys(head) : layout.values(head));
+            float scale = 0;
+            double number = 0, most = 0;
+            if (geometry.type == ElementType::kInt4) {
+              const Int4Place in_group = (is_key ? int4_key_place : int4_value_place)(j, i, d);
+              scale = load_f16(stored, in_group.scale);
+              number = load_int4(stored, in_group);
+            }
             for (int64_t other = 0; other < (is_key ? l : d); ++other) {
               most = std::max<double>(most, std::fabs(is_key ? at(head, true, other, i) : at(head, false, j, other)));
             }
-            float scale = 0;
-            std::memcpy(&scale,
-                        record + (is_key ? layout.key_scales(head) + static_cast<size_t>(i) * sizeof scale
-                                         : layout.value_scales(head) + static_cast<size_t>(j) * sizeof scale),
-                        sizeof scale);
-            ASSERT_NEAR(scale, most / 127, 1e-6 * most);
-            const int64_t place = is_key ? (j / 16 * d + i) * 16 + j % 16 : j * d + i;
-            const auto* integers = record + (is_key ? layout.keys(head) : layout.values(head));
-            const double number = static_cast<double>(load_element(ElementType::kInt8, integers, place)) * scale;
+            if (geometry.type == ElementType::kInt8) {
+              std::memcpy(&scale,
+                          record + (is_key ? layout.key_scales(head) + static_cast<size_t>(i) * sizeof scale
+                                           : layout.value_scales(head) + static_cast<size_t>(j) * sizeof scale),
+                          sizeof scale);
+              ASSERT_NEAR(scale, most / 127, 1e-6 * most);
+              number = static_cast<double>(load_element(ElementType::kInt8, stored, place)) * scale;
+            }
+            ASSERT_LE(scale, 2 * most / 15 * 1.01);
             ASSERT_NEAR(number, at(head, is_key, j, i), 0.501 * scale);
             if (is_key) key[static_cast<size_t>(i)] = static_cast<float>(number);
             if (!is_key) narrow.rounded_values.push_back(number);

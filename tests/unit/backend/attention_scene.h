@@ -15,8 +15,9 @@ struct Shape {
   int64_t chunk = 64;
   ElementType type = ElementType::kF32;
   int64_t old_after = kNoLimit;  // of the text: OldText::after
+  ElementType old_type = ElementType::kInt8;
 
-  OldText old() const { return {.after = old_after}; }
+  OldText old() const { return {.type = old_type, .after = old_after}; }
   int n_query_heads() const { return group * n_kv_heads; }
   KvGeometry geometry() const { return {n_kv_heads, head_dim, chunk, type}; }
   std::string name() const;

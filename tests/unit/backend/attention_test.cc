@@ -34,7 +34,10 @@ const Shape kShapes[] = {{1, 2, 64, 64, kF32},
                          {4, 1, 32, 16, kF16, 0},
                          {2, 2, 48, 48, kBF16, 100},
                          {1, 3, 24, 64, kF32, 1},
-                         {8, 1, 80, 16, kF32, 230}};
+                         {8, 1, 80, 16, kF32, 230},
+                         {3, 2, 64, 48, kF16, 0, ElementType::kInt4},
+                         {2, 1, 24, 16, kBF16, 40, ElementType::kInt4},
+                         {8, 1, 80, 256, kF32, 1, ElementType::kInt4}};
 
 TEST(Attention, MatchesTheNaiveReferenceForEveryPlanAndShape) {
   Random random;
@@ -131,7 +134,7 @@ TEST(Attention, WindowsChangeNoBit) {
   SCOPED_TRACE(random.trace());
   Machine machines[] = {Machine(1), Machine(2), Machine(4)};
   for (const Shape& shape : {Shape{4, 1, 32, 16, kF16}, Shape{2, 2, 48, 64, kF32}, Shape{1, 1, 24, 112, kBF16},
-                             Shape{2, 2, 32, 16, kF16, 40}}) {
+                             Shape{2, 2, 32, 16, kF16, 40}, Shape{2, 2, 48, 16, kF16, 40, ElementType::kInt4}}) {
     const AttentionScene rotated(machines[0], random, shape, false), raw(machines[0], random, shape, true);
     const int64_t n_chunks = ceil_div(AttentionScene::kTextKeys, shape.chunk);
     std::vector<std::vector<int64_t>> all_cuts(1);

@@ -89,5 +89,23 @@ TEST(NeutralRecords, GoThereAndBack) {
   }
 }
 
+TEST(NeutralRecords, NarrowOnesGoThereAndBack) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machine;
+  for (KvGeometry g : geometries()) {
+    for (const ElementType type : {ElementType::kInt8, ElementType::kInt4}) {
+      g.type = type;
+      SCOPED_TRACE(name_of(g));
+      std::vector<std::byte> neutral(kv_neutral_bytes(g)), again(neutral.size());
+      for (std::byte& byte : neutral) byte = static_cast<std::byte>(random.between(0, 255));
+      std::vector<std::byte> record(machine.backend->kv_record_bytes(g), std::byte{0x5A});
+      machine.backend->from_neutral(g, neutral.data(), record.data());
+      machine.backend->to_neutral(g, record.data(), again.data());
+      ASSERT_EQ(neutral, again);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -27,17 +27,20 @@ const char* const kStrategies[] = {"full(kv_chunk=16)",
                                    "sda(dilation=3)",
                                    "beacon(ratio=4, kv_chunk=16)"};
 
-SessionOptions with_old(const std::string& strategy, int64_t after, int64_t block = 24) {
+SessionOptions with_old(const std::string& strategy, int64_t after, int64_t block = 24,
+                        ElementType type = ElementType::kInt8) {
   SessionOptions options = with_strategy(strategy);
-  options.old_text.after = after;
+  options.old_text = {.type = type, .after = after};
   options.prefill_block = block;
   return options;
 }
 
-class OldTextSessions : public testing::TestWithParam<std::tuple<const char*, int64_t>> {
+class OldTextSessions : public testing::TestWithParam<std::tuple<const char*, int64_t, ElementType>> {
  protected:
   std::string strategy() const { return std::get<0>(GetParam()); }
-  SessionOptions options(int64_t block = 24) const { return with_old(strategy(), std::get<1>(GetParam()), block); }
+  SessionOptions options(int64_t block = 24) const {
+    return with_old(strategy(), std::get<1>(GetParam()), block, std::get<2>(GetParam()));
+  }
   std::span<const int32_t> tokens(int64_t begin, int64_t end) const {
     return std::span(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
   }
@@ -55,7 +58,13 @@ class OldTextSessions : public testing::TestWithParam<std::tuple<const char*, in
   SpillDirectory spill_;
 };
 INSTANTIATE_TEST_SUITE_P(Strategies, OldTextSessions,
-                         testing::Combine(testing::ValuesIn(kStrategies), testing::Values(0, 40)));
+                         testing::Combine(testing::ValuesIn(kStrategies), testing::Values(0, 40),
+                                          testing::Values(ElementType::kInt8)));
+INSTANTIATE_TEST_SUITE_P(
+    Int4, OldTextSessions,
+    testing::Combine(testing::Values("full(kv_chunk=16)", "dca(kv_chunk=48)", "longheads(chunk=16, chunks=5)",
+                                     "rerope(window=40, kv_chunk=16)", "beacon(ratio=4, kv_chunk=16)"),
+                     testing::Values(0), testing::Values(ElementType::kInt4)));
 
 TEST_P(OldTextSessions, SplitsAndBlocksChangeNoBit) {
   for (const auto& [block, step] : {std::pair<int64_t, size_t>{1, 0}, {7, 0}, {64, 29}, {16, 1}, {512, 100}}) {
@@ -179,15 +188,17 @@ TEST_P(OldTextSessions, SessionsOfOneSnapshotShareIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Late, OldTextSessions,
-                         testing::Combine(testing::Values("full(kv_chunk=16)"), testing::Values(230)));
+                         testing::Combine(testing::Values("full(kv_chunk=16)"), testing::Values(230),
+                                          testing::Values(ElementType::kInt8)));
 
 // Of a long text, full records are held of so many tokens and the spare chunks; the plan says so.
 TEST(OldTextMemory, IsWhatThePlanSays) {
   const auto model = load("short_128");
-  for (const int64_t after : {0, 40, 100}) {
+  for (const auto& [after, type] :
+       {std::pair<int64_t, ElementType>{0, ElementType::kInt8}, {40, ElementType::kInt8}, {100, ElementType::kInt4}}) {
     for (const int64_t n : {20, 64, 65, 160, 300, 333}) {
       SCOPED_TRACE(std::to_string(n) + " tokens, after " + std::to_string(after));
-      SessionOptions options = with_old("full(kv_chunk=16)", after);
+      SessionOptions options = with_old("full(kv_chunk=16)", after, 24, type);
       const auto session = make_session(model, options);
       expect_ok(session->feed_tokens(random_tokens(*model, n)));
       expect_ok(run(session).status);
@@ -239,21 +250,32 @@ TEST(OldTextSnapshots, OfOtherTypesAreRefusedByTheField) {
   const auto model = load("short_128");
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/saved.quire";
-  const auto session = make_session(model, with_old("full(kv_chunk=16)", 40));
-  expect_ok(session->feed_tokens(random_tokens(*model, 100)));
-  expect_ok(run(session).status);
-  expect_ok(session->save(path, {}));
-  const auto refusal = [&](int64_t after) {
-    LoadOptions loading;
-    loading.old_text_given = true;
-    loading.session.old_text.after = after;
-    return Session::load(model, path, loading).status();
-  };
-  EXPECT_THAT(refusal(50).message(), HasSubstr("its old_after is 40; here it is 50"));
-  EXPECT_THAT(refusal(kNoLimit).message(), HasSubstr("its kv_old_type is int8; here it is none"));
-  expect_ok(refusal(40));
-  EXPECT_NE(session->fingerprint(), make_session(model, with_old("full(kv_chunk=16)", 50))->fingerprint());
-  EXPECT_NE(session->fingerprint(), make_session(model, with_old("full(kv_chunk=16)", kNoLimit))->fingerprint());
+  for (const ElementType type : {ElementType::kInt8, ElementType::kInt4}) {
+    const ElementType other = type == ElementType::kInt8 ? ElementType::kInt4 : ElementType::kInt8;
+    const std::string name = element_name(type);
+    const auto session = make_session(model, with_old("full(kv_chunk=16)", 40, 24, type));
+    expect_ok(session->feed_tokens(random_tokens(*model, 100)));
+    expect_ok(run(session).status);
+    expect_ok(session->save(path, {}));
+    const auto refusal = [&](ElementType own, int64_t after) {
+      LoadOptions loading;
+      loading.old_text_given = true;
+      loading.session.old_text = {.type = own, .after = after};
+      return Session::load(model, path, loading).status();
+    };
+    EXPECT_THAT(refusal(type, 50).message(), HasSubstr("its old_after is 40; here it is 50"));
+    EXPECT_THAT(refusal(type, kNoLimit).message(), HasSubstr("its kv_old_type is " + name + "; here it is none"));
+    EXPECT_THAT(refusal(other, 40).message(),
+                HasSubstr("its kv_old_type is " + name + "; here it is " + element_name(other)));
+    expect_ok(refusal(type, 40));
+    const auto fingerprint = [&](ElementType own, int64_t after) {
+      return make_session(model, with_old("full(kv_chunk=16)", after, 24, own))->fingerprint();
+    };
+    EXPECT_EQ(session->fingerprint(), fingerprint(type, 40));
+    EXPECT_NE(session->fingerprint(), fingerprint(other, 40));
+    EXPECT_NE(session->fingerprint(), fingerprint(type, 50));
+    EXPECT_NE(session->fingerprint(), fingerprint(type, kNoLimit));
+  }
 }
 
 // tests/golden/snapshots/version_2.quire: random_tokens(150), three generated ones, and random_tokens(5, seed 2)

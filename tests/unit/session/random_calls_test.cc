@@ -192,7 +192,7 @@ TEST_P(RandomCalls, GiveThemOnManyThreads) {
   small.n_threads = 2;
   small.n_io_threads = 2;
   small.kv_memory_bytes =
-      2 * kThreads * (whole.kv_bytes_peak - whole.kv_chunks * whole.kv_record_bytes) + 4 * whole.kv_bytes_peak;
+      2 * kThreads * (whole.kv_bytes_peak - whole.kv_full_bytes - whole.kv_narrow_bytes) + 4 * whole.kv_bytes_peak;
   const auto model = load(model_for(GetParam()), small);
   SessionOptions spilling = options;
   spilling.spill_directory = spill.path();

@@ -59,10 +59,13 @@ inline std::string model_for(const std::string& strategy) {
   return strategy.starts_with("beacon") ? kWithBeacons : "short_128";
 }
 
-// QUIRE_TEST_OLD_AFTER in the environment: old text is read in a narrower type, from so many tokens on.
+// QUIRE_TEST_OLD_AFTER in the environment: old text is read in a narrower type, from so many tokens on;
+// QUIRE_TEST_OLD_TYPE: which (default: int8).
 inline OldText tested_old_text() {
-  const char* after = std::getenv("QUIRE_TEST_OLD_AFTER");
-  return {.after = after ? std::atoll(after) : kNoLimit};
+  const char* const after = std::getenv("QUIRE_TEST_OLD_AFTER");
+  const char* const type = std::getenv("QUIRE_TEST_OLD_TYPE");
+  const bool is_int4 = type && std::string(type) == "int4";
+  return {.type = is_int4 ? ElementType::kInt4 : ElementType::kInt8, .after = after ? std::atoll(after) : kNoLimit};
 }
 
 inline SessionOptions with_strategy(const std::string& strategy) {
