@@ -301,8 +301,8 @@ QUIRE_API void quire_cancel_release(quire_cancel* cancel);
 #define QUIRE_TYPE_INT8 12
 /* Codes of 4 bits, for keys and values of old text only, too: 32 numbers share a scale and a
  * minimum in float16, of keys those of a channel in 32 tokens, of values 32 channels of a token. So
- * a number takes 5 bits; what is missing to 32 is padded. Where numbers are beyond float16, those of
- * their group may come out as NaN. */
+ * a number takes 5 bits; what is missing to 32 is padded. Where numbers are beyond float16, those
+ * of their group may come out as NaN. */
 #define QUIRE_TYPE_INT4 13
 
 #define QUIRE_LOAD_DEFAULT 0 /* QUIRE_LOAD_READ */

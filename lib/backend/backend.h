@@ -82,8 +82,8 @@ class Backend {
   virtual size_t kv_record_bytes(const KvGeometry& geometry) const = 0;
   // A record and its neutral form, the same on every backend: [n_kv_heads][keys, values][chunk][head_dim] in the
   // record's type, keys as stored; of kInt8 [n_kv_heads][keys, scales, values, scales] (kernels/cpu/kernels.h has the
-  // scales); of kInt4 [n_kv_heads][keys, values] in groups (lib/support/int4.h). `record` and `neutral` are host memory of
-  // kv_record_bytes and kv_neutral_bytes.
+  // scales); of kInt4 [n_kv_heads][keys, values] in groups (lib/support/int4.h). `record` and `neutral` are host memory
+  // of kv_record_bytes and kv_neutral_bytes.
   virtual void to_neutral(const KvGeometry& geometry, const void* record, void* neutral) const = 0;
   virtual void from_neutral(const KvGeometry& geometry, const void* neutral, void* record) const = 0;
   // Bytes of a page of representations of n_vectors vectors of this type per chunk.
