@@ -3,8 +3,9 @@
 // number = fma(code, scale, minimum) with a code of [0, 15]; scale and minimum are f16. The minimum is rounded down and
 // the scale up, so that the codes reach every number of the group: none is further than half a scale from its code.
 // bf16 would not overflow, but where a channel's numbers lie around 50 and 2 apart, as keys of models with biases do,
-// its minimum alone would widen the scale by a fifth, and f16's by a 40th. Numbers beyond f16 come out right as long as
-// the scale and the minimum are finite (up to 16 times 65504 above), otherwise as NaN, the whole group.
+// rounding the minimum to it would widen the scale by up to an eighth, and to f16 by a 64th. Numbers beyond f16 come
+// out right as long as the scale and the minimum are finite (up to 16 times 65504 above), otherwise as NaN, the whole
+// group.
 //
 // A head's keys of a chunk, by channel: for each 32 keys [codes [d][16] | scales [d] | minima [d]]; byte b of a
 // channel's codes has key b in the low half and key 16 + b in the high one. Values, by token: for each kInt4Tokens
