@@ -1,0 +1,133 @@
+"""How C is called: arguments, results and errors, and objects that own a handle."""
+
+import ctypes
+import os
+import weakref
+from ctypes import byref, c_int32, c_size_t, c_void_p
+
+from . import _ffi
+from ._library import lib
+
+_CLOSED = -9
+
+
+class QuireError(Exception):
+    """A failed call: `status` ("BAD_FILE", ...), `code`, `message`, `offset` (-1: none), `os_error` (errno or 0)."""
+
+    def __init__(self, code, message, offset=-1, os_error=0):
+        self.code, self.message, self.offset, self.os_error = code, message, offset, os_error
+        self.status = lib.quire_get_status_name(code).decode()
+        super().__init__(f"{self.status}: {message}")
+
+
+def _call(function, *arguments):
+    """Calls a function that takes a quire_error; raises on failure, returns the (positive) status."""
+    error = _ffi.Error()
+    status = function(*arguments, byref(error))
+    if status < 0:
+        raise QuireError(status, error.message.decode(errors="replace"), error.offset, error.os_error)
+    return status
+
+
+def _options(cls, **fields):
+    return cls(struct_size=ctypes.sizeof(cls), **fields)
+
+
+def _choice(name, value, choices):
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+    return choices[value]
+
+
+def _text(function, *arguments):
+    """The result of a `buf, cap, *needed` function, as bytes."""
+    needed = c_size_t()
+    _call(function, *arguments, None, 0, byref(needed))
+    buffer = ctypes.create_string_buffer(max(needed.value, 1))
+    _call(function, *arguments, buffer, needed.value, byref(needed))
+    return buffer.raw[:needed.value]
+
+
+def _ids(ids):
+    ids = list(ids)
+    return (c_int32 * len(ids))(*ids), len(ids)
+
+
+def _texts(strings):
+    data = [text.encode() for text in strings]
+    return (_ffi.Text * len(data))(*[(text, len(text)) for text in data])
+
+
+def _path(path):
+    path = os.fspath(path)
+    return path if isinstance(path, bytes) else path.encode()
+
+
+def _progress(progress):
+    """progress(done, total) as C calls it; None: NULL. The caller keeps the result for as long as C may call it."""
+    return _ffi.ProgressCallback((lambda _, done, total: progress(done, total)) if progress else 0)
+
+
+def _pairs(items):
+    """Adapters or their paths, each alone or with a scale: (item, scale)."""
+    return [item if isinstance(item, tuple) else (item, 1.0) for item in items]
+
+
+def _rows(array, kind, n_rows, n_columns):
+    """A ctypes array as a two-dimensional memoryview, which numpy.asarray takes without a copy."""
+    return memoryview(array).cast("B").cast(kind, (n_rows, n_columns))
+
+
+def _dicts(array):
+    return [{name: getattr(item, name) for name, _ in item._fields_} for item in array]
+
+
+def _fields(struct):
+    return {name: getattr(struct, name) for name, _ in struct._fields_[2:]}
+
+
+class _Handle:
+    """Owns one reference, dropped when the object is collected. Objects keep their parents alive."""
+
+    _release = None  # the name of the C function
+
+    def _own(self, parent, function, *arguments):
+        out = c_void_p()
+        _call(function, *arguments, byref(out))
+        self._parent = parent
+        self._pointer = out
+        self._finalizer = weakref.finalize(self, getattr(lib, self._release), out)
+        self._finalizer.atexit = False  # see _close_runtimes
+
+    @property
+    def _handle(self):
+        if not self._finalizer.alive:
+            raise QuireError(_CLOSED, f"this {type(self).__name__} was closed")
+        return self._pointer
+
+    def close(self):
+        """Drops the reference now. A second close does nothing."""
+        self._finalizer()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+
+class Cancel(_Handle):
+    """Stops a long load: trigger() from any thread."""
+
+    _release = "quire_cancel_release"
+
+    def __init__(self):
+        self._own(None, lib.quire_cancel_create)
+
+    def trigger(self):
+        lib.quire_cancel_trigger(self._handle)
+
+
+def version():
+    """The loaded library's version, "0.1.0"."""
+    return lib.quire_get_version_string().decode()

@@ -1,0 +1,111 @@
+"""Runtimes: threads, memory, devices and the log."""
+
+import atexit
+import contextlib
+import itertools
+import weakref
+from ctypes import byref, c_int32
+
+from . import _ffi
+from ._arguments import _session_options
+from ._calls import QuireError, _Handle, _call, _choice, _fields, _options, _path, _text
+from ._library import lib
+from ._model import Model, Tokenizer
+from ._names import DEVICE_KINDS, LOADS, LOG_LEVELS, TYPES
+
+# A thread of the library that enters Python while the interpreter shuts down would be killed inside C++ frames. So the
+# function that C calls is never freed, and the threads are joined before the shutdown.
+_logs = {}  # of the living Runtimes
+_log_keys = itertools.count(1)
+_runtimes = weakref.WeakSet()
+
+
+@_ffi.LogCallback
+def _log(key, level, message, length):
+    if log := _logs.get(key):
+        log(level, message[:length].decode(errors="replace"))
+
+
+@atexit.register
+def _close_runtimes():
+    for runtime in list(_runtimes):
+        with contextlib.suppress(QuireError):
+            runtime.close()
+
+
+class Runtime(_Handle):
+    """Threads and memory. log: called as log(level, message) on any thread; it must not call Quire.
+    prefix_cache_bytes: most bytes that are kept of released sessions, for the next one whose text begins as one of
+    theirs."""
+
+    _release = "quire_runtime_release"
+
+    def __init__(self, threads=0, io_threads=0, log=None, log_level="default", prefix_cache_bytes=0):
+        options = _options(_ffi.RuntimeOptions, n_threads=threads, n_io_threads=io_threads,
+                           prefix_cache_bytes=prefix_cache_bytes,
+                           log_level=_choice("log_level", log_level, LOG_LEVELS))
+        if log is not None:
+            key = next(_log_keys)
+            _logs[key] = log
+            options.log, options.log_user_data = _log, key
+            weakref.finalize(self, _logs.pop, key).atexit = False
+        self._own(None, lib.quire_runtime_create, byref(options))
+        _runtimes.add(self)
+
+    def load(self, path, weight_type="default", load="default", cancel=None, progress=None, merge=(),
+             beacon=None, device="auto"):
+        """Loads a model: a Hugging Face directory, or a GGUF file. device: the name of one of devices(). progress:
+        called as progress(done_bytes, total_bytes) on this thread. merge: adapter directories, each as a path or (path,
+        scale), to be merged into the weights. beacon: the directory of an Activation Beacon plug-in. load:
+        "mmap" maps the files, and a file that shrinks then kills the process; "read" (the default) reads
+        them."""
+        return Model(self, path, weight_type, load, cancel, progress, merge, beacon, device)
+
+    def devices(self):
+        """What models can run on: quire_device_info as dicts, `kind` by name and `usable` as a bool."""
+        count, found = c_int32(), []
+        _call(lib.quire_runtime_get_device_count, self._handle, byref(count))
+        for index in range(count.value):
+            info = _options(_ffi.DeviceInfo)
+            _call(lib.quire_runtime_get_device_info, self._handle, index, byref(info))
+            found.append({"name": info.name.decode(), "kind": DEVICE_KINDS.get(info.kind, "unknown"),
+                          "description": info.description.decode(), "usable": bool(info.flags & 1),
+                          "obstacle": info.obstacle.decode(), "memory_bytes": info.memory_bytes,
+                          "free_bytes": info.free_bytes})
+        return found
+
+    @property
+    def stats(self):
+        """quire_runtime_stats as a dict."""
+        stats = _options(_ffi.RuntimeStats)
+        _call(lib.quire_runtime_get_stats, self._handle, byref(stats))
+        return _fields(stats)
+
+    def tokenizer(self, path):
+        """The tokenizer of a model directory, a tokenizer.model, a tokenizer.json or a GGUF file; no weights."""
+        return Tokenizer(self, path)
+
+    def plan_memory(self, path, n_tokens, strategy="full", weight_type="default", load="default", **options):
+        """quire_memory_plan as a dict: what the model and a session of n_tokens would take. options: Session's."""
+        plan = _options(_ffi.MemoryPlan)
+        _call(lib.quire_runtime_plan_memory, *self._planned(path, strategy, weight_type, load, **options), n_tokens,
+              byref(plan))
+        return _fields(plan)
+
+    def check(self, path, strategy="full", **options):
+        """Raises what a Session(model, strategy, **options) would raise for the model in `path`; loads nothing."""
+        _call(lib.quire_runtime_check_session, *self._planned(path, strategy, **options))
+
+    def describe_strategy(self, path, strategy="auto", **options):
+        """The canonical strategy that such a session would have; loads nothing."""
+        return _text(lib.quire_runtime_describe_strategy, *self._planned(path, strategy, **options)).decode()
+
+    def _planned(self, path, strategy, weight_type="default", load="default", **options):
+        model = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
+                         weight_type=_choice("weight_type", weight_type, TYPES))
+        path = _path(path)
+        return self._handle, path, len(path), byref(model), byref(_session_options(strategy, **options))
+
+    def close(self):
+        """Stops everything that runs on this runtime and waits for it."""
+        _call(lib.quire_runtime_close, self._handle)

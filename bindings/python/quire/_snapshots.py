@@ -1,0 +1,95 @@
+"""Stores of documents, and snapshots by themselves."""
+
+import json
+from ctypes import byref
+
+from . import _ffi, _snapshot_files
+from ._arguments import _session_options, _snapshot_options
+from ._calls import QuireError, _Handle, _call, _ids, _options, _path, _progress, _text
+from ._library import lib
+from ._session import Session
+
+
+class Store(_Handle):
+    """A directory of documents that were read, which processes share. Any thread may use it."""
+
+    _release = "quire_store_release"
+
+    def __init__(self, path, budget_bytes=0, must_exist=False):
+        """The directory is made where it is missing, unless it must_exist. budget_bytes: of all entries together; 0: no
+        limit."""
+        options = _options(_ffi.StoreOptions, flags=_ffi.STORE_MUST_EXIST if must_exist else 0,
+                           budget_bytes=budget_bytes)
+        path = _path(path)
+        self._own(None, lib.quire_store_open, path, len(path), byref(options))
+
+    def put(self, session, title="", progress=None, cancel=None):
+        """Puts what the session has read there; a dict of the entry's "name" and its "n_tokens". progress and cancel:
+        as in Runtime.load."""
+        report = _progress(progress)
+        match = _options(_ffi.StoreMatch)
+        title = title.encode()
+        _call(lib.quire_store_put, self._handle, session._handle, title, len(title),
+              byref(_snapshot_options(report, cancel)), byref(match))
+        return {"name": match.name.decode(), "n_tokens": match.n_tokens}
+
+    def find(self, model, ids, strategy="full", **options):
+        """How much of a text is there for a session of these options: a dict of the entry's "name" ("": none), how many
+        of the first tokens it has ("n_tokens"), how many of those need not be read again ("n_computed"), and why there
+        are none ("reason")."""
+        match = _options(_ffi.StoreMatch)
+        ids, n_ids = _ids(ids)
+        _call(lib.quire_store_find, self._handle, model._handle, byref(_session_options(strategy, **options)), ids, n_ids,
+              byref(match))
+        return {"name": match.name.decode(), "n_tokens": match.n_tokens, "n_computed": match.n_computed,
+                "reason": match.reason.decode()}
+
+    def load(self, model, ids, strategy="full", **options):
+        """A session that holds as many of the first tokens as are there (session.n_tokens); feed it the others. Raises
+        QuireError NOT_FOUND, which says why, where there are none."""
+        ids, n_ids = _ids(ids)
+        return Session(model, strategy, stored=(self._handle, ids, n_ids, _options(_ffi.StoreMatch)), **options)
+
+    def remove(self, name):
+        """Removes an entry; sessions that have it open go on."""
+        name = name.encode()
+        _call(lib.quire_store_remove, self._handle, name, len(name))
+
+    def verify(self, name, progress=None, cancel=None):
+        """As verify_snapshot, for an entry."""
+        report = _progress(progress)
+        name = name.encode()
+        _call(lib.quire_store_verify, self._handle, name, len(name), byref(_snapshot_options(report, cancel)))
+
+    def describe(self):
+        """What is in the store: a dict (quire_store_describe in quire.h)."""
+        while True:  # it may grow between the question for its length and that for its text
+            try:
+                return json.loads(_text(lib.quire_store_describe, self._handle))
+            except QuireError as error:
+                if error.status != "BUFFER_TOO_SMALL":
+                    raise
+
+
+def describe_snapshot(file):
+    """What a snapshot says of itself: a dict (quire_snapshot_describe in quire.h). file: as in Model.load_session."""
+    if hasattr(file, "read"):
+        reader = _snapshot_files.Reader(file)
+        text = reader.raising(_text, lib.quire_snapshot_describe_from, byref(reader.struct()))
+    else:
+        path = _path(file)
+        text = _text(lib.quire_snapshot_describe, path, len(path))
+    return json.loads(text)
+
+
+def verify_snapshot(file, progress=None, cancel=None):
+    """Reads all of a snapshot; an error says what is damaged. file: as in Model.load_session. progress and cancel: as
+    in Runtime.load."""
+    report = _progress(progress)
+    options = byref(_snapshot_options(report, cancel))
+    if hasattr(file, "read"):
+        reader = _snapshot_files.Reader(file)
+        reader.raising(_call, lib.quire_snapshot_verify_from, byref(reader.struct()), options)
+    else:
+        path = _path(file)
+        _call(lib.quire_snapshot_verify, path, len(path), options)
