@@ -1,0 +1,216 @@
+"""Streams: what is generated, and how it ends."""
+
+import math
+import select
+import threading
+import time
+import unittest
+
+import quire
+from with_model import WithModel
+
+
+class Streams(WithModel):
+    def test_generates_the_same_text_twice(self):
+        texts = []
+        for _ in range(2):
+            session = self.session()
+            session.feed("Rain fell on the harbour all night.")
+            texts.append("".join(session.generate(24, temperature=1.0, top_k=40, seed=7, ignore_eos=True)))
+            self.assertEqual(session.stats["n_generated"], 24)
+        self.assertEqual(texts[0], texts[1])
+        self.assertTrue(texts[0])
+
+    def test_events_come_in_order(self):
+        session = self.session()
+        session.feed("Every chapter began with a map.")
+        n_prompt = session.n_pending
+        events = list(session.stream(5, ignore_eos=True))
+        kinds = [event.kind for event in events]
+        self.assertEqual(kinds, sorted(kinds, key=["prefill", "token", "end"].index))
+        self.assertEqual(kinds.count("token"), 5)
+        self.assertEqual((events[-1].kind, events[-1].finish_reason), ("end", "max_tokens"))
+        self.assertEqual((session.n_tokens, session.n_pending), (n_prompt + 5, 0))
+        self.assertTrue(all(event.logprob < 0 for event in events if event.kind == "token"))
+
+    def test_auto_gives_notice_once(self):
+        session = self.session("auto", expected_tokens=100)
+        session.feed("Every chapter began with a map.")
+        events = list(session.stream(2, ignore_eos=True))
+        self.assertEqual([event.kind for event in events].count("notice"), 1)
+        self.assertEqual(events[0].kind, "notice")
+        self.assertIn(session.strategy, events[0].message)
+        self.assertEqual((events[0].code, events[0].text), ("auto_choice", ""))
+        self.assertEqual((events[-1].code, events[-1].message), ("", ""))
+        self.assertNotIn("notice", [event.kind for event in session.stream(2, ignore_eos=True)])
+        self.assertEqual(session.strategy, self.model.describe_strategy("auto", expected_tokens=100))
+        self.assertIn("full", session.strategy)
+        self.assertIn("dca", self.model.describe_strategy())
+        fresh = self.session("auto")
+        fresh.feed("A map.")
+        self.assertNotIn("auto chose", "".join(fresh.generate(2)))
+
+    def test_logits_and_scores_agree(self):
+        session = self.session(kv_type="f32")
+        ids = [1, 300, 301, 302, 303, 304]
+        session.feed_tokens(ids)
+        session.prefill(score=True, keep_logits=True)
+        logits = session.logits(0, len(ids))
+        self.assertEqual((logits.shape, logits.format), ((6, 320), "f"))
+        scores = session.scores(0, len(ids))
+        self.assertTrue(math.isnan(scores[0]))
+        for position, row in enumerate(logits.tolist()[:-1], start=1):
+            log_sum = math.log(sum(math.exp(value) for value in row))
+            self.assertAlmostEqual(scores[position], row[ids[position]] - log_sum, places=4)
+        self.assertEqual(session.logits().tolist()[0], logits.tolist()[-1])
+
+    def test_hidden_states(self):
+        session = self.session()
+        session.feed_tokens([1, 300, 301, 302])
+        session.prefill(keep_hidden=True)
+        states = session.hidden_states(1, 3)
+        self.assertEqual((states.shape, states.format), ((3, self.model.info["hidden_size"]), "f"))
+        self.assertEqual(session.hidden_states(3).tolist()[0], states.tolist()[2])
+
+    def test_stop_conditions(self):
+        def finish(**options):
+            session = self.session()
+            session.feed("The reader turns the leaves")
+            events = list(session.stream(12, ignore_eos=True, **options))
+            return events, "".join(event.text for event in events)
+
+        events, text = finish()
+        tokens = [event.token for event in events if event.kind == "token"]
+        events, _ = finish(stop_ids=[tokens[3]])
+        self.assertEqual((events[-1].finish_reason, events[-1].token), ("stop_id", tokens[3]))
+        stop = text[len(text) // 2:]
+        events, cut = finish(stop=["never this, surely", stop])
+        self.assertEqual((events[-1].finish_reason, events[-1].stop_index), ("stop_string", 1))
+        self.assertEqual(cut, text[:text.index(stop)])
+
+    def test_sampling_chain(self):
+        def tokens(**options):
+            session = self.session()
+            session.feed("The reader turns the leaves")
+            return [event for event in session.stream(12, ignore_eos=True, **options) if event.kind == "token"]
+
+        def ids(**options):
+            return [event.token for event in tokens(**options)]
+
+        greedy = tokens(top_logprobs=4)
+        self.assertEqual(ids(temperature=0.9, top_k=30, seed=4),
+                         ids(samplers=[("temperature", dict(a=0.9)), ("top_k", dict(n=30))], seed=4))
+        for event in greedy:
+            self.assertEqual(len(event.top_logprobs), 4)
+            self.assertEqual(event.top_logprobs[0], (event.token, event.logprob))
+        self.assertEqual(ids(logit_bias={greedy[0].token: float("-inf")})[0], greedy[0].top_logprobs[1][0])
+        self.assertEqual(tokens()[0].top_logprobs, [])
+        best = ("top_k", dict(n=1))
+        once = ids(samplers=[("penalties", dict(a=1, c=1000)), best])
+        self.assertEqual(len(set(once)), 12)
+        for breakers in (None, [], ["\n", "e"]):
+            self.assertEqual(len(ids(samplers=[("dry", dict(a=0.8, b=1.75, m=2)), best], dry_breakers=breakers)), 12)
+        held = ids(stop_ids=[greedy[0].token], min_tokens=3)
+        self.assertGreaterEqual(len(held), 3)
+        self.assertNotIn(greedy[0].token, held)
+        self.assertRaises(ValueError, tokens, samplers=[("mirostat", {})])
+        with self.assertRaises(quire.QuireError) as caught:
+            tokens(logit_bias={5: 1, 320: 1})
+        self.assertEqual((caught.exception.status, caught.exception.offset), ("INVALID_TOKEN", 1))
+
+    def test_reading_along(self):
+        def session():
+            session = self.session()
+            session.feed("The reader turns the leaves")
+            return session
+
+        def tokens(stream):
+            return [event.token for event in stream if event.kind == "token"]
+
+        whole = tokens(session().stream(12, ignore_eos=True))
+        self.assertEqual(tokens(session().stream(12, ignore_eos=True, max_undelivered=8)), whole)
+        with session().stream(12, ignore_eos=True, max_undelivered=8) as stream:
+            first = next(event.token for event in stream if event.kind == "token")
+            stream.add_stop("never this, surely", stop_ids=[whole[5]])
+            events = list(stream)
+            self.assertEqual([first] + tokens(events), whole[:whole.index(whole[5], 1)])
+            self.assertEqual((events[-1].finish_reason, events[-1].token), ("stop_id", whole[5]))
+        with session().stream(3, ignore_eos=True, constrain=True) as stream:
+            for allowed in ([300, 301], [17], None):
+                stream.allow(allowed)
+                token = next(event.token for event in stream if event.kind == "token")
+                self.assertIn(token, allowed or [token])
+            self.assertEqual(list(stream)[-1].finish_reason, "max_tokens")
+
+    def test_deadline(self):
+        session = self.session(overflow="extrapolate", prefill_block=16)
+        session.feed_tokens([3 + i % 300 for i in range(200_000)])
+        events = list(session.stream(deadline=0.05))
+        self.assertEqual(events[-1].finish_reason, "deadline")
+        self.assertEqual(session.n_tokens + session.n_pending, 200_000)
+        self.assertGreater(session.n_pending, 0)
+
+    def test_cancel_from_another_thread(self):
+        session = self.session(overflow="extrapolate", prefill_block=16)
+        session.feed_tokens([3 + i % 300 for i in range(200_000)])
+        stream = session.stream(10)
+        timer = threading.Timer(0.05, stream.cancel)
+        timer.start()
+        begin = time.monotonic()
+        last = list(stream)[-1]
+        timer.join()
+        self.assertEqual(last.finish_reason, "cancelled")
+        self.assertLess(time.monotonic() - begin, 30)
+        self.assertEqual(session.n_tokens + session.n_pending, 200_000)
+        self.assertGreater(session.n_pending, 0)
+        session.discard_pending()
+        session.reset()
+        self.assertEqual((session.n_tokens, session.n_pending), (0, 0))
+
+    def test_timeout_and_wait_handle(self):
+        session = self.session(prefill_block=16)
+        session.feed_tokens([3 + i % 300 for i in range(50_000)])
+        with session.stream() as stream:
+            while stream.next(timeout=0) is not None:
+                pass  # until nothing waits
+            handle = stream.wait_handle()
+            self.assertEqual(select.select([handle], [], [], 60)[0], [handle])
+            self.assertIsNotNone(stream.next(timeout=0))
+            stream.cancel()
+            self.assertEqual(list(stream)[-1].kind, "end")
+            self.assertRaises(StopIteration, stream.next)
+
+    def test_errors(self):
+        def status(function, *arguments, **options):
+            with self.assertRaises(quire.QuireError) as caught:
+                function(*arguments, **options)
+            self.assertTrue(caught.exception.message)
+            return caught.exception.status
+
+        session = self.session()
+        self.assertEqual(status(session.stream, 1), "EMPTY")
+        self.assertEqual(status(session.feed, b"half a \xe9\x9b"), "INVALID_TEXT")
+        self.assertEqual(status(session.feed_tokens, [5, 320]), "INVALID_TOKEN")
+        self.assertEqual(status(session.feed_tokens, [5, 6], [9, 9]), "UNSUPPORTED")
+        plain = self.session("full")
+        self.assertEqual(status(plain.feed_tokens, [5, 6], [9, 9]), "INVALID_ARGUMENT")
+        self.assertRaises(ValueError, plain.feed_tokens, [5, 6], [9])
+        plain.feed_tokens([5, 6], [9, 11])
+        self.assertEqual((plain.n_tokens, plain.n_pending), (0, 2))
+        self.assertEqual(status(self.model.session, "full("), "BAD_STRATEGY")
+        self.assertEqual(status(self.runtime.load, "/no/such/folder"), "NOT_FOUND")
+        self.assertEqual(status(session.logits, 7), "NOT_FOUND")
+        self.assertRaises(ValueError, self.model.session, kv_type="f64")
+        short = self.session("full")
+        short.feed_tokens([3] * 250)
+        self.assertEqual(status(short.stream, 100), "OVERFLOW")
+        session.feed("Rain")
+        with session.stream(1000) as stream:
+            self.assertEqual(status(session.feed, "more"), "BUSY")
+        self.assertEqual(status(stream.next), "CLOSED")
+        session.close()
+        self.assertEqual(status(session.feed, "more"), "CLOSED")
+
+
+if __name__ == "__main__":
+    unittest.main()
