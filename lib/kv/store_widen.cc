@@ -13,7 +13,8 @@
 namespace quire {
 namespace {
 
-// The neutral form of a narrow record (kernels/cpu/kernels.h), in the type of `g`.
+// The neutral form of a narrow record, in the type of `g`: of kInt4 (lib/support/int4.h), and of kInt8
+// (kernels/cpu/kernels.h).
 void widen_int4(const KvGeometry& g, std::span<const std::byte> narrow, std::span<std::byte> full) {
   const std::byte* from = narrow.data();
   std::byte* to = full.data();

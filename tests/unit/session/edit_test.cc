@@ -262,8 +262,10 @@ TEST_P(MovedChunks, AreThoseOfTheNewTextInOneLayer) {
     const auto expected = read_session(now);
     const Logits own = last_logits(*session), right = last_logits(*expected);
     const bool selects = std::string(GetParam()).starts_with("dca_topk");  // by what narrow records say, perhaps others
-    const bool is_int4 = tested_old_text().type == ElementType::kInt4;
-    const double most = !narrows() ? 1e-4 : selects ? 0.5 : is_int4 ? 0.35 : 2e-2;
+    // What is narrowed twice may be a step off, and a step of int4 (a range / 15) is up to 17 of int8 (a maximum /
+    // 127).
+    const double steps = tested_old_text().type == ElementType::kInt4 ? 2 * 127.0 / 15 : 1;
+    const double most = !narrows() ? 1e-4 : selects ? 0.5 : steps * 2e-2;
     if (shift % 64 == 0 && !narrows()) {
       EXPECT_TRUE(same_bits(own, right));
     } else {
