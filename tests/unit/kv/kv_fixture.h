@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "lib/backend/cpu/cpu_backend.h"
@@ -22,29 +24,37 @@ constexpr ChunkSelection kByVectors{.chunk = 16, .count = 4};
 struct Memory {
   std::atomic<int64_t> left = INT64_MAX;
   std::atomic<int64_t> blocks = 0;
-  std::atomic<int64_t> bytes = 0;
   std::vector<std::shared_ptr<TierBudget>> budgets;  // set while nothing is allocated or released
-  std::atomic<int64_t> most_uncounted = 0;           // bytes that were there and counted in none of the budgets
+  // What is in `bytes` counts in a budget before it is allocated, and until release() has returned: so while the mutex
+  // is held, the budgets have all of it, whatever other threads add and remove.
+  std::mutex mutex;
+  int64_t bytes = 0;
+  int64_t most_uncounted = 0;  // bytes that were there and counted in none of the budgets
 
   void look() {
     if (budgets.empty()) return;  // no store was made
     int64_t uncounted = bytes;
     for (const auto& budget : budgets) uncounted -= budget->used();
-    for (int64_t most = most_uncounted; most < uncounted && !most_uncounted.compare_exchange_weak(most, uncounted);) {
-    }
+    most_uncounted = std::max(most_uncounted, uncounted);
   }
 
   static void* allocate(void* user, size_t size, size_t alignment) {
     auto& self = *static_cast<Memory*>(user);
     if (self.left <= 0) return nullptr;
-    --self.left, ++self.blocks, self.bytes += static_cast<int64_t>(size);
+    --self.left, ++self.blocks;
+    const std::lock_guard lock(self.mutex);
+    self.bytes += static_cast<int64_t>(size);
     self.look();
     return std::aligned_alloc(alignment, static_cast<size_t>(round_up(static_cast<int64_t>(size), 64)));
   }
   static void release(void* user, void* memory, size_t size, size_t) {
     auto& self = *static_cast<Memory*>(user);
-    self.look();
-    --self.blocks, self.bytes -= static_cast<int64_t>(size);
+    --self.blocks;
+    {
+      const std::lock_guard lock(self.mutex);
+      self.look();
+      self.bytes -= static_cast<int64_t>(size);
+    }
     std::free(memory);
   }
 };
