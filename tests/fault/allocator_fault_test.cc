@@ -2,8 +2,11 @@
 // there before goes on.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tests/abi/harness.h"
 #include "tests/fault/bpe_models.h"
+#include "tests/unit/model/temporary_folder.h"
 
 namespace quire::test {
 namespace {
@@ -150,6 +153,123 @@ TEST_P(AllocatorFault, Adapter) {
   EXPECT_GT(n_failed_loads, 30);
   EXPECT_GE(n_failed_sessions, 1);  // no memory for RoPE tables
   EXPECT_GT(n_failed_runs, 3);
+}
+
+// A session that has read a text is forked, saved and loaded, and another one that reads the text takes over what it
+// has. Each allocation of all that fails in turn, until a call says so; then there is memory again, and the same call
+// succeeds. Answers are as ever, the first session and its snapshot as they were, and nothing leaks.
+TEST_P(AllocatorFault, ForkLoadAndTakeOver) {
+  const std::string selecting = "longheads(chunk=16, chunks=4)";
+  constexpr size_t kRead = 100, kMore = 7;
+  enum { kFirst, kFork, kLoaded, kSecond, kSessions };  // they go on in different ways
+  const TemporaryFolder folder;
+  const std::string path = folder.file("saved.quire"), spill = folder.path();
+  const std::vector<int32_t> prompt = some_tokens(kRead, kVocab);
+  std::vector<int32_t> more[kSessions];
+  std::vector<int32_t> expected[kSessions][2];  // an answer, and how it goes on
+  {
+    const auto runtime = make_runtime(2);
+    const auto model = load_model(runtime.get(), "short_128");
+    for (uint32_t s = 0; s < kSessions; ++s) {
+      more[s] = some_tokens(kMore, kVocab, 10 + s);
+      const auto session = make_session(model.get(), selecting, 24);
+      feed(session.get(), prompt);
+      feed(session.get(), more[s]);
+      for (auto& answer : expected[s]) answer = generate(session.get(), kNew).tokens;
+      ASSERT_EQ(expected[s][1].size(), static_cast<size_t>(kNew));
+    }
+  }
+  for (const bool spills : {false, true}) {
+    SCOPED_TRACE(spills ? "spilling" : "in memory");
+    int64_t n = 0, n_taken = 0;
+    std::map<std::string, int> n_failed;  // by what was done
+    do {
+      auto runtime = make_runtime(2, &memory_);  // anew: what it keeps beside sessions hides no leak
+      auto model = load_model(runtime.get(), "short_128");
+      quire_session_options options = session_options(selecting, 24);
+      if (spills) {
+        options.kv_file_directory = spill.data();
+        options.kv_file_directory_len = spill.size();
+      }
+      quire_session_options alone = options;  // reads the snapshot, not what others hold
+      alone.flags = QUIRE_SESSION_NO_PREFIX_REUSE;
+      auto first = make_session(model.get(), options);
+      feed(first.get(), prompt);
+      ASSERT_EQ(generate(first.get(), 0).outcome.status, QUIRE_OK);
+      const std::vector<float> logits = last_logits(first.get(), kVocab);
+
+      bool failed = false;
+      const auto good = [&](const std::string& what, quire_status status) {
+        if (status == QUIRE_OK) return true;
+        EXPECT_EQ(status, QUIRE_ERROR_OUT_OF_MEMORY) << what;
+        EXPECT_FALSE(failed) << what << ": there was memory again";
+        memory_.fail_at(0);
+        failed = true;
+        ++n_failed[what];
+        return false;
+      };
+      const auto make = [&](const std::string& what, const auto& call) {
+        quire_session* made = nullptr;
+        if (!good(what, call(&made))) {
+          EXPECT_EQ(made, nullptr) << what;
+          EXPECT_EQ(call(&made), QUIRE_OK) << what;
+        }
+        return Owned<quire_session>(made);
+      };
+      const auto answer = [&](const std::string& what, int which, quire_session* session, size_t n_read) {
+        feed(session, more[which]);
+        Generated run = generate(session, kNew);
+        if (!good(what, run.outcome.status)) {
+          const auto [n_tokens, n_pending] = position(session);
+          EXPECT_EQ(n_tokens + n_pending, static_cast<int64_t>(kRead + kMore + run.tokens.size())) << what;
+          EXPECT_GE(n_tokens, static_cast<int64_t>(n_read)) << what;
+          const Generated rest = generate(session, kNew - static_cast<int64_t>(run.tokens.size()));
+          EXPECT_EQ(rest.outcome.status, QUIRE_OK) << what << ": " << rest.outcome.text();
+          run.tokens.insert(run.tokens.end(), rest.tokens.begin(), rest.tokens.end());
+        }
+        EXPECT_EQ(run.tokens, expected[which][0]) << what;
+      };
+      const auto save = [&] { return quire_session_save(first.get(), path.data(), path.size(), nullptr, nullptr); };
+
+      const int64_t before = memory_.n_allocations();
+      fail_at(++n);
+      auto fork = make("fork", [&](auto** out) { return quire_session_fork(first.get(), out, nullptr); });
+      answer("fork's answer", kFork, fork.get(), kRead);
+      if (!good("save", save())) {
+        EXPECT_EQ(save(), QUIRE_OK);
+      }
+      auto loaded = make("load", [&](auto** out) {
+        return quire_session_load(model.get(), path.data(), path.size(), &alone, out, nullptr);
+      });
+      answer("loaded session's answer", kLoaded, loaded.get(), kRead);
+      auto second =
+          make("create", [&](auto** out) { return quire_session_create(model.get(), &options, out, nullptr); });
+      feed(second.get(), prompt);
+      answer("answer behind a prefix", kSecond, second.get(), 0);
+      memory_.fail_at(0);
+      n_taken = memory_.n_allocations() - before;
+
+      EXPECT_GT(stats(second.get()).n_reused, 0);
+      EXPECT_EQ(quire_snapshot_verify(path.data(), path.size(), nullptr, nullptr), QUIRE_OK);
+      EXPECT_EQ(position(first.get()), std::pair(int64_t{kRead}, int64_t{0}));
+      EXPECT_EQ(last_logits(first.get(), kVocab), logits);
+      feed(first.get(), more[kFirst]);
+      EXPECT_EQ(generate(first.get(), kNew).tokens, expected[kFirst][0]);
+      Owned<quire_session>* const sessions[kSessions] = {&first, &fork, &loaded, &second};
+      for (int s = 0; s < kSessions; ++s) {
+        EXPECT_EQ(generate(sessions[s]->get(), kNew).tokens, expected[s][1]) << s;
+      }
+      for (auto* const session : sessions) session->reset();
+      model.reset();
+      runtime.reset();
+      EXPECT_TRUE(memory_.wait_destroyed());
+      EXPECT_EQ(memory_.bytes(), 0);
+      ASSERT_FALSE(HasFailure()) << "allocation " << n;
+    } while (n < n_taken);  // a failure may be no call's: what is sent for ahead is asked for again
+    for (const char* const what : {"fork's answer", "load", "loaded session's answer", "answer behind a prefix"}) {
+      EXPECT_GT(n_failed[what], 2) << what;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Mode, AllocatorFault, testing::Bool(),
