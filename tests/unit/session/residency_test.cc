@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/kv/spill_directory.h"
+#include "tests/unit/model/temporary_folder.h"
 #include "tests/unit/session/session_fixture.h"
 #include "tests/unit/session/test_memory.h"
 
@@ -228,6 +229,135 @@ TEST(RuntimeBudget, IsSharedByTheSessionsOfARuntime) {
   first->close();
   expect_ok(run(second).status);
   EXPECT_TRUE(same_bits(last_logits(*probe), last_logits(*second)));
+}
+
+// Representations alone outgrow the budget in mid-text, where a page for 64 chunks more does not fit: that is said in
+// bytes between two blocks, and the session that stands there saves, forks, and goes on with more.
+TEST(RepresentationBudgets, StopBetweenBlocksAndGoOnWithMore) {
+  constexpr int64_t kText = 2500, kPage = 16 * Representations::kPageChunks, kBlock = 40;
+  const TemporaryFolder folder;
+  const SpillDirectory directory;
+  const std::string path = folder.path() + "/refused.quire";
+  RuntimeOptions runtime;
+  runtime.n_threads = 2;
+  const auto model = load("short_128", std::move(runtime));
+  SessionOptions options = with_strategy("longheads(chunk=16, chunks=4)");
+  options.prefill_block = kBlock;
+  const Tokens tokens = random_tokens(*model, kText);
+  const auto from = [&](int64_t first) { return std::span(tokens).subspan(static_cast<size_t>(first)); };
+  const auto rest_of = [&](const Logits& all, int64_t first) {
+    return std::span(all).subspan(static_cast<size_t>(first * vocab_size(*model)));
+  };
+  StreamOptions keep;
+  keep.keep_logits = true;
+  const Logits expected = all_logits(model, options, tokens);
+  const auto beside_records = [&](int64_t n) {  // representations, and the queries of the chunk in progress
+    const auto session = make_session(model, options);
+    expect_ok(session->feed_tokens(from(0).first(static_cast<size_t>(n))));
+    expect_ok(run(session).status);
+    return stats(*session).kv_bytes - stats(*session).kv_full_bytes;
+  };
+  const int64_t one_page = beside_records(kPage), page = beside_records(kPage + 1) - one_page;
+  ASSERT_GT(page, 0);
+  options.spill_directory = directory.path();
+  for (const int64_t n_pages : {1, 2}) {
+    SCOPED_TRACE(n_pages);
+    // All that a step needs beside so many pages, and most of another page.
+    SessionOptions small = options;
+    small.kv_budget_bytes = one_page + n_pages * page - 1;
+    const auto session = make_session(model, small);
+    ASSERT_LT(stats(*session).kv_record_bytes * 8, page);
+    expect_ok(session->feed_tokens(tokens));
+    const Outcome refused = run(session, keep);
+    const int64_t n = n_pages * kPage / kBlock * kBlock;  // and not at the end of a chunk
+    ASSERT_NE(n % 16, 0);
+    ASSERT_EQ(refused.status.code(), Code::kBudget) << refused.status.message();
+    const std::string& message = refused.status.message();
+    const auto at = message.find("needs ");
+    ASSERT_NE(at, std::string::npos) << message;
+    const int64_t needed = std::stoll(message.substr(at + 6));
+    EXPECT_GT(needed, small.kv_budget_bytes) << message;
+    EXPECT_LT(needed, small.kv_budget_bytes + page) << message;
+    EXPECT_NE(message.find(" bytes of memory for " + std::to_string(n + kBlock) + " tokens"), std::string::npos)
+        << message;
+    EXPECT_NE(message.find("budget is " + std::to_string(small.kv_budget_bytes)), std::string::npos) << message;
+    ASSERT_EQ(position(*session), (Position{n, kText - n}));
+    EXPECT_LE(stats(*session).kv_bytes_peak, small.kv_budget_bytes);
+    EXPECT_TRUE(
+        same_bits(std::span(expected).first(static_cast<size_t>(n * vocab_size(*model))), kept_logits(*session, 0, n)));
+
+    // A fork has the same pages, and the same budget: it is refused what the session is, and cut it goes on.
+    const auto fork = take(session->fork());
+    ASSERT_EQ(position(*fork), (Position{n, kText - n}));
+    EXPECT_EQ(run(fork).status.code(), Code::kBudget);
+    ASSERT_EQ(position(*fork), (Position{n, kText - n}));
+    expect_ok(fork->truncate(n - 100));
+    expect_ok(fork->feed_tokens(from(n - 100).first(90)));
+    expect_ok(run(fork).status);
+    EXPECT_TRUE(same_bits(row_of(expected, *model, n - 11), last_logits(*fork)));
+
+    // With the bytes that the message names it comes into the next page, and with as much as it likes to the end.
+    expect_ok(session->save(path, {}));
+    for (const int64_t budget : {needed, int64_t{0}}) {
+      SCOPED_TRACE(budget);
+      LoadOptions more;
+      more.session.spill_directory = directory.path();
+      more.session.prefill_block = kBlock;
+      more.session.kv_budget_bytes = budget;
+      const auto loaded = take(Session::load(model, path, more));
+      ASSERT_EQ(position(*loaded), (Position{n, kText - n}));
+      const Status status = run(loaded, keep).status;
+      const int64_t end = position(*loaded).tokens;
+      EXPECT_EQ(status.code(), budget > 0 && n_pages == 1 ? Code::kBudget : Code::kOk) << status.message();
+      EXPECT_EQ(end, budget > 0 && n_pages == 1 ? 2 * kPage / kBlock * kBlock : kText);
+      const Logits rest = kept_logits(*loaded, n, end - n);
+      EXPECT_TRUE(same_bits(rest_of(expected, n).first(rest.size()), rest));
+    }
+    // The session that was refused is as it was.
+    EXPECT_EQ(run(session).status.code(), Code::kBudget);
+    EXPECT_TRUE(same_bits(row_of(expected, *model, n - 1), last_logits(*session)));
+  }
+}
+
+// Likewise where another session holds the rest of the runtime's memory, until it closes.
+TEST(RepresentationBudgets, OfTheRuntimeGrowWhenAnotherSessionEnds) {
+  constexpr int64_t kText = 2500;
+  const SpillDirectory directory;
+  SessionOptions options = with_strategy("longheads(chunk=16, chunks=4)");
+  options.prefill_block = 40;
+  int64_t whole = 0;
+  Tokens tokens;
+  Logits expected;
+  {
+    const auto model = load("short_128");
+    tokens = random_tokens(*model, kText);
+    expected = all_logits(model, options, tokens);
+    const auto probe = make_session(model, options);
+    expect_ok(probe->feed_tokens(tokens));
+    expect_ok(run(probe).status);
+    whole = stats(*probe).kv_bytes - stats(*probe).kv_full_bytes;  // of three pages
+  }
+  RuntimeOptions runtime;
+  runtime.n_threads = 2;
+  runtime.kv_memory_bytes = 2 * whole;
+  const auto model = load("short_128", std::move(runtime));
+  options.spill_directory = directory.path();
+  const auto first = make_session(model, options), second = make_session(model, options);
+  for (const auto& session : {first, second}) expect_ok(session->feed_tokens(random_tokens(*model, kText)));
+  expect_ok(run(first).status);
+  const Outcome refused = run(second);
+  ASSERT_EQ(refused.status.code(), Code::kBudget) << refused.status.message();
+  EXPECT_NE(refused.status.message().find("the runtime's budget is " + std::to_string(2 * whole)), std::string::npos)
+      << refused.status.message();
+  const Position here = position(*second);
+  EXPECT_EQ(here, (Position{2040, kText - 2040}));
+  EXPECT_TRUE(same_bits(row_of(expected, *model, here.tokens - 1), last_logits(*second)));
+  first->close();
+  StreamOptions keep;
+  keep.keep_logits = true;
+  expect_ok(run(second, keep).status);
+  const Logits rest = kept_logits(*second, here.tokens, here.pending);
+  EXPECT_TRUE(same_bits(std::span(expected).last(rest.size()), rest));
 }
 
 TEST(SpillDirectories, MustBeThereAndWritable) {
