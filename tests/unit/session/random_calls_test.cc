@@ -3,13 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <thread>
 
+#include "lib/kv/compressed_tier.h"
+#include "lib/session/document_store.h"
 #include "tests/unit/kv/spill_directory.h"
 #include "tests/unit/model/temporary_folder.h"
+#include "tests/unit/session/memory_streams.h"
 #include "tests/unit/session/session_fixture.h"
 
 namespace quire::test {
@@ -51,6 +56,38 @@ void expect_as_told(const Told& one, const std::shared_ptr<Model>& plain, const 
   ASSERT_EQ(own.second, right.second);
 }
 
+// Where the records of a runtime's sessions can lie, and in which types.
+struct Storage {
+  ElementType kv_type;
+  int64_t old_after;     // int8 from there on; kNoLimit: never
+  int64_t n_compressed;  // records of most_bytes() in a session's compressed memory
+  bool file;             // below that
+  bool keeps;            // what sessions leave when they are released
+};
+constexpr Storage kStorages[] = {{ElementType::kF16, kNoLimit, 0, true, false},
+                                 {ElementType::kBF16, 40, 12, true, true},
+                                 {ElementType::kF32, kNoLimit, 4000, false, true}};
+
+// What of it changes tokens.
+SessionOptions options_for(const char* strategy, const Storage& storage) {
+  SessionOptions options = with_strategy(strategy);
+  options.prefill_block = 24;
+  options.kv_type = storage.kv_type;
+  if (!options.old_text.narrows()) options.old_text = {.type = ElementType::kInt8, .after = storage.old_after};
+  return options;
+}
+
+// And what does not. record_bytes: of the largest records.
+void lie_in(const Storage& storage, const std::string& directory, int64_t record_bytes, SessionOptions* options) {
+  options->reuse_prefixes = true;
+  if (storage.file) options->spill_directory = directory;
+  if (storage.n_compressed > 0) {
+    // Full and narrow records each have a tier there, with working memory of its own.
+    const auto element = static_cast<int64_t>(element_bytes(storage.kv_type));
+    options->compressed_budget_bytes = 2 * CompressedTier::most_bytes(record_bytes, element, storage.n_compressed);
+  }
+}
+
 class RandomCalls : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Strategies, RandomCalls, testing::ValuesIn(kStrategies));
 
@@ -58,14 +95,15 @@ TEST_P(RandomCalls, GiveTheTokensOfASessionInMemory) {
   const auto plain = load(model_for(GetParam()), 2);
   const TemporaryFolder folder;
   const SpillDirectory spill;
-  int64_t n_reused = 0;
+  const auto documents = take(DocumentStore::open(folder.file("documents"), {}));
+  int64_t n_reused = 0, n_mounted = 0, n_compressed = 0, n_kept = 0;
   for (uint32_t seed = 1; seed <= 3; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint32_t>(n)); };
-    SessionOptions options = with_strategy(GetParam());
-    options.prefill_block = 24;
-    // A runtime in which four texts of such a length do not fit beside each other, but what stays in memory does:
+    const Storage& storage = kStorages[seed - 1];
+    const SessionOptions options = options_for(GetParam(), storage);
+    // A runtime in which two texts of such a length do not fit beside each other, but what stays in memory does:
     // representations, also of a fifth that takes the place of one, and a step's records.
     const auto measured = make_session(plain, options);
     expect_ok(measured->feed_tokens(random_tokens(*plain, 200)));
@@ -75,11 +113,13 @@ TEST_P(RandomCalls, GiveTheTokensOfASessionInMemory) {
     small.n_io_threads = seed == 2 ? -1 : 2;
     const SessionStats whole = stats(*measured);
     small.kv_memory_bytes =
-        3 * (whole.kv_bytes_peak - whole.kv_full_bytes - whole.kv_narrow_bytes) + 2 * whole.kv_bytes_peak;
+        4 * (whole.kv_bytes_peak - whole.kv_full_bytes - whole.kv_narrow_bytes) + whole.kv_bytes_peak;
+    if (storage.keeps) small.prefix_cache_bytes = whole.kv_bytes_peak;
     const auto model = load(model_for(GetParam()), small);
     SessionOptions spilling = options;
-    spilling.spill_directory = spill.path();
-    spilling.reuse_prefixes = true;
+    lie_in(storage, spill.path(), whole.kv_record_bytes, &spilling);
+    LoadOptions loading;
+    lie_in(storage, spill.path(), whole.kv_record_bytes, &loading.session);
 
     std::vector<Told> told;
     told.push_back({make_session(model, spilling), {}});
@@ -90,7 +130,7 @@ TEST_P(RandomCalls, GiveTheTokensOfASessionInMemory) {
       Told& one = told[which];
       const Position at = position(*one.session);
       const auto seed_of_call = static_cast<uint32_t>(call + 100);
-      switch (below(9)) {
+      switch (below(10)) {
         case 0:
         case 1:
           if (at.tokens + at.pending > 250) break;
@@ -144,13 +184,40 @@ TEST_P(RandomCalls, GiveTheTokensOfASessionInMemory) {
             expect_ok(session->edit_tokens(text, {}, &result));
           });
           break;
+        case 9: {  // what was read is a document, and another session begins with it
+          if (at.tokens + at.pending == 0) break;
+          one.tell([](const std::shared_ptr<Session>& session) { expect_ok(run(session).status); });
+          Tokens text;
+          expect_ok(one.session->tokens(&text));
+          const auto put = documents->put(*one.session, {});
+          if (!put.ok()) {  // the first token was generated, or too little of what came before that is kept
+            EXPECT_TRUE(put.status().code() == Code::kEmpty || put.status().code() == Code::kUnsupported)
+                << put.status().message();
+            break;
+          }
+          StoreMatch match;
+          auto mounted = take(documents->load(model, spilling, text, &match));
+          if (!mounted) break;
+          ++n_mounted;
+          text.resize(static_cast<size_t>(match.n_tokens));
+          one.session = std::move(mounted);
+          one.story.clear();
+          one.story.push_back([text](const std::shared_ptr<Session>& session) {
+            expect_ok(session->feed_tokens(text));
+            expect_ok(run(session).status);
+          });
+          break;
+        }
         default: {
           if (at.tokens + at.pending == 0) break;
+          if (below(3) == 0) {
+            MemorySink sink;
+            expect_ok(one.session->save_to(sink, {}));
+            one.session = take(Session::load(model, std::make_shared<MemorySource>(std::move(sink.bytes)), loading));
+            break;
+          }
           const std::string path = folder.path() + "/" + std::to_string(n_saved++ % 5) + ".quire";
           expect_ok(one.session->save(path, {}));
-          LoadOptions loading;
-          loading.session.spill_directory = spill.path();
-          loading.session.reuse_prefixes = true;
           one.session = take(Session::load(model, path, loading));
           break;
         }
@@ -159,11 +226,18 @@ TEST_P(RandomCalls, GiveTheTokensOfASessionInMemory) {
       ASSERT_LE(model->residency->budget()->used(), small.kv_memory_bytes);
     }
     for (Told& one : told) {
+      n_compressed += stats(*one.session).kv_compressed.bytes_written;
       expect_as_told(one, plain, options);
     }
+    n_kept += model->runtime->prefix_cache().stats().n_hits;
   }
-  const bool drops = std::string(GetParam()).starts_with("streaming_llm");  // what another session could take over
-  EXPECT_TRUE(drops || (n_reused > 0) == !std::string(GetParam()).starts_with("beacon"));
+  // Others could not go on from a part of what is left by those that drop or condense text.
+  const bool drops = std::string(GetParam()).starts_with("streaming_llm");
+  const bool condenses = std::string(GetParam()).starts_with("beacon");
+  EXPECT_GT(n_compressed, 0);
+  EXPECT_TRUE(drops || condenses || n_mounted > 0);
+  EXPECT_TRUE(drops || (n_reused > 0) == !condenses);
+  EXPECT_TRUE(drops || (n_kept > 0) == !condenses);
 }
 
 // Eight threads at once, in a runtime too small for their sessions: they read a common document or a text of their own,
@@ -174,8 +248,9 @@ TEST_P(RandomCalls, GiveThemOnManyThreads) {
   const auto plain = load(model_for(GetParam()), 2);
   const TemporaryFolder folder;
   const SpillDirectory spill;
-  SessionOptions options = with_strategy(GetParam());
-  options.prefill_block = 24;
+  const auto number = std::find(std::begin(kStrategies), std::end(kStrategies), GetParam()) - kStrategies;
+  const Storage& storage = kStorages[number % std::ssize(kStorages)];
+  const SessionOptions options = options_for(GetParam(), storage);
   const Tokens document = random_tokens(*plain, 100, 1000);
   const std::string document_path = folder.path() + "/document.quire";
   const auto read_document = [document](const std::shared_ptr<Session>& session) {
@@ -193,13 +268,12 @@ TEST_P(RandomCalls, GiveThemOnManyThreads) {
   small.n_io_threads = 2;
   small.kv_memory_bytes =
       2 * kThreads * (whole.kv_bytes_peak - whole.kv_full_bytes - whole.kv_narrow_bytes) + 4 * whole.kv_bytes_peak;
+  if (storage.keeps) small.prefix_cache_bytes = whole.kv_bytes_peak;
   const auto model = load(model_for(GetParam()), small);
   SessionOptions spilling = options;
-  spilling.spill_directory = spill.path();
-  spilling.reuse_prefixes = true;
+  lie_in(storage, spill.path(), whole.kv_record_bytes, &spilling);
   LoadOptions loading;
-  loading.session.spill_directory = spill.path();
-  loading.session.reuse_prefixes = true;
+  lie_in(storage, spill.path(), whole.kv_record_bytes, &loading.session);
 
   std::vector<std::vector<Told>> told(kThreads);
   const auto work = [&](int thread) {

@@ -13,21 +13,11 @@
 #include "lib/session/describe_snapshot.h"
 #include "tests/unit/model/file_bytes.h"
 #include "tests/unit/model/temporary_folder.h"
+#include "tests/unit/session/memory_streams.h"
 #include "tests/unit/session/session_fixture.h"
 
 namespace quire::test {
 namespace {
-
-class MemorySink : public ByteSink {
- public:
-  Status write(std::span<const std::byte> more) override {
-    bytes.append(reinterpret_cast<const char*>(more.data()), more.size());
-    return {};
-  }
-  Status barrier() override { return {}; }
-  Status commit() override { return {}; }
-  std::string bytes;
-};
 
 // All that a session is.
 std::string whole(const std::shared_ptr<Session>& session) {
