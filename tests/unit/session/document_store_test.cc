@@ -454,7 +454,7 @@ TEST_F(DocumentStores, LoseWhatKilledProcessesLeft) {
 TEST_F(DocumentStores, ServeThreads) {
   const Tokens shared = text(80);
   std::vector<std::shared_ptr<Session>> sessions;
-  for (uint32_t i = 0; i < 4; ++i) sessions.push_back(read(turning(shared, i < 2 ? 80 : 64, 120, i < 2 ? 1 : i)));
+  for (uint32_t i = 0; i < 8; ++i) sessions.push_back(read(turning(shared, i < 2 ? 80 : 64, 120, i < 2 ? 1 : i)));
   const auto other = open();
   std::vector<std::thread> threads;
   for (size_t i = 0; i < sessions.size(); ++i) {
