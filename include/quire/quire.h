@@ -1252,7 +1252,11 @@ QUIRE_API quire_status quire_session_fork(quire_session* session, quire_session*
 
 /* A session can be written to a file, and go on from there later, in another process or on another
  * machine: its tokens, which of them the model generated, pending ones, positions, labels, messages
- * and the keys and values of all that was processed. Sampling belongs to streams and is not in it.
+ * and the keys and values of all that was processed. Sampling belongs to streams and has no state
+ * to keep: the n-th token of the session draws from (seed, n), and penalties look at its tokens, so
+ * that a stream with the same options goes on as it would have without the snapshot. The text of a
+ * stream is its own, too: where it ends inside a character, that stream ends with U+FFFD and the
+ * next one begins with U+FFFD, saved or not; all tokens decoded together have the character.
  * The layout is documented in lib/kv/FORMAT.md. The same bytes can be kept elsewhere, in a database
  * or an archive: quire_snapshot_writer and quire_snapshot_reader. */
 

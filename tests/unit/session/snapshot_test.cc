@@ -202,6 +202,78 @@ TEST_F(SnapshotFiles, OfEarlierVersionsStayReadable) {
   for (size_t i = 0; i < actual.size(); ++i) ASSERT_NEAR(actual[i], last[i], 2e-2) << i;
 }
 
+// Draws are made of the seed and the place in the text, penalties of the text: a sampled answer goes on in another
+// process, where the same stream options are given again, with the tokens that it would have had.
+TEST_F(SnapshotFiles, SampledAnswersGoOnWithTheSameDraws) {
+  const auto sampling = [](int64_t n, uint64_t seed, bool penalties) {
+    StreamOptions options = generating(n, 1.5f, seed);
+    if (!penalties) return options;
+    SamplerStep repeated, dry;
+    repeated.kind = SamplerStep::Kind::kPenalties;
+    repeated.value = 1.4;
+    repeated.frequency = 0.6;
+    repeated.presence = 0.5;
+    dry.kind = SamplerStep::Kind::kDry;
+    dry.value = 2;
+    dry.allowed_length = 1;
+    options.sampling.steps.insert(options.sampling.steps.begin(), {repeated, dry});
+    return options;
+  };
+  const auto whole = run(make(90), sampling(20, 5, true));
+  expect_ok(whole.status);
+  const auto session = make(90);
+  Outcome first = run(session, sampling(10, 5, true));
+  expect_ok(session->save(path_, {}));
+  const auto go_on = [&](uint64_t seed, bool penalties) {
+    const auto elsewhere = quire::test::load("short_128", 1);
+    const Outcome rest = run(take(Session::load(elsewhere, path_, loading())), sampling(10, seed, penalties));
+    Tokens all = first.tokens;
+    all.insert(all.end(), rest.tokens.begin(), rest.tokens.end());
+    auto logprobs = first.logprobs;
+    logprobs.insert(logprobs.end(), rest.logprobs.begin(), rest.logprobs.end());
+    return std::pair(all, logprobs);
+  };
+  const auto expected = std::pair(whole.tokens, whole.logprobs);
+  EXPECT_EQ(go_on(5, true), expected);
+  // All of it counts: the seed, and penalties for tokens before the snapshot.
+  EXPECT_NE(go_on(6, true).first, expected.first);
+  EXPECT_NE(go_on(5, false).first, expected.first);
+}
+
+// A character whose bytes come in two streams is one in the tokens and none in the streams' texts, whether the session
+// was saved between them or not.
+TEST(SnapshotTexts, CharactersSplitBetweenStreamsAreReplaced) {
+  const auto model = quire::test::load("text_256", 2);
+  const Tokenizer& tokenizer = model->tokenizer->tokenizer();
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/saved.quire", character = "\U0001F600", replaced = "\uFFFD";
+  const Tokens bytes = take(tokenizer.encode(character, {.first_segment = false}));
+  ASSERT_EQ(bytes.size(), 4u);  // byte-fallback ids
+  const auto answer = [&](const std::shared_ptr<Session>& session, std::span<const int32_t> tokens) {
+    std::string text;
+    StreamOptions options = generating(static_cast<int64_t>(tokens.size()));
+    options.constrain = true;
+    const auto stream = take(GenerationStream::open(session, std::move(options)));
+    for (const int32_t token : tokens) {
+      AllowedTokens allowed((static_cast<size_t>(vocab_size(*model)) + 31) / 32);
+      allowed[static_cast<size_t>(token) / 32] |= uint32_t{1} << token % 32;
+      expect_ok(stream->allow(allowed));
+      text += read(*stream, 1).text;
+    }
+    return text + read(*stream).text;
+  };
+  const auto session = make_session(model, with_strategy("full"));
+  expect_ok(session->feed_text("One,", false, true));
+  EXPECT_EQ(answer(session, std::span(bytes).first(2)), replaced);
+  expect_ok(session->save(path, {}));
+  for (const auto& next : {session, take(Session::load(model, path, loading()))}) {
+    EXPECT_EQ(answer(next, std::span(bytes).subspan(2)), replaced + replaced);
+    Tokens all;
+    expect_ok(next->tokens(&all));
+    EXPECT_EQ(take(decode(tokenizer, all, ControlText::kNone)), "One," + character);
+  }
+}
+
 TEST_F(SnapshotFiles, HoldAnEmptySessionToo) {
   const auto empty = make_session(model_, options());
   expect_ok(empty->save(path_, {}));
