@@ -23,24 +23,19 @@ Status os_failure(const std::string& what, const std::string& path, int error) {
 Result<std::unique_ptr<ReadFile>> ReadFile::open(const std::string& path, bool follow_link) {
   if (path.find('\0') != std::string::npos) return Status(Code::kInvalidArgument, "path has a NUL byte");
   // O_NONBLOCK: a FIFO without a writer must be refused below, not waited for. Regular files do not know it.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | (follow_link ? 0 : O_NOFOLLOW));
-  if (fd < 0) return os_failure("open", path, errno);
+  std::unique_ptr<ReadFile> file(new ReadFile(path));
+  file->fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | (follow_link ? 0 : O_NOFOLLOW));
+  if (file->fd_ < 0) return os_failure("open", path, errno);
   struct stat info {};
-  if (::fstat(fd, &info) != 0) {
-    const int error = errno;
-    ::close(fd);
-    return os_failure("stat", path, error);
-  }
-  if (!S_ISREG(info.st_mode)) {
-    ::close(fd);
-    return Status(Code::kIo, path + " is not a regular file");
-  }
-  return std::unique_ptr<ReadFile>(new ReadFile(path, fd, info.st_size));
+  if (::fstat(file->fd_, &info) != 0) return os_failure("stat", path, errno);
+  if (!S_ISREG(info.st_mode)) return Status(Code::kIo, path + " is not a regular file");
+  file->size_ = info.st_size;
+  return file;
 }
 
 ReadFile::~ReadFile() {
   if (map_) ::munmap(map_, static_cast<size_t>(size_));
-  ::close(fd_);
+  if (fd_ >= 0) ::close(fd_);
 }
 
 Status ReadFile::read_at(int64_t offset, std::span<std::byte> out) const {
@@ -93,19 +88,20 @@ Result<std::string> read_text_file(const std::string& path, int64_t max_bytes) {
 }
 
 Result<std::vector<std::string>> list_directory(const std::string& path) {
-  DIR* directory = ::opendir(path.c_str());
+  struct Close {
+    void operator()(DIR* directory) const { ::closedir(directory); }
+  };
+  const std::unique_ptr<DIR, Close> directory(::opendir(path.c_str()));
   if (!directory) return os_failure("list", path, errno);
   std::vector<std::string> names;
-  int error = 0;
   for (;;) {
     errno = 0;
-    const dirent* entry = ::readdir(directory);
-    error = errno;
+    const dirent* entry = ::readdir(directory.get());
+    const int error = errno;
+    if (!entry && error != 0) return os_failure("list", path, error);
     if (!entry) break;
     names.emplace_back(entry->d_name);
   }
-  ::closedir(directory);
-  if (error != 0) return os_failure("list", path, error);
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -34,10 +34,10 @@ class ReadFile : public ByteSource {
   void drop_mapped(int64_t offset, int64_t size) const;
 
  private:
-  ReadFile(std::string path, int fd, int64_t size) : path_(std::move(path)), fd_(fd), size_(size) {}
-  std::string path_;
-  int fd_;
-  int64_t size_;
+  explicit ReadFile(const std::string& path) : path_(path) {}
+  const std::string path_;
+  int fd_ = -1;
+  int64_t size_ = 0;
   void* map_ = nullptr;
 };
 

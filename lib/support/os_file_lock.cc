@@ -10,13 +10,13 @@ namespace quire {
 
 Result<std::unique_ptr<FileLock>> FileLock::try_take(const std::string& path, int64_t byte, Kind kind) {
   const bool exclusive = kind == Kind::kExclusive;
-  const int fd = ::open(path.c_str(), (exclusive ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) {
+  std::unique_ptr<FileLock> taken(new FileLock);
+  taken->fd_ = ::open(path.c_str(), (exclusive ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (taken->fd_ < 0) {
     const int error = errno;
     return Status(error == ENOENT || error == ENOTDIR ? Code::kNotFound : Code::kIo,
                   "cannot open " + path + ": " + std::strerror(error), -1, error);
   }
-  std::unique_ptr<FileLock> taken(new FileLock(fd));
   struct flock lock {};
   lock.l_type = exclusive ? F_WRLCK : F_RDLCK;
   lock.l_whence = SEEK_SET;
@@ -24,7 +24,7 @@ Result<std::unique_ptr<FileLock>> FileLock::try_take(const std::string& path, in
   lock.l_len = 1;
   int result = 0;
   do {
-    result = ::fcntl(fd, F_OFD_SETLK, &lock);  // of this open file, not of the process
+    result = ::fcntl(taken->fd_, F_OFD_SETLK, &lock);  // of this open file, not of the process
   } while (result != 0 && errno == EINTR);
   if (result == 0) return taken;
   const int error = errno;
@@ -32,6 +32,8 @@ Result<std::unique_ptr<FileLock>> FileLock::try_take(const std::string& path, in
   return Status(Code::kIo, "cannot lock " + path + ": " + std::strerror(error), -1, error);
 }
 
-FileLock::~FileLock() { ::close(fd_); }
+FileLock::~FileLock() {
+  if (fd_ >= 0) ::close(fd_);
+}
 
 }  // namespace quire

@@ -24,8 +24,8 @@ class FileLock {
   FileLock& operator=(const FileLock&) = delete;
 
  private:
-  explicit FileLock(int fd) : fd_(fd) {}
-  int fd_;
+  FileLock() = default;
+  int fd_ = -1;
 };
 
 }  // namespace quire

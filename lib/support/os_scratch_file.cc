@@ -35,18 +35,21 @@ Status ScratchFile::failure(const std::string& what, int error) const {
 
 Result<std::unique_ptr<ScratchFile>> ScratchFile::create(const std::string& directory) {
   if (directory.find('\0') != std::string::npos) return Status(Code::kInvalidArgument, "path has a NUL byte");
-  const int fd = open_nameless(directory);
-  if (fd < 0) {
+  std::unique_ptr<ScratchFile> file(new ScratchFile(directory));
+  file->fd_ = open_nameless(directory);
+  if (file->fd_ < 0) {
     const int error = errno;
     return Status(error == ENOENT || error == ENOTDIR ? Code::kNotFound : Code::kIo,
                   "cannot make a temporary file in " + directory + ": " + std::strerror(error), -1, error);
   }
   // A hint: what is read ahead of one record is seldom the next one, and takes the disk's time (tests/bench/README.md).
-  ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
-  return std::unique_ptr<ScratchFile>(new ScratchFile(directory, fd));
+  ::posix_fadvise(file->fd_, 0, 0, POSIX_FADV_RANDOM);
+  return file;
 }
 
-ScratchFile::~ScratchFile() { ::close(fd_); }
+ScratchFile::~ScratchFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
 
 Status ScratchFile::reserve(int64_t size) {
   if (size <= size_) return {};

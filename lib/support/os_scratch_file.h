@@ -36,10 +36,10 @@ class ScratchFile {
   Status forget_cached() const;
 
  private:
-  ScratchFile(std::string directory, int fd) : directory_(std::move(directory)), fd_(fd) {}
+  explicit ScratchFile(const std::string& directory) : directory_(directory) {}
   Status failure(const std::string& what, int error) const;
-  std::string directory_;
-  int fd_;
+  const std::string directory_;
+  int fd_ = -1;
   int64_t size_ = 0;
 };
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +16,7 @@
 #include <iterator>
 #include <new>
 #include <string>
+#include <thread>
 
 #include "tests/abi/harness.h"
 #include "tests/fault/bpe_models.h"
@@ -203,6 +205,20 @@ int64_t step_between_failures(int64_t total) {
   const char* wanted = std::getenv("QUIRE_FAULT_RUNS");
   const int64_t runs = wanted ? std::atoll(wanted) : 150;
   return runs > 0 ? std::max<int64_t>(1, total / runs) : 1;
+}
+
+int64_t n_open_files() {
+  const std::filesystem::directory_iterator files("/proc/self/fd");
+  return std::distance(begin(files), end(files));
+}
+
+// A released session's files may be closed on the engine thread, a moment later. False after ten seconds.
+bool wait_for_open_files(int64_t n) {
+  for (int i = 0; i < 10'000; ++i) {
+    if (n_open_files() == n) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
 }
 
 class NewFault : public testing::TestWithParam<bool> {};
@@ -493,7 +509,7 @@ TEST_P(NewFault, TakingOverThePrefixOfASpillingSession) {
 // another one puts it and reads on.
 TEST_P(NewFault, KeepingADocumentInAStore) {
   const TemporaryFolder folder;
-  const std::string path = folder.file("store"), model = model_directory("text_256");
+  const std::string path = folder.file("store"), model = model_directory("text_256"), spill = folder.path();
   StoreReader reader(path);
   Application first;
   first.flags = 0;
@@ -503,6 +519,8 @@ TEST_P(NewFault, KeepingADocumentInAStore) {
   so.strategy = kSelecting;
   so.strategy_len = std::strlen(kSelecting);
   so.flags = QUIRE_SESSION_NO_PREFIX_REUSE;  // what the store has is read from there
+  so.kv_file_directory = spill.data();
+  so.kv_file_directory_len = spill.size();
   constexpr int32_t kRead = 100;
   int32_t ids[kRead + 10];
   for (int32_t i = 0; i < kRead + 10; ++i) ids[i] = 3 + i * i % 300;
@@ -534,6 +552,7 @@ TEST_P(NewFault, KeepingADocumentInAStore) {
     *result = second.result;
     second.model = nullptr;  // it is the first one's
   };
+  const int64_t n_open = n_open_files();
   Result expected;
   int64_t total = 0;
   for (int i = 0; i < 2; ++i) {  // what is made once is made in the first run
@@ -558,6 +577,7 @@ TEST_P(NewFault, KeepingADocumentInAStore) {
     if (result.status == QUIRE_OK) {
       ASSERT_EQ(std::memcmp(result.tokens, expected.tokens, sizeof result.tokens), 0) << "allocation " << n;
     }
+    ASSERT_TRUE(wait_for_open_files(n_open)) << "allocation " << n << ": " << result.call;
     for (const auto& file : std::filesystem::directory_iterator(path)) {  // who opens the store removes these, too
       ASSERT_NE(file.path().extension(), ".tmp") << "allocation " << n << " left " << file.path();
     }
