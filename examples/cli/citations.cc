@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "output.h"
+#include "pages.h"
 
 namespace cli {
 namespace {
@@ -17,7 +18,7 @@ std::string decode(const quire_tokenizer* tokenizer, const int32_t* ids, size_t 
                   "reading the text of tokens");
 }
 
-bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '\f'; }
 
 // The first words on one line. A passage may begin inside a word, which is left out then.
 std::string first_words(const std::string& text, bool begins_text) {
@@ -39,8 +40,15 @@ std::string first_words(const std::string& text, bool begins_text) {
 }
 
 // The bytes in the document, where it is in the first feed.
-int64_t in_document(const Citation& citation, int64_t byte, const CitedDocument& document) {
-  return citation.passage.feed == 0 ? byte - document.begin : byte;
+int64_t in_document(const quire_passage& passage, int64_t byte, const CitedDocument& document) {
+  return passage.feed == 0 ? byte - document.begin : byte;
+}
+
+int64_t find_page(const quire_passage& passage, const CitedDocument& document) {
+  if (passage.label >= 0) return passage.label_id;
+  if (passage.feed > 0) return 0;
+  return page_of(document.pages, in_document(passage, passage.begin, document),
+                 in_document(passage, passage.end, document));
 }
 
 }  // namespace
@@ -53,6 +61,7 @@ CitedDocument find_in_messages(const quire_tokenizer* tokenizer, const quire_ses
   const size_t begin = document.empty() ? std::string::npos : all.find(document);
   if (begin == std::string::npos) return found;
   found.begin = static_cast<int64_t>(begin);
+  found.pages = find_pages(document);
   // The least number of tokens that hold it: texts of more tokens are no shorter.
   size_t low = 0, high = ids.size();
   while (low < high) {
@@ -81,7 +90,8 @@ std::vector<Citation> get_citations(const quire_tokenizer* tokenizer, const quir
   for (size_t i = 0; i < found && citations.size() < n; ++i) {
     if (passages[i].feed == 0 && passages[i].begin < document.begin) continue;
     const auto first = static_cast<size_t>(passages[i].first_token);
-    citations.push_back({passages[i], decode(tokenizer, &ids[first], static_cast<size_t>(passages[i].n_tokens))});
+    citations.push_back({passages[i], find_page(passages[i], document),
+                         decode(tokenizer, &ids[first], static_cast<size_t>(passages[i].n_tokens))});
   }
   return citations;
 }
@@ -92,10 +102,11 @@ void print_citations(const std::vector<Citation>& citations, const CitedDocument
   for (const Citation& c : citations) {
     const quire_passage& p = c.passage;
     std::string name = document.name;
+    if (c.page > 0) name += ", page " + std::to_string(c.page);
     if (p.feed > 0) name += ", part " + std::to_string(p.feed + 1);
     print("%4.0f %%  %s, bytes %lld to %lld: \"%s\"\n", 100 * p.share, name.c_str(),
-          static_cast<long long>(in_document(c, p.begin, document)),
-          static_cast<long long>(in_document(c, p.end, document)), first_words(c.text, p.begin == 0).c_str());
+          static_cast<long long>(in_document(p, p.begin, document)),
+          static_cast<long long>(in_document(p, p.end, document)), first_words(c.text, p.begin == 0).c_str());
   }
   flush_output();
 }
@@ -104,10 +115,11 @@ Json citations_json(const std::vector<Citation>& citations, const CitedDocument&
   Json list = Json::array();
   for (const Citation& c : citations) {
     const quire_passage& p = c.passage;
-    list.push_back({{"label", document.name},
+    list.push_back({{"document", document.name},
+                    {"page", c.page > 0 ? Json(c.page) : Json()},
                     {"part", p.feed},
-                    {"begin", in_document(c, p.begin, document)},
-                    {"end", in_document(c, p.end, document)},
+                    {"begin", in_document(p, p.begin, document)},
+                    {"end", in_document(p, p.end, document)},
                     {"first_token", p.first_token},
                     {"n_tokens", p.n_tokens},
                     {"share", p.share},

@@ -15,6 +15,7 @@ struct CitedDocument {
   std::string name;
   int64_t end = 0;    // its tokens come before this one; 0: not known
   int64_t begin = 0;  // the byte of the first feed's text where it begins: before it a chat template may write more
+  std::vector<quire_label> pages = {};  // of a document in messages, which have no labels
 };
 
 // Finds the document in the written messages of a session; where the template changed it, all of them may be cited.
@@ -23,6 +24,7 @@ CitedDocument find_in_messages(const quire_tokenizer* tokenizer, const quire_ses
 
 struct Citation {
   quire_passage passage;
+  int64_t page;      // that has most of it: the id of its label; 0: none
   std::string text;  // as its tokens spell it
 };
 

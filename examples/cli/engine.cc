@@ -8,6 +8,7 @@
 
 #include "cancel_on_interrupt.h"
 #include "interrupt.h"
+#include "pages.h"
 #include "progress.h"
 
 namespace cli {
@@ -243,11 +244,20 @@ void feed_text(quire_session* session, std::string_view text, uint32_t flags) {
   error.check(quire_session_feed_text(session, text.data(), text.size(), flags, error.get()), "cannot feed the text");
 }
 
-void edit_text(quire_session* session, std::string_view text, const quire_edit_options& options,
+void edit_text(quire_session* session, std::string_view document, quire_edit_options options,
                quire_edit_result* result) {
+  const std::vector<quire_label> pages = find_pages(document);
+  options.labels = pages.data();
+  options.n_labels = pages.size();
   Error error;
-  error.check(quire_session_edit_text(session, text.data(), text.size(), &options, result, error.get()),
-              "cannot edit the text");
+  error.check(quire_session_edit_text(session, document.data(), document.size(), &options, result, error.get()),
+              "cannot feed the document");
+}
+
+void feed_document(quire_session* session, std::string_view document, uint32_t flags) {
+  auto options = initialised(quire_edit_options_init);
+  options.flags = flags;
+  edit_text(session, document, options, nullptr);
 }
 
 void feed_tokens(quire_session* session, const int32_t* ids, size_t n_ids) {

@@ -48,9 +48,11 @@ bool was_logged(std::string_view message);
 
 std::vector<int32_t> encode(const quire_tokenizer* tokenizer, std::string_view text, uint32_t flags);
 void feed_text(quire_session* session, std::string_view text, uint32_t flags = 0);
-// The session's text becomes this one.
-void edit_text(quire_session* session, std::string_view text, const quire_edit_options& options,
+// The session's text becomes this document, whose pages are labelled (find_pages).
+void edit_text(quire_session* session, std::string_view document, quire_edit_options options,
                quire_edit_result* result);
+// The same with what stays the same in front: of a session that has read nothing, or the beginning of the document.
+void feed_document(quire_session* session, std::string_view document, uint32_t flags);
 void feed_tokens(quire_session* session, const int32_t* ids, size_t n_ids);
 std::vector<int32_t> tokens_of(const quire_session* session);  // pending ones too
 void reset(quire_session* session);

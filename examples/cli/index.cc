@@ -62,7 +62,7 @@ Session open_session(const IndexArguments& arguments, const Engine& engine, cons
   if (goes_on) return load_and_edit(arguments, engine, document, flags, edited);
   const std::vector<int32_t> ids = encode(engine.tokenizer().get(), document, flags);
   Session session = engine.create_session(arguments.session, static_cast<int64_t>(ids.size()) + kExpectedRoom);
-  feed_text(session.get(), document, flags);  // and not as ids: `run --cite` names its bytes
+  feed_document(session.get(), document, flags);  // and not as ids: `run --cite` names its bytes
   return session;
 }
 
@@ -154,12 +154,7 @@ int index_into_store(const IndexArguments& arguments, const std::string& documen
   const StoredSession opened =
       open_stored(engine, store.get(), ids, arguments.session, static_cast<int64_t>(ids.size()) + kExpectedRoom);
   quire_session* session = opened.session.get();
-  if (opened.match.n_tokens == 0) {
-    feed_text(session, document, flags);
-  } else {
-    const auto n_known = static_cast<size_t>(opened.match.n_tokens);
-    feed_tokens(session, ids.data() + n_known, ids.size() - n_known);
-  }
+  feed_document(session, document, flags);
   quire_store_match stored{};
   const int32_t finish_reason = read_and_save(session, [&] { stored = put(store.get(), session, arguments.title); });
   const quire_session_stats stats = get_stats(session);
@@ -214,6 +209,9 @@ Ctrl-C saves what was read so far, and the same command goes on from there. So i
 comes before the change is not read again. With --reuse approximate most of what comes behind it is not either: it stays
 as it was read with the old text (README.md says what that costs). Model, strategy, KV type and adapters stay those of the
 file. With --store what the store has of the document is not read again, and the document is put there.
+
+A form feed ends a page, as pdftotext writes it; pages count from 1. They are kept as labels of the text, which
+`quire run --cite` names. A document without form feeds has none.
 
 Examples:
   quire index book.txt -m model -s dca -o book.quire

@@ -116,7 +116,7 @@ OpenedText open_text(const Engine& engine, const std::string& document, const Ru
   const uint32_t flags = arguments.parse_special ? QUIRE_TEXT_PARSE_SPECIAL : 0;
   CitedDocument cited{arguments.file.empty() ? "prompt" : arguments.file};
   if (!document.empty()) {
-    feed_text(session.get(), document, flags);
+    feed_document(session.get(), document, flags);
     cited.end = get_stats(session.get()).n_pending;
   }
   if (!arguments.prompt.empty()) feed_text(session.get(), arguments.prompt, flags);
@@ -159,11 +159,7 @@ OpenedText open_with_store(const Engine& engine, quire_store* store, const std::
   quire_session* session = opened.session.get();
   auto n_known = static_cast<size_t>(opened.match.n_tokens);
   if (n_known < n_document) {
-    if (n_known == 0) {
-      feed_text(session, document, flags);  // and not as ids: --cite names its bytes
-    } else {
-      feed_tokens(session, ids.data() + n_known, n_document - n_known);
-    }
+    feed_document(session, document, flags);  // and not as ids: --cite names its bytes and pages
     read_and_put(store, session, arguments);
     n_known = n_document;
   }
@@ -266,7 +262,8 @@ void add_run(CLI::App& app, Action& action) {
                     "\"<s>\" and the like in the texts are control tokens (only for texts you trust)");
   command
       ->add_option("--cite", arguments->n_citations,
-                   "then print the N passages of the document (default: 3) that the answer looked at most")
+                   "then print the N passages of the document (default: 3) that the answer looked at most, with their "
+                   "pages if it has form feeds: each ends a page, from page 1 on")
       ->expected(0, 1)
       ->default_str("3")
       ->check(CLI::Range(1, 1024))

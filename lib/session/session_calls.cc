@@ -107,7 +107,9 @@ Status Session::feed_messages(std::span<const ChatMessage> messages, const ChatO
     QUIRE_ASSIGN(next.format, ChatFormat::make(*chosen, *model_->tokenizer));
   }
   QUIRE_ASSIGN(const auto ids, next.format->encode(messages, options, text.n_tokens() == 0, next.state));
-  text.feed_messages(ids, std::move(next));
+  std::vector<TextMark> marks;
+  if (text.n_tokens() == 0) QUIRE_TRY(find_prefix_mark(model_->tokenizer->tokenizer(), ids, marks));
+  text.feed_messages(ids, std::move(next), marks);
   return {};
 }
 

@@ -135,10 +135,10 @@ void TextState::feed(std::span<const int32_t> ids, std::span<const TokenLabel> l
   }
 }
 
-void TextState::feed_messages(std::span<const int32_t> ids, FedMessages messages) {
+void TextState::feed_messages(std::span<const int32_t> ids, FedMessages messages, std::span<const TextMark> marks) {
   make_room(messages_, 1);
   messages.begin = n_tokens();
-  feed(ids);
+  feed(ids, {}, marks);
   messages.end = n_tokens();
   messages_.push_back(std::move(messages));
 }

@@ -100,7 +100,7 @@ class TextState {
   void feed(std::span<const int32_t> ids, std::span<const TokenLabel> labels = {},
             std::span<const TextMark> marks = {});
   // The same for the tokens of messages, whose place is filled in here.
-  void feed_messages(std::span<const int32_t> ids, FedMessages messages);
+  void feed_messages(std::span<const int32_t> ids, FedMessages messages, std::span<const TextMark> marks = {});
   // The same at positions of their own, one for each id. kInvalidArgument: a position that does not increase, or a gap
   // too many; the offset is its index.
   Status feed_at(std::span<const int32_t> ids, std::span<const int64_t> positions);

@@ -59,8 +59,8 @@ class CiteTest(SnapshotTest):
 
     def setUp(self):
         super().setUp()
-        filler = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.\n"
-        self.document = filler * 10 + self.NEEDLE + filler * 12
+        self.filler = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.\n"
+        self.document = self.filler * 10 + self.NEEDLE + self.filler * 12
         self.text.write_text(self.document)
         self.ask_key = ["-m", OPTIONS.model, "-p", "What is the pass key? The pass key is", "-n", 7]
 
@@ -69,7 +69,7 @@ class CiteTest(SnapshotTest):
         shares = [c["share"] for c in citations]
         self.assertEqual(shares, sorted(shares, reverse=True))
         for c in citations:
-            self.assertEqual((c["label"], c["part"]), (str(name), 0))
+            self.assertEqual((c["document"], c["page"], c["part"]), (str(name), None, 0))
             self.assertEqual(c["text"].strip(), self.document.encode()[c["begin"]:c["end"]].decode().strip())
         self.assertIn("48213", citations[0]["text"])
 
@@ -80,7 +80,7 @@ class CiteTest(SnapshotTest):
         again = self.json("run", "--document", self.snapshot, *self.ask_key, "--cite", 2)
         self.check(again["citations"], 2, self.snapshot)
         for a, b in zip(read["citations"], again["citations"]):
-            self.assertEqual({**a, "label": 0}, {**b, "label": 0})
+            self.assertEqual({**a, "document": 0}, {**b, "document": 0})
         plain = self.json("run", "-f", self.text, "-s", "dca", *self.ask_key)
         self.assertNotIn("citations", plain)
         self.assertEqual(plain["tokens"], read["tokens"])
@@ -105,6 +105,70 @@ class CiteTest(SnapshotTest):
         self.assertTrue(any("weather" in c["text"] for c in found))
         for c in found:
             self.assertEqual(c["text"].strip(), document[c["begin"]:c["end"]].decode().strip())
+
+    def check_pages(self, citations, page, pages):
+        """The first citation is of this page, which has the needle; `pages` is the whole document's."""
+        self.assertEqual(citations[0]["page"], page)
+        self.assertIn(self.NEEDLE, pages[page - 1])
+        self.assertGreater(len(citations), 2)
+        document = "\f".join(pages).encode()
+        for c in citations:
+            part = document[c["begin"]:c["end"]]
+            self.assertEqual((c["part"], c["text"].strip()), (0, part.decode().strip()))
+            first, last = (document[:c[end]].count(b"\f") + 1 for end in ("begin", "end"))
+            self.assertTrue(first <= c["page"] <= last, c)
+            if first != last:  # most of it, but for the width of a token
+                in_page = sum(len(p) for i, p in enumerate(part.split(b"\f")) if first + i == c["page"])
+                self.assertGreater(in_page, len(part) // (last - first + 1) - 16)
+
+    def test_pages(self):
+        pages = [self.filler * 4, self.filler * 2, "", self.filler * 3 + self.NEEDLE + self.filler * 2, self.filler * 5]
+        cite = [*self.ask_key, "--cite", 100, "--top-logprobs", 2]
+        self.text.write_text("\f".join(pages))
+        read = self.json("run", "-f", self.text, "-s", "dca", *cite)
+        self.check_pages(read["citations"], 4, pages)
+        # Labels are no part of what is computed.
+        plain = self.json("run", "-f", self.text, "-s", "dca", *self.ask_key, "--top-logprobs", 2)
+        self.assertEqual((plain["tokens"], plain["top_logprobs"]), (read["tokens"], read["top_logprobs"]))
+        # A file that ends each page with a form feed has no page more.
+        self.text.write_text("\f".join(pages) + "\f")
+        self.check_pages(self.json("run", "-f", self.text, "-s", "dca", *cite)["citations"], 4, pages)
+        self.text.write_text("\f".join(pages))
+        # From a snapshot, which is then edited.
+        self.index()
+        asked = self.json("run", "--document", self.snapshot, *cite)
+        self.assertEqual(asked["top_logprobs"], read["top_logprobs"])
+        self.assertEqual([{**c, "document": 0} for c in asked["citations"]],
+                         [{**c, "document": 0} for c in read["citations"]])
+        self.assertEqual({c["document"] for c in asked["citations"]}, {str(self.snapshot)})
+        done = run("run", "--document", self.snapshot, *self.ask_key, "--cite", 1)
+        self.assertRegex(done.stdout, r"text\.quire, page 4, bytes \d+ to \d+: \"\w.*\"\n$")
+        self.assertNotIn("\f", done.stdout)
+        grown = [pages[0], "A new page.\n", *pages[1:], self.filler]
+        self.text.write_text("\f".join(grown))
+        for reuse in ("approximate", "exact"):
+            self.assertEqual(self.index(None, "--reuse", reuse)["n_pending"], 0)
+            self.check_pages(self.json("run", "--document", self.snapshot, *cite)["citations"], 5, grown)
+        self.text.write_text(" ".join(pages))
+        found = self.json("run", "-f", self.text, "-s", "dca", *cite)["citations"]
+        self.assertEqual({c["page"] for c in found}, {None})
+
+    def test_pages_from_a_store(self):
+        pages = [self.filler * 4, self.filler * 3 + self.NEEDLE + self.filler * 3]
+        options = ["-f", self.text, "-s", "dca", "--store", self.folder / "library", *self.ask_key, "--cite", 100, "--json"]
+        for text, is_new in ((pages, True), (pages, False), ([*pages, self.filler * 3], False)):
+            self.text.write_text("\f".join(text))
+            done = run("run", *options)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.check_pages(json.loads(done.stdout)["citations"], 2, text)
+            self.assertEqual("nothing reused" in done.stderr, is_new)
+
+    def test_pages_in_a_message(self):
+        pages = [self.filler * 4, self.filler * 3 + self.NEEDLE + self.filler * 3, self.filler]
+        self.text.write_text("\f".join(pages))
+        found = self.json("run", "-f", self.text, "-s", "dca", "--chat", "--chat-template", "llama2", *self.ask_key,
+                          "--cite", 100)["citations"]
+        self.check_pages(found, 2, pages)
 
     def test_bad_input(self):
         self.fails(2, "--cite", "run", "-f", self.text, *self.ask_key, "--cite", 0)
