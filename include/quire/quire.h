@@ -993,10 +993,10 @@ QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_
  * values keep what they saw of the text that stood before them then. So what they say of a changed
  * part is out of date: a question about the changed part itself is answered from its own tokens,
  * which are always computed; what refers to it from later on was read with the old text. README.md
- * says what this costs in quality and saves in time on two models. With a kv_old_type, a chunk that
- * is still kept in kv_type moves so, and others move in the narrower type. Where a token at their
- * new place reads those in kv_type, or their keys are turned, numbers of the narrower type are
- * taken for numbers of kv_type.
+ * says what this cost in quality, and how many tokens it saved, on two models; the tables are in
+ * tests/quality/edit.md. With a kv_old_type, a chunk that is still kept in kv_type moves so, and
+ * others move in the narrower type. Where a token at their new place reads those in kv_type, or
+ * their keys are turned, numbers of the narrower type are taken for numbers of kv_type.
  *
  * From its first such chunk on a text is approximate, and so is all that is computed behind it:
  * other sessions never take it over (see "Prefix reuse"), a store of documents has only what comes
