@@ -2,8 +2,10 @@
 // reading it and answering take.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "document.h"
 #include "engine.h"
@@ -40,6 +42,10 @@ void print_place(const char* place, int64_t n_bytes) {
 void print_estimate(const EstimateArguments& a, const std::string& strategy, const quire_memory_plan& plan,
                     const quire_rate_estimate& rates) {
   print("%s, %lld tokens\n\n", strategy.c_str(), static_cast<long long>(a.n_tokens));
+  if (plan.reach < a.n_tokens) {
+    print("beyond the reach     of %lld tokens; what follows is what it would take all the same\n\n",
+          static_cast<long long>(plan.reach));
+  }
   print("memory\n");
   print_place("weights", plan.weight_bytes);
   print_place("working memory", plan.scratch_bytes);
@@ -65,19 +71,14 @@ void print_estimate(const EstimateArguments& a, const std::string& strategy, con
   }
 }
 
-int estimate(const EstimateArguments& a) {
-  const Engine engine(a.model);
-  const quire_memory_plan plan = engine.plan_memory(a.session, a.n_tokens);
-  const quire_rate_estimate rates = engine.estimate_rates(a.session, a.n_tokens);
-  const std::string strategy = strategy_of(engine.create_session(a.session, a.n_tokens).get());
-  if (!a.json) {
-    print_estimate(a, strategy, plan, rates);
-    return 0;
-  }
+void print_estimate_json(const EstimateArguments& a, const std::string& strategy, const quire_memory_plan& plan,
+                         const quire_rate_estimate& rates) {
   print_json({{"task", "estimate"},
               {"model", a.model.path},
               {"strategy", strategy},
               {"n_tokens", a.n_tokens},
+              {"reach", plan.reach == std::numeric_limits<int64_t>::max() ? Json() : Json(plan.reach)},
+              {"within_reach", a.n_tokens <= plan.reach},
               {"weight_bytes", plan.weight_bytes},
               {"scratch_bytes", plan.scratch_bytes},
               {"kv_bytes_per_token", plan.kv_bytes_per_token},
@@ -91,6 +92,18 @@ int estimate(const EstimateArguments& a) {
               {"measured_tokens", rates.measured_tokens},
               {"tier_read_bytes_per_second", rates.tier_read_bytes_per_second},
               {"calibration_seconds", seconds(rates.calibration_ns)}});
+}
+
+int estimate(const EstimateArguments& a) {
+  const Engine engine(a.model);
+  const quire_memory_plan plan = engine.plan_memory(a.session, a.n_tokens);
+  const quire_rate_estimate rates = engine.estimate_rates(a.session, a.n_tokens);
+  const std::string strategy = strategy_of(engine.create_session(a.session, a.n_tokens).get());
+  a.json ? print_estimate_json(a, strategy, plan, rates) : print_estimate(a, strategy, plan, rates);
+  if (plan.reach < a.n_tokens && a.session.overflow != QUIRE_OVERFLOW_EXTRAPOLATE) {
+    throw std::runtime_error("a document of " + std::to_string(a.n_tokens) + " tokens does not fit: the reach of " +
+                             strategy + " is " + std::to_string(plan.reach) + " tokens");
+  }
   return 0;
 }
 
@@ -109,7 +122,8 @@ void add_estimate(CLI::App& app, Action& action) {
       ->type_name("N");
   command->add_flag("--json", a.json, "print one JSON object");
   command->footer(R"help(
-Memory is what the library plans to take; a budget that is too small is an error that names the bytes needed. Rates come
+Memory is what the library plans to take; a budget that is too small is an error that names the bytes needed. So is a
+document beyond the strategy's reach, after the figures, unless --overflow is extrapolate. Rates come
 from a few steps measured now at small depths, and hold for the machine as busy as it is now.
 
 Examples:

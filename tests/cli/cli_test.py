@@ -369,6 +369,26 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(refused.returncode, 1)
         self.assertIn("does not fit: the KV cache needs", refused.stderr)
 
+    def test_estimate_beyond_the_reach(self):
+        arguments = ["estimate", "-m", OPTIONS.model, "-s", "full", "--tokens"]
+        within = self.run_json(*arguments, 256)
+        self.assertEqual((within["reach"], within["within_reach"]), (256, True))
+        for overflow in ("error", "stop"):
+            refused = run(*arguments, 257, "--overflow", overflow, "--json")
+            self.assertEqual(refused.returncode, 1)
+            self.assertRegex(refused.stderr, r"^quire: a document of 257 tokens does not fit: the reach of full.* is 256 "
+                             "tokens\n$")
+            found = json.loads(refused.stdout)
+            self.assertEqual((found["reach"], found["within_reach"]), (256, False))
+        shown = run(*arguments, 1000)
+        self.assertEqual(shown.returncode, 1)
+        self.assertRegex(shown.stdout, r"^full.*, 1000 tokens\n\nbeyond the reach +of 256 tokens; .*\n\nmemory\n")
+        allowed = run(*arguments, 1000, "--overflow", "extrapolate")
+        self.assertEqual((allowed.returncode, allowed.stderr), (0, ""))
+        self.assertIn("beyond the reach", allowed.stdout)
+        unlimited = self.run_json("estimate", "-m", OPTIONS.model, "-s", "streaming_llm", "--tokens", 1000)
+        self.assertEqual((unlimited["reach"], unlimited["within_reach"]), (None, True))
+
     def test_devices(self):
         devices = self.run_json("info", "--devices")
         self.assertEqual((devices[0]["name"], devices[0]["usable"]), ("cpu", True))
