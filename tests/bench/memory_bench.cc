@@ -2,7 +2,9 @@
 //
 //   quire_bench_memory spill MODEL STRATEGY TOKENS [DECODED [SPILL_DIRECTORY]]
 //       reads TOKENS made-up tokens with the KV cache all in memory, then in a tenth of it with the rest in a file,
-//       once with an I/O thread and once without; fails if a token differs or if memory ever went above the budget
+//       once with an I/O thread and once without; fails if a token differs or if memory ever went above the budget.
+//       Of the records that decoding asked for it says how many were in memory and how many the file was read for: if
+//       few are read, tokens ask for the same ones again and again
 //   quire_bench_memory noise MODEL STRATEGY TOKENS [DECODED [SPILL_DIRECTORY]]
 //       the same with keys and values of noise instead of a text that is read
 //   quire_bench_memory plan MODEL STRATEGY TOKENS
@@ -62,6 +64,9 @@ struct Run {
   std::vector<int32_t> tokens;
   SessionStats stats;
   double prefill_per_s = 0, decode_per_s = 0;
+  // While decoding, of a token: records asked for, those of them that were in memory then (prefetched ones included),
+  // and what was read from the file.
+  double records = 0, in_memory = 0, read_records = 0, read_bytes = 0;
 };
 
 struct Document {
@@ -78,12 +83,22 @@ Run read_document(const std::shared_ptr<Model>& model, const SessionOptions& opt
     feed(*session, document.n_tokens);
   }
   Run run;
-  run.tokens = generate(session, document.n_decoded);
+  run.tokens = generate(session, 1);
+  const SessionStats read = stats_of(*session);
+  const auto decoded = generate(session, document.n_decoded - 1);
+  run.tokens.insert(run.tokens.end(), decoded.begin(), decoded.end());
   run.stats = stats_of(*session);
+  const auto of_token = [&](int64_t SessionStats::*count) {
+    return static_cast<double>(run.stats.*count - read.*count) / static_cast<double>(document.n_decoded - 1);
+  };
+  run.in_memory = of_token(&SessionStats::kv_hits);
+  run.records = run.in_memory + of_token(&SessionStats::kv_misses);
+  run.read_records = of_token(&SessionStats::kv_chunks_read);
+  run.read_bytes = of_token(&SessionStats::kv_file_bytes_read);
   if (!document.noise) {
     run.prefill_per_s = static_cast<double>(run.stats.n_prefilled) * 1e9 / static_cast<double>(run.stats.prefill_ns);
   }
-  run.decode_per_s = static_cast<double>(document.n_decoded - 1) * 1e9 / static_cast<double>(run.stats.decode_ns);
+  run.decode_per_s = 1e9 / of_token(&SessionStats::decode_ns);
   session->close();  // gives its memory back before it returns
   return run;
 }
@@ -110,10 +125,16 @@ int spill(const std::string& directory, const std::string& strategy, const Docum
 
   std::printf("%lld tokens%s, %s\n", static_cast<long long>(document.n_tokens), document.noise ? " of noise" : "",
               strategy.c_str());
-  std::printf("%-22s %14s %14s %12s %12s\n", "", "KV in memory", "in the file", "prefill/s", "decode/s");
+  std::printf("%-22s %14s %14s %12s %12s   %s\n", "", "KV in memory", "in the file", "prefill/s", "decode/s",
+              "a decoded token: records, in memory, from the file, bytes read");
   const auto row = [](const char* name, const Run& run, int64_t peak) {
-    std::printf("%-22s %14lld %14lld %12.0f %12.1f\n", name, static_cast<long long>(peak),
+    std::printf("%-22s %14lld %14lld %12.0f %12.1f", name, static_cast<long long>(peak),
                 static_cast<long long>(run.stats.kv_file_bytes), run.prefill_per_s, run.decode_per_s);
+    if (run.records > 0) {
+      std::printf("   %26.1f %10.3f %14.3f %11.0f", run.records, run.in_memory / run.records,
+                  run.read_records / run.records, run.read_bytes);
+    }
+    std::printf("\n");
   };
   row("all in memory", all, all.stats.kv_bytes_peak);
   row("a tenth, no I/O thread", without, without.stats.kv_bytes_peak);
@@ -232,7 +253,8 @@ int plan(const std::string& directory, const std::string& strategy, int64_t n_to
 int run(int argc, char** argv) {
   const std::string what = argc > 4 ? argv[1] : "";
   if (what == "spill" || what == "noise") {
-    const Document document{std::atoll(argv[4]), what == "noise", argc > 5 ? std::atoll(argv[5]) : 2048};
+    const Document document{std::atoll(argv[4]), what == "noise",
+                            argc > 5 ? std::max<int64_t>(2, std::atoll(argv[5])) : 2048};
     return spill(argv[2], argv[3], document, argc > 6 ? argv[6] : "/tmp");
   }
   if (what == "plan") return plan(argv[2], argv[3], std::atoll(argv[4]));
