@@ -2,9 +2,10 @@
 //
 //   quire_bench_compression MODEL TEXT TOKENS [DIRECTORY]
 //
-// Reads the first TOKENS tokens of the file TEXT with each KV type, saves the session to DIRECTORY (default: /tmp), and
-// compresses some of the snapshot's records, keys and values apart. The machine's own rates (memcpy, a file from the
-// page cache and from the disk) are those of the same run. Each rate is a median of rounds in turn.
+// Reads the first TOKENS tokens of the file TEXT with each KV type, and in f16 with each type of old text, all complete
+// chunks being old; saves the session to DIRECTORY (default: /tmp), and compresses some of the snapshot's records, keys
+// and values apart, scales included. The machine's own rates (memcpy, a file from the page cache and from the disk) are
+// those of the same run. Each rate is a median of rounds in turn.
 #include <fcntl.h>
 #include <unistd.h>
 #define ZSTD_STATIC_LINKING_ONLY
@@ -34,9 +35,11 @@ constexpr int64_t kSampleBytes = int64_t{16} << 20;
 
 using Bytes = std::vector<std::byte>;
 
-struct Part {  // keys or values of a record: [rows][head_dim], the rows of a head one after the other
+// Keys or values of a record: [rows][head_dim], the rows of a head one after the other. Of narrow records the bytes
+// that stand for a head's, one head after the other.
+struct Part {
   Bytes bytes;
-  size_t width = 2;  // of an element
+  size_t width = 2;  // of an element; narrow: 1
   size_t row = 0;    // elements
   size_t rows_of_head = 0;
 };
@@ -109,11 +112,12 @@ Planes bit_planes(const Part& part) {
 struct Form {
   const char* name;
   std::function<Planes(const Part&)> split;
+  bool of_narrow = false;  // says something of bytes that are no numbers
 };
 
 const Form kForms[] = {
-    {"as it is", whole},
-    {"bit planes", bit_planes},
+    {"as it is", whole, true},  // with bytes for elements also what the codec does
+    {"bit planes", bit_planes, true},
     {"byte planes", [](const Part& p) { return planes(p, false); }},
     {"exponent", [](const Part& p) { return planes(p, true); }},
     {"exponent - last token's", [](const Part& p) { return against_neighbour(p, true); }},
@@ -169,25 +173,41 @@ struct Sample {
   int64_t bytes = 0;
 };
 
-Sample read_records(const std::string& path, const KvGeometry& geometry) {
+// Bytes of a head's keys and of its values, in a record's neutral form.
+std::array<size_t, 2> head_bytes(const KvGeometry& g) {
+  if (g.type == ElementType::kInt4) return {int4_key_bytes(g.chunk, g.head_dim), int4_value_bytes(g.chunk, g.head_dim)};
+  const size_t rows = static_cast<size_t>(g.chunk) * row_bytes(g.type, g.head_dim);
+  if (g.type != ElementType::kInt8) return {rows, rows};
+  return {rows + static_cast<size_t>(g.head_dim) * sizeof(float), rows + static_cast<size_t>(g.chunk) * sizeof(float)};
+}
+
+bool is_narrow(ElementType type) { return type == ElementType::kInt8 || type == ElementType::kInt4; }
+
+// Of a session without condensed entries.
+Sample read_records(const std::string& path, const KvGeometry& geometry, int n_layers) {
   const auto file = take(SnapshotFile::open(take(ReadFile::open(path))));
   const SnapshotIndex index = take(read_index(*file));
+  const auto n_blocks = [&](KvKind kind) {
+    int64_t n = 0;
+    for (const ChunkRange& range : index.kv.held[static_cast<size_t>(kind)]) n += range.end - range.begin;
+    return n * n_layers;
+  };
+  const bool narrow = is_narrow(geometry.type);
+  const int64_t first = index.kv.first_block + (narrow ? n_blocks(KvKind::kText) : 0);
+  const int64_t n = n_blocks(narrow ? KvKind::kNarrow : KvKind::kText);
   const auto bytes = static_cast<int64_t>(kv_neutral_bytes(geometry));
-  int64_t n = 0;
-  while (file->block_bytes(index.kv.first_block + n) == bytes) ++n;
   const int64_t every = std::max<int64_t>(1, n * bytes / kSampleBytes);
+  const auto runs = head_bytes(geometry);
   Sample sample;
   Bytes record(static_cast<size_t>(bytes));
   for (int64_t block = 0; block < n; block += every) {
-    check(file->read(index.kv.first_block + block, record));
+    check(file->read(first + block, record));
     Part parts[2];
-    const size_t run = static_cast<size_t>(geometry.chunk) * row_bytes(geometry.type, geometry.head_dim);
-    for (size_t at = 0; at < record.size(); at += run) {
-      Part& part = parts[at / run % 2];
-      part.bytes.insert(part.bytes.end(), &record[at], &record[at] + run);
+    for (size_t at = 0, run = 0; at < record.size(); at += runs[run], run = 1 - run) {
+      parts[run].bytes.insert(parts[run].bytes.end(), &record[at], &record[at] + runs[run]);
     }
     for (Part& part : parts) {
-      part.width = element_bytes(geometry.type);
+      part.width = narrow ? 1 : element_bytes(geometry.type);
       part.row = static_cast<size_t>(geometry.head_dim);
       part.rows_of_head = static_cast<size_t>(geometry.chunk);
     }
@@ -261,10 +281,15 @@ int run(const std::string& model_path, const std::string& text_path, int64_t n_t
   std::ifstream file(text_path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const std::string path = directory + "/quire_bench_compression.quire";
-  for (const ElementType type : {ElementType::kBF16, ElementType::kF16, ElementType::kF32}) {
+  for (const ElementType type :
+       {ElementType::kBF16, ElementType::kF16, ElementType::kF32, ElementType::kInt8, ElementType::kInt4}) {
     SessionOptions options;
     options.strategy = "dca";
-    options.kv_type = type;
+    if (is_narrow(type)) {
+      options.old_text = {.type = type, .after = 0};
+    } else {
+      options.kv_type = type;
+    }
     const auto session = take(Session::create(model, options));
     check(session->feed_text(std::string_view(text).substr(0, static_cast<size_t>(8 * n_tokens)), false, true));
     check(session->truncate(std::min(n_tokens, stats_of(*session).n_pending)));
@@ -273,12 +298,13 @@ int run(const std::string& model_path, const std::string& text_path, int64_t n_t
     const LlamaModel& llama = *model->llama;
     const auto strategy = take(choose_strategy(*model, options));
     const KvGeometry geometry = llama.kv_geometry(*strategy, type);
-    const Sample sample = read_records(path, geometry);
+    const Sample sample = read_records(path, geometry, llama.config().n_layers);
     std::printf("%s: %lld tokens, records of %zu bytes, %.1f MB of them\n", element_name(type),
                 static_cast<long long>(n_tokens), kv_neutral_bytes(geometry), 1e-6 * static_cast<double>(sample.bytes));
     measure_machine(path, kv_neutral_bytes(geometry));
     std::printf("  %-24s %-11s %22s %22s\n", "form", "level", "keys: ratio, MB/s", "values: ratio, MB/s");
     for (const Form& form : kForms) {
+      if (is_narrow(type) && !form.of_narrow) continue;
       for (const Setting& setting : kSettings) {
         const Rates k = measure(sample.keys, form, setting), v = measure(sample.values, form, setting);
         std::printf("  %-24s %-11s %6.3f %7.0f %7.0f %6.3f %7.0f %7.0f\n", form.name, setting.name, k.ratio,
