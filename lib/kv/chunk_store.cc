@@ -55,7 +55,7 @@ ChunkStore::ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layer
       selection_(backend, geometry, n_layers, options.n_query_heads, options.selection, account_),
       prefixes_(options.prefixes, options.prefix_root),
       narrow_prefixes_(options.old.narrows() ? options.prefixes : nullptr, narrow_root(options.prefix_root)),
-      last_read_(static_cast<size_t>(n_layers)) {}
+      last_chosen_(static_cast<size_t>(n_layers)) {}
 
 ChunkStore::~ChunkStore() {
   residency_->stop(user_);
@@ -410,8 +410,6 @@ std::vector<std::pair<KvKind, int64_t>> ChunkStore::wanted(std::span<const int64
 Status ChunkStore::acquire(Queue& queue, int layer, std::span<const int64_t> chunks, Access access, KvKind kind,
                            const Versions& versions) {
   if (!spills()) return {};
-  if (kind == KvKind::kText && access != Access::kWrite)
-    last_read_[static_cast<size_t>(layer)].assign(chunks.begin(), chunks.end());
   if (kind == KvKind::kText) hide();
   std::vector<Record*> records;
   const size_t before = seen_.size();

@@ -165,8 +165,11 @@ class ChunkStore {
   void release(Queue& queue) noexcept;
   // No stream works on the session any more: its records are the first to leave memory when others need room.
   void rest();
-  // What acquire() was asked for last to be read, of a layer's text.
-  std::span<const int64_t> last_read(int layer) const { return last_read_[static_cast<size_t>(layer)]; }
+  // The chunks that a layer's last query chose, as the forward pass said; none: it has not said any yet.
+  std::span<const int64_t> last_chosen(int layer) const { return last_chosen_[static_cast<size_t>(layer)]; }
+  void set_last_chosen(int layer, std::vector<int64_t> chunks) {
+    last_chosen_[static_cast<size_t>(layer)] = std::move(chunks);
+  }
   // Records of a layer's text that can be in memory together, beside all records of its condensed entries.
   int64_t max_resident() const;
   // How many of n records of a layer's text to acquire at a time: all if they fit, else half of what fits, so that the
@@ -374,8 +377,8 @@ class ChunkStore {
   std::vector<OldChunk> old_;    // ascending; held as those of the table are
   std::vector<Move> moves_;
   size_t next_move_ = 0;
-  int64_t fixed_bytes_ = 0;                      // of pages of records without slots
-  std::vector<std::vector<int64_t>> last_read_;  // [layer]
+  int64_t fixed_bytes_ = 0;                        // of pages of records without slots
+  std::vector<std::vector<int64_t>> last_chosen_;  // [layer]
   struct Seen {
     int layer;
     KvKind kind;

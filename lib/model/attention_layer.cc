@@ -57,7 +57,7 @@ Status ForwardPass::attend(Exec exec, std::span<const SequenceRows> all, int lay
   for (const SequenceRows& rows : all) {
     ChunkStore& kv = rows.kv();
     if (kv.spills()) {
-      const std::vector<int64_t> needed = seen_chunks(rows);
+      const std::vector<int64_t> needed = seen_chunks(rows, layer);
       const auto n = static_cast<int64_t>(needed.size());
       Status status(Code::kBudget, "windows");
       const int64_t n_records = n + n_both(versions(rows), needed, kv.geometry().chunk);
@@ -102,16 +102,23 @@ Status ForwardPass::acquire_window(Exec exec, const SequenceRows& rows, int laye
   return kv.acquire(exec.queue, layer, consecutive(0, kv.condensed_chunks()), Access::kRead, KvKind::kCondensed);
 }
 
-// All chunks that some query sees, ascending.
-std::vector<int64_t> ForwardPass::seen_chunks(const SequenceRows& rows) const {
+// All chunks that some query sees, ascending. Where they are chosen, the store learns which ones the last query chose.
+std::vector<int64_t> ForwardPass::seen_chunks(const SequenceRows& rows, int layer) const {
   const int64_t chunk = rows.kv().geometry().chunk;
   auto chunks = touched_chunks(*rows.plan, chunk, config_.n_query_heads);
   if (!has_selection(*rows.plan)) return chunks;
   std::vector<bool> seen(static_cast<size_t>(ceil_div(rows.first_key + rows.n, chunk)));
   for (const int64_t c : chunks) seen[static_cast<size_t>(c)] = true;
   const int64_t parts = chunk / rows.plan->selection.chunk;  // of a chunk: what is selected
-  for_selected(*rows.plan, rows.first_key, config_.n_query_heads, chosen(rows)->on_host,
-               [&](int64_t, int32_t c) { seen[static_cast<size_t>(c / parts)] = true; });
+  const int64_t last = rows.first_key + rows.n - 1;
+  std::vector<int64_t> of_last;
+  for_selected(*rows.plan, rows.first_key, config_.n_query_heads, chosen(rows)->on_host, [&](int64_t i, int32_t c) {
+    seen[static_cast<size_t>(c / parts)] = true;
+    if (i == last) of_last.push_back(c / parts);
+  });
+  std::ranges::sort(of_last);
+  of_last.erase(std::unique(of_last.begin(), of_last.end()), of_last.end());
+  rows.kv().set_last_chosen(layer, std::move(of_last));
   chunks.clear();
   for (size_t c = 0; c < seen.size(); ++c) {
     if (seen[c]) chunks.push_back(static_cast<int64_t>(c));
@@ -120,12 +127,13 @@ std::vector<int64_t> ForwardPass::seen_chunks(const SequenceRows& rows) const {
 }
 
 // Asks for the first records that the text's attention in a layer will need. `first`: the first window of the layer
-// before, which is this one's too unless chunks are selected: then they are likely those of the last token.
+// before, which is this one's too unless chunks are chosen: then many of those that the text's last query chose in this
+// layer, before this step, are likely chosen again.
 void ForwardPass::prefetch_layer(const SequenceRows& rows, std::span<const int64_t> first, int layer) const {
   if (layer >= config_.n_layers || rows.kind != KvKind::kText) return;
   rows.kv().prefetch(layer, own_chunks(rows), Access::kRead, {});
   rows.kv().prefetch(layer, rows.kv().to_narrow(), Access::kRead, {});
-  rows.kv().prefetch(layer, has_selection(*rows.plan) ? rows.kv().last_read(layer) : first, reading(rows),
+  rows.kv().prefetch(layer, has_selection(*rows.plan) ? rows.kv().last_chosen(layer) : first, reading(rows),
                      versions(rows));
 }
 

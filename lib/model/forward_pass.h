@@ -149,7 +149,7 @@ class ForwardPass {
   Status acquire_window(Exec exec, const SequenceRows& rows, int layer, std::span<const int64_t> chunks,
                         bool last) const;
   Status attend_by_windows(Exec exec, const SequenceRows& rows, int layer, std::span<const int64_t> needed);
-  std::vector<int64_t> seen_chunks(const SequenceRows& rows) const;
+  std::vector<int64_t> seen_chunks(const SequenceRows& rows, int layer) const;
 
   // Selection of chunks; in selection_layer.cc.
   Status represent_complete_chunks(Exec exec, const SequenceRows& rows, int layer);
