@@ -645,7 +645,8 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                  heads of a KV head, by the sum of their scores), init=none|full (full: given
  *                  tokens see all, generated ones select; reaches L), positions=packed|dca (dca:
  *                  the chosen keys stand where dca with chunk=dca_chunk and cap=dca_cap puts them;
- *                  a combination of two papers that neither has). Ablations:
+ *                  a combination of two papers that neither has), vectors=f32|bf16 (the type of
+ *                  the chunks' representations, which stay in memory; bf16 takes half). Ablations:
  *                  select=layer|first_layer (one choice for all heads of a layer; the first layer's
  *                  for all layers), pick=best|worst|random, first=forced|free|never (the first
  *                  chunk)

@@ -125,9 +125,15 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) attend_in_chunks_kernel(Att
   }
   __syncwarp();
   attend(query, keys, keys, l, d, args.scale, weights, out);
-  float* const to = vector_of<float>(args.out, head, chunk, d);
-  QUIRE_UNROLL for (int c = 0; c < kChannels; ++c) {
-    if (lane + c * kWarpSize < d) to[lane + c * kWarpSize] = out[c];
+  const auto store = [&](auto* to) {
+    QUIRE_UNROLL for (int c = 0; c < kChannels; ++c) {
+      if (lane + c * kWarpSize < d) from_float(out[c], to[lane + c * kWarpSize]);
+    }
+  };
+  if (args.out.type == ElementType::kF32) {
+    store(vector_of<float>(args.out, head, chunk, d));
+  } else {
+    store(vector_of<bf16>(args.out, head, chunk, d));
   }
 }
 
@@ -146,7 +152,8 @@ int summarise_keys(Stream stream, const SummariseKeys& args) {
 
 int attend_in_chunks(Stream stream, const AttendInChunks& args) {
   if (args.n_chunks == 0) return 0;
-  if (!can_attend(args.shape) || args.out.type != ElementType::kF32) return kUnknownType;
+  const bool can_store = args.out.type == ElementType::kF32 || args.out.type == ElementType::kBF16;
+  if (!can_attend(args.shape) || !can_store) return kUnknownType;
   const dim3 grid(static_cast<unsigned>(args.n_chunks), static_cast<unsigned>(args.n_query_heads));
   return with_type(args.shape.type, [&](auto kv) {
     return with_type(args.queries.type, [&](auto in) {

@@ -127,6 +127,7 @@ struct ChunkSelection {
   Representation representation = Representation::kAttention;
   int64_t key_period = 0;  // of kMean and kBounds: a multiple of `chunk`
   int64_t one_in = 0;      // in longer texts it takes one chunk in so many; 0: never more than `count`
+  ElementType attention_type = ElementType::kF32;  // of kAttention's vectors; the others' are of the keys' type
 
   int n_vectors(int n_query_heads, int n_kv_heads) const {
     if (representation == Representation::kAttention) return n_query_heads;
@@ -135,7 +136,7 @@ struct ChunkSelection {
   // Whether they are made of the chunk's queries too.
   bool keeps_queries() const { return count > 0 && representation == Representation::kAttention; }
   ElementType vector_type(ElementType kv_type) const {
-    return representation == Representation::kAttention ? ElementType::kF32 : kv_type;
+    return representation == Representation::kAttention ? attention_type : kv_type;
   }
 
   // Chunks that a query takes, where there are so many. It does not fall with the query's index.

@@ -20,7 +20,7 @@
 //             texts of up to `begin` tokens see plain attention. positions=dca: those of dca.
 // Complexity  O(chunk * chunks) keys and n / chunk scores per token and head.
 // Memory      Keys and values of all tokens (they may be spilled); per chunk, layer and query head a vector of head_dim
-//             floats, which stay in memory.
+//             elements (`vectors`), which stays in memory.
 #include <algorithm>
 #include <optional>
 
@@ -39,6 +39,7 @@ constexpr std::string_view kPick[] = {"best", "worst", "random"};
 constexpr std::string_view kFirst[] = {"forced", "free", "never"};
 constexpr std::string_view kInit[] = {"none", "full"};
 constexpr std::string_view kPositions[] = {"packed", "dca"};
+constexpr std::string_view kVectors[] = {"f32", "bf16"};
 
 // Where keys stand: the arguments dca_chunk and dca_cap of positions=dca.
 Result<std::optional<DualChunkMap>> read_map(const Arguments& arguments, bool packed, int64_t train_len,
@@ -76,6 +77,8 @@ Result<ChunkSelection> read_selection(const Arguments& arguments, int64_t train_
   selection.sharing = static_cast<ChunkSelection::Sharing>(select);
   selection.pick = static_cast<ChunkSelection::Pick>(pick);
   selection.first = static_cast<ChunkSelection::First>(first);
+  QUIRE_ASSIGN(const size_t vectors, arguments.choice("vectors", kVectors));
+  if (vectors == 1) selection.attention_type = ElementType::kBF16;
   return selection;
 }
 
@@ -97,6 +100,7 @@ Result<std::unique_ptr<Strategy>> make_longheads(const Arguments& arguments, con
   if (selection.first != ChunkSelection::First::kForced) {
     canonical.add("first", kFirst[static_cast<size_t>(selection.first)]);
   }
+  if (selection.attention_type == ElementType::kBF16) canonical.add("vectors", "bf16");
   QUIRE_ASSIGN(const auto dual_chunk, read_map(arguments, packed, model.train_len, canonical));
   return std::unique_ptr<Strategy>(
       std::make_unique<SelectingStrategy>(selection, dual_chunk, begin, init == 1, model.train_len));
@@ -114,6 +118,7 @@ constexpr ArgumentDoc kArguments[] = {
     {"positions", "where chosen keys stand: packed, or as with dca"},
     {"dca_chunk", "chunk of the distances of dca", "positions=dca"},
     {"dca_cap", "largest distance between chunks", "positions=dca"},
+    {"vectors", "type of a chunk's vectors: bf16 takes half the memory, and may choose otherwise"},
 };
 
 }  // namespace

@@ -64,7 +64,8 @@ class Representer {
     accumulate_values(scores_, ld_, 1, d_, ElementType::kF32, rows_, 0, l_, out_);
     for (int64_t c = 0; c < d_; ++c) out_[c] /= sum;
     const Buffer& page = *args_.out.pages[static_cast<size_t>(chunk / kPageChunks)];
-    store_key(out_, d_, ElementType::kF32, page_vectors(page, ElementType::kF32, head, d_), chunk % kPageChunks);
+    const ElementType type = args_.selection.attention_type;
+    store_key(out_, d_, type, page_vectors(page, type, head, d_), chunk % kPageChunks);
   }
 
  private:

@@ -172,19 +172,23 @@ TEST(Representations, MatchTheNaiveReference) {
   for (const Shape& shape : shapes) {
     SCOPED_TRACE(shape.name());
     const auto chunks = Chunks::random(machine, random, shape, 3);
-    const auto pages = make_pages(machine, shape.n_query_heads(), shape.head_dim, 3);
     const float scale = 1.5f / std::sqrt(static_cast<float>(shape.head_dim));
-    chunks.represent(machine, 1, 2, pages, scale);
-    for (int64_t head = 0; head < shape.n_query_heads(); ++head) {
-      for (const int64_t c : {1, 2}) {
-        const auto actual = representation(pages, c, head, shape.head_dim);
-        const auto expected = chunks.expected(c, head, scale);
-        for (size_t e = 0; e < actual.size(); ++e) {
-          ASSERT_NEAR(actual[e], expected[e], 1e-5) << "chunk " << c << ", head " << head << ", element " << e;
+    for (const ElementType type : {kF32, kBF16}) {
+      const auto pages = make_pages(machine, shape.n_query_heads(), shape.head_dim, 3, type);
+      chunks.represent(machine, 1, 2, pages, scale, {.attention_type = type});
+      for (int64_t head = 0; head < shape.n_query_heads(); ++head) {
+        for (const int64_t c : {1, 2}) {
+          const auto actual = representation(pages, c, head, shape.head_dim, type);
+          const auto expected = chunks.expected(c, head, scale);
+          for (size_t e = 0; e < actual.size(); ++e) {
+            const double rounding = type == kBF16 ? 0x1p-8 * std::abs(expected[e]) : 0;
+            ASSERT_NEAR(actual[e], expected[e], rounding + 1e-5)
+                << "chunk " << c << ", head " << head << ", element " << e;
+          }
         }
+        // Nothing else of the page was written.
+        for (const float x : representation(pages, 0, head, shape.head_dim, type)) ASSERT_TRUE(std::isnan(x));
       }
-      // Nothing else of the page was written.
-      for (const float x : representation(pages, 0, head, shape.head_dim)) ASSERT_TRUE(std::isnan(x));
     }
   }
 }

@@ -37,7 +37,7 @@ const char* const kStrategies[] = {
     "full(kv_chunk=32) + dynamic_ntk(factor=2)",
     "sda(dilation=3)",
     "longheads(chunk=16, chunks=5)",
-    "longheads(chunk=16, chunks=4, init=full, select=group)",
+    "longheads(chunk=16, chunks=4, init=full, select=group, vectors=bf16)",
     "dca_topk(chunk=16, chunks=4, one_in=6)",
     "dca_topk(chunk=16, chunks=4, kv_chunk=48, dca_chunk=64, represent=minmax, reading=selected)",
     "streaming_llm(sinks=3, recent=50)",

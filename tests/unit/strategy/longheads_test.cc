@@ -50,10 +50,17 @@ TEST(LongHeads, WritesOutItsDefaults) {
   EXPECT_THAT(make("longheads + pi(factor=4)", 1024)->canonical(), HasSubstr("train_len=4096) + pi(factor=4)"));
 }
 
+TEST(LongHeads, KeepsVectorsInTheTypeItIsTold) {
+  EXPECT_EQ(make("longheads", 256)->selection().vector_type(ElementType::kF16), ElementType::kF32);
+  const auto narrow = make("longheads(vectors=bf16)", 256);
+  EXPECT_EQ(narrow->selection().vector_type(ElementType::kF16), ElementType::kBF16);
+  EXPECT_THAT(narrow->canonical(), HasSubstr("init=none, vectors=bf16"));
+}
+
 TEST(LongHeads, ItsCanonicalFormMeansTheSame) {
   for (const char* expression :
        {"longheads", "longheads(forced=paper, select=group)", "longheads(chunk=32, chunks=5, begin=200, init=full)",
-        "longheads(chunk=48) + ntk(factor=2)"}) {
+        "longheads(chunk=48) + ntk(factor=2)", "longheads(vectors=bf16)"}) {
     const std::string canonical = make(expression, 256)->canonical();
     EXPECT_EQ(make(canonical, 256)->canonical(), canonical) << expression;
   }
