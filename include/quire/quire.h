@@ -814,8 +814,8 @@ typedef struct quire_session_adapter {
  * No part take: beacon; streams with QUIRE_STREAM_SCORE, QUIRE_STREAM_KEEP_LOGITS or
  * QUIRE_STREAM_KEEP_HIDDEN, which need each token computed; tokens behind the first gap of
  * positions; sessions that quire_session_fill_random filled; with longheads and dca_topk, sessions
- * of another model handle. A session with a tier that chunks can move to (COMPRESSED, FILE) takes
- * over no chunks of one without, since these cannot leave memory. */
+ * of another model handle. A session with a tier that chunks can move to (COMPRESSED, FILE) copies
+ * there what it takes over from one without, whose chunks cannot leave memory. */
 
 /* The session takes nothing over from others, and gives them nothing: for users who must not learn,
  * by quire_event.reused or by the time it takes, whether another one has read the same text, and
@@ -1860,7 +1860,7 @@ QUIRE_API quire_status quire_stream_cancel(quire_stream* stream, quire_error* er
 #define QUIRE_REUSE_STRATEGY 3  /* the strategy takes no part */
 #define QUIRE_REUSE_STREAM 4    /* the stream asks for what only computing gives */
 #define QUIRE_REUSE_POSITIONS 5 /* positions of its own (quire_session_feed_positions) */
-/* the session's budget has no room for it, or it could not leave memory as the session's own do */
+/* the session's budgets have no room for it */
 #define QUIRE_REUSE_MEMORY 6
 /* the text before it is approximate (QUIRE_EDIT_APPROXIMATE) */
 #define QUIRE_REUSE_APPROXIMATE 7

@@ -352,7 +352,16 @@ Status ChunkStore::own_chunk(KvKind kind, int64_t first) {
   if (first % geometry_.chunk == 0 || !table_.holds(kind, chunk)) return {};
   ChunkRecords& shared = table_.chunk(kind, chunk);
   if (residency_->n_holders(shared) == 1) return {};
-  std::vector<std::byte> host(static_cast<size_t>(record_bytes_));
+  QUIRE_ASSIGN(auto copy, copy_of(kind, shared));
+  hide();
+  let_go(table_.forget(kind, chunk));
+  hold(kind, chunk, std::move(copy));
+  return {};
+}
+
+// A chunk of this store's own, which nobody holds yet, with what the records of another one are.
+Result<std::unique_ptr<ChunkRecords>> ChunkStore::copy_of(KvKind kind, ChunkRecords& shared) {
+  std::vector<std::byte> host(static_cast<size_t>(bytes_of(kind)));
   QUIRE_ASSIGN(const auto queue, backend_.create_queue());
   struct Copy {
     ChunkStore& store;
@@ -368,10 +377,7 @@ Status ChunkStore::own_chunk(KvKind kind, int64_t first) {
     QUIRE_TRY(residency_->read(user_, *queue, shared.records[layer], host));
     QUIRE_TRY(write_new(*queue, copy.records->records[layer], host));
   }
-  hide();
-  let_go(table_.forget(kind, chunk));
-  hold(kind, chunk, std::move(copy.records));
-  return {};
+  return std::move(copy.records);
 }
 
 // ---- residency

@@ -200,15 +200,16 @@ class ChunkStore {
   void enter_prefixes(int64_t first, int64_t end, const ChunkIds& ids_of);
   // Whether adopt() would find the first one of chunks behind [n_prefixes(), chunk), which is not held yet.
   bool knows_prefix(int64_t chunk, const ChunkIds& ids_of) const;
-  // How many chunks were taken over, and why no more: all that were asked for, nobody has computed the next one, or the
-  // store may not hold it: it exceeds the budget, or stays in memory while those of this store can leave it.
+  // How many chunks were taken over, and why no more: all that were asked for, nobody has computed the next one, or it
+  // exceeds a budget.
   enum class AdoptEnd { kAll, kUnknown, kNoRoom };
   struct Adopted {
     int64_t n_chunks = 0;
     AdoptEnd end = AdoptEnd::kAll;
   };
   // Shares the chunks [n_prefixes(), end) with the stores that computed them, the first ones of them as far as they are
-  // known. The text ends at the first one. kOutOfMemory: nothing was changed, and so at an exception, after truncate().
+  // known; of records that stay in memory, while those of this store can leave it, it makes copies. The text ends at
+  // the first one. kOutOfMemory: nothing was changed, and so at an exception, after truncate().
   Result<Adopted> adopt(int64_t end, const ChunkIds& ids_of);
   // The session is released: what stays are the complete chunks that other stores can take over, from the text's first
   // one on, but for those that a snapshot has. Returns their records, full and narrow; null: there are none. Its
@@ -301,6 +302,7 @@ class ChunkStore {
   void hold(KvKind kind, int64_t chunk, std::unique_ptr<ChunkRecords> records);
   void let_go(ChunkRecords& records);
   Status own_chunk(KvKind kind, int64_t first);
+  Result<std::unique_ptr<ChunkRecords>> copy_of(KvKind kind, ChunkRecords& shared);
   bool can_write(KvKind kind, int64_t chunk) const;
   static bool in_snapshot(const ChunkRecords& records);
   bool writes_to_tier() const { return tiers_.n_full > 0; }
@@ -310,7 +312,15 @@ class ChunkStore {
   TierRows rows_of(size_t tier, int64_t n_held = 0) const;
   const TierBudget* budget_of(const TierStats& row) const;
   // Of prefixes.
-  bool can_share(const ChunkRecords& records, int64_t first, int64_t end) const;
+  bool must_copy(const ChunkRecords& records) const;
+  bool can_take(const ChunkRecords& records, int64_t first, int64_t end) const;
+  static Result<std::vector<std::vector<int32_t>>> prefix_ids(int64_t first, int64_t end, const ChunkIds& ids_of);
+  Result<PrefixChain::Take> take_prefix(KvKind kind, std::span<const int32_t> ids, int64_t begin, bool copies,
+                                        PrefixPages* pages);
+  Result<PrefixChain::Take> take_kinds(std::span<const KvKind> kinds, bool all, std::span<const int32_t> ids,
+                                       int64_t begin, bool copies, PrefixPages* pages);
+  Result<Adopted> take_chunks(std::span<const std::vector<int32_t>> ids, bool all_kinds, bool copies,
+                              const std::function<std::vector<KvKind>(int64_t)>& kinds_of);
   void enter_prefix(int64_t chunk);
   void hold_shared(KvKind kind, int64_t chunk, ChunkRecords& records);
   // Of moves.
@@ -339,12 +349,7 @@ class ChunkStore {
   bool append_prefix(std::span<const int32_t> ids);
   void enter_narrow(int64_t chunk);
   int64_t known_prefix(std::span<const std::vector<int32_t>> ids);
-  Result<PrefixChain::Take> take_prefix(KvKind kind, std::span<const int32_t> ids, int64_t begin, PrefixPages* pages);
-  Result<PrefixChain::Take> take_kinds(std::span<const KvKind> kinds, bool all, std::span<const int32_t> ids,
-                                       int64_t begin, PrefixPages* pages);
-  Result<Adopted> take_chunks(std::span<const std::vector<int32_t>> ids, bool all_kinds,
-                              const std::function<std::vector<KvKind>(int64_t)>& kinds_of);
-  Result<Adopted> adopt_narrow(int64_t end, const ChunkIds& ids_of);
+  Result<Adopted> adopt_narrow(std::vector<std::vector<int32_t>> ids);
   Result<int64_t> adopt_restored(const StoreSnapshot& snapshot, int64_t end, const ChunkIds& ids_of);
   // Of snapshots.
   int64_t saved_keys(KvKind kind, int64_t n_tokens, int64_t n_entries) const;

@@ -48,7 +48,7 @@ bool ChunkStore::join_narrow(int64_t chunk) {
   const int64_t first = chunk * geometry_.chunk;
   ChunkRecords* records = nullptr;
   const auto accept = [&](const ChunkRecords& known) {
-    return (!known.tier || spills()) && can_share(known, first, first);
+    return (!known.tier || spills()) && !must_copy(known) && can_take(known, first, first);
   };
   if (!narrow_prefixes_.join(chunk, *residency_, user_, accept, &records)) return false;
   hold_shared(KvKind::kNarrow, chunk, *records);
@@ -127,119 +127,30 @@ int64_t ChunkStore::known_prefix(std::span<const std::vector<int32_t>> ids) {
   return best;
 }
 
-// The text has one chunk more in the chain of a kind, whose records the store holds too. begin: where what is taken
-// over begins.
-Result<PrefixChain::Take> ChunkStore::take_prefix(KvKind kind, std::span<const int32_t> ids, int64_t begin,
-                                                  PrefixPages* pages) {
-  PrefixChain& chain = kind == KvKind::kNarrow ? narrow_prefixes_ : prefixes_;
-  const int64_t chunk = chain.size(), at = chunk * geometry_.chunk;
-  table_.extend(kind, chunk, chunk + 1);
-  const size_t n_pages = selection_.n_pages_of(at, at + geometry_.chunk);
-  ChunkRecords* records = nullptr;
-  bool needs_spill = false;
-  const auto accept = [&](const ChunkRecords& known) {
-    needs_spill = known.tier && !spills();
-    return !needs_spill && can_share(known, begin, at + geometry_.chunk);
-  };
-  const auto take = [&] { return chain.take(ids, n_pages, *residency_, user_, accept, &records, pages); };
-  PrefixChain::Take taken = take();
-  if (needs_spill) {
-    QUIRE_TRY(let_spill());
-    taken = take();
-  }
-  if (taken != PrefixChain::Take::kTaken) return taken;
-  hold_shared(kind, chunk, *records);
-  return taken;
-}
-
-// The text has one chunk more, of which the store holds what others have of these kinds: `all` of them, or the first
-// one. kTaken: one at least.
-Result<PrefixChain::Take> ChunkStore::take_kinds(std::span<const KvKind> kinds, bool all, std::span<const int32_t> ids,
-                                                 int64_t begin, PrefixPages* pages) {
-  const int64_t chunk = n_prefixes();
-  PrefixChain::Take taken = PrefixChain::Take::kUnknown;
-  for (const KvKind kind : kinds) {
-    if (taken == PrefixChain::Take::kTaken && !all) break;
-    PrefixPages own;
-    QUIRE_ASSIGN(const PrefixChain::Take take, take_prefix(kind, ids, begin, &own));
-    if (take == PrefixChain::Take::kTaken) *pages = std::move(own);
-    if (taken != PrefixChain::Take::kTaken) taken = take;
-  }
-  if (taken != PrefixChain::Take::kTaken) return taken;
-  for (PrefixChain* chain : {&prefixes_, &narrow_prefixes_}) {
-    if (chain->size() > chunk || chain->append(ids)) continue;
-    truncate(chunk * geometry_.chunk);  // another text has its hash
-    return PrefixChain::Take::kUnknown;
-  }
-  return taken;
-}
-
-// Takes over chunks of these ids behind n_prefixes(), one after the other, as far as it can.
-Result<ChunkStore::Adopted> ChunkStore::take_chunks(std::span<const std::vector<int32_t>> ids, bool all_kinds,
-                                                    const std::function<std::vector<KvKind>(int64_t)>& kinds_of) {
-  const int64_t first = n_prefixes(), begin = first * geometry_.chunk;
-  const int64_t page_tokens = selection_.chunk() * Representations::kPageChunks;
-  Adopted adopted;
-  PrefixPages pages;  // of all chunks that are taken over, from the first one's page on
-  for (const std::vector<int32_t>& own_ids : ids) {
-    const int64_t chunk = first + adopted.n_chunks;
-    table_.extend(KvKind::kText, chunk, chunk + 1);
-    table_.extend(KvKind::kNarrow, chunk, chunk + 1);
-    PrefixPages own;
-    QUIRE_ASSIGN(const PrefixChain::Take taken, take_kinds(kinds_of(chunk), all_kinds, own_ids, begin, &own));
-    if (taken != PrefixChain::Take::kTaken) {
-      adopted.end = taken == PrefixChain::Take::kUnknown ? AdoptEnd::kUnknown : AdoptEnd::kNoRoom;
-      break;
-    }
-    ++adopted.n_chunks;
-    // A page's last chunk has those before it, too.
-    if (own.empty()) continue;
-    pages.resize(static_cast<size_t>(chunk * geometry_.chunk / page_tokens - begin / page_tokens) *
-                 static_cast<size_t>(table_.n_layers()));
-    pages.insert(pages.end(), own.begin(), own.end());
-  }
-  const int64_t n = first + adopted.n_chunks;
-  if (adopted.n_chunks > 0 && !adopt_selection(begin, n * geometry_.chunk, std::move(pages)).ok()) {
-    truncate(begin);
-    return Adopted{0, AdoptEnd::kNoRoom};
-  }
-  for (int64_t chunk = first; chunk < n; ++chunk) {
-    if (table_.holds(KvKind::kText, chunk)) enter_prefix(chunk);
-    if (table_.holds(KvKind::kNarrow, chunk)) enter_narrow(chunk);
-  }
-  note_hits(first, adopted.n_chunks);
-  return adopted;
-}
-
 // As adopt(): all chunks that are known, as far as the next query can go on from there, or none. Of old ones narrow
 // records are taken if there are any.
-Result<ChunkStore::Adopted> ChunkStore::adopt_narrow(int64_t end, const ChunkIds& ids_of) {
+Result<ChunkStore::Adopted> ChunkStore::adopt_narrow(std::vector<std::vector<int32_t>> ids) {
   const int64_t first = n_prefixes();
-  std::vector<std::vector<int32_t>> ids;
-  for (int64_t chunk = first; chunk < end; ++chunk) {
-    ids.push_back(ids_of(chunk));
-    if (ids.back().empty()) return Status(Code::kInternal, "chunk " + std::to_string(chunk) + " takes no part");
-  }
+  const auto n_asked = static_cast<int64_t>(ids.size());
   ids.resize(static_cast<size_t>(known_prefix(ids)));
   const int64_t n = first + static_cast<int64_t>(ids.size());
   const int64_t full_from = options_.old.before(n * geometry_.chunk, geometry_.chunk) / geometry_.chunk;
-  QUIRE_ASSIGN(Adopted adopted, take_chunks(ids, false, [&](int64_t chunk) {
+  QUIRE_ASSIGN(Adopted adopted, take_chunks(ids, false, true, [&](int64_t chunk) {
                  return chunk < full_from ? std::vector{KvKind::kNarrow, KvKind::kText} : std::vector{KvKind::kText};
                }));
   if (adopted.end != AdoptEnd::kAll) {
     truncate(first * geometry_.chunk);
     return Adopted{0, adopted.end};
   }
-  if (n < end) adopted.end = AdoptEnd::kUnknown;
+  if (n < first + n_asked) adopted.end = AdoptEnd::kUnknown;
   return adopted;
 }
 
 // The first `end` chunks of what a snapshot has, as far as others hold records of them. What they hold in one type
-// alone, or not in the snapshot's, is read from it in the other.
+// alone, or not in the snapshot's, is read from it in the other; and what would have to be copied.
 Result<int64_t> ChunkStore::adopt_restored(const StoreSnapshot& snapshot, int64_t end, const ChunkIds& ids_of) {
-  std::vector<std::vector<int32_t>> ids;
-  for (int64_t chunk = 0; chunk < end; ++chunk) ids.push_back(ids_of(chunk));
-  QUIRE_ASSIGN(const Adopted adopted, take_chunks(ids, true, [&](int64_t chunk) {
+  QUIRE_ASSIGN(const auto ids, prefix_ids(0, end, ids_of));
+  QUIRE_ASSIGN(const Adopted adopted, take_chunks(ids, true, false, [&](int64_t chunk) {
                  std::vector<KvKind> kinds;
                  for (const KvKind kind : {KvKind::kNarrow, KvKind::kText}) {
                    if (snapshot.has(kind, chunk)) kinds.push_back(kind);

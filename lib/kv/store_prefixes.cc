@@ -47,61 +47,130 @@ void ChunkStore::hold_shared(KvKind kind, int64_t chunk, ChunkRecords& records) 
   fixed_bytes_ += bytes;
 }
 
-// Whether this store may hold the records of a chunk of which others know, beside what representations of the tokens
+// Records that cannot leave memory, while all of this store's can: it takes a copy of them.
+bool ChunkStore::must_copy(const ChunkRecords& records) const { return writes_to_tier() && records.page; }
+
+// Whether this store may have the records of a chunk of which others know, beside what representations of the tokens
 // [first, end) take.
-bool ChunkStore::can_share(const ChunkRecords& records, int64_t first, int64_t end) const {
-  if (writes_to_tier() && records.page) return false;
+bool ChunkStore::can_take(const ChunkRecords& records, int64_t first, int64_t end) const {
   const int64_t room = account_.own_room();
   if (room == kNoLimit) return true;
   // Behind it comes a chunk of its own. Of records with slots one at a time is in memory at least, and the staging
   // buffer.
-  const int64_t bytes = records.page ? 2 * static_cast<int64_t>(records.page->size()) : 2 * record_bytes_;
+  const bool fixed = records.page && !must_copy(records);
+  const int64_t bytes = fixed ? 2 * static_cast<int64_t>(records.page->size()) : 2 * record_bytes_;
   return room >= bytes + selection_.bytes_to_add(first, end);
 }
 
-Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_of) {
-  if (options_.old.narrows()) return adopt_narrow(end, ids_of);
-  const int64_t first = n_prefixes(), begin = first * geometry_.chunk;
-  Adopted adopted;
-  const auto n_layers = static_cast<size_t>(table_.n_layers());
-  const int64_t page_tokens = selection_.chunk() * Representations::kPageChunks;
-  PrefixPages pages;  // of all chunks that are adopted, from the first one's page on
+// The tokens of chunks as the table of prefixes has them.
+Result<std::vector<std::vector<int32_t>>> ChunkStore::prefix_ids(int64_t first, int64_t end, const ChunkIds& ids_of) {
+  std::vector<std::vector<int32_t>> ids;
   for (int64_t chunk = first; chunk < end; ++chunk) {
-    const std::vector<int32_t> ids = ids_of(chunk);
-    if (ids.empty()) return Status(Code::kInternal, "chunk " + std::to_string(chunk) + " takes no part");
-    const int64_t at = chunk * geometry_.chunk;
-    table_.extend(KvKind::kText, chunk, chunk + 1);
-    const size_t n_pages = selection_.n_pages_of(at, at + geometry_.chunk);
-    ChunkRecords* records = nullptr;
+    ids.push_back(ids_of(chunk));
+    if (ids.back().empty()) return Status(Code::kInternal, "chunk " + std::to_string(chunk) + " takes no part");
+  }
+  return ids;
+}
+
+Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_of) {
+  QUIRE_ASSIGN(auto ids, prefix_ids(n_prefixes(), end, ids_of));
+  if (options_.old.narrows()) return adopt_narrow(std::move(ids));
+  return take_chunks(ids, true, true, [](int64_t) { return std::vector{KvKind::kText}; });
+}
+
+// The text has one chunk more in the chain of a kind, whose records the store holds too, or, if `copies`, has a copy
+// of. begin: where what is taken over begins.
+Result<PrefixChain::Take> ChunkStore::take_prefix(KvKind kind, std::span<const int32_t> ids, int64_t begin, bool copies,
+                                                  PrefixPages* pages) {
+  PrefixChain& chain = kind == KvKind::kNarrow ? narrow_prefixes_ : prefixes_;
+  const int64_t chunk = chain.size(), at = chunk * geometry_.chunk;
+  table_.extend(kind, chunk, chunk + 1);
+  const size_t n_pages = selection_.n_pages_of(at, at + geometry_.chunk);
+  ChunkRecords* records = nullptr;
+  bool needs_spill = false;
+  const auto accept = [&](const ChunkRecords& known) {
+    needs_spill = known.tier && !spills();
+    return !needs_spill && (copies || !must_copy(known)) && can_take(known, begin, at + geometry_.chunk);
+  };
+  const auto take = [&] { return chain.take(ids, n_pages, *residency_, user_, accept, &records, pages); };
+  PrefixChain::Take taken = take();
+  if (needs_spill) {
+    QUIRE_TRY(let_spill());
+    taken = take();
+  }
+  if (taken != PrefixChain::Take::kTaken) return taken;
+  if (!must_copy(*records)) {
+    hold_shared(kind, chunk, *records);
+    return taken;
+  }
+  auto copy = copy_of(kind, *records);
+  chain.leave(chunk);
+  residency_->let_go(user_, *records);
+  if (copy.ok()) {
+    hold(kind, chunk, std::move(*copy));
+    return taken;
+  }
+  chain.cut(chunk);
+  pages->clear();
+  return PrefixChain::Take::kRefused;
+}
+
+// The text has one chunk more, of which the store holds what others have of these kinds: `all` of them, or the first
+// one. kTaken: one at least.
+Result<PrefixChain::Take> ChunkStore::take_kinds(std::span<const KvKind> kinds, bool all, std::span<const int32_t> ids,
+                                                 int64_t begin, bool copies, PrefixPages* pages) {
+  const int64_t chunk = n_prefixes();
+  PrefixChain::Take taken = PrefixChain::Take::kUnknown;
+  for (const KvKind kind : kinds) {
+    if (taken == PrefixChain::Take::kTaken && !all) break;
     PrefixPages own;
-    bool needs_spill = false;
-    const auto accept = [&](const ChunkRecords& known) {
-      needs_spill = known.tier && !spills();
-      return !needs_spill && can_share(known, begin, at + geometry_.chunk);
-    };
-    PrefixChain::Take take = prefixes_.take(ids, n_pages, *residency_, user_, accept, &records, &own);
-    if (needs_spill) {
-      QUIRE_TRY(let_spill());
-      take = prefixes_.take(ids, n_pages, *residency_, user_, accept, &records, &own);
-    }
-    if (take != PrefixChain::Take::kTaken) {
-      adopted.end = take == PrefixChain::Take::kUnknown ? AdoptEnd::kUnknown : AdoptEnd::kNoRoom;
+    QUIRE_ASSIGN(const PrefixChain::Take take, take_prefix(kind, ids, begin, copies, &own));
+    if (take == PrefixChain::Take::kTaken) *pages = std::move(own);
+    if (taken != PrefixChain::Take::kTaken) taken = take;
+  }
+  if (taken != PrefixChain::Take::kTaken) return taken;
+  for (PrefixChain* chain : {&prefixes_, &narrow_prefixes_}) {
+    if (!chain->takes_part() || chain->size() > chunk || chain->append(ids)) continue;
+    truncate(chunk * geometry_.chunk);  // another text has its hash
+    return PrefixChain::Take::kUnknown;
+  }
+  return taken;
+}
+
+// Takes over chunks of these ids behind n_prefixes(), one after the other, as far as it can.
+Result<ChunkStore::Adopted> ChunkStore::take_chunks(std::span<const std::vector<int32_t>> ids, bool all_kinds,
+                                                    bool copies,
+                                                    const std::function<std::vector<KvKind>(int64_t)>& kinds_of) {
+  const int64_t first = n_prefixes(), begin = first * geometry_.chunk;
+  const int64_t page_tokens = selection_.chunk() * Representations::kPageChunks;
+  Adopted adopted;
+  PrefixPages pages;  // of all chunks that are taken over, from the first one's page on
+  for (const std::vector<int32_t>& own_ids : ids) {
+    const int64_t chunk = first + adopted.n_chunks;
+    PrefixPages own;
+    QUIRE_ASSIGN(const PrefixChain::Take taken, take_kinds(kinds_of(chunk), all_kinds, own_ids, begin, copies, &own));
+    if (taken != PrefixChain::Take::kTaken) {
+      adopted.end = taken == PrefixChain::Take::kUnknown ? AdoptEnd::kUnknown : AdoptEnd::kNoRoom;
       break;
     }
-    hold_shared(KvKind::kText, chunk, *records);
     ++adopted.n_chunks;
     // A page's last chunk has those before it, too.
     if (own.empty()) continue;
-    pages.resize(static_cast<size_t>(at / page_tokens - begin / page_tokens) * n_layers);
+    pages.resize(static_cast<size_t>(chunk * geometry_.chunk / page_tokens - begin / page_tokens) *
+                 static_cast<size_t>(table_.n_layers()));
     pages.insert(pages.end(), own.begin(), own.end());
   }
-  table_.shorten(KvKind::kText, first + adopted.n_chunks);
   const int64_t n = first + adopted.n_chunks;
+  table_.shorten(KvKind::kText, std::min(n, table_.n_chunks(KvKind::kText)));
+  table_.shorten(KvKind::kNarrow, std::min(n, table_.n_chunks(KvKind::kNarrow)));
   if (adopted.n_chunks > 0 && !adopt_selection(begin, n * geometry_.chunk, std::move(pages)).ok()) {
     truncate(begin);
     return Adopted{0, AdoptEnd::kNoRoom};
   }
-  for (int64_t chunk = first; chunk < n; ++chunk) enter_prefix(chunk);
+  for (int64_t chunk = first; chunk < n; ++chunk) {
+    if (table_.holds(KvKind::kText, chunk)) enter_prefix(chunk);
+    if (table_.holds(KvKind::kNarrow, chunk)) enter_narrow(chunk);
+  }
   note_hits(first, adopted.n_chunks);
   return adopted;
 }

@@ -2,8 +2,10 @@
 
 #include "lib/kv/prefix_table.h"
 
+#include <cstring>
+
+#include "tests/unit/kv/held_tier.h"
 #include "tests/unit/kv/kv_fixture.h"
-#include "tests/unit/kv/spill_directory.h"
 
 namespace quire::test {
 namespace {
@@ -94,15 +96,44 @@ TEST_F(Prefixes, AreWrittenToByWhoHoldsThemAlone) {
   EXPECT_EQ(adopt(*make(options()), {1, 2}), 1);
 }
 
-// Of a store whose records can leave memory.
-TEST_F(Prefixes, AreOnlyForStoresThatMayHoldThem) {
+// A store whose records can leave memory copies those that cannot; where that fails, it has what it copied before.
+TEST_F(Prefixes, AreCopiedWhereTheyCouldNotLeave) {
+  auto fixed = with_text({1, 2, 3});
+  for (int64_t chunk = 0; chunk < 3; ++chunk) {
+    for (int layer = 0; layer < kLayers; ++layer) {
+      std::memset(host(fixed->layer(layer).chunks[static_cast<size_t>(chunk)]), static_cast<int>(10 * chunk + layer),
+                  static_cast<size_t>(record()));
+    }
+  }
+  const auto tier = std::make_shared<HeldTier>(record());
   ChunkStoreOptions spilling = options();
-  const SpillDirectory directory;
-  spilling.spill_directory = directory.path();
-  const auto fixed = with_text({1, 2});
-  const auto refused = make(spilling)->adopt(2, ids({1, 2}));
+  spilling.tiers = {tier};
+  const auto store = make(spilling);
+  tier->fail_writes(1);
+  const auto refused = store->adopt(3, ids({1, 2, 3}));
   ASSERT_TRUE(refused.ok());
+  EXPECT_EQ(refused.value().n_chunks, 0);
   EXPECT_EQ(refused.value().end, ChunkStore::AdoptEnd::kNoRoom);
+  EXPECT_EQ(adopt(*store, {1, 2}), 2);
+  const auto small = std::make_shared<HeldTier>(record(), 2 * kLayers + 1);
+  spilling.tiers = {small};
+  EXPECT_EQ(adopt(*make(spilling), {1, 2, 3}), 2);
+  EXPECT_EQ(adopt(*store, {1, 2, 3}), 1);  // the third one
+  // They are its own, in the tier alone, and others find only those of the store that computed them.
+  EXPECT_EQ(store->stats().n_resident, 0);
+  fixed.reset();
+  EXPECT_EQ(adopt(*make(options()), {1}), 0);
+  for (int layer = 0; layer < kLayers; ++layer) {
+    ASSERT_TRUE(acquire(*store, layer, {0, 1, 2}, Access::kRead).ok());
+    for (size_t chunk = 0; chunk < 3; ++chunk) {
+      const std::vector<char> expected(static_cast<size_t>(record()), static_cast<char>(10 * chunk + layer));
+      EXPECT_EQ(std::memcmp(host(store->layer(layer).chunks[chunk]), expected.data(), expected.size()), 0);
+    }
+  }
+}
+
+TEST_F(Prefixes, AreOnlyForStoresThatHaveRoom) {
+  const auto fixed = with_text({1, 2});
   ChunkStoreOptions small = options();
   small.budget_bytes = 2 * kLayers * record();  // the chunk that comes next needs room too
   const auto bounded = make(small);
