@@ -93,6 +93,14 @@ class Documents(WithModel):
         with self.assertRaisesRegex(quire.QuireError, "prefix_cache_bytes"):
             quire.Runtime(prefix_cache_bytes=-1)
 
+    def test_budgets_of_a_runtime(self):
+        """They hold for its sessions together."""
+        self.assertRaises(TypeError, quire.Runtime, kv_attic_budget_bytes=1)
+        with quire.Runtime(2, kv_host_budget_bytes=1 << 20) as runtime, runtime.load(MODEL) as model:
+            with model.session(overflow="extrapolate") as session, self.assertRaisesRegex(quire.QuireError, "1048576"):
+                session.feed_tokens([3 + i % 300 for i in range(4000)])
+                session.prefill()
+
     def test_prefix_reuse(self):
         ids, memory = [3 + i % 300 for i in range(300)], io.BytesIO()
 

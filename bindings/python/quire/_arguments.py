@@ -5,9 +5,7 @@ from ctypes import byref
 
 from . import _ffi
 from ._calls import _choice, _options, _pairs
-from ._names import KV_OLD_TYPES, KV_TYPES, OVERFLOWS, TIERS
-
-_BUDGETS = {f"kv_{tier}_budget_bytes" for tier in TIERS if tier != "snapshot"}
+from ._names import KV_OLD_TYPES, KV_TYPES, OVERFLOWS
 
 
 def _chat(messages, template=None, date=None, answer=True, thinking=True):
@@ -20,16 +18,16 @@ def _chat(messages, template=None, date=None, answer=True, thinking=True):
     return array, len(data), byref(options)
 
 
-def _session_options(strategy="full", kv_type="default", kv_old_type="default", old_after=None, overflow="default", expected_tokens=0, prefill_block=0,
-                     kv_file_directory="", adapters=(), prefix_reuse=True, **budgets):
+def _session_options(strategy="full", kv_type="default", kv_old_type="default", old_after=None, overflow="default",
+                     expected_tokens=0, prefill_block=0, kv_file_directory="", adapters=(), prefix_reuse=True, **budgets):
     used = (_ffi.SessionAdapter * len(adapters))(
         *[_ffi.SessionAdapter(adapter=adapter._handle, scale=scale) for adapter, scale in _pairs(adapters)])
-    if unknown := set(budgets) - _BUDGETS:
-        raise TypeError(f"a session has no option {', '.join(sorted(unknown))}")
     text, directory = (strategy or "").encode(), os.fsencode(kv_file_directory)
     return _options(
-        _ffi.SessionOptions, flags=0 if prefix_reuse else 1, strategy=None if strategy is None else text, strategy_len=len(text), kv_type=_choice("kv_type", kv_type, KV_TYPES),
-        kv_old_type=_choice("kv_old_type", kv_old_type, KV_OLD_TYPES), old_after={None: 0, 0: -1}.get(old_after, old_after),
+        _ffi.SessionOptions, flags=0 if prefix_reuse else 1, strategy=None if strategy is None else text,
+        strategy_len=len(text), kv_type=_choice("kv_type", kv_type, KV_TYPES),
+        kv_old_type=_choice("kv_old_type", kv_old_type, KV_OLD_TYPES),
+        old_after={None: 0, 0: -1}.get(old_after, old_after),
         overflow=_choice("overflow", overflow, OVERFLOWS), expected_tokens=expected_tokens,
         prefill_block=prefill_block, kv_file_directory=directory or None, kv_file_directory_len=len(directory),
         **budgets,

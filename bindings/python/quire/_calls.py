@@ -30,6 +30,9 @@ def _call(function, *arguments):
 
 
 def _options(cls, **fields):
+    """A struct of quire.h with these fields; a field that it does not have is a TypeError (ctypes would take it)."""
+    if unknown := set(fields) - {name for name, *_ in cls._fields_}:
+        raise TypeError(f"there is no option {', '.join(sorted(unknown))}")
     return cls(struct_size=ctypes.sizeof(cls), **fields)
 
 

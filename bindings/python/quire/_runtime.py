@@ -34,15 +34,16 @@ def _close_runtimes():
 
 
 class Runtime(_Handle):
-    """Threads and memory. log: called as log(level, message) on any thread; it must not call Quire.
-    prefix_cache_bytes: most bytes that are kept of released sessions, for the next one whose text begins as one of
-    theirs."""
+    """Threads and memory. log: called as log(level, message) on any thread; it must not call Quire. budgets:
+    kv_device_budget_bytes, kv_host_budget_bytes, kv_compressed_budget_bytes and kv_file_budget_bytes, of the KV caches of
+    all sessions together. prefix_cache_bytes: most bytes that are kept of released sessions, for the next one whose
+    text begins as one of theirs."""
 
     _release = "quire_runtime_release"
 
-    def __init__(self, threads=0, io_threads=0, log=None, log_level="default", prefix_cache_bytes=0):
+    def __init__(self, threads=0, io_threads=0, log=None, log_level="default", prefix_cache_bytes=0, **budgets):
         options = _options(_ffi.RuntimeOptions, n_threads=threads, n_io_threads=io_threads,
-                           prefix_cache_bytes=prefix_cache_bytes,
+                           prefix_cache_bytes=prefix_cache_bytes, **budgets,
                            log_level=_choice("log_level", log_level, LOG_LEVELS))
         if log is not None:
             key = next(_log_keys)
