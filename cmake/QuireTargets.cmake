@@ -92,9 +92,10 @@ function(quire_test name)
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   if(QUIRE_SANITIZE AND NOT ARG_OPTIMIZED)
     target_compile_options(${name} PRIVATE -O0)
-    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND QUIRE_SANITIZE MATCHES address)
+    if(QUIRE_SANITIZE MATCHES address)
       # Checks of memory as calls are much less code than checks in place.
-      target_compile_options(${name} PRIVATE "SHELL:--param asan-instrumentation-with-call-threshold=0")
+      target_compile_options(${name} PRIVATE
+        "SHELL:$<IF:$<CXX_COMPILER_ID:GNU>,--param asan,-mllvm -asan>-instrumentation-with-call-threshold=0")
     endif()
   endif()
   target_link_libraries(${name} PRIVATE quire_settings ${ARG_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main)
