@@ -4,10 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <functional>
 #include <random>
-#include <thread>
 
 #include "lib/backend/cuda/cuda_backend.h"
 #include "lib/backend/cuda/cuda_plugin.h"
@@ -115,13 +113,6 @@ class Offload : public testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Strategies, Offload, testing::ValuesIn(kStrategies));
 
-// The engine may hold a session for a moment after its stream has ended.
-void wait_until_released(const Model& model) {
-  const auto held = [&] { return model.residency->budget()->used(); };
-  for (int i = 0; i < 1000 && held() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_EQ(held(), 0);
-}
-
 TEST_P(Offload, WithAQuarterOfTheMemoryTheBitsAreTheSame) {
   const SpillDirectory spill;
   for (const int n_io_threads : {1, -1}) {
@@ -138,7 +129,7 @@ TEST_P(Offload, WithAQuarterOfTheMemoryTheBitsAreTheSame) {
     SessionOptions small = options_;
     small.device_budget_bytes = quarter_of(expected.stats);
     (void)answer(model, small, text);  // so that all working memory is there
-    wait_until_released(*model);
+    expect_held(*model, 0);
     const int64_t before = emulation::device_use().bytes, host_before = emulation::device_use().host_bytes;
     {
       const Answer got = answer(model, small, text);
@@ -155,7 +146,7 @@ TEST_P(Offload, WithAQuarterOfTheMemoryTheBitsAreTheSame) {
       EXPECT_EQ(got.stats.kv_chunks_in_file, 0);
     }
     // But for arrays of addresses, which queues keep for a while.
-    wait_until_released(*model);
+    expect_held(*model, 0);
     EXPECT_LT(emulation::device_use().bytes, before + 4096);
     EXPECT_EQ(emulation::device_use().host_bytes, host_before);
 
@@ -219,7 +210,7 @@ TEST_P(Offload, WhatTheDeviceHasIsALimitToo) {
   SessionOptions warm = options_;
   warm.device_budget_bytes = quarter_of(expected.stats);
   (void)answer(model, warm, text);  // so that all working memory is there
-  wait_until_released(*model);
+  expect_held(*model, 0);
   const int64_t quarter = warm.device_budget_bytes;
   // Once it says beforehand what is left, and once an allocation fails.
   for (const bool says : {true, false}) {
@@ -234,7 +225,7 @@ TEST_P(Offload, WhatTheDeviceHasIsALimitToo) {
     EXPECT_GT(got.stats.kv_chunks_left, 0);
     EXPECT_GT(got.stats.kv_host.bytes_written, 0);
     emulation::set_device_faults({});
-    wait_until_released(*model);
+    expect_held(*model, 0);
   }
 }
 

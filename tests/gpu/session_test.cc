@@ -392,9 +392,7 @@ TEST_F(EmulatedDeviceSessions, FailedStepsLeaveTheSession) {
     for (int64_t n = 1; n < 40; n += n < 8 ? 1 : 9) {
       // Others would have chunks that can leave or be shared: where memory is allocated must not depend on when the
       // engine lets the last session go.
-      const auto held = [&] { return device->residency->budget()->used(); };
-      for (int i = 0; i < 1000 && held() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      ASSERT_EQ(held(), 0);
+      expect_held(*device, 0);
       const auto session = make_session(device, options_for("dca(chunk=40, cap=55)"));
       (void)read_on(session, tokens);
       const Position before = position(*session);

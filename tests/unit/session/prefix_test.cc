@@ -490,7 +490,7 @@ TEST_F(Prefixes, OfASpillingSessionStayWhereTheyAre) {
     expect_ok(fork->truncate(390));
     expect_equal(ask(fork, question), alone(head(tokens, 390) + question, strategy));
     fork->close();
-    EXPECT_EQ(model_->residency->budget()->used(), stats(*measured).kv_bytes);
+    expect_held(*model_, stats(*measured).kv_bytes);
   }
 }
 
@@ -526,7 +526,7 @@ TEST_F(Prefixes, ThatStayInMemoryAreCopiedBySpillingSessions) {
         expect_ok(second->truncate(300));
         expect_equal(ask(second, question), ask(make_session(model_, own), head(tokens, 300) + question));
         second->close();
-        EXPECT_EQ(model_->residency->budget()->used(), whole.kv_bytes);
+        expect_held(*model_, whole.kv_bytes);
       }
     }
   }

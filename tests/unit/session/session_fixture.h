@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lib/session/session.h"
@@ -160,6 +162,14 @@ inline SessionStats stats(const Session& session) {
   SessionStats s;
   expect_ok(session.stats(&s));
   return s;
+}
+
+// What the sessions of the model's device hold of its memory, and others that were let go no more: the engine may keep
+// one for a moment after its stream has ended.
+inline void expect_held(const Model& model, int64_t bytes) {
+  const auto held = [&] { return model.residency->budget()->used(); };
+  for (int i = 0; i < 1000 && held() != bytes; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(held(), bytes);
 }
 
 inline Logits kept_logits(const Session& session, int64_t first, int64_t n) {
