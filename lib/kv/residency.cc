@@ -160,9 +160,10 @@ void Residency::prefetch(RecordUser& user, std::span<Record* const> records, Acc
   if (!user.ready_) return;
   int64_t share = capacity_of(user) / 2 - user.n_in_transit_;
   for (Record* const record : records) {
-    if (record->state == State::kIn && access != Access::kScan) use(user, *record);
+    if (record->state == State::kIn && access == Access::kRead) use(user, *record);
     if (record->state != State::kOut || !record->saved) continue;
-    if (share-- <= 0 || !start(user, *record, access, Purpose::kPrefetch).ok()) return;
+    const Purpose purpose = access == Access::kLikely ? Purpose::kGuess : Purpose::kPrefetch;
+    if (share-- <= 0 || !start(user, *record, access, purpose).ok()) return;
   }
 }
 
@@ -223,6 +224,8 @@ bool Residency::make_room_on_device(RecordUser& user, int64_t bytes) {
 void Residency::begin_step(RecordUser& user) {
   looked_at_ns_ = 0;
   look_at_device(user.backend_);
+  MutexLock lock(mutex_);
+  user.step_before_began_ = std::exchange(user.step_began_, clock_);
 }
 
 // What models loaded later and other processes take is not there for records.

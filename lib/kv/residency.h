@@ -56,11 +56,13 @@ class RecordUser {
   std::unique_ptr<Transfers> transfers_;  // null: all its records are fixed
 
   OwnedRecords owned_;
-  std::vector<Record*> pinned_;         // by its last requests
-  bool ready_ = false;                  // it has its staging buffer
-  bool computes_ = false;               // it has asked for records since release()
-  bool rests_ = true;                   // no stream works on the session
-  bool kept_ = false;                   // there is no session: its records are the first to leave
+  std::vector<Record*> pinned_;  // by its last requests
+  bool ready_ = false;           // it has its staging buffer
+  bool computes_ = false;        // it has asked for records since release()
+  bool rests_ = true;            // no stream works on the session
+  bool kept_ = false;            // there is no session: its records are the first to leave
+  uint64_t step_began_ = 0;      // as a record's used_at
+  uint64_t step_before_began_ = 0;
   std::shared_ptr<const Fence> fence_;  // after the work on what it had pinned; null: there is none
   int64_t n_in_transit_ = 0;            // its transfers
   Status failure_;                      // of its transfer that was no prefetch, since the last acquire() began
@@ -150,7 +152,7 @@ class Residency final : private TransferListener {
   Status make_room(RecordUser& user, int64_t bytes);
   // The same where the device had no memory for them. False: no record has left.
   bool make_room_on_device(RecordUser& user, int64_t bytes);
-  // Asks the device what it has left, at the beginning of a step: what could not be allocated before may be there now.
+  // At the beginning of a step. Asks the device what it has left: what could not be allocated before may be there now.
   void begin_step(RecordUser& user);
   // Copies a record that the user holds to the host, from where it is.
   Status read(RecordUser& user, Queue& queue, Record& record, std::span<std::byte> out);
@@ -169,7 +171,7 @@ class Residency final : private TransferListener {
  private:
   using State = Record::State;
 
-  enum class Purpose { kAcquire, kPrefetch };
+  enum class Purpose { kAcquire, kPrefetch, kGuess };  // kGuess: a prefetch of what is only likely
 
   // Memory that a record has got, and the record that is to be written from it first.
   struct Place {
@@ -191,7 +193,7 @@ class Residency final : private TransferListener {
   void finish(const Transfer& transfer) QUIRE_REQUIRES(mutex_);
   Result<std::unique_ptr<Buffer>> allocate(RecordUser& user, int64_t bytes) QUIRE_REQUIRES(mutex_);
   void free(std::unique_ptr<Buffer> memory, OwnedRecords& owner) QUIRE_REQUIRES(mutex_);
-  Status submit(RecordUser& by, Transfer transfer) QUIRE_REQUIRES(mutex_);
+  Status submit(RecordUser& by, Transfer transfer, bool awaited = false) QUIRE_REQUIRES(mutex_);
   Status push_out(RecordUser& user, Record& victim) QUIRE_REQUIRES(mutex_);
   std::shared_ptr<const Fences> fences() QUIRE_REQUIRES(mutex_);
   void wait(RecordUser& user) QUIRE_REQUIRES(mutex_);

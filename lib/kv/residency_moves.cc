@@ -31,7 +31,7 @@ Status Residency::start_claimed(RecordUser& user, Record& record, Access access,
   for (;;) {
     QUIRE_ASSIGN(place, take_place(user, record, purpose));
     if (place.found) break;
-    if (purpose == Purpose::kPrefetch) return Status(Code::kBudget, "no place");
+    if (purpose != Purpose::kAcquire) return Status(Code::kBudget, "no place");
     if (may_wait(user)) {
       wait(user);
       QUIRE_TRY(user.failure_);
@@ -53,10 +53,11 @@ Status Residency::start_claimed(RecordUser& user, Record& record, Access access,
   transfer.in = &record;
   transfer.reads = record.saved;
   transfer.scan = access == Access::kScan;
-  transfer.prefetch = purpose == Purpose::kPrefetch;
+  transfer.prefetch = purpose != Purpose::kAcquire;
   transfer.user = &user;
   transfer.after = std::move(place.after);
-  return submit(user, std::move(transfer));
+  // Who acquires waits for the record, in bring(), and reads it there: a thread is not woken for what cannot overlap.
+  return submit(user, std::move(transfer), purpose == Purpose::kAcquire);
 }
 
 // Memory within the budgets, or that of a record which may leave.
@@ -76,9 +77,9 @@ Result<Residency::Place> Residency::take_place(RecordUser& user, Record& record,
     }
     Place place{true, nullptr, nullptr, fences()};
     Record* const victim = choose_victim(user, bytes);
-    if (!victim) return Place{};
+    if (!victim || (purpose == Purpose::kGuess && victim->used_at >= user.step_before_began_)) return Place{};
     if (!can_move(user, *victim) || victim->chunk->record_bytes != bytes) {
-      if (purpose == Purpose::kPrefetch && (!victim->saved || place.after)) return Place{};
+      if (purpose != Purpose::kAcquire && (!victim->saved || place.after)) return Place{};
       QUIRE_TRY(push_out(user, *victim));
       continue;
     }
@@ -154,14 +155,14 @@ Status Residency::push_out(RecordUser& user, Record& victim) {
 // ---- transfers
 
 // All or nothing: where it cannot be submitted, it is as if it had failed.
-Status Residency::submit(RecordUser& by, Transfer transfer) {
+Status Residency::submit(RecordUser& by, Transfer transfer, bool awaited) {
   ++n_in_transit_;
   ++transfer.user->n_in_transit_;
   Transfer failed = transfer;
   RecordUser& user = *transfer.user;
   bool runs_here = false;
   try {
-    runs_here = by.transfers_->submit(std::move(transfer));
+    runs_here = by.transfers_->submit(std::move(transfer), awaited);
   } catch (const std::bad_alloc&) {
     failed.status = Status(Code::kOutOfMemory, "out of memory");
     finish(failed);
@@ -233,7 +234,13 @@ std::shared_ptr<const Fences> Residency::fences() {
 
 void Residency::wait(RecordUser& user) {
   const auto begin = std::chrono::steady_clock::now();
-  changed_.wait(mutex_);
+  if (user.transfers_ && user.transfers_->claim()) {
+    mutex_.unlock();
+    user.transfers_->run_all();
+    mutex_.lock();
+  } else {
+    changed_.wait(mutex_);
+  }
   user.device_.stall_ns += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
 }
 

@@ -35,12 +35,19 @@ Status Transfers::make_staging() {
   return {};
 }
 
-bool Transfers::submit(Transfer transfer) {
+bool Transfers::submit(Transfer transfer, bool awaited) {
   MutexLock lock(mutex_);
   all_.push_back(std::move(transfer));
-  if (scheduled_) return false;
+  if (scheduled_ || (awaited && io_)) return false;
   scheduled_ = true;
   return !io_ || !io_->add(*this);
+}
+
+bool Transfers::claim() {
+  MutexLock lock(mutex_);
+  if (scheduled_ || all_.empty()) return false;
+  scheduled_ = true;
+  return true;
 }
 
 void Transfers::run_all() noexcept {

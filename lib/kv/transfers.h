@@ -46,9 +46,10 @@ class TransferListener {
 };
 
 // The transfers of one store, one after the other in the order of submission, on an I/O thread or, without one, on the
-// thread that submits. Bytes go from and to where a tier has them in the host's memory (Tier::begin_write), else
-// through one staging buffer of a record's size; the lower tiers see host memory alone. Tiers are told of some reads
-// beforehand (Tier::will_read), so that a disk works on several at once.
+// thread that submits. What somebody waits for runs on the thread that waits, unless an I/O thread works on others.
+// Bytes go from and to where a tier has them in the host's memory (Tier::begin_write), else through one staging buffer
+// of a record's size; the lower tiers see host memory alone. Tiers are told of some reads beforehand (Tier::will_read),
+// so that a disk works on several at once.
 //
 // It touches the memory and the slots of the transfer that runs, and no state of a record: what comes of it is the
 // listener's matter.
@@ -67,9 +68,12 @@ class Transfers : private IoWork {
   int64_t staging_bytes() const { return record_bytes_; }
   // What make_staging() will allocate.
   int64_t staging_left() const { return staging_ ? 0 : record_bytes_; }
-  // There is a staging buffer. An exception: it was not taken. True: no thread does the work, and the caller is to call
-  // run_all(). Never runs a transfer itself. Any thread.
-  bool submit(Transfer transfer);
+  // There is a staging buffer. awaited: the caller calls claim() before it waits for the transfer. An exception: it
+  // was not taken. True: no thread does the work, and the caller is to call run_all(). Never runs a transfer itself.
+  // Any thread.
+  bool submit(Transfer transfer, bool awaited);
+  // Whether some wait, and no thread works on them or will: the caller is to call run_all().
+  bool claim();
   void run_all() noexcept;
   // Takes back the transfer that was submitted last, unless it has begun.
   bool take_back(Transfer* transfer);

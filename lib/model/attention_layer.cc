@@ -133,8 +133,11 @@ void ForwardPass::prefetch_layer(const SequenceRows& rows, std::span<const int64
   if (layer >= config_.n_layers || rows.kind != KvKind::kText) return;
   rows.kv().prefetch(layer, own_chunks(rows), Access::kRead, {});
   rows.kv().prefetch(layer, rows.kv().to_narrow(), Access::kRead, {});
-  rows.kv().prefetch(layer, has_selection(*rows.plan) ? rows.kv().last_chosen(layer) : first, reading(rows),
-                     versions(rows));
+  if (has_selection(*rows.plan)) {
+    rows.kv().prefetch(layer, rows.kv().last_chosen(layer), Access::kLikely, versions(rows));
+  } else {
+    rows.kv().prefetch(layer, first, Access::kScan, versions(rows));
+  }
 }
 
 Status ForwardPass::attend_by_windows(Exec exec, const SequenceRows& rows, int layer, std::span<const int64_t> needed) {

@@ -116,6 +116,35 @@ TEST_F(AsynchronousStore, WhatWasPrefetchedIsAHit) {
   EXPECT_EQ(tier_->n_reads(), reads);
 }
 
+// No other thread is woken for what the caller waits for anyway.
+TEST_F(AsynchronousStore, WhatIsAcquiredIsReadByWhoWaits) {
+  const auto store = filled(4, 6);
+  expect_letters(*store, 0, 0);
+  EXPECT_EQ(tier_->reader(), std::this_thread::get_id());
+  store->prefetch(0, Chunks{1});
+  while (resident(*store, 0) != Chunks({0, 1})) std::this_thread::yield();
+  EXPECT_NE(tier_->reader(), std::this_thread::get_id());
+}
+
+TEST_F(AsynchronousStore, WhatIsOnlyLikelyTakesNoPlaceOfWhatTheLastStepsUsed) {
+  const auto store = filled(4, 6);
+  const auto step = [&](const Chunks& chunks) {
+    ASSERT_TRUE(store->reserve(96, 1).ok());
+    ASSERT_TRUE(acquire(*store, 0, chunks, Access::kRead).ok());
+  };
+  step({0, 1, 2, 3});
+  step({0});
+  const int reads = tier_->n_reads();
+  store->prefetch(1, Chunks{0, 1}, Access::kLikely);
+  EXPECT_EQ(store->stats().n_resident, 4);
+  EXPECT_EQ(resident(*store, 0), Chunks({0, 1, 2, 3}));
+  EXPECT_EQ(tier_->n_reads(), reads);
+  step({0});  // nobody has used the others since the step before it began
+  store->prefetch(1, Chunks{0, 1}, Access::kLikely);
+  while (resident(*store, 1) != Chunks({0, 1})) std::this_thread::yield();
+  EXPECT_EQ(resident(*store, 0), Chunks({0, 3}));
+}
+
 TEST_F(AsynchronousStore, ATierKnowsWhatWillBeRead) {
   const auto store = filled(24, 20);
   Pause first, second;

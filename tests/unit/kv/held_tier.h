@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "lib/kv/tier.h"
@@ -49,6 +50,7 @@ class HeldTier : public Tier {
     if (pause) pause->here();
     std::lock_guard lock(mutex_);
     ++n_reads_;
+    reader_ = std::this_thread::get_id();
     if (failing_reads_ > 0 && failing_reads_-- > 0) return Status(Code::kIo, "held read");
     const auto& from = records_.at(slot);
     std::memcpy(record, from.data(), from.size());
@@ -80,6 +82,11 @@ class HeldTier : public Tier {
     std::lock_guard lock(mutex_);
     return n_reads_;
   }
+  // The thread of the last one.
+  std::thread::id reader() const {
+    std::lock_guard lock(mutex_);
+    return reader_;
+  }
   // Slots that will_read() was told of, in that order.
   std::vector<int64_t> announced() const {
     std::lock_guard lock(mutex_);
@@ -96,6 +103,7 @@ class HeldTier : public Tier {
   std::vector<int64_t> free_;
   mutable std::mutex mutex_;
   Pause* pause_ = nullptr;
+  std::thread::id reader_;
   std::vector<int64_t> announced_;
   std::map<int64_t, std::vector<char>> records_;
   int failing_reads_ = 0, failing_writes_ = 0, n_reads_ = 0, n_writes_ = 0;
