@@ -661,7 +661,7 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                  (sinks + recent + 1 <= L)
  *   auto           one of these, by what is known: the checkpoint's trained length, rope_scaling,
  *                  dual_chunk_attention_config, beacon weights and sliding window, and the
- *                  session's expected_tokens and kv_host_budget_bytes. The first stream says in a
+ *                  session's expected_tokens and KV budgets. The first stream says in a
  *                  QUIRE_EVENT_NOTICE what was chosen and why. Takes no arguments
  *
  * Patterns that differ from head to head, made for fine-tuning; the models run with full attention

@@ -29,7 +29,7 @@ StrategyContext strategy_context(const ModelConfig& config, const SessionNeeds& 
   context.expected_tokens = needs.expected_tokens;
   const int64_t elements = int64_t{2} * config.n_layers * config.n_kv_heads * config.head_dim;
   context.kv_budget = {needs.kv_budget_bytes, static_cast<int64_t>(row_bytes(needs.kv_type, elements)),
-                       needs.prefill_block, needs.spills};
+                       needs.prefill_block, needs.lower_bytes};
   return context;
 }
 

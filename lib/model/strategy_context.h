@@ -15,7 +15,7 @@ struct SessionNeeds {
   ElementType kv_type = ElementType::kF16;
   int64_t kv_budget_bytes = 0;  // 0: no limit
   int64_t prefill_block = 256;
-  bool spills = false;
+  int64_t lower_bytes = 0;  // as KvBudget
 };
 
 StrategyContext strategy_context(const ModelConfig& config, const SessionNeeds& needs);

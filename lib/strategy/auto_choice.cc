@@ -1,8 +1,8 @@
 // The rules of `auto`, first match first:
 //   1. The expected text is longer than the trained length and the model has beacon weights, whose memory the budget
 //      holds: beacon.
-//   2. The keys and values that the text needs exceed the budget: a method of bounded memory; where they may spill to a
-//      file, longheads, which keeps the whole text and reads little of it back for a token.
+//   2. The keys and values that the text needs exceed the budget: a method of bounded memory; where slower tiers hold
+//      the rest, longheads, which keeps the whole text and reads little of it back for a token.
 //   3. The model has a sliding window of its own: full. The window bounds distances and memory already.
 //   4. The checkpoint asks for Dual Chunk Attention: dca with the checkpoint's lengths.
 //   5. The expected text is within the trained length (the scaling included): full.
@@ -26,6 +26,13 @@ std::string text_of(int64_t n) { return std::to_string(n); }
 
 int64_t capacity_in_tokens(const KvBudget& budget) {
   return budget.bytes == 0 || budget.bytes_per_token == 0 ? kNoLimit : budget.bytes / budget.bytes_per_token;
+}
+
+int64_t capacity_with_lower_tiers(const KvBudget& budget) {
+  if (budget.lower_bytes == kNoLimit) return kNoLimit;
+  KvBudget all = budget;
+  all.bytes += budget.lower_bytes;
+  return capacity_in_tokens(all);
 }
 
 // Tokens that the store holds at most besides the window of recent ones: the sinks' chunks, a block that is being
@@ -86,7 +93,8 @@ Result<AutoChoice> choose_visibility(const StrategyContext& context, int64_t tra
                       "the expected " + text_of(expected) + " tokens exceed the " + text_of(train_len) +
                           " positions that weights and RoPE scaling are good for, and the model has beacon weights"};
   }
-  if (stored > capacity && context.kv_budget.spills && window == 0 && train_len >= kLongHeadsLeast) {
+  const bool spills = stored > capacity && stored <= capacity_with_lower_tiers(context.kv_budget);
+  if (spills && window == 0 && train_len >= kLongHeadsLeast) {
     return AutoChoice{"longheads", "the keys and values of " + text_of(needed) + " tokens exceed the KV budget of " +
                                        text_of(context.kv_budget.bytes) + " bytes and may go to a slower tier"};
   }

@@ -51,7 +51,7 @@ struct KvBudget {
   int64_t bytes = 0;  // 0: no limit
   int64_t bytes_per_token = 0;
   int64_t block = 256;  // tokens stored at a time, before older ones are dropped
-  bool spills = false;  // what does not fit goes to a file, which costs time
+  int64_t lower_bytes = 0;  // what slower tiers hold at least beside it; kNoLimit: all
 };
 
 // What a strategy must know of the model and session it serves.

@@ -58,8 +58,13 @@ TEST(Auto, CountsTheScalingOfCheckpointAndExpression) {
 TEST(Auto, ChoosesChunksWhereMemoryMaySpill) {
   StrategyContext spilling = expecting(100'000, 10'000);
   expect_choice(spilling, "streaming_llm(", "exceed the KV budget");
-  spilling.kv_budget.spills = true;
+  spilling.kv_budget.lower_bytes = kNoLimit;
   expect_choice(spilling, "longheads(chunk=256, chunks=16", "may go to a slower tier");
+  spilling.kv_budget.lower_bytes = 90'112 * 2048;  // 100'096 tokens are whole chunks
+  expect_choice(spilling, "longheads(chunk=256, chunks=16", "may go to a slower tier");
+  spilling.kv_budget.lower_bytes = 90'000 * 2048;
+  expect_choice(spilling, "streaming_llm(", "exceed the KV budget");
+  spilling.kv_budget.lower_bytes = kNoLimit;
   spilling.sliding_window = 1024;  // and then it fits
   expect_choice(spilling, "full(", "sliding window");
 }
