@@ -203,7 +203,6 @@ INSTANTIATE_TEST_SUITE_P(
         StrategyCase{"ntk", "full + ntk(factor=4)", "short_128", false, false},
         StrategyCase{"longheads", "longheads(chunk=16, chunks=4)", "short_128", true},
         StrategyCase{"longheads_dca", "longheads(chunk=16, chunks=4, positions=dca, dca_chunk=60)", "short_128", true},
-        StrategyCase{"longheads_bf16", "longheads(chunk=16, chunks=4, vectors=bf16)", "short_128", false, false},
         StrategyCase{"first_layer", "longheads(chunk=16, chunks=4, select=first_layer)", "short_128", false, false},
         StrategyCase{"dca_topk", "dca_topk(chunk=16, chunks=4, one_in=5, dca_chunk=64, reading=selected)"}),
     [](const auto& info) { return info.param.name; });
