@@ -4,6 +4,7 @@
 // one scale, a power of two: exp(m) is 2^k f with f in [1, 2), and cells are kept relative to 2^k of the row's maximum
 // so far. To go from one such scale to another is exact, so windows change no bit.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -17,16 +18,25 @@ namespace {
 constexpr int64_t kCell = AttentionShares::kCell;
 static_assert(kCell == kKeyBlock);
 
-// exp(m) = 2^exponent * factor, m finite.
+// exp(m) = 2^exponent * factor, m finite. One is made for each piece and row: the functions of <cmath> that are not
+// called here would be the greater part of what citing costs.
 struct Scale {
-  explicit Scale(float m) {
-    const double log2 = static_cast<double>(m) * std::numbers::log2e;
-    exponent = static_cast<int>(std::floor(std::clamp(log2, -1e6, 1e6)));
-    factor = static_cast<float>(std::exp2(log2 - exponent));
+  explicit Scale(float m) : log2(std::clamp(static_cast<double>(m) * std::numbers::log2e, -1e6, 1e6)) {
+    exponent = static_cast<int>(log2);
+    exponent -= log2 < exponent ? 1 : 0;
   }
+  float factor() const { return std::exp2(static_cast<float>(log2 - exponent)); }
+  double log2;
   int exponent;
-  float factor;
 };
+
+// x * 2^shift, shift <= 0.
+float scaled(float x, int shift) {
+  return shift < -126 ? std::ldexp(x, shift) : x * std::bit_cast<float>(static_cast<uint32_t>(127 + shift) << 23);
+}
+
+// A cell's sum is at most kCell, and a factor below 2: with a lesser shift the product is 0.
+constexpr int kLeastShift = -155;
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
@@ -47,8 +57,11 @@ int64_t SequenceRun::n_cells(const Piece& piece) const {
 size_t SequenceRun::cell_floats(const Tile& tile, const Piece& piece, PickSpan rows) const {
   if (!asked(tile)) return 0;
   const int64_t n = n_cells(piece);
-  const auto n_rows = std::count_if(rows.begin(), rows.end(), [&](const Pick& pick) { return asked(tile, pick.row); });
-  return n == 0 ? 0 : static_cast<size_t>(n_rows * (n + 1));
+  if (n == 0 || rows.empty()) return 0;
+  auto n_rows = static_cast<int64_t>(rows.size());
+  if (!asked(tile, rows.front().row))  // they ascend
+    n_rows = std::count_if(rows.begin(), rows.end(), [&](const Pick& pick) { return asked(tile, pick.row); });
+  return static_cast<size_t>(n_rows * (n + 1));
 }
 
 size_t SequenceRun::cell_floats(const Work& work) const {
@@ -96,7 +109,7 @@ void SequenceRun::begin_shares(const Tile& tile, const Partial& state) const {
     if (before == kNothing || before == state.max[row]) continue;
     const int shift = Scale(before).exponent - Scale(state.max[row]).exponent;
     if (shift == 0) continue;
-    const float factor = std::ldexp(1.0f, shift);
+    const float factor = scaled(1.0f, shift);
     for (int64_t c = 0; c < n; ++c) to[c] *= factor;
   }
 }
@@ -112,9 +125,12 @@ void SequenceRun::add_shares(const Tile& tile, const Piece& piece, PickSpan rows
     const float max = *cells++;
     if (max != kNothing) {
       const Scale scale(max);
-      const float factor = std::ldexp(scale.factor, scale.exponent - Scale(state.max[pick.row]).exponent);
-      float* to = shares_of(tile, pick.row) + first;
-      for (int64_t c = 0; c < n; ++c) to[c] += factor * cells[c];
+      const int shift = scale.exponent - Scale(state.max[pick.row]).exponent;
+      if (shift >= kLeastShift) {
+        const float factor = scaled(scale.factor(), shift);
+        float* to = shares_of(tile, pick.row) + first;
+        for (int64_t c = 0; c < n; ++c) to[c] += factor * cells[c];
+      }
     }
     cells += n;
   }
@@ -125,7 +141,7 @@ void SequenceRun::end_shares(const Tile& tile, const Partial& state) const {
   if (!args_.window.last) return;
   for (int64_t row = 0; row < tile.rows(); ++row) {
     if (!asked(tile, row) || !(state.sum[row] > 0)) continue;
-    const float factor = 1 / (state.sum[row] * Scale(state.max[row]).factor);
+    const float factor = 1 / (state.sum[row] * Scale(state.max[row]).factor());
     float* to = shares_of(tile, row);
     for (int64_t c = 0; c < args_.shares.n_cells(); ++c) to[c] *= factor;
   }

@@ -455,10 +455,11 @@ class CpuBackend final : public Backend {
 
   Status keep_peaks(Exec exec, const Buffer& shares, int64_t n, int n_heads, int64_t n_cells, bool first,
                     Buffer& peaks) override {
-    // Tasks of a few thousand numbers: the work of a row grows with the text.
-    constexpr int64_t kCellsPerTask = 1024;
+    // Tasks of a few thousand numbers: the work of a row grows with the text. To wake a thread takes longer than a few
+    // of them.
+    constexpr int64_t kCellsPerTask = 1024, kWorthAThread = 32768;
     const int64_t tasks = ceil_div(n_cells, kCellsPerTask);
-    const bool done = pool_.run(n * tasks, exec.cancel, [&](int64_t task, int) {
+    const auto keep = [&](int64_t task, int) {
       const int64_t row = task / tasks, begin = task % tasks * kCellsPerTask;
       const int64_t end = std::min(n_cells, begin + kCellsPerTask);
       const float* from = static_cast<const float*>(shares.host()) + row * n_heads * n_cells;
@@ -467,8 +468,12 @@ class CpuBackend final : public Backend {
       for (int head = 0; head < n_heads; ++head, from += n_cells) {
         for (int64_t c = begin; c < end; ++c) to[c] = from[c] > to[c] ? from[c] : to[c];
       }
-    });
-    return done ? Status() : cancelled();
+    };
+    if (n * n_heads * n_cells <= kWorthAThread) {
+      for (int64_t task = 0; task < n * tasks; ++task) keep(task, 0);
+      return {};
+    }
+    return pool_.run(n * tasks, exec.cancel, keep) ? Status() : cancelled();
   }
 
   int64_t workspace_bytes() const override { return workspace_.bytes(); }
