@@ -76,7 +76,7 @@ endfunction()
 # program, one CTest test.
 # COST: about how long it takes in a sanitized build. CTest starts the longest first, so that none runs alone at the end.
 # RANDOM: its inputs are random (tests/seed.h). It is also a slow test, NAME_fresh, whose seed is another each time.
-# OPTIMIZED: its own code computes much, such as references, and is optimized in sanitized builds too.
+# OPTIMIZED: its own code computes much, such as references, and is optimized.
 function(quire_test name)
   cmake_parse_arguments(ARG "RANDOM;OPTIMIZED" "LABEL;TIMEOUT;COST" "SOURCES;DEPENDS" ${ARGN})
   if(NOT ARG_LABEL)
@@ -90,7 +90,7 @@ function(quire_test name)
   set_target_properties(${name} PROPERTIES QUIRE_WITHOUT_UBSAN ON)
   # Its own code need not be fast, but all tests together are much of what is compiled.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
-  if(QUIRE_SANITIZE AND NOT ARG_OPTIMIZED)
+  if(NOT ARG_OPTIMIZED)
     target_compile_options(${name} PRIVATE -O0)
     if(QUIRE_SANITIZE MATCHES address)
       # Checks of memory as calls are much less code than checks in place.
