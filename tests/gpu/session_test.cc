@@ -28,7 +28,8 @@ constexpr double kNear = 1.0 / 64;
 
 Devices::Wrap on_test_device() {
   return [](std::unique_ptr<Backend>) {
-    static Allocator allocator;
+    // Never destroyed: the engine may let the last session go when main() has returned.
+    static Allocator& allocator = *new Allocator;
     return take(cuda::create_cuda_backend(allocator, test_device(), 0));
   };
 }

@@ -46,8 +46,9 @@ struct State {
   std::map<const void*, size_t> device, host;
   std::vector<CUevent_st*> events;
 };
+// Never destroyed: a library's thread may release memory when main() has returned.
 State& state() {
-  static State one;
+  static State& one = *new State;
   return one;
 }
 
