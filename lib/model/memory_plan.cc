@@ -221,11 +221,10 @@ Result<ModelConfig> read_config(const MemoryRequest& request, const Checkpoint& 
 Result<std::unique_ptr<const Strategy>> strategy_for(const Backend& backend, const ModelConfig& config,
                                                      const MemoryRequest& request) {
   const bool on_device = backend.has_own_memory();
-  const StrategyContext context =
-      strategy_context(config, {request.expected_tokens, request.kv_type,
-                                on_device ? request.device_budget_bytes : request.kv_budget_bytes,
-                                request.prefill_block,
-                                on_device || request.spill ? kNoLimit : request.compressed_budget_bytes});
+  const StrategyContext context = strategy_context(
+      config,
+      {request.expected_tokens, request.kv_type, on_device ? request.device_budget_bytes : request.kv_budget_bytes,
+       request.prefill_block, on_device || request.spill ? kNoLimit : request.compressed_budget_bytes});
   return make_strategy(request.strategy, context);
 }
 

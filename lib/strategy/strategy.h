@@ -50,7 +50,7 @@ struct BeaconConfig {
 struct KvBudget {
   int64_t bytes = 0;  // 0: no limit
   int64_t bytes_per_token = 0;
-  int64_t block = 256;  // tokens stored at a time, before older ones are dropped
+  int64_t block = 256;      // tokens stored at a time, before older ones are dropped
   int64_t lower_bytes = 0;  // what slower tiers hold at least beside it; kNoLimit: all
 };
 
