@@ -11,11 +11,11 @@ passage that lies in it. With --check the exit status is 1 if less than nine in 
 import argparse
 import pathlib
 import random
-import subprocess
 import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE / "real"))
+import real_model
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "real"))
 
 INTRO = ("There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. I will quiz you "
          "about the important information there.\n")
@@ -92,13 +92,7 @@ def main():
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    if not options.model:
-        fetched = subprocess.run(["bash", str(HERE.parents[1] / "examples" / "get_model.sh")], stdout=subprocess.PIPE,
-                                 text=True, check=False)
-        if fetched.returncode != 0:
-            print("skipped: the model cannot be fetched")
-            return 77
-        options.model = fetched.stdout.strip()
+    options.model = real_model.path_or_exit(options.model)
     import quire
 
     good = True

@@ -24,8 +24,9 @@ import sys
 import tempfile
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE / "real"))
+import real_model
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "real"))
 PAGE = 1600  # characters at least
 
 
@@ -158,13 +159,7 @@ def main():
     options = parser.parse_args()
     if options.step:
         return child(options)
-    if not options.model:
-        fetched = subprocess.run(["bash", str(HERE.parents[1] / "examples" / "get_model.sh")], stdout=subprocess.PIPE,
-                                 text=True, check=False)
-        if fetched.returncode != 0:
-            print("skipped: the model cannot be fetched")
-            return 77
-        options.model = fetched.stdout.strip()
+    options.model = real_model.path_or_exit(options.model)
 
     pages, questions = read_document(options)
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
