@@ -103,7 +103,11 @@ Result<PrefixChain::Take> ChunkStore::take_prefix(KvKind kind, std::span<const i
     hold_shared(kind, chunk, *records);
     return taken;
   }
-  auto copy = copy_of(kind, *records);
+  Result<std::unique_ptr<ChunkRecords>> copy = Status(Code::kOutOfMemory, "out of memory");
+  try {
+    copy = copy_of(kind, *records);
+  } catch (const std::bad_alloc&) {  // nobody but this function knows that the store holds them
+  }
   chain.leave(chunk);
   residency_->let_go(user_, *records);
   if (copy.ok()) {

@@ -174,9 +174,7 @@ Result<int64_t> ChunkStore::restore_shared(const StoreSnapshot& snapshot, const 
   int64_t end = 0;
   while (end < last && (snapshot.has(KvKind::kText, end) || snapshot.has(KvKind::kNarrow, end))) ++end;
   while (end > 0 && ids_of(end - 1).empty()) --end;  // from some chunk on they may take no part
-  if (options_.old.narrows()) return adopt_restored(snapshot, end, ids_of);
-  QUIRE_ASSIGN(const Adopted adopted, adopt(end, ids_of));
-  return adopted.n_chunks;
+  return adopt_restored(snapshot, end, ids_of);
 }
 
 // The table refers to the snapshot's records; those that are written next, and condensed entries, which every step

@@ -532,6 +532,21 @@ TEST_F(Prefixes, ThatStayInMemoryAreCopiedBySpillingSessions) {
   }
 }
 
+// A loaded session has the snapshot for what it would have to copy.
+TEST_F(Prefixes, ThatStayInMemoryAreNotCopiedByLoading) {
+  const Tokens tokens = text(400), question = text(20, 2);
+  const std::string path = folder_.path() + "/document.quire";
+  const auto first = make();
+  ask(first, tokens, generating(0));
+  expect_ok(first->save(path, {}));
+  LoadOptions loading;
+  loading.session.reuse_prefixes = true;
+  loading.session.spill_directory = spill_.path();
+  const auto loaded = take(Session::load(model_, path, loading));
+  EXPECT_LT(stats(*loaded).kv_file_bytes_written, stats(*first).kv_full_bytes / 8);  // the chunk in progress
+  expect_equal(ask(loaded, question), alone(tokens + question));
+}
+
 // With any budget a session gets as far as it would alone, but for a block, and what it holds stays within it.
 TEST_F(Prefixes, StayWithinTheBudget) {
   const Tokens tokens = text(200);
