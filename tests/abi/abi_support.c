@@ -1,21 +1,32 @@
 /* Checks, models, sessions and streams for the C99 test. */
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "abi_test.h"
 
+/* Guards the counts: callbacks check too, on threads of the library. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int made;
 static int failed;
 static char model_root[2048];
 
-void check_that(int passed, const char* file, int line, const char* what) {
-  ++made;
-  if (passed) return;
-  ++failed;
-  printf("%s:%d: failed: %s\n", file, line, what);
+static int read_count(const int* count) {
+  pthread_mutex_lock(&lock);
+  int result = *count;
+  pthread_mutex_unlock(&lock);
+  return result;
 }
 
-int checks_failed(void) { return failed; }
-int checks_made(void) { return made; }
+void check_that(int passed, const char* file, int line, const char* what) {
+  pthread_mutex_lock(&lock);
+  ++made;
+  if (!passed) ++failed;
+  pthread_mutex_unlock(&lock);
+  if (!passed) printf("%s:%d: failed: %s\n", file, line, what);
+}
+
+int checks_failed(void) { return read_count(&failed); }
+int checks_made(void) { return read_count(&made); }
 
 void check_status(quire_status status, quire_status expected, const quire_error* err, const char* file, int line,
                   const char* call) {
