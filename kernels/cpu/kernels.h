@@ -104,8 +104,8 @@ void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, 
 // One query's softmax over scores of keys [begin, end) counted as in `scores` (whose element 0 is a lane-0 key):
 // turns scores[begin..end) into exp(score - max) and returns max and their sum. The sum is formed in kKeyBlock
 // partial sums by lane (index % kKeyBlock), ascending, then those by halves (8, 4, 2, 1): elements outside [begin, end)
-// add exactly nothing.  begin < end.
-void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum);
+// add exactly nothing.  begin < end.  block_sums: if not null, what sum_blocks() gives of the new scores.
+void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum, float* block_sums = nullptr);
 
 // sums[b - begin / kKeyBlock] = sum of p[j] over the keys j of block b in [begin, end), for the blocks b that touch
 // [begin, end), each by halves (8, 4, 2, 1) over its kKeyBlock lanes: elements outside [begin, end) add
@@ -118,10 +118,21 @@ void sum_blocks(const float* p, int64_t begin, int64_t end, float* sums);
 void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, ElementType type, const void* values,
                        int64_t begin, int64_t end, float* out);
 
+// What a row's blocks of keys have of its softmax, as its partial results are merged: `running` [n_running], of all its
+// blocks, is relative to exp(running_max) as the running sum is, and 0 at first. sums [n] are those of the partial
+// result (sum_blocks), whose blocks begin at `first`.
+struct BlockShares {
+  const float* sums;
+  int64_t first;
+  int64_t n;
+  float* running;
+  int64_t n_running;
+};
+
 // Merges the partial result (max, sum, out [d]) into the running one: running = running + partial, log-sum-exp.
-// running_max = -infinity means empty.  (strategies: G-LSE)
+// running_max = -infinity means empty.  (strategies: G-LSE)  blocks: null, if nobody asks for shares.
 void merge_partial(float max, float sum, const float* out, int64_t d, float* running_max, float* running_sum,
-                   float* running_out);
+                   float* running_out, const BlockShares* blocks = nullptr);
 
 // Name of the instruction set in use, such as "AVX3".
 const char* target_name();
@@ -144,12 +155,12 @@ void quantize_keys_int4(ElementType from_type, const void* keys, int64_t n, int6
 void quantize_values_int4(ElementType from_type, const void* values, int64_t n, int64_t d, void* narrow);
 void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, const void* keys, int64_t key_begin,
                       int64_t key_end, float* scores, int64_t ld);
-void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum);
+void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum, float* block_sums = nullptr);
 void sum_blocks(const float* p, int64_t begin, int64_t end, float* sums);
 void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, ElementType type, const void* values,
                        int64_t begin, int64_t end, float* out);
 void merge_partial(float max, float sum, const float* out, int64_t d, float* running_max, float* running_sum,
-                   float* running_out);
+                   float* running_out, const BlockShares* blocks = nullptr);
 }  // namespace scalar
 
 }  // namespace quire::cpu

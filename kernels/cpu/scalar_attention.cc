@@ -42,7 +42,7 @@ void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, 
   }
 }
 
-void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum) {
+void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum, float* block_sums) {
   float top = kEmpty;
   for (int64_t j = begin; j < end; ++j) top = scores[j] > top ? scores[j] : top;
   const float shift = top == kEmpty ? 0.0f : top;
@@ -53,6 +53,7 @@ void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, floa
   }
   *max = top;
   *sum = add_by_halves(partial);
+  if (block_sums) sum_blocks(scores, begin, end, block_sums);
 }
 
 void sum_blocks(const float* p, int64_t begin, int64_t end, float* sums) {
@@ -159,7 +160,7 @@ void quantize_values_int4(ElementType from_type, const void* values, int64_t n, 
 }
 
 void merge_partial(float max, float sum, const float* out, int64_t d, float* running_max, float* running_sum,
-                   float* running_out) {
+                   float* running_out, const BlockShares* blocks) {
   if (max == kEmpty) return;
   const bool first = *running_max == kEmpty;
   const float top = !first && *running_max > max ? *running_max : max;
@@ -169,6 +170,12 @@ void merge_partial(float max, float sum, const float* out, int64_t d, float* run
   *running_max = top;
   for (int64_t i = 0; i < d; ++i) {
     running_out[i] = first ? out[i] : std::fma(add, out[i], keep * running_out[i]);
+  }
+  if (!blocks) return;
+  for (int64_t b = 0; !first && b < blocks->n_running; ++b) blocks->running[b] *= keep;
+  for (int64_t b = 0; b < blocks->n; ++b) {
+    float& running = blocks->running[blocks->first + b];
+    running = std::fma(add, blocks->sums[b], running);
   }
 }
 

@@ -36,7 +36,75 @@ HWY_INLINE void exp_edge(float* scores, int64_t block, int64_t begin, int64_t en
   }
 }
 
-void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum) {
+// The sum of a vector's lanes, by halves.
+template <class D>
+HWY_INLINE float sum_by_halves(D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) > 4) {
+    const hn::Half<D> half;
+    return sum_by_halves(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  } else {
+    v = hn::Add(v, hn::Shuffle1032(v));
+    return hn::GetLane(hn::Add(v, hn::Shuffle2301(v)));
+  }
+}
+
+HWY_INLINE float sum_block(const float* block) {
+  const Floats d;
+  Vector parts[kParts];
+  for (int p = 0; p < kParts; ++p) parts[p] = hn::LoadU(d, block + p * kLanes);
+  for (int half = kParts / 2; half > 0; half /= 2) {
+    for (int p = 0; p < half; ++p) parts[p] = hn::Add(parts[p], parts[p + half]);
+  }
+  return sum_by_halves(d, parts[0]);
+}
+
+// Four blocks one behind the other, in fewer steps than one by one.
+HWY_INLINE void sum_four_blocks(const float* block, float* sums) {
+  const hn::CappedTag<float, 4> d;
+  const auto quarter = [&](const float* p) { return hn::LoadU(d, p); };
+  const auto fours = [&](int b) {  // by halves to 4 lanes
+    const float* p = block + b * kSumLanes;
+    return hn::Add(hn::Add(quarter(p), quarter(p + 8)), hn::Add(quarter(p + 4), quarter(p + 12)));
+  };
+  const auto pair = [&](auto x, auto y) {  // [sum of x, sum of y, the same again]
+    const auto twos = hn::Add(hn::InterleaveLower(d, x, y), hn::InterleaveUpper(d, x, y));
+    return hn::Add(twos, hn::Shuffle1032(twos));
+  };
+  hn::StoreU(hn::InterleaveLower(d, pair(fours(0), fours(2)), pair(fours(1), fours(3))), d, sums);
+}
+
+// A block that begins before `begin` or ends behind `end`.
+HWY_INLINE float sum_edge(const float* p, int64_t block, int64_t begin, int64_t end) {
+  float lanes[kSumLanes] = {};
+  const int64_t first = begin > block ? begin : block;
+  const int64_t last = end < block + kSumLanes ? end : block + kSumLanes;
+  for (int64_t j = first; j < last; ++j) lanes[j - block] = p[j];
+  return sum_block(lanes);
+}
+
+HWY_INLINE void sum_whole_blocks(const float* p, const float* end, float* sums) {
+  for (; end - p >= 4 * kSumLanes; p += 4 * kSumLanes, sums += 4) sum_four_blocks(p, sums);
+  for (; p < end; p += kSumLanes) *sums++ = sum_block(p);
+}
+
+HWY_NOINLINE void sum_ragged_blocks(const float* p, int64_t begin, int64_t end, float* sums) {
+  int64_t block = begin - begin % kSumLanes;
+  if (block < begin) {
+    *sums++ = sum_edge(p, block, begin, end);
+    block += kSumLanes;
+  }
+  const int64_t whole = block < end ? (end - block) / kSumLanes : 0;
+  sum_whole_blocks(p + block, p + block + whole * kSumLanes, sums);
+  if (block + whole * kSumLanes < end) sums[whole] = sum_edge(p, block + whole * kSumLanes, begin, end);
+}
+
+// Apart from ragged ones, which few pieces have: for whole blocks the call should cost little.
+void sum_blocks(const float* p, int64_t begin, int64_t end, float* sums) {
+  if ((begin | end) % kSumLanes != 0) return sum_ragged_blocks(p, begin, end, sums);
+  sum_whole_blocks(p + begin, p + end, sums);
+}
+
+void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum, float* block_sums) {
   const Floats d;
   const float top = largest(scores, begin, end);
   const float shift = top == -std::numeric_limits<float>::infinity() ? 0.0f : top;
@@ -62,51 +130,32 @@ void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, floa
   if (block < end) exp_edge(scores, block, begin, end, shift, partial);
   *max = top;
   *sum = add_by_halves(partial);
+  if (block_sums) sum_blocks(scores, begin, end, block_sums);
 }
 
-// The sum of a vector's lanes, by halves.
-template <class D>
-HWY_INLINE float sum_by_halves(D d, hn::Vec<D> v) {
-  if constexpr (hn::MaxLanes(D()) > 4) {
-    const hn::Half<D> half;
-    return sum_by_halves(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
-  } else {
-    v = hn::Add(v, hn::Shuffle1032(v));
-    return hn::GetLane(hn::Add(v, hn::Shuffle2301(v)));
-  }
-}
-
-HWY_INLINE float sum_block(const float* block) {
+HWY_NOINLINE void scale_by(float factor, float* x, int64_t n) {
   const Floats d;
-  Vector parts[kParts];
-  for (int p = 0; p < kParts; ++p) parts[p] = hn::LoadU(d, block + p * kLanes);
-  for (int half = kParts / 2; half > 0; half /= 2) {
-    for (int p = 0; p < half; ++p) parts[p] = hn::Add(parts[p], parts[p + half]);
-  }
-  return sum_by_halves(d, parts[0]);
+  const auto factors = hn::Set(d, factor);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(hn::Mul(factors, hn::LoadU(d, x + i)), d, x + i);
+  for (; i < n; ++i) x[i] *= factor;
 }
 
-// A block that begins before `begin` or ends behind `end`.
-HWY_INLINE float sum_edge(const float* p, int64_t block, int64_t begin, int64_t end) {
-  float lanes[kSumLanes] = {};
-  const int64_t first = begin > block ? begin : block;
-  const int64_t last = end < block + kSumLanes ? end : block + kSumLanes;
-  for (int64_t j = first; j < last; ++j) lanes[j - block] = p[j];
-  return sum_block(lanes);
-}
-
-void sum_blocks(const float* p, int64_t begin, int64_t end, float* sums) {
-  int64_t block = begin - begin % kSumLanes;
-  if (block < begin) {
-    *sums++ = sum_edge(p, block, begin, end);
-    block += kSumLanes;
+HWY_INLINE void merge_blocks(const BlockShares& blocks, float keep, float add) {
+  if (keep != 1) scale_by(keep, blocks.running, blocks.n_running);  // the part has the greatest maximum so far
+  const hn::CappedTag<float, 4> d4;                                 // a part has few
+  constexpr auto kStep = static_cast<int64_t>(hn::MaxLanes(d4));
+  const auto adds = hn::Set(d4, add);
+  float* to = blocks.running + blocks.first;
+  int64_t b = 0;
+  for (; b + kStep <= blocks.n; b += kStep) {
+    hn::StoreU(hn::MulAdd(adds, hn::LoadU(d4, blocks.sums + b), hn::LoadU(d4, to + b)), d4, to + b);
   }
-  for (; block + kSumLanes <= end; block += kSumLanes) *sums++ = sum_block(p + block);
-  if (block < end) *sums = sum_edge(p, block, begin, end);
+  for (; b < blocks.n; ++b) to[b] = std::fma(add, blocks.sums[b], to[b]);
 }
 
 void merge_partial(float max, float sum, const float* out, int64_t d, float* running_max, float* running_sum,
-                   float* running_out) {
+                   float* running_out, const BlockShares* blocks) {
   constexpr float kEmpty = -std::numeric_limits<float>::infinity();
   if (max == kEmpty) return;
   const bool first = *running_max == kEmpty;  // then running_out need not be initialised
@@ -125,6 +174,7 @@ void merge_partial(float max, float sum, const float* out, int64_t d, float* run
                running_out + i);
   }
   for (; i < d; ++i) running_out[i] = first ? out[i] : std::fma(add, out[i], keep * running_out[i]);
+  if (blocks) merge_blocks(*blocks, first ? 1.0f : keep, add);
 }
 
 #else
@@ -141,15 +191,15 @@ QUIRE_CPU_EXPORT(merge_partial);
 QUIRE_CPU_EXPORT(softmax_partial);
 QUIRE_CPU_EXPORT(sum_blocks);
 
-void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum) {
-  QUIRE_CPU_DISPATCH(softmax_partial)(scores, begin, end, max, sum);
+void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum, float* block_sums) {
+  QUIRE_CPU_DISPATCH(softmax_partial)(scores, begin, end, max, sum, block_sums);
 }
 void sum_blocks(const float* p, int64_t begin, int64_t end, float* sums) {
   QUIRE_CPU_DISPATCH(sum_blocks)(p, begin, end, sums);
 }
 void merge_partial(float max, float sum, const float* out, int64_t d, float* running_max, float* running_sum,
-                   float* running_out) {
-  QUIRE_CPU_DISPATCH(merge_partial)(max, sum, out, d, running_max, running_sum, running_out);
+                   float* running_out, const BlockShares* blocks) {
+  QUIRE_CPU_DISPATCH(merge_partial)(max, sum, out, d, running_max, running_sum, running_out, blocks);
 }
 }  // namespace quire::cpu
 #endif

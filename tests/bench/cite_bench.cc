@@ -17,9 +17,9 @@ namespace quire::bench {
 namespace {
 
 constexpr double kMostRatio = 1.05;
-constexpr double kTurnSeconds = 0.1;  // at least, of a turn's tokens
+constexpr double kTurnSeconds = 0.02;  // at least, of a turn's tokens
 constexpr int64_t kLeastTokens = 8, kMostTokens = 512;
-constexpr int kTurns = 15;
+constexpr int kTurns = 75;
 
 struct Arguments {
   std::string model, beacon, spill_directory;

@@ -41,7 +41,7 @@ class Executor {
     const Work* work;
     int32_t piece;
     PickSpan rows;
-    size_t memory;  // where its partial result lies, in floats, and behind that what it leaves for shares
+    size_t memory;  // where its partial result lies, in floats, and behind that the sums of its cells
   };
   void split();
   Status run_parts(const CancelToken* cancel, float* memory);
@@ -62,7 +62,7 @@ void Executor::split() {
     for (int32_t p = work.first; p < work.end; ++p) {
       const PickSpan rows = work.run->rows_of(work, work.piece(p));
       parts_.push_back({&work, p, rows, part_floats_});
-      part_floats_ += work.run->part_floats() + work.run->cell_floats(*work.tile, work.piece(p), rows);
+      part_floats_ += work.run->part_floats() + work.run->n_sums(work, work.piece(p), rows);
     }
   }
 }
@@ -78,24 +78,22 @@ Status Executor::run_parts(const CancelToken* cancel, float* memory) {
       const Part& part = parts_[static_cast<size_t>(index)];
       const SequenceRun& run = *part.work->run;
       float* own = part_memory + part.memory;
-      run.run_piece(*part.work->tile, part.work->piece(part.piece), part.rows, scratch_of(thread, memory),
-                    run.part(own), own + run.part_floats());
+      run.run_piece(*part.work, part.work->piece(part.piece), part.rows, scratch_of(thread, memory), run.part(own),
+                    own + run.part_floats());
     }
   });
   if (!done) return Status(Code::kCancelled, "cancelled");
   done = pool_.run(static_cast<int64_t>(work_.size()), cancel, [&](int64_t t, int thread) {
     const Work& work = work_[static_cast<size_t>(t)];
     Partial state = work.run->part(scratch_of(thread, memory));
-    work.run->start(*work.tile, state);
+    work.run->start(work, state);
     const Part* parts = parts_.data() + first_part_[static_cast<size_t>(t)];
     for (int32_t p = work.first; p < work.end; ++p) {
       const Part& part = parts[p - work.first];
-      work.run->merge(work.run->part(part_memory + part.memory), part.rows, state);
+      float* own = part_memory + part.memory;
+      work.run->merge(work, work.piece(p), work.run->part(own), own + work.run->part_floats(), part.rows, state);
     }
-    work.run->share_out(work, state, [&](int32_t p, PickSpan) {
-      return part_memory + parts[p - work.first].memory + work.run->part_floats();
-    });
-    work.run->finish(*work.tile, state);
+    work.run->finish(work, state);
   });
   return done ? Status() : Status(Code::kCancelled, "cancelled");
 }
@@ -108,10 +106,6 @@ Status Executor::run(Workspace& workspace, const CancelToken* cancel) {
   }
   if (splits_pieces(most_rows, static_cast<int64_t>(work_.size()), pool_.n_threads())) {
     split();
-  } else {
-    size_t cells = 0;
-    for (const Work& work : work_) cells = std::max(cells, work.run->cell_floats(work));
-    scratch_ += cells;
   }
   const size_t floats = static_cast<size_t>(pool_.n_threads()) * scratch_ + part_floats_;
   auto* memory = static_cast<float*>(workspace.require(floats * sizeof(float)));

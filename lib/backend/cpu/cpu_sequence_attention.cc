@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "kernels/cpu/kernels.h"
 
@@ -38,6 +37,23 @@ void hide_between(const Span& span, int64_t i, int64_t from, int64_t to, float* 
   }
 }
 
+static_assert(AttentionShares::kCell == kKeyBlock);
+
+// The sums of a piece's cells in a row that sees its keys [from, to). p[0] belongs to key `origin`, a cell's first one.
+void sum_cells(const SequenceRun::Cells& cells, const float* p, int64_t origin, int64_t from, int64_t to, float* sums) {
+  if (from > cells.begin || to < cells.end) {
+    std::fill_n(sums, cells.n, 0.0f);
+    if (from >= cells.end || to <= cells.begin) return;
+  }
+  from = std::max(from, cells.begin);
+  to = std::min(to, cells.end);
+  if (cells.condensed) {
+    std::copy(p + (from - origin), p + (to - origin), sums + (from - cells.begin));
+  } else {
+    sum_blocks(p, from - origin, to - origin, sums + (from / kKeyBlock - cells.first));
+  }
+}
+
 void scale(float* x, const float* by, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] *= by[i];
 }
@@ -58,7 +74,8 @@ SequenceRun::SequenceRun(const CpuStep& step, const AttentionArgs& args)
       layout_(sequence_.geometry),
       narrow_(narrow_geometry(sequence_.geometry, sequence_.old)),
       d_(sequence_.geometry.head_dim),
-      l_(sequence_.geometry.chunk) {
+      l_(sequence_.geometry.chunk),
+      n_cells_(args.shares.out ? args.shares.n_cells() : 0) {
   if (args.selection) {
     selected_ = tiling::cut_selected({*sequence_.plan, n_heads_, sequence_.geometry.n_kv_heads, l_, sequence_.old},
                                      static_cast<const int32_t*>(args.selection->host()));
@@ -161,9 +178,10 @@ const float* SequenceRun::turned_keys(const Piece& piece, const Stored& stored, 
   return turned;
 }
 
-void SequenceRun::run_piece(const Tile& tile, const Piece& piece, PickSpan rows, float* scratch, Partial partial,
-                            float* cells) const {
+void SequenceRun::run_piece(const Work& work, const Piece& piece, PickSpan rows, float* scratch, Partial partial,
+                            float* sums) const {
   if (rows.empty()) return;
+  const Tile& tile = *work.tile;
   const Span& span = *piece.span;
   const int64_t chunk_first = piece.chunk * l_;
   const int64_t block_first = (piece.begin - chunk_first) / kKeyBlock * kKeyBlock;  // lane 0 of the scores
@@ -195,19 +213,18 @@ void SequenceRun::run_piece(const Tile& tile, const Piece& piece, PickSpan rows,
   };
   // All rows together over the keys that all see, row by row over the ragged ends.
   const Lags lags{tile, piece};
-  const int64_t cells_of_row = asked(tile) ? n_cells(piece) : 0;
+  const Cells shared = work.asked() ? cells(piece) : Cells{};
   const int64_t common_from = lags.from(rows.back().row);
   const int64_t common_to = lags.to(rows.front().row);
   for (int64_t r = 0; r < n; ++r) {
     const int32_t row = rows[static_cast<size_t>(r)].row;
     const int64_t i = tile.query(row), from = lags.from(row), to = lags.to(row);
     if (span.stride > 1 || span.lag_stride > 1) hide_between(span, i, from, to, scores + r * ld + (from - origin));
-    softmax_partial(scores + r * ld, from - origin, to - origin, &partial.max[r], &partial.sum[r]);
-    if (cells_of_row > 0 && asked(tile, row)) {
-      *cells++ = partial.max[r];
-      sum_cells(piece, scores + r * ld, origin, from, to, cells);
-      cells += cells_of_row;
-    }
+    float* const row_sums = shared.n > 0 && row >= work.first_asked ? sums + r * shared.n : nullptr;
+    const bool all_count = from == shared.begin && to == shared.end && !shared.condensed;
+    softmax_partial(scores + r * ld, from - origin, to - origin, &partial.max[r], &partial.sum[r],
+                    all_count ? row_sums : nullptr);
+    if (row_sums && !all_count) sum_cells(shared, scores + r * ld, origin, from, to, row_sums);
     if (own.value_scales) {
       scale(scores + r * ld + (from - origin), own.value_scales + (from - chunk_first), to - from);
     }
@@ -219,8 +236,10 @@ void SequenceRun::run_piece(const Tile& tile, const Piece& piece, PickSpan rows,
   for (int64_t r = 0; r < n; ++r) accumulate(r, 1, common_to, lags.to(rows[static_cast<size_t>(r)].row));
 }
 
-void SequenceRun::start(const Tile& tile, Partial state) const {
+void SequenceRun::start(const Work& work, Partial state) const {
+  const Tile& tile = *work.tile;
   if (args_.window.first) {
+    start_shares(work);
     std::fill_n(state.max, tile.rows(), -std::numeric_limits<float>::infinity());
     std::fill_n(state.sum, tile.rows(), 0.0f);
     std::fill_n(state.out, tile.rows() * d_, 0.0f);
@@ -234,17 +253,25 @@ void SequenceRun::start(const Tile& tile, Partial state) const {
   }
 }
 
-void SequenceRun::merge(const Partial& part, PickSpan rows, Partial& state) const {
-  for (size_t r = 0; r < rows.size(); ++r) {
+void SequenceRun::merge(const Work& work, const Piece& piece, const Partial& part, const float* sums, PickSpan rows,
+                        Partial& state) const {
+  const Cells shared = work.asked() ? cells(piece) : Cells{};
+  BlockShares blocks{sums, shared.first, shared.n, nullptr, n_cells_};
+  for (int64_t r = 0; r < static_cast<int64_t>(rows.size()); ++r, blocks.sums += shared.n) {
     // A strided span may hide every key of a piece from a row: then its maximum is -infinity and it adds nothing.
     if (part.max[r] == -std::numeric_limits<float>::infinity()) continue;
-    const int64_t row = rows[r].row;
-    merge_partial(part.max[r], part.sum[r], part.out + static_cast<int64_t>(r) * d_, d_, &state.max[row],
-                  &state.sum[row], state.out + row * d_);
+    const int64_t row = rows[static_cast<size_t>(r)].row;
+    // A piece without cells changes the scale of the others.
+    const bool shares = row >= work.first_asked;
+    if (shares) blocks.running = shares_of(work, row);
+    merge_partial(part.max[r], part.sum[r], part.out + r * d_, d_, &state.max[row], &state.sum[row],
+                  state.out + row * d_, shares ? &blocks : nullptr);
   }
 }
 
-void SequenceRun::finish(const Tile& tile, Partial state) const {
+void SequenceRun::finish(const Work& work, Partial state) const {
+  const Tile& tile = *work.tile;
+  if (args_.window.last) finish_shares(work, state);
   for (int64_t row = 0; row < tile.rows(); ++row) {
     if (!args_.window.last) {
       float* to = saved(tile, row);
@@ -263,20 +290,14 @@ void SequenceRun::run_tile(const Work& work, float* scratch) const {
   float* memory = scratch + most_rows_ * d_ + most_rows_ * round_up(l_, kKeyBlock);
   Partial partial = part(memory);
   Partial state = part(memory + part_floats());
-  float* const all_cells = scratch + scratch_floats_needed();
-  float* cells = all_cells;
-  start(*work.tile, state);
+  float* sums = scratch + sums_at();
+  start(work, state);
   for (int32_t p = work.first; p < work.end; ++p) {
     const PickSpan seen = rows_of(work, work.piece(p));
-    run_piece(*work.tile, work.piece(p), seen, scratch, partial, cells);
-    cells += cell_floats(*work.tile, work.piece(p), seen);
-    merge(partial, seen, state);
+    run_piece(work, work.piece(p), seen, scratch, partial, sums);
+    merge(work, work.piece(p), partial, sums, seen, state);
   }
-  cells = all_cells;
-  share_out(work, state, [&](int32_t p, PickSpan seen) {
-    return std::exchange(cells, cells + cell_floats(*work.tile, work.piece(p), seen));
-  });
-  finish(*work.tile, state);
+  finish(work, state);
 }
 
 }  // namespace quire::cpu

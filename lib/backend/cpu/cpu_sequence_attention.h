@@ -1,6 +1,7 @@
 // One sequence's part of an attention call: what a tile of queries makes of its pieces of keys.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -23,12 +24,6 @@ inline size_t partial_floats(int64_t rows, int64_t d) { return static_cast<size_
 
 inline Partial partial_at(float* memory, int64_t rows) { return {memory, memory + rows, memory + 2 * rows}; }
 
-// Keys [begin, end).
-struct KeyBounds {
-  int64_t begin;
-  int64_t end;
-};
-
 // Floats that a thread works in: rotated queries, scores, one partial, one running result, angles, and where keys are
 // rotated on load (raw) those of a chunk.
 size_t scratch_floats(int64_t most_rows, int64_t d, int64_t chunk, bool raw);
@@ -45,51 +40,52 @@ class SequenceRun {
     const Tile* tile;
     int32_t first;
     int32_t end;
+    int64_t first_asked;  // shares are asked for of the tile's rows from this one on
+    float* shares;        // of that row and the tile's first head
+    bool asked() const { return first_asked < tile->rows(); }
     const Piece& piece(int32_t p) const { return cut->pieces[static_cast<size_t>(p)]; }
   };
   void add_work(std::vector<Work>& work) const {
     for (const Pieces* cut : {&sequence_.pieces, &selected_}) {
       for (const Tile& tile : cut->tiles) {
         const auto [first, end] = cut->in_window(tile, args_.window);
-        work.push_back({this, cut, &tile, first, end});
+        work.push_back({this, cut, &tile, first, end, first_asked(tile), first_shares(tile)});
       }
     }
   }
+  // The cells of a piece: n from the row's cell `first` on, of the piece's keys [begin, end), the others of which are
+  // not counted.
+  struct Cells {
+    int64_t begin;
+    int64_t end;
+    int64_t first;
+    int64_t n;
+    bool condensed;
+  };
   int64_t most_rows() const { return most_rows_; }
-  size_t scratch_floats_needed() const {
-    return scratch_floats(most_rows_, d_, l_, sequence_.pieces.any_raw || selected_.any_raw);
-  }
+  size_t scratch_floats_needed() const { return sums_at() + static_cast<size_t>(most_rows_ * most_cells()); }
   size_t part_floats() const { return partial_floats(most_rows_, d_); }
   Partial part(float* memory) const { return partial_at(memory, most_rows_); }
 
   void run_tile(const Work& work, float* scratch) const;
   PickSpan rows_of(const Work& work, const Piece& piece) const;
-  // Fills `partial`, row by row of `rows`, and cell_floats() floats at `cells`.
-  void run_piece(const Tile& tile, const Piece& piece, PickSpan rows, float* scratch, Partial partial,
-                 float* cells) const;
-  // The running result before the window's first piece, a piece's part of it, and what it comes to.
-  void start(const Tile& tile, Partial state) const;
-  void merge(const Partial& part, PickSpan rows, Partial& state) const;
-  void finish(const Tile& tile, Partial state) const;
-
-  // Shares of the attention (AttentionShares), in cpu_attention_shares.cc. What a piece leaves for them, if they are
-  // asked for: of each of its rows that are asked for, its maximum and the sums of its cells, relative to that.
-  size_t cell_floats(const Tile& tile, const Piece& piece, PickSpan rows) const;
-  // Of all pieces.
-  size_t cell_floats(const Work& work) const;
-  // Before finish(). cells_of(p): what the work's piece p left.
-  template <typename CellsOf>
-  void share_out(const Work& work, const Partial& state, const CellsOf& cells_of) const {
-    if (!asked(*work.tile)) return;
-    begin_shares(*work.tile, state);
-    for (int32_t p = work.first; p < work.end; ++p) {
-      const PickSpan rows = rows_of(work, work.piece(p));
-      add_shares(*work.tile, work.piece(p), rows, cells_of(p, rows), state);
-    }
-    end_shares(*work.tile, state);
+  // Fills `partial`, row by row of `rows`, and where shares are asked for `sums`: for each of the rows those of the
+  // piece's cells (AttentionShares), relative to the row's maximum.
+  void run_piece(const Work& work, const Piece& piece, PickSpan rows, float* scratch, Partial partial,
+                 float* sums) const;
+  // Floats of `sums`.
+  size_t n_sums(const Work& work, const Piece& piece, PickSpan rows) const {
+    return work.asked() ? rows.size() * static_cast<size_t>(cells(piece).n) : 0;
   }
+  // The running result, and the shares, before the window's first piece, a piece's part of them, and what they come to.
+  void start(const Work& work, Partial state) const;
+  void merge(const Work& work, const Piece& piece, const Partial& part, const float* sums, PickSpan rows,
+             Partial& state) const;
+  void finish(const Work& work, Partial state) const;
 
  private:
+  // Where in scratch the sums of a piece lie.
+  size_t sums_at() const { return scratch_floats(most_rows_, d_, l_, sequence_.pieces.any_raw || selected_.any_raw); }
   double position(const Tile& tile, const Piece& piece, const Pick& pick) const;
   void rotate_queries(const Tile& tile, const Piece& piece, PickSpan rows, float* rotated, float* angles) const;
   // The keys and values of a piece, as one record of them holds them.
@@ -110,17 +106,29 @@ class SequenceRun {
     return static_cast<float*>(args_.state->host()) + (tile.place(row) * n_heads_ + head) * (d_ + 2);
   }
 
-  bool asked(const Tile& tile) const {
-    return args_.shares.out != nullptr && tile.place(tile.rows() - 1) >= args_.shares.first_row;
+  // Shares of the attention, in cpu_attention_shares.cc. The first of the tile's rows that they are asked for.
+  int64_t first_asked(const Tile& tile) const;
+  float* first_shares(const Tile& tile) const;
+  Cells cells(const Piece& piece) const {
+    const AttentionShares& shares = args_.shares;
+    if (piece.span->kind == KvKind::kCondensed) {
+      const int64_t end = std::min(piece.end, shares.n_entries);
+      return {piece.begin, end, shares.n_text_cells() + piece.begin, std::max<int64_t>(0, end - piece.begin), true};
+    }
+    const int64_t begin = std::max(piece.begin, shares.first_key), end = std::min(piece.end, shares.end_key);
+    const int64_t first = begin / AttentionShares::kCell;
+    return {begin, end, first, begin < end ? ceil_div(end, AttentionShares::kCell) - first : 0, false};
   }
-  bool asked(const Tile& tile, int64_t row) const { return tile.place(row) >= args_.shares.first_row; }
-  KeyBounds counted(const Piece& piece) const;
-  int64_t n_cells(const Piece& piece) const;
-  void sum_cells(const Piece& piece, const float* p, int64_t origin, int64_t from, int64_t to, float* sums) const;
-  float* shares_of(const Tile& tile, int64_t row) const;
-  void begin_shares(const Tile& tile, const Partial& state) const;
-  void add_shares(const Tile& tile, const Piece& piece, PickSpan rows, const float* cells, const Partial& state) const;
-  void end_shares(const Tile& tile, const Partial& state) const;
+  // Of any piece.
+  int64_t most_cells() const;
+  float* shares_of(const Work& work, int64_t row) const {
+    row -= work.first_asked;  // the first of its query
+    const Tile& tile = *work.tile;
+    const int64_t query = row < tile.heads ? 0 : row / tile.heads;  // divisions are slow, and decode has one query
+    return work.shares + (query * (tile.stride * n_heads_ - tile.heads) + row) * n_cells_;
+  }
+  void start_shares(const Work& work) const;
+  void finish_shares(const Work& work, const Partial& state) const;
 
   const CpuStep::Sequence& sequence_;
   const AttentionArgs& args_;
@@ -130,7 +138,8 @@ class SequenceRun {
   const RecordLayout narrow_;
   const int64_t d_;
   const int64_t l_;
-  Pieces selected_;  // of the blocks with a selection
+  const int64_t n_cells_;  // of a row
+  Pieces selected_;        // of the blocks with a selection
   int64_t most_rows_ = 0;
   std::vector<Pick> all_rows_;
 };

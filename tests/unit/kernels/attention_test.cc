@@ -192,9 +192,15 @@ TEST_P(AttentionTest, SoftmaxPartial) {
     if (round % 3 == 0) scores[static_cast<size_t>(begin)] = expected[static_cast<size_t>(begin)] = -HUGE_VALF;
     const std::vector<float> before = scores;
     float max = 0, sum = 0, scalar_max = 0, scalar_sum = 0;
-    softmax_partial(scores.data(), begin, end, &max, &sum);
+    std::vector<float> sums(static_cast<size_t>(end / kKeyBlock + 2), -7.0f), expected_sums = sums;
+    float* const block_sums = round % 2 == 0 ? sums.data() : nullptr;
+    if (block_sums) scores.resize(static_cast<size_t>(round_up(end, kKeyBlock)) + 5);  // they need the whole last block
+    expected.resize(scores.size());
+    softmax_partial(scores.data(), begin, end, &max, &sum, block_sums);
     scalar::softmax_partial(expected.data(), begin, end, &scalar_max, &scalar_sum);
     expect_same_bits(scores, expected, "scalar");  // includes: nothing outside the range is touched
+    if (block_sums) scalar::sum_blocks(expected.data(), begin, end, expected_sums.data());
+    expect_same_bits(sums, expected_sums, "sums of blocks");
     ASSERT_EQ(max, scalar_max);
     expect_same_bits({sum}, {scalar_sum}, "sum");
     const auto from = before.begin() + begin, to = before.begin() + end;
@@ -274,6 +280,44 @@ TEST_P(AttentionTest, MergeMatchesScalarBits) {
       scalar::merge_partial(part_max, part_sum, part.data(), d, &scalar_max, &scalar_sum, expected.data());
       expect_same_bits(running, expected, "out");
       expect_same_bits({max, sum}, {scalar_max, scalar_sum}, "max and sum");
+    }
+  }
+}
+
+// Maxima far apart, in any order, and parts that see nothing: against the definition in double.
+TEST_P(AttentionTest, BlocksOfMergedPartsHaveTheirShares) {
+  for (int round = 0; round < 200; ++round) {
+    const int64_t n_running = between(1, 40), n_parts = between(1, 12);
+    const float center = normal(1, round % 4 == 0 ? 3e4f : 3.0f)[0], spread = round % 2 == 0 ? 3.0f : 60.0f;
+    std::vector<float> running(static_cast<size_t>(n_running + 1), 0.0f), out(4), running_out(4), scalar_out(4);
+    running.back() = -7;
+    std::vector<float> expected = running;
+    std::vector<double> exact(static_cast<size_t>(n_running));
+    float max = -HUGE_VALF, sum = 0, scalar_max = max, scalar_sum = 0;
+    double total = 0;  // relative to exp(center), as `exact`
+    for (int64_t part = 0; part < n_parts; ++part) {
+      const int64_t first = between(0, n_running - 1), n = between(1, n_running - first);
+      const float part_max = between(0, 5) == 0 ? -HUGE_VALF : center + normal(1, spread)[0];
+      std::vector<float> sums = normal(n);
+      double part_sum = 0;
+      for (float& x : sums) part_sum += x = std::fabs(x);
+      const auto part_sum_f32 = static_cast<float>(part_sum);
+      const BlockShares blocks{sums.data(), first, n, running.data(), n_running};
+      const BlockShares scalar_blocks{sums.data(), first, n, expected.data(), n_running};
+      merge_partial(part_max, part_sum_f32, out.data(), 4, &max, &sum, running_out.data(), &blocks);
+      scalar::merge_partial(part_max, part_sum_f32, out.data(), 4, &scalar_max, &scalar_sum, scalar_out.data(),
+                            &scalar_blocks);
+      expect_same_bits(running, expected, "scalar");
+      const double scale = std::exp(static_cast<double>(part_max) - static_cast<double>(center));
+      for (int64_t b = 0; b < n; ++b) {
+        exact[static_cast<size_t>(first + b)] += scale * static_cast<double>(sums[static_cast<size_t>(b)]);
+      }
+      total += scale * part_sum;
+    }
+    ASSERT_EQ(running.back(), -7.0f);
+    for (int64_t b = 0; total > 0 && b < n_running; ++b) {
+      const double share = exact[static_cast<size_t>(b)] / total;
+      ASSERT_NEAR(running[static_cast<size_t>(b)] / sum, share, 5e-6 * share + 0x1p-130);
     }
   }
 }
