@@ -93,6 +93,10 @@ class Backend {
                                void* neutral) const = 0;
   virtual void page_from_neutral(int n_vectors, int head_dim, ElementType type, const void* neutral,
                                  void* page) const = 0;
+  // Copies what a page has of its first n_chunks chunks to another page. What it has of later ones is not even read:
+  // meanwhile it may be written.
+  virtual Status copy_representations(Queue& queue, const Buffer& from, int n_vectors, int head_dim, ElementType type,
+                                      int64_t n_chunks, Buffer& to) = 0;
 
   // ---- fine operations; n = rows
   // What the layers of a step have in common. Errors: kOutOfMemory.

@@ -321,6 +321,7 @@ class ChunkStore {
                                        int64_t begin, bool copies, PrefixPages* pages);
   Result<Adopted> take_chunks(std::span<const std::vector<int32_t>> ids, bool all_kinds, bool copies,
                               const std::function<std::vector<KvKind>(int64_t)>& kinds_of);
+  void enter_held(int64_t first, int64_t end);
   void enter_prefix(int64_t chunk);
   void hold_shared(KvKind kind, int64_t chunk, ChunkRecords& records);
   // Of moves.

@@ -13,9 +13,9 @@ SelectionState::SelectionState(Backend& backend, const KvGeometry& geometry, int
       n_query_heads_(selection.keeps_queries() ? n_query_heads : 0),
       pages_(static_cast<size_t>(n_layers)) {
   if (selection.count > 0) {
-    page_bytes_ = static_cast<int64_t>(
-        backend.representation_page_bytes(selection.n_vectors(n_query_heads, geometry.n_kv_heads), geometry.head_dim,
-                                          selection.vector_type(geometry.type)));
+    n_vectors_ = selection.n_vectors(n_query_heads, geometry.n_kv_heads);
+    type_ = selection.vector_type(geometry.type);
+    page_bytes_ = static_cast<int64_t>(backend.representation_page_bytes(n_vectors_, geometry.head_dim, type_));
   }
 }
 
@@ -90,8 +90,12 @@ Status SelectionState::adopt(int64_t first, int64_t end, std::vector<std::shared
   for (auto& own : pages_) own.reserve(n);
   const auto more = static_cast<int64_t>(n - std::min(n, pages_[0].size()));  // others take the place of one's own
   account_.hold_shared(more * static_cast<int64_t>(n_layers) * page_bytes_);
+  const int64_t n_in_last = end / chunk_ % Representations::kPageChunks;
+  const auto copy = [&](Queue& queue, const Buffer& from, Buffer& to) {
+    return backend_.copy_representations(queue, from, n_vectors_, static_cast<int>(head_dim_), type_, n_in_last, to);
+  };
   for (size_t i = (n_complete - begin) * n_layers; i < pages.size(); ++i) {
-    const Status status = account_.own(backend_, pages[i]);
+    const Status status = account_.own(backend_, pages[i], copy);  // of a page that its holder writes more to
     if (status.ok()) continue;
     account_.let_go_shared(more * static_cast<int64_t>(n_layers) * page_bytes_);
     return status;

@@ -77,7 +77,9 @@ class SelectionState {
   TierAccount& account_;
   int64_t chunk_;
   int64_t head_dim_;
-  int n_query_heads_;                                        // whose queries are kept
+  int n_query_heads_;  // whose queries are kept
+  int n_vectors_ = 0;  // of a chunk's representation, and their type
+  ElementType type_ = ElementType::kF32;
   int64_t page_bytes_ = 0;                                   // 0: nothing is kept
   int64_t n_pages_ = 0;                                      // of all layers
   std::vector<std::vector<std::shared_ptr<Buffer>>> pages_;  // [layer][page]

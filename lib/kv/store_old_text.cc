@@ -142,6 +142,7 @@ Result<ChunkStore::Adopted> ChunkStore::adopt_narrow(std::vector<std::vector<int
     truncate(first * geometry_.chunk);
     return Adopted{0, adopted.end};
   }
+  enter_held(first, n);
   if (n < first + n_asked) adopted.end = AdoptEnd::kUnknown;
   return adopted;
 }

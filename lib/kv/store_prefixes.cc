@@ -17,6 +17,13 @@ void ChunkStore::enter_prefixes(int64_t first, int64_t end, const ChunkIds& ids_
       const std::vector<int32_t> ids = ids_of(chunk);
       if (ids.empty() || !append_prefix(ids)) return;
     }
+    enter_held(chunk, chunk + 1);
+  }
+}
+
+// Others may take over these chunks: all of their representations are there.
+void ChunkStore::enter_held(int64_t first, int64_t end) {
+  for (int64_t chunk = first; chunk < end; ++chunk) {
     if (table_.holds(KvKind::kText, chunk)) enter_prefix(chunk);
     if (table_.holds(KvKind::kNarrow, chunk)) enter_narrow(chunk);
   }
@@ -75,7 +82,10 @@ Result<std::vector<std::vector<int32_t>>> ChunkStore::prefix_ids(int64_t first, 
 Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_of) {
   QUIRE_ASSIGN(auto ids, prefix_ids(n_prefixes(), end, ids_of));
   if (options_.old.narrows()) return adopt_narrow(std::move(ids));
-  return take_chunks(ids, true, true, [](int64_t) { return std::vector{KvKind::kText}; });
+  const int64_t first = n_prefixes();
+  QUIRE_ASSIGN(const Adopted adopted, take_chunks(ids, true, true, [](int64_t) { return std::vector{KvKind::kText}; }));
+  enter_held(first, first + adopted.n_chunks);
+  return adopted;
 }
 
 // The text has one chunk more in the chain of a kind, whose records the store holds too, or, if `copies`, has a copy
@@ -141,7 +151,7 @@ Result<PrefixChain::Take> ChunkStore::take_kinds(std::span<const KvKind> kinds, 
   return taken;
 }
 
-// Takes over chunks of these ids behind n_prefixes(), one after the other, as far as it can.
+// Takes over chunks of these ids behind n_prefixes(), one after the other, as far as it can. The caller enters them.
 Result<ChunkStore::Adopted> ChunkStore::take_chunks(std::span<const std::vector<int32_t>> ids, bool all_kinds,
                                                     bool copies,
                                                     const std::function<std::vector<KvKind>(int64_t)>& kinds_of) {
@@ -170,10 +180,6 @@ Result<ChunkStore::Adopted> ChunkStore::take_chunks(std::span<const std::vector<
   if (adopted.n_chunks > 0 && !adopt_selection(begin, n * geometry_.chunk, std::move(pages)).ok()) {
     truncate(begin);
     return Adopted{0, AdoptEnd::kNoRoom};
-  }
-  for (int64_t chunk = first; chunk < n; ++chunk) {
-    if (table_.holds(KvKind::kText, chunk)) enter_prefix(chunk);
-    if (table_.holds(KvKind::kNarrow, chunk)) enter_narrow(chunk);
   }
   note_hits(first, adopted.n_chunks);
   return adopted;

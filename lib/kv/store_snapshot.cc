@@ -162,7 +162,9 @@ Status ChunkStore::restore(const StoreSnapshot& snapshot, const ChunkIds& ids_of
   for (const KvKind kind : kAllKvKinds) {
     QUIRE_TRY(restore_records(*queue, kind, snapshot, &block));
   }
-  return restore_selection(*queue, snapshot, n_shared, block);
+  QUIRE_TRY(restore_selection(*queue, snapshot, n_shared, block));
+  enter_held(0, n_shared);  // not before: the page of the last one was still being written
+  return {};
 }
 
 // Takes over the first chunks as far as other stores hold them, up to the one that the next token is stored in. Returns

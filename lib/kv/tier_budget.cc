@@ -163,8 +163,16 @@ Result<std::shared_ptr<Buffer>> TierAccount::allocate_shared(Backend& backend, i
 }
 
 Status TierAccount::own(Backend& backend, std::shared_ptr<Buffer>& buffer) {
+  std::vector<std::byte> host(buffer->size());
+  return own(backend, buffer, [&](Queue& queue, const Buffer& from, Buffer& to) {
+    QUIRE_TRY(backend.download(queue, from, 0, host.data(), host.size()));
+    QUIRE_TRY(finish_queue(backend, queue));
+    return backend.upload(queue, host.data(), to, 0, host.size());
+  });
+}
+
+Status TierAccount::own(Backend& backend, std::shared_ptr<Buffer>& buffer, const Copy& copy_bytes) {
   const size_t bytes = buffer->size();
-  std::vector<std::byte> host(bytes);
   QUIRE_ASSIGN(const auto queue, backend.create_queue());
   let_go_shared(static_cast<int64_t>(bytes));  // a copy fits wherever what is copied did
   struct Undo {
@@ -176,9 +184,7 @@ Status TierAccount::own(Backend& backend, std::shared_ptr<Buffer>& buffer) {
   } undo{this, static_cast<int64_t>(bytes)};
   QUIRE_ASSIGN(auto copy, allocate_shared(backend, static_cast<int64_t>(bytes), MemoryKind::kDevice));
   undo.account = nullptr;  // whichever is kept counts
-  Status status = backend.download(*queue, *buffer, 0, host.data(), bytes);
-  if (status.ok()) status = finish_queue(backend, *queue);
-  if (status.ok()) status = backend.upload(*queue, host.data(), *copy, 0, bytes);
+  Status status = copy_bytes(*queue, *buffer, *copy);
   if (status.ok()) status = finish_queue(backend, *queue);
   if (status.ok()) std::swap(buffer, copy);
   return status;

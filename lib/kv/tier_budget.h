@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -74,8 +75,11 @@ class TierAccount {
   Result<std::unique_ptr<Buffer>> allocate(Backend& backend, int64_t bytes, MemoryKind kind);
   // The same for a buffer that other stores of the runtime may hold as well.
   Result<std::shared_ptr<Buffer>> allocate_shared(Backend& backend, int64_t bytes, MemoryKind kind);
-  // A copy, by way of the host, takes the place of a shared buffer. kBudget, kOutOfMemory: nothing was changed.
+  // A copy takes the place of a shared buffer: of all of it by way of the host, or of what `copy_bytes` queues.
+  // kBudget, kOutOfMemory: nothing was changed.
+  using Copy = std::function<Status(Queue& queue, const Buffer& from, Buffer& to)>;
   Status own(Backend& backend, std::shared_ptr<Buffer>& buffer);
+  Status own(Backend& backend, std::shared_ptr<Buffer>& buffer, const Copy& copy_bytes);
   // The store holds a shared buffer of another one, or holds one no longer.
   void hold_shared(int64_t bytes);
   void let_go_shared(int64_t bytes);

@@ -12,6 +12,7 @@
 #include "tests/gpu/emulation/emulated_device.h"
 #include "tests/gpu/test_device.h"
 #include "tests/unit/backend/backend_fixture.h"
+#include "tests/unit/backend/page_copy.h"
 
 namespace quire::test {
 namespace {
@@ -252,6 +253,13 @@ TEST(CudaBackend, RecordsAreThoseOfTheCpu) {
 }
 
 // ---- queues
+
+TEST(CudaBackend, CopiesRepresentationsByChunks) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Device device;
+  expect_copies_of_chunks(*device.backend, *device.queue, random);
+}
 
 TEST(CudaQueue, AFailedOneRunsNothingMore) {
   if (wants_gpu()) GTEST_SKIP() << "of the emulation";

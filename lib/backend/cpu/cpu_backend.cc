@@ -109,6 +109,17 @@ void rows_to_blocks(const std::byte* rows, int64_t n, int64_t d, std::byte* keys
   }
 }
 
+// Keys [0, n) of those at `keys`, and no byte of others.
+void copy_keys(ElementType type, const std::byte* keys, int64_t n, int64_t d, std::byte* to) {
+  const int64_t whole = n - n % kKeyBlock;
+  const size_t size = element_bytes(type), lanes = static_cast<size_t>(n % kKeyBlock) * size;
+  size_t at = static_cast<size_t>(whole * d) * size;
+  std::copy_n(keys, at, to);
+  for (int64_t i = 0; lanes > 0 && i < d; ++i, at += static_cast<size_t>(kKeyBlock) * size) {
+    std::copy_n(keys + at, lanes, to + at);
+  }
+}
+
 void keys_to_rows(ElementType type, const std::byte* keys, int64_t n, int64_t d, std::byte* rows) {
   const size_t size = element_bytes(type);
   (size == 4   ? blocks_to_rows<uint32_t>
@@ -272,6 +283,16 @@ class CpuBackend final : public Backend {
       rows_to_keys(type, static_cast<const std::byte*>(neutral) + v * bytes, Representations::kPageChunks, head_dim,
                    static_cast<std::byte*>(page) + v * bytes);
     }
+  }
+
+  Status copy_representations(Queue&, const Buffer& from, int n_vectors, int head_dim, ElementType type,
+                              int64_t n_chunks, Buffer& to) override {
+    const size_t bytes = representation_page_bytes(1, head_dim, type);
+    for (size_t v = 0; v < static_cast<size_t>(n_vectors); ++v) {
+      copy_keys(type, static_cast<const std::byte*>(from.host()) + v * bytes, n_chunks, head_dim,
+                static_cast<std::byte*>(to.host()) + v * bytes);
+    }
+    return {};
   }
 
   Result<std::unique_ptr<PreparedStep>> prepare_step(Exec, int n_query_heads,

@@ -126,6 +126,17 @@ class CudaBackend final : public Backend {
                          void* page) const override {
     std::memcpy(page, neutral, representation_page_bytes(n_vectors, head_dim, type));
   }
+  Status copy_representations(Queue& queue, const Buffer& from, int n_vectors, int head_dim, ElementType type,
+                              int64_t n_chunks, Buffer& to) override {
+    const size_t vectors = representation_page_bytes(1, head_dim, type), bytes = row_bytes(type, n_chunks * head_dim);
+    return cuda_queue(queue).add("copying representations", nullptr, [&](const DeviceApi& api, Stream s) {
+      int failure = 0;
+      for (size_t v = 0; failure == 0 && v < static_cast<size_t>(n_vectors); ++v) {
+        failure = api.copy(s, address(to) + v * vectors, address(from) + v * vectors, bytes);
+      }
+      return failure;
+    });
+  }
 
   // ---- operations
   Result<std::unique_ptr<PreparedStep>> prepare_step(Exec exec, int n_query_heads,

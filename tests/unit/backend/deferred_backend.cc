@@ -280,6 +280,13 @@ class DeferredBackend final : public Backend {
                          void* page) const override {
     real_->page_from_neutral(n_vectors, head_dim, type, neutral, page);
   }
+  Status copy_representations(Queue& queue, const Buffer& source, int n_vectors, int head_dim, ElementType type,
+                              int64_t n_chunks, Buffer& target) override {
+    return deferred(queue).add([this, &q = deferred(queue).real(), from = real(&source), n_vectors, head_dim, type,
+                                n_chunks, to = real(&target)] {
+      return real_->copy_representations(q, *from, n_vectors, head_dim, type, n_chunks, *to);
+    });
+  }
   size_t representation_page_bytes(int n_vectors, int head_dim, ElementType type) const override {
     return real_->representation_page_bytes(n_vectors, head_dim, type);
   }

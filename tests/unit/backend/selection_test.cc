@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <set>
+#include <thread>
 
 #include "kernels/cpu/kernels.h"
 #include "lib/support/element.h"
 #include "tests/unit/backend/attention_scene.h"
+#include "tests/unit/backend/page_copy.h"
 
 namespace quire::test {
 namespace {
@@ -191,6 +193,30 @@ TEST(Representations, MatchTheNaiveReference) {
       }
     }
   }
+}
+
+TEST(Representations, AreCopiedByChunks) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machine;
+  expect_copies_of_chunks(*machine.backend, *machine.queue, random);
+}
+
+// ThreadSanitizer sees it if a copy reads what a page has of later chunks.
+TEST(Representations, AreCopiedWhileLaterChunksAreWritten) {
+  Machine machine;
+  constexpr int64_t kDim = 32, kChunks = 21;
+  const auto pages = make_pages(machine, 1, kDim, kPage), copies = make_pages(machine, 1, kDim, kPage);
+  std::thread writer([&] {
+    const std::vector<float> vector(kDim, 1.0f);
+    for (int64_t chunk = kChunks; chunk < kPage; ++chunk) {
+      cpu::store_key(vector.data(), kDim, ElementType::kF32, pages[0]->host(), chunk);
+    }
+  });
+  EXPECT_TRUE(
+      machine.backend->copy_representations(*machine.queue, *pages[0], 1, kDim, ElementType::kF32, kChunks, *copies[0])
+          .ok());
+  writer.join();
 }
 
 TEST(Representations, DoNotDependOnThreads) {

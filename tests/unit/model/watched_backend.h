@@ -66,6 +66,10 @@ class WatchedBackend : public Backend {
                          void* page) const override {
     real_.page_from_neutral(n_vectors, head_dim, type, neutral, page);
   }
+  Status copy_representations(Queue& queue, const Buffer& from, int n_vectors, int head_dim, ElementType type,
+                              int64_t n_chunks, Buffer& to) override {
+    return real_.copy_representations(queue, from, n_vectors, head_dim, type, n_chunks, to);
+  }
   size_t representation_page_bytes(int n_vectors, int head_dim, ElementType type) const override {
     return real_.representation_page_bytes(n_vectors, head_dim, type);
   }
