@@ -282,7 +282,8 @@ TEST_P(Offload, ForksCutsAndEditsGiveTheBitsOfASessionInMemory) {
   for (uint32_t call = 0; call < 30; ++call) {
     SCOPED_TRACE(call);
     const auto which = static_cast<size_t>(below(static_cast<int64_t>(told.size())));
-    auto& [session, story] = told[which];
+    std::shared_ptr<Session>& session = told[which].first;
+    Story& story = told[which].second;
     const auto tell = [&](std::function<void(const std::shared_ptr<Session>&)> what) {
       what(session);
       story.push_back(std::move(what));
