@@ -134,6 +134,10 @@ struct BlockShares {
 void merge_partial(float max, float sum, const float* out, int64_t d, float* running_max, float* running_sum,
                    float* running_out, const BlockShares* blocks = nullptr);
 
+// blocks[b] *= factor, and peaks[b] = the greater one of blocks[b] and peaks[b], for n blocks.
+void scale_blocks(float factor, float* blocks, int64_t n);
+void keep_peaks(const float* blocks, int64_t n, float* peaks);
+
 // Name of the instruction set in use, such as "AVX3".
 const char* target_name();
 
@@ -161,6 +165,8 @@ void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, Eleme
                        int64_t begin, int64_t end, float* out);
 void merge_partial(float max, float sum, const float* out, int64_t d, float* running_max, float* running_sum,
                    float* running_out, const BlockShares* blocks = nullptr);
+void scale_blocks(float factor, float* blocks, int64_t n);
+void keep_peaks(const float* blocks, int64_t n, float* peaks);
 }  // namespace scalar
 
 }  // namespace quire::cpu

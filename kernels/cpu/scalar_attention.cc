@@ -159,6 +159,14 @@ void quantize_values_int4(ElementType from_type, const void* values, int64_t n, 
   }
 }
 
+void scale_blocks(float factor, float* blocks, int64_t n) {
+  for (int64_t b = 0; b < n; ++b) blocks[b] *= factor;
+}
+
+void keep_peaks(const float* blocks, int64_t n, float* peaks) {
+  for (int64_t b = 0; b < n; ++b) peaks[b] = blocks[b] > peaks[b] ? blocks[b] : peaks[b];
+}
+
 void merge_partial(float max, float sum, const float* out, int64_t d, float* running_max, float* running_sum,
                    float* running_out, const BlockShares* blocks) {
   if (max == kEmpty) return;
@@ -172,7 +180,7 @@ void merge_partial(float max, float sum, const float* out, int64_t d, float* run
     running_out[i] = first ? out[i] : std::fma(add, out[i], keep * running_out[i]);
   }
   if (!blocks) return;
-  for (int64_t b = 0; !first && b < blocks->n_running; ++b) blocks->running[b] *= keep;
+  if (!first) scale_blocks(keep, blocks->running, blocks->n_running);
   for (int64_t b = 0; b < blocks->n; ++b) {
     float& running = blocks->running[blocks->first + b];
     running = std::fma(add, blocks->sums[b], running);

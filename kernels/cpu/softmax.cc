@@ -98,11 +98,13 @@ HWY_NOINLINE void sum_ragged_blocks(const float* p, int64_t begin, int64_t end, 
   if (block + whole * kSumLanes < end) sums[whole] = sum_edge(p, block + whole * kSumLanes, begin, end);
 }
 
-// Apart from ragged ones, which few pieces have: for whole blocks the call should cost little.
-void sum_blocks(const float* p, int64_t begin, int64_t end, float* sums) {
+// Few pieces have ragged ones.
+HWY_INLINE void sum_any_blocks(const float* p, int64_t begin, int64_t end, float* sums) {
   if ((begin | end) % kSumLanes != 0) return sum_ragged_blocks(p, begin, end, sums);
   sum_whole_blocks(p + begin, p + end, sums);
 }
+
+void sum_blocks(const float* p, int64_t begin, int64_t end, float* sums) { sum_any_blocks(p, begin, end, sums); }
 
 void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum, float* block_sums) {
   const Floats d;
@@ -130,20 +132,30 @@ void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, floa
   if (block < end) exp_edge(scores, block, begin, end, shift, partial);
   *max = top;
   *sum = add_by_halves(partial);
-  if (block_sums) sum_blocks(scores, begin, end, block_sums);
+  if (block_sums) sum_any_blocks(scores, begin, end, block_sums);
 }
 
-HWY_NOINLINE void scale_by(float factor, float* x, int64_t n) {
+void scale_blocks(float factor, float* blocks, int64_t n) {
   const Floats d;
   const auto factors = hn::Set(d, factor);
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) hn::StoreU(hn::Mul(factors, hn::LoadU(d, x + i)), d, x + i);
-  for (; i < n; ++i) x[i] *= factor;
+  int64_t b = 0;
+  for (; b + kLanes <= n; b += kLanes) hn::StoreU(hn::Mul(factors, hn::LoadU(d, blocks + b)), d, blocks + b);
+  for (; b < n; ++b) blocks[b] *= factor;
+}
+
+void keep_peaks(const float* blocks, int64_t n, float* peaks) {
+  const Floats d;
+  int64_t b = 0;
+  for (; b + kLanes <= n; b += kLanes) {
+    const auto block = hn::LoadU(d, blocks + b), peak = hn::LoadU(d, peaks + b);
+    hn::StoreU(hn::IfThenElse(hn::Gt(block, peak), block, peak), d, peaks + b);
+  }
+  for (; b < n; ++b) peaks[b] = blocks[b] > peaks[b] ? blocks[b] : peaks[b];
 }
 
 HWY_INLINE void merge_blocks(const BlockShares& blocks, float keep, float add) {
-  if (keep != 1) scale_by(keep, blocks.running, blocks.n_running);  // the part has the greatest maximum so far
-  const hn::CappedTag<float, 4> d4;                                 // a part has few
+  if (keep != 1) scale_blocks(keep, blocks.running, blocks.n_running);  // the part has the greatest maximum so far
+  const hn::CappedTag<float, 4> d4;                                     // a part has few
   constexpr auto kStep = static_cast<int64_t>(hn::MaxLanes(d4));
   const auto adds = hn::Set(d4, add);
   float* to = blocks.running + blocks.first;
@@ -178,7 +190,9 @@ void merge_partial(float max, float sum, const float* out, int64_t d, float* run
 }
 
 #else
+using scalar::keep_peaks;
 using scalar::merge_partial;
+using scalar::scale_blocks;
 using scalar::softmax_partial;
 using scalar::sum_blocks;
 #endif
@@ -187,7 +201,9 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace quire::cpu {
+QUIRE_CPU_EXPORT(keep_peaks);
 QUIRE_CPU_EXPORT(merge_partial);
+QUIRE_CPU_EXPORT(scale_blocks);
 QUIRE_CPU_EXPORT(softmax_partial);
 QUIRE_CPU_EXPORT(sum_blocks);
 
@@ -201,5 +217,7 @@ void merge_partial(float max, float sum, const float* out, int64_t d, float* run
                    float* running_out, const BlockShares* blocks) {
   QUIRE_CPU_DISPATCH(merge_partial)(max, sum, out, d, running_max, running_sum, running_out, blocks);
 }
+void scale_blocks(float factor, float* blocks, int64_t n) { QUIRE_CPU_DISPATCH(scale_blocks)(factor, blocks, n); }
+void keep_peaks(const float* blocks, int64_t n, float* peaks) { QUIRE_CPU_DISPATCH(keep_peaks)(blocks, n, peaks); }
 }  // namespace quire::cpu
 #endif

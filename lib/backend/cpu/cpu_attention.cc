@@ -78,8 +78,9 @@ Status Executor::run_parts(const CancelToken* cancel, float* memory) {
       const Part& part = parts_[static_cast<size_t>(index)];
       const SequenceRun& run = *part.work->run;
       float* own = part_memory + part.memory;
-      run.run_piece(*part.work, part.work->piece(part.piece), part.rows, scratch_of(thread, memory), run.part(own),
-                    own + run.part_floats());
+      const Piece& piece = part.work->piece(part.piece);
+      run.run_piece(*part.work, piece, part.rows, run.cells_of(*part.work, piece), scratch_of(thread, memory),
+                    run.part(own), own + run.part_floats());
     }
   });
   if (!done) return Status(Code::kCancelled, "cancelled");
@@ -91,7 +92,8 @@ Status Executor::run_parts(const CancelToken* cancel, float* memory) {
     for (int32_t p = work.first; p < work.end; ++p) {
       const Part& part = parts[p - work.first];
       float* own = part_memory + part.memory;
-      work.run->merge(work, work.piece(p), work.run->part(own), own + work.run->part_floats(), part.rows, state);
+      work.run->merge(work, part.rows, work.run->cells_of(work, work.piece(p)), work.run->part(own),
+                      own + work.run->part_floats(), state);
     }
     work.run->finish(work, state);
   });

@@ -36,10 +36,7 @@ void SequenceRun::start_shares(const Work& work) const {
 // Of a row that sees no key all shares are 0.
 void SequenceRun::finish_shares(const Work& work, const Partial& state) const {
   for (int64_t row = work.first_asked; row < work.tile->rows(); ++row) {
-    if (!(state.sum[row] > 0)) continue;
-    const float factor = 1 / state.sum[row];
-    float* shares = shares_of(work, row);
-    for (int64_t c = 0; c < n_cells_; ++c) shares[c] *= factor;
+    if (state.sum[row] > 0) scale_blocks(1 / state.sum[row], shares_of(work, row), n_cells_);
   }
 }
 

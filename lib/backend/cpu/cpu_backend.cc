@@ -487,7 +487,7 @@ class CpuBackend final : public Backend {
       float* to = static_cast<float*>(peaks.host()) + row * n_cells;
       if (first) std::fill(to + begin, to + end, 0.0f);
       for (int head = 0; head < n_heads; ++head, from += n_cells) {
-        for (int64_t c = begin; c < end; ++c) to[c] = from[c] > to[c] ? from[c] : to[c];
+        cpu::keep_peaks(from + begin, end - begin, to + begin);
       }
     };
     if (n * n_heads * n_cells <= kWorthAThread) {

@@ -178,8 +178,8 @@ const float* SequenceRun::turned_keys(const Piece& piece, const Stored& stored, 
   return turned;
 }
 
-void SequenceRun::run_piece(const Work& work, const Piece& piece, PickSpan rows, float* scratch, Partial partial,
-                            float* sums) const {
+void SequenceRun::run_piece(const Work& work, const Piece& piece, PickSpan rows, const Cells& cells, float* scratch,
+                            Partial partial, float* sums) const {
   if (rows.empty()) return;
   const Tile& tile = *work.tile;
   const Span& span = *piece.span;
@@ -213,18 +213,17 @@ void SequenceRun::run_piece(const Work& work, const Piece& piece, PickSpan rows,
   };
   // All rows together over the keys that all see, row by row over the ragged ends.
   const Lags lags{tile, piece};
-  const Cells shared = work.asked() ? cells(piece) : Cells{};
   const int64_t common_from = lags.from(rows.back().row);
   const int64_t common_to = lags.to(rows.front().row);
   for (int64_t r = 0; r < n; ++r) {
     const int32_t row = rows[static_cast<size_t>(r)].row;
     const int64_t i = tile.query(row), from = lags.from(row), to = lags.to(row);
     if (span.stride > 1 || span.lag_stride > 1) hide_between(span, i, from, to, scores + r * ld + (from - origin));
-    float* const row_sums = shared.n > 0 && row >= work.first_asked ? sums + r * shared.n : nullptr;
-    const bool all_count = from == shared.begin && to == shared.end && !shared.condensed;
+    float* const row_sums = cells.n > 0 && row >= work.first_asked ? sums + r * cells.n : nullptr;
+    const bool all_count = from == cells.begin && to == cells.end && !cells.condensed;
     softmax_partial(scores + r * ld, from - origin, to - origin, &partial.max[r], &partial.sum[r],
                     all_count ? row_sums : nullptr);
-    if (row_sums && !all_count) sum_cells(shared, scores + r * ld, origin, from, to, row_sums);
+    if (row_sums && !all_count) sum_cells(cells, scores + r * ld, origin, from, to, row_sums);
     if (own.value_scales) {
       scale(scores + r * ld + (from - origin), own.value_scales + (from - chunk_first), to - from);
     }
@@ -253,11 +252,10 @@ void SequenceRun::start(const Work& work, Partial state) const {
   }
 }
 
-void SequenceRun::merge(const Work& work, const Piece& piece, const Partial& part, const float* sums, PickSpan rows,
+void SequenceRun::merge(const Work& work, PickSpan rows, const Cells& cells, const Partial& part, const float* sums,
                         Partial& state) const {
-  const Cells shared = work.asked() ? cells(piece) : Cells{};
-  BlockShares blocks{sums, shared.first, shared.n, nullptr, n_cells_};
-  for (int64_t r = 0; r < static_cast<int64_t>(rows.size()); ++r, blocks.sums += shared.n) {
+  BlockShares blocks{sums, cells.first, cells.n, nullptr, n_cells_};
+  for (int64_t r = 0; r < static_cast<int64_t>(rows.size()); ++r, blocks.sums += cells.n) {
     // A strided span may hide every key of a piece from a row: then its maximum is -infinity and it adds nothing.
     if (part.max[r] == -std::numeric_limits<float>::infinity()) continue;
     const int64_t row = rows[static_cast<size_t>(r)].row;
@@ -294,8 +292,9 @@ void SequenceRun::run_tile(const Work& work, float* scratch) const {
   start(work, state);
   for (int32_t p = work.first; p < work.end; ++p) {
     const PickSpan seen = rows_of(work, work.piece(p));
-    run_piece(work, work.piece(p), seen, scratch, partial, sums);
-    merge(work, work.piece(p), partial, sums, seen, state);
+    const Cells cells = cells_of(work, work.piece(p));
+    run_piece(work, work.piece(p), seen, cells, scratch, partial, sums);
+    merge(work, seen, cells, partial, sums, state);
   }
   finish(work, state);
 }

@@ -62,6 +62,17 @@ class SequenceRun {
     int64_t n;
     bool condensed;
   };
+  Cells cells_of(const Work& work, const Piece& piece) const {
+    if (!work.asked()) return {};
+    const AttentionShares& shares = args_.shares;
+    if (piece.span->kind == KvKind::kCondensed) {
+      const int64_t end = std::min(piece.end, shares.n_entries);
+      return {piece.begin, end, shares.n_text_cells() + piece.begin, std::max<int64_t>(0, end - piece.begin), true};
+    }
+    const int64_t begin = std::max(piece.begin, shares.first_key), end = std::min(piece.end, shares.end_key);
+    const int64_t first = begin / AttentionShares::kCell;
+    return {begin, end, first, begin < end ? ceil_div(end, AttentionShares::kCell) - first : 0, false};
+  }
   int64_t most_rows() const { return most_rows_; }
   size_t scratch_floats_needed() const { return sums_at() + static_cast<size_t>(most_rows_ * most_cells()); }
   size_t part_floats() const { return partial_floats(most_rows_, d_); }
@@ -71,15 +82,15 @@ class SequenceRun {
   PickSpan rows_of(const Work& work, const Piece& piece) const;
   // Fills `partial`, row by row of `rows`, and where shares are asked for `sums`: for each of the rows those of the
   // piece's cells (AttentionShares), relative to the row's maximum.
-  void run_piece(const Work& work, const Piece& piece, PickSpan rows, float* scratch, Partial partial,
-                 float* sums) const;
+  void run_piece(const Work& work, const Piece& piece, PickSpan rows, const Cells& cells, float* scratch,
+                 Partial partial, float* sums) const;
   // Floats of `sums`.
   size_t n_sums(const Work& work, const Piece& piece, PickSpan rows) const {
-    return work.asked() ? rows.size() * static_cast<size_t>(cells(piece).n) : 0;
+    return rows.size() * static_cast<size_t>(cells_of(work, piece).n);
   }
   // The running result, and the shares, before the window's first piece, a piece's part of them, and what they come to.
   void start(const Work& work, Partial state) const;
-  void merge(const Work& work, const Piece& piece, const Partial& part, const float* sums, PickSpan rows,
+  void merge(const Work& work, PickSpan rows, const Cells& cells, const Partial& part, const float* sums,
              Partial& state) const;
   void finish(const Work& work, Partial state) const;
 
@@ -109,16 +120,6 @@ class SequenceRun {
   // Shares of the attention, in cpu_attention_shares.cc. The first of the tile's rows that they are asked for.
   int64_t first_asked(const Tile& tile) const;
   float* first_shares(const Tile& tile) const;
-  Cells cells(const Piece& piece) const {
-    const AttentionShares& shares = args_.shares;
-    if (piece.span->kind == KvKind::kCondensed) {
-      const int64_t end = std::min(piece.end, shares.n_entries);
-      return {piece.begin, end, shares.n_text_cells() + piece.begin, std::max<int64_t>(0, end - piece.begin), true};
-    }
-    const int64_t begin = std::max(piece.begin, shares.first_key), end = std::min(piece.end, shares.end_key);
-    const int64_t first = begin / AttentionShares::kCell;
-    return {begin, end, first, begin < end ? ceil_div(end, AttentionShares::kCell) - first : 0, false};
-  }
   // Of any piece.
   int64_t most_cells() const;
   float* shares_of(const Work& work, int64_t row) const {

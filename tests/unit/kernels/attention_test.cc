@@ -284,6 +284,23 @@ TEST_P(AttentionTest, MergeMatchesScalarBits) {
   }
 }
 
+TEST_P(AttentionTest, BlocksAreScaledAndTheGreatestKept) {
+  for (const int64_t n : {1, 3, 16, 37, 64}) {
+    const std::vector<float> blocks = normal(n), before = normal(n);
+    std::vector<float> scaled = blocks, peaks = before;
+    scaled.push_back(-7);
+    peaks.push_back(-7);
+    scale_blocks(0.37f, scaled.data(), n);
+    keep_peaks(blocks.data(), n, peaks.data());
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      ASSERT_EQ(scaled[b], blocks[b] * 0.37f);
+      ASSERT_EQ(peaks[b], std::max(blocks[b], before[b]));
+    }
+    ASSERT_EQ(scaled.back(), -7.0f);
+    ASSERT_EQ(peaks.back(), -7.0f);
+  }
+}
+
 // Maxima far apart, in any order, and parts that see nothing: against the definition in double.
 TEST_P(AttentionTest, BlocksOfMergedPartsHaveTheirShares) {
   for (int round = 0; round < 200; ++round) {
