@@ -202,7 +202,7 @@ void Residency::finish(const Transfer& t) {
   }
   if (t.in) {
     t.in->state = State::kOut;
-    if (t.status.ok()) {
+    if (t.status.ok() && memory) {  // which the other one keeps if it could not leave
       if (t.reads) {
         TierStats& tier = lower(*t.user, *t.in);
         tier.bytes_read += bytes;
