@@ -24,9 +24,15 @@ void PrefixCache::keep(std::unique_ptr<ChunkStore> store, const void* owner) noe
     if (made.front().chunks.empty()) return;
     made.front().store = std::move(store);
     const std::vector<ChunkStore::Kept>& chunks = made.front().chunks;
+    Counts counts;
+    for (const ChunkStore::Kept& chunk : chunks) {
+      for (const ChunkRecords* const records : chunk) {
+        if (records) counts.try_emplace(records, 0);
+      }
+    }
     MutexLock lock(mutex_);
     if (closed_) return;
-    n_texts_.reserve(n_texts_.size() + 2 * chunks.size());
+    n_texts_.reserve(n_texts_.size() + counts.size());  // from here on nothing is allocated
     const auto begins_as = [&](const Text& longer, const std::vector<ChunkStore::Kept>& shorter) {
       return longer.owner == owner && longer.chunks.size() >= shorter.size() &&
              longer.chunks[shorter.size() - 1] == shorter.back();
@@ -41,6 +47,7 @@ void PrefixCache::keep(std::unique_ptr<ChunkStore> store, const void* owner) noe
       if (text->owner == owner && begins_as(made.front(), text->chunks)) erase(text);
       text = next;
     }
+    n_texts_.merge(counts);
     for (const ChunkStore::Kept& chunk : chunks) count(chunk);
     bytes_ += made.front().beside;
     texts_.splice(texts_.begin(), made);
@@ -49,9 +56,10 @@ void PrefixCache::keep(std::unique_ptr<ChunkStore> store, const void* owner) noe
   }
 }
 
+// n_texts_ has its records.
 void PrefixCache::count(const ChunkStore::Kept& chunk) {
   for (const ChunkRecords* const records : chunk) {
-    if (records && n_texts_[records]++ == 0) bytes_ += bytes_of(*records);
+    if (records && n_texts_.find(records)->second++ == 0) bytes_ += bytes_of(*records);
   }
 }
 

@@ -60,6 +60,7 @@ class PrefixCache {
     int64_t beside;  // bytes that are no records
   };
   using Texts = std::list<Text>;
+  using Counts = std::unordered_map<const ChunkRecords*, int64_t>;
 
   void count(const ChunkStore::Kept& chunk) QUIRE_REQUIRES(mutex_);
   void discount(const ChunkStore::Kept& chunk) QUIRE_REQUIRES(mutex_);
@@ -71,8 +72,8 @@ class PrefixCache {
   const int64_t limit_;
   mutable Mutex mutex_;
   bool closed_ QUIRE_GUARDED_BY(mutex_) = false;
-  Texts texts_ QUIRE_GUARDED_BY(mutex_);                                               // the one used last first
-  std::unordered_map<const ChunkRecords*, int64_t> n_texts_ QUIRE_GUARDED_BY(mutex_);  // that have the records
+  Texts texts_ QUIRE_GUARDED_BY(mutex_);     // the one used last first
+  Counts n_texts_ QUIRE_GUARDED_BY(mutex_);  // that have the records
   int64_t bytes_ QUIRE_GUARDED_BY(mutex_) = 0;
   int64_t n_hits_ QUIRE_GUARDED_BY(mutex_) = 0;
 };
