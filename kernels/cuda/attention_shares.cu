@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kCellThreads) begin_shares_kernel(Attention ar
 }
 
 template <int kWidth, typename T>
-__global__ void __launch_bounds__(kThreads) shares_kernel(Attention args, AttentionCells cells) {
+__global__ void __launch_bounds__(kThreads, kResidentShareBlocks) shares_kernel(Attention args, AttentionCells cells) {
   QUIRE_SHARED_MEMORY(memory);
   TileRun<kWidth, T, Purpose::kShares>(args, &cells, *reinterpret_cast<Shared<kWidth, T>*>(memory)).run();
 }

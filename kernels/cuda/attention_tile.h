@@ -16,6 +16,12 @@ constexpr int kKeys = 64;   // of a block of keys
 constexpr int kStages = 2;  // blocks of keys in shared memory
 constexpr float kLog2E = 1.44269504088896340736f;
 
+// Blocks of a multiprocessor that registers have to suffice for. Said so that the assembler does not spill some to make
+// room for one more.
+template <int kWidth>
+constexpr int kResidentBlocks = kWidth <= 32 ? 3 : 2;
+constexpr int kResidentShareBlocks = 3;
+
 template <int kWidth, typename T>
 struct Shared {
   static constexpr int kRow = kWidth + 8;  // so that the rows of a tile of 8 lie in different banks
