@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/packed_block.h"
 #include "lib/support/quantization.h"
 
 namespace quire::cpu {
@@ -11,14 +12,37 @@ namespace {
 
 constexpr int64_t kTile = kMostBlockElements;  // elements of k converted at a time: whole blocks of every type
 
-// Writes `units` units of each of `columns` tile rows as columns of the panel: unit u of column c goes to
-// [u][c]. A unit is one element, the two of a bf16 pair, or a byte of a block.
+// Columns [first, first + n) of a panel.
+struct Columns {
+  int64_t first, n;
+};
+
+// Writes `units` units of each of the tile's rows as columns of the panel: unit u of column c goes to [u][c]. A unit is
+// one element, the two of a bf16 pair, or a unit of a block.
 template <class Unit>
-void transpose(const char* tile, int64_t tile_row_bytes, int64_t columns, int64_t units, char* panel) {
+void transpose(const char* tile, int64_t tile_row_bytes, Columns columns, int64_t units, char* panel) {
   for (int64_t u = 0; u < units; ++u) {
-    for (int64_t c = 0; c < columns; ++c) {
-      std::memcpy(panel + (u * kPanel + c) * static_cast<int64_t>(sizeof(Unit)),
+    for (int64_t c = 0; c < columns.n; ++c) {
+      std::memcpy(panel + (u * kPanel + columns.first + c) * static_cast<int64_t>(sizeof(Unit)),
                   tile + c * tile_row_bytes + u * static_cast<int64_t>(sizeof(Unit)), sizeof(Unit));
+    }
+  }
+}
+
+// The same for whole blocks, `bytes` of each row.
+void transpose_blocks(ElementType type, char* tile, int64_t tile_row_bytes, Columns columns, int64_t bytes,
+                      char* panel) {
+  const auto block = static_cast<int64_t>(block_format(type).bytes);
+  for (int64_t at = 0; at < bytes; at += block) {
+    for (int64_t c = 0; c < columns.n; ++c) change_fifth_bits(type, tile + c * tile_row_bytes + at, pack_fifth_bits);
+    for (int64_t b = 0; b < block; b += packed_unit_bytes(type, b)) {
+      char* const row = tile + at + b;
+      char* const to = panel + (at + b) * kPanel;
+      if (packed_unit_bytes(type, b) == 2) {
+        transpose<uint16_t>(row, tile_row_bytes, columns, 1, to);
+      } else {
+        transpose<uint32_t>(row, tile_row_bytes, columns, 1, to);
+      }
     }
   }
 }
@@ -35,15 +59,15 @@ void convert_elements(ElementType source_type, const char* source, ElementType t
   is_quantized(type) ? quantize(wide, n, type, out) : convert(ElementType::kF32, wide, type, out, n);
 }
 
-// Packs `columns` rows of the source as neighbouring columns of one panel.
-void pack_columns(ElementType source_type, const char* source, int64_t source_row_bytes, int64_t columns, int64_t k,
+// Packs rows of the source as columns of one panel.
+void pack_columns(ElementType source_type, const char* source, int64_t source_row_bytes, Columns columns, int64_t k,
                   ElementType type, char* panel) {
   constexpr int64_t kTileRowBytes = kTile * static_cast<int64_t>(sizeof(float));
   alignas(64) char tile[kPanel * kTileRowBytes];
   for (int64_t k0 = 0; k0 < k; k0 += kTile) {
     const int64_t count = std::min(kTile, k - k0);
     const auto bytes = static_cast<int64_t>(row_bytes(type, count));
-    for (int64_t c = 0; c < columns; ++c) {
+    for (int64_t c = 0; c < columns.n; ++c) {
       char* row = tile + c * kTileRowBytes;
       convert_elements(source_type, source + c * source_row_bytes + row_bytes(source_type, k0), type, row, count);
       if (count % 2 != 0) std::memset(row + bytes, 0, sizeof(uint16_t));  // the partner of a bf16
@@ -60,16 +84,10 @@ void pack_columns(ElementType source_type, const char* source, int64_t source_ro
         transpose<uint32_t>(tile, kTileRowBytes, columns, ceil_div(count, 2), out);
         break;
       default:
-        transpose<uint8_t>(tile, kTileRowBytes, columns, bytes, out);
+        transpose_blocks(type, tile, kTileRowBytes, columns, bytes, out);
         break;
     }
   }
-}
-
-// Bytes of what lies together of each column: an element, a pair, or a byte of a block.
-int64_t unit_bytes(ElementType type) {
-  if (is_quantized(type)) return 1;
-  return type == ElementType::kF16 ? 2 : 4;
 }
 
 }  // namespace
@@ -84,13 +102,11 @@ void pack_rows(ElementType source_type, const void* source, int64_t row_stride, 
   const auto source_row_bytes = static_cast<int64_t>(row_bytes(source_type, row_stride));
   const auto panel_bytes = static_cast<int64_t>(packed_bytes(packed_type, kPanel, k));
   for (int64_t row = 0; row < rows;) {
-    const int64_t column = (first_row + row) % kPanel;
-    const int64_t columns = std::min(rows - row, kPanel - column);
-    char* panel =
-        static_cast<char*>(packed) + (first_row + row) / kPanel * panel_bytes + column * unit_bytes(packed_type);
+    const int64_t first = (first_row + row) % kPanel;
+    const Columns columns = {first, std::min(rows - row, kPanel - first)};
     pack_columns(source_type, static_cast<const char*>(source) + row * source_row_bytes, source_row_bytes, columns, k,
-                 packed_type, panel);
-    row += columns;
+                 packed_type, static_cast<char*>(packed) + (first_row + row) / kPanel * panel_bytes);
+    row += columns.n;
   }
 }
 

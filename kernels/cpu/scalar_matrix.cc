@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/packed_block.h"
 #include "lib/support/element.h"
 #include "lib/support/quantization.h"
 
@@ -18,9 +19,24 @@ int64_t packed_index(ElementType type, int64_t row, int64_t j, int64_t k) {
   return ((panel * ceil_div(k, 2) + j / 2) * kPanel + column) * 2 + j % 2;
 }
 
-// Index of byte b of a row of a quantised type.
-int64_t packed_byte(ElementType type, int64_t row, int64_t b, int64_t k) {
-  return (row / kPanel * static_cast<int64_t>(row_bytes(type, k)) + b) * kPanel + row % kPanel;
+// Calls use(index in the packed matrix, byte of the blocks, bytes) for each unit of n elements from j on, whole blocks.
+template <typename Use>
+void for_units(ElementType type, int64_t row, int64_t j, int64_t n, int64_t k, const Use& use) {
+  const auto block = static_cast<int64_t>(block_format(type).bytes), bytes = static_cast<int64_t>(row_bytes(type, n));
+  const int64_t panel = row / kPanel * static_cast<int64_t>(row_bytes(type, k)) * kPanel;
+  const int64_t begin = static_cast<int64_t>(row_bytes(type, j));
+  for (int64_t at = 0; at < bytes;) {
+    const int64_t unit = packed_unit_bytes(type, at % block);
+    use(panel + (begin + at) * kPanel + row % kPanel * unit, at, static_cast<size_t>(unit));
+    at += unit;
+  }
+}
+
+// Puts the fifth bits of all blocks in another order.
+template <typename Change>
+void change_blocks(ElementType type, std::byte* blocks, int64_t n, const Change& change) {
+  const BlockFormat format = block_format(type);
+  for (int64_t i = 0; i < n / format.elements; ++i) change_fifth_bits(type, blocks + i * format.bytes, change);
 }
 
 // A block of a row, of any two types: widened and rounded.
@@ -41,10 +57,19 @@ void pack_quantized(ElementType source_type, const std::byte* source, int64_t k,
   for (int64_t j = 0; j < k; j += step) {
     const int64_t n = std::min(step, k - j);
     convert_block(source_type, source + row_bytes(source_type, j), n, packed_type, blocks);
-    const auto begin = static_cast<int64_t>(row_bytes(packed_type, j));
-    const auto bytes = static_cast<int64_t>(row_bytes(packed_type, n));
-    for (int64_t b = 0; b < bytes; ++b) packed[packed_byte(packed_type, row, begin + b, k)] = blocks[b];
+    change_blocks(packed_type, blocks, n, pack_fifth_bits);
+    for_units(packed_type, row, j, n, k,
+              [&](int64_t index, int64_t at, size_t bytes) { std::memcpy(packed + index, blocks + at, bytes); });
   }
+}
+
+// The blocks of n elements of a row, from j on, as they were before they were packed.
+void unpack_blocks(ElementType type, const void* packed, int64_t row, int64_t j, int64_t n, int64_t k,
+                   std::byte* blocks) {
+  const auto* from = static_cast<const std::byte*>(packed);
+  for_units(type, row, j, n, k,
+            [&](int64_t index, int64_t at, size_t bytes) { std::memcpy(blocks + at, from + index, bytes); });
+  change_blocks(type, blocks, n, unpack_fifth_bits);
 }
 
 // W[row][j, j + n) of the packed matrix.
@@ -54,10 +79,7 @@ void unpack(ElementType type, const void* packed, int64_t row, int64_t j, int64_
     return;
   }
   std::byte blocks[kMostBlockElements * sizeof(float)];
-  const auto begin = static_cast<int64_t>(row_bytes(type, j)), bytes = static_cast<int64_t>(row_bytes(type, n));
-  for (int64_t b = 0; b < bytes; ++b) {
-    blocks[b] = static_cast<const std::byte*>(packed)[packed_byte(type, row, begin + b, k)];
-  }
+  unpack_blocks(type, packed, row, j, n, k, blocks);
   dequantize(type, blocks, n, out);
 }
 

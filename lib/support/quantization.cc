@@ -1,7 +1,6 @@
 #include "lib/support/quantization.h"
 
 #include <cstddef>
-#include <cstring>
 
 #include "lib/support/element.h"
 
@@ -20,39 +19,46 @@ class Bytes {
   const uint8_t* bytes_;
 };
 
+// Sets the codes of a group to what code(j) gives.
+template <typename Code>
+void set_codes(QuantizedGroup& group, const Code& code) {
+  for (int j = 0; j < static_cast<int>(kQuantizedGroup); ++j) group.code[j] = static_cast<uint8_t>(code(j));
+}
+
+void set_scale(QuantizedGroup& group, float scale, float offset = 0) {
+  group.scale[0] = group.scale[1] = scale;
+  group.offset = offset;
+}
+
 // 4-bit numbers of 32 elements in 16 bytes: the first 16 in the low halves, the others in the high ones.
 int nibble(Bytes block, int64_t at, int j) { return j < 16 ? block[at + j] & 15 : block[at + j - 16] >> 4; }
 
-// Bit j of the 32 at `at`.
-int fifth_bit(Bytes block, int64_t at, int j) { return block[at + j / 8] >> j % 8 & 1; }
+// 16 if bit j of the 32 at `at` is set.
+int fifth_bit(Bytes block, int64_t at, int j) { return (block[at + j / 8] >> j % 8 & 1) * 16; }
 
-void dequantize_q8_0(Bytes block, float* out) {
-  const float d = block.f16(0);
-  for (int j = 0; j < 32; ++j) out[j] = d * static_cast<float>(block.signed_at(2 + j));
+void read_q8_0(Bytes block, int, QuantizedGroup& group) {
+  set_scale(group, block.f16(0));
+  set_codes(group, [&](int j) { return block.signed_at(2 + j) + 128; });
 }
 
-void dequantize_q4_0(Bytes block, float* out) {
-  const float d = block.f16(0);
-  for (int j = 0; j < 32; ++j) out[j] = d * static_cast<float>(nibble(block, 2, j) - 8);
+void read_q4_0(Bytes block, int, QuantizedGroup& group) {
+  set_scale(group, block.f16(0));
+  set_codes(group, [&](int j) { return nibble(block, 2, j); });
 }
 
-void dequantize_q4_1(Bytes block, float* out) {
-  const float d = block.f16(0), m = block.f16(2);
-  for (int j = 0; j < 32; ++j) out[j] = d * static_cast<float>(nibble(block, 4, j)) + m;
+void read_q4_1(Bytes block, int, QuantizedGroup& group) {
+  set_scale(group, block.f16(0), block.f16(2));
+  set_codes(group, [&](int j) { return nibble(block, 4, j); });
 }
 
-void dequantize_q5_0(Bytes block, float* out) {
-  const float d = block.f16(0);
-  for (int j = 0; j < 32; ++j) {
-    out[j] = d * static_cast<float>(nibble(block, 6, j) + 16 * fifth_bit(block, 2, j) - 16);
-  }
+void read_q5_0(Bytes block, int, QuantizedGroup& group) {
+  set_scale(group, block.f16(0));
+  set_codes(group, [&](int j) { return nibble(block, 6, j) + fifth_bit(block, 2, j); });
 }
 
-void dequantize_q5_1(Bytes block, float* out) {
-  const float d = block.f16(0), m = block.f16(2);
-  for (int j = 0; j < 32; ++j) {
-    out[j] = d * static_cast<float>(nibble(block, 8, j) + 16 * fifth_bit(block, 4, j)) + m;
-  }
+void read_q5_1(Bytes block, int, QuantizedGroup& group) {
+  set_scale(group, block.f16(0), block.f16(2));
+  set_codes(group, [&](int j) { return nibble(block, 8, j) + fifth_bit(block, 4, j); });
 }
 
 // The 6-bit scale and offset of group g, in the 12 bytes at 4: those of groups 0 to 3 in the low bits of bytes 0 to 3
@@ -62,71 +68,62 @@ int group_offset(Bytes block, int g) {
   return g < 4 ? block[8 + g] & 63 : block[8 + g] >> 4 | (block[4 + g] >> 6) << 4;
 }
 
+void set_group_scale(Bytes block, int g, QuantizedGroup& group) {
+  set_scale(group, block.f16(0) * static_cast<float>(group_scale(block, g)),
+            -(block.f16(2) * static_cast<float>(group_offset(block, g))));
+}
+
 // Groups 2i and 2i + 1 are the low and the high halves of 32 bytes.
 int group_nibble(Bytes block, int64_t at, int g, int j) {
   const int byte = block[at + g / 2 * 32 + j];
   return g % 2 == 0 ? byte & 15 : byte >> 4;
 }
 
-void dequantize_q4_k(Bytes block, float* out) {
-  const float d = block.f16(0), e = block.f16(2);
-  for (int g = 0; g < 8; ++g) {
-    const float scale = d * static_cast<float>(group_scale(block, g));
-    const float offset = e * static_cast<float>(group_offset(block, g));
-    for (int j = 0; j < 32; ++j) *out++ = scale * static_cast<float>(group_nibble(block, 16, g, j)) - offset;
-  }
+void read_q4_k(Bytes block, int g, QuantizedGroup& group) {
+  set_group_scale(block, g, group);
+  set_codes(group, [&](int j) { return group_nibble(block, 16, g, j); });
 }
 
 // Bit g of byte j at 16 is the fifth bit of element j of group g.
-void dequantize_q5_k(Bytes block, float* out) {
-  const float d = block.f16(0), e = block.f16(2);
-  for (int g = 0; g < 8; ++g) {
-    const float scale = d * static_cast<float>(group_scale(block, g));
-    const float offset = e * static_cast<float>(group_offset(block, g));
-    for (int j = 0; j < 32; ++j) {
-      const int q = group_nibble(block, 48, g, j) + 16 * (block[16 + j] >> g & 1);
-      *out++ = scale * static_cast<float>(q) - offset;
-    }
-  }
+void read_q5_k(Bytes block, int g, QuantizedGroup& group) {
+  set_group_scale(block, g, group);
+  set_codes(group, [&](int j) { return group_nibble(block, 48, g, j) + 16 * (block[16 + j] >> g & 1); });
 }
 
 // Each half of the block has 4 runs of 32 elements: runs 0 and 1 are the low halves of 64 bytes, runs 2 and 3 the high
 // ones; their upper two bits are bits 2 run and 2 run + 1 of 32 bytes.
-void dequantize_q6_k(Bytes block, float* out) {
+void read_q6_k(Bytes block, int g, QuantizedGroup& group) {
+  const int half = g / 4, run = g % 4;
   const float d = block.f16(208);
-  for (int half = 0; half < 2; ++half) {
-    for (int run = 0; run < 4; ++run) {
-      for (int j = 0; j < 32; ++j) {
-        const int byte = block[half * 64 + run % 2 * 32 + j];
-        const int low = run < 2 ? byte & 15 : byte >> 4;
-        const int high = block[128 + half * 32 + j] >> 2 * run & 3;
-        const int scale = block.signed_at(192 + half * 8 + run * 2 + j / 16);
-        *out++ = d * static_cast<float>(scale) * static_cast<float>((low | high << 4) - 32);
-      }
-    }
-  }
+  for (int part = 0; part < 2; ++part) group.scale[part] = d * static_cast<float>(block.signed_at(192 + 2 * g + part));
+  group.offset = 0;
+  set_codes(group, [&](int j) {
+    const int byte = block[half * 64 + run % 2 * 32 + j];
+    const int high = block[128 + half * 32 + j] >> 2 * run & 3;
+    return (run < 2 ? byte & 15 : byte >> 4) | high << 4;
+  });
 }
 
-using DequantizeBlock = void (*)(Bytes block, float* out);
+using ReadGroup = void (*)(Bytes block, int group, QuantizedGroup& out);
 
-DequantizeBlock block_function(ElementType type) {
+ReadGroup reader_of(ElementType type) {
   switch (type) {
     case ElementType::kQ8_0:
-      return dequantize_q8_0;
+      return read_q8_0;
     case ElementType::kQ4_0:
-      return dequantize_q4_0;
+      return read_q4_0;
     case ElementType::kQ4_1:
-      return dequantize_q4_1;
+      return read_q4_1;
     case ElementType::kQ5_0:
-      return dequantize_q5_0;
+      return read_q5_0;
     case ElementType::kQ5_1:
-      return dequantize_q5_1;
+      return read_q5_1;
     case ElementType::kQ4_K:
-      return dequantize_q4_k;
+      return read_q4_k;
     case ElementType::kQ5_K:
-      return dequantize_q5_k;
+      return read_q5_k;
     case ElementType::kQ6_K:
-      return dequantize_q6_k;
+      return read_q6_k;
     case ElementType::kF32:
     case ElementType::kF16:
     case ElementType::kBF16:
@@ -139,15 +136,32 @@ DequantizeBlock block_function(ElementType type) {
 
 }  // namespace
 
+QuantizedGroup group_of_block(ElementType type, const void* block, int group) {
+  QuantizedGroup out;
+  reader_of(type)(Bytes(block), group, out);
+  return out;
+}
+
 void dequantize(ElementType type, const void* source, int64_t n, float* out) {
-  const DequantizeBlock function = block_function(type);
-  if (!function) {
+  const ReadGroup read = reader_of(type);
+  if (!read) {
     for (int64_t i = 0; i < n; ++i) out[i] = load_element(type, source, i);
     return;
   }
   const BlockFormat format = block_format(type);
+  const int groups = static_cast<int>(format.elements / kQuantizedGroup), zero = zero_code(type);
+  const bool offset = has_offset(type);
   const auto* block = static_cast<const std::byte*>(source);
-  for (int64_t i = 0; i < n; i += format.elements, block += format.bytes) function(Bytes(block), out + i);
+  QuantizedGroup group;
+  for (int64_t i = 0; i < n; i += format.elements, block += format.bytes) {
+    for (int g = 0; g < groups; ++g) {
+      read(Bytes(block), g, group);
+      for (int j = 0; j < static_cast<int>(kQuantizedGroup); ++j) {
+        const float value = group.scale[j / 16] * static_cast<float>(group.code[j] - zero);
+        *out++ = offset ? value + group.offset : value;  // not + 0: that would turn -0 into 0
+      }
+    }
+  }
 }
 
 }  // namespace quire

@@ -3,16 +3,16 @@
 //
 // A block of each type, in the order of its bytes; f16 and the rest little-endian:
 //
-//   type   elements  bytes                                                               element j
-//   q8_0   32        f16 d, int8 q[32]                                                   d q[j]
-//   q4_0   32        f16 d, 4-bit q[32]                                                  d (q[j] - 8)
-//   q4_1   32        f16 d, f16 m, 4-bit q[32]                                           d q[j] + m
-//   q5_0   32        f16 d, 1-bit h[32], 4-bit q[32]                                     d (q[j] + 16 h[j] - 16)
-//   q5_1   32        f16 d, f16 m, 1-bit h[32], 4-bit q[32]                              d (q[j] + 16 h[j]) + m
-//   q4_k   256       f16 d, f16 e, 6-bit s[8], t[8] (12 bytes), 4-bit q[256]             d s[g] q[j] - e t[g]
-//   q5_k   256       f16 d, f16 e, 6-bit s[8], t[8] (12 bytes), 1-bit h[256], q[256]     d s[g] (q[j] + 16 h[j]) - e
-//   t[g] q6_k   256       4-bit q[256], 2-bit h[256], int8 s[16], f16 d                       d s[g] (q[j] + 16 h[j] -
-//   32)
+//   type  elements  bytes                                                    element j
+//   q8_0  32        f16 d, int8 q[32]                                        d q[j]
+//   q4_0  32        f16 d, 4-bit q[32]                                       d (q[j] - 8)
+//   q4_1  32        f16 d, f16 m, 4-bit q[32]                                d q[j] + m
+//   q5_0  32        f16 d, 1-bit h[32], 4-bit q[32]                          d (q[j] + 16 h[j] - 16)
+//   q5_1  32        f16 d, f16 m, 1-bit h[32], 4-bit q[32]                   d (q[j] + 16 h[j]) + m
+//   q4_k  256       f16 d, f16 e, 6-bit s[8], t[8], 4-bit q[256]             d s[g] q[j] - e t[g]
+//   q5_k  256       f16 d, f16 e, 6-bit s[8], t[8], 1-bit h[256], 4-bit q[256]
+//                                                                            d s[g] (q[j] + 16 h[j]) - e t[g]
+//   q6_k  256       4-bit q[256], 2-bit h[256], int8 s[16], f16 d            d s[g] (q[j] + 16 h[j] - 32)
 //
 // g = j / 32 for q4_k and q5_k, j / 16 for q6_k. The order of the bits is at each format's code. All products are exact
 // in f32, so an element is rounded at most once, where an offset is added.
@@ -24,6 +24,39 @@
 #include "lib/support/types.h"
 
 namespace quire {
+
+constexpr int64_t kQuantizedGroup = 32;  // elements: every block is whole groups
+
+// A group as its block holds it. Element j is scale[j / 16] * (code[j] - zero_code(type)) + offset.
+struct QuantizedGroup {
+  uint8_t code[kQuantizedGroup];
+  float scale[2];
+  float offset;  // 0 if the type has none
+};
+
+// The code of the value 0 in types without offset; 0 in those with one.
+constexpr int zero_code(ElementType type) {
+  switch (type) {
+    case ElementType::kQ8_0:
+      return 128;  // so that codes have no sign: the number in the block, plus 128
+    case ElementType::kQ4_0:
+      return 8;
+    case ElementType::kQ5_0:
+      return 16;
+    case ElementType::kQ6_K:
+      return 32;
+    default:
+      return 0;
+  }
+}
+
+constexpr bool has_offset(ElementType type) {
+  return type == ElementType::kQ4_1 || type == ElementType::kQ5_1 || type == ElementType::kQ4_K ||
+         type == ElementType::kQ5_K;
+}
+
+// Group `group` of the block, whose type is quantised.
+QuantizedGroup group_of_block(ElementType type, const void* block, int group);
 
 // The n elements at `source`, of any type, as f32. n is a multiple of the type's block.
 void dequantize(ElementType type, const void* source, int64_t n, float* out);
