@@ -41,7 +41,7 @@ class Dequantized {
 // Group `group` of the packed block, [kGroup][kPanel].
 template <ElementType kType>
 void dequantize_group(const uint8_t* block, int group, float* out) {
-  for (int v = 0; v < kColumnVectors; ++v) {
+  for (int v = 0; v < kPanelVectors; ++v) {
     Dequantized<kType> to(out, v);
     unpack_columns<kType>(BlockColumns(block, v), group, to);
   }

@@ -11,6 +11,7 @@ enum class Target : int {
   kBaseline = 0,  // what every CPU of the architecture has: NEON on aarch64; on x86-64 the scalar references run
   kAvx2 = 1,      // with FMA and F16C
   kAvx3 = 2,      // AVX-512 F, BW, DQ and VL
+  kAvx3Vnni = 3,  // with AVX-512 VNNI, which the products in integers use; all others are those of kAvx3
 };
 
 // What the kernels run on: the best that the CPU has, found at the first call. Any thread.
@@ -25,8 +26,9 @@ void use_target(Target target);
 }  // namespace quire::cpu
 
 // Where <hwy/highway.h> is included. QUIRE_CPU_EXPORT(f): outside HWY_NAMESPACE and under HWY_ONCE, the table of f's
-// variants. QUIRE_CPU_DISPATCH(f) is the one to call.
-#define QUIRE_CPU_EXPORT(f)                                                                                 \
+// variants, with f_vnni in place of the last one if that is said. QUIRE_CPU_DISPATCH(f) is the one to call.
+#define QUIRE_CPU_EXPORT_VNNI(f, f_vnni)                                                                    \
   constexpr decltype(&HWY_STATIC_DISPATCH(f)) f##_variants[] = {HWY_CHOOSE_FALLBACK(f), HWY_CHOOSE_AVX2(f), \
-                                                                HWY_CHOOSE_AVX3(f)}
+                                                                HWY_CHOOSE_AVX3(f), HWY_CHOOSE_AVX3(f_vnni)}
+#define QUIRE_CPU_EXPORT(f) QUIRE_CPU_EXPORT_VNNI(f, f)
 #define QUIRE_CPU_DISPATCH(f) (*f##_variants[static_cast<int>(::quire::cpu::target())])

@@ -12,8 +12,6 @@ HWY_BEFORE_NAMESPACE();
 namespace quire::cpu::HWY_NAMESPACE {
 #if QUIRE_CPU_VECTORS
 
-constexpr int kPanelVectors = static_cast<int>(kPanel) / kLanes;
-
 // Rows of a tile. Of the 16 registers of AVX2, widening 16-bit weights takes more than three rows would leave.
 template <class T>
 constexpr int kMaxRows = HWY_TARGET == HWY_AVX2 && sizeof(T) == 2 ? 2 : kAccumulators / kPanelVectors;

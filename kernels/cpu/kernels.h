@@ -43,6 +43,43 @@ void pack_rows(ElementType source_type, const void* source, int64_t row_stride, 
 void gemm(const float* x, int64_t ldx, int64_t m, ElementType type, const void* packed, int64_t n, int64_t k,
           int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy);
 
+// Rows as 8-bit numbers, for products with quantised weights in integers. Element j of a group of 32 is scale *
+// code[j], codes of [-127, 127].
+struct Int8Group {
+  float scale;          // the greatest magnitude / 127; NaN if an element is not finite
+  float sum;            // scale * the sum of all codes
+  int32_t code_sum[2];  // of the first 16 codes, of the others
+};
+
+constexpr int64_t kInt8Stretch = 128;  // elements of a row that lie together, before those of the next row
+
+// Memory of the caller for n rows of k elements, k a multiple of 32: codes [ceil(k / kInt8Stretch)][n][kInt8Stretch],
+// and their groups in the same order. The last stretch may be shorter.
+struct Int8Rows {
+  int8_t* codes;      // [n * k]
+  Int8Group* groups;  // [n * k / 32]
+  int64_t n, k;
+
+  int64_t index(int64_t row, int64_t j) const {
+    const int64_t in_stretch = j % kInt8Stretch, begin = j - in_stretch;
+    return begin * n + row * (k - begin < kInt8Stretch ? k - begin : kInt8Stretch) + in_stretch;
+  }
+  int8_t* codes_of(int64_t row, int64_t j) const { return codes + index(row, j); }
+  Int8Group& group(int64_t row, int64_t group) const { return groups[index(row, group * 32) / 32]; }
+};
+
+// Rounds `source`, f32 [x.k], to row `row` of x: code = source / scale, to nearest even. Elements of a group whose
+// greatest magnitude is below kLeastInt8Magnitude become zeros.
+constexpr float kLeastInt8Magnitude = 1e-30f;
+void quantize_row(const float* source, int64_t row, const Int8Rows& x);
+
+// As gemm, of rows [row, row + m) of x and a quantised type; y begins at the first of these. The sum is formed from
+// zero in f32 over ascending groups of 32 by FMA. Of each group: float(sum_j x_code[j] * (code[j] - zero_code)) *
+// (x.scale * scale), where the integer sum is exact (two such terms, of 16 elements each, if the type has two scales);
+// then x.sum * offset, if it has offsets.
+void gemm_int8(const Int8Rows& x, int64_t row, int64_t m, ElementType type, const void* packed, int64_t n,
+               int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy);
+
 // ---- Rows -------------------------------------------------------------------------------------------------------
 
 // out[j] = source[j] widened or rounded to nearest even. (Overflow to f16 gives infinity.) This and what follows: types
@@ -147,6 +184,9 @@ void pack_rows(ElementType source_type, const void* source, int64_t row_stride, 
                ElementType packed_type, void* packed, int64_t first_row);
 void gemm(const float* x, int64_t ldx, int64_t m, ElementType type, const void* packed, int64_t n, int64_t k,
           int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy);
+void quantize_row(const float* source, int64_t row, const Int8Rows& x);
+void gemm_int8(const Int8Rows& x, int64_t row, int64_t m, ElementType type, const void* packed, int64_t n,
+               int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy);
 void convert(ElementType source_type, const void* source, ElementType type, void* out, int64_t n);
 void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out);
 void swiglu(const float* gate_up, int64_t n, float* out);

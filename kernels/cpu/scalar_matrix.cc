@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "kernels/cpu/int8_scale.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/packed_block.h"
 #include "lib/support/element.h"
@@ -83,6 +84,17 @@ void unpack(ElementType type, const void* packed, int64_t row, int64_t j, int64_
   dequantize(type, blocks, n, out);
 }
 
+// Adds the terms of a group to the sum.
+float add_group(ElementType type, const QuantizedGroup& w, const int8_t* codes, const Int8Group& x, float sum) {
+  const int parts = type == ElementType::kQ6_K ? 2 : 1, elements = static_cast<int>(kQuantizedGroup) / parts;
+  for (int part = 0; part < parts; ++part) {
+    int32_t products = 0;
+    for (int j = part * elements; j < (part + 1) * elements; ++j) products += codes[j] * (w.code[j] - zero_code(type));
+    sum = std::fma(static_cast<float>(products), x.scale * w.scale[part], sum);
+  }
+  return has_offset(type) ? std::fma(x.sum, w.offset, sum) : sum;
+}
+
 }  // namespace
 
 void pack_rows(ElementType source_type, const void* source, int64_t row_stride, int64_t rows, int64_t k,
@@ -118,6 +130,46 @@ void gemm(const float* x, int64_t ldx, int64_t m, ElementType type, const void* 
         const int64_t at = j % kMostBlockElements;
         if (at == 0) unpack(type, packed, c, j, std::min(kMostBlockElements, k - j), k, w);
         sum = std::fma(x[r * ldx + j], w[at], sum);
+      }
+      if (bias != nullptr) sum += bias[c];
+      float& out = y[r * ldy + c];
+      out = accumulate ? out + sum : sum;
+    }
+  }
+}
+
+void quantize_row(const float* source, int64_t row, const Int8Rows& x) {
+  for (int64_t j = 0; j < x.k; j += kQuantizedGroup) {
+    int32_t greatest = 0;
+    for (int64_t i = 0; i < kQuantizedGroup; ++i) {
+      const float magnitude = std::fabs(source[j + i]);
+      int32_t bits;
+      std::memcpy(&bits, &magnitude, sizeof bits);
+      greatest = std::max(greatest, bits);
+    }
+    const Int8Scale scale = int8_scale(greatest);
+    Int8Group& group = x.group(row, j / kQuantizedGroup);
+    group = {scale.scale, 0, {0, 0}};
+    for (int64_t i = 0; i < kQuantizedGroup; ++i) {
+      const float code = scale.inverse == 0 ? 0 : std::nearbyint(source[j + i] * scale.inverse);
+      *x.codes_of(row, j + i) = static_cast<int8_t>(std::clamp(code, -127.0f, 127.0f));
+      group.code_sum[i / 16] += *x.codes_of(row, j + i);
+    }
+    group.sum = group.scale * static_cast<float>(group.code_sum[0] + group.code_sum[1]);
+  }
+}
+
+void gemm_int8(const Int8Rows& x, int64_t row, int64_t m, ElementType type, const void* packed, int64_t n,
+               int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy) {
+  const int64_t last = std::min(panel_end * kPanel, n), block = block_format(type).elements;
+  std::byte bytes[kMostBlockElements * sizeof(float)];
+  for (int64_t c = panel_begin * kPanel; c < last; ++c) {
+    for (int64_t r = 0; r < m; ++r) {
+      float sum = 0;
+      for (int64_t j = 0; j < x.k; j += kQuantizedGroup) {
+        if (j % block == 0) unpack_blocks(type, packed, c, j, block, x.k, bytes);
+        sum = add_group(type, group_of_block(type, bytes, static_cast<int>(j % block / kQuantizedGroup)),
+                        x.codes_of(row + r, j), x.group(row + r, j / kQuantizedGroup), sum);
       }
       if (bias != nullptr) sum += bias[c];
       float& out = y[r * ldy + c];

@@ -29,6 +29,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Floats = hn::CappedTag<float, 16>;
 using Vector = hn::Vec<Floats>;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(Floats()));
+constexpr int kPanelVectors = static_cast<int>(kPanel) / kLanes;
 // Accumulators that fit the registers beside operands: 32 registers, or the 16 of AVX2.
 constexpr int kAccumulators = HWY_TARGET == HWY_AVX2 ? 12 : 24;
 

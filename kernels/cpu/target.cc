@@ -44,7 +44,8 @@ Target best_of_cpu() {
                     has(ebx7, bit_AVX2 | bit_BMI | bit_BMI2) && (saved & kYmm) == kYmm;
   if (!avx2) return Target::kBaseline;
   const bool avx3 = has(ebx7, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) && (saved & kZmm) == kZmm;
-  return avx3 ? Target::kAvx3 : Target::kAvx2;
+  if (!avx3) return Target::kAvx2;
+  return has(ecx7, bit_AVX512VNNI) ? Target::kAvx3Vnni : Target::kAvx3;
 }
 #else
 Target best_of_cpu() { return Target::kBaseline; }
@@ -57,6 +58,7 @@ bool compiled(Target target) {
     case Target::kAvx2:
       return (HWY_TARGETS & HWY_AVX2) != 0;
     case Target::kAvx3:
+    case Target::kAvx3Vnni:
       return (HWY_TARGETS & HWY_AVX3) != 0;
   }
   return false;
@@ -67,7 +69,7 @@ bool compiled(Target target) {
 std::vector<Target> supported_targets() {
   const Target best = best_of_cpu();
   std::vector<Target> targets;
-  for (const Target target : {Target::kBaseline, Target::kAvx2, Target::kAvx3}) {
+  for (const Target target : {Target::kBaseline, Target::kAvx2, Target::kAvx3, Target::kAvx3Vnni}) {
     if (target <= best && compiled(target)) targets.push_back(target);
   }
   return targets;
@@ -85,7 +87,7 @@ Target target() {
 void use_target(Target target) { chosen.store(static_cast<int>(target), std::memory_order_relaxed); }
 
 QUIRE_CPU_EXPORT(target_name);
-const char* target_name() { return QUIRE_CPU_DISPATCH(target_name)(); }
+const char* target_name() { return target() == Target::kAvx3Vnni ? "AVX3_VNNI" : QUIRE_CPU_DISPATCH(target_name)(); }
 
 }  // namespace quire::cpu
 #endif

@@ -16,7 +16,6 @@ namespace quire::cpu::HWY_NAMESPACE {
 
 constexpr int kGroup = static_cast<int>(kQuantizedGroup);
 constexpr int kGroupQuads = kGroup / 4;
-constexpr int kColumnVectors = static_cast<int>(kPanel) / kLanes;
 
 using Ints = hn::RebindToSigned<Floats>;
 using IntVector = hn::Vec<Ints>;
@@ -181,7 +180,7 @@ HWY_INLINE void unpack_columns(BlockColumns block, int g, To& to) {
 // Group g of the packed block, all columns.
 template <ElementType kType>
 void unpack_group(const uint8_t* block, int g, UnpackedGroup<kPanel>& to) {
-  for (int v = 0; v < kColumnVectors; ++v) {
+  for (int v = 0; v < kPanelVectors; ++v) {
     Unpacked columns(to, v);
     unpack_columns<kType>(BlockColumns(block, v), g, columns);
   }

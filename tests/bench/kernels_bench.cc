@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/cpu/kernels.h"
+#include "lib/support/quantization.h"
 #include "tests/bench/machine_limits.h"
 
 namespace quire::bench {
@@ -26,7 +27,7 @@ struct Machine {
   MachineLimits limits;
 };
 
-// kRotation bytes of normal numbers of a type.
+// kRotation bytes of normal numbers, packed panels of a type.
 const char* numbers(ElementType type) {
   static std::map<ElementType, const char*> memory;
   const char*& at = memory[type];
@@ -35,9 +36,10 @@ const char* numbers(ElementType type) {
   std::normal_distribution<float> distribution(0.0f, 0.05f);
   std::vector<float> x(1 << 16);
   for (float& v : x) v = distribution(random);
-  const size_t bytes = x.size() * element_bytes(type);
+  const auto k = static_cast<int64_t>(x.size()) / cpu::kPanel;
+  const size_t bytes = cpu::packed_bytes(type, cpu::kPanel, k);
   auto* begin = static_cast<char*>(huge_memory(kRotation));
-  cpu::convert(ElementType::kF32, x.data(), type, begin, static_cast<int64_t>(x.size()));
+  cpu::pack_rows(ElementType::kF32, x.data(), k, cpu::kPanel, k, type, begin, 0);
   for (size_t done = bytes; done < kRotation; done += bytes)
     std::memcpy(begin + done, begin, std::min(bytes, kRotation - done));
   return at = begin;
@@ -77,6 +79,32 @@ void bench_gemm(benchmark::State& state, Machine& machine, ElementType type, int
     const char* packed = weights + static_cast<size_t>(iteration % matrices) * bytes;
     cpu::gemm(x.data(), size, m, type, packed, size, size, panels * task / tasks, panels * (task + 1) / tasks, nullptr,
               false, y.data(), size);
+  });
+}
+
+// The same with rows as 8-bit numbers, which each thread rounds for itself.
+void bench_gemm_int8(benchmark::State& state, Machine& machine, ElementType type, int64_t m, int64_t size) {
+  const size_t bytes = cpu::packed_bytes(type, size, size);
+  const auto matrices = static_cast<int64_t>(kRotation / bytes);
+  const char* weights = numbers(type);
+  const std::vector<float> x(static_cast<size_t>(m * size), 0.5f);
+  std::vector<float> y(static_cast<size_t>(m * size));
+  const int64_t panels = ceil_div(size, cpu::kPanel);
+  const int64_t tasks = machine.pool->n_threads();
+  struct Rows {
+    std::vector<int8_t> codes;
+    std::vector<cpu::Int8Group> groups;
+  };
+  std::vector<Rows> rows(static_cast<size_t>(tasks));
+  for (Rows& r : rows) r.codes.resize(x.size()), r.groups.resize(x.size() / kQuantizedGroup);
+  const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(size) * static_cast<double>(size);
+  measure(state, machine, static_cast<double>(bytes), flops, [&](int64_t iteration, int64_t task) {
+    const char* packed = weights + static_cast<size_t>(iteration % matrices) * bytes;
+    Rows& own = rows[static_cast<size_t>(task)];
+    const cpu::Int8Rows rounded = {own.codes.data(), own.groups.data(), m, size};
+    for (int64_t r = 0; r < m; ++r) cpu::quantize_row(x.data() + r * size, r, rounded);
+    cpu::gemm_int8(rounded, 0, m, type, packed, size, panels * task / tasks, panels * (task + 1) / tasks, nullptr,
+                   false, y.data(), size);
   });
 }
 
@@ -124,6 +152,20 @@ void add_benchmarks(Machine& machine) {
         benchmark::RegisterBenchmark(name.c_str(), [=, &machine](benchmark::State& state) {
           bench_gemm(state, machine, type, m, size);
         })->UseManualTime();
+      }
+    }
+  }
+  for (const ElementType type : {ElementType::kQ8_0, ElementType::kQ4_0, ElementType::kQ4_1, ElementType::kQ5_0,
+                                 ElementType::kQ4_K, ElementType::kQ6_K}) {
+    for (const int64_t m : {1, 16, 512}) {
+      for (const int64_t size : {2048, 4096}) {
+        for (const bool int8 : {false, true}) {
+          const std::string name = std::string(int8 ? "gemm_int8/" : "gemm/") + element_name(type) +
+                                   "/m:" + std::to_string(m) + "/nk:" + std::to_string(size) + threads;
+          benchmark::RegisterBenchmark(name.c_str(), [=, &machine](benchmark::State& state) {
+            (int8 ? bench_gemm_int8 : bench_gemm)(state, machine, type, m, size);
+          })->UseManualTime();
+        }
       }
     }
   }

@@ -1,27 +1,11 @@
 // Products with quantised weights: those of the dequantised matrix, bit for bit.
 #include "lib/support/quantization.h"
-#include "tests/unit/kernels/kernel_test.h"
+#include "tests/unit/kernels/quantized_blocks.h"
 
 namespace quire::cpu {
 namespace {
 
-constexpr ElementType kQuantized[] = {ElementType::kQ8_0, ElementType::kQ4_0, ElementType::kQ4_1, ElementType::kQ5_0,
-                                      ElementType::kQ5_1, ElementType::kQ4_K, ElementType::kQ5_K, ElementType::kQ6_K};
-
-class GemmQuantizedTest : public KernelTest {
- protected:
-  // Rows of random blocks, with scales that are no special numbers.
-  std::vector<char> blocks(ElementType type, int64_t rows, int64_t k) {
-    const std::vector<float> x = normal(rows * k);
-    std::vector<char> stored(row_bytes(type, rows * k));
-    quantize(x.data(), rows * k, type, stored.data());
-    const auto format = block_format(type);
-    for (size_t block = 0; block < stored.size(); block += format.bytes) {  // all bits of the numbers vary
-      for (size_t b = 4; b < format.bytes - 2; ++b) stored[block + b] = static_cast<char>(between(-128, 127));
-    }
-    return stored;
-  }
-};
+using GemmQuantizedTest = QuantizedTest;
 INSTANTIATE_TEST_SUITE_P(Targets, GemmQuantizedTest, testing::ValuesIn(supported_targets()), kernel_target_name);
 
 TEST_P(GemmQuantizedTest, EqualsTheProductWithTheDequantizedMatrix) {

@@ -21,7 +21,7 @@ namespace quire::cpu {
 constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kF16, ElementType::kBF16};
 
 inline std::string kernel_target_name(const testing::TestParamInfo<Target>& info) {
-  constexpr const char* kNames[] = {"Baseline", "Avx2", "Avx3"};
+  constexpr const char* kNames[] = {"Baseline", "Avx2", "Avx3", "Avx3Vnni"};
   return kNames[static_cast<int>(info.param)];
 }
 

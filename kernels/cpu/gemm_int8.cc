@@ -1,0 +1,398 @@
+// The matrix product of 8-bit rows and quantised weights. Few rows: codes go from the packed block to the products in
+// registers. Many: a stretch of a panel is unpacked into the first-level cache and multiplied with all rows of a block
+// before the next one, and the sums wait in memory between stretches. Both add the same terms in the same order.
+#include <array>
+#include <cstring>
+#include <utility>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/gemm_int8.cc"
+#include <hwy/foreach_target.h>
+
+#include "kernels/cpu/byte_product-inl.h"
+#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/gemm_tile-inl.h"
+#include "kernels/cpu/int8_scale.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::cpu::HWY_NAMESPACE {
+#if QUIRE_CPU_VECTORS
+namespace {
+
+constexpr int64_t kBlockRows = 48;                         // rows whose sums wait together
+constexpr int kTileVectors = 2;                            // of columns
+constexpr int kTileRows = HWY_TARGET == HWY_AVX2 ? 2 : 6;  // integer and float sums, and the operands, in registers
+constexpr int64_t kPrefetchDistance = 4096;
+
+// What the terms of a format are made of.
+template <ElementType kElement, bool kWithVnni>
+struct Format {
+  static constexpr ElementType kType = kElement;
+  static constexpr bool kVnni = kWithVnni;
+  static constexpr int kScales = scales_of(kType);
+  static constexpr bool kOffset = has_offset(kType), kWide = kType == ElementType::kQ8_0;
+  static constexpr int kZero = kWide && kSubtracts128<kVnni> ? 0 : zero_code(kType);
+  static constexpr int kQuads = kGroupQuads / kScales;  // that share a scale
+};
+
+// Where the integer sum of `part` of a group begins: so that zero_code() is taken from each code.
+template <class F>
+HWY_INLINE IntVector first_sum(const Int8Group& x, int part) {
+  const Ints d;
+  if constexpr (F::kZero == 0) return hn::Zero(d);
+  const int32_t codes = F::kScales == 1 ? x.code_sum[0] + x.code_sum[1] : x.code_sum[part];
+  return hn::Set(d, -F::kZero * codes);
+}
+
+HWY_INLINE Vector add_part(Vector sum, IntVector products, Vector scale, const Int8Group& x) {
+  return hn::MulAdd(real(products), hn::Mul(hn::Set(Floats(), x.scale), scale), sum);
+}
+HWY_INLINE Vector add_offset(Vector sum, Vector offset, const Int8Group& x) {
+  return hn::MulAdd(hn::Set(Floats(), x.sum), offset, sum);
+}
+
+HWY_INLINE QuadVector quad_of_row(const int8_t* codes) {
+  uint32_t quad;
+  std::memcpy(&quad, codes, sizeof quad);
+  return hn::Set(Quads(), quad);
+}
+
+// Rows of a stretch: row r has its codes at codes + r * n_groups * kGroup, its groups at groups + r * n_groups.
+struct StretchRows {
+  const int8_t* codes;
+  const Int8Group* groups;
+  int64_t n_groups;
+};
+
+HWY_INLINE StretchRows stretch_of(const Int8Rows& x, int64_t row, int64_t j) {
+  const int64_t groups = (x.k - j < kInt8Stretch ? x.k - j : kInt8Stretch) / kGroup;
+  return {x.codes_of(row, j), &x.group(row, j / kGroup), groups};
+}
+
+// The rows of y from the first one of a call on, at a panel's first column.
+struct Output {
+  const float* bias;
+  bool accumulate;
+  int64_t columns;
+  float* y;
+  int64_t ldy;
+
+  HWY_INLINE void finish(int64_t r, const Vector* sums) const {
+    finish_row(sums, bias, accumulate, columns, y + r * ldy);
+  }
+};
+
+// ---- few rows
+
+// Takes what a vector of columns has of a group, as Unpacked does, and adds its products with kRows rows.
+template <class F, int kRows>
+class Multiplied {
+ public:
+  Multiplied(const StretchRows& rows, int64_t group, Vector* sums) : rows_(rows), group_(group), sums_(sums) {}
+
+  HWY_INLINE void scale(Vector x, int part = 0) { scales_[part] = x; }
+  HWY_INLINE void offset(Vector x) { offset_ = x; }
+  HWY_INLINE void quad(int i, QuadVector codes) {
+    const int part = i / F::kQuads;
+    for (int r = 0; r < kRows; ++r) {
+      if (i % F::kQuads == 0) products_[part][r] = first_sum<F>(at(r), part);
+      const int8_t* const x = rows_.codes + (r * rows_.n_groups + group_) * kGroup;
+      products_[part][r] = add_products<F::kWide, F::kVnni>(products_[part][r], codes, quad_of_row(x + 4 * i));
+    }
+  }
+  HWY_INLINE void finish() const {
+    for (int r = 0; r < kRows; ++r) {
+      Vector sum = sums_[r];
+      for (int part = 0; part < F::kScales; ++part) sum = add_part(sum, products_[part][r], scales_[part], at(r));
+      if constexpr (F::kOffset) sum = add_offset(sum, offset_, at(r));
+      sums_[r] = sum;
+    }
+  }
+
+ private:
+  HWY_INLINE const Int8Group& at(int r) const { return rows_.groups[r * rows_.n_groups + group_]; }
+
+  const StretchRows& rows_;
+  const int64_t group_;
+  Vector* const sums_;  // [kRows]
+  IntVector products_[F::kScales][kRows];
+  Vector scales_[F::kScales];
+  Vector offset_;
+};
+
+// The sums of kRows rows over a panel, [kPanelVectors][kRows], from zero.
+template <class F, int kRows>
+void multiply_few(const Int8Rows& x, int64_t row, const uint8_t* panel, Vector (*sums)[kRows]) {
+  constexpr BlockFormat kBlock = block_format(F::kType);
+  constexpr int64_t kGroups = kBlock.elements / kGroup, kBytes = static_cast<int64_t>(kBlock.bytes) * kPanel;
+  for (int v = 0; v < kPanelVectors; ++v) {
+    for (int r = 0; r < kRows; ++r) sums[v][r] = hn::Zero(Floats());
+  }
+  Prefetcher prefetcher{reinterpret_cast<uintptr_t>(panel) + kPrefetchDistance, UINTPTR_MAX,
+                        ceil_div(kBytes / kGroups, 64)};
+  for (int64_t j = 0; j < x.k; j += kInt8Stretch) {
+    const StretchRows rows = stretch_of(x, row, j);
+    for (int64_t i = 0; i < rows.n_groups; ++i) {
+      const int64_t group = j / kGroup + i;
+      const uint8_t* const block = panel + group / kGroups * kBytes;
+      prefetcher.step();
+      HWY_UNROLL(8)
+      for (int v = 0; v < kPanelVectors; ++v) {
+        Multiplied<F, kRows> products(rows, i, sums[v]);
+        unpack_columns<F::kType>(BlockColumns(block, v), static_cast<int>(group % kGroups), products);
+        products.finish();
+      }
+    }
+  }
+}
+
+template <class F, int kRows>
+void few_rows(const Int8Rows& x, int64_t row, const uint8_t* panel, const Output& out) {
+  Vector sums[kPanelVectors][kRows];
+  multiply_few<F, kRows>(x, row, panel, sums);
+  for (int r = 0; r < kRows; ++r) {
+    Vector of_row[kPanelVectors];
+    for (int v = 0; v < kPanelVectors; ++v) of_row[v] = sums[v][r];
+    out.finish(r, of_row);
+  }
+}
+
+// ---- many rows
+
+// Continues the sums [kRows][kPanel] with a stretch, in the columns of vectors [first, first + kTileVectors).
+template <class F, int kRows>
+void continue_tile(const StretchRows& rows, const UnpackedGroup<kPanel>* stretch, int first, float* sums) {
+  const Floats d;
+  Vector total[kRows][kTileVectors];
+  HWY_UNROLL(6)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(2)
+    for (int v = 0; v < kTileVectors; ++v) total[r][v] = hn::Load(d, sums + r * kPanel + (first + v) * kLanes);
+  }
+  for (int64_t g = 0; g < rows.n_groups; ++g) {
+    const UnpackedGroup<kPanel>& group = stretch[g];
+    const auto group_of_row = [&](int r) -> const Int8Group& { return rows.groups[r * rows.n_groups + g]; };
+    HWY_UNROLL(2)
+    for (int part = 0; part < F::kScales; ++part) {
+      IntVector products[kRows][kTileVectors];
+      HWY_UNROLL(6)
+      for (int r = 0; r < kRows; ++r) {
+        const auto start = first_sum<F>(group_of_row(r), part);
+        HWY_UNROLL(2)
+        for (int v = 0; v < kTileVectors; ++v) products[r][v] = start;
+      }
+      HWY_UNROLL(8)
+      for (int i = part * F::kQuads; i < (part + 1) * F::kQuads; ++i) {
+        QuadVector w[kTileVectors];
+        HWY_UNROLL(2)
+        for (int v = 0; v < kTileVectors; ++v) {
+          w[v] = hn::Load(Quads(), reinterpret_cast<const uint32_t*>(group.codes[i][(first + v) * kLanes]));
+        }
+        HWY_UNROLL(6)
+        for (int r = 0; r < kRows; ++r) {
+          const auto x = quad_of_row(rows.codes + (r * rows.n_groups + g) * kGroup + 4 * i);
+          HWY_UNROLL(2)
+          for (int v = 0; v < kTileVectors; ++v) {
+            products[r][v] = add_products<F::kWide, F::kVnni>(products[r][v], w[v], x);
+          }
+        }
+      }
+      Vector scale[kTileVectors];
+      HWY_UNROLL(2)
+      for (int v = 0; v < kTileVectors; ++v) scale[v] = hn::Load(d, group.scales[part] + (first + v) * kLanes);
+      HWY_UNROLL(6)
+      for (int r = 0; r < kRows; ++r) {
+        HWY_UNROLL(2)
+        for (int v = 0; v < kTileVectors; ++v) {
+          total[r][v] = add_part(total[r][v], products[r][v], scale[v], group_of_row(r));
+        }
+      }
+    }
+    if constexpr (F::kOffset) {
+      HWY_UNROLL(2)
+      for (int v = 0; v < kTileVectors; ++v) {
+        const auto offset = hn::Load(d, group.offsets + (first + v) * kLanes);
+        HWY_UNROLL(6)
+        for (int r = 0; r < kRows; ++r) total[r][v] = add_offset(total[r][v], offset, group_of_row(r));
+      }
+    }
+  }
+  HWY_UNROLL(6)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(2)
+    for (int v = 0; v < kTileVectors; ++v) hn::Store(total[r][v], d, sums + r * kPanel + (first + v) * kLanes);
+  }
+}
+
+using ContinueTile = void (*)(const StretchRows&, const UnpackedGroup<kPanel>*, int, float*);
+
+template <class F, int... kRowsLess1>
+constexpr std::array<ContinueTile, sizeof...(kRowsLess1)> tile_functions(std::integer_sequence<int, kRowsLess1...>) {
+  return {continue_tile<F, kRowsLess1 + 1>...};
+}
+
+// n <= kBlockRows.
+template <class F>
+void many_rows(const Int8Rows& x, int64_t row, int64_t n, const uint8_t* panel, const Output& out) {
+  static constexpr auto kTiles = tile_functions<F>(std::make_integer_sequence<int, kTileRows>());
+  constexpr BlockFormat kBlock = block_format(F::kType);
+  constexpr int64_t kGroups = kBlock.elements / kGroup, kBytes = static_cast<int64_t>(kBlock.bytes) * kPanel;
+  const int64_t n_tiles = ceil_div(n, kTileRows);
+  HWY_ALIGN float sums[kBlockRows * kPanel];
+  std::memset(sums, 0, static_cast<size_t>(n * kPanel) * sizeof(float));
+  UnpackedGroup<kPanel> stretch[kInt8Stretch / kGroup];
+  for (int64_t j = 0; j < x.k; j += kInt8Stretch) {
+    StretchRows rows = stretch_of(x, row, j);
+    for (int64_t i = 0; i < rows.n_groups; ++i) {
+      const int64_t group = j / kGroup + i;
+      unpack_group<F::kType>(panel + group / kGroups * kBytes, static_cast<int>(group % kGroups), stretch[i]);
+    }
+    for (int64_t t = 0; t < n_tiles; ++t) {
+      const int64_t first = n * t / n_tiles, last = n * (t + 1) / n_tiles;
+      const StretchRows tile = {rows.codes + first * rows.n_groups * kGroup, rows.groups + first * rows.n_groups,
+                                rows.n_groups};
+      for (int v = 0; v < kPanelVectors; v += kTileVectors) {
+        kTiles[static_cast<size_t>(last - first - 1)](tile, stretch, v, sums + first * kPanel);
+      }
+    }
+  }
+  for (int64_t r = 0; r < n; ++r) {
+    Vector of_row[kPanelVectors];
+    for (int v = 0; v < kPanelVectors; ++v) of_row[v] = hn::Load(Floats(), sums + r * kPanel + v * kLanes);
+    out.finish(r, of_row);
+  }
+}
+
+template <class F>
+void multiply(const Int8Rows& x, int64_t row, int64_t m, const uint8_t* packed, int64_t n, int64_t panel_begin,
+              int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy) {
+  const int64_t panel_bytes = static_cast<int64_t>(row_bytes(F::kType, x.k)) * kPanel;
+  for (int64_t r0 = 0; r0 < m; r0 += kBlockRows) {
+    const int64_t rows = m - r0 < kBlockRows ? m - r0 : kBlockRows;
+    for (int64_t p = panel_begin; p < panel_end; ++p) {
+      const uint8_t* const panel = packed + p * panel_bytes;
+      const int64_t c = p * kPanel;
+      const Output out = {bias != nullptr ? bias + c : nullptr, accumulate, n - c < kPanel ? n - c : kPanel,
+                          y + r0 * ldy + c, ldy};
+      switch (rows) {
+        case 1:
+          few_rows<F, 1>(x, row + r0, panel, out);
+          break;
+        case 2:
+          few_rows<F, 2>(x, row + r0, panel, out);
+          break;
+        case 3:
+          few_rows<F, 3>(x, row + r0, panel, out);
+          break;
+        case 4:
+          few_rows<F, 4>(x, row + r0, panel, out);
+          break;
+        default:
+          many_rows<F>(x, row + r0, rows, panel, out);
+          break;
+      }
+    }
+  }
+}
+
+// use(Format) for the type.
+template <bool kVnni, class Use>
+void with_format(ElementType type, const Use& use) {
+  switch (type) {
+    case ElementType::kQ8_0:
+      return use(Format<ElementType::kQ8_0, kVnni>());
+    case ElementType::kQ4_0:
+      return use(Format<ElementType::kQ4_0, kVnni>());
+    case ElementType::kQ4_1:
+      return use(Format<ElementType::kQ4_1, kVnni>());
+    case ElementType::kQ5_0:
+      return use(Format<ElementType::kQ5_0, kVnni>());
+    case ElementType::kQ5_1:
+      return use(Format<ElementType::kQ5_1, kVnni>());
+    case ElementType::kQ4_K:
+      return use(Format<ElementType::kQ4_K, kVnni>());
+    case ElementType::kQ5_K:
+      return use(Format<ElementType::kQ5_K, kVnni>());
+    case ElementType::kQ6_K:
+      return use(Format<ElementType::kQ6_K, kVnni>());
+    default:
+      return;  // types that are not quantised have no such product
+  }
+}
+
+}  // namespace
+
+void gemm_int8(const Int8Rows& x, int64_t row, int64_t m, ElementType type, const void* packed, int64_t n,
+               int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy) {
+  with_format<false>(type, [&](auto format) {
+    multiply<decltype(format)>(x, row, m, static_cast<const uint8_t*>(packed), n, panel_begin, panel_end, bias,
+                               accumulate, y, ldy);
+  });
+}
+
+#if HWY_TARGET == HWY_AVX3
+void gemm_int8_vnni(const Int8Rows& x, int64_t row, int64_t m, ElementType type, const void* packed, int64_t n,
+                    int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy) {
+  with_format<true>(type, [&](auto format) {
+    multiply<decltype(format)>(x, row, m, static_cast<const uint8_t*>(packed), n, panel_begin, panel_end, bias,
+                               accumulate, y, ldy);
+  });
+}
+#endif
+
+void quantize_row(const float* source, int64_t row, const Int8Rows& x) {
+  const Floats d;
+  const Ints di;
+  for (int64_t j = 0; j < x.k; j += kGroup) {
+    const float* const from = source + j;
+    Int8Group& group = x.group(row, j / kGroup);
+    int8_t* const codes = x.codes_of(row, j);
+    auto greatest = hn::Zero(di);  // the bits of magnitudes are ordered as these are, NaN above infinity
+    for (int i = 0; i < kGroup; i += kLanes) {
+      greatest = hn::Max(greatest, hn::BitCast(di, hn::Abs(hn::LoadU(d, from + i))));
+    }
+    const int32_t bits = hn::GetLane(hn::MaxOfLanes(di, greatest));
+    const Int8Scale scale = int8_scale(bits);
+    group = {scale.scale, scale.scale * 0, {0, 0}};
+    if (scale.inverse == 0) {  // zeros, or nothing that codes could say
+      std::memset(codes, 0, kGroup);
+      continue;
+    }
+    const auto inverse = hn::Set(d, scale.inverse);
+    const auto lowest = hn::Set(di, -127), highest = hn::Set(di, 127);
+    for (int half = 0; half < 2; ++half) {
+      auto sum = hn::Zero(di);
+      for (int i = half * kGroup / 2; i < (half + 1) * kGroup / 2; i += kLanes) {
+        const auto code = hn::NearestInt(hn::Mul(hn::LoadU(d, from + i), inverse));
+        const auto within = hn::Min(highest, hn::Max(lowest, code));
+        sum = hn::Add(sum, within);
+        hn::StoreU(hn::DemoteTo(hn::Rebind<int8_t, Floats>(), within), hn::Rebind<int8_t, Floats>(), codes + i);
+      }
+      group.code_sum[half] = hn::GetLane(hn::SumOfLanes(di, sum));
+    }
+    group.sum = group.scale * static_cast<float>(group.code_sum[0] + group.code_sum[1]);
+  }
+}
+
+#else
+using scalar::gemm_int8;
+using scalar::quantize_row;
+#endif  // QUIRE_CPU_VECTORS
+}  // namespace quire::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace quire::cpu {
+QUIRE_CPU_EXPORT(quantize_row);
+QUIRE_CPU_EXPORT_VNNI(gemm_int8, gemm_int8_vnni);
+
+void quantize_row(const float* source, int64_t row, const Int8Rows& x) {
+  QUIRE_CPU_DISPATCH(quantize_row)(source, row, x);
+}
+
+void gemm_int8(const Int8Rows& x, int64_t row, int64_t m, ElementType type, const void* packed, int64_t n,
+               int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy) {
+  QUIRE_CPU_DISPATCH(gemm_int8)(x, row, m, type, packed, n, panel_begin, panel_end, bias, accumulate, y, ldy);
+}
+}  // namespace quire::cpu
+#endif
