@@ -26,6 +26,7 @@ struct ModelArguments {
   std::string path;
   int32_t n_threads = 0;
   int32_t weight_type = QUIRE_TYPE_DEFAULT;
+  int32_t activation_type = QUIRE_TYPE_DEFAULT;
   std::vector<AdapterArgument> merge;
   std::string beacon;
   std::string device = "auto";

@@ -30,6 +30,7 @@ void print_log(void*, int32_t level, const char* message, size_t message_len) {
 quire_model_options model_options(const ModelArguments& arguments) {
   auto options = initialised(quire_model_options_init);
   options.weight_type = arguments.weight_type;
+  options.activation_type = arguments.activation_type;
   if (!arguments.beacon.empty()) options.beacon_path = arguments.beacon.data();
   options.beacon_path_len = arguments.beacon.size();
   options.device = arguments.device.data();

@@ -287,7 +287,7 @@ QUIRE_API void quire_cancel_release(quire_cancel* cancel);
 #define QUIRE_TYPE_F16 2
 #define QUIRE_TYPE_BF16 3
 /* Quantised: blocks of 32 or 256 elements that share scales, as GGUF files hold them. For weights
- * only. A product with such weights is that with the values they stand for, in float32. */
+ * only. What they are multiplied with says quire_model_options.activation_type. */
 #define QUIRE_TYPE_Q8_0 4
 #define QUIRE_TYPE_Q4_0 5
 #define QUIRE_TYPE_Q4_1 6
@@ -296,8 +296,9 @@ QUIRE_API void quire_cancel_release(quire_cancel* cancel);
 #define QUIRE_TYPE_Q4_K 9
 #define QUIRE_TYPE_Q5_K 10
 #define QUIRE_TYPE_Q6_K 11
-/* Whole numbers that share scales. For keys and values of old text only (kv_old_type): keys have a
- * scale for each channel of a chunk, values one for each token. */
+/* Whole numbers that share scales. For keys and values of old text (kv_old_type): keys have a
+ * scale for each channel of a chunk, values one for each token. And for activations: 32 of a row
+ * share a scale. */
 #define QUIRE_TYPE_INT8 12
 /* Codes of 4 bits, for keys and values of old text only, too: 32 numbers share a scale and a
  * minimum in float16, of keys those of a channel in 32 tokens, of values 32 channels of a token. So
@@ -347,6 +348,13 @@ typedef struct quire_model_options {
    * that one's memory ("device_reason" says it; progress then begins anew) */
   const char* device;
   size_t device_len;
+  /* QUIRE_TYPE_INT8 (default): on the CPU a row is rounded to 8 bits before it is multiplied with
+   * quantised weights, as the formats' own tools do; products are then sums of whole numbers,
+   * which is several times faster. QUIRE_TYPE_F32: rows stay as they are, and a product is that
+   * with the values the weights stand for, in float32. Other devices always multiply so, in their
+   * own type */
+  int32_t activation_type;
+  int32_t reserved; /* 0 */
 } quire_model_options;
 
 /* [any-thread] since 0.1 */
@@ -1228,9 +1236,9 @@ QUIRE_API quire_status quire_session_get_strategy(const quire_session* session, 
 
 /* 128 bits, as 32 hexadecimal digits, that name all that keys and values depend on beside the
  * tokens: the model (its config.json, and names, types, shapes and whole content of its tensors,
- * hashed while they are loaded), the type its matrices are kept in, the adapters merged into it and
- * those of the session with their scales, in order, the canonical strategy, the KV type, and, where
- * there is one, that of old text with old_after.
+ * hashed while they are loaded), the types its matrices are kept in and activations are rounded to,
+ * the adapters merged into it and those of the session with their scales, in order, the canonical
+ * strategy, the KV type, and, where there is one, that of old text with old_after.
  * Sessions with the same fingerprint that read the same tokens, at the same positions and with the
  * same of them generated, hold the same keys and values. No protection against forgery. Errors:
  * BUFFER_TOO_SMALL, CLOSED. [any-thread] since 0.1 */

@@ -35,6 +35,7 @@ Result<PlannedSession> read_planned(const quire_runtime* runtime, const char* pa
   request.path = std::string(directory);
   request.map = m.map;
   request.weight_type = m.weight_type;
+  request.activation_type = m.activation_type;
   request.beacon_directory = m.beacon_directory;
   request.strategy = s.strategy;
   request.kv_type = s.kv_type;

@@ -37,6 +37,15 @@ Status read_model_options(const quire_model_options* in, ModelLoadOptions* out) 
   QUIRE_TRY(check_range("weight_type", o.weight_type, 0, kLastElementType));
   out->map = o.load == QUIRE_LOAD_MMAP;
   out->weight_type = o.weight_type;
+  QUIRE_TRY(check_range("reserved", o.reserved, 0, 0));
+  if (o.activation_type != QUIRE_TYPE_DEFAULT) {
+    const auto type = static_cast<ElementType>(o.activation_type);
+    if (type != ElementType::kF32 && type != ElementType::kInt8) {
+      return invalid("activation_type is " + std::to_string(o.activation_type) +
+                     "; expected QUIRE_TYPE_DEFAULT, QUIRE_TYPE_F32 or QUIRE_TYPE_INT8");
+    }
+    out->activation_type = type;
+  }
   if (o.cancel) out->cancel = o.cancel->impl;
   if (o.progress) {
     out->progress = [o](int64_t done, int64_t total) { o.progress(o.progress_user_data, done, total); };

@@ -142,6 +142,8 @@ class Backend {
 
   // ---- what would be allocated, for planning
   virtual size_t matrix_bytes(std::span<const MatrixPart> parts, int64_t k) const = 0;
+  // Workspace of matmul for so many rows, beside its arguments.
+  virtual size_t matmul_workspace_bytes(std::span<const MatrixPart> parts, int64_t k, int64_t n_rows) const = 0;
   virtual size_t rope_bytes(int head_dim, int64_t chunk) const = 0;
   // Workspace of select_chunks, represent_chunks and attention over n_keys keys. selection.count 0: no query selects.
   virtual size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries,

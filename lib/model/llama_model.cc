@@ -9,7 +9,10 @@ namespace quire {
 std::string LlamaModel::identity() const {
   ContentHash hash;
   hash.add_text(config_.json);
-  for (const ElementType type : weights_.matrix_types) hash.add_text(element_name(type));
+  for (const MatrixPart& part : weights_.matrix_parts) {
+    hash.add_text(element_name(part.type));
+    if (part.activations != ElementType::kF32) hash.add_text(element_name(part.activations));
+  }
   for (const auto& [name, content] : weights_.tensor_hashes) hash.add_text(name).add_text(content);
   for (const MergedAdapter& m : weights_.merged) hash.add_text(m.identity).add_real(m.scale);
   return hash.hex();

@@ -44,7 +44,7 @@ struct LlamaWeights {
   std::unique_ptr<Buffer> final_norm;
   std::unique_ptr<Matrix> lm_head;
   ElementType type = ElementType::kF32;   // of most of the layers' matrices' elements
-  std::vector<ElementType> matrix_types;  // of each part of each, in the order of loading, and of lm_head
+  std::vector<MatrixPart> matrix_parts;  // of all matrices, in the order of loading
   int64_t n_parameters = 0;
   int64_t bytes = 0;
   std::map<std::string, std::string> tensor_hashes;  // of the checkpoint's tensors that were read (TensorFiles)

@@ -12,46 +12,55 @@
 namespace quire {
 namespace {
 
-Status count_weights(const Backend& backend, const MemoryRequest& request, const ModelConfig& config,
-                     const CheckpointFiles& files, MemoryPlan& plan) {
-  const auto add_matrix = [&](const WeightParts& matrix) -> Status {
-    QUIRE_ASSIGN(const auto parts, matrix_parts(files, matrix, request.weight_type));
-    plan.weight_bytes += static_cast<int64_t>(backend.matrix_bytes(parts, matrix.k));
+// Matrices as they are counted.
+struct Matrices {
+  const Backend& backend;
+  const MemoryRequest& request;
+  const CheckpointFiles& files;
+  int64_t n_rows;              // that they are multiplied with at most, together
+  int64_t weight_bytes = 0;    // of all
+  size_t workspace_bytes = 0;  // of the product that needs most
+
+  Status add(const WeightParts& matrix) {
+    QUIRE_ASSIGN(const auto parts, matrix_parts(files, matrix, request.weight_type, request.activation_type));
+    weight_bytes += static_cast<int64_t>(backend.matrix_bytes(parts, matrix.k));
+    workspace_bytes = std::max(workspace_bytes, backend.matmul_workspace_bytes(parts, matrix.k, n_rows));
     return {};
-  };
+  }
+};
+
+Status count_weights(const MemoryRequest& request, const ModelConfig& config, const CheckpointFiles& files,
+                     Matrices& matrices, MemoryPlan& plan) {
   const auto add_vector = [&](const WeightParts& vector) {
     plan.weight_bytes += vector.rows() * static_cast<int64_t>(sizeof(float));
   };
   for (int layer = 0; layer < config.n_layers; ++layer) {
     const LayerLayout l = layer_layout(config, layer);
-    for (const WeightParts* matrix : l.matrices()) QUIRE_TRY(add_matrix(*matrix));
+    for (const WeightParts* matrix : l.matrices()) QUIRE_TRY(matrices.add(*matrix));
     for (const WeightParts* vector : l.vectors()) add_vector(*vector);
   }
   const WeightLayout layout = weight_layout(config);
-  QUIRE_TRY(add_matrix(layout.lm_head));
+  QUIRE_TRY(matrices.add(layout.lm_head));
   add_vector(layout.final_norm);
-  QUIRE_ASSIGN(const auto embedding, matrix_parts(files, layout.embedding, 0));
+  QUIRE_ASSIGN(const auto embedding, matrix_parts(files, layout.embedding, 0, ElementType::kF32));
   const int64_t table =
       layout.embedding.rows() * static_cast<int64_t>(row_bytes(embedding[0].type, layout.embedding.k));
   (request.map ? plan.mapped_bytes : plan.weight_bytes) += table;
   return {};
 }
 
-Status count_beacon(const Backend& backend, const MemoryRequest& request, const ModelConfig& config,
-                    const CheckpointFiles& files, MemoryPlan& plan) {
+Status count_beacon(const ModelConfig& config, const CheckpointFiles& files, Matrices& matrices, MemoryPlan& plan) {
   const auto float_bytes = static_cast<int64_t>(sizeof(float));
   for (int layer = 0; layer < config.n_layers; ++layer) {
     const LayerLayout l = beacon_layer_layout(config, layer);
     for (const WeightParts* matrix : l.matrices()) {
-      if (matrix->parts.empty()) continue;
-      QUIRE_ASSIGN(const auto parts, matrix_parts(files, *matrix, request.weight_type));
-      plan.weight_bytes += static_cast<int64_t>(backend.matrix_bytes(parts, matrix->k));
+      if (!matrix->parts.empty()) QUIRE_TRY(matrices.add(*matrix));
     }
     for (const WeightParts* vector : {&l.qkv_bias, &l.o_bias, &l.gate_up_bias, &l.down_bias}) {
       plan.weight_bytes += vector->rows() * float_bytes;
     }
   }
-  QUIRE_TRY(matrix_parts(files, beacon_embedding_layout(config), 0).status());
+  QUIRE_TRY(matrix_parts(files, beacon_embedding_layout(config), 0, ElementType::kF32).status());
   plan.weight_bytes += config.hidden_size * float_bytes;
   return {};
 }
@@ -190,11 +199,22 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   return {};
 }
 
-int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, const ModelConfig& config,
-                      const Strategy& strategy, const MemoryPlan& plan) {
+// Queries of a step at most.
+int64_t most_queries(const MemoryRequest& request, const Strategy& strategy) {
+  return std::min({request.n_tokens, request.prefill_block, strategy.window_end(0)});
+}
+
+// Its rows: beacons have some, too.
+int64_t most_rows(const MemoryRequest& request, const Strategy& strategy) {
+  return most_queries(request, strategy) +
+         std::min(strategy.most_new_entries(), strategy.condensed_entries(request.n_tokens));
+}
+
+int64_t scratch_bytes(const MemoryRequest& request, const ModelConfig& config, const Strategy& strategy,
+                      const Matrices& matrices, const MemoryPlan& plan) {
+  const Backend& backend = matrices.backend;
   const KvGeometry geometry{config.n_kv_heads, config.head_dim, strategy.kv_chunk(), request.kv_type};
-  const int64_t n = std::min({request.n_tokens, request.prefill_block, strategy.window_end(0)});
-  const int64_t beacons = std::min(strategy.most_new_entries(), strategy.condensed_entries(request.n_tokens));
+  const int64_t n = most_queries(request, strategy);
   int64_t floats = config.vocab_size;
   const int64_t selected = strategy.chunks_selected(request.n_tokens - 1);
   floats += n * config.n_query_heads * selected;
@@ -204,9 +224,10 @@ int64_t scratch_bytes(const Backend& backend, const MemoryRequest& request, cons
                                              selected > 0 ? strategy.selection() : ChunkSelection());
   };
   return floats * static_cast<int64_t>(sizeof(float)) +
-         static_cast<int64_t>(
-             ForwardPass::activation_bytes(backend, config, n + beacons) + std::max(workspace(n), workspace(1)) +
-             (config.has_nope_layers() ? 2 : 1) * backend.rope_bytes(config.head_dim, strategy.kv_chunk()));
+         static_cast<int64_t>(ForwardPass::activation_bytes(backend, config, matrices.n_rows) +
+                              std::max({workspace(n), workspace(1), matrices.workspace_bytes}) +
+                              (config.has_nope_layers() ? 2 : 1) *
+                                  backend.rope_bytes(config.head_dim, strategy.kv_chunk()));
 }
 
 Result<ModelConfig> read_config(const MemoryRequest& request, const Checkpoint& checkpoint) {
@@ -247,10 +268,12 @@ Result<MemoryPlan> plan_memory(const Backend& backend, const MemoryRequest& requ
   if (!request.beacon_directory.empty()) {
     QUIRE_ASSIGN(files.beacon, open_safetensors(request.beacon_directory, TensorFiles::Access::kRead));
   }
-  QUIRE_TRY(count_weights(backend, request, config, files, plan));
-  if (config.beacon.window > 0) QUIRE_TRY(count_beacon(backend, request, config, files, plan));
+  Matrices matrices{backend, request, files, most_rows(request, *strategy)};
+  QUIRE_TRY(count_weights(request, config, files, matrices, plan));
+  if (config.beacon.window > 0) QUIRE_TRY(count_beacon(config, files, matrices, plan));
+  plan.weight_bytes += matrices.weight_bytes;
   QUIRE_TRY(count_kv(backend, request, config, *strategy, plan));
-  plan.scratch_bytes = scratch_bytes(backend, request, config, *strategy, plan);
+  plan.scratch_bytes = scratch_bytes(request, config, *strategy, matrices, plan);
   plan.reach = strategy->reach();
   plan.strategy = strategy->canonical();
   return plan;

@@ -14,6 +14,7 @@ struct MemoryRequest {
   std::string path;
   bool map = false;         // as ModelLoader::Options
   int32_t weight_type = 0;  // as ModelLoader::Options
+  ElementType activation_type = ElementType::kInt8;
   std::string beacon_directory;
   std::string strategy = "full";
   ElementType kv_type = ElementType::kF16;

@@ -144,7 +144,7 @@ Status ModelLoader::Impl::load_part(Matrix& matrix, const WeightPart& part, cons
 }
 
 Status ModelLoader::Impl::load_matrix(const WeightParts& layout, std::unique_ptr<Matrix>& matrix, Role role) {
-  QUIRE_ASSIGN(const auto parts, matrix_parts(files_, layout, options_.weight_type));
+  QUIRE_ASSIGN(const auto parts, matrix_parts(files_, layout, options_.weight_type, options_.activation_type));
   QUIRE_ASSIGN(matrix, backend_.create_matrix(parts, layout.k));
   int64_t row = 0;
   for (const WeightPart& part : layout.parts) {
@@ -153,7 +153,7 @@ Status ModelLoader::Impl::load_matrix(const WeightParts& layout, std::unique_ptr
   }
   weights_.bytes += static_cast<int64_t>(matrix->bytes);
   for (const MatrixPart& part : parts) {
-    weights_.matrix_types.push_back(part.type);
+    weights_.matrix_parts.push_back(part);
     if (role == Role::kProjection) projection_elements_[part.type] += part.rows * layout.k;
   }
   return {};

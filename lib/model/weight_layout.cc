@@ -87,7 +87,8 @@ WeightLayout weight_layout(const ModelConfig& config) {
           {{{config.tie_word_embeddings ? embedding : "lm_head.weight", vocab}}, hidden}};
 }
 
-Result<std::vector<MatrixPart>> matrix_parts(const CheckpointFiles& files, const WeightParts& matrix, int32_t wanted) {
+Result<std::vector<MatrixPart>> matrix_parts(const CheckpointFiles& files, const WeightParts& matrix, int32_t wanted,
+                                             ElementType activations) {
   std::vector<MatrixPart> parts;
   for (const WeightPart& part : matrix.parts) {
     QUIRE_ASSIGN(const auto view, files.of(part.name)->view(part.name, std::array{part.rows, matrix.k}));
@@ -97,7 +98,7 @@ Result<std::vector<MatrixPart>> matrix_parts(const CheckpointFiles& files, const
                                             " elements; " + element_name(type) + " has blocks of " +
                                             std::to_string(block));
     }
-    parts.push_back({part.rows, type});
+    parts.push_back({part.rows, type, is_quantized(type) ? activations : ElementType::kF32});
   }
   return parts;
 }

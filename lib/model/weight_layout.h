@@ -64,6 +64,7 @@ struct CheckpointFiles {
 
 // What a matrix's parts are kept in: the type `wanted`, or (0) that in which each is stored. Checks their shapes.
 // Errors: those of TensorFiles::view; kUnsupported: rows are not whole blocks of the type wanted.
-Result<std::vector<MatrixPart>> matrix_parts(const CheckpointFiles& files, const WeightParts& matrix, int32_t wanted);
+Result<std::vector<MatrixPart>> matrix_parts(const CheckpointFiles& files, const WeightParts& matrix, int32_t wanted,
+                                             ElementType activations);
 
 }  // namespace quire

@@ -103,7 +103,8 @@ Result<std::shared_ptr<Model>> load_model_on(std::shared_ptr<Runtime> runtime, D
   auto model = std::make_shared<Model>();
   QUIRE_ASSIGN(auto llama, run_load(*runtime, options.cancel.get(), control, [&](const LoadControl& c) {
                  ModelLoader loader(*device.backend, path,
-                                    {options.map, options.weight_type, options.merge, options.beacon_directory, c});
+                                    {options.map, options.weight_type, options.activation_type, options.merge,
+                                     options.beacon_directory, c});
                  auto loaded = loader.load();
                  if (loaded.ok()) model->tokenizer = loader.tokenizer();
                  return loaded;

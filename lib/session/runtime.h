@@ -131,6 +131,7 @@ struct ModelLoadOptions {
   std::string device;  // a name; empty: auto
   bool map = false;
   int32_t weight_type = 0;
+  ElementType activation_type = ElementType::kInt8;
   std::vector<AdapterSource> merge;
   std::string beacon_directory;
   std::shared_ptr<CancelToken> cancel;  // may be null

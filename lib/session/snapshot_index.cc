@@ -196,7 +196,10 @@ Status check_same(const SnapshotOrigin& saved, const SnapshotOrigin& own) {
     return Status(Code::kInvalidArgument, std::string("the snapshot is of another session: its ") + field + " is " +
                                               of_snapshot + "; here it is " + of_session);
   };
-  if (saved.model != own.model) return refuse("model", saved.model, own.model);
+  if (saved.model != own.model) {
+    return refuse("model", saved.model,
+                  own.model + " (weights, weight_type, activation_type and merged adapters make it)");
+  }
   if (saved.strategy != own.strategy) return refuse("strategy", saved.strategy, own.strategy);
   if (saved.kv_type != own.kv_type) return refuse("kv_type", saved.kv_type, own.kv_type);
   const auto named = [](const std::string& type) { return type.empty() ? std::string("none") : type; };

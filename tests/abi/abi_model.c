@@ -201,6 +201,11 @@ void test_load_errors(void) {
   options.weight_type = QUIRE_TYPE_Q6_K + 1;
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(l.runtime, path, len, &options, &model, &err));
   CHECK_MESSAGE("weight_type");
+  options.weight_type = QUIRE_TYPE_DEFAULT;
+  options.activation_type = QUIRE_TYPE_F16;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(l.runtime, path, len, &options, &model, &err));
+  CHECK_MESSAGE("activation_type is 2");
+  options.activation_type = QUIRE_TYPE_INT8;
   options.weight_type = QUIRE_TYPE_Q8_0;
   EXPECT(QUIRE_ERROR_UNSUPPORTED, quire_model_load(l.runtime, path, len, &options, &model, &err));
   CHECK_MESSAGE("q_proj.weight has rows of 60 elements; q8_0 has blocks of 32");

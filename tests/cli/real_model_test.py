@@ -34,8 +34,10 @@ class RealModelTest(unittest.TestCase):
         self.assertEqual(files["metadata"]["tokenizer.ggml.pre"], "smollm")
 
     def test_answers(self):
-        answer = run("run", "-q", "-m", MODEL, "--chat", "-p", "What is the capital of France?", "-n", "16")
-        self.assertIn("Paris", answer)
+        question = "What is the capital of France? Answer in one sentence."
+        for activations in ("int8", "f32"):
+            answer = run("run", "-q", "-m", MODEL, "--activations", activations, "--chat", "-p", question, "-n", "16")
+            self.assertIn("Paris", answer)
 
     def test_continues(self):
         self.assertIn("Paris", run("run", "-q", "-m", MODEL, "-p", "The capital of France is", "-n", "4"))

@@ -4,8 +4,9 @@ that each of the two quantised, in both.
 QUIRE_LIBRARY and QUIRE_COMMAND name the library and the command. Skipped where llama-cpp-python is not installed, which
 builds llama.cpp, or where the model cannot be fetched. QUIRE_PPL_TOKENS is how many tokens of each text are scored.
 
-llama.cpp rounds the activations to 8 bits before it multiplies them with quantised weights; the library does not. So
-the two differ by what this rounding costs. On a file of float weights, where neither rounds, they must agree.
+Both programs round the activations to 8 bits before they multiply them with quantised weights, but not to the same
+numbers; the library, asked so (activations="f32"), does not. With floats, where neither rounds, they must agree; what
+rounding costs is measured in both.
 """
 
 import ctypes
@@ -127,6 +128,13 @@ def runtime():
 
 @pytest.fixture(scope="module")
 def model(runtime, path):  # noqa: F811
+    with runtime.load(path, activations="f32") as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def rounded(runtime, path):  # noqa: F811
+    """As the library reads the file if nothing is said."""
     with runtime.load(path) as loaded:
         yield loaded
 
@@ -176,15 +184,16 @@ def test_floats_give_the_same_logits_and_tokens(runtime, float_path, greedy):
     assert worst < 1e-3
 
 
-def test_tokens_differ_only_where_rounding_explains_it(runtime, path, float_path, model, peer, greedy):  # noqa: F811
+def test_tokens_differ_only_where_rounding_explains_it(runtime, float_path, model, rounded, peer, greedy):
     """At the first token that differs, the gap of the library's two candidates is within a few times the usual
-    difference of the two programs' logits; and the library is nearer to float weights and activations."""
-    own_error, peer_error, n_equal = 0.0, 0.0, 0
+    difference of the two programs' logits. The library's rounding is no coarser than llama.cpp's."""
+    own_error, rounded_error, peer_error, n_equal = 0.0, 0.0, 0.0, 0
     with runtime.load(float_path) as exact:
         for prompt, (ids, tokens) in zip(PROMPTS, greedy):
             own, other = all_logits(model, ids + tokens), peer.logits(ids + tokens)
             truth = all_logits(exact, ids + tokens)
             own_error, peer_error = max(own_error, relative(own, truth)), max(peer_error, relative(other, truth))
+            rounded_error = max(rounded_error, relative(all_logits(rounded, ids + tokens), truth))
             expected = peer.greedy(ids, N_GREEDY)
             if expected == tokens:
                 n_equal += 1
@@ -205,17 +214,19 @@ def test_tokens_differ_only_where_rounding_explains_it(runtime, path, float_path
                   f"{other[row, tokens[at]] - other[row, expected[at]]:.3f}, usual difference {usual:.3f}")
             assert 0 <= gap < 4 * usual
     print(f"{n_equal} of {len(PROMPTS)} prompts have the same {N_GREEDY} tokens; distance of the logits from those of "
-          f"float weights: quire {own_error:.1e}, llama.cpp {peer_error:.1e}")
+          f"float weights: quire {own_error:.1e}, with rounded activations {rounded_error:.1e}, llama.cpp {peer_error:.1e}")
     assert own_error == 0  # products with quantised weights are those with the values that they stand for
     assert peer_error < 0.1
+    assert 0 < rounded_error < 1.25 * peer_error
 
 
-def test_perplexity(model, float_path, peer):
-    """With float weights the two agree, so what is left is llama.cpp's rounding of activations: within 0.5 %."""
-    found = {"quire": [], "llama.cpp": [], "llama.cpp, float weights": []}
+def test_perplexity(model, rounded, float_path, peer):
+    """With float weights the two agree, so what is left is the rounding of activations: within 0.5 % in either."""
+    found = {"quire": [], "quire, rounded": [], "llama.cpp": [], "llama.cpp, float weights": []}
     with Peer(float_path, N_TOKENS) as float_peer:
         for text, ids in zip(TEXTS, texts(model)):
-            one = {"quire": scores(own_log_p(model, ids), ids), "llama.cpp": scores(peer.log_p(ids), ids),
+            one = {"quire": scores(own_log_p(model, ids), ids), "quire, rounded": scores(own_log_p(rounded, ids), ids),
+                   "llama.cpp": scores(peer.log_p(ids), ids),
                    "llama.cpp, float weights": scores(float_peer.log_p(ids), ids)}
             own = perplexity([one["quire"]])
             print(f"{text.name}, {len(ids) - 1} targets: quire {own:.4f}", *(
@@ -224,9 +235,11 @@ def test_perplexity(model, float_path, peer):
             assert perplexity([one["llama.cpp, float weights"]]) == pytest.approx(own, rel=1e-5)
             for name, part in one.items():
                 found[name].append(part)
-    own, other = perplexity(found["quire"]), perplexity(found["llama.cpp"])
-    print(f"all texts: quire {own:.4f}, llama.cpp {other:.4f} ({other / own - 1:+.3%})")
-    assert own == pytest.approx(other, rel=0.005)
+    own = perplexity(found["quire"])
+    for name in ("quire, rounded", "llama.cpp"):
+        other = perplexity(found[name])
+        print(f"all texts: quire {own:.4f}, {name} {other:.4f} ({other / own - 1:+.3%})")
+        assert other == pytest.approx(own, rel=0.005)
 
 
 @llama_cpp.llama_log_callback
@@ -260,7 +273,7 @@ def test_quantised_files(runtime, float_path, exact, tmp_path, recipe):
     quantize_by_peer(own_file, read_by_peer, "ALL_F32")
     found = {}
     for name, file in (("quire", own_file), ("llama.cpp", peer_file)):
-        with runtime.load(file) as model:
+        with runtime.load(file, activations="f32") as model:
             found[name] = [scores(own_log_p(model, ids), ids, log_p) for ids, log_p in exact]
         print(f"{recipe} by {name}, {file.stat().st_size / 1e6:.1f} MB: perplexity {perplexity(found[name]):.4f}, "
               f"divergence {divergence(found[name]):.5f}")

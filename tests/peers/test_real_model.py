@@ -53,7 +53,7 @@ def transformer(path):
 
 @pytest.fixture(scope="module")
 def model(path):
-    with quire.Runtime(threads=2) as runtime, runtime.load(path) as model:
+    with quire.Runtime(threads=2) as runtime, runtime.load(path, activations="f32") as model:
         yield model
 
 

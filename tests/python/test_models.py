@@ -31,10 +31,36 @@ class Models(WithModel):
                 self.assertEqual(model.info["weight_type"], "q8_0")
                 with self.assertRaises(ValueError):
                     model.session(kv_type="q8_0")
+            self.activations_matter(out)
             with self.assertRaises(quire.QuireError) as caught:
                 quire.quantize(MODEL, out, "q1")
             self.assertEqual(caught.exception.status, "INVALID_ARGUMENT")
         self.assertEqual(quire.describe_files(MODEL)["format"], "safetensors")
+
+    def activations_matter(self, path):
+        """Rounded activations change logits a little, and a snapshot says with which ones it was made."""
+        logits, plans = {}, {}
+        snapshot = path.parent / "rounded.quire"
+        for activations in ("default", "int8", "f32"):
+            plans[activations] = self.runtime.plan_memory(path, 512, activations=activations)["scratch_bytes"]
+            with self.runtime.load(path, activations=activations) as model, model.session() as session:
+                session.feed("The quick brown fox jumps over the lazy dog.")
+                session.prefill()
+                logits[activations] = session.logits().tolist()[0]
+                if activations == "int8":
+                    session.save(snapshot)
+                elif activations == "f32":
+                    with self.assertRaises(quire.QuireError) as caught:
+                        model.load_session(snapshot)
+                    self.assertRegex(str(caught.exception), "its model is .* activation_type")
+        self.assertEqual(logits["default"], logits["int8"])
+        differences = [abs(a - b) for a, b in zip(logits["int8"], logits["f32"])]
+        largest = max(abs(x) for x in logits["f32"])
+        self.assertTrue(0 < max(differences) < 0.05 * largest, (max(differences), largest))
+        self.assertEqual(plans["default"], plans["int8"])
+        self.assertGreaterEqual(plans["int8"], plans["f32"])
+        with self.assertRaises(ValueError):
+            self.runtime.load(path, activations="f16")
 
     def test_devices(self):
         devices = self.runtime.devices()

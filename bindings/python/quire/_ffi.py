@@ -522,6 +522,8 @@ class ModelOptions(Structure):
         ("beacon_path_len", c_size_t),
         ("device", c_char_p),
         ("device_len", c_size_t),
+        ("activation_type", c_int32),
+        ("reserved", c_int32),
     ]
 
 
@@ -652,7 +654,7 @@ SIZES = {
     TokenLogprob: 8,
     PositionView: 48,
     SessionProbes: 24,
-    ModelOptions: 88,
+    ModelOptions: 96,
     SessionOptions: 128,
     EditOptions: 40,
     StreamOptions: 160,

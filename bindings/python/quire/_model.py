@@ -7,7 +7,7 @@ from . import _ffi
 from ._arguments import _chat, _session_options
 from ._calls import _Handle, _call, _choice, _fields, _ids, _options, _pairs, _path, _progress, _text
 from ._library import lib
-from ._names import LOADS, TYPES
+from ._names import ACTIVATIONS, LOADS, TYPES
 from ._session import Session
 
 
@@ -15,14 +15,15 @@ class Model(_Handle):
     _release = "quire_model_release"
 
     def __init__(self, runtime, path, weight_type="default", load="default", cancel=None, progress=None, merge=(),
-                 beacon=None, device="auto"):
+                 beacon=None, device="auto", activations="default"):
         report = _progress(progress)
         merge = [(_path(source), scale) for source, scale in _pairs(merge)]
         sources = (_ffi.AdapterSource * len(merge))(*[(source, len(source), scale) for source, scale in merge])
         device = device.encode()
         beacon = _path(beacon) if beacon is not None else None
         options = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
-                           weight_type=_choice("weight_type", weight_type, TYPES), beacon_path=beacon,
+                           weight_type=_choice("weight_type", weight_type, TYPES),
+                           activation_type=_choice("activations", activations, ACTIVATIONS), beacon_path=beacon,
                            beacon_path_len=len(beacon or b""), device=device,
                            device_len=len(device), cancel=cancel._handle if cancel else None, progress=report,
                            merge=sources if len(sources) else None, n_merge=len(sources))

@@ -11,7 +11,7 @@ from ._arguments import _session_options
 from ._calls import QuireError, _Handle, _call, _choice, _fields, _options, _path, _text
 from ._library import lib
 from ._model import Model, Tokenizer
-from ._names import DEVICE_KINDS, LOADS, LOG_LEVELS, TYPES
+from ._names import ACTIVATIONS, DEVICE_KINDS, LOADS, LOG_LEVELS, TYPES
 
 # A thread of the library that enters Python while the interpreter shuts down would be killed inside C++ frames. So the
 # function that C calls is never freed, and the threads are joined before the shutdown.
@@ -54,13 +54,13 @@ class Runtime(_Handle):
         _runtimes.add(self)
 
     def load(self, path, weight_type="default", load="default", cancel=None, progress=None, merge=(),
-             beacon=None, device="auto"):
+             beacon=None, device="auto", activations="default"):
         """Loads a model: a Hugging Face directory, or a GGUF file. device: the name of one of devices(). progress:
         called as progress(done_bytes, total_bytes) on this thread. merge: adapter directories, each as a path or (path,
-        scale), to be merged into the weights. beacon: the directory of an Activation Beacon plug-in. load:
-        "mmap" maps the files, and a file that shrinks then kills the process; "read" (the default) reads
+        scale), to be merged into the weights. beacon: the directory of an Activation Beacon plug-in.
+        activations: "f32" multiplies quantised weights exactly, "int8" (the default) several times faster. load: "mmap" maps the files, and a file that shrinks then kills the process; "read" (the default) reads
         them."""
-        return Model(self, path, weight_type, load, cancel, progress, merge, beacon, device)
+        return Model(self, path, weight_type, load, cancel, progress, merge, beacon, device, activations)
 
     def devices(self):
         """What models can run on: quire_device_info as dicts, `kind` by name and `usable` as a bool."""
@@ -86,11 +86,12 @@ class Runtime(_Handle):
         """The tokenizer of a model directory, a tokenizer.model, a tokenizer.json or a GGUF file; no weights."""
         return Tokenizer(self, path)
 
-    def plan_memory(self, path, n_tokens, strategy="full", weight_type="default", load="default", **options):
+    def plan_memory(self, path, n_tokens, strategy="full", weight_type="default", load="default",
+                    activations="default", **options):
         """quire_memory_plan as a dict: what the model and a session of n_tokens would take. options: Session's."""
         plan = _options(_ffi.MemoryPlan)
-        _call(lib.quire_runtime_plan_memory, *self._planned(path, strategy, weight_type, load, **options), n_tokens,
-              byref(plan))
+        _call(lib.quire_runtime_plan_memory, *self._planned(path, strategy, weight_type, load, activations, **options),
+              n_tokens, byref(plan))
         return _fields(plan)
 
     def check(self, path, strategy="full", **options):
@@ -101,8 +102,9 @@ class Runtime(_Handle):
         """The canonical strategy that such a session would have; loads nothing."""
         return _text(lib.quire_runtime_describe_strategy, *self._planned(path, strategy, **options)).decode()
 
-    def _planned(self, path, strategy, weight_type="default", load="default", **options):
+    def _planned(self, path, strategy, weight_type="default", load="default", activations="default", **options):
         model = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
+                         activation_type=_choice("activations", activations, ACTIVATIONS),
                          weight_type=_choice("weight_type", weight_type, TYPES))
         path = _path(path)
         return self._handle, path, len(path), byref(model), byref(_session_options(strategy, **options))

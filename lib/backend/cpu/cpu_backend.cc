@@ -36,7 +36,8 @@ struct PackedRows {
   int64_t first_row = 0;
   int64_t n = 0;
   ElementType type = ElementType::kF32;
-  size_t begin = 0;  // byte of the matrix's memory
+  bool int8 = false;  // multiplied with rows of 8-bit numbers
+  size_t begin = 0;   // byte of the matrix's memory
 };
 
 class CpuMatrix : public Matrix {
@@ -51,7 +52,10 @@ class CpuMatrix : public Matrix {
 void lay_out(std::span<const MatrixPart> parts, int64_t k, CpuMatrix& matrix) {
   matrix.k = k;
   for (const MatrixPart& part : parts) {
-    if (matrix.runs.empty() || matrix.runs.back().type != part.type) matrix.runs.push_back({matrix.n, 0, part.type, 0});
+    const bool int8 = is_quantized(part.type) && part.activations == ElementType::kInt8;
+    const PackedRows* const last = matrix.runs.empty() ? nullptr : &matrix.runs.back();
+    if (!last || last->type != part.type || last->int8 != int8)
+      matrix.runs.push_back({matrix.n, 0, part.type, int8, 0});
     matrix.runs.back().n += part.rows;
     matrix.n += part.rows;
   }
@@ -60,6 +64,15 @@ void lay_out(std::span<const MatrixPart> parts, int64_t k, CpuMatrix& matrix) {
     // Whole cache lines, so that the vectors of the next run are aligned, too.
     matrix.bytes += static_cast<size_t>(round_up(static_cast<int64_t>(packed_bytes(run.type, run.n, k)), 64));
   }
+}
+
+bool has_int8_runs(const CpuMatrix& matrix) {
+  return std::any_of(matrix.runs.begin(), matrix.runs.end(), [](const PackedRows& run) { return run.int8; });
+}
+
+// Bytes of n rows of k 8-bit numbers: codes, then groups.
+size_t int8_rows_bytes(int64_t n, int64_t k) {
+  return static_cast<size_t>(n * k) + static_cast<size_t>(n * k / kQuantizedGroup) * sizeof(Int8Group);
 }
 
 class CpuTable : public Table {
@@ -75,6 +88,9 @@ Status out_of_memory(size_t bytes, const char* what) {
 }
 
 Status cancelled() { return Status(Code::kCancelled, "cancelled"); }
+
+// Elements of work that is not worth handing over.
+constexpr int64_t kWorthAThread = 32768;
 
 // Rows per task of row-wise operations: small enough to spread, large enough to be worth handing over.
 constexpr int64_t kRowsPerTask = 8;
@@ -331,16 +347,36 @@ class CpuBackend final : public Backend {
   Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write, Rows y) override {
     const auto& w = static_cast<const CpuMatrix&>(matrix);
     const auto* b = bias ? static_cast<const float*>(bias->host()) : nullptr;
+    Int8Rows int8{};
+    if (has_int8_runs(w)) {
+      QUIRE_ASSIGN(int8, round_rows(exec, x, n, w.k));
+    }
     for (const PackedRows& run : w.runs) {
       const Rows columns = y.column(run.first_row);
-      if (!multiply(exec, x, n, w, run, b ? b + run.first_row : nullptr, write, columns)) return cancelled();
+      if (!multiply(exec, x, int8, n, w, run, b ? b + run.first_row : nullptr, write, columns)) return cancelled();
     }
     return {};
   }
 
-  // The columns of y that a run of the matrix's rows makes; false: cancelled.
-  bool multiply(Exec exec, Rows x, int64_t n, const CpuMatrix& w, const PackedRows& run, const float* bias, Write write,
-                Rows y) {
+  // n rows as 8-bit numbers, in the workspace.
+  Result<Int8Rows> round_rows(Exec exec, Rows x, int64_t n, int64_t k) {
+    const size_t bytes = int8_rows_bytes(n, k);
+    auto* const memory = static_cast<std::byte*>(workspace_.require(bytes));
+    if (!memory) return out_of_memory(bytes, "rows of 8-bit numbers");
+    const Int8Rows rows = {reinterpret_cast<int8_t*>(memory), reinterpret_cast<Int8Group*>(memory + n * k), n, k};
+    const auto round = [&](int64_t r, int) { quantize_row(rows_ptr(x.at(r)), r, rows); };
+    if (n * k <= kWorthAThread) {
+      for (int64_t r = 0; r < n; ++r) round(r, 0);
+    } else {
+      QUIRE_TRY(for_rows(exec, n, round));
+    }
+    return rows;
+  }
+
+  // The columns of y that a run of the matrix's rows makes; false: cancelled. int8: the rows of x, if the run wants
+  // such.
+  bool multiply(Exec exec, Rows x, const Int8Rows& int8, int64_t n, const CpuMatrix& w, const PackedRows& run,
+                const float* bias, Write write, Rows y) {
     const int64_t panels = ceil_div(run.n, kPanel);
     // One row: a few tasks a thread, so that a thread that lost its core does not hold up the others. Many rows: tiles
     // whose weights and rows stay in the second-level cache.
@@ -350,9 +386,15 @@ class CpuBackend final : public Backend {
     const int64_t panel_tiles = ceil_div(panels, panel_tile);
     return pool_.run(row_tiles * panel_tiles, exec.cancel, [&](int64_t task, int) {
       const int64_t row = task % row_tiles * row_tile;
-      const int64_t panel = task / row_tiles * panel_tile;
-      gemm(rows_ptr(x.at(row)), x.stride, std::min(row_tile, n - row), run.type, w.packed(run), run.n, w.k, panel,
-           std::min(panel + panel_tile, panels), bias, write == Write::kAdd, rows_ptr(y.at(row)), y.stride);
+      const int64_t panel = task / row_tiles * panel_tile, end = std::min(panel + panel_tile, panels);
+      const int64_t rows = std::min(row_tile, n - row);
+      if (run.int8) {
+        gemm_int8(int8, row, rows, run.type, w.packed(run), run.n, panel, end, bias, write == Write::kAdd,
+                  rows_ptr(y.at(row)), y.stride);
+      } else {
+        gemm(rows_ptr(x.at(row)), x.stride, rows, run.type, w.packed(run), run.n, w.k, panel, end, bias,
+             write == Write::kAdd, rows_ptr(y.at(row)), y.stride);
+      }
     });
   }
 
@@ -478,7 +520,7 @@ class CpuBackend final : public Backend {
                     Buffer& peaks) override {
     // Tasks of a few thousand numbers: the work of a row grows with the text. To wake a thread takes longer than a few
     // of them.
-    constexpr int64_t kCellsPerTask = 1024, kWorthAThread = 32768;
+    constexpr int64_t kCellsPerTask = 1024;
     const int64_t tasks = ceil_div(n_cells, kCellsPerTask);
     const auto keep = [&](int64_t task, int) {
       const int64_t row = task / tasks, begin = task % tasks * kCellsPerTask;
@@ -503,6 +545,12 @@ class CpuBackend final : public Backend {
     CpuMatrix matrix;
     lay_out(parts, k, matrix);
     return matrix.bytes;
+  }
+
+  size_t matmul_workspace_bytes(std::span<const MatrixPart> parts, int64_t k, int64_t n_rows) const override {
+    CpuMatrix matrix;
+    lay_out(parts, k, matrix);
+    return has_int8_runs(matrix) ? int8_rows_bytes(n_rows, k) : 0;
   }
 
   size_t rope_bytes(int head_dim, int64_t chunk) const override { return RopeCache::bytes_of(head_dim / 2, chunk); }

@@ -238,6 +238,7 @@ class CudaBackend final : public Backend {
     return CudaMatrix(parts, k).bytes;
   }
   size_t rope_bytes(int head_dim, int64_t) const override { return static_cast<size_t>(head_dim / 2) * sizeof(Turns); }
+  size_t matmul_workspace_bytes(std::span<const MatrixPart>, int64_t, int64_t) const override { return 0; }
   size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
                                    const ChunkSelection& selection) const override {
     return attention_bytes(geometry, n_query_heads, n_queries, n_keys, selection, facts_.n_processors);

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/kernels.h"
 #include "lib/support/element.h"
+#include "lib/support/quantization.h"
 #include "tests/unit/backend/backend_fixture.h"
 
 namespace quire::test {
@@ -86,6 +87,59 @@ TEST(Operations, MatmulIsTheProductForAnyThreads) {
     }
     check_matmul(random, {1, 1000, 33, type, false, true});
   }
+}
+
+// Three runs of one matrix: f32 rows, rounded ones, and a type that is not quantised, where nothing is rounded.
+TEST(Operations, MatmulRoundsRowsForThePartsThatAllowIt) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  const int64_t n = 40, k = 544;
+  const std::array parts = {MatrixPart{n, ElementType::kQ4_0}, MatrixPart{n, ElementType::kQ4_0, ElementType::kInt8},
+                            MatrixPart{n, ElementType::kF32, ElementType::kInt8}};
+  const auto w = random.normal(3 * n * k);
+  for (const int64_t m : {1, 5, 150}) {
+    const auto x = random.normal(m * (k + 3));
+    std::vector<int8_t> codes(static_cast<size_t>(m * k));
+    std::vector<cpu::Int8Group> groups(codes.size() / kQuantizedGroup);
+    const cpu::Int8Rows rounded = {codes.data(), groups.data(), m, k};
+    for (int64_t r = 0; r < m; ++r) cpu::scalar::quantize_row(x.data() + r * (k + 3), r, rounded);
+    std::vector<std::byte> packed(cpu::packed_bytes(ElementType::kQ4_0, n, k));
+    cpu::scalar::pack_rows(ElementType::kF32, w.data() + n * k, k, n, k, ElementType::kQ4_0, packed.data(), 0);
+    std::vector<float> of_rounded(static_cast<size_t>(m * n));
+    cpu::scalar::gemm_int8(rounded, 0, m, ElementType::kQ4_0, packed.data(), n, 0, 2, nullptr, false, of_rounded.data(),
+                           n);
+    for (const int threads : {1, 3}) {
+      Machine machine(threads);
+      auto matrix = take(machine.backend->create_matrix(parts, k));
+      ASSERT_TRUE(machine.backend->load_rows(*matrix, ElementType::kF32, w.data(), 0, 3 * n).ok());
+      const auto xs = machine.buffer(x), y = machine.buffer(std::vector<float>(static_cast<size_t>(m * 3 * n)));
+      ASSERT_TRUE(
+          machine.backend
+              ->matmul(machine.exec(), {xs.get(), 0, k + 3}, m, *matrix, nullptr, Write::kSet, {y.get(), 0, 3 * n})
+              .ok());
+      EXPECT_EQ(static_cast<size_t>(machine.backend->workspace_bytes()),
+                machine.backend->matmul_workspace_bytes(parts, k, m));
+      const std::vector<float> out = machine.values(*y);
+      std::vector<float> of_parts[3];
+      for (int64_t r = 0; r < m; ++r) {
+        for (int part = 0; part < 3; ++part) {
+          const float* const row = out.data() + (r * 3 + part) * n;
+          of_parts[part].insert(of_parts[part].end(), row, row + n);
+        }
+      }
+      expect_same_bits(of_parts[1], of_rounded, "rounded rows");
+      for (const int part : {0, 2}) {
+        const ElementType type = parts[static_cast<size_t>(part)].type;
+        std::vector<std::byte> other(cpu::packed_bytes(type, n, k));
+        cpu::scalar::pack_rows(ElementType::kF32, w.data() + part * n * k, k, n, k, type, other.data(), 0);
+        std::vector<float> expected(static_cast<size_t>(m * n));
+        cpu::scalar::gemm(x.data(), k + 3, m, type, other.data(), n, k, 0, 2, nullptr, false, expected.data(), n);
+        expect_same_bits(of_parts[part], expected, element_name(type));
+      }
+    }
+  }
+  Machine machine(1);
+  EXPECT_EQ(machine.backend->matmul_workspace_bytes(std::array{parts[0], parts[2]}, k, 100), 0u);
 }
 
 TEST(Operations, MatmulRowsDoNotDependOnTheCall) {

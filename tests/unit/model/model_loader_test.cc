@@ -113,7 +113,7 @@ TEST(ModelLoader, NamesTheTypesOfAllMatricesInTheIdentity) {
   const Loaded mixed(folder.path());
   ASSERT_TRUE(mixed.status().ok()) << mixed.status().message();
   EXPECT_EQ(mixed.model().weights().type, ElementType::kF16);
-  EXPECT_EQ(mixed.model().weights().matrix_types.back(), ElementType::kBF16);
+  EXPECT_EQ(mixed.model().weights().matrix_parts.back().type, ElementType::kBF16);
   ModelLoader::Options options;
   options.weight_type = static_cast<int32_t>(ElementType::kF16);
   const Loaded rounded(folder.path(), options);

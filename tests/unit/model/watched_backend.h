@@ -122,6 +122,9 @@ class WatchedBackend : public Backend {
   size_t matrix_bytes(std::span<const MatrixPart> parts, int64_t k) const override {
     return real_.matrix_bytes(parts, k);
   }
+  size_t matmul_workspace_bytes(std::span<const MatrixPart> parts, int64_t k, int64_t n_rows) const override {
+    return real_.matmul_workspace_bytes(parts, k, n_rows);
+  }
   size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
                                    const ChunkSelection& selection) const override {
     return real_.attention_workspace_bytes(geometry, n_query_heads, n_queries, n_keys, selection);
