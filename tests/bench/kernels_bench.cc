@@ -1,10 +1,12 @@
 // Speed of the CPU kernels as fractions of this machine's limits, which are measured first in the same process.
 // Times of all are CPU times of the slowest thread. Counters: GB/s and GFLOP/s of the mean iteration, of_read and
 // of_fma: its fractions of the limits; best_*: those of the fastest iteration, which other load on the machine disturbs
-// least. Runs with 1 thread and with --threads=n (default: all).
+// least. Runs with 1 thread and with --threads=n (default: all), on the best instruction set or on --target=AVX2 and so
+// on.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -13,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/kernels.h"
 #include "lib/support/quantization.h"
 #include "tests/bench/machine_limits.h"
@@ -184,11 +187,29 @@ void add_benchmarks(Machine& machine) {
 
 }  // namespace
 
+// False, and says so: this machine has none of this name.
+bool use_target_named(const std::string& name) {
+  std::string names;
+  for (const cpu::Target target : cpu::supported_targets()) {
+    cpu::use_target(target);
+    if (cpu::target_name() == name) return true;
+    names += std::string(" ") + cpu::target_name();
+  }
+  std::fprintf(stderr, "--target is one of%s\n", names.c_str());
+  return false;
+}
+
 int run(int argc, char** argv) {
   int threads = static_cast<int>(std::thread::hardware_concurrency());
   for (int i = 1; i < argc; ++i) {
-    if (std::strncmp(argv[i], "--threads=", 10) != 0) continue;
-    threads = std::max(1, std::atoi(argv[i] + 10));
+    const std::string argument = argv[i];
+    if (argument.rfind("--threads=", 0) == 0) {
+      threads = std::max(1, std::atoi(argv[i] + 10));
+    } else if (argument.rfind("--target=", 0) == 0) {
+      if (!use_target_named(argument.substr(9))) return 1;
+    } else {
+      continue;
+    }
     std::copy(argv + i + 1, argv + argc, argv + i);
     --argc;
     --i;
