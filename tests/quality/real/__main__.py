@@ -60,7 +60,7 @@ def main():
         print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
     if options.minutes > 0:
-        with quire.Runtime(threads=options.threads) as runtime, runtime.load(str(options.model)) as model:
+        with quire.Runtime(threads=options.threads) as runtime, runtime.load(str(options.model), activations="f32") as model:
             bench = Bench(model, handbook(options.handbook), results, lambda: time.monotonic() > end, log)
             measure(bench, options.task or TASKS, options.strategy or STRATEGIES, sorted(options.length or LENGTHS),
                     options.rounds)
