@@ -19,29 +19,38 @@ namespace quire::cpu::HWY_NAMESPACE {
 #if QUIRE_CPU_VECTORS
 namespace {
 
-constexpr int64_t kBlockRows = 48;                         // rows whose sums wait together
-constexpr int kTileVectors = 2;                            // of columns
+constexpr int64_t kBlockRows = 48;  // rows whose sums wait together
+constexpr int64_t kFewRows = 4;
+constexpr int kTileVectors = 2;  // of columns
+#if QUIRE_SMALL_TILES
+constexpr int kTileRows = 2;
+#define QUIRE_CPU_UNROLL(n)
+#else
 constexpr int kTileRows = HWY_TARGET == HWY_AVX2 ? 2 : 6;  // integer and float sums, and the operands, in registers
+#define QUIRE_CPU_UNROLL(n) HWY_UNROLL(n)
+#endif
 constexpr int64_t kPrefetchDistance = 4096;
 
-// What the terms of a format are made of.
-template <ElementType kElement, bool kWithVnni>
-struct Format {
-  static constexpr ElementType kType = kElement;
-  static constexpr bool kVnni = kWithVnni;
-  static constexpr int kScales = scales_of(kType);
-  static constexpr bool kOffset = has_offset(kType), kWide = kType == ElementType::kQ8_0;
-  static constexpr int kZero = kWide && kSubtracts128<kVnni> ? 0 : zero_code(kType);
+// What the terms of some formats are made of.
+template <int kScaleCount, bool kHasOffset, bool kWideCodes, bool kWithVnni>
+struct Terms {
+  static constexpr int kScales = kScaleCount;
   static constexpr int kQuads = kGroupQuads / kScales;  // that share a scale
+  static constexpr bool kOffset = kHasOffset, kWide = kWideCodes, kVnni = kWithVnni;
 };
 
-// Where the integer sum of `part` of a group begins: so that zero_code() is taken from each code.
+template <ElementType kElement, bool kWithVnni>
+struct Format : Terms<scales_of(kElement), has_offset(kElement), kElement == ElementType::kQ8_0, kWithVnni> {
+  using Base = Terms<scales_of(kElement), has_offset(kElement), kElement == ElementType::kQ8_0, kWithVnni>;
+  static constexpr ElementType kType = kElement;
+  static constexpr int kZero = Base::kWide && kSubtracts128<kWithVnni> ? 0 : zero_code(kType);
+};
+
+// Where the integer sum of `part` of a group begins: so that `zero` is taken from each code.
 template <class F>
-HWY_INLINE IntVector first_sum(const Int8Group& x, int part) {
-  const Ints d;
-  if constexpr (F::kZero == 0) return hn::Zero(d);
+HWY_INLINE IntVector first_sum(const Int8Group& x, int part, int zero) {
   const int32_t codes = F::kScales == 1 ? x.code_sum[0] + x.code_sum[1] : x.code_sum[part];
-  return hn::Set(d, -F::kZero * codes);
+  return hn::Set(Ints(), -zero * codes);
 }
 
 HWY_INLINE Vector add_part(Vector sum, IntVector products, Vector scale, const Int8Group& x) {
@@ -80,6 +89,7 @@ struct Output {
   HWY_INLINE void finish(int64_t r, const Vector* sums) const {
     finish_row(sums, bias, accumulate, columns, y + r * ldy);
   }
+  Output from(int64_t r) const { return {bias, accumulate, columns, y + r * ldy, ldy}; }
 };
 
 // ---- few rows
@@ -95,7 +105,7 @@ class Multiplied {
   HWY_INLINE void quad(int i, QuadVector codes) {
     const int part = i / F::kQuads;
     for (int r = 0; r < kRows; ++r) {
-      if (i % F::kQuads == 0) products_[part][r] = first_sum<F>(at(r), part);
+      if (i % F::kQuads == 0) products_[part][r] = first_sum<F>(at(r), part, F::kZero);
       const int8_t* const x = rows_.codes + (r * rows_.n_groups + group_) * kGroup;
       products_[part][r] = add_products<F::kWide, F::kVnni>(products_[part][r], codes, quad_of_row(x + 4 * i));
     }
@@ -136,7 +146,7 @@ void multiply_few(const Int8Rows& x, int64_t row, const uint8_t* panel, Vector (
       const int64_t group = j / kGroup + i;
       const uint8_t* const block = panel + group / kGroups * kBytes;
       prefetcher.step();
-      HWY_UNROLL(8)
+      QUIRE_CPU_UNROLL(8)
       for (int v = 0; v < kPanelVectors; ++v) {
         Multiplied<F, kRows> products(rows, i, sums[v]);
         unpack_columns<F::kType>(BlockColumns(block, v), static_cast<int>(group % kGroups), products);
@@ -147,7 +157,7 @@ void multiply_few(const Int8Rows& x, int64_t row, const uint8_t* panel, Vector (
 }
 
 template <class F, int kRows>
-void few_rows(const Int8Rows& x, int64_t row, const uint8_t* panel, const Output& out) {
+int64_t rows_at_once(const Int8Rows& x, int64_t row, const uint8_t* panel, const Output& out) {
   Vector sums[kPanelVectors][kRows];
   multiply_few<F, kRows>(x, row, panel, sums);
   for (int r = 0; r < kRows; ++r) {
@@ -155,76 +165,85 @@ void few_rows(const Int8Rows& x, int64_t row, const uint8_t* panel, const Output
     for (int v = 0; v < kPanelVectors; ++v) of_row[v] = sums[v][r];
     out.finish(r, of_row);
   }
+  return kRows;
+}
+
+// As many of n rows as go together; returns how many these are.
+template <class F>
+int64_t few_rows(const Int8Rows& x, int64_t row, int64_t n, const uint8_t* panel, const Output& out) {
+  if (n >= 4) return rows_at_once<F, 4>(x, row, panel, out);
+  return n >= 2 ? rows_at_once<F, 2>(x, row, panel, out) : rows_at_once<F, 1>(x, row, panel, out);
 }
 
 // ---- many rows
 
-// Continues the sums [kRows][kPanel] with a stretch, in the columns of vectors [first, first + kTileVectors).
+// Continues the sums [kRows][kPanel] with a stretch, in the columns of vectors [first, first + kTileVectors). zero:
+// taken from each code.
 template <class F, int kRows>
-void continue_tile(const StretchRows& rows, const UnpackedGroup<kPanel>* stretch, int first, float* sums) {
+void continue_tile(const StretchRows& rows, const UnpackedGroup<kPanel>* stretch, int zero, int first, float* sums) {
   const Floats d;
   Vector total[kRows][kTileVectors];
-  HWY_UNROLL(6)
+  QUIRE_CPU_UNROLL(6)
   for (int r = 0; r < kRows; ++r) {
-    HWY_UNROLL(2)
+    QUIRE_CPU_UNROLL(2)
     for (int v = 0; v < kTileVectors; ++v) total[r][v] = hn::Load(d, sums + r * kPanel + (first + v) * kLanes);
   }
   for (int64_t g = 0; g < rows.n_groups; ++g) {
     const UnpackedGroup<kPanel>& group = stretch[g];
     const auto group_of_row = [&](int r) -> const Int8Group& { return rows.groups[r * rows.n_groups + g]; };
-    HWY_UNROLL(2)
+    QUIRE_CPU_UNROLL(2)
     for (int part = 0; part < F::kScales; ++part) {
       IntVector products[kRows][kTileVectors];
-      HWY_UNROLL(6)
+      QUIRE_CPU_UNROLL(6)
       for (int r = 0; r < kRows; ++r) {
-        const auto start = first_sum<F>(group_of_row(r), part);
-        HWY_UNROLL(2)
+        const auto start = first_sum<F>(group_of_row(r), part, zero);
+        QUIRE_CPU_UNROLL(2)
         for (int v = 0; v < kTileVectors; ++v) products[r][v] = start;
       }
-      HWY_UNROLL(8)
+      QUIRE_CPU_UNROLL(8)
       for (int i = part * F::kQuads; i < (part + 1) * F::kQuads; ++i) {
         QuadVector w[kTileVectors];
-        HWY_UNROLL(2)
+        QUIRE_CPU_UNROLL(2)
         for (int v = 0; v < kTileVectors; ++v) {
           w[v] = hn::Load(Quads(), reinterpret_cast<const uint32_t*>(group.codes[i][(first + v) * kLanes]));
         }
-        HWY_UNROLL(6)
+        QUIRE_CPU_UNROLL(6)
         for (int r = 0; r < kRows; ++r) {
           const auto x = quad_of_row(rows.codes + (r * rows.n_groups + g) * kGroup + 4 * i);
-          HWY_UNROLL(2)
+          QUIRE_CPU_UNROLL(2)
           for (int v = 0; v < kTileVectors; ++v) {
             products[r][v] = add_products<F::kWide, F::kVnni>(products[r][v], w[v], x);
           }
         }
       }
       Vector scale[kTileVectors];
-      HWY_UNROLL(2)
+      QUIRE_CPU_UNROLL(2)
       for (int v = 0; v < kTileVectors; ++v) scale[v] = hn::Load(d, group.scales[part] + (first + v) * kLanes);
-      HWY_UNROLL(6)
+      QUIRE_CPU_UNROLL(6)
       for (int r = 0; r < kRows; ++r) {
-        HWY_UNROLL(2)
+        QUIRE_CPU_UNROLL(2)
         for (int v = 0; v < kTileVectors; ++v) {
           total[r][v] = add_part(total[r][v], products[r][v], scale[v], group_of_row(r));
         }
       }
     }
     if constexpr (F::kOffset) {
-      HWY_UNROLL(2)
+      QUIRE_CPU_UNROLL(2)
       for (int v = 0; v < kTileVectors; ++v) {
         const auto offset = hn::Load(d, group.offsets + (first + v) * kLanes);
-        HWY_UNROLL(6)
+        QUIRE_CPU_UNROLL(6)
         for (int r = 0; r < kRows; ++r) total[r][v] = add_offset(total[r][v], offset, group_of_row(r));
       }
     }
   }
-  HWY_UNROLL(6)
+  QUIRE_CPU_UNROLL(6)
   for (int r = 0; r < kRows; ++r) {
-    HWY_UNROLL(2)
+    QUIRE_CPU_UNROLL(2)
     for (int v = 0; v < kTileVectors; ++v) hn::Store(total[r][v], d, sums + r * kPanel + (first + v) * kLanes);
   }
 }
 
-using ContinueTile = void (*)(const StretchRows&, const UnpackedGroup<kPanel>*, int, float*);
+using ContinueTile = void (*)(const StretchRows&, const UnpackedGroup<kPanel>*, int, int, float*);
 
 template <class F, int... kRowsLess1>
 constexpr std::array<ContinueTile, sizeof...(kRowsLess1)> tile_functions(std::integer_sequence<int, kRowsLess1...>) {
@@ -234,7 +253,7 @@ constexpr std::array<ContinueTile, sizeof...(kRowsLess1)> tile_functions(std::in
 // n <= kBlockRows.
 template <class F>
 void many_rows(const Int8Rows& x, int64_t row, int64_t n, const uint8_t* panel, const Output& out) {
-  static constexpr auto kTiles = tile_functions<F>(std::make_integer_sequence<int, kTileRows>());
+  static constexpr auto kTiles = tile_functions<typename F::Base>(std::make_integer_sequence<int, kTileRows>());
   constexpr BlockFormat kBlock = block_format(F::kType);
   constexpr int64_t kGroups = kBlock.elements / kGroup, kBytes = static_cast<int64_t>(kBlock.bytes) * kPanel;
   const int64_t n_tiles = ceil_div(n, kTileRows);
@@ -252,7 +271,7 @@ void many_rows(const Int8Rows& x, int64_t row, int64_t n, const uint8_t* panel, 
       const StretchRows tile = {rows.codes + first * rows.n_groups * kGroup, rows.groups + first * rows.n_groups,
                                 rows.n_groups};
       for (int v = 0; v < kPanelVectors; v += kTileVectors) {
-        kTiles[static_cast<size_t>(last - first - 1)](tile, stretch, v, sums + first * kPanel);
+        kTiles[static_cast<size_t>(last - first - 1)](tile, stretch, F::kZero, v, sums + first * kPanel);
       }
     }
   }
@@ -274,23 +293,11 @@ void multiply(const Int8Rows& x, int64_t row, int64_t m, const uint8_t* packed, 
       const int64_t c = p * kPanel;
       const Output out = {bias != nullptr ? bias + c : nullptr, accumulate, n - c < kPanel ? n - c : kPanel,
                           y + r0 * ldy + c, ldy};
-      switch (rows) {
-        case 1:
-          few_rows<F, 1>(x, row + r0, panel, out);
-          break;
-        case 2:
-          few_rows<F, 2>(x, row + r0, panel, out);
-          break;
-        case 3:
-          few_rows<F, 3>(x, row + r0, panel, out);
-          break;
-        case 4:
-          few_rows<F, 4>(x, row + r0, panel, out);
-          break;
-        default:
-          many_rows<F>(x, row + r0, rows, panel, out);
-          break;
+      if (rows > kFewRows) {
+        many_rows<F>(x, row + r0, rows, panel, out);
+        continue;
       }
+      for (int64_t r = 0; r < rows;) r += few_rows<F>(x, row + r0 + r, rows - r, panel, out.from(r));
     }
   }
 }
@@ -320,6 +327,7 @@ void with_format(ElementType type, const Use& use) {
   }
 }
 
+#undef QUIRE_CPU_UNROLL
 }  // namespace
 
 void gemm_int8(const Int8Rows& x, int64_t row, int64_t m, ElementType type, const void* packed, int64_t n,
