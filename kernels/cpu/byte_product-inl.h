@@ -1,4 +1,5 @@
-// Products of four unsigned and four signed bytes a lane, summed in 32 bits: one instruction where there is VNNI.
+// Sums of products of unsigned codes and signed bytes, four a lane. With VNNI one instruction adds four products to a
+// 32-bit sum; without, pairs of products are summed in 16 bits, as many as fit, and then widened.
 #if defined(QUIRE_KERNELS_CPU_BYTE_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QUIRE_KERNELS_CPU_BYTE_PRODUCT_INL_H_
 #undef QUIRE_KERNELS_CPU_BYTE_PRODUCT_INL_H_
@@ -12,49 +13,83 @@ HWY_BEFORE_NAMESPACE();
 namespace quire::cpu::HWY_NAMESPACE {
 #if QUIRE_CPU_VECTORS
 
-// Whether add_products subtracts 128 of each code of q8_0 itself: where pairs of products are summed in 16 bits, those
-// of codes up to 255 would not fit.
-template <bool kVnni>
-constexpr bool kSubtracts128 = !kVnni && (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3);
+constexpr bool kHasPairs = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3;  // vpmaddubsw
 
-// acc + the sum of w[i] * x[i], i < 4. w: codes, at most 63 unless kWide; x: bytes of [-127, 127]. The sum is exact.
-// kVnni: on the target that has it.
-template <bool kWide, bool kVnni>
-HWY_INLINE IntVector add_products(IntVector acc, QuadVector w, QuadVector x) {
+// Whether 128 is subtracted of each code of 8 bits here: pairs of products of codes up to 255 would not fit in 16 bits.
+template <bool kVnni>
+constexpr bool kSubtracts128 = !kVnni && kHasPairs;
+
+// Quads whose products fit in 16 bits together: two of at most (2^bits - 1) * 127 each, or 128 * 127.
+constexpr int quads_in_16_bits(int bits) { return bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1; }
+static_assert(8 * 2 * 15 * 127 <= INT16_MAX && 4 * 2 * 31 * 127 <= INT16_MAX && 2 * 2 * 63 * 127 <= INT16_MAX &&
+              2 * 128 * 127 <= INT16_MAX);
+
+// The sum of the products of some quads, for codes of kBits bits and bytes of [-127, 127]: exact.
+template <int kBits, bool kVnni>
+class ProductSum {
+ public:
+  HWY_INLINE void begin(IntVector start) { sum_ = start; }
+
+  // Quad i, from 0 on; as many as a multiple of quads_in_16_bits.
+  HWY_INLINE void add(int i, QuadVector w, QuadVector x) {
+    if constexpr (kVnni) {
 #if HWY_TARGET == HWY_AVX3
-  if constexpr (kVnni) {
-    // Not the intrinsic: Highway 1.0.3 has no target that includes AVX512_VNNI, and gcc 12 would keep arrays of sums in
-    // memory.
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc.raw) : "v"(w.raw), "v"(x.raw));
-    return acc;
-  }
-  if constexpr (kWide) {  // |w - 128| times x with the sign of w - 128
-    const __m512i code = _mm512_xor_si512(w.raw, _mm512_set1_epi8(-128));
-    w.raw = _mm512_abs_epi8(code);
-    x.raw = _mm512_mask_sub_epi8(x.raw, _mm512_movepi8_mask(code), _mm512_setzero_si512(), x.raw);
-  }
-  const __m512i pairs = _mm512_maddubs_epi16(w.raw, x.raw);
-  acc.raw = _mm512_add_epi32(acc.raw, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
-  return acc;
-#elif HWY_TARGET == HWY_AVX2
-  if constexpr (kWide) {
-    const __m256i code = _mm256_xor_si256(w.raw, _mm256_set1_epi8(-128));
-    w.raw = _mm256_abs_epi8(code);
-    x.raw = _mm256_sign_epi8(x.raw, code);
-  }
-  const __m256i pairs = _mm256_maddubs_epi16(w.raw, x.raw);
-  acc.raw = _mm256_add_epi32(acc.raw, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-  return acc;
-#else
-  const Ints d;
-  for (int i = 0; i < 4; ++i) {
-    const auto code = hn::BitCast(d, hn::And(hn::ShiftRightSame(w, 8 * i), hn::Set(Quads(), 255)));
-    const auto value = hn::ShiftRight<24>(hn::ShiftLeftSame(hn::BitCast(d, x), 24 - 8 * i));
-    acc = hn::Add(acc, hn::Mul(code, value));
-  }
-  return acc;
+      // Not the intrinsic: Highway 1.0.3 has no target that includes AVX512_VNNI, and gcc 12 would keep arrays of sums
+      // in memory.
+      __asm__("vpdpbusd %2, %1, %0" : "+v"(sum_.raw) : "v"(w.raw), "v"(x.raw));
 #endif
-}
+    } else if constexpr (kHasPairs) {
+      constexpr int kTogether = quads_in_16_bits(kBits);
+      const auto pairs = products_in_pairs(w, x);
+      pairs_ = i % kTogether == 0 ? pairs : hn::Add(pairs_, pairs);
+      if (i % kTogether == kTogether - 1) sum_ = hn::Add(sum_, sums_of_pairs(pairs_));
+    } else {
+      const Ints d;
+      for (int b = 0; b < 4; ++b) {
+        const auto code = hn::BitCast(d, hn::And(hn::ShiftRightSame(w, 8 * b), hn::Set(Quads(), 255)));
+        const auto value = hn::ShiftRight<24>(hn::ShiftLeftSame(hn::BitCast(d, x), 24 - 8 * b));
+        sum_ = hn::Add(sum_, hn::Mul(code, value));
+      }
+    }
+  }
+
+  HWY_INLINE IntVector sum() const { return sum_; }
+
+ private:
+  using Pairs = hn::Vec<hn::Repartition<int16_t, Floats>>;
+
+#if HWY_TARGET == HWY_AVX3
+  static HWY_INLINE Pairs products_in_pairs(QuadVector w, QuadVector x) {
+    if constexpr (kBits == 8) {  // |w - 128| times x with the sign of w - 128
+      const __m512i code = _mm512_xor_si512(w.raw, _mm512_set1_epi8(-128));
+      w.raw = _mm512_abs_epi8(code);
+      x.raw = _mm512_mask_sub_epi8(x.raw, _mm512_movepi8_mask(code), _mm512_setzero_si512(), x.raw);
+    }
+    return Pairs{_mm512_maddubs_epi16(w.raw, x.raw)};
+  }
+  static HWY_INLINE IntVector sums_of_pairs(Pairs pairs) {
+    return IntVector{_mm512_madd_epi16(pairs.raw, _mm512_set1_epi16(1))};
+  }
+#elif HWY_TARGET == HWY_AVX2
+  static HWY_INLINE Pairs products_in_pairs(QuadVector w, QuadVector x) {
+    if constexpr (kBits == 8) {
+      const __m256i code = _mm256_xor_si256(w.raw, _mm256_set1_epi8(-128));
+      w.raw = _mm256_abs_epi8(code);
+      x.raw = _mm256_sign_epi8(x.raw, code);
+    }
+    return Pairs{_mm256_maddubs_epi16(w.raw, x.raw)};
+  }
+  static HWY_INLINE IntVector sums_of_pairs(Pairs pairs) {
+    return IntVector{_mm256_madd_epi16(pairs.raw, _mm256_set1_epi16(1))};
+  }
+#else
+  static HWY_INLINE Pairs products_in_pairs(QuadVector, QuadVector);
+  static HWY_INLINE IntVector sums_of_pairs(Pairs);
+#endif
+
+  IntVector sum_;
+  Pairs pairs_;
+};
 
 #endif  // QUIRE_CPU_VECTORS
 }  // namespace quire::cpu::HWY_NAMESPACE

@@ -26,24 +26,25 @@ constexpr int kTileVectors = 2;  // of columns
 constexpr int kTileRows = 2;
 #define QUIRE_CPU_UNROLL(n)
 #else
-constexpr int kTileRows = HWY_TARGET == HWY_AVX2 ? 2 : 6;  // integer and float sums, and the operands, in registers
+constexpr int kTileRows = HWY_TARGET == HWY_AVX2 ? 3 : 6;  // integer and float sums, and the operands, in registers
 #define QUIRE_CPU_UNROLL(n) HWY_UNROLL(n)
 #endif
 constexpr int64_t kPrefetchDistance = 4096;
 
 // What the terms of some formats are made of.
-template <int kScaleCount, bool kHasOffset, bool kWideCodes, bool kWithVnni>
+template <int kScaleCount, bool kHasOffset, int kBits, bool kVnni>
 struct Terms {
   static constexpr int kScales = kScaleCount;
   static constexpr int kQuads = kGroupQuads / kScales;  // that share a scale
-  static constexpr bool kOffset = kHasOffset, kWide = kWideCodes, kVnni = kWithVnni;
+  static constexpr bool kOffset = kHasOffset;
+  using Sum = ProductSum<kBits, kVnni>;
 };
 
-template <ElementType kElement, bool kWithVnni>
-struct Format : Terms<scales_of(kElement), has_offset(kElement), kElement == ElementType::kQ8_0, kWithVnni> {
-  using Base = Terms<scales_of(kElement), has_offset(kElement), kElement == ElementType::kQ8_0, kWithVnni>;
+template <ElementType kElement, bool kVnni>
+struct Format : Terms<scales_of(kElement), has_offset(kElement), code_bits(kElement), kVnni> {
+  using Base = Terms<scales_of(kElement), has_offset(kElement), code_bits(kElement), kVnni>;
   static constexpr ElementType kType = kElement;
-  static constexpr int kZero = Base::kWide && kSubtracts128<kWithVnni> ? 0 : zero_code(kType);
+  static constexpr int kZero = kElement == ElementType::kQ8_0 && kSubtracts128<kVnni> ? 0 : zero_code(kElement);
 };
 
 // Where the integer sum of `part` of a group begins: so that `zero` is taken from each code.
@@ -105,15 +106,15 @@ class Multiplied {
   HWY_INLINE void quad(int i, QuadVector codes) {
     const int part = i / F::kQuads;
     for (int r = 0; r < kRows; ++r) {
-      if (i % F::kQuads == 0) products_[part][r] = first_sum<F>(at(r), part, F::kZero);
+      if (i % F::kQuads == 0) products_[part][r].begin(first_sum<F>(at(r), part, F::kZero));
       const int8_t* const x = rows_.codes + (r * rows_.n_groups + group_) * kGroup;
-      products_[part][r] = add_products<F::kWide, F::kVnni>(products_[part][r], codes, quad_of_row(x + 4 * i));
+      products_[part][r].add(i % F::kQuads, codes, quad_of_row(x + 4 * i));
     }
   }
   HWY_INLINE void finish() const {
     for (int r = 0; r < kRows; ++r) {
       Vector sum = sums_[r];
-      for (int part = 0; part < F::kScales; ++part) sum = add_part(sum, products_[part][r], scales_[part], at(r));
+      for (int part = 0; part < F::kScales; ++part) sum = add_part(sum, products_[part][r].sum(), scales_[part], at(r));
       if constexpr (F::kOffset) sum = add_offset(sum, offset_, at(r));
       sums_[r] = sum;
     }
@@ -125,7 +126,7 @@ class Multiplied {
   const StretchRows& rows_;
   const int64_t group_;
   Vector* const sums_;  // [kRows]
-  IntVector products_[F::kScales][kRows];
+  typename F::Sum products_[F::kScales][kRows];
   Vector scales_[F::kScales];
   Vector offset_;
 };
@@ -193,12 +194,12 @@ void continue_tile(const StretchRows& rows, const UnpackedGroup<kPanel>* stretch
     const auto group_of_row = [&](int r) -> const Int8Group& { return rows.groups[r * rows.n_groups + g]; };
     QUIRE_CPU_UNROLL(2)
     for (int part = 0; part < F::kScales; ++part) {
-      IntVector products[kRows][kTileVectors];
+      typename F::Sum products[kRows][kTileVectors];
       QUIRE_CPU_UNROLL(6)
       for (int r = 0; r < kRows; ++r) {
         const auto start = first_sum<F>(group_of_row(r), part, zero);
         QUIRE_CPU_UNROLL(2)
-        for (int v = 0; v < kTileVectors; ++v) products[r][v] = start;
+        for (int v = 0; v < kTileVectors; ++v) products[r][v].begin(start);
       }
       QUIRE_CPU_UNROLL(8)
       for (int i = part * F::kQuads; i < (part + 1) * F::kQuads; ++i) {
@@ -212,7 +213,7 @@ void continue_tile(const StretchRows& rows, const UnpackedGroup<kPanel>* stretch
           const auto x = quad_of_row(rows.codes + (r * rows.n_groups + g) * kGroup + 4 * i);
           QUIRE_CPU_UNROLL(2)
           for (int v = 0; v < kTileVectors; ++v) {
-            products[r][v] = add_products<F::kWide, F::kVnni>(products[r][v], w[v], x);
+            products[r][v].add(i - part * F::kQuads, w[v], x);
           }
         }
       }
@@ -223,7 +224,7 @@ void continue_tile(const StretchRows& rows, const UnpackedGroup<kPanel>* stretch
       for (int r = 0; r < kRows; ++r) {
         QUIRE_CPU_UNROLL(2)
         for (int v = 0; v < kTileVectors; ++v) {
-          total[r][v] = add_part(total[r][v], products[r][v], scale[v], group_of_row(r));
+          total[r][v] = add_part(total[r][v], products[r][v].sum(), scale[v], group_of_row(r));
         }
       }
     }

@@ -93,22 +93,18 @@ class Unpacked {
 // 4-bit codes of 32 elements in 16 bytes, from byte `at` on.
 template <class To>
 HWY_INLINE void unpack_halves(BlockColumns block, int at, To& to) {
-  for (int i = 0; i < 4; ++i) {
-    const auto q = block.quads(at + 4 * i);
-    to.quad(i, low_nibbles(q));
-    to.quad(i + 4, high_nibbles(q));
-  }
+  QuadVector q[4];
+  for (int i = 0; i < 4; ++i) to.quad(i, low_nibbles(q[i] = block.quads(at + 4 * i)));
+  for (int i = 0; i < 4; ++i) to.quad(i + 4, high_nibbles(q[i]));
 }
 
 // The same and their fifth bits, which packing has moved: bit i of byte e is of element 4 i + e.
 template <class To>
 HWY_INLINE void unpack_fives(BlockColumns block, int fifth, int at, To& to) {
   const auto h = block.quads(fifth);
-  for (int i = 0; i < 4; ++i) {
-    const auto q = block.quads(at + 4 * i);
-    to.quad(i, hn::Or(low_nibbles(q), sixteen_if(h, i)));
-    to.quad(i + 4, hn::Or(high_nibbles(q), sixteen_if(h, i + 4)));
-  }
+  QuadVector q[4];
+  for (int i = 0; i < 4; ++i) to.quad(i, hn::Or(low_nibbles(q[i] = block.quads(at + 4 * i)), sixteen_if(h, i)));
+  for (int i = 0; i < 4; ++i) to.quad(i + 4, hn::Or(high_nibbles(q[i]), sixteen_if(h, i + 4)));
 }
 
 // Scale and offset of q4_k and q5_k.
@@ -128,7 +124,8 @@ HWY_INLINE void unpack_group_scale(BlockColumns block, int g, To& to) {
   to.offset(hn::Neg(hn::Mul(block.f16(2), real(t))));
 }
 
-// Group g of the packed block, columns of one vector. To: as Unpacked; scales and offsets come before codes.
+// Group g of the packed block, columns of one vector. To: as Unpacked; scales and offsets
+// come before codes, and those in ascending order.
 template <ElementType kType, class To>
 HWY_INLINE void unpack_columns(BlockColumns block, int g, To& to) {
   if constexpr (kType == ElementType::kQ8_0) {

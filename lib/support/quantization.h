@@ -50,6 +50,24 @@ constexpr int zero_code(ElementType type) {
   }
 }
 
+// Bits of a code.
+constexpr int code_bits(ElementType type) {
+  switch (type) {
+    case ElementType::kQ4_0:
+    case ElementType::kQ4_1:
+    case ElementType::kQ4_K:
+      return 4;
+    case ElementType::kQ5_0:
+    case ElementType::kQ5_1:
+    case ElementType::kQ5_K:
+      return 5;
+    case ElementType::kQ6_K:
+      return 6;
+    default:
+      return 8;
+  }
+}
+
 constexpr bool has_offset(ElementType type) {
   return type == ElementType::kQ4_1 || type == ElementType::kQ5_1 || type == ElementType::kQ4_K ||
          type == ElementType::kQ5_K;
