@@ -69,7 +69,11 @@ void measure(benchmark::State& state, Machine& machine, double bytes, double flo
   state.counters["best_of_fma"] = flops / best / machine.limits.fma_flops_per_s;
 }
 
-void bench_gemm(benchmark::State& state, Machine& machine, ElementType type, int64_t m, int64_t size) {
+// Products of m rows and matrices of size x size that come from memory: multiply(x, packed, task, first panel, last
+// panel, y), each task with its share of the panels.
+template <class Multiply>
+void bench_product(benchmark::State& state, Machine& machine, ElementType type, int64_t m, int64_t size,
+                   const Multiply& multiply) {
   const size_t bytes = cpu::packed_bytes(type, size, size);
   const auto matrices = static_cast<int64_t>(kRotation / bytes);
   const char* weights = numbers(type);
@@ -80,35 +84,35 @@ void bench_gemm(benchmark::State& state, Machine& machine, ElementType type, int
   const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(size) * static_cast<double>(size);
   measure(state, machine, static_cast<double>(bytes), flops, [&](int64_t iteration, int64_t task) {
     const char* packed = weights + static_cast<size_t>(iteration % matrices) * bytes;
-    cpu::gemm(x.data(), size, m, type, packed, size, size, panels * task / tasks, panels * (task + 1) / tasks, nullptr,
-              false, y.data(), size);
+    multiply(x.data(), packed, task, panels * task / tasks, panels * (task + 1) / tasks, y.data());
   });
 }
 
-// The same with rows as 8-bit numbers, which each thread rounds for itself.
+void bench_gemm(benchmark::State& state, Machine& machine, ElementType type, int64_t m, int64_t size) {
+  bench_product(state, machine, type, m, size,
+                [&](const float* x, const char* packed, int64_t, int64_t first, int64_t last, float* y) {
+                  cpu::gemm(x, size, m, type, packed, size, size, first, last, nullptr, false, y, size);
+                });
+}
+
+// With rows as 8-bit numbers, which each task rounds for itself.
 void bench_gemm_int8(benchmark::State& state, Machine& machine, ElementType type, int64_t m, int64_t size) {
-  const size_t bytes = cpu::packed_bytes(type, size, size);
-  const auto matrices = static_cast<int64_t>(kRotation / bytes);
-  const char* weights = numbers(type);
-  const std::vector<float> x(static_cast<size_t>(m * size), 0.5f);
-  std::vector<float> y(static_cast<size_t>(m * size));
-  const int64_t panels = ceil_div(size, cpu::kPanel);
-  const int64_t tasks = machine.pool->n_threads();
   struct Rows {
     std::vector<int8_t> codes;
     std::vector<cpu::Int8Group> groups;
   };
-  std::vector<Rows> rows(static_cast<size_t>(tasks));
-  for (Rows& r : rows) r.codes.resize(x.size()), r.groups.resize(x.size() / kQuantizedGroup);
-  const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(size) * static_cast<double>(size);
-  measure(state, machine, static_cast<double>(bytes), flops, [&](int64_t iteration, int64_t task) {
-    const char* packed = weights + static_cast<size_t>(iteration % matrices) * bytes;
-    Rows& own = rows[static_cast<size_t>(task)];
-    const cpu::Int8Rows rounded = {own.codes.data(), own.groups.data(), m, size};
-    for (int64_t r = 0; r < m; ++r) cpu::quantize_row(x.data() + r * size, r, rounded);
-    cpu::gemm_int8(rounded, 0, m, type, packed, size, panels * task / tasks, panels * (task + 1) / tasks, nullptr,
-                   false, y.data(), size);
-  });
+  std::vector<Rows> rows(static_cast<size_t>(machine.pool->n_threads()));
+  for (Rows& r : rows) {
+    r.codes.resize(static_cast<size_t>(m * size));
+    r.groups.resize(r.codes.size() / kQuantizedGroup);
+  }
+  bench_product(state, machine, type, m, size,
+                [&](const float* x, const char* packed, int64_t task, int64_t first, int64_t last, float* y) {
+                  Rows& own = rows[static_cast<size_t>(task)];
+                  const cpu::Int8Rows rounded = {own.codes.data(), own.groups.data(), m, size};
+                  for (int64_t r = 0; r < m; ++r) cpu::quantize_row(x + r * size, r, rounded);
+                  cpu::gemm_int8(rounded, 0, m, type, packed, size, first, last, nullptr, false, y, size);
+                });
 }
 
 // Attention of one KV head over chunks of 256 keys, each read once by n_q queries (scores, softmax, values).
