@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/format/safetensors.h"
 #include "lib/model/adapter_changes.h"
 #include "tests/fuzz/require.h"
 
