@@ -54,8 +54,9 @@ void lay_out(std::span<const MatrixPart> parts, int64_t k, CpuMatrix& matrix) {
   for (const MatrixPart& part : parts) {
     const bool int8 = is_quantized(part.type) && part.activations == ElementType::kInt8;
     const PackedRows* const last = matrix.runs.empty() ? nullptr : &matrix.runs.back();
-    if (!last || last->type != part.type || last->int8 != int8)
+    if (!last || last->type != part.type || last->int8 != int8) {
       matrix.runs.push_back({matrix.n, 0, part.type, int8, 0});
+    }
     matrix.runs.back().n += part.rows;
     matrix.n += part.rows;
   }
