@@ -25,6 +25,13 @@ inline std::string kernel_target_name(const testing::TestParamInfo<Target>& info
   return kNames[static_cast<int>(info.param)];
 }
 
+// Those that differ for kernels other than products in integers.
+inline std::vector<Target> targets_without_vnni() {
+  std::vector<Target> targets = supported_targets();
+  std::erase(targets, Target::kAvx3Vnni);
+  return targets;
+}
+
 class KernelTest : public testing::TestWithParam<Target> {
  protected:
   void SetUp() override { use_target(GetParam()); }
