@@ -43,7 +43,7 @@ struct LlamaWeights {
   std::vector<LayerWeights> layers;
   std::unique_ptr<Buffer> final_norm;
   std::unique_ptr<Matrix> lm_head;
-  ElementType type = ElementType::kF32;   // of most of the layers' matrices' elements
+  ElementType type = ElementType::kF32;  // of most of the layers' matrices' elements
   std::vector<MatrixPart> matrix_parts;  // of all matrices, in the order of loading
   int64_t n_parameters = 0;
   int64_t bytes = 0;
