@@ -135,7 +135,8 @@ def main():
         for n_threads in arguments.threads:
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:n_threads])
             for depth in arguments.depths:
-                ids = [random.Random(7).randrange(1000, 20000) for _ in range(depth + N_PREFILL + 1)]
+                numbers = random.Random(7)
+                ids = [numbers.randrange(1000, 20000) for _ in range(depth + N_PREFILL)]
                 for work, rounds in measure(path, n_threads, depth, arguments.rounds, ids).items():
                     ratios = [own / max(others) for own, *others in rounds]
                     own = statistics.median(r[0] for r in rounds)

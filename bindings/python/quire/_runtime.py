@@ -57,9 +57,9 @@ class Runtime(_Handle):
              beacon=None, device="auto", activations="default"):
         """Loads a model: a Hugging Face directory, or a GGUF file. device: the name of one of devices(). progress:
         called as progress(done_bytes, total_bytes) on this thread. merge: adapter directories, each as a path or (path,
-        scale), to be merged into the weights. beacon: the directory of an Activation Beacon plug-in.
-        activations: "f32" multiplies quantised weights exactly, "int8" (the default) several times faster. load: "mmap" maps the files, and a file that shrinks then kills the process; "read" (the default) reads
-        them."""
+        scale), to be merged into the weights. beacon: the directory of an Activation Beacon plug-in. activations: "f32"
+        multiplies quantised weights exactly, "int8" (the default) several times faster. load: "mmap" maps the files,
+        and a file that shrinks then kills the process; "read" (the default) reads them."""
         return Model(self, path, weight_type, load, cancel, progress, merge, beacon, device, activations)
 
     def devices(self):
