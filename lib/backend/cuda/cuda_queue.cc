@@ -71,6 +71,7 @@ CudaQueue::~CudaQueue() {
   (void)device_.api().finish_stream(stream_);
   (void)device_.api().destroy_stream(stream_);
   for (const DeviceMemory& memory : workspaces_) total_ -= static_cast<int64_t>(memory.size());
+  for (const AddressTable& table : tables_) total_ -= static_cast<int64_t>(table.memory.size());
 }
 
 Status CudaQueue::fail(Status status) {
@@ -89,17 +90,20 @@ Status CudaQueue::finish() {
   return add("waiting for a stream", nullptr, [](const DeviceApi& api, Stream s) { return api.finish_stream(s); });
 }
 
+Status CudaQueue::replace(DeviceMemory& memory, size_t bytes) {
+  if (memory.data() != nullptr) QUIRE_TRY(finish());
+  total_ -= static_cast<int64_t>(memory.size());
+  memory = DeviceMemory();
+  auto made = DeviceMemory::make(device_, bytes, MemoryKind::kDevice);
+  if (!made.ok()) return fail(made.status());
+  memory = std::move(*made);
+  total_ += static_cast<int64_t>(bytes);
+  return {};
+}
+
 Result<std::byte*> CudaQueue::workspace(Work work, size_t bytes) {
   DeviceMemory& memory = workspaces_[static_cast<size_t>(work)];
-  if (memory.size() < bytes || memory.data() == nullptr) {
-    QUIRE_TRY(finish());
-    total_ -= static_cast<int64_t>(memory.size());
-    memory = DeviceMemory();
-    auto larger = DeviceMemory::make(device_, bytes, MemoryKind::kDevice);
-    if (!larger.ok()) return fail(larger.status());
-    memory = std::move(*larger);
-    total_ += static_cast<int64_t>(bytes);
-  }
+  if (memory.size() < bytes || memory.data() == nullptr) QUIRE_TRY(replace(memory, bytes));
   return memory.data();
 }
 
@@ -119,22 +123,29 @@ Status CudaQueue::read(const void* from, void* to, size_t bytes) {
   return {};
 }
 
-Status CudaQueue::begin_step() {
-  if (tables_.size() < kMostTables) return {};
-  QUIRE_TRY(finish());
-  tables_.clear();
-  return {};
+CudaQueue::AddressTable& CudaQueue::table_of(const void* key) {
+  const auto known = table_by_key_.find(key);
+  if (known != table_by_key_.end()) {
+    tables_.splice(tables_.end(), tables_, known->second);
+  } else if (!tables_.empty() && tables_.front().step < step_) {
+    table_by_key_.erase(tables_.front().key);
+    tables_.splice(tables_.end(), tables_, tables_.begin());
+    tables_.back().key = key;
+    table_by_key_[key] = std::prev(tables_.end());
+  } else {
+    tables_.push_back({key, step_, {}, {}});
+    table_by_key_[key] = std::prev(tables_.end());
+  }
+  tables_.back().step = step_;
+  return tables_.back();
 }
 
 Result<void* const*> CudaQueue::table(const void* key, const std::vector<void*>& addresses) {
-  AddressTable& own = tables_[key];
+  AddressTable& own = table_of(key);
   const size_t bytes = addresses.size() * sizeof(void*);
   if (own.memory.data() == nullptr || own.memory.size() < bytes) {
-    if (own.memory.data() != nullptr) QUIRE_TRY(finish());
-    own = AddressTable();
-    auto memory = DeviceMemory::make(device_, std::max<size_t>(2 * bytes, kAlignment), MemoryKind::kDevice);
-    if (!memory.ok()) return fail(memory.status());
-    own.memory = std::move(*memory);
+    own.addresses.clear();
+    QUIRE_TRY(replace(own.memory, std::max<size_t>(2 * bytes, kAlignment)));
   } else if (own.addresses == addresses) {
     return reinterpret_cast<void* const*>(own.memory.data());
   }

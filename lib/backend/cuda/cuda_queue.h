@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -90,10 +91,10 @@ class CudaQueue : public Queue {
   // Copies to host memory and waits.
   Status read(const void* from, void* to, size_t bytes);
 
-  // Forgets arrays of addresses where there are many, of which the next step needs few. Not within an operation.
-  Status begin_step();
-  // The addresses on the device, as an array there. They are copied only where they are not what they were: `key` says
-  // which array it is, and need not be right.
+  // Arrays of addresses that were last used before this call may be replaced. Not within an operation.
+  void begin_step() { ++step_; }
+  // The addresses on the device, as an array there: valid until the step after this one. They are copied only where
+  // they are not what they were: `key` says which array it is, and need not be right.
   Result<void* const*> table(const void* key, const std::vector<void*>& addresses);
   Result<void* const*> records(const KvRecords& records);
   Result<void* const*> pages(const Representations& representations);
@@ -102,12 +103,18 @@ class CudaQueue : public Queue {
   CudaQueue(const CudaDevice& device, std::atomic<int64_t>& total, Stream stream)
       : device_(device), total_(total), stream_(stream), ring_(device, stream) {}
   Status begin(const CancelToken* cancel);
+  // Working memory of `bytes` in place of what `memory` was, once nothing uses that any more.
+  Status replace(DeviceMemory& memory, size_t bytes);
 
   struct AddressTable {
+    const void* key;
+    int64_t step;  // that used it last
     DeviceMemory memory;
     std::vector<void*> addresses;
   };
-  static constexpr size_t kMostTables = 4096;
+  // The table of `key`, last in tables_: what it was, or the one that was used the longest ago if no operation of this
+  // step did, or a new one. So there are never more than the largest step used.
+  AddressTable& table_of(const void* key);
 
   const CudaDevice& device_;
   std::atomic<int64_t>& total_;
@@ -115,7 +122,9 @@ class CudaQueue : public Queue {
   Status failure_;
   UploadRing ring_;
   std::array<DeviceMemory, static_cast<size_t>(Work::kCount)> workspaces_;
-  std::unordered_map<const void*, AddressTable> tables_;
+  int64_t step_ = 0;
+  std::list<AddressTable> tables_;  // by their last use
+  std::unordered_map<const void*, std::list<AddressTable>::iterator> table_by_key_;
   std::vector<void*> addresses_;
 };
 
