@@ -83,7 +83,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_REQUIRE(recognised.ok() || recognised.status().code() == Code::kUnsupported);
   if (size < 2) return 0;
   const ChatTemplate& known = *find_chat_template(names()[data[0] % names().size()]).value();
-  ChatOptions options{.begin_answer = (data[1] & 1) == 0, .thinking = (data[1] & 2) == 0};
+  ChatOptions options;
+  options.begin_answer = (data[1] & 1) == 0;
+  options.thinking = (data[1] & 2) == 0;
   if (data[1] & 4) options.date = ChatDate{2025, 3, 9};
   const std::vector<ChatMessage> messages = take_messages(all.substr(2));
   check_ids(known, messages, options);
