@@ -5,10 +5,10 @@
 #                             the CUDA kernels)
 #   bash tests/run.sh --all   also these in the ASan+UBSan build, clang, TSan, the tests that take long in sanitized
 #                             builds (labels "deferred" and "long"), the slow tests, fuzzing, and clang-tidy; and
-#                             builds the benchmarks
+#                             builds the benchmarks; some three hours on two cores
 #
-# Stops at the first failure with its status; otherwise the last lines are a CTest summary of the ASan+UBSan run
-# (with --all, of the slow tests).
+# Without --all it stops at the first failure with its status; otherwise the last lines are the CTest summary of the
+# ASan+UBSan run. With --all it goes on after a failure; the last lines say how many steps failed, and which.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -23,22 +23,35 @@ esac
 jobs=$(nproc)
 step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
 
-# build PRESET [OPTION...]: quiet unless it fails.
-build() {
-  step "build $1"
+# check NAME COMMAND...: a step of the run.
+failed=()
+check() {
+  local name=$1 status=0
+  shift
+  step "$name"
+  "$@" || status=$?
+  if [ $status -eq 0 ]; then return; fi
+  echo "$name: failed with status $status" >&2
+  $all || exit $status
+  failed+=("$name")
+}
+
+# compile PRESET [OPTION...]: quiet unless it fails.
+compile() {
   local log=build/$1.log
   mkdir -p build
   if ! { cmake --preset "$@" && cmake --build --preset "$1" -j "$jobs"; } >"$log" 2>&1; then
     tail -n 60 "$log" >&2
     echo "building preset $1 failed; all of its output is in $log" >&2
-    exit 1
+    return 1
   fi
 }
 
+build() { check "build $1" compile "$@"; }
+
 # run_tests PRESET LABEL
 run_tests() {
-  step "ctest -L $2 ($1)"
-  ctest --test-dir "build/$1" -L "$2" --output-on-failure --no-tests=error -j "$jobs"
+  check "ctest -L $2 ($1)" ctest --test-dir "build/$1" -L "$2" --output-on-failure --no-tests=error -j "$jobs"
 }
 
 # So that ccache does not preprocess every file that it does not know yet, besides compiling it.
@@ -67,9 +80,13 @@ run_tests clang fast
 build tsan
 run_tests tsan fast
 run_tests tsan 'deferred|long'
-step "fuzzing"
-sh tests/fuzz/run.sh 30
-step "clang-tidy"
-bash tests/tidy.sh
+check "fuzzing" sh tests/fuzz/run.sh 30
+check "clang-tidy" bash tests/tidy.sh
 build bench
 run_tests release slow
+
+step "${#failed[@]} of the steps failed"
+if [ ${#failed[@]} -gt 0 ]; then
+  printf '%s\n' "${failed[@]}"
+  exit 1
+fi
