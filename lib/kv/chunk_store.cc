@@ -150,6 +150,7 @@ Status ChunkStore::make_room(int64_t bytes) {
 }
 
 Status ChunkStore::reserve(int64_t first, int64_t n) {
+  residency_->begin_step(user_);
   return with_room([&] { return reserve_text(first, n); });
 }
 
@@ -158,7 +159,6 @@ Status ChunkStore::reserve_condensed(int64_t first, int64_t n) {
 }
 
 Status ChunkStore::reserve_text(int64_t first, int64_t n) {
-  residency_->begin_step(user_);
   const int64_t end = ceil_div(first + n, geometry_.chunk);
   const std::vector<int64_t> missing = table_.extend(KvKind::kText, first / geometry_.chunk, end);
   const int64_t selection = selection_.bytes_for(first + n);

@@ -29,6 +29,7 @@ struct Record {
   int64_t slot = -1;
   State state = State::kOut;
   bool saved = false;              // the slot has its present bytes
+  bool expected = false;           // it was prefetched and has not been asked for since
   int32_t n_pins = 0;              // requests of stores that need it where it is
   std::unique_ptr<Buffer> memory;  // of the record's size
   KvRecord fixed;                  // in the chunk's page
@@ -37,8 +38,9 @@ struct Record {
   // Neighbours among those of the owner, in the order of their use.
   Record* before = nullptr;
   Record* after = nullptr;
-  uint64_t used_at = 0;  // when it was used last, as a number that grows with each use
+  uint64_t used_at = 0;  // when it was used last, as a number that grows with each use; 0: it came for a scan
 
+  int64_t layer() const;
   // Where it lies; none unless it is in.
   KvRecord place() const { return tier ? KvRecord{state == State::kIn ? memory.get() : nullptr, 0} : fixed; }
 };
@@ -57,5 +59,7 @@ struct ChunkRecords {
   std::shared_ptr<Buffer> page;      // of records without slots: all of them, one behind the other
   std::vector<Record> records;
 };
+
+inline int64_t Record::layer() const { return this - chunk->records.data(); }
 
 }  // namespace quire

@@ -13,8 +13,7 @@ namespace quire {
 // What computing does with records that it asks for. kScan: it reads them as a part of more than memory holds, all of
 // which it reads again and again in the same order. What is in memory stays there then, and what had to come is the
 // first to leave: the record used last is the one that is needed again latest. kLikely, of prefetches alone: it may
-// read them. They take no place of what was used since the step before began: that is as likely to be read, by layers
-// to come.
+// read them. They take no place of what the step before used in a layer to come: that is as likely to be read.
 enum class Access { kRead, kScan, kWrite, kLikely };
 
 // A chunk of a kind is held, in all layers, or not. One thread at a time.

@@ -127,9 +127,11 @@ void Residency::pin(RecordUser& user, std::span<Record* const> records, Access a
   user.computes_ = true;
   user.rests_ = false;
   user.failure_ = {};
+  if (!records.empty()) user.layer_ = records.front()->layer();
   for (Record* const record : records) {
     user.pinned_.push_back(record);
     ++record->n_pins;
+    record->expected = false;
     ++(record->state == State::kIn ? user.device_.n_hits : user.device_.n_misses);
     if (record->state == State::kIn && access != Access::kScan) use(user, *record);
   }
@@ -160,7 +162,10 @@ void Residency::prefetch(RecordUser& user, std::span<Record* const> records, Acc
   if (!user.ready_) return;
   int64_t share = capacity_of(user) / 2 - user.n_in_transit_;
   for (Record* const record : records) {
-    if (record->state == State::kIn && access == Access::kRead) use(user, *record);
+    if (record->state == State::kIn && access == Access::kRead) {
+      use(user, *record);
+      record->expected = record->n_pins == 0;
+    }
     if (record->state != State::kOut || !record->saved) continue;
     const Purpose purpose = access == Access::kLikely ? Purpose::kGuess : Purpose::kPrefetch;
     if (share-- <= 0 || !start(user, *record, access, purpose).ok()) return;
@@ -226,6 +231,7 @@ void Residency::begin_step(RecordUser& user) {
   look_at_device(user.backend_);
   MutexLock lock(mutex_);
   user.step_before_began_ = std::exchange(user.step_began_, clock_);
+  user.layer_ = -1;
 }
 
 // What models loaded later and other processes take is not there for records.

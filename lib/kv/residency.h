@@ -63,6 +63,7 @@ class RecordUser {
   bool kept_ = false;            // there is no session: its records are the first to leave
   uint64_t step_began_ = 0;      // as a record's used_at
   uint64_t step_before_began_ = 0;
+  int64_t layer_ = -1;                  // of its last request in this step
   std::shared_ptr<const Fence> fence_;  // after the work on what it had pinned; null: there is none
   int64_t n_in_transit_ = 0;            // its transfers
   Status failure_;                      // of its transfer that was no prefetch, since the last acquire() began
@@ -76,12 +77,16 @@ class RecordUser {
 //
 // What a store has asked for is pinned until it asks for something else: it leaves memory neither for a request nor for
 // a prefetch. Of the records that are in and not pinned leaves, when a store needs room:
-// - if its own budget is reached, the one of its own that was used longest ago;
+// - if its own budget is reached, one of its own (below);
 // - else, of those that are kept of released sessions, the one that was used longest ago;
 // - else, of those that count for nobody or for sessions that rest (no stream is open), the one that was used longest
 //   ago;
-// - else the one used longest ago of the session that has most. So no session that works is pushed below an equal share
-//   of the runtime's budget by others.
+// - else one of the session that has most. So no session that works is pushed below an equal share of the runtime's
+//   budget by others.
+// Of its own that is the one used longest ago, unless this step is likely to need that one: the step before used it, in
+// a layer that is still to come. Then steps read more than memory holds, layer by layer, and much of it again and again
+// in the same order. So the one leaves that this step used last, which is needed again latest; but for what is not
+// written yet and what was prefetched. Of others' it is the one used longest ago.
 // What came for a scan (Access) counts as used before all others of its owner.
 //
 // The bytes of a record are in memory or in its slot, or both, at any time. One that cannot be written stays in memory,
@@ -208,7 +213,10 @@ class Residency final : private TransferListener {
   static void unlink(Record& record);
   static bool can_move(const RecordUser& user, const Record& record);
   static RecordUser* writer(RecordUser& user, const Record& record);
+  static bool may_leave(RecordUser& user, const Record& record);
   static Record* oldest_that_may_leave(RecordUser& user, const OwnedRecords& owned);
+  static Record* own_victim(RecordUser& user);
+  static bool needed_soon(const RecordUser& user, const Record& record);
   Record* choose_victim(RecordUser& user, int64_t bytes) QUIRE_REQUIRES(mutex_);
   int64_t capacity_of(const RecordUser& user) const QUIRE_REQUIRES(mutex_);
   static RecordUser& charged(const Record& record, const OwnedRecords& owner);

@@ -77,7 +77,7 @@ Result<Residency::Place> Residency::take_place(RecordUser& user, Record& record,
     }
     Place place{true, nullptr, nullptr, fences()};
     Record* const victim = choose_victim(user, bytes);
-    if (!victim || (purpose == Purpose::kGuess && victim->used_at >= user.step_before_began_)) return Place{};
+    if (!victim || (purpose == Purpose::kGuess && needed_soon(user, *victim))) return Place{};
     if (!can_move(user, *victim) || victim->chunk->record_bytes != bytes) {
       if (purpose != Purpose::kAcquire && (!victim->saved || place.after)) return Place{};
       QUIRE_TRY(push_out(user, *victim));
@@ -210,6 +210,7 @@ void Residency::finish(const Transfer& t) {
       }
       t.user->device_.n_prefetched += t.prefetch ? 1 : 0;
       t.in->memory = std::move(memory);
+      t.in->expected = t.prefetch && t.in->n_pins == 0;
       enter(*t.in, t.user->owned_, t.scan);
     }
   }
@@ -277,7 +278,7 @@ void Residency::enter(Record& record, OwnedRecords& owner, bool scan) {
 // Before all others: the first to leave.
 void Residency::put_first(OwnedRecords& owner, Record& record) {
   record.owner = &owner;
-  record.used_at = owner.oldest ? owner.oldest->used_at : 0;
+  record.used_at = 0;
   record.before = nullptr;
   record.after = owner.oldest;
   (owner.oldest ? owner.oldest->before : owner.newest) = &record;
@@ -330,18 +331,34 @@ RecordUser* Residency::writer(RecordUser& user, const Record& record) {
   return nullptr;
 }
 
+bool Residency::may_leave(RecordUser& user, const Record& record) {
+  if (record.n_pins > 0 || !writer(user, record)) return false;
+  return record.saved || record.tier->can_write(record.slot);
+}
+
 Record* Residency::oldest_that_may_leave(RecordUser& user, const OwnedRecords& owned) {
-  const auto may_leave = [&](const Record& record) {
-    if (record.n_pins > 0 || !writer(user, record)) return false;
-    return record.saved || record.tier->can_write(record.slot);
-  };
   Record* record = owned.oldest;
-  while (record && !may_leave(*record)) record = record->after;
+  while (record && !may_leave(user, *record)) record = record->after;
   return record;
 }
 
+// Whether a layer to come in this step is likely to need the record: the step before did there, or it was prefetched.
+bool Residency::needed_soon(const RecordUser& user, const Record& record) {
+  if (record.used_at > user.step_began_) return record.expected;
+  return record.used_at > user.step_before_began_ && record.layer() > user.layer_;
+}
+
+Record* Residency::own_victim(RecordUser& user) {
+  Record* const oldest = oldest_that_may_leave(user, user.owned_);
+  if (!oldest || (oldest->used_at <= user.step_began_ && !needed_soon(user, *oldest))) return oldest;
+  for (Record* record = user.owned_.newest; record && record->used_at > user.step_began_; record = record->before) {
+    if (record->saved && !record->expected && may_leave(user, *record)) return record;
+  }
+  return oldest;
+}
+
 Record* Residency::choose_victim(RecordUser& user, int64_t bytes) {
-  Record* const own = oldest_that_may_leave(user, user.owned_);
+  Record* const own = own_victim(user);
   if (user.account_.own_room() - staging_left(user) < bytes) return own;
   Record* best = nullptr;
   const auto consider = [&](const OwnedRecords& owned) {

@@ -29,9 +29,15 @@ class AsynchronousStore : public KvTest {
     for (int64_t chunk = 0; chunk < n_chunks; ++chunk) append(*made, chunk);
     // What the tests look at is in the tier, and nothing that they need is written later.
     for (int64_t chunk = 0; chunk < n_chunks; ++chunk) {
+      pass_steps(*made);
       for (int layer = 0; layer < kLayers; ++layer) expect_letters(*made, layer, chunk);
     }
+    pass_steps(*made);
     return made;
+  }
+  // Steps that use nothing, so that what was used longest ago leaves.
+  static void pass_steps(ChunkStore& store) {
+    for (int step = 0; step < 2; ++step) EXPECT_TRUE(store.reserve(0, 1).ok());
   }
   static char letter(int layer, int64_t chunk, int version) {
     return static_cast<char>(1 + layer * 40 + chunk % 40 + 120 * version);
@@ -126,20 +132,33 @@ TEST_F(AsynchronousStore, WhatIsAcquiredIsReadByWhoWaits) {
   EXPECT_NE(tier_->reader(), std::this_thread::get_id());
 }
 
-TEST_F(AsynchronousStore, WhatIsOnlyLikelyTakesNoPlaceOfWhatTheLastStepsUsed) {
+TEST_F(AsynchronousStore, WhatIsOnlyLikelyTakesNoPlaceOfWhatIsAsLikely) {
   const auto store = filled(4, 6);
-  const auto step = [&](const Chunks& chunks) {
-    ASSERT_TRUE(store->reserve(96, 1).ok());
-    ASSERT_TRUE(acquire(*store, 0, chunks, Access::kRead).ok());
+  const auto step = [&](int layer, const Chunks& chunks) {
+    ASSERT_TRUE(store->reserve(95, 1).ok());
+    ASSERT_TRUE(acquire(*store, layer, chunks, Access::kRead).ok());
   };
-  step({0, 1, 2, 3});
-  step({0});
+  step(2, {0, 1, 2, 3});
+  step(0, {0});
+  EXPECT_EQ(resident(*store, 2), Chunks({1, 2, 3}));
   const int reads = tier_->n_reads();
   store->prefetch(1, Chunks{0, 1}, Access::kLikely);
   EXPECT_EQ(store->stats().n_resident, 4);
-  EXPECT_EQ(resident(*store, 0), Chunks({0, 1, 2, 3}));
+  EXPECT_EQ(resident(*store, 2), Chunks({1, 2, 3}));
   EXPECT_EQ(tier_->n_reads(), reads);
-  step({0});  // nobody has used the others since the step before it began
+  step(0, {0});  // nobody has used the others since the step before it began
+  store->prefetch(1, Chunks{0, 1}, Access::kLikely);
+  while (resident(*store, 1) != Chunks({0, 1})) std::this_thread::yield();
+  EXPECT_EQ(resident(*store, 2), Chunks({3}));
+}
+
+// Of what the last step used, a layer that is over needs nothing in this step.
+TEST_F(AsynchronousStore, WhatIsLikelyTakesThePlaceOfWhatALayerBeforeDidNotWantAgain) {
+  const auto store = filled(4, 6);
+  for (const Chunks& chunks : {Chunks{0, 1, 2, 3}, Chunks{0}}) {
+    ASSERT_TRUE(store->reserve(95, 1).ok());
+    ASSERT_TRUE(acquire(*store, 0, chunks, Access::kRead).ok());
+  }
   store->prefetch(1, Chunks{0, 1}, Access::kLikely);
   while (resident(*store, 1) != Chunks({0, 1})) std::this_thread::yield();
   EXPECT_EQ(resident(*store, 0), Chunks({0, 3}));
@@ -199,6 +218,7 @@ TEST_F(AsynchronousStore, ARecordWhoseWriteFailsStaysAndIsWrittenLater) {
   tier_->fail_writes(1);
   store->prefetch(2, Chunks{0});  // its failure is no failure
   expect_letters(*store, 2, 0);
+  pass_steps(*store);
   tier_->fail_writes(1);
   const Status failed = acquire(*store, 0, {0}, Access::kRead);
   EXPECT_EQ(failed.code(), Code::kIo);
