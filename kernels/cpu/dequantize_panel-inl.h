@@ -13,37 +13,25 @@ HWY_BEFORE_NAMESPACE();
 namespace quire::cpu::HWY_NAMESPACE {
 #if QUIRE_CPU_VECTORS
 
-// Takes what a vector of columns has of a group, as Unpacked does, and writes values: [kGroup][kPanel] from `out` on.
+// Group g of the packed block, [kGroup][kPanel].
 template <ElementType kType>
-class Dequantized {
- public:
-  Dequantized(float* out, int vector) : out_(out + vector * kLanes) {}
-
-  HWY_INLINE void scale(Vector x, int part = 0) { scales_[part] = x; }
-  HWY_INLINE void offset(Vector x) { offset_ = x; }
-  HWY_INLINE void quad(int i, QuadVector codes) const {
-    constexpr int kScales = scales_of(kType);
-    const auto scale = scales_[kScales == 1 ? 0 : i / (kGroupQuads / 2)];
-    for (int e = 0; e < 4; ++e) {
-      const auto code = hn::BitCast(Ints(), hn::And(hn::ShiftRightSame(codes, 8 * e), hn::Set(Quads(), 255)));
-      const auto value = has_offset(kType) ? hn::MulAdd(scale, real(code), offset_)
-                                           : hn::Mul(scale, real(hn::Sub(code, hn::Set(Ints(), zero_code(kType)))));
-      hn::StoreU(value, Floats(), out_ + (4 * i + e) * kPanel);
-    }
-  }
-
- private:
-  float* out_;
-  Vector scales_[scales_of(kType)];
-  Vector offset_;
-};
-
-// Group `group` of the packed block, [kGroup][kPanel].
-template <ElementType kType>
-void dequantize_group(const uint8_t* block, int group, float* out) {
+void dequantize_group(const uint8_t* block, int g, float* out) {
+  constexpr int kQuads = kGroupQuads / scales_of(kType);  // that share a scale
   for (int v = 0; v < kPanelVectors; ++v) {
-    Dequantized<kType> to(out, v);
-    unpack_columns<kType>(BlockColumns(block, v), group, to);
+    const BlockColumns columns(block, v);
+    Vector scales[scales_of(kType)], offset;
+    for (int part = 0; part < scales_of(kType); ++part) scales[part] = group_scale<kType>(columns, g, part);
+    if constexpr (has_offset(kType)) offset = group_offset<kType>(columns, g);
+    for (int i = 0; i < kGroupQuads; ++i) {
+      const auto codes = group_quad<kType>(columns, g, i);
+      for (int e = 0; e < 4; ++e) {
+        const auto code = hn::BitCast(Ints(), hn::And(hn::ShiftRightSame(codes, 8 * e), hn::Set(Quads(), 255)));
+        const auto scale = scales[i / kQuads];
+        const auto value = has_offset(kType) ? hn::MulAdd(scale, real(code), offset)
+                                             : hn::Mul(scale, real(hn::Sub(code, hn::Set(Ints(), zero_code(kType)))));
+        hn::StoreU(value, Floats(), out + (4 * i + e) * kPanel + v * kLanes);
+      }
+    }
   }
 }
 

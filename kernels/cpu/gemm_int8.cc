@@ -1,6 +1,7 @@
 // The matrix product of 8-bit rows and quantised weights. Few rows: codes go from the packed block to the products in
 // registers. Many: a stretch of a panel is unpacked into the first-level cache and multiplied with all rows of a block
 // before the next one, and the sums wait in memory between stretches. Both add the same terms in the same order.
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
@@ -21,7 +22,8 @@ namespace {
 
 constexpr int64_t kBlockRows = 48;  // rows whose sums wait together
 constexpr int64_t kFewRows = 4;
-constexpr int kTileVectors = 2;  // of columns
+constexpr int kFewSums = HWY_TARGET == HWY_AVX2 ? 1 : 8;  // of few rows, that are added to together
+constexpr int kTileVectors = 2;                           // of columns
 #if QUIRE_SMALL_TILES
 constexpr int kTileRows = 2;
 #define QUIRE_CPU_UNROLL(n)
@@ -95,70 +97,112 @@ struct Output {
 
 // ---- few rows
 
-// Takes what a vector of columns has of a group, as Unpacked does, and adds its products with kRows rows.
-template <class F, int kRows>
-class Multiplied {
- public:
-  Multiplied(const StretchRows& rows, int64_t group, Vector* sums) : rows_(rows), group_(group), sums_(sums) {}
-
-  HWY_INLINE void scale(Vector x, int part = 0) { scales_[part] = x; }
-  HWY_INLINE void offset(Vector x) { offset_ = x; }
-  HWY_INLINE void quad(int i, QuadVector codes) {
-    const int part = i / F::kQuads;
+// Adds the products of group `group` of a stretch, which is group g of its packed block, to the sums of kVectors
+// vectors of columns from `first` on. Each quad of a row is loaded once for all of them.
+template <class F, int kRows, int kVectors>
+HWY_INLINE void add_group(const StretchRows& rows, int64_t group, const uint8_t* block, int g, int first,
+                          Vector (*sums)[kRows]) {
+  const auto group_of_row = [&](int r) -> const Int8Group& { return rows.groups[r * rows.n_groups + group]; };
+  for (int part = 0; part < F::kScales; ++part) {
+    Vector scales[kVectors];
+    for (int v = 0; v < kVectors; ++v) scales[v] = group_scale<F::kType>(BlockColumns(block, first + v), g, part);
+    typename F::Sum products[kVectors][kRows];
     for (int r = 0; r < kRows; ++r) {
-      if (i % F::kQuads == 0) products_[part][r].begin(first_sum<F>(at(r), part, F::kZero));
-      const int8_t* const x = rows_.codes + (r * rows_.n_groups + group_) * kGroup;
-      products_[part][r].add(i % F::kQuads, codes, quad_of_row(x + 4 * i));
+      const auto start = first_sum<F>(group_of_row(r), part, F::kZero);
+      for (int v = 0; v < kVectors; ++v) products[v][r].begin(start);
+    }
+    QUIRE_CPU_UNROLL(8)
+    for (int i = part * F::kQuads; i < (part + 1) * F::kQuads; ++i) {
+      QuadVector x[kRows];
+      for (int r = 0; r < kRows; ++r) x[r] = quad_of_row(rows.codes + (r * rows.n_groups + group) * kGroup + 4 * i);
+      for (int v = 0; v < kVectors; ++v) {
+        const auto codes = group_quad<F::kType>(BlockColumns(block, first + v), g, i);
+        for (int r = 0; r < kRows; ++r) products[v][r].add(i - part * F::kQuads, codes, x[r]);
+      }
+    }
+    for (int v = 0; v < kVectors; ++v) {
+      for (int r = 0; r < kRows; ++r) {
+        sums[first + v][r] = add_part(sums[first + v][r], products[v][r].sum(), scales[v], group_of_row(r));
+      }
     }
   }
-  HWY_INLINE void finish() const {
-    for (int r = 0; r < kRows; ++r) {
-      Vector sum = sums_[r];
-      for (int part = 0; part < F::kScales; ++part) sum = add_part(sum, products_[part][r].sum(), scales_[part], at(r));
-      if constexpr (F::kOffset) sum = add_offset(sum, offset_, at(r));
-      sums_[r] = sum;
+  if constexpr (F::kOffset) {
+    for (int v = 0; v < kVectors; ++v) {
+      const auto offset = group_offset<F::kType>(BlockColumns(block, first + v), g);
+      for (int r = 0; r < kRows; ++r) sums[first + v][r] = add_offset(sums[first + v][r], offset, group_of_row(r));
     }
   }
+}
 
- private:
-  HWY_INLINE const Int8Group& at(int r) const { return rows_.groups[r * rows_.n_groups + group_]; }
+// Bytes of a group of a packed block, of all columns.
+template <class F>
+constexpr int64_t kGroupBytes = int64_t{block_format(F::kType).bytes} * kPanel / (block_format(F::kType).elements / 32);
 
-  const StretchRows& rows_;
-  const int64_t group_;
-  Vector* const sums_;  // [kRows]
-  typename F::Sum products_[F::kScales][kRows];
-  Vector scales_[F::kScales];
-  Vector offset_;
-};
+// Asks for what lies two blocks or so behind group g of a block of several groups, whose bits lie far from each other.
+// Behind the matrix that does nothing.
+template <class F>
+HWY_INLINE void prefetch_group(const uint8_t* block, int g) {
+  const char* const from = reinterpret_cast<const char*>(block) + g * kGroupBytes<F> + 2 * kPrefetchDistance;
+  for (int64_t b = 0; b < kGroupBytes<F>; b += 64) hwy::Prefetch(from + b);
+}
+
+// A block of q4_k or q5_k has eight groups, four in a stretch. To find the bits of a group is much of the work with one
+// row, and less if the code is the group's own. (For q6_k, and with the registers of AVX2, that was slower.)
+constexpr int kStretchGroups = static_cast<int>(kInt8Stretch) / kGroup;
+template <class F>
+constexpr bool groups_apart() {
+  return block_format(F::kType).elements == 2 * kInt8Stretch && F::kOffset && kFewSums > 1;
+}
+
+// Adds the groups of a stretch of one row, which are those from kFirst on of the block. The branches of the prefetcher
+// stand between them: without any, gcc 12 mixes the groups and runs out of registers, which takes twice the time.
+template <class F, int kFirst, int... kGroups>
+HWY_INLINE void add_groups_apart(const StretchRows& row, const uint8_t* block, Prefetcher& prefetcher,
+                                 Vector (*sums)[1], std::integer_sequence<int, kGroups...>) {
+  ((prefetcher.step(), add_group<F, 1, kPanelVectors>(row, kGroups, block, kFirst + kGroups, 0, sums)), ...);
+}
 
 // The sums of kRows rows over a panel, [kPanelVectors][kRows], from zero.
 template <class F, int kRows>
-void multiply_few(const Int8Rows& x, int64_t row, const uint8_t* panel, Vector (*sums)[kRows]) {
+HWY_INLINE void multiply_few(const Int8Rows& x, int64_t row, const uint8_t* panel, Vector (*sums)[kRows]) {
   constexpr BlockFormat kBlock = block_format(F::kType);
-  constexpr int64_t kGroups = kBlock.elements / kGroup, kBytes = static_cast<int64_t>(kBlock.bytes) * kPanel;
+  constexpr int64_t kGroups = kBlock.elements / kGroup, kBytes = kGroups * kGroupBytes<F>;
+  // Where codes are simple, one vector is faster.
+  constexpr int kVectors = kGroups == 1 || kFewSums <= kRows ? 1 : std::min(kFewSums / kRows, kPanelVectors);
   for (int v = 0; v < kPanelVectors; ++v) {
     for (int r = 0; r < kRows; ++r) sums[v][r] = hn::Zero(Floats());
   }
   Prefetcher prefetcher{reinterpret_cast<uintptr_t>(panel) + kPrefetchDistance, UINTPTR_MAX,
-                        ceil_div(kBytes / kGroups, 64)};
+                        ceil_div(kGroupBytes<F>, 64)};
   for (int64_t j = 0; j < x.k; j += kInt8Stretch) {
     const StretchRows rows = stretch_of(x, row, j);
-    for (int64_t i = 0; i < rows.n_groups; ++i) {
-      const int64_t group = j / kGroup + i;
-      const uint8_t* const block = panel + group / kGroups * kBytes;
-      prefetcher.step();
-      QUIRE_CPU_UNROLL(8)
-      for (int v = 0; v < kPanelVectors; ++v) {
-        Multiplied<F, kRows> products(rows, i, sums[v]);
-        unpack_columns<F::kType>(BlockColumns(block, v), static_cast<int>(group % kGroups), products);
-        products.finish();
+    if constexpr (kRows == 1 && groups_apart<F>()) {
+      const uint8_t* const block = panel + j / kBlock.elements * kBytes;
+      constexpr auto kAll = std::make_integer_sequence<int, kStretchGroups>();
+      if (j % kBlock.elements == 0) {
+        add_groups_apart<F, 0>(rows, block, prefetcher, sums, kAll);
+      } else {
+        add_groups_apart<F, kStretchGroups>(rows, block, prefetcher, sums, kAll);
+      }
+    } else {
+      for (int64_t i = 0; i < rows.n_groups; ++i) {
+        const int64_t group = j / kGroup + i;
+        const uint8_t* const block = panel + group / kGroups * kBytes;
+        const int g = static_cast<int>(group % kGroups);
+        if constexpr (kGroups == 1) {
+          prefetcher.step();
+        } else {
+          prefetch_group<F>(block, g);
+        }
+        QUIRE_CPU_UNROLL(8)
+        for (int v = 0; v < kPanelVectors; v += kVectors) add_group<F, kRows, kVectors>(rows, i, block, g, v, sums);
       }
     }
   }
 }
 
 template <class F, int kRows>
-int64_t rows_at_once(const Int8Rows& x, int64_t row, const uint8_t* panel, const Output& out) {
+HWY_INLINE int64_t rows_at_once(const Int8Rows& x, int64_t row, const uint8_t* panel, const Output& out) {
   Vector sums[kPanelVectors][kRows];
   multiply_few<F, kRows>(x, row, panel, sums);
   for (int r = 0; r < kRows; ++r) {
@@ -169,11 +213,19 @@ int64_t rows_at_once(const Int8Rows& x, int64_t row, const uint8_t* panel, const
   return kRows;
 }
 
+// The same as a function of its own, for which gcc finds more registers.
+template <class F, int kRows>
+HWY_NOINLINE int64_t rows_apart(const Int8Rows& x, int64_t row, const uint8_t* panel, const Output& out) {
+  return rows_at_once<F, kRows>(x, row, panel, out);
+}
+
 // As many of n rows as go together; returns how many these are.
 template <class F>
 int64_t few_rows(const Int8Rows& x, int64_t row, int64_t n, const uint8_t* panel, const Output& out) {
-  if (n >= 4) return rows_at_once<F, 4>(x, row, panel, out);
-  return n >= 2 ? rows_at_once<F, 2>(x, row, panel, out) : rows_at_once<F, 1>(x, row, panel, out);
+  if (n >= 4) return rows_apart<F, 4>(x, row, panel, out);
+  if (n >= 2) return rows_apart<F, 2>(x, row, panel, out);
+  if constexpr (groups_apart<F>()) return rows_at_once<F, 1>(x, row, panel, out);  // as measured
+  return rows_apart<F, 1>(x, row, panel, out);
 }
 
 // ---- many rows

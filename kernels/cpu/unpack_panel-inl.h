@@ -23,6 +23,40 @@ using IntVector = hn::Vec<Ints>;
 using Quads = hn::RebindToUnsigned<Floats>;
 using QuadVector = hn::Vec<Quads>;
 
+// Each lane shifted by `bits` in [0, 32). Where that is known once the call is inlined, the instruction has it, not a
+// register.
+HWY_INLINE QuadVector shift_right(QuadVector q, int bits) {
+  if (__builtin_constant_p(bits)) {
+    switch (bits) {
+      case 0:
+        return q;
+      case 1:
+        return hn::ShiftRight<1>(q);
+      case 2:
+        return hn::ShiftRight<2>(q);
+      case 3:
+        return hn::ShiftRight<3>(q);
+      case 4:
+        return hn::ShiftRight<4>(q);
+      case 5:
+        return hn::ShiftRight<5>(q);
+      case 6:
+        return hn::ShiftRight<6>(q);
+      case 7:
+        return hn::ShiftRight<7>(q);
+      case 8:
+        return hn::ShiftRight<8>(q);
+      case 16:
+        return hn::ShiftRight<16>(q);
+      case 24:
+        return hn::ShiftRight<24>(q);
+      default:
+        break;
+    }
+  }
+  return hn::ShiftRightSame(q, bits);
+}
+
 // A group of kColumns columns.
 template <int kColumns>
 struct UnpackedGroup {
@@ -51,10 +85,11 @@ class BlockColumns {
   }
   // Byte b of the block, where its quads begin at multiples of 4.
   HWY_INLINE IntVector byte(int b) const {
-    return hn::BitCast(Ints(), hn::And(hn::ShiftRightSame(quads(b / 4 * 4), b % 4 * 8), hn::Set(Quads(), 255)));
+    return hn::BitCast(Ints(), hn::And(shift_right(quads(b / 4 * 4), b % 4 * 8), hn::Set(Quads(), 255)));
   }
   HWY_INLINE IntVector signed_byte(int b) const {
-    return hn::ShiftRight<24>(hn::ShiftLeftSame(hn::BitCast(Ints(), quads(b / 4 * 4)), 24 - b % 4 * 8));
+    const auto low = shift_right(quads(b / 4 * 4), b % 4 * 8);
+    return hn::ShiftRight<24>(hn::ShiftLeft<24>(hn::BitCast(Ints(), low)));
   }
 
  private:
@@ -70,116 +105,86 @@ HWY_INLINE IntVector high_half(IntVector byte) { return hn::ShiftRight<4>(byte);
 HWY_INLINE QuadVector low_nibbles(QuadVector q) { return hn::And(q, hn::Set(Quads(), 0x0f0f0f0f)); }
 HWY_INLINE QuadVector high_nibbles(QuadVector q) { return low_nibbles(hn::ShiftRight<4>(q)); }
 HWY_INLINE QuadVector sixteen_if(QuadVector q, int bit) {
-  return hn::ShiftLeft<4>(hn::And(hn::ShiftRightSame(q, bit), hn::Set(Quads(), 0x01010101)));
+  return hn::ShiftLeft<4>(hn::And(shift_right(q, bit), hn::Set(Quads(), 0x01010101)));
 }
 
-// Writes what a vector of columns has of a group.
-template <int kColumns>
-class Unpacked {
- public:
-  Unpacked(UnpackedGroup<kColumns>& group, int vector) : group_(group), first_(vector * kLanes) {}
-
-  HWY_INLINE void quad(int i, QuadVector codes) const {
-    hn::StoreU(codes, Quads(), reinterpret_cast<uint32_t*>(group_.codes[i][first_]));
-  }
-  HWY_INLINE void scale(Vector x, int part = 0) const { hn::StoreU(x, Floats(), group_.scales[part] + first_); }
-  HWY_INLINE void offset(Vector x) const { hn::StoreU(x, Floats(), group_.offsets + first_); }
-
- private:
-  UnpackedGroup<kColumns>& group_;
-  int first_;
-};
-
-// 4-bit codes of 32 elements in 16 bytes, from byte `at` on.
-template <class To>
-HWY_INLINE void unpack_halves(BlockColumns block, int at, To& to) {
-  QuadVector q[4];
-  for (int i = 0; i < 4; ++i) to.quad(i, low_nibbles(q[i] = block.quads(at + 4 * i)));
-  for (int i = 0; i < 4; ++i) to.quad(i + 4, high_nibbles(q[i]));
+// 4-bit codes of 32 elements in 16 bytes, from byte `at` on: those of quad i.
+HWY_INLINE QuadVector half_quad(BlockColumns block, int at, int i) {
+  return i < 4 ? low_nibbles(block.quads(at + 4 * i)) : high_nibbles(block.quads(at + 4 * (i - 4)));
 }
 
-// The same and their fifth bits, which packing has moved: bit i of byte e is of element 4 i + e.
-template <class To>
-HWY_INLINE void unpack_fives(BlockColumns block, int fifth, int at, To& to) {
-  const auto h = block.quads(fifth);
-  QuadVector q[4];
-  for (int i = 0; i < 4; ++i) to.quad(i, hn::Or(low_nibbles(q[i] = block.quads(at + 4 * i)), sixteen_if(h, i)));
-  for (int i = 0; i < 4; ++i) to.quad(i + 4, hn::Or(high_nibbles(q[i]), sixteen_if(h, i + 4)));
+// The 6-bit numbers of group g of q4_k and q5_k: of its scale, of its offset.
+HWY_INLINE IntVector scale_number(BlockColumns block, int g) {
+  if (g < 4) return hn::And(block.byte(4 + g), hn::Set(Ints(), 63));
+  return hn::Or(low_half(block.byte(8 + g)), hn::ShiftLeft<4>(hn::ShiftRight<6>(block.byte(g))));
+}
+HWY_INLINE IntVector offset_number(BlockColumns block, int g) {
+  if (g < 4) return hn::And(block.byte(8 + g), hn::Set(Ints(), 63));
+  return hn::Or(high_half(block.byte(8 + g)), hn::ShiftLeft<4>(hn::ShiftRight<6>(block.byte(4 + g))));
 }
 
-// Scale and offset of q4_k and q5_k.
-template <class To>
-HWY_INLINE void unpack_group_scale(BlockColumns block, int g, To& to) {
-  const auto six = hn::Set(Ints(), 63);
-  IntVector s, t;
-  if (g < 4) {
-    s = hn::And(block.byte(4 + g), six);
-    t = hn::And(block.byte(8 + g), six);
+// What a vector of columns has of group g of a packed block: the scale of elements [16 part, 16 part + 16) if there are
+// two, the offset if the type has one, and the codes of elements [4 i, 4 i + 4).
+
+template <ElementType kType>
+HWY_INLINE Vector group_scale(BlockColumns block, int g, int part) {
+  if constexpr (kType == ElementType::kQ6_K) {
+    return hn::Mul(block.f16(208), real(block.signed_byte(192 + 2 * g + part)));
+  } else if constexpr (kType == ElementType::kQ4_K || kType == ElementType::kQ5_K) {
+    return hn::Mul(block.f16(0), real(scale_number(block, g)));
   } else {
-    const auto low = block.byte(8 + g);
-    s = hn::Or(low_half(low), hn::ShiftLeft<4>(hn::ShiftRight<6>(block.byte(g))));
-    t = hn::Or(high_half(low), hn::ShiftLeft<4>(hn::ShiftRight<6>(block.byte(4 + g))));
+    return block.f16(0);
   }
-  to.scale(hn::Mul(block.f16(0), real(s)));
-  to.offset(hn::Neg(hn::Mul(block.f16(2), real(t))));
 }
 
-// Group g of the packed block, columns of one vector. To: as Unpacked; scales and offsets
-// come before codes, and those in ascending order.
-template <ElementType kType, class To>
-HWY_INLINE void unpack_columns(BlockColumns block, int g, To& to) {
+template <ElementType kType>
+HWY_INLINE Vector group_offset(BlockColumns block, int g) {
+  static_assert(has_offset(kType));
+  if constexpr (kType == ElementType::kQ4_K || kType == ElementType::kQ5_K) {
+    return hn::Neg(hn::Mul(block.f16(2), real(offset_number(block, g))));
+  } else {
+    return block.f16(2);
+  }
+}
+
+template <ElementType kType>
+HWY_INLINE QuadVector group_quad(BlockColumns block, int g, int i) {
   if constexpr (kType == ElementType::kQ8_0) {
-    to.scale(block.f16(0));
-    for (int i = 0; i < kGroupQuads; ++i) {
-      to.quad(i, hn::Xor(block.quads(2 + 4 * i), hn::Set(Quads(), 0x80808080)));  // plus 128
-    }
+    return hn::Xor(block.quads(2 + 4 * i), hn::Set(Quads(), 0x80808080));  // plus 128
   } else if constexpr (kType == ElementType::kQ4_0) {
-    to.scale(block.f16(0));
-    unpack_halves(block, 2, to);
+    return half_quad(block, 2, i);
   } else if constexpr (kType == ElementType::kQ4_1) {
-    to.scale(block.f16(0));
-    to.offset(block.f16(2));
-    unpack_halves(block, 4, to);
-  } else if constexpr (kType == ElementType::kQ5_0) {
-    to.scale(block.f16(0));
-    unpack_fives(block, 2, 6, to);
+    return half_quad(block, 4, i);
+  } else if constexpr (kType == ElementType::kQ5_0) {  // packing has moved the fifth bits: bit i of byte e
+    return hn::Or(half_quad(block, 6, i), sixteen_if(block.quads(2), i));
   } else if constexpr (kType == ElementType::kQ5_1) {
-    to.scale(block.f16(0));
-    to.offset(block.f16(2));
-    unpack_fives(block, 4, 8, to);
+    return hn::Or(half_quad(block, 8, i), sixteen_if(block.quads(4), i));
   } else if constexpr (kType == ElementType::kQ4_K) {
-    unpack_group_scale(block, g, to);
-    for (int i = 0; i < kGroupQuads; ++i) {
-      const auto q = block.quads(16 + g / 2 * 32 + 4 * i);
-      to.quad(i, g % 2 == 0 ? low_nibbles(q) : high_nibbles(q));
-    }
+    return low_nibbles(shift_right(block.quads(16 + g / 2 * 32 + 4 * i), g % 2 * 4));
   } else if constexpr (kType == ElementType::kQ5_K) {
-    unpack_group_scale(block, g, to);
-    for (int i = 0; i < kGroupQuads; ++i) {
-      const auto q = block.quads(48 + g / 2 * 32 + 4 * i);
-      to.quad(i, hn::Or(g % 2 == 0 ? low_nibbles(q) : high_nibbles(q), sixteen_if(block.quads(16 + 4 * i), g)));
-    }
+    const auto low = low_nibbles(shift_right(block.quads(48 + g / 2 * 32 + 4 * i), g % 2 * 4));
+    return hn::Or(low, sixteen_if(block.quads(16 + 4 * i), g));
   } else {
     static_assert(kType == ElementType::kQ6_K);
     const int half = g / 4, run = g % 4;
-    for (int part = 0; part < 2; ++part) {
-      to.scale(hn::Mul(block.f16(208), real(block.signed_byte(192 + 2 * g + part))), part);
-    }
-    for (int i = 0; i < kGroupQuads; ++i) {
-      const auto q = block.quads(half * 64 + run % 2 * 32 + 4 * i);
-      const auto high =
-          hn::And(hn::ShiftRightSame(block.quads(128 + half * 32 + 4 * i), 2 * run), hn::Set(Quads(), 0x03030303));
-      to.quad(i, hn::Or(run < 2 ? low_nibbles(q) : high_nibbles(q), hn::ShiftLeft<4>(high)));
-    }
+    const auto low = low_nibbles(shift_right(block.quads(half * 64 + run % 2 * 32 + 4 * i), run / 2 * 4));
+    const auto high = hn::And(shift_right(block.quads(128 + half * 32 + 4 * i), 2 * run), hn::Set(Quads(), 0x03030303));
+    return hn::Or(low, hn::ShiftLeft<4>(high));
   }
 }
 
-// Group g of the packed block, all columns.
+// Group g of the packed block, all columns. Inlined, for as a function of its own gcc 12 dropped the call for q6_k.
 template <ElementType kType>
-void unpack_group(const uint8_t* block, int g, UnpackedGroup<kPanel>& to) {
+HWY_INLINE void unpack_group(const uint8_t* block, int g, UnpackedGroup<kPanel>& to) {
   for (int v = 0; v < kPanelVectors; ++v) {
-    Unpacked columns(to, v);
-    unpack_columns<kType>(BlockColumns(block, v), g, columns);
+    const BlockColumns columns(block, v);
+    for (int part = 0; part < scales_of(kType); ++part) {
+      hn::StoreU(group_scale<kType>(columns, g, part), Floats(), to.scales[part] + v * kLanes);
+    }
+    if constexpr (has_offset(kType)) hn::StoreU(group_offset<kType>(columns, g), Floats(), to.offsets + v * kLanes);
+    for (int i = 0; i < kGroupQuads; ++i) {
+      hn::StoreU(group_quad<kType>(columns, g, i), Quads(), reinterpret_cast<uint32_t*>(to.codes[i][v * kLanes]));
+    }
   }
 }
 

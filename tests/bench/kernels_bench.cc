@@ -163,7 +163,7 @@ void add_benchmarks(Machine& machine) {
     }
   }
   for (const ElementType type : {ElementType::kQ8_0, ElementType::kQ4_0, ElementType::kQ4_1, ElementType::kQ5_0,
-                                 ElementType::kQ4_K, ElementType::kQ6_K}) {
+                                 ElementType::kQ4_K, ElementType::kQ5_K, ElementType::kQ6_K}) {
     for (const int64_t m : {1, 16, 512}) {
       for (const int64_t size : {2048, 4096}) {
         for (const bool int8 : {false, true}) {
