@@ -397,7 +397,7 @@ TEST_F(EmulatedDeviceSessions, FailedStepsLeaveTheSession) {
       (void)read_on(session, tokens);
       const Position before = position(*session);
       expect_ok(session->feed_tokens(more));
-      if (f.which == &Faults::host_allocation) {  // a queue that failed is made anew, with memory of its own
+      if (f.code == Code::kOutOfMemory) {  // a queue that failed is made anew, with memory of its own
         emulation::set_device_faults({.kernel = 1});
         EXPECT_FALSE(run(session).status.ok());
       }
