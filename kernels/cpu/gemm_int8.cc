@@ -136,9 +136,10 @@ HWY_INLINE void add_group(const StretchRows& rows, int64_t group, const uint8_t*
 
 // Bytes of a group of a packed block, of all columns.
 template <class F>
-constexpr int64_t kGroupBytes = int64_t{block_format(F::kType).bytes} * kPanel / (block_format(F::kType).elements / 32);
+constexpr int64_t kGroupBytes = int64_t{block_format(F::kType).bytes} * kPanel /
+                                (block_format(F::kType).elements / kGroup);
 
-// Asks for what lies two blocks or so behind group g of a block of several groups, whose bits lie far from each other.
+// Asks for what lies more than a block behind group g of a block of several groups, whose bits lie far from each other.
 // Behind the matrix that does nothing.
 template <class F>
 HWY_INLINE void prefetch_group(const uint8_t* block, int g) {

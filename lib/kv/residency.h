@@ -87,7 +87,7 @@ class RecordUser {
 // a layer that is still to come. Then steps read more than memory holds, layer by layer, and much of it again and again
 // in the same order. So the one leaves that this step used last, which is needed again latest; but for what is not
 // written yet and what was prefetched. Of others' it is the one used longest ago.
-// What came for a scan (Access) counts as used before all others of its owner.
+// What came for a scan (Access) counts as not used yet: of its owner's it is the first to leave.
 //
 // The bytes of a record are in memory or in its slot, or both, at any time. One that cannot be written stays in memory,
 // and is written when its place is wanted again. One that cannot be read is out, and is read when it is asked for

@@ -112,8 +112,8 @@ class CudaQueue : public Queue {
     DeviceMemory memory;
     std::vector<void*> addresses;
   };
-  // The table of `key`, last in tables_: what it was, or the one that was used the longest ago if no operation of this
-  // step did, or a new one. So there are never more than the largest step used.
+  // The table of `key`, which is now the last of tables_. A key without one gets the table that was used longest ago,
+  // if this step has not used it, else a new one. So there are never more than the largest step used.
   AddressTable& table_of(const void* key);
 
   const CudaDevice& device_;
