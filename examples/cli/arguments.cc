@@ -191,6 +191,16 @@ void add_sampling_options(CLI::App& command, SamplingArguments& arguments) {
       .add_option("--top-logprobs", arguments.n_top_logprobs, "with --json: the N most probable tokens at each place")
       ->check(CLI::Range(0, 64))
       ->type_name("N");
+  command
+      .add_option("--draft", arguments.draft_tokens,
+                  "draft up to N tokens from the text: the same answer, faster where it quotes (default: 0)")
+      ->check(CLI::Range(0, 31))
+      ->type_name("N");
+  command
+      .add_option("--draft-match", arguments.draft_match,
+                  "with --draft: where the last N tokens stood before (default: 2)")
+      ->check(CLI::Range(0, 64))
+      ->type_name("N");
   command.add_option("--seed", arguments.seed, "the same seed draws the same tokens (default: 0)")->type_name("SEED");
   command.add_option("--stop", arguments.stop, "end before this text appears; may be repeated")->type_name("TEXT");
   command.get_option("--stop")->expected(1)->take_all();

@@ -89,6 +89,8 @@ Answer generate(quire_session* session, const GenerationOptions& wanted) {
   options.min_tokens = sampling.min_tokens;
   options.deadline_ms = static_cast<int64_t>(std::ceil(sampling.deadline * 1000));
   options.n_top_logprobs = sampling.n_top_logprobs;
+  options.draft_tokens = sampling.draft_tokens;
+  options.draft_match = sampling.draft_match;
   options.seed = sampling.seed;
   options.stop_strings = stop.data();
   options.n_stop_strings = stop.size();

@@ -57,6 +57,8 @@ void print_answer(const Answer& answer, const quire_session* session, bool with_
                 {"n_prompt_tokens", stats.n_prefilled},
                 {"n_reused_tokens", stats.n_reused},
                 {"n_generated_tokens", answer.tokens.size()},
+                {"n_drafted_tokens", stats.n_drafted},
+                {"n_accepted_tokens", stats.n_accepted},
                 {"n_pending_tokens", stats.n_pending},
                 {"prefill_seconds", 1e-9 * static_cast<double>(stats.prefill_ns)},
                 {"decode_seconds", 1e-9 * static_cast<double>(stats.decode_ns)},

@@ -1189,6 +1189,9 @@ typedef struct quire_session_stats {
   /* bytes of the kv_chunks: those in kv_type, and those in kv_old_type */
   int64_t kv_full_bytes;
   int64_t kv_old_bytes;
+  /* tokens drafted by prompt lookup since creation, and those that the model generated as well */
+  int64_t n_drafted;
+  int64_t n_accepted;
 } quire_session_stats;
 
 /* Consistent at a token boundary. Errors: CLOSED. [any-thread] since 0.1 */
@@ -1801,11 +1804,23 @@ typedef struct quire_stream_options {
   int32_t n_top_logprobs;
   /* generate at most so many tokens ahead of their delivery; 0: 1; at most 4096. The tokens are the
    * same for any bound; a greater one keeps the engine at work while the reader is slow, and may
-   * compute what nobody takes */
+   * compute what nobody takes. With drafts it may be draft_tokens more. */
   int32_t max_undelivered;
   /* QUIRE_STREAM_CITE: tokens before this one may be cited, such as all before the question: at
    * most as many as there are before the answer; 0: all but the last 64 of those */
   int64_t cite_end;
+  /* Prompt lookup (Saxena 2023; Yang et al. 2023, "Inference with Reference"): where the last
+   * tokens stood before in the session's text, what followed there is drafted, at most so many
+   * tokens and as many as stood there, and processed together with the last token; what is
+   * generated at each place says how many of them were right. Tokens and all that is kept are those
+   * of a stream without drafts, as far as the device's numbers do not depend on how many tokens it
+   * processes at once (the CPU's do not). It pays where an answer quotes its document: a step then
+   * generates several tokens and takes little longer. A step that several streams share has no
+   * drafts, and QUIRE_STREAM_CONSTRAIN excludes them. The logits of a draft take 4 * vocab_size
+   * bytes a token. 0: no drafts; at most 31 (experimental) */
+  int32_t draft_tokens;
+  /* only where so many of the last tokens stood before; 0: 2; at most 64 */
+  int32_t draft_match;
 } quire_stream_options;
 
 /* [any-thread] since 0.1 */
@@ -1920,8 +1935,8 @@ QUIRE_API void quire_event_init(quire_event* event, size_t size);
  * nothing yet. END: the end event was delivered before. A failure while computing is returned here
  * once (NUMERIC, OUT_OF_MEMORY, BUDGET, IO, INTERNAL), then END: the session goes on from the token
  * boundary it reports. Undelivered tokens are no part of the session: a token is from the moment
- * it is delivered here. At most max_undelivered wait: then a slow reader holds generation up.
- * Errors: INVALID_ARGUMENT, CLOSED, and those. [one-thread-at-a-time] since 0.1 */
+ * it is delivered here. A slow reader holds generation up (max_undelivered). Errors:
+ * INVALID_ARGUMENT, CLOSED, and those. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_stream_next(quire_stream* stream, int32_t timeout_ms,
                                          quire_event* event, quire_error* err);
 

@@ -269,6 +269,8 @@ quire_status quire_session_get_stats(const quire_session* session, quire_session
     full.n_prefilled = now.n_prefilled;
     full.n_reused = now.n_reused;
     full.n_moved = now.n_moved;
+    full.n_drafted = now.n_drafted;
+    full.n_accepted = now.n_accepted;
     full.n_generated = now.n_generated;
     full.prefill_ns = now.prefill_ns;
     full.decode_ns = now.decode_ns;

@@ -70,6 +70,11 @@ Status stream_options(const quire_stream_options* in, StreamOptions* out) {
   if (out->constrain && o.max_undelivered > 1)
     return invalid("a stream with QUIRE_STREAM_CONSTRAIN has max_undelivered 1");
   out->max_undelivered = std::max<int64_t>(1, o.max_undelivered);
+  QUIRE_TRY(check_range("draft_tokens", o.draft_tokens, 0, kMostDrafted));
+  QUIRE_TRY(check_range("draft_match", o.draft_match, 0, 64));
+  if (out->constrain && o.draft_tokens > 0) return invalid("a stream with QUIRE_STREAM_CONSTRAIN has draft_tokens 0");
+  out->draft_tokens = o.draft_tokens;
+  if (o.draft_match > 0) out->draft_match = o.draft_match;
   return {};
 }
 

@@ -40,9 +40,9 @@ struct Sequence {
   const Ropes* ropes = nullptr;
   ChunkStore* kv = nullptr;               // holds all earlier tokens, and room for these
   const AdapterList* adapters = nullptr;  // null: none; must live as long as the pass's HiddenStates
-  // If not null: counts, by chunk, how often a (query, layer, head) selected it, beyond the chunks that it must see; of
-  // queries from count_from on.
-  std::vector<int64_t>* selected = nullptr;
+  // Counts, by chunk, how often a (query, layer, head) selected it, beyond the chunks that it must see; of queries from
+  // count_from on. One for all tokens, or one for each; none: not asked for.
+  std::span<std::vector<int64_t>> selected{};
   int64_t count_from = 0;
   PeaksWanted look{};  // peaks null: not asked for
 

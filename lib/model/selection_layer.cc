@@ -50,14 +50,14 @@ Status ForwardPass::select(Exec exec, const SequenceRows& rows, int layer) {
     QUIRE_TRY(choose(exec, rows, layer));
   }
   const Sequence& sequence = *rows.sequence;
-  if (!sequence.selected) return {};
+  if (sequence.selected.empty()) return {};
   const ChunkSelection& s = plan.selection;
   for_selected(plan, rows.first_key, config_.n_query_heads, chosen(rows)->on_host, [&](int64_t i, int32_t chunk) {
     // Forced chunks say nothing of what the model looks for.
     if (i < sequence.count_from || !s.is_free(i, chunk)) return;
-    if (sequence.selected->size() <= static_cast<size_t>(chunk))
-      sequence.selected->resize(static_cast<size_t>(chunk) + 1);
-    ++(*sequence.selected)[static_cast<size_t>(chunk)];
+    auto& counts = sequence.selected[sequence.selected.size() > 1 ? static_cast<size_t>(i - rows.first_key) : 0];
+    if (counts.size() <= static_cast<size_t>(chunk)) counts.resize(static_cast<size_t>(chunk) + 1);
+    ++counts[static_cast<size_t>(chunk)];
   });
   return {};
 }
@@ -72,7 +72,7 @@ Status ForwardPass::choose(Exec exec, const SequenceRows& rows, int layer) {
                                     .queries = wide_.at(rows.row),
                                     .representations = rows.kv().representations(layer),
                                     .out = own.buffer.get()}));
-  if (!rows.kv().spills() && !rows.sequence->selected) return {};
+  if (!rows.kv().spills() && rows.sequence->selected.empty()) return {};
   own.on_host.resize(static_cast<size_t>(picks));
   QUIRE_TRY(backend_.download(*queue_, *own.buffer, 0, own.on_host.data(), own.on_host.size() * sizeof(int32_t)));
   return finish_queue(backend_, *queue_);

@@ -16,10 +16,18 @@ void KeptResults::begin(int64_t first, int64_t choices_from, CiteRange cited) {
   scores_.clear();
   choices_from_ = choices_from;
   choices_.clear();
-  singles_.clear();
+  apart_.clear();
 }
 
-void KeptResults::add(BlockResults block, int64_t first, int64_t n, bool single) {
+void BlockResults::cut(int64_t n_kept, int64_t n, int64_t n_cells) {
+  for (auto* rows : {&logits, &hidden, &scores})
+    rows->resize(rows->size() / static_cast<size_t>(n) * static_cast<size_t>(n_kept));
+  if (choices.size() > 1) choices.resize(static_cast<size_t>(n_kept));
+  const auto gone = static_cast<size_t>((n - n_kept) * n_cells);
+  peaks.resize(peaks.size() - std::min(gone, peaks.size()));
+}
+
+void KeptResults::add(BlockResults block, int64_t first, int64_t n, bool apart) {
   // Of the block's rows, those that are known already, or come before the stream's first token, are left out.
   struct Rows {
     std::vector<float>& kept;
@@ -30,12 +38,20 @@ void KeptResults::add(BlockResults block, int64_t first, int64_t n, bool single)
       {logits_, block.logits, vocab_size_}, {hidden_, block.hidden, hidden_size_}, {scores_, block.scores, 1}};
   // What can fail comes first.
   for (const Rows& rows : all) make_room(rows.kept, rows.added.size());
-  if (block.choices.size() > choices_.size()) choices_.resize(block.choices.size());
+  for (const auto& choices : block.choices) {
+    if (choices.size() > choices_.size()) choices_.resize(choices.size());
+  }
   cited_.reserve(block.peaks.size());
-  if (single && !block.choices.empty()) singles_.push_back({first, block.choices});
+  std::list<TokenChoices> more;
+  for (size_t i = 0; apart && i < block.choices.size(); ++i) {
+    if (!block.choices[i].empty()) more.push_back({first + static_cast<int64_t>(i), block.choices[i]});
+  }
 
+  apart_.splice(apart_.end(), more);
   cited_.add(block.peaks, first + n);
-  for (size_t c = 0; c < block.choices.size(); ++c) choices_[c] += block.choices[c];
+  for (const auto& choices : block.choices) {
+    for (size_t c = 0; c < choices.size(); ++c) choices_[c] += choices[c];
+  }
   choices_from_ = std::max(choices_from_, first + n);
   for (const Rows& rows : all) {
     if (rows.added.empty()) continue;
@@ -48,14 +64,14 @@ void KeptResults::add(BlockResults block, int64_t first, int64_t n, bool single)
 }
 
 void KeptResults::confirm(int64_t n_tokens) {
-  while (!singles_.empty() && singles_.front().token < n_tokens) singles_.pop_front();
+  while (!apart_.empty() && apart_.front().token < n_tokens) apart_.pop_front();
 }
 
 void KeptResults::cut(int64_t n_tokens, int64_t n_computed) {
-  while (!singles_.empty() && singles_.back().token >= n_tokens) {
-    const auto& gone = singles_.back().choices;
+  while (!apart_.empty() && apart_.back().token >= n_tokens) {
+    const auto& gone = apart_.back().choices;
     for (size_t c = 0; c < gone.size(); ++c) choices_[c] -= gone[c];
-    singles_.pop_back();
+    apart_.pop_back();
   }
   choices_from_ = std::min(choices_from_, n_tokens);
   cited_.cut(n_tokens);

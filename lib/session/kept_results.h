@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <span>
 #include <vector>
 
@@ -13,12 +13,16 @@ namespace quire {
 
 // What a block of tokens came to.
 struct BlockResults {
-  std::vector<float> last;       // f32 [vocab_size]: logits after the block's last token
-  std::vector<float> logits;     // f32 [n][vocab_size]: after each token; empty if not wanted
-  std::vector<float> hidden;     // f32 [n][hidden_size]: last hidden states; likewise
-  std::vector<float> scores;     // f32 [n]: log p of each token; likewise
-  std::vector<int64_t> choices;  // by chunk of the selection: how often its queries chose it
-  std::vector<float> peaks;      // f32 [tokens from the first that is asked for on][CiteRange::n_cells()]
+  std::vector<float> last;    // f32 [vocab_size]: logits after the block's last token
+  std::vector<float> logits;  // f32 [n][vocab_size]: after each token; empty if not wanted
+  std::vector<float> hidden;  // f32 [n][hidden_size]: last hidden states; likewise
+  std::vector<float> scores;  // f32 [n]: log p of each token; likewise
+  // By chunk of the selection: how often queries chose it. One for all tokens of the block, or one for each.
+  std::vector<std::vector<int64_t>> choices;
+  std::vector<float> peaks;  // f32 [tokens from the first that is asked for on][CiteRange::n_cells()]
+
+  // The block has only its first n_kept of n tokens, but for `last`; n_cells: of a row of peaks.
+  void cut(int64_t n_kept, int64_t n, int64_t n_cells);
 };
 
 // A value without locks. A change that fails leaves it as it was.
@@ -31,8 +35,8 @@ class KeptResults {
   // where tokens look, if `cited` is not empty. Forgets what the one before kept, but for the last logits.
   void begin(int64_t first, int64_t choices_from, CiteRange cited = {});
   // Takes the results of tokens [first, first + n), but for what is known already of those that are computed again.
-  // `single`: of one token that may be forgotten alone, so that its choices are remembered apart.
-  void add(BlockResults block, int64_t first, int64_t n, bool single);
+  // `apart`: tokens may be forgotten one by one, so that the choices of each are remembered.
+  void add(BlockResults block, int64_t first, int64_t n, bool apart);
   // Tokens before n_tokens stay for good: their choices need not be known apart any more.
   void confirm(int64_t n_tokens);
   // The text ends after n_tokens, of which n_computed are computed. Nothing that was kept of them is forgotten, but for
@@ -76,9 +80,9 @@ class KeptResults {
   std::vector<float> logits_;
   std::vector<float> hidden_;
   std::vector<float> scores_;
-  int64_t choices_from_ = 0;          // those of earlier tokens are counted, or not wanted
-  std::vector<int64_t> choices_;      // by chunk of the selection
-  std::deque<TokenChoices> singles_;  // counted in choices_ too, ascending
+  int64_t choices_from_ = 0;       // those of earlier tokens are counted, or not wanted
+  std::vector<int64_t> choices_;   // by chunk of the selection
+  std::list<TokenChoices> apart_;  // counted in choices_ too, ascending
   CitedRows cited_;
 };
 

@@ -224,6 +224,8 @@ void Session::end_step(const StepCost& cost, int64_t n_undelivered) {
   stats_.n_prefilled += cost.n_prompt;
   stats_.n_reused += cost.n_reused;
   stats_.n_moved += cost.n_moved;
+  stats_.n_drafted += cost.n_drafted;
+  stats_.n_accepted += cost.n_accepted;
   stats_.prefill_ns += cost.prefill.count();
   stats_.decode_ns += cost.decode.count();
   stats_.scratch_bytes = scratch;

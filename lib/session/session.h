@@ -33,7 +33,7 @@ namespace quire {
 
 struct SessionStats {
   int64_t n_tokens = 0, n_pending = 0;
-  int64_t n_prefilled = 0, n_reused = 0, n_moved = 0, n_generated = 0;
+  int64_t n_prefilled = 0, n_reused = 0, n_moved = 0, n_generated = 0, n_drafted = 0, n_accepted = 0;
   int64_t prefill_ns = 0, decode_ns = 0;
   int64_t kv_bytes = 0, kv_bytes_peak = 0, kv_chunks = 0, kv_chunks_resident = 0, kv_chunks_evicted = 0;
   int64_t kv_record_bytes = 0;
@@ -159,6 +159,7 @@ class Session : public std::enable_shared_from_this<Session> {
     int64_t n_prompt = 0;  // prompt tokens computed
     int64_t n_reused = 0;  // prompt tokens whose keys another session had computed
     int64_t n_moved = 0;   // and those whose keys stood elsewhere in the text before an edit
+    int64_t n_drafted = 0, n_accepted = 0;
     std::chrono::nanoseconds prefill{0}, decode{0};
   };
   // The turn, as an object, which stays on its thread. It is given back when this goes, unless that was done before.

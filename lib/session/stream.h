@@ -1,10 +1,10 @@
 // A stream: one computation on a session, pulled event by event.
 //
 // Two halves meet under the stream's mutex. The engine's half (stream_step.cc, stream_compute.cc) processes pending
-// tokens block by block and generates, at most max_undelivered tokens ahead of the reader. The caller's half (next,
-// cancel, close: stream.cc) takes events. A step works with the session's turn and without a mutex. What it came to
-// (tokens read, events, the end of the stream) is shown to the caller's half at the step's very end, in settle(),
-// together with giving back the turn: so whoever sees that a stream has ended may use the session at once.
+// tokens block by block and generates, ahead of the reader as far as max_undelivered and drafts allow. The caller's
+// half (next, cancel, close: stream.cc) takes events. A step works with the session's turn and without a mutex. What it
+// came to (tokens read, events, the end of the stream) is shown to the caller's half at the step's very end, in
+// settle(), together with giving back the turn: so whoever sees that a stream has ended may use the session at once.
 //
 // The session's text holds the undelivered tokens while the stream is open. They are no part of the session until they
 // are delivered: a stream that ends before forgets them.
@@ -78,14 +78,17 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   Status begin_step(Block& block, bool alone);
   Status next_block(Block& block);
   Status fill_block(Block& block, int64_t stop);
+  Status reserve(SessionContents& contents, int64_t first, int64_t n) const;
+  void add_draft(Block& block, int64_t most) const;
   Status reuse_chunks(Block& block, int64_t* stop);      // in stream_reuse.cc
   Result<bool> make_moves(Block& block, int64_t* stop);  // in stream_moves.cc
   void show_progress(Block& block, const SessionContents& contents) const;
   Sequence sequence(Block& block) const;
   Status read_results(Block& block, std::span<const float> row, const HiddenStates& states, int64_t first_row,
                       const CancelToken& cancel) const;
-  void commit(Block& block, Clock::time_point begin);
-  Status generate(Block& block);
+  Status verify(Block& block, Clock::time_point begin);
+  void commit(Block& block, int64_t n, Clock::time_point begin);
+  Status generate(Block& block, std::span<const float> logits);
   bool settle(Block& block, Status failure, bool undo);
   int64_t n_confirmed() const QUIRE_REQUIRES(mutex_);
   void show(Block& block, Status failure, bool undo) QUIRE_REQUIRES(mutex_);

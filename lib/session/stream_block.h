@@ -17,21 +17,32 @@ namespace quire {
 struct GenerationStream::Block {
   std::optional<Session::Work> work;  // none: the stream takes no part in the step
   bool postponed = false;             // it takes part in a later one
-  std::span<const int32_t> tokens;    // on their way through the model: of the session's text
+  bool alone = false;                 // no other stream takes part in the step
+  std::span<const int32_t> tokens;    // on their way through the model: of the session's text, or `with_draft`
+  std::vector<int32_t> with_draft;    // the text's last token, and those drafted behind it; empty: no draft
   int64_t n_reused = 0;               // tokens before them whose chunks were taken over from other sessions
   int64_t first = 0;                  // position of the first one
   bool generated = false;             // the model's own tokens
   BlockResults results;
-  int64_t n_entries = 0;                         // condensed cells of a token, in results.peaks
+  std::vector<float> last_rows;  // f32 [rows][vocab_size]: logits after the last tokens; with a draft after all
+  int64_t n_entries = 0;         // condensed cells of a token, in results.peaks
   std::shared_ptr<const AllowedTokens> allowed;  // for the next token; null: not said yet
 
   int64_t n_confirmed = kNoLimit;  // tokens before this are part of the session for good; kNoLimit: all are
   Session::StepCost cost;
-  std::optional<StreamEvent> progress, end;  // for the reader
-  std::list<UndeliveredToken> token;         // likewise; at most one
-  bool needs_constraint = false;             // the next token waits for `allowed`
+  std::optional<StreamEvent> progress, end;      // for the reader
+  std::list<UndeliveredToken> generated_tokens;  // likewise
+  bool needs_constraint = false;                 // the next token waits for `allowed`
 
   int64_t n() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t n_drafted() const { return with_draft.empty() ? 0 : n() - 1; }
+  // Some of its tokens may be forgotten one by one.
+  bool ahead() const { return first + n() > n_confirmed; }
+  // Logits after the i-th token, which is among those of last_rows.
+  std::span<const float> logits_after(int64_t i, size_t vocab) const {
+    const size_t behind = static_cast<size_t>(n() - i) * vocab;
+    return std::span(last_rows).subspan(last_rows.size() - behind, vocab);
+  }
   SessionContents& contents() const { return work->contents(); }
 };
 

@@ -1,11 +1,13 @@
 // The computing of a step: blocks of tokens through the model, alone or with the blocks of other streams.
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include "lib/session/contain.h"
+#include "lib/session/prompt_lookup.h"
 #include "lib/session/provenance.h"
 #include "lib/session/stream_block.h"
 
@@ -13,7 +15,11 @@ namespace quire {
 namespace {
 
 // Rows of logits read at a time.
-constexpr int64_t kLogitRows = 32;
+constexpr int64_t kLogitRows = 1 + kMostDrafted;
+
+bool all_finite(std::span<const float> logits) {
+  return std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); });
+}
 
 }  // namespace
 
@@ -57,9 +63,11 @@ Status GenerationStream::collect_blocks(Step& step) {
       if (block.n() > 0) {
         const auto own = rows.empty() ? std::span<const float>() : std::span(rows).subspan(row * vocab, vocab);
         QUIRE_TRY(stream.read_results(block, own, *step.states, static_cast<int64_t>(row++), *step.cancel));
-        stream.commit(block, step.begin);
+        if (block.n_drafted() > 0) return stream.verify(block, step.begin);
+        stream.commit(block, block.n(), step.begin);
       }
-      return stream.generate(block);
+      const SessionContents& contents = block.contents();
+      return contents.text.n_uncomputed() > 0 ? Status() : stream.generate(block, contents.kept.last_logits());
     });
   }
   return {};
@@ -76,7 +84,7 @@ Status GenerationStream::next_block(Block& block) {
   SessionContents& contents = block.contents();
   const TextState& text = contents.text;
   const Strategy& strategy = contents.strategy();
-  if (options_.max_undelivered > 1) {  // what was kept for tokens that are delivered now
+  if (options_.max_undelivered > 1 || options_.draft_tokens > 0) {  // what was kept for tokens that are delivered now
     contents.kept.confirm(block.n_confirmed);
     const int64_t next = next_query(block, text.n_computed());
     contents.evict(strategy.retained(next), next);
@@ -115,12 +123,39 @@ Status GenerationStream::fill_block(Block& block, int64_t stop) {
       if (text.is_generated(first + same) != block.generated) n = same;
     }
   }
+  block.tokens = text.tokens().subspan(static_cast<size_t>(first), static_cast<size_t>(n));
+  add_draft(block,
+            std::min({limit_, strategy.window_end(first) - 1, first + session_->options().prefill_block}) - first - 1);
+  const Status status = reserve(contents, first, block.n());
+  if (status.ok() || block.n_drafted() == 0) return status;
+  contents.undo_block();
+  block.with_draft.clear();
+  block.tokens = text.tokens().subspan(static_cast<size_t>(first), static_cast<size_t>(n));
+  return reserve(contents, first, n);
+}
+
+Status GenerationStream::reserve(SessionContents& contents, int64_t first, int64_t n) const {
+  const Strategy& strategy = contents.strategy();
   QUIRE_TRY(contents.kv().reserve(first, n));
   const int64_t entries = strategy.condensed_entries(first);
   const int64_t added = strategy.condensed_entries(first + n) - entries;
-  if (added > 0) QUIRE_TRY(contents.kv().reserve_condensed(entries, added));
-  block.tokens = text.tokens().subspan(static_cast<size_t>(first), static_cast<size_t>(n));
-  return {};
+  return added > 0 ? contents.kv().reserve_condensed(entries, added) : Status();
+}
+
+// Where the block is the last generated token, appends those that may follow it, at most `most`. In company there are
+// no drafts: there the weights are read for several tokens anyway.
+void GenerationStream::add_draft(Block& block, int64_t most) const {
+  const TextState& text = block.contents().text;
+  const Strategy& strategy = block.contents().strategy();
+  if (!block.alone || options_.constrain || text.n_uncomputed() != 1 || block.first < first_generated_) return;
+  most = std::min({most, options_.draft_tokens, options_.max_tokens - generator_.n_generated()});
+  // In less than a chunk, whatever is kept of the block, the queries of the chunk where that ends are known.
+  if (strategy.selects_chunks()) most = std::min(most, strategy.selection().chunk - 2);
+  const std::vector<int32_t> draft = find_draft(text.settled(), most, options_.draft_match);
+  if (draft.empty()) return;
+  block.with_draft.assign(block.tokens.begin(), block.tokens.end());
+  block.with_draft.insert(block.with_draft.end(), draft.begin(), draft.end());
+  block.tokens = block.with_draft;
 }
 
 Sequence GenerationStream::sequence(Block& block) const {
@@ -136,7 +171,8 @@ Sequence GenerationStream::sequence(Block& block) const {
   sequence.adapters = session_->adapters().empty() ? nullptr : &session_->adapters();
   const int64_t from = contents.kept.choices_from();
   if (contents.strategy().selects_chunks() && block.first + block.n() > from) {
-    sequence.selected = &block.results.choices;
+    block.results.choices.resize(block.ahead() ? static_cast<size_t>(block.n()) : 1);
+    sequence.selected = block.results.choices;
     sequence.count_from = from;
   }
   const CitedRows& cited = contents.kept.cited();
@@ -153,20 +189,14 @@ Status GenerationStream::read_results(Block& block, std::span<const float> row, 
   BlockResults& results = block.results;
   const Model& model = session_->model();
   const auto vocab = static_cast<size_t>(model.llama->config().vocab_size);
-  const auto check = [&](std::span<const float> rows) {
-    if (std::all_of(rows.begin(), rows.end(), [](float x) { return std::isfinite(x); })) return Status();
-    return Status(Code::kNumeric,
-                  "the model's logits are not finite in the block from position " + std::to_string(block.first),
-                  block.first);
-  };
   if (options_.score) {
     const auto before = block.contents().kept.last_logits();
     results.scores.push_back(before.empty() ? std::numeric_limits<float>::quiet_NaN()
                                             : log_probability(before, block.tokens[0]));
   }
   const int64_t n = block.n();
-  const bool every = options_.score || options_.keep_logits;
-  std::vector<float> rows;
+  const bool every = options_.score || options_.keep_logits || block.n_drafted() > 0;
+  std::vector<float>& rows = block.last_rows;
   for (int64_t first = every ? 0 : n - 1; first < n; first += kLogitRows) {
     const int64_t count = std::min(kLogitRows, n - first);
     if (row.empty()) {
@@ -175,7 +205,12 @@ Status GenerationStream::read_results(Block& block, std::span<const float> row, 
     } else {
       rows.assign(row.begin(), row.end());
     }
-    QUIRE_TRY(check(rows));
+    // Of a draft, the rows behind the first one are looked at if they come to be used.
+    if (!all_finite(block.n_drafted() == 0 ? std::span(rows) : std::span(rows).first(vocab))) {
+      return Status(Code::kNumeric,
+                    "the model's logits are not finite in the block from position " + std::to_string(block.first),
+                    block.first);
+    }
     if (options_.keep_logits) results.logits.insert(results.logits.end(), rows.begin(), rows.end());
     for (int64_t r = 0; options_.score && r < count && first + r + 1 < n; ++r) {
       results.scores.push_back(log_probability({&rows[static_cast<size_t>(r) * vocab], vocab},
@@ -188,24 +223,47 @@ Status GenerationStream::read_results(Block& block, std::span<const float> row, 
   }
   const Strategy& strategy = block.contents().strategy();
   spread_entries(strategy, block.contents().kept.cited().range().n_cells(), block.n_entries, results.peaks);
-  results.last.assign(rows.end() - static_cast<int64_t>(vocab), rows.end());
   return {};
 }
 
-// The block was computed: the session takes it, as a whole. What can fail comes first.
-void GenerationStream::commit(Block& block, Clock::time_point begin) {
+// Generates a token after each of the block's, as long as it is the one that was drafted there: so they are the tokens
+// that would come without a draft. The session takes what was computed of them, and forgets the rest of the block.
+Status GenerationStream::verify(Block& block, Clock::time_point begin) {
+  const auto vocab = static_cast<size_t>(session_->model().llama->config().vocab_size);
+  Status status;
+  int64_t n = 0;
+  for (bool drafted = true; drafted; ++n) {
+    const size_t before = block.generated_tokens.size();
+    status = generate(block, block.logits_after(n, vocab));
+    drafted = status.ok() && block.generated_tokens.size() > before && n + 1 < block.n() &&
+              block.generated_tokens.back().event.token == block.tokens[static_cast<size_t>(n) + 1] &&
+              all_finite(block.logits_after(n + 1, vocab));
+  }
+  commit(block, n, begin);
+  return status;
+}
+
+// The block was computed: the session takes its first n tokens. What can fail comes first.
+void GenerationStream::commit(Block& block, int64_t n, Clock::time_point begin) {
   SessionContents& contents = block.contents();
-  const int64_t n = block.n();
   const int64_t n_computed = block.first + n;
-  const bool ahead = n_computed > block.n_confirmed;
   const int64_t next = next_query(block, n_computed);
   const auto retained = contents.strategy().retained(next);
-  contents.kept.add(std::move(block.results), block.first, n, ahead);
+  const auto last = block.logits_after(n - 1, static_cast<size_t>(session_->model().llama->config().vocab_size));
+  block.results.last.assign(last.begin(), last.end());
+  if (n < block.n()) block.results.cut(n, block.n(), contents.kept.cited().range().n_cells());
+  contents.kept.add(std::move(block.results), block.first, n, block.ahead());
   block.cost.n_reused = contents.text.computed(block.n_reused);
   block.cost.n_prompt = contents.text.computed(n);
   contents.kv().narrowed();
+  if (n < block.n()) {
+    assert(contents.kv().exact_boundary(n_computed) == n_computed);  // see add_draft
+    contents.undo_block();
+  }
   contents.evict(retained, next);
   contents.offer_chunks(std::min(n_computed, block.n_confirmed), false);
+  block.cost.n_drafted = block.n_drafted();
+  block.cost.n_accepted = block.n_drafted() > 0 ? n - 1 : 0;
   (block.cost.n_prompt > 0 ? block.cost.prefill : block.cost.decode) = Clock::now() - begin;
   if (block.cost.n_prompt == 0) return;
   prompt_done_ += block.cost.n_prompt;

@@ -16,6 +16,9 @@ struct StopSet {
   std::vector<std::string> strings;
 };
 
+// So that the logits of a draft and of the token before it are read together.
+constexpr int64_t kMostDrafted = 31;
+
 // Of the vocabulary, a bit for each token that may come next; none: any may.
 using AllowedTokens = std::vector<uint32_t>;
 
@@ -26,7 +29,11 @@ struct StreamOptions {
   int64_t min_tokens = 0;                 // so many are generated before the text may end
   int64_t deadline_ms = 0;                // from opening; 0: none
   StopSet stop;
-  int64_t max_undelivered = 1;  // so many tokens at most are generated ahead of the reader
+  // A step that generates tokens begins when fewer than so many wait for the reader.
+  int64_t max_undelivered = 1;
+  // Prompt lookup: so many tokens at most are drafted for a step, where so many of the last ones stood before.
+  int64_t draft_tokens = 0;  // at most kMostDrafted
+  int64_t draft_match = 2;
   bool score = false;
   bool keep_logits = false;
   bool keep_hidden = false;

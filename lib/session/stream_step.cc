@@ -67,6 +67,7 @@ Status GenerationStream::begin_step(Block& block, bool alone) {
   TokenGenerator::State delivered;
   {
     MutexLock lock(mutex_);
+    block.alone = alone;
     block.postponed = rewind_ && !alone && !finished_;
     if (finished_ || block.postponed) return {};
     in_step_ = true;
@@ -94,10 +95,10 @@ bool GenerationStream::expired() const {
   return options_.deadline_ms > 0 && Clock::now() - started_ >= std::chrono::milliseconds(options_.deadline_ms);
 }
 
-// Where nothing is left to process: generates the next token, or finds the reason why there is none.
-Status GenerationStream::generate(Block& block) {
+// Generates the text's next token from the logits after its last one, or finds the reason why there is none.
+Status GenerationStream::generate(Block& block, std::span<const float> logits) {
   TextState& text = block.contents().text;
-  if (ending_ || block.end || cancel_.cancelled() || text.n_uncomputed() > 0) return {};
+  if (ending_ || block.end || cancel_.cancelled()) return {};
   const auto finish = [&](FinishReason reason) {
     block.end = generator_.end(reason);
     return Status();
@@ -118,13 +119,13 @@ Status GenerationStream::generate(Block& block) {
       if (generator) generator->rewind(state);
     }
   } undo{&generator_, before};
-  QUIRE_ASSIGN(StreamEvent event, generator_.next(block.contents().kept.last_logits(), text.settled(),
-                                                  block.allowed ? *block.allowed : AllowedTokens()));
+  QUIRE_ASSIGN(StreamEvent event,
+               generator_.next(logits, text.settled(), block.allowed ? *block.allowed : AllowedTokens()));
   if (event.type == StreamEvent::Type::kEnd) {
     block.end = std::move(event);
   } else {
     const int32_t token = event.token;
-    block.token.push_back({std::move(event), generator_.state()});
+    block.generated_tokens.push_back({std::move(event), generator_.state()});
     first_generated_ = std::min(first_generated_, text.n_settled());
     text.add_generated(token);
   }
@@ -172,7 +173,7 @@ void GenerationStream::show(Block& block, Status failure, bool undo) {
     end = cancelled_event();
   } else {
     if (block.progress) events_.progress = std::move(block.progress);
-    if (!undo && !rewind_) events_.tokens.splice(events_.tokens.end(), block.token);
+    if (!undo && !rewind_) events_.tokens.splice(events_.tokens.end(), block.generated_tokens);
     const bool all_delivered = events_.tokens.empty();
     needs_constraint_ = block.needs_constraint && allowed_for_ != n_delivered_;
     if (rewind_) {

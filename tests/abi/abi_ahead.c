@@ -1,4 +1,5 @@
-/* Streams whose reader takes part: tokens generated ahead, stops added on the way, constraints on the next token. */
+/* Streams that work ahead, with drafts too, and whose reader takes part: stops added on the way, constraints on the
+   next token. */
 #include "abi_test.h"
 
 static quire_session* fed(quire_model* model) {
@@ -46,6 +47,42 @@ static void test_ahead(quire_model* model, const transcript* whole) {
   CHECK(n_tokens == 47 && n_pending == 0);
   stream = open_greedy(session, 0, 8, QUIRE_OK);
   for (i = 7; i < 20; ++i) CHECK(next_token(stream, &event) == whole->tokens[i]);
+  quire_stream_release(stream);
+  quire_session_release(session);
+}
+
+static void test_drafts(quire_model* model, const transcript* whole) {
+  static const struct {
+    int32_t tokens, match;
+    uint32_t flags;
+  } wrong[] = {{-1, 0, 0}, {32, 0, 0}, {4, -1, 0}, {4, 65, 0}, {4, 0, QUIRE_STREAM_CONSTRAIN}};
+  quire_session* session = fed(model);
+  quire_session_stats stats;
+  quire_stream_options options;
+  quire_stream* stream = NULL;
+  quire_event event;
+  size_t i;
+  for (i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
+    quire_stream_options_init(&options, sizeof options);
+    options.max_tokens = 20;
+    options.flags = wrong[i].flags;
+    options.draft_tokens = wrong[i].tokens;
+    options.draft_match = wrong[i].match;
+    CHECK(quire_stream_open(session, &options, &stream, NULL) == QUIRE_ERROR_INVALID_ARGUMENT);
+  }
+  quire_stream_options_init(&options, sizeof options);
+  options.flags = QUIRE_STREAM_IGNORE_EOS;
+  options.max_tokens = 20;
+  options.draft_tokens = 31;
+  options.draft_match = 1;
+  CHECK(quire_stream_open(session, &options, &stream, NULL) == QUIRE_OK);
+  for (i = 0; i < 20; ++i) CHECK(next_token(stream, &event) == whole->tokens[i]);
+  CHECK(next_token(stream, &event) == -1 && event.finish_reason == QUIRE_FINISH_MAX_TOKENS);
+  memset(&stats, 0, sizeof stats);
+  stats.struct_size = sizeof stats;
+  CHECK(quire_session_get_stats(session, &stats, NULL) == QUIRE_OK);
+  CHECK(stats.n_generated == 20 && stats.n_drafted > 0);
+  CHECK(0 <= stats.n_accepted && stats.n_accepted <= stats.n_drafted && stats.n_accepted < 20);
   quire_stream_release(stream);
   quire_session_release(session);
 }
@@ -121,6 +158,7 @@ void test_reading_along(void) {
   CHECK(whole.n_tokens == 20);
   quire_session_release(session);
   test_ahead(l.model, &whole);
+  test_drafts(l.model, &whole);
   test_add_stops(l.model, &whole);
   test_allow(l.model);
   close_model(&l);

@@ -201,6 +201,7 @@ class UsageTest(unittest.TestCase):
             self.assertIn(wrong, self.assert_usage_error("run", "-m", "x", "-p", "x", "--logit-bias", wrong))
         self.assert_usage_error("run", "-m", "x", "-p", "x", "--top-logprobs", "2")  # without --json
         self.assert_usage_error("run", "-m", "x", "-p", "x", "--json", "--top-logprobs", "65")
+        self.assert_usage_error("run", "-m", "x", "-p", "x", "--draft", "32")
         self.assert_usage_error("run", "-m", "x", "-p", "x", "--dry-base", "0.5")
         self.assert_usage_error("run", "-m", "x", "-p", "x", "--typical", "1.5")
         self.assert_usage_error("run", "-m", "x", "-p", "x", "--deadline", "-1")
@@ -478,6 +479,16 @@ class ModelTest(unittest.TestCase):
         answer = self.run_json(*arguments, "--stop", stop)
         self.assertEqual(answer["text"], text[:text.index(stop)])
         self.assertEqual(answer["finish_reason"], "stop_string")
+
+    def test_drafts_change_no_token(self):
+        arguments = ["run", "-m", OPTIONS.model, "-p", "The grass is green. The grass is", "-n", 24, "--ignore-eos"]
+        plain = self.run_json(*arguments)
+        self.assertEqual((plain["n_drafted_tokens"], plain["n_accepted_tokens"]), (0, 0))
+        for more in (["--draft", 8], ["--draft", 31, "--draft-match", 1], ["--draft", 8, "--temperature", 0]):
+            answer = self.run_json(*arguments, *more)
+            self.assertEqual(answer["tokens"], plain["tokens"], more)
+            self.assertGreater(answer["n_drafted_tokens"], 0)
+            self.assertLessEqual(answer["n_accepted_tokens"], answer["n_drafted_tokens"])
 
     def test_sampling_options(self):
         arguments = ["run", "-m", OPTIONS.model, "-p", "The grass is green. The grass is", "-n", 16, "--ignore-eos"]

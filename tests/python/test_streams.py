@@ -129,6 +129,9 @@ class Streams(WithModel):
 
         whole = tokens(session().stream(12, ignore_eos=True))
         self.assertEqual(tokens(session().stream(12, ignore_eos=True, max_undelivered=8)), whole)
+        drafting = session()
+        self.assertEqual(tokens(drafting.stream(12, ignore_eos=True, draft_tokens=8, draft_match=1)), whole)
+        self.assertGreater(drafting.stats["n_drafted"], 0)
         with session().stream(12, ignore_eos=True, max_undelivered=8) as stream:
             first = next(event.token for event in stream if event.kind == "token")
             stream.add_stop("never this, surely", stop_ids=[whole[5]])

@@ -325,6 +325,8 @@ class SessionStats(Structure):
         ("n_moved", c_int64),
         ("kv_full_bytes", c_int64),
         ("kv_old_bytes", c_int64),
+        ("n_drafted", c_int64),
+        ("n_accepted", c_int64),
     ]
 
 
@@ -590,6 +592,8 @@ class StreamOptions(Structure):
         ("n_top_logprobs", c_int32),
         ("max_undelivered", c_int32),
         ("cite_end", c_int64),
+        ("draft_tokens", c_int32),
+        ("draft_match", c_int32),
     ]
 
 
@@ -637,7 +641,7 @@ SIZES = {
     EditResult: 32,
     LabelAttention: 32,
     Passage: 64,
-    SessionStats: 120,
+    SessionStats: 136,
     TierStats: 96,
     SnapshotOptions: 32,
     SnapshotWriter: 56,
@@ -657,7 +661,7 @@ SIZES = {
     ModelOptions: 96,
     SessionOptions: 128,
     EditOptions: 40,
-    StreamOptions: 160,
+    StreamOptions: 168,
     Event: 136,
 }
 

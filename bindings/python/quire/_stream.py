@@ -42,10 +42,11 @@ class Stream(_Handle):
     def __init__(self, session, max_tokens=0, temperature=0.0, top_k=0, top_p=0.0, min_p=0.0, seed=0, stop_ids=(),
                  stop=(), score=False, keep_logits=False, ignore_eos=False, samplers=(), logit_bias=None,
                  dry_breakers=None, min_tokens=0, deadline=0.0, top_logprobs=0, max_undelivered=0,
-                 constrain=False, keep_hidden=False, cite=False, cite_end=0):
+                 constrain=False, keep_hidden=False, cite=False, cite_end=0, draft_tokens=0, draft_match=0):
         """samplers: a chain of (kind, fields), such as ("penalties", dict(a=1.1, n=64)); see quire_sampler. logit_bias:
         {token: bias}. dry_breakers: None for the usual ones. deadline: seconds. cite: for Session.passages, of the
-        tokens before cite_end (0: all but the last 64 before the answer)."""
+        tokens before cite_end (0: all but the last 64 before the answer). draft_tokens: prompt lookup, which makes
+        answers that quote the session's text faster."""
         ids, n_ids = _ids(stop_ids)
         chain = (_ffi.Sampler * len(samplers))(
             *[_ffi.Sampler(kind=_choice("sampler", kind, SAMPLERS), **fields) for kind, fields in samplers])
@@ -60,7 +61,8 @@ class Stream(_Handle):
             logit_bias=biases if len(biases) else None, n_logit_bias=len(biases),
             dry_breakers=None if dry_breakers is None else breakers, n_dry_breakers=len(breakers),
             min_tokens=min_tokens, deadline_ms=round(deadline * 1000), n_top_logprobs=top_logprobs,
-            max_undelivered=max_undelivered, cite_end=cite_end)
+            max_undelivered=max_undelivered, cite_end=cite_end, draft_tokens=draft_tokens,
+            draft_match=draft_match)
         self._vocab_size = session._vocab_size
         self._own(session, lib.quire_stream_open, session._handle, byref(options))
 

@@ -125,6 +125,27 @@ TEST(Batch, GivesEachSessionTheTokensItGivesAlone) {
   EXPECT_LT(tasks_together, tasks_alone * 3 / 4);
 }
 
+// Drafts are for those that step alone: others wait then for their readers to take what they generated so.
+TEST(Batch, MembersMayHaveDrafts) {
+  const auto model = load(kWithBeacons, 2);
+  const auto alone = run_alone(model);
+  std::vector<std::shared_ptr<Session>> sessions;
+  std::vector<std::shared_ptr<GenerationStream>> streams;
+  for (const Task& task : kTasks) {
+    sessions.push_back(fed(model, task, options_of(task)));
+    StreamOptions options = generation(task);
+    options.draft_tokens = 1 + static_cast<int64_t>(sessions.size());
+    options.draft_match = 1;
+    streams.push_back(take(GenerationStream::open(sessions.back(), options)));
+  }
+  const auto together = read_in_step(*model, streams, [](int) {});
+  for (size_t s = 0; s < kSessions; ++s) {
+    EXPECT_EQ(together[s].tokens, alone[s].tokens) << kTasks[s].strategy;
+    EXPECT_EQ(together[s].logprobs, alone[s].logprobs) << kTasks[s].strategy;
+    EXPECT_EQ(together[s].end.finish, FinishReason::kMaxTokens);
+  }
+}
+
 TEST(Batch, AMemberThatIsCancelledLeavesTheOthersAlone) {
   const auto model = load(kWithBeacons, 2);
   const auto alone = run_alone(model);

@@ -238,6 +238,9 @@ TEST_P(Cite, SharesDependOnTheTextAlone) {
     StreamOptions ahead = citing(end);
     ahead.max_undelivered = 4;
     check(reader, ahead, "ahead of the reader");
+    ahead.draft_tokens = 5;
+    ahead.draft_match = 1;
+    check(make(), ahead, "with drafts");
   }
   {
     const auto one = make(), two = make();  // share their steps

@@ -20,7 +20,7 @@ BlockResults block(int64_t first, int64_t n, std::vector<int64_t> choices = {}) 
     results.scores.push_back(f / 2);
     results.last = {f, -f};
   }
-  results.choices = std::move(choices);
+  if (!choices.empty()) results.choices = {std::move(choices)};
   return results;
 }
 
@@ -86,6 +86,28 @@ TEST(KeptResults, ChoicesOfForgottenTokensDoNotCount) {
   kept.cut(5, 2);
   EXPECT_EQ(choices(kept), (Choices{2, 1, 0}));
   EXPECT_EQ(kept.choices_from(), 5);  // those of the tokens before are counted already
+}
+
+// Of a block that went on behind tokens that are forgotten: of three tokens two stay, and later one.
+TEST(KeptResults, TokensOfABlockAreForgottenOneByOne) {
+  using Choices = std::vector<int64_t>;
+  KeptResults kept(2, 3);
+  kept.begin(4, 4);
+  BlockResults results = block(4, 3);
+  results.choices = {{1, 1}, {}, {0, 0, 5}};
+  results.peaks = {1, 2, 3, 4};  // of the last two tokens
+  results.cut(2, 3, 2);
+  EXPECT_EQ(results.logits, (Floats{4, -4, 5, -5}));
+  EXPECT_EQ(results.hidden, (Floats{4, 5, 6, 5, 6, 7}));
+  EXPECT_EQ(results.scores, (Floats{2, 2.5f}));
+  EXPECT_EQ(results.choices, (std::vector<Choices>{{1, 1}, {}}));
+  EXPECT_EQ(results.peaks, (Floats{1, 2}));
+  results.choices[1] = {0, 2, 1};
+  kept.add(std::move(results), 4, 2, true);
+  EXPECT_EQ(Choices(kept.choices().begin(), kept.choices().end()), (Choices{1, 3, 1}));
+  kept.cut(5, 5);
+  EXPECT_EQ(Choices(kept.choices().begin(), kept.choices().end()), (Choices{1, 1, 0}));
+  EXPECT_EQ(values(kept.scores(4, 1)), (Floats{2}));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -140,8 +141,15 @@ TEST_P(RandomCalls, GiveTheTokensOfASessionInMemory) {
           break;
         case 2:
           if (at.tokens + at.pending == 0) break;
-          one.tell([n = below(12), seed_of_call](const std::shared_ptr<Session>& session) {
-            expect_ok(run(session, generating(n, 0.8f, seed_of_call)).status);
+          one.tell([n = below(12), drafted = below(16), seed_of_call, &plain](const std::shared_ptr<Session>& session) {
+            StreamOptions generate = generating(n, 0.8f, seed_of_call);
+            // Of few different tokens, so that drafts are right now and then.
+            for (int32_t id = 9; id < vocab_size(*plain); ++id) {
+              generate.sampling.logit_bias.emplace_back(id, -INFINITY);
+            }
+            if (&session->model() != plain.get()) generate.draft_tokens = drafted;
+            generate.draft_match = 1;
+            expect_ok(run(session, generate).status);
           });
           break;
         case 3:

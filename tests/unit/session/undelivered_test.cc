@@ -1,6 +1,9 @@
-// Tokens generated ahead of their reader are no part of the session: nothing that follows depends on them.
+// Tokens generated ahead of their reader are no part of the session: nothing that follows depends on them. Nor does
+// anything depend on which tokens were drafted.
 
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "tests/unit/kv/spill_directory.h"
 #include "tests/unit/session/hold.h"
@@ -10,6 +13,24 @@ namespace quire::test {
 namespace {
 
 constexpr int64_t kPrompt = 61, kNew = 60;
+
+// How far a stream works ahead of its reader.
+struct Ahead {
+  int64_t max_undelivered = 1;
+  int64_t draft_tokens = 0;
+  int64_t draft_match = 1;
+
+  void set(StreamOptions* options) const {
+    options->max_undelivered = max_undelivered;
+    options->draft_tokens = draft_tokens;
+    options->draft_match = draft_match;
+  }
+};
+std::ostream& operator<<(std::ostream& out, const Ahead& a) {
+  return out << a.max_undelivered << " ahead, drafts of " << a.draft_tokens << " where " << a.draft_match << " stood";
+}
+constexpr Ahead kPlain{};
+constexpr Ahead kAll[] = {{2}, {7}, {100}, {1, 1}, {1, 5}, {1, 31, 2}, {7, 3}, {100, 31}};
 
 struct Case {
   const char* strategy;
@@ -42,39 +63,54 @@ class Undelivered : public testing::TestWithParam<Case> {
     expect_ok(session->feed_tokens(prompt_));
     return session;
   }
-  static StreamOptions ahead(int64_t max_undelivered, int64_t max_tokens = kNew) {
+  // Of few different tokens, so that drafts are right now and then.
+  StreamOptions ahead(const Ahead& how, int64_t max_tokens = kNew) const {
     StreamOptions options = generating(max_tokens, 0.9f, 7);
+    for (int32_t id = 9; id < vocab_size(*model_); ++id) options.sampling.logit_bias.emplace_back(id, -INFINITY);
     SamplerStep penalties;
     penalties.kind = SamplerStep::Kind::kPenalties;
     penalties.value = 1.2;
     penalties.n = 20;
     options.sampling.steps.insert(options.sampling.steps.begin(), penalties);
-    options.max_undelivered = max_undelivered;
+    how.set(&options);
     return options;
   }
 
   std::shared_ptr<Model> model_ = load(model_for(GetParam().strategy), 2);
   SpillDirectory directory_;
   Tokens prompt_ = random_tokens(*model_, kPrompt);
-  Outcome whole_ = run(fed(), ahead(1));
+  Outcome whole_ = run(fed(), ahead(kPlain));
 };
 INSTANTIATE_TEST_SUITE_P(Cases, Undelivered, testing::ValuesIn(kCases));
 
-TEST_P(Undelivered, TheAnswerIsTheSameForAnyBound) {
+TEST_P(Undelivered, TheAnswerIsTheSame) {
   ASSERT_EQ(whole_.tokens.size(), static_cast<size_t>(kNew));
-  for (const int64_t bound : {2, 7, 100}) {
+  const auto kept = [&](StreamOptions options) {
+    options.keep_logits = options.keep_hidden = options.score = true;
+    return options;
+  };
+  const auto rows = [](const Session& session) {
+    Logits all = kept_logits(session, kPrompt, kNew);
+    const auto width = static_cast<size_t>(session.model().llama->config().hidden_size);
+    all.resize(all.size() + kNew * width);
+    expect_ok(session.hidden_states(kPrompt, kNew, all.data() + all.size() - kNew * width));
+    return all;
+  };
+  const auto plain = fed();
+  run(plain, kept(ahead(kPlain)));
+  for (const Ahead& how : kAll) {
+    SCOPED_TRACE(how);
     const auto session = fed();
-    StreamOptions options = ahead(bound);
-    options.keep_logits = options.score = true;
+    const StreamOptions options = kept(ahead(how));
     const auto stream = take(GenerationStream::open(session, options));
     work_ahead(*model_);
     EXPECT_EQ(position(*session), (Position{kPrompt, 0}));
     EXPECT_EQ(stats(*session).n_generated, 0);
     const Outcome outcome = read(*stream);
     expect_ok(outcome.status);
-    EXPECT_EQ(outcome.tokens, whole_.tokens) << bound;
-    EXPECT_EQ(outcome.logprobs, whole_.logprobs) << bound;
-    EXPECT_EQ(outcome.text, whole_.text) << bound;
+    EXPECT_EQ(outcome.tokens, whole_.tokens);
+    EXPECT_EQ(outcome.logprobs, whole_.logprobs);
+    EXPECT_EQ(outcome.text, whole_.text);
     EXPECT_EQ(outcome.end.finish, FinishReason::kMaxTokens);
     EXPECT_EQ(outcome.end.n_tokens, kPrompt + kNew);
     EXPECT_EQ(stats(*session).n_generated, kNew);
@@ -84,15 +120,55 @@ TEST_P(Undelivered, TheAnswerIsTheSameForAnyBound) {
     std::vector<float> scores(kNew);
     expect_ok(session->scores(kPrompt, kNew, scores.data()));
     EXPECT_EQ(scores, whole_.logprobs);
+    EXPECT_TRUE(same_bits(rows(*session), rows(*plain)));
+    // Some drafts were right, and some were not.
+    EXPECT_EQ(stats(*session).n_accepted > 0, how.draft_tokens > 0);
+    EXPECT_EQ(stats(*session).n_drafted > stats(*session).n_accepted, how.draft_tokens > 0);
   }
 }
 
-TEST_P(Undelivered, AClosedStreamForgetsThem) {
-  for (const auto& [bound, taken] : std::vector<std::pair<int64_t, size_t>>{
-           {1, 3}, {2, 0}, {2, 1}, {3, 5}, {7, 4}, {20, 0}, {40, 1}, {40, 15}, {100, 30}}) {
-    SCOPED_TRACE(std::to_string(taken) + " taken, " + std::to_string(bound) + " ahead");
+// One token again and again, and now and then another one: drafts become longer than the chunks that strategies choose
+// among, and end anywhere.
+TEST_P(Undelivered, LongDraftsEndAnywhere) {
+  constexpr int64_t kMany = 300;
+  int64_t n_right = 0, n_wrong = 0;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    SCOPED_TRACE(seed);
+    StreamOptions options = generating(kMany, 1.0f, seed);
+    for (int32_t id = 5; id < vocab_size(*model_); ++id) options.sampling.logit_bias.emplace_back(id, -INFINITY);
+    options.sampling.logit_bias.emplace_back(4, 4.3);
+    options.keep_logits = true;
+    const auto plain = fed();
+    const Outcome expected = run(plain, options);
+    Ahead{1, 31}.set(&options);
     const auto session = fed();
-    StreamOptions options = ahead(bound);
+    EXPECT_EQ(run(session, options).tokens, expected.tokens);
+    EXPECT_TRUE(same_bits(kept_logits(*session, kPrompt, kMany), kept_logits(*plain, kPrompt, kMany)));
+    n_right += stats(*session).n_accepted;
+    n_wrong += stats(*session).n_drafted - stats(*session).n_accepted;
+  }
+  EXPECT_GT(n_right, 500);
+  EXPECT_GT(n_wrong, 50);
+}
+
+TEST_P(Undelivered, AClosedStreamForgetsThem) {
+  for (const auto& [how, taken] : std::vector<std::pair<Ahead, size_t>>{{kPlain, 3},
+                                                                        {{2}, 0},
+                                                                        {{2}, 1},
+                                                                        {{3}, 5},
+                                                                        {{7}, 4},
+                                                                        {{20}, 0},
+                                                                        {{40}, 1},
+                                                                        {{40}, 15},
+                                                                        {{100}, 30},
+                                                                        {{1, 4}, 10},
+                                                                        {{1, 31}, 21},
+                                                                        {{5, 2}, 33},
+                                                                        {{40, 7}, 8}}) {
+    SCOPED_TRACE(how);
+    SCOPED_TRACE(std::to_string(taken) + " taken");
+    const auto session = fed();
+    StreamOptions options = ahead(how);
     options.keep_logits = true;
     const auto stream = take(GenerationStream::open(session, options));
     work_ahead(*model_);
@@ -111,7 +187,7 @@ TEST_P(Undelivered, AClosedStreamForgetsThem) {
     EXPECT_EQ(position(*session), (Position{kPrompt + static_cast<int64_t>(taken), 0}));
     EXPECT_EQ(stats(*session).n_generated, static_cast<int64_t>(taken));
     if (taken > 0) kept_logits(*session, kPrompt, static_cast<int64_t>(taken));  // fails where they are gone
-    const Outcome rest = run(session, ahead(bound, kNew - static_cast<int64_t>(taken)));
+    const Outcome rest = run(session, ahead(how, kNew - static_cast<int64_t>(taken)));
     expect_ok(rest.status);
     outcome.tokens.insert(outcome.tokens.end(), rest.tokens.begin(), rest.tokens.end());
     outcome.logprobs.insert(outcome.logprobs.end(), rest.logprobs.begin(), rest.logprobs.end());
@@ -123,9 +199,9 @@ TEST_P(Undelivered, AClosedStreamForgetsThem) {
 // Fed text follows the delivered tokens, whatever was generated behind them.
 TEST_P(Undelivered, TextFollowsTheDeliveredTokens) {
   const Tokens more = random_tokens(*model_, 9, 3);
-  const auto next_logits = [&](int64_t bound) {
+  const auto next_logits = [&](const Ahead& how) {
     const auto session = fed();
-    const auto stream = take(GenerationStream::open(session, ahead(bound)));
+    const auto stream = take(GenerationStream::open(session, ahead(how)));
     read(*stream, 11);
     work_ahead(*model_);
     stream->close();
@@ -133,23 +209,25 @@ TEST_P(Undelivered, TextFollowsTheDeliveredTokens) {
     expect_ok(run(session).status);
     return last_logits(*session);
   };
-  const Logits expected = next_logits(1);
-  for (const int64_t bound : {2, 30}) EXPECT_TRUE(same_bits(expected, next_logits(bound))) << bound;
+  const Logits expected = next_logits(kPlain);
+  for (const Ahead& how : {Ahead{2}, Ahead{30}, Ahead{1, 5}, Ahead{30, 31}}) {
+    EXPECT_TRUE(same_bits(expected, next_logits(how))) << how;
+  }
 }
 
 TEST_P(Undelivered, MoreStopsHoldForThem) {
   const auto at = static_cast<ptrdiff_t>(9), taken = static_cast<ptrdiff_t>(4);
   const int32_t stop = whole_.tokens[at];
   const auto first = std::find(whole_.tokens.begin() + taken, whole_.tokens.end(), stop);
-  for (const int64_t bound : {1, 2, 30}) {
+  for (const Ahead& how : {kPlain, Ahead{2}, Ahead{30}, Ahead{1, 31}, Ahead{9, 4}}) {
     const auto session = fed();
-    const auto stream = take(GenerationStream::open(session, ahead(bound)));
+    const auto stream = take(GenerationStream::open(session, ahead(how)));
     Outcome outcome = read(*stream, static_cast<size_t>(taken));
     work_ahead(*model_);
     expect_ok(stream->add_stops({{-5, stop}, {"never in a text of \x01"}}));
     const Outcome rest = read(*stream);
     outcome.tokens.insert(outcome.tokens.end(), rest.tokens.begin(), rest.tokens.end());
-    EXPECT_EQ(outcome.tokens, Tokens(whole_.tokens.begin(), first)) << bound;
+    EXPECT_EQ(outcome.tokens, Tokens(whole_.tokens.begin(), first)) << how;
     EXPECT_EQ(rest.end.finish, FinishReason::kStopId);
     EXPECT_EQ(rest.end.token, stop);
     EXPECT_EQ(position(*session).tokens, kPrompt + (first - whole_.tokens.begin()));
@@ -169,9 +247,9 @@ TEST(UndeliveredStops, StringsAndMinimumLength) {
   const Outcome whole = run(text_session(model, prompt), generating(60, 1.0f));
   const std::string stop = whole.text.substr(whole.text.size() / 2, 4);
   Tokens held;
-  for (const int64_t bound : {1, 16}) {
+  for (const Ahead& how : {kPlain, Ahead{16}, Ahead{1, 8}}) {
     StreamOptions options = generating(60, 1.0f);
-    options.max_undelivered = bound;
+    how.set(&options);
     options.stop.strings = {"also never \x01"};
     auto session = text_session(model, prompt);
     auto stream = take(GenerationStream::open(session, options));
@@ -182,7 +260,7 @@ TEST(UndeliveredStops, StringsAndMinimumLength) {
               "a stream has at most 4096 stop ids and 64 stop strings; it has 0 and 1");
     expect_ok(stream->add_stops({{}, {stop}}));
     const Outcome rest = read(*stream);
-    EXPECT_EQ(begin.text + rest.text, whole.text.substr(0, whole.text.find(stop))) << bound;
+    EXPECT_EQ(begin.text + rest.text, whole.text.substr(0, whole.text.find(stop))) << how;
     EXPECT_EQ(rest.end.finish, FinishReason::kStopString);
     EXPECT_EQ(rest.end.stop_index, 1);
     EXPECT_EQ(stream->add_stops({{}, std::vector<std::string>(63, "x")}).code(), Code::kInvalidArgument);
@@ -198,15 +276,15 @@ TEST(UndeliveredStops, StringsAndMinimumLength) {
     tokens.insert(tokens.end(), more.begin(), more.end());
     ASSERT_GE(tokens.size(), 30u);
     EXPECT_EQ(std::find(tokens.begin() + 2, tokens.begin() + 30, whole.tokens[2]), tokens.begin() + 30);
-    if (bound == 1) held = tokens;
-    EXPECT_EQ(tokens, held) << bound;
+    if (held.empty()) held = tokens;
+    EXPECT_EQ(tokens, held) << how;
   }
 }
 
 // A budget that ends the answer ends it behind the same token.
 TEST(UndeliveredBudget, EndsBehindTheSameToken) {
   const auto model = load("short_128");
-  const auto answer = [&](int64_t bound) {
+  const auto answer = [&](const Ahead& how) {
     SessionOptions options = with_strategy("full(kv_chunk=16)");
     auto probe = make_session(model, options);
     expect_ok(probe->feed_tokens(random_tokens(*model, 16)));
@@ -215,7 +293,7 @@ TEST(UndeliveredBudget, EndsBehindTheSameToken) {
     const auto session = make_session(model, options);
     expect_ok(session->feed_tokens(random_tokens(*model, 30)));
     StreamOptions go = generating(60);
-    go.max_undelivered = bound;
+    how.set(&go);
     const auto stream = take(GenerationStream::open(session, go));
     work_ahead(*model);
     Outcome outcome = read(*stream);
@@ -223,22 +301,22 @@ TEST(UndeliveredBudget, EndsBehindTheSameToken) {
     EXPECT_EQ(position(*session).tokens, 30 + static_cast<int64_t>(outcome.tokens.size()));
     return outcome.tokens;
   };
-  const Tokens expected = answer(1);
+  const Tokens expected = answer(kPlain);
   EXPECT_EQ(expected.size(), 19u);
-  for (const int64_t bound : {2, 50}) EXPECT_EQ(answer(bound), expected) << bound;
+  for (const Ahead& how : {Ahead{2}, Ahead{50}, Ahead{1, 31}}) EXPECT_EQ(answer(how), expected) << how;
 }
 
 // What the heads chose for forgotten tokens does not count.
 TEST(UndeliveredLabels, ShareTheChoicesOfDeliveredTokens) {
   const auto model = load("short_128");
-  const auto shares = [&](int64_t bound, bool closes) {
+  const auto shares = [&](const Ahead& how, bool closes) {
     const auto session = make_session(model, with_strategy("longheads(chunk=16, chunks=4)"));
     std::string text;
     for (int i = 0; i < 60; ++i) text += "word " + std::to_string(i) + " ";
     const std::vector<TextLabel> labels = {{0, 100, 1}, {100, 300, 2}};
     expect_ok(session->feed_text(text, false, true, labels));
     StreamOptions go = generating(closes ? 50 : 12);
-    go.max_undelivered = bound;
+    how.set(&go);
     const auto stream = take(GenerationStream::open(session, go));
     read(*stream, closes ? 12 : SIZE_MAX);
     work_ahead(*model);
@@ -249,12 +327,14 @@ TEST(UndeliveredLabels, ShareTheChoicesOfDeliveredTokens) {
     for (const auto& label : found) all.push_back(label.share);
     return all;
   };
-  const auto expected = shares(1, false);
+  const auto expected = shares(kPlain, false);
   ASSERT_EQ(expected.size(), 2u);
   EXPECT_GT(expected[0] + expected[1], 0);
-  EXPECT_EQ(shares(1, true), expected);
-  EXPECT_EQ(shares(20, true), expected);
-  EXPECT_EQ(shares(20, false), expected);
+  EXPECT_EQ(shares(kPlain, true), expected);
+  for (const Ahead& how : {Ahead{20}, Ahead{1, 14}, Ahead{20, 5}}) {
+    EXPECT_EQ(shares(how, true), expected) << how;
+    EXPECT_EQ(shares(how, false), expected) << how;
+  }
 }
 
 }  // namespace
