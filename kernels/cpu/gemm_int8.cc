@@ -21,7 +21,7 @@ namespace quire::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr int64_t kBlockRows = 48;  // rows whose sums wait together
-constexpr int64_t kFewRows = 4;
+constexpr int64_t kFewRows = 16;    // up to four at once, of a panel that is in the second-level cache after the first
 constexpr int kFewSums = HWY_TARGET == HWY_AVX2 ? 1 : 8;  // of few rows, that are added to together
 constexpr int kTileVectors = 2;                           // of columns
 #if QUIRE_SMALL_TILES
@@ -224,6 +224,7 @@ HWY_NOINLINE int64_t rows_apart(const Int8Rows& x, int64_t row, const uint8_t* p
 template <class F>
 int64_t few_rows(const Int8Rows& x, int64_t row, int64_t n, const uint8_t* panel, const Output& out) {
   if (n >= 4) return rows_apart<F, 4>(x, row, panel, out);
+  if (n == 3) return rows_apart<F, 3>(x, row, panel, out);
   if (n >= 2) return rows_apart<F, 2>(x, row, panel, out);
   if constexpr (groups_apart<F>()) return rows_at_once<F, 1>(x, row, panel, out);  // as measured
   return rows_apart<F, 1>(x, row, panel, out);

@@ -152,7 +152,7 @@ void bench_attention(benchmark::State& state, Machine& machine, ElementType type
 void add_benchmarks(Machine& machine) {
   const std::string threads = "/threads:" + std::to_string(machine.pool->n_threads());
   for (const ElementType type : {ElementType::kF32, ElementType::kF16, ElementType::kBF16}) {
-    for (const int64_t m : {1, 16, 512}) {
+    for (const int64_t m : {1, 2, 3, 4, 6, 8, 16, 512}) {
       for (const int64_t size : {768, 2048, 4096}) {
         const std::string name = std::string("gemm/") + element_name(type) + "/m:" + std::to_string(m) +
                                  "/nk:" + std::to_string(size) + threads;
@@ -164,7 +164,7 @@ void add_benchmarks(Machine& machine) {
   }
   for (const ElementType type : {ElementType::kQ8_0, ElementType::kQ4_0, ElementType::kQ4_1, ElementType::kQ5_0,
                                  ElementType::kQ4_K, ElementType::kQ5_K, ElementType::kQ6_K}) {
-    for (const int64_t m : {1, 16, 512}) {
+    for (const int64_t m : {1, 2, 3, 4, 6, 8, 16, 512}) {
       for (const int64_t size : {2048, 4096}) {
         for (const bool int8 : {false, true}) {
           const std::string name = std::string(int8 ? "gemm_int8/" : "gemm/") + element_name(type) +
