@@ -193,13 +193,13 @@ void add_sampling_options(CLI::App& command, SamplingArguments& arguments) {
       ->type_name("N");
   command
       .add_option("--draft", arguments.draft_tokens,
-                  "draft up to N tokens from the text: the same answer, faster where it quotes (default: 0)")
+                  "draft up to N tokens from the text: the same answer, sooner where it quotes (default: 8; 0: none)")
       ->check(CLI::Range(0, 31))
       ->type_name("N");
   command
       .add_option("--draft-match", arguments.draft_match,
-                  "with --draft: where the last N tokens stood before (default: 2)")
-      ->check(CLI::Range(0, 64))
+                  "draft where the last N tokens stood in the text before (default: 2)")
+      ->check(CLI::Range(1, 64))
       ->type_name("N");
   command.add_option("--seed", arguments.seed, "the same seed draws the same tokens (default: 0)")->type_name("SEED");
   command.add_option("--stop", arguments.stop, "end before this text appears; may be repeated")->type_name("TEXT");

@@ -62,7 +62,7 @@ struct SamplingArguments {
   int64_t min_tokens = 0;
   double deadline = 0;  // seconds
   int32_t n_top_logprobs = 0;
-  int32_t draft_tokens = 0, draft_match = 0;
+  int32_t draft_tokens = 8, draft_match = 2;
   std::vector<std::string> stop;
   bool ignore_eos = false;
 };
