@@ -125,6 +125,7 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   int64_t first_generated_ = kNoLimit;       // where the first generated token stands
   bool decoding_ = false;                    // the next step has one token to process
   bool apart_ = false;                       // something failed in company: the next step is taken alone
+  bool drafts_;                              // until a step with a draft has failed
   std::optional<StreamEvent> ending_;        // the end of the answer, shown when all of its tokens are delivered
   bool stalled_ = false;  // a step failed that worked ahead: tried again when all tokens are delivered
 

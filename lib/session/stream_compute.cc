@@ -147,7 +147,7 @@ Status GenerationStream::reserve(SessionContents& contents, int64_t first, int64
 void GenerationStream::add_draft(Block& block, int64_t most) const {
   const TextState& text = block.contents().text;
   const Strategy& strategy = block.contents().strategy();
-  if (!block.alone || options_.constrain || text.n_uncomputed() != 1 || block.first < first_generated_) return;
+  if (!block.alone || !drafts_ || text.n_uncomputed() != 1 || block.first < first_generated_) return;
   most = std::min({most, options_.draft_tokens, options_.max_tokens - generator_.n_generated()});
   // In less than a chunk, whatever is kept of the block, the queries of the chunk where that ends are known.
   if (strategy.selects_chunks()) most = std::min(most, strategy.selection().chunk - 2);

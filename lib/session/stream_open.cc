@@ -110,7 +110,8 @@ GenerationStream::GenerationStream(std::shared_ptr<Session> session, StreamOptio
       prompt_total_(text.n_unread()),
       started_(Clock::now()),
       step_(std::make_unique<std::optional<Step>>()),
-      generator_(*session_->model().tokenizer, options_) {
+      generator_(*session_->model().tokenizer, options_),
+      drafts_(options_.draft_tokens > 0 && !options_.constrain) {
   events_.messages = std::move(messages);
   n_stop_ids_ = options_.stop.ids.size();
   n_stop_strings_ = options_.stop.strings.size();

@@ -47,10 +47,18 @@ void GenerationStream::collect(std::span<Job* const>, std::span<bool> finished) 
   if (step.n == 1 && undo) step.failures[0] = std::move(step.failure);
   for (size_t i = 0; i < step.n; ++i) {
     GenerationStream& stream = *step.streams[i];
-    finished[i] = !step.blocks[i].postponed;
-    if (!step.blocks[i].work) continue;
+    Block& block = step.blocks[i];
+    finished[i] = !block.postponed;
+    if (!block.work) continue;
     stream.apart_ = retry;
-    finished[i] = stream.settle(step.blocks[i], std::move(step.failures[i]), undo);
+    // What failed with a draft may succeed without.
+    const bool drops_draft = block.n_drafted() > 0 && block.generated_tokens.empty() && !step.failures[i].ok() &&
+                             step.failures[i].code() != Code::kCancelled;
+    if (drops_draft) {
+      stream.drafts_ = false;
+      step.failures[i] = {};
+    }
+    finished[i] = stream.settle(block, std::move(step.failures[i]), undo || drops_draft);
   }
   step_->reset();
 }

@@ -8,6 +8,7 @@
 #include "tests/unit/kv/spill_directory.h"
 #include "tests/unit/session/hold.h"
 #include "tests/unit/session/session_fixture.h"
+#include "tests/unit/session/test_memory.h"
 
 namespace quire::test {
 namespace {
@@ -304,6 +305,40 @@ TEST(UndeliveredBudget, EndsBehindTheSameToken) {
   const Tokens expected = answer(kPlain);
   EXPECT_EQ(expected.size(), 19u);
   for (const Ahead& how : {Ahead{2}, Ahead{50}, Ahead{1, 31}}) EXPECT_EQ(answer(how), expected) << how;
+}
+
+// Where a step with a draft finds no memory, one without may find some.
+TEST(UndeliveredMemory, ADraftThatFailsIsDropped) {
+  static TestMemory memory;
+  const auto model = load("short_128", memory.runtime());
+  StreamOptions options = generating(60, 1.0f, 3);
+  for (int32_t id = 5; id < vocab_size(*model); ++id) options.sampling.logit_bias.emplace_back(id, -INFINITY);
+  options.sampling.logit_bias.emplace_back(4, 4.3);
+  const auto open = [&] {
+    const auto session = make_session(model, with_strategy("full"));
+    expect_ok(session->feed_tokens(Tokens{3, 4}));
+    return session;
+  };
+  const Outcome plain = run(open(), options);
+  Ahead{1, 31}.set(&options);
+  const auto session = open();
+  const auto stream = take(GenerationStream::open(session, options));
+  Outcome outcome = read(*stream, 1);
+  const auto n = std::make_shared<int>(0);  // allocations that are asked for
+  {
+    const auto hold = hold_engine(*model);
+    memory.on_allocate = [n] { memory.left = (*n)++ == 0 ? 0 : INT64_MAX; };  // the next one fails
+    hold->release();
+  }
+  const Outcome rest = read(*stream);
+  expect_ok(rest.status);
+  outcome.tokens.insert(outcome.tokens.end(), rest.tokens.begin(), rest.tokens.end());
+  EXPECT_EQ(outcome.tokens, plain.tokens);
+  EXPECT_GT(*n, 0);
+  const auto hold = hold_engine(*model);
+  memory.on_allocate = nullptr;
+  memory.left = INT64_MAX;
+  hold->release();
 }
 
 // What the heads chose for forgotten tokens does not count.
