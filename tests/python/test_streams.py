@@ -1,5 +1,6 @@
 """Streams: what is generated, and how it ends."""
 
+import asyncio
 import math
 import select
 import threading
@@ -144,6 +145,62 @@ class Streams(WithModel):
                 token = next(event.token for event in stream if event.kind == "token")
                 self.assertIn(token, allowed or [token])
             self.assertEqual(list(stream)[-1].finish_reason, "max_tokens")
+
+    def test_coroutines(self):
+        def feed():
+            session = self.session()
+            session.feed("The reader turns the leaves")
+            return session
+
+        async def tokens(session, n):
+            found = []
+            async with session.stream(n, ignore_eos=True) as stream:
+                async for event in stream:
+                    if event.kind == "token":
+                        found.append(event.token)
+                        await asyncio.sleep(0)
+            return found
+
+        async def both():
+            return await asyncio.gather(tokens(feed(), 12), tokens(feed(), 7))
+
+        expected = [event.token for event in feed().stream(12, ignore_eos=True) if event.kind == "token"]
+        self.assertEqual(asyncio.run(both()), [expected, expected[:7]])
+
+        async def failing():
+            async with feed().stream(1, ignore_eos=True) as stream:
+                stream.close()
+                async for _ in stream:
+                    self.fail("a closed stream has no events")
+
+        with self.assertRaises(quire.QuireError) as caught:
+            asyncio.run(failing())
+        self.assertEqual(caught.exception.status, "CLOSED")
+
+    def test_a_task_that_is_cancelled_leaves_its_session_whole(self):
+        session = self.session()
+        session.feed("The reader turns the leaves " * 20)
+
+        async def interrupted():
+            async with session.stream(10_000, ignore_eos=True) as stream:
+                async for event in stream:
+                    if event.kind == "token":
+                        await asyncio.sleep(3600)
+
+        async def main():
+            task = asyncio.create_task(interrupted())
+            while session.stats["n_generated"] == 0:
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+
+        n_prompt = session.n_pending
+        asyncio.run(main())
+        self.assertEqual((session.n_tokens, session.n_pending), (n_prompt + 1, 0))
+        self.assertEqual(session.stats["n_generated"], 1)
+        "".join(session.generate(3, ignore_eos=True))
+        self.assertEqual(session.n_tokens, n_prompt + 4)
 
     def test_deadline(self):
         session = self.session(overflow="extrapolate", prefill_block=16)

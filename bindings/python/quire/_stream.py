@@ -1,5 +1,6 @@
 """Streams of events."""
 
+import asyncio
 import ctypes
 from ctypes import byref, c_int32, c_int64
 from typing import NamedTuple, Optional
@@ -35,7 +36,9 @@ class Event(NamedTuple):
 
 
 class Stream(_Handle):
-    """An iterator of events. Ctrl-C interrupts the wait; cancel() and close() may come from any thread."""
+    """An iterator of events. Ctrl-C interrupts the wait; cancel() and close() may come from any thread. In a coroutine
+    `async with session.stream(...) as stream` and `async for event in stream`: other tasks run while nothing waits to be
+    taken. A task that is cancelled leaves the loop, and the stream ends with its `async with`."""
 
     _release = "quire_stream_release"
 
@@ -92,6 +95,35 @@ class Stream(_Handle):
 
     def __next__(self):
         return self.next()
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        while True:
+            try:
+                event = self.next(timeout=0)
+            except StopIteration:
+                raise StopAsyncIteration from None
+            if event is not None:
+                return event
+            await self._readable()
+
+    async def _readable(self):
+        """Until an event waits, or the end."""
+        loop, handle = asyncio.get_running_loop(), self.wait_handle()
+        readable = loop.create_future()
+        loop.add_reader(handle, lambda: readable.done() or readable.set_result(None))
+        try:
+            await readable
+        finally:
+            loop.remove_reader(handle)
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *exception):
+        await asyncio.get_running_loop().run_in_executor(None, self.close)
 
     def add_stop(self, stop=(), stop_ids=()):
         """More strings and ids that end the answer, for all tokens not delivered yet."""
