@@ -79,7 +79,7 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   Status next_block(Block& block);
   Status fill_block(Block& block, int64_t stop);
   Status reserve(SessionContents& contents, int64_t first, int64_t n) const;
-  void add_draft(Block& block, int64_t most) const;
+  void add_draft(Block& block, int64_t most) const;      // in stream_draft.cc, as verify()
   Status reuse_chunks(Block& block, int64_t* stop);      // in stream_reuse.cc
   Result<bool> make_moves(Block& block, int64_t* stop);  // in stream_moves.cc
   void show_progress(Block& block, const SessionContents& contents) const;

@@ -2,7 +2,9 @@
 // (GenerationStream::settle).
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -13,6 +15,10 @@
 #include "lib/session/stream.h"
 
 namespace quire {
+
+inline bool all_finite(std::span<const float> logits) {
+  return std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); });
+}
 
 struct GenerationStream::Block {
   std::optional<Session::Work> work;  // none: the stream takes no part in the step

@@ -1,13 +1,11 @@
 // The computing of a step: blocks of tokens through the model, alone or with the blocks of other streams.
 #include <algorithm>
 #include <cassert>
-#include <cmath>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include "lib/session/contain.h"
-#include "lib/session/prompt_lookup.h"
 #include "lib/session/provenance.h"
 #include "lib/session/stream_block.h"
 
@@ -16,10 +14,6 @@ namespace {
 
 // Rows of logits read at a time.
 constexpr int64_t kLogitRows = 1 + kMostDrafted;
-
-bool all_finite(std::span<const float> logits) {
-  return std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); });
-}
 
 }  // namespace
 
@@ -142,22 +136,6 @@ Status GenerationStream::reserve(SessionContents& contents, int64_t first, int64
   return added > 0 ? contents.kv().reserve_condensed(entries, added) : Status();
 }
 
-// Where the block is the last generated token, appends those that may follow it, at most `most`. In company there are
-// no drafts: there the weights are read for several tokens anyway.
-void GenerationStream::add_draft(Block& block, int64_t most) const {
-  const TextState& text = block.contents().text;
-  const Strategy& strategy = block.contents().strategy();
-  if (!block.alone || !drafts_ || text.n_uncomputed() != 1 || block.first < first_generated_) return;
-  most = std::min({most, options_.draft_tokens, options_.max_tokens - generator_.n_generated()});
-  // In less than a chunk, whatever is kept of the block, the queries of the chunk where that ends are known.
-  if (strategy.selects_chunks()) most = std::min(most, strategy.selection().chunk - 2);
-  const std::vector<int32_t> draft = find_draft(text.settled(), most, options_.draft_match);
-  if (draft.empty()) return;
-  block.with_draft.assign(block.tokens.begin(), block.tokens.end());
-  block.with_draft.insert(block.with_draft.end(), draft.begin(), draft.end());
-  block.tokens = block.with_draft;
-}
-
 Sequence GenerationStream::sequence(Block& block) const {
   SessionContents& contents = block.contents();
   Sequence sequence;
@@ -224,23 +202,6 @@ Status GenerationStream::read_results(Block& block, std::span<const float> row, 
   const Strategy& strategy = block.contents().strategy();
   spread_entries(strategy, block.contents().kept.cited().range().n_cells(), block.n_entries, results.peaks);
   return {};
-}
-
-// Generates a token after each of the block's, as long as it is the one that was drafted there: so they are the tokens
-// that would come without a draft. The session takes what was computed of them, and forgets the rest of the block.
-Status GenerationStream::verify(Block& block, Clock::time_point begin) {
-  const auto vocab = static_cast<size_t>(session_->model().llama->config().vocab_size);
-  Status status;
-  int64_t n = 0;
-  for (bool drafted = true; drafted; ++n) {
-    const size_t before = block.generated_tokens.size();
-    status = generate(block, block.logits_after(n, vocab));
-    drafted = status.ok() && block.generated_tokens.size() > before && n + 1 < block.n() &&
-              block.generated_tokens.back().event.token == block.tokens[static_cast<size_t>(n) + 1] &&
-              all_finite(block.logits_after(n + 1, vocab));
-  }
-  commit(block, n, begin);
-  return status;
 }
 
 // The block was computed: the session takes its first n tokens. What can fail comes first.

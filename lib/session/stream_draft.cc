@@ -1,0 +1,42 @@
+// Drafts: tokens that may follow the last one, which are processed with it, and those of them that turn out to follow.
+#include <algorithm>
+
+#include "lib/session/prompt_lookup.h"
+#include "lib/session/stream_block.h"
+
+namespace quire {
+
+// Where the block is the last generated token, appends those that may follow it, at most `most`. In company there are
+// no drafts: there the weights are read for several tokens anyway.
+void GenerationStream::add_draft(Block& block, int64_t most) const {
+  const TextState& text = block.contents().text;
+  const Strategy& strategy = block.contents().strategy();
+  if (!block.alone || !drafts_ || text.n_uncomputed() != 1 || block.first < first_generated_) return;
+  most = std::min({most, options_.draft_tokens, options_.max_tokens - generator_.n_generated()});
+  // In less than a chunk, whatever is kept of the block, the queries of the chunk where that ends are known.
+  if (strategy.selects_chunks()) most = std::min(most, strategy.selection().chunk - 2);
+  const std::vector<int32_t> draft = find_draft(text.settled(), most, options_.draft_match);
+  if (draft.empty()) return;
+  block.with_draft.assign(block.tokens.begin(), block.tokens.end());
+  block.with_draft.insert(block.with_draft.end(), draft.begin(), draft.end());
+  block.tokens = block.with_draft;
+}
+
+// Generates a token after each of the block's, as long as it is the one that was drafted there: so they are the tokens
+// that would come without a draft. The session takes what was computed of them, and forgets the rest of the block.
+Status GenerationStream::verify(Block& block, Clock::time_point begin) {
+  const auto vocab = static_cast<size_t>(session_->model().llama->config().vocab_size);
+  Status status;
+  int64_t n = 0;
+  for (bool drafted = true; drafted; ++n) {
+    const size_t before = block.generated_tokens.size();
+    status = generate(block, block.logits_after(n, vocab));
+    drafted = status.ok() && block.generated_tokens.size() > before && n + 1 < block.n() &&
+              block.generated_tokens.back().event.token == block.tokens[static_cast<size_t>(n) + 1] &&
+              all_finite(block.logits_after(n + 1, vocab));
+  }
+  commit(block, n, begin);
+  return status;
+}
+
+}  // namespace quire
