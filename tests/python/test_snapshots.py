@@ -2,8 +2,6 @@
 
 import gc
 import io
-import pathlib
-import tempfile
 import unittest
 import zipfile
 
@@ -13,7 +11,7 @@ from with_model import WithModel
 
 class Snapshots(WithModel):
     def test_snapshots(self):
-        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        folder = self.folder()
         path, ids = folder / "saved.quire", [3 + i % 300 for i in range(400)]
         session = self.session("dca", kv_type="f32", prefill_block=64)
         session.feed_tokens(ids[:300])
@@ -48,7 +46,7 @@ class Snapshots(WithModel):
             self.model.load_session(folder / "none")
 
     def test_snapshots_can_be_verified_and_cancelled(self):
-        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        folder = self.folder()
         path, session = folder / "saved.quire", self.session("dca", kv_type="f32")
         session.feed_tokens([3 + i % 300 for i in range(200)])
         session.prefill()
@@ -73,7 +71,7 @@ class Snapshots(WithModel):
             quire.describe_snapshot(path)
 
     def test_stores(self):
-        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        folder = self.folder()
         ids, options = [3 + i % 300 for i in range(400)], dict(strategy="dca", kv_type="f32", prefill_block=64)
         with self.assertRaisesRegex(quire.QuireError, "NOT_FOUND"):
             quire.Store(folder / "store", must_exist=True)
@@ -119,7 +117,7 @@ class Snapshots(WithModel):
             store.describe()
 
     def test_snapshots_in_file_objects(self):
-        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        folder = self.folder()
         session, path, memory = self.session("dca(kv_chunk=16)"), folder / "saved.quire", io.BytesIO()
         session.feed_tokens([3 + i % 300 for i in range(300)])
         session.prefill()

@@ -1,6 +1,7 @@
 """A tiny model for the tests of the Python binding, which need the standard library alone."""
 
 import pathlib
+import tempfile
 import unittest
 
 import quire
@@ -25,3 +26,9 @@ class WithModel(unittest.TestCase):
         session = self.model.session(strategy, **options)
         self.addCleanup(session.close)
         return session
+
+    def folder(self):
+        """A directory that goes with the test."""
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        return pathlib.Path(directory.name)

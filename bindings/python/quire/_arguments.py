@@ -1,14 +1,22 @@
 """Arguments that several calls take, made of Python's."""
 
+from __future__ import annotations
+
 import os
 from ctypes import byref
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
 from . import _ffi
 from ._calls import _choice, _options, _pairs
 from ._names import KV_OLD_TYPES, KV_TYPES, OVERFLOWS
+from ._types import Messages, Path
+
+if TYPE_CHECKING:
+    from ._calls import Cancel
 
 
-def _chat(messages, template=None, date=None, answer=True, thinking=True):
+def _chat(messages: Messages, template: Optional[str] = None, date: Optional[str] = None, answer: bool = True,
+          thinking: bool = True) -> Tuple[Any, int, Any]:
     """messages: (role, text) each. The arguments that the functions on conversations share."""
     data = [(role.encode(), text.encode()) for role, text in messages]
     array = (_ffi.Message * len(data))(*[(role, len(role), text, len(text)) for role, text in data])
@@ -18,8 +26,10 @@ def _chat(messages, template=None, date=None, answer=True, thinking=True):
     return array, len(data), byref(options)
 
 
-def _session_options(strategy="full", kv_type="default", kv_old_type="default", old_after=None, overflow="default",
-                     expected_tokens=0, prefill_block=0, kv_file_directory="", adapters=(), prefix_reuse=True, **budgets):
+def _session_options(strategy: Optional[str] = "full", kv_type: str = "default", kv_old_type: str = "default",
+                     old_after: Optional[int] = None, overflow: str = "default", expected_tokens: int = 0,
+                     prefill_block: int = 0, kv_file_directory: Path = "", adapters: Sequence[Any] = (),
+                     prefix_reuse: bool = True, **budgets: int) -> Any:
     used = (_ffi.SessionAdapter * len(adapters))(
         *[_ffi.SessionAdapter(adapter=adapter._handle, scale=scale) for adapter, scale in _pairs(adapters)])
     text, directory = (strategy or "").encode(), os.fsencode(kv_file_directory)
@@ -34,5 +44,5 @@ def _session_options(strategy="full", kv_type="default", kv_old_type="default", 
         adapters=used if len(used) else None, n_adapters=len(used))
 
 
-def _snapshot_options(report, cancel):
+def _snapshot_options(report: Any, cancel: Optional[Cancel]) -> Any:
     return _options(_ffi.SnapshotOptions, cancel=cancel._handle if cancel else None, progress=report)

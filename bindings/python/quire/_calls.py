@@ -1,26 +1,31 @@
 """How C is called: arguments, results and errors, and objects that own a handle."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 import weakref
 from ctypes import byref, c_int32, c_size_t, c_void_p
+from typing import Any, Dict, Iterable, List, Optional, Tuple, TypeVar
 
 from . import _ffi
 from ._library import lib
+from ._types import Infos, Progress
 
 _CLOSED = -9
+_Self = TypeVar("_Self", bound="_Handle")
 
 
 class QuireError(Exception):
     """A failed call: `status` ("BAD_FILE", ...), `code`, `message`, `offset` (-1: none), `os_error` (errno or 0)."""
 
-    def __init__(self, code, message, offset=-1, os_error=0):
+    def __init__(self, code: int, message: str, offset: int = -1, os_error: int = 0) -> None:
         self.code, self.message, self.offset, self.os_error = code, message, offset, os_error
         self.status = lib.quire_get_status_name(code).decode()
         super().__init__(f"{self.status}: {message}")
 
 
-def _call(function, *arguments):
+def _call(function: Any, *arguments: Any) -> int:
     """Calls a function that takes a quire_error; raises on failure, returns the (positive) status."""
     error = _ffi.Error()
     status = function(*arguments, byref(error))
@@ -29,20 +34,20 @@ def _call(function, *arguments):
     return status
 
 
-def _options(cls, **fields):
+def _options(cls: Any, **fields: Any) -> Any:
     """A struct of quire.h with these fields; a field that it does not have is a TypeError (ctypes would take it)."""
     if unknown := set(fields) - {name for name, *_ in cls._fields_}:
         raise TypeError(f"there is no option {', '.join(sorted(unknown))}")
     return cls(struct_size=ctypes.sizeof(cls), **fields)
 
 
-def _choice(name, value, choices):
+def _choice(name: str, value: str, choices: Dict[str, int]) -> int:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
     return choices[value]
 
 
-def _text(function, *arguments):
+def _text(function: Any, *arguments: Any) -> bytes:
     """The result of a `buf, cap, *needed` function, as bytes."""
     needed = c_size_t()
     _call(function, *arguments, None, 0, byref(needed))
@@ -51,50 +56,50 @@ def _text(function, *arguments):
     return buffer.raw[:needed.value]
 
 
-def _ids(ids):
+def _ids(ids: Iterable[int]) -> Tuple[Any, int]:
     ids = list(ids)
     return (c_int32 * len(ids))(*ids), len(ids)
 
 
-def _texts(strings):
+def _texts(strings: Iterable[str]) -> Any:
     data = [text.encode() for text in strings]
     return (_ffi.Text * len(data))(*[(text, len(text)) for text in data])
 
 
-def _path(path):
+def _path(path: Any) -> bytes:
     path = os.fspath(path)
     return path if isinstance(path, bytes) else path.encode()
 
 
-def _progress(progress):
+def _progress(progress: Optional[Progress]) -> Any:
     """progress(done, total) as C calls it; None: NULL. The caller keeps the result for as long as C may call it."""
     return _ffi.ProgressCallback((lambda _, done, total: progress(done, total)) if progress else 0)
 
 
-def _pairs(items):
+def _pairs(items: Iterable[Any]) -> List[Tuple[Any, float]]:
     """Adapters or their paths, each alone or with a scale: (item, scale)."""
     return [item if isinstance(item, tuple) else (item, 1.0) for item in items]
 
 
-def _rows(array, kind, n_rows, n_columns):
+def _rows(array: Any, kind: Any, n_rows: int, n_columns: int) -> memoryview:
     """A ctypes array as a two-dimensional memoryview, which numpy.asarray takes without a copy."""
     return memoryview(array).cast("B").cast(kind, (n_rows, n_columns))
 
 
-def _dicts(array):
+def _dicts(array: Any) -> Infos:
     return [{name: getattr(item, name) for name, _ in item._fields_} for item in array]
 
 
-def _fields(struct):
+def _fields(struct: Any) -> Dict[str, Any]:
     return {name: getattr(struct, name) for name, _ in struct._fields_[2:]}
 
 
 class _Handle:
     """Owns one reference, dropped when the object is collected. Objects keep their parents alive."""
 
-    _release = None  # the name of the C function
+    _release = ""  # the name of the C function
 
-    def _own(self, parent, function, *arguments):
+    def _own(self, parent: Any, function: Any, *arguments: Any) -> None:
         out = c_void_p()
         _call(function, *arguments, byref(out))
         self._parent = parent
@@ -103,19 +108,19 @@ class _Handle:
         self._finalizer.atexit = False  # see _close_runtimes
 
     @property
-    def _handle(self):
+    def _handle(self) -> c_void_p:
         if not self._finalizer.alive:
             raise QuireError(_CLOSED, f"this {type(self).__name__} was closed")
         return self._pointer
 
-    def close(self):
+    def close(self) -> None:
         """Drops the reference now. A second close does nothing."""
         self._finalizer()
 
-    def __enter__(self):
+    def __enter__(self: _Self) -> _Self:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: Any) -> None:
         self.close()
 
 
@@ -124,13 +129,13 @@ class Cancel(_Handle):
 
     _release = "quire_cancel_release"
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._own(None, lib.quire_cancel_create)
 
-    def trigger(self):
+    def trigger(self) -> None:
         lib.quire_cancel_trigger(self._handle)
 
 
-def version():
+def version() -> str:
     """The loaded library's version, "0.1.0"."""
     return lib.quire_get_version_string().decode()

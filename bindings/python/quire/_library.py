@@ -1,5 +1,7 @@
 """Finds and opens libquire."""
 
+from __future__ import annotations
+
 import ctypes
 import ctypes.util
 import os
@@ -8,7 +10,7 @@ import pathlib
 from . import _ffi
 
 
-def _find():
+def _find() -> str:
     """The library's path: $QUIRE_LIBRARY, beside this package, or what the system finds."""
     if path := os.environ.get("QUIRE_LIBRARY"):
         return path
@@ -18,7 +20,7 @@ def _find():
     return ctypes.util.find_library("quire") or "libquire.so.0"
 
 
-def _load():
+def _load() -> ctypes.CDLL:
     library = ctypes.CDLL(_find())
     for name, (result, arguments) in _ffi.FUNCTIONS.items():
         getattr(library, name).argtypes = arguments

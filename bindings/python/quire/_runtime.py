@@ -1,10 +1,13 @@
 """Runtimes: threads, memory, devices and the log."""
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import itertools
 import weakref
 from ctypes import byref, c_int32
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence, Tuple, Union
 
 from . import _ffi
 from ._arguments import _session_options
@@ -12,22 +15,28 @@ from ._calls import QuireError, _Handle, _call, _choice, _fields, _options, _pat
 from ._library import lib
 from ._model import Model, Tokenizer
 from ._names import ACTIVATIONS, DEVICE_KINDS, LOADS, LOG_LEVELS, TYPES
+from ._types import Budgets, Info, Infos, Path, Progress, SessionOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._calls import Cancel
 
 # A thread of the library that enters Python while the interpreter shuts down would be killed inside C++ frames. So the
 # function that C calls is never freed, and the threads are joined before the shutdown.
-_logs = {}  # of the living Runtimes
+_logs: Dict[int, Callable[[int, str], object]] = {}  # of the living Runtimes
 _log_keys = itertools.count(1)
-_runtimes = weakref.WeakSet()
+_runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
 
 
 @_ffi.LogCallback
-def _log(key, level, message, length):
+def _log(key: int, level: int, message: Any, length: int) -> None:
     if log := _logs.get(key):
         log(level, message[:length].decode(errors="replace"))
 
 
 @atexit.register
-def _close_runtimes():
+def _close_runtimes() -> None:
     for runtime in list(_runtimes):
         with contextlib.suppress(QuireError):
             runtime.close()
@@ -41,7 +50,8 @@ class Runtime(_Handle):
 
     _release = "quire_runtime_release"
 
-    def __init__(self, threads=0, io_threads=0, log=None, log_level="default", prefix_cache_bytes=0, **budgets):
+    def __init__(self, threads: int = 0, io_threads: int = 0, log: Optional[Callable[[int, str], object]] = None,
+                 log_level: str = "default", prefix_cache_bytes: int = 0, **budgets: Unpack[Budgets]) -> None:
         options = _options(_ffi.RuntimeOptions, n_threads=threads, n_io_threads=io_threads,
                            prefix_cache_bytes=prefix_cache_bytes, **budgets,
                            log_level=_choice("log_level", log_level, LOG_LEVELS))
@@ -53,8 +63,9 @@ class Runtime(_Handle):
         self._own(None, lib.quire_runtime_create, byref(options))
         _runtimes.add(self)
 
-    def load(self, path, weight_type="default", load="default", cancel=None, progress=None, merge=(),
-             beacon=None, device="auto", activations="default"):
+    def load(self, path: Path, weight_type: str = "default", load: str = "default", cancel: Optional[Cancel] = None,
+             progress: Optional[Progress] = None, merge: Sequence[Union[Path, Tuple[Path, float]]] = (),
+             beacon: Optional[Path] = None, device: str = "auto", activations: str = "default") -> Model:
         """Loads a model: a Hugging Face directory, or a GGUF file. device: the name of one of devices(). progress:
         called as progress(done_bytes, total_bytes) on this thread. merge: adapter directories, each as a path or (path,
         scale), to be merged into the weights. beacon: the directory of an Activation Beacon plug-in. activations: "f32"
@@ -62,7 +73,7 @@ class Runtime(_Handle):
         and a file that shrinks then kills the process; "read" (the default) reads them."""
         return Model(self, path, weight_type, load, cancel, progress, merge, beacon, device, activations)
 
-    def devices(self):
+    def devices(self) -> Infos:
         """What models can run on: quire_device_info as dicts, `kind` by name and `usable` as a bool."""
         count, found = c_int32(), []
         _call(lib.quire_runtime_get_device_count, self._handle, byref(count))
@@ -76,39 +87,40 @@ class Runtime(_Handle):
         return found
 
     @property
-    def stats(self):
+    def stats(self) -> Info:
         """quire_runtime_stats as a dict."""
         stats = _options(_ffi.RuntimeStats)
         _call(lib.quire_runtime_get_stats, self._handle, byref(stats))
         return _fields(stats)
 
-    def tokenizer(self, path):
+    def tokenizer(self, path: Path) -> Tokenizer:
         """The tokenizer of a model directory, a tokenizer.model, a tokenizer.json or a GGUF file; no weights."""
         return Tokenizer(self, path)
 
-    def plan_memory(self, path, n_tokens, strategy="full", weight_type="default", load="default",
-                    activations="default", **options):
+    def plan_memory(self, path: Path, n_tokens: int, strategy: str = "full", weight_type: str = "default",
+                    load: str = "default", activations: str = "default", **options: Unpack[SessionOptions]) -> Info:
         """quire_memory_plan as a dict: what the model and a session of n_tokens would take. options: Session's."""
         plan = _options(_ffi.MemoryPlan)
         _call(lib.quire_runtime_plan_memory, *self._planned(path, strategy, weight_type, load, activations, **options),
               n_tokens, byref(plan))
         return _fields(plan)
 
-    def check(self, path, strategy="full", **options):
+    def check(self, path: Path, strategy: str = "full", **options: Unpack[SessionOptions]) -> None:
         """Raises what a Session(model, strategy, **options) would raise for the model in `path`; loads nothing."""
         _call(lib.quire_runtime_check_session, *self._planned(path, strategy, **options))
 
-    def describe_strategy(self, path, strategy="auto", **options):
+    def describe_strategy(self, path: Path, strategy: str = "auto", **options: Unpack[SessionOptions]) -> str:
         """The canonical strategy that such a session would have; loads nothing."""
         return _text(lib.quire_runtime_describe_strategy, *self._planned(path, strategy, **options)).decode()
 
-    def _planned(self, path, strategy, weight_type="default", load="default", activations="default", **options):
+    def _planned(self, path: Path, strategy: str, weight_type: str = "default", load: str = "default",
+                 activations: str = "default", **options: Unpack[SessionOptions]) -> Tuple[Any, ...]:
         model = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
                          activation_type=_choice("activations", activations, ACTIVATIONS),
                          weight_type=_choice("weight_type", weight_type, TYPES))
         path = _path(path)
         return self._handle, path, len(path), byref(model), byref(_session_options(strategy, **options))
 
-    def close(self):
+    def close(self) -> None:
         """Stops everything that runs on this runtime and waits for it."""
         _call(lib.quire_runtime_close, self._handle)

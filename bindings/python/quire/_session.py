@@ -1,7 +1,9 @@
 """Sessions: texts that a model has read."""
 
+from __future__ import annotations
+
 from ctypes import byref, c_float, c_int32, c_int64, c_size_t
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from . import _ffi, _snapshot_files
 from ._arguments import _chat, _session_options, _snapshot_options
@@ -9,6 +11,13 @@ from ._calls import _Handle, _call, _choice, _dicts, _fields, _ids, _options, _p
 from ._library import lib
 from ._names import EDIT_REUSES, TIERS
 from ._stream import Stream
+from ._types import ChatOptions, File, Info, Infos, Labels, Messages, Progress, SessionOptions, StreamOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._calls import Cancel
+    from ._model import Model
 
 
 class Edited(NamedTuple):
@@ -24,39 +33,42 @@ class Session(_Handle):
 
     _release = "quire_session_release"
 
-    def __init__(self, model, strategy="full", snapshot=None, forked_from=None, stored=None, **options):
+    def __init__(self, model: Model, strategy: Optional[str] = "full", snapshot: Optional[File] = None,
+                 forked_from: Optional[Session] = None, stored: Optional[Tuple[Any, Any, int, Any]] = None,
+                 **options: Unpack[SessionOptions]) -> None:
         """snapshot: what to load it from (Model.load_session); forked_from: see fork(); stored: see Store.load.
         options: kv_type, kv_old_type (int8, int4) and old_after (tokens), overflow, expected_tokens, prefill_block,
         kv_host_budget_bytes, kv_compressed_budget_bytes, kv_file_budget_bytes, kv_file_directory and the other fields
         of quire_session_options. adapters: each an Adapter or (Adapter, scale). prefix_reuse: False for
         QUIRE_SESSION_NO_PREFIX_REUSE."""
-        options = _session_options(strategy, **options)
+        struct = byref(_session_options(strategy, **options))
         self._reader = None  # what it reads keys and values from, where that is a file object
         if forked_from is not None:
             self._own(model, lib.quire_session_fork, forked_from._handle)
             self._reader = forked_from._reader
         elif stored is not None:
             store, ids, n_ids, match = stored
-            self._own(model, lib.quire_store_load, store, model._handle, byref(options), ids, n_ids, byref(match))
+            self._own(model, lib.quire_store_load, store, model._handle, struct, ids, n_ids, byref(match))
         elif hasattr(snapshot, "read"):
             self._reader = _snapshot_files.Reader(snapshot)
             self._reader.load(self._own, model, lib.quire_session_load_from, model._handle,
-                              byref(self._reader.struct()), byref(options))
+                              byref(self._reader.struct()), struct)
         elif snapshot is None:
-            self._own(model, lib.quire_session_create, model._handle, byref(options))
+            self._own(model, lib.quire_session_create, model._handle, struct)
         else:
             path = _path(snapshot)
-            self._own(model, lib.quire_session_load, model._handle, path, len(path), byref(options))
+            self._own(model, lib.quire_session_load, model._handle, path, len(path), struct)
         self._vocab_size = model.info["vocab_size"]
 
-    def feed(self, text, parse_special=False, bos=True, labels=()):
+    def feed(self, text: Union[str, bytes], parse_special: bool = False, bos: bool = True, labels: Labels = ()) -> None:
         """Queues one segment of text (a str, or its UTF-8 bytes). labels: (begin, end, id), in bytes of it."""
         data = text if isinstance(text, bytes) else text.encode()
         array = (_ffi.Label * len(labels))(*labels)
         _call(lib.quire_session_feed_labelled, self._handle, data, len(data), parse_special * 1 | (not bos) * 2,
               array if len(array) else None, len(array))
 
-    def edit(self, text, reuse="exact", reread=0, parse_special=False, bos=True, labels=()):
+    def edit(self, text: Union[str, bytes, Iterable[int]], reuse: str = "exact", reread: int = 0,
+             parse_special: bool = False, bos: bool = True, labels: Labels = ()) -> Edited:
         """The session's text becomes this one (a str, or its UTF-8 bytes, fed at once; or a list of token ids), and what
         was computed before the first difference stays. reuse="approximate": later chunks are taken over too, but for the
         first `reread` tokens of each run that is in both texts. Returns an Edited."""
@@ -73,7 +85,7 @@ class Session(_Handle):
             _call(lib.quire_session_edit_tokens, self._handle, ids, n_ids, byref(options), byref(result))
         return Edited(result.n_tokens, result.n_kept, result.n_moved)
 
-    def label_attention(self):
+    def label_attention(self) -> Infos:
         """Where the last answer looked: a dict for each label (id, first_token, n_tokens, share)."""
         needed = c_size_t()
         _call(lib.quire_session_get_label_attention, self._handle, None, 0, byref(needed))
@@ -81,7 +93,7 @@ class Session(_Handle):
         _call(lib.quire_session_get_label_attention, self._handle, array, len(array), byref(needed))
         return _dicts(array)
 
-    def passages(self, first_token=-1, n_tokens=0, most=5):
+    def passages(self, first_token: int = -1, n_tokens: int = 0, most: int = 5) -> Infos:
         """What the last answer, or some of its tokens, looked at most: a dict for each passage (first_token, n_tokens,
         feed, begin, end, label, label_id, share); needs a stream with cite=True."""
         needed = c_size_t()
@@ -91,7 +103,7 @@ class Session(_Handle):
               byref(needed))
         return _dicts(array)
 
-    def label_shares(self, first_token=-1, n_tokens=0):
+    def label_shares(self, first_token: int = -1, n_tokens: int = 0) -> Infos:
         """The same by label: a dict for each (id, first_token, n_tokens, share)."""
         needed = c_size_t()
         _call(lib.quire_session_get_label_shares, self._handle, first_token, n_tokens, None, 0, byref(needed))
@@ -100,11 +112,11 @@ class Session(_Handle):
               byref(needed))
         return _dicts(array)
 
-    def feed_messages(self, messages, **options):
+    def feed_messages(self, messages: Messages, **options: Unpack[ChatOptions]) -> None:
         """(role, text) messages, as Tokenizer.render_chat takes them; behind an answer they end its turn first."""
         _call(lib.quire_session_feed_messages, self._handle, *_chat(messages, **options))
 
-    def feed_tokens(self, ids, positions=None):
+    def feed_tokens(self, ids: Iterable[int], positions: Optional[Iterable[int]] = None) -> None:
         """positions: strictly increasing, one for each id; None: each token follows the one before."""
         ids, n_ids = _ids(ids)
         if positions is None:
@@ -115,17 +127,17 @@ class Session(_Handle):
             raise ValueError(f"{len(positions)} positions for {n_ids} ids")
         _call(lib.quire_session_feed_positions, self._handle, ids, (c_int64 * n_ids)(*positions), n_ids)
 
-    def discard_pending(self):
+    def discard_pending(self) -> None:
         _call(lib.quire_session_discard_pending, self._handle)
 
-    def reset(self):
+    def reset(self) -> None:
         _call(lib.quire_session_reset, self._handle)
 
-    def truncate(self, n_tokens):
+    def truncate(self, n_tokens: int) -> None:
         """Forgets the tokens from the n_tokens-th on."""
         _call(lib.quire_session_truncate, self._handle, n_tokens)
 
-    def save(self, file, progress=None, cancel=None):
+    def save(self, file: File, progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> None:
         """Writes the session to a file, for Model.load_session: to a path, where it appears whole or not at all, or to
         a binary file object, which a save that fails leaves with a part. progress and cancel: as in Runtime.load."""
         report = _progress(progress)
@@ -137,12 +149,12 @@ class Session(_Handle):
             path = _path(file)
             _call(lib.quire_session_save, self._handle, path, len(path), options)
 
-    def fork(self):
+    def fork(self) -> Session:
         """Another session that stands where this one does, and shares with it what both hold."""
         return Session(self._parent, forked_from=self)
 
     @property
-    def tokens(self):
+    def tokens(self) -> List[int]:
         """The ids of all tokens, pending ones last."""
         needed = c_size_t()
         _call(lib.quire_session_get_tokens, self._handle, None, 0, byref(needed))
@@ -150,43 +162,43 @@ class Session(_Handle):
         _call(lib.quire_session_get_tokens, self._handle, ids, len(ids), byref(needed))
         return list(ids)
 
-    def stream(self, max_tokens=0, **options):
+    def stream(self, max_tokens: int = 0, **options: Unpack[StreamOptions]) -> Stream:
         """Starts to process what was fed and then to generate: a Stream of events."""
         return Stream(self, max_tokens, **options)
 
-    def generate(self, max_tokens, **options):
+    def generate(self, max_tokens: int, **options: Unpack[StreamOptions]) -> Iterator[str]:
         """The same as pieces of text; leaving the loop early closes the stream."""
         with self.stream(max_tokens, **options) as stream:
             for event in stream:
                 if event.text:
                     yield event.text
 
-    def prefill(self, score=False, keep_logits=False, keep_hidden=False):
+    def prefill(self, score: bool = False, keep_logits: bool = False, keep_hidden: bool = False) -> None:
         """Processes what was fed and generates nothing."""
         with self.stream(0, score=score, keep_logits=keep_logits, keep_hidden=keep_hidden) as stream:
             for _ in stream:
                 pass
 
     @property
-    def n_tokens(self):
+    def n_tokens(self) -> int:
         return self._count()[0]
 
     @property
-    def n_pending(self):
+    def n_pending(self) -> int:
         return self._count()[1]
 
-    def _count(self):
+    def _count(self) -> Tuple[int, int]:
         tokens, pending = c_int64(), c_int64()
         _call(lib.quire_session_get_token_counts, self._handle, byref(tokens), byref(pending))
         return tokens.value, pending.value
 
-    def logits(self, first_token=-1, n_rows=1):
+    def logits(self, first_token: int = -1, n_rows: int = 1) -> memoryview:
         """Raw logits as a memoryview of shape (n_rows, vocab_size): numpy.asarray(session.logits())."""
         array = (c_float * (n_rows * self._vocab_size))()
         _call(lib.quire_session_get_logits, self._handle, first_token, n_rows, array, len(array), None)
         return _rows(array, "f", n_rows, self._vocab_size)
 
-    def hidden_states(self, first_token, n_rows=1):
+    def hidden_states(self, first_token: int, n_rows: int = 1) -> memoryview:
         """Last hidden states (embeddings) as a memoryview of shape (n_rows, hidden_size); needs a stream with
         keep_hidden=True."""
         needed = c_size_t()
@@ -195,34 +207,34 @@ class Session(_Handle):
         _call(lib.quire_session_get_hidden_states, self._handle, first_token, n_rows, array, len(array), None)
         return _rows(array, "f", n_rows, needed.value // n_rows)
 
-    def scores(self, first_token, n):
+    def scores(self, first_token: int, n: int) -> List[float]:
         """log p of n tokens, as a list; needs a stream with score=True."""
         array = (c_float * n)()
         _call(lib.quire_session_get_scores, self._handle, first_token, n, array, n, None)
         return list(array)
 
     @property
-    def stats(self):
+    def stats(self) -> Info:
         """quire_session_stats as a dict."""
         stats = _options(_ffi.SessionStats)
         _call(lib.quire_session_get_stats, self._handle, byref(stats))
         return _fields(stats)
 
-    def tier(self, name):
+    def tier(self, name: str) -> Info:
         """quire_tier_stats of "device", "host", "compressed", "file" or "snapshot", as a dict."""
         stats = _options(_ffi.TierStats)
         _call(lib.quire_session_get_tier_stats, self._handle, _choice("name", name, TIERS), byref(stats))
         return {key: value for key, value in _fields(stats).items() if key not in ("tier", "reserved")}
 
     @property
-    def strategy(self):
+    def strategy(self) -> str:
         return _text(lib.quire_session_get_strategy, self._handle).decode()
 
     @property
-    def fingerprint(self):
+    def fingerprint(self) -> str:
         """Names all that keys and values depend on beside the tokens."""
         return _text(lib.quire_session_get_fingerprint, self._handle).decode()
 
-    def close(self):
+    def close(self) -> None:
         """Ends an open stream, waits, and frees the KV cache."""
         _call(lib.quire_session_close, self._handle)

@@ -4,20 +4,23 @@ The functions that C calls are never freed, and find their object by a number: a
 for a session that Python has let go of.
 """
 
+from __future__ import annotations
+
 import ctypes
 import itertools
 import os
 import threading
 import weakref
+from typing import Any, Callable, Dict, Optional
 
 from . import _ffi
 
 _keys = itertools.count(1)
-_open = weakref.WeakValueDictionary()
-_read_from = {}  # by key: readers of sessions, until no session of the library reads from them any more
+_open: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_read_from: Dict[int, Reader] = {}  # by key: readers of sessions, until no session of the library reads from them any more
 
 
-def _answer(key, error, use):
+def _answer(key: int, error: Any, use: Callable[[Any], int]) -> int:
     """use(object), whose exception becomes what C is told."""
     target = _open.get(key)
     if target is None:
@@ -35,33 +38,33 @@ def _answer(key, error, use):
 
 
 @_ffi.WriteCallback
-def _write(key, data, n, error):
+def _write(key: int, data: Any, n: int, error: Any) -> int:
     return _answer(key, error, lambda target: target.write(ctypes.string_at(data, n)))
 
 
 @_ffi.CommitCallback
-def _commit(key, error):
+def _commit(key: int, error: Any) -> int:
     return _answer(key, error, lambda target: target.commit())
 
 
 @_ffi.ReadCallback
-def _read(key, offset, buffer, n, error):
+def _read(key: int, offset: int, buffer: Any, n: int, error: Any) -> int:
     return _answer(key, error, lambda target: target.read(offset, buffer, n))
 
 
 @_ffi.DestroyCallback
-def _destroy(key):
+def _destroy(key: int) -> None:
     _read_from.pop(key, None)
 
 
 class _Target:
-    def __init__(self, file):
+    def __init__(self, file: Any) -> None:
         self.file = file
-        self.exception = None  # the last one that C was told of
+        self.exception: Optional[BaseException] = None  # the last one that C was told of
         self.key = next(_keys)
         _open[self.key] = self
 
-    def raising(self, call, *arguments):
+    def raising(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """call(*arguments); an error of it names the exception of the file object as its cause."""
         try:
             return call(*arguments)
@@ -72,19 +75,19 @@ class _Target:
 
 
 class Writer(_Target):
-    def write(self, data):
+    def write(self, data: bytes) -> int:
         n = self.file.write(data)
         if n is None:
             raise TypeError("write() returned None; expected the number of bytes, as io.RawIOBase has it")
         return n
 
-    def commit(self):
+    def commit(self) -> int:
         flush = getattr(self.file, "flush", None)
         if flush is not None:
             flush()
         return 0
 
-    def struct(self):
+    def struct(self) -> Any:
         return _ffi.SnapshotWriter(struct_size=ctypes.sizeof(_ffi.SnapshotWriter), write=_write, commit=_commit,
                                    user_data=self.key)
 
@@ -92,12 +95,12 @@ class Writer(_Target):
 class Reader(_Target):
     """The whole file object, from its first byte on. Calls of it are made one at a time."""
 
-    def __init__(self, file):
+    def __init__(self, file: Any) -> None:
         super().__init__(file)
         self.lock = threading.Lock()
         self.size = file.seek(0, os.SEEK_END)
 
-    def read(self, offset, buffer, n):
+    def read(self, offset: int, buffer: Any, n: int) -> int:
         with self.lock:
             self.file.seek(offset)
             data = self.file.read(n)
@@ -106,7 +109,7 @@ class Reader(_Target):
         ctypes.memmove(buffer, bytes(data), len(data))
         return len(data)
 
-    def load(self, function, *arguments):
+    def load(self, function: Callable[..., Any], *arguments: Any) -> None:
         """function(*arguments), which loads a session that may read from here longer than Python knows it: others may
         have taken over chunks of it."""
         _read_from[self.key] = self
@@ -116,6 +119,6 @@ class Reader(_Target):
             _read_from.pop(self.key, None)
             raise
 
-    def struct(self):
+    def struct(self) -> Any:
         return _ffi.SnapshotReader(struct_size=ctypes.sizeof(_ffi.SnapshotReader), n_bytes=self.size, read=_read,
                                    destroy=_destroy, user_data=self.key)

@@ -1,13 +1,23 @@
 """Stores of documents, and snapshots by themselves."""
 
+from __future__ import annotations
+
 import json
 from ctypes import byref
+from typing import TYPE_CHECKING, Iterable, Optional
 
 from . import _ffi, _snapshot_files
 from ._arguments import _session_options, _snapshot_options
 from ._calls import QuireError, _Handle, _call, _ids, _options, _path, _progress, _text
 from ._library import lib
 from ._session import Session
+from ._types import File, Info, Path, Progress, SessionOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._calls import Cancel
+    from ._model import Model
 
 
 class Store(_Handle):
@@ -15,7 +25,7 @@ class Store(_Handle):
 
     _release = "quire_store_release"
 
-    def __init__(self, path, budget_bytes=0, must_exist=False):
+    def __init__(self, path: Path, budget_bytes: int = 0, must_exist: bool = False) -> None:
         """The directory is made where it is missing, unless it must_exist. budget_bytes: of all entries together; 0: no
         limit."""
         options = _options(_ffi.StoreOptions, flags=_ffi.STORE_MUST_EXIST if must_exist else 0,
@@ -23,7 +33,8 @@ class Store(_Handle):
         path = _path(path)
         self._own(None, lib.quire_store_open, path, len(path), byref(options))
 
-    def put(self, session, title="", progress=None, cancel=None):
+    def put(self, session: Session, title: str = "", progress: Optional[Progress] = None,
+            cancel: Optional[Cancel] = None) -> Info:
         """Puts what the session has read there; a dict of the entry's "name" and its "n_tokens". progress and cancel:
         as in Runtime.load."""
         report = _progress(progress)
@@ -33,7 +44,8 @@ class Store(_Handle):
               byref(_snapshot_options(report, cancel)), byref(match))
         return {"name": match.name.decode(), "n_tokens": match.n_tokens}
 
-    def find(self, model, ids, strategy="full", **options):
+    def find(self, model: Model, ids: Iterable[int], strategy: str = "full",
+             **options: Unpack[SessionOptions]) -> Info:
         """How much of a text is there for a session of these options: a dict of the entry's "name" ("": none), how many
         of the first tokens it has ("n_tokens"), how many of those need not be read again ("n_computed"), and why there
         are none ("reason")."""
@@ -44,24 +56,25 @@ class Store(_Handle):
         return {"name": match.name.decode(), "n_tokens": match.n_tokens, "n_computed": match.n_computed,
                 "reason": match.reason.decode()}
 
-    def load(self, model, ids, strategy="full", **options):
+    def load(self, model: Model, ids: Iterable[int], strategy: str = "full",
+             **options: Unpack[SessionOptions]) -> Session:
         """A session that holds as many of the first tokens as are there (session.n_tokens); feed it the others. Raises
         QuireError NOT_FOUND, which says why, where there are none."""
         ids, n_ids = _ids(ids)
         return Session(model, strategy, stored=(self._handle, ids, n_ids, _options(_ffi.StoreMatch)), **options)
 
-    def remove(self, name):
+    def remove(self, name: str) -> None:
         """Removes an entry; sessions that have it open go on."""
         name = name.encode()
         _call(lib.quire_store_remove, self._handle, name, len(name))
 
-    def verify(self, name, progress=None, cancel=None):
+    def verify(self, name: str, progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> None:
         """As verify_snapshot, for an entry."""
         report = _progress(progress)
         name = name.encode()
         _call(lib.quire_store_verify, self._handle, name, len(name), byref(_snapshot_options(report, cancel)))
 
-    def describe(self):
+    def describe(self) -> Info:
         """What is in the store: a dict (quire_store_describe in quire.h)."""
         while True:  # it may grow between the question for its length and that for its text
             try:
@@ -71,7 +84,7 @@ class Store(_Handle):
                     raise
 
 
-def describe_snapshot(file):
+def describe_snapshot(file: File) -> Info:
     """What a snapshot says of itself: a dict (quire_snapshot_describe in quire.h). file: as in Model.load_session."""
     if hasattr(file, "read"):
         reader = _snapshot_files.Reader(file)
@@ -82,7 +95,7 @@ def describe_snapshot(file):
     return json.loads(text)
 
 
-def verify_snapshot(file, progress=None, cancel=None):
+def verify_snapshot(file: File, progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> None:
     """Reads all of a snapshot; an error says what is damaged. file: as in Model.load_session. progress and cancel: as
     in Runtime.load."""
     report = _progress(progress)

@@ -1,14 +1,20 @@
 """Streams of events."""
 
+from __future__ import annotations
+
 import asyncio
 import ctypes
 from ctypes import byref, c_int32, c_int64
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _ffi
 from ._calls import _Handle, _call, _choice, _ids, _options, _texts
 from ._library import lib
 from ._names import EVENTS, FINISHES, MESSAGES, REUSE_MISSES, SAMPLERS
+from ._types import Sampler
+
+if TYPE_CHECKING:
+    from ._session import Session
 
 _END, _TIMEOUT = 1, 2
 _POLL_MS = 200  # how long Python's own signal handlers may have to wait
@@ -28,7 +34,7 @@ class Event(NamedTuple):
     n_per_second: float
     finish_reason: str
     stop_index: int
-    top_logprobs: list  # (token, logprob), the most probable first
+    top_logprobs: List[Tuple[int, float]]  # (token, logprob), the most probable first
     message: str  # of a warning or notice, for a person; `text` is the answer's alone
     code: str  # of the message: a value of MESSAGES
     reuse_miss: str  # a value of REUSE_MISSES
@@ -42,10 +48,14 @@ class Stream(_Handle):
 
     _release = "quire_stream_release"
 
-    def __init__(self, session, max_tokens=0, temperature=0.0, top_k=0, top_p=0.0, min_p=0.0, seed=0, stop_ids=(),
-                 stop=(), score=False, keep_logits=False, ignore_eos=False, samplers=(), logit_bias=None,
-                 dry_breakers=None, min_tokens=0, deadline=0.0, top_logprobs=0, max_undelivered=0,
-                 constrain=False, keep_hidden=False, cite=False, cite_end=0, draft_tokens=0, draft_match=0):
+    def __init__(self, session: Session, max_tokens: int = 0, temperature: float = 0.0, top_k: int = 0,
+                 top_p: float = 0.0, min_p: float = 0.0, seed: int = 0, stop_ids: Iterable[int] = (),
+                 stop: Union[str, Iterable[str]] = (), score: bool = False, keep_logits: bool = False,
+                 ignore_eos: bool = False, samplers: Sequence[Sampler] = (),
+                 logit_bias: Optional[Dict[int, float]] = None, dry_breakers: Optional[Iterable[str]] = None,
+                 min_tokens: int = 0, deadline: float = 0.0, top_logprobs: int = 0, max_undelivered: int = 0,
+                 constrain: bool = False, keep_hidden: bool = False, cite: bool = False, cite_end: int = 0,
+                 draft_tokens: int = 0, draft_match: int = 0) -> None:
         """samplers: a chain of (kind, fields), such as ("penalties", dict(a=1.1, n=64)); see quire_sampler. logit_bias:
         {token: bias}. dry_breakers: None for the usual ones. deadline: seconds. cite: for Session.passages, of the
         tokens before cite_end (0: all but the last 64 before the answer). draft_tokens: prompt lookup, which makes
@@ -90,16 +100,18 @@ class Stream(_Handle):
                      MESSAGES.get(event.code, str(event.code)),
                      REUSE_MISSES.get(event.reuse_miss, str(event.reuse_miss)), event.moved)
 
-    def __iter__(self):
+    def __iter__(self) -> Stream:
         return self
 
-    def __next__(self):
-        return self.next()
+    def __next__(self) -> Event:
+        event = self.next()
+        assert event is not None  # there is no timeout
+        return event
 
-    def __aiter__(self):
+    def __aiter__(self) -> Stream:
         return self
 
-    async def __anext__(self):
+    async def __anext__(self) -> Event:
         while True:
             try:
                 event = self.next(timeout=0)
@@ -109,30 +121,30 @@ class Stream(_Handle):
                 return event
             await self._readable()
 
-    async def _readable(self):
+    async def _readable(self) -> None:
         """Until an event waits, or the end."""
         loop, handle = asyncio.get_running_loop(), self.wait_handle()
         readable = loop.create_future()
-        loop.add_reader(handle, lambda: readable.done() or readable.set_result(None))
+        loop.add_reader(handle, lambda: None if readable.done() else readable.set_result(None))
         try:
             await readable
         finally:
             loop.remove_reader(handle)
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> Stream:
         return self
 
-    async def __aexit__(self, *exception):
+    async def __aexit__(self, *exception: Any) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self.close)
 
-    def add_stop(self, stop=(), stop_ids=()):
+    def add_stop(self, stop: Union[str, Iterable[str]] = (), stop_ids: Iterable[int] = ()) -> None:
         """More strings and ids that end the answer, for all tokens not delivered yet."""
         ids, n_ids = _ids(stop_ids)
         texts = _texts([stop] if isinstance(stop, str) else stop)
         _call(lib.quire_stream_add_stop_ids, self._handle, ids, n_ids)
         _call(lib.quire_stream_add_stop_strings, self._handle, texts if len(texts) else None, len(texts))
 
-    def allow(self, ids=None):
+    def allow(self, ids: Optional[Iterable[int]] = None) -> None:
         """With constrain=True: the ids that may come next; None: any. Before the first token and after each one."""
         if ids is None:
             _call(lib.quire_stream_allow, self._handle, None, 0)
@@ -142,14 +154,14 @@ class Stream(_Handle):
             words[token // 32] |= 1 << token % 32
         _call(lib.quire_stream_allow, self._handle, words, len(words))
 
-    def cancel(self):
+    def cancel(self) -> None:
         _call(lib.quire_stream_cancel, self._handle)
 
-    def close(self):
+    def close(self) -> None:
         """Stops the stream and waits until nothing works for it."""
         _call(lib.quire_stream_close, self._handle)
 
-    def wait_handle(self):
+    def wait_handle(self) -> int:
         """A file descriptor that is readable while an event waits (for select, asyncio); only poll it."""
         handle, kind = c_int64(), c_int32()
         _call(lib.quire_stream_get_wait_handle, self._handle, byref(handle), byref(kind))
