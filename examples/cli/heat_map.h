@@ -22,8 +22,7 @@ struct HeatMap {
   std::vector<Cell> cells;  // row by row
 };
 
-// An SVG file. Colours go from dark blue (0) over grey to yellow (1), a scale that grows in lightness and reads the
-// same to colour-blind eyes.
+// An SVG file, in the colours of colour_scale.h.
 std::string to_svg(const HeatMap& map);
 
 }  // namespace cli

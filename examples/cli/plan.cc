@@ -9,6 +9,7 @@
 #include "arguments.h"
 #include "document.h"
 #include "output.h"
+#include "position_map.h"
 #include "quire_handles.h"
 
 namespace cli {
@@ -22,10 +23,12 @@ struct PlanArguments {
   int32_t n_heads = 0;
   int32_t head = 0;
   bool json = false;
+  std::string svg;
 };
 
 // Beyond this the matrix (n * n doubles) helps nobody.
 constexpr int64_t kMaxTokens = 4096;
+constexpr int64_t kMaxDrawnTokens = 256;
 
 // Distances of rows to tokens and to condensed entries.
 struct Rows {
@@ -96,22 +99,15 @@ Json to_json(double distance) {
   return distance;
 }
 
-std::string to_cell(double distance) {
-  if (std::isnan(distance)) return ".";
-  char text[32];
-  std::snprintf(text, sizeof text, is_integer(distance) ? "%.0f" : "%.2f", distance);
-  return text;
-}
-
 size_t widest(const std::vector<double>& matrix) {
   size_t width = 1;
-  for (const double distance : matrix) width = std::max(width, to_cell(distance).size());
+  for (const double distance : matrix) width = std::max(width, distance_text(distance).size());
   return width;
 }
 
 void append_row(const std::vector<double>& matrix, int64_t row, int64_t n_keys, size_t width, std::string& line) {
   for (int64_t key = 0; key < n_keys; ++key) {
-    const std::string cell = to_cell(matrix[static_cast<size_t>(row * n_keys + key)]);
+    const std::string cell = distance_text(matrix[static_cast<size_t>(row * n_keys + key)]);
     if (key > 0) line += ' ';
     line.append(width - cell.size(), ' ').append(cell);
   }
@@ -151,11 +147,33 @@ void print_matrices(const std::string& canonical, const Rows& tokens, const Rows
   print_rows(entries, n, n_entries, width);
 }
 
+// The matrices of print_matrices, in the same order.
+PositionMap picture(const PlanArguments& arguments, const Rows& tokens, const Rows& entries) {
+  const int64_t n = tokens.n_rows, n_entries = entries.n_rows;
+  PositionMap map;
+  map.title = arguments.strategy;
+  map.subtitle = "distances of keys (across) from queries (down), head " + std::to_string(arguments.head) +
+                 "; trained for " + std::to_string(arguments.train_len);
+  map.train_len = arguments.train_len;
+  map.panels.emplace_back();
+  if (n_entries > 0) map.panels[0].push_back({"entries", n, n_entries, tokens.condensed});
+  map.panels[0].push_back({"tokens", n, n, tokens.tokens});
+  if (n_entries > 0) {
+    map.panels.push_back({{"", n_entries, n_entries, entries.condensed},
+                          {"each entry, when it was made", n_entries, n, entries.tokens}});
+  }
+  return map;
+}
+
 int plan(const PlanArguments& arguments) {
+  if (!arguments.svg.empty() && arguments.n_tokens > kMaxDrawnTokens) {
+    throw UsageError("--svg draws at most " + std::to_string(kMaxDrawnTokens) + " tokens");
+  }
   const std::string canonical = describe(arguments);
   const int64_t n = arguments.n_tokens, n_entries = count_entries(arguments);
   const Rows tokens = rows_of(arguments, QUIRE_KV_TEXT, n, n_entries);
   const Rows entries = rows_of(arguments, QUIRE_KV_CONDENSED, n_entries, n_entries);
+  if (!arguments.svg.empty()) write_document(arguments.svg, to_svg(picture(arguments, tokens, entries)));
   if (!arguments.json) {
     print_matrices(canonical, tokens, entries);
     return 0;
@@ -205,12 +223,14 @@ void add_plan(CLI::App& app, Action& action) {
       ->check(CLI::NonNegativeNumber)
       ->type_name("H");
   command->add_flag("--json", arguments->json, "print one JSON object; null where a key is not visible");
+  command->add_option("--svg", arguments->svg, "draw the matrix, of at most 256 tokens, as well")->type_name("FILE");
   command->footer(R"help(
 A strategy that condenses (beacon) has the distances to its entries before those to tokens, and further rows for what each
 entry saw when it was made.
 
 Examples (the first is the second matrix of the Dual Chunk Attention paper):
   quire plan -s "dca(chunk=4, cap=7)" --train-len 8 --tokens 12
+  quire plan -s "dca(chunk=4, cap=7)" --train-len 8 --tokens 24 --svg dca.svg
   quire plan -s "beacon(ratio=2, window=4, stride=4)" --train-len 16 --tokens 12
   quire plan -s "longheads + dynamic_ntk(factor=2)" --train-len 256 --expected-tokens 4096 --tokens 32)help");
   command->callback([arguments, &action] { action = [arguments] { return plan(*arguments); }; });

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 OPTIONS = None  # --quire, --c-minimal, --model
 
@@ -29,6 +30,8 @@ DCA_MATRIX = """
 7 6 5 4 7 6 5 4 3 2 1 0
 """
 DCA_ROWS = [[int(cell) for cell in line.split()] for line in DCA_MATRIX.split("\n") if line]
+SVG = "{http://www.w3.org/2000/svg}"
+UNTRAINED = 'fill="#be1e2d"'
 DCA_ARGUMENTS = ["plan", "-s", "dca(chunk=4, cap=7)", "--train-len", "8", "--tokens", "12"]
 
 
@@ -55,6 +58,28 @@ class PlanTest(unittest.TestCase):
         self.assertEqual([line.split() for line in lines],
                          [[str(cell) for cell in row] + ["."] * (12 - len(row)) for row in DCA_ROWS])
         self.assertEqual(len({len(line) for line in lines}), 1, "columns are aligned")
+
+    def test_svg_has_the_matrix(self):
+        with tempfile.TemporaryDirectory() as folder:
+            target = pathlib.Path(folder) / "plan.svg"
+            done = run(*DCA_ARGUMENTS, "--svg", target)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            texts = [e.text for e in xml.etree.ElementTree.parse(target).getroot().iter(SVG + "text")]
+        labels = [int(text) for text in texts if text.isdigit()]
+        # Row by row, then the two ends of the scale.
+        self.assertEqual(labels, [cell for row in DCA_ROWS for cell in row] + [7, 0])
+        self.assertEqual(texts[0], "dca(chunk=4, cap=7)")
+
+    def test_svg_marks_untrained_distances_and_condensed_entries(self):
+        with tempfile.TemporaryDirectory() as folder:
+            target = pathlib.Path(folder) / "plan.svg"
+            run("plan", "-s", "full", "--train-len", 8, "--tokens", 12, "--svg", target)
+            untrained = target.read_text().count(UNTRAINED)
+            run("plan", "-s", self.BEACON, "--train-len", 16, "--tokens", 12, "--svg", target)
+            condensed = target.read_text()
+        self.assertEqual(untrained, 4 + 3 + 2 + 1 + 1)  # distances 8 to 11, and the legend
+        self.assertIn("each entry, when it was made", condensed)
+        self.assertEqual(condensed.count(UNTRAINED), 1)
 
     def test_canonical_expression_describes_the_same_plan(self):
         first = json.loads(run(*DCA_ARGUMENTS, "--json").stdout)
@@ -194,6 +219,7 @@ class UsageTest(unittest.TestCase):
         self.assert_usage_error("plan", "-s", "full", "--tokens", "12")
         self.assert_usage_error("plan", "-s", "full", "--train-len", "8", "--tokens", "0")
         self.assert_usage_error("plan", "-s", "full", "--train-len", "8", "--tokens", "2", "--expected-tokens", "0")
+        self.assert_usage_error("plan", "-s", "full", "--train-len", "8", "--tokens", "257", "--svg", "plan.svg")
         self.assert_usage_error("plan", "-s", "full", "--train-len", "8", "--tokens", "twelve")
         self.assert_usage_error("run", "-m", "x", "-p", "x", "--kv-type", "f64")
         self.assert_usage_error("run", "-m", "x")
