@@ -1,0 +1,84 @@
+using System;
+using System.Collections.Generic;
+using System.Threading;
+using System.Threading.Tasks;
+
+namespace Quire
+{
+    public sealed partial class EventStream : IAsyncEnumerable<Event>
+    {
+        /// <summary>
+        /// Next as a task. Where an event waits already, the task is complete; else a thread of the pool waits for it.
+        /// One call at a time.
+        /// </summary>
+        public ValueTask<Event> NextAsync(CancellationToken cancellationToken = default(CancellationToken))
+        {
+            // Of a token that is cancelled already Next sees to it that the stream is stopped before the task ends.
+            if (!cancellationToken.IsCancellationRequested && TryWait(cancellationToken, out Event waiting))
+                return new ValueTask<Event>(waiting);
+            return new ValueTask<Event>(Task.Run(() => Next(cancellationToken)));
+        }
+
+        /// <summary>The events up to the end event, for `await foreach`; cancelling as in Next.</summary>
+        public IAsyncEnumerator<Event> GetAsyncEnumerator(
+            CancellationToken cancellationToken = default(CancellationToken))
+        {
+            return new AsyncEnumerator<Event>(this, next => next, false, cancellationToken);
+        }
+    }
+
+    /// <summary>
+    /// What `pick` makes of a stream's events, those left out of which it makes null. `owned`: it disposes the stream,
+    /// too. The token cancels the stream as long as the enumerator is not disposed.
+    /// </summary>
+    internal sealed class AsyncEnumerator<T> : IAsyncEnumerator<T> where T : class
+    {
+        private readonly EventStream stream;
+        private readonly Func<Event, T> pick;
+        private readonly bool owned;
+        private readonly CancellationToken token;
+        private readonly CancellationTokenRegistration registration;
+        private readonly Func<bool> wait;
+
+        internal AsyncEnumerator(EventStream stream, Func<Event, T> pick, bool owned, CancellationToken token)
+        {
+            this.stream = stream;
+            this.pick = pick;
+            this.owned = owned;
+            this.token = token;
+            registration = stream.CancelWith(token);
+            wait = Wait;
+        }
+
+        public T Current { get; private set; }
+
+        public ValueTask<bool> MoveNextAsync()
+        {
+            while (stream.TryWait(token, out Event next))
+                if (Move(next)) return new ValueTask<bool>(Current != null);
+            return new ValueTask<bool>(Task.Run(wait));
+        }
+
+        public ValueTask DisposeAsync()
+        {
+            registration.Dispose();
+            return owned ? stream.DisposeAsync() : default(ValueTask);
+        }
+
+        /// <summary>On a thread of the pool, until there is something to give or the stream has ended.</summary>
+        private bool Wait()
+        {
+            while (!Move(stream.Wait(token)))
+            {
+            }
+            return Current != null;
+        }
+
+        /// <summary>Whether Current changed: to what the event is for the caller, or to null at the end.</summary>
+        private bool Move(Event next)
+        {
+            Current = next == null ? null : pick(next);
+            return next == null || Current != null;
+        }
+    }
+}
