@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 from ctypes import byref
-from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 from . import _ffi
-from ._calls import _choice, _options, _pairs
+from ._calls import _array, _choice, _options, _pairs
 from ._names import KV_OLD_TYPES, KV_TYPES, OVERFLOWS
 from ._types import Messages, Path
-
-if TYPE_CHECKING:
-    from ._calls import Cancel
 
 
 def _chat(messages: Messages, template: Optional[str] = None, date: Optional[str] = None, answer: bool = True,
           thinking: bool = True) -> Tuple[Any, int, Any]:
     """messages: (role, text) each. The arguments that the functions on conversations share."""
     data = [(role.encode(), text.encode()) for role, text in messages]
-    array = (_ffi.Message * len(data))(*[(role, len(role), text, len(text)) for role, text in data])
+    array = _array(_ffi.Message, [(role, len(role), text, len(text)) for role, text in data])
     template, date = (value if value is None else value.encode() for value in (template, date))
     options = _options(_ffi.ChatOptions, flags=(0 if answer else 1) | (0 if thinking else 2), template_name=template,
                        template_name_len=len(template or b""), date=date, date_len=len(date or b""))
@@ -30,8 +27,7 @@ def _session_options(strategy: Optional[str] = "full", kv_type: str = "default",
                      old_after: Optional[int] = None, overflow: str = "default", expected_tokens: int = 0,
                      prefill_block: int = 0, kv_file_directory: Path = "", adapters: Sequence[Any] = (),
                      prefix_reuse: bool = True, **budgets: int) -> Any:
-    used = (_ffi.SessionAdapter * len(adapters))(
-        *[_ffi.SessionAdapter(adapter=adapter._handle, scale=scale) for adapter, scale in _pairs(adapters)])
+    used = _array(_ffi.SessionAdapter, [(adapter._handle, scale) for adapter, scale in _pairs(adapters)])
     text, directory = (strategy or "").encode(), os.fsencode(kv_file_directory)
     return _options(
         _ffi.SessionOptions, flags=0 if prefix_reuse else 1, strategy=None if strategy is None else text,
@@ -42,7 +38,3 @@ def _session_options(strategy: Optional[str] = "full", kv_type: str = "default",
         prefill_block=prefill_block, kv_file_directory=directory or None, kv_file_directory_len=len(directory),
         **budgets,
         adapters=used if len(used) else None, n_adapters=len(used))
-
-
-def _snapshot_options(report: Any, cancel: Optional[Cancel]) -> Any:
-    return _options(_ffi.SnapshotOptions, cancel=cancel._handle if cancel else None, progress=report)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
+import struct
 import weakref
-from ctypes import byref, c_int32, c_size_t, c_void_p
+from ctypes import byref, c_double, c_float, c_int32, c_int64, c_size_t, c_uint32, c_void_p
 from typing import Any, Dict, Iterable, List, Optional, Tuple, TypeVar
 
 from . import _ffi
 from ._library import lib
-from ._types import Infos, Progress
+from ._types import Info, Infos, Progress
 
 _CLOSED = -9
+_CODES = {c_int32: "i", c_uint32: "I", c_int64: "q", c_size_t: "N", c_float: "f", c_double: "d"}
 _Self = TypeVar("_Self", bound="_Handle")
 
 
@@ -28,10 +31,14 @@ class QuireError(Exception):
 def _call(function: Any, *arguments: Any) -> int:
     """Calls a function that takes a quire_error; raises on failure, returns the (positive) status."""
     error = _ffi.Error()
-    status = function(*arguments, byref(error))
+    status: int = function(*arguments, byref(error))
     if status < 0:
-        raise QuireError(status, error.message.decode(errors="replace"), error.offset, error.os_error)
+        raise _failure(status, error)
     return status
+
+
+def _failure(status: int, error: Any) -> QuireError:
+    return QuireError(status, error.message.decode(errors="replace"), error.offset, error.os_error)
 
 
 def _options(cls: Any, **fields: Any) -> Any:
@@ -47,6 +54,11 @@ def _choice(name: str, value: str, choices: Dict[str, int]) -> int:
     return choices[value]
 
 
+def _layout(cls: Any, *names: str) -> struct.Struct:
+    """How the struct module reads these fields of such a struct, all at once. No struct has gaps (ABI.md)."""
+    return struct.Struct("".join(_CODES[kind] if name in names else f"{ctypes.sizeof(kind)}x" for name, kind in cls._fields_))
+
+
 def _text(function: Any, *arguments: Any) -> bytes:
     """The result of a `buf, cap, *needed` function, as bytes."""
     needed = c_size_t()
@@ -56,24 +68,30 @@ def _text(function: Any, *arguments: Any) -> bytes:
     return buffer.raw[:needed.value]
 
 
+def _info(function: Any, *arguments: Any) -> Info:
+    """Such a result that is a JSON object."""
+    info: Info = json.loads(_text(function, *arguments))
+    return info
+
+
 def _ids(ids: Iterable[int]) -> Tuple[Any, int]:
     ids = list(ids)
     return (c_int32 * len(ids))(*ids), len(ids)
 
 
+def _array(cls: Any, rows: Iterable[Tuple[Any, ...]]) -> Any:
+    """An array of structs, whose fields are the rows'."""
+    structs = [cls(*row) for row in rows]
+    return (cls * len(structs))(*structs)
+
+
 def _texts(strings: Iterable[str]) -> Any:
-    data = [text.encode() for text in strings]
-    return (_ffi.Text * len(data))(*[(text, len(text)) for text in data])
+    return _array(_ffi.Text, [(text, len(text)) for text in map(str.encode, strings)])
 
 
 def _path(path: Any) -> bytes:
     path = os.fspath(path)
     return path if isinstance(path, bytes) else path.encode()
-
-
-def _progress(progress: Optional[Progress]) -> Any:
-    """progress(done, total) as C calls it; None: NULL. The caller keeps the result for as long as C may call it."""
-    return _ffi.ProgressCallback((lambda _, done, total: progress(done, total)) if progress else 0)
 
 
 def _pairs(items: Iterable[Any]) -> List[Tuple[Any, float]]:
@@ -125,7 +143,7 @@ class _Handle:
 
 
 class Cancel(_Handle):
-    """Stops a long load: trigger() from any thread."""
+    """Stops a long call, such as a load: trigger() from any thread."""
 
     _release = "quire_cancel_release"
 
@@ -136,6 +154,33 @@ class Cancel(_Handle):
         lib.quire_cancel_trigger(self._handle)
 
 
+class _Watched:
+    """A long call that reports its progress and can be stopped. What progress(done, total) raises, and Ctrl-C, stop it;
+    `with` then raises that instead of what the call came to."""
+
+    def __init__(self, progress: Optional[Progress], cancel: Optional[Cancel]) -> None:
+        self._progress = progress
+        self._cancel = Cancel() if cancel is None else cancel
+        self._raised: Optional[BaseException] = None
+
+    def __enter__(self) -> Dict[str, Any]:
+        """Fields of the call's options."""
+        return {"cancel": self._cancel._handle, "progress": _ffi.ProgressCallback(self._report)}
+
+    def _report(self, _: object, done: int, total: int) -> None:
+        try:
+            if self._progress is not None and self._raised is None:
+                self._progress(done, total)
+        except BaseException as exception:  # nothing may pass through C
+            self._raised = exception
+            self._cancel.trigger()
+
+    def __exit__(self, *exception: Any) -> None:
+        if self._raised is not None:
+            raise self._raised
+
+
 def version() -> str:
     """The loaded library's version, "0.1.0"."""
-    return lib.quire_get_version_string().decode()
+    text: bytes = lib.quire_get_version_string()
+    return text.decode()

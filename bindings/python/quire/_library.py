@@ -21,7 +21,10 @@ def _find() -> str:
 
 
 def _load() -> ctypes.CDLL:
-    library = ctypes.CDLL(_find())
+    path = _find()
+    library = ctypes.CDLL(path)
+    if (version := library.quire_get_version()) < _ffi.VERSION:
+        raise ImportError(f"{path} is version {version}; this package needs {_ffi.VERSION} or later")
     for name, (result, arguments) in _ffi.FUNCTIONS.items():
         getattr(library, name).argtypes = arguments
         getattr(library, name).restype = result

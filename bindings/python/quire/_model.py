@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from ctypes import byref, c_int32, c_size_t
 from typing import TYPE_CHECKING, Iterable, List, Optional, Sequence, Tuple, Union
 
 from . import _ffi
 from ._arguments import _chat, _session_options
-from ._calls import _Handle, _call, _choice, _fields, _ids, _options, _pairs, _path, _progress, _text
+from ._calls import _Handle, _Watched, _array, _call, _choice, _fields, _ids, _info, _options, _pairs, _path, _text
 from ._library import lib
 from ._names import ACTIVATIONS, LOADS, TYPES
 from ._session import Session
@@ -28,19 +27,18 @@ class Model(_Handle):
                  cancel: Optional[Cancel] = None, progress: Optional[Progress] = None,
                  merge: Sequence[Union[Path, Tuple[Path, float]]] = (), beacon: Optional[Path] = None,
                  device: str = "auto", activations: str = "default") -> None:
-        report = _progress(progress)
         merged = [(_path(source), scale) for source, scale in _pairs(merge)]
-        sources = (_ffi.AdapterSource * len(merged))(*[(source, len(source), scale) for source, scale in merged])
+        sources = _array(_ffi.AdapterSource, [(source, len(source), scale) for source, scale in merged])
         device = device.encode()
         beacon = _path(beacon) if beacon is not None else None
-        options = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
-                           weight_type=_choice("weight_type", weight_type, TYPES),
-                           activation_type=_choice("activations", activations, ACTIVATIONS), beacon_path=beacon,
-                           beacon_path_len=len(beacon or b""), device=device,
-                           device_len=len(device), cancel=cancel._handle if cancel else None, progress=report,
-                           merge=sources if len(sources) else None, n_merge=len(sources))
         path = _path(path)
-        self._own(runtime, lib.quire_model_load, runtime._handle, path, len(path), byref(options))
+        with _Watched(progress, cancel) as watched:
+            options = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
+                               weight_type=_choice("weight_type", weight_type, TYPES),
+                               activation_type=_choice("activations", activations, ACTIVATIONS), beacon_path=beacon,
+                               beacon_path_len=len(beacon or b""), device=device, device_len=len(device),
+                               merge=sources if len(sources) else None, n_merge=len(sources), **watched)
+            self._own(runtime, lib.quire_model_load, runtime._handle, path, len(path), byref(options))
 
     @property
     def info(self) -> Info:
@@ -95,9 +93,10 @@ class Adapter(_Handle):
 
     def __init__(self, model: Model, path: Path, progress: Optional[Progress] = None,
                  cancel: Optional[Cancel] = None) -> None:
-        path, report = _path(path), _progress(progress)
-        options = _options(_ffi.AdapterOptions, cancel=cancel._handle if cancel else None, progress=report)
-        self._own(model, lib.quire_adapter_load, model._handle, path, len(path), byref(options))
+        path = _path(path)
+        with _Watched(progress, cancel) as watched:
+            options = _options(_ffi.AdapterOptions, **watched)
+            self._own(model, lib.quire_adapter_load, model._handle, path, len(path), byref(options))
 
     @property
     def info(self) -> Info:
@@ -162,35 +161,36 @@ class Tokenizer(_Handle):
     @property
     def bos(self) -> Optional[int]:
         """Beginning-of-sequence id, or None."""
-        bos = lib.quire_tokenizer_get_bos(self._handle)
+        bos: int = lib.quire_tokenizer_get_bos(self._handle)
         return None if bos < 0 else bos
 
     @property
     def vocab_size(self) -> int:
-        return lib.quire_tokenizer_get_vocab_size(self._handle)
+        return int(lib.quire_tokenizer_get_vocab_size(self._handle))
 
 
 def chat_templates() -> Infos:
     """The known chat templates: a list of dicts with "name" and "description"."""
-    return json.loads(_text(lib.quire_chat_get_list))["templates"]
+    templates: Infos = _info(lib.quire_chat_get_list)["templates"]
+    return templates
 
 
 def describe_files(path: Path) -> Info:
     """What the files of a model hold, without loading it: see quire_model_describe_files in quire.h."""
     path = _path(path)
-    return json.loads(_text(lib.quire_model_describe_files, path, len(path)))
+    return _info(lib.quire_model_describe_files, path, len(path))
 
 
 def quantizations() -> List[str]:
     """The names of the recipes that quantize() knows."""
-    return lib.quire_get_quantizations().decode().split(", ")
+    names: bytes = lib.quire_get_quantizations()
+    return names.decode().split(", ")
 
 
 def quantize(path: Path, out: Path, recipe: str = "q4_k_m", threads: int = 0, progress: Optional[Progress] = None,
              cancel: Optional[Cancel] = None) -> None:
     """Writes a model as a GGUF file. progress and cancel: as in Runtime.load."""
-    report = _progress(progress)
     path, out, recipe = _path(path), _path(out), recipe.encode()
-    options = _options(_ffi.QuantizeOptions, n_threads=threads, recipe=recipe, recipe_len=len(recipe),
-                       cancel=cancel._handle if cancel else None, progress=report)
-    _call(lib.quire_model_quantize, path, len(path), out, len(out), byref(options))
+    with _Watched(progress, cancel) as watched:
+        options = _options(_ffi.QuantizeOptions, n_threads=threads, recipe=recipe, recipe_len=len(recipe), **watched)
+        _call(lib.quire_model_quantize, path, len(path), out, len(out), byref(options))

@@ -29,10 +29,12 @@ _log_keys = itertools.count(1)
 _runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
 
 
-@_ffi.LogCallback
-def _log(key: int, level: int, message: Any, length: int) -> None:
+def _log_of(key: int, level: int, message: Any, length: int) -> None:
     if log := _logs.get(key):
         log(level, message[:length].decode(errors="replace"))
+
+
+_log = _ffi.LogCallback(_log_of)
 
 
 @atexit.register
@@ -67,7 +69,8 @@ class Runtime(_Handle):
              progress: Optional[Progress] = None, merge: Sequence[Union[Path, Tuple[Path, float]]] = (),
              beacon: Optional[Path] = None, device: str = "auto", activations: str = "default") -> Model:
         """Loads a model: a Hugging Face directory, or a GGUF file. device: the name of one of devices(). progress:
-        called as progress(done_bytes, total_bytes) on this thread. merge: adapter directories, each as a path or (path,
+        called as progress(done_bytes, total_bytes) on this thread; what it raises, and Ctrl-C, end the loading (and
+        trigger `cancel`, if there is one). merge: adapter directories, each as a path or (path,
         scale), to be merged into the weights. beacon: the directory of an Activation Beacon plug-in. activations: "f32"
         multiplies quantised weights exactly, "int8" (the default) several times faster. load: "mmap" maps the files,
         and a file that shrinks then kills the process; "read" (the default) reads them."""

@@ -6,8 +6,8 @@ from ctypes import byref, c_float, c_int32, c_int64, c_size_t
 from typing import TYPE_CHECKING, Any, BinaryIO, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from . import _ffi, _snapshot_files
-from ._arguments import _chat, _session_options, _snapshot_options
-from ._calls import _Handle, _call, _choice, _dicts, _fields, _ids, _options, _path, _progress, _rows, _text
+from ._arguments import _chat, _session_options
+from ._calls import _Handle, _Watched, _array, _call, _choice, _dicts, _fields, _ids, _options, _path, _rows, _text
 from ._library import lib
 from ._names import EDIT_REUSES, TIERS
 from ._stream import Stream
@@ -63,16 +63,19 @@ class Session(_Handle):
     def feed(self, text: Union[str, bytes], parse_special: bool = False, bos: bool = True, labels: Labels = ()) -> None:
         """Queues one segment of text (a str, or its UTF-8 bytes). labels: (begin, end, id), in bytes of it."""
         data = text if isinstance(text, bytes) else text.encode()
-        array = (_ffi.Label * len(labels))(*labels)
-        _call(lib.quire_session_feed_labelled, self._handle, data, len(data), parse_special * 1 | (not bos) * 2,
-              array if len(array) else None, len(array))
+        flags = parse_special * 1 | (not bos) * 2
+        if labels:
+            array = _array(_ffi.Label, labels)
+            _call(lib.quire_session_feed_labelled, self._handle, data, len(data), flags, array, len(array))
+        else:
+            _call(lib.quire_session_feed_text, self._handle, data, len(data), flags)
 
     def edit(self, text: Union[str, bytes, Iterable[int]], reuse: str = "exact", reread: int = 0,
              parse_special: bool = False, bos: bool = True, labels: Labels = ()) -> Edited:
         """The session's text becomes this one (a str, or its UTF-8 bytes, fed at once; or a list of token ids), and what
         was computed before the first difference stays. reuse="approximate": later chunks are taken over too, but for the
         first `reread` tokens of each run that is in both texts. Returns an Edited."""
-        array = (_ffi.Label * len(labels))(*labels)
+        array = _array(_ffi.Label, labels)
         options = _options(_ffi.EditOptions, flags=parse_special * 1 | (not bos) * 2,
                            reuse=_choice("reuse", reuse, EDIT_REUSES), reread_tokens=reread,
                            labels=array if len(array) else None, n_labels=len(array))
@@ -137,17 +140,20 @@ class Session(_Handle):
         """Forgets the tokens from the n_tokens-th on."""
         _call(lib.quire_session_truncate, self._handle, n_tokens)
 
-    def save(self, file: File, progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> None:
+    def save(self, file: File, progress: Optional[Progress] = None, cancel: Optional[Cancel] = None,
+             whole: bool = False) -> None:
         """Writes the session to a file, for Model.load_session: to a path, where it appears whole or not at all, or to
-        a binary file object, which a save that fails leaves with a part. progress and cancel: as in Runtime.load."""
-        report = _progress(progress)
-        options = byref(_snapshot_options(report, cancel))
-        if hasattr(file, "write"):
-            writer = _snapshot_files.Writer(file)
-            writer.raising(_call, lib.quire_session_save_to, self._handle, byref(writer.struct()), options)
-        else:
-            path = _path(file)
-            _call(lib.quire_session_save, self._handle, path, len(path), options)
+        a binary file object, which a save that fails leaves with a part. Where the path has what the session was loaded
+        from or saved to before, only what is new is written, unless whole=True. progress and cancel: as in
+        Runtime.load."""
+        with _Watched(progress, cancel) as watched:
+            options = byref(_options(_ffi.SnapshotOptions, flags=_ffi.SNAPSHOT_WHOLE if whole else 0, **watched))
+            if hasattr(file, "write"):
+                writer = _snapshot_files.Writer(file)
+                writer.raising(_call, lib.quire_session_save_to, self._handle, byref(writer.struct()), options)
+            else:
+                path = _path(file)
+                _call(lib.quire_session_save, self._handle, path, len(path), options)
 
     def fork(self) -> Session:
         """Another session that stands where this one does, and shares with it what both hold."""
@@ -234,6 +240,17 @@ class Session(_Handle):
     def fingerprint(self) -> str:
         """Names all that keys and values depend on beside the tokens."""
         return _text(lib.quire_session_get_fingerprint, self._handle).decode()
+
+    def fill_random(self, n_tokens: int, seed: int = 0) -> None:
+        """For benchmarks alone: the empty session becomes one of n_tokens random tokens, which are not computed."""
+        _call(lib.quire_session_fill_random, self._handle, n_tokens, seed)
+
+    @property
+    def probes(self) -> Info:
+        """For tests of cancelling: quire_session_probes as a dict."""
+        probes = _options(_ffi.SessionProbes)
+        _call(lib.quire_session_get_probes, self._handle, byref(probes))
+        return _fields(probes)
 
     def close(self) -> None:
         """Ends an open stream, waits, and frees the KV cache."""

@@ -17,7 +17,7 @@ from . import _ffi
 
 _keys = itertools.count(1)
 _open: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-_read_from: Dict[int, Reader] = {}  # by key: readers of sessions, until no session of the library reads from them any more
+_readers: Dict[int, Reader] = {}  # by key: readers of sessions, until no session of the library reads from them any more
 
 
 def _answer(key: int, error: Any, use: Callable[[Any], int]) -> int:
@@ -37,24 +37,24 @@ def _answer(key: int, error: Any, use: Callable[[Any], int]) -> int:
         return -1
 
 
-@_ffi.WriteCallback
-def _write(key: int, data: Any, n: int, error: Any) -> int:
-    return _answer(key, error, lambda target: target.write(ctypes.string_at(data, n)))
+def _write_to(key: int, data: Any, n: int, error: Any) -> int:
+    return _answer(key, error, lambda target: int(target.write(ctypes.string_at(data, n))))
 
 
-@_ffi.CommitCallback
-def _commit(key: int, error: Any) -> int:
-    return _answer(key, error, lambda target: target.commit())
+def _commit_to(key: int, error: Any) -> int:
+    return _answer(key, error, lambda target: int(target.commit()))
 
 
-@_ffi.ReadCallback
-def _read(key: int, offset: int, buffer: Any, n: int, error: Any) -> int:
-    return _answer(key, error, lambda target: target.read(offset, buffer, n))
+def _read_from(key: int, offset: int, buffer: Any, n: int, error: Any) -> int:
+    return _answer(key, error, lambda target: int(target.read(offset, buffer, n)))
 
 
-@_ffi.DestroyCallback
-def _destroy(key: int) -> None:
-    _read_from.pop(key, None)
+def _forget(key: int) -> None:
+    _readers.pop(key, None)
+
+
+_write, _commit = _ffi.WriteCallback(_write_to), _ffi.CommitCallback(_commit_to)
+_read, _destroy = _ffi.ReadCallback(_read_from), _ffi.DestroyCallback(_forget)
 
 
 class _Target:
@@ -76,7 +76,7 @@ class _Target:
 
 class Writer(_Target):
     def write(self, data: bytes) -> int:
-        n = self.file.write(data)
+        n: Optional[int] = self.file.write(data)
         if n is None:
             raise TypeError("write() returned None; expected the number of bytes, as io.RawIOBase has it")
         return n
@@ -112,11 +112,11 @@ class Reader(_Target):
     def load(self, function: Callable[..., Any], *arguments: Any) -> None:
         """function(*arguments), which loads a session that may read from here longer than Python knows it: others may
         have taken over chunks of it."""
-        _read_from[self.key] = self
+        _readers[self.key] = self
         try:
             self.raising(function, *arguments)
         except BaseException:
-            _read_from.pop(self.key, None)
+            _readers.pop(self.key, None)
             raise
 
     def struct(self) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from ctypes import byref
 from typing import TYPE_CHECKING, Iterable, Optional
 
 from . import _ffi, _snapshot_files
-from ._arguments import _session_options, _snapshot_options
-from ._calls import QuireError, _Handle, _call, _ids, _options, _path, _progress, _text
+from ._arguments import _session_options
+from ._calls import QuireError, _Handle, _Watched, _call, _ids, _info, _options, _path
 from ._library import lib
 from ._session import Session
 from ._types import File, Info, Path, Progress, SessionOptions
@@ -37,11 +36,11 @@ class Store(_Handle):
             cancel: Optional[Cancel] = None) -> Info:
         """Puts what the session has read there; a dict of the entry's "name" and its "n_tokens". progress and cancel:
         as in Runtime.load."""
-        report = _progress(progress)
         match = _options(_ffi.StoreMatch)
         title = title.encode()
-        _call(lib.quire_store_put, self._handle, session._handle, title, len(title),
-              byref(_snapshot_options(report, cancel)), byref(match))
+        with _Watched(progress, cancel) as watched:
+            _call(lib.quire_store_put, self._handle, session._handle, title, len(title),
+                  byref(_options(_ffi.SnapshotOptions, **watched)), byref(match))
         return {"name": match.name.decode(), "n_tokens": match.n_tokens}
 
     def find(self, model: Model, ids: Iterable[int], strategy: str = "full",
@@ -70,15 +69,16 @@ class Store(_Handle):
 
     def verify(self, name: str, progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> None:
         """As verify_snapshot, for an entry."""
-        report = _progress(progress)
         name = name.encode()
-        _call(lib.quire_store_verify, self._handle, name, len(name), byref(_snapshot_options(report, cancel)))
+        with _Watched(progress, cancel) as watched:
+            _call(lib.quire_store_verify, self._handle, name, len(name),
+                  byref(_options(_ffi.SnapshotOptions, **watched)))
 
     def describe(self) -> Info:
         """What is in the store: a dict (quire_store_describe in quire.h)."""
         while True:  # it may grow between the question for its length and that for its text
             try:
-                return json.loads(_text(lib.quire_store_describe, self._handle))
+                return _info(lib.quire_store_describe, self._handle)
             except QuireError as error:
                 if error.status != "BUFFER_TOO_SMALL":
                     raise
@@ -88,21 +88,20 @@ def describe_snapshot(file: File) -> Info:
     """What a snapshot says of itself: a dict (quire_snapshot_describe in quire.h). file: as in Model.load_session."""
     if hasattr(file, "read"):
         reader = _snapshot_files.Reader(file)
-        text = reader.raising(_text, lib.quire_snapshot_describe_from, byref(reader.struct()))
-    else:
-        path = _path(file)
-        text = _text(lib.quire_snapshot_describe, path, len(path))
-    return json.loads(text)
+        info: Info = reader.raising(_info, lib.quire_snapshot_describe_from, byref(reader.struct()))
+        return info
+    path = _path(file)
+    return _info(lib.quire_snapshot_describe, path, len(path))
 
 
 def verify_snapshot(file: File, progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> None:
     """Reads all of a snapshot; an error says what is damaged. file: as in Model.load_session. progress and cancel: as
     in Runtime.load."""
-    report = _progress(progress)
-    options = byref(_snapshot_options(report, cancel))
-    if hasattr(file, "read"):
-        reader = _snapshot_files.Reader(file)
-        reader.raising(_call, lib.quire_snapshot_verify_from, byref(reader.struct()), options)
-    else:
-        path = _path(file)
-        _call(lib.quire_snapshot_verify, path, len(path), options)
+    with _Watched(progress, cancel) as watched:
+        options = byref(_options(_ffi.SnapshotOptions, **watched))
+        if hasattr(file, "read"):
+            reader = _snapshot_files.Reader(file)
+            reader.raising(_call, lib.quire_snapshot_verify_from, byref(reader.struct()), options)
+        else:
+            path = _path(file)
+            _call(lib.quire_snapshot_verify, path, len(path), options)

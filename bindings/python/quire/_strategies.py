@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import json
 from ctypes import byref
 from typing import Any, Optional
 
 from . import _ffi
-from ._calls import _call, _choice, _options, _rows, _text
+from ._calls import _call, _choice, _info, _options, _rows, _text
 from ._library import lib
 from ._names import KV_KINDS
 from ._types import Infos
@@ -29,7 +28,8 @@ def strategy_describe(expression: str, train_len: int, n_heads: int = 0, expecte
 def strategies(train_len: int, n_heads: int = 0, expected_tokens: int = 0) -> Infos:
     """What expressions may be made of, for settings dialogs: a list of dicts (quire_strategy_get_list in quire.h)."""
     options = _options(_ffi.StrategyOptions, train_len=train_len, n_heads=n_heads, expected_tokens=expected_tokens)
-    return json.loads(_text(lib.quire_strategy_get_list, byref(options)))["terms"]
+    terms: Infos = _info(lib.quire_strategy_get_list, byref(options))["terms"]
+    return terms
 
 
 def strategy_positions(expression: str, train_len: int, n_keys: int, first_query: int = 0,

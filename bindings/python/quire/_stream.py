@@ -8,7 +8,7 @@ from ctypes import byref, c_int32, c_int64
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _ffi
-from ._calls import _Handle, _call, _choice, _ids, _options, _texts
+from ._calls import _Handle, _array, _call, _choice, _failure, _ids, _layout, _options, _texts
 from ._library import lib
 from ._names import EVENTS, FINISHES, MESSAGES, REUSE_MISSES, SAMPLERS
 from ._types import Sampler
@@ -16,8 +16,13 @@ from ._types import Sampler
 if TYPE_CHECKING:
     from ._session import Session
 
-_END, _TIMEOUT = 1, 2
-_POLL_MS = 200  # how long Python's own signal handlers may have to wait
+_POLL_MS = c_int32(200)  # how long Python's own signal handlers may have to wait
+
+# What is done for each token avoids what takes ctypes a microsecond: converting arguments (this function has no argtypes,
+# so all are given as C has them), and asking for fields one by one.
+_next = lib["quire_stream_next"]
+_token_fields = _layout(_ffi.Event, "kind", "token", "n_tokens", "text_len", "logprob", "n_top_logprobs").unpack_from
+_new = tuple.__new__
 
 
 class Event(NamedTuple):
@@ -39,6 +44,19 @@ class Event(NamedTuple):
     code: str  # of the message: a value of MESSAGES
     reuse_miss: str  # a value of REUSE_MISSES
     moved: int
+
+
+def _event(struct: Any) -> Event:
+    """What a quire_event says."""
+    kind, token, n_tokens, text_len, logprob, n_top = _token_fields(struct)
+    text = struct.text[:text_len].decode() if text_len else ""
+    if kind == _ffi.EVENT_TOKEN and n_top == 0:  # the other fields mean nothing
+        return _new(Event, ("token", text, token, n_tokens, logprob, 0, 0, 0, 0.0, "", -1, [], "", "", "complete", 0))
+    return Event(EVENTS[kind], text, token, n_tokens, logprob, struct.total, struct.reused, struct.done,
+                 struct.n_per_second, FINISHES[struct.finish_reason], struct.stop_index,
+                 [(top.token, top.logprob) for top in struct.top_logprobs[:n_top]],
+                 struct.message[:struct.message_len].decode() if struct.message_len else "", MESSAGES[struct.code],
+                 REUSE_MISSES[struct.reuse_miss], struct.moved)
 
 
 class Stream(_Handle):
@@ -63,7 +81,7 @@ class Stream(_Handle):
         ids, n_ids = _ids(stop_ids)
         chain = (_ffi.Sampler * len(samplers))(
             *[_ffi.Sampler(kind=_choice("sampler", kind, SAMPLERS), **fields) for kind, fields in samplers])
-        biases = (_ffi.LogitBias * len(logit_bias or {}))(*(logit_bias or {}).items())
+        biases = _array(_ffi.LogitBias, (logit_bias or {}).items())
         stops, breakers = _texts([stop] if isinstance(stop, str) else stop), _texts(dry_breakers or ())
         options = _options(
             _ffi.StreamOptions, max_tokens=max_tokens,
@@ -77,36 +95,38 @@ class Stream(_Handle):
             max_undelivered=max_undelivered, cite_end=cite_end, draft_tokens=draft_tokens,
             draft_match=draft_match)
         self._vocab_size = session._vocab_size
+        # Of all calls of next(), which are made one at a time.
+        self._event, self._error = _options(_ffi.Event), _ffi.Error()
+        self._event_pointer, self._error_pointer = byref(self._event), byref(self._error)
         self._own(session, lib.quire_stream_open, session._handle, byref(options))
 
     def next(self, timeout: Optional[float] = None) -> Optional[Event]:
         """The next event; None if none came within `timeout` seconds; StopIteration after the end."""
-        event = _options(_ffi.Event)
-        milliseconds = _POLL_MS if timeout is None else min(int(timeout * 1000), 2**31 - 1)
-        while True:
-            status = _call(lib.quire_stream_next, self._handle, milliseconds, byref(event))
-            if status == _END:
-                raise StopIteration
-            if status != _TIMEOUT:
-                break
-            if timeout is not None:
-                return None
-        text = event.text[:event.text_len].decode() if event.text_len else ""
-        return Event(EVENTS.get(event.kind, str(event.kind)), text, event.token, event.n_tokens, event.logprob,
-                     event.total, event.reused, event.done, event.n_per_second,
-                     FINISHES.get(event.finish_reason, str(event.finish_reason)), event.stop_index,
-                     [(t.token, t.logprob) for t in event.top_logprobs[:event.n_top_logprobs]],
-                     event.message[:event.message_len].decode() if event.message_len else "",
-                     MESSAGES.get(event.code, str(event.code)),
-                     REUSE_MISSES.get(event.reuse_miss, str(event.reuse_miss)), event.moved)
+        if timeout is None:
+            return self.__next__()
+        milliseconds = c_int32(min(int(timeout * 1000), 2**31 - 1))
+        status = _next(self._pointer, milliseconds, self._event_pointer, self._error_pointer)
+        if status == _ffi.OK:
+            return _event(self._event)
+        self._without_event(status)
+        return None
 
     def __iter__(self) -> Stream:
         return self
 
     def __next__(self) -> Event:
-        event = self.next()
-        assert event is not None  # there is no timeout
-        return event
+        while True:
+            status = _next(self._pointer, _POLL_MS, self._event_pointer, self._error_pointer)
+            if status == _ffi.OK:
+                return _event(self._event)
+            self._without_event(status)
+
+    def _without_event(self, status: int) -> None:
+        """What next came to instead of one."""
+        if status < 0:
+            raise _failure(status, self._error)
+        if status == _ffi.END:
+            raise StopIteration
 
     def __aiter__(self) -> Stream:
         return self
