@@ -51,7 +51,9 @@ component(cuda-runtime TITLE "CUDA Runtime" HOW STATIC_LINK ARCHIVE "${CUDART}" 
   LICENSE LicenseRef-NVIDIA-CUDA-EULA COPYRIGHT "NVIDIA Corporation" HOME https://docs.nvidia.com/cuda/eula
   COMMENT "Headers of the same toolkit are compiled into the kernels.")
 foreach(name libstdc++ libgcc libgcc_eh)
-  execute_process(COMMAND "${CXX_COMPILER}" -print-file-name=${name}.a OUTPUT_VARIABLE archive OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(name IN_LIST ${BINARY}_COMPONENTS)
+    execute_process(COMMAND "${CXX_COMPILER}" -print-file-name=${name}.a OUTPUT_VARIABLE archive OUTPUT_STRIP_TRAILING_WHITESPACE)
+  endif()
   component(${name} TITLE ${name} HOW STATIC_LINK ARCHIVE "${archive}" VERSION "${CXX_VERSION}"
     LICENSE "GPL-3.0-or-later WITH GCC-exception-3.1" COPYRIGHT "Free Software Foundation, Inc." HOME https://gcc.gnu.org)
 endforeach()
