@@ -1,0 +1,143 @@
+//! How C is called: statuses, results of any length, text that comes in.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::raw::c_char;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::Path;
+use std::ptr;
+
+use crate::{sys, Error, Result};
+
+/// Calls a function that takes a `quire_error`; its status where that is not a failure.
+pub(crate) fn call(function: impl FnOnce(*mut sys::quire_error) -> sys::quire_status) -> Result<i32> {
+    let mut error = MaybeUninit::<sys::quire_error>::uninit();
+    let status = function(error.as_mut_ptr());
+    if status >= 0 {
+        return Ok(status);
+    }
+    // SAFETY: every call that is given an error writes all of it.
+    Err(Error::new(unsafe { error.assume_init_ref() }))
+}
+
+/// Runs a callback's closure; `None` where it panicked. The panic's payload is leaked, since dropping it might panic again.
+pub(crate) fn catch<R>(function: impl FnOnce() -> R) -> Option<R> {
+    catch_unwind(AssertUnwindSafe(function)).map_err(std::mem::forget).ok()
+}
+
+/// The struct with its defaults, by its `_init` function.
+pub(crate) fn init<T>(function: unsafe extern "C" fn(*mut T, usize)) -> T {
+    let mut place = MaybeUninit::<T>::zeroed();
+    // SAFETY: the `_init` functions write all of a struct of this size; zero is valid for each.
+    unsafe {
+        function(place.as_mut_ptr(), std::mem::size_of::<T>());
+        place.assume_init()
+    }
+}
+
+/// A struct that the function fills.
+pub(crate) fn fill<T: Default>(function: impl FnOnce(*mut T, *mut sys::quire_error) -> i32) -> Result<T> {
+    let mut filled = T::default();
+    call(|error| function(&mut filled, error))?;
+    Ok(filled)
+}
+
+/// A handle that the function makes.
+pub(crate) fn make<T>(function: impl FnOnce(*mut *mut T, *mut sys::quire_error) -> i32) -> Result<*mut T> {
+    let mut made = ptr::null_mut();
+    call(|error| function(&mut made, error))?;
+    Ok(made)
+}
+
+/// The result of a `buf, cap, *needed` function. `guess`: how many elements there may be; one call is enough where there
+/// are no more. 0: where that is not known.
+pub(crate) fn read<T: Copy>(
+    guess: usize,
+    mut function: impl FnMut(*mut T, usize, *mut usize, *mut sys::quire_error) -> i32,
+) -> Result<Vec<T>> {
+    let mut items = Vec::<T>::with_capacity(guess);
+    loop {
+        let (buffer, capacity) = match items.capacity() {
+            0 => (ptr::null_mut(), 0),
+            capacity => (items.as_mut_ptr(), capacity),
+        };
+        let mut needed = 0;
+        let status = call(|error| function(buffer, capacity, &mut needed, error));
+        if needed <= capacity {
+            status?;
+            // SAFETY: a call that succeeds with enough room wrote so many elements.
+            unsafe { items.set_len(needed) };
+            return Ok(items);
+        }
+        match status {
+            Err(error) if error.status() != crate::Status::BufferTooSmall => return Err(error),
+            _ => items
+                .try_reserve_exact(needed)
+                .map_err(|_| Error::out_of_memory(format!("no memory for a result of {needed} elements")))?,
+        }
+    }
+}
+
+/// The same for text.
+pub(crate) fn read_text(
+    guess: usize,
+    mut function: impl FnMut(*mut c_char, usize, *mut usize, *mut sys::quire_error) -> i32,
+) -> Result<String> {
+    let bytes = read::<u8>(guess, |buffer, capacity, needed, error| function(buffer.cast(), capacity, needed, error))?;
+    Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+/// A static, NUL-terminated text of the library.
+pub(crate) fn static_text(text: *const c_char) -> &'static str {
+    // SAFETY: the caller has it from a function that returns static text.
+    unsafe { CStr::from_ptr(text) }.to_str().unwrap_or_default()
+}
+
+/// An array of characters with a NUL behind the text, as the library fills it.
+pub(crate) fn array_text(array: &[c_char]) -> String {
+    let bytes: Vec<u8> = array.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Text that the library lends; NULL is none.
+///
+/// # Safety
+/// `data` must be NULL or have `len` bytes.
+pub(crate) unsafe fn lent_text(data: *const c_char, len: usize) -> String {
+    if data.is_null() || len == 0 {
+        return String::new();
+    }
+    String::from_utf8_lossy(std::slice::from_raw_parts(data.cast(), len)).into_owned()
+}
+
+/// Pointer and length of a text.
+pub(crate) fn text(text: &str) -> (*const c_char, usize) {
+    (text.as_ptr().cast(), text.len())
+}
+
+/// The same where there may be none: NULL.
+pub(crate) fn option(value: &Option<String>) -> (*const c_char, usize) {
+    value.as_deref().map_or((ptr::null(), 0), text)
+}
+
+/// Pointer and length of a slice; NULL where it is empty.
+pub(crate) fn slice<T>(items: &[T]) -> (*const T, usize) {
+    (if items.is_empty() { ptr::null() } else { items.as_ptr() }, items.len())
+}
+
+/// A path's bytes. They live as long as the path, and are UTF-8 if the path is.
+#[cfg(unix)]
+pub(crate) fn path(path: &Path) -> Result<(*const c_char, usize)> {
+    use std::os::unix::ffi::OsStrExt;
+    let bytes = path.as_os_str().as_bytes();
+    Ok((bytes.as_ptr().cast(), bytes.len()))
+}
+
+/// A path's text.
+#[cfg(not(unix))]
+pub(crate) fn path(path: &Path) -> Result<(*const c_char, usize)> {
+    match path.to_str() {
+        Some(name) => Ok(text(name)),
+        None => Err(Error::invalid(format!("{} is not Unicode", path.display()))),
+    }
+}
