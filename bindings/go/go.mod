@@ -1,0 +1,3 @@
+module quire.dev/go
+
+go 1.24

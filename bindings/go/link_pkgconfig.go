@@ -1,0 +1,6 @@
+//go:build !quire_uninstalled
+
+package quire
+
+// #cgo pkg-config: quire
+import "C"

@@ -1,0 +1,172 @@
+package quire
+
+// #include "callbacks.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"time"
+	"unsafe"
+)
+
+// Stream is one computation on a session: it processes what was fed, and then generates. One goroutine at a time reads it;
+// Cancel, Close, AddStopIDs and AddStopStrings may be called from any other meanwhile.
+type Stream struct {
+	ref   *reference[*C.quire_stream]
+	ctx   context.Context
+	step  *C.quire_go_step // freed with the reference
+	from  *source
+
+	vocabSize int32
+}
+
+// Stream starts to process the pending tokens and then to generate, and returns at once. When ctx is done, the stream is
+// cancelled, while it reads too. options may be nil: nothing is generated then. Errors: ErrOverflow, ErrEmpty,
+// ErrInvalidArgument, ErrInvalidText, ErrInvalidToken, ErrBusy, ErrClosed, ErrOutOfMemory, ErrCancelled.
+func (s *Session) Stream(ctx context.Context, options *StreamOptions) (*Stream, error) {
+	if by := doneBy(ctx); by != nil {
+		return nil, cancelled(by)
+	}
+	var pins pins
+	defer pins.free()
+	c := options.inC(&pins)
+	var pointer *C.quire_stream
+	err := s.ref.do(func(p *C.quire_session, e *cError) cStatus { return C.quire_stream_open(p, c, &pointer, e) })
+	if err != nil {
+		return nil, err
+	}
+	step := (*C.quire_go_step)(C.calloc(1, C.size_t(unsafe.Sizeof(C.quire_go_step{}))))
+	C.quire_event_init(&step.event, C.size_t(unsafe.Sizeof(step.event)))
+	forget := func() bool { return true }
+	stream := &Stream{ctx: ctx, step: step, from: s.from, vocabSize: s.model.vocabSize}
+	stream.ref = own(stream, pointer, func(p *C.quire_stream) {
+		forget()
+		C.quire_stream_release(p)
+		C.free(unsafe.Pointer(step))
+	})
+	if ctx.Done() != nil {
+		ref := stream.ref // and not the stream, which may be collected before ctx is done
+		forget = context.AfterFunc(ctx, func() { _ = ref.do(cancelStream) })
+	}
+	return stream, nil
+}
+
+func cancelStream(p *C.quire_stream, e *cError) cStatus { return C.quire_stream_cancel(p, e) }
+
+// wait is quire_stream_next: io.EOF behind the end, StatusTimeout where nothing came in time.
+func (s *Stream) wait(milliseconds C.int32_t, event *Event) error {
+	p, err := s.ref.enter()
+	if err != nil {
+		return err
+	}
+	defer s.ref.leave()
+	switch status := C.quire_stream_next(p, milliseconds, &s.step.event, &s.step.error); {
+	case status == 0:
+		event.fill(&s.step.event)
+		if event.FinishReason == FinishCancelled {
+			if by := doneBy(s.ctx); by != nil {
+				return cancelled(by)
+			}
+		}
+		return nil
+	case status == C.QUIRE_END:
+		return io.EOF
+	case status > 0:
+		return Status(status)
+	}
+	err = newError(&s.step.error)
+	if s.from != nil {
+		err = caused(err, ErrIO, s.from.failure())
+	}
+	return err
+}
+
+// Next waits for the next event; io.EOF after the end event. A failure while computing is returned once. An end event that
+// the context brought comes with an error that wraps the context's.
+func (s *Stream) Next() (Event, error) {
+	var event Event
+	err := s.wait(-1, &event)
+	return event, err
+}
+
+// Poll is Next that waits no longer than the timeout, and not at all for 0: StatusTimeout if there is no event yet.
+func (s *Stream) Poll(timeout time.Duration) (Event, error) {
+	var event Event
+	err := s.wait(C.int32_t(min(timeout.Milliseconds(), 1<<31-1)), &event)
+	return event, err
+}
+
+// Events are all that come, in order. A failure is the last pair's error. After leaving the loop early, go on with Events or
+// Next, or close the stream.
+func (s *Stream) Events() iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		for {
+			var event Event
+			err := s.wait(-1, &event)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if !yield(event, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Cancel asks the stream to stop. The next event is then the end event, with FinishCancelled.
+func (s *Stream) Cancel() error { return s.ref.do(cancelStream) }
+
+// Close stops the stream and waits until nothing works for it. The session stands at the last delivered token.
+func (s *Stream) Close() error {
+	return s.ref.finish(func(p *C.quire_stream, e *cError) cStatus { return C.quire_stream_close(p, e) })
+}
+
+// AddStopIDs gives more ids that end the answer, for all tokens that are not delivered yet.
+func (s *Stream) AddStopIDs(ids ...int32) error {
+	return s.ref.do(func(p *C.quire_stream, e *cError) cStatus {
+		data, n := items[C.int32_t](ids)
+		return C.quire_stream_add_stop_ids(p, data, n, e)
+	})
+}
+
+// AddStopStrings gives more texts that end the answer. Event.StopIndex counts them on behind those that the stream has.
+func (s *Stream) AddStopStrings(texts ...string) error {
+	var pins pins
+	defer pins.free()
+	data, n := pins.texts(texts)
+	return s.ref.do(func(p *C.quire_stream, e *cError) cStatus {
+		return C.quire_stream_add_stop_strings(p, data, n, e)
+	})
+}
+
+// Allow says which tokens may come next, with StreamConstrain: once before the first token, and once after each. None: any.
+// Experimental.
+func (s *Stream) Allow(ids ...int32) error {
+	var words []uint32
+	if len(ids) > 0 {
+		words = make([]uint32, (s.vocabSize+31)/32)
+		for i, id := range ids {
+			if id < 0 || id >= s.vocabSize {
+				return &Error{Code: ErrInvalidToken, Message: "an id outside the vocabulary", Offset: int64(i)}
+			}
+			words[id/32] |= 1 << (id % 32)
+		}
+	}
+	return s.ref.do(func(p *C.quire_stream, e *cError) cStatus {
+		data, n := items[C.uint32_t](words)
+		return C.quire_stream_allow(p, data, n, e)
+	})
+}
+
+// WaitHandle is what becomes ready while an event waits, for poll loops: only poll it. Errors: ErrUnsupported.
+func (s *Stream) WaitHandle() (uintptr, WaitKind, error) {
+	var handle C.int64_t
+	var kind C.int32_t
+	err := s.ref.do(func(p *C.quire_stream, e *cError) cStatus {
+		return C.quire_stream_get_wait_handle(p, &handle, &kind, e)
+	})
+	return uintptr(handle), WaitKind(kind), err
+}
