@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+//
+// What all classes of quire.hpp are made of: views of arrays, owners of C's handles, and the ways
+// in which C is called.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "quire/result.hpp"
+
+namespace quire {
+inline namespace v0 {
+
+// Consecutive elements that somebody else owns: std::span for C++17. Made from anything with data()
+// and size(), or from a list in braces, which lives as long as the call that it is an argument of.
+template <typename T>
+class Span {
+ public:
+  constexpr Span() = default;
+  constexpr Span(T* data, std::size_t size) : data_(data), size_(size) {}
+  constexpr Span(std::initializer_list<std::remove_const_t<T>> list)
+      : Span(std::data(list), list.size()) {}
+  template <typename Range, typename = std::enable_if_t<std::is_convertible_v<
+                                decltype(std::data(std::declval<Range&>())), T*>>>
+  constexpr Span(Range&& range) : Span(std::data(range), std::size(range)) {}
+
+  constexpr T* data() const { return data_; }
+  constexpr std::size_t size() const { return size_; }
+  constexpr bool empty() const { return size_ == 0; }
+  constexpr T* begin() const { return data_; }
+  constexpr T* end() const { return data_ + size_; }
+  constexpr T& operator[](std::size_t i) const { return data_[i]; }
+
+ private:
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// One reference to a handle of C, dropped by the destructor. A copy is another reference to the same
+// thing, as with std::shared_ptr. Handles keep their parents alive and may go in any order, on any
+// thread.
+template <typename Raw, void (*Retain)(Raw*), void (*Release)(Raw*)>
+class Handle {
+ public:
+  Handle() = default;
+  // Takes over a reference that the caller has.
+  explicit Handle(Raw* raw) : raw_(raw) {}
+  Handle(const Handle& other) : raw_(other.raw_) { Retain(raw_); }
+  Handle(Handle&& other) noexcept : raw_(std::exchange(other.raw_, nullptr)) {}
+  Handle& operator=(Handle other) noexcept {
+    std::swap(raw_, other.raw_);
+    return *this;
+  }
+  ~Handle() { Release(raw_); }
+
+  // C's handle, which stays this object's; null after a move.
+  Raw* get() const { return raw_; }
+  explicit operator bool() const { return raw_ != nullptr; }
+  // Gives the reference to the caller.
+  [[nodiscard]] Raw* detach() { return std::exchange(raw_, nullptr); }
+  void reset() { *this = Handle(); }
+  friend bool operator==(const Handle& a, const Handle& b) { return a.raw_ == b.raw_; }
+  friend bool operator!=(const Handle& a, const Handle& b) { return a.raw_ != b.raw_; }
+
+ private:
+  Raw* raw_ = nullptr;
+};
+
+namespace detail {
+
+// A struct of quire.h, zeroed, with its struct_size set by `init`.
+template <typename T>
+T initialised(void (*init)(T*, std::size_t)) {
+  T value;
+  init(&value, sizeof value);
+  return value;
+}
+
+// function(&error), which returns a status.
+template <typename Function>
+Result<void> call(const Function& function) {
+  quire_error error;
+  if (function(&error) < 0) return Error(error);
+  return {};
+}
+
+// function(&raw, &error), which makes a handle.
+template <typename T, typename Function>
+Result<T> made(const Function& function) {
+  quire_error error;
+  decltype(std::declval<T&>().get()) raw = nullptr;
+  if (function(&raw, &error) < 0) return Error(error);
+  return T(raw);
+}
+
+// function(&value, &error), which fills a struct that begins with its size.
+template <typename T, typename Function>
+Result<T> filled(const Function& function) {
+  quire_error error;
+  T value{};
+  value.struct_size = sizeof value;
+  if (function(&value, &error) < 0) return Error(error);
+  return value;
+}
+
+// function(buf, cap, &needed, &error), which copies text or an array out. What it copies may grow
+// between the question for its length and that for itself.
+template <typename Container, typename Function>
+Result<Container> copied(const Function& function) {
+  quire_error error;
+  Container all;
+  std::size_t needed = 0;
+  quire_status status = function(nullptr, std::size_t{0}, &needed, &error);
+  while (status >= 0 && needed > 0) {
+    all.resize(needed);
+    status = function(all.data(), all.size(), &needed, &error);
+    if (status >= 0) {
+      all.resize(needed);
+      return all;
+    }
+    if (status == QUIRE_ERROR_BUFFER_TOO_SMALL) status = QUIRE_OK;
+  }
+  if (status < 0) return Error(error);
+  return all;
+}
+
+// Runs a callback's body. What it throws does not reach C: caught(exception) gets it.
+template <typename Body, typename Caught>
+void contain(const Body& body, const Caught& caught) noexcept {
+#if QUIRE_CPP_EXCEPTIONS
+  try {
+    body();
+  } catch (...) {
+    caught(std::current_exception());
+  }
+#else
+  (void)caught;
+  body();
+#endif
+}
+
+// What an exception says of itself.
+inline std::string what(const std::exception_ptr& exception) {
+#if QUIRE_CPP_EXCEPTIONS
+  try {
+    std::rethrow_exception(exception);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+  }
+#endif
+  (void)exception;
+  return "an exception";
+}
+
+// Pointers for an options struct: NULL where there is nothing.
+template <typename T>
+const T* data_or_null(const std::vector<T>& all) {
+  return all.empty() ? nullptr : all.data();
+}
+inline const char* data_or_null(const std::string& text) {
+  return text.empty() ? nullptr : text.data();
+}
+
+inline std::vector<quire_text> texts(const std::vector<std::string>& strings) {
+  std::vector<quire_text> all;
+  all.reserve(strings.size());
+  for (const std::string& text : strings) all.push_back({text.data(), text.size()});
+  return all;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace quire
