@@ -1,0 +1,171 @@
+-- Options of calls, as the tables that the raw layer takes: names become numbers, and true becomes a flag.
+local constants = require("quire.interface").constants
+local handles = require("quire.handles")
+local names = require("quire.names")
+
+local options = {}
+
+-- A copy of a table of options; nil is an empty one.
+local function copy(given)
+  if given ~= nil and type(given) ~= "table" then
+    error("options: expected a table, not " .. type(given), 0)
+  end
+  local copied = {}
+  for name, value in pairs(given or {}) do
+    copied[name] = value
+  end
+  return copied
+end
+options.copy = copy
+
+-- Adds `bit` to fields.flags where the option is `when`, and removes the option. What is not given is not `when`.
+local function flag(fields, option, when, bit)
+  local value = fields[option]
+  fields[option] = nil
+  if value ~= nil and type(value) ~= "boolean" then
+    error(("%s: expected true or false, not %s"):format(option, tostring(value)), 0)
+  end
+  fields.flags = (fields.flags or 0) + (value == when and bit or 0)
+end
+options.flag = flag
+
+local function number(fields, option, kind)
+  fields[option] = names.number(kind, fields[option], option)
+end
+options.number = number
+
+local function strings(value)
+  return type(value) == "string" and { value } or value
+end
+
+-- Adapters or their paths, each alone or as {item, scale}.
+local function scaled(items, name, value)
+  local found = {}
+  for i, item in ipairs(items) do
+    local alone = type(item) == "string" or getmetatable(item) ~= nil
+    found[i] = { [name] = value(alone and item or item[1]), scale = not alone and item[2] or 1 }
+  end
+  return found
+end
+
+local function same(value)
+  return value
+end
+
+function options.of_runtime(given)
+  local fields = copy(given)
+  fields.n_threads, fields.threads = fields.threads or fields.n_threads, nil
+  fields.n_io_threads, fields.io_threads = fields.io_threads or fields.n_io_threads, nil
+  number(fields, "log_level", "log_level")
+  return fields
+end
+
+-- The common ones of long calls: `progress` (a function of done and total bytes) and `cancel` (a quire.cancel()).
+local function watched(fields)
+  fields.cancel = fields.cancel and handles.of(fields.cancel)
+  return fields
+end
+options.watched = watched
+
+function options.of_model(given)
+  local fields = watched(copy(given))
+  number(fields, "load", "load")
+  number(fields, "weight_type", "type")
+  fields.activation_type, fields.activations = names.number("type", fields.activations, "activations"), nil
+  fields.beacon_path, fields.beacon = fields.beacon, nil
+  fields.merge = fields.merge and scaled(fields.merge, "path", same)
+  return fields
+end
+
+-- A string instead of a table is the strategy.
+function options.of_session(given)
+  local fields = copy(type(given) == "string" and { strategy = given } or given)
+  flag(fields, "prefix_reuse", false, constants.SESSION_NO_PREFIX_REUSE)
+  number(fields, "kv_type", "type")
+  number(fields, "kv_old_type", "type")
+  number(fields, "overflow", "overflow")
+  if fields.old_after == 0 then
+    fields.old_after = constants.OLD_AT_ONCE
+  end
+  fields.adapters = fields.adapters and scaled(fields.adapters, "adapter", handles.of)
+  return fields
+end
+
+local STREAM_FLAGS = {
+  score = constants.STREAM_SCORE, keep_logits = constants.STREAM_KEEP_LOGITS, ignore_eos = constants.STREAM_IGNORE_EOS,
+  constrain = constants.STREAM_CONSTRAIN, keep_hidden = constants.STREAM_KEEP_HIDDEN, cite = constants.STREAM_CITE,
+}
+
+-- samplers: a list such as { { "penalties", a = 1.1, n = 64 } }.
+local function chain(samplers)
+  local found = {}
+  for i, sampler in ipairs(samplers) do
+    local fields = copy(sampler)
+    fields.kind, fields[1] = names.number("sampler", fields[1] or fields.kind, "sampler"), nil
+    found[i] = fields
+  end
+  return found
+end
+
+-- logit_bias: {[token] = bias}.
+local function biases(given)
+  local found = {}
+  for token, bias in pairs(given) do
+    found[#found + 1] = { token = token, bias = bias }
+  end
+  return found
+end
+
+function options.of_stream(given)
+  local fields = copy(type(given) == "number" and { max_tokens = given } or given)
+  for option, bit in pairs(STREAM_FLAGS) do
+    flag(fields, option, true, bit)
+  end
+  fields.stop_strings, fields.stop = strings(fields.stop), nil
+  fields.dry_breakers = strings(fields.dry_breakers)
+  fields.samplers = fields.samplers and chain(fields.samplers)
+  fields.logit_bias = fields.logit_bias and biases(fields.logit_bias)
+  fields.n_top_logprobs, fields.top_logprobs = fields.top_logprobs, nil
+  if fields.deadline then
+    fields.deadline_ms, fields.deadline = math.floor(fields.deadline * 1000 + 0.5), nil
+  end
+  return fields
+end
+
+-- { begin, end, id } each, in bytes of the text from 0 on.
+function options.labels(given)
+  local found = {}
+  for i, label in ipairs(given) do
+    found[i] = { begin = label[1], ["end"] = label[2], id = label[3] }
+  end
+  return found
+end
+
+-- Flags of text.
+function options.text_flags(given)
+  local fields = copy(given)
+  flag(fields, "parse_special", true, constants.TEXT_PARSE_SPECIAL)
+  flag(fields, "bos", false, constants.TEXT_NO_BOS)
+  return fields
+end
+
+-- { role, text } each, and options: template, date, answer, thinking.
+function options.chat(messages, given)
+  local found, fields = {}, copy(given)
+  for i, message in ipairs(messages) do
+    found[i] = { role = message.role or message[1], text = message.text or message[2] }
+  end
+  fields.template_name, fields.template = fields.template, nil
+  flag(fields, "answer", false, constants.CHAT_NO_ANSWER)
+  flag(fields, "thinking", false, constants.CHAT_NO_THINKING)
+  return found, fields
+end
+
+-- The strategy of a call that needs no model: train_len, n_heads, expected_tokens.
+function options.of_strategy(expression, given)
+  local fields = copy(given)
+  fields.strategy = expression
+  return fields
+end
+
+return options

@@ -1,0 +1,79 @@
+-- Each status as an error: most by what really goes wrong.
+local harness = require("harness")
+local errors = require("quire.errors")
+local interface = require("quire.interface")
+local quire = require("quire")
+local raw = require("quire.raw")
+local equal, raises, test = harness.equal, harness.raises, harness.test
+
+local runtime = quire.runtime({ threads = 1 })
+local model = runtime:load(harness.model_path)
+local provoked = {}
+
+local function provoke(status, call, ...)
+  provoked[status] = raises(status, "", call, ...)
+  return provoked[status]
+end
+
+-- A copy of the model whose last norm is not a number.
+local function broken_model()
+  local folder = harness.folder .. "/broken"
+  assert(os.execute(("cp -r %s %s"):format(harness.model_path, folder)))
+  local file = assert(io.open(folder .. "/model.safetensors", "r+b"))
+  local size = file:read(8)
+  local header_size = 0
+  for at = 8, 1, -1 do
+    header_size = header_size * 256 + size:byte(at)
+  end
+  local header = file:read(header_size)
+  local offset = header:match('"model%.norm%.weight"%s*:%s*(%b{})'):match('"data_offsets"%s*:%s*%[%s*(%d+)')
+  file:seek("set", 8 + header_size + tonumber(offset))
+  file:write(("\0\0\192\127"):rep(4))
+  file:close()
+  return folder
+end
+
+test("what goes wrong", function()
+  local session = model:session("full")
+  equal(provoke("EMPTY", session.stream, session, 1).offset, -1)
+  equal(provoke("INVALID_TEXT", session.feed, session, "half a \233\155").offset, 7)
+  equal(provoke("INVALID_TOKEN", session.feed_tokens, session, { 5, 320 }).offset, 1)
+  equal(provoke("BAD_STRATEGY", model.session, model, "full(").code, interface.constants.ERROR_BAD_STRATEGY)
+  equal(provoke("NOT_FOUND", runtime.load, runtime, "/no/such/folder").os_error, 0)
+  provoke("INVALID_ARGUMENT", session.truncate, session, 7)
+  provoke("UNSUPPORTED", model.session, model, "beacon")
+  provoke("BUDGET", model.session, model, { kv_compressed_budget_bytes = 1 })
+  session:feed_tokens(harness.ids(250))
+  provoke("OVERFLOW", session.stream, session, 100)
+  local stream = session:stream(1)
+  provoke("BUSY", session.feed, session, "more")
+  stream:close()
+  provoke("CLOSED", stream.next, stream)
+  local cancel = quire.cancel()
+  cancel:trigger()
+  provoke("CANCELLED", runtime.load, runtime, harness.model_path, { cancel = cancel })
+  session:prefill()
+  provoke("IO", session.save, session, harness.folder) -- it is a directory
+  provoke("BAD_FILE", quire.describe_snapshot, harness.model_path .. "/config.json")
+  local broken = runtime:load(broken_model()):session()
+  broken:feed("Rain")
+  provoke("NUMERIC", broken.generate, broken, { max_tokens = 2 })
+  raises("INVALID_ARGUMENT", "", raw.session_feed_text, raw.session_create(model.handle), "text", 4096)
+end)
+
+-- INTERNAL is a bug of the library, OUT_OF_MEMORY wants an allocator, and the binding always offers enough room.
+test("every status becomes an error", function()
+  local made = { INTERNAL = true, OUT_OF_MEMORY = true, BUFFER_TOO_SMALL = true }
+  for name, code in pairs(interface.constants) do
+    local status = name:match("^ERROR_(%u[%u_]*)$")
+    if status and code < 0 then
+      assert(provoked[status] or made[status], status)
+      local problem = raises(status, "why", errors.raise, code, "why", 3, 4)
+      equal({ problem.code, problem.offset, problem.os_error, tostring(problem) }, { code, 3, 4, status .. ": why" })
+      equal({ quire.is_error(problem), quire.is_error(problem, status), quire.is_error(problem, "OK") }, { true, true, false })
+    end
+  end
+  equal(quire.is_error("text"), false)
+end)
+
+runtime:close()
