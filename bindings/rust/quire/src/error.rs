@@ -37,7 +37,7 @@ c_enum! {
         Budget = sys::QUIRE_ERROR_BUDGET,
         /// A wrong strategy expression; the offset is a column.
         BadStrategy = sys::QUIRE_ERROR_BAD_STRATEGY,
-        /// Text is not whole, valid UTF-8; the offset is a byte. `str` rules this out, save for paths.
+        /// Text is not whole, valid UTF-8; the offset is a byte. No method returns it: a `str` is.
         InvalidText = sys::QUIRE_ERROR_INVALID_TEXT,
         /// An id outside the vocabulary; the offset is its index.
         InvalidToken = sys::QUIRE_ERROR_INVALID_TOKEN,
@@ -45,7 +45,7 @@ c_enum! {
         Numeric = sys::QUIRE_ERROR_NUMERIC,
         /// Generation asked of a session that has read nothing.
         Empty = sys::QUIRE_ERROR_EMPTY,
-        /// A result that has grown between the question for its size and the one for itself. No call returns it.
+        /// The room for a result was too small. No method returns it: they ask again with more room.
         BufferTooSmall = sys::QUIRE_ERROR_BUFFER_TOO_SMALL,
     }
 }
