@@ -22,10 +22,10 @@ pub(crate) unsafe extern "C" fn alloc(user_data: *mut c_void, size: usize, align
 pub(crate) unsafe extern "C" fn free(user_data: *mut c_void, block: *mut c_void, size: usize, alignment: usize) {
     let memory = &*user_data.cast::<Memory>();
     if let (false, Some(layout)) = (block.is_null(), layout(size, alignment)) {
-        call::catch(|| memory.dealloc(block.cast(), layout));
+        let _ = call::catch(|| memory.dealloc(block.cast(), layout));
     }
 }
 
 pub(crate) unsafe extern "C" fn destroy(user_data: *mut c_void) {
-    call::catch(|| drop(Box::from_raw(user_data.cast::<Memory>())));
+    let _ = call::catch(|| drop(Box::from_raw(user_data.cast::<Memory>())));
 }

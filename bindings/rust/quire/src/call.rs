@@ -20,9 +20,18 @@ pub(crate) fn call(function: impl FnOnce(*mut sys::quire_error) -> sys::quire_st
     Err(Error::new(unsafe { error.assume_init_ref() }))
 }
 
-/// Runs a callback's closure; `None` where it panicked. The panic's payload is leaked, since dropping it might panic again.
-pub(crate) fn catch<R>(function: impl FnOnce() -> R) -> Option<R> {
-    catch_unwind(AssertUnwindSafe(function)).map_err(std::mem::forget).ok()
+/// Runs what a callback is to do, whose panic must not go on through C; what it panicked with, if it did.
+pub(crate) fn catch<R>(function: impl FnOnce() -> R) -> Result<R, String> {
+    catch_unwind(AssertUnwindSafe(function)).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        let message = format!("panicked: {}", text.unwrap_or("no message"));
+        // Dropping what it panicked with may panic again; what comes of that is leaked.
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            std::mem::forget(again);
+        }
+        message
+    })
 }
 
 /// The struct with its defaults, by its `_init` function.
@@ -139,5 +148,53 @@ pub(crate) fn path(path: &Path) -> Result<(*const c_char, usize)> {
     match path.to_str() {
         Some(name) => Ok(text(name)),
         None => Err(Error::invalid(format!("{} is not Unicode", path.display()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A `buf, cap, *needed` function whose result is longer at each call.
+    fn growing(buffer: *mut u8, capacity: usize, needed: *mut usize, error: *mut sys::quire_error, n: usize) -> i32 {
+        // SAFETY: `read` gives what such a function of the library may write to.
+        unsafe {
+            *needed = n;
+            if n <= capacity {
+                buffer.write_bytes(b'x', n);
+                return sys::QUIRE_OK;
+            }
+            let status = if capacity == 0 { sys::QUIRE_OK } else { sys::QUIRE_ERROR_BUFFER_TOO_SMALL };
+            let message = [0; sys::QUIRE_ERROR_MESSAGE_BYTES as usize];
+            error.write(sys::quire_error { code: status, os_error: 0, offset: -1, reserved: 0, message });
+            status
+        }
+    }
+
+    #[test]
+    fn results_that_grow_are_asked_for_again() {
+        for (guess, expected) in [(0, 12), (4, 12), (9, 9), (20, 9)] {
+            let mut lengths = [9, 10, 12].into_iter();
+            let found = read(guess, |buffer, capacity, needed, error| {
+                growing(buffer, capacity, needed, error, lengths.next().unwrap_or(12))
+            });
+            assert_eq!(found.unwrap().len(), expected);
+        }
+    }
+
+    #[test]
+    fn text_that_is_no_utf8_is_replaced() {
+        let bytes = [b'a', 0xe9, 0, b'b'].map(|byte| byte as c_char);
+        assert_eq!(array_text(&bytes), "a\u{fffd}");
+        // SAFETY: four bytes.
+        assert_eq!(unsafe { lent_text(bytes.as_ptr(), 4) }, "a\u{fffd}\0b");
+        assert_eq!(unsafe { lent_text(ptr::null(), 0) }, "");
+    }
+
+    #[test]
+    fn panics_are_caught() {
+        assert_eq!(catch(|| 5), Ok(5));
+        assert_eq!(catch(|| panic!("no {}", "way")), Err::<(), _>("panicked: no way".to_string()));
+        assert_eq!(catch(|| std::panic::panic_any(5)), Err::<(), _>("panicked: no message".to_string()));
     }
 }

@@ -100,9 +100,9 @@ impl Drop for RawOptions {
 
 unsafe extern "C" fn write_log(user_data: *mut c_void, level: i32, message: *const c_char, message_len: usize) {
     let log = &*user_data.cast::<Log>();
-    call::catch(|| log(level.into(), &call::lent_text(message, message_len)));
+    let _ = call::catch(|| log(level.into(), &call::lent_text(message, message_len)));
 }
 
 unsafe extern "C" fn destroy_log(user_data: *mut c_void) {
-    call::catch(|| drop(Box::from_raw(user_data.cast::<Log>())));
+    let _ = call::catch(|| drop(Box::from_raw(user_data.cast::<Log>())));
 }

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::os::raw::{c_char, c_void};
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{call, sys, Error, Result};
@@ -93,15 +92,11 @@ impl<R: Read + Seek + Send> ReadAt for Mutex<R> {
 /// The result, or -1 with what failed in `error`. A panic is a failure; what is interrupted is tried again.
 pub(super) fn guarded(error: &mut sys::quire_error, mut function: impl FnMut() -> io::Result<i64>) -> i64 {
     loop {
-        let (message, os_error) = match catch_unwind(AssertUnwindSafe(&mut function)) {
+        let (message, os_error) = match call::catch(&mut function) {
             Ok(Ok(result)) => return result,
             Ok(Err(failed)) if failed.kind() == ErrorKind::Interrupted => continue,
             Ok(Err(failed)) => (failed.to_string(), failed.raw_os_error().unwrap_or(0)),
-            Err(panic) => {
-                let message = format!("panicked: {}", panic_text(&*panic));
-                std::mem::forget(panic); // dropping it might panic again
-                (message, 0)
-            }
+            Err(panic) => (panic, 0),
         };
         let mut end = message.len().min(sys::QUIRE_ERROR_MESSAGE_BYTES as usize - 1);
         while !message.is_char_boundary(end) {
@@ -113,11 +108,6 @@ pub(super) fn guarded(error: &mut sys::quire_error, mut function: impl FnMut() -
         error.os_error = os_error;
         return -1;
     }
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 fn fields(size: io::Result<u64>) -> Result<sys::quire_snapshot_reader> {
@@ -194,5 +184,5 @@ unsafe extern "C" fn read_kept(
 }
 
 unsafe extern "C" fn destroy(user_data: *mut c_void) {
-    call::catch(|| drop(Box::from_raw(user_data.cast::<Kept>())));
+    let _ = call::catch(|| drop(Box::from_raw(user_data.cast::<Kept>())));
 }
