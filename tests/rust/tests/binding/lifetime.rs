@@ -63,6 +63,18 @@ fn what_is_left_works() {
 }
 
 #[test]
+fn clones_are_the_same_object() {
+    let first = runtime(1);
+    let runtime = first.clone();
+    let model = first.load_model(tiny_model()).unwrap().clone();
+    drop(first);
+    let tokenizer = model.tokenizer().unwrap().clone();
+    assert_eq!(tokenizer.vocab_size(), model.info().unwrap().vocab_size);
+    runtime.close().unwrap();
+    assert_eq!(failure(model.session(&Default::default())), Status::Closed);
+}
+
+#[test]
 fn controls_do_not_keep_what_they_control() {
     let model = runtime(1).load_model(tiny_model()).unwrap();
     let mut session = model.session(&Default::default()).unwrap();
