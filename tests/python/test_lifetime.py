@@ -1,13 +1,35 @@
 """Handles, threads and the interpreter: in which order they may go."""
 
 import array
+import concurrent.futures
 import gc
+import itertools
+import os
 import subprocess
 import sys
+import tempfile
+import threading
 import unittest
 
 import quire
-from with_model import MODEL
+from quire._library import lib
+from with_model import ADAPTERS, MODEL
+
+
+def resident_bytes():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def handles():
+    """One of each kind that holds others, with work under way."""
+    runtime = quire.Runtime(threads=1)
+    model = runtime.load(MODEL)
+    adapter = model.load_adapter(ADAPTERS / "attention")
+    session = model.session("dca + base(theta=10000)", adapters=[adapter])
+    session.feed_tokens([3 + i % 300 for i in range(2000)])
+    stream = session.stream(5, ignore_eos=True)
+    return [runtime, model, adapter, session, stream]
 
 
 class Lifetime(unittest.TestCase):
@@ -25,6 +47,66 @@ class Lifetime(unittest.TestCase):
         with self.assertRaises(quire.QuireError) as caught:
             model.session()
         self.assertEqual(caught.exception.status, "CLOSED")
+
+    def test_handles_are_released_in_every_order(self):
+        """In C, whose objects keep others alive by themselves."""
+        for order in itertools.permutations(range(5)):
+            owned = handles()
+            for index in order:
+                owned[index]._finalizer()  # drops the reference without waiting, as the garbage collector does
+
+    def test_handles_are_released_by_other_threads(self):
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            for _ in range(10):
+                owned = handles()
+                list(pool.map(lambda handle: handle._finalizer(), owned))
+
+    def test_the_garbage_collector_releases_on_any_thread(self):
+        """Objects in a cycle go when a thread that happens to collect finds them."""
+        gc.disable()
+        self.addCleanup(gc.enable)
+        finalizers = []
+        for _ in range(5):
+            cycle = handles()
+            cycle.append(cycle)
+            finalizers += [handle._finalizer for handle in cycle[:5]]
+            del cycle
+        self.assertTrue(all(finalizer.alive for finalizer in finalizers))
+        thread = threading.Thread(target=gc.collect)
+        thread.start()
+        thread.join()
+        self.assertFalse(any(finalizer.alive for finalizer in finalizers))
+
+    def test_a_reference_more_and_one_less(self):
+        """The functions that other bindings need; Python counts references itself."""
+        tokenizers = [quire.Runtime(threads=1).tokenizer(MODEL)]
+        for name, handle in zip(("runtime", "model", "adapter", "session", "stream", "tokenizer", "cancel", "store"),
+                                [*handles(), *tokenizers, quire.Cancel(), quire.Store(self.folder())]):
+            getattr(lib, f"quire_{name}_retain")(handle._handle)
+            handle._finalizer()
+            getattr(lib, f"quire_{name}_release")(handle._pointer)
+
+    def test_a_thousand_sessions_leave_nothing(self):
+        with quire.Runtime(threads=1) as runtime, runtime.load(MODEL) as model:
+            def live_and_die(n):
+                for _ in range(n):
+                    session = model.session("dca", prefix_reuse=False)
+                    session.feed("Rain fell on the harbour all night.")
+                    self.assertEqual(list(session.stream(2, ignore_eos=True))[-1].finish_reason, "max_tokens")
+                gc.collect()
+                model.session().close()  # what was released before is gone when this one is
+                return sys.getallocatedblocks(), resident_bytes()
+
+            live_and_die(200)
+            blocks, resident = live_and_die(100)
+            blocks_after, resident_after = live_and_die(1000)
+            self.assertLess(blocks_after - blocks, 500)
+            self.assertLess(resident_after - resident, 4 << 20)  # a session alone holds 100 KB and more
+
+    def folder(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        return directory.name
 
     def test_runtime_close_ends_everything(self):
         with quire.Runtime(threads=1) as runtime:

@@ -1,5 +1,6 @@
 """Models: what they are made of, tokenizers, chat templates, adapters."""
 
+import functools
 import pathlib
 import tempfile
 import unittest
@@ -139,10 +140,12 @@ class Models(WithModel):
             self.assertEqual((alone.bos, alone.is_eos(2)), (own.bos, True))
         self.assertEqual(self.runtime.tokenizer(MODEL).vocab_size, own.vocab_size)
         self.runtime.check(MODEL, "dca", expected_tokens=5000)
+        self.model.check("dca", expected_tokens=5000)
         for strategy, status in (("full", "OVERFLOW"), ("fool", "BAD_STRATEGY"), ("beacon", "UNSUPPORTED")):
-            with self.assertRaises(quire.QuireError) as caught:
-                self.runtime.check(MODEL, strategy, expected_tokens=5000)
-            self.assertEqual(caught.exception.status, status)
+            for check in (self.model.check, functools.partial(self.runtime.check, MODEL)):
+                with self.assertRaises(quire.QuireError) as caught:
+                    check(strategy, expected_tokens=5000)
+                self.assertEqual(caught.exception.status, status)
         self.assertEqual(self.runtime.describe_strategy(MODEL, expected_tokens=5000),
                          self.model.describe_strategy(expected_tokens=5000))
         plan = self.runtime.plan_memory(MODEL, 1000, "dca")

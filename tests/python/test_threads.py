@@ -1,0 +1,139 @@
+"""Several threads and tasks at once, and cancelling from another one."""
+
+import asyncio
+import concurrent.futures
+import signal
+import threading
+import unittest
+
+import quire
+from with_model import WithModel
+
+LONG = [3 + i % 300 for i in range(200_000)]  # far more than is read before the test cancels
+
+
+class Threads(WithModel):
+    def reader(self, i):
+        session = self.session(prefix_reuse=False)
+        session.feed(f"The reader turns leaf {i} and reads on.")
+        return session
+
+    def expected(self, n):
+        return [[event.token for event in self.reader(i).stream(12, ignore_eos=True) if event.kind == "token"]
+                for i in range(n)]
+
+    def test_eight_streams_in_threads(self):
+        begun = threading.Barrier(8)
+
+        def tokens(i):
+            with self.reader(i).stream(12, ignore_eos=True) as stream:
+                begun.wait()
+                return [event.token for event in stream if event.kind == "token"]
+
+        expected = self.expected(8)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            self.assertEqual(list(pool.map(tokens, range(8))), expected)
+
+    def test_eight_streams_in_tasks(self):
+        async def tokens(i):
+            async with self.reader(i).stream(12, ignore_eos=True) as stream:
+                return [event.token async for event in stream if event.kind == "token"]
+
+        async def all_tokens():
+            return await asyncio.gather(*map(tokens, range(8)))
+
+        self.assertEqual(asyncio.run(all_tokens()), self.expected(8))
+
+    def read_long(self):
+        session = self.session(overflow="extrapolate", prefill_block=16)
+        session.feed_tokens(LONG)
+        return session
+
+    def check_cancelled(self, session, last):
+        self.assertEqual(last.finish_reason, "cancelled")
+        self.assertEqual(session.n_tokens + session.n_pending, len(LONG))
+        self.assertGreater(session.n_pending, 0)
+        self.assertLessEqual(session.probes["tasks_after_cancel"], 2)  # the threads of the runtime
+        self.assertGreater(session.probes["cancel_latency_ns"], 0)
+        session.discard_pending()
+        session.truncate(10)
+        self.assertTrue("".join(session.generate(3, ignore_eos=True)))
+
+    def test_cancel_from_another_thread_while_it_reads(self):
+        session = self.read_long()
+        stream, reading = session.stream(10), threading.Event()
+
+        def stop():
+            reading.wait()
+            stream.cancel()
+
+        thread = threading.Thread(target=stop)
+        thread.start()
+        for event in stream:
+            if event.kind == "prefill":
+                reading.set()
+        thread.join()
+        self.check_cancelled(session, event)
+
+    def test_cancel_from_another_task_while_it_reads(self):
+        session = self.read_long()
+
+        async def both():
+            reading = asyncio.Event()
+
+            async def read(stream):
+                async for event in stream:
+                    if event.kind == "prefill":
+                        reading.set()
+                return event
+
+            async with session.stream(10) as stream:
+                task = asyncio.create_task(read(stream))
+                await reading.wait()
+                stream.cancel()
+                return await task
+
+        self.check_cancelled(session, asyncio.run(both()))
+
+    def test_two_streams_in_one_loop(self):
+        """Each goes on while the other's events are taken."""
+        async def both():
+            order, streams = [], [self.reader(i).stream(6, ignore_eos=True) for i in range(2)]
+
+            async def take(name, stream):
+                async for event in stream:
+                    order.append(name)
+                    await asyncio.sleep(0)
+
+            await asyncio.gather(take("a", streams[0]), take("b", streams[1]))
+            return "".join(order)
+
+        order = asyncio.run(both())
+        self.assertGreaterEqual(order.count("a"), 7)
+        self.assertGreaterEqual(order.count("b"), 7)
+        self.assertTrue("ab" in order and "ba" in order, order)
+
+    def test_ctrl_c_ends_the_wait(self):
+        """A signal is seen while next() waits, and the session stays whole."""
+        session = self.read_long()
+        with session.stream(10) as stream:
+            stream.next()
+            sender = threading.Thread(target=lambda: signal.raise_signal(signal.SIGINT))
+            with self.assertRaises(KeyboardInterrupt):
+                sender.start()
+                for _ in stream:
+                    pass
+        sender.join()
+        self.assertEqual(session.n_tokens + session.n_pending, len(LONG))
+
+    def test_fill_random(self):
+        with self.model.session("dca") as session:
+            session.fill_random(1000, seed=7)
+            self.assertEqual(session.n_tokens + session.n_pending, 1000)
+            self.assertEqual([event.kind for event in session.stream(1, ignore_eos=True)][-2:], ["token", "end"])
+            with self.assertRaisesRegex(quire.QuireError, "INVALID_ARGUMENT"):
+                session.fill_random(1000)
+
+
+if __name__ == "__main__":
+    unittest.main()
