@@ -114,13 +114,13 @@ func (v *LogLevel) UnmarshalText(text []byte) error {
 	return err
 }
 
-// DeviceKind is a number of quire.h, DeviceCpu and so on.
+// DeviceKind is a number of quire.h, DeviceCPU and so on.
 type DeviceKind int32
 
 const (
-	DeviceCpu DeviceKind = 1
+	DeviceCPU DeviceKind = 1
 
-	DeviceCuda DeviceKind = 2
+	DeviceCUDA DeviceKind = 2
 )
 
 var namesDeviceKind = []named{
@@ -302,7 +302,7 @@ const (
 	TextParseSpecial TextFlags = 1
 
 	// no beginning-of-sequence token, even at the start
-	TextNoBos TextFlags = 2
+	TextNoBOS TextFlags = 2
 
 	// tokenize only: as a later segment (no BOS, no dummy prefix)
 	TextContinue TextFlags = 4
@@ -580,7 +580,7 @@ const (
 	// (L - m), where L is the longest such (a in (0, 1e6], usual: 0.8; b in [1, 1e6], usual: 1.75).
 	// Tokens whose text contains one of dry_breakers, and control tokens, are breakers: repetitions do
 	// not reach across them, and they are never penalised.
-	SamplerDry SamplerKind = 7
+	SamplerDRY SamplerKind = 7
 )
 
 var namesSamplerKind = []named{

@@ -12,7 +12,7 @@ import (
 )
 
 // Error is a failed call. errors.Is compares it with a Status (errors.Is(err, quire.ErrBusy)), with the system's error
-// (errors.Is(err, fs.ErrNotExist)), and with what caused it on Go's side: a context's error, or that of an io.Writer or
+// (errors.Is(err, syscall.ENOSPC)), and with what caused it on Go's side: a context's error, or that of an io.Writer or
 // io.ReaderAt which a snapshot went to or came from.
 type Error struct {
 	// Code is one of the Err constants.

@@ -45,7 +45,7 @@ COMMENTS = {("quire_event", "text"): "Of the answer, and nothing else, whatever 
             "Whole code points; may be empty.",
             ("quire_event", "message"): "WARNING, NOTICE: for a person.",
             ("quire_event", "top_logprobs"): "TOKEN: the most probable first, where StreamOptions.TopLogprobs asks for them."}
-INITIALS = {"kv": "KV", "id": "ID", "ids": "IDs", "os": "OS", "io": "IO", "eos": "EOS", "ns": "Ns", "mmap": "MMap", "fd": "FD",
+INITIALS = {"kv": "KV", "id": "ID", "ids": "IDs", "os": "OS", "io": "IO", "eos": "EOS", "ns": "Ns", "mmap": "MMap", "fd": "FD", "cpu": "CPU", "cuda": "CUDA", "bos": "BOS", "dry": "DRY",
             "f32": "F32", "f16": "F16", "bf16": "BF16"}
 
 

@@ -15,6 +15,7 @@ type longCall struct {
 	progress C.quire_progress_callback
 	data     unsafe.Pointer
 
+	ctx      context.Context
 	report   func(done, total int64)
 	trigger  func()
 	panicked any
@@ -40,7 +41,7 @@ func long(ctx context.Context, progress func(done, total int64), f func(l *longC
 	if by := doneBy(ctx); by != nil {
 		return cancelled(by)
 	}
-	l := &longCall{report: progress}
+	l := &longCall{ctx: ctx, report: progress}
 	if ctx.Done() != nil || progress != nil {
 		if err := call(func(e *cError) cStatus { return C.quire_cancel_create(&l.cancel, e) }); err != nil {
 			return err
@@ -73,7 +74,8 @@ func quireGoProgress(data unsafe.Pointer, done, total C.int64_t) {
 		return
 	}
 	defer func() {
-		if l.panicked = recover(); l.panicked != nil {
+		// Where progress itself cancelled, the call ends now, and not when another goroutine comes to it.
+		if l.panicked = recover(); l.panicked != nil || l.ctx.Err() != nil {
 			l.trigger()
 		}
 	}()

@@ -289,7 +289,7 @@ func (v *SessionOptions) inC(pins *pins) *C.quire_session_options {
 // room for it, or a stream needs each token computed, it is computed (quire_event.reuse_miss says
 // why). A snapshot does not have it: after loading it is computed.
 type EditOptions struct {
-	// of a text: TextParseSpecial, TextNoBos; of tokens: 0
+	// of a text: TextParseSpecial, TextNoBOS; of tokens: 0
 	Flags TextFlags `json:"flags"`
 
 	// EditReuse
@@ -422,7 +422,7 @@ type StreamOptions struct {
 	LogitBias []LogitBias `json:"logit_bias"`
 
 	// NULL: newline, colon, double quote, asterisk; not NULL with none: no text
-	DryBreakers []string `json:"dry_breakers"`
+	DRYBreakers []string `json:"dry_breakers"`
 
 	// before this stream generated so many, stop ids and (without IGNORE_EOS) end-of-text tokens
 	// are not chosen
@@ -477,7 +477,7 @@ func (v *StreamOptions) inC(pins *pins) *C.quire_stream_options {
 	c.stop_strings, c.n_stop_strings = pins.texts(v.StopStrings)
 	c.samplers, c.n_samplers = pinned[C.quire_sampler](pins, v.Samplers)
 	c.logit_bias, c.n_logit_bias = pinned[C.quire_logit_bias](pins, v.LogitBias)
-	c.dry_breakers, c.n_dry_breakers = pins.texts(v.DryBreakers)
+	c.dry_breakers, c.n_dry_breakers = pins.texts(v.DRYBreakers)
 	c.min_tokens = C.int64_t(v.MinTokens)
 	c.deadline_ms = C.int64_t(v.DeadlineMs)
 	c.n_top_logprobs = C.int32_t(v.TopLogprobs)

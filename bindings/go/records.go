@@ -37,7 +37,7 @@ type DeviceInfo struct {
 	// DeviceUsable
 	Flags DeviceFlags `json:"flags"`
 
-	// DeviceCpu, DeviceCuda
+	// DeviceCPU, DeviceCUDA
 	Kind DeviceKind `json:"kind"`
 
 	// of the device; 0: not known

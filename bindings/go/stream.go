@@ -15,10 +15,10 @@ import (
 // Stream is one computation on a session: it processes what was fed, and then generates. One goroutine at a time reads it;
 // Cancel, Close, AddStopIDs and AddStopStrings may be called from any other meanwhile.
 type Stream struct {
-	ref   *reference[*C.quire_stream]
-	ctx   context.Context
-	step  *C.quire_go_step // freed with the reference
-	from  *source
+	ref  *reference[*C.quire_stream]
+	ctx  context.Context
+	step *C.quire_go_step // freed with the reference
+	from *source
 
 	vocabSize int32
 }

@@ -47,7 +47,7 @@ func (s *conformanceStep) flags() quire.TextFlags {
 		flags |= quire.TextParseSpecial
 	}
 	if s.AddBOS != nil && !*s.AddBOS {
-		flags |= quire.TextNoBos
+		flags |= quire.TextNoBOS
 	}
 	return flags
 }

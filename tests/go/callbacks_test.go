@@ -1,0 +1,186 @@
+package tests
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	quire "quire.dev/go"
+)
+
+// handler is a sink of slog that keeps what it gets.
+type handler struct {
+	slog.Handler
+	mutex   sync.Mutex
+	records []slog.Record
+	panics  bool
+}
+
+func (h *handler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *handler) Handle(_ context.Context, record slog.Record) error {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	h.records = append(h.records, record)
+	if h.panics {
+		panic("out of paper")
+	}
+	return nil
+}
+
+func TestLog(t *testing.T) {
+	for _, panics := range []bool{false, true} {
+		sink := &handler{panics: panics}
+		r := try(quire.NewRuntime(&quire.RuntimeOptions{Threads: 1, LogLevel: quire.LogDebug, Logger: slog.New(sink)}))
+		try(r.LoadModel(t.Context(), tinyModel, nil))
+		must(r.Close())
+		sink.mutex.Lock()
+		found := false
+		for _, record := range sink.records {
+			found = found || record.Level == slog.LevelInfo && strings.Contains(record.Message, "text_256")
+		}
+		sink.mutex.Unlock()
+		check(t, "that a message names the model", found, true)
+	}
+	check(t, "the level of a warning", quire.LogWarning.Level(), slog.LevelWarn)
+	check(t, "the level of an error", quire.LogError.Level(), slog.LevelError)
+	_, err := quire.NewRuntime(&quire.RuntimeOptions{Threads: -1, Logger: slog.Default(), Allocator: newMemory()})
+	fails(t, err, quire.ErrInvalidArgument)
+}
+
+func TestProgress(t *testing.T) {
+	r, _ := shared()
+	var seen [][2]int64
+	model := try(r.LoadModel(t.Context(), tinyModel, &quire.ModelOptions{
+		Progress: func(done, total int64) { seen = append(seen, [2]int64{done, total}) }}))
+	must(model.Close())
+	check(t, "the last progress", last(seen)[0], last(seen)[1])
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := r.LoadModel(ctx, tinyModel, &quire.ModelOptions{Progress: func(int64, int64) { cancel() }})
+	fails(t, err, quire.ErrCancelled)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v is not the context's", err)
+	}
+}
+
+// TestPanicOfProgress comes out of the call, and the library has ended it in order.
+func TestPanicOfProgress(t *testing.T) {
+	r, _ := shared()
+	calls := 0
+	func() {
+		defer func() { check(t, "the panic", recover(), any("enough")) }()
+		_, err := r.LoadModel(t.Context(), tinyModel, &quire.ModelOptions{Progress: func(int64, int64) {
+			calls++
+			panic("enough")
+		}})
+		t.Errorf("the call returned %v", err)
+	}()
+	check(t, "the number of calls", calls, 1)
+	try(r.LoadModel(t.Context(), tinyModel, nil))
+}
+
+func TestPanicOfAnAllocator(t *testing.T) {
+	memory := newMemory()
+	r := try(quire.NewRuntime(&quire.RuntimeOptions{Threads: 1, Allocator: memory}))
+	defer r.Close()
+	model := try(r.LoadModel(t.Context(), tinyModel, nil))
+	s := try(model.NewSession(nil))
+	must(s.FeedText("Rain fell", 0))
+	memory.mutex.Lock()
+	memory.panics = true
+	memory.mutex.Unlock()
+	_, err := s.Answer(t.Context(), &quire.StreamOptions{MaxTokens: 1})
+	fails(t, err, quire.ErrOutOfMemory)
+}
+
+// shelf is a snapshot in memory, of which some calls fail.
+type shelf struct {
+	bytes.Buffer
+	mutex   sync.Mutex
+	good    int // calls, before one fails
+	err     error
+	panics  any
+	flushed int
+}
+
+func (s *shelf) count() error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.good--; s.good >= 0 {
+		return nil
+	}
+	if s.panics != nil {
+		panic(s.panics)
+	}
+	return s.err
+}
+
+func (s *shelf) Write(data []byte) (int, error) {
+	if err := s.count(); err != nil {
+		return 0, err
+	}
+	return s.Buffer.Write(data)
+}
+
+func (s *shelf) ReadAt(into []byte, offset int64) (int, error) {
+	if err := s.count(); err != nil {
+		return 0, err
+	}
+	return bytes.NewReader(s.Bytes()).ReadAt(into, offset)
+}
+
+func (s *shelf) Flush() error { s.flushed++; return s.count() }
+
+func TestFailuresOfWritersAndReaders(t *testing.T) {
+	s := session(t, quire.SessionOptions{Strategy: "dca(kv_chunk=16)", Flags: quire.SessionNoPrefixReuse})
+	must(s.FeedTokens(someIDs(100)))
+	must(s.Prefill(t.Context(), 0))
+	whole := &shelf{good: 1 << 30}
+	must(s.SaveTo(t.Context(), whole, nil))
+	check(t, "the number of flushes", whole.flushed, 1)
+	writes := 1<<30 - whole.good
+	burnt := errors.New("burnt")
+	for _, kind := range []*shelf{{err: burnt}, {panics: burnt}, {panics: "burnt"}} {
+		for _, good := range []int{0, 1, writes / 2, writes - 1} {
+			err := s.SaveTo(t.Context(), &shelf{good: good, err: kind.err, panics: kind.panics}, nil)
+			cause(t, err, kind, burnt)
+		}
+		whole.err, whole.panics = kind.err, kind.panics
+		loaded := (*quire.Session)(nil)
+		for good := 0; loaded == nil; good++ { // from the first read on, until loading succeeds and the stream fails
+			whole.good = good
+			var err error
+			loaded, err = sharedModel().LoadSessionFrom(whole, int64(whole.Len()), &quire.SessionOptions{Flags: quire.SessionNoPrefixReuse})
+			if err == nil {
+				_, err = loaded.Answer(t.Context(), &quire.StreamOptions{MaxTokens: 3})
+			}
+			cause(t, err, kind, burnt)
+		}
+		whole.good = 1 << 30
+		try(loaded.Answer(t.Context(), &quire.StreamOptions{MaxTokens: 3, Flags: quire.StreamIgnoreEOS}))
+		must(loaded.Close())
+		whole.good = 0
+		_, err := quire.DescribeSnapshotFrom(whole, int64(whole.Len()))
+		cause(t, err, kind, burnt)
+		cause(t, quire.VerifySnapshotFrom(t.Context(), whole, int64(whole.Len()), nil), kind, burnt)
+	}
+	fails(t, s.SaveTo(t.Context(), shortWriter{}, nil), quire.ErrIO)
+	fails(t, quire.VerifySnapshotFrom(t.Context(), bytes.NewReader(nil), 5000, nil), quire.ErrIO)
+}
+
+type shortWriter struct{}
+
+func (shortWriter) Write(data []byte) (int, error) { return len(data) / 2, io.ErrShortWrite }
+
+func cause(t *testing.T, err error, kind *shelf, burnt error) {
+	t.Helper()
+	fails(t, err, quire.ErrIO)
+	if !strings.Contains(err.Error(), "burnt") || kind.panics != "burnt" && !errors.Is(err, burnt) {
+		t.Fatalf("%v does not name its cause", err)
+	}
+}

@@ -1,0 +1,171 @@
+package tests
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	quire "quire.dev/go"
+)
+
+// until collects garbage until a condition holds; the test's time limit ends it otherwise.
+func until(holds func() bool) {
+	for !holds() {
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func permutations(n int) [][]int {
+	if n == 0 {
+		return [][]int{{}}
+	}
+	var all [][]int
+	for _, shorter := range permutations(n - 1) {
+		for i := 0; i <= len(shorter); i++ {
+			all = append(all, slices.Insert(slices.Clone(shorter), i, n-1))
+		}
+	}
+	return all
+}
+
+// TestHandlesMayGoInAnyOrder drops all handles of a runtime in each order, one half of the times to the collector, whose
+// cleanups run on a goroutine of their own, and the other half by closing.
+func TestHandlesMayGoInAnyOrder(t *testing.T) {
+	for i, order := range permutations(5) {
+		memory := newMemory()
+		r := try(quire.NewRuntime(&quire.RuntimeOptions{Threads: 1, Allocator: memory}))
+		model := try(r.LoadModel(t.Context(), tinyModel, nil))
+		tokenizer := try(model.Tokenizer())
+		s := try(model.NewSession(nil))
+		must(s.FeedTokens(try(tokenizer.Encode("Rain fell on the harbour", 0))))
+		stream := try(s.Stream(t.Context(), &quire.StreamOptions{MaxTokens: 3, Flags: quire.StreamIgnoreEOS}))
+		closing := i%2 == 0
+		drop := []func(){
+			func() { r = nil }, // closing a runtime would end the others
+			func() { ifClosing(closing, model); model = nil },
+			func() { ifClosing(closing, tokenizer); tokenizer = nil },
+			func() { ifClosing(closing, s); s = nil },
+			func() { ifClosing(closing, stream); stream = nil },
+		}
+		for _, which := range order {
+			drop[which]()
+			if stream != nil && s != nil {
+				if _, err := stream.Next(); err != nil && err.Error() != "EOF" {
+					t.Fatal(err)
+				}
+			}
+			runtime.GC()
+		}
+		until(func() bool { return memory.held() == 0 })
+	}
+}
+
+func ifClosing(closing bool, handle interface{ Close() error }) {
+	if closing {
+		must(handle.Close())
+	}
+}
+
+// TestAThousandSessions makes and forgets them, and all of their memory comes back.
+func TestAThousandSessions(t *testing.T) {
+	memory := newMemory()
+	r := try(quire.NewRuntime(&quire.RuntimeOptions{Threads: 1, Allocator: memory}))
+	defer r.Close()
+	model := try(r.LoadModel(t.Context(), tinyModel, nil))
+	use := func() (*quire.Session, *quire.Session) {
+		s := try(model.NewSession(&quire.SessionOptions{Strategy: "dca"}))
+		must(s.FeedText("Rain fell on the harbour", 0))
+		try(s.Answer(t.Context(), &quire.StreamOptions{MaxTokens: 2}))
+		return s, try(s.Fork())
+	}
+	s, fork := use()
+	must(s.Close())
+	must(fork.Close())
+	held := memory.held() // the model, and its working memory
+	forget := func() {
+		for range 1000 {
+			use()
+		}
+		until(func() bool { return memory.held() == held })
+		debug.FreeOSMemory() // Go's own
+	}
+	// Allocators grow for a while; what each session left, were it a kilobyte, would be seen in every round.
+	grown := 1 << 30
+	for round, before := 0, resident(); round < 10 && grown > 500<<10; round++ {
+		forget()
+		grown, before = resident()-before, resident()
+	}
+	if grown > 500<<10 {
+		t.Errorf("a thousand sessions leave %d bytes", grown)
+	}
+	runtime.KeepAlive(model)
+}
+
+// resident is how many bytes of the process are in memory.
+func resident() int {
+	var size, pages int
+	try(fmt.Fscan(bytes.NewReader(try(os.ReadFile("/proc/self/statm"))), &size, &pages))
+	return pages * os.Getpagesize()
+}
+
+func TestCloseEndsEverything(t *testing.T) {
+	r := try(quire.NewRuntime(&quire.RuntimeOptions{Threads: 1}))
+	model := try(r.LoadModel(t.Context(), tinyModel, nil))
+	s := try(model.NewSession(&quire.SessionOptions{Strategy: "dca", PrefillBlock: 16}))
+	must(s.FeedTokens(someIDs(100_000)))
+	stream := try(s.Stream(t.Context(), nil))
+	var group sync.WaitGroup
+	group.Add(1)
+	go func() {
+		defer group.Done()
+		var event quire.Event
+		var err error
+		for event, err = range stream.Events() {
+		}
+		if err == nil && event.FinishReason != quire.FinishCancelled || err != nil && !errors.Is(err, quire.ErrClosed) {
+			t.Errorf("the stream ended with %+v, %v", event, err)
+		}
+	}()
+	must(r.Close())
+	must(r.Close())
+	group.Wait()
+	_, err := stream.Next()
+	fails(t, err, quire.ErrClosed)
+	_, err = model.NewSession(nil)
+	fails(t, err, quire.ErrClosed)
+	must(stream.Close())
+	must(s.Close())
+	must(model.Close())
+	_, err = model.Info()
+	fails(t, err, quire.ErrClosed)
+	must(model.Close())
+}
+
+// TestAStreamIsCollected has a context that outlives the stream, and must not keep it.
+func TestAStreamIsCollected(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := fed(t, "Rain fell")
+	_ = try(s.Stream(ctx, &quire.StreamOptions{MaxTokens: 1 << 30, Flags: quire.StreamIgnoreEOS}))
+	until(func() bool {
+		err := s.FeedText("more", 0) // BUSY while the stream lives
+		if err != nil && !errors.Is(err, quire.ErrBusy) {
+			t.Error(err)
+		}
+		return err == nil
+	})
+}
+
+func collect() {
+	runtime.GC()
+	time.Sleep(time.Millisecond) // cleanups run on another goroutine
+}
