@@ -23,8 +23,10 @@ find_package(Threads REQUIRED)
 
 add_library(quire_settings INTERFACE)
 target_include_directories(quire_settings INTERFACE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include")
+# Other compilers than those that we test with have other warnings: a package that is built with one goes without -Werror.
+option(QUIRE_WERROR "Warnings of the C and C++ compilers are errors" ON)
 # No contraction of a*b+c to an FMA behind our back: results are fixed by the source (see kernels/cpu/kernels.h).
-target_compile_options(quire_settings INTERFACE -Wall -Wextra -Werror -ffp-contract=off -fvisibility=hidden
+target_compile_options(quire_settings INTERFACE -Wall -Wextra $<$<BOOL:${QUIRE_WERROR}>:-Werror> -ffp-contract=off -fvisibility=hidden
   $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>)
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   # Which mutex guards what: lib/support/mutex.h.
