@@ -30,8 +30,8 @@ fn installed() -> Option<PathBuf> {
         return None;
     }
     let output = Command::new("pkg-config").args(["--variable=libdir", "quire"]).output().ok()?;
-    let folder = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
-    folder.is_dir().then_some(folder)
+    // Where the installation can be moved, the folder is said by way of that of quire.pc.
+    Path::new(String::from_utf8(output.stdout).ok()?.trim()).canonicalize().ok()
 }
 
 /// Builds the library alone, for the CPU, as a release. `source` has links to the sources; in a package it has the files.
