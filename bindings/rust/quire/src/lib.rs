@@ -49,6 +49,11 @@
 
 pub use quire_sys as sys;
 
+/// What is shown in the crate's README.md must compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod adapter;
 mod allocator;
 mod call;
