@@ -13,10 +13,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 version=$(git show HEAD:CMakeLists.txt | sed -n 's/^project(quire VERSION \([0-9.]*\) .*/\1/p')
 seconds=$(git log -1 --format=%ct)
-package_version=$version-1
+# "-0quire1": a package of ours sorts below Debian's own of the same version.
+package_version=$version-0quire1
 if [ "$(git describe --tags --exact-match 2>/dev/null || true)" != "v$version" ]; then
   # Before its release: a version that sorts below it.
-  package_version=$version~git$(date -u -d "@$seconds" +%Y%m%d).$(git rev-parse --short HEAD)-1
+  package_version=$version~git$(date -u -d "@$seconds" +%Y%m%d).$(git rev-parse --short HEAD)-0quire1
 fi
 profiles=()
 if command -v nvcc >/dev/null; then profiles=(-Ppkg.quire.cuda); fi

@@ -54,7 +54,8 @@ done <"$from/copyright.in" >debian/copyright
 cat >debian/changelog <<END
 quire ($package_version) unstable; urgency=medium
 
-  * Packages of the upstream project, version $version: CHANGELOG.md says what is new.
+  * Packages of the project itself, version $version. Its own changelog says
+    what is new.
 
  -- $(sed -n 's/^Maintainer: //p' debian/control)  $(date -u -R -d "@$seconds")
 END
