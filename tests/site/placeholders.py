@@ -38,6 +38,7 @@ def make(folder):
     (model / "chat_template.jinja").write_text(chat_template(), encoding="utf-8")
     (folder / "path/to").mkdir(parents=True)
     (folder / "path/to/model").symlink_to(model)
+    (folder / "examples").symlink_to(ROOT / "examples")
     (folder / "PLUGIN").symlink_to(ROOT / "tests/quality/models/beacon")
     (folder / "LONG").symlink_to(ROOT / "tests/quality/models/long_lora")
     write_adapter(folder / "STYLE")

@@ -2,7 +2,7 @@
 # Builds the site, where a link to nowhere is an error, and looks whether its pages are there: test_build.sh OUTDIR QUIRE
 set -euo pipefail
 guide=$(cd "$(dirname "$0")/../../examples/guide" && pwd)
-"$guide/build.sh" "$1" "$2" || { status=$?; [ $status != 77 ] || echo "skipped: pip cannot fetch the packages"; exit $status; }
+"$guide/build.sh" "$1" "$2" || { status=$?; [ $status != 77 ] || echo "skipped: no venv, or pip cannot fetch the packages"; exit $status; }
 
 for page in $(cd "$1/pages" && find . -name '*.md' ! -name SUMMARY.md); do
   [ -s "$1/site/${page%.md}.html" ] || { echo "$page was not built"; exit 1; }

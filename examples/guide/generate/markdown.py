@@ -8,7 +8,9 @@ NAME = re.compile(r"\b(?:quire_[a-z0-9_]*[a-z0-9](?:\.[a-z_]+\b)?|QUIRE_[A-Z0-9_
 
 
 def escape(text):
-    return re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", text)
+    """What is in code marks stays so."""
+    parts = re.split(r"(`[^`|]+`)", text)
+    return "".join(part if n % 2 else re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", part) for n, part in enumerate(parts))
 
 
 def linked(text, targets, here):

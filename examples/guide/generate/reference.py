@@ -50,7 +50,7 @@ class Reference:
         return [entry for found, entry in self.items[section] if found == kind]
 
     def texts(self, section):
-        """The comments of a section that belong to no single declaration."""
+        """The comments of a section that belong to no single declaration: (text, the constant right behind it or None)."""
         own = {entry.get("comment", "") for _, entry in self.items[section]}
         found, lines, here = [], self.source.lines, None
         for number, line in enumerate(lines):
@@ -59,8 +59,9 @@ class Reference:
             elif here == section and line.startswith("/* "):
                 end = next(n for n in range(number, len(lines)) if "*/" in lines[n])
                 text = self.describe.clean("\n".join(lines[number:end + 1]))
-                if end > number and self.describe.tagged(text)[0] not in own:
-                    found.append(text)
+                constant = re.match(r"#define (QUIRE_\w+)", lines[end + 1])
+                if self.describe.tagged(text)[0] not in own:
+                    found.append((text, constant[1] if constant else None))
         return found
 
     def prose(self, text, page):
@@ -69,10 +70,24 @@ class Reference:
     def in_cell(self, text, page):
         return markdown.linked(" ".join(text.split()), self.targets, page)
 
-    @staticmethod
-    def titled(text):
-        """What a text of a section is about, "Tiers: the kinds of memory ...", stands out."""
-        return re.sub(r"^([A-Z][a-z ]{3,40}): ", r"**\1:** ", text)
+    def constant_groups(self, entries, texts):
+        """Constants that stand together in the header: those without a blank line or a text between them."""
+        groups, above = [], None
+        for entry in entries:
+            line = self.source.line_of(rf"^#define {entry['name']}\b")
+            if above is None or entry["name"] in texts or "" in self.source.lines[above:line]:
+                groups.append([])
+            groups[-1].append(entry)
+            above = line
+        return groups
+
+    def constants(self, entries, texts, page):
+        parts = ["## Constants"]
+        for group in self.constant_groups(entries, texts):
+            if group[0]["name"] in texts:
+                parts.append(self.prose(texts[group[0]["name"]], page))
+            parts.append(self.constant_table(group, page))
+        return parts
 
     def constant_table(self, entries, page):
         return markdown.table(["constant", "value", ""], [
@@ -107,12 +122,13 @@ class Reference:
 
     def section_page(self, section):
         page = f"{slug(section)}.md"
-        parts = [f"# {section}", *(self.titled(self.prose(text, page)) for text in self.texts(section))]
+        texts = self.texts(section)
+        parts = [f"# {section}", *(self.prose(text, page) for text, constant in texts if constant is None)]
         if handles := self.named(section, "handles"):
             parts += ["## Handles", "Opaque, reference counted: " + ", ".join(
                 f'<span id="{h["name"]}"></span>`{h["name"]}`' for h in handles) + "."]
         if constants := self.named(section, "constants"):
-            parts += ["## Constants", self.constant_table(constants, page)]
+            parts += self.constants(constants, {constant: text for text, constant in texts}, page)
         for title, kind, write in (("Structs", "structs", self.struct), ("Callbacks", "callbacks", self.function),
                                    ("Functions", "functions", self.function)):
             if entries := self.named(section, kind):
