@@ -19,7 +19,7 @@ def run(*command, **options):
     """The output of a command. Where it fails, what it wrote is part of the error."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, **options)
     if done.returncode != 0:
-        raise AssertionError(f"{' '.join(map(str, command))}: status {done.returncode}\n{done.stdout}\n{done.stderr}")
+        raise AssertionError(f"{' '.join(map(str, command))}: status {done.returncode}\n{done.stdout[-8000:]}\n{done.stderr[-8000:]}")
     return done.stdout
 
 

@@ -36,10 +36,9 @@ class DebianTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         shutil.rmtree(FOLDER, ignore_errors=True)
-        log = subprocess.run(["bash", SOURCE / "cmake/make_debian_packages.sh", FOLDER], stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True)
-        assert log.returncode == 0, log.stdout[-8000:]
-        cls.log = log.stdout
+        # The plugin for one kind of GPU is compiled in a quarter of the time.
+        options = {"QUIRE_CMAKE_OPTIONS": "-DCMAKE_CUDA_ARCHITECTURES=90a-real"}
+        run("bash", SOURCE / "cmake/make_debian_packages.sh", FOLDER, env=options | os.environ)
         packages = {path.name.partition("_")[0]: path for path in FOLDER.glob("*.deb")}
         cls.packages = {name: path for name, path in packages.items() if not name.endswith("-dbgsym")}
 
