@@ -3,11 +3,10 @@
 
 use std::io::{Read, Write};
 use std::os::raw::{c_int, c_short};
-use std::os::unix::io::AsRawFd;
+use std::os::unix::io::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::{Error, Event, Result, Stream};
@@ -36,64 +35,63 @@ impl Stream {
     }
 
     fn wake_when_ready(&mut self, waker: &Waker) -> Result<()> {
-        let watcher = match self.watcher.take() {
+        // After a failure there is none, and the next call starts another one.
+        let mut watcher = match self.watcher.take() {
             Some(watcher) => watcher,
             None => Watcher::start(self.wait_handle()?.0 as c_int).map_err(|error| Error::io(&error))?,
         };
-        self.watcher.insert(watcher).watch(waker).map_err(|error| Error::io(&error))
+        watcher.watch(waker).map_err(|error| Error::io(&error))?;
+        self.watcher = Some(watcher);
+        Ok(())
     }
 }
 
-/// A thread that waits for a stream's handle and wakes a task. It is ended and joined when this is dropped, before the
-/// handle is gone.
+/// A thread that waits for a stream's handle and wakes a task. When this is dropped the thread ends by itself: nobody waits
+/// for it, since it may be waking a task, which may need a lock that whoever drops the stream holds.
 pub(crate) struct Watcher {
     waker: Arc<Mutex<Option<Waker>>>,
     /// A byte for each task to wake; closed when it is over.
-    orders: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
+    orders: UnixStream,
 }
 
 impl Watcher {
     fn start(handle: c_int) -> std::io::Result<Watcher> {
+        // SAFETY: the stream, which is borrowed, keeps its handle open. The thread has a copy, which may outlive the stream.
+        let handle = unsafe { BorrowedFd::borrow_raw(handle) }.try_clone_to_owned()?;
         let (orders, received) = UnixStream::pair()?;
         let waker = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&waker);
-        let thread = std::thread::Builder::new().name("quire-wake".to_string());
-        let thread = thread.spawn(move || work(handle, received, &slot))?;
-        Ok(Watcher { waker, orders: Some(orders), thread: Some(thread) })
+        std::thread::Builder::new().name("quire-wake".to_string()).spawn(move || work(&handle, received, &slot))?;
+        Ok(Watcher { waker, orders })
     }
 
     fn watch(&mut self, waker: &Waker) -> std::io::Result<()> {
-        let before = self.waker.lock().unwrap_or_else(PoisonError::into_inner).replace(waker.clone());
-        match &mut self.orders {
-            Some(orders) if before.is_none() => orders.write_all(&[1]),
-            _ => Ok(()), // the thread waits already
+        match lock(&self.waker).replace(waker.clone()) {
+            Some(_) => Ok(()), // the thread waits already, and will wake the new one
+            None => self.orders.write_all(&[1]),
         }
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.orders = None;
-        let Some(thread) = self.thread.take() else { return };
-        // Waking a task may drop it, and this stream with it, on the thread itself: that ends by itself then, and does not
-        // look at the handle any more.
-        if thread.thread().id() != std::thread::current().id() {
-            let _ = thread.join();
-        }
+        let task = lock(&self.waker).take();
+        drop(task); // without the lock, since a task may go with its last waker
     }
 }
 
-fn work(handle: c_int, mut orders: UnixStream, waker: &Mutex<Option<Waker>>) {
+fn lock(waker: &Mutex<Option<Waker>>) -> MutexGuard<'_, Option<Waker>> {
+    waker.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn work(handle: &OwnedFd, mut orders: UnixStream, waker: &Mutex<Option<Waker>>) {
     let mut order = [0];
     while matches!(orders.read(&mut order), Ok(1)) {
         // Until an event has come or the orders are closed; another order cannot come while a task is waited for.
-        let mut watched = [PollFd::new(handle), PollFd::new(orders.as_raw_fd())];
+        let mut watched = [PollFd::new(handle.as_raw_fd()), PollFd::new(orders.as_raw_fd())];
+        // SAFETY: the array has as many elements as is said. A signal only interrupts the wait.
         while unsafe { poll(watched.as_mut_ptr(), watched.len() as Count, -1) } < 0 {}
-        if watched[1].happened != 0 {
-            continue;
-        }
-        let task = waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let task = lock(waker).take();
         if let Some(task) = task {
             task.wake();
         }

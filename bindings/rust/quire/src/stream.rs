@@ -16,7 +16,7 @@ use crate::{call, sys, Error, Event, Result, Status, StreamControl};
 /// more. Dropping it stops it without waiting: the session stands at the last delivered token. A call on the session waits
 /// until it has stopped.
 pub struct Stream {
-    /// Before the handle, which it watches: fields are dropped in this order.
+    /// Wakes a task that waits for an event.
     #[cfg(unix)]
     pub(crate) watcher: Option<crate::poll::Watcher>,
     handle: Arc<Handle<sys::quire_stream>>,
