@@ -1,4 +1,4 @@
-/* The C module of Lua 5.4: what its generated functions (interface.c) are made of. plans.py says how C's parameters become
+/* The C module of Lua 5.4: what its generated functions (interface.c) are made of. bindings/plans.py says how C's parameters become
  * Lua's. All of it runs on the thread that runs the Lua state; only shared.c has functions for the library's threads. */
 #ifndef QUIRE_LUA_RAW_H_
 #define QUIRE_LUA_RAW_H_

@@ -1,6 +1,6 @@
-"""What the raw layers of Lua take and give for each function and struct of bindings/interface.json.
+"""What the raw layers of Lua and Ruby take and give for each function and struct of bindings/interface.json.
 
-Both raw layers (LuaJIT's FFI, and a C module for Lua 5.4) have the same shape, which follows from the types alone:
+They all have the same shape, which follows from C's types alone (a table is a Hash in Ruby, a list an Array):
 
     a handle                        an object of the raw layer that owns one reference
     text, text_len                  a string
@@ -16,7 +16,7 @@ Fields of structs likewise. What belongs to callbacks (user_data, destroy) is th
 
 SCALARS = ("int32_t", "uint32_t", "int64_t", "uint64_t", "size_t", "float", "double")
 CALLBACKS = ("progress", "write", "commit", "read")
-# Callbacks that come on threads of the library, where no Lua may run: what they are given is an object of the C module.
+# Callbacks that come on threads of the library, where no interpreter may run: Lua's C module has objects for them.
 OBJECTS = {"quire_runtime_options": ("log",), "quire_snapshot_reader": ("bytes",)}
 # Written by hand in both layers: one is called for each token.
 BY_HAND = ("quire_stream_next",)

@@ -1,0 +1,122 @@
+# frozen_string_literal: true
+
+require "io/wait"
+require_relative "event"
+require_relative "handle"
+require_relative "options"
+require_relative "raw"
+
+module Quire
+  # A computation on a session: Enumerable, of events. One thread at a time takes them; cancel and close may come from any
+  # thread, and from a signal handler. Other Ruby threads run while one waits here, and under a Fiber scheduler other fibers.
+  class Stream < Handle
+    include Enumerable
+
+    NEXT = Library::FUNCTIONS.fetch(:stream_next)
+    TOKEN, DONE = Interface::CONSTANTS.values_at(:EVENT_TOKEN, :END)
+    POLL_MS = 100 # how long interrupts of a thread may have to wait
+    LAYOUT = Interface::STRUCTS[:quire_event][:fields].transform_values { |field| field[:offset] }.freeze
+    # kind and token, n_tokens, text and its length, logprob, n_top_logprobs
+    PLAIN = "@#{LAYOUT[:kind]}ll@#{LAYOUT[:n_tokens]}q@#{LAYOUT[:text]}JJ@#{LAYOUT[:logprob]}f@#{LAYOUT[:top_logprobs] + 8}J".freeze
+    NO_TEXT = ""
+
+    def initialize(session, max_tokens, **options)
+      @vocab_size = options.delete(:vocab_size)
+      super(Raw.stream_open(session, Options.stream(max_tokens, options)))
+      @address = reference.address # good until it is collected: close does not release
+      @ended = false
+      memory = Memory.new(nil)
+      @event = memory.blank(:quire_event)
+      @error = memory.blank(:quire_error)
+      @event_address = memory.address(@event)
+      @error_address = memory.address(@error)
+      @memory = memory
+    end
+
+    # The next event; nil at the end, or where none came within `timeout` seconds (see ended?).
+    def next(timeout: nil)
+      return take((timeout * 1000).to_i.clamp(0, 2**31 - 1)) if timeout
+
+      in_scheduler = Fiber.current_scheduler
+      until (event = take(in_scheduler ? 0 : POLL_MS)) || @ended
+        to_io.wait_readable if in_scheduler
+      end
+      event
+    end
+
+    # Whether the end event was taken and asked for once more.
+    def ended?
+      @ended
+    end
+
+    # Calls the block with each event up to the end event; without one, an enumerator.
+    def each
+      return enum_for(:each) unless block_given?
+
+      while (event = self.next)
+        yield event
+      end
+      self
+    end
+
+    # Asks it to stop: the next event is the End.
+    def cancel
+      Raw.stream_cancel(reference)
+    end
+
+    # Stops it, waits until nothing works for it, and leaves the session at the last delivered token.
+    def close
+      Raw.stream_close(reference)
+      nil
+    end
+
+    # More strings and ids that end the answer, for all tokens not delivered yet.
+    def add_stop(strings = [], ids: [])
+      Raw.stream_add_stop_strings(reference, Array(strings))
+      Raw.stream_add_stop_ids(reference, ids)
+    end
+
+    # With constrain: true, the ids that may come next; nil: any. Before the first token and after each one.
+    def allow(ids)
+      return Raw.stream_allow(reference, []) if ids.nil?
+
+      words = Array.new((@vocab_size + 31) / 32, 0)
+      ids.each do |id|
+        raise RangeError, "#{id} is outside the vocabulary" unless (0...@vocab_size).cover?(id)
+
+        words[id / 32] |= 1 << (id % 32)
+      end
+      Raw.stream_allow(reference, words)
+    end
+
+    # A file descriptor that is readable while an event waits. Only wait for it: IO.select([stream]) does too.
+    def to_io
+      @to_io ||= IO.for_fd(Raw.stream_get_wait_handle(reference).first, autoclose: false)
+    end
+
+    private
+
+    # The next event, or nil.
+    def take(milliseconds)
+      status = NEXT.call(@address, milliseconds, @event_address, @error_address)
+      return without_event(status) unless status.zero?
+
+      kind, token, n_tokens, text, length, logprob, n_top = @event.unpack(PLAIN)
+      return Event.of(@event) unless kind == TOKEN && n_top.zero?
+
+      text = length.zero? ? NO_TEXT : Fiddle::Pointer.new(text)[0, length].force_encoding(Encoding::UTF_8)
+      Token.new(text, token, logprob, n_tokens, nil)
+    end
+
+    def without_event(status)
+      fail_with(status) if status.negative?
+      @ended = true if status == DONE
+      nil
+    end
+
+    def fail_with(status)
+      error = Memory.hash(@error, :quire_error)
+      raise Error.for_code(status).new(error[:message], code: status, offset: error[:offset], os_error: error[:os_error])
+    end
+  end
+end

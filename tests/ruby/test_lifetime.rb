@@ -1,0 +1,109 @@
+# frozen_string_literal: true
+
+require "open3"
+require "rbconfig"
+require "timeout"
+require_relative "helper"
+
+# Handles, threads, callbacks and the collector: in which order they may go.
+class TestLifetime < Minitest::Test
+  include Helper
+
+  def test_handles_may_go_in_any_order
+    %i[runtime model session stream].permutation do |order|
+      held = { runtime: Quire::Runtime.new(threads: 1) }
+      held[:model] = held[:runtime].load(MODEL)
+      held[:session] = held[:model].session.feed("Rain fell")
+      held[:stream] = held[:session].stream(max_tokens: 3, ignore_eos: true)
+      order.each_with_index do |name, i|
+        i.even? ? held.delete(name).reference.close : Thread.new { held.delete(name).reference.close }.join
+        assert_equal :max_tokens, held[:stream].to_a.last.finish_reason if i == 1 && held[:stream]
+      end
+    end
+  end
+
+  def test_the_collector_drops_references
+    200.times do |i|
+      model.session.feed("Rain").stream(max_tokens: 1)
+      GC.start if (i % 50).zero?
+    end
+    GC.start
+    open = ObjectSpace.each_object(Quire::Session).count
+    assert_operator open, :<, 100
+  end
+
+  def resident_bytes
+    File.read("/proc/self/statm").split[1].to_i * 4096
+  end
+
+  def test_a_thousand_sessions_leave_nothing
+    after_warm_up = nil
+    1200.times do |i|
+      session = model.session("dca").feed("Rain fell on the harbour")
+      tokens(session, 1)
+      GC.start if (i % 50).zero?
+      after_warm_up = resident_bytes if i == 200
+    end
+    GC.start
+    assert_operator resident_bytes - after_warm_up, :<, 8_000_000
+  end
+
+  def test_closing_a_runtime_ends_everything
+    session = model.session.feed_tokens(ids(200))
+    stream = session.stream(max_tokens: 1)
+    2.times { runtime.close }
+    assert_status(:CLOSED) { stream.to_a }
+    assert_status(:CLOSED) { model.session }
+    assert_status(:CLOSED) { runtime.devices }
+  end
+
+  # A thread may close what another one uses, which is dropped when that call has returned.
+  def test_closing_what_is_in_use
+    loaded = model
+    loading = Thread.new { loaded.load_adapter("#{ADAPTERS}/everything", progress: ->(*) { loaded.close }) }
+    assert_kind_of Quire::Adapter, loading.value
+    assert_status(:CLOSED, "this Model was closed") { loaded.info }
+    @model = nil
+  end
+
+  def test_progress_may_fail
+    mine = Class.new(StandardError)
+    assert_raises(mine) { runtime.load(MODEL, progress: ->(*) { raise mine }) }
+    assert_raises(Timeout::Error) do
+      Timeout.timeout(0.05) { runtime.load(MODEL, progress: ->(*) { Thread.pass until Thread.pending_interrupt? }) }
+    end
+    assert_status(:CANCELLED, "throw or break") { catch(:out) { runtime.load(MODEL, progress: ->(*) { throw :out }) } }
+    cancel = Quire::Cancel.new
+    assert_status(:CANCELLED) { runtime.load(MODEL, cancel: cancel, progress: ->(*) { cancel.trigger }) }
+    assert_status(:CANCELLED) { runtime.load(MODEL, cancel: cancel) }
+    path = "#{folder}/never.quire"
+    session = model.session.feed("Rain").tap(&:prefill)
+    assert_raises(mine) { session.save(path, progress: ->(*) { raise mine }) }
+    refute_path_exists path
+    n_calls = 0
+    50.times { runtime.load(MODEL, progress: ->(done, total) { (n_calls += 1) && (GC.start if done == total) }).close }
+    assert_operator n_calls, :>=, 50
+    assert_raises(TypeError) { runtime.load(MODEL, progress: 5) }
+  end
+
+  def test_there_is_no_log
+    assert_raises(ArgumentError) { Quire::Runtime.new(log: ->(*) {}) }
+  end
+
+  # With work under way and nothing closed; also in a child, which must only go (or call exec) and not use the library.
+  def test_exit_in_the_middle
+    script = <<~RUBY
+      require "quire"
+      runtime = Quire::Runtime.new(threads: 4)
+      session = runtime.load(#{MODEL.inspect}).session("dca", prefill_block: 16).feed_tokens([5] * 50_000)
+      stream = session.stream(max_tokens: 100)
+      stream.next
+      Process.wait(fork { exit! })
+      print "leaving"
+    RUBY
+    5.times do
+      out, status = Open3.capture2e(RbConfig.ruby, "-w", "-e", script)
+      assert_equal ["leaving", true], [out, status.success?]
+    end
+  end
+end
