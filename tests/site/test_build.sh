@@ -7,7 +7,7 @@ guide=$(cd "$(dirname "$0")/../../examples/guide" && pwd)
 for page in $(cd "$1/pages" && find . -name '*.md' ! -name SUMMARY.md); do
   [ -s "$1/site/${page%.md}.html" ] || { echo "$page was not built"; exit 1; }
 done
-grep -q 'quire_session_feed_text' "$1/site/search/search_index.js"  # the search knows the reference
+grep -q 'quire_session_feed_text' "$1/site/search/search_index.json"  # the search knows the reference
 
 # The check of links is at work.
 echo '[nowhere](nowhere.md)' >> "$1/pages/start.md"

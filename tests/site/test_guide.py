@@ -131,7 +131,7 @@ class GuideTest(unittest.TestCase):
     def test_figures_are_those_of_the_tables(self):
         measured = generated("measured")
         text = "# Speed\n\n| a | b | c |\n|---|---|---|\n| `x` | 1 | - |\n| y | 2 | 3 |\n"
-        self.assertEqual(measured.quote(text, "Speed", ["x"]), ("Speed", "| a | b |\n|---|---|\n| `x` | 1 |"))
+        self.assertEqual(measured.quote(text, "Speed", ["x"]), ("Speed", "| a | b |\n|---|---:|\n| `x` | 1 |"))
         with self.assertRaises(ValueError):
             measured.quote(text, "Speed", ["z"])
 

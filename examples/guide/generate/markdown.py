@@ -41,6 +41,7 @@ def paragraphs(text, targets, here):
     return "\n\n".join(found)
 
 
-def table(head, rows):
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+def table(head, rows, numbers=False):
+    """numbers: all columns but the first are."""
+    lines = ["| " + " | ".join(head) + " |", "|---|" + ("---:|" if numbers else "---|") * (len(head) - 1)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])

@@ -36,7 +36,7 @@ def quote(text, heading_begins, labels):
             continue
         heading = found
         kept = [n for n in range(len(head)) if any(row[n] != "-" for row in chosen)]
-        parts.append(markdown.table([head[n] for n in kept], [[row[n] for n in kept] for row in chosen]))
+        parts.append(markdown.table([head[n] for n in kept], [[row[n] for n in kept] for row in chosen], numbers=True))
     if not parts:
         raise ValueError(f"no table under a heading that begins with {heading_begins!r} has a row {' or '.join(labels)}")
     return heading, "\n\n".join(parts)
