@@ -5,7 +5,7 @@ namespace Quire
     /// <summary>A LoRA adapter of one model, for sessions (SessionOptions.Adapters). Any thread may use it.</summary>
     public sealed unsafe class Adapter : QuireObject
     {
-        internal Adapter(AdapterHandle handle) : base(handle)
+        internal Adapter(AdapterHandle handle, Model parent) : base(handle, parent)
         {
             Handle = handle;
         }

@@ -14,7 +14,7 @@ namespace Quire
     {
         private static readonly Action<object> cancelQuietly = stream => ((EventStream)stream).CancelQuietly();
 
-        internal EventStream(StreamHandle handle) : base(handle)
+        internal EventStream(StreamHandle handle, Session parent) : base(handle, parent)
         {
             Handle = handle;
         }

@@ -17,31 +17,31 @@ namespace Quire
         /// <summary>Of a quire_model*.</summary>
         public static Model ShareModel(IntPtr model)
         {
-            return new Model(QuireHandle.Share<ModelHandle>(model)) { IsShared = true };
+            return new Model(QuireHandle.Share<ModelHandle>(model), null) { IsShared = true };
         }
 
         /// <summary>Of a quire_adapter*.</summary>
         public static Adapter ShareAdapter(IntPtr adapter)
         {
-            return new Adapter(QuireHandle.Share<AdapterHandle>(adapter)) { IsShared = true };
+            return new Adapter(QuireHandle.Share<AdapterHandle>(adapter), null) { IsShared = true };
         }
 
         /// <summary>Of a quire_tokenizer*.</summary>
         public static Tokenizer ShareTokenizer(IntPtr tokenizer)
         {
-            return new Tokenizer(QuireHandle.Share<TokenizerHandle>(tokenizer)) { IsShared = true };
+            return new Tokenizer(QuireHandle.Share<TokenizerHandle>(tokenizer), null) { IsShared = true };
         }
 
         /// <summary>Of a quire_session*.</summary>
         public static Session ShareSession(IntPtr session)
         {
-            return new Session(QuireHandle.Share<SessionHandle>(session)) { IsShared = true };
+            return new Session(QuireHandle.Share<SessionHandle>(session), null) { IsShared = true };
         }
 
         /// <summary>Of a quire_stream*.</summary>
         public static EventStream ShareStream(IntPtr stream)
         {
-            return new EventStream(QuireHandle.Share<StreamHandle>(stream)) { IsShared = true };
+            return new EventStream(QuireHandle.Share<StreamHandle>(stream), null) { IsShared = true };
         }
 
         /// <summary>Of a quire_store*.</summary>

@@ -7,7 +7,7 @@ namespace Quire
     /// <summary>Immutable weights, shared by any number of sessions. Any thread may use it.</summary>
     public sealed unsafe class Model : QuireObject
     {
-        internal Model(ModelHandle handle) : base(handle)
+        internal Model(ModelHandle handle, Runtime parent) : base(handle, parent)
         {
             Handle = handle;
         }
@@ -43,7 +43,7 @@ namespace Quire
         {
             Calls.Check(Native.quire_model_get_tokenizer(Handle, out TokenizerHandle tokenizer, out NativeError error),
                 ref error);
-            return new Tokenizer(tokenizer);
+            return new Tokenizer(tokenizer, this);
         }
 
         /// <summary>Loads a PEFT LoRA directory for sessions of this model. As Runtime.LoadModel.</summary>
@@ -62,7 +62,7 @@ namespace Quire
                 int status = Native.quire_adapter_load(Handle, text, Calls.Length(name), &native,
                     out AdapterHandle adapter, out NativeError error);
                 call.Check(status, ref error);
-                return new Adapter(adapter);
+                return new Adapter(adapter, this);
             }
         }
 
@@ -74,7 +74,7 @@ namespace Quire
                 NativeSessionOptions native = SessionOptions.ToNative(options, pins);
                 Calls.Check(Native.quire_session_create(Handle, &native, out SessionHandle session,
                     out NativeError error), ref error);
-                return new Session(session);
+                return new Session(session, this);
             }
         }
 
@@ -97,7 +97,7 @@ namespace Quire
                 NativeSessionOptions native = SessionOptions.ToNative(options, pins);
                 Calls.Check(Native.quire_session_load(Handle, text, Calls.Length(name), &native,
                     out SessionHandle session, out NativeError error), ref error);
-                return new Session(session);
+                return new Session(session, this);
             }
         }
 
@@ -118,7 +118,7 @@ namespace Quire
                     out NativeError error);
                 if (status < 0) source.Release();
                 Calls.Check(status, ref error, source.Failure);
-                return new Session(session);
+                return new Session(session, this);
             }
         }
 

@@ -13,9 +13,10 @@ namespace Quire
     {
         private readonly QuireHandle handle;
 
-        internal QuireObject(QuireHandle handle)
+        internal QuireObject(QuireHandle handle, QuireObject parent)
         {
             this.handle = handle;
+            Parent = parent;
         }
 
         /// <summary>The handle, for functions of the C interface that a host calls itself.</summary>
@@ -23,6 +24,9 @@ namespace Quire
         {
             get { return handle; }
         }
+
+        /// <summary>What it was made from, which is not collected before it; null: nothing of this binding.</summary>
+        internal QuireObject Parent { get; }
 
         /// <summary>Whether Dispose leaves the object as it is for those who have it too (see Interop).</summary>
         internal bool IsShared { get; set; }

@@ -8,7 +8,7 @@ namespace Quire
     /// <summary>Threads, memory and the log sink; everything else hangs off one. Any thread may use it.</summary>
     public sealed unsafe class Runtime : QuireObject
     {
-        internal Runtime(RuntimeHandle handle) : base(handle)
+        internal Runtime(RuntimeHandle handle) : base(handle, null)
         {
             Handle = handle;
         }
@@ -16,6 +16,7 @@ namespace Quire
         /// <summary>Starts the compute threads.</summary>
         public Runtime(RuntimeOptions options = null) : this(Create(options ?? new RuntimeOptions()))
         {
+            OpenRuntimes.Add(this);
         }
 
         internal RuntimeHandle Handle { get; }
@@ -98,7 +99,7 @@ namespace Quire
                     int status = Native.quire_model_load(Handle, text, Calls.Length(name), &native,
                         out ModelHandle model, out NativeError error);
                     call.Check(status, ref error);
-                    return new Model(model);
+                    return new Model(model, this);
                 }
             }
         }
@@ -111,7 +112,7 @@ namespace Quire
             {
                 Calls.Check(Native.quire_tokenizer_load(Handle, text, Calls.Length(name),
                     out TokenizerHandle tokenizer, out NativeError error), ref error);
-                return new Tokenizer(tokenizer);
+                return new Tokenizer(tokenizer, this);
             }
         }
 

@@ -11,7 +11,7 @@ namespace Quire
     /// </summary>
     public sealed unsafe partial class Session : QuireObject
     {
-        internal Session(SessionHandle handle) : base(handle)
+        internal Session(SessionHandle handle, QuireObject parent) : base(handle, parent)
         {
             Handle = handle;
         }
@@ -22,7 +22,7 @@ namespace Quire
         public Session Fork()
         {
             Calls.Check(Native.quire_session_fork(Handle, out SessionHandle fork, out NativeError error), ref error);
-            return new Session(fork);
+            return new Session(fork, this);
         }
 
         /// <summary>

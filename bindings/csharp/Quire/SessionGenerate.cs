@@ -17,7 +17,7 @@ namespace Quire
                 NativeStreamOptions native = StreamOptions.ToNative(options, pins);
                 Calls.Check(Native.quire_stream_open(Handle, &native, out StreamHandle stream, out NativeError error),
                     ref error);
-                return new EventStream(stream);
+                return new EventStream(stream, this);
             }
         }
 
@@ -28,6 +28,7 @@ namespace Quire
         public IEnumerable<string> Generate(StreamOptions options,
             CancellationToken cancellationToken = default(CancellationToken))
         {
+            cancellationToken.ThrowIfCancellationRequested();
             using (EventStream stream = Open(options))
                 foreach (Event next in stream.Read(cancellationToken))
                     if (next.Text.Length > 0) yield return next.Text;
@@ -44,7 +45,10 @@ namespace Quire
         public void Prefill(StreamOptions options = null,
             CancellationToken cancellationToken = default(CancellationToken))
         {
-            using (EventStream stream = OpenPrefill(options))
+            if (options != null && options.MaxTokens != 0)
+                throw new ArgumentException("MaxTokens must be 0", nameof(options));
+            cancellationToken.ThrowIfCancellationRequested();
+            using (EventStream stream = Open(options))
             using (stream.CancelWith(cancellationToken))
             {
                 while (stream.Wait(cancellationToken) != null)
@@ -58,13 +62,6 @@ namespace Quire
             CancellationToken cancellationToken = default(CancellationToken))
         {
             return Task.Run(() => Prefill(options, cancellationToken));
-        }
-
-        private EventStream OpenPrefill(StreamOptions options)
-        {
-            if (options != null && options.MaxTokens != 0)
-                throw new ArgumentException("MaxTokens must be 0", nameof(options));
-            return Open(options);
         }
 
         private sealed class Answer : IAsyncEnumerable<string>
@@ -84,6 +81,7 @@ namespace Quire
             {
                 // The one of WithCancellation counts before that of GenerateAsync.
                 CancellationToken used = cancellationToken.CanBeCanceled ? cancellationToken : token;
+                used.ThrowIfCancellationRequested();
                 return new AsyncEnumerator<string>(session.Open(options),
                     next => next.Text.Length > 0 ? next.Text : null, true, used);
             }

@@ -10,7 +10,7 @@ namespace Quire
     /// </summary>
     public sealed unsafe class Store : QuireObject
     {
-        internal Store(StoreHandle handle) : base(handle)
+        internal Store(StoreHandle handle) : base(handle, null)
         {
             Handle = handle;
         }
@@ -103,7 +103,7 @@ namespace Quire
                 Calls.Check(Native.quire_store_load(Handle, model.Handle, &native, data, Calls.Length(ids), &found,
                     out SessionHandle session, out NativeError error), ref error);
                 match = new StoreMatch(&found);
-                return new Session(session);
+                return new Session(session, model);
             }
         }
 

@@ -7,7 +7,7 @@ namespace Quire
     /// <summary>Text to token ids of one model, and back. Any thread may use it.</summary>
     public sealed unsafe class Tokenizer : QuireObject
     {
-        internal Tokenizer(TokenizerHandle handle) : base(handle)
+        internal Tokenizer(TokenizerHandle handle, QuireObject parent) : base(handle, parent)
         {
             Handle = handle;
         }
