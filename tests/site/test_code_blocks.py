@@ -143,8 +143,9 @@ class CodeBlocks(unittest.TestCase):
 def main():
     global OPTIONS
     parser = argparse.ArgumentParser()
-    for option in ("--quire", "--library", "--cc"):
-        parser.add_argument(option, required=True)
+    for option in ("--quire", "--library"):
+        parser.add_argument(option, required=True, type=os.path.abspath)
+    parser.add_argument("--cc", required=True)
     OPTIONS, rest = parser.parse_known_args()
     unittest.main(argv=[sys.argv[0], *rest])
 

@@ -6,6 +6,7 @@ import argparse
 import html
 import importlib
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -149,7 +150,7 @@ class GuideTest(unittest.TestCase):
 def main():
     global OPTIONS
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quire", required=True)
+    parser.add_argument("--quire", required=True, type=os.path.abspath)
     OPTIONS, rest = parser.parse_known_args()
     unittest.main(argv=[sys.argv[0], *rest])
 
