@@ -1,5 +1,6 @@
 -- Structs of quire.h for LuaJIT's FFI, as tables of their fields, and callbacks.
 local ffi = require("ffi")
+jit.off(true, true) -- of this file: each field would be a trace of its own, and these would drive out those of the token path
 local interface = require("quire.interface")
 
 local LEAST = { int32_t = -2 ^ 31, uint32_t = 0, size_t = 0 }

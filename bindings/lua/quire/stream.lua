@@ -28,13 +28,17 @@ local function event_of(fields)
   return event
 end
 
--- The next event, nil at the end, or false where none came within `timeout` seconds (nil: wait as long as it takes).
-function Stream:next(timeout)
-  local event = stream_next(self.handle or handles.of(self), timeout and math.floor(timeout * 1000) or -1)
+local function take(self, timeout_ms)
+  local event = stream_next(self.handle or handles.of(self), timeout_ms)
   if event and event.kind ~= "token" then
     return event_of(event)
   end
   return event
+end
+
+-- The next event, nil at the end, or false where none came within `timeout` seconds (nil: wait as long as it takes).
+function Stream:next(timeout)
+  return take(self, timeout and math.floor(timeout * 1000) or -1)
 end
 
 -- What a `for` loop calls. With the option `wait`, that function is called with the stream while no event waits: in a
@@ -42,10 +46,10 @@ end
 function Stream:__call()
   local wait = self.wait
   if not wait then
-    return Stream.next(self)
+    return take(self, -1)
   end
   while true do
-    local event = Stream.next(self, 0)
+    local event = take(self, 0)
     if event ~= false then
       return event
     end
@@ -58,7 +62,7 @@ function stream.open(session, given)
   local fields = options.of_stream(given)
   local wait = fields.wait
   fields.wait = nil
-  return handles.new(Stream, raw.stream_open(session, fields), { wait = wait })
+  return handles.new(Stream, raw.stream_open(session, fields), { wait = wait or false })
 end
 
 -- Asks it to stop: the next event is the end event.

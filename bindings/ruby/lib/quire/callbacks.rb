@@ -68,13 +68,13 @@ module Quire
       begin
         value = yield
         finished = true
-      rescue Exception => e # rubocop:disable Lint/RescueException -- nothing may pass through C
+      rescue Exception => e # nothing may pass through C
         leave(e, err)
         finished = true
       ensure
         leave(CancelledError.new("a block was left by throw or break"), err) unless finished
         value = -1 if interrupted?
-        return value # rubocop:disable Lint/EnsureReturn -- so does what would unwind the stack
+        return value # also where a throw would unwind the stack
       end
     end
 

@@ -53,8 +53,10 @@ module Quire
     def each
       return enum_for(:each) unless block_given?
 
-      while (event = self.next)
-        yield event
+      in_scheduler = Fiber.current_scheduler
+      until @ended
+        event = in_scheduler ? self.next : take(POLL_MS)
+        yield event if event
       end
       self
     end
