@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs a build, moves what was installed, and builds and runs programs against it.
 #
-#   run.sh BUILD SOURCE C_COMPILER LIBRARY_FOLDER
+#   run.sh BUILD SOURCE C_COMPILER CXX_COMPILER LIBRARY_FOLDER
 set -euo pipefail
-build=$1 source=$2 compiler=$3 libraries=$4
+build=$1 source=$2 compiler=$3 cxx_compiler=$4 libraries=$5
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -22,6 +22,9 @@ export PKG_CONFIG_PATH=$installed/$libraries/pkgconfig
 read -r -a flags < <(pkg-config --cflags --libs quire)
 "$compiler" "$source/examples/c_minimal/main.c" -o "$folder/by_pkg_config" "${flags[@]}"
 LD_LIBRARY_PATH=$installed/$libraries ask "$folder/by_pkg_config"
+# The C++ header finds the others that it includes.
+echo '#include <quire/quire.hpp>' >"$folder/header.cc"
+"$cxx_compiler" -std=c++17 -fsyntax-only "$folder/header.cc" "${flags[@]}"
 [ "$(pkg-config --modversion quire)" = "$("$installed/bin/quire" --version | grep -o '[0-9][0-9.]*' | head -n 1)" ]
 
 cmake -S "$source/tests/install/consumer" -B "$folder/consumer" -DCMAKE_C_COMPILER="$compiler" \
