@@ -137,6 +137,15 @@ def post(address, text):
         return response.read().decode()
 
 
+def check_readme(tools, document):
+    """The program of the README, its first block."""
+    text = (BINDING / "README.md").read_text(encoding="utf-8")
+    source = tools.work / "Program.cs"
+    source.write_text(re.search(r"```csharp\n(.*?)```", text, re.DOTALL)[1], encoding="utf-8")
+    program = tools.program("Program", [source])
+    assert "4217" in tools.run(program, MODEL, document, QUESTION, stdout=subprocess.PIPE).stdout
+
+
 def check_server(tools, server, document):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -173,6 +182,7 @@ def examples(library, work):
     seen = terminal.run(tools.start(ask, MODEL, one, long_question, QUESTION), tools.environment, "read 256 of", "\x03")
     assert re.search(r"\(cancelled\).*4217", seen, re.DOTALL), seen
     check_server(tools, server, one)
+    check_readme(tools, one)
 
 
 def package(library, work):
