@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+import pathlib
 import subprocess
 import sys
 import unittest
@@ -31,7 +32,18 @@ class Binding(unittest.TestCase):
 
     def test_version(self):
         self.assertEqual(lib.quire_get_version(), _ffi.VERSION)
-        self.assertRegex(quire.version(), r"^\d+\.\d+\.\d+$")
+        project = (SOURCE / "bindings" / "python" / "pyproject.toml").read_text(encoding="utf-8")
+        self.assertIn(f'\nversion = "{quire.version()}"\n', project)
+
+    def test_an_older_library_is_refused(self):
+        """Before any function is called that it may not have."""
+        script = "import quire._ffi; quire._ffi.VERSION += 1; import quire._library"
+        stubbed = ("import sys, types; package = sys.modules['quire'] = types.ModuleType('quire');"
+                   "package.__path__ = [sys.argv[1]]; ")
+        result = subprocess.run([sys.executable, "-c", stubbed + script, str(pathlib.Path(quire.__file__).parent)],
+                                capture_output=True, text=True)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertRegex(result.stderr, r"ImportError: .*libquire\S+ is version \d+; this package needs \d+ or later")
 
 
 class Strategies(unittest.TestCase):

@@ -1,5 +1,6 @@
-"""The programs of examples/python, on the embedded model."""
+"""The programs of examples/python, and that of overhead.py, on the embedded model."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -45,6 +46,15 @@ class Examples(unittest.TestCase):
                 answer += more
         rest, _ = asking.communicate(timeout=60)
         self.assertEqual((asking.returncode, rest), (0, ""))
+
+    def test_the_program_that_measures_overhead(self):
+        command = [sys.executable, str(SOURCE / "tests" / "python" / "overhead.py"), str(MODEL), "20"]
+        result = subprocess.run(command, input="\n\n", capture_output=True, text=True, timeout=120)
+        ready, *rounds = map(json.loads, result.stdout.splitlines())
+        self.assertEqual((result.returncode, ready, len(rounds)), (0, {"ready": True}, 2), result.stderr)
+        for measured in rounds:
+            self.assertEqual(measured["tokens"], 20)
+            self.assertGreater(measured["seconds"], 0)
 
     def test_forks(self):
         result = self.run_program("forks", QUESTION, "What is the code? The code is", QUESTION)
