@@ -1,7 +1,7 @@
 -- Times streams for the comparison with C: overhead.lua MODEL_DIR N_TOKENS. tests/overhead says what is read and printed.
 local quire = require("quire")
 
-local clock, allocations
+local clock, native
 if jit then
   local ffi = require("ffi")
   ffi.cdef("struct quire_test_time { long seconds, nanoseconds; }; int clock_gettime(int, struct quire_test_time*);")
@@ -11,8 +11,8 @@ if jit then
     return tonumber(now.seconds) + 1e-9 * tonumber(now.nanoseconds)
   end
 else
-  local native = require("quire_test_clock")
-  clock, allocations = native.clock, native.allocations
+  native = require("quire_test_clock")
+  clock = native.clock
 end
 
 local n_tokens = tonumber(arg[2])
@@ -24,14 +24,17 @@ local n_prompt = session:n_tokens()
 
 local function once()
   session:truncate(n_prompt)
-  local length, before = 0, allocations and allocations()
+  local length = 0
+  if native then
+    native.count()
+  end
   local begin = clock()
   for event in session:stream({ max_tokens = n_tokens, ignore_eos = true, temperature = 0 }) do
     length = length + #event.text
   end
   local seconds = clock() - begin
   assert(length > 0)
-  return seconds, before and (allocations() - before) / n_tokens
+  return seconds, native and native.counted() / n_tokens
 end
 
 print('{"ready":true}')

@@ -28,6 +28,8 @@ test("options", function()
   refuses("there is no option max_token", leaves().stream, leaves(), { max_token = 1 })
   refuses("sampler must be one of", leaves().stream, leaves(), { samplers = { { "best" } } })
   refuses("score: expected true or false", leaves().stream, leaves(), { score = 1 })
+  refuses("top_k: 1099511627776 is out of range", leaves().stream, leaves(), { top_k = 2 ^ 40 })
+  refuses("expected an integer", leaves().stream, leaves(), { top_k = 1.5 })
   refuses("max_tokens: expected", leaves().stream, leaves(), { max_tokens = "many" })
 end)
 

@@ -830,7 +830,8 @@ static int call_get_version_string(lua_State* L) {
  * this version does not know. Static, NUL-terminated.
  */
 static int call_get_status_name(lua_State* L) {
-  quire_status status = (quire_status)luaL_checkinteger(L, 1);
+  quire_status status;
+  scalar_at(L, 1, "status", FIELD_INT32_T, &status);
   lua_pushstring(L, quire_get_status_name(status));
   return 1;
 }
@@ -922,7 +923,8 @@ static int call_runtime_get_device_count(lua_State* L) {
  */
 static int call_runtime_get_device_info(lua_State* L) {
   quire_runtime* runtime = handle_at(L, 1, "quire_runtime");
-  int32_t index = (int32_t)luaL_checkinteger(L, 2);
+  int32_t index;
+  scalar_at(L, 2, "index", FIELD_INT32_T, &index);
   quire_device_info info = {0};
   info.struct_size = sizeof info;
   quire_error err;
@@ -995,7 +997,7 @@ static int call_model_options_init(lua_State* L) {
 static int call_model_load(lua_State* L) {
   quire_runtime* runtime = handle_at(L, 1, "quire_runtime");
   size_t path_len;
-  const char* path = luaL_checklstring(L, 2, &path_len);
+  const char* path = text_at(L, 2, "path", &path_len);
   const quire_model_options* options = record_at(L, 3, &fields_of_quire_model_options);
   quire_model* out = NULL;
   const int out_at = new_handle(L, "quire_model");
@@ -1044,7 +1046,7 @@ static int call_model_get_info(lua_State* L) {
 static int call_model_get_metadata(lua_State* L) {
   quire_model* model = handle_at(L, 1, "quire_model");
   size_t key_len;
-  const char* key = luaL_checklstring(L, 2, &key_len);
+  const char* key = text_at(L, 2, "key", &key_len);
   char* buf = NULL;
   size_t cap = 0, needed = 0;
   quire_error err;
@@ -1065,7 +1067,7 @@ static int call_model_get_metadata(lua_State* L) {
  */
 static int call_model_describe_files(lua_State* L) {
   size_t path_len;
-  const char* path = luaL_checklstring(L, 1, &path_len);
+  const char* path = text_at(L, 1, "path", &path_len);
   char* buf = NULL;
   size_t cap = 0, needed = 0;
   quire_error err;
@@ -1104,9 +1106,9 @@ static int call_get_quantizations(lua_State* L) {
  */
 static int call_model_quantize(lua_State* L) {
   size_t path_len;
-  const char* path = luaL_checklstring(L, 1, &path_len);
+  const char* path = text_at(L, 1, "path", &path_len);
   size_t out_path_len;
-  const char* out_path = luaL_checklstring(L, 2, &out_path_len);
+  const char* out_path = text_at(L, 2, "out_path", &out_path_len);
   const quire_quantize_options* options = record_at(L, 3, &fields_of_quire_quantize_options);
   quire_error err;
   check(L, quire_model_quantize(path, path_len, out_path, out_path_len, options, &err), &err);
@@ -1132,7 +1134,7 @@ static int call_adapter_options_init(lua_State* L) {
 static int call_adapter_load(lua_State* L) {
   quire_model* model = handle_at(L, 1, "quire_model");
   size_t path_len;
-  const char* path = luaL_checklstring(L, 2, &path_len);
+  const char* path = text_at(L, 2, "path", &path_len);
   const quire_adapter_options* options = record_at(L, 3, &fields_of_quire_adapter_options);
   quire_adapter* out = NULL;
   const int out_at = new_handle(L, "quire_adapter");
@@ -1180,7 +1182,7 @@ static int call_adapter_get_info(lua_State* L) {
 static int call_adapter_get_metadata(lua_State* L) {
   quire_adapter* adapter = handle_at(L, 1, "quire_adapter");
   size_t key_len;
-  const char* key = luaL_checklstring(L, 2, &key_len);
+  const char* key = text_at(L, 2, "key", &key_len);
   char* buf = NULL;
   size_t cap = 0, needed = 0;
   quire_error err;
@@ -1238,7 +1240,7 @@ static int call_tokenizer_release(lua_State* L) {
 static int call_tokenizer_load(lua_State* L) {
   quire_runtime* runtime = handle_at(L, 1, "quire_runtime");
   size_t path_len;
-  const char* path = luaL_checklstring(L, 2, &path_len);
+  const char* path = text_at(L, 2, "path", &path_len);
   quire_tokenizer* out = NULL;
   const int out_at = new_handle(L, "quire_tokenizer");
   quire_error err;
@@ -1262,8 +1264,9 @@ static int call_tokenizer_load(lua_State* L) {
 static int call_tokenizer_encode(lua_State* L) {
   quire_tokenizer* tokenizer = handle_at(L, 1, "quire_tokenizer");
   size_t text_len;
-  const char* text = luaL_checklstring(L, 2, &text_len);
-  uint32_t flags = (uint32_t)luaL_checkinteger(L, 3);
+  const char* text = text_at(L, 2, "text", &text_len);
+  uint32_t flags;
+  scalar_at(L, 3, "flags", FIELD_UINT32_T, &flags);
   int32_t* ids = NULL;
   size_t cap = 0, needed = 0;
   quire_error err;
@@ -1283,7 +1286,8 @@ static int call_tokenizer_decode(lua_State* L) {
   quire_tokenizer* tokenizer = handle_at(L, 1, "quire_tokenizer");
   size_t n_ids;
   const int32_t* ids = list_at(L, 2, FIELD_INT32_T, NULL, &n_ids);
-  uint32_t flags = (uint32_t)luaL_checkinteger(L, 3);
+  uint32_t flags;
+  scalar_at(L, 3, "flags", FIELD_UINT32_T, &flags);
   char* buf = NULL;
   size_t cap = 0, needed = 0;
   quire_error err;
@@ -1300,7 +1304,8 @@ static int call_tokenizer_decode(lua_State* L) {
  */
 static int call_tokenizer_get_token_bytes(lua_State* L) {
   quire_tokenizer* tokenizer = handle_at(L, 1, "quire_tokenizer");
-  int32_t id = (int32_t)luaL_checkinteger(L, 2);
+  int32_t id;
+  scalar_at(L, 2, "id", FIELD_INT32_T, &id);
   char* buf = NULL;
   size_t cap = 0, needed = 0;
   quire_error err;
@@ -1334,7 +1339,8 @@ static int call_tokenizer_get_bos(lua_State* L) {
  */
 static int call_tokenizer_is_eos(lua_State* L) {
   quire_tokenizer* tokenizer = handle_at(L, 1, "quire_tokenizer");
-  int32_t id = (int32_t)luaL_checkinteger(L, 2);
+  int32_t id;
+  scalar_at(L, 2, "id", FIELD_INT32_T, &id);
   lua_pushinteger(L, quire_tokenizer_is_eos(tokenizer, id));
   return 1;
 }
@@ -1465,7 +1471,7 @@ static int call_model_check_session(lua_State* L) {
 static int call_runtime_check_session(lua_State* L) {
   quire_runtime* runtime = handle_at(L, 1, "quire_runtime");
   size_t path_len;
-  const char* path = luaL_checklstring(L, 2, &path_len);
+  const char* path = text_at(L, 2, "path", &path_len);
   const quire_model_options* model = record_at(L, 3, &fields_of_quire_model_options);
   const quire_session_options* session = record_at(L, 4, &fields_of_quire_session_options);
   quire_error err;
@@ -1478,7 +1484,7 @@ static int call_runtime_check_session(lua_State* L) {
 static int call_runtime_describe_strategy(lua_State* L) {
   quire_runtime* runtime = handle_at(L, 1, "quire_runtime");
   size_t path_len;
-  const char* path = luaL_checklstring(L, 2, &path_len);
+  const char* path = text_at(L, 2, "path", &path_len);
   const quire_model_options* model = record_at(L, 3, &fields_of_quire_model_options);
   const quire_session_options* session = record_at(L, 4, &fields_of_quire_session_options);
   char* buf = NULL;
@@ -1530,8 +1536,9 @@ static int call_session_close(lua_State* L) {
 static int call_session_feed_text(lua_State* L) {
   quire_session* session = handle_at(L, 1, "quire_session");
   size_t text_len;
-  const char* text = luaL_checklstring(L, 2, &text_len);
-  uint32_t flags = (uint32_t)luaL_checkinteger(L, 3);
+  const char* text = text_at(L, 2, "text", &text_len);
+  uint32_t flags;
+  scalar_at(L, 3, "flags", FIELD_UINT32_T, &flags);
   quire_error err;
   check(L, quire_session_feed_text(session, text, text_len, flags, &err), &err);
   return 0;
@@ -1546,8 +1553,9 @@ static int call_session_feed_text(lua_State* L) {
 static int call_session_feed_labelled(lua_State* L) {
   quire_session* session = handle_at(L, 1, "quire_session");
   size_t text_len;
-  const char* text = luaL_checklstring(L, 2, &text_len);
-  uint32_t flags = (uint32_t)luaL_checkinteger(L, 3);
+  const char* text = text_at(L, 2, "text", &text_len);
+  uint32_t flags;
+  scalar_at(L, 3, "flags", FIELD_UINT32_T, &flags);
   size_t n_labels;
   const quire_label* labels = list_at(L, 4, 0, &fields_of_quire_label, &n_labels);
   quire_error err;
@@ -1623,7 +1631,8 @@ static int call_session_reset(lua_State* L) {
  */
 static int call_session_truncate(lua_State* L) {
   quire_session* session = handle_at(L, 1, "quire_session");
-  int64_t n_tokens = (int64_t)luaL_checkinteger(L, 2);
+  int64_t n_tokens;
+  scalar_at(L, 2, "n_tokens", FIELD_INT64_T, &n_tokens);
   quire_error err;
   check(L, quire_session_truncate(session, n_tokens, &err), &err);
   return 0;
@@ -1663,7 +1672,7 @@ static int call_edit_result_init(lua_State* L) {
 static int call_session_edit_text(lua_State* L) {
   quire_session* session = handle_at(L, 1, "quire_session");
   size_t text_len;
-  const char* text = luaL_checklstring(L, 2, &text_len);
+  const char* text = text_at(L, 2, "text", &text_len);
   const quire_edit_options* options = record_at(L, 3, &fields_of_quire_edit_options);
   quire_edit_result result = {0};
   result.struct_size = sizeof result;
@@ -1731,8 +1740,10 @@ static int call_session_get_tokens(lua_State* L) {
  */
 static int call_session_get_logits(lua_State* L) {
   quire_session* session = handle_at(L, 1, "quire_session");
-  int64_t first_token = (int64_t)luaL_checkinteger(L, 2);
-  int64_t n_rows = (int64_t)luaL_checkinteger(L, 3);
+  int64_t first_token;
+  scalar_at(L, 2, "first_token", FIELD_INT64_T, &first_token);
+  int64_t n_rows;
+  scalar_at(L, 3, "n_rows", FIELD_INT64_T, &n_rows);
   float* logits = NULL;
   size_t cap = 0, needed = 0;
   quire_error err;
@@ -1753,8 +1764,10 @@ static int call_session_get_logits(lua_State* L) {
  */
 static int call_session_get_scores(lua_State* L) {
   quire_session* session = handle_at(L, 1, "quire_session");
-  int64_t first_token = (int64_t)luaL_checkinteger(L, 2);
-  int64_t n = (int64_t)luaL_checkinteger(L, 3);
+  int64_t first_token;
+  scalar_at(L, 2, "first_token", FIELD_INT64_T, &first_token);
+  int64_t n;
+  scalar_at(L, 3, "n", FIELD_INT64_T, &n);
   float* scores = NULL;
   size_t cap = 0, needed = 0;
   quire_error err;
@@ -1775,8 +1788,10 @@ static int call_session_get_scores(lua_State* L) {
  */
 static int call_session_get_hidden_states(lua_State* L) {
   quire_session* session = handle_at(L, 1, "quire_session");
-  int64_t first_token = (int64_t)luaL_checkinteger(L, 2);
-  int64_t n_rows = (int64_t)luaL_checkinteger(L, 3);
+  int64_t first_token;
+  scalar_at(L, 2, "first_token", FIELD_INT64_T, &first_token);
+  int64_t n_rows;
+  scalar_at(L, 3, "n_rows", FIELD_INT64_T, &n_rows);
   float* states = NULL;
   size_t cap = 0, needed = 0;
   quire_error err;
@@ -1817,9 +1832,12 @@ static int call_session_get_label_attention(lua_State* L) {
  */
 static int call_session_get_passages(lua_State* L) {
   quire_session* session = handle_at(L, 1, "quire_session");
-  int64_t first_token = (int64_t)luaL_checkinteger(L, 2);
-  int64_t n_tokens = (int64_t)luaL_checkinteger(L, 3);
-  int32_t max_passages = (int32_t)luaL_checkinteger(L, 4);
+  int64_t first_token;
+  scalar_at(L, 2, "first_token", FIELD_INT64_T, &first_token);
+  int64_t n_tokens;
+  scalar_at(L, 3, "n_tokens", FIELD_INT64_T, &n_tokens);
+  int32_t max_passages;
+  scalar_at(L, 4, "max_passages", FIELD_INT32_T, &max_passages);
   quire_passage* passages = NULL;
   size_t cap = 0, needed = 0;
   quire_error err;
@@ -1836,8 +1854,10 @@ static int call_session_get_passages(lua_State* L) {
  */
 static int call_session_get_label_shares(lua_State* L) {
   quire_session* session = handle_at(L, 1, "quire_session");
-  int64_t first_token = (int64_t)luaL_checkinteger(L, 2);
-  int64_t n_tokens = (int64_t)luaL_checkinteger(L, 3);
+  int64_t first_token;
+  scalar_at(L, 2, "first_token", FIELD_INT64_T, &first_token);
+  int64_t n_tokens;
+  scalar_at(L, 3, "n_tokens", FIELD_INT64_T, &n_tokens);
   quire_label_attention* labels = NULL;
   size_t cap = 0, needed = 0;
   quire_error err;
@@ -1867,7 +1887,8 @@ static int call_session_get_stats(lua_State* L) {
  */
 static int call_session_get_tier_stats(lua_State* L) {
   quire_session* session = handle_at(L, 1, "quire_session");
-  int32_t tier = (int32_t)luaL_checkinteger(L, 2);
+  int32_t tier;
+  scalar_at(L, 2, "tier", FIELD_INT32_T, &tier);
   quire_tier_stats stats = {0};
   stats.struct_size = sizeof stats;
   quire_error err;
@@ -1970,7 +1991,7 @@ static int call_snapshot_options_init(lua_State* L) {
 static int call_session_save(lua_State* L) {
   quire_session* session = handle_at(L, 1, "quire_session");
   size_t path_len;
-  const char* path = luaL_checklstring(L, 2, &path_len);
+  const char* path = text_at(L, 2, "path", &path_len);
   const quire_snapshot_options* options = record_at(L, 3, &fields_of_quire_snapshot_options);
   quire_error err;
   check(L, quire_session_save(session, path, path_len, options, &err), &err);
@@ -1998,7 +2019,7 @@ static int call_session_save(lua_State* L) {
 static int call_session_load(lua_State* L) {
   quire_model* model = handle_at(L, 1, "quire_model");
   size_t path_len;
-  const char* path = luaL_checklstring(L, 2, &path_len);
+  const char* path = text_at(L, 2, "path", &path_len);
   const quire_session_options* options = record_at(L, 3, &fields_of_quire_session_options);
   quire_session* out = NULL;
   const int out_at = new_handle(L, "quire_session");
@@ -2101,7 +2122,7 @@ static int call_snapshot_verify_from(lua_State* L) {
  */
 static int call_snapshot_describe(lua_State* L) {
   size_t path_len;
-  const char* path = luaL_checklstring(L, 1, &path_len);
+  const char* path = text_at(L, 1, "path", &path_len);
   char* buf = NULL;
   size_t cap = 0, needed = 0;
   quire_error err;
@@ -2118,7 +2139,7 @@ static int call_snapshot_describe(lua_State* L) {
  */
 static int call_snapshot_verify(lua_State* L) {
   size_t path_len;
-  const char* path = luaL_checklstring(L, 1, &path_len);
+  const char* path = text_at(L, 1, "path", &path_len);
   const quire_snapshot_options* options = record_at(L, 2, &fields_of_quire_snapshot_options);
   quire_error err;
   check(L, quire_snapshot_verify(path, path_len, options, &err), &err);
@@ -2152,7 +2173,7 @@ static int call_store_match_init(lua_State* L) {
  */
 static int call_store_open(lua_State* L) {
   size_t path_len;
-  const char* path = luaL_checklstring(L, 1, &path_len);
+  const char* path = text_at(L, 1, "path", &path_len);
   const quire_store_options* options = record_at(L, 2, &fields_of_quire_store_options);
   quire_store* out = NULL;
   const int out_at = new_handle(L, "quire_store");
@@ -2201,7 +2222,7 @@ static int call_store_put(lua_State* L) {
   quire_store* store = handle_at(L, 1, "quire_store");
   quire_session* session = handle_at(L, 2, "quire_session");
   size_t title_len;
-  const char* title = luaL_checklstring(L, 3, &title_len);
+  const char* title = text_at(L, 3, "title", &title_len);
   const quire_snapshot_options* options = record_at(L, 4, &fields_of_quire_snapshot_options);
   quire_store_match match = {0};
   match.struct_size = sizeof match;
@@ -2263,7 +2284,7 @@ static int call_store_load(lua_State* L) {
 static int call_store_remove(lua_State* L) {
   quire_store* store = handle_at(L, 1, "quire_store");
   size_t name_len;
-  const char* name = luaL_checklstring(L, 2, &name_len);
+  const char* name = text_at(L, 2, "name", &name_len);
   quire_error err;
   check(L, quire_store_remove(store, name, name_len, &err), &err);
   return 0;
@@ -2276,7 +2297,7 @@ static int call_store_remove(lua_State* L) {
 static int call_store_verify(lua_State* L) {
   quire_store* store = handle_at(L, 1, "quire_store");
   size_t name_len;
-  const char* name = luaL_checklstring(L, 2, &name_len);
+  const char* name = text_at(L, 2, "name", &name_len);
   const quire_snapshot_options* options = record_at(L, 3, &fields_of_quire_snapshot_options);
   quire_error err;
   check(L, quire_store_verify(store, name, name_len, options, &err), &err);
@@ -2416,10 +2437,11 @@ static int call_session_feed_messages(lua_State* L) {
 static int call_runtime_plan_memory(lua_State* L) {
   quire_runtime* runtime = handle_at(L, 1, "quire_runtime");
   size_t path_len;
-  const char* path = luaL_checklstring(L, 2, &path_len);
+  const char* path = text_at(L, 2, "path", &path_len);
   const quire_model_options* model = record_at(L, 3, &fields_of_quire_model_options);
   const quire_session_options* session = record_at(L, 4, &fields_of_quire_session_options);
-  int64_t n_tokens = (int64_t)luaL_checkinteger(L, 5);
+  int64_t n_tokens;
+  scalar_at(L, 5, "n_tokens", FIELD_INT64_T, &n_tokens);
   quire_memory_plan plan = {0};
   plan.struct_size = sizeof plan;
   quire_error err;
@@ -2443,7 +2465,8 @@ static int call_runtime_plan_memory(lua_State* L) {
 static int call_model_estimate_rates(lua_State* L) {
   quire_model* model = handle_at(L, 1, "quire_model");
   const quire_session_options* options = record_at(L, 2, &fields_of_quire_session_options);
-  int64_t n_tokens = (int64_t)luaL_checkinteger(L, 3);
+  int64_t n_tokens;
+  scalar_at(L, 3, "n_tokens", FIELD_INT64_T, &n_tokens);
   quire_rate_estimate estimate = {0};
   estimate.struct_size = sizeof estimate;
   quire_error err;
@@ -2625,8 +2648,10 @@ static int call_strategy_get_positions(lua_State* L) {
  */
 static int call_session_fill_random(lua_State* L) {
   quire_session* session = handle_at(L, 1, "quire_session");
-  int64_t n_tokens = (int64_t)luaL_checkinteger(L, 2);
-  uint64_t seed = (uint64_t)luaL_checkinteger(L, 3);
+  int64_t n_tokens;
+  scalar_at(L, 2, "n_tokens", FIELD_INT64_T, &n_tokens);
+  uint64_t seed;
+  scalar_at(L, 3, "seed", FIELD_UINT64_T, &seed);
   quire_error err;
   check(L, quire_session_fill_random(session, n_tokens, seed, &err), &err);
   return 0;

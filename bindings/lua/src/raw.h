@@ -52,6 +52,8 @@ struct record {
 };
 
 /* records.c. The pointers that these return stay good until the C function that called them returns. */
+const char* text_at(lua_State* L, int index, const char* name, size_t* len);
+void scalar_at(lua_State* L, int index, const char* name, int kind, void* to); /* kind: FIELD_* */
 const void* record_at(lua_State* L, int index, const record* of); /* NULL for nil */
 const void* list_at(lua_State* L, int index, int element, const record* of, size_t* n);
 void push_record(lua_State* L, const void* from, const record* of);

@@ -26,7 +26,7 @@ static double number_at(lua_State* L, int index, const char* name) {
 }
 
 /* The value at `index` as a scalar of C. */
-static void read_scalar(lua_State* L, int index, const char* name, int kind, void* to) {
+void scalar_at(lua_State* L, int index, const char* name, int kind, void* to) {
   switch (kind) {
     case FIELD_INT32_T: *(int32_t*)to = (int32_t)integer_at(L, index, name, INT32_MIN, INT32_MAX); break;
     case FIELD_UINT32_T: *(uint32_t*)to = (uint32_t)integer_at(L, index, name, 0, UINT32_MAX); break;
@@ -42,9 +42,9 @@ static size_t scalar_size(int kind) {
   return kind == FIELD_INT32_T || kind == FIELD_UINT32_T || kind == FIELD_FLOAT ? 4 : 8;
 }
 
-static const char* text_at(lua_State* L, int index, const char* name, size_t* len) {
+const char* text_at(lua_State* L, int index, const char* name, size_t* len) {
   if (lua_type(L, index) != LUA_TSTRING) wrong(L, name, "a string", index);
-  return lua_tolstring(L, index, len);  /* the table that it lies in keeps it */
+  return lua_tolstring(L, index, len);  /* the argument that it is, or the table that it lies in, keeps it */
 }
 
 static void read_element(lua_State* L, const char* name, int element, const record* of, char* to) {
@@ -54,7 +54,7 @@ static void read_element(lua_State* L, const char* name, int element, const reco
   } else if (of) {
     read_record(L, lua_gettop(L), of, to);
   } else {
-    read_scalar(L, -1, name, element, to);
+    scalar_at(L, -1, name, element, to);
   }
 }
 
@@ -109,7 +109,7 @@ static int read_field(lua_State* L, const field* f, char* to, callbacks** calls)
       set_callback(L, *calls, f, to);
       return 1;
     case FIELD_CHARS: return luaL_error(L, "%s can only be read", f->name);
-    default: read_scalar(L, index, f->name, f->kind, to + f->offset); return 0;
+    default: scalar_at(L, index, f->name, f->kind, to + f->offset); return 0;
   }
 }
 
