@@ -15,7 +15,7 @@ def one(folder, pattern):
 
 
 def check_wheel(path, package):
-    names = set(zipfile.ZipFile(path).namelist())
+    names = {name for name in zipfile.ZipFile(path).namelist() if not name.endswith("/")}
     modules = {f"quire/{file.name}" for file in package.iterdir() if file.suffix == ".py" or file.name == "py.typed"}
     own = {name for name in names if not name.split("/")[0].endswith(".dist-info")}
     assert own == modules | {"quire/libquire.so.0"}, own ^ (modules | {"quire/libquire.so.0"})
