@@ -24,8 +24,9 @@ minor=$(rustc --version | sed 's/^rustc 1\.\([0-9]*\)\..*/\1/')
 
 export CARGO_TARGET_DIR="$build/tests/rust/target" CARGO_NET_OFFLINE=true QUIRE_CUDA_PLUGIN=none RUST_BACKTRACE=0
 export QUIRE_LIB_DIR="$build/lib/abi" LD_LIBRARY_PATH="$build/lib/abi"
-# Functions are looked up when they are first called: what LD_DEBUG lists was called.
-export RUSTFLAGS="-C relro-level=partial"
+# Functions are looked up when they are first called: what LD_DEBUG lists was called. Programs find the library by
+# themselves, such as the one that tests/overhead starts.
+export RUSTFLAGS="-C relro-level=partial -C link-arg=-Wl,-rpath,$build/lib/abi"
 rm -rf "$scratch"
 mkdir -p "$scratch"
 cd "$scratch"
@@ -91,18 +92,19 @@ case $part in
     command -v pkg-config >/dev/null 2>&1 || skip "there is no pkg-config"
     cmake --install "$build" --prefix "$scratch/prefix" >install.log
     pc=$(find "$scratch/prefix" -name quire.pc)
-    unset QUIRE_LIB_DIR
+    unset QUIRE_LIB_DIR RUSTFLAGS
     export PKG_CONFIG_PATH="${pc%/*}" LD_LIBRARY_PATH="${pc%/pkgconfig/*}" CARGO_TARGET_DIR="$scratch/target"
     cargo build --quiet --manifest-path "$root/examples/rust/Cargo.toml"
     grep -q "search=native=$LD_LIBRARY_PATH\$" target/debug/build/quire-sys-*/output
     answer target/debug/forks ;;
   package)
     packages
+    unset RUSTFLAGS
     CARGO_TARGET_DIR="$scratch/target" cargo build --quiet --manifest-path program/Cargo.toml
     answer target/debug/program ;;
   source)
     packages
-    unset QUIRE_LIB_DIR LD_LIBRARY_PATH
+    unset QUIRE_LIB_DIR LD_LIBRARY_PATH RUSTFLAGS
     export PKG_CONFIG_LIBDIR="$scratch" CARGO_TARGET_DIR="$scratch/target" # where there is no quire.pc
     answer cargo run --quiet --manifest-path program/Cargo.toml -- ;;
   *) echo "no such part: $part" >&2; exit 2 ;;
