@@ -43,9 +43,9 @@ class Span {
   std::size_t size_ = 0;
 };
 
-// One reference to a handle of C, dropped by the destructor. A copy is another reference to the same
-// thing, as with std::shared_ptr. Handles keep their parents alive and may go in any order, on any
-// thread.
+// One reference to a handle of C, dropped by the destructor. A copy is another reference to the
+// same thing, as with std::shared_ptr. Handles keep their parents alive and may go in any order, on
+// any thread.
 template <typename Raw, void (*Retain)(Raw*), void (*Release)(Raw*)>
 class Handle {
  public:
@@ -65,7 +65,8 @@ class Handle {
   explicit operator bool() const { return raw_ != nullptr; }
   // Gives the reference to the caller.
   [[nodiscard]] Raw* detach() { return std::exchange(raw_, nullptr); }
-  void reset() { *this = Handle(); }
+  // Drops the reference now.
+  void drop() { *this = Handle(); }
   friend bool operator==(const Handle& a, const Handle& b) { return a.raw_ == b.raw_; }
   friend bool operator!=(const Handle& a, const Handle& b) { return a.raw_ != b.raw_; }
 

@@ -51,9 +51,10 @@ struct WaitHandle {
 };
 
 // An input range of events: `for (const Event& event : stream)`. The range ends with the stream, or
-// with a failure: look at failure() behind the loop. Leaving the loop early loses nothing, a stream
-// that is destroyed stops by itself. One thread at a time, but for cancel, close, the stops that are
-// added, and the wait handle: any thread. Iterators do not survive a move of their stream.
+// with a failure: look at failure() behind the loop. Leaving the loop early loses nothing: a stream
+// whose last reference goes stops by itself. One thread at a time, but for cancel, close, the stops
+// that are added, and the wait handle: any thread, each with a copy of its own if it may outlive
+// the others. Iterators do not survive a move of their stream.
 class Stream : public Handle<quire_stream, quire_stream_retain, quire_stream_release> {
  public:
   using Handle::Handle;
