@@ -14,6 +14,8 @@ import sys
 import textwrap
 from xml.sax.saxutils import escape
 
+from native_texts import ENUM_TEXTS, FIELD_TEXTS, NAMES_IN_TEXTS, RESULT_TEXTS
+
 HERE = pathlib.Path(__file__).resolve().parent
 TARGET = HERE / "Quire" / "Native"
 
@@ -34,30 +36,11 @@ INTERNAL = {"SessionFlags", "SnapshotFlags", "StoreFlags", "ChatFlags", "StreamF
 # Constants that are numbers and no members of a group.
 NUMBERS = {"QUIRE_VERSION", "QUIRE_ERROR_MESSAGE_BYTES", "QUIRE_OLD_AT_ONCE"}
 STATUS = re.compile(r"QUIRE_(?:ERROR_(?!MESSAGE_BYTES)|(?=OK$|END$|TIMEOUT$))(.*)")
-ENUM_TEXTS = {"Status": "What a call came to: 0 is success, negative is failure, positive is success with news.",
-              "LogLevel": "How talkative the log is.", "DeviceKind": "What models can run on.",
-              "DeviceFlags": "What is true of a device.", "DataType": "Types of numbers in memory and in files.",
-              "LoadMethod": "How weight files are read.", "AdapterFlags": "What an adapter changes.",
-              "TextFlags": "How text becomes tokens.", "DecodeFlags": "How tokens become text.",
-              "OverflowPolicy": "What happens when prompt and max_tokens exceed the strategy's reach.",
-              "Tier": "Kinds of memory that the KV cache lies in, from the fastest to the slowest.",
-              "EditReuse": "What an edit takes over of the text before it.", "EventKind": "What an event tells.",
-              "MessageCode": "What a warning or notice is about. Codes are only ever added.",
-              "FinishReason": "Why a stream ended.",
-              "ReuseMiss": "Why a stream computed a whole chunk of its text that might have been reused.",
-              "KvKind": "What a row or column of a position matrix is."}
 
 # Structs that become public classes; types of fields that are members of an enum; names that the rules do not make.
 RESULTS = ["quire_runtime_stats", "quire_device_info", "quire_model_info", "quire_adapter_info", "quire_edit_result",
            "quire_label_attention", "quire_passage", "quire_session_stats", "quire_tier_stats", "quire_store_match",
            "quire_memory_plan", "quire_rate_estimate", "quire_token_logprob", "quire_event", "quire_session_probes"]
-RESULT_TEXTS = {"quire_device_info": "A device of this machine that models may run on.",
-                "quire_model_info": "What a model is made of.", "quire_adapter_info": "What an adapter is made of.",
-                "quire_edit_result": "What an edit of a session's text came to.",
-                "quire_session_stats": "What a session has done and holds, at a token boundary.",
-                "quire_memory_plan": "What a model and a session would take.",
-                "quire_rate_estimate": "How long reading and answering would take on this machine.",
-                "quire_event": "What a stream reports. Which properties mean something depends on the kind."}
 FIELD_ENUMS = {("quire_device_info", "flags"): "DeviceFlags", ("quire_device_info", "kind"): "DeviceKind",
                ("quire_adapter_info", "flags"): "AdapterFlags", ("quire_model_info", "weight_type"): "DataType",
                ("quire_tier_stats", "tier"): "Tier", ("quire_event", "kind"): "EventKind",
@@ -111,6 +94,8 @@ def sentence(text):
 
 def summary(text, indent):
     """An XML comment. `text` is plain."""
+    if not text.strip():
+        raise ValueError("a public field or constant has no comment: native_texts.py needs one")
     text = sentence(text)
     head = " " * indent + "/// "
     lines = [line for paragraph in text.strip().split("\n\n")
@@ -166,6 +151,17 @@ def grouped(constants):
     return groups, numbers
 
 
+def in_csharp(text, interface):
+    """The text with C#'s names for those of C that users of the binding do not see."""
+    groups, _ = grouped(interface["constants"])
+    names = {c["name"]: f"{group}.{label}" for group, members in groups.items() if group not in INTERNAL
+             for label, c in members}
+    names.update({f"QUIRE_{prefix}_*": name for (prefix, _), name in ENUMS.items()})
+    names.update(NAMES_IN_TEXTS)
+    longest_first = sorted(names, key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, longest_first)), lambda match: names[match[0]], text)
+
+
 def enums(interface):
     groups, numbers = grouped(interface["constants"])
     parts = [HEAD, "using System;\n\nnamespace Quire\n{\n", "    internal static class Constants\n    {\n"]
@@ -181,7 +177,7 @@ def enums(interface):
                      + (" : uint" if flags else "") + "\n    {\n")
         blocks = [] if any(c["value"] == 0 for _, c in members) or not (flags or name == "MessageCode") else [
             summary("Nothing of these.", 8) + "        None = 0,\n"]
-        blocks += [summary(c["comment"] or f"{c['name']} of quire.h.", 8) + f"        {label} = {c['value']},\n"
+        blocks += [summary(in_csharp(c["comment"], interface) or f"{c['name']} of quire.h.", 8) + f"        {label} = {c['value']},\n"
                    for label, c in members]
         parts.append("\n".join(blocks) + "    }\n")
     return "".join([*parts, "}\n"])
@@ -255,12 +251,13 @@ def results(interface, types):
     for s in (s for name in RESULTS for s in interface["structs"] if s["name"] == name):
         properties = [(found, f) for f in s["fields"] if (found := result_property(s, f, types))]
         name = pascal(s["name"].removeprefix("quire_"))
-        lines = [summary(RESULT_TEXTS.get(s["name"]) or re.sub(r" ?This struct has its\s+final\s+size\.", "", s["comment"]), 4),
+        about = RESULT_TEXTS.get(s["name"]) or re.sub(r" ?This struct has its\s+final\s+size\.", "", s["comment"])
+        lines = [summary(in_csharp(about, interface), 4),
                  f"    public sealed unsafe partial class {name}\n    {{\n",
                  f"        internal {name}({native(s['name'])}* from)\n        {{\n"]
         lines += [f"            {label} = {expression};\n" for (_, label, expression), _ in properties]
         lines.append("        }\n")
-        lines += ["\n" + summary(f["comment"] or f"The field {f['name']} of {s['name']} in quire.h.", 8)
+        lines += ["\n" + summary(FIELD_TEXTS.get(f"{s['name']}.{f['name']}") or in_csharp(f["comment"], interface), 8)
                   + f"        public {kind} {label} {{ get; }}\n" for (kind, label, _), f in properties]
         blocks.append("".join([*lines, "    }\n"]))
     return "".join([*parts, "\n".join(blocks), "}\n"])

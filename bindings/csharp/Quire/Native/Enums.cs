@@ -22,7 +22,7 @@ namespace Quire
         /// <summary>No event within the timeout; try again.</summary>
         Timeout = 2,
 
-        /// <summary>A bug in Quire; please report err-&gt;message.</summary>
+        /// <summary>A bug in Quire; please report QuireException.Description.</summary>
         Internal = -1,
 
         /// <summary>NULL, size, range, unknown flag, struct_size.</summary>
@@ -31,7 +31,7 @@ namespace Quire
         /// <summary>The allocator or the system gave no memory.</summary>
         OutOfMemory = -3,
 
-        /// <summary>A file operation failed: err-&gt;os_error is errno.</summary>
+        /// <summary>A file operation failed: QuireException.SystemError is errno.</summary>
         Io = -4,
 
         /// <summary>No such file, metadata key, tensor.</summary>
@@ -131,7 +131,7 @@ namespace Quire
 
         /// <summary>
         /// Quantised: blocks of 32 or 256 elements that share scales, as GGUF files hold them. For weights only.
-        /// What they are multiplied with says quire_model_options.activation_type.
+        /// What they are multiplied with says ModelOptions.ActivationType.
         /// </summary>
         Q8_0 = 4,
 
@@ -174,7 +174,7 @@ namespace Quire
     /// <summary>How weight files are read.</summary>
     public enum LoadMethod
     {
-        /// <summary>QUIRE_LOAD_READ.</summary>
+        /// <summary>LoadMethod.Read.</summary>
         Default = 0,
 
         /// <summary>
@@ -249,7 +249,7 @@ namespace Quire
         /// <summary>Opening the stream fails with OVERFLOW; nothing is computed.</summary>
         Error = 1,
 
-        /// <summary>Compute up to the reach, then an end event (QUIRE_FINISH_REACH).</summary>
+        /// <summary>Compute up to the reach, then an end event (FinishReason.Reach).</summary>
         Stop = 2,
 
         /// <summary>Go on with positions the model has never seen.</summary>
@@ -413,13 +413,13 @@ namespace Quire
         /// <summary>A token: token, logprob, text (possibly empty).</summary>
         Token = 2,
 
-        /// <summary>Message for a person, and its code, QUIRE_WARNING_*.</summary>
+        /// <summary>Message for a person, and its code, MessageCode.</summary>
         Warning = 3,
 
         /// <summary>finish_reason; text is what was held back (the end of the answer's text).</summary>
         End = 4,
 
-        /// <summary>Likewise, where nothing is wrong: QUIRE_NOTICE_*.</summary>
+        /// <summary>Likewise, where nothing is wrong: MessageCode.</summary>
         Notice = 5,
     }
 
@@ -432,7 +432,7 @@ namespace Quire
         /// <summary>An adapter may need another RoPE base than the strategy has.</summary>
         AdapterBase = 1,
 
-        /// <summary>Prompt + max_tokens exceed the reach (QUIRE_OVERFLOW_EXTRAPOLATE).</summary>
+        /// <summary>Prompt + max_tokens exceed the reach (OverflowPolicy.Extrapolate).</summary>
         UntrainedPositions = 2,
 
         /// <summary>What `auto` chose, and why.</summary>
@@ -457,7 +457,7 @@ namespace Quire
         /// <summary>stop_index says which.</summary>
         StopString = 4,
 
-        /// <summary>The strategy's reach was used up (QUIRE_OVERFLOW_STOP).</summary>
+        /// <summary>The strategy's reach was used up (OverflowPolicy.Stop).</summary>
         Reach = 5,
 
         /// <summary>QUIRE_FINISH_CANCELLED of quire.h.</summary>
@@ -476,7 +476,7 @@ namespace Quire
         /// <summary>No session holds the same text up to there.</summary>
         Unknown = 1,
 
-        /// <summary>QUIRE_SESSION_NO_PREFIX_REUSE.</summary>
+        /// <summary>SessionOptions.PrefixReuse is false.</summary>
         Off = 2,
 
         /// <summary>The strategy takes no part.</summary>
@@ -485,13 +485,13 @@ namespace Quire
         /// <summary>The stream asks for what only computing gives.</summary>
         Stream = 4,
 
-        /// <summary>Positions of its own (quire_session_feed_positions).</summary>
+        /// <summary>Positions of its own (Session.FeedTokens).</summary>
         Positions = 5,
 
         /// <summary>The session's budgets have no room for it.</summary>
         Memory = 6,
 
-        /// <summary>The text before it is approximate (QUIRE_EDIT_APPROXIMATE).</summary>
+        /// <summary>The text before it is approximate (EditReuse.Approximate).</summary>
         Approximate = 7,
     }
 

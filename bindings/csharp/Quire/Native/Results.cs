@@ -3,7 +3,7 @@ using System.Collections.Generic;
 
 namespace Quire
 {
-    /// <summary>What it keeps of released and closed sessions (prefix_cache_bytes).</summary>
+    /// <summary>What it keeps of released and closed sessions (RuntimeOptions.PrefixCacheBytes).</summary>
     public sealed unsafe partial class RuntimeStats
     {
         internal RuntimeStats(NativeRuntimeStats* from)
@@ -37,10 +37,10 @@ namespace Quire
             Obstacle = Utf8.Terminated(from->obstacle, 256);
         }
 
-        /// <summary>QUIRE_DEVICE_USABLE.</summary>
+        /// <summary>Whether a model can run on it.</summary>
         public DeviceFlags Flags { get; }
 
-        /// <summary>QUIRE_DEVICE_CPU, QUIRE_DEVICE_CUDA.</summary>
+        /// <summary>What kind of device it is.</summary>
         public DeviceKind Kind { get; }
 
         /// <summary>Of the device; 0: not known.</summary>
@@ -49,7 +49,7 @@ namespace Quire
         /// <summary>Of that, now; 0: not known.</summary>
         public long FreeBytes { get; }
 
-        /// <summary>For quire_model_options.device: "cpu", "cuda:0".</summary>
+        /// <summary>For ModelOptions.Device: "cpu", "cuda:0".</summary>
         public string Name { get; }
 
         /// <summary>For a person.</summary>
@@ -79,28 +79,28 @@ namespace Quire
             SlidingWindow = from->sliding_window;
         }
 
-        /// <summary>The field n_layers of quire_model_info in quire.h.</summary>
+        /// <summary>Transformer layers.</summary>
         public int LayerCount { get; }
 
-        /// <summary>The field n_query_heads of quire_model_info in quire.h.</summary>
+        /// <summary>Query heads of a layer.</summary>
         public int QueryHeadCount { get; }
 
-        /// <summary>The field n_kv_heads of quire_model_info in quire.h.</summary>
+        /// <summary>Heads of a layer that have keys and values of their own.</summary>
         public int KvHeadCount { get; }
 
-        /// <summary>The field head_dim of quire_model_info in quire.h.</summary>
+        /// <summary>Numbers of a head's query, key or value.</summary>
         public int HeadDim { get; }
 
-        /// <summary>The field hidden_size of quire_model_info in quire.h.</summary>
+        /// <summary>Numbers of a hidden state.</summary>
         public int HiddenSize { get; }
 
-        /// <summary>The field intermediate_size of quire_model_info in quire.h.</summary>
+        /// <summary>Numbers between the two matrices of a feed-forward network.</summary>
         public int IntermediateSize { get; }
 
-        /// <summary>The field vocab_size of quire_model_info in quire.h.</summary>
+        /// <summary>Number of token ids, and of logits in a row.</summary>
         public int VocabSize { get; }
 
-        /// <summary>QUIRE_TYPE_* of most elements of the projection matrices in memory.</summary>
+        /// <summary>DataType of most elements of the projection matrices in memory.</summary>
         public DataType WeightType { get; }
 
         /// <summary>Positions the weights were trained for (max_position_embeddings).</summary>
@@ -112,7 +112,7 @@ namespace Quire
         /// <summary>Bytes of weights in memory and mapped.</summary>
         public long WeightBytes { get; }
 
-        /// <summary>The field rope_theta of quire_model_info in quire.h.</summary>
+        /// <summary>The base of the rotary position embedding.</summary>
         public double RopeTheta { get; }
 
         /// <summary>A token sees only so many tokens back, itself included; 0: all.</summary>
@@ -131,7 +131,7 @@ namespace Quire
             Bytes = from->bytes;
         }
 
-        /// <summary>QUIRE_ADAPTER_*.</summary>
+        /// <summary>What it changes.</summary>
         public AdapterFlags Flags { get; }
 
         /// <summary>The largest of its ranks; 0: it only replaces.</summary>
@@ -140,7 +140,7 @@ namespace Quire
         /// <summary>In memory: a copy of the model's own embedding or lm_head among its files is not kept.</summary>
         public int TensorCount { get; }
 
-        /// <summary>The field n_parameters of quire_adapter_info in quire.h.</summary>
+        /// <summary>Numbers in its tensors.</summary>
         public long ParameterCount { get; }
 
         /// <summary>Of memory, once for all sessions.</summary>
@@ -181,15 +181,15 @@ namespace Quire
         /// <summary>Of the label.</summary>
         public long Id { get; }
 
-        /// <summary>The field first_token of quire_label_attention in quire.h.</summary>
+        /// <summary>The first token that begins in the labelled part.</summary>
         public long FirstToken { get; }
 
         /// <summary>That begin in the labelled part.</summary>
         public long TokenCount { get; }
 
         /// <summary>
-        /// Of all chunks that heads chose: how much of them lay in this part; quire_session_get_label_shares: of
-        /// the attention.
+        /// Of all chunks that heads chose: how much of them lay in this part; Session.LabelShares: of the
+        /// attention.
         /// </summary>
         public double Share { get; }
     }
@@ -215,7 +215,7 @@ namespace Quire
         /// <summary>Counted from the beginning of the session's text.</summary>
         public long FirstToken { get; }
 
-        /// <summary>The field n_tokens of quire_passage in quire.h.</summary>
+        /// <summary>How many tokens it has.</summary>
         public long TokenCount { get; }
 
         /// <summary>
@@ -229,7 +229,7 @@ namespace Quire
         /// </summary>
         public long Begin { get; }
 
-        /// <summary>The field end of quire_passage in quire.h.</summary>
+        /// <summary>Behind its last byte.</summary>
         public long End { get; }
 
         /// <summary>
@@ -238,10 +238,10 @@ namespace Quire
         /// </summary>
         public long Label { get; }
 
-        /// <summary>The field label_id of quire_passage in quire.h.</summary>
+        /// <summary>The id of that label, else 0.</summary>
         public long LabelId { get; }
 
-        /// <summary>The field share of quire_passage in quire.h.</summary>
+        /// <summary>How much of what the answer looked at lay here, between 0 and 1.</summary>
         public double Share { get; }
     }
 
@@ -268,10 +268,10 @@ namespace Quire
             AcceptedCount = from->n_accepted;
         }
 
-        /// <summary>As quire_session_get_token_counts.</summary>
+        /// <summary>As Session.GetCounts.</summary>
         public long TokenCount { get; }
 
-        /// <summary>The field n_pending of quire_session_stats in quire.h.</summary>
+        /// <summary>Fed tokens that wait to be processed.</summary>
         public long PendingCount { get; }
 
         /// <summary>Tokens computed as prompt since creation.</summary>
@@ -280,10 +280,10 @@ namespace Quire
         /// <summary>Tokens delivered since creation.</summary>
         public long GeneratedCount { get; }
 
-        /// <summary>Time inside prefill and decode steps.</summary>
+        /// <summary>Time inside steps that process a prompt.</summary>
         public long PrefillNanoseconds { get; }
 
-        /// <summary>The field decode_ns of quire_session_stats in quire.h.</summary>
+        /// <summary>Time inside steps that generate.</summary>
         public long DecodeNanoseconds { get; }
 
         /// <summary>Chunk records now held, over all layers, whatever tier they lie in.</summary>
@@ -304,21 +304,19 @@ namespace Quire
         /// <summary>Tokens of prompts that were taken over from other sessions since creation (prefix reuse).</summary>
         public long ReusedCount { get; }
 
-        /// <summary>And from elsewhere in a text before an edit (QUIRE_EDIT_APPROXIMATE).</summary>
+        /// <summary>And from elsewhere in a text before an edit (EditReuse.Approximate).</summary>
         public long MovedCount { get; }
 
-        /// <summary>Bytes of the kv_chunks: those in kv_type, and those in kv_old_type.</summary>
+        /// <summary>Bytes of the chunks that are kept in KvType.</summary>
         public long KvFullBytes { get; }
 
-        /// <summary>The field kv_old_bytes of quire_session_stats in quire.h.</summary>
+        /// <summary>Bytes of the chunks that are kept in KvOldType.</summary>
         public long KvOldBytes { get; }
 
-        /// <summary>
-        /// Tokens drafted by prompt lookup since creation, and those that the model generated as well.
-        /// </summary>
+        /// <summary>Tokens drafted by prompt lookup since creation.</summary>
         public long DraftedCount { get; }
 
-        /// <summary>The field n_accepted of quire_session_stats in quire.h.</summary>
+        /// <summary>Drafted tokens that the model generated as well.</summary>
         public long AcceptedCount { get; }
     }
 
@@ -340,7 +338,7 @@ namespace Quire
             StallNanoseconds = from->stall_ns;
         }
 
-        /// <summary>QUIRE_TIER_*.</summary>
+        /// <summary>Which tier it is.</summary>
         public Tier Tier { get; }
 
         /// <summary>Of the session; 0: no limit, or no such tier.</summary>
@@ -353,7 +351,7 @@ namespace Quire
         /// </summary>
         public long Bytes { get; }
 
-        /// <summary>The field bytes_peak of quire_tier_stats in quire.h.</summary>
+        /// <summary>The most that it held since creation.</summary>
         public long BytesPeak { get; }
 
         /// <summary>
@@ -371,16 +369,16 @@ namespace Quire
         /// </summary>
         public long HitCount { get; }
 
-        /// <summary>The field n_misses of quire_tier_stats in quire.h.</summary>
+        /// <summary>Likewise: records that were not there; of COMPRESSED, those read from the file.</summary>
         public long MissCount { get; }
 
-        /// <summary>The field n_evicted of quire_tier_stats in quire.h.</summary>
+        /// <summary>Likewise: records that left it.</summary>
         public long EvictedCount { get; }
 
         /// <summary>Not the first tier: from it, and to it; COMPRESSED: of the uncompressed chunks.</summary>
         public long BytesRead { get; }
 
-        /// <summary>The field bytes_written of quire_tier_stats in quire.h.</summary>
+        /// <summary>Not the first tier: written to it; COMPRESSED: of the uncompressed chunks.</summary>
         public long BytesWritten { get; }
 
         /// <summary>The first tier: time in which computing waited for records to come or leave.</summary>
@@ -404,10 +402,10 @@ namespace Quire
         /// <summary>So many of these need not be read again.</summary>
         public long ComputedCount { get; }
 
-        /// <summary>Of the entry: 32 hexadecimal digits, NUL-terminated; empty: there is none.</summary>
+        /// <summary>The name of the entry, 32 hexadecimal digits; empty: there is none.</summary>
         public string Name { get; }
 
-        /// <summary>Why there is none: UTF-8, NUL-terminated, cut if too long; else empty.</summary>
+        /// <summary>Why there is none; else empty.</summary>
         public string Reason { get; }
     }
 
@@ -431,7 +429,7 @@ namespace Quire
         /// <summary>Allocated for the model.</summary>
         public long WeightBytes { get; }
 
-        /// <summary>Of its files, mapped while it lives (QUIRE_LOAD_MMAP; else 0).</summary>
+        /// <summary>Of its files, mapped while it lives (LoadMethod.Mmap; else 0).</summary>
         public long MappedBytes { get; }
 
         /// <summary>
@@ -449,18 +447,16 @@ namespace Quire
         /// <summary>Tokens the strategy can serve; INT64_MAX: no limit.</summary>
         public long Reach { get; }
 
-        /// <summary>
-        /// Most bytes of the KV cache in each tier while so many tokens are read, within the budgets.
-        /// </summary>
+        /// <summary>Most bytes of the KV cache on the device, within the budgets.</summary>
         public long KvDeviceBytes { get; }
 
-        /// <summary>The field kv_host_bytes of quire_memory_plan in quire.h.</summary>
+        /// <summary>Most bytes of the KV cache in memory, within the budgets.</summary>
         public long KvHostBytes { get; }
 
-        /// <summary>The field kv_compressed_bytes of quire_memory_plan in quire.h.</summary>
+        /// <summary>Most bytes of the KV cache in compressed memory, within the budgets.</summary>
         public long KvCompressedBytes { get; }
 
-        /// <summary>The field kv_file_bytes of quire_memory_plan in quire.h.</summary>
+        /// <summary>Most bytes of the KV cache in the file, within the budgets.</summary>
         public long KvFileBytes { get; }
     }
 
@@ -511,10 +507,10 @@ namespace Quire
             Logprob = from->logprob;
         }
 
-        /// <summary>The field token of quire_token_logprob in quire.h.</summary>
+        /// <summary>The token's id.</summary>
         public int Token { get; }
 
-        /// <summary>The field logprob of quire_token_logprob in quire.h.</summary>
+        /// <summary>The natural logarithm of its probability.</summary>
         public float Logprob { get; }
     }
 
@@ -541,32 +537,27 @@ namespace Quire
             Moved = from->moved;
         }
 
-        /// <summary>QUIRE_EVENT_*.</summary>
+        /// <summary>What it tells.</summary>
         public EventKind Kind { get; }
 
         /// <summary>TOKEN: the id; END by STOP_ID or EOS: the id that ended it; else -1.</summary>
         public int Token { get; }
 
-        /// <summary>Of the session after this event (quire_session_get_token_counts).</summary>
+        /// <summary>Of the session after this event (Session.GetCounts).</summary>
         public long TokenCount { get; }
 
         /// <summary>
-        /// Of the answer, and nothing else, whatever the kind: all texts one after the other are the answer. Whole
-        /// code points, not NUL-terminated; lives until the next `next` on this stream or its release; NULL if
-        /// empty.
+        /// A piece of the answer, whatever the kind: all pieces one after the other are the answer; may be empty.
         /// </summary>
         public string Text { get; }
 
-        /// <summary>
-        /// PREFILL: tokens to process; of them taken over from other sessions so far, and computed so far, which
-        /// together, and with those that were moved, are all in the end.
-        /// </summary>
+        /// <summary>PREFILL: tokens to process; in the end those reused, done and moved are all of them.</summary>
         public long Total { get; }
 
-        /// <summary>The field reused of quire_event in quire.h.</summary>
+        /// <summary>PREFILL: of those, taken over from other sessions so far.</summary>
         public long Reused { get; }
 
-        /// <summary>The field done of quire_event in quire.h.</summary>
+        /// <summary>PREFILL: of those, computed so far.</summary>
         public long Done { get; }
 
         /// <summary>PREFILL: tokens a second so far in this stream.</summary>
@@ -575,24 +566,22 @@ namespace Quire
         /// <summary>TOKEN: log p under the model's unmodified distribution.</summary>
         public float Logprob { get; }
 
-        /// <summary>END: QUIRE_FINISH_*.</summary>
+        /// <summary>END: why the stream ended.</summary>
         public FinishReason FinishReason { get; }
 
         /// <summary>END by STOP_STRING: its index; else -1.</summary>
         public int StopIndex { get; }
 
-        /// <summary>WARNING: QUIRE_WARNING_*; NOTICE: QUIRE_NOTICE_*; else 0.</summary>
+        /// <summary>WARNING, NOTICE: what it is about; else None.</summary>
         public MessageCode Code { get; }
 
-        /// <summary>TOKEN: the most probable first; lives as long as text; NULL if none.</summary>
+        /// <summary>TOKEN: the most probable tokens, the most probable first; empty if none were asked for.</summary>
         public IReadOnlyList<TokenLogprob> TopLogprobs { get; }
 
-        /// <summary>
-        /// WARNING, NOTICE: UTF-8 for a person, not NUL-terminated; lives as long as text; else NULL.
-        /// </summary>
+        /// <summary>WARNING, NOTICE: what a person is to be told; else empty.</summary>
         public string Message { get; }
 
-        /// <summary>PREFILL: QUIRE_REUSE_*, the last reason so far.</summary>
+        /// <summary>PREFILL: the last reason so far why text was computed that might have been reused.</summary>
         public ReuseMiss ReuseMiss { get; }
 
         /// <summary>PREFILL: of the total, taken over from elsewhere in the text before an edit so far.</summary>
@@ -608,7 +597,9 @@ namespace Quire
             CancelLatencyNanoseconds = from->cancel_latency_ns;
         }
 
-        /// <summary>Tasks started after the last cancel was seen by the caller: at most n_threads.</summary>
+        /// <summary>
+        /// Tasks started after the last cancel was seen by the caller: at most the number of compute threads.
+        /// </summary>
         public long TasksAfterCancel { get; }
 
         /// <summary>From the last cancel to the moment the session stood still.</summary>
