@@ -33,6 +33,16 @@ class Plans:
         self.handles = interface["handles"]
         self.structs = {s["name"]: s for s in interface["structs"]}
 
+    def ordered(self):
+        """The structs, each behind those that it points to."""
+        done, rest = [], list(self.structs.values())
+        while rest:
+            names = {s["name"] for s in rest}
+            ready = [s for s in rest if not any(target(f["type"]) in names - {s["name"]} for f in s["fields"])]
+            done += ready
+            rest = [s for s in rest if s not in ready]
+        return done
+
     def fields(self, struct):
         """(name, kind, more) of each field that Lua sees, where `more` is the field with the length, or the size."""
         found, fields = [], struct["fields"]

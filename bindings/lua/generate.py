@@ -93,37 +93,25 @@ def c_struct(plans, s):
         if kind == "list":
             to, count = more
             element = "0, &fields_of_" + to if to in plans.structs else f"FIELD_{to.upper()}, NULL"
-            rows.append(f'{{"{name}", FIELD_LIST, {member}, offsetof({s["name"]}, {count}), {element}}}')
+            rows.append(f'{{"{name}", FIELD_LIST, {member}, offsetof({s["name"]}, {count}), {element}, NULL}}')
         elif kind == "text":
-            rows.append(f'{{"{name}", FIELD_TEXT, {member}, offsetof({s["name"]}, {more}), 0, NULL}}')
+            rows.append(f'{{"{name}", FIELD_TEXT, {member}, offsetof({s["name"]}, {more}), 0, NULL, NULL}}')
         elif kind == "chars":
-            rows.append(f'{{"{name}", FIELD_CHARS, {member}, {more}, 0, NULL}}')
+            rows.append(f'{{"{name}", FIELD_CHARS, {member}, {more}, 0, NULL, NULL}}')
         elif kind in CALLBACKS:
             data = "progress_user_data" if kind == "progress" else "user_data"
-            rows.append(f'{{"{name}", FIELD_{kind.upper()}, {member}, offsetof({s["name"]}, {data}), 0, NULL}}')
+            rows.append(f'{{"{name}", FIELD_{kind.upper()}, {member}, offsetof({s["name"]}, {data}), 0, NULL, NULL}}')
         elif kind == "handle":
-            rows.append(f'{{"{name}", FIELD_HANDLE, {member}, 0, 0, NULL}}')
+            rows.append(f'{{"{name}", FIELD_HANDLE, {member}, 0, 0, NULL, "{more}"}}')
         else:
-            rows.append(f'{{"{name}", FIELD_{name.upper() if kind == "object" else kind.upper()}, {member}, 0, 0, NULL}}')
+            rows.append(f'{{"{name}", FIELD_{name.upper() if kind == "object" else kind.upper()}, {member}, 0, 0, NULL, NULL}}')
     checks = "".join(f"_Static_assert(offsetof({s['name']}, {f['name']}) == {f['offset']}, \"{s['name']}.{f['name']}\");\n"
                      for f in s["fields"])
     body = "".join(f"    {row},\n" for row in rows)
     return (f"#if UINTPTR_MAX == UINT64_MAX\n_Static_assert(sizeof({s['name']}) == {s['size']}, \"{s['name']}\");\n{checks}#endif\n"
-            f"static const field list_of_{s['name']}[] = {{\n{body}    {{NULL, 0, 0, 0, 0, NULL}}}};\n"
+            f"static const field list_of_{s['name']}[] = {{\n{body}    {{NULL, 0, 0, 0, 0, NULL, NULL}}}};\n"
             f"const record fields_of_{s['name']} = {{\"{s['name']}\", sizeof({s['name']}), {int(s['grows'])}, "
             f"list_of_{s['name']}}};\n\n")
-
-
-def ordered(structs):
-    """Each struct behind those that it points to."""
-    done, rest = [], list(structs)
-    while rest:
-        names = {s["name"] for s in rest}
-        ready = [s for s in rest if not any(f["type"].removeprefix("const ").removesuffix("*") in names - {s["name"]}
-                                            for f in s["fields"])]
-        done += ready
-        rest = [s for s in rest if s not in ready]
-    return done
 
 
 class CFunction:
@@ -227,7 +215,7 @@ class CFunction:
 def c(plans):
     functions = [f for f in plans.interface["functions"] if f["name"] not in BY_HAND]
     parts = [f"/* quire.h for Lua 5.4: structs and functions. {SAYS} */\n#include <stddef.h>\n\n#include \"raw.h\"\n\n"]
-    parts += [c_struct(plans, s) for s in ordered(plans.interface["structs"])]
+    parts += [c_struct(plans, s) for s in plans.ordered()]
     parts += [CFunction(plans, f).text() for f in functions]
     parts.append("const luaL_Reg raw_functions[] = {\n")
     parts += [f'    {{"{short(f["name"])}", call_{short(f["name"])}}},\n' for f in functions]

@@ -37,6 +37,8 @@ def fields(plans, s):
             row += f", element: :{more[0]}, count: {offsets[more[1]]}"
         elif kind == "text":
             row += f", length: {offsets[more]}"
+        elif kind == "handle":
+            row += f", of: :{more}"
         elif kind == "chars":
             row += f", size: {more}"
         rows.append("      " + row + " }")

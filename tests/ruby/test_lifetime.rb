@@ -84,6 +84,7 @@ class TestLifetime < Minitest::Test
     50.times { runtime.load(MODEL, progress: ->(done, total) { (n_calls += 1) && (GC.start if done == total) }).close }
     assert_operator n_calls, :>=, 50
     assert_raises(TypeError) { runtime.load(MODEL, progress: 5) }
+    assert_raises(TypeError) { runtime.load(MODEL, cancel: model) }
   end
 
   def test_there_is_no_log

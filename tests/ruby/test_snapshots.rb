@@ -88,7 +88,8 @@ class TestSnapshots < Minitest::Test
     long = io(whole.string)
     long.define_singleton_method(:read) { |size| "x" * (size + 1) }
     assert_raises(IOError) { Quire.describe_snapshot(long) }
-    assert_status(:CANCELLED, "throw") { catch(:out) { session.save(io.tap { |it| it.define_singleton_method(:write) { |_| throw :out } }) } }
+    thrown = io.tap { |it| it.define_singleton_method(:write) { |_| throw :out } }
+    assert_status(:CANCELLED, "throw") { catch(:out) { session.save(thrown) } }
     assert_status(:BAD_FILE) { model.load_session(io(whole.string.byteslice(0, 100))) }
     assert_equal 100, session.n_tokens
   end

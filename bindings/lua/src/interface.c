@@ -12,11 +12,11 @@ _Static_assert(offsetof(quire_error, reserved) == 16, "quire_error.reserved");
 _Static_assert(offsetof(quire_error, message) == 24, "quire_error.message");
 #endif
 static const field list_of_quire_error[] = {
-    {"code", FIELD_INT32_T, offsetof(quire_error, code), 0, 0, NULL},
-    {"os_error", FIELD_INT32_T, offsetof(quire_error, os_error), 0, 0, NULL},
-    {"offset", FIELD_INT64_T, offsetof(quire_error, offset), 0, 0, NULL},
-    {"message", FIELD_CHARS, offsetof(quire_error, message), 512, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"code", FIELD_INT32_T, offsetof(quire_error, code), 0, 0, NULL, NULL},
+    {"os_error", FIELD_INT32_T, offsetof(quire_error, os_error), 0, 0, NULL, NULL},
+    {"offset", FIELD_INT64_T, offsetof(quire_error, offset), 0, 0, NULL, NULL},
+    {"message", FIELD_CHARS, offsetof(quire_error, message), 512, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_error = {"quire_error", sizeof(quire_error), 0, list_of_quire_error};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -41,17 +41,17 @@ _Static_assert(offsetof(quire_runtime_options, kv_file_budget_bytes) == 104, "qu
 _Static_assert(offsetof(quire_runtime_options, prefix_cache_bytes) == 112, "quire_runtime_options.prefix_cache_bytes");
 #endif
 static const field list_of_quire_runtime_options[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_runtime_options, flags), 0, 0, NULL},
-    {"n_threads", FIELD_INT32_T, offsetof(quire_runtime_options, n_threads), 0, 0, NULL},
-    {"log_level", FIELD_INT32_T, offsetof(quire_runtime_options, log_level), 0, 0, NULL},
-    {"n_io_threads", FIELD_INT32_T, offsetof(quire_runtime_options, n_io_threads), 0, 0, NULL},
-    {"kv_device_budget_bytes", FIELD_INT64_T, offsetof(quire_runtime_options, kv_device_budget_bytes), 0, 0, NULL},
-    {"kv_host_budget_bytes", FIELD_INT64_T, offsetof(quire_runtime_options, kv_host_budget_bytes), 0, 0, NULL},
-    {"kv_compressed_budget_bytes", FIELD_INT64_T, offsetof(quire_runtime_options, kv_compressed_budget_bytes), 0, 0, NULL},
-    {"kv_file_budget_bytes", FIELD_INT64_T, offsetof(quire_runtime_options, kv_file_budget_bytes), 0, 0, NULL},
-    {"prefix_cache_bytes", FIELD_INT64_T, offsetof(quire_runtime_options, prefix_cache_bytes), 0, 0, NULL},
-    {"log", FIELD_LOG, offsetof(quire_runtime_options, log), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_runtime_options, flags), 0, 0, NULL, NULL},
+    {"n_threads", FIELD_INT32_T, offsetof(quire_runtime_options, n_threads), 0, 0, NULL, NULL},
+    {"log_level", FIELD_INT32_T, offsetof(quire_runtime_options, log_level), 0, 0, NULL, NULL},
+    {"n_io_threads", FIELD_INT32_T, offsetof(quire_runtime_options, n_io_threads), 0, 0, NULL, NULL},
+    {"kv_device_budget_bytes", FIELD_INT64_T, offsetof(quire_runtime_options, kv_device_budget_bytes), 0, 0, NULL, NULL},
+    {"kv_host_budget_bytes", FIELD_INT64_T, offsetof(quire_runtime_options, kv_host_budget_bytes), 0, 0, NULL, NULL},
+    {"kv_compressed_budget_bytes", FIELD_INT64_T, offsetof(quire_runtime_options, kv_compressed_budget_bytes), 0, 0, NULL, NULL},
+    {"kv_file_budget_bytes", FIELD_INT64_T, offsetof(quire_runtime_options, kv_file_budget_bytes), 0, 0, NULL, NULL},
+    {"prefix_cache_bytes", FIELD_INT64_T, offsetof(quire_runtime_options, prefix_cache_bytes), 0, 0, NULL, NULL},
+    {"log", FIELD_LOG, offsetof(quire_runtime_options, log), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_runtime_options = {"quire_runtime_options", sizeof(quire_runtime_options), 1, list_of_quire_runtime_options};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -63,11 +63,11 @@ _Static_assert(offsetof(quire_runtime_stats, prefix_cache_texts) == 16, "quire_r
 _Static_assert(offsetof(quire_runtime_stats, prefix_cache_tokens) == 24, "quire_runtime_stats.prefix_cache_tokens");
 #endif
 static const field list_of_quire_runtime_stats[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_runtime_stats, flags), 0, 0, NULL},
-    {"prefix_cache_bytes", FIELD_INT64_T, offsetof(quire_runtime_stats, prefix_cache_bytes), 0, 0, NULL},
-    {"prefix_cache_texts", FIELD_INT64_T, offsetof(quire_runtime_stats, prefix_cache_texts), 0, 0, NULL},
-    {"prefix_cache_tokens", FIELD_INT64_T, offsetof(quire_runtime_stats, prefix_cache_tokens), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_runtime_stats, flags), 0, 0, NULL, NULL},
+    {"prefix_cache_bytes", FIELD_INT64_T, offsetof(quire_runtime_stats, prefix_cache_bytes), 0, 0, NULL, NULL},
+    {"prefix_cache_texts", FIELD_INT64_T, offsetof(quire_runtime_stats, prefix_cache_texts), 0, 0, NULL, NULL},
+    {"prefix_cache_tokens", FIELD_INT64_T, offsetof(quire_runtime_stats, prefix_cache_tokens), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_runtime_stats = {"quire_runtime_stats", sizeof(quire_runtime_stats), 1, list_of_quire_runtime_stats};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -83,14 +83,14 @@ _Static_assert(offsetof(quire_device_info, description) == 64, "quire_device_inf
 _Static_assert(offsetof(quire_device_info, obstacle) == 192, "quire_device_info.obstacle");
 #endif
 static const field list_of_quire_device_info[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_device_info, flags), 0, 0, NULL},
-    {"kind", FIELD_INT32_T, offsetof(quire_device_info, kind), 0, 0, NULL},
-    {"memory_bytes", FIELD_INT64_T, offsetof(quire_device_info, memory_bytes), 0, 0, NULL},
-    {"free_bytes", FIELD_INT64_T, offsetof(quire_device_info, free_bytes), 0, 0, NULL},
-    {"name", FIELD_CHARS, offsetof(quire_device_info, name), 32, 0, NULL},
-    {"description", FIELD_CHARS, offsetof(quire_device_info, description), 128, 0, NULL},
-    {"obstacle", FIELD_CHARS, offsetof(quire_device_info, obstacle), 256, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_device_info, flags), 0, 0, NULL, NULL},
+    {"kind", FIELD_INT32_T, offsetof(quire_device_info, kind), 0, 0, NULL, NULL},
+    {"memory_bytes", FIELD_INT64_T, offsetof(quire_device_info, memory_bytes), 0, 0, NULL, NULL},
+    {"free_bytes", FIELD_INT64_T, offsetof(quire_device_info, free_bytes), 0, 0, NULL, NULL},
+    {"name", FIELD_CHARS, offsetof(quire_device_info, name), 32, 0, NULL, NULL},
+    {"description", FIELD_CHARS, offsetof(quire_device_info, description), 128, 0, NULL, NULL},
+    {"obstacle", FIELD_CHARS, offsetof(quire_device_info, obstacle), 256, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_device_info = {"quire_device_info", sizeof(quire_device_info), 1, list_of_quire_device_info};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -100,9 +100,9 @@ _Static_assert(offsetof(quire_adapter_source, path_len) == 8, "quire_adapter_sou
 _Static_assert(offsetof(quire_adapter_source, scale) == 16, "quire_adapter_source.scale");
 #endif
 static const field list_of_quire_adapter_source[] = {
-    {"path", FIELD_TEXT, offsetof(quire_adapter_source, path), offsetof(quire_adapter_source, path_len), 0, NULL},
-    {"scale", FIELD_DOUBLE, offsetof(quire_adapter_source, scale), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"path", FIELD_TEXT, offsetof(quire_adapter_source, path), offsetof(quire_adapter_source, path_len), 0, NULL, NULL},
+    {"scale", FIELD_DOUBLE, offsetof(quire_adapter_source, scale), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_adapter_source = {"quire_adapter_source", sizeof(quire_adapter_source), 0, list_of_quire_adapter_source};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -124,21 +124,21 @@ _Static_assert(offsetof(quire_model_info, rope_theta) == 64, "quire_model_info.r
 _Static_assert(offsetof(quire_model_info, sliding_window) == 72, "quire_model_info.sliding_window");
 #endif
 static const field list_of_quire_model_info[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_model_info, flags), 0, 0, NULL},
-    {"n_layers", FIELD_INT32_T, offsetof(quire_model_info, n_layers), 0, 0, NULL},
-    {"n_query_heads", FIELD_INT32_T, offsetof(quire_model_info, n_query_heads), 0, 0, NULL},
-    {"n_kv_heads", FIELD_INT32_T, offsetof(quire_model_info, n_kv_heads), 0, 0, NULL},
-    {"head_dim", FIELD_INT32_T, offsetof(quire_model_info, head_dim), 0, 0, NULL},
-    {"hidden_size", FIELD_INT32_T, offsetof(quire_model_info, hidden_size), 0, 0, NULL},
-    {"intermediate_size", FIELD_INT32_T, offsetof(quire_model_info, intermediate_size), 0, 0, NULL},
-    {"vocab_size", FIELD_INT32_T, offsetof(quire_model_info, vocab_size), 0, 0, NULL},
-    {"weight_type", FIELD_INT32_T, offsetof(quire_model_info, weight_type), 0, 0, NULL},
-    {"train_len", FIELD_INT64_T, offsetof(quire_model_info, train_len), 0, 0, NULL},
-    {"n_parameters", FIELD_INT64_T, offsetof(quire_model_info, n_parameters), 0, 0, NULL},
-    {"weight_bytes", FIELD_INT64_T, offsetof(quire_model_info, weight_bytes), 0, 0, NULL},
-    {"rope_theta", FIELD_DOUBLE, offsetof(quire_model_info, rope_theta), 0, 0, NULL},
-    {"sliding_window", FIELD_INT64_T, offsetof(quire_model_info, sliding_window), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_model_info, flags), 0, 0, NULL, NULL},
+    {"n_layers", FIELD_INT32_T, offsetof(quire_model_info, n_layers), 0, 0, NULL, NULL},
+    {"n_query_heads", FIELD_INT32_T, offsetof(quire_model_info, n_query_heads), 0, 0, NULL, NULL},
+    {"n_kv_heads", FIELD_INT32_T, offsetof(quire_model_info, n_kv_heads), 0, 0, NULL, NULL},
+    {"head_dim", FIELD_INT32_T, offsetof(quire_model_info, head_dim), 0, 0, NULL, NULL},
+    {"hidden_size", FIELD_INT32_T, offsetof(quire_model_info, hidden_size), 0, 0, NULL, NULL},
+    {"intermediate_size", FIELD_INT32_T, offsetof(quire_model_info, intermediate_size), 0, 0, NULL, NULL},
+    {"vocab_size", FIELD_INT32_T, offsetof(quire_model_info, vocab_size), 0, 0, NULL, NULL},
+    {"weight_type", FIELD_INT32_T, offsetof(quire_model_info, weight_type), 0, 0, NULL, NULL},
+    {"train_len", FIELD_INT64_T, offsetof(quire_model_info, train_len), 0, 0, NULL, NULL},
+    {"n_parameters", FIELD_INT64_T, offsetof(quire_model_info, n_parameters), 0, 0, NULL, NULL},
+    {"weight_bytes", FIELD_INT64_T, offsetof(quire_model_info, weight_bytes), 0, 0, NULL, NULL},
+    {"rope_theta", FIELD_DOUBLE, offsetof(quire_model_info, rope_theta), 0, 0, NULL, NULL},
+    {"sliding_window", FIELD_INT64_T, offsetof(quire_model_info, sliding_window), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_model_info = {"quire_model_info", sizeof(quire_model_info), 1, list_of_quire_model_info};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -154,12 +154,12 @@ _Static_assert(offsetof(quire_quantize_options, progress) == 40, "quire_quantize
 _Static_assert(offsetof(quire_quantize_options, progress_user_data) == 48, "quire_quantize_options.progress_user_data");
 #endif
 static const field list_of_quire_quantize_options[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_quantize_options, flags), 0, 0, NULL},
-    {"n_threads", FIELD_INT32_T, offsetof(quire_quantize_options, n_threads), 0, 0, NULL},
-    {"recipe", FIELD_TEXT, offsetof(quire_quantize_options, recipe), offsetof(quire_quantize_options, recipe_len), 0, NULL},
-    {"cancel", FIELD_HANDLE, offsetof(quire_quantize_options, cancel), 0, 0, NULL},
-    {"progress", FIELD_PROGRESS, offsetof(quire_quantize_options, progress), offsetof(quire_quantize_options, progress_user_data), 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_quantize_options, flags), 0, 0, NULL, NULL},
+    {"n_threads", FIELD_INT32_T, offsetof(quire_quantize_options, n_threads), 0, 0, NULL, NULL},
+    {"recipe", FIELD_TEXT, offsetof(quire_quantize_options, recipe), offsetof(quire_quantize_options, recipe_len), 0, NULL, NULL},
+    {"cancel", FIELD_HANDLE, offsetof(quire_quantize_options, cancel), 0, 0, NULL, "quire_cancel"},
+    {"progress", FIELD_PROGRESS, offsetof(quire_quantize_options, progress), offsetof(quire_quantize_options, progress_user_data), 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_quantize_options = {"quire_quantize_options", sizeof(quire_quantize_options), 1, list_of_quire_quantize_options};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -171,10 +171,10 @@ _Static_assert(offsetof(quire_adapter_options, progress) == 16, "quire_adapter_o
 _Static_assert(offsetof(quire_adapter_options, progress_user_data) == 24, "quire_adapter_options.progress_user_data");
 #endif
 static const field list_of_quire_adapter_options[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_adapter_options, flags), 0, 0, NULL},
-    {"cancel", FIELD_HANDLE, offsetof(quire_adapter_options, cancel), 0, 0, NULL},
-    {"progress", FIELD_PROGRESS, offsetof(quire_adapter_options, progress), offsetof(quire_adapter_options, progress_user_data), 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_adapter_options, flags), 0, 0, NULL, NULL},
+    {"cancel", FIELD_HANDLE, offsetof(quire_adapter_options, cancel), 0, 0, NULL, "quire_cancel"},
+    {"progress", FIELD_PROGRESS, offsetof(quire_adapter_options, progress), offsetof(quire_adapter_options, progress_user_data), 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_adapter_options = {"quire_adapter_options", sizeof(quire_adapter_options), 1, list_of_quire_adapter_options};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -187,12 +187,12 @@ _Static_assert(offsetof(quire_adapter_info, n_parameters) == 16, "quire_adapter_
 _Static_assert(offsetof(quire_adapter_info, bytes) == 24, "quire_adapter_info.bytes");
 #endif
 static const field list_of_quire_adapter_info[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_adapter_info, flags), 0, 0, NULL},
-    {"rank", FIELD_INT32_T, offsetof(quire_adapter_info, rank), 0, 0, NULL},
-    {"n_tensors", FIELD_INT32_T, offsetof(quire_adapter_info, n_tensors), 0, 0, NULL},
-    {"n_parameters", FIELD_INT64_T, offsetof(quire_adapter_info, n_parameters), 0, 0, NULL},
-    {"bytes", FIELD_INT64_T, offsetof(quire_adapter_info, bytes), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_adapter_info, flags), 0, 0, NULL, NULL},
+    {"rank", FIELD_INT32_T, offsetof(quire_adapter_info, rank), 0, 0, NULL, NULL},
+    {"n_tensors", FIELD_INT32_T, offsetof(quire_adapter_info, n_tensors), 0, 0, NULL, NULL},
+    {"n_parameters", FIELD_INT64_T, offsetof(quire_adapter_info, n_parameters), 0, 0, NULL, NULL},
+    {"bytes", FIELD_INT64_T, offsetof(quire_adapter_info, bytes), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_adapter_info = {"quire_adapter_info", sizeof(quire_adapter_info), 1, list_of_quire_adapter_info};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -207,12 +207,12 @@ _Static_assert(offsetof(quire_strategy_options, n_heads) == 40, "quire_strategy_
 _Static_assert(offsetof(quire_strategy_options, reserved) == 44, "quire_strategy_options.reserved");
 #endif
 static const field list_of_quire_strategy_options[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_strategy_options, flags), 0, 0, NULL},
-    {"strategy", FIELD_TEXT, offsetof(quire_strategy_options, strategy), offsetof(quire_strategy_options, strategy_len), 0, NULL},
-    {"train_len", FIELD_INT64_T, offsetof(quire_strategy_options, train_len), 0, 0, NULL},
-    {"expected_tokens", FIELD_INT64_T, offsetof(quire_strategy_options, expected_tokens), 0, 0, NULL},
-    {"n_heads", FIELD_INT32_T, offsetof(quire_strategy_options, n_heads), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_strategy_options, flags), 0, 0, NULL, NULL},
+    {"strategy", FIELD_TEXT, offsetof(quire_strategy_options, strategy), offsetof(quire_strategy_options, strategy_len), 0, NULL, NULL},
+    {"train_len", FIELD_INT64_T, offsetof(quire_strategy_options, train_len), 0, 0, NULL, NULL},
+    {"expected_tokens", FIELD_INT64_T, offsetof(quire_strategy_options, expected_tokens), 0, 0, NULL, NULL},
+    {"n_heads", FIELD_INT32_T, offsetof(quire_strategy_options, n_heads), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_strategy_options = {"quire_strategy_options", sizeof(quire_strategy_options), 1, list_of_quire_strategy_options};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -221,9 +221,9 @@ _Static_assert(offsetof(quire_session_adapter, adapter) == 0, "quire_session_ada
 _Static_assert(offsetof(quire_session_adapter, scale) == 8, "quire_session_adapter.scale");
 #endif
 static const field list_of_quire_session_adapter[] = {
-    {"adapter", FIELD_HANDLE, offsetof(quire_session_adapter, adapter), 0, 0, NULL},
-    {"scale", FIELD_DOUBLE, offsetof(quire_session_adapter, scale), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"adapter", FIELD_HANDLE, offsetof(quire_session_adapter, adapter), 0, 0, NULL, "quire_adapter"},
+    {"scale", FIELD_DOUBLE, offsetof(quire_session_adapter, scale), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_session_adapter = {"quire_session_adapter", sizeof(quire_session_adapter), 0, list_of_quire_session_adapter};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -233,10 +233,10 @@ _Static_assert(offsetof(quire_label, end) == 8, "quire_label.end");
 _Static_assert(offsetof(quire_label, id) == 16, "quire_label.id");
 #endif
 static const field list_of_quire_label[] = {
-    {"begin", FIELD_INT64_T, offsetof(quire_label, begin), 0, 0, NULL},
-    {"end", FIELD_INT64_T, offsetof(quire_label, end), 0, 0, NULL},
-    {"id", FIELD_INT64_T, offsetof(quire_label, id), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"begin", FIELD_INT64_T, offsetof(quire_label, begin), 0, 0, NULL, NULL},
+    {"end", FIELD_INT64_T, offsetof(quire_label, end), 0, 0, NULL, NULL},
+    {"id", FIELD_INT64_T, offsetof(quire_label, id), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_label = {"quire_label", sizeof(quire_label), 0, list_of_quire_label};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -248,11 +248,11 @@ _Static_assert(offsetof(quire_edit_result, n_kept) == 16, "quire_edit_result.n_k
 _Static_assert(offsetof(quire_edit_result, n_moved) == 24, "quire_edit_result.n_moved");
 #endif
 static const field list_of_quire_edit_result[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_edit_result, flags), 0, 0, NULL},
-    {"n_tokens", FIELD_INT64_T, offsetof(quire_edit_result, n_tokens), 0, 0, NULL},
-    {"n_kept", FIELD_INT64_T, offsetof(quire_edit_result, n_kept), 0, 0, NULL},
-    {"n_moved", FIELD_INT64_T, offsetof(quire_edit_result, n_moved), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_edit_result, flags), 0, 0, NULL, NULL},
+    {"n_tokens", FIELD_INT64_T, offsetof(quire_edit_result, n_tokens), 0, 0, NULL, NULL},
+    {"n_kept", FIELD_INT64_T, offsetof(quire_edit_result, n_kept), 0, 0, NULL, NULL},
+    {"n_moved", FIELD_INT64_T, offsetof(quire_edit_result, n_moved), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_edit_result = {"quire_edit_result", sizeof(quire_edit_result), 1, list_of_quire_edit_result};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -263,11 +263,11 @@ _Static_assert(offsetof(quire_label_attention, n_tokens) == 16, "quire_label_att
 _Static_assert(offsetof(quire_label_attention, share) == 24, "quire_label_attention.share");
 #endif
 static const field list_of_quire_label_attention[] = {
-    {"id", FIELD_INT64_T, offsetof(quire_label_attention, id), 0, 0, NULL},
-    {"first_token", FIELD_INT64_T, offsetof(quire_label_attention, first_token), 0, 0, NULL},
-    {"n_tokens", FIELD_INT64_T, offsetof(quire_label_attention, n_tokens), 0, 0, NULL},
-    {"share", FIELD_DOUBLE, offsetof(quire_label_attention, share), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"id", FIELD_INT64_T, offsetof(quire_label_attention, id), 0, 0, NULL, NULL},
+    {"first_token", FIELD_INT64_T, offsetof(quire_label_attention, first_token), 0, 0, NULL, NULL},
+    {"n_tokens", FIELD_INT64_T, offsetof(quire_label_attention, n_tokens), 0, 0, NULL, NULL},
+    {"share", FIELD_DOUBLE, offsetof(quire_label_attention, share), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_label_attention = {"quire_label_attention", sizeof(quire_label_attention), 0, list_of_quire_label_attention};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -282,15 +282,15 @@ _Static_assert(offsetof(quire_passage, label_id) == 48, "quire_passage.label_id"
 _Static_assert(offsetof(quire_passage, share) == 56, "quire_passage.share");
 #endif
 static const field list_of_quire_passage[] = {
-    {"first_token", FIELD_INT64_T, offsetof(quire_passage, first_token), 0, 0, NULL},
-    {"n_tokens", FIELD_INT64_T, offsetof(quire_passage, n_tokens), 0, 0, NULL},
-    {"feed", FIELD_INT64_T, offsetof(quire_passage, feed), 0, 0, NULL},
-    {"begin", FIELD_INT64_T, offsetof(quire_passage, begin), 0, 0, NULL},
-    {"end", FIELD_INT64_T, offsetof(quire_passage, end), 0, 0, NULL},
-    {"label", FIELD_INT64_T, offsetof(quire_passage, label), 0, 0, NULL},
-    {"label_id", FIELD_INT64_T, offsetof(quire_passage, label_id), 0, 0, NULL},
-    {"share", FIELD_DOUBLE, offsetof(quire_passage, share), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"first_token", FIELD_INT64_T, offsetof(quire_passage, first_token), 0, 0, NULL, NULL},
+    {"n_tokens", FIELD_INT64_T, offsetof(quire_passage, n_tokens), 0, 0, NULL, NULL},
+    {"feed", FIELD_INT64_T, offsetof(quire_passage, feed), 0, 0, NULL, NULL},
+    {"begin", FIELD_INT64_T, offsetof(quire_passage, begin), 0, 0, NULL, NULL},
+    {"end", FIELD_INT64_T, offsetof(quire_passage, end), 0, 0, NULL, NULL},
+    {"label", FIELD_INT64_T, offsetof(quire_passage, label), 0, 0, NULL, NULL},
+    {"label_id", FIELD_INT64_T, offsetof(quire_passage, label_id), 0, 0, NULL, NULL},
+    {"share", FIELD_DOUBLE, offsetof(quire_passage, share), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_passage = {"quire_passage", sizeof(quire_passage), 0, list_of_quire_passage};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -315,24 +315,24 @@ _Static_assert(offsetof(quire_session_stats, n_drafted) == 120, "quire_session_s
 _Static_assert(offsetof(quire_session_stats, n_accepted) == 128, "quire_session_stats.n_accepted");
 #endif
 static const field list_of_quire_session_stats[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_session_stats, flags), 0, 0, NULL},
-    {"n_tokens", FIELD_INT64_T, offsetof(quire_session_stats, n_tokens), 0, 0, NULL},
-    {"n_pending", FIELD_INT64_T, offsetof(quire_session_stats, n_pending), 0, 0, NULL},
-    {"n_prefilled", FIELD_INT64_T, offsetof(quire_session_stats, n_prefilled), 0, 0, NULL},
-    {"n_generated", FIELD_INT64_T, offsetof(quire_session_stats, n_generated), 0, 0, NULL},
-    {"prefill_ns", FIELD_INT64_T, offsetof(quire_session_stats, prefill_ns), 0, 0, NULL},
-    {"decode_ns", FIELD_INT64_T, offsetof(quire_session_stats, decode_ns), 0, 0, NULL},
-    {"kv_chunks", FIELD_INT64_T, offsetof(quire_session_stats, kv_chunks), 0, 0, NULL},
-    {"kv_chunks_dropped", FIELD_INT64_T, offsetof(quire_session_stats, kv_chunks_dropped), 0, 0, NULL},
-    {"scratch_bytes", FIELD_INT64_T, offsetof(quire_session_stats, scratch_bytes), 0, 0, NULL},
-    {"reach", FIELD_INT64_T, offsetof(quire_session_stats, reach), 0, 0, NULL},
-    {"n_reused", FIELD_INT64_T, offsetof(quire_session_stats, n_reused), 0, 0, NULL},
-    {"n_moved", FIELD_INT64_T, offsetof(quire_session_stats, n_moved), 0, 0, NULL},
-    {"kv_full_bytes", FIELD_INT64_T, offsetof(quire_session_stats, kv_full_bytes), 0, 0, NULL},
-    {"kv_old_bytes", FIELD_INT64_T, offsetof(quire_session_stats, kv_old_bytes), 0, 0, NULL},
-    {"n_drafted", FIELD_INT64_T, offsetof(quire_session_stats, n_drafted), 0, 0, NULL},
-    {"n_accepted", FIELD_INT64_T, offsetof(quire_session_stats, n_accepted), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_session_stats, flags), 0, 0, NULL, NULL},
+    {"n_tokens", FIELD_INT64_T, offsetof(quire_session_stats, n_tokens), 0, 0, NULL, NULL},
+    {"n_pending", FIELD_INT64_T, offsetof(quire_session_stats, n_pending), 0, 0, NULL, NULL},
+    {"n_prefilled", FIELD_INT64_T, offsetof(quire_session_stats, n_prefilled), 0, 0, NULL, NULL},
+    {"n_generated", FIELD_INT64_T, offsetof(quire_session_stats, n_generated), 0, 0, NULL, NULL},
+    {"prefill_ns", FIELD_INT64_T, offsetof(quire_session_stats, prefill_ns), 0, 0, NULL, NULL},
+    {"decode_ns", FIELD_INT64_T, offsetof(quire_session_stats, decode_ns), 0, 0, NULL, NULL},
+    {"kv_chunks", FIELD_INT64_T, offsetof(quire_session_stats, kv_chunks), 0, 0, NULL, NULL},
+    {"kv_chunks_dropped", FIELD_INT64_T, offsetof(quire_session_stats, kv_chunks_dropped), 0, 0, NULL, NULL},
+    {"scratch_bytes", FIELD_INT64_T, offsetof(quire_session_stats, scratch_bytes), 0, 0, NULL, NULL},
+    {"reach", FIELD_INT64_T, offsetof(quire_session_stats, reach), 0, 0, NULL, NULL},
+    {"n_reused", FIELD_INT64_T, offsetof(quire_session_stats, n_reused), 0, 0, NULL, NULL},
+    {"n_moved", FIELD_INT64_T, offsetof(quire_session_stats, n_moved), 0, 0, NULL, NULL},
+    {"kv_full_bytes", FIELD_INT64_T, offsetof(quire_session_stats, kv_full_bytes), 0, 0, NULL, NULL},
+    {"kv_old_bytes", FIELD_INT64_T, offsetof(quire_session_stats, kv_old_bytes), 0, 0, NULL, NULL},
+    {"n_drafted", FIELD_INT64_T, offsetof(quire_session_stats, n_drafted), 0, 0, NULL, NULL},
+    {"n_accepted", FIELD_INT64_T, offsetof(quire_session_stats, n_accepted), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_session_stats = {"quire_session_stats", sizeof(quire_session_stats), 1, list_of_quire_session_stats};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -353,19 +353,19 @@ _Static_assert(offsetof(quire_tier_stats, bytes_written) == 80, "quire_tier_stat
 _Static_assert(offsetof(quire_tier_stats, stall_ns) == 88, "quire_tier_stats.stall_ns");
 #endif
 static const field list_of_quire_tier_stats[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_tier_stats, flags), 0, 0, NULL},
-    {"tier", FIELD_INT32_T, offsetof(quire_tier_stats, tier), 0, 0, NULL},
-    {"budget_bytes", FIELD_INT64_T, offsetof(quire_tier_stats, budget_bytes), 0, 0, NULL},
-    {"bytes", FIELD_INT64_T, offsetof(quire_tier_stats, bytes), 0, 0, NULL},
-    {"bytes_peak", FIELD_INT64_T, offsetof(quire_tier_stats, bytes_peak), 0, 0, NULL},
-    {"n_chunks", FIELD_INT64_T, offsetof(quire_tier_stats, n_chunks), 0, 0, NULL},
-    {"n_hits", FIELD_INT64_T, offsetof(quire_tier_stats, n_hits), 0, 0, NULL},
-    {"n_misses", FIELD_INT64_T, offsetof(quire_tier_stats, n_misses), 0, 0, NULL},
-    {"n_evicted", FIELD_INT64_T, offsetof(quire_tier_stats, n_evicted), 0, 0, NULL},
-    {"bytes_read", FIELD_INT64_T, offsetof(quire_tier_stats, bytes_read), 0, 0, NULL},
-    {"bytes_written", FIELD_INT64_T, offsetof(quire_tier_stats, bytes_written), 0, 0, NULL},
-    {"stall_ns", FIELD_INT64_T, offsetof(quire_tier_stats, stall_ns), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_tier_stats, flags), 0, 0, NULL, NULL},
+    {"tier", FIELD_INT32_T, offsetof(quire_tier_stats, tier), 0, 0, NULL, NULL},
+    {"budget_bytes", FIELD_INT64_T, offsetof(quire_tier_stats, budget_bytes), 0, 0, NULL, NULL},
+    {"bytes", FIELD_INT64_T, offsetof(quire_tier_stats, bytes), 0, 0, NULL, NULL},
+    {"bytes_peak", FIELD_INT64_T, offsetof(quire_tier_stats, bytes_peak), 0, 0, NULL, NULL},
+    {"n_chunks", FIELD_INT64_T, offsetof(quire_tier_stats, n_chunks), 0, 0, NULL, NULL},
+    {"n_hits", FIELD_INT64_T, offsetof(quire_tier_stats, n_hits), 0, 0, NULL, NULL},
+    {"n_misses", FIELD_INT64_T, offsetof(quire_tier_stats, n_misses), 0, 0, NULL, NULL},
+    {"n_evicted", FIELD_INT64_T, offsetof(quire_tier_stats, n_evicted), 0, 0, NULL, NULL},
+    {"bytes_read", FIELD_INT64_T, offsetof(quire_tier_stats, bytes_read), 0, 0, NULL, NULL},
+    {"bytes_written", FIELD_INT64_T, offsetof(quire_tier_stats, bytes_written), 0, 0, NULL, NULL},
+    {"stall_ns", FIELD_INT64_T, offsetof(quire_tier_stats, stall_ns), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_tier_stats = {"quire_tier_stats", sizeof(quire_tier_stats), 1, list_of_quire_tier_stats};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -377,10 +377,10 @@ _Static_assert(offsetof(quire_snapshot_options, progress) == 16, "quire_snapshot
 _Static_assert(offsetof(quire_snapshot_options, progress_user_data) == 24, "quire_snapshot_options.progress_user_data");
 #endif
 static const field list_of_quire_snapshot_options[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_snapshot_options, flags), 0, 0, NULL},
-    {"cancel", FIELD_HANDLE, offsetof(quire_snapshot_options, cancel), 0, 0, NULL},
-    {"progress", FIELD_PROGRESS, offsetof(quire_snapshot_options, progress), offsetof(quire_snapshot_options, progress_user_data), 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_snapshot_options, flags), 0, 0, NULL, NULL},
+    {"cancel", FIELD_HANDLE, offsetof(quire_snapshot_options, cancel), 0, 0, NULL, "quire_cancel"},
+    {"progress", FIELD_PROGRESS, offsetof(quire_snapshot_options, progress), offsetof(quire_snapshot_options, progress_user_data), 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_snapshot_options = {"quire_snapshot_options", sizeof(quire_snapshot_options), 1, list_of_quire_snapshot_options};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -395,11 +395,11 @@ _Static_assert(offsetof(quire_snapshot_writer, name) == 40, "quire_snapshot_writ
 _Static_assert(offsetof(quire_snapshot_writer, name_len) == 48, "quire_snapshot_writer.name_len");
 #endif
 static const field list_of_quire_snapshot_writer[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_snapshot_writer, flags), 0, 0, NULL},
-    {"write", FIELD_WRITE, offsetof(quire_snapshot_writer, write), offsetof(quire_snapshot_writer, user_data), 0, NULL},
-    {"commit", FIELD_COMMIT, offsetof(quire_snapshot_writer, commit), offsetof(quire_snapshot_writer, user_data), 0, NULL},
-    {"name", FIELD_TEXT, offsetof(quire_snapshot_writer, name), offsetof(quire_snapshot_writer, name_len), 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_snapshot_writer, flags), 0, 0, NULL, NULL},
+    {"write", FIELD_WRITE, offsetof(quire_snapshot_writer, write), offsetof(quire_snapshot_writer, user_data), 0, NULL, NULL},
+    {"commit", FIELD_COMMIT, offsetof(quire_snapshot_writer, commit), offsetof(quire_snapshot_writer, user_data), 0, NULL, NULL},
+    {"name", FIELD_TEXT, offsetof(quire_snapshot_writer, name), offsetof(quire_snapshot_writer, name_len), 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_snapshot_writer = {"quire_snapshot_writer", sizeof(quire_snapshot_writer), 1, list_of_quire_snapshot_writer};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -414,12 +414,12 @@ _Static_assert(offsetof(quire_snapshot_reader, name) == 40, "quire_snapshot_read
 _Static_assert(offsetof(quire_snapshot_reader, name_len) == 48, "quire_snapshot_reader.name_len");
 #endif
 static const field list_of_quire_snapshot_reader[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_snapshot_reader, flags), 0, 0, NULL},
-    {"n_bytes", FIELD_INT64_T, offsetof(quire_snapshot_reader, n_bytes), 0, 0, NULL},
-    {"read", FIELD_READ, offsetof(quire_snapshot_reader, read), offsetof(quire_snapshot_reader, user_data), 0, NULL},
-    {"name", FIELD_TEXT, offsetof(quire_snapshot_reader, name), offsetof(quire_snapshot_reader, name_len), 0, NULL},
-    {"bytes", FIELD_BYTES, offsetof(quire_snapshot_reader, read), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_snapshot_reader, flags), 0, 0, NULL, NULL},
+    {"n_bytes", FIELD_INT64_T, offsetof(quire_snapshot_reader, n_bytes), 0, 0, NULL, NULL},
+    {"read", FIELD_READ, offsetof(quire_snapshot_reader, read), offsetof(quire_snapshot_reader, user_data), 0, NULL, NULL},
+    {"name", FIELD_TEXT, offsetof(quire_snapshot_reader, name), offsetof(quire_snapshot_reader, name_len), 0, NULL, NULL},
+    {"bytes", FIELD_BYTES, offsetof(quire_snapshot_reader, read), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_snapshot_reader = {"quire_snapshot_reader", sizeof(quire_snapshot_reader), 1, list_of_quire_snapshot_reader};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -429,9 +429,9 @@ _Static_assert(offsetof(quire_store_options, flags) == 4, "quire_store_options.f
 _Static_assert(offsetof(quire_store_options, budget_bytes) == 8, "quire_store_options.budget_bytes");
 #endif
 static const field list_of_quire_store_options[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_store_options, flags), 0, 0, NULL},
-    {"budget_bytes", FIELD_INT64_T, offsetof(quire_store_options, budget_bytes), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_store_options, flags), 0, 0, NULL, NULL},
+    {"budget_bytes", FIELD_INT64_T, offsetof(quire_store_options, budget_bytes), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_store_options = {"quire_store_options", sizeof(quire_store_options), 1, list_of_quire_store_options};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -444,12 +444,12 @@ _Static_assert(offsetof(quire_store_match, name) == 24, "quire_store_match.name"
 _Static_assert(offsetof(quire_store_match, reason) == 64, "quire_store_match.reason");
 #endif
 static const field list_of_quire_store_match[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_store_match, flags), 0, 0, NULL},
-    {"n_tokens", FIELD_INT64_T, offsetof(quire_store_match, n_tokens), 0, 0, NULL},
-    {"n_computed", FIELD_INT64_T, offsetof(quire_store_match, n_computed), 0, 0, NULL},
-    {"name", FIELD_CHARS, offsetof(quire_store_match, name), 40, 0, NULL},
-    {"reason", FIELD_CHARS, offsetof(quire_store_match, reason), 512, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_store_match, flags), 0, 0, NULL, NULL},
+    {"n_tokens", FIELD_INT64_T, offsetof(quire_store_match, n_tokens), 0, 0, NULL, NULL},
+    {"n_computed", FIELD_INT64_T, offsetof(quire_store_match, n_computed), 0, 0, NULL, NULL},
+    {"name", FIELD_CHARS, offsetof(quire_store_match, name), 40, 0, NULL, NULL},
+    {"reason", FIELD_CHARS, offsetof(quire_store_match, reason), 512, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_store_match = {"quire_store_match", sizeof(quire_store_match), 1, list_of_quire_store_match};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -460,9 +460,9 @@ _Static_assert(offsetof(quire_message, text) == 16, "quire_message.text");
 _Static_assert(offsetof(quire_message, text_len) == 24, "quire_message.text_len");
 #endif
 static const field list_of_quire_message[] = {
-    {"role", FIELD_TEXT, offsetof(quire_message, role), offsetof(quire_message, role_len), 0, NULL},
-    {"text", FIELD_TEXT, offsetof(quire_message, text), offsetof(quire_message, text_len), 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"role", FIELD_TEXT, offsetof(quire_message, role), offsetof(quire_message, role_len), 0, NULL, NULL},
+    {"text", FIELD_TEXT, offsetof(quire_message, text), offsetof(quire_message, text_len), 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_message = {"quire_message", sizeof(quire_message), 0, list_of_quire_message};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -475,10 +475,10 @@ _Static_assert(offsetof(quire_chat_options, date) == 24, "quire_chat_options.dat
 _Static_assert(offsetof(quire_chat_options, date_len) == 32, "quire_chat_options.date_len");
 #endif
 static const field list_of_quire_chat_options[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_chat_options, flags), 0, 0, NULL},
-    {"template_name", FIELD_TEXT, offsetof(quire_chat_options, template_name), offsetof(quire_chat_options, template_name_len), 0, NULL},
-    {"date", FIELD_TEXT, offsetof(quire_chat_options, date), offsetof(quire_chat_options, date_len), 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_chat_options, flags), 0, 0, NULL, NULL},
+    {"template_name", FIELD_TEXT, offsetof(quire_chat_options, template_name), offsetof(quire_chat_options, template_name_len), 0, NULL, NULL},
+    {"date", FIELD_TEXT, offsetof(quire_chat_options, date), offsetof(quire_chat_options, date_len), 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_chat_options = {"quire_chat_options", sizeof(quire_chat_options), 1, list_of_quire_chat_options};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -497,18 +497,18 @@ _Static_assert(offsetof(quire_memory_plan, kv_compressed_bytes) == 72, "quire_me
 _Static_assert(offsetof(quire_memory_plan, kv_file_bytes) == 80, "quire_memory_plan.kv_file_bytes");
 #endif
 static const field list_of_quire_memory_plan[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_memory_plan, flags), 0, 0, NULL},
-    {"weight_bytes", FIELD_INT64_T, offsetof(quire_memory_plan, weight_bytes), 0, 0, NULL},
-    {"mapped_bytes", FIELD_INT64_T, offsetof(quire_memory_plan, mapped_bytes), 0, 0, NULL},
-    {"scratch_bytes", FIELD_INT64_T, offsetof(quire_memory_plan, scratch_bytes), 0, 0, NULL},
-    {"kv_bytes_per_token", FIELD_INT64_T, offsetof(quire_memory_plan, kv_bytes_per_token), 0, 0, NULL},
-    {"representation_bytes", FIELD_INT64_T, offsetof(quire_memory_plan, representation_bytes), 0, 0, NULL},
-    {"reach", FIELD_INT64_T, offsetof(quire_memory_plan, reach), 0, 0, NULL},
-    {"kv_device_bytes", FIELD_INT64_T, offsetof(quire_memory_plan, kv_device_bytes), 0, 0, NULL},
-    {"kv_host_bytes", FIELD_INT64_T, offsetof(quire_memory_plan, kv_host_bytes), 0, 0, NULL},
-    {"kv_compressed_bytes", FIELD_INT64_T, offsetof(quire_memory_plan, kv_compressed_bytes), 0, 0, NULL},
-    {"kv_file_bytes", FIELD_INT64_T, offsetof(quire_memory_plan, kv_file_bytes), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_memory_plan, flags), 0, 0, NULL, NULL},
+    {"weight_bytes", FIELD_INT64_T, offsetof(quire_memory_plan, weight_bytes), 0, 0, NULL, NULL},
+    {"mapped_bytes", FIELD_INT64_T, offsetof(quire_memory_plan, mapped_bytes), 0, 0, NULL, NULL},
+    {"scratch_bytes", FIELD_INT64_T, offsetof(quire_memory_plan, scratch_bytes), 0, 0, NULL, NULL},
+    {"kv_bytes_per_token", FIELD_INT64_T, offsetof(quire_memory_plan, kv_bytes_per_token), 0, 0, NULL, NULL},
+    {"representation_bytes", FIELD_INT64_T, offsetof(quire_memory_plan, representation_bytes), 0, 0, NULL, NULL},
+    {"reach", FIELD_INT64_T, offsetof(quire_memory_plan, reach), 0, 0, NULL, NULL},
+    {"kv_device_bytes", FIELD_INT64_T, offsetof(quire_memory_plan, kv_device_bytes), 0, 0, NULL, NULL},
+    {"kv_host_bytes", FIELD_INT64_T, offsetof(quire_memory_plan, kv_host_bytes), 0, 0, NULL, NULL},
+    {"kv_compressed_bytes", FIELD_INT64_T, offsetof(quire_memory_plan, kv_compressed_bytes), 0, 0, NULL, NULL},
+    {"kv_file_bytes", FIELD_INT64_T, offsetof(quire_memory_plan, kv_file_bytes), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_memory_plan = {"quire_memory_plan", sizeof(quire_memory_plan), 1, list_of_quire_memory_plan};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -523,14 +523,14 @@ _Static_assert(offsetof(quire_rate_estimate, tier_read_bytes_per_second) == 40, 
 _Static_assert(offsetof(quire_rate_estimate, calibration_ns) == 48, "quire_rate_estimate.calibration_ns");
 #endif
 static const field list_of_quire_rate_estimate[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_rate_estimate, flags), 0, 0, NULL},
-    {"prefill_ns", FIELD_INT64_T, offsetof(quire_rate_estimate, prefill_ns), 0, 0, NULL},
-    {"decode_token_ns", FIELD_INT64_T, offsetof(quire_rate_estimate, decode_token_ns), 0, 0, NULL},
-    {"decode_token_cold_ns", FIELD_INT64_T, offsetof(quire_rate_estimate, decode_token_cold_ns), 0, 0, NULL},
-    {"measured_tokens", FIELD_INT64_T, offsetof(quire_rate_estimate, measured_tokens), 0, 0, NULL},
-    {"tier_read_bytes_per_second", FIELD_INT64_T, offsetof(quire_rate_estimate, tier_read_bytes_per_second), 0, 0, NULL},
-    {"calibration_ns", FIELD_INT64_T, offsetof(quire_rate_estimate, calibration_ns), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_rate_estimate, flags), 0, 0, NULL, NULL},
+    {"prefill_ns", FIELD_INT64_T, offsetof(quire_rate_estimate, prefill_ns), 0, 0, NULL, NULL},
+    {"decode_token_ns", FIELD_INT64_T, offsetof(quire_rate_estimate, decode_token_ns), 0, 0, NULL, NULL},
+    {"decode_token_cold_ns", FIELD_INT64_T, offsetof(quire_rate_estimate, decode_token_cold_ns), 0, 0, NULL, NULL},
+    {"measured_tokens", FIELD_INT64_T, offsetof(quire_rate_estimate, measured_tokens), 0, 0, NULL, NULL},
+    {"tier_read_bytes_per_second", FIELD_INT64_T, offsetof(quire_rate_estimate, tier_read_bytes_per_second), 0, 0, NULL, NULL},
+    {"calibration_ns", FIELD_INT64_T, offsetof(quire_rate_estimate, calibration_ns), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_rate_estimate = {"quire_rate_estimate", sizeof(quire_rate_estimate), 1, list_of_quire_rate_estimate};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -539,8 +539,8 @@ _Static_assert(offsetof(quire_text, data) == 0, "quire_text.data");
 _Static_assert(offsetof(quire_text, len) == 8, "quire_text.len");
 #endif
 static const field list_of_quire_text[] = {
-    {"data", FIELD_TEXT, offsetof(quire_text, data), offsetof(quire_text, len), 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"data", FIELD_TEXT, offsetof(quire_text, data), offsetof(quire_text, len), 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_text = {"quire_text", sizeof(quire_text), 0, list_of_quire_text};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -553,13 +553,13 @@ _Static_assert(offsetof(quire_sampler, b) == 16, "quire_sampler.b");
 _Static_assert(offsetof(quire_sampler, c) == 20, "quire_sampler.c");
 #endif
 static const field list_of_quire_sampler[] = {
-    {"kind", FIELD_INT32_T, offsetof(quire_sampler, kind), 0, 0, NULL},
-    {"n", FIELD_INT32_T, offsetof(quire_sampler, n), 0, 0, NULL},
-    {"m", FIELD_INT32_T, offsetof(quire_sampler, m), 0, 0, NULL},
-    {"a", FIELD_FLOAT, offsetof(quire_sampler, a), 0, 0, NULL},
-    {"b", FIELD_FLOAT, offsetof(quire_sampler, b), 0, 0, NULL},
-    {"c", FIELD_FLOAT, offsetof(quire_sampler, c), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"kind", FIELD_INT32_T, offsetof(quire_sampler, kind), 0, 0, NULL, NULL},
+    {"n", FIELD_INT32_T, offsetof(quire_sampler, n), 0, 0, NULL, NULL},
+    {"m", FIELD_INT32_T, offsetof(quire_sampler, m), 0, 0, NULL, NULL},
+    {"a", FIELD_FLOAT, offsetof(quire_sampler, a), 0, 0, NULL, NULL},
+    {"b", FIELD_FLOAT, offsetof(quire_sampler, b), 0, 0, NULL, NULL},
+    {"c", FIELD_FLOAT, offsetof(quire_sampler, c), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_sampler = {"quire_sampler", sizeof(quire_sampler), 0, list_of_quire_sampler};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -568,9 +568,9 @@ _Static_assert(offsetof(quire_logit_bias, token) == 0, "quire_logit_bias.token")
 _Static_assert(offsetof(quire_logit_bias, bias) == 4, "quire_logit_bias.bias");
 #endif
 static const field list_of_quire_logit_bias[] = {
-    {"token", FIELD_INT32_T, offsetof(quire_logit_bias, token), 0, 0, NULL},
-    {"bias", FIELD_FLOAT, offsetof(quire_logit_bias, bias), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"token", FIELD_INT32_T, offsetof(quire_logit_bias, token), 0, 0, NULL, NULL},
+    {"bias", FIELD_FLOAT, offsetof(quire_logit_bias, bias), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_logit_bias = {"quire_logit_bias", sizeof(quire_logit_bias), 0, list_of_quire_logit_bias};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -579,9 +579,9 @@ _Static_assert(offsetof(quire_token_logprob, token) == 0, "quire_token_logprob.t
 _Static_assert(offsetof(quire_token_logprob, logprob) == 4, "quire_token_logprob.logprob");
 #endif
 static const field list_of_quire_token_logprob[] = {
-    {"token", FIELD_INT32_T, offsetof(quire_token_logprob, token), 0, 0, NULL},
-    {"logprob", FIELD_FLOAT, offsetof(quire_token_logprob, logprob), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"token", FIELD_INT32_T, offsetof(quire_token_logprob, token), 0, 0, NULL, NULL},
+    {"logprob", FIELD_FLOAT, offsetof(quire_token_logprob, logprob), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_token_logprob = {"quire_token_logprob", sizeof(quire_token_logprob), 0, list_of_quire_token_logprob};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -597,14 +597,14 @@ _Static_assert(offsetof(quire_position_view, n_queries) == 32, "quire_position_v
 _Static_assert(offsetof(quire_position_view, n_keys) == 40, "quire_position_view.n_keys");
 #endif
 static const field list_of_quire_position_view[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_position_view, flags), 0, 0, NULL},
-    {"head", FIELD_INT32_T, offsetof(quire_position_view, head), 0, 0, NULL},
-    {"query_kind", FIELD_INT32_T, offsetof(quire_position_view, query_kind), 0, 0, NULL},
-    {"key_kind", FIELD_INT32_T, offsetof(quire_position_view, key_kind), 0, 0, NULL},
-    {"first_query", FIELD_INT64_T, offsetof(quire_position_view, first_query), 0, 0, NULL},
-    {"n_queries", FIELD_INT64_T, offsetof(quire_position_view, n_queries), 0, 0, NULL},
-    {"n_keys", FIELD_INT64_T, offsetof(quire_position_view, n_keys), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_position_view, flags), 0, 0, NULL, NULL},
+    {"head", FIELD_INT32_T, offsetof(quire_position_view, head), 0, 0, NULL, NULL},
+    {"query_kind", FIELD_INT32_T, offsetof(quire_position_view, query_kind), 0, 0, NULL, NULL},
+    {"key_kind", FIELD_INT32_T, offsetof(quire_position_view, key_kind), 0, 0, NULL, NULL},
+    {"first_query", FIELD_INT64_T, offsetof(quire_position_view, first_query), 0, 0, NULL, NULL},
+    {"n_queries", FIELD_INT64_T, offsetof(quire_position_view, n_queries), 0, 0, NULL, NULL},
+    {"n_keys", FIELD_INT64_T, offsetof(quire_position_view, n_keys), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_position_view = {"quire_position_view", sizeof(quire_position_view), 1, list_of_quire_position_view};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -615,10 +615,10 @@ _Static_assert(offsetof(quire_session_probes, tasks_after_cancel) == 8, "quire_s
 _Static_assert(offsetof(quire_session_probes, cancel_latency_ns) == 16, "quire_session_probes.cancel_latency_ns");
 #endif
 static const field list_of_quire_session_probes[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_session_probes, flags), 0, 0, NULL},
-    {"tasks_after_cancel", FIELD_INT64_T, offsetof(quire_session_probes, tasks_after_cancel), 0, 0, NULL},
-    {"cancel_latency_ns", FIELD_INT64_T, offsetof(quire_session_probes, cancel_latency_ns), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_session_probes, flags), 0, 0, NULL, NULL},
+    {"tasks_after_cancel", FIELD_INT64_T, offsetof(quire_session_probes, tasks_after_cancel), 0, 0, NULL, NULL},
+    {"cancel_latency_ns", FIELD_INT64_T, offsetof(quire_session_probes, cancel_latency_ns), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_session_probes = {"quire_session_probes", sizeof(quire_session_probes), 1, list_of_quire_session_probes};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -640,16 +640,16 @@ _Static_assert(offsetof(quire_model_options, activation_type) == 88, "quire_mode
 _Static_assert(offsetof(quire_model_options, reserved) == 92, "quire_model_options.reserved");
 #endif
 static const field list_of_quire_model_options[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_model_options, flags), 0, 0, NULL},
-    {"load", FIELD_INT32_T, offsetof(quire_model_options, load), 0, 0, NULL},
-    {"weight_type", FIELD_INT32_T, offsetof(quire_model_options, weight_type), 0, 0, NULL},
-    {"cancel", FIELD_HANDLE, offsetof(quire_model_options, cancel), 0, 0, NULL},
-    {"progress", FIELD_PROGRESS, offsetof(quire_model_options, progress), offsetof(quire_model_options, progress_user_data), 0, NULL},
-    {"merge", FIELD_LIST, offsetof(quire_model_options, merge), offsetof(quire_model_options, n_merge), 0, &fields_of_quire_adapter_source},
-    {"beacon_path", FIELD_TEXT, offsetof(quire_model_options, beacon_path), offsetof(quire_model_options, beacon_path_len), 0, NULL},
-    {"device", FIELD_TEXT, offsetof(quire_model_options, device), offsetof(quire_model_options, device_len), 0, NULL},
-    {"activation_type", FIELD_INT32_T, offsetof(quire_model_options, activation_type), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_model_options, flags), 0, 0, NULL, NULL},
+    {"load", FIELD_INT32_T, offsetof(quire_model_options, load), 0, 0, NULL, NULL},
+    {"weight_type", FIELD_INT32_T, offsetof(quire_model_options, weight_type), 0, 0, NULL, NULL},
+    {"cancel", FIELD_HANDLE, offsetof(quire_model_options, cancel), 0, 0, NULL, "quire_cancel"},
+    {"progress", FIELD_PROGRESS, offsetof(quire_model_options, progress), offsetof(quire_model_options, progress_user_data), 0, NULL, NULL},
+    {"merge", FIELD_LIST, offsetof(quire_model_options, merge), offsetof(quire_model_options, n_merge), 0, &fields_of_quire_adapter_source, NULL},
+    {"beacon_path", FIELD_TEXT, offsetof(quire_model_options, beacon_path), offsetof(quire_model_options, beacon_path_len), 0, NULL, NULL},
+    {"device", FIELD_TEXT, offsetof(quire_model_options, device), offsetof(quire_model_options, device_len), 0, NULL, NULL},
+    {"activation_type", FIELD_INT32_T, offsetof(quire_model_options, activation_type), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_model_options = {"quire_model_options", sizeof(quire_model_options), 1, list_of_quire_model_options};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -676,21 +676,21 @@ _Static_assert(offsetof(quire_session_options, reserved_2) == 116, "quire_sessio
 _Static_assert(offsetof(quire_session_options, old_after) == 120, "quire_session_options.old_after");
 #endif
 static const field list_of_quire_session_options[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_session_options, flags), 0, 0, NULL},
-    {"strategy", FIELD_TEXT, offsetof(quire_session_options, strategy), offsetof(quire_session_options, strategy_len), 0, NULL},
-    {"kv_type", FIELD_INT32_T, offsetof(quire_session_options, kv_type), 0, 0, NULL},
-    {"overflow", FIELD_INT32_T, offsetof(quire_session_options, overflow), 0, 0, NULL},
-    {"expected_tokens", FIELD_INT64_T, offsetof(quire_session_options, expected_tokens), 0, 0, NULL},
-    {"prefill_block", FIELD_INT32_T, offsetof(quire_session_options, prefill_block), 0, 0, NULL},
-    {"kv_device_budget_bytes", FIELD_INT64_T, offsetof(quire_session_options, kv_device_budget_bytes), 0, 0, NULL},
-    {"kv_host_budget_bytes", FIELD_INT64_T, offsetof(quire_session_options, kv_host_budget_bytes), 0, 0, NULL},
-    {"kv_compressed_budget_bytes", FIELD_INT64_T, offsetof(quire_session_options, kv_compressed_budget_bytes), 0, 0, NULL},
-    {"kv_file_budget_bytes", FIELD_INT64_T, offsetof(quire_session_options, kv_file_budget_bytes), 0, 0, NULL},
-    {"kv_file_directory", FIELD_TEXT, offsetof(quire_session_options, kv_file_directory), offsetof(quire_session_options, kv_file_directory_len), 0, NULL},
-    {"adapters", FIELD_LIST, offsetof(quire_session_options, adapters), offsetof(quire_session_options, n_adapters), 0, &fields_of_quire_session_adapter},
-    {"kv_old_type", FIELD_INT32_T, offsetof(quire_session_options, kv_old_type), 0, 0, NULL},
-    {"old_after", FIELD_INT64_T, offsetof(quire_session_options, old_after), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_session_options, flags), 0, 0, NULL, NULL},
+    {"strategy", FIELD_TEXT, offsetof(quire_session_options, strategy), offsetof(quire_session_options, strategy_len), 0, NULL, NULL},
+    {"kv_type", FIELD_INT32_T, offsetof(quire_session_options, kv_type), 0, 0, NULL, NULL},
+    {"overflow", FIELD_INT32_T, offsetof(quire_session_options, overflow), 0, 0, NULL, NULL},
+    {"expected_tokens", FIELD_INT64_T, offsetof(quire_session_options, expected_tokens), 0, 0, NULL, NULL},
+    {"prefill_block", FIELD_INT32_T, offsetof(quire_session_options, prefill_block), 0, 0, NULL, NULL},
+    {"kv_device_budget_bytes", FIELD_INT64_T, offsetof(quire_session_options, kv_device_budget_bytes), 0, 0, NULL, NULL},
+    {"kv_host_budget_bytes", FIELD_INT64_T, offsetof(quire_session_options, kv_host_budget_bytes), 0, 0, NULL, NULL},
+    {"kv_compressed_budget_bytes", FIELD_INT64_T, offsetof(quire_session_options, kv_compressed_budget_bytes), 0, 0, NULL, NULL},
+    {"kv_file_budget_bytes", FIELD_INT64_T, offsetof(quire_session_options, kv_file_budget_bytes), 0, 0, NULL, NULL},
+    {"kv_file_directory", FIELD_TEXT, offsetof(quire_session_options, kv_file_directory), offsetof(quire_session_options, kv_file_directory_len), 0, NULL, NULL},
+    {"adapters", FIELD_LIST, offsetof(quire_session_options, adapters), offsetof(quire_session_options, n_adapters), 0, &fields_of_quire_session_adapter, NULL},
+    {"kv_old_type", FIELD_INT32_T, offsetof(quire_session_options, kv_old_type), 0, 0, NULL, NULL},
+    {"old_after", FIELD_INT64_T, offsetof(quire_session_options, old_after), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_session_options = {"quire_session_options", sizeof(quire_session_options), 1, list_of_quire_session_options};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -704,11 +704,11 @@ _Static_assert(offsetof(quire_edit_options, labels) == 24, "quire_edit_options.l
 _Static_assert(offsetof(quire_edit_options, n_labels) == 32, "quire_edit_options.n_labels");
 #endif
 static const field list_of_quire_edit_options[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_edit_options, flags), 0, 0, NULL},
-    {"reuse", FIELD_INT32_T, offsetof(quire_edit_options, reuse), 0, 0, NULL},
-    {"reread_tokens", FIELD_INT64_T, offsetof(quire_edit_options, reread_tokens), 0, 0, NULL},
-    {"labels", FIELD_LIST, offsetof(quire_edit_options, labels), offsetof(quire_edit_options, n_labels), 0, &fields_of_quire_label},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_edit_options, flags), 0, 0, NULL, NULL},
+    {"reuse", FIELD_INT32_T, offsetof(quire_edit_options, reuse), 0, 0, NULL, NULL},
+    {"reread_tokens", FIELD_INT64_T, offsetof(quire_edit_options, reread_tokens), 0, 0, NULL, NULL},
+    {"labels", FIELD_LIST, offsetof(quire_edit_options, labels), offsetof(quire_edit_options, n_labels), 0, &fields_of_quire_label, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_edit_options = {"quire_edit_options", sizeof(quire_edit_options), 1, list_of_quire_edit_options};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -741,26 +741,26 @@ _Static_assert(offsetof(quire_stream_options, draft_tokens) == 160, "quire_strea
 _Static_assert(offsetof(quire_stream_options, draft_match) == 164, "quire_stream_options.draft_match");
 #endif
 static const field list_of_quire_stream_options[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_stream_options, flags), 0, 0, NULL},
-    {"max_tokens", FIELD_INT64_T, offsetof(quire_stream_options, max_tokens), 0, 0, NULL},
-    {"temperature", FIELD_FLOAT, offsetof(quire_stream_options, temperature), 0, 0, NULL},
-    {"top_k", FIELD_INT32_T, offsetof(quire_stream_options, top_k), 0, 0, NULL},
-    {"top_p", FIELD_FLOAT, offsetof(quire_stream_options, top_p), 0, 0, NULL},
-    {"min_p", FIELD_FLOAT, offsetof(quire_stream_options, min_p), 0, 0, NULL},
-    {"seed", FIELD_UINT64_T, offsetof(quire_stream_options, seed), 0, 0, NULL},
-    {"stop_ids", FIELD_LIST, offsetof(quire_stream_options, stop_ids), offsetof(quire_stream_options, n_stop_ids), FIELD_INT32_T, NULL},
-    {"stop_strings", FIELD_LIST, offsetof(quire_stream_options, stop_strings), offsetof(quire_stream_options, n_stop_strings), 0, &fields_of_quire_text},
-    {"samplers", FIELD_LIST, offsetof(quire_stream_options, samplers), offsetof(quire_stream_options, n_samplers), 0, &fields_of_quire_sampler},
-    {"logit_bias", FIELD_LIST, offsetof(quire_stream_options, logit_bias), offsetof(quire_stream_options, n_logit_bias), 0, &fields_of_quire_logit_bias},
-    {"dry_breakers", FIELD_LIST, offsetof(quire_stream_options, dry_breakers), offsetof(quire_stream_options, n_dry_breakers), 0, &fields_of_quire_text},
-    {"min_tokens", FIELD_INT64_T, offsetof(quire_stream_options, min_tokens), 0, 0, NULL},
-    {"deadline_ms", FIELD_INT64_T, offsetof(quire_stream_options, deadline_ms), 0, 0, NULL},
-    {"n_top_logprobs", FIELD_INT32_T, offsetof(quire_stream_options, n_top_logprobs), 0, 0, NULL},
-    {"max_undelivered", FIELD_INT32_T, offsetof(quire_stream_options, max_undelivered), 0, 0, NULL},
-    {"cite_end", FIELD_INT64_T, offsetof(quire_stream_options, cite_end), 0, 0, NULL},
-    {"draft_tokens", FIELD_INT32_T, offsetof(quire_stream_options, draft_tokens), 0, 0, NULL},
-    {"draft_match", FIELD_INT32_T, offsetof(quire_stream_options, draft_match), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_stream_options, flags), 0, 0, NULL, NULL},
+    {"max_tokens", FIELD_INT64_T, offsetof(quire_stream_options, max_tokens), 0, 0, NULL, NULL},
+    {"temperature", FIELD_FLOAT, offsetof(quire_stream_options, temperature), 0, 0, NULL, NULL},
+    {"top_k", FIELD_INT32_T, offsetof(quire_stream_options, top_k), 0, 0, NULL, NULL},
+    {"top_p", FIELD_FLOAT, offsetof(quire_stream_options, top_p), 0, 0, NULL, NULL},
+    {"min_p", FIELD_FLOAT, offsetof(quire_stream_options, min_p), 0, 0, NULL, NULL},
+    {"seed", FIELD_UINT64_T, offsetof(quire_stream_options, seed), 0, 0, NULL, NULL},
+    {"stop_ids", FIELD_LIST, offsetof(quire_stream_options, stop_ids), offsetof(quire_stream_options, n_stop_ids), FIELD_INT32_T, NULL, NULL},
+    {"stop_strings", FIELD_LIST, offsetof(quire_stream_options, stop_strings), offsetof(quire_stream_options, n_stop_strings), 0, &fields_of_quire_text, NULL},
+    {"samplers", FIELD_LIST, offsetof(quire_stream_options, samplers), offsetof(quire_stream_options, n_samplers), 0, &fields_of_quire_sampler, NULL},
+    {"logit_bias", FIELD_LIST, offsetof(quire_stream_options, logit_bias), offsetof(quire_stream_options, n_logit_bias), 0, &fields_of_quire_logit_bias, NULL},
+    {"dry_breakers", FIELD_LIST, offsetof(quire_stream_options, dry_breakers), offsetof(quire_stream_options, n_dry_breakers), 0, &fields_of_quire_text, NULL},
+    {"min_tokens", FIELD_INT64_T, offsetof(quire_stream_options, min_tokens), 0, 0, NULL, NULL},
+    {"deadline_ms", FIELD_INT64_T, offsetof(quire_stream_options, deadline_ms), 0, 0, NULL, NULL},
+    {"n_top_logprobs", FIELD_INT32_T, offsetof(quire_stream_options, n_top_logprobs), 0, 0, NULL, NULL},
+    {"max_undelivered", FIELD_INT32_T, offsetof(quire_stream_options, max_undelivered), 0, 0, NULL, NULL},
+    {"cite_end", FIELD_INT64_T, offsetof(quire_stream_options, cite_end), 0, 0, NULL, NULL},
+    {"draft_tokens", FIELD_INT32_T, offsetof(quire_stream_options, draft_tokens), 0, 0, NULL, NULL},
+    {"draft_match", FIELD_INT32_T, offsetof(quire_stream_options, draft_match), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_stream_options = {"quire_stream_options", sizeof(quire_stream_options), 1, list_of_quire_stream_options};
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -789,24 +789,24 @@ _Static_assert(offsetof(quire_event, reserved) == 124, "quire_event.reserved");
 _Static_assert(offsetof(quire_event, moved) == 128, "quire_event.moved");
 #endif
 static const field list_of_quire_event[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_event, flags), 0, 0, NULL},
-    {"kind", FIELD_INT32_T, offsetof(quire_event, kind), 0, 0, NULL},
-    {"token", FIELD_INT32_T, offsetof(quire_event, token), 0, 0, NULL},
-    {"n_tokens", FIELD_INT64_T, offsetof(quire_event, n_tokens), 0, 0, NULL},
-    {"text", FIELD_TEXT, offsetof(quire_event, text), offsetof(quire_event, text_len), 0, NULL},
-    {"total", FIELD_INT64_T, offsetof(quire_event, total), 0, 0, NULL},
-    {"reused", FIELD_INT64_T, offsetof(quire_event, reused), 0, 0, NULL},
-    {"done", FIELD_INT64_T, offsetof(quire_event, done), 0, 0, NULL},
-    {"n_per_second", FIELD_DOUBLE, offsetof(quire_event, n_per_second), 0, 0, NULL},
-    {"logprob", FIELD_FLOAT, offsetof(quire_event, logprob), 0, 0, NULL},
-    {"finish_reason", FIELD_INT32_T, offsetof(quire_event, finish_reason), 0, 0, NULL},
-    {"stop_index", FIELD_INT32_T, offsetof(quire_event, stop_index), 0, 0, NULL},
-    {"code", FIELD_INT32_T, offsetof(quire_event, code), 0, 0, NULL},
-    {"top_logprobs", FIELD_LIST, offsetof(quire_event, top_logprobs), offsetof(quire_event, n_top_logprobs), 0, &fields_of_quire_token_logprob},
-    {"message", FIELD_TEXT, offsetof(quire_event, message), offsetof(quire_event, message_len), 0, NULL},
-    {"reuse_miss", FIELD_INT32_T, offsetof(quire_event, reuse_miss), 0, 0, NULL},
-    {"moved", FIELD_INT64_T, offsetof(quire_event, moved), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {"flags", FIELD_UINT32_T, offsetof(quire_event, flags), 0, 0, NULL, NULL},
+    {"kind", FIELD_INT32_T, offsetof(quire_event, kind), 0, 0, NULL, NULL},
+    {"token", FIELD_INT32_T, offsetof(quire_event, token), 0, 0, NULL, NULL},
+    {"n_tokens", FIELD_INT64_T, offsetof(quire_event, n_tokens), 0, 0, NULL, NULL},
+    {"text", FIELD_TEXT, offsetof(quire_event, text), offsetof(quire_event, text_len), 0, NULL, NULL},
+    {"total", FIELD_INT64_T, offsetof(quire_event, total), 0, 0, NULL, NULL},
+    {"reused", FIELD_INT64_T, offsetof(quire_event, reused), 0, 0, NULL, NULL},
+    {"done", FIELD_INT64_T, offsetof(quire_event, done), 0, 0, NULL, NULL},
+    {"n_per_second", FIELD_DOUBLE, offsetof(quire_event, n_per_second), 0, 0, NULL, NULL},
+    {"logprob", FIELD_FLOAT, offsetof(quire_event, logprob), 0, 0, NULL, NULL},
+    {"finish_reason", FIELD_INT32_T, offsetof(quire_event, finish_reason), 0, 0, NULL, NULL},
+    {"stop_index", FIELD_INT32_T, offsetof(quire_event, stop_index), 0, 0, NULL, NULL},
+    {"code", FIELD_INT32_T, offsetof(quire_event, code), 0, 0, NULL, NULL},
+    {"top_logprobs", FIELD_LIST, offsetof(quire_event, top_logprobs), offsetof(quire_event, n_top_logprobs), 0, &fields_of_quire_token_logprob, NULL},
+    {"message", FIELD_TEXT, offsetof(quire_event, message), offsetof(quire_event, message_len), 0, NULL, NULL},
+    {"reuse_miss", FIELD_INT32_T, offsetof(quire_event, reuse_miss), 0, 0, NULL, NULL},
+    {"moved", FIELD_INT64_T, offsetof(quire_event, moved), 0, 0, NULL, NULL},
+    {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_event = {"quire_event", sizeof(quire_event), 1, list_of_quire_event};
 
 /* [any-thread] since 0.1

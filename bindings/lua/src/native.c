@@ -23,10 +23,7 @@ void check(lua_State* L, quire_status status, const quire_error* err) {
 }
 
 void* handle_at(lua_State* L, int index, const char* type) {
-  handle* h = lua_touserdata(L, index);
-  if (type) return ((handle*)luaL_checkudata(L, index, type))->pointer;
-  luaL_argexpected(L, h && lua_rawlen(L, index) == sizeof *h, index, "handle");
-  return h->pointer;
+  return ((handle*)luaL_checkudata(L, index, type))->pointer;
 }
 
 int new_handle(lua_State* L, const char* type) {

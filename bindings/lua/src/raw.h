@@ -42,6 +42,7 @@ typedef struct field {
   size_t second;
   int element;      /* of a list of scalars: FIELD_* */
   const record* of; /* of a list of structs */
+  const char* type; /* of a handle */
 } field;
 
 struct record {

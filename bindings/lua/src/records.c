@@ -94,7 +94,7 @@ static int read_field(lua_State* L, const field* f, char* to, callbacks** calls)
       *(const void**)(to + f->offset) =
           read_list(L, index, f->name, f->element, f->of, (size_t*)(to + f->second));
       return 1;
-    case FIELD_HANDLE: *(void**)(to + f->offset) = handle_at(L, index, NULL); return 0;
+    case FIELD_HANDLE: *(void**)(to + f->offset) = handle_at(L, index, f->type); return 0;
     case FIELD_LOG: set_log(L, index, (quire_runtime_options*)to); return 0;
     case FIELD_BYTES: set_bytes(L, index, (quire_snapshot_reader*)to); return 0;
     case FIELD_PROGRESS:

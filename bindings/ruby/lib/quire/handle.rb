@@ -9,13 +9,14 @@ module Quire
   # and empty? of arrays are one step each under Ruby's lock, and a call says that it is there before it looks whether it is
   # too late.
   class Reference
-    attr_reader :name
+    # Such as :quire_model.
+    attr_reader :type
 
     def initialize(address, type)
       @address = [address]
       @calls = []
       @closed = false
-      @name = type.to_s.delete_prefix("quire_").capitalize
+      @type = type
       @release = Library::FUNCTIONS.fetch(:"#{type.to_s.delete_prefix('quire_')}_release")
       ObjectSpace.define_finalizer(self, Reference.finalizer(@address, @release))
     end
@@ -30,12 +31,16 @@ module Quire
       return @address.first unless @closed
 
       done
-      raise ClosedError, "this #{name} was closed"
+      raise ClosedError, "this #{type.to_s.delete_prefix('quire_').capitalize} was closed"
     end
 
     def done
       @calls.pop
       drop if @closed
+    end
+
+    def inspect
+      "#<#{self.class} #{type}>"
     end
 
     # The address, for calls of an owner that is not closed before it is collected.

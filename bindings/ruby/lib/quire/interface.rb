@@ -294,7 +294,7 @@ module Quire::Interface
       flags: { type: :uint32_t, offset: 4 },
       load: { type: :int32_t, offset: 8 },
       weight_type: { type: :int32_t, offset: 12 },
-      cancel: { type: :handle, offset: 16 },
+      cancel: { type: :handle, offset: 16, of: :quire_cancel },
       progress: { type: :progress, offset: 24 },
       merge: { type: :list, offset: 40, element: :quire_adapter_source, count: 48 },
       beacon_path: { type: :text, offset: 56, length: 64 },
@@ -321,12 +321,12 @@ module Quire::Interface
       flags: { type: :uint32_t, offset: 4 },
       n_threads: { type: :int32_t, offset: 8 },
       recipe: { type: :text, offset: 16, length: 24 },
-      cancel: { type: :handle, offset: 32 },
+      cancel: { type: :handle, offset: 32, of: :quire_cancel },
       progress: { type: :progress, offset: 40 }
     } },
     quire_adapter_options: { size: 32, grows: true, fields: {
       flags: { type: :uint32_t, offset: 4 },
-      cancel: { type: :handle, offset: 8 },
+      cancel: { type: :handle, offset: 8, of: :quire_cancel },
       progress: { type: :progress, offset: 16 }
     } },
     quire_adapter_info: { size: 32, grows: true, fields: {
@@ -349,7 +349,7 @@ module Quire::Interface
     } },
     # An adapter of a session. This struct has its final size.
     quire_session_adapter: { size: 16, grows: false, fields: {
-      adapter: { type: :handle, offset: 0 },
+      adapter: { type: :handle, offset: 0, of: :quire_adapter },
       scale: { type: :double, offset: 8 }
     } },
     quire_session_options: { size: 128, grows: true, fields: {
@@ -467,7 +467,7 @@ module Quire::Interface
     } },
     quire_snapshot_options: { size: 32, grows: true, fields: {
       flags: { type: :uint32_t, offset: 4 },
-      cancel: { type: :handle, offset: 8 },
+      cancel: { type: :handle, offset: 8, of: :quire_cancel },
       progress: { type: :progress, offset: 16 }
     } },
     # Where a snapshot goes to, from its first byte to its last.

@@ -37,8 +37,10 @@ module Quire
       as_it_is ? value : value.encode(Encoding::UTF_8)
     end
 
-    # The address of a handle, which is not released before the call returned.
-    def handle(reference)
+    # The address of a handle of this type, which is not released before the call returned.
+    def handle(reference, type)
+      raise TypeError, "expected a #{type}, not #{reference.inspect}" unless reference.is_a?(Reference) && reference.type == type
+
       address = reference.acquire
       @references << reference
       address
@@ -141,7 +143,7 @@ module Quire
       when :list
         bytes[field[:offset], 8], bytes[field[:count], 8] =
           list(value, field[:element], key).map { |number| [number].pack("J") }
-      when :handle then bytes[field[:offset], 8] = [handle(value)].pack("J")
+      when :handle then bytes[field[:offset], 8] = [handle(value, field[:of])].pack("J")
       when :progress, :write, :commit, :read then bytes[field[:offset], 8] = [callbacks.make(field[:type], value)].pack("J")
       else
         bytes[field[:offset], SIZES[field[:type]]] = [scalar(value, field[:type], key)].pack(FORMATS.fetch(field[:type]))

@@ -68,8 +68,8 @@ module Quire
         @given << @memory.address(@error)
       end
 
-      def step_handle(_)
-        @given << @memory.handle(@arguments.shift)
+      def step_handle(type)
+        @given << @memory.handle(@arguments.shift, type)
       end
 
       def step_made(type)
