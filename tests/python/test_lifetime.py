@@ -7,13 +7,12 @@ import itertools
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import unittest
 
 import quire
 from quire._library import lib
-from with_model import ADAPTERS, MODEL
+from with_model import ADAPTERS, MODEL, WithModel
 
 
 def resident_bytes():
@@ -33,6 +32,8 @@ def handles():
 
 
 class Lifetime(unittest.TestCase):
+    folder = WithModel.folder
+
     def test_handles_may_go_in_any_order(self):
         runtime = quire.Runtime(threads=1)
         model = runtime.load(MODEL)
@@ -102,11 +103,6 @@ class Lifetime(unittest.TestCase):
             blocks_after, resident_after = live_and_die(1000)
             self.assertLess(blocks_after - blocks, 500)
             self.assertLess(resident_after - resident, 4 << 20)  # a session alone holds 100 KB and more
-
-    def folder(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        return directory.name
 
     def test_runtime_close_ends_everything(self):
         with quire.Runtime(threads=1) as runtime:
