@@ -4,7 +4,7 @@
     generate_native.py --check   compares; exit status 1 if they are not what would be written
 
 Enums.cs and Results.cs are public: the groups of constants, and what the library reports as objects that cannot change.
-Structs.cs, Callbacks.cs and Functions.cs are internal: the C interface as it is.
+Structs.cs, Callbacks.cs, Functions.cs and Handles.cs are internal: the C interface as it is.
 """
 
 import json
@@ -197,6 +197,17 @@ def structs(interface, types):
     return "".join([*parts, "\n".join(blocks), "}\n"])
 
 
+def handles(interface):
+    parts = [HEAD, "using System;\n\nnamespace Quire\n{\n"]
+    blocks = []
+    for name in interface["handles"]:
+        methods = [f"        protected override void {verb.capitalize()}(IntPtr pointer)\n        {{\n"
+                   f"            Native.{name}_{verb}(pointer);\n        }}\n" for verb in ("retain", "release")]
+        blocks.append(summary(f"A reference to a {name}.", 4) + f"    internal sealed class {handle(name)} : QuireHandle\n    {{\n"
+                      + "\n".join(methods) + "    }\n")
+    return "".join([*parts, "\n".join(blocks), "}\n"])
+
+
 def callbacks(interface, types):
     parts = [HEAD, "using System;\nusing System.Runtime.InteropServices;\n\nnamespace Quire\n{\n"]
     blocks = []
@@ -266,7 +277,8 @@ def results(interface, types):
 def generate(interface):
     types = Types(interface)
     return {"Enums.cs": enums(interface), "Structs.cs": structs(interface, types), "Callbacks.cs": callbacks(interface, types),
-            "Functions.cs": functions(interface, types), "Results.cs": results(interface, types)}
+            "Functions.cs": functions(interface, types), "Handles.cs": handles(interface),
+            "Results.cs": results(interface, types)}
 
 
 def main():

@@ -50,6 +50,54 @@ namespace Quire.Tests
             for (int index = 1; index <= 8; index++) Check.Sequence(whole.Take(index), Ids(tasks[index - 1].Result));
         }
 
+        /// <summary>Many streams are awaited, and there is a moment in which all threads of the pool are free.</summary>
+        [Test]
+        private void NoThreadWaits()
+        {
+            using (var source = new CancellationTokenSource())
+            {
+                Task[] reading = Enumerable.Range(0, 16).Select(index =>
+                    LongReader(20000).PrefillAsync(null, source.Token)).ToArray();
+                bool free = SpinWait.SpinUntil(() =>
+                {
+                    ThreadPool.GetMaxThreads(out int most, out int mostIo);
+                    ThreadPool.GetAvailableThreads(out int available, out int availableIo);
+                    return available == most;
+                }, TimeSpan.FromMinutes(1));
+                Check.True(free && reading.All(task => !task.IsCompleted), "all read, and no thread waits");
+                source.Cancel();
+                foreach (Task task in reading)
+                    Check.Throws<OperationCanceledException>(() => task.GetAwaiter().GetResult());
+            }
+        }
+
+        /// <summary>It ends: by Closed, or, where the reader sees the cancel that is part of closing first, by that.</summary>
+        [Test]
+        private void ClosingWhatIsAwaited()
+        {
+            foreach (bool runtimeToo in new[] { false, true })
+            {
+                using (var runtime = new Runtime(new RuntimeOptions { ThreadCount = 1 }))
+                {
+                    Session session = runtime.LoadModel(Shared.TinyModel).CreateSession("dca");
+                    session.FeedTokens(Shared.Ids(50000));
+                    EventStream stream = session.Open();
+                    Task<List<Event>> reading = ReadAll(stream);
+                    SpinWait.SpinUntil(() => session.TokenCount > 0);
+                    if (runtimeToo) runtime.Close();
+                    else stream.Close();
+                    try
+                    {
+                        Check.Equal(FinishReason.Cancelled, reading.GetAwaiter().GetResult().Last().FinishReason);
+                    }
+                    catch (QuireException exception)
+                    {
+                        Check.Equal(Status.Closed, exception.Status);
+                    }
+                }
+            }
+        }
+
         [Test]
         private void CancellingWhileItReads()
         {

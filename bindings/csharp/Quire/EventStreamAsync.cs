@@ -7,16 +7,13 @@ namespace Quire
 {
     public sealed partial class EventStream : IAsyncEnumerable<Event>
     {
-        /// <summary>
-        /// Next as a task. Where an event waits already, the task is complete; else a thread of the pool waits for it.
-        /// One call at a time.
-        /// </summary>
+        /// <summary>Next as a task; no thread waits meanwhile. One call at a time.</summary>
         public ValueTask<Event> NextAsync(CancellationToken cancellationToken = default(CancellationToken))
         {
-            // Of a token that is cancelled already Next sees to it that the stream is stopped before the task ends.
+            // Of a token that is cancelled already the slow way sees to it that the stream is stopped.
             if (!cancellationToken.IsCancellationRequested && TryWait(cancellationToken, out Event waiting))
                 return new ValueTask<Event>(waiting);
-            return new ValueTask<Event>(Task.Run(() => Next(cancellationToken)));
+            return new ValueTask<Event>(CancellableAsync(cancellationToken));
         }
 
         /// <summary>The events up to the end event, for `await foreach`; cancelling as in Next.</summary>
@@ -24,6 +21,19 @@ namespace Quire
             CancellationToken cancellationToken = default(CancellationToken))
         {
             return new AsyncEnumerator<Event>(this, next => next, false, cancellationToken);
+        }
+
+        /// <summary>NextAsync, for a token that cancels the stream already.</summary>
+        internal async Task<Event> WaitAsync(CancellationToken token)
+        {
+            Event next;
+            while (!TryWait(token, out next)) await WaitLoop.Ready(this).ConfigureAwait(false);
+            return next;
+        }
+
+        private async Task<Event> CancellableAsync(CancellationToken token)
+        {
+            using (CancelWith(token)) return await WaitAsync(token).ConfigureAwait(false);
         }
     }
 
@@ -38,7 +48,6 @@ namespace Quire
         private readonly bool owned;
         private readonly CancellationToken token;
         private readonly CancellationTokenRegistration registration;
-        private readonly Func<bool> wait;
 
         internal AsyncEnumerator(EventStream stream, Func<Event, T> pick, bool owned, CancellationToken token)
         {
@@ -47,7 +56,6 @@ namespace Quire
             this.owned = owned;
             this.token = token;
             registration = stream.CancelWith(token);
-            wait = Wait;
         }
 
         public T Current { get; private set; }
@@ -56,7 +64,7 @@ namespace Quire
         {
             while (stream.TryWait(token, out Event next))
                 if (Move(next)) return new ValueTask<bool>(Current != null);
-            return new ValueTask<bool>(Task.Run(wait));
+            return new ValueTask<bool>(WaitAsync());
         }
 
         public ValueTask DisposeAsync()
@@ -65,10 +73,10 @@ namespace Quire
             return owned ? stream.DisposeAsync() : default(ValueTask);
         }
 
-        /// <summary>On a thread of the pool, until there is something to give or the stream has ended.</summary>
-        private bool Wait()
+        /// <summary>Until there is something to give, or the stream has ended.</summary>
+        private async Task<bool> WaitAsync()
         {
-            while (!Move(stream.Wait(token)))
+            while (!Move(await stream.WaitAsync(token).ConfigureAwait(false)))
             {
             }
             return Current != null;

@@ -34,7 +34,7 @@ namespace Quire
                     if (next.Text.Length > 0) yield return next.Text;
         }
 
-        /// <summary>The same for `await foreach`: no thread of the caller waits. Each enumeration opens a stream.</summary>
+        /// <summary>The same for `await foreach`; no thread waits meanwhile. Each enumeration opens a stream.</summary>
         public IAsyncEnumerable<string> GenerateAsync(StreamOptions options,
             CancellationToken cancellationToken = default(CancellationToken))
         {
@@ -45,10 +45,7 @@ namespace Quire
         public void Prefill(StreamOptions options = null,
             CancellationToken cancellationToken = default(CancellationToken))
         {
-            if (options != null && options.MaxTokens != 0)
-                throw new ArgumentException("MaxTokens must be 0", nameof(options));
-            cancellationToken.ThrowIfCancellationRequested();
-            using (EventStream stream = Open(options))
+            using (EventStream stream = OpenPrefill(options, cancellationToken))
             using (stream.CancelWith(cancellationToken))
             {
                 while (stream.Wait(cancellationToken) != null)
@@ -57,11 +54,32 @@ namespace Quire
             }
         }
 
-        /// <summary>The same on a thread of the pool.</summary>
-        public Task PrefillAsync(StreamOptions options = null,
+        /// <summary>The same as a task; no thread waits meanwhile.</summary>
+        public async Task PrefillAsync(StreamOptions options = null,
             CancellationToken cancellationToken = default(CancellationToken))
         {
-            return Task.Run(() => Prefill(options, cancellationToken));
+            EventStream stream = OpenPrefill(options, cancellationToken);
+            try
+            {
+                using (stream.CancelWith(cancellationToken))
+                {
+                    while (await stream.WaitAsync(cancellationToken).ConfigureAwait(false) != null)
+                    {
+                    }
+                }
+            }
+            finally
+            {
+                await stream.DisposeAsync().ConfigureAwait(false);
+            }
+        }
+
+        private EventStream OpenPrefill(StreamOptions options, CancellationToken cancellationToken)
+        {
+            if (options != null && options.MaxTokens != 0)
+                throw new ArgumentException("MaxTokens must be 0", nameof(options));
+            cancellationToken.ThrowIfCancellationRequested();
+            return Open(options);
         }
 
         private sealed class Answer : IAsyncEnumerable<string>
