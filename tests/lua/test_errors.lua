@@ -61,7 +61,17 @@ test("what goes wrong", function()
   raises("INVALID_ARGUMENT", "", raw.session_feed_text, raw.session_create(model.handle), "text", 4096)
 end)
 
--- INTERNAL is a bug of the library, OUT_OF_MEMORY wants an allocator, and the binding always offers enough room.
+test("no more memory", function()
+  if os.getenv("ASAN_OPTIONS") then
+    return -- ASan itself ends a process that has no memory left
+  end
+  local program = io.popen(("%s %s/tests/lua/out_of_memory.lua %s"):format(arg[-1], harness.source, harness.model_path))
+  local status = program:read("*l")
+  program:close()
+  equal(status, "OUT_OF_MEMORY")
+end)
+
+-- INTERNAL is a bug of the library, OUT_OF_MEMORY came in a process of its own, and the binding always offers enough room.
 test("every status becomes an error", function()
   local made = { INTERNAL = true, OUT_OF_MEMORY = true, BUFFER_TOO_SMALL = true }
   for name, code in pairs(interface.constants) do
