@@ -51,7 +51,7 @@ void converse(const std::string& model_path, const std::string& document) {
   auto session = quire::Session::create(model, options).value();
   session.feed_text(document).value();
   for (std::string question; std::getline(std::cin, question);) {
-    session.feed_text(question).value();
+    session.feed_text("\n" + question).value();
     answer(session);
   }
 }

@@ -38,13 +38,13 @@ inline std::string_view name(Status status) {
   return quire_get_status_name(static_cast<quire_status>(status));
 }
 
-// The name of an enum's value in lower case, "max_tokens"; "unknown" for one of a later library.
+// The name of an enum's value in lower case, "max_tokens"; empty for one of a later library.
 template <typename E>
 constexpr std::string_view name(E value) {
   for (const auto& entry : detail::Names<E>::all) {
     if (entry.value == value) return entry.name;
   }
-  return "unknown";
+  return {};
 }
 
 // The value of that name, if there is one: from_name<Type>("bf16").

@@ -135,7 +135,7 @@ TEST_F(Errors, Names) {
   EXPECT_EQ(quire::name(Status::kBadFile), "BAD_FILE");
   EXPECT_EQ(quire::name(Status::kTimeout), "TIMEOUT");
   EXPECT_EQ(quire::name(quire::Type::kQ8_0), "q8_0");
-  EXPECT_EQ(quire::name(static_cast<quire::Type>(99)), "unknown");
+  EXPECT_EQ(quire::name(static_cast<quire::Type>(99)), "");
   EXPECT_EQ(quire::from_name<quire::Type>("q4_k"), quire::Type::kQ4K);
   EXPECT_EQ(quire::from_name<quire::Type>("q4"), std::nullopt);
   EXPECT_EQ(quire::version(), QUIRE_VERSION);
