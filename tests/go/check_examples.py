@@ -1,15 +1,17 @@
-"""Runs the examples `ask` and `forks` on the embedded model.
+"""Runs the examples `ask` and `forks` on the embedded model, and the program of the binding's README.md as that says.
 
-    check_examples.py FOLDER_OF_PROGRAMS
+    check_examples.py FOLDER_OF_PROGRAMS GO
 """
 
+import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 
-from served import MODEL, QUESTION, document
+from served import MODEL, QUESTION, SOURCE, document
 
 
 def check_answers(programs, folder):
@@ -43,8 +45,22 @@ def check_interrupt(programs, folder):
     assert (out, process.returncode) == ("", 0), (out, process.returncode)
 
 
+def check_readme(go, folder):
+    """The whole program among its blocks, and the commands behind it."""
+    text = (SOURCE / "bindings" / "go" / "README.md").read_text()
+    blocks = re.findall(r"```(\w+)\n(.*?)```", text, re.S)
+    at = next(i for i, (kind, block) in enumerate(blocks) if kind == "go" and block.startswith("package main"))
+    (_, program), (_, commands), (_, printed) = blocks[at:at + 3]
+    (folder / "main.go").write_text(program)
+    environment = {**os.environ, "QUIRE": str(SOURCE), "PATH": f"{go.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-ec", commands], cwd=folder, env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == (printed, 0), done
+
+
 def main():
     programs = pathlib.Path(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        check_readme(pathlib.Path(sys.argv[2]), pathlib.Path(folder))
     with tempfile.TemporaryDirectory() as folder:
         check_answers(programs, pathlib.Path(folder))
         check_interrupt(programs, pathlib.Path(folder))

@@ -47,7 +47,7 @@ case $1 in
     "$go" build -o "$build/bin/" ./overhead
     (cd "$source/examples/go" && "$go" vet ./... && "$go" build -o "$build/bin/" ./...)
     echo | "$build/bin/overhead" "$source/examples/embedded_model/model" 20 | grep -q '"tokens":20'
-    python3 check_examples.py "$build/bin"
+    python3 check_examples.py "$build/bin" "$go"
     python3 check_server.py "$build/bin/server"
     ;;
   race) "$go" test -race -count=1 -timeout 1200s . ;;
