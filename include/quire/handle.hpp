@@ -84,44 +84,46 @@ T initialised(void (*init)(T*, std::size_t)) {
   return value;
 }
 
-// function(&error), which returns a status.
-template <typename Function>
-Result<void> call(const Function& function) {
+// Below, `function` is one of quire.h, called with `args` and with what it has last.
+
+// ..., quire_error*.
+template <typename Function, typename... Args>
+Result<void> call(Function* function, const Args&... args) {
   quire_error error;
-  if (function(&error) < 0) return Error(error);
+  if (function(args..., &error) < 0) return Error(error);
   return {};
 }
 
-// function(&raw, &error), which makes a handle.
-template <typename T, typename Function>
-Result<T> made(const Function& function) {
+// ..., a handle that is made, quire_error*.
+template <typename T, typename Function, typename... Args>
+Result<T> made(Function* function, const Args&... args) {
   quire_error error;
   decltype(std::declval<T&>().get()) raw = nullptr;
-  if (function(&raw, &error) < 0) return Error(error);
+  if (function(args..., &raw, &error) < 0) return Error(error);
   return T(raw);
 }
 
-// function(&value, &error), which fills a struct that begins with its size.
-template <typename T, typename Function>
-Result<T> filled(const Function& function) {
+// ..., a struct that begins with its size and is filled, quire_error*.
+template <typename T, typename Function, typename... Args>
+Result<T> filled(Function* function, const Args&... args) {
   quire_error error;
   T value{};
   value.struct_size = sizeof value;
-  if (function(&value, &error) < 0) return Error(error);
+  if (function(args..., &value, &error) < 0) return Error(error);
   return value;
 }
 
-// function(buf, cap, &needed, &error), which copies text or an array out. What it copies may grow
-// between the question for its length and that for itself.
-template <typename Container, typename Function>
-Result<Container> copied(const Function& function) {
+// ..., buf, cap, &needed, quire_error*: text or an array, which may grow between the question for
+// its length and that for itself.
+template <typename Container, typename Function, typename... Args>
+Result<Container> copied(Function* function, const Args&... args) {
   quire_error error;
   Container all;
   std::size_t needed = 0;
-  quire_status status = function(nullptr, std::size_t{0}, &needed, &error);
+  quire_status status = function(args..., nullptr, 0, &needed, &error);
   while (status >= 0 && needed > 0) {
     all.resize(needed);
-    status = function(all.data(), all.size(), &needed, &error);
+    status = function(args..., all.data(), all.size(), &needed, &error);
     if (status >= 0) {
       all.resize(needed);
       return all;

@@ -82,21 +82,14 @@ class Model : public Handle<quire_model, quire_model_retain, quire_model_release
   static Result<Model> load(const Runtime& runtime, std::string_view path,
                             const ModelOptions& options = {}) {
     const detail::CModelOptions c(options);
-    return c.call().result(detail::made<Model>([&](quire_model** out, quire_error* err) {
-      return quire_model_load(runtime.get(), path.data(), path.size(), c.get(), out, err);
-    }));
+    return c.call().result(
+        detail::made<Model>(quire_model_load, runtime.get(), path.data(), path.size(), c.get()));
   }
 
-  Result<ModelInfo> info() const {
-    return detail::filled<ModelInfo>(
-        [&](ModelInfo* info, quire_error* err) { return quire_model_get_info(get(), info, err); });
-  }
+  Result<ModelInfo> info() const { return detail::filled<ModelInfo>(quire_model_get_info, get()); }
   // "architecture", "device", "identity", "config.json" and others: quire_model_get_metadata.
   Result<std::string> metadata(std::string_view key) const {
-    return detail::copied<std::string>(
-        [&](char* buf, std::size_t cap, std::size_t* needed, quire_error* err) {
-          return quire_model_get_metadata(get(), key.data(), key.size(), buf, cap, needed, err);
-        });
+    return detail::copied<std::string>(quire_model_get_metadata, get(), key.data(), key.size());
   }
 };
 
@@ -111,32 +104,23 @@ class Adapter : public Handle<quire_adapter, quire_adapter_retain, quire_adapter
     detail::LongCall call(options.progress, options.cancel);
     auto c = detail::initialised(quire_adapter_options_init);
     call.put_into(&c);
-    return call.result(detail::made<Adapter>([&](quire_adapter** out, quire_error* err) {
-      return quire_adapter_load(model.get(), path.data(), path.size(), &c, out, err);
-    }));
+    return call.result(
+        detail::made<Adapter>(quire_adapter_load, model.get(), path.data(), path.size(), &c));
   }
 
   // `flags` are QUIRE_ADAPTER_*.
   Result<AdapterInfo> info() const {
-    return detail::filled<AdapterInfo>([&](AdapterInfo* info, quire_error* err) {
-      return quire_adapter_get_info(get(), info, err);
-    });
+    return detail::filled<AdapterInfo>(quire_adapter_get_info, get());
   }
   // "identity" or "base_model".
   Result<std::string> metadata(std::string_view key) const {
-    return detail::copied<std::string>(
-        [&](char* buf, std::size_t cap, std::size_t* needed, quire_error* err) {
-          return quire_adapter_get_metadata(get(), key.data(), key.size(), buf, cap, needed, err);
-        });
+    return detail::copied<std::string>(quire_adapter_get_metadata, get(), key.data(), key.size());
   }
 };
 
 // What the files of a model hold, as JSON (quire_model_describe_files). No weight is read.
 inline Result<std::string> describe_model_files(std::string_view path) {
-  return detail::copied<std::string>(
-      [&](char* buf, std::size_t cap, std::size_t* needed, quire_error* err) {
-        return quire_model_describe_files(path.data(), path.size(), buf, cap, needed, err);
-      });
+  return detail::copied<std::string>(quire_model_describe_files, path.data(), path.size());
 }
 // The names of the recipes of quantize_model, separated by ", ".
 inline std::string_view quantizations() { return quire_get_quantizations(); }
@@ -149,9 +133,8 @@ inline Result<void> quantize_model(std::string_view path, std::string_view out,
   c.n_threads = options.n_threads;
   c.recipe = detail::data_or_null(options.recipe);
   c.recipe_len = options.recipe.size();
-  return call.result(detail::call([&](quire_error* err) {
-    return quire_model_quantize(path.data(), path.size(), out.data(), out.size(), &c, err);
-  }));
+  return call.result(
+      detail::call(quire_model_quantize, path.data(), path.size(), out.data(), out.size(), &c));
 }
 
 }  // namespace v0

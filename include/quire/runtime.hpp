@@ -18,10 +18,7 @@ using DeviceInfo = quire_device_info;
 class Cancel : public Handle<quire_cancel, quire_cancel_retain, quire_cancel_release> {
  public:
   using Handle::Handle;
-  static Result<Cancel> create() {
-    return detail::made<Cancel>(
-        [](quire_cancel** out, quire_error* err) { return quire_cancel_create(out, err); });
-  }
+  static Result<Cancel> create() { return detail::made<Cancel>(quire_cancel_create); }
   // Asks the calls that were given this object to stop, now and later.
   void trigger() const { quire_cancel_trigger(get()); }
 };
@@ -61,7 +58,7 @@ class LongCall {
 
  private:
   static void report(void* self, std::int64_t done, std::int64_t total) {
-    auto* call = static_cast<LongCall*>(self);
+    const auto* call = static_cast<const LongCall*>(self);
     if (call->thrown_) return;
     contain([&] { call->progress_(done, total); },
             [&](std::exception_ptr exception) {
@@ -72,7 +69,7 @@ class LongCall {
 
   const Progress& progress_;
   Cancel cancel_;
-  std::exception_ptr thrown_;
+  mutable std::exception_ptr thrown_;  // by a callback, whatever the caller says is const
 };
 
 }  // namespace detail
@@ -140,8 +137,7 @@ class Runtime : public Handle<quire_runtime, quire_runtime_retain, quire_runtime
     const bool own_memory = options.allocator.alloc || options.allocator.free;
     auto allocator = own_memory ? std::make_unique<Allocator>(options.allocator) : nullptr;
     const quire_runtime_options c = convert(options, log.get(), allocator.get());
-    auto runtime = detail::made<Runtime>(
-        [&](quire_runtime** out, quire_error* err) { return quire_runtime_create(&c, out, err); });
+    auto runtime = detail::made<Runtime>(quire_runtime_create, &c);
     if (runtime) {
       (void)log.release();
       (void)allocator.release();
@@ -151,26 +147,19 @@ class Runtime : public Handle<quire_runtime, quire_runtime_retain, quire_runtime
 
   // Cancels everything that runs, and returns when no thread and no session's memory is left. Not
   // from a callback.
-  Result<void> close() {
-    return detail::call([&](quire_error* err) { return quire_runtime_close(get(), err); });
-  }
+  Result<void> close() { return detail::call(quire_runtime_close, get()); }
   Result<RuntimeStats> stats() const {
-    return detail::filled<RuntimeStats>([&](RuntimeStats* stats, quire_error* err) {
-      return quire_runtime_get_stats(get(), stats, err);
-    });
+    return detail::filled<RuntimeStats>(quire_runtime_get_stats, get());
   }
   // What models can run on, in the order in which "auto" prefers them, the unusable ones (no
   // QUIRE_DEVICE_USABLE in `flags`) included.
   Result<std::vector<DeviceInfo>> devices() const {
     std::int32_t n = 0;
-    auto counted = detail::call(
-        [&](quire_error* err) { return quire_runtime_get_device_count(get(), &n, err); });
+    auto counted = detail::call(quire_runtime_get_device_count, get(), &n);
     if (!counted) return counted.error();
     std::vector<DeviceInfo> all;
     for (std::int32_t i = 0; i < n; ++i) {
-      auto info = detail::filled<DeviceInfo>([&](DeviceInfo* device, quire_error* err) {
-        return quire_runtime_get_device_info(get(), i, device, err);
-      });
+      auto info = detail::filled<DeviceInfo>(quire_runtime_get_device_info, get(), i);
       if (!info) return info.error();
       all.push_back(*info);
     }

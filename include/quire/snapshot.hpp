@@ -41,9 +41,22 @@ struct SnapshotReader {
 
 namespace detail {
 
-inline std::uint32_t flags(const SnapshotOptions& options) {
-  return options.whole ? QUIRE_SNAPSHOT_WHOLE : 0u;
-}
+// quire_snapshot_options of one call. It must not outlive the options.
+class CSnapshotOptions {
+ public:
+  explicit CSnapshotOptions(const SnapshotOptions& options)
+      : call_(options.progress, options.cancel) {
+    c_ = initialised(quire_snapshot_options_init);
+    c_.flags = options.whole ? QUIRE_SNAPSHOT_WHOLE : 0u;
+    call_.put_into(&c_);
+  }
+  const quire_snapshot_options* get() const { return &c_; }
+  const LongCall& call() const { return call_; }
+
+ private:
+  LongCall call_;
+  quire_snapshot_options c_;
+};
 
 // What a callback that fails says in its quire_error.
 inline void tell(const Error& error, quire_error* err) {
@@ -171,37 +184,26 @@ class CWriter {
 
 // What a snapshot says of itself, without a model, as JSON (quire_snapshot_describe).
 inline Result<std::string> describe_snapshot(std::string_view path) {
-  return detail::copied<std::string>(
-      [&](char* buf, std::size_t cap, std::size_t* needed, quire_error* err) {
-        return quire_snapshot_describe(path.data(), path.size(), buf, cap, needed, err);
-      });
+  return detail::copied<std::string>(quire_snapshot_describe, path.data(), path.size());
 }
 inline Result<std::string> describe_snapshot(const SnapshotReader& reader) {
   detail::CReader r(reader);
   const auto c = r.convert(nullptr);
-  return r.thrown().result(detail::copied<std::string>(
-      [&](char* buf, std::size_t cap, std::size_t* needed, quire_error* err) {
-        return quire_snapshot_describe_from(&c, buf, cap, needed, err);
-      }));
+  return r.thrown().result(detail::copied<std::string>(quire_snapshot_describe_from, &c));
 }
 
 // Reads all of a snapshot and compares its checksums; the error says what is damaged.
 inline Result<void> verify_snapshot(std::string_view path, const SnapshotOptions& options = {}) {
-  detail::LongCall call(options.progress, options.cancel);
-  auto c = detail::initialised(quire_snapshot_options_init);
-  call.put_into(&c);
-  return call.result(detail::call(
-      [&](quire_error* err) { return quire_snapshot_verify(path.data(), path.size(), &c, err); }));
+  const detail::CSnapshotOptions c(options);
+  return c.call().result(detail::call(quire_snapshot_verify, path.data(), path.size(), c.get()));
 }
 inline Result<void> verify_snapshot(const SnapshotReader& reader,
                                     const SnapshotOptions& options = {}) {
-  detail::LongCall call(options.progress, options.cancel);
-  auto c = detail::initialised(quire_snapshot_options_init);
-  call.put_into(&c);
+  const detail::CSnapshotOptions c(options);
   detail::CReader r(reader);
   const auto from = r.convert(nullptr);
-  return call.result(r.thrown().result(
-      detail::call([&](quire_error* err) { return quire_snapshot_verify_from(&from, &c, err); })));
+  return c.call().result(
+      r.thrown().result(detail::call(quire_snapshot_verify_from, &from, c.get())));
 }
 
 }  // namespace v0

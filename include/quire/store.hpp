@@ -29,72 +29,47 @@ class Store : public Handle<quire_store, quire_store_retain, quire_store_release
     auto c = detail::initialised(quire_store_options_init);
     c.flags = options.must_exist ? QUIRE_STORE_MUST_EXIST : 0u;
     c.budget_bytes = options.budget_bytes;
-    return detail::made<Store>([&](quire_store** out, quire_error* err) {
-      return quire_store_open(path.data(), path.size(), &c, out, err);
-    });
+    return detail::made<Store>(quire_store_open, path.data(), path.size(), &c);
   }
 
   // Puts what the session has read there. An empty title: the entry keeps the one that it has.
   Result<StoreMatch> put(Session& session, std::string_view title = {},
                          const SnapshotOptions& options = {}) {
-    detail::LongCall call(options.progress, options.cancel);
-    auto c = detail::initialised(quire_snapshot_options_init);
-    c.flags = detail::flags(options);
-    call.put_into(&c);
-    return call.result(match([&](StoreMatch* match, quire_error* err) {
-      return quire_store_put(get(), session.get(), title.data(), title.size(), &c, match, err);
-    }));
+    const detail::CSnapshotOptions c(options);
+    return c.call().result(detail::filled<StoreMatch>(quire_store_put, get(), session.get(),
+                                                      title.data(), title.size(), c.get()));
   }
   // How much of a text is there for a session with these options. Nothing is no error, but a match
   // without a name.
   Result<StoreMatch> find(const Model& model, Span<const std::int32_t> ids,
                           const SessionOptions& options = {}) const {
     const detail::CSessionOptions c(options);
-    return match([&](StoreMatch* match, quire_error* err) {
-      return quire_store_find(get(), model.get(), c.get(), ids.data(), ids.size(), match, err);
-    });
+    return detail::filled<StoreMatch>(quire_store_find, get(), model.get(), c.get(), ids.data(),
+                                      ids.size());
   }
   // A session that holds the first match.n_tokens of them. Feed it the others.
   Result<StoredSession> load(const Model& model, Span<const std::int32_t> ids,
                              const SessionOptions& options = {}) const {
     const detail::CSessionOptions c(options);
-    quire_session* session = nullptr;
-    auto found = match([&](StoreMatch* match, quire_error* err) {
-      return quire_store_load(get(), model.get(), c.get(), ids.data(), ids.size(), match, &session,
-                              err);
-    });
-    if (!found) return found.error();
-    return StoredSession{Session(session), *found};
+    auto match = detail::initialised(quire_store_match_init);
+    auto session = detail::made<Session>(quire_store_load, get(), model.get(), c.get(), ids.data(),
+                                         ids.size(), &match);
+    if (!session) return session.error();
+    return StoredSession{*std::move(session), match};
   }
   // Removes the entry of that name, in use or not.
   Result<void> remove(std::string_view name) {
-    return detail::call(
-        [&](quire_error* err) { return quire_store_remove(get(), name.data(), name.size(), err); });
+    return detail::call(quire_store_remove, get(), name.data(), name.size());
   }
   // Reads all of an entry and compares its checksums.
   Result<void> verify(std::string_view name, const SnapshotOptions& options = {}) const {
-    detail::LongCall call(options.progress, options.cancel);
-    auto c = detail::initialised(quire_snapshot_options_init);
-    call.put_into(&c);
-    return call.result(detail::call([&](quire_error* err) {
-      return quire_store_verify(get(), name.data(), name.size(), &c, err);
-    }));
+    const detail::CSnapshotOptions c(options);
+    return c.call().result(
+        detail::call(quire_store_verify, get(), name.data(), name.size(), c.get()));
   }
   // What is in the store, as JSON (quire_store_describe).
   Result<std::string> describe() const {
-    return detail::copied<std::string>(
-        [&](char* buf, std::size_t cap, std::size_t* needed, quire_error* err) {
-          return quire_store_describe(get(), buf, cap, needed, err);
-        });
-  }
-
- private:
-  template <typename Function>
-  static Result<StoreMatch> match(const Function& function) {
-    quire_error error;
-    auto found = detail::initialised(quire_store_match_init);
-    if (function(&found, &error) < 0) return Error(error);
-    return found;
+    return detail::copied<std::string>(quire_store_describe, get());
   }
 };
 

@@ -47,18 +47,12 @@ inline quire_strategy_options convert(const StrategyOptions& options) {
 // The expression in canonical form, with every default written out.
 inline Result<std::string> describe_strategy(const StrategyOptions& options) {
   const auto c = detail::convert(options);
-  return detail::copied<std::string>(
-      [&](char* buf, std::size_t cap, std::size_t* needed, quire_error* err) {
-        return quire_strategy_describe(&c, buf, cap, needed, err);
-      });
+  return detail::copied<std::string>(quire_strategy_describe, &c);
 }
 // What an expression may be made of, as JSON (quire_strategy_get_list). No strategy must be given.
 inline Result<std::string> list_strategies(const StrategyOptions& options) {
   const auto c = detail::convert(options);
-  return detail::copied<std::string>(
-      [&](char* buf, std::size_t cap, std::size_t* needed, quire_error* err) {
-        return quire_strategy_get_list(&c, buf, cap, needed, err);
-      });
+  return detail::copied<std::string>(quire_strategy_get_list, &c);
 }
 // n_queries rows of n_keys distances, NaN where a key is not visible. (Experimental in quire.h.)
 inline Result<std::vector<double>> strategy_positions(const StrategyOptions& options,
@@ -71,10 +65,7 @@ inline Result<std::vector<double>> strategy_positions(const StrategyOptions& opt
   v.head = view.head;
   v.query_kind = static_cast<std::int32_t>(view.query_kind);
   v.key_kind = static_cast<std::int32_t>(view.key_kind);
-  return detail::copied<std::vector<double>>(
-      [&](double* matrix, std::size_t cap, std::size_t* needed, quire_error* err) {
-        return quire_strategy_get_positions(&c, &v, matrix, cap, needed, err);
-      });
+  return detail::copied<std::vector<double>>(quire_strategy_get_positions, &c, &v);
 }
 
 }  // namespace v0

@@ -88,9 +88,7 @@ class Stream : public Handle<quire_stream, quire_stream_retain, quire_stream_rel
   // Starts to process what is pending and then to generate. Returns at once.
   static Result<Stream> open(Session& session, const StreamOptions& options = {}) {
     const detail::CStreamOptions c(options);
-    return detail::made<Stream>([&](quire_stream** out, quire_error* err) {
-      return quire_stream_open(session.get(), c.get(), out, err);
-    });
+    return detail::made<Stream>(quire_stream_open, session.get(), c.get());
   }
 
   // Waits for the next event.
@@ -118,31 +116,21 @@ class Stream : public Handle<quire_stream, quire_stream_retain, quire_stream_rel
   }
 
   // Asks the stream to stop: its next event is then the end. Undelivered tokens are forgotten.
-  Result<void> cancel() {
-    return detail::call([&](quire_error* err) { return quire_stream_cancel(get(), err); });
-  }
+  Result<void> cancel() { return detail::call(quire_stream_cancel, get()); }
   // Stops the stream, and waits until no thread works for it. Not from a callback.
-  Result<void> close() {
-    return detail::call([&](quire_error* err) { return quire_stream_close(get(), err); });
-  }
+  Result<void> close() { return detail::call(quire_stream_close, get()); }
   // More that ends the answer, for all tokens that were not delivered yet.
   Result<void> add_stop_ids(Span<const std::int32_t> ids) {
-    return detail::call([&](quire_error* err) {
-      return quire_stream_add_stop_ids(get(), ids.data(), ids.size(), err);
-    });
+    return detail::call(quire_stream_add_stop_ids, get(), ids.data(), ids.size());
   }
   Result<void> add_stop_strings(const std::vector<std::string>& strings) {
     const auto all = detail::texts(strings);
-    return detail::call([&](quire_error* err) {
-      return quire_stream_add_stop_strings(get(), all.data(), all.size(), err);
-    });
+    return detail::call(quire_stream_add_stop_strings, get(), all.data(), all.size());
   }
   Result<WaitHandle> wait_handle() const {
     WaitHandle found;
     std::int32_t kind = 0;
-    auto done = detail::call([&](quire_error* err) {
-      return quire_stream_get_wait_handle(get(), &found.handle, &kind, err);
-    });
+    auto done = detail::call(quire_stream_get_wait_handle, get(), &found.handle, &kind);
     if (!done) return done.error();
     found.kind = static_cast<WaitKind>(kind);
     return found;
@@ -150,9 +138,7 @@ class Stream : public Handle<quire_stream, quire_stream_retain, quire_stream_rel
   // With StreamOptions::constrain, before the first token and after each: token t may come next if
   // bit t % 32 of allowed[t / 32] is set. No words: any may. (Experimental in quire.h.)
   Result<void> allow(Span<const std::uint32_t> allowed) {
-    return detail::call([&](quire_error* err) {
-      return quire_stream_allow(get(), allowed.data(), allowed.size(), err);
-    });
+    return detail::call(quire_stream_allow, get(), allowed.data(), allowed.size());
   }
 
  private:

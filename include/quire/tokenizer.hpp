@@ -68,40 +68,29 @@ class Tokenizer : public Handle<quire_tokenizer, quire_tokenizer_retain, quire_t
 
   // A model's.
   static Result<Tokenizer> of(const Model& model) {
-    return detail::made<Tokenizer>([&](quire_tokenizer** out, quire_error* err) {
-      return quire_model_get_tokenizer(model.get(), out, err);
-    });
+    return detail::made<Tokenizer>(quire_model_get_tokenizer, model.get());
   }
   // One alone: of a model directory, a tokenizer.model, a tokenizer.json or a GGUF file.
   static Result<Tokenizer> load(const Runtime& runtime, std::string_view path) {
-    return detail::made<Tokenizer>([&](quire_tokenizer** out, quire_error* err) {
-      return quire_tokenizer_load(runtime.get(), path.data(), path.size(), out, err);
-    });
+    return detail::made<Tokenizer>(quire_tokenizer_load, runtime.get(), path.data(), path.size());
   }
 
   // continued: as a later segment of a text, without its beginning.
   Result<std::vector<std::int32_t>> encode(std::string_view text, const TextOptions& options = {},
                                            bool continued = false) const {
     const std::uint32_t flags = detail::flags(options) | (continued ? QUIRE_TEXT_CONTINUE : 0u);
-    return detail::copied<std::vector<std::int32_t>>([&](std::int32_t* ids, std::size_t cap,
-                                                         std::size_t* needed, quire_error* err) {
-      return quire_tokenizer_encode(get(), text.data(), text.size(), flags, ids, cap, needed, err);
-    });
+    return detail::copied<std::vector<std::int32_t>>(quire_tokenizer_encode, get(), text.data(),
+                                                     text.size(), flags);
   }
   // special: control tokens are printed as their piece instead of nothing.
   Result<std::string> decode(Span<const std::int32_t> ids, bool special = false) const {
     const std::uint32_t flags = special ? QUIRE_DECODE_SPECIAL : 0u;
-    return detail::copied<std::string>([&](char* buf, std::size_t cap, std::size_t* needed,
-                                           quire_error* err) {
-      return quire_tokenizer_decode(get(), ids.data(), ids.size(), flags, buf, cap, needed, err);
-    });
+    return detail::copied<std::string>(quire_tokenizer_decode, get(), ids.data(), ids.size(),
+                                       flags);
   }
   // The bytes that an id stands for, which need not be UTF-8.
   Result<std::string> token_bytes(std::int32_t id) const {
-    return detail::copied<std::string>(
-        [&](char* buf, std::size_t cap, std::size_t* needed, quire_error* err) {
-          return quire_tokenizer_get_token_bytes(get(), id, buf, cap, needed, err);
-        });
+    return detail::copied<std::string>(quire_tokenizer_get_token_bytes, get(), id);
   }
   std::int32_t vocab_size() const { return quire_tokenizer_get_vocab_size(get()); }
   // The id that begins a sequence, if there is one.
@@ -113,29 +102,22 @@ class Tokenizer : public Handle<quire_tokenizer, quire_tokenizer_retain, quire_t
 
   // The name of the checkpoint's own template.
   Result<std::string> chat_template() const {
-    return detail::copied<std::string>(
-        [&](char* buf, std::size_t cap, std::size_t* needed, quire_error* err) {
-          return quire_tokenizer_get_chat_template(get(), buf, cap, needed, err);
-        });
+    return detail::copied<std::string>(quire_tokenizer_get_chat_template, get());
   }
   // A conversation from its beginning as one text, for looking at; and as ids.
   Result<std::string> render_chat(Span<const Message> messages,
                                   const ChatOptions& options = {}) const {
     const auto all = detail::convert(messages);
     const auto c = detail::convert(options);
-    return detail::copied<std::string>([&](char* buf, std::size_t cap, std::size_t* needed,
-                                           quire_error* err) {
-      return quire_tokenizer_render_chat(get(), all.data(), all.size(), &c, buf, cap, needed, err);
-    });
+    return detail::copied<std::string>(quire_tokenizer_render_chat, get(), all.data(), all.size(),
+                                       &c);
   }
   Result<std::vector<std::int32_t>> encode_chat(Span<const Message> messages,
                                                 const ChatOptions& options = {}) const {
     const auto all = detail::convert(messages);
     const auto c = detail::convert(options);
-    return detail::copied<std::vector<std::int32_t>>([&](std::int32_t* ids, std::size_t cap,
-                                                         std::size_t* needed, quire_error* err) {
-      return quire_tokenizer_encode_chat(get(), all.data(), all.size(), &c, ids, cap, needed, err);
-    });
+    return detail::copied<std::vector<std::int32_t>>(quire_tokenizer_encode_chat, get(), all.data(),
+                                                     all.size(), &c);
   }
 };
 
