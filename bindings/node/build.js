@@ -1,0 +1,46 @@
+'use strict';
+
+// Builds prebuilds/PLATFORM-ARCH/quire.node with the C compiler: `npm install` runs this where there is none yet. The headers of Node.js
+// are those of the node that runs this ($NODE_INCLUDE elsewhere); quire.h and the library are found by pkg-config, or by QUIRE_CFLAGS
+// and QUIRE_LIBS. Exit status 77: the headers are missing, or node is older than 18.
+//
+//     node build.js [--force]
+
+const { execFileSync } = require('node:child_process');
+const fs = require('node:fs');
+const path = require('node:path');
+
+function words(text) {
+  return text.split(/\s+/).filter(Boolean);
+}
+
+function packaged(option) {
+  return words(execFileSync('pkg-config', [option, 'quire'], { encoding: 'utf8' }));
+}
+
+function main() {
+  const include = process.env.NODE_INCLUDE || path.join(path.dirname(fs.realpathSync(process.execPath)), '../include/node');
+  const target = path.join(__dirname, 'prebuilds', `${process.platform}-${process.arch}`, 'quire.node');
+  if (Number(process.versions.node.split('.')[0]) < 18) {
+    console.log('node is older than 18');
+    return 77;
+  }
+  if (fs.existsSync(target) && !process.argv.includes('--force')) return 0;
+  if (!fs.existsSync(path.join(include, 'uv.h'))) {
+    console.log(`there are no headers of node in ${include}`);
+    return 77;
+  }
+  const cflags = process.env.QUIRE_CFLAGS ? words(process.env.QUIRE_CFLAGS) : packaged('--cflags');
+  const libs = process.env.QUIRE_LIBS ? words(process.env.QUIRE_LIBS) : packaged('--libs');
+  const sources = fs.readdirSync(path.join(__dirname, 'src')).filter((name) => name.endsWith('.c'));
+  fs.mkdirSync(path.dirname(target), { recursive: true });
+  execFileSync(process.env.CC || 'cc', [
+    '-std=gnu11', '-O2', '-Wall', '-Wextra', '-fPIC', '-fvisibility=hidden', '-shared', '-pthread', ...words(process.env.CFLAGS || ''),
+    `-I${include}`, ...cflags, ...sources.map((name) => path.join(__dirname, 'src', name)), '-o', target,
+    // The library may lie beside the module.
+    '-Wl,-rpath,$ORIGIN', ...libs,
+  ], { stdio: 'inherit' });
+  return 0;
+}
+
+process.exitCode = main();

@@ -1,0 +1,144 @@
+'use strict';
+
+const raw = require('./raw');
+const { Handle } = require('./handle');
+const { Token, lastEvent } = require('./events');
+const { constants: C } = require('./interface');
+
+const DONE = Object.freeze({ value: undefined, done: true });
+const TURN = 64; // so many events in a row come without letting timers and other events of the loop run
+
+/**
+ * A computation on a session: an async iterable of events, which are taken one by one as they are asked for. A loop that is left early
+ * closes it.
+ */
+class Stream extends Handle {
+  #numbers = new Float64Array(5);
+  #take;
+  #vocabSize;
+  #forget;
+  #inARow = 0;
+  #closed = false;
+
+  /** Session.stream makes streams. */
+  constructor(handle, signal, vocabSize) {
+    super(handle);
+    this.#take = raw.streamTaker(handle, this.#numbers);
+    this.#vocabSize = vocabSize;
+    if (signal) this.#watch(signal);
+  }
+
+  /** The signal must not keep the stream alive, for it may live much longer. */
+  #watch(signal) {
+    const weak = new WeakRef(this);
+    const abort = () => weak.deref()?.cancel();
+    this.#forget = () => signal.removeEventListener('abort', abort);
+    signal.addEventListener('abort', abort, { once: true });
+    if (signal.aborted) this.cancel();
+  }
+
+  [Symbol.asyncIterator]() {
+    return this;
+  }
+
+  /** The next event, as iterators give it: { value, done }. */
+  next() {
+    try {
+      const result = this.#inARow < TURN ? this.#now() : undefined;
+      if (result) return Promise.resolve(result);
+    } catch (error) {
+      return Promise.reject(error);
+    }
+    return new Promise((resolve, reject) => { this.#later(resolve, reject); });
+  }
+
+  /** Ends an iteration that is left early: stops the stream and waits for it. */
+  async return(value) {
+    await this.closeAsync();
+    return { value, done: true };
+  }
+
+  /** What waits, or undefined. */
+  #now() {
+    const text = this.#take();
+    if (text === null) return undefined;
+    if (text === undefined) {
+      this.#forget?.();
+      return DONE;
+    }
+    ++this.#inARow;
+    const numbers = this.#numbers;
+    const value = numbers[0] === C.EVENT_TOKEN && numbers[4] === 0
+      ? new Token(text, numbers[1], numbers[3], numbers[2], undefined)
+      : lastEvent(this.raw);
+    return { value, done: false };
+  }
+
+  /** When something waits, or the loop had its turn. */
+  #later(resolve, reject) {
+    const again = () => {
+      this.#inARow = 0;
+      try {
+        const result = this.#now();
+        if (result) resolve(result);
+        else raw.streamWait(this.raw, again);
+      } catch (error) {
+        reject(error);
+      }
+    };
+    if (this.#inARow < TURN) raw.streamWait(this.raw, again);
+    else setImmediate(again);
+  }
+
+  /** Asks it to stop: the next event is the end event, with the finishReason 'cancelled'. */
+  cancel() {
+    if (!this.#closed) raw.streamCancel(this.raw);
+  }
+
+  /** More strings and ids that end the answer, for all tokens not taken yet. */
+  addStop(strings, ids = []) {
+    raw.streamAddStopStrings(this.raw, typeof strings === 'string' ? [strings] : strings);
+    raw.streamAddStopIds(this.raw, ids);
+  }
+
+  /** Of a stream with constrain: the ids that may come next; undefined: any. Before the first token and after each one. */
+  allow(ids) {
+    if (ids === undefined) {
+      raw.streamAllow(this.raw, []);
+      return;
+    }
+    const words = new Uint32Array(Math.ceil(this.#vocabSize / 32));
+    for (const id of ids) {
+      if (!(id >= 0 && id < this.#vocabSize)) throw new RangeError(`${id} is outside the vocabulary`);
+      words[id >>> 5] |= 1 << (id & 31);
+    }
+    raw.streamAllow(this.raw, words);
+  }
+
+  /** A file descriptor that is readable while an event waits. Only wait for it. */
+  get waitHandle() {
+    return raw.streamGetWaitHandle(this.raw)[0];
+  }
+
+  /** Stops it, waits until nothing works for it, and leaves the session at the last token taken. */
+  close() {
+    this.#close(raw);
+  }
+
+  /** The same without holding up the event loop. */
+  async closeAsync() {
+    await this.#close(raw.async);
+  }
+
+  #close(by) {
+    if (this.#closed) return undefined;
+    this.#closed = true;
+    this.#forget?.();
+    const closing = by.streamClose(this.raw);
+    raw.streamWake(this.raw); // what is waited for will not come
+    super.close();
+    return closing;
+  }
+}
+
+module.exports = { Stream };
