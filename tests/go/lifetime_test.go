@@ -1,19 +1,17 @@
 package tests
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"os"
+	"io"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	quire "quire.dev/go"
+	"quire.dev/go/tests/cmalloc"
 )
 
 // until collects garbage until a condition holds; the test's time limit ends it otherwise.
@@ -75,16 +73,18 @@ func ifClosing(closing bool, handle interface{ Close() error }) {
 	}
 }
 
-// TestAThousandSessions makes and forgets them, and all of their memory comes back.
+// TestAThousandSessions makes and forgets them, and all of their memory comes back, C's and Go's.
 func TestAThousandSessions(t *testing.T) {
 	memory := newMemory()
 	r := try(quire.NewRuntime(&quire.RuntimeOptions{Threads: 1, Allocator: memory}))
 	defer r.Close()
 	model := try(r.LoadModel(t.Context(), tinyModel, nil))
+	options := &quire.SnapshotOptions{Progress: func(int64, int64) {}}
 	use := func() (*quire.Session, *quire.Session) {
 		s := try(model.NewSession(&quire.SessionOptions{Strategy: "dca"}))
 		must(s.FeedText("Rain fell on the harbour", 0))
 		try(s.Answer(t.Context(), &quire.StreamOptions{MaxTokens: 2}))
+		must(s.SaveTo(t.Context(), io.Discard, options))
 		return s, try(s.Fork())
 	}
 	s, fork := use()
@@ -96,25 +96,27 @@ func TestAThousandSessions(t *testing.T) {
 			use()
 		}
 		until(func() bool { return memory.held() == held })
-		debug.FreeOSMemory() // Go's own
+		runtime.GC()
 	}
-	// Allocators grow for a while; what each session left, were it a kilobyte, would be seen in every round.
-	grown := 1 << 30
-	for round, before := 0, resident(); round < 10 && grown > 500<<10; round++ {
+	forget() // what the first ones need stays
+	// Of sizes that vary a little: what each session left, were it a hundred bytes, would be seen every time.
+	grown := int64(1 << 40)
+	for round := 0; round < 5 && grown > 50_000; round++ {
+		before := inUse()
 		forget()
-		grown, before = resident()-before, resident()
+		grown = inUse() - before
 	}
-	if grown > 500<<10 {
+	if grown > 50_000 {
 		t.Errorf("a thousand sessions leave %d bytes", grown)
 	}
 	runtime.KeepAlive(model)
 }
 
-// resident is how many bytes of the process are in memory.
-func resident() int {
-	var size, pages int
-	try(fmt.Fscan(bytes.NewReader(try(os.ReadFile("/proc/self/statm"))), &size, &pages))
-	return pages * os.Getpagesize()
+// inUse is how many bytes are allocated in C's heap and Go's.
+func inUse() int64 {
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc) + cmalloc.InUse()
 }
 
 func TestCloseEndsEverything(t *testing.T) {

@@ -22,8 +22,8 @@ cd "$here"
 
 # As installed: with pkg-config. Where it is missing, and in two of the tests: as a library that is not installed is found.
 if command -v pkg-config >/dev/null 2>&1; then
-  printf 'Name: quire\nDescription: not installed\nVersion: 0\nLibs: -L%s -lquire\nCflags: -I%s\n' "$QUIRE_LIBRARY_DIR" \
-    "$QUIRE_INCLUDE" >"$build/quire.pc"
+  printf 'Name: quire\nDescription: not installed\nVersion: 0\nLibs: -L%s -lquire -Wl,-rpath,%s\nCflags: -I%s\n' "$QUIRE_LIBRARY_DIR" \
+    "$QUIRE_LIBRARY_DIR" "$QUIRE_INCLUDE" >"$build/quire.pc"
   export PKG_CONFIG_PATH="$build"
 else
   uninstalled=yes
