@@ -23,7 +23,8 @@ type longCall struct {
 
 func releaseCancel(p *C.quire_cancel) { C.quire_cancel_release(p) }
 
-// doneBy is why a context is done, nil if it is not: context.Canceled or context.DeadlineExceeded, and the cause it was given.
+// doneBy is why a context is done, nil if it is not: context.Canceled or context.DeadlineExceeded, and the cause that it
+// was given.
 func doneBy(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if err == nil || errors.Is(err, cause) {

@@ -41,8 +41,8 @@ type RuntimeOptions struct {
 	// was used longest ago goes first, from its end on, and all of a model's with the model.
 	PrefixCacheBytes int64 `json:"prefix_cache_bytes"`
 
-	// Where the library's messages go; nil: nowhere. Its handler runs on threads of the library: it must return
-	// soon and must not call Quire. A panic of it is dropped, for it cannot cross C.
+	// Where the library's messages go; nil: nowhere. Its handler runs on threads of the library: it must
+	// return soon and must not call Quire. A panic of it is dropped, for it cannot cross C.
 	Logger *slog.Logger `json:"-"`
 
 	// Memory for weights, KV cache and scratch; nil: the system's.

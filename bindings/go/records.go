@@ -510,7 +510,7 @@ type Event struct {
 	// WARNING: MessageCode; NOTICE: MessageCode; else 0
 	Code MessageCode `json:"code"`
 
-	// TOKEN: the most probable first, where StreamOptions.TopLogprobs asks for them.
+	// TOKEN: the most probable first, as many as StreamOptions.TopLogprobs asks for.
 	TopLogprobs []TokenLogprob `json:"top_logprobs"`
 
 	// WARNING, NOTICE: for a person.

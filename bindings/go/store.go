@@ -87,7 +87,7 @@ func (s *Store) Put(ctx context.Context, session *Session, title string, options
 // error, but a match without a name.
 func (s *Store) Find(model *Model, options *SessionOptions, tokens []int32) (StoreMatch, error) {
 	return withMatch(func(match *C.quire_store_match) error {
-		return s.look(model, options, func(store *C.quire_store, m *C.quire_model, c *C.quire_session_options, e *cError) cStatus {
+		return s.look(model, options, func(store *C.quire_store, m *C.quire_model, c *cSessionOptions, e *cError) cStatus {
 			data, n := items[C.int32_t](tokens)
 			return C.quire_store_find(store, m, c, data, n, match, e)
 		})
@@ -99,7 +99,7 @@ func (s *Store) Find(model *Model, options *SessionOptions, tokens []int32) (Sto
 func (s *Store) Load(model *Model, options *SessionOptions, tokens []int32) (*Session, StoreMatch, error) {
 	var pointer *C.quire_session
 	match, err := withMatch(func(match *C.quire_store_match) error {
-		return s.look(model, options, func(store *C.quire_store, m *C.quire_model, c *C.quire_session_options, e *cError) cStatus {
+		return s.look(model, options, func(store *C.quire_store, m *C.quire_model, c *cSessionOptions, e *cError) cStatus {
 			data, n := items[C.int32_t](tokens)
 			return C.quire_store_load(store, m, c, data, n, match, &pointer, e)
 		})
@@ -108,9 +108,11 @@ func (s *Store) Load(model *Model, options *SessionOptions, tokens []int32) (*Se
 	return session, match, err
 }
 
+type cSessionOptions = C.quire_session_options
+
 // look calls f with the store, the model and the options.
 func (s *Store) look(model *Model, options *SessionOptions,
-	f func(store *C.quire_store, m *C.quire_model, c *C.quire_session_options, e *cError) cStatus) error {
+	f func(store *C.quire_store, m *C.quire_model, c *cSessionOptions, e *cError) cStatus) error {
 	var pins pins
 	defer pins.free()
 	c := options.inC(&pins)

@@ -155,7 +155,8 @@ func TestFailuresOfWritersAndReaders(t *testing.T) {
 		for good := 0; loaded == nil; good++ { // from the first read on, until loading succeeds and the stream fails
 			whole.good = good
 			var err error
-			loaded, err = sharedModel().LoadSessionFrom(whole, int64(whole.Len()), &quire.SessionOptions{Flags: quire.SessionNoPrefixReuse})
+			loaded, err = sharedModel().LoadSessionFrom(whole, int64(whole.Len()),
+				&quire.SessionOptions{Flags: quire.SessionNoPrefixReuse})
 			if err == nil {
 				_, err = loaded.Answer(t.Context(), &quire.StreamOptions{MaxTokens: 3})
 			}

@@ -17,13 +17,14 @@ from served import MODEL, QUESTION, SOURCE, document
 def check_answers(programs, folder):
     path = folder / "document.txt"
     path.write_text(document(60))
-    asked = subprocess.run([programs / "ask", "-strategy", "dca", "-stop", "\n", MODEL, path], input=f"{QUESTION}\n{QUESTION}\n",
-                           capture_output=True, text=True, check=True)
+    asked = subprocess.run([programs / "ask", "-strategy", "dca", "-stop", "\n", MODEL, path], check=True,
+                           input=f"{QUESTION}\n{QUESTION}\n", capture_output=True, text=True)
     assert asked.stdout == " 71432.\n 71432.\n", asked
     last = [line for line in asked.stderr.split("\n") if "tokens read" in line][-1]
     reused, total = int(last.split(", ")[1].split()[0]), int(last.split(" of ")[1].split()[0])
     assert reused > 0.9 * total > 1000, last
-    forks = subprocess.run([programs / "forks", MODEL, path, QUESTION, "The grass is"], capture_output=True, text=True, check=True)
+    forks = subprocess.run([programs / "forks", MODEL, path, QUESTION, "The grass is"], capture_output=True, text=True,
+                           check=True)
     lines = forks.stdout.split("\n")
     assert lines[0] == QUESTION + " 71432." and lines[1].startswith("The grass is green."), forks
     assert "tokens were read once" in lines[2], forks
@@ -33,8 +34,8 @@ def check_interrupt(programs, folder):
     """Ctrl-C, twice, while a text is read that would take long; the program goes on, and ends when its input does."""
     path = folder / "long.txt"
     path.write_text(document(1400))
-    process = subprocess.Popen([programs / "ask", "-strategy", "dca", MODEL, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, bufsize=1)
+    process = subprocess.Popen([programs / "ask", "-strategy", "dca", MODEL, path], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1)
     for _ in range(2):
         process.stdin.write(QUESTION + "\n")
         while "tokens read" not in process.stderr.readline():

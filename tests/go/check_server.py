@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 
-from served import QUESTION, document, served
+from served import MODEL, QUESTION, document, served
 
 ENDLESS = {"max_tokens": 10_000_000, "logit_bias": {"2": -100}}  # 2 is </s>
 
@@ -62,9 +62,9 @@ def check_whole_answers(client):
     whole = client.chat("hello", **{**ENDLESS, "max_tokens": 8})["choices"][0]["message"]["content"]
     cut = client.chat("hello", stop=["never this", whole[2:4]], **{**ENDLESS, "max_tokens": 8})["choices"][0]
     assert (cut["message"]["content"], cut["finish_reason"]) == (whole[:whole.index(whole[2:4])], "stop"), (cut, whole)
-    texts = [client.chat("hello", temperature=1.5, top_p=0.95, seed=seed, **ENDLESS | {"max_tokens": 30})["choices"][0]["message"]
+    drawn = [client.chat("hello", temperature=1.5, top_p=0.95, seed=seed, **ENDLESS | {"max_tokens": 30})["choices"]
              for seed in (1, 1, 2)]
-    assert texts[0] == texts[1] != texts[2], texts
+    assert drawn[0] == drawn[1] != drawn[2], drawn
     parts = client.chat([{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}], **{**ENDLESS, "max_tokens": 8})
     assert parts["choices"][0]["message"]["content"] == whole
 
@@ -114,7 +114,7 @@ def check_errors(client):
 def check_many(client):
     """Eight at once give what each gives alone."""
     def answer(i):
-        return client.chat(f"{i} " * (20 + i), temperature=1, seed=i, **ENDLESS | {"max_tokens": 20})["choices"][0]["message"]
+        return client.chat(f"{i} " * (20 + i), temperature=1, seed=i, **ENDLESS | {"max_tokens": 20})["choices"]
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         together = list(pool.map(answer, range(8)))
@@ -145,8 +145,9 @@ def main():
             check(client)
     with served(sys.argv[1], *options, "-parallel", "1") as address:
         check_disconnect(Client(address))
-    refused = subprocess.run([sys.argv[1], "-listen", "127.0.0.1:0", "-template", "qwen2.5", "no/such/model"], capture_output=True)
-    assert refused.returncode == 1 and b"NOT_FOUND" in refused.stderr, refused
+    for model, status in (("no/such/model", b"NOT_FOUND"), (MODEL, b"the model cannot chat: UNSUPPORTED")):
+        refused = subprocess.run([sys.argv[1], "-listen", "127.0.0.1:0", "-template", "qwen2.5", model], capture_output=True)
+        assert refused.returncode == 1 and status in refused.stderr, refused
     return 0
 
 

@@ -36,7 +36,7 @@ fi
 case $1 in
   binding)
     python3 "$source/bindings/go/generate.py" --check
-    unformatted=$("$(dirname "$("$go" env GOROOT)/bin/go")/gofmt" -l "$source/bindings/go" "$source/tests/go" "$source/examples/go")
+    unformatted=$("$("$go" env GOROOT)/bin/gofmt" -l "$source/bindings/go" "$source/tests/go" "$source/examples/go")
     [ -z "$unformatted" ] || { echo "not as gofmt writes it: $unformatted"; exit 1; }
     (cd "$source/bindings/go" && "$go" vet ./...)
     "$go" vet ./...
