@@ -103,7 +103,7 @@ test('arguments of a wrong kind', async () => {
     () => session.stream({ score: 1 }), () => session.feed(5), () => session.feed(new Uint16Array(2)), () => session.feedTokens(5),
     () => session.feedTokens(new Float32Array(2)), () => session.feedTokens([5, 6], { positions: [9] }), () => session.feedTokens(['a']),
     () => session.feed('text', { labels: [['a', 2, 3]] }), () => raw.sessionReset({}), () => raw.sessionReset(model.raw), () => raw.release({}),
-    () => raw.sessionSaveTo(session.raw, { write: false }), () => raw.storeMatchInit.call(null) && raw.strategyDescribe(7),
+    () => raw.sessionSaveTo(session.raw, { write: false }), () => raw.strategyDescribe(7), () => session.edit([5], { labels: 7 }),
     () => model.session({ adapters: [[session, 1]] }), () => runtime.load(MODEL, { progress: 5 }), () => runtime.load(MODEL, { device: 5 }),
     () => raw.sessionLoadFrom(model.raw, { bytes: 'text' }), () => raw.adapterLoad(model.raw, 'path', { progress() {} }),
   ];

@@ -136,7 +136,7 @@ test('a wait holds up neither timers nor a close', async () => {
   while ((await Promise.race([waiting, new Promise((resolve) => { setTimeout(resolve, 0); })])) !== undefined) waiting = stream.next();
   await failure('BUSY', () => stream.next());
   assert.ok(stream.waitHandle >= 0);
-  stream.close();
+  stream.close(); // what was waited for will not come
   await failure('CLOSED', () => waiting);
   session.close();
 });

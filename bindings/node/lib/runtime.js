@@ -11,13 +11,14 @@ const { word } = require('./names');
 
 /** What a function of the log throws goes to 'uncaughtException', as from any other event. */
 function guarded(log) {
-  return log && ((level, message) => {
+  if (typeof log !== 'function') return log; // nothing, or refused by the raw layer
+  return (level, message) => {
     try {
       log(word('logLevel', level), message);
     } catch (error) {
       process.nextTick(() => { throw error; });
     }
-  });
+  };
 }
 
 /** Threads and memory; everything else hangs off one. */

@@ -2,6 +2,7 @@
 
 const raw = require('./raw');
 const { Handle } = require('./handle');
+const { QuireError } = require('./errors');
 const { Token, lastEvent } = require('./events');
 const { constants: C } = require('./interface');
 
@@ -18,6 +19,7 @@ class Stream extends Handle {
   #vocabSize;
   #forget;
   #inARow = 0;
+  #waits = false;
   #closed = false;
 
   /** Session.stream makes streams. */
@@ -41,9 +43,10 @@ class Stream extends Handle {
     return this;
   }
 
-  /** The next event, as iterators give it: { value, done }. */
+  /** The next event, as iterators give it: { value, done }. One at a time: BUSY while the one before is waited for. */
   next() {
     try {
+      if (this.#waits) throw new QuireError('BUSY', 'the event before is still waited for', { code: C.ERROR_BUSY });
       const result = this.#inARow < TURN ? this.#now() : undefined;
       if (result) return Promise.resolve(result);
     } catch (error) {
@@ -78,16 +81,22 @@ class Stream extends Handle {
   #later(resolve, reject) {
     const again = () => {
       this.#inARow = 0;
+      this.#waits = false;
       try {
         const result = this.#now();
-        if (result) resolve(result);
-        else raw.streamWait(this.raw, again);
+        if (result) {
+          resolve(result);
+          return;
+        }
+        raw.streamWait(this.raw, again);
+        this.#waits = true;
       } catch (error) {
         reject(error);
       }
     };
     if (this.#inARow < TURN) raw.streamWait(this.raw, again);
     else setImmediate(again);
+    this.#waits = true;
   }
 
   /** Asks it to stop: the next event is the end event, with the finishReason 'cancelled'. */

@@ -107,7 +107,7 @@ static napi_value stream_wait(napi_env env, napi_callback_info info) {
   waiter* w = h->stream->waiter;
   if (!w) return NULL;
   if (w->callback) {
-    throw_error(env, QUIRE_ERROR_BUSY, "the event before is still waited for", -1, 0);
+    wrong(env, "callback", "none, while another one waits");
   } else if (napi_create_reference(env, arguments[1], 1, &w->callback) == napi_ok) {
     uv_ref((uv_handle_t*)&w->poll);
     if (!w->polls) uv_poll_start(&w->poll, UV_READABLE, on_ready);
