@@ -27,8 +27,9 @@ class Span {
   constexpr Span(T* data, std::size_t size) : data_(data), size_(size) {}
   constexpr Span(std::initializer_list<std::remove_const_t<T>> list)
       : Span(std::data(list), list.size()) {}
-  template <typename Range, typename = std::enable_if_t<std::is_convertible_v<
-                                decltype(std::data(std::declval<Range&>())), T*>>>
+  template <typename Range,
+            typename Element = std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>,
+            typename = std::enable_if_t<std::is_convertible_v<Element (*)[], T (*)[]>>>
   constexpr Span(Range&& range) : Span(std::data(range), std::size(range)) {}
 
   constexpr T* data() const { return data_; }

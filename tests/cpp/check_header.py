@@ -24,7 +24,9 @@ RANGE = """#include <quire/quire.hpp>
 #include <ranges>
 #include <span>
 static_assert(std::ranges::input_range<quire::Stream>);
-static_assert(std::is_convertible_v<std::span<const int>, quire::Span<const int>>);
+static_assert(std::is_convertible_v<std::span<int>, quire::Span<const int>>);
+static_assert(!std::is_convertible_v<std::span<const int>, quire::Span<int>>);
+const quire::StreamOptions options{.max_tokens = 64, .stop_strings = {"the end"}};
 #endif
 """
 

@@ -130,7 +130,6 @@ TEST_F(Errors, OfCAlone) {
   EXPECT_EQ(quire::Result<int>(4).value_or(3), 4);
 }
 
-// All codes of the enum were raised above.
 TEST_F(Errors, Names) {
   EXPECT_EQ(quire::name(Status::kBadFile), "BAD_FILE");
   EXPECT_EQ(quire::name(Status::kTimeout), "TIMEOUT");

@@ -26,7 +26,7 @@ def run(command, library):
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / SONAME).symlink_to(library)
         environment = {**os.environ, "LD_LIBRARY_PATH": folder, "QUIRE_LIBRARY": str(library), "QUIRE_CUDA_PLUGIN": "none"}
-        result = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True, timeout=120)
+        result = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True, timeout=280)
     return result.returncode, result.stdout, result.stderr
 
 
