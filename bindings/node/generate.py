@@ -38,7 +38,9 @@ def documented(text, indent=""):
 
 
 def fields(plans, s):
-    return [field for field in plans.fields(s) if field[0] not in WITHOUT]
+    """Those that mean something; flags are 0 where there are none yet."""
+    unused = [f["name"] for f in s["fields"] if f["name"] == "flags" and f["comment"] == "0"]
+    return [field for field in plans.fields(s) if field[0] not in (*WITHOUT, *unused)]
 
 
 def c_field(plans, s, name, kind, more):

@@ -3,7 +3,7 @@
 import type * as C from './interface';
 
 /** The options of A with those of B in their place. */
-type With<A, B> = Omit<A, keyof B | 'flags'> & B;
+type With<A, B, Without extends string = never> = Omit<A, keyof B | 'flags' | Without> & B;
 
 export type TensorType = 'default' | 'f32' | 'f16' | 'bf16' | 'q8_0' | 'q4_0' | 'q4_1' | 'q5_0' | 'q5_1' | 'q4_k' | 'q5_k' | 'q6_k' | 'int8' | 'int4';
 export type LogLevel = 'error' | 'warning' | 'info' | 'debug';
@@ -36,21 +36,21 @@ export interface Watched {
   signal?: AbortSignal;
 }
 
-export type RuntimeOptions = Omit<C.RuntimeOptions, 'flags' | 'nThreads' | 'nIoThreads' | 'log' | 'logLevel'> & {
+export type RuntimeOptions = With<C.RuntimeOptions, {
   /** 0: the number of cores. */
   threads?: number;
   ioThreads?: number;
   log?: (level: LogLevel, message: string) => void;
   logLevel?: LogLevel;
-};
+}, 'nThreads' | 'nIoThreads'>;
 
-export type ModelOptions = Omit<C.ModelOptions, 'flags' | 'load' | 'weightType' | 'activationType' | 'merge' | 'beaconPath' | 'progress' | 'cancel'> & {
+export type ModelOptions = With<C.ModelOptions, {
   load?: 'default' | 'mmap' | 'read';
   weightType?: TensorType;
   activations?: 'f32' | 'int8';
-  merge?: (Path | [Path, scale: number])[];
+  merge?: (Path | [path: Path, scale: number])[];
   beacon?: Path;
-};
+}, 'activationType' | 'beaconPath' | 'progress' | 'cancel'>;
 
 export type SessionOptions = With<C.SessionOptions, {
   kvType?: TensorType;
@@ -59,14 +59,14 @@ export type SessionOptions = With<C.SessionOptions, {
   oldAfter?: number;
   overflow?: 'default' | 'error' | 'stop' | 'extrapolate';
   kvFileDirectory?: Path;
-  adapters?: (Adapter | [Adapter, scale: number])[];
+  adapters?: (Adapter | [adapter: Adapter, scale: number])[];
   /** false: it takes nothing over from other sessions, and gives them nothing. */
   prefixReuse?: boolean;
 }>;
 
 export type Sampler = Omit<C.Sampler, 'kind'> & { kind: 'temperature' | 'top_k' | 'top_p' | 'min_p' | 'typical' | 'penalties' | 'dry' };
 
-export type StreamOptions = Omit<C.StreamOptions, 'flags' | 'stopStrings' | 'nTopLogprobs' | 'deadlineMs' | 'samplers' | 'samplerStride' | 'logitBias'> & {
+export type StreamOptions = With<C.StreamOptions, {
   stop?: string | string[];
   topLogprobs?: number;
   /** Milliseconds. */
@@ -81,7 +81,7 @@ export type StreamOptions = Omit<C.StreamOptions, 'flags' | 'stopStrings' | 'nTo
   cite?: boolean;
   /** Cancels the stream, which then ends with the finishReason 'cancelled'. */
   signal?: AbortSignal;
-};
+}, 'stopStrings' | 'nTopLogprobs' | 'deadlineMs'>;
 
 export interface TextOptions { parseSpecial?: boolean; bos?: boolean }
 export interface ChatOptions { template?: string; date?: string; answer?: boolean; thinking?: boolean }
@@ -121,7 +121,7 @@ export class Runtime extends Handle {
 
 /** Weights, which any number of sessions share. */
 export class Model extends Handle {
-  info(): Omit<C.ModelInfo, 'weightType' | 'flags'> & { weightType: TensorType };
+  info(): Omit<C.ModelInfo, 'weightType'> & { weightType: TensorType };
   metadata(key: string): string;
   tokenizer(): Tokenizer;
   session(options?: SessionOptions): Session;
@@ -142,7 +142,7 @@ export class Adapter extends Handle {
 export class Tokenizer extends Handle {
   encode(text: Text, options?: TextOptions & { continued?: boolean }): Int32Array;
   decode(ids: Ids, options?: { special?: boolean }): string;
-  tokenBytes(id: number): Buffer;
+  tokenBytes(id: number): Uint8Array;
   readonly vocabSize: number;
   readonly bos: number | undefined;
   isEos(id: number): boolean;
@@ -168,7 +168,7 @@ export class Session extends Handle {
   prefill(options?: StreamOptions): Promise<End>;
   fork(): Session;
   save(path: Path, options?: Watched & { whole?: boolean }): Promise<void>;
-  toBuffer(options?: Watched): Promise<Buffer>;
+  toBuffer(options?: Watched): Promise<Uint8Array>;
   counts(): { nTokens: number; nPending: number };
   tokens(): Int32Array;
   logits(firstToken?: number, nRows?: number): Float32Array[];
@@ -207,7 +207,7 @@ export class Stream extends Handle implements AsyncIterableIterator<Event> {
 export class Store extends Handle {
   static open(path: Path, options?: { budgetBytes?: number; mustExist?: boolean }): Promise<Store>;
   put(session: Session, options?: Watched & { title?: string }): Promise<{ name: string; nTokens: number; nComputed: number }>;
-  find(model: Model, ids: Ids, options?: SessionOptions): Promise<Omit<C.StoreMatch, 'flags'>>;
+  find(model: Model, ids: Ids, options?: SessionOptions): Promise<C.StoreMatch>;
   load(model: Model, ids: Ids, options?: SessionOptions): Promise<Session>;
   remove(name: string): Promise<void>;
   verify(name: string, watched?: Watched): Promise<void>;

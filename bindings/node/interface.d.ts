@@ -15,8 +15,6 @@ export interface Error {
 }
 
 export interface RuntimeOptions {
-  /** 0 */
-  flags?: number;
   /** compute threads, all created here; 0: the number of cores; at most 1024 */
   nThreads?: number;
   /** the most talkative level wanted; 0: QUIRE_LOG_WARNING */
@@ -44,8 +42,6 @@ export interface RuntimeOptions {
 
 /** What it keeps of released and closed sessions (prefix_cache_bytes). */
 export interface RuntimeStats {
-  /** 0 */
-  flags: number;
   /** kept now, whatever tier it lies in */
   prefixCacheBytes: number;
   /** of so many texts */
@@ -87,8 +83,6 @@ export interface AdapterSource {
 }
 
 export interface ModelOptions {
-  /** 0 */
-  flags?: number;
   /** QUIRE_LOAD_* */
   load?: number;
   /** QUIRE_TYPE_*: what the projection matrices are kept as; default: each part as it is stored.
@@ -118,8 +112,6 @@ export interface ModelOptions {
 }
 
 export interface ModelInfo {
-  /** 0 */
-  flags: number;
   nLayers: number;
   nQueryHeads: number;
   nKvHeads: number;
@@ -141,8 +133,6 @@ export interface ModelInfo {
 }
 
 export interface QuantizeOptions {
-  /** 0 */
-  flags?: number;
   /** 0: the number of cores; at most 1024 */
   nThreads?: number;
   /** a name of quire_get_quantizations; NULL: "q4_k_m" */
@@ -154,8 +144,6 @@ export interface QuantizeOptions {
 }
 
 export interface AdapterOptions {
-  /** 0 */
-  flags?: number;
   /** may be NULL; borrowed during the call */
   cancel?: object;
   /** may be NULL; the tensors' file is read twice: to be hashed, and to be loaded */
@@ -179,8 +167,6 @@ export interface AdapterInfo {
  * 0 and 2 to 128, the one that fits expected_tokens + 1024. A checkpoint's own may differ:
  * quire_model_describe_strategy writes them out. */
 export interface StrategyOptions {
-  /** 0 */
-  flags?: number;
   /** a strategy expression; NULL: "full" */
   strategy?: string;
   /** L, 1 to 2^40; there is no default */
@@ -281,8 +267,6 @@ export interface EditOptions {
 }
 
 export interface EditResult {
-  /** 0 */
-  flags: number;
   /** of the new text; those that are neither kept nor moved will be computed */
   nTokens: number;
   /** the first so many stay computed */
@@ -323,8 +307,6 @@ export interface Passage {
 }
 
 export interface SessionStats {
-  /** 0 */
-  flags: number;
   /** as quire_session_get_token_counts */
   nTokens: number;
   nPending: number;
@@ -358,8 +340,6 @@ export interface SessionStats {
 
 /** What one tier of a session's KV cache holds, and what went through it since creation. */
 export interface TierStats {
-  /** 0 */
-  flags: number;
   /** QUIRE_TIER_* */
   tier: number;
   /** of the session; 0: no limit, or no such tier */
@@ -398,8 +378,6 @@ export interface SnapshotOptions {
 
 /** Where a snapshot goes to, from its first byte to its last. */
 export interface SnapshotWriter {
-  /** 0 */
-  flags?: number;
   write?: boolean;
   /** UTF-8: what messages call it; NULL: "the snapshot" */
   name?: string;
@@ -407,8 +385,6 @@ export interface SnapshotWriter {
 
 /** Where a snapshot comes from: n_bytes bytes that can be read in any order, and do not change. */
 export interface SnapshotReader {
-  /** 0 */
-  flags?: number;
   nBytes?: number | bigint;
   /** UTF-8, copied: what messages call it; NULL: "the snapshot" */
   name?: string;
@@ -424,8 +400,6 @@ export interface StoreOptions {
 
 /** What a store has of a text. */
 export interface StoreMatch {
-  /** 0 */
-  flags: number;
   /** so many of its first tokens are in the entry */
   nTokens: number;
   /** so many of these need not be read again */
@@ -452,8 +426,6 @@ export interface ChatOptions {
 }
 
 export interface MemoryPlan {
-  /** 0 */
-  flags: number;
   /** allocated for the model */
   weightBytes: number;
   /** of its files, mapped while it lives (QUIRE_LOAD_MMAP; else 0) */
@@ -475,8 +447,6 @@ export interface MemoryPlan {
 }
 
 export interface RateEstimate {
-  /** 0 */
-  flags: number;
   /** of reading all tokens, from an empty session */
   prefillNs: number;
   /** of a generated token behind them, if what it chooses is in memory */
@@ -583,8 +553,6 @@ export interface TokenLogprob {
 }
 
 export interface Event {
-  /** 0 */
-  flags: number;
   /** QUIRE_EVENT_* */
   kind: number;
   /** TOKEN: the id; END by STOP_ID or EOS: the id that ended it; else -1 */
@@ -622,8 +590,6 @@ export interface Event {
 
 /** A part of a strategy's relative-position matrix. */
 export interface PositionView {
-  /** 0 */
-  flags?: number;
   /** less than n_heads */
   head?: number;
   /** QUIRE_KV_*: what the rows are */
@@ -640,8 +606,6 @@ export interface PositionView {
 
 /** What tests of cancelling look at. */
 export interface SessionProbes {
-  /** 0 */
-  flags: number;
   /** tasks started after the last cancel was seen by the caller: at most n_threads */
   tasksAfterCancel: number;
   /** from the last cancel to the moment the session stood still */

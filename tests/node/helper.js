@@ -25,6 +25,9 @@ for (const functions of [raw, raw.async]) {
   }
 }
 
+/** Where the module has ASan, which keeps freed memory and takes terabytes of addresses. */
+const sanitized = Boolean(process.env.QUIRE_TEST_SANITIZED);
+
 let runtime;
 let model;
 
@@ -90,4 +93,4 @@ async function collected(done) {
   assert.ok(done());
 }
 
-module.exports = { ADAPTERS, EMBEDDED, MODEL, SOURCE, called, collected, events, failure, ids, shared, text, tokens, withFolder };
+module.exports = { ADAPTERS, EMBEDDED, MODEL, SOURCE, called, collected, events, failure, ids, sanitized, shared, text, tokens, withFolder };

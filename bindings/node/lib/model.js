@@ -13,7 +13,7 @@ const { word } = require('./names');
 class Model extends Handle {
   /** quire_model_info; weightType as a word. */
   info() {
-    const { flags, ...info } = raw.modelGetInfo(this.raw);
+    const info = raw.modelGetInfo(this.raw);
     return { ...info, weightType: word('type', info.weightType) };
   }
 
@@ -58,7 +58,7 @@ class Model extends Handle {
   }
 
   /** How long a session would take to read nTokens and to answer (quire_rate_estimate). */
-  estimate(nTokens, given) {
+  async estimate(nTokens, given) {
     return raw.async.modelEstimateRates(this.raw, options.session(given), nTokens);
   }
 

@@ -60,17 +60,17 @@ class Runtime extends Handle {
   }
 
   /** What the model in `path` and a session of nTokens would take (quire_memory_plan). Nothing is loaded. model: options of load. */
-  planMemory(path, nTokens, { model, ...session } = {}) {
+  async planMemory(path, nTokens, { model, ...session } = {}) {
     return raw.async.runtimePlanMemory(this.raw, options.path(path), options.model(model), options.session(session), nTokens);
   }
 
   /** Rejects with what a session with these options would fail with for the model in `path`; loads nothing. */
-  check(path, { model, ...session } = {}) {
+  async check(path, { model, ...session } = {}) {
     return raw.async.runtimeCheckSession(this.raw, options.path(path), options.model(model), options.session(session));
   }
 
   /** The canonical strategy that such a session would have; loads nothing. */
-  describeStrategy(path, { model, strategy = 'auto', ...session } = {}) {
+  async describeStrategy(path, { model, strategy = 'auto', ...session } = {}) {
     return raw.async.runtimeDescribeStrategy(this.raw, options.path(path), options.model(model), options.session({ ...session, strategy }));
   }
 

@@ -76,7 +76,7 @@ class Session extends Handle {
   }
 
   /** Makes an empty session one of nTokens random tokens, for benchmarks. */
-  fillRandom(nTokens, seed = 0) {
+  async fillRandom(nTokens, seed = 0) {
     return raw.async.sessionFillRandom(this.raw, nTokens, seed);
   }
 

@@ -25,8 +25,7 @@ class Store extends Handle {
    * be read again), reason (why there are none) }.
    */
   async find(model, ids, given) {
-    const { flags, ...match } = await raw.async.storeFind(this.raw, model.raw, options.session(given), ids);
-    return match;
+    return raw.async.storeFind(this.raw, model.raw, options.session(given), ids);
   }
 
   /**
@@ -39,7 +38,7 @@ class Store extends Handle {
   }
 
   /** Removes an entry; sessions that have it open go on. */
-  remove(name) {
+  async remove(name) {
     return raw.async.storeRemove(this.raw, name);
   }
 

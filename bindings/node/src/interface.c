@@ -62,7 +62,6 @@ _Static_assert(offsetof(quire_runtime_options, kv_compressed_budget_bytes) == 96
 _Static_assert(offsetof(quire_runtime_options, kv_file_budget_bytes) == 104, "quire_runtime_options.kv_file_budget_bytes");
 _Static_assert(offsetof(quire_runtime_options, prefix_cache_bytes) == 112, "quire_runtime_options.prefix_cache_bytes");
 static const field list_of_quire_runtime_options[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_runtime_options, flags), 0, 0, NULL, NULL},
     {"nThreads", FIELD_INT32_T, offsetof(quire_runtime_options, n_threads), 0, 0, NULL, NULL},
     {"logLevel", FIELD_INT32_T, offsetof(quire_runtime_options, log_level), 0, 0, NULL, NULL},
     {"nIoThreads", FIELD_INT32_T, offsetof(quire_runtime_options, n_io_threads), 0, 0, NULL, NULL},
@@ -82,7 +81,6 @@ _Static_assert(offsetof(quire_runtime_stats, prefix_cache_bytes) == 8, "quire_ru
 _Static_assert(offsetof(quire_runtime_stats, prefix_cache_texts) == 16, "quire_runtime_stats.prefix_cache_texts");
 _Static_assert(offsetof(quire_runtime_stats, prefix_cache_tokens) == 24, "quire_runtime_stats.prefix_cache_tokens");
 static const field list_of_quire_runtime_stats[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_runtime_stats, flags), 0, 0, NULL, NULL},
     {"prefixCacheBytes", FIELD_INT64_T, offsetof(quire_runtime_stats, prefix_cache_bytes), 0, 0, NULL, NULL},
     {"prefixCacheTexts", FIELD_INT64_T, offsetof(quire_runtime_stats, prefix_cache_texts), 0, 0, NULL, NULL},
     {"prefixCacheTokens", FIELD_INT64_T, offsetof(quire_runtime_stats, prefix_cache_tokens), 0, 0, NULL, NULL},
@@ -137,7 +135,6 @@ _Static_assert(offsetof(quire_model_info, weight_bytes) == 56, "quire_model_info
 _Static_assert(offsetof(quire_model_info, rope_theta) == 64, "quire_model_info.rope_theta");
 _Static_assert(offsetof(quire_model_info, sliding_window) == 72, "quire_model_info.sliding_window");
 static const field list_of_quire_model_info[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_model_info, flags), 0, 0, NULL, NULL},
     {"nLayers", FIELD_INT32_T, offsetof(quire_model_info, n_layers), 0, 0, NULL, NULL},
     {"nQueryHeads", FIELD_INT32_T, offsetof(quire_model_info, n_query_heads), 0, 0, NULL, NULL},
     {"nKvHeads", FIELD_INT32_T, offsetof(quire_model_info, n_kv_heads), 0, 0, NULL, NULL},
@@ -165,7 +162,6 @@ _Static_assert(offsetof(quire_quantize_options, cancel) == 32, "quire_quantize_o
 _Static_assert(offsetof(quire_quantize_options, progress) == 40, "quire_quantize_options.progress");
 _Static_assert(offsetof(quire_quantize_options, progress_user_data) == 48, "quire_quantize_options.progress_user_data");
 static const field list_of_quire_quantize_options[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_quantize_options, flags), 0, 0, NULL, NULL},
     {"nThreads", FIELD_INT32_T, offsetof(quire_quantize_options, n_threads), 0, 0, NULL, NULL},
     {"recipe", FIELD_TEXT, offsetof(quire_quantize_options, recipe), offsetof(quire_quantize_options, recipe_len), 0, NULL, NULL},
     {"cancel", FIELD_HANDLE, offsetof(quire_quantize_options, cancel), 0, 0, NULL, &type_of_quire_cancel},
@@ -180,7 +176,6 @@ _Static_assert(offsetof(quire_adapter_options, cancel) == 8, "quire_adapter_opti
 _Static_assert(offsetof(quire_adapter_options, progress) == 16, "quire_adapter_options.progress");
 _Static_assert(offsetof(quire_adapter_options, progress_user_data) == 24, "quire_adapter_options.progress_user_data");
 static const field list_of_quire_adapter_options[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_adapter_options, flags), 0, 0, NULL, NULL},
     {"cancel", FIELD_HANDLE, offsetof(quire_adapter_options, cancel), 0, 0, NULL, &type_of_quire_cancel},
     {"progress", FIELD_PROGRESS, offsetof(quire_adapter_options, progress), offsetof(quire_adapter_options, progress_user_data), 0, NULL, NULL},
     {NULL, 0, 0, 0, 0, NULL, NULL}};
@@ -212,7 +207,6 @@ _Static_assert(offsetof(quire_strategy_options, expected_tokens) == 32, "quire_s
 _Static_assert(offsetof(quire_strategy_options, n_heads) == 40, "quire_strategy_options.n_heads");
 _Static_assert(offsetof(quire_strategy_options, reserved) == 44, "quire_strategy_options.reserved");
 static const field list_of_quire_strategy_options[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_strategy_options, flags), 0, 0, NULL, NULL},
     {"strategy", FIELD_TEXT, offsetof(quire_strategy_options, strategy), offsetof(quire_strategy_options, strategy_len), 0, NULL, NULL},
     {"trainLen", FIELD_INT64_T, offsetof(quire_strategy_options, train_len), 0, 0, NULL, NULL},
     {"expectedTokens", FIELD_INT64_T, offsetof(quire_strategy_options, expected_tokens), 0, 0, NULL, NULL},
@@ -247,7 +241,6 @@ _Static_assert(offsetof(quire_edit_result, n_tokens) == 8, "quire_edit_result.n_
 _Static_assert(offsetof(quire_edit_result, n_kept) == 16, "quire_edit_result.n_kept");
 _Static_assert(offsetof(quire_edit_result, n_moved) == 24, "quire_edit_result.n_moved");
 static const field list_of_quire_edit_result[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_edit_result, flags), 0, 0, NULL, NULL},
     {"nTokens", FIELD_INT64_T, offsetof(quire_edit_result, n_tokens), 0, 0, NULL, NULL},
     {"nKept", FIELD_INT64_T, offsetof(quire_edit_result, n_kept), 0, 0, NULL, NULL},
     {"nMoved", FIELD_INT64_T, offsetof(quire_edit_result, n_moved), 0, 0, NULL, NULL},
@@ -308,7 +301,6 @@ _Static_assert(offsetof(quire_session_stats, kv_old_bytes) == 112, "quire_sessio
 _Static_assert(offsetof(quire_session_stats, n_drafted) == 120, "quire_session_stats.n_drafted");
 _Static_assert(offsetof(quire_session_stats, n_accepted) == 128, "quire_session_stats.n_accepted");
 static const field list_of_quire_session_stats[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_session_stats, flags), 0, 0, NULL, NULL},
     {"nTokens", FIELD_INT64_T, offsetof(quire_session_stats, n_tokens), 0, 0, NULL, NULL},
     {"nPending", FIELD_INT64_T, offsetof(quire_session_stats, n_pending), 0, 0, NULL, NULL},
     {"nPrefilled", FIELD_INT64_T, offsetof(quire_session_stats, n_prefilled), 0, 0, NULL, NULL},
@@ -344,7 +336,6 @@ _Static_assert(offsetof(quire_tier_stats, bytes_read) == 72, "quire_tier_stats.b
 _Static_assert(offsetof(quire_tier_stats, bytes_written) == 80, "quire_tier_stats.bytes_written");
 _Static_assert(offsetof(quire_tier_stats, stall_ns) == 88, "quire_tier_stats.stall_ns");
 static const field list_of_quire_tier_stats[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_tier_stats, flags), 0, 0, NULL, NULL},
     {"tier", FIELD_INT32_T, offsetof(quire_tier_stats, tier), 0, 0, NULL, NULL},
     {"budgetBytes", FIELD_INT64_T, offsetof(quire_tier_stats, budget_bytes), 0, 0, NULL, NULL},
     {"bytes", FIELD_INT64_T, offsetof(quire_tier_stats, bytes), 0, 0, NULL, NULL},
@@ -382,7 +373,6 @@ _Static_assert(offsetof(quire_snapshot_writer, user_data) == 32, "quire_snapshot
 _Static_assert(offsetof(quire_snapshot_writer, name) == 40, "quire_snapshot_writer.name");
 _Static_assert(offsetof(quire_snapshot_writer, name_len) == 48, "quire_snapshot_writer.name_len");
 static const field list_of_quire_snapshot_writer[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_snapshot_writer, flags), 0, 0, NULL, NULL},
     {"write", FIELD_WRITE, offsetof(quire_snapshot_writer, write), 0, 0, NULL, NULL},
     {"name", FIELD_TEXT, offsetof(quire_snapshot_writer, name), offsetof(quire_snapshot_writer, name_len), 0, NULL, NULL},
     {NULL, 0, 0, 0, 0, NULL, NULL}};
@@ -398,7 +388,6 @@ _Static_assert(offsetof(quire_snapshot_reader, user_data) == 32, "quire_snapshot
 _Static_assert(offsetof(quire_snapshot_reader, name) == 40, "quire_snapshot_reader.name");
 _Static_assert(offsetof(quire_snapshot_reader, name_len) == 48, "quire_snapshot_reader.name_len");
 static const field list_of_quire_snapshot_reader[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_snapshot_reader, flags), 0, 0, NULL, NULL},
     {"nBytes", FIELD_INT64_T, offsetof(quire_snapshot_reader, n_bytes), 0, 0, NULL, NULL},
     {"name", FIELD_TEXT, offsetof(quire_snapshot_reader, name), offsetof(quire_snapshot_reader, name_len), 0, NULL, NULL},
     {"bytes", FIELD_BYTES, offsetof(quire_snapshot_reader, read), 0, 0, NULL, NULL},
@@ -423,7 +412,6 @@ _Static_assert(offsetof(quire_store_match, n_computed) == 16, "quire_store_match
 _Static_assert(offsetof(quire_store_match, name) == 24, "quire_store_match.name");
 _Static_assert(offsetof(quire_store_match, reason) == 64, "quire_store_match.reason");
 static const field list_of_quire_store_match[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_store_match, flags), 0, 0, NULL, NULL},
     {"nTokens", FIELD_INT64_T, offsetof(quire_store_match, n_tokens), 0, 0, NULL, NULL},
     {"nComputed", FIELD_INT64_T, offsetof(quire_store_match, n_computed), 0, 0, NULL, NULL},
     {"name", FIELD_CHARS, offsetof(quire_store_match, name), 40, 0, NULL, NULL},
@@ -470,7 +458,6 @@ _Static_assert(offsetof(quire_memory_plan, kv_host_bytes) == 64, "quire_memory_p
 _Static_assert(offsetof(quire_memory_plan, kv_compressed_bytes) == 72, "quire_memory_plan.kv_compressed_bytes");
 _Static_assert(offsetof(quire_memory_plan, kv_file_bytes) == 80, "quire_memory_plan.kv_file_bytes");
 static const field list_of_quire_memory_plan[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_memory_plan, flags), 0, 0, NULL, NULL},
     {"weightBytes", FIELD_INT64_T, offsetof(quire_memory_plan, weight_bytes), 0, 0, NULL, NULL},
     {"mappedBytes", FIELD_INT64_T, offsetof(quire_memory_plan, mapped_bytes), 0, 0, NULL, NULL},
     {"scratchBytes", FIELD_INT64_T, offsetof(quire_memory_plan, scratch_bytes), 0, 0, NULL, NULL},
@@ -494,7 +481,6 @@ _Static_assert(offsetof(quire_rate_estimate, measured_tokens) == 32, "quire_rate
 _Static_assert(offsetof(quire_rate_estimate, tier_read_bytes_per_second) == 40, "quire_rate_estimate.tier_read_bytes_per_second");
 _Static_assert(offsetof(quire_rate_estimate, calibration_ns) == 48, "quire_rate_estimate.calibration_ns");
 static const field list_of_quire_rate_estimate[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_rate_estimate, flags), 0, 0, NULL, NULL},
     {"prefillNs", FIELD_INT64_T, offsetof(quire_rate_estimate, prefill_ns), 0, 0, NULL, NULL},
     {"decodeTokenNs", FIELD_INT64_T, offsetof(quire_rate_estimate, decode_token_ns), 0, 0, NULL, NULL},
     {"decodeTokenColdNs", FIELD_INT64_T, offsetof(quire_rate_estimate, decode_token_cold_ns), 0, 0, NULL, NULL},
@@ -558,7 +544,6 @@ _Static_assert(offsetof(quire_position_view, first_query) == 24, "quire_position
 _Static_assert(offsetof(quire_position_view, n_queries) == 32, "quire_position_view.n_queries");
 _Static_assert(offsetof(quire_position_view, n_keys) == 40, "quire_position_view.n_keys");
 static const field list_of_quire_position_view[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_position_view, flags), 0, 0, NULL, NULL},
     {"head", FIELD_INT32_T, offsetof(quire_position_view, head), 0, 0, NULL, NULL},
     {"queryKind", FIELD_INT32_T, offsetof(quire_position_view, query_kind), 0, 0, NULL, NULL},
     {"keyKind", FIELD_INT32_T, offsetof(quire_position_view, key_kind), 0, 0, NULL, NULL},
@@ -574,7 +559,6 @@ _Static_assert(offsetof(quire_session_probes, flags) == 4, "quire_session_probes
 _Static_assert(offsetof(quire_session_probes, tasks_after_cancel) == 8, "quire_session_probes.tasks_after_cancel");
 _Static_assert(offsetof(quire_session_probes, cancel_latency_ns) == 16, "quire_session_probes.cancel_latency_ns");
 static const field list_of_quire_session_probes[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_session_probes, flags), 0, 0, NULL, NULL},
     {"tasksAfterCancel", FIELD_INT64_T, offsetof(quire_session_probes, tasks_after_cancel), 0, 0, NULL, NULL},
     {"cancelLatencyNs", FIELD_INT64_T, offsetof(quire_session_probes, cancel_latency_ns), 0, 0, NULL, NULL},
     {NULL, 0, 0, 0, 0, NULL, NULL}};
@@ -597,7 +581,6 @@ _Static_assert(offsetof(quire_model_options, device_len) == 80, "quire_model_opt
 _Static_assert(offsetof(quire_model_options, activation_type) == 88, "quire_model_options.activation_type");
 _Static_assert(offsetof(quire_model_options, reserved) == 92, "quire_model_options.reserved");
 static const field list_of_quire_model_options[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_model_options, flags), 0, 0, NULL, NULL},
     {"load", FIELD_INT32_T, offsetof(quire_model_options, load), 0, 0, NULL, NULL},
     {"weightType", FIELD_INT32_T, offsetof(quire_model_options, weight_type), 0, 0, NULL, NULL},
     {"cancel", FIELD_HANDLE, offsetof(quire_model_options, cancel), 0, 0, NULL, &type_of_quire_cancel},
@@ -738,7 +721,6 @@ _Static_assert(offsetof(quire_event, reuse_miss) == 120, "quire_event.reuse_miss
 _Static_assert(offsetof(quire_event, reserved) == 124, "quire_event.reserved");
 _Static_assert(offsetof(quire_event, moved) == 128, "quire_event.moved");
 static const field list_of_quire_event[] = {
-    {"flags", FIELD_UINT32_T, offsetof(quire_event, flags), 0, 0, NULL, NULL},
     {"kind", FIELD_INT32_T, offsetof(quire_event, kind), 0, 0, NULL, NULL},
     {"token", FIELD_INT32_T, offsetof(quire_event, token), 0, 0, NULL, NULL},
     {"nTokens", FIELD_INT64_T, offsetof(quire_event, n_tokens), 0, 0, NULL, NULL},
