@@ -26,8 +26,11 @@ function main() {
     return 77;
   }
   if (fs.existsSync(target) && !process.argv.includes('--force')) return 0;
-  if (!fs.existsSync(path.join(include, 'uv.h'))) {
-    console.log(`there are no headers of node in ${include}`);
+  // Debian has libuv's header beside node's folder.
+  const missing = [['node_api.h', [include]], ['uv.h', [include, '/usr/include']]].find(([name, folders]) =>
+    !folders.some((folder) => fs.existsSync(path.join(folder, name))));
+  if (missing) {
+    console.log(`the headers of node are missing: there is no ${missing[0]} in ${include}`);
     return 77;
   }
   const cflags = process.env.QUIRE_CFLAGS ? words(process.env.QUIRE_CFLAGS) : packaged('--cflags');
