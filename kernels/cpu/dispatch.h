@@ -12,6 +12,7 @@ enum class Target : int {
   kAvx2 = 1,      // with FMA and F16C
   kAvx3 = 2,      // AVX-512 F, BW, DQ and VL
   kAvx3Vnni = 3,  // with AVX-512 VNNI, which the products in integers use; all others are those of kAvx3
+  kAvx3Bf16 = 4,  // with AVX-512 BF16 besides, which the products of bf16 rows use, where it is faster than kAvx3
 };
 
 // What the kernels run on: the best that the CPU has, found at the first call. Any thread.
@@ -26,9 +27,10 @@ void use_target(Target target);
 }  // namespace quire::cpu
 
 // Where <hwy/highway.h> is included. QUIRE_CPU_EXPORT(f): outside HWY_NAMESPACE and under HWY_ONCE, the table of f's
-// variants, with f_vnni in place of the last one if that is said. QUIRE_CPU_DISPATCH(f) is the one to call.
-#define QUIRE_CPU_EXPORT_VNNI(f, f_vnni)                                                                    \
-  constexpr decltype(&HWY_STATIC_DISPATCH(f)) f##_variants[] = {HWY_CHOOSE_FALLBACK(f), HWY_CHOOSE_AVX2(f), \
-                                                                HWY_CHOOSE_AVX3(f), HWY_CHOOSE_AVX3(f_vnni)}
-#define QUIRE_CPU_EXPORT(f) QUIRE_CPU_EXPORT_VNNI(f, f)
+// variants, with f_vnni and f_bf16 in place of the last ones if they are said. QUIRE_CPU_DISPATCH(f) is the one to call.
+#define QUIRE_CPU_EXPORT_VARIANTS(f, f_vnni, f_bf16)                                                         \
+  constexpr decltype(&HWY_STATIC_DISPATCH(f)) f##_variants[] = {HWY_CHOOSE_FALLBACK(f), HWY_CHOOSE_AVX2(f),  \
+                                                                HWY_CHOOSE_AVX3(f), HWY_CHOOSE_AVX3(f_vnni), \
+                                                                HWY_CHOOSE_AVX3(f_bf16)}
+#define QUIRE_CPU_EXPORT(f) QUIRE_CPU_EXPORT_VARIANTS(f, f, f)
 #define QUIRE_CPU_DISPATCH(f) (*f##_variants[static_cast<int>(::quire::cpu::target())])

@@ -447,7 +447,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace quire::cpu {
 QUIRE_CPU_EXPORT(quantize_row);
-QUIRE_CPU_EXPORT_VNNI(gemm_int8, gemm_int8_vnni);
+QUIRE_CPU_EXPORT_VARIANTS(gemm_int8, gemm_int8_vnni, gemm_int8_vnni);
 
 void quantize_row(const float* source, int64_t row, const Int8Rows& x) {
   QUIRE_CPU_DISPATCH(quantize_row)(source, row, x);

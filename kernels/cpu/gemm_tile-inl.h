@@ -1,4 +1,5 @@
-// The register tile of the matrix product: kRows rows of x times one panel of kPanel columns, over all of k.
+// The register tile of the matrix product: kRows rows of x times one panel of kPanel columns, over all of k. And how
+// rows and panels are cut into tiles.
 #if defined(QUIRE_KERNELS_CPU_GEMM_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QUIRE_KERNELS_CPU_GEMM_TILE_INL_H_
 #undef QUIRE_KERNELS_CPU_GEMM_TILE_INL_H_
@@ -15,7 +16,9 @@ namespace quire::cpu::HWY_NAMESPACE {
 // Rows of a tile. Of the 16 registers of AVX2, widening 16-bit weights takes more than three rows would leave.
 template <class T>
 constexpr int kMaxRows = HWY_TARGET == HWY_AVX2 && sizeof(T) == 2 ? 2 : kAccumulators / kPanelVectors;
-constexpr int64_t kStep = 16;  // k per pass of the main loop: one cache line of x a row
+constexpr int64_t kStep = 16;                // k per pass of the main loop: one cache line of x a row
+constexpr int64_t kRowBlock = 96;            // rows of x that pass a panel while it stays in the L2 cache
+constexpr int64_t kPrefetchDistance = 4096;  // bytes ahead in the weights when every byte is used once
 
 // Vector v of the panel's weights of k + kParity; `w` is the place of an even k.
 template <int kParity, class T>
@@ -124,6 +127,46 @@ void gemm_tile(const float* x, int64_t ldx, int64_t k, const T* w, Prefetcher pr
   }
   add_product(x, ldx, k, w, prefetcher, sums);
   for (int r = 0; r < kRows; ++r) finish_row(sums[r], bias, accumulate, columns, y + r * ldy);
+}
+
+// With one tile a row block the weights stream past once, so ask for what comes next in the stream; with more, the
+// first tile would wait for memory and the others for the arithmetic: each fetches its share of the next panel.
+template <class T>
+Prefetcher prefetcher(const T* panel, int64_t panel_elements, int64_t tile, int64_t n_tiles) {
+  constexpr int64_t kStepBytes = kStep * kPanel * static_cast<int64_t>(sizeof(T));
+  const uintptr_t at = reinterpret_cast<uintptr_t>(panel);
+  if (n_tiles == 1) return {at + kPrefetchDistance, UINTPTR_MAX, kStepBytes / 64};
+  const int64_t share = ceil_div(kStepBytes / 64, n_tiles);
+  const int64_t bytes = panel_elements * static_cast<int64_t>(sizeof(T));
+  return {at + static_cast<uintptr_t>(bytes + tile * share * 64 * (bytes / kStepBytes)), UINTPTR_MAX, share};
+}
+
+// A tile's place: rows [row, row + n_rows) and the panel at column c, of whose columns `columns` exist.
+template <class T>
+struct Tile {
+  int64_t row, n_rows;
+  const T* panel;
+  Prefetcher prefetcher;
+  int64_t c, columns;
+};
+
+// multiply(Tile) for tiles of at most kMost rows: blocks of rows, in each all panels, in each its tiles.
+template <int kMost, class T, class Multiply>
+HWY_INLINE void for_tiles(int64_t m, const T* packed, int64_t panel_elements, int64_t n, int64_t panel_begin,
+                          int64_t panel_end, const Multiply& multiply) {
+  for (int64_t r0 = 0; r0 < m; r0 += kRowBlock) {
+    const int64_t rows = m - r0 < kRowBlock ? m - r0 : kRowBlock;
+    const int64_t n_tiles = ceil_div(rows, kMost);
+    for (int64_t p = panel_begin; p < panel_end; ++p) {
+      const T* panel = packed + p * panel_elements;
+      const int64_t c = p * kPanel;
+      for (int64_t t = 0; t < n_tiles; ++t) {
+        const int64_t first = r0 + rows * t / n_tiles, last = r0 + rows * (t + 1) / n_tiles;
+        multiply(Tile<T>{first, last - first, panel, prefetcher(panel, panel_elements, t, n_tiles), c,
+                         n - c < kPanel ? n - c : kPanel});
+      }
+    }
+  }
 }
 
 #endif  // QUIRE_CPU_VECTORS

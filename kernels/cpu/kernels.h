@@ -43,6 +43,22 @@ void pack_rows(ElementType source_type, const void* source, int64_t row_stride, 
 void gemm(const float* x, int64_t ldx, int64_t m, ElementType type, const void* packed, int64_t n, int64_t k,
           int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy);
 
+// Rows rounded to bf16, for products with bf16 weights. Elements between the beginnings of rows of k: whole cache lines,
+// an odd number of them, so that rows that are multiplied together do not share cache sets.
+constexpr int64_t bf16_row_stride(int64_t k) {
+  constexpr int64_t kLine = 32;
+  return (ceil_div(k, kLine) | 1) * kLine;
+}
+
+// Rounds `source`, f32 [k], to nearest even; behind the last element of an odd k is a zero.
+void round_row_bf16(const float* source, int64_t k, uint16_t* row);
+
+// As gemm, of rows rounded to bf16 ([m][ldx], ldx even) and bf16 weights. The sum is formed from zero in f32 over
+// ascending pairs of k by FMA, in each pair its second element first: sum = x[0] * w[0] + (x[1] * w[1] + sum). This is
+// what dot-product instructions compute, which may take subnormal numbers as zeros.
+void gemm_bf16(const uint16_t* x, int64_t ldx, int64_t m, const void* packed, int64_t n, int64_t k, int64_t panel_begin,
+               int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy);
+
 // Rows as 8-bit numbers, for products with quantised weights in integers. Element j of a group of 32 is scale *
 // code[j], codes of [-127, 127].
 struct Int8Group {
@@ -184,6 +200,9 @@ void pack_rows(ElementType source_type, const void* source, int64_t row_stride, 
                ElementType packed_type, void* packed, int64_t first_row);
 void gemm(const float* x, int64_t ldx, int64_t m, ElementType type, const void* packed, int64_t n, int64_t k,
           int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy);
+void round_row_bf16(const float* source, int64_t k, uint16_t* row);
+void gemm_bf16(const uint16_t* x, int64_t ldx, int64_t m, const void* packed, int64_t n, int64_t k, int64_t panel_begin,
+               int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy);
 void quantize_row(const float* source, int64_t row, const Int8Rows& x);
 void gemm_int8(const Int8Rows& x, int64_t row, int64_t m, ElementType type, const void* packed, int64_t n,
                int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy);

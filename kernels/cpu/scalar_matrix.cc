@@ -138,6 +138,29 @@ void gemm(const float* x, int64_t ldx, int64_t m, ElementType type, const void* 
   }
 }
 
+void round_row_bf16(const float* source, int64_t k, uint16_t* row) {
+  for (int64_t j = 0; j < k; ++j) row[j] = to_bf16(source[j]);
+  if (k % 2 != 0) row[k] = 0;
+}
+
+void gemm_bf16(const uint16_t* x, int64_t ldx, int64_t m, const void* packed, int64_t n, int64_t k, int64_t panel_begin,
+               int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy) {
+  const auto product = [&](int64_t r, int64_t c, int64_t j, float sum) {
+    const float w = load_element(ElementType::kBF16, packed, packed_index(ElementType::kBF16, c, j, k));
+    return std::fma(from_bf16(x[r * ldx + j]), w, sum);
+  };
+  const int64_t last = std::min(panel_end * kPanel, n);
+  for (int64_t r = 0; r < m; ++r) {
+    for (int64_t c = panel_begin * kPanel; c < last; ++c) {
+      float sum = 0.0f;
+      for (int64_t j = 0; j < round_up(k, 2); j += 2) sum = product(r, c, j, product(r, c, j + 1, sum));
+      if (bias != nullptr) sum += bias[c];
+      float& out = y[r * ldy + c];
+      out = accumulate ? out + sum : sum;
+    }
+  }
+}
+
 void quantize_row(const float* source, int64_t row, const Int8Rows& x) {
   for (int64_t j = 0; j < x.k; j += kQuantizedGroup) {
     int32_t greatest = 0;

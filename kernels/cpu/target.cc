@@ -34,6 +34,17 @@ uint64_t saved_state() {
 
 bool has(uint32_t features, uint32_t wanted) { return (features & wanted) == wanted; }
 
+bool has_avx512_bf16() {
+  uint32_t eax, ebx, ecx, edx;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && has(eax, bit_AVX512BF16);
+}
+
+bool is_amd() {
+  uint32_t eax, ebx, ecx, edx;
+  return __get_cpuid(0, &eax, &ebx, &ecx, &edx) && ebx == signature_AMD_ebx && ecx == signature_AMD_ecx &&
+         edx == signature_AMD_edx;
+}
+
 Target best_of_cpu() {
   uint32_t eax, ebx1, ecx1, edx1, ebx7, ecx7, edx7;
   if (!__get_cpuid(1, &eax, &ebx1, &ecx1, &edx1) || !has(ecx1, bit_OSXSAVE)) return Target::kBaseline;
@@ -45,7 +56,9 @@ Target best_of_cpu() {
   if (!avx2) return Target::kBaseline;
   const bool avx3 = has(ebx7, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) && (saved & kZmm) == kZmm;
   if (!avx3) return Target::kAvx2;
-  return has(ecx7, bit_AVX512VNNI) ? Target::kAvx3Vnni : Target::kAvx3;
+  if (!has(ecx7, bit_AVX512VNNI)) return Target::kAvx3;
+  // On Intel's cores one dot product of bf16 takes as long as the four fused multiply-adds that it stands for.
+  return has_avx512_bf16() && is_amd() ? Target::kAvx3Bf16 : Target::kAvx3Vnni;
 }
 #else
 Target best_of_cpu() { return Target::kBaseline; }
@@ -59,6 +72,7 @@ bool compiled(Target target) {
       return (HWY_TARGETS & HWY_AVX2) != 0;
     case Target::kAvx3:
     case Target::kAvx3Vnni:
+    case Target::kAvx3Bf16:
       return (HWY_TARGETS & HWY_AVX3) != 0;
   }
   return false;
@@ -69,7 +83,8 @@ bool compiled(Target target) {
 std::vector<Target> supported_targets() {
   const Target best = best_of_cpu();
   std::vector<Target> targets;
-  for (const Target target : {Target::kBaseline, Target::kAvx2, Target::kAvx3, Target::kAvx3Vnni}) {
+  for (const Target target : {Target::kBaseline, Target::kAvx2, Target::kAvx3, Target::kAvx3Vnni,
+                              Target::kAvx3Bf16}) {
     if (target <= best && compiled(target)) targets.push_back(target);
   }
   return targets;
@@ -87,7 +102,16 @@ Target target() {
 void use_target(Target target) { chosen.store(static_cast<int>(target), std::memory_order_relaxed); }
 
 QUIRE_CPU_EXPORT(target_name);
-const char* target_name() { return target() == Target::kAvx3Vnni ? "AVX3_VNNI" : QUIRE_CPU_DISPATCH(target_name)(); }
+const char* target_name() {
+  switch (target()) {
+    case Target::kAvx3Vnni:
+      return "AVX3_VNNI";
+    case Target::kAvx3Bf16:
+      return "AVX3_BF16";
+    default:
+      return QUIRE_CPU_DISPATCH(target_name)();
+  }
+}
 
 }  // namespace quire::cpu
 #endif

@@ -79,7 +79,7 @@ class Int4Test : public KernelTest {
     }
   }
 };
-INSTANTIATE_TEST_SUITE_P(Targets, Int4Test, testing::ValuesIn(targets_without_vnni()), kernel_target_name);
+INSTANTIATE_TEST_SUITE_P(Targets, Int4Test, testing::ValuesIn(float_targets()), kernel_target_name);
 
 TEST_P(Int4Test, NumbersAreHalfAScaleFromTheirCodes) {
   for (const ElementType type : kTypes) {

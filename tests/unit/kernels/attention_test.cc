@@ -14,7 +14,7 @@ class AttentionTest : public KernelTest {
     return stored;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Targets, AttentionTest, testing::ValuesIn(targets_without_vnni()), kernel_target_name);
+INSTANTIATE_TEST_SUITE_P(Targets, AttentionTest, testing::ValuesIn(float_targets()), kernel_target_name);
 
 constexpr int64_t kHeadDims[] = {2, 10, 32, 48, 64, 80, 96, 112, 128, 256};
 

@@ -13,7 +13,7 @@ class ConversionTest : public KernelTest {
     return out;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Targets, ConversionTest, testing::ValuesIn(targets_without_vnni()), kernel_target_name);
+INSTANTIATE_TEST_SUITE_P(Targets, ConversionTest, testing::ValuesIn(float_targets()), kernel_target_name);
 
 // What the format's definition says, in double.
 double value_of(uint16_t h, int exponent_bits) {

@@ -6,7 +6,7 @@ namespace quire::cpu {
 namespace {
 
 using GemmQuantizedTest = QuantizedTest;
-INSTANTIATE_TEST_SUITE_P(Targets, GemmQuantizedTest, testing::ValuesIn(targets_without_vnni()), kernel_target_name);
+INSTANTIATE_TEST_SUITE_P(Targets, GemmQuantizedTest, testing::ValuesIn(float_targets()), kernel_target_name);
 
 TEST_P(GemmQuantizedTest, EqualsTheProductWithTheDequantizedMatrix) {
   for (const ElementType type : kQuantized) {

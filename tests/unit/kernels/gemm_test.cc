@@ -6,7 +6,7 @@ namespace quire::cpu {
 namespace {
 
 class GemmTest : public KernelTest {};
-INSTANTIATE_TEST_SUITE_P(Targets, GemmTest, testing::ValuesIn(targets_without_vnni()), kernel_target_name);
+INSTANTIATE_TEST_SUITE_P(Targets, GemmTest, testing::ValuesIn(float_targets()), kernel_target_name);
 
 struct Product {
   int64_t m, n, k;

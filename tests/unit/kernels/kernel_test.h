@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <random>
 #include <string>
 #include <vector>
@@ -21,16 +22,19 @@ namespace quire::cpu {
 constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kF16, ElementType::kBF16};
 
 inline std::string kernel_target_name(const testing::TestParamInfo<Target>& info) {
-  constexpr const char* kNames[] = {"Baseline", "Avx2", "Avx3", "Avx3Vnni"};
+  constexpr const char* kNames[] = {"Baseline", "Avx2", "Avx3", "Avx3Vnni", "Avx3Bf16"};
   return kNames[static_cast<int>(info.param)];
 }
 
-// Those that differ for kernels other than products in integers.
-inline std::vector<Target> targets_without_vnni() {
+// Without those that have nothing of their own for the kernels under test.
+inline std::vector<Target> targets_without(std::initializer_list<Target> others) {
   std::vector<Target> targets = supported_targets();
-  std::erase(targets, Target::kAvx3Vnni);
+  std::erase_if(targets, [&](Target target) { return std::find(others.begin(), others.end(), target) != others.end(); });
   return targets;
 }
+
+// Those that differ for kernels other than products of rounded rows.
+inline std::vector<Target> float_targets() { return targets_without({Target::kAvx3Vnni, Target::kAvx3Bf16}); }
 
 class KernelTest : public testing::TestWithParam<Target> {
  protected:

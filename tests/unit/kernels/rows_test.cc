@@ -7,7 +7,7 @@ namespace quire::cpu {
 namespace {
 
 class RowsTest : public KernelTest {};
-INSTANTIATE_TEST_SUITE_P(Targets, RowsTest, testing::ValuesIn(targets_without_vnni()), kernel_target_name);
+INSTANTIATE_TEST_SUITE_P(Targets, RowsTest, testing::ValuesIn(float_targets()), kernel_target_name);
 
 constexpr int64_t kSizes[] = {1, 2, 7, 16, 31, 64, 100, 768, 2049};
 
