@@ -19,7 +19,8 @@ const std::map<std::string, int32_t> kWeightTypes = {
     {"q5_0", QUIRE_TYPE_Q5_0}, {"q5_1", QUIRE_TYPE_Q5_1}, {"q4_k", QUIRE_TYPE_Q4_K}, {"q5_k", QUIRE_TYPE_Q5_K},
     {"q6_k", QUIRE_TYPE_Q6_K}};
 
-const std::map<std::string, int32_t> kActivationTypes = {{"f32", QUIRE_TYPE_F32}, {"int8", QUIRE_TYPE_INT8}};
+const std::map<std::string, int32_t> kActivationTypes = {
+    {"f32", QUIRE_TYPE_F32}, {"bf16", QUIRE_TYPE_BF16}, {"int8", QUIRE_TYPE_INT8}};
 
 const std::map<std::string, int32_t> kOverflows = {
     {"error", QUIRE_OVERFLOW_ERROR}, {"stop", QUIRE_OVERFLOW_STOP}, {"extrapolate", QUIRE_OVERFLOW_EXTRAPOLATE}};
@@ -67,8 +68,9 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
       ->type_name("N");
   add_word_option(command, "--weights", arguments.weight_type, kWeightTypes,
                   "what weight matrices are kept as in memory; q8 and q4 are q8_0 and q4_0 (default: as stored)");
-  add_word_option(command, "--activations", arguments.activation_type, kActivationTypes,
-                  "what rows are rounded to for quantised weights: int8, or f32, slower and exact (default: int8)");
+  add_word_option(
+      command, "--activations", arguments.activation_type, kActivationTypes,
+      "what rows may be rounded to for weights of few bits: int8, bf16, or f32, exact and slower (default: int8)");
   add_adapter_option(command, "--merge-adapter", arguments.merge,
                      "PEFT LoRA directory to merge into the weights, times SCALE (default: 1); may be repeated");
   command.add_option("--beacon", arguments.beacon, "Activation Beacon plug-in for the strategy beacon")

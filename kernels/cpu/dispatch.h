@@ -27,7 +27,8 @@ void use_target(Target target);
 }  // namespace quire::cpu
 
 // Where <hwy/highway.h> is included. QUIRE_CPU_EXPORT(f): outside HWY_NAMESPACE and under HWY_ONCE, the table of f's
-// variants, with f_vnni and f_bf16 in place of the last ones if they are said. QUIRE_CPU_DISPATCH(f) is the one to call.
+// variants, with f_vnni and f_bf16 in place of the last ones if they are said. QUIRE_CPU_DISPATCH(f) is the one to
+// call.
 #define QUIRE_CPU_EXPORT_VARIANTS(f, f_vnni, f_bf16)                                                         \
   constexpr decltype(&HWY_STATIC_DISPATCH(f)) f##_variants[] = {HWY_CHOOSE_FALLBACK(f), HWY_CHOOSE_AVX2(f),  \
                                                                 HWY_CHOOSE_AVX3(f), HWY_CHOOSE_AVX3(f_vnni), \

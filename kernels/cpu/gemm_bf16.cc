@@ -42,25 +42,34 @@ HWY_INLINE void add_widened(const uint16_t* x, int64_t ldx, int64_t n, const Bf1
 }
 
 #if HWY_TARGET == HWY_AVX3
-// The same by dot products.
+using PairVector = hn::Vec<hn::RebindToSigned<Floats>>;  // a pair of bf16 a lane
+
+// sum + w[0] x[0] + w[1] x[1] of each lane's pairs. Sums go in and out by value: arrays of them stay in registers so.
+HWY_INLINE Vector add_pairs(Vector sum, PairVector x, PairVector w) {
+  // Not the intrinsic: Highway 1.0.3 has no target that includes AVX512_BF16.
+  __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(x.raw), "v"(w.raw));
+  return sum;
+}
+
+// As add_widened, by dot products.
 template <int kRows>
 HWY_INLINE void add_dot_products(const uint16_t* x, int64_t ldx, int64_t n, const Bf16* w,
                                  Vector (&sums)[kRows][kPanelVectors]) {
-  const hn::RebindToSigned<Floats> d32;
+  const hn::RebindToSigned<Floats> d;
+  HWY_UNROLL(8)
   for (int64_t i = 0; i < n; i += 2) {
-    hn::Vec<decltype(d32)> ws[kPanelVectors];
+    PairVector ws[kPanelVectors];
+    HWY_UNROLL(2)
     for (int v = 0; v < kPanelVectors; ++v) {
-      ws[v] = hn::LoadU(d32, reinterpret_cast<const int32_t*>(w + i * kPanel + v * kLanes * 2));
+      ws[v] = hn::LoadU(d, reinterpret_cast<const int32_t*>(w + i * kPanel + v * kLanes * 2));
     }
     HWY_UNROLL(12)
     for (int r = 0; r < kRows; ++r) {
       int32_t pair;
       __builtin_memcpy(&pair, x + r * ldx + i, sizeof pair);
-      const auto factor = hn::Set(d32, pair);
-      for (int v = 0; v < kPanelVectors; ++v) {
-        // Not the intrinsic: Highway 1.0.3 has no target that includes AVX512_BF16.
-        __asm__("vdpbf16ps %2, %1, %0" : "+v"(sums[r][v].raw) : "v"(factor.raw), "v"(ws[v].raw));
-      }
+      const PairVector factor = hn::Set(d, pair);
+      HWY_UNROLL(2)
+      for (int v = 0; v < kPanelVectors; ++v) sums[r][v] = add_pairs(sums[r][v], factor, ws[v]);
     }
   }
 }
@@ -75,10 +84,7 @@ void tile_bf16(const uint16_t* x, int64_t ldx, int64_t k, const Bf16* w, Prefetc
     HWY_UNROLL(8)
     for (int v = 0; v < kPanelVectors; ++v) sums[r][v] = hn::Zero(Floats());
   }
-  const int64_t padded = round_up(k, 2);
-  for (int64_t j = 0; j < padded; j += kStep) {
-    prefetcher.step();
-    const int64_t n = padded - j < kStep ? padded - j : kStep;
+  const auto add = [&](int64_t j, int64_t n) HWY_ATTR {
     if constexpr (kDot) {
 #if HWY_TARGET == HWY_AVX3
       add_dot_products(x + j, ldx, n, w + j * kPanel, sums);
@@ -86,7 +92,13 @@ void tile_bf16(const uint16_t* x, int64_t ldx, int64_t k, const Bf16* w, Prefetc
     } else {
       add_widened(x + j, ldx, n, w + j * kPanel, sums);
     }
+  };
+  int64_t j = 0;
+  for (; j + kStep <= k; j += kStep) {
+    prefetcher.step();
+    add(j, kStep);
   }
+  if (j < k) add(j, round_up(k - j, 2));
   for (int r = 0; r < kRows; ++r) finish_row(sums[r], bias, accumulate, columns, y + r * ldy);
 }
 
@@ -105,13 +117,12 @@ HWY_INLINE void multiply(const uint16_t* x, int64_t ldx, int64_t m, const void* 
   constexpr int kMost = kDot ? kAccumulators / kPanelVectors : kMaxRows<Bf16>;
   static constexpr auto kTiles = tiles_bf16<kDot>(std::make_integer_sequence<int, kMost>());
   const int64_t panel_elements = round_up(k, 2) * kPanel;
-  for_tiles<kMost>(m, static_cast<const Bf16*>(packed), panel_elements, n, panel_begin, panel_end,
-                   [&](const Tile<Bf16>& tile) {
-                     kTiles[static_cast<size_t>(tile.n_rows - 1)](
-                         x + tile.row * ldx, ldx, k, tile.panel, tile.prefetcher,
-                         bias != nullptr ? bias + tile.c : nullptr, accumulate, tile.columns,
-                         y + tile.row * ldy + tile.c, ldy);
-                   });
+  for_tiles<kMost>(
+      m, static_cast<const Bf16*>(packed), panel_elements, n, panel_begin, panel_end, [&](const Tile<Bf16>& tile) {
+        kTiles[static_cast<size_t>(tile.n_rows - 1)](x + tile.row * ldx, ldx, k, tile.panel, tile.prefetcher,
+                                                     bias != nullptr ? bias + tile.c : nullptr, accumulate,
+                                                     tile.columns, y + tile.row * ldy + tile.c, ldy);
+      });
 }
 
 }  // namespace
@@ -148,7 +159,9 @@ namespace quire::cpu {
 QUIRE_CPU_EXPORT(round_row_bf16);
 QUIRE_CPU_EXPORT_VARIANTS(gemm_bf16, gemm_bf16, gemm_bf16_dot);
 
-void round_row_bf16(const float* source, int64_t k, uint16_t* row) { QUIRE_CPU_DISPATCH(round_row_bf16)(source, k, row); }
+void round_row_bf16(const float* source, int64_t k, uint16_t* row) {
+  QUIRE_CPU_DISPATCH(round_row_bf16)(source, k, row);
+}
 
 void gemm_bf16(const uint16_t* x, int64_t ldx, int64_t m, const void* packed, int64_t n, int64_t k, int64_t panel_begin,
                int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy) {

@@ -43,8 +43,8 @@ void pack_rows(ElementType source_type, const void* source, int64_t row_stride, 
 void gemm(const float* x, int64_t ldx, int64_t m, ElementType type, const void* packed, int64_t n, int64_t k,
           int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy);
 
-// Rows rounded to bf16, for products with bf16 weights. Elements between the beginnings of rows of k: whole cache lines,
-// an odd number of them, so that rows that are multiplied together do not share cache sets.
+// Rows rounded to bf16, for products with bf16 weights. Elements between the beginnings of rows of k: whole cache
+// lines, an odd number of them, so that rows that are multiplied together do not share cache sets.
 constexpr int64_t bf16_row_stride(int64_t k) {
   constexpr int64_t kLine = 32;
   return (ceil_div(k, kLine) | 1) * kLine;

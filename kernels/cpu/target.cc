@@ -83,8 +83,7 @@ bool compiled(Target target) {
 std::vector<Target> supported_targets() {
   const Target best = best_of_cpu();
   std::vector<Target> targets;
-  for (const Target target : {Target::kBaseline, Target::kAvx2, Target::kAvx3, Target::kAvx3Vnni,
-                              Target::kAvx3Bf16}) {
+  for (const Target target : {Target::kBaseline, Target::kAvx2, Target::kAvx3, Target::kAvx3Vnni, Target::kAvx3Bf16}) {
     if (target <= best && compiled(target)) targets.push_back(target);
   }
   return targets;

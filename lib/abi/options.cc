@@ -40,9 +40,9 @@ Status read_model_options(const quire_model_options* in, ModelLoadOptions* out) 
   QUIRE_TRY(check_range("reserved", o.reserved, 0, 0));
   if (o.activation_type != QUIRE_TYPE_DEFAULT) {
     const auto type = static_cast<ElementType>(o.activation_type);
-    if (type != ElementType::kF32 && type != ElementType::kInt8) {
+    if (type != ElementType::kF32 && type != ElementType::kBF16 && type != ElementType::kInt8) {
       return invalid("activation_type is " + std::to_string(o.activation_type) +
-                     "; expected QUIRE_TYPE_DEFAULT, QUIRE_TYPE_F32 or QUIRE_TYPE_INT8");
+                     "; expected QUIRE_TYPE_DEFAULT, QUIRE_TYPE_F32, QUIRE_TYPE_BF16 or QUIRE_TYPE_INT8");
     }
     out->activation_type = type;
   }

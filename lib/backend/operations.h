@@ -20,8 +20,8 @@ namespace quire {
 struct MatrixPart {
   int64_t rows = 0;
   ElementType type = ElementType::kF32;
-  // What activations may be rounded to before they are multiplied with a quantised type: kInt8, in groups of 32
-  // elements that share a scale, or kF32: not at all. A backend may compute more exactly.
+  // What activations may be rounded to before they are multiplied: kInt8, of a quantised type, in groups of 32 elements
+  // that share a scale; kBF16, of weights in bf16; kF32: not at all. A backend may compute more exactly.
   ElementType activations = ElementType::kF32;
 };
 

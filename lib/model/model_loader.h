@@ -19,7 +19,7 @@ class ModelLoader {
   struct Options {
     bool map = false;  // map the weight files, which must not shrink while the model lives, rather than read them
     int32_t weight_type = 0;                           // ElementType to convert projections to; 0: as stored
-    ElementType activation_type = ElementType::kInt8;  // of products with quantised ones (MatrixPart)
+    ElementType activation_type = ElementType::kInt8;  // the coarsest that rows may be rounded to (matrix_parts)
     std::vector<AdapterSource> merge;
     std::string beacon_directory;  // of a beacon plug-in; empty: the checkpoint's own beacons, if it has any
     LoadControl control;

@@ -4,6 +4,16 @@
 #include <array>
 
 namespace quire {
+namespace {
+
+// What rows are rounded to for weights of this type, `coarsest` at most.
+ElementType activations_for(ElementType weights, ElementType coarsest) {
+  if (is_quantized(weights) && coarsest == ElementType::kInt8) return ElementType::kInt8;
+  if (weights == ElementType::kBF16 && coarsest != ElementType::kF32) return ElementType::kBF16;
+  return ElementType::kF32;
+}
+
+}  // namespace
 
 int64_t WeightParts::rows() const {
   int64_t n = 0;
@@ -88,7 +98,7 @@ WeightLayout weight_layout(const ModelConfig& config) {
 }
 
 Result<std::vector<MatrixPart>> matrix_parts(const CheckpointFiles& files, const WeightParts& matrix, int32_t wanted,
-                                             ElementType activations) {
+                                             ElementType coarsest_activations) {
   std::vector<MatrixPart> parts;
   for (const WeightPart& part : matrix.parts) {
     QUIRE_ASSIGN(const auto view, files.of(part.name)->view(part.name, std::array{part.rows, matrix.k}));
@@ -98,7 +108,7 @@ Result<std::vector<MatrixPart>> matrix_parts(const CheckpointFiles& files, const
                                             " elements; " + element_name(type) + " has blocks of " +
                                             std::to_string(block));
     }
-    parts.push_back({part.rows, type, is_quantized(type) ? activations : ElementType::kF32});
+    parts.push_back({part.rows, type, activations_for(type, coarsest_activations)});
   }
   return parts;
 }

@@ -62,9 +62,10 @@ struct CheckpointFiles {
   }
 };
 
-// What a matrix's parts are kept in: the type `wanted`, or (0) that in which each is stored. Checks their shapes.
-// Errors: those of TensorFiles::view; kUnsupported: rows are not whole blocks of the type wanted.
+// What a matrix's parts are kept in: the type `wanted`, or (0) that in which each is stored. Checks their shapes. Rows
+// are rounded at most to coarsest_activations (kF32, kBF16, kInt8) before they are multiplied, and no further than the
+// weights are. Errors: those of TensorFiles::view; kUnsupported: rows are not whole blocks of the type wanted.
 Result<std::vector<MatrixPart>> matrix_parts(const CheckpointFiles& files, const WeightParts& matrix, int32_t wanted,
-                                             ElementType activations);
+                                             ElementType coarsest_activations);
 
 }  // namespace quire

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <random>
@@ -95,6 +96,19 @@ void bench_gemm(benchmark::State& state, Machine& machine, ElementType type, int
                 });
 }
 
+// With rows rounded to bf16, which each task rounds for itself.
+void bench_gemm_bf16(benchmark::State& state, Machine& machine, ElementType type, int64_t m, int64_t size) {
+  const int64_t stride = cpu::bf16_row_stride(size);
+  std::vector<std::vector<uint16_t>> rows(static_cast<size_t>(machine.pool->n_threads()),
+                                          std::vector<uint16_t>(static_cast<size_t>(m * stride)));
+  bench_product(state, machine, type, m, size,
+                [&](const float* x, const char* packed, int64_t task, int64_t first, int64_t last, float* y) {
+                  uint16_t* const own = rows[static_cast<size_t>(task)].data();
+                  for (int64_t r = 0; r < m; ++r) cpu::round_row_bf16(x + r * size, size, own + r * stride);
+                  cpu::gemm_bf16(own, stride, m, packed, size, size, first, last, nullptr, false, y, size);
+                });
+}
+
 // With rows as 8-bit numbers, which each task rounds for itself.
 void bench_gemm_int8(benchmark::State& state, Machine& machine, ElementType type, int64_t m, int64_t size) {
   struct Rows {
@@ -151,30 +165,25 @@ void bench_attention(benchmark::State& state, Machine& machine, ElementType type
 
 void add_benchmarks(Machine& machine) {
   const std::string threads = "/threads:" + std::to_string(machine.pool->n_threads());
-  for (const ElementType type : {ElementType::kF32, ElementType::kF16, ElementType::kBF16}) {
+  const auto add_products = [&](const char* name, ElementType type, std::initializer_list<int64_t> sizes, auto* bench) {
     for (const int64_t m : {1, 2, 3, 4, 6, 8, 16, 512}) {
-      for (const int64_t size : {768, 2048, 4096}) {
-        const std::string name = std::string("gemm/") + element_name(type) + "/m:" + std::to_string(m) +
+      for (const int64_t size : sizes) {
+        const std::string full = std::string(name) + "/" + element_name(type) + "/m:" + std::to_string(m) +
                                  "/nk:" + std::to_string(size) + threads;
-        benchmark::RegisterBenchmark(name.c_str(), [=, &machine](benchmark::State& state) {
-          bench_gemm(state, machine, type, m, size);
+        benchmark::RegisterBenchmark(full.c_str(), [=, &machine](benchmark::State& state) {
+          bench(state, machine, type, m, size);
         })->UseManualTime();
       }
     }
+  };
+  for (const ElementType type : {ElementType::kF32, ElementType::kF16, ElementType::kBF16}) {
+    add_products("gemm", type, {768, 2048, 4096}, bench_gemm);
   }
+  add_products("gemm_bf16", ElementType::kBF16, {768, 2048, 4096}, bench_gemm_bf16);
   for (const ElementType type : {ElementType::kQ8_0, ElementType::kQ4_0, ElementType::kQ4_1, ElementType::kQ5_0,
                                  ElementType::kQ4_K, ElementType::kQ5_K, ElementType::kQ6_K}) {
-    for (const int64_t m : {1, 2, 3, 4, 6, 8, 16, 512}) {
-      for (const int64_t size : {2048, 4096}) {
-        for (const bool int8 : {false, true}) {
-          const std::string name = std::string(int8 ? "gemm_int8/" : "gemm/") + element_name(type) +
-                                   "/m:" + std::to_string(m) + "/nk:" + std::to_string(size) + threads;
-          benchmark::RegisterBenchmark(name.c_str(), [=, &machine](benchmark::State& state) {
-            (int8 ? bench_gemm_int8 : bench_gemm)(state, machine, type, m, size);
-          })->UseManualTime();
-        }
-      }
-    }
+    add_products("gemm", type, {2048, 4096}, bench_gemm);
+    add_products("gemm_int8", type, {2048, 4096}, bench_gemm_int8);
   }
   for (const ElementType type : {ElementType::kF16, ElementType::kBF16}) {
     for (const int64_t d : {64, 128}) {

@@ -50,6 +50,7 @@ GoldenModel::GoldenModel(const std::string& directory, const std::vector<std::st
   quire_model_options_init(&loading, sizeof loading);
   loading.merge = sources.data();
   loading.n_merge = sources.size();
+  loading.activation_type = QUIRE_TYPE_F32;  // the references round no rows
   if (!beacon.empty()) {
     loading.beacon_path = beacon.data();
     loading.beacon_path_len = beacon.size();

@@ -15,7 +15,7 @@ class _Names(Dict[int, str]):
 KV_TYPES = {"default": 0, "f32": 1, "f16": 2, "bf16": 3}
 KV_OLD_TYPES = {"default": 0, "int8": 12, "int4": 13}
 TYPES = {**KV_TYPES, "q8_0": 4, "q4_0": 5, "q4_1": 6, "q5_0": 7, "q5_1": 8, "q4_k": 9, "q5_k": 10, "q6_k": 11}
-ACTIVATIONS = {"default": 0, "f32": 1, "int8": 12}
+ACTIVATIONS = {"default": 0, "f32": 1, "bf16": 3, "int8": 12}
 LOADS = {"default": 0, "mmap": 1, "read": 2}
 DEVICE_KINDS = {1: "cpu", 2: "cuda"}
 OVERFLOWS = {"default": 0, "error": 1, "stop": 2, "extrapolate": 3}

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/cpu/kernels.h"
+#include "lib/backend/cpu/cpu_matrix.h"
 #include "lib/backend/cpu/cpu_selection.h"
 #include "lib/backend/cpu/cpu_step.h"
 #include "lib/backend/cpu/rope_cache.h"
@@ -30,51 +31,6 @@ class CpuFence : public Fence {
   bool done() const override { return true; }
   Status wait() override { return {}; }  // operations that fail say so at once
 };
-
-// Rows of a matrix that are packed in one type; neighbouring parts of one type are one.
-struct PackedRows {
-  int64_t first_row = 0;
-  int64_t n = 0;
-  ElementType type = ElementType::kF32;
-  bool int8 = false;  // multiplied with rows of 8-bit numbers
-  size_t begin = 0;   // byte of the matrix's memory
-};
-
-class CpuMatrix : public Matrix {
- public:
-  HostMemory memory;
-  std::vector<PackedRows> runs;
-
-  std::byte* packed(const PackedRows& run) const { return static_cast<std::byte*>(memory.data()) + run.begin; }
-};
-
-// Sets everything but the memory.
-void lay_out(std::span<const MatrixPart> parts, int64_t k, CpuMatrix& matrix) {
-  matrix.k = k;
-  for (const MatrixPart& part : parts) {
-    const bool int8 = is_quantized(part.type) && part.activations == ElementType::kInt8;
-    const PackedRows* const last = matrix.runs.empty() ? nullptr : &matrix.runs.back();
-    if (!last || last->type != part.type || last->int8 != int8) {
-      matrix.runs.push_back({matrix.n, 0, part.type, int8, 0});
-    }
-    matrix.runs.back().n += part.rows;
-    matrix.n += part.rows;
-  }
-  for (PackedRows& run : matrix.runs) {
-    run.begin = matrix.bytes;
-    // Whole cache lines, so that the vectors of the next run are aligned, too.
-    matrix.bytes += static_cast<size_t>(round_up(static_cast<int64_t>(packed_bytes(run.type, run.n, k)), 64));
-  }
-}
-
-bool has_int8_runs(const CpuMatrix& matrix) {
-  return std::any_of(matrix.runs.begin(), matrix.runs.end(), [](const PackedRows& run) { return run.int8; });
-}
-
-// Bytes of n rows of k 8-bit numbers: codes, then groups.
-size_t int8_rows_bytes(int64_t n, int64_t k) {
-  return static_cast<size_t>(n * k) + static_cast<size_t>(n * k / kQuantizedGroup) * sizeof(Int8Group);
-}
 
 class CpuTable : public Table {
  public:
@@ -181,8 +137,7 @@ class CpuBackend final : public Backend {
   Status wait(Queue&, const Fence&) override { return {}; }
 
   Result<std::unique_ptr<Matrix>> create_matrix(std::span<const MatrixPart> parts, int64_t k) override {
-    auto matrix = std::make_unique<CpuMatrix>();
-    lay_out(parts, k, *matrix);
+    auto matrix = std::make_unique<CpuMatrix>(parts, k);
     matrix->memory = HostMemory(allocator_, matrix->bytes);
     if (!matrix->memory) return out_of_memory(matrix->bytes, "a weight matrix");
     for (const PackedRows& run : matrix->runs) {
@@ -348,25 +303,23 @@ class CpuBackend final : public Backend {
   Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write, Rows y) override {
     const auto& w = static_cast<const CpuMatrix&>(matrix);
     const auto* b = bias ? static_cast<const float*>(bias->host()) : nullptr;
-    Int8Rows int8{};
-    if (has_int8_runs(w)) {
-      QUIRE_ASSIGN(int8, round_rows(exec, x, n, w.k));
-    }
+    QUIRE_ASSIGN(const RoundedRows rounded, round_rows(exec, x, n, w));
     for (const PackedRows& run : w.runs) {
       const Rows columns = y.column(run.first_row);
-      if (!multiply(exec, x, int8, n, w, run, b ? b + run.first_row : nullptr, write, columns)) return cancelled();
+      if (!multiply(exec, x, rounded, n, w, run, b ? b + run.first_row : nullptr, write, columns)) return cancelled();
     }
     return {};
   }
 
-  // n rows as 8-bit numbers, in the workspace.
-  Result<Int8Rows> round_rows(Exec exec, Rows x, int64_t n, int64_t k) {
-    const size_t bytes = int8_rows_bytes(n, k);
-    auto* const memory = static_cast<std::byte*>(workspace_.require(bytes));
-    if (!memory) return out_of_memory(bytes, "rows of 8-bit numbers");
-    const Int8Rows rows = {reinterpret_cast<int8_t*>(memory), reinterpret_cast<Int8Group*>(memory + n * k), n, k};
-    const auto round = [&](int64_t r, int) { quantize_row(rows_ptr(x.at(r)), r, rows); };
-    if (n * k <= kWorthAThread) {
+  // The rows rounded as the matrix's runs want them, in the workspace.
+  Result<RoundedRows> round_rows(Exec exec, Rows x, int64_t n, const CpuMatrix& w) {
+    const RoundedLayout layout(w, n);
+    if (layout.bytes == 0) return RoundedRows();
+    auto* const memory = static_cast<std::byte*>(workspace_.require(layout.bytes));
+    if (!memory) return out_of_memory(layout.bytes, "rounded rows");
+    const RoundedRows rows = layout.rows(memory);
+    const auto round = [&](int64_t r, int) { rows.round(rows_ptr(x.at(r)), r); };
+    if (n * w.k <= kWorthAThread) {
       for (int64_t r = 0; r < n; ++r) round(r, 0);
     } else {
       QUIRE_TRY(for_rows(exec, n, round));
@@ -374,9 +327,8 @@ class CpuBackend final : public Backend {
     return rows;
   }
 
-  // The columns of y that a run of the matrix's rows makes; false: cancelled. int8: the rows of x, if the run wants
-  // such.
-  bool multiply(Exec exec, Rows x, const Int8Rows& int8, int64_t n, const CpuMatrix& w, const PackedRows& run,
+  // The columns of y that a run of the matrix's rows makes; false: cancelled.
+  bool multiply(Exec exec, Rows x, const RoundedRows& rounded, int64_t n, const CpuMatrix& w, const PackedRows& run,
                 const float* bias, Write write, Rows y) {
     const int64_t panels = ceil_div(run.n, kPanel);
     // One row: a few tasks a thread, so that a thread that lost its core does not hold up the others. Many rows: tiles
@@ -389,9 +341,12 @@ class CpuBackend final : public Backend {
       const int64_t row = task % row_tiles * row_tile;
       const int64_t panel = task / row_tiles * panel_tile, end = std::min(panel + panel_tile, panels);
       const int64_t rows = std::min(row_tile, n - row);
-      if (run.int8) {
-        gemm_int8(int8, row, rows, run.type, w.packed(run), run.n, panel, end, bias, write == Write::kAdd,
+      if (run.rounding == ElementType::kInt8) {
+        gemm_int8(rounded.int8, row, rows, run.type, w.packed(run), run.n, panel, end, bias, write == Write::kAdd,
                   rows_ptr(y.at(row)), y.stride);
+      } else if (run.rounding == ElementType::kBF16) {
+        gemm_bf16(rounded.bf16 + row * rounded.bf16_stride(), rounded.bf16_stride(), rows, w.packed(run), run.n, w.k,
+                  panel, end, bias, write == Write::kAdd, rows_ptr(y.at(row)), y.stride);
       } else {
         gemm(rows_ptr(x.at(row)), x.stride, rows, run.type, w.packed(run), run.n, w.k, panel, end, bias,
              write == Write::kAdd, rows_ptr(y.at(row)), y.stride);
@@ -542,16 +497,10 @@ class CpuBackend final : public Backend {
 
   int64_t workspace_bytes() const override { return workspace_.bytes(); }
 
-  size_t matrix_bytes(std::span<const MatrixPart> parts, int64_t k) const override {
-    CpuMatrix matrix;
-    lay_out(parts, k, matrix);
-    return matrix.bytes;
-  }
+  size_t matrix_bytes(std::span<const MatrixPart> parts, int64_t k) const override { return CpuMatrix(parts, k).bytes; }
 
   size_t matmul_workspace_bytes(std::span<const MatrixPart> parts, int64_t k, int64_t n_rows) const override {
-    CpuMatrix matrix;
-    lay_out(parts, k, matrix);
-    return has_int8_runs(matrix) ? int8_rows_bytes(n_rows, k) : 0;
+    return RoundedLayout(CpuMatrix(parts, k), n_rows).bytes;
   }
 
   size_t rope_bytes(int head_dim, int64_t chunk) const override { return RopeCache::bytes_of(head_dim / 2, chunk); }

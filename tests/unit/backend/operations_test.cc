@@ -89,57 +89,68 @@ TEST(Operations, MatmulIsTheProductForAnyThreads) {
   }
 }
 
-// Three runs of one matrix: f32 rows, rounded ones, and a type that is not quantised, where nothing is rounded.
+// The product of m rows x (row_stride k + 3) and the rows w of a part, by the scalar references.
+std::vector<float> product_of_part(const MatrixPart& part, ElementType rounding, const float* x, int64_t m,
+                                   const float* w, int64_t k) {
+  const int64_t n = part.rows, panels = ceil_div(n, cpu::kPanel), ldx = k + 3;
+  std::vector<std::byte> packed(cpu::packed_bytes(part.type, n, k));
+  cpu::scalar::pack_rows(ElementType::kF32, w, k, n, k, part.type, packed.data(), 0);
+  std::vector<float> y(static_cast<size_t>(m * n));
+  if (rounding == ElementType::kInt8) {
+    std::vector<int8_t> codes(static_cast<size_t>(m * k));
+    std::vector<cpu::Int8Group> groups(codes.size() / kQuantizedGroup);
+    const cpu::Int8Rows rows = {codes.data(), groups.data(), m, k};
+    for (int64_t r = 0; r < m; ++r) cpu::scalar::quantize_row(x + r * ldx, r, rows);
+    cpu::scalar::gemm_int8(rows, 0, m, part.type, packed.data(), n, 0, panels, nullptr, false, y.data(), n);
+  } else if (rounding == ElementType::kBF16) {
+    const int64_t stride = cpu::bf16_row_stride(k);
+    std::vector<uint16_t> rows(static_cast<size_t>(m * stride));
+    for (int64_t r = 0; r < m; ++r) cpu::scalar::round_row_bf16(x + r * ldx, k, rows.data() + r * stride);
+    cpu::scalar::gemm_bf16(rows.data(), stride, m, packed.data(), n, k, 0, panels, nullptr, false, y.data(), n);
+  } else {
+    cpu::scalar::gemm(x, ldx, m, part.type, packed.data(), n, k, 0, panels, nullptr, false, y.data(), n);
+  }
+  return y;
+}
+
+// Runs of one matrix: rows are rounded for those parts that allow it and whose type has such a product.
 TEST(Operations, MatmulRoundsRowsForThePartsThatAllowIt) {
   Random random;
   SCOPED_TRACE(random.trace());
   const int64_t n = 40, k = 544;
-  const std::array parts = {MatrixPart{n, ElementType::kQ4_0}, MatrixPart{n, ElementType::kQ4_0, ElementType::kInt8},
-                            MatrixPart{n, ElementType::kF32, ElementType::kInt8}};
-  const auto w = random.normal(3 * n * k);
+  using enum ElementType;
+  const std::array parts = {MatrixPart{n, kQ4_0},        MatrixPart{n, kQ4_0, kInt8}, MatrixPart{n, kF32, kInt8},
+                            MatrixPart{n, kBF16, kInt8}, MatrixPart{n, kBF16, kBF16}, MatrixPart{n, kQ4_0, kBF16}};
+  const std::array rounding = {kF32, kInt8, kF32, kF32, kBF16, kF32};
+  const auto all = static_cast<int64_t>(parts.size()) * n;
+  const auto w = random.normal(all * k);
   for (const int64_t m : {1, 5, 150}) {
     const auto x = random.normal(m * (k + 3));
-    std::vector<int8_t> codes(static_cast<size_t>(m * k));
-    std::vector<cpu::Int8Group> groups(codes.size() / kQuantizedGroup);
-    const cpu::Int8Rows rounded = {codes.data(), groups.data(), m, k};
-    for (int64_t r = 0; r < m; ++r) cpu::scalar::quantize_row(x.data() + r * (k + 3), r, rounded);
-    std::vector<std::byte> packed(cpu::packed_bytes(ElementType::kQ4_0, n, k));
-    cpu::scalar::pack_rows(ElementType::kF32, w.data() + n * k, k, n, k, ElementType::kQ4_0, packed.data(), 0);
-    std::vector<float> of_rounded(static_cast<size_t>(m * n));
-    cpu::scalar::gemm_int8(rounded, 0, m, ElementType::kQ4_0, packed.data(), n, 0, 2, nullptr, false, of_rounded.data(),
-                           n);
     for (const int threads : {1, 3}) {
       Machine machine(threads);
       auto matrix = take(machine.backend->create_matrix(parts, k));
-      ASSERT_TRUE(machine.backend->load_rows(*matrix, ElementType::kF32, w.data(), 0, 3 * n).ok());
-      const auto xs = machine.buffer(x), y = machine.buffer(std::vector<float>(static_cast<size_t>(m * 3 * n)));
+      ASSERT_TRUE(machine.backend->load_rows(*matrix, kF32, w.data(), 0, all).ok());
+      const auto xs = machine.buffer(x), y = machine.buffer(std::vector<float>(static_cast<size_t>(m * all)));
       ASSERT_TRUE(
           machine.backend
-              ->matmul(machine.exec(), {xs.get(), 0, k + 3}, m, *matrix, nullptr, Write::kSet, {y.get(), 0, 3 * n})
+              ->matmul(machine.exec(), {xs.get(), 0, k + 3}, m, *matrix, nullptr, Write::kSet, {y.get(), 0, all})
               .ok());
       EXPECT_EQ(static_cast<size_t>(machine.backend->workspace_bytes()),
                 machine.backend->matmul_workspace_bytes(parts, k, m));
       const std::vector<float> out = machine.values(*y);
-      std::vector<float> of_parts[3];
-      for (int64_t r = 0; r < m; ++r) {
-        for (int part = 0; part < 3; ++part) {
-          const float* const row = out.data() + (r * 3 + part) * n;
-          of_parts[part].insert(of_parts[part].end(), row, row + n);
+      for (size_t part = 0; part < parts.size(); ++part) {
+        const auto first = static_cast<int64_t>(part) * n;
+        std::vector<float> own;
+        for (int64_t r = 0; r < m; ++r) {
+          own.insert(own.end(), out.begin() + r * all + first, out.begin() + r * all + first + n);
         }
-      }
-      expect_same_bits(of_parts[1], of_rounded, "rounded rows");
-      for (const int part : {0, 2}) {
-        const ElementType type = parts[static_cast<size_t>(part)].type;
-        std::vector<std::byte> other(cpu::packed_bytes(type, n, k));
-        cpu::scalar::pack_rows(ElementType::kF32, w.data() + part * n * k, k, n, k, type, other.data(), 0);
-        std::vector<float> expected(static_cast<size_t>(m * n));
-        cpu::scalar::gemm(x.data(), k + 3, m, type, other.data(), n, k, 0, 2, nullptr, false, expected.data(), n);
-        expect_same_bits(of_parts[part], expected, element_name(type));
+        const auto expected = product_of_part(parts[part], rounding[part], x.data(), m, w.data() + first * k, k);
+        expect_same_bits(own, expected, ("part " + std::to_string(part)).c_str());
       }
     }
   }
   Machine machine(1);
-  EXPECT_EQ(machine.backend->matmul_workspace_bytes(std::array{parts[0], parts[2]}, k, 100), 0u);
+  EXPECT_EQ(machine.backend->matmul_workspace_bytes(std::array{parts[0], parts[2], parts[3]}, k, 100), 0u);
 }
 
 TEST(Operations, MatmulRowsDoNotDependOnTheCall) {

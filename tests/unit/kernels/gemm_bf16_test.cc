@@ -10,7 +10,11 @@ INSTANTIATE_TEST_SUITE_P(Targets, GemmBf16Test, testing::ValuesIn(targets_withou
 // m rows and n columns of k elements, rounded and packed.
 struct Product {
   Product(const std::vector<float>& x, const std::vector<float>& weights, int64_t m, int64_t n, int64_t k)
-      : m(m), n(n), k(k), ldx(bf16_row_stride(k)), rows(static_cast<size_t>(m * ldx), 0x7fc0),
+      : m(m),
+        n(n),
+        k(k),
+        ldx(bf16_row_stride(k)),
+        rows(static_cast<size_t>(m * ldx), 0x7fc0),
         packed(packed_bytes(ElementType::kBF16, n, k)) {
     for (int64_t r = 0; r < m; ++r) round_row_bf16(x.data() + r * k, k, rows.data() + r * ldx);
     pack_rows(ElementType::kF32, weights.data(), k, n, k, ElementType::kBF16, packed.data(), 0);
@@ -63,7 +67,8 @@ TEST_P(GemmBf16Test, SumsOfAnyMagnitudeHaveTheScalarBits) {
     const Product p(normal(m * k, scale), normal(n * k, scale), m, n, k);
     std::vector<float> y(static_cast<size_t>(m * n)), expected(y);
     p.multiply_rows(0, m, y.data());
-    scalar::gemm_bf16(p.rows.data(), p.ldx, m, p.packed.data(), n, k, 0, p.panels(), nullptr, false, expected.data(), n);
+    scalar::gemm_bf16(p.rows.data(), p.ldx, m, p.packed.data(), n, k, 0, p.panels(), nullptr, false, expected.data(),
+                      n);
     expect_same_bits(y, expected, "scalar");
   }
 }
@@ -78,7 +83,8 @@ TEST_P(GemmBf16Test, RowsDoNotDependOnTheNumberOfRows) {
       const int64_t count = std::min(rows, m - r);
       std::vector<float> y(static_cast<size_t>(count * n));
       p.multiply_rows(r, count, y.data());
-      ASSERT_EQ(0, std::memcmp(y.data(), all.data() + r * n, y.size() * sizeof(float))) << "rows " << r << " by " << rows;
+      ASSERT_EQ(0, std::memcmp(y.data(), all.data() + r * n, y.size() * sizeof(float)))
+          << "rows " << r << " by " << rows;
     }
   }
 }

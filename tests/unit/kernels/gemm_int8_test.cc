@@ -42,7 +42,8 @@ class GemmInt8Test : public QuantizedTest {
     return packed;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Targets, GemmInt8Test, testing::ValuesIn(targets_without({Target::kAvx3Bf16})), kernel_target_name);
+INSTANTIATE_TEST_SUITE_P(Targets, GemmInt8Test, testing::ValuesIn(targets_without({Target::kAvx3Bf16})),
+                         kernel_target_name);
 
 TEST_P(GemmInt8Test, RowsAreRoundedAsByTheReference) {
   for (const int64_t k : {32, 96, 128, 160, 416}) {

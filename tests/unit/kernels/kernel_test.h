@@ -29,7 +29,8 @@ inline std::string kernel_target_name(const testing::TestParamInfo<Target>& info
 // Without those that have nothing of their own for the kernels under test.
 inline std::vector<Target> targets_without(std::initializer_list<Target> others) {
   std::vector<Target> targets = supported_targets();
-  std::erase_if(targets, [&](Target target) { return std::find(others.begin(), others.end(), target) != others.end(); });
+  std::erase_if(targets,
+                [&](Target target) { return std::find(others.begin(), others.end(), target) != others.end(); });
   return targets;
 }
 
