@@ -48,7 +48,9 @@ TEST_F(QuantizeModel, KeepsTheModel) {
     const Status written = write(kModels + name, "f32", path);
     ASSERT_TRUE(written.ok()) << written.message();
     EXPECT_EQ(done_, total_);
-    Loaded original(kModels + name);
+    ModelLoader::Options exact;
+    exact.activation_type = ElementType::kF32;
+    Loaded original(kModels + name, exact);
     ASSERT_TRUE(original.status().ok()) << original.status().message();
     for (const bool map : {false, true}) {
       ModelLoader::Options options;
