@@ -103,11 +103,12 @@ export interface ModelOptions {
    * is "cuda:0"); NULL or "auto": the first usable one, or the CPU where the model does not fit
    * that one's memory ("device_reason" says it; progress then begins anew) */
   device?: string;
-  /** QUIRE_TYPE_INT8 (default): on the CPU a row is rounded to 8 bits before it is multiplied with
-   * quantised weights, as the formats' own tools do; products are then sums of whole numbers,
-   * which is several times faster. QUIRE_TYPE_F32: rows stay as they are, and a product is that
-   * with the values the weights stand for, in float32. Other devices always multiply so, in their
-   * own type */
+  /** What rows may be rounded to on the CPU before they are multiplied with weights, as the weights
+   * themselves are; sums are float32. QUIRE_TYPE_INT8 (default): to 8 bits for quantised weights,
+   * as the formats' own tools do, which makes products sums of whole numbers and several times
+   * faster; to bfloat16 for weights in bfloat16. QUIRE_TYPE_BF16: the latter alone.
+   * QUIRE_TYPE_F32: rows stay as they are, and a product is that with the values the weights stand
+   * for, in float32. Other devices never round further than to their own type */
   activationType?: number;
 }
 

@@ -579,11 +579,12 @@ pub struct quire_model_options {
     /// that one's memory ("device_reason" says it; progress then begins anew)
     pub device: *const c_char,
     pub device_len: usize,
-    /// QUIRE_TYPE_INT8 (default): on the CPU a row is rounded to 8 bits before it is multiplied with
-    /// quantised weights, as the formats' own tools do; products are then sums of whole numbers,
-    /// which is several times faster. QUIRE_TYPE_F32: rows stay as they are, and a product is that
-    /// with the values the weights stand for, in float32. Other devices always multiply so, in their
-    /// own type
+    /// What rows may be rounded to on the CPU before they are multiplied with weights, as the weights
+    /// themselves are; sums are float32. QUIRE_TYPE_INT8 (default): to 8 bits for quantised weights,
+    /// as the formats' own tools do, which makes products sums of whole numbers and several times
+    /// faster; to bfloat16 for weights in bfloat16. QUIRE_TYPE_BF16: the latter alone.
+    /// QUIRE_TYPE_F32: rows stay as they are, and a product is that with the values the weights stand
+    /// for, in float32. Other devices never round further than to their own type
     pub activation_type: i32,
     /// 0
     pub reserved: i32,
