@@ -90,11 +90,12 @@ type ModelOptions struct {
 	// that one's memory ("device_reason" says it; progress then begins anew)
 	Device string `json:"device"`
 
-	// TypeInt8 (default): on the CPU a row is rounded to 8 bits before it is multiplied with
-	// quantised weights, as the formats' own tools do; products are then sums of whole numbers,
-	// which is several times faster. TypeF32: rows stay as they are, and a product is that
-	// with the values the weights stand for, in float32. Other devices always multiply so, in their
-	// own type
+	// What rows may be rounded to on the CPU before they are multiplied with weights, as the weights
+	// themselves are; sums are float32. TypeInt8 (default): to 8 bits for quantised weights,
+	// as the formats' own tools do, which makes products sums of whole numbers and several times
+	// faster; to bfloat16 for weights in bfloat16. TypeBF16: the latter alone.
+	// TypeF32: rows stay as they are, and a product is that with the values the weights stand
+	// for, in float32. Other devices never round further than to their own type
 	ActivationType Type `json:"activation_type"`
 
 	// Runs on the calling goroutine's thread with bytes done and in all. It must not call Quire.

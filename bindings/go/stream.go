@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"runtime"
 	"time"
 	"unsafe"
 )
@@ -21,7 +22,12 @@ type Stream struct {
 	from *source
 
 	vocabSize int32
+	yielded   time.Time // when the goroutine last let others run
 }
+
+// yieldEvery is less than the 10 ms after which Go takes a goroutine's place from it that was never rescheduled. It does so
+// in the middle of calls of C, over and over, and keeps a thread awake for that: a tenth of a small model's tokens a second.
+const yieldEvery = 4 * time.Millisecond
 
 // Stream starts to process the pending tokens and then to generate, and returns at once. When ctx is done, the stream is
 // cancelled, while it reads too. options may be nil: nothing is generated then. Errors: ErrOverflow, ErrEmpty,
@@ -65,6 +71,10 @@ func (s *Stream) wait(milliseconds C.int32_t, event *Event) error {
 	defer s.ref.leave()
 	switch status := C.quire_stream_next(p, milliseconds, &s.step.event, &s.step.error); {
 	case status == 0:
+		if now := time.Now(); now.Sub(s.yielded) > yieldEvery {
+			runtime.Gosched()
+			s.yielded = now
+		}
 		event.fill(&s.step.event)
 		if event.FinishReason == FinishCancelled {
 			if by := doneBy(s.ctx); by != nil {
