@@ -34,8 +34,8 @@ namespace Quire
         public DataType WeightType { get; set; }
 
         /// <summary>
-        /// Int8 (default): rows are rounded to 8 bits before they are multiplied with quantised weights. F32: they stay
-        /// as they are, which is several times slower.
+        /// What rows may be rounded to on the CPU. Int8 (default): to 8 bits for quantised weights, to bf16 for weights in
+        /// bf16. Bf16: the latter alone. F32: they stay as they are, which is several times slower.
         /// </summary>
         public DataType ActivationType { get; set; }
 

@@ -19,7 +19,7 @@ module Quire
     end
 
     # Loads a model: a Hugging Face directory, or a GGUF file. Options: weight_type, load (:mmap, :read), activations (:f32,
-    # :int8), merge (adapter directories, each a path or [path, scale]), beacon (a directory), device (a name of devices),
+    # :bf16, :int8), merge (adapter directories, each a path or [path, scale]), beacon (a directory), device (a name of devices),
     # progress (called with done and total bytes on this thread) and cancel (a Cancel). With a block, the model is closed at
     # its end.
     def load(path, **options, &block)

@@ -20,8 +20,9 @@ pub struct ModelOptions {
     pub load: Option<LoadMode>,
     /// What the projection matrices are kept as; `None`: each part as it is stored.
     pub weight_type: Option<ElementType>,
-    /// What a row is rounded to before it is multiplied with quantised weights on the CPU: [`ElementType::Int8`] (the
-    /// default) or [`ElementType::F32`], which is exact and slower.
+    /// What rows may be rounded to on the CPU: [`ElementType::Int8`] (the default) for quantised weights and
+    /// [`ElementType::Bf16`] for those in bf16, [`ElementType::Bf16`] for the latter alone, or [`ElementType::F32`], which
+    /// is exact and slower.
     pub activation_type: Option<ElementType>,
     /// Adapter directories that are merged into the weights, each with its scale.
     pub merge: Vec<(PathBuf, f64)>,
