@@ -71,9 +71,9 @@ class Runtime(_Handle):
         """Loads a model: a Hugging Face directory, or a GGUF file. device: the name of one of devices(). progress:
         called as progress(done_bytes, total_bytes) on this thread; what it raises, and Ctrl-C, end the loading (and
         trigger `cancel`, if there is one). merge: adapter directories, each as a path or (path,
-        scale), to be merged into the weights. beacon: the directory of an Activation Beacon plug-in. activations:
-        what rows may be rounded to for weights of few bits, "int8" (the default), "bf16", or "f32": exact and slower. load: "mmap" maps the files,
-        and a file that shrinks then kills the process; "read" (the default) reads them."""
+        scale), to be merged into the weights. beacon: the directory of an Activation Beacon plug-in. activations: what
+        rows may be rounded to for weights of few bits, "int8" (the default), "bf16", or "f32": exact and slower. load:
+        "mmap" maps the files, and a file that shrinks then kills the process; "read" (the default) reads them."""
         return Model(self, path, weight_type, load, cancel, progress, merge, beacon, device, activations)
 
     def devices(self) -> Infos:
