@@ -52,6 +52,17 @@ test('forks', async () => withFolder(async (folder) => {
   assert.match(out, /^ What is the pass key\? The pass key is\n 4217[^]*^ The grass is\n/m);
 }));
 
+test('the program of README.md', async () => withFolder(async (folder) => {
+  const [, code] = fs.readFileSync(path.join(SOURCE, 'bindings/node/README.md'), 'utf8').match(/```js\n([^]*?)```/);
+  const program = path.join(folder, 'program.js');
+  const book = path.join(folder, 'book.txt');
+  fs.writeFileSync(book, TEXT);
+  fs.writeFileSync(program, code.replace('path/to/model', EMBEDDED).replace('book.txt', book).replace('maxTokens: 200', 'maxTokens: 8'));
+  const { out, err, code: status } = await run(program, []);
+  assert.deepEqual([status, err], [0, '']);
+  assert.ok(out.length > 0);
+}));
+
 test('the program for the comparison with C', async () => {
   const { out, err, code } = await run(path.join(__dirname, 'overhead.js'), [EMBEDDED, '8'], { input: '\n\n' });
   assert.equal(code, 0, err);

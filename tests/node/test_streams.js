@@ -147,7 +147,8 @@ test('events that are there let timers run', async () => {
   let n = 0;
   const stopped = new AbortController();
   setTimeout(() => stopped.abort(), 1);
-  for await (const event of session.stream({ maxTokens: 1e6, ignoreEos: true, maxUndelivered: 4096, signal: stopped.signal })) n += event.kind === 'token';
+  const stream = session.stream({ maxTokens: 1e6, ignoreEos: true, maxUndelivered: 4096, signal: stopped.signal });
+  for await (const event of stream) n += event.kind === 'token';
   assert.ok(n < 1e6);
 });
 

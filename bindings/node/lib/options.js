@@ -62,7 +62,8 @@ function stream({ stop, topLogprobs, samplers, logitBias, deadline, ...others } 
     delete others[name];
   }
   return {
-    maxUndelivered: bits & C.STREAM_CONSTRAIN ? 1 : AHEAD, ...others, flags: bits, stopStrings: typeof stop === 'string' ? [stop] : stop, nTopLogprobs: topLogprobs, deadlineMs: deadline,
+    maxUndelivered: bits & C.STREAM_CONSTRAIN ? 1 : AHEAD, ...others, flags: bits, nTopLogprobs: topLogprobs, deadlineMs: deadline,
+    stopStrings: typeof stop === 'string' ? [stop] : stop,
     samplers: samplers?.map(({ kind, ...fields }) => ({ ...fields, kind: number('sampler', kind) })),
     logitBias: logitBias && [...logitBias].map(([token, bias]) => ({ token, bias })),
   };
@@ -74,7 +75,10 @@ function textFlags({ parseSpecial = false, bos = true }) {
 
 /** Messages as [role, text] or { role, text }. */
 function chat(messages, { template, date, answer = true, thinking = true } = {}) {
-  const list = messages.map((message) => (Array.isArray(message) ? { role: message[0], text: message[1] } : { role: message.role, text: message.text }));
+  const list = messages.map((message) => {
+    const [role, text] = Array.isArray(message) ? message : [message.role, message.text];
+    return { role, text };
+  });
   const flags = (boolean('answer', answer) ? 0 : C.CHAT_NO_ANSWER) | (boolean('thinking', thinking) ? 0 : C.CHAT_NO_THINKING);
   return [list, { flags, templateName: template, date }];
 }

@@ -19,7 +19,8 @@ function strategies({ trainLen, nHeads, expectedTokens }) {
  * The relative-position matrix, as rows of Float64Array; NaN: invisible. nQueries: all from firstQuery on where not given; queries, keys:
  * 'text' or 'condensed'.
  */
-function strategyPositions(strategy, { trainLen, nHeads, expectedTokens, nKeys, firstQuery = 0, nQueries = nKeys - firstQuery, head, queries, keys }) {
+function strategyPositions(strategy, given) {
+  const { trainLen, nHeads, expectedTokens, nKeys, firstQuery = 0, nQueries = nKeys - firstQuery, head, queries, keys } = given;
   const matrix = raw.strategyGetPositions({ strategy, trainLen, nHeads, expectedTokens }, {
     head, firstQuery, nQueries, nKeys, queryKind: number('kv', queries, 'queries'), keyKind: number('kv', keys, 'keys'),
   });
