@@ -90,7 +90,7 @@ def main():
     parser.add_argument("c_program")
     parser.add_argument("others", nargs="*", metavar="NAME=COMMAND")
     parser.add_argument("--tokens", type=int, default=200, help="of each round")
-    parser.add_argument("--rounds", type=int, default=101)
+    parser.add_argument("--rounds", type=int, default=501)
     parser.add_argument("--json", help="a file that gets the same numbers")
     arguments = parser.parse_args()
     commands = [("c", [arguments.c_program])]
