@@ -45,7 +45,7 @@ const constants = Object.freeze({
   ERROR_NUMERIC: -16,
   /** generation asked of a session that has read nothing */
   ERROR_EMPTY: -17,
-  /** needed says how much to offer */
+  /** *needed says how much to offer */
   ERROR_BUFFER_TOO_SMALL: -18,
   ERROR_MESSAGE_BYTES: 512,
   LOG_ERROR: 1,

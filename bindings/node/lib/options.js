@@ -12,7 +12,7 @@ const STREAM_FLAGS = {
 };
 
 // So many tokens are generated ahead while the event loop is busy with other things. They are the same for any number.
-const AHEAD = 8;
+const AHEAD = 32;
 
 function boolean(name, value) {
   if (typeof value !== 'boolean') throw new TypeError(`${name}: expected true or false`);
