@@ -34,7 +34,8 @@ def clang():
 def clean(comment):
     """The text of a comment without its marks, paragraphs kept apart."""
     text = re.sub(r"^/\*|\*/$", "", comment.strip())
-    lines = [re.sub(r"^\s*\*? ?", "", line).rstrip() for line in text.split("\n")]
+    first, *rest = text.split("\n")  # a star that the first line begins with is the text's own
+    lines = [first.rstrip(), *(re.sub(r"^\s*\*? ?", "", line).rstrip() for line in rest)]
     return "\n".join(lines).strip()
 
 

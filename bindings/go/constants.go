@@ -75,7 +75,7 @@ const (
 	// generation asked of a session that has read nothing
 	ErrEmpty Status = -17
 
-	// needed says how much to offer
+	// *needed says how much to offer
 	ErrBufferTooSmall Status = -18
 )
 

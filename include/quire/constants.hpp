@@ -68,7 +68,7 @@ enum class Status : std::int32_t {
   kNumeric = QUIRE_ERROR_NUMERIC,
   // generation asked of a session that has read nothing
   kEmpty = QUIRE_ERROR_EMPTY,
-  // needed says how much to offer
+  // *needed says how much to offer
   kBufferTooSmall = QUIRE_ERROR_BUFFER_TOO_SMALL,
 };
 

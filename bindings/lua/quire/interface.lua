@@ -45,7 +45,7 @@ constants.ERROR_INVALID_TOKEN = -15
 constants.ERROR_NUMERIC = -16
 -- generation asked of a session that has read nothing
 constants.ERROR_EMPTY = -17
--- needed says how much to offer
+-- *needed says how much to offer
 constants.ERROR_BUFFER_TOO_SMALL = -18
 constants.ERROR_MESSAGE_BYTES = 512
 constants.LOG_ERROR = 1

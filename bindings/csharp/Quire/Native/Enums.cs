@@ -73,7 +73,7 @@ namespace Quire
         /// <summary>Generation asked of a session that has read nothing.</summary>
         Empty = -17,
 
-        /// <summary>Needed says how much to offer.</summary>
+        /// <summary>*needed says how much to offer.</summary>
         BufferTooSmall = -18,
     }
 

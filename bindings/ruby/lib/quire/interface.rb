@@ -48,7 +48,7 @@ module Quire::Interface
     ERROR_NUMERIC: -16,
     # generation asked of a session that has read nothing
     ERROR_EMPTY: -17,
-    # needed says how much to offer
+    # *needed says how much to offer
     ERROR_BUFFER_TOO_SMALL: -18,
     ERROR_MESSAGE_BYTES: 512,
     LOG_ERROR: 1,

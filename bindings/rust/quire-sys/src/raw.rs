@@ -76,7 +76,7 @@ pub const QUIRE_ERROR_INVALID_TOKEN: i32 = -15;
 pub const QUIRE_ERROR_NUMERIC: i32 = -16;
 /// generation asked of a session that has read nothing
 pub const QUIRE_ERROR_EMPTY: i32 = -17;
-/// needed says how much to offer
+/// *needed says how much to offer
 pub const QUIRE_ERROR_BUFFER_TOO_SMALL: i32 = -18;
 pub const QUIRE_ERROR_MESSAGE_BYTES: i32 = 512;
 pub const QUIRE_LOG_ERROR: i32 = 1;
