@@ -22,7 +22,7 @@ export async function use(path: string, signal: AbortSignal): Promise<string> {
   const store = await Store.open('store', { budgetBytes: bytes });
   const match = await store.find(model, session.tokens(), { kvType: 'f32' });
   await quantize(path, 'out.gguf', { recipe: 'q4_k_m', signal });
-  await verifySnapshot(new URL('file:///tmp/x')).catch((error: QuireError) => error.offset);
+  await verifySnapshot(new URL('file:///saved.quire')).catch((error: QuireError) => error.offset);
   return text + match.reason + rows.length + describeStrategy('dca', { trainLen: 4096 }) + strategyPositions('full', { trainLen: 1, nKeys: 1 }).length
     + (await describeSnapshot(new Uint8Array())).version;
 }
