@@ -1,4 +1,4 @@
-"""What the raw layers of Lua and Ruby take and give for each function and struct of bindings/interface.json.
+"""What the raw layers of Lua, Ruby and Node.js take and give for each function and struct of bindings/interface.json.
 
 They all have the same shape, which follows from C's types alone (a table is a Hash in Ruby, a list an Array):
 
