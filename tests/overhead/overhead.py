@@ -3,8 +3,8 @@
     overhead.py MODEL_DIR C_PROGRAM [NAME=COMMAND ...] [--tokens N] [--rounds R] [--json FILE]
 
 Starts the C program and one program for each NAME, all of which keep the contract of README.md, and lets them take turns
-for many short rounds. In a round each program generates once, and its tokens a second are divided by those of C in that
-round. Prints the median of these ratios with the quartiles, and each program's allocations a token. Exit status 1: a
+for many short rounds. In a round each program generates once, next to a turn of C, before it or behind it, and its tokens a
+second are divided by those of that turn. Prints the median of these ratios with the quartiles, and each program's allocations a token. Exit status 1: a
 program did something else than the contract says.
 """
 
@@ -18,7 +18,7 @@ import sys
 
 class Program:
     def __init__(self, name, command, model, n_tokens):
-        self.name, self.n_tokens, self.rates, self.allocations = name, n_tokens, [], []
+        self.name, self.n_tokens, self.rates, self.ratios, self.allocations = name, n_tokens, [], [], []
         self.process = subprocess.Popen([*command, model, str(n_tokens)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         text=True)
 
@@ -48,10 +48,8 @@ class Program:
             raise SystemExit(f"{self.name}: exit status {self.process.returncode}")
 
 
-def summary(program, base):
-    """Of a program whose rounds stand beside those of `base`."""
-    ratios = [own / other for own, other in zip(program.rates, base.rates, strict=True)]
-    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+def summary(program):
+    low, middle, high = statistics.quantiles(program.ratios, n=4, method="inclusive")
     known = [count for count in program.allocations if count is not None]
     return {"name": program.name, "ratio": middle, "quartiles": [low, high],
             "tokens_per_second": statistics.median(program.rates),
@@ -75,13 +73,16 @@ def compare(programs, n_rounds):
         program.run()
         program.rates.clear()
         program.allocations.clear()
+    c = programs[0]
+    c.ratios = [1.0] * n_rounds
     for number in range(n_rounds):
-        # Forwards and backwards in turn: whatever drifts on the machine does not always meet the same program.
-        for program in programs if number % 2 == 0 else reversed(programs):
-            program.run()
+        for program in programs[1:]:
+            for one in (c, program) if number % 2 == 0 else (program, c):
+                one.run()
+            program.ratios.append(program.rates[-1] / c.rates[-1])
     for program in programs:
         program.end()
-    return [summary(program, programs[0]) for program in programs]
+    return [summary(program) for program in programs]
 
 
 def main():
@@ -90,7 +91,7 @@ def main():
     parser.add_argument("c_program")
     parser.add_argument("others", nargs="*", metavar="NAME=COMMAND")
     parser.add_argument("--tokens", type=int, default=200, help="of each round")
-    parser.add_argument("--rounds", type=int, default=501)
+    parser.add_argument("--rounds", type=int, default=201)
     parser.add_argument("--json", help="a file that gets the same numbers")
     arguments = parser.parse_args()
     commands = [("c", [arguments.c_program])]
