@@ -16,6 +16,9 @@ namespace {
 constexpr uint32_t kStreamFlags = QUIRE_STREAM_SCORE | QUIRE_STREAM_KEEP_LOGITS | QUIRE_STREAM_IGNORE_EOS |
                                   QUIRE_STREAM_CONSTRAIN | QUIRE_STREAM_KEEP_HIDDEN | QUIRE_STREAM_CITE;
 
+// Enough for the engine to stay at work while a reader in any language takes a token, and little to compute in vain.
+constexpr int32_t kDefaultUndelivered = 8;
+
 Status read_texts(const char* name, const quire_text* texts, size_t n, std::vector<std::string>* out) {
   const std::string list = name;
   if (!texts && n > 0) return invalid(list + " is NULL but n_" + list + " is not 0");
@@ -69,7 +72,8 @@ Status stream_options(const quire_stream_options* in, StreamOptions* out) {
   out->constrain = (o.flags & QUIRE_STREAM_CONSTRAIN) != 0;
   if (out->constrain && o.max_undelivered > 1)
     return invalid("a stream with QUIRE_STREAM_CONSTRAIN has max_undelivered 1");
-  out->max_undelivered = std::max<int64_t>(1, o.max_undelivered);
+  const int32_t by_default = out->constrain ? 1 : kDefaultUndelivered;
+  out->max_undelivered = o.max_undelivered == 0 ? by_default : o.max_undelivered;
   QUIRE_TRY(check_range("draft_tokens", o.draft_tokens, 0, kMostDrafted));
   QUIRE_TRY(check_range("draft_match", o.draft_match, 0, 64));
   if (out->constrain && o.draft_tokens > 0) return invalid("a stream with QUIRE_STREAM_CONSTRAIN has draft_tokens 0");

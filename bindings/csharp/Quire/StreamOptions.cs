@@ -49,7 +49,7 @@ namespace Quire
         /// <summary>So many of the most probable tokens come with each token; at most 64.</summary>
         public int TopLogprobCount { get; set; }
 
-        /// <summary>Generate at most so many tokens ahead of their delivery; 0: 1.</summary>
+        /// <summary>Generate at most so many tokens ahead of their delivery; 0: 8.</summary>
         public int MaxUndelivered { get; set; }
 
         /// <summary>Whether log p of each processed token is kept, for Session.Scores.</summary>
