@@ -436,9 +436,10 @@ type StreamOptions struct {
 	// so many of the most probable tokens come with each token; at most 64
 	TopLogprobs int32 `json:"n_top_logprobs"`
 
-	// generate at most so many tokens ahead of their delivery; 0: 1; at most 4096. The tokens are the
-	// same for any bound; a greater one keeps the engine at work while the reader is slow, and may
-	// compute what nobody takes. With drafts it may be draft_tokens more.
+	// generate at most so many tokens ahead of their delivery; 0: 8, or 1 with
+	// StreamConstrain; at most 4096. The tokens are the same for any bound; a greater one
+	// keeps the engine at work while the reader is slow, and may compute what nobody takes. With
+	// drafts it may be draft_tokens more.
 	MaxUndelivered int32 `json:"max_undelivered"`
 
 	// StreamCite: tokens before this one may be cited, such as all before the question: at

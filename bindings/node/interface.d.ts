@@ -525,9 +525,10 @@ export interface StreamOptions {
   deadlineMs?: number | bigint;
   /** so many of the most probable tokens come with each token; at most 64 */
   nTopLogprobs?: number;
-  /** generate at most so many tokens ahead of their delivery; 0: 1; at most 4096. The tokens are the
-   * same for any bound; a greater one keeps the engine at work while the reader is slow, and may
-   * compute what nobody takes. With drafts it may be draft_tokens more. */
+  /** generate at most so many tokens ahead of their delivery; 0: 8, or 1 with
+   * QUIRE_STREAM_CONSTRAIN; at most 4096. The tokens are the same for any bound; a greater one
+   * keeps the engine at work while the reader is slow, and may compute what nobody takes. With
+   * drafts it may be draft_tokens more. */
   maxUndelivered?: number;
   /** QUIRE_STREAM_CITE: tokens before this one may be cited, such as all before the question: at
    * most as many as there are before the answer; 0: all but the last 64 of those */

@@ -1474,9 +1474,10 @@ pub struct quire_stream_options {
     pub deadline_ms: i64,
     /// so many of the most probable tokens come with each token; at most 64
     pub n_top_logprobs: i32,
-    /// generate at most so many tokens ahead of their delivery; 0: 1; at most 4096. The tokens are the
-    /// same for any bound; a greater one keeps the engine at work while the reader is slow, and may
-    /// compute what nobody takes. With drafts it may be draft_tokens more.
+    /// generate at most so many tokens ahead of their delivery; 0: 8, or 1 with
+    /// QUIRE_STREAM_CONSTRAIN; at most 4096. The tokens are the same for any bound; a greater one
+    /// keeps the engine at work while the reader is slow, and may compute what nobody takes. With
+    /// drafts it may be draft_tokens more.
     pub max_undelivered: i32,
     /// QUIRE_STREAM_CITE: tokens before this one may be cited, such as all before the question: at
     /// most as many as there are before the answer; 0: all but the last 64 of those
