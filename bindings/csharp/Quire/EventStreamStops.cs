@@ -3,10 +3,10 @@ using System.Collections.Generic;
 
 namespace Quire
 {
-    public sealed unsafe partial class EventStream
+    public sealed partial class EventStream
     {
         /// <summary>More ids that end the answer, for all tokens that are not delivered yet.</summary>
-        public void AddStopTokens(IEnumerable<int> tokens)
+        public unsafe void AddStopTokens(IEnumerable<int> tokens)
         {
             int[] ids = Calls.ToArray(tokens, nameof(tokens));
             fixed (int* data = ids)
@@ -17,7 +17,7 @@ namespace Quire
         }
 
         /// <summary>More strings that end the answer; Event.StopIndex counts them behind those that there are.</summary>
-        public void AddStopStrings(IEnumerable<string> strings)
+        public unsafe void AddStopStrings(IEnumerable<string> strings)
         {
             if (strings == null) throw new ArgumentNullException(nameof(strings));
             using (var pins = new Pins())

@@ -9,7 +9,7 @@ namespace Quire
     /// there is no thread affinity. Any thread may call TokenCount, PendingCount, Stats, TierStats, Strategy,
     /// Fingerprint, Close and Dispose at any time. While a stream is open, other calls throw Busy.
     /// </summary>
-    public sealed unsafe partial class Session : QuireObject
+    public sealed partial class Session : QuireObject
     {
         internal Session(SessionHandle handle, QuireObject parent) : base(handle, parent)
         {
@@ -29,7 +29,7 @@ namespace Quire
         /// Writes the session to a file, which appears whole or not at all. Where the file has the session's past, only
         /// what is new is written behind it, unless `whole`. Progress as in Runtime.LoadModel.
         /// </summary>
-        public void Save(string path, bool whole = false, IProgress<Progress> progress = null,
+        public unsafe void Save(string path, bool whole = false, IProgress<Progress> progress = null,
             CancellationToken cancellationToken = default(CancellationToken))
         {
             byte[] name = Utf8.Bytes(path, nameof(path));
@@ -47,7 +47,7 @@ namespace Quire
         /// Writes the session to a stream, from where that stands on, and flushes it. What a save that fails has
         /// written is of no use. An exception of the stream is the inner exception of the one thrown.
         /// </summary>
-        public void Save(Stream stream, IProgress<Progress> progress = null,
+        public unsafe void Save(Stream stream, IProgress<Progress> progress = null,
             CancellationToken cancellationToken = default(CancellationToken))
         {
             using (var target = new SnapshotTarget(stream))

@@ -34,7 +34,7 @@ namespace Quire
         }
     }
 
-    public sealed unsafe partial class Session
+    public sealed partial class Session
     {
         /// <summary>The session's text becomes this one, the whole of it; what was computed of it stays.</summary>
         public EditResult Edit(string text, EditOptions options = null)
@@ -43,7 +43,7 @@ namespace Quire
         }
 
         /// <summary>The same with UTF-8.</summary>
-        public EditResult Edit(ReadOnlySpan<byte> text, EditOptions options = null)
+        public unsafe EditResult Edit(ReadOnlySpan<byte> text, EditOptions options = null)
         {
             using (var pins = new Pins())
             fixed (byte* data = &MemoryMarshal.GetReference(text))
@@ -58,7 +58,7 @@ namespace Quire
         }
 
         /// <summary>The same with token ids as they are.</summary>
-        public EditResult EditTokens(IEnumerable<int> tokens, EditOptions options = null)
+        public unsafe EditResult EditTokens(IEnumerable<int> tokens, EditOptions options = null)
         {
             int[] ids = Calls.ToArray(tokens, nameof(tokens));
             using (var pins = new Pins())

@@ -4,13 +4,13 @@ using System.Linq;
 
 namespace Quire
 {
-    public sealed unsafe partial class Session
+    public sealed partial class Session
     {
         /// <summary>
         /// The passages of what was fed that tokens of the last answer looked at most, the greatest share first. Needs
         /// a stream with StreamOptions.Cite. firstToken -1 with tokenCount 0: all of the answer.
         /// </summary>
-        public IReadOnlyList<Passage> Passages(int maxPassages = 5, long firstToken = -1, long tokenCount = 0)
+        public unsafe IReadOnlyList<Passage> Passages(int maxPassages = 5, long firstToken = -1, long tokenCount = 0)
         {
             return Calls.Array<NativePassage>((IntPtr buffer, UIntPtr capacity, out UIntPtr needed,
                 out NativeError error) => Native.quire_session_get_passages(Handle, firstToken, tokenCount, maxPassages,
@@ -18,7 +18,7 @@ namespace Quire
         }
 
         /// <summary>The same shares by label, for each label in the order fed.</summary>
-        public IReadOnlyList<LabelAttention> LabelShares(long firstToken = -1, long tokenCount = 0)
+        public unsafe IReadOnlyList<LabelAttention> LabelShares(long firstToken = -1, long tokenCount = 0)
         {
             return Calls.Array<NativeLabelAttention>((IntPtr buffer, UIntPtr capacity, out UIntPtr needed,
                 out NativeError error) => Native.quire_session_get_label_shares(Handle, firstToken, tokenCount,
@@ -29,19 +29,19 @@ namespace Quire
         /// How the choices of chunks that the last answer made fell on each label, in the order fed. Throws Unsupported
         /// for strategies that choose no chunks.
         /// </summary>
-        public IReadOnlyList<LabelAttention> LabelAttention()
+        public unsafe IReadOnlyList<LabelAttention> LabelAttention()
         {
             return Calls.Array<NativeLabelAttention>((IntPtr buffer, UIntPtr capacity, out UIntPtr needed,
                 out NativeError error) => Native.quire_session_get_label_attention(Handle,
                     (NativeLabelAttention*)buffer, capacity, out needed, out error)).Select(Copy).ToArray();
         }
 
-        private static Passage Copy(NativePassage passage)
+        private static unsafe Passage Copy(NativePassage passage)
         {
             return new Passage(&passage);
         }
 
-        private static LabelAttention Copy(NativeLabelAttention attention)
+        private static unsafe LabelAttention Copy(NativeLabelAttention attention)
         {
             return new LabelAttention(&attention);
         }

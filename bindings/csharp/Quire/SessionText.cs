@@ -4,7 +4,7 @@ using System.Runtime.InteropServices;
 
 namespace Quire
 {
-    public sealed unsafe partial class Session
+    public sealed partial class Session
     {
         /// <summary>
         /// Queues one segment of text; nothing is computed until a stream is opened. Tokens never span two calls.
@@ -16,12 +16,12 @@ namespace Quire
         }
 
         /// <summary>The same with UTF-8, such as a byte array or a part of one, without a copy.</summary>
-        public void Feed(ReadOnlySpan<byte> text, TextFlags flags = TextFlags.None, IEnumerable<Label> labels = null)
+        public unsafe void Feed(ReadOnlySpan<byte> text, TextFlags flags = TextFlags.None, IEnumerable<Label> labels = null)
         {
             fixed (byte* data = &MemoryMarshal.GetReference(text)) Feed(data, text.Length, flags, labels);
         }
 
-        private void Feed(byte* text, int length, TextFlags flags, IEnumerable<Label> labels)
+        private unsafe void Feed(byte* text, int length, TextFlags flags, IEnumerable<Label> labels)
         {
             NativeError error;
             if (labels == null)
@@ -39,7 +39,7 @@ namespace Quire
         }
 
         /// <summary>Queues token ids as they are; no token is added.</summary>
-        public void FeedTokens(IEnumerable<int> tokens)
+        public unsafe void FeedTokens(IEnumerable<int> tokens)
         {
             int[] ids = Calls.ToArray(tokens, nameof(tokens));
             fixed (int* data = ids)
@@ -50,7 +50,7 @@ namespace Quire
         }
 
         /// <summary>The same at positions of their own, one for each token, strictly increasing.</summary>
-        public void FeedTokens(IEnumerable<int> tokens, IEnumerable<long> positions)
+        public unsafe void FeedTokens(IEnumerable<int> tokens, IEnumerable<long> positions)
         {
             int[] ids = Calls.ToArray(tokens, nameof(tokens));
             long[] places = Calls.ToArray(positions, nameof(positions));
@@ -65,7 +65,7 @@ namespace Quire
         }
 
         /// <summary>Queues messages of a conversation; behind an answer they end its turn first.</summary>
-        public void FeedMessages(IEnumerable<Message> messages, ChatOptions options = null)
+        public unsafe void FeedMessages(IEnumerable<Message> messages, ChatOptions options = null)
         {
             using (var pins = new Pins())
             {
