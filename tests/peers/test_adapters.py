@@ -125,10 +125,10 @@ def test_adapter(name, tmp_path, runtime):
     ids = [generator.randrange(3, 320) for _ in range(60)]
     expected = peft_logits(base, [adapter], theta, ids)
     strategy = f"full + base(theta={theta})" if theta else "full"
-    with runtime.load(base) as model:
+    with runtime.load(base, activations="f32") as model:
         plain = quire_logits(model, ids, strategy=strategy)
         found = quire_logits(model, ids, strategy=strategy, adapters=[quire.Adapter(model, adapter)])
-    with runtime.load(base, merge=[adapter]) as model:
+    with runtime.load(base, merge=[adapter], activations="f32") as model:
         merged = quire_logits(model, ids, strategy=strategy)
     assert worst(expected, plain) > 0.05  # the adapter matters
     print(f"{name}: per session {worst(expected, found):.1e}, merged {worst(expected, merged):.1e}")
@@ -145,9 +145,9 @@ def test_two_adapters(tmp_path, runtime):
     make_adapter(base, second, dict(r=3, lora_alpha=2, target_modules=ATTENTION), generator.randrange(2**31))
     ids = [generator.randrange(3, 320) for _ in range(60)]
     expected = peft_logits(base, [first, second], None, ids)
-    with runtime.load(base) as model:
+    with runtime.load(base, activations="f32") as model:
         both = [quire.Adapter(model, first), quire.Adapter(model, second)]
         assert worst(expected, quire_logits(model, ids, adapters=both)) < TOLERANCE
         assert worst(expected, quire_logits(model, ids, adapters=both[:1])) > 0.01
-    with runtime.load(base, merge=[first, second]) as model:
+    with runtime.load(base, merge=[first, second], activations="f32") as model:
         assert worst(expected, quire_logits(model, ids)) < TOLERANCE

@@ -163,7 +163,7 @@ def test_beacons(kind, scheme, tmp_path, runtime):
     what = f"seed {SEED}, {expression}, {scheme}, {n} tokens, ratios {runs(ratios)}, start {start}, block {block}"
     expected = reference_model.forward(ids, ratios)
     errors = {}
-    with runtime.load(base, beacon=plugin) as model:
+    with runtime.load(base, beacon=plugin, activations="f32") as model:
         options = dict(kv_type="f32", expected_tokens=n)
         for name, size in (("whole", 0), ("blocks", block)):
             with model.session(expression, prefill_block=size, **options) as session:

@@ -72,7 +72,7 @@ def random_model(directory, generator, family, rope=None):
 
 
 def library_logits(directory, strategy, ids):
-    with quire.Runtime(threads=2) as runtime, runtime.load(directory) as model:
+    with quire.Runtime(threads=2) as runtime, runtime.load(directory, activations="f32") as model:
         with model.session(strategy, kv_type="f32", overflow="extrapolate", expected_tokens=len(ids)) as session:
             cut = len(ids) // 3  # two calls, to be no different from one
             session.feed_tokens(ids[:cut])
@@ -142,7 +142,7 @@ def test_positions(family, tmp_path):
     difference = torch.tensor(at)[:, None] - torch.tensor(at)[None, :]
     plain = model.positions(n)  # who sees whom
     expected = model.forward(ids, torch.where(plain.isnan(), plain, difference.to(plain.dtype)))
-    with quire.Runtime(threads=2) as runtime, runtime.load(tmp_path / "model") as loaded:
+    with quire.Runtime(threads=2) as runtime, runtime.load(tmp_path / "model", activations="f32") as loaded:
         with loaded.session("full", kv_type="f32", overflow="extrapolate", expected_tokens=n) as session:
             cut = n // 3
             session.feed_tokens(ids[:cut], at[:cut])
