@@ -15,7 +15,7 @@ import unittest
 from build_under_test import BUILD, MAJOR, MINOR, SOURCE, VERSION, need, run
 
 FOLDER = BUILD / "tests/packages/debian"
-MIRROR = os.environ.get("QUIRE_DEBIAN_MIRROR", "http://deb.debian.org/debian")
+MIRROR = [mirror] if (mirror := os.environ.get("QUIRE_DEBIAN_MIRROR")) else []  # else debootstrap's own
 LIBRARY = f"libquire{MAJOR}"
 # What each package has, with names of folders that differ between architectures left out.
 FILES = {
@@ -74,7 +74,7 @@ class DebianTest(unittest.TestCase):
                 self.use_unpacked(root)
 
     def make_system(self, root):
-        made = subprocess.run(["debootstrap", "--variant=minbase", "bookworm", root, MIRROR], capture_output=True)
+        made = subprocess.run(["debootstrap", "--variant=minbase", "bookworm", root, *MIRROR], capture_output=True)
         if made.returncode != 0:
             shutil.rmtree(root, ignore_errors=True)
         return made.returncode == 0
