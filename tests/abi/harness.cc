@@ -234,6 +234,7 @@ quire_stream_options greedy(int64_t max_tokens) {
   quire_stream_options_init(&options, sizeof options);
   options.flags = QUIRE_STREAM_IGNORE_EOS;
   options.max_tokens = max_tokens;
+  options.max_undelivered = 1;  // what the engine calls, and when, then does not depend on how soon a token is taken
   return options;
 }
 
