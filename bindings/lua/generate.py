@@ -214,7 +214,7 @@ class CFunction:
 
 def c(plans):
     functions = [f for f in plans.interface["functions"] if f["name"] not in BY_HAND]
-    parts = [f"/* quire.h for Lua 5.4: structs and functions. {SAYS} */\n#include <stddef.h>\n\n#include \"raw.h\"\n\n"]
+    parts = [f"/* quire.h for Lua 5.4: structs and functions. {SAYS} */\n/* clang-format off */\n#include <stddef.h>\n\n#include \"raw.h\"\n\n"]
     parts += [c_struct(plans, s) for s in plans.ordered()]
     parts += [CFunction(plans, f).text() for f in functions]
     parts.append("const luaL_Reg raw_functions[] = {\n")

@@ -151,7 +151,7 @@ class CFunction:
 def c(plans):
     functions = [CFunction(plans, f) for f in plans.interface["functions"]
                  if f["name"] not in BY_HAND and not f["name"].endswith(COUNTING)]
-    parts = [f"/* quire.h for Node.js: structs and functions. {SAYS} */\n#include <stddef.h>\n\n#include \"raw.h\"\n\n"]
+    parts = [f"/* quire.h for Node.js: structs and functions. {SAYS} */\n/* clang-format off */\n#include <stddef.h>\n\n#include \"raw.h\"\n\n"]
     for h in plans.handles:
         parts += [f"static void retain_{h}(void* handle) {{ {h}_retain(handle); }}\n",
                   f"static void release_{h}(void* handle) {{ {h}_release(handle); }}\n",

@@ -1,5 +1,5 @@
-/* What the overhead program asks of the system on Lua 5.4: clock() is a monotonic time in seconds; counted() returns how many
- * blocks the state has asked for since count(). */
+/* What the overhead program asks of the system on Lua 5.4: clock() is a monotonic time in seconds; counted() returns
+ * how many blocks the state has asked for since count(). */
 #define _POSIX_C_SOURCE 200809L
 #include <lauxlib.h>
 #include <lua.h>

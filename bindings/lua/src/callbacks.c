@@ -24,7 +24,7 @@ static void on_progress(void* user_data, int64_t done, int64_t total) {
   lua_pushvalue(L, calls->progress);
   lua_pushinteger(L, done);
   lua_pushinteger(L, total);
-  lua_pcall(L, 2, 0, 0);  /* the layer above catches what a function raises; here, memory may be missing */
+  lua_pcall(L, 2, 0, 0); /* the layer above catches what a function raises; here, memory may be missing */
   lua_settop(L, top);
 }
 
@@ -43,8 +43,10 @@ static int64_t on_write(void* user_data, const void* bytes, size_t n, quire_erro
   if (!lua_checkstack(L, 16)) return -1;
   lua_pushvalue(L, calls->write);
   lua_pushlstring(L, bytes, n);
-  if (lua_pcall(L, 1, 3, 0) == LUA_OK && lua_isinteger(L, top + 1)) taken = lua_tointeger(L, top + 1);
-  else explain(L, top + 1, err);
+  if (lua_pcall(L, 1, 3, 0) == LUA_OK && lua_isinteger(L, top + 1))
+    taken = lua_tointeger(L, top + 1);
+  else
+    explain(L, top + 1, err);
   lua_settop(L, top);
   return taken;
 }
@@ -56,8 +58,10 @@ static int32_t on_commit(void* user_data, quire_error* err) {
   int32_t status = -1;
   if (!lua_checkstack(L, 16)) return -1;
   lua_pushvalue(L, calls->commit);
-  if (lua_pcall(L, 0, 3, 0) == LUA_OK && lua_toboolean(L, top + 1)) status = 0;
-  else explain(L, top + 1, err);
+  if (lua_pcall(L, 0, 3, 0) == LUA_OK && lua_toboolean(L, top + 1))
+    status = 0;
+  else
+    explain(L, top + 1, err);
   lua_settop(L, top);
   return status;
 }

@@ -1,5 +1,6 @@
-/* The C module of Lua 5.4: what its generated functions (interface.c) are made of. bindings/plans.py says how C's parameters become
- * Lua's. All of it runs on the thread that runs the Lua state; only shared.c has functions for the library's threads. */
+/* The C module of Lua 5.4: what its generated functions (interface.c) are made of. bindings/plans.py says how C's
+ * parameters become Lua's. All of it runs on the thread that runs the Lua state; only shared.c has functions for the
+ * library's threads. */
 #ifndef QUIRE_LUA_RAW_H_
 #define QUIRE_LUA_RAW_H_
 
@@ -55,7 +56,7 @@ struct record {
 /* records.c. The pointers that these return stay good until the C function that called them returns. */
 const char* text_at(lua_State* L, int index, const char* name, size_t* len);
 void scalar_at(lua_State* L, int index, const char* name, int kind, void* to); /* kind: FIELD_* */
-const void* record_at(lua_State* L, int index, const record* of); /* NULL for nil */
+const void* record_at(lua_State* L, int index, const record* of);              /* NULL for nil */
 const void* list_at(lua_State* L, int index, int element, const record* of, size_t* n);
 void push_record(lua_State* L, const void* from, const record* of);
 /* The result of a `buf, cap, *needed` function. */

@@ -28,13 +28,27 @@ static double number_at(lua_State* L, int index, const char* name) {
 /* The value at `index` as a scalar of C. */
 void scalar_at(lua_State* L, int index, const char* name, int kind, void* to) {
   switch (kind) {
-    case FIELD_INT32_T: *(int32_t*)to = (int32_t)integer_at(L, index, name, INT32_MIN, INT32_MAX); break;
-    case FIELD_UINT32_T: *(uint32_t*)to = (uint32_t)integer_at(L, index, name, 0, UINT32_MAX); break;
-    case FIELD_INT64_T: *(int64_t*)to = integer_at(L, index, name, INT64_MIN, INT64_MAX); break;
-    case FIELD_UINT64_T: *(uint64_t*)to = (uint64_t)integer_at(L, index, name, INT64_MIN, INT64_MAX); break;
-    case FIELD_SIZE_T: *(size_t*)to = (size_t)integer_at(L, index, name, 0, INT64_MAX); break;
-    case FIELD_FLOAT: *(float*)to = (float)number_at(L, index, name); break;
-    default: *(double*)to = number_at(L, index, name); break;
+    case FIELD_INT32_T:
+      *(int32_t*)to = (int32_t)integer_at(L, index, name, INT32_MIN, INT32_MAX);
+      break;
+    case FIELD_UINT32_T:
+      *(uint32_t*)to = (uint32_t)integer_at(L, index, name, 0, UINT32_MAX);
+      break;
+    case FIELD_INT64_T:
+      *(int64_t*)to = integer_at(L, index, name, INT64_MIN, INT64_MAX);
+      break;
+    case FIELD_UINT64_T:
+      *(uint64_t*)to = (uint64_t)integer_at(L, index, name, INT64_MIN, INT64_MAX);
+      break;
+    case FIELD_SIZE_T:
+      *(size_t*)to = (size_t)integer_at(L, index, name, 0, INT64_MAX);
+      break;
+    case FIELD_FLOAT:
+      *(float*)to = (float)number_at(L, index, name);
+      break;
+    default:
+      *(double*)to = number_at(L, index, name);
+      break;
   }
 }
 
@@ -44,7 +58,7 @@ static size_t scalar_size(int kind) {
 
 const char* text_at(lua_State* L, int index, const char* name, size_t* len) {
   if (lua_type(L, index) != LUA_TSTRING) wrong(L, name, "a string", index);
-  return lua_tolstring(L, index, len);  /* the argument that it is, or the table that it lies in, keeps it */
+  return lua_tolstring(L, index, len); /* the argument that it is, or the table that it lies in, keeps it */
 }
 
 static void read_element(lua_State* L, const char* name, int element, const record* of, char* to) {
@@ -89,14 +103,21 @@ static void refuse_unknown(lua_State* L, int index, const record* of) {
 static int read_field(lua_State* L, const field* f, char* to, callbacks** calls) {
   const int index = lua_gettop(L);
   switch (f->kind) {
-    case FIELD_TEXT: *(const char**)(to + f->offset) = text_at(L, index, f->name, (size_t*)(to + f->second)); return 0;
+    case FIELD_TEXT:
+      *(const char**)(to + f->offset) = text_at(L, index, f->name, (size_t*)(to + f->second));
+      return 0;
     case FIELD_LIST:
-      *(const void**)(to + f->offset) =
-          read_list(L, index, f->name, f->element, f->of, (size_t*)(to + f->second));
+      *(const void**)(to + f->offset) = read_list(L, index, f->name, f->element, f->of, (size_t*)(to + f->second));
       return 1;
-    case FIELD_HANDLE: *(void**)(to + f->offset) = handle_at(L, index, f->type); return 0;
-    case FIELD_LOG: set_log(L, index, (quire_runtime_options*)to); return 0;
-    case FIELD_BYTES: set_bytes(L, index, (quire_snapshot_reader*)to); return 0;
+    case FIELD_HANDLE:
+      *(void**)(to + f->offset) = handle_at(L, index, f->type);
+      return 0;
+    case FIELD_LOG:
+      set_log(L, index, (quire_runtime_options*)to);
+      return 0;
+    case FIELD_BYTES:
+      set_bytes(L, index, (quire_snapshot_reader*)to);
+      return 0;
     case FIELD_PROGRESS:
     case FIELD_WRITE:
     case FIELD_COMMIT:
@@ -108,8 +129,11 @@ static int read_field(lua_State* L, const field* f, char* to, callbacks** calls)
       }
       set_callback(L, *calls, f, to);
       return 1;
-    case FIELD_CHARS: return luaL_error(L, "%s can only be read", f->name);
-    default: scalar_at(L, index, f->name, f->kind, to + f->offset); return 0;
+    case FIELD_CHARS:
+      return luaL_error(L, "%s can only be read", f->name);
+    default:
+      scalar_at(L, index, f->name, f->kind, to + f->offset);
+      return 0;
   }
 }
 
@@ -140,11 +164,21 @@ const void* list_at(lua_State* L, int index, int element, const record* of, size
 
 static void push_scalar(lua_State* L, int kind, const void* from) {
   switch (kind) {
-    case FIELD_INT32_T: lua_pushinteger(L, *(const int32_t*)from); break;
-    case FIELD_UINT32_T: lua_pushinteger(L, *(const uint32_t*)from); break;
-    case FIELD_FLOAT: lua_pushnumber(L, (lua_Number) * (const float*)from); break;
-    case FIELD_DOUBLE: lua_pushnumber(L, *(const double*)from); break;
-    default: lua_pushinteger(L, *(const int64_t*)from); break;
+    case FIELD_INT32_T:
+      lua_pushinteger(L, *(const int32_t*)from);
+      break;
+    case FIELD_UINT32_T:
+      lua_pushinteger(L, *(const uint32_t*)from);
+      break;
+    case FIELD_FLOAT:
+      lua_pushnumber(L, (lua_Number) * (const float*)from);
+      break;
+    case FIELD_DOUBLE:
+      lua_pushnumber(L, *(const double*)from);
+      break;
+    default:
+      lua_pushinteger(L, *(const int64_t*)from);
+      break;
   }
 }
 
@@ -157,13 +191,17 @@ void push_filled(lua_State* L, const void* from, size_t n, int element, const re
   lua_createtable(L, n < INT32_MAX ? (int)n : 0, 0);
   for (size_t i = 0; i < n; ++i) {
     const char* at = (const char*)from + i * size;
-    if (of) push_record(L, at, of);
-    else push_scalar(L, element, at);
+    if (of)
+      push_record(L, at, of);
+    else
+      push_scalar(L, element, at);
     lua_rawseti(L, -2, (lua_Integer)i + 1);
   }
 }
 
-static void push_text(lua_State* L, const char* text, size_t len) { lua_pushlstring(L, text ? text : "", text ? len : 0); }
+static void push_text(lua_State* L, const char* text, size_t len) {
+  lua_pushlstring(L, text ? text : "", text ? len : 0);
+}
 
 void push_record(lua_State* L, const void* record_of, const record* of) {
   const char* from = record_of;
@@ -171,11 +209,16 @@ void push_record(lua_State* L, const void* record_of, const record* of) {
   lua_createtable(L, 0, 16);
   for (const field* f = of->fields; f->name; ++f) {
     const char* at = from + f->offset;
-    if (f->kind == FIELD_CHARS) push_text(L, at, strnlen(at, f->second));
-    else if (f->kind == FIELD_TEXT) push_text(L, *(const char* const*)at, *(const size_t*)(from + f->second));
-    else if (f->kind == FIELD_LIST) push_filled(L, *(const void* const*)at, *(const size_t*)(from + f->second), f->element, f->of);
-    else if (f->kind <= FIELD_DOUBLE) push_scalar(L, f->kind, at);
-    else continue;
+    if (f->kind == FIELD_CHARS)
+      push_text(L, at, strnlen(at, f->second));
+    else if (f->kind == FIELD_TEXT)
+      push_text(L, *(const char* const*)at, *(const size_t*)(from + f->second));
+    else if (f->kind == FIELD_LIST)
+      push_filled(L, *(const void* const*)at, *(const size_t*)(from + f->second), f->element, f->of);
+    else if (f->kind <= FIELD_DOUBLE)
+      push_scalar(L, f->kind, at);
+    else
+      continue;
     lua_setfield(L, -2, f->name);
   }
 }

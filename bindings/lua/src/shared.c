@@ -1,5 +1,5 @@
-/* What the library's own threads use. They never enter Lua: what they do here is C alone, on memory that both sides count
- * references to, because either may let go of it last. */
+/* What the library's own threads use. They never enter Lua: what they do here is C alone, on memory that both sides
+ * count references to, because either may let go of it last. */
 #include "raw.h"
 
 #include <pthread.h>
@@ -70,7 +70,7 @@ static void on_log(void* user_data, int32_t level, const char* message, size_t l
 static int64_t on_read(void* user_data, int64_t offset, void* buffer, size_t n, quire_error* err) {
   const shared* s = user_data;
   (void)err;
-  memcpy(buffer, s->bytes + offset, n);  /* offset + n is at most n_bytes, says quire.h */
+  memcpy(buffer, s->bytes + offset, n); /* offset + n is at most n_bytes, says quire.h */
   return (int64_t)n;
 }
 

@@ -1,5 +1,5 @@
-/* What C calls back, on whatever thread. JavaScript runs on its own thread only, to which threadsafe functions carry the numbers and
- * messages; snapshots go to and come from memory of C. */
+/* What C calls back, on whatever thread. JavaScript runs on its own thread only, to which threadsafe functions carry
+ * the numbers and messages; snapshots go to and come from memory of C. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,8 @@ static bool new_threadsafe(napi_env env, napi_value function, const char* name, 
                            napi_threadsafe_function_call_js call, napi_threadsafe_function* out) {
   napi_value text;
   return napi_create_string_utf8(env, name, NAPI_AUTO_LENGTH, &text) == napi_ok &&
-         napi_create_threadsafe_function(env, function, NULL, text, 0, 1, context, finalize, context, call, out) == napi_ok;
+         napi_create_threadsafe_function(env, function, NULL, text, 0, 1, context, finalize, context, call, out) ==
+             napi_ok;
 }
 
 /* ---- Progress: of many reports that come before JavaScript runs, it is told the last ---- */
@@ -199,7 +200,8 @@ bool set_source(napi_env env, call* c, napi_value value, quire_snapshot_reader* 
   size_t size;
   bool typed = false;
   napi_typedarray_type type = napi_int8_array;
-  if (napi_is_typedarray(env, value, &typed) == napi_ok && typed) napi_get_typedarray_info(env, value, &type, &size, &data, NULL, NULL);
+  if (napi_is_typedarray(env, value, &typed) == napi_ok && typed)
+    napi_get_typedarray_info(env, value, &type, &size, &data, NULL, NULL);
   if (type != napi_uint8_array) return wrong(env, "bytes", "a Uint8Array");
   bytes* source = malloc(sizeof *source + size + 1);
   if (!source) return napi_throw_error(env, NULL, "out of memory") != napi_ok;

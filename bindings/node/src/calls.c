@@ -1,5 +1,5 @@
-/* One call of a function of quire.h: its arguments are read, it runs, and its results are made. raw.NAME(...) does all of that at
- * once; raw.async.NAME(...) returns a Promise and runs it on a thread of libuv's pool. */
+/* One call of a function of quire.h: its arguments are read, it runs, and its results are made. raw.NAME(...) does all
+ * of that at once; raw.async.NAME(...) returns a Promise and runs it on a thread of libuv's pool. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,16 +70,25 @@ static bool read_arguments(napi_env env, call* c, napi_value* arguments) {
   for (const step* s = c->of->steps; s->what; ++s) {
     bool good = true;
     switch (s->what) {
-      case STEP_HANDLE: good = read_handle(env, c, s, *arguments++); break;
+      case STEP_HANDLE:
+        good = read_handle(env, c, s, *arguments++);
+        break;
       case STEP_TEXT:
-      case STEP_LIST: good = read_sized(env, c, s, *arguments++); break;
-      case STEP_OPTIONS: good = read_options(env, c, s, *arguments++); break;
-      case STEP_SCALAR: good = read_scalar(env, *arguments++, s->name, s->kind, &c->slots[s->slot]); break;
+      case STEP_LIST:
+        good = read_sized(env, c, s, *arguments++);
+        break;
+      case STEP_OPTIONS:
+        good = read_options(env, c, s, *arguments++);
+        break;
+      case STEP_SCALAR:
+        good = read_scalar(env, *arguments++, s->name, s->kind, &c->slots[s->slot]);
+        break;
       case STEP_RESULT:
         good = (c->slots[s->slot].p = allocate(c, s->of->size)) != NULL;
         if (good && s->of->grows) *(uint32_t*)c->slots[s->slot].p = (uint32_t)s->of->size;
         break;
-      default: break;
+      default:
+        break;
     }
     if (!good) return false;
   }
@@ -99,7 +108,9 @@ static void run(call* c) {
   c->cap = 0;
   c->of->run(c);
   if (!filled || c->status < 0) return;
-  const size_t size = filled->of ? filled->of->size : filled->kind == FIELD_CHAR || filled->kind == FIELD_BYTES ? 1 : scalar_size(filled->kind);
+  const size_t size = filled->of                                                  ? filled->of->size
+                      : filled->kind == FIELD_CHAR || filled->kind == FIELD_BYTES ? 1
+                                                                                  : scalar_size(filled->kind);
   do { /* what is asked for may grow meanwhile */
     c->cap = c->needed;
     c->slots[filled->slot].p = allocate(c, c->cap * size + 1);
@@ -122,10 +133,14 @@ static napi_value step_value(napi_env env, call* c, const step* s) {
       value = new_handle(env, s->handle, from->p);
       from->p = NULL;
       return value;
-    case STEP_RESULT: return record_value(env, from->p, s->of);
-    case STEP_NUMBER: return scalar_value(env, s->kind, from);
-    case STEP_FILLED: return filled_value(env, from->p, c->needed, s->kind, s->of);
-    default: return NULL;
+    case STEP_RESULT:
+      return record_value(env, from->p, s->of);
+    case STEP_NUMBER:
+      return scalar_value(env, s->kind, from);
+    case STEP_FILLED:
+      return filled_value(env, from->p, c->needed, s->kind, s->of);
+    default:
+      return NULL;
   }
 }
 
@@ -159,9 +174,12 @@ static napi_value results(napi_env env, call* c) {
     if (!(found[n++] = step_value(env, c, s))) return NULL;
   }
   if (c->collects) found[n++] = collected_value(env, c);
-  if (n == 0) napi_get_undefined(env, &value);
-  else if (n == 1) return found[0];
-  else napi_create_array_with_length(env, n, &value);
+  if (n == 0)
+    napi_get_undefined(env, &value);
+  else if (n == 1)
+    return found[0];
+  else
+    napi_create_array_with_length(env, n, &value);
   for (uint32_t i = 0; n && i < n; ++i) napi_set_element(env, value, i, found[i]);
   return value;
 }
@@ -230,7 +248,8 @@ static void complete(napi_env env, napi_status status, void* data) {
   const napi_value value = results(env, c);
   napi_value error;
   bool pending = false;
-  if (napi_is_exception_pending(env, &pending) == napi_ok && pending && napi_get_and_clear_last_exception(env, &error) == napi_ok) {
+  if (napi_is_exception_pending(env, &pending) == napi_ok && pending &&
+      napi_get_and_clear_last_exception(env, &error) == napi_ok) {
     napi_reject_deferred(env, c->deferred, error);
   } else if (value) {
     napi_resolve_deferred(env, c->deferred, value);
@@ -260,7 +279,8 @@ bool export_functions(napi_env env, napi_value exports) {
     napi_value now, later;
     if (napi_create_function(env, f->name, NAPI_AUTO_LENGTH, call_now, (void*)f, &now) != napi_ok ||
         napi_create_function(env, f->name, NAPI_AUTO_LENGTH, call_async, (void*)f, &later) != napi_ok ||
-        napi_set_named_property(env, exports, f->name, now) != napi_ok || napi_set_named_property(env, async, f->name, later) != napi_ok) {
+        napi_set_named_property(env, exports, f->name, now) != napi_ok ||
+        napi_set_named_property(env, async, f->name, later) != napi_ok) {
       return false;
     }
   }

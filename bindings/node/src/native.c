@@ -119,8 +119,8 @@ NAPI_MODULE_INIT() {
       {"release", NULL, release, NULL, NULL, NULL, napi_default_jsproperty, NULL}};
   napi_ref* factory = calloc(1, sizeof *factory);
   if (!factory || napi_set_instance_data(env, factory, forget_factory, NULL) != napi_ok ||
-      napi_define_properties(env, exports, sizeof own / sizeof *own, own) != napi_ok || !export_functions(env, exports) ||
-      !export_streams(env, exports)) {
+      napi_define_properties(env, exports, sizeof own / sizeof *own, own) != napi_ok ||
+      !export_functions(env, exports) || !export_streams(env, exports)) {
     napi_throw_error(env, NULL, "quire: the module cannot be initialized");
   }
   return exports;

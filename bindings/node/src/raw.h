@@ -1,6 +1,6 @@
-/* The module for Node.js: what its generated functions (interface.c) are made of. bindings/plans.py says how C's parameters become
- * JavaScript's. Each thread that runs JavaScript has a napi_env of its own; a call is read and finished on that thread, and C's
- * function runs there or on a thread of libuv's pool. */
+/* The module for Node.js: what its generated functions (interface.c) are made of. bindings/plans.py says how C's
+ * parameters become JavaScript's. Each thread that runs JavaScript has a napi_env of its own; a call is read and
+ * finished on that thread, and C's function runs there or on a thread of libuv's pool. */
 #ifndef QUIRE_NODE_RAW_H_
 #define QUIRE_NODE_RAW_H_
 
@@ -152,7 +152,10 @@ struct call {
   const char* text;
   /* What belongs to the call until it is finished. */
   struct block* blocks;
-  struct { const handle_type* type; void* pointer; } held[MAX_HANDLES];
+  struct {
+    const handle_type* type;
+    void* pointer;
+  } held[MAX_HANDLES];
   int n_held;
   handle* exclusive; /* its object is kept by `self` */
   napi_ref self;
@@ -173,7 +176,8 @@ bool export_functions(napi_env env, napi_value exports);
 
 bool read_text(napi_env env, call* c, napi_value value, const char* name, const char** text, size_t* len);
 bool read_scalar(napi_env env, napi_value value, const char* name, int kind, void* to);
-bool read_list(napi_env env, call* c, napi_value value, const char* name, int element, const record* of, const void** to, size_t* n);
+bool read_list(napi_env env, call* c, napi_value value, const char* name, int element, const record* of,
+               const void** to, size_t* n);
 bool read_record(napi_env env, call* c, napi_value value, const record* of, char* to);
 bool is_nothing(napi_env env, napi_value value); /* undefined or null */
 size_t scalar_size(int kind);

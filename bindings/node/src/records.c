@@ -7,7 +7,8 @@
 static bool refuse_unknown(napi_env env, napi_value value, const record* of) {
   napi_value names;
   uint32_t n;
-  if (napi_get_property_names(env, value, &names) != napi_ok || napi_get_array_length(env, names, &n) != napi_ok) return false;
+  if (napi_get_property_names(env, value, &names) != napi_ok || napi_get_array_length(env, names, &n) != napi_ok)
+    return false;
   for (uint32_t i = 0; i < n; ++i) {
     napi_value key;
     char name[80], message[128];
@@ -29,22 +30,29 @@ static bool read_field(napi_env env, call* c, napi_value value, const field* f, 
   handle* h;
   bool on;
   switch (f->kind) {
-    case FIELD_TEXT: return read_text(env, c, value, f->name, (const char**)at, (size_t*)(to + f->second));
-    case FIELD_LIST: return read_list(env, c, value, f->name, f->element, f->of, (const void**)at, (size_t*)(to + f->second));
+    case FIELD_TEXT:
+      return read_text(env, c, value, f->name, (const char**)at, (size_t*)(to + f->second));
+    case FIELD_LIST:
+      return read_list(env, c, value, f->name, f->element, f->of, (const void**)at, (size_t*)(to + f->second));
     case FIELD_HANDLE:
       h = handle_of(env, value, f->name, f->handle);
       if (!h || !hold(env, c, h)) return false;
       *(void**)at = h->pointer;
       return true;
-    case FIELD_PROGRESS: return set_progress(env, c, value, f, to);
-    case FIELD_LOG: return set_log(env, c, value, (quire_runtime_options*)to);
-    case FIELD_BYTES: return set_source(env, c, value, (quire_snapshot_reader*)to);
+    case FIELD_PROGRESS:
+      return set_progress(env, c, value, f, to);
+    case FIELD_LOG:
+      return set_log(env, c, value, (quire_runtime_options*)to);
+    case FIELD_BYTES:
+      return set_source(env, c, value, (quire_snapshot_reader*)to);
     case FIELD_WRITE:
       if (napi_get_value_bool(env, value, &on) != napi_ok || !on) return wrong(env, f->name, "true");
       set_sink(c, (quire_snapshot_writer*)to);
       return true;
-    case FIELD_CHARS: return wrong(env, f->name, "nothing: it can only be read");
-    default: return read_scalar(env, value, f->name, f->kind, at);
+    case FIELD_CHARS:
+      return wrong(env, f->name, "nothing: it can only be read");
+    default:
+      return read_scalar(env, value, f->name, f->kind, at);
   }
 }
 
@@ -64,8 +72,10 @@ bool read_record(napi_env env, call* c, napi_value value, const record* of, char
 static napi_value field_value(napi_env env, const char* from, const field* f) {
   const char* at = from + f->offset;
   if (f->kind == FIELD_CHARS) return filled_value(env, at, strnlen(at, f->second), FIELD_CHAR, NULL);
-  if (f->kind == FIELD_TEXT) return filled_value(env, *(const void* const*)at, *(const size_t*)(from + f->second), FIELD_CHAR, NULL);
-  if (f->kind == FIELD_LIST) return filled_value(env, *(const void* const*)at, *(const size_t*)(from + f->second), f->element, f->of);
+  if (f->kind == FIELD_TEXT)
+    return filled_value(env, *(const void* const*)at, *(const size_t*)(from + f->second), FIELD_CHAR, NULL);
+  if (f->kind == FIELD_LIST)
+    return filled_value(env, *(const void* const*)at, *(const size_t*)(from + f->second), f->element, f->of);
   return f->kind <= FIELD_DOUBLE ? scalar_value(env, f->kind, at) : NULL;
 }
 

@@ -1,5 +1,5 @@
-/* Events of a stream: taken one by one without waiting, and a wait for the next one that lets the event loop go on, by libuv's poll on
- * the stream's file descriptor. */
+/* Events of a stream: taken one by one without waiting, and a wait for the next one that lets the event loop go on, by
+ * libuv's poll on the stream's file descriptor. */
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
@@ -58,7 +58,8 @@ static void wake(waiter* w) {
   napi_open_handle_scope(env, &scope);
   napi_get_reference_value(env, reference, &callback);
   napi_delete_reference(env, reference);
-  if (callback && napi_get_global(env, &global) == napi_ok) napi_make_callback(env, NULL, global, callback, 0, NULL, NULL);
+  if (callback && napi_get_global(env, &global) == napi_ok)
+    napi_make_callback(env, NULL, global, callback, 0, NULL, NULL);
   napi_close_handle_scope(env, scope);
 }
 
@@ -128,8 +129,8 @@ static napi_value stream_wake(napi_env env, napi_callback_info info) {
 
 /* ---- Taking ---- */
 
-/* take(): the next event's text; null: nothing yet; undefined: the end event was taken before. It is called for each token, so the
- * numbers go through memory that both sides have. */
+/* take(): the next event's text; null: nothing yet; undefined: the end event was taken before. It is called for each
+ * token, so the numbers go through memory that both sides have. */
 static napi_value take(napi_env env, napi_callback_info info) {
   void* data;
   napi_value value = NULL;
