@@ -96,22 +96,32 @@ class Threads(WithModel):
         self.check_cancelled(session, asyncio.run(both()))
 
     def test_two_streams_in_one_loop(self):
-        """Each goes on while the other's events are taken."""
+        """One goes on to its end while the other waits for its reader."""
         async def both():
-            order, streams = [], [self.reader(i).stream(6, ignore_eos=True) for i in range(2)]
+            order, one_waits, two_ended = [], asyncio.Event(), asyncio.Event()
+            streams = [self.reader(i).stream(6, ignore_eos=True, max_undelivered=1) for i in range(2)]
 
-            async def take(name, stream):
-                async for event in stream:
-                    order.append(name)
-                    await asyncio.sleep(0)
+            async def one():
+                async for event in streams[0]:
+                    order.append(("one", event.kind))
+                    if event.kind == "token" and not one_waits.is_set():
+                        one_waits.set()
+                        await two_ended.wait()
 
-            await asyncio.gather(take("a", streams[0]), take("b", streams[1]))
-            return "".join(order)
+            async def two():
+                await one_waits.wait()
+                async for event in streams[1]:
+                    order.append(("two", event.kind))
+                two_ended.set()
+
+            await asyncio.gather(one(), two())
+            return order
 
         order = asyncio.run(both())
-        self.assertGreaterEqual(order.count("a"), 7)
-        self.assertGreaterEqual(order.count("b"), 7)
-        self.assertTrue("ab" in order and "ba" in order, order)
+        for name in ("one", "two"):
+            self.assertEqual(order.count((name, "token")), 6, order)
+        self.assertEqual(order[order.index(("one", "token")) + 1][0], "two", order)
+        self.assertEqual(order[-1], ("one", "end"), order)
 
     def test_ctrl_c_ends_the_wait(self):
         """A signal is seen while next() waits, and the session stays whole."""
