@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 source=$(cd "$here/../.." && pwd)
 build=${2:-$source/build/fuzz}
 
-(cd "$source" && cmake --preset fuzz -B "$build")
+(cd "$source" && cmake --preset fuzz -B "$build" -DQUIRE_UNITY=ON)
 cmake --build "$build" --target quire_fuzz_targets
 mkdir -p "$build/findings"
 
