@@ -51,6 +51,36 @@ static void test_ahead(quire_model* model, const transcript* whole) {
   quire_session_release(session);
 }
 
+/* Chunks of 16 tokens of a prompt of n_tokens and of what a stream made behind it that nobody reads. */
+static int64_t chunks_ahead(quire_model* model, size_t n_tokens) {
+  quire_session* session = open_session(model, "full(kv_chunk=16)", 0, 0);
+  quire_session* other = fed(model);
+  quire_session_stats stats;
+  quire_model_info info;
+  quire_stream* stream;
+  transcript answer;
+  feed_some(session, model, n_tokens);
+  stream = open_greedy(session, 0, 0, QUIRE_OK);
+  run_greedy(other, 40,
+             &answer); /* the engine serves both in turn, so that by now the other one has what it may have */
+  memset(&stats, 0, sizeof stats);
+  stats.struct_size = sizeof stats;
+  CHECK(quire_session_get_stats(session, &stats, NULL) == QUIRE_OK);
+  memset(&info, 0, sizeof info);
+  info.struct_size = sizeof info;
+  CHECK(quire_model_get_info(model, &info, NULL) == QUIRE_OK);
+  quire_stream_release(stream);
+  quire_session_release(other);
+  quire_session_release(session);
+  return stats.kv_chunks / info.n_layers;
+}
+
+/* By default eight tokens wait, the last of which is not computed. */
+static void test_default(quire_model* model) {
+  CHECK(chunks_ahead(model, 2 * 16 - 7) == 2);
+  CHECK(chunks_ahead(model, 2 * 16 - 6) == 3);
+}
+
 static void test_drafts(quire_model* model, const transcript* whole) {
   static const struct {
     int32_t tokens, match;
@@ -158,6 +188,7 @@ void test_reading_along(void) {
   CHECK(whole.n_tokens == 20);
   quire_session_release(session);
   test_ahead(l.model, &whole);
+  test_default(l.model);
   test_drafts(l.model, &whole);
   test_add_stops(l.model, &whole);
   test_allow(l.model);
