@@ -80,7 +80,7 @@ type ModelOptions struct {
 	// is changed so is kept in float32
 	Merge []AdapterSource `json:"merge"`
 
-	// UTF-8; directory of an Activation Beacon plug-in for this model (strategy beacon):
+	// directory of an Activation Beacon plug-in for this model (strategy beacon):
 	// config.json with the beacon_* keys and model.safetensors with the beacon_* tensors of
 	// version 1. NULL: the checkpoint's own, if it has any
 	BeaconPath string `json:"beacon_path"`

@@ -76,7 +76,6 @@ export interface DeviceInfo {
 /** An adapter directory (see "Adapters") to be merged into the weights. This struct has its final
  * size. */
 export interface AdapterSource {
-  /** UTF-8 */
   path?: string;
   /** times the adapter's own; finite and not 0 */
   scale?: number;
@@ -95,7 +94,7 @@ export interface ModelOptions {
   /** W' = W + scale * B A in float32, then converted to the type W is kept in; an embedding that
    * is changed so is kept in float32 */
   merge?: AdapterSource[];
-  /** UTF-8; directory of an Activation Beacon plug-in for this model (strategy beacon):
+  /** directory of an Activation Beacon plug-in for this model (strategy beacon):
    * config.json with the beacon_* keys and model.safetensors with the beacon_* tensors of
    * version 1. NULL: the checkpoint's own, if it has any */
   beaconPath?: string;

@@ -41,7 +41,8 @@
  *               structs the library writes at most struct_size bytes, and sets struct_size to what
  *               it wrote.
  *   Strings     UTF-8, pointer plus length in bytes, no terminating NUL needed. The library copies
- *               what it keeps, before the call returns.
+ *               what it keeps, before the call returns. Paths go to the system byte for byte; a
+ *               message that names one has U+FFFD for what is not UTF-8.
  *   Results     of any length, text and arrays alike, come back by `buf, cap, *needed`: how many
  *               elements there are (bytes of text, token ids, floats, structs) is stored in *needed
  *               (which may be NULL), and all of them are copied if cap, which counts elements too,
@@ -319,7 +320,7 @@ QUIRE_API void quire_cancel_release(quire_cancel* cancel);
 /* An adapter directory (see "Adapters") to be merged into the weights. This struct has its final
  * size. */
 typedef struct quire_adapter_source {
-  const char* path; /* UTF-8 */
+  const char* path;
   size_t path_len;
   double scale; /* times the adapter's own; finite and not 0 */
 } quire_adapter_source;
@@ -338,7 +339,7 @@ typedef struct quire_model_options {
    * is changed so is kept in float32 */
   const quire_adapter_source* merge;
   size_t n_merge; /* at most 64; at most one of them may replace a given tensor */
-  /* UTF-8; directory of an Activation Beacon plug-in for this model (strategy beacon):
+  /* directory of an Activation Beacon plug-in for this model (strategy beacon):
    * config.json with the beacon_* keys and model.safetensors with the beacon_* tensors of
    * version 1. NULL: the checkpoint's own, if it has any */
   const char* beacon_path;
@@ -366,7 +367,7 @@ QUIRE_API void quire_model_options_init(quire_model_options* options, size_t siz
  * config.json, *.safetensors (single or sharded), and tokenizer.model or tokenizer.json
  * (quire_tokenizer_load says which); or a GGUF file of version 2 or 3 (of a model that is split
  * over several: the first, NAME-00001-of-0000N.gguf) of the architectures llama, mistral, mistral3,
- * qwen2, qwen3 and smollm3 with weights of the types QUIRE_TYPE_*, in any mixture. `path` is UTF-8.
+ * qwen2, qwen3 and smollm3 with weights of the types QUIRE_TYPE_*, in any mixture.
  * Waits until loaded. The calling thread reads the files; the runtime's threads pack what was read,
  * at most 16 MB (or one row of a matrix) at a time, between the steps of sessions, which go on
  * meanwhile. A cancel is seen before each file and each such piece. Errors: INVALID_ARGUMENT (also:
@@ -481,8 +482,8 @@ typedef struct quire_adapter_options {
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_adapter_options_init(quire_adapter_options* options, size_t size);
 
-/* Loads an adapter for this model; its weights are kept in the types they are stored in. `path`
- * is UTF-8. Waits until loaded, as quire_model_load does. Errors: INVALID_ARGUMENT, NOT_FOUND, IO,
+/* Loads an adapter for this model; its weights are kept in the types they are stored in.
+ * Waits until loaded, as quire_model_load does. Errors: INVALID_ARGUMENT, NOT_FOUND, IO,
  * BAD_FILE (damaged, incomplete, or of other shapes than this model's: the tensor, found and
  * expected), UNSUPPORTED (another method or architecture), OUT_OF_MEMORY, CANCELLED, CLOSED.
  * [any-thread] since 0.1 */

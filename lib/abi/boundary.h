@@ -113,13 +113,10 @@ Status write_array(const Range& all, const char* name, T* buf, size_t cap, size_
   });
 }
 
-// Text into an array of an output struct: cut at a code point if too long, NUL-terminated.
+// Text into an array of an output struct: made valid, cut at a code point if too long, NUL-terminated.
 template <size_t kSize>
 void copy_text(std::string_view text, char (&out)[kSize]) {
-  text = text.substr(0, kSize - 1);
-  text = text.substr(0, utf8_complete_prefix(text));
-  std::memcpy(out, text.data(), text.size());
-  out[text.size()] = '\0';
+  out[utf8_sanitize(text, out, kSize - 1)] = '\0';
 }
 
 // Text without a terminating NUL.

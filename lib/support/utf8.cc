@@ -43,6 +43,16 @@ Sequence next_sequence(std::string_view text, size_t at) {
   return {need, Kind::kValid};
 }
 
+// Gives the text in pieces, with U+FFFD in place of every maximal invalid part, until `write` returns false.
+template <typename Write>
+void for_sanitized(std::string_view text, const Write& write) {
+  for (size_t at = 0; at < text.size();) {
+    const Sequence s = next_sequence(text, at);
+    if (!write(s.kind == Sequence::Kind::kValid ? text.substr(at, s.length) : "\xEF\xBF\xBD")) return;
+    at += s.length;
+  }
+}
+
 }  // namespace
 
 size_t utf8_first_invalid(std::string_view text) {
@@ -69,16 +79,22 @@ size_t utf8_complete_prefix(std::string_view text) {
 std::string utf8_sanitize(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  for (size_t at = 0; at < text.size();) {
-    const Sequence s = next_sequence(text, at);
-    if (s.kind == Sequence::Kind::kValid) {
-      out.append(text, at, s.length);
-    } else {
-      out.append("\xEF\xBF\xBD");
-    }
-    at += s.length;
-  }
+  for_sanitized(text, [&](std::string_view piece) {
+    out.append(piece);
+    return true;
+  });
   return out;
+}
+
+size_t utf8_sanitize(std::string_view text, char* out, size_t room) {
+  size_t n = 0;
+  for_sanitized(text, [&](std::string_view piece) {
+    if (piece.size() > room - n) return false;
+    piece.copy(out + n, piece.size());
+    n += piece.size();
+    return true;
+  });
+  return n;
 }
 
 }  // namespace quire

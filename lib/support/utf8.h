@@ -17,5 +17,7 @@ size_t utf8_complete_prefix(std::string_view text);
 
 // The text with every maximal invalid part replaced by U+FFFD.
 std::string utf8_sanitize(std::string_view text);
+// The same into `room` bytes, as many whole code points as they hold. Returns how many bytes were written.
+size_t utf8_sanitize(std::string_view text, char* out, size_t room);
 
 }  // namespace quire

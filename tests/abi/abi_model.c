@@ -211,6 +211,8 @@ void test_load_errors(void) {
   CHECK_MESSAGE("q_proj.weight has rows of 60 elements; q8_0 has blocks of 32");
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_model_load(l.runtime, "/no/such/model", 14, NULL, &model, &err));
   CHECK_MESSAGE("/no/such/model");
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_model_load(l.runtime, "/no/\xff/\xc3\xa4", 8, NULL, &model, &err));
+  CHECK_MESSAGE("/no/\xef\xbf\xbd/\xc3\xa4");
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_model_load(l.runtime, "/", 1, NULL, &model, &err));
   CHECK_MESSAGE("config.json");
   EXPECT(QUIRE_ERROR_IO, quire_model_load(l.runtime, "/dev/null", 9, NULL, &model, &err));

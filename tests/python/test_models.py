@@ -1,6 +1,7 @@
 """Models: what they are made of, tokenizers, chat templates, adapters."""
 
 import functools
+import os
 import pathlib
 import tempfile
 import unittest
@@ -112,6 +113,15 @@ class Models(WithModel):
         self.assertTrue(tokenizer.is_eos(2))
         self.assertEqual(tokenizer.vocab_size, 320)
         self.assertEqual((tokenizer.encode(""), tokenizer.decode([])), ([tokenizer.bos], ""))
+
+    def test_a_name_that_is_no_unicode(self):
+        with tempfile.TemporaryDirectory() as folder:
+            name = os.fsdecode(os.fsencode(folder) + b"/model \xff")
+            with self.assertRaisesRegex(quire.QuireError, "NOT_FOUND: .*/model \N{REPLACEMENT CHARACTER}"):
+                self.runtime.load(name)
+            os.symlink(MODEL, name)
+            with self.runtime.load(name) as model:
+                self.assertEqual(model.info, self.model.info)
 
     def test_chat(self):
         self.assertIn("llama2", [template["name"] for template in quire.chat_templates()])

@@ -1314,7 +1314,7 @@ interface.functions.model_options_init = { returns = "void", { "result", "quire_
 -- config.json, *.safetensors (single or sharded), and tokenizer.model or tokenizer.json
 -- (quire_tokenizer_load says which); or a GGUF file of version 2 or 3 (of a model that is split
 -- over several: the first, NAME-00001-of-0000N.gguf) of the architectures llama, mistral, mistral3,
--- qwen2, qwen3 and smollm3 with weights of the types QUIRE_TYPE_*, in any mixture. `path` is UTF-8.
+-- qwen2, qwen3 and smollm3 with weights of the types QUIRE_TYPE_*, in any mixture.
 -- Waits until loaded. The calling thread reads the files; the runtime's threads pack what was read,
 -- at most 16 MB (or one row of a matrix) at a time, between the steps of sessions, which go on
 -- meanwhile. A cancel is seen before each file and each such piece. Errors: INVALID_ARGUMENT (also:
@@ -1360,8 +1360,8 @@ interface.functions.model_quantize = { returns = "quire_status", { "text", "char
 -- adapter_options_init() [any-thread] since 0.1
 interface.functions.adapter_options_init = { returns = "void", { "result", "quire_adapter_options" }, { "size", "quire_adapter_options" } }
 -- adapter_load(model, path, options) [any-thread] since 0.1
--- Loads an adapter for this model; its weights are kept in the types they are stored in. `path`
--- is UTF-8. Waits until loaded, as quire_model_load does. Errors: INVALID_ARGUMENT, NOT_FOUND, IO,
+-- Loads an adapter for this model; its weights are kept in the types they are stored in.
+-- Waits until loaded, as quire_model_load does. Errors: INVALID_ARGUMENT, NOT_FOUND, IO,
 -- BAD_FILE (damaged, incomplete, or of other shapes than this model's: the tensor, found and
 -- expected), UNSUPPORTED (another method or architecture), OUT_OF_MEMORY, CANCELLED, CLOSED.
 interface.functions.adapter_load = { returns = "quire_status", { "handle", "quire_model" }, { "text", "char" }, { "count", "path" }, { "options", "quire_adapter_options" }, { "made", "quire_adapter" }, { "error", "quire_error*" } }

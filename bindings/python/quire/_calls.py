@@ -90,8 +90,7 @@ def _texts(strings: Iterable[str]) -> Any:
 
 
 def _path(path: Any) -> bytes:
-    path = os.fspath(path)
-    return path if isinstance(path, bytes) else path.encode()
+    return os.fsencode(path)
 
 
 def _pairs(items: Iterable[Any]) -> List[Tuple[Any, float]]:

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -110,6 +112,18 @@ TEST(Utf8, SanitizeReplacesMaximalParts) {
   EXPECT_EQ(utf8_sanitize("\xED\xA0\x80"), r + r + r);          // surrogate
   EXPECT_EQ(utf8_sanitize("\xF4\x90\x80\x80"), r + r + r + r);  // beyond U+10FFFF
   EXPECT_EQ(utf8_sanitize(std::string("a\0b", 3)), std::string("a\0b", 3));
+}
+
+TEST(Utf8, SanitizeIntoAnArrayCutsAtACodePoint) {
+  const std::string text = "a\xE2\x82\xAC\xFF\xF0\x9F\x98\x80z\xE2\x82", whole = utf8_sanitize(text);
+  const std::vector<size_t> ends = {0, 1, 4, 7, 11, 12, 15};
+  ASSERT_EQ(whole.size(), ends.back());
+  for (size_t room = 0; room <= whole.size() + 2; ++room) {
+    std::string out(room + 1, '#');
+    const size_t n = utf8_sanitize(text, out.data(), room);
+    EXPECT_EQ(n, *std::prev(std::upper_bound(ends.begin(), ends.end(), room))) << room;
+    EXPECT_EQ(out, whole.substr(0, n) + std::string(room + 1 - n, '#'));
+  }
 }
 
 }  // namespace

@@ -534,7 +534,6 @@ layout! {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct quire_adapter_source {
-    /// UTF-8
     pub path: *const c_char,
     pub path_len: usize,
     /// times the adapter's own; finite and not 0
@@ -569,7 +568,7 @@ pub struct quire_model_options {
     pub merge: *const quire_adapter_source,
     /// at most 64; at most one of them may replace a given tensor
     pub n_merge: usize,
-    /// UTF-8; directory of an Activation Beacon plug-in for this model (strategy beacon):
+    /// directory of an Activation Beacon plug-in for this model (strategy beacon):
     /// config.json with the beacon_* keys and model.safetensors with the beacon_* tensors of
     /// version 1. NULL: the checkpoint's own, if it has any
     pub beacon_path: *const c_char,
@@ -1801,7 +1800,7 @@ extern "C" {
     /// config.json, *.safetensors (single or sharded), and tokenizer.model or tokenizer.json
     /// (quire_tokenizer_load says which); or a GGUF file of version 2 or 3 (of a model that is split
     /// over several: the first, NAME-00001-of-0000N.gguf) of the architectures llama, mistral, mistral3,
-    /// qwen2, qwen3 and smollm3 with weights of the types QUIRE_TYPE_*, in any mixture. `path` is UTF-8.
+    /// qwen2, qwen3 and smollm3 with weights of the types QUIRE_TYPE_*, in any mixture.
     /// Waits until loaded. The calling thread reads the files; the runtime's threads pack what was read,
     /// at most 16 MB (or one row of a matrix) at a time, between the steps of sessions, which go on
     /// meanwhile. A cancel is seen before each file and each such piece. Errors: INVALID_ARGUMENT (also:
@@ -1898,8 +1897,8 @@ extern "C" {
     /// [any-thread] since 0.1
     pub fn quire_adapter_options_init(options: *mut quire_adapter_options, size: usize);
 
-    /// Loads an adapter for this model; its weights are kept in the types they are stored in. `path`
-    /// is UTF-8. Waits until loaded, as quire_model_load does. Errors: INVALID_ARGUMENT, NOT_FOUND, IO,
+    /// Loads an adapter for this model; its weights are kept in the types they are stored in.
+    /// Waits until loaded, as quire_model_load does. Errors: INVALID_ARGUMENT, NOT_FOUND, IO,
     /// BAD_FILE (damaged, incomplete, or of other shapes than this model's: the tensor, found and
     /// expected), UNSUPPORTED (another method or architecture), OUT_OF_MEMORY, CANCELLED, CLOSED.
     ///
