@@ -156,8 +156,9 @@ void add_eval_passkey(CLI::App& eval, Action& action) {
   CLI::App* command = eval.add_subcommand("passkey", "Hide a number in filler text and ask for it");
   add_model_options(*command, arguments->model);
   add_session_options(*command, arguments->session);
-  command->add_option("--tokens", arguments->lengths, "most tokens of prompt and answer; several give a row each")
+  command->add_option("--tokens", arguments->lengths, "most tokens of prompt and answer: 1024,2048 or 1024 2048")
       ->required()
+      ->delimiter(',')
       ->check(CLI::PositiveNumber)
       ->type_name("N...");
   command->add_option("--trials", arguments->n_trials, "documents per length (default: 20)")

@@ -298,7 +298,7 @@ class NeedleTest(CommandTest):
 class PasskeyTest(CommandTest):
     def test_svg(self):
         target = self.folder / "passkey.svg"
-        result = self.run_json("eval", "passkey", "-m", OPTIONS.model, "--tokens", 200, 1024, "--trials", 2, "--svg", target)
+        result = self.run_json("eval", "passkey", "-m", OPTIONS.model, "--tokens", "200,1024", "--trials", 2, "--svg", target)
         root = ElementTree.parse(target).getroot()
         marks = [(m.find(SVG + "title").text, float(m.get("cy"))) for m in root.iter(SVG + "circle")]
         self.assertEqual([title for title, _ in marks], [f"{row['n_correct']}/2" for row in result["rows"]])
