@@ -128,6 +128,16 @@ test('an abort while reading', async () => {
   session.close();
 });
 
+test('an abort after the session was closed', async () => {
+  const session = await leaves();
+  const controller = new AbortController();
+  const stream = session.stream({ maxTokens: 10, signal: controller.signal });
+  await stream.next();
+  await session.closeAsync();
+  controller.abort(); // an exception of its listener would end the process
+  await failure('CLOSED', () => stream.next());
+});
+
 test('a wait holds up neither timers nor a close', async () => {
   const session = await long();
   const stream = session.stream();

@@ -32,10 +32,16 @@ class Stream extends Handle {
     if (signal) this.#watch(signal);
   }
 
-  /** The signal must not keep the stream alive, for it may live much longer. */
+  /** The signal must not keep the stream alive, for it may live much longer. Whoever aborts cannot know that the session was closed. */
   #watch(signal) {
     const weak = new WeakRef(this);
-    const abort = () => weak.deref()?.cancel();
+    const abort = () => {
+      try {
+        weak.deref()?.cancel();
+      } catch (error) {
+        if (error.status !== 'CLOSED') throw error;
+      }
+    };
     this.#forget = () => signal.removeEventListener('abort', abort);
     signal.addEventListener('abort', abort, { once: true });
     if (signal.aborted) this.cancel();
