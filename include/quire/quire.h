@@ -1938,8 +1938,10 @@ QUIRE_API void quire_event_init(quire_event* event, size_t size);
  * nothing yet. END: the end event was delivered before. A failure while computing is returned here
  * once (NUMERIC, OUT_OF_MEMORY, BUDGET, IO, INTERNAL), then END: the session goes on from the token
  * boundary it reports. Undelivered tokens are no part of the session: a token is from the moment
- * it is delivered here. A slow reader holds generation up (max_undelivered). Errors:
- * INVALID_ARGUMENT, CLOSED, and those. [one-thread-at-a-time] since 0.1 */
+ * it is delivered here. A slow reader holds generation up (max_undelivered). Where that leaves room
+ * and a model makes more than 2,000 tokens a second, one that waits may get them up to a
+ * millisecond later than they come, several in a row. Errors: INVALID_ARGUMENT, CLOSED, and those.
+ * [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_stream_next(quire_stream* stream, int32_t timeout_ms,
                                          quire_event* event, quire_error* err);
 

@@ -10,9 +10,13 @@ Result<NextResult> GenerationStream::next(int32_t timeout_ms, const StreamEvent*
   MutexLock lock(mutex_);
   const auto until = Clock::now() + std::chrono::milliseconds(std::max(timeout_ms, 0));
   bool in_time = timeout_ms != 0;
+  auto nap = pace_.nap(options_.max_undelivered);
   while (can_wait()) {
     if (!in_time) return NextResult::kTimeout;
-    if (timeout_ms < 0) {
+    if (nap > Clock::duration()) {
+      const auto rested = Clock::now() + std::exchange(nap, Clock::duration());
+      rested_.wait_until(mutex_, timeout_ms < 0 ? rested : std::min(rested, until));
+    } else if (timeout_ms < 0) {
       changed_.wait(mutex_);
     } else {
       in_time = changed_.wait_until(mutex_, until);

@@ -22,6 +22,7 @@
 #include "lib/session/stream_control.h"
 #include "lib/session/stream_event.h"
 #include "lib/session/token_generator.h"
+#include "lib/session/token_pace.h"
 #include "lib/session/waiting_events.h"
 #include "lib/support/cancel.h"
 #include "lib/support/mutex.h"
@@ -131,6 +132,8 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
 
   mutable Mutex mutex_;
   CondVar changed_;  // notified when there is an event, when the stream ends, and when it is closed
+  CondVar rested_;   // for a reader that sleeps (token_pace.h): notified when the engine can do no more without it
+  TokenPace pace_ QUIRE_GUARDED_BY(mutex_);
   WaitingEvents events_ QUIRE_GUARDED_BY(mutex_);
   StreamEvent current_ QUIRE_GUARDED_BY(mutex_);  // the event the caller holds
   int64_t n_delivered_ QUIRE_GUARDED_BY(mutex_) = 0;

@@ -181,7 +181,10 @@ void GenerationStream::show(Block& block, Status failure, bool undo) {
     end = cancelled_event();
   } else {
     if (block.progress) events_.progress = std::move(block.progress);
-    if (!undo && !rewind_) events_.tokens.splice(events_.tokens.end(), block.generated_tokens);
+    if (!undo && !rewind_ && !block.generated_tokens.empty()) {
+      pace_.shown(Clock::now(), static_cast<int64_t>(block.generated_tokens.size()));
+      events_.tokens.splice(events_.tokens.end(), block.generated_tokens);
+    }
     const bool all_delivered = events_.tokens.empty();
     needs_constraint_ = block.needs_constraint && allowed_for_ != n_delivered_;
     if (rewind_) {
@@ -212,6 +215,9 @@ void GenerationStream::show(Block& block, Status failure, bool undo) {
   if (finished_) session_->stream_finished(*this);
   update_wait_event();
   changed_.notify_all();
+  const auto n_waiting = static_cast<int64_t>(events_.tokens.size());
+  if (finished_ || ending_ || stalled_ || needs_constraint_ || n_waiting >= options_.max_undelivered)
+    rested_.notify_all();
 }
 
 StreamEvent GenerationStream::cancelled_event() {

@@ -1338,8 +1338,9 @@ module Quire::Interface
     # nothing yet. END: the end event was delivered before. A failure while computing is returned here
     # once (NUMERIC, OUT_OF_MEMORY, BUDGET, IO, INTERNAL), then END: the session goes on from the token
     # boundary it reports. Undelivered tokens are no part of the session: a token is from the moment
-    # it is delivered here. A slow reader holds generation up (max_undelivered). Errors:
-    # INVALID_ARGUMENT, CLOSED, and those.
+    # it is delivered here. A slow reader holds generation up (max_undelivered). Where that leaves room
+    # and a model makes more than 2,000 tokens a second, one that waits may get them up to a
+    # millisecond later than they come, several in a row. Errors: INVALID_ARGUMENT, CLOSED, and those.
     stream_next: { returns: :int32_t, types: [:address, :int32_t, :address, :address],
       steps: [[:handle, :quire_stream], [:scalar, :int32_t], [:result, :quire_event], [:error, :quire_error]] },
     # stream_add_stop_ids(stream, stop_ids) [any-thread] since 0.1
