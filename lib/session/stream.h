@@ -132,7 +132,7 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
 
   mutable Mutex mutex_;
   CondVar changed_;  // notified when there is an event, when the stream ends, and when it is closed
-  CondVar rested_;   // for a reader that sleeps (token_pace.h): notified when the engine can do no more without it
+  CondVar rested_;   // for a reader that sleeps (token_pace.h): notified where no more tokens come without it
   TokenPace pace_ QUIRE_GUARDED_BY(mutex_);
   WaitingEvents events_ QUIRE_GUARDED_BY(mutex_);
   StreamEvent current_ QUIRE_GUARDED_BY(mutex_);  // the event the caller holds

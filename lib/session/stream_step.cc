@@ -215,9 +215,9 @@ void GenerationStream::show(Block& block, Status failure, bool undo) {
   if (finished_) session_->stream_finished(*this);
   update_wait_event();
   changed_.notify_all();
-  const auto n_waiting = static_cast<int64_t>(events_.tokens.size());
-  if (finished_ || ending_ || stalled_ || needs_constraint_ || n_waiting >= options_.max_undelivered)
-    rested_.notify_all();
+  const bool full = static_cast<int64_t>(events_.tokens.size()) >= options_.max_undelivered;
+  const bool last = generator_.n_generated() >= options_.max_tokens || ending_;
+  if (finished_ || full || last || stalled_ || needs_constraint_) rested_.notify_all();
 }
 
 StreamEvent GenerationStream::cancelled_event() {
