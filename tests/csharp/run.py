@@ -5,6 +5,7 @@
 TEST is one of the functions below. LIBRARY_FOLDER has libquire.so.0; what is built goes to WORK_FOLDER.
 """
 
+import http.client
 import importlib.util
 import json
 import os
@@ -14,7 +15,7 @@ import shutil
 import socket
 import subprocess
 import sys
-import urllib.error
+import urllib.parse
 import urllib.request
 import zipfile
 
@@ -137,6 +138,18 @@ def post(address, text):
         return response.read().decode()
 
 
+def refusal(address, method, header):
+    """The status of a response to a request whose body is not sent."""
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(address).netloc, timeout=60)
+    connection.putrequest(method, "/")
+    connection.putheader(*header)
+    connection.endheaders()
+    with connection.getresponse() as response:
+        status = response.status
+    connection.close()
+    return status
+
+
 def check_readme(tools, document):
     """The program of the README, its first block."""
     text = (BINDING / "README.md").read_text(encoding="utf-8")
@@ -156,15 +169,13 @@ def check_server(tools, server, document):
         assert process.stdout.readline().startswith("listening"), "the server listens"
         for _ in range(3):
             assert "4217" in post(address, QUESTION)
-        try:
-            urllib.request.urlopen(address, timeout=60)
-        except urllib.error.HTTPError as error:
-            assert error.code == 405, error
-        else:
-            raise AssertionError("a GET was answered")
+        for method, header, wanted in (("GET", ("Content-Length", "0"), 405), ("POST", ("Content-Length", "65537"), 413),
+                                       ("POST", ("Transfer-Encoding", "chunked"), 411)):
+            assert refusal(address, method, header) == wanted, wanted
     finally:
         process.kill()
         process.communicate()
+    terminal.run(tools.start(server, MODEL, document, address), tools.environment, "listening", "\x03")
 
 
 def examples(library, work):
