@@ -35,12 +35,12 @@ uint64_t saved_state() {
 bool has(uint32_t features, uint32_t wanted) { return (features & wanted) == wanted; }
 
 bool has_avx512_bf16() {
-  uint32_t eax, ebx, ecx, edx;
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && has(eax, bit_AVX512BF16);
 }
 
 bool is_amd() {
-  uint32_t eax, ebx, ecx, edx;
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(0, &eax, &ebx, &ecx, &edx) && ebx == signature_AMD_ebx && ecx == signature_AMD_ecx &&
          edx == signature_AMD_edx;
 }
