@@ -16,7 +16,7 @@ from build_under_test import BUILD, LIBRARY, MAJOR, PLUGIN, SOURCE, VERSION, bil
 TOOLCHAIN = re.compile(r"libc6-dev|linux-libc-dev|libstdc\+\+-\d+-dev|libgcc-\d+-dev|libclang-.*|libc\+\+.*")
 # A symbol that only that component brings.
 SYMBOLS = {
-    "libquire": {"PCRE2": r"\bpcre2_match_8$", "sljit": r"\bsljit_", "zstd": r"\bZSTD_decompress", "xxHash": r"\bXXH\w*3_128bits",
+    "libquire": {"PCRE2": r"\bpcre2_match_8$", "sljit": r"\bsljit_", "zstd": r"\bZSTD_decompress", "xxHash": r"\bXXH3_hashLong_128b",
                  "Highway": r"quire::cpu::N_\w+::", "SentencePiece": r"quire::sentencepiece::", "Darts-clone": r"quire::Darts::",
                  "Unicode Character Database": r"kStandIns"},
     "quire": {"CLI11": r"CLI::App::", "JSON for Modern C++": r"nlohmann::"},
