@@ -40,11 +40,12 @@ target_link_libraries(quire_settings INTERFACE Threads::Threads)
 if(QUIRE_SANITIZE)
   # The own code of tests and of the command goes without the checks of undefined behaviour, which would double the time
   # to compile it. (Of an inline function that a test and the library both contain, the linker takes one: it may be the
-  # test's.)
+  # test's.) A target with QUIRE_WITHOUT_SANITIZERS goes without any.
   string(REPLACE ",undefined" "" of_tests "${QUIRE_SANITIZE}")
   string(REPLACE "," "$<COMMA>" of_others "${QUIRE_SANITIZE}")
+  set(sanitizers "$<IF:$<BOOL:$<TARGET_PROPERTY:QUIRE_WITHOUT_UBSAN>>,${of_tests},${of_others}>")
   target_compile_options(quire_settings INTERFACE -fno-omit-frame-pointer -fno-sanitize-recover=all
-    -fsanitize=$<IF:$<BOOL:$<TARGET_PROPERTY:QUIRE_WITHOUT_UBSAN>>,${of_tests},${of_others}>)
+    "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:QUIRE_WITHOUT_SANITIZERS>>>:-fsanitize=${sanitizers}>")
   target_link_options(quire_settings INTERFACE -fsanitize=${QUIRE_SANITIZE})
 endif()
 

@@ -2,6 +2,17 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <utility>
+#include <vector>
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define QUIRE_EMULATION_ASAN
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define QUIRE_EMULATION_ASAN
+#endif
 
 #if defined(QUIRE_EMULATION_ASAN)
 #include <sanitizer/asan_interface.h>
@@ -18,6 +29,17 @@ constexpr size_t kStackBytes = size_t{64} << 10;
 #endif
 
 thread_local Fiber* starting = nullptr;  // whose enter() runs next
+// Stacks of fibers that are gone, for those to come: a launch has hundreds, and to ask the system for each took longer
+// than what many kernels compute.
+thread_local std::vector<std::unique_ptr<char[]>> spare_stacks;
+constexpr size_t kMostSpareStacks = 512;
+
+std::unique_ptr<char[]> take_stack() {
+  if (spare_stacks.empty()) return std::unique_ptr<char[]>(new char[kStackBytes]);
+  std::unique_ptr<char[]> stack = std::move(spare_stacks.back());
+  spare_stacks.pop_back();
+  return stack;
+}
 
 #if defined(__x86_64__)
 // Saves what a call must keep on the present stack, stores its pointer in *save, and takes up what lies on `load`.
@@ -49,12 +71,13 @@ quire_emulation_switch:
 
 }  // namespace
 
-Fiber::Fiber() : stack_(new char[kStackBytes]) {}
+Fiber::Fiber() : stack_(take_stack()) {}
 
 Fiber::~Fiber() {
 #if defined(QUIRE_EMULATION_ASAN)
   __asan_unpoison_memory_region(stack_.get(), kStackBytes);  // of frames that never returned
 #endif
+  if (spare_stacks.size() < kMostSpareStacks) spare_stacks.push_back(std::move(stack_));
 }
 
 void Fiber::start(const std::function<void()>& body) {

@@ -9,15 +9,6 @@
 #include <ucontext.h>
 #endif
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define QUIRE_EMULATION_ASAN
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define QUIRE_EMULATION_ASAN
-#endif
-
 namespace quire::emulation {
 
 // One OS thread at a time, the one that calls resume(). A fiber that has not ended when it is destroyed or started
@@ -51,12 +42,10 @@ class Fiber {
   ucontext_t own_{};
   ucontext_t caller_{};
 #endif
-#if defined(QUIRE_EMULATION_ASAN)
-  // The stack of resume()'s caller, and its list of frames that outlive their functions.
-  const void* caller_stack_ = nullptr;
-  size_t caller_stack_bytes_ = 0;
-  void* caller_frames_ = nullptr;
-#endif
+  // AddressSanitizer's: the stack of resume()'s caller, and its list of frames that outlive their functions.
+  [[maybe_unused]] const void* caller_stack_ = nullptr;
+  [[maybe_unused]] size_t caller_stack_bytes_ = 0;
+  [[maybe_unused]] void* caller_frames_ = nullptr;
 };
 
 }  // namespace quire::emulation
