@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a Llama model of random bf16 weights as a Hugging Face directory, for the benchmarks.
 
-    make_model.py DIRECTORY TOKENIZER_MODEL [110m|llama-2-7b|llama-3-8b]
+    make_model.py DIRECTORY TOKENIZER_MODEL [110m|1.1b|llama-2-7b|llama-3-8b]
 
 Speed does not depend on the values, so one block of random numbers is repeated. Standard library only.
 """
@@ -35,9 +35,11 @@ CONFIG = {
     "torch_dtype": "bfloat16",
 }
 
-# What differs from CONFIG (110 million weights). The vocabulary of Llama 3 is cut to that of the tokenizer.
+# What differs from CONFIG (110 million weights). 1.1b: TinyLlama's shape. The vocabulary of Llama 3 is cut to that of the tokenizer.
 SHAPES = {
     "110m": {},
+    "1.1b": {"hidden_size": 2048, "num_hidden_layers": 22, "num_attention_heads": 32, "num_key_value_heads": 4,
+             "intermediate_size": 5632, "tie_word_embeddings": False},
     "llama-2-7b": {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
                    "head_dim": 128, "intermediate_size": 11008, "tie_word_embeddings": False},
     "llama-3-8b": {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
