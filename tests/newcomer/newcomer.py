@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 HOME = pathlib.PurePath("/root")
+CERTIFICATES = HOME / "certificates.pem"
 # What the READMEs that need an installed library begin with.
 INSTALL = """\
 bash cmake/debian-packages.sh build
@@ -90,10 +91,8 @@ class Systems:
             subprocess.run(["git", "clone", "--quiet", SOURCE, checkout], check=True)
             subprocess.run(["git", "-C", checkout, "reset", "--quiet", "--hard", self.commit], check=True)
             shutil.copy("/etc/resolv.conf", making / "etc/resolv.conf")
-            if certificates := os.environ.get("PIP_CERT"):
-                place = making / pathlib.Path(certificates).relative_to("/")
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(certificates, place)
+            if certificates := os.environ.get("PIP_CERT"):  # where no package of the system will write
+                shutil.copy(certificates, making / CERTIFICATES.relative_to("/"))
             making.rename(system)
         return system
 
@@ -117,6 +116,8 @@ def run(system, commands):
     """Runs commands as root in the checkout. Returns the last lines that they print."""
     environment = {"HOME": str(HOME), "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8",
                    "DEBIAN_FRONTEND": "noninteractive"} | {k: v for k, v in os.environ.items() if k.startswith("PIP_")}
+    if "PIP_CERT" in environment:
+        environment["PIP_CERT"] = str(CERTIFICATES)
     inside = ["unshare", "--mount", "--pid", "--fork", f"--root={system}", "--mount-proc", f"--wd={HOME / 'quire'}"]
     begin = time.monotonic()
     shell = subprocess.Popen([*inside, "bash", "-euo", "pipefail", "-c", "PS4='$ '; set -x\n" + commands], env=environment,
