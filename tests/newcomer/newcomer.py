@@ -3,7 +3,7 @@
     newcomer.py FOLDER [LANGUAGE...]
 
 A Debian 12 without anything is made by debootstrap in FOLDER, which wants 3 GB; each language gets a copy of it with a
-checkout of this repository at /root/quire, and a shell there runs the commands under the README's heading "Five
+checkout of this repository in the home of its root, and a shell there runs the commands under the README's heading "Five
 minutes". In the last lines that they print must stand what the README says. The lines by which several READMEs build and
 install the library are run once. Prints all that was typed and printed. Exit status 77: not root, or no debootstrap.
 
@@ -23,7 +23,7 @@ import time
 from dataclasses import dataclass
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-HOME = pathlib.PurePath("/root")
+HOME = pathlib.PurePath("/", "root")  # in the fresh system
 CERTIFICATES = HOME / "certificates.pem"
 # What the READMEs that need an installed library begin with.
 INSTALL = """\
