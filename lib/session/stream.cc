@@ -12,7 +12,10 @@ Result<NextResult> GenerationStream::next(int32_t timeout_ms, const StreamEvent*
   bool in_time = timeout_ms != 0;
   auto nap = pace_.nap(options_.max_undelivered);
   while (can_wait()) {
-    if (!in_time) return NextResult::kTimeout;
+    if (!in_time) {
+      if (wait_event_ && wait_event_->is_set()) wait_event_->clear();  // the time came, no token did
+      return NextResult::kTimeout;
+    }
     if (nap > Clock::duration()) {
       const auto rested = Clock::now() + std::exchange(nap, Clock::duration());
       rested_.wait_until(mutex_, timeout_ms < 0 ? rested : std::min(rested, until));
@@ -40,7 +43,7 @@ Result<NextResult> GenerationStream::next(int32_t timeout_ms, const StreamEvent*
     if (!events_.failure.ok()) return std::exchange(events_.failure, Status());
     current_ = *std::exchange(events_.end, std::nullopt);
   }
-  update_wait_event();
+  rest_wait_event();
   *event = &current_;
   return NextResult::kEvent;
 }
@@ -192,6 +195,16 @@ void GenerationStream::update_wait_event() {
     wait_event_->clear();
   } else {
     wait_event_->set();
+  }
+}
+
+// The same behind a delivered event, where a reader of fast tokens is left to rest.
+void GenerationStream::rest_wait_event() {
+  const auto nap = pace_.nap(options_.max_undelivered);
+  if (wait_event_ && can_wait() && nap > Clock::duration()) {
+    wait_event_->set_at(Clock::now() + nap);
+  } else {
+    update_wait_event();
   }
 }
 

@@ -105,6 +105,7 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   void deliver_message() QUIRE_REQUIRES(mutex_);
   void deliver_token() QUIRE_REQUIRES(mutex_);
   void update_wait_event() QUIRE_REQUIRES(mutex_);
+  void rest_wait_event() QUIRE_REQUIRES(mutex_);
 
   const std::shared_ptr<Session> session_;
   const StreamOptions options_;
@@ -132,7 +133,8 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
 
   mutable Mutex mutex_;
   CondVar changed_;  // notified when there is an event, when the stream ends, and when it is closed
-  CondVar rested_;   // for a reader that sleeps (token_pace.h): notified where no more tokens come without it
+  // For a reader that sleeps (token_pace.h): notified where no more tokens come without it.
+  CondVar rested_;
   TokenPace pace_ QUIRE_GUARDED_BY(mutex_);
   WaitingEvents events_ QUIRE_GUARDED_BY(mutex_);
   StreamEvent current_ QUIRE_GUARDED_BY(mutex_);  // the event the caller holds

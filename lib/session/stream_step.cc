@@ -213,11 +213,13 @@ void GenerationStream::show(Block& block, Status failure, bool undo) {
   if (finished_) block.contents().kv().rest();
   block.work->end_step(block.cost, n_undelivered);
   if (finished_) session_->stream_finished(*this);
-  update_wait_event();
   changed_.notify_all();
   const bool full = static_cast<int64_t>(events_.tokens.size()) >= options_.max_undelivered;
   const bool last = generator_.n_generated() >= options_.max_tokens || ending_;
-  if (finished_ || full || last || stalled_ || needs_constraint_) rested_.notify_all();
+  const bool more = !(finished_ || full || last || stalled_ || needs_constraint_);
+  if (!more) rested_.notify_all();
+  // A reader that rests is not woken for each token.
+  if (!more || !wait_event_ || !wait_event_->comes()) update_wait_event();
 }
 
 StreamEvent GenerationStream::cancelled_event() {

@@ -7,7 +7,6 @@ const { Token, lastEvent } = require('./events');
 const { constants: C } = require('./interface');
 
 const DONE = Object.freeze({ value: undefined, done: true });
-const BUNCH_MS = 1; // faster than this, tokens are taken several at a time: waking for each would slow a small model down
 const TURN = 64; // so many events in a row come without letting timers and other events of the loop run
 
 /**
@@ -20,7 +19,6 @@ class Stream extends Handle {
   #vocabSize;
   #forget;
   #inARow = 0;
-  #waitedAt = -Infinity;
   #waits = false;
   #closed = false;
 
@@ -106,11 +104,8 @@ class Stream extends Handle {
 
   /** Calls back when an event waits, or may do so. */
   #wait(again) {
-    const now = performance.now();
     if (this.#inARow >= TURN) setImmediate(again);
-    else if (now - this.#waitedAt < this.#inARow * BUNCH_MS) setTimeout(again, BUNCH_MS);
     else raw.streamWait(this.raw, again);
-    this.#waitedAt = now;
     this.#waits = true;
   }
 
