@@ -1962,10 +1962,10 @@ QUIRE_API quire_status quire_stream_add_stop_strings(quire_stream* stream,
 
 #define QUIRE_WAIT_FD 1 /* a file descriptor to poll for reading */
 
-/* A handle for poll loops: ready while an event (or a failure) waits. Where tokens come in less than
- * half a millisecond it becomes ready for several at once: they wait for at most a millisecond, and
- * sometimes there is none yet when it is ready, so take events with a timeout of 0. Only poll it; it
- * belongs to the stream.
+/* A handle for poll loops: ready while an event (or a failure) waits. Where tokens come in less
+ * than half a millisecond it becomes ready for several at once: they wait for at most a
+ * millisecond, and sometimes there is none yet when it is ready, so take events with a timeout of
+ * 0. Only poll it; it belongs to the stream.
  * Errors: UNSUPPORTED (no such thing on this system), CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_stream_get_wait_handle(quire_stream* stream, int64_t* handle,
                                                     int32_t* kind, quire_error* err);

@@ -189,8 +189,8 @@ static int readable(int64_t handle, int timeout_ms) {
   return poll(&p, 1, timeout_ms) == 1 && (p.revents & POLLIN) != 0;
 }
 
-/* Ready exactly while `next` has something, where no tokens come fast. The host's allocator holds the engine up, so that
- * there is nothing yet. */
+/* Ready exactly while `next` has something, where no tokens come fast. The host's allocator holds the engine up, so
+ * that there is nothing yet. */
 void test_wait_handle(void) {
   tracker t;
   quire_runtime_options options;

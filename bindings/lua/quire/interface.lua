@@ -1876,10 +1876,10 @@ interface.functions.stream_add_stop_ids = { returns = "quire_status", { "handle"
 -- (more than 64 in all, not 1 to 1024 bytes), INVALID_TEXT, CLOSED, OUT_OF_MEMORY.
 interface.functions.stream_add_stop_strings = { returns = "quire_status", { "handle", "quire_stream" }, { "list", "quire_text" }, { "count", "stop_strings" }, { "error", "quire_error*" } }
 -- stream_get_wait_handle(stream) [any-thread] since 0.1
--- A handle for poll loops: ready while an event (or a failure) waits. Where tokens come in less than
--- half a millisecond it becomes ready for several at once: they wait for at most a millisecond, and
--- sometimes there is none yet when it is ready, so take events with a timeout of 0. Only poll it; it
--- belongs to the stream.
+-- A handle for poll loops: ready while an event (or a failure) waits. Where tokens come in less
+-- than half a millisecond it becomes ready for several at once: they wait for at most a
+-- millisecond, and sometimes there is none yet when it is ready, so take events with a timeout of
+-- 0. Only poll it; it belongs to the stream.
 -- Errors: UNSUPPORTED (no such thing on this system), CLOSED.
 interface.functions.stream_get_wait_handle = { returns = "quire_status", { "handle", "quire_stream" }, { "number", "int64_t" }, { "number", "int32_t" }, { "error", "quire_error*" } }
 -- position_view_init() [any-thread] since 0.1

@@ -2590,10 +2590,10 @@ static int call_stream_add_stop_strings(lua_State* L) {
 }
 
 /* [any-thread] since 0.1
- * A handle for poll loops: ready while an event (or a failure) waits. Where tokens come in less than
- * half a millisecond it becomes ready for several at once: they wait for at most a millisecond, and
- * sometimes there is none yet when it is ready, so take events with a timeout of 0. Only poll it; it
- * belongs to the stream.
+ * A handle for poll loops: ready while an event (or a failure) waits. Where tokens come in less
+ * than half a millisecond it becomes ready for several at once: they wait for at most a
+ * millisecond, and sometimes there is none yet when it is ready, so take events with a timeout of
+ * 0. Only poll it; it belongs to the stream.
  * Errors: UNSUPPORTED (no such thing on this system), CLOSED.
  */
 static int call_stream_get_wait_handle(lua_State* L) {

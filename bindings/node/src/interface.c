@@ -2098,10 +2098,10 @@ static const step steps_of_quire_stream_get_wait_handle[] = {
     {STEP_NUMBER, 1, "handle", FIELD_INT64_T, NULL, NULL},
     {STEP_NUMBER, 2, "kind", FIELD_INT32_T, NULL, NULL},
     {0, 0, NULL, 0, NULL, NULL}};
-/** A handle for poll loops: ready while an event (or a failure) waits. Where tokens come in less than
- * half a millisecond it becomes ready for several at once: they wait for at most a millisecond, and
- * sometimes there is none yet when it is ready, so take events with a timeout of 0. Only poll it; it
- * belongs to the stream.
+/** A handle for poll loops: ready while an event (or a failure) waits. Where tokens come in less
+ * than half a millisecond it becomes ready for several at once: they wait for at most a
+ * millisecond, and sometimes there is none yet when it is ready, so take events with a timeout of
+ * 0. Only poll it; it belongs to the stream.
  * Errors: UNSUPPORTED (no such thing on this system), CLOSED.
  * [any-thread] since 0.1 */
 static void call_quire_stream_get_wait_handle(call* c) {

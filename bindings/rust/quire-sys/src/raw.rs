@@ -2977,10 +2977,10 @@ extern "C" {
         err: *mut quire_error,
     ) -> quire_status;
 
-    /// A handle for poll loops: ready while an event (or a failure) waits. Where tokens come in less than
-    /// half a millisecond it becomes ready for several at once: they wait for at most a millisecond, and
-    /// sometimes there is none yet when it is ready, so take events with a timeout of 0. Only poll it; it
-    /// belongs to the stream.
+    /// A handle for poll loops: ready while an event (or a failure) waits. Where tokens come in less
+    /// than half a millisecond it becomes ready for several at once: they wait for at most a
+    /// millisecond, and sometimes there is none yet when it is ready, so take events with a timeout of
+    /// 0. Only poll it; it belongs to the stream.
     /// Errors: UNSUPPORTED (no such thing on this system), CLOSED.
     ///
     /// [any-thread] since 0.1
