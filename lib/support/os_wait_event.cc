@@ -4,6 +4,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -30,10 +31,10 @@ void WaitEvent::set() {
   set_at(Clock::time_point() + std::chrono::nanoseconds(1));
 }
 
-// steady_clock is CLOCK_MONOTONIC.
+// steady_clock is CLOCK_MONOTONIC, which began with the system. A timer at 0 is off, and one before it is refused.
 void WaitEvent::set_at(Clock::time_point time) {
   at_ = time;
-  const auto since_boot = std::chrono::nanoseconds(time.time_since_epoch());
+  const auto since_boot = std::max(std::chrono::nanoseconds(time.time_since_epoch()), std::chrono::nanoseconds(1));
   const auto seconds = std::chrono::floor<std::chrono::seconds>(since_boot);
   set_timer(fd_, {{}, {seconds.count(), (since_boot - seconds).count()}});
 }

@@ -62,7 +62,9 @@ TEST_F(WaitEventTest, TheLastWordCounts) {
   EXPECT_TRUE(readable(*event_, 10000));
   event_->set_at(Clock::now() + std::chrono::hours(1));
   EXPECT_FALSE(readable(*event_));
-  event_->set_at(Clock::now() - std::chrono::hours(1));
+  event_->set_at(Clock::now() - milliseconds(1));
+  EXPECT_TRUE(readable(*event_, 10000));
+  event_->set_at(Clock::time_point() - std::chrono::hours(1));  // before the system was started
   EXPECT_TRUE(readable(*event_, 10000));
   event_->set_at(Clock::now() + milliseconds(1));
   event_->clear();
