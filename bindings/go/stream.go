@@ -171,7 +171,8 @@ func (s *Stream) Allow(ids ...int32) error {
 	})
 }
 
-// WaitHandle is what becomes ready while an event waits, for poll loops: only poll it. Errors: ErrUnsupported.
+// WaitHandle is what becomes ready when an event waits, for poll loops, and sometimes when there is none yet: take events with
+// a timeout of 0. Only poll it. Errors: ErrUnsupported.
 func (s *Stream) WaitHandle() (uintptr, WaitKind, error) {
 	var handle C.int64_t
 	var kind C.int32_t

@@ -29,8 +29,8 @@ namespace Quire
         }
 
         /// <summary>
-        /// A file descriptor that is readable while an event waits, for poll loops. Only poll it; it belongs to the
-        /// stream.
+        /// A file descriptor for poll loops: readable when an event waits, and sometimes when there is none yet, so take
+        /// events with a timeout of 0. Only poll it; it belongs to the stream.
         /// </summary>
         public int WaitDescriptor()
         {

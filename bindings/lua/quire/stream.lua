@@ -107,7 +107,8 @@ function Stream:allow(ids, vocab_size)
   raw.stream_allow(handles.of(self), words)
 end
 
--- A file descriptor that is readable while an event waits. Only poll it; it belongs to the stream.
+-- A file descriptor that is readable when an event waits, and sometimes when there is none yet: take events with a timeout of
+-- 0. Only poll it; it belongs to the stream.
 function Stream:wait_handle()
   return (raw.stream_get_wait_handle(handles.of(self)))
 end

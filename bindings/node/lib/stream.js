@@ -134,7 +134,7 @@ class Stream extends Handle {
     raw.streamAllow(this.raw, words);
   }
 
-  /** A file descriptor that is readable while an event waits. Only wait for it. */
+  /** A file descriptor that is readable when an event waits, and sometimes when there is none yet. Only wait for it. */
   get waitHandle() {
     return raw.streamGetWaitHandle(this.raw)[0];
   }

@@ -182,7 +182,8 @@ class Stream(_Handle):
         _call(lib.quire_stream_close, self._handle)
 
     def wait_handle(self) -> int:
-        """A file descriptor that is readable while an event waits (for select, asyncio); only poll it."""
+        """A file descriptor that is readable when an event waits, and sometimes when there is none yet: take events with a
+        timeout of 0. Only poll it (select, asyncio)."""
         handle, kind = c_int64(), c_int32()
         _call(lib.quire_stream_get_wait_handle, self._handle, byref(handle), byref(kind))
         return handle.value

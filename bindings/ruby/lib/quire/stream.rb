@@ -91,7 +91,8 @@ module Quire
       Raw.stream_allow(reference, words)
     end
 
-    # A file descriptor that is readable while an event waits. Only wait for it: IO.select([stream]) does too.
+    # A file descriptor that is readable when an event waits, and sometimes when there is none yet: take events with a timeout
+    # of 0. Only wait for it: IO.select([stream]) does too.
     def to_io
       @to_io ||= IO.for_fd(Raw.stream_get_wait_handle(reference).first, autoclose: false)
     end
