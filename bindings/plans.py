@@ -16,8 +16,6 @@ Fields of structs likewise. What belongs to callbacks (user_data, destroy) is th
 
 SCALARS = ("int32_t", "uint32_t", "int64_t", "uint64_t", "size_t", "float", "double")
 CALLBACKS = ("progress", "write", "commit", "read")
-# Callbacks that come on threads of the library, where no interpreter may run: Lua's C module has objects for them.
-OBJECTS = {"quire_runtime_options": ("log",), "quire_snapshot_reader": ("bytes",)}
 # Written by hand in both layers: one is called for each token.
 BY_HAND = ("quire_stream_next",)
 
@@ -28,8 +26,10 @@ def target(kind):
 
 
 class Plans:
-    def __init__(self, interface):
-        self.interface = interface
+    def __init__(self, interface, objects=None):
+        """objects: names of fields by struct, for callbacks that come on threads of the library, where no interpreter may run:
+        what the raw layer has in their place."""
+        self.interface, self.objects = interface, objects or {}
         self.handles = interface["handles"]
         self.structs = {s["name"]: s for s in interface["structs"]}
 
@@ -65,7 +65,7 @@ class Plans:
                 found.append((name, "list", (to, following)))
             elif kind in SCALARS and not self.is_count(fields, at):
                 found.append((name, kind, None))
-        return found + [(name, "object", None) for name in OBJECTS.get(struct["name"], ())]
+        return found + [(name, "object", None) for name in self.objects.get(struct["name"], ())]
 
     @staticmethod
     def is_count(items, at):

@@ -23,6 +23,10 @@ type RuntimeOptions struct {
 	// -1: none, such sessions move chunks while they compute
 	IOThreads int32 `json:"n_io_threads"`
 
+	// lines of the log that it keeps for quire_runtime_take_log_line, further ones are lost; 0: none;
+	// at most 65536
+	KeptLogLines int32 `json:"n_kept_log_lines"`
+
 	// What the KV caches of all its sessions may hold together, tier by tier (see "Tiers"); 0: no
 	// limit. DEVICE's is of each device by itself. Where that of the tier that models compute on is
 	// reached, chunks of sessions without a stream leave first, then those of the session that has
@@ -59,6 +63,7 @@ func (v *RuntimeOptions) inC(pins *pins) *C.quire_runtime_options {
 	c.n_threads = C.int32_t(v.Threads)
 	c.log_level = C.int32_t(v.LogLevel)
 	c.n_io_threads = C.int32_t(v.IOThreads)
+	c.n_kept_log_lines = C.int32_t(v.KeptLogLines)
 	c.kv_device_budget_bytes = C.int64_t(v.KVDeviceBudgetBytes)
 	c.kv_host_budget_bytes = C.int64_t(v.KVHostBudgetBytes)
 	c.kv_compressed_budget_bytes = C.int64_t(v.KVCompressedBudgetBytes)

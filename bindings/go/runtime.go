@@ -64,6 +64,25 @@ func (r *Runtime) Stats() (RuntimeStats, error) {
 	return stats, err
 }
 
+// LogLine is a line of the log that was kept (RuntimeOptions.KeptLogLines).
+type LogLine struct {
+	Level LogLevel
+	Text  string
+	// Lost is how many lines were lost between the one before and this one, for want of room.
+	Lost int64
+}
+
+// TakeLogLine takes the oldest line of the log that was kept and not taken yet. ok is false where there is none.
+func (r *Runtime) TakeLogLine() (line LogLine, ok bool, err error) {
+	var level C.int32_t
+	var lost C.int64_t
+	line.Text, err = text(r.ref, func(p *C.quire_runtime, buf *C.char, cap cSize, needed *cSize, e *cError) cStatus {
+		return C.quire_runtime_take_log_line(p, &level, &lost, buf, cap, needed, e)
+	})
+	line.Level, line.Lost = LogLevel(level), int64(lost)
+	return line, level != 0, err
+}
+
 // Devices are those of this machine, the unusable ones included, in the order in which "auto" prefers them.
 func (r *Runtime) Devices() ([]DeviceInfo, error) {
 	var n C.int32_t

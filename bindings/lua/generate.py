@@ -228,7 +228,8 @@ def c(plans):
 
 
 def main():
-    plans = Plans(json.loads((HERE.parent / "interface.json").read_text(encoding="utf-8")))
+    interface = json.loads((HERE.parent / "interface.json").read_text(encoding="utf-8"))
+    plans = Plans(interface, {"quire_snapshot_reader": ("bytes",)})
     status = 0
     for path, text in (("quire/interface.lua", lua(plans)), ("src/interface.c", c(plans))):
         target = HERE / path

@@ -196,7 +196,8 @@ def ts(plans):
 
 
 def main():
-    plans = Plans(json.loads((HERE.parent / "interface.json").read_text(encoding="utf-8")))
+    interface = json.loads((HERE.parent / "interface.json").read_text(encoding="utf-8"))
+    plans = Plans(interface, {"quire_runtime_options": ("log",), "quire_snapshot_reader": ("bytes",)})
     status = 0
     for path, text in (("src/interface.c", c(plans)), ("lib/interface.js", js(plans)), ("interface.d.ts", ts(plans))):
         target = HERE / path

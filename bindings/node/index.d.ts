@@ -42,7 +42,16 @@ export type RuntimeOptions = With<C.RuntimeOptions, {
   ioThreads?: number;
   log?: (level: LogLevel, message: string) => void;
   logLevel?: LogLevel;
-}, 'nThreads' | 'nIoThreads'>;
+  /** How many lines of the log are kept for takeLogLine(). */
+  keptLogLines?: number;
+}, 'nThreads' | 'nIoThreads' | 'nKeptLogLines'>;
+
+export interface LogLine {
+  level: LogLevel;
+  text: string;
+  /** Lines lost between the one before and this one, for want of room. */
+  nLost: number | bigint;
+}
 
 export type ModelOptions = With<C.ModelOptions, {
   load?: 'default' | 'mmap' | 'read';
@@ -111,6 +120,8 @@ export class Runtime extends Handle {
   loadTokenizer(path: Path): Promise<Tokenizer>;
   devices(): (Omit<C.DeviceInfo, 'flags' | 'kind'> & { kind: 'cpu' | 'cuda'; usable: boolean })[];
   stats(): C.RuntimeStats;
+  /** The oldest line of the log that was kept and not taken yet. */
+  takeLogLine(): LogLine | undefined;
   planMemory(path: Path, nTokens: number, options?: SessionOptions & { model?: ModelOptions }): Promise<C.MemoryPlan>;
   check(path: Path, options?: SessionOptions & { model?: ModelOptions }): Promise<void>;
   describeStrategy(path: Path, options?: SessionOptions & { model?: ModelOptions }): Promise<string>;

@@ -23,6 +23,9 @@ export interface RuntimeOptions {
    * session that has more than one: each on a GPU, those with COMPRESSED or FILE on a CPU; 0: one;
    * -1: none, such sessions move chunks while they compute */
   nIoThreads?: number;
+  /** lines of the log that it keeps for quire_runtime_take_log_line, further ones are lost; 0: none;
+   * at most 65536 */
+  nKeptLogLines?: number;
   /** What the KV caches of all its sessions may hold together, tier by tier (see "Tiers"); 0: no
    * limit. DEVICE's is of each device by itself. Where that of the tier that models compute on is
    * reached, chunks of sessions without a stream leave first, then those of the session that has
@@ -36,7 +39,7 @@ export interface RuntimeOptions {
    * above, and make room for what a living session needs before any other chunk does. The text that
    * was used longest ago goes first, from its end on, and all of a model's with the model. */
   prefixCacheBytes?: number | bigint;
-  /** NULL: nothing is logged */
+  /** NULL: no function is called */
   log?: object;
 }
 

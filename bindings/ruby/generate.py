@@ -10,7 +10,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from plans import BY_HAND, OBJECTS, SCALARS, Plans  # noqa: E402 (it lies beside the folder)
+from plans import BY_HAND, SCALARS, Plans  # noqa: E402 (it lies beside the folder)
 
 
 def short(name):
@@ -27,11 +27,8 @@ def symbols(*words):
 
 def fields(plans, s):
     offsets = {f["name"]: f["offset"] for f in s["fields"]}
-    objects = OBJECTS.get(s["name"], ())
     rows = []
     for name, kind, more in plans.fields(s):
-        if name in objects:
-            continue  # on other threads, where no Ruby may run
         row = f"{name}: {{ type: :{kind}, offset: {offsets[name]}"
         if kind == "list":
             row += f", element: :{more[0]}, count: {offsets[more[1]]}"

@@ -183,8 +183,10 @@ typedef struct quire_runtime_options {
    * session that has more than one: each on a GPU, those with COMPRESSED or FILE on a CPU; 0: one;
    * -1: none, such sessions move chunks while they compute */
   int32_t n_io_threads;
-  int32_t reserved;       /* 0 */
-  quire_log_callback log; /* NULL: nothing is logged */
+  /* lines of the log that it keeps for quire_runtime_take_log_line, further ones are lost; 0: none;
+   * at most 65536 */
+  int32_t n_kept_log_lines;
+  quire_log_callback log; /* NULL: no function is called */
   void* log_user_data;
   quire_destroy_callback log_destroy; /* may be NULL */
   quire_alloc_callback alloc;         /* NULL: the system's memory; alloc and free go together */
@@ -236,6 +238,16 @@ QUIRE_API quire_status quire_runtime_close(quire_runtime* runtime, quire_error* 
  * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_runtime_get_stats(const quire_runtime* runtime,
                                                quire_runtime_stats* stats, quire_error* err);
+
+/* Takes the oldest line of the log that is kept (n_kept_log_lines): for hosts that no foreign
+ * thread may call, such as most interpreters. *level: QUIRE_LOG_...; 0: there is none, and the text
+ * is empty. Lines are never empty. *n_lost: lines that were lost, for want of room, between the one
+ * before and this one. A line is taken when its text fits cap. Errors: INVALID_ARGUMENT,
+ * BUFFER_TOO_SMALL (also where another thread took the line that was asked about), CLOSED.
+ * [any-thread] since 0.1 */
+QUIRE_API quire_status quire_runtime_take_log_line(quire_runtime* runtime, int32_t* level,
+                                                   int64_t* n_lost, char* buf, size_t cap,
+                                                   size_t* needed, quire_error* err);
 
 #define QUIRE_DEVICE_CPU 1
 #define QUIRE_DEVICE_CUDA 2

@@ -5,6 +5,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "quire/handle.hpp"
 
@@ -86,6 +88,7 @@ struct Allocator {
 struct RuntimeOptions {
   std::int32_t n_threads = 0;
   std::int32_t n_io_threads = 0;
+  std::int32_t n_kept_log_lines = 0;
   LogLevel log_level = LogLevel::kDefault;
   // Runs on any thread, and must not call Quire. What it throws is dropped: nobody waits for it.
   std::function<void(LogLevel level, std::string_view message)> log = {};
@@ -95,6 +98,13 @@ struct RuntimeOptions {
   std::int64_t kv_compressed_budget_bytes = 0;
   std::int64_t kv_file_budget_bytes = 0;
   std::int64_t prefix_cache_bytes = 0;
+};
+
+// A line that was kept (RuntimeOptions::n_kept_log_lines).
+struct LogLine {
+  LogLevel level = LogLevel::kDefault;
+  std::string text = {};
+  std::int64_t n_lost = 0;  // lines lost between the one before and this one, for want of room
 };
 
 namespace detail {
@@ -151,6 +161,18 @@ class Runtime : public Handle<quire_runtime, quire_runtime_retain, quire_runtime
   Result<RuntimeStats> stats() const {
     return detail::filled<RuntimeStats>(quire_runtime_get_stats, get());
   }
+  // The oldest line of the log that was kept and not taken yet; none: there is no more.
+  Result<std::optional<LogLine>> take_log_line() {
+    std::int32_t level = 0;
+    LogLine line;
+    auto text =
+        detail::copied<std::string>(quire_runtime_take_log_line, get(), &level, &line.n_lost);
+    if (!text) return text.error();
+    if (level == 0) return std::optional<LogLine>();
+    line.level = static_cast<LogLevel>(level);
+    line.text = std::move(*text);
+    return std::optional<LogLine>(std::move(line));
+  }
   // What models can run on, in the order in which "auto" prefers them, the unusable ones (no
   // QUIRE_DEVICE_USABLE in `flags`) included.
   Result<std::vector<DeviceInfo>> devices() const {
@@ -172,6 +194,7 @@ class Runtime : public Handle<quire_runtime, quire_runtime_retain, quire_runtime
     auto c = detail::initialised(quire_runtime_options_init);
     c.n_threads = options.n_threads;
     c.n_io_threads = options.n_io_threads;
+    c.n_kept_log_lines = options.n_kept_log_lines;
     c.log_level = static_cast<std::int32_t>(options.log_level);
     if (log) {
       c.log = detail::log_message;

@@ -28,7 +28,7 @@ Status runtime_options(const quire_runtime_options* in, RuntimeOptions* out, std
   QUIRE_TRY(check_range("n_threads", o.n_threads, 0, 1024));
   QUIRE_TRY(check_range("log_level", o.log_level, 0, QUIRE_LOG_DEBUG));
   QUIRE_TRY(check_range("n_io_threads", o.n_io_threads, -1, 64));
-  QUIRE_TRY(check_range("reserved", o.reserved, 0, 0));
+  QUIRE_TRY(check_range("n_kept_log_lines", o.n_kept_log_lines, 0, 65536));
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   QUIRE_TRY(check_range("kv_device_budget_bytes", o.kv_device_budget_bytes, 0, kMost));
   QUIRE_TRY(check_range("kv_host_budget_bytes", o.kv_host_budget_bytes, 0, kMost));
@@ -43,7 +43,8 @@ Status runtime_options(const quire_runtime_options* in, RuntimeOptions* out, std
   out->kv_compressed_bytes = o.kv_compressed_budget_bytes;
   out->kv_file_bytes = o.kv_file_budget_bytes;
   out->prefix_cache_bytes = o.prefix_cache_bytes;
-  out->log = Log(o.log, o.log_user_data, static_cast<LogLevel>(o.log_level == 0 ? QUIRE_LOG_WARNING : o.log_level));
+  out->log = Log(o.log, o.log_user_data, static_cast<LogLevel>(o.log_level == 0 ? QUIRE_LOG_WARNING : o.log_level),
+                 static_cast<size_t>(o.n_kept_log_lines));
   out->alloc = o.alloc;
   out->free = o.free;
   out->alloc_user = o.alloc_user_data;
@@ -99,6 +100,26 @@ quire_status quire_runtime_get_stats(const quire_runtime* runtime, quire_runtime
     full.prefix_cache_texts = cache.n_texts;
     full.prefix_cache_tokens = cache.n_hits;
     return write_output(full, "stats", stats);
+  });
+}
+
+quire_status quire_runtime_take_log_line(quire_runtime* runtime, int32_t* level, int64_t* n_lost, char* buf, size_t cap,
+                                         size_t* needed, quire_error* err) {
+  return with_runtime(runtime, err, [&](Runtime& r) -> Status {
+    if (!level) return invalid("level is NULL");
+    if (!n_lost) return invalid("n_lost is NULL");
+    Status written;
+    const auto accept = [&](int32_t level_of_line, int64_t lost_before, std::string_view text) {
+      written = write_text(text, buf, cap, needed);
+      *level = level_of_line;
+      *n_lost = lost_before;
+      return written.ok() && buf;
+    };
+    LogLines* const kept = r.log().kept();
+    if (kept && kept->take(accept)) return written;
+    *level = 0;
+    *n_lost = 0;
+    return write_text({}, buf, cap, needed);
   });
 }
 

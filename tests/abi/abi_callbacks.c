@@ -136,6 +136,61 @@ static void test_log_levels(void) {
   }
 }
 
+/* The same lines for a host that takes them: loading a model logs one. */
+static void test_kept_log_lines(void) {
+  const char* path = model_path("short_128");
+  tracker t;
+  quire_runtime_options options;
+  quire_runtime* runtime = NULL;
+  char line[1024];
+  int32_t level = 9;
+  int64_t n_lost = 9;
+  size_t needed = 9;
+  quire_error err;
+  tracker_options(&t, &options);
+  options.log_level = QUIRE_LOG_INFO;
+  options.n_kept_log_lines = 2;
+  EXPECT_OK(quire_runtime_create(&options, &runtime, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_runtime_take_log_line(NULL, &level, &n_lost, NULL, 0, &needed, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_runtime_take_log_line(runtime, NULL, &n_lost, NULL, 0, &needed, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_runtime_take_log_line(runtime, &level, NULL, NULL, 0, &needed, &err));
+  EXPECT_OK(quire_runtime_take_log_line(runtime, &level, &n_lost, line, sizeof line, &needed, &err));
+  CHECK(level == 0 && n_lost == 0 && needed == 0);
+  for (int i = 0; i < 5; ++i) {
+    quire_model* model = NULL;
+    EXPECT_OK(quire_model_load(runtime, path, strlen(path), NULL, &model, &err));
+    quire_model_release(model);
+  }
+  CHECK(t.n_logged == 5);
+  for (int i = 0; i < 2; ++i) {
+    level = 0;
+    EXPECT_OK(quire_runtime_take_log_line(runtime, &level, &n_lost, NULL, 0, &needed, &err));
+    CHECK(level == QUIRE_LOG_INFO && needed >= strlen(t.last_log)); /* asked about, not taken */
+    EXPECT(QUIRE_ERROR_BUFFER_TOO_SMALL,
+           quire_runtime_take_log_line(runtime, &level, &n_lost, line, needed - 1, &needed, &err));
+    EXPECT_OK(quire_runtime_take_log_line(runtime, &level, &n_lost, line, needed, NULL, &err));
+    CHECK(n_lost == 0 &&
+          memcmp(line, t.last_log, strlen(t.last_log)) == 0); /* of which the tracker keeps the beginning */
+  }
+  EXPECT_OK(quire_runtime_take_log_line(runtime, &level, &n_lost, NULL, 0, &needed, &err));
+  CHECK(level == 0 && needed == 0);
+  {
+    quire_model* model = NULL;
+    EXPECT_OK(quire_model_load(runtime, path, strlen(path), NULL, &model, &err));
+    quire_model_release(model);
+  }
+  EXPECT_OK(quire_runtime_take_log_line(runtime, &level, &n_lost, line, sizeof line, &needed, &err));
+  CHECK(level == QUIRE_LOG_INFO && n_lost == 3);
+  EXPECT_OK(quire_runtime_close(runtime, &err));
+  EXPECT(QUIRE_ERROR_CLOSED, quire_runtime_take_log_line(runtime, &level, &n_lost, line, sizeof line, &needed, &err));
+  quire_runtime_release(runtime);
+  CHECK(tracker_wait_destroyed(&t, 2));
+  EXPECT_OK(quire_runtime_create(NULL, &runtime, &err)); /* keeps none */
+  EXPECT_OK(quire_runtime_take_log_line(runtime, &level, &n_lost, line, sizeof line, &needed, &err));
+  CHECK(level == 0 && needed == 0);
+  quire_runtime_release(runtime);
+}
+
 static void test_memory_comes_from_the_host(void) {
   tracker t;
   quire_runtime_options options;
@@ -192,6 +247,7 @@ static void test_failed_create_destroys_nothing(void) {
 
 void test_callbacks(void) {
   test_log_levels();
+  test_kept_log_lines();
   test_memory_comes_from_the_host();
   test_failed_create_destroys_nothing();
 }

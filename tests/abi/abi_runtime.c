@@ -20,7 +20,8 @@ static void test_create_errors(void) {
   REFUSED(log_level, -1, QUIRE_ERROR_INVALID_ARGUMENT, "log_level");
   REFUSED(n_io_threads, -2, QUIRE_ERROR_INVALID_ARGUMENT, "n_io_threads");
   REFUSED(n_io_threads, 65, QUIRE_ERROR_INVALID_ARGUMENT, "n_io_threads");
-  REFUSED(reserved, 1, QUIRE_ERROR_INVALID_ARGUMENT, "reserved");
+  REFUSED(n_kept_log_lines, -1, QUIRE_ERROR_INVALID_ARGUMENT, "n_kept_log_lines");
+  REFUSED(n_kept_log_lines, 65537, QUIRE_ERROR_INVALID_ARGUMENT, "n_kept_log_lines");
   REFUSED(flags, 1, QUIRE_ERROR_INVALID_ARGUMENT, "flags");
   REFUSED(kv_host_budget_bytes, -1, QUIRE_ERROR_INVALID_ARGUMENT, "kv_host_budget_bytes");
   REFUSED(kv_device_budget_bytes, -1, QUIRE_ERROR_INVALID_ARGUMENT, "kv_device_budget_bytes");

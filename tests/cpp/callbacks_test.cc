@@ -57,6 +57,28 @@ TEST_F(Callbacks, TheLogGoesWithItsRuntime) {
   EXPECT_TRUE(watched.expired());
 }
 
+TEST_F(Callbacks, LogLinesAreKeptUntilTheyAreTaken) {
+  quire::RuntimeOptions options;
+  options.n_threads = 1;
+  options.log_level = quire::LogLevel::kInfo;
+  options.n_kept_log_lines = 2;
+  auto own = quire::Runtime::create(options).value();
+  EXPECT_FALSE(own.take_log_line().value().has_value());
+  for (int i = 0; i < 3; ++i) quire::Model::load(own, kModel).value();
+  for (int i = 0; i < 2; ++i) {
+    const auto line = own.take_log_line().value();
+    ASSERT_TRUE(line.has_value());
+    EXPECT_EQ(line->level, quire::LogLevel::kInfo);
+    EXPECT_THAT(line->text, HasSubstr("text_256"));
+    EXPECT_EQ(line->n_lost, 0);
+  }
+  EXPECT_FALSE(own.take_log_line().value().has_value());
+  quire::Model::load(own, kModel).value();
+  EXPECT_EQ(own.take_log_line().value()->n_lost, 1);
+  own.close().value();
+  EXPECT_EQ(status(own.take_log_line()), Status::kClosed);
+}
+
 TEST_F(Callbacks, ARuntimeThatIsRefusedLeavesThemToTheCaller) {
   auto held = std::make_shared<int>(0);
   quire::RuntimeOptions options;

@@ -50,6 +50,31 @@ namespace Quire.Tests
         }
 
         [Test]
+        private void LogLinesAreKeptUntilTheyAreTaken()
+        {
+            using (var runtime = new Runtime(new RuntimeOptions
+            {
+                ThreadCount = 1,
+                LogLevel = LogLevel.Info,
+                KeptLogLineCount = 2
+            }))
+            {
+                Check.True(runtime.TakeLogLine() == null, "there is no line yet");
+                for (int round = 0; round < 3; round++) runtime.LoadModel(Shared.TinyModel).Dispose();
+                for (int round = 0; round < 2; round++)
+                {
+                    LogLine line = runtime.TakeLogLine();
+                    Check.Equal(LogLevel.Info, line.Level);
+                    Check.True(line.Text.Contains("text_256"), line.Text);
+                    Check.Equal(0L, line.LostCount);
+                }
+                Check.True(runtime.TakeLogLine() == null, "all lines were taken");
+                runtime.LoadModel(Shared.TinyModel).Dispose();
+                Check.Equal(1L, runtime.TakeLogLine().LostCount);
+            }
+        }
+
+        [Test]
         private void ALogThatThrowsHarmsNobody()
         {
             int calls = 0;

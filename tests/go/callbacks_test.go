@@ -53,6 +53,32 @@ func TestLog(t *testing.T) {
 	fails(t, err, quire.ErrInvalidArgument)
 }
 
+func TestKeptLogLines(t *testing.T) {
+	r := try(quire.NewRuntime(&quire.RuntimeOptions{Threads: 1, LogLevel: quire.LogInfo, KeptLogLines: 2}))
+	taken := func() (quire.LogLine, bool) {
+		line, ok, err := r.TakeLogLine()
+		must(err)
+		return line, ok
+	}
+	_, ok := taken()
+	check(t, "that there is no line", ok, false)
+	for range 3 {
+		must(try(r.LoadModel(t.Context(), tinyModel, nil)).Close())
+	}
+	for range 2 {
+		line, _ := taken()
+		check(t, "the level", line.Level, quire.LogInfo)
+		check(t, "that the line names the model", strings.Contains(line.Text, "text_256"), true)
+		check(t, "the lines lost before", line.Lost, 0)
+	}
+	must(try(r.LoadModel(t.Context(), tinyModel, nil)).Close())
+	line, _ := taken()
+	check(t, "the lines lost", line.Lost, 1)
+	must(r.Close())
+	_, _, err := r.TakeLogLine()
+	fails(t, err, quire.ErrClosed)
+}
+
 func TestProgress(t *testing.T) {
 	r, _ := shared()
 	var seen [][2]int64

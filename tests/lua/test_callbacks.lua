@@ -44,24 +44,23 @@ test("a save whose progress raises leaves nothing behind", function()
   runtime:close()
 end)
 
-if jit then
-  test("there is no log", function()
-    refuses("LuaJIT's FFI cannot offer this", quire.runtime, { log = true })
-  end)
-else
-  test("log lines are kept until they are asked for", function()
-    local runtime, levels, lines = quire.runtime({ threads = 2, log = true, log_level = "debug" }), {}, {}
+test("log lines are kept until they are asked for", function()
+  local runtime = quire.runtime({ threads = 2, kept_log_lines = 2, log_level = "info" })
+  equal(runtime:log_lines()(), nil)
+  for _ = 1, 3 do
     runtime:load(harness.model_path):close()
-    for level, text in runtime:log_lines() do
-      levels[level] = true
-      lines[#lines + 1] = text
-    end
-    assert(table.concat(lines, "\n"):find("text_256", 1, true))
-    assert(levels.info or levels.debug)
-    equal(runtime:log_lines()(), nil)
-    runtime:close()
-    refuses("out of range", quire.runtime, { log = true, threads = 2 ^ 40 })
-    raises("INVALID_ARGUMENT", "", quire.runtime, { log = true, threads = 5000 })
-    refuses("without log", quire.runtime({ threads = 1 }).log_lines, quire.runtime({ threads = 1 }))
-  end)
-end
+  end
+  local n_lines = 0
+  for level, text, n_lost in runtime:log_lines() do
+    equal({ level, n_lost }, { "info", 0 })
+    assert(text:find("text_256", 1, true))
+    n_lines = n_lines + 1
+  end
+  equal(n_lines, 2)
+  runtime:load(harness.model_path):close()
+  equal(select(3, runtime:log_lines()()), 1)
+  runtime:close()
+  raises("CLOSED", "closed", runtime:log_lines())
+  raises("INVALID_ARGUMENT", "n_kept_log_lines", quire.runtime, { kept_log_lines = -1 })
+  equal(quire.runtime({ threads = 1, log_level = "debug" }):log_lines()(), nil)
+end)

@@ -140,6 +140,22 @@ test('the log', async () => {
   await failure('INVALID_ARGUMENT', () => new Runtime({ threads: -1, log() {} }));
 });
 
+test('log lines are kept until they are taken', async () => {
+  const runtime = new Runtime({ threads: 1, keptLogLines: 2, logLevel: 'info' });
+  assert.equal(runtime.takeLogLine(), undefined);
+  for (let i = 0; i < 3; ++i) (await runtime.load(MODEL)).close();
+  for (let i = 0; i < 2; ++i) {
+    const { level, text: line, nLost } = runtime.takeLogLine();
+    assert.deepEqual([level, Number(nLost)], ['info', 0]);
+    assert.match(line, /^loaded /);
+  }
+  assert.equal(runtime.takeLogLine(), undefined);
+  (await runtime.load(MODEL)).close();
+  assert.equal(Number(runtime.takeLogLine().nLost), 1);
+  runtime.close();
+  await failure('INVALID_ARGUMENT', () => new Runtime({ keptLogLines: -1 }));
+});
+
 /** What a program prints, in a process of its own: it must end by itself, with 0. */
 function printed(script) {
   return execFileSync(process.execPath, ['-e', script], { encoding: 'utf8', timeout: 120_000 });

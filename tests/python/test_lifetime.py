@@ -118,7 +118,23 @@ class Lifetime(unittest.TestCase):
         runtime = quire.Runtime(threads=1, log=lambda level, message: lines.append((level, message)), log_level="info")
         runtime.load(MODEL).close()
         runtime.close()
-        self.assertTrue(any("text_256" in message for _, message in lines), lines)
+        self.assertTrue(any(level == "info" and "text_256" in message for level, message in lines), lines)
+
+    def test_kept_log_lines(self):
+        with quire.Runtime(threads=1, kept_log_lines=2, log_level="info") as runtime:
+            self.assertIsNone(runtime.take_log_line())
+            for _ in range(3):
+                runtime.load(MODEL).close()
+            for _ in range(2):
+                level, text, n_lost = runtime.take_log_line()
+                self.assertEqual((level, n_lost), ("info", 0))
+                self.assertIn("text_256", text)
+            self.assertIsNone(runtime.take_log_line())
+            runtime.load(MODEL).close()
+            self.assertEqual(runtime.take_log_line()[2], 1)
+        with self.assertRaises(quire.QuireError) as caught:
+            quire.Runtime(kept_log_lines=-1)
+        self.assertEqual(caught.exception.status, "INVALID_ARGUMENT")
 
     def test_exit_in_the_middle(self):
         """With work under way, handles open and a log function in place."""

@@ -87,8 +87,18 @@ class TestLifetime < Minitest::Test
     assert_raises(TypeError) { runtime.load(MODEL, cancel: model) }
   end
 
-  def test_there_is_no_log
-    assert_raises(ArgumentError) { Quire::Runtime.new(log: ->(*) {}) }
+  def test_log_lines
+    runtime = Quire::Runtime.new(threads: 1, kept_log_lines: 2, log_level: :info)
+    assert_empty runtime.log_lines.to_a
+    3.times { runtime.load(MODEL).close }
+    lines = runtime.log_lines.to_a
+    assert_equal [[:info, 0]] * 2, lines.map { |level, _, n_lost| [level, n_lost] }
+    lines.each { |_, text, _| assert_includes text, File.basename(MODEL) }
+    runtime.load(MODEL).close
+    assert_equal 1, runtime.log_lines.first.last
+    runtime.close
+    assert_raises(Quire::ClosedError) { runtime.log_lines.to_a }
+    assert_raises(Quire::InvalidArgumentError) { Quire::Runtime.new(kept_log_lines: -1) }
   end
 
   # With work under way and nothing closed; also in a child, which must only go (or call exec) and not use the library.

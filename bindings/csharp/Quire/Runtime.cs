@@ -28,6 +28,7 @@ namespace Quire
             native.n_threads = options.ThreadCount;
             native.log_level = (int)options.LogLevel;
             native.n_io_threads = options.IoThreadCount;
+            native.n_kept_log_lines = options.KeptLogLineCount;
             native.kv_device_budget_bytes = options.KvDeviceBudgetBytes;
             native.kv_host_budget_bytes = options.KvHostBudgetBytes;
             native.kv_compressed_budget_bytes = options.KvCompressedBudgetBytes;
@@ -69,6 +70,20 @@ namespace Quire
                 devices.Add(new DeviceInfo(&info));
             }
             return devices;
+        }
+
+        /// <summary>
+        /// Takes the oldest line of the log that was kept (RuntimeOptions.KeptLogLineCount) and not taken yet; null: there is
+        /// none.
+        /// </summary>
+        public LogLine TakeLogLine()
+        {
+            int level = 0;
+            long lostCount = 0;
+            string text = Calls.Text((IntPtr buffer, UIntPtr capacity, out UIntPtr needed, out NativeError error) =>
+                Native.quire_runtime_take_log_line(Handle, out level, out lostCount, (byte*)buffer, capacity, out needed,
+                    out error));
+            return level == 0 ? null : new LogLine((LogLevel)level, text, lostCount);
         }
 
         /// <summary>What is kept of sessions that are gone (RuntimeOptions.PrefixCacheBytes).</summary>

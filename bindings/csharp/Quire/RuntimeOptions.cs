@@ -33,6 +33,9 @@ namespace Quire
         /// </summary>
         public Action<LogLevel, string> Log { get; set; }
 
+        /// <summary>How many lines of the log are kept for Runtime.TakeLogLine; 0: none.</summary>
+        public int KeptLogLineCount { get; set; }
+
         /// <summary>The most talkative level wanted; 0: warnings.</summary>
         public LogLevel LogLevel { get; set; }
 

@@ -314,7 +314,7 @@ struct quire_runtime_options {
   int32_t n_threads;
   int32_t log_level;
   int32_t n_io_threads;
-  int32_t reserved;
+  int32_t n_kept_log_lines;
   quire_log_callback log;
   void* log_user_data;
   quire_destroy_callback log_destroy;
@@ -696,6 +696,7 @@ void quire_runtime_retain(quire_runtime* runtime);
 void quire_runtime_release(quire_runtime* runtime);
 quire_status quire_runtime_close(quire_runtime* runtime, quire_error* err);
 quire_status quire_runtime_get_stats(const quire_runtime* runtime, quire_runtime_stats* stats, quire_error* err);
+quire_status quire_runtime_take_log_line(quire_runtime* runtime, int32_t* level, int64_t* n_lost, char* buf, size_t cap, size_t* needed, quire_error* err);
 quire_status quire_runtime_get_device_count(const quire_runtime* runtime, int32_t* n_devices, quire_error* err);
 quire_status quire_runtime_get_device_info(const quire_runtime* runtime, int32_t index, quire_device_info* info, quire_error* err);
 quire_status quire_cancel_create(quire_cancel** out, quire_error* err);
@@ -824,18 +825,18 @@ interface.structs.quire_error = { size = 536, grows = false,
     { "message", "chars" },
   } }
 interface.structs.quire_runtime_options = { size = 120, grows = true,
-  offsets = { ["struct_size"] = 0, ["flags"] = 4, ["n_threads"] = 8, ["log_level"] = 12, ["n_io_threads"] = 16, ["reserved"] = 20, ["log"] = 24, ["log_user_data"] = 32, ["log_destroy"] = 40, ["alloc"] = 48, ["free"] = 56, ["alloc_user_data"] = 64, ["alloc_destroy"] = 72, ["kv_device_budget_bytes"] = 80, ["kv_host_budget_bytes"] = 88, ["kv_compressed_budget_bytes"] = 96, ["kv_file_budget_bytes"] = 104, ["prefix_cache_bytes"] = 112 },
+  offsets = { ["struct_size"] = 0, ["flags"] = 4, ["n_threads"] = 8, ["log_level"] = 12, ["n_io_threads"] = 16, ["n_kept_log_lines"] = 20, ["log"] = 24, ["log_user_data"] = 32, ["log_destroy"] = 40, ["alloc"] = 48, ["free"] = 56, ["alloc_user_data"] = 64, ["alloc_destroy"] = 72, ["kv_device_budget_bytes"] = 80, ["kv_host_budget_bytes"] = 88, ["kv_compressed_budget_bytes"] = 96, ["kv_file_budget_bytes"] = 104, ["prefix_cache_bytes"] = 112 },
   fields = {
     { "flags", "uint32_t" },
     { "n_threads", "int32_t" },
     { "log_level", "int32_t" },
     { "n_io_threads", "int32_t" },
+    { "n_kept_log_lines", "int32_t" },
     { "kv_device_budget_bytes", "int64_t" },
     { "kv_host_budget_bytes", "int64_t" },
     { "kv_compressed_budget_bytes", "int64_t" },
     { "kv_file_budget_bytes", "int64_t" },
     { "prefix_cache_bytes", "int64_t" },
-    { "log", "object" },
   } }
 -- What it keeps of released and closed sessions (prefix_cache_bytes).
 interface.structs.quire_runtime_stats = { size = 32, grows = true,
@@ -1289,6 +1290,13 @@ interface.functions.runtime_close = { returns = "quire_status", { "handle", "qui
 -- runtime_get_stats(runtime) [any-thread] since 0.1
 -- Fills *stats (struct_size set by the caller). Errors: INVALID_ARGUMENT, CLOSED.
 interface.functions.runtime_get_stats = { returns = "quire_status", { "handle", "quire_runtime" }, { "result", "quire_runtime_stats" }, { "error", "quire_error*" } }
+-- runtime_take_log_line(runtime) [any-thread] since 0.1
+-- Takes the oldest line of the log that is kept (n_kept_log_lines): for hosts that no foreign
+-- thread may call, such as most interpreters. *level: QUIRE_LOG_...; 0: there is none, and the text
+-- is empty. Lines are never empty. *n_lost: lines that were lost, for want of room, between the one
+-- before and this one. A line is taken when its text fits cap. Errors: INVALID_ARGUMENT,
+-- BUFFER_TOO_SMALL (also where another thread took the line that was asked about), CLOSED.
+interface.functions.runtime_take_log_line = { returns = "quire_status", { "handle", "quire_runtime" }, { "number", "int32_t" }, { "number", "int64_t" }, { "filled", "char" }, { "error", "quire_error*" } }
 -- runtime_get_device_count(runtime) [any-thread] since 0.1
 -- How many devices there are, the unusable ones included. Errors: CLOSED.
 interface.functions.runtime_get_device_count = { returns = "quire_status", { "handle", "quire_runtime" }, { "number", "int32_t" }, { "error", "quire_error*" } }

@@ -56,6 +56,7 @@ function options.of_runtime(given)
   local fields = copy(given)
   fields.n_threads, fields.threads = fields.threads or fields.n_threads, nil
   fields.n_io_threads, fields.io_threads = fields.io_threads or fields.n_io_threads, nil
+  fields.n_kept_log_lines, fields.kept_log_lines = fields.kept_log_lines or fields.n_kept_log_lines, nil
   number(fields, "log_level", "log_level")
   return fields
 end

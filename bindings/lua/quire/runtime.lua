@@ -10,20 +10,10 @@ local options = require("quire.options")
 local Runtime = handles.class("Runtime")
 
 -- A runtime. Options: threads (0: the number of cores), io_threads, kv_device_budget_bytes, kv_host_budget_bytes,
--- kv_compressed_budget_bytes, kv_file_budget_bytes, prefix_cache_bytes; log_level ("error" to "debug") and log = true,
--- which keeps lines for Runtime:log_lines().
+-- kv_compressed_budget_bytes, kv_file_budget_bytes, prefix_cache_bytes; log_level ("error" to "debug") and kept_log_lines,
+-- which is how many lines are kept for Runtime:log_lines() (0).
 local function runtime(given)
-  local fields = options.of_runtime(given)
-  local queue = fields.log and (raw.log_queue or error("log: LuaJIT's FFI cannot offer this (README.md says why)", 0))()
-  fields.log = queue or nil
-  local ok, handle = pcall(raw.runtime_create, fields)
-  if not ok then
-    if queue then
-      queue:abandon()
-    end
-    error(handle, 0)
-  end
-  return handles.new(Runtime, handle, { queue = queue })
+  return handles.new(Runtime, raw.runtime_create(options.of_runtime(given)))
 end
 
 -- Loads a model: a Hugging Face directory, or a GGUF file. Options: weight_type, load ("mmap", "read"), activations ("f32",
@@ -57,13 +47,12 @@ function Runtime:stats()
   return stats
 end
 
--- An iterator over the lines logged since the last call: their level and text. It ends where none is left. A runtime keeps
--- 4096 lines; how many older ones were lost comes third.
+-- An iterator over the lines that were kept (kept_log_lines) and not taken yet: their level, their text, and how many lines were
+-- lost before it for want of room. It ends where there is none.
 function Runtime:log_lines()
-  local queue = self.queue or error("this runtime was made without log = true", 2)
   return function()
-    local level, text, n_lost = queue:take()
-    if level then
+    local level, n_lost, text = raw.runtime_take_log_line(handles.of(self))
+    if level ~= 0 then
       return names.word("log_level", level), text, n_lost
     end
   end

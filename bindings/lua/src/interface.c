@@ -27,7 +27,7 @@ _Static_assert(offsetof(quire_runtime_options, flags) == 4, "quire_runtime_optio
 _Static_assert(offsetof(quire_runtime_options, n_threads) == 8, "quire_runtime_options.n_threads");
 _Static_assert(offsetof(quire_runtime_options, log_level) == 12, "quire_runtime_options.log_level");
 _Static_assert(offsetof(quire_runtime_options, n_io_threads) == 16, "quire_runtime_options.n_io_threads");
-_Static_assert(offsetof(quire_runtime_options, reserved) == 20, "quire_runtime_options.reserved");
+_Static_assert(offsetof(quire_runtime_options, n_kept_log_lines) == 20, "quire_runtime_options.n_kept_log_lines");
 _Static_assert(offsetof(quire_runtime_options, log) == 24, "quire_runtime_options.log");
 _Static_assert(offsetof(quire_runtime_options, log_user_data) == 32, "quire_runtime_options.log_user_data");
 _Static_assert(offsetof(quire_runtime_options, log_destroy) == 40, "quire_runtime_options.log_destroy");
@@ -46,12 +46,12 @@ static const field list_of_quire_runtime_options[] = {
     {"n_threads", FIELD_INT32_T, offsetof(quire_runtime_options, n_threads), 0, 0, NULL, NULL},
     {"log_level", FIELD_INT32_T, offsetof(quire_runtime_options, log_level), 0, 0, NULL, NULL},
     {"n_io_threads", FIELD_INT32_T, offsetof(quire_runtime_options, n_io_threads), 0, 0, NULL, NULL},
+    {"n_kept_log_lines", FIELD_INT32_T, offsetof(quire_runtime_options, n_kept_log_lines), 0, 0, NULL, NULL},
     {"kv_device_budget_bytes", FIELD_INT64_T, offsetof(quire_runtime_options, kv_device_budget_bytes), 0, 0, NULL, NULL},
     {"kv_host_budget_bytes", FIELD_INT64_T, offsetof(quire_runtime_options, kv_host_budget_bytes), 0, 0, NULL, NULL},
     {"kv_compressed_budget_bytes", FIELD_INT64_T, offsetof(quire_runtime_options, kv_compressed_budget_bytes), 0, 0, NULL, NULL},
     {"kv_file_budget_bytes", FIELD_INT64_T, offsetof(quire_runtime_options, kv_file_budget_bytes), 0, 0, NULL, NULL},
     {"prefix_cache_bytes", FIELD_INT64_T, offsetof(quire_runtime_options, prefix_cache_bytes), 0, 0, NULL, NULL},
-    {"log", FIELD_LOG, offsetof(quire_runtime_options, log), 0, 0, NULL, NULL},
     {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_runtime_options = {"quire_runtime_options", sizeof(quire_runtime_options), 1, list_of_quire_runtime_options};
 
@@ -904,6 +904,29 @@ static int call_runtime_get_stats(lua_State* L) {
   check(L, quire_runtime_get_stats(runtime, &stats, &err), &err);
   push_record(L, &stats, &fields_of_quire_runtime_stats);
   return 1;
+}
+
+/* [any-thread] since 0.1
+ * Takes the oldest line of the log that is kept (n_kept_log_lines): for hosts that no foreign
+ * thread may call, such as most interpreters. *level: QUIRE_LOG_...; 0: there is none, and the text
+ * is empty. Lines are never empty. *n_lost: lines that were lost, for want of room, between the one
+ * before and this one. A line is taken when its text fits cap. Errors: INVALID_ARGUMENT,
+ * BUFFER_TOO_SMALL (also where another thread took the line that was asked about), CLOSED.
+ */
+static int call_runtime_take_log_line(lua_State* L) {
+  quire_runtime* runtime = handle_at(L, 1, "quire_runtime");
+  int32_t level = 0;
+  int64_t n_lost = 0;
+  char* buf = NULL;
+  size_t cap = 0, needed = 0;
+  quire_error err;
+  check(L, quire_runtime_take_log_line(runtime, &level, &n_lost, buf, cap, &needed, &err), &err);
+  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  check(L, quire_runtime_take_log_line(runtime, &level, &n_lost, buf, cap, &needed, &err), &err);
+  lua_pushinteger(L, level);
+  lua_pushinteger(L, n_lost);
+  push_filled(L, buf, needed, FIELD_CHARS, NULL);
+  return 3;
 }
 
 /* [any-thread] since 0.1
@@ -2701,6 +2724,7 @@ const luaL_Reg raw_functions[] = {
     {"runtime_release", call_runtime_release},
     {"runtime_close", call_runtime_close},
     {"runtime_get_stats", call_runtime_get_stats},
+    {"runtime_take_log_line", call_runtime_take_log_line},
     {"runtime_get_device_count", call_runtime_get_device_count},
     {"runtime_get_device_info", call_runtime_get_device_info},
     {"cancel_create", call_cancel_create},

@@ -110,6 +110,6 @@ __attribute__((visibility("default"))) int luaopen_quire_native(lua_State* L) {
   lua_newtable(L);
   luaL_setfuncs(L, raw_functions, 0);
   luaL_setfuncs(L, functions, 0);
-  open_shared(L);
+  open_snapshot_bytes(L);
   return 1;
 }

@@ -1,6 +1,6 @@
 /* The C module of Lua 5.4: what its generated functions (interface.c) are made of. bindings/plans.py says how C's
- * parameters become Lua's. All of it runs on the thread that runs the Lua state; only shared.c has functions for the
- * library's threads. */
+ * parameters become Lua's. All of it runs on the thread that runs the Lua state; only snapshot_bytes.c has functions
+ * for the library's threads. */
 #ifndef QUIRE_LUA_RAW_H_
 #define QUIRE_LUA_RAW_H_
 
@@ -30,8 +30,7 @@ enum {
   FIELD_WRITE,
   FIELD_COMMIT,
   FIELD_READ,
-  FIELD_LOG,  /* a log queue (shared.c) */
-  FIELD_BYTES /* bytes for a snapshot reader (shared.c) */
+  FIELD_BYTES /* bytes for a snapshot reader (snapshot_bytes.c) */
 };
 
 typedef struct record record;
@@ -67,10 +66,9 @@ typedef struct callbacks callbacks;
 callbacks* new_callbacks(lua_State* L);
 void set_callback(lua_State* L, callbacks* calls, const field* f, char* to);
 
-/* shared.c */
-void set_log(lua_State* L, int index, quire_runtime_options* to);
+/* snapshot_bytes.c */
 void set_bytes(lua_State* L, int index, quire_snapshot_reader* to);
-void open_shared(lua_State* L); /* adds log_queue and bytes to the table on the top of the stack */
+void open_snapshot_bytes(lua_State* L); /* adds bytes to the table on the top of the stack */
 
 /* native.c */
 void check(lua_State* L, quire_status status, const quire_error* err); /* raises a failure */

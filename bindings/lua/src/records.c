@@ -112,9 +112,6 @@ static int read_field(lua_State* L, const field* f, char* to, callbacks** calls)
     case FIELD_HANDLE:
       *(void**)(to + f->offset) = handle_at(L, index, f->type);
       return 0;
-    case FIELD_LOG:
-      set_log(L, index, (quire_runtime_options*)to);
-      return 0;
     case FIELD_BYTES:
       set_bytes(L, index, (quire_snapshot_reader*)to);
       return 0;

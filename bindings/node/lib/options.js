@@ -36,8 +36,8 @@ function scaled(items, name) {
   });
 }
 
-function runtime({ threads, ioThreads, logLevel, log, ...others }) {
-  return { ...others, nThreads: threads, nIoThreads: ioThreads, logLevel: number('logLevel', logLevel, 'logLevel'), log };
+function runtime({ threads, ioThreads, keptLogLines, logLevel, log, ...others }) {
+  return { ...others, nThreads: threads, nIoThreads: ioThreads, nKeptLogLines: keptLogLines, logLevel: number('logLevel', logLevel, 'logLevel'), log };
 }
 
 function model({ load, weightType, activations, merge, beacon, ...others } = {}) {

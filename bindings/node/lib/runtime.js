@@ -25,7 +25,7 @@ function guarded(log) {
 class Runtime extends Handle {
   /**
    * Options: threads (0: the number of cores), ioThreads, log (called with a level and a message), logLevel ('error', 'warning', 'info',
-   * 'debug'), kvDeviceBudgetBytes, kvHostBudgetBytes, kvCompressedBudgetBytes, kvFileBudgetBytes, prefixCacheBytes.
+   * 'debug'), keptLogLines (how many lines are kept for takeLogLine), kvDeviceBudgetBytes, kvHostBudgetBytes, kvCompressedBudgetBytes, kvFileBudgetBytes, prefixCacheBytes.
    */
   constructor({ log, ...others } = {}) {
     super(raw.runtimeCreate(options.runtime({ ...others, log: guarded(log) })));
@@ -57,6 +57,12 @@ class Runtime extends Handle {
   /** quire_runtime_stats. */
   stats() {
     return raw.runtimeGetStats(this.raw);
+  }
+
+  /** The oldest line of the log that was kept (keptLogLines) and not taken yet: { level, text, nLost }, or undefined if there is none. */
+  takeLogLine() {
+    const [level, nLost, text] = raw.runtimeTakeLogLine(this.raw);
+    return level === 0 ? undefined : { level: word('logLevel', level), text, nLost };
   }
 
   /** What the model in `path` and a session of nTokens would take (quire_memory_plan). Nothing is loaded. model: options of load. */

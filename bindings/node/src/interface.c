@@ -49,7 +49,7 @@ _Static_assert(offsetof(quire_runtime_options, flags) == 4, "quire_runtime_optio
 _Static_assert(offsetof(quire_runtime_options, n_threads) == 8, "quire_runtime_options.n_threads");
 _Static_assert(offsetof(quire_runtime_options, log_level) == 12, "quire_runtime_options.log_level");
 _Static_assert(offsetof(quire_runtime_options, n_io_threads) == 16, "quire_runtime_options.n_io_threads");
-_Static_assert(offsetof(quire_runtime_options, reserved) == 20, "quire_runtime_options.reserved");
+_Static_assert(offsetof(quire_runtime_options, n_kept_log_lines) == 20, "quire_runtime_options.n_kept_log_lines");
 _Static_assert(offsetof(quire_runtime_options, log) == 24, "quire_runtime_options.log");
 _Static_assert(offsetof(quire_runtime_options, log_user_data) == 32, "quire_runtime_options.log_user_data");
 _Static_assert(offsetof(quire_runtime_options, log_destroy) == 40, "quire_runtime_options.log_destroy");
@@ -66,6 +66,7 @@ static const field list_of_quire_runtime_options[] = {
     {"nThreads", FIELD_INT32_T, offsetof(quire_runtime_options, n_threads), 0, 0, NULL, NULL},
     {"logLevel", FIELD_INT32_T, offsetof(quire_runtime_options, log_level), 0, 0, NULL, NULL},
     {"nIoThreads", FIELD_INT32_T, offsetof(quire_runtime_options, n_io_threads), 0, 0, NULL, NULL},
+    {"nKeptLogLines", FIELD_INT32_T, offsetof(quire_runtime_options, n_kept_log_lines), 0, 0, NULL, NULL},
     {"kvDeviceBudgetBytes", FIELD_INT64_T, offsetof(quire_runtime_options, kv_device_budget_bytes), 0, 0, NULL, NULL},
     {"kvHostBudgetBytes", FIELD_INT64_T, offsetof(quire_runtime_options, kv_host_budget_bytes), 0, 0, NULL, NULL},
     {"kvCompressedBudgetBytes", FIELD_INT64_T, offsetof(quire_runtime_options, kv_compressed_budget_bytes), 0, 0, NULL, NULL},
@@ -806,6 +807,22 @@ static const step steps_of_quire_runtime_get_stats[] = {
  * [any-thread] since 0.1 */
 static void call_quire_runtime_get_stats(call* c) {
   c->status = quire_runtime_get_stats(c->slots[0].p, c->slots[1].p, &c->err);
+}
+
+static const step steps_of_quire_runtime_take_log_line[] = {
+    {STEP_HANDLE, 0, "runtime", 0, NULL, &type_of_quire_runtime},
+    {STEP_NUMBER, 1, "level", FIELD_INT32_T, NULL, NULL},
+    {STEP_NUMBER, 2, "nLost", FIELD_INT64_T, NULL, NULL},
+    {STEP_FILLED, 3, "buf", FIELD_CHAR, NULL, NULL},
+    {0, 0, NULL, 0, NULL, NULL}};
+/** Takes the oldest line of the log that is kept (n_kept_log_lines): for hosts that no foreign
+ * thread may call, such as most interpreters. *level: QUIRE_LOG_...; 0: there is none, and the text
+ * is empty. Lines are never empty. *n_lost: lines that were lost, for want of room, between the one
+ * before and this one. A line is taken when its text fits cap. Errors: INVALID_ARGUMENT,
+ * BUFFER_TOO_SMALL (also where another thread took the line that was asked about), CLOSED.
+ * [any-thread] since 0.1 */
+static void call_quire_runtime_take_log_line(call* c) {
+  c->status = quire_runtime_take_log_line(c->slots[0].p, (int32_t*)&c->slots[1], (int64_t*)&c->slots[2], c->slots[3].p, c->cap, &c->needed, &c->err);
 }
 
 static const step steps_of_quire_runtime_get_device_count[] = {
@@ -2186,6 +2203,7 @@ const function raw_functions[] = {
     {"runtimeCreate", call_quire_runtime_create, RETURNS_STATUS, 0, steps_of_quire_runtime_create},
     {"runtimeClose", call_quire_runtime_close, RETURNS_STATUS, 0, steps_of_quire_runtime_close},
     {"runtimeGetStats", call_quire_runtime_get_stats, RETURNS_STATUS, 0, steps_of_quire_runtime_get_stats},
+    {"runtimeTakeLogLine", call_quire_runtime_take_log_line, RETURNS_STATUS, 0, steps_of_quire_runtime_take_log_line},
     {"runtimeGetDeviceCount", call_quire_runtime_get_device_count, RETURNS_STATUS, 0, steps_of_quire_runtime_get_device_count},
     {"runtimeGetDeviceInfo", call_quire_runtime_get_device_info, RETURNS_STATUS, 0, steps_of_quire_runtime_get_device_info},
     {"cancelCreate", call_quire_cancel_create, RETURNS_STATUS, 0, steps_of_quire_cancel_create},

@@ -20,6 +20,7 @@ LOADS = {"default": 0, "mmap": 1, "read": 2}
 DEVICE_KINDS = {1: "cpu", 2: "cuda"}
 OVERFLOWS = {"default": 0, "error": 1, "stop": 2, "extrapolate": 3}
 LOG_LEVELS = {"default": 0, "error": 1, "warning": 2, "info": 3, "debug": 4}
+LOG_LEVEL_NAMES = _Names({number: name for name, number in LOG_LEVELS.items()})
 EVENTS = _Names({1: "prefill", 2: "token", 3: "warning", 4: "end", 5: "notice"})
 FINISHES = _Names({0: "", 1: "max_tokens", 2: "eos", 3: "stop_id", 4: "stop_string", 5: "reach", 6: "cancelled",
                    7: "deadline"})

@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import itertools
 import weakref
-from ctypes import byref, c_int32
+from ctypes import byref, c_int32, c_int64
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence, Tuple, Union
 
 from . import _ffi
@@ -14,7 +14,7 @@ from ._arguments import _session_options
 from ._calls import QuireError, _Handle, _call, _choice, _fields, _options, _path, _text
 from ._library import lib
 from ._model import Model, Tokenizer
-from ._names import ACTIVATIONS, DEVICE_KINDS, LOADS, LOG_LEVELS, TYPES
+from ._names import ACTIVATIONS, DEVICE_KINDS, LOADS, LOG_LEVEL_NAMES, LOG_LEVELS, TYPES
 from ._types import Budgets, Info, Infos, Path, Progress, SessionOptions
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 # A thread of the library that enters Python while the interpreter shuts down would be killed inside C++ frames. So the
 # function that C calls is never freed, and the threads are joined before the shutdown.
-_logs: Dict[int, Callable[[int, str], object]] = {}  # of the living Runtimes
+_logs: Dict[int, Callable[[str, str], object]] = {}  # of the living Runtimes
 _log_keys = itertools.count(1)
 _runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
 
 
 def _log_of(key: int, level: int, message: Any, length: int) -> None:
     if log := _logs.get(key):
-        log(level, message[:length].decode(errors="replace"))
+        log(LOG_LEVEL_NAMES[level], message[:length].decode(errors="replace"))
 
 
 _log = _ffi.LogCallback(_log_of)
@@ -45,16 +45,17 @@ def _close_runtimes() -> None:
 
 
 class Runtime(_Handle):
-    """Threads and memory. log: called as log(level, message) on any thread; it must not call Quire. budgets:
+    """Threads and memory. log: called as log(level, message), such as log("info", "loaded ..."), on any thread; it must not call Quire. kept_log_lines: how many
+    lines of the log are kept for take_log_line(). budgets:
     kv_device_budget_bytes, kv_host_budget_bytes, kv_compressed_budget_bytes and kv_file_budget_bytes, of the KV caches of
     all sessions together. prefix_cache_bytes: most bytes that are kept of released sessions, for the next one whose
     text begins as one of theirs."""
 
     _release = "quire_runtime_release"
 
-    def __init__(self, threads: int = 0, io_threads: int = 0, log: Optional[Callable[[int, str], object]] = None,
-                 log_level: str = "default", prefix_cache_bytes: int = 0, **budgets: Unpack[Budgets]) -> None:
-        options = _options(_ffi.RuntimeOptions, n_threads=threads, n_io_threads=io_threads,
+    def __init__(self, threads: int = 0, io_threads: int = 0, log: Optional[Callable[[str, str], object]] = None,
+                 log_level: str = "default", kept_log_lines: int = 0, prefix_cache_bytes: int = 0, **budgets: Unpack[Budgets]) -> None:
+        options = _options(_ffi.RuntimeOptions, n_threads=threads, n_io_threads=io_threads, n_kept_log_lines=kept_log_lines,
                            prefix_cache_bytes=prefix_cache_bytes, **budgets,
                            log_level=_choice("log_level", log_level, LOG_LEVELS))
         if log is not None:
@@ -95,6 +96,13 @@ class Runtime(_Handle):
         stats = _options(_ffi.RuntimeStats)
         _call(lib.quire_runtime_get_stats, self._handle, byref(stats))
         return _fields(stats)
+
+    def take_log_line(self) -> Optional[Tuple[str, str, int]]:
+        """The level and text of the oldest line of the log that was kept (kept_log_lines) and not taken yet, and how many lines
+        were lost before it for want of room; None: there is no line."""
+        level, n_lost = c_int32(), c_int64()
+        text = _text(lib.quire_runtime_take_log_line, self._handle, byref(level), byref(n_lost))
+        return (LOG_LEVEL_NAMES[level.value], text.decode(), n_lost.value) if level.value else None
 
     def tokenizer(self, path: Path) -> Tokenizer:
         """The tokenizer of a model directory, a tokenizer.model, a tokenizer.json or a GGUF file; no weights."""

@@ -74,6 +74,19 @@ namespace Quire
             RuntimeHandle runtime, NativeRuntimeStats* stats, out NativeError err);
 
         /// <summary>
+        /// Takes the oldest line of the log that is kept (n_kept_log_lines): for hosts that no foreign thread may
+        /// call, such as most interpreters. *level: QUIRE_LOG_...; 0: there is none, and the text is empty. Lines
+        /// are never empty. *n_lost: lines that were lost, for want of room, between the one before and this one. A
+        /// line is taken when its text fits cap. Errors: INVALID_ARGUMENT, BUFFER_TOO_SMALL (also where another
+        /// thread took the line that was asked about), CLOSED.
+        /// [any-thread] since 0.1.
+        /// </summary>
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int quire_runtime_take_log_line(
+            RuntimeHandle runtime, out int level, out long n_lost, byte* buf, UIntPtr cap, out UIntPtr needed,
+            out NativeError err);
+
+        /// <summary>
         /// How many devices there are, the unusable ones included. Errors: CLOSED.
         /// [any-thread] since 0.1.
         /// </summary>

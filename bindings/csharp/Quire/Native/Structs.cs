@@ -22,7 +22,7 @@ namespace Quire
         public int n_threads;
         public int log_level;
         public int n_io_threads;
-        public int reserved;
+        public int n_kept_log_lines;
         public IntPtr log;
         public IntPtr log_user_data;
         public IntPtr log_destroy;

@@ -256,6 +256,7 @@ module Quire::Interface
       n_threads: { type: :int32_t, offset: 8 },
       log_level: { type: :int32_t, offset: 12 },
       n_io_threads: { type: :int32_t, offset: 16 },
+      n_kept_log_lines: { type: :int32_t, offset: 20 },
       kv_device_budget_bytes: { type: :int64_t, offset: 80 },
       kv_host_budget_bytes: { type: :int64_t, offset: 88 },
       kv_compressed_budget_bytes: { type: :int64_t, offset: 96 },
@@ -654,6 +655,14 @@ module Quire::Interface
     # Fills *stats (struct_size set by the caller). Errors: INVALID_ARGUMENT, CLOSED.
     runtime_get_stats: { returns: :int32_t, types: [:address, :address, :address],
       steps: [[:handle, :quire_runtime], [:result, :quire_runtime_stats], [:error, :quire_error]] },
+    # runtime_take_log_line(runtime) [any-thread] since 0.1
+    # Takes the oldest line of the log that is kept (n_kept_log_lines): for hosts that no foreign
+    # thread may call, such as most interpreters. *level: QUIRE_LOG_...; 0: there is none, and the text
+    # is empty. Lines are never empty. *n_lost: lines that were lost, for want of room, between the one
+    # before and this one. A line is taken when its text fits cap. Errors: INVALID_ARGUMENT,
+    # BUFFER_TOO_SMALL (also where another thread took the line that was asked about), CLOSED.
+    runtime_take_log_line: { returns: :int32_t, types: [:address, :address, :address, :address, :size_t, :address, :address],
+      steps: [[:handle, :quire_runtime], [:number, :int32_t], [:number, :int64_t], [:filled, :char], [:error, :quire_error]] },
     # runtime_get_device_count(runtime) [any-thread] since 0.1
     # How many devices there are, the unusable ones included. Errors: CLOSED.
     runtime_get_device_count: { returns: :int32_t, types: [:address, :address, :address],

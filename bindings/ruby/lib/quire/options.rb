@@ -33,7 +33,7 @@ module Quire
       end
 
       def runtime(options)
-        number(rename(options, threads: :n_threads, io_threads: :n_io_threads), log_level: :log_level)
+        number(rename(options, threads: :n_threads, io_threads: :n_io_threads, kept_log_lines: :n_kept_log_lines), log_level: :log_level)
       end
 
       # With `progress` (called with done and total bytes) and `cancel` (a Cancel).

@@ -9,7 +9,8 @@ module Quire
   # Threads and memory; everything else hangs off one. Any thread may use it.
   class Runtime < Handle
     # A runtime; with a block, one that is closed at its end. Options: threads (0: the number of cores), io_threads,
-    # kv_device_budget_bytes, kv_host_budget_bytes, kv_compressed_budget_bytes, kv_file_budget_bytes, prefix_cache_bytes.
+    # kv_device_budget_bytes, kv_host_budget_bytes, kv_compressed_budget_bytes, kv_file_budget_bytes, prefix_cache_bytes;
+    # log_level (:error to :debug) and kept_log_lines, which is how many lines are kept for log_lines (0).
     def self.open(**options, &block)
       Handle.closing(new(**options), &block)
     end
@@ -43,6 +44,19 @@ module Quire
     # quire_runtime_stats as a hash.
     def stats
       Raw.runtime_get_stats(reference).except(:flags)
+    end
+
+    # The lines that were kept (kept_log_lines) and not taken yet: yields their level, their text, and how many lines were lost
+    # before it for want of room. Without a block, an Enumerator.
+    def log_lines
+      return to_enum(:log_lines) unless block_given?
+
+      loop do
+        level, n_lost, text = Raw.runtime_take_log_line(reference)
+        return if level.zero?
+
+        yield Names.word(:log_level, level), text.force_encoding(Encoding::UTF_8), n_lost
+      end
     end
 
     # What the model in `path` and a session of n_tokens would take: quire_memory_plan as a hash. Nothing is loaded. model: the

@@ -415,9 +415,10 @@ pub struct quire_runtime_options {
     /// session that has more than one: each on a GPU, those with COMPRESSED or FILE on a CPU; 0: one;
     /// -1: none, such sessions move chunks while they compute
     pub n_io_threads: i32,
-    /// 0
-    pub reserved: i32,
-    /// NULL: nothing is logged
+    /// lines of the log that it keeps for quire_runtime_take_log_line, further ones are lost; 0: none;
+    /// at most 65536
+    pub n_kept_log_lines: i32,
+    /// NULL: no function is called
     pub log: Option<quire_log_callback>,
     pub log_user_data: *mut c_void,
     /// may be NULL
@@ -450,7 +451,7 @@ layout! {
     n_threads: 8,
     log_level: 12,
     n_io_threads: 16,
-    reserved: 20,
+    n_kept_log_lines: 20,
     log: 24,
     log_user_data: 32,
     log_destroy: 40,
@@ -1753,6 +1754,23 @@ extern "C" {
     pub fn quire_runtime_get_stats(
         runtime: *const quire_runtime,
         stats: *mut quire_runtime_stats,
+        err: *mut quire_error,
+    ) -> quire_status;
+
+    /// Takes the oldest line of the log that is kept (n_kept_log_lines): for hosts that no foreign
+    /// thread may call, such as most interpreters. *level: QUIRE_LOG_...; 0: there is none, and the text
+    /// is empty. Lines are never empty. *n_lost: lines that were lost, for want of room, between the one
+    /// before and this one. A line is taken when its text fits cap. Errors: INVALID_ARGUMENT,
+    /// BUFFER_TOO_SMALL (also where another thread took the line that was asked about), CLOSED.
+    ///
+    /// [any-thread] since 0.1
+    pub fn quire_runtime_take_log_line(
+        runtime: *mut quire_runtime,
+        level: *mut i32,
+        n_lost: *mut i64,
+        buf: *mut c_char,
+        cap: usize,
+        needed: *mut usize,
         err: *mut quire_error,
     ) -> quire_status;
 

@@ -99,7 +99,7 @@ pub use model::{describe_files, Model, ModelInfo, RateEstimate};
 pub use model_options::ModelOptions;
 pub use names::{DeviceKind, ElementType, Finish, LoadMode, LogLevel, MessageCode, Overflow, Reuse, ReuseMiss, Tier};
 pub use quantize::{quantizations, quantize, QuantizeOptions};
-pub use runtime::{Device, MemoryPlan, Runtime, RuntimeStats};
+pub use runtime::{Device, LogLine, MemoryPlan, Runtime, RuntimeStats};
 pub use runtime_options::RuntimeOptions;
 pub use sampler::Sampler;
 pub use session::Session;

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use crate::handle::{opaque_debug, Handle};
 use crate::record::record;
-use crate::{call, sys, DeviceKind, Model, ModelOptions, Result, RuntimeOptions, SessionOptions, Tokenizer, Watch};
+use crate::{
+    call, sys, DeviceKind, LogLevel, Model, ModelOptions, Result, RuntimeOptions, SessionOptions, Tokenizer, Watch,
+};
 
 /// Threads, memory and log; everything else hangs off one. A clone is the same runtime.
 #[derive(Clone)]
@@ -48,6 +50,18 @@ record! {
         /// Likewise in a file.
         kv_file_bytes: i64,
     }
+}
+
+/// A line of the log that was kept ([`RuntimeOptions::n_kept_log_lines`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogLine {
+    /// How talkative one must be to see it.
+    pub level: LogLevel,
+    /// What it says.
+    pub text: String,
+    /// Lines lost between the one before and this one, for want of room.
+    pub n_lost: i64,
 }
 
 /// A device of this machine.
@@ -110,6 +124,17 @@ impl Runtime {
     pub fn stats(&self) -> Result<RuntimeStats> {
         let raw = call::fill(|stats, error| unsafe { sys::quire_runtime_get_stats(self.0.raw(), stats, error) })?;
         Ok(RuntimeStats::from(&raw))
+    }
+
+    /// Takes the oldest line of the log that was kept and not taken yet; `None`: there is none.
+    ///
+    /// See [`sys::quire_runtime_take_log_line`].
+    pub fn take_log_line(&self) -> Result<Option<LogLine>> {
+        let (mut level, mut n_lost) = (0, 0);
+        let text = call::read_text(0, |buffer, capacity, needed, error| unsafe {
+            sys::quire_runtime_take_log_line(self.0.raw(), &mut level, &mut n_lost, buffer, capacity, needed, error)
+        })?;
+        Ok((level != 0).then(|| LogLine { level: level.into(), text, n_lost }))
     }
 
     /// The devices of this machine, unusable ones included, in the order in which "auto" prefers them.

@@ -32,6 +32,8 @@ pub struct RuntimeOptions {
     pub log_level: Option<LogLevel>,
     /// Is told what happens, on any thread. It must not call Quire, save for dropping handles. If it panics, the line is lost.
     pub log: Option<Log>,
+    /// How many lines of the log are kept for [`Runtime::take_log_line`](crate::Runtime::take_log_line); 0: none; at most 65536.
+    pub n_kept_log_lines: i32,
     /// Memory for weights, KV cache and scratch; `None`: the system's. Any thread calls it. If it panics, there is no memory.
     pub allocator: Option<Box<dyn GlobalAlloc + Send + Sync>>,
     /// What the KV caches of all sessions may hold together in each device's memory; 0: no limit.
@@ -57,6 +59,7 @@ impl RuntimeOptions {
         let mut raw = sys::quire_runtime_options {
             n_threads: self.n_threads,
             n_io_threads: self.n_io_threads,
+            n_kept_log_lines: self.n_kept_log_lines,
             log_level: self.log_level.map_or(0, LogLevel::raw),
             kv_device_budget_bytes: self.kv_device_budget_bytes,
             kv_host_budget_bytes: self.kv_host_budget_bytes,

@@ -27,6 +27,27 @@ fn log() {
     assert_eq!(Arc::strong_count(&lines), 1, "the sink goes with the runtime");
 }
 
+#[test]
+fn kept_log_lines() {
+    let log_level = Some(LogLevel::Info);
+    let runtime =
+        Runtime::new(RuntimeOptions { n_threads: 1, n_kept_log_lines: 2, log_level, ..Default::default() }).unwrap();
+    assert_eq!(runtime.take_log_line().unwrap(), None);
+    for _ in 0..3 {
+        runtime.load_model(tiny_model()).unwrap();
+    }
+    for _ in 0..2 {
+        let line = runtime.take_log_line().unwrap().unwrap();
+        assert!(line.text.contains("text_256"), "{line:?}");
+        assert_eq!((line.level, line.n_lost), (LogLevel::Info, 0));
+    }
+    assert_eq!(runtime.take_log_line().unwrap(), None);
+    runtime.load_model(tiny_model()).unwrap();
+    assert_eq!(runtime.take_log_line().unwrap().unwrap().n_lost, 1);
+    runtime.close().unwrap();
+    assert_eq!(runtime.take_log_line().unwrap_err().status(), Status::Closed);
+}
+
 /// A payload that panics when it is dropped.
 struct Bomb;
 
