@@ -90,8 +90,8 @@ def main():
     parser.add_argument("model")
     parser.add_argument("c_program")
     parser.add_argument("others", nargs="*", metavar="NAME=COMMAND")
-    parser.add_argument("--tokens", type=int, default=200, help="of each round")
-    parser.add_argument("--rounds", type=int, default=201)
+    parser.add_argument("--tokens", type=int, default=1000, help="of each round")
+    parser.add_argument("--rounds", type=int, default=41)
     parser.add_argument("--json", help="a file that gets the same numbers")
     arguments = parser.parse_args()
     commands = [("c", [arguments.c_program])]
