@@ -38,15 +38,15 @@ small=$models/110m-q8_0.gguf
 grouped='longheads(chunk=256, chunks=16, select=group)'
 by_head='longheads(chunk=256, chunks=16, select=head)'
 
-measure types speed.py "${all[@]}" --depths 0 128
-measure real speed.py "${real[@]}" --depths 128 2048 8192
+measure types speed.py "${all[@]}" --depths 0 128 --rounds 3
+measure real speed.py "${real[@]}" --depths 128 2048 8192 --rounds 3
 measure deep speed.py "$big" --threads 1 --depths 8192 32768 131072 --rounds 3
 measure deep_2 speed.py "$big" --threads 2 --depths 8192 32768 --rounds 3
 measure deep_110m speed.py "$small" --depths 8192 32768 --rounds 3
 measure longheads speed.py "$big" --threads 1 --depths 32768 131072 --rounds 3 --strategy "$grouped"
 measure longheads_by_head speed.py "$big" --threads 1 --depths 32768 131072 --rounds 3 --strategy "$by_head"
-measure dca speed.py "$big" "$small" --threads 1 --depths 8192 --strategy dca --against full
-measure int8 speed.py "$big" "$small" --threads 1 --depths 8192 --kv int8
+measure dca speed.py "$big" "$small" --threads 1 --depths 8192 --strategy dca --against full --rounds 3
+measure int8 speed.py "$big" "$small" --threads 1 --depths 8192 --kv int8 --rounds 3
 measure start machine.py start "$models/1.1b-q4_0.gguf"
 measure together machine.py together "$models/1.1b-q4_0.gguf"
 measure neighbour machine.py neighbour "$big"

@@ -1,0 +1,103 @@
+"""Writes a page of what table.sh measured, with what must be reached and is aimed at beside each ratio.
+
+    page.py RESULTS PAGE.md [MACHINE]
+
+MACHINE: a line that says what the measurements were made on.
+"""
+
+import json
+import pathlib
+import statistics
+import sys
+
+TITLES = {
+    "types": "Weights of each type",
+    "real": "SmolLM2-135M-Instruct",
+    "deep": "Behind long texts, one thread",
+    "deep_2": "Behind long texts, two threads",
+    "deep_110m": "Behind long texts, each query head with keys of its own",
+    "longheads": "LongHeads, a choice for each KV head, against all keys",
+    "longheads_by_head": "LongHeads, a choice for each query head, against all keys",
+    "dca": "`full` against `dca`, both of the library: `full`'s speed in relation to `dca`'s",
+    "int8": "Keys and values of 8 bits",
+    "start": "From opening the file (in the page cache) to the first token",
+    "together": "Four sessions at once, against one after the other",
+    "neighbour": "Two threads beside a neighbour that computes on one of two cores, against one thread alone",
+    "memory": "Bytes held, anonymous and mapped: less is better",
+}
+# (measurement, what its rows have): must, aim
+GOALS = [
+    ("types", {"work": "generate", "model": "1.1b-bf16"}, 0.97, 1.0),
+    ("types", {"work": "generate", "model": "1.1b-q8_0"}, 1.05, 1.15),
+    ("types", {"work": "generate", "model": "1.1b-q4_0"}, 1.2, 1.5),
+    ("types", {"work": "generate", "model": "1.1b-f32"}, 1.05, 1.25),
+    ("types", {"work": "read", "depth": 0, "model": "1.1b-f32"}, 1.8, 2.6),
+    ("types", {"work": "read", "depth": 0, "model": "1.1b-bf16"}, 1.8, 2.6),
+    ("types", {"work": "read", "depth": 0, "model": "1.1b-q8_0"}, 1.4, 2.3),
+    ("types", {"work": "read", "depth": 0, "model": "1.1b-q4_0"}, 1.3, 2.0),
+    ("deep", {"work": "generate", "depth": 8192}, 1.8, 2.2),
+    ("deep", {"work": "generate", "depth": 32768}, 2.8, 4.0),
+    ("deep", {"work": "generate", "depth": 131072}, 3.5, 5.0),
+    ("deep", {"work": "read", "depth": 8192}, 2.0, 3.5),
+    ("deep_2", {"work": "generate", "depth": 8192}, 1.8, 2.2),
+    ("deep_2", {"work": "generate", "depth": 32768}, 2.8, 4.0),
+    ("deep_2", {"work": "read", "depth": 8192}, 2.0, 3.5),
+    ("longheads", {"work": "generate", "depth": 32768}, 4.0, 7.0),
+    ("longheads", {"work": "generate", "depth": 131072}, 15.0, 30.0),
+    ("longheads", {"work": "read", "depth": 32768}, 3.0, 6.0),
+    ("real", {"work": "generate", "depth": 128, "model": "smollm2-q4_1"}, 1.1, 1.4),
+    ("real", {"work": "generate", "depth": 8192, "model": "smollm2-q4_1"}, 1.8, 2.5),
+    ("real", {"work": "read", "depth": 8192, "model": "smollm2-q4_1"}, 2.0, 3.5),
+    ("deep_110m", {"work": "generate"}, 1.4, 1.8),
+    ("int8", {"work": "generate"}, 4.0, 6.0),
+    ("start", {}, 1.0, 2.0),
+    ("together", {}, 2.0, 3.0),
+    ("neighbour", {}, 0.9, 1.0),
+]
+AT_MOST = [("memory", {}, 0.95, 0.8)]
+
+
+def goal(name, row):
+    """The text of a goal, and whether it is missed."""
+    median = statistics.median(row["ratios"])
+    for goals, sign, reached in ((GOALS, "", median.__ge__), (AT_MOST, "at most ", median.__le__)):
+        for measurement, wanted, must, aim in goals:
+            if measurement == name and all(row[key] == value for key, value in wanted.items()):
+                return f"{sign}{must:g}, {aim:g}", "" if reached(must) else " **missed**"
+    return "", ""
+
+
+def speeds(row, which):
+    """Median of the tokens a second of the library (0), or of the better one of its peers (1)."""
+    rounds = row.get("tokens_per_s")
+    if not rounds:
+        return ""
+    return f"{statistics.median(r[0] if which == 0 else max(r[1:]) for r in rounds):.1f}"
+
+
+def lines_of(name, rows):
+    yield f"\n## {TITLES[name]}\n"
+    yield "| model | threads | depth | work | tokens/s | the peer's | ratio (least to greatest) | must, aim |"
+    yield "|---|---:|---:|---|---:|---:|---|---|"
+    for row in rows:
+        text, missed = goal(name, row)
+        ratios = row["ratios"]
+        yield (f"| {row['model']} | {row['threads']} | {row['depth']:,} | {row['work']} | {speeds(row, 0)} | {speeds(row, 1)} | "
+               f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}){missed} | {text} |")
+
+
+def main():
+    results, page = map(pathlib.Path, sys.argv[1:3])
+    lines = ["# Beside llama.cpp\n",
+             "Written by `tests/peers/llama_cpp/page.py` from what `tests/peers/llama_cpp/table.sh` measured (the JSON files in",
+             f"`{results.name}/`); `tests/peers/README.md` says how. Both programs in turn on the same GGUF file; the peer is llama.cpp, the better",
+             "of its flash attention on and off in each round, unless a heading says otherwise. \"read\": 512 tokens more; \"generate\": 32.",
+             *sys.argv[3:4]]
+    for name in TITLES:
+        path = results / f"{name}.json"
+        if path.exists():
+            lines += lines_of(name, json.loads(path.read_text())["rows"])
+    page.write_text("\n".join(lines) + "\n")
+
+
+main()
