@@ -31,7 +31,6 @@ constexpr int kTileRows = 2;
 constexpr int kTileRows = HWY_TARGET == HWY_AVX2 ? 3 : 6;  // integer and float sums, and the operands, in registers
 #define QUIRE_CPU_UNROLL(n) HWY_UNROLL(n)
 #endif
-constexpr int64_t kPrefetchDistance = 4096;
 
 // What the terms of some formats are made of.
 template <int kScaleCount, bool kHasOffset, int kBits, bool kVnni>

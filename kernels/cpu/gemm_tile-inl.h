@@ -16,9 +16,8 @@ namespace quire::cpu::HWY_NAMESPACE {
 // Rows of a tile. Of the 16 registers of AVX2, widening 16-bit weights takes more than three rows would leave.
 template <class T>
 constexpr int kMaxRows = HWY_TARGET == HWY_AVX2 && sizeof(T) == 2 ? 2 : kAccumulators / kPanelVectors;
-constexpr int64_t kStep = 16;                // k per pass of the main loop: one cache line of x a row
-constexpr int64_t kRowBlock = 96;            // rows of x that pass a panel while it stays in the L2 cache
-constexpr int64_t kPrefetchDistance = 4096;  // bytes ahead in the weights when every byte is used once
+constexpr int64_t kStep = 16;      // k per pass of the main loop: one cache line of x a row
+constexpr int64_t kRowBlock = 96;  // rows of x that pass a panel while it stays in the L2 cache
 
 // Vector v of the panel's weights of k + kParity; `w` is the place of an even k.
 template <int kParity, class T>
@@ -130,12 +129,17 @@ void gemm_tile(const float* x, int64_t ldx, int64_t k, const T* w, Prefetcher pr
 }
 
 // With one tile a row block the weights stream past once, so ask for what comes next in the stream; with more, the
-// first tile would wait for memory and the others for the arithmetic: each fetches its share of the next panel.
+// first tile would wait for memory and the others for the arithmetic: each fetches its share of the next panel. f32
+// weights of one row are not waited for by anything else: there the processor's own prefetcher does best, if it is told
+// where to begin.
 template <class T>
-Prefetcher prefetcher(const T* panel, int64_t panel_elements, int64_t tile, int64_t n_tiles) {
+Prefetcher prefetcher(const T* panel, int64_t panel_elements, int64_t tile, int64_t n_tiles, int64_t n_rows) {
   constexpr int64_t kStepBytes = kStep * kPanel * static_cast<int64_t>(sizeof(T));
   const uintptr_t at = reinterpret_cast<uintptr_t>(panel);
-  if (n_tiles == 1) return {at + kPrefetchDistance, UINTPTR_MAX, kStepBytes / 64};
+  if (n_tiles == 1) {
+    const int64_t apart = sizeof(T) == sizeof(float) && n_rows == 1 ? 512 : 64;
+    return {at + kPrefetchDistance, UINTPTR_MAX, kStepBytes / apart, apart};
+  }
   const int64_t share = ceil_div(kStepBytes / 64, n_tiles);
   const int64_t bytes = panel_elements * static_cast<int64_t>(sizeof(T));
   return {at + static_cast<uintptr_t>(bytes + tile * share * 64 * (bytes / kStepBytes)), UINTPTR_MAX, share};
@@ -162,7 +166,7 @@ HWY_INLINE void for_tiles(int64_t m, const T* packed, int64_t panel_elements, in
       const int64_t c = p * kPanel;
       for (int64_t t = 0; t < n_tiles; ++t) {
         const int64_t first = r0 + rows * t / n_tiles, last = r0 + rows * (t + 1) / n_tiles;
-        multiply(Tile<T>{first, last - first, panel, prefetcher(panel, panel_elements, t, n_tiles), c,
+        multiply(Tile<T>{first, last - first, panel, prefetcher(panel, panel_elements, t, n_tiles, rows), c,
                          n - c < kPanel ? n - c : kPanel});
       }
     }
