@@ -1,7 +1,7 @@
 """Prefill and decode of the library and of llama.cpp on the same GGUF files: ratios, both programs in turn.
 
     speed.py MODEL.gguf... [--threads 1 2] [--depths 128 2048 8192] [--rounds 5] [--strategy full] [--kv f16|int8]
-             [--against dca] [--json FILE]
+             [--against dca] [--works read generate] [--json FILE]
 
 QUIRE_LIBRARY names the library. llama.cpp is that of llama-cpp-python, which is to be built for this processor
 (CMAKE_ARGS=-DGGML_NATIVE=ON; of a processor whose AMX a virtual machine refuses, with -DGGML_AMX_TILE=OFF and so on).
@@ -38,10 +38,10 @@ def rate(program, work, ids, depth):
     return len(ids) / seconds
 
 
-def measure(programs, depth, rounds):
+def measure(programs, depth, works, rounds):
     """{work: [rates of the programs in each round]}, in tokens a second. Nothing can be generated behind nothing."""
     ids = random_ids(max(WORK.values()), seed=8)
-    works = {work: n for work, n in WORK.items() if depth > 0 or work != "generate"}
+    works = {work: WORK[work] for work in works if depth > 0 or work != "generate"}
     for program in programs:
         program.fill(depth)
         for work in works:  # once for nothing: memory is touched
@@ -62,7 +62,7 @@ def compare(path, n_threads, depth, arguments):
         n_ctx = depth + sum(WORK.values())
         programs += [LlamaCpp(other, n_threads, n_ctx, flash, arguments.kv)
                      for flash in ([True, False] if arguments.kv == "f16" else [True])]
-    found = measure(programs, depth, arguments.rounds)
+    found = measure(programs, depth, arguments.works, arguments.rounds)
     for closing in programs + models:
         closing.close()
     return found
@@ -77,6 +77,7 @@ def main():
     parser.add_argument("--strategy", default="full")
     parser.add_argument("--kv", choices=["f16", "int8"], default="f16")
     parser.add_argument("--against", metavar="STRATEGY")
+    parser.add_argument("--works", nargs="+", choices=WORK, default=list(WORK))
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
     peer = f"quire {arguments.against}" if arguments.against else "llama.cpp"

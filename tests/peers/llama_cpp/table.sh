@@ -4,7 +4,7 @@
 #
 #   table.sh PYTHON MODELS RESULTS [NAME...]      PYTHON has llama-cpp-python; NAME: of the measurements below
 #
-# QUIRE_LIBRARY names the library. Each measurement is RESULTS/NAME.json and RESULTS/NAME.txt.
+# QUIRE_LIBRARY names the library. Each measurement is RESULTS/NAME.json; page.py makes a page of them.
 set -euo pipefail
 
 python=${1:?usage: table.sh PYTHON MODELS RESULTS [NAME...]}
@@ -22,7 +22,7 @@ measure() {
   [ ${#asked[@]} -eq 0 ] || [[ " ${asked[*]} " = *" $name "* ]] || return 0
   [ ! -f "$results/$name.json" ] || return 0
   echo "== $name"
-  "$python" "$here/$program" "$@" --json "$results/$name.json" | tee "$results/$name.txt"
+  "$python" "$here/$program" "$@" --json "$results/$name.json"
 }
 # files PREFIX TYPE...: paths of models.
 files() {
@@ -38,13 +38,16 @@ small=$models/110m-q8_0.gguf
 grouped='longheads(chunk=256, chunks=16, select=group)'
 by_head='longheads(chunk=256, chunks=16, select=head)'
 
-measure types speed.py "${all[@]}" --depths 0 128 --rounds 3
+measure read speed.py "${all[@]}" --depths 0 --works read --rounds 3
+measure decode speed.py "${all[@]}" --depths 128 --works generate
 measure real speed.py "${real[@]}" --depths 128 2048 8192 --rounds 3
-measure deep speed.py "$big" --threads 1 --depths 8192 32768 131072 --rounds 3
+measure deep speed.py "$big" --threads 1 --depths 8192 32768 --rounds 3
 measure deep_2 speed.py "$big" --threads 2 --depths 8192 32768 --rounds 3
+measure deepest speed.py "$big" --threads 1 --depths 131072 --works generate --rounds 3
 measure deep_110m speed.py "$small" --depths 8192 32768 --rounds 3
-measure longheads speed.py "$big" --threads 1 --depths 32768 131072 --rounds 3 --strategy "$grouped"
-measure longheads_by_head speed.py "$big" --threads 1 --depths 32768 131072 --rounds 3 --strategy "$by_head"
+measure longheads speed.py "$big" --threads 1 --depths 32768 --rounds 3 --strategy "$grouped"
+measure longheads_deepest speed.py "$big" --threads 1 --depths 131072 --works generate --rounds 3 --strategy "$grouped"
+measure longheads_by_head speed.py "$big" --threads 1 --depths 32768 131072 --works generate --rounds 3 --strategy "$by_head"
 measure dca speed.py "$big" "$small" --threads 1 --depths 8192 --strategy dca --against full --rounds 3
 measure int8 speed.py "$big" "$small" --threads 1 --depths 8192 --kv int8 --rounds 3
 measure start machine.py start "$models/1.1b-q4_0.gguf"
