@@ -92,13 +92,14 @@ def write(results, out, draws):
                 depth_maps(page, results)
     if results.of("perplexity"):
         page.heading("Perplexity of the same 1,024 tokens after contexts of different lengths")
-        page.text("Of the Debian handbook; in brackets the number of places. The tokens are given to the model; to",
-                  "`dca_topk`, which reads as `dca`, as its own: it generates them one at a time.")
+        page.text("Of the Debian handbook; in brackets the number of places: the same ones where the number is the same. The tokens are",
+                  "given to the model; to `dca_topk`, which reads as `dca`, as its own: it generates them one at a time.")
         table(page, "tokens", results, "perplexity", perplexity)
         page.heading("What it costs")
-        page.text("Milliseconds of processor time for a token of the text that is read.")
+        page.text("Milliseconds of processor time for a token of the text that is read, of the first place. A column is of one machine, but",
+                  "not all columns are.")
         table(page, "tokens", results, "perplexity",
-              lambda rows: f"{1000 * sum(r['cpu_seconds'] for r in rows) / sum(r['n_read'] for r in rows):.1f}")
+              lambda rows: f"{1000 * rows[0]['cpu_seconds'] / rows[0]['n_read']:.1f}")
         page.text("Most memory of the KV cache, in MiB.")
         table(page, "tokens", results, "perplexity", lambda rows: f"{max(r['kv_bytes_peak'] for r in rows) / 2**20:.0f}")
     lengths = sorted({row["length"] for row in results.of("passkey")})
