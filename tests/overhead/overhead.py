@@ -3,7 +3,7 @@
     overhead.py MODEL_DIR C_PROGRAM [NAME=COMMAND ...] [--tokens N] [--rounds R] [--json FILE]
 
 Starts the C program and one program for each NAME, all of which keep the contract of README.md, and lets them take turns
-for many short rounds. In a round each program generates once, next to a turn of C, before it or behind it, and its tokens a
+for many rounds. In a round each program generates once, next to a turn of C, before it or behind it, and its tokens a
 second are divided by those of that turn. Prints the median of these ratios with the quartiles, and each program's allocations a token. Exit status 1: a
 program did something else than the contract says.
 """

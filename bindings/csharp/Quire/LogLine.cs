@@ -10,7 +10,7 @@ namespace Quire
             LostCount = lostCount;
         }
 
-        /// <summary>How talkative one must be to see it.</summary>
+        /// <summary>How important it is.</summary>
         public LogLevel Level { get; }
 
         /// <summary>What it says.</summary>

@@ -1,6 +1,6 @@
 -- The raw layer of LuaJIT: the functions of quire.h through its FFI, in the shape that bindings/plans.py describes, so that the
 -- layer above is the same as on Lua 5.4. Callbacks come on this thread and during a call alone; what would come on a
--- thread of the library (log lines, reading a loaded session's bytes) is not here, because no Lua may run there.
+-- thread of the library (the function of the log, reading a loaded session's bytes) is not here, because no Lua may run there.
 local ffi = require("ffi")
 local interface = require("quire.interface")
 

@@ -56,7 +56,7 @@ record! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogLine {
-    /// How talkative one must be to see it.
+    /// How important it is.
     pub level: LogLevel,
     /// What it says.
     pub text: String,
