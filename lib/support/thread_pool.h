@@ -1,9 +1,14 @@
 // The runtime's compute threads. One caller at a time hands out numbered tasks; the threads and the caller take them.
+//
+// A thread whose core another program takes in the middle of a task keeps all others waiting for it until it gets the
+// core back, some milliseconds later. Such a thread rests: for several times as long as it was waited for the others
+// compute without it, so that what is lost stays a small part of the time.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -14,8 +19,11 @@ namespace quire {
 
 class ThreadPool {
  public:
-  // Threads that compute, the caller of run() among them: n_threads - 1 are started here.
-  explicit ThreadPool(int n_threads);
+  using Now = std::function<int64_t()>;
+
+  // Threads that compute, the caller of run() among them: n_threads - 1 are started here. now: nanoseconds of a clock
+  // that never goes back; tests have their own.
+  explicit ThreadPool(int n_threads, Now now = steady_now_ns);
   ~ThreadPool();  // stops
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -30,16 +38,34 @@ class ThreadPool {
   // false: some tasks were left out. Tasks must not throw. Memory written by tasks is visible after the return.
   bool run(int64_t n_tasks, const CancelToken* cancel, const std::function<void(int64_t, int)>& task);
 
+  // Threads that rest. Where run() is called.
+  int n_resting() const { return n_resting_; }
+
   // Tasks started since creation. Any thread.
   int64_t tasks_started() const { return tasks_started_.load(std::memory_order_relaxed); }
 
  private:
   struct Job;
+  struct Worker {
+    std::thread thread;
+    std::atomic<bool> inside{false};   // may touch the current job; raised after, and lowered before, inside_ counts it
+    std::atomic<bool> resting{false};  // takes no tasks; written by the caller of run()
+    // The caller's of run():
+    int64_t rests_until = 0;
+    int64_t cpu_ns = -1;  // its CPU time when the caller began to wait for it; negative: it is not waited for
+  };
+
+  static int64_t steady_now_ns();
   void work(int thread);
   void take_tasks(Job& job, int thread);
+  void end_rests();
+  void wait_for_workers();
+  void begin_rests(int64_t waited_ns);
 
   const int n_threads_;
-  std::vector<std::thread> workers_;
+  const Now now_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  int n_resting_ = 0;  // the caller's of run()
   std::atomic<int64_t> tasks_started_{0};
   std::atomic<uint64_t> generation_{0};  // one more per job; threads wait for it to change
   std::atomic<Job*> job_{nullptr};

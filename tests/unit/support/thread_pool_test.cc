@@ -119,6 +119,96 @@ TEST(ThreadPool, IdleThreadsPark) {
   EXPECT_EQ(n.load(), 200);
 }
 
+// The clock is the test's, and counts how often the pool looked at it: the caller does when it begins to wait.
+class Rests : public testing::Test {
+ protected:
+  static constexpr int64_t kMs = 1'000'000;
+
+  // Runs a task on each of the two threads; thread 1's calls `late` before it ends.
+  void run_late(const std::function<void()>& late) {
+    std::atomic<int> arrived{0};
+    pool_.run(2, nullptr, [&](int64_t, int thread) {
+      arrived.fetch_add(1);
+      while (arrived.load() < 2) std::this_thread::yield();
+      if (thread == 1) late();
+    });
+  }
+  std::set<int> threads_of_a_job() {
+    std::set<int> threads;
+    std::mutex mutex;
+    pool_.run(200, nullptr, [&](int64_t, int thread) {
+      std::lock_guard lock(mutex);
+      threads.insert(thread);
+    });
+    return threads;
+  }
+
+  std::atomic<int64_t> time_{0};
+  std::atomic<int> looks_{0};
+  ThreadPool pool_{2, [this] {
+                     looks_.fetch_add(1);
+                     looks_.notify_all();
+                     return time_.load();
+                   }};
+};
+
+TEST_F(Rests, AThreadThatLostItsCoreRestsForAWhile) {
+  // Thread 1 does not compute until the caller, which has begun to wait for it, has waited for 5 ms.
+  run_late([&] {
+    looks_.wait(0);
+    time_ += 5 * kMs;
+  });
+  EXPECT_EQ(pool_.n_resting(), 1);
+  for (int job = 0; job < 100; ++job) EXPECT_EQ(threads_of_a_job(), std::set<int>{0});
+  time_ += 79 * kMs;
+  EXPECT_EQ(threads_of_a_job(), std::set<int>{0});
+  time_ += 1 * kMs;  // 16 times 5 ms
+  run_late([] {});   // which needs both threads
+  EXPECT_EQ(pool_.n_resting(), 0);
+}
+
+TEST_F(Rests, NoThreadRestsForLong) {
+  run_late([&] {
+    looks_.wait(0);
+    time_ += 10'000 * kMs;
+  });
+  EXPECT_EQ(pool_.n_resting(), 1);
+  time_ += 250 * kMs;
+  run_late([] {});
+  EXPECT_EQ(pool_.n_resting(), 0);
+}
+
+TEST_F(Rests, AThreadThatIsLittleLateDoesNot) {
+  run_late([&] {
+    looks_.wait(0);
+    time_ += kMs / 2 - 1;
+  });
+  EXPECT_EQ(pool_.n_resting(), 0);
+}
+
+// A long task is no reason: its thread computes while it is waited for.
+TEST_F(Rests, AThreadThatComputesDoesNot) {
+  run_late([&] {
+    looks_.wait(0);
+    timespec begin, now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    do {
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    } while ((now.tv_sec - begin.tv_sec) * 1000 * kMs + now.tv_nsec - begin.tv_nsec < 20 * kMs);
+    time_ += 5 * kMs;
+  });
+  EXPECT_EQ(pool_.n_resting(), 0);
+}
+
+TEST_F(Rests, ThePoolEndsWhileAThreadRests) {
+  run_late([&] {
+    looks_.wait(0);
+    time_ += 5 * kMs;
+  });
+  pool_.stop();
+  EXPECT_EQ(threads_of_a_job(), std::set<int>{0});
+}
+
 TEST(ThreadPool, WorkersAreNamedAndBlockSignals) {
   ThreadPool pool(2);
   std::mutex mutex;
