@@ -136,7 +136,7 @@ Status Session::save_to(ByteSink& sink, const SaveControl& control) const {
 }
 
 Status Session::save_whole(const std::string& path, const SaveControl& control) const {
-  QUIRE_ASSIGN(const auto file, OutputFile::create(path, control.owner_only));
+  QUIRE_ASSIGN(const auto file, OutputFile::create(path, {.owner_only = control.owner_only}));
   QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(*file, snapshot_version(options_)));
   QUIRE_TRY(write_snapshot(*writer, nullptr, control));
   note_saved(writer->mark());

@@ -7,7 +7,9 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <thread>
 
 namespace quire {
@@ -38,6 +40,11 @@ Status make_file(const std::string& path) {
   if (fd < 0) return errno == EEXIST ? Status() : failure("make", path, errno);
   ::close(fd);
   return {};
+}
+
+std::string canonical_path(const std::string& path) {
+  const std::unique_ptr<char, void (*)(void*)> found(::realpath(path.c_str(), nullptr), std::free);
+  return found ? found.get() : path;
 }
 
 FileFacts file_facts(const std::string& path) {

@@ -14,6 +14,9 @@ Status make_directory(const std::string& path);
 // Makes an empty file, for its owner alone (mode 0600), if nothing has that name. Errors: kNotFound, kIo.
 Status make_file(const std::string& path);
 
+// The path of the same file without symbolic links, from the root on; where it cannot be had, the path as it is.
+std::string canonical_path(const std::string& path);
+
 // Of what has the path itself: a symbolic link is no file.
 struct FileFacts {
   bool exists = false;

@@ -30,6 +30,7 @@ Result<std::unique_ptr<ReadFile>> ReadFile::open(const std::string& path, bool f
   if (::fstat(file->fd_, &info) != 0) return os_failure("stat", path, errno);
   if (!S_ISREG(info.st_mode)) return Status(Code::kIo, path + " is not a regular file");
   file->size_ = info.st_size;
+  file->modified_ns_ = info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
   return file;
 }
 

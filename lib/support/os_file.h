@@ -26,6 +26,7 @@ class ReadFile : public ByteSource {
   const std::string& path() const { return path_; }
   const std::string& name() const override { return path_; }
   int64_t size() const override { return size_; }
+  int64_t modified_ns() const { return modified_ns_; }  // since 1970, when it was opened
   Status read_at(int64_t offset, std::span<std::byte> out) const override;
   void will_read(int64_t offset, int64_t n_bytes) const override;
   // Maps the whole file read-only; the bytes live as long as this object. Second call: the same bytes.
@@ -38,6 +39,7 @@ class ReadFile : public ByteSource {
   const std::string path_;
   int fd_ = -1;
   int64_t size_ = 0;
+  int64_t modified_ns_ = 0;
   void* map_ = nullptr;
 };
 

@@ -33,17 +33,18 @@ int sync_directory(const std::string& directory) {
 
 }  // namespace
 
-Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, bool owner_only) {
+Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, const Options& options) {
   if (path.find('\0') != std::string::npos) return Status(Code::kInvalidArgument, "path has a NUL byte");
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
     return Status(Code::kIo, path + " is there and is not a regular file");
   }
   // It is there before the file, so that whatever fails afterwards leaves none.
-  std::unique_ptr<OutputFile> file(new OutputFile(path));
+  std::unique_ptr<OutputFile> file(new OutputFile(path, options.lasting));
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {  // another process may write the same path
     file->temporary_ = path + "." + std::to_string(::getpid()) + "-" + std::to_string(attempt) + ".tmp";
-    file->fd_ = ::open(file->temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, owner_only ? 0600 : 0666);
+    file->fd_ =
+        ::open(file->temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, options.owner_only ? 0600 : 0666);
     if (file->fd_ >= 0 || errno != EEXIST) break;
   }
   if (file->fd_ < 0) {
@@ -82,13 +83,13 @@ Status OutputFile::write(std::span<const std::byte> bytes) {
 }
 
 Status OutputFile::commit() {
-  if (::fsync(fd_) != 0) return failure("write");
+  if (lasting_ && ::fsync(fd_) != 0) return failure("write");
   const int closed = ::close(fd_);
   fd_ = -1;
   if (closed != 0) return failure("write");
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return failure("rename the temporary file to");
   committed_ = true;
-  if (const int error = sync_directory(directory_of(path_)); error != 0) {
+  if (const int error = lasting_ ? sync_directory(directory_of(path_)) : 0; error != 0) {
     errno = error;
     return failure("sync the directory of");
   }

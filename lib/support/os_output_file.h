@@ -12,12 +12,18 @@
 namespace quire {
 
 // Bytes are written to a temporary file beside `path`, which commit() gives that name: whoever opens the path sees the
-// old file or the whole new one, also after a crash of the system. Without a commit the temporary file goes with this
-// object. One thread.
+// old file or the whole new one. Without a commit the temporary file goes with this object. One thread.
 class OutputFile : public ByteSink {
  public:
-  // owner_only: nobody else may read it (mode 0600). Errors: kNotFound (the directory), kIo (with errno).
-  static Result<std::unique_ptr<OutputFile>> create(const std::string& path, bool owner_only = false);
+  struct Options {
+    bool owner_only = false;  // nobody else may read it (mode 0600)
+    // Whether a crash of the system leaves the old file or the whole new one, too. If not, committing does not wait for
+    // the disk, and a crash may leave a file with other bytes, which its reader must notice.
+    bool lasting = true;
+  };
+  // Errors: kNotFound (the directory), kIo (with errno).
+  static Result<std::unique_ptr<OutputFile>> create(const std::string& path, const Options& options);
+  static Result<std::unique_ptr<OutputFile>> create(const std::string& path) { return create(path, Options()); }
   ~OutputFile() override;
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -28,9 +34,10 @@ class OutputFile : public ByteSink {
   Status commit() override;                 // error: kIo
 
  private:
-  explicit OutputFile(std::string path) : path_(std::move(path)) {}
+  OutputFile(std::string path, bool lasting) : path_(std::move(path)), lasting_(lasting) {}
   Status failure(const char* what) const;
   const std::string path_;
+  const bool lasting_;
   std::string temporary_;
   int fd_ = -1;
   bool made_ = false;  // the temporary file
