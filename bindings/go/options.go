@@ -103,6 +103,17 @@ type ModelOptions struct {
 	// for, in float32. Other devices never round further than to their own type
 	ActivationType Type `json:"activation_type"`
 
+	// A directory (made if its parent is there) that keeps weights as the CPU multiplies with them:
+	// the first load writes a file of about weight_bytes for the model, later ones map it instead of
+	// reading and packing the weights again, so that they are done at once, and processes share its
+	// memory, which the system may take back without writing it anywhere. The file's checksums are
+	// compared. It is written anew where the model's files have another size or time of change than
+	// those that it was made from. Where it cannot be written (a full disk) the log says so, and
+	// weights are in memory as without it; so too of a model with `merge`, and on other devices. Who
+	// may write to the directory can change what models answer, and a file in it that is shortened
+	// kills the process (LoadMMap); deleting files is safe. NULL: none is kept
+	PackedDirectory string `json:"packed_directory"`
+
 	// Runs on the calling goroutine's thread with bytes done and in all. It must not call Quire.
 	// If it panics, the call is cancelled, and panics with the same value once C has returned.
 	Progress func(done, total int64) `json:"-"`
@@ -121,6 +132,7 @@ func (v *ModelOptions) inC(pins *pins) *C.quire_model_options {
 	c.beacon_path, c.beacon_path_len = pins.text(v.BeaconPath)
 	c.device, c.device_len = pins.text(v.Device)
 	c.activation_type = C.int32_t(v.ActivationType)
+	c.packed_directory, c.packed_directory_len = pins.text(v.PackedDirectory)
 	return c
 }
 

@@ -363,7 +363,7 @@ type MemoryPlan struct {
 	// allocated for the model
 	WeightBytes int64 `json:"weight_bytes"`
 
-	// of its files, mapped while it lives (LoadMMap; else 0)
+	// of files, mapped while it lives (LoadMMap, packed_directory)
 	MappedBytes int64 `json:"mapped_bytes"`
 
 	// activations and working memory, once per model; RoPE tables, once for all sessions with the

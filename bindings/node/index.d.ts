@@ -56,9 +56,10 @@ export interface LogLine {
 export type ModelOptions = With<C.ModelOptions, {
   load?: 'default' | 'mmap' | 'read';
   weightType?: TensorType;
-  activations?: 'f32' | 'int8';
+  activations?: 'f32' | 'bf16' | 'int8';
   merge?: (Path | [path: Path, scale: number])[];
   beacon?: Path;
+  packedDirectory?: Path;
 }, 'activationType' | 'beaconPath' | 'progress' | 'cancel'>;
 
 export type SessionOptions = With<C.SessionOptions, {

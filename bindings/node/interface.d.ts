@@ -112,6 +112,16 @@ export interface ModelOptions {
    * QUIRE_TYPE_F32: rows stay as they are, and a product is that with the values the weights stand
    * for, in float32. Other devices never round further than to their own type */
   activationType?: number;
+  /** A directory (made if its parent is there) that keeps weights as the CPU multiplies with them:
+   * the first load writes a file of about weight_bytes for the model, later ones map it instead of
+   * reading and packing the weights again, so that they are done at once, and processes share its
+   * memory, which the system may take back without writing it anywhere. The file's checksums are
+   * compared. It is written anew where the model's files have another size or time of change than
+   * those that it was made from. Where it cannot be written (a full disk) the log says so, and
+   * weights are in memory as without it; so too of a model with `merge`, and on other devices. Who
+   * may write to the directory can change what models answer, and a file in it that is shortened
+   * kills the process (QUIRE_LOAD_MMAP); deleting files is safe. NULL: none is kept */
+  packedDirectory?: string;
 }
 
 export interface ModelInfo {
@@ -431,7 +441,7 @@ export interface ChatOptions {
 export interface MemoryPlan {
   /** allocated for the model */
   weightBytes: number;
-  /** of its files, mapped while it lives (QUIRE_LOAD_MMAP; else 0) */
+  /** of files, mapped while it lives (QUIRE_LOAD_MMAP, packed_directory) */
   mappedBytes: number;
   /** activations and working memory, once per model; RoPE tables, once for all sessions with the
    * same frequencies and kv_chunk */

@@ -78,6 +78,12 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
   command
       .add_option("--device", arguments.device, "what to run on: auto, cpu; see `quire info --devices` (default: auto)")
       ->type_name("NAME");
+  command
+      .add_option(
+          "--packed", arguments.packed_directory,
+          "directory that keeps packed weights: the first load writes a file there, later ones map it and start "
+          "faster")
+      ->type_name("DIR");
   add_quiet_option(command);
 }
 

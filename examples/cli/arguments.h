@@ -30,6 +30,7 @@ struct ModelArguments {
   std::vector<AdapterArgument> merge;
   std::string beacon;
   std::string device = "auto";
+  std::string packed_directory;
 };
 
 struct SessionArguments {

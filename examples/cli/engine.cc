@@ -35,6 +35,8 @@ quire_model_options model_options(const ModelArguments& arguments) {
   options.beacon_path_len = arguments.beacon.size();
   options.device = arguments.device.data();
   options.device_len = arguments.device.size();
+  if (!arguments.packed_directory.empty()) options.packed_directory = arguments.packed_directory.data();
+  options.packed_directory_len = arguments.packed_directory.size();
   return options;
 }
 

@@ -442,7 +442,7 @@ static_assert(sizeof(quire_runtime_options) == 120 || sizeof(void*) != 8, "quire
 static_assert(sizeof(quire_runtime_stats) == 32 || sizeof(void*) != 8, "quire_runtime_stats");
 static_assert(sizeof(quire_device_info) == 448 || sizeof(void*) != 8, "quire_device_info");
 static_assert(sizeof(quire_adapter_source) == 24 || sizeof(void*) != 8, "quire_adapter_source");
-static_assert(sizeof(quire_model_options) == 96 || sizeof(void*) != 8, "quire_model_options");
+static_assert(sizeof(quire_model_options) == 112 || sizeof(void*) != 8, "quire_model_options");
 static_assert(sizeof(quire_model_info) == 80 || sizeof(void*) != 8, "quire_model_info");
 static_assert(sizeof(quire_quantize_options) == 56 || sizeof(void*) != 8, "quire_quantize_options");
 static_assert(sizeof(quire_adapter_options) == 32 || sizeof(void*) != 8, "quire_adapter_options");

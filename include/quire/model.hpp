@@ -27,6 +27,7 @@ struct ModelOptions {
   std::string beacon_path = {};
   std::string device = {};
   Type activation_type = Type::kDefault;
+  std::string packed_directory = {};
 };
 
 struct AdapterOptions {
@@ -61,6 +62,8 @@ class CModelOptions {
     c_.device = data_or_null(options.device);
     c_.device_len = options.device.size();
     c_.activation_type = static_cast<std::int32_t>(options.activation_type);
+    c_.packed_directory = data_or_null(options.packed_directory);
+    c_.packed_directory_len = options.packed_directory.size();
   }
   const quire_model_options* get() const { return &c_; }
   const LongCall& call() const { return call_; }

@@ -369,6 +369,17 @@ typedef struct quire_model_options {
    * for, in float32. Other devices never round further than to their own type */
   int32_t activation_type;
   int32_t reserved; /* 0 */
+  /* A directory (made if its parent is there) that keeps weights as the CPU multiplies with them:
+   * the first load writes a file of about weight_bytes for the model, later ones map it instead of
+   * reading and packing the weights again, so that they are done at once, and processes share its
+   * memory, which the system may take back without writing it anywhere. The file's checksums are
+   * compared. It is written anew where the model's files have another size or time of change than
+   * those that it was made from. Where it cannot be written (a full disk) the log says so, and
+   * weights are in memory as without it; so too of a model with `merge`, and on other devices. Who
+   * may write to the directory can change what models answer, and a file in it that is shortened
+   * kills the process (QUIRE_LOAD_MMAP); deleting files is safe. NULL: none is kept */
+  const char* packed_directory;
+  size_t packed_directory_len;
 } quire_model_options;
 
 /* [any-thread] since 0.1 */
@@ -1655,7 +1666,7 @@ typedef struct quire_memory_plan {
   uint32_t struct_size;
   uint32_t flags;       /* 0 */
   int64_t weight_bytes; /* allocated for the model */
-  int64_t mapped_bytes; /* of its files, mapped while it lives (QUIRE_LOAD_MMAP; else 0) */
+  int64_t mapped_bytes; /* of files, mapped while it lives (QUIRE_LOAD_MMAP, packed_directory) */
   /* activations and working memory, once per model; RoPE tables, once for all sessions with the
    * same frequencies and kv_chunk */
   int64_t scratch_bytes;

@@ -27,6 +27,10 @@ namespace quire::cpu {
 //   multiple of kPanel, an odd k of bf16 with zeros.
 constexpr int64_t kPanel = 32;
 
+// The name of all that: files keep packed rows under it (Backend::matrix_layout). Another order of bytes is another
+// number; tests/unit/kernels/pack_test.cc notices.
+constexpr const char* kPackedLayout = "cpu 1";
+
 size_t packed_bytes(ElementType type, int64_t n, int64_t k);
 
 // Packs rows [0, rows) of `source` (row-major, row_stride in elements) as rows [first_row, first_row + rows) of the

@@ -34,6 +34,7 @@ Result<PlannedSession> read_planned(const quire_runtime* runtime, const char* pa
   MemoryRequest request;
   request.path = std::string(directory);
   request.map = m.map;
+  request.packed = !m.packed_directory.empty() && m.merge.empty();
   request.weight_type = m.weight_type;
   request.activation_type = m.activation_type;
   request.beacon_directory = m.beacon_directory;

@@ -55,6 +55,9 @@ Status read_model_options(const quire_model_options* in, ModelLoadOptions* out) 
   out->device = std::string(device);
   QUIRE_TRY(read_text(o.beacon_path, o.beacon_path_len, "beacon_path", &beacon));
   out->beacon_directory = std::string(beacon);
+  std::string_view packed;
+  QUIRE_TRY(read_text(o.packed_directory, o.packed_directory_len, "packed_directory", &packed));
+  out->packed_directory = std::string(packed);
   QUIRE_TRY(check_adapters(o.merge, o.n_merge, "merge"));
   for (size_t i = 0; i < o.n_merge; ++i) {
     std::string_view path;

@@ -71,6 +71,18 @@ class Backend {
   // parts. Several sources may share a matrix.
   virtual Status load_rows(Matrix& matrix, ElementType source_type, const void* source, int64_t first_row,
                            int64_t rows) = 0;
+  // A loaded matrix's memory, for a file that later ones are made of (lib/model/packed_weights.h). The layout's name
+  // changes whenever other bytes would be expected; empty: this backend gives no memory of matrices.
+  virtual std::string matrix_layout() const { return {}; }
+  virtual std::span<const std::byte> matrix_memory(const Matrix&) const { return {}; }
+  // A matrix over memory that matrix_memory gave, under the same layout, of one with the same parts and k. It is read
+  // where it lies, at a multiple of Allocator::kAlignment; `keep` holds it alive. Errors: kBadFile (not its size),
+  // kUnsupported.
+  virtual Result<std::unique_ptr<Matrix>> map_matrix(std::span<const MatrixPart>, int64_t /*k*/,
+                                                     std::span<const std::byte> /*memory*/,
+                                                     std::shared_ptr<const void> /*keep*/) {
+    return Status(Code::kUnsupported, name() + " maps no matrices");
+  }
   // `source` may be kept and read where it lies if `keep` holds it alive (a staging buffer, a mapped file); otherwise
   // it is copied.
   virtual Result<std::unique_ptr<Table>> create_table(int64_t rows, int64_t columns, ElementType type,

@@ -1,5 +1,5 @@
 // The container of a snapshot (lib/kv/FORMAT.md): numbered blocks of bytes, each with a checksum, and a JSON index.
-// What the blocks hold is the index's business.
+// What the blocks hold is the index's business: stores of documents and packed weights (lib/model) use it as well.
 #pragma once
 
 #include <array>

@@ -271,7 +271,8 @@ Result<MemoryPlan> plan_memory(const Backend& backend, const MemoryRequest& requ
   Matrices matrices{backend, request, files, most_rows(request, *strategy)};
   QUIRE_TRY(count_weights(request, config, files, matrices, plan));
   if (config.beacon.window > 0) QUIRE_TRY(count_beacon(config, files, matrices, plan));
-  plan.weight_bytes += matrices.weight_bytes;
+  const bool packed = request.packed && !backend.matrix_layout().empty();
+  (packed ? plan.mapped_bytes : plan.weight_bytes) += matrices.weight_bytes;
   QUIRE_TRY(count_kv(backend, request, config, *strategy, plan));
   plan.scratch_bytes = scratch_bytes(request, config, *strategy, matrices, plan);
   plan.reach = strategy->reach();

@@ -13,6 +13,7 @@ namespace quire {
 struct MemoryRequest {
   std::string path;
   bool map = false;         // as ModelLoader::Options
+  bool packed = false;      // matrices are mapped from a file in ModelLoader::Options::packed_directory
   int32_t weight_type = 0;  // as ModelLoader::Options
   ElementType activation_type = ElementType::kInt8;
   std::string beacon_directory;
@@ -30,7 +31,7 @@ struct MemoryRequest {
 
 struct MemoryPlan {
   int64_t weight_bytes = 0;  // allocated
-  int64_t mapped_bytes = 0;  // of the weight files, while the model lives
+  int64_t mapped_bytes = 0;  // of files of weights, while the model lives
   // At most, while the text is read, in the memory that the model computes on; representations included.
   int64_t kv_bytes = 0;
   int64_t host_bytes = 0;  // the same of the machine's memory, below a device's own

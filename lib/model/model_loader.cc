@@ -8,6 +8,7 @@
 #include "lib/format/safetensors.h"
 #include "lib/model/checkpoint.h"
 #include "lib/model/model_loader.h"
+#include "lib/model/packed_weights.h"
 #include "lib/model/weight_layout.h"
 
 namespace quire {
@@ -19,6 +20,7 @@ class ModelLoader::Impl {
 
   Result<std::unique_ptr<LlamaModel>> load();
   const std::shared_ptr<const ModelTokenizer>& tokenizer() const { return tokenizer_; }
+  const Result<std::string>& packed_file() const { return packed_file_; }
 
  private:
   Status open();
@@ -26,6 +28,9 @@ class ModelLoader::Impl {
   Status load_layer(int layer);
   Status load_head();
   Status open_beacon();
+  void open_packed();
+  Status load_all();
+  Status map_packed();
   Status load_beacon_embedding();
   Status load_beacon_layer(int layer);
   enum class Role { kProjection, kHead };
@@ -49,6 +54,10 @@ class ModelLoader::Impl {
   int64_t done_ = 0;
   std::set<std::string> counted_;
   std::map<ElementType, int64_t> projection_elements_;
+  std::unique_ptr<PackedWeights> packed_;  // null: none are wanted
+  std::vector<LoadedMatrix> matrices_;     // in the order of loading; their places are in weights_
+  size_t n_packed_ = 0;                    // how many matrices were not mapped
+  Result<std::string> packed_file_ = Status(Code::kNotFound, "no packed weights are kept");
   PieceLoader pieces_;  // last: the engine is done with what stands above when that goes
 };
 
@@ -143,14 +152,61 @@ Status ModelLoader::Impl::load_part(Matrix& matrix, const WeightPart& part, cons
   return {};
 }
 
+// What is wrong with the file that is there is no error: matrices are packed as without it, and it is written anew.
+void ModelLoader::Impl::open_packed() {
+  if (options_.packed_directory.empty()) return;
+  if (backend_.matrix_layout().empty()) {
+    packed_file_ = Status(Code::kUnsupported, "packed weights are kept for the CPU only, not for " + backend_.name());
+    return;
+  }
+  if (!options_.merge.empty()) {
+    packed_file_ = Status(Code::kUnsupported, "packed weights are not kept of a model that adapters are merged into");
+    return;
+  }
+  packed_ = std::make_unique<PackedWeights>(
+      backend_, options_.packed_directory,
+      PackedWeights::Origin{path_, options_.beacon_directory, options_.weight_type}, files_);
+  if (packed_->open().ok()) weights_.tensor_hashes = packed_->tensor_hashes();
+}
+
+// Keeps what was packed in a file, and takes the matrices from there as later loads will: their own memory is released,
+// and other processes share the file's.
+Status ModelLoader::Impl::map_packed() {
+  if (!packed_) return {};
+  if (n_packed_ > 0) {
+    Status status = packed_->write(matrices_, weights_.tensor_hashes, options_.control.cancel);
+    if (status.ok()) status = packed_->open();
+    QUIRE_TRY(pieces_.poll());
+    if (!status.ok()) {
+      packed_file_ = std::move(status);
+      return {};
+    }
+    for (const LoadedMatrix& loaded : matrices_) {
+      auto mapped = packed_->next(loaded.parts, (*loaded.matrix)->k);
+      if (mapped) *loaded.matrix = std::move(mapped);
+    }
+  }
+  packed_file_ = packed_->path();
+  return {};
+}
+
 Status ModelLoader::Impl::load_matrix(const WeightParts& layout, std::unique_ptr<Matrix>& matrix, Role role) {
   QUIRE_ASSIGN(const auto parts, matrix_parts(files_, layout, options_.weight_type, options_.activation_type));
-  QUIRE_ASSIGN(matrix, backend_.create_matrix(parts, layout.k));
-  int64_t row = 0;
-  for (const WeightPart& part : layout.parts) {
-    QUIRE_TRY(load_part(*matrix, part, role == Role::kHead ? kHeadWeight : part.name, row));
-    row += part.rows;
+  const auto weight_name = [&](const WeightPart& part) { return role == Role::kHead ? kHeadWeight : part.name; };
+  QUIRE_TRY(pieces_.poll());
+  matrix = packed_ ? packed_->next(parts, layout.k) : nullptr;
+  if (matrix) {
+    for (const WeightPart& part : layout.parts) count_tensor(weight_name(part), part.name, part.rows * layout.k);
+  } else {
+    ++n_packed_;
+    QUIRE_ASSIGN(matrix, backend_.create_matrix(parts, layout.k));
+    int64_t row = 0;
+    for (const WeightPart& part : layout.parts) {
+      QUIRE_TRY(load_part(*matrix, part, weight_name(part), row));
+      row += part.rows;
+    }
   }
+  if (packed_) matrices_.push_back({parts, &matrix});
   weights_.bytes += static_cast<int64_t>(matrix->bytes);
   for (const MatrixPart& part : parts) {
     weights_.matrix_parts.push_back(part);
@@ -224,9 +280,7 @@ Status ModelLoader::Impl::load_head() {
   return {};
 }
 
-Result<std::unique_ptr<LlamaModel>> ModelLoader::Impl::load() {
-  QUIRE_TRY(pieces_.poll());
-  QUIRE_TRY(open());
+Status ModelLoader::Impl::load_all() {
   QUIRE_TRY(load_embedding());
   QUIRE_TRY(load_beacon_embedding());
   for (int layer = 0; layer < config_.n_layers; ++layer) {
@@ -234,7 +288,15 @@ Result<std::unique_ptr<LlamaModel>> ModelLoader::Impl::load() {
     QUIRE_TRY(load_beacon_layer(layer));
   }
   QUIRE_TRY(load_head());
-  QUIRE_TRY(pieces_.finish());
+  return pieces_.finish();
+}
+
+Result<std::unique_ptr<LlamaModel>> ModelLoader::Impl::load() {
+  QUIRE_TRY(pieces_.poll());
+  QUIRE_TRY(open());
+  open_packed();
+  QUIRE_TRY(load_all());
+  QUIRE_TRY(map_packed());
   count(total_ - done_, 0);  // tensors that are not used
   const auto most = std::max_element(projection_elements_.begin(), projection_elements_.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -245,6 +307,7 @@ Result<std::unique_ptr<LlamaModel>> ModelLoader::Impl::load() {
 ModelLoader::ModelLoader(Backend& backend, std::string path, Options options)
     : impl_(std::make_unique<Impl>(backend, std::move(path), std::move(options))) {}
 ModelLoader::~ModelLoader() = default;
+const Result<std::string>& ModelLoader::packed_file() const { return impl_->packed_file(); }
 std::shared_ptr<const ModelTokenizer> ModelLoader::tokenizer() const { return impl_->tokenizer(); }
 
 Result<std::unique_ptr<LlamaModel>> ModelLoader::load() { return impl_->load(); }

@@ -96,6 +96,14 @@ bool Runtime::add_session(const std::shared_ptr<Session>& session) {
 
 namespace {
 
+void log_packed(const Log& log, const Result<std::string>& file) {
+  if (file.ok()) {
+    log.write(LogLevel::kInfo, "packed weights are mapped from " + file.value());
+  } else {
+    log.write(LogLevel::kWarning, "packed weights are not kept: " + file.status().message());
+  }
+}
+
 Result<std::shared_ptr<Model>> load_model_on(std::shared_ptr<Runtime> runtime, Devices::Choice device,
                                              const std::string& path, const ModelLoadOptions& options) {
   LoadControl control;
@@ -104,9 +112,11 @@ Result<std::shared_ptr<Model>> load_model_on(std::shared_ptr<Runtime> runtime, D
   QUIRE_ASSIGN(auto llama, run_load(*runtime, options.cancel.get(), control, [&](const LoadControl& c) {
                  ModelLoader loader(*device.backend, path,
                                     {options.map, options.weight_type, options.activation_type, options.merge,
-                                     options.beacon_directory, c});
+                                     options.packed_directory, options.beacon_directory, c});
                  auto loaded = loader.load();
-                 if (loaded.ok()) model->tokenizer = loader.tokenizer();
+                 if (!loaded.ok()) return loaded;
+                 model->tokenizer = loader.tokenizer();
+                 if (!options.packed_directory.empty()) log_packed(runtime->log(), loader.packed_file());
                  return loaded;
                }));
   model->runtime = runtime;

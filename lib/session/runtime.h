@@ -133,6 +133,7 @@ struct ModelLoadOptions {
   int32_t weight_type = 0;
   ElementType activation_type = ElementType::kInt8;
   std::vector<AdapterSource> merge;
+  std::string packed_directory;  // empty: no packed weights are kept
   std::string beacon_directory;
   std::shared_ptr<CancelToken> cancel;  // may be null
   std::function<void(int64_t, int64_t)> progress;

@@ -1,4 +1,9 @@
 /* Cutting a session's text, and a KV cache that does not fit in memory. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "abi_test.h"
 
 static int same_tokens(const transcript* a, const transcript* b) {
@@ -198,6 +203,64 @@ static void test_estimate(quire_model* model) {
   EXPECT(QUIRE_ERROR_BAD_STRATEGY, quire_model_estimate_rates(model, &options, 300, &estimate, &err));
 }
 
+static int remove_files(const char* directory) {
+  int n = 0;
+  DIR* entries = opendir(directory);
+  CHECK(entries != NULL);
+  for (struct dirent* entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
+    char path[512];
+    if (entry->d_name[0] == '.') continue;
+    snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
+    n += remove(path) == 0;
+  }
+  closedir(entries);
+  return n;
+}
+
+/* Weights mapped from a file of packed ones take no allocated memory; a wrong option is refused. */
+static void test_packed_weights(quire_runtime* planner, quire_model* unpacked, const char* path) {
+  char directory[] = "/tmp/quire_abi_packed_XXXXXX";
+  quire_runtime_options runtime_options;
+  quire_model_options options;
+  quire_memory_plan plan;
+  quire_model* model = NULL;
+  tracker counts;
+  static transcript expected, out;
+  quire_error err;
+  CHECK(mkdtemp(directory) != NULL);
+  memset(&plan, 0, sizeof plan);
+  plan.struct_size = sizeof plan;
+  quire_model_options_init(&options, sizeof options);
+  options.packed_directory_len = strlen(directory);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(planner, path, strlen(path), &options, &model, &err));
+  CHECK_MESSAGE("packed_directory");
+  options.packed_directory = directory;
+  EXPECT_OK(quire_runtime_plan_memory(planner, path, strlen(path), &options, NULL, 40, &plan, &err));
+  quire_session* session = open_session(unpacked, "full", 0, 16);
+  feed_some(session, unpacked, 40);
+  run_greedy(session, 5, &expected);
+  quire_session_release(session);
+  for (int round = 0; round < 2; ++round) { /* the first one writes the file */
+    quire_runtime* runtime = NULL;
+    memset(&counts, 0, sizeof counts);
+    quire_runtime_options_init(&runtime_options, sizeof runtime_options);
+    tracker_options(&counts, &runtime_options);
+    EXPECT_OK(quire_runtime_create(&runtime_options, &runtime, &err));
+    EXPECT_OK(quire_model_load(runtime, path, strlen(path), &options, &model, &err));
+    CHECK(plan.mapped_bytes > 0 && tracker_bytes(&counts) == plan.weight_bytes);
+    session = open_session(model, "full", 0, 16);
+    feed_some(session, model, 40);
+    run_greedy(session, 5, &out);
+    CHECK(same_tokens(&expected, &out));
+    quire_session_release(session);
+    quire_model_release(model);
+    EXPECT_OK(quire_runtime_close(runtime, &err));
+    quire_runtime_release(runtime);
+    CHECK(tracker_wait_destroyed(&counts, 2));
+  }
+  CHECK(remove_files(directory) == 1 && rmdir(directory) == 0);
+}
+
 /* What is planned is what is counted; and what would be refused is refused alike. */
 void test_memory_plan(void) {
   const char* strategies[] = {"full", "dca", "longheads(chunk=16, chunks=4)", "streaming_llm(sinks=4, recent=60)"};
@@ -277,6 +340,7 @@ void test_memory_plan(void) {
          quire_runtime_plan_memory(runtime, path, strlen(path), NULL, &options, 7, NULL, &err));
 
   test_estimate(model);
+  test_packed_weights(runtime, model, path);
 
   options.overflow = QUIRE_OVERFLOW_ERROR;
   options.strategy = "full";

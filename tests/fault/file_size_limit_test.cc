@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "tests/abi/harness.h"
@@ -145,6 +146,44 @@ void filling_on_the_callers_thread(bool was_blocked, bool was_waiting) {
   host.expect_to_go_on({});
 }
 
+// A model whose packed weights cannot be kept is loaded as without them.
+void packed_weights_cannot_be_kept() {
+  Host host;
+  std::string logged;
+  quire_runtime_options options;
+  quire_runtime_options_init(&options, sizeof options);
+  options.n_threads = 2;
+  options.log_user_data = &logged;
+  options.log = [](void* all, int32_t, const char* message, size_t length) {
+    static_cast<std::string*>(all)->append(message, length).append("\n");
+  };
+  quire_runtime* handle = nullptr;
+  ASSERT_EQ(quire_runtime_create(&options, &handle, nullptr), QUIRE_OK);
+  const Owned<quire_runtime> runtime(handle);
+  const std::string path = model_directory("short_128"), packed = host.directory_.path();
+  quire_model_options loading;
+  quire_model_options_init(&loading, sizeof loading);
+  loading.packed_directory = packed.data();
+  loading.packed_directory_len = packed.size();
+  quire_model* model = nullptr;
+  limit_files(5000);
+  const quire_status status = quire_model_load(runtime.get(), path.data(), path.size(), &loading, &model, nullptr);
+  limit_files(RLIM_INFINITY);
+  ASSERT_EQ(status, QUIRE_OK);
+  const Owned<quire_model> owner(model);
+  for (const std::string part : {"packed weights are not kept", "RLIMIT_FSIZE"}) {
+    EXPECT_NE(logged.find(part), std::string::npos) << logged;
+  }
+  const auto session = make_session(model, host.strategy_, 24);
+  feed(session.get(), some_tokens(kPrompt, kVocab));
+  EXPECT_EQ(generate(session.get(), kNew).tokens, host.expected_);
+  for (const auto& file : std::filesystem::directory_iterator(packed)) {
+    EXPECT_NE(file.path().extension(), ".packed");
+    EXPECT_NE(file.path().extension(), ".tmp");
+  }
+  expect_default_action();
+}
+
 // The parent shows what the child writes to stderr.
 [[noreturn]] void leave() {
   const testing::TestResult& result = *testing::UnitTest::GetInstance()->current_test_info()->result();
@@ -167,6 +206,10 @@ TEST_F(FileSizeLimit, TheFileCannotGrow) {
 
 TEST_F(FileSizeLimit, TheFileCannotBeWritten) {
   EXPECT_EXIT((the_file_cannot_be_written(), leave()), testing::ExitedWithCode(0), "");
+}
+
+TEST_F(FileSizeLimit, PackedWeightsCannotBeKept) {
+  EXPECT_EXIT((packed_weights_cannot_be_kept(), leave()), testing::ExitedWithCode(0), "");
 }
 
 TEST_F(FileSizeLimit, FillingOnTheCallersThread) {

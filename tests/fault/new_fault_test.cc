@@ -120,6 +120,7 @@ struct Application {
   quire_stream* stream = nullptr;
   const char* strategy = kStrategy;
   const char* kv_directory = nullptr;                              // of the session's spill file
+  const char* packed_directory = nullptr;                          // of the model's packed weights
   uint32_t flags = QUIRE_STREAM_SCORE | QUIRE_STREAM_KEEP_LOGITS;  // of its streams
   Result result;
 
@@ -132,7 +133,11 @@ struct Application {
   }
 
   quire_status load(const char* path) {
-    return quire_model_load(runtime, path, std::strlen(path), nullptr, &model, nullptr);
+    quire_model_options options;
+    quire_model_options_init(&options, sizeof options);
+    options.packed_directory = packed_directory;
+    options.packed_directory_len = packed_directory ? std::strlen(packed_directory) : 0;
+    return quire_model_load(runtime, path, std::strlen(path), &options, &model, nullptr);
   }
 
   bool good(quire_status status, const char* call) {
@@ -650,6 +655,61 @@ TEST_P(NewFault, KeepingADocumentInAStore) {
               static_cast<long long>(n_failed), static_cast<long long>(n_put));
   Result again;
   round_trip(&again);
+  ASSERT_EQ(again.status, QUIRE_OK) << again.call;
+  ASSERT_EQ(std::memcmp(again.tokens, expected.tokens, sizeof again.tokens), 0);
+}
+
+// A model is loaded while its packed weights are written, and again while they are mapped; whatever fails, no other
+// file is left, and what is there serves the next load.
+TEST_P(NewFault, KeepingPackedWeights) {
+  const TemporaryFolder folder;
+  const std::string model = model_directory("text_256"), packed = folder.file("packed");
+  const auto load_and_answer = [&](Result* result) {
+    Application a;
+    a.flags = 0;
+    a.packed_directory = packed.c_str();
+    a.run(model.c_str());
+    *result = a.result;
+  };
+  const int64_t n_open = n_open_files();
+  Result expected;
+  int64_t totals[2] = {};        // allocations of a load that writes, and of one that maps
+  for (int i = 0; i < 3; ++i) {  // what is made once in a process is made in the first run
+    if (i < 2) std::filesystem::remove_all(packed);
+    Failing none(0, 0);
+    load_and_answer(&expected);
+    totals[i / 2] = n_calls;
+  }
+  ASSERT_EQ(expected.status, QUIRE_OK) << expected.call;
+  EXPECT_NE(totals[0], totals[1]);
+  int64_t n_failed = 0, n_kept = 0;
+  for (const bool writes : {true, false}) {
+    const int64_t total = totals[writes ? 0 : 1], step = step_between_failures(total);
+    for (int64_t n = 1; n <= total; n += step) {
+      if (writes) std::filesystem::remove_all(packed);
+      Result result;
+      {
+        Failing failing(n, GetParam() ? INT64_MAX : n);
+        load_and_answer(&result);
+      }
+      ASSERT_TRUE(result.status == QUIRE_OK || result.status == QUIRE_ERROR_OUT_OF_MEMORY)
+          << "allocation " << n << ": " << result.call << " gave " << quire_get_status_name(result.status);
+      n_failed += result.status != QUIRE_OK;
+      if (result.status == QUIRE_OK) {
+        ASSERT_EQ(std::memcmp(result.tokens, expected.tokens, sizeof result.tokens), 0) << "allocation " << n;
+      }
+      ASSERT_TRUE(wait_for_open_files(n_open)) << "allocation " << n << ": " << result.call;
+      if (!std::filesystem::exists(packed)) continue;
+      for (const auto& file : std::filesystem::directory_iterator(packed)) {
+        ASSERT_EQ(file.path().extension(), ".packed") << "allocation " << n;
+        ++n_kept;
+      }
+    }
+  }
+  EXPECT_GT(n_failed, 0);
+  EXPECT_GT(n_kept, 0);
+  Result again;
+  load_and_answer(&again);
   ASSERT_EQ(again.status, QUIRE_OK) << again.call;
   ASSERT_EQ(std::memcmp(again.tokens, expected.tokens, sizeof again.tokens), 0);
 }

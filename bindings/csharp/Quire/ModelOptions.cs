@@ -48,6 +48,12 @@ namespace Quire
         /// <summary>The name of a device (Runtime.Devices); null or "auto": the first usable one.</summary>
         public string Device { get; set; }
 
+        /// <summary>
+        /// A directory that keeps weights as the CPU multiplies with them: the first load writes a file there, later ones map
+        /// it. Whoever shortens that file ends this process; deleting it is safe. Null: none is kept.
+        /// </summary>
+        public string PackedDirectory { get; set; }
+
         internal static unsafe NativeModelOptions ToNative(ModelOptions options, Pins pins)
         {
             NativeModelOptions native;
@@ -66,6 +72,7 @@ namespace Quire
             native.n_merge = Calls.Length(sources);
             native.beacon_path = pins.Text(options.BeaconPath, out native.beacon_path_len);
             native.device = pins.Text(options.Device, out native.device_len);
+            native.packed_directory = pins.Text(options.PackedDirectory, out native.packed_directory_len);
             return native;
         }
     }

@@ -367,6 +367,8 @@ struct quire_model_options {
   size_t device_len;
   int32_t activation_type;
   int32_t reserved;
+  const char* packed_directory;
+  size_t packed_directory_len;
 };
 struct quire_model_info {
   uint32_t struct_size;
@@ -872,8 +874,8 @@ interface.structs.quire_adapter_source = { size = 24, grows = false,
     { "path", "text", "path_len" },
     { "scale", "double" },
   } }
-interface.structs.quire_model_options = { size = 96, grows = true,
-  offsets = { ["struct_size"] = 0, ["flags"] = 4, ["load"] = 8, ["weight_type"] = 12, ["cancel"] = 16, ["progress"] = 24, ["progress_user_data"] = 32, ["merge"] = 40, ["n_merge"] = 48, ["beacon_path"] = 56, ["beacon_path_len"] = 64, ["device"] = 72, ["device_len"] = 80, ["activation_type"] = 88, ["reserved"] = 92 },
+interface.structs.quire_model_options = { size = 112, grows = true,
+  offsets = { ["struct_size"] = 0, ["flags"] = 4, ["load"] = 8, ["weight_type"] = 12, ["cancel"] = 16, ["progress"] = 24, ["progress_user_data"] = 32, ["merge"] = 40, ["n_merge"] = 48, ["beacon_path"] = 56, ["beacon_path_len"] = 64, ["device"] = 72, ["device_len"] = 80, ["activation_type"] = 88, ["reserved"] = 92, ["packed_directory"] = 96, ["packed_directory_len"] = 104 },
   fields = {
     { "flags", "uint32_t" },
     { "load", "int32_t" },
@@ -884,6 +886,7 @@ interface.structs.quire_model_options = { size = 96, grows = true,
     { "beacon_path", "text", "beacon_path_len" },
     { "device", "text", "device_len" },
     { "activation_type", "int32_t" },
+    { "packed_directory", "text", "packed_directory_len" },
   } }
 interface.structs.quire_model_info = { size = 80, grows = true,
   offsets = { ["struct_size"] = 0, ["flags"] = 4, ["n_layers"] = 8, ["n_query_heads"] = 12, ["n_kv_heads"] = 16, ["head_dim"] = 20, ["hidden_size"] = 24, ["intermediate_size"] = 28, ["vocab_size"] = 32, ["weight_type"] = 36, ["train_len"] = 40, ["n_parameters"] = 48, ["weight_bytes"] = 56, ["rope_theta"] = 64, ["sliding_window"] = 72 },

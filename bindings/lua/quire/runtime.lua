@@ -18,7 +18,7 @@ end
 
 -- Loads a model: a Hugging Face directory, or a GGUF file. Options: weight_type, load ("mmap", "read"), activations ("f32",
 -- "bf16", "int8"), merge (a list of adapter directories, each a path or {path, scale}), beacon (a directory), device (a name of
--- devices()), progress (a function of done and total bytes) and cancel (a quire.cancel()).
+-- devices()), packed_directory (where weights are kept as the CPU multiplies with them, for later loads to map), progress (a function of done and total bytes) and cancel (a quire.cancel()).
 function Runtime:load(path, given)
   return model.load(self, path, given)
 end

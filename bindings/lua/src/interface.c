@@ -623,7 +623,7 @@ static const field list_of_quire_session_probes[] = {
 const record fields_of_quire_session_probes = {"quire_session_probes", sizeof(quire_session_probes), 1, list_of_quire_session_probes};
 
 #if UINTPTR_MAX == UINT64_MAX
-_Static_assert(sizeof(quire_model_options) == 96, "quire_model_options");
+_Static_assert(sizeof(quire_model_options) == 112, "quire_model_options");
 _Static_assert(offsetof(quire_model_options, struct_size) == 0, "quire_model_options.struct_size");
 _Static_assert(offsetof(quire_model_options, flags) == 4, "quire_model_options.flags");
 _Static_assert(offsetof(quire_model_options, load) == 8, "quire_model_options.load");
@@ -639,6 +639,8 @@ _Static_assert(offsetof(quire_model_options, device) == 72, "quire_model_options
 _Static_assert(offsetof(quire_model_options, device_len) == 80, "quire_model_options.device_len");
 _Static_assert(offsetof(quire_model_options, activation_type) == 88, "quire_model_options.activation_type");
 _Static_assert(offsetof(quire_model_options, reserved) == 92, "quire_model_options.reserved");
+_Static_assert(offsetof(quire_model_options, packed_directory) == 96, "quire_model_options.packed_directory");
+_Static_assert(offsetof(quire_model_options, packed_directory_len) == 104, "quire_model_options.packed_directory_len");
 #endif
 static const field list_of_quire_model_options[] = {
     {"flags", FIELD_UINT32_T, offsetof(quire_model_options, flags), 0, 0, NULL, NULL},
@@ -650,6 +652,7 @@ static const field list_of_quire_model_options[] = {
     {"beacon_path", FIELD_TEXT, offsetof(quire_model_options, beacon_path), offsetof(quire_model_options, beacon_path_len), 0, NULL, NULL},
     {"device", FIELD_TEXT, offsetof(quire_model_options, device), offsetof(quire_model_options, device_len), 0, NULL, NULL},
     {"activation_type", FIELD_INT32_T, offsetof(quire_model_options, activation_type), 0, 0, NULL, NULL},
+    {"packed_directory", FIELD_TEXT, offsetof(quire_model_options, packed_directory), offsetof(quire_model_options, packed_directory_len), 0, NULL, NULL},
     {NULL, 0, 0, 0, 0, NULL, NULL}};
 const record fields_of_quire_model_options = {"quire_model_options", sizeof(quire_model_options), 1, list_of_quire_model_options};
 

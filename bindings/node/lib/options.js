@@ -40,10 +40,11 @@ function runtime({ threads, ioThreads, keptLogLines, logLevel, log, ...others })
   return { ...others, nThreads: threads, nIoThreads: ioThreads, nKeptLogLines: keptLogLines, logLevel: number('logLevel', logLevel, 'logLevel'), log };
 }
 
-function model({ load, weightType, activations, merge, beacon, ...others } = {}) {
+function model({ load, weightType, activations, merge, beacon, packedDirectory, ...others } = {}) {
   return {
     ...others, load: number('load', load), weightType: number('type', weightType, 'weightType'), beaconPath: path(beacon),
     activationType: number('type', activations, 'activations'), merge: scaled(merge, 'path'),
+    packedDirectory: path(packedDirectory),
   };
 }
 

@@ -32,8 +32,9 @@ class Runtime extends Handle {
   }
 
   /**
-   * Loads a model: a Hugging Face directory, or a GGUF file. Options: weightType, load ('mmap', 'read'), activations ('f32', 'int8'), merge
-   * (adapter directories, each a path or [path, scale]), beacon (a directory), device (a name of devices()), progress and signal.
+   * Loads a model: a Hugging Face directory, or a GGUF file. Options: weightType, load ('mmap', 'read'), activations ('f32', 'bf16', 'int8'), merge
+   * (adapter directories, each a path or [path, scale]), beacon (a directory), device (a name of devices()), packedDirectory (where
+   * weights are kept as the CPU multiplies with them, for later loads to map), progress and signal.
    */
   async load(path, { progress, signal, ...others } = {}) {
     const handle = await longCall({ progress, signal }, (more) =>

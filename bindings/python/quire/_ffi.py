@@ -526,6 +526,8 @@ class ModelOptions(Structure):
         ("device_len", c_size_t),
         ("activation_type", c_int32),
         ("reserved", c_int32),
+        ("packed_directory", c_char_p),
+        ("packed_directory_len", c_size_t),
     ]
 
 
@@ -658,7 +660,7 @@ SIZES = {
     TokenLogprob: 8,
     PositionView: 48,
     SessionProbes: 24,
-    ModelOptions: 96,
+    ModelOptions: 112,
     SessionOptions: 128,
     EditOptions: 40,
     StreamOptions: 168,

@@ -26,17 +26,19 @@ class Model(_Handle):
     def __init__(self, runtime: Runtime, path: Path, weight_type: str = "default", load: str = "default",
                  cancel: Optional[Cancel] = None, progress: Optional[Progress] = None,
                  merge: Sequence[Union[Path, Tuple[Path, float]]] = (), beacon: Optional[Path] = None,
-                 device: str = "auto", activations: str = "default") -> None:
+                 device: str = "auto", activations: str = "default", packed_directory: Optional[Path] = None) -> None:
         merged = [(_path(source), scale) for source, scale in _pairs(merge)]
         sources = _array(_ffi.AdapterSource, [(source, len(source), scale) for source, scale in merged])
         device = device.encode()
         beacon = _path(beacon) if beacon is not None else None
+        packed = _path(packed_directory) if packed_directory is not None else None
         path = _path(path)
         with _Watched(progress, cancel) as watched:
             options = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
                                weight_type=_choice("weight_type", weight_type, TYPES),
                                activation_type=_choice("activations", activations, ACTIVATIONS), beacon_path=beacon,
                                beacon_path_len=len(beacon or b""), device=device, device_len=len(device),
+                               packed_directory=packed, packed_directory_len=len(packed or b""),
                                merge=sources if len(sources) else None, n_merge=len(sources), **watched)
             self._own(runtime, lib.quire_model_load, runtime._handle, path, len(path), byref(options))
 

@@ -68,14 +68,17 @@ class Runtime(_Handle):
 
     def load(self, path: Path, weight_type: str = "default", load: str = "default", cancel: Optional[Cancel] = None,
              progress: Optional[Progress] = None, merge: Sequence[Union[Path, Tuple[Path, float]]] = (),
-             beacon: Optional[Path] = None, device: str = "auto", activations: str = "default") -> Model:
+             beacon: Optional[Path] = None, device: str = "auto", activations: str = "default",
+             packed_directory: Optional[Path] = None) -> Model:
         """Loads a model: a Hugging Face directory, or a GGUF file. device: the name of one of devices(). progress:
         called as progress(done_bytes, total_bytes) on this thread; what it raises, and Ctrl-C, end the loading (and
         trigger `cancel`, if there is one). merge: adapter directories, each as a path or (path,
         scale), to be merged into the weights. beacon: the directory of an Activation Beacon plug-in. activations: what
         rows may be rounded to for weights of few bits, "int8" (the default), "bf16", or "f32": exact and slower. load:
-        "mmap" maps the files, and a file that shrinks then kills the process; "read" (the default) reads them."""
-        return Model(self, path, weight_type, load, cancel, progress, merge, beacon, device, activations)
+        "mmap" maps the files, and a file that shrinks then kills the process; "read" (the default) reads them.
+        packed_directory: keeps weights as the CPU multiplies with them: the first load writes a file there, and later ones
+        map it (deleting it is safe, shortening it kills the process)."""
+        return Model(self, path, weight_type, load, cancel, progress, merge, beacon, device, activations, packed_directory)
 
     def devices(self) -> Infos:
         """What models can run on: quire_device_info as dicts, `kind` by name and `usable` as a bool."""
@@ -109,10 +112,11 @@ class Runtime(_Handle):
         return Tokenizer(self, path)
 
     def plan_memory(self, path: Path, n_tokens: int, strategy: str = "full", weight_type: str = "default",
-                    load: str = "default", activations: str = "default", **options: Unpack[SessionOptions]) -> Info:
+                    load: str = "default", activations: str = "default", packed_directory: Optional[Path] = None,
+                    **options: Unpack[SessionOptions]) -> Info:
         """quire_memory_plan as a dict: what the model and a session of n_tokens would take. options: Session's."""
         plan = _options(_ffi.MemoryPlan)
-        _call(lib.quire_runtime_plan_memory, *self._planned(path, strategy, weight_type, load, activations, **options),
+        _call(lib.quire_runtime_plan_memory, *self._planned(path, strategy, weight_type, load, activations, packed_directory, **options),
               n_tokens, byref(plan))
         return _fields(plan)
 
@@ -125,10 +129,13 @@ class Runtime(_Handle):
         return _text(lib.quire_runtime_describe_strategy, *self._planned(path, strategy, **options)).decode()
 
     def _planned(self, path: Path, strategy: str, weight_type: str = "default", load: str = "default",
-                 activations: str = "default", **options: Unpack[SessionOptions]) -> Tuple[Any, ...]:
+                 activations: str = "default", packed_directory: Optional[Path] = None,
+                 **options: Unpack[SessionOptions]) -> Tuple[Any, ...]:
+        packed = _path(packed_directory) if packed_directory is not None else None
         model = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
                          activation_type=_choice("activations", activations, ACTIVATIONS),
-                         weight_type=_choice("weight_type", weight_type, TYPES))
+                         weight_type=_choice("weight_type", weight_type, TYPES), packed_directory=packed,
+                         packed_directory_len=len(packed or b""))
         path = _path(path)
         return self._handle, path, len(path), byref(model), byref(_session_options(strategy, **options))
 

@@ -140,12 +140,35 @@ class CpuBackend final : public Backend {
     auto matrix = std::make_unique<CpuMatrix>(parts, k);
     matrix->memory = HostMemory(allocator_, matrix->bytes);
     if (!matrix->memory) return out_of_memory(matrix->bytes, "a weight matrix");
-    for (const PackedRows& run : matrix->runs) {
-      if (run.n % kPanel == 0) continue;
-      // Rows beyond n are computed and thrown away; they must be numbers.
-      const size_t panel = packed_bytes(run.type, kPanel, k);
-      std::memset(matrix->packed(run) + packed_bytes(run.type, run.n, k) - panel, 0, panel);
+    matrix->data = static_cast<const std::byte*>(matrix->memory.data());
+    for (size_t i = 0; i < matrix->runs.size(); ++i) {
+      const PackedRows& run = matrix->runs[i];
+      const size_t end = i + 1 < matrix->runs.size() ? matrix->runs[i + 1].begin : matrix->bytes;
+      // Rows beyond n are computed and thrown away; they must be numbers. Behind them is what fills the cache line.
+      const size_t rows_end = packed_bytes(run.type, run.n, k);
+      const size_t zeros = run.n % kPanel == 0 ? 0 : packed_bytes(run.type, kPanel, k);
+      std::memset(matrix->writable(run) + rows_end - zeros, 0, end - run.begin - rows_end + zeros);
     }
+    return std::unique_ptr<Matrix>(std::move(matrix));
+  }
+
+  std::string matrix_layout() const override { return kPackedLayout; }
+
+  std::span<const std::byte> matrix_memory(const Matrix& matrix) const override {
+    return {static_cast<const CpuMatrix&>(matrix).data, matrix.bytes};
+  }
+
+  Result<std::unique_ptr<Matrix>> map_matrix(std::span<const MatrixPart> parts, int64_t k,
+                                             std::span<const std::byte> memory,
+                                             std::shared_ptr<const void> keep) override {
+    auto matrix = std::make_unique<CpuMatrix>(parts, k);
+    if (matrix->bytes != memory.size() || reinterpret_cast<uintptr_t>(memory.data()) % Allocator::kAlignment != 0) {
+      return Status(Code::kBadFile, "a packed matrix has " + std::to_string(memory.size()) + " bytes; expected " +
+                                        std::to_string(matrix->bytes) + ", aligned to " +
+                                        std::to_string(Allocator::kAlignment));
+    }
+    matrix->data = memory.data();
+    matrix->keep = std::move(keep);
     return std::unique_ptr<Matrix>(std::move(matrix));
   }
 
@@ -160,7 +183,7 @@ class CpuBackend final : public Backend {
       pool_.run(ceil_div(end - first, kPanel), nullptr, [&](int64_t task, int) {
         const int64_t row = first + task * kPanel;
         const auto* from = static_cast<const std::byte*>(source) + row_bytes(source_type, (row - first_row) * k);
-        pack_rows(source_type, from, k, std::min(kPanel, end - row), k, run.type, target.packed(run),
+        pack_rows(source_type, from, k, std::min(kPanel, end - row), k, run.type, target.writable(run),
                   row - run.first_row);
       });
     }

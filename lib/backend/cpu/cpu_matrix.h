@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -26,9 +27,13 @@ class CpuMatrix : public Matrix {
   // Without its memory, of `bytes`.
   CpuMatrix(std::span<const MatrixPart> parts, int64_t k);
 
-  std::byte* packed(const PackedRows& run) const { return static_cast<std::byte*>(memory.data()) + run.begin; }
+  const std::byte* packed(const PackedRows& run) const { return data + run.begin; }
+  // Of a matrix that has memory of its own.
+  std::byte* writable(const PackedRows& run) const { return static_cast<std::byte*>(memory.data()) + run.begin; }
 
-  HostMemory memory;
+  const std::byte* data = nullptr;   // of `memory`, or of what `keep` holds alive
+  HostMemory memory;                 // empty: the matrix is mapped
+  std::shared_ptr<const void> keep;  // of a mapped one
   std::vector<PackedRows> runs;
 };
 

@@ -30,12 +30,15 @@ inline std::vector<std::string> model_names() {
 class Loaded {
  public:
   explicit Loaded(const std::string& directory, ModelLoader::Options options = {}) {
-    auto loaded = ModelLoader(*backend_, directory, std::move(options)).load();
+    ModelLoader loader(*backend_, directory, std::move(options));
+    auto loaded = loader.load();
     status_ = loaded.status();
+    packed_file_ = loader.packed_file();
     if (status_.ok()) model_ = std::move(*loaded);
   }
 
   const Status& status() const { return status_; }
+  const Result<std::string>& packed_file() const { return packed_file_; }
   LlamaModel& model() const { return *model_; }
   int64_t bytes() const { return allocator_.bytes(); }
 
@@ -66,6 +69,7 @@ class Loaded {
   ThreadPool pool_{2};
   std::unique_ptr<Backend> backend_ = cpu::create_cpu_backend(allocator_, pool_);
   Status status_;
+  Result<std::string> packed_file_ = Status();
   std::unique_ptr<LlamaModel> model_;
 };
 

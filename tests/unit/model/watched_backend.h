@@ -14,11 +14,13 @@ class WatchedBackend : public Backend {
   explicit WatchedBackend(Backend& real) : real_(real) {}
 
   int64_t n_packed = 0;     // calls of load_rows and upload
+  int64_t n_row_loads = 0;  // of load_rows alone
   int64_t most_packed = 0;  // bytes of one such call, of those with more than one row
   int64_t widest_row = 0;
 
   Status load_rows(Matrix& matrix, ElementType type, const void* source, int64_t first, int64_t rows) override {
     ++n_packed;
+    ++n_row_loads;
     const auto row = static_cast<int64_t>(row_bytes(type, matrix.k));
     widest_row = std::max(widest_row, row);
     if (rows > 1) most_packed = std::max(most_packed, rows * row);
@@ -44,6 +46,13 @@ class WatchedBackend : public Backend {
   Status wait(Queue& queue, const Fence& fence) override { return real_.wait(queue, fence); }
   Result<std::unique_ptr<Matrix>> create_matrix(std::span<const MatrixPart> parts, int64_t k) override {
     return real_.create_matrix(parts, k);
+  }
+  std::string matrix_layout() const override { return real_.matrix_layout(); }
+  std::span<const std::byte> matrix_memory(const Matrix& matrix) const override { return real_.matrix_memory(matrix); }
+  Result<std::unique_ptr<Matrix>> map_matrix(std::span<const MatrixPart> parts, int64_t k,
+                                             std::span<const std::byte> memory,
+                                             std::shared_ptr<const void> keep) override {
+    return real_.map_matrix(parts, k, memory, std::move(keep));
   }
   Result<std::unique_ptr<Table>> create_table(int64_t rows, int64_t columns, ElementType type, const void* source,
                                               std::shared_ptr<const void> keep) override {

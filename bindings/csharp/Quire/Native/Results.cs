@@ -429,7 +429,7 @@ namespace Quire
         /// <summary>Allocated for the model.</summary>
         public long WeightBytes { get; }
 
-        /// <summary>Of its files, mapped while it lives (LoadMethod.Mmap; else 0).</summary>
+        /// <summary>Of files, mapped while it lives (LoadMethod.Mmap, packed_directory).</summary>
         public long MappedBytes { get; }
 
         /// <summary>

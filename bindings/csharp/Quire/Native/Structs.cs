@@ -87,6 +87,8 @@ namespace Quire
         public UIntPtr device_len;
         public int activation_type;
         public int reserved;
+        public IntPtr packed_directory;
+        public UIntPtr packed_directory_len;
     }
 
     [StructLayout(LayoutKind.Sequential)]

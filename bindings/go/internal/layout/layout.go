@@ -89,6 +89,8 @@ var Structs = []Struct{
 		{"device_len", unsafe.Offsetof(C.quire_model_options{}.device_len), unsafe.Sizeof(C.quire_model_options{}.device_len)},
 		{"activation_type", unsafe.Offsetof(C.quire_model_options{}.activation_type), unsafe.Sizeof(C.quire_model_options{}.activation_type)},
 		{"reserved", unsafe.Offsetof(C.quire_model_options{}.reserved), unsafe.Sizeof(C.quire_model_options{}.reserved)},
+		{"packed_directory", unsafe.Offsetof(C.quire_model_options{}.packed_directory), unsafe.Sizeof(C.quire_model_options{}.packed_directory)},
+		{"packed_directory_len", unsafe.Offsetof(C.quire_model_options{}.packed_directory_len), unsafe.Sizeof(C.quire_model_options{}.packed_directory_len)},
 	}},
 	{"quire_model_info", unsafe.Sizeof(C.quire_model_info{}), []Field{
 		{"struct_size", unsafe.Offsetof(C.quire_model_info{}.struct_size), unsafe.Sizeof(C.quire_model_info{}.struct_size)},

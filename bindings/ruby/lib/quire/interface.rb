@@ -291,7 +291,7 @@ module Quire::Interface
       path: { type: :text, offset: 0, length: 8 },
       scale: { type: :double, offset: 16 }
     } },
-    quire_model_options: { size: 96, grows: true, fields: {
+    quire_model_options: { size: 112, grows: true, fields: {
       flags: { type: :uint32_t, offset: 4 },
       load: { type: :int32_t, offset: 8 },
       weight_type: { type: :int32_t, offset: 12 },
@@ -300,7 +300,8 @@ module Quire::Interface
       merge: { type: :list, offset: 40, element: :quire_adapter_source, count: 48 },
       beacon_path: { type: :text, offset: 56, length: 64 },
       device: { type: :text, offset: 72, length: 80 },
-      activation_type: { type: :int32_t, offset: 88 }
+      activation_type: { type: :int32_t, offset: 88 },
+      packed_directory: { type: :text, offset: 96, length: 104 }
     } },
     quire_model_info: { size: 80, grows: true, fields: {
       flags: { type: :uint32_t, offset: 4 },

@@ -47,6 +47,7 @@ module Quire
         number(options, load: :load, weight_type: :type, activation_type: :type)
         options[:merge] = scaled(options[:merge]) { |path, scale| { path: path(path), scale: scale } } if options[:merge]
         options[:beacon_path] &&= path(options[:beacon_path])
+        options[:packed_directory] &&= path(options[:packed_directory])
         options
       end
 

@@ -21,8 +21,8 @@ module Quire
 
     # Loads a model: a Hugging Face directory, or a GGUF file. Options: weight_type, load (:mmap, :read), activations (:f32,
     # :bf16, :int8), merge (adapter directories, each a path or [path, scale]), beacon (a directory), device (a name of devices),
-    # progress (called with done and total bytes on this thread) and cancel (a Cancel). With a block, the model is closed at
-    # its end.
+    # packed_directory (where weights are kept as the CPU multiplies with them, for later loads to map), progress (called with
+    # done and total bytes on this thread) and cancel (a Cancel). With a block, the model is closed at its end.
     def load(path, **options, &block)
       Handle.closing(Model.new(Raw.model_load(reference, Options.path(path), Options.model(options))), &block)
     end

@@ -588,10 +588,21 @@ pub struct quire_model_options {
     pub activation_type: i32,
     /// 0
     pub reserved: i32,
+    /// A directory (made if its parent is there) that keeps weights as the CPU multiplies with them:
+    /// the first load writes a file of about weight_bytes for the model, later ones map it instead of
+    /// reading and packing the weights again, so that they are done at once, and processes share its
+    /// memory, which the system may take back without writing it anywhere. The file's checksums are
+    /// compared. It is written anew where the model's files have another size or time of change than
+    /// those that it was made from. Where it cannot be written (a full disk) the log says so, and
+    /// weights are in memory as without it; so too of a model with `merge`, and on other devices. Who
+    /// may write to the directory can change what models answer, and a file in it that is shortened
+    /// kills the process (QUIRE_LOAD_MMAP); deleting files is safe. NULL: none is kept
+    pub packed_directory: *const c_char,
+    pub packed_directory_len: usize,
 }
 
 layout! {
-    quire_model_options, 96,
+    quire_model_options, 112,
     struct_size: 0,
     flags: 4,
     load: 8,
@@ -607,6 +618,8 @@ layout! {
     device_len: 80,
     activation_type: 88,
     reserved: 92,
+    packed_directory: 96,
+    packed_directory_len: 104,
 }
 
 #[repr(C)]
@@ -1301,7 +1314,7 @@ pub struct quire_memory_plan {
     pub flags: u32,
     /// allocated for the model
     pub weight_bytes: i64,
-    /// of its files, mapped while it lives (QUIRE_LOAD_MMAP; else 0)
+    /// of files, mapped while it lives (QUIRE_LOAD_MMAP, packed_directory)
     pub mapped_bytes: i64,
     /// activations and working memory, once per model; RoPE tables, once for all sessions with the
     /// same frequencies and kv_chunk

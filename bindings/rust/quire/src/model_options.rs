@@ -30,6 +30,9 @@ pub struct ModelOptions {
     pub beacon_path: Option<PathBuf>,
     /// The name of one of [`Runtime::devices`](crate::Runtime::devices); `None`: the first usable one that has room.
     pub device: Option<String>,
+    /// A directory that keeps weights as the CPU multiplies with them: the first load writes a file there, later ones map
+    /// it. Whoever shortens that file ends this process; deleting it is safe.
+    pub packed_directory: Option<PathBuf>,
 }
 
 impl ModelOptions {
@@ -54,6 +57,9 @@ impl ModelOptions {
         (raw.merge, raw.n_merge) = call::slice(&merge);
         if let Some(path) = &self.beacon_path {
             (raw.beacon_path, raw.beacon_path_len) = call::path(path)?;
+        }
+        if let Some(path) = &self.packed_directory {
+            (raw.packed_directory, raw.packed_directory_len) = call::path(path)?;
         }
         (raw.device, raw.device_len) = call::option(&self.device);
         if let Some(watch) = watch {
