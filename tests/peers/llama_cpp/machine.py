@@ -1,14 +1,15 @@
 """What else is compared with llama.cpp, or with the library itself, in turn:
 
-    machine.py start MODEL.gguf          seconds from opening a file in the page cache to the first token
+    machine.py first_start MODEL.gguf    seconds from opening a file in the page cache to the first token
+    machine.py start MODEL.gguf          the same, where the library has kept packed weights (packed_directory)
     machine.py together MODEL.gguf       four sessions decoded at once, and one after the other
     machine.py neighbour MODEL.gguf      two threads while another process computes on one of two cores, and one thread
     machine.py memory MODEL.gguf         bytes at a depth: anonymous ones, and those of the file that are mapped
                         [--threads N] [--depth N] [--rounds N] [--json FILE]
 
-QUIRE_LIBRARY names the library. A measurement of `start` and `memory` is a process of its own. The median of the rounds'
+QUIRE_LIBRARY names the library. A measurement of `start`, `first_start` and `memory` is a process of its own. The median of the rounds'
 ratios is printed, with the least and the greatest one; of `memory` one round suffices. llama.cpp's flash attention is on
-in `start` and `memory`; `neighbour` takes the better of on and off, with as many threads as are given to the library.
+in these; `neighbour` takes the better of on and off, with as many threads as are given to the library.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -26,27 +28,27 @@ from programs import LlamaCpp, LlamaCppModel, Quire, QuireModel, bind_to, random
 N_DECODE, N_PROMPT, N_TOGETHER = 32, 16, 4
 
 
-def opened(name, path, n_threads, n_ctx, flash=True):
-    """The program and its model."""
+def opened(name, path, n_threads, n_ctx, flash=True, **options):
+    """The program and its model. options: the library's."""
     if name == "quire":
-        model = QuireModel(path, n_threads)
+        model = QuireModel(path, n_threads, **options)
         return Quire(model), model
     model = LlamaCppModel(path)
     return LlamaCpp(model, n_threads, n_ctx, flash), model
 
 
-def seconds_to_first_token(name, path, n_threads, _):
+def seconds_to_first_token(name, arguments):
     begin = time.perf_counter()
-    program, _ = opened(name, path, n_threads, 512)
+    program, _ = opened(name, arguments.model, arguments.threads, 512, packed_directory=arguments.packed)
     program.read(random_ids(N_PROMPT))
     program.generate(random_ids(1))
     return time.perf_counter() - begin
 
 
-def memory_at(name, path, n_threads, depth):
+def memory_at(name, arguments):
     """Anonymous bytes after a prefill of 512 tokens and some decoding at the depth, and mapped ones of files."""
-    program, _ = opened(name, path, n_threads, depth + 1024)
-    program.fill(depth)
+    program, _ = opened(name, arguments.model, arguments.threads, arguments.depth + 1024)
+    program.fill(arguments.depth)
     program.read(random_ids(512))
     program.generate(random_ids(4))
     fields = dict(line.split(":") for line in pathlib.Path("/proc/self/status").read_text().splitlines() if ":" in line)
@@ -57,10 +59,10 @@ def memory_at(name, path, n_threads, depth):
 APART = {"start": seconds_to_first_token, "memory": memory_at}
 
 
-def apart(work, name, arguments):
+def apart(work, name, arguments, *more):
     """A measurement in a process of its own."""
     command = [sys.executable, __file__, work, arguments.model, "--threads", arguments.threads, "--depth", arguments.depth,
-               "--of", name]
+               "--of", name, *more]
     return json.loads(subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True).stdout)
 
 
@@ -72,15 +74,22 @@ def rate(program, depth):
     return N_DECODE / seconds
 
 
+def first_start(arguments, *packed):
+    seconds = []
+    for _ in range(arguments.rounds + 1):  # once for nothing: files come into the page cache, and packed weights are kept
+        other = apart("start", "llama.cpp", arguments)
+        seconds.append((apart("start", "quire", arguments, *packed), other))
+    return [other / own for own, other in seconds[1:]], {"seconds": seconds[1:]}
+
+
 def start(arguments):
-    apart("start", "quire", arguments)  # the file comes into the page cache
-    return [apart("start", "llama.cpp", arguments) / apart("start", "quire", arguments) for _ in range(arguments.rounds)]
+    with tempfile.TemporaryDirectory() as folder:
+        return first_start(arguments, "--packed", folder)
 
 
 def memory(arguments):
     own, other = apart("memory", "quire", arguments), apart("memory", "llama.cpp", arguments)
-    print(json.dumps({"quire": own, "llama.cpp": other}))
-    return [sum(own.values()) / sum(other.values())]
+    return [sum(own.values()) / sum(other.values())], {"bytes": {"quire": own, "llama.cpp": other}}
 
 
 def together(arguments):
@@ -110,7 +119,7 @@ def together(arguments):
             thread.join()
 
     seconds(in_turn)
-    return [seconds(in_turn) / seconds(at_once) for _ in range(arguments.rounds)]
+    return [seconds(in_turn) / seconds(at_once) for _ in range(arguments.rounds)], {}
 
 
 @contextlib.contextmanager
@@ -143,12 +152,11 @@ def neighbour(arguments):
                 program.close()
                 model.close()
         found[name] = [two / one for one, two in zip(rates[1], rates[2])]
-    print(f"llama.cpp: {statistics.median(found['llama.cpp']):.2f}")
-    return found["quire"]
+    return found["quire"], {"llama_cpp": found["llama.cpp"]}
 
 
 def main():
-    works = {"start": start, "together": together, "neighbour": neighbour, "memory": memory}
+    works = {"start": start, "first_start": first_start, "together": together, "neighbour": neighbour, "memory": memory}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", choices=works)
     parser.add_argument("model", type=pathlib.Path)
@@ -157,17 +165,18 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--of", choices=["quire", "llama.cpp"], help=argparse.SUPPRESS)  # one measurement
+    parser.add_argument("--packed", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.of:
         bind_to(arguments.threads)
-        print(json.dumps(APART[arguments.work](arguments.of, arguments.model, arguments.threads, arguments.depth)))
+        print(json.dumps(APART[arguments.work](arguments.of, arguments)))
         return
-    ratios = works[arguments.work](arguments)
+    ratios, details = works[arguments.work](arguments)
     print(f"{arguments.work} {arguments.model.stem}, {arguments.threads} threads, depth {arguments.depth}: "
-          f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+          f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})", json.dumps(details) if details else "")
     if arguments.json:
         rows = [{"work": arguments.work, "model": arguments.model.stem, "threads": arguments.threads,
-                 "depth": arguments.depth, "ratios": ratios}]
+                 "depth": arguments.depth, "ratios": ratios, **details}]
         arguments.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
 
 

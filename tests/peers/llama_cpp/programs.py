@@ -57,10 +57,14 @@ class Quire:
         self._session.prefill()
 
     def generate(self, ids):
+        """Behind a new token, as llama.cpp: as many passes as tokens."""
+        self._session.feed_tokens(ids[:1])
         assert sum(event.kind == "token" for event in self._session.stream(len(ids), ignore_eos=True)) == len(ids)
 
     def go_back_to(self, n_tokens):
+        """What a text that was cut wants read again, its last token and with longheads all of that token's chunk, is read here."""
         self._session.truncate(n_tokens)
+        self._session.prefill()
 
 
 @llama_cpp.llama_log_callback

@@ -51,6 +51,7 @@ measure longheads_by_head speed.py "$big" --threads 1 --depths 32768 131072 --wo
 measure dca speed.py "$big" "$small" --threads 1 --depths 8192 --strategy dca --against full --rounds 3
 measure int8 speed.py "$big" "$small" --threads 1 --depths 8192 --kv int8 --rounds 3
 measure start machine.py start "$models/1.1b-q4_0.gguf"
+measure first_start machine.py first_start "$models/1.1b-q4_0.gguf"
 measure together machine.py together "$models/1.1b-q4_0.gguf"
 measure neighbour machine.py neighbour "$big"
 measure memory machine.py memory "$big" --depth 32768
