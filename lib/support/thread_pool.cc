@@ -17,9 +17,10 @@ constexpr int kSpinRounds = 2000;
 
 // A thread that was waited for this long, and computed for less than half of it, has lost its core.
 constexpr int64_t kLateNs = 500'000;
-// It rests for so many times as long, but no longer than this: whoever took the core may be gone by then.
-constexpr int64_t kRestFactor = 16;
-constexpr int64_t kMostRestNs = 250'000'000;
+// It rests for so many times as long. One that loses its core again soon after a rest rests twice as long as before, at
+// most this long: whoever took the core may be gone by then.
+constexpr int64_t kRestFactor = 8;
+constexpr int64_t kMostRestNs = 500'000'000;
 
 // The time that a thread has computed so far; negative: this system does not say.
 int64_t cpu_time_ns(std::thread& thread) {
@@ -144,7 +145,10 @@ void ThreadPool::wait_for_workers() {
 void ThreadPool::begin_rests(int64_t waited_ns) {
   for (const auto& worker : workers_) {
     if (worker->cpu_ns < 0 || cpu_time_ns(worker->thread) - worker->cpu_ns >= waited_ns / 2) continue;
-    worker->rests_until = now_() + std::min(kMostRestNs, kRestFactor * waited_ns);
+    const int64_t now = now_();
+    const bool again = now - worker->rests_until < worker->rest_ns;
+    worker->rest_ns = std::min(kMostRestNs, std::max(kRestFactor * waited_ns, again ? 2 * worker->rest_ns : 0));
+    worker->rests_until = now + worker->rest_ns;
     worker->resting.store(true);
     ++n_resting_;
   }

@@ -2,7 +2,8 @@
 //
 // A thread whose core another program takes in the middle of a task keeps all others waiting for it until it gets the
 // core back, some milliseconds later. Such a thread rests: for several times as long as it was waited for the others
-// compute without it, so that what is lost stays a small part of the time.
+// compute without it, and for longer each time that it happens again, so that what is lost stays a small part of the
+// time.
 #pragma once
 
 #include <atomic>
@@ -51,6 +52,7 @@ class ThreadPool {
     std::atomic<bool> inside{false};   // may touch the current job; raised after, and lowered before, inside_ counts it
     std::atomic<bool> resting{false};  // takes no tasks; written by the caller of run()
     // The caller's of run():
+    int64_t rest_ns = 0;  // how long its last rest was
     int64_t rests_until = 0;
     int64_t cpu_ns = -1;  // its CPU time when the caller began to wait for it; negative: it is not waited for
   };

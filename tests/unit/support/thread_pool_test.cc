@@ -133,6 +133,7 @@ class Rests : public testing::Test {
       if (thread == 1) late();
     });
   }
+  void lose_core_for(int64_t ns);
   std::set<int> threads_of_a_job() {
     std::set<int> threads;
     std::mutex mutex;
@@ -152,37 +153,48 @@ class Rests : public testing::Test {
                    }};
 };
 
-TEST_F(Rests, AThreadThatLostItsCoreRestsForAWhile) {
-  // Thread 1 does not compute until the caller, which has begun to wait for it, has waited for 5 ms.
+// Thread 1 does not compute until the caller, which has begun to wait for it, has waited for so long.
+void Rests::lose_core_for(int64_t ns) {
+  const int before = looks_.load();
   run_late([&] {
-    looks_.wait(0);
-    time_ += 5 * kMs;
+    looks_.wait(before);
+    time_ += ns;
   });
+}
+
+TEST_F(Rests, AThreadThatLostItsCoreRestsForAWhile) {
+  lose_core_for(5 * kMs);
   EXPECT_EQ(pool_.n_resting(), 1);
   for (int job = 0; job < 100; ++job) EXPECT_EQ(threads_of_a_job(), std::set<int>{0});
-  time_ += 79 * kMs;
+  time_ += 39 * kMs;
   EXPECT_EQ(threads_of_a_job(), std::set<int>{0});
-  time_ += 1 * kMs;  // 16 times 5 ms
+  time_ += 1 * kMs;  // 8 times 5 ms
   run_late([] {});   // which needs both threads
   EXPECT_EQ(pool_.n_resting(), 0);
 }
 
-TEST_F(Rests, NoThreadRestsForLong) {
-  run_late([&] {
-    looks_.wait(0);
-    time_ += 10'000 * kMs;
-  });
-  EXPECT_EQ(pool_.n_resting(), 1);
-  time_ += 250 * kMs;
-  run_late([] {});
-  EXPECT_EQ(pool_.n_resting(), 0);
+TEST_F(Rests, TheNextRestIsTwiceAsLongIfItComesSoon) {
+  const auto expect_rest = [&](int64_t ms) {
+    ASSERT_EQ(pool_.n_resting(), 1);
+    time_ += (ms - 1) * kMs;
+    EXPECT_EQ(threads_of_a_job(), std::set<int>{0}) << ms;
+    time_ += kMs;
+    run_late([] {});
+    EXPECT_EQ(pool_.n_resting(), 0) << ms;
+  };
+  for (const int64_t ms : {40, 80, 160, 320, 500, 500}) {
+    lose_core_for(5 * kMs);
+    expect_rest(ms);
+  }
+  time_ += 500 * kMs;  // as long as the last rest nothing happened
+  lose_core_for(5 * kMs);
+  expect_rest(40);
+  lose_core_for(50 * kMs);
+  expect_rest(400);
 }
 
 TEST_F(Rests, AThreadThatIsLittleLateDoesNot) {
-  run_late([&] {
-    looks_.wait(0);
-    time_ += kMs / 2 - 1;
-  });
+  lose_core_for(kMs / 2 - 1);
   EXPECT_EQ(pool_.n_resting(), 0);
 }
 
@@ -201,10 +213,7 @@ TEST_F(Rests, AThreadThatComputesDoesNot) {
 }
 
 TEST_F(Rests, ThePoolEndsWhileAThreadRests) {
-  run_late([&] {
-    looks_.wait(0);
-    time_ += 5 * kMs;
-  });
+  lose_core_for(5 * kMs);
   pool_.stop();
   EXPECT_EQ(threads_of_a_job(), std::set<int>{0});
 }
