@@ -45,14 +45,20 @@ def seconds_to_first_token(name, arguments):
     return time.perf_counter() - begin
 
 
+def resident():
+    """Bytes of this process: anonymous ones, and mapped ones of files."""
+    fields = dict(line.split(":") for line in pathlib.Path("/proc/self/status").read_text().splitlines() if ":" in line)
+    return [int(fields[field].split()[0]) * 1024 for field in ("RssAnon", "RssFile")]
+
+
 def memory_at(name, arguments):
-    """Anonymous bytes after a prefill of 512 tokens and some decoding at the depth, and mapped ones of files."""
+    """What a model and a session add to the process, after a prefill of 512 tokens and some decoding at the depth."""
+    before = resident()
     program, _ = opened(name, arguments.model, arguments.threads, arguments.depth + 1024)
     program.fill(arguments.depth)
     program.read(random_ids(512))
     program.generate(random_ids(4))
-    fields = dict(line.split(":") for line in pathlib.Path("/proc/self/status").read_text().splitlines() if ":" in line)
-    anonymous, mapped = (int(fields[field].split()[0]) * 1024 for field in ("RssAnon", "RssFile"))
+    anonymous, mapped = (now - then for now, then in zip(resident(), before))
     return {"anonymous": anonymous, "mapped": mapped}
 
 

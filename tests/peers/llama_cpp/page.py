@@ -89,6 +89,15 @@ def lines_of(name, rows):
         ratios = row["ratios"]
         yield (f"| {row['model']} | {row['threads']} | {row['depth']:,} | {row['work']} | {speeds(row, 0)} | {speeds(row, 1)} | "
                f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}){missed} | {text} |")
+    for row in rows:
+        if "seconds" in row:
+            own, other = (statistics.median(pair[i] for pair in row["seconds"]) for i in (0, 1))
+            yield f"\nSeconds: {own:.2f}; llama.cpp {other:.2f}."
+        if "llama_cpp" in row:
+            yield f"\nllama.cpp's: {statistics.median(row['llama_cpp']):.2f}."
+        if "bytes" in row:
+            own, other = (sum(row["bytes"][name].values()) / 2**20 for name in ("quire", "llama.cpp"))
+            yield f"\nMiB that the model and the session add to the process: {own:,.0f}; llama.cpp {other:,.0f}."
 
 
 def main():
