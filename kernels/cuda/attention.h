@@ -13,7 +13,9 @@
 namespace quire::cuda {
 
 constexpr int kTileRows = 64;
-constexpr int kRecordKinds = 2;  // of text, of condensed entries
+constexpr int kRecordKinds = 3;
+// KvKind of lib/plan/plan.h: full records of the text, those of condensed entries, narrow ones of old text.
+constexpr int32_t kTextRecord = 0, kCondensedRecord = 1, kNarrowRecord = 2;
 
 // A run of keys as queries see it: Span of lib/plan/plan.h. A query at index i sees key j if
 //   min_lag <= i - j <= max_lag, lag_stride divides i - j, and stride divides j - first_key.
@@ -46,7 +48,7 @@ struct AttentionPiece {
   int64_t chunk = 0;  // of the records of this kind
   double base = 0;    // position of the chunk's first key, or of the period's that the keys lie in
   int32_t span = 0;
-  int32_t kind = 0;
+  int32_t kind = kTextRecord;  // of the records that it is read from
   // Of a tile with a selection: the rows that selected the keys, picks [first_pick, first_pick + n_picks).
   int32_t first_pick = 0;
   int32_t n_picks = 0;
@@ -108,11 +110,12 @@ struct Attention {
   DeviceRows out{};      // the same shape; may be `queries`
   KvShape shape{};
   int n_query_heads = 0;
-  float scale = 1;                     // of the logits
-  const float* query_scale = nullptr;  // f32 [n], another factor on the logits of each query; may be null
-  const Turns* turns = nullptr;        // [head_dim / 2]
-  const void* const* records[kRecordKinds] = {nullptr, nullptr};  // by chunk
-  bool raw[kRecordKinds] = {false, false};                        // their keys were stored unrotated
+  float scale = 1;                                // of the logits
+  const float* query_scale = nullptr;             // f32 [n], another factor on the logits of each query; may be null
+  const Turns* turns = nullptr;                   // [head_dim / 2]
+  const void* const* records[kRecordKinds] = {};  // by chunk
+  bool raw[kRecordKinds] = {};                    // their keys were stored unrotated
+  ElementType narrow_type = ElementType::kInt8;   // of narrow records: kInt8 or kInt4
   const AttentionTile* tiles = nullptr;
   const AttentionPiece* pieces = nullptr;
   const AttentionSpan* spans = nullptr;

@@ -4,16 +4,12 @@
 // two in flight. A head is padded to kWidth channels: its halves, which rotation pairs, begin at 0 and kWidth / 2.
 #pragma once
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_narrow.h"
 #include "kernels/cuda/rotation.h"
 #include "kernels/cuda/types.h"
 
 namespace quire::cuda {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * kWarpSize;
-constexpr int kKeys = 64;   // of a block of keys
-constexpr int kStages = 2;  // blocks of keys in shared memory
 constexpr float kLog2E = 1.44269504088896340736f;
 
 // Blocks of a multiprocessor that registers have to suffice for. Said so that the assembler does not spill some to make
@@ -21,15 +17,6 @@ constexpr float kLog2E = 1.44269504088896340736f;
 template <int kWidth>
 constexpr int kResidentBlocks = kWidth <= 32 ? 3 : 2;
 constexpr int kResidentShareBlocks = 3;
-
-template <int kWidth, typename T>
-struct Shared {
-  static constexpr int kRow = kWidth + 8;  // so that the rows of a tile of 8 lie in different banks
-  T queries[kTileRows * kRow];
-  T keys[kStages][kKeys * kRow];
-  T values[kStages][kKeys * kRow];
-  int32_t rank[kTileRows];  // of tiles with a selection: of the piece's keys, by row; -1: not selected
-};
 
 // What becomes of a tile's scores.
 enum class Purpose {
@@ -104,6 +91,10 @@ class TileRun {
       __syncthreads();
       load_ahead(next, (stage + kStages - 1) % kStages);
       if (now.piece != piece) begin_piece(piece = now.piece);
+      if (args_.pieces[piece].kind == kNarrowRecord) {
+        widen(now, stage);
+        __syncthreads();
+      }
       const AttentionSpan& span = args_.spans[args_.pieces[piece].span];
       if (span.turned) {
         turn_keys(span, now, shared_.keys[stage]);
@@ -195,21 +186,46 @@ class TileRun {
   __device__ __forceinline__ void load_ahead(KeyBlock& next, int stage) {
     if (next.piece < work_.end_piece) {
       const AttentionPiece& of = args_.pieces[next.piece];
-      const int64_t chunk = args_.shape.chunk, width = 2 * half_;
-      const T* const keys =
-          static_cast<const T*>(args_.records[of.kind][of.chunk]) + int64_t{2} * tile_.kv_head * chunk * width;
-      const T* const values = keys + chunk * width;
-      const int64_t offset = next.offset, end = of.end - of.chunk * chunk;
-      copy_heads(shared_.keys[stage], kKeys,
-                 [&](int row) { return offset + row < end ? keys + (offset + row) * width : nullptr; });
-      if constexpr (kPurpose == Purpose::kOutput) {
-        copy_heads(shared_.values[stage], kKeys,
-                   [&](int row) { return offset + row < end ? values + (offset + row) * width : nullptr; });
+      const void* const record = args_.records[of.kind][of.chunk];
+      if (of.kind == kNarrowRecord) {
+        copy_narrow(record, next, stage);
+      } else {
+        copy_full(record, next, stage);
       }
       advance(next);
     }
     commit_copies();
   }
+  // Of the block's keys those before the piece's end.
+  __device__ __forceinline__ int n_keys(KeyBlock block) const {
+    const AttentionPiece& of = args_.pieces[block.piece];
+    const int64_t n = of.end - of.chunk * args_.shape.chunk - block.offset;
+    return n < kKeys ? static_cast<int>(n) : kKeys;
+  }
+  __device__ __forceinline__ void copy_full(const void* record, KeyBlock block, int stage) const {
+    const int64_t chunk = args_.shape.chunk, width = 2 * half_;
+    const T* const keys = static_cast<const T*>(record) + (2 * tile_.kv_head * chunk + block.offset) * width;
+    const T* const values = keys + chunk * width;
+    const int n = n_keys(block);
+    copy_heads(shared_.keys[stage], kKeys, [&](int row) { return row < n ? keys + row * width : nullptr; });
+    if constexpr (kPurpose == Purpose::kOutput) {
+      copy_heads(shared_.values[stage], kKeys, [&](int row) { return row < n ? values + row * width : nullptr; });
+    }
+  }
+  __device__ __forceinline__ void copy_narrow(const void* record, KeyBlock block, int stage) const {
+    const int n = n_keys(block), kv_head = tile_.kv_head;
+    narrow(shared_.keys[stage]).template copy<KvPart::kKeys>(record, kv_head, block.offset, n);
+    if constexpr (kPurpose == Purpose::kOutput) {
+      narrow(shared_.values[stage]).template copy<KvPart::kValues>(record, kv_head, block.offset, n);
+    }
+  }
+  // Makes rows of a block's narrow keys and values, which have arrived.
+  __device__ __forceinline__ void widen(KeyBlock block, int stage) const {
+    const int n = n_keys(block);
+    narrow(shared_.keys[stage]).template widen<KvPart::kKeys>(n);
+    if constexpr (kPurpose == Purpose::kOutput) narrow(shared_.values[stage]).template widen<KvPart::kValues>(n);
+  }
+  __device__ __forceinline__ NarrowTile<kWidth, T> narrow(T* tile) const { return {args_, thread_, tile}; }
 
   // Turns the queries to where this piece wants them. All threads call it, behind a barrier.
   __device__ void begin_piece(int32_t index) {
@@ -402,7 +418,7 @@ class TileRun {
           asked ? of.shares + ((place_of(row) - of.first_row) * args_.n_query_heads + head_of(row)) * of.n_cells()
                 : nullptr;
       const auto share = [&](int n, int e) { return exp2_fast(scores[n][2 * side + e] - max_[side]) * sum_[side]; };
-      if (piece.kind != 0) {  // a condensed entry is a cell
+      if (piece.kind == kCondensedRecord) {  // a condensed entry is a cell
         QUIRE_UNROLL for (int n = 0; n < kKeys / 8; ++n) {
           QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
             const int64_t j = first + n * 8 + 2 * t_ + e;

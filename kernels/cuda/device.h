@@ -87,6 +87,9 @@ __device__ __forceinline__ void load_tiles_transposed(unsigned (&r)[4], const vo
 __device__ __forceinline__ void load_16(void* to, const void* from) {
   *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
 }
+// 8 bytes, aligned so.
+__device__ __forceinline__ uint2 load_8(const void* from) { return *static_cast<const uint2*>(from); }
+__device__ __forceinline__ void store_8(void* to, uint2 v) { *static_cast<uint2*>(to) = v; }
 
 // Begins to copy 16 bytes from global to shared memory, or zeros if `whole` is false. Both are 16-byte aligned.
 __device__ __forceinline__ void copy_16_async(void* target, const void* source, bool whole) {
@@ -196,6 +199,16 @@ inline void load_16(void* to, const void* from) {
   if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16 != 0)
     emulation::fail("a misaligned load");
   std::memcpy(to, from, 16);
+}
+inline uint2 load_8(const void* from) {
+  if (reinterpret_cast<uintptr_t>(from) % 8 != 0) emulation::fail("a misaligned load");
+  uint2 v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+inline void store_8(void* to, uint2 v) {
+  if (reinterpret_cast<uintptr_t>(to) % 8 != 0) emulation::fail("a misaligned store");
+  std::memcpy(to, &v, sizeof v);
 }
 inline void copy_16_async(void* target, const void* source, bool whole) {
   emulation::copy_async(target, source, 16, whole);

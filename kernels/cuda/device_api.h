@@ -25,7 +25,7 @@ namespace quire::cuda {
 
 using Event = CUevent_st*;
 
-constexpr uint32_t kDeviceApiVersion = 1;
+constexpr uint32_t kDeviceApiVersion = 2;
 
 // Why there is no device that can be used, from least to most that was found.
 enum class Obstacle : int32_t {
@@ -100,6 +100,7 @@ struct DeviceApi {
   decltype(&cuda::write_row) write_row = nullptr;
   decltype(&cuda::store_kv) store_kv = nullptr;
   decltype(&cuda::move_kv) move_kv = nullptr;
+  decltype(&cuda::narrow_kv) narrow_kv = nullptr;
   decltype(&cuda::matmul) matmul = nullptr;
   decltype(&cuda::attention) attention = nullptr;
   decltype(&cuda::attention_shares) attention_shares = nullptr;

@@ -86,4 +86,16 @@ struct MoveKv {
 };
 int move_kv(Stream stream, const MoveKv& args);
 
+// Makes the narrow records (kernels/cuda/narrow_record.h) of chunks [first_chunk, first_chunk + n_chunks) from the full
+// ones, as the CPU backend does, bit for bit.
+struct NarrowKv {
+  KvShape shape{};                        // of the full records; the chunk is a multiple of 16
+  ElementType type = ElementType::kInt8;  // of the narrow ones: kInt8 or kInt4
+  const void* const* records = nullptr;   // by chunk
+  void* const* out = nullptr;             // by chunk
+  int64_t first_chunk = 0;
+  int64_t n_chunks = 0;
+};
+int narrow_kv(Stream stream, const NarrowKv& args);
+
 }  // namespace quire::cuda

@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kThreads) list_chosen_kernel(ListChosen args) 
       of.base = span.key_period > 0 ? static_cast<double>(chunk_first - base_of(span, begin))
                                     : key_position(span, chunk_first);
       of.span = span.span;
-      of.kind = 0;
+      of.kind = begin < args.old_before ? kNarrowRecord : kTextRecord;
       of.first_pick = static_cast<int32_t>(index * args.most_picks) + at.picks;
       of.n_picks = own.picks;
     });

@@ -166,6 +166,7 @@ constexpr DeviceApi kApi = {
     .write_row = kSaid<&cuda::write_row>,
     .store_kv = kSaid<&cuda::store_kv>,
     .move_kv = kSaid<&cuda::move_kv>,
+    .narrow_kv = kSaid<&cuda::narrow_kv>,
     .matmul = kSaid<&cuda::matmul>,
     .attention = kSaid<&cuda::attention>,
     .attention_shares = kSaid<&cuda::attention_shares>,

@@ -139,6 +139,7 @@ struct ListChosen {
   int64_t chunk = 0;         // keys that are chosen together
   int64_t stored_chunk = 0;  // a multiple
   int64_t n_chunks = 0;      // up to the last query's own, which counts
+  int64_t old_before = 0;    // keys before this one are read from narrow records, by all queries
   const AttentionTile* tiles = nullptr;
   int64_t n_tiles = 0;
   const ChosenSpan* spans = nullptr;

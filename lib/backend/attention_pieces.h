@@ -51,6 +51,12 @@ struct Tile {
   int64_t diagonal_key(const Span& span, int64_t row) const { return span.first_key + in_block + row / heads * stride; }
 };
 
+// The records that a tile reads a piece from: of old text narrow ones.
+inline KvKind records_read(const Tile& tile, const Piece& piece) {
+  const bool old = piece.span->kind == KvKind::kText && piece.begin < tile.old_before;
+  return old ? KvKind::kNarrow : piece.span->kind;
+}
+
 struct Pieces {
   std::vector<Tile> tiles;
   std::vector<Piece> pieces;  // of a tile: ascending by kind, chunk and span

@@ -84,7 +84,7 @@ struct Int4Scale {
   float inverse = 0;
 
   // Of numbers of [low, high]; all_finite: they are numbers, and finite.
-  static Int4Scale of(float low, float high, bool all_finite) {
+  static constexpr Int4Scale of(float low, float high, bool all_finite) {
     constexpr uint16_t kSign = 0x8000, kInfinity = 0x7c00, kNan = 0x7e00;
     Int4Scale s;
     s.minimum = to_f16(low + 0.0f);  // -0 becomes 0
@@ -105,7 +105,7 @@ struct Int4Scale {
   }
 
   // To nearest even, within [0, 15].
-  int code(float x) const {
+  constexpr int code(float x) const {
     constexpr float kRound = 0x1.8p23f;  // added to a small number, it leaves no place for fractions
     x = (x - from) * inverse;
     x = x < 15.0f ? x : 15.0f;

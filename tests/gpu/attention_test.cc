@@ -18,6 +18,7 @@ namespace {
 
 constexpr auto kF16 = ElementType::kF16;
 constexpr auto kBF16 = ElementType::kBF16;
+constexpr auto kInt4 = ElementType::kInt4;
 constexpr int64_t kFirst = AttentionScene::kFirstQuery;
 constexpr int64_t kQueries = AttentionScene::kQueries;
 
@@ -70,16 +71,17 @@ class CudaAttention : public WatchedBackend {
     own.selection = selection.get();
     own.shares.out = shares.get();
     own.state = state.get();
-    const size_t bytes = device_->kv_record_bytes(g);
-    std::vector<std::byte> neutral(kv_neutral_bytes(g)), record(bytes);
     std::vector<std::unique_ptr<Buffer>> pages;
     std::vector<KvRecord> records[cuda::kRecordKinds];
     for (size_t kind = 0; kind < cuda::kRecordKinds; ++kind) {
+      const KvGeometry own_g = kind == cuda::kNarrowRecord ? narrow_geometry(g, sequence.old) : g;
+      const size_t bytes = device_->kv_record_bytes(own_g);
+      std::vector<std::byte> neutral(kv_neutral_bytes(own_g)), record(bytes);
       for (const KvRecord& from : args.records[kind].chunks) {
         KvRecord& to = records[kind].emplace_back();
         if (!from) continue;
-        to_neutral(g, cpu::record_ptr(from), neutral.data());
-        device_->from_neutral(g, neutral.data(), record.data());
+        to_neutral(own_g, cpu::record_ptr(from), neutral.data());
+        device_->from_neutral(own_g, neutral.data(), record.data());
         pages.push_back(take(device_->allocate(2 * bytes, MemoryKind::kDevice)));
         to = {pages.back().get(), bytes};
         QUIRE_TRY(device_->upload(*queue_, record.data(), *to.page, to.offset, bytes));
@@ -155,6 +157,34 @@ TEST_P(CudaAttentionKernel, MatchesTheReference) {
   }
 }
 
+// Chunks that are read from narrow records by some queries or by all: widths with padding and without, chunks of less
+// than a block of keys, of several, and of a block and a part, records that are copied by 16 bytes and by 8.
+TEST_P(CudaAttentionKernel, MatchesTheReferenceForOldText) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  CudaMachine whole, parts(kMany);
+  const bool all = GetParam().schedule == emulation::Schedule::kAhead;
+  const Shape shapes[] = {
+      {4, 1, 64, 64, kBF16, 0},         {1, 2, 96, 48, kF16, 100},        {2, 1, 32, 256, kF16, 0},
+      {3, 1, 80, 16, kBF16, 230},       {1, 1, 22, 16, kBF16, 1},         {2, 1, 128, 112, kF16, 0},
+      {3, 1, 128, 80, kBF16, 0, kInt4}, {2, 2, 48, 48, kF16, 100, kInt4}, {2, 1, 32, 256, kF16, 0, kInt4},
+      {1, 1, 22, 16, kF16, 1, kInt4},   {8, 1, 96, 64, kBF16, 0, kInt4},  {1, 1, 64, 112, kBF16, 40, kInt4}};
+  for (const Shape& shape : shapes) {
+    const AttentionScene rotated(whole, random, shape, false), raw(whole, random, shape, true);
+    if (testing::Test::HasFatalFailure()) return;
+    for (const PlanCase& plan_case : plan_cases()) {
+      if (random.between(0, 15) >= (all ? 4 : 1)) continue;
+      SCOPED_TRACE(plan_case.name + "; " + shape.name() + " to " + element_name(shape.old_type));
+      const Plan plan = make_plan(plan_case, kFirst, kQueries, shape.n_query_heads());
+      const AttentionScene& scene = plan_case.raw ? raw : rotated;
+      const auto expected = scene.expected(plan, random.between(0, 4), 5);
+      expect_near(scene.run(random.between(0, 1) == 0 ? whole : parts, plan, kFirst, kQueries), expected, shape,
+                  plan_case.name == "scaled" ? 4 : 1);
+      if (HasFailure()) return;
+    }
+  }
+}
+
 Span run_of(int64_t first, int64_t count, bool ranked) {
   Span span;
   span.first_key = first;
@@ -172,8 +202,11 @@ TEST_P(CudaAttentionKernel, MatchesTheReferenceForSelections) {
     Shape shape;
     int64_t chunk, count;
   };
-  const Selected all[] = {
-      {{4, 2, 32, 16, kF16}, 16, 7}, {{8, 1, 80, 32, kBF16}, 32, 3}, {{2, 2, 64, 128, kBF16}, 32, 6}};
+  const Selected all[] = {{{4, 2, 32, 16, kF16}, 16, 7},
+                          {{8, 1, 80, 32, kBF16}, 32, 3},
+                          {{2, 2, 64, 128, kBF16}, 32, 6},
+                          {{4, 1, 64, 16, kF16, 20}, 16, 7},
+                          {{2, 2, 32, 128, kBF16, 100, kInt4}, 32, 6}};
   for (const Selected& s : all) {
     SCOPED_TRACE(s.shape.name());
     AttentionScene scene(whole, random, s.shape, false);
@@ -196,7 +229,7 @@ TEST_P(CudaAttentionKernel, MatchesTheReferenceForSelections) {
   }
 }
 
-// Few queries: the lists are made on the device.
+// Few queries: the lists are made on the device, but for queries of which some see a chunk as old and others do not.
 TEST_P(CudaAttentionKernel, MatchesTheReferenceForFewQueriesThatSelect) {
   Random random;
   SCOPED_TRACE(random.trace());
@@ -204,16 +237,20 @@ TEST_P(CudaAttentionKernel, MatchesTheReferenceForFewQueriesThatSelect) {
   struct Selected {
     Shape shape;
     int64_t chunk, count, n;
+    int64_t first = -1;  // query; -1: any
   };
-  const Selected all[] = {
-      {{4, 2, 32, 16, kF16}, 16, 7, 1}, {{8, 1, 80, 32, kBF16}, 32, 3, 8}, {{2, 2, 64, 128, kBF16}, 32, 6, 5}};
+  const Selected all[] = {{{4, 2, 32, 16, kF16}, 16, 7, 1},
+                          {{8, 1, 80, 32, kBF16}, 32, 3, 8},
+                          {{2, 2, 64, 128, kBF16}, 32, 6, 5},
+                          {{4, 1, 64, 16, kF16, 20, kInt4}, 16, 7, 1},
+                          {{2, 2, 32, 128, kBF16, 100, kInt4}, 32, 6, 5, 254}};
   for (const Selected& s : all) {
-    if (&s != &all[static_cast<int>(GetParam().schedule) % 3]) continue;
+    if (&s != &all[static_cast<size_t>(GetParam().schedule) % std::size(all)]) continue;
     SCOPED_TRACE(s.shape.name());
     AttentionScene scene(whole, random, s.shape, false);
     scene.select(random, s.chunk, s.count);
     if (testing::Test::HasFatalFailure()) return;
-    const int64_t first = kFirst + random.between(0, kQueries - s.n);
+    const int64_t first = s.first >= 0 ? s.first : kFirst + random.between(0, kQueries - s.n);
     std::vector<Span> by_place = {run_of(2, 100, false), run_of(110, 221, false)};
     by_place[0].key_period = 23, by_place[0].q_cap = 50;
     by_place[1].max_lag = 150, by_place[1].q_offset = 3;
@@ -242,15 +279,22 @@ TEST_P(CudaAttentionKernel, OfPartsIsThatOfTheWhole) {
   Random random;
   SCOPED_TRACE(random.trace());
   CudaMachine whole, parts(kMany);
-  const Shape shape{4, 2, 64, 48, kF16};
-  const AttentionScene scene(whole, random, shape, false);
-  if (testing::Test::HasFatalFailure()) return;
-  for (const int64_t n : {int64_t{1}, int64_t{3}}) {
-    Plan plan;
-    plan.add_block(kFirst + 20, n, {run_of(0, kFirst + 20 + n, false)});
-    const auto one = scene.run(whole, plan, kFirst + 20, n), many = scene.run(parts, plan, kFirst + 20, n);
-    ASSERT_EQ(one.size(), many.size());
-    for (size_t i = 0; i < one.size(); ++i) ASSERT_NEAR(one[i], many[i], 2e-3) << i;
+  for (const Shape& shape :
+       {Shape{4, 2, 64, 48, kF16}, Shape{4, 2, 64, 16, kF16, 40}, Shape{2, 1, 96, 48, kF16, 0, kInt4}}) {
+    SCOPED_TRACE(shape.name());
+    const AttentionScene scene(whole, random, shape, false);
+    if (testing::Test::HasFatalFailure()) return;
+    for (const int64_t n : {int64_t{1}, int64_t{3}}) {
+      Plan plan;
+      plan.add_block(kFirst + 20, n, {run_of(0, kFirst + 20 + n, false)});
+      const auto one = scene.run(whole, plan, kFirst + 20, n), many = scene.run(parts, plan, kFirst + 20, n);
+      ASSERT_EQ(one.size(), many.size());
+      for (size_t i = 0; i < one.size(); ++i) ASSERT_NEAR(one[i], many[i], 2e-3) << i;
+      const auto expected = scene.expected(plan, 20, kQueries);  // of the first query
+      const std::vector<double> row(expected.begin() + static_cast<int64_t>(20 * one.size()) / n,
+                                    expected.begin() + static_cast<int64_t>(21 * one.size()) / n);
+      expect_close({many.begin(), many.begin() + static_cast<int64_t>(row.size())}, row, shape.head_dim, 6e-3);
+    }
   }
 }
 
@@ -259,7 +303,8 @@ TEST_P(CudaAttentionKernel, WindowsChangeNoBit) {
   Random random;
   SCOPED_TRACE(random.trace());
   CudaMachine machine;
-  for (const Shape& shape : {Shape{4, 1, 32, 16, kF16}, Shape{2, 2, 24, 112, kBF16}}) {
+  for (const Shape& shape : {Shape{4, 1, 32, 16, kF16}, Shape{2, 2, 24, 112, kBF16}, Shape{2, 2, 64, 16, kF16, 40},
+                             Shape{2, 1, 48, 112, kBF16, 0, kInt4}}) {
     const AttentionScene rotated(machine, random, shape, false), raw(machine, random, shape, true);
     const int64_t n_chunks = ceil_div(AttentionScene::kTextKeys, shape.chunk);
     const std::vector<int64_t> cuts[] = {{n_chunks / 3, n_chunks / 3, 2 * n_chunks / 3}, {1, n_chunks - 1, n_chunks}};
@@ -284,7 +329,8 @@ TEST_P(CudaAttentionKernel, SharesAreTheDefinition) {
   SCOPED_TRACE(random.trace());
   CudaMachine whole, parts(kMany);
   const int64_t n_keys = AttentionScene::kTextKeys;
-  for (const Shape& shape : {Shape{4, 1, 32, 16, kF16}, Shape{2, 2, 48, 64, kBF16}}) {
+  for (const Shape& shape : {Shape{4, 1, 32, 16, kF16}, Shape{2, 2, 48, 64, kBF16}, Shape{2, 2, 64, 32, kF16, 60},
+                             Shape{2, 1, 32, 64, kBF16, 0, kInt4}}) {
     const AttentionScene rotated(whole, random, shape, false), raw(whole, random, shape, true);
     for (const PlanCase& plan_case : plan_cases()) {
       if (random.between(0, 9) > 0 || plan_case.name == "scaled") continue;

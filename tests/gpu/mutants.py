@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-UNITS = {"attention_tile.h": ("attention.cu", "attention_shares.cu")}  # which sources include a header
+OF_ATTENTION = ("attention.cu", "attention_shares.cu")
+UNITS = {"attention_tile.h": OF_ATTENTION, "attention_narrow.h": OF_ATTENTION}  # which sources include a header
 ATTENTION, ROWS, BACKEND = "gpu_attention_test", "gpu_kernels_test", "gpu_backend_test"
 TESTS = (ATTENTION, ROWS, BACKEND)
 # (what, source, the text, what takes its place, test)
@@ -64,6 +65,20 @@ FAULTS = [
     ("moved keys are not turned", "store_kv.cu", "static_cast<double>(to - from)", "0.0", BACKEND),
     ("moved values come from another token", "store_kv.cu", "to < n_first ? to + args.offset : to - n_first",
      "to < n_first ? to + args.offset - 1 : to - n_first", BACKEND),
+    ("no barrier between the narrow bytes and the rows in their place", "attention_narrow.h",
+     "      pairs[r][1] = pack(x[2], x[3], T());\n    }\n    __syncthreads();", "      pairs[r][1] = pack(x[2], x[3], T());\n    }",
+     ATTENTION),
+    ("no barrier behind the rows of old text", "attention_tile.h", "        widen(now, stage);\n        __syncthreads();",
+     "        widen(now, stage);", ATTENTION),
+    ("a token of int8 has another one's scale", "attention_narrow.h", "channel + e : row]", "channel + e : row / 2]", ATTENTION),
+    ("the halves of int4 codes are read in each other's place", "attention_narrow.h", "k / kHalf * 4) & 15u",
+     "(1 - k / kHalf) * 4) & 15u", ATTENTION),
+    ("chosen chunks that are old are read as they were", "list_chosen.cu", "begin < args.old_before ? kNarrowRecord : kTextRecord",
+     "kTextRecord", ATTENTION),
+    ("a channel's scale is that of one warp's keys", "narrow_kv.cu", "w < kWarps; ++w) own[c]", "w < 1; ++w) own[c]", ROWS),
+    ("no barrier before the keys' scales", "narrow_kv.cu", "partial[warp * d + channel] = own[c];\n  }\n  __syncthreads();",
+     "partial[warp * d + channel] = own[c];\n  }", ROWS),
+    ("the halves of int4 codes are written in each other's place", "narrow_kv.cu", "k / kHalf * 4);", "(1 - k / kHalf) * 4);", ROWS),
     ("a group of the table's row is skipped", "elementwise.cu", "static_cast<int>(group % kGroups),", "0,", BACKEND),
 ]
 

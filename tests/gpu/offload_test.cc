@@ -367,6 +367,60 @@ TEST_P(Offload, ASnapshotOfRecordsInAllTiersIsWhole) {
   EXPECT_LE(stats(*loaded).kv_bytes_peak, small.device_budget_bytes);
 }
 
+// Narrow records of old text move as full ones do, and these go when nobody reads them any more.
+TEST(OffloadOldText, WithLittleMemoryTheBitsAreTheSame) {
+  const SpillDirectory spill;
+  const TemporaryFolder folder;
+  for (const auto& [strategy, type] : {std::pair{kStrategies[0], ElementType::kInt4},
+                                       {kStrategies[1], ElementType::kInt8},
+                                       {kStrategies[2], ElementType::kInt8}}) {
+    SCOPED_TRACE(std::string(strategy) + ", " + element_name(type));
+    const auto model = on_device();
+    const Tokens text = random_tokens(*model, 190), more = random_tokens(*model, 20, 8);
+    SessionOptions options = options_for(strategy);
+    options.old_text = {.type = type, .after = 40};
+    const auto whole = make_session(model, options);
+    const Answer expected = answer(whole, text);
+    EXPECT_GT(expected.stats.kv_narrow_bytes, 0);
+    EXPECT_FALSE(same_bits(expected.logits, answer(model, options_for(strategy), text).logits));
+    expect_ok(whole->feed_tokens(more));
+    const Outcome right = run(whole, generating(5));
+    expect_ok(right.status);
+
+    SessionOptions small = options;
+    const int64_t records = expected.stats.kv_full_bytes + expected.stats.kv_narrow_bytes;
+    small.device_budget_bytes =
+        expected.stats.kv_bytes_peak - records + records / 4 + 6 * expected.stats.kv_record_bytes;
+    const Answer with_host = answer(model, small, text);
+    expect_same(expected, with_host);
+    EXPECT_LE(with_host.stats.kv_bytes_peak, small.device_budget_bytes);
+    EXPECT_EQ(with_host.stats.kv_narrow_bytes, expected.stats.kv_narrow_bytes);
+    EXPECT_EQ(with_host.stats.kv_full_bytes, expected.stats.kv_full_bytes);
+    EXPECT_GT(with_host.stats.kv_host.n_hits, 0);
+
+    // With a file behind the host; and a snapshot of what lies in all tiers goes on there.
+    small.kv_budget_bytes = 2 * expected.stats.kv_record_bytes;
+    small.spill_directory = spill.path();
+    const auto session = make_session(model, small);
+    expect_same(expected, answer(session, text));
+    EXPECT_GT(stats(*session).kv_file_bytes_read, 0);
+    const std::string path = folder.path() + "/old.quire";
+    expect_ok(session->save(path, {}));
+    LoadOptions loading;
+    loading.session.device_budget_bytes = small.device_budget_bytes;
+    loading.session.kv_budget_bytes = small.kv_budget_bytes;
+    loading.session.spill_directory = small.spill_directory;
+    const auto loaded = take(Session::load(model, path, loading));
+    for (const auto& one : {session, loaded}) {
+      expect_ok(one->feed_tokens(more));
+      const Outcome own = run(one, generating(5));
+      expect_ok(own.status);
+      EXPECT_EQ(own.tokens, right.tokens);
+      EXPECT_TRUE(same_bits(last_logits(*one), last_logits(*whole)));
+    }
+  }
+}
+
 // ---- budgets of a runtime
 
 TEST(OffloadBudgets, DevicesDoNotCountInEachOthers) {

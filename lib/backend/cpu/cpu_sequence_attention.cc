@@ -145,7 +145,7 @@ bool SequenceRun::as_stored(const Piece& piece) const {
 
 SequenceRun::Stored SequenceRun::stored(const Tile& tile, const Piece& piece) const {
   const auto chunk = static_cast<size_t>(piece.chunk);
-  if (piece.span->kind == KvKind::kText && piece.begin < tile.old_before) {
+  if (tiling::records_read(tile, piece) == KvKind::kNarrow) {
     const std::byte* record = record_ptr(args_.records[static_cast<size_t>(KvKind::kNarrow)].chunks[chunk]);
     const auto scales = [&](size_t at) {
       return sequence_.old.type == ElementType::kInt8 ? reinterpret_cast<const float*>(record + at) : nullptr;

@@ -114,7 +114,7 @@ class Lister {
     of.base = span.key_period > 0 ? static_cast<double>(chunk_first - span.base_of(piece.begin))
                                   : span.key_position(chunk_first);
     of.span = first_span_ + static_cast<int32_t>(piece.span - plan_.spans.data());
-    of.kind = static_cast<int32_t>(span.kind);
+    of.kind = static_cast<int32_t>(tiling::records_read(tile, piece));
     of.first_pick = static_cast<int32_t>(lists_.picks.size());
     const int64_t first_row = q * tile.heads, end_row = (q + count) * tile.heads;
     for (int32_t i = piece.first_pick; i < piece.first_pick + piece.n_picks; ++i) {

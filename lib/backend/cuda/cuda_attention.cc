@@ -28,9 +28,12 @@ class Call {
     kernel_.query_scale = step_.query_scale(args_.sequence);
     kernel_.turns = turns_of(sequence_.rope);
     for (size_t kind = 0; kind < kRecordKinds; ++kind) {
+      if (kind == kNarrowRecord && !sequence_.old.narrows()) continue;
       QUIRE_ASSIGN(kernel_.records[kind], queue_.records(args_.records[kind]));
       kernel_.raw[kind] = args_.records[kind].raw;
     }
+    kernel_.raw[kNarrowRecord] = kernel_.raw[kTextRecord];
+    kernel_.narrow_type = sequence_.old.type;
     const ChunkSelection& selection = sequence_.plan->selection;
     kernel_.ranks = {selection.chunk, selection.count, selection.one_in};
     if (windowed_) {
@@ -136,6 +139,9 @@ class Call {
 }  // namespace
 
 static_assert(kCellKeys == AttentionShares::kCell);
+static_assert(kRecordKinds == kKvKinds && kTextRecord == static_cast<int>(KvKind::kText) &&
+              kCondensedRecord == static_cast<int>(KvKind::kCondensed) &&
+              kNarrowRecord == static_cast<int>(KvKind::kNarrow));
 
 Status run_attention(CudaQueue& queue, const CancelToken* cancel, const CudaStep& step, const AttentionArgs& args) {
   return Call(queue, cancel, step, args).run();

@@ -210,9 +210,16 @@ class CudaBackend final : public Backend {
     of.to = address(args.to);
     return add(exec, "moving keys", [&](const DeviceApi& api, Stream s) { return api.move_kv(s, of); });
   }
-  // can_serve() says so before it comes to this.
-  Status narrow_chunks(Exec exec, const PreparedStep&, const NarrowArgs&) override {
-    return cuda_queue(exec.queue).fail(no_old_text());
+  Status narrow_chunks(Exec exec, const PreparedStep& step, const NarrowArgs& args) override {
+    const CudaStep::Sequence& sequence = cuda_step(step).at(args.sequence);
+    NarrowKv of;
+    of.shape = shape_of(sequence.geometry);
+    of.type = sequence.old.type;
+    QUIRE_ASSIGN(of.records, cuda_queue(exec.queue).records(args.records));
+    QUIRE_ASSIGN(of.out, cuda_queue(exec.queue).records(args.out));
+    of.first_chunk = args.first_chunk;
+    of.n_chunks = args.n_chunks;
+    return add(exec, "narrowing old text", [&](const DeviceApi& api, Stream s) { return api.narrow_kv(s, of); });
   }
   Status represent_chunks(Exec exec, const PreparedStep& step, const RepresentArgs& args) override {
     return run_represent(cuda_queue(exec.queue), exec.cancel, cuda_step(step), args);
@@ -250,9 +257,6 @@ class CudaBackend final : public Backend {
     return cuda_queue(exec.queue).add(what, exec.cancel, queue);
   }
   static const float* floats(const Buffer& buffer) { return reinterpret_cast<const float*>(address(buffer)); }
-  Status no_old_text() const {
-    return Status(Code::kUnsupported, device_.name() + " cannot keep old text in a narrower type");
-  }
   bool has_blas();
 
   Allocator& allocator_;
@@ -279,7 +283,7 @@ Status CudaBackend::can_serve(const BackendNeeds& needs) const {
     return Status(Code::kUnsupported, device_.name() + " cannot represent chunks of " + std::to_string(g.chunk) +
                                           " tokens by their attention; shorter ones it can");
   }
-  return needs.old_text.narrows() ? no_old_text() : Status();
+  return {};
 }
 
 int64_t CudaBackend::free_device_bytes() const {

@@ -88,7 +88,7 @@ void ListsOnDevice::set(const std::byte* base, Attention& args) const {
 // ---- CudaStep
 
 ListOptions CudaStep::list_options(const Sequence& sequence) {
-  return {.chunk = sequence.geometry.chunk, .raw = {sequence.raw_keys, false}, .part_keys = sequence.part_keys};
+  return {.chunk = sequence.geometry.chunk, .raw = {sequence.raw_keys}, .part_keys = sequence.part_keys};
 }
 
 int64_t CudaStep::part_keys(int64_t n_keys, int64_t n_tiles, int n_processors, int64_t chunk) {
@@ -179,6 +179,9 @@ void CudaStep::add_chosen(Sequence& sequence, int32_t first_span, int n_processo
   if (plan.blocks.size() != 1 || sequence.scored.size() != 1) return;
   const QueryBlock& block = plan.blocks.front();
   if (block.n_queries * group > kTileRows) return;
+  // A tile's queries read the same keys from narrow records, and here there is one tile for all.
+  const auto old_before = [&](int64_t q) { return sequence.old.before(block.first_query + q, g.chunk); };
+  if (old_before(0) != old_before(block.n_queries - 1)) return;
   ChosenTiles& own = sequence.chosen;
   own.first_tile = static_cast<int64_t>(chosen_tiles_.size());
   own.first_span = static_cast<int64_t>(chosen_spans_.size());
@@ -242,6 +245,7 @@ void CudaStep::set_chosen(int sequence, Attention& args, ListChosen& of) const {
   of.chunk = s.plan->selection.chunk;
   of.stored_chunk = s.geometry.chunk;
   of.n_chunks = (block.first_query + block.n_queries - 1) / of.chunk + 1;
+  of.old_before = s.old.before(block.first_query, of.stored_chunk);
 }
 
 Status CudaStep::upload(CudaQueue& queue) {

@@ -74,8 +74,8 @@ struct ScoredBlock {
   int n_spans = 0;
 };
 
-// Of a sequence of few queries, all of which choose chunks: what the device needs to make its lists itself. Otherwise
-// the choice is read back, and they are made on the host.
+// Of a sequence of few queries, all of which choose chunks and are of one age (OldText): what the device needs to make
+// its lists itself. Otherwise the choice is read back, and they are made on the host.
 struct ChosenTiles {
   int64_t n_tiles = 0;  // 0: made on the host
   int64_t first_tile = 0;

@@ -309,6 +309,7 @@ cuda::DeviceApi make_api() {
   api.write_row = Queued<cuda::write_row>::call;
   api.store_kv = Queued<cuda::store_kv>::call;
   api.move_kv = Queued<cuda::move_kv>::call;
+  api.narrow_kv = Queued<cuda::narrow_kv>::call;
   api.matmul = Queued<cuda::matmul>::call;
   api.attention = Queued<cuda::attention>::call;
   api.attention_shares = Queued<cuda::attention_shares>::call;
