@@ -1,5 +1,6 @@
 // Models, adapters, tokenizers, templates, devices, and what can be known before anything is loaded.
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/cpp/with_model.h"
@@ -52,6 +53,10 @@ TEST_F(Models, Quantize) {
   exact.activation_type = quire::Type::kF32;
   const auto quantized = quire::Model::load(runtime, folder.file("model.gguf"), exact).value();
   EXPECT_EQ(static_cast<quire::Type>(quantized.info().value().weight_type), quire::Type::kQ8_0);
+  quire::ModelOptions packed;
+  packed.packed_directory = folder.file("packed");
+  quire::Model::load(runtime, folder.file("model.gguf"), packed).value();
+  EXPECT_FALSE(std::filesystem::is_empty(folder.file("packed")));
   options.recipe = "q1";
   EXPECT_EQ(status(quire::quantize_model(kModel, folder.file("model.gguf"), options)), Status::kInvalidArgument);
 }

@@ -50,6 +50,9 @@ namespace Quire.Tests
                 ActivationType = DataType.F32
             }))
                 Check.Equal(DataType.Q8_0, model.Info().WeightType);
+            string packed = path + ".kept";
+            Runtime.LoadModel(path, new ModelOptions { PackedDirectory = packed }).Dispose();
+            Check.Equal(1, Directory.GetFiles(packed, "*.packed").Length);
             Check.Fails(Status.InvalidArgument, () => ModelFiles.Quantize(Shared.TinyModel, path, "q1"));
         }
 

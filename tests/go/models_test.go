@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,6 +36,9 @@ func TestQuantize(t *testing.T) {
 	model := try(runtime.LoadModel(t.Context(), out, &quire.ModelOptions{ActivationType: quire.TypeF32, Load: quire.LoadRead}))
 	check(t, "its type", try(model.Info()).WeightType, quire.TypeQ80)
 	must(model.Close())
+	packed := filepath.Join(t.TempDir(), "packed")
+	must(try(runtime.LoadModel(t.Context(), out, &quire.ModelOptions{PackedDirectory: packed})).Close())
+	check(t, "files of packed weights", len(try(os.ReadDir(packed))), 1)
 	fails(t, quire.Quantize(t.Context(), tinyModel, out, &quire.QuantizeOptions{Recipe: "q1"}), quire.ErrInvalidArgument)
 }
 

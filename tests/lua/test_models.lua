@@ -36,6 +36,8 @@ test("quantize", function()
     refuses("kv_type must be one of", loaded.session, loaded, { kv_type = "f64" })
   end)
   raises("INVALID_ARGUMENT", "q1", quire.quantize, harness.model_path, out, { recipe = "q1" })
+  quire.with(runtime:load(out, { packed_directory = harness.folder .. "/packed" }), function() end)
+  assert(os.execute("ls " .. harness.folder .. "/packed/*.packed > /dev/null"))
 end)
 
 test("tokenizer", function()

@@ -3,6 +3,7 @@
 // Models: what they are made of, tokenizers, chat templates, adapters; and what needs none of their weights.
 
 const assert = require('node:assert/strict');
+const fs = require('node:fs');
 const path = require('node:path');
 const { test } = require('node:test');
 const { pathToFileURL } = require('node:url');
@@ -41,6 +42,8 @@ test('quantize', async () => withFolder(async (folder) => {
   await failure('INVALID_ARGUMENT', () => model.session({ kvType: 'q8_0' }));
   await failure('INVALID_ARGUMENT', () => quire.quantize(MODEL, out, { recipe: 'q1' }), 'q1');
   model.close();
+  (await runtime.load(out, { packedDirectory: pathToFileURL(path.join(folder, 'packed')) })).close();
+  assert.deepEqual(fs.readdirSync(path.join(folder, 'packed')).map(path.extname), ['.packed']);
 }));
 
 test('tokenizer', async () => {

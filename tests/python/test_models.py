@@ -33,6 +33,10 @@ class Models(WithModel):
                 self.assertEqual(model.info["weight_type"], "q8_0")
                 with self.assertRaises(ValueError):
                     model.session(kv_type="q8_0")
+            packed = pathlib.Path(folder) / "packed"
+            self.runtime.load(out, packed_directory=packed).close()
+            self.assertEqual([file.suffix for file in packed.iterdir()], [".packed"])
+            self.assertGreater(self.runtime.plan_memory(out, 512, packed_directory=packed)["mapped_bytes"], 0)
             self.activations_matter(out)
             with self.assertRaises(quire.QuireError) as caught:
                 quire.quantize(MODEL, out, "q1")

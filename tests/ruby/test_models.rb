@@ -33,6 +33,8 @@ class TestModels < Minitest::Test
       assert_includes assert_raises(ArgumentError) { loaded.session(kv_type: :f64) }.message, "kv_type must be one of"
     end
     assert_status(:INVALID_ARGUMENT, "q1") { Quire.quantize(MODEL, out, recipe: "q1") }
+    runtime.load(out, packed_directory: Pathname(folder) + "packed", &:info)
+    assert_equal [".packed"], (Pathname(folder) + "packed").children.map(&:extname)
   end
 
   def test_tokenizer

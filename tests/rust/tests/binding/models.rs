@@ -57,6 +57,9 @@ fn quantize_and_describe_files() {
     };
     assert_ne!(last(&Default::default()), last(&exact));
     assert_eq!(failure(quire::quantize(tiny_model(), &path, &recipe("q1"), Watch::new())), Status::InvalidArgument);
+    let packed = ModelOptions { packed_directory: Some(folder.join("packed")), ..Default::default() };
+    runtime.load_model_with(&path, &packed, Watch::new()).unwrap();
+    assert_eq!(std::fs::read_dir(folder.join("packed")).unwrap().count(), 1);
 }
 
 #[test]
