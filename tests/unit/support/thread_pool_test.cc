@@ -147,9 +147,10 @@ class Rests : public testing::Test {
   std::atomic<int64_t> time_{0};
   std::atomic<int> looks_{0};
   ThreadPool pool_{2, [this] {
+                     const int64_t now = time_.load();  // before anyone who waits for the look moves it on
                      looks_.fetch_add(1);
                      looks_.notify_all();
-                     return time_.load();
+                     return now;
                    }};
 };
 
