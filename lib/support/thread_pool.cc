@@ -149,8 +149,8 @@ void ThreadPool::begin_rests(int64_t waited_ns) {
     const bool again = now - worker->rests_until < worker->rest_ns;
     worker->rest_ns = std::min(kMostRestNs, std::max(kRestFactor * waited_ns, again ? 2 * worker->rest_ns : 0));
     worker->rests_until = now + worker->rest_ns;
-    worker->resting.store(true);
-    ++n_resting_;
+    // A thread that looked just before its rest began may take part once more, and be late again.
+    if (!worker->resting.exchange(true)) ++n_resting_;
   }
 }
 
