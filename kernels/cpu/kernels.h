@@ -117,6 +117,9 @@ void swiglu(const float* gate_up, int64_t n, float* out);
 // times `scale`. cos, sin: f32 [d/2].  out may be x.  Any even d.
 void rotate(const float* x, const float* cos, const float* sin, float scale, int64_t d, float* out);
 
+// y[j] = x[j] * factor + y[j], by FMA.
+void add_scaled(const float* x, float factor, int64_t n, float* y);
+
 // True if every element is finite.
 bool all_finite(const float* x, int64_t n);
 
@@ -214,6 +217,7 @@ void convert(ElementType source_type, const void* source, ElementType type, void
 void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out);
 void swiglu(const float* gate_up, int64_t n, float* out);
 void rotate(const float* x, const float* cos, const float* sin, float scale, int64_t d, float* out);
+void add_scaled(const float* x, float factor, int64_t n, float* y);
 bool all_finite(const float* x, int64_t n);
 void store_key(const float* key, int64_t d, ElementType type, void* keys, int64_t index);
 void load_key(ElementType type, const void* keys, int64_t index, int64_t d, float* key);

@@ -113,6 +113,16 @@ void rotate(const float* x, const float* cos, const float* sin, float scale, int
   }
 }
 
+void add_scaled(const float* x, float factor, int64_t n, float* y) {
+  const Floats d;
+  const auto factors = hn::Set(d, factor);
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) {
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, x + j), factors, hn::LoadU(d, y + j)), d, y + j);
+  }
+  for (; j < n; ++j) y[j] = std::fma(x[j], factor, y[j]);
+}
+
 bool all_finite(const float* x, int64_t n) {
   const Floats d;
   int64_t j = 0;
@@ -126,6 +136,7 @@ bool all_finite(const float* x, int64_t n) {
 }
 
 #else
+using scalar::add_scaled;
 using scalar::all_finite;
 using scalar::convert;
 using scalar::rms_norm;
@@ -137,6 +148,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace quire::cpu {
+QUIRE_CPU_EXPORT(add_scaled);
 QUIRE_CPU_EXPORT(all_finite);
 QUIRE_CPU_EXPORT(convert);
 QUIRE_CPU_EXPORT(rms_norm);
@@ -153,6 +165,7 @@ void swiglu(const float* gate_up, int64_t n, float* out) { QUIRE_CPU_DISPATCH(sw
 void rotate(const float* x, const float* cos, const float* sin, float scale, int64_t d, float* out) {
   QUIRE_CPU_DISPATCH(rotate)(x, cos, sin, scale, d, out);
 }
+void add_scaled(const float* x, float factor, int64_t n, float* y) { QUIRE_CPU_DISPATCH(add_scaled)(x, factor, n, y); }
 bool all_finite(const float* x, int64_t n) { return QUIRE_CPU_DISPATCH(all_finite)(x, n); }
 }  // namespace quire::cpu
 #endif

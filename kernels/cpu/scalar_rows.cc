@@ -38,6 +38,10 @@ void rotate(const float* x, const float* cos, const float* sin, float scale, int
   }
 }
 
+void add_scaled(const float* x, float factor, int64_t n, float* y) {
+  for (int64_t j = 0; j < n; ++j) y[j] = std::fma(x[j], factor, y[j]);
+}
+
 bool all_finite(const float* x, int64_t n) {
   for (int64_t j = 0; j < n; ++j) {
     if (!std::isfinite(x[j])) return false;

@@ -532,9 +532,10 @@ class CpuBackend final : public Backend {
                                    const ChunkSelection& selection) const override {
     const int n_threads = pool_.n_threads();
     const size_t attention = attention_floats(n_threads, geometry, n_query_heads, n_queries, n_keys, selection);
-    const size_t selecting =
-        selection.count > 0 ? selection_floats(n_threads, geometry, ceil_div(n_keys, selection.chunk)) : size_t{0};
-    return std::max(attention, selecting) * sizeof(float);
+    if (selection.count == 0) return attention * sizeof(float);
+    const size_t selecting = select_floats(geometry, n_query_heads, ceil_div(n_keys, selection.chunk));
+    const size_t of_thread = std::max(selecting, represent_floats(geometry));
+    return std::max(attention, static_cast<size_t>(n_threads) * of_thread) * sizeof(float);
   }
 
  private:

@@ -1,3 +1,4 @@
+// The chunks that heads choose for each query, by the vectors that stand for chunks (cpu_representations.cc).
 #include "lib/backend/cpu/cpu_selection.h"
 
 #include <algorithm>
@@ -11,160 +12,8 @@ namespace quire::cpu {
 namespace {
 
 constexpr int64_t kPageChunks = Representations::kPageChunks;
-constexpr int64_t kRepresentRows = 64;    // queries of a chunk scored at a time
-constexpr int64_t kMostScores = 1 << 18;  // floats of scores a thread holds while selecting
-
-Status no_memory(size_t floats, const char* what) {
-  return Status(Code::kOutOfMemory,
-                "no memory for " + std::string(what) + " (" + std::to_string(floats * sizeof(float)) + " bytes)");
-}
-
-Status cancelled() { return Status(Code::kCancelled, "cancelled"); }
-
-// The vector-th vectors of a page's chunks.
-std::byte* page_vectors(const Buffer& page, ElementType type, int64_t vector, int64_t d) {
-  return static_cast<std::byte*>(page.host()) + static_cast<size_t>(vector * kPageChunks) * row_bytes(type, d);
-}
-
-// The representation of a stored chunk for one query head, in the scratch memory of a thread.
-class Representer {
- public:
-  Representer(const CpuStep& step, const RepresentArgs& args, float* scratch)
-      : args_(args),
-        sequence_(step.at(args.sequence)),
-        group_(step.n_query_heads / sequence_.geometry.n_kv_heads),
-        rope_(static_cast<const RopeCache&>(*sequence_.rope)),
-        layout_(sequence_.geometry),
-        d_(sequence_.geometry.head_dim),
-        l_(sequence_.geometry.chunk),
-        ld_(round_up(l_, kKeyBlock)),
-        queries_(scratch),
-        scores_(queries_ + kRepresentRows * d_),
-        rows_(scores_ + kRepresentRows * ld_),
-        mean_(rows_ + l_ * d_),
-        out_(mean_ + d_) {}
-
-  static size_t floats(const KvGeometry& g) {
-    const int64_t ld = round_up(g.chunk, kKeyBlock);
-    return static_cast<size_t>(kRepresentRows * (g.head_dim + ld) + (g.chunk + 2) * g.head_dim);
-  }
-
-  void run(int64_t chunk, int64_t head) {
-    const int64_t kv_head = head / group_;
-    const std::byte* record = record_ptr(args_.records.chunks[static_cast<size_t>(chunk)]);
-    const void* keys = record + layout_.keys(kv_head);
-    mean_output(head, (chunk - args_.first_chunk) * l_, keys, record + layout_.values(kv_head));
-
-    attention_scores(mean_, 1, d_, sequence_.geometry.type, keys, 0, l_, scores_, ld_);
-    for (int64_t j = 0; j < l_; ++j) scores_[j] *= sequence_.scale;
-    float max = 0, sum = 0;
-    softmax_partial(scores_, 0, l_, &max, &sum);
-    for (int64_t j = 0; j < l_; ++j) load_key(sequence_.geometry.type, keys, j, d_, rows_ + j * d_);
-    std::fill_n(out_, d_, 0.0f);
-    accumulate_values(scores_, ld_, 1, d_, ElementType::kF32, rows_, 0, l_, out_);
-    for (int64_t c = 0; c < d_; ++c) out_[c] /= sum;
-    const Buffer& page = *args_.out.pages[static_cast<size_t>(chunk / kPageChunks)];
-    const ElementType type = args_.selection.attention_type;
-    store_key(out_, d_, type, page_vectors(page, type, head, d_), chunk % kPageChunks);
-  }
-
- private:
-  // mean_ = the mean over the chunk's queries, those from `first_row` on, of their attention, without a mask, over the
-  // chunk (Eq. 1).
-  void mean_output(int64_t head, int64_t first_row, const void* keys, const void* values) {
-    std::fill_n(mean_, d_, 0.0f);
-    for (int64_t first = 0; first < l_; first += kRepresentRows) {
-      const int64_t n = std::min(kRepresentRows, l_ - first);
-      for (int64_t r = 0; r < n; ++r) {
-        const float* q = rows_ptr(args_.queries.at(first_row + first + r)) + head * d_;
-        rotate(q, rope_.chunk_cos(first + r), rope_.chunk_sin(first + r), sequence_.scale, d_, queries_ + r * d_);
-      }
-      attention_scores(queries_, n, d_, sequence_.geometry.type, keys, 0, l_, scores_, ld_);
-      for (int64_t r = 0; r < n; ++r) {
-        float max = 0, sum = 0;
-        softmax_partial(scores_ + r * ld_, 0, l_, &max, &sum);
-        std::fill_n(out_, d_, 0.0f);
-        accumulate_values(scores_ + r * ld_, ld_, 1, d_, sequence_.geometry.type, values, 0, l_, out_);
-        for (int64_t c = 0; c < d_; ++c) mean_[c] += out_[c] / sum;
-      }
-    }
-    for (int64_t c = 0; c < d_; ++c) mean_[c] /= static_cast<float>(l_);
-  }
-
-  const RepresentArgs& args_;
-  const StepSequence& sequence_;
-  int group_;  // query heads of a KV head
-  const RopeCache& rope_;
-  RecordLayout layout_;
-  int64_t d_, l_, ld_;
-  float *queries_, *scores_, *rows_, *mean_, *out_;
-};
-
-// The mean or the bounds of one chunk's keys in one KV head, in the scratch memory of a thread. The keys are stored
-// rotated at their offset in the stored chunk; they are turned on to their place in the period.
-class KeySummary {
- public:
-  KeySummary(const CpuStep& step, const RepresentArgs& args, float* scratch)
-      : args_(args),
-        sequence_(step.at(args.sequence)),
-        layout_(sequence_.geometry),
-        type_(args.selection.vector_type(sequence_.geometry.type)),
-        d_(sequence_.geometry.head_dim),
-        angles_(scratch),
-        key_(angles_ + d_),
-        mean_(key_ + d_),
-        least_(mean_ + d_),
-        greatest_(least_ + d_) {}
-
-  static size_t floats(const KvGeometry& g) { return static_cast<size_t>(5 * g.head_dim); }
-
-  void run(int64_t chunk, int64_t kv_head) {
-    add_keys(chunk, kv_head);
-    if (args_.selection.representation == ChunkSelection::Representation::kBounds) {
-      store(least_, chunk, 2 * kv_head);
-      store(greatest_, chunk, 2 * kv_head + 1);
-      return;
-    }
-    for (int64_t c = 0; c < d_; ++c) mean_[c] /= static_cast<float>(args_.selection.chunk);
-    store(mean_, chunk, kv_head);
-  }
-
- private:
-  // The sum of the keys, and the least and the greatest of each channel.
-  void add_keys(int64_t chunk, int64_t kv_head) {
-    const KvGeometry& g = sequence_.geometry;
-    const int64_t first = chunk * args_.selection.chunk;  // whose period goes on to the chunk's end
-    const int64_t offset = first % g.chunk;
-    const auto& rope = static_cast<const RopeCache&>(*sequence_.rope);
-    rope.angles(static_cast<double>(first % args_.selection.key_period - offset), angles_, angles_ + d_ / 2);
-    const std::byte* keys =
-        record_ptr(args_.records.chunks[static_cast<size_t>(first / g.chunk)]) + layout_.keys(kv_head);
-    std::fill_n(mean_, d_, 0.0f);
-    std::fill_n(least_, d_, std::numeric_limits<float>::infinity());
-    std::fill_n(greatest_, d_, -std::numeric_limits<float>::infinity());
-    for (int64_t j = 0; j < args_.selection.chunk; ++j) {
-      load_key(g.type, keys, offset + j, d_, key_);
-      rotate(key_, angles_, angles_ + d_ / 2, 1, d_, key_);
-      for (int64_t c = 0; c < d_; ++c) {
-        mean_[c] += key_[c];
-        least_[c] = std::min(least_[c], key_[c]);
-        greatest_[c] = std::max(greatest_[c], key_[c]);
-      }
-    }
-  }
-
-  void store(const float* vector, int64_t chunk, int64_t index) const {
-    const Buffer& page = *args_.out.pages[static_cast<size_t>(chunk / kPageChunks)];
-    store_key(vector, d_, type_, page_vectors(page, type_, index, d_), chunk % kPageChunks);
-  }
-
-  const RepresentArgs& args_;
-  const StepSequence& sequence_;
-  RecordLayout layout_;
-  ElementType type_;
-  int64_t d_;
-  float *angles_, *key_, *mean_, *least_, *greatest_;
-};
+constexpr int64_t kMostScores = 1 << 16;  // floats of scores a thread holds: few enough for the caches
+constexpr int64_t kMostQueries = 64;      // of a task
 
 // A number in [0, 1) that looks random and is the same on every machine.
 float random_score(uint64_t layer, uint64_t head, uint64_t query, uint64_t chunk) {
@@ -184,9 +33,10 @@ void take_best(const float* scores, int64_t count, int64_t n, int32_t first_inde
   const auto better = [scores](int32_t a, int32_t b) {
     return scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
   };
-  // A heap of the best so far, the worst of them on top.
+  // A heap of the best so far, the worst of them on top. Backwards: near chunks tend to have the higher scores, and
+  // most of the others are then left out at a glance.
   int32_t* end = best;
-  for (int64_t c = 0; c < count; ++c) {
+  for (int64_t c = count; c-- > 0;) {
     if (end == best + n) {
       if (!better(static_cast<int32_t>(c), *best)) continue;
       std::pop_heap(best, end--, better);
@@ -198,13 +48,34 @@ void take_best(const float* scores, int64_t count, int64_t n, int32_t first_inde
   for (int32_t* b = best; b < end; ++b) *b += first_index;
 }
 
-int64_t selection_rows(int64_t ld) { return std::clamp<int64_t>(kMostScores / ld, 1, 64); }
+// What a task works in. A row is a (query, query head of one KV head) pair, queries outermost.
+struct Scratch {
+  // ld: of a row of scores; group: query heads of a KV head; n_queries: of a task.
+  Scratch(float* memory, int64_t ld, int64_t group, int64_t n_queries, int64_t d)
+      : scores(memory),
+        sums(scores + n_queries * group * ld),
+        queries(sums + n_queries * ld),
+        negative(queries + n_queries * group * d),
+        products(negative + n_queries * group * d),
+        others(products + n_queries * group * kPageChunks),
+        angles(others + n_queries * group * kPageChunks) {}
 
-// Scores, the sums of a group's scores, queries of one head; for score_keys: the angles of a rotation, two vectors, and
-// their products with a page's chunks.
-size_t selector_floats(int64_t ld, int64_t d) {
-  return static_cast<size_t>(selection_rows(ld) * (2 * ld + d) + 4 * d + 2 * kPageChunks);
-}
+  static int64_t n_queries(int64_t ld, int64_t group) {
+    return std::clamp<int64_t>(kMostScores / (ld * group), 1, kMostQueries);
+  }
+  static size_t floats(int64_t ld, int64_t group, int64_t d) {
+    const int64_t rows = n_queries(ld, group) * group;
+    return static_cast<size_t>(rows * (ld + 2 * d + 2 * kPageChunks) + n_queries(ld, group) * ld + d);
+  }
+
+  float* scores;    // [rows][ld]
+  float* sums;      // [queries][ld], of the scores of heads that choose together
+  float* queries;   // [rows][d], rotated; of kBounds their positive elements
+  float* negative;  // [rows][d], of kBounds: the negative ones
+  float* products;  // [rows][kPageChunks], with the vectors of a page; of kBounds with the least ones
+  float* others;    // [rows][kPageChunks], with the greatest ones
+  float* angles;    // [d]
+};
 
 class Selector {
  public:
@@ -221,40 +92,80 @@ class Selector {
         scale_(step.at(args.sequence).scale),
         width_(plan_.most_selected()),
         heads_(s_.sharing == ChunkSelection::Sharing::kLayer ? n_heads_ : group_),
-        shared_(s_.sharing == ChunkSelection::Sharing::kLayer || s_.sharing == ChunkSelection::Sharing::kGroup) {
+        shared_(s_.sharing == ChunkSelection::Sharing::kLayer || s_.sharing == ChunkSelection::Sharing::kGroup),
+        of_keys_(s_.representation != ChunkSelection::Representation::kAttention) {
     for (const QueryBlock& block : plan_.blocks) {
       if (!block.selected) continue;
       const int64_t last = block.first_query + block.n_queries - 1;
       ld_ = std::max(ld_, round_up(last / s_.chunk + 1, kPageChunks));
-      add_tasks(block);
+    }
+    for (const QueryBlock& block : plan_.blocks) {
+      if (block.selected) add_tasks(block);
     }
   }
 
   Status run(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel) {
-    const size_t floats = selector_floats(ld_, d_);
-    auto* memory =
-        static_cast<float*>(workspace.require(static_cast<size_t>(pool.n_threads()) * floats * sizeof(float)));
-    if (!memory) return no_memory(static_cast<size_t>(pool.n_threads()) * floats, "selecting chunks");
+    const size_t floats = Scratch::floats(ld_, group_, d_);
+    const size_t bytes = static_cast<size_t>(pool.n_threads()) * floats * sizeof(float);
+    auto* memory = static_cast<float*>(workspace.require(bytes));
+    if (!memory) {
+      return Status(Code::kOutOfMemory, "no memory for selecting chunks (" + std::to_string(bytes) + " bytes)");
+    }
     const bool done = pool.run(static_cast<int64_t>(tasks_.size()), cancel, [&](int64_t t, int thread) {
-      select(tasks_[static_cast<size_t>(t)], memory + static_cast<size_t>(thread) * floats);
+      select(tasks_[static_cast<size_t>(t)],
+             Scratch(memory + static_cast<size_t>(thread) * floats, ld_, group_, n_queries(), d_));
     });
-    return done ? Status() : cancelled();
+    return done ? Status() : Status(Code::kCancelled, "cancelled");
   }
 
  private:
+  // Chunks [begin, end) that a span shows and to whose vectors a query is rotated alike: to its position for the span,
+  // and on by `shift`.
+  struct Run {
+    const Span* span;
+    int64_t begin;
+    int64_t end;
+    double shift;
+  };
   struct Task {
     int64_t first;  // queries [first, first + n)
     int64_t n;
-    int first_head;  // query heads [first_head, first_head + heads_)
-    const QueryBlock* block;
+    int first_head;    // query heads [first_head, first_head + heads_)
+    size_t first_run;  // runs [first_run, end_run), of the queries' block
+    size_t end_run;
   };
 
-  int64_t rows() const { return selection_rows(ld_); }
+  int64_t n_queries() const { return Scratch::n_queries(ld_, group_); }
 
   void add_tasks(const QueryBlock& block) {
-    for (int64_t q = 0; q < block.n_queries; q += rows()) {
-      const int64_t n = std::min(rows(), block.n_queries - q);
-      for (int head = 0; head < n_heads_; head += heads_) tasks_.push_back({block.first_query + q, n, head, &block});
+    const size_t first_run = runs_.size();
+    if (of_keys_) add_runs(block);
+    for (int64_t q = 0; q < block.n_queries; q += n_queries()) {
+      const int64_t n = std::min(n_queries(), block.n_queries - q);
+      for (int head = 0; head < n_heads_; head += heads_) {
+        tasks_.push_back({block.first_query + q, n, head, first_run, runs_.size()});
+      }
+    }
+  }
+
+  // Keys of a chunk are rotated at their place in key_period, so a query is at its distance from the chunk's first key
+  // behind that place. Spans are of stored keys, whose positions begin anew at multiples of key_period only.
+  void add_runs(const QueryBlock& block) {
+    const Plan::List& list = plan_.list(block, 0);
+    for (int32_t s = list.begin; s < list.end; ++s) {
+      const Span& span = plan_.spans[static_cast<size_t>(s)];
+      const int64_t end = ceil_div(span.first_key + span.count, s_.chunk);
+      for (int64_t c = span.first_key / s_.chunk; c < end;) {
+        const int64_t key = std::max(span.first_key, c * s_.chunk), in_period = key % s_.key_period;
+        const double shift = static_cast<double>(in_period) - span.key_position(key);
+        const int64_t next = std::min(end, ceil_div(key - in_period + s_.key_period, s_.chunk));
+        if (!runs_.empty() && runs_.back().span == &span && runs_.back().shift == shift) {
+          runs_.back().end = next;
+        } else {
+          runs_.push_back({&span, c, next, shift});
+        }
+        c = next;
+      }
     }
   }
 
@@ -262,109 +173,108 @@ class Selector {
     return static_cast<int32_t*>(args_.out->host()) + ((i - first_query_) * n_heads_ + head) * width_;
   }
 
-  // scores[r][c] = the score of chunk c for query r, for the chunks before the last query's own.
-  void score(const Task& task, int64_t head, float* queries, float* scores) const {
-    if (s_.pick == ChunkSelection::Pick::kRandom) return score_at_random(task, head, scores);
-    const int64_t n_chunks = (task.first + task.n - 1) / s_.chunk;
-    if (s_.representation == ChunkSelection::Representation::kAttention) {
-      score_vectors(task, head, n_chunks, queries, scores);
-    } else {
-      for (int64_t r = 0; r < task.n; ++r) score_keys(task, task.first + r, head, queries, scores + r * ld_);
-    }
-    if (s_.pick == ChunkSelection::Pick::kBest) return;
-    for (int64_t r = 0; r < task.n; ++r) {
-      for (int64_t c = 0; c < n_chunks; ++c) scores[r * ld_ + c] = -scores[r * ld_ + c];
-    }
-  }
-
-  void score_vectors(const Task& task, int64_t head, int64_t n_chunks, float* queries, float* scores) const {
-    for (int64_t r = 0; r < task.n; ++r) {
-      std::copy_n(query(task.first + r, head), d_, queries + r * d_);
-    }
-    for (int64_t c = 0; c < n_chunks; c += kPageChunks) {
-      const Buffer& page = *args_.representations.pages[static_cast<size_t>(c / kPageChunks)];
-      attention_scores(queries, task.n, d_, type_, page_vectors(page, type_, head, d_), 0,
-                       std::min(kPageChunks, n_chunks - c), scores + c, ld_);
-    }
-  }
-
   const float* query(int64_t i, int64_t head) const { return rows_ptr(args_.queries.at(i - first_query_)) + head * d_; }
 
-  // Calls use(begin, end) for runs of the chunks before query i's own that the plan shows to it: those of one page, to
-  // which the query is rotated alike. `scratch` holds the angles of that.
-  template <typename Use>
-  void for_runs(const Task& task, int64_t i, float* scratch, const Use& use) const {
-    const int64_t own = i / s_.chunk;
-    const Plan::List& list = plan_.list(*task.block, 0);
-    for (int32_t s = list.begin; s < list.end; ++s) {
-      const Span& span = plan_.spans[static_cast<size_t>(s)];
-      const int64_t end = std::min(own, ceil_div(span.first_key + span.count, s_.chunk));
-      for (int64_t c = span.first_key / s_.chunk; c < end;) {
-        const double position = vectors_position(span, i, c);
-        int64_t next = c + 1;
-        while (next < end && next % kPageChunks != 0 && vectors_position(span, i, next) == position) ++next;
-        rope_->angles(position, scratch, scratch + d_ / 2);
-        use(c, next);
-        c = next;
+  // Scores of the chunks before the last query's own, of the query heads of one KV head.
+  void score(const Task& task, int64_t first_head, const Scratch& scratch) const {
+    const int64_t n_chunks = (task.first + task.n - 1) / s_.chunk;
+    if (s_.pick == ChunkSelection::Pick::kRandom) return score_at_random(task, first_head, scratch.scores);
+    if (of_keys_) {
+      score_keys(task, first_head, n_chunks, scratch);
+    } else {
+      score_vectors(task, first_head, n_chunks, scratch);
+    }
+    if (s_.pick == ChunkSelection::Pick::kBest) return;
+    for (int64_t row = 0; row < task.n * group_; ++row) {
+      for (int64_t c = 0; c < n_chunks; ++c) scratch.scores[row * ld_ + c] = -scratch.scores[row * ld_ + c];
+    }
+  }
+
+  void score_vectors(const Task& task, int64_t first_head, int64_t n_chunks, const Scratch& scratch) const {
+    for (int h = 0; h < group_; ++h) {
+      const int64_t head = first_head + h;
+      for (int64_t q = 0; q < task.n; ++q) std::copy_n(query(task.first + q, head), d_, scratch.queries + q * d_);
+      for (int64_t c = 0; c < n_chunks; c += kPageChunks) {
+        attention_scores(scratch.queries, task.n, d_, type_, page_of(c, head), 0, std::min(kPageChunks, n_chunks - c),
+                         scratch.scores + h * ld_ + c, group_ * ld_);
       }
     }
   }
 
-  // Where a query is rotated to for the vectors of a chunk, whose keys are rotated at their place in their period.
-  double vectors_position(const Span& span, int64_t i, int64_t chunk) const {
-    const int64_t j = std::max(span.first_key, chunk * s_.chunk);
-    return span.distance(i, j) + static_cast<double>(j % s_.key_period);
+  // The index-th vectors of the page that has the chunk.
+  const std::byte* page_of(int64_t chunk, int64_t index) const {
+    return page_vectors(*args_.representations.pages[static_cast<size_t>(chunk / kPageChunks)], type_, index, d_);
   }
 
-  // scores[c - begin + begin % kKeyBlock] = the product of a query with the index-th vectors of chunks [begin, end) of
-  // one page.
-  void multiply(const float* q, int64_t index, int64_t begin, int64_t end, float* scores) const {
-    const Buffer& page = *args_.representations.pages[static_cast<size_t>(begin / kPageChunks)];
-    const int64_t first = begin % kPageChunks;
-    attention_scores(q, 1, d_, type_, page_vectors(page, type_, index, d_), first, first + end - begin, scores,
-                     kPageChunks);
-  }
-
-  // One query's scores of the chunks before its own, by the mean or the bounds of their keys. Chunks that no span shows
-  // have the least score. scratch: angles [d], two vectors [d], their products with a page's chunks.
-  void score_keys(const Task& task, int64_t i, int64_t head, float* scratch, float* scores) const {
-    std::fill_n(scores, ld_, -std::numeric_limits<float>::infinity());
-    float *positive = scratch + d_, *negative = positive + d_;
-    float *products = negative + d_, *others = products + kPageChunks;
-    for_runs(task, i, scratch, [&](int64_t begin, int64_t end) {
-      rotate(query(i, head), scratch, scratch + d_ / 2, scale_, d_, positive);
-      const int64_t lane = begin % kKeyBlock;
-      if (s_.representation == ChunkSelection::Representation::kMean) {
-        multiply(positive, head / group_, begin, end, products);
-        std::copy_n(products + lane, end - begin, scores + begin);
-        return;
+  // By the mean or the bounds of the chunks' keys. Chunks that no span shows have the least score.
+  void score_keys(const Task& task, int64_t first_head, int64_t n_chunks, const Scratch& scratch) const {
+    std::fill_n(scratch.scores, task.n * group_ * ld_, -std::numeric_limits<float>::infinity());
+    for (size_t r = task.first_run; r < task.end_run && runs_[r].begin < n_chunks; ++r) {
+      const Run& run = runs_[r];
+      rotate_queries(task, first_head, run, scratch);
+      const int64_t end = std::min(run.end, n_chunks);
+      for (int64_t c = run.begin, next = 0; c < end; c = next) {
+        next = std::min(end, round_up(c + 1, kPageChunks));
+        score_page(c, next, first_head / group_, task.n * group_, scratch);
       }
-      for (int64_t c = 0; c < d_; ++c) {
-        negative[c] = std::min(positive[c], 0.0f);
-        positive[c] = std::max(positive[c], 0.0f);
-      }
-      multiply(negative, head / group_ * 2, begin, end, products);
-      multiply(positive, head / group_ * 2 + 1, begin, end, others);
-      for (int64_t c = begin; c < end; ++c) scores[c] = products[lane + c - begin] + others[lane + c - begin];
-    });
+    }
   }
 
-  // A head's scores as its estimate of how its attention is shared out among the chunks before query i's own.
-  void share_out(int64_t i, float* scores) const {
+  void rotate_queries(const Task& task, int64_t first_head, const Run& run, const Scratch& scratch) const {
+    float *positive = scratch.queries, *negative = scratch.negative;
+    for (int64_t i = task.first; i < task.first + task.n; ++i) {
+      rope_->angles(run.span->query_position(i) + run.shift, scratch.angles, scratch.angles + d_ / 2);
+      for (int h = 0; h < group_; ++h, positive += d_, negative += d_) {
+        rotate(query(i, first_head + h), scratch.angles, scratch.angles + d_ / 2, scale_, d_, positive);
+        if (s_.representation != ChunkSelection::Representation::kBounds) continue;
+        for (int64_t c = 0; c < d_; ++c) {
+          negative[c] = std::min(positive[c], 0.0f);
+          positive[c] = std::max(positive[c], 0.0f);
+        }
+      }
+    }
+  }
+
+  // Chunks [begin, end) of one page.
+  void score_page(int64_t begin, int64_t end, int64_t kv_head, int64_t rows, const Scratch& scratch) const {
+    const int64_t first = begin % kPageChunks, lane = begin % kKeyBlock;
+    const auto multiply = [&](const float* q, int64_t index, float* products) {
+      attention_scores(q, rows, d_, type_, page_of(begin, index), first, first + end - begin, products, kPageChunks);
+    };
+    const bool bounds = s_.representation == ChunkSelection::Representation::kBounds;
+    if (bounds) {
+      multiply(scratch.negative, 2 * kv_head, scratch.products);
+      multiply(scratch.queries, 2 * kv_head + 1, scratch.others);
+    } else {
+      multiply(scratch.queries, kv_head, scratch.products);
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+      float* to = scratch.scores + row * ld_ + begin;
+      const float* products = scratch.products + row * kPageChunks + lane;
+      const float* others = scratch.others + row * kPageChunks + lane;
+      for (int64_t c = 0; c < end - begin; ++c) to[c] = bounds ? products[c] + others[c] : products[c];
+    }
+  }
+
+  void score_at_random(const Task& task, int64_t first_head, float* scores) const {
+    for (int64_t i = task.first; i < task.first + task.n; ++i) {
+      for (int64_t head = first_head; head < first_head + group_; ++head, scores += ld_) {
+        for (int64_t c = 0; c < i / s_.chunk; ++c) {
+          scores[c] = random_score(static_cast<uint64_t>(args_.layer), static_cast<uint64_t>(head),
+                                   static_cast<uint64_t>(i), static_cast<uint64_t>(c));
+        }
+      }
+    }
+  }
+
+  // sums += a head's scores of the chunks before query i's own; of kMean and kBounds its estimate of how its attention
+  // is shared out among them.
+  void add_to_sums(int64_t i, float* scores, float* sums) const {
     const int64_t own = i / s_.chunk;
     if (own == 0) return;
-    float max = 0, sum = 0;
-    softmax_partial(scores, 0, own, &max, &sum);
-    for (int64_t c = 0; c < own; ++c) scores[c] /= sum;
-  }
-
-  void score_at_random(const Task& task, int64_t head, float* scores) const {
-    for (int64_t r = 0; r < task.n; ++r) {
-      for (int64_t c = 0; c < (task.first + r) / s_.chunk; ++c) {
-        scores[r * ld_ + c] = random_score(static_cast<uint64_t>(args_.layer), static_cast<uint64_t>(head),
-                                           static_cast<uint64_t>(task.first + r), static_cast<uint64_t>(c));
-      }
-    }
+    float max = 0, sum = 1;
+    if (of_keys_) softmax_partial(scores, 0, own, &max, &sum);
+    add_scaled(scores, 1 / sum, own, sums);
   }
 
   void choose(int64_t i, const float* scores, int32_t* out) const {
@@ -382,30 +292,27 @@ class Selector {
     for (int64_t b = 0; b < s_.n_last; ++b) out[n - 1 - b] = static_cast<int32_t>(own - b);
   }
 
-  void select(const Task& task, float* scratch) const {
-    float* scores = scratch;
-    float* sums = scores + rows() * ld_;
-    float* queries = sums + rows() * ld_;  // and what score_keys needs
-    const int first_head = task.first_head;
-    for (int head = first_head; head < first_head + heads_; ++head) {
-      score(task, head, queries, scores);
-      if (shared_ && s_.representation != ChunkSelection::Representation::kAttention) {
-        for (int64_t r = 0; r < task.n; ++r) share_out(task.first + r, scores + r * ld_);
-      }
-      if (!shared_) {
-        for (int64_t r = 0; r < task.n; ++r) choose(task.first + r, scores + r * ld_, chosen(task.first + r, head));
-      } else if (head == first_head) {
-        std::copy_n(scores, task.n * ld_, sums);
-      } else {
-        for (int64_t e = 0; e < task.n * ld_; ++e) sums[e] += scores[e];
+  void select(const Task& task, const Scratch& scratch) const {
+    const int end_head = task.first_head + heads_;
+    std::fill_n(scratch.sums, task.n * ld_, 0.0f);
+    for (int head = task.first_head; head < end_head; head += group_) {
+      score(task, head, scratch);
+      for (int64_t row = 0; row < task.n * group_; ++row) {
+        const int64_t q = row / group_, i = task.first + q;
+        float* scores = scratch.scores + row * ld_;
+        if (shared_) {
+          add_to_sums(i, scores, scratch.sums + q * ld_);
+        } else {
+          choose(i, scores, chosen(i, head + row % group_));
+        }
       }
     }
     if (!shared_) return;
-    for (int64_t r = 0; r < task.n; ++r) {
-      const int64_t i = task.first + r;
-      choose(i, sums + r * ld_, chosen(i, first_head));
-      for (int head = first_head + 1; head < first_head + heads_; ++head) {
-        std::copy_n(chosen(i, first_head), width_, chosen(i, head));
+    for (int64_t q = 0; q < task.n; ++q) {
+      const int64_t i = task.first + q;
+      choose(i, scratch.sums + q * ld_, chosen(i, task.first_head));
+      for (int head = task.first_head + 1; head < end_head; ++head) {
+        std::copy_n(chosen(i, task.first_head), width_, chosen(i, head));
       }
     }
   }
@@ -423,33 +330,17 @@ class Selector {
   int64_t width_;     // chunks that a query takes at most
   int heads_;         // that a task chooses for
   bool shared_;       // they make one choice
+  bool of_keys_;      // chunks are chosen by their keys alone, kMean or kBounds
   int64_t ld_ = kPageChunks;
+  std::vector<Run> runs_;
   std::vector<Task> tasks_;
 };
 
 }  // namespace
 
-size_t selection_floats(int n_threads, const KvGeometry& geometry, int64_t n_chunks) {
-  const size_t selector = selector_floats(round_up(std::max<int64_t>(n_chunks, 1), kPageChunks), geometry.head_dim);
-  return static_cast<size_t>(n_threads) * std::max(Representer::floats(geometry), selector);
-}
-
-Status run_represent(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const CpuStep& step,
-                     const RepresentArgs& args) {
-  const KvGeometry& geometry = step.at(args.sequence).geometry;
-  const bool of_heads = args.selection.representation == ChunkSelection::Representation::kAttention;
-  const size_t floats = of_heads ? Representer::floats(geometry) : KeySummary::floats(geometry);
-  const size_t all = static_cast<size_t>(pool.n_threads()) * floats;
-  auto* memory = static_cast<float*>(workspace.require(all * sizeof(float)));
-  if (!memory) return no_memory(all, "chunk representations");
-  const int n_heads = of_heads ? step.n_query_heads : geometry.n_kv_heads;
-  const bool done = pool.run(args.n_chunks * n_heads, cancel, [&](int64_t task, int thread) {
-    float* scratch = memory + static_cast<size_t>(thread) * floats;
-    const int64_t chunk = args.first_chunk + task / n_heads, head = task % n_heads;
-    if (!of_heads) return KeySummary(step, args, scratch).run(chunk, head);
-    Representer(step, args, scratch).run(chunk, head);
-  });
-  return done ? Status() : cancelled();
+size_t select_floats(const KvGeometry& geometry, int n_query_heads, int64_t n_chunks) {
+  const int64_t ld = round_up(std::max<int64_t>(n_chunks, 1), kPageChunks);
+  return Scratch::floats(ld, n_query_heads / geometry.n_kv_heads, geometry.head_dim);
 }
 
 Status run_select(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const CpuStep& step,

@@ -7,10 +7,15 @@
 namespace quire::cpu {
 
 // A page of representations is [n_vectors] runs of kPageChunks vectors that are laid out as keys
-// (kernels/cpu/kernels.h), so that scoring chunks is scoring keys.
+// (kernels/cpu/kernels.h), so that scoring chunks is scoring keys. The vector-th vectors of a page's chunks:
+inline std::byte* page_vectors(const Buffer& page, ElementType type, int64_t vector, int64_t d) {
+  return static_cast<std::byte*>(page.host()) +
+         static_cast<size_t>(vector * Representations::kPageChunks) * row_bytes(type, d);
+}
 
-// Workspace of both for a text of n_chunks chunks.
-size_t selection_floats(int n_threads, const KvGeometry& geometry, int64_t n_chunks);
+// Floats that a thread needs to make representations, of whichever kind, and to choose in a text of n_chunks chunks.
+size_t represent_floats(const KvGeometry& geometry);
+size_t select_floats(const KvGeometry& geometry, int n_query_heads, int64_t n_chunks);
 
 Status run_represent(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const CpuStep& step,
                      const RepresentArgs& args);

@@ -72,6 +72,20 @@ TEST_P(RowsTest, Rotate) {
   }
 }
 
+TEST_P(RowsTest, AddScaled) {
+  for (const int64_t n : {1, 15, 16, 33, 70, 1024}) {
+    const std::vector<float> x = normal(n), before = normal(n);
+    std::vector<float> y = before, expected = before;
+    add_scaled(x.data(), 0.3f, n, y.data());
+    scalar::add_scaled(x.data(), 0.3f, n, expected.data());
+    expect_same_bits(y, expected, "scalar");
+    for (size_t j = 0; j < y.size(); ++j) {
+      const double product = static_cast<double>(x[j]) * 0.3f;
+      ASSERT_NEAR(y[j], product + before[j], 1e-7 * (std::fabs(product) + std::fabs(before[j]))) << j;
+    }
+  }
+}
+
 TEST_P(RowsTest, AllFiniteFindsEveryPlace) {
   for (const int64_t n : {1, 15, 16, 33, 70}) {
     std::vector<float> x = normal(n);
