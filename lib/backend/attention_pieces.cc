@@ -1,20 +1,22 @@
 #include "lib/backend/attention_pieces.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace quire::tiling {
 namespace {
 
 class Cutter {
  public:
-  // selection: null to cut the blocks without one.
-  Cutter(const CutArgs& args, const int32_t* selection)
+  // selection: null to cut the blocks without one. pool: for the others; may be null.
+  Cutter(const CutArgs& args, const int32_t* selection, ThreadPool* pool)
       : plan_(args.plan),
         n_heads_(args.n_query_heads),
         l_(args.chunk),
         old_(args.old),
         group_(args.n_query_heads / args.n_kv_heads),
-        selection_(selection) {}
+        selection_(selection),
+        pool_(pool) {}
   Pieces run();
 
  private:
@@ -26,8 +28,9 @@ class Cutter {
   int64_t lag_stride(const Plan::List& list) const;
   int64_t first_key(const Plan::List& list) const;
   void add_list(const Plan::List& list, const Tile& tile);
-  void add_selected(const Plan::List& list, const Tile& tile);
-  void gather_picks(const Tile& tile);
+  void sort_picks();
+  void sort_picks(size_t tile);
+  void add_selected(size_t tile);
 
   const Plan& plan_;
   int n_heads_;
@@ -35,12 +38,19 @@ class Cutter {
   OldText old_;
   int group_;
   const int32_t* selection_;
+  ThreadPool* pool_;
   Pieces out_;
-  struct ChunkPick {
-    int32_t chunk;
-    Pick pick;
+  // Of blocks with a selection. Tiles are made first, with room for their picks, which are then sorted by chunk, a tile
+  // at a time, and at last cut into pieces.
+  struct TilePicks {
+    const QueryBlock* block;
+    size_t first;       // of the tile's, in out_.picks
+    size_t first_ends;  // in ends_
+    int64_t n_chunks;
   };
-  std::vector<ChunkPick> chunk_picks_;  // of one tile, by (chunk, row)
+  std::vector<TilePicks> tile_picks_;  // of each tile
+  size_t n_picks_ = 0;             // of all tiles at most
+  std::vector<int32_t> ends_;      // of a tile: where in its picks those of each chunk end
 };
 
 // The first key after `key` whose position counts from another base.
@@ -59,6 +69,10 @@ Pieces Cutter::run() {
       add_block(block, in_plan);
     }
     in_plan += block.n_queries;
+  }
+  if (selection_) {
+    sort_picks();
+    for (size_t tile = 0; tile < out_.tiles.size(); ++tile) add_selected(tile);
   }
   return std::move(out_);
 }
@@ -102,9 +116,12 @@ void Cutter::add_block(const QueryBlock& block, int64_t in_plan) {
     for (int head = 0; head < n_heads_; head += group_) {
       tile.first_head = head;
       tile.kv_head = head / group_;
-      if (block.selected || head == 0) tile.first_piece = static_cast<int32_t>(out_.pieces.size());
+      if (head == 0) tile.first_piece = static_cast<int32_t>(out_.pieces.size());
       if (block.selected) {
-        add_selected(plan_.list(block, 0), tile);
+        const int64_t n_chunks = tile.query(tile.rows() - 1) / plan_.selection.chunk + 1;
+        tile_picks_.push_back({&block, n_picks_, ends_.size(), n_chunks});
+        n_picks_ += static_cast<size_t>(tile.rows() * plan_.most_selected());
+        ends_.resize(ends_.size() + static_cast<size_t>(n_chunks));
       } else if (head == 0) {
         add_list(plan_.list(block, 0), tile);
       }
@@ -181,33 +198,51 @@ void Cutter::add_list(const Plan::List& list, const Tile& tile) {
   std::stable_sort(out_.pieces.begin() + static_cast<std::ptrdiff_t>(before), out_.pieces.end(), before_in_text);
 }
 
-// The tile's rows by the chunks they selected.
-void Cutter::gather_picks(const Tile& tile) {
-  const int64_t width = plan_.most_selected();
-  chunk_picks_.clear();
-  for (int64_t row = 0; row < tile.rows(); ++row) {
-    const int64_t query = tile.place(row);
-    const int64_t head = tile.first_head + row % tile.heads;
-    const int32_t* own = selection_ + (query * n_heads_ + head) * width;
-    for (int32_t rank = 0; rank < width && own[rank] >= 0; ++rank) {
-      chunk_picks_.push_back({own[rank], {static_cast<int32_t>(row), rank}});
-    }
+void Cutter::sort_picks() {
+  constexpr size_t kFewPicks = 1 << 14;  // sorted sooner than other threads wake
+  out_.picks.resize(n_picks_);
+  const auto n_tiles = static_cast<int64_t>(out_.tiles.size());
+  const auto sort = [this](int64_t tile, int) { sort_picks(static_cast<size_t>(tile)); };
+  if (pool_ && n_picks_ > kFewPicks) {
+    (void)pool_->run(n_tiles, nullptr, sort);
+  } else {
+    for (int64_t tile = 0; tile < n_tiles; ++tile) sort(tile, 0);
   }
-  std::sort(chunk_picks_.begin(), chunk_picks_.end(), [](const ChunkPick& a, const ChunkPick& b) {
-    return a.chunk != b.chunk ? a.chunk < b.chunk : a.pick.row < b.pick.row;
-  });
 }
 
-void Cutter::add_selected(const Plan::List& list, const Tile& tile) {
-  gather_picks(tile);
-  const int64_t n_keys = plan_.selection.chunk;  // it divides the stored chunk
-  for (size_t at = 0; at < chunk_picks_.size();) {
-    const int64_t chunk = chunk_picks_[at].chunk;
-    const auto first_pick = static_cast<int32_t>(out_.picks.size());
-    for (; at < chunk_picks_.size() && chunk_picks_[at].chunk == chunk; ++at) {
-      out_.picks.push_back(chunk_picks_[at].pick);
+// By the chunks that the rows selected, in each by row. Any thread.
+void Cutter::sort_picks(size_t index) {
+  const Tile& tile = out_.tiles[index];
+  const TilePicks& of = tile_picks_[index];
+  int32_t* const ends = ends_.data() + of.first_ends;
+  Pick* const picks = out_.picks.data() + of.first;
+  const int64_t width = plan_.most_selected();
+  const auto for_picks = [&](const auto& use) {
+    for (int64_t row = 0; row < tile.rows(); ++row) {
+      const int64_t head = tile.first_head + row % tile.heads;
+      const int32_t* own = selection_ + (tile.place(row) * n_heads_ + head) * width;
+      for (int32_t rank = 0; rank < width && own[rank] >= 0; ++rank) {
+        use(own[rank], Pick{static_cast<int32_t>(row), rank});
+      }
     }
-    const auto n_picks = static_cast<int32_t>(out_.picks.size()) - first_pick;
+  };
+  for_picks([&](int32_t chunk, const Pick&) { ++ends[chunk]; });
+  int32_t before = 0;
+  for (int64_t chunk = 0; chunk < of.n_chunks; ++chunk) before += std::exchange(ends[chunk], before);
+  for_picks([&](int32_t chunk, const Pick& pick) { picks[ends[chunk]++] = pick; });
+}
+
+void Cutter::add_selected(size_t index) {
+  Tile& tile = out_.tiles[index];
+  const TilePicks& of = tile_picks_[index];
+  const Plan::List& list = plan_.list(*of.block, 0);
+  const int64_t n_keys = plan_.selection.chunk;  // it divides the stored chunk
+  tile.first_piece = static_cast<int32_t>(out_.pieces.size());
+  int32_t before = 0;
+  for (int64_t chunk = 0; chunk < of.n_chunks; ++chunk) {
+    const int32_t first = before, n_picks = ends_[of.first_ends + static_cast<size_t>(chunk)] - first;
+    if (n_picks == 0) continue;
+    before += n_picks;
     for (int32_t s = list.begin; s < list.end; ++s) {
       const Span& span = plan_.spans[static_cast<size_t>(s)];
       out_.any_raw = out_.any_raw || span.rotation == Span::Rotation::kRaw;
@@ -216,11 +251,12 @@ void Cutter::add_selected(const Plan::List& list, const Tile& tile) {
                                     tile.first + tile.count - span.min_lag});
       for (int64_t at = begin; at < end;) {
         const int64_t stop = std::min(end, period_end(span, at));
-        out_.pieces.push_back({&span, at, stop, at / l_, first_pick, n_picks});
+        out_.pieces.push_back({&span, at, stop, at / l_, static_cast<int32_t>(of.first) + first, n_picks});
         at = stop;
       }
     }
   }
+  tile.n_pieces = static_cast<int32_t>(out_.pieces.size()) - tile.first_piece;
 }
 
 }  // namespace
@@ -236,8 +272,10 @@ std::pair<int32_t, int32_t> Pieces::in_window(const Tile& tile, const AttentionA
   return {window.first ? tile.first_piece : from(window.first_chunk), last};
 }
 
-Pieces cut_pieces(const CutArgs& args) { return Cutter(args, nullptr).run(); }
+Pieces cut_pieces(const CutArgs& args) { return Cutter(args, nullptr, nullptr).run(); }
 
-Pieces cut_selected(const CutArgs& args, const int32_t* selection) { return Cutter(args, selection).run(); }
+Pieces cut_selected(const CutArgs& args, const int32_t* selection, ThreadPool* pool) {
+  return Cutter(args, selection, pool).run();
+}
 
 }  // namespace quire::tiling

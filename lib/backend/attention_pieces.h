@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lib/backend/backend.h"
+#include "lib/support/thread_pool.h"
 
 namespace quire::tiling {
 
@@ -60,7 +61,7 @@ inline KvKind records_read(const Tile& tile, const Piece& piece) {
 struct Pieces {
   std::vector<Tile> tiles;
   std::vector<Piece> pieces;  // of a tile: ascending by kind, chunk and span
-  std::vector<Pick> picks;    // of a piece: ascending by row
+  std::vector<Pick> picks;    // of a piece: ascending by row; between tiles there may be others
   int64_t most_rows = 0;      // of a tile
   bool any_raw = false;
 
@@ -83,7 +84,8 @@ struct CutArgs {
 
 // The blocks without a selection: the same in every layer.
 Pieces cut_pieces(const CutArgs& args);
-// The blocks with one. selection: int32 [queries of the plan][n_query_heads][Plan::most_selected()].
-Pieces cut_selected(const CutArgs& args, const int32_t* selection);
+// The blocks with one. selection: int32 [queries of the plan][n_query_heads][Plan::most_selected()]. pool: sorts the
+// picks, if there are many of them; may be null.
+Pieces cut_selected(const CutArgs& args, const int32_t* selection, ThreadPool* pool);
 
 }  // namespace quire::tiling

@@ -29,7 +29,7 @@ class Executor {
  public:
   Executor(ThreadPool& pool, const CpuStep& step, std::span<const AttentionArgs> sequences) : pool_(pool) {
     runs_.reserve(sequences.size());
-    for (const AttentionArgs& args : sequences) runs_.emplace_back(step, args);
+    for (const AttentionArgs& args : sequences) runs_.emplace_back(step, args, pool);
     for (const SequenceRun& run : runs_) run.add_work(work_);
   }
 

@@ -66,7 +66,7 @@ size_t scratch_floats(int64_t most_rows, int64_t d, int64_t chunk, bool raw) {
          2 * partial_floats(most_rows, d);
 }
 
-SequenceRun::SequenceRun(const CpuStep& step, const AttentionArgs& args)
+SequenceRun::SequenceRun(const CpuStep& step, const AttentionArgs& args, ThreadPool& pool)
     : sequence_(step.at(args.sequence)),
       args_(args),
       n_heads_(step.n_query_heads),
@@ -78,7 +78,7 @@ SequenceRun::SequenceRun(const CpuStep& step, const AttentionArgs& args)
       n_cells_(args.shares.out ? args.shares.n_cells() : 0) {
   if (args.selection) {
     selected_ = tiling::cut_selected({*sequence_.plan, n_heads_, sequence_.geometry.n_kv_heads, l_, sequence_.old},
-                                     static_cast<const int32_t*>(args.selection->host()));
+                                     static_cast<const int32_t*>(args.selection->host()), &pool);
   }
   most_rows_ = std::max(sequence_.pieces.most_rows, selected_.most_rows);
   for (int64_t row = 0; row < most_rows_; ++row) all_rows_.push_back({static_cast<int32_t>(row), 0});

@@ -31,7 +31,7 @@ size_t scratch_floats(int64_t most_rows, int64_t d, int64_t chunk, bool raw);
 // Made for one call; step and args must outlive it. Its const functions: any thread.
 class SequenceRun {
  public:
-  SequenceRun(const CpuStep& step, const AttentionArgs& args);
+  SequenceRun(const CpuStep& step, const AttentionArgs& args, ThreadPool& pool);
 
   // A tile and its pieces [first, end) in this call's window.
   struct Work {

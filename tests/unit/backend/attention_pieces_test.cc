@@ -1,0 +1,100 @@
+// Tiles whose rows chose chunks, cut into pieces.
+
+#include "lib/backend/attention_pieces.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "tests/unit/backend/backend_fixture.h"
+
+namespace quire::tiling {
+namespace {
+
+constexpr int64_t kChunk = 16, kStored = 48, kWidth = 12;
+constexpr int kHeads = 6, kKvHeads = 2;
+
+struct Scene {
+  Scene(test::Random& random, int64_t first, int64_t n) {
+    Span near, far;
+    far.count = 200, near.first_key = 200, near.count = first + n - 200;
+    plan.add_block(first, n, {far, near}, KeysSeen::kSelected);
+    plan.selection.chunk = kChunk;
+    plan.selection.count = kWidth;
+    for (int64_t i = first; i < first + n; ++i) {
+      for (int head = 0; head < kHeads; ++head) {
+        std::vector<int32_t> chosen;
+        for (int32_t c = 0; c <= i / kChunk; ++c) {
+          if (random.between(0, 3) == 0 && std::ssize(chosen) < kWidth) chosen.push_back(c);
+        }
+        chosen.resize(kWidth, -1);
+        selection.insert(selection.end(), chosen.begin(), chosen.end());
+      }
+    }
+  }
+
+  Pieces cut(ThreadPool* pool) const {
+    return cut_selected({plan, kHeads, kKvHeads, kStored, {}}, selection.data(), pool);
+  }
+
+  // Of the tile's rows, those that chose the chunk.
+  std::vector<std::pair<int32_t, int32_t>> picks(const Tile& tile, int64_t chunk) const {
+    std::vector<std::pair<int32_t, int32_t>> all;
+    for (int64_t row = 0; row < tile.rows(); ++row) {
+      const auto at = selection.begin() + (tile.place(row) * kHeads + tile.first_head + row % tile.heads) * kWidth;
+      const auto found = std::find(at, at + kWidth, chunk);
+      if (found != at + kWidth) all.emplace_back(static_cast<int32_t>(row), static_cast<int32_t>(found - at));
+    }
+    return all;
+  }
+
+  Plan plan;
+  std::vector<int32_t> selection;  // [n][kHeads][kWidth]
+};
+
+// Few picks are sorted by the caller, many by the pool.
+TEST(ChosenPieces, AreThoseOfTheRowsThatChoseTheChunkWithAnyThreads) {
+  test::Random random;
+  SCOPED_TRACE(random.trace());
+  ThreadPool pool(3);
+  for (const auto& [first, n] : {std::pair<int64_t, int64_t>{700, 1}, {640, 70}, {500, 512}}) {
+    const Scene scene(random, first, n);
+    const Pieces pieces = scene.cut(&pool), alone = scene.cut(nullptr);
+    ASSERT_EQ(alone.tiles.size(), pieces.tiles.size());
+    ASSERT_EQ(alone.pieces.size(), pieces.pieces.size());
+    int64_t rows = 0;
+    for (size_t t = 0; t < pieces.tiles.size(); ++t) {
+      const Tile& tile = pieces.tiles[t];
+      rows += tile.rows();
+      ASSERT_EQ(alone.tiles[t].first_piece, tile.first_piece);
+      auto next = static_cast<size_t>(tile.first_piece);
+      for (int64_t chunk = 0; chunk <= (first + n - 1) / kChunk; ++chunk) {
+        const auto expected = scene.picks(tile, chunk);
+        if (expected.empty()) continue;
+        const int64_t last = std::min((chunk + 1) * kChunk, tile.first + tile.count);
+        for (int64_t key = chunk * kChunk; key < last; ++next) {
+          ASSERT_LT(next, static_cast<size_t>(tile.first_piece + tile.n_pieces));
+          const Piece& piece = pieces.pieces[next];
+          ASSERT_EQ(piece.begin, key);
+          ASSERT_EQ(piece.end, key < 200 && last > 200 ? 200 : last);  // where the second span begins
+          ASSERT_EQ(piece.chunk, key / kStored);
+          ASSERT_EQ(static_cast<size_t>(piece.n_picks), expected.size());
+          for (size_t p = 0; p < expected.size(); ++p) {
+            for (const Pieces* cut : {&pieces, &alone}) {
+              const Pick& pick = cut->picks[static_cast<size_t>(piece.first_pick) + p];
+              ASSERT_EQ(std::pair(pick.row, pick.rank), expected[p]);
+            }
+          }
+          key = piece.end;
+        }
+      }
+      ASSERT_EQ(next, static_cast<size_t>(tile.first_piece + tile.n_pieces));
+    }
+    EXPECT_EQ(rows, n * kHeads);
+  }
+}
+
+}  // namespace
+}  // namespace quire::tiling
