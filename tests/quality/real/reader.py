@@ -36,13 +36,30 @@ class Reader:
         self.cpu_seconds += time.process_time() - before
         self.n_read += self.session.stats["n_prefilled"] - read
 
-    def ask(self, question, n_tokens):
-        """The greedy answer; the document stays as it was."""
+    def ask(self, question, n_tokens, given=False):
+        """The greedy answer; the document stays as it was. given: each of its tokens is given back to the session."""
         self.read()
-        self.session.feed_tokens(self.encode(question))
-        answer = "".join(self.session.generate(n_tokens))
+        ids = self.encode(question)
+        self.session.feed_tokens(ids)
+        if given:
+            answer = self.tokenizer.decode(self.give_back(self.n_tokens + len(ids), n_tokens))
+        else:
+            answer = "".join(self.session.generate(n_tokens))
         self.session.truncate(self.n_tokens)
         return answer
+
+    def give_back(self, end, n_tokens):
+        """The tokens of a greedy answer behind the first `end` tokens."""
+        ids = []
+        while len(ids) < n_tokens:
+            generated = [event.token for event in self.session.stream(max_tokens=1) if event.kind == "token"]
+            if not generated:
+                break
+            ids += generated
+            self.session.truncate(end)
+            self.session.feed_tokens(generated)
+            end += 1
+        return ids
 
     def force(self, ids):
         """The log probabilities of these tokens, which become the model's own: it generates them one at a time."""

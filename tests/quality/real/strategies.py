@@ -23,6 +23,14 @@ STRATEGIES = {
 SELECTS_WHEN_ANSWERING = {"dca_topk"}  # given tokens see every key, generated ones do not
 
 
+def answers(name):
+    """The session that reads a text, and the strategies that answer from it: (name, whether each token of the answer is
+    given back to the session). Given tokens are to dca_topk what they are to dca: one session answers as both."""
+    if name in ("dca", "dca_topk"):
+        return "dca_topk", (("dca", True), ("dca_topk", False))
+    return name, ((name, False),)
+
+
 KV_HEADS, QUERY_HEADS = 3, 9
 
 

@@ -78,8 +78,8 @@ def write(results, out, draws):
     page.heading("Long documents on a real model", 1)
     page.text("Written by `bash tests/quality/real.sh`, which goes on where it stopped; the measurements are in",
               "`tests/quality/real/results.jsonl`. The model is SmolLM2-135M-Instruct (Q4_1), trained on 8,192 tokens. Greedy",
-              "answers; keys and values in f16, activations in f32. \"-\": not tried, yet or because the two shorter lengths had",
-              "no right answer.")
+              "answers; keys and values in f16, activations in f32. `dca` and `dca_topk` read a text alike: one session answers as",
+              "both. \"-\": not tried, yet or because the two shorter lengths had no right answer.")
     for task, (title, text) in TITLES.items():
         if results.of(task):
             page.heading(title)

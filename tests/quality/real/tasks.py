@@ -9,7 +9,7 @@ import random
 import re
 
 from reader import Reader
-from strategies import SELECTS_WHEN_ANSWERING, STRATEGIES, WINDOW
+from strategies import SELECTS_WHEN_ANSWERING, STRATEGIES, WINDOW, answers
 from texts import FILLER
 
 # Questions are asked as the model's chat template writes them, behind the text in one message. Of numbers the text goes
@@ -55,13 +55,19 @@ class Bench:
             at += 1
         return paragraphs
 
+    def missing(self, task, strategy, length, trials):
+        """The session that answers as the strategy (answers()), and the trials and strategies that it has to answer."""
+        reads, names = answers(strategy)
+        names = [(name, given) for name, given in names if not self.results.failed(task, name, length)]
+        wanted = {t: [(name, given) for name, given in names if not self.results.has(task, name, length, t)] for t in trials}
+        return reads, {t: names for t, names in wanted.items() if names}
+
     def hidden_numbers(self, task, strategy, length, round_, filler, needle, question, n_answer):
         """Trials whose documents differ in the number and where it stands: a round has one in each tenth."""
-        trials = [round_ * DEPTHS + t for t in range(DEPTHS)]
-        trials = [t for t in trials if not self.results.has(task, strategy, length, t)]
-        if not trials or self.results.failed(task, strategy, length):
+        reads, trials = self.missing(task, strategy, length, range(round_ * DEPTHS, (round_ + 1) * DEPTHS))
+        if not trials:
             return
-        with self.reader(strategy, length) as reader:
+        with self.reader(reads, length) as reader:
             reader.feed(reader.encode(INTRO))
             starts = [reader.n_tokens]  # of each paragraph, and the end
             for paragraph in filler:
@@ -85,9 +91,10 @@ class Bench:
                 reader.feed(reader.encode(needle.format(key)))
                 for paragraph in filler[place:]:
                     reader.feed(paragraph)
-                answer = reader.ask(question, n_answer)
-                self.add(task, strategy, length, trial, reader, depth=round(begin / reader.n_tokens, 3), expected=key,
-                         answer=answer, right=key in answer, n_tokens=reader.n_tokens)
+                for name, given in trials[trial]:
+                    answer = reader.ask(question, n_answer, given)
+                    self.add(task, name, length, trial, reader, depth=round(begin / reader.n_tokens, 3), expected=key,
+                             answer=answer, right=key in answer, n_tokens=reader.n_tokens)
                 reader.cut(begin)
 
     def passkey(self, strategy, length, round_):
@@ -105,17 +112,16 @@ class Bench:
 
     def multikey(self, strategy, length, round_):
         """Several numbers in prose, each asked for by its name (RULER's multi-key needles)."""
-        trials = [round_ * KEYS + k for k in range(KEYS)]
-        if all(self.results.has("multikey", strategy, length, t) for t in trials) or self.over():
-            return
-        if self.results.failed("multikey", strategy, length):
+        trials = range(round_ * KEYS, (round_ + 1) * KEYS)
+        reads, wanted = self.missing("multikey", strategy, length, trials)
+        if not wanted or self.over():
             return
         draw = random.Random(f"multikey {length} {round_}")
         names = draw.sample(CITIES, KEYS)
         numbers = [str(draw.randrange(10000, 100000)) for _ in names]
         paragraphs = self.prose(round_, length - 60 - 30 * KEYS)
         places = [int((k + draw.random()) / KEYS * len(paragraphs)) for k in range(KEYS)]
-        with self.reader(strategy, length) as reader:
+        with self.reader(reads, length) as reader:
             reader.feed(reader.encode(INTRO))
             begins = []
             for i, paragraph in enumerate(paragraphs):
@@ -125,14 +131,15 @@ class Bench:
                         reader.feed(reader.encode(f"The special magic number for {name} is {number}.\n"))
                 reader.feed(paragraph)
             for trial, name, number, begin in zip(trials, names, numbers, begins):
-                answer = reader.ask(f"The special magic number for {name} is", 8)
-                self.add("multikey", strategy, length, trial, reader, depth=round(begin / reader.n_tokens, 3),
-                         expected=number, answer=answer, right=number in answer, n_tokens=reader.n_tokens)
+                for strategy, given in wanted.get(trial, ()):
+                    answer = reader.ask(f"The special magic number for {name} is", 8, given)
+                    self.add("multikey", strategy, length, trial, reader, depth=round(begin / reader.n_tokens, 3),
+                             expected=number, answer=answer, right=number in answer, n_tokens=reader.n_tokens)
 
-    def ask(self, task, strategy, length, trial, reader, q, **fields):
+    def ask(self, task, strategy, length, trial, reader, q, given=False, **fields):
         """A question behind the text that the reader holds."""
         behind = self.message.split(TEXT)[1]
-        answer = reader.ask(f"\n{q['question']} Answer in a few words.{behind}", 32).strip().split("\n")[0]
+        answer = reader.ask(f"\n{q['question']} Answer in a few words.{behind}", 32, given).strip().split("\n")[0]
         right = any(re.search(rf"\b{re.escape(word)}\b", answer, re.IGNORECASE) for word in q["answers"])
         self.add(task, strategy, length, trial, reader, question=q["question"], expected=q["answers"][0], answer=answer,
                  right=right, n_tokens=reader.n_tokens, **fields)
@@ -150,9 +157,10 @@ class Bench:
     def questions(self, strategy, length, questions):
         """Questions about the first `length` tokens of the handbook; those whose fact stands there are asked."""
         self.paragraphs(questions)
-        if self.over() or self.results.has("questions", strategy, length, 0):
+        reads, wanted = self.missing("questions", strategy, length, range(len(questions)))
+        if self.over() or 0 not in wanted:
             return
-        with self.reader(strategy, length) as reader:
+        with self.reader(reads, length) as reader:
             reader.feed(reader.encode(self.message.split(TEXT)[0]))
             asked, at = [], 0
             while reader.n_tokens + len(self.book[at]) <= length - 80:
@@ -160,7 +168,8 @@ class Bench:
                 reader.feed(self.book[at])
                 at += 1
             for trial, (q, begin) in reversed(list(enumerate(asked))):  # the first one last: it says that all are there
-                self.ask("questions", strategy, length, trial, reader, q, depth=round(begin / reader.n_tokens, 3))
+                for name, given in wanted.get(trial, ()):
+                    self.ask("questions", name, length, trial, reader, q, given, depth=round(begin / reader.n_tokens, 3))
 
     def perplexity(self, strategy, length, round_):
         """The same last tokens of a stretch of the handbook, after contexts of different lengths."""
