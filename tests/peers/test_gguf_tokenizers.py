@@ -7,6 +7,7 @@ ids. Weights are random and small. Needs llama-cpp-python; QUIRE_COMMAND names t
 import json
 import os
 import subprocess
+import unicodedata
 
 import numpy
 import pytest
@@ -61,7 +62,9 @@ def test_written_tokenizers(name, models, runtime, tmp_path):  # noqa: F811
     texts = [text for text in texts if known_to_llama_cpp(text)]
     if name == "characters-newer":  # its prefix is left out where a text begins with a space; that of GGUF files never is
         texts = [text for text in texts if not text.startswith((" ", "\u2581"))]
-    compare(f"{name}, llama.cpp", texts, lambda text: own.encode(text, bos=False),
+    # Marks are parts of words to tekken's pattern, and to llama.cpp's, which has no classes inside classes, they are not.
+    alike = [text for text in texts if name != "tekken" or not any(unicodedata.category(c)[0] == "M" for c in text)]
+    compare(f"{name}, llama.cpp", alike, lambda text: own.encode(text, bos=False),
             lambda text: peer.tokenize(text.encode(), add_bos=False, special=False))
     compare(f"{name}, Hugging Face", texts, lambda text: own.encode(text, bos=False),
             lambda text: whole.encode(text, add_special_tokens=False).ids)

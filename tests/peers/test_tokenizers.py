@@ -199,13 +199,14 @@ def llama_texts(path):
 
 @functools.lru_cache
 def source_texts():
-    """The text files of this repository."""
+    """The text files of this repository. Links are not files."""
     names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
     texts = []
-    for name in filter(None, names):
+    for path in (ROOT / name for name in names if name):
         try:
-            texts.append((ROOT / name).read_bytes().decode())
-        except (UnicodeDecodeError, FileNotFoundError):
+            if path.is_file() and not path.is_symlink():
+                texts.append(path.read_bytes().decode())
+        except UnicodeDecodeError:
             pass
     return texts
 
@@ -346,6 +347,8 @@ def test_llama_cpp_itself(name, models, runtime):
     theirs = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
     ours = runtime.tokenizer(path)
     texts = [text for text in all_texts(models) if known_to_llama_cpp(text)]
+    if name == "falcon":  # it has no token for U+000B: tokens are merged across it, as by Hugging Face; by llama.cpp they are not
+        texts = [text for text in texts if "\x0B" not in text]
     for special in (True, False):
         compare(f"llama.cpp {name}, {'with' if special else 'without'} special tokens", texts,
                 lambda text: ours.encode(text, parse_special=special, bos=False),
