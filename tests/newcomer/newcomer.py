@@ -1,6 +1,7 @@
-"""Runs the first five minutes of each language's README on a fresh Debian, as they stand there.
+"""Runs the first five minutes of each language's README on a fresh Debian, as they stand there; and `chat`: the commands of
+the README's section "Chat", from nothing to the answer about a PDF of thirty pages.
 
-    newcomer.py FOLDER [LANGUAGE...]
+    newcomer.py FOLDER [LANGUAGE|chat...]
 
 A Debian 12 without anything is made by debootstrap in FOLDER, which wants 3 GB; each language gets a copy of it with a
 checkout of this repository in the home of its root, and a shell there runs the commands under the README's heading "Five
@@ -16,13 +17,21 @@ import hashlib
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 from dataclasses import dataclass
 
+from pdf import write_pdf
+
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(SOURCE / "tests" / "quality" / "real"))
+
+from texts import handbook  # noqa: E402
+
 HOME = pathlib.PurePath("/", "root")  # in the fresh system
 CERTIFICATES = HOME / "certificates.pem"
 # What the READMEs that need an installed library begin with.
@@ -64,6 +73,31 @@ def five_minutes(language):
     if language.program:
         commands[1] = f"mkdir ~/hello && mv ~/{language.program} ~/hello && cd ~/hello\nexport QUIRE=~/quire\n" + commands[1]
     return "".join(commands), program
+
+
+PAGES, PAGE_LINES = 30, 27  # of the report that is asked about: the beginning of the Debian Administrator's Handbook
+FOUNDER = "Ian Murdock"
+
+
+def chat_commands():
+    """The README's, with what it shows to be typed to `quire chat` behind them."""
+    section = re.search(r"^## Chat\n(.*?)(?=^## )", (SOURCE / "README.md").read_text(encoding="utf-8"), re.M | re.S).group(1)
+    shell, dialogue = re.findall(r"^```\w*\n(.*?)^```$", section, re.M | re.S)[:2]
+    *before, chat = shell.splitlines(keepends=True)
+    typed = re.findall(r"^> (.*)$", dialogue, re.M)
+    assert "quire chat" in chat and "founded" in typed[-1], "the README's section Chat has changed"
+    return f"{''.join(before)}printf '%s\\n' {shlex.join(typed)} | {chat}"
+
+
+def write_report(path, work):
+    """work: a folder that the handbook's package is kept in."""
+    if not list(work.glob("debian-handbook_*.deb")):
+        subprocess.run(["apt-get", "download", "debian-handbook"], cwd=work, check=True)
+    unpacked = work / "handbook"
+    subprocess.run(["dpkg-deb", "-x", next(work.glob("debian-handbook_*.deb")), unpacked], check=True)
+    text = " ".join("".join(handbook(unpacked / "usr/share/doc/debian-handbook/html/en-US")).split())
+    lines = textwrap.wrap(text.encode("ascii", "ignore").decode(), 85)[:PAGES * PAGE_LINES]
+    assert write_pdf(path, lines, PAGE_LINES) == PAGES
 
 
 class Systems:
@@ -151,18 +185,30 @@ def check(systems, name):
         shutil.rmtree(system)
 
 
+def check_chat(systems):
+    system = systems.copy(systems.fresh(), "chat")
+    try:
+        write_report(system / HOME.relative_to("/") / "quire" / "report.pdf", systems.folder)
+        last = run(system, chat_commands())
+        if FOUNDER not in last:
+            raise RuntimeError(f"expected {FOUNDER} in the last lines, found {last!r}")
+    finally:
+        shutil.rmtree(system)
+
+
 def main():
-    if len(sys.argv) < 2 or not set(sys.argv[2:]) <= set(LANGUAGES):
-        sys.exit(f"usage: newcomer.py FOLDER [LANGUAGE...]; there are {', '.join(LANGUAGES)}")
+    names = [*LANGUAGES, "chat"]
+    if len(sys.argv) < 2 or not set(sys.argv[2:]) <= set(names):
+        sys.exit(f"usage: newcomer.py FOLDER [NAME...]; there are {', '.join(names)}")
     if os.geteuid() != 0 or not shutil.which("debootstrap"):
         print("skipped: a fresh Debian is made by debootstrap, as root")
         sys.exit(77)
     systems = Systems(pathlib.Path(sys.argv[1]).resolve())
     failed = []
-    for name in sys.argv[2:] or LANGUAGES:
+    for name in sys.argv[2:] or names:
         print(f"== {name}", flush=True)
         try:
-            check(systems, name)
+            check_chat(systems) if name == "chat" else check(systems, name)
         except (RuntimeError, subprocess.CalledProcessError) as error:
             print(f"{name}: {error}", flush=True)
             failed.append(name)
