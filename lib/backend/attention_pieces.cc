@@ -49,8 +49,8 @@ class Cutter {
     int64_t n_chunks;
   };
   std::vector<TilePicks> tile_picks_;  // of each tile
-  size_t n_picks_ = 0;             // of all tiles at most
-  std::vector<int32_t> ends_;      // of a tile: where in its picks those of each chunk end
+  size_t n_picks_ = 0;                 // of all tiles at most
+  std::vector<int32_t> ends_;          // of a tile: where in its picks those of each chunk end
 };
 
 // The first key after `key` whose position counts from another base.

@@ -102,8 +102,8 @@ class Call {
       std::vector<int32_t> selection(static_cast<size_t>(picks));
       QUIRE_TRY(queue_.read(address(*args_.selection), selection.data(), selection.size() * sizeof(int32_t)));
       const KvGeometry& g = sequence_.geometry;
-      chosen = tiling::cut_selected({plan, step_.n_query_heads, g.n_kv_heads, g.chunk, sequence_.old},
-                                    selection.data(), nullptr);
+      chosen = tiling::cut_selected({plan, step_.n_query_heads, g.n_kv_heads, g.chunk, sequence_.old}, selection.data(),
+                                    nullptr);
       append_lists(plan, chosen, options, lists);
     }
     ListLayout layout;
