@@ -94,6 +94,12 @@ __global__ void __launch_bounds__(kThreads) choose_chunks_kernel(ChooseChunks ar
   }
   const int64_t begin = args.first_free, end = own + 1 - args.n_last;
   const int n_free = static_cast<int>(n - args.n_last - (args.first_forced ? 1 : 0));
+  __syncthreads();  // the sums are there for all
+  for (int64_t s = thread; s < args.n_sticky; s += kThreads) {
+    const int64_t c = args.sticky[s];
+    if (c >= begin && c < end) scores[c] = INFINITY;
+  }
+  __syncthreads();
   int64_t place = args.first_forced ? 1 : 0;
   if (thread == 0 && args.first_forced) take(0, 0);
   for (int64_t b = thread; b < args.n_last; b += kThreads) take(n - 1 - b, own - b);

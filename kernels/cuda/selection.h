@@ -93,8 +93,8 @@ struct ScoreChunks {
 int score_chunks(Stream stream, const ScoreChunks& args);
 
 // The chunks that queries take: all up to their own if these are at most `most`; else the first one (if first_forced),
-// the last n_last ones, and of chunks [first_free, own + 1 - n_last) those with the highest scores, the lower index
-// where they are equal.
+// the last n_last ones, and of chunks [first_free, own + 1 - n_last) first the sticky ones, and then those with the
+// highest scores, the lower index where they are equal.
 struct ChooseChunks {
   int64_t chunk = 0;
   int64_t count = 0;   // most = count, or in longer texts one chunk in one_in
@@ -106,10 +106,12 @@ struct ChooseChunks {
   int heads = 1;  // that choose together: consecutive ones, by the sum of their scores
   bool softmax =
       false;  // of each head over the chunks before the query's own, before they are summed; changes `scores`
-  float* scores = nullptr;  // of score_chunks
+  float* scores = nullptr;  // of score_chunks; those of sticky chunks are changed
   int64_t n_chunks = 0;
   int64_t n = 0;
   int64_t first_query = 0;
+  const int32_t* sticky = nullptr;  // [n_sticky] chunks
+  int64_t n_sticky = 0;
   int32_t* chosen = nullptr;  // [n][n_query_heads][width]: ascending, -1 behind them
   int64_t width = 0;          // most of the last query
 };

@@ -97,6 +97,7 @@ void ForwardPass::plan_rows(std::span<const Sequence> sequences) {
     } else {
       s.strategy->plan(s.first_position, rows.n, *rows.plan);
     }
+    rows.plan->sticky = s.sticky;
     if (s.positions && !s.positions->consecutive()) s.positions->apply(*rows.plan);
     host_ids_.insert(host_ids_.end(), s.tokens.begin(), s.tokens.end());
     row += rows.n;

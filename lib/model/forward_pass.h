@@ -44,7 +44,8 @@ struct Sequence {
   // count_from on. One for all tokens, or one for each; none: not asked for.
   std::span<std::vector<int64_t>> selected{};
   int64_t count_from = 0;
-  PeaksWanted look{};  // peaks null: not asked for
+  std::vector<int32_t> sticky{};  // Plan::sticky
+  PeaksWanted look{};             // peaks null: not asked for
 
   int64_t n() const { return static_cast<int64_t>(tokens.size()); }
 };

@@ -70,6 +70,9 @@ Status validate_selected(const Plan& plan, const QueryBlock& block) {
     return broken("a selection of " + std::to_string(s.count) + " chunks of " + std::to_string(s.chunk) +
                   " keys, the last " + std::to_string(s.n_last) + " of them forced");
   }
+  if (!std::ranges::is_sorted(plan.sticky) || (!plan.sticky.empty() && plan.sticky.front() < 0)) {
+    return broken("sticky chunks that do not ascend from 0 on");
+  }
   if (block.per_head) return broken("a block with a selection and lists per head");
   const Plan::List& list = plan.list(block, 0);
   for (int32_t index = list.begin; index < list.end; ++index) {
@@ -185,6 +188,7 @@ void Plan::clear() {
   lists.clear();
   spans.clear();
   query_scale.clear();
+  sticky.clear();
   selection = {};
 }
 

@@ -127,6 +127,9 @@ struct ChunkSelection {
   Representation representation = Representation::kAttention;
   int64_t key_period = 0;  // of kMean and kBounds: a multiple of `chunk`
   int64_t one_in = 0;      // in longer texts it takes one chunk in so many; 0: never more than `count`
+  // Of its free choices so many beside the near ones are those that the last given token looked at most
+  // (Plan::sticky). 0: no chunk is sticky.
+  int64_t n_sticky = 0;
   ElementType attention_type = ElementType::kF32;  // of kAttention's vectors; the others' are of the keys' type
 
   int n_vectors(int n_query_heads, int n_kv_heads) const {
@@ -176,6 +179,9 @@ struct Plan {
   // Factor on the logits of each planned query, in block order; empty: 1 (methods whose temperature grows with i).
   std::vector<float> query_scale;
   ChunkSelection selection;  // of the blocks that are `selected`
+  // Ascending chunks of the selection: of those among a query's free choices it takes these first, the lower index
+  // where there are more of them than choices; and then the others by their scores.
+  std::vector<int32_t> sticky;
 
   // Most chunks that a query of those blocks takes; 0: there is none.
   int64_t most_selected() const;

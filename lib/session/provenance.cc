@@ -89,6 +89,18 @@ void spread_entries(const Strategy& strategy, int64_t n_cells, int64_t n_entries
   peaks.resize(static_cast<size_t>(n * n_cells));
 }
 
+void cut_cells(const CiteRange& range, int64_t n_cells, std::vector<float>& peaks) {
+  const int64_t left = range.n_cells();
+  if (left == n_cells) return;
+  const int64_t n = static_cast<int64_t>(peaks.size()) / n_cells;
+  for (int64_t r = 0; r < n; ++r) {
+    float* const to = peaks.data() + r * left;  // never behind what is still to be read
+    std::copy_n(peaks.data() + r * n_cells, left, to);
+    if (range.end % kCell != 0) to[left - 1] = 0;
+  }
+  peaks.resize(static_cast<size_t>(n * left));
+}
+
 Result<CitedShares> CitedShares::make(const CitedRows& rows, std::vector<FedTokens> fed, int64_t first, int64_t n) {
   CitedShares shares;
   const CiteRange& range = rows.range();

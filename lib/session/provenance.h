@@ -40,6 +40,10 @@ struct Passage {
 // peaks: [n][n_cells text cells, then n_entries], of which [n][n_cells] is left.
 void spread_entries(const Strategy& strategy, int64_t n_cells, int64_t n_entries, std::vector<float>& peaks);
 
+// Rows of n_cells cells, of peaks of keys from range.first on to at least range.end, become rows of the range's cells.
+// Where the last one has keys behind the range's end, it says nothing: what fell on which is not known.
+void cut_cells(const CiteRange& range, int64_t n_cells, std::vector<float>& peaks);
+
 // Shares of an answer, as a function of the place in the text.
 class CitedShares {
  public:

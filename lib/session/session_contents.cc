@@ -33,15 +33,16 @@ Result<std::unique_ptr<SessionContents>> SessionContents::fork(const ModelConfig
   QUIRE_ASSIGN(auto kv, kv_->fork());
   auto forked = std::make_unique<SessionContents>(strategy_, config, ropes_, std::move(kv));
   forked->text = text;
+  forked->sticky = sticky;
   forked->saved_as = saved_as;
   const auto last = kept.last_logits();
   if (!last.empty()) forked->kept.restore({last.begin(), last.end()}, text.n_computed() - 1);
   return forked;
 }
 
-Status SessionContents::restore(TextState restored, std::vector<float> last_logits, const StoreSnapshot& kv,
-                                const SnapshotMark& mark) {
-  text = std::move(restored);
+Status SessionContents::restore(SavedText saved, const StoreSnapshot& kv, const SnapshotMark& mark) {
+  text = std::move(saved.text);
+  QUIRE_ASSIGN(sticky, StickyChunks::make(std::move(saved.sticky), strategy_.selection().chunk, text.n_tokens()));
   QUIRE_TRY(kv_->restore(kv, [&](int64_t chunk) { return chunk_ids(chunk); }));
   const int64_t n = text.n_computed();
   for (const KeyRange& range : strategy_.retained(n)) {
@@ -55,11 +56,11 @@ Status SessionContents::restore(TextState restored, std::vector<float> last_logi
   }
   text.mark_saved();
   saved_as = mark;
-  if (last_logits.empty()) {
+  if (saved.last_logits.empty()) {
     text.uncompute(boundary(text.n_settled()));
     undo_block();
   } else {
-    kept.restore(std::move(last_logits), text.n_computed() - 1);
+    kept.restore(std::move(saved.last_logits), text.n_computed() - 1);
   }
   offer_chunks(text.n_computed(), false);
   return {};
@@ -68,6 +69,7 @@ Status SessionContents::restore(TextState restored, std::vector<float> last_logi
 void SessionContents::forget_from(int64_t n_tokens) {
   text.cut(n_tokens, boundary(n_tokens));
   text.read_again();
+  sticky.cut(n_tokens);
   undo_block();
   kv_->drop_moves(0, n_tokens);
   kept.clear();
@@ -90,10 +92,17 @@ void SessionContents::forget_generated(int64_t n_tokens) {
   }
   text.cut(n_tokens, n_computed);
   kept.cut(n_tokens, n_computed);
+  sticky.cut(n_tokens);
   if (computed) undo_block();
 }
 
 void SessionContents::undo_block() { kv_->truncate(text.n_computed(), strategy_.condensed_entries(text.n_computed())); }
+
+void SessionContents::add_sticky(int64_t token, std::span<const int32_t> chunks) {
+  const int64_t last = sticky.last_token();
+  if (last >= 0 && last < token && !text.is_generated(last + 1)) sticky.cut(last);
+  sticky.add(token, chunks);
+}
 
 void SessionContents::offer_chunks(int64_t n_tokens, bool again) noexcept {
   (void)contain([&] {

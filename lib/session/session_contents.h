@@ -12,6 +12,8 @@
 #include "lib/kv/chunk_store.h"
 #include "lib/model/llama_model.h"
 #include "lib/session/kept_results.h"
+#include "lib/session/snapshot_index.h"
+#include "lib/session/sticky_chunks.h"
 #include "lib/session/text_state.h"
 #include "lib/strategy/strategy.h"
 
@@ -33,6 +35,7 @@ class SessionContents {
 
   TextState text;
   KeptResults kept;
+  StickyChunks sticky;  // of all tokens of the text, computed or not
   // The last snapshot that was loaded or written to a file; text.n_unchanged() says what is still as it was then.
   std::optional<SnapshotMark> saved_as;
 
@@ -43,13 +46,13 @@ class SessionContents {
   // The session is released; nothing else may be asked for afterwards.
   std::unique_ptr<ChunkStore> release_kv() { return std::move(kv_); }
 
-  // The same text on a fork of the store, with the last logits, and nothing else of what was kept. Errors: those of
-  // ChunkStore::fork.
+  // The same text on a fork of the store, with the last logits and the sticky chunks, and nothing else of what was
+  // kept. Errors: those of ChunkStore::fork.
   Result<std::unique_ptr<SessionContents>> fork(const ModelConfig& config);
-  // The contents of a new session become this text, whose keys the store restores from its snapshot, `kv`. last_logits:
-  // after the last computed token; empty: not known, and that token is read again. `mark`: of the snapshot that all
-  // this came from. Errors: those of ChunkStore::restore, kBadFile: keys are missing; the contents are of no use then.
-  Status restore(TextState restored, std::vector<float> last_logits, const StoreSnapshot& kv, const SnapshotMark& mark);
+  // The contents of a new session become this text, whose keys the store restores from its snapshot, `kv`. Where the
+  // last logits are not known, the last token is read again. `mark`: of the snapshot that all this came from. Errors:
+  // those of ChunkStore::restore, kBadFile: keys are missing; the contents are of no use then.
+  Status restore(SavedText saved, const StoreSnapshot& kv, const SnapshotMark& mark);
   // Forgets the tokens from n_tokens on, pending ones and what was kept too; n_tokens: at most the settled ones. The
   // last one that stays is read again, for its logits; if the store cannot go on from there exactly, so are the ones
   // from the last place where it can.
@@ -67,6 +70,9 @@ class SessionContents {
   void forget_generated(int64_t n_tokens);
   // After a block that was not taken: the store goes back to the computed tokens.
   void undo_block();
+  // A given token was computed, and these are its sticky chunks. The list of the one before stays if tokens were
+  // generated behind that. Room for it must be there.
+  void add_sticky(int64_t token, std::span<const int32_t> chunks);
   // Lets other sessions share the complete chunks of the first n_tokens tokens, which are computed and stay. `again`:
   // also those of which others had records of their own before. Without memory for that they are not shared.
   void offer_chunks(int64_t n_tokens, bool again) noexcept;

@@ -48,6 +48,7 @@ Status SessionContents::edit(TextState next, EditReuse reuse, int64_t reread, Ed
   } else {
     kv_->truncate_for_moves(n_kept, strategy_.condensed_entries(n_kept), std::move(moves));
     kept.clear();
+    sticky.cut(0);  // a list comes with the text's last token, and no generated one stays
   }
   text.become(std::move(next), n_kept);
   return {};

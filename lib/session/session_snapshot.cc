@@ -204,7 +204,7 @@ Status Session::write_snapshot(SnapshotWriter& writer, const EarlierRecords* kno
   index.overflow = options_.overflow;
   index.title = control.title;
   QUIRE_ASSIGN(index.kv, kv.save(n_tokens, n_entries, sink));
-  QUIRE_ASSIGN(const Json json, write_index(writer, index, text, contents_->kept.last_logits()));
+  QUIRE_ASSIGN(const Json json, write_index(writer, index, text, contents_->kept.last_logits(), contents_->sticky));
   return writer.finish(json);
 }
 
@@ -280,7 +280,7 @@ Status Session::restore(const SnapshotIndex& index, SavedText saved, const Snaps
     return Status(Code::kBadFile, std::to_string(kv.n_keys[1]) + " condensed entries; the strategy makes " +
                                       std::to_string(strategy_->condensed_entries(kv.n_keys[0])));
   }
-  return contents_->restore(std::move(saved.text), std::move(saved.last_logits), kv, mark);
+  return contents_->restore(std::move(saved), kv, mark);
 }
 
 }  // namespace quire

@@ -20,7 +20,8 @@ constexpr size_t kMostMessages = 200'000;    // so that the index stays within t
 constexpr const char* kExact = "session";
 constexpr const char* kApproximate = "approximate session";
 constexpr const char* kOverflow[] = {"error", "stop", "extrapolate"};  // in the order of OverflowPolicy
-static_assert(sizeof(KeyRange) == 16 && sizeof(TextPositions::Run) == 16 && sizeof(TokenLabel) == 24);
+static_assert(sizeof(KeyRange) == 16 && sizeof(TextPositions::Run) == 16 && sizeof(TokenLabel) == 24 &&
+              sizeof(StickyChunks::Entry) == 16);
 static_assert(std::endian::native == std::endian::little, "blocks of numbers are little-endian");
 
 // ---- writing
@@ -250,7 +251,7 @@ Result<SnapshotOrigin> read_origin(const JsonReader& reader) {
 }
 
 Result<Json> write_index(SnapshotWriter& writer, const SnapshotIndex& index, const TextState& text,
-                         std::span<const float> last_logits) {
+                         std::span<const float> last_logits, const StickyChunks& sticky) {
   const TextState::Parts parts = text.parts();
   if (parts.messages.size() > kMostMessages) {
     return Status(Code::kUnsupported, "messages were fed " + std::to_string(parts.messages.size()) +
@@ -270,6 +271,10 @@ Result<Json> write_index(SnapshotWriter& writer, const SnapshotIndex& index, con
   if (!last_logits.empty()) {
     QUIRE_ASSIGN(const int64_t logits, add_array(writer, last_logits));
     out.add("logits", logits);
+  }
+  if (!sticky.entries().empty()) {
+    QUIRE_ASSIGN(const int64_t entries, add_array(writer, sticky.entries()));
+    out.add("sticky", entries);
   }
   out.add("messages", messages_json(parts.messages));
   ObjectWriter kv;
@@ -400,6 +405,7 @@ Result<SavedText> read_text(const SnapshotFile& file, const ModelTokenizer& toke
       return text.bad("logits", "a block of " + std::to_string(vocab_size) + " floats after a computed token");
     }
   }
+  if (text.find("sticky")) QUIRE_TRY(read_array(file, text, "sticky", &saved.sticky));
   const Json* messages = text.find("messages");
   if (!messages || !messages->array()) return text.bad("messages", "a list");
   MessagesReader reader(file, tokenizer);

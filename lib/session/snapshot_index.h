@@ -10,6 +10,7 @@
 #include "lib/format/snapshot_file.h"
 #include "lib/kv/store_snapshot.h"
 #include "lib/session/session_options.h"
+#include "lib/session/sticky_chunks.h"
 #include "lib/session/text_state.h"
 #include "lib/support/cancel.h"
 #include "lib/tokenizer/model_tokenizer.h"
@@ -62,12 +63,13 @@ struct SnapshotIndex {
 
 struct SavedText {
   TextState text;
-  std::vector<float> last_logits;  // [vocab_size], after the last computed token; empty: not known
+  std::vector<float> last_logits;           // [vocab_size], after the last computed token; empty: not known
+  std::vector<StickyChunks::Entry> sticky;  // not checked
 };
 
-// Appends the blocks of the text and its last logits to the writer, and returns the whole index.
+// Appends the blocks of the text, its last logits and its sticky chunks to the writer, and returns the whole index.
 Result<Json> write_index(SnapshotWriter& writer, const SnapshotIndex& index, const TextState& text,
-                         std::span<const float> last_logits);
+                         std::span<const float> last_logits, const StickyChunks& sticky);
 // kBadFile that names what is wrong.
 Result<SnapshotIndex> read_index(const SnapshotFile& file);
 // What quire_snapshot_describe says. kBadFile.

@@ -85,6 +85,8 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   Result<bool> make_moves(Block& block, int64_t* stop);  // in stream_moves.cc
   void show_progress(Block& block, const SessionContents& contents) const;
   Sequence sequence(Block& block) const;
+  static void look_for_sticky(Block& block, PeaksWanted& look);
+  static void read_sticky(Block& block);
   Status read_results(Block& block, std::span<const float> row, const HiddenStates& states, int64_t first_row,
                       const CancelToken& cancel) const;
   Status verify(Block& block, Clock::time_point begin);

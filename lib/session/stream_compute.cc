@@ -136,6 +136,33 @@ Status GenerationStream::reserve(SessionContents& contents, int64_t first, int64
   return added > 0 ? contents.kv().reserve_condensed(entries, added) : Status();
 }
 
+// Peaks of the last one of given tokens are asked for too, and of all keys that may be sticky: where rows are cited,
+// behind their range as well.
+void GenerationStream::look_for_sticky(Block& block, PeaksWanted& look) {
+  const int64_t last = block.first + block.n() - 1;
+  const KeyRange keys = sticky_keys(block.contents().strategy().selection(), last);
+  if (keys.begin == keys.end) return;
+  if (!look.peaks || last < look.from) look = {last, keys.begin, keys.end, &block.results.peaks, &block.n_entries};
+  look.end_key = std::max(look.end_key, keys.end);
+}
+
+// What the peaks say of the block's last token; of them what is cited is left.
+void GenerationStream::read_sticky(Block& block) {
+  const SessionContents& contents = block.contents();
+  const ChunkSelection& selection = contents.strategy().selection();
+  if (selection.n_sticky == 0 || block.generated) return;
+  const int64_t last = block.first + block.n() - 1;
+  std::vector<float>& peaks = block.results.peaks;
+  const auto n = std::min(peaks.size(), static_cast<size_t>(block.n_cells));
+  block.sticky = sticky_chunks(selection, last, std::span(peaks).last(n));
+  const CitedRows& cited = contents.kept.cited();
+  if (cited.range().end == 0 || last < cited.next()) {
+    peaks.clear();
+  } else {
+    cut_cells(cited.range(), block.n_cells, peaks);
+  }
+}
+
 Sequence GenerationStream::sequence(Block& block) const {
   SessionContents& contents = block.contents();
   Sequence sequence;
@@ -157,6 +184,14 @@ Sequence GenerationStream::sequence(Block& block) const {
   if (cited.range().end > 0) {
     sequence.look = {cited.next(), cited.range().first, cited.range().end, &block.results.peaks, &block.n_entries};
   }
+  if (contents.strategy().selection().n_sticky > 0) {
+    if (block.generated) {
+      sequence.sticky = contents.sticky.before(block.first);
+    } else {
+      look_for_sticky(block, sequence.look);
+    }
+  }
+  block.n_cells = ceil_div(sequence.look.end_key, CiteRange::kCell);
   return sequence;
 }
 
@@ -200,6 +235,7 @@ Status GenerationStream::read_results(Block& block, std::span<const float> row, 
     QUIRE_TRY(model.pass->normalised(states, first_row, n, &cancel, results.hidden.data()));
   }
   const Strategy& strategy = block.contents().strategy();
+  read_sticky(block);
   spread_entries(strategy, block.contents().kept.cited().range().n_cells(), block.n_entries, results.peaks);
   return {};
 }
@@ -212,8 +248,11 @@ void GenerationStream::commit(Block& block, int64_t n, Clock::time_point begin) 
   const auto retained = contents.strategy().retained(next);
   const auto last = block.logits_after(n - 1, static_cast<size_t>(session_->model().llama->config().vocab_size));
   block.results.last.assign(last.begin(), last.end());
+  contents.sticky.reserve(block.sticky.size());
   if (n < block.n()) block.results.cut(n, block.n(), contents.kept.cited().range().n_cells());
   contents.kept.add(std::move(block.results), block.first, n, block.ahead());
+  const bool looked = contents.strategy().selection().n_sticky > 0 && !block.generated;
+  if (looked) contents.add_sticky(n_computed - 1, block.sticky);
   block.cost.n_reused = contents.text.computed(block.n_reused);
   block.cost.n_prompt = contents.text.computed(n);
   contents.kv().narrowed();

@@ -7,9 +7,14 @@
 //             "MoBA: Mixture of Block Attention for Long-Context LLMs" (arXiv:2502.13189); choosing in generation only,
 //             as Tang et al. 2024, "Quest: Query-Aware Sparsity for Efficient Long-Context LLM Inference"
 //             (arXiv:2406.10774), whose bounds are represent=minmax.
+//             Chunks that the end of the prompt looks at stay, as Li et al. 2024, "SnapKV: LLM Knows What You are
+//             Looking for Before Generation" (arXiv:2404.14469), which drops the other keys.
 // Here        Keys stand at the distances of Dual Chunk Attention (dual_chunk.h) in reading, in choosing and in
 //             answering; up to dca_cap they are the text's. The query heads of a KV head choose together
 //             (ChunkSelection::Representation). The first chunk and the last two are always taken.
+//             Of its other chunks a generated token takes first the `sticky` ones that the last given token looked at
+//             most, and those where the given text ends (Plan::sticky; lib/session/sticky_chunks.h has the rule): what
+//             answers a question is found exactly by the token that ends it, and roughly by the means of keys.
 //             reading=selected: given tokens choose too.
 // Invariants  Distances are those of dca. Texts of up to `begin` tokens see plain attention.
 // Complexity  Reading: as dca. A generated token, per layer and KV head: the keys and values of
@@ -29,7 +34,7 @@ constexpr ChunkSelection::Sharing kSharing[] = {ChunkSelection::Sharing::kGroup,
                                                 ChunkSelection::Sharing::kLayer};
 constexpr std::string_view kRepresent[] = {"mean", "minmax"};
 constexpr std::string_view kReading[] = {"dense", "selected"};
-constexpr int64_t kDefaultChunk = 32, kLeastChunks = 3, kDefaultChunks = 40, kDefaultOneIn = 12;
+constexpr int64_t kDefaultChunk = 32, kLeastChunks = 3, kDefaultChunks = 40, kDefaultOneIn = 12, kDefaultSticky = 8;
 constexpr int64_t kMostChunks = 65536;
 
 Result<std::unique_ptr<Strategy>> make_dca_topk(const Arguments& arguments, const MethodModel& model,
@@ -51,6 +56,9 @@ Result<std::unique_ptr<Strategy>> make_dca_topk(const Arguments& arguments, cons
   QUIRE_ASSIGN(const size_t select, arguments.choice("select", kSelect));
   QUIRE_ASSIGN(const size_t represent, arguments.choice("represent", kRepresent));
   QUIRE_ASSIGN(const size_t reading, arguments.choice("reading", kReading));
+  const int64_t most_sticky = selection.count - kLeastChunks;
+  QUIRE_ASSIGN(selection.n_sticky,
+               arguments.integer("sticky", 0, most_sticky, std::min(kDefaultSticky, most_sticky / 2)));
   selection.sharing = kSharing[select];
   selection.representation =
       represent == 0 ? ChunkSelection::Representation::kMean : ChunkSelection::Representation::kBounds;
@@ -63,6 +71,7 @@ Result<std::unique_ptr<Strategy>> make_dca_topk(const Arguments& arguments, cons
       .add("select", kSelect[select])
       .add("represent", kRepresent[represent])
       .add("reading", kReading[reading])
+      .add_integer("sticky", selection.n_sticky)
       .add_integer("dca_chunk", map.chunk)
       .add_integer("dca_cap", map.cap);
   return std::unique_ptr<Strategy>(
@@ -77,6 +86,7 @@ constexpr ArgumentDoc kArguments[] = {
     {"select", "who chooses together: the query heads of a KV head, each for itself, all of a layer"},
     {"represent", "what stands for a chunk: the mean of its keys, or their bounds"},
     {"reading", "what given tokens see: every key, or what they choose"},
+    {"sticky", "of these, chunks that the last given token looked at most"},
     {"dca_chunk", "chunk of the distances of dca"},
     {"dca_cap", "largest distance between its chunks"},
 };

@@ -22,7 +22,7 @@ class SelectingStrategy final : public Strategy {
 
   void plan(int64_t first_query, int64_t n_queries, Plan& plan) const override;
   void plan_generated(int64_t first_query, int64_t n_queries, Plan& plan) const override;
-  bool plans_generated_apart() const override { return dense_reading_; }
+  bool plans_generated_apart() const override { return dense_reading_ || selection_.n_sticky > 0; }
   int64_t chunks_selected(int64_t query) const override;
   std::vector<KeyRange> retained(int64_t) const override { return {{0, kNoLimit}}; }
 

@@ -321,7 +321,7 @@ TEST_P(NewFault, LoadingModelsWithBpe) {
 TEST_P(NewFault, EditingATextAndTakingOverItsChunks) {
   const std::string model = model_directory("text_256");
   Application first;
-  first.strategy = "dca_topk(chunk=16, chunks=4, kv_chunk=16)";
+  first.strategy = "dca_topk(chunk=16, chunks=6, sticky=2, kv_chunk=16)";
   first.flags = 0;
   ASSERT_TRUE(first.open(model.c_str()));
   int32_t ids[150];

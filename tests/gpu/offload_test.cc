@@ -23,7 +23,7 @@ namespace {
 using ::testing::HasSubstr;
 
 const char* const kStrategies[] = {"full(kv_chunk=16)", "dca(kv_chunk=16)", "longheads(chunk=16, chunks=5)",
-                                   "dca_topk(chunk=16, chunks=4, kv_chunk=16, one_in=6)",
+                                   "dca_topk(chunk=16, chunks=6, sticky=2, kv_chunk=16, one_in=6)",
                                    "beacon(ratio=4, kv_chunk=16)"};
 
 std::string path_of(const std::string& name) { return std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name; }

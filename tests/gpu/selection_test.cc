@@ -135,7 +135,8 @@ TEST_P(SelectionKernels, ScoreChunks) {
 }
 
 // The chunks that a query takes, from the sum of its heads' scores.
-std::vector<int32_t> expected_choice(const cuda::ChooseChunks& args, int64_t i, const std::vector<float>& scores) {
+std::vector<int32_t> expected_choice(const cuda::ChooseChunks& args, int64_t i, std::vector<float> scores) {
+  for (int64_t s = 0; s < args.n_sticky; ++s) scores[static_cast<size_t>(args.sticky[s])] = INFINITY;
   const int64_t own = i / args.chunk;
   int64_t most = args.count;
   if (args.one_in > 0) most = std::max(most, (own + 1) / args.one_in);
@@ -180,6 +181,13 @@ TEST_P(SelectionKernels, ChooseChunks) {
     for (float& s : scores) s = between(0, 9) == 0 ? -INFINITY : static_cast<float>(between(-3, 3)) * 0.25f;
     const Shared<float> given = scores;
     Shared<int32_t> chosen(static_cast<size_t>(args.n * args.n_query_heads * args.width), -7);
+    // Some may be those that are always taken, or the query's own and later ones.
+    Shared<int32_t> sticky;
+    for (int64_t c = 0; trial % 2 == 1 && c < args.n_chunks; ++c) {
+      if (between(0, args.n_chunks) < 5) sticky.push_back(static_cast<int32_t>(c));
+    }
+    args.sticky = sticky.data();
+    args.n_sticky = static_cast<int64_t>(sticky.size());
     args.scores = scores.data();
     args.chosen = chosen.data();
     ASSERT_EQ(run(&cuda::DeviceApi::choose_chunks, args), 0);

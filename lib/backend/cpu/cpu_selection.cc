@@ -277,7 +277,8 @@ class Selector {
     add_scaled(scores, 1 / sum, own, sums);
   }
 
-  void choose(int64_t i, const float* scores, int32_t* out) const {
+  // Changes the scores of sticky chunks.
+  void choose(int64_t i, float* scores, int32_t* out) const {
     const int64_t own = i / s_.chunk;
     const int64_t n = s_.n_selected(i);
     std::fill_n(out, width_, -1);
@@ -288,7 +289,11 @@ class Selector {
     const int64_t first = s_.first_free();
     int32_t* free = out;
     if (s_.first == ChunkSelection::First::kForced) *free++ = 0;
-    take_best(scores + first, own + 1 - s_.n_last - first, s_.n_free(i), static_cast<int32_t>(first), free);
+    const int64_t end = own + 1 - s_.n_last;
+    for (const int32_t c : plan_.sticky) {
+      if (c >= first && c < end) scores[c] = std::numeric_limits<float>::infinity();
+    }
+    take_best(scores + first, end - first, s_.n_free(i), static_cast<int32_t>(first), free);
     for (int64_t b = 0; b < s_.n_last; ++b) out[n - 1 - b] = static_cast<int32_t>(own - b);
   }
 

@@ -53,6 +53,8 @@ class Selector {
     choose_.heads = s_.sharing == Sharing::kLayer ? n_heads_ : shared ? n_heads_ / g.n_kv_heads : 1;
     choose_.softmax = shared && s_.representation != Representation::kAttention;
     choose_.width = width_;
+    choose_.sticky = step_.sticky(args_.sequence);
+    choose_.n_sticky = static_cast<int64_t>(sequence_.plan->sticky.size());
     for (const ScoredBlock& block : sequence_.scored) QUIRE_TRY(run(block));
     return {};
   }

@@ -142,7 +142,10 @@ void CudaStep::cut(std::span<const StepSequence> all, int n_processors) {
   chosen_tiles_at_ = layout_.add(chosen_tiles_);
   chosen_spans_at_ = layout_.add(chosen_spans_);
   chosen_merges_at_ = layout_.add(chosen_merges_);
-  for (Sequence& own : sequences_) own.query_scale = layout_.add(own.plan->query_scale);
+  for (Sequence& own : sequences_) {
+    own.query_scale = layout_.add(own.plan->query_scale);
+    own.sticky = layout_.add(own.plan->sticky);
+  }
 }
 
 void CudaStep::add_scored(Sequence& sequence) {

@@ -94,6 +94,7 @@ class CudaStep : public PreparedStep {
     std::vector<ScoredBlock> scored;
     ChosenTiles chosen;
     size_t query_scale = 0;  // place of f32 [n], if the plan has it
+    size_t sticky = 0;       // place of the plan's sticky chunks
   };
 
   CudaStep(ListPool& pool, int n_heads) : n_query_heads(n_heads), pool_(pool) {}
@@ -111,6 +112,9 @@ class CudaStep : public PreparedStep {
     return at(sequence).plan->query_scale.empty()
                ? nullptr
                : reinterpret_cast<const float*>(memory_.device.data() + at(sequence).query_scale);
+  }
+  const int32_t* sticky(int sequence) const {
+    return reinterpret_cast<const int32_t*>(memory_.device.data() + at(sequence).sticky);
   }
   const ScoreSpan* score_spans(const ScoredBlock& block) const {
     return reinterpret_cast<const ScoreSpan*>(memory_.device.data() + score_spans_at_) + block.first_span;

@@ -594,6 +594,7 @@ struct KeysScene {
     Plan plan;
     plan.add_block(first, n, spans, KeysSeen::kSelected);
     plan.selection = selection;
+    plan.sticky = sticky;
     return plan;
   }
 
@@ -658,11 +659,16 @@ struct KeysScene {
       const auto others = scores(i, head / 2 * 2 + 1);
       for (size_t c = 0; c < all.size(); ++c) all[c] += others[c];
     }
+    for (const int32_t c : sticky) {
+      if (c < own) all[static_cast<size_t>(c)] = std::numeric_limits<double>::infinity();
+    }
     std::vector<std::pair<double, int32_t>> free;  // (-score, index)
     for (int64_t c = 1; c <= own - 2; ++c) free.emplace_back(-all[static_cast<size_t>(c)], static_cast<int32_t>(c));
     std::sort(free.begin(), free.end());
     const auto n_free = static_cast<size_t>(selection.most(i) - 3);
-    if (free[n_free].first - free[n_free - 1].first < 0.002 * std::abs(free[n_free].first)) return {};
+    if (std::isfinite(free[n_free - 1].first) &&
+        free[n_free].first - free[n_free - 1].first < 0.002 * std::abs(free[n_free].first))
+      return {};
     std::vector<int32_t> picks = {0, static_cast<int32_t>(own - 1), static_cast<int32_t>(own)};
     for (size_t f = 0; f < n_free; ++f) picks.push_back(free[f].second);
     std::sort(picks.begin(), picks.end());
@@ -671,6 +677,7 @@ struct KeysScene {
 
   Shape shape{2, 2, 32, kStored, ElementType::kF16};
   ChunkSelection selection;
+  std::vector<int32_t> sticky;
   Chunks chunks;
   Buffers pages;
 };
@@ -683,6 +690,9 @@ TEST(KeySummaries, ChooseWhatASortOfAllScoresChooses) {
     KeysScene scene(one, random, kind);
     for (const auto sharing : {ChunkSelection::Sharing::kHead, ChunkSelection::Sharing::kGroup}) {
       for (const int64_t one_in : {0, 10}) {  // at most 6 chunks, or from 70 on a tenth
+        // Of a query's three or more free choices none, two, or more than all; the first chunk and near ones are none.
+        const std::vector<int32_t> all_sticky[] = {{}, {0, 11, 62, 63, 89}, {3, 7, 9, 20, 21, 22, 23, 40, 41, 60}};
+        scene.sticky = all_sticky[random.between(0, 2)];
         scene.selection.sharing = sharing;
         scene.selection.one_in = one_in;
         int64_t compared = 0;

@@ -96,7 +96,7 @@ class EachStrategy : public DocumentStores {
 };
 INSTANTIATE_TEST_SUITE_P(Strategies, EachStrategy,
                          testing::Values("full(kv_chunk=16)", "longheads(chunk=16, chunks=5)",
-                                         "dca_topk(chunk=16, chunks=4, kv_chunk=48, dca_chunk=64)",
+                                         "dca_topk(chunk=16, chunks=6, sticky=2, kv_chunk=48, dca_chunk=64)",
                                          "streaming_llm(sinks=20, recent=70, kv_chunk=16)",
                                          "beacon(ratio=4, kv_chunk=16)"));
 

@@ -18,7 +18,7 @@ constexpr int64_t kChunk = 16;
 const char* const kStrategies[] = {"full(kv_chunk=16)",
                                    "dca(kv_chunk=16)",
                                    "longheads(chunk=16, chunks=5)",
-                                   "dca_topk(chunk=16, chunks=4, kv_chunk=32, one_in=6)",
+                                   "dca_topk(chunk=16, chunks=6, sticky=2, kv_chunk=32, one_in=6)",
                                    "streaming_llm(sinks=3, recent=50, kv_chunk=16)",
                                    "self_extend(group=4, window=20, kv_chunk=16)",
                                    "scca_fixed(kv_chunk=16)",
@@ -209,7 +209,7 @@ std::shared_ptr<Model> one_layer(RuntimeOptions options = {}) {
 }
 
 const char* const kMoving[] = {"full(kv_chunk=16)", "dca(kv_chunk=16)",
-                               "dca_topk(chunk=16, chunks=4, kv_chunk=32, one_in=6)",
+                               "dca_topk(chunk=16, chunks=6, sticky=2, kv_chunk=32, one_in=6)",
                                "self_extend(group=4, window=20, kv_chunk=16)"};
 
 class MovedChunks : public testing::TestWithParam<const char*> {

@@ -21,7 +21,7 @@ class Estimate : public testing::Test {
 
 TEST_F(Estimate, EveryKindOfStrategy) {
   for (const char* strategy : {"full", "dca", "longheads(chunk=16, chunks=4)", "streaming_llm(sinks=4, recent=60)",
-                               "rerope", "dca_topk(chunk=16, chunks=4)"}) {
+                               "rerope", "dca_topk(chunk=16, chunks=6, sticky=2)"}) {
     SCOPED_TRACE(strategy);
     auto made = estimate(with_strategy(strategy), 2000);
     ASSERT_TRUE(made.ok()) << made.status().message();

@@ -26,7 +26,7 @@ void PrintTo(const Case& c, std::ostream* out) {
 const Case kCases[] = {{"full(kv_chunk=16)", From::kMemory},
                        {"dca(kv_chunk=48)", From::kMemory},
                        {"longheads(chunk=16, chunks=5)", From::kMemory},
-                       {"dca_topk(chunk=16, chunks=4, kv_chunk=32, one_in=6)", From::kMemory},
+                       {"dca_topk(chunk=16, chunks=6, sticky=2, kv_chunk=32, one_in=6)", From::kMemory},
                        {"streaming_llm(sinks=3, recent=50, kv_chunk=16)", From::kMemory},
                        {"beacon(ratio=4, kv_chunk=16)", From::kMemory},
                        {"full(kv_chunk=16)", From::kFile},

@@ -20,7 +20,7 @@ constexpr int64_t kChunk = 16, kLength = 230;
 const char* const kStrategies[] = {"full(kv_chunk=16)",
                                    "dca(kv_chunk=16)",
                                    "longheads(chunk=16, chunks=5)",
-                                   "dca_topk(chunk=16, chunks=4, kv_chunk=32, one_in=6)",
+                                   "dca_topk(chunk=16, chunks=6, sticky=2, kv_chunk=32, one_in=6)",
                                    "rerope(window=40, kv_chunk=16)",
                                    "self_extend(group=4, window=20, kv_chunk=16)",
                                    "streaming_llm(sinks=3, recent=100, kv_chunk=16)",

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kMuch = int64_t{1} << 30;
 
 const char* const kStrategies[] = {"full(kv_chunk=16)", "dca(kv_chunk=16)", "longheads(chunk=16, chunks=5)",
-                                   "dca_topk(chunk=16, chunks=4, kv_chunk=32, one_in=6)"};
+                                   "dca_topk(chunk=16, chunks=6, sticky=2, kv_chunk=32, one_in=6)"};
 
 std::shared_ptr<Model> load_keeping(int64_t bytes, int64_t kv_bytes = 0) {
   RuntimeOptions options;
@@ -219,7 +219,8 @@ TEST(PrefixCache, MakesRoomInFiles) {
 // not hold them all.
 TEST(PrefixCache, ServesManyThreads) {
   constexpr int kThreads = 8;
-  for (const std::string strategy : {"full(kv_chunk=16)", "dca_topk(chunk=16, chunks=4, kv_chunk=32, one_in=6)"}) {
+  for (const std::string strategy :
+       {"full(kv_chunk=16)", "dca_topk(chunk=16, chunks=6, sticky=2, kv_chunk=32, one_in=6)"}) {
     SCOPED_TRACE(strategy);
     const auto plain = load_keeping(0);
     std::vector<Tokens> texts;

@@ -17,8 +17,8 @@ const char* const kStrategies[] = {"full(kv_chunk=16)",
                                    "dca(kv_chunk=16)",
                                    "longheads(chunk=16, chunks=5)",
                                    "longheads(chunk=16, chunks=5, init=full)",
-                                   "dca_topk(chunk=16, chunks=4, kv_chunk=16, one_in=6)",
-                                   "dca_topk(chunk=16, chunks=4, kv_chunk=16, reading=selected)",
+                                   "dca_topk(chunk=16, chunks=6, sticky=2, kv_chunk=16, one_in=6)",
+                                   "dca_topk(chunk=16, chunks=6, sticky=2, kv_chunk=16, reading=selected)",
                                    "lm_infinite(recent=90, kv_chunk=16)",
                                    "streaming_llm(sinks=3, recent=120, kv_chunk=16)",
                                    "self_extend(group=4, window=20, kv_chunk=16)",
@@ -416,8 +416,8 @@ TEST_F(Prefixes, OfASnapshotAreSharedByAll) {
 
 // Whoever loads a snapshot shares what a session that was loaded before has of it, in memory and in the file.
 TEST_F(Prefixes, OfASnapshotThatIsLoadedAgainAreShared) {
-  for (const std::string strategy :
-       {"full(kv_chunk=16)", "longheads(chunk=16, chunks=5)", "dca_topk(chunk=16, chunks=4, kv_chunk=32, one_in=6)"}) {
+  for (const std::string strategy : {"full(kv_chunk=16)", "longheads(chunk=16, chunks=5)",
+                                     "dca_topk(chunk=16, chunks=6, sticky=2, kv_chunk=32, one_in=6)"}) {
     SCOPED_TRACE(strategy);
     const Tokens tokens = text(1500), question = text(20, 2);
     const std::string path = folder_.path() + "/document.quire";

@@ -24,7 +24,7 @@ namespace {
 const char* const kStrategies[] = {"full(kv_chunk=16)",
                                    "dca(kv_chunk=32)",
                                    "longheads(chunk=16, chunks=5)",
-                                   "dca_topk(chunk=16, chunks=4, kv_chunk=32, one_in=6)",
+                                   "dca_topk(chunk=16, chunks=6, sticky=2, kv_chunk=32, one_in=6)",
                                    "streaming_llm(sinks=3, recent=50, kv_chunk=16)",
                                    "self_extend(group=4, window=20)",
                                    "beacon(ratio=4, kv_chunk=16)"};

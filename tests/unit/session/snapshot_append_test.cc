@@ -72,12 +72,12 @@ class EachStrategy : public AppendedSnapshots {
     model_ = quire::test::load(model_for(strategy_), 2);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Strategies, EachStrategy,
-                         testing::Values("full", "full(kv_chunk=32) + dynamic_ntk(factor=2)",
-                                         "self_extend(group=4, window=20)", "longheads(chunk=16, chunks=5)",
-                                         "dca_topk(chunk=16, chunks=4, kv_chunk=48, dca_chunk=64, represent=minmax)",
-                                         "streaming_llm(sinks=20, recent=70, kv_chunk=16)",
-                                         "beacon(ratio=4, kv_chunk=16)"));
+INSTANTIATE_TEST_SUITE_P(
+    Strategies, EachStrategy,
+    testing::Values("full", "full(kv_chunk=32) + dynamic_ntk(factor=2)", "self_extend(group=4, window=20)",
+                    "longheads(chunk=16, chunks=5)",
+                    "dca_topk(chunk=16, chunks=6, sticky=2, kv_chunk=48, dca_chunk=64, represent=minmax)",
+                    "streaming_llm(sinks=20, recent=70, kv_chunk=16)", "beacon(ratio=4, kv_chunk=16)"));
 
 TEST_P(EachStrategy, HoldWhatAWholeOneHolds) {
   auto session = make(47);

@@ -38,8 +38,8 @@ const char* const kStrategies[] = {
     "sda(dilation=3)",
     "longheads(chunk=16, chunks=5)",
     "longheads(chunk=16, chunks=4, init=full, select=group, vectors=bf16)",
-    "dca_topk(chunk=16, chunks=4, one_in=6)",
-    "dca_topk(chunk=16, chunks=4, kv_chunk=48, dca_chunk=64, represent=minmax, reading=selected)",
+    "dca_topk(chunk=16, chunks=6, sticky=2, one_in=6)",
+    "dca_topk(chunk=16, chunks=6, sticky=2, kv_chunk=48, dca_chunk=64, represent=minmax, reading=selected)",
     "streaming_llm(sinks=3, recent=50)",
     "beacon(ratio=4, kv_chunk=16)",
     "beacon(sequence=x2.x0.x8.x0, attn=full_coverage, kv_chunk=16)"};

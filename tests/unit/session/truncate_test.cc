@@ -17,21 +17,22 @@ struct Case {
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.strategy << (c.spills ? ", spilling" : ""); }
 
-const Case kCases[] = {{"full", 1, false},
-                       {"dca", 1, false},
-                       {"longheads(chunk=16, chunks=5)", 16, false},
-                       {"longheads(chunk=16, chunks=4, select=group, begin=70)", 16, false},
-                       {"longheads(chunk=16, chunks=4, init=full)", 16, false},
-                       {"dca_topk(chunk=16, chunks=4, one_in=6)", 1, false},
-                       {"dca_topk(chunk=16, chunks=4, dca_chunk=64, represent=minmax, reading=selected)", 1, false},
-                       {"streaming_llm(sinks=3, recent=50)", kLength, false},
-                       {"beacon(ratio=4, kv_chunk=16)", kLength, false},
-                       {"beacon(window=48, stride=16, ratio=2, kv_chunk=16)", kLength, false},
-                       {"beacon(sequence=x2.x0.x8.x0, attn=full_coverage, kv_chunk=16)", kLength, false},
-                       {"full", 1, true},
-                       {"longheads(chunk=16, chunks=5)", 16, true},
-                       {"streaming_llm(sinks=3, recent=50)", kLength, true},
-                       {"beacon(sequence=x2.x0, kv_chunk=16)", kLength, true}};
+const Case kCases[] = {
+    {"full", 1, false},
+    {"dca", 1, false},
+    {"longheads(chunk=16, chunks=5)", 16, false},
+    {"longheads(chunk=16, chunks=4, select=group, begin=70)", 16, false},
+    {"longheads(chunk=16, chunks=4, init=full)", 16, false},
+    {"dca_topk(chunk=16, chunks=6, sticky=2, one_in=6)", 1, false},
+    {"dca_topk(chunk=16, chunks=6, sticky=2, dca_chunk=64, represent=minmax, reading=selected)", 1, false},
+    {"streaming_llm(sinks=3, recent=50)", kLength, false},
+    {"beacon(ratio=4, kv_chunk=16)", kLength, false},
+    {"beacon(window=48, stride=16, ratio=2, kv_chunk=16)", kLength, false},
+    {"beacon(sequence=x2.x0.x8.x0, attn=full_coverage, kv_chunk=16)", kLength, false},
+    {"full", 1, true},
+    {"longheads(chunk=16, chunks=5)", 16, true},
+    {"streaming_llm(sinks=3, recent=50)", kLength, true},
+    {"beacon(sequence=x2.x0, kv_chunk=16)", kLength, true}};
 
 class Truncate : public testing::TestWithParam<Case> {
  protected:

@@ -10,10 +10,10 @@ using testing::HasSubstr;
 TEST(DcaTopK, WritesOutItsDefaults) {
   EXPECT_EQ(make("dca_topk", 8192)->canonical(),
             "dca_topk(chunk=32, chunks=40, one_in=12, begin=1280, select=group, represent=mean, reading=dense, "
-            "dca_chunk=6144, dca_cap=8191, train_len=8192, kv_chunk=256) + none");
+            "sticky=8, dca_chunk=6144, dca_cap=8191, train_len=8192, kv_chunk=256) + none");
   EXPECT_EQ(make("dca_topk", 256)->canonical(),
             "dca_topk(chunk=16, chunks=40, one_in=12, begin=640, select=group, represent=mean, reading=dense, "
-            "dca_chunk=192, dca_cap=255, train_len=256, kv_chunk=64) + none");
+            "sticky=8, dca_chunk=192, dca_cap=255, train_len=256, kv_chunk=64) + none");
   // The distances begin anew at the edge of a chunk.
   EXPECT_THAT(make("dca_topk(chunk=80)", 256)->canonical(), HasSubstr("dca_chunk=160, dca_cap=255"));
   // A stored chunk holds whole chunks.
@@ -60,7 +60,9 @@ TEST(DcaTopK, GivenTokensSeeEveryKeyAndGeneratedOnesTheChunksTheyChoose) {
 
 TEST(DcaTopK, ReadsWhatItChoosesIfAsked) {
   const auto strategy = make("dca_topk(chunk=16, chunks=4, one_in=5, reading=selected, represent=minmax)", 256);
+  EXPECT_EQ(strategy->selection().n_sticky, 0);
   EXPECT_FALSE(strategy->plans_generated_apart());
+  EXPECT_TRUE(make("dca_topk(reading=selected)", 256)->plans_generated_apart());  // generated ones see sticky chunks
   EXPECT_EQ(strategy->chunks_selected(63), 0);
   EXPECT_EQ(strategy->chunks_selected(64), 4);
   EXPECT_EQ(strategy->chunks_selected(500), 6);
@@ -85,6 +87,7 @@ TEST(DcaTopK, RefusesWhatDoesNotFit) {
   EXPECT_EQ(refused("dca_topk(chunk=16, chunks=4, begin=63)", "begin"), 35);
   EXPECT_EQ(refused("dca_topk(represent=max)", "minmax"), 19);
   EXPECT_EQ(refused("dca_topk(reading=half)", "selected"), 17);
+  EXPECT_EQ(refused("dca_topk(chunks=9, sticky=7)", "sticky"), 26);  // six chunks can be chosen
   EXPECT_EQ(refused("dca_topk(chunk=32, dca_chunk=100)", "multiple of 32"), 29);
   EXPECT_EQ(refused("dca_topk(chunk=48, kv_chunk=64)", "multiple of 48"), 28);
   refused("dca_topk", "train_len is 31", 31);
