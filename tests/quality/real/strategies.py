@@ -11,7 +11,9 @@ STRATEGIES = {
     "full": lambda length: "full",
     "dca": lambda length: "dca",
     "dca_topk": lambda length: "dca_topk",
+    "dca_topk_not_sticky": lambda length: "dca_topk(sticky=0)",
     "dca_topk_selected": lambda length: "dca_topk(reading=selected)",
+    "dca_topk_selected_not_sticky": lambda length: "dca_topk(reading=selected, sticky=0)",
     "longheads": lambda length: "longheads",
     "self_extend": lambda length: f"self_extend(group={8 if length <= 57344 else 16})",
     "rerope": lambda length: "rerope",
@@ -20,7 +22,7 @@ STRATEGIES = {
     "streaming_llm": lambda length: "streaming_llm",
 }
 
-SELECTS_WHEN_ANSWERING = {"dca_topk"}  # given tokens see every key, generated ones do not
+SELECTS_WHEN_ANSWERING = {"dca_topk", "dca_topk_not_sticky"}  # given tokens see every key, generated ones do not
 
 
 def answers(name):
