@@ -1,14 +1,14 @@
 """Writes a page of what table.sh measured, with what must be reached and is aimed at beside each ratio.
 
-    page.py RESULTS PAGE.md [MACHINE]
+    page.py RESULTS PAGE.md [MACHINE] [--at-least RATIO]
 
-MACHINE: a line that says what the measurements were made on.
+MACHINE: a line that says what the measurements were made on. --at-least: every ratio must reach this one instead.
 """
 
+import argparse
 import json
 import pathlib
 import statistics
-import sys
 
 TITLES = {
     "read": "Reading, weights of each type",
@@ -62,9 +62,11 @@ GOALS = [
 AT_MOST = [("memory", {}, 0.95, 0.8)]
 
 
-def goal(name, row):
+def goal(name, row, at_least):
     """The text of a goal, and whether it is missed."""
     median = statistics.median(row["ratios"])
+    if at_least:
+        return f"{at_least:g}", "" if median >= at_least else " **missed**"
     for goals, sign, reached in ((GOALS, "", median.__ge__), (AT_MOST, "at most ", median.__le__)):
         for measurement, wanted, must, aim in goals:
             if measurement == name and all(row[key] == value for key, value in wanted.items()):
@@ -80,12 +82,12 @@ def speeds(row, which):
     return f"{statistics.median(r[0] if which == 0 else max(r[1:]) for r in rounds):.1f}"
 
 
-def lines_of(name, rows):
+def lines_of(name, rows, at_least):
     yield f"\n## {TITLES[name]}\n"
     yield "| model | threads | depth | work | tokens/s | the peer's | ratio (least to greatest) | must, aim |"
     yield "|---|---:|---:|---|---:|---:|---|---|"
     for row in rows:
-        text, missed = goal(name, row)
+        text, missed = goal(name, row, at_least)
         ratios = row["ratios"]
         yield (f"| {row['model']} | {row['threads']} | {row['depth']:,} | {row['work']} | {speeds(row, 0)} | {speeds(row, 1)} | "
                f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}){missed} | {text} |")
@@ -101,16 +103,22 @@ def lines_of(name, rows):
 
 
 def main():
-    results, page = map(pathlib.Path, sys.argv[1:3])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("results", type=pathlib.Path)
+    parser.add_argument("page", type=pathlib.Path)
+    parser.add_argument("machine", nargs="?", default="")
+    parser.add_argument("--at-least", type=float)
+    arguments = parser.parse_args()
+    results, page = arguments.results, arguments.page
     lines = ["# Beside llama.cpp\n",
              "Written by `tests/peers/llama_cpp/page.py` from what `tests/peers/llama_cpp/table.sh` measured (the JSON files in",
              f"`{results.name}/`); `tests/peers/README.md` says how. Both programs in turn on the same GGUF file; the peer is llama.cpp, the better",
              "of its flash attention on and off in each round, unless a heading says otherwise. \"read\": 512 tokens more; \"generate\": 32.",
-             *sys.argv[3:4]]
+             arguments.machine]
     for name in TITLES:
         path = results / f"{name}.json"
         if path.exists():
-            lines += lines_of(name, json.loads(path.read_text())["rows"])
+            lines += lines_of(name, json.loads(path.read_text())["rows"], arguments.at_least)
     page.write_text("\n".join(lines) + "\n")
 
 
