@@ -1,14 +1,14 @@
 """Prefill and decode of the library and of llama.cpp on the same GGUF files: ratios, both programs in turn.
 
     speed.py MODEL.gguf... [--threads 1 2] [--depths 128 2048 8192] [--rounds 5] [--strategy full] [--kv f16|int8]
-             [--against dca] [--works read generate] [--json FILE]
+             [--against dca] [--works read generate] [--read 512] [--json FILE]
 
 QUIRE_LIBRARY names the library. llama.cpp is that of llama-cpp-python, which is to be built for this processor
 (CMAKE_ARGS=-DGGML_NATIVE=ON; of a processor whose AMX a virtual machine refuses, with -DGGML_AMX_TILE=OFF and so on).
 
 For each model, number of threads and depth both KV caches are filled without computing all of it: the library's with
 random numbers, llama.cpp's with those of 512 random tokens, again and again. Then, in each round, each program reads 512
-more tokens, goes back, generates 32 tokens, and goes back. A rate is tokens by wall time. A ratio is that of one round; the
+more tokens (--read: so many), goes back, generates 32 tokens, and goes back. A rate is tokens by wall time. A ratio is that of one round; the
 table has the median of the ratios and, in brackets, the least and the greatest one. llama.cpp runs twice, with its flash
 attention and without, and the better one counts in each round (int8 needs it). Its tokens are not sampled, the library's
 are (the most likely one). All threads are bound to as many cores.
@@ -27,7 +27,7 @@ import llama_cpp
 
 from programs import LlamaCpp, LlamaCppModel, Quire, QuireModel, bind_to, random_ids
 
-WORK = {"read": 512, "generate": 32}
+N_GENERATED = 32
 
 
 def rate(program, work, ids, depth):
@@ -39,19 +39,21 @@ def rate(program, work, ids, depth):
 
 
 def measure(programs, depth, works, rounds):
-    """{work: [rates of the programs in each round]}, in tokens a second. Nothing can be generated behind nothing."""
-    ids = random_ids(max(WORK.values()), seed=8)
-    works = {work: WORK[work] for work in works if depth > 0 or work != "generate"}
+    """{work: [rates of the programs in each round]}, in tokens a second. works: how many tokens of each. Nothing can be
+    generated behind nothing."""
+    ids = random_ids(max(works.values()), seed=8)
+    works = {work: n for work, n in works.items() if depth > 0 or work != "generate"}
     for program in programs:
         program.fill(depth)
         for work in works:  # once for nothing: memory is touched
-            rate(program, work, ids[:WORK["generate"]], depth)
+            rate(program, work, ids[:N_GENERATED], depth)
     return {work: [[rate(program, work, ids[:n], depth) for program in programs] for _ in range(rounds)]
             for work, n in works.items()}
 
 
 def compare(path, n_threads, depth, arguments):
     """The library's rates come first, the others' behind."""
+    works = {work: {"read": arguments.read, "generate": N_GENERATED}[work] for work in arguments.works}
     own = QuireModel(path, n_threads)
     models, programs = [own], [Quire(own, arguments.strategy, arguments.kv)]
     if arguments.against:
@@ -59,10 +61,10 @@ def compare(path, n_threads, depth, arguments):
     else:
         other = LlamaCppModel(path)
         models.append(other)
-        n_ctx = depth + sum(WORK.values())
+        n_ctx = depth + sum(works.values())
         programs += [LlamaCpp(other, n_threads, n_ctx, flash, arguments.kv)
                      for flash in ([True, False] if arguments.kv == "f16" else [True])]
-    found = measure(programs, depth, arguments.works, arguments.rounds)
+    found = measure(programs, depth, works, arguments.rounds)
     for closing in programs + models:
         closing.close()
     return found
@@ -77,7 +79,8 @@ def main():
     parser.add_argument("--strategy", default="full")
     parser.add_argument("--kv", choices=["f16", "int8"], default="f16")
     parser.add_argument("--against", metavar="STRATEGY")
-    parser.add_argument("--works", nargs="+", choices=WORK, default=list(WORK))
+    parser.add_argument("--works", nargs="+", choices=["read", "generate"], default=["read", "generate"])
+    parser.add_argument("--read", type=int, default=512)
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
     peer = f"quire {arguments.against}" if arguments.against else "llama.cpp"

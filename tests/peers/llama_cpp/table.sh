@@ -49,6 +49,8 @@ measure longheads speed.py "$big" --threads 1 --depths 32768 --rounds 3 --strate
 measure longheads_deepest speed.py "$big" --threads 1 --depths 131072 --works generate --rounds 3 --strategy "$grouped"
 measure longheads_by_head speed.py "$big" --threads 1 --depths 32768 131072 --works generate --rounds 3 --strategy "$by_head"
 measure dca speed.py "$big" "$small" --threads 1 --depths 8192 --strategy dca --against full --rounds 3
+measure selected_reading speed.py "$models/smollm2-q4_1.gguf" --threads 2 --depths 0 --works read --read 32768 --rounds 1 \
+  --strategy 'dca_topk(reading=selected)' --against dca
 measure int8 speed.py "$big" "$small" --threads 1 --depths 8192 --kv int8 --rounds 3
 measure start machine.py start "$models/1.1b-q4_0.gguf"
 measure first_start machine.py first_start "$models/1.1b-q4_0.gguf"
