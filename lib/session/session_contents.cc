@@ -100,7 +100,8 @@ void SessionContents::undo_block() { kv_->truncate(text.n_computed(), strategy_.
 
 void SessionContents::add_sticky(int64_t token, std::span<const int32_t> chunks) {
   const int64_t last = sticky.last_token();
-  if (last >= 0 && last < token && !text.is_generated(last + 1)) sticky.cut(last);
+  if (token <= last) return;
+  if (last >= 0 && !text.is_generated(last + 1)) sticky.cut(last);
   sticky.add(token, chunks);
 }
 

@@ -71,7 +71,8 @@ class SessionContents {
   // After a block that was not taken: the store goes back to the computed tokens.
   void undo_block();
   // A given token was computed, and these are its sticky chunks. The list of the one before stays if tokens were
-  // generated behind that. Room for it must be there.
+  // generated behind that; where tokens are computed again, all lists stay, for they depend on the text alone. Room for
+  // it must be there.
   void add_sticky(int64_t token, std::span<const int32_t> chunks);
   // Lets other sessions share the complete chunks of the first n_tokens tokens, which are computed and stay. `again`:
   // also those of which others had records of their own before. Without memory for that they are not shared.
