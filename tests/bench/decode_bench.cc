@@ -1,9 +1,10 @@
 // End-to-end speed of one session: prefill and decode of a model, as fractions of this machine's limits.
 //
-//   quire_bench_decode [MODEL_DIRECTORY] [ROUNDS] [DEPTH ...]
+//   quire_bench_decode [MODEL] [ROUNDS] [DEPTH ...]
 //
 // Every round measures the limits and then the model, so that both see the same load; the best of all rounds counts.
-// Times are taken where an application would: at the events of a stream.
+// Times are taken where an application would: at the events of a stream. Operations are shares of the f32 FMA peak,
+// and, where the machine has them, of that of bf16 dot products, by which a model whose matrices are in bf16 is read.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -97,10 +98,10 @@ class Work {
 };
 
 struct Machine {
-  explicit Machine(const std::string& directory, int threads) : pool(threads) {
+  explicit Machine(const std::string& path, int threads) : pool(threads) {
     RuntimeOptions options;
     options.n_threads = threads;
-    model = take(load_model(std::make_shared<Runtime>(options), directory, {}));
+    model = take(load_model(std::make_shared<Runtime>(options), path, {}));
   }
   std::shared_ptr<Session> session() const {
     SessionOptions options;
@@ -120,6 +121,7 @@ void measure(Machine& machine, const std::vector<int64_t>& depths) {
   const MachineLimits now = measure_limits(machine.pool);
   machine.limits.read_bytes_per_s = std::max(machine.limits.read_bytes_per_s, now.read_bytes_per_s);
   machine.limits.fma_flops_per_s = std::max(machine.limits.fma_flops_per_s, now.fma_flops_per_s);
+  machine.limits.bf16_flops_per_s = std::max(machine.limits.bf16_flops_per_s, now.bf16_flops_per_s);
   const auto token_bytes = static_cast<size_t>(Work(*machine.model->llama).bytes_per_decoded_token(0));
   const auto session = machine.session();
   machine.prefill[0].keep_best(time_prefill(session, kPrompt));
@@ -140,15 +142,15 @@ void measure(Machine& machine, const std::vector<int64_t>& depths) {
 // One line for each measurement, as fractions of the read and FMA limits that were measured the same way.
 void report_times(const Machine& machine, const char* how, double Seconds::*time, double read) {
   const Work work(*machine.model->llama);
-  const double fma = machine.limits.fma_flops_per_s;
-  std::printf("\nthreads %d, by %s: reads %.1f GB/s, f32 FMA %.0f GFLOP/s\n", machine.pool.n_threads(), how,
-              read * 1e-9, fma * 1e-9);
-  std::printf("%-24s %10s %8s %8s %8s %8s\n", "", "tokens/s", "GB/s", "of read", "GFLOP/s", "of FMA");
+  const double fma = machine.limits.fma_flops_per_s, bf16 = machine.limits.bf16_flops_per_s;
+  std::printf("\nthreads %d, by %s: reads %.1f GB/s, f32 FMA %.0f GFLOP/s, bf16 dot products %.0f\n",
+              machine.pool.n_threads(), how, read * 1e-9, fma * 1e-9, bf16 * 1e-9);
+  std::printf("%-24s %10s %8s %8s %8s %8s %8s\n", "", "tokens/s", "GB/s", "of read", "GFLOP/s", "of FMA", "of bf16");
   for (const auto& [depth, seconds] : machine.prefill) {
     const double flops = work.flops_of_prefill(kPrompt, static_cast<double>(depth)) / (seconds.*time);
-    std::printf("prefill %3lld at %-9lld %10.1f %8s %8s %8.1f %8.2f\n", static_cast<long long>(kPrompt),
+    std::printf("prefill %3lld at %-9lld %10.1f %8s %8s %8.1f %8.2f %8.2f\n", static_cast<long long>(kPrompt),
                 static_cast<long long>(depth), static_cast<double>(kPrompt) / (seconds.*time), "", "", flops * 1e-9,
-                flops / fma);
+                flops / fma, bf16 > 0 ? flops / bf16 : 0);
   }
   for (const auto& [depth, seconds] : machine.decode) {
     const auto d = static_cast<double>(depth);
@@ -169,17 +171,17 @@ void report(const Machine& machine) {
 }
 
 int run(int argc, char** argv) {
-  const std::string directory = argc > 1 ? argv[1] : QUIRE_BENCH_MODEL;
+  const std::string model = argc > 1 ? argv[1] : QUIRE_BENCH_MODEL;
   const int rounds = argc > 2 ? std::max(1, std::atoi(argv[2])) : 3;
   std::vector<int64_t> depths;
   for (int i = 3; i < argc; ++i) depths.push_back(std::atoll(argv[i]));
   if (depths.empty()) depths = {128, 512, 2048};
-  if (!path_exists(directory + "/model.safetensors")) {
-    std::fprintf(stderr, "%s holds no model; the target quire_bench_model makes one there\n", directory.c_str());
+  if (!path_exists(model)) {
+    std::fprintf(stderr, "there is no %s; the target quire_bench_model makes a model\n", model.c_str());
     return 1;
   }
   std::vector<std::unique_ptr<Machine>> machines;
-  for (const int threads : {1, 2}) machines.push_back(std::make_unique<Machine>(directory, threads));
+  for (const int threads : {1, 2}) machines.push_back(std::make_unique<Machine>(model, threads));
   for (int round = 0; round < rounds; ++round) {
     for (auto& machine : machines) measure(*machine, depths);
   }

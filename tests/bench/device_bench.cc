@@ -162,26 +162,6 @@ std::shared_ptr<Session> open(const std::shared_ptr<Model>& model, const std::st
   return take(Session::create(model, options));
 }
 
-// Seconds of the median token.
-double time_decode(const std::shared_ptr<Session>& session) {
-  constexpr int64_t kTokens = 48;
-  StreamOptions options;
-  options.max_tokens = kTokens;
-  options.ignore_eos = true;
-  const auto stream = take(GenerationStream::open(session, options));
-  std::vector<double> times;
-  double last = 0;
-  for (;;) {
-    const StreamEvent* event = nullptr;
-    if (take(stream->next(-1, &event)) == NextResult::kEnd) break;
-    if (event->type != StreamEvent::Type::kToken) continue;
-    const double now = wall_seconds();
-    if (last > 0) times.push_back(now - last);
-    last = now;
-  }
-  return median(times);
-}
-
 class Bench {
  public:
   Bench(const Arguments& arguments, std::shared_ptr<Model> model, const Ceilings& ceilings)
@@ -203,7 +183,7 @@ class Bench {
     const auto session = open(model_, strategy);
     check(session->fill_random(depth, 1));
     generate(session, 4);  // what is made once is made
-    const double time = time_decode(session);
+    const double time = token_seconds(session, 48);
     const double bytes = work_.weight_bytes + work_.kv_bytes * static_cast<double>(depth);
     add({{"what", "decode"},
          {"strategy", strategy},

@@ -12,6 +12,7 @@ namespace quire::bench {
 struct MachineLimits {
   double read_bytes_per_s = 0;  // reading 1 GiB
   double fma_flops_per_s = 0;   // f32 FMA in registers, two operations each
+  double bf16_flops_per_s = 0;  // dot products of bf16 pairs in registers; 0: the machine has none
 };
 
 // Calls work(task) for one task a thread of the pool; returns the largest CPU time that one of them took. CPU time,

@@ -81,4 +81,22 @@ inline std::vector<int32_t> generate(const std::shared_ptr<Session>& session, in
   return tokens_of(*take(GenerationStream::open(session, options)));
 }
 
+// Seconds of the median of n generated tokens, from event to event.
+inline double token_seconds(const std::shared_ptr<Session>& session, int64_t n) {
+  StreamOptions options;
+  options.max_tokens = n;
+  options.ignore_eos = true;
+  const auto stream = take(GenerationStream::open(session, options));
+  std::vector<double> times;
+  double last = 0;
+  for (;;) {
+    const StreamEvent* event = nullptr;
+    if (take(stream->next(-1, &event)) == NextResult::kEnd) return median(times);
+    if (event->type != StreamEvent::Type::kToken) continue;
+    const double now = wall_seconds();
+    if (last > 0) times.push_back(now - last);
+    last = now;
+  }
+}
+
 }  // namespace quire::bench

@@ -5,10 +5,11 @@
     machine.py together MODEL.gguf       four sessions decoded at once, and one after the other
     machine.py neighbour MODEL.gguf      two threads while another process computes on one of two cores, and one thread
     machine.py memory MODEL.gguf         bytes at a depth: anonymous ones, and those of the file that are mapped
+    machine.py memory_mapped MODEL.gguf  the same, where the library maps the file, too (QUIRE_LOAD_MMAP)
                         [--threads N] [--depth N] [--rounds N] [--json FILE]
 
-QUIRE_LIBRARY names the library. A measurement of `start`, `first_start` and `memory` is a process of its own. The median of the rounds'
-ratios is printed, with the least and the greatest one; of `memory` one round suffices. llama.cpp's flash attention is on
+QUIRE_LIBRARY names the library. A measurement of `start`, `first_start`, `memory` and `memory_mapped` is a process of its own. The median of
+the rounds' ratios is printed, with the least and the greatest one; of memory one round suffices. llama.cpp's flash attention is on
 in these; `neighbour` takes the better of on and off, with as many threads as are given to the library.
 """
 
@@ -51,10 +52,10 @@ def resident():
     return [int(fields[field].split()[0]) * 1024 for field in ("RssAnon", "RssFile")]
 
 
-def memory_at(name, arguments):
+def memory_at(name, arguments, **options):
     """What a model and a session add to the process, after a prefill of 512 tokens and some decoding at the depth."""
     before = resident()
-    program, _ = opened(name, arguments.model, arguments.threads, arguments.depth + 1024)
+    program, _ = opened(name, arguments.model, arguments.threads, arguments.depth + 1024, **options)
     program.fill(arguments.depth)
     program.read(random_ids(512))
     program.generate(random_ids(4))
@@ -62,7 +63,12 @@ def memory_at(name, arguments):
     return {"anonymous": anonymous, "mapped": mapped}
 
 
-APART = {"start": seconds_to_first_token, "memory": memory_at}
+def mapped_memory_at(name, arguments):
+    """llama.cpp always maps the file."""
+    return memory_at(name, arguments, **({"load": "mmap"} if name == "quire" else {}))
+
+
+APART = {"start": seconds_to_first_token, "memory": memory_at, "memory_mapped": mapped_memory_at}
 
 
 def apart(work, name, arguments, *more):
@@ -94,7 +100,7 @@ def start(arguments):
 
 
 def memory(arguments):
-    own, other = apart("memory", "quire", arguments), apart("memory", "llama.cpp", arguments)
+    own, other = (apart(arguments.work, name, arguments) for name in ("quire", "llama.cpp"))
     return [sum(own.values()) / sum(other.values())], {"bytes": {"quire": own, "llama.cpp": other}}
 
 
@@ -162,7 +168,8 @@ def neighbour(arguments):
 
 
 def main():
-    works = {"start": start, "first_start": first_start, "together": together, "neighbour": neighbour, "memory": memory}
+    works = {"start": start, "first_start": first_start, "together": together, "neighbour": neighbour, "memory": memory,
+             "memory_mapped": memory}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", choices=works)
     parser.add_argument("model", type=pathlib.Path)

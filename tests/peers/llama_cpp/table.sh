@@ -46,6 +46,8 @@ measure deep_2 speed.py "$big" --threads 2 --depths 8192 32768 --rounds 3
 measure deepest speed.py "$big" --threads 1 --depths 131072 --works generate --rounds 3
 measure deep_110m speed.py "$small" --depths 8192 32768 --rounds 3
 measure longheads speed.py "$big" --threads 1 --depths 32768 --rounds 3 --strategy "$grouped"
+measure longheads_by_depth speed.py "$big" --threads 1 --depths 0 4096 8192 16384 32768 --works read --rounds 1 --strategy "$grouped"
+measure longheads_whole speed.py "$small" --threads 2 --depths 0 --works read --read 32768 --rounds 1 --strategy "$grouped"
 measure longheads_deepest speed.py "$big" --threads 1 --depths 131072 --works generate --rounds 3 --strategy "$grouped"
 measure longheads_by_head speed.py "$big" --threads 1 --depths 32768 131072 --works generate --rounds 3 --strategy "$by_head"
 measure dca speed.py "$big" "$small" --threads 1 --depths 8192 --strategy dca --against full --rounds 3
@@ -56,4 +58,5 @@ measure start machine.py start "$models/1.1b-q4_0.gguf"
 measure first_start machine.py first_start "$models/1.1b-q4_0.gguf"
 measure together machine.py together "$models/1.1b-q4_0.gguf"
 measure neighbour machine.py neighbour "$big"
+measure memory_mapped machine.py memory_mapped "$big" --depth 32768
 measure memory machine.py memory "$big" --depth 32768
