@@ -23,7 +23,8 @@ double run_on_all(ThreadPool& pool, const std::function<void(int64_t)>& work);
 MachineLimits measure_limits(ThreadPool& pool);
 
 // Bytes a second by the clock at which the pool's threads together read `bytes` bytes, handed out in small tasks as the
-// runtime hands out its work: the fastest of `repeats` passes. At most 1 GiB.
+// runtime hands out its work: the fastest of `repeats` passes. Of 1 GiB that is read again
+// and again.
 double read_by_clock(ThreadPool& pool, size_t bytes, int repeats);
 
 // Zeroed memory in huge pages where the system gives them; never freed (the process ends with its benchmarks).

@@ -50,7 +50,7 @@ measure longheads_by_depth speed.py "$big" --threads 1 --depths 0 4096 8192 1638
 measure longheads_whole speed.py "$small" --threads 2 --depths 0 --works read --read 32768 --rounds 1 --strategy "$grouped"
 measure longheads_deepest speed.py "$big" --threads 1 --depths 131072 --works generate --rounds 3 --strategy "$grouped"
 measure longheads_by_head speed.py "$big" --threads 1 --depths 32768 131072 --works generate --rounds 3 --strategy "$by_head"
-measure dca speed.py "$big" "$small" --threads 1 --depths 8192 --strategy dca --against full --rounds 3
+measure dca speed.py "$big" "$small" --threads 1 --depths 8192 --strategy dca --against full --rounds 9
 measure selected_reading speed.py "$models/smollm2-q4_1.gguf" --threads 2 --depths 0 --works read --read 32768 --rounds 1 \
   --strategy 'dca_topk(reading=selected)' --against dca
 measure int8 speed.py "$big" "$small" --threads 1 --depths 8192 --kv int8 --rounds 3
