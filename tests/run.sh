@@ -81,7 +81,7 @@ run_tests asan-ubsan fast
 $all || exit 0
 
 run_tests asan-ubsan 'deferred|long'
-build clang -DQUIRE_UNITY=OFF -DCMAKE_CUDA_ARCHITECTURES=90a-real
+build clang -DQUIRE_UNITY=OFF -DQUIRE_AMX=ON -DCMAKE_CUDA_ARCHITECTURES=90a-real
 run_tests clang fast
 build tsan -DQUIRE_UNITY=ON
 run_tests tsan fast

@@ -18,6 +18,8 @@ HWY_AFTER_NAMESPACE();
 #include <cpuid.h>
 #endif
 
+#include "lib/support/os_tile_registers.h"
+
 namespace quire::cpu {
 namespace {
 
@@ -45,6 +47,19 @@ bool is_amd() {
          edx == signature_AMD_edx;
 }
 
+// Tile registers and their products of bytes, and that this process may use them: it asks for that.
+bool has_amx() {
+#if QUIRE_AMX
+  constexpr uint64_t kTileState = 0x60000;
+  constexpr uint32_t kTileAndInt8 = 3U << 24;  // AMX_TILE, AMX_INT8
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && has(edx, kTileAndInt8) &&
+         (saved_state() & kTileState) == kTileState && allow_tile_registers();
+#else
+  return false;
+#endif
+}
+
 Target best_of_cpu() {
   uint32_t eax, ebx1, ecx1, edx1, ebx7, ecx7, edx7;
   if (!__get_cpuid(1, &eax, &ebx1, &ecx1, &edx1) || !has(ecx1, bit_OSXSAVE)) return Target::kBaseline;
@@ -57,6 +72,7 @@ Target best_of_cpu() {
   const bool avx3 = has(ebx7, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) && (saved & kZmm) == kZmm;
   if (!avx3) return Target::kAvx2;
   if (!has(ecx7, bit_AVX512VNNI)) return Target::kAvx3;
+  if (has_amx()) return Target::kAvx3Amx;
   // On Intel's cores one dot product of bf16 takes as long as the four fused multiply-adds that it stands for.
   return has_avx512_bf16() && is_amd() ? Target::kAvx3Bf16 : Target::kAvx3Vnni;
 }
@@ -73,6 +89,7 @@ bool compiled(Target target) {
     case Target::kAvx3:
     case Target::kAvx3Vnni:
     case Target::kAvx3Bf16:
+    case Target::kAvx3Amx:
       return (HWY_TARGETS & HWY_AVX3) != 0;
   }
   return false;
@@ -83,7 +100,8 @@ bool compiled(Target target) {
 std::vector<Target> supported_targets() {
   const Target best = best_of_cpu();
   std::vector<Target> targets;
-  for (const Target target : {Target::kBaseline, Target::kAvx2, Target::kAvx3, Target::kAvx3Vnni, Target::kAvx3Bf16}) {
+  for (const Target target :
+       {Target::kBaseline, Target::kAvx2, Target::kAvx3, Target::kAvx3Vnni, Target::kAvx3Bf16, Target::kAvx3Amx}) {
     if (target <= best && compiled(target)) targets.push_back(target);
   }
   return targets;
@@ -107,6 +125,8 @@ const char* target_name() {
       return "AVX3_VNNI";
     case Target::kAvx3Bf16:
       return "AVX3_BF16";
+    case Target::kAvx3Amx:
+      return "AVX3_AMX";
     default:
       return QUIRE_CPU_DISPATCH(target_name)();
   }

@@ -4,8 +4,8 @@ namespace quire::cpu {
 namespace {
 
 class GemmBf16Test : public KernelTest {};
-INSTANTIATE_TEST_SUITE_P(Targets, GemmBf16Test, testing::ValuesIn(targets_without({Target::kAvx3Vnni})),
-                         kernel_target_name);
+INSTANTIATE_TEST_SUITE_P(Targets, GemmBf16Test,
+                         testing::ValuesIn(targets_without({Target::kAvx3Vnni, Target::kAvx3Amx})), kernel_target_name);
 
 // m rows and n columns of k elements, rounded and packed.
 struct Product {

@@ -1,47 +1,12 @@
 // Products of 8-bit rows with quantised weights: the bits of the scalar reference, and values against double.
 #include <limits>
 
-#include "lib/support/quantization.h"
-#include "tests/unit/kernels/quantized_blocks.h"
+#include "tests/unit/kernels/rounded_rows.h"
 
 namespace quire::cpu {
 namespace {
 
-// n rows of k elements as 8-bit numbers, and memory for them. The reference rounds them if `by_scalar`.
-class RoundedRows {
- public:
-  RoundedRows(const std::vector<float>& x, int64_t k, bool by_scalar = false)
-      : codes_(x.size()), groups_(x.size() / kQuantizedGroup) {
-    rows_ = {codes_.data(), groups_.data(), static_cast<int64_t>(x.size()) / k, k};
-    for (int64_t r = 0; r < rows_.n; ++r) {
-      (by_scalar ? scalar::quantize_row : quantize_row)(x.data() + r * k, r, rows_);
-    }
-  }
-  const Int8Rows& operator*() const { return rows_; }
-  const Int8Rows* operator->() const { return &rows_; }
-
-  double value(int64_t row, int64_t j) const {
-    return static_cast<double>(rows_.group(row, j / kQuantizedGroup).scale) * *rows_.codes_of(row, j);
-  }
-  bool operator==(const RoundedRows& other) const {
-    return codes_ == other.codes_ &&
-           std::memcmp(groups_.data(), other.groups_.data(), groups_.size() * sizeof(Int8Group)) == 0;
-  }
-
- private:
-  std::vector<int8_t> codes_;
-  std::vector<Int8Group> groups_;
-  Int8Rows rows_{};
-};
-
-class GemmInt8Test : public QuantizedTest {
- protected:
-  std::vector<char> pack(ElementType type, const std::vector<char>& stored, int64_t n, int64_t k) {
-    std::vector<char> packed(packed_bytes(type, n, k));
-    pack_rows(type, stored.data(), k, n, k, type, packed.data(), 0);
-    return packed;
-  }
-};
+class GemmInt8Test : public QuantizedTest {};
 INSTANTIATE_TEST_SUITE_P(Targets, GemmInt8Test, testing::ValuesIn(targets_without({Target::kAvx3Bf16})),
                          kernel_target_name);
 

@@ -23,6 +23,11 @@ class QuantizedTest : public KernelTest {
     }
     return stored;
   }
+  std::vector<char> pack(ElementType type, const std::vector<char>& stored, int64_t n, int64_t k) {
+    std::vector<char> packed(packed_bytes(type, n, k));
+    pack_rows(type, stored.data(), k, n, k, type, packed.data(), 0);
+    return packed;
+  }
 };
 
 }  // namespace quire::cpu
