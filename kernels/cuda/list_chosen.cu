@@ -55,10 +55,10 @@ __device__ __forceinline__ double key_position(const ChosenSpan& span, int64_t j
 
 // Calls use(span, begin, end) for the pieces of a chunk that the tile may see.
 template <typename Use>
-__device__ __forceinline__ void for_pieces(const ListChosen& args, const AttentionTile& tile, int64_t chunk,
-                                           const Use& use) {
-  for (int s = 0; s < args.n_spans; ++s) {
-    const ChosenSpan& span = args.spans[s];
+__device__ __forceinline__ void for_pieces(const ListChosen& args, const AttentionTile& tile, const ChosenKeys& keys,
+                                           int64_t chunk, const Use& use) {
+  for (int s = 0; s < keys.n_spans; ++s) {
+    const ChosenSpan& span = args.spans[keys.first_span + s];
     int64_t at = chunk * args.chunk, end = at + args.chunk;
     if (span.first_key > at) at = span.first_key;
     if (span.end_key < end) end = span.end_key;
@@ -73,20 +73,38 @@ __device__ __forceinline__ void for_pieces(const ListChosen& args, const Attenti
   }
 }
 
+// The rows of a tile, a bit each.
+struct RowSet {
+  static constexpr int kWords = kTileRows / 32;
+  unsigned words[kWords];
+
+  __device__ __forceinline__ int count() const {
+    int n = 0;
+    QUIRE_UNROLL for (int w = 0; w < kWords; ++w) n += __popc(words[w]);
+    return n;
+  }
+  __device__ __forceinline__ bool has(int row) const { return (words[row / 32] >> (row % 32) & 1) != 0; }
+};
+
 __global__ void __launch_bounds__(kThreads) list_chosen_kernel(ListChosen args) {
   QUIRE_SHARED_MEMORY(memory);
-  Counts* const shared = reinterpret_cast<Counts*>(memory);
+  RowSet* const chose = reinterpret_cast<RowSet*>(memory);  // [kThreads]: of the chunks that are looked at together
+  Counts* const shared = reinterpret_cast<Counts*>(chose + kThreads);
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t index = blockIdx.x;
   const AttentionTile tile = args.tiles[index];
+  const ChosenKeys keys = args.keys[index];
   const int n_rows = tile.count * tile.heads;
   AttentionPiece* const pieces = args.pieces + index * args.most_pieces;
   AttentionPick* const picks = args.picks + index * args.most_picks;
-  // As the how manieth chunk a row chose this one; -1: it did not.
-  const auto rank_of = [&](int row, int64_t chunk) {
+  // The chunks of a row, ascending, -1 behind them.
+  const auto chosen_by = [&](int row) {
     const int64_t place = tile.place + int64_t{row / tile.heads} * tile.stride;
-    const int32_t* const own =
-        args.chosen + (place * args.n_query_heads + tile.first_head + row % tile.heads) * args.width;
+    return args.chosen + (place * args.n_query_heads + tile.first_head + row % tile.heads) * args.width;
+  };
+  // As the how manieth of them a row chose this one, which it did.
+  const auto rank_of = [&](int row, int64_t chunk) {
+    const int32_t* const own = chosen_by(row);
     int64_t low = 0, high = args.width;
     while (low < high) {
       const int64_t middle = (low + high) / 2;
@@ -96,18 +114,26 @@ __global__ void __launch_bounds__(kThreads) list_chosen_kernel(ListChosen args) 
         high = middle;
       }
     }
-    return low < args.width && own[low] == chunk ? static_cast<int>(low) : -1;
+    return static_cast<int>(low);
   };
 
   Counts total{0, 0};
   for (int64_t first = 0; first < args.n_chunks; first += kThreads) {
-    const int64_t chunk = first + thread;
-    Counts own{0, 0};
-    if (chunk < args.n_chunks) {
-      for (int row = 0; row < n_rows; ++row) own.picks += rank_of(row, chunk) >= 0 ? 1 : 0;
-      if (own.picks > 0) {
-        for_pieces(args, tile, chunk, [&](const ChosenSpan&, int64_t, int64_t) { ++own.pieces; });
+    QUIRE_UNROLL for (int w = 0; w < RowSet::kWords; ++w) chose[thread].words[w] = 0;
+    __syncthreads();
+    for (int row = warp_of_block(); row < n_rows; row += kWarps) {
+      const int32_t* const own = chosen_by(row);
+      for (int64_t rank = lane_of_warp(); rank < args.width; rank += kWarpSize) {
+        const int64_t at = own[rank] - first;
+        if (own[rank] >= 0 && at >= 0 && at < kThreads) atomicOr(&chose[at].words[row / 32], 1u << (row % 32));
       }
+    }
+    __syncthreads();
+    const int64_t chunk = first + thread;
+    const RowSet by = chose[thread];
+    Counts own{0, by.count()};
+    if (own.picks > 0) {
+      for_pieces(args, tile, keys, chunk, [&](const ChosenSpan&, int64_t, int64_t) { ++own.pieces; });
     }
     Counts all;
     Counts at = sums_before(own, shared, all);
@@ -115,13 +141,12 @@ __global__ void __launch_bounds__(kThreads) list_chosen_kernel(ListChosen args) 
     at.picks += total.picks;
     total.pieces += all.pieces;
     total.picks += all.picks;
-    if (own.picks == 0) continue;  // the barriers are behind this thread
+    if (own.picks == 0) continue;  // until the barriers of the next chunks
     int pick = at.picks, piece = at.pieces;
     for (int row = 0; row < n_rows; ++row) {
-      const int rank = rank_of(row, chunk);
-      if (rank >= 0) picks[pick++] = {row, rank};
+      if (by.has(row)) picks[pick++] = {row, rank_of(row, chunk)};
     }
-    for_pieces(args, tile, chunk, [&](const ChosenSpan& span, int64_t begin, int64_t end) {
+    for_pieces(args, tile, keys, chunk, [&](const ChosenSpan& span, int64_t begin, int64_t end) {
       AttentionPiece& of = pieces[piece++];
       of.begin = begin;
       of.end = end;
@@ -130,7 +155,7 @@ __global__ void __launch_bounds__(kThreads) list_chosen_kernel(ListChosen args) 
       of.base = span.key_period > 0 ? static_cast<double>(chunk_first - base_of(span, begin))
                                     : key_position(span, chunk_first);
       of.span = span.span;
-      of.kind = begin < args.old_before ? kNarrowRecord : kTextRecord;
+      of.kind = begin < keys.old_before ? kNarrowRecord : kTextRecord;
       of.first_pick = static_cast<int32_t>(index * args.most_picks) + at.picks;
       of.n_picks = own.picks;
     });
@@ -150,8 +175,8 @@ __global__ void __launch_bounds__(kThreads) list_chosen_kernel(ListChosen args) 
 
 int list_chosen(Stream stream, const ListChosen& args) {
   if (args.n_tiles == 0) return 0;
-  return launch(list_chosen_kernel, static_cast<unsigned>(args.n_tiles), kThreads, kWarps * sizeof(Counts), stream,
-                args);
+  constexpr size_t kShared = kThreads * sizeof(RowSet) + kWarps * sizeof(Counts);
+  return launch(list_chosen_kernel, static_cast<unsigned>(args.n_tiles), kThreads, kShared, stream, args);
 }
 
 }  // namespace quire::cuda

@@ -132,6 +132,13 @@ struct ChosenSpan {
   int32_t span = 0;     // which one it is of Attention::spans
 };
 
+// What the rows of a tile may choose from.
+struct ChosenKeys {
+  int32_t first_span = 0;  // of ListChosen::spans
+  int32_t n_spans = 0;
+  int64_t old_before = 0;  // keys before this one are read from narrow records, by all of its queries
+};
+
 // Pieces, picks and works of tiles whose rows chose chunks: what cut_selected and append_lists make on the host, but
 // for the parts, which have equal numbers of pieces. Tiles are of consecutive queries.
 struct ListChosen {
@@ -141,11 +148,10 @@ struct ListChosen {
   int64_t chunk = 0;         // keys that are chosen together
   int64_t stored_chunk = 0;  // a multiple
   int64_t n_chunks = 0;      // up to the last query's own, which counts
-  int64_t old_before = 0;    // keys before this one are read from narrow records, by all queries
   const AttentionTile* tiles = nullptr;
+  const ChosenKeys* keys = nullptr;  // by tile
   int64_t n_tiles = 0;
   const ChosenSpan* spans = nullptr;
-  int n_spans = 0;
   int n_parts = 1;                   // of a tile; with one its works go to `out`
   int64_t most_pieces = 0;           // of a tile
   int64_t most_picks = 0;            // likewise: rows * width

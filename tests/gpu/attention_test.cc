@@ -193,7 +193,8 @@ Span run_of(int64_t first, int64_t count, bool ranked) {
   return span;
 }
 
-// Each head of each query has chunks of its own, of which tiles have the union.
+// Each head of each query has chunks of its own, of which tiles have the union. Where all queries select, the lists are
+// made on the device, for several tiles, blocks and ages.
 TEST_P(CudaAttentionKernel, MatchesTheReferenceForSelections) {
   Random random;
   SCOPED_TRACE(random.trace());
@@ -212,16 +213,18 @@ TEST_P(CudaAttentionKernel, MatchesTheReferenceForSelections) {
     AttentionScene scene(whole, random, s.shape, false);
     scene.select(random, s.chunk, s.count);
     if (testing::Test::HasFatalFailure()) return;
-    Plan by_rank, by_place;
-    by_rank.selection.chunk = by_place.selection.chunk = s.chunk;
-    by_rank.selection.count = by_place.selection.count = s.count;
+    Plan by_rank, by_place, both;
+    by_rank.selection.chunk = by_place.selection.chunk = both.selection.chunk = s.chunk;
+    by_rank.selection.count = by_place.selection.count = both.selection.count = s.count;
     by_rank.add_block(kFirst, kQueries, {run_of(0, kFirst + kQueries, true)}, KeysSeen::kSelected);
     std::vector<Span> spans = {run_of(2, 100, false), run_of(110, 221, false)};
     spans[0].key_period = 23, spans[0].q_cap = 50;
     spans[1].max_lag = 150, spans[1].q_offset = 3;
     by_place.add_block(kFirst, kQueries / 2, spans, KeysSeen::kSelected);
     by_place.add_block(kFirst + kQueries / 2, kQueries - kQueries / 2, {run_of(0, kFirst + kQueries, false)});
-    for (const Plan* plan : {&by_rank, &by_place}) {
+    both.add_block(kFirst, kQueries / 3, {run_of(0, kFirst + kQueries, true)}, KeysSeen::kSelected);
+    both.add_block(kFirst + kQueries / 3, kQueries - kQueries / 3, spans, KeysSeen::kSelected);
+    for (const Plan* plan : {&by_rank, &by_place, &both}) {
       const auto expected = scene.expected(*plan, random.between(0, 4), 5);
       expect_near(scene.run(random.between(0, 1) == 0 ? whole : parts, *plan, kFirst, kQueries), expected, s.shape);
       if (testing::Test::HasFatalFailure()) return;
@@ -229,7 +232,8 @@ TEST_P(CudaAttentionKernel, MatchesTheReferenceForSelections) {
   }
 }
 
-// Few queries: the lists are made on the device, but for queries of which some see a chunk as old and others do not.
+// A few queries, as of a decode step, with keys in several parts; of the last ones some see a chunk as old and others
+// do not.
 TEST_P(CudaAttentionKernel, MatchesTheReferenceForFewQueriesThatSelect) {
   Random random;
   SCOPED_TRACE(random.trace());

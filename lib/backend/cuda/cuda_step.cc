@@ -13,6 +13,8 @@ constexpr int64_t kAlignment = 256;
 constexpr int64_t kBlocks = 4;
 constexpr int64_t kLeastPart = 256;
 constexpr int64_t kMostParts = 64;
+// Memory for the lists that the device makes of a sequence, at most.
+constexpr int64_t kMostListed = int64_t{256} << 20;
 
 }  // namespace
 
@@ -140,6 +142,7 @@ void CudaStep::cut(std::span<const StepSequence> all, int n_processors) {
   }
   score_spans_at_ = layout_.add(score_spans_);
   chosen_tiles_at_ = layout_.add(chosen_tiles_);
+  chosen_keys_at_ = layout_.add(chosen_keys_);
   chosen_spans_at_ = layout_.add(chosen_spans_);
   chosen_merges_at_ = layout_.add(chosen_merges_);
   for (Sequence& own : sequences_) {
@@ -177,23 +180,47 @@ void CudaStep::add_scored(Sequence& sequence) {
 // first_span: where the lists have the plan's spans.
 void CudaStep::add_chosen(Sequence& sequence, int32_t first_span, int n_processors) {
   const Plan& plan = *sequence.plan;
-  const KvGeometry& g = sequence.geometry;
-  const int group = n_query_heads / g.n_kv_heads;
-  if (plan.blocks.size() != 1 || sequence.scored.size() != 1) return;
-  const QueryBlock& block = plan.blocks.front();
-  if (block.n_queries * group > kTileRows) return;
-  // A tile's queries read the same keys from narrow records, and here there is one tile for all.
-  const auto old_before = [&](int64_t q) { return sequence.old.before(block.first_query + q, g.chunk); };
-  if (old_before(0) != old_before(block.n_queries - 1)) return;
-  ChosenTiles& own = sequence.chosen;
+  const int group = n_query_heads / sequence.geometry.n_kv_heads;
+  if (sequence.scored.empty() || sequence.scored.size() != plan.blocks.size() || group > kTileRows) return;
+  ChosenTiles own;
   own.first_tile = static_cast<int64_t>(chosen_tiles_.size());
   own.first_span = static_cast<int64_t>(chosen_spans_.size());
   own.first_merge = static_cast<int64_t>(chosen_merges_.size());
-  own.n_tiles = g.n_kv_heads;
-  own.most_picks = block.n_queries * group * plan.most_selected();
-  const int64_t n_chunks = (block.first_query + block.n_queries - 1) / plan.selection.chunk + 1;
+  int64_t n_rows = 0, pieces = 0;  // of a tile, of a chunk: at most
+  for (const ScoredBlock& scored : sequence.scored) {
+    const QueryBlock& block = *scored.block;
+    ChosenKeys keys;
+    keys.first_span = static_cast<int32_t>(static_cast<int64_t>(chosen_spans_.size()) - own.first_span);
+    keys.n_spans = scored.n_spans;
+    pieces = std::max(pieces, add_chosen_spans(plan, block, first_span));
+    add_chosen_tiles(sequence, scored, keys);
+    own.n_chunks = std::max(own.n_chunks, (block.first_query + block.n_queries - 1) / plan.selection.chunk + 1);
+    n_rows = std::max(n_rows, std::min<int64_t>(block.n_queries, kTileRows / group) * group);
+  }
+  own.n_tiles = static_cast<int64_t>(chosen_tiles_.size()) - own.first_tile;
+  own.most_picks = n_rows * plan.most_selected();
+  const int64_t most_chunks = std::min(own.most_picks, own.n_chunks);
+  own.most_pieces = most_chunks * pieces;
+  const auto bytes = static_cast<int64_t>(sizeof(AttentionPiece)) * own.most_pieces +
+                     static_cast<int64_t>(sizeof(AttentionPick)) * own.most_picks;
+  if (own.n_tiles > kMostListed / bytes) {
+    chosen_tiles_.resize(static_cast<size_t>(own.first_tile));
+    chosen_keys_.resize(chosen_tiles_.size());
+    chosen_spans_.resize(static_cast<size_t>(own.first_span));
+    return;
+  }
+  own.n_parts = static_cast<int>(
+      std::clamp<int64_t>(kBlocks / 2 * n_processors / own.n_tiles, 1, std::min(kMostParts, most_chunks)));
+  for (int32_t tile = 0; own.n_parts > 1 && tile < own.n_tiles; ++tile) {
+    chosen_merges_.push_back({tile, tile * own.n_parts, own.n_parts});
+  }
+  sequence.chosen = own;
+}
+
+// Returns how many pieces they cut a chunk into at most.
+int64_t CudaStep::add_chosen_spans(const Plan& plan, const QueryBlock& block, int32_t first_span) {
   const Plan::List& list = plan.list(block, 0);
-  int64_t pieces = 0;  // of a chunk
+  int64_t pieces = 0;
   for (int32_t s = list.begin; s < list.end; ++s) {
     const Span& span = plan.spans[static_cast<size_t>(s)];
     pieces += 1 + (span.key_period > 0 ? ceil_div(plan.selection.chunk, span.key_period) : 0);
@@ -209,21 +236,31 @@ void CudaStep::add_chosen(Sequence& sequence, int32_t first_span, int n_processo
     of.span = first_span + s;
     chosen_spans_.push_back(of);
   }
-  own.n_spans = list.end - list.begin;
-  const int64_t most_chunks = std::min(own.most_picks, n_chunks);
-  own.most_pieces = most_chunks * pieces;
-  own.n_parts = static_cast<int>(
-      std::clamp<int64_t>(kBlocks / 2 * n_processors / own.n_tiles, 1, std::min(kMostParts, most_chunks)));
-  for (int kv_head = 0; kv_head < g.n_kv_heads; ++kv_head) {
+  return pieces;
+}
+
+// A tile's queries read the same keys from narrow records. The tiles of all KV heads follow each other.
+void CudaStep::add_chosen_tiles(const Sequence& sequence, const ScoredBlock& scored, const ChosenKeys& keys) {
+  const KvGeometry& g = sequence.geometry;
+  const QueryBlock& block = *scored.block;
+  const int group = n_query_heads / g.n_kv_heads;
+  const auto old_before = [&](int64_t q) { return sequence.old.before(block.first_query + q, g.chunk); };
+  for (int64_t q = 0, count = 0; q < block.n_queries; q += count) {
+    count = std::min<int64_t>(kTileRows / group, block.n_queries - q);
+    while (old_before(q + count - 1) != old_before(q)) --count;
     AttentionTile tile;
-    tile.first = block.first_query;
-    tile.count = static_cast<int32_t>(block.n_queries);
+    tile.first = block.first_query + q;
+    tile.count = static_cast<int32_t>(count);
     tile.heads = group;
-    tile.first_head = kv_head * group;
-    tile.kv_head = kv_head;
     tile.selected = true;
-    chosen_tiles_.push_back(tile);
-    if (own.n_parts > 1) chosen_merges_.push_back({kv_head, kv_head * own.n_parts, own.n_parts});
+    tile.in_block = static_cast<int32_t>(q);
+    tile.place = static_cast<int32_t>(scored.first_row + q);
+    for (tile.kv_head = 0; tile.kv_head < g.n_kv_heads; ++tile.kv_head) {
+      tile.first_head = tile.kv_head * group;
+      chosen_tiles_.push_back(tile);
+      chosen_keys_.push_back(keys);
+      chosen_keys_.back().old_before = old_before(q);
+    }
   }
 }
 
@@ -236,19 +273,17 @@ void CudaStep::set_chosen(int sequence, Attention& args, ListChosen& of) const {
   args.merges = reinterpret_cast<const AttentionMerge*>(base + chosen_merges_at_) + own.first_merge;
   args.n_merges = own.n_parts > 1 ? own.n_tiles : 0;
   args.n_works = own.n_tiles * own.n_parts;
+  of.keys = reinterpret_cast<const ChosenKeys*>(base + chosen_keys_at_) + own.first_tile;
   of.spans = reinterpret_cast<const ChosenSpan*>(base + chosen_spans_at_) + own.first_span;
-  of.n_spans = own.n_spans;
   of.n_tiles = own.n_tiles;
   of.n_parts = own.n_parts;
   of.most_pieces = own.most_pieces;
   of.most_picks = own.most_picks;
-  const QueryBlock& block = *s.scored.front().block;
   of.width = s.plan->most_selected();
   of.n_query_heads = n_query_heads;
   of.chunk = s.plan->selection.chunk;
   of.stored_chunk = s.geometry.chunk;
-  of.n_chunks = (block.first_query + block.n_queries - 1) / of.chunk + 1;
-  of.old_before = s.old.before(block.first_query, of.stored_chunk);
+  of.n_chunks = own.n_chunks;
 }
 
 Status CudaStep::upload(CudaQueue& queue) {

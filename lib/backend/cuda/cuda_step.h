@@ -74,13 +74,13 @@ struct ScoredBlock {
   int n_spans = 0;
 };
 
-// Of a sequence of few queries, all of which choose chunks and are of one age (OldText): what the device needs to make
-// its lists itself. Otherwise the choice is read back, and they are made on the host.
+// Of a sequence whose queries all choose chunks: what the device needs to make its lists itself. Otherwise, and where
+// these would take too much memory, the choice is read back, and they are made on the host.
 struct ChosenTiles {
   int64_t n_tiles = 0;  // 0: made on the host
   int64_t first_tile = 0;
   int64_t first_span = 0;
-  int n_spans = 0;
+  int64_t n_chunks = 0;                     // up to the last query's own, which counts
   int64_t most_pieces = 0, most_picks = 0;  // of a tile
   int n_parts = 1;
   int64_t first_merge = 0;
@@ -130,6 +130,8 @@ class CudaStep : public PreparedStep {
  private:
   void add_scored(Sequence& sequence);
   void add_chosen(Sequence& sequence, int32_t first_span, int n_processors);
+  int64_t add_chosen_spans(const Plan& plan, const QueryBlock& block, int32_t first_span);
+  void add_chosen_tiles(const Sequence& sequence, const ScoredBlock& scored, const ChosenKeys& keys);
 
   ListPool& pool_;
   std::vector<Sequence> sequences_;
@@ -137,9 +139,10 @@ class CudaStep : public PreparedStep {
   std::vector<ListsOnDevice> places_;
   std::vector<ScoreSpan> score_spans_;
   std::vector<AttentionTile> chosen_tiles_;
+  std::vector<ChosenKeys> chosen_keys_;  // by tile
   std::vector<ChosenSpan> chosen_spans_;
   std::vector<AttentionMerge> chosen_merges_;
-  size_t score_spans_at_ = 0, chosen_tiles_at_ = 0, chosen_spans_at_ = 0, chosen_merges_at_ = 0;
+  size_t score_spans_at_ = 0, chosen_tiles_at_ = 0, chosen_keys_at_ = 0, chosen_spans_at_ = 0, chosen_merges_at_ = 0;
   ListLayout layout_;
   ListMemory memory_;
 };

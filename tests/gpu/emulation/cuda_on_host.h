@@ -115,6 +115,10 @@ template <typename T>
 T atomicAdd(T* target, T value) {
   return std::atomic_ref<T>(*target).fetch_add(value);
 }
+template <typename T>
+T atomicOr(T* target, T value) {
+  return std::atomic_ref<T>(*target).fetch_or(value);
+}
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 inline int __popc(unsigned v) { return std::popcount(v); }
 inline int __ffs(unsigned v) { return v == 0 ? 0 : std::countr_zero(v) + 1; }
