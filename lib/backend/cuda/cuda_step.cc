@@ -209,8 +209,11 @@ void CudaStep::add_chosen(Sequence& sequence, int32_t first_span, int n_processo
     chosen_spans_.resize(static_cast<size_t>(own.first_span));
     return;
   }
+  // Where there is one tile for each KV head, as of a token, a part may be a chunk.
+  const bool few = own.n_tiles == sequence.geometry.n_kv_heads;
+  const int64_t most_parts = few ? most_chunks : ceil_div(most_chunks * plan.selection.chunk, kLeastPart);
   own.n_parts = static_cast<int>(
-      std::clamp<int64_t>(kBlocks / 2 * n_processors / own.n_tiles, 1, std::min(kMostParts, most_chunks)));
+      std::clamp<int64_t>(kBlocks / 2 * n_processors / own.n_tiles, 1, std::min(kMostParts, most_parts)));
   for (int32_t tile = 0; own.n_parts > 1 && tile < own.n_tiles; ++tile) {
     chosen_merges_.push_back({tile, tile * own.n_parts, own.n_parts});
   }
