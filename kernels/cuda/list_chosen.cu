@@ -83,7 +83,13 @@ struct RowSet {
     QUIRE_UNROLL for (int w = 0; w < kWords; ++w) n += __popc(words[w]);
     return n;
   }
-  __device__ __forceinline__ bool has(int row) const { return (words[row / 32] >> (row % 32) & 1) != 0; }
+  // Calls use(row) in ascending order.
+  template <typename Use>
+  __device__ __forceinline__ void for_each(const Use& use) const {
+    QUIRE_UNROLL for (int w = 0; w < kWords; ++w) {
+      for (unsigned rest = words[w]; rest != 0; rest &= rest - 1) use(32 * w + __ffs(static_cast<int>(rest)) - 1);
+    }
+  }
 };
 
 __global__ void __launch_bounds__(kThreads) list_chosen_kernel(ListChosen args) {
@@ -143,9 +149,7 @@ __global__ void __launch_bounds__(kThreads) list_chosen_kernel(ListChosen args) 
     total.picks += all.picks;
     if (own.picks == 0) continue;  // until the barriers of the next chunks
     int pick = at.picks, piece = at.pieces;
-    for (int row = 0; row < n_rows; ++row) {
-      if (by.has(row)) picks[pick++] = {row, rank_of(row, chunk)};
-    }
+    by.for_each([&](int row) { picks[pick++] = {row, rank_of(row, chunk)}; });
     for_pieces(args, tile, keys, chunk, [&](const ChosenSpan& span, int64_t begin, int64_t end) {
       AttentionPiece& of = pieces[piece++];
       of.begin = begin;
