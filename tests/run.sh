@@ -4,8 +4,8 @@
 #   bash tests/run.sh         release and ASan+UBSan builds, fast tests in both (the latter without the quire command and
 #                             the CUDA kernels)
 #   bash tests/run.sh --all   also these in the ASan+UBSan build, clang, TSan, the tests that take long in sanitized
-#                             builds (labels "deferred" and "long"), the slow tests, fuzzing, and clang-tidy; and
-#                             builds the benchmarks; some three hours on two cores
+#                             builds (labels "deferred" and "long"), the slow tests, fuzzing, clang-tidy, and the
+#                             kernels for aarch64; and builds the benchmarks; some three hours on two cores
 #
 # Without --all it stops at the first failure with its status; otherwise the last lines are the CTest summary of the
 # ASan+UBSan run. With --all it goes on after a failure; the last lines say how many steps failed, and which.
@@ -88,6 +88,7 @@ run_tests tsan fast
 run_tests tsan 'deferred|long'
 check "fuzzing" sh tests/fuzz/run.sh 30
 check "clang-tidy" bash tests/tidy.sh
+check "aarch64 kernels in QEMU" bash tests/aarch64/run.sh
 run_tests release slow
 
 step "${#failed[@]} of the steps failed"

@@ -28,6 +28,7 @@ static_assert(8 * 2 * 15 * 127 <= INT16_MAX && 4 * 2 * 31 * 127 <= INT16_MAX && 
 template <int kBits, bool kVnni>
 class ProductSum {
  public:
+  HWY_INLINE ProductSum() {}  // one that the compiler makes is not of the target: gcc refuses it with NEON
   HWY_INLINE void begin(IntVector start) { sum_ = start; }
 
   // Quad i, from 0 on; as many as a multiple of quads_in_16_bits.

@@ -90,7 +90,7 @@ HWY_INLINE void store(D, hn::Vec<D> x, hwy::float16_t* p) {
   hn::StoreU(hn::DemoteTo(d16, x), d16, p);
 }
 template <class D>
-HWY_INLINE void store(D d, hn::Vec<D> x, hwy::bfloat16_t* p) {
+HWY_INLINE void store(D, hn::Vec<D> x, hwy::bfloat16_t* p) {
   const hn::Rebind<uint16_t, D> d16;
   const hn::RebindToUnsigned<D> d32;
   const auto bits = hn::BitCast(d32, x);

@@ -38,7 +38,7 @@ HWY_INLINE void exp_edge(float* scores, int64_t block, int64_t begin, int64_t en
 
 // The sum of a vector's lanes, by halves.
 template <class D>
-HWY_INLINE float sum_by_halves(D d, hn::Vec<D> v) {
+HWY_INLINE float sum_by_halves(D, hn::Vec<D> v) {
   if constexpr (hn::MaxLanes(D()) > 4) {
     const hn::Half<D> half;
     return sum_by_halves(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
