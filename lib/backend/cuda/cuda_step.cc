@@ -203,7 +203,7 @@ void CudaStep::add_chosen(Sequence& sequence, int32_t first_span, int n_processo
   own.most_pieces = most_chunks * pieces;
   const auto bytes = static_cast<int64_t>(sizeof(AttentionPiece)) * own.most_pieces +
                      static_cast<int64_t>(sizeof(AttentionPick)) * own.most_picks;
-  if (own.n_tiles > kMostListed / bytes) {
+  if (own.n_tiles * bytes > kMostListed) {
     chosen_tiles_.resize(static_cast<size_t>(own.first_tile));
     chosen_keys_.resize(chosen_tiles_.size());
     chosen_spans_.resize(static_cast<size_t>(own.first_span));
