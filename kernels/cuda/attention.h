@@ -95,6 +95,8 @@ struct AttentionRanks {
   int64_t chunk = 1;
   int64_t count = 0;
   int64_t one_in = 0;
+
+  bool operator==(const AttentionRanks&) const = default;
 };
 
 // Of a row and query head, scores times log2 e: the greatest one before the call and behind it, and the sum of exp2 of
@@ -134,6 +136,8 @@ struct Attention {
   bool pauses = false;   // leaves it there, and writes no `out`
 
   AttentionStats* stats = nullptr;  // [n][n_query_heads], left for attention_shares(); null: nobody asks
+
+  bool operator==(const Attention&) const = default;
 };
 
 // AttentionShares of lib/backend/operations.h: f32 [n_rows - first_row][n_query_heads][n_cells()].
@@ -146,6 +150,7 @@ struct AttentionCells {
   int64_t end_key = 0;
   int64_t n_entries = 0;
 
+  bool operator==(const AttentionCells&) const = default;
   constexpr int64_t n_cells() const { return (end_key + kCellKeys - 1) / kCellKeys + n_entries; }
 };
 

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) choose_chunks_kernel(ChooseChunks ar
   int* const counts = reinterpret_cast<int*>(memory);
   const int groups = args.n_query_heads / args.heads, thread = static_cast<int>(threadIdx.x);
   const int64_t row = blockIdx.x / groups, first_head = static_cast<int64_t>(blockIdx.x % groups) * args.heads;
-  const int64_t i = args.first_query + row, own = i / args.chunk;
+  const int64_t i = *args.first_query + args.first_row + row, own = i / args.chunk;
   float* const scores = args.scores + (row * args.n_query_heads + first_head) * args.n_chunks;
   int32_t* const chosen = args.chosen + (row * args.n_query_heads + first_head) * args.width;
   const auto take = [&](int64_t place, int64_t chunk) {

@@ -2,6 +2,9 @@
 //
 // Each function queues its kernels on `stream` and returns 0 (cudaSuccess) or the error of launching them. All pointers
 // are device memory unless said otherwise; nothing is allocated. Rows are of f32, bf16 or f16; sums are in f32.
+//
+// Arguments can be compared: launches with equal ones do the same work on what the memory then has. So what differs
+// from token to token, such as the place of a text's next key, is read from device memory.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +23,8 @@ struct DeviceRows {
   void* data = nullptr;
   int64_t stride = 0;
   ElementType type = ElementType::kBF16;
+
+  bool operator==(const DeviceRows&) const = default;
 };
 
 // out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight. weight: f32 [width]. out may be x.
@@ -58,19 +63,23 @@ struct KvShape {
   int head_dim = 0;  // even
   int64_t chunk = 0;
   ElementType type = ElementType::kBF16;
+
+  bool operator==(const KvShape&) const = default;
 };
 
-// Stores rows [0, n) as keys [first_key, first_key + n) of a sequence. Keys are rotated at their offset in the chunk,
+// Stores rows [0, n) as keys [*first_key, *first_key + n) of a sequence. Keys are rotated at their offset in the chunk,
 // or stored as they are if `raw`.
 struct StoreKv {
   DeviceRows keys{};    // [n][n_kv_heads * head_dim], not rotated
   DeviceRows values{};  // the same
   int64_t n = 0;
-  int64_t first_key = 0;
+  const int64_t* first_key = nullptr;
   KvShape shape{};
   bool raw = false;
   const Turns* turns = nullptr;    // [head_dim / 2]
   void* const* records = nullptr;  // by chunk of the text
+
+  bool operator==(const StoreKv&) const = default;
 };
 int store_kv(Stream stream, const StoreKv& args);
 
@@ -83,6 +92,8 @@ struct MoveKv {
   const void* second = nullptr;
   int64_t offset = 0;
   void* to = nullptr;  // none of the others
+
+  bool operator==(const MoveKv&) const = default;
 };
 int move_kv(Stream stream, const MoveKv& args);
 
@@ -95,6 +106,8 @@ struct NarrowKv {
   void* const* out = nullptr;             // by chunk
   int64_t first_chunk = 0;
   int64_t n_chunks = 0;
+
+  bool operator==(const NarrowKv&) const = default;
 };
 int narrow_kv(Stream stream, const NarrowKv& args);
 

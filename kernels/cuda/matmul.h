@@ -14,6 +14,8 @@ struct DeviceMatrix {
   int64_t k = 0;
   int64_t row_bytes = 0;
   ElementType type = ElementType::kBF16;
+
+  bool operator==(const DeviceMatrix&) const = default;
 };
 
 // y[r][j] = sum over i of x[r][i] * W[j][i], plus bias[j], plus what y[r][j] was if `add`. bias: f32 [n] or null. y is

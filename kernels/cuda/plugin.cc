@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 #include <string_view>
+#include <utility>
 
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/device_api.h"
@@ -121,6 +122,30 @@ int ask_event(Event event, bool* done) {
 int finish_event(Event event) { return said(cudaEventSynchronize(event)); }
 int wait_event(Stream stream, Event event) { return said(cudaStreamWaitEvent(stream, event, 0)); }
 
+// ---- graphs
+
+// "Relaxed": what other threads do on other streams meanwhile, such as allocating, is no concern of the capture.
+int begin_capture(Stream stream) { return said(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed)); }
+
+int end_capture(Stream stream, Graph* graph) {
+  cudaGraph_t captured = nullptr;
+  cudaError_t error = cudaStreamEndCapture(stream, &captured);
+  if (error == cudaSuccess && *graph != nullptr) {
+    // Other calls than before may need a graph of another shape, which a change cannot give.
+    cudaGraphExecUpdateResultInfo info{};
+    if (cudaGraphExecUpdate(*graph, captured, &info) != cudaSuccess) {
+      cudaGetLastError();
+      cudaGraphExecDestroy(std::exchange(*graph, nullptr));
+    }
+  }
+  if (error == cudaSuccess && *graph == nullptr) error = cudaGraphInstantiate(graph, captured, 0);
+  if (captured != nullptr) cudaGraphDestroy(captured);
+  return said(error);
+}
+
+int launch_graph(Graph graph, Stream stream) { return said(cudaGraphLaunch(graph, stream)); }
+int destroy_graph(Graph graph) { return said(cudaGraphExecDestroy(graph)); }
+
 // The kernels' functions with a failed launch taken back from the thread, as said() does.
 template <auto function>
 struct Said;
@@ -157,6 +182,10 @@ constexpr DeviceApi kApi = {
     .ask_event = ask_event,
     .finish_event = finish_event,
     .wait_event = wait_event,
+    .begin_capture = begin_capture,
+    .end_capture = end_capture,
+    .launch_graph = launch_graph,
+    .destroy_graph = destroy_graph,
     .rms_norm = kSaid<&cuda::rms_norm>,
     .head_norm = kSaid<&cuda::head_norm>,
     .swiglu = kSaid<&cuda::swiglu>,

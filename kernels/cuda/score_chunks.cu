@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kPageChunks) score_chunks_kernel(ScoreChunks a
   float* const query = reinterpret_cast<float*>(memory);
   const int d = args.head_dim, half = d / 2;
   const int64_t row = blockIdx.y / args.n_query_heads, head = blockIdx.y % args.n_query_heads;
-  const int64_t chunk = blockIdx.x * kPageChunks + threadIdx.x, i = args.first_query + row;
+  const int64_t chunk = blockIdx.x * kPageChunks + threadIdx.x, i = *args.first_query + args.first_row + row;
   const In* const from = static_cast<const In*>(args.queries.data) + row * args.queries.stride + head * d;
   for (int c = static_cast<int>(threadIdx.x); c < d; c += kPageChunks) query[c] = to_float(from[c]);
   __syncthreads();

@@ -14,6 +14,8 @@ constexpr int64_t kPageChunks = 64;
 struct ChunkVectors {
   void* const* pages = nullptr;
   ElementType type = ElementType::kF32;
+
+  bool operator==(const ChunkVectors&) const = default;
 };
 
 // The mean, or the least and the greatest of each channel, of the keys of chunks [first_chunk, first_chunk + n_chunks)
@@ -28,6 +30,8 @@ struct SummariseKeys {
   int64_t n_chunks = 0;
   bool bounds = false;
   ChunkVectors out{};
+
+  bool operator==(const SummariseKeys&) const = default;
 };
 int summarise_keys(Stream stream, const SummariseKeys& args);
 
@@ -44,6 +48,8 @@ struct AttendInChunks {
   int64_t first_chunk = 0;
   int64_t n_chunks = 0;
   ChunkVectors out{};  // f32, of query head h the h-th
+
+  bool operator==(const AttendInChunks&) const = default;
 };
 // Shared memory that it takes; a block of a device has some 99 KiB or more.
 constexpr int64_t attend_in_chunks_bytes(const KvShape& shape) {
@@ -85,10 +91,13 @@ struct ScoreChunks {
   int layer = 0;         // of kRandom
   DeviceRows queries{};  // [n][n_query_heads * head_dim], not rotated
   int64_t n = 0;
-  int64_t first_query = 0;  // indexes first_query + row
+  const int64_t* first_query = nullptr;
+  int64_t first_row = 0;  // row r is the query at index *first_query + first_row + r
   ChunkVectors vectors{};
   float* scores = nullptr;  // [n][n_query_heads][n_chunks]
   int64_t n_chunks = 0;     // at least those before the last query's own
+
+  bool operator==(const ScoreChunks&) const = default;
 };
 int score_chunks(Stream stream, const ScoreChunks& args);
 
@@ -109,11 +118,14 @@ struct ChooseChunks {
   float* scores = nullptr;  // of score_chunks; those of sticky chunks are changed
   int64_t n_chunks = 0;
   int64_t n = 0;
-  int64_t first_query = 0;
+  const int64_t* first_query = nullptr;  // as of ScoreChunks
+  int64_t first_row = 0;
   const int32_t* sticky = nullptr;  // [n_sticky] chunks
   int64_t n_sticky = 0;
   int32_t* chosen = nullptr;  // [n][n_query_heads][width]: ascending, -1 behind them
   int64_t width = 0;          // most of the last query
+
+  bool operator==(const ChooseChunks&) const = default;
 };
 int choose_chunks(Stream stream, const ChooseChunks& args);
 
@@ -158,6 +170,8 @@ struct ListChosen {
   AttentionPiece* pieces = nullptr;  // [n_tiles][most_pieces]
   AttentionPick* picks = nullptr;    // [n_tiles][most_picks]
   AttentionWork* works = nullptr;    // [n_tiles][n_parts]
+
+  bool operator==(const ListChosen&) const = default;
 };
 int list_chosen(Stream stream, const ListChosen& args);
 

@@ -10,7 +10,7 @@ constexpr int kThreads = 128;
 
 template <typename In, typename Kv>
 __global__ void __launch_bounds__(kThreads) store_kv_kernel(StoreKv args) {
-  const int64_t key = args.first_key + blockIdx.x, chunk = args.shape.chunk, offset = key % chunk;
+  const int64_t key = *args.first_key + blockIdx.x, chunk = args.shape.chunk, offset = key % chunk;
   const int d = args.shape.head_dim, half = d / 2;
   const In* const keys = static_cast<const In*>(args.keys.data) + blockIdx.x * args.keys.stride;
   const In* const values = static_cast<const In*>(args.values.data) + blockIdx.x * args.values.stride;

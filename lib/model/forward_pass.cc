@@ -192,6 +192,9 @@ Status ForwardPass::run(std::span<const Sequence> sequences, Exec exec) {
   plan_rows(sequences);
   QUIRE_TRY(prepare_scratch(n_tokens_ + n_beacons_));
   QUIRE_TRY(prepare_adapters(sequences));
+  // The last pass is done: what it held of the device serves this one, at the same addresses.
+  step_.reset();
+  nope_step_.reset();
   QUIRE_ASSIGN(step_, prepare_step(exec, true));
   if (config_.has_nope_layers()) {
     QUIRE_ASSIGN(nope_step_, prepare_step(exec, false));

@@ -135,6 +135,7 @@ TEST_P(RowKernels, StoreKeysAtTheirOffsets) {
       for (const bool raw : {false, true}) {
         const cuda::KvShape shape{3, 40, 24, type};
         const int64_t n = 31, first = 41, width = 120, elements = 2 * width * shape.chunk;
+        const Shared<int64_t> first_key{first};
         Elements keys = random_elements(random_, in, n * width), values = random_elements(random_, in, n * width);
         std::vector<Elements> records(3, Elements(type, elements));
         Shared<void*> addresses;
@@ -146,8 +147,8 @@ TEST_P(RowKernels, StoreKeysAtTheirOffsets) {
           exact_turns[a] = turn;
           turns.push_back({static_cast<float>(turn), static_cast<float>(turn - static_cast<float>(turn))});
         }
-        ASSERT_EQ(run(&cuda::DeviceApi::store_kv,
-                      {keys.rows(width), values.rows(width), n, first, shape, raw, turns.data(), addresses.data()}),
+        ASSERT_EQ(run(&cuda::DeviceApi::store_kv, {keys.rows(width), values.rows(width), n, first_key.data(), shape,
+                                                   raw, turns.data(), addresses.data()}),
                   0);
         for (int64_t r = 0; r < n; ++r) {
           const int64_t j = first + r, offset = j % shape.chunk;

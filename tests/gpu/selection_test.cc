@@ -28,7 +28,7 @@ constexpr int64_t kDim = 48, kHeads = 4, kKvHeads = 2, kChunk = 16, kPeriod = 80
 // Score of a chunk in double, as ScoreChunks says.
 double expected_score(const cuda::ScoreChunks& args, const Elements& queries, const std::vector<Elements>& pages,
                       const std::vector<double>& turns, int64_t row, int64_t head, int64_t chunk) {
-  const int64_t i = args.first_query + row;
+  const int64_t i = *args.first_query + args.first_row + row;
   std::vector<double> q(kDim);
   for (int64_t c = 0; c < kDim; ++c) q[static_cast<size_t>(c)] = queries[(row * kHeads + head) * kDim + c];
   const auto vector = [&](int64_t index, int64_t c) {
@@ -72,7 +72,9 @@ double expected_score(const cuda::ScoreChunks& args, const Elements& queries, co
 }
 
 TEST_P(SelectionKernels, ScoreChunks) {
-  const int64_t n = 5, first_query = 1290, n_chunks = (first_query + n - 1) / kChunk;  // 80, in two pages
+  const int64_t n = 5, first_row = 3;
+  const Shared<int64_t> first_query{1287};
+  const int64_t first = first_query[0] + first_row, n_chunks = (first + n - 1) / kChunk;  // 80, in two pages
   std::vector<double> exact;
   Shared<cuda::Turns> turns;
   for (int a = 0; a < kDim / 2; ++a) {
@@ -112,7 +114,7 @@ TEST_P(SelectionKernels, ScoreChunks) {
       args.turns = turns.data();
       args.spans = spans, args.n_spans = 2;
       args.queries = queries.rows(kHeads * kDim);
-      args.n = n, args.first_query = first_query;
+      args.n = n, args.first_query = first_query.data(), args.first_row = first_row;
       args.vectors = {addresses.data(), type};
       args.scores = scores.data(), args.n_chunks = n_chunks;
       ASSERT_EQ(run(&cuda::DeviceApi::score_chunks, args), 0);
@@ -120,7 +122,7 @@ TEST_P(SelectionKernels, ScoreChunks) {
         for (int64_t head = 0; head < kHeads; ++head) {
           for (int64_t c = 0; c < n_chunks; ++c) {
             const float found = scores[static_cast<size_t>((row * kHeads + head) * n_chunks + c)];
-            const bool before = c < (first_query + row) / kChunk;
+            const bool before = c < (first + row) / kChunk;
             const double expected = before ? expected_score(args, queries, pages, exact, row, head, c) : -INFINITY;
             if (std::isinf(expected)) {
               ASSERT_EQ(found, -INFINITY) << row << " " << c;
@@ -164,14 +166,17 @@ TEST_P(SelectionKernels, ChooseChunks) {
     cuda::ChooseChunks args;
     args.chunk = kChunk;
     args.n = 3;
-    args.first_query = trial % 3 == 0 ? between(0, 100) : between(1000, 12000);
+    const int64_t first = trial % 3 == 0 ? between(10, 110) : between(1000, 12000);
+    args.first_row = trial % 2 == 0 ? 0 : between(1, 10);
+    const Shared<int64_t> first_query{first - args.first_row};
+    args.first_query = first_query.data();
     args.count = between(4, 12), args.one_in = trial % 2 == 0 ? 0 : between(5, 20);
     args.n_last = between(1, 3);
     args.first_forced = trial % 4 != 3;
     args.first_free = trial % 4 == 2 ? 0 : 1;
     if (args.first_forced) args.first_free = 1;
     args.n_query_heads = 6, args.heads = trial % 3 == 1 ? 3 : 1;
-    const int64_t last = args.first_query + args.n - 1;
+    const int64_t last = first + args.n - 1;
     args.n_chunks = last / kChunk + 1;
     args.width = args.count;
     if (args.one_in > 0) args.width = std::max(args.width, (last / kChunk + 1) / args.one_in);
@@ -202,7 +207,7 @@ TEST_P(SelectionKernels, ChooseChunks) {
           }
         }
         const auto at = chosen.begin() + (row * args.n_query_heads + head) * args.width;
-        ASSERT_EQ(std::vector<int32_t>(at, at + args.width), expected_choice(args, args.first_query + row, sums));
+        ASSERT_EQ(std::vector<int32_t>(at, at + args.width), expected_choice(args, first + row, sums));
       }
     }
   }
@@ -212,7 +217,8 @@ TEST_P(SelectionKernels, ChooseChunks) {
 TEST_P(SelectionKernels, ChooseChunksBySharesOfAttention) {
   cuda::ChooseChunks args;
   args.chunk = kChunk, args.count = 4, args.n_query_heads = args.heads = 2, args.softmax = true;
-  args.n = 1, args.first_query = 20 * kChunk, args.n_chunks = 20, args.width = 4;
+  const Shared<int64_t> first_query{20 * kChunk};
+  args.n = 1, args.first_query = first_query.data(), args.n_chunks = 20, args.width = 4;
   Shared<float> scores(40);
   for (size_t c = 0; c < 20; ++c) {
     scores[c] = c == 5 || c == 7 ? 100.0f : 0.0f;         // half of its attention each

@@ -61,11 +61,9 @@ class Call {
       QUIRE_ASSIGN(std::byte* const stats, queue_.workspace(Work::kStats, rows * sizeof(AttentionStats)));
       kernel_.stats = reinterpret_cast<AttentionStats*>(stats);
     }
-    QUIRE_TRY(
-        queue_.add("attention", cancel_, [&](const DeviceApi& api, Stream s) { return api.attention(s, kernel_); }));
+    QUIRE_TRY(queue_.launch<&DeviceApi::attention>("attention", cancel_, kernel_));
     if (!cells.shares) return {};
-    return queue_.add("shares of attention", cancel_,
-                      [&](const DeviceApi& api, Stream s) { return api.attention_shares(s, kernel_, cells); });
+    return queue_.launch<&DeviceApi::attention_shares>("shares of attention", cancel_, kernel_, cells);
   }
 
  private:
@@ -82,8 +80,7 @@ class Call {
     kernel_.pieces = of.pieces = reinterpret_cast<AttentionPiece*>(memory);
     kernel_.picks = of.picks = reinterpret_cast<AttentionPick*>(of.pieces + n_pieces);
     kernel_.works = of.works = reinterpret_cast<AttentionWork*>(of.picks + n_picks);
-    QUIRE_TRY(queue_.add("listing chosen chunks", cancel_,
-                         [&](const DeviceApi& api, Stream s) { return api.list_chosen(s, of); }));
+    QUIRE_TRY(queue_.launch<&DeviceApi::list_chosen>("listing chosen chunks", cancel_, of));
     return of.n_parts > 1 ? static_cast<int32_t>(n_works) : 0;
   }
 

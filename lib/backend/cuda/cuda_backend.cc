@@ -143,49 +143,43 @@ class CudaBackend final : public Backend {
                                                      std::span<const StepSequence> sequences) override {
     auto step = std::make_unique<CudaStep>(lists_, n_query_heads);
     step->cut(sequences, facts_.n_processors);
-    cuda_queue(exec.queue).begin_step();
+    int64_t n_rows = 0;
+    for (const StepSequence& sequence : sequences) n_rows += sequence.n;
+    cuda_queue(exec.queue).begin_step(n_rows);
     QUIRE_TRY(step->upload(cuda_queue(exec.queue)));
     return std::unique_ptr<PreparedStep>(std::move(step));
   }
   Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, Rows out) override {
     const auto& source = static_cast<const CudaTable&>(table);
     const auto* id = reinterpret_cast<const int32_t*>(address(ids)) + first;
-    return add(exec, "looking up tokens", [&](const DeviceApi& api, Stream s) {
-      return api.embed(s, source.data(), table.rows, id, n, table.columns, device_rows(out));
-    });
+    return launch<&DeviceApi::embed>(exec, "looking up tokens", source.data(), table.rows, id, n, table.columns,
+                                     device_rows(out));
   }
   Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {
-    return add(exec, "a norm", [&](const DeviceApi& api, Stream s) {
-      return api.rms_norm(s, device_rows(x), floats(weight), eps, n, width, device_rows(out));
-    });
+    return launch<&DeviceApi::rms_norm>(exec, "a norm", device_rows(x), floats(weight), eps, n, width,
+                                        device_rows(out));
   }
   using Backend::head_norm;
   Status head_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t heads,
                    int64_t head_dim) override {
-    return add(exec, "a norm of heads", [&](const DeviceApi& api, Stream s) {
-      return api.head_norm(s, device_rows(x), floats(weight), eps, n, heads, head_dim);
-    });
+    return launch<&DeviceApi::head_norm>(exec, "a norm of heads", device_rows(x), floats(weight), eps, n, heads,
+                                         head_dim);
   }
   Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write, Rows y) override;
   Status add_low_rank(Exec exec, const LowRankArgs& args) override {
     const int64_t rank = args.b->k;
     if (args.a) QUIRE_TRY(matmul(exec, args.x, args.n, *args.a, nullptr, Write::kSet, args.work));
     if (args.scale != 1) {
-      QUIRE_TRY(add(exec, "the scale of an adapter", [&](const DeviceApi& api, Stream s) {
-        return api.scale_rows(s, device_rows(args.work), args.n, rank, args.scale);
-      }));
+      QUIRE_TRY(launch<&DeviceApi::scale_rows>(exec, "the scale of an adapter", device_rows(args.work), args.n, rank,
+                                               args.scale));
     }
     return matmul(exec, args.work, args.n, *args.b, nullptr, Write::kAdd, args.y);
   }
   Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) override {
-    return add(exec, "swiglu", [&](const DeviceApi& api, Stream s) {
-      return api.swiglu(s, device_rows(x), n, width, device_rows(out));
-    });
+    return launch<&DeviceApi::swiglu>(exec, "swiglu", device_rows(x), n, width, device_rows(out));
   }
   Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) override {
-    return add(exec, "copying rows", [&](const DeviceApi& api, Stream s) {
-      return api.copy_rows(s, device_rows(from), n, width, device_rows(to));
-    });
+    return launch<&DeviceApi::copy_rows>(exec, "copying rows", device_rows(from), n, width, device_rows(to));
   }
   Status store_kv(Exec exec, const PreparedStep& step, const StoreKvArgs& args) override {
     const CudaStep::Sequence& sequence = cuda_step(step).at(args.sequence);
@@ -193,12 +187,12 @@ class CudaBackend final : public Backend {
     of.keys = device_rows(args.keys);
     of.values = device_rows(args.values);
     of.n = sequence.n;
-    of.first_key = sequence.first_key;
+    of.first_key = cuda_step(step).first_key(args.sequence);
     of.shape = shape_of(sequence.geometry);
     of.raw = sequence.raw_keys;
     of.turns = turns_of(sequence.rope);
     QUIRE_ASSIGN(of.records, cuda_queue(exec.queue).records(args.records));
-    return add(exec, "storing keys", [&](const DeviceApi& api, Stream s) { return api.store_kv(s, of); });
+    return launch<&DeviceApi::store_kv>(exec, "storing keys", of);
   }
   Status move_kv(Exec exec, const MoveKvArgs& args) override {
     MoveKv of;
@@ -208,7 +202,7 @@ class CudaBackend final : public Backend {
     of.second = address(args.second);
     of.offset = args.offset;
     of.to = address(args.to);
-    return add(exec, "moving keys", [&](const DeviceApi& api, Stream s) { return api.move_kv(s, of); });
+    return launch<&DeviceApi::move_kv>(exec, "moving keys", of);
   }
   Status narrow_chunks(Exec exec, const PreparedStep& step, const NarrowArgs& args) override {
     const CudaStep::Sequence& sequence = cuda_step(step).at(args.sequence);
@@ -219,7 +213,7 @@ class CudaBackend final : public Backend {
     QUIRE_ASSIGN(of.out, cuda_queue(exec.queue).records(args.out));
     of.first_chunk = args.first_chunk;
     of.n_chunks = args.n_chunks;
-    return add(exec, "narrowing old text", [&](const DeviceApi& api, Stream s) { return api.narrow_kv(s, of); });
+    return launch<&DeviceApi::narrow_kv>(exec, "narrowing old text", of);
   }
   Status represent_chunks(Exec exec, const PreparedStep& step, const RepresentArgs& args) override {
     return run_represent(cuda_queue(exec.queue), exec.cancel, cuda_step(step), args);
@@ -235,9 +229,8 @@ class CudaBackend final : public Backend {
   }
   Status keep_peaks(Exec exec, const Buffer& shares, int64_t n, int n_heads, int64_t n_cells, bool first,
                     Buffer& peaks) override {
-    return add(exec, "peaks", [&](const DeviceApi& api, Stream s) {
-      return api.keep_peaks(s, floats(shares), n, n_heads, n_cells, first, reinterpret_cast<float*>(address(peaks)));
-    });
+    return launch<&DeviceApi::keep_peaks>(exec, "peaks", floats(shares), n, n_heads, n_cells, first,
+                                          reinterpret_cast<float*>(address(peaks)));
   }
 
   int64_t workspace_bytes() const override { return total_; }
@@ -252,9 +245,9 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  template <typename Function>
-  Status add(Exec exec, const char* what, const Function& queue) {
-    return cuda_queue(exec.queue).add(what, exec.cancel, queue);
+  template <auto kFunction, typename... Arguments>
+  Status launch(Exec exec, const char* what, const Arguments&... arguments) {
+    return cuda_queue(exec.queue).launch<kFunction>(what, exec.cancel, arguments...);
   }
   static const float* floats(const Buffer& buffer) { return reinterpret_cast<const float*>(address(buffer)); }
   bool has_blas();
@@ -333,14 +326,11 @@ Status CudaBackend::matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, c
                           (y.type == x.type || y.type == ElementType::kF32);
     if (for_blas && has_blas()) {
       QUIRE_ASSIGN(std::byte* const workspace, queue.workspace(Work::kBlas, kBlasWorkspace));
-      QUIRE_TRY(add(exec, "a product by cuBLASLt", [&](const DeviceApi& api, Stream s) {
-        return api.blas_matmul(s, from, n, w.rows(run), own_bias, add_to, to, workspace);
-      }));
+      QUIRE_TRY(launch<&DeviceApi::blas_matmul>(exec, "a product by cuBLASLt", from, n, w.rows(run), own_bias, add_to,
+                                                to, workspace));
       continue;
     }
-    QUIRE_TRY(add(exec, "a product", [&](const DeviceApi& api, Stream s) {
-      return api.matmul(s, from, n, w.rows(run), own_bias, add_to, to);
-    }));
+    QUIRE_TRY(launch<&DeviceApi::matmul>(exec, "a product", from, n, w.rows(run), own_bias, add_to, to));
   }
   return {};
 }

@@ -7,6 +7,8 @@ namespace quire::cuda {
 namespace {
 
 constexpr size_t kAlignment = 256;
+// Working memory grows by multiples of this, so that it stays where it is for most of the steps of a growing text.
+constexpr int64_t kWorkspaceStep = int64_t{256} << 10;
 
 }  // namespace
 
@@ -86,6 +88,13 @@ Status CudaQueue::begin(const CancelToken* cancel) {
   return status.ok() ? Status() : fail(status);
 }
 
+Status CudaQueue::flush() {
+  if (noted_.empty()) return {};
+  notes_ = false;
+  const Status status = graphs_.queue(std::exchange(noted_, {}));
+  return status.ok() ? Status() : fail(status);
+}
+
 Status CudaQueue::finish() {
   return add("waiting for a stream", nullptr, [](const DeviceApi& api, Stream s) { return api.finish_stream(s); });
 }
@@ -103,7 +112,9 @@ Status CudaQueue::replace(DeviceMemory& memory, size_t bytes) {
 
 Result<std::byte*> CudaQueue::workspace(Work work, size_t bytes) {
   DeviceMemory& memory = workspaces_[static_cast<size_t>(work)];
-  if (memory.size() < bytes || memory.data() == nullptr) QUIRE_TRY(replace(memory, bytes));
+  if (memory.size() < bytes || memory.data() == nullptr) {
+    QUIRE_TRY(replace(memory, static_cast<size_t>(round_up(static_cast<int64_t>(bytes), kWorkspaceStep))));
+  }
   return memory.data();
 }
 
@@ -172,6 +183,7 @@ Result<void* const*> CudaQueue::pages(const Representations& representations) {
 Result<std::unique_ptr<CudaFence>> CudaFence::record(CudaQueue& queue) {
   const CudaDevice& device = queue.device();
   QUIRE_TRY(device.use());
+  if (queue.failure().ok()) (void)queue.flush();  // its failure is the queue's, and so the fence's
   Event event = nullptr;
   QUIRE_TRY(device.check(device.api().create_event(&event), "creating an event"));
   std::unique_ptr<CudaFence> fence(new CudaFence(device, event, queue.failure()));

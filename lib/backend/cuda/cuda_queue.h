@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lib/backend/cuda/cuda_device.h"
+#include "lib/backend/cuda/step_graphs.h"
 #include "lib/backend/operations.h"
 
 namespace quire::cuda {
@@ -66,9 +67,24 @@ class CudaQueue : public Queue {
   template <typename Function>
   Status add(const char* what, const CancelToken* cancel, const Function& queue) {
     QUIRE_TRY(begin(cancel));
+    QUIRE_TRY(flush());
     const int error = queue(device_.api(), stream_);
     return error == 0 ? Status() : fail(device_.check(error, what));
   }
+  // The same with a function of the table that launches kernels and its arguments behind the stream. In a step of few
+  // rows the call is noted at first (StepGraphs), and made when something follows that is no such call.
+  template <auto kFunction, typename... Arguments>
+  Status launch(const char* what, const CancelToken* cancel, const Arguments&... arguments) {
+    QUIRE_TRY(begin(cancel));
+    if (notes_) {
+      noted_.push_back(std::make_unique<CommandOf<kFunction>>(what, arguments...));
+      return {};
+    }
+    const int error = (device_.api().*kFunction)(stream_, arguments...);
+    return error == 0 ? Status() : fail(device_.check(error, what));
+  }
+  // Makes the calls that were noted; then none are noted until the next step.
+  Status flush();
   // Waits for what was queued.
   Status finish();
 
@@ -91,8 +107,12 @@ class CudaQueue : public Queue {
   // Copies to host memory and waits.
   Status read(const void* from, void* to, size_t bytes);
 
-  // Arrays of addresses that were last used before this call may be replaced. Not within an operation.
-  void begin_step() { ++step_; }
+  // Arrays of addresses that were last used before this call may be replaced. Not within an operation. n_rows: of the
+  // step.
+  void begin_step(int64_t n_rows) {
+    ++step_;
+    notes_ = n_rows <= kMostNotedRows && graphs_.possible();
+  }
   // The addresses on the device, as an array there: valid until the step after this one. They are copied only where
   // they are not what they were: `key` says which array it is, and need not be right.
   Result<void* const*> table(const void* key, const std::vector<void*>& addresses);
@@ -100,8 +120,11 @@ class CudaQueue : public Queue {
   Result<void* const*> pages(const Representations& representations);
 
  private:
+  // Longer steps take the device longer than their launches take the host.
+  static constexpr int64_t kMostNotedRows = kFewRows;
+
   CudaQueue(const CudaDevice& device, std::atomic<int64_t>& total, Stream stream)
-      : device_(device), total_(total), stream_(stream), ring_(device, stream) {}
+      : device_(device), total_(total), stream_(stream), graphs_(device, stream), ring_(device, stream) {}
   Status begin(const CancelToken* cancel);
   // Working memory of `bytes` in place of what `memory` was, once nothing uses that any more.
   Status replace(DeviceMemory& memory, size_t bytes);
@@ -120,6 +143,9 @@ class CudaQueue : public Queue {
   std::atomic<int64_t>& total_;
   const Stream stream_;
   Status failure_;
+  StepGraphs graphs_;
+  bool notes_ = false;
+  Commands noted_;
   UploadRing ring_;
   std::array<DeviceMemory, static_cast<size_t>(Work::kCount)> workspaces_;
   int64_t step_ = 0;

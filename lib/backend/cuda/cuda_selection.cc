@@ -69,8 +69,10 @@ class Selector {
     const int64_t most =
         std::max<int64_t>(1, std::min<int64_t>(int64_t{kMostScoreBytes} / row_bytes, kMostBlocks / n_heads_));
     score_.spans = step_.score_spans(scored);
+    score_.first_query = choose_.first_query = step_.first_query(scored);
     score_.n_spans = scored.n_spans;
     for (int64_t q = 0; q < block.n_queries; q += most) {
+      score_.first_row = choose_.first_row = q;
       QUIRE_TRY(run(scored.first_row + q, std::min(most, block.n_queries - q), block.first_query + q));
     }
     return {};
@@ -84,13 +86,10 @@ class Selector {
     score_.scores = choose_.scores = reinterpret_cast<float*>(memory);
     score_.n_chunks = choose_.n_chunks = n_chunks;
     score_.n = choose_.n = n;
-    score_.first_query = choose_.first_query = first_query;
     score_.queries = device_rows(args_.queries.at(row));
     choose_.chosen = reinterpret_cast<int32_t*>(address(*args_.out)) + row * n_heads_ * width_;
-    QUIRE_TRY(queue_.add("scores of chunks", cancel_,
-                         [&](const DeviceApi& api, Stream s) { return api.score_chunks(s, score_); }));
-    return queue_.add("choosing chunks", cancel_,
-                      [&](const DeviceApi& api, Stream s) { return api.choose_chunks(s, choose_); });
+    QUIRE_TRY(queue_.launch<&DeviceApi::score_chunks>("scores of chunks", cancel_, score_));
+    return queue_.launch<&DeviceApi::choose_chunks>("choosing chunks", cancel_, choose_);
   }
 
   CudaQueue& queue_;
@@ -124,8 +123,7 @@ Status run_represent(CudaQueue& queue, const CancelToken* cancel, const CudaStep
     of.first_chunk = args.first_chunk;
     of.n_chunks = args.n_chunks;
     of.out = out;
-    return queue.add("representations", cancel,
-                     [&](const DeviceApi& api, Stream s) { return api.attend_in_chunks(s, of); });
+    return queue.launch<&DeviceApi::attend_in_chunks>("representations", cancel, of);
   }
   SummariseKeys of;
   of.shape = shape_of(sequence.geometry);
@@ -137,8 +135,7 @@ Status run_represent(CudaQueue& queue, const CancelToken* cancel, const CudaStep
   of.n_chunks = args.n_chunks;
   of.bounds = args.selection.representation == Representation::kBounds;
   of.out = out;
-  return queue.add("representations", cancel,
-                   [&](const DeviceApi& api, Stream s) { return api.summarise_keys(s, of); });
+  return queue.launch<&DeviceApi::summarise_keys>("representations", cancel, of);
 }
 
 Status run_select(CudaQueue& queue, const CancelToken* cancel, const CudaStep& step, const SelectArgs& args) {

@@ -110,6 +110,7 @@ void CudaStep::cut(std::span<const StepSequence> all, int n_processors) {
   for (const StepSequence& given : all) {
     Sequence& own = sequences_.emplace_back();
     static_cast<StepSequence&>(own) = given;
+    own.first_index = add_index(given.first_key);
     own.pieces =
         tiling::cut_pieces({*given.plan, n_query_heads, given.geometry.n_kv_heads, given.geometry.chunk, given.old});
     int64_t n_tiles = 0, n_keys = 0;
@@ -140,6 +141,7 @@ void CudaStep::cut(std::span<const StepSequence> all, int n_processors) {
     own.n_merges = range.n_merges;
     own.n_parts = range.n_parts;
   }
+  indexes_at_ = layout_.add(indexes_);
   score_spans_at_ = layout_.add(score_spans_);
   chosen_tiles_at_ = layout_.add(chosen_tiles_);
   chosen_keys_at_ = layout_.add(chosen_keys_);
@@ -171,7 +173,7 @@ void CudaStep::add_scored(Sequence& sequence) {
         of.key_period = span.key_period;
         score_spans_.push_back(of);
       }
-      sequence.scored.push_back({&block, row, first, list.end - list.begin});
+      sequence.scored.push_back({&block, row, add_index(block.first_query), first, list.end - list.begin});
     }
     row += block.n_queries;
   }

@@ -70,6 +70,7 @@ struct ListsOnDevice {
 struct ScoredBlock {
   const QueryBlock* block = nullptr;
   int64_t first_row = 0;  // among all queries of the plan
+  int64_t first_index = 0;
   int64_t first_span = 0;
   int n_spans = 0;
 };
@@ -95,6 +96,7 @@ class CudaStep : public PreparedStep {
     ChosenTiles chosen;
     size_t query_scale = 0;  // place of f32 [n], if the plan has it
     size_t sticky = 0;       // place of the plan's sticky chunks
+    int64_t first_index = 0;
   };
 
   CudaStep(ListPool& pool, int n_heads) : n_query_heads(n_heads), pool_(pool) {}
@@ -116,6 +118,9 @@ class CudaStep : public PreparedStep {
   const int32_t* sticky(int sequence) const {
     return reinterpret_cast<const int32_t*>(memory_.device.data() + at(sequence).sticky);
   }
+  // The first key of a sequence and the first query of a block, on the device.
+  const int64_t* first_key(int sequence) const { return indexes() + at(sequence).first_index; }
+  const int64_t* first_query(const ScoredBlock& block) const { return indexes() + block.first_index; }
   const ScoreSpan* score_spans(const ScoredBlock& block) const {
     return reinterpret_cast<const ScoreSpan*>(memory_.device.data() + score_spans_at_) + block.first_span;
   }
@@ -128,6 +133,12 @@ class CudaStep : public PreparedStep {
   const int n_query_heads;
 
  private:
+  const int64_t* indexes() const { return reinterpret_cast<const int64_t*>(memory_.device.data() + indexes_at_); }
+  // Returns where the index will stand among all of them.
+  int64_t add_index(int64_t index) {
+    indexes_.push_back(index);
+    return static_cast<int64_t>(indexes_.size()) - 1;
+  }
   void add_scored(Sequence& sequence);
   void add_chosen(Sequence& sequence, int32_t first_span, int n_processors);
   int64_t add_chosen_spans(const Plan& plan, const QueryBlock& block, int32_t first_span);
@@ -137,12 +148,14 @@ class CudaStep : public PreparedStep {
   std::vector<Sequence> sequences_;
   AttentionLists lists_;
   std::vector<ListsOnDevice> places_;
+  std::vector<int64_t> indexes_;  // of tokens
   std::vector<ScoreSpan> score_spans_;
   std::vector<AttentionTile> chosen_tiles_;
   std::vector<ChosenKeys> chosen_keys_;  // by tile
   std::vector<ChosenSpan> chosen_spans_;
   std::vector<AttentionMerge> chosen_merges_;
-  size_t score_spans_at_ = 0, chosen_tiles_at_ = 0, chosen_keys_at_ = 0, chosen_spans_at_ = 0, chosen_merges_at_ = 0;
+  size_t indexes_at_ = 0, score_spans_at_ = 0, chosen_tiles_at_ = 0, chosen_keys_at_ = 0, chosen_spans_at_ = 0,
+         chosen_merges_at_ = 0;
   ListLayout layout_;
   ListMemory memory_;
 };

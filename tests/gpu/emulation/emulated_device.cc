@@ -7,8 +7,10 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/gpu/emulation/block.h"
@@ -19,6 +21,11 @@ struct CUstream_st {
   std::deque<Work> waiting;
   int64_t n_done = 0;
   int failure = 0;
+  std::vector<Work>* capture = nullptr;  // where work goes that is not done
+};
+
+struct CUgraphExec_st {
+  std::vector<Work> work;
 };
 
 struct CUevent_st {
@@ -32,6 +39,7 @@ namespace {
 
 using cuda::DeviceFacts;
 using cuda::Event;
+using cuda::Graph;
 using cuda::Probe;
 using cuda::Stream;
 
@@ -119,6 +127,7 @@ bool lies_in(const std::map<const void*, size_t>& kind, const void* p, size_t by
 }
 
 int queue(Stream stream, Work work) {
+  if (stream->capture != nullptr) die("something that is no kernel is captured");
   stream->waiting.push_back(std::move(work));
   return 0;
 }
@@ -157,6 +166,7 @@ int create_stream(Stream* out) {
 }
 int finish_stream(Stream stream) {
   const std::lock_guard lock(state().mutex);
+  if (stream->capture != nullptr) die("a stream is waited for while it is captured");
   ++state().use.n_waits;
   run(*stream, last(*stream));
   return stream->failure;
@@ -189,6 +199,7 @@ int destroy_event(Event event) {
 }
 int record_event(Event event, Stream stream) {
   const std::lock_guard lock(state().mutex);
+  if (stream->capture != nullptr) die("an event is captured");
   *event = {stream, last(*stream), 0};
   return 0;
 }
@@ -212,6 +223,42 @@ int wait_event(Stream stream, Event event) {
   });
 }
 
+// ---- graphs
+int begin_capture(Stream stream) {
+  const std::lock_guard lock(state().mutex);
+  if (stream->capture != nullptr) die("a stream is captured twice");
+  if (strikes(state().faults.capture)) return kRefused;
+  stream->capture = new std::vector<Work>();
+  return 0;
+}
+int end_capture(Stream stream, Graph* graph) {
+  const std::lock_guard lock(state().mutex);
+  if (stream->capture == nullptr) die("a stream is not captured");
+  const std::unique_ptr<std::vector<Work>> work(std::exchange(stream->capture, nullptr));
+  if (strikes(state().faults.capture)) return kRefused;
+  if (*graph == nullptr) {
+    *graph = new CUgraphExec_st();
+    ++state().use.n_graphs;
+  }
+  (*graph)->work = std::move(*work);
+  return 0;
+}
+int launch_graph(Graph graph, Stream stream) {
+  const std::lock_guard lock(state().mutex);
+  if (strikes(state().faults.launch)) return kRefused;
+  ++state().use.n_graph_launches;
+  for (const Work& work : graph->work) {
+    (void)queue(stream, strikes(state().faults.kernel) ? Work([] { return kKernelFailed; }) : work);
+  }
+  return 0;
+}
+int destroy_graph(Graph graph) {
+  const std::lock_guard lock(state().mutex);
+  --state().use.n_graphs;
+  delete graph;
+  return 0;
+}
+
 // ---- kernels
 template <auto kKernel>
 struct Queued;
@@ -221,16 +268,17 @@ struct Queued<kKernel> {
     const std::lock_guard lock(state().mutex);
     ++state().use.n_launches;
     if (strikes(state().faults.launch)) return kRefused;
-    const bool fails = strikes(state().faults.kernel);
-    return queue(stream, [fails, own = std::tuple<std::decay_t<Arguments>...>(arguments...)] {
-      if (fails) return kKernelFailed;
+    Work work = [own = std::tuple<std::decay_t<Arguments>...>(arguments...)] {
       try {
         return std::apply([](const auto&... of) { return kKernel(nullptr, of...); }, own);
       } catch (const Fault& fault) {
         std::fprintf(stderr, "emulated device: %s\n", fault.what());
         return kKernelFailed;
       }
-    });
+    };
+    if (stream->capture != nullptr) return stream->capture->push_back(std::move(work)), 0;
+    if (strikes(state().faults.kernel)) work = [] { return kKernelFailed; };
+    return queue(stream, std::move(work));
   }
 };
 
@@ -300,6 +348,10 @@ cuda::DeviceApi make_api() {
   api.ask_event = ask_event;
   api.finish_event = finish_event;
   api.wait_event = wait_event;
+  api.begin_capture = begin_capture;
+  api.end_capture = end_capture;
+  api.launch_graph = launch_graph;
+  api.destroy_graph = destroy_graph;
   api.rms_norm = Queued<cuda::rms_norm>::call;
   api.head_norm = Queued<cuda::head_norm>::call;
   api.swiglu = Queued<cuda::swiglu>::call;

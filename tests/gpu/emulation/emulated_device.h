@@ -22,8 +22,9 @@ void set_device_processors(int n);
 struct DeviceFaults {
   int64_t allocation = 0;  // of device memory: out of memory
   int64_t host_allocation = 0;
-  int64_t launch = 0;  // is refused
-  int64_t kernel = 0;  // fails when it runs, and its stream with it
+  int64_t launch = 0;   // is refused
+  int64_t kernel = 0;   // fails when it runs, and its stream with it
+  int64_t capture = 0;  // its beginning or its end fails
   // What the device has; 0: 1 GiB. More is not allocated.
   int64_t memory_bytes = 0;
   bool hides_free_memory = false;  // asking what is free fails
@@ -36,8 +37,10 @@ struct DeviceUse {
   int64_t host_bytes = 0;
   int64_t n_streams = 0;
   int64_t n_events = 0;
+  int64_t n_graphs = 0;
   int64_t n_allocations = 0;  // made in all, of the device's memory
-  int64_t n_launches = 0;
+  int64_t n_launches = 0;     // of kernels, those that are captured too; not those of graphs
+  int64_t n_graph_launches = 0;
   int64_t n_waits = 0;  // of the host for a stream
 };
 DeviceUse device_use();

@@ -1,0 +1,248 @@
+// Steps of few rows are launched as CUDA graphs when they come again: what is launched, that it is the same work, and
+// what is done where no graph can be made. On the emulated device, which counts.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lib/backend/cuda/cuda_backend.h"
+#include "lib/backend/cuda/step_graphs.h"
+#include "tests/gpu/emulation/block.h"
+#include "tests/gpu/emulation/emulated_device.h"
+#include "tests/unit/session/session_fixture.h"
+
+namespace quire::test {
+namespace {
+
+using cuda::DeviceApi;
+using emulation::device_use;
+
+// ---- a stream's steps
+
+// A step that multiplies numbers by one factor after the other.
+class Graphs : public testing::Test {
+ protected:
+  Graphs() {
+    emulation::set_launch_options({.schedule = emulation::Schedule::kForward, .n_threads = 1});
+    EXPECT_EQ(api_.create_stream(&stream_), 0);
+    void* memory = nullptr;
+    EXPECT_EQ(api_.allocate_host(kNumbers * sizeof(float), &memory), 0);
+    numbers_ = static_cast<float*>(memory);
+    graphs_.emplace(device_, stream_);
+  }
+  ~Graphs() override {
+    emulation::set_device_faults({});
+    EXPECT_EQ(api_.finish_stream(stream_), 0);
+    graphs_.reset();
+    EXPECT_EQ(device_use().n_graphs, 0);
+    EXPECT_EQ(api_.destroy_stream(stream_), 0);
+    EXPECT_EQ(api_.release_host(numbers_), 0);
+  }
+
+  // What comes of ones.
+  float multiply(const std::vector<float>& factors) {
+    for (int i = 0; i < kNumbers; ++i) numbers_[i] = 1;
+    cuda::Commands commands;
+    const cuda::DeviceRows rows{numbers_, kNumbers, ElementType::kF32};
+    for (const float factor : factors) {
+      commands.push_back(
+          std::make_unique<cuda::CommandOf<&DeviceApi::scale_rows>>("scaling", rows, 1, kNumbers, factor));
+    }
+    const Status queued = graphs_->queue(std::move(commands));
+    if (!queued.ok()) return -1;
+    EXPECT_EQ(api_.finish_stream(stream_), 0);
+    return numbers_[kNumbers - 1];
+  }
+  struct Count {
+    int64_t launches, graph_launches;
+    bool operator==(const Count&) const = default;
+  };
+  // What multiply() launched.
+  Count counted(const std::vector<float>& factors) {
+    const emulation::DeviceUse before = device_use();
+    float product = 1;
+    for (const float factor : factors) product *= factor;
+    EXPECT_EQ(multiply(factors), product);
+    const emulation::DeviceUse after = device_use();
+    return {after.n_launches - before.n_launches, after.n_graph_launches - before.n_graph_launches};
+  }
+
+  static constexpr int kNumbers = 4;
+  const DeviceApi& api_ = emulation::device_api();
+  const cuda::CudaDevice device_{api_, 0};
+  cuda::Stream stream_ = nullptr;
+  float* numbers_ = nullptr;
+  std::optional<cuda::StepGraphs> graphs_;
+};
+
+TEST_F(Graphs, AreMadeOfWhatComesAgain) {
+  EXPECT_EQ(counted({2, 3}), (Count{2, 0}));
+  EXPECT_EQ(counted({2, 3}), (Count{2, 1}));  // captured: the kernels were not run then
+  EXPECT_EQ(counted({2, 3}), (Count{0, 1}));
+  EXPECT_EQ(counted({2, 5}), (Count{2, 0}));  // another argument
+  EXPECT_EQ(counted({2}), (Count{1, 0}));     // and another number of calls
+  EXPECT_EQ(counted({2, 3}), (Count{0, 1}));
+  EXPECT_EQ(counted({2, 5}), (Count{2, 1}));
+  EXPECT_EQ(device_use().n_graphs, 2);
+}
+
+TEST_F(Graphs, OfStepsLongPastBecomeOthers) {
+  const auto step = [](size_t i) { return std::vector<float>{2, static_cast<float>(i)}; };
+  for (size_t i = 0; i < cuda::StepGraphs::kMostSteps; ++i) {
+    (void)counted(step(i));
+    EXPECT_EQ(counted(step(i)), (Count{2, 1}));
+  }
+  EXPECT_EQ(counted(step(0)), (Count{0, 1}));
+  (void)counted(step(100));  // in the place of 1, which was used longest ago
+  EXPECT_EQ(counted(step(100)), (Count{2, 1}));
+  EXPECT_EQ(device_use().n_graphs, static_cast<int64_t>(cuda::StepGraphs::kMostSteps));
+  EXPECT_EQ(counted(step(0)), (Count{0, 1}));
+  EXPECT_EQ(counted(step(1)), (Count{2, 0}));
+}
+
+TEST_F(Graphs, ThatCannotBeMadeAreDoneWithout) {
+  for (const int64_t at : {1, 2}) {
+    (void)counted({7});
+    emulation::set_device_faults({.capture = at});
+    EXPECT_EQ(counted({7}), (Count{at, 0}));  // the end fails when all was captured, which is then called once more
+    emulation::set_device_faults({});
+    EXPECT_FALSE(graphs_->possible());
+    EXPECT_EQ(counted({7}), (Count{1, 0}));
+    graphs_.emplace(device_, stream_);
+  }
+  (void)counted({7});
+  emulation::set_device_faults({.launch = 1});  // a call that fails while it is captured
+  EXPECT_EQ(counted({7}), (Count{2, 0}));
+  EXPECT_FALSE(graphs_->possible());
+}
+
+TEST_F(Graphs, SayWhatFails) {
+  const auto queue = [&](const char* what) {
+    cuda::Commands commands;
+    commands.push_back(std::make_unique<cuda::CommandOf<&DeviceApi::scale_rows>>(
+        what, cuda::DeviceRows{numbers_, kNumbers, ElementType::kF32}, 1, kNumbers, 3.0f));
+    return graphs_->queue(std::move(commands)).message();
+  };
+  emulation::set_device_faults({.launch = 1});
+  EXPECT_THAT(queue("a call that is refused"), testing::HasSubstr("a call that is refused"));
+  EXPECT_EQ(queue(""), "");
+  EXPECT_EQ(queue(""), "");
+  emulation::set_device_faults({.launch = 1});
+  EXPECT_THAT(queue(""), testing::HasSubstr("launching a step"));
+}
+
+// ---- sessions
+
+std::shared_ptr<Model> on_device(const std::string& name, const DeviceApi& api) {
+  emulation::set_launch_options({.schedule = emulation::Schedule::kForward, .n_threads = 2});
+  RuntimeOptions options;
+  options.n_threads = 1;
+  options.wrap_backend = [&api](std::unique_ptr<Backend>) {
+    static Allocator& allocator = *new Allocator;  // the engine may let the last session go when main() has returned
+    return take(cuda::create_cuda_backend(allocator, api, 0));
+  };
+  return load(name, std::move(options));
+}
+
+const DeviceApi& without_graphs() {
+  static const DeviceApi api = [] {
+    DeviceApi one = emulation::device_api();
+    one.begin_capture = nullptr;
+    return one;
+  }();
+  return api;
+}
+
+struct Case {
+  std::string name, strategy, model = "short_128";
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.strategy; }
+
+class GraphsOfSessions : public testing::TestWithParam<Case> {
+ protected:
+  ~GraphsOfSessions() override { emulation::set_device_faults({}); }
+
+  static std::shared_ptr<Session> session_on(const std::shared_ptr<Model>& model, int64_t n_tokens) {
+    SessionOptions options = with_strategy(GetParam().strategy);
+    options.expected_tokens = 300;
+    auto session = make_session(model, options);
+    expect_ok(session->feed_tokens(random_tokens(*model, n_tokens)));
+    return session;
+  }
+};
+
+constexpr int64_t kTokens = 35;  // generated: over several chunks, which change the calls
+
+struct Answer {
+  Tokens tokens;
+  Logits last;
+};
+Answer answer_of(const std::shared_ptr<Session>& session) {
+  Outcome outcome = run(session, generating(kTokens, 0.8f));
+  expect_ok(outcome.status);
+  return {std::move(outcome.tokens), last_logits(*session)};
+}
+
+TEST_P(GraphsOfSessions, DoWhatTheCallsDo) {
+  Answer expected;
+  for (const bool with : {false, true}) {
+    const auto device = on_device(GetParam().model, with ? emulation::device_api() : without_graphs());
+    const emulation::DeviceUse before = device_use();
+    const Answer got = answer_of(session_on(device, 60));
+    const int64_t graphs = device_use().n_graph_launches - before.n_graph_launches;
+    if (with) {
+      EXPECT_EQ(got.tokens, expected.tokens);
+      EXPECT_TRUE(same_bits(got.last, expected.last));
+      EXPECT_GT(graphs, kTokens * 2 / 3);
+    } else {
+      EXPECT_EQ(graphs, 0);
+      expected = got;
+    }
+  }
+}
+
+using FailingGraphs = GraphsOfSessions;
+
+// Whatever fails, at whichever place: the answer goes on where it was, with the tokens that it would have had.
+TEST_P(FailingGraphs, LeaveTheSession) {
+  using Faults = emulation::DeviceFaults;
+  constexpr int64_t kGenerated = 20;
+  const auto device = on_device(GetParam().model, emulation::device_api());
+  const auto before = session_on(device, 60);
+  expect_ok(run(before, generating(5)).status);
+  const Tokens expected = run(take(before->fork()), generating(kGenerated)).tokens;
+  for (int64_t Faults::*const which : {&Faults::launch, &Faults::kernel, &Faults::allocation, &Faults::capture}) {
+    int n_failed = 0;
+    for (const int64_t n : {1, 3, 40}) {
+      const auto session = take(before->fork());
+      Faults faults;
+      faults.*which = n;
+      emulation::set_device_faults(faults);
+      const Outcome outcome = run(session, generating(kGenerated));
+      emulation::set_device_faults({});
+      n_failed += outcome.status.ok() ? 0 : 1;
+      const auto left = kGenerated - static_cast<int64_t>(outcome.tokens.size());
+      Tokens all = outcome.tokens;
+      if (left > 0) {
+        const Tokens rest = run(session, generating(left)).tokens;
+        all.insert(all.end(), rest.begin(), rest.end());
+      }
+      EXPECT_EQ(all, expected) << n;
+    }
+    if (which == &Faults::capture) {
+      EXPECT_EQ(n_failed, 0);
+    } else if (which != &Faults::allocation) {
+      EXPECT_EQ(n_failed, 3);
+    }
+  }
+}
+
+const Case kFull{"full", "full(kv_chunk=16)"}, kDca{"dca", "dca(chunk=40, cap=55)"},
+    kLongHeads{"longheads", "longheads(chunk=16, chunks=4)"},
+    kDcaTopk{"dca_topk", "dca_topk(chunk=16, chunks=4, one_in=5, dca_chunk=64)"};
+std::string name_of(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(Strategies, GraphsOfSessions, testing::Values(kFull, kDca, kLongHeads, kDcaTopk), name_of);
+INSTANTIATE_TEST_SUITE_P(Strategies, FailingGraphs, testing::Values(kFull, kDcaTopk), name_of);
+
+}  // namespace
+}  // namespace quire::test
