@@ -24,9 +24,9 @@ constexpr auto kBF16 = ElementType::kBF16;
 
 // The device's backend, with rows of any type.
 struct Device {
-  Device() {
+  explicit Device(int index = 0) {
     emulation::set_launch_options({.schedule = emulation::Schedule::kRandom, .n_threads = 2});
-    backend = take(cuda::create_cuda_backend(allocator, test_device(), 0));
+    backend = take(cuda::create_cuda_backend(allocator, test_device(), index));
     queue = take(backend->create_queue());
   }
   ~Device() { emulation::set_device_faults({}); }
@@ -318,6 +318,25 @@ TEST(CudaQueue, OneWaitsForAnother) {
   ASSERT_TRUE(device.backend->upload(*other, &second, *buffer, 0, sizeof second).ok());
   ASSERT_TRUE(finish_queue(*device.backend, *other).ok());
   EXPECT_EQ(device.values(kF32, *buffer), (std::vector<float>{2, 0}));
+}
+
+// The emulation ends the program where a thread uses what is not of the device that it has chosen.
+TEST(CudaQueue, AThreadUsesThoseOfTwoDevicesInTurn) {
+  if (wants_gpu()) GTEST_SKIP() << "of the emulation";
+  Device devices[] = {Device(0), Device(1)};
+  std::unique_ptr<Buffer> buffers[] = {devices[0].elements(kBF16, {1, 2, 3, 4}),
+                                       devices[1].elements(kBF16, {5, 6, 7, 8})};
+  const auto rows = [&](int i) { return Rows{buffers[i].get(), 0, 2, kBF16}; };
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(devices[i].backend->copy_rows(devices[i].exec(), rows(i), 1, 2, rows(i).at(1)).ok());
+  }
+  std::unique_ptr<Fence> fences[2];
+  for (int i = 0; i < 2; ++i) fences[i] = take(devices[i].backend->record(*devices[i].queue));
+  for (const auto& fence : fences) EXPECT_TRUE(fence->wait().ok());
+  for (int i = 0; i < 2; ++i) {
+    const float first = static_cast<float>(1 + 4 * i);
+    EXPECT_EQ(devices[i].values(kBF16, *buffers[i]), (std::vector<float>{first, first + 1, first, first + 1}));
+  }
 }
 
 // More than the pinned memory takes at once, from memory that is overwritten after each call.

@@ -29,19 +29,19 @@ constexpr double kNear = 1.0 / 64;
 // between two codes, the device's may be rounded to the other one, which is a whole step away.
 constexpr double kNearInt4 = 4 * kNear;
 
-Devices::Wrap on_test_device() {
-  return [](std::unique_ptr<Backend>) {
+Devices::Wrap on_test_device(int index = 0) {
+  return [index](std::unique_ptr<Backend>) {
     // Never destroyed: the engine may let the last session go when main() has returned.
     static Allocator& allocator = *new Allocator;
-    return take(cuda::create_cuda_backend(allocator, test_device(), 0));
+    return take(cuda::create_cuda_backend(allocator, test_device(), index));
   };
 }
 
-std::shared_ptr<Model> on_device(const std::string& name) {
+std::shared_ptr<Model> on_device(const std::string& name, int index = 0) {
   emulation::set_launch_options({.schedule = emulation::Schedule::kAhead, .n_threads = 2});
   RuntimeOptions options;
   options.n_threads = 1;
-  options.wrap_backend = on_test_device();
+  options.wrap_backend = on_test_device(index);
   return load(name, std::move(options));
 }
 
@@ -298,6 +298,31 @@ TEST_F(EmulatedDeviceSessions, StepsWaitOnce) {
     EXPECT_LE(after.n_waits - before.n_waits, 9);
     EXPECT_EQ(after.n_allocations, before.n_allocations);
   }
+}
+
+// Two runtimes, each with a device of its own, whose sessions are made and fed by one thread and compute at the same
+// time. The emulation ends the program where a thread uses what is not of the device that it has chosen.
+TEST_F(EmulatedDeviceSessions, TwoDevicesServeOneProcess) {
+  std::shared_ptr<Model> models[2];
+  std::shared_ptr<Session> sessions[2];
+  std::shared_ptr<GenerationStream> streams[2];
+  for (int i = 0; i < 2; ++i) models[i] = on_device("short_128", i);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(models[i]->llama->backend().name(), testing::StartsWith("cuda:" + std::to_string(i)));
+    sessions[i] = make_session(models[i], options_for("dca_topk(chunk=16, chunks=4, dca_chunk=64)"));
+    expect_ok(sessions[i]->feed_tokens(random_tokens(*models[i], 90)));
+  }
+  for (int i = 0; i < 2; ++i) streams[i] = take(GenerationStream::open(sessions[i], generating(10)));
+  Tokens tokens[2];
+  while (tokens[0].size() < 10) {
+    for (int i = 0; i < 2; ++i) {
+      const Tokens more = read(*streams[i], 1).tokens;
+      tokens[i].insert(tokens[i].end(), more.begin(), more.end());
+    }
+  }
+  EXPECT_EQ(tokens[0], tokens[1]);
+  for (int i = 0; i < 2; ++i) expect_ok(read(*streams[i]).status);
+  EXPECT_TRUE(same_bits(last_logits(*sessions[0]), last_logits(*sessions[1])));
 }
 
 // "everything" changes embeddings, norms and the head too, and makes of an error of 2^-8 one of several times that.

@@ -18,6 +18,7 @@
 using Work = std::function<int()>;
 
 struct CUstream_st {
+  int device = 0;
   std::deque<Work> waiting;
   int64_t n_done = 0;
   int failure = 0;
@@ -29,6 +30,7 @@ struct CUgraphExec_st {
 };
 
 struct CUevent_st {
+  int device = 0;
   CUstream_st* stream = nullptr;  // null: not recorded, or its stream is gone
   int64_t number = 0;             // done when so much of the stream's work is
   int failure = 0;
@@ -45,13 +47,17 @@ using cuda::Stream;
 
 constexpr int kOutOfMemory = 2, kRefused = 9, kKernelFailed = 719, kBadCall = 1;
 constexpr size_t kAlignment = 256;
+constexpr int kDevices = 2;
+
+// Which device the thread has chosen.
+thread_local int current_device = 0;
 
 struct State {
   std::recursive_mutex mutex;
   DeviceFaults faults;
   DeviceUse use;
   int n_processors = 6;
-  std::map<const void*, size_t> device, host;
+  std::map<const void*, size_t> device[kDevices], host;
   std::vector<CUevent_st*> events;
 };
 // Never destroyed: a library's thread may release memory when main() has returned.
@@ -109,9 +115,13 @@ int allocate(size_t bytes, void** out) {
   const std::lock_guard lock(state().mutex);
   ++state().use.n_allocations;
   if (state().use.bytes + static_cast<int64_t>(bytes) > memory_bytes()) return kOutOfMemory;
-  return allocate_in(state().device, state().use.bytes, state().faults.allocation, bytes, out);
+  return allocate_in(state().device[current_device], state().use.bytes, state().faults.allocation, bytes, out);
 }
-int release(void* memory) { return release_in(state().device, state().use.bytes, memory); }
+int release(void* memory) {
+  const std::lock_guard lock(state().mutex);
+  const bool first = state().device[0].contains(memory);
+  return release_in(state().device[first ? 0 : 1], state().use.bytes, memory);
+}
 int allocate_host(size_t bytes, void** out) {
   return allocate_in(state().host, state().use.host_bytes, state().faults.host_allocation, bytes, out);
 }
@@ -126,7 +136,13 @@ bool lies_in(const std::map<const void*, size_t>& kind, const void* p, size_t by
   return offset + bytes <= after->second;
 }
 
+// What is queued on a stream must be queued by a thread that has chosen the stream's device.
+void expect_chosen(Stream stream) {
+  if (stream->device != current_device) die("a thread that has chosen another device uses a stream");
+}
+
 int queue(Stream stream, Work work) {
+  expect_chosen(stream);
   if (stream->capture != nullptr) die("something that is no kernel is captured");
   stream->waiting.push_back(std::move(work));
   return 0;
@@ -134,7 +150,7 @@ int queue(Stream stream, Work work) {
 
 int upload(Stream stream, void* to, const void* from, size_t bytes) {
   const std::lock_guard lock(state().mutex);
-  if (!lies_in(state().device, to, bytes)) die("an upload to what is not device memory");
+  if (!lies_in(state().device[stream->device], to, bytes)) die("an upload to what is not device memory");
   if (lies_in(state().host, from, bytes)) {
     return queue(stream, [=] { return std::memcpy(to, from, bytes), 0; });
   }
@@ -145,7 +161,7 @@ int upload(Stream stream, void* to, const void* from, size_t bytes) {
 }
 int download(Stream stream, void* to, const void* from, size_t bytes) {
   const std::lock_guard lock(state().mutex);
-  if (!lies_in(state().device, from, bytes)) die("a download of what is not device memory");
+  if (!lies_in(state().device[stream->device], from, bytes)) die("a download of what is not device memory");
   return queue(stream, [=] { return std::memcpy(to, from, bytes), 0; });
 }
 int copy(Stream stream, void* to, const void* from, size_t bytes) {
@@ -162,6 +178,7 @@ int create_stream(Stream* out) {
   const std::lock_guard lock(state().mutex);
   ++state().use.n_streams;
   *out = new CUstream_st();
+  (*out)->device = current_device;
   return 0;
 }
 int finish_stream(Stream stream) {
@@ -187,6 +204,7 @@ int create_event(Event* out) {
   const std::lock_guard lock(state().mutex);
   ++state().use.n_events;
   *out = new CUevent_st();
+  (*out)->device = current_device;
   state().events.push_back(*out);
   return 0;
 }
@@ -200,7 +218,9 @@ int destroy_event(Event event) {
 int record_event(Event event, Stream stream) {
   const std::lock_guard lock(state().mutex);
   if (stream->capture != nullptr) die("an event is captured");
-  *event = {stream, last(*stream), 0};
+  if (event->device != stream->device) die("an event of another device is recorded");
+  expect_chosen(stream);
+  *event = {stream->device, stream, last(*stream), 0};
   return 0;
 }
 int finish_event(Event event) {
@@ -227,6 +247,7 @@ int wait_event(Stream stream, Event event) {
 int begin_capture(Stream stream) {
   const std::lock_guard lock(state().mutex);
   if (stream->capture != nullptr) die("a stream is captured twice");
+  expect_chosen(stream);
   if (strikes(state().faults.capture)) return kRefused;
   stream->capture = new std::vector<Work>();
   return 0;
@@ -299,13 +320,16 @@ const char* error_text(int error) {
 }
 
 int probe(Probe* out) {
-  *out = {
-      .obstacle = cuda::Obstacle::kNone, .error = 0, .driver_version = 13000, .runtime_version = 13000, .n_devices = 1};
+  *out = {.obstacle = cuda::Obstacle::kNone,
+          .error = 0,
+          .driver_version = 13000,
+          .runtime_version = 13000,
+          .n_devices = kDevices};
   return 0;
 }
 
 int describe(int device, DeviceFacts* out) {
-  if (device != 0) return kBadCall;
+  if (device < 0 || device >= kDevices) return kBadCall;
   std::snprintf(out->name, sizeof out->name, "emulated");
   out->major = 9;
   out->n_processors = state().n_processors;
@@ -314,14 +338,18 @@ int describe(int device, DeviceFacts* out) {
   return 0;
 }
 
+int use_device(int device) {
+  if (device < 0 || device >= kDevices) return kBadCall;
+  current_device = device;
+  return 0;
+}
+
 int free_memory(int device, int64_t* out) {
   const std::lock_guard lock(state().mutex);
   if (state().faults.hides_free_memory) return kBadCall;
   *out = std::max<int64_t>(0, memory_bytes() - state().use.bytes);
-  return device == 0 ? 0 : kBadCall;
+  return use_device(device);
 }
-
-int use_device(int device) { return device == 0 ? 0 : kBadCall; }
 
 cuda::DeviceApi make_api() {
   cuda::DeviceApi api;

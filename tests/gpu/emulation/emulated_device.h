@@ -1,9 +1,11 @@
 // A device for tests: the table of functions that the CUDA plugin gives (kernels/cuda/device_api.h), over emulated
 // kernels and the host's memory.
 //
-// It works late, as a device may: what is queued on a stream runs when somebody waits for it or asks for an event
+// There are two of them, which share what there is of memory.
+//
+// They work late, as devices may: what is queued on a stream runs when somebody waits for it or asks for an event
 // behind it, so that memory that is given back or overwritten too early shows. Fresh memory is all ones: NaN, and far
-// out of range as an index. It has no cuBLASLt.
+// out of range as an index. They have no cuBLASLt.
 #pragma once
 
 #include <cstdint>
