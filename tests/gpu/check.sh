@@ -13,17 +13,18 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 folder=build/gpu-check
+tests="gpu_kernels_test gpu_attention_test gpu_backend_test gpu_graphs_test gpu_session_test"
 
 build() { # BUILD_DIRECTORY
   cmake -S . -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=Release -DQUIRE_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90a-real \
     -DQUIRE_BENCH=ON -DQUIRE_EXAMPLES=OFF -DQUIRE_UNITY=ON >/dev/null
-  cmake --build "$1" --target quire_cuda gpu_kernels_test gpu_attention_test gpu_backend_test gpu_session_test quire_bench_device
+  cmake --build "$1" --target quire_cuda $tests quire_bench_device
 }
 
 collect() { # BUILD_DIRECTORY
   rm -rf "$folder"
   mkdir -p "$folder"
-  cp "$1"/lib/abi/libquire-cuda.so "$1"/tests/gpu/gpu_{kernels,attention,backend,session}_test "$1"/tests/bench/quire_bench_device "$folder"
+  cp "$1"/lib/abi/libquire-cuda.so "$1"/tests/bench/quire_bench_device $(printf "$1/tests/gpu/%s " $tests) "$folder"
   strip --strip-debug "$folder"/*
   # The tests read models and adapters of the source tree, by a path of the machine that built them.
   echo "$PWD" >"$folder/source"
@@ -48,7 +49,7 @@ run() { # OUT
   export QUIRE_CUDA_PLUGIN="$PWD/$folder/libquire-cuda.so" QUIRE_REQUIRE_GPU=1
   nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee "$out/machine"
   : >"$out/tests.log"
-  for name in gpu_kernels_test gpu_attention_test gpu_backend_test gpu_session_test; do
+  for name in $tests; do
     local rc=0
     QUIRE_TEST_DEVICE=cuda timeout "$(left)" "$folder/$name" --gtest_output="json:$out/$name.json" >>"$out/tests.log" 2>&1 || rc=$?
     [ "$rc" = 0 ] && passed=$((passed + 1)) || failed=$((failed + 1))
