@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/gather.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/selection.h"
@@ -101,7 +102,7 @@ struct DeviceApi {
   int (*launch_graph)(Graph graph, Stream stream) = nullptr;
   int (*destroy_graph)(Graph graph) = nullptr;  // launches that were queued go on
 
-  // ---- kernels (kernels.h, matmul.h, attention.h, selection.h)
+  // ---- kernels (kernels.h, gather.h, matmul.h, attention.h, selection.h)
   decltype(&cuda::rms_norm) rms_norm = nullptr;
   decltype(&cuda::head_norm) head_norm = nullptr;
   decltype(&cuda::swiglu) swiglu = nullptr;
@@ -112,6 +113,7 @@ struct DeviceApi {
   decltype(&cuda::store_kv) store_kv = nullptr;
   decltype(&cuda::move_kv) move_kv = nullptr;
   decltype(&cuda::narrow_kv) narrow_kv = nullptr;
+  decltype(&cuda::gather) gather = nullptr;
   decltype(&cuda::matmul) matmul = nullptr;
   decltype(&cuda::attention) attention = nullptr;
   decltype(&cuda::attention_shares) attention_shares = nullptr;

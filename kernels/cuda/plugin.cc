@@ -196,6 +196,7 @@ constexpr DeviceApi kApi = {
     .store_kv = kSaid<&cuda::store_kv>,
     .move_kv = kSaid<&cuda::move_kv>,
     .narrow_kv = kSaid<&cuda::narrow_kv>,
+    .gather = kSaid<&cuda::gather>,
     .matmul = kSaid<&cuda::matmul>,
     .attention = kSaid<&cuda::attention>,
     .attention_shares = kSaid<&cuda::attention_shares>,

@@ -60,6 +60,9 @@ class Backend {
   // Copies between host memory and buffers. The host memory is read, or written, at any time until the copy is done.
   virtual Status upload(Queue& queue, const void* source, Buffer& target, size_t offset, size_t bytes) = 0;
   virtual Status download(Queue& queue, const Buffer& source, size_t offset, void* target, size_t bytes) = 0;
+  // The same for several pieces at once, in any order: no two of them overlap. Both memories live until they are done.
+  // A device for which many small copies are slow overrides this (coarse_operations.cc: one upload() each).
+  virtual Status upload_all(Queue& queue, std::span<const StagedUpload> uploads);
   virtual Result<std::unique_ptr<Fence>> record(Queue& queue) = 0;
   // What is queued from now on begins when the fence, of another queue, is done.
   virtual Status wait(Queue& queue, const Fence& fence) = 0;

@@ -3,6 +3,14 @@
 
 namespace quire {
 
+Status Backend::upload_all(Queue& queue, std::span<const StagedUpload> uploads) {
+  for (const StagedUpload& u : uploads) {
+    const auto* const from = static_cast<const std::byte*>(u.from->host());
+    QUIRE_TRY(upload(queue, from + u.from_offset, *u.to, u.to_offset, u.bytes));
+  }
+  return {};
+}
+
 Status Backend::norm(Exec exec, const NormArgs& args) {
   int64_t row = 0;
   for (const NormArgs::Run& run : args.runs) {

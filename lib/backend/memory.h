@@ -29,6 +29,15 @@ enum class MemoryKind {
   kStaging,  // host memory from which copies to and from the device run at full speed
 };
 
+// Bytes of staging memory, and where in a buffer they go.
+struct StagedUpload {
+  const Buffer* from = nullptr;
+  size_t from_offset = 0;
+  Buffer* to = nullptr;
+  size_t to_offset = 0;
+  size_t bytes = 0;
+};
+
 // An in-order queue of operations. After one of them failed, those behind it are not run, and every fence behind it
 // says so: a failed queue is good for nothing but to be destroyed. Its destructor waits for what still runs.
 class Queue {

@@ -107,15 +107,16 @@ Status HostTier::write(int64_t slot, const void* record) {
   return {};
 }
 
-const void* HostTier::begin_read(int64_t slot) {
+StagedRecord HostTier::begin_read(int64_t slot) {
   MutexLock lock(mutex_);
   while (moving_ == slot) changed_.wait(mutex_);
   Entry& e = entry(slot);
-  if (!e.block.slab) return nullptr;
+  if (!e.block.slab) return {};
   ++e.n_readers;
   unlink(slot);
   append(slot);
-  return e.block.data;
+  const Buffer& slab = *e.block.slab->memory;
+  return {&slab, static_cast<size_t>(e.block.data - static_cast<const std::byte*>(slab.host()))};
 }
 
 void HostTier::end_read(int64_t slot) {
@@ -126,8 +127,8 @@ void HostTier::end_read(int64_t slot) {
 }
 
 Status HostTier::read(int64_t slot, void* record) {
-  if (const void* const place = begin_read(slot)) {
-    std::memcpy(record, place, static_cast<size_t>(record_bytes_));
+  if (const StagedRecord place = begin_read(slot)) {
+    std::memcpy(record, place.data(), static_cast<size_t>(record_bytes_));
     end_read(slot);
     return {};
   }

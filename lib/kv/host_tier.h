@@ -46,7 +46,7 @@ class HostTier : public Tier {
   bool can_write(int64_t slot) const override;
   Result<void*> begin_write(int64_t slot) override;
   void end_write(int64_t slot, bool written) override;
-  const void* begin_read(int64_t slot) override;
+  StagedRecord begin_read(int64_t slot) override;
   void end_read(int64_t slot) override;
   void will_read(int64_t slot) override;
   void describe(TierStats& stats) const override;

@@ -138,6 +138,8 @@ void Residency::pin(RecordUser& user, std::span<Record* const> records, Access a
 }
 
 Status Residency::bring(RecordUser& user, std::span<Record* const> records, Access access) {
+  // All are sent for before one is waited for, so that they come together: by this thread, for what it waits for anyway
+  // cannot overlap with its work.
   for (Record* const record : records) {
     if (record->state == State::kOut) QUIRE_TRY(start(user, *record, access, Purpose::kAcquire));
     QUIRE_TRY(user.failure_);
@@ -168,8 +170,9 @@ void Residency::prefetch(RecordUser& user, std::span<Record* const> records, Acc
     }
     if (record->state != State::kOut || !record->saved) continue;
     const Purpose purpose = access == Access::kLikely ? Purpose::kGuess : Purpose::kPrefetch;
-    if (share-- <= 0 || !start(user, *record, access, purpose).ok()) return;
+    if (share-- <= 0 || !start(user, *record, access, purpose).ok()) break;
   }
+  run_transfers(user, user);
 }
 
 void Residency::release(RecordUser& user, Queue& queue) noexcept {

@@ -198,7 +198,8 @@ class Residency final : private TransferListener {
   void finish(const Transfer& transfer) QUIRE_REQUIRES(mutex_);
   Result<std::unique_ptr<Buffer>> allocate(RecordUser& user, int64_t bytes) QUIRE_REQUIRES(mutex_);
   void free(std::unique_ptr<Buffer> memory, OwnedRecords& owner) QUIRE_REQUIRES(mutex_);
-  Status submit(RecordUser& by, Transfer transfer, bool awaited = false) QUIRE_REQUIRES(mutex_);
+  Status submit(RecordUser& by, Transfer transfer) QUIRE_REQUIRES(mutex_);
+  void run_transfers(RecordUser& by, RecordUser& user) QUIRE_REQUIRES(mutex_);
   Status push_out(RecordUser& user, Record& victim) QUIRE_REQUIRES(mutex_);
   std::shared_ptr<const Fences> fences() QUIRE_REQUIRES(mutex_);
   void wait(RecordUser& user) QUIRE_REQUIRES(mutex_);

@@ -10,7 +10,8 @@ namespace quire {
 
 // ---- one record
 
-// Sends for a record that is out. A prefetch is given up where others would wait.
+// Sends for a record that is out: it comes with others when the caller waits for it or calls run_transfers(). A
+// prefetch is given up where others would wait.
 Status Residency::start(RecordUser& user, Record& record, Access access, Purpose purpose) {
   record.state = State::kArriving;  // nobody else sends for it
   Status status;
@@ -56,8 +57,10 @@ Status Residency::start_claimed(RecordUser& user, Record& record, Access access,
   transfer.prefetch = purpose != Purpose::kAcquire;
   transfer.user = &user;
   transfer.after = std::move(place.after);
-  // Who acquires waits for the record, in bring(), and reads it there: a thread is not woken for what cannot overlap.
-  return submit(user, std::move(transfer), purpose == Purpose::kAcquire);
+  QUIRE_TRY(submit(user, std::move(transfer)));
+  // Where neither a thread nor a device would gain by several at once, the first one that fails is the last one.
+  if (!asynchronous(user) && !user.backend_.has_own_memory()) run_transfers(user, user);
+  return {};
 }
 
 // Memory within the budgets, or that of a record which may leave.
@@ -147,7 +150,9 @@ Status Residency::push_out(RecordUser& user, Record& victim) {
   unlink(victim);
   victim.state = State::kLeaving;
   ++owner.n_leaving;
-  QUIRE_TRY(submit(*writer(user, victim), std::move(transfer)));
+  RecordUser& by = *writer(user, victim);
+  QUIRE_TRY(submit(by, std::move(transfer)));
+  run_transfers(by, user);
   if (n_in_transit_ > 0) wait(user);
   return user.failure_;
 }
@@ -155,26 +160,28 @@ Status Residency::push_out(RecordUser& user, Record& victim) {
 // ---- transfers
 
 // All or nothing: where it cannot be submitted, it is as if it had failed.
-Status Residency::submit(RecordUser& by, Transfer transfer, bool awaited) {
+Status Residency::submit(RecordUser& by, Transfer transfer) {
   ++n_in_transit_;
   ++transfer.user->n_in_transit_;
   Transfer failed = transfer;
-  RecordUser& user = *transfer.user;
-  bool runs_here = false;
   try {
-    runs_here = by.transfers_->submit(std::move(transfer), awaited);
+    by.transfers_->submit(std::move(transfer));
   } catch (const std::bad_alloc&) {
     failed.status = Status(Code::kOutOfMemory, "out of memory");
     finish(failed);
     return failed.status;
   }
-  if (!runs_here) return {};
+  return {};
+}
+
+// Has a thread run what `by` has submitted, or runs it here, where `user` waits.
+void Residency::run_transfers(RecordUser& by, RecordUser& user) {
+  if (!by.transfers_->schedule()) return;
   const auto begin = std::chrono::steady_clock::now();
   mutex_.unlock();
   by.transfers_->run_all();
   mutex_.lock();
   user.device_.stall_ns += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
-  return {};
 }
 
 void Residency::finished(const Transfer& transfer) noexcept {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/backend/memory.h"
 #include "lib/support/status.h"
 
 namespace quire {
@@ -45,6 +46,15 @@ class TierRows {
   size_t n_ = 0;
 };
 
+// Where a slot's bytes lie in the host's memory.
+struct StagedRecord {
+  const Buffer* memory = nullptr;  // null: nowhere
+  size_t offset = 0;
+
+  explicit operator bool() const { return memory != nullptr; }
+  const std::byte* data() const { return static_cast<const std::byte*>(memory->host()) + offset; }
+};
+
 // Any thread, several at once: stores share tiers, with the records in them. A slot that is written, or given back, no
 // other call is about; it may be read by several.
 class Tier {
@@ -62,13 +72,13 @@ class Tier {
   // Whether write() to the slot is likely to find room. Asked while the residency's mutex is held: it takes a moment.
   virtual bool can_write(int64_t /*slot*/) const { return true; }
 
-  // Where the slot's bytes lie in the host's memory, so that a device copies to it and from it. Null: nowhere, and
+  // Where the slot's bytes lie in the host's memory, so that a device copies to it and from it. None: nowhere, and
   // read() and write() are called instead. What was begun is ended, and on the slot nothing else is called in between,
   // but that several may read it. Errors: those of write().
   virtual Result<void*> begin_write(int64_t /*slot*/) { return nullptr; }
   // `written`: the record is there; else the slot has none.
   virtual void end_write(int64_t /*slot*/, bool /*written*/) {}
-  virtual const void* begin_read(int64_t /*slot*/) { return nullptr; }
+  virtual StagedRecord begin_read(int64_t /*slot*/) { return {}; }
   virtual void end_read(int64_t /*slot*/) {}
 
   // A hint that the slot will be read soon: what takes time without the processor can begin. Returns at once.

@@ -353,6 +353,52 @@ TEST(CudaQueue, SmallUploadsNeedNotWait) {
   for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(static_cast<size_t>(all[i]), i / kBytes) << i;
 }
 
+// Small pieces of pinned memory go by one launch for 128 of them. The device reads them late, and where they lie.
+TEST(CudaQueue, ManySmallUploadsAreOneLaunch) {
+  if (wants_gpu()) GTEST_SKIP() << "of the emulation";
+  Device device;
+  constexpr size_t kLarge = size_t{1} << 20, kSmall = 4016, kPieces = 130;
+  emulation::set_device_faults({.host_allocation = 2});
+  const auto pinned = take(device.backend->allocate(kLarge + kPieces * kSmall, MemoryKind::kStaging));
+  const auto plain = take(device.backend->allocate(100, MemoryKind::kStaging));  // there was no more of it
+  emulation::set_device_faults({});
+  auto* const from = static_cast<unsigned char*>(pinned->host());
+  const auto buffer = take(device.backend->allocate(pinned->size() + plain->size(), MemoryKind::kDevice));
+  std::vector<StagedUpload> all;
+  std::vector<std::byte> expected(buffer->size());
+  const auto add = [&](const Buffer& source, size_t offset, size_t to, size_t bytes) {
+    all.push_back({&source, offset, buffer.get(), to, bytes});
+    std::memcpy(expected.data() + to, static_cast<const std::byte*>(source.host()) + offset, bytes);
+  };
+  for (size_t i = 0; i < pinned->size(); ++i) from[i] = static_cast<unsigned char>(i / 3 + i / kSmall);
+  std::memset(plain->host(), 7, plain->size());
+  for (size_t p = 0; p < kPieces; ++p) add(*pinned, kLarge + p * kSmall, kLarge + (kPieces - 1 - p) * kSmall, kSmall);
+  auto before = emulation::device_use();
+  const auto counted = [&] {
+    const auto now = emulation::device_use();
+    const std::array<int64_t, 3> counts = {now.n_launches - before.n_launches, now.n_gathers - before.n_gathers,
+                                           now.n_uploads - before.n_uploads};
+    before = now;
+    return counts;
+  };
+  Device::check(device.backend->upload_all(*device.queue, all));
+  EXPECT_EQ(counted(), (std::array<int64_t, 3>{2, 2, 0}));
+  all.clear();
+  add(*pinned, 0, 0, kLarge - 40);
+  Device::check(device.backend->upload_all(*device.queue, all));
+  EXPECT_EQ(counted(), (std::array<int64_t, 3>{1, 1, 0}));
+  // Others are copies: what is large, what the device cannot read, and what lies where the kernel cannot begin.
+  all.clear();
+  add(*pinned, 0, 0, kLarge);
+  add(*plain, 0, pinned->size(), plain->size());
+  add(*pinned, 8, kLarge + 16, 32);
+  Device::check(device.backend->upload_all(*device.queue, all));
+  EXPECT_EQ(counted(), (std::array<int64_t, 3>{0, 0, 3}));
+  Device::check(device.backend->upload_all(*device.queue, {}));
+  EXPECT_EQ(counted(), (std::array<int64_t, 3>{0, 0, 0}));
+  EXPECT_EQ(device.read(*buffer), expected);
+}
+
 // ---- memory
 
 TEST(CudaBackend, StagingMemoryNeedNotBePinned) {

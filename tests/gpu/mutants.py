@@ -86,6 +86,17 @@ FAULTS = [
     ("no barrier before the keys' scales", "narrow_kv.cu", "partial[warp * d + channel] = own[c];\n  }\n  __syncthreads();",
      "partial[warp * d + channel] = own[c];\n  }", ROWS),
     ("the halves of int4 codes are written in each other's place", "narrow_kv.cu", "k / kHalf * 4);", "(1 - k / kHalf) * 4);", ROWS),
+    ("the last bytes of a piece are left out", "gather.cu", "if (tail < bytes) to[tail] = from[tail];", "", ROWS),
+    ("16 bytes more are copied than a piece has", "gather.cu",
+     "if (at < whole) load_16(&own[i], from + 16 * at);\n  }\n  QUIRE_UNROLL for (int i = 0; i < kAtOnce; ++i) {\n    const int64_t at = "
+     "thread + i * kThreads;\n    if (at < whole)", "if (at <= whole) load_16(&own[i], from + 16 * at);\n  }\n  QUIRE_UNROLL for "
+     "(int i = 0; i < kAtOnce; ++i) {\n    const int64_t at = thread + i * kThreads;\n    if (at <= whole)", ROWS),
+    ("blocks begin each piece with the same stretch", "gather.cu", "    stretch -= end;\n", "    stretch = 0;\n", ROWS),
+    ("a stretch is copied to the place of the first one", "gather.cu", "copy_stretch(from + begin, to + begin,",
+     "copy_stretch(from + begin, to,", ROWS),
+    ("blocks take every other stretch", "gather.cu", "stretch += gridDim.x", "stretch += 2 * gridDim.x", ROWS),
+    ("the first piece is left out", "gather.cu", "  for (int c = 0; c < list.n; ++c) {\n    const auto* const from",
+     "  for (int c = 1; c < list.n; ++c) {\n    const auto* const from", ROWS),
     ("a group of the table's row is skipped", "elementwise.cu", "static_cast<int>(group % kGroups),", "0,", BACKEND),
 ]
 

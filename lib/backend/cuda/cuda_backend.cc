@@ -12,9 +12,15 @@ namespace {
 
 // A record begins where kernels copy 16 bytes at a time.
 constexpr int64_t kRecordAlignment = 64;
+constexpr size_t kGatherAlignment = 16;
 constexpr int64_t kSharedMemory = 96 << 10;  // of a block, on every device that kernels are made for
 // What is at most this long goes to the device through pinned memory; copies of the rest may wait for the queue.
 constexpr size_t kSmallUpload = size_t{256} << 10;
+
+// What is at least this long is worth a copy of its own. It takes some 20 us on a bus of 50 GB/s, several times what
+// the copy engine needs from one copy to the next, and takes no processor meanwhile. Of shorter pieces many go together
+// (gather), for as single copies they would leave the bus idle for much of the time. Nobody has measured the bound.
+constexpr size_t kLargeUpload = size_t{1} << 20;
 
 // Staging memory of the host's, where no pinned memory is left.
 class HostBuffer : public Buffer {
@@ -59,6 +65,7 @@ class CudaBackend final : public Backend {
     return own.add("copying to the device", nullptr,
                    [&](const DeviceApi& api, Stream s) { return api.upload(s, to, source, bytes); });
   }
+  Status upload_all(Queue& queue, std::span<const StagedUpload> uploads) override;
   Status download(Queue& queue, const Buffer& source, size_t offset, void* target, size_t bytes) override {
     if (bytes == 0) return {};
     return cuda_queue(queue).add("copying from the device", nullptr, [&](const DeviceApi& api, Stream s) {
@@ -282,6 +289,30 @@ Status CudaBackend::can_serve(const BackendNeeds& needs) const {
 int64_t CudaBackend::free_device_bytes() const {
   int64_t free = 0;
   return device_.api().free_memory(device_.index(), &free) == 0 ? free : kNoLimit;
+}
+
+// Small pieces go by one launch for many: the device reads pinned memory where it lies. Plain memory it cannot read.
+Status CudaBackend::upload_all(Queue& queue, std::span<const StagedUpload> uploads) {
+  GatherList list;
+  const auto launch = [&]() -> Status {
+    if (list.n == 0) return {};
+    QUIRE_TRY(cuda_queue(queue).add("gathering from the host", nullptr,
+                                    [&](const DeviceApi& api, Stream s) { return api.gather(s, list); }));
+    list.n = 0;
+    return {};
+  };
+  for (const StagedUpload& u : uploads) {
+    const bool aligned = (u.from_offset | u.to_offset) % kGatherAlignment == 0;
+    if (u.bytes >= kLargeUpload || !aligned || !dynamic_cast<const CudaBuffer*>(u.from)) {
+      QUIRE_TRY(
+          upload(queue, static_cast<const std::byte*>(u.from->host()) + u.from_offset, *u.to, u.to_offset, u.bytes));
+      continue;
+    }
+    const auto bytes = static_cast<int64_t>(u.bytes);
+    list.copies[list.n++] = {address(*u.from) + u.from_offset, address(*u.to) + u.to_offset, bytes};
+    if (list.n == kMostGathered) QUIRE_TRY(launch());
+  }
+  return launch();
 }
 
 Result<std::shared_ptr<const Rope>> CudaBackend::create_rope(const RopeTable& table, int64_t chunk) {

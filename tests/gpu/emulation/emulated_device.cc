@@ -150,6 +150,7 @@ int queue(Stream stream, Work work) {
 
 int upload(Stream stream, void* to, const void* from, size_t bytes) {
   const std::lock_guard lock(state().mutex);
+  ++state().use.n_uploads;
   if (!lies_in(state().device[stream->device], to, bytes)) die("an upload to what is not device memory");
   if (lies_in(state().host, from, bytes)) {
     return queue(stream, [=] { return std::memcpy(to, from, bytes), 0; });
@@ -161,6 +162,7 @@ int upload(Stream stream, void* to, const void* from, size_t bytes) {
 }
 int download(Stream stream, void* to, const void* from, size_t bytes) {
   const std::lock_guard lock(state().mutex);
+  ++state().use.n_downloads;
   if (!lies_in(state().device[stream->device], from, bytes)) die("a download of what is not device memory");
   return queue(stream, [=] { return std::memcpy(to, from, bytes), 0; });
 }
@@ -303,6 +305,21 @@ struct Queued<kKernel> {
   }
 };
 
+int gather(Stream stream, const cuda::GatherList& list) {
+  const std::lock_guard lock(state().mutex);
+  for (int c = 0; c < list.n; ++c) {
+    const auto& [from, to, bytes] = list.copies[c];
+    for (const void* place : {from, static_cast<const void*>(to)}) {
+      const auto size = static_cast<size_t>(bytes);
+      if (!lies_in(state().device[stream->device], place, size) && !lies_in(state().host, place, size)) {
+        die("a kernel is to gather where the device cannot");
+      }
+    }
+  }
+  ++state().use.n_gathers;
+  return Queued<cuda::gather>::call(stream, list);
+}
+
 // ---- the device
 const char* error_text(int error) {
   switch (error) {
@@ -390,6 +407,7 @@ cuda::DeviceApi make_api() {
   api.store_kv = Queued<cuda::store_kv>::call;
   api.move_kv = Queued<cuda::move_kv>::call;
   api.narrow_kv = Queued<cuda::narrow_kv>::call;
+  api.gather = gather;
   api.matmul = Queued<cuda::matmul>::call;
   api.attention = Queued<cuda::attention>::call;
   api.attention_shares = Queued<cuda::attention_shares>::call;

@@ -43,6 +43,9 @@ struct DeviceUse {
   int64_t n_allocations = 0;  // made in all, of the device's memory
   int64_t n_launches = 0;     // of kernels, those that are captured too; not those of graphs
   int64_t n_graph_launches = 0;
+  int64_t n_gathers = 0;  // of the launches
+  int64_t n_uploads = 0;  // copies
+  int64_t n_downloads = 0;
   int64_t n_waits = 0;  // of the host for a stream
 };
 DeviceUse device_use();

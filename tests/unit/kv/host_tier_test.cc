@@ -225,7 +225,7 @@ TEST_F(HostTierTest, WhatIsBeingReadOrWrittenStaysWhereItIs) {
   std::memcpy(*place, record_of(0).data(), kRecord);
   tier_->end_write(slots[0], true);
   ASSERT_TRUE(write(slots[1], 1).ok());
-  const void* const read = tier_->begin_read(slots[0]);
+  const StagedRecord read = tier_->begin_read(slots[0]);
   ASSERT_TRUE(read);
   place = tier_->begin_write(slots[2]);  // 0 is read: 1 leaves
   ASSERT_TRUE(place.ok() && *place);
@@ -234,7 +234,7 @@ TEST_F(HostTierTest, WhatIsBeingReadOrWrittenStaysWhereItIs) {
   ASSERT_TRUE(none.ok());
   EXPECT_FALSE(*none);
   ASSERT_TRUE(write(slots[3], 3).ok());
-  EXPECT_EQ(std::memcmp(read, record_of(0).data(), kRecord), 0);
+  EXPECT_EQ(std::memcmp(read.data(), record_of(0).data(), kRecord), 0);
   tier_->end_read(slots[0]);
   tier_->end_write(slots[2], false);  // it failed: the block is another one's
   EXPECT_TRUE(has(slots[0], 0) && has(slots[1], 1) && has(slots[3], 3));
