@@ -32,6 +32,7 @@ void add(const TierStats& tier, const TierBudget* budget, TierStats* sum) {
   sum->n_misses += tier.n_misses;
   sum->n_prefetched += tier.n_prefetched;
   sum->n_evicted += tier.n_evicted;
+  sum->n_written_behind += tier.n_written_behind;
   sum->bytes_read += tier.bytes_read;
   sum->bytes_written += tier.bytes_written;
   sum->stall_ns += tier.stall_ns;
@@ -341,6 +342,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   fork->evicted_until_ = evicted_until_;
   fork->full_from_ = full_from_;
   fork->narrow_until_ = narrow_until_;
+  fork->complete_until_ = complete_until_;
   return fork;
 }
 
@@ -456,6 +458,19 @@ void ChunkStore::release(Queue& queue) noexcept {
   residency_->release(user_, queue);
 }
 
+// Of the CPU there is nothing to copy beforehand: its lower tiers take work or a disk.
+void ChunkStore::computed(int64_t n_tokens, int64_t n_entries) noexcept {
+  if (!spills() || !backend_.has_own_memory()) return;
+  for (const KvKind kind : kAllKvKinds) {
+    const int64_t n = kind == KvKind::kCondensed ? n_entries : n_tokens;
+    const int64_t end = kind == KvKind::kNarrow ? narrow_until_ : n / geometry_.chunk;
+    for (int64_t& chunk = complete_until_[static_cast<size_t>(kind)]; chunk < end; ++chunk) {
+      if (table_.holds(kind, chunk)) residency_->complete(table_.chunk(kind, chunk));
+    }
+  }
+  residency_->write_behind(user_);
+}
+
 void ChunkStore::rest() { residency_->rest(user_); }
 
 std::vector<int64_t> ChunkStore::resident(int layer) const {
@@ -493,6 +508,11 @@ void ChunkStore::truncate(int64_t n_tokens, int64_t n_entries) {
   cut(KvKind::kText, keep);
   cut(KvKind::kNarrow, n_tokens / geometry_.chunk);
   cut(KvKind::kCondensed, ceil_div(n_entries, geometry_.chunk));
+  for (const KvKind kind : kAllKvKinds) {
+    const int64_t complete = (kind == KvKind::kCondensed ? n_entries : n_tokens) / geometry_.chunk;
+    int64_t& until = complete_until_[static_cast<size_t>(kind)];
+    until = std::min(until, complete);
+  }
   selection_.truncate(n_tokens, known);
   evicted_until_ = std::min(evicted_until_, keep);
   full_from_ = std::min(full_from_, keep);
@@ -553,6 +573,7 @@ ChunkStoreStats ChunkStore::stats() const {
   stats.n_misses = device.n_misses;
   stats.n_left = device.n_evicted;
   stats.stall_ns = device.stall_ns;
+  stats.n_written_behind = device.n_written_behind;
   for (size_t t = 0; t < tiers_.all.size(); ++t) {
     const int64_t bytes = bytes_in(t);
     if (tiers_.all[t]->read_only()) {

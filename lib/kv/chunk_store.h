@@ -17,6 +17,7 @@
 // tier.h (where else they are), selection_state.h, tier_budget.h, store_snapshot.h. One thread at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -92,6 +93,7 @@ struct ChunkStoreStats {
   // Where there is a lower tier: records asked for that were in memory, that were not, and that left it; nanoseconds in
   // which computing waited for records.
   int64_t n_hits = 0, n_misses = 0, n_left = 0, stall_ns = 0;
+  int64_t n_written_behind = 0;  // records that were written to a lower tier before they had to leave
 };
 
 class ChunkStore {
@@ -165,6 +167,10 @@ class ChunkStore {
   void release(Queue& queue) noexcept;
   // No stream works on the session any more: its records are the first to leave memory when others need room.
   void rest();
+  // The first n_tokens tokens of the text are computed, and its first n_entries condensed entries: the records of their
+  // complete chunks are not changed any more, and may be written to the host's memory before they have to leave a
+  // device's (Residency::write_behind).
+  void computed(int64_t n_tokens, int64_t n_entries) noexcept;
   // The chunks that a layer's last query chose, as the forward pass said; none: it has not said any yet.
   std::span<const int64_t> last_chosen(int layer) const { return last_chosen_[static_cast<size_t>(layer)]; }
   void set_last_chosen(int layer, std::vector<int64_t> chunks) {
@@ -396,6 +402,8 @@ class ChunkStore {
   int64_t full_from_ = 0;           // before this chunk there is no full record
   std::vector<int64_t> to_narrow_;  // of the reserved step; perhaps not reserved, where that failed
   int64_t narrow_until_ = 0;        // before this chunk each one that is held has its narrow record
+  // By kind: the residency knows that the chunks before it are complete.
+  std::array<int64_t, kKvKinds> complete_until_{};
 };
 
 }  // namespace quire

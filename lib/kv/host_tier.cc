@@ -52,8 +52,16 @@ void HostTier::free_slot(int64_t slot) {
 
 bool HostTier::can_write(int64_t slot) const {
   MutexLock lock(mutex_);
-  return entries_[static_cast<size_t>(slot)].block.slab || !free_blocks_.empty() || account_.room() >= record_bytes_ ||
-         (next_ && !next_is_full_);
+  return has_block_for(slot) || (next_ && !next_is_full_);
+}
+
+bool HostTier::can_write_behind(int64_t slot) const {
+  MutexLock lock(mutex_);
+  return has_block_for(slot);
+}
+
+bool HostTier::has_block_for(int64_t slot) const {
+  return entries_[static_cast<size_t>(slot)].block.slab || !free_blocks_.empty() || account_.room() >= record_bytes_;
 }
 
 // ---- records

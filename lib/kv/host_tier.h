@@ -13,10 +13,11 @@
 
 namespace quire {
 
-// A slot has no place until its record is written: what stays on the device takes nothing here. Then it has a block of
-// a slab, which is taken from the backend and counted when it is needed, and given back when none of its blocks is in
-// use. Where the budget has no room, the record used longest ago goes to the next tier, which gets a slot for it then;
-// a record that finds no block goes there itself. Nothing comes back from there but to device memory.
+// A slot has no place until its record is written: what stays on the device takes nothing here, or little
+// (Residency::write_behind). Then it has a block of a slab, which is taken from the backend and counted when it is
+// needed, and given back when none of its blocks is in use. Where the budget has no room, the record used longest ago
+// goes to the next tier, which gets a slot for it then; a record that finds no block goes there itself. Nothing comes
+// back from there but to device memory.
 //
 // Without a next tier, or where that is full too, writing fails with kBudget, and can_write() says so beforehand.
 // Nothing is lost: the record stays where it is.
@@ -44,6 +45,7 @@ class HostTier : public Tier {
   Status write(int64_t slot, const void* record) override;
   Status read(int64_t slot, void* record) override;
   bool can_write(int64_t slot) const override;
+  bool can_write_behind(int64_t slot) const override;
   Result<void*> begin_write(int64_t slot) override;
   void end_write(int64_t slot, bool written) override;
   StagedRecord begin_read(int64_t slot) override;
@@ -74,6 +76,7 @@ class HostTier : public Tier {
     int64_t before = -1, after = -1;
   };
 
+  bool has_block_for(int64_t slot) const QUIRE_REQUIRES(mutex_);
   Entry& entry(int64_t slot) QUIRE_REQUIRES(mutex_) { return entries_[static_cast<size_t>(slot)]; }
   Result<Block> find_block() QUIRE_REQUIRES(space_mutex_);
   Status grow() QUIRE_REQUIRES(space_mutex_);

@@ -21,6 +21,9 @@ struct OwnedRecords;
 // any yet. kArriving: it gets `memory`, and what the slot has is read into it. kIn: it is in `memory`. kLeaving: it is
 // written from memory to the slot; `memory` is its own still, or belongs to the record that arrives there.
 //
+// kIn, `saving`: it is being written to its slot while it stays, so that it can leave at once later (write-behind). It
+// is read as any other that is in, but does not leave, is not changed and not dropped until that is done.
+//
 // A record without a slot is always in, at `fixed`, and is changed by its store alone.
 struct Record {
   enum class State : uint8_t { kOut, kArriving, kIn, kLeaving };
@@ -29,6 +32,7 @@ struct Record {
   int64_t slot = -1;
   State state = State::kOut;
   bool saved = false;              // the slot has its present bytes
+  bool saving = false;             // it is being written to the slot
   bool expected = false;           // it was prefetched and has not been asked for since
   int32_t n_pins = 0;              // requests of stores that need it where it is
   std::unique_ptr<Buffer> memory;  // of the record's size
@@ -55,6 +59,7 @@ struct ChunkRecords {
 
   const int64_t record_bytes;        // of each
   std::vector<RecordUser*> holders;  // the Residency's, under its mutex
+  bool complete = false;             // the same; nothing will be written to the records unless the text is cut
   std::shared_ptr<Tier> tier;        // of records with slots: all of them; the store that made them may be gone
   std::shared_ptr<Buffer> page;      // of records without slots: all of them, one behind the other
   std::vector<Record> records;

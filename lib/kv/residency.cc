@@ -19,17 +19,19 @@ void Residency::add(RecordUser& user) {
 
 Status Residency::let_spill(RecordUser& user, IoThreads* io) {
   if (spills(user)) return {};
+  user.io_ = io;
   QUIRE_ASSIGN(user.transfers_, Transfers::create(user.backend_, user.account_, user.record_bytes_, io, *this));
   return {};
 }
 
 void Residency::stop(RecordUser& user) {
-  if (!user.transfers_) return;
-  Transfer transfer;
-  while (user.transfers_->take_back(&transfer)) {
-    transfer.status = Status(Code::kCancelled, "closed");
-    transfer.prefetch = true;  // who waits for it looks again
-    finished(transfer);
+  for (Transfers* const transfers : {user.transfers_.get(), user.behind_.get()}) {
+    Transfer transfer;
+    while (transfers && transfers->take_back(&transfer)) {
+      transfer.status = Status(Code::kCancelled, "closed");
+      transfer.prefetch = true;  // who waits for it looks again
+      finished(transfer);
+    }
   }
 }
 
@@ -38,8 +40,10 @@ void Residency::remove(RecordUser& user) {
     MutexLock lock(mutex_);
     unpin(user);
     settle(user);
+    while (user.n_saving_ > 0) wait(user);
     std::erase(users_, &user);
   }
+  user.behind_.reset();
   user.transfers_.reset();
 }
 
@@ -66,7 +70,9 @@ void Residency::let_go(RecordUser& user, ChunkRecords& chunk) {
   {
     MutexLock lock(mutex_);
     unpin(user);
-    const auto moves = [](const Record& r) { return r.state == State::kArriving || r.state == State::kLeaving; };
+    const auto moves = [](const Record& r) {
+      return r.state == State::kArriving || r.state == State::kLeaving || r.saving;
+    };
     while (std::any_of(chunk.records.begin(), chunk.records.end(), moves)) wait(user);
     std::erase(chunk.holders, &user);
     if (!chunk.holders.empty()) {
@@ -116,7 +122,7 @@ Status Residency::acquire(RecordUser& user, Queue& queue, std::span<Record* cons
     return status;
   }
   if (access == Access::kWrite) {
-    for (Record* const record : records) record->saved = false;
+    for (Record* const record : records) record->saved = record->chunk->complete = false;
   }
   return {};
 }
@@ -145,7 +151,7 @@ Status Residency::bring(RecordUser& user, std::span<Record* const> records, Acce
     QUIRE_TRY(user.failure_);
   }
   for (Record* const record : records) {
-    while (record->state != State::kIn) {
+    while (record->state != State::kIn || (access == Access::kWrite && record->saving)) {
       if (record->state != State::kOut) {
         wait(user);
       } else if (!user.failure_.ok()) {
@@ -172,7 +178,7 @@ void Residency::prefetch(RecordUser& user, std::span<Record* const> records, Acc
     const Purpose purpose = access == Access::kLikely ? Purpose::kGuess : Purpose::kPrefetch;
     if (share-- <= 0 || !start(user, *record, access, purpose).ok()) break;
   }
-  run_transfers(user, user);
+  run_transfers(*user.transfers_, user);
 }
 
 void Residency::release(RecordUser& user, Queue& queue) noexcept {

@@ -54,6 +54,8 @@ class RecordUser {
   const std::span<const std::shared_ptr<Tier>> tiers_;
   const int64_t record_bytes_;
   std::unique_ptr<Transfers> transfers_;  // null: all its records are fixed
+  std::unique_ptr<Transfers> behind_;  // of write_behind(), so that nobody waits for what that has queued; null: none
+  IoThreads* io_ = nullptr;
 
   OwnedRecords owned_;
   std::vector<Record*> pinned_;  // by its last requests
@@ -65,7 +67,8 @@ class RecordUser {
   uint64_t step_before_began_ = 0;
   int64_t layer_ = -1;                  // of its last request in this step
   std::shared_ptr<const Fence> fence_;  // after the work on what it had pinned; null: there is none
-  int64_t n_in_transit_ = 0;            // its transfers
+  int64_t n_in_transit_ = 0;            // its transfers, but for those of behind_
+  int64_t n_saving_ = 0;                // of behind_
   Status failure_;                      // of its transfer that was no prefetch, since the last acquire() began
   TierStats device_;                    // hits, misses, evictions, stall
   std::vector<TierStats> lower_;        // by tier; the last: those of other users, whose chunks it shares
@@ -88,6 +91,11 @@ class RecordUser {
 // in the same order. So the one leaves that this step used last, which is needed again latest; but for what is not
 // written yet and what was prefetched. Of others' it is the one used longest ago.
 // What came for a scan (Access) counts as not used yet: of its owner's it is the first to leave.
+//
+// A record that leaves has to be written first if its slot is not up to date, and who needs its memory waits for that.
+// So records are written before they have to leave (write_behind), once they are complete: as many of those that leave
+// next as are missing to an eighth of the budget that is free. What fits into seven eighths of its budget copies
+// nothing. It goes to the host's memory alone, as far as there is room, in the background, on a queue of its own.
 //
 // The bytes of a record are in memory or in its slot, or both, at any time. One that cannot be written stays in memory,
 // and is written when its place is wanted again. One that cannot be read is out, and is read when it is asked for
@@ -157,6 +165,11 @@ class Residency final : private TransferListener {
   Status make_room(RecordUser& user, int64_t bytes);
   // The same where the device had no memory for them. False: no record has left.
   bool make_room_on_device(RecordUser& user, int64_t bytes);
+  // Nothing will be written to the chunk's records any more, unless the text is cut.
+  void complete(ChunkRecords& chunk);
+  // Begins to write complete records that leave next and are not written yet, as many as a budget of the user's asks
+  // for. They stay in memory; what fails is written when it leaves. Without an I/O thread it does nothing.
+  void write_behind(RecordUser& user) noexcept;
   // At the beginning of a step. Asks the device what it has left: what could not be allocated before may be there now.
   void begin_step(RecordUser& user);
   // Copies a record that the user holds to the host, from where it is.
@@ -198,8 +211,11 @@ class Residency final : private TransferListener {
   void finish(const Transfer& transfer) QUIRE_REQUIRES(mutex_);
   Result<std::unique_ptr<Buffer>> allocate(RecordUser& user, int64_t bytes) QUIRE_REQUIRES(mutex_);
   void free(std::unique_ptr<Buffer> memory, OwnedRecords& owner) QUIRE_REQUIRES(mutex_);
-  Status submit(RecordUser& by, Transfer transfer) QUIRE_REQUIRES(mutex_);
-  void run_transfers(RecordUser& by, RecordUser& user) QUIRE_REQUIRES(mutex_);
+  Status submit(Transfers& by, Transfer transfer) QUIRE_REQUIRES(mutex_);
+  void run_transfers(Transfers& by, RecordUser& user) QUIRE_REQUIRES(mutex_);
+  void write_oldest(RecordUser& user, const OwnedRecords& owned, const std::shared_ptr<const Fences>& after,
+                    int64_t* bytes, int64_t* n_looked) QUIRE_REQUIRES(mutex_);
+  void finish_saving(const Transfer& transfer) QUIRE_REQUIRES(mutex_);
   Status push_out(RecordUser& user, Record& victim) QUIRE_REQUIRES(mutex_);
   std::shared_ptr<const Fences> fences() QUIRE_REQUIRES(mutex_);
   void wait(RecordUser& user) QUIRE_REQUIRES(mutex_);
@@ -231,7 +247,7 @@ class Residency final : private TransferListener {
   OwnedRecords unowned_ QUIRE_GUARDED_BY(mutex_);  // of stores that let them go, while others hold them
   std::vector<RecordUser*> users_ QUIRE_GUARDED_BY(mutex_);
   uint64_t clock_ QUIRE_GUARDED_BY(mutex_) = 0;
-  int64_t n_in_transit_ QUIRE_GUARDED_BY(mutex_) = 0;  // transfers
+  int64_t n_in_transit_ QUIRE_GUARDED_BY(mutex_) = 0;  // transfers, of write_behind() too
   int64_t n_reading_ QUIRE_GUARDED_BY(mutex_) = 0;     // read() calls that copy from memory
   int64_t n_releasing_ QUIRE_GUARDED_BY(mutex_) = 0;   // calls that release memory, which counts until they have
 };

@@ -57,9 +57,9 @@ Status Residency::start_claimed(RecordUser& user, Record& record, Access access,
   transfer.prefetch = purpose != Purpose::kAcquire;
   transfer.user = &user;
   transfer.after = std::move(place.after);
-  QUIRE_TRY(submit(user, std::move(transfer)));
+  QUIRE_TRY(submit(*user.transfers_, std::move(transfer)));
   // Where neither a thread nor a device would gain by several at once, the first one that fails is the last one.
-  if (!asynchronous(user) && !user.backend_.has_own_memory()) run_transfers(user, user);
+  if (!asynchronous(user) && !user.backend_.has_own_memory()) run_transfers(*user.transfers_, user);
   return {};
 }
 
@@ -150,7 +150,7 @@ Status Residency::push_out(RecordUser& user, Record& victim) {
   unlink(victim);
   victim.state = State::kLeaving;
   ++owner.n_leaving;
-  RecordUser& by = *writer(user, victim);
+  Transfers& by = *writer(user, victim)->transfers_;
   QUIRE_TRY(submit(by, std::move(transfer)));
   run_transfers(by, user);
   if (n_in_transit_ > 0) wait(user);
@@ -160,12 +160,12 @@ Status Residency::push_out(RecordUser& user, Record& victim) {
 // ---- transfers
 
 // All or nothing: where it cannot be submitted, it is as if it had failed.
-Status Residency::submit(RecordUser& by, Transfer transfer) {
+Status Residency::submit(Transfers& by, Transfer transfer) {
   ++n_in_transit_;
-  ++transfer.user->n_in_transit_;
+  ++(transfer.stays ? transfer.user->n_saving_ : transfer.user->n_in_transit_);
   Transfer failed = transfer;
   try {
-    by.transfers_->submit(std::move(transfer));
+    by.submit(std::move(transfer));
   } catch (const std::bad_alloc&) {
     failed.status = Status(Code::kOutOfMemory, "out of memory");
     finish(failed);
@@ -175,11 +175,11 @@ Status Residency::submit(RecordUser& by, Transfer transfer) {
 }
 
 // Has a thread run what `by` has submitted, or runs it here, where `user` waits.
-void Residency::run_transfers(RecordUser& by, RecordUser& user) {
-  if (!by.transfers_->schedule()) return;
+void Residency::run_transfers(Transfers& by, RecordUser& user) {
+  if (!by.schedule()) return;
   const auto begin = std::chrono::steady_clock::now();
   mutex_.unlock();
-  by.transfers_->run_all();
+  by.run_all();
   mutex_.lock();
   user.device_.stall_ns += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
 }
@@ -190,6 +190,7 @@ void Residency::finished(const Transfer& transfer) noexcept {
 }
 
 void Residency::finish(const Transfer& t) {
+  if (t.stays) return finish_saving(t);
   if (!t.status.ok() && !t.prefetch) t.user->failure_ = t.status;
   std::unique_ptr<Buffer> memory = std::move(t.in ? t.in->memory : t.out->memory);
   const auto bytes = static_cast<int64_t>(memory->size());
@@ -339,7 +340,7 @@ RecordUser* Residency::writer(RecordUser& user, const Record& record) {
 }
 
 bool Residency::may_leave(RecordUser& user, const Record& record) {
-  if (record.n_pins > 0 || !writer(user, record)) return false;
+  if (record.n_pins > 0 || record.saving || !writer(user, record)) return false;
   return record.saved || record.tier->can_write(record.slot);
 }
 

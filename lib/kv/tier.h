@@ -24,6 +24,7 @@ struct TierStats {
   int64_t n_misses = 0;                       // device: records asked for that were not there, on their way included
   int64_t n_prefetched = 0;                   // device: records that came before they were asked for
   int64_t n_evicted = 0;                      // device: records that left it for a lower tier
+  int64_t n_written_behind = 0;               // device: records that were written there while they stayed
   int64_t bytes_read = 0, bytes_written = 0;  // of a lower tier, from it and to it
   int64_t stall_ns = 0;                       // device: time in which computing waited for records
 };
@@ -71,6 +72,9 @@ class Tier {
   virtual Status read(int64_t slot, void* record) = 0;
   // Whether write() to the slot is likely to find room. Asked while the residency's mutex is held: it takes a moment.
   virtual bool can_write(int64_t /*slot*/) const { return true; }
+  // Whether write() to the slot costs a copy in the host's memory and nothing gives way for it: then it may be written
+  // before it has to be. Asked as can_write().
+  virtual bool can_write_behind(int64_t /*slot*/) const { return false; }
 
   // Where the slot's bytes lie in the host's memory, so that a device copies to it and from it. None: nowhere, and
   // read() and write() are called instead. What was begun is ended, and on the slot nothing else is called in between,

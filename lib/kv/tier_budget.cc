@@ -43,6 +43,12 @@ int64_t TierBudget::own_room() const {
 
 int64_t TierBudget::room() const { return runtime_ ? std::min(own_room(), runtime_->room()) : own_room(); }
 
+int64_t TierBudget::shortage() const {
+  const int64_t above = runtime_ ? runtime_->shortage() : 0;
+  MutexLock lock(mutex_);
+  return most() == kNoLimit ? above : std::max({int64_t{0}, above, spare_bytes(most()) - (most() - used_)});
+}
+
 std::string TierBudget::describe() const {
   if (runtime_ && runtime_->room() < own_room()) return runtime_->describe();
   {
@@ -191,6 +197,10 @@ Status TierAccount::own(Backend& backend, std::shared_ptr<Buffer>& buffer, const
 }
 
 int64_t TierAccount::own_room() const { return limit_ > 0 ? limit_ - used() : kNoLimit; }
+
+int64_t TierAccount::own_shortage() const {
+  return limit_ > 0 ? std::max<int64_t>(0, spare_bytes(limit_) - own_room()) : 0;
+}
 
 int64_t TierAccount::room() const { return runtime_ ? std::min(own_room(), runtime_->room()) : own_room(); }
 

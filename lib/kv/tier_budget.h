@@ -13,6 +13,9 @@
 
 namespace quire {
 
+// So much of a budget should be free, or be of records that can leave at once (Residency::write_behind).
+constexpr int64_t spare_bytes(int64_t budget) { return budget / 8; }
+
 // The account that the stores of a runtime share, or the tiers of a store. `used` never exceeds `limit`. Any thread.
 // A device may have less than the limit says, and that changes: see set_ceiling().
 class TierBudget {
@@ -34,6 +37,8 @@ class TierBudget {
   int64_t peak() const;
   // Bytes that are left; kNoLimit without a limit. Another store may take them at any time.
   int64_t room() const;
+  // Bytes that are missing to the spare ones; 0: they are free.
+  int64_t shortage() const;
   // For a message: which budget leaves the least room, and what is used of it.
   std::string describe() const;
 
@@ -93,6 +98,8 @@ class TierAccount {
   int64_t room() const;
   // The same, as far as this account's own limit goes.
   int64_t own_room() const;
+  // Bytes that are missing to the spare ones of its own limit.
+  int64_t own_shortage() const;
 
  private:
   void count(int64_t bytes) QUIRE_REQUIRES(mutex_);

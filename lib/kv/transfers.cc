@@ -142,13 +142,18 @@ bool Transfers::join(Transfer& transfer) noexcept {
 bool Transfers::begin(Running& r) {
   const Transfer& t = *r.transfer;
   if (t.writes) {
+    if (t.stays && !t.out->tier->can_write_behind(t.out->slot)) {
+      r.transfer->status = Status(Code::kBudget, "no room");
+      return true;
+    }
     auto place = t.out->tier->begin_write(t.out->slot);
     if (!place.ok()) {
       r.transfer->status = place.status();
       return true;
     }
     r.to = *place;
-    if (!r.to) return false;
+    if (!r.to && !t.stays) return false;
+    if (!r.to) r.transfer->status = Status(Code::kBudget, "no place");
   }
   if (!t.reads) return true;
   r.from = t.in->tier->begin_read(t.in->slot);

@@ -18,12 +18,13 @@ using Fences = std::vector<std::shared_ptr<const Fence>>;
 
 // A piece of device memory changes its record: `out`, unless it is null, leaves it, and is written to its slot first if
 // `writes`; then `in`, unless it is null, has it, and is read into it from its slot if `reads`. If writing fails,
-// nothing is read, and `out` is still there.
+// nothing is read, and `out` is still there. Or `out` is written and stays (`stays`), if the tier has room at hand.
 struct Transfer {
   Buffer* memory = nullptr;
   Record* out = nullptr;
   OwnedRecords* out_owner = nullptr;  // whose `out` was
   bool writes = false;
+  bool stays = false;
   Record* in = nullptr;
   bool reads = false;
   bool scan = false;                    // `in` is the first to leave again (Access)

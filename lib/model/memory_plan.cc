@@ -4,6 +4,7 @@
 
 #include "lib/format/safetensors.h"
 #include "lib/kv/compressed_tier.h"
+#include "lib/kv/tier_budget.h"
 #include "lib/model/checkpoint.h"
 #include "lib/model/forward_pass.h"
 #include "lib/model/strategy_context.h"
@@ -165,7 +166,16 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   const bool spills = on_device || below_host;
   const int64_t staging = spills ? record : 0;
   const int64_t budget = first_budget(backend, request, plan);
-  if (budget == 0 || all + staging <= budget) return {};
+  if (budget == 0) return {};
+  if (all + staging <= budget) {
+    // What is missing to the spare bytes of the device is written behind: of the records that leave next. Where chunks
+    // are chosen these are others in each step.
+    const int64_t missing = spare_bytes(budget) - (budget - all - staging);
+    if (!on_device || missing <= 0) return {};
+    plan.host_bytes = strategy.selects_chunks() ? records : std::min(records, round_up(missing, record));
+    if (request.kv_budget_bytes > 0) plan.host_bytes = std::min(plan.host_bytes, request.kv_budget_bytes);
+    return {};
+  }
   const int64_t block = std::min(request.prefill_block, strategy.window_end(0));
   const int64_t in_step =
       std::min(chunks.full, ceil_div(block, geometry.chunk) + 1 + condensed_chunks(strategy, request.n_tokens)) *

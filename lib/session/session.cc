@@ -166,6 +166,7 @@ void Session::publish(int64_t n_undelivered) const {
   stats_.kv_misses = kv.n_misses;
   stats_.kv_chunks_left = kv.n_left;
   stats_.kv_stall_ns = kv.stall_ns;
+  stats_.kv_written_behind = kv.n_written_behind;
 }
 
 // ---- questions

@@ -45,6 +45,7 @@ struct SessionStats {
   int64_t kv_file_bytes_read = 0, kv_file_bytes_written = 0, kv_bytes_restored = 0;
   int64_t kv_chunks_in_snapshot = 0, kv_chunks_restored = 0;
   int64_t kv_hits = 0, kv_misses = 0, kv_chunks_left = 0, kv_stall_ns = 0;  // of memory, beside a file
+  int64_t kv_written_behind = 0;                                            // records
   int64_t scratch_bytes = 0;
   int64_t reach = 0;
   int64_t tasks_after_cancel = 0, cancel_latency_ns = 0;

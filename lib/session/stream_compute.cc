@@ -261,6 +261,7 @@ void GenerationStream::commit(Block& block, int64_t n, Clock::time_point begin) 
     contents.undo_block();
   }
   contents.evict(retained, next);
+  contents.kv().computed(n_computed, contents.strategy().condensed_entries(n_computed));
   contents.offer_chunks(std::min(n_computed, block.n_confirmed), false);
   block.cost.n_drafted = block.n_drafted();
   block.cost.n_accepted = block.n_drafted() > 0 ? n - 1 : 0;

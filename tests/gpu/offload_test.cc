@@ -124,6 +124,7 @@ TEST_P(Offload, WithAQuarterOfTheMemoryTheBitsAreTheSame) {
     const Tokens text = random_tokens(*model, 190);
     const Answer expected = answer(model, options_, text);
     EXPECT_EQ(expected.stats.kv_host.bytes_peak, 0);  // what fits takes nothing of the host
+    EXPECT_EQ(expected.stats.kv_written_behind, 0);
     EXPECT_EQ(expected.stats.kv_misses + expected.stats.kv_hits > 0, true);
 
     SessionOptions small = options_;
@@ -138,6 +139,12 @@ TEST_P(Offload, WithAQuarterOfTheMemoryTheBitsAreTheSame) {
       // Records come together, by one launch for many; of beacon there are few.
       const int64_t n_gathers = emulation::device_use().n_gathers - gathers_before;
       EXPECT_LE(n_gathers * (GetParam() == kStrategies[4] ? 1 : 2), got.stats.kv_host.n_hits);
+      // Complete records are written before they have to leave, where a thread does it.
+      if (n_io_threads > 0) {
+        EXPECT_GT(got.stats.kv_written_behind, 0);
+      } else {
+        EXPECT_EQ(got.stats.kv_written_behind, 0);
+      }
       EXPECT_LE(got.stats.kv_bytes_peak, small.device_budget_bytes);
       EXPECT_LE(got.device_bytes - before, small.device_budget_bytes);
       EXPECT_EQ(got.stats.kv_host.name, "host");
@@ -498,6 +505,19 @@ TEST(OffloadPlan, SaysWhereTheCacheWillBe) {
   const SessionOptions options = options_for(request.strategy);
   const Answer whole = answer(model, options, random_tokens(*model, 190));
   EXPECT_EQ(all.kv_bytes, whole.stats.kv_full_bytes);
+  // It just fits: an eighth of the device's budget is written behind.
+  request.device_budget_bytes = whole.stats.kv_full_bytes + whole.stats.kv_record_bytes;
+  const MemoryPlan fits = take(plan_memory(backend, request));
+  EXPECT_EQ(fits.kv_bytes, whole.stats.kv_full_bytes);
+  EXPECT_EQ(fits.host_bytes, round_up(request.device_budget_bytes / 8, whole.stats.kv_record_bytes));
+  EXPECT_FALSE(fits.in_windows);
+  SessionOptions just = options;
+  just.device_budget_bytes = request.device_budget_bytes;
+  const Answer in_memory = answer(model, just, random_tokens(*model, 190));
+  EXPECT_EQ(in_memory.stats.kv_chunks_left, 0);
+  EXPECT_EQ(in_memory.stats.kv_host.bytes_written, fits.host_bytes);
+  request.device_budget_bytes = 2 * request.device_budget_bytes;
+  EXPECT_EQ(take(plan_memory(backend, request)).host_bytes, 0);
   request.device_budget_bytes = quarter_of(whole.stats) + 2 * whole.stats.kv_record_bytes;
   const MemoryPlan quarter = take(plan_memory(backend, request));
   EXPECT_EQ(quarter.kv_bytes, request.device_budget_bytes);

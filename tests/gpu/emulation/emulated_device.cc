@@ -163,6 +163,7 @@ int upload(Stream stream, void* to, const void* from, size_t bytes) {
 int download(Stream stream, void* to, const void* from, size_t bytes) {
   const std::lock_guard lock(state().mutex);
   ++state().use.n_downloads;
+  if (strikes(state().faults.download)) return ++state().use.n_refused, kRefused;
   if (!lies_in(state().device[stream->device], from, bytes)) die("a download of what is not device memory");
   return queue(stream, [=] { return std::memcpy(to, from, bytes), 0; });
 }

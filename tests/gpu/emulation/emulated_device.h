@@ -24,9 +24,10 @@ void set_device_processors(int n);
 struct DeviceFaults {
   int64_t allocation = 0;  // of device memory: out of memory
   int64_t host_allocation = 0;
-  int64_t launch = 0;   // is refused
-  int64_t kernel = 0;   // fails when it runs, and its stream with it
-  int64_t capture = 0;  // its beginning or its end fails
+  int64_t launch = 0;    // is refused
+  int64_t kernel = 0;    // fails when it runs, and its stream with it
+  int64_t capture = 0;   // its beginning or its end fails
+  int64_t download = 0;  // is refused
   // What the device has; 0: 1 GiB. More is not allocated.
   int64_t memory_bytes = 0;
   bool hides_free_memory = false;  // asking what is free fails
@@ -46,7 +47,8 @@ struct DeviceUse {
   int64_t n_gathers = 0;  // of the launches
   int64_t n_uploads = 0;  // copies
   int64_t n_downloads = 0;
-  int64_t n_waits = 0;  // of the host for a stream
+  int64_t n_refused = 0;  // of these
+  int64_t n_waits = 0;    // of the host for a stream
 };
 DeviceUse device_use();
 

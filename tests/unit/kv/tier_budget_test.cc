@@ -36,6 +36,32 @@ TEST(TierBudget, CountsUpToItsLimitFromAnyThread) {
   EXPECT_EQ(TierBudget(0).room(), kNoLimit);
 }
 
+// An eighth of a budget should be free: what is missing to it, of the one that lacks most.
+TEST(TierBudget, SaysWhatIsMissingToTheSpareBytes) {
+  const auto runtime = std::make_shared<TierBudget>(8000);
+  const auto session = std::make_shared<TierBudget>(1600, runtime);
+  TierAccount account("of memory", 800, session), unlimited("of memory", 0, session);
+  ASSERT_TRUE(account.add(700).ok());
+  EXPECT_EQ(account.own_shortage(), 0);
+  ASSERT_TRUE(account.add(1).ok());
+  EXPECT_EQ(account.own_shortage(), 1);
+  ASSERT_TRUE(account.add(99).ok());
+  EXPECT_EQ(account.own_shortage(), 100);
+  EXPECT_EQ(session->shortage(), 0);
+  ASSERT_TRUE(unlimited.add(650).ok());
+  EXPECT_EQ(unlimited.own_shortage(), 0);
+  EXPECT_EQ(session->shortage(), 50);
+  EXPECT_EQ(runtime->shortage(), 0);
+  ASSERT_TRUE(runtime->add(6000));
+  EXPECT_EQ(runtime->shortage(), 450);
+  EXPECT_EQ(session->shortage(), 450);  // the runtime's is the greater one
+  runtime->set_ceiling(7450);
+  EXPECT_EQ(runtime->shortage(), 7450 / 8);
+  runtime->set_ceiling(kNoLimit);
+  runtime->remove(6000);
+  EXPECT_EQ(TierBudget(0).shortage(), 0);
+}
+
 // What a device has left is a limit beside the budget's: the smaller one counts, and what is held stays.
 TEST(TierBudget, ACeilingBoundsWhatIsAdded) {
   TierBudget unlimited(0), limited(1000);
