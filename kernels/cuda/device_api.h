@@ -18,6 +18,7 @@
 #include "kernels/cuda/gather.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/matmul.h"
+#include "kernels/cuda/rank_logits.h"
 #include "kernels/cuda/selection.h"
 
 struct CUevent_st;
@@ -102,7 +103,7 @@ struct DeviceApi {
   int (*launch_graph)(Graph graph, Stream stream) = nullptr;
   int (*destroy_graph)(Graph graph) = nullptr;  // launches that were queued go on
 
-  // ---- kernels (kernels.h, gather.h, matmul.h, attention.h, selection.h)
+  // ---- kernels (kernels.h, gather.h, matmul.h, attention.h, selection.h, rank_logits.h)
   decltype(&cuda::rms_norm) rms_norm = nullptr;
   decltype(&cuda::head_norm) head_norm = nullptr;
   decltype(&cuda::swiglu) swiglu = nullptr;
@@ -123,6 +124,7 @@ struct DeviceApi {
   decltype(&cuda::score_chunks) score_chunks = nullptr;
   decltype(&cuda::choose_chunks) choose_chunks = nullptr;
   decltype(&cuda::list_chosen) list_chosen = nullptr;
+  decltype(&cuda::rank_logits) rank_logits = nullptr;
 
   // ---- cuBLASLt, which the plugin opens when it is first asked for; the plugin's own product serves where there is
   // none. Null: this plugin knows none.

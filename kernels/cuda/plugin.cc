@@ -206,6 +206,7 @@ constexpr DeviceApi kApi = {
     .score_chunks = kSaid<&cuda::score_chunks>,
     .choose_chunks = kSaid<&cuda::choose_chunks>,
     .list_chosen = kSaid<&cuda::list_chosen>,
+    .rank_logits = kSaid<&cuda::rank_logits>,
     .open_blas = open_blas,
     .blas_matmul = kSaid<&cuda::blas_matmul>,
 };

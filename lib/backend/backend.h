@@ -23,6 +23,7 @@
 #include <string>
 
 #include "lib/backend/operations.h"
+#include "lib/backend/ranked_logits.h"
 #include "lib/plan/rope_table.h"
 #include "lib/support/status.h"
 
@@ -142,6 +143,16 @@ class Backend {
   // shares: as attention() leaves them; peaks: f32 [n][n_cells].
   virtual Status keep_peaks(Exec exec, const Buffer& shares, int64_t n, int n_heads, int64_t n_cells, bool first,
                             Buffer& peaks) = 0;
+
+  // ---- what sampling needs of rows of logits, so that these can stay in a device's memory; optional
+  // How many tokens of a row of `width` logits rank_logits() names at most; 0: this backend ranks none.
+  virtual int64_t most_ranked(int64_t /*width*/) const { return 0; }
+  // Of each of n rows of f32 logits the k most probable tokens, and what makes probabilities of logits, in the layout
+  // RankedRows{n, k}. k: from 1 to most_ranked(width).
+  virtual Status rank_logits(Exec /*exec*/, Rows /*logits*/, int64_t /*n*/, int64_t /*width*/, int64_t /*k*/,
+                             Buffer& /*out*/) {
+    return Status(Code::kUnsupported, name() + " ranks no logits");
+  }
 
   // ---- coarse operations. A device overrides those that it can fuse; here they are made of the fine ones
   // (coarse_operations.cc), which give the same numbers on one device.

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <limits>
+#include <numeric>
 
 #include "lib/support/quantization.h"
 #include "tests/gpu/emulation/block.h"
@@ -251,6 +253,45 @@ TEST(CudaBackend, RecordsAreThoseOfTheCpu) {
       }
     }
   }
+}
+
+// Rows that lie anywhere, of one slice and of several.
+TEST(CudaBackend, RanksLogits) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Device device;
+  for (const int64_t width : {int64_t{70}, int64_t{9000}}) {
+    constexpr int64_t kRows = 3, kFirst = 2, kRanked = 5;
+    const int64_t stride = width + 4;
+    auto logits = random.normal((kRows + kFirst) * stride);
+    logits[static_cast<size_t>((kFirst + 1) * stride)] = std::numeric_limits<float>::infinity();
+    const auto rows = device.elements(kF32, logits);
+    const RankedRows layout{kRows, kRanked};
+    ASSERT_GE(device.backend->most_ranked(width), kRanked);
+    const auto out = take(device.backend->allocate(layout.bytes(), MemoryKind::kDevice));
+    const Rows from{rows.get(), kFirst * stride, stride};
+    ASSERT_TRUE(device.backend->rank_logits(device.exec(), from, kRows, width, kRanked, *out).ok());
+    const std::vector<std::byte> memory = device.read(*out);
+    for (int64_t r = 0; r < kRows; ++r) {
+      const RankedLogits found = layout.row(memory.data(), r, width);
+      EXPECT_EQ(found.finite, r != 1);
+      if (r == 1) continue;
+      const float* const row = &logits[static_cast<size_t>((kFirst + r) * stride)];
+      std::vector<int32_t> order(static_cast<size_t>(width));
+      std::iota(order.begin(), order.end(), 0);
+      std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return row[a] > row[b]; });
+      double sum = 0;
+      for (const int32_t i : order) sum += std::exp(static_cast<double>(row[i]));
+      EXPECT_EQ(found.width, width);
+      EXPECT_NEAR(found.log_sum(), std::log(sum), 1e-6);
+      ASSERT_EQ(found.best.size(), static_cast<size_t>(kRanked));
+      for (size_t i = 0; i < found.best.size(); ++i) {
+        EXPECT_EQ(found.best[i].token, order[i]);
+        EXPECT_EQ(found.best[i].logit, row[order[i]]);
+      }
+    }
+  }
+  EXPECT_EQ(device.backend->most_ranked(int64_t{1} << 40), 0);
 }
 
 // ---- queues

@@ -97,6 +97,16 @@ FAULTS = [
     ("blocks take every other stretch", "gather.cu", "stretch += gridDim.x", "stretch += 2 * gridDim.x", ROWS),
     ("the first piece is left out", "gather.cu", "  for (int c = 0; c < list.n; ++c) {\n    const auto* const from",
      "  for (int c = 1; c < list.n; ++c) {\n    const auto* const from", ROWS),
+    ("counts are overwritten while others read them", "rank_logits.cu", "(bit & 1) != 0 ? 1 : 0", "0", ROWS),
+    ("the search for the k-th greatest ends too early", "rank_logits.cu", "if (reached == k) break;", "if (reached <= k) break;",
+     ROWS),
+    ("a warp's keys are not counted", "rank_logits.cu", "w < n_warps(); ++w) n +=", "w < n_warps() - 1; ++w) n +=", ROWS),
+    ("no barrier behind what was chosen", "rank_logits.cu", "= keys[e];\n  }\n  __syncthreads();", "= keys[e];\n  }", ROWS),
+    ("the zeros are not equal", "rank_logits.cu", "logit == 0 ? 0.0f : logit", "logit", ROWS),
+    ("-infinity is a logit", "rank_logits.cu", "fabsf(logit) < INFINITY", "logit < INFINITY", ROWS),
+    ("the slices' sums keep their scale", "rank_logits.cu", "sums[s].sum * weight", "sums[s].sum", ROWS),
+    ("what rounding takes off a difference is lost", "rank_logits.cu", " + static_cast<double>(weight * lost)", "", ROWS),
+    ("all rows leave their slices in one place", "rank_logits.cu", "own = row * slices.n + slice", "own = slice", ROWS),
     ("a group of the table's row is skipped", "elementwise.cu", "static_cast<int>(group % kGroups),", "0,", BACKEND),
 ]
 

@@ -240,6 +240,26 @@ class CudaBackend final : public Backend {
                                           reinterpret_cast<float*>(address(peaks)));
   }
 
+  int64_t most_ranked(int64_t width) const override { return width <= kMostRankedWidth ? kMostRanked : 0; }
+  Status rank_logits(Exec exec, Rows logits, int64_t n, int64_t width, int64_t k, Buffer& out) override {
+    const RankedRows layout{n, k};
+    RankLogits of;
+    of.logits = static_cast<const float*>(device_rows(logits).data);
+    of.stride = logits.stride;
+    of.n = n;
+    of.width = width;
+    of.k = static_cast<int>(k);
+    const size_t bytes = rank_logits_bytes(n, width, of.k);
+    if (bytes > 0) {
+      QUIRE_ASSIGN(of.workspace, cuda_queue(exec.queue).workspace(Work::kRanks, bytes));
+    }
+    of.tokens = reinterpret_cast<int32_t*>(address(out) + layout.tokens());
+    of.values = reinterpret_cast<float*>(address(out) + layout.values());
+    of.sums = reinterpret_cast<double*>(address(out) + layout.sums());
+    of.finite = reinterpret_cast<int32_t*>(address(out) + layout.finite());
+    return launch<&DeviceApi::rank_logits>(exec, "ranking logits", of);
+  }
+
   int64_t workspace_bytes() const override { return total_; }
   size_t matrix_bytes(std::span<const MatrixPart> parts, int64_t k) const override {
     return CudaMatrix(parts, k).bytes;

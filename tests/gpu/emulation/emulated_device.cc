@@ -165,6 +165,7 @@ int download(Stream stream, void* to, const void* from, size_t bytes) {
   ++state().use.n_downloads;
   if (strikes(state().faults.download)) return ++state().use.n_refused, kRefused;
   if (!lies_in(state().device[stream->device], from, bytes)) die("a download of what is not device memory");
+  state().use.bytes_downloaded += static_cast<int64_t>(bytes);
   return queue(stream, [=] { return std::memcpy(to, from, bytes), 0; });
 }
 int copy(Stream stream, void* to, const void* from, size_t bytes) {
@@ -418,6 +419,7 @@ cuda::DeviceApi make_api() {
   api.score_chunks = Queued<cuda::score_chunks>::call;
   api.choose_chunks = Queued<cuda::choose_chunks>::call;
   api.list_chosen = Queued<cuda::list_chosen>::call;
+  api.rank_logits = Queued<cuda::rank_logits>::call;
   return api;
 }
 

@@ -49,6 +49,7 @@ struct DeviceUse {
   int64_t n_downloads = 0;
   int64_t n_refused = 0;  // of these
   int64_t n_waits = 0;    // of the host for a stream
+  int64_t bytes_downloaded = 0;
 };
 DeviceUse device_use();
 
