@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "lib/session/ranked_candidates.h"
+
 namespace quire {
 namespace {
 
@@ -54,9 +56,8 @@ float log_probability(std::span<const float> logits, int32_t token) {
 
 Sample Sampler::sample(std::span<const float> logits, int64_t index, std::span<const int32_t> history,
                        std::span<const int32_t> banned, std::span<const uint32_t> allowed) {
-  const bool plain = options_.greedy && options_.steps.empty() && options_.logit_bias.empty() && banned.empty();
-  const bool free = allowed.empty();
-  Sample sample{plain && free ? most_probable(logits) : choose(logits, index, history, banned, allowed), 0, {}};
+  const bool plain = is_plain() && banned.empty() && allowed.empty();
+  Sample sample{plain ? most_probable(logits) : choose(logits, index, history, banned, allowed), 0, {}};
   const double all = log_sum(logits);
   sample.logprob = static_cast<float>(logits[static_cast<size_t>(sample.token)] - all);
   if (options_.n_top > 0) sample.top = most_probable(logits, all, options_.n_top);
@@ -94,8 +95,14 @@ int32_t Sampler::choose(std::span<const float> logits, int64_t index, std::span<
     drop_impossible();
     if (items.empty()) return fallback;
   }
+  return draw(index);
+}
+
+// Of what the steps left.
+int32_t Sampler::draw(int64_t index) const {
   if (options_.greedy) return candidates_.best().token;
   // In the order the steps left: it is a function of the logits alone, so no sorting is needed.
+  const auto& items = candidates_.items;
   const std::vector<double> p = candidates_.probabilities();
   double left = counter_uniform(options_.seed, static_cast<uint64_t>(index));
   for (size_t i = 0; i < items.size(); ++i) {
@@ -103,6 +110,57 @@ int32_t Sampler::choose(std::span<const float> logits, int64_t index, std::span<
     if (left < 0) return items[i].token;
   }
   return candidates_.best().token;  // rounding left a trifle
+}
+
+// ---- from the most probable tokens alone
+
+int64_t Sampler::n_ranked(int64_t width, int64_t most, bool restricted) const {
+  using Kind = SamplerStep::Kind;
+  most = std::min(most, width);
+  if (options_.n_top > most && most < width) return 0;  // not all could be reported
+  if (is_plain() && !restricted) return std::min<int64_t>(most, std::max(1, options_.n_top));
+  bool complete = most == width;
+  for (const SamplerStep& step : options_.steps) {
+    if (complete) break;
+    if (step.kind == Kind::kTypical && step.value < 1) return 0;
+    if (step.kind == Kind::kTopK) complete = step.n < most;
+    if (step.kind == Kind::kTopP) complete = step.value < 1;
+    if (step.kind == Kind::kMinP) complete = true;
+  }
+  return complete || options_.greedy ? most : 0;
+}
+
+std::optional<Sample> Sampler::sample(const RankedLogits& row, int64_t index, std::span<const int32_t> history,
+                                      std::span<const int32_t> banned, std::span<const uint32_t> allowed) {
+  if (!row.finite || row.best.empty()) return std::nullopt;
+  const size_t n_top = std::min<size_t>(static_cast<size_t>(options_.n_top), static_cast<size_t>(row.width));
+  if (n_top > row.best.size()) return std::nullopt;
+  const bool plain = is_plain() && banned.empty() && allowed.empty();
+  const std::optional<int32_t> token = plain ? row.best[0].token : choose(row, index, history, banned, allowed);
+  if (!token) return std::nullopt;
+  const double log_sum = row.log_sum();
+  const auto logprob = [&](const RankedToken& t) { return static_cast<float>(t.logit - log_sum); };
+  const auto found = std::find_if(row.best.begin(), row.best.end(), [&](const auto& t) { return t.token == *token; });
+  Sample sample{*token, logprob(*found), {}};
+  for (size_t i = 0; i < n_top; ++i) sample.top.push_back({row.best[i].token, logprob(row.best[i])});
+  return sample;
+}
+
+std::optional<int32_t> Sampler::choose(const RankedLogits& row, int64_t index, std::span<const int32_t> history,
+                                       std::span<const int32_t> banned, std::span<const uint32_t> allowed) {
+  RankedCandidates candidates(row, candidates_);
+  for (const auto& [token, bias] : options_.logit_bias) candidates.add_bias(token, bias);
+  for (const int32_t token : banned) candidates.add_bias(token, -std::numeric_limits<double>::infinity());
+  if (!allowed.empty()) candidates.ban_others(allowed);
+  candidates.drop_impossible();
+  const std::optional<int32_t> fallback = candidates.best();
+  if (candidates_.items.empty()) return std::nullopt;
+  for (const SamplerStep& step : options_.steps) {
+    if (!candidates.apply(step, history, options_.dry_breakers)) return std::nullopt;
+    if (candidates_.items.empty()) return candidates.complete() ? fallback : std::nullopt;
+  }
+  if (options_.greedy) return candidates.best();
+  return candidates.complete() ? std::optional(draw(index)) : std::nullopt;
 }
 
 }  // namespace quire

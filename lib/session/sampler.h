@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "lib/backend/ranked_logits.h"
 
 namespace quire {
 
@@ -65,9 +68,17 @@ struct Candidates {
   std::vector<double> probabilities() const;
 };
 
+// Of equal logits that of the lower id comes first.
+inline bool more_probable(const Candidates::Item& a, const Candidates::Item& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+}
+
 // Applies one step. `history`: the tokens before, oldest first.
 void apply(const SamplerStep& step, std::span<const int32_t> history, const std::vector<bool>& dry_breakers,
            Candidates& candidates);
+
+// The last n tokens of the history; 0: all.
+std::span<const int32_t> last_tokens(std::span<const int32_t> history, int64_t n);
 
 // The uniform number of a draw is a function of (seed, index) alone, so that generation can be resumed anywhere. Logits
 // must be finite. If bias and bans leave no token, the model's most probable one is taken; if the steps make all tokens
@@ -79,10 +90,21 @@ class Sampler {
   // is left of them; at least one.
   Sample sample(std::span<const float> logits, int64_t index, std::span<const int32_t> history = {},
                 std::span<const int32_t> banned = {}, std::span<const uint32_t> allowed = {});
+  // The same sample from the most probable tokens of a finite row, where these decide it; its log probabilities are
+  // those of the row's sum.
+  std::optional<Sample> sample(const RankedLogits& row, int64_t index, std::span<const int32_t> history = {},
+                               std::span<const int32_t> banned = {}, std::span<const uint32_t> allowed = {});
+  // How many of the most probable tokens of a row of `width` logits decide most samples, at most `most`; 0: it needs
+  // all logits. restricted: some tokens may be banned, or not allowed.
+  int64_t n_ranked(int64_t width, int64_t most, bool restricted) const;
 
  private:
+  bool is_plain() const { return options_.greedy && options_.steps.empty() && options_.logit_bias.empty(); }
   int32_t choose(std::span<const float> logits, int64_t index, std::span<const int32_t> history,
                  std::span<const int32_t> banned, std::span<const uint32_t> allowed);
+  std::optional<int32_t> choose(const RankedLogits& row, int64_t index, std::span<const int32_t> history,
+                                std::span<const int32_t> banned, std::span<const uint32_t> allowed);
+  int32_t draw(int64_t index) const;
 
   SamplingOptions options_;
   Candidates candidates_;

@@ -10,8 +10,6 @@ namespace {
 
 using Item = Candidates::Item;
 
-bool more_probable(const Item& a, const Item& b) { return a.logit != b.logit ? a.logit > b.logit : a.token < b.token; }
-
 void keep_most_probable(int64_t n, Candidates& c) {
   if (static_cast<size_t>(n) >= c.items.size()) return;
   std::nth_element(c.items.begin(), c.items.begin() + n, c.items.end(), more_probable);
@@ -79,14 +77,9 @@ void keep_typical_mass(double mass, Candidates& c) {
   for (const Rated& r : rated) c.items.push_back(r.item);
 }
 
-std::span<const int32_t> last(std::span<const int32_t> history, int64_t n) {
-  const auto most = static_cast<int64_t>(history.size());
-  return n == 0 || n >= most ? history : history.last(static_cast<size_t>(n));
-}
-
 void penalise_seen(const SamplerStep& step, std::span<const int32_t> history, Candidates& c) {
   std::unordered_map<int32_t, int64_t> seen;
-  for (const int32_t token : last(history, step.n)) ++seen[token];
+  for (const int32_t token : last_tokens(history, step.n)) ++seen[token];
   for (Item& item : c.items) {
     const auto found = seen.find(item.token);
     if (found == seen.end()) continue;
@@ -111,7 +104,7 @@ std::vector<size_t> matches_of_the_end(std::span<const int32_t> history) {
 
 void penalise_repetition(const SamplerStep& step, std::span<const int32_t> history, const std::vector<bool>& breakers,
                          Candidates& c) {
-  const auto text = last(history, step.n);
+  const auto text = last_tokens(history, step.n);
   const auto breaks = [&](int32_t token) {
     return static_cast<size_t>(token) < breakers.size() && breakers[static_cast<size_t>(token)];
   };
@@ -137,6 +130,11 @@ void penalise_repetition(const SamplerStep& step, std::span<const int32_t> histo
 }
 
 }  // namespace
+
+std::span<const int32_t> last_tokens(std::span<const int32_t> history, int64_t n) {
+  const auto most = static_cast<int64_t>(history.size());
+  return n == 0 || n >= most ? history : history.last(static_cast<size_t>(n));
+}
 
 const Item& Candidates::best() const { return *std::min_element(items.begin(), items.end(), more_probable); }
 

@@ -161,6 +161,24 @@ void check_top(const Case& c, const std::vector<TokenLogprob>& top) {
   }
 }
 
+// What the row's most probable tokens decide is what the whole row gives.
+void check_ranked(const Case& c, const Sample& whole, uint32_t n_known) {
+  if (std::any_of(c.logits.begin(), c.logits.end(), [](float x) { return !std::isfinite(x); })) return;
+  RankedLogits row;
+  row.width = c.vocab();
+  row.finite = true;
+  for (int32_t t = 0; t < c.vocab(); ++t) row.best.push_back({t, c.logits[static_cast<size_t>(t)]});
+  std::stable_sort(row.best.begin(), row.best.end(), [](const auto& a, const auto& b) { return a.logit > b.logit; });
+  for (const RankedToken& t : row.best) row.sum += std::exp(static_cast<double>(t.logit) - row.best[0].logit);
+  row.best.resize(std::min<size_t>(row.best.size(), n_known));
+  const auto sample = Sampler(c.options).sample(row, c.index, c.history, c.banned);
+  if (!sample) return;
+  FUZZ_REQUIRE(sample->token == whole.token);
+  FUZZ_REQUIRE(std::fabs(sample->logprob - whole.logprob) <= 1e-6f * (1 + std::fabs(whole.logprob)));
+  FUZZ_REQUIRE(sample->top.size() == whole.top.size());
+  for (size_t i = 0; i < whole.top.size(); ++i) FUZZ_REQUIRE(sample->top[i].token == whole.top[i].token);
+}
+
 // Whether the chain leaves the most probable token where it is: no step but those that keep the order and the first.
 bool keeps_order(const Case& c) {
   int temperatures = 0;  // more of them can make any two logits equal
@@ -183,6 +201,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_REQUIRE(sample.token >= 0 && sample.token < c.vocab());
   FUZZ_REQUIRE(sample.logprob <= 0);
   check_top(c, sample.top);
+  for (const uint32_t n_known : {1u, 1 + in.byte() % 40, 256u}) check_ranked(c, sample, n_known);
 
   int32_t best = -1;  // of those that bias and bans leave
   for (int32_t t = c.vocab() - 1; t >= 0; --t) {
