@@ -24,6 +24,8 @@ class DropQueue {
   std::unique_ptr<Queue>* queue_;
 };
 
+Status nothing_to_read() { return Status(Code::kInternal, "the forward pass failed; there is nothing to read"); }
+
 }  // namespace
 
 std::vector<int64_t> consecutive(int64_t begin, int64_t end) {
@@ -52,8 +54,8 @@ int64_t ForwardPass::scratch_bytes() const {
   int64_t by_sequence = 0;
   for (const ChosenChunks& c : chosen_) by_sequence += size(c.buffer);
   for (const Peaks& p : peaks_) by_sequence += size(p.shares) + size(p.peaks);
-  return size(scratch_) + size(ids_) + size(read_scratch_) + by_sequence + size(state_) + size(low_rank_) +
-         backend_.workspace_bytes();
+  return size(scratch_) + size(ids_) + size(read_scratch_) + size(ranked_) + by_sequence + size(state_) +
+         size(low_rank_) + backend_.workspace_bytes();
 }
 
 Status ForwardPass::require(std::unique_ptr<Buffer>& buffer, size_t bytes) {
@@ -292,7 +294,7 @@ HiddenStates::AdapterRun HiddenStates::adapters_from(int64_t row) const {
 template <typename Make>
 Status ForwardPass::read_rows(const HiddenStates& states, int64_t first_row, int64_t n_rows, int64_t width,
                               const CancelToken* cancel, float* out, const Make& make) {
-  if (!queue_) return Status(Code::kInternal, "the forward pass failed; there is nothing to read");
+  if (!queue_) return nothing_to_read();
   DropQueue drop(queue_);
   const int64_t tile = std::min(kReadRows, n_rows);
   QUIRE_TRY(require(read_scratch_, static_cast<size_t>(tile * width) * sizeof(float)));
@@ -316,6 +318,42 @@ Status ForwardPass::logits(const HiddenStates& states, int64_t first_row, int64_
                    [&](Exec exec, const AdapterList* adapters, Rows hidden, int64_t n, Rows to) {
                      return head(exec, adapters, hidden, n, to);
                    });
+}
+
+Status ForwardPass::logits(const HiddenStates& states, int64_t first_row, std::span<const LogitsWanted> rows,
+                           int64_t n_ranked, const CancelToken* cancel) {
+  if (!queue_) return nothing_to_read();
+  const int64_t vocab = config_.vocab_size, n = std::ssize(rows);
+  const RankedRows layout{n, n_ranked};
+  std::vector<std::byte> said(n_ranked > 0 ? layout.bytes() : 0);
+  DropQueue drop(queue_);
+  const Exec exec{*queue_, cancel};
+  QUIRE_TRY(require(read_scratch_, static_cast<size_t>(n * vocab) * sizeof(float)));
+  const Rows all{read_scratch_.get(), 0, vocab};
+  for (int64_t row = 0, end = 0; row < n; row = end) {
+    const auto [run_end, adapters] = states.adapters_from(first_row + row);
+    end = std::min(n, run_end - first_row);
+    QUIRE_TRY(head(exec, adapters, states.rows().at(first_row + row), end - row, all.at(row)));
+  }
+  if (n_ranked > 0) {
+    QUIRE_TRY(require(ranked_, layout.bytes()));
+    QUIRE_TRY(backend_.rank_logits(exec, all, n, vocab, n_ranked, *ranked_));
+    QUIRE_TRY(backend_.download(*queue_, *ranked_, 0, said.data(), said.size()));
+  }
+  for (int64_t row = 0; row < n; ++row) {
+    const LogitsWanted& wanted = rows[static_cast<size_t>(row)];
+    if (wanted.copy) QUIRE_TRY(backend_.copy_rows(exec, all.at(row), 1, vocab, {wanted.copy, 0, vocab}));
+    if (!wanted.on_host) continue;
+    const size_t bytes = static_cast<size_t>(vocab) * sizeof(float);
+    QUIRE_TRY(backend_.download(*queue_, *read_scratch_, static_cast<size_t>(row) * bytes, wanted.on_host, bytes));
+  }
+  QUIRE_TRY(finish_queue(backend_, *queue_));
+  drop.keep();
+  for (int64_t row = 0; row < n; ++row) {
+    const LogitsWanted& wanted = rows[static_cast<size_t>(row)];
+    if (wanted.ranked) *wanted.ranked = layout.row(said.data(), row, vocab);
+  }
+  return {};
 }
 
 Status ForwardPass::normalised(const HiddenStates& states, int64_t first_row, int64_t n_rows, const CancelToken* cancel,

@@ -79,6 +79,13 @@ class HiddenStates {
   std::vector<AdapterRun> adapters_;  // ascending ends
 };
 
+// Where a row of logits goes.
+struct LogitsWanted {
+  float* on_host = nullptr;        // f32 [vocab_size]; null: not there
+  Buffer* copy = nullptr;          // likewise, in the device's memory
+  RankedLogits* ranked = nullptr;  // what the device says of it; null: nothing
+};
+
 // One thread at a time. The model must outlive the pass.
 class ForwardPass {
  public:
@@ -92,6 +99,10 @@ class ForwardPass {
   // Logits of rows [first_row, first_row + n_rows) of what the last forward() left, f32 [n_rows][vocab_size] in host
   // memory. Waits for them.
   Status logits(const HiddenStates& states, int64_t first_row, int64_t n_rows, const CancelToken* cancel, float* out);
+  // The same of consecutive rows, at most those of a shared step, each to where it is wanted. n_ranked: of their most
+  // probable tokens, at most what Backend::most_ranked says; 0: nothing is said of them.
+  Status logits(const HiddenStates& states, int64_t first_row, std::span<const LogitsWanted> rows, int64_t n_ranked,
+                const CancelToken* cancel);
   // The same rows after the final norm, f32 [n_rows][hidden_size]: what the logits are made of.
   Status normalised(const HiddenStates& states, int64_t first_row, int64_t n_rows, const CancelToken* cancel,
                     float* out);
@@ -201,6 +212,7 @@ class ForwardPass {
   std::unique_ptr<Buffer> scratch_;       // hidden_, normed_ and wide_
   std::unique_ptr<Buffer> ids_;           // int32: of all rows
   std::unique_ptr<Buffer> read_scratch_;  // rows of logits or hidden states on their way to the host
+  std::unique_ptr<Buffer> ranked_;        // what is said of them (RankedRows)
   std::vector<ChosenChunks> chosen_;      // of each sequence, in one layer
   std::vector<Peaks> peaks_;              // of each sequence
   std::unique_ptr<Buffer> state_;         // running attention results between windows of chunks

@@ -59,7 +59,9 @@ void KeptResults::add(BlockResults block, int64_t first, int64_t n, bool apart) 
     const auto known = std::clamp<int64_t>(first_ + n_kept - first, 0, n) * static_cast<int64_t>(rows.width);
     rows.kept.insert(rows.kept.end(), rows.added.begin() + known, rows.added.end());
   }
-  last_logits_ = std::move(block.last);
+  // One that another session has too stays as it is.
+  if (last_.on_device && last_.on_device.use_count() == 1) spare_row_ = std::move(last_.on_device);
+  last_ = std::move(block.last);
   last_token_ = first + n - 1;
 }
 
@@ -80,24 +82,31 @@ void KeptResults::cut(int64_t n_tokens, int64_t n_computed) {
   if (hidden_.size() > n * hidden_size_) hidden_.resize(n * hidden_size_);
   if (scores_.size() > n) scores_.resize(n);
   if (last_token_ != n_computed - 1) {
-    last_logits_.clear();
+    last_ = {};
     last_token_ = -1;
   }
 }
 
 void KeptResults::clear() {
   begin(0, 0);
-  last_logits_.clear();
+  last_ = {};
   last_token_ = -1;
 }
 
-Result<std::span<const float>> KeptResults::logits(int64_t first_token, int64_t n_rows) const {
+Result<std::span<const float>> KeptResults::last_logits() {
+  if (last_.on_host.empty() && last_.on_device) {
+    QUIRE_ASSIGN(last_.on_host, last_.on_device->read());
+  }
+  return std::span<const float>(last_.on_host);
+}
+
+Result<std::span<const float>> KeptResults::logits(int64_t first_token, int64_t n_rows) {
   const auto kept = static_cast<int64_t>(logits_.size() / vocab_size_);
   if (first_token == -1 || first_token == last_token_) {
-    if (n_rows == 1 && !last_logits_.empty()) return std::span(last_logits_);
+    if (n_rows == 1 && last_.known()) return last_logits();
   } else if (first_token >= first_ && n_rows <= kept && first_token - first_ <= kept - n_rows) {
-    return std::span(logits_).subspan(static_cast<size_t>(first_token - first_) * vocab_size_,
-                                      static_cast<size_t>(n_rows) * vocab_size_);
+    return std::span<const float>(logits_).subspan(static_cast<size_t>(first_token - first_) * vocab_size_,
+                                                   static_cast<size_t>(n_rows) * vocab_size_);
   }
   return Status(Code::kNotFound, "no logits are kept for " + std::to_string(n_rows) + " rows from token " +
                                      std::to_string(first_token) + "; kept: the last, and " + std::to_string(kept) +

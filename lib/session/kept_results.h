@@ -3,17 +3,30 @@
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "lib/backend/ranked_logits.h"
 #include "lib/session/cited_rows.h"
+#include "lib/session/logits_row.h"
 #include "lib/support/status.h"
 
 namespace quire {
 
+// The logits after a token: on the host, or on a device until somebody asks for them.
+struct LastLogits {
+  std::vector<float> on_host{};            // f32 [vocab_size]; empty: not there
+  std::shared_ptr<LogitsRow> on_device{};  // null: not there
+  RankedLogits ranked{};                   // what the device says of its row
+
+  bool known() const { return on_device || !on_host.empty(); }
+};
+
 // What a block of tokens came to.
 struct BlockResults {
-  std::vector<float> last;    // f32 [vocab_size]: logits after the block's last token
+  LastLogits last;            // after the block's last token
   std::vector<float> logits;  // f32 [n][vocab_size]: after each token; empty if not wanted
   std::vector<float> hidden;  // f32 [n][hidden_size]: last hidden states; likewise
   std::vector<float> scores;  // f32 [n]: log p of each token; likewise
@@ -44,20 +57,24 @@ class KeptResults {
   void cut(int64_t n_tokens, int64_t n_computed);
   void clear();
 
-  // The logits after `token`, the last computed one, were kept elsewhere; f32 [vocab_size].
-  void restore(std::vector<float> last_logits, int64_t token) {
-    last_logits_ = std::move(last_logits);
+  // The logits after `token`, the last computed one, were kept elsewhere.
+  void restore(LastLogits last, int64_t token) {
+    last_ = std::move(last);
     last_token_ = token;
   }
 
-  // After the last computed token; empty: not known.
-  std::span<const float> last_logits() const { return last_logits_; }
+  // After the last computed token.
+  const LastLogits& last() const { return last_; }
+  // All of them, f32 [vocab_size]; empty: not known. They are copied from the device when they are first asked for.
+  Result<std::span<const float>> last_logits();
+  // A row that was used before, and is nobody's now, for the logits of the next block; or null.
+  std::shared_ptr<LogitsRow> take_spare_row() { return std::exchange(spare_row_, nullptr); }
   // Choices of the tokens from here on are to be counted.
   int64_t choices_from() const { return choices_from_; }
   std::span<const int64_t> choices() const { return choices_; }
   const CitedRows& cited() const { return cited_; }
   // n_rows rows, the first one after token first_token; -1: after the last one computed. kNotFound.
-  Result<std::span<const float>> logits(int64_t first_token, int64_t n_rows) const;
+  Result<std::span<const float>> logits(int64_t first_token, int64_t n_rows);
   // Of n tokens from first_token on. kNotFound, here and below.
   Result<std::span<const float>> hidden_states(int64_t first_token, int64_t n) const;
   Result<std::span<const float>> scores(int64_t first_token, int64_t n) const;
@@ -74,9 +91,10 @@ class KeptResults {
 
   size_t vocab_size_;
   size_t hidden_size_;
-  std::vector<float> last_logits_;
-  int64_t last_token_ = -1;  // the one that last_logits_ follow
-  int64_t first_ = 0;        // the token that the following three begin with
+  LastLogits last_;
+  int64_t last_token_ = -1;               // the one that last_ follow
+  std::shared_ptr<LogitsRow> spare_row_;  // a block that fails leaves the last logits as they are, so there are two
+  int64_t first_ = 0;                     // the token that the following three begin with
   std::vector<float> logits_;
   std::vector<float> hidden_;
   std::vector<float> scores_;

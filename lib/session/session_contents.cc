@@ -35,8 +35,7 @@ Result<std::unique_ptr<SessionContents>> SessionContents::fork(const ModelConfig
   forked->text = text;
   forked->sticky = sticky;
   forked->saved_as = saved_as;
-  const auto last = kept.last_logits();
-  if (!last.empty()) forked->kept.restore({last.begin(), last.end()}, text.n_computed() - 1);
+  if (kept.last().known()) forked->kept.restore(kept.last(), text.n_computed() - 1);
   return forked;
 }
 
@@ -60,7 +59,7 @@ Status SessionContents::restore(SavedText saved, const StoreSnapshot& kv, const 
     text.uncompute(boundary(text.n_settled()));
     undo_block();
   } else {
-    kept.restore(std::move(saved.last_logits), text.n_computed() - 1);
+    kept.restore({.on_host = std::move(saved.last_logits)}, text.n_computed() - 1);
   }
   offer_chunks(text.n_computed(), false);
   return {};

@@ -36,7 +36,7 @@ Status SessionContents::edit(TextState next, EditReuse reuse, int64_t reread, Ed
       std::mismatch(old_ids.begin(), old_ids.end(), new_ids.begin(), new_ids.end()).first - old_ids.begin();
 
   // If all was kept, the logits after the last token are those of the new text's last one, or it goes on.
-  const bool keeps_all = n_same == text.n_computed() && (n_new > n_same || !kept.last_logits().empty());
+  const bool keeps_all = n_same == text.n_computed() && (n_new > n_same || kept.last().known());
   const int64_t n_kept = keeps_all ? n_same : boundary(std::min(n_new, n_same + 1));
   std::vector<ChunkStore::Move> moves;
   if (reuse == EditReuse::kApproximate && !keeps_all) moves = find_moves(next, n_kept, n_old, reread);

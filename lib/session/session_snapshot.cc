@@ -204,7 +204,8 @@ Status Session::write_snapshot(SnapshotWriter& writer, const EarlierRecords* kno
   index.overflow = options_.overflow;
   index.title = control.title;
   QUIRE_ASSIGN(index.kv, kv.save(n_tokens, n_entries, sink));
-  QUIRE_ASSIGN(const Json json, write_index(writer, index, text, contents_->kept.last_logits(), contents_->sticky));
+  QUIRE_ASSIGN(const auto last_logits, contents_->kept.last_logits());
+  QUIRE_ASSIGN(const Json json, write_index(writer, index, text, last_logits, contents_->sticky));
   return writer.finish(json);
 }
 

@@ -87,11 +87,13 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   Sequence sequence(Block& block) const;
   static void look_for_sticky(Block& block, PeaksWanted& look);
   static void read_sticky(Block& block);
-  Status read_results(Block& block, std::span<const float> row, const HiddenStates& states, int64_t first_row,
-                      const CancelToken& cancel) const;
+  Status prepare_row(Block& block) const;
+  static Status read_last_rows(Step& step);
+  Status read_rows(Block& block, const HiddenStates& states, int64_t first_row, const CancelToken& cancel) const;
+  Status read_results(Block& block, const HiddenStates& states, int64_t first_row, const CancelToken& cancel) const;
   Status verify(Block& block, Clock::time_point begin);
   void commit(Block& block, int64_t n, Clock::time_point begin);
-  Status generate(Block& block, std::span<const float> logits);
+  Status generate(Block& block, const TokenLogits& logits);
   bool settle(Block& block, Status failure, bool undo);
   int64_t n_confirmed() const QUIRE_REQUIRES(mutex_);
   void show(Block& block, Status failure, bool undo) QUIRE_REQUIRES(mutex_);

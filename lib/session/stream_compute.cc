@@ -15,6 +15,11 @@ namespace {
 // Rows of logits read at a time.
 constexpr int64_t kLogitRows = 1 + kMostDrafted;
 
+Status not_finite(int64_t position) {
+  return Status(Code::kNumeric,
+                "the model's logits are not finite in the block from position " + std::to_string(position), position);
+}
+
 }  // namespace
 
 // The next block of each stream into one forward pass. A Status for all of them, or one failure each.
@@ -25,6 +30,7 @@ Status GenerationStream::submit_blocks(Step& step) {
     if (!block.work) continue;
     GenerationStream& stream = *step.streams[i];
     if (step.failures[i].ok()) step.failures[i] = stream.next_block(block);
+    if (step.failures[i].ok()) step.failures[i] = stream.prepare_row(block);
     if (!step.failures[i].ok() || block.n() == 0) continue;
     step.sequences.push_back(stream.sequence(block));
     step.cancels.push_back(&stream.cancel_);
@@ -39,32 +45,63 @@ Status GenerationStream::submit_blocks(Step& step) {
 // What the pass came to, for each stream, and a sampled token where nothing is left to process. A Status for all of
 // them, which means that no stream read anything, or one failure each.
 Status GenerationStream::collect_blocks(Step& step) {
-  const Model& model = step.streams[0]->session_->model();
-  const auto vocab = static_cast<size_t>(model.llama->config().vocab_size);
-  const size_t n_sequences = step.sequences.size();
-  std::vector<float> rows;  // of several blocks, one token each
-  if (n_sequences > 1) {
-    rows.resize(n_sequences * vocab);
-    const auto n_rows = static_cast<int64_t>(n_sequences);
-    QUIRE_TRY(model.pass->logits(*step.states, 0, n_rows, &*step.cancel, rows.data()));
-  }
-  size_t row = 0;
+  QUIRE_TRY(read_last_rows(step));
+  int64_t row = 0;
   for (size_t i = 0; i < step.n; ++i) {
     Block& block = step.blocks[i];
     if (!block.work || !step.failures[i].ok()) continue;
     GenerationStream& stream = *step.streams[i];
     step.failures[i] = contain([&] {
       if (block.n() > 0) {
-        const auto own = rows.empty() ? std::span<const float>() : std::span(rows).subspan(row * vocab, vocab);
-        QUIRE_TRY(stream.read_results(block, own, *step.states, static_cast<int64_t>(row++), *step.cancel));
+        QUIRE_TRY(stream.read_results(block, *step.states, row++, *step.cancel));
         if (block.n_drafted() > 0) return stream.verify(block, step.begin);
         stream.commit(block, block.n(), step.begin);
       }
-      const SessionContents& contents = block.contents();
-      return contents.text.n_uncomputed() > 0 ? Status() : stream.generate(block, contents.kept.last_logits());
+      SessionContents& contents = block.contents();
+      if (contents.text.n_uncomputed() > 0) return Status();
+      KeptResults& kept = contents.kept;
+      return stream.generate(block, {&kept.last().ranked, [&kept] { return kept.last_logits(); }});
     });
   }
   return {};
+}
+
+// Where the logits after the block's last token stay on the device, makes room for them there.
+Status GenerationStream::prepare_row(Block& block) const {
+  if (block.n() == 0 || options_.score || options_.keep_logits || block.n_drafted() > 0) return {};
+  const LlamaModel& llama = *session_->model().llama;
+  const int64_t vocab = llama.config().vocab_size;
+  block.n_ranked = generator_.n_ranked(llama.backend().most_ranked(vocab));
+  if (block.n_ranked == 0) return {};
+  std::shared_ptr<LogitsRow>& row = block.results.last.on_device;
+  row = block.contents().kept.take_spare_row();
+  if (row) return {};
+  QUIRE_ASSIGN(row, LogitsRow::make(llama.backend(), vocab));
+  return {};
+}
+
+// The last row of logits of each block, to where it belongs. A block alone whose rows are needed on the host may have
+// several: it reads them itself.
+Status GenerationStream::read_last_rows(Step& step) {
+  const Model& model = step.streams[0]->session_->model();
+  const auto vocab = static_cast<size_t>(model.llama->config().vocab_size);
+  std::vector<LogitsWanted> rows;
+  int64_t first_row = 0, n_ranked = 0;
+  for (size_t i = 0; i < step.n; ++i) {
+    Block& block = step.blocks[i];
+    if (!block.work || !step.failures[i].ok() || block.n() == 0) continue;
+    LastLogits& last = block.results.last;
+    if (block.n_ranked > 0) {
+      rows.push_back({.copy = &last.on_device->buffer(), .ranked = &last.ranked});
+    } else if (step.sequences.size() > 1) {
+      block.last_rows.resize(vocab);
+      rows.push_back({.on_host = block.last_rows.data()});
+    }
+    n_ranked = std::max(n_ranked, block.n_ranked);
+    if (step.sequences.size() == 1) first_row = block.n() - 1;
+  }
+  if (rows.empty()) return {};
+  return model.pass->logits(*step.states, first_row, rows, n_ranked, &*step.cancel);
 }
 
 // The least index of a query to come: of the next token, or of the last confirmed one, which is read again if the
@@ -195,40 +232,51 @@ Sequence GenerationStream::sequence(Block& block) const {
   return sequence;
 }
 
-// Fills the results with the logits after the block's last token and, as wanted, of all tokens the logits, the hidden
-// states and the scores. `row`: the block's only row of logits, if it was read already. first_row: of the states.
-Status GenerationStream::read_results(Block& block, std::span<const float> row, const HiddenStates& states,
-                                      int64_t first_row, const CancelToken& cancel) const {
+// Logits on the host: after the block's last token and, as wanted, after all of them.
+Status GenerationStream::read_rows(Block& block, const HiddenStates& states, int64_t first_row,
+                                   const CancelToken& cancel) const {
   BlockResults& results = block.results;
   const Model& model = session_->model();
   const auto vocab = static_cast<size_t>(model.llama->config().vocab_size);
   if (options_.score) {
-    const auto before = block.contents().kept.last_logits();
+    QUIRE_ASSIGN(const auto before, block.contents().kept.last_logits());
     results.scores.push_back(before.empty() ? std::numeric_limits<float>::quiet_NaN()
                                             : log_probability(before, block.tokens[0]));
   }
   const int64_t n = block.n();
+  const bool is_read = !block.last_rows.empty();  // the block's only row
   const bool every = options_.score || options_.keep_logits || block.n_drafted() > 0;
   std::vector<float>& rows = block.last_rows;
   for (int64_t first = every ? 0 : n - 1; first < n; first += kLogitRows) {
     const int64_t count = std::min(kLogitRows, n - first);
-    if (row.empty()) {
+    if (!is_read) {
       rows.resize(static_cast<size_t>(count) * vocab);
       QUIRE_TRY(model.pass->logits(states, first_row + first, count, &cancel, rows.data()));
-    } else {
-      rows.assign(row.begin(), row.end());
     }
     // Of a draft, the rows behind the first one are looked at if they come to be used.
     if (!all_finite(block.n_drafted() == 0 ? std::span(rows) : std::span(rows).first(vocab))) {
-      return Status(Code::kNumeric,
-                    "the model's logits are not finite in the block from position " + std::to_string(block.first),
-                    block.first);
+      return not_finite(block.first);
     }
     if (options_.keep_logits) results.logits.insert(results.logits.end(), rows.begin(), rows.end());
     for (int64_t r = 0; options_.score && r < count && first + r + 1 < n; ++r) {
       results.scores.push_back(log_probability({&rows[static_cast<size_t>(r) * vocab], vocab},
                                                block.tokens[static_cast<size_t>(first + r + 1)]));
     }
+  }
+  return {};
+}
+
+// Fills the results with the logits after the block's last token and, as wanted, of all tokens the logits, the hidden
+// states and the scores. first_row: of the states.
+Status GenerationStream::read_results(Block& block, const HiddenStates& states, int64_t first_row,
+                                      const CancelToken& cancel) const {
+  BlockResults& results = block.results;
+  const Model& model = session_->model();
+  const int64_t n = block.n();
+  if (block.n_ranked == 0) {
+    QUIRE_TRY(read_rows(block, states, first_row, cancel));
+  } else if (!results.last.ranked.finite) {
+    return not_finite(block.first);
   }
   if (options_.keep_hidden) {
     results.hidden.resize(static_cast<size_t>(n * model.llama->config().hidden_size));
@@ -246,8 +294,10 @@ void GenerationStream::commit(Block& block, int64_t n, Clock::time_point begin) 
   const int64_t n_computed = block.first + n;
   const int64_t next = next_query(block, n_computed);
   const auto retained = contents.strategy().retained(next);
-  const auto last = block.logits_after(n - 1, static_cast<size_t>(session_->model().llama->config().vocab_size));
-  block.results.last.assign(last.begin(), last.end());
+  if (block.n_ranked == 0) {
+    const auto last = block.logits_after(n - 1, static_cast<size_t>(session_->model().llama->config().vocab_size));
+    block.results.last.on_host.assign(last.begin(), last.end());
+  }
   contents.sticky.reserve(block.sticky.size());
   if (n < block.n()) block.results.cut(n, block.n(), contents.kept.cited().range().n_cells());
   contents.kept.add(std::move(block.results), block.first, n, block.ahead());

@@ -30,7 +30,7 @@ Status GenerationStream::verify(Block& block, Clock::time_point begin) {
   int64_t n = 0;
   for (bool drafted = true; drafted; ++n) {
     const size_t before = block.generated_tokens.size();
-    status = generate(block, block.logits_after(n, vocab));
+    status = generate(block, {nullptr, [&] { return Result(block.logits_after(n, vocab)); }});
     drafted = status.ok() && block.generated_tokens.size() > before && n + 1 < block.n() &&
               block.generated_tokens.back().event.token == block.tokens[static_cast<size_t>(n) + 1] &&
               all_finite(block.logits_after(n + 1, vocab));

@@ -104,7 +104,7 @@ bool GenerationStream::expired() const {
 }
 
 // Generates the text's next token from the logits after its last one, or finds the reason why there is none.
-Status GenerationStream::generate(Block& block, std::span<const float> logits) {
+Status GenerationStream::generate(Block& block, const TokenLogits& logits) {
   TextState& text = block.contents().text;
   if (ending_ || block.end || cancel_.cancelled()) return {};
   const auto finish = [&](FinishReason reason) {

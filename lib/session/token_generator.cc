@@ -1,6 +1,7 @@
 #include "lib/session/token_generator.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace quire {
@@ -28,11 +29,26 @@ void TokenGenerator::add_stops(const StopSet& more) {
   detokenizer_.add_stop_strings(more.strings);
 }
 
-Result<StreamEvent> TokenGenerator::next(std::span<const float> logits, std::span<const int32_t> text,
+std::span<const int32_t> TokenGenerator::banned() const {
+  return n_generated_ < options_.min_tokens ? std::span<const int32_t>(endings_) : std::span<const int32_t>();
+}
+
+int64_t TokenGenerator::n_ranked(int64_t most) const {
+  if (most == 0) return 0;
+  if (options_.max_tokens == 0) return 1;  // there is none to choose
+  return sampler_.n_ranked(tokenizer_.vocab_size(), most, options_.constrain || !banned().empty());
+}
+
+Result<StreamEvent> TokenGenerator::next(const TokenLogits& logits, std::span<const int32_t> text,
                                          const AllowedTokens& allowed) {
-  const auto banned =
-      n_generated_ < options_.min_tokens ? std::span<const int32_t>(endings_) : std::span<const int32_t>();
-  Sample sample = sampler_.sample(logits, static_cast<int64_t>(text.size()), text, banned, allowed);
+  const auto index = static_cast<int64_t>(text.size());
+  std::optional<Sample> decided;
+  if (logits.ranked) decided = sampler_.sample(*logits.ranked, index, text, banned(), allowed);
+  if (!decided) {
+    QUIRE_ASSIGN(const auto all, logits.all());
+    decided = sampler_.sample(all, index, text, banned(), allowed);
+  }
+  Sample& sample = *decided;
   if (!options_.ignore_eos && tokenizer_.is_eos(sample.token)) return end(FinishReason::kEos, sample.token);
   if (std::find(stop_ids_.begin(), stop_ids_.end(), sample.token) != stop_ids_.end()) {
     return end(FinishReason::kStopId, sample.token);

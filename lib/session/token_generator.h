@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -11,6 +12,13 @@
 #include "lib/tokenizer/model_tokenizer.h"
 
 namespace quire {
+
+// The logits that a token is chosen from.
+struct TokenLogits {
+  const RankedLogits* ranked = nullptr;  // what is known beforehand; may be null, or of width 0
+  // All of them; called if that does not decide.
+  std::function<Result<std::span<const float>>()> all;
+};
 
 // One thread at a time. Tokenizer and options must outlive it.
 class TokenGenerator {
@@ -25,8 +33,9 @@ class TokenGenerator {
 
   // The event of the token that follows `text`, or the end event if it ends the answer. Unless it succeeds with a
   // token, rewind() must come before the next call.
-  Result<StreamEvent> next(std::span<const float> logits, std::span<const int32_t> text,
-                           const AllowedTokens& allowed = {});
+  Result<StreamEvent> next(const TokenLogits& logits, std::span<const int32_t> text, const AllowedTokens& allowed = {});
+  // How many of the most probable tokens decide the next one as a rule, at most `most`; 0: it needs all logits.
+  int64_t n_ranked(int64_t most) const;
   // The end of the answer, with what was held back of its text.
   StreamEvent end(FinishReason reason, int32_t token = -1);
 
@@ -38,6 +47,7 @@ class TokenGenerator {
 
  private:
   void ban(std::span<const int32_t> ids);
+  std::span<const int32_t> banned() const;
 
   const ModelTokenizer& tokenizer_;
   const StreamOptions& options_;

@@ -4,11 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lib/backend/cuda/cuda_backend.h"
 #include "lib/backend/cuda/step_graphs.h"
+#include "tests/gpu/device_model.h"
 #include "tests/gpu/emulation/block.h"
 #include "tests/gpu/emulation/emulated_device.h"
-#include "tests/gpu/test_device.h"
 #include "tests/unit/session/session_fixture.h"
 
 namespace quire::test {
@@ -136,17 +135,6 @@ TEST_F(Graphs, SayWhatFails) {
 
 // ---- sessions
 
-std::shared_ptr<Model> on_device(const std::string& name, const DeviceApi& api) {
-  emulation::set_launch_options({.schedule = emulation::Schedule::kForward, .n_threads = 2});
-  RuntimeOptions options;
-  options.n_threads = 1;
-  options.wrap_backend = [&api](std::unique_ptr<Backend>) {
-    static Allocator& allocator = *new Allocator;  // the engine may let the last session go when main() has returned
-    return take(cuda::create_cuda_backend(allocator, api, 0));
-  };
-  return load(name, std::move(options));
-}
-
 const DeviceApi& without_graphs() {
   static const DeviceApi api = [] {
     DeviceApi one = test_device();
@@ -189,7 +177,7 @@ Answer answer_of(const std::shared_ptr<Session>& session) {
 TEST_P(GraphsOfSessions, DoWhatTheCallsDo) {
   Answer expected;
   for (const bool with : {false, true}) {
-    const auto device = on_device(GetParam().model, with ? test_device() : without_graphs());
+    const auto device = on_device(GetParam().model, 0, with ? test_device() : without_graphs());
     const emulation::DeviceUse before = device_use();
     const Answer got = answer_of(session_on(device, 60));
     const int64_t graphs = device_use().n_graph_launches - before.n_graph_launches;
@@ -213,7 +201,7 @@ TEST_P(FailingGraphs, LeaveTheSession) {
   if (wants_gpu()) GTEST_SKIP() << "of the emulation";
   using Faults = emulation::DeviceFaults;
   constexpr int64_t kGenerated = 20;
-  const auto device = on_device(GetParam().model, emulation::device_api());
+  const auto device = on_device(GetParam().model);
   const auto before = session_on(device, 60);
   expect_ok(run(before, generating(5)).status);
   const Tokens expected = run(take(before->fork()), generating(kGenerated)).tokens;

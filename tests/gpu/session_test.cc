@@ -13,13 +13,10 @@
 #include <cmath>
 #include <thread>
 
-#include "lib/backend/cuda/cuda_backend.h"
-#include "tests/gpu/emulation/block.h"
+#include "tests/gpu/device_model.h"
 #include "tests/gpu/emulation/emulated_device.h"
-#include "tests/gpu/test_device.h"
 #include "tests/unit/kv/spill_directory.h"
 #include "tests/unit/model/temporary_folder.h"
-#include "tests/unit/session/session_fixture.h"
 
 namespace quire::test {
 namespace {
@@ -28,22 +25,6 @@ constexpr double kNear = 1.0 / 64;
 // With old text in int4, whose codes are a 15th of a group's range apart: where the CPU's number lies near the middle
 // between two codes, the device's may be rounded to the other one, which is a whole step away.
 constexpr double kNearInt4 = 4 * kNear;
-
-Devices::Wrap on_test_device(int index = 0) {
-  return [index](std::unique_ptr<Backend>) {
-    // Never destroyed: the engine may let the last session go when main() has returned.
-    static Allocator& allocator = *new Allocator;
-    return take(cuda::create_cuda_backend(allocator, test_device(), index));
-  };
-}
-
-std::shared_ptr<Model> on_device(const std::string& name, int index = 0) {
-  emulation::set_launch_options({.schedule = emulation::Schedule::kAhead, .n_threads = 2});
-  RuntimeOptions options;
-  options.n_threads = 1;
-  options.wrap_backend = on_test_device(index);
-  return load(name, std::move(options));
-}
 
 // The root mean square of the differences beside that of the logits, of all rows and of the worst one.
 struct Distance {

@@ -166,6 +166,7 @@ int download(Stream stream, void* to, const void* from, size_t bytes) {
   if (strikes(state().faults.download)) return ++state().use.n_refused, kRefused;
   if (!lies_in(state().device[stream->device], from, bytes)) die("a download of what is not device memory");
   state().use.bytes_downloaded += static_cast<int64_t>(bytes);
+  if (strikes(state().faults.late_download)) return queue(stream, [] { return kKernelFailed; });
   return queue(stream, [=] { return std::memcpy(to, from, bytes), 0; });
 }
 int copy(Stream stream, void* to, const void* from, size_t bytes) {

@@ -24,10 +24,11 @@ void set_device_processors(int n);
 struct DeviceFaults {
   int64_t allocation = 0;  // of device memory: out of memory
   int64_t host_allocation = 0;
-  int64_t launch = 0;    // is refused
-  int64_t kernel = 0;    // fails when it runs, and its stream with it
-  int64_t capture = 0;   // its beginning or its end fails
-  int64_t download = 0;  // is refused
+  int64_t launch = 0;         // is refused
+  int64_t kernel = 0;         // fails when it runs, and its stream with it
+  int64_t capture = 0;        // its beginning or its end fails
+  int64_t download = 0;       // is refused
+  int64_t late_download = 0;  // fails when it runs, likewise
   // What the device has; 0: 1 GiB. More is not allocated.
   int64_t memory_bytes = 0;
   bool hides_free_memory = false;  // asking what is free fails

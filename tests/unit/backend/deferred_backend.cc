@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/unit/backend/late_queue.h"
+#include "tests/unit/backend/rank_on_host.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -398,6 +399,20 @@ class DeferredBackend final : public Backend {
                     Buffer& peaks) override {
     return add(exec, [this, from = real(&shares), n, n_heads, n_cells, first, to = real(&peaks)](Exec late) {
       return real_->keep_peaks(late, *from, n, n_heads, n_cells, first, *to);
+    });
+  }
+
+  // So few that they do not always decide what comes next.
+  int64_t most_ranked(int64_t) const override { return 20; }
+  Status rank_logits(Exec exec, Rows logits, int64_t n, int64_t width, int64_t k, Buffer& out) override {
+    return add(exec, [from = real(logits), layout = RankedRows{n, k}, width, to = real(&out)](Exec) {
+      for (int64_t r = 0; r < layout.n; ++r) {
+        const auto* const row = static_cast<const float*>(from.buffer->host()) + from.offset + r * from.stride;
+        const RankedLogits ranked =
+            rank_on_host(std::span(row, static_cast<size_t>(width)), static_cast<size_t>(layout.k));
+        write_ranked(ranked, layout, r, static_cast<std::byte*>(to->host()));
+      }
+      return Status();
     });
   }
 

@@ -18,7 +18,7 @@ BlockResults block(int64_t first, int64_t n, std::vector<int64_t> choices = {}) 
     results.logits.push_back(-f);
     results.hidden.insert(results.hidden.end(), {f, f + 1, f + 2});
     results.scores.push_back(f / 2);
-    results.last = {f, -f};
+    results.last.on_host = {f, -f};
   }
   if (!choices.empty()) results.choices = {std::move(choices)};
   return results;
@@ -58,7 +58,7 @@ TEST(KeptResults, TokensComputedAgainKeepWhatIsKnown) {
   kept.cut(8, 6);
   EXPECT_EQ(values(kept.scores(5, 3)), (Floats{2.5f, 3, 3.5f}));
   EXPECT_EQ(kept.scores(5, 4).status().code(), Code::kNotFound);
-  EXPECT_TRUE(kept.last_logits().empty());
+  EXPECT_FALSE(kept.last().known());
   BlockResults again = block(6, 3);
   again.scores[0] = -1;  // not known this time: the logits before were forgotten
   kept.add(std::move(again), 6, 3, false);

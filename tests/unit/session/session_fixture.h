@@ -84,6 +84,12 @@ inline std::shared_ptr<Session> make_session(const std::shared_ptr<Model>& model
 
 inline int32_t vocab_size(const Model& model) { return model.llama->config().vocab_size; }
 
+// What a session keeps of logits in the memory of a device that ranks them, which no budget counts: two rows.
+inline int64_t logits_row_bytes(const Model& model) {
+  const int64_t vocab = vocab_size(model);
+  return model.llama->backend().most_ranked(vocab) > 0 ? 2 * vocab * int64_t{sizeof(float)} : 0;
+}
+
 // Ordinary tokens (no control ids), the same for one seed.
 inline Tokens random_tokens(const Model& model, int64_t n, uint32_t seed = 1) {
   std::mt19937 random(seed);
