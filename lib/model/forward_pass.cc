@@ -340,13 +340,7 @@ Status ForwardPass::logits(const HiddenStates& states, int64_t first_row, std::s
     QUIRE_TRY(backend_.rank_logits(exec, all, n, vocab, n_ranked, *ranked_));
     QUIRE_TRY(backend_.download(*queue_, *ranked_, 0, said.data(), said.size()));
   }
-  for (int64_t row = 0; row < n; ++row) {
-    const LogitsWanted& wanted = rows[static_cast<size_t>(row)];
-    if (wanted.copy) QUIRE_TRY(backend_.copy_rows(exec, all.at(row), 1, vocab, {wanted.copy, 0, vocab}));
-    if (!wanted.on_host) continue;
-    const size_t bytes = static_cast<size_t>(vocab) * sizeof(float);
-    QUIRE_TRY(backend_.download(*queue_, *read_scratch_, static_cast<size_t>(row) * bytes, wanted.on_host, bytes));
-  }
+  for (int64_t row = 0; row < n; ++row) QUIRE_TRY(copy_logits(exec, row, rows[static_cast<size_t>(row)]));
   QUIRE_TRY(finish_queue(backend_, *queue_));
   drop.keep();
   for (int64_t row = 0; row < n; ++row) {
@@ -354,6 +348,26 @@ Status ForwardPass::logits(const HiddenStates& states, int64_t first_row, std::s
     if (wanted.ranked) *wanted.ranked = layout.row(said.data(), row, vocab);
   }
   return {};
+}
+
+Status ForwardPass::copy_logits(int64_t row, const LogitsWanted& wanted) {
+  if (!queue_) return nothing_to_read();
+  DropQueue drop(queue_);
+  QUIRE_TRY(copy_logits({*queue_}, row, wanted));
+  QUIRE_TRY(finish_queue(backend_, *queue_));
+  drop.keep();
+  return {};
+}
+
+Status ForwardPass::copy_logits(Exec exec, int64_t row, const LogitsWanted& wanted) {
+  const int64_t vocab = config_.vocab_size;
+  if (wanted.copy) {
+    const Rows from{read_scratch_.get(), row * vocab, vocab};
+    QUIRE_TRY(backend_.copy_rows(exec, from, 1, vocab, {wanted.copy, 0, vocab}));
+  }
+  if (!wanted.on_host) return {};
+  const size_t bytes = static_cast<size_t>(vocab) * sizeof(float);
+  return backend_.download(exec.queue, *read_scratch_, static_cast<size_t>(row) * bytes, wanted.on_host, bytes);
 }
 
 Status ForwardPass::normalised(const HiddenStates& states, int64_t first_row, int64_t n_rows, const CancelToken* cancel,

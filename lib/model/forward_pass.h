@@ -99,10 +99,12 @@ class ForwardPass {
   // Logits of rows [first_row, first_row + n_rows) of what the last forward() left, f32 [n_rows][vocab_size] in host
   // memory. Waits for them.
   Status logits(const HiddenStates& states, int64_t first_row, int64_t n_rows, const CancelToken* cancel, float* out);
-  // The same of consecutive rows, at most those of a shared step, each to where it is wanted. n_ranked: of their most
+  // The same of consecutive rows, of a few tokens, each to where it is wanted. n_ranked: of their most
   // probable tokens, at most what Backend::most_ranked says; 0: nothing is said of them.
   Status logits(const HiddenStates& states, int64_t first_row, std::span<const LogitsWanted> rows, int64_t n_ranked,
                 const CancelToken* cancel);
+  // One of these rows, again: nothing else was read since. Waits for it.
+  Status copy_logits(int64_t row, const LogitsWanted& wanted);
   // The same rows after the final norm, f32 [n_rows][hidden_size]: what the logits are made of.
   Status normalised(const HiddenStates& states, int64_t first_row, int64_t n_rows, const CancelToken* cancel,
                     float* out);
@@ -196,6 +198,7 @@ class ForwardPass {
                        std::vector<LinearArgs::LowRankTerm>& terms);
   Rows low_rank_rows() const { return {low_rank_.get(), 0, low_rank_stride_, hidden_.type}; }
   Status head(Exec exec, const AdapterList* adapters, Rows hidden, int64_t n, Rows out);
+  Status copy_logits(Exec exec, int64_t row, const LogitsWanted& wanted);
   const Buffer& final_norm(const AdapterList* adapters) const;
   // Calls make(exec, adapters, hidden, n), which leaves n rows of `width` floats in read_scratch_, for tiles of the
   // states' rows, and downloads them.

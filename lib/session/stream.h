@@ -92,6 +92,7 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   Status read_rows(Block& block, const HiddenStates& states, int64_t first_row, const CancelToken& cancel) const;
   Status read_results(Block& block, const HiddenStates& states, int64_t first_row, const CancelToken& cancel) const;
   Status verify(Block& block, Clock::time_point begin);
+  TokenLogits drafted_logits(Block& block, int64_t i) const;
   void commit(Block& block, int64_t n, Clock::time_point begin);
   Status generate(Block& block, const TokenLogits& logits);
   bool settle(Block& block, Status failure, bool undo);

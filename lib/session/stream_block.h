@@ -30,9 +30,10 @@ struct GenerationStream::Block {
   int64_t first = 0;                  // position of the first one
   bool generated = false;             // the model's own tokens
   BlockResults results;
-  // Of the logits after the last token, which stay on the device, so many of the most probable tokens are asked for.
-  // 0: they are needed on the host.
+  // Of the logits after the last token, and with a draft after all, so many of the most probable tokens are asked for:
+  // the rows stay on the device. 0: they are needed on the host.
   int64_t n_ranked = 0;
+  std::vector<RankedLogits> ranked;  // of a draft's rows on the device
   std::vector<float> last_rows;  // f32 [rows][vocab_size]: logits after the last tokens; with a draft after all
   int64_t n_cells = 0;           // of text keys, of a token, in results.peaks
   int64_t n_entries = 0;         // likewise of condensed ones

@@ -68,7 +68,8 @@ Status GenerationStream::collect_blocks(Step& step) {
 
 // Where the logits after the block's last token stay on the device, makes room for them there.
 Status GenerationStream::prepare_row(Block& block) const {
-  if (block.n() == 0 || options_.score || options_.keep_logits || block.n_drafted() > 0) return {};
+  if (block.n() == 0 || options_.score || options_.keep_logits) return {};
+  if (block.n_drafted() > 0 && options_.keep_hidden) return {};  // hidden states are read to where a draft's rows are
   const LlamaModel& llama = *session_->model().llama;
   const int64_t vocab = llama.config().vocab_size;
   block.n_ranked = generator_.n_ranked(llama.backend().most_ranked(vocab));
@@ -80,8 +81,8 @@ Status GenerationStream::prepare_row(Block& block) const {
   return {};
 }
 
-// The last row of logits of each block, to where it belongs. A block alone whose rows are needed on the host may have
-// several: it reads them itself.
+// The last row of logits of each block, to where it belongs, and what the device says of a draft's. A block alone whose
+// rows are needed on the host may have several: it reads them itself.
 Status GenerationStream::read_last_rows(Step& step) {
   const Model& model = step.streams[0]->session_->model();
   const auto vocab = static_cast<size_t>(model.llama->config().vocab_size);
@@ -91,14 +92,17 @@ Status GenerationStream::read_last_rows(Step& step) {
     Block& block = step.blocks[i];
     if (!block.work || !step.failures[i].ok() || block.n() == 0) continue;
     LastLogits& last = block.results.last;
-    if (block.n_ranked > 0) {
+    if (block.n_ranked > 0 && block.n_drafted() > 0) {
+      block.ranked.resize(static_cast<size_t>(block.n()));
+      for (RankedLogits& ranked : block.ranked) rows.push_back({.ranked = &ranked});
+    } else if (block.n_ranked > 0) {
       rows.push_back({.copy = &last.on_device->buffer(), .ranked = &last.ranked});
     } else if (step.sequences.size() > 1) {
       block.last_rows.resize(vocab);
       rows.push_back({.on_host = block.last_rows.data()});
     }
     n_ranked = std::max(n_ranked, block.n_ranked);
-    if (step.sequences.size() == 1) first_row = block.n() - 1;
+    if (step.sequences.size() == 1) first_row = block.n() - std::max<int64_t>(1, std::ssize(block.ranked));
   }
   if (rows.empty()) return {};
   return model.pass->logits(*step.states, first_row, rows, n_ranked, &*step.cancel);
@@ -275,7 +279,7 @@ Status GenerationStream::read_results(Block& block, const HiddenStates& states, 
   const int64_t n = block.n();
   if (block.n_ranked == 0) {
     QUIRE_TRY(read_rows(block, states, first_row, cancel));
-  } else if (!results.last.ranked.finite) {
+  } else if (!(block.n_drafted() > 0 ? block.ranked[0] : results.last.ranked).finite) {
     return not_finite(block.first);
   }
   if (options_.keep_hidden) {

@@ -22,18 +22,38 @@ void GenerationStream::add_draft(Block& block, int64_t most) const {
   block.tokens = block.with_draft;
 }
 
+// The logits after the i-th token of a block with a draft.
+TokenLogits GenerationStream::drafted_logits(Block& block, int64_t i) const {
+  const auto vocab = static_cast<size_t>(session_->model().llama->config().vocab_size);
+  if (block.n_ranked == 0) return {nullptr, [&block, i, vocab] { return Result(block.logits_after(i, vocab)); }};
+  const auto copy = [this, &block, i, vocab]() -> Result<std::span<const float>> {
+    block.last_rows.resize(vocab);
+    QUIRE_TRY(session_->model().pass->copy_logits(i, {.on_host = block.last_rows.data()}));
+    return std::span<const float>(block.last_rows);
+  };
+  return {&block.ranked[static_cast<size_t>(i)], copy};
+}
+
 // Generates a token after each of the block's, as long as it is the one that was drafted there: so they are the tokens
 // that would come without a draft. The session takes what was computed of them, and forgets the rest of the block.
 Status GenerationStream::verify(Block& block, Clock::time_point begin) {
   const auto vocab = static_cast<size_t>(session_->model().llama->config().vocab_size);
+  const auto finite_after = [&](int64_t i) {
+    return block.n_ranked > 0 ? block.ranked[static_cast<size_t>(i)].finite : all_finite(block.logits_after(i, vocab));
+  };
   Status status;
   int64_t n = 0;
   for (bool drafted = true; drafted; ++n) {
     const size_t before = block.generated_tokens.size();
-    status = generate(block, {nullptr, [&] { return Result(block.logits_after(n, vocab)); }});
+    status = generate(block, drafted_logits(block, n));
     drafted = status.ok() && block.generated_tokens.size() > before && n + 1 < block.n() &&
               block.generated_tokens.back().event.token == block.tokens[static_cast<size_t>(n) + 1] &&
-              all_finite(block.logits_after(n + 1, vocab));
+              finite_after(n + 1);
+  }
+  if (block.n_ranked > 0) {
+    LastLogits& last = block.results.last;
+    QUIRE_TRY(session_->model().pass->copy_logits(n - 1, {.copy = &last.on_device->buffer()}));
+    last.ranked = std::move(block.ranked[static_cast<size_t>(n) - 1]);
   }
   commit(block, n, begin);
   return status;

@@ -208,6 +208,31 @@ TEST_F(EmulatedDeviceSampling, NoRowIsCopiedWhileTokensAreGenerated) {
   }
 }
 
+// Each row of a draft is sampled from in its place, and the last one that is taken stays.
+TEST_F(EmulatedDeviceSampling, RowsOfDraftsStayToo) {
+  const auto device = with_ranks(), plain = without_ranks();
+  const auto session = fed(device), whole = fed(plain);
+  // Three tokens in any order: what followed one of them before may follow it again.
+  StreamOptions options = sampling(12, {step_of(Kind::kTopK, 1, 3)});
+  options.sampling.logit_bias = {{20, 90.0}, {30, 90.0}, {40, 90.0}};
+  options.draft_tokens = 4;
+  options.draft_match = 1;
+  Outcome outcome;
+  const int64_t bytes = downloaded([&] { outcome = run(session, options); });
+  expect_ok(outcome.status);
+  EXPECT_EQ(outcome.tokens, run(whole, options).tokens);
+  EXPECT_TRUE(same_bits(last_logits(*session), last_logits(*whole)));
+  const SessionStats now = stats(*session);
+  EXPECT_GT(now.n_drafted, now.n_accepted);
+  EXPECT_GT(now.n_accepted, 0);
+  constexpr int64_t kBlocks = 2;  // of the prompt
+  const int64_t n_rows = kBlocks + 12 - now.n_accepted + now.n_drafted;
+  // Where one of the three is not among the tokens that the device names, the row is read.
+  const int64_t of_rows = bytes - n_rows * static_cast<int64_t>(RankedRows{1, 256}.bytes());
+  EXPECT_EQ(of_rows % row_bytes_of(*device), 0);
+  EXPECT_LT(of_rows / row_bytes_of(*device), 12);
+}
+
 // A prompt that was read for itself: what follows begins with the row that stayed on the device.
 TEST_F(EmulatedDeviceSampling, WhatWasReadBeforeIsSampledFrom) {
   const auto device = with_ranks();
