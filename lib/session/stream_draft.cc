@@ -52,7 +52,8 @@ Status GenerationStream::verify(Block& block, Clock::time_point begin) {
   }
   if (block.n_ranked > 0) {
     LastLogits& last = block.results.last;
-    QUIRE_TRY(session_->model().pass->copy_logits(n - 1, {.copy = &last.on_device->buffer()}));
+    const Status copied = session_->model().pass->copy_logits(n - 1, {.copy = &last.on_device->buffer()});
+    if (!copied.ok()) return status.ok() ? copied : status;  // the tokens stay, and are read again
     last.ranked = std::move(block.ranked[static_cast<size_t>(n) - 1]);
   }
   commit(block, n, begin);

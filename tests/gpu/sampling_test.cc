@@ -98,6 +98,15 @@ class EmulatedDeviceSampling : public testing::Test {
   void TearDown() override { emulation::set_device_faults({}); }
 };
 
+// Three tokens in any order: what followed one of them before may follow it again.
+StreamOptions drafting(int64_t max_tokens) {
+  StreamOptions options = sampling(max_tokens, {step_of(Kind::kTopK, 1, 3)});
+  options.sampling.logit_bias = {{20, 90.0}, {30, 90.0}, {40, 90.0}};
+  options.draft_tokens = 4;
+  options.draft_match = 1;
+  return options;
+}
+
 // Bytes that come from the device while something is done.
 int64_t downloaded(const std::function<void()>& what) {
   const int64_t before = emulation::device_use().bytes_downloaded;
@@ -212,11 +221,7 @@ TEST_F(EmulatedDeviceSampling, NoRowIsCopiedWhileTokensAreGenerated) {
 TEST_F(EmulatedDeviceSampling, RowsOfDraftsStayToo) {
   const auto device = with_ranks(), plain = without_ranks();
   const auto session = fed(device), whole = fed(plain);
-  // Three tokens in any order: what followed one of them before may follow it again.
-  StreamOptions options = sampling(12, {step_of(Kind::kTopK, 1, 3)});
-  options.sampling.logit_bias = {{20, 90.0}, {30, 90.0}, {40, 90.0}};
-  options.draft_tokens = 4;
-  options.draft_match = 1;
+  const StreamOptions options = drafting(12);
   Outcome outcome;
   const int64_t bytes = downloaded([&] { outcome = run(session, options); });
   expect_ok(outcome.status);
@@ -447,6 +452,34 @@ TEST_F(EmulatedDeviceSampling, FailedStepsLeaveTheSession) {
     }
     EXPECT_GE(n_failed, f.which == &Faults::allocation ? 1 : 2);
   }
+}
+
+TEST_F(EmulatedDeviceSampling, FailedDraftsLeaveTheSession) {
+  using Faults = emulation::DeviceFaults;
+  const auto device = with_ranks();
+  const auto expected = fed(device);
+  const Tokens whole = run(expected, drafting(8)).tokens;
+  int n_failed = 0;
+  for (const auto& [which, n] : {std::pair{&Faults::kernel, 60},
+                                 {&Faults::kernel, 99},
+                                 {&Faults::kernel, 131},
+                                 {&Faults::download, 3},
+                                 {&Faults::download, 5},
+                                 {&Faults::download, 8}}) {
+    const auto session = fed(device);
+    Faults faults;
+    faults.*which = n;
+    emulation::set_device_faults(faults);
+    const Outcome outcome = run(session, drafting(8));
+    emulation::set_device_faults({});
+    n_failed += outcome.status.ok() ? 0 : 1;
+    Tokens tokens = outcome.tokens;
+    const Outcome rest = run(session, drafting(8 - std::ssize(tokens)));
+    expect_ok(rest.status);
+    tokens.insert(tokens.end(), rest.tokens.begin(), rest.tokens.end());
+    EXPECT_EQ(tokens, whole) << n;
+  }
+  EXPECT_GT(n_failed, 2);  // others were made up for by a step without a draft
 }
 
 TEST_F(EmulatedDeviceSampling, LogitsThatAreNotFiniteFailTheBlock) {
