@@ -34,10 +34,10 @@ struct GenerationStream::Block {
   // the rows stay on the device. 0: they are needed on the host.
   int64_t n_ranked = 0;
   std::vector<RankedLogits> ranked;  // of a draft's rows on the device
-  std::vector<float> last_rows;  // f32 [rows][vocab_size]: logits after the last tokens; with a draft after all
-  int64_t n_cells = 0;           // of text keys, of a token, in results.peaks
-  int64_t n_entries = 0;         // likewise of condensed ones
-  std::vector<int32_t> sticky;   // of given tokens: the sticky chunks of the last one
+  std::vector<float> last_rows;      // f32 [rows][vocab_size]: logits after the last tokens; with a draft after all
+  int64_t n_cells = 0;               // of text keys, of a token, in results.peaks
+  int64_t n_entries = 0;             // likewise of condensed ones
+  std::vector<int32_t> sticky;       // of given tokens: the sticky chunks of the last one
   std::shared_ptr<const AllowedTokens> allowed;  // for the next token; null: not said yet
 
   int64_t n_confirmed = kNoLimit;  // tokens before this are part of the session for good; kNoLimit: all are
