@@ -1,9 +1,10 @@
 """Plants faults in the CUDA kernels, one at a time, and shows that the emulated tests find them.
 
-    mutants.py BUILD_DIR
+    mutants.py BUILD_DIR [SOURCE...]
 
 BUILD_DIR: a Ninja build with gpu_attention_test, gpu_kernels_test and gpu_backend_test in it. Each fault is a text of a kernel's source and
-what takes its place; the kernel is compiled with it and linked into the test. Ends with status 1 if a fault is not found.
+what takes its place; the kernel is compiled with it and linked into the test. SOURCE: only the faults of these sources. Ends with status 1 if a fault
+is not found.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 
+KERNELS = pathlib.Path(__file__).resolve().parents[2] / "kernels/cuda"
 OF_ATTENTION = ("attention.cu", "attention_shares.cu")
 UNITS = {"attention_tile.h": OF_ATTENTION, "attention_narrow.h": OF_ATTENTION}  # which sources include a header
 ATTENTION, ROWS, BACKEND = "gpu_attention_test", "gpu_kernels_test", "gpu_backend_test"
@@ -50,8 +52,8 @@ FAULTS = [
     ("a norm of half the warps", "rms_norm.cu", "w < kThreads / kWarpSize; ++w", "w < kThreads / kWarpSize / 2; ++w", ROWS),
     ("a norm without its barrier", "rms_norm.cu", "sums[warp_of_block()] = sum;\n  __syncthreads();",
      "sums[warp_of_block()] = sum;", ROWS),
-    ("keys are turned the other way", "store_kv.cu", "a * angle.cosine - b * angle.sine", "a * angle.cosine + b * angle.sine",
-     ROWS),
+    ("keys are turned the other way", "store_kv.cu", "split_position(static_cast<double>(offset))",
+     "split_position(-static_cast<double>(offset))", ROWS),
     ("a call forgets what the one before left", "attention_tile.h", "for_channels(side, [&](int channel, float& v) { v = "
      "from[2 + channel]; });", "", ATTENTION),
     ("the sum of the call before is lost", "attention_tile.h", "        sum_[side] = from[1];\n", "", ATTENTION),
@@ -124,14 +126,10 @@ def commands(build):
 
 def is_found(build, folder, fault, compiling, linking):
     _, name, text, other, test = fault
-    root = pathlib.Path(__file__).resolve().parents[2]
-    source = (root / "kernels/cuda" / name).read_text()
-    if source.count(text) != 1:
-        sys.exit(f"{name} has this {source.count(text)} times, not once:\n{text}")
     program = folder / "mutant"
     mutant = folder / "kernels/cuda" / name
     mutant.parent.mkdir(parents=True, exist_ok=True)
-    mutant.write_text(source.replace(text, other))
+    mutant.write_text((KERNELS / name).read_text().replace(text, other))
     made = []
     for unit in UNITS.get(name, (name,)):
         compile_ = shlex.split(compiling[unit])
@@ -155,16 +153,23 @@ def is_found(build, folder, fault, compiling, linking):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
-    build = parser.parse_args().build.resolve()
+    parser.add_argument("sources", nargs="*")
+    arguments = parser.parse_args()
+    build = arguments.build.resolve()
+    faults = [fault for fault in FAULTS if not arguments.sources or fault[1] in arguments.sources]
+    for _, name, text, _, _ in faults:
+        count = (KERNELS / name).read_text().count(text)
+        if count != 1:
+            sys.exit(f"{name} has this {count} times, not once:\n{text}")
     subprocess.run(["ninja", "-C", build, *TESTS], check=True, stdout=subprocess.DEVNULL)
     compiling, linking = commands(build)
     missed = 0
     with tempfile.TemporaryDirectory() as folder:
-        for fault in FAULTS:
+        for fault in faults:
             found = is_found(build, pathlib.Path(folder), fault, compiling, linking)
             missed += not found
             print("found " if found else "MISSED", fault[0], flush=True)
-    print(f"{len(FAULTS) - missed} of {len(FAULTS)} faults found")
+    print(f"{len(faults) - missed} of {len(faults)} faults found")
     sys.exit(missed > 0)
 
 
