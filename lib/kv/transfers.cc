@@ -91,7 +91,21 @@ Transfer* Transfers::next(size_t n_joined) {
   return &all_[n_joined];
 }
 
+// A queue on which something failed does nothing more: the transfers behind it get another one, so that a launch that
+// was refused does not cost the store its records. Where none can be had, the old one says again what failed.
+void Transfers::renew_queue() noexcept {
+  if (!queue_failed_) return;
+  try {
+    auto made = backend_.create_queue();
+    if (!made.ok()) return;
+    queue_ = std::move(*made);
+    queue_failed_ = false;
+  } catch (const std::exception&) {  // as if there were none
+  }
+}
+
 bool Transfers::run_one() {
+  renew_queue();
   announce();
   together_.clear();
   Transfer* alone = nullptr;
@@ -198,8 +212,18 @@ Status Transfers::wait_for_fences() {
   for (const Running& r : together_) {
     const Fences* const after = r.transfer->after.get();
     if (!after || (before && *before == *after)) continue;
-    for (const auto& fence : *after) QUIRE_TRY(backend_.wait(*queue_, *fence));
+    QUIRE_TRY(wait_for(*after));
     before = after;
+  }
+  return {};
+}
+
+Status Transfers::wait_for(const Fences& after) {
+  for (const auto& fence : after) {
+    const Status status = backend_.wait(*queue_, *fence);
+    if (status.ok()) continue;
+    queue_failed_ = true;
+    return status;
   }
   return {};
 }
@@ -242,9 +266,7 @@ void Transfers::run_alone(Transfer& transfer) noexcept {
 }
 
 Status Transfers::move(Transfer& t) {
-  if (t.after) {
-    for (const auto& fence : *t.after) QUIRE_TRY(backend_.wait(*queue_, *fence));
-  }
+  if (t.after) QUIRE_TRY(wait_for(*t.after));
   if (t.writes) {
     QUIRE_TRY(write(*t.memory, *t.out));
     t.written = true;
@@ -295,6 +317,7 @@ Status Transfers::copy(const Enqueue& enqueue) {
     queued = out_of_memory();
   }
   const Status done = finish_queue(backend_, *queue_);
+  queue_failed_ = queue_failed_ || !queued.ok() || !done.ok();
   return queued.ok() ? done : queued;
 }
 

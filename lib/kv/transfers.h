@@ -101,12 +101,14 @@ class Transfers : private IoWork {
   Transfers(Backend& backend, TierAccount& account, int64_t record_bytes, IoThreads* io, TransferListener& listener)
       : backend_(backend), account_(account), record_bytes_(record_bytes), io_(io), listener_(listener) {}
   bool run_one() override;
+  void renew_queue() noexcept;
   void announce();
   Transfer* next(size_t n_joined);
   bool join(Transfer& transfer) noexcept;
   bool begin(Running& running);
   void run_together() noexcept;
   Status wait_for_fences();
+  Status wait_for(const Fences& after);
   Status write_together();
   Status read_together();
   void run_alone(Transfer& transfer) noexcept;
@@ -122,6 +124,7 @@ class Transfers : private IoWork {
   IoThreads* const io_;
   TransferListener& listener_;
   std::unique_ptr<Queue> queue_;
+  bool queue_failed_ = false;        // of the thread that runs
   std::unique_ptr<Buffer> staging_;  // of the store's thread until the first submit(), then of the one that runs
   // Of the thread that runs, and never longer than their first capacity.
   std::vector<Running> together_;
