@@ -11,6 +11,7 @@
 #include "tests/gpu/emulation/emulated_device.h"
 #include "tests/unit/model/temporary_folder.h"
 #include "tests/unit/model/watched_backend.h"
+#include "tests/unit/session/sampler_step.h"
 
 namespace quire::test {
 namespace {
@@ -19,14 +20,6 @@ using Kind = SamplerStep::Kind;
 
 constexpr const char* kModel = "text_256";  // of more tokens than the device ranks
 constexpr int64_t kPrompt = 12, kBlock = 8;
-
-SamplerStep step_of(Kind kind, double value, int64_t n = 0) {
-  SamplerStep step;
-  step.kind = kind;
-  step.value = value;
-  step.n = n;
-  return step;
-}
 
 SessionOptions options_for(const std::string& strategy = "full") {
   SessionOptions options = with_strategy(strategy);

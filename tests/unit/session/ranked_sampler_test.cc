@@ -11,22 +11,16 @@
 #include "lib/session/sampler.h"
 #include "tests/seed.h"
 #include "tests/unit/backend/rank_on_host.h"
+#include "tests/unit/session/sampler_step.h"
 
 namespace quire {
 namespace {
 
 using Kind = SamplerStep::Kind;
+using test::step_of;
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 RankedLogits rank(const std::vector<float>& logits, size_t k) { return test::rank_on_host(logits, k); }
-
-SamplerStep step_of(Kind kind, double value, int64_t n = 0) {
-  SamplerStep step;
-  step.kind = kind;
-  step.value = value;
-  step.n = n;
-  return step;
-}
 
 SamplingOptions drawing(std::vector<SamplerStep> steps, uint64_t seed = 1) {
   SamplingOptions options;

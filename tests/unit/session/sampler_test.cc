@@ -11,6 +11,8 @@
 #include <random>
 #include <set>
 
+#include "tests/unit/session/sampler_step.h"
+
 namespace quire {
 namespace {
 
@@ -32,14 +34,7 @@ std::vector<double> softmax(const std::vector<float>& logits, double temperature
 }
 
 using Kind = SamplerStep::Kind;
-
-SamplerStep step_of(Kind kind, double value, int64_t n = 0) {
-  SamplerStep step;
-  step.kind = kind;
-  step.value = value;
-  step.n = n;
-  return step;
-}
+using test::step_of;
 
 SamplingOptions chain(std::vector<SamplerStep> steps, uint64_t seed) {
   SamplingOptions options;
