@@ -216,8 +216,10 @@ int rank_logits(Stream stream, const RankLogits& args) {
   if (args.width < 1 || args.width > kMostRankedWidth || args.k < 1 || args.k > kMostRanked) return kUnknownType;
   Slices slices;
   slices.n = ranked_slices(args.width);
-  slices.keys = static_cast<Key*>(args.workspace);
-  slices.sums = reinterpret_cast<SliceSum*>(slices.keys + args.n * slices.n * args.k);
+  if (slices.n > 1) {  // a row of one slice is ranked without a workspace
+    slices.keys = static_cast<Key*>(args.workspace);
+    slices.sums = reinterpret_cast<SliceSum*>(slices.keys + args.n * slices.n * args.k);
+  }
   const int64_t of_slice = args.width < kRankedSlice ? args.width : kRankedSlice;
   const int failure = launch(rank_slices_kernel, static_cast<unsigned>(args.n * slices.n), threads_for(of_slice),
                              sizeof(Shared), stream, args, slices);
