@@ -323,13 +323,14 @@ Status CudaBackend::upload_all(Queue& queue, std::span<const StagedUpload> uploa
   };
   for (const StagedUpload& u : uploads) {
     const bool aligned = (u.from_offset | u.to_offset) % kGatherAlignment == 0;
-    if (u.bytes >= kLargeUpload || !aligned || !dynamic_cast<const CudaBuffer*>(u.from)) {
+    const Buffer& from = *u.from;
+    if (u.bytes >= kLargeUpload || !aligned || !dynamic_cast<const CudaBuffer*>(&from)) {
       QUIRE_TRY(
-          upload(queue, static_cast<const std::byte*>(u.from->host()) + u.from_offset, *u.to, u.to_offset, u.bytes));
+          upload(queue, static_cast<const std::byte*>(from.host()) + u.from_offset, *u.to, u.to_offset, u.bytes));
       continue;
     }
     const auto bytes = static_cast<int64_t>(u.bytes);
-    list.copies[list.n++] = {address(*u.from) + u.from_offset, address(*u.to) + u.to_offset, bytes};
+    list.copies[list.n++] = {address(from) + u.from_offset, address(*u.to) + u.to_offset, bytes};
     if (list.n == kMostGathered) QUIRE_TRY(launch());
   }
   return launch();
