@@ -296,12 +296,11 @@ Status Transfers::write(const Buffer& memory, const Record& record) {
 Status Transfers::read(const Record& record, Buffer& memory) {
   struct Reading {
     const Record& record;
-    StagedRecord place{};
+    StagedRecord place;
     ~Reading() {
       if (place) record.tier->end_read(record.slot);
     }
-  } reading{record};
-  reading.place = record.tier->begin_read(record.slot);
+  } reading{record, record.tier->begin_read(record.slot)};
   if (!reading.place) QUIRE_TRY(record.tier->read(record.slot, staging_->host()));
   const void* const host = reading.place ? reading.place.data() : staging_->host();
   return copy([&] { return backend_.upload(*queue_, host, memory, 0, memory.size()); });
