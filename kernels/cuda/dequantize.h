@@ -1,5 +1,5 @@
 // Groups of 32 elements out of quantised blocks, as f32: what `dequantize` (lib/support/quantization.h, which describes
-// the formats) gives, bit for bit. A thread reads a group of its own.
+// the formats) gives, bit for bit. A thread reads a group of its own. lane_codes.h is for warps that read a row.
 #pragma once
 
 #include "kernels/cuda/device.h"
@@ -20,17 +20,20 @@ __device__ __forceinline__ int sixteen_if(int byte, int bit) { return (byte >> b
 struct GroupScale {
   float scale, offset;
 };
-__device__ __forceinline__ GroupScale group_scale(const uint8_t* block, int g) {
-  int s, t;
-  if (g < 4) {
-    s = block[4 + g] & 63;
-    t = block[8 + g] & 63;
-  } else {
-    s = (block[8 + g] & 15) | block[g] >> 6 << 4;
-    t = block[8 + g] >> 4 | block[4 + g] >> 6 << 4;
+// Those of a block, which lies at a multiple of 16 bytes: two factors in f16, and 6 bits of each group for both. Of the
+// last four groups the two high bits stand above the bits of the first four.
+struct GroupScales {
+  uint4 words;
+
+  __device__ __forceinline__ void load(const uint8_t* block) { load_16(&words, block); }
+  __device__ __forceinline__ GroupScale of(int g) const {
+    const int by = g % 4 * 8;
+    const unsigned first = words.y >> by & 255, second = words.z >> by & 255, third = words.w >> by & 255;
+    const unsigned s = g < 4 ? first & 63 : (third & 15) | first >> 6 << 4;
+    const unsigned t = g < 4 ? second & 63 : third >> 4 | second >> 6 << 4;
+    return {low_of(words.x, f16()) * static_cast<float>(s), -(high_of(words.x, f16()) * static_cast<float>(t))};
   }
-  return {f16_at(block) * static_cast<float>(s), -(f16_at(block + 2) * static_cast<float>(t))};
-}
+};
 
 // Calls use(j, element j of group g of the block) for j in [0, 32).
 template <ElementType kType, typename Use>
@@ -64,7 +67,9 @@ __device__ __forceinline__ void for_group(const uint8_t* block, int g, const Use
     }
   } else if constexpr (kType == ElementType::kQ4_K || kType == ElementType::kQ5_K) {
     constexpr bool kFive = kType == ElementType::kQ5_K;
-    const GroupScale by = group_scale(block, g);
+    GroupScales scales;
+    scales.load(block);
+    const GroupScale by = scales.of(g);
     const uint8_t* const codes = block + (kFive ? 48 : 16) + g / 2 * 32;
     QUIRE_UNROLL for (int j = 0; j < kGroup; ++j) {
       int q = g % 2 == 0 ? codes[j] & 15 : codes[j] >> 4;

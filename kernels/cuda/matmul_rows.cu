@@ -25,20 +25,10 @@ int matmul_rows(Stream stream, const MatmulArgs& args) {
 
 int matmul(Stream stream, DeviceRows x, int64_t n_rows, const DeviceMatrix& w, const float* bias, bool add,
            DeviceRows y) {
-  if (w.n == 0) return 0;
+  if (w.n == 0 || n_rows == 0) return 0;
   if (n_rows > kFewRows) return matmul_tiles(stream, {x, n_rows, w, bias, add, y});
-  const auto at = [](DeviceRows rows, int64_t row) {
-    const auto bytes = static_cast<int64_t>(element_bytes(rows.type));
-    rows.data = static_cast<char*>(rows.data) + row * rows.stride * bytes;
-    return rows;
-  };
-  for (int64_t row = 0; row < n_rows;) {
-    const MatmulArgs args{at(x, row), n_rows - row, w, bias, add, at(y, row)};
-    const int error = is_quantized(w.type) ? matmul_rows_quantized(stream, args) : matmul_rows(stream, args);
-    if (error != 0) return error;
-    row += with_rows(n_rows - row, [](auto rows) { return decltype(rows)::value; });
-  }
-  return 0;
+  const MatmulArgs args{x, n_rows, w, bias, add, y};
+  return is_quantized(w.type) ? matmul_rows_quantized(stream, args) : matmul_rows(stream, args);
 }
 
 }  // namespace quire::cuda

@@ -1,5 +1,5 @@
-"""Compiles the CUDA kernels with nvcc, and looks at what the assembler says: those that keep tiles in registers may not
-spill any.
+"""Compiles the CUDA kernels with nvcc, and looks at what the assembler says: those that keep their numbers in
+registers may not spill any, nor have arrays in local memory.
 
     compile_test.py SOURCE_DIR [ARCHITECTURE...]
 
@@ -15,7 +15,7 @@ import tempfile
 
 RELEASED = ["80", "90a", "120"]
 IN_REGISTERS = {"attention.cu", "attention_shares.cu", "matmul_rows.cu", "matmul_rows_quantized.cu", "rank_logits.cu"}
-SPILL = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
 def compile_(root, source, architecture, folder):
@@ -30,8 +30,8 @@ def compile_(root, source, architecture, folder):
     for line in run.stderr.splitlines():
         if "Compiling entry function" in line:
             kernel = line.split("'")[1]
-        spill = SPILL.search(line)
-        if source.name in IN_REGISTERS and spill and spill.groups() != ("0", "0"):
+        memory = MEMORY.search(line)
+        if source.name in IN_REGISTERS and memory and memory.groups() != ("0", "0", "0"):
             faults.append(f"{kernel}: {line.strip()}")
     return "\n".join(faults)
 

@@ -49,15 +49,17 @@ class MatmulKernels : public OnEverySchedule {
   void TearDown() override {
     if (HasFailure()) ADD_FAILURE() << seed_trace();
   }
-  // relative: error allowed beside the sum of the products' magnitudes.
+  // relative: error allowed beside the sum of the products' magnitudes. aligned: rows of x begin at multiples of 16
+  // bytes.
   void expect_product(const Weights& w, ElementType x_type, ElementType y_type, int64_t rows, bool bias, bool add,
-                      double relative) {
-    const int64_t n = w.matrix.n, k = w.matrix.k, x_stride = k + 3, y_stride = n + 5;
+                      double relative, bool aligned = false) {
+    const int64_t n = w.matrix.n, k = w.matrix.k, x_stride = aligned ? round_up(k, 8) + 8 : k + 3, y_stride = n + 5;
     Elements x = random_elements(random_, x_type, rows * x_stride),
-             y = random_elements(random_, y_type, rows * y_stride);
+             y = random_elements(random_, y_type, (rows + 1) * y_stride);
     const Elements before = y;
     Shared<float> biases(static_cast<size_t>(n));
     for (float& b : biases) b = std::normal_distribution<float>()(random_);
+    ASSERT_EQ(reinterpret_cast<uintptr_t>(x.bytes.data()) % 16, 0u);
     ASSERT_EQ(run(&cuda::DeviceApi::matmul, x.rows(x_stride), rows, w.matrix, bias ? biases.data() : nullptr, add,
                   y.rows(y_stride)),
               0);
@@ -74,19 +76,24 @@ class MatmulKernels : public OnEverySchedule {
       }
       for (int64_t j = n; j < y_stride; ++j) ASSERT_EQ(y[r * y_stride + j], before[r * y_stride + j]);
     }
+    for (int64_t at = rows * y_stride; at < (rows + 1) * y_stride; ++at) ASSERT_EQ(y[at], before[at]);
   }
   std::mt19937 random_ = seeded_random();
 };
 INSTANTIATE_TEST_SUITE_P(Orders, MatmulKernels, kSchedules, schedule_name);
 
+// Of more than one round of a warp, and what is less than a round. Several rows, and fewer than a kernel is made for.
 TEST_P(MatmulKernels, OfFewRows) {
   for (const ElementType type : kWeightTypes) {
     SCOPED_TRACE(element_name(type));
-    const Weights w(random_, type, 9, is_quantized(type) ? 512 : 205);
+    const Weights w(random_, type, 9, is_quantized(type) ? 1280 : 1229);
     for (const int64_t rows : {1, 2, 3, 7, 8}) {
       const ElementType x = rows == 2 ? ElementType::kF32 : rows == 3 ? ElementType::kF16 : ElementType::kBF16;
-      expect_product(w, x, rows % 2 == 0 ? ElementType::kF32 : ElementType::kBF16, rows, rows != 3, rows > 2, 1e-6);
-      if (HasFatalFailure()) return;
+      for (const bool aligned : {false, true}) {
+        expect_product(w, x, rows % 2 == 0 ? ElementType::kF32 : ElementType::kBF16, rows, rows != 3, rows > 2, 1e-6,
+                       aligned);
+        if (HasFatalFailure()) return;
+      }
     }
   }
 }

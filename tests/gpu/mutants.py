@@ -17,7 +17,9 @@ import tempfile
 
 KERNELS = pathlib.Path(__file__).resolve().parents[2] / "kernels/cuda"
 OF_ATTENTION = ("attention.cu", "attention_shares.cu")
-UNITS = {"attention_tile.h": OF_ATTENTION, "attention_narrow.h": OF_ATTENTION}  # which sources include a header
+OF_ROWS = ("matmul_rows.cu", "matmul_rows_quantized.cu")
+UNITS = {"attention_tile.h": OF_ATTENTION, "attention_narrow.h": OF_ATTENTION, "matmul_rows.h": OF_ROWS,
+         "lane_codes.h": OF_ROWS[1:]}  # which sources include a header
 ATTENTION, ROWS, BACKEND = "gpu_attention_test", "gpu_kernels_test", "gpu_backend_test"
 TESTS = (ATTENTION, ROWS, BACKEND)
 # (what, source, the text, what takes its place, test)
@@ -109,6 +111,24 @@ FAULTS = [
     ("the slices' sums keep their scale", "rank_logits.cu", "sums[s].sum * weight", "sums[s].sum", ROWS),
     ("what rounding takes off a difference is lost", "rank_logits.cu", " + static_cast<double>(weight * lost)", "", ROWS),
     ("all rows leave their slices in one place", "rank_logits.cu", "own = row * slices.n + slice", "own = slice", ROWS),
+    ("the weights behind the last whole 16 bytes are left out", "matmul_rows.h", "if (at < args.w.k) {", "if (at < whole) {", ROWS),
+    ("a lane's later loads are of its first place", "matmul_rows.h", "load_16(loaded[i], row + first + i * kStep);",
+     "load_16(loaded[i], row + first);", ROWS),
+    ("units that are not there are read", "matmul_rows.h", "      if (unit >= n_units) break;\n", "", ROWS),
+    ("rows that are not there are written", "matmul_rows.h", " && r < args.n_rows) finish_element", ") finish_element", ROWS),
+    ("all rows of x are the first one", "matmul_rows.h", "(r < last_ ? r : last_) * stride_", "(r < 0 ? r : 0) * stride_", ROWS),
+    ("the second part of x's 16 bytes is the first one", "matmul_rows.h", "load_16(x + j, from + j);", "load_16(x + j, from);", ROWS),
+    ("a run's weights meet the x of another", "matmul_rows.h", "4 * lane + r * Codes::kBetween", "4 * lane", ROWS),
+    ("int8 codes have no sign", "lane_codes.h", "byte_of(codes ^ 0x80808080u, j, 128)", "byte_of(codes, j)", ROWS),
+    ("the fifth bits are those of the run before", "lane_codes.h", "high >> 16 * r & 15", "high & 15", ROWS),
+    ("a fifth bit comes to its neighbour", "lane_codes.h", "0x00204081u", "0x00102041u", ROWS),
+    ("both groups of a byte have one scale", "lane_codes.h", "scales.of(group + r)", "scales.of(group)", ROWS),
+    ("the high bits of q6_k are of the first run", "lane_codes.h", "high >> 2 * r & 0x03030303u", "high & 0x03030303u", ROWS),
+    ("16 elements of q6_k have their neighbours' scale", "lane_codes.h", "part = lane / 4;", "part = 0;", ROWS),
+    ("no barrier between copies and their use in products", "matmul_tiles.cu",
+     "wait_for_copies<kStages - 2>();\n    __syncthreads();", "wait_for_copies<kStages - 2>();", ROWS),
+    ("a product's operands are swapped in a tile", "matmul_tiles.cu", "multiply_tile(sums[n], a, b[0], b[1], bf16());",
+     "multiply_tile(sums[n], a, b[1], b[0], bf16());", ROWS),
     ("a group of the table's row is skipped", "elementwise.cu", "static_cast<int>(group % kGroups),", "0,", BACKEND),
 ]
 

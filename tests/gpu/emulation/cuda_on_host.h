@@ -124,6 +124,13 @@ inline int __popc(unsigned v) { return std::popcount(v); }
 inline int __ffs(unsigned v) { return v == 0 ? 0 : std::countr_zero(v) + 1; }
 inline unsigned __float_as_uint(float v) { return std::bit_cast<unsigned>(v); }
 inline float __uint_as_float(unsigned v) { return std::bit_cast<float>(v); }
+// Four bytes of x (0 to 3) and y (4 to 7): those that the nibbles of `selector` name.
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const uint64_t bytes = x | static_cast<uint64_t>(y) << 32;
+  unsigned of = 0;
+  for (int i = 0; i < 4; ++i) of |= static_cast<unsigned>(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+  return of;
+}
 inline float rsqrtf(float v) { return 1.0f / std::sqrt(v); }
 inline void sincospif(float v, float* sine, float* cosine) {
   *sine = static_cast<float>(std::sin(v * 3.14159265358979323846));
