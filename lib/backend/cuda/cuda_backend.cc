@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <typeinfo>
 #include <utility>
 
 #include "lib/backend/cuda/cuda_operations.h"
@@ -324,9 +325,8 @@ Status CudaBackend::upload_all(Queue& queue, std::span<const StagedUpload> uploa
   for (const StagedUpload& u : uploads) {
     const bool aligned = (u.from_offset | u.to_offset) % kGatherAlignment == 0;
     const Buffer& from = *u.from;
-    if (u.bytes >= kLargeUpload || !aligned || !dynamic_cast<const CudaBuffer*>(&from)) {
-      QUIRE_TRY(
-          upload(queue, static_cast<const std::byte*>(from.host()) + u.from_offset, *u.to, u.to_offset, u.bytes));
+    if (u.bytes >= kLargeUpload || !aligned || typeid(from) != typeid(CudaBuffer)) {
+      QUIRE_TRY(upload(queue, static_cast<const std::byte*>(from.host()) + u.from_offset, *u.to, u.to_offset, u.bytes));
       continue;
     }
     const auto bytes = static_cast<int64_t>(u.bytes);

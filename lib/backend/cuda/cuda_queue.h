@@ -175,7 +175,7 @@ class CudaFence : public Fence {
 };
 
 // Memory of the device, or staging memory.
-class CudaBuffer : public Buffer {
+class CudaBuffer final : public Buffer {
  public:
   CudaBuffer(DeviceMemory memory, MemoryKind kind) : Buffer(memory.size()), memory_(std::move(memory)), kind_(kind) {}
   void* host() const override { return kind_ == MemoryKind::kStaging ? memory_.data() : nullptr; }
