@@ -47,11 +47,10 @@ class Filler {
   Filler(Backend& backend, Queue& queue, uint64_t seed) : backend_(backend), queue_(queue), random_(seed) {}
 
   Status fill(Buffer& buffer, size_t offset, size_t bytes, ElementType type) {
-    const ElementBits bits = element_bits(type);
-    words_.resize((bytes + 7) / 8);
-    for (uint64_t& word : words_) word = (random_.next() & bits.random) | bits.exponent;
-    QUIRE_TRY(backend_.upload(queue_, words_.data(), buffer, offset, bytes));
-    return finish_queue(backend_, queue_);  // words_ is written again for the next buffer
+    QUIRE_TRY(draw(bytes, type));
+    const size_t from = random_.next() % (kPlaces * kBetween) / kBetween * kBetween;
+    QUIRE_TRY(backend_.upload(queue_, static_cast<const std::byte*>(drawn_->host()) + from, buffer, offset, bytes));
+    return finish_queue(backend_, queue_);  // the next buffer may need other elements
   }
 
   // A narrow record of numbers below 1: integers or codes are drawn, the scales and minima are equal.
@@ -79,6 +78,22 @@ class Filler {
   Queue& queue() { return queue_; }
 
  private:
+  // Buffers are filled from kPlaces places of the drawn elements, kBetween bytes apart: drawing all of them anew would
+  // take ten times as long as copying them to a device.
+  static constexpr size_t kPlaces = 16384, kBetween = 64;
+
+  // Draws what `bytes` of elements can be taken from.
+  Status draw(size_t bytes, ElementType type) {
+    const size_t wanted = (bytes + 7) / 8 * 8 + kPlaces * kBetween;
+    if (drawn_ && drawn_->size() >= wanted && drawn_type_ == type) return {};
+    QUIRE_ASSIGN(drawn_, backend_.allocate(wanted, MemoryKind::kStaging));
+    drawn_type_ = type;
+    const ElementBits bits = element_bits(type);
+    auto* const words = static_cast<uint64_t*>(drawn_->host());
+    for (size_t i = 0; i < wanted / sizeof(uint64_t); ++i) words[i] = (random_.next() & bits.random) | bits.exponent;
+    return {};
+  }
+
   std::byte* fill_int4(Int4Place (*place)(int64_t, int64_t, int64_t), const KvGeometry& g, size_t bytes,
                        std::byte* at) {
     const uint16_t scale = to_f16(1.0f / 16), minimum = to_f16(-0.5f);
@@ -95,7 +110,8 @@ class Filler {
   Backend& backend_;
   Queue& queue_;
   Random random_;
-  std::vector<uint64_t> words_;
+  std::unique_ptr<Buffer> drawn_;
+  ElementType drawn_type_ = ElementType::kF32;
 };
 
 // Makes room for the keys of one chunk, [first, first + n), in all layers and fills their records.
