@@ -200,7 +200,7 @@ using FailingGraphs = GraphsOfSessions;
 TEST_P(FailingGraphs, LeaveTheSession) {
   if (wants_gpu()) GTEST_SKIP() << "of the emulation";
   using Faults = emulation::DeviceFaults;
-  constexpr int64_t kGenerated = 20;
+  constexpr int64_t kGenerated = 10;
   const auto device = on_device(GetParam().model);
   const auto before = session_on(device, 60);
   expect_ok(run(before, generating(5)).status);
