@@ -1,12 +1,14 @@
 // Prefill and decode of a model on a device, as fractions of what the device can do, measured in the same process.
 //
 //   quire_bench_device MODEL [--device NAME] [--weights load|q8|q4] [--strategy EXPRESSION]... [--depth N]...
-//                      [--prefill N]... [--json FILE]
+//                      [--prefill N]... [--offload SHARE] [--json FILE]
 //
 // Ceilings: of bytes, a copy from device memory to device memory, both directions counted; of operations, a product of
 // bf16 matrices of 8,192 (by cuBLASLt, or by the plugin's own kernel where there is none). A device without these (the
 // CPU) has rates only. Decode reads the weights and all keys and values once a token: the median token of 48, at the
 // events of a stream. Texts of a depth have random keys and values. Prefill is timed to the end of the prompt.
+// With --offload sessions may hold a share of their keys and values in device memory; the others are on the host. What
+// a token waits for and finds is the mean of 16 tokens.
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -30,13 +32,14 @@ struct Arguments {
   std::string weights = "load";
   std::vector<std::string> strategies;
   std::vector<int64_t> depths, prefills;
+  double offload = 0;  // the share of keys and values that device memory may hold; 0: all
   std::string json;
 };
 
 [[noreturn]] void usage(const char* problem) {
   std::fprintf(stderr,
                "%s\nusage: quire_bench_device MODEL [--device NAME] [--weights load|q8|q4] [--strategy EXPRESSION]... "
-               "[--depth N]... [--prefill N]... [--json FILE]\n",
+               "[--depth N]... [--prefill N]... [--offload SHARE] [--json FILE]\n",
                problem);
   std::exit(2);
 }
@@ -61,6 +64,8 @@ Arguments parse(int argc, char** argv) {
       arguments.depths.push_back(std::atoll(value.c_str()));
     } else if (name == "--prefill") {
       arguments.prefills.push_back(std::atoll(value.c_str()));
+    } else if (name == "--offload") {
+      arguments.offload = std::atof(value.c_str());
     } else if (name == "--json") {
       arguments.json = value;
     } else {
@@ -153,8 +158,11 @@ struct Work {
 
 // ---- measurements
 
-std::shared_ptr<Session> open(const std::shared_ptr<Model>& model, const std::string& strategy) {
+// device_budget: 0, or bytes of device memory that its keys and values may take.
+std::shared_ptr<Session> open(const std::shared_ptr<Model>& model, const std::string& strategy,
+                              int64_t device_budget = 0) {
   SessionOptions options;
+  options.device_budget_bytes = device_budget;
   options.strategy = strategy;
   options.kv_type = ElementType::kBF16;
   options.overflow = OverflowPolicy::kExtrapolate;
@@ -172,7 +180,9 @@ class Bench {
 
   Json run() {
     for (const std::string& strategy : arguments_.strategies) {
-      for (const int64_t depth : arguments_.depths) decode(strategy, depth);
+      for (const int64_t depth : arguments_.depths) {
+        arguments_.offload > 0 ? offload(strategy, depth) : decode(strategy, depth);
+      }
       for (const int64_t n : arguments_.prefills) prefill(strategy, n);
     }
     return std::move(rows_);
@@ -191,6 +201,28 @@ class Bench {
          {"ms", 1e3 * time},
          {"tokens_per_s", 1 / time},
          {"of_bytes_ceiling_if_all_is_read", of(bytes / time, ceilings_.bytes_per_s)}});
+  }
+  void offload(const std::string& strategy, int64_t depth) {
+    constexpr int64_t kTokens = 16;
+    const double kv_bytes = work_.kv_bytes * static_cast<double>(depth);
+    const auto session = open(model_, strategy, static_cast<int64_t>(arguments_.offload * kv_bytes));
+    check(session->fill_random(depth, 1));
+    generate(session, 4);
+    const SessionStats before = stats_of(*session);
+    const double time = seconds([&] { generate(session, kTokens); });
+    const SessionStats after = stats_of(*session);
+    const auto hits = static_cast<double>(after.kv_hits - before.kv_hits);
+    const auto misses = static_cast<double>(after.kv_misses - before.kv_misses);
+    const double bytes = misses * static_cast<double>(after.kv_record_bytes);
+    add({{"what", "decode with keys and values on the host"},
+         {"strategy", strategy},
+         {"n_tokens", depth},
+         {"share_in_device_memory", arguments_.offload},
+         {"ms", 1e3 * time / kTokens},
+         {"hit_rate", hits + misses > 0 ? hits / (hits + misses) : 1},
+         {"uploaded_bytes_per_token", bytes / kTokens},
+         {"of_upload_ceiling", of(bytes / time, ceilings_.upload_bytes_per_s)},
+         {"stall_share", 1e-9 * static_cast<double>(after.kv_stall_ns - before.kv_stall_ns) / time}});
   }
   void prefill(const std::string& strategy, int64_t n) {
     const auto session = open(model_, strategy);

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes a Llama model of random bf16 weights as a Hugging Face directory, for the benchmarks.
 
-    make_model.py DIRECTORY TOKENIZER_MODEL [110m|1.1b|llama-2-7b|llama-3-8b]
+    make_model.py DIRECTORY TOKENIZER_MODEL [110m|1.1b|llama-2-7b|llama-3-8b [LAYERS]]
 
-Speed does not depend on the values, so one block of random numbers is repeated. Standard library only.
+LAYERS: fewer than the shape has, for a look at its kernels that takes little time. Speed does not depend on the values, so one block of random numbers is repeated. Standard library only.
 """
 import array
 import json
@@ -107,9 +107,11 @@ def write_weights(path, config):
 
 
 def main():
-    if len(sys.argv) not in (3, 4) or (len(sys.argv) == 4 and sys.argv[3] not in SHAPES):
+    if len(sys.argv) not in (3, 4, 5) or (len(sys.argv) > 3 and sys.argv[3] not in SHAPES):
         sys.exit(__doc__)
-    config = CONFIG | SHAPES[sys.argv[3] if len(sys.argv) == 4 else "110m"]
+    config = CONFIG | SHAPES[sys.argv[3] if len(sys.argv) > 3 else "110m"]
+    if len(sys.argv) == 5:
+        config |= {"num_hidden_layers": int(sys.argv[4])}
     directory = pathlib.Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
     shutil.copy(sys.argv[2], directory / "tokenizer.model")
