@@ -19,6 +19,7 @@ template <int kWidth, typename T>
 struct Shared {
   static constexpr int kRow = kRowElements<kWidth>;
   T queries[kTileRows * kRow];
+  T turned[kTileRows * kRow];  // the queries where the piece wants them
   T keys[kStages][kKeys * kRow];
   T values[kStages][kKeys * kRow];
   int32_t rank[kTileRows];  // of tiles with a selection: of the piece's keys, by row; -1: not selected

@@ -52,10 +52,16 @@ int with_head(const KvShape& shape, const Use& use) {
   return with_width(std::integral_constant<int, 128>());
 }
 
-// A block of keys of a piece: those from chunk offset `offset` on.
+// A block of keys of a piece: those from chunk offset `offset` on, before `end`, which is the piece's.
 struct KeyBlock {
   int32_t piece;
-  int64_t offset;
+  int32_t kind;
+  int32_t offset;
+  int32_t end;
+  const void* record;
+
+  // Of the block's keys those before the piece's end.
+  __device__ __forceinline__ int n_keys() const { return end - offset < kKeys ? end - offset : kKeys; }
 };
 
 template <int kWidth, typename T, Purpose kPurpose>
@@ -73,6 +79,7 @@ class TileRun {
         tile_(args.tiles[work_.tile]),
         n_rows_(tile_.count * tile_.heads),
         half_(args.shape.head_dim / 2),
+        has_rows_(warp_of_block() * 16 < n_rows_),
         thread_(static_cast<int>(threadIdx.x)),
         g_(lane_of_warp() / 4),
         t_(lane_of_warp() % 4) {}
@@ -91,16 +98,15 @@ class TileRun {
       __syncthreads();
       load_ahead(next, (stage + kStages - 1) % kStages);
       if (now.piece != piece) begin_piece(piece = now.piece);
-      if (args_.pieces[piece].kind == kNarrowRecord) {
+      if (now.kind == kNarrowRecord) {
         widen(now, stage);
         __syncthreads();
       }
-      const AttentionSpan& span = args_.spans[args_.pieces[piece].span];
-      if (span.turned) {
-        turn_keys(span, now, shared_.keys[stage]);
+      if (turned_) {
+        turn_keys(now, shared_.keys[stage]);
         __syncthreads();
       }
-      attend(now, shared_.keys[stage], shared_.values[stage]);
+      if (has_rows_) attend(now, shared_.keys[stage], shared_.values[stage]);
       advance(now);
       stage = (stage + 1) % kStages;
     }
@@ -121,14 +127,15 @@ class TileRun {
   }
 
   __device__ __forceinline__ KeyBlock first_block(int32_t piece) const {
-    if (piece >= work_.end_piece) return {piece, 0};
+    if (piece >= work_.end_piece) return {piece, 0, 0, 0, nullptr};
     const AttentionPiece& of = args_.pieces[piece];
-    return {piece, (of.begin - of.chunk * args_.shape.chunk) / kKeys * kKeys};
+    const int64_t first = of.chunk * args_.shape.chunk;
+    return {piece, of.kind, static_cast<int32_t>((of.begin - first) / kKeys * kKeys),
+            static_cast<int32_t>(of.end - first), args_.records[of.kind][of.chunk]};
   }
   __device__ __forceinline__ void advance(KeyBlock& block) const {
-    const AttentionPiece& of = args_.pieces[block.piece];
     block.offset += kKeys;
-    if (of.chunk * args_.shape.chunk + block.offset >= of.end) block = first_block(block.piece + 1);
+    if (block.offset >= block.end) block = first_block(block.piece + 1);
   }
 
   // Copies a head of `rows` rows into padded rows of shared memory; zeros for rows that are not there, and as padding.
@@ -185,52 +192,42 @@ class TileRun {
   // Begins to load the next block of keys and values, and goes one further. Where there is none, the group is empty.
   __device__ __forceinline__ void load_ahead(KeyBlock& next, int stage) {
     if (next.piece < work_.end_piece) {
-      const AttentionPiece& of = args_.pieces[next.piece];
-      const void* const record = args_.records[of.kind][of.chunk];
-      if (of.kind == kNarrowRecord) {
-        copy_narrow(record, next, stage);
-      } else {
-        copy_full(record, next, stage);
-      }
+      next.kind == kNarrowRecord ? copy_narrow(next, stage) : copy_full(next, stage);
       advance(next);
     }
     commit_copies();
   }
-  // Of the block's keys those before the piece's end.
-  __device__ __forceinline__ int n_keys(KeyBlock block) const {
-    const AttentionPiece& of = args_.pieces[block.piece];
-    const int64_t n = of.end - of.chunk * args_.shape.chunk - block.offset;
-    return n < kKeys ? static_cast<int>(n) : kKeys;
-  }
-  __device__ __forceinline__ void copy_full(const void* record, KeyBlock block, int stage) const {
+  __device__ __forceinline__ void copy_full(const KeyBlock& block, int stage) const {
     const int64_t chunk = args_.shape.chunk, width = 2 * half_;
-    const T* const keys = static_cast<const T*>(record) + (2 * tile_.kv_head * chunk + block.offset) * width;
+    const T* const keys = static_cast<const T*>(block.record) + (2 * tile_.kv_head * chunk + block.offset) * width;
     const T* const values = keys + chunk * width;
-    const int n = n_keys(block);
+    const int n = block.n_keys();
     copy_heads(shared_.keys[stage], kKeys, [&](int row) { return row < n ? keys + row * width : nullptr; });
     if constexpr (kPurpose == Purpose::kOutput) {
       copy_heads(shared_.values[stage], kKeys, [&](int row) { return row < n ? values + row * width : nullptr; });
     }
   }
-  __device__ __forceinline__ void copy_narrow(const void* record, KeyBlock block, int stage) const {
-    const int n = n_keys(block), kv_head = tile_.kv_head;
-    narrow(shared_.keys[stage]).template copy<KvPart::kKeys>(record, kv_head, block.offset, n);
+  __device__ __forceinline__ void copy_narrow(const KeyBlock& block, int stage) const {
+    const int n = block.n_keys(), kv_head = tile_.kv_head;
+    narrow(shared_.keys[stage]).template copy<KvPart::kKeys>(block.record, kv_head, block.offset, n);
     if constexpr (kPurpose == Purpose::kOutput) {
-      narrow(shared_.values[stage]).template copy<KvPart::kValues>(record, kv_head, block.offset, n);
+      narrow(shared_.values[stage]).template copy<KvPart::kValues>(block.record, kv_head, block.offset, n);
     }
   }
   // Makes rows of a block's narrow keys and values, which have arrived.
-  __device__ __forceinline__ void widen(KeyBlock block, int stage) const {
-    const int n = n_keys(block);
+  __device__ __forceinline__ void widen(const KeyBlock& block, int stage) const {
+    const int n = block.n_keys();
     narrow(shared_.keys[stage]).template widen<KvPart::kKeys>(n);
     if constexpr (kPurpose == Purpose::kOutput) narrow(shared_.values[stage]).template widen<KvPart::kValues>(n);
   }
   __device__ __forceinline__ NarrowTile<kWidth, T> narrow(T* tile) const { return {args_, thread_, tile}; }
 
-  // Turns the queries to where this piece wants them. All threads call it, behind a barrier.
+  // Turns the queries to where this piece wants them, and says which of its keys they see. All threads call it, behind
+  // a barrier.
   __device__ void begin_piece(int32_t index) {
     const AttentionPiece& piece = args_.pieces[index];
     const AttentionSpan& span = args_.spans[piece.span];
+    turned_ = span.turned;
     if (tile_.selected) {
       for (int row = thread_; row < kTileRows; row += kThreads) shared_.rank[row] = -1;
       __syncthreads();
@@ -240,27 +237,57 @@ class TileRun {
       }
       __syncthreads();
     }
-    const T* const own =
-        shared_.queries + (warp_of_block() * 16 + lane_of_warp() % 16) * kRow + lane_of_warp() / 16 * 8;
+    if (!has_rows_) return;
+    turn_queries(piece, span);
+    const T* const own = shared_.turned + (warp_of_block() * 16 + lane_of_warp() % 16) * kRow + lane_of_warp() / 16 * 8;
     QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) load_tiles(queries_[step], own + step * 16);
-    QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
-      const Position position = split_position(position_of(row_of(side), piece, span));
-      QUIRE_UNROLL for (int step = 0; step < kSteps / 2; ++step) {
-        QUIRE_UNROLL for (int r = side; r < 4; r += 2) {
-          unsigned &first = queries_[step][r], &second = queries_[step + kSteps / 2][r];
-          const int pair = step * 16 + 2 * t_ + 8 * (r / 2);
-          const Angle low = angle_of(pair, position), high = angle_of(pair + 1, position);
-          const float a0 = low_of(first, T()), a1 = high_of(first, T());
-          const float b0 = low_of(second, T()), b1 = high_of(second, T());
-          first = pack(a0 * low.cosine - b0 * low.sine, a1 * high.cosine - b1 * high.sine, T());
-          second = pack(b0 * low.cosine + a0 * low.sine, b1 * high.cosine + a1 * high.sine, T());
-        }
-      }
+    spaced_ = span.diagonal || span.stride != 1 || span.lag_stride != 1;
+    QUIRE_UNROLL for (int side = 0; side < 2; ++side) find_seen(side, piece, span);
+  }
+
+  // Writes the warp's queries, turned. Two lanes have a row, and no other warp reads it.
+  __device__ __forceinline__ void turn_queries(const AttentionPiece& piece, const AttentionSpan& span) {
+    const int row = warp_of_block() * 16 + lane_of_warp() / 2;
+    const Position position = split_position(position_of(row, piece, span));
+    const T* const from = shared_.queries + row * kRow;
+    T* const to = shared_.turned + row * kRow;
+    __syncwarp();  // the last piece's were read
+    QUIRE_UNROLL_BY_2 for (int pair = lane_of_warp() % 2 * 2; pair < kWidth / 2; pair += 4) {
+      const unsigned first = load_4(from + pair), second = load_4(from + kWidth / 2 + pair);
+      const Angle low = angle_of(pair, position), high = angle_of(pair + 1, position);
+      const float a0 = low_of(first, T()), a1 = high_of(first, T());
+      const float b0 = low_of(second, T()), b1 = high_of(second, T());
+      store_4(to + pair, pack(a0 * low.cosine - b0 * low.sine, a1 * high.cosine - b1 * high.sine, T()));
+      store_4(to + kWidth / 2 + pair, pack(b0 * low.cosine + a0 * low.sine, b1 * high.cosine + a1 * high.sine, T()));
     }
+    __syncwarp();
   }
 
   __device__ __forceinline__ Angle angle_of(int pair, Position position) const {
-    return pair < half_ ? angle_at(args_.turns[pair], position) : Angle{1, 0};
+    return pair < half_ ? angle_near(args_.turns[pair], position) : Angle{1, 0};
+  }
+
+  // Of the thread's row: the run of keys that it sees, as offsets in the chunk. Where keys are spaced, it sees some of
+  // the run. A row that is not there sees all: what becomes of it is not kept.
+  __device__ __forceinline__ void find_seen(int side, const AttentionPiece& piece, const AttentionSpan& span) {
+    const int row = row_of(side);
+    int64_t from = 0, to = INT32_MAX;
+    if (row < n_rows_) {
+      const int64_t first = piece.chunk * args_.shape.chunk, i = query_of(row);
+      from = piece.begin;
+      to = piece.end;
+      if (!span.diagonal) {
+        if (i - span.max_lag > from) from = i - span.max_lag;
+        if (i - span.min_lag < to) to = i - span.min_lag + 1;
+      }
+      if (tile_.selected && shared_.rank[row] < 0) to = from;
+      if (to < from) to = from;
+      if (from > piece.end) from = to = piece.end;
+      from -= first;
+      to -= first;
+    }
+    seen_from_[side] = static_cast<int>(from);
+    seen_to_[side] = static_cast<int>(to);
   }
 
   // The row's distance from the chunk's first key. Of rows that do not see the piece it may be anything.
@@ -285,8 +312,9 @@ class TileRun {
   }
 
   // Turns the keys of a block, which have arrived, to where the span wants them, counted from the chunk's first key.
-  __device__ void turn_keys(const AttentionSpan& span, KeyBlock block, T* keys) const {
+  __device__ void turn_keys(const KeyBlock& block, T* keys) const {
     const AttentionPiece& piece = args_.pieces[block.piece];
+    const AttentionSpan& span = args_.spans[piece.span];
     const int64_t chunk_first = piece.chunk * args_.shape.chunk;
     const auto wanted = [&](int64_t j) {
       if (span.key_div == 0) return 0.0;
@@ -305,28 +333,25 @@ class TileRun {
     }
   }
 
-  __device__ __forceinline__ bool sees(int row, int64_t j, const AttentionPiece& piece,
-                                       const AttentionSpan& span) const {
-    if (row >= n_rows_ || j < piece.begin || j >= piece.end) return false;
-    if (tile_.selected && shared_.rank[row] < 0) return false;
+  // Of spaced keys: whether the row sees key j of the run.
+  __device__ __forceinline__ bool sees(int row, int64_t j, const AttentionSpan& span) const {
+    if (row >= n_rows_) return true;
     if (span.diagonal) return j == diagonal_key(span, row);
-    const int64_t lag = query_of(row) - j;
-    return lag >= span.min_lag && lag <= span.max_lag && (span.lag_stride == 1 || lag % span.lag_stride == 0) &&
-           (span.stride == 1 || (j - span.first_key) % span.stride == 0);
+    return (query_of(row) - j) % span.lag_stride == 0 && (j - span.first_key) % span.stride == 0;
   }
-
-  // Whether all rows of the warp see all keys of the block.
-  __device__ __forceinline__ bool all_see(int64_t first, const AttentionPiece& piece, const AttentionSpan& span) const {
-    const int row = warp_of_block() * 16;
-    if (row + 16 > n_rows_ || tile_.selected || span.diagonal || span.stride != 1 || span.lag_stride != 1) return false;
-    return first >= piece.begin && first + kKeys <= piece.end && query_of(row) - (first + kKeys - 1) >= span.min_lag &&
-           query_of(row + 15) - first <= span.max_lag;
-  }
-
-  __device__ void attend(KeyBlock block, const T* keys, const T* values) {
+  // Bit 2n + e: key n * 8 + 2t + e of the block.
+  __device__ __forceinline__ unsigned find_spaced(int row, const KeyBlock& block) const {
     const AttentionPiece& piece = args_.pieces[block.piece];
     const AttentionSpan& span = args_.spans[piece.span];
-    const int64_t first = piece.chunk * args_.shape.chunk + block.offset;
+    const int64_t first = piece.chunk * args_.shape.chunk + block.offset + 2 * t_;
+    unsigned seen = 0;
+    QUIRE_ROLLED for (int i = 0; i < kKeys / 4; ++i) {
+      if (sees(row, first + i / 2 * 8 + i % 2, span)) seen |= 1u << i;
+    }
+    return seen;
+  }
+
+  __device__ void attend(const KeyBlock& block, const T* keys, const T* values) {
     float scores[kKeys / 8][4] = {};
     QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) {
       QUIRE_UNROLL for (int n = 0; n < kKeys / 8; n += 2) {
@@ -337,9 +362,10 @@ class TileRun {
         multiply_tile(scores[n + 1], queries_[step], b[2], b[3], T());
       }
     }
-    mask(scores, first, piece, span);
+    mask(scores, block);
     if constexpr (kPurpose == Purpose::kShares) {
-      add_shares(scores, first, piece);
+      const AttentionPiece& piece = args_.pieces[block.piece];
+      add_shares(scores, piece.chunk * args_.shape.chunk + block.offset, piece);
     } else {
       add_values(scores, values);
     }
@@ -390,16 +416,21 @@ class TileRun {
   }
 
   // Scales the scores; those of keys that a row does not see are -infinity.
-  __device__ __forceinline__ void mask(float (&scores)[kKeys / 8][4], int64_t first, const AttentionPiece& piece,
-                                       const AttentionSpan& span) const {
-    const bool masked = !all_see(first, piece, span);
+  __device__ __forceinline__ void mask(float (&scores)[kKeys / 8][4], const KeyBlock& block) const {
+    bool all = !spaced_;
     QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
-      const int row = row_of(side);
-      const float scale = scale_of(row);
+      all = all && seen_from_[side] <= block.offset && block.offset + kKeys <= seen_to_[side];
+    }
+    const bool masked = !__all_sync(kWholeWarp, all);
+    QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
+      const int from = seen_from_[side] - block.offset - 2 * t_, to = seen_to_[side] - block.offset - 2 * t_;
+      const unsigned spaced = masked && spaced_ ? find_spaced(row_of(side), block) : ~0u;
       QUIRE_UNROLL for (int n = 0; n < kKeys / 8; ++n) {
         QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
           float& score = scores[n][2 * side + e];
-          score = masked && !sees(row, first + n * 8 + 2 * t_ + e, piece, span) ? -INFINITY : score * scale;
+          score *= scale_[side];
+          const int at = n * 8 + e;
+          if (masked && (at < from || at >= to || (spaced >> (2 * n + e) & 1) == 0)) score = -INFINITY;
         }
       }
     }
@@ -469,6 +500,7 @@ class TileRun {
   __device__ __forceinline__ void begin() {
     QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
       const int row = row_of(side);
+      scale_[side] = scale_of(row);
       if (row >= n_rows_) continue;
       if constexpr (kPurpose == Purpose::kShares) {
         const AttentionStats& of = args_.stats[place_in_state(row)];
@@ -518,8 +550,15 @@ class TileRun {
   Shared<kWidth, T>& shared_;
   const AttentionWork work_;
   const AttentionTile tile_;
-  const int n_rows_, half_, thread_, g_, t_;
+  const int n_rows_, half_;
+  const bool has_rows_;  // the warp
+  const int thread_, g_, t_;
+  // Of the piece: whether its keys are to be turned, whether they are seen with spaces in between, what the thread's
+  // rows see, and the queries.
+  bool turned_ = false, spaced_ = false;
+  int seen_from_[2], seen_to_[2];
   unsigned queries_[kSteps][4];
+  float scale_[2];
   // Of rows g and g + 8 of the warp, the same in the four lanes of a row. For shares: what scores are relative to, and
   // the factor of exp2 of that.
   float max_[2] = {-INFINITY, -INFINITY};

@@ -13,6 +13,8 @@
 #include <cuda_runtime.h>
 
 #define QUIRE_UNROLL _Pragma("unroll")
+#define QUIRE_UNROLL_BY_2 _Pragma("unroll 2")
+#define QUIRE_ROLLED _Pragma("unroll 1")
 #define QUIRE_SHARED_MEMORY(name) extern __shared__ __align__(1024) unsigned char name[]
 
 #else
@@ -20,6 +22,8 @@
 #include <cuda_on_host.h>
 
 #define QUIRE_UNROLL
+#define QUIRE_UNROLL_BY_2
+#define QUIRE_ROLLED
 #define QUIRE_SHARED_MEMORY(name) unsigned char* const name = ::quire::emulation::shared_memory()
 
 struct CUstream_st;
@@ -87,7 +91,9 @@ __device__ __forceinline__ void load_tiles_transposed(unsigned (&r)[4], const vo
 __device__ __forceinline__ void load_16(void* to, const void* from) {
   *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
 }
-// 8 bytes, aligned so.
+// 4 or 8 bytes, aligned so.
+__device__ __forceinline__ unsigned load_4(const void* from) { return *static_cast<const unsigned*>(from); }
+__device__ __forceinline__ void store_4(void* to, unsigned v) { *static_cast<unsigned*>(to) = v; }
 __device__ __forceinline__ uint2 load_8(const void* from) { return *static_cast<const uint2*>(from); }
 __device__ __forceinline__ void store_8(void* to, uint2 v) { *static_cast<uint2*>(to) = v; }
 
@@ -110,6 +116,11 @@ __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
   return y;
+}
+
+// Of x from -pi to pi, within 2^-20.
+__device__ __forceinline__ void sine_and_cosine_fast(float x, float* sine, float* cosine) {
+  __sincosf(x, sine, cosine);
 }
 
 // Two elements in 32 bits, rounded to nearest even.
@@ -200,6 +211,16 @@ inline void load_16(void* to, const void* from) {
     emulation::fail("a misaligned load");
   std::memcpy(to, from, 16);
 }
+inline unsigned load_4(const void* from) {
+  if (reinterpret_cast<uintptr_t>(from) % 4 != 0) emulation::fail("a misaligned load");
+  unsigned v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+inline void store_4(void* to, unsigned v) {
+  if (reinterpret_cast<uintptr_t>(to) % 4 != 0) emulation::fail("a misaligned store");
+  std::memcpy(to, &v, sizeof v);
+}
 inline uint2 load_8(const void* from) {
   if (reinterpret_cast<uintptr_t>(from) % 8 != 0) emulation::fail("a misaligned load");
   uint2 v;
@@ -219,6 +240,10 @@ void wait_for_copies() {
   emulation::wait_for_copies(kButTheLast);
 }
 inline float exp2_fast(float x) { return std::exp2(x); }
+inline void sine_and_cosine_fast(float x, float* sine, float* cosine) {
+  *sine = std::sin(x);
+  *cosine = std::cos(x);
+}
 
 #endif
 

@@ -19,15 +19,25 @@ __device__ __forceinline__ Position split_position(double position) {
   return {high, static_cast<float>(position - static_cast<double>(high))};
 }
 
-// The angle of a pair at a position, to about 1e-6. Only the whole turns of the greatest of the products are dropped,
-// exactly; so nothing here needs double precision, which many devices have little of.
-__device__ __forceinline__ Angle angle_at(Turns turns, Position position) {
+// The angle of a pair at a position as a part of a whole turn, from -1/2 to 1/2, to about 2e-7. Only the whole turns of
+// the greatest of the products are dropped, exactly; so nothing here needs double precision, which many devices have
+// little of.
+__device__ __forceinline__ float part_of_turn(Turns turns, Position position) {
   const float product = position.high * turns.high;
   const float rest = fmaf(position.high, turns.high, -product);  // what rounding took from it
-  float turned = product - rintf(product);
-  turned += rest + (position.high * turns.low + position.low * turns.high);
+  return product - rintf(product) + (rest + (position.high * turns.low + position.low * turns.high));
+}
+
+// The angle of a pair at a position, to about 1e-6.
+__device__ __forceinline__ Angle angle_at(Turns turns, Position position) {
   Angle angle;
-  sincospif(2.0f * turned, &angle.sine, &angle.cosine);
+  sincospif(2.0f * part_of_turn(turns, position), &angle.sine, &angle.cosine);
+  return angle;
+}
+// The same in a third of the time, to about 2e-6: for what is rounded to 16 bits.
+__device__ __forceinline__ Angle angle_near(Turns turns, Position position) {
+  Angle angle;
+  sine_and_cosine_fast(6.28318530717958647692f * part_of_turn(turns, position), &angle.sine, &angle.cosine);
   return angle;
 }
 

@@ -26,9 +26,9 @@ constexpr int64_t kQueries = AttentionScene::kQueries;
 // brought.
 class CudaAttention : public WatchedBackend {
  public:
-  explicit CudaAttention(Backend& real)
+  CudaAttention(Backend& real, const cuda::DeviceApi& api)
       : WatchedBackend(real),
-        device_(take(cuda::create_cuda_backend(allocator_, test_device(), 0))),
+        device_(take(cuda::create_cuda_backend(allocator_, api, 0))),
         queue_(take(device_->create_queue())) {}
 
   Status attention(Exec exec, const PreparedStep& step, std::span<const AttentionArgs> sequences) override {
@@ -103,11 +103,26 @@ class CudaAttention : public WatchedBackend {
   const std::unique_ptr<Queue> queue_;
 };
 
+// The device, which says that it has so many processors.
+const cuda::DeviceApi& device_of(int n_processors) {
+  static int said = 0;
+  static const cuda::DeviceApi api = [] {
+    cuda::DeviceApi of = test_device();
+    of.describe = [](int device, cuda::DeviceFacts* out) {
+      const int error = test_device().describe(device, out);
+      out->n_processors = said;
+      return error;
+    };
+    return of;
+  }();
+  said = n_processors;
+  return api;
+}
+
 // A machine whose attention is the kernel's. The fewer processors its device has, the fewer keys are in parts.
 struct CudaMachine : Machine {
   explicit CudaMachine(int n_processors = 1) : real(std::move(backend)) {
-    emulation::set_device_processors(n_processors);
-    backend = std::make_unique<CudaAttention>(*real);
+    backend = std::make_unique<CudaAttention>(*real, device_of(n_processors));
   }
   ~CudaMachine() { queue.reset(); }
   std::unique_ptr<Backend> real;

@@ -141,7 +141,7 @@ TEST_P(RepresentationKernels, OfAttention) {
     const Chunks text(random_, shape, first + n);
     Elements queries = random_elements(random_, ElementType::kBF16, n * l * heads * d);
     Elements page(type, heads * cuda::kPageChunks * d);
-    void* const address = page.bytes.data();
+    const Shared<void*> address(1, page.bytes.data());
     const float scale = 0.3f;
     ASSERT_EQ(run(&cuda::DeviceApi::attend_in_chunks, {shape,
                                                        text.addresses.data(),
@@ -151,7 +151,7 @@ TEST_P(RepresentationKernels, OfAttention) {
                                                        queries.rows(heads * d),
                                                        first,
                                                        n,
-                                                       {&address, type}}),
+                                                       {address.data(), type}}),
               0);
     for (int64_t c = first; c < first + n; ++c) {
       for (int64_t head = 0; head < heads; ++head) {

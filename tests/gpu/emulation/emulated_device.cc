@@ -56,7 +56,6 @@ struct State {
   std::recursive_mutex mutex;
   DeviceFaults faults;
   DeviceUse use;
-  int n_processors = 6;
   std::map<const void*, size_t> device[kDevices], host;
   std::vector<CUevent_st*> events;
 };
@@ -352,7 +351,7 @@ int describe(int device, DeviceFacts* out) {
   if (device < 0 || device >= kDevices) return kBadCall;
   std::snprintf(out->name, sizeof out->name, "emulated");
   out->major = 9;
-  out->n_processors = state().n_processors;
+  out->n_processors = 6;
   out->usable = true;
   out->memory_bytes = memory_bytes();
   return 0;
@@ -429,11 +428,6 @@ cuda::DeviceApi make_api() {
 const cuda::DeviceApi& device_api() {
   static const cuda::DeviceApi api = make_api();
   return api;
-}
-
-void set_device_processors(int n) {
-  const std::lock_guard lock(state().mutex);
-  state().n_processors = n;
 }
 
 void set_device_faults(const DeviceFaults& faults) {

@@ -17,9 +17,6 @@ namespace quire::emulation {
 // The table; any thread.
 const cuda::DeviceApi& device_api();
 
-// How many processors the device has that is opened next.
-void set_device_processors(int n);
-
 // What goes wrong, and how much there is, from now on: the n-th call fails, and those behind it do not. 0: none.
 struct DeviceFaults {
   int64_t allocation = 0;  // of device memory: out of memory
