@@ -10,31 +10,44 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<kWidth>) attention_k
   TileRun<kWidth, T, Purpose::kOutput>(args, nullptr, *reinterpret_cast<Shared<kWidth, T>*>(memory)).run();
 }
 
-// A warp per row of a tile: the parts one after the other.
+// A warp per row of a tile. A lane weighs two parts; what they are multiplied with is then read by all.
 __global__ void __launch_bounds__(kThreads) merge_kernel(Attention args) {
   const AttentionMerge merge = args.merges[blockIdx.x];
   const AttentionTile& tile = args.tiles[merge.tile];
   const int row = static_cast<int>(blockIdx.y) * kWarps + warp_of_block(), d = args.shape.head_dim;
-  if (row >= tile.count * tile.heads) return;
+  if (row >= tile.count * tile.heads) return;  // a whole warp
   const int64_t floats = attention_part_floats(d);
-  const float* const first = args.parts + merge.first_part * floats;
-  float greatest = -INFINITY;
-  for (int p = 0; p < merge.n_parts; ++p) greatest = fmaxf(greatest, first[p * floats + row]);
+  const float* const first = args.parts + merge.first_part * floats + row;
+  float weights[2], sum = 0, greatest = -INFINITY;
+  QUIRE_UNROLL for (int half = 0; half < 2; ++half) {
+    const int p = half * kWarpSize + lane_of_warp();
+    weights[half] = p < merge.n_parts ? first[p * floats] : -INFINITY;
+    greatest = fmaxf(greatest, weights[half]);
+  }
+  QUIRE_UNROLL for (int by = kWarpSize / 2; by > 0; by /= 2) {
+    greatest = fmaxf(greatest, __shfl_xor_sync(kWholeWarp, greatest, by));
+  }
+  QUIRE_UNROLL for (int half = 0; half < 2; ++half) {
+    const int p = half * kWarpSize + lane_of_warp();
+    const bool counts = weights[half] > -INFINITY;  // it is there, and the row sees some of its keys
+    weights[half] = counts ? exp2_fast(weights[half] - greatest) : 0.0f;
+    if (counts) sum = fmaf(weights[half], first[p * floats + kTileRows], sum);
+  }
+  sum = warp_sum(sum);
   const int64_t place = tile.place + int64_t{row / tile.heads} * tile.stride;
   const int64_t at = place * args.out.stride + int64_t{tile.first_head + row % tile.heads} * d;
-  for (int c = lane_of_warp(); c < d; c += kWarpSize) {
-    float sum = 0, value = 0;
-    for (int p = 0; p < merge.n_parts; ++p) {
-      const float* const part = first + p * floats;
-      if (part[row] == -INFINITY) continue;  // it sees none of these keys
-      const float weight = exp2_fast(part[row] - greatest);
-      sum += weight * part[kTileRows + row];
-      value += weight * part[2 * kTileRows + row * d + c];
+  const float* const values = args.parts + merge.first_part * floats + 2 * kTileRows + row * d;
+  for (int begin = 0; begin < d; begin += kWarpSize) {
+    const int c = begin + lane_of_warp();
+    float value = 0;
+    QUIRE_UNROLL_BY_4 for (int p = 0; p < merge.n_parts; ++p) {
+      const float weight = __shfl_sync(kWholeWarp, p < kWarpSize ? weights[0] : weights[1], p % kWarpSize);
+      if (c < d) value = fmaf(weight, values[p * floats + c], value);
     }
-    store_element_of(args.out, at + c, sum > 0 ? value / sum : 0.0f);
-    if (args.stats != nullptr && c == 0) {
-      args.stats[place * args.n_query_heads + tile.first_head + row % tile.heads] = {-INFINITY, greatest, sum};
-    }
+    if (c < d) store_element_of(args.out, at + c, sum > 0 ? value / sum : 0.0f);
+  }
+  if (args.stats != nullptr && lane_of_warp() == 0) {
+    args.stats[place * args.n_query_heads + tile.first_head + row % tile.heads] = {-INFINITY, greatest, sum};
   }
 }
 

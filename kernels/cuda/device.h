@@ -14,6 +14,7 @@
 
 #define QUIRE_UNROLL _Pragma("unroll")
 #define QUIRE_UNROLL_BY_2 _Pragma("unroll 2")
+#define QUIRE_UNROLL_BY_4 _Pragma("unroll 4")
 #define QUIRE_ROLLED _Pragma("unroll 1")
 #define QUIRE_SHARED_MEMORY(name) extern __shared__ __align__(1024) unsigned char name[]
 
@@ -23,6 +24,7 @@
 
 #define QUIRE_UNROLL
 #define QUIRE_UNROLL_BY_2
+#define QUIRE_UNROLL_BY_4
 #define QUIRE_ROLLED
 #define QUIRE_SHARED_MEMORY(name) unsigned char* const name = ::quire::emulation::shared_memory()
 

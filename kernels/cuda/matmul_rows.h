@@ -86,7 +86,7 @@ __device__ __forceinline__ void finish_column(const MatmulArgs& args, int64_t co
 // Float weights: 16 bytes a lane, of which several loads are on their way at a time.
 template <typename W, typename X, int kRows>
 __global__ void __launch_bounds__(kRowsThreads) matmul_rows_kernel(MatmulArgs args) {
-  constexpr int kElements = 16 / sizeof(W), kLoads = 4;
+  constexpr int kElements = 16 / sizeof(W), kLoads = kRows <= 2 ? 8 : 4;
   constexpr int64_t kStep = int64_t{kWarpSize} * kElements;
   const int64_t column = column_of_warp();
   if (column >= args.w.n) return;  // a whole warp
@@ -118,8 +118,8 @@ __global__ void __launch_bounds__(kRowsThreads) matmul_rows_kernel(MatmulArgs ar
 template <ElementType kType, typename X, int kRows>
 __global__ void __launch_bounds__(kRowsThreads) matmul_rows_quantized_kernel(MatmulArgs args) {
   using Codes = LaneCodes<kType>;
-  constexpr int kUnits = kWarpSize / Codes::kLanes;  // that a warp reads side by side
-  constexpr int kLoads = 4 / Codes::kRuns;           // of a lane, on their way at a time
+  constexpr int kUnits = kWarpSize / Codes::kLanes;            // that a warp reads side by side
+  constexpr int kLoads = (kRows <= 2 ? 8 : 4) / Codes::kRuns;  // of a lane, on their way at a time
   const int64_t column = column_of_warp();
   if (column >= args.w.n) return;
   const RowsOfX<X> x(args);

@@ -1,4 +1,5 @@
-// RMS normalisation of rows: a block per row, which is read twice; the second time it comes from the cache.
+// RMS normalisation of rows: a block per row, which is read twice; the second time it comes from the cache. Few rows have
+// larger blocks, so that all of a row is on its way at once.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/types.h"
 
@@ -6,8 +7,10 @@ namespace quire::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kThreadsOfFew = 1024;
+constexpr int64_t kFew = 64;  // rows
 
-template <typename In, typename Out>
+template <int kThreads, typename In, typename Out>
 __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const In* x, int64_t x_stride, const float* weight,
                                                             float eps, int64_t width, Out* out, int64_t out_stride) {
   QUIRE_SHARED_MEMORY(shared);
@@ -15,7 +18,7 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const In* x, int64_t
   const In* const row = x + blockIdx.x * x_stride;
   Out* const to = out + blockIdx.x * out_stride;
   float sum = 0;
-  for (int64_t j = threadIdx.x; j < width; j += kThreads) {
+  QUIRE_UNROLL_BY_4 for (int64_t j = threadIdx.x; j < width; j += kThreads) {
     const float v = to_float(row[j]);
     sum += v * v;
   }
@@ -26,7 +29,9 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const In* x, int64_t
   for (int w = 0; w < kThreads / kWarpSize; ++w) sum += sums[w];
   const float factor = rsqrtf(sum / static_cast<float>(width) + eps);
   // Element j is read and written by one thread, so out may be x.
-  for (int64_t j = threadIdx.x; j < width; j += kThreads) from_float(to_float(row[j]) * factor * weight[j], to[j]);
+  QUIRE_UNROLL_BY_4 for (int64_t j = threadIdx.x; j < width; j += kThreads) {
+    from_float(to_float(row[j]) * factor * weight[j], to[j]);
+  }
 }
 
 // A warp per head.
@@ -51,9 +56,14 @@ int rms_norm(Stream stream, DeviceRows x, const float* weight, float eps, int64_
   if (n == 0) return 0;
   return with_type(x.type, [&](auto in) {
     return with_type(out.type, [&](auto to) {
-      return launch(rms_norm_kernel<decltype(in), decltype(to)>, static_cast<unsigned>(n), kThreads,
-                    kThreads / kWarpSize * sizeof(float), stream, static_cast<const decltype(in)*>(x.data), x.stride,
-                    weight, eps, width, static_cast<decltype(to)*>(out.data), out.stride);
+      const auto with_threads = [&](auto threads) {
+        constexpr int kOwn = decltype(threads)::value;
+        return launch(rms_norm_kernel<kOwn, decltype(in), decltype(to)>, static_cast<unsigned>(n), kOwn,
+                      kOwn / kWarpSize * sizeof(float), stream, static_cast<const decltype(in)*>(x.data), x.stride,
+                      weight, eps, width, static_cast<decltype(to)*>(out.data), out.stride);
+      };
+      return n <= kFew ? with_threads(std::integral_constant<int, kThreadsOfFew>())
+                       : with_threads(std::integral_constant<int, kThreads>());
     });
   });
 }

@@ -1,4 +1,5 @@
-// Keys and values into records: of new tokens, and out of other records. A block per token; a thread rotates a pair.
+// Keys and values into records: of new tokens, and out of other records. A thread rotates a pair. A token has as many
+// blocks (y) as its pairs need, since one token alone has to keep the device busy.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/rotation.h"
 #include "kernels/cuda/types.h"
@@ -15,18 +16,18 @@ __global__ void __launch_bounds__(kThreads) store_kv_kernel(StoreKv args) {
   const In* const keys = static_cast<const In*>(args.keys.data) + blockIdx.x * args.keys.stride;
   const In* const values = static_cast<const In*>(args.values.data) + blockIdx.x * args.values.stride;
   Kv* const record = static_cast<Kv*>(args.records[key / chunk]);
-  for (int i = static_cast<int>(threadIdx.x); i < args.shape.n_kv_heads * half; i += kThreads) {
-    const int head = i / half, pair = i % half;
-    Kv* const to_key = record + (int64_t{2} * head * chunk + offset) * d + pair;
-    Kv* const to_value = to_key + chunk * d;
-    const float a = to_float(keys[head * d + pair]), b = to_float(keys[head * d + half + pair]);
-    Angle angle{1, 0};
-    if (!args.raw) angle = angle_at(args.turns[pair], split_position(static_cast<double>(offset)));
-    from_float(a * angle.cosine - b * angle.sine, to_key[0]);
-    from_float(b * angle.cosine + a * angle.sine, to_key[half]);
-    from_float(to_float(values[head * d + pair]), to_value[0]);
-    from_float(to_float(values[head * d + half + pair]), to_value[half]);
-  }
+  const int i = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
+  if (i >= args.shape.n_kv_heads * half) return;
+  const int head = i / half, pair = i % half;
+  Kv* const to_key = record + (int64_t{2} * head * chunk + offset) * d + pair;
+  Kv* const to_value = to_key + chunk * d;
+  const float a = to_float(keys[head * d + pair]), b = to_float(keys[head * d + half + pair]);
+  Angle angle{1, 0};
+  if (!args.raw) angle = angle_at(args.turns[pair], split_position(static_cast<double>(offset)));
+  from_float(a * angle.cosine - b * angle.sine, to_key[0]);
+  from_float(b * angle.cosine + a * angle.sine, to_key[half]);
+  from_float(to_float(values[head * d + pair]), to_value[0]);
+  from_float(to_float(values[head * d + half + pair]), to_value[half]);
 }
 
 template <typename Kv>
@@ -69,8 +70,10 @@ int store_kv(Stream stream, const StoreKv& args) {
   if (args.keys.type != args.values.type) return kUnknownType;
   return with_type(args.keys.type, [&](auto in) {
     return with_type(args.shape.type, [&](auto kv) {
-      return launch(store_kv_kernel<decltype(in), decltype(kv)>, static_cast<unsigned>(args.n), kThreads, 0, stream,
-                    args);
+      const int pairs = args.shape.n_kv_heads * (args.shape.head_dim / 2);
+      return launch(store_kv_kernel<decltype(in), decltype(kv)>,
+                    dim3(static_cast<unsigned>(args.n), static_cast<unsigned>((pairs + kThreads - 1) / kThreads)),
+                    kThreads, 0, stream, args);
     });
   });
 }

@@ -119,9 +119,10 @@ const cuda::DeviceApi& device_of(int n_processors) {
   return api;
 }
 
-// A machine whose attention is the kernel's. The fewer processors its device has, the fewer keys are in parts.
+// A machine whose attention is the kernel's. The fewer processors its device has, the fewer keys are in parts; 0: none
+// are.
 struct CudaMachine : Machine {
-  explicit CudaMachine(int n_processors = 1) : real(std::move(backend)) {
+  explicit CudaMachine(int n_processors = 0) : real(std::move(backend)) {
     backend = std::make_unique<CudaAttention>(*real, device_of(n_processors));
   }
   ~CudaMachine() { queue.reset(); }

@@ -83,7 +83,7 @@ TEST_P(SelectionKernels, ScoreChunks) {
                      static_cast<float>(exact.back() - static_cast<double>(static_cast<float>(exact.back())))});
   }
   // Key 3 to 700 in periods; 720 on, in groups, with a cap; nothing between.
-  const cuda::ScoreSpan spans[] = {{3, 698, 1, 5, INFINITY, true, 10, 90}, {720, 580, 3, 200, 600, true, 7, 0}};
+  const Shared<cuda::ScoreSpan> spans{{3, 698, 1, 5, INFINITY, true, 10, 90}, {720, 580, 3, 200, 600, true, 7, 0}};
   for (const ChunkScores kind : {ChunkScores::kVectors, ChunkScores::kMeans, ChunkScores::kBounds}) {
     const ElementType type = kind == ChunkScores::kVectors ? ElementType::kF32 : ElementType::kBF16;
     Elements queries = random_elements(random_, ElementType::kBF16, n * kHeads * kDim);
@@ -112,7 +112,7 @@ TEST_P(SelectionKernels, ScoreChunks) {
       args.scale = 0.3f;
       args.chunk = kChunk, args.key_period = kPeriod;
       args.turns = turns.data();
-      args.spans = spans, args.n_spans = 2;
+      args.spans = spans.data(), args.n_spans = 2;
       args.queries = queries.rows(kHeads * kDim);
       args.n = n, args.first_query = first_query.data(), args.first_row = first_row;
       args.vectors = {addresses.data(), type};

@@ -8,9 +8,9 @@ namespace quire::cuda {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-// Few tiles are spread over the device by parts: about so many blocks of threads for each processor. Keys of a part at
-// least, and parts of a tile at most.
-constexpr int64_t kBlocks = 4;
+// Few tiles are spread over the device by parts: as many blocks of threads as its processors work on at a time, so that
+// all end together. Keys of a part at least, and parts of a tile at most: a lane of the merging warp weighs two.
+constexpr int64_t kBlocks = 2;
 constexpr int64_t kLeastPart = 256;
 constexpr int64_t kMostParts = 64;
 // Memory for the lists that the device makes of a sequence, at most.
@@ -94,10 +94,9 @@ ListOptions CudaStep::list_options(const Sequence& sequence) {
 }
 
 int64_t CudaStep::part_keys(int64_t n_keys, int64_t n_tiles, int n_processors, int64_t chunk) {
-  if (n_tiles >= n_processors || n_tiles == 0) return 0;
+  if (n_tiles > kBlocks * n_processors / 2 || n_tiles == 0) return 0;
   const int64_t parts = std::min(kMostParts, kBlocks * n_processors / n_tiles);
-  const auto wanted = static_cast<uint64_t>(std::max(kLeastPart, ceil_div(n_keys, parts)));
-  return round_up(static_cast<int64_t>(std::bit_ceil(wanted)), chunk);
+  return round_up(std::max(kLeastPart, ceil_div(n_keys, parts)), chunk);
 }
 
 void CudaStep::cut(std::span<const StepSequence> all, int n_processors) {
@@ -214,8 +213,8 @@ void CudaStep::add_chosen(Sequence& sequence, int32_t first_span, int n_processo
   // Where there is one tile for each KV head, as of a token, a part may be a chunk.
   const bool few = own.n_tiles == sequence.geometry.n_kv_heads;
   const int64_t most_parts = few ? most_chunks : ceil_div(most_chunks * plan.selection.chunk, kLeastPart);
-  own.n_parts = static_cast<int>(
-      std::clamp<int64_t>(kBlocks / 2 * n_processors / own.n_tiles, 1, std::min(kMostParts, most_parts)));
+  own.n_parts =
+      static_cast<int>(std::clamp<int64_t>(kBlocks * n_processors / own.n_tiles, 1, std::min(kMostParts, most_parts)));
   for (int32_t tile = 0; own.n_parts > 1 && tile < own.n_tiles; ++tile) {
     chosen_merges_.push_back({tile, tile * own.n_parts, own.n_parts});
   }
