@@ -29,7 +29,7 @@ namespace quire::cuda {
 using Event = CUevent_st*;
 using Graph = CUgraphExec_st*;
 
-constexpr uint32_t kDeviceApiVersion = 3;
+constexpr uint32_t kDeviceApiVersion = 4;
 
 // Why there is no device that can be used, from least to most that was found.
 enum class Obstacle : int32_t {
@@ -116,6 +116,7 @@ struct DeviceApi {
   decltype(&cuda::narrow_kv) narrow_kv = nullptr;
   decltype(&cuda::gather) gather = nullptr;
   decltype(&cuda::matmul) matmul = nullptr;
+  decltype(&cuda::dequantize_rows) dequantize_rows = nullptr;
   decltype(&cuda::attention) attention = nullptr;
   decltype(&cuda::attention_shares) attention_shares = nullptr;
   decltype(&cuda::keep_peaks) keep_peaks = nullptr;

@@ -24,4 +24,9 @@ constexpr int64_t kFewRows = 8;
 int matmul(Stream stream, DeviceRows x, int64_t n_rows, const DeviceMatrix& w, const float* bias, bool add,
            DeviceRows y);
 
+// out[j] = row j of W, rounded to bf16. out: bf16 rows, aligned; what lies between them stays as it is.
+int dequantize_rows(Stream stream, const DeviceMatrix& w, DeviceRows out);
+// Of so many rows matmul() dequantises each weight once, and once more for every further so many.
+constexpr int64_t kRowsOfTile = 64;
+
 }  // namespace quire::cuda

@@ -8,6 +8,7 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kTile = 64;  // rows, columns, and elements of k of a step
+static_assert(kTile == kRowsOfTile);
 constexpr int kRow = kTile + 8;
 constexpr int kStages = 2;
 

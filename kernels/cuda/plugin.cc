@@ -198,6 +198,7 @@ constexpr DeviceApi kApi = {
     .narrow_kv = kSaid<&cuda::narrow_kv>,
     .gather = kSaid<&cuda::gather>,
     .matmul = kSaid<&cuda::matmul>,
+    .dequantize_rows = kSaid<&cuda::dequantize_rows>,
     .attention = kSaid<&cuda::attention>,
     .attention_shares = kSaid<&cuda::attention_shares>,
     .keep_peaks = kSaid<&cuda::keep_peaks>,

@@ -8,6 +8,7 @@
 #include <array>
 #include <limits>
 #include <numeric>
+#include <tuple>
 
 #include "lib/support/quantization.h"
 #include "tests/gpu/emulation/block.h"
@@ -26,9 +27,10 @@ constexpr auto kBF16 = ElementType::kBF16;
 
 // The device's backend, with rows of any type.
 struct Device {
-  explicit Device(int index = 0) {
+  explicit Device(int index = 0, const cuda::DeviceApi& api = test_device(),
+                  size_t most_dequantized_bytes = cuda::kMostDequantizedBytes) {
     emulation::set_launch_options({.schedule = emulation::Schedule::kRandom, .n_threads = 2});
-    backend = take(cuda::create_cuda_backend(allocator, test_device(), index));
+    backend = take(cuda::create_cuda_backend(allocator, api, index, most_dequantized_bytes));
     queue = take(backend->create_queue());
   }
   ~Device() { emulation::set_device_faults({}); }
@@ -143,6 +145,110 @@ TEST(CudaBackend, ProductsAreThoseOfTheCpu) {
         }
       }
     }
+  }
+}
+
+// W's elements as cuBLASLt gets them: rounded to the type, and to bf16.
+std::vector<float> as_dequantized(ElementType type, const std::vector<float>& w) {
+  std::vector<std::byte> stored(row_bytes(type, static_cast<int64_t>(w.size())));
+  std::vector<float> values(w.size());
+  if (is_quantized(type)) {
+    quantize(w.data(), static_cast<int64_t>(w.size()), type, stored.data());
+    dequantize(type, stored.data(), static_cast<int64_t>(w.size()), values.data());
+  } else {
+    values = rounded(type, w);
+  }
+  return rounded(kBF16, values);
+}
+
+// A product's operands on the host: x [m][x_stride], weights [n][k], y as it was [m][y_stride].
+struct Product {
+  int64_t m, n, k, x_stride, y_stride;
+  const std::vector<float>&x, &weights, &y;
+  const std::vector<float>* bias;
+  bool add;
+  ElementType y_type;
+
+  // Every element is near its sum in double, what lies between rows is as it was, and the whole is nearer than its
+  // single elements need be.
+  void expect(const std::vector<float>& got) const {
+    const auto at = [](const std::vector<float>& v, int64_t i) { return double{v[static_cast<size_t>(i)]}; };
+    const bool narrow = y_type == kBF16;
+    double error = 0, norm = 0;
+    for (int64_t r = 0; r < m; ++r) {
+      for (int64_t j = n; j < y_stride; ++j) ASSERT_EQ(at(got, r * y_stride + j), at(y, r * y_stride + j)) << r;
+      for (int64_t j = 0; j < n; ++j) {
+        const double before = add ? at(y, r * y_stride + j) : 0, offset = bias ? at(*bias, j) : 0;
+        double expected = before + offset, magnitude = std::fabs(before) + std::fabs(offset);
+        for (int64_t i = 0; i < k; ++i) {
+          const double product = at(x, r * x_stride + i) * at(weights, j * k + i);
+          expected += product;
+          magnitude += std::fabs(product);
+        }
+        // A bias may be rounded to y's type before the products are added.
+        const double rounding = narrow ? (std::fabs(expected) + std::fabs(before) + std::fabs(offset)) / 128 : 0;
+        const double difference = at(got, r * y_stride + j) - expected;
+        ASSERT_LE(std::fabs(difference), rounding + 1e-5 * magnitude) << r << " " << j;
+        error += difference * difference;
+        norm += expected * expected;
+      }
+    }
+    EXPECT_LE(std::sqrt(error / norm), narrow ? 4e-3 : 1e-5);
+  }
+};
+
+// Two runs of a matrix, one of three slabs, and one of two if it is not bf16, of which the last one is short.
+TEST(CudaBackend, ProductsOfManyRowsAreMadeOfSlabsOfWeights) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  const cuda::DeviceApi& api = wants_gpu() ? test_device() : emulation::device_api_with_blas();
+  constexpr int64_t kColumns = 128, kFirst = 3 * kColumns, kSecond = kColumns + 44, n = kFirst + kSecond;
+  const std::pair<ElementType, ElementType> types[] = {
+      {ElementType::kQ8_0, ElementType::kQ4_0}, {ElementType::kQ4_1, ElementType::kQ5_0}, {ElementType::kQ5_1, kBF16},
+      {ElementType::kQ4_K, ElementType::kQ6_K}, {ElementType::kQ5_K, ElementType::kF16},  {kF32, ElementType::kF16},
+  };
+  for (const auto& [first, second] : types) {
+    const bool super = block_format(first).elements == 256;
+    const int64_t k = super ? 512 : is_quantized(first) ? 96 : 83;
+    const int64_t x_stride = round_up(k, 8) + 8, y_stride = n + 4;
+    const size_t slab = row_bytes(kBF16, kColumns * round_up(k, 8));
+    Device device(0, api, slab);
+    const std::array<MatrixPart, 2> parts = {MatrixPart{kFirst, first}, MatrixPart{kSecond, second}};
+    const auto w = random.normal(n * k), bias = random.normal(n);
+    const auto matrix = load_matrix(*device.backend, w, parts, k);
+    const auto border = w.begin() + kFirst * k;
+    std::vector<float> weights = as_dequantized(first, {w.begin(), border});
+    for (const float v : as_dequantized(second, {border, w.end()})) weights.push_back(v);
+    const auto biases = device.elements(kF32, bias);
+    for (const int64_t m : {cuda::kRowsOfTile, cuda::kRowsOfTile + 1}) {
+      for (const auto& [y_type, write, with_bias] :
+           {std::tuple{kF32, Write::kAdd, true}, {kBF16, Write::kSet, true}, {kBF16, Write::kAdd, false}}) {
+        SCOPED_TRACE(std::string(element_name(first)) + " and " + element_name(second) + ", rows " + std::to_string(m) +
+                     " of " + element_name(y_type));
+        const auto x = rounded(kBF16, random.normal(m * x_stride)), y = rounded(y_type, random.normal(m * y_stride));
+        const auto xs = device.elements(kBF16, x), ys = device.elements(y_type, y);
+        const int64_t before = emulation::device_use().n_blas_products;
+        Device::check(device.backend->matmul(device.exec(), {xs.get(), 0, x_stride, kBF16}, m, *matrix,
+                                             with_bias ? biases.get() : nullptr, write,
+                                             {ys.get(), 0, y_stride, y_type}));
+        const int64_t products = emulation::device_use().n_blas_products - before;
+        // A run of bf16 is multiplied as it is, however many rows there are.
+        const bool whole = second == kBF16;
+        const int64_t expected = m > cuda::kRowsOfTile ? (whole ? 4 : 5) : (whole ? 1 : 0);
+        if (!wants_gpu()) {
+          EXPECT_EQ(products, expected);
+        }
+        const Product product{
+            m, n, k, x_stride, y_stride, x, weights, y, with_bias ? &bias : nullptr, write == Write::kAdd, y_type};
+        product.expect(device.values(y_type, *ys));
+        if (HasFatalFailure()) return;
+      }
+    }
+    if (wants_gpu()) continue;
+    // Working memory grows in steps of 256 KiB.
+    const auto planned = static_cast<int64_t>(device.backend->matmul_workspace_bytes(parts, k, cuda::kRowsOfTile + 1));
+    EXPECT_EQ(planned, static_cast<int64_t>(cuda::kBlasWorkspace + slab));
+    EXPECT_EQ(device.backend->workspace_bytes(), round_up(planned, int64_t{256} << 10));
   }
 }
 

@@ -109,6 +109,28 @@ TEST_P(MatmulKernels, OfManyRows) {
   }
 }
 
+// Of more than one stretch of a warp and more rows than a block has; what lies between rows stays as it is.
+TEST_P(MatmulKernels, DequantizedRowsAreThoseOfTheLibrary) {
+  for (const ElementType type : kWeightTypes) {
+    SCOPED_TRACE(element_name(type));
+    for (const int64_t k : {int64_t{256}, int64_t{is_quantized(type) ? 2304 : 1229}}) {
+      const Weights w(random_, type, 9, k);
+      const int64_t n = w.matrix.n, stride = round_up(k, 8) + 8;
+      Elements out = random_elements(random_, ElementType::kBF16, (n + 1) * stride);
+      const Elements before = out;
+      ASSERT_EQ(run(&cuda::DeviceApi::dequantize_rows, w.matrix, out.rows(stride)), 0);
+      for (int64_t r = 0; r <= n; ++r) {
+        for (int64_t i = 0; i < stride; ++i) {
+          const bool there = r < n && i < k;
+          const double expected =
+              there ? from_bf16(to_bf16(w.values[static_cast<size_t>(r * k + i)])) : before[r * stride + i];
+          ASSERT_EQ(out[r * stride + i], expected) << r << " " << i;
+        }
+      }
+    }
+  }
+}
+
 // Rows and weights that can be copied asynchronously.
 TEST_P(MatmulKernels, OfAlignedRows) {
   const int64_t n = 66, k = 200, rows = 9;

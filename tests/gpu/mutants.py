@@ -19,7 +19,7 @@ KERNELS = pathlib.Path(__file__).resolve().parents[2] / "kernels/cuda"
 OF_ATTENTION = ("attention.cu", "attention_shares.cu")
 OF_ROWS = ("matmul_rows.cu", "matmul_rows_quantized.cu")
 UNITS = {"attention_tile.h": OF_ATTENTION, "attention_narrow.h": OF_ATTENTION, "matmul_rows.h": OF_ROWS,
-         "lane_codes.h": OF_ROWS[1:]}  # which sources include a header
+         "lane_codes.h": (*OF_ROWS[1:], "dequantize_rows.cu")}  # which sources include a header
 ATTENTION, ROWS, BACKEND = "gpu_attention_test", "gpu_kernels_test", "gpu_backend_test"
 TESTS = (ATTENTION, ROWS, BACKEND)
 # (what, source, the text, what takes its place, test)
@@ -125,6 +125,14 @@ FAULTS = [
     ("both groups of a byte have one scale", "lane_codes.h", "scales.of(group + r)", "scales.of(group)", ROWS),
     ("the high bits of q6_k are of the first run", "lane_codes.h", "high >> 2 * r & 0x03030303u", "high & 0x03030303u", ROWS),
     ("16 elements of q6_k have their neighbours' scale", "lane_codes.h", "part = lane / 4;", "part = 0;", ROWS),
+    ("both lanes of a thread are the first one", "dequantize_rows.cu", "first + i * kUnits, lane + side);", "first + i * kUnits, lane);",
+     ROWS),
+    ("all stretches of a row are the first one", "dequantize_rows.cu", "static_cast<int64_t>(blockIdx.y) *", "int64_t{0} *", ROWS),
+    ("a run is written to the place of the first one", "dequantize_rows.cu", " + r * Codes::kBetween, pairs)", ", pairs)", ROWS),
+    ("units behind the end of a row are written", "dequantize_rows.cu", "    if (unit >= n_units) break;\n", "", ROWS),
+    ("rows behind the last one are written", "dequantize_rows.cu", "  if (row >= w.n) return;\n", "", ROWS),
+    ("rows of floats are as far apart as they are long", "dequantize_rows.cu", "w.row_bytes / static_cast<int64_t>(element_bytes(w.type))",
+     "w.k", ROWS),
     ("no barrier between copies and their use in products", "matmul_tiles.cu",
      "wait_for_copies<kStages - 2>();\n    __syncthreads();", "wait_for_copies<kStages - 2>();", ROWS),
     ("a product's operands are swapped in a tile", "matmul_tiles.cu", "multiply_tile(sums[n], a, b[0], b[1], bf16());",

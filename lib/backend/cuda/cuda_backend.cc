@@ -33,10 +33,24 @@ class HostBuffer : public Buffer {
   HostMemory memory_;
 };
 
+// Weights that are dequantised together: those of consecutive columns of a product.
+struct WeightSlab {
+  int64_t columns;
+  int64_t stride;  // from row to row of the weights
+
+  size_t bytes() const { return row_bytes(ElementType::kBF16, columns * stride); }
+};
+
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(Allocator& allocator, const DeviceApi& api, int index, const DeviceFacts& facts)
-      : allocator_(allocator), facts_(facts), device_(api, index), lists_(device_, total_), loader_(device_, total_) {}
+  CudaBackend(Allocator& allocator, const DeviceApi& api, int index, const DeviceFacts& facts,
+              size_t most_dequantized_bytes)
+      : allocator_(allocator),
+        facts_(facts),
+        most_dequantized_bytes_(most_dequantized_bytes),
+        device_(api, index),
+        lists_(device_, total_),
+        loader_(device_, total_) {}
 
   std::string name() const override { return device_.name() + "/" + facts_.name; }
   ElementType row_type() const override { return ElementType::kBF16; }
@@ -266,7 +280,7 @@ class CudaBackend final : public Backend {
     return CudaMatrix(parts, k).bytes;
   }
   size_t rope_bytes(int head_dim, int64_t) const override { return static_cast<size_t>(head_dim / 2) * sizeof(Turns); }
-  size_t matmul_workspace_bytes(std::span<const MatrixPart>, int64_t, int64_t) const override { return 0; }
+  size_t matmul_workspace_bytes(std::span<const MatrixPart> parts, int64_t k, int64_t n_rows) const override;
   size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
                                    const ChunkSelection& selection) const override {
     return attention_bytes(geometry, n_query_heads, n_queries, n_keys, selection, facts_.n_processors);
@@ -279,9 +293,17 @@ class CudaBackend final : public Backend {
   }
   static const float* floats(const Buffer& buffer) { return reinterpret_cast<const float*>(address(buffer)); }
   bool has_blas();
+  // Slabs of a matrix of n columns are of equal size, but for the last one.
+  WeightSlab slab_of(int64_t n, int64_t k) const;
+  // The product of n rows of x with all of w by cuBLASLt. bias and y begin with w's first column.
+  Status multiply_by_blas(Exec exec, Rows x, int64_t n, const DeviceMatrix& w, const float* bias, Write write, Rows y);
+  // The same with weights of another type than x's, which are made bf16 for it.
+  Status multiply_dequantized(Exec exec, Rows x, int64_t n, const DeviceMatrix& w, const float* bias, Write write,
+                              Rows y);
 
   Allocator& allocator_;
   const DeviceFacts facts_;
+  const size_t most_dequantized_bytes_;
   const CudaDevice device_;
   std::atomic<int64_t> total_{0};  // bytes of working memory
   ListPool lists_;
@@ -366,23 +388,72 @@ bool CudaBackend::has_blas() {
   return blas_there_;
 }
 
+WeightSlab CudaBackend::slab_of(int64_t n, int64_t k) const {
+  // cuBLASLt chooses its algorithm for a y that begins at a multiple of 256 bytes: so many columns of bf16.
+  constexpr int64_t kColumns = 128, kRowAlignment = 8;
+  const int64_t stride = round_up(k, kRowAlignment);
+  const auto row = static_cast<int64_t>(row_bytes(ElementType::kBF16, stride));
+  const int64_t steps = std::max<int64_t>(1, static_cast<int64_t>(most_dequantized_bytes_) / (row * kColumns));
+  const int64_t n_slabs = std::max<int64_t>(1, ceil_div(n, steps * kColumns));
+  return {std::min(n, round_up(ceil_div(n, n_slabs), kColumns)), stride};
+}
+
+// Whether cuBLASLt is there shows when the first product wants it; until then what it would take is planned with.
+size_t CudaBackend::matmul_workspace_bytes(std::span<const MatrixPart> parts, int64_t k, int64_t n_rows) const {
+  if (!device_.api().open_blas || n_rows <= kFewRows) return 0;
+  size_t blas = 0, weights = 0;
+  for (const MatrixRun& run : CudaMatrix(parts, k).runs) {
+    if (run.type == row_type()) {
+      blas = kBlasWorkspace;
+    } else if (n_rows > kRowsOfTile) {
+      blas = kBlasWorkspace;
+      weights = std::max(weights, slab_of(run.n, k).bytes());
+    }
+  }
+  return blas + weights;
+}
+
+Status CudaBackend::multiply_by_blas(Exec exec, Rows x, int64_t n, const DeviceMatrix& w, const float* bias,
+                                     Write write, Rows y) {
+  QUIRE_ASSIGN(std::byte* const workspace, cuda_queue(exec.queue).workspace(Work::kBlas, kBlasWorkspace));
+  return launch<&DeviceApi::blas_matmul>(exec, "a product by cuBLASLt", device_rows(x), n, w, bias,
+                                         write == Write::kAdd, device_rows(y), workspace);
+}
+
+Status CudaBackend::multiply_dequantized(Exec exec, Rows x, int64_t n, const DeviceMatrix& w, const float* bias,
+                                         Write write, Rows y) {
+  const WeightSlab slab = slab_of(w.n, w.k);
+  QUIRE_ASSIGN(std::byte* const memory, cuda_queue(exec.queue).workspace(Work::kWeights, slab.bytes()));
+  const DeviceRows weights{memory, slab.stride, ElementType::kBF16};
+  for (int64_t first = 0; first < w.n; first += slab.columns) {
+    DeviceMatrix part = w;
+    part.data = static_cast<const std::byte*>(w.data) + first * w.row_bytes;
+    part.n = std::min(slab.columns, w.n - first);
+    QUIRE_TRY(launch<&DeviceApi::dequantize_rows>(exec, "dequantising weights", part, weights));
+    const DeviceMatrix made{memory, part.n, w.k, static_cast<int64_t>(row_bytes(weights.type, slab.stride)),
+                            weights.type};
+    QUIRE_TRY(multiply_by_blas(exec, x, n, made, bias ? bias + first : nullptr, write, y.column(first)));
+  }
+  return {};
+}
+
 Status CudaBackend::matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write,
                            Rows y) {
   const auto& w = static_cast<const CudaMatrix&>(matrix);
-  CudaQueue& queue = cuda_queue(exec.queue);
-  const bool add_to = write == Write::kAdd;
+  const bool rows_for_blas =
+      n > kFewRows && x.type != ElementType::kF32 && (y.type == x.type || y.type == ElementType::kF32);
   for (const MatrixRun& run : w.runs) {
-    const DeviceRows from = device_rows(x), to = device_rows(y.column(run.first_row));
+    const Rows to = y.column(run.first_row);
     const float* const own_bias = bias ? floats(*bias) + run.first_row : nullptr;
-    const bool for_blas = n > kFewRows && run.type == x.type && x.type != ElementType::kF32 &&
-                          (y.type == x.type || y.type == ElementType::kF32);
-    if (for_blas && has_blas()) {
-      QUIRE_ASSIGN(std::byte* const workspace, queue.workspace(Work::kBlas, kBlasWorkspace));
-      QUIRE_TRY(launch<&DeviceApi::blas_matmul>(exec, "a product by cuBLASLt", from, n, w.rows(run), own_bias, add_to,
-                                                to, workspace));
+    // Up to kRowsOfTile rows the plugin's product dequantises each weight once, and need not write it anywhere.
+    const bool dequantized = run.type != x.type && x.type == ElementType::kBF16 && n > kRowsOfTile;
+    if (rows_for_blas && (run.type == x.type || dequantized) && has_blas()) {
+      const auto multiply = dequantized ? &CudaBackend::multiply_dequantized : &CudaBackend::multiply_by_blas;
+      QUIRE_TRY((this->*multiply)(exec, x, n, w.rows(run), own_bias, write, to));
       continue;
     }
-    QUIRE_TRY(launch<&DeviceApi::matmul>(exec, "a product", from, n, w.rows(run), own_bias, add_to, to));
+    QUIRE_TRY(launch<&DeviceApi::matmul>(exec, "a product", device_rows(x), n, w.rows(run), own_bias,
+                                         write == Write::kAdd, device_rows(to)));
   }
   return {};
 }
@@ -404,7 +475,8 @@ size_t attention_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_
   return bytes;
 }
 
-Result<std::unique_ptr<Backend>> create_cuda_backend(Allocator& allocator, const DeviceApi& api, int device) {
+Result<std::unique_ptr<Backend>> create_cuda_backend(Allocator& allocator, const DeviceApi& api, int device,
+                                                     size_t most_dequantized_bytes) {
   const CudaDevice of(api, device);
   DeviceFacts facts;
   QUIRE_TRY(of.check(api.describe(device, &facts), "asking what it is"));
@@ -414,7 +486,7 @@ Result<std::unique_ptr<Backend>> create_cuda_backend(Allocator& allocator, const
                                           ", which there are no kernels for");
   }
   QUIRE_TRY(of.use());
-  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(allocator, api, device, facts));
+  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(allocator, api, device, facts, most_dequantized_bytes));
 }
 
 }  // namespace quire::cuda

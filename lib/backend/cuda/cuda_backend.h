@@ -14,9 +14,14 @@
 
 namespace quire::cuda {
 
+// How much of a matrix is dequantised at a time for cuBLASLt, as bf16. It is enough columns of a large model's products
+// to keep all processors busy, and little beside what such a model takes.
+constexpr size_t kMostDequantizedBytes = size_t{64} << 20;
+
 // The allocator and the table must outlive the backend and everything it made. The allocator is for staging memory
 // where no pinned memory is left. Errors: kUnsupported, if the plugin has no code for the device; kOutOfMemory,
 // kInternal.
-Result<std::unique_ptr<Backend>> create_cuda_backend(Allocator& allocator, const DeviceApi& api, int device);
+Result<std::unique_ptr<Backend>> create_cuda_backend(Allocator& allocator, const DeviceApi& api, int device,
+                                                     size_t most_dequantized_bytes = kMostDequantizedBytes);
 
 }  // namespace quire::cuda

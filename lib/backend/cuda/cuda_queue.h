@@ -48,7 +48,7 @@ class UploadRing {
 };
 
 // What operations need working memory for. Each has its own, which grows to what the largest call needed.
-enum class Work { kParts, kStats, kScores, kLists, kBlas, kRanks, kCount };
+enum class Work { kParts, kStats, kScores, kLists, kBlas, kWeights, kRanks, kCount };
 
 // One thread at a time.
 class CudaQueue : public Queue {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/support/element.h"
 #include "tests/gpu/emulation/block.h"
 
 using Work = std::function<int()>;
@@ -322,6 +323,51 @@ int gather(Stream stream, const cuda::GatherList& list) {
   return Queued<cuda::gather>::call(stream, list);
 }
 
+// ---- cuBLASLt
+bool open_blas(char* why, size_t size) {
+  if (why != nullptr && size > 0) *why = '\0';
+  return true;
+}
+
+int multiply(Stream, cuda::DeviceRows x, int64_t n_rows, const cuda::DeviceMatrix& w, const float* bias, bool add,
+             cuda::DeviceRows y, void* workspace) {
+  std::memset(workspace, 0xFF, cuda::kBlasWorkspace);
+  const auto wide = [&](const void* row) {
+    std::vector<float> values(static_cast<size_t>(w.k));
+    for (int64_t i = 0; i < w.k; ++i) values[static_cast<size_t>(i)] = load_element(w.type, row, i);
+    return values;
+  };
+  std::vector<std::vector<float>> rows;
+  for (int64_t r = 0; r < n_rows; ++r) {
+    rows.push_back(wide(static_cast<const char*>(x.data) + row_bytes(x.type, r * x.stride)));
+  }
+  for (int64_t j = 0; j < w.n; ++j) {
+    const std::vector<float> weights = wide(static_cast<const char*>(w.data) + j * w.row_bytes);
+    for (int64_t r = 0; r < n_rows; ++r) {
+      const int64_t at = r * y.stride + j;
+      float sum = bias != nullptr ? bias[j] : 0.0f;
+      if (add) sum += load_element(y.type, y.data, at);
+      for (size_t i = 0; i < weights.size(); ++i) sum += rows[static_cast<size_t>(r)][i] * weights[i];
+      store_element(y.type, y.data, at, sum);
+    }
+  }
+  return 0;
+}
+
+int blas_matmul(Stream stream, cuda::DeviceRows x, int64_t n_rows, const cuda::DeviceMatrix& w, const float* bias,
+                bool add, cuda::DeviceRows y, void* workspace) {
+  const bool narrow = w.type == ElementType::kBF16 || w.type == ElementType::kF16;
+  if (!narrow || x.type != w.type || (y.type != w.type && y.type != ElementType::kF32)) return kBadCall;
+  {
+    const std::lock_guard lock(state().mutex);
+    ++state().use.n_blas_products;
+    if (!lies_in(state().device[stream->device], workspace, cuda::kBlasWorkspace)) {
+      die("a product's working memory is not device memory");
+    }
+  }
+  return Queued<multiply>::call(stream, x, n_rows, w, bias, add, y, workspace);
+}
+
 // ---- the device
 const char* error_text(int error) {
   switch (error) {
@@ -411,6 +457,7 @@ cuda::DeviceApi make_api() {
   api.narrow_kv = Queued<cuda::narrow_kv>::call;
   api.gather = gather;
   api.matmul = Queued<cuda::matmul>::call;
+  api.dequantize_rows = Queued<cuda::dequantize_rows>::call;
   api.attention = Queued<cuda::attention>::call;
   api.attention_shares = Queued<cuda::attention_shares>::call;
   api.keep_peaks = Queued<cuda::keep_peaks>::call;
@@ -427,6 +474,16 @@ cuda::DeviceApi make_api() {
 
 const cuda::DeviceApi& device_api() {
   static const cuda::DeviceApi api = make_api();
+  return api;
+}
+
+const cuda::DeviceApi& device_api_with_blas() {
+  static const cuda::DeviceApi api = [] {
+    cuda::DeviceApi with = make_api();
+    with.open_blas = open_blas;
+    with.blas_matmul = blas_matmul;
+    return with;
+  }();
   return api;
 }
 

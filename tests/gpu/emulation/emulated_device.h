@@ -5,7 +5,7 @@
 //
 // They work late, as devices may: what is queued on a stream runs when somebody waits for it or asks for an event
 // behind it, so that memory that is given back or overwritten too early shows. Fresh memory is all ones: NaN, and far
-// out of range as an index. They have no cuBLASLt.
+// out of range as an index.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,10 @@
 
 namespace quire::emulation {
 
-// The table; any thread.
+// The table; any thread. It knows no cuBLASLt.
 const cuda::DeviceApi& device_api();
+// The same with a cuBLASLt, whose products are plain sums, and leave their working memory as if it were new.
+const cuda::DeviceApi& device_api_with_blas();
 
 // What goes wrong, and how much there is, from now on: the n-th call fails, and those behind it do not. 0: none.
 struct DeviceFaults {
@@ -42,8 +44,9 @@ struct DeviceUse {
   int64_t n_allocations = 0;  // made in all, of the device's memory
   int64_t n_launches = 0;     // of kernels, those that are captured too; not those of graphs
   int64_t n_graph_launches = 0;
-  int64_t n_gathers = 0;  // of the launches
-  int64_t n_uploads = 0;  // copies
+  int64_t n_gathers = 0;        // of the launches
+  int64_t n_blas_products = 0;  // likewise
+  int64_t n_uploads = 0;        // copies
   int64_t n_downloads = 0;
   int64_t n_refused = 0;  // of these
   int64_t n_waits = 0;    // of the host for a stream
