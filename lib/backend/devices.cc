@@ -40,7 +40,7 @@ Result<Backend*> Devices::gpu(int index) {
   MutexLock lock(mutex_);
   std::unique_ptr<Backend>& backend = gpus_[index];
   if (!backend) {
-    QUIRE_ASSIGN(backend, cuda::create_cuda_backend(allocator_, *find_cuda_().api, index));
+    QUIRE_ASSIGN(backend, cuda::create_cuda_backend(allocator_, *find_cuda_().api, index, &pool_));
   }
   return backend.get();
 }

@@ -1,7 +1,11 @@
 // Rounding to quantised types. For each group of elements that has a scale, some scales near the one that just covers
 // the values are tried; each is refined by least squares for the numbers it gives, and the best one stays.
+//
+// Where only scales are tried (not offsets), a vector holds four of them, and each sum runs over the elements in their
+// order: the bits are those of plain loops over one scale after the other, whatever the vectors of the machine.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <span>
@@ -14,30 +18,71 @@ namespace {
 
 using Values = std::span<const float>;
 
-float rounded_to_f16(float x) { return from_f16(to_f16(x)); }
+float rounded_to_f16(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x), magnitude = bits & 0x7fffffffu;
+  // Numbers that f16 holds with all bits of its fraction.
+  if (magnitude >= 0x38800000u && magnitude < 0x477ff000u) {
+    return std::bit_cast<float>((bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu);
+  }
+  return from_f16(to_f16(x));
+}
+
+constexpr float kWhole = 0x1.8p23f;  // what is below 2^22 loses its fraction when this is added, to the nearest even
 
 int nearest(float x, int low, int high) {
   // x may be out of the range of int, or no number: of a scale that f16 cannot hold.
-  if (!(x > static_cast<float>(low))) return low;
-  if (!(x < static_cast<float>(high))) return high;
-  return static_cast<int>(std::lrintf(x));
+  x = x > static_cast<float>(low) ? x : static_cast<float>(low);
+  x = x < static_cast<float>(high) ? x : static_cast<float>(high);
+  return static_cast<int>((x + kWhole) - kWhole);
 }
 
-// x ~ scale q, q in [low, high].
-struct Symmetric {
-  float scale = 0;
-  float error = 0;  // sum of squares
-};
+// ---- several scales at a time
 
-float error_of(Values x, float scale, int low, int high) {
-  const float inverse = scale == 0 ? 0 : 1 / scale;
-  float sum = 0;
+constexpr size_t kLanes = 4;
+using Lanes [[gnu::vector_size(kLanes * sizeof(float))]] = float;
+
+// nearest() of each lane.
+Lanes nearest(Lanes x, float low, float high) {
+  const Lanes lows = low - Lanes{}, highs = high - Lanes{}, whole = kWhole - Lanes{};
+  x = x > lows ? x : lows;
+  x = x < highs ? x : highs;
+  return (x + whole) - whole;
+}
+
+Lanes inverse_of(Lanes scale) { return scale == Lanes{} ? Lanes{} : 1 / scale; }
+
+// x ~ scale q, q in [low, high]: the sum of squared errors.
+Lanes error_of(Values x, Lanes scale, float low, float high) {
+  const Lanes inverse = inverse_of(scale);
+  Lanes sum{};
   for (const float v : x) {
-    const float difference = v - scale * static_cast<float>(nearest(v * inverse, low, high));
+    const Lanes difference = v - scale * nearest(v * inverse, low, high);
     sum += difference * difference;
   }
   return sum;
 }
+
+// The scale that is best for the numbers that `scale` rounds to.
+Lanes refit(Values x, Lanes scale, float low, float high) {
+  const Lanes inverse = inverse_of(scale);
+  Lanes products{}, squares{};
+  for (const float v : x) {
+    const Lanes q = nearest(v * inverse, low, high);
+    products += v * q;
+    squares += q * q;
+  }
+  return squares > Lanes{} ? products / squares : scale;
+}
+
+// The first of the values that are farthest from 0.
+float extreme_of(Values x) {
+  int32_t top = 0;  // of numbers, the order of their magnitudes is that of the bits
+  for (const float v : x) top = std::max(top, std::bit_cast<int32_t>(v) & 0x7fffffff);
+  if (top == 0) return 0;
+  return *std::find_if(x.begin(), x.end(), [&](float v) { return (std::bit_cast<int32_t>(v) & 0x7fffffff) == top; });
+}
+
+// ---- one scale
 
 // The scale that is best for the numbers that `scale` rounds to.
 float refit(Values x, float scale, int low, int high) {
@@ -51,32 +96,46 @@ float refit(Values x, float scale, int low, int high) {
   return squares > 0 ? products / squares : scale;
 }
 
-// `store` rounds a scale to what can be stored.
+// The scale for x ~ scale q, q in [low, high]. `store` rounds a scale to what can be stored.
 template <typename Store>
-Symmetric fit_symmetric(Values x, int low, int high, const Store& store) {
-  float extreme = 0;
-  for (const float v : x) {
-    if (std::fabs(v) > std::fabs(extreme)) extreme = v;
-  }
-  Symmetric best{store(extreme / static_cast<float>(low))};
-  best.error = error_of(x, best.scale, low, high);
-  if (extreme == 0) return best;
-  const auto consider = [&](float scale) {
-    const float stored = store(scale);
-    const float error = error_of(x, stored, low, high);
-    if (error < best.error) best = {stored, error};
-  };
+float fit_symmetric(Values x, int low, int high, const Store& store) {
+  const float extreme = extreme_of(x);
+  const float whole = store(extreme / static_cast<float>(low));
+  if (extreme == 0) return whole;
   constexpr int kSteps = 8;
-  for (const int sign : {-1, 1}) {
-    for (int step = 0; step <= kSteps; ++step) {
-      // From a scale that covers the largest value to one that cuts it by a number and a half.
-      const float reach = static_cast<float>(-low) - 1.5f + 2.0f * static_cast<float>(step) / kSteps;
-      const float scale = static_cast<float>(sign) * extreme / std::max(reach, 0.5f);
-      consider(scale);
-      consider(refit(x, scale, low, high));
+  constexpr size_t kTried = size_t{2} * (kSteps + 1), kVectors = (kTried + kLanes - 1) / kLanes;
+  const auto least = static_cast<float>(low), most = static_cast<float>(high);
+  // The last lanes are not used; a scale of 0 does no harm there.
+  std::array<float, kVectors * kLanes> tried{};
+  for (size_t i = 0; i < kTried; ++i) {
+    const int sign = i <= kSteps ? -1 : 1, step = static_cast<int>(i % (kSteps + 1));
+    // From a scale that covers the largest value to one that cuts it by a number and a half.
+    const float reach = static_cast<float>(-low) - 1.5f + 2.0f * static_cast<float>(step) / kSteps;
+    tried[i] = static_cast<float>(sign) * extreme / std::max(reach, 0.5f);
+  }
+  // The scales that can be stored: the first one, then those tried, each before what it is refined to.
+  std::array<float, (1 + 2 * kTried + kLanes - 1) / kLanes * kLanes> stored{}, errors;
+  stored[0] = whole;
+  for (size_t i = 0; i < tried.size(); i += kLanes) {
+    Lanes scale;
+    std::memcpy(&scale, &tried[i], sizeof scale);
+    const Lanes refined = refit(x, scale, least, most);
+    for (size_t lane = 0; lane < kLanes && i + lane < kTried; ++lane) {
+      stored[1 + 2 * (i + lane)] = store(scale[lane]);
+      stored[2 + 2 * (i + lane)] = store(refined[lane]);
     }
   }
-  return best;
+  for (size_t i = 0; i < stored.size(); i += kLanes) {
+    Lanes scale;
+    std::memcpy(&scale, &stored[i], sizeof scale);
+    const Lanes error = error_of(x, scale, least, most);
+    std::memcpy(&errors[i], &error, sizeof error);
+  }
+  size_t best = 0;
+  for (size_t i = 1; i <= 2 * kTried; ++i) {
+    if (errors[i] < errors[best]) best = i;
+  }
+  return stored[best];
 }
 
 // x ~ scale q + offset, q in [0, high].
@@ -172,7 +231,7 @@ void put_fifth_bits(const int* q, uint8_t* at) {
   for (int j = 0; j < 32; ++j) at[j / 8] = static_cast<uint8_t>(at[j / 8] | (q[j] >> 4 & 1) << j % 8);
 }
 
-Symmetric fit_f16(Values x, int low, int high) { return fit_symmetric(x, low, high, rounded_to_f16); }
+float fit_f16(Values x, int low, int high) { return fit_symmetric(x, low, high, rounded_to_f16); }
 
 Affine fit_f16_affine(Values x, int high) {
   return fit_affine(x, high, Offset::kAny, [](float scale, float offset) {
@@ -183,11 +242,7 @@ Affine fit_f16_affine(Values x, int high) {
 void quantize_q8_0(Values x, uint8_t* block) {
   Numbers q;
   // 8 bits are fine enough that the scale which covers the largest value is as good as any.
-  float extreme = 0;
-  for (const float v : x) {
-    extreme = std::max(extreme, std::fabs(v));
-  }
-  const float d = rounded_to_f16(extreme / 127);
+  const float d = rounded_to_f16(std::fabs(extreme_of(x)) / 127);
   round_all(x, d, 0, -127, 127, q.data());
   put_f16(block, d);
   for (int j = 0; j < 32; ++j) block[2 + j] = static_cast<uint8_t>(q[static_cast<size_t>(j)]);
@@ -195,7 +250,7 @@ void quantize_q8_0(Values x, uint8_t* block) {
 
 void quantize_q4_0(Values x, uint8_t* block) {
   Numbers q;
-  const float d = fit_f16(x, -8, 7).scale;
+  const float d = fit_f16(x, -8, 7);
   round_all(x, d, 0, -8, 7, q.data());
   for (size_t j = 0; j < 32; ++j) q[j] += 8;
   put_f16(block, d);
@@ -212,7 +267,7 @@ void quantize_q4_1(Values x, uint8_t* block) {
 
 void quantize_q5_0(Values x, uint8_t* block) {
   Numbers q;
-  const float d = fit_f16(x, -16, 15).scale;
+  const float d = fit_f16(x, -16, 15);
   round_all(x, d, 0, -16, 15, q.data());
   for (size_t j = 0; j < 32; ++j) q[j] += 16;
   put_f16(block, d);
@@ -294,7 +349,7 @@ void quantize_q6_k(Values x, uint8_t* block) {
   float scales[16];
   float extreme = 0;
   for (size_t g = 0; g < 16; ++g) {
-    scales[g] = fit_symmetric(x.subspan(g * 16, 16), -32, 31, [](float scale) { return scale; }).scale;
+    scales[g] = fit_symmetric(x.subspan(g * 16, 16), -32, 31, [](float scale) { return scale; });
     if (std::fabs(scales[g]) > std::fabs(extreme)) extreme = scales[g];
   }
   const float d = rounded_to_f16(extreme / -128);
@@ -348,6 +403,12 @@ QuantizeBlock block_function(ElementType type) {
   return nullptr;
 }
 
+bool all_finite(Values x) {
+  int32_t top = 0;
+  for (const float v : x) top = std::max(top, std::bit_cast<int32_t>(v) & 0x7fffffff);
+  return top < 0x7f800000;
+}
+
 }  // namespace
 
 void quantize(const float* source, int64_t n, ElementType type, void* out) {
@@ -357,7 +418,7 @@ void quantize(const float* source, int64_t n, ElementType type, void* out) {
   auto* block = static_cast<uint8_t*>(out);
   for (int64_t i = 0; i < n; i += format.elements, block += format.bytes) {
     const Values x{source + i, static_cast<size_t>(format.elements)};
-    if (std::all_of(x.begin(), x.end(), [](float v) { return std::isfinite(v); })) {
+    if (all_finite(x)) {
       function(x, block);
     } else {
       std::memset(block, 0, format.bytes);

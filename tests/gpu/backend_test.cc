@@ -30,7 +30,7 @@ struct Device {
   explicit Device(int index = 0, const cuda::DeviceApi& api = test_device(),
                   size_t most_dequantized_bytes = cuda::kMostDequantizedBytes) {
     emulation::set_launch_options({.schedule = emulation::Schedule::kRandom, .n_threads = 2});
-    backend = take(cuda::create_cuda_backend(allocator, api, index, most_dequantized_bytes));
+    backend = take(cuda::create_cuda_backend(allocator, api, index, &pool, most_dequantized_bytes));
     queue = take(backend->create_queue());
   }
   ~Device() { emulation::set_device_faults({}); }
@@ -64,6 +64,7 @@ struct Device {
   }
 
   Allocator allocator;
+  ThreadPool pool{2};
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Queue> queue;
 };

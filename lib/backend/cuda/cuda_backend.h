@@ -11,6 +11,7 @@
 #include "kernels/cuda/device_api.h"
 #include "lib/backend/backend.h"
 #include "lib/support/allocator.h"
+#include "lib/support/thread_pool.h"
 
 namespace quire::cuda {
 
@@ -19,9 +20,11 @@ namespace quire::cuda {
 constexpr size_t kMostDequantizedBytes = size_t{64} << 20;
 
 // The allocator and the table must outlive the backend and everything it made. The allocator is for staging memory
-// where no pinned memory is left. Errors: kUnsupported, if the plugin has no code for the device; kOutOfMemory,
-// kInternal.
+// where no pinned memory is left. The pool, if there is one, must outlive them too: its threads convert rows that
+// load_rows() is given in another type, so that it is called where the pool may be run. Errors: kUnsupported, if the
+// plugin has no code for the device; kOutOfMemory, kInternal.
 Result<std::unique_ptr<Backend>> create_cuda_backend(Allocator& allocator, const DeviceApi& api, int device,
+                                                     ThreadPool* pool = nullptr,
                                                      size_t most_dequantized_bytes = kMostDequantizedBytes);
 
 }  // namespace quire::cuda

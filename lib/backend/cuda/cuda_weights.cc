@@ -9,20 +9,25 @@
 namespace quire::cuda {
 namespace {
 
-// k elements of a row in another type.
-void convert_row(ElementType from_type, const void* from, int64_t k, ElementType to_type, void* to,
-                 std::vector<float>& wide) {
+// k elements of a row in another type. Runs on the pool, so it must not allocate.
+void convert_row(ElementType from_type, const std::byte* from, int64_t k, ElementType to_type, std::byte* to) {
   if (from_type == to_type) {
     std::memcpy(to, from, row_bytes(to_type, k));
-  } else if (!is_quantized(from_type) && !is_quantized(to_type)) {
+    return;
+  }
+  if (!is_quantized(from_type) && !is_quantized(to_type)) {
     cpu::convert(from_type, from, to_type, to, k);
-  } else {
-    wide.resize(static_cast<size_t>(k));
-    dequantize(from_type, from, k, wide.data());
+    return;
+  }
+  float wide[kMostBlockElements];  // whole blocks of every type
+  for (int64_t at = 0; at < k; at += kMostBlockElements) {
+    const int64_t n = std::min<int64_t>(kMostBlockElements, k - at);
+    dequantize(from_type, from + row_bytes(from_type, at), n, wide);
+    std::byte* const out = to + row_bytes(to_type, at);
     if (is_quantized(to_type)) {
-      quantize(wide.data(), k, to_type, to);
+      quantize(wide, n, to_type, out);
     } else {
-      cpu::convert(ElementType::kF32, wide.data(), to_type, to, k);
+      cpu::convert(ElementType::kF32, wide, to_type, out, n);
     }
   }
 }
@@ -117,12 +122,16 @@ Status Loader::load(ElementType from_type, const void* from, int64_t n, int64_t 
     QUIRE_ASSIGN(lane->bounce, DeviceMemory::make(device_, bounce, MemoryKind::kStaging));
   }
   const auto step = static_cast<int64_t>(bounce / to_row);
-  std::vector<float> wide;
   for (int64_t row = 0; row < n; row += step) {
     const int64_t rows = std::min(step, n - row);
-    for (int64_t r = 0; r < rows; ++r) {
+    const auto convert = [&](int64_t r, int) {
       convert_row(from_type, source + static_cast<size_t>(row + r) * from_row, k, to_type,
-                  lane->bounce.data() + static_cast<size_t>(r) * to_row, wide);
+                  lane->bounce.data() + static_cast<size_t>(r) * to_row);
+    };
+    if (pool_ && from_type != to_type) {
+      pool_->run(rows, nullptr, convert);
+    } else {
+      for (int64_t r = 0; r < rows; ++r) convert(r, 0);
     }
     QUIRE_TRY(copy(*lane->queue, lane->bounce.data(), to + static_cast<size_t>(row) * to_row,
                    static_cast<size_t>(rows) * to_row));

@@ -8,6 +8,7 @@
 #include "lib/backend/cuda/cuda_queue.h"
 #include "lib/plan/rope_table.h"
 #include "lib/support/mutex.h"
+#include "lib/support/thread_pool.h"
 
 namespace quire::cuda {
 
@@ -65,10 +66,13 @@ class CudaRopes {
   std::vector<std::weak_ptr<const CudaRope>> in_use_ QUIRE_GUARDED_BY(mutex_);  // some may be gone
 };
 
-// Brings data to the device, through pinned memory where it is not laid out as there. Any thread.
+// Brings data to the device, through pinned memory where it is not laid out as there. Any thread, but rows of another
+// type only where the pool may be run.
 class Loader {
  public:
-  Loader(const CudaDevice& device, std::atomic<int64_t>& total) : device_(device), total_(total) {}
+  // pool: converts rows; null: the caller does.
+  Loader(const CudaDevice& device, std::atomic<int64_t>& total, ThreadPool* pool)
+      : device_(device), total_(total), pool_(pool) {}
 
   // n rows of k elements to rows of another type at multiples of row_bytes; done when it returns.
   Status load(ElementType from_type, const void* from, int64_t n, int64_t k, ElementType to_type, int64_t to_row_bytes,
@@ -87,6 +91,7 @@ class Loader {
 
   const CudaDevice& device_;
   std::atomic<int64_t>& total_;
+  ThreadPool* const pool_;
   Mutex mutex_;
   std::vector<std::unique_ptr<Lane>> lanes_ QUIRE_GUARDED_BY(mutex_);
 };

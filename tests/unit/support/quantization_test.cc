@@ -84,6 +84,64 @@ TEST(Quantize, LosesWhatTheBitsMustLose) {
   }
 }
 
+// One scale after the other, with numbers from `low` on: the scale of the least error, and the first of those.
+float best_scale(const float* x, int low) {
+  const int high = -low - 1;
+  const auto nearest = [&](float v) {
+    if (!(v > static_cast<float>(low))) return static_cast<float>(low);
+    return v < static_cast<float>(high) ? std::nearbyint(v) : static_cast<float>(high);
+  };
+  const auto inverse_of = [](float scale) { return scale == 0 ? 0 : 1 / scale; };
+  float extreme = 0;
+  for (int i = 0; i < 32; ++i) {
+    if (std::fabs(x[i]) > std::fabs(extreme)) extreme = x[i];
+  }
+  float best = 0, least = std::numeric_limits<float>::infinity();
+  const auto consider = [&](float scale) {
+    const float stored = from_f16(to_f16(scale));
+    float error = 0;
+    for (int i = 0; i < 32; ++i) {
+      const float difference = x[i] - stored * nearest(x[i] * inverse_of(stored));
+      error += difference * difference;
+    }
+    if (error < least) best = stored, least = error;
+  };
+  consider(extreme / static_cast<float>(low));
+  for (int i = 0; i < 18; ++i) {
+    const float reach = static_cast<float>(-low) - 1.5f + 0.25f * static_cast<float>(i % 9);
+    const float scale = (i < 9 ? -extreme : extreme) / reach;
+    consider(scale);
+    float products = 0, squares = 0;
+    for (int j = 0; j < 32; ++j) {
+      const float q = nearest(x[j] * inverse_of(scale));
+      products += x[j] * q;
+      squares += q * q;
+    }
+    consider(squares > 0 ? products / squares : scale);
+  }
+  return best;
+}
+
+TEST(Quantize, TriesScalesAsIfOneAfterTheOther) {
+  std::mt19937 random = test::seeded_random(2);
+  std::normal_distribution<float> distribution;
+  for (const float magnitude : {1.0f, 0.02f, 1e-5f, 1e-7f, 1e4f}) {
+    for (int i = 0; i < 200; ++i) {
+      std::vector<float> x(32);
+      for (float& v : x)
+        v = i % 4 == 0 ? std::round(4 * distribution(random)) * magnitude : distribution(random) * magnitude;
+      for (const auto& [type, low] : {std::pair{ElementType::kQ4_0, -8}, {ElementType::kQ5_0, -16}}) {
+        std::vector<char> stored(row_bytes(type, 32));
+        quantize(x.data(), 32, type, stored.data());
+        uint16_t scale;
+        std::memcpy(&scale, stored.data(), sizeof scale);
+        ASSERT_EQ(from_f16(scale), best_scale(x.data(), low))
+            << element_name(type) << ", " << magnitude << ", block " << i;
+      }
+    }
+  }
+}
+
 // What a type can hold exactly comes back exactly.
 TEST(Quantize, KeepsWhatItCanHold) {
   for (const ElementType type : kQuantized) {
