@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Measures the strategies on a real model (examples/get_model.sh) and writes tests/quality/real.md. Goes on where it was
 # stopped: `bash tests/quality/real.sh --minutes 60` once or many times. All of it takes days on two cores.
-# Arguments go to tests/quality/real (--task, --strategy, --length, --rounds, --threads; --minutes 0 only writes the page).
+# Arguments go to tests/quality/real (--task, --strategy, --length, --rounds, --threads, --device; --minutes 0 only writes
+# the page).
 # The text is the Debian Administrator's Handbook, of Debian's package debian-handbook (11.20220922 in Debian 12), fetched
 # to $QUIRE_CACHE, or else ~/.cache/quire.
 set -euo pipefail

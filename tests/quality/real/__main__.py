@@ -1,8 +1,9 @@
 """Measures the strategies on a real model, SmolLM2-135M-Instruct: how well they read beyond its window of 8,192 tokens.
 
-    bash tests/quality/real.sh [--minutes N] [--task T ...] [--strategy S ...] [--length N ...]
+    bash tests/quality/real.sh [--minutes N] [--task T ...] [--strategy S ...] [--length N ...] [--device NAME]
 
-Goes on where the last run stopped (results.jsonl), then writes real.md. Slow: all of it takes days on two cores.
+Goes on where the last run on the device stopped (results.jsonl), then writes real.md. Slow: all of it takes days on two
+cores.
 """
 import argparse
 import os
@@ -15,11 +16,12 @@ ROOT = HERE.parents[2]
 sys.path.insert(0, str(ROOT / "bindings" / "python"))
 
 from questions import QUESTIONS
-from results import Results
+from results import CPU, Results
 from strategies import STRATEGIES
 from texts import handbook
 
 LENGTHS = (4096, 8192, 12288, 16384, 24576, 32768, 65536)
+DEVICE_LENGTHS = (*LENGTHS, 131072)  # the last one would take hours on a CPU
 TASKS = ("passkey", "perplexity", "multikey", "questions", "needle")
 
 
@@ -47,6 +49,7 @@ def main():
     parser.add_argument("--strategy", choices=STRATEGIES, action="append")
     parser.add_argument("--length", type=int, action="append")
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--device", default=CPU, help="what the model runs on, as quire names it: cuda:0")
     parser.add_argument("--no-figures", action="store_true", help="do without matplotlib")
     options = parser.parse_args()
     os.environ["QUIRE_LIBRARY"] = str(options.library.resolve())
@@ -60,10 +63,14 @@ def main():
         print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
     if options.minutes > 0:
-        with quire.Runtime(threads=options.threads) as runtime, runtime.load(str(options.model), activations="f32") as model:
-            bench = Bench(model, handbook(options.handbook), results, lambda: time.monotonic() > end, log)
-            measure(bench, options.task or TASKS, options.strategy or STRATEGIES, sorted(options.length or LENGTHS),
-                    options.rounds)
+        with (quire.Runtime(threads=options.threads) as runtime,
+              runtime.load(str(options.model), device=options.device, activations="f32") as model):
+            device = model.metadata("device")
+            description = next(d["description"] for d in runtime.devices() if d["name"] == device) if device != CPU else ""
+            bench = Bench(model, description, handbook(options.handbook), results.on(device), lambda: time.monotonic() > end,
+                          log)
+            measure(bench, options.task or TASKS, options.strategy or STRATEGIES,
+                    sorted(options.length or (LENGTHS if device == CPU else DEVICE_LENGTHS)), options.rounds)
     write(results, options.out, not options.no_figures)
 
 

@@ -75,4 +75,4 @@ class Reader:
 
     def costs(self):
         return {"cpu_seconds": round(self.cpu_seconds, 2), "n_read": self.n_read,
-                "kv_bytes_peak": self.session.tier("host")["bytes_peak"]}
+                "kv_bytes_peak": sum(self.session.tier(tier)["bytes_peak"] for tier in ("device", "host"))}

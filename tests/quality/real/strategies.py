@@ -7,6 +7,14 @@ def factor(length):
     return f"{max(1.0, length / WINDOW):g}"
 
 
+def group(length):
+    """The smallest power of two, from 8, whose grouped positions all lie in the window beside 1,024 exact ones."""
+    size = 8
+    while length > (WINDOW - 1024) * size:
+        size *= 2
+    return size
+
+
 STRATEGIES = {
     "full": lambda length: "full",
     "dca": lambda length: "dca",
@@ -15,7 +23,7 @@ STRATEGIES = {
     "dca_topk_selected": lambda length: "dca_topk(reading=selected)",
     "dca_topk_selected_not_sticky": lambda length: "dca_topk(reading=selected, sticky=0)",
     "longheads": lambda length: "longheads",
-    "self_extend": lambda length: f"self_extend(group={8 if length <= 57344 else 16})",
+    "self_extend": lambda length: f"self_extend(group={group(length)})",
     "rerope": lambda length: "rerope",
     "yarn": lambda length: f"full + yarn(factor={factor(length)})",
     "dynamic_ntk": lambda length: "full + dynamic_ntk(factor=2)",

@@ -49,6 +49,34 @@ def share(rows):
     return f"{sum(row['right'] for row in rows)}/{len(rows)}"
 
 
+def beside(page, results, cpu, task, show):
+    """A table of what was measured on a device, with the CPU's numbers beside its own where there are any."""
+    columns = []
+    for n in results.lengths(task):
+        columns.append((thousands(n), results, n))
+        if cpu.of(task, length=n):
+            columns.append((f"{thousands(n)}, CPU", cpu, n))
+    rows = []
+    for strategy in STRATEGIES:
+        if results.of(task, strategy):
+            found = [measured.of(task, strategy, n) for _, measured, n in columns]
+            rows.append((f"`{strategy}`", [show(cell) if cell else "-" for cell in found]))
+    page.table("tokens", [name for name, _, _ in columns], rows)
+
+
+def device_section(page, results, cpu):
+    """results: of the device."""
+    tasks = {task: (title, share) for task, (title, _) in TITLES.items()} | {"perplexity": ("Perplexity", perplexity)}
+    measured = {task: shown for task, shown in tasks.items() if results.of(task)}
+    names = sorted({row["device_description"] for task in measured for row in results.of(task)})
+    page.heading(f"On a GPU: `{results.device}`")
+    page.text(f"Measured on: {'; '.join(names)}.", "The same tasks, texts and trials; activations are bf16 there, not f32. Beside",
+              "the device's numbers stand the CPU's of the same length where there are any.")
+    for task, (title, show) in measured.items():
+        page.heading(title, 3)
+        beside(page, results, cpu, task, show)
+
+
 def depth_maps(page, results):
     """Of the passkey task, for strategies that were tried beyond the window."""
     grids = {}
@@ -78,8 +106,9 @@ def write(results, out, draws):
     page.heading("Long documents on a real model", 1)
     page.text("Written by `bash tests/quality/real.sh`, which goes on where it stopped; the measurements are in",
               "`tests/quality/real/results.jsonl`. The model is SmolLM2-135M-Instruct (Q4_1), trained on 8,192 tokens. Greedy",
-              "answers; keys and values in f16, activations in f32. `dca` and `dca_topk` read a text alike: one session answers as",
-              "both. \"-\": not tried, yet or because the two shorter lengths had no right answer.")
+              "answers; keys and values in f16. On the CPU with activations in f32, but for the sections that name a GPU. `dca` and",
+              "`dca_topk` read a text alike: one session answers as both. \"-\": not tried, yet or because the two shorter lengths had",
+              "no right answer.")
     for task, (title, text) in TITLES.items():
         if results.of(task):
             page.heading(title)
@@ -102,10 +131,13 @@ def write(results, out, draws):
               lambda rows: f"{1000 * rows[0]['cpu_seconds'] / rows[0]['n_read']:.1f}")
         page.text("Most memory of the KV cache, in MiB.")
         table(page, "tokens", results, "perplexity", lambda rows: f"{max(r['kv_bytes_peak'] for r in rows) / 2**20:.0f}")
-    lengths = sorted({row["length"] for row in results.of("passkey")})
+    devices = [results.on(device) for device in results.devices()]
+    lengths = sorted({length for measured in (results, *devices) for length in measured.lengths("passkey")})
     if lengths:
         page.text("Share of the KV cache that a generated token reads, what it is chosen by included (`longheads`: at most, as",
                   "each head chooses for itself).")
         page.table("tokens", [thousands(n) for n in lengths],
                    [(f"`{name}`", [f"{100 * keys_read(name, n):.1f} %" for n in lengths]) for name in STRATEGIES])
+    for device in devices:
+        device_section(page, device, results)
     (out / "real.md").write_text(page.markdown())

@@ -22,15 +22,18 @@ CITIES = ("Amsterdam Berlin Cairo Dublin Edinburgh Florence Geneva Hamburg Istan
           "Oslo Prague Quito Rome Stockholm Tokyo Vienna Warsaw Zurich").split()
 KEYS = 4             # of a multikey document
 TARGETS = 1024       # tokens whose perplexity is measured
-# Where the document of a round begins, as a share of the handbook; the last place leaves room for 64k tokens.
+# Where the document of a round begins, as a share of the handbook; the last place leaves room for 64k tokens. A document
+# that is longer goes on at the handbook's beginning.
 PLACES = (0.0, 0.35, 0.15, 0.5, 0.25, 0.6)
 
 
 class Bench:
-    """model: loaded; book: paragraphs of the handbook; over: a function that says whether the time is over."""
+    """model: loaded; book: paragraphs of the handbook; results: of the model's device, whose description each row has if
+    it is not empty; over: a function that says whether the time is over."""
 
-    def __init__(self, model, book, results, over, log):
+    def __init__(self, model, description, book, results, over, log):
         self.model, self.results, self.over, self.log = model, results, over, log
+        self.described = {"device_description": description} if description else {}
         self.tokenizer = model.tokenizer
         self.book = [self.tokenizer.encode(paragraph, bos=False) for paragraph in book]
         self.message = self.tokenizer.render_chat([("user", TEXT)])
@@ -40,7 +43,8 @@ class Bench:
         return Reader(self.model, STRATEGIES[strategy](length), length)
 
     def add(self, task, strategy, length, trial, reader, **fields):
-        row = {"task": task, "strategy": strategy, "length": length, "trial": trial, **fields, **reader.costs()}
+        row = {"task": task, "strategy": strategy, "length": length, "trial": trial, **fields, **reader.costs(),
+               **self.described}
         self.results.add(row)
         self.log(f"{task} {strategy} {length} #{trial}: {fields.get('answer', fields.get('nll'))!r} "
                  f"{'right' if fields.get('right') else ''}")
@@ -172,11 +176,14 @@ class Bench:
                     self.ask("questions", name, length, trial, reader, q, given, depth=round(begin / reader.n_tokens, 3))
 
     def perplexity(self, strategy, length, round_):
-        """The same last tokens of a stretch of the handbook, after contexts of different lengths."""
+        """The same last tokens of a stretch of the handbook, after contexts of different lengths. A context that is longer
+        than what stands before them begins in the handbook's end."""
         if self.over() or self.results.has("perplexity", strategy, length, round_):
             return
         ids = [token for paragraph in self.book for token in paragraph]
         end = len(ids) * (round_ + 2) // 4 - 8
+        if end < length:
+            ids, end = ids + ids, end + len(ids)
         with self.reader(strategy, length) as reader:
             if strategy in SELECTS_WHEN_ANSWERING:
                 reader.feed(ids[end - length:end - TARGETS])
