@@ -13,6 +13,7 @@
 namespace quire::cuda {
 
 constexpr int kTileRows = 64;
+constexpr int kMostHeadDim = 128;
 constexpr int kRecordKinds = 3;
 // KvKind of lib/plan/plan.h: full records of the text, those of condensed entries, narrow ones of old text.
 constexpr int32_t kTextRecord = 0, kCondensedRecord = 1, kNarrowRecord = 2;
@@ -158,10 +159,10 @@ struct AttentionCells {
 // the values weighted so.
 constexpr int64_t attention_part_floats(int head_dim) { return int64_t{kTileRows} * (head_dim + 2); }
 
-// Whether the kernel has a form for these records: bf16 or f16, head_dim even, up to 128. Multiples of 16 are fast.
+// Whether the kernel has a form for these records: bf16 or f16, head_dim even, up to kMostHeadDim. Multiples of 16 are fast.
 constexpr bool can_attend(const KvShape& shape) {
   const bool type = shape.type == ElementType::kBF16 || shape.type == ElementType::kF16;
-  return type && shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.head_dim <= 128;
+  return type && shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.head_dim <= kMostHeadDim;
 }
 
 // For each work the attention of its tile's rows over its pieces' keys (flash attention: Dao et al. 2022,

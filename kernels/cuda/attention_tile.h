@@ -10,8 +10,6 @@
 
 namespace quire::cuda {
 
-constexpr float kLog2E = 1.44269504088896340736f;
-
 // Blocks of a multiprocessor that registers have to suffice for. Said so that the assembler does not spill some to make
 // room for one more.
 template <int kWidth>
@@ -38,18 +36,6 @@ __device__ __forceinline__ void store_element_of(const DeviceRows& rows, int64_t
 __device__ __forceinline__ float share_factor(const AttentionStats& of, bool pauses) {
   if (pauses) return 1;
   return of.sum > 0 ? 1 / of.sum : 0.0f;
-}
-
-// Launches with the least padded width that a head fits into: use(std::integral_constant<int, width>(), T()).
-template <typename Use>
-int with_head(const KvShape& shape, const Use& use) {
-  const auto with_width = [&](auto width) {
-    return shape.type == ElementType::kBF16 ? use(width, bf16()) : use(width, f16());
-  };
-  if (shape.head_dim <= 32) return with_width(std::integral_constant<int, 32>());
-  if (shape.head_dim <= 64) return with_width(std::integral_constant<int, 64>());
-  if (shape.head_dim <= 96) return with_width(std::integral_constant<int, 96>());
-  return with_width(std::integral_constant<int, 128>());
 }
 
 // A block of keys of a piece: those from chunk offset `offset` on, before `end`, which is the piece's.
@@ -138,33 +124,6 @@ class TileRun {
     if (block.offset >= block.end) block = first_block(block.piece + 1);
   }
 
-  // Copies a head of `rows` rows into padded rows of shared memory; zeros for rows that are not there, and as padding.
-  // address(row): of the row's first element; null: not there.
-  template <typename Address>
-  __device__ __forceinline__ void copy_heads(T* to, int rows, const Address& address) const {
-    constexpr int kElements = 16 / sizeof(T), kHalfCopies = kWidth / 2 / kElements;
-    if (half_ % kElements != 0) {  // rows and halves are not whole groups of 16 bytes
-      for (int i = thread_; i < rows * kWidth; i += kThreads) {
-        const int row = i / kWidth, side = i % kWidth / (kWidth / 2), at = i % (kWidth / 2);
-        const T* const from = address(row);
-        T& element = to[row * kRow + side * (kWidth / 2) + at];
-        if (from != nullptr && at < half_) {
-          element = from[side * half_ + at];
-        } else {
-          from_float(0.0f, element);
-        }
-      }
-      return;
-    }
-    for (int i = thread_; i < rows * 2 * kHalfCopies; i += kThreads) {
-      const int row = i / (2 * kHalfCopies), part = i % (2 * kHalfCopies);
-      const int side = part / kHalfCopies, at = part % kHalfCopies * kElements;
-      const T* const from = address(row);
-      const bool there = from != nullptr && at < half_;
-      copy_16_async(to + row * kRow + side * (kWidth / 2) + at, there ? from + side * half_ + at : nullptr, there);
-    }
-  }
-
   __device__ void load_queries() {
     // Queries of other types are converted, which no asynchronous copy does.
     constexpr int kPairs = kWidth / 2;
@@ -202,10 +161,8 @@ class TileRun {
     const T* const keys = static_cast<const T*>(block.record) + (2 * tile_.kv_head * chunk + block.offset) * width;
     const T* const values = keys + chunk * width;
     const int n = block.n_keys();
-    copy_heads(shared_.keys[stage], kKeys, [&](int row) { return row < n ? keys + row * width : nullptr; });
-    if constexpr (kPurpose == Purpose::kOutput) {
-      copy_heads(shared_.values[stage], kKeys, [&](int row) { return row < n ? values + row * width : nullptr; });
-    }
+    copy_rows<kWidth>(shared_.keys[stage], keys, n, half_, thread_);
+    if constexpr (kPurpose == Purpose::kOutput) copy_rows<kWidth>(shared_.values[stage], values, n, half_, thread_);
   }
   __device__ __forceinline__ void copy_narrow(const KeyBlock& block, int stage) const {
     const int n = block.n_keys(), kv_head = tile_.kv_head;

@@ -53,8 +53,8 @@ struct AttendInChunks {
 };
 // Shared memory that it takes; a block of a device has some 99 KiB or more.
 constexpr int64_t attend_in_chunks_bytes(const KvShape& shape) {
-  constexpr int64_t kWarps = 8;
-  return kWarps * (2 * int64_t{shape.head_dim} + shape.chunk) * int64_t{sizeof(float)};
+  const int64_t row = (shape.head_dim + 31) / 32 * 32 + 8;  // of a padded tile
+  return 4 * kTileRows * row * 2 + (5 * int64_t{kMostHeadDim} + shape.chunk) * int64_t{sizeof(float)};
 }
 int attend_in_chunks(Stream stream, const AttendInChunks& args);
 

@@ -136,6 +136,8 @@ TEST_P(RepresentationKernels, OfAttention) {
   };
   for (const auto& [shape, type, rounding] : {Case{{2, 32, 48, ElementType::kBF16}, ElementType::kF32, 0},
                                               Case{{1, 112, 20, ElementType::kF16}, ElementType::kF32, 0},
+                                              Case{{1, 10, 131, ElementType::kF16}, ElementType::kF32, 0},
+                                              Case{{1, 64, 128, ElementType::kBF16}, ElementType::kF32, 0},
                                               Case{{2, 32, 48, ElementType::kF16}, ElementType::kBF16, 0x1p-8}}) {
     const int64_t d = shape.head_dim, l = shape.chunk, heads = 2 * shape.n_kv_heads, first = 1, n = 2;
     const Chunks text(random_, shape, first + n);
