@@ -1,20 +1,22 @@
-// The best chunks of each query and group of heads: a block for each. The n-th best score is found bit by bit, by
-// counting; then those above it are taken, and of those equal to it the first ones.
+// The best chunks of each query and group of heads: a block for each, of one warp where there are not many chunks. The
+// n-th best score is found bit by bit, by counting; then those above it are taken, and of those equal to it the first
+// ones.
 #include "kernels/cuda/selection.h"
 #include "kernels/cuda/types.h"
 
 namespace quire::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / kWarpSize;
+constexpr int kMostOfWarp = 1024;  // chunks
+constexpr int kManyWarps = 8;
 
 // Of the whole block, in all threads. `shared`: [kWarps] of the type.
-template <typename T, typename Combine>
+template <int kWarps, typename T, typename Combine>
 __device__ __forceinline__ T over_block(T value, T* shared, const Combine& combine) {
   QUIRE_UNROLL for (int by = kWarpSize / 2; by > 0; by /= 2) {
     value = combine(value, __shfl_xor_sync(kWholeWarp, value, by));
   }
+  if constexpr (kWarps == 1) return value;
   if (lane_of_warp() == 0) shared[warp_of_block()] = value;
   __syncthreads();
   value = shared[0];
@@ -37,11 +39,14 @@ struct Greater {
 struct Places {
   int before, all;
 };
+template <int kWarps>
 __device__ __forceinline__ Places places(bool yes, int* shared) {
   const unsigned votes = __ballot_sync(kWholeWarp, yes);
+  const int before = __popc(votes & ((1u << lane_of_warp()) - 1));
+  if constexpr (kWarps == 1) return {before, __popc(votes)};
   if (lane_of_warp() == 0) shared[warp_of_block()] = __popc(votes);
   __syncthreads();
-  Places p{__popc(votes & ((1u << lane_of_warp()) - 1)), 0};
+  Places p{before, 0};
   for (int w = 0; w < kWarps; ++w) {
     if (w < warp_of_block()) p.before += shared[w];
     p.all += shared[w];
@@ -56,7 +61,9 @@ __device__ __forceinline__ unsigned ordered(float v) {
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-__global__ void __launch_bounds__(kThreads) choose_chunks_kernel(ChooseChunks args) {
+template <int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarpSize) choose_chunks_kernel(ChooseChunks args) {
+  constexpr int kThreads = kWarps * kWarpSize;
   QUIRE_SHARED_MEMORY(memory);
   float* const floats = reinterpret_cast<float*>(memory);
   int* const counts = reinterpret_cast<int*>(memory);
@@ -83,9 +90,9 @@ __global__ void __launch_bounds__(kThreads) choose_chunks_kernel(ChooseChunks ar
     float greatest = -INFINITY, sum = 0;
     if (args.softmax) {
       for (int64_t c = thread; c < own; c += kThreads) greatest = fmaxf(greatest, of_head[c]);
-      greatest = over_block(greatest, floats, Greater());
+      greatest = over_block<kWarps>(greatest, floats, Greater());
       for (int64_t c = thread; c < own; c += kThreads) sum += expf(of_head[c] - greatest);
-      sum = over_block(sum, floats, Add());
+      sum = over_block<kWarps>(sum, floats, Add());
     }
     for (int64_t c = thread; c < own; c += kThreads) {
       const float score = args.softmax ? expf(of_head[c] - greatest) / sum : of_head[c];
@@ -109,17 +116,17 @@ __global__ void __launch_bounds__(kThreads) choose_chunks_kernel(ChooseChunks ar
     const unsigned tried = limit | 1u << bit;
     int reached = 0;
     for (int64_t c = begin + thread; c < end; c += kThreads) reached += ordered(scores[c]) >= tried ? 1 : 0;
-    if (over_block(reached, counts, Add()) >= n_free) limit = tried;
+    if (over_block<kWarps>(reached, counts, Add()) >= n_free) limit = tried;
   }
   int above = 0;
   for (int64_t c = begin + thread; c < end; c += kThreads) above += ordered(scores[c]) > limit ? 1 : 0;
-  int equal = n_free - over_block(above, counts, Add());  // so many of those that are equal are still to be taken
+  int equal = n_free - over_block<kWarps>(above, counts, Add());  // so many equal ones are still to be taken
   for (int64_t at = begin; at < end; at += kThreads) {
     const int64_t c = at + thread;
     const unsigned score = c < end ? ordered(scores[c]) : 0;
-    const Places of_equal = places(c < end && score == limit, counts);
+    const Places of_equal = places<kWarps>(c < end && score == limit, counts);
     const bool is_taken = c < end && (score > limit || (score == limit && of_equal.before < equal));
-    const Places of_taken = places(is_taken, counts);
+    const Places of_taken = places<kWarps>(is_taken, counts);
     if (is_taken) take(place + of_taken.before, c);
     place += of_taken.all;
     equal -= of_equal.all < equal ? of_equal.all : equal;
@@ -130,8 +137,12 @@ __global__ void __launch_bounds__(kThreads) choose_chunks_kernel(ChooseChunks ar
 
 int choose_chunks(Stream stream, const ChooseChunks& args) {
   if (args.n == 0) return 0;
-  const int64_t blocks = args.n * (args.n_query_heads / args.heads);
-  return launch(choose_chunks_kernel, static_cast<unsigned>(blocks), kThreads, kWarps * sizeof(float), stream, args);
+  const auto blocks = static_cast<unsigned>(args.n * (args.n_query_heads / args.heads));
+  if (args.n_chunks <= kMostOfWarp) {
+    return launch(choose_chunks_kernel<1>, blocks, kWarpSize, sizeof(float), stream, args);
+  }
+  return launch(choose_chunks_kernel<kManyWarps>, blocks, kManyWarps * kWarpSize, kManyWarps * sizeof(float), stream,
+                args);
 }
 
 }  // namespace quire::cuda

@@ -72,9 +72,9 @@ double expected_score(const cuda::ScoreChunks& args, const Elements& queries, co
 }
 
 TEST_P(SelectionKernels, ScoreChunks) {
-  const int64_t n = 5, first_row = 3;
+  const int64_t first_row = 3;
   const Shared<int64_t> first_query{1287};
-  const int64_t first = first_query[0] + first_row, n_chunks = (first + n - 1) / kChunk;  // 80, in two pages
+  const int64_t first = first_query[0] + first_row;
   std::vector<double> exact;
   Shared<cuda::Turns> turns;
   for (int a = 0; a < kDim / 2; ++a) {
@@ -86,7 +86,6 @@ TEST_P(SelectionKernels, ScoreChunks) {
   const Shared<cuda::ScoreSpan> spans{{3, 698, 1, 5, INFINITY, true, 10, 90}, {720, 580, 3, 200, 600, true, 7, 0}};
   for (const ChunkScores kind : {ChunkScores::kVectors, ChunkScores::kMeans, ChunkScores::kBounds}) {
     const ElementType type = kind == ChunkScores::kVectors ? ElementType::kF32 : ElementType::kBF16;
-    Elements queries = random_elements(random_, ElementType::kBF16, n * kHeads * kDim);
     std::vector<Elements> pages;
     Shared<void*> addresses;
     for (int p = 0; p < 2; ++p) pages.push_back(random_elements(random_, type, kHeads * 64 * kDim));
@@ -103,7 +102,10 @@ TEST_P(SelectionKernels, ScoreChunks) {
       }
       addresses.push_back(page.bytes.data());
     }
-    for (const bool negate : {false, true}) {
+    const std::pair<int64_t, bool> cases[] = {{5, true}, {19, false}};  // vectors: a row for a block, and 16
+    for (const auto& [n, negate] : cases) {
+      const int64_t n_chunks = (first + n - 1) / kChunk;  // 80 or so, in two pages
+      Elements queries = random_elements(random_, ElementType::kBF16, n * kHeads * kDim);
       Shared<float> scores(static_cast<size_t>(n * kHeads * n_chunks), NAN);
       cuda::ScoreChunks args;
       args.kind = kind;
@@ -166,7 +168,7 @@ TEST_P(SelectionKernels, ChooseChunks) {
     cuda::ChooseChunks args;
     args.chunk = kChunk;
     args.n = 3;
-    const int64_t first = trial % 3 == 0 ? between(10, 110) : between(1000, 12000);
+    const int64_t first = trial % 3 == 0 ? between(10, 110) : between(1000, 24000);
     args.first_row = trial % 2 == 0 ? 0 : between(1, 10);
     const Shared<int64_t> first_query{first - args.first_row};
     args.first_query = first_query.data();
