@@ -391,8 +391,8 @@ TEST_F(DeviceSessions, RefuseByNameWhatTheDeviceCannot) {
   const Backend& backend = device->llama->backend();
   BackendNeeds needs{{.n_kv_heads = 2, .head_dim = 64, .chunk = 256}, 4, {.chunk = 256, .count = 8}, {}};
   expect_ok(backend.can_serve(needs));
-  needs.geometry.chunk = needs.selection.chunk = 8192;
-  EXPECT_THAT(backend.can_serve(needs).message(), testing::HasSubstr("8192"));
+  needs.geometry.chunk = needs.selection.chunk = 32768;
+  EXPECT_THAT(backend.can_serve(needs).message(), testing::HasSubstr("32768"));
   needs.selection.representation = ChunkSelection::Representation::kMean;
   expect_ok(backend.can_serve(needs));
   needs.geometry.head_dim = 160;
