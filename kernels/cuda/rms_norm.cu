@@ -1,5 +1,5 @@
-// RMS normalisation of rows: a block per row, which is read twice; the second time it comes from the cache. Few rows have
-// larger blocks, so that all of a row is on its way at once.
+// RMS normalisation of rows: a block per row, which is read twice; the second time it comes from the cache. Few rows
+// have larger blocks, so that all of a row is on its way at once.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/types.h"
 
