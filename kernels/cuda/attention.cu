@@ -5,7 +5,7 @@ namespace quire::cuda {
 namespace {
 
 template <int kWidth, typename T>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks<kWidth>) attention_kernel(Attention args) {
+__global__ void __launch_bounds__(kThreads, kResidentBlocks) attention_kernel(Attention args) {
   QUIRE_SHARED_MEMORY(memory);
   TileRun<kWidth, T, Purpose::kOutput>(args, nullptr, *reinterpret_cast<Shared<kWidth, T>*>(memory)).run();
 }

@@ -12,8 +12,7 @@ namespace quire::cuda {
 
 // Blocks of a multiprocessor that registers have to suffice for. Said so that the assembler does not spill some to make
 // room for one more.
-template <int kWidth>
-constexpr int kResidentBlocks = kWidth <= 32 ? 3 : 2;
+constexpr int kResidentBlocks = 2;
 constexpr int kResidentShareBlocks = 3;
 
 // What becomes of a tile's scores.
