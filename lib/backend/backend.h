@@ -174,6 +174,8 @@ class Backend {
   // Workspace of select_chunks, represent_chunks and attention over n_keys keys. selection.count 0: no query selects.
   virtual size_t attention_workspace_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries,
                                            int64_t n_keys, const ChunkSelection& selection) const = 0;
+  // What is held for both: their sum, or the larger one where they take turns in the same memory.
+  virtual size_t workspace_for(size_t matmul_bytes, size_t attention_bytes) const = 0;
 };
 
 // Waits until everything queued is done; reports a failure of any of it.

@@ -235,7 +235,7 @@ int64_t scratch_bytes(const MemoryRequest& request, const ModelConfig& config, c
   };
   return floats * static_cast<int64_t>(sizeof(float)) +
          static_cast<int64_t>(ForwardPass::activation_bytes(backend, config, matrices.n_rows) +
-                              std::max({workspace(n), workspace(1), matrices.workspace_bytes}) +
+                              backend.workspace_for(matrices.workspace_bytes, std::max(workspace(n), workspace(1))) +
                               (config.has_nope_layers() ? 2 : 1) *
                                   backend.rope_bytes(config.head_dim, strategy.kv_chunk()));
 }

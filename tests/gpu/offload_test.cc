@@ -542,6 +542,25 @@ TEST(OffloadPlan, SaysWhereTheCacheWillBe) {
   EXPECT_EQ(on_tiny.host_bytes, whole.stats.kv_full_bytes);
 }
 
+// Products and attention keep what they work in, each its own.
+TEST(OffloadPlan, CountsTheMemoryThatIsWorkedIn) {
+  for (const char* const strategy : {"full(kv_chunk=16)", "longheads(chunk=16, chunks=4)"}) {
+    const auto model = on_device();
+    MemoryRequest request;
+    request.path = path_of("short_128");
+    request.strategy = strategy;
+    request.n_tokens = 400;
+    request.prefill_block = 200;
+    const int64_t planned = take(plan_memory(model->llama->backend(), request)).scratch_bytes;
+    SessionOptions options = options_for(strategy);
+    options.prefill_block = 200;
+    const int64_t held = answer(model, options, random_tokens(*model, 390)).stats.scratch_bytes;
+    constexpr double kTables = 64 << 10;  // of records' addresses, which are not planned
+    EXPECT_NEAR(static_cast<double>(planned), static_cast<double>(held), static_cast<double>(held) / 10 + kTables)
+        << strategy;
+  }
+}
+
 TEST(OffloadPlan, TheEstimateReadsFromTheHost) {
   const auto model = on_device();
   SessionOptions options = options_for("full(kv_chunk=16)");

@@ -538,6 +538,10 @@ class CpuBackend final : public Backend {
     return std::max(attention, static_cast<size_t>(n_threads) * of_thread) * sizeof(float);
   }
 
+  size_t workspace_for(size_t matmul_bytes, size_t attention_bytes) const override {
+    return std::max(matmul_bytes, attention_bytes);
+  }
+
  private:
   // function(row, thread)
   template <typename RowFunction>

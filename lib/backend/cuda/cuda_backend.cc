@@ -285,6 +285,9 @@ class CudaBackend final : public Backend {
                                    const ChunkSelection& selection) const override {
     return attention_bytes(geometry, n_query_heads, n_queries, n_keys, selection, facts_.n_processors);
   }
+  size_t workspace_for(size_t matmul_bytes, size_t attention_bytes) const override {
+    return matmul_bytes + attention_bytes;
+  }
 
  private:
   template <auto kFunction, typename... Arguments>
@@ -466,13 +469,17 @@ size_t attention_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_
   const int64_t n_tiles = ceil_div(n_queries * group, kTileRows) * geometry.n_kv_heads;
   const int64_t part = CudaStep::part_keys(n_keys, n_tiles, n_processors, geometry.chunk);
   const int64_t parts = part == 0 ? 0 : n_tiles * ceil_div(n_keys, part);
-  auto bytes = static_cast<size_t>(parts * attention_part_floats(geometry.head_dim)) * sizeof(float);
+  const auto held = [](int64_t bytes) { return round_up(bytes, kWorkspaceStep); };
+  int64_t bytes = held(parts * attention_part_floats(geometry.head_dim) * int64_t{sizeof(float)});
   if (selection.count > 0) {
-    const auto scores =
-        static_cast<size_t>(n_queries * n_query_heads * ceil_div(n_keys, selection.chunk)) * sizeof(float);
-    bytes += std::min(scores, kMostScoreBytes);
+    const int64_t chunks = ceil_div(n_keys, selection.chunk);
+    const int64_t scores = n_queries * n_query_heads * chunks * int64_t{sizeof(float)};
+    const int64_t picks = std::min<int64_t>(n_queries * group, kTileRows) * selection.most(n_keys - 1);
+    const int64_t lists =
+        n_tiles * (picks * int64_t{sizeof(AttentionPick)} + std::min(picks, chunks) * int64_t{sizeof(AttentionPiece)});
+    bytes += held(std::min(scores, kMostScoreBytes)) + held(std::min(lists, kMostListBytes));
   }
-  return bytes;
+  return static_cast<size_t>(bytes);
 }
 
 Result<std::unique_ptr<Backend>> create_cuda_backend(Allocator& allocator, const DeviceApi& api, int device,

@@ -15,6 +15,6 @@ Status run_select(CudaQueue& queue, const CancelToken* cancel, const CudaStep& s
 size_t attention_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
                        const ChunkSelection& selection, int n_processors);
 // Bytes of scores that run_select() holds at most, one row's apart.
-constexpr size_t kMostScoreBytes = size_t{64} << 20;
+constexpr int64_t kMostScoreBytes = int64_t{64} << 20;
 
 }  // namespace quire::cuda

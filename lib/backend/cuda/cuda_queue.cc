@@ -7,8 +7,6 @@ namespace quire::cuda {
 namespace {
 
 constexpr size_t kAlignment = 256;
-// Working memory grows by multiples of this, so that it stays where it is for most of the steps of a growing text.
-constexpr int64_t kWorkspaceStep = int64_t{256} << 10;
 
 }  // namespace
 

@@ -49,6 +49,8 @@ class UploadRing {
 
 // What operations need working memory for. Each has its own, which grows to what the largest call needed.
 enum class Work { kParts, kStats, kScores, kLists, kBlas, kWeights, kRanks, kCount };
+// It grows by multiples of this, so that it stays where it is for most of the steps of a growing text.
+constexpr int64_t kWorkspaceStep = int64_t{256} << 10;
 
 // One thread at a time.
 class CudaQueue : public Queue {

@@ -65,7 +65,7 @@ class Selector {
     const QueryBlock& block = *scored.block;
     const int64_t last = block.first_query + block.n_queries - 1;
     const int64_t row_bytes = std::max<int64_t>(1, last / s_.chunk) * n_heads_ * int64_t{sizeof(float)};
-    const int64_t most = std::max<int64_t>(1, int64_t{kMostScoreBytes} / row_bytes);
+    const int64_t most = std::max<int64_t>(1, kMostScoreBytes / row_bytes);
     score_.spans = step_.score_spans(scored);
     score_.first_query = choose_.first_query = step_.first_query(scored);
     score_.n_spans = scored.n_spans;

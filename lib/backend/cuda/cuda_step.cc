@@ -13,8 +13,6 @@ constexpr int64_t kAlignment = 256;
 constexpr int64_t kBlocks = 2;
 constexpr int64_t kLeastPart = 256;
 constexpr int64_t kMostParts = 64;
-// Memory for the lists that the device makes of a sequence, at most.
-constexpr int64_t kMostListed = int64_t{256} << 20;
 
 }  // namespace
 
@@ -204,7 +202,7 @@ void CudaStep::add_chosen(Sequence& sequence, int32_t first_span, int n_processo
   own.most_pieces = most_chunks * pieces;
   const auto bytes = static_cast<int64_t>(sizeof(AttentionPiece)) * own.most_pieces +
                      static_cast<int64_t>(sizeof(AttentionPick)) * own.most_picks;
-  if (own.n_tiles * bytes > kMostListed) {
+  if (own.n_tiles * bytes > kMostListBytes) {
     chosen_tiles_.resize(static_cast<size_t>(own.first_tile));
     chosen_keys_.resize(chosen_tiles_.size());
     chosen_spans_.resize(static_cast<size_t>(own.first_span));

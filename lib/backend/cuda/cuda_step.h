@@ -76,7 +76,8 @@ struct ScoredBlock {
 };
 
 // Of a sequence whose queries all choose chunks: what the device needs to make its lists itself. Otherwise, and where
-// these would take too much memory, the choice is read back, and they are made on the host.
+// these would take more memory than this, the choice is read back, and they are made on the host.
+constexpr int64_t kMostListBytes = int64_t{256} << 20;
 struct ChosenTiles {
   int64_t n_tiles = 0;  // 0: made on the host
   int64_t first_tile = 0;
