@@ -138,6 +138,9 @@ class WatchedBackend : public Backend {
                                    const ChunkSelection& selection) const override {
     return real_.attention_workspace_bytes(geometry, n_query_heads, n_queries, n_keys, selection);
   }
+  size_t workspace_for(size_t matmul_bytes, size_t attention_bytes) const override {
+    return real_.workspace_for(matmul_bytes, attention_bytes);
+  }
 
  private:
   Backend& real_;
