@@ -84,7 +84,7 @@ class ChunkAttention {
 
   __device__ __forceinline__ void load_keys(int block, int stage) {
     const int left = l_ - block * kKeys;
-    copy_rows<kWidth>(shared_.keys[stage], keys_ + block * kKeys * d_, left < kKeys ? left : kKeys, d_ / 2, thread_);
+    copy_rows<PaddedTile<kWidth>, kThreads>(shared_.keys[stage], keys_ + block * kKeys * d_, left < kKeys ? left : kKeys, d_ / 2, thread_);
     commit_copies();
   }
 
@@ -191,7 +191,7 @@ class ChunkAttention {
 
   // weights_[j] becomes exp(the score of key j for the mean - the greatest one). Returns their sum.
   __device__ float weigh_for_mean() {
-    QUIRE_UNROLL_BY_4 for (int j = warp_; j < l_; j += kWarps) {
+    QUIRE_UNROLL_BY(4) for (int j = warp_; j < l_; j += kWarps) {
       float score = 0;
       for (int c = lane_; c < d_; c += kWarpSize) score = fmaf(shared_.mean[c], to_float(keys_[j * d_ + c]), score);
       score = warp_sum(score);
@@ -215,7 +215,7 @@ class ChunkAttention {
   __device__ void sum_rows(const T* rows, const Use& use) {
     constexpr int kChannels = kMostHeadDim / kWarpSize;  // of a lane
     float sums[kChannels] = {};
-    QUIRE_UNROLL_BY_4 for (int j = warp_; j < l_; j += kWarps) {
+    QUIRE_UNROLL_BY(4) for (int j = warp_; j < l_; j += kWarps) {
       QUIRE_UNROLL for (int c = 0; c < kChannels; ++c) {
         const int channel = lane_ + c * kWarpSize;
         if (channel < d_) sums[c] = fmaf(weights_[j], to_float(rows[j * d_ + channel]), sums[c]);

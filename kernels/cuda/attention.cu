@@ -10,6 +10,14 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) attention_kernel(At
   TileRun<kWidth, T, Purpose::kOutput>(args, nullptr, *reinterpret_cast<Shared<kWidth, T>*>(memory)).run();
 }
 
+// Of wide tiles. Compiled for all, and launched on devices that have wgmma.
+template <int kWidth, typename T>
+__global__ void __launch_bounds__(ByWarpgroups::kThreads, 1) wide_attention_kernel(Attention args) {
+  QUIRE_SHARED_MEMORY(memory);
+  using Run = TileRun<kWidth, T, Purpose::kOutput, ByWarpgroups>;
+  if constexpr (kHasWarpgroups) Run(args, nullptr, *reinterpret_cast<typename Run::Memory*>(memory)).run();
+}
+
 // A warp per row of a tile. A lane weighs two parts; what they are multiplied with is then read by all.
 __global__ void __launch_bounds__(kThreads) merge_kernel(Attention args) {
   const AttentionMerge merge = args.merges[blockIdx.x];
@@ -40,7 +48,7 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(Attention args) {
   for (int begin = 0; begin < d; begin += kWarpSize) {
     const int c = begin + lane_of_warp();
     float value = 0;
-    QUIRE_UNROLL_BY_4 for (int p = 0; p < merge.n_parts; ++p) {
+    QUIRE_UNROLL_BY(4) for (int p = 0; p < merge.n_parts; ++p) {
       const float weight = __shfl_sync(kWholeWarp, p < kWarpSize ? weights[0] : weights[1], p % kWarpSize);
       if (c < d) value = fmaf(weight, values[p * floats + c], value);
     }
@@ -59,6 +67,11 @@ int attention(Stream stream, const Attention& args) {
   const int error = with_head(args.shape, [&](auto width, auto type) {
     constexpr int kWidth = decltype(width)::value;
     using T = decltype(type);
+    if (args.wide) {
+      constexpr int kWide = kWidth <= 64 ? 64 : 128;
+      return launch(wide_attention_kernel<kWide, T>, static_cast<unsigned>(args.n_works), ByWarpgroups::kThreads,
+                    sizeof(Shared<kWide, T, ByWarpgroups>), stream, args);
+    }
     return launch(attention_kernel<kWidth, T>, static_cast<unsigned>(args.n_works), kThreads, sizeof(Shared<kWidth, T>),
                   stream, args);
   });

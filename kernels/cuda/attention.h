@@ -1,6 +1,6 @@
 // Attention over plans: what a launch of the kernel is given. Plain C++.
 //
-// The work is cut on the host as for the CPU backend: tiles of up to 64 rows, a row being a query and one of the query
+// The work is cut on the host as for the CPU backend: tiles of up to kTileRows rows, a row being a query and one of the query
 // heads that share a KV head, and for each tile the pieces of keys that its rows may see, each in one chunk. The keys
 // of a chunk are stored rotated at their offset in it, and the query is turned to its distance from the chunk's first
 // key: whatever distances a strategy wants, keys are read once, in one pass.
@@ -13,6 +13,7 @@
 namespace quire::cuda {
 
 constexpr int kTileRows = 64;
+constexpr int kWideTileRows = 128;  // of tiles for warpgroups
 constexpr int kMostHeadDim = 128;
 constexpr int kRecordKinds = 3;
 // KvKind of lib/plan/plan.h: full records of the text, those of condensed entries, narrow ones of old text.
@@ -135,6 +136,9 @@ struct Attention {
   float* state = nullptr;
   bool resumes = false;  // begins with what an earlier call left there
   bool pauses = false;   // leaves it there, and writes no `out`
+
+  // Tiles have up to kWideTileRows rows, and are neither selected nor in parts: for devices of DeviceFacts::warpgroups.
+  bool wide = false;
 
   AttentionStats* stats = nullptr;  // [n][n_query_heads], left for attention_shares(); null: nobody asks
 

@@ -19,14 +19,58 @@ constexpr float kLog2E = 1.44269504088896340736f;
 template <int kWidth>
 constexpr int kRowElements = kWidth + 8;
 
-template <int kWidth, typename T>
+// Where the elements of a tile of keys or values lie in shared memory. From a channel that is a multiple of 8 on, the
+// next 8 follow each other.
+template <int kWidthOf>
+struct PaddedTile {
+  static constexpr int kWidth = kWidthOf;
+  static constexpr int kElements = kKeys * kRowElements<kWidth>;
+  __device__ static constexpr int at(int row, int channel) { return row * kRowElements<kWidth> + channel; }
+};
+// As wgmma reads it (warpgroup.h): 64 channels of all rows, then the next 64; in each row its 8 runs of 8 elements are
+// exchanged by the row's number. It begins at a multiple of 1024 bytes.
+template <int kWidthOf>
+struct SwizzledTile {
+  static constexpr int kWidth = kWidthOf;
+  static constexpr int kElements = kKeys * kWidth;
+  __device__ static constexpr int at(int row, int channel) {
+    return (channel / kRunChannels * kKeys + row) * kRunChannels + ((channel / 8 ^ row) & 7) * 8 + channel % 8;
+  }
+  static constexpr int kRunChannels = 64;
+};
+
+// How a block of threads computes a tile. kStages: blocks of keys in shared memory; kAhead: those of them that are on
+// their way while one is computed with; kTogether: warps that have to compute together. Products by single warps:
+struct ByWarps {
+  static constexpr int kRows = kTileRows;
+  static constexpr int kThreads = cuda::kThreads;
+  static constexpr int kStages = cuda::kStages;
+  static constexpr int kAhead = kStages - 1;
+  static constexpr int kTogether = 1;
+  template <int kWidth>
+  using KeyTile = PaddedTile<kWidth>;
+};
+// By two warpgroups, with wgmma: keys and values come to twice as many rows. Values are multiplied with while the next
+// block's scores are weighed, and are kept for as long.
+struct ByWarpgroups {
+  static constexpr int kRows = kWideTileRows;
+  static constexpr int kThreads = kRows / 16 * kWarpSize;
+  static constexpr int kStages = 4;
+  static constexpr int kAhead = kStages - 2;
+  static constexpr int kTogether = 4;
+  template <int kWidth>
+  using KeyTile = SwizzledTile<kWidth>;
+};
+
+template <int kWidth, typename T, typename Way = ByWarps>
 struct Shared {
+  using KeyTile = typename Way::template KeyTile<kWidth>;
   static constexpr int kRow = kRowElements<kWidth>;
-  T queries[kTileRows * kRow];
-  T turned[kTileRows * kRow];  // the queries where the piece wants them
-  T keys[kStages][kKeys * kRow];
-  T values[kStages][kKeys * kRow];
-  int32_t rank[kTileRows];  // of tiles with a selection: of the piece's keys, by row; -1: not selected
+  T keys[Way::kStages][KeyTile::kElements];
+  T values[Way::kStages][KeyTile::kElements];
+  T queries[Way::kRows * kRow];
+  T turned[Way::kRows * kRow];  // the queries where the piece wants them
+  int32_t rank[Way::kRows];     // of tiles with a selection: of the piece's keys, by row; -1: not selected
 };
 
 // Launches with the least padded width that a head fits into: use(std::integral_constant<int, width>(), T()).
@@ -41,15 +85,16 @@ int with_head(const KvShape& shape, const Use& use) {
   return with_width(std::integral_constant<int, 128>());
 }
 
-// Begins to copy rows of two halves, one behind the other in `from`, into a padded tile of kKeys rows: n of them, and
-// zeros for the others and as padding. Other threads see them behind wait_for_copies() and a barrier.
-template <int kWidth, typename T>
+// Begins to copy rows of two halves, one behind the other in `from`, into a tile of kKeys rows: n of them, and zeros
+// for the others and as padding. Other threads see them behind wait_for_copies() and a barrier. kThreadsOf threads call
+// it.
+template <typename Tile, int kThreadsOf, typename T>
 __device__ __forceinline__ void copy_rows(T* to, const T* from, int n, int half, int thread) {
-  constexpr int kRow = kRowElements<kWidth>, kElements = 16 / sizeof(T), kHalfCopies = kWidth / 2 / kElements;
+  constexpr int kWidth = Tile::kWidth, kElements = 16 / sizeof(T), kHalfCopies = kWidth / 2 / kElements;
   if (half % kElements != 0) {  // rows and halves are not whole groups of 16 bytes
-    for (int i = thread; i < kKeys * kWidth; i += kThreads) {
+    for (int i = thread; i < kKeys * kWidth; i += kThreadsOf) {
       const int row = i / kWidth, side = i % kWidth / (kWidth / 2), at = i % (kWidth / 2);
-      T& element = to[row * kRow + side * (kWidth / 2) + at];
+      T& element = to[Tile::at(row, side * (kWidth / 2) + at)];
       if (row < n && at < half) {
         element = from[(2 * row + side) * half + at];
       } else {
@@ -58,11 +103,11 @@ __device__ __forceinline__ void copy_rows(T* to, const T* from, int n, int half,
     }
     return;
   }
-  for (int i = thread; i < kKeys * 2 * kHalfCopies; i += kThreads) {
+  for (int i = thread; i < kKeys * 2 * kHalfCopies; i += kThreadsOf) {
     const int row = i / (2 * kHalfCopies), part = i % (2 * kHalfCopies);
     const int side = part / kHalfCopies, at = part % kHalfCopies * kElements;
     const bool there = row < n && at < half;
-    copy_16_async(to + row * kRow + side * (kWidth / 2) + at, there ? from + (2 * row + side) * half + at : nullptr,
+    copy_16_async(to + Tile::at(row, side * (kWidth / 2) + at), there ? from + (2 * row + side) * half + at : nullptr,
                   there);
   }
 }

@@ -33,8 +33,8 @@ struct Int4Codes {
   }
 };
 
-// The tile of keys or values of a KV head, and the narrow record that they come from.
-template <int kWidth, typename T>
+// The tile of keys or values of a KV head, and the narrow record that they come from. kThreadsOf threads work on it.
+template <typename Tile, int kThreadsOf, typename T>
 class NarrowTile {
  public:
   __device__ NarrowTile(const Attention& args, int thread, T* tile)
@@ -77,7 +77,7 @@ class NarrowTile {
   }
 
  private:
-  static constexpr int kRow = kRowElements<kWidth>;
+  static constexpr int kWidth = Tile::kWidth;
   static constexpr int kScale = sizeof(float);  // bytes of a scale of int8
   static constexpr int kGroupSize = static_cast<int>(kInt4Group);
 
@@ -88,22 +88,22 @@ class NarrowTile {
   __device__ __forceinline__ void copy_bytes(int at, const uint8_t* from, int n) const {
     uint8_t* const to = reinterpret_cast<uint8_t*>(tile_) + at;
     if (d_ % 4 == 0) {
-      for (int i = 16 * thread_; i < n; i += 16 * kThreads) copy_16_async(to + i, from + i, true);
+      for (int i = 16 * thread_; i < n; i += 16 * kThreadsOf) copy_16_async(to + i, from + i, true);
     } else {
-      for (int i = 8 * thread_; i < n; i += 8 * kThreads) store_8(to + i, load_8(from + i));
+      for (int i = 8 * thread_; i < n; i += 8 * kThreadsOf) store_8(to + i, load_8(from + i));
     }
   }
 
-  __device__ __forceinline__ void put(T* row, int channel, float v) const {
+  __device__ __forceinline__ void put(int row, int channel, float v) const {
     const int half = d_ / 2;
-    if (channel < d_) from_float(v, row[channel < half ? channel : kWidth / 2 + channel - half]);
+    if (channel < d_) from_float(v, tile_[Tile::at(row, channel < half ? channel : kWidth / 2 + channel - half)]);
   }
-  // Channels [channel, channel + 2 kPairs) of a row, as far as the head has them.
+  // Channels [channel, channel + 2 kPairs) of a row, as far as the head has them; channel: a multiple of 4.
   template <int kPairs>
-  __device__ __forceinline__ void put_pairs(T* row, int channel, const unsigned (&pairs)[kPairs]) const {
+  __device__ __forceinline__ void put_pairs(int row, int channel, const unsigned (&pairs)[kPairs]) const {
     if (d_ == kWidth) {  // no padding behind the first half
       QUIRE_UNROLL for (int p = 0; p < kPairs; p += 2) {
-        store_8(row + channel + 2 * p, uint2{pairs[p], pairs[p + 1]});
+        store_8(tile_ + Tile::at(row, channel + 2 * p), uint2{pairs[p], pairs[p + 1]});
       }
       return;
     }
@@ -116,7 +116,7 @@ class NarrowTile {
   // A thread has four channels, of every kStep-th row.
   template <KvPart kPart>
   __device__ __forceinline__ void widen_int8(int n) const {
-    constexpr int kRuns = kWidth / 4, kStep = kThreads / kRuns, kOwn = (kKeys + kStep - 1) / kStep;
+    constexpr int kRuns = kWidth / 4, kStep = kThreadsOf / kRuns, kOwn = (kKeys + kStep - 1) / kStep;
     const int channel = thread_ % kRuns * 4, first = thread_ / kRuns;
     const bool has_any = first < kStep && channel < d_;
     const float* const scales = reinterpret_cast<const float*>(bytes() + scales_at());
@@ -137,54 +137,54 @@ class NarrowTile {
     __syncthreads();
     QUIRE_UNROLL for (int r = 0; r < kOwn; ++r) {
       const int row = first + r * kStep;
-      if (has_any && row < kKeys) put_pairs(tile_ + row * kRow, channel, pairs[r]);
+      if (has_any && row < kKeys) put_pairs(row, channel, pairs[r]);
     }
   }
 
   // A thread has a channel of a group of keys at a time.
   __device__ __forceinline__ void widen_int4_keys(int n) const {
-    constexpr int kGroups = kKeys / kGroupSize, kOwn = (kGroups * kWidth + kThreads - 1) / kThreads;
+    constexpr int kGroups = kKeys / kGroupSize, kOwn = (kGroups * kWidth + kThreadsOf - 1) / kThreadsOf;
     Int4Codes own[kOwn] = {};
     QUIRE_UNROLL for (int u = 0; u < kOwn; ++u) {
-      const int channel = (thread_ + u * kThreads) % kWidth, first = (thread_ + u * kThreads) / kWidth * kGroupSize;
+      const int channel = (thread_ + u * kThreadsOf) % kWidth, first = (thread_ + u * kThreadsOf) / kWidth * kGroupSize;
       if (channel < d_ && first < n) own[u].load(bytes(), int4_key_place(first, channel, d_));
     }
     __syncthreads();
     QUIRE_UNROLL for (int u = 0; u < kOwn; ++u) {
-      const int channel = (thread_ + u * kThreads) % kWidth, first = (thread_ + u * kThreads) / kWidth * kGroupSize;
+      const int channel = (thread_ + u * kThreadsOf) % kWidth, first = (thread_ + u * kThreadsOf) / kWidth * kGroupSize;
       if (first >= kKeys) continue;
       QUIRE_UNROLL for (int k = 0; k < kGroupSize; ++k) {
-        put(tile_ + (first + k) * kRow, channel, first + k < n ? own[u].number(k) : 0.0f);
+        put(first + k, channel, first + k < n ? own[u].number(k) : 0.0f);
       }
     }
   }
 
   // A thread has a group of a token's channels at a time.
   __device__ __forceinline__ void widen_int4_values(int n) const {
-    constexpr int kGroups = kWidth / kGroupSize, kOwn = (kGroups * kKeys + kThreads - 1) / kThreads;
+    constexpr int kGroups = kWidth / kGroupSize, kOwn = (kGroups * kKeys + kThreadsOf - 1) / kThreadsOf;
     Int4Codes own[kOwn] = {};
     QUIRE_UNROLL for (int u = 0; u < kOwn; ++u) {
-      const int row = (thread_ + u * kThreads) % kKeys, channel = (thread_ + u * kThreads) / kKeys * kGroupSize;
+      const int row = (thread_ + u * kThreadsOf) % kKeys, channel = (thread_ + u * kThreadsOf) / kKeys * kGroupSize;
       if (channel < d_ && row < n) own[u].load(bytes(), int4_value_place(row, channel, d_));
     }
     __syncthreads();
     QUIRE_UNROLL for (int u = 0; u < kOwn; ++u) {
-      const int row = (thread_ + u * kThreads) % kKeys, channel = (thread_ + u * kThreads) / kKeys * kGroupSize;
+      const int row = (thread_ + u * kThreadsOf) % kKeys, channel = (thread_ + u * kThreadsOf) / kKeys * kGroupSize;
       if (channel >= d_) continue;
       unsigned pairs[kGroupSize / 2];
       QUIRE_UNROLL for (int p = 0; p < kGroupSize / 2; ++p) {
         pairs[p] = row < n ? pack(own[u].number(2 * p), own[u].number(2 * p + 1), T()) : 0u;
       }
-      put_pairs(tile_ + row * kRow, channel, pairs);
+      put_pairs(row, channel, pairs);
     }
   }
 
   // Zeros behind the halves of a head that is narrower than the tile.
   __device__ __forceinline__ void fill_padding() const {
     const int pad = (kWidth - d_) / 2;
-    for (int i = thread_; i < 2 * kKeys * pad; i += kThreads) {
+    for (int i = thread_; i < 2 * kKeys * pad; i += kThreadsOf) {
       const int half = i / pad, end = (half % 2 + 1) * (kWidth / 2);
-      from_float(0.0f, tile_[half / 2 * kRow + end - 1 - i % pad]);
+      from_float(0.0f, tile_[Tile::at(half / 2, end - 1 - i % pad)]);
     }
   }
 

@@ -51,8 +51,9 @@ int attention_shares(Stream stream, const Attention& args, const AttentionCells&
   return with_head(args.shape, [&](auto width, auto type) {
     constexpr int kWidth = decltype(width)::value;
     using T = decltype(type);
-    return launch(shares_kernel<kWidth, T>, static_cast<unsigned>(args.n_works), kThreads, sizeof(Shared<kWidth, T>),
-                  stream, args, cells);
+    const int64_t n_blocks = args.n_works * (args.wide ? kWideTileRows / kTileRows : 1);
+    return launch(shares_kernel<kWidth, T>, static_cast<unsigned>(n_blocks), kThreads, sizeof(Shared<kWidth, T>), stream,
+                  args, cells);
   });
 }
 

@@ -1,12 +1,13 @@
 // Attention of a tile of queries over pieces of keys, online softmax, products on tensor cores.
 //
-// A block has four warps, each with 16 rows of the tile. Keys and values pass through shared memory in blocks of 64,
-// two in flight. A head is padded to kWidth channels: its halves, which rotation pairs, begin at 0 and kWidth / 2.
+// A warp has 16 rows of the tile. Keys and values pass through shared memory in blocks of 64. A head is padded to
+// kWidth channels: its halves, which rotation pairs, begin at 0 and kWidth / 2.
 #pragma once
 
 #include "kernels/cuda/attention_narrow.h"
 #include "kernels/cuda/rotation.h"
 #include "kernels/cuda/types.h"
+#include "kernels/cuda/warpgroup.h"
 
 namespace quire::cuda {
 
@@ -49,22 +50,29 @@ struct KeyBlock {
   __device__ __forceinline__ int n_keys() const { return end - offset < kKeys ? end - offset : kKeys; }
 };
 
-template <int kWidth, typename T, Purpose kPurpose>
+template <int kWidth, typename T, Purpose kPurpose, typename Way = ByWarps>
 class TileRun {
  public:
-  static constexpr int kRow = Shared<kWidth, T>::kRow;
+  using Memory = Shared<kWidth, T, Way>;
+  using KeyTile = typename Memory::KeyTile;
+  static constexpr int kRow = Memory::kRow;
+  static constexpr int kStages = Way::kStages;
   static constexpr int kSteps = kWidth / 16;  // of the product of queries and keys
+  static constexpr bool kByWarpgroups = Way::kTogether > 1;
+  static constexpr int kPairsAtOnce =
+      kByWarpgroups ? 1 : 2;  // that turn_queries() works on: there are registers for more
 
   // shares: of that purpose alone.
-  __device__ TileRun(const Attention& args, const AttentionCells* shares, Shared<kWidth, T>& shared)
+  __device__ TileRun(const Attention& args, const AttentionCells* shares, Memory& shared)
       : args_(args),
         cells_(shares),
         shared_(shared),
-        work_(args.works[blockIdx.x]),
+        work_(args.works[blockIdx.x / blocks_of_work(args)]),
         tile_(args.tiles[work_.tile]),
         n_rows_(tile_.count * tile_.heads),
         half_(args.shape.head_dim / 2),
-        has_rows_(warp_of_block() * 16 < n_rows_),
+        first_row_(static_cast<int>(blockIdx.x) % blocks_of_work(args) * kTileRows),
+        has_rows_(kByWarpgroups || first_row() + warp_of_block() * 16 < n_rows_),
         thread_(static_cast<int>(threadIdx.x)),
         g_(lane_of_warp() / 4),
         t_(lane_of_warp() % 4) {}
@@ -76,32 +84,48 @@ class TileRun {
     load_queries();
     begin();
     KeyBlock next = first_block(work_.first_piece), now = next;
-    for (int stage = 0; stage < kStages - 1; ++stage) load_ahead(next, stage);
-    int stage = 0, piece = -1;
+    for (int stage = 0; stage < Way::kAhead; ++stage) load_ahead(next, stage);
+    int stage = 0;
+    bool begins = true;  // its piece
     while (now.piece < work_.end_piece) {
-      wait_for_copies<kStages - 2>();
-      __syncthreads();
-      load_ahead(next, (stage + kStages - 1) % kStages);
-      if (now.piece != piece) begin_piece(piece = now.piece);
+      wait_for_copies<Way::kAhead - 1>();
+      show_shared();
+      load_ahead(next, (stage + Way::kAhead) % kStages);
+      if (begins) begin_piece(now.piece);
       if (now.kind == kNarrowRecord) {
         widen(now, stage);
-        __syncthreads();
+        show_shared();
       }
       if (turned_) {
         turn_keys(now, shared_.keys[stage]);
-        __syncthreads();
+        show_shared();
       }
-      if (has_rows_) attend(now, shared_.keys[stage], shared_.values[stage]);
-      advance(now);
+      if (has_rows_) attend(now, stage);
+      begins = advance(now);
       stage = (stage + 1) % kStages;
     }
     wait_for_copies<0>();
+    if constexpr (kByWarpgroups) {
+      if (work_.first_piece < work_.end_piece) add_held_values();
+    }
     if constexpr (kPurpose == Purpose::kOutput) finish();
   }
 
  private:
+  // What threads wrote to keys and values is seen by all, and by their products.
+  __device__ __forceinline__ void show_shared() const {
+    if constexpr (kByWarpgroups) show_to_products();
+    __syncthreads();
+  }
+
+  // Shares of a wide tile are made by two blocks, each for half of its rows. The first row of the block:
+  __device__ __forceinline__ static int blocks_of_work(const Attention& args) {
+    return kPurpose == Purpose::kShares && args.wide ? kWideTileRows / kTileRows : 1;
+  }
+  __device__ __forceinline__ int first_row() const { return kPurpose == Purpose::kShares ? first_row_ : 0; }
+
   // Of the thread's two rows.
-  __device__ __forceinline__ int row_of(int side) const { return warp_of_block() * 16 + g_ + 8 * side; }
+  __device__ __forceinline__ int row_of(int side) const { return first_row() + warp_of_block() * 16 + g_ + 8 * side; }
   __device__ __forceinline__ int64_t query_of(int row) const { return tile_.first + row / tile_.heads * tile_.step; }
   __device__ __forceinline__ int64_t place_of(int row) const {
     return tile_.place + int64_t{row / tile_.heads} * tile_.stride;
@@ -118,16 +142,19 @@ class TileRun {
     return {piece, of.kind, static_cast<int32_t>((of.begin - first) / kKeys * kKeys),
             static_cast<int32_t>(of.end - first), args_.records[of.kind][of.chunk]};
   }
-  __device__ __forceinline__ void advance(KeyBlock& block) const {
+  // Says whether the next block is another piece's.
+  __device__ __forceinline__ bool advance(KeyBlock& block) const {
     block.offset += kKeys;
-    if (block.offset >= block.end) block = first_block(block.piece + 1);
+    if (block.offset < block.end) return false;
+    block = first_block(block.piece + 1);
+    return true;
   }
 
   __device__ void load_queries() {
     // Queries of other types are converted, which no asynchronous copy does.
     constexpr int kPairs = kWidth / 2;
-    for (int i = thread_; i < kTileRows * kPairs; i += kThreads) {
-      const int row = i / kPairs, pair = i % kPairs;
+    for (int i = thread_; i < Way::kRows * kPairs; i += Way::kThreads) {
+      const int in_block = i / kPairs, row = first_row() + in_block, pair = i % kPairs;
       float low = 0, high = 0;
       if (row < n_rows_ && pair < half_) {
         const int64_t at = place_of(row) * args_.queries.stride + head_of(row) * 2 * half_ + pair;
@@ -142,8 +169,8 @@ class TileRun {
           high = to_float(static_cast<const f16*>(args_.queries.data)[at + half_]);
         }
       }
-      from_float(low, shared_.queries[row * kRow + pair]);
-      from_float(high, shared_.queries[row * kRow + kWidth / 2 + pair]);
+      from_float(low, shared_.queries[in_block * kRow + pair]);
+      from_float(high, shared_.queries[in_block * kRow + kWidth / 2 + pair]);
     }
   }
 
@@ -160,8 +187,10 @@ class TileRun {
     const T* const keys = static_cast<const T*>(block.record) + (2 * tile_.kv_head * chunk + block.offset) * width;
     const T* const values = keys + chunk * width;
     const int n = block.n_keys();
-    copy_rows<kWidth>(shared_.keys[stage], keys, n, half_, thread_);
-    if constexpr (kPurpose == Purpose::kOutput) copy_rows<kWidth>(shared_.values[stage], values, n, half_, thread_);
+    copy_rows<KeyTile, Way::kThreads>(shared_.keys[stage], keys, n, half_, thread_);
+    if constexpr (kPurpose == Purpose::kOutput) {
+      copy_rows<KeyTile, Way::kThreads>(shared_.values[stage], values, n, half_, thread_);
+    }
   }
   __device__ __forceinline__ void copy_narrow(const KeyBlock& block, int stage) const {
     const int n = block.n_keys(), kv_head = tile_.kv_head;
@@ -176,7 +205,9 @@ class TileRun {
     narrow(shared_.keys[stage]).template widen<KvPart::kKeys>(n);
     if constexpr (kPurpose == Purpose::kOutput) narrow(shared_.values[stage]).template widen<KvPart::kValues>(n);
   }
-  __device__ __forceinline__ NarrowTile<kWidth, T> narrow(T* tile) const { return {args_, thread_, tile}; }
+  __device__ __forceinline__ NarrowTile<KeyTile, Way::kThreads, T> narrow(T* tile) const {
+    return {args_, thread_, tile};
+  }
 
   // Turns the queries to where this piece wants them, and says which of its keys they see. All threads call it, behind
   // a barrier.
@@ -185,9 +216,9 @@ class TileRun {
     const AttentionSpan& span = args_.spans[piece.span];
     turned_ = span.turned;
     if (tile_.selected) {
-      for (int row = thread_; row < kTileRows; row += kThreads) shared_.rank[row] = -1;
+      for (int row = thread_; row < Way::kRows; row += Way::kThreads) shared_.rank[row] = -1;
       __syncthreads();
-      for (int i = thread_; i < piece.n_picks; i += kThreads) {
+      for (int i = thread_; i < piece.n_picks; i += Way::kThreads) {
         const AttentionPick pick = args_.picks[piece.first_pick + i];
         shared_.rank[pick.row] = pick.rank;
       }
@@ -204,11 +235,11 @@ class TileRun {
   // Writes the warp's queries, turned. Two lanes have a row, and no other warp reads it.
   __device__ __forceinline__ void turn_queries(const AttentionPiece& piece, const AttentionSpan& span) {
     const int row = warp_of_block() * 16 + lane_of_warp() / 2;
-    const Position position = split_position(position_of(row, piece, span));
+    const Position position = split_position(position_of(first_row() + row, piece, span));
     const T* const from = shared_.queries + row * kRow;
     T* const to = shared_.turned + row * kRow;
     __syncwarp();  // the last piece's were read
-    QUIRE_UNROLL_BY_2 for (int pair = lane_of_warp() % 2 * 2; pair < kWidth / 2; pair += 4) {
+    QUIRE_UNROLL_BY(kPairsAtOnce) for (int pair = lane_of_warp() % 2 * 2; pair < kWidth / 2; pair += 4) {
       const unsigned first = load_4(from + pair), second = load_4(from + kWidth / 2 + pair);
       const Angle low = angle_of(pair, position), high = angle_of(pair + 1, position);
       const float a0 = low_of(first, T()), a1 = high_of(first, T());
@@ -277,12 +308,12 @@ class TileRun {
       const double p = static_cast<double>(j - span.key_base) / static_cast<double>(span.key_div);
       return span.key_floor ? floor(p) : p;
     };
-    for (int i = thread_; i < kKeys * half_; i += kThreads) {
+    for (int i = thread_; i < kKeys * half_; i += Way::kThreads) {
       const int row = i / half_, pair = i % half_;
       double by = wanted(chunk_first + block.offset + row) - wanted(chunk_first);
       if (!args_.raw[piece.kind]) by -= static_cast<double>(block.offset + row);
       const Angle angle = angle_at(args_.turns[pair], split_position(by));
-      T &first = keys[row * kRow + pair], &second = keys[row * kRow + kWidth / 2 + pair];
+      T &first = keys[KeyTile::at(row, pair)], &second = keys[KeyTile::at(row, kWidth / 2 + pair)];
       const float a = to_float(first), b = to_float(second);
       from_float(a * angle.cosine - b * angle.sine, first);
       from_float(b * angle.cosine + a * angle.sine, second);
@@ -307,66 +338,118 @@ class TileRun {
     return seen;
   }
 
-  __device__ void attend(const KeyBlock& block, const T* keys, const T* values) {
-    float scores[kKeys / 8][4] = {};
-    QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) {
-      QUIRE_UNROLL for (int n = 0; n < kKeys / 8; n += 2) {
-        unsigned b[4];
-        load_tiles(b, keys + (n * 8 + lane_of_warp() % 8 + lane_of_warp() / 16 * 8) * kRow + step * 16 +
-                          lane_of_warp() / 8 % 2 * 8);
-        multiply_tile(scores[n], queries_[step], b[0], b[1], T());
-        multiply_tile(scores[n + 1], queries_[step], b[2], b[3], T());
-      }
+  __device__ void attend(const KeyBlock& block, int stage) {
+    float scores[kKeys / 8][4];
+    if constexpr (kByWarpgroups) {
+      multiply_keys_together(scores, stage);
+    } else {
+      multiply_keys(scores, shared_.keys[stage]);
     }
     mask(scores, block);
     if constexpr (kPurpose == Purpose::kShares) {
       const AttentionPiece& piece = args_.pieces[block.piece];
       add_shares(scores, piece.chunk * args_.shape.chunk + block.offset, piece);
     } else {
-      add_values(scores, values);
+      add_output(scores, stage);
     }
   }
 
-  // The softmax of the scores, and the values weighted by it.
-  __device__ __forceinline__ void add_values(float (&scores)[kKeys / 8][4], const T* values) {
-    QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
-      float greatest = max_[side];
-      QUIRE_UNROLL for (int n = 0; n < kKeys / 8; ++n) {
-        QUIRE_UNROLL for (int e = 0; e < 2; ++e) greatest = fmaxf(greatest, scores[n][2 * side + e]);
-      }
-      // The four lanes of a row.
-      greatest = fmaxf(greatest, __shfl_xor_sync(kWholeWarp, greatest, 1));
-      greatest = fmaxf(greatest, __shfl_xor_sync(kWholeWarp, greatest, 2));
-      const float base = greatest == -INFINITY ? 0.0f : greatest;
-      const float kept = exp2_fast(max_[side] - base);
-      float sum = 0;
-      QUIRE_UNROLL for (int n = 0; n < kKeys / 8; ++n) {
-        QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
-          float& score = scores[n][2 * side + e];
-          score = exp2_fast(score - base);
-          sum += score;
-        }
-      }
-      // Here and not at the end, so that it does not matter where one call ends and another one goes on.
-      sum += __shfl_xor_sync(kWholeWarp, sum, 1);
-      sum += __shfl_xor_sync(kWholeWarp, sum, 2);
-      max_[side] = greatest;
-      sum_[side] = sum_[side] * kept + sum;
-      QUIRE_UNROLL for (int c = 0; c < kWidth / 8; ++c) {
-        out_[c][2 * side] *= kept;
-        out_[c][2 * side + 1] *= kept;
-      }
+  // The values of a block, weighted by the softmax of its scores; of warpgroups, those of the block before.
+  __device__ __forceinline__ void add_output(float (&scores)[kKeys / 8][4], int stage) {
+    float kept[2];
+    QUIRE_UNROLL for (int side = 0; side < 2; ++side) kept[side] = weigh(scores, side);
+    if constexpr (kByWarpgroups) wait_for_products<0>(out_);
+    QUIRE_UNROLL for (int c = 0; c < kWidth / 8; ++c) {
+      QUIRE_UNROLL for (int e = 0; e < 4; ++e) out_[c][e] *= kept[e / 2];
     }
     QUIRE_UNROLL for (int step = 0; step < kKeys / 16; ++step) {
-      const unsigned weights[4] = {pack(scores[2 * step][0], scores[2 * step][1], T()),
-                                   pack(scores[2 * step][2], scores[2 * step][3], T()),
-                                   pack(scores[2 * step + 1][0], scores[2 * step + 1][1], T()),
-                                   pack(scores[2 * step + 1][2], scores[2 * step + 1][3], T())};
+      QUIRE_UNROLL for (int i = 0; i < 4; ++i) {
+        const float* const two = &scores[2 * step + i / 2][i % 2 * 2];
+        weights_[step][i] = pack(two[0], two[1], T());
+      }
+    }
+    if constexpr (kByWarpgroups) {
+      held_ = stage;
+    } else {
+      add_values(shared_.values[stage]);
+    }
+  }
+
+  __device__ __forceinline__ void multiply_keys(float (&scores)[kKeys / 8][4], const T* keys) const {
+    QUIRE_UNROLL for (int n = 0; n < kKeys / 8; ++n) { QUIRE_UNROLL for (int e = 0; e < 4; ++e) scores[n][e] = 0; }
+    QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) {
+      QUIRE_UNROLL for (int n = 0; n < kKeys / 8; n += 2) {
+        unsigned b[4];
+        load_tiles(b, keys + KeyTile::at(n * 8 + lane_of_warp() % 8 + lane_of_warp() / 16 * 8,
+                                         step * 16 + lane_of_warp() / 8 % 2 * 8));
+        multiply_tile(scores[n], queries_[step], b[0], b[1], T());
+        multiply_tile(scores[n + 1], queries_[step], b[2], b[3], T());
+      }
+    }
+  }
+
+  // With values of the block before on their way behind it.
+  __device__ __forceinline__ void multiply_keys_together(float (&scores)[kKeys / 8][4], int stage) {
+    begin_products(scores);
+    begin_products(out_);
+    QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) {
+      const T* const from = shared_.keys[stage] + KeyTile::at(0, step * 16);
+      multiply_rows_together<false>(scores, queries_[step], tile_of_keys(from), step > 0, T());
+    }
+    commit_products();
+    multiply_held_values();
+    commit_products();
+    wait_for_products<1>(scores);
+  }
+  __device__ __forceinline__ void multiply_held_values() {
+    QUIRE_UNROLL for (int step = 0; step < kKeys / 16; ++step) {
+      const T* const from = shared_.values[held_] + KeyTile::at(step * 16, 0);
+      multiply_rows_together<true>(out_, weights_[step], tile_of_values<kKeys>(from), true, T());
+    }
+  }
+  __device__ __forceinline__ void add_held_values() {
+    begin_products(out_);
+    multiply_held_values();
+    commit_products();
+    wait_for_products<0>(out_);
+  }
+
+  // The softmax of the scores of one of the thread's rows, as far as the keys have come; returns what earlier results
+  // are multiplied with.
+  __device__ __forceinline__ float weigh(float (&scores)[kKeys / 8][4], int side) {
+    float greatest = max_[side];
+    QUIRE_UNROLL for (int n = 0; n < kKeys / 8; ++n) {
+      QUIRE_UNROLL for (int e = 0; e < 2; ++e) greatest = fmaxf(greatest, scores[n][2 * side + e]);
+    }
+    // The four lanes of a row.
+    greatest = fmaxf(greatest, __shfl_xor_sync(kWholeWarp, greatest, 1));
+    greatest = fmaxf(greatest, __shfl_xor_sync(kWholeWarp, greatest, 2));
+    const float base = greatest == -INFINITY ? 0.0f : greatest;
+    const float kept = exp2_fast(max_[side] - base);
+    float sum = 0;
+    QUIRE_UNROLL for (int n = 0; n < kKeys / 8; ++n) {
+      QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
+        float& score = scores[n][2 * side + e];
+        score = exp2_fast(score - base);
+        sum += score;
+      }
+    }
+    // Here and not at the end, so that it does not matter where one call ends and another one goes on.
+    sum += __shfl_xor_sync(kWholeWarp, sum, 1);
+    sum += __shfl_xor_sync(kWholeWarp, sum, 2);
+    max_[side] = greatest;
+    sum_[side] = sum_[side] * kept + sum;
+    return kept;
+  }
+
+  __device__ __forceinline__ void add_values(const T* values) {
+    QUIRE_UNROLL for (int step = 0; step < kKeys / 16; ++step) {
       QUIRE_UNROLL for (int c = 0; c < kWidth / 8; c += 2) {
         unsigned b[4];
-        load_tiles_transposed(b, values + (step * 16 + lane_of_warp() % 16) * kRow + c * 8 + lane_of_warp() / 16 * 8);
-        multiply_tile(out_[c], weights, b[0], b[1], T());
-        multiply_tile(out_[c + 1], weights, b[2], b[3], T());
+        load_tiles_transposed(b,
+                              values + KeyTile::at(step * 16 + lane_of_warp() % 16, c * 8 + lane_of_warp() / 16 * 8));
+        multiply_tile(out_[c], weights_[step], b[0], b[1], T());
+        multiply_tile(out_[c + 1], weights_[step], b[2], b[3], T());
       }
     }
   }
@@ -464,11 +547,16 @@ class TileRun {
         sum_[side] = share_factor(of, args_.pauses);
       } else if (args_.resumes) {
         const float* const from = args_.state + place_in_state(row) * (2 * half_ + 2);
-        max_[side] = before_[side] = from[0];
+        max_[side] = from[0];
         sum_[side] = from[1];
         for_channels(side, [&](int channel, float& v) { v = from[2 + channel]; });
       }
     }
+  }
+
+  // The greatest score before this call, until finish() leaves it.
+  __device__ __forceinline__ float max_before(int row) const {
+    return args_.resumes ? args_.state[place_in_state(row) * (2 * half_ + 2)] : -INFINITY;
   }
 
   __device__ void finish() {
@@ -485,7 +573,9 @@ class TileRun {
         for_channels(side, [&](int channel, float v) { part[2 * kTileRows + row * 2 * half_ + channel] = v; });
         continue;
       }
-      if (args_.stats != nullptr && t_ == 0) args_.stats[place_in_state(row)] = {before_[side], max_[side], sum};
+      if (args_.stats != nullptr && t_ == 0) {
+        args_.stats[place_in_state(row)] = {max_before(row), max_[side], sum};
+      }
       if (args_.pauses) {
         float* const to = args_.state + place_in_state(row) * (2 * half_ + 2);
         if (t_ == 0) {
@@ -503,23 +593,26 @@ class TileRun {
 
   const Attention& args_;
   const AttentionCells* const cells_;
-  Shared<kWidth, T>& shared_;
-  const AttentionWork work_;
-  const AttentionTile tile_;
-  const int n_rows_, half_;
-  const bool has_rows_;  // the warp
+  Memory& shared_;
+  const AttentionWork& work_;
+  const AttentionTile& tile_;
+  const int n_rows_, half_, first_row_;
+  const bool has_rows_;  // the warp; all where they compute together
   const int thread_, g_, t_;
   // Of the piece: whether its keys are to be turned, whether they are seen with spaces in between, what the thread's
   // rows see, and the queries.
   bool turned_ = false, spaced_ = false;
   int seen_from_[2], seen_to_[2];
   unsigned queries_[kSteps][4];
+  // The weights of a block's values. Of warpgroups, those of the block before, in stage held_: at first those of the
+  // first block, with weights of 0, so that all blocks are alike.
+  unsigned weights_[kKeys / 16][4] = {};
+  int held_ = 0;
   float scale_[2];
   // Of rows g and g + 8 of the warp, the same in the four lanes of a row. For shares: what scores are relative to, and
   // the factor of exp2 of that.
   float max_[2] = {-INFINITY, -INFINITY};
   float sum_[2] = {0, 0};
-  float before_[2] = {-INFINITY, -INFINITY};  // the maximum before this call
   float out_[kWidth / 8][4] = {};
 };
 

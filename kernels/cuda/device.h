@@ -1,5 +1,5 @@
-// What kernels are written with, beside CUDA C++ itself: the only file with one body for nvcc and another for the
-// emulation, in which kernels run on the CPU for tests (tests/gpu/emulation/).
+// What kernels are written with, beside CUDA C++ itself. It and warpgroup.h alone have one body for nvcc and another for
+// the emulation, in which kernels run on the CPU for tests (tests/gpu/emulation/).
 //
 // A kernel uses dynamic shared memory only (QUIRE_SHARED_MEMORY), is launched by launch(), and has no PTX of its own.
 #pragma once
@@ -13,9 +13,10 @@
 #include <cuda_runtime.h>
 
 #define QUIRE_UNROLL _Pragma("unroll")
-#define QUIRE_UNROLL_BY_2 _Pragma("unroll 2")
-#define QUIRE_UNROLL_BY_4 _Pragma("unroll 4")
 #define QUIRE_ROLLED _Pragma("unroll 1")
+// n: a constant expression.
+#define QUIRE_PRAGMA(text) _Pragma(#text)
+#define QUIRE_UNROLL_BY(n) QUIRE_PRAGMA(unroll n)
 #define QUIRE_SHARED_MEMORY(name) extern __shared__ __align__(1024) unsigned char name[]
 
 #else
@@ -23,9 +24,8 @@
 #include <cuda_on_host.h>
 
 #define QUIRE_UNROLL
-#define QUIRE_UNROLL_BY_2
-#define QUIRE_UNROLL_BY_4
 #define QUIRE_ROLLED
+#define QUIRE_UNROLL_BY(n)
 #define QUIRE_SHARED_MEMORY(name) unsigned char* const name = ::quire::emulation::shared_memory()
 
 struct CUstream_st;

@@ -55,6 +55,8 @@ struct DeviceFacts {
   int32_t n_processors = 0;
   // This plugin has code for it.
   bool usable = false;
+  // Attention::wide is for it.
+  bool warpgroups = false;
   int64_t memory_bytes = 0;
 };
 

@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const In* x, int64_t
   const In* const row = x + blockIdx.x * x_stride;
   Out* const to = out + blockIdx.x * out_stride;
   float sum = 0;
-  QUIRE_UNROLL_BY_4 for (int64_t j = threadIdx.x; j < width; j += kThreads) {
+  QUIRE_UNROLL_BY(4) for (int64_t j = threadIdx.x; j < width; j += kThreads) {
     const float v = to_float(row[j]);
     sum += v * v;
   }
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const In* x, int64_t
   for (int w = 0; w < kThreads / kWarpSize; ++w) sum += sums[w];
   const float factor = rsqrtf(sum / static_cast<float>(width) + eps);
   // Element j is read and written by one thread, so out may be x.
-  QUIRE_UNROLL_BY_4 for (int64_t j = threadIdx.x; j < width; j += kThreads) {
+  QUIRE_UNROLL_BY(4) for (int64_t j = threadIdx.x; j < width; j += kThreads) {
     from_float(to_float(row[j]) * factor * weight[j], to[j]);
   }
 }

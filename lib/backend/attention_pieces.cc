@@ -14,6 +14,7 @@ class Cutter {
         n_heads_(args.n_query_heads),
         l_(args.chunk),
         old_(args.old),
+        tile_rows_(args.tile_rows),
         group_(args.n_query_heads / args.n_kv_heads),
         selection_(selection),
         pool_(pool) {}
@@ -36,6 +37,7 @@ class Cutter {
   int n_heads_;
   int64_t l_;
   OldText old_;
+  const int64_t tile_rows_;
   int group_;
   const int32_t* selection_;
   ThreadPool* pool_;
@@ -107,7 +109,7 @@ void Cutter::push(Tile& tile) {
 }
 
 void Cutter::add_block(const QueryBlock& block, int64_t in_plan) {
-  const int64_t tile_queries = std::max<int64_t>(1, (block.selected ? kSelectedTileRows : kTileRows) / group_);
+  const int64_t tile_queries = std::max<int64_t>(1, (block.selected ? kSelectedTileRows : tile_rows_) / group_);
   int64_t count = 0;
   for (int64_t q = 0; q < block.n_queries; q += count) {
     count = of_one_age(block, q, 1, std::min(tile_queries, block.n_queries - q));
@@ -138,7 +140,7 @@ void Cutter::add_head(const QueryBlock& block, int head, int64_t in_plan) {
     const bool sees = stride == 1 || (block.first_query + residue - first_key(list)) % stride == 0;
     int64_t count = 0;
     for (int64_t q = residue; q < block.n_queries; q += count * stride) {
-      count = of_one_age(block, q, stride, std::min(kTileRows, ceil_div(block.n_queries - q, stride)));
+      count = of_one_age(block, q, stride, std::min(tile_rows_, ceil_div(block.n_queries - q, stride)));
       Tile tile = tile_at(block, in_plan, q, count);
       tile.step *= stride;
       tile.stride = stride;

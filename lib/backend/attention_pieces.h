@@ -80,6 +80,7 @@ struct CutArgs {
   int n_kv_heads;
   int64_t chunk;
   OldText old;
+  int64_t tile_rows = kTileRows;  // of tiles without a selection, at most
 };
 
 // The blocks without a selection: the same in every layer.

@@ -103,27 +103,29 @@ class CudaAttention : public WatchedBackend {
   const std::unique_ptr<Queue> queue_;
 };
 
-// The device, which says that it has so many processors.
-const cuda::DeviceApi& device_of(int n_processors) {
-  static int said = 0;
+// The device, which says that it has so many processors, and whether wide tiles are for it.
+const cuda::DeviceApi& device_of(int n_processors, bool warpgroups) {
+  static cuda::DeviceFacts said;
   static const cuda::DeviceApi api = [] {
     cuda::DeviceApi of = test_device();
     of.describe = [](int device, cuda::DeviceFacts* out) {
       const int error = test_device().describe(device, out);
-      out->n_processors = said;
+      out->n_processors = said.n_processors;
+      out->warpgroups = said.warpgroups;
       return error;
     };
     return of;
   }();
-  said = n_processors;
+  said.n_processors = n_processors;
+  said.warpgroups = warpgroups;
   return api;
 }
 
 // A machine whose attention is the kernel's. The fewer processors its device has, the fewer keys are in parts; 0: none
 // are.
 struct CudaMachine : Machine {
-  explicit CudaMachine(int n_processors = 0) : real(std::move(backend)) {
-    backend = std::make_unique<CudaAttention>(*real, device_of(n_processors));
+  explicit CudaMachine(int n_processors = 0, bool warpgroups = false) : real(std::move(backend)) {
+    backend = std::make_unique<CudaAttention>(*real, device_of(n_processors, warpgroups));
   }
   ~CudaMachine() { queue.reset(); }
   std::unique_ptr<Backend> real;
@@ -153,7 +155,7 @@ void expect_near(const std::vector<float>& actual, const std::vector<double>& ex
 TEST_P(CudaAttentionKernel, MatchesTheReference) {
   Random random;
   SCOPED_TRACE(random.trace());
-  CudaMachine whole, parts(kMany);
+  CudaMachine whole, parts(kMany), wide(0, true);
   const bool all = GetParam().schedule == emulation::Schedule::kAhead;
   const Shape shapes[] = {{4, 1, 64, 64, kBF16},  {1, 1, 96, 48, kF16}, {2, 2, 32, 256, kF16},
                           {3, 1, 128, 80, kBF16}, {8, 1, 48, 16, kF16}, {1, 2, 16, 112, kBF16}};
@@ -166,7 +168,8 @@ TEST_P(CudaAttentionKernel, MatchesTheReference) {
       const Plan plan = make_plan(plan_case, kFirst, kQueries, shape.n_query_heads());
       const AttentionScene& scene = plan_case.raw ? raw : rotated;
       const auto expected = scene.expected(plan, random.between(0, 4), 5);
-      expect_near(scene.run(random.between(0, 1) == 0 ? whole : parts, plan, kFirst, kQueries), expected, shape,
+      CudaMachine* const machines[] = {&whole, &parts, &wide};
+      expect_near(scene.run(*machines[random.between(0, 2)], plan, kFirst, kQueries), expected, shape,
                   plan_case.name == "scaled" ? 4 : 1);
       if (HasFailure()) return;
     }
@@ -178,7 +181,7 @@ TEST_P(CudaAttentionKernel, MatchesTheReference) {
 TEST_P(CudaAttentionKernel, MatchesTheReferenceForOldText) {
   Random random;
   SCOPED_TRACE(random.trace());
-  CudaMachine whole, parts(kMany);
+  CudaMachine whole, parts(kMany), wide(0, true);
   const bool all = GetParam().schedule == emulation::Schedule::kAhead;
   const Shape shapes[] = {
       {4, 1, 64, 64, kBF16, 0},         {1, 2, 96, 48, kF16, 100},        {2, 1, 32, 256, kF16, 0},
@@ -194,7 +197,8 @@ TEST_P(CudaAttentionKernel, MatchesTheReferenceForOldText) {
       const Plan plan = make_plan(plan_case, kFirst, kQueries, shape.n_query_heads());
       const AttentionScene& scene = plan_case.raw ? raw : rotated;
       const auto expected = scene.expected(plan, random.between(0, 4), 5);
-      expect_near(scene.run(random.between(0, 1) == 0 ? whole : parts, plan, kFirst, kQueries), expected, shape,
+      CudaMachine* const machines[] = {&whole, &parts, &wide};
+      expect_near(scene.run(*machines[random.between(0, 2)], plan, kFirst, kQueries), expected, shape,
                   plan_case.name == "scaled" ? 4 : 1);
       if (HasFailure()) return;
     }
@@ -322,7 +326,9 @@ TEST_P(CudaAttentionKernel, OfPartsIsThatOfTheWhole) {
 TEST_P(CudaAttentionKernel, WindowsChangeNoBit) {
   Random random;
   SCOPED_TRACE(random.trace());
-  CudaMachine machine;
+  const bool warpgroups = random.between(0, 1) > 0;
+  SCOPED_TRACE(warpgroups ? "wide tiles" : "tiles");
+  CudaMachine machine(0, warpgroups);
   for (const Shape& shape : {Shape{4, 1, 32, 16, kF16}, Shape{2, 2, 24, 112, kBF16}, Shape{2, 2, 64, 16, kF16, 40},
                              Shape{2, 1, 48, 112, kBF16, 0, kInt4}}) {
     const AttentionScene rotated(machine, random, shape, false), raw(machine, random, shape, true);
@@ -347,7 +353,9 @@ constexpr double kShares = 8e-3;
 TEST_P(CudaAttentionKernel, SharesAreTheDefinition) {
   Random random;
   SCOPED_TRACE(random.trace());
-  CudaMachine whole, parts(kMany);
+  const bool warpgroups = random.between(0, 1) > 0;
+  SCOPED_TRACE(warpgroups ? "wide tiles" : "tiles");
+  CudaMachine whole(0, warpgroups), parts(kMany);
   const int64_t n_keys = AttentionScene::kTextKeys;
   for (const Shape& shape : {Shape{4, 1, 32, 16, kF16}, Shape{2, 2, 48, 64, kBF16}, Shape{2, 2, 64, 32, kF16, 60},
                              Shape{2, 1, 32, 64, kBF16, 0, kInt4}}) {
@@ -401,7 +409,7 @@ TEST_P(CudaAttentionKernel, SharesOfSelectedChunks) {
 // Rows that see nothing give zeros, and with them what has no pieces at all.
 TEST_P(CudaAttentionKernel, NoKeysGiveZero) {
   Random random;
-  CudaMachine machine;
+  CudaMachine machine(0, random.between(0, 1) > 0);
   const AttentionScene scene(machine, random, {2, 2, 32, 16, kF16}, false);
   Plan plan;
   plan.add_block(kFirst, 3, {});

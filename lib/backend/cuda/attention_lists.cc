@@ -17,7 +17,7 @@ class Lister {
   void run() {
     for (const Span& span : plan_.spans) add_span(span);
     for (const tiling::Tile& tile : cut_.tiles) {
-      const int64_t queries = std::max(1, kTileRows / tile.heads);
+      const int64_t queries = std::max<int64_t>(1, options_.tile_rows / tile.heads);
       for (int64_t q = 0; q < tile.count; q += queries) add_tile(tile, q, std::min(queries, tile.count - q));
     }
   }

@@ -26,6 +26,7 @@ struct ListOptions {
   // blocks, whose results are merged. Parts begin at multiples of this, whatever the tile. 0: no parts.
   int64_t part_keys = 0;
   AttentionArgs::Window window{};  // the pieces in it alone
+  int64_t tile_rows = kTileRows;   // of a tile at most
 };
 
 // Appends the tiles of `cut`, whose pieces point into `plan`.

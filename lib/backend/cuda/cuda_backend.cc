@@ -164,7 +164,7 @@ class CudaBackend final : public Backend {
   Result<std::unique_ptr<PreparedStep>> prepare_step(Exec exec, int n_query_heads,
                                                      std::span<const StepSequence> sequences) override {
     auto step = std::make_unique<CudaStep>(lists_, n_query_heads);
-    step->cut(sequences, facts_.n_processors);
+    step->cut(sequences, facts_);
     int64_t n_rows = 0;
     for (const StepSequence& sequence : sequences) n_rows += sequence.n;
     cuda_queue(exec.queue).begin_step(n_rows);

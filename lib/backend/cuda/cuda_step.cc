@@ -88,7 +88,10 @@ void ListsOnDevice::set(const std::byte* base, Attention& args) const {
 // ---- CudaStep
 
 ListOptions CudaStep::list_options(const Sequence& sequence) {
-  return {.chunk = sequence.geometry.chunk, .raw = {sequence.raw_keys}, .part_keys = sequence.part_keys};
+  return {.chunk = sequence.geometry.chunk,
+          .raw = {sequence.raw_keys},
+          .part_keys = sequence.part_keys,
+          .tile_rows = sequence.tile_rows};
 }
 
 int64_t CudaStep::part_keys(int64_t n_keys, int64_t n_tiles, int n_processors, int64_t chunk) {
@@ -97,7 +100,7 @@ int64_t CudaStep::part_keys(int64_t n_keys, int64_t n_tiles, int n_processors, i
   return round_up(std::max(kLeastPart, ceil_div(n_keys, parts)), chunk);
 }
 
-void CudaStep::cut(std::span<const StepSequence> all, int n_processors) {
+void CudaStep::cut(std::span<const StepSequence> all, const DeviceFacts& device) {
   struct Range {
     int64_t first_work, n_works, first_merge, n_merges;
     int32_t n_parts;
@@ -108,17 +111,22 @@ void CudaStep::cut(std::span<const StepSequence> all, int n_processors) {
     Sequence& own = sequences_.emplace_back();
     static_cast<StepSequence&>(own) = given;
     own.first_index = add_index(given.first_key);
-    own.pieces =
-        tiling::cut_pieces({*given.plan, n_query_heads, given.geometry.n_kv_heads, given.geometry.chunk, given.old});
     int64_t n_tiles = 0, n_keys = 0;
+    bool selects = false;
     for (const QueryBlock& block : given.plan->blocks) {
       const int64_t last = block.first_query + (block.n_queries - 1) * block.step;
       n_keys = std::max(n_keys, last + 1);
       const int64_t rows = block.per_head ? block.n_queries * n_query_heads
                                           : block.n_queries * (n_query_heads / given.geometry.n_kv_heads);
       n_tiles += ceil_div(rows, kTileRows) * (block.per_head ? 1 : given.geometry.n_kv_heads);
+      selects = selects || block.selected;
     }
-    own.part_keys = part_keys(n_keys, n_tiles, n_processors, given.geometry.chunk);
+    own.part_keys = part_keys(n_keys, n_tiles, device.n_processors, given.geometry.chunk);
+    // As many wide tiles as processors, of which each works on one at a time.
+    const bool many = n_tiles * kTileRows >= device.n_processors * int64_t{kWideTileRows};
+    if (device.warpgroups && many && own.part_keys == 0 && !selects) own.tile_rows = kWideTileRows;
+    own.pieces = tiling::cut_pieces(
+        {*given.plan, n_query_heads, given.geometry.n_kv_heads, given.geometry.chunk, given.old, own.tile_rows});
     const auto first_work = static_cast<int64_t>(lists_.works.size());
     const auto first_merge = static_cast<int64_t>(lists_.merges.size());
     const auto first_span = static_cast<int32_t>(lists_.spans.size());
@@ -127,7 +135,7 @@ void CudaStep::cut(std::span<const StepSequence> all, int n_processors) {
     ranges.push_back({first_work, static_cast<int64_t>(lists_.works.size()) - first_work, first_merge,
                       static_cast<int64_t>(lists_.merges.size()) - first_merge, lists_.n_parts});
     add_scored(own);
-    add_chosen(own, first_span, n_processors);
+    add_chosen(own, first_span, device.n_processors);
   }
   const ListsOnDevice together(lists_, layout_);
   for (const Range& range : ranges) {

@@ -93,6 +93,8 @@ class CudaStep : public PreparedStep {
   struct Sequence : StepSequence {
     tiling::Pieces pieces;  // of the blocks without a selection
     int64_t part_keys = 0;  // ListOptions of its calls
+    int64_t tile_rows = kTileRows;
+    bool wide() const { return tile_rows > kTileRows; }  // Attention::wide
     std::vector<ScoredBlock> scored;
     ChosenTiles chosen;
     size_t query_scale = 0;  // place of f32 [n], if the plan has it
@@ -103,8 +105,8 @@ class CudaStep : public PreparedStep {
   CudaStep(ListPool& pool, int n_heads) : n_query_heads(n_heads), pool_(pool) {}
   ~CudaStep() override { pool_.give_back(std::move(memory_)); }
 
-  // Cuts the plans. n_processors: of the device.
-  void cut(std::span<const StepSequence> all, int n_processors);
+  // Cuts the plans.
+  void cut(std::span<const StepSequence> all, const DeviceFacts& device);
   // Queues the copy.
   Status upload(CudaQueue& queue);
 

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <new>
 #include <random>
@@ -19,6 +20,11 @@ struct Copy {
   const void* source;
   int bytes;
   bool whole;
+};
+
+struct Product {
+  float* sums;
+  std::function<void(float*)> add;
 };
 
 // Where lanes of a warp meet. Two sets of slots in turn, so that a lane may read those of the last meeting while
@@ -36,6 +42,7 @@ struct Barrier {
 };
 
 constexpr int kBarriers = 16;
+constexpr int kWarpgroup = 4 * kWarp;
 constexpr std::align_val_t kSharedAlignment{1024};
 LaunchOptions launch_options;
 thread_local Block* running = nullptr;
@@ -48,6 +55,12 @@ struct Thread {
   Fiber fiber;
   std::vector<std::vector<Copy>> committed;
   std::vector<Copy> open;
+  std::vector<std::vector<Product>> committed_products;
+  std::vector<Product> open_products;
+  std::map<float*, std::vector<float>> sums;  // what products that are not done add to
+  bool may_begin = false;                     // products: since begin_products(), until some are waited for
+  bool shown = true;                          // to products: what it copied
+  int n_products = 0;
 };
 
 class Block {
@@ -119,6 +132,11 @@ void Block::thread_body() {
   kernel_();
   Thread& self = *current_;
   if (!self.open.empty() || !self.committed.empty()) fail("a thread ends with copies that it did not wait for");
+  if (!self.sums.empty()) fail("a thread ends with products that it did not wait for");
+  const Thread& first = threads_[static_cast<size_t>(self.number / kWarpgroup * kWarpgroup)];
+  if (first.fiber.ended() && first.n_products != self.n_products) {
+    fail("threads of a warpgroup take part in different products");
+  }
   ended_[static_cast<size_t>(warp())] |= 1u << (self.number % kWarp);
   --n_live_;
   ++progress_;
@@ -169,6 +187,12 @@ void Block::run(Index3 index, std::mt19937_64& random) {
   for (Thread& thread : threads_) {
     thread.open.clear();
     thread.committed.clear();
+    thread.open_products.clear();
+    thread.committed_products.clear();
+    thread.sums.clear();
+    thread.may_begin = false;
+    thread.shown = true;
+    thread.n_products = 0;
     thread.fiber.start(body_);
   }
   const bool ahead = launch_options.schedule == Schedule::kAhead || launch_options.schedule == Schedule::kAheadReverse;
@@ -297,6 +321,7 @@ void commit_copies() {
 void wait_for_copies(size_t but_the_last) {
   Thread& self = running->thread();
   while (self.committed.size() > but_the_last) {
+    if (!self.committed.front().empty()) self.shown = false;
     for (const Copy& copy : self.committed.front()) {
       if (copy.whole) {
         std::memcpy(copy.target, copy.source, static_cast<size_t>(copy.bytes));
@@ -307,5 +332,45 @@ void wait_for_copies(size_t but_the_last) {
     self.committed.erase(self.committed.begin());
   }
 }
+
+void begin_products() { running->thread().may_begin = true; }
+
+void begin_product(float* sums, size_t n, std::function<void(float*)> add) {
+  Thread& self = running->thread();
+  if (!self.may_begin) fail("a product that begin_products() does not precede");
+  if (!self.shown) fail("a product of what was not shown to products");
+  if (!self.sums.contains(sums)) {
+    self.sums[sums].assign(sums, sums + n);
+    std::memset(sums, 0xff, n * sizeof *sums);
+  }
+  self.open_products.push_back({sums, std::move(add)});
+  ++self.n_products;
+}
+
+void commit_products() {
+  Thread& self = running->thread();
+  self.committed_products.push_back(std::move(self.open_products));
+  self.open_products.clear();
+}
+
+void wait_for_products(size_t but_the_last) {
+  Thread& self = running->thread();
+  self.may_begin = false;
+  if (!self.open_products.empty()) fail("products that are waited for and were not committed");
+  std::vector<std::vector<Product>>& groups = self.committed_products;
+  const size_t n_done = groups.size() - std::min(groups.size(), but_the_last);
+  for (size_t g = 0; g < n_done; ++g) {
+    for (const Product& product : groups[g]) product.add(self.sums[product.sums].data());
+  }
+  groups.erase(groups.begin(), groups.begin() + static_cast<std::ptrdiff_t>(n_done));
+  std::erase_if(self.sums, [&](const auto& held) {
+    const auto adds_to_it = [&](const Product& product) { return product.sums == held.first; };
+    if (std::ranges::any_of(groups, [&](const auto& g) { return std::ranges::any_of(g, adds_to_it); })) return false;
+    std::ranges::copy(held.second, held.first);
+    return true;
+  });
+}
+
+void show_to_products() { running->thread().shown = true; }
 
 }  // namespace quire::emulation

@@ -2,7 +2,8 @@
 //
 // Each thread of a block is a fiber, and the blocks go over OS threads. It is stricter than a GPU, so that faults show:
 // - Shared memory is all ones (NaN) when a block begins.
-// - What an asynchronous copy writes is all ones from its issue until it is waited for.
+// - What an asynchronous copy writes is all ones from its issue until it is waited for, and so is what products of
+//   warpgroups add to; they read shared memory when they are waited for.
 // - Threads run in the order of the schedule. Each order is one that a GPU may take.
 // - Lanes of a warp that meet in different collectives, a shuffle from a lane that takes no part, misaligned copies,
 //   copies that nobody waits for, and barriers that some threads never reach end the launch with an error.
@@ -83,6 +84,14 @@ const Slots& meet(unsigned mask, const void* value, size_t bytes, const char* na
 void copy_async(void* target, const void* source, int bytes, bool whole);
 void commit_copies();
 void wait_for_copies(size_t but_the_last);
+
+// Products of warpgroups (kernels/cuda/warpgroup.h). add(what the n sums were before) runs when it is waited for.
+void begin_products();
+void begin_product(float* sums, size_t n, std::function<void(float*)> add);
+void commit_products();
+void wait_for_products(size_t but_the_last);
+// Has to be called between copies that were waited for and a product.
+void show_to_products();
 
 // Ends the launch with a Fault: literals, because what a thread has on its stack then is never destroyed.
 [[noreturn]] void fail(const char* what, const char* more = "");
