@@ -29,7 +29,7 @@ namespace quire::cuda {
 using Event = CUevent_st*;
 using Graph = CUgraphExec_st*;
 
-constexpr uint32_t kDeviceApiVersion = 4;
+constexpr uint32_t kDeviceApiVersion = 5;
 
 // Why there is no device that can be used, from least to most that was found.
 enum class Obstacle : int32_t {
@@ -55,7 +55,7 @@ struct DeviceFacts {
   int32_t n_processors = 0;
   // This plugin has code for it.
   bool usable = false;
-  // Attention::wide is for it.
+  // It has wgmma, and this plugin has code for that: Attention::wide is for it.
   bool warpgroups = false;
   int64_t memory_bytes = 0;
 };

@@ -2,7 +2,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <string_view>
@@ -75,10 +74,8 @@ int describe(int device, DeviceFacts* out) {
   out->minor = properties.minor;
   out->n_processors = properties.multiProcessorCount;
   out->usable = has_code_for(properties.major, properties.minor);
-  // No Hopper has run it yet, so that it is asked for.
-  const char* const asked = std::getenv("QUIRE_CUDA_WARPGROUPS");
-  const bool has_code = std::string_view(QUIRE_CUDA_ARCHITECTURES).find("90a") != std::string_view::npos;
-  out->warpgroups = properties.major == 9 && has_code && asked != nullptr && std::string_view(asked) == "1";
+  const bool has_wgmma = std::string_view(QUIRE_CUDA_ARCHITECTURES).find("90a") != std::string_view::npos;
+  out->warpgroups = properties.major == 9 && has_wgmma;
   out->memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   return 0;
 }

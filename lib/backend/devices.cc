@@ -1,6 +1,8 @@
 #include "lib/backend/devices.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 #include "lib/backend/cpu/cpu_backend.h"
 #include "lib/backend/cuda/cuda_backend.h"
@@ -40,7 +42,12 @@ Result<Backend*> Devices::gpu(int index) {
   MutexLock lock(mutex_);
   std::unique_ptr<Backend>& backend = gpus_[index];
   if (!backend) {
-    QUIRE_ASSIGN(backend, cuda::create_cuda_backend(allocator_, *find_cuda_().api, index, &pool_));
+    cuda::CudaOptions options;
+    options.pool = &pool_;
+    // No Hopper has run them yet, so that they are asked for.
+    const char* const warpgroups = std::getenv("QUIRE_CUDA_WARPGROUPS");
+    options.warpgroups = warpgroups != nullptr && std::string_view(warpgroups) == "1";
+    QUIRE_ASSIGN(backend, cuda::create_cuda_backend(allocator_, *find_cuda_().api, index, options));
   }
   return backend.get();
 }

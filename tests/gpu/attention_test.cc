@@ -26,9 +26,9 @@ constexpr int64_t kQueries = AttentionScene::kQueries;
 // brought.
 class CudaAttention : public WatchedBackend {
  public:
-  CudaAttention(Backend& real, const cuda::DeviceApi& api)
+  CudaAttention(Backend& real, const cuda::DeviceApi& api, bool warpgroups)
       : WatchedBackend(real),
-        device_(take(cuda::create_cuda_backend(allocator_, api, 0))),
+        device_(take(cuda::create_cuda_backend(allocator_, api, 0, {.warpgroups = warpgroups}))),
         queue_(take(device_->create_queue())) {}
 
   Status attention(Exec exec, const PreparedStep& step, std::span<const AttentionArgs> sequences) override {
@@ -103,29 +103,27 @@ class CudaAttention : public WatchedBackend {
   const std::unique_ptr<Queue> queue_;
 };
 
-// The device, which says that it has so many processors, and whether wide tiles are for it.
-const cuda::DeviceApi& device_of(int n_processors, bool warpgroups) {
-  static cuda::DeviceFacts said;
+// The device, which says that it has so many processors.
+const cuda::DeviceApi& device_of(int n_processors) {
+  static int said = 0;
   static const cuda::DeviceApi api = [] {
     cuda::DeviceApi of = test_device();
     of.describe = [](int device, cuda::DeviceFacts* out) {
       const int error = test_device().describe(device, out);
-      out->n_processors = said.n_processors;
-      out->warpgroups = said.warpgroups;
+      out->n_processors = said;
       return error;
     };
     return of;
   }();
-  said.n_processors = n_processors;
-  said.warpgroups = warpgroups;
+  said = n_processors;
   return api;
 }
 
 // A machine whose attention is the kernel's. The fewer processors its device has, the fewer keys are in parts; 0: none
-// are.
+// are. warpgroups: tiles are wide, where the device has wgmma.
 struct CudaMachine : Machine {
   explicit CudaMachine(int n_processors = 0, bool warpgroups = false) : real(std::move(backend)) {
-    backend = std::make_unique<CudaAttention>(*real, device_of(n_processors, warpgroups));
+    backend = std::make_unique<CudaAttention>(*real, device_of(n_processors), warpgroups);
   }
   ~CudaMachine() { queue.reset(); }
   std::unique_ptr<Backend> real;

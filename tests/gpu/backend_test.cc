@@ -30,7 +30,8 @@ struct Device {
   explicit Device(int index = 0, const cuda::DeviceApi& api = test_device(),
                   size_t most_dequantized_bytes = cuda::kMostDequantizedBytes) {
     emulation::set_launch_options({.schedule = emulation::Schedule::kRandom, .n_threads = 2});
-    backend = take(cuda::create_cuda_backend(allocator, api, index, &pool, most_dequantized_bytes));
+    backend = take(cuda::create_cuda_backend(allocator, api, index,
+                                             {.pool = &pool, .most_dequantized_bytes = most_dequantized_bytes}));
     queue = take(backend->create_queue());
   }
   ~Device() { emulation::set_device_faults({}); }

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <thread>
@@ -137,6 +138,40 @@ TEST_P(OnDevice, LogitsAreNearThoseOfTheCpu) {
   const auto session = make_session(device, options), of_cpu = make_session(cpu, options);
   expect_alike(read_on(of_cpu, tokens, 4), read_on(session, tokens, 4), *cpu);
   EXPECT_EQ(stats(*session).kv_narrow_bytes > 0, stats(*of_cpu).kv_narrow_bytes > 0);
+}
+
+// The device, of few processors, which counts attention of wide tiles.
+std::atomic<int> n_wide = 0;
+const cuda::DeviceApi& small_device() {
+  static const cuda::DeviceApi api = [] {
+    cuda::DeviceApi of = test_device();
+    of.describe = [](int device, cuda::DeviceFacts* out) {
+      const int error = test_device().describe(device, out);
+      out->n_processors = 1;
+      return error;
+    };
+    of.attention = [](cuda::Stream stream, const cuda::Attention& args) {
+      n_wide += args.wide ? 1 : 0;
+      return test_device().attention(stream, args);
+    };
+    return of;
+  }();
+  return api;
+}
+
+TEST_P(OnDevice, AttendsInWideTiles) {
+  cuda::DeviceFacts facts;
+  ASSERT_EQ(test_device().describe(0, &facts), 0);
+  if (!facts.warpgroups) GTEST_SKIP() << "the device has no wgmma";
+  if (GetParam().chooses) GTEST_SKIP() << "what is selected is in other tiles";
+  const auto cpu = load(GetParam().model, 1),
+             device = on_device(GetParam().model, 0, small_device(), {.warpgroups = true});
+  const SessionOptions options = options_for(GetParam());
+  const Tokens tokens = random_tokens(*cpu, 171);
+  const auto session = make_session(device, options), of_cpu = make_session(cpu, options);
+  n_wide = 0;
+  expect_alike(read_on(of_cpu, tokens, 2), read_on(session, tokens, 2), *cpu);
+  EXPECT_GT(n_wide, 0);
 }
 
 // What either has computed the other one goes on with: records and representations in their neutral form.

@@ -43,14 +43,14 @@ struct WeightSlab {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(Allocator& allocator, const DeviceApi& api, int index, const DeviceFacts& facts, ThreadPool* pool,
-              size_t most_dequantized_bytes)
+  CudaBackend(Allocator& allocator, const DeviceApi& api, int index, const DeviceFacts& facts,
+              const CudaOptions& options)
       : allocator_(allocator),
         facts_(facts),
-        most_dequantized_bytes_(most_dequantized_bytes),
+        most_dequantized_bytes_(options.most_dequantized_bytes),
         device_(api, index),
         lists_(device_, total_),
-        loader_(device_, total_, pool) {}
+        loader_(device_, total_, options.pool) {}
 
   std::string name() const override { return device_.name() + "/" + facts_.name; }
   ElementType row_type() const override { return ElementType::kBF16; }
@@ -483,7 +483,7 @@ size_t attention_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_
 }
 
 Result<std::unique_ptr<Backend>> create_cuda_backend(Allocator& allocator, const DeviceApi& api, int device,
-                                                     ThreadPool* pool, size_t most_dequantized_bytes) {
+                                                     const CudaOptions& options) {
   const CudaDevice of(api, device);
   DeviceFacts facts;
   QUIRE_TRY(of.check(api.describe(device, &facts), "asking what it is"));
@@ -493,8 +493,8 @@ Result<std::unique_ptr<Backend>> create_cuda_backend(Allocator& allocator, const
                                           ", which there are no kernels for");
   }
   QUIRE_TRY(of.use());
-  return std::unique_ptr<Backend>(
-      std::make_unique<CudaBackend>(allocator, api, device, facts, pool, most_dequantized_bytes));
+  facts.warpgroups = facts.warpgroups && options.warpgroups;
+  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(allocator, api, device, facts, options));
 }
 
 }  // namespace quire::cuda

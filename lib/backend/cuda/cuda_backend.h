@@ -19,12 +19,18 @@ namespace quire::cuda {
 // to keep all processors busy, and little beside what such a model takes.
 constexpr size_t kMostDequantizedBytes = size_t{64} << 20;
 
+struct CudaOptions {
+  // Its threads convert rows that load_rows() is given in another type, which is called where it may be run. Outlives
+  // the backend and everything it made; may be null.
+  ThreadPool* pool = nullptr;
+  size_t most_dequantized_bytes = kMostDequantizedBytes;
+  bool warpgroups = false;  // attention by wgmma, where the device has it (DeviceFacts::warpgroups)
+};
+
 // The allocator and the table must outlive the backend and everything it made. The allocator is for staging memory
-// where no pinned memory is left. The pool, if there is one, must outlive them too: its threads convert rows that
-// load_rows() is given in another type, so that it is called where the pool may be run. Errors: kUnsupported, if the
-// plugin has no code for the device; kOutOfMemory, kInternal.
+// where no pinned memory is left. Errors: kUnsupported, if the plugin has no code for the device; kOutOfMemory,
+// kInternal.
 Result<std::unique_ptr<Backend>> create_cuda_backend(Allocator& allocator, const DeviceApi& api, int device,
-                                                     ThreadPool* pool = nullptr,
-                                                     size_t most_dequantized_bytes = kMostDequantizedBytes);
+                                                     const CudaOptions& options = {});
 
 }  // namespace quire::cuda

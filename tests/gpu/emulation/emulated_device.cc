@@ -399,6 +399,7 @@ int describe(int device, DeviceFacts* out) {
   out->major = 9;
   out->n_processors = 6;
   out->usable = true;
+  out->warpgroups = true;
   out->memory_bytes = memory_bytes();
   return 0;
 }
