@@ -18,7 +18,7 @@ import tempfile
 KERNELS = pathlib.Path(__file__).resolve().parents[2] / "kernels/cuda"
 OF_ATTENTION = ("attention.cu", "attention_shares.cu")
 OF_ROWS = ("matmul_rows.cu", "matmul_rows_quantized.cu")
-UNITS = {"attention_tile.h": OF_ATTENTION, "attention_narrow.h": OF_ATTENTION, "attention_block.h": OF_ATTENTION, "warpgroup.h": OF_ATTENTION, "matmul_rows.h": OF_ROWS,
+UNITS = {**dict.fromkeys(("attention_tile.h", "attention_narrow.h", "attention_block.h", "warpgroup.h"), OF_ATTENTION), "matmul_rows.h": OF_ROWS,
          "lane_codes.h": (*OF_ROWS[1:], "dequantize_rows.cu")}  # which sources include a header
 ATTENTION, ROWS, BACKEND = "gpu_attention_test", "gpu_kernels_test", "gpu_backend_test"
 TESTS = (ATTENTION, ROWS, BACKEND)
