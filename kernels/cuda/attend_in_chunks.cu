@@ -84,7 +84,8 @@ class ChunkAttention {
 
   __device__ __forceinline__ void load_keys(int block, int stage) {
     const int left = l_ - block * kKeys;
-    copy_rows<PaddedTile<kWidth>, kThreads>(shared_.keys[stage], keys_ + block * kKeys * d_, left < kKeys ? left : kKeys, d_ / 2, thread_);
+    copy_rows<PaddedTile<kWidth>, kThreads>(shared_.keys[stage], keys_ + block * kKeys * d_,
+                                            left < kKeys ? left : kKeys, d_ / 2, thread_);
     commit_copies();
   }
 

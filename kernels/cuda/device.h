@@ -1,5 +1,5 @@
-// What kernels are written with, beside CUDA C++ itself. It and warpgroup.h alone have one body for nvcc and another for
-// the emulation, in which kernels run on the CPU for tests (tests/gpu/emulation/).
+// What kernels are written with, beside CUDA C++ itself. It and warpgroup.h alone have one body for nvcc and another
+// for the emulation, in which kernels run on the CPU for tests (tests/gpu/emulation/).
 //
 // A kernel uses dynamic shared memory only (QUIRE_SHARED_MEMORY), is launched by launch(), and has no PTX of its own.
 #pragma once
