@@ -1,9 +1,9 @@
 // Attention over plans: what a launch of the kernel is given. Plain C++.
 //
-// The work is cut on the host as for the CPU backend: tiles of up to kTileRows rows, a row being a query and one of the query
-// heads that share a KV head, and for each tile the pieces of keys that its rows may see, each in one chunk. The keys
-// of a chunk are stored rotated at their offset in it, and the query is turned to its distance from the chunk's first
-// key: whatever distances a strategy wants, keys are read once, in one pass.
+// The work is cut on the host as for the CPU backend: tiles of up to kTileRows rows, a row being a query and one of the
+// query heads that share a KV head, and for each tile the pieces of keys that its rows may see, each in one chunk. The
+// keys of a chunk are stored rotated at their offset in it, and the query is turned to its distance from the chunk's
+// first key: whatever distances a strategy wants, keys are read once, in one pass.
 #pragma once
 
 #include <cstdint>
@@ -163,7 +163,8 @@ struct AttentionCells {
 // the values weighted so.
 constexpr int64_t attention_part_floats(int head_dim) { return int64_t{kTileRows} * (head_dim + 2); }
 
-// Whether the kernel has a form for these records: bf16 or f16, head_dim even, up to kMostHeadDim. Multiples of 16 are fast.
+// Whether the kernel has a form for these records: bf16 or f16, head_dim even, up to kMostHeadDim. Multiples of 16 are
+// fast.
 constexpr bool can_attend(const KvShape& shape) {
   const bool type = shape.type == ElementType::kBF16 || shape.type == ElementType::kF16;
   return type && shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.head_dim <= kMostHeadDim;
