@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 find lib kernels include examples tests bindings -path lib/third_party -prune -o \
-  \( -name '*.h' -o -name '*.cc' -o -name '*.c' \) -print0 | xargs -0 clang-format --dry-run --Werror
+  \( -name '*.h' -o -name '*.cc' -o -name '*.c' -o -name '*.cu' \) -print0 | xargs -0 clang-format --dry-run --Werror
 
 [ -f build/clang/compile_commands.json ] || cmake --preset clang >/dev/null
 
