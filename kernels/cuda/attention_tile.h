@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/cuda/attention_narrow.h"
+#include "kernels/cuda/attention_rows.h"
 #include "kernels/cuda/rotation.h"
 #include "kernels/cuda/types.h"
 #include "kernels/cuda/warpgroup.h"
@@ -15,12 +16,6 @@ namespace quire::cuda {
 // room for one more.
 constexpr int kResidentBlocks = 2;
 constexpr int kResidentShareBlocks = 3;
-
-// What becomes of a tile's scores.
-enum class Purpose {
-  kOutput,  // weights of the values
-  kShares,  // shares of cells of keys: a second pass, behind one that left the rows' maxima and sums
-};
 
 __device__ __forceinline__ void store_element_of(const DeviceRows& rows, int64_t at, float v) {
   if (rows.type == ElementType::kF32) {
@@ -38,21 +33,10 @@ __device__ __forceinline__ float share_factor(const AttentionStats& of, bool pau
   return of.sum > 0 ? 1 / of.sum : 0.0f;
 }
 
-// A block of keys of a piece: those from chunk offset `offset` on, before `end`, which is the piece's.
-struct KeyBlock {
-  int32_t piece;
-  int32_t kind;
-  int32_t offset;
-  int32_t end;
-  const void* record;
-
-  // Of the block's keys those before the piece's end.
-  __device__ __forceinline__ int n_keys() const { return end - offset < kKeys ? end - offset : kKeys; }
-};
-
 template <int kWidth, typename T, Purpose kPurpose, typename Way = ByWarps>
-class TileRun {
+class TileRun : private TileRows<kPurpose> {
  public:
+  using Rows = TileRows<kPurpose>;
   using Memory = Shared<kWidth, T, Way>;
   using KeyTile = typename Memory::KeyTile;
   static constexpr int kRow = Memory::kRow;
@@ -64,18 +48,12 @@ class TileRun {
 
   // shares: of that purpose alone.
   __device__ TileRun(const Attention& args, const AttentionCells* shares, Memory& shared)
-      : args_(args),
+      : Rows(args),
         cells_(shares),
         shared_(shared),
-        work_(args.works[blockIdx.x / blocks_of_work(args)]),
-        tile_(args.tiles[work_.tile]),
-        n_rows_(tile_.count * tile_.heads),
         half_(args.shape.head_dim / 2),
-        first_row_(static_cast<int>(blockIdx.x) % blocks_of_work(args) * kTileRows),
         has_rows_(kByWarpgroups || first_row() + warp_of_block() * 16 < n_rows_),
-        thread_(static_cast<int>(threadIdx.x)),
-        g_(lane_of_warp() / 4),
-        t_(lane_of_warp() % 4) {}
+        thread_(static_cast<int>(threadIdx.x)) {}
 
   __device__ void run() {
     if constexpr (kPurpose == Purpose::kShares) {
@@ -112,27 +90,13 @@ class TileRun {
   }
 
  private:
+  using Rows::args_, Rows::work_, Rows::tile_, Rows::n_rows_, Rows::t_, Rows::scale_;
+  using Rows::first_row, Rows::row_of, Rows::place_of, Rows::head_of, Rows::position_of;
+
   // What threads wrote to keys and values is seen by all, and by their products.
   __device__ __forceinline__ void show_shared() const {
     if constexpr (kByWarpgroups) show_to_products();
     __syncthreads();
-  }
-
-  // Shares of a wide tile are made by two blocks, each for half of its rows. The first row of the block:
-  __device__ __forceinline__ static int blocks_of_work(const Attention& args) {
-    return kPurpose == Purpose::kShares && args.wide ? kWideTileRows / kTileRows : 1;
-  }
-  __device__ __forceinline__ int first_row() const { return kPurpose == Purpose::kShares ? first_row_ : 0; }
-
-  // Of the thread's two rows.
-  __device__ __forceinline__ int row_of(int side) const { return first_row() + warp_of_block() * 16 + g_ + 8 * side; }
-  __device__ __forceinline__ int64_t query_of(int row) const { return tile_.first + row / tile_.heads * tile_.step; }
-  __device__ __forceinline__ int64_t place_of(int row) const {
-    return tile_.place + int64_t{row / tile_.heads} * tile_.stride;
-  }
-  __device__ __forceinline__ int64_t head_of(int row) const { return tile_.first_head + row % tile_.heads; }
-  __device__ __forceinline__ int64_t diagonal_key(const AttentionSpan& span, int row) const {
-    return span.first_key + tile_.in_block + int64_t{row / tile_.heads} * tile_.stride;
   }
 
   __device__ __forceinline__ KeyBlock first_block(int32_t piece) const {
@@ -228,14 +192,13 @@ class TileRun {
     turn_queries(piece, span);
     const T* const own = shared_.turned + (warp_of_block() * 16 + lane_of_warp() % 16) * kRow + lane_of_warp() / 16 * 8;
     QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) load_tiles(queries_[step], own + step * 16);
-    spaced_ = span.diagonal || span.stride != 1 || span.lag_stride != 1;
-    QUIRE_UNROLL for (int side = 0; side < 2; ++side) find_seen(side, piece, span);
+    Rows::find_seen(piece, span, shared_.rank);
   }
 
   // Writes the warp's queries, turned. Two lanes have a row, and no other warp reads it.
   __device__ __forceinline__ void turn_queries(const AttentionPiece& piece, const AttentionSpan& span) {
     const int row = warp_of_block() * 16 + lane_of_warp() / 2;
-    const Position position = split_position(position_of(first_row() + row, piece, span));
+    const Position position = split_position(position_of(first_row() + row, piece, span, shared_.rank));
     const T* const from = shared_.queries + row * kRow;
     T* const to = shared_.turned + row * kRow;
     __syncwarp();  // the last piece's were read
@@ -252,50 +215,6 @@ class TileRun {
 
   __device__ __forceinline__ Angle angle_of(int pair, Position position) const {
     return pair < half_ ? angle_near(args_.turns[pair], position) : Angle{1, 0};
-  }
-
-  // Of the thread's row: the run of keys that it sees, as offsets in the chunk. Where keys are spaced, it sees some of
-  // the run. A row that is not there sees all: what becomes of it is not kept.
-  __device__ __forceinline__ void find_seen(int side, const AttentionPiece& piece, const AttentionSpan& span) {
-    const int row = row_of(side);
-    int64_t from = 0, to = INT32_MAX;
-    if (row < n_rows_) {
-      const int64_t first = piece.chunk * args_.shape.chunk, i = query_of(row);
-      from = piece.begin;
-      to = piece.end;
-      if (!span.diagonal) {
-        if (i - span.max_lag > from) from = i - span.max_lag;
-        if (i - span.min_lag < to) to = i - span.min_lag + 1;
-      }
-      if (tile_.selected && shared_.rank[row] < 0) to = from;
-      if (to < from) to = from;
-      if (from > piece.end) from = to = piece.end;
-      from -= first;
-      to -= first;
-    }
-    seen_from_[side] = static_cast<int>(from);
-    seen_to_[side] = static_cast<int>(to);
-  }
-
-  // The row's distance from the chunk's first key. Of rows that do not see the piece it may be anything.
-  __device__ __forceinline__ double position_of(int row, const AttentionPiece& piece, const AttentionSpan& span) const {
-    const int64_t i = query_of(row), chunk_first = piece.chunk * args_.shape.chunk;
-    if (row >= n_rows_) return 0;
-    if (span.diagonal) return static_cast<double>(diagonal_key(span, row) - chunk_first);
-    if (span.ranked) {
-      const AttentionRanks& ranks = args_.ranks;
-      const int64_t own = i / ranks.chunk;
-      int64_t n = ranks.count;
-      if (ranks.one_in > 0 && (own + 1) / ranks.one_in > n) n = (own + 1) / ranks.one_in;
-      if (own + 1 < n) n = own + 1;
-      const int64_t of_begin = (n - 1 - shared_.rank[row]) * ranks.chunk + i % ranks.chunk - piece.begin % ranks.chunk;
-      return static_cast<double>(of_begin + piece.begin - chunk_first);
-    }
-    double q = static_cast<double>(i) / span.q_div;
-    if (span.q_floor) q = floor(q);
-    q += span.q_offset;
-    if (q > span.q_cap) q = span.q_cap;
-    return q - piece.base;
   }
 
   // Turns the keys of a block, which have arrived, to where the span wants them, counted from the chunk's first key.
@@ -320,24 +239,6 @@ class TileRun {
     }
   }
 
-  // Of spaced keys: whether the row sees key j of the run.
-  __device__ __forceinline__ bool sees(int row, int64_t j, const AttentionSpan& span) const {
-    if (row >= n_rows_) return true;
-    if (span.diagonal) return j == diagonal_key(span, row);
-    return (query_of(row) - j) % span.lag_stride == 0 && (j - span.first_key) % span.stride == 0;
-  }
-  // Bit 2n + e: key n * 8 + 2t + e of the block.
-  __device__ __forceinline__ unsigned find_spaced(int row, const KeyBlock& block) const {
-    const AttentionPiece& piece = args_.pieces[block.piece];
-    const AttentionSpan& span = args_.spans[piece.span];
-    const int64_t first = piece.chunk * args_.shape.chunk + block.offset + 2 * t_;
-    unsigned seen = 0;
-    QUIRE_ROLLED for (int i = 0; i < kKeys / 4; ++i) {
-      if (sees(row, first + i / 2 * 8 + i % 2, span)) seen |= 1u << i;
-    }
-    return seen;
-  }
-
   __device__ void attend(const KeyBlock& block, int stage) {
     float scores[kKeys / 8][4];
     if constexpr (kByWarpgroups) {
@@ -345,7 +246,7 @@ class TileRun {
     } else {
       multiply_keys(scores, shared_.keys[stage]);
     }
-    mask(scores, block);
+    Rows::mask(scores, block);
     if constexpr (kPurpose == Purpose::kShares) {
       const AttentionPiece& piece = args_.pieces[block.piece];
       add_shares(scores, piece.chunk * args_.shape.chunk + block.offset, piece);
@@ -454,27 +355,6 @@ class TileRun {
     }
   }
 
-  // Scales the scores; those of keys that a row does not see are -infinity.
-  __device__ __forceinline__ void mask(float (&scores)[kKeys / 8][4], const KeyBlock& block) const {
-    bool all = !spaced_;
-    QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
-      all = all && seen_from_[side] <= block.offset && block.offset + kKeys <= seen_to_[side];
-    }
-    const bool masked = !__all_sync(kWholeWarp, all);
-    QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
-      const int from = seen_from_[side] - block.offset - 2 * t_, to = seen_to_[side] - block.offset - 2 * t_;
-      const unsigned spaced = masked && spaced_ ? find_spaced(row_of(side), block) : ~0u;
-      QUIRE_UNROLL for (int n = 0; n < kKeys / 8; ++n) {
-        QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
-          float& score = scores[n][2 * side + e];
-          score *= scale_[side];
-          const int at = n * 8 + e;
-          if (masked && (at < from || at >= to || (spaced >> (2 * n + e) & 1) == 0)) score = -INFINITY;
-        }
-      }
-    }
-  }
-
   // Adds to each cell the shares of its keys. A cell of a row is of one work alone, and its pieces come in order.
   __device__ __forceinline__ void add_shares(const float (&scores)[kKeys / 8][4], int64_t first,
                                              const AttentionPiece& piece) const {
@@ -513,11 +393,6 @@ class TileRun {
     }
   }
 
-  __device__ __forceinline__ float scale_of(int row) const {
-    const float own = args_.query_scale != nullptr && row < n_rows_ ? args_.query_scale[place_of(row)] : 1.0f;
-    return args_.scale * own * kLog2E;
-  }
-
   // Calls use(channel of the head, value) for the thread's values of one of its rows.
   template <typename Use>
   __device__ __forceinline__ void for_channels(int side, const Use& use) {
@@ -539,7 +414,7 @@ class TileRun {
   __device__ __forceinline__ void begin() {
     QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
       const int row = row_of(side);
-      scale_[side] = scale_of(row);
+      scale_[side] = Rows::scale_of(row);
       if (row >= n_rows_) continue;
       if constexpr (kPurpose == Purpose::kShares) {
         const AttentionStats& of = args_.stats[place_in_state(row)];
@@ -591,24 +466,17 @@ class TileRun {
     }
   }
 
-  const Attention& args_;
   const AttentionCells* const cells_;
   Memory& shared_;
-  const AttentionWork& work_;
-  const AttentionTile& tile_;
-  const int n_rows_, half_, first_row_;
+  const int half_;
   const bool has_rows_;  // the warp; all where they compute together
-  const int thread_, g_, t_;
-  // Of the piece: whether its keys are to be turned, whether they are seen with spaces in between, what the thread's
-  // rows see, and the queries.
-  bool turned_ = false, spaced_ = false;
-  int seen_from_[2], seen_to_[2];
+  const int thread_;
+  bool turned_ = false;  // the piece's keys are to be turned
   unsigned queries_[kSteps][4];
   // The weights of a block's values. Of warpgroups, those of the block before, in stage held_: at first those of the
   // first block, with weights of 0, so that all blocks are alike.
   unsigned weights_[kKeys / 16][4] = {};
   int held_ = 0;
-  float scale_[2];
   // Of rows g and g + 8 of the warp, the same in the four lanes of a row. For shares: what scores are relative to, and
   // the factor of exp2 of that.
   float max_[2] = {-INFINITY, -INFINITY};

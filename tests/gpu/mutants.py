@@ -18,7 +18,7 @@ import tempfile
 KERNELS = pathlib.Path(__file__).resolve().parents[2] / "kernels/cuda"
 OF_ATTENTION = ("attention.cu", "attention_shares.cu")
 OF_ROWS = ("matmul_rows.cu", "matmul_rows_quantized.cu")
-UNITS = {**dict.fromkeys(("attention_tile.h", "attention_narrow.h", "attention_block.h", "warpgroup.h"), OF_ATTENTION), "matmul_rows.h": OF_ROWS,
+UNITS = {**dict.fromkeys(("attention_tile.h", "attention_rows.h", "attention_narrow.h", "attention_block.h", "warpgroup.h"), OF_ATTENTION), "matmul_rows.h": OF_ROWS,
          "lane_codes.h": (*OF_ROWS[1:], "dequantize_rows.cu")}  # which sources include a header
 ATTENTION, ROWS, BACKEND = "gpu_attention_test", "gpu_kernels_test", "gpu_backend_test"
 TESTS = (ATTENTION, ROWS, BACKEND)
@@ -33,15 +33,15 @@ FAULTS = [
      "        show_shared();", "        turn_keys(now, shared_.keys[stage]);", ATTENTION),
     ("no barrier between old ranks and new ones", "attention_tile.h", "shared_.rank[row] = -1;\n      __syncthreads();",
      "shared_.rank[row] = -1;", ATTENTION),
-    ("the causal bound is off by one", "attention_tile.h", "to = i - span.min_lag + 1;", "to = i - span.min_lag;",
+    ("the causal bound is off by one", "attention_rows.h", "to = i - span.min_lag + 1;", "to = i - span.min_lag;",
      ATTENTION),
-    ("the window is one key too long", "attention_tile.h", "from = i - span.max_lag;", "from = i - span.max_lag - 1;", ATTENTION),
-    ("the mask is skipped a key too early", "attention_tile.h", "block.offset + kKeys <= seen_to_[side]",
+    ("the window is one key too long", "attention_rows.h", "from = i - span.max_lag;", "from = i - span.max_lag - 1;", ATTENTION),
+    ("the mask is skipped a key too early", "attention_rows.h", "block.offset + kKeys <= seen_to_[side]",
      "block.offset + kKeys - 1 <= seen_to_[side]", ATTENTION),
-    ("spaced keys are all seen", "attention_tile.h", " && (j - span.first_key) % span.stride == 0;", ";", ATTENTION),
+    ("spaced keys are all seen", "attention_rows.h", " && (j - span.first_key) % span.stride == 0;", ";", ATTENTION),
     ("queries keep the angle of the piece before", "attention_tile.h", "begins = advance(now);",
      "begins = false;\n      advance(now);", ATTENTION),
-    ("the cap of the query's position is not applied", "attention_tile.h", "if (q > span.q_cap) q = span.q_cap;", "",
+    ("the cap of the query's position is not applied", "attention_rows.h", "if (q > span.q_cap) q = span.q_cap;", "",
      ATTENTION),
     ("the result is not rescaled", "attention_tile.h", "out_[c][e] *= kept[e / 2];", ";", ATTENTION),
     ("a row's maximum is of two lanes", "attention_tile.h",
@@ -58,7 +58,7 @@ FAULTS = [
     ("weights meet the values of the next block", "attention_tile.h", "held_ = stage;", "held_ = (stage + 1) % kStages;", ATTENTION),
     ("scores are added to those of the block before", "attention_tile.h", "tile_of_keys(from), step > 0, T());",
      "tile_of_keys(from), true, T());", ATTENTION),
-    ("both halves of a wide tile have the shares of the first one", "attention_tile.h", "% blocks_of_work(args) * kTileRows),", "* 0),",
+    ("both halves of a wide tile have the shares of the first one", "attention_rows.h", "% blocks_of_work(args) * kTileRows),", "* 0),",
      ATTENTION),
     ("copies overwrite values that wait", "attention_block.h", "kAhead = kStages - 2;", "kAhead = kStages - 1;", ATTENTION),
     ("rows are not exchanged as wgmma reads them", "attention_block.h", "((channel / 8 ^ row) & 7)", "(channel / 8 & 7)", ATTENTION),
@@ -66,7 +66,7 @@ FAULTS = [
      "kRowsOfGroup * kRowOfTile, kRowsOfGroup", ATTENTION),
     ("a part's weight is left out", "attention.cu", "value = fmaf(weight, values[p * floats + c], value);",
      "value += values[p * floats + c];", ATTENTION),
-    ("rows that are not picked are seen", "attention_tile.h", "if (tile_.selected && shared_.rank[row] < 0) to = from;", "",
+    ("rows that are not picked are seen", "attention_rows.h", "if (tile_.selected && rank[row] < 0) to = from;", "",
      ATTENTION),
     ("keys of a chunk are used before they are there", "attend_in_chunks.cu", "          wait_for_copies<0>();\n"
      "          __syncthreads();", "          wait_for_copies<0>();", ROWS),
