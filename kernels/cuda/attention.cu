@@ -10,6 +10,13 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) attention_kernel(At
   TileRun<kWidth, T, Purpose::kOutput>(args, nullptr, *reinterpret_cast<Shared<kWidth, T>*>(memory)).run();
 }
 
+template <int kWidth, typename T>
+__global__ void __launch_bounds__(kThreads, kResidentBlocks) few_attention_kernel(Attention args) {
+  QUIRE_SHARED_MEMORY(memory);
+  using Run = TileRun<kWidth, T, Purpose::kOutput, ByKeys>;
+  Run(args, nullptr, *reinterpret_cast<typename Run::Memory*>(memory)).run();
+}
+
 // Of wide tiles. Compiled for all, and launched on devices that have wgmma.
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(ByWarpgroups::kThreads, 1) wide_attention_kernel(Attention args) {
@@ -71,6 +78,10 @@ int attention(Stream stream, const Attention& args) {
       constexpr int kWide = kWidth <= 64 ? 64 : 128;
       return launch(wide_attention_kernel<kWide, T>, static_cast<unsigned>(args.n_works), ByWarpgroups::kThreads,
                     sizeof(Shared<kWide, T, ByWarpgroups>), stream, args);
+    }
+    if (args.few) {
+      return launch(few_attention_kernel<kWidth, T>, static_cast<unsigned>(args.n_works), kThreads,
+                    sizeof(Shared<kWidth, T, ByKeys>), stream, args);
     }
     return launch(attention_kernel<kWidth, T>, static_cast<unsigned>(args.n_works), kThreads, sizeof(Shared<kWidth, T>),
                   stream, args);

@@ -14,6 +14,7 @@ namespace quire::cuda {
 
 constexpr int kTileRows = 64;
 constexpr int kWideTileRows = 128;  // of tiles for warpgroups
+constexpr int kFewTileRows = 16;    // of tiles whose keys are shared out among warps
 constexpr int kMostHeadDim = 128;
 constexpr int kRecordKinds = 3;
 // KvKind of lib/plan/plan.h: full records of the text, those of condensed entries, narrow ones of old text.
@@ -139,6 +140,8 @@ struct Attention {
 
   // Tiles have up to kWideTileRows rows, and are neither selected nor in parts: for devices of DeviceFacts::warpgroups.
   bool wide = false;
+  // Tiles have up to kFewTileRows rows, and `state` is null.
+  bool few = false;
 
   AttentionStats* stats = nullptr;  // [n][n_query_heads], left for attention_shares(); null: nobody asks
 

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/rotation.h"
 
 namespace quire::cuda {
 
@@ -40,13 +41,27 @@ struct SwizzledTile {
 };
 
 // How a block of threads computes a tile. kStages: blocks of keys in shared memory; kAhead: those of them that are on
-// their way while one is computed with; kTogether: warps that have to compute together. Products by single warps:
+// their way while one is computed with; kTogether: warps that have to compute together; kKeysOfWarp: keys of a block
+// that a warp computes with. Products by single warps, each with 16 rows of its own:
 struct ByWarps {
   static constexpr int kRows = kTileRows;
   static constexpr int kThreads = cuda::kThreads;
   static constexpr int kStages = cuda::kStages;
   static constexpr int kAhead = kStages - 1;
   static constexpr int kTogether = 1;
+  static constexpr int kKeysOfWarp = kKeys;
+  template <int kWidth>
+  using KeyTile = PaddedTile<kWidth>;
+};
+// Of tiles with few rows, as in decoding: all warps have the same 16 rows, and each some keys of every block. Their
+// results are merged behind the last block.
+struct ByKeys {
+  static constexpr int kRows = kFewTileRows;
+  static constexpr int kThreads = cuda::kThreads;
+  static constexpr int kStages = cuda::kStages;
+  static constexpr int kAhead = kStages - 1;
+  static constexpr int kTogether = 1;
+  static constexpr int kKeysOfWarp = kKeys / kWarps;
   template <int kWidth>
   using KeyTile = PaddedTile<kWidth>;
 };
@@ -58,6 +73,7 @@ struct ByWarpgroups {
   static constexpr int kStages = 4;
   static constexpr int kAhead = kStages - 2;
   static constexpr int kTogether = 4;
+  static constexpr int kKeysOfWarp = kKeys;
   template <int kWidth>
   using KeyTile = SwizzledTile<kWidth>;
 };
@@ -69,8 +85,9 @@ struct Shared {
   T keys[Way::kStages][KeyTile::kElements];
   T values[Way::kStages][KeyTile::kElements];
   T queries[Way::kRows * kRow];
-  T turned[Way::kRows * kRow];  // the queries where the piece wants them
-  int32_t rank[Way::kRows];     // of tiles with a selection: of the piece's keys, by row; -1: not selected
+  T turned[Way::kRows * kRow];         // the queries where the span wants them, or the piece
+  alignas(16) Angle turn[kWidth / 2];  // by which all rows are turned from there to where the piece wants them
+  int32_t rank[Way::kRows];            // of tiles with a selection: of the piece's keys, by row; -1: not selected
 };
 
 // Launches with the least padded width that a head fits into: use(std::integral_constant<int, width>(), T()).

@@ -24,9 +24,13 @@ struct KeyBlock {
 };
 
 // A warp has 16 rows, and a thread two of them, which four lanes share.
-template <Purpose kPurpose>
+template <Purpose kPurpose, typename Way>
 class TileRows {
  public:
+  static constexpr bool kByKeys = Way::kKeysOfWarp < kKeys;
+  static constexpr int kOctets = Way::kKeysOfWarp / 8;  // of a block's keys, those of a warp
+  using Scores = float[kOctets][4];                     // of the thread: two rows, two keys of each octet
+
   __device__ explicit TileRows(const Attention& args)
       : args_(args),
         work_(args.works[blockIdx.x / blocks_of_work(args)]),
@@ -44,7 +48,10 @@ class TileRows {
   __device__ __forceinline__ int first_row() const { return kPurpose == Purpose::kShares ? first_row_ : 0; }
 
   // Of the thread's two rows.
-  __device__ __forceinline__ int row_of(int side) const { return first_row() + warp_of_block() * 16 + g_ + 8 * side; }
+  __device__ __forceinline__ int row_of(int side) const { return first_row() + row_of_warp() + g_ + 8 * side; }
+  // The first of the warp's rows in the block, and of its keys in a block of keys.
+  __device__ __forceinline__ static int row_of_warp() { return kByKeys ? 0 : warp_of_block() * 16; }
+  __device__ __forceinline__ static int key_of_warp() { return kByKeys ? warp_of_block() * Way::kKeysOfWarp : 0; }
   __device__ __forceinline__ int64_t query_of(int row) const { return tile_.first + row / tile_.heads * tile_.step; }
   __device__ __forceinline__ int64_t place_of(int row) const {
     return tile_.place + int64_t{row / tile_.heads} * tile_.stride;
@@ -85,7 +92,12 @@ class TileRows {
     seen_to_[side] = static_cast<int>(to);
   }
 
-  // The row's distance from the chunk's first key. Of rows that do not see the piece it may be anything.
+  // Whether rows have distances from a piece that are no position in the span less the piece's base.
+  __device__ __forceinline__ static bool has_own_distances(const AttentionSpan& span) {
+    return span.diagonal || span.ranked;
+  }
+  // The row's position in the span or, where rows have distances of their own, its distance from the chunk's first key.
+  // Of rows that do not see the piece it may be anything.
   __device__ __forceinline__ double position_of(int row, const AttentionPiece& piece, const AttentionSpan& span,
                                                 const int32_t* rank) const {
     const int64_t i = query_of(row), chunk_first = piece.chunk * args_.shape.chunk;
@@ -103,8 +115,7 @@ class TileRows {
     double q = static_cast<double>(i) / span.q_div;
     if (span.q_floor) q = floor(q);
     q += span.q_offset;
-    if (q > span.q_cap) q = span.q_cap;
-    return q - piece.base;
+    return q > span.q_cap ? span.q_cap : q;
   }
 
   // Of spaced keys: whether the row sees key j of the run.
@@ -113,29 +124,30 @@ class TileRows {
     if (span.diagonal) return j == diagonal_key(span, row);
     return (query_of(row) - j) % span.lag_stride == 0 && (j - span.first_key) % span.stride == 0;
   }
-  // Bit 2n + e: key n * 8 + 2t + e of the block.
+  // Bit 2n + e: key n * 8 + 2t + e of the warp's.
   __device__ __forceinline__ unsigned find_spaced(int row, const KeyBlock& block) const {
     const AttentionPiece& piece = args_.pieces[block.piece];
     const AttentionSpan& span = args_.spans[piece.span];
-    const int64_t first = piece.chunk * args_.shape.chunk + block.offset + 2 * t_;
+    const int64_t first = piece.chunk * args_.shape.chunk + block.offset + key_of_warp() + 2 * t_;
     unsigned seen = 0;
-    QUIRE_ROLLED for (int i = 0; i < kKeys / 4; ++i) {
+    QUIRE_ROLLED for (int i = 0; i < 2 * kOctets; ++i) {
       if (sees(row, first + i / 2 * 8 + i % 2, span)) seen |= 1u << i;
     }
     return seen;
   }
 
   // Scales the scores; those of keys that a row does not see are -infinity.
-  __device__ __forceinline__ void mask(float (&scores)[kKeys / 8][4], const KeyBlock& block) const {
+  __device__ __forceinline__ void mask(Scores& scores, const KeyBlock& block) const {
+    const int first = block.offset + key_of_warp();
     bool all = !spaced_;
     QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
-      all = all && seen_from_[side] <= block.offset && block.offset + kKeys <= seen_to_[side];
+      all = all && seen_from_[side] <= first && first + Way::kKeysOfWarp <= seen_to_[side];
     }
     const bool masked = !__all_sync(kWholeWarp, all);
     QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
-      const int from = seen_from_[side] - block.offset - 2 * t_, to = seen_to_[side] - block.offset - 2 * t_;
+      const int from = seen_from_[side] - first - 2 * t_, to = seen_to_[side] - first - 2 * t_;
       const unsigned spaced = masked && spaced_ ? find_spaced(row_of(side), block) : ~0u;
-      QUIRE_UNROLL for (int n = 0; n < kKeys / 8; ++n) {
+      QUIRE_UNROLL for (int n = 0; n < kOctets; ++n) {
         QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
           float& score = scores[n][2 * side + e];
           score *= scale_[side];

@@ -1,7 +1,8 @@
 // Attention of a tile of queries over pieces of keys, online softmax, products on tensor cores.
 //
-// A warp has 16 rows of the tile. Keys and values pass through shared memory in blocks of 64. A head is padded to
-// kWidth channels: its halves, which rotation pairs, begin at 0 and kWidth / 2.
+// A warp has 16 rows of the tile. Keys and values pass through shared memory in blocks of 64; where a tile has few
+// rows, warps share out the keys of a block instead of rows. A head is padded to kWidth channels: its halves, which
+// rotation pairs, begin at 0 and kWidth / 2.
 #pragma once
 
 #include "kernels/cuda/attention_narrow.h"
@@ -34,15 +35,17 @@ __device__ __forceinline__ float share_factor(const AttentionStats& of, bool pau
 }
 
 template <int kWidth, typename T, Purpose kPurpose, typename Way = ByWarps>
-class TileRun : private TileRows<kPurpose> {
+class TileRun : private TileRows<kPurpose, Way> {
  public:
-  using Rows = TileRows<kPurpose>;
+  using Rows = TileRows<kPurpose, Way>;
   using Memory = Shared<kWidth, T, Way>;
   using KeyTile = typename Memory::KeyTile;
   static constexpr int kRow = Memory::kRow;
   static constexpr int kStages = Way::kStages;
   static constexpr int kSteps = kWidth / 16;  // of the product of queries and keys
-  static constexpr bool kByWarpgroups = Way::kTogether > 1;
+  static constexpr bool kByWarpgroups = Way::kTogether > 1, kByKeys = Rows::kByKeys;
+  static constexpr int kOctets = Rows::kOctets;
+  using Scores = typename Rows::Scores;
   static constexpr int kPairsAtOnce =
       kByWarpgroups ? 1 : 2;  // that turn_queries() works on: there are registers for more
 
@@ -52,7 +55,7 @@ class TileRun : private TileRows<kPurpose> {
         cells_(shares),
         shared_(shared),
         half_(args.shape.head_dim / 2),
-        has_rows_(kByWarpgroups || first_row() + warp_of_block() * 16 < n_rows_),
+        has_rows_(kByWarpgroups || first_row() + row_of_warp() < n_rows_),
         thread_(static_cast<int>(threadIdx.x)) {}
 
   __device__ void run() {
@@ -86,12 +89,17 @@ class TileRun : private TileRows<kPurpose> {
     if constexpr (kByWarpgroups) {
       if (work_.first_piece < work_.end_piece) add_held_values();
     }
-    if constexpr (kPurpose == Purpose::kOutput) finish();
+    if constexpr (kByKeys) {
+      finish_together();
+    } else if constexpr (kPurpose == Purpose::kOutput) {
+      finish();
+    }
   }
 
  private:
   using Rows::args_, Rows::work_, Rows::tile_, Rows::n_rows_, Rows::t_, Rows::scale_;
-  using Rows::first_row, Rows::row_of, Rows::place_of, Rows::head_of, Rows::position_of;
+  using Rows::first_row, Rows::row_of_warp, Rows::key_of_warp, Rows::row_of, Rows::place_of, Rows::head_of,
+      Rows::position_of;
 
   // What threads wrote to keys and values is seen by all, and by their products.
   __device__ __forceinline__ void show_shared() const {
@@ -135,6 +143,10 @@ class TileRun : private TileRows<kPurpose> {
       }
       from_float(low, shared_.queries[in_block * kRow + pair]);
       from_float(high, shared_.queries[in_block * kRow + kWidth / 2 + pair]);
+      if constexpr (kByKeys) {  // rows that are not there are not turned
+        from_float(0.0f, shared_.turned[in_block * kRow + pair]);
+        from_float(0.0f, shared_.turned[in_block * kRow + kWidth / 2 + pair]);
+      }
     }
   }
 
@@ -175,9 +187,14 @@ class TileRun : private TileRows<kPurpose> {
 
   // Turns the queries to where this piece wants them, and says which of its keys they see. All threads call it, behind
   // a barrier.
+  //
+  // A row wants its position in the span less the piece's base. The former is the same for all pieces of the span, the
+  // latter for all rows: so each row is turned to its position once a span, in shared memory, and from there by one
+  // angle for all rows, in registers.
   __device__ void begin_piece(int32_t index) {
     const AttentionPiece& piece = args_.pieces[index];
     const AttentionSpan& span = args_.spans[piece.span];
+    const bool own = Rows::has_own_distances(span);
     turned_ = span.turned;
     if (tile_.selected) {
       for (int row = thread_; row < Way::kRows; row += Way::kThreads) shared_.rank[row] = -1;
@@ -188,29 +205,71 @@ class TileRun : private TileRows<kPurpose> {
       }
       __syncthreads();
     }
+    if (own || piece.span != span_of_turned_) {
+      if constexpr (kByKeys) {
+        turn_queries_together(piece, span);
+      } else if (has_rows_) {
+        turn_queries(piece, span);
+      }
+      span_of_turned_ = own ? -1 : piece.span;
+    }
+    if (!own && thread_ < kWidth / 2) shared_.turn[thread_] = angle_of(thread_, split_position(-piece.base));
+    __syncthreads();
     if (!has_rows_) return;
-    turn_queries(piece, span);
-    const T* const own = shared_.turned + (warp_of_block() * 16 + lane_of_warp() % 16) * kRow + lane_of_warp() / 16 * 8;
-    QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) load_tiles(queries_[step], own + step * 16);
+    const T* const from = shared_.turned + (row_of_warp() + lane_of_warp() % 16) * kRow + lane_of_warp() / 16 * 8;
+    QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) load_tiles(queries_[step], from + step * 16);
+    if (!own) turn_loaded_queries();
     Rows::find_seen(piece, span, shared_.rank);
+  }
+
+  // By the angle that all rows are turned by.
+  __device__ __forceinline__ void turn_loaded_queries() {
+    QUIRE_UNROLL for (int step = 0; step < kSteps / 2; ++step) {
+      QUIRE_UNROLL for (int octet = 0; octet < 2; ++octet) {
+        alignas(16) Angle by[2];  // of two pairs
+        load_16(by, shared_.turn + step * 16 + octet * 8 + 2 * t_);
+        QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
+          unsigned &first = queries_[step][2 * octet + side], &second = queries_[step + kSteps / 2][2 * octet + side];
+          turn(first, second, by[0], by[1]);
+        }
+      }
+    }
+  }
+  // Two neighbouring pairs: their first elements, and their second ones.
+  __device__ __forceinline__ static void turn(unsigned& first, unsigned& second, Angle low, Angle high) {
+    const float a0 = low_of(first, T()), a1 = high_of(first, T());
+    const float b0 = low_of(second, T()), b1 = high_of(second, T());
+    first = pack(a0 * low.cosine - b0 * low.sine, a1 * high.cosine - b1 * high.sine, T());
+    second = pack(b0 * low.cosine + a0 * low.sine, b1 * high.cosine + a1 * high.sine, T());
   }
 
   // Writes the warp's queries, turned. Two lanes have a row, and no other warp reads it.
   __device__ __forceinline__ void turn_queries(const AttentionPiece& piece, const AttentionSpan& span) {
     const int row = warp_of_block() * 16 + lane_of_warp() / 2;
     const Position position = split_position(position_of(first_row() + row, piece, span, shared_.rank));
-    const T* const from = shared_.queries + row * kRow;
-    T* const to = shared_.turned + row * kRow;
     __syncwarp();  // the last piece's were read
     QUIRE_UNROLL_BY(kPairsAtOnce) for (int pair = lane_of_warp() % 2 * 2; pair < kWidth / 2; pair += 4) {
-      const unsigned first = load_4(from + pair), second = load_4(from + kWidth / 2 + pair);
-      const Angle low = angle_of(pair, position), high = angle_of(pair + 1, position);
-      const float a0 = low_of(first, T()), a1 = high_of(first, T());
-      const float b0 = low_of(second, T()), b1 = high_of(second, T());
-      store_4(to + pair, pack(a0 * low.cosine - b0 * low.sine, a1 * high.cosine - b1 * high.sine, T()));
-      store_4(to + kWidth / 2 + pair, pack(b0 * low.cosine + a0 * low.sine, b1 * high.cosine + a1 * high.sine, T()));
+      turn_two_pairs(row, pair, position);
     }
     __syncwarp();
+  }
+  // Writes those of the block's rows that are there. All threads call it, all have read the last ones, and a barrier is
+  // to follow.
+  __device__ __forceinline__ void turn_queries_together(const AttentionPiece& piece, const AttentionSpan& span) {
+    constexpr int kTwos = kWidth / 4;  // of a row
+    for (int i = thread_; i < n_rows_ * kTwos; i += Way::kThreads) {
+      const int row = i / kTwos;
+      turn_two_pairs(row, i % kTwos * 2, split_position(position_of(row, piece, span, shared_.rank)));
+    }
+  }
+  // Of a row of the block, pairs `pair` and the next one.
+  __device__ __forceinline__ void turn_two_pairs(int row, int pair, Position position) {
+    const T* const from = shared_.queries + row * kRow + pair;
+    T* const to = shared_.turned + row * kRow + pair;
+    unsigned first = load_4(from), second = load_4(from + kWidth / 2);
+    turn(first, second, angle_of(pair, position), angle_of(pair + 1, position));
+    store_4(to, first);
+    store_4(to + kWidth / 2, second);
   }
 
   __device__ __forceinline__ Angle angle_of(int pair, Position position) const {
@@ -240,7 +299,7 @@ class TileRun : private TileRows<kPurpose> {
   }
 
   __device__ void attend(const KeyBlock& block, int stage) {
-    float scores[kKeys / 8][4];
+    Scores scores;
     if constexpr (kByWarpgroups) {
       multiply_keys_together(scores, stage);
     } else {
@@ -256,14 +315,14 @@ class TileRun : private TileRows<kPurpose> {
   }
 
   // The values of a block, weighted by the softmax of its scores; of warpgroups, those of the block before.
-  __device__ __forceinline__ void add_output(float (&scores)[kKeys / 8][4], int stage) {
+  __device__ __forceinline__ void add_output(Scores& scores, int stage) {
     float kept[2];
     QUIRE_UNROLL for (int side = 0; side < 2; ++side) kept[side] = weigh(scores, side);
     if constexpr (kByWarpgroups) wait_for_products<0>(out_);
     QUIRE_UNROLL for (int c = 0; c < kWidth / 8; ++c) {
       QUIRE_UNROLL for (int e = 0; e < 4; ++e) out_[c][e] *= kept[e / 2];
     }
-    QUIRE_UNROLL for (int step = 0; step < kKeys / 16; ++step) {
+    QUIRE_UNROLL for (int step = 0; step < kOctets / 2; ++step) {
       QUIRE_UNROLL for (int i = 0; i < 4; ++i) {
         const float* const two = &scores[2 * step + i / 2][i % 2 * 2];
         weights_[step][i] = pack(two[0], two[1], T());
@@ -276,12 +335,12 @@ class TileRun : private TileRows<kPurpose> {
     }
   }
 
-  __device__ __forceinline__ void multiply_keys(float (&scores)[kKeys / 8][4], const T* keys) const {
-    QUIRE_UNROLL for (int n = 0; n < kKeys / 8; ++n) { QUIRE_UNROLL for (int e = 0; e < 4; ++e) scores[n][e] = 0; }
+  __device__ __forceinline__ void multiply_keys(Scores& scores, const T* keys) const {
+    QUIRE_UNROLL for (int n = 0; n < kOctets; ++n) { QUIRE_UNROLL for (int e = 0; e < 4; ++e) scores[n][e] = 0; }
     QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) {
-      QUIRE_UNROLL for (int n = 0; n < kKeys / 8; n += 2) {
+      QUIRE_UNROLL for (int n = 0; n < kOctets; n += 2) {
         unsigned b[4];
-        load_tiles(b, keys + KeyTile::at(n * 8 + lane_of_warp() % 8 + lane_of_warp() / 16 * 8,
+        load_tiles(b, keys + KeyTile::at(key_of_warp() + n * 8 + lane_of_warp() % 8 + lane_of_warp() / 16 * 8,
                                          step * 16 + lane_of_warp() / 8 % 2 * 8));
         multiply_tile(scores[n], queries_[step], b[0], b[1], T());
         multiply_tile(scores[n + 1], queries_[step], b[2], b[3], T());
@@ -290,7 +349,7 @@ class TileRun : private TileRows<kPurpose> {
   }
 
   // With values of the block before on their way behind it.
-  __device__ __forceinline__ void multiply_keys_together(float (&scores)[kKeys / 8][4], int stage) {
+  __device__ __forceinline__ void multiply_keys_together(Scores& scores, int stage) {
     begin_products(scores);
     begin_products(out_);
     QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) {
@@ -317,9 +376,9 @@ class TileRun : private TileRows<kPurpose> {
 
   // The softmax of the scores of one of the thread's rows, as far as the keys have come; returns what earlier results
   // are multiplied with.
-  __device__ __forceinline__ float weigh(float (&scores)[kKeys / 8][4], int side) {
+  __device__ __forceinline__ float weigh(Scores& scores, int side) {
     float greatest = max_[side];
-    QUIRE_UNROLL for (int n = 0; n < kKeys / 8; ++n) {
+    QUIRE_UNROLL for (int n = 0; n < kOctets; ++n) {
       QUIRE_UNROLL for (int e = 0; e < 2; ++e) greatest = fmaxf(greatest, scores[n][2 * side + e]);
     }
     // The four lanes of a row.
@@ -328,7 +387,7 @@ class TileRun : private TileRows<kPurpose> {
     const float base = greatest == -INFINITY ? 0.0f : greatest;
     const float kept = exp2_fast(max_[side] - base);
     float sum = 0;
-    QUIRE_UNROLL for (int n = 0; n < kKeys / 8; ++n) {
+    QUIRE_UNROLL for (int n = 0; n < kOctets; ++n) {
       QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
         float& score = scores[n][2 * side + e];
         score = exp2_fast(score - base);
@@ -344,11 +403,11 @@ class TileRun : private TileRows<kPurpose> {
   }
 
   __device__ __forceinline__ void add_values(const T* values) {
-    QUIRE_UNROLL for (int step = 0; step < kKeys / 16; ++step) {
+    QUIRE_UNROLL for (int step = 0; step < kOctets / 2; ++step) {
       QUIRE_UNROLL for (int c = 0; c < kWidth / 8; c += 2) {
         unsigned b[4];
-        load_tiles_transposed(b,
-                              values + KeyTile::at(step * 16 + lane_of_warp() % 16, c * 8 + lane_of_warp() / 16 * 8));
+        load_tiles_transposed(
+            b, values + KeyTile::at(key_of_warp() + step * 16 + lane_of_warp() % 16, c * 8 + lane_of_warp() / 16 * 8));
         multiply_tile(out_[c], weights_[step], b[0], b[1], T());
         multiply_tile(out_[c + 1], weights_[step], b[2], b[3], T());
       }
@@ -356,8 +415,7 @@ class TileRun : private TileRows<kPurpose> {
   }
 
   // Adds to each cell the shares of its keys. A cell of a row is of one work alone, and its pieces come in order.
-  __device__ __forceinline__ void add_shares(const float (&scores)[kKeys / 8][4], int64_t first,
-                                             const AttentionPiece& piece) const {
+  __device__ __forceinline__ void add_shares(const Scores& scores, int64_t first, const AttentionPiece& piece) const {
     constexpr int kCell = static_cast<int>(kCellKeys);
     const AttentionCells& of = *cells_;
     const int64_t n_text = (of.end_key + kCell - 1) / kCell;
@@ -434,6 +492,50 @@ class TileRun : private TileRows<kPurpose> {
     return args_.resumes ? args_.state[place_in_state(row) * (2 * half_ + 2)] : -INFINITY;
   }
 
+  // Merges the warps' results, and leaves them as finish() does.
+  __device__ void finish_together() {
+    struct Results {  // of a warp
+      float max[Way::kRows], sum[Way::kRows], values[Way::kRows][kWidth];
+    };
+    static_assert(kWarps * sizeof(Results) <= sizeof(shared_.keys) + sizeof(shared_.values));
+    Results* const results = reinterpret_cast<Results*>(&shared_);  // over the keys and values
+    __syncthreads();
+    Results& own = results[warp_of_block()];
+    QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
+      const int row = row_of(side);
+      if (t_ == 0) {
+        own.max[row] = max_[side];
+        own.sum[row] = sum_[side];
+      }
+      for_channels(side, [&](int channel, float v) { own.values[row][channel] = v; });
+    }
+    __syncthreads();
+    const int width = 2 * half_;
+    float* const part = work_.part < 0 ? nullptr : args_.parts + work_.part * attention_part_floats(width);
+    for (int i = thread_; i < n_rows_ * width; i += Way::kThreads) {
+      const int row = i / width, channel = i % width;
+      float greatest = -INFINITY, sum = 0, value = 0;
+      QUIRE_UNROLL for (int w = 0; w < kWarps; ++w) greatest = fmaxf(greatest, results[w].max[row]);
+      QUIRE_UNROLL for (int w = 0; w < kWarps; ++w) {
+        const float max = results[w].max[row];
+        const float factor = max == -INFINITY ? 0.0f : exp2_fast(max - greatest);
+        sum = fmaf(factor, results[w].sum[row], sum);
+        value = fmaf(factor, results[w].values[row][channel], value);
+      }
+      if (part != nullptr) {
+        part[2 * kTileRows + row * width + channel] = value;
+        if (channel == 0) {
+          part[row] = greatest;
+          part[kTileRows + row] = sum;
+        }
+        continue;
+      }
+      const int64_t at = place_of(row) * args_.out.stride + head_of(row) * width + channel;
+      store_element_of(args_.out, at, sum > 0 ? value / sum : 0.0f);
+      if (args_.stats != nullptr && channel == 0) args_.stats[place_in_state(row)] = {-INFINITY, greatest, sum};
+    }
+  }
+
   __device__ void finish() {
     QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
       const float sum = sum_[side];
@@ -471,11 +573,12 @@ class TileRun : private TileRows<kPurpose> {
   const int half_;
   const bool has_rows_;  // the warp; all where they compute together
   const int thread_;
-  bool turned_ = false;  // the piece's keys are to be turned
+  bool turned_ = false;          // the piece's keys are to be turned
+  int32_t span_of_turned_ = -1;  // where Shared::turned has the queries; -1: of none, or where a piece wanted them
   unsigned queries_[kSteps][4];
   // The weights of a block's values. Of warpgroups, those of the block before, in stage held_: at first those of the
   // first block, with weights of 0, so that all blocks are alike.
-  unsigned weights_[kKeys / 16][4] = {};
+  unsigned weights_[kOctets / 2][4] = {};
   int held_ = 0;
   // Of rows g and g + 8 of the warp, the same in the four lanes of a row. For shares: what scores are relative to, and
   // the factor of exp2 of that.

@@ -42,6 +42,7 @@ class Call {
       kernel_.pauses = !args_.window.last;
     }
     kernel_.wide = sequence_.wide();
+    kernel_.few = sequence_.few && !windowed_;
     int32_t n_parts = 0;
     const bool as_prepared = !windowed_ && args_.records[0].raw == sequence_.raw_keys;
     if (selects_ && as_prepared && sequence_.chosen.n_tiles > 0) {

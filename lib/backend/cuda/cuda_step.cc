@@ -111,17 +111,19 @@ void CudaStep::cut(std::span<const StepSequence> all, const DeviceFacts& device)
     Sequence& own = sequences_.emplace_back();
     static_cast<StepSequence&>(own) = given;
     own.first_index = add_index(given.first_key);
-    int64_t n_tiles = 0, n_keys = 0;
+    int64_t n_tiles = 0, n_keys = 0, most_rows = 0;
     bool selects = false;
     for (const QueryBlock& block : given.plan->blocks) {
       const int64_t last = block.first_query + (block.n_queries - 1) * block.step;
       n_keys = std::max(n_keys, last + 1);
       const int64_t rows = block.per_head ? block.n_queries * n_query_heads
                                           : block.n_queries * (n_query_heads / given.geometry.n_kv_heads);
+      most_rows = std::max(most_rows, rows);
       n_tiles += ceil_div(rows, kTileRows) * (block.per_head ? 1 : given.geometry.n_kv_heads);
       selects = selects || block.selected;
     }
     own.part_keys = part_keys(n_keys, n_tiles, device.n_processors, given.geometry.chunk);
+    own.few = own.part_keys > 0 && most_rows <= kFewTileRows;
     // As many wide tiles as processors, of which each works on one at a time.
     const bool many = n_tiles * kTileRows >= device.n_processors * int64_t{kWideTileRows};
     if (device.warpgroups && many && own.part_keys == 0 && !selects) own.tile_rows = kWideTileRows;
