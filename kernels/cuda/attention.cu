@@ -1,36 +1,17 @@
-// Attention over plans: the outputs of tiles, and the merge of parts.
-#include "kernels/cuda/attention_tile.h"
+// Attention over plans: which way a launch takes, and the merge of parts.
+#include "kernels/cuda/attention_kernel.h"
 
 namespace quire::cuda {
 namespace {
 
-template <int kWidth, typename T>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks) attention_kernel(Attention args) {
-  QUIRE_SHARED_MEMORY(memory);
-  TileRun<kWidth, T, Purpose::kOutput>(args, nullptr, *reinterpret_cast<Shared<kWidth, T>*>(memory)).run();
-}
-
-template <int kWidth, typename T>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks) few_attention_kernel(Attention args) {
-  QUIRE_SHARED_MEMORY(memory);
-  using Run = TileRun<kWidth, T, Purpose::kOutput, ByKeys>;
-  Run(args, nullptr, *reinterpret_cast<typename Run::Memory*>(memory)).run();
-}
-
-// Of wide tiles. Compiled for all, and launched on devices that have wgmma.
-template <int kWidth, typename T>
-__global__ void __launch_bounds__(ByWarpgroups::kThreads, 1) wide_attention_kernel(Attention args) {
-  QUIRE_SHARED_MEMORY(memory);
-  using Run = TileRun<kWidth, T, Purpose::kOutput, ByWarpgroups>;
-  if constexpr (kHasWarpgroups) Run(args, nullptr, *reinterpret_cast<typename Run::Memory*>(memory)).run();
-}
-
-// A warp per row of a tile. A lane weighs two parts; what they are multiplied with is then read by all.
+// A block per row of a tile, a thread per channel. In each warp a lane weighs two parts; what they are multiplied with
+// is then read by all.
 __global__ void __launch_bounds__(kThreads) merge_kernel(Attention args) {
+  await_earlier_kernels();
   const AttentionMerge merge = args.merges[blockIdx.x];
   const AttentionTile& tile = args.tiles[merge.tile];
-  const int row = static_cast<int>(blockIdx.y) * kWarps + warp_of_block(), d = args.shape.head_dim;
-  if (row >= tile.count * tile.heads) return;  // a whole warp
+  const int row = static_cast<int>(blockIdx.y), d = args.shape.head_dim;
+  if (row >= tile.count * tile.heads) return;
   const int64_t floats = attention_part_floats(d);
   const float* const first = args.parts + merge.first_part * floats + row;
   float weights[2], sum = 0, greatest = -INFINITY;
@@ -52,16 +33,16 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(Attention args) {
   const int64_t place = tile.place + int64_t{row / tile.heads} * tile.stride;
   const int64_t at = place * args.out.stride + int64_t{tile.first_head + row % tile.heads} * d;
   const float* const values = args.parts + merge.first_part * floats + 2 * kTileRows + row * d;
-  for (int begin = 0; begin < d; begin += kWarpSize) {
-    const int c = begin + lane_of_warp();
+  for (int begin = 0; begin < d; begin += kThreads) {
+    const int c = begin + static_cast<int>(threadIdx.x);
     float value = 0;
-    QUIRE_UNROLL_BY(4) for (int p = 0; p < merge.n_parts; ++p) {
+    QUIRE_UNROLL_BY(8) for (int p = 0; p < merge.n_parts; ++p) {
       const float weight = __shfl_sync(kWholeWarp, p < kWarpSize ? weights[0] : weights[1], p % kWarpSize);
       if (c < d) value = fmaf(weight, values[p * floats + c], value);
     }
     if (c < d) store_element_of(args.out, at + c, sum > 0 ? value / sum : 0.0f);
   }
-  if (args.stats != nullptr && lane_of_warp() == 0) {
+  if (args.stats != nullptr && threadIdx.x == 0) {
     args.stats[place * args.n_query_heads + tile.first_head + row % tile.heads] = {-INFINITY, greatest, sum};
   }
 }
@@ -71,24 +52,11 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(Attention args) {
 int attention(Stream stream, const Attention& args) {
   if (args.n_works == 0) return 0;
   if (!can_attend(args.shape)) return kUnknownType;
-  const int error = with_head(args.shape, [&](auto width, auto type) {
-    constexpr int kWidth = decltype(width)::value;
-    using T = decltype(type);
-    if (args.wide) {
-      constexpr int kWide = kWidth <= 64 ? 64 : 128;
-      return launch(wide_attention_kernel<kWide, T>, static_cast<unsigned>(args.n_works), ByWarpgroups::kThreads,
-                    sizeof(Shared<kWide, T, ByWarpgroups>), stream, args);
-    }
-    if (args.few) {
-      return launch(few_attention_kernel<kWidth, T>, static_cast<unsigned>(args.n_works), kThreads,
-                    sizeof(Shared<kWidth, T, ByKeys>), stream, args);
-    }
-    return launch(attention_kernel<kWidth, T>, static_cast<unsigned>(args.n_works), kThreads, sizeof(Shared<kWidth, T>),
-                  stream, args);
-  });
+  const auto attend = args.wide ? attention_by_warpgroups : args.few ? attention_by_keys : attention_by_warps;
+  const int error = attend(stream, args);
   if (error != 0 || args.n_merges == 0) return error;
-  return launch(merge_kernel, dim3(static_cast<unsigned>(args.n_merges), kTileRows / kWarps), kThreads, 0, stream,
-                args);
+  return launch(merge_kernel, dim3(static_cast<unsigned>(args.n_merges), args.few ? kFewTileRows : kTileRows), kThreads,
+                0, stream, args);
 }
 
 }  // namespace quire::cuda

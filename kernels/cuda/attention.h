@@ -115,8 +115,8 @@ struct Attention {
   DeviceRows out{};      // the same shape; may be `queries`
   KvShape shape{};
   int n_query_heads = 0;
-  float scale = 1;                                // of the logits
-  const float* query_scale = nullptr;             // f32 [n], another factor on the logits of each query; may be null
+  float scale = 1;                                // of the logits; positive
+  const float* query_scale = nullptr;             // f32 [n], another one for the logits of each query; may be null
   const Turns* turns = nullptr;                   // [head_dim / 2]
   const void* const* records[kRecordKinds] = {};  // by chunk
   bool raw[kRecordKinds] = {};                    // their keys were stored unrotated
@@ -142,6 +142,9 @@ struct Attention {
   bool wide = false;
   // Tiles have up to kFewTileRows rows, and `state` is null.
   bool few = false;
+  // No tile is selected, no piece is narrow, and the keys of spans follow each other and are not turned: the kernel is
+  // made without all that.
+  bool plain = false;
 
   AttentionStats* stats = nullptr;  // [n][n_query_heads], left for attention_shares(); null: nobody asks
 

@@ -42,7 +42,9 @@ struct SwizzledTile {
 
 // How a block of threads computes a tile. kStages: blocks of keys in shared memory; kAhead: those of them that are on
 // their way while one is computed with; kTogether: warps that have to compute together; kKeysOfWarp: keys of a block
-// that a warp computes with. Products by single warps, each with 16 rows of its own:
+// that a warp computes with; kResidentBlocks: blocks of a multiprocessor that registers have to suffice for, said so
+// that the assembler does not spill some to make room for one more. Products by single warps, each with 16 rows of its
+// own:
 struct ByWarps {
   static constexpr int kRows = kTileRows;
   static constexpr int kThreads = cuda::kThreads;
@@ -50,6 +52,7 @@ struct ByWarps {
   static constexpr int kAhead = kStages - 1;
   static constexpr int kTogether = 1;
   static constexpr int kKeysOfWarp = kKeys;
+  static constexpr int kResidentBlocks = 2;
   template <int kWidth>
   using KeyTile = PaddedTile<kWidth>;
 };
@@ -62,6 +65,7 @@ struct ByKeys {
   static constexpr int kAhead = kStages - 1;
   static constexpr int kTogether = 1;
   static constexpr int kKeysOfWarp = kKeys / kWarps;
+  static constexpr int kResidentBlocks = 2;
   template <int kWidth>
   using KeyTile = PaddedTile<kWidth>;
 };
@@ -74,6 +78,7 @@ struct ByWarpgroups {
   static constexpr int kAhead = kStages - 2;
   static constexpr int kTogether = 4;
   static constexpr int kKeysOfWarp = kKeys;
+  static constexpr int kResidentBlocks = 1;
   template <int kWidth>
   using KeyTile = SwizzledTile<kWidth>;
 };
@@ -108,8 +113,16 @@ int with_head(const KvShape& shape, const Use& use) {
 template <typename Tile, int kThreadsOf, typename T>
 __device__ __forceinline__ void copy_rows(T* to, const T* from, int n, int half, int thread) {
   constexpr int kWidth = Tile::kWidth, kElements = 16 / sizeof(T), kHalfCopies = kWidth / 2 / kElements;
+  if (n == kKeys && half == kWidth / 2) {  // all of the tile: one stretch of memory
+    constexpr int kRowCopies = kWidth / kElements;
+    QUIRE_UNROLL for (int first = 0; first < kKeys * kRowCopies; first += kThreadsOf) {
+      const int i = first + thread;
+      copy_16_async(to + Tile::at(i / kRowCopies, i % kRowCopies * kElements), from + i * kElements, true);
+    }
+    return;
+  }
   if (half % kElements != 0) {  // rows and halves are not whole groups of 16 bytes
-    for (int i = thread; i < kKeys * kWidth; i += kThreadsOf) {
+    QUIRE_ROLLED for (int i = thread; i < kKeys * kWidth; i += kThreadsOf) {
       const int row = i / kWidth, side = i % kWidth / (kWidth / 2), at = i % (kWidth / 2);
       T& element = to[Tile::at(row, side * (kWidth / 2) + at)];
       if (row < n && at < half) {
@@ -120,7 +133,7 @@ __device__ __forceinline__ void copy_rows(T* to, const T* from, int n, int half,
     }
     return;
   }
-  for (int i = thread; i < kKeys * 2 * kHalfCopies; i += kThreadsOf) {
+  QUIRE_ROLLED for (int i = thread; i < kKeys * 2 * kHalfCopies; i += kThreadsOf) {
     const int row = i / (2 * kHalfCopies), part = i % (2 * kHalfCopies);
     const int side = part / kHalfCopies, at = part % kHalfCopies * kElements;
     const bool there = row < n && at < half;

@@ -24,12 +24,13 @@ struct KeyBlock {
 };
 
 // A warp has 16 rows, and a thread two of them, which four lanes share.
-template <Purpose kPurpose, typename Way>
+template <Purpose kPurpose, typename Way, bool kPlain>
 class TileRows {
  public:
   static constexpr bool kByKeys = Way::kKeysOfWarp < kKeys;
-  static constexpr int kOctets = Way::kKeysOfWarp / 8;  // of a block's keys, those of a warp
-  using Scores = float[kOctets][4];                     // of the thread: two rows, two keys of each octet
+  static constexpr bool kSelects = !kPlain && Way::kRows <= kTileRows;  // tiles may be selected
+  static constexpr int kOctets = Way::kKeysOfWarp / 8;                  // of a block's keys, those of a warp
+  using Scores = float[kOctets][4];  // of the thread: two rows, two keys of each octet
 
   __device__ explicit TileRows(const Attention& args)
       : args_(args),
@@ -64,7 +65,7 @@ class TileRows {
   // Finds what the thread's rows see of a piece. rank: Shared::rank.
   __device__ __forceinline__ void find_seen(const AttentionPiece& piece, const AttentionSpan& span,
                                             const int32_t* rank) {
-    spaced_ = span.diagonal || span.stride != 1 || span.lag_stride != 1;
+    spaced_ = !kPlain && (span.diagonal || span.stride != 1 || span.lag_stride != 1);
     QUIRE_UNROLL for (int side = 0; side < 2; ++side) find_seen(side, piece, span, rank);
   }
 
@@ -78,11 +79,11 @@ class TileRows {
       const int64_t first = piece.chunk * args_.shape.chunk, i = query_of(row);
       from = piece.begin;
       to = piece.end;
-      if (!span.diagonal) {
+      if (kPlain || !span.diagonal) {
         if (i - span.max_lag > from) from = i - span.max_lag;
         if (i - span.min_lag < to) to = i - span.min_lag + 1;
       }
-      if (tile_.selected && rank[row] < 0) to = from;
+      if (kSelects && tile_.selected && rank[row] < 0) to = from;
       if (to < from) to = from;
       if (from > piece.end) from = to = piece.end;
       from -= first;
@@ -94,16 +95,23 @@ class TileRows {
 
   // Whether rows have distances from a piece that are no position in the span less the piece's base.
   __device__ __forceinline__ static bool has_own_distances(const AttentionSpan& span) {
-    return span.diagonal || span.ranked;
+    return !kPlain && (span.diagonal || (kSelects && span.ranked));
   }
-  // The row's position in the span or, where rows have distances of their own, its distance from the chunk's first key.
-  // Of rows that do not see the piece it may be anything.
-  __device__ __forceinline__ double position_of(int row, const AttentionPiece& piece, const AttentionSpan& span,
+  // The row's position in the span.
+  __device__ __forceinline__ double position_of(int row, const AttentionSpan& span) const {
+    double q = static_cast<double>(query_of(row)) / span.q_div;
+    if (span.q_floor) q = floor(q);
+    q += span.q_offset;
+    return q > span.q_cap ? span.q_cap : q;
+  }
+  // Its distance from the chunk's first key. Of rows that do not see the piece it may be anything.
+  __device__ __forceinline__ double distance_of(int row, const AttentionPiece& piece, const AttentionSpan& span,
                                                 const int32_t* rank) const {
     const int64_t i = query_of(row), chunk_first = piece.chunk * args_.shape.chunk;
     if (row >= n_rows_) return 0;
+    if (kPlain) return position_of(row, span) - piece.base;
     if (span.diagonal) return static_cast<double>(diagonal_key(span, row) - chunk_first);
-    if (span.ranked) {
+    if (kSelects && span.ranked) {
       const AttentionRanks& ranks = args_.ranks;
       const int64_t own = i / ranks.chunk;
       int64_t n = ranks.count;
@@ -112,10 +120,7 @@ class TileRows {
       const int64_t of_begin = (n - 1 - rank[row]) * ranks.chunk + i % ranks.chunk - piece.begin % ranks.chunk;
       return static_cast<double>(of_begin + piece.begin - chunk_first);
     }
-    double q = static_cast<double>(i) / span.q_div;
-    if (span.q_floor) q = floor(q);
-    q += span.q_offset;
-    return q > span.q_cap ? span.q_cap : q;
+    return position_of(row, span) - piece.base;
   }
 
   // Of spaced keys: whether the row sees key j of the run.
@@ -136,23 +141,21 @@ class TileRows {
     return seen;
   }
 
-  // Scales the scores; those of keys that a row does not see are -infinity.
+  // Scores of keys that a row does not see become -infinity.
   __device__ __forceinline__ void mask(Scores& scores, const KeyBlock& block) const {
     const int first = block.offset + key_of_warp();
     bool all = !spaced_;
     QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
       all = all && seen_from_[side] <= first && first + Way::kKeysOfWarp <= seen_to_[side];
     }
-    const bool masked = !__all_sync(kWholeWarp, all);
+    if (__all_sync(kWholeWarp, all)) return;
     QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
       const int from = seen_from_[side] - first - 2 * t_, to = seen_to_[side] - first - 2 * t_;
-      const unsigned spaced = masked && spaced_ ? find_spaced(row_of(side), block) : ~0u;
+      const unsigned spaced = spaced_ ? find_spaced(row_of(side), block) : ~0u;
       QUIRE_UNROLL for (int n = 0; n < kOctets; ++n) {
         QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
-          float& score = scores[n][2 * side + e];
-          score *= scale_[side];
           const int at = n * 8 + e;
-          if (masked && (at < from || at >= to || (spaced >> (2 * n + e) & 1) == 0)) score = -INFINITY;
+          if (at < from || at >= to || (spaced >> (2 * n + e) & 1) == 0) scores[n][2 * side + e] = -INFINITY;
         }
       }
     }

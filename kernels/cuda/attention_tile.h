@@ -13,11 +13,6 @@
 
 namespace quire::cuda {
 
-// Blocks of a multiprocessor that registers have to suffice for. Said so that the assembler does not spill some to make
-// room for one more.
-constexpr int kResidentBlocks = 2;
-constexpr int kResidentShareBlocks = 3;
-
 __device__ __forceinline__ void store_element_of(const DeviceRows& rows, int64_t at, float v) {
   if (rows.type == ElementType::kF32) {
     static_cast<float*>(rows.data)[at] = v;
@@ -34,16 +29,20 @@ __device__ __forceinline__ float share_factor(const AttentionStats& of, bool pau
   return of.sum > 0 ? 1 / of.sum : 0.0f;
 }
 
-template <int kWidth, typename T, Purpose kPurpose, typename Way = ByWarps>
-class TileRun : private TileRows<kPurpose, Way> {
+// kPlain: Attention::plain, of heads as wide as kWidth.
+template <int kWidth, typename T, Purpose kPurpose, typename Way, bool kPlain>
+class TileRun : private TileRows<kPurpose, Way, kPlain> {
  public:
-  using Rows = TileRows<kPurpose, Way>;
+  using Rows = TileRows<kPurpose, Way, kPlain>;
   using Memory = Shared<kWidth, T, Way>;
   using KeyTile = typename Memory::KeyTile;
   static constexpr int kRow = Memory::kRow;
   static constexpr int kStages = Way::kStages;
   static constexpr int kSteps = kWidth / 16;  // of the product of queries and keys
   static constexpr bool kByWarpgroups = Way::kTogether > 1, kByKeys = Rows::kByKeys;
+  static constexpr bool kSelects = Rows::kSelects;
+  // How begin_piece() turns queries. Of warpgroups there are registers for that where the rest is plain.
+  static constexpr bool kTurnsInTwoSteps = !kByKeys;
   static constexpr int kOctets = Rows::kOctets;
   using Scores = typename Rows::Scores;
   static constexpr int kPairsAtOnce =
@@ -54,7 +53,7 @@ class TileRun : private TileRows<kPurpose, Way> {
       : Rows(args),
         cells_(shares),
         shared_(shared),
-        half_(args.shape.head_dim / 2),
+        half_(kPlain ? kWidth / 2 : args.shape.head_dim / 2),
         has_rows_(kByWarpgroups || first_row() + row_of_warp() < n_rows_),
         thread_(static_cast<int>(threadIdx.x)) {}
 
@@ -73,11 +72,11 @@ class TileRun : private TileRows<kPurpose, Way> {
       show_shared();
       load_ahead(next, (stage + Way::kAhead) % kStages);
       if (begins) begin_piece(now.piece);
-      if (now.kind == kNarrowRecord) {
+      if (!kPlain && now.kind == kNarrowRecord) {
         widen(now, stage);
         show_shared();
       }
-      if (turned_) {
+      if (!kPlain && turned_) {
         turn_keys(now, shared_.keys[stage]);
         show_shared();
       }
@@ -99,7 +98,7 @@ class TileRun : private TileRows<kPurpose, Way> {
  private:
   using Rows::args_, Rows::work_, Rows::tile_, Rows::n_rows_, Rows::t_, Rows::scale_;
   using Rows::first_row, Rows::row_of_warp, Rows::key_of_warp, Rows::row_of, Rows::place_of, Rows::head_of,
-      Rows::position_of;
+      Rows::position_of, Rows::distance_of;
 
   // What threads wrote to keys and values is seen by all, and by their products.
   __device__ __forceinline__ void show_shared() const {
@@ -153,7 +152,7 @@ class TileRun : private TileRows<kPurpose, Way> {
   // Begins to load the next block of keys and values, and goes one further. Where there is none, the group is empty.
   __device__ __forceinline__ void load_ahead(KeyBlock& next, int stage) {
     if (next.piece < work_.end_piece) {
-      next.kind == kNarrowRecord ? copy_narrow(next, stage) : copy_full(next, stage);
+      !kPlain&& next.kind == kNarrowRecord ? copy_narrow(next, stage) : copy_full(next, stage);
       advance(next);
     }
     commit_copies();
@@ -189,14 +188,14 @@ class TileRun : private TileRows<kPurpose, Way> {
   // a barrier.
   //
   // A row wants its position in the span less the piece's base. The former is the same for all pieces of the span, the
-  // latter for all rows: so each row is turned to its position once a span, in shared memory, and from there by one
-  // angle for all rows, in registers.
+  // latter for all rows: so where there are many rows, each is turned to its position once a span, in shared memory,
+  // and from there by one angle for all rows, in registers.
   __device__ void begin_piece(int32_t index) {
     const AttentionPiece& piece = args_.pieces[index];
     const AttentionSpan& span = args_.spans[piece.span];
-    const bool own = Rows::has_own_distances(span);
+    const bool in_two_steps = kTurnsInTwoSteps && !Rows::has_own_distances(span);
     turned_ = span.turned;
-    if (tile_.selected) {
+    if (kSelects && tile_.selected) {
       for (int row = thread_; row < Way::kRows; row += Way::kThreads) shared_.rank[row] = -1;
       __syncthreads();
       for (int i = thread_; i < piece.n_picks; i += Way::kThreads) {
@@ -205,20 +204,18 @@ class TileRun : private TileRows<kPurpose, Way> {
       }
       __syncthreads();
     }
-    if (own || piece.span != span_of_turned_) {
-      if constexpr (kByKeys) {
-        turn_queries_together(piece, span);
-      } else if (has_rows_) {
-        turn_queries(piece, span);
-      }
-      span_of_turned_ = own ? -1 : piece.span;
+    if constexpr (kByKeys) {
+      turn_queries_together(piece, span);
+    } else if (!in_two_steps || piece.span != span_of_turned_) {
+      if (has_rows_) turn_queries(piece, span, in_two_steps);
+      span_of_turned_ = in_two_steps ? piece.span : -1;
     }
-    if (!own && thread_ < kWidth / 2) shared_.turn[thread_] = angle_of(thread_, split_position(-piece.base));
+    if (in_two_steps && thread_ < kWidth / 2) shared_.turn[thread_] = angle_of(thread_, split_position(-piece.base));
     __syncthreads();
     if (!has_rows_) return;
     const T* const from = shared_.turned + (row_of_warp() + lane_of_warp() % 16) * kRow + lane_of_warp() / 16 * 8;
     QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) load_tiles(queries_[step], from + step * 16);
-    if (!own) turn_loaded_queries();
+    if (in_two_steps) turn_loaded_queries();
     Rows::find_seen(piece, span, shared_.rank);
   }
 
@@ -243,10 +240,12 @@ class TileRun : private TileRows<kPurpose, Way> {
     second = pack(b0 * low.cosine + a0 * low.sine, b1 * high.cosine + a1 * high.sine, T());
   }
 
-  // Writes the warp's queries, turned. Two lanes have a row, and no other warp reads it.
-  __device__ __forceinline__ void turn_queries(const AttentionPiece& piece, const AttentionSpan& span) {
+  // Writes the warp's queries, turned to the piece's first key or to_span: to their positions in the span. Two lanes
+  // have a row, and no other warp reads it.
+  __device__ __forceinline__ void turn_queries(const AttentionPiece& piece, const AttentionSpan& span, bool to_span) {
     const int row = warp_of_block() * 16 + lane_of_warp() / 2;
-    const Position position = split_position(position_of(first_row() + row, piece, span, shared_.rank));
+    const Position position = split_position(to_span ? position_of(first_row() + row, span)
+                                                     : distance_of(first_row() + row, piece, span, shared_.rank));
     __syncwarp();  // the last piece's were read
     QUIRE_UNROLL_BY(kPairsAtOnce) for (int pair = lane_of_warp() % 2 * 2; pair < kWidth / 2; pair += 4) {
       turn_two_pairs(row, pair, position);
@@ -259,7 +258,7 @@ class TileRun : private TileRows<kPurpose, Way> {
     constexpr int kTwos = kWidth / 4;  // of a row
     for (int i = thread_; i < n_rows_ * kTwos; i += Way::kThreads) {
       const int row = i / kTwos;
-      turn_two_pairs(row, i % kTwos * 2, split_position(position_of(row, piece, span, shared_.rank)));
+      turn_two_pairs(row, i % kTwos * 2, split_position(distance_of(row, piece, span, shared_.rank)));
     }
   }
   // Of a row of the block, pairs `pair` and the next one.
@@ -319,8 +318,11 @@ class TileRun : private TileRows<kPurpose, Way> {
     float kept[2];
     QUIRE_UNROLL for (int side = 0; side < 2; ++side) kept[side] = weigh(scores, side);
     if constexpr (kByWarpgroups) wait_for_products<0>(out_);
-    QUIRE_UNROLL for (int c = 0; c < kWidth / 8; ++c) {
-      QUIRE_UNROLL for (int e = 0; e < 4; ++e) out_[c][e] *= kept[e / 2];
+    // Of warpgroups there is no register for the question.
+    if (kByWarpgroups || __any_sync(kWholeWarp, kept[0] != 1 || kept[1] != 1)) {  // a row's maximum has grown
+      QUIRE_UNROLL for (int c = 0; c < kWidth / 8; ++c) {
+        QUIRE_UNROLL for (int e = 0; e < 4; ++e) out_[c][e] *= kept[e / 2];
+      }
     }
     QUIRE_UNROLL for (int step = 0; step < kOctets / 2; ++step) {
       QUIRE_UNROLL for (int i = 0; i < 4; ++i) {
@@ -377,20 +379,21 @@ class TileRun : private TileRows<kPurpose, Way> {
   // The softmax of the scores of one of the thread's rows, as far as the keys have come; returns what earlier results
   // are multiplied with.
   __device__ __forceinline__ float weigh(Scores& scores, int side) {
-    float greatest = max_[side];
+    float greatest = -INFINITY;
     QUIRE_UNROLL for (int n = 0; n < kOctets; ++n) {
       QUIRE_UNROLL for (int e = 0; e < 2; ++e) greatest = fmaxf(greatest, scores[n][2 * side + e]);
     }
     // The four lanes of a row.
     greatest = fmaxf(greatest, __shfl_xor_sync(kWholeWarp, greatest, 1));
     greatest = fmaxf(greatest, __shfl_xor_sync(kWholeWarp, greatest, 2));
+    greatest = fmaxf(max_[side], greatest * scale_[side]);
     const float base = greatest == -INFINITY ? 0.0f : greatest;
     const float kept = exp2_fast(max_[side] - base);
     float sum = 0;
     QUIRE_UNROLL for (int n = 0; n < kOctets; ++n) {
       QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
         float& score = scores[n][2 * side + e];
-        score = exp2_fast(score - base);
+        score = exp2_fast(fmaf(score, scale_[side], -base));
         sum += score;
       }
     }
@@ -425,7 +428,9 @@ class TileRun : private TileRows<kPurpose, Way> {
       float* const shares =
           asked ? of.shares + ((place_of(row) - of.first_row) * args_.n_query_heads + head_of(row)) * of.n_cells()
                 : nullptr;
-      const auto share = [&](int n, int e) { return exp2_fast(scores[n][2 * side + e] - max_[side]) * sum_[side]; };
+      const auto share = [&](int n, int e) {
+        return exp2_fast(fmaf(scores[n][2 * side + e], scale_[side], -max_[side])) * sum_[side];
+      };
       if (piece.kind == kCondensedRecord) {  // a condensed entry is a cell
         QUIRE_UNROLL for (int n = 0; n < kKeys / 8; ++n) {
           QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
@@ -541,7 +546,7 @@ class TileRun : private TileRows<kPurpose, Way> {
       const float sum = sum_[side];
       const int row = row_of(side);
       if (row >= n_rows_) continue;
-      if (work_.part >= 0) {
+      if (!kByWarpgroups && work_.part >= 0) {
         float* const part = args_.parts + work_.part * attention_part_floats(2 * half_);
         if (t_ == 0) {
           part[row] = max_[side];

@@ -12,6 +12,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <atomic>
+
 #define QUIRE_UNROLL _Pragma("unroll")
 #define QUIRE_ROLLED _Pragma("unroll 1")
 // n: a constant expression.
@@ -43,7 +45,25 @@ constexpr unsigned kWholeWarp = 0xffffffffu;
 
 #if defined(__CUDACC__)
 
-// Queues the kernel. Returns cudaSuccess (0) or what was wrong with the launch.
+// Whether the device's kernels wait in await_earlier_kernels(): it can have them begin early, and they are not made of
+// instructions for older devices. All kernels were compiled for the same ones, so one that is asked answers for all.
+inline bool can_begin_early(const void* kernel) {
+  constexpr int kDevices = 64, kUnknown = 0, kNo = 1, kYes = 2;
+  static std::atomic<int> known[kDevices];
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess || device >= kDevices) return false;
+  int answer = known[device].load(std::memory_order_relaxed);
+  if (answer == kUnknown) {
+    cudaFuncAttributes attributes{};
+    if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) return false;
+    answer = attributes.ptxVersion >= 90 ? kYes : kNo;
+    known[device].store(answer, std::memory_order_relaxed);
+  }
+  return answer == kYes;
+}
+
+// Queues the kernel, which may begin while those before it still run. Returns cudaSuccess (0) or what was wrong with
+// the launch.
 template <typename... Parameters, typename... Arguments>
 int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
            Arguments... arguments) {
@@ -53,9 +73,32 @@ int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_b
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
     if (error != cudaSuccess) return error;
   }
-  kernel<<<grid, block, shared_bytes, stream>>>(arguments...);
-  return cudaGetLastError();
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t how{};
+  how.gridDim = grid;
+  how.blockDim = block;
+  how.dynamicSmemBytes = shared_bytes;
+  how.stream = stream;
+  how.attrs = &early;
+  how.numAttrs = can_begin_early(reinterpret_cast<const void*>(kernel)) ? 1 : 0;
+  const cudaError_t error = cudaLaunchKernelEx(&how, kernel, static_cast<Parameters>(arguments)...);
+  (void)cudaGetLastError();
+  return error;
 }
+
+// Waits until the kernels that were queued before have ended, and sees what they wrote; lets the next one begin. All
+// threads of every kernel call it before they touch anything that kernels or copies write.
+__device__ __forceinline__ void await_earlier_kernels() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Has the line of 128 bytes that it points into come to the L2 cache, which is what others write to: whenever it is
+// called, nothing stale is read.
+__device__ __forceinline__ void fetch_line(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
 // D += A B for a tile of 16 x 8, k = 16. Lane (g, t) = (lane / 4, lane % 4) holds pairs of elements:
 //   a[0]: A[g][2t..], a[1]: A[g+8][2t..], a[2]: A[g][2t+8..], a[3]: A[g+8][2t+8..];  b0: B[2t..][g], b1: B[2t+8..][g];
@@ -142,9 +185,15 @@ __device__ __forceinline__ unsigned pack(float low, float high, f16) {
 template <typename... Parameters, typename... Arguments>
 int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t,
            Arguments... arguments) {
-  emulation::launch(grid, block, shared_bytes, [&] { kernel(arguments...); });
+  emulation::launch(grid, block, shared_bytes, [&] {
+    kernel(arguments...);
+    emulation::check_awaited();
+  });
   return 0;
 }
+
+inline void await_earlier_kernels() { emulation::await_earlier_kernels(); }
+inline void fetch_line(const void*) {}
 
 inline float widen(uint16_t bits, bf16) { return from_bf16(bits); }
 inline float widen(uint16_t bits, f16) { return from_f16(bits); }

@@ -74,6 +74,17 @@ __device__ __forceinline__ int64_t column_of_warp() {
   return static_cast<int64_t>(blockIdx.x) * (kRowsThreads / kWarpSize) + warp_of_block();
 }
 
+// Has the first weights of a warp's column come nearer, while the kernel before still makes x. All lanes call it.
+__device__ __forceinline__ void fetch_weights(const MatmulArgs& args, int64_t column) {
+  constexpr int64_t kLine = 128, kLines = 4;  // of a lane
+  if (column >= args.w.n) return;
+  const char* const row = static_cast<const char*>(args.w.data) + column * args.w.row_bytes;
+  QUIRE_UNROLL for (int64_t i = 0; i < kLines; ++i) {
+    const int64_t at = (i * kWarpSize + lane_of_warp()) * kLine;
+    if (at < args.w.row_bytes) fetch_line(row + at);
+  }
+}
+
 // All lanes of a warp call it, with their sums.
 template <int kRows>
 __device__ __forceinline__ void finish_column(const MatmulArgs& args, int64_t column, const float (&sums)[kRows]) {
@@ -89,6 +100,8 @@ __global__ void __launch_bounds__(kRowsThreads) matmul_rows_kernel(MatmulArgs ar
   constexpr int kElements = 16 / sizeof(W), kLoads = kRows <= 2 ? 8 : 4;
   constexpr int64_t kStep = int64_t{kWarpSize} * kElements;
   const int64_t column = column_of_warp();
+  fetch_weights(args, column);
+  await_earlier_kernels();
   if (column >= args.w.n) return;  // a whole warp
   const RowsOfX<X> x(args);
   const W* const row = reinterpret_cast<const W*>(static_cast<const char*>(args.w.data) + column * args.w.row_bytes);
@@ -121,6 +134,8 @@ __global__ void __launch_bounds__(kRowsThreads) matmul_rows_quantized_kernel(Mat
   constexpr int kUnits = kWarpSize / Codes::kLanes;            // that a warp reads side by side
   constexpr int kLoads = (kRows <= 2 ? 8 : 4) / Codes::kRuns;  // of a lane, on their way at a time
   const int64_t column = column_of_warp();
+  fetch_weights(args, column);
+  await_earlier_kernels();
   if (column >= args.w.n) return;
   const RowsOfX<X> x(args);
   const uint8_t* const row = static_cast<const uint8_t*>(args.w.data) + column * args.w.row_bytes;

@@ -539,8 +539,10 @@ TEST_F(EmulatedDeviceSessions, FailedLoadsGiveEverythingBack) {
     RuntimeOptions options;
     options.n_threads = 1;
     options.wrap_backend = on_test_device();
+    ModelLoadOptions loading;
+    loading.device = "cpu";
     const auto model = load_model(make_runtime(std::move(options)),
-                                  std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/short_128", {});
+                                  std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/short_128", loading);
     emulation::set_device_faults({});
     if (model.ok()) continue;
     ++n_failed;

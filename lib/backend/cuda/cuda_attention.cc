@@ -51,6 +51,7 @@ class Call {
       QUIRE_ASSIGN(n_parts, make_lists());
     } else {
       n_parts = step_.set_lists(args_.sequence, kernel_);
+      kernel_.plain = sequence_.plain;
     }
     if (n_parts > 0) {
       const auto floats = n_parts * attention_part_floats(sequence_.geometry.head_dim);

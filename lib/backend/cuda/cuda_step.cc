@@ -134,6 +134,10 @@ void CudaStep::cut(std::span<const StepSequence> all, const DeviceFacts& device)
     const auto first_span = static_cast<int32_t>(lists_.spans.size());
     lists_.n_parts = 0;  // sequences use the same memory, one after the other
     append_lists(*own.plan, own.pieces, list_options(own), lists_);
+    own.plain = !selects && !own.old.narrows() &&
+                std::all_of(lists_.spans.begin() + first_span, lists_.spans.end(), [](const AttentionSpan& span) {
+                  return !span.turned && !span.diagonal && !span.ranked && span.stride == 1 && span.lag_stride == 1;
+                });
     ranges.push_back({first_work, static_cast<int64_t>(lists_.works.size()) - first_work, first_merge,
                       static_cast<int64_t>(lists_.merges.size()) - first_merge, lists_.n_parts});
     add_scored(own);

@@ -96,6 +96,7 @@ class CudaStep : public PreparedStep {
     int64_t tile_rows = kTileRows;
     bool wide() const { return tile_rows > kTileRows; }  // Attention::wide
     bool few = false;                                    // Attention::few, of calls without a window
+    bool plain = false;                                  // Attention::plain, of calls with the lists of the step
     std::vector<ScoredBlock> scored;
     ChosenTiles chosen;
     size_t query_scale = 0;  // place of f32 [n], if the plan has it

@@ -45,6 +45,7 @@ inline std::shared_ptr<Model> load(const std::string& name, RuntimeOptions optio
   auto runtime = make_runtime(std::move(options));
   const std::string golden = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/";
   ModelLoadOptions loading;
+  loading.device = "cpu";  // or what wrap_backend makes of it, not a GPU that the machine may have
   if (name != kWithBeacons) return take(load_model(runtime, golden + "models/" + name, loading));
   loading.beacon_directory = golden + "beacon/plugin";
   return take(load_model(runtime, golden + "models/text_256", loading));

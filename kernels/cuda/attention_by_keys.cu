@@ -1,0 +1,13 @@
+// Attention of tiles of few rows (Attention::few), whose keys are shared out among warps.
+#include "kernels/cuda/attention_kernel.h"
+
+namespace quire::cuda {
+
+int attention_by_keys(Stream stream, const Attention& args) {
+  return with_head(args.shape, [&](auto width, auto type) {
+    constexpr int kWidth = decltype(width)::value;
+    return launch_attention<ByKeys, kWidth, decltype(type)>(stream, args);
+  });
+}
+
+}  // namespace quire::cuda
