@@ -12,6 +12,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <atomic>
 
 #define QUIRE_UNROLL _Pragma("unroll")
@@ -45,22 +46,32 @@ constexpr unsigned kWholeWarp = 0xffffffffu;
 
 #if defined(__CUDACC__)
 
-// Whether the device's kernels wait in await_earlier_kernels(): it can have them begin early, and they are not made of
-// instructions for older devices. All kernels were compiled for the same ones, so one that is asked answers for all.
-inline bool can_begin_early(const void* kernel) {
-  constexpr int kDevices = 64, kUnknown = 0, kNo = 1, kYes = 2;
+// A fact of the thread's device, which `ask` is asked for once; it is positive, and 0 where asking failed.
+template <auto kAsk, typename... Arguments>
+int known_of_device(Arguments... arguments) {
+  constexpr int kDevices = 64;
   static std::atomic<int> known[kDevices];
   int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess || device >= kDevices) return false;
-  int answer = known[device].load(std::memory_order_relaxed);
-  if (answer == kUnknown) {
-    cudaFuncAttributes attributes{};
-    if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) return false;
-    answer = attributes.ptxVersion >= 90 ? kYes : kNo;
-    known[device].store(answer, std::memory_order_relaxed);
-  }
-  return answer == kYes;
+  if (cudaGetDevice(&device) != cudaSuccess || device >= kDevices) return 0;
+  int fact = known[device].load(std::memory_order_relaxed);
+  if (fact == 0) known[device].store(fact = kAsk(device, arguments...), std::memory_order_relaxed);
+  return fact;
 }
+
+inline int ask_processors(int device) {
+  int n = 0;
+  return cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) == cudaSuccess ? n : 0;
+}
+// Multiprocessors of the thread's device.
+inline int n_processors() { return std::max(1, known_of_device<ask_processors>()); }
+
+inline int ask_instructions(int, const void* kernel) {
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess ? attributes.ptxVersion : 0;
+}
+// Whether kernels wait in await_earlier_kernels(): the device can have them begin early, and they are not made of
+// instructions for older ones. All kernels were compiled for the same devices, so that one answers for all.
+inline bool can_begin_early(const void* kernel) { return known_of_device<ask_instructions>(kernel) >= 90; }
 
 // Queues the kernel, which may begin while those before it still run. Returns cudaSuccess (0) or what was wrong with
 // the launch.
@@ -96,9 +107,6 @@ __device__ __forceinline__ void await_earlier_kernels() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// Has the line of 128 bytes that it points into come to the L2 cache, which is what others write to: whenever it is
-// called, nothing stale is read.
-__device__ __forceinline__ void fetch_line(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
 // D += A B for a tile of 16 x 8, k = 16. Lane (g, t) = (lane / 4, lane % 4) holds pairs of elements:
 //   a[0]: A[g][2t..], a[1]: A[g+8][2t..], a[2]: A[g][2t+8..], a[3]: A[g+8][2t+8..];  b0: B[2t..][g], b1: B[2t+8..][g];
@@ -193,7 +201,7 @@ int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_b
 }
 
 inline void await_earlier_kernels() { emulation::await_earlier_kernels(); }
-inline void fetch_line(const void*) {}
+inline int n_processors() { return 1; }
 
 inline float widen(uint16_t bits, bf16) { return from_bf16(bits); }
 inline float widen(uint16_t bits, f16) { return from_f16(bits); }

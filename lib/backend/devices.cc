@@ -44,9 +44,6 @@ Result<Backend*> Devices::gpu(int index) {
   if (!backend) {
     cuda::CudaOptions options;
     options.pool = &pool_;
-    // No Hopper has run them yet, so that they are asked for.
-    const char* const warpgroups = std::getenv("QUIRE_CUDA_WARPGROUPS");
-    options.warpgroups = warpgroups != nullptr && std::string_view(warpgroups) == "1";
     QUIRE_ASSIGN(backend, cuda::create_cuda_backend(allocator_, *find_cuda_().api, index, options));
   }
   return backend.get();

@@ -164,8 +164,7 @@ TEST_P(OnDevice, AttendsInWideTiles) {
   ASSERT_EQ(test_device().describe(0, &facts), 0);
   if (!facts.warpgroups) GTEST_SKIP() << "the device has no wgmma";
   if (GetParam().chooses) GTEST_SKIP() << "what is selected is in other tiles";
-  const auto cpu = load(GetParam().model, 1),
-             device = on_device(GetParam().model, 0, small_device(), {.warpgroups = true});
+  const auto cpu = load(GetParam().model, 1), device = on_device(GetParam().model, 0, small_device());
   const SessionOptions options = options_for(GetParam());
   const Tokens tokens = random_tokens(*cpu, 171);
   const auto session = make_session(device, options), of_cpu = make_session(cpu, options);
@@ -238,7 +237,8 @@ INSTANTIATE_TEST_SUITE_P(
         StrategyCase{"longheads", "longheads(chunk=16, chunks=4)", "short_128", true},
         StrategyCase{"longheads_dca", "longheads(chunk=16, chunks=4, positions=dca, dca_chunk=60)", "short_128", true},
         StrategyCase{"first_layer", "longheads(chunk=16, chunks=4, select=first_layer)", "short_128", false, false},
-        StrategyCase{"dca_topk", "dca_topk(chunk=16, chunks=4, one_in=5, dca_chunk=64, reading=selected)"},
+        StrategyCase{"dca_topk", "dca_topk(chunk=16, chunks=4, one_in=5, dca_chunk=64, reading=selected)", "short_128",
+                     true},
         StrategyCase{"int8", "full(kv_chunk=16)", "short_128", false, true, kOldInt8},
         StrategyCase{"int8_rerope", "rerope(window=40, kv_chunk=16)", "short_128", false, false, kOldInt8},
         StrategyCase{"int8_beacon", "beacon(ratio=2, kv_chunk=16)", kWithBeacons, false, false, kOldInt8},

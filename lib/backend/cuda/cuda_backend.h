@@ -24,7 +24,7 @@ struct CudaOptions {
   // the backend and everything it made; may be null.
   ThreadPool* pool = nullptr;
   size_t most_dequantized_bytes = kMostDequantizedBytes;
-  bool warpgroups = false;  // attention by wgmma, where the device has it (DeviceFacts::warpgroups)
+  bool warpgroups = true;  // attention by wgmma, where the device has it (DeviceFacts::warpgroups)
 };
 
 // The allocator and the table must outlive the backend and everything it made. The allocator is for staging memory
