@@ -255,7 +255,6 @@ class ChunkAttention {
 
 template <int kWidth, typename T, typename In>
 __global__ void __launch_bounds__(kThreads, 2) attend_in_chunks_kernel(AttendInChunks args) {
-  await_earlier_kernels();
   QUIRE_SHARED_MEMORY(memory);
   ChunkAttention<kWidth, T, In>(args, memory).run();
 }

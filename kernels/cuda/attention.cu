@@ -7,7 +7,6 @@ namespace {
 // A block per row of a tile, a thread per channel. In each warp a lane weighs two parts; what they are multiplied with
 // is then read by all.
 __global__ void __launch_bounds__(kThreads) merge_kernel(Attention args) {
-  await_earlier_kernels();
   const AttentionMerge merge = args.merges[blockIdx.x];
   const AttentionTile& tile = args.tiles[merge.tile];
   const int row = static_cast<int>(blockIdx.y), d = args.shape.head_dim;

@@ -7,7 +7,6 @@ namespace quire::cuda {
 
 template <int kWidth, typename T, typename Way, bool kPlain>
 __global__ void __launch_bounds__(Way::kThreads, Way::kResidentBlocks) attention_kernel(Attention args) {
-  await_earlier_kernels();
   QUIRE_SHARED_MEMORY(memory);
   using Run = TileRun<kWidth, T, Purpose::kOutput, Way, kPlain>;
   // By warpgroups: compiled for all, and launched on devices that have wgmma.

@@ -9,7 +9,6 @@ constexpr int kResidentBlocks = 3;  // as of ByWarps
 
 // Rows and heads by index x of the grid, cells by index y. What earlier calls left is brought to this one's scale.
 __global__ void __launch_bounds__(kCellThreads) begin_shares_kernel(Attention args, AttentionCells cells) {
-  await_earlier_kernels();
   const int64_t cell = static_cast<int64_t>(blockIdx.y) * kCellThreads + threadIdx.x;
   if (cell >= cells.n_cells()) return;
   float factor = 0;
@@ -23,7 +22,6 @@ __global__ void __launch_bounds__(kCellThreads) begin_shares_kernel(Attention ar
 
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks) shares_kernel(Attention args, AttentionCells cells) {
-  await_earlier_kernels();
   QUIRE_SHARED_MEMORY(memory);
   using Run = TileRun<kWidth, T, Purpose::kShares, ByWarps, false>;
   Run(args, &cells, *reinterpret_cast<typename Run::Memory*>(memory)).run();
@@ -32,7 +30,6 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) shares_kernel(Atten
 // Rows by index x of the grid, cells by index y.
 __global__ void __launch_bounds__(kCellThreads)
     keep_peaks_kernel(const float* shares, int n_heads, int64_t n_cells, bool first, float* peaks) {
-  await_earlier_kernels();
   const int64_t cell = static_cast<int64_t>(blockIdx.y) * kCellThreads + threadIdx.x, row = blockIdx.x;
   if (cell >= n_cells) return;
   float greatest = first ? 0.0f : peaks[row * n_cells + cell];

@@ -63,7 +63,6 @@ __device__ __forceinline__ unsigned ordered(float v) {
 
 template <int kWarps>
 __global__ void __launch_bounds__(kWarps* kWarpSize) choose_chunks_kernel(ChooseChunks args) {
-  await_earlier_kernels();
   constexpr int kThreads = kWarps * kWarpSize;
   QUIRE_SHARED_MEMORY(memory);
   float* const floats = reinterpret_cast<float*>(memory);

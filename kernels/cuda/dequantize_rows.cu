@@ -16,7 +16,6 @@ constexpr int kStretch = 32 * kWarpSize;
 // Rows by index x of the grid, stretches of a row by index y.
 template <ElementType kType>
 __global__ void __launch_bounds__(kThreads) dequantize_rows_kernel(DeviceMatrix w, bf16* out, int64_t stride) {
-  await_earlier_kernels();
   using Codes = LaneCodes<kType>;
   constexpr int kSharing = Codes::kLanes / 2;   // threads that share a unit
   constexpr int kUnits = kWarpSize / kSharing;  // that a warp reads side by side

@@ -12,9 +12,6 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include <algorithm>
-#include <atomic>
-
 #define QUIRE_UNROLL _Pragma("unroll")
 #define QUIRE_ROLLED _Pragma("unroll 1")
 // n: a constant expression.
@@ -46,35 +43,7 @@ constexpr unsigned kWholeWarp = 0xffffffffu;
 
 #if defined(__CUDACC__)
 
-// A fact of the thread's device, which `ask` is asked for once; it is positive, and 0 where asking failed.
-template <auto kAsk, typename... Arguments>
-int known_of_device(Arguments... arguments) {
-  constexpr int kDevices = 64;
-  static std::atomic<int> known[kDevices];
-  int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess || device >= kDevices) return 0;
-  int fact = known[device].load(std::memory_order_relaxed);
-  if (fact == 0) known[device].store(fact = kAsk(device, arguments...), std::memory_order_relaxed);
-  return fact;
-}
-
-inline int ask_processors(int device) {
-  int n = 0;
-  return cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) == cudaSuccess ? n : 0;
-}
-// Multiprocessors of the thread's device.
-inline int n_processors() { return std::max(1, known_of_device<ask_processors>()); }
-
-inline int ask_instructions(int, const void* kernel) {
-  cudaFuncAttributes attributes{};
-  return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess ? attributes.ptxVersion : 0;
-}
-// Whether kernels wait in await_earlier_kernels(): the device can have them begin early, and they are not made of
-// instructions for older ones. All kernels were compiled for the same devices, so that one answers for all.
-inline bool can_begin_early(const void* kernel) { return known_of_device<ask_instructions>(kernel) >= 90; }
-
-// Queues the kernel, which may begin while those before it still run. Returns cudaSuccess (0) or what was wrong with
-// the launch.
+// Queues the kernel. Returns cudaSuccess (0) or what was wrong with the launch.
 template <typename... Parameters, typename... Arguments>
 int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
            Arguments... arguments) {
@@ -84,28 +53,8 @@ int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_b
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
     if (error != cudaSuccess) return error;
   }
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t how{};
-  how.gridDim = grid;
-  how.blockDim = block;
-  how.dynamicSmemBytes = shared_bytes;
-  how.stream = stream;
-  how.attrs = &early;
-  how.numAttrs = can_begin_early(reinterpret_cast<const void*>(kernel)) ? 1 : 0;
-  const cudaError_t error = cudaLaunchKernelEx(&how, kernel, static_cast<Parameters>(arguments)...);
-  (void)cudaGetLastError();
-  return error;
-}
-
-// Waits until the kernels that were queued before have ended, and sees what they wrote; lets the next one begin. All
-// threads of every kernel call it before they touch anything that kernels or copies write.
-__device__ __forceinline__ void await_earlier_kernels() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
+  kernel<<<grid, block, shared_bytes, stream>>>(arguments...);
+  return cudaGetLastError();
 }
 
 // D += A B for a tile of 16 x 8, k = 16. Lane (g, t) = (lane / 4, lane % 4) holds pairs of elements:
@@ -193,15 +142,9 @@ __device__ __forceinline__ unsigned pack(float low, float high, f16) {
 template <typename... Parameters, typename... Arguments>
 int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t,
            Arguments... arguments) {
-  emulation::launch(grid, block, shared_bytes, [&] {
-    kernel(arguments...);
-    emulation::check_awaited();
-  });
+  emulation::launch(grid, block, shared_bytes, [&] { kernel(arguments...); });
   return 0;
 }
-
-inline void await_earlier_kernels() { emulation::await_earlier_kernels(); }
-inline int n_processors() { return 1; }
 
 inline float widen(uint16_t bits, bf16) { return from_bf16(bits); }
 inline float widen(uint16_t bits, f16) { return from_f16(bits); }

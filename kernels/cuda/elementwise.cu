@@ -18,7 +18,6 @@ __device__ __forceinline__ int64_t column() { return static_cast<int64_t>(blockI
 template <typename In, typename Out>
 __global__ void __launch_bounds__(kThreads)
     swiglu_kernel(const In* x, int64_t x_stride, int64_t width, Out* out, int64_t out_stride) {
-  await_earlier_kernels();
   const int64_t j = column();
   if (j >= width) return;
   const float gate = to_float(x[blockIdx.x * x_stride + j]);
@@ -30,7 +29,6 @@ template <typename In, typename Out>
 __global__ void __launch_bounds__(kThreads)
     embed_kernel(const In* table, int64_t table_stride, int64_t n_table_rows, const int32_t* ids, int64_t width,
                  Out* out, int64_t out_stride) {
-  await_earlier_kernels();
   const int64_t j = column();
   if (j >= width) return;
   const int32_t id = ids[blockIdx.x];
@@ -43,7 +41,6 @@ template <ElementType kType, typename Out>
 __global__ void __launch_bounds__(kThreads)
     embed_quantized_kernel(const uint8_t* table, int64_t row_bytes, int64_t n_table_rows, const int32_t* ids,
                            int64_t width, Out* out, int64_t out_stride) {
-  await_earlier_kernels();
   constexpr BlockFormat kFormat = block_format(kType);
   constexpr int kGroups = kFormat.elements / kGroup;  // of a block
   const int64_t group = column();
@@ -60,7 +57,6 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) scale_rows_kernel(T* x, int64_t stride, int64_t width, float by) {
-  await_earlier_kernels();
   const int64_t j = column();
   if (j < width) from_float(to_float(x[blockIdx.x * stride + j]) * by, x[blockIdx.x * stride + j]);
 }
@@ -68,7 +64,6 @@ __global__ void __launch_bounds__(kThreads) scale_rows_kernel(T* x, int64_t stri
 template <typename In, typename Out>
 __global__ void __launch_bounds__(kThreads)
     copy_rows_kernel(const In* from, int64_t from_stride, int64_t width, Out* to, int64_t to_stride) {
-  await_earlier_kernels();
   const int64_t j = column();
   if (j < width) from_float(to_float(from[blockIdx.x * from_stride + j]), to[blockIdx.x * to_stride + j]);
 }
@@ -76,7 +71,6 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     write_row_kernel(const float* row, int64_t width, bool add, T* to, int64_t to_stride) {
-  await_earlier_kernels();
   const int64_t j = column();
   if (j >= width) return;
   T& element = to[blockIdx.x * to_stride + j];

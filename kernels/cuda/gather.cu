@@ -36,7 +36,6 @@ __device__ __forceinline__ void copy_stretch(const unsigned char* from, unsigned
 
 // The stretches of all copies, one behind the other, are the blocks' in turn.
 __global__ void __launch_bounds__(kThreads) gather_kernel(GatherList list) {
-  await_earlier_kernels();
   int64_t stretch = blockIdx.x;  // of the copy
   for (int c = 0; c < list.n; ++c) {
     const auto* const from = static_cast<const unsigned char*>(list.copies[c].from);

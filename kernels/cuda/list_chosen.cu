@@ -93,7 +93,6 @@ struct RowSet {
 };
 
 __global__ void __launch_bounds__(kThreads) list_chosen_kernel(ListChosen args) {
-  await_earlier_kernels();
   QUIRE_SHARED_MEMORY(memory);
   RowSet* const chose = reinterpret_cast<RowSet*>(memory);  // [kThreads]: of the chunks that are looked at together
   Counts* const shared = reinterpret_cast<Counts*>(chose + kThreads);

@@ -19,8 +19,7 @@ struct DeviceMatrix {
 };
 
 // y[r][j] = sum over i of x[r][i] * W[j][i], plus bias[j], plus what y[r][j] was if `add`. bias: f32 [n] or null. y is
-// not x, and nothing that was queued on the stream still writes W. Up to kFewRows rows: products in f32, W is read
-// once. More: on tensor cores, x and W rounded to bf16.
+// not x. Up to kFewRows rows: products in f32, W is read once. More: on tensor cores, x and W rounded to bf16.
 constexpr int64_t kFewRows = 8;
 int matmul(Stream stream, DeviceRows x, int64_t n_rows, const DeviceMatrix& w, const float* bias, bool add,
            DeviceRows y);

@@ -1,7 +1,5 @@
 #include "kernels/cuda/matmul_rows.h"
 
-#include <algorithm>
-
 #include "kernels/cuda/matmul.h"
 
 namespace quire::cuda {
@@ -18,9 +16,7 @@ int matmul_rows(Stream stream, const MatmulArgs& args) {
   return with_type(args.w.type, [&](auto w) {
     return with_type(args.x.type, [&](auto x) {
       return with_rows(args.n_rows, [&](auto rows) {
-        constexpr int kRows = decltype(rows)::value;
-        const auto most = static_cast<unsigned>(rows_blocks(kRows) * n_processors());
-        return launch(matmul_rows_kernel<decltype(w), decltype(x), kRows>, std::min(blocks_for(args.w.n), most),
+        return launch(matmul_rows_kernel<decltype(w), decltype(x), decltype(rows)::value>, blocks_for(args.w.n),
                       kRowsThreads, 0, stream, args);
       });
     });

@@ -1,4 +1,4 @@
-// The product of a few rows, for decoding: a warp computes columns of the result, whose weights its lanes read in turn.
+// The product of a few rows, for decoding: a warp per column of the result, whose weights its lanes read in turn.
 #pragma once
 
 #include "kernels/cuda/lane_codes.h"
@@ -69,7 +69,7 @@ class RowsOfX {
   const bool aligned_;
 };
 
-// The first column of a warp; it may be behind the last one.
+// The column of a warp; it may be behind the last one.
 __device__ __forceinline__ int64_t column_of_warp() {
   return static_cast<int64_t>(blockIdx.x) * (kRowsThreads / kWarpSize) + warp_of_block();
 }
@@ -83,103 +83,35 @@ __device__ __forceinline__ void finish_column(const MatmulArgs& args, int64_t co
   }
 }
 
-// The weights of a warp's columns in the order in which they are multiplied with: 16 bytes a lane, kLoads of them at a
-// time. The next ones may be on their way while others are multiplied with, those of the next column too.
-template <typename W, int kLoads>
-class WeightStream {
- public:
-  static constexpr int kElements = 16 / sizeof(W);
-  static constexpr int64_t kStep = int64_t{kWarpSize} * kElements;
-  struct Loaded {
-    alignas(16) W weights[kLoads][kElements];
-  };
-  // Where a lane's next weights are; the same column in all lanes.
-  struct Place {
-    int64_t column, first;
-  };
-
-  // n_warps: of the grid.
-  __device__ WeightStream(const DeviceMatrix& w, int64_t n_warps)
-      : data_(static_cast<const char*>(w.data)),
-        row_bytes_(w.row_bytes),
-        n_(w.n),
-        whole_(w.k / kElements * kElements),
-        n_warps_(n_warps),
-        lane_first_(int64_t{lane_of_warp()} * kElements) {}
-
-  __device__ __forceinline__ Place begin(int64_t column) const { return {column, lane_first_}; }
-  __device__ __forceinline__ Place behind(Place at) const {
-    at.first += kLoads * kStep;
-    return at.first - lane_first_ < whole_ ? at : begin(at.column + n_warps_);
-  }
-  __device__ __forceinline__ const W* row(int64_t column) const {
-    return reinterpret_cast<const W*>(data_ + column * row_bytes_);
-  }
-  __device__ __forceinline__ void load(Loaded& to, Place at) const {
-    if (at.column >= n_) return;
-    const W* const from = row(at.column) + at.first;
-    QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) {
-      if (at.first + i * kStep < whole_) load_16(to.weights[i], from + i * kStep);
-    }
-  }
-  template <typename X, int kRows>
-  __device__ __forceinline__ void multiply(const Loaded& loaded, Place at, const RowsOfX<X>& x,
-                                           float (&sums)[kRows]) const {
-    QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) {
-      if (at.first + i * kStep >= whole_) break;
-      float weights[kElements];
-      QUIRE_UNROLL for (int j = 0; j < kElements; ++j) weights[j] = to_float(loaded.weights[i][j]);
-      x.add(at.first + i * kStep, weights, sums);
-    }
-  }
-  // Weights of a row from here on are less than 16 bytes.
-  __device__ __forceinline__ int64_t whole() const { return whole_; }
-
- private:
-  const char* const data_;
-  const int64_t row_bytes_, n_, whole_, n_warps_, lane_first_;
-};
-
-// Float weights. The grid has as many blocks as the device works on at a time, or fewer, and a warp has several
-// columns.
-constexpr int rows_blocks(int n_rows) {
-  return n_rows == 1 ? 6 : n_rows < 8 ? 4 : 3;
-}  // of a multiprocessor: so registers suffice
+// Float weights: 16 bytes a lane, of which several loads are on their way at a time.
 template <typename W, typename X, int kRows>
-__global__ void __launch_bounds__(kRowsThreads, rows_blocks(kRows)) matmul_rows_kernel(MatmulArgs args) {
-  using Stream = WeightStream<W, kRows <= 2 ? 4 : 2>;
-  const Stream stream(args.w, static_cast<int64_t>(gridDim.x) * (kRowsThreads / kWarpSize));
-  typename Stream::Place at = stream.begin(column_of_warp()), ahead = at;
-  typename Stream::Loaded first, second;
-  const auto load = [&](typename Stream::Loaded& to) {
-    stream.load(to, ahead);
-    ahead = stream.behind(ahead);
-  };
-  // Kernels write x, but no weights.
-  load(first);
-  load(second);
-  await_earlier_kernels();
+__global__ void __launch_bounds__(kRowsThreads) matmul_rows_kernel(MatmulArgs args) {
+  constexpr int kElements = 16 / sizeof(W), kLoads = kRows <= 2 ? 8 : 4;
+  constexpr int64_t kStep = int64_t{kWarpSize} * kElements;
+  const int64_t column = column_of_warp();
+  if (column >= args.w.n) return;  // a whole warp
   const RowsOfX<X> x(args);
+  const W* const row = reinterpret_cast<const W*>(static_cast<const char*>(args.w.data) + column * args.w.row_bytes);
+  const int64_t whole = args.w.k / kElements * kElements;
   float sums[kRows] = {};
-  const auto multiply = [&](typename Stream::Loaded& loaded) {
-    stream.multiply(loaded, at, x, sums);
-    load(loaded);
-    const typename Stream::Place behind = stream.behind(at);
-    if (behind.column != at.column) {
-      const int64_t last = stream.whole() + lane_of_warp();
-      if (last < args.w.k) {
-        const float weight = to_float(stream.row(at.column)[last]);
-        QUIRE_UNROLL for (int r = 0; r < kRows; ++r) sums[r] = fmaf(to_float(x.row(r)[last]), weight, sums[r]);
-      }
-      finish_column(args, at.column, sums);
-      QUIRE_UNROLL for (int r = 0; r < kRows; ++r) sums[r] = 0;
+  for (int64_t first = int64_t{lane_of_warp()} * kElements; first < whole; first += kLoads * kStep) {
+    alignas(16) W loaded[kLoads][kElements];
+    QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) {
+      if (first + i * kStep < whole) load_16(loaded[i], row + first + i * kStep);
     }
-    at = behind;
-  };
-  while (at.column < args.w.n) {
-    multiply(first);
-    if (at.column < args.w.n) multiply(second);
+    QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) {
+      if (first + i * kStep >= whole) break;
+      float weights[kElements];
+      QUIRE_UNROLL for (int j = 0; j < kElements; ++j) weights[j] = to_float(loaded[i][j]);
+      x.add(first + i * kStep, weights, sums);
+    }
   }
+  const int64_t at = whole + lane_of_warp();  // what is less than 16 bytes of weights
+  if (at < args.w.k) {
+    const float weight = to_float(row[at]);
+    QUIRE_UNROLL for (int r = 0; r < kRows; ++r) sums[r] = fmaf(to_float(x.row(r)[at]), weight, sums[r]);
+  }
+  finish_column(args, column, sums);
 }
 
 // Quantised weights, as lane_codes.h says.
@@ -189,7 +121,6 @@ __global__ void __launch_bounds__(kRowsThreads) matmul_rows_quantized_kernel(Mat
   constexpr int kUnits = kWarpSize / Codes::kLanes;            // that a warp reads side by side
   constexpr int kLoads = (kRows <= 2 ? 8 : 4) / Codes::kRuns;  // of a lane, on their way at a time
   const int64_t column = column_of_warp();
-  await_earlier_kernels();
   if (column >= args.w.n) return;
   const RowsOfX<X> x(args);
   const uint8_t* const row = static_cast<const uint8_t*>(args.w.data) + column * args.w.row_bytes;

@@ -77,7 +77,6 @@ struct Blocks {
 
 template <typename X, typename Weights>
 __global__ void __launch_bounds__(kThreads) matmul_tiles_kernel(MatmulArgs args) {
-  await_earlier_kernels();
   QUIRE_SHARED_MEMORY(memory);
   Tiles& tiles = *reinterpret_cast<Tiles*>(memory);
   const int64_t first_column = static_cast<int64_t>(blockIdx.x) * kTile,

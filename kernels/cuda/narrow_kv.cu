@@ -64,7 +64,6 @@ __device__ __forceinline__ int8_t to_int8(float x) {
 // Lanes have channels, warps tokens. A channel of keys is looked through by all warps before any of it is written.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) narrow_int8_kernel(NarrowKv args) {
-  await_earlier_kernels();
   QUIRE_SHARED_MEMORY(memory);
   Magnitude* const partial = reinterpret_cast<Magnitude*>(memory);  // [kWarps][d]
   const Head<T> head(args);
@@ -146,7 +145,6 @@ __device__ __forceinline__ int at_most_a_group(int64_t n) { return static_cast<i
 // A thread makes a group at a time: of keys the next thread has the next channel, of values the next group of a token.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) narrow_int4_kernel(NarrowKv args) {
-  await_earlier_kernels();
   const Head<T> head(args);
   const int d = head.d, groups = static_cast<int>(ceil_div(d, kInt4Group));
   for (int64_t i = threadIdx.x; i < ceil_div(head.l, kInt4Group) * d; i += kThreads) {

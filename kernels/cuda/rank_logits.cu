@@ -142,7 +142,6 @@ __device__ __forceinline__ double weight_of(float logit, float greatest) {
 }
 
 __global__ void __launch_bounds__(kSliceThreads) rank_slices_kernel(RankLogits args, Slices slices) {
-  await_earlier_kernels();
   QUIRE_SHARED_MEMORY(memory);
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int64_t row = blockIdx.x / slices.n, slice = blockIdx.x % slices.n;
@@ -179,7 +178,6 @@ __global__ void __launch_bounds__(kSliceThreads) rank_slices_kernel(RankLogits a
 }
 
 __global__ void __launch_bounds__(kMergeThreads) merge_slices_kernel(RankLogits args, Slices slices) {
-  await_earlier_kernels();
   QUIRE_SHARED_MEMORY(memory);
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int64_t row = blockIdx.x;

@@ -11,7 +11,6 @@ constexpr int kSummaryThreads = 128;
 // A block per chunk (x) and KV head (y), a thread per pair of channels.
 template <typename T, typename Out>
 __global__ void __launch_bounds__(kSummaryThreads) summarise_keys_kernel(SummariseKeys args) {
-  await_earlier_kernels();
   const int d = args.shape.head_dim, half = d / 2, pair = static_cast<int>(threadIdx.x);
   if (pair >= half) return;
   const int64_t chunk = args.first_chunk + blockIdx.x, kv_head = blockIdx.y;

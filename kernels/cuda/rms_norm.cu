@@ -13,7 +13,6 @@ constexpr int64_t kFew = 64;  // rows
 template <int kThreads, typename In, typename Out>
 __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const In* x, int64_t x_stride, const float* weight,
                                                             float eps, int64_t width, Out* out, int64_t out_stride) {
-  await_earlier_kernels();
   QUIRE_SHARED_MEMORY(shared);
   float* const sums = reinterpret_cast<float*>(shared);  // of the warps
   const In* const row = x + blockIdx.x * x_stride;
@@ -39,7 +38,6 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const In* x, int64_t
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     head_norm_kernel(T* x, int64_t stride, const float* weight, float eps, int64_t n_heads, int heads, int head_dim) {
-  await_earlier_kernels();
   const int64_t head = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarpSize) + warp_of_block();
   if (head >= n_heads) return;  // a whole warp
   T* const at = x + head / heads * stride + head % heads * head_dim;

@@ -53,7 +53,6 @@ constexpr size_t vector_floats(int head_dim) {
 
 template <int kRows, typename In, typename Vectors>
 __global__ void __launch_bounds__(kVectorThreads) score_vectors_kernel(ScoreChunks args) {
-  await_earlier_kernels();
   QUIRE_SHARED_MEMORY(memory);
   constexpr int kOwn = (kRows + 1) / 2;  // rows of a thread
   const int d = args.head_dim, width = padded(d), thread = static_cast<int>(threadIdx.x);
@@ -98,7 +97,6 @@ __global__ void __launch_bounds__(kVectorThreads) score_vectors_kernel(ScoreChun
 // By all else. Rows and heads by index x of the grid, pages by index y; a thread per chunk.
 template <typename In, typename Vectors>
 __global__ void __launch_bounds__(kPageChunks) score_chunks_kernel(ScoreChunks args) {
-  await_earlier_kernels();
   QUIRE_SHARED_MEMORY(memory);
   float* const query = reinterpret_cast<float*>(memory);
   const int d = args.head_dim, half = d / 2;

@@ -11,7 +11,6 @@ constexpr int kThreads = 128;
 
 template <typename In, typename Kv>
 __global__ void __launch_bounds__(kThreads) store_kv_kernel(StoreKv args) {
-  await_earlier_kernels();
   const int64_t key = *args.first_key + blockIdx.x, chunk = args.shape.chunk, offset = key % chunk;
   const int d = args.shape.head_dim, half = d / 2;
   const In* const keys = static_cast<const In*>(args.keys.data) + blockIdx.x * args.keys.stride;
@@ -33,7 +32,6 @@ __global__ void __launch_bounds__(kThreads) store_kv_kernel(StoreKv args) {
 
 template <typename Kv>
 __global__ void __launch_bounds__(kThreads) move_kv_kernel(MoveKv args) {
-  await_earlier_kernels();
   const int64_t chunk = args.shape.chunk, to = blockIdx.x, n_first = chunk - args.offset;
   const int64_t from = to < n_first ? to + args.offset : to - n_first;
   const int d = args.shape.head_dim, half = d / 2;

@@ -232,9 +232,11 @@ class Bench {
          {"of_upload_ceiling", of(bytes / time, ceilings_.upload_bytes_per_s)},
          {"stall_share", 1e-9 * static_cast<double>(after.kv_stall_ns - before.kv_stall_ns) / time}});
   }
+  static constexpr int64_t kWarmUp = 4096;
   void prefill(const std::string& strategy, int64_t n) {
     const auto session = open(model_, strategy);
-    feed(*session, 64);  // likewise
+    // Likewise: cuBLASLt chooses and loads a kernel for every shape that it has not met.
+    feed(*session, std::min<int64_t>(n, kWarmUp));
     tokens_of(*take(GenerationStream::open(session, {})));
     check(session->reset());
     feed(*session, n);

@@ -61,7 +61,6 @@ struct Thread {
   bool may_begin = false;                     // products: since begin_products(), until some are waited for
   bool shown = true;                          // to products: what it copied
   int n_products = 0;
-  bool awaited = false;  // the kernels before this one
 };
 
 class Block {
@@ -194,7 +193,6 @@ void Block::run(Index3 index, std::mt19937_64& random) {
     thread.may_begin = false;
     thread.shown = true;
     thread.n_products = 0;
-    thread.awaited = false;
     thread.fiber.start(body_);
   }
   const bool ahead = launch_options.schedule == Schedule::kAhead || launch_options.schedule == Schedule::kAheadReverse;
@@ -303,11 +301,6 @@ void fail(const char* what, const char* more) { running->fail(what, more); }
 const Slots& meet(unsigned mask, const void* value, size_t bytes, const char* name,
                   const std::function<void(Slots&, unsigned)>& finish) {
   return running->meet(mask, value, bytes, name, finish);
-}
-
-void await_earlier_kernels() { running->thread().awaited = true; }
-void check_awaited() {
-  if (!running->thread().awaited) fail("a thread did not wait for earlier kernels");
 }
 
 void copy_async(void* target, const void* source, int bytes, bool whole) {

@@ -93,10 +93,6 @@ void wait_for_products(size_t but_the_last);
 // Has to be called between copies that were waited for and a product.
 void show_to_products();
 
-// Every thread of a kernel has to call it (kernels/cuda/device.h); the other one checks that it did.
-void await_earlier_kernels();
-void check_awaited();
-
 // Ends the launch with a Fault: literals, because what a thread has on its stack then is never destroyed.
 [[noreturn]] void fail(const char* what, const char* more = "");
 
