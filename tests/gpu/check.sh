@@ -122,8 +122,6 @@ measure() { # OUT SHAPE
   model=$(model_of "$2")
   check "$1" "bench-$2-bf16" "$bench" "$model" --device cuda:0 --strategy full --strategy dca --strategy longheads $depths \
     $prefills --json "$1/bench-$2-bf16.json"
-  QUIRE_CUDA_WARPGROUPS=1 check "$1" "bench-$2-wgmma" "$bench" "$model" --device cuda:0 --strategy full $prefills \
-    --json "$1/bench-$2-wgmma.json"
   [ -z "${TORCH:-}" ] || check "$1" "torch-$2" "$TORCH" tests/gpu/torch_peer.py --shape "$2" ${LAYERS:+--layers $LAYERS} \
     $depths $prefills --json "$1/torch-$2.json"
   for weights in q8 q4; do

@@ -16,9 +16,10 @@ import sys
 import tempfile
 
 KERNELS = pathlib.Path(__file__).resolve().parents[2] / "kernels/cuda"
-OF_ATTENTION = ("attention.cu", "attention_shares.cu")
+OF_ATTENTION = ("attention.cu", "attention_by_keys.cu", "attention_by_warpgroups.cu", "attention_by_warps.cu", "attention_shares.cu")
 OF_ROWS = ("matmul_rows.cu", "matmul_rows_quantized.cu")
-UNITS = {**dict.fromkeys(("attention_tile.h", "attention_rows.h", "attention_narrow.h", "attention_block.h", "warpgroup.h"), OF_ATTENTION), "matmul_rows.h": OF_ROWS,
+UNITS = {**dict.fromkeys(("attention_tile.h", "attention_rows.h", "attention_narrow.h", "attention_block.h", "attention_kernel.h",
+                           "warpgroup.h"), OF_ATTENTION), "matmul_rows.h": OF_ROWS,
          "lane_codes.h": (*OF_ROWS[1:], "dequantize_rows.cu")}  # which sources include a header
 ATTENTION, ROWS, BACKEND = "gpu_attention_test", "gpu_kernels_test", "gpu_backend_test"
 TESTS = (ATTENTION, ROWS, BACKEND)
@@ -36,12 +37,29 @@ FAULTS = [
     ("the causal bound is off by one", "attention_rows.h", "to = i - span.min_lag + 1;", "to = i - span.min_lag;",
      ATTENTION),
     ("the window is one key too long", "attention_rows.h", "from = i - span.max_lag;", "from = i - span.max_lag - 1;", ATTENTION),
-    ("the mask is skipped a key too early", "attention_rows.h", "block.offset + kKeys <= seen_to_[side]",
-     "block.offset + kKeys - 1 <= seen_to_[side]", ATTENTION),
+    ("the mask is skipped a key too early", "attention_rows.h", "first + Way::kKeysOfWarp <= seen_to_[side]",
+     "first + Way::kKeysOfWarp - 1 <= seen_to_[side]", ATTENTION),
     ("spaced keys are all seen", "attention_rows.h", " && (j - span.first_key) % span.stride == 0;", ";", ATTENTION),
     ("queries keep the angle of the piece before", "attention_tile.h", "begins = advance(now);",
      "begins = false;\n      advance(now);", ATTENTION),
-    ("the cap of the query's position is not applied", "attention_rows.h", "if (q > span.q_cap) q = span.q_cap;", "",
+    ("the cap of the query's position is not applied", "attention_rows.h", "return q > span.q_cap ? span.q_cap : q;", "return q;",
+     ATTENTION),
+    ("rows keep their positions of the span before", "attention_tile.h", "piece.span != span_of_turned_", "span_of_turned_ < 0", ATTENTION),
+    ("queries are not turned by the piece's base", "attention_tile.h", "split_position(-piece.base)", "split_position(0.0)", ATTENTION),
+    ("the base's sign is lost", "attention_tile.h", "split_position(-piece.base)", "split_position(piece.base)", ATTENTION),
+    ("no barrier behind the turning of queries", "attention_tile.h", "    __syncthreads();\n    if (!has_rows_) return;",
+     "    if (!has_rows_) return;", ATTENTION),
+    ("pairs meet the angles of their neighbours", "attention_tile.h", "step * 16 + octet * 8 + 2 * t_", "step * 16 + octet * 8", ATTENTION),
+    ("warps that share out keys have the same ones", "attention_rows.h", "kByKeys ? warp_of_block() * Way::kKeysOfWarp : 0", "0", ATTENTION),
+    ("the results of a warp are left out", "attention_tile.h", "for (int w = 0; w < kWarps; ++w) {\n        const float max",
+     "for (int w = 1; w < kWarps; ++w) {\n        const float max", ATTENTION),
+    ("warps leave results where others still read keys", "attention_tile.h", "over the keys and values\n    __syncthreads();",
+     "over the keys and values", ATTENTION),
+    ("warps' results keep their scale", "attention_tile.h", "max == -INFINITY ? 0.0f : exp2_fast(max - greatest)", "1.0f", ATTENTION),
+    ("results of a row are rescaled where the other row's are", "attention_tile.h", "kept[0] != 1 || kept[1] != 1", "kept[0] != 1",
+     ATTENTION),
+    ("narrow heads take the form of wide ones", "attention_kernel.h", "args.plain && args.shape.head_dim == kWidth", "args.plain", ATTENTION),
+    ("a channel of parts that are merged is left out", "attention.cu", "if (c < d) store_element_of", "if (c + 1 < d) store_element_of",
      ATTENTION),
     ("the result is not rescaled", "attention_tile.h", "out_[c][e] *= kept[e / 2];", ";", ATTENTION),
     ("a row's maximum is of two lanes", "attention_tile.h",
@@ -66,7 +84,7 @@ FAULTS = [
      "kRowsOfGroup * kRowOfTile, kRowsOfGroup", ATTENTION),
     ("a part's weight is left out", "attention.cu", "value = fmaf(weight, values[p * floats + c], value);",
      "value += values[p * floats + c];", ATTENTION),
-    ("rows that are not picked are seen", "attention_rows.h", "if (tile_.selected && rank[row] < 0) to = from;", "",
+    ("rows that are not picked are seen", "attention_rows.h", "if (kSelects && tile_.selected && rank[row] < 0) to = from;", "",
      ATTENTION),
     ("keys of a chunk are used before they are there", "attend_in_chunks.cu", "          wait_for_copies<0>();\n"
      "          __syncthreads();", "          wait_for_copies<0>();", ROWS),
