@@ -42,9 +42,9 @@ struct SwizzledTile {
 
 // How a block of threads computes a tile. kStages: blocks of keys in shared memory; kAhead: those of them that are on
 // their way while one is computed with; kTogether: warps that have to compute together; kKeysOfWarp: keys of a block
-// that a warp computes with; kResidentBlocks: blocks of a multiprocessor that registers have to suffice for, said so
-// that the assembler does not spill some to make room for one more. Products by single warps, each with 16 rows of its
-// own:
+// that a warp computes with; kKeepsQueries: in shared memory, where they are faster to read each time that they are
+// turned; kResidentBlocks: blocks of a multiprocessor that registers have to suffice for, said so that the assembler
+// does not spill some to make room for one more. Products by single warps, each with 16 rows of its own:
 struct ByWarps {
   static constexpr int kRows = kTileRows;
   static constexpr int kThreads = cuda::kThreads;
@@ -52,6 +52,7 @@ struct ByWarps {
   static constexpr int kAhead = kStages - 1;
   static constexpr int kTogether = 1;
   static constexpr int kKeysOfWarp = kKeys;
+  static constexpr bool kKeepsQueries = false;
   static constexpr int kResidentBlocks = 2;
   template <int kWidth>
   using KeyTile = PaddedTile<kWidth>;
@@ -65,6 +66,7 @@ struct ByKeys {
   static constexpr int kAhead = kStages - 1;
   static constexpr int kTogether = 1;
   static constexpr int kKeysOfWarp = kKeys / kWarps;
+  static constexpr bool kKeepsQueries = true;
   static constexpr int kResidentBlocks = 2;
   template <int kWidth>
   using KeyTile = PaddedTile<kWidth>;
@@ -78,6 +80,7 @@ struct ByWarpgroups {
   static constexpr int kAhead = kStages - 2;
   static constexpr int kTogether = 4;
   static constexpr int kKeysOfWarp = kKeys;
+  static constexpr bool kKeepsQueries = true;
   static constexpr int kResidentBlocks = 1;
   template <int kWidth>
   using KeyTile = SwizzledTile<kWidth>;
@@ -89,8 +92,8 @@ struct Shared {
   static constexpr int kRow = kRowElements<kWidth>;
   T keys[Way::kStages][KeyTile::kElements];
   T values[Way::kStages][KeyTile::kElements];
-  T queries[Way::kRows * kRow];
-  T turned[Way::kRows * kRow];         // the queries where the span wants them, or the piece
+  T queries[Way::kKeepsQueries ? Way::kRows * kRow : 8];  // 8: none
+  T turned[Way::kRows * kRow];                            // the queries where the span wants them, or the piece
   alignas(16) Angle turn[kWidth / 2];  // by which all rows are turned from there to where the piece wants them
   int32_t rank[Way::kRows];            // of tiles with a selection: of the piece's keys, by row; -1: not selected
 };

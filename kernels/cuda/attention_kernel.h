@@ -18,6 +18,7 @@ __global__ void __launch_bounds__(Way::kThreads, Way::kResidentBlocks) attention
 // kWidth: what the head is padded to.
 template <typename Way, int kWidth, typename T>
 int launch_attention(Stream stream, const Attention& args) {
+  static_assert(Way::kTogether > 1 || sizeof(Shared<kWidth, T, Way>) <= kLeastSharedMemory);
   const auto with = [&](auto plain) {
     return launch(attention_kernel<kWidth, T, Way, decltype(plain)::value>, static_cast<unsigned>(args.n_works),
                   Way::kThreads, sizeof(Shared<kWidth, T, Way>), stream, args);

@@ -54,6 +54,7 @@ int attention_shares(Stream stream, const Attention& args, const AttentionCells&
     constexpr int kWidth = decltype(width)::value;
     using T = decltype(type);
     const int64_t n_blocks = args.n_works * (args.wide ? kWideTileRows / kTileRows : 1);
+    static_assert(sizeof(Shared<kWidth, T>) <= kLeastSharedMemory);
     return launch(shares_kernel<kWidth, T>, static_cast<unsigned>(n_blocks), kThreads, sizeof(Shared<kWidth, T>),
                   stream, args, cells);
   });

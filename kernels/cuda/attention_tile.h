@@ -61,7 +61,7 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
     if constexpr (kPurpose == Purpose::kShares) {
       if (place_of(n_rows_ - 1) < cells_->first_row) return;  // the whole block
     }
-    load_queries();
+    if constexpr (Way::kKeepsQueries) load_queries();
     begin();
     KeyBlock next = first_block(work_.first_piece), now = next;
     for (int stage = 0; stage < Way::kAhead; ++stage) load_ahead(next, stage);
@@ -121,32 +121,32 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
     return true;
   }
 
+  // Queries of other types are converted, which no asynchronous copy does.
   __device__ void load_queries() {
-    // Queries of other types are converted, which no asynchronous copy does.
     constexpr int kPairs = kWidth / 2;
     for (int i = thread_; i < Way::kRows * kPairs; i += Way::kThreads) {
-      const int in_block = i / kPairs, row = first_row() + in_block, pair = i % kPairs;
-      float low = 0, high = 0;
-      if (row < n_rows_ && pair < half_) {
-        const int64_t at = place_of(row) * args_.queries.stride + head_of(row) * 2 * half_ + pair;
-        if (args_.queries.type == ElementType::kF32) {
-          low = static_cast<const float*>(args_.queries.data)[at];
-          high = static_cast<const float*>(args_.queries.data)[at + half_];
-        } else if (args_.queries.type == ElementType::kBF16) {
-          low = to_float(static_cast<const bf16*>(args_.queries.data)[at]);
-          high = to_float(static_cast<const bf16*>(args_.queries.data)[at + half_]);
-        } else {
-          low = to_float(static_cast<const f16*>(args_.queries.data)[at]);
-          high = to_float(static_cast<const f16*>(args_.queries.data)[at + half_]);
-        }
-      }
-      from_float(low, shared_.queries[in_block * kRow + pair]);
-      from_float(high, shared_.queries[in_block * kRow + kWidth / 2 + pair]);
+      const int row = i / kPairs, pair = i % kPairs, at = row * kRow + pair;
+      from_float(query_at(row, 0, pair), shared_.queries[at]);
+      from_float(query_at(row, 1, pair), shared_.queries[at + kPairs]);
       if constexpr (kByKeys) {  // rows that are not there are not turned
-        from_float(0.0f, shared_.turned[in_block * kRow + pair]);
-        from_float(0.0f, shared_.turned[in_block * kRow + kWidth / 2 + pair]);
+        from_float(0.0f, shared_.turned[at]);
+        from_float(0.0f, shared_.turned[at + kPairs]);
       }
     }
+  }
+  // A row of the block: the first element of a pair, or the second. 0 where there is none.
+  __device__ __forceinline__ float query_at(int in_block, int side, int pair) const {
+    const int row = first_row() + in_block;
+    if (row >= n_rows_ || pair >= half_) return 0;
+    const int64_t at = place_of(row) * args_.queries.stride + head_of(row) * 2 * half_ + side * half_ + pair;
+    if (args_.queries.type == ElementType::kF32) return static_cast<const float*>(args_.queries.data)[at];
+    if (args_.queries.type == ElementType::kBF16) return to_float(static_cast<const bf16*>(args_.queries.data)[at]);
+    return to_float(static_cast<const f16*>(args_.queries.data)[at]);
+  }
+  // Two neighbouring pairs of a row: their first elements, or their second ones.
+  __device__ __forceinline__ unsigned two_queries(int in_block, int side, int pair) const {
+    if constexpr (Way::kKeepsQueries) return load_4(shared_.queries + in_block * kRow + side * (kWidth / 2) + pair);
+    return pack(query_at(in_block, side, pair), query_at(in_block, side, pair + 1), T());
   }
 
   // Begins to load the next block of keys and values, and goes one further. Where there is none, the group is empty.
@@ -263,9 +263,8 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
   }
   // Of a row of the block, pairs `pair` and the next one.
   __device__ __forceinline__ void turn_two_pairs(int row, int pair, Position position) {
-    const T* const from = shared_.queries + row * kRow + pair;
     T* const to = shared_.turned + row * kRow + pair;
-    unsigned first = load_4(from), second = load_4(from + kWidth / 2);
+    unsigned first = two_queries(row, 0, pair), second = two_queries(row, 1, pair);
     turn(first, second, angle_of(pair, position), angle_of(pair + 1, position));
     store_4(to, first);
     store_4(to + kWidth / 2, second);

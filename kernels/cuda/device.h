@@ -40,6 +40,8 @@ using f16 = __half;
 
 constexpr int kWarpSize = 32;
 constexpr unsigned kWholeWarp = 0xffffffffu;
+// Shared memory that a block may have on every device that kernels are made for.
+constexpr size_t kLeastSharedMemory = size_t{99} << 10;
 
 #if defined(__CUDACC__)
 
