@@ -152,7 +152,11 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
   // Begins to load the next block of keys and values, and goes one further. Where there is none, the group is empty.
   __device__ __forceinline__ void load_ahead(KeyBlock& next, int stage) {
     if (next.piece < work_.end_piece) {
-      !kPlain&& next.kind == kNarrowRecord ? copy_narrow(next, stage) : copy_full(next, stage);
+      if (!kPlain && next.kind == kNarrowRecord) {
+        copy_narrow(next, stage);
+      } else {
+        copy_full(next, stage);
+      }
       advance(next);
     }
     commit_copies();
