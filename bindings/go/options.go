@@ -225,7 +225,7 @@ type SessionOptions struct {
 	// length the session will reach, for auto, beacon, dynamic_ntk, longrope; 0: unknown
 	ExpectedTokens int64 `json:"expected_tokens"`
 
-	// tokens per forward pass while processing fed text; 0: 256; at most 65536
+	// tokens per forward pass while processing fed text; 0: 256, or 1024 on a GPU; at most 65536
 	PrefillBlock int32 `json:"prefill_block"`
 
 	// 0: what the device has, but for a 32nd, which is left for working memory. A model on a CPU

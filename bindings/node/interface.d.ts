@@ -210,7 +210,7 @@ export interface SessionOptions {
   overflow?: number;
   /** length the session will reach, for auto, beacon, dynamic_ntk, longrope; 0: unknown */
   expectedTokens?: number | bigint;
-  /** tokens per forward pass while processing fed text; 0: 256; at most 65536 */
+  /** tokens per forward pass while processing fed text; 0: 256, or 1024 on a GPU; at most 65536 */
   prefillBlock?: number;
   /** 0: what the device has, but for a 32nd, which is left for working memory. A model on a CPU
    * holds nothing there and keeps any budget, so both can be set where the device is "auto". */

@@ -874,7 +874,7 @@ typedef struct quire_session_options {
   int32_t overflow; /* QUIRE_OVERFLOW_* */
   /* length the session will reach, for auto, beacon, dynamic_ntk, longrope; 0: unknown */
   int64_t expected_tokens;
-  /* tokens per forward pass while processing fed text; 0: 256; at most 65536 */
+  /* tokens per forward pass while processing fed text; 0: 256, or 1024 on a GPU; at most 65536 */
   int32_t prefill_block;
   int32_t reserved; /* 0 */
   /* Most bytes of the KV cache in each tier (see "Tiers"), never exceeded. */

@@ -28,9 +28,9 @@ Result<PlannedSession> read_planned(const quire_runtime* runtime, const char* pa
   if (directory.empty()) return invalid("path is empty");
   ModelLoadOptions m;
   QUIRE_TRY(read_model_options(model, &m));
-  SessionOptions s;
-  QUIRE_TRY(read_session_options(session, &s));
   QUIRE_ASSIGN(const auto device, runtime->impl->devices().open(m.device));
+  SessionOptions s;
+  QUIRE_TRY(read_session_options(session, *device.backend, &s));
   MemoryRequest request;
   request.path = std::string(directory);
   request.map = m.map;
@@ -90,7 +90,7 @@ quire_status quire_model_estimate_rates(quire_model* model, const quire_session_
     if (model->impl->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
     QUIRE_TRY(check_range("n_tokens", n_tokens, 1, int64_t{1} << 40));
     SessionOptions o;
-    QUIRE_TRY(read_session_options(options, &o));
+    QUIRE_TRY(read_session_options(options, model->impl->llama->backend(), &o));
     QUIRE_ASSIGN(const RateEstimate made, estimate_rates(model->impl, o, n_tokens));
     const auto ns = [](double seconds) { return static_cast<int64_t>(std::min(1e9 * seconds, 9e18)); };
     quire_rate_estimate full{};

@@ -102,7 +102,7 @@ Status read_old_text(const quire_session_options& o, OldText* old) {
 
 }  // namespace
 
-Status read_session_options(const quire_session_options* in, SessionOptions* out) {
+Status read_session_options(const quire_session_options* in, const Backend& backend, SessionOptions* out) {
   quire_session_options o;
   QUIRE_TRY(read_options(in, QUIRE_SESSION_NO_PREFIX_REUSE, "quire_session_options", &o));
   std::string_view strategy;
@@ -134,7 +134,7 @@ Status read_session_options(const quire_session_options* in, SessionOptions* out
   out->expected_tokens = o.expected_tokens;
   out->device_budget_bytes = o.kv_device_budget_bytes;
   out->kv_budget_bytes = o.kv_host_budget_bytes;
-  if (o.prefill_block != 0) out->prefill_block = o.prefill_block;
+  out->prefill_block = o.prefill_block != 0 ? o.prefill_block : backend.prefill_block();
   QUIRE_TRY(check_adapters(o.adapters, o.n_adapters, "adapters"));
   for (size_t i = 0; i < o.n_adapters; ++i) {
     const quire_session_adapter& a = o.adapters[i];

@@ -20,7 +20,8 @@ Status read_adapter_options(const quire_adapter_options* in, AdapterLoadOptions*
 Status read_sampling(const quire_stream_options& in, SamplingOptions* out);
 // Of a text that is fed.
 Status read_labels(const quire_label* labels, size_t n_labels, std::vector<TextLabel>* read);
-Status read_session_options(const quire_session_options* in, SessionOptions* out);
+// Of a session on this backend, whose defaults it has.
+Status read_session_options(const quire_session_options* in, const Backend& backend, SessionOptions* out);
 // `options` may be null; *read must outlive *control. In snapshot.cc.
 Status read_snapshot_options(const quire_snapshot_options* options, uint32_t known_flags, quire_snapshot_options* read,
                              SaveControl* control);

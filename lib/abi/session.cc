@@ -70,7 +70,7 @@ quire_status quire_session_create(quire_model* model, const quire_session_option
   return guard(err, [&]() -> Status {
     if (!model || !out) return invalid(model ? "out is NULL" : "model is NULL");
     SessionOptions o;
-    QUIRE_TRY(read_session_options(options, &o));
+    QUIRE_TRY(read_session_options(options, model->impl->llama->backend(), &o));
     QUIRE_ASSIGN(auto session, Session::create(model->impl, std::move(o)));
     *out = new quire_session(std::move(session));
     return {};
@@ -82,7 +82,7 @@ quire_status quire_model_check_session(const quire_model* model, const quire_ses
   return guard(err, [&]() -> Status {
     if (!model) return invalid("model is NULL");
     SessionOptions o;
-    QUIRE_TRY(read_session_options(options, &o));
+    QUIRE_TRY(read_session_options(options, model->impl->llama->backend(), &o));
     return Session::check(*model->impl, o);
   });
 }
@@ -93,7 +93,7 @@ quire_status quire_model_describe_strategy(const quire_model* model, const quire
     if (!model) return invalid("model is NULL");
     if (model->impl->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
     SessionOptions o;
-    QUIRE_TRY(read_session_options(options, &o));
+    QUIRE_TRY(read_session_options(options, model->impl->llama->backend(), &o));
     QUIRE_ASSIGN(const auto strategy, choose_strategy(*model->impl, o));
     return write_text(strategy->canonical(), buf, cap, needed);
   });

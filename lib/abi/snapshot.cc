@@ -13,8 +13,8 @@ using namespace quire::abi;
 
 namespace {
 
-Status read_load_options(const quire_session_options* options, LoadOptions* out) {
-  QUIRE_TRY(read_session_options(options, &out->session));
+Status read_load_options(const quire_session_options* options, const Backend& backend, LoadOptions* out) {
+  QUIRE_TRY(read_session_options(options, backend, &out->session));
   quire_session_options given;
   QUIRE_TRY(read_options(options, QUIRE_SESSION_NO_PREFIX_REUSE, "quire_session_options", &given));
   out->strategy_given = given.strategy != nullptr;
@@ -92,7 +92,7 @@ quire_status quire_session_load(quire_model* model, const char* path, size_t pat
     std::string file;
     QUIRE_TRY(read_path(path, path_len, "path", &file));
     LoadOptions o;
-    QUIRE_TRY(read_load_options(options, &o));
+    QUIRE_TRY(read_load_options(options, model->impl->llama->backend(), &o));
     QUIRE_ASSIGN(auto session, Session::load(model->impl, file, std::move(o)));
     *out = new quire_session(std::move(session));
     return {};
@@ -106,7 +106,7 @@ quire_status quire_session_load_from(quire_model* model, const quire_snapshot_re
     const auto source = std::make_shared<CallbackSource>();
     QUIRE_TRY(source->set(reader));
     LoadOptions o;
-    QUIRE_TRY(read_load_options(options, &o));
+    QUIRE_TRY(read_load_options(options, model->impl->llama->backend(), &o));
     QUIRE_ASSIGN(auto session, Session::load(model->impl, std::shared_ptr<const ByteSource>(source), std::move(o)));
     *out = new quire_session(std::move(session));
     source->own();  // last: a call that fails leaves user_data to the caller

@@ -102,7 +102,7 @@ quire_status quire_store_find(quire_store* store, quire_model* model, const quir
     std::span<const int32_t> wanted;
     QUIRE_TRY(read_wanted(model, tokens, n_tokens, &wanted));
     SessionOptions o;
-    QUIRE_TRY(read_session_options(options, &o));
+    QUIRE_TRY(read_session_options(options, model->impl->llama->backend(), &o));
     QUIRE_ASSIGN(const StoreMatch found, s.find(model->impl, o, wanted));
     return write_match(found, match);
   });
@@ -117,7 +117,7 @@ quire_status quire_store_load(quire_store* store, quire_model* model, const quir
     std::span<const int32_t> wanted;
     QUIRE_TRY(read_wanted(model, tokens, n_tokens, &wanted));
     SessionOptions o;
-    QUIRE_TRY(read_session_options(options, &o));
+    QUIRE_TRY(read_session_options(options, model->impl->llama->backend(), &o));
     StoreMatch found;
     QUIRE_ASSIGN(auto session, s.load(model->impl, o, wanted, &found));
     if (!session) return Status(Code::kNotFound, found.reason);

@@ -47,6 +47,9 @@ class Backend {
   virtual ElementType residual_type() const { return row_type(); }
   // Whether sessions that need this can run here. Errors: kUnsupported, which says what they cannot have.
   virtual Status can_serve(const BackendNeeds&) const { return {}; }
+  // Tokens of a forward pass over fed text where nobody asks for another number: enough to keep the device busy, and
+  // few enough that other sessions do not wait long.
+  virtual int64_t prefill_block() const { return 256; }
   // Bytes of memory that the device has of its own, beside the machine's; 0: it works on that.
   virtual int64_t device_bytes() const { return 0; }
   bool has_own_memory() const { return device_bytes() > 0; }

@@ -814,7 +814,7 @@ pub struct quire_session_options {
     pub overflow: i32,
     /// length the session will reach, for auto, beacon, dynamic_ntk, longrope; 0: unknown
     pub expected_tokens: i64,
-    /// tokens per forward pass while processing fed text; 0: 256; at most 65536
+    /// tokens per forward pass while processing fed text; 0: 256, or 1024 on a GPU; at most 65536
     pub prefill_block: i32,
     /// 0
     pub reserved: i32,
