@@ -5,7 +5,6 @@ namespace quire::cuda {
 namespace {
 
 constexpr int kCellThreads = 256;
-constexpr int kResidentBlocks = 3;  // as of ByWarps
 
 // Rows and heads by index x of the grid, cells by index y. What earlier calls left is brought to this one's scale.
 __global__ void __launch_bounds__(kCellThreads) begin_shares_kernel(Attention args, AttentionCells cells) {
@@ -20,8 +19,9 @@ __global__ void __launch_bounds__(kCellThreads) begin_shares_kernel(Attention ar
   share = args.resumes ? share * factor : 0.0f;
 }
 
+// 3: blocks of a multiprocessor, as ByWarps::kResidentBlocks.
 template <int kWidth, typename T>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks) shares_kernel(Attention args, AttentionCells cells) {
+__global__ void __launch_bounds__(kThreads, 3) shares_kernel(Attention args, AttentionCells cells) {
   QUIRE_SHARED_MEMORY(memory);
   using Run = TileRun<kWidth, T, Purpose::kShares, ByWarps, false>;
   Run(args, &cells, *reinterpret_cast<typename Run::Memory*>(memory)).run();
