@@ -59,17 +59,10 @@ struct ByWarps {
 };
 // Of tiles with few rows, as in decoding: all warps have the same 16 rows, and each some keys of every block. Their
 // results are merged behind the last block.
-struct ByKeys {
+struct ByKeys : ByWarps {
   static constexpr int kRows = kFewTileRows;
-  static constexpr int kThreads = cuda::kThreads;
-  static constexpr int kStages = cuda::kStages;
-  static constexpr int kAhead = kStages - 1;
-  static constexpr int kTogether = 1;
   static constexpr int kKeysOfWarp = kKeys / kWarps;
   static constexpr bool kKeepsQueries = true;
-  static constexpr int kResidentBlocks = 2;
-  template <int kWidth>
-  using KeyTile = PaddedTile<kWidth>;
 };
 // By two warpgroups, with wgmma: keys and values come to twice as many rows. Values are multiplied with while the next
 // block's scores are weighed, and are kept for as long.

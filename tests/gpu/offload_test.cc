@@ -443,6 +443,7 @@ TEST(OffloadOldText, WithLittleMemoryThePromptsBitsAreTheSame) {
       EXPECT_EQ(own.tokens, right.tokens);
       expect_near(last_logits(*whole), last_logits(*one));
     }
+    EXPECT_TRUE(same_bits(last_logits(*session), last_logits(*loaded)));
   }
 }
 
