@@ -331,7 +331,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   fork->narrow_prefixes_.copy(narrow_prefixes_);
   residency_->share(chunks, fork->user_);
   // Nothing fails from here on.
-  for (const Seen& s : seen_) table.view(s.layer, s.kind, s.chunk) = {};
+  table.see_fixed();
   fork->table_ = std::move(table);
   fork->old_ = std::move(old);
   fork->moves_ = std::move(moves);
@@ -398,8 +398,21 @@ int64_t ChunkStore::window(int64_t n, Access access) const {
 
 // What the backend sees of records that can leave is what was asked for last.
 void ChunkStore::hide() {
+  if (std::exchange(sees_all_, false)) table_.see_fixed();
   for (const Seen& s : seen_) table_.view(s.layer, s.kind, s.chunk) = {};
   seen_.clear();
+}
+
+void ChunkStore::pin_all() {
+  if (!spills()) return;
+  uint64_t changes = 0;
+  pins_all_ = residency_->pin_all(user_, &changes);
+  if (pins_all_ && sees_all_ && changes == seen_changes_) return;
+  hide();
+  if (!pins_all_) return;
+  table_.see_all();
+  sees_all_ = true;
+  seen_changes_ = changes;
 }
 
 // The records of chunks that are asked for. A step of several queries may need both versions of a chunk.
@@ -418,14 +431,15 @@ std::vector<std::pair<KvKind, int64_t>> ChunkStore::wanted(std::span<const int64
 Status ChunkStore::acquire(Queue& queue, int layer, std::span<const int64_t> chunks, Access access, KvKind kind,
                            const Versions& versions) {
   if (!spills()) return {};
-  if (kind == KvKind::kText) hide();
+  if (pins_all_ && access != Access::kWrite) return {};
+  if (kind == KvKind::kText && !pins_all_) hide();
   std::vector<Record*> records;
   const size_t before = seen_.size();
   for (const auto& [version, chunk] : wanted(chunks, kind, versions)) {
     Record& record = table_.record(layer, version, chunk);
     if (!record.tier) continue;
     records.push_back(&record);
-    seen_.push_back({layer, version, chunk});
+    if (!pins_all_) seen_.push_back({layer, version, chunk});
   }
   const Status status =
       residency_->acquire(user_, queue, records, access, kind == KvKind::kText ? Pins::kReplaced : Pins::kKept);
@@ -454,7 +468,7 @@ void ChunkStore::prefetch(int layer, std::span<const int64_t> chunks, Access acc
 }
 
 void ChunkStore::release(Queue& queue) noexcept {
-  hide();
+  if (!std::exchange(pins_all_, false)) hide();
   residency_->release(user_, queue);
 }
 

@@ -109,6 +109,9 @@ class ChunkStore {
   const Residency* residency() const { return residency_.get(); }
   // Whether records may be elsewhere than in memory.
   bool spills() const { return Residency::spills(user_); }
+  // Whether records may come and go during a step: then acquire() says where they are to be. Otherwise it does nothing
+  // but for what is changed.
+  bool moves() const { return spills() && !pins_all_; }
 
   // Makes room for text keys [first, first + n) in all layers: in memory, or in a lower tier. `first` is where the text
   // ends now. No work on the records is queued. kBudget, kOutOfMemory, kIo: nothing was changed.
@@ -146,6 +149,9 @@ class ChunkStore {
     int64_t narrow_before = 0;
     int64_t full_from = 0;
   };
+  // At the beginning of a step, after its tokens were reserved: where all records are in memory and there is room to
+  // spare, they stay there until release() (Residency::pin_all). moves() says whether they do.
+  void pin_all();
   // Brings records of a layer into memory, at most max_resident() of them, and keeps them there until the next acquire
   // of text, or release(); others may leave it. kWrite: they will be changed. Work on the records is queued on `queue`.
   // Waits for records on their way. kIo, kOutOfMemory, kBudget: nothing is lost, and nothing is kept there.
@@ -397,6 +403,10 @@ class ChunkStore {
     int64_t chunk;
   };
   std::vector<Seen> seen_;  // what the last requests brought, and the backend sees
+  bool pins_all_ = false;
+  // The backend sees all records in memory, as they lay when Residency::pin_all() said seen_changes_.
+  bool sees_all_ = false;
+  uint64_t seen_changes_ = 0;
   int64_t n_evicted_ = 0;
   int64_t evicted_until_ = 0;       // everything droppable before this chunk was dropped
   int64_t full_from_ = 0;           // before this chunk there is no full record

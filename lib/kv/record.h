@@ -60,6 +60,7 @@ struct ChunkRecords {
   const int64_t record_bytes;        // of each
   std::vector<RecordUser*> holders;  // the Residency's, under its mutex
   bool complete = false;             // the same; nothing will be written to the records unless the text is cut
+  int64_t n_out = 0;                 // the same; of records with slots, those that are not in memory
   std::shared_ptr<Tier> tier;        // of records with slots: all of them; the store that made them may be gone
   std::shared_ptr<Buffer> page;      // of records without slots: all of them, one behind the other
   std::vector<Record> records;

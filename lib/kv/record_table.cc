@@ -41,6 +41,24 @@ void RecordTable::shorten(KvKind kind, int64_t n_chunks) {
   for (int layer = 0; layer < n_layers_; ++layer) cut(views_[track(layer, kind)]);
 }
 
+template <typename Place>
+void RecordTable::see(const Place& place_of) {
+  for (const KvKind kind : kAllKvKinds) {
+    for (int64_t chunk = 0; chunk < n_chunks(kind); ++chunk) {
+      if (!holds(kind, chunk)) continue;
+      for (int layer = 0; layer < n_layers_; ++layer) view(layer, kind, chunk) = place_of(record(layer, kind, chunk));
+    }
+  }
+}
+
+void RecordTable::see_all() {
+  see([](const Record& record) { return record.place(); });
+}
+
+void RecordTable::see_fixed() {
+  see([](const Record& record) { return record.fixed; });
+}
+
 void RecordTable::hold(KvKind kind, int64_t chunk, ChunkRecords& records) {
   of(kind)[static_cast<size_t>(chunk)] = &records;
   for (int layer = 0; layer < n_layers_; ++layer) {

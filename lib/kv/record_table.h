@@ -42,6 +42,10 @@ class RecordTable {
     return views_[track(layer, kind)][static_cast<size_t>(chunk)];
   }
 
+  // The backend sees all records that lie in memory, or none that could leave it.
+  void see_all();
+  void see_fixed();
+
   // Lengthens the table of a kind to n_chunks, and lists the chunks from `first` on that are not held.
   std::vector<int64_t> extend(KvKind kind, int64_t first, int64_t n_chunks);
   // Forgets the chunks of a kind from n_chunks on, none of which is held.
@@ -62,6 +66,8 @@ class RecordTable {
   }
 
  private:
+  template <typename Place>
+  void see(const Place& place_of);
   size_t track(int layer, KvKind kind) const { return static_cast<size_t>(layer + static_cast<int>(kind) * n_layers_); }
   std::vector<ChunkRecords*>& of(KvKind kind) { return chunks_[static_cast<size_t>(kind)]; }
   const std::vector<ChunkRecords*>& of(KvKind kind) const { return chunks_[static_cast<size_t>(kind)]; }

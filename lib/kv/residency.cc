@@ -52,12 +52,17 @@ void Residency::remove(RecordUser& user) {
 void Residency::hold(RecordUser& user, ChunkRecords& chunk) {
   MutexLock lock(mutex_);
   chunk.holders.push_back(&user);
+  chunk.n_out = std::ranges::count_if(chunk.records, [](const Record& r) { return r.tier && r.state != State::kIn; });
+  count_slots(user, chunk, 1);
 }
 
 void Residency::share(std::span<ChunkRecords* const> chunks, RecordUser& other) {
   MutexLock lock(mutex_);
   for (ChunkRecords* const chunk : chunks) quire::make_room(chunk->holders, 1);
-  for (ChunkRecords* const chunk : chunks) chunk->holders.push_back(&other);
+  for (ChunkRecords* const chunk : chunks) {
+    chunk->holders.push_back(&other);
+    count_slots(other, *chunk, 1);
+  }
 }
 
 int64_t Residency::n_holders(const ChunkRecords& chunk) const {
@@ -75,6 +80,7 @@ void Residency::let_go(RecordUser& user, ChunkRecords& chunk) {
     };
     while (std::any_of(chunk.records.begin(), chunk.records.end(), moves)) wait(user);
     std::erase(chunk.holders, &user);
+    count_slots(user, chunk, -1);
     if (!chunk.holders.empty()) {
       for (Record& record : chunk.records) {
         if (record.owner != &user.owned_) continue;
@@ -107,6 +113,10 @@ void Residency::let_go(RecordUser& user, ChunkRecords& chunk) {
 
 Status Residency::acquire(RecordUser& user, Queue& queue, std::span<Record* const> records, Access access, Pins pins) {
   if (!user.transfers_) return {};
+  if (user.pins_all_) {
+    if (access == Access::kWrite) change(user, records);
+    return {};
+  }
   look_at_device(user.backend_);
   QUIRE_TRY(prepare(user));
   // What is queued so far works on what is pinned so far.
@@ -125,6 +135,28 @@ Status Residency::acquire(RecordUser& user, Queue& queue, std::span<Record* cons
     for (Record* const record : records) record->saved = record->chunk->complete = false;
   }
   return {};
+}
+
+// Of what is pinned.
+void Residency::change(RecordUser& user, std::span<Record* const> records) {
+  MutexLock lock(mutex_);
+  for (Record* const record : records) {
+    while (record->saving) wait(user);
+    record->saved = record->chunk->complete = false;
+  }
+}
+
+bool Residency::pin_all(RecordUser& user, uint64_t* changes) {
+  if (user.account_.own_shortage() > 0 || budget_->shortage() > 0 || !prepare(user).ok()) return false;
+  MutexLock lock(mutex_);
+  unpin(user);
+  if (user.n_out_ > 0) return false;
+  user.pins_all_ = user.computes_ = true;
+  user.rests_ = false;
+  user.pinned_all_at_ = ++clock_;
+  user.device_.n_hits += user.n_slots_;
+  *changes = user.n_changes_;
+  return true;
 }
 
 void Residency::pin(RecordUser& user, std::span<Record* const> records, Access access, Pins pins) {
@@ -236,7 +268,7 @@ bool Residency::make_room_on_device(RecordUser& user, int64_t bytes) {
 }
 
 void Residency::begin_step(RecordUser& user) {
-  looked_at_ns_ = 0;
+  if (budget_->shortage() > 0) looked_at_ns_ = 0;
   look_at_device(user.backend_);
   MutexLock lock(mutex_);
   user.step_before_began_ = std::exchange(user.step_began_, clock_);
@@ -319,7 +351,8 @@ int64_t Residency::capacity_of(const RecordUser& user) const {
       if (other == &user) continue;
       (other->rests_ ? idle : working) += other->owned_.bytes;
       n_working += other->rests_ ? 0 : 1;
-      pinned += static_cast<int64_t>(other->pinned_.size()) * other->record_bytes_;
+      pinned +=
+          other->pins_all_ ? other->owned_.bytes : static_cast<int64_t>(other->pinned_.size()) * other->record_bytes_;
     }
     const int64_t all = idle + working;
     bytes = std::min({bytes, std::max(idle, all / n_working), all - pinned});

@@ -59,12 +59,17 @@ class RecordUser {
 
   OwnedRecords owned_;
   std::vector<Record*> pinned_;  // by its last requests
+  bool pins_all_ = false;        // all that it holds, by pin_all(); then pinned_ is empty
+  int64_t n_slots_ = 0;          // records with slots that it holds
+  int64_t n_out_ = 0;            // of these, those that are not in memory
+  uint64_t n_changes_ = 0;       // how often one of them came, left, was held or let go
   bool ready_ = false;           // it has its staging buffer
   bool computes_ = false;        // it has asked for records since release()
   bool rests_ = true;            // no stream works on the session
   bool kept_ = false;            // there is no session: its records are the first to leave
   uint64_t step_began_ = 0;      // as a record's used_at
   uint64_t step_before_began_ = 0;
+  uint64_t pinned_all_at_ = 0;          // likewise; 0: never
   int64_t layer_ = -1;                  // of its last request in this step
   std::shared_ptr<const Fence> fence_;  // after the work on what it had pinned; null: there is none
   int64_t n_in_transit_ = 0;            // its transfers, but for those of behind_
@@ -100,6 +105,9 @@ class RecordUser {
 // The bytes of a record are in memory or in its slot, or both, at any time. One that cannot be written stays in memory,
 // and is written when its place is wanted again. One that cannot be read is out, and is read when it is asked for
 // again.
+//
+// Where all that a store holds is in memory and the budgets have an eighth to spare, there is nothing to decide: it
+// pins everything for a step (pin_all), which takes no longer for more records.
 //
 // Memory counts in an account before it is allocated, and until it is released: nobody takes its place in the budget
 // while it is there.
@@ -151,6 +159,10 @@ class Residency final : private TransferListener {
   // queued. kWrite: the user alone holds them, and changes them. kIo, kOutOfMemory, kBudget: nothing is lost, and
   // nothing of this user is pinned.
   Status acquire(RecordUser& user, Queue& queue, std::span<Record* const> records, Access access, Pins pins);
+  // Pins all that the user holds until release(), if all of it is in memory, and the budgets have their spare bytes so
+  // that other users find room meanwhile. Then acquire() has nothing to bring, and is called for what is changed.
+  // *changes: as long as it is the same number, the records lie where they lay. False: nothing is pinned.
+  bool pin_all(RecordUser& user, uint64_t* changes);
   // Begins to bring the records into memory, the first ones first, as far as half of what the user can have and what is
   // not pinned suffice. What fails is as if it had not been asked for.
   void prefetch(RecordUser& user, std::span<Record* const> records, Access access) noexcept;
@@ -202,6 +214,7 @@ class Residency final : private TransferListener {
   void finished(const Transfer& transfer) noexcept override;
   Status prepare(RecordUser& user);
   void look_at_device(const Backend& backend);
+  void change(RecordUser& user, std::span<Record* const> records) QUIRE_EXCLUDES(mutex_);
   void pin(RecordUser& user, std::span<Record* const> records, Access access, Pins pins) QUIRE_REQUIRES(mutex_);
   Status bring(RecordUser& user, std::span<Record* const> records, Access access) QUIRE_REQUIRES(mutex_);
   Status start(RecordUser& user, Record& record, Access access, Purpose purpose) QUIRE_REQUIRES(mutex_);
@@ -222,6 +235,9 @@ class Residency final : private TransferListener {
   bool may_wait(const RecordUser& user) const QUIRE_REQUIRES(mutex_);
   void settle(RecordUser& user) QUIRE_REQUIRES(mutex_);
 
+  static void count_slots(RecordUser& user, const ChunkRecords& chunk, int64_t times);
+  static void count_out(const Record& record, int64_t n);
+  static bool pins(const RecordUser& user) { return user.pins_all_ || !user.pinned_.empty(); }
   void unpin(RecordUser& user) QUIRE_REQUIRES(mutex_);
   void enter(Record& record, OwnedRecords& owner, bool scan = false) QUIRE_REQUIRES(mutex_);
   void append(OwnedRecords& owner, Record& record) QUIRE_REQUIRES(mutex_);

@@ -88,6 +88,7 @@ Result<Residency::Place> Residency::take_place(RecordUser& user, Record& record,
     }
     OwnedRecords& owner = *victim->owner;
     unlink(*victim);
+    count_out(*victim, 1);
     record.memory = std::move(victim->memory);
     owner.account.give(bytes, user.account_);
     if (victim->saved) {
@@ -135,6 +136,7 @@ Status Residency::push_out(RecordUser& user, Record& victim) {
   Transfer transfer;
   transfer.after = fences();
   OwnedRecords& owner = *victim.owner;
+  count_out(victim, 1);
   if (victim.saved && !transfer.after) {
     unlink(victim);
     victim.state = State::kOut;
@@ -258,7 +260,7 @@ void Residency::wait(RecordUser& user) {
 bool Residency::may_wait(const RecordUser& user) const {
   if (n_in_transit_ > 0 || n_reading_ > 0 || n_releasing_ > 0) return true;
   return !user.computes_ &&
-         std::any_of(users_.begin(), users_.end(), [](const RecordUser* other) { return !other->pinned_.empty(); });
+         std::any_of(users_.begin(), users_.end(), [](const RecordUser* other) { return pins(*other); });
 }
 
 void Residency::settle(RecordUser& user) {
@@ -268,14 +270,32 @@ void Residency::settle(RecordUser& user) {
 // ---- pins and the order of use
 
 void Residency::unpin(RecordUser& user) {
-  if (user.pinned_.empty()) return;
+  if (!pins(user)) return;
   for (Record* const record : user.pinned_) --record->n_pins;
   user.pinned_.clear();
+  user.pins_all_ = false;
   changed_.notify_all();
+}
+
+// The user holds the chunk from now on, or, with times = -1, no longer.
+void Residency::count_slots(RecordUser& user, const ChunkRecords& chunk, int64_t times) {
+  user.n_slots_ += times * std::ranges::count_if(chunk.records, [](const Record& r) { return r.tier != nullptr; });
+  user.n_out_ += times * chunk.n_out;
+  ++user.n_changes_;
+}
+
+// The record leaves memory (n = 1) or is in it again (-1).
+void Residency::count_out(const Record& record, int64_t n) {
+  record.chunk->n_out += n;
+  for (RecordUser* const holder : record.chunk->holders) {
+    holder->n_out_ += n;
+    ++holder->n_changes_;
+  }
 }
 
 void Residency::enter(Record& record, OwnedRecords& owner, bool scan) {
   record.state = State::kIn;
+  count_out(record, -1);
   if (scan) {
     put_first(owner, record);
   } else {
@@ -341,10 +361,13 @@ RecordUser* Residency::writer(RecordUser& user, const Record& record) {
 
 bool Residency::may_leave(RecordUser& user, const Record& record) {
   if (record.n_pins > 0 || record.saving || !writer(user, record)) return false;
+  if (std::ranges::any_of(record.chunk->holders, [](const RecordUser* holder) { return holder->pins_all_; }))
+    return false;
   return record.saved || record.tier->can_write(record.slot);
 }
 
 Record* Residency::oldest_that_may_leave(RecordUser& user, const OwnedRecords& owned) {
+  if (owned.user && owned.user->pins_all_) return nullptr;
   Record* record = owned.oldest;
   while (record && !may_leave(user, *record)) record = record->after;
   return record;
@@ -369,9 +392,15 @@ Record* Residency::choose_victim(RecordUser& user, int64_t bytes) {
   Record* const own = own_victim(user);
   if (user.account_.own_room() - staging_left(user) < bytes) return own;
   Record* best = nullptr;
+  uint64_t best_used_at = 0;
   const auto consider = [&](const OwnedRecords& owned) {
     Record* const oldest = oldest_that_may_leave(user, owned);
-    if (oldest && (!best || oldest->used_at < best->used_at)) best = oldest;
+    if (!oldest) return;
+    uint64_t used_at = oldest->used_at;
+    if (used_at > 0 && owned.user) used_at = std::max(used_at, owned.user->pinned_all_at_);
+    if (best && used_at >= best_used_at) return;
+    best = oldest;
+    best_used_at = used_at;
   };
   for (RecordUser* const other : users_) {
     if (other->kept_) consider(other->owned_);
