@@ -302,7 +302,8 @@ type TierStats struct {
 	Chunks int64 `json:"n_chunks"`
 
 	// The first tier, where there is another one: records that computing asked for and that were
-	// there, or were not (new ones and those on their way included), and records that left it.
+	// there, or were not (new ones and those on their way included), and records that left it. Where
+	// all are there and an eighth of the budgets is free, each step asks for all of them.
 	// Others: n_hits are records read from it, ahead of need too. COMPRESSED: n_misses were read from
 	// the file, n_evicted went on to it. HOST below DEVICE: the same of the tiers below it. What
 	// these two, and FILE behind them, count is of all forks together.

@@ -29,7 +29,7 @@ namespace quire::cuda {
 using Event = CUevent_st*;
 using Graph = CUgraphExec_st*;
 
-constexpr uint32_t kDeviceApiVersion = 5;
+constexpr uint32_t kDeviceApiVersion = 6;
 
 // Why there is no device that can be used, from least to most that was found.
 enum class Obstacle : int32_t {
@@ -111,6 +111,7 @@ struct DeviceApi {
   decltype(&cuda::swiglu) swiglu = nullptr;
   decltype(&cuda::embed) embed = nullptr;
   decltype(&cuda::copy_rows) copy_rows = nullptr;
+  decltype(&cuda::copy_to_turn) copy_to_turn = nullptr;
   decltype(&cuda::scale_rows) scale_rows = nullptr;
   decltype(&cuda::write_row) write_row = nullptr;
   decltype(&cuda::store_kv) store_kv = nullptr;

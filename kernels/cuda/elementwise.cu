@@ -68,6 +68,14 @@ __global__ void __launch_bounds__(kThreads)
   if (j < width) from_float(to_float(from[blockIdx.x * from_stride + j]), to[blockIdx.x * to_stride + j]);
 }
 
+template <typename In, typename Out>
+__global__ void __launch_bounds__(kThreads)
+    copy_to_turn_kernel(const In* from, int64_t from_stride, int64_t width, Out* to, int64_t to_stride,
+                        const int64_t* first, int64_t first_row, int64_t period) {
+  const int64_t j = column(), row = (*first + first_row + blockIdx.x) % period;
+  if (j < width) from_float(to_float(from[blockIdx.x * from_stride + j]), to[row * to_stride + j]);
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     write_row_kernel(const float* row, int64_t width, bool add, T* to, int64_t to_stride) {
@@ -149,6 +157,16 @@ int copy_rows(Stream stream, DeviceRows from, int64_t n, int64_t width, DeviceRo
     return launch(copy_rows_kernel<decltype(in), decltype(out)>, grid_for(n, width), kThreads, 0, stream,
                   static_cast<const decltype(in)*>(from.data), from.stride, width, static_cast<decltype(out)*>(to.data),
                   to.stride);
+  });
+}
+
+int copy_to_turn(Stream stream, DeviceRows from, int64_t n, int64_t width, DeviceRows to, const int64_t* first,
+                 int64_t first_row, int64_t period) {
+  if (n == 0) return 0;
+  return with_types(from, to, [&](auto in, auto out) {
+    return launch(copy_to_turn_kernel<decltype(in), decltype(out)>, grid_for(n, width), kThreads, 0, stream,
+                  static_cast<const decltype(in)*>(from.data), from.stride, width, static_cast<decltype(out)*>(to.data),
+                  to.stride, first, first_row, period);
   });
 }
 

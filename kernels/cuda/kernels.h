@@ -44,6 +44,10 @@ int embed(Stream stream, DeviceRows table, int64_t n_table_rows, const int32_t* 
 // to[r] = from[r], widened or rounded to nearest even.
 int copy_rows(Stream stream, DeviceRows from, int64_t n, int64_t width, DeviceRows to);
 
+// to[(*first + first_row + r) % period] = from[r], likewise; n <= period.
+int copy_to_turn(Stream stream, DeviceRows from, int64_t n, int64_t width, DeviceRows to, const int64_t* first,
+                 int64_t first_row, int64_t period);
+
 // x[r][j] *= by.
 int scale_rows(Stream stream, DeviceRows x, int64_t n, int64_t width, float by);
 

@@ -193,6 +193,7 @@ constexpr DeviceApi kApi = {
     .swiglu = kSaid<&cuda::swiglu>,
     .embed = kSaid<&cuda::embed>,
     .copy_rows = kSaid<&cuda::copy_rows>,
+    .copy_to_turn = kSaid<&cuda::copy_to_turn>,
     .scale_rows = kSaid<&cuda::scale_rows>,
     .write_row = kSaid<&cuda::write_row>,
     .store_kv = kSaid<&cuda::store_kv>,

@@ -137,6 +137,7 @@ class Backend {
   virtual Status move_kv(Exec exec, const MoveKvArgs& args) = 0;
   virtual Status narrow_chunks(Exec exec, const PreparedStep& step, const NarrowArgs& args) = 0;
   virtual Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) = 0;
+  virtual Status keep_queries(Exec exec, const PreparedStep& step, const KeepQueriesArgs& args) = 0;
   virtual Status represent_chunks(Exec exec, const PreparedStep& step, const RepresentArgs& args) = 0;
   virtual Status select_chunks(Exec exec, const PreparedStep& step, const SelectArgs& args) = 0;
   // Of several sequences of the step.

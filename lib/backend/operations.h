@@ -108,6 +108,18 @@ struct NarrowArgs {
   KvRecords out{};
 };
 
+// Keeps queries of a chunk in progress: of the sequence's tokens [first_row, first_row + n) the rows `from`, each in
+// the row of `to` that is its token's place in its chunk. They lie in one chunk of `chunk` tokens.
+struct KeepQueriesArgs {
+  int sequence = 0;
+  Rows from{};
+  int64_t first_row = 0;
+  int64_t n = 0;
+  int64_t width = 0;
+  int64_t chunk = 0;
+  Rows to{};
+};
+
 // Represents the chunks [first_chunk, first_chunk + n_chunks) of the selection; their keys are stored.
 struct RepresentArgs {
   int sequence = 0;
@@ -128,8 +140,9 @@ struct SelectArgs {
   Rows queries{};  // [n][n_query_heads * head_dim], not rotated
   Representations representations{};
   // int32 [n][n_query_heads][Plan::most_selected()]: ascending chunk indexes, -1 behind them; rows of other queries are
-  // undefined.
+  // undefined. They begin so many int32s behind the buffer's beginning.
   Buffer* out = nullptr;
+  int64_t out_offset = 0;
 };
 
 // Where rows look, for a call of attention that is asked to say it: of a row and query head, the share of its attention
@@ -156,7 +169,8 @@ struct AttentionArgs {
   Rows queries{};                             // [n][n_query_heads * head_dim], not rotated
   Rows out{};                                 // the same shape; may be `queries`
   std::array<KvRecords, kKvKinds> records{};  // of text: those that StepSequence::old gives each query
-  const Buffer* selection = nullptr;          // of select_chunks; needed if a block is selected
+  const Buffer* selection = nullptr;          // SelectArgs::out; needed if a block is selected
+  int64_t selection_offset = 0;               // SelectArgs::out_offset
 
   AttentionShares shares{};
 

@@ -129,6 +129,30 @@ TEST_P(RowKernels, LookUpAndCopyRows) {
   }
 }
 
+TEST_P(RowKernels, CopyRowsToTheirTurns) {
+  constexpr int64_t kPeriod = 6, kWidth = 270, kRows = 4;
+  for (const ElementType in : kFloatTypes) {
+    for (const ElementType out : kFloatTypes) {
+      for (const int64_t first_row : {0, 3}) {
+        const Shared<int64_t> first{41};
+        Elements from = random_elements(random_, in, kRows * kWidth), to(out, kPeriod * kWidth);
+        for (int64_t at = 0; at < kPeriod * kWidth; ++at) to.set(at, 7);
+        ASSERT_EQ(run(&cuda::DeviceApi::copy_to_turn, from.rows(kWidth), kRows, kWidth, to.rows(kWidth), first.data(),
+                      first_row, kPeriod),
+                  0);
+        for (int64_t turn = 0; turn < kPeriod; ++turn) {
+          const int64_t r = (turn - (first[0] + first_row) % kPeriod + kPeriod) % kPeriod;  // its row, if there is one
+          for (int64_t j = 0; j < kWidth; ++j) {
+            Elements expected(out, 1);
+            expected.set(0, r < kRows ? from[r * kWidth + j] : 7);
+            ASSERT_EQ(to[turn * kWidth + j], expected[0]) << turn << " " << j;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(RowKernels, StoreKeysAtTheirOffsets) {
   for (const ElementType in : kFloatTypes) {
     for (const ElementType type : {ElementType::kBF16, ElementType::kF16}) {

@@ -483,6 +483,11 @@ class CpuBackend final : public Backend {
     return for_rows(exec, n, [&](int64_t r, int) { std::copy_n(rows_ptr(from.at(r)), width, rows_ptr(to.at(r))); });
   }
 
+  Status keep_queries(Exec exec, const PreparedStep& step, const KeepQueriesArgs& args) override {
+    const int64_t first = cpu_step(step).at(args.sequence).first_key + args.first_row;
+    return copy_rows(exec, args.from, args.n, args.width, args.to.at(first % args.chunk));
+  }
+
   Status represent_chunks(Exec exec, const PreparedStep& step, const RepresentArgs& args) override {
     return run_represent(pool_, workspace_, exec.cancel, cpu_step(step), args);
   }

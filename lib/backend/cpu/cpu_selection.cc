@@ -170,7 +170,8 @@ class Selector {
   }
 
   int32_t* chosen(int64_t i, int64_t head) const {
-    return static_cast<int32_t*>(args_.out->host()) + ((i - first_query_) * n_heads_ + head) * width_;
+    return static_cast<int32_t*>(args_.out->host()) + args_.out_offset +
+           ((i - first_query_) * n_heads_ + head) * width_;
   }
 
   const float* query(int64_t i, int64_t head) const { return rows_ptr(args_.queries.at(i - first_query_)) + head * d_; }

@@ -77,8 +77,9 @@ SequenceRun::SequenceRun(const CpuStep& step, const AttentionArgs& args, ThreadP
       l_(sequence_.geometry.chunk),
       n_cells_(args.shares.out ? args.shares.n_cells() : 0) {
   if (args.selection) {
-    selected_ = tiling::cut_selected({*sequence_.plan, n_heads_, sequence_.geometry.n_kv_heads, l_, sequence_.old},
-                                     static_cast<const int32_t*>(args.selection->host()), &pool);
+    selected_ =
+        tiling::cut_selected({*sequence_.plan, n_heads_, sequence_.geometry.n_kv_heads, l_, sequence_.old},
+                             static_cast<const int32_t*>(args.selection->host()) + args.selection_offset, &pool);
   }
   most_rows_ = std::max(sequence_.pieces.most_rows, selected_.most_rows);
   for (int64_t row = 0; row < most_rows_; ++row) all_rows_.push_back({static_cast<int32_t>(row), 0});

@@ -74,7 +74,7 @@ class Call {
   Result<int32_t> list_chosen() {
     ListChosen of;
     step_.set_chosen(args_.sequence, kernel_, of);
-    of.chosen = reinterpret_cast<const int32_t*>(address(*args_.selection));
+    of.chosen = reinterpret_cast<const int32_t*>(address(*args_.selection)) + args_.selection_offset;
     const auto n_pieces = static_cast<size_t>(of.n_tiles * of.most_pieces);
     const auto n_picks = static_cast<size_t>(of.n_tiles * of.most_picks);
     const auto n_works = static_cast<size_t>(of.n_tiles * of.n_parts);
@@ -100,7 +100,8 @@ class Call {
     if (selects_) {
       const int64_t picks = sequence_.n * step_.n_query_heads * plan.most_selected();
       std::vector<int32_t> selection(static_cast<size_t>(picks));
-      QUIRE_TRY(queue_.read(address(*args_.selection), selection.data(), selection.size() * sizeof(int32_t)));
+      QUIRE_TRY(queue_.read(address(*args_.selection) + args_.selection_offset * sizeof(int32_t), selection.data(),
+                            selection.size() * sizeof(int32_t)));
       const KvGeometry& g = sequence_.geometry;
       chosen = tiling::cut_selected({plan, step_.n_query_heads, g.n_kv_heads, g.chunk, sequence_.old}, selection.data(),
                                     nullptr);

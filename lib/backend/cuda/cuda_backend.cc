@@ -205,6 +205,11 @@ class CudaBackend final : public Backend {
   Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) override {
     return launch<&DeviceApi::copy_rows>(exec, "copying rows", device_rows(from), n, width, device_rows(to));
   }
+  Status keep_queries(Exec exec, const PreparedStep& step, const KeepQueriesArgs& args) override {
+    return launch<&DeviceApi::copy_to_turn>(exec, "keeping queries", device_rows(args.from), args.n, args.width,
+                                            device_rows(args.to), cuda_step(step).first_key(args.sequence),
+                                            args.first_row, args.chunk);
+  }
   Status store_kv(Exec exec, const PreparedStep& step, const StoreKvArgs& args) override {
     const CudaStep::Sequence& sequence = cuda_step(step).at(args.sequence);
     StoreKv of;

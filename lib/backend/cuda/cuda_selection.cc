@@ -85,7 +85,7 @@ class Selector {
     score_.n_chunks = choose_.n_chunks = n_chunks;
     score_.n = choose_.n = n;
     score_.queries = device_rows(args_.queries.at(row));
-    choose_.chosen = reinterpret_cast<int32_t*>(address(*args_.out)) + row * n_heads_ * width_;
+    choose_.chosen = reinterpret_cast<int32_t*>(address(*args_.out)) + args_.out_offset + row * n_heads_ * width_;
     QUIRE_TRY(queue_.launch<&DeviceApi::score_chunks>("scores of chunks", cancel_, score_));
     return queue_.launch<&DeviceApi::choose_chunks>("choosing chunks", cancel_, choose_);
   }

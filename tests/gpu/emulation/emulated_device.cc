@@ -451,6 +451,7 @@ cuda::DeviceApi make_api() {
   api.swiglu = Queued<cuda::swiglu>::call;
   api.embed = Queued<cuda::embed>::call;
   api.copy_rows = Queued<cuda::copy_rows>::call;
+  api.copy_to_turn = Queued<cuda::copy_to_turn>::call;
   api.scale_rows = Queued<cuda::scale_rows>::call;
   api.write_row = Queued<cuda::write_row>::call;
   api.store_kv = Queued<cuda::store_kv>::call;

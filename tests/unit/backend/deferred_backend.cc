@@ -364,6 +364,14 @@ class DeferredBackend final : public Backend {
       return real_->narrow_chunks(late, alive(prepared), own);
     });
   }
+  Status keep_queries(Exec exec, const PreparedStep& step, const KeepQueriesArgs& args) override {
+    KeepQueriesArgs own = args;
+    own.from = real(args.from);
+    own.to = real(args.to);
+    return add(exec, [this, own, prepared = real(step)](Exec late) {
+      return real_->keep_queries(late, alive(prepared), own);
+    });
+  }
   Status represent_chunks(Exec exec, const PreparedStep& step, const RepresentArgs& args) override {
     RepresentArgs own = args;
     own.queries = real(args.queries);

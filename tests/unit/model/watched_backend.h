@@ -113,6 +113,9 @@ class WatchedBackend : public Backend {
   Status narrow_chunks(Exec exec, const PreparedStep& step, const NarrowArgs& args) override {
     return real_.narrow_chunks(exec, step, args);
   }
+  Status keep_queries(Exec exec, const PreparedStep& step, const KeepQueriesArgs& args) override {
+    return real_.keep_queries(exec, step, args);
+  }
   Status represent_chunks(Exec exec, const PreparedStep& step, const RepresentArgs& args) override {
     return real_.represent_chunks(exec, step, args);
   }
