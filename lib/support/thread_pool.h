@@ -81,7 +81,7 @@ class ThreadPool {
 // `wanted` threads, or (0) one for each core.
 int thread_count(int wanted);
 
-// Names the calling thread and blocks all signals in it.
+// Names the calling thread, blocks all signals in it, and lets its naps end when they are due.
 void prepare_compute_thread(const char* name);
 
 }  // namespace quire
