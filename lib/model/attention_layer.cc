@@ -23,7 +23,10 @@ AttentionArgs ForwardPass::attention_args(const SequenceRows& rows, int layer) c
   for (const KvKind kind : kAllKvKinds) {
     args.records[static_cast<size_t>(kind)] = rows.kv().layer(layer, kind);
   }
-  if (const ChosenChunks* own = chosen(rows)) args.selection = own->buffer.get();
+  if (const ChosenChunks* own = chosen(rows)) {
+    args.selection = own->buffer.get();
+    args.selection_offset = choices_offset(rows, layer);
+  }
   args.shares = shares_of(rows);
   return args;
 }
@@ -35,7 +38,7 @@ Status ForwardPass::narrow_chunks(Exec exec, const SequenceRows& rows, int layer
   const std::span<const int64_t> chunks = kv.to_narrow();
   int64_t n = 1;
   for (size_t i = 0; i < chunks.size(); i += static_cast<size_t>(n), n = 1) {
-    if (kv.spills()) {
+    if (kv.moves()) {
       QUIRE_TRY(kv.acquire(exec.queue, layer, chunks.subspan(i, 1), reading(rows)));
       QUIRE_TRY(kv.acquire(exec.queue, layer, chunks.subspan(i, 1), Access::kWrite, KvKind::kNarrow));
     } else {
@@ -56,7 +59,7 @@ Status ForwardPass::attend(Exec exec, std::span<const SequenceRows> all, int lay
   std::vector<AttentionArgs> together;
   for (const SequenceRows& rows : all) {
     ChunkStore& kv = rows.kv();
-    if (kv.spills()) {
+    if (kv.moves()) {
       const std::vector<int64_t> needed = seen_chunks(rows, layer);
       const auto n = static_cast<int64_t>(needed.size());
       Status status(Code::kBudget, "windows");
@@ -112,7 +115,7 @@ std::vector<int64_t> ForwardPass::seen_chunks(const SequenceRows& rows, int laye
   const int64_t parts = chunk / rows.plan->selection.chunk;  // of a chunk: what is selected
   const int64_t last = rows.first_key + rows.n - 1;
   std::vector<int64_t> of_last;
-  for_selected(*rows.plan, rows.first_key, config_.n_query_heads, chosen(rows)->on_host, [&](int64_t i, int32_t c) {
+  for_selected(*rows.plan, rows.first_key, config_.n_query_heads, chosen(rows)->picks(), [&](int64_t i, int32_t c) {
     seen[static_cast<size_t>(c / parts)] = true;
     if (i == last) of_last.push_back(c / parts);
   });

@@ -58,13 +58,13 @@ int64_t ForwardPass::scratch_bytes() const {
          size(low_rank_) + backend_.workspace_bytes();
 }
 
-Status ForwardPass::require(std::unique_ptr<Buffer>& buffer, size_t bytes) {
+Status ForwardPass::require(std::unique_ptr<Buffer>& buffer, size_t bytes, MemoryKind kind) {
   if (buffer && buffer->size() >= bytes) return {};
   if (buffer) {
     QUIRE_TRY(finish_queue(backend_, *queue_));
     buffer.reset();
   }
-  QUIRE_ASSIGN(buffer, backend_.allocate(bytes, MemoryKind::kDevice));
+  QUIRE_ASSIGN(buffer, backend_.allocate(bytes, kind));
   return {};
 }
 
@@ -185,13 +185,21 @@ Result<HiddenStates> ForwardPass::forward(std::span<const Sequence> sequences, c
       adapters.emplace_back(row, s.adapters);
     }
   }
+  HiddenStates states(hidden_, std::move(adapters));
+  for (const SequenceRows& rows : texts_) {
+    const ChosenChunks& own = chosen_[static_cast<size_t>(rows.index)];
+    if (!own.keeps) continue;
+    states.count_later(counts_of(rows), own.picks(), chooses_in(rows, 1) ? own.n_picks : 0, config_.n_layers);
+  }
   QUIRE_ASSIGN(auto fence, backend_.record(*queue_));
+  states.end_with(std::move(fence));
   drop.keep();
-  return HiddenStates(std::move(fence), hidden_, std::move(adapters));
+  return states;
 }
 
 Status ForwardPass::run(std::span<const Sequence> sequences, Exec exec) {
   plan_rows(sequences);
+  for (const Sequence& s : sequences) s.kv->pin_all();
   QUIRE_TRY(prepare_scratch(n_tokens_ + n_beacons_));
   QUIRE_TRY(prepare_adapters(sequences));
   // The last pass is done: what it held of the device serves this one, at the same addresses.
@@ -202,9 +210,10 @@ Status ForwardPass::run(std::span<const Sequence> sequences, Exec exec) {
     QUIRE_ASSIGN(nope_step_, prepare_step(exec, false));
   }
   QUIRE_TRY(embed(exec, sequences));
-  if (chosen_.size() < sequences.size()) chosen_.resize(sequences.size());
+  QUIRE_TRY(prepare_choices());
   QUIRE_TRY(prepare_peaks());
   for (int layer = 0; layer < config_.n_layers; ++layer) QUIRE_TRY(run_layer(exec, sequences, layer));
+  QUIRE_TRY(download_choices());
   return download_peaks();
 }
 
@@ -287,10 +296,6 @@ Status ForwardPass::run_layer(Exec exec, std::span<const Sequence> sequences, in
 
 // ---- logits
 
-HiddenStates::AdapterRun HiddenStates::adapters_from(int64_t row) const {
-  return *std::find_if(adapters_.begin(), adapters_.end(), [&](const AdapterRun& run) { return row < run.first; });
-}
-
 template <typename Make>
 Status ForwardPass::read_rows(const HiddenStates& states, int64_t first_row, int64_t n_rows, int64_t width,
                               const CancelToken* cancel, float* out, const Make& make) {
@@ -320,12 +325,19 @@ Status ForwardPass::logits(const HiddenStates& states, int64_t first_row, int64_
                    });
 }
 
-Status ForwardPass::logits(const HiddenStates& states, int64_t first_row, std::span<const LogitsWanted> rows,
-                           int64_t n_ranked, const CancelToken* cancel) {
+Status ForwardPass::finish(HiddenStates& states) {
+  if (!queue_) return nothing_to_read();
+  DropQueue drop(queue_);
+  QUIRE_TRY(states.wait());
+  drop.keep();
+  return {};
+}
+
+Status ForwardPass::queue_logits(HiddenStates& states, int64_t first_row, std::span<const LogitsWanted> rows,
+                                 int64_t n_ranked, const CancelToken* cancel) {
   if (!queue_) return nothing_to_read();
   const int64_t vocab = config_.vocab_size, n = std::ssize(rows);
   const RankedRows layout{n, n_ranked};
-  std::vector<std::byte> said(n_ranked > 0 ? layout.bytes() : 0);
   DropQueue drop(queue_);
   const Exec exec{*queue_, cancel};
   QUIRE_TRY(require(read_scratch_, static_cast<size_t>(n * vocab) * sizeof(float)));
@@ -337,16 +349,25 @@ Status ForwardPass::logits(const HiddenStates& states, int64_t first_row, std::s
   }
   if (n_ranked > 0) {
     QUIRE_TRY(require(ranked_, layout.bytes()));
+    QUIRE_TRY(require(ranked_on_host_, layout.bytes(), MemoryKind::kStaging));
     QUIRE_TRY(backend_.rank_logits(exec, all, n, vocab, n_ranked, *ranked_));
-    QUIRE_TRY(backend_.download(*queue_, *ranked_, 0, said.data(), said.size()));
+    QUIRE_TRY(backend_.download(*queue_, *ranked_, 0, ranked_on_host_->host(), layout.bytes()));
   }
-  for (int64_t row = 0; row < n; ++row) QUIRE_TRY(copy_logits(exec, row, rows[static_cast<size_t>(row)]));
-  QUIRE_TRY(finish_queue(backend_, *queue_));
-  drop.keep();
+  const auto n_on_host = std::ranges::count_if(rows, [](const LogitsWanted& row) { return row.on_host != nullptr; });
+  if (n_on_host > 0) {
+    QUIRE_TRY(require(logits_on_host_, static_cast<size_t>(n_on_host * vocab) * sizeof(float), MemoryKind::kStaging));
+  }
+  float* to = n_on_host > 0 ? static_cast<float*>(logits_on_host_->host()) : nullptr;
+  states.deliver_later(rows, vocab, to, layout,
+                       n_ranked > 0 ? static_cast<const std::byte*>(ranked_on_host_->host()) : nullptr);
   for (int64_t row = 0; row < n; ++row) {
-    const LogitsWanted& wanted = rows[static_cast<size_t>(row)];
-    if (wanted.ranked) *wanted.ranked = layout.row(said.data(), row, vocab);
+    LogitsWanted copied = rows[static_cast<size_t>(row)];
+    if (copied.on_host) copied.on_host = std::exchange(to, to + vocab);
+    QUIRE_TRY(copy_logits(exec, row, copied));
   }
+  QUIRE_ASSIGN(auto fence, backend_.record(*queue_));
+  states.end_with(std::move(fence));
+  drop.keep();
   return {};
 }
 

@@ -12,6 +12,7 @@
 #include "lib/backend/backend.h"
 #include "lib/kv/chunk_store.h"
 #include "lib/model/adapter.h"
+#include "lib/model/hidden_states.h"
 #include "lib/model/llama_model.h"
 #include "lib/plan/text_positions.h"
 #include "lib/strategy/strategy.h"
@@ -50,42 +51,6 @@ struct Sequence {
   int64_t n() const { return static_cast<int64_t>(tokens.size()); }
 };
 
-// What a forward pass leaves: the last layer's output, a row per token, in the order of the sequences. It lives in the
-// pass's memory, until the next forward(). Its destructor waits until the pass is done.
-class HiddenStates {
- public:
-  // The end of the run of rows that begins at `row` and has the same adapters, and those.
-  using AdapterRun = std::pair<int64_t, const AdapterList*>;
-
-  HiddenStates(std::unique_ptr<Fence> fence, Rows rows, std::vector<AdapterRun> adapters)
-      : fence_(std::move(fence)), rows_(rows), adapters_(std::move(adapters)) {}
-  HiddenStates(HiddenStates&&) = default;
-  HiddenStates& operator=(HiddenStates&&) = delete;
-  ~HiddenStates() {
-    if (fence_) (void)fence_->wait();
-  }
-
-  // Whether the layers have run, so that wait() returns at once.
-  bool done() const { return fence_->done(); }
-  // The first failure of the layers. kCancelled, kOutOfMemory, kIo: the stores' earlier tokens are as they were.
-  Status wait() { return fence_->wait(); }
-
-  Rows rows() const { return rows_; }
-  AdapterRun adapters_from(int64_t row) const;
-
- private:
-  std::unique_ptr<Fence> fence_;
-  Rows rows_;
-  std::vector<AdapterRun> adapters_;  // ascending ends
-};
-
-// Where a row of logits goes.
-struct LogitsWanted {
-  float* on_host = nullptr;        // f32 [vocab_size]; null: not there
-  Buffer* copy = nullptr;          // likewise, in the device's memory
-  RankedLogits* ranked = nullptr;  // what the device says of it; null: nothing
-};
-
 // One thread at a time. The model must outlive the pass.
 class ForwardPass {
  public:
@@ -94,15 +59,18 @@ class ForwardPass {
 
   // Queues the layers over the tokens of all sequences, each of another session: they store their keys and values. No
   // result depends on the company. `cancel` and what the sequences point to must live as long as the result. Where the
-  // keys are not all in memory, or choices are counted, parts of the pass are waited for on the way.
+  // keys are not all in memory, or many choices are counted, parts of the pass are waited for on the way.
   Result<HiddenStates> forward(std::span<const Sequence> sequences, const CancelToken* cancel);
   // Logits of rows [first_row, first_row + n_rows) of what the last forward() left, f32 [n_rows][vocab_size] in host
   // memory. Waits for them.
   Status logits(const HiddenStates& states, int64_t first_row, int64_t n_rows, const CancelToken* cancel, float* out);
-  // The same of consecutive rows, of a few tokens, each to where it is wanted. n_ranked: of their most
-  // probable tokens, at most what Backend::most_ranked says; 0: nothing is said of them.
-  Status logits(const HiddenStates& states, int64_t first_row, std::span<const LogitsWanted> rows, int64_t n_ranked,
-                const CancelToken* cancel);
+  // Waits for all that was queued: HiddenStates::wait(). After a failure the pass goes on as if it were new.
+  Status finish(HiddenStates& states);
+  // Queues the same of consecutive rows, of a few tokens, each to where it is wanted: complete when the pass is
+  // finished. Once for a pass. n_ranked: of their most probable tokens, at most what Backend::most_ranked
+  // says; 0: nothing is said of them.
+  Status queue_logits(HiddenStates& states, int64_t first_row, std::span<const LogitsWanted> rows, int64_t n_ranked,
+                      const CancelToken* cancel);
   // One of these rows, again: nothing else was read since. Waits for it.
   Status copy_logits(int64_t row, const LogitsWanted& wanted);
   // The same rows after the final norm, f32 [n_rows][hidden_size]: what the logits are made of.
@@ -113,10 +81,14 @@ class ForwardPass {
   static size_t activation_bytes(const Backend& backend, const ModelConfig& config, int64_t n);
 
  private:
-  // What select_chunks left for a sequence.
+  // What select_chunks left for a sequence: of the last layer that chose, or of all.
   struct ChosenChunks {
     std::unique_ptr<Buffer> buffer;
-    std::vector<int32_t> on_host;  // the same, where that is asked for
+    std::unique_ptr<Buffer> on_host;  // the same, where that is asked for: staging memory
+    int64_t n_picks = 0;              // int32s of a layer
+    bool keeps = false;               // those of all layers, one behind the other, which come to the host together
+
+    const int32_t* picks() const { return static_cast<const int32_t*>(on_host->host()); }
   };
   // Where the tokens of a sequence look: in one layer, and the most of it in the layers so far.
   struct Peaks {
@@ -147,7 +119,7 @@ class ForwardPass {
   Status embed(Exec exec, std::span<const Sequence> sequences);
   Status run_layer(Exec exec, std::span<const Sequence> sequences, int layer);
   // A buffer of at least so many bytes, contents undefined. What may still work on a smaller one is waited for.
-  Status require(std::unique_ptr<Buffer>& buffer, size_t bytes);
+  Status require(std::unique_ptr<Buffer>& buffer, size_t bytes, MemoryKind kind = MemoryKind::kDevice);
   Rows queries(const SequenceRows& rows) const { return wide_.at(rows.row); }
   StoreKvArgs store_args(const SequenceRows& rows, int layer) const;
   std::vector<int64_t> own_chunks(const SequenceRows& rows) const;
@@ -169,6 +141,11 @@ class ForwardPass {
   Status represent_complete_chunks(Exec exec, const SequenceRows& rows, int layer);
   Status select(Exec exec, const SequenceRows& rows, int layer);
   Status choose(Exec exec, const SequenceRows& rows, int layer);
+  Status prepare_choices();
+  Status download_choices();
+  bool chooses_in(const SequenceRows& rows, int layer) const;
+  int64_t choices_offset(const SequenceRows& rows, int layer) const;
+  ChoiceCounts counts_of(const SequenceRows& rows) const;
   const ChosenChunks* chosen(const SequenceRows& rows) const;
 
   // Where tokens look; in peaks_layer.cc.
@@ -212,14 +189,15 @@ class ForwardPass {
   const LlamaWeights& weights_;
 
   // Memory that grows to what a pass needed.
-  std::unique_ptr<Buffer> scratch_;       // hidden_, normed_ and wide_
-  std::unique_ptr<Buffer> ids_;           // int32: of all rows
-  std::unique_ptr<Buffer> read_scratch_;  // rows of logits or hidden states on their way to the host
-  std::unique_ptr<Buffer> ranked_;        // what is said of them (RankedRows)
-  std::vector<ChosenChunks> chosen_;      // of each sequence, in one layer
-  std::vector<Peaks> peaks_;              // of each sequence
-  std::unique_ptr<Buffer> state_;         // running attention results between windows of chunks
-  std::unique_ptr<Buffer> low_rank_;      // rows of x A^T
+  std::unique_ptr<Buffer> scratch_;                          // hidden_, normed_ and wide_
+  std::unique_ptr<Buffer> ids_;                              // int32: of all rows
+  std::unique_ptr<Buffer> read_scratch_;                     // rows of logits or hidden states on their way to the host
+  std::unique_ptr<Buffer> ranked_;                           // what is said of them (RankedRows)
+  std::unique_ptr<Buffer> ranked_on_host_, logits_on_host_;  // the same, and rows of logits, in staging memory
+  std::vector<ChosenChunks> chosen_;                         // of each sequence
+  std::vector<Peaks> peaks_;                                 // of each sequence
+  std::unique_ptr<Buffer> state_;                            // running attention results between windows of chunks
+  std::unique_ptr<Buffer> low_rank_;                         // rows of x A^T
   int64_t scratch_rows_ = 0;
   Rows hidden_, normed_, wide_;  // [n][hidden], [n][max(hidden, H d)], [n][max((H + 2 Hkv) d, 2 intermediate)]
 

@@ -31,8 +31,14 @@ Status ForwardPass::represent_complete_chunks(Exec exec, const SequenceRows& row
   // Keeps the queries of tokens [from, to) of one chunk.
   const auto keep = [&](int64_t from, int64_t to) {
     if (!selection.keeps_queries()) return Status();
-    return backend_.copy_rows(exec, queries_of(from), to - from, int64_t{config_.n_query_heads} * config_.head_dim,
-                              kv.queries_in_progress(layer, from / l).at(from % l));
+    return backend_.keep_queries(exec, step(layer),
+                                 {.sequence = rows.index,
+                                  .from = queries_of(from),
+                                  .first_row = from - first,
+                                  .n = to - from,
+                                  .width = int64_t{config_.n_query_heads} * config_.head_dim,
+                                  .chunk = l,
+                                  .to = kv.queries_in_progress(layer, from / l)});
   };
   const int64_t whole = ceil_div(first, l), complete = end / l;  // chunks [whole, complete) have these tokens only
   if (first % l != 0) {
@@ -46,35 +52,70 @@ Status ForwardPass::represent_complete_chunks(Exec exec, const SequenceRows& row
 Status ForwardPass::select(Exec exec, const SequenceRows& rows, int layer) {
   const Plan& plan = *rows.plan;
   if (!has_selection(plan)) return {};
-  if (layer == 0 || plan.selection.sharing != ChunkSelection::Sharing::kFirstLayer) {
-    QUIRE_TRY(choose(exec, rows, layer));
-  }
+  if (chooses_in(rows, layer)) QUIRE_TRY(choose(exec, rows, layer));
+  if (!rows.sequence->selected.empty() && !chosen(rows)->keeps) counts_of(rows).add(chosen(rows)->picks());
+  return {};
+}
+
+bool ForwardPass::chooses_in(const SequenceRows& rows, int layer) const {
+  return layer == 0 || rows.plan->selection.sharing != ChunkSelection::Sharing::kFirstLayer;
+}
+
+// Of a layer's choices in the buffer.
+int64_t ForwardPass::choices_offset(const SequenceRows& rows, int layer) const {
+  const ChosenChunks* const own = chosen(rows);
+  return own->keeps && chooses_in(rows, layer) ? layer * own->n_picks : 0;
+}
+
+ChoiceCounts ForwardPass::counts_of(const SequenceRows& rows) const {
   const Sequence& sequence = *rows.sequence;
-  if (sequence.selected.empty()) return {};
-  const ChunkSelection& s = plan.selection;
-  for_selected(plan, rows.first_key, config_.n_query_heads, chosen(rows)->on_host, [&](int64_t i, int32_t chunk) {
-    // Forced chunks say nothing of what the model looks for.
-    if (i < sequence.count_from || !s.is_free(i, chunk)) return;
-    auto& counts = sequence.selected[sequence.selected.size() > 1 ? static_cast<size_t>(i - rows.first_key) : 0];
-    if (counts.size() <= static_cast<size_t>(chunk)) counts.resize(static_cast<size_t>(chunk) + 1);
-    ++counts[static_cast<size_t>(chunk)];
-  });
+  return {rows.plan, rows.first_key, config_.n_query_heads, sequence.count_from, sequence.selected};
+}
+
+// Memory for what is chosen. Choices that are counted alone, and of few tokens, come to the host when the pass is done,
+// so that no layer is waited for.
+Status ForwardPass::prepare_choices() {
+  constexpr int64_t kMostKeptPicks = int64_t{1} << 20;
+  if (chosen_.size() < texts_.size()) chosen_.resize(texts_.size());
+  for (const SequenceRows& rows : texts_) {
+    ChosenChunks& own = chosen_[static_cast<size_t>(rows.index)];
+    own.n_picks = rows.n * config_.n_query_heads * rows.plan->most_selected();
+    own.keeps = false;
+    if (own.n_picks == 0) continue;
+    const int64_t all = chooses_in(rows, 1) ? config_.n_layers * own.n_picks : own.n_picks;
+    const bool counts = !rows.sequence->selected.empty();
+    own.keeps = counts && !rows.kv().moves() && all <= kMostKeptPicks;
+    const auto bytes = static_cast<size_t>(own.keeps ? all : own.n_picks) * sizeof(int32_t);
+    QUIRE_TRY(require(own.buffer, bytes));
+    if (counts || rows.kv().moves()) QUIRE_TRY(require(own.on_host, bytes, MemoryKind::kStaging));
+  }
+  return {};
+}
+
+// Those that were kept.
+Status ForwardPass::download_choices() {
+  for (const SequenceRows& rows : texts_) {
+    const ChosenChunks& own = chosen_[static_cast<size_t>(rows.index)];
+    if (!own.keeps) continue;
+    const int64_t n_layers = chooses_in(rows, 1) ? config_.n_layers : 1;
+    QUIRE_TRY(backend_.download(*queue_, *own.buffer, 0, own.on_host->host(),
+                                static_cast<size_t>(n_layers * own.n_picks) * sizeof(int32_t)));
+  }
   return {};
 }
 
 Status ForwardPass::choose(Exec exec, const SequenceRows& rows, int layer) {
-  ChosenChunks& own = chosen_[static_cast<size_t>(rows.index)];
-  const int64_t picks = rows.n * config_.n_query_heads * rows.plan->most_selected();
-  QUIRE_TRY(require(own.buffer, static_cast<size_t>(picks) * sizeof(int32_t)));
+  const ChosenChunks& own = *chosen(rows);
   QUIRE_TRY(backend_.select_chunks(exec, step(layer),
                                    {.sequence = rows.index,
                                     .layer = layer,
                                     .queries = wide_.at(rows.row),
                                     .representations = rows.kv().representations(layer),
-                                    .out = own.buffer.get()}));
-  if (!rows.kv().spills() && rows.sequence->selected.empty()) return {};
-  own.on_host.resize(static_cast<size_t>(picks));
-  QUIRE_TRY(backend_.download(*queue_, *own.buffer, 0, own.on_host.data(), own.on_host.size() * sizeof(int32_t)));
+                                    .out = own.buffer.get(),
+                                    .out_offset = choices_offset(rows, layer)}));
+  if (own.keeps || (!rows.kv().moves() && rows.sequence->selected.empty())) return {};
+  QUIRE_TRY(backend_.download(*queue_, *own.buffer, 0, own.on_host->host(),
+                              static_cast<size_t>(own.n_picks) * sizeof(int32_t)));
   return finish_queue(backend_, *queue_);
 }
 

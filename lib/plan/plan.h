@@ -148,10 +148,15 @@ struct ChunkSelection {
   int64_t n_free(int64_t query) const { return most(query) - n_last - (first == First::kForced ? 1 : 0); }
   int64_t first_free() const { return first == First::kFree ? 0 : 1; }
 
-  // Whether a chunk that the query selected was its free choice.
-  bool is_free(int64_t query, int64_t taken) const {
+  // Of the chunks that the query selected, those in this range were its free choice.
+  struct Range {
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+  Range free_chunks(int64_t query) const {
     const int64_t own = query / chunk;
-    return own + 1 > most(query) && taken >= first_free() && taken <= own - n_last;
+    if (own + 1 <= most(query)) return {};
+    return {first_free(), own + 1 - n_last};
   }
 
   int64_t n_selected(int64_t query) const { return std::min(query / chunk + 1, most(query)); }

@@ -88,7 +88,7 @@ class GenerationStream : public StreamControl, public std::enable_shared_from_th
   static void look_for_sticky(Block& block, PeaksWanted& look);
   static void read_sticky(Block& block);
   Status prepare_row(Block& block) const;
-  static Status read_last_rows(Step& step);
+  static Status queue_last_rows(Step& step);
   Status read_rows(Block& block, const HiddenStates& states, int64_t first_row, const CancelToken& cancel) const;
   Status read_results(Block& block, const HiddenStates& states, int64_t first_row, const CancelToken& cancel) const;
   Status verify(Block& block, Clock::time_point begin);

@@ -39,13 +39,13 @@ Status GenerationStream::submit_blocks(Step& step) {
   if (step.sequences.empty()) return {};
   QUIRE_ASSIGN(HiddenStates states, step.streams[0]->session_->model().pass->forward(step.sequences, &*step.cancel));
   step.states.emplace(std::move(states));
-  return {};
+  return queue_last_rows(step);
 }
 
 // What the pass came to, for each stream, and a sampled token where nothing is left to process. A Status for all of
 // them, which means that no stream read anything, or one failure each.
 Status GenerationStream::collect_blocks(Step& step) {
-  QUIRE_TRY(read_last_rows(step));
+  if (step.states) QUIRE_TRY(step.streams[0]->session_->model().pass->finish(*step.states));
   int64_t row = 0;
   for (size_t i = 0; i < step.n; ++i) {
     Block& block = step.blocks[i];
@@ -83,7 +83,7 @@ Status GenerationStream::prepare_row(Block& block) const {
 
 // The last row of logits of each block, to where it belongs, and what the device says of a draft's. A block alone whose
 // rows are needed on the host may have several: it reads them itself.
-Status GenerationStream::read_last_rows(Step& step) {
+Status GenerationStream::queue_last_rows(Step& step) {
   const Model& model = step.streams[0]->session_->model();
   const auto vocab = static_cast<size_t>(model.llama->config().vocab_size);
   std::vector<LogitsWanted> rows;
@@ -105,7 +105,7 @@ Status GenerationStream::read_last_rows(Step& step) {
     if (step.sequences.size() == 1) first_row = block.n() - std::max<int64_t>(1, std::ssize(block.ranked));
   }
   if (rows.empty()) return {};
-  return model.pass->logits(*step.states, first_row, rows, n_ranked, &*step.cancel);
+  return model.pass->queue_logits(*step.states, first_row, rows, n_ranked, &*step.cancel);
 }
 
 // The least index of a query to come: of the next token, or of the last confirmed one, which is read again if the

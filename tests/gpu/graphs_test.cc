@@ -176,20 +176,26 @@ Answer answer_of(const std::shared_ptr<Session>& session) {
 
 TEST_P(GraphsOfSessions, DoWhatTheCallsDo) {
   Answer expected;
+  int64_t n_calls = 0;  // without graphs
   for (const bool with : {false, true}) {
     const auto device = on_device(GetParam().model, 0, with ? test_device() : without_graphs());
+    const auto session = session_on(device, 60);
+    expect_ok(run(session, generating(1)).status);  // reads the text
     const emulation::DeviceUse before = device_use();
-    const Answer got = answer_of(session_on(device, 60));
+    const Answer got = answer_of(session);
     const int64_t graphs = device_use().n_graph_launches - before.n_graph_launches;
+    const int64_t calls = device_use().n_launches - before.n_launches;
     if (with) {
       EXPECT_EQ(got.tokens, expected.tokens);
       EXPECT_TRUE(same_bits(got.last, expected.last));
       if (!wants_gpu()) {
         EXPECT_GT(graphs, kTokens * 2 / 3);
+        EXPECT_LT(calls, n_calls / 2);  // a graph has all calls of the layers, not some of them
       }
     } else {
       EXPECT_EQ(graphs, 0);
       expected = got;
+      n_calls = calls;
     }
   }
 }
@@ -221,7 +227,7 @@ TEST_P(FailingGraphs, LeaveTheSession) {
         const Tokens rest = run(session, generating(left)).tokens;
         all.insert(all.end(), rest.begin(), rest.end());
       }
-      EXPECT_EQ(all, expected) << n;
+      EXPECT_EQ(all, expected) << n << ": " << outcome.status.message();
     }
     if (which == &Faults::capture) {
       EXPECT_EQ(n_failed, 0);
