@@ -50,7 +50,8 @@ class Addresses {
   std::mutex mutex_;
   std::map<void*, size_t> bytes_;
 };
-inline Addresses addresses;
+// Never destroyed: the engine may let the last session go when main() has returned.
+inline Addresses& addresses = *new Addresses;
 inline bool captures_now = false;
 
 template <typename... Arguments>
