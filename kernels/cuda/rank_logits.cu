@@ -17,7 +17,7 @@ constexpr int kKeys = 16;  // of a thread
 constexpr int kSliceThreads = static_cast<int>(kRankedSlice) / kKeys;
 constexpr int kMergeThreads = static_cast<int>(kMostRankedWidth / kRankedSlice) * kMostRanked / kKeys;
 constexpr int kMostWarps = kMergeThreads / kWarpSize;
-static_assert(kMergeThreads <= 1024 && kSliceThreads <= kMergeThreads);
+static_assert(kMergeThreads <= 1024 && kSliceThreads <= kMergeThreads && kMostWarps <= kWarpSize);
 
 // What is known of a slice, beside its keys.
 struct SliceSum {
@@ -73,26 +73,36 @@ __device__ __forceinline__ double block_sum(double v, Shared& shared) {
   for (int w = 0; w < n_warps(); ++w) v += shared.sums[w];
   return v;
 }
-// How many keys of the block are not below the limit. Calls take turns with the two halves of shared.counts, so that a
-// thread may write for the next call while another one still reads.
-__device__ __forceinline__ int count_from(Key limit, const Key (&keys)[kKeys], int turn, Shared& shared) {
-  int n = 0;
-  QUIRE_UNROLL for (int e = 0; e < kKeys; ++e) n += keys[e] >= limit ? 1 : 0;
-  QUIRE_UNROLL for (int by = kWarpSize / 2; by > 0; by /= 2) n += __shfl_xor_sync(kWholeWarp, n, by);
+// The sum over the block, in all threads. Calls take turns with the two halves of shared.counts, so that a thread may
+// write for the next call while another one still reads.
+__device__ __forceinline__ int block_count(int n, int turn, Shared& shared) {
+  n = __reduce_add_sync(kWholeWarp, n);
   if (lane_of_warp() == 0) shared.counts[turn][warp_of_block()] = n;
   __syncthreads();
-  n = 0;
-  for (int w = 0; w < n_warps(); ++w) n += shared.counts[turn][w];
-  return n;
+  return __reduce_add_sync(kWholeWarp, lane_of_warp() < n_warps() ? shared.counts[turn][lane_of_warp()] : 0);
 }
 
-// A key that k keys of the block reach, or all if there are fewer.
+// A key that k keys of the block reach, or all if there are fewer. Most often the upper halves decide.
 __device__ __forceinline__ Key limit_of(const Key (&keys)[kKeys], int k, Shared& shared) {
-  if (count_from(1, keys, 0, shared) <= k) return 1;
-  Key limit = 0;
-  for (int bit = 63; bit >= 0; --bit) {
+  int turn = 0;
+  const auto count = [&](const auto& reaches) {
+    int n = 0;
+    QUIRE_UNROLL for (int e = 0; e < kKeys; ++e) n += reaches(keys[e]) ? 1 : 0;
+    turn = 1 - turn;
+    return block_count(n, turn, shared);
+  };
+  if (count([](Key key) { return key != 0; }) <= k) return 1;
+  unsigned upper = 0;
+  for (int bit = 31; bit >= 0; --bit) {
+    const unsigned tried = upper | 1u << bit;
+    const int reached = count([&](Key key) { return static_cast<unsigned>(key >> 32) >= tried; });
+    if (reached >= k) upper = tried;
+    if (reached == k) return static_cast<Key>(upper) << 32;
+  }
+  Key limit = static_cast<Key>(upper) << 32;
+  for (int bit = 31; bit >= 0; --bit) {
     const Key tried = limit | static_cast<Key>(1) << bit;
-    const int reached = count_from(tried, keys, (bit & 1) != 0 ? 1 : 0, shared);
+    const int reached = count([&](Key key) { return key >= tried; });
     if (reached >= k) limit = tried;
     if (reached == k) break;
   }

@@ -104,6 +104,12 @@ T __shfl_up_sync(unsigned mask, T value, unsigned by) {
   const int own = quire::emulation::lane(), from = own - static_cast<int>(by);
   return quire::emulation::shuffle(mask, value, from >= 0 ? from : own, "__shfl_up_sync");
 }
+inline int __reduce_add_sync(unsigned mask, int value) {
+  for (int by = 16; by > 0; by /= 2) {
+    value += quire::emulation::shuffle(mask, value, quire::emulation::lane() ^ by, "__reduce_add_sync");
+  }
+  return value;
+}
 inline unsigned __ballot_sync(unsigned mask, bool vote) {
   return quire::emulation::ballot(mask, vote, "__ballot_sync");
 }
