@@ -405,8 +405,16 @@ void ChunkStore::hide() {
 
 void ChunkStore::pin_all() {
   if (!spills()) return;
+  std::vector<ChunkRecords*> fresh;
+  for (const KvKind kind : kAllKvKinds) {
+    for (int64_t chunk = table_.n_chunks(kind) - 1; chunk >= 0 && table_.holds(kind, chunk); --chunk) {
+      ChunkRecords& records = table_.chunk(kind, chunk);
+      if (!records.tier || residency_->n_in(records) > 0) break;
+      fresh.push_back(&records);
+    }
+  }
   uint64_t changes = 0;
-  pins_all_ = residency_->pin_all(user_, &changes);
+  pins_all_ = residency_->pin_all(user_, fresh, &changes);
   if (pins_all_ && sees_all_ && changes == seen_changes_) return;
   hide();
   if (!pins_all_) return;

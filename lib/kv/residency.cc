@@ -146,15 +146,30 @@ void Residency::change(RecordUser& user, std::span<Record* const> records) {
   }
 }
 
-bool Residency::pin_all(RecordUser& user, uint64_t* changes) {
-  if (user.account_.own_shortage() > 0 || budget_->shortage() > 0 || !prepare(user).ok()) return false;
+// Of records that nobody has written to. False: some have no memory, for there is not enough that is free.
+bool Residency::make_fresh(RecordUser& user, std::span<ChunkRecords* const> chunks) {
+  for (ChunkRecords* const chunk : chunks) {
+    for (Record& record : chunk->records) {
+      if (record.state != State::kOut || record.saved) continue;
+      if (user.account_.room() - staging_left(user) < chunk->record_bytes) return false;
+      if (!start(user, record, Access::kWrite, Purpose::kPrefetch).ok()) return false;
+      ++user.device_.n_misses;
+    }
+  }
+  return true;
+}
+
+bool Residency::pin_all(RecordUser& user, std::span<ChunkRecords* const> fresh, uint64_t* changes) {
+  const auto spares = [&] { return user.account_.own_shortage() == 0 && budget_->shortage() == 0; };
+  if (!spares() || !prepare(user).ok()) return false;
   MutexLock lock(mutex_);
   unpin(user);
-  if (user.n_out_ > 0) return false;
+  const int64_t misses = user.device_.n_misses;
+  if (!make_fresh(user, fresh) || user.n_out_ > 0 || !spares()) return false;
   user.pins_all_ = user.computes_ = true;
   user.rests_ = false;
   user.pinned_all_at_ = ++clock_;
-  user.device_.n_hits += user.n_slots_;
+  user.device_.n_hits += user.n_slots_ - (user.device_.n_misses - misses);
   *changes = user.n_changes_;
   return true;
 }
@@ -259,16 +274,22 @@ Status Residency::make_room(RecordUser& user, int64_t bytes) {
   return {};
 }
 
+// The device has no more than that: the next step looks again.
+void Residency::run_short(int64_t bytes) {
+  budget_->set_ceiling(bytes);
+  ran_short_ = true;
+}
+
 bool Residency::make_room_on_device(RecordUser& user, int64_t bytes) {
   if (!user.backend_.has_own_memory()) return false;
   const int64_t before = budget_->used();
-  budget_->set_ceiling(before);
+  run_short(before);
   (void)make_room(user, bytes);  // as far as it comes
   return budget_->used() < before;
 }
 
 void Residency::begin_step(RecordUser& user) {
-  if (budget_->shortage() > 0) looked_at_ns_ = 0;
+  if (ran_short_.exchange(false) || budget_->shortage() > 0) looked_at_ns_ = 0;
   look_at_device(user.backend_);
   MutexLock lock(mutex_);
   user.step_before_began_ = std::exchange(user.step_began_, clock_);

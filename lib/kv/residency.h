@@ -161,8 +161,9 @@ class Residency final : private TransferListener {
   Status acquire(RecordUser& user, Queue& queue, std::span<Record* const> records, Access access, Pins pins);
   // Pins all that the user holds until release(), if all of it is in memory, and the budgets have their spare bytes so
   // that other users find room meanwhile. Then acquire() has nothing to bring, and is called for what is changed.
-  // *changes: as long as it is the same number, the records lie where they lay. False: nothing is pinned.
-  bool pin_all(RecordUser& user, uint64_t* changes);
+  // Records of `fresh` chunks, which nobody has written to, get memory for it. *changes: as long as it is the same
+  // number, the records lie where they lay. False: nothing is pinned.
+  bool pin_all(RecordUser& user, std::span<ChunkRecords* const> fresh, uint64_t* changes);
   // Begins to bring the records into memory, the first ones first, as far as half of what the user can have and what is
   // not pinned suffice. What fails is as if it had not been asked for.
   void prefetch(RecordUser& user, std::span<Record* const> records, Access access) noexcept;
@@ -182,7 +183,7 @@ class Residency final : private TransferListener {
   // Begins to write complete records that leave next and are not written yet, as many as a budget of the user's asks
   // for. They stay in memory; what fails is written when it leaves. Without an I/O thread it does nothing.
   void write_behind(RecordUser& user) noexcept;
-  // At the beginning of a step. Asks the device what it has left: what could not be allocated before may be there now.
+  // At the beginning of a step. Where there was too little, asks the device what it has left: it may be more now.
   void begin_step(RecordUser& user);
   // Copies a record that the user holds to the host, from where it is.
   Status read(RecordUser& user, Queue& queue, Record& record, std::span<std::byte> out);
@@ -213,7 +214,9 @@ class Residency final : private TransferListener {
 
   void finished(const Transfer& transfer) noexcept override;
   Status prepare(RecordUser& user);
+  bool make_fresh(RecordUser& user, std::span<ChunkRecords* const> chunks) QUIRE_REQUIRES(mutex_);
   void look_at_device(const Backend& backend);
+  void run_short(int64_t bytes);
   void change(RecordUser& user, std::span<Record* const> records) QUIRE_EXCLUDES(mutex_);
   void pin(RecordUser& user, std::span<Record* const> records, Access access, Pins pins) QUIRE_REQUIRES(mutex_);
   Status bring(RecordUser& user, std::span<Record* const> records, Access access) QUIRE_REQUIRES(mutex_);
@@ -257,6 +260,7 @@ class Residency final : private TransferListener {
 
   const std::shared_ptr<TierBudget> budget_;
   std::atomic<int64_t> looked_at_ns_{0};  // when the device was asked what it has left; 0: never
+  std::atomic<bool> ran_short_{false};    // it has failed to allocate since the last step began
   TierAccount unowned_account_;
   mutable Mutex mutex_;
   CondVar changed_;  // notified when a transfer or a read() is finished, and when records are not pinned any more

@@ -72,7 +72,7 @@ Result<Residency::Place> Residency::take_place(RecordUser& user, Record& record,
       if (!memory.ok()) {
         user.account_.remove(bytes);
         if (memory.status().code() != Code::kOutOfMemory || !user.backend_.has_own_memory()) return memory.status();
-        budget_->set_ceiling(budget_->used());  // the device has no more than that
+        run_short(budget_->used());
         continue;
       }
       record.memory = std::move(*memory);

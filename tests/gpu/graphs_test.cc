@@ -231,7 +231,9 @@ TEST_P(FailingGraphs, LeaveTheSession) {
     }
     if (which == &Faults::capture) {
       EXPECT_EQ(n_failed, 0);
-    } else if (which != &Faults::allocation) {
+    } else if (which == &Faults::launch) {
+      EXPECT_GT(n_failed, 0);  // one that is refused while a graph is made is made again
+    } else if (which == &Faults::kernel) {
       EXPECT_EQ(n_failed, 3);
     }
   }

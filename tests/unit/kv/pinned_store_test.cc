@@ -150,16 +150,21 @@ TEST_F(PinnedStore, PinsWhatItSharesToo) {
   store->release(*queue_);
 }
 
-TEST_F(PinnedStore, NeedsRecordsOfNewTokensFirst) {
+TEST_F(PinnedStore, HasPlacesForNewTokens) {
   limit(40 * record());
   const Store store = filled(4);
-  ASSERT_TRUE(store->reserve(64, 16).ok());
-  EXPECT_FALSE(pins(*store));  // nothing was written there yet
-  write(*store, *queue_, 4, 0);
-  store->release(*queue_);
+  ASSERT_TRUE(store->reserve(64, 32).ok());
   ASSERT_TRUE(pins(*store));
-  expect_all_seen(*store, 5);
+  EXPECT_EQ(n_seen(*store), 6 * kLayers);
+  for (const int64_t chunk : {4, 5}) write(*store, *queue_, chunk, 0);
+  expect_all_seen(*store, 6);
   store->release(*queue_);
+  ASSERT_TRUE(store->reserve(96, 16 * 8).ok());
+  EXPECT_FALSE(pins(*store));  // with 42 records there is not enough
+  EXPECT_EQ(n_seen(*store), 0);
+  EXPECT_LE(used(), 40 * record());
+  store->release(*queue_);
+  for (int64_t chunk = 0; chunk < 6; ++chunk) expect_letters(*store, *queue_, chunk);
 }
 
 // Who waits for room, and does not compute, goes on when the step is over.
