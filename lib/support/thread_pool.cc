@@ -3,13 +3,12 @@
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
-#if defined(__linux__)
-#include <sys/prctl.h>
-#endif
 
 #include <algorithm>
 #include <chrono>
 #include <string>
+
+#include "lib/support/os_timer_slack.h"
 
 namespace quire {
 namespace {
@@ -63,10 +62,8 @@ int thread_count(int wanted) {
 void prepare_compute_thread(const char* name) {
 #if defined(__linux__)
   pthread_setname_np(pthread_self(), name);
-  // Naps end at most so many nanoseconds late. Otherwise it is 50 microseconds, a twentieth of a short step of a GPU.
-  constexpr unsigned long kSlackNs = 1000;
-  (void)prctl(PR_SET_TIMERSLACK, kSlackNs);
 #endif
+  end_naps_on_time();
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
