@@ -265,9 +265,9 @@ TEST_P(AllocatorFault, ForkLoadAndTakeOver) {
       EXPECT_TRUE(memory_.wait_destroyed());
       EXPECT_EQ(memory_.bytes(), 0);
       ASSERT_FALSE(HasFailure()) << "allocation " << n;
-    } while (n < n_taken);  // a failure may be no call's: what is sent for ahead is asked for again
+    } while (n < n_taken);  // a failure may be no call's: what is sent for ahead, or to be pinned, is asked for again
     for (const char* const what : {"fork's answer", "load", "loaded session's answer", "answer behind a prefix"}) {
-      EXPECT_GT(n_failed[what], 2) << what;
+      EXPECT_GT(n_failed[what], 1) << what;
     }
   }
 }
