@@ -405,11 +405,11 @@ void ChunkStore::hide() {
 
 void ChunkStore::pin_all() {
   if (!spills()) return;
-  std::vector<ChunkRecords*> fresh;
+  std::vector<ChunkRecords*> fresh;  // they stand behind the others
   for (const KvKind kind : kAllKvKinds) {
     for (int64_t chunk = table_.n_chunks(kind) - 1; chunk >= 0 && table_.holds(kind, chunk); --chunk) {
       ChunkRecords& records = table_.chunk(kind, chunk);
-      if (!records.tier || residency_->n_in(records) > 0) break;
+      if (!residency_->is_fresh(records)) break;
       fresh.push_back(&records);
     }
   }

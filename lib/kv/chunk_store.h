@@ -403,7 +403,7 @@ class ChunkStore {
     int64_t chunk;
   };
   std::vector<Seen> seen_;  // what the last requests brought, and the backend sees
-  bool pins_all_ = false;
+  bool pins_all_ = false;   // from pin_all() until release()
   // The backend sees all records in memory, as they lay when Residency::pin_all() said seen_changes_.
   bool sees_all_ = false;
   uint64_t seen_changes_ = 0;

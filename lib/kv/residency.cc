@@ -148,15 +148,20 @@ void Residency::change(RecordUser& user, std::span<Record* const> records) {
 
 // Of records that nobody has written to. False: some have no memory, for there is not enough that is free.
 bool Residency::make_fresh(RecordUser& user, std::span<ChunkRecords* const> chunks) {
+  bool all = true;
   for (ChunkRecords* const chunk : chunks) {
     for (Record& record : chunk->records) {
       if (record.state != State::kOut || record.saved) continue;
-      if (user.account_.room() - staging_left(user) < chunk->record_bytes) return false;
-      if (!start(user, record, Access::kWrite, Purpose::kPrefetch).ok()) return false;
+      all = user.account_.room() - staging_left(user) >= chunk->record_bytes &&
+            start(user, record, Access::kWrite, Purpose::kPrefetch).ok();
+      if (!all) break;
       ++user.device_.n_misses;
     }
+    if (!all) break;
   }
-  return true;
+  // A device that had less than its budget may have given another record's place, which is to be left first.
+  run_transfers(*user.transfers_, user);
+  return all;
 }
 
 bool Residency::pin_all(RecordUser& user, std::span<ChunkRecords* const> fresh, uint64_t* changes) {
@@ -379,6 +384,12 @@ int64_t Residency::capacity_of(const RecordUser& user) const {
     bytes = std::min({bytes, std::max(idle, all / n_working), all - pinned});
   }
   return bytes == kNoLimit ? kNoLimit : bytes / user.record_bytes_;
+}
+
+bool Residency::is_fresh(const ChunkRecords& chunk) const {
+  MutexLock lock(mutex_);
+  return std::ranges::all_of(chunk.records,
+                             [](const Record& r) { return r.tier && r.state == State::kOut && !r.saved; });
 }
 
 bool Residency::is_in(const Record& record) const {

@@ -161,7 +161,7 @@ class Residency final : private TransferListener {
   Status acquire(RecordUser& user, Queue& queue, std::span<Record* const> records, Access access, Pins pins);
   // Pins all that the user holds until release(), if all of it is in memory, and the budgets have their spare bytes so
   // that other users find room meanwhile. Then acquire() has nothing to bring, and is called for what is changed.
-  // Records of `fresh` chunks, which nobody has written to, get memory for it. *changes: as long as it is the same
+  // Records of `fresh` chunks (is_fresh) get memory for it. *changes: as long as it is the same
   // number, the records lie where they lay. False: nothing is pinned.
   bool pin_all(RecordUser& user, std::span<ChunkRecords* const> fresh, uint64_t* changes);
   // Begins to bring the records into memory, the first ones first, as far as half of what the user can have and what is
@@ -196,6 +196,8 @@ class Residency final : private TransferListener {
   TierStats device_stats(const RecordUser& user) const;
   TierStats tier_stats(const RecordUser& user, size_t tier) const;
   bool is_in(const Record& record) const;
+  // Whether nobody has written to any of its records, which have slots, nor asked for one.
+  bool is_fresh(const ChunkRecords& chunk) const;
   // How many of the chunk's records are in memory.
   int64_t n_in(const ChunkRecords& chunk) const;
 

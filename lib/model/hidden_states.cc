@@ -24,7 +24,7 @@ void ChoiceCounts::add(const int32_t* picks) const {
 }
 
 Status HiddenStates::wait() {
-  QUIRE_TRY(fence_->wait());
+  if (const auto fence = std::exchange(fence_, nullptr)) QUIRE_TRY(fence->wait());
   for (const LaterChoices& later : std::exchange(choices_, {})) {
     for (int layer = 0; layer < later.n_layers; ++layer) later.counts.add(later.picks + layer * later.stride);
   }

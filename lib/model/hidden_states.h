@@ -48,7 +48,7 @@ class HiddenStates {
   }
 
   // Whether what was queued has run, so that wait() returns at once.
-  bool done() const { return fence_->done(); }
+  bool done() const { return !fence_ || fence_->done(); }
   // The first failure of what was queued: the layers, and logits that were queued behind them. Then these logits are
   // where they are wanted, and choices are counted. kCancelled, kOutOfMemory, kIo: the stores' earlier tokens are as
   // they were.

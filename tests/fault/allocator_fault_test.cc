@@ -267,7 +267,7 @@ TEST_P(AllocatorFault, ForkLoadAndTakeOver) {
       ASSERT_FALSE(HasFailure()) << "allocation " << n;
     } while (n < n_taken);  // a failure may be no call's: what is sent for ahead, or to be pinned, is asked for again
     for (const char* const what : {"fork's answer", "load", "loaded session's answer", "answer behind a prefix"}) {
-      EXPECT_GT(n_failed[what], 1) << what;
+      EXPECT_GT(n_failed[what], all_later() ? 2 : 1) << what;
     }
   }
 }
