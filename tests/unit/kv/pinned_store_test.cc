@@ -90,6 +90,49 @@ TEST_F(PinnedStore, FollowsRecordsThatMoved) {
   store->release(*queue_);
 }
 
+// Another store of the same records brings them back, to other places.
+TEST_F(PinnedStore, FollowsWhatAForkMoved) {
+  limit(40 * record());
+  const Store store = filled(4);
+  const Store fork = std::move(*store->fork());
+  ASSERT_TRUE(pins(*store));
+  store->release(*queue_);
+  store->rest();
+  fork->rest();
+  {
+    const Store other = filled(12, 5);
+    read_all(*other, *queue_, 12, 5);
+  }
+  const Store between = filled(4, 3);  // has some of the places
+  ASSERT_LT(fork->stats().n_resident, 4 * kLayers);
+  read_all(*fork, *queue_, 4, 0);
+  ASSERT_TRUE(pins(*store));
+  expect_all_seen(*store, 4);
+  store->release(*queue_);
+}
+
+// Of the first chunks some records are out, and there is room.
+TEST_F(PinnedStore, KnowsWhatIsOutOfWhatItHolds) {
+  limit(40 * record());
+  const Store store = filled(4);
+  store->rest();
+  read_all(*filled(10, 5), *queue_, 10, 5);
+  const int64_t n_out = 4 * kLayers - store->stats().n_resident;
+  ASSERT_GT(n_out, 0);
+  ASSERT_LE(n_out, 2 * kLayers);
+  const Store fork = std::move(*store->fork());
+  EXPECT_FALSE(pins(*fork));
+  fork->release(*queue_);
+  EXPECT_FALSE(pins(*store));
+  store->release(*queue_);
+  store->evict(0, 32);  // what is out
+  EXPECT_TRUE(pins(*store));
+  EXPECT_EQ(n_seen(*store), 2 * kLayers);
+  store->release(*queue_);
+  EXPECT_FALSE(pins(*fork));
+  fork->release(*queue_);
+}
+
 TEST_F(PinnedStore, LeavesAnEighthOfEachBudgetFree) {
   // 12 records and the staging buffer.
   for (const int64_t records : {14, 15}) {
@@ -172,7 +215,7 @@ TEST_F(PinnedStore, OthersWaitForTheEndOfTheStep) {
   limit(32 * record());
   const Store store = filled(8);  // 24 records
   ASSERT_TRUE(pins(*store));
-  const Store other = make({.budget_bytes = 0, .residency = residency_});  // without a tier
+  Store other = make({.residency = residency_});  // without a tier
   EXPECT_TRUE(other->reserve(0, 16).ok());
   std::atomic<bool> done{false};
   std::thread later([&] {
@@ -187,6 +230,9 @@ TEST_F(PinnedStore, OthersWaitForTheEndOfTheStep) {
   store->release(*queue_);
   later.join();
   EXPECT_LT(store->stats().n_resident, 8 * kLayers);
+  other.reset();
+  EXPECT_FALSE(pins(*store));  // some are out
+  store->release(*queue_);
   for (int64_t chunk = 0; chunk < 8; ++chunk) expect_letters(*store, *queue_, chunk);
 }
 
