@@ -1,92 +1,236 @@
-// Groups of 32 elements out of quantised blocks, as f32: what `dequantize` (lib/support/quantization.h, which describes
-// the formats) gives, bit for bit. A thread reads a group of its own. lane_codes.h is for warps that read a row.
+// Quantised weights of rows that lie on a device (weights.h). A thread takes a unit at a time: 16 bytes of codes and
+// what belongs to them.
+//
+// A unit has kVectors runs of 16 neighbouring elements, which are called vectors here; the elements of a vector share a
+// scale. A weight is scale * (code - kZero), or scale * code + offset where kHasOffset: what `dequantize`
+// (lib/support/quantization.h, which describes the formats) gives, bit for bit. A unit is large where it takes many
+// registers.
 #pragma once
 
 #include "kernels/cuda/device.h"
-#include "lib/support/types.h"
+#include "kernels/cuda/weights.h"
 
 namespace quire::cuda {
 
-constexpr int kGroup = 32;
+constexpr int kVector = 16;
 
 // f16 at an even address.
 __device__ __forceinline__ float f16_at(const uint8_t* p) {
   return __half2float(__ushort_as_half(*reinterpret_cast<const unsigned short*>(p)));
 }
 
-__device__ __forceinline__ int sixteen_if(int byte, int bit) { return (byte >> bit & 1) << 4; }
+// A tile is the units of kWarpSize lanes: a whole number of blocks of every type.
+template <ElementType kType>
+constexpr int kUnitsOfBlock = kType == ElementType::kQ8_0           ? 2
+                              : block_format(kType).elements == 256 ? 8
+                                                                    : 1;
 
-// Of q4_k and q5_k: the scale of a group, and what is added to its elements.
-struct GroupScale {
+// Part p of block b of a row, which is less than 2 GiB; or of the block that is `tiles` tiles behind it. Where that
+// number is a constant the address costs nothing beside that of block b.
+template <ElementType kType, int p>
+__device__ __forceinline__ const uint8_t* part_at(const uint8_t* row, int n_blocks, int b, int tiles) {
+  constexpr int kBefore = parts_of(kType).before(p), kBytes = parts_of(kType).part[p].bytes;
+  return row + (n_blocks * kBefore + b * kBytes) + tiles * (kWarpSize / kUnitsOfBlock<kType> * kBytes);
+}
+
+// Byte k of a word, less `zero`, as a float; exact. The byte becomes the last one of 2^23's mantissa, which costs less
+// than a conversion.
+__device__ __forceinline__ float byte_of(unsigned word, int k, float zero) {
+  constexpr float kTwoTo23 = 8388608.0f;
+  return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440u | static_cast<unsigned>(k))) - (kTwoTo23 + zero);
+}
+
+constexpr unsigned kLowNibbles = 0x0f0f0f0fu, kLowBits = 0x01010101u, kLowPairs = 0x03030303u;
+
+// Bit k of four becomes bit 4 of byte k.
+__device__ __forceinline__ unsigned spread_bits(unsigned four) { return (four * 0x00204081u & kLowBits) << 4; }
+
+struct VectorScale {
   float scale, offset;
 };
-// Those of a block, which lies at a multiple of 16 bytes: two factors in f16, and 6 bits of each group for both. Of the
-// last four groups the two high bits stand above the bits of the first four.
-struct GroupScales {
-  uint4 words;
 
-  __device__ __forceinline__ void load(const uint8_t* block) { load_16(&words, block); }
-  __device__ __forceinline__ GroupScale of(int g) const {
-    const int by = g % 4 * 8;
-    const unsigned first = words.y >> by & 255, second = words.z >> by & 255, third = words.w >> by & 255;
-    const unsigned s = g < 4 ? first & 63 : (third & 15) | first >> 6 << 4;
-    const unsigned t = g < 4 ? second & 63 : third >> 4 | second >> 6 << 4;
-    return {low_of(words.x, f16()) * static_cast<float>(s), -(high_of(words.x, f16()) * static_cast<float>(t))};
+// Of each type:
+//   load          reads unit `unit` of a row, or the one that is `tiles` tiles behind it.
+//   element       the first element of vector v of a unit, in the row.
+//   group_unit,   the unit that has 16 elements, the first or the second ones (side), of a group of 32 of the row,
+//   group_vector  and which of its vectors they are.
+//   words         the codes of a vector, four a word.
+//   scale_of      its scale, and its offset where the type has one.
+template <ElementType kType>
+struct Codes;
+
+template <>
+struct Codes<ElementType::kQ8_0> {
+  static constexpr int kVectors = 1, kZero = 0;
+  static constexpr bool kHasOffset = false, kIsSigned = true, kIsLarge = false;
+  alignas(16) unsigned codes[4];
+  float d;
+
+  __device__ __forceinline__ static int element(int unit, int) { return unit * kVector; }
+  __device__ __forceinline__ static int group_unit(int group, int side) { return 2 * group + side; }
+  __device__ __forceinline__ static int group_vector(int, int) { return 0; }
+
+  __device__ __forceinline__ void load(const uint8_t* row, int n_blocks, int unit, int tiles) {
+    load_16(codes, part_at<ElementType::kQ8_0, 0>(row, n_blocks, unit / 2, tiles) + unit % 2 * 16);
+    d = f16_at(part_at<ElementType::kQ8_0, 1>(row, n_blocks, unit / 2, tiles));
   }
+  __device__ __forceinline__ void words(int, unsigned (&to)[4]) const {
+    QUIRE_UNROLL for (int i = 0; i < 4; ++i) to[i] = codes[i];
+  }
+  __device__ __forceinline__ VectorScale scale_of(int) const { return {d, 0}; }
 };
 
-// Calls use(j, element j of group g of the block) for j in [0, 32).
+// q4_0, q4_1, q5_0, q5_1: a unit is the codes of a block. A byte has an element's code and that of the 16th behind it;
+// the fifth bits are apart.
+template <ElementType kType>
+struct NibbleCodes {
+  static constexpr bool kFive = kType == ElementType::kQ5_0 || kType == ElementType::kQ5_1;
+  static constexpr bool kHasOffset = kType == ElementType::kQ4_1 || kType == ElementType::kQ5_1;
+  static constexpr bool kIsSigned = false, kIsLarge = kFive;
+  static constexpr int kVectors = 2, kZero = kHasOffset ? 0 : kFive ? 16 : 8, kScalePart = kFive ? 2 : 1;
+  alignas(16) unsigned codes[4];
+  unsigned high, scales;
+
+  __device__ __forceinline__ static int element(int unit, int v) { return unit * 32 + v * kVector; }
+  __device__ __forceinline__ static int group_unit(int group, int) { return group; }
+  __device__ __forceinline__ static int group_vector(int, int side) { return side; }
+
+  __device__ __forceinline__ void load(const uint8_t* row, int n_blocks, int unit, int tiles) {
+    load_16(codes, part_at<kType, 0>(row, n_blocks, unit, tiles));
+    if constexpr (kFive) high = load_4(part_at<kType, 1>(row, n_blocks, unit, tiles));
+    const uint8_t* const at = part_at<kType, kScalePart>(row, n_blocks, unit, tiles);
+    if constexpr (kHasOffset) {
+      scales = load_4(at);
+    } else {
+      scales = *reinterpret_cast<const unsigned short*>(at);
+    }
+  }
+  __device__ __forceinline__ void words(int v, unsigned (&to)[4]) const {
+    QUIRE_UNROLL for (int i = 0; i < 4; ++i) {
+      to[i] = codes[i] >> 4 * v & kLowNibbles;
+      if constexpr (kFive) to[i] |= spread_bits(high >> (16 * v + 4 * i) & 15);
+    }
+  }
+  __device__ __forceinline__ VectorScale scale_of(int) const {
+    return {low_of(scales, f16()), kHasOffset ? high_of(scales, f16()) : 0.0f};
+  }
+};
+template <>
+struct Codes<ElementType::kQ4_0> : NibbleCodes<ElementType::kQ4_0> {};
+template <>
+struct Codes<ElementType::kQ4_1> : NibbleCodes<ElementType::kQ4_1> {};
+template <>
+struct Codes<ElementType::kQ5_0> : NibbleCodes<ElementType::kQ5_0> {};
+template <>
+struct Codes<ElementType::kQ5_1> : NibbleCodes<ElementType::kQ5_1> {};
+
+// q4_k, q5_k: eight units a block, two for each pair of groups that follow each other. A byte has codes of both groups;
+// the fifth bits are apart: bit g of a byte is of group g. A block begins with two factors in f16, and 6 bits of each
+// group for both; of the last four groups the two high bits stand above the bits of the first four.
+template <ElementType kType>
+struct GroupCodes {
+  static constexpr bool kFive = kType == ElementType::kQ5_K, kHasOffset = true, kIsSigned = false, kIsLarge = true;
+  static constexpr int kVectors = 2, kZero = 0;
+  alignas(16) unsigned codes[4];
+  alignas(16) unsigned high[4];
+  alignas(16) unsigned header[4];
+  int group;  // of vector 0, in the block
+
+  __device__ __forceinline__ static int element(int unit, int v) { return unit / 2 * 64 + v * 32 + unit % 2 * kVector; }
+  __device__ __forceinline__ static int group_unit(int group, int side) { return group / 2 * 2 + side; }
+  __device__ __forceinline__ static int group_vector(int group, int) { return group % 2; }
+
+  __device__ __forceinline__ void load(const uint8_t* row, int n_blocks, int unit, int tiles) {
+    const uint8_t* const block = part_at<kType, 0>(row, n_blocks, unit / 8, tiles);
+    const int own = unit % 8;
+    group = own / 2 * 2;
+    load_16(header, block);
+    if constexpr (kFive) load_16(high, block + 16 + own % 2 * 16);
+    load_16(codes, block + (kFive ? 48 : 16) + own * 16);
+  }
+  __device__ __forceinline__ void words(int v, unsigned (&to)[4]) const {
+    QUIRE_UNROLL for (int i = 0; i < 4; ++i) {
+      to[i] = codes[i] >> 4 * v & kLowNibbles;
+      if constexpr (kFive) to[i] |= (high[i] >> (group + v) & kLowBits) << 4;
+    }
+  }
+  __device__ __forceinline__ VectorScale scale_of(int v) const {
+    const int g = group + v, by = g % 4 * 8;
+    const unsigned first = header[1] >> by & 255, second = header[2] >> by & 255, third = header[3] >> by & 255;
+    const unsigned s = g < 4 ? first & 63 : (third & 15) | first >> 6 << 4;
+    const unsigned t = g < 4 ? second & 63 : third >> 4 | second >> 6 << 4;
+    return {low_of(header[0], f16()) * static_cast<float>(s), -(high_of(header[0], f16()) * static_cast<float>(t))};
+  }
+};
+template <>
+struct Codes<ElementType::kQ4_K> : GroupCodes<ElementType::kQ4_K> {};
+template <>
+struct Codes<ElementType::kQ5_K> : GroupCodes<ElementType::kQ5_K> {};
+
+// Eight units a block, four for each half of it: of 32 bytes of codes the first or the second 16, then those of the
+// next 32 bytes. A byte has codes of two elements, 64 apart, and one of the high bits those of four, 32 apart.
+template <>
+struct Codes<ElementType::kQ6_K> {
+  static constexpr int kVectors = 2, kZero = 32;
+  static constexpr bool kHasOffset = false, kIsSigned = false, kIsLarge = true;
+  alignas(16) unsigned codes[4];
+  alignas(16) unsigned high[4];
+  float d;
+  int8_t scales[2];
+  int run;  // of vector 0, among four of a half
+
+  __device__ __forceinline__ static int element(int unit, int v) {
+    return unit / 4 * 128 + v * 64 + unit / 2 % 2 * 32 + unit % 2 * kVector;
+  }
+  __device__ __forceinline__ static int group_unit(int group, int side) { return group / 4 * 4 + group % 2 * 2 + side; }
+  __device__ __forceinline__ static int group_vector(int group, int) { return group / 2 % 2; }
+
+  __device__ __forceinline__ void load(const uint8_t* row, int n_blocks, int unit, int tiles) {
+    const uint8_t* const block = part_at<ElementType::kQ6_K, 0>(row, n_blocks, unit / 8, tiles);
+    const int own = unit % 8, half = own / 4, side = own % 2;
+    run = own / 2 % 2;
+    load_16(codes, block + own * 16);
+    load_16(high, block + 128 + half * 32 + side * 16);
+    QUIRE_UNROLL for (int v = 0; v < 2; ++v) {
+      scales[v] = static_cast<int8_t>(block[192 + half * 8 + (run + 2 * v) * 2 + side]);
+    }
+    d = f16_at(part_at<ElementType::kQ6_K, 1>(row, n_blocks, unit / 8, tiles));
+  }
+  __device__ __forceinline__ void words(int v, unsigned (&to)[4]) const {
+    QUIRE_UNROLL for (int i = 0; i < 4; ++i) {
+      to[i] = (codes[i] >> 4 * v & kLowNibbles) | (high[i] >> 2 * (run + 2 * v) & kLowPairs) << 4;
+    }
+  }
+  __device__ __forceinline__ VectorScale scale_of(int v) const { return {d * static_cast<float>(scales[v]), 0}; }
+};
+
+// The weights of a vector.
+template <ElementType kType>
+__device__ __forceinline__ void dequantize_vector(const Codes<kType>& unit, int v, float (&weights)[kVector]) {
+  unsigned words[4];
+  unit.words(v, words);
+  const VectorScale by = unit.scale_of(v);
+  QUIRE_UNROLL for (int j = 0; j < kVector; ++j) {
+    if constexpr (Codes<kType>::kHasOffset) {
+      weights[j] = fmaf(by.scale, byte_of(words[j / 4], j % 4, 0), by.offset);
+    } else if constexpr (Codes<kType>::kIsSigned) {
+      weights[j] = by.scale * byte_of(words[j / 4] ^ 0x80808080u, j % 4, 128);  // from -128..127 to 0..255
+    } else {
+      weights[j] = by.scale * byte_of(words[j / 4], j % 4, Codes<kType>::kZero);
+    }
+  }
+}
+
+// Calls use(j, element j of group g of a row) for j in [0, 32). A thread reads a group of its own.
+constexpr int kGroup = 32;
 template <ElementType kType, typename Use>
-__device__ __forceinline__ void for_group(const uint8_t* block, int g, const Use& use) {
-  if constexpr (kType == ElementType::kQ8_0) {
-    const float d = f16_at(block);
-    QUIRE_UNROLL for (int j = 0; j < kGroup; ++j) use(j, d * static_cast<float>(static_cast<int8_t>(block[2 + j])));
-  } else if constexpr (kType == ElementType::kQ4_0) {
-    const float d = f16_at(block);
-    QUIRE_UNROLL for (int j = 0; j < kGroup / 2; ++j) {
-      use(j, d * static_cast<float>((block[2 + j] & 15) - 8));
-      use(j + 16, d * static_cast<float>((block[2 + j] >> 4) - 8));
-    }
-  } else if constexpr (kType == ElementType::kQ4_1) {
-    const float d = f16_at(block), m = f16_at(block + 2);
-    QUIRE_UNROLL for (int j = 0; j < kGroup / 2; ++j) {
-      use(j, fmaf(d, static_cast<float>(block[4 + j] & 15), m));
-      use(j + 16, fmaf(d, static_cast<float>(block[4 + j] >> 4), m));
-    }
-  } else if constexpr (kType == ElementType::kQ5_0) {
-    const float d = f16_at(block);
-    QUIRE_UNROLL for (int j = 0; j < kGroup / 2; ++j) {
-      use(j, d * static_cast<float>(((block[6 + j] & 15) | sixteen_if(block[2 + j / 8], j % 8)) - 16));
-      use(j + 16, d * static_cast<float>((block[6 + j] >> 4 | sixteen_if(block[4 + j / 8], j % 8)) - 16));
-    }
-  } else if constexpr (kType == ElementType::kQ5_1) {
-    const float d = f16_at(block), m = f16_at(block + 2);
-    QUIRE_UNROLL for (int j = 0; j < kGroup / 2; ++j) {
-      use(j, fmaf(d, static_cast<float>((block[8 + j] & 15) | sixteen_if(block[4 + j / 8], j % 8)), m));
-      use(j + 16, fmaf(d, static_cast<float>(block[8 + j] >> 4 | sixteen_if(block[6 + j / 8], j % 8)), m));
-    }
-  } else if constexpr (kType == ElementType::kQ4_K || kType == ElementType::kQ5_K) {
-    constexpr bool kFive = kType == ElementType::kQ5_K;
-    GroupScales scales;
-    scales.load(block);
-    const GroupScale by = scales.of(g);
-    const uint8_t* const codes = block + (kFive ? 48 : 16) + g / 2 * 32;
-    QUIRE_UNROLL for (int j = 0; j < kGroup; ++j) {
-      int q = g % 2 == 0 ? codes[j] & 15 : codes[j] >> 4;
-      if (kFive) q |= sixteen_if(block[16 + j], g);
-      use(j, fmaf(by.scale, static_cast<float>(q), by.offset));
-    }
-  } else {
-    static_assert(kType == ElementType::kQ6_K);
-    const int half = g / 4, run = g % 4;
-    const float d = f16_at(block + 208);
-    QUIRE_UNROLL for (int part = 0; part < 2; ++part) {
-      const float scale = d * static_cast<float>(static_cast<int8_t>(block[192 + half * 8 + run * 2 + part]));
-      QUIRE_UNROLL for (int j = part * 16; j < part * 16 + 16; ++j) {
-        const int byte = block[half * 64 + run % 2 * 32 + j], high = block[128 + half * 32 + j] >> 2 * run & 3;
-        use(j, scale * static_cast<float>(((run < 2 ? byte & 15 : byte >> 4) | high << 4) - 32));
-      }
-    }
+__device__ __forceinline__ void for_group(const uint8_t* row, int n_blocks, int g, const Use& use) {
+  QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
+    Codes<kType> unit;
+    unit.load(row, n_blocks, Codes<kType>::group_unit(g, side), 0);
+    float weights[kVector];
+    dequantize_vector(unit, Codes<kType>::group_vector(g, side), weights);
+    QUIRE_UNROLL for (int j = 0; j < kVector; ++j) use(side * kVector + j, weights[j]);
   }
 }
 

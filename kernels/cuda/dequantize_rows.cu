@@ -1,50 +1,43 @@
 // Rows of weights as bf16, for products of many rows: each weight is dequantised once, not once for every tile of rows.
 //
-// A thread makes runs of eight neighbouring elements, for which it takes what two lanes take in lane_codes.h: it writes
-// 16 bytes at a time, and neighbouring threads read and write neighbouring bytes.
-#include "kernels/cuda/lane_codes.h"
+// Neighbouring threads take neighbouring units, and write 16 bytes at a time.
+#include "kernels/cuda/dequantize.h"
 #include "kernels/cuda/matmul.h"
+#include "kernels/cuda/types.h"
 
 namespace quire::cuda {
 namespace {
 
 constexpr int kWarps = 4;  // of a block, each with a row of its own
 constexpr int kThreads = kWarps * kWarpSize;
-// Elements of a row that a warp makes: 32 a thread, whose codes are all on their way before the first is used.
-constexpr int kStretch = 32 * kWarpSize;
+// Elements of a row that a warp makes: 64 a thread, whose codes are all on their way before the first is used.
+constexpr int kStretch = 64 * kWarpSize;
 
 // Rows by index x of the grid, stretches of a row by index y.
 template <ElementType kType>
 __global__ void __launch_bounds__(kThreads) dequantize_rows_kernel(DeviceMatrix w, bf16* out, int64_t stride) {
-  using Codes = LaneCodes<kType>;
-  constexpr int kSharing = Codes::kLanes / 2;   // threads that share a unit
-  constexpr int kUnits = kWarpSize / kSharing;  // that a warp reads side by side
-  constexpr int kLoads = kStretch / (kUnits * Codes::kUnit);
-  static_assert(kLoads * kUnits * Codes::kUnit == kStretch);
+  using Unit = Codes<kType>;
+  constexpr int kElements = Unit::kVectors * kVector, kLoads = kStretch / (kElements * kWarpSize);
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + warp_of_block();
   if (row >= w.n) return;
   const uint8_t* const from = static_cast<const uint8_t*>(w.data) + row * w.row_bytes;
   bf16* const to = out + row * stride;
-  const int64_t n_units = w.k / Codes::kUnit;
-  const int64_t first = static_cast<int64_t>(blockIdx.y) * (kStretch / Codes::kUnit) + lane_of_warp() / kSharing;
-  const int lane = 2 * (lane_of_warp() % kSharing);  // the first one of two
-  Codes codes[kLoads][2];
+  const int k = static_cast<int>(w.k), n_blocks = k / static_cast<int>(block_format(kType).elements),
+            n_units = k / kElements;
+  const int first = static_cast<int>(blockIdx.y) * (kStretch / kElements) + lane_of_warp();
+  Unit units[kLoads];
   QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) {
-    if (first + i * kUnits >= n_units) break;
-    QUIRE_UNROLL for (int side = 0; side < 2; ++side) codes[i][side].load(from, first + i * kUnits, lane + side);
+    if (first + i * kWarpSize < n_units) units[i].load(from, n_blocks, first, i);
   }
   QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) {
-    const int64_t unit = first + i * kUnits;
+    const int unit = first + i * kWarpSize;
     if (unit >= n_units) break;
-    QUIRE_UNROLL for (int r = 0; r < Codes::kRuns; ++r) {
-      alignas(16) unsigned pairs[4];
-      QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
-        float weights[4];
-        codes[i][side].run(r, weights);
-        pairs[2 * side] = pack(weights[0], weights[1], bf16());
-        pairs[2 * side + 1] = pack(weights[2], weights[3], bf16());
-      }
-      load_16(to + unit * Codes::kUnit + 4 * lane + r * Codes::kBetween, pairs);
+    QUIRE_UNROLL for (int v = 0; v < Unit::kVectors; ++v) {
+      float weights[kVector];
+      dequantize_vector(units[i], v, weights);
+      alignas(16) unsigned pairs[kVector / 2];
+      QUIRE_UNROLL for (int j = 0; j < kVector / 2; ++j) pairs[j] = pack(weights[2 * j], weights[2 * j + 1], bf16());
+      QUIRE_UNROLL for (int j = 0; j < 2; ++j) load_16(to + Unit::element(unit, v) + 8 * j, pairs + 4 * j);
     }
   }
 }
@@ -60,28 +53,11 @@ int launch_rows(Stream stream, const DeviceMatrix& w, const DeviceRows& out) {
 
 int dequantize_rows(Stream stream, const DeviceMatrix& w, DeviceRows out) {
   if (w.n == 0) return 0;
-  switch (w.type) {
-    case ElementType::kQ8_0:
-      return launch_rows<ElementType::kQ8_0>(stream, w, out);
-    case ElementType::kQ4_0:
-      return launch_rows<ElementType::kQ4_0>(stream, w, out);
-    case ElementType::kQ4_1:
-      return launch_rows<ElementType::kQ4_1>(stream, w, out);
-    case ElementType::kQ5_0:
-      return launch_rows<ElementType::kQ5_0>(stream, w, out);
-    case ElementType::kQ5_1:
-      return launch_rows<ElementType::kQ5_1>(stream, w, out);
-    case ElementType::kQ4_K:
-      return launch_rows<ElementType::kQ4_K>(stream, w, out);
-    case ElementType::kQ5_K:
-      return launch_rows<ElementType::kQ5_K>(stream, w, out);
-    case ElementType::kQ6_K:
-      return launch_rows<ElementType::kQ6_K>(stream, w, out);
-    default: {
-      const auto stride = w.row_bytes / static_cast<int64_t>(element_bytes(w.type));
-      return copy_rows(stream, {const_cast<void*>(w.data), stride, w.type}, w.n, w.k, out);
-    }
+  if (is_quantized(w.type)) {
+    return with_quantized_type(w.type, [&](auto type) { return launch_rows<type.value>(stream, w, out); });
   }
+  const auto stride = w.row_bytes / static_cast<int64_t>(element_bytes(w.type));
+  return copy_rows(stream, {const_cast<void*>(w.data), stride, w.type}, w.n, w.k, out);
 }
 
 }  // namespace quire::cuda

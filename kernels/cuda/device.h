@@ -59,6 +59,14 @@ int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_b
   return cudaGetLastError();
 }
 
+// Multiprocessors of the calling thread's device.
+inline int n_processors() {
+  int device = 0, n = 0;
+  const bool known = cudaGetDevice(&device) == cudaSuccess &&
+                     cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
+  return known ? n : 1;
+}
+
 // D += A B for a tile of 16 x 8, k = 16. Lane (g, t) = (lane / 4, lane % 4) holds pairs of elements:
 //   a[0]: A[g][2t..], a[1]: A[g+8][2t..], a[2]: A[g][2t+8..], a[3]: A[g+8][2t+8..];  b0: B[2t..][g], b1: B[2t+8..][g];
 //   d[0], d[1]: D[g][2t..], d[2], d[3]: D[g+8][2t..].
@@ -147,6 +155,9 @@ int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_b
   emulation::launch(grid, block, shared_bytes, [&] { kernel(arguments...); });
   return 0;
 }
+
+// One, so that few blocks have to go through all there is.
+inline int n_processors() { return 1; }
 
 inline float widen(uint16_t bits, bf16) { return from_bf16(bits); }
 inline float widen(uint16_t bits, f16) { return from_f16(bits); }

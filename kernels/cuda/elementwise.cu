@@ -39,19 +39,17 @@ __global__ void __launch_bounds__(kThreads)
 // A thread per group of 32 elements.
 template <ElementType kType, typename Out>
 __global__ void __launch_bounds__(kThreads)
-    embed_quantized_kernel(const uint8_t* table, int64_t row_bytes, int64_t n_table_rows, const int32_t* ids,
-                           int64_t width, Out* out, int64_t out_stride) {
-  constexpr BlockFormat kFormat = block_format(kType);
-  constexpr int kGroups = kFormat.elements / kGroup;  // of a block
+    embed_quantized_kernel(DeviceMatrix table, const int32_t* ids, Out* out, int64_t out_stride) {
   const int64_t group = column();
-  if (group >= width / kGroup) return;
+  if (group >= table.k / kGroup) return;
   const int32_t id = ids[blockIdx.x];
   Out* const to = out + blockIdx.x * out_stride + group * kGroup;
-  if (id < 0 || id >= n_table_rows) {
+  if (id < 0 || id >= table.n) {
     for (int j = 0; j < kGroup; ++j) from_float(0.0f, to[j]);
     return;
   }
-  for_group<kType>(table + id * row_bytes + group / kGroups * kFormat.bytes, static_cast<int>(group % kGroups),
+  for_group<kType>(static_cast<const uint8_t*>(table.data) + id * table.row_bytes,
+                   static_cast<int>(table.k / block_format(kType).elements), static_cast<int>(group),
                    [&](int j, float v) { from_float(v, to[j]); });
 }
 
@@ -91,16 +89,6 @@ int with_types(const DeviceRows& in, const DeviceRows& out, const Use& use) {
   return with_type(in.type, [&](auto from) { return with_type(out.type, [&](auto to) { return use(from, to); }); });
 }
 
-template <ElementType kType>
-int embed_quantized(Stream stream, const DeviceRows& table, int64_t n_table_rows, const int32_t* ids, int64_t n,
-                    int64_t width, const DeviceRows& out) {
-  return with_type(out.type, [&](auto to) {
-    return launch(embed_quantized_kernel<kType, decltype(to)>, grid_for(n, width / kGroup), kThreads, 0, stream,
-                  static_cast<const uint8_t*>(table.data), static_cast<int64_t>(row_bytes(kType, table.stride)),
-                  n_table_rows, ids, width, static_cast<decltype(to)*>(out.data), out.stride);
-  });
-}
-
 }  // namespace
 
 int swiglu(Stream stream, DeviceRows x, int64_t n, int64_t width, DeviceRows out) {
@@ -112,33 +100,21 @@ int swiglu(Stream stream, DeviceRows x, int64_t n, int64_t width, DeviceRows out
   });
 }
 
-int embed(Stream stream, DeviceRows table, int64_t n_table_rows, const int32_t* ids, int64_t n, int64_t width,
-          DeviceRows out) {
+int embed(Stream stream, const DeviceMatrix& table, const int32_t* ids, int64_t n, DeviceRows out) {
   if (n == 0) return 0;
-  const auto quantized = [&](auto embed_rows) { return embed_rows(stream, table, n_table_rows, ids, n, width, out); };
-  switch (table.type) {
-    case ElementType::kQ8_0:
-      return quantized(embed_quantized<ElementType::kQ8_0>);
-    case ElementType::kQ4_0:
-      return quantized(embed_quantized<ElementType::kQ4_0>);
-    case ElementType::kQ4_1:
-      return quantized(embed_quantized<ElementType::kQ4_1>);
-    case ElementType::kQ5_0:
-      return quantized(embed_quantized<ElementType::kQ5_0>);
-    case ElementType::kQ5_1:
-      return quantized(embed_quantized<ElementType::kQ5_1>);
-    case ElementType::kQ4_K:
-      return quantized(embed_quantized<ElementType::kQ4_K>);
-    case ElementType::kQ5_K:
-      return quantized(embed_quantized<ElementType::kQ5_K>);
-    case ElementType::kQ6_K:
-      return quantized(embed_quantized<ElementType::kQ6_K>);
-    default:
-      break;
+  if (is_quantized(table.type)) {
+    return with_quantized_type(table.type, [&](auto type) {
+      return with_type(out.type, [&](auto to) {
+        return launch(embed_quantized_kernel<type.value, decltype(to)>, grid_for(n, table.k / kGroup), kThreads, 0,
+                      stream, table, ids, static_cast<decltype(to)*>(out.data), out.stride);
+      });
+    });
   }
-  return with_types(table, out, [&](auto in, auto to) {
-    return launch(embed_kernel<decltype(in), decltype(to)>, grid_for(n, width), kThreads, 0, stream,
-                  static_cast<const decltype(in)*>(table.data), table.stride, n_table_rows, ids, width,
+  const auto stride = table.row_bytes / static_cast<int64_t>(element_bytes(table.type));
+  const DeviceRows rows{const_cast<void*>(table.data), stride, table.type};
+  return with_types(rows, out, [&](auto in, auto to) {
+    return launch(embed_kernel<decltype(in), decltype(to)>, grid_for(n, table.k), kThreads, 0, stream,
+                  static_cast<const decltype(in)*>(table.data), stride, table.n, ids, table.k,
                   static_cast<decltype(to)*>(out.data), out.stride);
   });
 }

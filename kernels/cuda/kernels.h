@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/weights.h"
 #include "lib/support/element.h"
 
 struct CUstream_st;
@@ -36,10 +37,8 @@ int head_norm(Stream stream, DeviceRows x, const float* weight, float eps, int64
 // out[r][j] = silu(x[r][j]) * x[r][width + j] for j < width. out may be x.
 int swiglu(Stream stream, DeviceRows x, int64_t n, int64_t width, DeviceRows out);
 
-// out[r] = table[ids[r]]; an id below 0 or from n_table_rows on gives a row of zeros. The table may be of a quantised
-// type: its stride is then whole blocks.
-int embed(Stream stream, DeviceRows table, int64_t n_table_rows, const int32_t* ids, int64_t n, int64_t width,
-          DeviceRows out);
+// out[r] = row ids[r] of the table; an id below 0 or from table.n on gives a row of zeros.
+int embed(Stream stream, const DeviceMatrix& table, const int32_t* ids, int64_t n, DeviceRows out);
 
 // to[r] = from[r], widened or rounded to nearest even.
 int copy_rows(Stream stream, DeviceRows from, int64_t n, int64_t width, DeviceRows to);

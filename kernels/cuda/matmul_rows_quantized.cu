@@ -1,42 +1,203 @@
-#include "kernels/cuda/matmul_rows.h"
+// The product of a few rows with quantised weights, for decoding: in integers, as a weight has to cost few instructions
+// where it is less than a byte.
+//
+// A block rounds the rows of x once, to 16 bits with a scale for each vector of 16 elements, and keeps them in shared
+// memory. Its warps then have a column of the result at a time, whose units (dequantize.h) the lanes read in turn. A
+// vector of codes is multiplied with the high and with the low bytes of x, four products an instruction:
+//   sum of w x = scale * (scale of x) * sum of (code - zero) * (256 high + low).
+#include <algorithm>
+
+#include "kernels/cuda/dequantize.h"
+#include "kernels/cuda/matmul_kernels.h"
 
 namespace quire::cuda {
 namespace {
 
-template <ElementType kType>
-int launch_quantized(Stream stream, const MatmulArgs& args) {
-  constexpr int64_t kColumns = kRowsThreads / kWarpSize;
-  return with_type(args.x.type, [&](auto x) {
-    return with_rows(args.n_rows, [&](auto rows) {
-      return launch(matmul_rows_quantized_kernel<kType, decltype(x), decltype(rows)::value>,
-                    static_cast<unsigned>((args.w.n + kColumns - 1) / kColumns), kRowsThreads, 0, stream, args);
-    });
-  });
+constexpr int kWarps = 16;
+constexpr int kThreads = kWarps * kWarpSize;
+// Blocks that a processor works on at a time: as many as registers suffice for.
+constexpr int blocks_of(int rows) { return rows == 1 ? 2 : 1; }
+constexpr int64_t kMostShared = 96 << 10;
+static_assert(kMostShared <= int64_t{kLeastSharedMemory});
+
+template <typename X>
+__device__ __forceinline__ void read_vector(const X* from, bool aligned, X (&x)[kVector]) {
+  if (aligned) {
+    constexpr int kAtOnce = 16 / sizeof(X);
+    QUIRE_UNROLL for (int j = 0; j < kVector; j += kAtOnce) load_16(x + j, from + j);
+  } else {
+    QUIRE_UNROLL for (int j = 0; j < kVector; ++j) x[j] = from[j];
+  }
+}
+
+// Byte k of four words.
+__device__ __forceinline__ unsigned bytes_of(unsigned a, unsigned b, unsigned c, unsigned d, unsigned k) {
+  const unsigned pair = k | (k + 4) << 4;
+  return __byte_perm(__byte_perm(a, b, pair), __byte_perm(c, d, pair), 0x5410u);
+}
+
+// kRows rows of x in shared memory, in tiles: of kWarpSize units, which the lanes of a warp read together, the vectors
+// of all rows. The lanes' parts of a vector follow each other.
+template <ElementType kType, int kRows>
+class StagedRows {
+  static constexpr int kVectors = Codes<kType>::kVectors;
+  static constexpr int kHigh = 0, kLow = kVector, kScale = 2 * kVector, kBytes = kScale + int{sizeof(uint2)};
+
+ public:
+  static constexpr int kTileBytes = kRows * kVectors * kBytes * kWarpSize;
+
+  __device__ explicit StagedRows(unsigned char* memory) : memory_(memory) {}
+
+  // All threads call it; units [first, first + n) of the rows of x. Rows that are not there are the last one again.
+  template <typename X>
+  __device__ void stage(const MatmulArgs& args, int first, int n) {
+    const auto* const x = static_cast<const X*>(args.x.data);
+    const bool aligned = (reinterpret_cast<uintptr_t>(x) | static_cast<uintptr_t>(args.x.stride) * sizeof(X)) % 16 == 0;
+    const int n_vectors = n * kVectors;
+    for (int i = static_cast<int>(threadIdx.x); i < kRows * n_vectors; i += kThreads) {
+      const int r = kRows == 1 ? 0 : i / n_vectors, in_row = i - r * n_vectors;
+      const int v = in_row % kVectors, unit = in_row / kVectors;
+      const int64_t row = r < args.n_rows ? r : args.n_rows - 1;
+      alignas(16) X from[kVector];
+      read_vector(x + row * args.x.stride + Codes<kType>::element(first + unit, v), aligned, from);
+      put(memory_ + unit / kWarpSize * kTileBytes + of(r, v), unit % kWarpSize, from);
+    }
+  }
+
+  // sums[r] += the product of row r with vector v of the lane's unit of a tile, of which these are the codes.
+  __device__ __forceinline__ void add(int tile, int v, const unsigned (&codes)[4], VectorScale by,
+                                      float (&sums)[kRows]) const {
+    using Unit = Codes<kType>;
+    const unsigned char* const own = memory_ + tile * kTileBytes + lane_of_warp() * kVector;
+    const unsigned char* const own_scale = memory_ + tile * kTileBytes + lane_of_warp() * int{sizeof(uint2)};
+    QUIRE_UNROLL for (int r = 0; r < kRows; ++r) {
+      alignas(16) unsigned x[4];
+      int sum = 0;
+      load_16(x, own + of(r, v) + kHigh * kWarpSize);
+      QUIRE_UNROLL for (int i = 0; i < 4; ++i) sum = __dp4a(static_cast<int>(codes[i]), static_cast<int>(x[i]), sum);
+      sum *= 256;
+      load_16(x, own + of(r, v) + kLow * kWarpSize);
+      QUIRE_UNROLL for (int i = 0; i < 4; ++i) sum = __dp4a(static_cast<int>(codes[i]), static_cast<int>(x[i]), sum);
+      const uint2 scale_and_sum = load_8(own_scale + of(r, v) + kScale * kWarpSize);
+      const float x_scale = __uint_as_float(scale_and_sum.x), x_sum = __uint_as_float(scale_and_sum.y);
+      const float product = x_scale * static_cast<float>(sum);
+      sums[r] = fmaf(by.scale, Unit::kZero == 0 ? product : fmaf(-Unit::kZero, x_sum, product), sums[r]);
+      if constexpr (Unit::kHasOffset) sums[r] = fmaf(by.offset, x_sum, sums[r]);
+    }
+  }
+
+ private:
+  // Where a vector's high bytes begin in a tile.
+  static constexpr __device__ int of(int r, int v) { return (r * kVectors + v) * kBytes * kWarpSize; }
+
+  // The greatest magnitude becomes kMost, whose high byte is 127. One that is not finite makes the scale NaN.
+  template <typename X>
+  __device__ __forceinline__ static void put(unsigned char* to, int lane, const X (&x)[kVector]) {
+    constexpr float kMost = 127 * 256 + 127, kLeast = 1e-30f, kGreatest = 1e37f;  // less than kLeast is 0
+    // 1.5 * 2^23, whose last bits become an integer that is added.
+    constexpr unsigned kToIntegerBits = 0x4b400000u;
+    const float kToInteger = __uint_as_float(kToIntegerBits), kNan = __uint_as_float(0x7fffffffu);
+    unsigned greatest_bits = 0;
+    QUIRE_UNROLL for (int j = 0; j < kVector; ++j) {
+      const unsigned bits = __float_as_uint(to_float(x[j])) & 0x7fffffffu;
+      greatest_bits = bits > greatest_bits ? bits : greatest_bits;
+    }
+    const float greatest = __uint_as_float(greatest_bits);
+    const float by = greatest > kLeast ? __fdividef(kMost, greatest) : 0.0f;
+    const float scale = greatest < kGreatest ? greatest * (1 / kMost) : kNan;
+    unsigned total = 0;
+    alignas(16) unsigned high[4];
+    alignas(16) unsigned low[4];
+    QUIRE_UNROLL for (int i = 0; i < 4; ++i) {
+      unsigned integers[4];  // their last 16 bits
+      QUIRE_UNROLL for (int j = 0; j < 4; ++j) {
+        integers[j] = __float_as_uint(fmaf(to_float(x[4 * i + j]), by, kToInteger));
+        total += integers[j];
+      }
+      low[i] = bytes_of(integers[0], integers[1], integers[2], integers[3], 0);
+      // Low bytes have a sign too, so a negative one is made up for.
+      high[i] = bytes_of(integers[0] + 128, integers[1] + 128, integers[2] + 128, integers[3] + 128, 1);
+    }
+    load_16(to + kHigh * kWarpSize + lane * kVector, high);
+    load_16(to + kLow * kWarpSize + lane * kVector, low);
+    const auto sum = static_cast<float>(static_cast<int>(total - kVector * kToIntegerBits));
+    store_8(to + kScale * kWarpSize + lane * int{sizeof(uint2)},
+            {__float_as_uint(scale), __float_as_uint(scale * sum)});
+  }
+
+  unsigned char* const memory_;
+};
+
+// slice: tiles of the rows of x that are in shared memory at a time.
+template <ElementType kType, typename X, int kRows>
+__global__ void __launch_bounds__(kThreads, blocks_of(kRows)) matmul_rows_quantized_kernel(MatmulArgs args, int slice) {
+  using Unit = Codes<kType>;
+  constexpr int kLoads = Unit::kIsLarge ? 2 : 4;  // of a lane, on their way at a time
+  QUIRE_SHARED_MEMORY(memory);
+  StagedRows<kType, kRows> x(memory);
+  const int k = static_cast<int>(args.w.k), n_blocks = k / static_cast<int>(block_format(kType).elements),
+            n_units = k / (Unit::kVectors * kVector);
+  const int n_columns = static_cast<int>(args.w.n), stride = static_cast<int>(gridDim.x) * kWarps;
+  const int lane = lane_of_warp();
+  bool staged = false;
+  for (int first = static_cast<int>(blockIdx.x) * kWarps; first < n_columns; first += stride) {
+    const int column = first + warp_of_block();
+    const bool there = column < n_columns;
+    const uint8_t* const row = static_cast<const uint8_t*>(args.w.data) + column * args.w.row_bytes;
+    float sums[kRows] = {};
+    for (int begin = 0; begin < n_units; begin += slice * kWarpSize) {
+      const int n = n_units - begin < slice * kWarpSize ? n_units - begin : slice * kWarpSize;
+      const int own = there ? (n - lane + kWarpSize - 1) / kWarpSize : 0;  // units of the lane
+      Unit units[kLoads];
+      const auto load = [&](int tile) {
+        QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) {
+          if (tile + i < own) units[i].load(row, n_blocks, begin + lane + tile * kWarpSize, i);
+        }
+      };
+      load(0);  // on its way while x is staged
+      if (!staged) {
+        __syncthreads();
+        x.template stage<X>(args, begin, n);
+        __syncthreads();
+        staged = n == n_units;
+      }
+      QUIRE_ROLLED for (int tile = 0; tile < own;) {
+        QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) {
+          if (tile + i >= own) break;
+          QUIRE_UNROLL for (int v = 0; v < Unit::kVectors; ++v) {
+            unsigned words[4];
+            units[i].words(v, words);
+            x.add(tile + i, v, words, units[i].scale_of(v), sums);
+          }
+        }
+        tile += kLoads;
+        load(tile);
+      }
+    }
+    if (there) finish_column(args, column, sums);
+  }
+}
+
+template <ElementType kType, typename X, int kRows>
+int launch_rows(Stream stream, const MatmulArgs& args) {
+  constexpr int kTileElements = Codes<kType>::kVectors * kVector * kWarpSize;
+  constexpr int64_t kTileBytes = StagedRows<kType, kRows>::kTileBytes;
+  const int64_t slice = std::min((args.w.k + kTileElements - 1) / kTileElements, kMostShared / kTileBytes);
+  const int64_t blocks =
+      std::min<int64_t>((args.w.n + kWarps - 1) / kWarps, int64_t{blocks_of(kRows)} * n_processors());
+  return launch(matmul_rows_quantized_kernel<kType, X, kRows>, static_cast<unsigned>(blocks), kThreads,
+                static_cast<size_t>(slice * kTileBytes), stream, args, static_cast<int>(slice));
 }
 
 }  // namespace
 
 int matmul_rows_quantized(Stream stream, const MatmulArgs& args) {
-  switch (args.w.type) {
-    case ElementType::kQ8_0:
-      return launch_quantized<ElementType::kQ8_0>(stream, args);
-    case ElementType::kQ4_0:
-      return launch_quantized<ElementType::kQ4_0>(stream, args);
-    case ElementType::kQ4_1:
-      return launch_quantized<ElementType::kQ4_1>(stream, args);
-    case ElementType::kQ5_0:
-      return launch_quantized<ElementType::kQ5_0>(stream, args);
-    case ElementType::kQ5_1:
-      return launch_quantized<ElementType::kQ5_1>(stream, args);
-    case ElementType::kQ4_K:
-      return launch_quantized<ElementType::kQ4_K>(stream, args);
-    case ElementType::kQ5_K:
-      return launch_quantized<ElementType::kQ5_K>(stream, args);
-    case ElementType::kQ6_K:
-      return launch_quantized<ElementType::kQ6_K>(stream, args);
-    default:
-      return kUnknownType;
-  }
+  return with_quantized_type(args.w.type, [&](auto type) {
+    return with_type(args.x.type, [&](auto x) {
+      return with_rows(args.n_rows,
+                       [&](auto rows) { return launch_rows<type.value, decltype(x), rows.value>(stream, args); });
+    });
+  });
 }
 
 }  // namespace quire::cuda

@@ -1,7 +1,8 @@
 // The product of many rows on tensor cores: a block makes 64 x 64 elements of the result, four warps with 16 rows each.
 // x and W pass through shared memory 64 elements of k at a time, rounded to bf16; bf16 is copied asynchronously, two
 // steps in flight, other types are converted on the way.
-#include "kernels/cuda/matmul_rows.h"
+#include "kernels/cuda/dequantize.h"
+#include "kernels/cuda/matmul_kernels.h"
 
 namespace quire::cuda {
 namespace {
@@ -45,15 +46,13 @@ __device__ __forceinline__ void load_rows(bf16* to, const T* rows, int64_t strid
 // The same of quantised weights: two groups a row.
 template <ElementType kType>
 __device__ __forceinline__ void load_quantized(bf16* to, const DeviceMatrix& w, int64_t first, int64_t from) {
-  constexpr BlockFormat kFormat = block_format(kType);
-  constexpr int kGroups = kFormat.elements / kGroup;
+  const int n_blocks = static_cast<int>(w.k / block_format(kType).elements);
   for (int i = static_cast<int>(threadIdx.x); i < kTile * (kTile / kGroup); i += kThreads) {
     const int row = i / (kTile / kGroup), at = i % (kTile / kGroup) * kGroup;
-    const int64_t group = (from + at) / kGroup;
     bf16* const out = to + row * kRow + at;
     if (first + row < w.n && from + at < w.k) {
-      const uint8_t* const block = static_cast<const uint8_t*>(w.data) + (first + row) * w.row_bytes;
-      for_group<kType>(block + group / kGroups * kFormat.bytes, static_cast<int>(group % kGroups),
+      for_group<kType>(static_cast<const uint8_t*>(w.data) + (first + row) * w.row_bytes, n_blocks,
+                       static_cast<int>((from + at) / kGroup),
                        [&](int j, float weight) { from_float(weight, out[j]); });
     } else {
       for (int j = 0; j < kGroup; ++j) from_float(0.0f, out[j]);
@@ -132,26 +131,10 @@ int launch_tiles(Stream stream, const MatmulArgs& args) {
 }  // namespace
 
 int matmul_tiles(Stream stream, const MatmulArgs& args) {
-  switch (args.w.type) {
-    case ElementType::kQ8_0:
-      return launch_tiles<Blocks<ElementType::kQ8_0>>(stream, args);
-    case ElementType::kQ4_0:
-      return launch_tiles<Blocks<ElementType::kQ4_0>>(stream, args);
-    case ElementType::kQ4_1:
-      return launch_tiles<Blocks<ElementType::kQ4_1>>(stream, args);
-    case ElementType::kQ5_0:
-      return launch_tiles<Blocks<ElementType::kQ5_0>>(stream, args);
-    case ElementType::kQ5_1:
-      return launch_tiles<Blocks<ElementType::kQ5_1>>(stream, args);
-    case ElementType::kQ4_K:
-      return launch_tiles<Blocks<ElementType::kQ4_K>>(stream, args);
-    case ElementType::kQ5_K:
-      return launch_tiles<Blocks<ElementType::kQ5_K>>(stream, args);
-    case ElementType::kQ6_K:
-      return launch_tiles<Blocks<ElementType::kQ6_K>>(stream, args);
-    default:
-      return with_type(args.w.type, [&](auto w) { return launch_tiles<Floats<decltype(w)>>(stream, args); });
+  if (is_quantized(args.w.type)) {
+    return with_quantized_type(args.w.type, [&](auto w) { return launch_tiles<Blocks<w.value>>(stream, args); });
   }
+  return with_type(args.w.type, [&](auto w) { return launch_tiles<Floats<decltype(w)>>(stream, args); });
 }
 
 }  // namespace quire::cuda

@@ -25,4 +25,29 @@ int with_type(ElementType type, const Use& use) {
   }
 }
 
+// use(std::integral_constant<ElementType, type>()); kUnknownType for another one.
+template <typename Use>
+int with_quantized_type(ElementType type, const Use& use) {
+  switch (type) {
+    case ElementType::kQ8_0:
+      return use(std::integral_constant<ElementType, ElementType::kQ8_0>());
+    case ElementType::kQ4_0:
+      return use(std::integral_constant<ElementType, ElementType::kQ4_0>());
+    case ElementType::kQ4_1:
+      return use(std::integral_constant<ElementType, ElementType::kQ4_1>());
+    case ElementType::kQ5_0:
+      return use(std::integral_constant<ElementType, ElementType::kQ5_0>());
+    case ElementType::kQ5_1:
+      return use(std::integral_constant<ElementType, ElementType::kQ5_1>());
+    case ElementType::kQ4_K:
+      return use(std::integral_constant<ElementType, ElementType::kQ4_K>());
+    case ElementType::kQ5_K:
+      return use(std::integral_constant<ElementType, ElementType::kQ5_K>());
+    case ElementType::kQ6_K:
+      return use(std::integral_constant<ElementType, ElementType::kQ6_K>());
+    default:
+      return kUnknownType;
+  }
+}
+
 }  // namespace quire::cuda

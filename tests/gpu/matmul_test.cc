@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "kernels/cuda/matmul.h"
 #include "lib/support/quantization.h"
 #include "tests/gpu/elements.h"
@@ -21,14 +24,17 @@ struct Weights {
   Weights(std::mt19937& random, ElementType type, int64_t n, int64_t k) : values(static_cast<size_t>(n * k)) {
     std::normal_distribution<float> normal;
     for (float& v : values) v = normal(random);
-    const auto used = static_cast<int64_t>(row_bytes(type, k)), all = round_up(used, 16);
+    const int64_t all = cuda::device_row_bytes(type, k);
+    std::vector<std::byte> blocks(row_bytes(type, k));
     bytes.assign(static_cast<size_t>(n * all + 16), '\x7f');
     char* const first = bytes.data() + (16 - reinterpret_cast<uintptr_t>(bytes.data()) % 16) % 16;
     for (int64_t r = 0; r < n; ++r) {
       float* const row = &values[static_cast<size_t>(r * k)];
       if (is_quantized(type)) {
-        quantize(row, k, type, first + r * all);
-        dequantize(type, first + r * all, k, row);
+        quantize(row, k, type, blocks.data());
+        dequantize(type, blocks.data(), k, row);
+        const int64_t n_blocks = k / block_format(type).elements;
+        cuda::put_blocks(type, blocks.data(), 0, n_blocks, n_blocks, reinterpret_cast<std::byte*>(first + r * all));
         continue;
       }
       for (int64_t i = 0; i < k; ++i) {
@@ -49,8 +55,22 @@ class MatmulKernels : public OnEverySchedule {
   void TearDown() override {
     if (HasFailure()) ADD_FAILURE() << seed_trace();
   }
-  // relative: error allowed beside the sum of the products' magnitudes. aligned: rows of x begin at multiples of 16
-  // bytes.
+  // What rounding x may change in the product of a row of it with one of w: matmul.h says how it is rounded.
+  static double rounding_of(const Weights& w, int64_t column, const Elements& x, int64_t first) {
+    constexpr int64_t kVector = 16;
+    double most = 0;
+    for (int64_t at = 0; at < w.matrix.k; at += kVector) {
+      double greatest = 0, weights = 0;
+      for (int64_t i = at; i < at + kVector; ++i) {
+        greatest = std::max(greatest, std::abs(x[first + i]));
+        weights += std::abs(w.values[static_cast<size_t>(column * w.matrix.k + i)]);
+      }
+      most += 0.5 * greatest / 32639 * weights;
+    }
+    return most;
+  }
+  // relative: error allowed beside the sum of the products' magnitudes, and beside what rounding x may change where
+  // there are few rows. aligned: rows of x begin at multiples of 16 bytes.
   void expect_product(const Weights& w, ElementType x_type, ElementType y_type, int64_t rows, bool bias, bool add,
                       double relative, bool aligned = false) {
     const int64_t n = w.matrix.n, k = w.matrix.k, x_stride = aligned ? round_up(k, 8) + 8 : k + 3, y_stride = n + 5;
@@ -72,7 +92,10 @@ class MatmulKernels : public OnEverySchedule {
           expected += product;
           magnitude += std::abs(product);
         }
-        ASSERT_NEAR(y[r * y_stride + j], expected, relative * magnitude + tolerance(y_type, expected)) << r << " " << j;
+        const bool rounded = is_quantized(w.matrix.type) && rows <= cuda::kFewRows;
+        const double rounding = rounded ? rounding_of(w, j, x, r * x_stride) : 0;
+        ASSERT_NEAR(y[r * y_stride + j], expected, relative * magnitude + rounding + tolerance(y_type, expected))
+            << r << " " << j;
       }
       for (int64_t j = n; j < y_stride; ++j) ASSERT_EQ(y[r * y_stride + j], before[r * y_stride + j]);
     }
@@ -95,6 +118,59 @@ TEST_P(MatmulKernels, OfFewRows) {
         if (HasFatalFailure()) return;
       }
     }
+  }
+}
+
+// Of more columns than blocks have warps, several rounds of a lane's loads, and rows of which not all is in shared
+// memory at a time.
+TEST_P(MatmulKernels, OfLongRowsOfQuantisedWeights) {
+  for (const ElementType type : kWeightTypes) {
+    if (!is_quantized(type)) continue;
+    SCOPED_TRACE(element_name(type));
+    const Weights w(random_, type, 35, 19 * 256);
+    for (const int64_t rows : {1, 8}) {
+      expect_product(w, ElementType::kBF16, ElementType::kF32, rows, false, false, 1e-6, true);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// A session's logits must not depend on which other sessions share its step.
+TEST_P(MatmulKernels, RowsAreTheSameAlone) {
+  for (const ElementType type : kWeightTypes) {
+    SCOPED_TRACE(element_name(type));
+    const Weights w(random_, type, 5, 19 * 256);
+    const int64_t rows = cuda::kFewRows, n = w.matrix.n, k = w.matrix.k;
+    Elements x = random_elements(random_, ElementType::kBF16, rows * k), all(ElementType::kF32, rows * n);
+    ASSERT_EQ(run(&cuda::DeviceApi::matmul, x.rows(k), rows, w.matrix, nullptr, false, all.rows(n)), 0);
+    for (int64_t first = 0, several = 1; first < rows; first += several, ++several) {
+      several = std::min(several, rows - first);
+      Elements y(ElementType::kF32, several * n);
+      const cuda::DeviceRows from{x.bytes.data() + first * k * 2, k, x.type};
+      ASSERT_EQ(run(&cuda::DeviceApi::matmul, from, several, w.matrix, nullptr, false, y.rows(n)), 0);
+      for (int64_t i = 0; i < several * n; ++i) ASSERT_EQ(y[i], all[first * n + i]) << several << " from " << first;
+    }
+  }
+}
+
+TEST_P(MatmulKernels, OfZerosAndOfWhatIsNotFinite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const ElementType type : kWeightTypes) {
+    SCOPED_TRACE(element_name(type));
+    const Weights w(random_, type, 2, 512);
+    const int64_t n = w.matrix.n, k = w.matrix.k;
+    const auto product = [&](float everywhere, int64_t at, float there) {
+      Elements x(ElementType::kF32, k), y(ElementType::kF32, n);
+      for (int64_t i = 0; i < k; ++i) x.set(i, i == at ? there : everywhere);
+      EXPECT_EQ(run(&cuda::DeviceApi::matmul, x.rows(k), 1, w.matrix, nullptr, false, y.rows(n)), 0);
+      return y[1];
+    };
+    EXPECT_EQ(product(0, 0, 0), 0);
+    EXPECT_NEAR(product(0, 300, 2), 2 * w.values[static_cast<size_t>(k + 300)], 1e-4);
+    EXPECT_NEAR(product(0, 300, 1e-36f), 0, 1e-34);
+    EXPECT_FALSE(std::isfinite(product(1, 300, kInfinity)));
+    EXPECT_FALSE(std::isfinite(product(1, 300, -kInfinity)));
+    EXPECT_TRUE(std::isnan(product(1, 300, std::nanf(""))));
   }
 }
 

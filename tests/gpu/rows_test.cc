@@ -111,17 +111,19 @@ TEST_P(RowKernels, GateRowsInPlaceToo) {
 TEST_P(RowKernels, LookUpAndCopyRows) {
   for (const ElementType in : kFloatTypes) {
     for (const ElementType out : kFloatTypes) {
-      const int64_t rows = 7, width = 270;
-      Elements table = random_elements(random_, in, rows * width), y(out, 4 * width), copy(out, 4 * width);
+      const int64_t rows = 7, width = 270, stride = 272;
+      Elements table = random_elements(random_, in, rows * stride), y(out, 4 * width), copy(out, 4 * width);
       const Shared<int32_t> ids = {6, 0, -1, 7};
-      ASSERT_EQ(run(&cuda::DeviceApi::embed, table.rows(width), rows, ids.data(), 4, width, y.rows(width)), 0);
-      ASSERT_EQ(run(&cuda::DeviceApi::copy_rows, table.rows(width), 4, width, copy.rows(width)), 0);
+      const auto row_bytes = stride * static_cast<int64_t>(element_bytes(in));
+      const cuda::DeviceMatrix matrix{table.bytes.data(), rows, width, row_bytes, in};
+      ASSERT_EQ(run(&cuda::DeviceApi::embed, matrix, ids.data(), 4, y.rows(width)), 0);
+      ASSERT_EQ(run(&cuda::DeviceApi::copy_rows, table.rows(stride), 4, width, copy.rows(width)), 0);
       for (int64_t j = 0; j < width; ++j) {
         Elements expected(out, 1);
         for (int64_t r = 0; r < 4; ++r) {
-          expected.set(0, r < 2 ? table[ids[static_cast<size_t>(r)] * width + j] : 0);
+          expected.set(0, r < 2 ? table[ids[static_cast<size_t>(r)] * stride + j] : 0);
           ASSERT_EQ(y[r * width + j], expected[0]) << r << " " << j;
-          expected.set(0, table[r * width + j]);
+          expected.set(0, table[r * stride + j]);
           ASSERT_EQ(copy[r * width + j], expected[0]) << r << " " << j;
         }
       }

@@ -123,10 +123,10 @@ class CudaBackend final : public Backend {
                                               std::shared_ptr<const void>) override {
     auto table = std::make_unique<CudaTable>();
     table->rows = rows, table->columns = columns, table->type = type;
-    const auto row = static_cast<int64_t>(row_bytes(type, columns));
-    table->bytes = static_cast<size_t>(rows * row);
+    table->row_bytes = device_row_bytes(type, columns);
+    table->bytes = static_cast<size_t>(rows * table->row_bytes);
     QUIRE_ASSIGN(table->memory, DeviceMemory::make(device_, table->bytes, MemoryKind::kDevice));
-    QUIRE_TRY(loader_.load(type, source, rows, columns, type, row, table->memory.data()));
+    QUIRE_TRY(loader_.load(type, source, rows, columns, type, table->row_bytes, table->memory.data()));
     return std::unique_ptr<Table>(std::move(table));
   }
   Result<std::shared_ptr<const Rope>> create_rope(const RopeTable& table, int64_t chunk) override;
@@ -176,8 +176,7 @@ class CudaBackend final : public Backend {
   Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, Rows out) override {
     const auto& source = static_cast<const CudaTable&>(table);
     const auto* id = reinterpret_cast<const int32_t*>(address(ids)) + first;
-    return launch<&DeviceApi::embed>(exec, "looking up tokens", source.data(), table.rows, id, n, table.columns,
-                                     device_rows(out));
+    return launch<&DeviceApi::embed>(exec, "looking up tokens", source.rows_of(), id, n, device_rows(out));
   }
   Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {
     return launch<&DeviceApi::rms_norm>(exec, "a norm", device_rows(x), floats(weight), eps, n, width,

@@ -9,25 +9,27 @@
 namespace quire::cuda {
 namespace {
 
-// k elements of a row in another type. Runs on the pool, so it must not allocate.
+// k elements of a row of a file as the device has them, in another type. Runs on the pool, so it must not allocate.
 void convert_row(ElementType from_type, const std::byte* from, int64_t k, ElementType to_type, std::byte* to) {
-  if (from_type == to_type) {
-    std::memcpy(to, from, row_bytes(to_type, k));
-    return;
-  }
   if (!is_quantized(from_type) && !is_quantized(to_type)) {
     cpu::convert(from_type, from, to_type, to, k);
     return;
   }
+  const int64_t block = block_format(to_type).elements, n_blocks = k / block;
+  if (from_type == to_type) {
+    put_blocks(to_type, from, 0, n_blocks, n_blocks, to);
+    return;
+  }
   float wide[kMostBlockElements];  // whole blocks of every type
+  std::byte blocks[kMostBlockElements * sizeof(float)];
   for (int64_t at = 0; at < k; at += kMostBlockElements) {
     const int64_t n = std::min<int64_t>(kMostBlockElements, k - at);
     dequantize(from_type, from + row_bytes(from_type, at), n, wide);
-    std::byte* const out = to + row_bytes(to_type, at);
     if (is_quantized(to_type)) {
-      quantize(wide, n, to_type, out);
+      quantize(wide, n, to_type, blocks);
+      put_blocks(to_type, blocks, at / block, n / block, n_blocks, to);
     } else {
-      cpu::convert(ElementType::kF32, wide, to_type, out, n);
+      cpu::convert(ElementType::kF32, wide, to_type, to + row_bytes(to_type, at), n);
     }
   }
 }
@@ -35,12 +37,11 @@ void convert_row(ElementType from_type, const std::byte* from, int64_t k, Elemen
 }  // namespace
 
 CudaMatrix::CudaMatrix(std::span<const MatrixPart> parts, int64_t columns) {
-  constexpr int64_t kRowAlignment = 16, kRunAlignment = 256;
+  constexpr int64_t kRunAlignment = 256;
   k = columns;
   for (const MatrixPart& part : parts) {
     if (runs.empty() || runs.back().type != part.type) {
-      const auto row = round_up(static_cast<int64_t>(row_bytes(part.type, k)), kRowAlignment);
-      runs.push_back({n, 0, part.type, row, 0});
+      runs.push_back({n, 0, part.type, device_row_bytes(part.type, k), 0});
     }
     runs.back().n += part.rows;
     n += part.rows;
@@ -112,7 +113,7 @@ Status Loader::load(ElementType from_type, const void* from, int64_t n, int64_t 
   const auto* source = static_cast<const std::byte*>(from);
   const size_t from_row = row_bytes(from_type, k);
   const auto to_row = static_cast<size_t>(to_row_bytes);
-  if (from_type == to_type && from_row == to_row) {
+  if (from_type == to_type && from_row == to_row && parts_of(to_type).n == 1) {
     QUIRE_TRY(copy(*lane->queue, source, to, static_cast<size_t>(n) * to_row));
     give_back(std::move(lane));
     return {};

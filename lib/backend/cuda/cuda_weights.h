@@ -35,9 +35,10 @@ class CudaMatrix : public Matrix {
 
 class CudaTable : public Table {
  public:
-  DeviceRows data() const { return {memory.data(), columns, type}; }
+  DeviceMatrix rows_of() const { return {memory.data(), rows, columns, row_bytes, type}; }
 
   DeviceMemory memory;
+  int64_t row_bytes = 0;
   ElementType type = ElementType::kF32;
 };
 
@@ -74,7 +75,8 @@ class Loader {
   Loader(const CudaDevice& device, std::atomic<int64_t>& total, ThreadPool* pool)
       : device_(device), total_(total), pool_(pool) {}
 
-  // n rows of k elements to rows of another type at multiples of row_bytes; done when it returns.
+  // n rows of k elements, as files have them, to rows of another type as kernels/cuda/weights.h has them, at multiples
+  // of to_row_bytes; done when it returns.
   Status load(ElementType from_type, const void* from, int64_t n, int64_t k, ElementType to_type, int64_t to_row_bytes,
               std::byte* to);
 
