@@ -96,7 +96,7 @@ class StagedRows {
     constexpr float kMost = 127 * 256 + 127, kLeast = 1e-30f, kGreatest = 1e37f;  // less than kLeast is 0
     // 1.5 * 2^23, whose last bits become an integer that is added.
     constexpr unsigned kToIntegerBits = 0x4b400000u;
-    const float kToInteger = __uint_as_float(kToIntegerBits), kNan = __uint_as_float(0x7fffffffu);
+    const float kToInteger = __uint_as_float(kToIntegerBits);
     unsigned greatest_bits = 0;
     QUIRE_UNROLL for (int j = 0; j < kVector; ++j) {
       const unsigned bits = __float_as_uint(to_float(x[j])) & 0x7fffffffu;
@@ -104,7 +104,7 @@ class StagedRows {
     }
     const float greatest = __uint_as_float(greatest_bits);
     const float by = greatest > kLeast ? __fdividef(kMost, greatest) : 0.0f;
-    const float scale = greatest < kGreatest ? greatest * (1 / kMost) : kNan;
+    const float scale = greatest < kGreatest ? greatest * (1 / kMost) : __uint_as_float(0x7fffffffu);  // NaN
     unsigned total = 0;
     alignas(16) unsigned high[4];
     alignas(16) unsigned low[4];

@@ -171,6 +171,7 @@ TEST_P(MatmulKernels, OfZerosAndOfWhatIsNotFinite) {
     EXPECT_FALSE(std::isfinite(product(1, 300, kInfinity)));
     EXPECT_FALSE(std::isfinite(product(1, 300, -kInfinity)));
     EXPECT_TRUE(std::isnan(product(1, 300, std::nanf(""))));
+    EXPECT_EQ(std::isfinite(product(1, 300, 2e37f)), !is_quantized(type));
   }
 }
 
