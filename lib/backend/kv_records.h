@@ -73,6 +73,8 @@ struct KvRecord {
 struct KvRecords {
   std::span<const KvRecord> chunks;
   bool raw = false;  // keys were stored unrotated; spans over them have rotation kRaw
+  // Not 0: records that lie at the same address and have the same version are the same, and at the same places.
+  uint64_t version = 0;
 };
 
 // Representations of the chunks of ChunkSelection::chunk keys in one layer, in pages of kPageChunks chunks; nullptr

@@ -399,7 +399,7 @@ int64_t ChunkStore::window(int64_t n, Access access) const {
 // What the backend sees of records that can leave is what was asked for last.
 void ChunkStore::hide() {
   if (std::exchange(sees_all_, false)) table_.see_fixed();
-  for (const Seen& s : seen_) table_.view(s.layer, s.kind, s.chunk) = {};
+  for (const Seen& s : seen_) table_.see(s.layer, s.kind, s.chunk, {});
   seen_.clear();
 }
 
@@ -456,7 +456,7 @@ Status ChunkStore::acquire(Queue& queue, int layer, std::span<const int64_t> chu
     return status;
   }
   for (size_t s = before; s < seen_.size(); ++s)
-    table_.view(layer, seen_[s].kind, seen_[s].chunk) = records[s - before]->place();
+    table_.see(layer, seen_[s].kind, seen_[s].chunk, records[s - before]->place());
   return {};
 }
 
@@ -584,11 +584,10 @@ ChunkStoreStats ChunkStore::stats() const {
   stats.representation_bytes = selection_.representation_bytes();
   stats.n_records = table_.n_held();
   stats.n_evicted = n_evicted_;
+  stats.n_resident = stats.n_records - residency_->n_out(user_);
   table_.for_held([&](KvKind kind, const ChunkRecords& records) {
     (kind == KvKind::kNarrow ? stats.narrow_bytes : stats.full_bytes) += table_.n_layers() * records.record_bytes;
-    const int64_t n_in = residency_->n_in(records);
-    stats.n_resident += n_in;
-    if (in_snapshot(records)) stats.n_in_snapshot += table_.n_layers() - n_in;
+    if (in_snapshot(records)) stats.n_in_snapshot += residency_->n_out(records);
   });
   const TierStats device = residency_->device_stats(user_);
   stats.n_hits = device.n_hits;
@@ -656,9 +655,9 @@ std::vector<TierStats> ChunkStore::tier_stats() const {
   all[0].limit = account_.limit();
   all[0].bytes = account_.used();
   all[0].bytes_peak = account_.peak();
+  all[0].n_records = table_.n_held() - residency_->n_out(user_);
   std::vector<int64_t> held(tiers_.all.size());
   table_.for_held([&](KvKind, const ChunkRecords& records) {
-    all[0].n_records += residency_->n_in(records);
     for (size_t t = 0; t < tiers_.all.size(); ++t) {
       if (records.tier == tiers_.all[t]) held[t] += table_.n_layers();
     }

@@ -190,7 +190,7 @@ class ChunkStore {
   int64_t window(int64_t n, Access access = Access::kRead) const;
   int64_t condensed_chunks() const { return table_.n_chunks(KvKind::kCondensed); }
   KvRecords layer(int layer, KvKind kind = KvKind::kText) const {
-    return {table_.layer(layer, kind), options_.raw_keys && kind == KvKind::kText};
+    return {table_.layer(layer, kind), options_.raw_keys && kind == KvKind::kText, table_.version()};
   }
 
   Representations representations(int layer) const { return selection_.representations(layer); }

@@ -38,8 +38,11 @@ class RecordTable {
 
   // What the backend sees of a layer, by chunk: records that lie in memory, and stay there while they are seen.
   std::span<const KvRecord> layer(int layer, KvKind kind) const { return views_[track(layer, kind)]; }
-  KvRecord& view(int layer, KvKind kind, int64_t chunk) {
-    return views_[track(layer, kind)][static_cast<size_t>(chunk)];
+  // Of no other table, and of this one while the backend sees the same.
+  uint64_t version() const { return version_; }
+  void see(int layer, KvKind kind, int64_t chunk, const KvRecord& place) {
+    change();
+    view(layer, kind, chunk) = place;
   }
 
   // The backend sees all records that lie in memory, or none that could leave it.
@@ -66,8 +69,13 @@ class RecordTable {
   }
 
  private:
+  // Comes before any change of what the backend sees, also of where it lies.
+  void change();
+  KvRecord& view(int layer, KvKind kind, int64_t chunk) {
+    return views_[track(layer, kind)][static_cast<size_t>(chunk)];
+  }
   template <typename Place>
-  void see(const Place& place_of);
+  void see_each(const Place& place_of);
   size_t track(int layer, KvKind kind) const { return static_cast<size_t>(layer + static_cast<int>(kind) * n_layers_); }
   std::vector<ChunkRecords*>& of(KvKind kind) { return chunks_[static_cast<size_t>(kind)]; }
   const std::vector<ChunkRecords*>& of(KvKind kind) const { return chunks_[static_cast<size_t>(kind)]; }
@@ -76,6 +84,7 @@ class RecordTable {
   std::vector<ChunkRecords*> chunks_[kKvKinds];  // null: not held
   std::vector<std::vector<KvRecord>> views_;     // [layer of a kind][chunk]
   int64_t n_held_ = 0;
+  uint64_t version_ = 0;  // 0: nothing was seen yet
 };
 
 }  // namespace quire

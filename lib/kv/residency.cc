@@ -397,9 +397,14 @@ bool Residency::is_in(const Record& record) const {
   return bool(record.place());
 }
 
-int64_t Residency::n_in(const ChunkRecords& chunk) const {
+int64_t Residency::n_out(const RecordUser& user) const {
   MutexLock lock(mutex_);
-  return std::count_if(chunk.records.begin(), chunk.records.end(), [](const Record& r) { return bool(r.place()); });
+  return user.n_out_;
+}
+
+int64_t Residency::n_out(const ChunkRecords& chunk) const {
+  MutexLock lock(mutex_);
+  return chunk.n_out;
 }
 
 TierStats Residency::device_stats(const RecordUser& user) const {

@@ -198,8 +198,9 @@ class Residency final : private TransferListener {
   bool is_in(const Record& record) const;
   // Whether nobody has written to any of its records, which have slots, nor asked for one.
   bool is_fresh(const ChunkRecords& chunk) const;
-  // How many of the chunk's records are in memory.
-  int64_t n_in(const ChunkRecords& chunk) const;
+  // How many records are not in memory: of those that the user holds, of a chunk.
+  int64_t n_out(const RecordUser& user) const;
+  int64_t n_out(const ChunkRecords& chunk) const;
 
  private:
   using State = Record::State;

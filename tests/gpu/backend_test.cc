@@ -1,6 +1,7 @@
 // The CUDA backend on the emulated device: operations beside those of the CPU backend, queues, and what fails.
 
 #include "lib/backend/cuda/cuda_backend.h"
+#include "lib/backend/cuda/cuda_queue.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -488,6 +489,47 @@ TEST(CudaQueue, AThreadUsesThoseOfTwoDevicesInTurn) {
     const float first = static_cast<float>(1 + 4 * i);
     EXPECT_EQ(devices[i].values(kBF16, *buffers[i]), (std::vector<float>{first, first + 1, first, first + 1}));
   }
+}
+
+// They are known by where the records' list lies and by its version, and an array is used again for another list.
+TEST(CudaQueue, ArraysOfAddressesAreThoseOfTheirVersion) {
+  Device device;
+  auto& queue = static_cast<cuda::CudaQueue&>(*device.queue);
+  const auto page = take(device.backend->allocate(4096, MemoryKind::kDevice));
+  const auto addresses_of = [](const std::vector<KvRecord>& records) {
+    std::vector<void*> all;
+    for (const KvRecord& record : records) all.push_back(cuda::address(record));
+    return all;
+  };
+  const auto on_device = [&](const std::vector<KvRecord>& records, uint64_t version) {
+    std::vector<void*> all(records.size());
+    void* const* const there = take(queue.records({records, false, version}));
+    Device::check(queue.read(there, all.data(), all.size() * sizeof(void*)));
+    return all;
+  };
+  std::vector<KvRecord> first = {{page.get(), 0}, {}, {page.get(), 512}}, second = {{page.get(), 1024}};
+  const std::vector<void*> before = addresses_of(first);
+  EXPECT_EQ(on_device(first, 7), before);
+  EXPECT_EQ(on_device(second, 7), addresses_of(second));
+  first[1] = {page.get(), 2048};
+  EXPECT_EQ(on_device(first, 7), before) << "compared again";
+  EXPECT_EQ(on_device(first, 8), addresses_of(first));
+  first[1] = {};
+  EXPECT_EQ(on_device(first, 0), addresses_of(first));
+  EXPECT_EQ(on_device(first, 8), addresses_of(first));
+
+  // The array that was used longest ago is that of the list that comes next.
+  queue.begin_step(1);
+  std::vector<KvRecord> third = {{page.get(), 3072}};
+  EXPECT_EQ(on_device(third, 7), addresses_of(third));
+  EXPECT_EQ(on_device(third, 8), addresses_of(third));
+
+  // An array of other addresses takes the place of a list that was freed.
+  std::vector<void*> others = {nullptr};
+  void* found = page.get();
+  Device::check(queue.read(take(queue.table(third.data(), others)), &found, sizeof found));
+  EXPECT_EQ(found, nullptr);
+  EXPECT_EQ(on_device(third, 8), addresses_of(third));
 }
 
 // More than the pinned memory takes at once, from memory that is overwritten after each call.

@@ -140,34 +140,40 @@ CudaQueue::AddressTable& CudaQueue::table_of(const void* key) {
     table_by_key_.erase(tables_.front().key);
     tables_.splice(tables_.end(), tables_, tables_.begin());
     tables_.back().key = key;
+    tables_.back().version = 0;
     table_by_key_[key] = std::prev(tables_.end());
   } else {
-    tables_.push_back({key, step_, {}, {}});
+    tables_.push_back({key, step_, {}, {}, 0});
     table_by_key_[key] = std::prev(tables_.end());
   }
   tables_.back().step = step_;
   return tables_.back();
 }
 
-Result<void* const*> CudaQueue::table(const void* key, const std::vector<void*>& addresses) {
+Result<void* const*> CudaQueue::table(const void* key, const std::vector<void*>& addresses, uint64_t version) {
   AddressTable& own = table_of(key);
   const size_t bytes = addresses.size() * sizeof(void*);
   if (own.memory.data() == nullptr || own.memory.size() < bytes) {
     own.addresses.clear();
     QUIRE_TRY(replace(own.memory, std::max<size_t>(2 * bytes, kAlignment)));
   } else if (own.addresses == addresses) {
-    return reinterpret_cast<void* const*>(own.memory.data());
+    own.version = version;
+    return own.on_device();
   }
   own.addresses.clear();  // until the copy is queued
+  own.version = 0;
   QUIRE_TRY(upload(addresses.data(), own.memory.data(), bytes));
   own.addresses = addresses;
-  return reinterpret_cast<void* const*>(own.memory.data());
+  own.version = version;
+  return own.on_device();
 }
 
 Result<void* const*> CudaQueue::records(const KvRecords& records) {
+  const AddressTable& own = table_of(records.chunks.data());
+  if (records.version != 0 && own.version == records.version) return own.on_device();
   addresses_.clear();
   for (const KvRecord& record : records.chunks) addresses_.push_back(address(record));
-  return table(records.chunks.data(), addresses_);
+  return table(records.chunks.data(), addresses_, records.version);
 }
 
 Result<void* const*> CudaQueue::pages(const Representations& representations) {

@@ -117,7 +117,7 @@ class CudaQueue : public Queue {
   }
   // The addresses on the device, as an array there: valid until the step after this one. They are copied only where
   // they are not what they were: `key` says which array it is, and need not be right.
-  Result<void* const*> table(const void* key, const std::vector<void*>& addresses);
+  Result<void* const*> table(const void* key, const std::vector<void*>& addresses, uint64_t version = 0);
   Result<void* const*> records(const KvRecords& records);
   Result<void* const*> pages(const Representations& representations);
 
@@ -136,6 +136,9 @@ class CudaQueue : public Queue {
     int64_t step;  // that used it last
     DeviceMemory memory;
     std::vector<void*> addresses;
+    uint64_t version = 0;  // KvRecords::version of these addresses; 0: they are compared
+
+    void* const* on_device() const { return reinterpret_cast<void* const*>(memory.data()); }
   };
   // The table of `key`, which is now the last of tables_. A key without one gets the table that was used longest ago,
   // if this step has not used it, else a new one. So there are never more than the largest step used.
