@@ -268,8 +268,8 @@ int attend_in_chunks(Stream stream, const AttendInChunks& args) {
   const dim3 grid(static_cast<unsigned>(args.n_chunks), static_cast<unsigned>(args.n_query_heads));
   return with_head(args.shape, [&](auto width, auto kv) {
     return with_type(args.queries.type, [&](auto in) {
-      return launch(attend_in_chunks_kernel<decltype(width)::value, decltype(kv), decltype(in)>, grid, kThreads,
-                    static_cast<size_t>(attend_in_chunks_bytes(args.shape)), stream, args);
+      return launch_varying(attend_in_chunks_kernel<decltype(width)::value, decltype(kv), decltype(in)>, grid, kThreads,
+                            static_cast<size_t>(attend_in_chunks_bytes(args.shape)), stream, args);
     });
   });
 }

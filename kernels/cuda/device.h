@@ -1,7 +1,8 @@
 // What kernels are written with, beside CUDA C++ itself. It and warpgroup.h alone have one body for nvcc and another
 // for the emulation, in which kernels run on the CPU for tests (tests/gpu/emulation/).
 //
-// A kernel uses dynamic shared memory only (QUIRE_SHARED_MEMORY), is launched by launch(), and has no PTX of its own.
+// A kernel uses dynamic shared memory only (QUIRE_SHARED_MEMORY), is launched by launch() or launch_varying(), and has
+// no PTX of its own.
 #pragma once
 
 #include <cstdint>
@@ -45,18 +46,34 @@ constexpr size_t kLeastSharedMemory = size_t{99} << 10;
 
 #if defined(__CUDACC__)
 
-// Queues the kernel. Returns cudaSuccess (0) or what was wrong with the launch.
+// Queues the kernel, which may take up to `most_shared_bytes`. Returns cudaSuccess (0) or what was wrong with the
+// launch.
 template <typename... Parameters, typename... Arguments>
-int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-           Arguments... arguments) {
+int launch_within(size_t most_shared_bytes, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+                  cudaStream_t stream, Arguments... arguments) {
   constexpr size_t kWithoutAsking = 48 << 10;
-  if (shared_bytes > kWithoutAsking) {
+  if (most_shared_bytes > kWithoutAsking) {
     const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most_shared_bytes));
     if (error != cudaSuccess) return error;
   }
   kernel<<<grid, block, shared_bytes, stream>>>(arguments...);
   return cudaGetLastError();
+}
+
+// A kernel that takes as much shared memory in all of its launches.
+template <typename... Parameters, typename... Arguments>
+int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+           Arguments... arguments) {
+  return launch_within(shared_bytes, kernel, grid, block, shared_bytes, stream, arguments...);
+}
+
+// One whose launches differ in it, up to kLeastSharedMemory. The limit that is asked for belongs to the kernel and is
+// always the same, as another thread may launch it at the same time.
+template <typename... Parameters, typename... Arguments>
+int launch_varying(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                   Arguments... arguments) {
+  return launch_within(kLeastSharedMemory, kernel, grid, block, shared_bytes, stream, arguments...);
 }
 
 // Multiprocessors of the calling thread's device.
@@ -154,6 +171,12 @@ int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_b
            Arguments... arguments) {
   emulation::launch(grid, block, shared_bytes, [&] { kernel(arguments...); });
   return 0;
+}
+
+template <typename... Parameters, typename... Arguments>
+int launch_varying(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                   Arguments... arguments) {
+  return shared_bytes <= kLeastSharedMemory ? launch(kernel, grid, block, shared_bytes, stream, arguments...) : 1;
 }
 
 // One, so that few blocks have to go through all there is.

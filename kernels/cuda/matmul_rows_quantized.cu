@@ -185,8 +185,8 @@ int launch_rows(Stream stream, const MatmulArgs& args) {
   const int64_t slice = std::min((args.w.k + kTileElements - 1) / kTileElements, kMostShared / kTileBytes);
   const int64_t blocks =
       std::min<int64_t>((args.w.n + kWarps - 1) / kWarps, int64_t{blocks_of(kRows)} * n_processors());
-  return launch(matmul_rows_quantized_kernel<kType, X, kRows>, static_cast<unsigned>(blocks), kThreads,
-                static_cast<size_t>(slice * kTileBytes), stream, args, static_cast<int>(slice));
+  return launch_varying(matmul_rows_quantized_kernel<kType, X, kRows>, static_cast<unsigned>(blocks), kThreads,
+                        static_cast<size_t>(slice * kTileBytes), stream, args, static_cast<int>(slice));
 }
 
 }  // namespace

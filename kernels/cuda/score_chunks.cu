@@ -150,9 +150,9 @@ int score_chunks(Stream stream, const ScoreChunks& args) {
       }
       const auto with_rows = [&](auto rows) {
         constexpr int kRows = decltype(rows)::value;
-        return launch(score_vectors_kernel<kRows, In, Vectors>, blocks((args.n + kRows - 1) / kRows),
-                      static_cast<unsigned>(kVectorThreads), vector_floats<kRows>(args.head_dim) * sizeof(float),
-                      stream, args);
+        return launch_varying(score_vectors_kernel<kRows, In, Vectors>, blocks((args.n + kRows - 1) / kRows),
+                              static_cast<unsigned>(kVectorThreads),
+                              vector_floats<kRows>(args.head_dim) * sizeof(float), stream, args);
       };
       return args.n < kFewRows ? with_rows(std::integral_constant<int, 1>())
                                : with_rows(std::integral_constant<int, kManyRows>());
