@@ -28,13 +28,17 @@ __device__ __forceinline__ void finish_element(const MatmulArgs& args, int64_t r
   }
 }
 
-// Of a few rows, a column of which is a warp's: all of its lanes call it, with their sums.
+// Of a few rows, a column of which is a warp's: all of its lanes call it, with their sums. A lane finishes one row, so
+// that rows do not wait for each other's memory.
 template <int kRows>
 __device__ __forceinline__ void finish_column(const MatmulArgs& args, int64_t column, const float (&sums)[kRows]) {
+  const int lane = lane_of_warp();
+  float own = 0;
   QUIRE_UNROLL for (int r = 0; r < kRows; ++r) {
     const float sum = warp_sum(sums[r]);
-    if (lane_of_warp() == 0 && r < args.n_rows) finish_element(args, r, column, sum);
+    if (lane == r) own = sum;
   }
+  if (lane < kRows && lane < args.n_rows) finish_element(args, lane, column, own);
 }
 
 // Kernels of one type of weights: defined in matmul_rows.cu and matmul_rows_quantized.cu.

@@ -179,7 +179,7 @@ FAULTS = [
     ("the weights behind the last whole 16 bytes are left out", "matmul_rows.cu", "if (at < args.w.k) {", "if (at < whole) {", ROWS),
     ("a lane's later loads are of its first place", "matmul_rows.cu", "load_16(loaded[i], row + first + i * kStep);",
      "load_16(loaded[i], row + first);", ROWS),
-    ("rows that are not there are written", "matmul_kernels.h", " && r < args.n_rows) finish_element", ") finish_element", ROWS),
+    ("rows that are not there are written", "matmul_kernels.h", " && lane < args.n_rows) finish_element", ") finish_element", ROWS),
     ("all rows of x are the first one", "matmul_rows.cu", "(r < last_ ? r : last_) * stride_", "(r < 0 ? r : 0) * stride_", ROWS),
     ("the second part of x's 16 bytes is the first one", "matmul_rows.cu", "load_16(x + j, from + j);", "load_16(x + j, from);", ROWS),
     ("no barrier behind the staging of x", "matmul_rows_quantized.cu", "begin, n);\n        __syncthreads();", "begin, n);", ROWS),
