@@ -1,5 +1,7 @@
 // The product of a few rows with weights that are not quantised, for decoding: a warp per column of the result, whose
 // weights its lanes read in turn.
+#include <algorithm>
+
 #include "kernels/cuda/matmul_kernels.h"
 
 namespace quire::cuda {
@@ -94,12 +96,30 @@ int matmul_rows(Stream stream, const MatmulArgs& args) {
   });
 }
 
+namespace {
+
+DeviceRows rows_from(DeviceRows rows, int64_t first) {
+  rows.data = static_cast<char*>(rows.data) + static_cast<int64_t>(row_bytes(rows.type, rows.stride)) * first;
+  return rows;
+}
+
+}  // namespace
+
 int matmul(Stream stream, DeviceRows x, int64_t n_rows, const DeviceMatrix& w, const float* bias, bool add,
            DeviceRows y) {
   if (w.n == 0 || n_rows == 0) return 0;
-  if (n_rows > kFewRows) return matmul_tiles(stream, {x, n_rows, w, bias, add, y});
   const MatmulArgs args{x, n_rows, w, bias, add, y};
-  return is_quantized(w.type) ? matmul_rows_quantized(stream, args) : matmul_rows(stream, args);
+  if (!is_quantized(w.type)) return n_rows <= kFewRows ? matmul_rows(stream, args) : matmul_tiles(stream, args);
+  if (n_rows > kFewQuantizedRows) return matmul_tiles(stream, args);
+  for (int64_t first = 0; first < n_rows; first += kFewRows) {
+    MatmulArgs some = args;
+    some.x = rows_from(x, first);
+    some.y = rows_from(y, first);
+    some.n_rows = std::min(kFewRows, n_rows - first);
+    const int error = matmul_rows_quantized(stream, some);
+    if (error != 0) return error;
+  }
+  return 0;
 }
 
 }  // namespace quire::cuda

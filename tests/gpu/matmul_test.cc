@@ -92,7 +92,7 @@ class MatmulKernels : public OnEverySchedule {
           expected += product;
           magnitude += std::abs(product);
         }
-        const bool rounded = is_quantized(w.matrix.type) && rows <= cuda::kFewRows;
+        const bool rounded = is_quantized(w.matrix.type) && rows <= cuda::kFewQuantizedRows;
         const double rounding = rounded ? rounding_of(w, j, x, r * x_stride) : 0;
         ASSERT_NEAR(y[r * y_stride + j], expected, relative * magnitude + rounding + tolerance(y_type, expected))
             << r << " " << j;
@@ -110,7 +110,8 @@ TEST_P(MatmulKernels, OfFewRows) {
   for (const ElementType type : kWeightTypes) {
     SCOPED_TRACE(element_name(type));
     const Weights w(random_, type, 9, is_quantized(type) ? 1280 : 1229);
-    for (const int64_t rows : {1, 2, 3, 7, 8}) {
+    for (const int64_t rows : {1, 2, 3, 7, 8, 9, 16}) {
+      if (rows > cuda::kFewRows && !is_quantized(type)) continue;
       const ElementType x = rows == 2 ? ElementType::kF32 : rows == 3 ? ElementType::kF16 : ElementType::kBF16;
       for (const bool aligned : {false, true}) {
         expect_product(w, x, rows % 2 == 0 ? ElementType::kF32 : ElementType::kBF16, rows, rows != 3, rows > 2, 1e-6,
@@ -140,7 +141,8 @@ TEST_P(MatmulKernels, RowsAreTheSameAlone) {
   for (const ElementType type : kWeightTypes) {
     SCOPED_TRACE(element_name(type));
     const Weights w(random_, type, 5, 19 * 256);
-    const int64_t rows = cuda::kFewRows, n = w.matrix.n, k = w.matrix.k;
+    const int64_t rows = is_quantized(type) ? cuda::kFewQuantizedRows : cuda::kFewRows;
+    const int64_t n = w.matrix.n, k = w.matrix.k;
     Elements x = random_elements(random_, ElementType::kBF16, rows * k), all(ElementType::kF32, rows * n);
     ASSERT_EQ(run(&cuda::DeviceApi::matmul, x.rows(k), rows, w.matrix, nullptr, false, all.rows(n)), 0);
     for (int64_t first = 0, several = 1; first < rows; first += several, ++several) {
@@ -181,8 +183,10 @@ TEST_P(MatmulKernels, OfManyRows) {
     const Weights w(random_, type, 70, is_quantized(type) ? 256 : 104);
     const ElementType x = type == ElementType::kF32 ? ElementType::kF32 : ElementType::kBF16;
     // Both operands are rounded to bf16.
-    expect_product(w, x, ElementType::kF32, 67, true, true, 4e-3);
-    if (HasFatalFailure()) return;
+    for (const int64_t rows : {17, 67}) {
+      expect_product(w, x, ElementType::kF32, rows, true, true, 4e-3);
+      if (HasFatalFailure()) return;
+    }
   }
 }
 
