@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 namespace quire::cuda {
 namespace {
@@ -21,7 +22,12 @@ constexpr int64_t kMostParts = 64;
 Result<ListMemory> ListPool::take(size_t bytes) {
   {
     MutexLock lock(mutex_);
-    const auto fits = std::ranges::find_if(kept_, [&](const ListMemory& m) { return m.host.size() >= bytes; });
+    // The least that suffices, and of equals always the same: steps whose lists lie where they lay can be graphs.
+    auto fits = kept_.end();
+    for (auto m = kept_.begin(); m != kept_.end(); ++m) {
+      const auto rank = [](const ListMemory& of) { return std::pair(of.host.size(), of.device.data()); };
+      if (m->host.size() >= bytes && (fits == kept_.end() || rank(*m) < rank(*fits))) fits = m;
+    }
     if (fits != kept_.end()) {
       ListMemory taken = std::move(*fits);
       kept_.erase(fits);

@@ -50,7 +50,10 @@ Status StepGraphs::queue(Commands commands) {
   }
   steps_.splice(steps_.end(), steps_, known);
   Step& step = steps_.back();
-  if (possible_ && !step.captured) possible_ = step.captured = capture(step);
+  if (!step.captured && possible()) {
+    step.captured = capture(step);
+    n_failures_ = step.captured ? 0 : n_failures_ + 1;
+  }
   if (!step.captured) return call_all(commands);
   return device_.check(device_.api().launch_graph(step.graph, stream_), "launching a step");
 }

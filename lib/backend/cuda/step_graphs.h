@@ -63,13 +63,15 @@ class StepGraphs {
   StepGraphs& operator=(const StepGraphs&) = delete;
 
   // Queues a step's calls. When they come for the second time a graph is made of them, which is launched from then on.
-  // Where that fails, calls are made as they are from then on.
+  // Where that fails, calls are made as they are, and the next time is another attempt: what else the process does on
+  // the device can break a capture. kMostFailures of them one after the other are enough.
   Status queue(Commands commands);
   // Whether graphs can be made here; otherwise noting calls is in vain.
-  bool possible() const { return possible_ && device_.api().begin_capture != nullptr; }
+  bool possible() const { return n_failures_ < kMostFailures && device_.api().begin_capture != nullptr; }
 
   // Steps that are kept, the latest ones: sessions that decode in turn have one each.
   static constexpr size_t kMostSteps = 8;
+  static constexpr int kMostFailures = 3;
 
  private:
   struct Step {
@@ -83,7 +85,7 @@ class StepGraphs {
   const CudaDevice& device_;
   const Stream stream_;
   std::list<Step> steps_;  // by their last use
-  bool possible_ = true;
+  int n_failures_ = 0;     // since a graph was made
 };
 
 }  // namespace quire::cuda
