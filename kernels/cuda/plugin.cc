@@ -80,15 +80,25 @@ int describe(int device, DeviceFacts* out) {
   return 0;
 }
 
+// A host that captures a graph of its own, on a stream and thread of its own, may do so in the mode that forbids all
+// threads of the process, save those that are "relaxed", what could disturb it: allocating, asking events, loading
+// kernels. A call that is refused so would fail, and break the host's capture too.
+int use_device(int device) {
+  thread_local const bool relaxed = [] {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    return cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
+  }();
+  static_cast<void>(relaxed);
+  return said(cudaSetDevice(device));
+}
+
 int free_memory(int device, int64_t* out) {
-  if (const int error = said(cudaSetDevice(device)); error != 0) return error;
+  if (const int error = use_device(device); error != 0) return error;
   size_t free = 0, total = 0;
   if (const int error = said(cudaMemGetInfo(&free, &total)); error != 0) return error;
   *out = static_cast<int64_t>(free);
   return 0;
 }
-
-int use_device(int device) { return said(cudaSetDevice(device)); }
 
 // ---- memory
 
