@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <iterator>
 #include <optional>
 
+#include "lib/model/quantize_model.h"
 #include "tests/unit/model/loaded_model.h"
 #include "tests/unit/model/temporary_folder.h"
 
@@ -91,6 +93,68 @@ TEST(ModelLoader, ConvertsProjections) {
   EXPECT_EQ(f16.model().weights().type, ElementType::kF16);
   EXPECT_EQ(widened.model().weights().type, ElementType::kF32);
   EXPECT_EQ(f16.logits(), widened.logits());
+}
+
+// Root mean squares.
+double relative_error(const std::vector<float>& x, const std::vector<float>& exact) {
+  double squares = 0, all = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    squares += std::pow(double{x[i]} - exact[i], 2);
+    all += std::pow(double{exact[i]}, 2);
+  }
+  return std::sqrt(squares / all);
+}
+
+// Projections that are rounded while a model of floats is loaded: what that changes grows with the steps between
+// values, a GGUF file of the same floats gives the same bits, and floats that `quantize` rounded before stay what they
+// are.
+TEST(ModelLoader, QuantizesProjections) {
+  const test::TemporaryFolder folder;
+  ThreadPool pool{2};
+  const auto write = [&](const std::string& from, const char* recipe) {
+    const std::string to = folder.file(std::string(recipe) + ".gguf");
+    EXPECT_TRUE(quantize_model({from, to, recipe, &pool, nullptr, {}}).ok());
+    return to;
+  };
+  const std::string directory = std::string(QUIRE_SOURCE_DIR) + "/examples/embedded_model/model";
+  const std::string file = write(directory, "f32");
+  Loaded f32(directory);
+  const auto exact = f32.logits();
+  ModelLoader::Options options;
+  options.activation_type = ElementType::kF32;
+  double of_8_bits = 0;
+  const std::pair<ElementType, double> steps[] = {{ElementType::kQ8_0, 1},
+                                                  {ElementType::kQ5_1, 8},
+                                                  {ElementType::kQ5_0, 8},
+                                                  {ElementType::kQ4_1, 16},
+                                                  {ElementType::kQ4_0, 16}};
+  for (const auto& [type, step] : steps) {
+    SCOPED_TRACE(element_name(type));
+    options.weight_type = static_cast<int32_t>(type);
+    options.map = false;
+    Loaded quantized(directory, options);
+    ASSERT_TRUE(quantized.status().ok()) << quantized.status().message();
+    for (const auto& part : quantized.model().weights().matrix_parts) EXPECT_EQ(part.type, type);
+    EXPECT_LT(quantized.model().weights().bytes, f32.model().weights().bytes);
+    const auto logits = quantized.logits();
+    const double error = relative_error(logits, exact);
+    if (type == ElementType::kQ8_0) of_8_bits = error;
+    EXPECT_LT(error, step * 0.08);
+    EXPECT_GT(error, step / 2 * of_8_bits);
+    EXPECT_LT(error, step * 2 * of_8_bits);
+    options.map = true;
+    Loaded of_file(file, options);
+    ASSERT_TRUE(of_file.status().ok()) << of_file.status().message();
+    EXPECT_EQ(of_file.logits(), logits);
+  }
+  const std::string rounded = write(directory, "q8_0");
+  const std::string floats = write(rounded, "f32");
+  options.weight_type = static_cast<int32_t>(ElementType::kQ8_0);
+  Loaded again(floats, options);
+  options.weight_type = 0;
+  Loaded once(rounded, options);
+  ASSERT_TRUE(again.status().ok() && once.status().ok());
+  EXPECT_EQ(again.logits(), once.logits());
 }
 
 // What a matrix is kept in counts for each: layers of one type and a head of another are two ways to round.
