@@ -39,6 +39,13 @@ class RealModelTest(unittest.TestCase):
             answer = run("run", "-q", "-m", MODEL, "--activations", activations, "--chat", "-p", question, "-n", "16")
             self.assertIn("Paris", answer)
 
+    def test_short_texts_cost_nothing(self):
+        """What reads beyond the trained length reads a text of a few hundred tokens as plain attention does."""
+        text = (SOURCE / "README.md").read_text()[:2400] + "\n\nIn short,"
+        answers = {strategy: run("run", "-q", "-m", MODEL, "-s", strategy, "-p", text, "-n", "24")
+                   for strategy in ("full", "dca", "full + dynamic_ntk(factor=2)", "auto")}
+        self.assertEqual(set(answers.values()), {answers["full"]}, answers)
+
     def test_continues(self):
         self.assertIn("Paris", run("run", "-q", "-m", MODEL, "-p", "The capital of France is", "-n", "4"))
 

@@ -141,13 +141,14 @@ double largest_difference(std::span<const float> a, std::span<const float> b) {
   return most / scale;
 }
 
-// The methods leave short texts alone: up to C + 1 and S + R + 1 tokens they are plain attention. (Numerically: their
-// rotations are composed of other numbers.)
+// The methods leave short texts alone: up to C + 1 and S + R + 1 tokens, and up to the trained length those that change
+// frequencies, they are plain attention. (Numerically: their rotations are composed of other numbers.)
 TEST(ShortTexts, SeePlainAttention) {
   const struct {
     std::string strategy;
     int64_t same;
   } cases[] = {{"dca", 128},
+               {"full + dynamic_ntk(factor=2)", 128},
                {"dca(chunk=40, cap=55)", 56},
                {"longheads(chunk=16, chunks=4)", 64},
                {"longheads(chunk=32, chunks=3, begin=100, forced=paper, select=group)", 100},
