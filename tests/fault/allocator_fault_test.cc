@@ -18,7 +18,7 @@ class AllocatorFault : public testing::TestWithParam<bool> {
  protected:
   bool all_later() const { return GetParam(); }
   void fail_at(int64_t n) { memory_.fail_at(n, all_later()); }
-  void fail_loads(const std::string& path);
+  void fail_loads(const std::string& path, const LoadWay& way = {});
 
   HostMemory memory_;  // what a failed call took goes back on the engine thread, perhaps a moment after the call
 };
@@ -28,21 +28,29 @@ TEST_P(AllocatorFault, Load) { fail_loads(model_directory("short_128")); }
 TEST_P(AllocatorFault, LoadModelsWithBpe) {
   const BpeModels models;
   for (const std::string& path : {models.gguf(), models.gguf_parts(), models.directory()}) {
-    SCOPED_TRACE(path);
-    fail_loads(path);
+    for (const LoadWay& way : kLoadWays) {
+      SCOPED_TRACE(path + ", load " + std::to_string(way.load) + ", type " + std::to_string(way.weight_type));
+      fail_loads(path, way);
+    }
   }
 }
 
 // Loads with a failure at each allocation in turn.
-void AllocatorFault::fail_loads(const std::string& path) {
+void AllocatorFault::fail_loads(const std::string& path, const LoadWay& way) {
+  quire_model_options options;
+  quire_model_options_init(&options, sizeof options);
+  options.load = way.load;
+  options.weight_type = way.weight_type;
   auto runtime = make_runtime(2, &memory_);
   int64_t n = 0;
   for (quire_status status = QUIRE_ERROR_OUT_OF_MEMORY; status != QUIRE_OK;) {
-    Owned<quire_model> model;
+    quire_model* model = nullptr;
     Outcome outcome;
     fail_at(++n);
-    status = load_model(runtime.get(), path, &model, &outcome);
+    status = quire_model_load(runtime.get(), path.data(), path.size(), &options, &model, &outcome.error);
+    outcome.status = status;
     memory_.fail_at(0);
+    const Owned<quire_model> owner(model);
     ASSERT_TRUE(status == QUIRE_OK || status == QUIRE_ERROR_OUT_OF_MEMORY) << n << ": " << outcome.text();
     if (status != QUIRE_OK) {
       ASSERT_NE(outcome.error.message[0], '\0');

@@ -1,6 +1,8 @@
 #include "tests/fault/bpe_models.h"
 
+#include <cstdint>
 #include <iterator>
+#include <map>
 #include <vector>
 
 #include "tests/gguf_model.h"
@@ -25,9 +27,33 @@ nlohmann::json tokenizer_json() {
           {"decoder", {{"type", "ByteLevel"}}}};
 }
 
+// Other dimensions for a copy of short_128: rows of whole blocks of 32, which can be quantised.
+void make_rows_whole_blocks(const ModelCopy& copy) {
+  copy.configure("hidden_size", 64);
+  copy.configure("intermediate_size", 96);
+  copy.configure("head_dim", 32);
+  const std::map<uint64_t, uint64_t> dimensions = {{60, 64}, {80, 96}, {48, 32}, {3 * 48, 3 * 32}};
+  Safetensors weights(copy.read("model.safetensors"));
+  uint64_t end = 0;
+  for (auto& [name, tensor] : weights.header.items()) {
+    if (name == "__metadata__") continue;
+    uint64_t bytes = sizeof(float);
+    for (auto& n : tensor.at("shape")) {
+      const auto other = dimensions.find(n.get<uint64_t>());
+      if (other != dimensions.end()) n = other->second;
+      bytes *= n.get<uint64_t>();
+    }
+    tensor["data_offsets"] = {end, end + bytes};
+    end += bytes;
+  }
+  weights.data.resize(end);
+  copy.write("model.safetensors", weights.file());
+}
+
 }  // namespace
 
 BpeModels::BpeModels() {
+  make_rows_whole_blocks(copy_);
   copy_.remove("tokenizer.model");
   copy_.write("tokenizer.json", tokenizer_json().dump());
   copy_.write("tokenizer_config.json", R"({"eos_token": "<|end|>", "chat_template": "{{ messages }}"})");

@@ -60,7 +60,8 @@ Safetensors::Safetensors(const std::string& file) {
 }
 
 std::string Safetensors::file() const {
-  const std::string text = header.dump();
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
   const uint64_t length = text.size();
   std::string out(sizeof length, '\0');
   std::memcpy(out.data(), &length, sizeof length);

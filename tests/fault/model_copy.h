@@ -30,7 +30,7 @@ class ModelCopy {
 // A safetensors file taken apart.
 struct Safetensors {
   explicit Safetensors(const std::string& file);
-  std::string file() const;
+  std::string file() const;  // with data that are aligned, as writers align them: others are not mapped
   size_t header_end() const { return file().size() - data.size(); }
   // Overwrites `count` float32 values of a tensor, from element `first` on.
   void fill(const std::string& tensor, size_t first, size_t count, float value);

@@ -121,6 +121,7 @@ struct Application {
   const char* strategy = kStrategy;
   const char* kv_directory = nullptr;                              // of the session's spill file
   const char* packed_directory = nullptr;                          // of the model's packed weights
+  LoadWay way;                                                     // of the model's weights
   uint32_t flags = QUIRE_STREAM_SCORE | QUIRE_STREAM_KEEP_LOGITS;  // of its streams
   Result result;
 
@@ -135,6 +136,8 @@ struct Application {
   quire_status load(const char* path) {
     quire_model_options options;
     quire_model_options_init(&options, sizeof options);
+    options.load = way.load;
+    options.weight_type = way.weight_type;
     options.packed_directory = packed_directory;
     options.packed_directory_len = packed_directory ? std::strlen(packed_directory) : 0;
     return quire_model_load(runtime, path, std::strlen(path), &options, &model, nullptr);
@@ -285,34 +288,42 @@ TEST_P(NewFault, EverywhereInTurn) {
               static_cast<long long>(n_failed), static_cast<long long>(n_resumed));
 }
 
-// Metadata, vocabularies, merges, expressions and headers are read, and all of it goes back.
+// Metadata, vocabularies, merges, expressions and headers are read, weights are mapped and quantised, and all of it
+// goes back. A sample of places is shared out among the ways to load.
 TEST_P(NewFault, LoadingModelsWithBpe) {
+  constexpr int64_t kWays = std::size(kLoadWays);
   const BpeModels models;
   for (const std::string& path : {models.gguf(), models.gguf_parts(), models.directory()}) {
-    SCOPED_TRACE(path);
-    for (int i = 0; i < 2; ++i) {  // what is made once is made in the first run
-      Application application;
-      Failing none(0, 0);
-      application.open(path.c_str());
-      ASSERT_EQ(application.result.status, QUIRE_OK) << application.result.call;
-    }
-    const int64_t total = n_calls, step = step_between_failures(total), live = n_live;
-    int64_t n_failed = 0;
-    for (int64_t n = 1; n <= total; n += step) {
-      Result result;
-      {
+    for (int64_t w = 0; w < kWays; ++w) {
+      const LoadWay& way = kLoadWays[w];
+      SCOPED_TRACE(path + ", load " + std::to_string(way.load) + ", type " + std::to_string(way.weight_type));
+      for (int i = 0; i < 2; ++i) {  // what is made once is made in the first run
         Application application;
-        Failing failing(n, GetParam() ? INT64_MAX : n);
+        application.way = way;
+        Failing none(0, 0);
         application.open(path.c_str());
-        result = application.result;
+        ASSERT_EQ(application.result.status, QUIRE_OK) << application.result.call;
       }
-      ASSERT_EQ(n_live, live) << "allocation " << n << ": " << result.call << " leaks";
-      ASSERT_TRUE(result.status == QUIRE_OK || result.status == QUIRE_ERROR_OUT_OF_MEMORY)
-          << "allocation " << n << ": " << result.call << " gave " << quire_get_status_name(result.status);
-      n_failed += result.status != QUIRE_OK;
+      const int64_t total = n_calls, step = step_between_failures(kWays * total), live = n_live;
+      int64_t n_failed = 0;
+      for (int64_t n = 1 + w * step / kWays; n <= total; n += step) {
+        Result result;
+        {
+          Application application;
+          application.way = way;
+          Failing failing(n, GetParam() ? INT64_MAX : n);
+          application.open(path.c_str());
+          result = application.result;
+        }
+        ASSERT_EQ(n_live, live) << "allocation " << n << ": " << result.call << " leaks";
+        ASSERT_TRUE(result.status == QUIRE_OK || result.status == QUIRE_ERROR_OUT_OF_MEMORY)
+            << "allocation " << n << ": " << result.call << " gave " << quire_get_status_name(result.status);
+        n_failed += result.status != QUIRE_OK;
+      }
+      EXPECT_GT(n_failed, 0);
+      std::printf("%lld allocations; failed at %lld\n", static_cast<long long>(total),
+                  static_cast<long long>(n_failed));
     }
-    EXPECT_GT(n_failed, 0);
-    std::printf("%lld allocations; failed at %lld\n", static_cast<long long>(total), static_cast<long long>(n_failed));
   }
 }
 
