@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "lib/format/gguf_files.h"
 #include "tests/unit/model/loaded_model.h"
@@ -30,6 +31,16 @@ class QuantizeModel : public testing::Test {
     return quantize_model(request);
   }
   std::string file(const std::string& name) const { return folder_.file(name); }
+  // smollm3_yarn with the layers that do not rotate where GGUF has them: every fourth.
+  std::string smollm3() const {
+    std::filesystem::copy(kModels + "smollm3_yarn", file("smollm3"));
+    std::ifstream in(file("smollm3/config.json"));
+    std::string config((std::istreambuf_iterator<char>(in)), {});
+    const std::string key = "\"no_rope_layers\"";
+    config.replace(config.find(key), key.size(), "\"not_read\"");  // what then counts is no_rope_layer_interval
+    std::ofstream(file("smollm3/config.json")) << config;
+    return file("smollm3");
+  }
   size_t n_files() const {
     return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_.path()), {}));
   }
@@ -41,16 +52,18 @@ class QuantizeModel : public testing::Test {
 
 // Names, orders of rows, configuration: a file of f32 weights is the same model to the bit.
 TEST_F(QuantizeModel, KeepsTheModel) {
-  for (const char* name : {"mha_default", "gqa_llama3_tied", "gqa_linear", "mha_yarn_f16", "mqa_yarn_sharded",
-                           "mistral_window_64", "gqa_biases_bf16", "qwen2_yarn", "qwen3"}) {
-    SCOPED_TRACE(name);
-    const std::string path = file(std::string(name) + ".gguf");
-    const Status written = write(kModels + name, "f32", path);
+  for (const std::string& model :
+       {kModels + "mha_default", kModels + "gqa_llama3_tied", kModels + "gqa_linear", kModels + "mha_yarn_f16",
+        kModels + "mqa_yarn_sharded", kModels + "mistral_window_64", kModels + "gqa_biases_bf16",
+        kModels + "qwen2_yarn", kModels + "qwen3", smollm3()}) {
+    SCOPED_TRACE(model);
+    const std::string name = std::filesystem::path(model).filename(), path = file(name + ".gguf");
+    const Status written = write(model, "f32", path);
     ASSERT_TRUE(written.ok()) << written.message();
     EXPECT_EQ(done_, total_);
     ModelLoader::Options exact;
     exact.activation_type = ElementType::kF32;
-    Loaded original(kModels + name, exact);
+    Loaded original(model, exact);
     ASSERT_TRUE(original.status().ok()) << original.status().message();
     for (const bool map : {false, true}) {
       ModelLoader::Options options;
@@ -61,7 +74,7 @@ TEST_F(QuantizeModel, KeepsTheModel) {
       const auto a = original.logits(), b = again.logits();
       ASSERT_EQ(a.size(), b.size());
       // GGUF keeps the divisors of frequencies, and YaRN's factor of the logits, as f32.
-      const bool is_rounded = std::string(name) == "gqa_llama3_tied" || std::string(name) == "mha_yarn_f16";
+      const bool is_rounded = name == "gqa_llama3_tied" || name == "mha_yarn_f16";
       EXPECT_LE(difference(a, b), is_rounded ? 1e-5 * largest(a) : 0);
     }
   }
