@@ -1,5 +1,5 @@
 """Runs the first five minutes of each language's README on a fresh Debian, as they stand there; and `chat`: the commands of
-the README's section "Chat", from nothing to the answer about a PDF of thirty pages.
+the README's section "Chat", from nothing to the answer about a PDF of thirty pages, in less than ten minutes.
 
     newcomer.py FOLDER [LANGUAGE|chat...]
 
@@ -77,6 +77,7 @@ def five_minutes(language):
 
 PAGES, PAGE_LINES = 30, 27  # of the report that is asked about: the beginning of the Debian Administrator's Handbook
 FOUNDER = "Ian Murdock"
+CHAT_SECONDS = 600  # at most, from the first command to the answer
 
 
 def chat_commands():
@@ -146,8 +147,8 @@ class Systems:
         return system
 
 
-def run(system, commands):
-    """Runs commands as root in the checkout. Returns the last lines that they print."""
+def run(system, commands, most_seconds=None):
+    """Runs commands as root in the checkout, in at most so many seconds. Returns the last lines that they print."""
     environment = {"HOME": str(HOME), "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8",
                    "DEBIAN_FRONTEND": "noninteractive"} | {k: v for k, v in os.environ.items() if k.startswith("PIP_")}
     if "PIP_CERT" in environment:
@@ -163,7 +164,10 @@ def run(system, commands):
             last.append(line)
     if shell.wait() != 0:
         raise RuntimeError(f"the commands ended with status {shell.returncode}")
-    print(f"({time.monotonic() - begin:.0f} s)", flush=True)
+    seconds = time.monotonic() - begin
+    print(f"({seconds:.0f} s)", flush=True)
+    if most_seconds is not None and seconds > most_seconds:
+        raise RuntimeError(f"the commands took {seconds:.0f} s; expected at most {most_seconds} s")
     return "".join(last)
 
 
@@ -189,7 +193,7 @@ def check_chat(systems):
     system = systems.copy(systems.fresh(), "chat")
     try:
         write_report(system / HOME.relative_to("/") / "quire" / "report.pdf", systems.folder)
-        last = run(system, chat_commands())
+        last = run(system, chat_commands(), CHAT_SECONDS)
         if FOUNDER not in last:
             raise RuntimeError(f"expected {FOUNDER} in the last lines, found {last!r}")
     finally:
