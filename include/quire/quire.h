@@ -654,9 +654,11 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                  one_in= (12; 0: never more than chunks). kv_chunk= is a multiple of chunk.
  *                  represent=mean|minmax (minmax: not the mean but the most that any key could
  *                  score by the least and the greatest of each channel, as in Quest),
- *                  reading=dense|selected (selected: given tokens choose too),
- *                  select=group|head|layer (who chooses together), begin=chunk * chunks (queries
- *                  before it see all), dca_chunk= (3L/4, a multiple of chunk), dca_cap= (L-1)
+ *                  reading=dense|selected (selected: given tokens choose too), sticky= (8, or half
+ *                  of those that are chosen if that is less; how many of them are those that the
+ *                  last given token looked at most), select=group|head|layer (who chooses
+ *                  together), begin=chunk * chunks (queries before it see all), dca_chunk= (3L/4, a
+ *                  multiple of chunk), dca_cap= (L-1)
  *   beacon         Activation Beacon (Zhang et al. 2024, "Soaring from 4K to 400K", eq. 1-2), for
  *                  models with beacon weights: each complete window of window= tokens is condensed
  *                  into stride / ratio condensed entries, which stand for its first stride= tokens
