@@ -18,10 +18,10 @@ if [ ! -d "$handbook" ]; then
   mv -- "$work/files/usr/share/doc/debian-handbook/html/en-US" "$handbook"
 fi
 cmake --preset release >/dev/null
-cmake --build --preset release --target quire_shared
+cmake --build --preset release --target quire_shared quire_chunk_ranks
 if [ ! -x build/report/bin/python ]; then
   python3 -m venv build/report
   build/report/bin/pip install --quiet -r tests/quality/report/requirements.txt
 fi
 exec build/report/bin/python tests/quality/real --library build/release/lib/abi/libquire.so --model "$model" \
-  --handbook "$handbook" "$@"
+  --handbook "$handbook" --ranks build/release/bin/quire_chunk_ranks "$@"

@@ -17,22 +17,25 @@ sys.path.insert(0, str(ROOT / "bindings" / "python"))
 
 from questions import QUESTIONS
 from results import CPU, Results
-from strategies import STRATEGIES
+from strategies import FRONTIER, FRONTIER_LENGTH, STRATEGIES
 from texts import handbook
 
 LENGTHS = (4096, 8192, 12288, 16384, 24576, 32768, 65536)
 DEVICE_LENGTHS = (*LENGTHS, 131072)  # the last one would take hours on a CPU
-TASKS = ("passkey", "perplexity", "multikey", "questions", "needle")
+TASKS = ("passkey", "perplexity", "multikey", "questions", "needle", "speed", "ranks")
+FRONTIER_TASKS = ("passkey", "perplexity", "multikey", "speed")
 
 
 def measure(bench, tasks, strategies, lengths, rounds):
     """Shorter texts first: what fails there is not tried at longer ones."""
     for round_ in range(rounds):
-        for task in tasks:
+        for task in (task for task in tasks if task != "ranks"):
             for length in lengths:
                 for strategy in strategies:
+                    if strategy in FRONTIER and (task not in FRONTIER_TASKS or length != FRONTIER_LENGTH):
+                        continue
                     argument = QUESTIONS if task == "questions" else round_
-                    if task != "questions" or round_ == 0:
+                    if task not in ("questions", "speed") or round_ == 0:
                         getattr(bench, task)(strategy, length, argument)
 
 
@@ -46,14 +49,16 @@ def main():
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing later than this")
     parser.add_argument("--rounds", type=int, default=1, help="repetitions; a round of passkey has ten trials for each length")
     parser.add_argument("--task", choices=TASKS, action="append")
-    parser.add_argument("--strategy", choices=STRATEGIES, action="append")
+    parser.add_argument("--strategy", choices=(*STRATEGIES, *FRONTIER), action="append")
     parser.add_argument("--length", type=int, action="append")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--device", default=CPU, help="what the model runs on, as quire names it: cuda:0")
+    parser.add_argument("--ranks", type=pathlib.Path, help="the program quire_chunk_ranks, which the task of that name needs")
     parser.add_argument("--no-figures", action="store_true", help="do without matplotlib")
     options = parser.parse_args()
     os.environ["QUIRE_LIBRARY"] = str(options.library.resolve())
     import quire
+    import ranks
     from summary import write
     from tasks import Bench
 
@@ -69,8 +74,11 @@ def main():
             description = next(d["description"] for d in runtime.devices() if d["name"] == device) if device != CPU else ""
             bench = Bench(model, description, handbook(options.handbook), results.on(device), lambda: time.monotonic() > end,
                           log)
-            measure(bench, options.task or TASKS, options.strategy or STRATEGIES,
+            tasks = options.task or TASKS
+            measure(bench, tasks, options.strategy or (*STRATEGIES, *FRONTIER),
                     sorted(options.length or (LENGTHS if device == CPU else DEVICE_LENGTHS)), options.rounds)
+            if "ranks" in tasks and options.ranks and device == CPU:
+                ranks.measure(bench, options.ranks, options.model, bench.results, bench.over, log)
     write(results, options.out, not options.no_figures)
 
 

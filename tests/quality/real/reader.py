@@ -48,6 +48,10 @@ class Reader:
         self.session.truncate(self.n_tokens)
         return answer
 
+    def generate(self, n_tokens):
+        """Whatever comes, and how many tokens that are."""
+        return sum(event.kind == "token" for event in self.session.stream(max_tokens=n_tokens, ignore_eos=True))
+
     def give_back(self, end, n_tokens):
         """The tokens of a greedy answer behind the first `end` tokens."""
         ids = []

@@ -4,7 +4,8 @@ import math
 import pathlib
 import sys
 
-from strategies import STRATEGIES, WINDOW, keys_read
+import ranks
+from strategies import FRONTIER, FRONTIER_LENGTH, STRATEGIES, WINDOW, keys_read
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "report"))
 from page import Page
@@ -98,7 +99,81 @@ def depth_maps(page, results):
 
 
 def perplexity(rows):
-    return f"{math.exp(sum(row['nll'] for row in rows) / len(rows)):.2f} ({len(rows)})"
+    """Of the first place, so that all cells of a column are of the same tokens."""
+    return f"{math.exp(rows[0]['nll']):.2f}" if rows[0]["trial"] == 0 else "-"
+
+
+def beside_dca(results, strategy, length):
+    """The perplexity in relation to dca's over the places where both were measured, and their number; None: nowhere."""
+    dca = {row["trial"]: row["nll"] for row in results.of("perplexity", "dca", length)}
+    both = [row["nll"] - dca[row["trial"]] for row in results.of("perplexity", strategy, length) if row["trial"] in dca]
+    return (math.exp(sum(both) / len(both)) - 1, len(both)) if both else None
+
+
+def relation(found):
+    return f"{100 * found[0]:+.1f} % ({found[1]})" if found else "-"
+
+
+def interval(right, n):
+    """Wilson's 95 % interval of a share, in percent."""
+    z2, share = 1.96 ** 2, right / n
+    middle, half = share + z2 / (2 * n), math.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n * n)))
+    return f"{100 * (middle - half) / (1 + z2 / n):.0f}-{100 * (middle + half) / (1 + z2 / n):.0f} %"
+
+
+def frontier(page, results):
+    """What other numbers and vectors of chunks do, in the order of what they read."""
+    n = FRONTIER_LENGTH
+    measured = [name for name in (*STRATEGIES, *FRONTIER) if results.of("passkey", name, n)]
+    if not any(name in FRONTIER for name in measured):
+        return
+    page.heading(f"Quality against keys read, at {thousands(n)}")
+    page.text("What a generated token reads of the KV cache and takes of processor time, and what it finds; perplexity in relation to",
+              "`dca`'s, in brackets of how many places.")
+    rows = []
+    for name in sorted(measured, key=lambda name: keys_read(name, n)):
+        found = [results.of(task, name, n) for task in ("passkey", "needle", "multikey")]
+        speed = results.of("speed", name, n)
+        rows.append((f"`{name}`", [f"{100 * keys_read(name, n):.1f} %",
+                                   f"{1000 * speed[0]['token_cpu_seconds']:.1f}" if speed else "-", *(share(cell) if cell else "-" for cell in found),
+                                   relation(beside_dca(results, name, n))]))
+    page.table("strategy", ["reads", "ms a token", "passkey", "needle", "several needles", "perplexity"], rows)
+
+
+def goals(page, results):
+    """What was hoped of choosing chunks without training, and what came of it: at the lengths that were measured."""
+    page.heading("What was hoped for")
+    page.text("That `dca_topk` answers as `dca` does from a tenth of the KV cache: passkeys within 5 points, perplexity within 3 %; and",
+              "that with `reading=selected` a text of 32k is read twice as fast. Shares of right answers with 95 % intervals.")
+    for n in (16384, 32768, 65536):
+        dca = results.of("passkey", "dca", n)
+        for name in ("dca_topk", "dca_topk_selected"):
+            rows = results.of("passkey", name, n)
+            if not dca or not rows:
+                continue
+            right, of_dca = sum(row["right"] for row in rows), sum(row["right"] for row in dca)
+            reads = keys_read(name, n)
+            page.claim(f"passkey, {thousands(n)}, `{name}`: {right}/{len(rows)} ({interval(right, len(rows))}), `dca` {of_dca}/{len(dca)} "
+                       f"({interval(of_dca, len(dca))}), {100 * reads:.1f} % read",
+                       right / len(rows) >= of_dca / len(dca) - 0.05 and reads <= 0.1)
+    for n in results.lengths("perplexity"):
+        for name in ("dca_topk", "dca_topk_selected"):
+            found = beside_dca(results, name, n) if n > WINDOW else None
+            if found:
+                page.claim(f"perplexity, {thousands(n)}, `{name}`: {relation(found)}", found[0] <= 0.03)
+    times = {name: row for name in ("dca", "dca_topk_selected") for row in results.of("perplexity", name, 32768)[:1]}
+    if len(times) == 2:
+        dca, selected = (row["cpu_seconds"] / row["n_read"] for row in times.values())
+        page.claim(f"reading 32k with `reading=selected`: {dca / selected:.1f} times as fast as `dca`", dca / selected >= 2)
+    page.lines.append("")
+    good = [n for n in results.lengths("passkey") for rows in [results.of("passkey", "dca", n)]
+            if rows and sum(row["right"] for row in rows) / len(rows) >= 0.9]
+    if good:
+        page.text(f"`dca` finds at least nine passkeys in ten at every length that was tried up to {thousands(good[-1])}, "
+                  f"{good[-1] / WINDOW:g} times the trained window.")
+    page.text("Up to the trained window `dca`, `yarn` and `dynamic_ntk` give the tokens of `full`. `self_extend`, `rerope` and",
+              "`streaming_llm` change by definition what lies behind their own windows, which are shorter, and `longheads` and `dca_topk`",
+              "choose; `auto` reads a text that fits the window with `full`.")
 
 
 def write(results, out, draws):
@@ -121,9 +196,14 @@ def write(results, out, draws):
                 depth_maps(page, results)
     if results.of("perplexity"):
         page.heading("Perplexity of the same 1,024 tokens after contexts of different lengths")
-        page.text("Of the Debian handbook; in brackets the number of places: the same ones where the number is the same. The tokens are",
-                  "given to the model; to `dca_topk`, which reads as `dca`, as its own: it generates them one at a time.")
+        page.text("Of the first place in the Debian handbook. The tokens are given to the model; to `dca_topk`, which reads as `dca`, as",
+                  "its own: it generates them one at a time.")
         table(page, "tokens", results, "perplexity", perplexity)
+        page.text("In relation to `dca`'s, over all places where both were measured; in brackets their number.")
+        beyond = [n for n in results.lengths("perplexity") if results.of("perplexity", "dca", n)]
+        page.table("tokens", [thousands(n) for n in beyond],
+                   [(f"`{name}`", [relation(beside_dca(results, name, n)) for n in beyond])
+                    for name in STRATEGIES if name != "dca" and any(beside_dca(results, name, n) for n in beyond)])
         page.heading("What it costs")
         page.text("Milliseconds of processor time for a token of the text that is read, of the first place. A column is of one machine, but",
                   "not all columns are.")
@@ -131,6 +211,9 @@ def write(results, out, draws):
               lambda rows: f"{1000 * rows[0]['cpu_seconds'] / rows[0]['n_read']:.1f}")
         page.text("Most memory of the KV cache, in MiB.")
         table(page, "tokens", results, "perplexity", lambda rows: f"{max(r['kv_bytes_peak'] for r in rows) / 2**20:.0f}")
+    if results.of("speed"):
+        page.text("Milliseconds of processor time for a generated token behind so many. Two cores, all of one machine.")
+        table(page, "tokens", results, "speed", lambda rows: f"{1000 * rows[0]['token_cpu_seconds']:.1f}")
     devices = [results.on(device) for device in results.devices()]
     lengths = sorted({length for measured in (results, *devices) for length in measured.lengths("passkey")})
     if lengths:
@@ -138,6 +221,9 @@ def write(results, out, draws):
                   "each head chooses for itself).")
         page.table("tokens", [thousands(n) for n in lengths],
                    [(f"`{name}`", [f"{100 * keys_read(name, n):.1f} %" for n in lengths]) for name in STRATEGIES])
+    frontier(page, results)
+    ranks.write(page, results)
+    goals(page, results)
     for device in devices:
         device_section(page, device, results)
     (out / "real.md").write_text(page.markdown())

@@ -7,9 +7,10 @@ the key's place: what stands before the key is the same for all of them.
 import math
 import random
 import re
+import time
 
 from reader import Reader
-from strategies import SELECTS_WHEN_ANSWERING, STRATEGIES, WINDOW, answers
+from strategies import WINDOW, answers, expression, selects_when_answering
 from texts import FILLER
 
 # Questions are asked as the model's chat template writes them, behind the text in one message. Of numbers the text goes
@@ -40,7 +41,7 @@ class Bench:
         self.filler = self.tokenizer.encode(FILLER, bos=False)
 
     def reader(self, strategy, length):
-        return Reader(self.model, STRATEGIES[strategy](length), length)
+        return Reader(self.model, expression(strategy, length), length)
 
     def add(self, task, strategy, length, trial, reader, **fields):
         row = {"task": task, "strategy": strategy, "length": length, "trial": trial, **fields, **reader.costs(),
@@ -185,7 +186,7 @@ class Bench:
         if end < length:
             ids, end = ids + ids, end + len(ids)
         with self.reader(strategy, length) as reader:
-            if strategy in SELECTS_WHEN_ANSWERING:
+            if selects_when_answering(strategy, length):
                 reader.feed(ids[end - length:end - TARGETS])
                 reader.read()
                 scores = reader.force(ids[end - TARGETS:end])
@@ -196,3 +197,16 @@ class Bench:
             nll = -sum(scores) / TARGETS
             self.add("perplexity", strategy, length, round_, reader, nll=nll, right=math.isfinite(nll),
                      n_tokens=length)
+
+    def speed(self, strategy, length, round_):
+        """Processor time of a generated token behind so many, whose keys and values are made up."""
+        n_tokens = 32
+        if self.over() or self.results.has("speed", strategy, length, round_):
+            return
+        with self.reader(strategy, length + 2 * n_tokens) as reader:
+            reader.session.fill_random(length)
+            reader.generate(n_tokens)  # takes memory
+            before = time.process_time()
+            n_generated = reader.generate(n_tokens)
+            self.add("speed", strategy, length, round_, reader, right=True,
+                     token_cpu_seconds=round((time.process_time() - before) / n_generated, 6))
