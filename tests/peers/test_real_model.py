@@ -19,6 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "bindings" / "python")]
 
 import quire  # noqa: E402
+from figures import record  # noqa: E402
 
 TOLERANCE = 1e-4  # of all logits, as norms
 PROMPTS = (
@@ -36,14 +37,6 @@ PROMPTS = (
 N_GREEDY = 64
 RECIPES = {"q8_0": 0.01, "q6_k": 0.03, "q5_k_m": 0.06, "q4_k_m": 0.12, "q5_1": 0.06, "q5_0": 0.08, "q4_1": 0.15,
            "q4_0": 0.2}  # relative error of a matrix that the recipe may have at most
-
-
-@pytest.fixture(scope="module")
-def path():
-    got = subprocess.run(["bash", ROOT / "examples" / "get_model.sh"], stdout=subprocess.PIPE, text=True)
-    if got.returncode != 0:
-        pytest.skip("the model cannot be fetched")
-    return pathlib.Path(got.stdout.strip())
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +74,12 @@ def test_logits_equal_those_of_transformers(model, transformer):
             expected = transformer(torch.tensor([ids])).logits[0].double().numpy()
         worst = max(worst, relative(all_logits(model, ids), expected))
     print(f"logits of {len(PROMPTS)} prompts against transformers: {worst:.1e}")
+    record("SmolLM2, Q4_1", prompts=len(PROMPTS), logit_error=worst)
     assert worst < TOLERANCE
 
 
 def test_greedy_tokens_equal_those_of_transformers(model, transformer):
+    n_equal, largest = 0, 0.0
     for prompt in PROMPTS:
         ids = encode(model, prompt)
         with torch.no_grad():
@@ -94,12 +89,15 @@ def test_greedy_tokens_equal_those_of_transformers(model, transformer):
             session.feed_tokens(ids)
             own = [e.token for e in session.stream(N_GREEDY, ignore_eos=True) if e.kind == "token"]
         expected = out[len(ids):]
+        n_equal += own == expected
         if own != expected:  # then both must be as good: the gap of their logits says so
             at = next(i for i, (a, b) in enumerate(zip(own, expected)) if a != b)
             logits = all_logits(model, ids + expected[:at])[-1]
             gap = abs(logits[own[at]] - logits[expected[at]])
+            largest = max(largest, gap)
             print(f"{prompt!r}: token {at} differs, gap of the logits {gap:.1e}")
             assert gap < 1e-3
+    record("SmolLM2, Q4_1", prompts=len(PROMPTS), identical=n_equal, tokens_of_each=N_GREEDY, largest_gap=largest)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -115,4 +113,5 @@ def test_written_files_are_read_by_others(path, recipe, tmp_path):
         b = gguf.quants.dequantize(original[tensor.name].data, original[tensor.name].tensor_type).astype(numpy.float64)
         worst = max(worst, relative(a.ravel(), b.ravel()))
     print(f"{recipe}: the worst matrix has a relative error of {worst:.4f}")
+    record(recipe, matrices=len(written.tensors), worst_matrix_error=worst)
     assert worst < RECIPES[recipe]

@@ -25,6 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bindings" / "python"))
 
 import quire  # noqa: E402
+from figures import record  # noqa: E402
 
 SEED = int(os.environ.get("QUIRE_SEED") or random.SystemRandom().randrange(2**31))
 N_RANDOM = int(os.environ.get("QUIRE_RANDOM_TEXTS") or 4000)
@@ -254,6 +255,7 @@ def compare(name, texts, ours, theirs):
                         f"{other[at:at + 8]} in {text[:200]!r}")
         n_ids += len(other)
     print(f"\n{name}: {len(texts)} texts, {n_ids} ids or characters, no difference (seed {SEED})", end="")
+    record(name, seed=SEED, texts=len(texts), ids_or_characters=n_ids)
 
 
 def compare_with_hugging_face(name, runtime, definition, folder, texts):
@@ -299,11 +301,9 @@ def test_hugging_face_mistral(form, models, runtime, tmp_path):
     compare_with_hugging_face(f"mistral, {form} form", runtime, definition, tmp_path, all_texts(models))
 
 
-def test_hugging_face_smollm2(runtime, tmp_path):
-    """A GGUF file beside the tokenizer.json that is made of it."""
-    path = os.environ.get("QUIRE_SMOLLM2")
-    if not path:
-        pytest.skip("QUIRE_SMOLLM2 names no GGUF file of SmolLM2")
+def test_hugging_face_smollm2(runtime, request, tmp_path):
+    """A GGUF file beside the tokenizer.json that is made of it. QUIRE_SMOLLM2 names another than the real model's."""
+    path = os.environ.get("QUIRE_SMOLLM2") or request.getfixturevalue("path")
     definition = official_tokenizer(path, sequence(DIGITS, byte_level(True)), False, False)
     compare_with_hugging_face("smollm2", runtime, definition, tmp_path, source_texts() + random_texts())
     theirs = tokenizers.Tokenizer.from_str(json.dumps(definition))

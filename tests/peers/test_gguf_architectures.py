@@ -1,0 +1,155 @@
+"""GGUF files that `quire quantize` writes of random models of every architecture, in llama.cpp and in the library.
+
+The models have a small byte-level tokenizer.json. llama.cpp's logits at every position of a random prompt are those of
+the library, which reads the same file, and with float weights also those of transformers, which reads the directory.
+
+Needs llama-cpp-python; QUIRE_COMMAND names the command. The seed is new in every run and printed; QUIRE_SEED=n repeats
+one.
+"""
+
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+
+import pytest
+import tokenizers
+
+from test_tokenizers import BYTE_LEVEL, byte_level
+
+pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "bindings" / "python"), str(ROOT / "tests" / "golden")]
+
+import golden_format  # noqa: E402
+import make_golden  # noqa: E402
+import make_models  # noqa: E402
+import quire  # noqa: E402
+from figures import record  # noqa: E402
+from test_llama_cpp import Peer, quantize_by_peer  # noqa: E402
+from test_real_model import all_logits, encode, relative  # noqa: E402
+
+SEED = int(os.environ.get("QUIRE_SEED") or random.SystemRandom().randrange(2**31))
+N_CONTEXT = 512
+N_IDS = 320
+# Of all logits, as norms. The programs add floats in different orders, and round rotation angles of up to 250 by some
+# 1e-5; other factors of RoPE make a difference of more than 1e-2 (the last test).
+TOLERANCE = 1e-4
+# As test_llama_cpp.py allows with the real model: llama.cpp rounds activations to 8 bits in each product with quantised
+# weights, which changes them by one part in 100 or 200. With the same weights as floats it does not.
+ROUNDING = 0.1
+
+LLAMA3 = {"rope_type": "llama3", **make_models.LLAMA3, "original_max_position_embeddings": 64}
+# name: (family, what its config.json also has, scaling of RoPE, how the tokenizer cuts texts)
+CASES = {
+    "llama-untied": ("Llama", dict(tie_word_embeddings=False), LLAMA3, "llama-bpe"),
+    "llama-tied": ("Llama", dict(tie_word_embeddings=True), LLAMA3, "llama-bpe"),
+    "llama-biases": ("Llama", dict(attention_bias=True, mlp_bias=True), None, "gpt2"),
+    # GGUF calls this architecture llama, too, for which llama.cpp knows no sliding window: no prompt is longer.
+    "mistral": ("Mistral", dict(sliding_window=N_CONTEXT), None, "tekken"),
+    "qwen2": ("Qwen2", {}, None, "qwen2"),  # Q, K and V have biases, by this architecture
+    "qwen3": ("Qwen3", dict(tie_word_embeddings=True), None, "qwen2"),  # Q and K have norms, by this architecture
+    "smollm3": ("SmolLM3", dict(num_hidden_layers=4, no_rope_layer_interval=4, pad_token_id=None), None, "llama-bpe"),
+}
+
+
+def tokenizer_json(family):
+    """A vocabulary of a few sentences, with the pre-tokenizer of a family."""
+    _, pre_tokenizer, _, ignore_merges = BYTE_LEVEL[family]
+    empty = tokenizers.Tokenizer.from_str(json.dumps({
+        "version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": pre_tokenizer,
+        "post_processor": None, "decoder": byte_level(True),
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": ignore_merges,
+                  "vocab": {}, "merges": []}}))
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=N_IDS - 10, special_tokens=["<unk>", "<s>", "</s>"], show_progress=False,
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    empty.train_from_iterator(make_models.SENTENCES, trainer)
+    return empty.to_str()
+
+
+def make_model(folder, generator, name):
+    """A model of random shape, whose rows are whole blocks of q8_0."""
+    family, arguments, rope, tokenizer = CASES[name]
+    head_dim, n_kv_heads = generator.choice((32, 64, 96)), generator.choice((1, 2))
+    n_heads = n_kv_heads * generator.choice((1, 2, 3))
+    # The heads of these two have a size of their own, those of the others are parts of the hidden size.
+    hidden = n_heads * (generator.choice((32, 64, 128)) if family in ("Mistral", "Qwen3") else head_dim)
+    make_models.make_model(
+        folder, generator.randrange(2**31),
+        dict(vocab_size=N_IDS, hidden_size=hidden, num_attention_heads=n_heads, num_key_value_heads=n_kv_heads,
+             head_dim=head_dim, intermediate_size=32 * generator.randrange(2, 9), max_position_embeddings=N_CONTEXT,
+             rms_norm_eps=generator.choice((1e-5, 1e-6)), **arguments),
+        rope=rope, theta=generator.choice((10000.0, 500000.0)), family=family)
+    (folder / "tokenizer.model").unlink()
+    (folder / "tokenizer.json").write_text(tokenizer_json(tokenizer), encoding="utf-8")
+
+
+def make_case(folder, name):
+    """The directory of a random model, and a random prompt."""
+    print(f"\nQUIRE_SEED={SEED}")
+    generator = random.Random(f"{SEED} {name}")
+    make_model(folder / "model", generator, name)
+    ids = golden_format.random_ids(generator.randrange(150, 250), N_IDS, generator.randrange(2**31))
+    return folder / "model", ids
+
+
+def quantize(model, recipe):
+    file = model.parent / f"{recipe}.gguf"
+    subprocess.run([os.environ["QUIRE_COMMAND"], "quantize", "-q", "-t", recipe, model, file], check=True)
+    return file
+
+
+def peer_logits(file, ids):
+    with Peer(file, N_CONTEXT) as peer:
+        return peer.logits(ids)
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    with quire.Runtime(threads=2) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_floats(name, runtime, tmp_path):
+    folder, ids = make_case(tmp_path, name)
+    file = quantize(folder, "f32")
+    truth = make_golden.transformers_logits(folder, ids).numpy()
+    with runtime.load(file) as model, Peer(file, N_CONTEXT) as peer:
+        for sentence in make_models.SENTENCES:
+            assert encode(model, sentence) == peer.encode(sentence)
+        own, other = all_logits(model, ids), peer.logits(ids)
+    errors = dict(llama_cpp_and_quire=relative(other, own), quire_and_transformers=relative(own, truth),
+                  llama_cpp_and_transformers=relative(other, truth))
+    print(f"{name}: " + ", ".join(f"{names} {error:.1e}" for names, error in errors.items()))
+    record(name, seed=SEED, positions=len(ids), **errors)
+    assert max(errors.values()) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_q8_0(name, runtime, tmp_path):
+    folder, ids = make_case(tmp_path, name)
+    file, floats = quantize(folder, "q8_0"), tmp_path / "floats.gguf"
+    quantize_by_peer(file, floats, "ALL_F32")
+    with runtime.load(file, activations="f32") as model:
+        own = all_logits(model, ids)
+    rounded, exact = relative(peer_logits(file, ids), own), relative(peer_logits(floats, ids), own)
+    print(f"{name}: llama.cpp and quire {rounded:.1e}, without rounding of activations {exact:.1e}")
+    record(name, seed=SEED, positions=len(ids), llama_cpp_and_quire=rounded, without_rounding_of_activations=exact)
+    assert exact < TOLERANCE
+    assert rounded < ROUNDING
+
+
+def test_the_comparison_can_fail(tmp_path):
+    """A file without the model's scaling of RoPE must not pass."""
+    folder, ids = make_case(tmp_path, "llama-tied")
+    truth = make_golden.transformers_logits(folder, ids).numpy()
+    config = json.loads((folder / "config.json").read_text())
+    config["rope_parameters"] = {"rope_type": "default", "rope_theta": config["rope_parameters"]["rope_theta"]}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert relative(peer_logits(quantize(folder, "f32"), ids), truth) > 100 * TOLERANCE
