@@ -2,8 +2,8 @@
 // where it is less than a byte.
 //
 // A block rounds the rows of x once, to 16 bits with a scale for each vector of 16 elements, and keeps them in shared
-// memory. Its warps then have a column of the result at a time, whose units (dequantize.h) the lanes read in turn. A
-// vector of codes is multiplied with the high and with the low bytes of x, four products an instruction:
+// memory. Its warps then have a column of the result at a time, or two, whose units (dequantize.h) the lanes read in
+// turn. A vector of codes is multiplied with the high and with the low bytes of x, four products an instruction:
 //   sum of w x = scale * (scale of x) * sum of (code - zero) * (256 high + low).
 #include <algorithm>
 
@@ -17,6 +17,9 @@ constexpr int kWarps = 16;
 constexpr int kThreads = kWarps * kWarpSize;
 // Blocks that a processor works on at a time: as many as registers suffice for.
 constexpr int blocks_of(int rows) { return rows == 1 ? 2 : 1; }
+// Columns of a warp at a time: of several rows reading x from shared memory takes longer than reading the weights, and
+// what was read serves both.
+constexpr int columns_of(int rows) { return rows == 1 ? 1 : 2; }
 constexpr int64_t kMostShared = 96 << 10;
 static_assert(kMostShared <= int64_t{kLeastSharedMemory});
 
@@ -34,6 +37,11 @@ __device__ __forceinline__ void read_vector(const X* from, bool aligned, X (&x)[
 __device__ __forceinline__ unsigned bytes_of(unsigned a, unsigned b, unsigned c, unsigned d, unsigned k) {
   const unsigned pair = k | (k + 4) << 4;
   return __byte_perm(__byte_perm(a, b, pair), __byte_perm(c, d, pair), 0x5410u);
+}
+
+__device__ __forceinline__ int dot(const unsigned (&codes)[4], const unsigned (&x)[4], int sum) {
+  QUIRE_UNROLL for (int i = 0; i < 4; ++i) sum = __dp4a(static_cast<int>(codes[i]), static_cast<int>(x[i]), sum);
+  return sum;
 }
 
 // kRows rows of x in shared memory, in tiles: of kWarpSize units, which the lanes of a warp read together, the vectors
@@ -64,25 +72,27 @@ class StagedRows {
     }
   }
 
-  // sums[r] += the product of row r with vector v of the lane's unit of a tile, of which these are the codes.
-  __device__ __forceinline__ void add(int tile, int v, const unsigned (&codes)[4], VectorScale by,
-                                      float (&sums)[kRows]) const {
+  // sums[c][r] += the product of row r with vector v of the lane's unit of a tile, of which these are the codes in
+  // column c.
+  template <int kColumns>
+  __device__ __forceinline__ void add(int tile, int v, const unsigned (&codes)[kColumns][4],
+                                      const VectorScale (&by)[kColumns], float (&sums)[kColumns][kRows]) const {
     using Unit = Codes<kType>;
     const unsigned char* const own = memory_ + tile * kTileBytes + lane_of_warp() * kVector;
     const unsigned char* const own_scale = memory_ + tile * kTileBytes + lane_of_warp() * int{sizeof(uint2)};
     QUIRE_UNROLL for (int r = 0; r < kRows; ++r) {
-      alignas(16) unsigned x[4];
-      int sum = 0;
-      load_16(x, own + of(r, v) + kHigh * kWarpSize);
-      QUIRE_UNROLL for (int i = 0; i < 4; ++i) sum = __dp4a(static_cast<int>(codes[i]), static_cast<int>(x[i]), sum);
-      sum *= 256;
-      load_16(x, own + of(r, v) + kLow * kWarpSize);
-      QUIRE_UNROLL for (int i = 0; i < 4; ++i) sum = __dp4a(static_cast<int>(codes[i]), static_cast<int>(x[i]), sum);
+      alignas(16) unsigned high[4];
+      alignas(16) unsigned low[4];
+      load_16(high, own + of(r, v) + kHigh * kWarpSize);
+      load_16(low, own + of(r, v) + kLow * kWarpSize);
       const uint2 scale_and_sum = load_8(own_scale + of(r, v) + kScale * kWarpSize);
       const float x_scale = __uint_as_float(scale_and_sum.x), x_sum = __uint_as_float(scale_and_sum.y);
-      const float product = x_scale * static_cast<float>(sum);
-      sums[r] = fmaf(by.scale, Unit::kZero == 0 ? product : fmaf(-Unit::kZero, x_sum, product), sums[r]);
-      if constexpr (Unit::kHasOffset) sums[r] = fmaf(by.offset, x_sum, sums[r]);
+      QUIRE_UNROLL for (int c = 0; c < kColumns; ++c) {
+        const float product = x_scale * static_cast<float>(dot(codes[c], low, 256 * dot(codes[c], high, 0)));
+        float& sum = sums[c][r];
+        sum = fmaf(by[c].scale, Unit::kZero == 0 ? product : fmaf(-Unit::kZero, x_sum, product), sum);
+        if constexpr (Unit::kHasOffset) sum = fmaf(by[c].offset, x_sum, sum);
+      }
     }
   }
 
@@ -132,26 +142,34 @@ class StagedRows {
 template <ElementType kType, typename X, int kRows>
 __global__ void __launch_bounds__(kThreads, blocks_of(kRows)) matmul_rows_quantized_kernel(MatmulArgs args, int slice) {
   using Unit = Codes<kType>;
-  constexpr int kLoads = Unit::kIsLarge ? 2 : 4;  // of a lane, on their way at a time
+  constexpr int kColumns = columns_of(kRows);
+  // Of a lane and column, on their way at a time.
+  constexpr int kLoads = Unit::kIsLarge ? 2 / kColumns : 4;
   QUIRE_SHARED_MEMORY(memory);
   StagedRows<kType, kRows> x(memory);
   const int k = static_cast<int>(args.w.k), n_blocks = k / static_cast<int>(block_format(kType).elements),
             n_units = k / (Unit::kVectors * kVector);
-  const int n_columns = static_cast<int>(args.w.n), stride = static_cast<int>(gridDim.x) * kWarps;
+  const int n_columns = static_cast<int>(args.w.n), stride = static_cast<int>(gridDim.x) * kWarps * kColumns;
   const int lane = lane_of_warp();
   bool staged = false;
-  for (int first = static_cast<int>(blockIdx.x) * kWarps; first < n_columns; first += stride) {
-    const int column = first + warp_of_block();
-    const bool there = column < n_columns;
-    const uint8_t* const row = static_cast<const uint8_t*>(args.w.data) + column * args.w.row_bytes;
-    float sums[kRows] = {};
+  for (int first = static_cast<int>(blockIdx.x) * kWarps * kColumns; first < n_columns; first += stride) {
+    const int column = first + warp_of_block() * kColumns;
+    const auto* const weights = static_cast<const uint8_t*>(args.w.data);
+    const uint8_t* rows[kColumns];  // a column that is not there is the last one again
+    QUIRE_UNROLL for (int c = 0; c < kColumns; ++c) {
+      rows[c] = weights + (column + c < n_columns ? column + c : n_columns - 1) * args.w.row_bytes;
+    }
+    float sums[kColumns][kRows] = {};
     for (int begin = 0; begin < n_units; begin += slice * kWarpSize) {
       const int n = n_units - begin < slice * kWarpSize ? n_units - begin : slice * kWarpSize;
-      const int own = there ? (n - lane + kWarpSize - 1) / kWarpSize : 0;  // units of the lane
-      Unit units[kLoads];
+      const int own = column < n_columns ? (n - lane + kWarpSize - 1) / kWarpSize : 0;  // units of the lane
+      Unit units[kLoads][kColumns];
       const auto load = [&](int tile) {
         QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) {
-          if (tile + i < own) units[i].load(row, n_blocks, begin + lane + tile * kWarpSize, i);
+          if (tile + i >= own) continue;
+          QUIRE_UNROLL for (int c = 0; c < kColumns; ++c) {
+            units[i][c].load(rows[c], n_blocks, begin + lane + tile * kWarpSize, i);
+          }
         }
       };
       load(0);  // on its way while x is staged
@@ -165,16 +183,22 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kRows)) matmul_rows_quanti
         QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) {
           if (tile + i >= own) break;
           QUIRE_UNROLL for (int v = 0; v < Unit::kVectors; ++v) {
-            unsigned words[4];
-            units[i].words(v, words);
-            x.add(tile + i, v, words, units[i].scale_of(v), sums);
+            unsigned words[kColumns][4];
+            VectorScale by[kColumns];
+            QUIRE_UNROLL for (int c = 0; c < kColumns; ++c) {
+              units[i][c].words(v, words[c]);
+              by[c] = units[i][c].scale_of(v);
+            }
+            x.add(tile + i, v, words, by, sums);
           }
         }
         tile += kLoads;
         load(tile);
       }
     }
-    if (there) finish_column(args, column, sums);
+    QUIRE_UNROLL for (int c = 0; c < kColumns; ++c) {
+      if (column + c < n_columns) finish_column(args, column + c, sums[c]);
+    }
   }
 }
 
@@ -183,8 +207,9 @@ int launch_rows(Stream stream, const MatmulArgs& args) {
   constexpr int kTileElements = Codes<kType>::kVectors * kVector * kWarpSize;
   constexpr int64_t kTileBytes = StagedRows<kType, kRows>::kTileBytes;
   const int64_t slice = std::min((args.w.k + kTileElements - 1) / kTileElements, kMostShared / kTileBytes);
+  constexpr int64_t kAtOnce = kWarps * columns_of(kRows);
   const int64_t blocks =
-      std::min<int64_t>((args.w.n + kWarps - 1) / kWarps, int64_t{blocks_of(kRows)} * n_processors());
+      std::min<int64_t>((args.w.n + kAtOnce - 1) / kAtOnce, int64_t{blocks_of(kRows)} * n_processors());
   return launch_varying(matmul_rows_quantized_kernel<kType, X, kRows>, static_cast<unsigned>(blocks), kThreads,
                         static_cast<size_t>(slice * kTileBytes), stream, args, static_cast<int>(slice));
 }
