@@ -159,6 +159,7 @@ class Products {
  public:
   int run(Stream stream, const Shape& shape, const void* x, const void* w, void* y, void* workspace) {
     constexpr size_t kMost = 512;
+    constexpr cudaError_t kOutOfMemory = cudaErrorMemoryAllocation;
     const Functions& f = library().functions();
     std::shared_ptr<const Product> product;
     cublasLtHandle_t handle = nullptr;
@@ -174,7 +175,7 @@ class Products {
         const cublasStatus_t status = made->prepare(handle, shape);
         if (status != CUBLAS_STATUS_SUCCESS) {
           products_.erase(shape);
-          return status == CUBLAS_STATUS_ALLOC_FAILED ? cudaErrorMemoryAllocation : cudaErrorNotSupported;
+          return status == CUBLAS_STATUS_ALLOC_FAILED ? kOutOfMemory : cudaErrorNotSupported;
         }
         known = std::move(made);
       }
@@ -182,6 +183,8 @@ class Products {
     }
     const cublasStatus_t status = product->run(handle, stream, x, w, shape.accumulate, y, workspace);
     if (status == CUBLAS_STATUS_SUCCESS) return 0;
+    // Errors of cuBLASLt's own calls are kept by its runtime, and may be unknown to this one.
+    if (status == CUBLAS_STATUS_ALLOC_FAILED) return kOutOfMemory;
     const cudaError_t error = cudaGetLastError();
     return error != cudaSuccess ? error : cudaErrorUnknown;
   }
