@@ -39,6 +39,7 @@ FRONTIER = (
     "dca_topk(one_in=24, chunks=20)",
     "dca_topk(one_in=48, chunks=10)",
     "dca_topk(represent=minmax)",
+    "dca_topk(reading=selected, represent=minmax)",
     "dca_topk(chunk=128, chunks=10)",
     "dca_topk(select=head)",
     "longheads(init=full, positions=dca, chunk=64, chunks=64)",

@@ -103,15 +103,22 @@ def perplexity(rows):
     return f"{math.exp(rows[0]['nll']):.2f}" if rows[0]["trial"] == 0 else "-"
 
 
-def beside_dca(results, strategy, length):
-    """The perplexity in relation to dca's over the places where both were measured, and their number; None: nowhere."""
+def beside_dca(results, strategy, length, n_places=None):
+    """The perplexity in relation to dca's over the places (the first ones) where both were measured, and their number;
+    None: nowhere."""
     dca = {row["trial"]: row["nll"] for row in results.of("perplexity", "dca", length)}
-    both = [row["nll"] - dca[row["trial"]] for row in results.of("perplexity", strategy, length) if row["trial"] in dca]
+    both = [row["nll"] - dca[row["trial"]] for row in results.of("perplexity", strategy, length)[:n_places]
+            if row["trial"] in dca]
     return (math.exp(sum(both) / len(both)) - 1, len(both)) if both else None
 
 
 def relation(found):
     return f"{100 * found[0]:+.1f} % ({found[1]})" if found else "-"
+
+
+def first_place(results, strategy, length):
+    found = beside_dca(results, strategy, length, 1)
+    return f"{100 * found[0]:+.1f} %" if found else "-"
 
 
 def interval(right, n):
@@ -124,19 +131,19 @@ def interval(right, n):
 def frontier(page, results):
     """What other numbers and vectors of chunks do, in the order of what they read."""
     n = FRONTIER_LENGTH
-    measured = [name for name in (*STRATEGIES, *FRONTIER) if results.of("passkey", name, n)]
+    measured = [name for name in (*STRATEGIES, *FRONTIER) if results.of("passkey", name, n) or results.of("perplexity", name, n)]
     if not any(name in FRONTIER for name in measured):
         return
     page.heading(f"Quality against keys read, at {thousands(n)}")
     page.text("What a generated token reads of the KV cache and takes of processor time, and what it finds; perplexity in relation to",
-              "`dca`'s, in brackets of how many places.")
+              "`dca`'s, of the first place alone, where `dca_topk` loses most.")
     rows = []
     for name in sorted(measured, key=lambda name: keys_read(name, n)):
         found = [results.of(task, name, n) for task in ("passkey", "needle", "multikey")]
         speed = results.of("speed", name, n)
         rows.append((f"`{name}`", [f"{100 * keys_read(name, n):.1f} %",
                                    f"{1000 * speed[0]['token_cpu_seconds']:.1f}" if speed else "-", *(share(cell) if cell else "-" for cell in found),
-                                   relation(beside_dca(results, name, n))]))
+                                   first_place(results, name, n)]))
     page.table("strategy", ["reads", "ms a token", "passkey", "needle", "several needles", "perplexity"], rows)
 
 
@@ -199,7 +206,8 @@ def write(results, out, draws):
         page.text("Of the first place in the Debian handbook. The tokens are given to the model; to `dca_topk`, which reads as `dca`, as",
                   "its own: it generates them one at a time.")
         table(page, "tokens", results, "perplexity", perplexity)
-        page.text("In relation to `dca`'s, over all places where both were measured; in brackets their number.")
+        page.heading("Perplexity in relation to `dca`'s")
+        page.text("Over all places where both were measured; in brackets their number.")
         beyond = [n for n in results.lengths("perplexity") if results.of("perplexity", "dca", n)]
         page.table("tokens", [thousands(n) for n in beyond],
                    [(f"`{name}`", [relation(beside_dca(results, name, n)) for n in beyond])
