@@ -23,9 +23,9 @@ Result<ListMemory> ListPool::take(size_t bytes) {
   {
     MutexLock lock(mutex_);
     // The least that suffices, and of equals always the same: steps whose lists lie where they lay can be graphs.
+    const auto rank = [](const ListMemory& of) { return std::pair(of.host.size(), of.device.data()); };
     auto fits = kept_.end();
     for (auto m = kept_.begin(); m != kept_.end(); ++m) {
-      const auto rank = [](const ListMemory& of) { return std::pair(of.host.size(), of.device.data()); };
       if (m->host.size() >= bytes && (fits == kept_.end() || rank(*m) < rank(*fits))) fits = m;
     }
     if (fits != kept_.end()) {
