@@ -351,7 +351,7 @@ def embedded_exact(runtime, embedded_path):
         return [(ids, [block.astype(numpy.float32) for block in own_log_p(loaded, ids)]) for ids in pieces]
 
 
-WORSE = pytest.mark.xfail(reason="the library's q4_1 of this model has 10 % more perplexity than llama.cpp's")
+WORSE = pytest.mark.xfail(strict=True, reason="the library's q4_1 of this model has 10 % more perplexity than llama.cpp's")
 
 
 @pytest.mark.parametrize("recipe", [pytest.param(recipe, marks=WORSE if recipe == "q4_1" else ())

@@ -178,7 +178,7 @@ def goals(page, results):
     if good:
         page.text(f"`dca` finds at least nine passkeys in ten at every length that was tried up to {thousands(good[-1])}, "
                   f"{good[-1] / WINDOW:g} times the trained window.")
-    page.text("Up to the trained window `dca`, `yarn` and `dynamic_ntk` give the tokens of `full`. `self_extend`, `rerope` and",
+    page.text("Up to the trained window `dca`, `dynamic_ntk` and `yarn` (whose factor is 1 there) are `full`. `self_extend`, `rerope` and",
               "`streaming_llm` change by definition what lies behind their own windows, which are shorter, and `longheads` and `dca_topk`",
               "choose; `auto` reads a text that fits the window with `full`.")
 
