@@ -148,7 +148,6 @@ TEST(ShortTexts, SeePlainAttention) {
     std::string strategy;
     int64_t same;
   } cases[] = {{"dca", 128},
-               {"full + dynamic_ntk(factor=2)", 128},
                {"dca(chunk=40, cap=55)", 56},
                {"longheads(chunk=16, chunks=4)", 64},
                {"longheads(chunk=32, chunks=3, begin=100, forced=paper, select=group)", 100},
@@ -171,6 +170,19 @@ TEST(ShortTexts, SeePlainAttention) {
     EXPECT_GT(largest_difference(row_of(full, model, c.same), row_of(other, model, c.same)), 1e-5) << c.strategy;
     EXPECT_GT(largest_difference(row_of(full, model, 290), row_of(other, model, 290)), 1e-3) << c.strategy;
   }
+}
+
+// dynamic_ntk's frequencies are those of the whole text's length, which leaves the trained ones up to train_len.
+TEST(ShortTexts, SeePlainAttentionWithDynamicFrequencies) {
+  const Model& model = *short_model();
+  const Tokens tokens = random_tokens(model, 128);
+  const Logits full = all_logits(short_model(), options_for("full", ElementType::kF32), tokens);
+  const auto difference = [&](const std::string& strategy) {
+    return largest_difference(full, all_logits(short_model(), options_for(strategy, ElementType::kF32), tokens));
+  };
+  EXPECT_LT(difference("full + dynamic_ntk(factor=2, length=128)"), 1e-5);
+  EXPECT_GT(difference("full + dynamic_ntk(factor=2, length=129)"), 1e-5);
+  EXPECT_GT(difference("full + dynamic_ntk(factor=2, length=300)"), 1e-3);
 }
 
 // What generates together with it changes no session's tokens.
