@@ -1,13 +1,11 @@
 // operator new fails at each of its calls in turn, while everything that comes from a model's or an adapter's text
 // files is read: std::bad_alloc comes back each time, nothing leaks, and nothing ends the process on the way out.
 //
-// This program's operator new replaces the standard one for the layers under test. QUIRE_FAULT_RUNS (default: as many
-// as a test says, or each) says at how many calls, evenly spread, it fails; 0: at each.
+// QUIRE_FAULT_RUNS (default: as many as a test says, or each) says at how many calls, evenly spread, it fails; 0: at
+// each.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <new>
@@ -21,49 +19,13 @@
 #include "lib/support/os_file.h"
 #include "lib/tokenizer/tokenizer.h"
 #include "lib/tokenizer/tokenizer_json.h"
-
-namespace {
-
-constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-
-bool counting = false;
-int64_t n_calls = 0, n_live = 0;
-int64_t first_failure = kNever, last_failure = kNever;
-
-void* allocate(std::size_t size) {
-  if (counting) {
-    ++n_calls;
-    if (n_calls >= first_failure && n_calls <= last_failure) throw std::bad_alloc();
-  }
-  void* memory = std::malloc(size ? size : 1);
-  if (!memory) throw std::bad_alloc();
-  ++n_live;
-  return memory;
-}
-
-void release(void* memory) {
-  if (memory) --n_live;
-  std::free(memory);
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return allocate(size); }
-void* operator new[](std::size_t size) { return allocate(size); }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  try {
-    return allocate(size);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-void operator delete(void* memory) noexcept { release(memory); }
-void operator delete[](void* memory) noexcept { release(memory); }
-void operator delete(void* memory, std::size_t) noexcept { release(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { release(memory); }
+#include "tests/fault/failing_new.h"
 
 namespace quire {
 namespace {
+
+using test::FailingNew;
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 struct Case {
   const char* name;
@@ -74,18 +36,14 @@ enum class End { kGood, kBad, kNoMemory };
 
 // One run, in which calls first..last fail.
 End run(const Case& c, int64_t first, int64_t last) {
-  const int64_t live_before = n_live;
-  n_calls = 0;
-  first_failure = first;
-  last_failure = last;
+  const int64_t live_before = test::n_new_blocks();
   End end = End::kNoMemory;
-  counting = true;
   try {
+    const FailingNew failing(first, last);
     end = c.read() ? End::kGood : End::kBad;
   } catch (const std::bad_alloc&) {
   }
-  counting = false;
-  EXPECT_EQ(n_live, live_before) << c.name << ": allocation " << first << " leaks";
+  EXPECT_EQ(test::n_new_blocks(), live_before) << c.name << ": allocation " << first << " leaks";
   return end;
 }
 
@@ -94,10 +52,7 @@ void fail_everywhere(const Case& c, End expected, int64_t most = kNever) {
   SCOPED_TRACE(c.name);
   ASSERT_EQ(run(c, kNever, kNever), expected);  // what is made once is made now
   ASSERT_EQ(run(c, kNever, kNever), expected);
-  const int64_t total = n_calls;
-  const char* wanted = std::getenv("QUIRE_FAULT_RUNS");
-  const int64_t runs = wanted ? std::atoll(wanted) : most;
-  const int64_t step = runs > 0 ? std::max<int64_t>(1, total / runs) : 1;
+  const int64_t total = test::n_new_calls(), step = test::step_between_failures(total, most);
   int64_t n_failed = 0;
   for (int64_t n = 1; n <= total; n += step) {
     for (const int64_t last : {n, kNever}) {
