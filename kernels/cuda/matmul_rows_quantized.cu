@@ -149,33 +149,36 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kRows)) matmul_rows_quanti
   StagedRows<kType, kRows> x(memory);
   const int k = static_cast<int>(args.w.k), n_blocks = k / static_cast<int>(block_format(kType).elements),
             n_units = k / (Unit::kVectors * kVector);
-  const int n_columns = static_cast<int>(args.w.n), stride = static_cast<int>(gridDim.x) * kWarps * kColumns;
+  constexpr int kOfBlock = kWarps * kColumns;
+  const int n_columns = static_cast<int>(args.w.n), stride = static_cast<int>(gridDim.x) * kOfBlock;
   const int lane = lane_of_warp();
   bool staged = false;
-  for (int first = static_cast<int>(blockIdx.x) * kWarps * kColumns; first < n_columns; first += stride) {
-    const int column = first + warp_of_block() * kColumns;
+  // All warps of a block go on as long as its first one has a column.
+  const int end = (n_columns + kOfBlock - 1) / kOfBlock * kOfBlock;
+  for (int column = static_cast<int>(blockIdx.x) * kOfBlock + warp_of_block() * kColumns; column < end;
+       column += stride) {
     const auto* const weights = static_cast<const uint8_t*>(args.w.data);
     const uint8_t* rows[kColumns];  // a column that is not there is the last one again
     QUIRE_UNROLL for (int c = 0; c < kColumns; ++c) {
       rows[c] = weights + (column + c < n_columns ? column + c : n_columns - 1) * args.w.row_bytes;
     }
     float sums[kColumns][kRows] = {};
-    for (int begin = 0; begin < n_units; begin += slice * kWarpSize) {
-      const int n = n_units - begin < slice * kWarpSize ? n_units - begin : slice * kWarpSize;
+    for (int begin = 0; begin * kWarpSize < n_units; begin += slice) {  // in tiles
+      const int left = n_units - begin * kWarpSize, n = left < slice * kWarpSize ? left : slice * kWarpSize;
       const int own = column < n_columns ? (n - lane + kWarpSize - 1) / kWarpSize : 0;  // units of the lane
       Unit units[kLoads][kColumns];
       const auto load = [&](int tile) {
         QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) {
           if (tile + i >= own) continue;
           QUIRE_UNROLL for (int c = 0; c < kColumns; ++c) {
-            units[i][c].load(rows[c], n_blocks, begin + lane + tile * kWarpSize, i);
+            units[i][c].load(rows[c], n_blocks, (begin + tile) * kWarpSize + lane, i);
           }
         }
       };
       load(0);  // on its way while x is staged
       if (!staged) {
         __syncthreads();
-        x.template stage<X>(args, begin, n);
+        x.template stage<X>(args, begin * kWarpSize, n);
         __syncthreads();
         staged = n == n_units;
       }
