@@ -9,15 +9,18 @@ numbers; the library, asked so (activations="f32"), does not. With floats, where
 rounding costs is measured in both.
 """
 
+import collections
 import ctypes
 import math
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
 import numpy
 import pytest
+from safetensors.numpy import load_file, save_file
 
 llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 
@@ -33,7 +36,8 @@ N_THREADS = len(os.sched_getaffinity(0))
 BLOCK = 512
 EMBEDDED = ROOT / "examples" / "embedded_model"
 EMBEDDED_WINDOW = 256  # tokens that the embedded model was trained on
-N_WINDOWS = 64
+N_WINDOWS = 16
+N_VARIED = 24
 TEXTS = [file for file in (EMBEDDED / "heldout.txt", ROOT / "include" / "quire" / "quire.h",
                            pathlib.Path("/usr/share/common-licenses/GPL-3")) if file.exists()]
 RECIPES = {"q8_0": "MOSTLY_Q8_0", "q6_k": "MOSTLY_Q6_K", "q5_k_m": "MOSTLY_Q5_K_M", "q5_1": "MOSTLY_Q5_1",
@@ -288,8 +292,11 @@ def exact(runtime, float_path):
 
 def compare_quantisers(runtime, float_path, exact, recipe, folder):
     """Makes a file of float weights with the library and with llama.cpp, by the same recipe. Returns the scores of all
-    texts with the weights of either. llama.cpp reads the same weights from the library's file: what it makes floats of
-    gives it the library's perplexity."""
+    texts by how they were found:
+        quire, llama.cpp: with the weights of either's file
+        int8: the library's file with activations in int8, the library's default
+        rounding: the library's file in llama.cpp
+    and how far llama.cpp's perplexity is from the library's where it reads the library's file as floats: not at all."""
     own_file, peer_file, read_by_peer = folder / "own.gguf", folder / "peer.gguf", folder / "floats.gguf"
     subprocess.run([os.environ["QUIRE_COMMAND"], "quantize", "-q", "-t", recipe, float_path, own_file], check=True)
     quantize_by_peer(float_path, peer_file, RECIPES[recipe])
@@ -299,28 +306,31 @@ def compare_quantisers(runtime, float_path, exact, recipe, folder):
     for name, file in (("quire", own_file), ("llama.cpp", peer_file)):
         with runtime.load(file, activations="f32") as model:
             found[name] = [scores(own_log_p(model, ids), ids, log_p) for ids, log_p in exact]
-        print(f"{recipe} by {name}, {file.stat().st_size / 1e6:.1f} MB: perplexity {perplexity(found[name]):.4f}, "
-              f"divergence {divergence(found[name]):.2e}")
-    own, other = perplexity(found["quire"]), perplexity(found["llama.cpp"])
-    with runtime.load(own_file) as model:  # activations in int8, the default
-        int8 = perplexity([scores(own_log_p(model, ids), ids) for ids, _ in exact]) / own - 1
+    with runtime.load(own_file) as model:
+        found["int8"] = [scores(own_log_p(model, ids), ids) for ids, _ in exact]
     with Peer(own_file, n_tokens) as peer:
-        rounding = perplexity([scores(peer.log_p(ids), ids) for ids, _ in exact]) / own - 1
+        found["rounding"] = [scores(peer.log_p(ids), ids) for ids, _ in exact]
     ids = exact[0][0]
     with Peer(read_by_peer, n_tokens) as peer:
-        reading = perplexity([scores(peer.log_p(ids), ids)]) / perplexity(found["quire"][:1]) - 1
-    print(f"{recipe}: quire's file against llama.cpp's {own / other - 1:+.3%}; quire's file in llama.cpp {rounding:+.3%}, "
-          f"without rounding of activations {reading:+.5%}; quire's file with activations in int8 {int8:+.3%}")
-    record(recipe, **{"perplexity of quire's file": own, "of llama.cpp's": other, "difference": own / other - 1,
-                      "divergence of quire's file": divergence(found["quire"]),
-                      "of llama.cpp's file": divergence(found["llama.cpp"]),
-                      "quire's file in llama.cpp: difference": rounding,
-                      "with int8 activations: difference": int8,
-                      "as floats in llama.cpp: relative error": abs(reading)})
-    assert abs(reading) < 1e-5
-    assert abs(rounding) < 0.01
-    assert abs(int8) < 0.01
-    return found["quire"], found["llama.cpp"]
+        reading = abs(perplexity([scores(peer.log_p(ids), ids)]) / perplexity(found["quire"][:1]) - 1)
+    return found, reading
+
+
+def judge_quantisers(recipe, found, reading, most_rounding, **more):
+    """Keeps what compare_quantisers() found, with `more` figures, and judges what does not depend on the quantisers: how
+    a file is read, and what rounding of activations adds to the perplexity, which is at most `most_rounding` of it."""
+    own, other, int8, rounding = (perplexity(found[name]) for name in ("quire", "llama.cpp", "int8", "rounding"))
+    figures = {"perplexity of quire's file": own, "of llama.cpp's": other, "difference": own / other - 1, **more,
+               "divergence of quire's file": divergence(found["quire"]),
+               "of llama.cpp's file": divergence(found["llama.cpp"]),
+               "quire's file in llama.cpp: difference": rounding / own - 1,
+               "with int8 activations: difference": int8 / own - 1,
+               "as floats in llama.cpp: relative error": reading}
+    print(recipe, *(f"{name} {value:.5g}" for name, value in figures.items()), sep="; ")
+    record(recipe, **figures)
+    assert reading < 1e-5
+    assert abs(rounding / own - 1) < most_rounding
+    assert abs(int8 / own - 1) < most_rounding
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -329,36 +339,59 @@ def test_quantised_files(runtime, float_path, exact, tmp_path, recipe):
     Q4_1 file stands for, so most lie on a grid of Q4_1, which a quantiser to Q4_1 can find again: this favours q4_1
     over the other recipes, and says little of how the quantisers differ at q4_1. test_quantised_embedded_files has
     weights that were trained as floats."""
-    own, other = compare_quantisers(runtime, float_path, exact, recipe, tmp_path)
-    assert perplexity(own) <= perplexity(other) * 1.005
+    found, reading = compare_quantisers(runtime, float_path, exact, recipe, tmp_path)
+    judge_quantisers(recipe, found, reading, 0.01)
+    assert perplexity(found["quire"]) <= perplexity(found["llama.cpp"]) * 1.005
 
 
-@pytest.fixture(scope="module")
-def embedded_path(tmp_path_factory):
-    """The embedded model, of which there are float weights only, as a GGUF file of these."""
-    out = tmp_path_factory.mktemp("embedded") / "f32.gguf"
-    quire.quantize(EMBEDDED / "model", out, "f32")
+def varied_model(seed, folder):
+    """The embedded model, of which there are float weights only, as a GGUF file of these. Each weight of its projections
+    is multiplied by 1 plus a hundredth of a normal number, except with seed 0."""
+    source, out = folder / "model", folder / "f32.gguf"
+    shutil.copytree(EMBEDDED / "model", source)
+    weights, random = load_file(source / "model.safetensors"), numpy.random.default_rng(seed)
+    for name, tensor in weights.items():
+        if seed > 0 and tensor.ndim == 2 and "embed" not in name:
+            weights[name] = (tensor * (1 + 0.01 * random.standard_normal(tensor.shape))).astype(tensor.dtype)
+    save_file(weights, source / "model.safetensors", {"format": "pt"})
+    quire.quantize(source, out, "f32")
     return out
 
 
 @pytest.fixture(scope="module")
-def embedded_exact(runtime, embedded_path):
-    """As `exact`, of pieces of the model's held-out text that fit into its window. Each begins with BOS."""
-    with runtime.load(embedded_path) as loaded:
-        bos, *text = encode(loaded, (EMBEDDED / "heldout.txt").read_text(encoding="utf-8"))
-        n = EMBEDDED_WINDOW - 1
-        pieces = [[bos, *text[at:at + n]] for at in range(0, N_WINDOWS * n, n)]
-        return [(ids, [block.astype(numpy.float32) for block in own_log_p(loaded, ids)]) for ids in pieces]
+def varied(runtime, tmp_path_factory):
+    """(a file, as `exact`), of N_VARIED models. The texts are pieces of the model's held-out text that fit into its
+    window. Each begins with BOS."""
+    made = []
+    for seed in range(N_VARIED):
+        file = varied_model(seed, tmp_path_factory.mktemp(f"embedded_{seed}"))
+        with runtime.load(file) as loaded:
+            bos, *text = encode(loaded, (EMBEDDED / "heldout.txt").read_text(encoding="utf-8"))
+            n = EMBEDDED_WINDOW - 1
+            pieces = [[bos, *text[at:at + n]] for at in range(0, N_WINDOWS * n, n)]
+            made.append((file, [(ids, [block.astype(numpy.float32) for block in own_log_p(loaded, ids)]) for ids in pieces]))
+    return made
 
 
-WORSE = pytest.mark.xfail(strict=True, reason="the library's q4_1 of this model has 10 % more perplexity than llama.cpp's")
+@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if "k" not in recipe])
+def test_quantised_embedded_files(runtime, varied, tmp_path, recipe):
+    """The same of weights that were trained as floats, in rows too short for K types.
 
-
-@pytest.mark.parametrize("recipe", [pytest.param(recipe, marks=WORSE if recipe == "q4_1" else ())
-                                    for recipe in RECIPES if "k" not in recipe])
-def test_quantised_embedded_files(runtime, embedded_path, embedded_exact, tmp_path, recipe):
-    """The same of weights that were trained as floats, in rows too short for K types. The divergence tells more than
-    the perplexity of so small a model, which rounding may as well make better as worse."""
-    own, other = compare_quantisers(runtime, embedded_path, embedded_exact, recipe, tmp_path)
-    assert perplexity(own) <= perplexity(other) * 1.01
-    assert divergence(own) <= divergence(other) * 1.1
+    With 4 bits so small a model loses much, and how much depends on which way single weights are rounded: its
+    perplexity changes by 5 to 10 % when its weights are changed a little before. So the quantisers are compared on
+    several models that differ so. The library's must not be worse by what cannot be chance, which two standard errors
+    of the mean are taken for."""
+    all_found, worst_reading, differences = collections.defaultdict(list), 0.0, []
+    for n, (file, exact) in enumerate(varied):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        found, reading = compare_quantisers(runtime, file, exact, recipe, folder)
+        differences.append(math.log(perplexity(found["quire"]) / perplexity(found["llama.cpp"])))
+        worst_reading = max(worst_reading, reading)
+        for name, parts in found.items():
+            all_found[name] += parts
+    error = numpy.std(differences, ddof=1) / math.sqrt(len(differences))
+    judge_quantisers(recipe, all_found, worst_reading, 0.02, models=len(varied), standard_error=error,
+                     better_with=sum(difference < 0 for difference in differences))
+    assert numpy.mean(differences) <= math.log(1.005) + 2 * error
+    assert divergence(all_found["quire"]) <= divergence(all_found["llama.cpp"]) * 1.1
