@@ -1,10 +1,11 @@
 """Plants faults in the CUDA kernels, one at a time, and shows that the emulated tests find them.
 
     mutants.py BUILD_DIR [SOURCE...]
+    mutants.py --texts
 
-BUILD_DIR: a Ninja build with gpu_attention_test, gpu_kernels_test and gpu_backend_test in it. Each fault is a text of a kernel's source and
-what takes its place; the kernel is compiled with it and linked into the test. SOURCE: only the faults of these sources. Ends with status 1 if a fault
-is not found.
+--texts: only looks whether the sources still have each text, once. BUILD_DIR: a Ninja build with gpu_attention_test,
+gpu_kernels_test and gpu_backend_test in it. Each fault is a text of a kernel's source and what takes its place; the kernel is
+compiled with it and linked into the test. SOURCE: only the faults of these sources. Ends with status 1 if a fault is not found.
 """
 
 import argparse
@@ -20,7 +21,8 @@ OF_ATTENTION = ("attention.cu", "attention_by_keys.cu", "attention_by_warpgroups
 OF_ROWS = ("matmul_rows.cu", "matmul_rows_quantized.cu")
 UNITS = {**dict.fromkeys(("attention_tile.h", "attention_rows.h", "attention_narrow.h", "attention_block.h", "attention_kernel.h",
                            "warpgroup.h"), OF_ATTENTION), "matmul_kernels.h": OF_ROWS,
-         "dequantize.h": (*OF_ROWS[1:], "dequantize_rows.cu")}  # which sources include a header
+         "dequantize.h": (*OF_ROWS[1:], "dequantize_rows.cu"),
+         "rotation.h": (*OF_ATTENTION[1:], "attend_in_chunks.cu", "representations.cu", "score_chunks.cu", "store_kv.cu")}  # which sources include a header
 ATTENTION, ROWS, BACKEND = "gpu_attention_test", "gpu_kernels_test", "gpu_backend_test"
 TESTS = (ATTENTION, ROWS, BACKEND)
 # (what, source, the text, what takes its place, test)
@@ -182,10 +184,11 @@ FAULTS = [
     ("rows that are not there are written", "matmul_kernels.h", " && lane < args.n_rows) finish_element", ") finish_element", ROWS),
     ("all rows of x are the first one", "matmul_rows.cu", "(r < last_ ? r : last_) * stride_", "(r < 0 ? r : 0) * stride_", ROWS),
     ("the second part of x's 16 bytes is the first one", "matmul_rows.cu", "load_16(x + j, from + j);", "load_16(x + j, from);", ROWS),
-    ("no barrier behind the staging of x", "matmul_rows_quantized.cu", "begin, n);\n        __syncthreads();", "begin, n);", ROWS),
+    ("no barrier behind the staging of x", "matmul_rows_quantized.cu", "begin * kWarpSize, n);\n        __syncthreads();",
+     "begin * kWarpSize, n);", ROWS),
     ("no barrier in front of the next part of x", "matmul_rows_quantized.cu", "        __syncthreads();\n        x.template", "        x.template", ROWS),
     ("the first part of x stays", "matmul_rows_quantized.cu", "staged = n == n_units;", "staged = true;", ROWS),
-    ("blocks have no second pass", "matmul_rows_quantized.cu", "first < n_columns; first += stride", "first < kWarps; first += stride", ROWS),
+    ("blocks have no second pass", "matmul_rows_quantized.cu", "       column += stride) {", "       column = end) {", ROWS),
     ("a lane's later units are the first ones", "matmul_rows_quantized.cu", "        load(tile);", "        load(0);", ROWS),
     ("a lane's units meet the x of the first one", "matmul_rows_quantized.cu", "x.add(tile + i, v", "x.add(tile, v", ROWS),
     ("all rows of x are the first one, quantised weights", "matmul_rows_quantized.cu", "r < args.n_rows ? r : args.n_rows - 1", "r < 0 ? r : 0", ROWS),
@@ -213,7 +216,13 @@ FAULTS = [
      "wait_for_copies<kStages - 2>();\n    __syncthreads();", "wait_for_copies<kStages - 2>();", ROWS),
     ("a product's operands are swapped in a tile", "matmul_tiles.cu", "multiply_tile(sums[n], a, b[0], b[1], bf16());",
      "multiply_tile(sums[n], a, b[1], b[0], bf16());", ROWS),
-    ("a group of the table's row is skipped", "elementwise.cu", "static_cast<int>(group % kGroups),", "0,", BACKEND),
+    ("all groups of a table's row are the first one", "elementwise.cu", "static_cast<int>(group),", "0,", BACKEND),
+    ("the gate is the upper half too", "elementwise.cu", "x_stride + width + j]", "x_stride + j]", BACKEND),
+    ("what is added to rows takes their place", "elementwise.cu", "(add ? to_float(element) : 0.0f)", "0.0f", BACKEND),
+    ("a ring of rows has no end", "elementwise.cu", "blockIdx.x) % period;", "blockIdx.x);", BACKEND),
+    ("a chunk's first key is left out of its summary", "representations.cu", "j = offset; j <", "j = offset + 1; j <", ROWS),
+    ("a summary's keys stay where they are stored", "representations.cu", "first % args.key_period - offset", "0", ROWS),
+    ("what rounding takes off an angle is lost", "rotation.h", "(rest + (position.high", "(0.0f * rest + (position.high", ROWS),
 ]
 
 
@@ -256,15 +265,20 @@ def is_found(build, folder, fault, compiling, linking):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("build", type=pathlib.Path, nargs="?")
     parser.add_argument("sources", nargs="*")
+    parser.add_argument("--texts", action="store_true")
     arguments = parser.parse_args()
-    build = arguments.build.resolve()
+    if arguments.texts == (arguments.build is not None):
+        parser.error("either BUILD_DIR or --texts is needed")
     faults = [fault for fault in FAULTS if not arguments.sources or fault[1] in arguments.sources]
     for _, name, text, _, _ in faults:
         count = (KERNELS / name).read_text().count(text)
         if count != 1:
             sys.exit(f"{name} has this {count} times, not once:\n{text}")
+    if arguments.texts:
+        return
+    build = arguments.build.resolve()
     subprocess.run(["ninja", "-C", build, *TESTS], check=True, stdout=subprocess.DEVNULL)
     compiling, linking = commands(build)
     missed = 0
