@@ -13,6 +13,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/graphs.h"
+
 #define QUIRE_UNROLL _Pragma("unroll")
 #define QUIRE_ROLLED _Pragma("unroll 1")
 // n: a constant expression.
@@ -57,8 +59,11 @@ int launch_within(size_t most_shared_bytes, void (*kernel)(Parameters...), dim3 
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most_shared_bytes));
     if (error != cudaSuccess) return error;
   }
-  kernel<<<grid, block, shared_bytes, stream>>>(arguments...);
-  return cudaGetLastError();
+  const auto queue = [&](Parameters... parameters) {
+    void* places[] = {const_cast<void*>(static_cast<const void*>(&parameters))...};
+    return queue_kernel(reinterpret_cast<const void*>(kernel), grid, block, places, shared_bytes, stream);
+  };
+  return queue(arguments...);
 }
 
 // A kernel that takes as much shared memory in all of its launches.

@@ -29,7 +29,7 @@ namespace quire::cuda {
 using Event = CUevent_st*;
 using Graph = CUgraphExec_st*;
 
-constexpr uint32_t kDeviceApiVersion = 7;
+constexpr uint32_t kDeviceApiVersion = 8;
 
 // Why there is no device that can be used, from least to most that was found.
 enum class Obstacle : int32_t {
@@ -97,11 +97,12 @@ struct DeviceApi {
   int (*wait_event)(Stream stream, Event event) = nullptr;  // `stream` goes on when the event is done
 
   // ---- graphs: work that is launched as one. Null, all four: there are none.
-  // What is queued on the stream until end_capture() is not done, but becomes a graph. Only kernels may be queued.
-  int (*begin_capture)(Stream stream) = nullptr;
+  // What this thread queues on the stream until end_graph() is not done, but becomes a graph. Only kernels may be
+  // queued.
+  int (*begin_graph)(Stream stream) = nullptr;
   // Makes the graph, or changes *graph, if it is one, whose earlier launches go on as they were. However it ends, work
   // on the stream is done again, and *graph is null or a graph that is to be destroyed.
-  int (*end_capture)(Stream stream, Graph* graph) = nullptr;
+  int (*end_graph)(Stream stream, Graph* graph) = nullptr;
   int (*launch_graph)(Graph graph, Stream stream) = nullptr;
   int (*destroy_graph)(Graph graph) = nullptr;  // launches that were queued go on
 

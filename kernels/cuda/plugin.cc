@@ -5,10 +5,10 @@
 #include <cstring>
 #include <new>
 #include <string_view>
-#include <utility>
 
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/device_api.h"
+#include "kernels/cuda/graphs.h"
 
 namespace quire::cuda {
 namespace {
@@ -84,12 +84,15 @@ int describe(int device, DeviceFacts* out) {
 // threads of the process, save those that are "relaxed", what could disturb it: allocating, asking events, loading
 // kernels. A call that is refused so would fail, and break the host's capture too.
 int use_device(int device) {
-  thread_local const bool relaxed = [] {
+  thread_local bool relaxed = false;
+  int error = said(cudaSetDevice(device));
+  if (error == 0 && !relaxed) {
+    // Not before the device is chosen: it would start a context on the first one.
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    return cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
-  }();
-  static_cast<void>(relaxed);
-  return said(cudaSetDevice(device));
+    error = said(cudaThreadExchangeStreamCaptureMode(&mode));
+    relaxed = error == 0;
+  }
+  return error;
 }
 
 int free_memory(int device, int64_t* out) {
@@ -136,29 +139,10 @@ int wait_event(Stream stream, Event event) { return said(cudaStreamWaitEvent(str
 
 // ---- graphs
 
-// "Relaxed": what other threads do on other streams meanwhile, such as allocating, is no concern of the capture.
-int begin_capture(Stream stream) { return said(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed)); }
-
-int end_capture(Stream stream, Graph* graph) {
-  cudaGraph_t captured = nullptr;
-  cudaError_t error = cudaStreamEndCapture(stream, &captured);
-  if (error == cudaSuccess && *graph != nullptr) {
-    // Other calls than before may need a graph of another shape, which a change cannot give.
-    cudaGraphExecUpdateResultInfo info{};
-    if (cudaGraphExecUpdate(*graph, captured, &info) != cudaSuccess) {
-      cudaGetLastError();
-      cudaGraphExecDestroy(std::exchange(*graph, nullptr));
-    }
-  }
-  if (error == cudaSuccess && *graph == nullptr) error = cudaGraphInstantiate(graph, captured, 0);
-  if (captured != nullptr) cudaGraphDestroy(captured);
-  return said(error);
-}
-
 int launch_graph(Graph graph, Stream stream) { return said(cudaGraphLaunch(graph, stream)); }
 int destroy_graph(Graph graph) { return said(cudaGraphExecDestroy(graph)); }
 
-// The kernels' functions with a failed launch taken back from the thread, as said() does.
+// Functions of other files with a failed call taken back from the thread, as said() does.
 template <auto function>
 struct Said;
 template <typename... Arguments, int (*function)(Arguments...)>
@@ -194,8 +178,8 @@ constexpr DeviceApi kApi = {
     .ask_event = ask_event,
     .finish_event = finish_event,
     .wait_event = wait_event,
-    .begin_capture = begin_capture,
-    .end_capture = end_capture,
+    .begin_graph = kSaid<&cuda::begin_graph>,
+    .end_graph = kSaid<&cuda::end_graph>,
     .launch_graph = launch_graph,
     .destroy_graph = destroy_graph,
     .rms_norm = kSaid<&cuda::rms_norm>,

@@ -35,7 +35,7 @@ void decode(const std::shared_ptr<Model>& model, const char* strategy, int64_t d
       "%-24s %.1f us, %.1f of processors; launches %.2f, graphs %.2f (made %.3f), uploads %.2f, downloads %.2f, "
       "events %.2f, waits %.2f\n",
       strategy, 1e6 * wall / n, 1e6 * (process_seconds() - cpu) / n, per_token(&DeviceCalls::launches),
-      per_token(&DeviceCalls::graphs), per_token(&DeviceCalls::captures), per_token(&DeviceCalls::uploads),
+      per_token(&DeviceCalls::graphs), per_token(&DeviceCalls::made_graphs), per_token(&DeviceCalls::uploads),
       per_token(&DeviceCalls::downloads), per_token(&DeviceCalls::events), per_token(&DeviceCalls::waits));
 }
 

@@ -15,7 +15,7 @@ namespace quire::bench {
 struct DeviceCalls {
   int64_t launches = 0;  // of kernels, beside those in graphs
   int64_t graphs = 0;    // launched
-  int64_t captures = 0;
+  int64_t made_graphs = 0;
   int64_t uploads = 0;
   int64_t downloads = 0;
   int64_t waits = 0;   // of the host
@@ -52,11 +52,11 @@ class Addresses {
 };
 // Never destroyed: the engine may let the last session go when main() has returned.
 inline Addresses& addresses = *new Addresses;
-inline bool captures_now = false;
+inline bool makes_graph = false;
 
 template <typename... Arguments>
 int launch(cuda::Stream, Arguments...) {
-  device_calls.launches += captures_now ? 0 : 1;
+  device_calls.launches += makes_graph ? 0 : 1;
   return 0;
 }
 template <typename... Arguments>
@@ -114,10 +114,10 @@ inline const cuda::DeviceApi& idle_device() {
     a.ask_event = [](Event, bool* done) { return *done = true, 0; };
     a.finish_event = [](Event) { return ++device_calls.waits, 0; };
     a.wait_event = [](Stream, Event) { return 0; };
-    a.begin_capture = [](Stream) { return idle::captures_now = true, 0; };
-    a.end_capture = [](Stream, Graph* out) {
-      idle::captures_now = false;
-      ++device_calls.captures;
+    a.begin_graph = [](Stream) { return idle::makes_graph = true, 0; };
+    a.end_graph = [](Stream, Graph* out) {
+      idle::makes_graph = false;
+      ++device_calls.made_graphs;
       return *out = reinterpret_cast<Graph>(&handle), 0;
     };
     a.launch_graph = [](Graph, Stream) { return ++device_calls.graphs, 0; };

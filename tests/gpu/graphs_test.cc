@@ -85,7 +85,7 @@ class Graphs : public testing::Test {
 
 TEST_F(Graphs, AreMadeOfWhatComesAgain) {
   EXPECT_EQ(counted({2, 3}), (Count{2, 0}));
-  EXPECT_EQ(counted({2, 3}), (Count{2, 1}));  // captured: the kernels were not run then
+  EXPECT_EQ(counted({2, 3}), (Count{2, 1}));  // made: the kernels were not run then
   EXPECT_EQ(counted({2, 3}), (Count{0, 1}));
   EXPECT_EQ(counted({2, 5}), (Count{2, 0}));  // another argument
   EXPECT_EQ(counted({2}), (Count{1, 0}));     // and another number of calls
@@ -111,14 +111,14 @@ TEST_F(Graphs, OfStepsLongPastBecomeOthers) {
 TEST_F(Graphs, ThatCannotBeMadeAreDoneWithout) {
   for (const int64_t at : {1, 2}) {
     (void)counted({7});
-    emulation::set_device_faults({.capture = at});
-    EXPECT_EQ(counted({7}), (Count{at, 0}));  // the end fails when all was captured, which is then called once more
+    emulation::set_device_faults({.graph = at});
+    EXPECT_EQ(counted({7}), (Count{at, 0}));  // the end fails when all was called, which is then called once more
     emulation::set_device_faults({});
     EXPECT_EQ(counted({7}), (Count{1, 1}));  // another attempt
     graphs_.emplace(device_, stream_);
   }
   (void)counted({7});
-  emulation::set_device_faults({.launch = 1});  // a call that fails while it is captured
+  emulation::set_device_faults({.launch = 1});  // a call that fails while the graph is made
   EXPECT_EQ(counted({7}), (Count{2, 0}));
   EXPECT_EQ(counted({7}), (Count{1, 1}));
 }
@@ -126,7 +126,7 @@ TEST_F(Graphs, ThatCannotBeMadeAreDoneWithout) {
 TEST_F(Graphs, AreGivenUpAfterFailuresInSuccession) {
   const auto fail = [&](float factor, int times) {
     for (int i = 0; i < times; ++i) {
-      emulation::set_device_faults({.capture = 1});
+      emulation::set_device_faults({.graph = 1});
       EXPECT_EQ(counted({factor}), (Count{1, 0}));
       emulation::set_device_faults({});
     }
@@ -182,7 +182,7 @@ TEST_F(Graphs, HaveTheirListsWhereTheyWere) {
 const DeviceApi& without_graphs() {
   static const DeviceApi api = [] {
     DeviceApi one = test_device();
-    one.begin_capture = nullptr;
+    one.begin_graph = nullptr;
     return one;
   }();
   return api;
@@ -244,6 +244,22 @@ TEST_P(GraphsOfSessions, DoWhatTheCallsDo) {
   }
 }
 
+// Another session reads between the tokens of one, in steps of its own on the same queue.
+TEST_P(GraphsOfSessions, OutlastTheStepsOfOthers) {
+  if (wants_gpu()) GTEST_SKIP() << "of the emulation";
+  const auto device = on_device(GetParam().model);
+  const auto session = session_on(device, 66), other = session_on(device, 20);  // no chunk begins in these turns
+  expect_ok(run(session, generating(4)).status);
+  const int64_t before = device_use().n_graph_launches;
+  constexpr int64_t kTurns = 4;
+  for (int64_t i = 0; i < kTurns; ++i) {
+    expect_ok(other->feed_tokens(random_tokens(*device, 20)));
+    expect_ok(run(other).status);
+    expect_ok(run(session, generating(1)).status);
+  }
+  EXPECT_EQ(device_use().n_graph_launches - before, kTurns);
+}
+
 using FailingGraphs = GraphsOfSessions;
 
 // Whatever fails, at whichever place: the answer goes on where it was, with the tokens that it would have had.
@@ -255,7 +271,7 @@ TEST_P(FailingGraphs, LeaveTheSession) {
   const auto before = session_on(device, 60);
   expect_ok(run(before, generating(5)).status);
   const Tokens expected = run(take(before->fork()), generating(kGenerated)).tokens;
-  for (int64_t Faults::*const which : {&Faults::launch, &Faults::kernel, &Faults::allocation, &Faults::capture}) {
+  for (int64_t Faults::*const which : {&Faults::launch, &Faults::kernel, &Faults::allocation, &Faults::graph}) {
     int n_failed = 0;
     for (const int64_t n : {1, 3, 40}) {
       const auto session = take(before->fork());
@@ -279,7 +295,7 @@ TEST_P(FailingGraphs, LeaveTheSession) {
       }
       EXPECT_EQ(all, expected) << n << ": " << outcome.status.message();
     }
-    if (which == &Faults::capture) {
+    if (which == &Faults::graph) {
       EXPECT_EQ(n_failed, 0);
     } else if (which != &Faults::allocation) {
       EXPECT_EQ(n_failed, 3);

@@ -27,11 +27,11 @@ Status StepGraphs::call_all(const Commands& commands) const {
 }
 
 // False: the graph is none of the step's calls, which then have not been queued.
-bool StepGraphs::capture(Step& step) const {
+bool StepGraphs::make(Step& step) const {
   const DeviceApi& api = device_.api();
-  if (api.begin_capture(stream_) != 0) return false;
-  const bool called = call_all(step.commands).ok();
-  return api.end_capture(stream_, &step.graph) == 0 && called;
+  if (api.begin_graph(stream_) != 0) return false;
+  const bool called = std::ranges::all_of(step.commands, [&](const auto& c) { return c->call(api, stream_) == 0; });
+  return api.end_graph(stream_, &step.graph) == 0 && called;
 }
 
 Status StepGraphs::queue(Commands commands) {
@@ -45,16 +45,16 @@ Status StepGraphs::queue(Commands commands) {
       steps_.splice(steps_.end(), steps_, steps_.begin());
     }
     steps_.back().commands = std::move(commands);
-    steps_.back().captured = false;
+    steps_.back().made = false;
     return {};
   }
   steps_.splice(steps_.end(), steps_, known);
   Step& step = steps_.back();
-  if (!step.captured && possible()) {
-    step.captured = capture(step);
-    n_failures_ = step.captured ? 0 : n_failures_ + 1;
+  if (!step.made && possible()) {
+    step.made = make(step);
+    n_failures_ = step.made ? 0 : n_failures_ + 1;
   }
-  if (!step.captured) return call_all(commands);
+  if (!step.made) return call_all(commands);
   return device_.check(device_.api().launch_graph(step.graph, stream_), "launching a step");
 }
 

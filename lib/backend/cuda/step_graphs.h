@@ -63,11 +63,11 @@ class StepGraphs {
   StepGraphs& operator=(const StepGraphs&) = delete;
 
   // Queues a step's calls. When they come for the second time a graph is made of them, which is launched from then on.
-  // Where that fails, calls are made as they are, and the next time is another attempt: what else the process does on
-  // the device can break a capture. kMostFailures of them one after the other are enough.
+  // Where that fails, for want of memory say, calls are made as they are, and the next time is another attempt.
+  // kMostFailures of them one after the other are enough.
   Status queue(Commands commands);
   // Whether graphs can be made here; otherwise noting calls is in vain.
-  bool possible() const { return n_failures_ < kMostFailures && device_.api().begin_capture != nullptr; }
+  bool possible() const { return n_failures_ < kMostFailures && device_.api().begin_graph != nullptr; }
 
   // Steps that are kept, the latest ones: sessions that decode in turn have one each.
   static constexpr size_t kMostSteps = 8;
@@ -76,11 +76,11 @@ class StepGraphs {
  private:
   struct Step {
     Commands commands;
-    Graph graph = nullptr;  // of these calls, if `captured`; else of others, to be changed into theirs
-    bool captured = false;
+    Graph graph = nullptr;  // of these calls, if `made`; else of others, to be changed into theirs
+    bool made = false;
   };
   Status call_all(const Commands& commands) const;
-  bool capture(Step& step) const;
+  bool make(Step& step) const;
 
   const CudaDevice& device_;
   const Stream stream_;

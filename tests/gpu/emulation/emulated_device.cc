@@ -23,7 +23,7 @@ struct CUstream_st {
   std::deque<Work> waiting;
   int64_t n_done = 0;
   int failure = 0;
-  std::vector<Work>* capture = nullptr;  // where work goes that is not done
+  std::vector<Work>* graph = nullptr;  // that is being made: where work goes that is not done
 };
 
 struct CUgraphExec_st {
@@ -143,7 +143,7 @@ void expect_chosen(Stream stream) {
 
 int queue(Stream stream, Work work) {
   expect_chosen(stream);
-  if (stream->capture != nullptr) die("something that is no kernel is captured");
+  if (stream->graph != nullptr) die("something that is no kernel is to be part of a graph");
   stream->waiting.push_back(std::move(work));
   return 0;
 }
@@ -188,7 +188,7 @@ int create_stream(Stream* out) {
 }
 int finish_stream(Stream stream) {
   const std::lock_guard lock(state().mutex);
-  if (stream->capture != nullptr) die("a stream is waited for while it is captured");
+  if (stream->graph != nullptr) die("a stream is waited for while a graph is made");
   ++state().use.n_waits;
   run(*stream, last(*stream));
   return stream->failure;
@@ -222,7 +222,7 @@ int destroy_event(Event event) {
 }
 int record_event(Event event, Stream stream) {
   const std::lock_guard lock(state().mutex);
-  if (stream->capture != nullptr) die("an event is captured");
+  if (stream->graph != nullptr) die("an event is to be part of a graph");
   if (event->device != stream->device) die("an event of another device is recorded");
   expect_chosen(stream);
   *event = {stream->device, stream, last(*stream), 0};
@@ -249,19 +249,19 @@ int wait_event(Stream stream, Event event) {
 }
 
 // ---- graphs
-int begin_capture(Stream stream) {
+int begin_graph(Stream stream) {
   const std::lock_guard lock(state().mutex);
-  if (stream->capture != nullptr) die("a stream is captured twice");
+  if (stream->graph != nullptr) die("two graphs are made at once");
   expect_chosen(stream);
-  if (strikes(state().faults.capture)) return kRefused;
-  stream->capture = new std::vector<Work>();
+  if (strikes(state().faults.graph)) return kRefused;
+  stream->graph = new std::vector<Work>();
   return 0;
 }
-int end_capture(Stream stream, Graph* graph) {
+int end_graph(Stream stream, Graph* graph) {
   const std::lock_guard lock(state().mutex);
-  if (stream->capture == nullptr) die("a stream is not captured");
-  const std::unique_ptr<std::vector<Work>> work(std::exchange(stream->capture, nullptr));
-  if (strikes(state().faults.capture)) return kRefused;
+  if (stream->graph == nullptr) die("no graph is being made");
+  const std::unique_ptr<std::vector<Work>> work(std::exchange(stream->graph, nullptr));
+  if (strikes(state().faults.graph)) return kRefused;
   if (*graph == nullptr) {
     *graph = new CUgraphExec_st();
     ++state().use.n_graphs;
@@ -302,7 +302,7 @@ struct Queued<kKernel> {
         return kKernelFailed;
       }
     };
-    if (stream->capture != nullptr) return stream->capture->push_back(std::move(work)), 0;
+    if (stream->graph != nullptr) return stream->graph->push_back(std::move(work)), 0;
     if (strikes(state().faults.kernel)) work = [] { return kKernelFailed; };
     return queue(stream, std::move(work));
   }
@@ -442,8 +442,8 @@ cuda::DeviceApi make_api() {
   api.ask_event = ask_event;
   api.finish_event = finish_event;
   api.wait_event = wait_event;
-  api.begin_capture = begin_capture;
-  api.end_capture = end_capture;
+  api.begin_graph = begin_graph;
+  api.end_graph = end_graph;
   api.launch_graph = launch_graph;
   api.destroy_graph = destroy_graph;
   api.rms_norm = Queued<cuda::rms_norm>::call;

@@ -25,7 +25,7 @@ struct DeviceFaults {
   int64_t host_allocation = 0;
   int64_t launch = 0;         // is refused
   int64_t kernel = 0;         // fails when it runs, and its stream with it
-  int64_t capture = 0;        // its beginning or its end fails
+  int64_t graph = 0;          // the beginning or the end of making one fails
   int64_t download = 0;       // is refused
   int64_t late_download = 0;  // fails when it runs, likewise
   // What the device has; 0: 1 GiB. More is not allocated.
@@ -42,7 +42,7 @@ struct DeviceUse {
   int64_t n_events = 0;
   int64_t n_graphs = 0;
   int64_t n_allocations = 0;  // made in all, of the device's memory
-  int64_t n_launches = 0;     // of kernels, those that are captured too; not those of graphs
+  int64_t n_launches = 0;     // of kernels, those that become parts of a graph too; not those of graphs
   int64_t n_graph_launches = 0;
   int64_t n_gathers = 0;        // of the launches
   int64_t n_blas_products = 0;  // likewise
