@@ -518,10 +518,21 @@ TEST(CudaQueue, ArraysOfAddressesAreThoseOfTheirVersion) {
   EXPECT_EQ(on_device(first, 0), addresses_of(first));
   EXPECT_EQ(on_device(first, 8), addresses_of(first));
 
-  // The array that was used longest ago is that of the list that comes next.
-  queue.begin_step(1);
+  // Sessions take turns, and each finds its array.
+  constexpr int64_t kSteps = cuda::CudaQueue::kStepsOfTables;
   std::vector<KvRecord> third = {{page.get(), 3072}};
+  queue.begin_step(1);
   EXPECT_EQ(on_device(third, 7), addresses_of(third));
+  queue.begin_step(1);
+  const emulation::DeviceUse use = emulation::device_use();
+  EXPECT_EQ(on_device(first, 8), addresses_of(first));
+  EXPECT_EQ(emulation::device_use().n_uploads, use.n_uploads);
+
+  // The array that was used longest ago, long enough, is that of the list that comes next.
+  for (int64_t i = 0; i < kSteps; ++i) queue.begin_step(1);
+  std::vector<KvRecord> fourth = {{page.get(), 512}};
+  EXPECT_EQ(on_device(fourth, 7), addresses_of(fourth));
+  EXPECT_EQ(emulation::device_use().n_allocations, use.n_allocations);
   EXPECT_EQ(on_device(third, 8), addresses_of(third));
 
   // An array of other addresses takes the place of a list that was freed.

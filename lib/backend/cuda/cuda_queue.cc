@@ -136,7 +136,7 @@ CudaQueue::AddressTable& CudaQueue::table_of(const void* key) {
   const auto known = table_by_key_.find(key);
   if (known != table_by_key_.end()) {
     tables_.splice(tables_.end(), tables_, known->second);
-  } else if (!tables_.empty() && tables_.front().step < step_) {
+  } else if (!tables_.empty() && tables_.front().step + kStepsOfTables <= step_) {
     table_by_key_.erase(tables_.front().key);
     tables_.splice(tables_.end(), tables_, tables_.begin());
     tables_.back().key = key;

@@ -109,8 +109,10 @@ class CudaQueue : public Queue {
   // Copies to host memory and waits.
   Status read(const void* from, void* to, size_t bytes);
 
-  // Arrays of addresses that were last used before this call may be replaced. Not within an operation. n_rows: of the
-  // step.
+  // Sessions that take turns find their tables, and so their graphs, as they left them.
+  static constexpr int64_t kStepsOfTables = 2 * int64_t{StepGraphs::kMostSteps};
+  // Arrays of addresses that were last used kStepsOfTables calls ago may be replaced. Not within an operation. n_rows:
+  // of the step.
   void begin_step(int64_t n_rows) {
     ++step_;
     notes_ = n_rows <= kMostNotedRows && graphs_.possible();
@@ -141,7 +143,7 @@ class CudaQueue : public Queue {
     void* const* on_device() const { return reinterpret_cast<void* const*>(memory.data()); }
   };
   // The table of `key`, which is now the last of tables_. A key without one gets the table that was used longest ago,
-  // if this step has not used it, else a new one. So there are never more than the largest step used.
+  // if none of the last kStepsOfTables steps used it, else a new one. So there are never more than these steps used.
   AddressTable& table_of(const void* key);
 
   const CudaDevice& device_;
