@@ -76,7 +76,7 @@ class Library {
 };
 
 const Library& library() {
-  static const Library only;
+  static const Library& only = *new Library;  // never destroyed: threads may outlive main()
   return only;
 }
 
@@ -166,7 +166,10 @@ class Products {
     {
       const std::lock_guard lock(mutex_);
       cublasLtHandle_t& own = handles_[shape.device];
-      if (!own && f.create(&own) != CUBLAS_STATUS_SUCCESS) return cudaErrorInitializationError;
+      if (!own) {
+        const cublasStatus_t status = f.create(&own);
+        if (status != CUBLAS_STATUS_SUCCESS) return creation_error(status);
+      }
       handle = own;
       if (products_.size() >= kMost) products_.clear();
       std::shared_ptr<const Product>& known = products_[shape];
@@ -190,6 +193,16 @@ class Products {
   }
 
  private:
+  // That there was no memory for the handle may be reported as cuBLASLt not being initialised.
+  static cudaError_t creation_error(cublasStatus_t status) {
+    constexpr size_t kForHandle = size_t{64} << 20;
+    size_t free = 0, total = 0;
+    const bool lacks_memory =
+        status == CUBLAS_STATUS_ALLOC_FAILED || (cudaMemGetInfo(&free, &total) == cudaSuccess && free < kForHandle);
+    cudaGetLastError();  // cuBLASLt's, or that of asking
+    return lacks_memory ? cudaErrorMemoryAllocation : cudaErrorInitializationError;
+  }
+
   std::mutex mutex_;  // of both; held while an algorithm is looked for
   std::map<int, cublasLtHandle_t> handles_;
   std::map<Shape, std::shared_ptr<const Product>> products_;
@@ -205,7 +218,7 @@ bool open_blas(char* why, size_t size) {
 
 int blas_matmul(Stream stream, DeviceRows x, int64_t n_rows, const DeviceMatrix& w, const float* bias, bool add,
                 DeviceRows y, void* workspace) {
-  static Products products;
+  static Products& products = *new Products;  // never destroyed: threads may outlive main()
   const bool narrow = w.type == ElementType::kBF16 || w.type == ElementType::kF16;
   if (!library().obstacle().empty() || !narrow || x.type != w.type ||
       (y.type != w.type && y.type != ElementType::kF32)) {

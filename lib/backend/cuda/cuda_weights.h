@@ -84,8 +84,8 @@ class Loader {
   static constexpr size_t kBounceBytes = size_t{4} << 20;
   // A queue and memory of its own for each thread that loads; kept for the next one.
   struct Lane {
+    DeviceMemory bounce;  // outlives what the queue does with it
     std::unique_ptr<CudaQueue> queue;
-    DeviceMemory bounce;
   };
   Result<std::unique_ptr<Lane>> take_lane() QUIRE_EXCLUDES(mutex_);
   void give_back(std::unique_ptr<Lane> lane) QUIRE_EXCLUDES(mutex_);
