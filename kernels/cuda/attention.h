@@ -112,7 +112,7 @@ struct AttentionStats {
 
 struct Attention {
   DeviceRows queries{};  // [n][n_query_heads * head_dim], not rotated
-  DeviceRows out{};      // the same shape; may be `queries`
+  DeviceRows out{};      // the same shape; may be `queries` where nothing reads those later (shares)
   KvShape shape{};
   int n_query_heads = 0;
   float scale = 1;                                // of the logits; positive

@@ -167,7 +167,7 @@ struct AttentionShares {
 struct AttentionArgs {
   int sequence = 0;
   Rows queries{};                             // [n][n_query_heads * head_dim], not rotated
-  Rows out{};                                 // the same shape; may be `queries`
+  Rows out{};                                 // the same shape; may be `queries` if no shares are wanted
   std::array<KvRecords, kKvKinds> records{};  // of text: those that StepSequence::old gives each query
   const Buffer* selection = nullptr;          // SelectArgs::out; needed if a block is selected
   int64_t selection_offset = 0;               // SelectArgs::out_offset

@@ -14,7 +14,8 @@ import sys
 import tempfile
 
 RELEASED = ["80", "90a", "120"]
-IN_REGISTERS = {"attend_in_chunks.cu", "attention.cu", "attention_shares.cu", "dequantize_rows.cu", "matmul_rows.cu", "matmul_rows_quantized.cu",
+IN_REGISTERS = {"attend_in_chunks.cu", "attention.cu", "attention_by_keys.cu", "attention_by_warpgroups.cu", "attention_by_warps.cu",
+                "attention_shares.cu", "dequantize_rows.cu", "matmul_rows.cu", "matmul_rows_quantized.cu",
                 "rank_logits.cu"}
 MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
