@@ -48,6 +48,20 @@ constexpr size_t kLeastSharedMemory = size_t{99} << 10;
 
 #if defined(__CUDACC__)
 
+// Of the calling thread's device; `otherwise` where it cannot be asked.
+inline int device_attribute(cudaDeviceAttr attribute, int otherwise) {
+  int device = 0, value = 0;
+  const bool known =
+      cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess;
+  return known ? value : otherwise;
+}
+inline int n_processors() { return device_attribute(cudaDevAttrMultiProcessorCount, 1); }
+// That a block may have.
+inline size_t most_shared_memory() {
+  return static_cast<size_t>(
+      device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, static_cast<int>(kLeastSharedMemory)));
+}
+
 // Queues the kernel, which may take up to `most_shared_bytes`. Returns cudaSuccess (0) or what was wrong with the
 // launch.
 template <typename... Parameters, typename... Arguments>
@@ -73,20 +87,12 @@ int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_b
   return launch_within(shared_bytes, kernel, grid, block, shared_bytes, stream, arguments...);
 }
 
-// One whose launches differ in it, up to kLeastSharedMemory. The limit that is asked for belongs to the kernel and is
-// always the same, as another thread may launch it at the same time.
+// One whose launches differ in it, up to most_shared_memory(). The limit that is asked for belongs to the kernel on
+// this device and is always the same, as another thread may launch it at the same time.
 template <typename... Parameters, typename... Arguments>
 int launch_varying(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
                    Arguments... arguments) {
-  return launch_within(kLeastSharedMemory, kernel, grid, block, shared_bytes, stream, arguments...);
-}
-
-// Multiprocessors of the calling thread's device.
-inline int n_processors() {
-  int device = 0, n = 0;
-  const bool known = cudaGetDevice(&device) == cudaSuccess &&
-                     cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
-  return known ? n : 1;
+  return launch_within(most_shared_memory(), kernel, grid, block, shared_bytes, stream, arguments...);
 }
 
 // D += A B for a tile of 16 x 8, k = 16. Lane (g, t) = (lane / 4, lane % 4) holds pairs of elements:
@@ -186,6 +192,7 @@ int launch_varying(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t 
 
 // One, so that few blocks have to go through all there is.
 inline int n_processors() { return 1; }
+inline size_t most_shared_memory() { return kLeastSharedMemory; }
 
 inline float widen(uint16_t bits, bf16) { return from_bf16(bits); }
 inline float widen(uint16_t bits, f16) { return from_f16(bits); }

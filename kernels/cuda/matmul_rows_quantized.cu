@@ -20,8 +20,11 @@ constexpr int blocks_of(int rows) { return rows == 1 ? 2 : 1; }
 // Columns of a warp at a time: of several rows reading x from shared memory takes longer than reading the weights, and
 // what was read serves both.
 constexpr int columns_of(int rows) { return rows == 1 ? 1 : 2; }
-constexpr int64_t kMostShared = 96 << 10;
-static_assert(kMostShared <= int64_t{kLeastSharedMemory});
+// Units of a lane and column that are on their way at a time: as many as registers suffice for, on all architectures.
+constexpr int loads_of(bool large, int rows) {
+  if (large) return rows == 1 ? 2 : 1;
+  return rows == 1 ? 4 : rows <= 4 ? 3 : 2;
+}
 
 template <typename X>
 __device__ __forceinline__ void read_vector(const X* from, bool aligned, X (&x)[kVector]) {
@@ -62,13 +65,28 @@ class StagedRows {
     const auto* const x = static_cast<const X*>(args.x.data);
     const bool aligned = (reinterpret_cast<uintptr_t>(x) | static_cast<uintptr_t>(args.x.stride) * sizeof(X)) % 16 == 0;
     const int n_vectors = n * kVectors;
-    for (int i = static_cast<int>(threadIdx.x); i < kRows * n_vectors; i += kThreads) {
+    struct Place {
+      int r, v, unit;
+    };
+    const auto place_of = [&](int i) {
       const int r = kRows == 1 ? 0 : i / n_vectors, in_row = i - r * n_vectors;
-      const int v = in_row % kVectors, unit = in_row / kVectors;
-      const int64_t row = r < args.n_rows ? r : args.n_rows - 1;
-      alignas(16) X from[kVector];
-      read_vector(x + row * args.x.stride + Codes<kType>::element(first + unit, v), aligned, from);
-      put(memory_ + unit / kWarpSize * kTileBytes + of(r, v), unit % kWarpSize, from);
+      return Place{r, in_row % kVectors, in_row / kVectors};
+    };
+    // A thread's vectors, so many on their way at a time.
+    constexpr int kAtOnce = kRows == 1 ? 1 : 4 / int{sizeof(X)};
+    for (int begin = static_cast<int>(threadIdx.x); begin < kRows * n_vectors; begin += kAtOnce * kThreads) {
+      alignas(16) X from[kAtOnce][kVector];
+      QUIRE_UNROLL for (int j = 0; j < kAtOnce; ++j) {
+        if (begin + j * kThreads >= kRows * n_vectors) break;
+        const Place p = place_of(begin + j * kThreads);
+        const int64_t row = p.r < args.n_rows ? p.r : args.n_rows - 1;
+        read_vector(x + row * args.x.stride + Codes<kType>::element(first + p.unit, p.v), aligned, from[j]);
+      }
+      QUIRE_UNROLL for (int j = 0; j < kAtOnce; ++j) {
+        if (begin + j * kThreads >= kRows * n_vectors) break;
+        const Place p = place_of(begin + j * kThreads);
+        put(memory_ + p.unit / kWarpSize * kTileBytes + of(p.r, p.v), p.unit % kWarpSize, from[j]);
+      }
     }
   }
 
@@ -143,8 +161,7 @@ template <ElementType kType, typename X, int kRows>
 __global__ void __launch_bounds__(kThreads, blocks_of(kRows)) matmul_rows_quantized_kernel(MatmulArgs args, int slice) {
   using Unit = Codes<kType>;
   constexpr int kColumns = columns_of(kRows);
-  // Of a lane and column, on their way at a time.
-  constexpr int kLoads = Unit::kIsLarge ? 2 / kColumns : 4;
+  constexpr int kLoads = loads_of(Unit::kIsLarge, kRows);
   QUIRE_SHARED_MEMORY(memory);
   StagedRows<kType, kRows> x(memory);
   const int k = static_cast<int>(args.w.k), n_blocks = k / static_cast<int>(block_format(kType).elements),
@@ -167,22 +184,20 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kRows)) matmul_rows_quanti
       const int left = n_units - begin * kWarpSize, n = left < slice * kWarpSize ? left : slice * kWarpSize;
       const int own = column < n_columns ? (n - lane + kWarpSize - 1) / kWarpSize : 0;  // units of the lane
       Unit units[kLoads][kColumns];
-      const auto load = [&](int tile) {
-        QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) {
-          if (tile + i >= own) continue;
-          QUIRE_UNROLL for (int c = 0; c < kColumns; ++c) {
-            units[i][c].load(rows[c], n_blocks, (begin + tile) * kWarpSize + lane, i);
-          }
+      const auto load = [&](int i, int tile) {
+        if (tile + i >= own) return;
+        QUIRE_UNROLL for (int c = 0; c < kColumns; ++c) {
+          units[i][c].load(rows[c], n_blocks, (begin + tile) * kWarpSize + lane, i);
         }
       };
-      load(0);  // on its way while x is staged
+      QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) load(i, 0);  // on their way while x is staged
       if (!staged) {
         __syncthreads();
         x.template stage<X>(args, begin * kWarpSize, n);
         __syncthreads();
         staged = n == n_units;
       }
-      QUIRE_ROLLED for (int tile = 0; tile < own;) {
+      QUIRE_ROLLED for (int tile = 0; tile < own; tile += kLoads) {
         QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) {
           if (tile + i >= own) break;
           QUIRE_UNROLL for (int v = 0; v < Unit::kVectors; ++v) {
@@ -194,9 +209,8 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kRows)) matmul_rows_quanti
             }
             x.add(tile + i, v, words, by, sums);
           }
+          load(i, tile + kLoads);  // on its way while the other units are used
         }
-        tile += kLoads;
-        load(tile);
       }
     }
     QUIRE_UNROLL for (int c = 0; c < kColumns; ++c) {
@@ -209,7 +223,8 @@ template <ElementType kType, typename X, int kRows>
 int launch_rows(Stream stream, const MatmulArgs& args) {
   constexpr int kTileElements = Codes<kType>::kVectors * kVector * kWarpSize;
   constexpr int64_t kTileBytes = StagedRows<kType, kRows>::kTileBytes;
-  const int64_t slice = std::min((args.w.k + kTileElements - 1) / kTileElements, kMostShared / kTileBytes);
+  const int64_t slice =
+      std::min((args.w.k + kTileElements - 1) / kTileElements, static_cast<int64_t>(most_shared_memory()) / kTileBytes);
   constexpr int64_t kAtOnce = kWarps * columns_of(kRows);
   const int64_t blocks =
       std::min<int64_t>((args.w.n + kAtOnce - 1) / kAtOnce, int64_t{blocks_of(kRows)} * n_processors());
