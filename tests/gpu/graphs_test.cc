@@ -260,6 +260,28 @@ TEST_P(GraphsOfSessions, OutlastTheStepsOfOthers) {
   EXPECT_EQ(device_use().n_graph_launches - before, kTurns);
 }
 
+// Texts that come in pieces of more rows than products of float weights read at once.
+TEST(GraphsOfQuantisedWeights, HaveStepsOfSeveralRows) {
+  if (wants_gpu()) GTEST_SKIP() << "of the emulation";
+  emulation::set_launch_options({.schedule = emulation::Schedule::kAhead, .n_threads = 2});
+  RuntimeOptions options;
+  options.n_threads = 1;
+  options.wrap_backend = on_test_device();
+  ModelLoadOptions loading;
+  loading.device = "cpu";  // of which wrap_backend makes the test's
+  loading.weight_type = static_cast<int32_t>(ElementType::kQ8_0);
+  const auto device = take(load_model(make_runtime(std::move(options)),
+                                      std::string(QUIRE_SOURCE_DIR) + "/examples/embedded_model/model", loading));
+  const auto session = make_session(device, with_strategy("full(kv_chunk=128)"));
+  constexpr int64_t kSteps = 8, kRows = cuda::kFewRows + 4;
+  const int64_t before = device_use().n_graph_launches;
+  for (int64_t i = 0; i < kSteps; ++i) {
+    expect_ok(session->feed_tokens(random_tokens(*device, kRows)));
+    expect_ok(run(session).status);
+  }
+  EXPECT_GE(device_use().n_graph_launches - before, kSteps - 3);
+}
+
 using FailingGraphs = GraphsOfSessions;
 
 // Whatever fails, at whichever place: the answer goes on where it was, with the tokens that it would have had.

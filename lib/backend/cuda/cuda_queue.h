@@ -124,8 +124,9 @@ class CudaQueue : public Queue {
   Result<void* const*> pages(const Representations& representations);
 
  private:
-  // Longer steps take the device longer than their launches take the host.
-  static constexpr int64_t kMostNotedRows = kFewRows;
+  // Longer steps take the device longer than their launches take the host. (Where cuBLASLt has products of so few rows
+  // the calls in front of the first one are noted, and the rest are made.)
+  static constexpr int64_t kMostNotedRows = kFewQuantizedRows;
 
   CudaQueue(const CudaDevice& device, std::atomic<int64_t>& total, Stream stream)
       : device_(device), total_(total), stream_(stream), graphs_(device, stream), ring_(device, stream) {}
