@@ -99,12 +99,16 @@ Status CudaQueue::finish() {
 
 Status CudaQueue::replace(DeviceMemory& memory, size_t bytes) {
   if (memory.data() != nullptr) QUIRE_TRY(finish());
-  total_ -= static_cast<int64_t>(memory.size());
+  // Other threads read the total: meanwhile it is more than there is, not less.
+  const size_t before = memory.size();
   memory = DeviceMemory();
+  total_ += static_cast<int64_t>(bytes) - static_cast<int64_t>(before);
   auto made = DeviceMemory::make(device_, bytes, MemoryKind::kDevice);
-  if (!made.ok()) return fail(made.status());
+  if (!made.ok()) {
+    total_ -= static_cast<int64_t>(bytes);
+    return fail(made.status());
+  }
   memory = std::move(*made);
-  total_ += static_cast<int64_t>(bytes);
   return {};
 }
 

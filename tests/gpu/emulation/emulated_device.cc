@@ -35,6 +35,7 @@ struct CUevent_st {
   CUstream_st* stream = nullptr;  // null: not recorded, or its stream is gone
   int64_t number = 0;             // done when so much of the stream's work is
   int failure = 0;
+  int64_t n_asked = 0;  // since it was recorded
 };
 
 namespace quire::emulation {
@@ -57,6 +58,7 @@ struct State {
   std::recursive_mutex mutex;
   DeviceFaults faults;
   DeviceUse use;
+  int64_t n_late_answers = 0;
   std::map<const void*, size_t> device[kDevices], host;
   std::vector<CUevent_st*> events;
 };
@@ -225,7 +227,7 @@ int record_event(Event event, Stream stream) {
   if (stream->graph != nullptr) die("an event is to be part of a graph");
   if (event->device != stream->device) die("an event of another device is recorded");
   expect_chosen(stream);
-  *event = {stream->device, stream, last(*stream), 0};
+  *event = {stream->device, stream, last(*stream), 0, 0};
   return 0;
 }
 int finish_event(Event event) {
@@ -235,8 +237,10 @@ int finish_event(Event event) {
   return event->stream->failure;
 }
 int ask_event(Event event, bool* done) {
-  *done = true;
-  return finish_event(event);
+  const std::lock_guard lock(state().mutex);
+  *done =
+      event->n_asked++ >= state().n_late_answers || event->stream == nullptr || event->stream->n_done >= event->number;
+  return *done ? finish_event(event) : 0;
 }
 int wait_event(Stream stream, Event event) {
   const std::lock_guard lock(state().mutex);
@@ -492,6 +496,11 @@ const cuda::DeviceApi& device_api_with_blas() {
 void set_device_faults(const DeviceFaults& faults) {
   const std::lock_guard lock(state().mutex);
   state().faults = faults;
+}
+
+void set_late_answers(int64_t n) {
+  const std::lock_guard lock(state().mutex);
+  state().n_late_answers = n;
 }
 
 DeviceUse device_use() {

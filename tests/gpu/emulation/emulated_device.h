@@ -34,6 +34,10 @@ struct DeviceFaults {
 };
 void set_device_faults(const DeviceFaults& faults);
 
+// How often an event is said not to be done before what is in front of it runs: a GPU seldom has done what it was asked
+// a moment ago. 0 at first.
+void set_late_answers(int64_t n);
+
 // Since the program began: what was allocated and not given back, and calls.
 struct DeviceUse {
   int64_t bytes = 0;
