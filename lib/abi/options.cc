@@ -161,6 +161,7 @@ Status read_strategy_options(const quire_strategy_options* in, StrategyOptions* 
   context.expected_tokens = o.expected_tokens;
   context.n_query_heads = context.n_kv_heads = o.n_heads == 0 ? kUsualHeads : o.n_heads;
   context.beacon.emplace();  // as published
+  context.beacon_only_by_name = true;
   return {};
 }
 

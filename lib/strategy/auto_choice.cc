@@ -88,7 +88,8 @@ Result<AutoChoice> choose_visibility(const StrategyContext& context, int64_t tra
     needed = expected == 0 ? most : std::min(expected, most);
   }
   const int64_t stored = (std::min(needed, kNoLimit - chunk) + chunk - 1) / chunk * chunk;
-  if (context.beacon && window == 0 && expected > train_len && std::min(stored, train_len + chunk) <= capacity) {
+  const bool has_beacon = context.beacon && !context.beacon_only_by_name;
+  if (has_beacon && window == 0 && expected > train_len && std::min(stored, train_len + chunk) <= capacity) {
     return AutoChoice{"beacon",
                       "the expected " + text_of(expected) + " tokens exceed the " + text_of(train_len) +
                           " positions that weights and RoPE scaling are good for, and the model has beacon weights"};

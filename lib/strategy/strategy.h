@@ -69,8 +69,10 @@ struct StrategyContext {
   std::vector<double> freq_factors;         // and the scaling `freq_factors`: a divisor for each pair; empty: none
   DualChunkConfig dual_chunk;
   std::optional<BeaconConfig> beacon;  // the model has beacon weights
-  int64_t sliding_window = 0;          // the model's own: query i sees key j only if i - j is less; 0: none
-  int64_t expected_tokens = 0;         // 0: unknown
+  // There is no model at hand: `beacon` is for expressions that name the method, and `auto` does not choose it.
+  bool beacon_only_by_name = false;
+  int64_t sliding_window = 0;   // the model's own: query i sees key j only if i - j is less; 0: none
+  int64_t expected_tokens = 0;  // 0: unknown
   KvBudget kv_budget;
 };
 

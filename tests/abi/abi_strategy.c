@@ -101,6 +101,11 @@ static void test_expected_tokens(void) {
   options.expected_tokens = 10000; /* and 1024 more: (4096 - 1024) * 4 + 1024 hold them */
   EXPECT_OK(quire_strategy_describe(&options, text, sizeof text - 1, &n, &err));
   CHECK(strstr(text, "window=1024") != NULL && strstr(text, "ratio=4") != NULL);
+  memset(text, 0, sizeof text);
+  options.strategy = "auto"; /* of a Llama model, which has no beacon weights */
+  options.strategy_len = 4;
+  EXPECT_OK(quire_strategy_describe(&options, text, sizeof text - 1, &n, &err));
+  CHECK(strncmp(text, "dca(", 4) == 0);
   options.expected_tokens = -1;
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_strategy_describe(&options, NULL, 0, NULL, &err));
   CHECK_MESSAGE("expected_tokens");

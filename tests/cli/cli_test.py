@@ -142,6 +142,8 @@ class PlanTest(unittest.TestCase):
         self.assertTrue(unknown["strategy"].startswith("dca(preset=paper, chunk=12, cap=15"))
         self.assertEqual(unknown["relative_position"][19][:12], list(range(15, 3, -1)))  # 7 + 12 is more than the cap
         self.assertTrue(short["strategy"].startswith("full("))
+        longer = self.plan("auto", 4096, 4, "--expected-tokens", 10000)  # of a Llama model, without beacon weights
+        self.assertTrue(longer["strategy"].startswith("dca("))
 
     def test_examples_of_long_contexts(self):
         scaled = self.plan("dca(chunk=24576) + pi(factor=8)", 4096, 3)

@@ -90,6 +90,10 @@ TEST(Auto, CondensesWhereTheModelHasBeacons) {
   context.expected_tokens = 20000;
   EXPECT_THAT(make("auto", context)->canonical(),
               StartsWith("beacon(window=1024, stride=1024, attn=step_expansion, ratio=8"));
+  context.beacon_only_by_name = true;
+  EXPECT_THAT(make("auto", context)->canonical(), StartsWith("dca("));
+  EXPECT_THAT(make("beacon", context)->canonical(), StartsWith("beacon("));
+  context.beacon_only_by_name = false;
   context.expected_tokens = 4096;
   EXPECT_THAT(make("auto", context)->canonical(), StartsWith("full("));
   context.expected_tokens = 0;  // no ratio can be chosen
