@@ -18,8 +18,11 @@ Status check_open(const Runtime& runtime) {
 // Of a model as that loads it; else of the tokenizer's files alone, also those of a GGUF file whose model Quire cannot
 // run.
 Result<std::shared_ptr<const ModelTokenizer>> load_alone(const std::string& path) {
-  const bool is_directory = path_is_directory(path);
-  const bool has_config = is_directory && path_exists(path + "/config.json");
+  QUIRE_ASSIGN(const bool is_directory, path_is_directory(path));
+  bool has_config = false;
+  if (is_directory) {
+    QUIRE_ASSIGN(has_config, path_exists(path + "/config.json"));
+  }
   if (has_config || path.ends_with(".gguf")) {
     auto checkpoint = Checkpoint::open(path);
     if (checkpoint.ok()) return checkpoint->load_tokenizer();

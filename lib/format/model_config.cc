@@ -312,7 +312,8 @@ Result<ModelConfig> load_model_config(const std::string& directory) {
   QUIRE_ASSIGN(const std::string text, read_text_file(path, kMaxConfigBytes));
   QUIRE_ASSIGN(ModelConfig config, parse_named_config(text, path));
   const std::string generation_path = directory + "/generation_config.json";
-  if (path_exists(generation_path)) {
+  QUIRE_ASSIGN(const bool has_generation, path_exists(generation_path));
+  if (has_generation) {
     QUIRE_ASSIGN(const std::string generation_text, read_text_file(generation_path, kMaxConfigBytes));
     QUIRE_ASSIGN(const Json generation, parse_json_object(generation_text, generation_path));
     QUIRE_TRY(read_token_ids(JsonReader(generation, generation_path), "eos_token_id", config.vocab_size,

@@ -109,9 +109,11 @@ Result<std::unique_ptr<TensorFiles>> open_safetensors(const std::string& directo
   const std::string single = directory + "/model.safetensors";
   const std::string index = directory + "/model.safetensors.index.json";
   int64_t header_bytes = 0;
-  if (path_exists(single)) {
+  QUIRE_ASSIGN(const bool is_single, path_exists(single));
+  QUIRE_ASSIGN(const bool has_index, path_exists(index));
+  if (is_single) {
     QUIRE_TRY(add_file(*files, single, nullptr, header_bytes));
-  } else if (path_exists(index)) {
+  } else if (has_index) {
     QUIRE_ASSIGN(const std::string text, read_text_file(index, kMaxIndexBytes));
     QUIRE_ASSIGN(const ShardMap shards, parse_shard_index(text, index));
     for (const auto& [name, tensors] : shards) {

@@ -27,18 +27,21 @@ Status explain_missing(const std::string& directory) {
 
 Result<std::shared_ptr<const AdapterFiles>> AdapterFiles::open(const std::string& directory, const ModelConfig& model,
                                                                TensorFiles::Access access) {
-  if (!path_is_directory(directory)) {
-    return Status(path_exists(directory) ? Code::kUnsupported : Code::kNotFound,
-                  path_exists(directory) ? directory + " is not a directory: a PEFT adapter directory is expected"
-                                         : "no such adapter directory: " + directory);
+  QUIRE_ASSIGN(const bool exists, path_exists(directory));
+  if (!exists) return Status(Code::kNotFound, "no such adapter directory: " + directory);
+  QUIRE_ASSIGN(const bool is_directory, path_is_directory(directory));
+  if (!is_directory) {
+    return Status(Code::kUnsupported, directory + " is not a directory: a PEFT adapter directory is expected");
   }
   auto files = std::make_shared<AdapterFiles>();
   const std::string config_path = directory + "/adapter_config.json";
-  if (!path_exists(config_path)) return Status(Code::kNotFound, "no adapter_config.json in " + directory);
+  QUIRE_ASSIGN(const bool has_config, path_exists(config_path));
+  if (!has_config) return Status(Code::kNotFound, "no adapter_config.json in " + directory);
   QUIRE_ASSIGN(files->config_text_, read_text_file(config_path, kMaxConfigBytes));
   QUIRE_ASSIGN(files->config_, parse_adapter_config(files->config_text_, config_path));
   const std::string path = directory + "/adapter_model.safetensors";
-  if (!path_exists(path)) return explain_missing(directory);
+  QUIRE_ASSIGN(const bool has_tensors, path_exists(path));
+  if (!has_tensors) return explain_missing(directory);
   QUIRE_ASSIGN(auto tensors, open_safetensors_file(path, access));
   files->tensors_ = std::move(tensors);
   QUIRE_ASSIGN(files->changes_, AdapterChanges::resolve(files->config_, files->tensors_->tensors(), model, path));

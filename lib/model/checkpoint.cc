@@ -15,11 +15,13 @@ namespace quire {
 Result<Checkpoint> Checkpoint::open(const std::string& path, const CancelToken* cancel) {
   Checkpoint checkpoint;
   checkpoint.path_ = path;
-  if (path_is_directory(path)) {
+  QUIRE_ASSIGN(const bool is_directory, path_is_directory(path));
+  if (is_directory) {
     QUIRE_ASSIGN(checkpoint.config_, load_model_config(path));
     return checkpoint;
   }
-  if (!path_exists(path)) return Status(Code::kNotFound, "no such model: " + path);
+  QUIRE_ASSIGN(const bool exists, path_exists(path));
+  if (!exists) return Status(Code::kNotFound, "no such model: " + path);
   QUIRE_ASSIGN(checkpoint.gguf_, open_gguf(path, cancel));
   QUIRE_ASSIGN(const std::vector<float> rope_factors, checkpoint.rope_factors());
   auto config = gguf_model_config(checkpoint.gguf_->header, rope_factors);

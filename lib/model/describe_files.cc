@@ -97,7 +97,8 @@ Result<std::string> describe_safetensors(const std::string& directory) {
 }  // namespace
 
 Result<std::string> describe_files(const std::string& path) {
-  return path_is_directory(path) ? describe_safetensors(path) : describe_gguf(path);
+  QUIRE_ASSIGN(const bool is_directory, path_is_directory(path));
+  return is_directory ? describe_safetensors(path) : describe_gguf(path);
 }
 
 }  // namespace quire

@@ -122,7 +122,8 @@ std::unique_ptr<Matrix> PackedWeights::next(std::span<const MatrixPart> parts, i
 
 Status PackedWeights::write(std::span<const LoadedMatrix> matrices,
                             const std::map<std::string, std::string>& tensor_hashes, const CancelToken* cancel) const {
-  if (!path_is_directory(directory_)) QUIRE_TRY(make_directory(directory_));
+  QUIRE_ASSIGN(const bool is_there, path_is_directory(directory_));
+  if (!is_there) QUIRE_TRY(make_directory(directory_));
   // Not synced: what a crash of the system leaves of it has other checksums, and is written anew.
   QUIRE_ASSIGN(const auto file, OutputFile::create(path_, {.lasting = false}));
   QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(*file, SnapshotFile::kVersion));

@@ -69,8 +69,10 @@ Result<StoreDirectory> StoreDirectory::open(const std::string& path, bool make) 
   }
   const FileFacts facts = file_facts(locks);
   if (!facts.exists) {
-    return Status(Code::kNotFound, path + (path_is_directory(path) ? " is no document store: it has no file store.lock"
-                                                                   : " is not there: no document store"));
+    QUIRE_TRY(path_exists(locks).status());  // what cannot be looked at may well be there
+    QUIRE_ASSIGN(const bool is_directory, path_is_directory(path));
+    return Status(Code::kNotFound, path + (is_directory ? " is no document store: it has no file store.lock"
+                                                        : " is not there: no document store"));
   }
   if (!facts.is_file) return Status(Code::kIo, locks + " is not a regular file");
   return directory;

@@ -18,6 +18,15 @@ Status os_failure(const std::string& what, const std::string& path, int error) {
   return Status(code, "cannot " + what + " " + path + ": " + std::strerror(error), -1, error);
 }
 
+// Whether the path is there, and what it is.
+Result<bool> look_at(const std::string& path, struct stat* info) {
+  if (path.find('\0') != std::string::npos) return Status(Code::kInvalidArgument, "path has a NUL byte");
+  if (::stat(path.c_str(), info) == 0) return true;
+  Status status = os_failure("access", path, errno);
+  if (status.code() == Code::kNotFound) return false;
+  return status;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ReadFile>> ReadFile::open(const std::string& path, bool follow_link) {
@@ -107,14 +116,15 @@ Result<std::vector<std::string>> list_directory(const std::string& path) {
   return names;
 }
 
-bool path_is_directory(const std::string& path) {
+Result<bool> path_is_directory(const std::string& path) {
   struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+  QUIRE_ASSIGN(const bool exists, look_at(path, &info));
+  return exists && S_ISDIR(info.st_mode);
 }
 
-bool path_exists(const std::string& path) {
+Result<bool> path_exists(const std::string& path) {
   struct stat info {};
-  return ::stat(path.c_str(), &info) == 0;
+  return look_at(path, &info);
 }
 
 }  // namespace quire

@@ -49,7 +49,8 @@ Result<std::string> read_text_file(const std::string& path, int64_t max_bytes);
 // Names of the directory's entries, sorted. Errors: kNotFound, kIo.
 Result<std::vector<std::string>> list_directory(const std::string& path);
 
-bool path_is_directory(const std::string& path);
-bool path_exists(const std::string& path);
+// What cannot be looked at (no permission, a loop of links, too long a name) is kIo with errno, and not absent.
+Result<bool> path_is_directory(const std::string& path);
+Result<bool> path_exists(const std::string& path);
 
 }  // namespace quire

@@ -40,12 +40,14 @@ const Json* find_default(const Json::Array& templates) {
 
 Result<std::string> read_chat_template(const std::string& directory) {
   const std::string own_file = directory + "/chat_template.jinja";
-  if (path_exists(own_file)) {
+  QUIRE_ASSIGN(const bool has_own_file, path_exists(own_file));
+  if (has_own_file) {
     QUIRE_ASSIGN(const std::string text, read_text_file(own_file, kMaxTemplateBytes));
     return checked(text, own_file);
   }
   const std::string config_file = directory + "/tokenizer_config.json";
-  if (!path_exists(config_file)) return none(directory);
+  QUIRE_ASSIGN(const bool has_config, path_exists(config_file));
+  if (!has_config) return none(directory);
   QUIRE_ASSIGN(const std::string text, read_text_file(config_file, kMaxConfigBytes));
   QUIRE_ASSIGN(const Json config, parse_json_object(text, config_file));
   const Json* found = config.find("chat_template");

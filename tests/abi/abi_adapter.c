@@ -1,4 +1,5 @@
 /* Adapters: loading, what they say of themselves, sessions with them, merging, and the session's fingerprint. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -69,6 +70,7 @@ static void test_metadata(quire_model* model) {
 }
 
 static void test_load_refusals(quire_model* model) {
+  char long_name[300];
   const char* path = attention();
   quire_adapter* adapter = NULL;
   loaded other = open_model("short_128");
@@ -79,6 +81,9 @@ static void test_load_refusals(quire_model* model) {
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_adapter_load(model, path, 0, NULL, &adapter, &err));
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_adapter_load(model, "/no/such/adapter", 16, NULL, &adapter, &err));
   CHECK_MESSAGE("/no/such/adapter");
+  memset(long_name, 'n', sizeof long_name);
+  EXPECT(QUIRE_ERROR_IO, quire_adapter_load(model, long_name, sizeof long_name, NULL, &adapter, &err));
+  CHECK(err.os_error == ENAMETOOLONG);
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_adapter_load(model, "/", 1, NULL, &adapter, &err));
   CHECK_MESSAGE("adapter_config.json");
   EXPECT(QUIRE_ERROR_UNSUPPORTED, quire_adapter_load(model, "/dev/null", 9, NULL, &adapter, &err));

@@ -1,4 +1,5 @@
 /* Loading a model and asking it about itself. */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "abi_test.h"
@@ -189,6 +190,7 @@ void test_load_errors(void) {
   quire_model* model = NULL;
   quire_model_options options;
   quire_error err;
+  char long_name[300];
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(NULL, path, len, NULL, &model, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(l.runtime, path, len, NULL, NULL, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(l.runtime, NULL, len, NULL, &model, &err));
@@ -213,8 +215,15 @@ void test_load_errors(void) {
   CHECK_MESSAGE("/no/such/model");
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_model_load(l.runtime, "/no/\xff/\xc3\xa4", 8, NULL, &model, &err));
   CHECK_MESSAGE("/no/\xef\xbf\xbd/\xc3\xa4");
+  memset(long_name, 'n', sizeof long_name);
+  long_name[0] = '/';
+  EXPECT(QUIRE_ERROR_IO, quire_model_load(l.runtime, long_name, sizeof long_name, NULL, &model, &err));
+  CHECK(err.os_error == ENAMETOOLONG);
+  CHECK_MESSAGE("cannot access /nnn");
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_model_load(l.runtime, "/", 1, NULL, &model, &err));
   CHECK_MESSAGE("config.json");
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(l.runtime, "/\0junk", 6, NULL, &model, &err));
+  CHECK_MESSAGE("NUL byte");
   EXPECT(QUIRE_ERROR_IO, quire_model_load(l.runtime, "/dev/null", 9, NULL, &model, &err));
   CHECK_MESSAGE("/dev/null");
   CHECK(model == NULL);

@@ -1,4 +1,5 @@
 /* Stores of documents: put, found, loaded, listed, verified, removed, and refused. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -110,6 +111,9 @@ static void test_refusals(quire_model* model) {
   quire_store_options_init(&options, sizeof options);
   options.flags = QUIRE_STORE_MUST_EXIST;
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_store_open("/no/such", 8, &options, &none, &err));
+  memset(title, 'n', sizeof title);
+  EXPECT(QUIRE_ERROR_IO, quire_store_open(title, 300, &options, &none, &err));
+  CHECK(err.os_error == ENAMETOOLONG);
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_store_open(directory, strlen(directory), &options, &none, &err));
   CHECK_MESSAGE("no document store");
   options.flags = 2;

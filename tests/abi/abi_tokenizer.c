@@ -128,6 +128,8 @@ static void test_alone(const quire_tokenizer* t) {
   }
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_tokenizer_load(runtime, "/no/such", 8, &alone, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_load(runtime, "", 0, &alone, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_load(runtime, "/a.gguf\0junk", 12, &alone, &err));
+  CHECK_MESSAGE("NUL byte");
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_load(NULL, "/no", 3, &alone, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_tokenizer_load(runtime, "/no", 3, NULL, &err));
   const char* weights = model_path("text_256/model.safetensors");

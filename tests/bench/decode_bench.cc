@@ -176,7 +176,7 @@ int run(int argc, char** argv) {
   std::vector<int64_t> depths;
   for (int i = 3; i < argc; ++i) depths.push_back(std::atoll(argv[i]));
   if (depths.empty()) depths = {128, 512, 2048};
-  if (!path_exists(model)) {
+  if (const auto exists = path_exists(model); !exists.ok() || !exists.value()) {
     std::fprintf(stderr, "there is no %s; the target quire_bench_model makes a model\n", model.c_str());
     return 1;
   }

@@ -100,10 +100,28 @@ TEST_F(OsFile, ListsNames) {
   EXPECT_EQ(list_directory(directory_).value(), (std::vector<std::string>{".", "..", "a", "b"}));
   EXPECT_EQ(list_directory(directory_ + "/a").status().code(), Code::kNotFound);
   EXPECT_EQ(list_directory(directory_ + "/x").status().code(), Code::kNotFound);
-  EXPECT_TRUE(path_is_directory(directory_));
-  EXPECT_FALSE(path_is_directory(directory_ + "/a"));
-  EXPECT_TRUE(path_exists(directory_ + "/a"));
-  EXPECT_FALSE(path_exists(directory_ + "/x"));
+}
+
+TEST_F(OsFile, TellsWhatIsAbsentFromWhatCannotBeLookedAt) {
+  write("a", "");
+  EXPECT_TRUE(path_is_directory(directory_).value());
+  EXPECT_FALSE(path_is_directory(directory_ + "/a").value());
+  EXPECT_TRUE(path_exists(directory_ + "/a").value());
+  for (const std::string& absent : {directory_ + "/x", directory_ + "/a/below"}) {
+    EXPECT_FALSE(path_exists(absent).value());
+    EXPECT_FALSE(path_is_directory(absent).value());
+  }
+  std::filesystem::create_symlink("loop", directory_ + "/loop");
+  const std::pair<std::string, int> hidden[] = {{directory_ + "/loop", ELOOP},
+                                                {directory_ + "/" + std::string(300, 'n'), ENAMETOOLONG}};
+  for (const auto& [path, error] : hidden) {
+    for (const Status& status : {path_exists(path).status(), path_is_directory(path).status()}) {
+      EXPECT_EQ(status.code(), Code::kIo);
+      EXPECT_EQ(status.os_error(), error);
+      EXPECT_NE(status.message().find(path), std::string::npos);
+    }
+  }
+  EXPECT_EQ(path_exists(directory_ + std::string("/a\0b", 4)).status().code(), Code::kInvalidArgument);
 }
 
 }  // namespace
