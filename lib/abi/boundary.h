@@ -113,10 +113,11 @@ Status write_array(const Range& all, const char* name, T* buf, size_t cap, size_
   });
 }
 
-// Text into an array of an output struct: made valid, cut at a code point if too long, NUL-terminated.
+// Text into an array of an output struct: made valid and printable, so that a NUL of the caller's does not end it, cut
+// at a code point if too long, NUL-terminated.
 template <size_t kSize>
 void copy_text(std::string_view text, char (&out)[kSize]) {
-  out[utf8_sanitize(text, out, kSize - 1)] = '\0';
+  out[utf8_printable(text, out, kSize - 1)] = '\0';
 }
 
 // Text without a terminating NUL.

@@ -86,9 +86,17 @@ std::string utf8_sanitize(std::string_view text) {
   return out;
 }
 
-size_t utf8_sanitize(std::string_view text, char* out, size_t room) {
+size_t utf8_printable(std::string_view text, char* out, size_t room) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  char escape[] = "\\x00";
   size_t n = 0;
   for_sanitized(text, [&](std::string_view piece) {
+    const auto first = static_cast<uint8_t>(piece[0]);
+    if ((first < 0x20 && first != '\n' && first != '\t') || first == 0x7F) {
+      escape[2] = kDigits[first >> 4];
+      escape[3] = kDigits[first & 15];
+      piece = escape;
+    }
     if (piece.size() > room - n) return false;
     piece.copy(out + n, piece.size());
     n += piece.size();

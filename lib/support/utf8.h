@@ -17,7 +17,8 @@ size_t utf8_complete_prefix(std::string_view text);
 
 // The text with every maximal invalid part replaced by U+FFFD.
 std::string utf8_sanitize(std::string_view text);
-// The same into `room` bytes, as many whole code points as they hold. Returns how many bytes were written.
-size_t utf8_sanitize(std::string_view text, char* out, size_t room);
+// The same for a person to read, into `room` bytes: control bytes but for newline and tab become escapes such as
+// "\x00". Nothing is cut in half; returns how many bytes were written.
+size_t utf8_printable(std::string_view text, char* out, size_t room);
 
 }  // namespace quire

@@ -58,6 +58,9 @@ static void test_metadata(void) {
   check_metadata(l.model, "config.json", NULL);
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_model_get_metadata(l.model, "author", 6, NULL, 0, NULL, &err));
   CHECK_MESSAGE("author");
+  /* What is quoted does not end the message. */
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_model_get_metadata(l.model, "au\0\x1b[1m", 7, NULL, 0, NULL, &err));
+  CHECK_MESSAGE("au\\x00\\x1b[1m");
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_model_get_metadata(l.model, NULL, 0, NULL, 0, NULL, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_get_metadata(l.model, NULL, 3, NULL, 0, NULL, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_get_metadata(NULL, "tokenizer", 9, NULL, 0, NULL, &err));
@@ -224,6 +227,11 @@ void test_load_errors(void) {
   CHECK_MESSAGE("config.json");
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(l.runtime, "/\0junk", 6, NULL, &model, &err));
   CHECK_MESSAGE("NUL byte");
+  quire_model_options_init(&options, sizeof options);
+  options.device = "cpu\0x";
+  options.device_len = 5;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(l.runtime, path, len, &options, &model, &err));
+  CHECK_MESSAGE("cpu\\x00x");
   EXPECT(QUIRE_ERROR_IO, quire_model_load(l.runtime, "/dev/null", 9, NULL, &model, &err));
   CHECK_MESSAGE("/dev/null");
   CHECK(model == NULL);

@@ -114,15 +114,30 @@ TEST(Utf8, SanitizeReplacesMaximalParts) {
   EXPECT_EQ(utf8_sanitize(std::string("a\0b", 3)), std::string("a\0b", 3));
 }
 
-TEST(Utf8, SanitizeIntoAnArrayCutsAtACodePoint) {
+TEST(Utf8, PrintableIntoAnArrayCutsAtACodePoint) {
   const std::string text = "a\xE2\x82\xAC\xFF\xF0\x9F\x98\x80z\xE2\x82", whole = utf8_sanitize(text);
   const std::vector<size_t> ends = {0, 1, 4, 7, 11, 12, 15};
   ASSERT_EQ(whole.size(), ends.back());
   for (size_t room = 0; room <= whole.size() + 2; ++room) {
     std::string out(room + 1, '#');
-    const size_t n = utf8_sanitize(text, out.data(), room);
+    const size_t n = utf8_printable(text, out.data(), room);
     EXPECT_EQ(n, *std::prev(std::upper_bound(ends.begin(), ends.end(), room))) << room;
     EXPECT_EQ(out, whole.substr(0, n) + std::string(room + 1 - n, '#'));
+  }
+}
+
+TEST(Utf8, PrintableEscapesControlBytes) {
+  const std::string text("a\0b\x1B[1m\x7F\n\t\xC3\xA4z", 13);
+  const std::string whole = "a\\x00b\\x1b[1m\\x7f\n\t\xC3\xA4z";
+  for (size_t room = 0; room <= whole.size(); ++room) {
+    std::string out(room, '#');
+    const size_t n = utf8_printable(text, out.data(), room);
+    const std::string written = out.substr(0, n);
+    EXPECT_EQ(written, whole.substr(0, n));
+    EXPECT_LE(room - n, 3u);
+    const size_t escape = written.rfind('\\');
+    EXPECT_TRUE(escape == std::string::npos || escape + 4 <= n) << room;
+    EXPECT_EQ(utf8_first_invalid(written), n);
   }
 }
 
