@@ -1,5 +1,8 @@
 #include "lib/abi/boundary.h"
 
+#include <cstddef>
+#include <limits>
+
 namespace quire::abi {
 
 static_assert(sizeof(quire_error) == 24 + QUIRE_ERROR_MESSAGE_BYTES, "quire_error has its final size");
@@ -39,6 +42,9 @@ int32_t report(const Status& status, quire_error* err) noexcept {
 
 Status read_text(const char* data, size_t size, const char* name, std::string_view* out) {
   if (!data && size > 0) return invalid(std::string(name) + " is NULL but its length is " + std::to_string(size));
+  if (size > static_cast<size_t>(std::numeric_limits<ptrdiff_t>::max())) {
+    return invalid(std::string(name) + " has a length of " + std::to_string(size) + "; no text has so many bytes");
+  }
   *out = data ? std::string_view(data, size) : std::string_view();
   return {};
 }

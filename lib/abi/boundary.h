@@ -43,7 +43,7 @@ constexpr uint32_t kMostStructBytes = 4096;
 inline Status check_struct_size(uint32_t size, const char* name) {
   if (size >= 2 * sizeof(uint32_t) && size <= kMostStructBytes) return {};
   return invalid(std::string(name) + ".struct_size is " + std::to_string(size) +
-                 "; expected the struct's size, as its _init function sets it");
+                 "; expected sizeof the struct, set by its _init function, or by hand where it has none");
 }
 
 // Copies an options struct of any declared size; fields it does not have are zero. NULL: all zero.

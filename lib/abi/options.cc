@@ -5,6 +5,7 @@
 
 #include "lib/abi/boundary.h"
 #include "lib/abi/handles.h"
+#include "lib/strategy/expression.h"
 
 namespace quire::abi {
 namespace {
@@ -26,6 +27,15 @@ Status check_scale(double scale, const char* name, size_t i) {
   return invalid(std::string(name) + "[" + std::to_string(i) + "].scale is " + std::to_string(scale) +
                      "; expected a finite number other than 0",
                  static_cast<int64_t>(i));
+}
+
+// NULL leaves *out as it is. One that is too long is refused before it is copied: such a length may be a mistake.
+Status read_strategy(const char* text, size_t size, std::string* out) {
+  std::string_view strategy;
+  QUIRE_TRY(read_text(text, size, "strategy", &strategy));
+  if (strategy.size() > kMaxExpressionBytes) return parse_expression(strategy).status();
+  if (text) *out = std::string(strategy);
+  return {};
 }
 
 }  // namespace
@@ -84,9 +94,8 @@ namespace {
 Status read_old_text(const quire_session_options& o, OldText* old) {
   if (o.kv_old_type != 0 && o.kv_old_type != QUIRE_TYPE_INT8 && o.kv_old_type != QUIRE_TYPE_INT4) {
     return invalid("kv_old_type is " + std::to_string(o.kv_old_type) + "; expected 0, " +
-                       std::to_string(QUIRE_TYPE_INT8) + " (QUIRE_TYPE_INT8) or " + std::to_string(QUIRE_TYPE_INT4) +
-                       " (QUIRE_TYPE_INT4)",
-                   o.kv_old_type);
+                   std::to_string(QUIRE_TYPE_INT8) + " (QUIRE_TYPE_INT8) or " + std::to_string(QUIRE_TYPE_INT4) +
+                   " (QUIRE_TYPE_INT4)");
   }
   QUIRE_TRY(check_range("reserved_2", o.reserved_2, 0, 0));
   QUIRE_TRY(check_range("old_after", o.old_after, QUIRE_OLD_AT_ONCE, int64_t{1} << 40));
@@ -105,8 +114,7 @@ Status read_old_text(const quire_session_options& o, OldText* old) {
 Status read_session_options(const quire_session_options* in, const Backend& backend, SessionOptions* out) {
   quire_session_options o;
   QUIRE_TRY(read_options(in, QUIRE_SESSION_NO_PREFIX_REUSE, "quire_session_options", &o));
-  std::string_view strategy;
-  QUIRE_TRY(read_text(o.strategy, o.strategy_len, "strategy", &strategy));
+  QUIRE_TRY(read_strategy(o.strategy, o.strategy_len, &out->strategy));
   QUIRE_TRY(check_range("kv_type", o.kv_type, 0, QUIRE_TYPE_BF16));
   QUIRE_TRY(check_range("overflow", o.overflow, 0, QUIRE_OVERFLOW_EXTRAPOLATE));
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
@@ -126,7 +134,6 @@ Status read_session_options(const quire_session_options* in, const Backend& back
   out->spill_directory = std::string(directory);
   out->spill_budget_bytes = o.kv_file_budget_bytes;
   out->compressed_budget_bytes = o.kv_compressed_budget_bytes;
-  if (o.strategy) out->strategy = std::string(strategy);
   if (o.kv_type != 0) out->kv_type = static_cast<ElementType>(o.kv_type);
   if (o.overflow == QUIRE_OVERFLOW_STOP) out->overflow = OverflowPolicy::kStop;
   if (o.overflow == QUIRE_OVERFLOW_EXTRAPOLATE) out->overflow = OverflowPolicy::kExtrapolate;
@@ -149,13 +156,11 @@ Status read_strategy_options(const quire_strategy_options* in, StrategyOptions* 
   if (!in) return invalid("options is NULL");
   quire_strategy_options o;
   QUIRE_TRY(read_options(in, 0, "quire_strategy_options", &o));
-  std::string_view strategy;
-  QUIRE_TRY(read_text(o.strategy, o.strategy_len, "strategy", &strategy));
+  QUIRE_TRY(read_strategy(o.strategy, o.strategy_len, &out->expression));
   QUIRE_TRY(check_range("train_len", o.train_len, 1, int64_t{1} << 40));
   QUIRE_TRY(check_range("expected_tokens", o.expected_tokens, 0, std::numeric_limits<int64_t>::max()));
   QUIRE_TRY(check_range("n_heads", o.n_heads, 0, kMostHeads));
   QUIRE_TRY(check_range("reserved", o.reserved, 0, 0));
-  if (o.strategy) out->expression = std::string(strategy);
   StrategyContext& context = out->context;
   context.train_len = o.train_len;
   context.expected_tokens = o.expected_tokens;

@@ -102,9 +102,10 @@ Status read_chain(const quire_stream_options& o, SamplingOptions* out) {
     return invalid("n_samplers is " + std::to_string(o.n_samplers) + "; expected 1 to 64");
   }
   const size_t stride = o.sampler_stride == 0 ? sizeof(quire_sampler) : o.sampler_stride;
-  if (stride < sizeof(quire_sampler) || stride % alignof(quire_sampler) != 0 || stride > 4096) {
-    return invalid("sampler_stride is " + std::to_string(stride) + "; expected 0 or sizeof(quire_sampler), " +
-                   std::to_string(sizeof(quire_sampler)));
+  if (stride < sizeof(quire_sampler) || stride % alignof(quire_sampler) != 0 || stride > kMostStructBytes) {
+    return invalid("sampler_stride is " + std::to_string(stride) + "; expected 0, or a multiple of " +
+                   std::to_string(alignof(quire_sampler)) + " from sizeof(quire_sampler), " +
+                   std::to_string(sizeof(quire_sampler)) + ", to " + std::to_string(kMostStructBytes));
   }
   const auto* at = reinterpret_cast<const unsigned char*>(o.samplers);
   for (size_t i = 0; i < o.n_samplers; ++i, at += stride) {

@@ -168,7 +168,9 @@ Status SnapshotWriter::finish(const Json& index) {
 
 // ---- reading
 
-Status SnapshotFile::damaged(const std::string& what) const { return Status(Code::kBadFile, name() + ": " + what); }
+Status SnapshotFile::damaged(const std::string& what, int64_t byte) const {
+  return Status(Code::kBadFile, name() + ": " + what, byte);
+}
 
 Result<std::unique_ptr<SnapshotFile>> SnapshotFile::open(std::shared_ptr<const ByteSource> source) {
   std::unique_ptr<SnapshotFile> snapshot(new SnapshotFile(std::move(source)));
@@ -208,14 +210,15 @@ int64_t SnapshotFile::used_bytes() const {
 
 Status SnapshotFile::read_header() {
   std::array<std::byte, kHeaderBytes> header;
-  if (size() < kHeaderBytes) return damaged("not a snapshot: it has " + std::to_string(size()) + " bytes");
+  if (size() < kHeaderBytes) return damaged("not a snapshot: it has " + std::to_string(size()) + " bytes", size());
   QUIRE_TRY(source_->read_at(0, header));
-  if (std::memcmp(header.data(), kMagic, sizeof kMagic) != 0) return damaged("not a snapshot");
-  if (!checksum_holds(header)) return damaged("the snapshot's header is damaged");
+  if (std::memcmp(header.data(), kMagic, sizeof kMagic) != 0) return damaged("not a snapshot", 0);
+  if (!checksum_holds(header)) return damaged("the snapshot's header is damaged", 0);
   const uint64_t version = get(header.data() + 8);
   if (version < uint64_t{kVersion} || version > uint64_t{kNewestVersion}) {
     return damaged("a snapshot of version " + std::to_string(version) + "; this library reads versions " +
-                   std::to_string(kVersion) + " to " + std::to_string(kNewestVersion));
+                       std::to_string(kVersion) + " to " + std::to_string(kNewestVersion),
+                   sizeof kMagic);
   }
   version_ = static_cast<int64_t>(version);
   return {};
@@ -240,7 +243,8 @@ Status SnapshotFile::find_footer() {
     window.resize(kSearchWindow);
   }
   return damaged("the snapshot's last " + std::to_string(kFooterBytes) +
-                 " bytes are damaged, or its end is missing (it has " + std::to_string(size()) + " bytes)");
+                     " bytes are damaged, or its end is missing (it has " + std::to_string(size()) + " bytes)",
+                 size() - kFooterBytes);
 }
 
 Status SnapshotFile::read_index() {
@@ -249,14 +253,15 @@ Status SnapshotFile::read_index() {
   QUIRE_TRY(source_->read_at(static_cast<int64_t>(at), tail));
   const auto checksum = content_checksum(tail);
   if (!std::ranges::equal(checksum, index_checksum)) {
-    return damaged("the snapshot's index is damaged: its checksum is another one");
+    return damaged("the snapshot's index is damaged: its checksum is another one", static_cast<int64_t>(at));
   }
   blocks_.reserve(static_cast<size_t>(n));
   for (const std::byte* entry = tail.data() + json_bytes; entry < tail.data() + tail.size();
        entry += kTableEntryBytes) {
     const uint64_t offset = get(entry), bytes = get(entry + 8);
     if (offset < kHeaderBytes || offset > at || bytes > at - offset || offset % kAlignment != 0) {
-      return damaged("block " + std::to_string(blocks_.size()) + " does not lie before the index");
+      return damaged("block " + std::to_string(blocks_.size()) + " does not lie before the index",
+                     static_cast<int64_t>(at) + (entry - tail.data()));
     }
     SnapshotBlock& block = blocks_.emplace_back();
     block.offset = static_cast<int64_t>(offset);
@@ -264,7 +269,11 @@ Status SnapshotFile::read_index() {
     std::copy_n(entry + 16, block.checksum.size(), block.checksum.begin());
   }
   const std::string_view json(reinterpret_cast<const char*>(tail.data()), static_cast<size_t>(json_bytes));
-  QUIRE_ASSIGN(index_, parse_json_object(json, name() + ": the snapshot's index", {.max_values = kMostIndexValues}));
+  Result<Json> index = parse_json_object(json, name() + ": the snapshot's index", {.max_values = kMostIndexValues});
+  if (const Status bad = index.status(); !bad.ok()) {  // its offset counts from the index on
+    return Status(bad.code(), bad.message(), bad.offset() < 0 ? -1 : static_cast<int64_t>(at) + bad.offset());
+  }
+  index_ = std::move(*index);
   return {};
 }
 
@@ -281,7 +290,8 @@ Status SnapshotFile::read(int64_t number, std::span<std::byte> out) const {
   QUIRE_TRY(source_->read_at(block.offset, out));
   if (content_checksum(out) == block.checksum) return {};
   return damaged("block " + std::to_string(number) + ", " + std::to_string(block.bytes) + " bytes from byte " +
-                 std::to_string(block.offset) + " on, is damaged: its checksum is another one");
+                     std::to_string(block.offset) + " on, is damaged: its checksum is another one",
+                 block.offset);
 }
 
 void SnapshotFile::will_read(int64_t number) const {

@@ -73,7 +73,7 @@ class SnapshotFile {
  public:
   static constexpr int64_t kVersion = 1;        // what a file has that needs no later one
   static constexpr int64_t kNewestVersion = 2;  // narrow records; a reader of version 1 would misread these
-  // Errors of the source; kBadFile that says what is damaged, or which version is not known.
+  // Errors of the source; kBadFile that says what is damaged, or which version is not known, and at which byte.
   static Result<std::unique_ptr<SnapshotFile>> open(std::shared_ptr<const ByteSource> source);
   // The snapshot of that mark. kNotFound: the source does not have it.
   static Result<std::unique_ptr<SnapshotFile>> open(std::shared_ptr<const ByteSource> source, const SnapshotMark& mark);
@@ -102,7 +102,8 @@ class SnapshotFile {
   Status read_header();
   Status find_footer();
   Status read_index();
-  Status damaged(const std::string& what) const;
+  // byte: of the file, where it is known.
+  Status damaged(const std::string& what, int64_t byte = -1) const;
 
   std::shared_ptr<const ByteSource> source_;
   int64_t version_ = 0;

@@ -13,6 +13,7 @@ static void test_create_errors(quire_model* model) {
     options.field = (value);                                                                     \
     EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_create(model, &options, &session, &err)); \
     CHECK_MESSAGE(message);                                                                      \
+    CHECK(err.offset == -1);                                                                     \
   } while (0)
   REFUSED(strategy_len, 3, "strategy");
   REFUSED(kv_type, 4, "kv_type");
@@ -44,6 +45,13 @@ static void test_create_errors(quire_model* model) {
   REFUSED(reserved, 1, "reserved");
 #undef REFUSED
   quire_session_options_init(&options, sizeof options);
+  options.strategy = "full";
+  options.strategy_len = SIZE_MAX;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_create(model, &options, &session, &err));
+  CHECK_MESSAGE("strategy has a length of");
+  options.strategy_len = SIZE_MAX / 4; /* refused unread */
+  EXPECT(QUIRE_ERROR_BAD_STRATEGY, quire_session_create(model, &options, &session, &err));
+  CHECK_MESSAGE("at most 4096");
   options.strategy = "full(head=1)";
   options.strategy_len = 12;
   EXPECT(QUIRE_ERROR_BAD_STRATEGY, quire_session_create(model, &options, &session, &err));

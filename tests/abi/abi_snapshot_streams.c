@@ -303,8 +303,10 @@ static void test_failing_reads(quire_model* model) {
   store.bytes[100] ^= 1;
   EXPECT(QUIRE_ERROR_BAD_FILE, quire_snapshot_verify_from(&reader, NULL, &err));
   CHECK_MESSAGE("row 12: block 0");
+  CHECK(err.offset == 64);
   reader.n_bytes = 63;
   EXPECT(QUIRE_ERROR_BAD_FILE, quire_session_load_from(model, &reader, NULL, &loaded, &err));
+  CHECK(err.offset == 63);
   CHECK(store.n_destroyed == 0);
   quire_session_release(session);
   free(store.bytes);

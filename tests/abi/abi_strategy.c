@@ -122,6 +122,12 @@ static void test_options(void) {
   options.strategy_len = 0; /* full */
   EXPECT_OK(quire_strategy_describe(&options, text, sizeof text, &n, &err));
   CHECK(n > 4 && memcmp(text, "full", 4) == 0);
+  options.strategy = "full";
+  options.strategy_len = SIZE_MAX;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_strategy_describe(&options, NULL, 0, NULL, &err));
+  CHECK_MESSAGE("strategy has a length of");
+  options.strategy = NULL;
+  options.strategy_len = 0;
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_strategy_describe(&options, NULL, 9, NULL, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_strategy_describe(NULL, NULL, 0, NULL, &err));
   options.flags = 1;

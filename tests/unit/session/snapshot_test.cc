@@ -373,6 +373,8 @@ TEST_F(SnapshotFiles, DamagedAnywhereAreRefused) {
     const Status status = failure(model_, damaged);
     ASSERT_EQ(status.code(), Code::kBadFile) << what << ": " << status.message();
     ASSERT_THAT(status.message(), HasSubstr(damaged));
+    ASSERT_GE(status.offset(), 0) << what << ": " << status.message();
+    ASSERT_LE(status.offset(), static_cast<int64_t>(bytes.size())) << what;
   };
   const auto flipped = [&](size_t at) {
     std::string bytes = whole;
@@ -405,6 +407,8 @@ TEST_F(SnapshotFiles, DamagedAnywhereAreRefused) {
     if (status.ok()) continue;  // between two blocks
     EXPECT_EQ(status.code(), Code::kBadFile);
     EXPECT_THAT(status.message(), HasSubstr("its checksum is another one"));
+    EXPECT_GE(status.offset(), 64);
+    EXPECT_LE(status.offset(), static_cast<int64_t>(at));
   }
 }
 
