@@ -39,7 +39,7 @@ const (
 	// no such file, metadata key, tensor
 	ErrNotFound Status = -5
 
-	// damaged or contradictory files; offset is a byte
+	// damaged or contradictory files; offset is a byte of the file that the message names, or -1
 	ErrBadFile Status = -6
 
 	// well-formed, but not done; the message names it

@@ -87,12 +87,12 @@ type ModelOptions struct {
 
 	// directory of an Activation Beacon plug-in for this model (strategy beacon):
 	// config.json with the beacon_* keys and model.safetensors with the beacon_* tensors of
-	// version 1. NULL: the checkpoint's own, if it has any
+	// version 1. NULL or empty: the checkpoint's own, if it has any
 	BeaconPath string `json:"beacon_path"`
 
 	// the name of the device that the model and its sessions run on (quire_device_info.name; "cuda"
-	// is "cuda:0"); NULL or "auto": the first usable one, or the CPU where the model does not fit
-	// that one's memory ("device_reason" says it; progress then begins anew)
+	// is "cuda:0"); NULL, empty or "auto": the first usable one, or the CPU where the model does not
+	// fit that one's memory ("device_reason" says it; progress then begins anew)
 	Device string `json:"device"`
 
 	// What rows may be rounded to on the CPU before they are multiplied with weights, as the weights
@@ -111,7 +111,7 @@ type ModelOptions struct {
 	// those that it was made from. Where it cannot be written (a full disk) the log says so, and
 	// weights are in memory as without it; so too of a model with `merge`, and on other devices. Who
 	// may write to the directory can change what models answer, and a file in it that is shortened
-	// kills the process (LoadMMap); deleting files is safe. NULL: none is kept
+	// kills the process (LoadMMap); deleting files is safe. NULL or empty: none is kept
 	PackedDirectory string `json:"packed_directory"`
 
 	// Runs on the calling goroutine's thread with bytes done and in all. It must not call Quire.
@@ -243,8 +243,8 @@ type SessionOptions struct {
 	// 0: no limit but the disk's
 	KVFileBudgetBytes int64 `json:"kv_file_budget_bytes"`
 
-	// where the file tier has its unnamed temporary file (mode 0600); NULL: no file tier, and the
-	// budgets of the others are a hard end
+	// where the file tier has its unnamed temporary file (mode 0600); NULL or empty: no file tier,
+	// and the budgets of the others are a hard end
 	KVFileDirectory string `json:"kv_file_directory"`
 
 	Adapters []SessionAdapter `json:"adapters"`
@@ -314,7 +314,7 @@ type EditOptions struct {
 	Reuse EditReuse `json:"reuse"`
 
 	// APPROXIMATE: of each run that is taken over so many tokens are computed first, before its first
-	// whole chunk; 0 or more. 0 is as good as a chunk on what was measured
+	// whole chunk; 0 to 2^31 - 1. 0 is as good as a chunk on what was measured
 	RereadTokens int64 `json:"reread_tokens"`
 
 	// of a text: as of quire_session_feed_labelled; NULL: none

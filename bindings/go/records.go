@@ -155,7 +155,8 @@ type Label struct {
 
 // EditResult is quire_edit_result.
 type EditResult struct {
-	// of the new text; those that are neither kept nor moved will be computed
+	// of the new text, pending ones included; those that are neither kept nor moved will be
+	// computed
 	Tokens int64 `json:"n_tokens"`
 
 	// the first so many stay computed
@@ -216,7 +217,7 @@ type Passage struct {
 
 // SessionStats is quire_session_stats.
 type SessionStats struct {
-	// as quire_session_get_token_counts
+	// as quire_session_get_token_counts: without pending ones
 	Tokens int64 `json:"n_tokens"`
 
 	Pending int64 `json:"n_pending"`

@@ -44,7 +44,7 @@ enum class Status : std::int32_t {
   kIo = QUIRE_ERROR_IO,
   // no such file, metadata key, tensor
   kNotFound = QUIRE_ERROR_NOT_FOUND,
-  // damaged or contradictory files; offset is a byte
+  // damaged or contradictory files; offset is a byte of the file that the message names, or -1
   kBadFile = QUIRE_ERROR_BAD_FILE,
   // well-formed, but not done; the message names it
   kUnsupported = QUIRE_ERROR_UNSUPPORTED,

@@ -34,12 +34,16 @@
  *               success with news. `err` may be NULL. A failed call changes nothing unless its
  *               comment says so.
  *   Structs     Each begins with `uint32_t struct_size; uint32_t flags;`, save the small ones whose
- *               comment says that their size is final. Set struct_size with the `_init` function
- *               (which also zeroes the rest) or by hand; more than 4096 is refused unread. Zero in
- *               any other field of an options struct means its default, and so does NULL for the
- *               struct. Unknown flag bits and a non-zero unknown tail are refused. Into output
- *               structs the library writes at most struct_size bytes, and sets struct_size to what
- *               it wrote.
+ *               comment says that their size is final. Set struct_size to sizeof the struct, with
+ *               its `_init` function (which also zeroes the rest) or by hand; more than 4096 is
+ *               refused unread. Structs named _info, _stats, _plan, _estimate and _probes, which
+ *               only report, have no `_init`: set struct_size by hand, the rest may be anything.
+ *               Zero in any other field of an options struct means its default, and so does NULL
+ *               for the struct. Unknown flag bits and a non-zero unknown tail are refused. Into
+ *               output structs the library writes at most struct_size bytes, and sets struct_size
+ *               to what it wrote.
+ *   Pointers    to what a call gives back must not be NULL (INVALID_ARGUMENT), save `needed`, a
+ *               `buf` with cap 0, and those whose comment says that they may be.
  *   Strings     UTF-8, pointer plus length in bytes, no terminating NUL needed. The library copies
  *               what it keeps, before the call returns. Paths go to the system byte for byte; a
  *               message that names one has U+FFFD for what is not UTF-8.
@@ -102,13 +106,14 @@ typedef int32_t quire_status;
 #define QUIRE_ERROR_OUT_OF_MEMORY (-3)    /* the allocator or the system gave no memory */
 #define QUIRE_ERROR_IO (-4)               /* a file operation failed: err->os_error is errno */
 #define QUIRE_ERROR_NOT_FOUND (-5)        /* no such file, metadata key, tensor */
-#define QUIRE_ERROR_BAD_FILE (-6)         /* damaged or contradictory files; offset is a byte */
-#define QUIRE_ERROR_UNSUPPORTED (-7)      /* well-formed, but not done; the message names it */
-#define QUIRE_ERROR_BUSY (-8)             /* a stream is open on this session */
-#define QUIRE_ERROR_CLOSED (-9)           /* the handle or one of its parents was closed */
-#define QUIRE_ERROR_CANCELLED (-10)       /* cancelled by the caller */
-#define QUIRE_ERROR_OVERFLOW (-11)        /* prompt + max_tokens exceed the strategy's reach */
-#define QUIRE_ERROR_BUDGET (-12) /* the caller's byte budget is too small; message: needed */
+/* damaged or contradictory files; offset is a byte of the file that the message names, or -1 */
+#define QUIRE_ERROR_BAD_FILE (-6)
+#define QUIRE_ERROR_UNSUPPORTED (-7) /* well-formed, but not done; the message names it */
+#define QUIRE_ERROR_BUSY (-8)        /* a stream is open on this session */
+#define QUIRE_ERROR_CLOSED (-9)      /* the handle or one of its parents was closed */
+#define QUIRE_ERROR_CANCELLED (-10)  /* cancelled by the caller */
+#define QUIRE_ERROR_OVERFLOW (-11)   /* prompt + max_tokens exceed the strategy's reach */
+#define QUIRE_ERROR_BUDGET (-12)     /* the caller's byte budget is too small; message: needed */
 /* wrong strategy expression; offset is a byte column */
 #define QUIRE_ERROR_BAD_STRATEGY (-13)
 #define QUIRE_ERROR_INVALID_TEXT (-14) /* text is not whole, valid UTF-8; offset is a byte */
@@ -124,15 +129,16 @@ QUIRE_API const char* quire_get_status_name(quire_status status);
 
 #define QUIRE_ERROR_MESSAGE_BYTES 512
 
-/* What a call that takes one says of its failure; a call that succeeds writes code = 0 and an empty
- * message. It needs no initialising: whatever it holds is written over. This struct has its final
- * size. */
+/* What a call that takes one says of its failure; a call that succeeds, with news or without (OK,
+ * END, TIMEOUT), writes code = 0 and an empty message. It needs no initialising: whatever it holds
+ * is written over. This struct has its final size. */
 typedef struct quire_error {
   int32_t code;     /* the status returned */
   int32_t os_error; /* errno where the system was the cause, else 0 */
   int64_t offset;   /* byte, column or token index the message speaks of; -1 where none */
   int64_t reserved; /* 0 */
-  /* UTF-8, NUL-terminated, cut at a code point if too long */
+  /* UTF-8, NUL-terminated, cut at a code point if too long. Control bytes of what it quotes, but
+   * for newlines and tabs, are escaped: a backslash, x and two digits. */
   char message[QUIRE_ERROR_MESSAGE_BYTES];
 } quire_error;
 
@@ -169,7 +175,8 @@ typedef void* (*quire_alloc_callback)(void* user_data, size_t size, size_t align
 /* [callback-only] `memory`, `size` and `alignment` as they were allocated. Likewise. */
 typedef void (*quire_free_callback)(void* user_data, void* memory, size_t size, size_t alignment);
 
-/* [callback-only] done and total in bytes. On the thread that called the loading function; the same
+/* [callback-only] How far a call is that was given it: loading a model or an adapter, quantising,
+ * saving and putting, verifying. done and total in bytes. On the thread of that call; the same
  * rules as the log's. */
 typedef void (*quire_progress_callback)(void* user_data, int64_t done, int64_t total);
 
@@ -353,12 +360,12 @@ typedef struct quire_model_options {
   size_t n_merge; /* at most 64; at most one of them may replace a given tensor */
   /* directory of an Activation Beacon plug-in for this model (strategy beacon):
    * config.json with the beacon_* keys and model.safetensors with the beacon_* tensors of
-   * version 1. NULL: the checkpoint's own, if it has any */
+   * version 1. NULL or empty: the checkpoint's own, if it has any */
   const char* beacon_path;
   size_t beacon_path_len;
   /* the name of the device that the model and its sessions run on (quire_device_info.name; "cuda"
-   * is "cuda:0"); NULL or "auto": the first usable one, or the CPU where the model does not fit
-   * that one's memory ("device_reason" says it; progress then begins anew) */
+   * is "cuda:0"); NULL, empty or "auto": the first usable one, or the CPU where the model does not
+   * fit that one's memory ("device_reason" says it; progress then begins anew) */
   const char* device;
   size_t device_len;
   /* What rows may be rounded to on the CPU before they are multiplied with weights, as the weights
@@ -377,7 +384,7 @@ typedef struct quire_model_options {
    * those that it was made from. Where it cannot be written (a full disk) the log says so, and
    * weights are in memory as without it; so too of a model with `merge`, and on other devices. Who
    * may write to the directory can change what models answer, and a file in it that is shortened
-   * kills the process (QUIRE_LOAD_MMAP); deleting files is safe. NULL: none is kept */
+   * kills the process (QUIRE_LOAD_MMAP); deleting files is safe. NULL or empty: none is kept */
   const char* packed_directory;
   size_t packed_directory_len;
 } quire_model_options;
@@ -461,10 +468,10 @@ typedef struct quire_quantize_options {
 
 /* [any-thread] since 0.1 */
 QUIRE_API void quire_quantize_options_init(quire_quantize_options* options, size_t size);
-/* The names of the recipes, separated by ", ". A recipe gives each weight matrix a type: that of
- * its name, q6_k or q8_0 where less would cost much (the output matrix; in *_k_m half of the V and
- * down projections), and another one where rows are not whole blocks. Vectors stay f32.
- * [any-thread] since 0.1 */
+/* The names of the recipes, separated by ", ": static, NUL-terminated. A recipe gives each weight
+ * matrix a type: that of its name, q6_k or q8_0 where less would cost much (the output matrix; in
+ * *_k_m half of the V and down projections), and another one where rows are not whole blocks.
+ * Vectors stay f32. [any-thread] since 0.1 */
 QUIRE_API const char* quire_get_quantizations(void);
 /* Writes a model (a path as that of quire_model_load) to the GGUF file `out_path`, which other
  * programs open, too. The file appears when it is complete; one that is there is replaced. Waits
@@ -889,8 +896,8 @@ typedef struct quire_session_options {
    * end, in which a chunk counts in full until it was compressed. */
   int64_t kv_compressed_budget_bytes;
   int64_t kv_file_budget_bytes; /* 0: no limit but the disk's */
-  /* where the file tier has its unnamed temporary file (mode 0600); NULL: no file tier, and the
-   * budgets of the others are a hard end */
+  /* where the file tier has its unnamed temporary file (mode 0600); NULL or empty: no file tier,
+   * and the budgets of the others are a hard end */
   const char* kv_file_directory;
   size_t kv_file_directory_len;
   const quire_session_adapter* adapters;
@@ -1003,11 +1010,13 @@ QUIRE_API quire_status quire_session_discard_pending(quire_session* session, qui
 /* Forgets everything; the session is as new. Errors: BUSY, CLOSED.
  * [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_reset(quire_session* session, quire_error* err);
-/* Forgets the tokens from the n_tokens-th on, pending ones too; what follows comes out as if they
- * had never been fed. Read tokens that are kept may have to be processed again by the next stream,
- * which reports them as prefill: the last one, with longheads up to one chunk, and where keys were
- * dropped that the kept text needs all of them: by the strategy (streaming_llm), or, with a
- * kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to one chunk).
+/* Forgets the tokens from the n_tokens-th of the text on, which counts read tokens and the pending
+ * ones behind them (both counts of quire_session_get_token_counts together); what follows comes out
+ * as if they had never been fed. Read tokens that are kept may have to be processed again by the
+ * next stream, which reports them as prefill: the last one, with longheads up to one chunk, and
+ * where keys were dropped that the kept text needs all of them: by the strategy (streaming_llm),
+ * or, with a kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to
+ * one chunk).
  * Errors:
  * INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_tokens,
@@ -1047,7 +1056,7 @@ typedef struct quire_edit_options {
   int32_t reuse;    /* QUIRE_EDIT_* */
   int32_t reserved; /* 0 */
   /* APPROXIMATE: of each run that is taken over so many tokens are computed first, before its first
-   * whole chunk; 0 or more. 0 is as good as a chunk on what was measured */
+   * whole chunk; 0 to 2^31 - 1. 0 is as good as a chunk on what was measured */
   int64_t reread_tokens;
   const quire_label* labels; /* of a text: as of quire_session_feed_labelled; NULL: none */
   size_t n_labels;
@@ -1055,10 +1064,12 @@ typedef struct quire_edit_options {
 
 typedef struct quire_edit_result {
   uint32_t struct_size;
-  uint32_t flags;   /* 0 */
-  int64_t n_tokens; /* of the new text; those that are neither kept nor moved will be computed */
-  int64_t n_kept;   /* the first so many stay computed */
-  int64_t n_moved;  /* so many will be taken over from elsewhere in the text before */
+  uint32_t flags; /* 0 */
+  /* of the new text, pending ones included; those that are neither kept nor moved will be
+   * computed */
+  int64_t n_tokens;
+  int64_t n_kept;  /* the first so many stay computed */
+  int64_t n_moved; /* so many will be taken over from elsewhere in the text before */
 } quire_edit_result;
 
 /* [any-thread] since 0.1 */
@@ -1198,7 +1209,7 @@ QUIRE_API quire_status quire_session_get_label_shares(const quire_session* sessi
 typedef struct quire_session_stats {
   uint32_t struct_size;
   uint32_t flags;   /* 0 */
-  int64_t n_tokens; /* as quire_session_get_token_counts */
+  int64_t n_tokens; /* as quire_session_get_token_counts: without pending ones */
   int64_t n_pending;
   int64_t n_prefilled; /* tokens computed as prompt since creation */
   int64_t n_generated; /* tokens delivered since creation */
@@ -1533,10 +1544,11 @@ QUIRE_API void quire_store_release(quire_store* store);
  * title_len 0: it keeps the one that it has. options: as of quire_session_save, NULL for none;
  * cancelling also ends a wait for another process. match: NULL, or n_tokens and n_computed of what
  * was put, and the entry's name.
- * Errors: those of quire_session_save; BUDGET (the entry alone would exceed the budget, or what is
- * in use leaves no room; the message has the numbers), EMPTY (nothing was read), UNSUPPORTED (a
- * strategy that cannot go back to the text before what was generated: put such a session before it
- * generates). The store may serve other calls meanwhile. [one-thread-at-a-time] since 0.1 */
+ * Errors: those of quire_session_save; INVALID_TEXT (the title; offset: its byte); BUDGET (the
+ * entry alone would exceed the budget, or what is in use leaves no room; the message has the
+ * numbers), EMPTY (nothing was read), UNSUPPORTED (a strategy that cannot go back to the text
+ * before what was generated: put such a session before it generates). The store may serve other
+ * calls meanwhile. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_store_put(quire_store* store, quire_session* session,
                                        const char* title, size_t title_len,
                                        const quire_snapshot_options* options,
@@ -1655,9 +1667,12 @@ QUIRE_API quire_status quire_tokenizer_encode_chat(const quire_tokenizer* tokeni
                                                    size_t cap, size_t* needed, quire_error* err);
 
 /* Queues messages: the first ones of an empty session, or more behind messages or behind the
- * answer to them. n_messages may be 0 once there are some, to begin an answer. Errors: those;
- * INVALID_ARGUMENT also for a session whose text is no conversation, whose messages were cut in two
- * by quire_session_truncate or quire_session_discard_pending, or that has another template; BUSY,
+ * answer to them. What was fed as text or ids where an answer is begun (its first words, say, or
+ * all of one that another program gave) is part of that answer, as what the model generates is.
+ * n_messages may be 0 once there are some, to begin an answer. Errors: those; INVALID_ARGUMENT also
+ * for a session whose text did not begin with messages, where text or ids follow messages that no
+ * answer was begun behind (QUIRE_CHAT_NO_ANSWER), whose messages were cut in two by
+ * quire_session_truncate or quire_session_discard_pending, or that has another template; BUSY,
  * OUT_OF_MEMORY. Nothing is queued on failure. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_feed_messages(quire_session* session,
                                                    const quire_message* messages, size_t n_messages,
@@ -1993,7 +2008,8 @@ QUIRE_API quire_status quire_stream_add_stop_strings(quire_stream* stream,
  * than half a millisecond it becomes ready for several at once: they wait for at most a
  * millisecond, and sometimes there is none yet when it is ready, so take events with a timeout of
  * 0. Only poll it; it belongs to the stream.
- * Errors: UNSUPPORTED (no such thing on this system), CLOSED. [any-thread] since 0.1 */
+ * Errors: UNSUPPORTED (no such thing on this system), IO (the system has no descriptor left:
+ * EMFILE, ENFILE), CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_stream_get_wait_handle(quire_stream* stream, int64_t* handle,
                                                     int32_t* kind, quire_error* err);
 

@@ -21,7 +21,7 @@ constants.ERROR_OUT_OF_MEMORY = -3
 constants.ERROR_IO = -4
 -- no such file, metadata key, tensor
 constants.ERROR_NOT_FOUND = -5
--- damaged or contradictory files; offset is a byte
+-- damaged or contradictory files; offset is a byte of the file that the message names, or -1
 constants.ERROR_BAD_FILE = -6
 -- well-formed, but not done; the message names it
 constants.ERROR_UNSUPPORTED = -7
@@ -815,9 +815,9 @@ quire_status quire_session_get_probes(const quire_session* session, quire_sessio
 quire_status quire_stream_allow(quire_stream* stream, const uint32_t* allowed, size_t n_words, quire_error* err);
 ]]
 
--- What a call that takes one says of its failure; a call that succeeds writes code = 0 and an empty
--- message. It needs no initialising: whatever it holds is written over. This struct has its final
--- size.
+-- What a call that takes one says of its failure; a call that succeeds, with news or without (OK,
+-- END, TIMEOUT), writes code = 0 and an empty message. It needs no initialising: whatever it holds
+-- is written over. This struct has its final size.
 interface.structs.quire_error = { size = 536, grows = false,
   offsets = { ["code"] = 0, ["os_error"] = 4, ["offset"] = 8, ["reserved"] = 16, ["message"] = 24 },
   fields = {
@@ -1358,9 +1358,10 @@ interface.functions.model_describe_files = { returns = "quire_status", { "text",
 -- quantize_options_init() [any-thread] since 0.1
 interface.functions.quantize_options_init = { returns = "void", { "result", "quire_quantize_options" }, { "size", "quire_quantize_options" } }
 -- get_quantizations() [any-thread] since 0.1
--- The names of the recipes, separated by ", ". A recipe gives each weight matrix a type: that of
--- its name, q6_k or q8_0 where less would cost much (the output matrix; in *_k_m half of the V and
--- down projections), and another one where rows are not whole blocks. Vectors stay f32.
+-- The names of the recipes, separated by ", ": static, NUL-terminated. A recipe gives each weight
+-- matrix a type: that of its name, q6_k or q8_0 where less would cost much (the output matrix; in
+-- *_k_m half of the V and down projections), and another one where rows are not whole blocks.
+-- Vectors stay f32.
 interface.functions.get_quantizations = { returns = "const char*",  }
 -- model_quantize(path, out_path, options) [any-thread] since 0.1
 -- Writes a model (a path as that of quire_model_load) to the GGUF file `out_path`, which other
@@ -1540,11 +1541,13 @@ interface.functions.session_discard_pending = { returns = "quire_status", { "han
 -- Forgets everything; the session is as new. Errors: BUSY, CLOSED.
 interface.functions.session_reset = { returns = "quire_status", { "handle", "quire_session" }, { "error", "quire_error*" } }
 -- session_truncate(session, n_tokens) [one-thread-at-a-time] since 0.1
--- Forgets the tokens from the n_tokens-th on, pending ones too; what follows comes out as if they
--- had never been fed. Read tokens that are kept may have to be processed again by the next stream,
--- which reports them as prefill: the last one, with longheads up to one chunk, and where keys were
--- dropped that the kept text needs all of them: by the strategy (streaming_llm), or, with a
--- kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to one chunk).
+-- Forgets the tokens from the n_tokens-th of the text on, which counts read tokens and the pending
+-- ones behind them (both counts of quire_session_get_token_counts together); what follows comes out
+-- as if they had never been fed. Read tokens that are kept may have to be processed again by the
+-- next stream, which reports them as prefill: the last one, with longheads up to one chunk, and
+-- where keys were dropped that the kept text needs all of them: by the strategy (streaming_llm),
+-- or, with a kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to
+-- one chunk).
 -- Errors:
 -- INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED.
 interface.functions.session_truncate = { returns = "quire_status", { "handle", "quire_session" }, { "scalar", "int64_t" }, { "error", "quire_error*" } }
@@ -1758,10 +1761,11 @@ interface.functions.store_release = { returns = "void", { "handle", "quire_store
 -- title_len 0: it keeps the one that it has. options: as of quire_session_save, NULL for none;
 -- cancelling also ends a wait for another process. match: NULL, or n_tokens and n_computed of what
 -- was put, and the entry's name.
--- Errors: those of quire_session_save; BUDGET (the entry alone would exceed the budget, or what is
--- in use leaves no room; the message has the numbers), EMPTY (nothing was read), UNSUPPORTED (a
--- strategy that cannot go back to the text before what was generated: put such a session before it
--- generates). The store may serve other calls meanwhile.
+-- Errors: those of quire_session_save; INVALID_TEXT (the title; offset: its byte); BUDGET (the
+-- entry alone would exceed the budget, or what is in use leaves no room; the message has the
+-- numbers), EMPTY (nothing was read), UNSUPPORTED (a strategy that cannot go back to the text
+-- before what was generated: put such a session before it generates). The store may serve other
+-- calls meanwhile.
 interface.functions.store_put = { returns = "quire_status", { "handle", "quire_store" }, { "handle", "quire_session" }, { "text", "char" }, { "count", "title" }, { "options", "quire_snapshot_options" }, { "result", "quire_store_match" }, { "error", "quire_error*" } }
 -- store_find(store, model, options, tokens) [any-thread] since 0.1
 -- Looks for the entry that has most of the text `tokens`, int32[n_tokens], n_tokens > 0, for a
@@ -1817,9 +1821,12 @@ interface.functions.tokenizer_render_chat = { returns = "quire_status", { "handl
 interface.functions.tokenizer_encode_chat = { returns = "quire_status", { "handle", "quire_tokenizer" }, { "list", "quire_message" }, { "count", "messages" }, { "options", "quire_chat_options" }, { "filled", "int32_t" }, { "error", "quire_error*" } }
 -- session_feed_messages(session, messages, options) [one-thread-at-a-time] since 0.1
 -- Queues messages: the first ones of an empty session, or more behind messages or behind the
--- answer to them. n_messages may be 0 once there are some, to begin an answer. Errors: those;
--- INVALID_ARGUMENT also for a session whose text is no conversation, whose messages were cut in two
--- by quire_session_truncate or quire_session_discard_pending, or that has another template; BUSY,
+-- answer to them. What was fed as text or ids where an answer is begun (its first words, say, or
+-- all of one that another program gave) is part of that answer, as what the model generates is.
+-- n_messages may be 0 once there are some, to begin an answer. Errors: those; INVALID_ARGUMENT also
+-- for a session whose text did not begin with messages, where text or ids follow messages that no
+-- answer was begun behind (QUIRE_CHAT_NO_ANSWER), whose messages were cut in two by
+-- quire_session_truncate or quire_session_discard_pending, or that has another template; BUSY,
 -- OUT_OF_MEMORY. Nothing is queued on failure.
 interface.functions.session_feed_messages = { returns = "quire_status", { "handle", "quire_session" }, { "list", "quire_message" }, { "count", "messages" }, { "options", "quire_chat_options" }, { "error", "quire_error*" } }
 -- runtime_plan_memory(runtime, path, model, session, n_tokens) [any-thread] since 0.1
@@ -1891,7 +1898,8 @@ interface.functions.stream_add_stop_strings = { returns = "quire_status", { "han
 -- than half a millisecond it becomes ready for several at once: they wait for at most a
 -- millisecond, and sometimes there is none yet when it is ready, so take events with a timeout of
 -- 0. Only poll it; it belongs to the stream.
--- Errors: UNSUPPORTED (no such thing on this system), CLOSED.
+-- Errors: UNSUPPORTED (no such thing on this system), IO (the system has no descriptor left:
+-- EMFILE, ENFILE), CLOSED.
 interface.functions.stream_get_wait_handle = { returns = "quire_status", { "handle", "quire_stream" }, { "number", "int64_t" }, { "number", "int32_t" }, { "error", "quire_error*" } }
 -- position_view_init() [any-thread] since 0.1
 interface.functions.position_view_init = { returns = "void", { "result", "quire_position_view" }, { "size", "quire_position_view" } }

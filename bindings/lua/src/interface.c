@@ -1116,9 +1116,10 @@ static int call_quantize_options_init(lua_State* L) {
 }
 
 /* [any-thread] since 0.1
- * The names of the recipes, separated by ", ". A recipe gives each weight matrix a type: that of
- * its name, q6_k or q8_0 where less would cost much (the output matrix; in *_k_m half of the V and
- * down projections), and another one where rows are not whole blocks. Vectors stay f32.
+ * The names of the recipes, separated by ", ": static, NUL-terminated. A recipe gives each weight
+ * matrix a type: that of its name, q6_k or q8_0 where less would cost much (the output matrix; in
+ * *_k_m half of the V and down projections), and another one where rows are not whole blocks.
+ * Vectors stay f32.
  */
 static int call_get_quantizations(lua_State* L) {
   lua_pushstring(L, quire_get_quantizations());
@@ -1648,11 +1649,13 @@ static int call_session_reset(lua_State* L) {
 }
 
 /* [one-thread-at-a-time] since 0.1
- * Forgets the tokens from the n_tokens-th on, pending ones too; what follows comes out as if they
- * had never been fed. Read tokens that are kept may have to be processed again by the next stream,
- * which reports them as prefill: the last one, with longheads up to one chunk, and where keys were
- * dropped that the kept text needs all of them: by the strategy (streaming_llm), or, with a
- * kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to one chunk).
+ * Forgets the tokens from the n_tokens-th of the text on, which counts read tokens and the pending
+ * ones behind them (both counts of quire_session_get_token_counts together); what follows comes out
+ * as if they had never been fed. Read tokens that are kept may have to be processed again by the
+ * next stream, which reports them as prefill: the last one, with longheads up to one chunk, and
+ * where keys were dropped that the kept text needs all of them: by the strategy (streaming_llm),
+ * or, with a kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to
+ * one chunk).
  * Errors:
  * INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED.
  */
@@ -2240,10 +2243,11 @@ static int call_store_release(lua_State* L) {
  * title_len 0: it keeps the one that it has. options: as of quire_session_save, NULL for none;
  * cancelling also ends a wait for another process. match: NULL, or n_tokens and n_computed of what
  * was put, and the entry's name.
- * Errors: those of quire_session_save; BUDGET (the entry alone would exceed the budget, or what is
- * in use leaves no room; the message has the numbers), EMPTY (nothing was read), UNSUPPORTED (a
- * strategy that cannot go back to the text before what was generated: put such a session before it
- * generates). The store may serve other calls meanwhile.
+ * Errors: those of quire_session_save; INVALID_TEXT (the title; offset: its byte); BUDGET (the
+ * entry alone would exceed the budget, or what is in use leaves no room; the message has the
+ * numbers), EMPTY (nothing was read), UNSUPPORTED (a strategy that cannot go back to the text
+ * before what was generated: put such a session before it generates). The store may serve other
+ * calls meanwhile.
  */
 static int call_store_put(lua_State* L) {
   quire_store* store = handle_at(L, 1, "quire_store");
@@ -2436,9 +2440,12 @@ static int call_tokenizer_encode_chat(lua_State* L) {
 
 /* [one-thread-at-a-time] since 0.1
  * Queues messages: the first ones of an empty session, or more behind messages or behind the
- * answer to them. n_messages may be 0 once there are some, to begin an answer. Errors: those;
- * INVALID_ARGUMENT also for a session whose text is no conversation, whose messages were cut in two
- * by quire_session_truncate or quire_session_discard_pending, or that has another template; BUSY,
+ * answer to them. What was fed as text or ids where an answer is begun (its first words, say, or
+ * all of one that another program gave) is part of that answer, as what the model generates is.
+ * n_messages may be 0 once there are some, to begin an answer. Errors: those; INVALID_ARGUMENT also
+ * for a session whose text did not begin with messages, where text or ids follow messages that no
+ * answer was begun behind (QUIRE_CHAT_NO_ANSWER), whose messages were cut in two by
+ * quire_session_truncate or quire_session_discard_pending, or that has another template; BUSY,
  * OUT_OF_MEMORY. Nothing is queued on failure.
  */
 static int call_session_feed_messages(lua_State* L) {
@@ -2620,7 +2627,8 @@ static int call_stream_add_stop_strings(lua_State* L) {
  * than half a millisecond it becomes ready for several at once: they wait for at most a
  * millisecond, and sometimes there is none yet when it is ready, so take events with a timeout of
  * 0. Only poll it; it belongs to the stream.
- * Errors: UNSUPPORTED (no such thing on this system), CLOSED.
+ * Errors: UNSUPPORTED (no such thing on this system), IO (the system has no descriptor left:
+ * EMFILE, ENFILE), CLOSED.
  */
 static int call_stream_get_wait_handle(lua_State* L) {
   quire_stream* stream = handle_at(L, 1, "quire_stream");

@@ -21,7 +21,7 @@ const constants = Object.freeze({
   ERROR_IO: -4,
   /** no such file, metadata key, tensor */
   ERROR_NOT_FOUND: -5,
-  /** damaged or contradictory files; offset is a byte */
+  /** damaged or contradictory files; offset is a byte of the file that the message names, or -1 */
   ERROR_BAD_FILE: -6,
   /** well-formed, but not done; the message names it */
   ERROR_UNSUPPORTED: -7,

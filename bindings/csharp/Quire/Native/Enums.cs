@@ -37,7 +37,9 @@ namespace Quire
         /// <summary>No such file, metadata key, tensor.</summary>
         NotFound = -5,
 
-        /// <summary>Damaged or contradictory files; offset is a byte.</summary>
+        /// <summary>
+        /// Damaged or contradictory files; offset is a byte of the file that the message names, or -1.
+        /// </summary>
         BadFile = -6,
 
         /// <summary>Well-formed, but not done; the message names it.</summary>

@@ -157,7 +157,9 @@ namespace Quire
             MovedCount = from->n_moved;
         }
 
-        /// <summary>Of the new text; those that are neither kept nor moved will be computed.</summary>
+        /// <summary>
+        /// Of the new text, pending ones included; those that are neither kept nor moved will be computed.
+        /// </summary>
         public long TokenCount { get; }
 
         /// <summary>The first so many stay computed.</summary>
@@ -268,7 +270,7 @@ namespace Quire
             AcceptedCount = from->n_accepted;
         }
 
-        /// <summary>As Session.GetCounts.</summary>
+        /// <summary>As Session.GetCounts: without pending ones.</summary>
         public long TokenCount { get; }
 
         /// <summary>Fed tokens that wait to be processed.</summary>

@@ -52,7 +52,7 @@ pub const QUIRE_ERROR_OUT_OF_MEMORY: i32 = -3;
 pub const QUIRE_ERROR_IO: i32 = -4;
 /// no such file, metadata key, tensor
 pub const QUIRE_ERROR_NOT_FOUND: i32 = -5;
-/// damaged or contradictory files; offset is a byte
+/// damaged or contradictory files; offset is a byte of the file that the message names, or -1
 pub const QUIRE_ERROR_BAD_FILE: i32 = -6;
 /// well-formed, but not done; the message names it
 pub const QUIRE_ERROR_UNSUPPORTED: i32 = -7;
@@ -345,7 +345,8 @@ pub type quire_free_callback = unsafe extern "C" fn(
     alignment: usize,
 );
 
-/// done and total in bytes. On the thread that called the loading function; the same
+/// How far a call is that was given it: loading a model or an adapter, quantising,
+/// saving and putting, verifying. done and total in bytes. On the thread of that call; the same
 /// rules as the log's.
 pub type quire_progress_callback = unsafe extern "C" fn(user_data: *mut c_void, done: i64, total: i64);
 
@@ -374,9 +375,9 @@ pub type quire_read_callback = unsafe extern "C" fn(
     err: *mut quire_error,
 ) -> i64;
 
-/// What a call that takes one says of its failure; a call that succeeds writes code = 0 and an empty
-/// message. It needs no initialising: whatever it holds is written over. This struct has its final
-/// size.
+/// What a call that takes one says of its failure; a call that succeeds, with news or without (OK,
+/// END, TIMEOUT), writes code = 0 and an empty message. It needs no initialising: whatever it holds
+/// is written over. This struct has its final size.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct quire_error {
@@ -388,7 +389,8 @@ pub struct quire_error {
     pub offset: i64,
     /// 0
     pub reserved: i64,
-    /// UTF-8, NUL-terminated, cut at a code point if too long
+    /// UTF-8, NUL-terminated, cut at a code point if too long. Control bytes of what it quotes, but
+    /// for newlines and tabs, are escaped: a backslash, x and two digits.
     pub message: [c_char; 512],
 }
 
@@ -571,12 +573,12 @@ pub struct quire_model_options {
     pub n_merge: usize,
     /// directory of an Activation Beacon plug-in for this model (strategy beacon):
     /// config.json with the beacon_* keys and model.safetensors with the beacon_* tensors of
-    /// version 1. NULL: the checkpoint's own, if it has any
+    /// version 1. NULL or empty: the checkpoint's own, if it has any
     pub beacon_path: *const c_char,
     pub beacon_path_len: usize,
     /// the name of the device that the model and its sessions run on (quire_device_info.name; "cuda"
-    /// is "cuda:0"); NULL or "auto": the first usable one, or the CPU where the model does not fit
-    /// that one's memory ("device_reason" says it; progress then begins anew)
+    /// is "cuda:0"); NULL, empty or "auto": the first usable one, or the CPU where the model does not
+    /// fit that one's memory ("device_reason" says it; progress then begins anew)
     pub device: *const c_char,
     pub device_len: usize,
     /// What rows may be rounded to on the CPU before they are multiplied with weights, as the weights
@@ -596,7 +598,7 @@ pub struct quire_model_options {
     /// those that it was made from. Where it cannot be written (a full disk) the log says so, and
     /// weights are in memory as without it; so too of a model with `merge`, and on other devices. Who
     /// may write to the directory can change what models answer, and a file in it that is shortened
-    /// kills the process (QUIRE_LOAD_MMAP); deleting files is safe. NULL: none is kept
+    /// kills the process (QUIRE_LOAD_MMAP); deleting files is safe. NULL or empty: none is kept
     pub packed_directory: *const c_char,
     pub packed_directory_len: usize,
 }
@@ -829,8 +831,8 @@ pub struct quire_session_options {
     pub kv_compressed_budget_bytes: i64,
     /// 0: no limit but the disk's
     pub kv_file_budget_bytes: i64,
-    /// where the file tier has its unnamed temporary file (mode 0600); NULL: no file tier, and the
-    /// budgets of the others are a hard end
+    /// where the file tier has its unnamed temporary file (mode 0600); NULL or empty: no file tier,
+    /// and the budgets of the others are a hard end
     pub kv_file_directory: *const c_char,
     pub kv_file_directory_len: usize,
     pub adapters: *const quire_session_adapter,
@@ -922,7 +924,7 @@ pub struct quire_edit_options {
     /// 0
     pub reserved: i32,
     /// APPROXIMATE: of each run that is taken over so many tokens are computed first, before its first
-    /// whole chunk; 0 or more. 0 is as good as a chunk on what was measured
+    /// whole chunk; 0 to 2^31 - 1. 0 is as good as a chunk on what was measured
     pub reread_tokens: i64,
     /// of a text: as of quire_session_feed_labelled; NULL: none
     pub labels: *const quire_label,
@@ -946,7 +948,8 @@ pub struct quire_edit_result {
     pub struct_size: u32,
     /// 0
     pub flags: u32,
-    /// of the new text; those that are neither kept nor moved will be computed
+    /// of the new text, pending ones included; those that are neither kept nor moved will be
+    /// computed
     pub n_tokens: i64,
     /// the first so many stay computed
     pub n_kept: i64,
@@ -1024,7 +1027,7 @@ pub struct quire_session_stats {
     pub struct_size: u32,
     /// 0
     pub flags: u32,
-    /// as quire_session_get_token_counts
+    /// as quire_session_get_token_counts: without pending ones
     pub n_tokens: i64,
     pub n_pending: i64,
     /// tokens computed as prompt since creation
@@ -1904,9 +1907,10 @@ extern "C" {
     /// [any-thread] since 0.1
     pub fn quire_quantize_options_init(options: *mut quire_quantize_options, size: usize);
 
-    /// The names of the recipes, separated by ", ". A recipe gives each weight matrix a type: that of
-    /// its name, q6_k or q8_0 where less would cost much (the output matrix; in *_k_m half of the V and
-    /// down projections), and another one where rows are not whole blocks. Vectors stay f32.
+    /// The names of the recipes, separated by ", ": static, NUL-terminated. A recipe gives each weight
+    /// matrix a type: that of its name, q6_k or q8_0 where less would cost much (the output matrix; in
+    /// *_k_m half of the V and down projections), and another one where rows are not whole blocks.
+    /// Vectors stay f32.
     ///
     /// [any-thread] since 0.1
     pub fn quire_get_quantizations() -> *const c_char;
@@ -2283,11 +2287,13 @@ extern "C" {
     /// [one-thread-at-a-time] since 0.1
     pub fn quire_session_reset(session: *mut quire_session, err: *mut quire_error) -> quire_status;
 
-    /// Forgets the tokens from the n_tokens-th on, pending ones too; what follows comes out as if they
-    /// had never been fed. Read tokens that are kept may have to be processed again by the next stream,
-    /// which reports them as prefill: the last one, with longheads up to one chunk, and where keys were
-    /// dropped that the kept text needs all of them: by the strategy (streaming_llm), or, with a
-    /// kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to one chunk).
+    /// Forgets the tokens from the n_tokens-th of the text on, which counts read tokens and the pending
+    /// ones behind them (both counts of quire_session_get_token_counts together); what follows comes out
+    /// as if they had never been fed. Read tokens that are kept may have to be processed again by the
+    /// next stream, which reports them as prefill: the last one, with longheads up to one chunk, and
+    /// where keys were dropped that the kept text needs all of them: by the strategy (streaming_llm),
+    /// or, with a kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to
+    /// one chunk).
     /// Errors:
     /// INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED.
     ///
@@ -2712,10 +2718,11 @@ extern "C" {
     /// title_len 0: it keeps the one that it has. options: as of quire_session_save, NULL for none;
     /// cancelling also ends a wait for another process. match: NULL, or n_tokens and n_computed of what
     /// was put, and the entry's name.
-    /// Errors: those of quire_session_save; BUDGET (the entry alone would exceed the budget, or what is
-    /// in use leaves no room; the message has the numbers), EMPTY (nothing was read), UNSUPPORTED (a
-    /// strategy that cannot go back to the text before what was generated: put such a session before it
-    /// generates). The store may serve other calls meanwhile.
+    /// Errors: those of quire_session_save; INVALID_TEXT (the title; offset: its byte); BUDGET (the
+    /// entry alone would exceed the budget, or what is in use leaves no room; the message has the
+    /// numbers), EMPTY (nothing was read), UNSUPPORTED (a strategy that cannot go back to the text
+    /// before what was generated: put such a session before it generates). The store may serve other
+    /// calls meanwhile.
     ///
     /// [one-thread-at-a-time] since 0.1
     pub fn quire_store_put(
@@ -2865,9 +2872,12 @@ extern "C" {
     ) -> quire_status;
 
     /// Queues messages: the first ones of an empty session, or more behind messages or behind the
-    /// answer to them. n_messages may be 0 once there are some, to begin an answer. Errors: those;
-    /// INVALID_ARGUMENT also for a session whose text is no conversation, whose messages were cut in two
-    /// by quire_session_truncate or quire_session_discard_pending, or that has another template; BUSY,
+    /// answer to them. What was fed as text or ids where an answer is begun (its first words, say, or
+    /// all of one that another program gave) is part of that answer, as what the model generates is.
+    /// n_messages may be 0 once there are some, to begin an answer. Errors: those; INVALID_ARGUMENT also
+    /// for a session whose text did not begin with messages, where text or ids follow messages that no
+    /// answer was begun behind (QUIRE_CHAT_NO_ANSWER), whose messages were cut in two by
+    /// quire_session_truncate or quire_session_discard_pending, or that has another template; BUSY,
     /// OUT_OF_MEMORY. Nothing is queued on failure.
     ///
     /// [one-thread-at-a-time] since 0.1
@@ -3013,7 +3023,8 @@ extern "C" {
     /// than half a millisecond it becomes ready for several at once: they wait for at most a
     /// millisecond, and sometimes there is none yet when it is ready, so take events with a timeout of
     /// 0. Only poll it; it belongs to the stream.
-    /// Errors: UNSUPPORTED (no such thing on this system), CLOSED.
+    /// Errors: UNSUPPORTED (no such thing on this system), IO (the system has no descriptor left:
+    /// EMFILE, ENFILE), CLOSED.
     ///
     /// [any-thread] since 0.1
     pub fn quire_stream_get_wait_handle(
