@@ -2,12 +2,19 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <limits>
 #include <map>
 
 #include "progress.h"
+#include "validators.h"
 
 namespace cli {
 namespace {
+
+constexpr int64_t kMost32 = std::numeric_limits<int32_t>::max();
+constexpr double kMostWeight = 1e6;      // of what sampling divides by, adds or subtracts, as of quire_sampler
+constexpr double kMostSeconds = 1e9;     // somewhat less than quire_stream_options.deadline_ms can say
+constexpr size_t kMostTextBytes = 1024;  // of a stop string or a breaker
 
 const std::map<std::string, int32_t> kKvTypes = {
     {"f32", QUIRE_TYPE_F32}, {"f16", QUIRE_TYPE_F16}, {"bf16", QUIRE_TYPE_BF16}};
@@ -108,7 +115,7 @@ void add_session_options(CLI::App& command, SessionArguments& arguments) {
           [&arguments](int64_t tokens) { arguments.old_after = tokens == 0 ? QUIRE_OLD_AT_ONCE : tokens; },
           "with --kv-old: how many tokens before a token's own chunk text is old (default: 4096)")
       ->needs("--kv-old")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0, int64_t{1} << 40))
       ->type_name("N");
   const bool extrapolates = arguments.overflow == QUIRE_OVERFLOW_EXTRAPOLATE;
   add_word_option(command, "--overflow", arguments.overflow, kOverflows,
@@ -117,22 +124,22 @@ void add_session_options(CLI::App& command, SessionArguments& arguments) {
   command
       .add_option("--expected-tokens", arguments.expected_tokens,
                   "length of text that auto, beacon, dynamic_ntk and longrope prepare for (default: prompt and answer)")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->type_name("N");
   command
       .add_option("--kv-budget", arguments.kv_budget_bytes, "memory of the KV cache, such as 500MB (default: no limit)")
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(byte_count())
       ->type_name("BYTES");
   command
       .add_option(
           "--device-budget", arguments.device_budget_bytes,
           "memory of the KV cache on a GPU, what it has no room for being the machine's (default: what the GPU has)")
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(byte_count())
       ->type_name("BYTES");
   command
       .add_option("--compressed-budget", arguments.compressed_budget_bytes,
                   "memory for what does not fit in --kv-budget, compressed, before --spill-dir (default: none)")
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(byte_count())
       ->type_name("BYTES");
   command
       .add_option("--spill-dir", arguments.spill_directory,
@@ -144,45 +151,49 @@ void add_session_options(CLI::App& command, SessionArguments& arguments) {
 
 void add_sampling_options(CLI::App& command, SamplingArguments& arguments) {
   command.add_option("--temperature", arguments.temperature, "0: the most probable token (default)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number(0, kMostWeight))
       ->type_name("T");
   command.add_option("--top-k", arguments.top_k, "draw from the K most probable tokens (default: all)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0, kMost32))
       ->type_name("K");
   command.add_option("--top-p", arguments.top_p, "draw from the smallest set with probability P (default: all)")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number(0, 1))
       ->type_name("P");
   command.add_option("--min-p", arguments.min_p, "drop tokens below P times the most probable one (default: none)")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number(0, 1))
       ->type_name("P");
   command
       .add_option("--typical", arguments.typical, "draw from the most typical set with probability P (default: all)")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number(0, 1))
       ->type_name("P");
   command.add_option("--repeat-penalty", arguments.repetition, "divide the logits of recent tokens by X (default: 1)")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number(kMostWeight))
       ->type_name("X");
   command.add_option("--frequency-penalty", arguments.frequency, "subtract X for each recent occurrence")
+      ->check(number(-kMostWeight, kMostWeight))
       ->type_name("X");
-  command.add_option("--presence-penalty", arguments.presence, "subtract X from recent tokens")->type_name("X");
+  command.add_option("--presence-penalty", arguments.presence, "subtract X from recent tokens")
+      ->check(number(-kMostWeight, kMostWeight))
+      ->type_name("X");
   command
       .add_option("--penalty-range", arguments.penalty_range, "recent: among the last N tokens (default: 64; 0: all)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0, kMost32))
       ->type_name("N");
   command
       .add_option("--dry,--dry-multiplier", arguments.dry,
                   "penalty X * base ^ (length - L) on continuing a repetition (default: none)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number(0, kMostWeight))
       ->type_name("X");
-  command.add_option("--dry-base", arguments.dry_base, "default: 1.75")->check(CLI::Range(1.0, 1e6))->type_name("B");
+  command.add_option("--dry-base", arguments.dry_base, "default: 1.75")->check(number(1, kMostWeight))->type_name("B");
   command.add_option("--dry-length", arguments.dry_length, "repetitions shorter than L are free (default: 2)")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, 1'000'000))
       ->type_name("L");
   command
       .add_option("--dry-breaker", arguments.dry_breakers,
                   "repetitions do not reach across TEXT; may be repeated (default: newline : \" *)")
       ->expected(1)
       ->take_all()
+      ->check(text_of_at_most(kMostTextBytes))
       ->type_name("TEXT");
   command
       .add_option("--logit-bias", arguments.logit_bias, "add BIAS to a token's logit (-inf: never); may be repeated")
@@ -190,10 +201,10 @@ void add_sampling_options(CLI::App& command, SamplingArguments& arguments) {
       ->take_all()
       ->type_name("ID=BIAS");
   command.add_option("--min-tokens", arguments.min_tokens, "do not end before N tokens")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->type_name("N");
   command.add_option("--deadline", arguments.deadline, "end after so many seconds")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number(0, kMostSeconds))
       ->type_name("SECONDS");
   command
       .add_option("--top-logprobs", arguments.n_top_logprobs, "with --json: the N most probable tokens at each place")
@@ -209,9 +220,11 @@ void add_sampling_options(CLI::App& command, SamplingArguments& arguments) {
                   "draft where the last N tokens stood in the text before (default: 2)")
       ->check(CLI::Range(1, 64))
       ->type_name("N");
-  command.add_option("--seed", arguments.seed, "the same seed draws the same tokens (default: 0)")->type_name("SEED");
+  command.add_option("--seed", arguments.seed, "the same seed draws the same tokens (default: 0)")
+      ->check(whole_number_of_64_bits())
+      ->type_name("SEED");
   command.add_option("--stop", arguments.stop, "end before this text appears; may be repeated")->type_name("TEXT");
-  command.get_option("--stop")->expected(1)->take_all();
+  command.get_option("--stop")->expected(1)->take_all()->check(text_of_at_most(kMostTextBytes));
   command.add_flag("--ignore-eos", arguments.ignore_eos, "go on after end-of-text tokens");
 }
 

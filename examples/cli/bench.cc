@@ -17,6 +17,7 @@
 #include "memory_bandwidth.h"
 #include "output.h"
 #include "progress.h"
+#include "validators.h"
 
 namespace cli {
 namespace {
@@ -359,7 +360,9 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_option("-r,--repeats", a.n_repeats, "measurements of each, after one to warm up (default: 5)")
       ->check(CLI::Range(1, 1000))
       ->type_name("R");
-  command->add_option("--seed", a.seed, "of the random keys and values (default: 0)")->type_name("S");
+  command->add_option("--seed", a.seed, "of the random keys and values (default: 0)")
+      ->check(whole_number_of_64_bits())
+      ->type_name("S");
   command->add_flag("--json", a.json, "print one JSON object");
   command->footer(R"help(
 The depth is made by filling the KV cache with random keys and values, so a deep session costs no long prefill; what the

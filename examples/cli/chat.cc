@@ -16,6 +16,7 @@
 #include "generation.h"
 #include "interrupt.h"
 #include "output.h"
+#include "validators.h"
 
 namespace cli {
 namespace {
@@ -79,6 +80,7 @@ class Chat {
         engine_(arguments.model),
         session_(engine_.create_session(arguments.session, 0)),
         interactive_(isatty(STDIN_FILENO) != 0) {
+    check_tokens(biases_, engine_.tokenizer().get());
     // A template that is not known, or that does not fit, is no reason to type a message first.
     count_chat_tokens(engine_.tokenizer().get(), first_messages(arguments_.chat, ""), arguments_.chat);
   }
@@ -221,7 +223,7 @@ void add_chat(CLI::App& app, Action& action) {
   add_session_options(*command, arguments->session);
   add_chat_options(*command, arguments->chat);
   command->add_option("-n,--max-tokens", arguments->max_tokens, "at most N tokens an answer (default: 1024)")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->type_name("N");
   add_sampling_options(*command, arguments->sampling);
   command->add_flag("--templates", arguments->list_templates, "list the known chat templates");

@@ -27,7 +27,7 @@ void check_template(const ChatArguments& arguments, const char* doing, Call&& ca
   Error error;
   const quire_status status = call(error.get());
   try {
-    error.check(status, doing);
+    error.check_options(status, doing);
   } catch (const QuireFailure& failure) {
     const bool unknown = status == QUIRE_ERROR_NOT_FOUND || status == QUIRE_ERROR_UNSUPPORTED;
     if (!unknown || !arguments.template_name.empty()) throw;

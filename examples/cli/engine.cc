@@ -57,7 +57,7 @@ Model load(quire_runtime* runtime, const ModelArguments& arguments) {
   const quire_status status =
       quire_model_load(runtime, directory.data(), directory.size(), &options, &model, error.get());
   if (status == QUIRE_ERROR_CANCELLED) throw Interrupted();
-  error.check(status, "cannot load the model in " + directory);
+  error.check_options(status, "cannot load the model in " + directory);
   return Model(model);
 }
 
@@ -168,7 +168,7 @@ Session Engine::create_session(const SessionArguments& arguments, int64_t n_toke
   if (options.expected_tokens == 0) options.expected_tokens = n_tokens;
   Error error;
   quire_session* session = nullptr;
-  error.check(
+  error.check_options(
       quire_session_create(model(), &options, &session, error.get()),
       "cannot open a session with strategy \"" + (arguments.strategy.empty() ? "full" : arguments.strategy) + "\"");
   return Session(session);
@@ -317,7 +317,7 @@ std::string strategy_of(const quire_session* session) {
 int32_t run_stream(quire_session* session, const quire_stream_options& options, const EventVisitor& visit) {
   Error error;
   quire_stream* opened = nullptr;
-  error.check(quire_stream_open(session, &options, &opened, error.get()), "cannot start");
+  error.check_options(quire_stream_open(session, &options, &opened, error.get()), "cannot start");
   const Stream stream(opened);
   auto event = initialised(quire_event_init);
   for (;;) {

@@ -15,6 +15,7 @@
 #include "heat_map.h"
 #include "output.h"
 #include "progress.h"
+#include "validators.h"
 
 namespace cli {
 namespace {
@@ -323,7 +324,9 @@ void add_facts(CLI::App& eval, Action& action, const Kind& kind, const char* hel
   command->add_option("--trials", a.n_trials, "documents per length (default: 10)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->type_name("T");
-  command->add_option("--seed", a.seed, "facts and places depend on (seed, trial) alone (default: 0)")->type_name("S");
+  command->add_option("--seed", a.seed, "facts and places depend on (seed, trial) alone (default: 0)")
+      ->check(whole_number_of_64_bits())
+      ->type_name("S");
   command->add_option("-f,--file", a.file, "text around the facts, in UTF-8, repeated if short (default: filler lines)")
       ->type_name("FILE");
   command->add_flag("--same-length", a.same_length, kSameLengthHelp);

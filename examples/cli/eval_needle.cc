@@ -16,6 +16,7 @@
 #include "heat_map.h"
 #include "output.h"
 #include "progress.h"
+#include "validators.h"
 
 namespace cli {
 namespace {
@@ -64,9 +65,6 @@ void check(NeedleArguments& a) {
     a.needle = kPasskeyNeedle;
     a.question = kPasskeyQuestion;
     a.answer = "{key}";
-  }
-  for (const double depth : a.depths) {
-    if (std::isnan(depth)) throw UsageError("--depths takes numbers from 0 to 1");
   }
   if (has_key(a.question)) throw UsageError("--question holds {key}: it would give the answer away");
   if (has_key(a.answer) && !has_key(a.needle)) {
@@ -297,12 +295,14 @@ void add_eval_needle(CLI::App& eval, Action& action) {
       ->type_name("N...");
   command->add_option("--depths", a.depths, "where the needle lies: 0 begin, 1 end (default: 0,0.25,0.5,0.75,1)")
       ->delimiter(',')
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number(0, 1))
       ->type_name("D...");
   command->add_option("--trials", a.n_trials, "documents for each length and depth (default: 5)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->type_name("T");
-  command->add_option("--seed", a.seed, "keys and places in the haystack's text (default: 0)")->type_name("S");
+  command->add_option("--seed", a.seed, "keys and places in the haystack's text (default: 0)")
+      ->check(whole_number_of_64_bits())
+      ->type_name("S");
   command
       ->add_option("-f,--file", a.file, "haystack in UTF-8, repeated if short; - reads stdin (default: filler lines)")
       ->type_name("FILE");

@@ -14,6 +14,7 @@
 #include "line_chart.h"
 #include "output.h"
 #include "progress.h"
+#include "validators.h"
 
 namespace cli {
 namespace {
@@ -159,12 +160,13 @@ void add_eval_passkey(CLI::App& eval, Action& action) {
   command->add_option("--tokens", arguments->lengths, "most tokens of prompt and answer: 1024,2048 or 1024 2048")
       ->required()
       ->delimiter(',')
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, int64_t{1} << 31))
       ->type_name("N...");
   command->add_option("--trials", arguments->n_trials, "documents per length (default: 20)")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, int64_t{1} << 20))
       ->type_name("T");
   command->add_option("--seed", arguments->seed, "number and place depend on (seed, trial) alone (default: 0)")
+      ->check(whole_number_of_64_bits())
       ->type_name("S");
   command->add_flag("--same-length", arguments->same_length, kSameLengthHelp);
   command->add_option("--svg", arguments->svg, "draw right answers by length")->type_name("FILE");

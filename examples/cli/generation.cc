@@ -61,6 +61,15 @@ std::vector<quire_logit_bias> logit_bias(const SamplingArguments& s) {
   return biases;
 }
 
+void check_tokens(const std::vector<quire_logit_bias>& biases, const quire_tokenizer* tokenizer) {
+  const int32_t n = quire_tokenizer_get_vocab_size(tokenizer);
+  for (const quire_logit_bias& bias : biases) {
+    if (bias.token >= 0 && bias.token < n) continue;
+    throw UsageError("--logit-bias " + std::to_string(bias.token) + "=...: the model has tokens 0 to " +
+                     std::to_string(n - 1));
+  }
+}
+
 Answer generate(quire_session* session, const GenerationOptions& wanted) {
   const SamplingArguments& sampling = wanted.sampling;
   const std::vector<quire_text> stop = views(sampling.stop);

@@ -19,6 +19,8 @@ struct Answer {
 
 // Throws UsageError for what is no number.
 std::vector<quire_logit_bias> logit_bias(const SamplingArguments& arguments);
+// Throws UsageError for a token that the model does not have.
+void check_tokens(const std::vector<quire_logit_bias>& biases, const quire_tokenizer* tokenizer);
 
 struct GenerationOptions {
   const SamplingArguments& sampling;

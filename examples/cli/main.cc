@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <exception>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "arguments.h"
 #include "interrupt.h"
@@ -54,8 +56,14 @@ int report(int status, const char* what, const char* code = nullptr) {
   return status;
 }
 
-// A strategy expression that does not parse is a mistake in the command line.
-int exit_status(quire_status status) { return status == QUIRE_ERROR_BAD_STRATEGY ? kUsage : kFailure; }
+// What CLI11 says is wrong. Of a word where a command is required it says only that one is.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* asked = &app;
+  while (!asked->get_subcommands().empty()) asked = asked->get_subcommands().front();
+  const std::vector<std::string> rest = asked->remaining();
+  if (asked->get_require_subcommand_min() == 0 || rest.empty()) return error.what();
+  return "\"" + rest.front() + "\" is no command of " + asked->get_name();
+}
 
 int run_action(const cli::Action& action) {
   try {
@@ -67,7 +75,7 @@ int run_action(const cli::Action& action) {
   } catch (const cli::UsageError& e) {
     return report(kUsage, e.what());
   } catch (const cli::QuireFailure& e) {
-    return report(exit_status(e.status()), e.what(), quire_get_status_name(e.status()));
+    return report(e.is_usage() ? kUsage : kFailure, e.what(), quire_get_status_name(e.status()));
   } catch (const std::exception& e) {
     return report(kFailure, e.what());
   }
@@ -122,7 +130,7 @@ Example:
         return status;
       });
     }
-    report(kUsage, e.what());
+    report(kUsage, usage_message(app, e).c_str());
     std::fputs("Try `quire --help`, or `quire COMMAND --help`.\n", stderr);
     return kUsage;
   }

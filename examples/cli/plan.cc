@@ -11,6 +11,7 @@
 #include "output.h"
 #include "position_map.h"
 #include "quire_handles.h"
+#include "validators.h"
 
 namespace cli {
 namespace {
@@ -205,7 +206,7 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_option("-s,--strategy", arguments->strategy, "strategy expression (default: full)")->type_name("EXPR");
   command->add_option("--train-len", arguments->train_len, "tokens the model was trained for")
       ->required()
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, int64_t{1} << 40))
       ->type_name("L");
   command->add_option("--tokens", arguments->n_tokens, "size of the matrix: one row a query, one column a key")
       ->required()
@@ -214,13 +215,13 @@ void add_plan(CLI::App& app, Action& action) {
   command
       ->add_option("--expected-tokens", arguments->expected_tokens,
                    "length of the text, for auto, beacon, dynamic_ntk and longrope (default: unknown)")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->type_name("N");
   command->add_option("--heads", arguments->n_heads, "query heads of the model (default: 32)")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, 65536))
       ->type_name("N");
   command->add_option("--head", arguments->head, "query head (default: 0)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0, 65535))
       ->type_name("H");
   command->add_flag("--json", arguments->json, "print one JSON object; null where a key is not visible");
   command->add_option("--svg", arguments->svg, "draw the matrix, of at most 256 tokens, as well")->type_name("FILE");

@@ -1,6 +1,9 @@
 // quire quantize: a model as a GGUF file of quantised weights.
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "arguments.h"
 #include "cancel_on_interrupt.h"
@@ -13,6 +16,14 @@ struct QuantizeArguments {
   std::string recipe = "q4_k_m";
   int32_t n_threads = 0;
 };
+
+// The names of the recipes, which the library lists in one text.
+std::vector<std::string> recipes() {
+  std::vector<std::string> names;
+  std::istringstream list(quire_get_quantizations());
+  for (std::string name; std::getline(list >> std::ws, name, ',');) names.push_back(name);
+  return names;
+}
 
 int quantize(const QuantizeArguments& arguments) {
   const CancelOnInterrupt cancel;
@@ -43,6 +54,7 @@ void add_quantize(CLI::App& app, Action& action) {
   command
       ->add_option("-t,--type", arguments->recipe,
                    std::string("one of ") + quire_get_quantizations() + " (default: q4_k_m)")
+      ->check(CLI::IsMember(recipes()))
       ->type_name("NAME");
   command->add_option("--threads", arguments->n_threads, "threads (default: the number of cores)")
       ->check(CLI::Range(1, 1024))

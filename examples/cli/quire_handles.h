@@ -31,11 +31,15 @@ using Stream = std::unique_ptr<quire_stream, Releaser<quire_stream_release>>;
 // A call of the library failed.
 class QuireFailure : public std::runtime_error {
  public:
-  QuireFailure(quire_status status, const std::string& what) : std::runtime_error(what), status_(status) {}
+  QuireFailure(quire_status status, const std::string& what, bool is_usage = false)
+      : std::runtime_error(what), status_(status), is_usage_(is_usage) {}
   quire_status status() const { return status_; }
+  // What was wrong is the value of an option: exit status 2.
+  bool is_usage() const { return is_usage_; }
 
  private:
   quire_status status_;
+  bool is_usage_;
 };
 
 // The command line asks for something that makes no sense: exit status 2.
@@ -56,12 +60,21 @@ class Error {
 
   // Returns a status that is no failure; throws QuireFailure "doing: message" otherwise.
   quire_status check(quire_status status, std::string_view doing) const {
-    if (status >= 0) return status;
-    const std::string message = *error_.message ? error_.message : quire_get_status_name(status);
-    throw QuireFailure(status, std::string(doing) + ": " + message);
+    // A strategy expression that does not parse is always a mistake in the command line.
+    return check(status, doing, status == QUIRE_ERROR_BAD_STRATEGY);
+  }
+  // The same after a call whose arguments are values of options: an invalid one is a mistake in the command line.
+  quire_status check_options(quire_status status, std::string_view doing) const {
+    return check(status, doing, status == QUIRE_ERROR_BAD_STRATEGY || status == QUIRE_ERROR_INVALID_ARGUMENT);
   }
 
  private:
+  quire_status check(quire_status status, std::string_view doing, bool is_usage) const {
+    if (status >= 0) return status;
+    const std::string message = *error_.message ? error_.message : quire_get_status_name(status);
+    throw QuireFailure(status, std::string(doing) + ": " + message, is_usage);
+  }
+
   quire_error error_{};
 };
 

@@ -8,6 +8,7 @@
 #include "arguments.h"
 #include "output.h"
 #include "store.h"
+#include "validators.h"
 
 namespace cli {
 namespace {
@@ -74,7 +75,7 @@ void add_rm(CLI::App& app, Action& action) {
       ->type_name("NAME");
   command->add_flag("--all", arguments->all, "all entries");
   command->add_option("--older-than", arguments->older_than_days, "entries that were not used for so many days")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number(1e6))
       ->type_name("DAYS");
   command->footer(R"help(
 A process that reads an entry goes on. What is not the store's stays in the directory.

@@ -16,6 +16,7 @@
 #include "snapshot.h"
 #include "statistics.h"
 #include "store.h"
+#include "validators.h"
 
 namespace cli {
 namespace {
@@ -212,6 +213,7 @@ int run(const RunArguments& arguments) {
   if (!arguments.document.empty()) describe_snapshot(arguments.document);
   const Store store = arguments.store.directory.empty() ? nullptr : open_store(arguments.store);
   const Engine engine(arguments.model);
+  check_tokens(biases, engine.tokenizer().get());
   const OpenedText opened = !arguments.document.empty() ? open_document(engine, arguments)
                             : store                     ? open_with_store(engine, store.get(), document, arguments)
                             : arguments.as_chat         ? open_chat(engine, document, arguments)
@@ -254,7 +256,7 @@ void add_run(CLI::App& app, Action& action) {
   command->add_option("-p,--prompt", arguments->prompt, "text fed after the document, as its own segment")
       ->type_name("TEXT");
   command->add_option("-n,--max-tokens", arguments->max_tokens, "generate at most N tokens (default: 128)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->type_name("N");
   command->add_flag("--chat", arguments->as_chat,
                     "document and prompt are a message to a chat model, which answers; see `quire chat`");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cancel_on_interrupt.h"
+#include "validators.h"
 
 namespace cli {
 
@@ -18,7 +19,7 @@ void add_store_options(CLI::App& command, StoreArguments& arguments) {
   command
       .add_option("--store-budget", arguments.budget_bytes,
                   "room for all of the store, such as 20GB: what was used longest ago leaves (default: no limit)")
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(byte_count())
       ->needs(store)
       ->type_name("BYTES");
 }

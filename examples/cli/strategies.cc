@@ -7,6 +7,7 @@
 #include "document.h"
 #include "output.h"
 #include "quire_handles.h"
+#include "validators.h"
 
 namespace cli {
 namespace {
@@ -59,10 +60,10 @@ void add_strategies(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("strategies", "List strategies and their arguments, with defaults and ranges; needs no model");
   command->add_option("--train-len", arguments->train_len, "tokens the model was trained for (default: 4096)")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, int64_t{1} << 40))
       ->type_name("L");
   command->add_option("--heads", arguments->n_heads, "query heads of the model (default: 32)")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, 65536))
       ->type_name("N");
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->callback([arguments, &action] {

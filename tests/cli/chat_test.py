@@ -135,13 +135,14 @@ class ChatTest(unittest.TestCase):
                 self.assertEqual(chat("Hello\n", model=folder).stdout, line(answer("-p", "Hello")["text"]))
 
     def test_templates_that_do_not_work(self):
-        for template, part in ((None, "NOT_FOUND"), ("chatml", "<|im_start|>, <|im_end|>"), ("llama", "INVALID_ARGUMENT")):
+        for template, status, part in ((None, 1, "NOT_FOUND"), ("chatml", 1, "<|im_start|>, <|im_end|>"),
+                                       ("llama", 2, "INVALID_ARGUMENT")):
             done = chat("Hello\n", template=template)
-            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertEqual((done.returncode, done.stdout), (status, ""))
             self.assertIn(part, done.stderr)
             self.assertEqual("--chat-template NAME names one" in done.stderr, template is None)
         done = chat("Hello\n", "--system", "Be brief.", template="mistral-v0.2")
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 2)
         self.assertIn("messages[0] (system)", done.stderr)
 
     def test_wrong_usage(self):

@@ -217,7 +217,9 @@ class UsageTest(unittest.TestCase):
 
     def test_mistakes_exit_2(self):
         self.assert_usage_error()
-        self.assert_usage_error("frobnicate")
+        self.assertIn('"frobnicate" is no command of quire', self.assert_usage_error("frobnicate"))
+        self.assertIn('"frobnicate" is no command of eval', self.assert_usage_error("eval", "frobnicate"))
+        self.assertIn("required", self.assert_usage_error("eval"))
         self.assert_usage_error("plan", "-s", "full", "--tokens", "12")
         self.assert_usage_error("plan", "-s", "full", "--train-len", "8", "--tokens", "0")
         self.assert_usage_error("plan", "-s", "full", "--train-len", "8", "--tokens", "2", "--expected-tokens", "0")
@@ -233,8 +235,32 @@ class UsageTest(unittest.TestCase):
         self.assert_usage_error("run", "-m", "x", "-p", "x", "--dry-base", "0.5")
         self.assert_usage_error("run", "-m", "x", "-p", "x", "--typical", "1.5")
         self.assert_usage_error("run", "-m", "x", "-p", "x", "--deadline", "-1")
+        for option, wrong, expected in (
+                ("--temperature", "nan", "from 0 to 1e+06"), ("--temperature", "-1", "from 0"), ("--top-p", "nan", "from 0 to 1"),
+                ("--repeat-penalty", "nan", "more than 0"), ("--repeat-penalty", "1e-300", "more than 0"),
+                ("--frequency-penalty", "inf", "from -1e+06 to 1e+06"), ("--kv-budget", "-5", "such as 500MB"),
+                ("--kv-budget", "-5MB", "such as 500MB"), ("--kv-budget", "16EB", "such as 500MB"), ("--stop", "", "1 to 1024 bytes"),
+                ("--dry-breaker", "x" * 1025, "1 to 1024 bytes"), ("--deadline", "1e300", "from 0 to 1e+09"),
+                ("--deadline", "inf", "from 0 to 1e+09"), ("--top-k", "99999999999", "from 0 to 2147483647"),
+                ("--max-tokens", "99999999999999999999", "0 or more"), ("--max-tokens", "-3", "0 or more"),
+                ("--max-tokens", "1.5", "0 or more"), ("--expected-tokens", "0", "1 or more"),
+                ("--seed", "99999999999999999999", "of 64 bits"), ("--seed", "-1", "of 64 bits")):
+            message = self.assert_usage_error("run", "-m", "x", "-p", "x", option, wrong)
+            self.assertTrue(message.startswith(f"quire: {option}"), message)
+            self.assertIn(expected, message)
+        self.assertIn("1 to 1099511627776", self.assert_usage_error("plan", "--train-len", "0", "--tokens", "4"))
+        self.assertIn("q4_k_m", self.assert_usage_error("quantize", "x", "y", "-t", "foo"))
+        self.assert_usage_error("eval", "needle", "-m", "x", "--tokens", "64", "--depths", "nan")
         self.assert_usage_error("eval", "ppl", "-m", "x", "-f", "x", "--tokens", "64", "--window", "32")
         self.assert_usage_error("eval", "ppl", "-m", "x", "-f", "x", "--tokens", "64", "--target-tokens", "64")
+
+    def test_values_that_the_model_or_the_library_refuses_exit_2(self):
+        asked = ["run", "-m", OPTIONS.model, "-p", "The grass is", "-n", 1]
+        self.assertIn("--logit-bias 99999=", self.assert_usage_error(*asked, "--logit-bias", "99999=1"))
+        self.assertIn("--logit-bias -1=", self.assert_usage_error(*asked, "--logit-bias", "-1=1"))
+        self.assertIn("foo", self.assert_usage_error(*asked, "--device", "foo"))
+        self.assertIn("scale", self.assert_usage_error(*asked, "--merge-adapter", "/nowhere=0"))
+        self.assertIn("nope", self.assert_usage_error(*asked, "--chat", "--chat-template", "nope"))
 
     def test_wrong_strategy_exits_2_and_says_why(self):
         message = self.assert_usage_error("plan", "-s", "dca(chink=4)", "--train-len", "8", "--tokens", "12")
@@ -458,7 +484,7 @@ class ModelTest(unittest.TestCase):
         missing = run(*arguments, "--adapter", "no=such")
         self.assertEqual(missing.returncode, 1)
         self.assertIn("no=such", missing.stderr)
-        self.assertEqual(run(*arguments, "--adapter", f"{adapter}=0").returncode, 1)
+        self.assertEqual(run(*arguments, "--adapter", f"{adapter}=0").returncode, 2)
 
     def test_run_prepares_for_the_length_of_its_text(self):
         answer = self.run_json("run", "-m", OPTIONS.model, "-s", "full + dynamic_ntk(factor=2)", "-f", "-", "-n", 4,
