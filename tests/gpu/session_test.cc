@@ -487,6 +487,54 @@ TEST_F(EmulatedDeviceSessions, FailedStepsLeaveTheSession) {
   }
 }
 
+// A context of CUDA in which a kernel failed never works again. Every call then says so, nothing waits or ends the
+// process, and everything can be closed; what needs no device goes on.
+TEST_F(EmulatedDeviceSessions, ADeviceThatFailsForGoodFailsEveryCall) {
+  const int64_t bytes = emulation::device_use().bytes, streams = emulation::device_use().n_streams,
+                events = emulation::device_use().n_events, graphs = emulation::device_use().n_graphs;
+  // Budgets with which some records are in the host's memory.
+  const std::pair<const char*, int64_t> budgets[] = {{"full(kv_chunk=16)", 40000},
+                                                     {"longheads(chunk=16, chunks=4)", 140000}};
+  for (const auto& [strategy, budget] : budgets) {
+    SCOPED_TRACE(strategy);
+    const auto cpu = load("short_128", 1);
+    auto device = on_device("short_128");
+    SessionOptions options = options_for(strategy);
+    options.device_budget_bytes = budget;
+    auto session = make_session(device, options), other = make_session(device, options_for(strategy));
+    const Tokens tokens = random_tokens(*device, 150);
+    (void)read_on(session, tokens);
+    (void)read_on(other, tokens);
+    EXPECT_GT(stats(*session).kv_host.n_records, 0);
+    const Position before = position(*session);
+    emulation::set_device_faults({.kernel = 60, .for_good = true});
+    const Status failure = run(session, generating(40)).status;
+    EXPECT_EQ(failure.code(), Code::kInternal);
+    EXPECT_NE(failure.message().find("a kernel failed"), std::string::npos) << failure.message();
+    EXPECT_GE(position(*session).tokens, before.tokens);
+    for (const auto& one : {session, other}) {
+      EXPECT_EQ(run(one, generating(2)).status.code(), Code::kInternal);
+      auto fork = one->fork();
+      if (fork.ok()) {
+        EXPECT_FALSE(run(*fork, generating(1)).status.ok());
+      }
+    }
+    EXPECT_EQ(Session::create(device, options_for(strategy)).status().code(), Code::kInternal);
+    expect_ok(run(make_session(cpu, options_for("full")), generating(0)).status);
+    session.reset();
+    other.reset();
+    device.reset();
+    // The engine may let the last session go a moment later.
+    const auto held = [&] { return emulation::device_use().n_streams; };
+    for (int i = 0; i < 1000 && held() != streams; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    emulation::set_device_faults({});
+  }
+  EXPECT_EQ(emulation::device_use().bytes, bytes);
+  EXPECT_EQ(emulation::device_use().n_streams, streams);
+  EXPECT_EQ(emulation::device_use().n_events, events);
+  EXPECT_EQ(emulation::device_use().n_graphs, graphs);
+}
+
 TEST_F(DeviceSessions, CancelledStreamsEnd) {
   const auto device = on_device("short_128");
   const auto session = make_session(device, options_for("full"));

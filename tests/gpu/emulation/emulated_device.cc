@@ -59,6 +59,7 @@ struct State {
   DeviceFaults faults;
   DeviceUse use;
   int64_t n_late_answers = 0;
+  int failure = 0;  // of every call, since a kernel failed for good
   std::map<const void*, size_t> device[kDevices], host;
   std::vector<CUevent_st*> events;
 };
@@ -86,7 +87,8 @@ void run(CUstream_st& stream, int64_t number) {
     const Work work = std::move(stream.waiting.front());
     stream.waiting.pop_front();
     ++stream.n_done;
-    if (stream.failure == 0) stream.failure = work();
+    if (stream.failure == 0) stream.failure = state().failure != 0 ? state().failure : work();
+    if (stream.failure != 0 && state().faults.for_good) state().failure = stream.failure;
   }
 }
 int64_t last(const CUstream_st& stream) { return stream.n_done + static_cast<int64_t>(stream.waiting.size()); }
@@ -94,6 +96,7 @@ int64_t last(const CUstream_st& stream) { return stream.n_done + static_cast<int
 // ---- memory
 int allocate_in(std::map<const void*, size_t>& kind, int64_t& bytes_held, int64_t& fault, size_t bytes, void** out) {
   const std::lock_guard lock(state().mutex);
+  if (state().failure != 0) return state().failure;
   if (strikes(fault)) return kOutOfMemory;
   const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   *out = std::aligned_alloc(kAlignment, rounded);
@@ -111,7 +114,7 @@ int release_in(std::map<const void*, size_t>& kind, int64_t& bytes_held, void* m
   std::memset(memory, 0xFF, at->second);
   kind.erase(at);
   std::free(memory);
-  return 0;
+  return state().failure;
 }
 int allocate(size_t bytes, void** out) {
   const std::lock_guard lock(state().mutex);
@@ -146,6 +149,7 @@ void expect_chosen(Stream stream) {
 int queue(Stream stream, Work work) {
   expect_chosen(stream);
   if (stream->graph != nullptr) die("something that is no kernel is to be part of a graph");
+  if (state().failure != 0) return state().failure;
   stream->waiting.push_back(std::move(work));
   return 0;
 }
@@ -183,6 +187,7 @@ int fill(Stream stream, void* to, int byte, size_t bytes) {
 // ---- order
 int create_stream(Stream* out) {
   const std::lock_guard lock(state().mutex);
+  if (state().failure != 0) return state().failure;
   ++state().use.n_streams;
   *out = new CUstream_st();
   (*out)->device = current_device;
@@ -193,7 +198,7 @@ int finish_stream(Stream stream) {
   if (stream->graph != nullptr) die("a stream is waited for while a graph is made");
   ++state().use.n_waits;
   run(*stream, last(*stream));
-  return stream->failure;
+  return state().failure != 0 ? state().failure : stream->failure;
 }
 int destroy_stream(Stream stream) {
   const std::lock_guard lock(state().mutex);
@@ -205,10 +210,11 @@ int destroy_stream(Stream stream) {
   }
   --state().use.n_streams;
   delete stream;
-  return 0;
+  return state().failure;
 }
 int create_event(Event* out) {
   const std::lock_guard lock(state().mutex);
+  if (state().failure != 0) return state().failure;
   ++state().use.n_events;
   *out = new CUevent_st();
   (*out)->device = current_device;
@@ -220,7 +226,7 @@ int destroy_event(Event event) {
   --state().use.n_events;
   std::erase(state().events, event);
   delete event;
-  return 0;
+  return state().failure;
 }
 int record_event(Event event, Stream stream) {
   const std::lock_guard lock(state().mutex);
@@ -228,13 +234,13 @@ int record_event(Event event, Stream stream) {
   if (event->device != stream->device) die("an event of another device is recorded");
   expect_chosen(stream);
   *event = {stream->device, stream, last(*stream), 0, 0};
-  return 0;
+  return state().failure;
 }
 int finish_event(Event event) {
   const std::lock_guard lock(state().mutex);
-  if (event->stream == nullptr) return event->failure;
-  run(*event->stream, event->number);
-  return event->stream->failure;
+  if (event->stream != nullptr) run(*event->stream, event->number);
+  if (state().failure != 0) return state().failure;
+  return event->stream != nullptr ? event->stream->failure : event->failure;
 }
 int ask_event(Event event, bool* done) {
   const std::lock_guard lock(state().mutex);
@@ -244,6 +250,7 @@ int ask_event(Event event, bool* done) {
 }
 int wait_event(Stream stream, Event event) {
   const std::lock_guard lock(state().mutex);
+  if (state().failure != 0) return state().failure;
   if (event->stream == nullptr) return 0;
   // The other stream outlives this work only if it is there when this runs: destroying it runs it to its end.
   return queue(stream, [event] {
@@ -257,6 +264,7 @@ int begin_graph(Stream stream) {
   const std::lock_guard lock(state().mutex);
   if (stream->graph != nullptr) die("two graphs are made at once");
   expect_chosen(stream);
+  if (state().failure != 0) return state().failure;
   if (strikes(state().faults.graph)) return kRefused;
   stream->graph = new std::vector<Work>();
   return 0;
@@ -297,6 +305,7 @@ struct Queued<kKernel> {
   static int call(Stream stream, Arguments... arguments) {
     const std::lock_guard lock(state().mutex);
     ++state().use.n_launches;
+    if (state().failure != 0) return state().failure;
     if (strikes(state().faults.launch)) return kRefused;
     Work work = [own = std::tuple<std::decay_t<Arguments>...>(arguments...)] {
       try {
@@ -496,6 +505,7 @@ const cuda::DeviceApi& device_api_with_blas() {
 void set_device_faults(const DeviceFaults& faults) {
   const std::lock_guard lock(state().mutex);
   state().faults = faults;
+  state().failure = 0;
 }
 
 void set_late_answers(int64_t n) {

@@ -25,6 +25,7 @@ struct DeviceFaults {
   int64_t host_allocation = 0;
   int64_t launch = 0;         // is refused
   int64_t kernel = 0;         // fails when it runs, and its stream with it
+  bool for_good = false;      // then every call fails from there on, as those of a CUDA context do
   int64_t graph = 0;          // the beginning or the end of making one fails
   int64_t download = 0;       // is refused
   int64_t late_download = 0;  // fails when it runs, likewise
