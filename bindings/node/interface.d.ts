@@ -91,7 +91,7 @@ export interface ModelOptions {
   /** QUIRE_TYPE_*: what the projection matrices are kept as; default: each part as it is stored.
    * Rows that are not whole blocks of a quantised type are an error, UNSUPPORTED. */
   weightType?: number;
-  /** may be NULL; borrowed during the call */
+  /** may be NULL; kept during the call */
   cancel?: object;
   /** may be NULL */
   progress?: (done: number, total: number) => void;
@@ -151,14 +151,14 @@ export interface QuantizeOptions {
   nThreads?: number;
   /** a name of quire_get_quantizations; NULL: "q4_k_m" */
   recipe?: string;
-  /** may be NULL; borrowed during the call */
+  /** may be NULL; kept during the call */
   cancel?: object;
   /** may be NULL; bytes of tensors, on the calling thread */
   progress?: (done: number, total: number) => void;
 }
 
 export interface AdapterOptions {
-  /** may be NULL; borrowed during the call */
+  /** may be NULL; kept during the call */
   cancel?: object;
   /** may be NULL; the tensors' file is read twice: to be hashed, and to be loaded */
   progress?: (done: number, total: number) => void;
@@ -386,7 +386,7 @@ export interface TierStats {
 export interface SnapshotOptions {
   /** QUIRE_SNAPSHOT_*, for saving alone */
   flags?: number;
-  /** may be NULL; borrowed during the call */
+  /** may be NULL; kept during the call */
   cancel?: object;
   /** may be NULL; bytes, on the calling thread */
   progress?: (done: number, total: number) => void;

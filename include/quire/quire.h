@@ -55,8 +55,12 @@
  *               QUIRE_OK.
  *   Handles     Reference counted. A create or open function gives you one reference. Handles keep
  *               their parents alive (runtime <- tokenizer; runtime <- model <- adapter, session <-
- *               stream), so they may be released in any order from any thread. Release never waits;
- *               close does.
+ *               stream), so they may be released in any order from any thread. A call that has
+ *               begun keeps the handles that it was given until it returns: they may be released
+ *               inside its callbacks, and on another thread that knows it to have begun (one of
+ *               its callbacks ran). Only where a release could come before a call that is about
+ *               to begin does that call's thread need a reference of its own. Release never
+ *               waits; close does.
  *   Process     No global state, no signal handlers, nothing is written to stdout or stderr, no
  *               exit or abort on bad input. A file size limit (RLIMIT_FSIZE) is an IO error,
  *               EFBIG, whose signal does not reach the host. After fork() only exec is supported.
@@ -351,7 +355,7 @@ typedef struct quire_model_options {
   /* QUIRE_TYPE_*: what the projection matrices are kept as; default: each part as it is stored.
    * Rows that are not whole blocks of a quantised type are an error, UNSUPPORTED. */
   int32_t weight_type;
-  quire_cancel* cancel;             /* may be NULL; borrowed during the call */
+  quire_cancel* cancel;             /* may be NULL; kept during the call */
   quire_progress_callback progress; /* may be NULL */
   void* progress_user_data;
   /* W' = W + scale * B A in float32, then converted to the type W is kept in; an embedding that
@@ -461,7 +465,7 @@ typedef struct quire_quantize_options {
   int32_t reserved;   /* 0 */
   const char* recipe; /* a name of quire_get_quantizations; NULL: "q4_k_m" */
   size_t recipe_len;
-  quire_cancel* cancel;             /* may be NULL; borrowed during the call */
+  quire_cancel* cancel;             /* may be NULL; kept during the call */
   quire_progress_callback progress; /* may be NULL; bytes of tensors, on the calling thread */
   void* progress_user_data;
 } quire_quantize_options;
@@ -503,7 +507,7 @@ QUIRE_API quire_status quire_model_quantize(const char* path, size_t path_len, c
 typedef struct quire_adapter_options {
   uint32_t struct_size;
   uint32_t flags;       /* 0 */
-  quire_cancel* cancel; /* may be NULL; borrowed during the call */
+  quire_cancel* cancel; /* may be NULL; kept during the call */
   /* may be NULL; the tensors' file is read twice: to be hashed, and to be loaded */
   quire_progress_callback progress;
   void* progress_user_data;
@@ -1318,7 +1322,7 @@ QUIRE_API quire_status quire_session_fork(quire_session* session, quire_session*
 typedef struct quire_snapshot_options {
   uint32_t struct_size;
   uint32_t flags;                   /* QUIRE_SNAPSHOT_*, for saving alone */
-  quire_cancel* cancel;             /* may be NULL; borrowed during the call */
+  quire_cancel* cancel;             /* may be NULL; kept during the call */
   quire_progress_callback progress; /* may be NULL; bytes, on the calling thread */
   void* progress_user_data;
 } quire_snapshot_options;

@@ -7,13 +7,12 @@ using namespace quire::abi;
 
 namespace {
 
-// Runs body(adapter) behind the boundary.
+// Runs body(adapter) behind the boundary, unless its runtime was closed.
 template <typename Body>
 int32_t with_adapter(const quire_adapter* adapter, quire_error* err, const Body& body) {
-  return guard(err, [&]() -> Status {
-    if (!adapter) return invalid("adapter is NULL");
-    if (adapter->impl->model->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
-    return body(*adapter->impl->adapter);
+  return with_handle(adapter, err, [&](const std::shared_ptr<LoadedAdapter>& a) -> Status {
+    QUIRE_TRY(check_open(*a->model->runtime));
+    return body(*a->adapter);
   });
 }
 
@@ -23,14 +22,14 @@ extern "C" {
 
 quire_status quire_adapter_load(quire_model* model, const char* path, size_t path_len,
                                 const quire_adapter_options* options, quire_adapter** out, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!model || !out) return invalid(model ? "out is NULL" : "model is NULL");
+  return with_handle(model, err, [&](const std::shared_ptr<Model>& m) -> Status {
+    if (!out) return invalid("out is NULL");
     std::string_view directory;
     QUIRE_TRY(read_text(path, path_len, "path", &directory));
     if (directory.empty()) return invalid("path is empty");
     AdapterLoadOptions o;
     QUIRE_TRY(read_adapter_options(options, &o));
-    QUIRE_ASSIGN(auto adapter, load_adapter(model->impl, std::string(directory), o));
+    QUIRE_ASSIGN(auto adapter, load_adapter(m, std::string(directory), o));
     *out = new quire_adapter(std::move(adapter));
     return {};
   });
@@ -38,9 +37,7 @@ quire_status quire_adapter_load(quire_model* model, const char* path, size_t pat
 
 void quire_adapter_retain(quire_adapter* adapter) { retain(adapter); }
 
-void quire_adapter_release(quire_adapter* adapter) {
-  if (drop_reference(adapter)) release(adapter, std::shared_ptr<Runtime>(adapter->impl->model->runtime));
-}
+void quire_adapter_release(quire_adapter* adapter) { release(adapter); }
 
 quire_status quire_adapter_get_info(const quire_adapter* adapter, quire_adapter_info* info, quire_error* err) {
   return with_adapter(adapter, err, [&](const Adapter& a) -> Status {

@@ -47,13 +47,12 @@ Result<Conversation> read_conversation(const quire_message* messages, size_t n_m
   return conversation;
 }
 
-// Runs body(tokenizer) behind the boundary.
+// Runs body(tokenizer) behind the boundary, unless its runtime was closed.
 template <typename Body>
 int32_t with_tokenizer(const quire_tokenizer* tokenizer, quire_error* err, const Body& body) {
-  return guard(err, [&]() -> Status {
-    if (!tokenizer) return invalid("tokenizer is NULL");
-    if (tokenizer->impl->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
-    return body(*tokenizer->impl->of_model);
+  return with_handle(tokenizer, err, [&](const std::shared_ptr<OpenTokenizer>& t) -> Status {
+    QUIRE_TRY(check_open(*t->runtime));
+    return body(*t->of_model);
   });
 }
 
@@ -99,10 +98,9 @@ quire_status quire_tokenizer_encode_chat(const quire_tokenizer* tokenizer, const
 
 quire_status quire_session_feed_messages(quire_session* session, const quire_message* messages, size_t n_messages,
                                          const quire_chat_options* options, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!session) return invalid("session is NULL");
+  return with_handle(session, err, [&](const std::shared_ptr<Session>& s) -> Status {
     QUIRE_ASSIGN(const Conversation chat, read_conversation(messages, n_messages, options));
-    return session->impl->feed_messages(chat.messages, chat.options, chat.template_name);
+    return s->feed_messages(chat.messages, chat.options, chat.template_name);
   });
 }
 }

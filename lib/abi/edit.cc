@@ -30,14 +30,13 @@ Status read_edit_options(const quire_edit_options* in, uint32_t known_flags, std
 template <typename Edit>
 int32_t edit_session(quire_session* session, const quire_edit_options* options, uint32_t known_flags,
                      quire_edit_result* result, quire_error* err, const Edit& edit) {
-  return guard(err, [&]() -> Status {
-    if (!session) return invalid("session is NULL");
+  return with_handle(session, err, [&](const std::shared_ptr<Session>& s) -> Status {
     if (result) QUIRE_TRY(check_output(result, "result"));
     std::vector<TextLabel> labels;
     EditOptions read;
     QUIRE_TRY(read_edit_options(options, known_flags, &labels, &read));
     EditResult edited;
-    QUIRE_TRY(edit(*session->impl, read, &edited));
+    QUIRE_TRY(edit(*s, read, &edited));
     if (!result) return {};
     quire_edit_result full{};
     full.n_tokens = edited.n_tokens;

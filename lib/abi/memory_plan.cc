@@ -19,16 +19,15 @@ struct PlannedSession {
   Backend& backend;  // the runtime's
 };
 
-Result<PlannedSession> read_planned(const quire_runtime* runtime, const char* path, size_t path_len,
+Result<PlannedSession> read_planned(Runtime& runtime, const char* path, size_t path_len,
                                     const quire_model_options* model, const quire_session_options* session) {
-  if (!runtime) return invalid("runtime is NULL");
-  if (runtime->impl->closed()) return Status(Code::kClosed, "the runtime was closed");
+  QUIRE_TRY(check_open(runtime));
   std::string_view directory;
   QUIRE_TRY(read_text(path, path_len, "path", &directory));
   if (directory.empty()) return invalid("path is empty");
   ModelLoadOptions m;
   QUIRE_TRY(read_model_options(model, &m));
-  QUIRE_ASSIGN(const auto device, runtime->impl->devices().open(m.device));
+  QUIRE_ASSIGN(const auto device, runtime.devices().open(m.device));
   SessionOptions s;
   QUIRE_TRY(read_session_options(session, *device.backend, &s));
   MemoryRequest request;
@@ -62,9 +61,9 @@ extern "C" {
 quire_status quire_runtime_plan_memory(const quire_runtime* runtime, const char* path, size_t path_len,
                                        const quire_model_options* model, const quire_session_options* session,
                                        int64_t n_tokens, quire_memory_plan* plan, quire_error* err) {
-  return guard(err, [&]() -> Status {
+  return with_handle(runtime, err, [&](const std::shared_ptr<Runtime>& r) -> Status {
     QUIRE_TRY(check_range("n_tokens", n_tokens, 0, int64_t{1} << 40));
-    QUIRE_ASSIGN(PlannedSession planned, read_planned(runtime, path, path_len, model, session));
+    QUIRE_ASSIGN(PlannedSession planned, read_planned(*r, path, path_len, model, session));
     planned.request.n_tokens = n_tokens;
     QUIRE_ASSIGN(const MemoryPlan made, plan_memory(planned.backend, planned.request));
     quire_memory_plan full{};
@@ -85,13 +84,12 @@ quire_status quire_runtime_plan_memory(const quire_runtime* runtime, const char*
 
 quire_status quire_model_estimate_rates(quire_model* model, const quire_session_options* options, int64_t n_tokens,
                                         quire_rate_estimate* estimate, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!model) return invalid("model is NULL");
-    if (model->impl->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
+  return with_handle(model, err, [&](const std::shared_ptr<Model>& m) -> Status {
+    QUIRE_TRY(check_open(*m->runtime));
     QUIRE_TRY(check_range("n_tokens", n_tokens, 1, int64_t{1} << 40));
     SessionOptions o;
-    QUIRE_TRY(read_session_options(options, model->impl->llama->backend(), &o));
-    QUIRE_ASSIGN(const RateEstimate made, estimate_rates(model->impl, o, n_tokens));
+    QUIRE_TRY(read_session_options(options, m->llama->backend(), &o));
+    QUIRE_ASSIGN(const RateEstimate made, estimate_rates(m, o, n_tokens));
     const auto ns = [](double seconds) { return static_cast<int64_t>(std::min(1e9 * seconds, 9e18)); };
     quire_rate_estimate full{};
     full.prefill_ns = ns(made.rates.prefill_seconds);
@@ -107,8 +105,8 @@ quire_status quire_model_estimate_rates(quire_model* model, const quire_session_
 quire_status quire_runtime_check_session(const quire_runtime* runtime, const char* path, size_t path_len,
                                          const quire_model_options* model, const quire_session_options* session,
                                          quire_error* err) {
-  return guard(err, [&]() -> Status {
-    QUIRE_ASSIGN(const PlannedSession planned, read_planned(runtime, path, path_len, model, session));
+  return with_handle(runtime, err, [&](const std::shared_ptr<Runtime>& r) -> Status {
+    QUIRE_ASSIGN(const PlannedSession planned, read_planned(*r, path, path_len, model, session));
     QUIRE_ASSIGN(const auto strategy, planned_strategy(planned));
     return Session::check_reach(*strategy, planned.options);
   });
@@ -117,8 +115,8 @@ quire_status quire_runtime_check_session(const quire_runtime* runtime, const cha
 quire_status quire_runtime_describe_strategy(const quire_runtime* runtime, const char* path, size_t path_len,
                                              const quire_model_options* model, const quire_session_options* session,
                                              char* buf, size_t cap, size_t* needed, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    QUIRE_ASSIGN(const PlannedSession planned, read_planned(runtime, path, path_len, model, session));
+  return with_handle(runtime, err, [&](const std::shared_ptr<Runtime>& r) -> Status {
+    QUIRE_ASSIGN(const PlannedSession planned, read_planned(*r, path, path_len, model, session));
     QUIRE_ASSIGN(const auto strategy, planned_strategy(planned));
     return write_text(strategy->canonical(), buf, cap, needed);
   });

@@ -7,8 +7,13 @@ using namespace quire::abi;
 
 namespace {
 
-Status check_open(const Model& model) {
-  return model.runtime->closed() ? Status(Code::kClosed, "the runtime was closed") : Status();
+// Runs body(model) behind the boundary, unless its runtime was closed.
+template <typename Body>
+int32_t with_model(const quire_model* model, quire_error* err, const Body& body) {
+  return with_handle(model, err, [&](const std::shared_ptr<Model>& m) -> Status {
+    QUIRE_TRY(check_open(*m->runtime));
+    return body(*m);
+  });
 }
 
 std::string join(const std::vector<int32_t>& ids) {
@@ -23,14 +28,14 @@ extern "C" {
 
 quire_status quire_model_load(quire_runtime* runtime, const char* path, size_t path_len,
                               const quire_model_options* options, quire_model** out, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!runtime || !out) return invalid(runtime ? "out is NULL" : "runtime is NULL");
+  return with_handle(runtime, err, [&](const std::shared_ptr<Runtime>& r) -> Status {
+    if (!out) return invalid("out is NULL");
     std::string_view directory;
     QUIRE_TRY(read_text(path, path_len, "path", &directory));
     if (directory.empty()) return invalid("path is empty");
     ModelLoadOptions o;
     QUIRE_TRY(read_model_options(options, &o));
-    QUIRE_ASSIGN(auto model, load_model(runtime->impl, std::string(directory), o));
+    QUIRE_ASSIGN(auto model, load_model(r, std::string(directory), o));
     *out = new quire_model(std::move(model));
     return {};
   });
@@ -38,16 +43,12 @@ quire_status quire_model_load(quire_runtime* runtime, const char* path, size_t p
 
 void quire_model_retain(quire_model* model) { retain(model); }
 
-void quire_model_release(quire_model* model) {
-  if (drop_reference(model)) release(model, std::shared_ptr<Runtime>(model->impl->runtime));
-}
+void quire_model_release(quire_model* model) { release(model); }
 
 quire_status quire_model_get_info(const quire_model* model, quire_model_info* info, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!model) return invalid("model is NULL");
-    QUIRE_TRY(check_open(*model->impl));
-    const ModelConfig& config = model->impl->llama->config();
-    const LlamaWeights& weights = model->impl->llama->weights();
+  return with_model(model, err, [&](const Model& m) -> Status {
+    const ModelConfig& config = m.llama->config();
+    const LlamaWeights& weights = m.llama->weights();
     quire_model_info full{};
     full.n_layers = config.n_layers;
     full.n_query_heads = config.n_query_heads;
@@ -68,14 +69,12 @@ quire_status quire_model_get_info(const quire_model* model, quire_model_info* in
 
 quire_status quire_model_get_metadata(const quire_model* model, const char* key, size_t key_len, char* buf, size_t cap,
                                       size_t* needed, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!model) return invalid("model is NULL");
-    QUIRE_TRY(check_open(*model->impl));
+  return with_model(model, err, [&](const Model& m) -> Status {
     std::string_view name;
     QUIRE_TRY(read_text(key, key_len, "key", &name));
-    const LlamaModel& llama = *model->impl->llama;
+    const LlamaModel& llama = *m.llama;
     const ModelConfig& config = llama.config();
-    const ModelTokenizer& tokenizer = *model->impl->tokenizer;
+    const ModelTokenizer& tokenizer = *m.tokenizer;
     if (name == "architecture") return write_text(config.architecture, buf, cap, needed);
     if (name == "rope_type") return write_text(config.rope_type, buf, cap, needed);
     if (name == "rope_scaling") return write_text(config.rope_scaling, buf, cap, needed);
@@ -84,8 +83,8 @@ quire_status quire_model_get_metadata(const quire_model* model, const char* key,
     if (name == "eos_token_ids") {
       return write_text(join(tokenizer.eos()), buf, cap, needed);
     }
-    if (name == "device") return write_text(model->impl->device, buf, cap, needed);
-    if (name == "device_reason") return write_text(model->impl->device_reason, buf, cap, needed);
+    if (name == "device") return write_text(m.device, buf, cap, needed);
+    if (name == "device_reason") return write_text(m.device_reason, buf, cap, needed);
     if (name == "identity") return write_text(llama.identity(), buf, cap, needed);
     if (name == "config.json") return write_text(config.json, buf, cap, needed);
     return Status(Code::kNotFound, "no metadata \"" + std::string(name) +

@@ -42,7 +42,8 @@ quire_status quire_model_quantize(const char* path, size_t path_len, const char*
     std::string_view recipe;
     QUIRE_TRY(read_text(o.recipe, o.recipe_len, "recipe", &recipe));
     request.recipe = recipe.empty() ? kDefaultRecipe : std::string(recipe);
-    if (o.cancel) request.cancel = o.cancel->impl.get();
+    const std::shared_ptr<const CancelToken> cancel = object_of(o.cancel);
+    request.cancel = cancel.get();
     if (o.progress) {
       request.progress = [&o](int64_t done, int64_t total) { o.progress(o.progress_user_data, done, total); };
     }

@@ -56,7 +56,7 @@ Status read_model_options(const quire_model_options* in, ModelLoadOptions* out) 
     }
     out->activation_type = type;
   }
-  if (o.cancel) out->cancel = o.cancel->impl;
+  out->cancel = object_of(o.cancel);
   if (o.progress) {
     out->progress = [o](int64_t done, int64_t total) { o.progress(o.progress_user_data, done, total); };
   }
@@ -82,7 +82,7 @@ Status read_model_options(const quire_model_options* in, ModelLoadOptions* out) 
 Status read_adapter_options(const quire_adapter_options* in, AdapterLoadOptions* out) {
   quire_adapter_options o;
   QUIRE_TRY(read_options(in, 0, "quire_adapter_options", &o));
-  if (o.cancel) out->cancel = o.cancel->impl;
+  out->cancel = object_of(o.cancel);
   if (o.progress) {
     out->progress = [o](int64_t done, int64_t total) { o.progress(o.progress_user_data, done, total); };
   }
@@ -147,7 +147,7 @@ Status read_session_options(const quire_session_options* in, const Backend& back
     const quire_session_adapter& a = o.adapters[i];
     if (!a.adapter) return invalid("adapters[" + std::to_string(i) + "].adapter is NULL", static_cast<int64_t>(i));
     QUIRE_TRY(check_scale(a.scale, "adapters", i));
-    out->adapters.push_back({a.adapter->impl, a.scale});
+    out->adapters.push_back({object_of(a.adapter), a.scale});
   }
   return {};
 }

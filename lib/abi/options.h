@@ -14,6 +14,12 @@ struct StrategyOptions {
   StrategyContext context;
 };
 
+// How a snapshot is written or verified.
+struct SnapshotOptions {
+  SaveControl control;
+  std::shared_ptr<const CancelToken> cancel;  // control's; null: none
+};
+
 Status read_model_options(const quire_model_options* in, ModelLoadOptions* out);
 Status read_adapter_options(const quire_adapter_options* in, AdapterLoadOptions* out);
 // Chain, bias and number of log-probabilities; in sampling_options.cc.
@@ -22,9 +28,8 @@ Status read_sampling(const quire_stream_options& in, SamplingOptions* out);
 Status read_labels(const quire_label* labels, size_t n_labels, std::vector<TextLabel>* read);
 // Of a session on this backend, whose defaults it has.
 Status read_session_options(const quire_session_options* in, const Backend& backend, SessionOptions* out);
-// `options` may be null; *read must outlive *control. In snapshot.cc.
-Status read_snapshot_options(const quire_snapshot_options* options, uint32_t known_flags, quire_snapshot_options* read,
-                             SaveControl* control);
+// In snapshot.cc.
+Status read_snapshot_options(const quire_snapshot_options* in, uint32_t known_flags, SnapshotOptions* out);
 Status read_strategy_options(const quire_strategy_options* in, StrategyOptions* out);
 Status read_position_view(const quire_position_view* in, int n_heads, PositionView* out);
 

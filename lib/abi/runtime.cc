@@ -12,13 +12,12 @@ namespace {
 static_assert(static_cast<int32_t>(Device::Kind::kCpu) == QUIRE_DEVICE_CPU);
 static_assert(static_cast<int32_t>(Device::Kind::kCuda) == QUIRE_DEVICE_CUDA);
 
-// Runs body(runtime) behind the boundary.
+// Runs body(runtime) behind the boundary, unless that was closed.
 template <typename Body>
 int32_t with_runtime(const quire_runtime* runtime, quire_error* err, const Body& body) {
-  return guard(err, [&]() -> Status {
-    if (!runtime) return invalid("runtime is NULL");
-    if (runtime->impl->closed()) return Status(Code::kClosed, "the runtime was closed");
-    return body(*runtime->impl);
+  return with_handle(runtime, err, [&](const std::shared_ptr<Runtime>& r) -> Status {
+    QUIRE_TRY(check_open(*r));
+    return body(*r);
   });
 }
 
@@ -65,13 +64,15 @@ quire_status quire_runtime_create(const quire_runtime_options* options, quire_ru
     RuntimeOptions o;
     std::function<void()> on_destroy;
     QUIRE_TRY(runtime_options(options, &o, &on_destroy));
-    auto handle = std::make_unique<quire_runtime>(nullptr);
+    auto handle = std::make_unique<quire_runtime>(nullptr);  // first, so that nothing fails after the threads run
+    std::shared_ptr<Runtime> runtime;
     try {
-      handle->impl = std::make_shared<Runtime>(std::move(o));
+      runtime = std::make_shared<Runtime>(std::move(o));
     } catch (const std::system_error& e) {
       return Status(Code::kOutOfMemory, std::string("cannot start threads: ") + e.what(), -1, e.code().value());
     }
-    handle->impl->set_on_destroy(std::move(on_destroy));  // last: a call that fails leaves user_data to the caller
+    runtime->set_on_destroy(std::move(on_destroy));  // last: a call that fails leaves user_data to the caller
+    handle->set_object(std::move(runtime));
     *out = handle.release();
     return {};
   });
@@ -79,15 +80,11 @@ quire_status quire_runtime_create(const quire_runtime_options* options, quire_ru
 
 void quire_runtime_retain(quire_runtime* runtime) { retain(runtime); }
 
-void quire_runtime_release(quire_runtime* runtime) {
-  // Models and sessions hold the runtime too. If this is the last owner, nothing runs and the threads stop at once.
-  if (drop_reference(runtime)) delete runtime;
-}
+void quire_runtime_release(quire_runtime* runtime) { release(runtime); }
 
 quire_status quire_runtime_close(quire_runtime* runtime, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!runtime) return invalid("runtime is NULL");
-    runtime->impl->close();
+  return with_handle(runtime, err, [](const std::shared_ptr<Runtime>& r) -> Status {
+    r->close();
     return {};
   });
 }
@@ -161,12 +158,10 @@ quire_status quire_cancel_create(quire_cancel** out, quire_error* err) {
 }
 
 void quire_cancel_trigger(quire_cancel* cancel) {
-  if (cancel) cancel->impl->cancel();
+  if (cancel) Held(cancel)->cancel();
 }
 
 void quire_cancel_retain(quire_cancel* cancel) { retain(cancel); }
 
-void quire_cancel_release(quire_cancel* cancel) {
-  if (drop_reference(cancel)) delete cancel;
-}
+void quire_cancel_release(quire_cancel* cancel) { release(cancel); }
 }

@@ -16,10 +16,7 @@ constexpr int64_t kMostElements = int64_t{1} << 60;  // of an array that a calle
 // Runs body(session) behind the boundary.
 template <typename Body>
 int32_t with_session(const quire_session* session, quire_error* err, const Body& body) {
-  return guard(err, [&]() -> Status {
-    if (!session) return invalid("session is NULL");
-    return body(*session->impl);
-  });
+  return with_handle(session, err, [&](const std::shared_ptr<Session>& s) { return body(*s); });
 }
 
 // What is counted of all forks together.
@@ -67,11 +64,11 @@ extern "C" {
 
 quire_status quire_session_create(quire_model* model, const quire_session_options* options, quire_session** out,
                                   quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!model || !out) return invalid(model ? "out is NULL" : "model is NULL");
+  return with_handle(model, err, [&](const std::shared_ptr<Model>& m) -> Status {
+    if (!out) return invalid("out is NULL");
     SessionOptions o;
-    QUIRE_TRY(read_session_options(options, model->impl->llama->backend(), &o));
-    QUIRE_ASSIGN(auto session, Session::create(model->impl, std::move(o)));
+    QUIRE_TRY(read_session_options(options, m->llama->backend(), &o));
+    QUIRE_ASSIGN(auto session, Session::create(m, std::move(o)));
     *out = new quire_session(std::move(session));
     return {};
   });
@@ -79,31 +76,27 @@ quire_status quire_session_create(quire_model* model, const quire_session_option
 
 quire_status quire_model_check_session(const quire_model* model, const quire_session_options* options,
                                        quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!model) return invalid("model is NULL");
+  return with_handle(model, err, [&](const std::shared_ptr<Model>& m) -> Status {
     SessionOptions o;
-    QUIRE_TRY(read_session_options(options, model->impl->llama->backend(), &o));
-    return Session::check(*model->impl, o);
+    QUIRE_TRY(read_session_options(options, m->llama->backend(), &o));
+    return Session::check(*m, o);
   });
 }
 
 quire_status quire_model_describe_strategy(const quire_model* model, const quire_session_options* options, char* buf,
                                            size_t cap, size_t* needed, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!model) return invalid("model is NULL");
-    if (model->impl->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
+  return with_handle(model, err, [&](const std::shared_ptr<Model>& m) -> Status {
+    QUIRE_TRY(check_open(*m->runtime));
     SessionOptions o;
-    QUIRE_TRY(read_session_options(options, model->impl->llama->backend(), &o));
-    QUIRE_ASSIGN(const auto strategy, choose_strategy(*model->impl, o));
+    QUIRE_TRY(read_session_options(options, m->llama->backend(), &o));
+    QUIRE_ASSIGN(const auto strategy, choose_strategy(*m, o));
     return write_text(strategy->canonical(), buf, cap, needed);
   });
 }
 
 void quire_session_retain(quire_session* session) { retain(session); }
 
-void quire_session_release(quire_session* session) {
-  if (drop_reference(session)) release(session, std::shared_ptr<Runtime>(session->impl->model().runtime));
-}
+void quire_session_release(quire_session* session) { release(session); }
 
 quire_status quire_session_close(quire_session* session, quire_error* err) {
   return with_session(session, err, [](Session& s) -> Status {
@@ -200,7 +193,7 @@ quire_status quire_session_reset(quire_session* session, quire_error* err) {
 }
 
 quire_status quire_session_truncate(quire_session* session, int64_t n_tokens, quire_error* err) {
-  return with_session(session, err, [&](Session&) { return session->impl->truncate(n_tokens); });
+  return with_session(session, err, [&](Session& s) { return s.truncate(n_tokens); });
 }
 
 quire_status quire_session_fill_random(quire_session* session, int64_t n_tokens, uint64_t seed, quire_error* err) {

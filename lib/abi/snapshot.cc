@@ -28,14 +28,15 @@ Status read_load_options(const quire_session_options* options, const Backend& ba
 
 namespace quire::abi {
 
-Status read_snapshot_options(const quire_snapshot_options* options, uint32_t known_flags, quire_snapshot_options* read,
-                             SaveControl* control) {
-  if (!options) return {};
-  QUIRE_TRY(read_options(options, known_flags, "quire_snapshot_options", read));
-  control->whole = (read->flags & QUIRE_SNAPSHOT_WHOLE) != 0;
-  if (read->cancel) control->cancel = read->cancel->impl.get();
-  if (read->progress) {
-    control->progress = [read](int64_t done, int64_t total) { read->progress(read->progress_user_data, done, total); };
+Status read_snapshot_options(const quire_snapshot_options* in, uint32_t known_flags, SnapshotOptions* out) {
+  quire_snapshot_options o;
+  QUIRE_TRY(read_options(in, known_flags, "quire_snapshot_options", &o));
+  out->cancel = object_of(o.cancel);
+  SaveControl& control = out->control;
+  control.whole = (o.flags & QUIRE_SNAPSHOT_WHOLE) != 0;
+  control.cancel = out->cancel.get();
+  if (o.progress) {
+    control.progress = [o](int64_t done, int64_t total) { o.progress(o.progress_user_data, done, total); };
   }
   return {};
 }
@@ -52,34 +53,30 @@ void quire_snapshot_reader_init(quire_snapshot_reader* reader, size_t size) { in
 
 quire_status quire_session_save(quire_session* session, const char* path, size_t path_len,
                                 const quire_snapshot_options* options, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!session) return invalid("session is NULL");
+  return with_handle(session, err, [&](const std::shared_ptr<Session>& s) -> Status {
     std::string file;
     QUIRE_TRY(read_path(path, path_len, "path", &file));
-    quire_snapshot_options o{};
-    SaveControl control;
-    QUIRE_TRY(read_snapshot_options(options, QUIRE_SNAPSHOT_WHOLE, &o, &control));
-    return session->impl->save(file, control);
+    SnapshotOptions o;
+    QUIRE_TRY(read_snapshot_options(options, QUIRE_SNAPSHOT_WHOLE, &o));
+    return s->save(file, o.control);
   });
 }
 
 quire_status quire_session_save_to(quire_session* session, const quire_snapshot_writer* writer,
                                    const quire_snapshot_options* options, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!session) return invalid("session is NULL");
+  return with_handle(session, err, [&](const std::shared_ptr<Session>& s) -> Status {
     CallbackSink sink;
     QUIRE_TRY(sink.set(writer));
-    quire_snapshot_options o{};
-    SaveControl control;
-    QUIRE_TRY(read_snapshot_options(options, QUIRE_SNAPSHOT_WHOLE, &o, &control));
-    return session->impl->save_to(sink, control);
+    SnapshotOptions o;
+    QUIRE_TRY(read_snapshot_options(options, QUIRE_SNAPSHOT_WHOLE, &o));
+    return s->save_to(sink, o.control);
   });
 }
 
 quire_status quire_session_fork(quire_session* session, quire_session** out, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!session || !out) return invalid(session ? "out is NULL" : "session is NULL");
-    QUIRE_ASSIGN(auto fork, session->impl->fork());
+  return with_handle(session, err, [&](const std::shared_ptr<Session>& s) -> Status {
+    if (!out) return invalid("out is NULL");
+    QUIRE_ASSIGN(auto fork, s->fork());
     *out = new quire_session(std::move(fork));
     return {};
   });
@@ -87,13 +84,13 @@ quire_status quire_session_fork(quire_session* session, quire_session** out, qui
 
 quire_status quire_session_load(quire_model* model, const char* path, size_t path_len,
                                 const quire_session_options* options, quire_session** out, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!model || !out) return invalid(model ? "out is NULL" : "model is NULL");
+  return with_handle(model, err, [&](const std::shared_ptr<Model>& m) -> Status {
+    if (!out) return invalid("out is NULL");
     std::string file;
     QUIRE_TRY(read_path(path, path_len, "path", &file));
     LoadOptions o;
-    QUIRE_TRY(read_load_options(options, model->impl->llama->backend(), &o));
-    QUIRE_ASSIGN(auto session, Session::load(model->impl, file, std::move(o)));
+    QUIRE_TRY(read_load_options(options, m->llama->backend(), &o));
+    QUIRE_ASSIGN(auto session, Session::load(m, file, std::move(o)));
     *out = new quire_session(std::move(session));
     return {};
   });
@@ -101,13 +98,13 @@ quire_status quire_session_load(quire_model* model, const char* path, size_t pat
 
 quire_status quire_session_load_from(quire_model* model, const quire_snapshot_reader* reader,
                                      const quire_session_options* options, quire_session** out, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!model || !out) return invalid(model ? "out is NULL" : "model is NULL");
+  return with_handle(model, err, [&](const std::shared_ptr<Model>& m) -> Status {
+    if (!out) return invalid("out is NULL");
     const auto source = std::make_shared<CallbackSource>();
     QUIRE_TRY(source->set(reader));
     LoadOptions o;
-    QUIRE_TRY(read_load_options(options, model->impl->llama->backend(), &o));
-    QUIRE_ASSIGN(auto session, Session::load(model->impl, std::shared_ptr<const ByteSource>(source), std::move(o)));
+    QUIRE_TRY(read_load_options(options, m->llama->backend(), &o));
+    QUIRE_ASSIGN(auto session, Session::load(m, std::shared_ptr<const ByteSource>(source), std::move(o)));
     *out = new quire_session(std::move(session));
     source->own();  // last: a call that fails leaves user_data to the caller
     return {};
@@ -129,10 +126,9 @@ quire_status quire_snapshot_verify(const char* path, size_t path_len, const quir
   return guard(err, [&]() -> Status {
     std::string file;
     QUIRE_TRY(read_path(path, path_len, "path", &file));
-    quire_snapshot_options o{};
-    SaveControl control;
-    QUIRE_TRY(read_snapshot_options(options, 0, &o, &control));
-    return verify_snapshot(file, control);
+    SnapshotOptions o;
+    QUIRE_TRY(read_snapshot_options(options, 0, &o));
+    return verify_snapshot(file, o.control);
   });
 }
 
@@ -151,10 +147,9 @@ quire_status quire_snapshot_verify_from(const quire_snapshot_reader* reader, con
   return guard(err, [&]() -> Status {
     const auto source = std::make_shared<CallbackSource>();
     QUIRE_TRY(source->set(reader));
-    quire_snapshot_options o{};
-    SaveControl control;
-    QUIRE_TRY(read_snapshot_options(options, 0, &o, &control));
-    return verify_snapshot(std::shared_ptr<const ByteSource>(source), control);
+    SnapshotOptions o;
+    QUIRE_TRY(read_snapshot_options(options, 0, &o));
+    return verify_snapshot(std::shared_ptr<const ByteSource>(source), o.control);
   });
 }
 }

@@ -14,10 +14,7 @@ constexpr size_t kMostTitleBytes = 1024;
 // Runs body(store) behind the boundary.
 template <typename Body>
 int32_t with_store(const quire_store* store, quire_error* err, const Body& body) {
-  return guard(err, [&]() -> Status {
-    if (!store) return invalid("store is NULL");
-    return body(*store->impl);
-  });
+  return with_handle(store, err, [&](const std::shared_ptr<DocumentStore>& s) { return body(*s); });
 }
 
 Status write_match(const StoreMatch& match, quire_store_match* out) {
@@ -77,20 +74,18 @@ quire_status quire_store_open(const char* path, size_t path_len, const quire_sto
 
 void quire_store_retain(quire_store* store) { retain(store); }
 
-void quire_store_release(quire_store* store) {
-  if (drop_reference(store)) delete store;
-}
+void quire_store_release(quire_store* store) { release(store); }
 
 quire_status quire_store_put(quire_store* store, quire_session* session, const char* title, size_t title_len,
                              const quire_snapshot_options* options, quire_store_match* match, quire_error* err) {
   return with_store(store, err, [&](const DocumentStore& s) -> Status {
     if (!session) return invalid("session is NULL");
     if (match) QUIRE_TRY(check_output(match, "quire_store_match"));
-    quire_snapshot_options o{};
-    SaveControl control;
-    QUIRE_TRY(read_snapshot_options(options, QUIRE_SNAPSHOT_WHOLE, &o, &control));
-    QUIRE_TRY(read_title(title, title_len, &control.title));
-    QUIRE_ASSIGN(const StoreMatch put, s.put(*session->impl, std::move(control)));
+    const Held held(session);
+    SnapshotOptions o;
+    QUIRE_TRY(read_snapshot_options(options, QUIRE_SNAPSHOT_WHOLE, &o));
+    QUIRE_TRY(read_title(title, title_len, &o.control.title));
+    QUIRE_ASSIGN(const StoreMatch put, s.put(*held, std::move(o.control)));
     return match ? write_match(put, match) : Status();
   });
 }
@@ -101,9 +96,10 @@ quire_status quire_store_find(quire_store* store, quire_model* model, const quir
     QUIRE_TRY(check_output(match, "quire_store_match"));
     std::span<const int32_t> wanted;
     QUIRE_TRY(read_wanted(model, tokens, n_tokens, &wanted));
+    const Held m(model);
     SessionOptions o;
-    QUIRE_TRY(read_session_options(options, model->impl->llama->backend(), &o));
-    QUIRE_ASSIGN(const StoreMatch found, s.find(model->impl, o, wanted));
+    QUIRE_TRY(read_session_options(options, m->llama->backend(), &o));
+    QUIRE_ASSIGN(const StoreMatch found, s.find(m.object(), o, wanted));
     return write_match(found, match);
   });
 }
@@ -116,10 +112,11 @@ quire_status quire_store_load(quire_store* store, quire_model* model, const quir
     if (match) QUIRE_TRY(check_output(match, "quire_store_match"));
     std::span<const int32_t> wanted;
     QUIRE_TRY(read_wanted(model, tokens, n_tokens, &wanted));
+    const Held m(model);
     SessionOptions o;
-    QUIRE_TRY(read_session_options(options, model->impl->llama->backend(), &o));
+    QUIRE_TRY(read_session_options(options, m->llama->backend(), &o));
     StoreMatch found;
-    QUIRE_ASSIGN(auto session, s.load(model->impl, o, wanted, &found));
+    QUIRE_ASSIGN(auto session, s.load(m.object(), o, wanted, &found));
     if (!session) return Status(Code::kNotFound, found.reason);
     if (match) QUIRE_TRY(write_match(found, match));
     *out = new quire_session(std::move(session));
@@ -140,10 +137,9 @@ quire_status quire_store_verify(quire_store* store, const char* name, size_t nam
   return with_store(store, err, [&](const DocumentStore& s) -> Status {
     std::string_view text;
     QUIRE_TRY(read_text(name, name_len, "name", &text));
-    quire_snapshot_options o{};
-    SaveControl control;
-    QUIRE_TRY(read_snapshot_options(options, 0, &o, &control));
-    return s.verify(std::string(text), control);
+    SnapshotOptions o;
+    QUIRE_TRY(read_snapshot_options(options, 0, &o));
+    return s.verify(std::string(text), o.control);
   });
 }
 

@@ -118,12 +118,13 @@ extern "C" {
 
 quire_status quire_stream_open(quire_session* session, const quire_stream_options* options, quire_stream** out,
                                quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!session || !out) return invalid(session ? "out is NULL" : "session is NULL");
+  return with_handle(session, err, [&](const std::shared_ptr<Session>& s) -> Status {
+    if (!out) return invalid("out is NULL");
     StreamOptions o;
     QUIRE_TRY(stream_options(options, &o));
     auto handle = std::make_unique<quire_stream>(nullptr);  // first, so that nothing fails after the stream runs
-    QUIRE_ASSIGN(handle->impl, GenerationStream::open(session->impl, std::move(o)));
+    QUIRE_ASSIGN(auto stream, GenerationStream::open(s, std::move(o)));
+    handle->set_object(std::move(stream));
     *out = handle.release();
     return {};
   });
@@ -131,63 +132,51 @@ quire_status quire_stream_open(quire_session* session, const quire_stream_option
 
 void quire_stream_retain(quire_stream* stream) { retain(stream); }
 
-void quire_stream_release(quire_stream* stream) {
-  if (!drop_reference(stream)) return;
-  stream->impl->abandon();
-  release(stream, std::shared_ptr<Runtime>(stream->impl->runtime()));
-}
+void quire_stream_release(quire_stream* stream) { release(stream); }
 
 quire_status quire_stream_close(quire_stream* stream, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!stream) return invalid("stream is NULL");
-    stream->impl->close();
+  return with_handle(stream, err, [](const std::shared_ptr<GenerationStream>& s) -> Status {
+    s->close();
     return {};
   });
 }
 
 quire_status quire_stream_cancel(quire_stream* stream, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!stream) return invalid("stream is NULL");
-    return stream->impl->cancel();
-  });
+  return with_handle(stream, err, [](const std::shared_ptr<GenerationStream>& s) { return s->cancel(); });
 }
 
 quire_status quire_stream_add_stop_ids(quire_stream* stream, const int32_t* stop_ids, size_t n_stop_ids,
                                        quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!stream) return invalid("stream is NULL");
+  return with_handle(stream, err, [&](const std::shared_ptr<GenerationStream>& s) -> Status {
     StopSet more;
     QUIRE_TRY(read_stop_ids(stop_ids, n_stop_ids, &more.ids));
-    return stream->impl->add_stops(std::move(more));
+    return s->add_stops(std::move(more));
   });
 }
 
 quire_status quire_stream_add_stop_strings(quire_stream* stream, const quire_text* stop_strings, size_t n_stop_strings,
                                            quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!stream) return invalid("stream is NULL");
+  return with_handle(stream, err, [&](const std::shared_ptr<GenerationStream>& s) -> Status {
     StopSet more;
     QUIRE_TRY(read_texts("stop_strings", stop_strings, n_stop_strings, &more.strings));
-    return stream->impl->add_stops(std::move(more));
+    return s->add_stops(std::move(more));
   });
 }
 
 quire_status quire_stream_allow(quire_stream* stream, const uint32_t* allowed, size_t n_words, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!stream) return invalid("stream is NULL");
+  return with_handle(stream, err, [&](const std::shared_ptr<GenerationStream>& s) -> Status {
     if (!allowed && n_words > 0) return invalid("allowed is NULL but n_words is not 0");
     if (n_words > size_t{1} << 26) return invalid("n_words is " + std::to_string(n_words) + "; at most 2^26");
-    return stream->impl->allow(AllowedTokens(allowed, allowed + n_words));
+    return s->allow(AllowedTokens(allowed, allowed + n_words));
   });
 }
 
 quire_status quire_stream_next(quire_stream* stream, int32_t timeout_ms, quire_event* event, quire_error* err) {
   int32_t news = QUIRE_OK;
-  const int32_t status = guard(err, [&]() -> Status {
-    if (!stream) return invalid("stream is NULL");
+  const int32_t status = with_handle(stream, err, [&](const std::shared_ptr<GenerationStream>& s) -> Status {
     QUIRE_TRY(check_output(event, "event"));
     const StreamEvent* next = nullptr;
-    QUIRE_ASSIGN(const NextResult result, stream->impl->next(timeout_ms, &next));
+    QUIRE_ASSIGN(const NextResult result, s->next(timeout_ms, &next));
     if (result == NextResult::kEvent) return write_output(to_event(*next), "event", event);
     news = result == NextResult::kTimeout ? QUIRE_TIMEOUT : QUIRE_END;
     return {};
@@ -196,9 +185,9 @@ quire_status quire_stream_next(quire_stream* stream, int32_t timeout_ms, quire_e
 }
 
 quire_status quire_stream_get_wait_handle(quire_stream* stream, int64_t* handle, int32_t* kind, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!stream || !handle || !kind) return invalid("stream, handle or kind is NULL");
-    QUIRE_ASSIGN(const int descriptor, stream->impl->wait_descriptor());
+  return with_handle(stream, err, [&](const std::shared_ptr<GenerationStream>& s) -> Status {
+    if (!handle || !kind) return invalid("handle or kind is NULL");
+    QUIRE_ASSIGN(const int descriptor, s->wait_descriptor());
     *handle = descriptor;
     *kind = QUIRE_WAIT_FD;
     return {};

@@ -11,8 +11,13 @@ using namespace quire::abi;
 
 namespace {
 
-Status check_open(const Runtime& runtime) {
-  return runtime.closed() ? Status(Code::kClosed, "the runtime was closed") : Status();
+// Runs body(tokenizer) behind the boundary, unless its runtime was closed.
+template <typename Body>
+int32_t with_tokenizer(const quire_tokenizer* tokenizer, quire_error* err, const Body& body) {
+  return with_handle(tokenizer, err, [&](const std::shared_ptr<OpenTokenizer>& t) -> Status {
+    QUIRE_TRY(check_open(*t->runtime));
+    return body(t->of_model->tokenizer());
+  });
 }
 
 // Of a model as that loads it; else of the tokenizer's files alone, also those of a GGUF file whose model Quire cannot
@@ -43,40 +48,35 @@ Result<std::shared_ptr<const ModelTokenizer>> load_alone(const std::string& path
 extern "C" {
 
 quire_status quire_model_get_tokenizer(quire_model* model, quire_tokenizer** out, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!model || !out) return invalid(model ? "out is NULL" : "model is NULL");
-    QUIRE_TRY(check_open(*model->impl->runtime));
-    *out = new quire_tokenizer(
-        std::make_shared<OpenTokenizer>(OpenTokenizer{model->impl->runtime, model->impl->tokenizer}));
+  return with_handle(model, err, [&](const std::shared_ptr<Model>& m) -> Status {
+    if (!out) return invalid("out is NULL");
+    QUIRE_TRY(check_open(*m->runtime));
+    *out = new quire_tokenizer(std::make_shared<OpenTokenizer>(OpenTokenizer{m->runtime, m->tokenizer}));
     return {};
   });
 }
 
 quire_status quire_tokenizer_load(quire_runtime* runtime, const char* path, size_t path_len, quire_tokenizer** out,
                                   quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!runtime || !out) return invalid(runtime ? "out is NULL" : "runtime is NULL");
-    QUIRE_TRY(check_open(*runtime->impl));
+  return with_handle(runtime, err, [&](const std::shared_ptr<Runtime>& r) -> Status {
+    if (!out) return invalid("out is NULL");
+    QUIRE_TRY(check_open(*r));
     std::string_view name;
     QUIRE_TRY(read_text(path, path_len, "path", &name));
     if (name.empty()) return invalid("path is empty");
     QUIRE_ASSIGN(auto alone, load_alone(std::string(name)));
-    *out = new quire_tokenizer(std::make_shared<OpenTokenizer>(OpenTokenizer{runtime->impl, std::move(alone)}));
+    *out = new quire_tokenizer(std::make_shared<OpenTokenizer>(OpenTokenizer{r, std::move(alone)}));
     return {};
   });
 }
 
 void quire_tokenizer_retain(quire_tokenizer* tokenizer) { retain(tokenizer); }
 
-void quire_tokenizer_release(quire_tokenizer* tokenizer) {
-  if (drop_reference(tokenizer)) release(tokenizer, std::shared_ptr<Runtime>(tokenizer->impl->runtime));
-}
+void quire_tokenizer_release(quire_tokenizer* tokenizer) { release(tokenizer); }
 
 quire_status quire_tokenizer_encode(const quire_tokenizer* tokenizer, const char* text, size_t text_len, uint32_t flags,
                                     int32_t* ids, size_t cap, size_t* needed, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!tokenizer) return invalid("tokenizer is NULL");
-    QUIRE_TRY(check_open(*tokenizer->impl->runtime));
+  return with_tokenizer(tokenizer, err, [&](const Tokenizer& t) -> Status {
     std::string_view view;
     QUIRE_TRY(read_text(text, text_len, "text", &view));
     if ((flags & ~(QUIRE_TEXT_PARSE_SPECIAL | QUIRE_TEXT_NO_BOS | QUIRE_TEXT_CONTINUE)) != 0) {
@@ -86,16 +86,14 @@ quire_status quire_tokenizer_encode(const quire_tokenizer* tokenizer, const char
     options.first_segment = (flags & QUIRE_TEXT_CONTINUE) == 0;
     options.add_bos = (flags & QUIRE_TEXT_NO_BOS) == 0;
     options.parse_special = (flags & QUIRE_TEXT_PARSE_SPECIAL) != 0;
-    QUIRE_ASSIGN(const auto encoded, tokenizer->impl->of_model->tokenizer().encode(view, options));
+    QUIRE_ASSIGN(const auto encoded, t.encode(view, options));
     return write_array(encoded, "ids", ids, cap, needed);
   });
 }
 
 quire_status quire_tokenizer_decode(const quire_tokenizer* tokenizer, const int32_t* ids, size_t n_ids, uint32_t flags,
                                     char* buf, size_t cap, size_t* needed, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!tokenizer) return invalid("tokenizer is NULL");
-    QUIRE_TRY(check_open(*tokenizer->impl->runtime));
+  return with_tokenizer(tokenizer, err, [&](const Tokenizer& t) -> Status {
     if (!ids && n_ids > 0) return invalid("ids is NULL but n_ids is not 0");
     if ((flags & ~QUIRE_DECODE_SPECIAL) != 0) return invalid("flags has unknown bits: " + std::to_string(flags));
     if (n_ids > static_cast<size_t>(std::numeric_limits<int64_t>::max()) / sizeof *ids) {
@@ -103,32 +101,29 @@ quire_status quire_tokenizer_decode(const quire_tokenizer* tokenizer, const int3
     }
     const std::vector<int32_t> copy(ids, ids + n_ids);
     QUIRE_ASSIGN(const std::string text,
-                 decode(tokenizer->impl->of_model->tokenizer(), copy,
-                        (flags & QUIRE_DECODE_SPECIAL) != 0 ? ControlText::kPiece : ControlText::kNone));
+                 decode(t, copy, (flags & QUIRE_DECODE_SPECIAL) != 0 ? ControlText::kPiece : ControlText::kNone));
     return write_text(text, buf, cap, needed);
   });
 }
 
 quire_status quire_tokenizer_get_token_bytes(const quire_tokenizer* tokenizer, int32_t id, char* buf, size_t cap,
                                              size_t* needed, quire_error* err) {
-  return guard(err, [&]() -> Status {
-    if (!tokenizer) return invalid("tokenizer is NULL");
-    QUIRE_TRY(check_open(*tokenizer->impl->runtime));
+  return with_tokenizer(tokenizer, err, [&](const Tokenizer& t) -> Status {
     std::string bytes;
-    QUIRE_TRY(tokenizer->impl->of_model->tokenizer().append_bytes(id, ControlText::kNone, bytes));
+    QUIRE_TRY(t.append_bytes(id, ControlText::kNone, bytes));
     return write_text(bytes, buf, cap, needed);
   });
 }
 
 int32_t quire_tokenizer_get_vocab_size(const quire_tokenizer* tokenizer) {
-  return tokenizer ? tokenizer->impl->of_model->vocab_size() : 0;
+  return tokenizer ? Held(tokenizer)->of_model->vocab_size() : 0;
 }
 
 int32_t quire_tokenizer_get_bos(const quire_tokenizer* tokenizer) {
-  return tokenizer ? tokenizer->impl->of_model->tokenizer().bos() : -1;
+  return tokenizer ? Held(tokenizer)->of_model->tokenizer().bos() : -1;
 }
 
 int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32_t id) {
-  return tokenizer && tokenizer->impl->of_model->is_eos(id) ? 1 : 0;
+  return tokenizer && Held(tokenizer)->of_model->is_eos(id) ? 1 : 0;
 }
 }

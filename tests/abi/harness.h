@@ -19,6 +19,7 @@ struct Deleter {
   void operator()(quire_runtime* h) const { quire_runtime_release(h); }
   void operator()(quire_model* h) const { quire_model_release(h); }
   void operator()(quire_tokenizer* h) const { quire_tokenizer_release(h); }
+  void operator()(quire_adapter* h) const { quire_adapter_release(h); }
   void operator()(quire_session* h) const { quire_session_release(h); }
   void operator()(quire_store* h) const { quire_store_release(h); }
   void operator()(quire_stream* h) const { quire_stream_release(h); }

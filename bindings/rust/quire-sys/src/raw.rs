@@ -561,7 +561,7 @@ pub struct quire_model_options {
     /// QUIRE_TYPE_*: what the projection matrices are kept as; default: each part as it is stored.
     /// Rows that are not whole blocks of a quantised type are an error, UNSUPPORTED.
     pub weight_type: i32,
-    /// may be NULL; borrowed during the call
+    /// may be NULL; kept during the call
     pub cancel: *mut quire_cancel,
     /// may be NULL
     pub progress: Option<quire_progress_callback>,
@@ -682,7 +682,7 @@ pub struct quire_quantize_options {
     /// a name of quire_get_quantizations; NULL: "q4_k_m"
     pub recipe: *const c_char,
     pub recipe_len: usize,
-    /// may be NULL; borrowed during the call
+    /// may be NULL; kept during the call
     pub cancel: *mut quire_cancel,
     /// may be NULL; bytes of tensors, on the calling thread
     pub progress: Option<quire_progress_callback>,
@@ -708,7 +708,7 @@ pub struct quire_adapter_options {
     pub struct_size: u32,
     /// 0
     pub flags: u32,
-    /// may be NULL; borrowed during the call
+    /// may be NULL; kept during the call
     pub cancel: *mut quire_cancel,
     /// may be NULL; the tensors' file is read twice: to be hashed, and to be loaded
     pub progress: Option<quire_progress_callback>,
@@ -1140,7 +1140,7 @@ pub struct quire_snapshot_options {
     pub struct_size: u32,
     /// QUIRE_SNAPSHOT_*, for saving alone
     pub flags: u32,
-    /// may be NULL; borrowed during the call
+    /// may be NULL; kept during the call
     pub cancel: *mut quire_cancel,
     /// may be NULL; bytes, on the calling thread
     pub progress: Option<quire_progress_callback>,
