@@ -241,9 +241,13 @@ QUIRE_API void quire_runtime_retain(quire_runtime* runtime);
  * does nothing. Legal inside callbacks. [any-thread] since 0.1 */
 QUIRE_API void quire_runtime_release(quire_runtime* runtime);
 /* Cancels everything that runs, frees all sessions' memory and ends all threads: when it returns,
- * none is left. Afterwards every call on this runtime's surviving handles returns CLOSED, except
- * release and close, which are OK. Use it before unloading the library. Never call it from a
- * callback. [any-thread] since 0.1 */
+ * none is left. Calls that run meanwhile and may take long (loading, saving, putting into a store,
+ * feeding, editing or encoding text, quire_session_fill_random) soon return CLOSED, and leave what
+ * a call that fails leaves; for the callbacks of those on a session it waits. Calls without a
+ * handle of this runtime (quire_model_quantize, quire_snapshot_verify, quire_store_verify) go on.
+ * Afterwards every call on this runtime's surviving handles returns CLOSED, except release and
+ * close, which are OK. Before unloading the library use it, and wait for all of your calls. Never
+ * call it from a callback. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_runtime_close(quire_runtime* runtime, quire_error* err);
 /* Fills *stats (struct_size set by the caller). Errors: INVALID_ARGUMENT, CLOSED.
  * [any-thread] since 0.1 */
@@ -602,7 +606,7 @@ QUIRE_API quire_status quire_tokenizer_load(quire_runtime* runtime, const char* 
  * spaces. A tokenizer of tokenizer.json or a GGUF file takes time in proportion to n log n for any
  * text of n bytes.
  * Errors: INVALID_TEXT, INVALID_ARGUMENT, BUFFER_TOO_SMALL, UNSUPPORTED (a regular expression of
- * tokenizer.json takes too much work on this text). [any-thread] since 0.1 */
+ * tokenizer.json takes too much work on this text), CLOSED. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_tokenizer_encode(const quire_tokenizer* tokenizer, const char* text,
                                               size_t text_len, uint32_t flags, int32_t* ids,
                                               size_t cap, size_t* needed, quire_error* err);
@@ -958,9 +962,10 @@ QUIRE_API void quire_session_retain(quire_session* session);
 /* The last release frees the session on the runtime's threads; a stream on it keeps it alive.
  * [any-thread] since 0.1 */
 QUIRE_API void quire_session_release(quire_session* session);
-/* Cancels an open stream, waits until no thread works on the session, and frees its memory. Calls
- * on it and on its stream return CLOSED as soon as a close has begun. A second close waits for the
- * first and is OK. Never from a callback. [any-thread] since 0.1 */
+/* Cancels an open stream and calls that run (see quire_runtime_close), waits until no thread works
+ * on the session, and frees its memory. Calls on it and on its stream return CLOSED as soon as a
+ * close has begun. A second close waits for the first and is OK. Never from a callback.
+ * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_session_close(quire_session* session, quire_error* err);
 
 /* Queues one segment of text and returns; nothing is computed until a stream is opened. Each call

@@ -47,15 +47,6 @@ Result<Conversation> read_conversation(const quire_message* messages, size_t n_m
   return conversation;
 }
 
-// Runs body(tokenizer) behind the boundary, unless its runtime was closed.
-template <typename Body>
-int32_t with_tokenizer(const quire_tokenizer* tokenizer, quire_error* err, const Body& body) {
-  return with_handle(tokenizer, err, [&](const std::shared_ptr<OpenTokenizer>& t) -> Status {
-    QUIRE_TRY(check_open(*t->runtime));
-    return body(*t->of_model);
-  });
-}
-
 }  // namespace
 
 extern "C" {
@@ -66,7 +57,7 @@ quire_status quire_chat_get_list(char* buf, size_t cap, size_t* needed, quire_er
 
 quire_status quire_tokenizer_get_chat_template(const quire_tokenizer* tokenizer, char* buf, size_t cap, size_t* needed,
                                                quire_error* err) {
-  return with_tokenizer(tokenizer, err, [&](const ModelTokenizer& t) -> Status {
+  return with_tokenizer(tokenizer, err, [&](const ModelTokenizer& t, const CancelToken&) -> Status {
     QUIRE_ASSIGN(const ChatTemplate* own, choose_chat_template(t, ""));
     return write_text(own->name(), buf, cap, needed);
   });
@@ -75,7 +66,7 @@ quire_status quire_tokenizer_get_chat_template(const quire_tokenizer* tokenizer,
 quire_status quire_tokenizer_render_chat(const quire_tokenizer* tokenizer, const quire_message* messages,
                                          size_t n_messages, const quire_chat_options* options, char* buf, size_t cap,
                                          size_t* needed, quire_error* err) {
-  return with_tokenizer(tokenizer, err, [&](const ModelTokenizer& t) -> Status {
+  return with_tokenizer(tokenizer, err, [&](const ModelTokenizer& t, const CancelToken&) -> Status {
     QUIRE_ASSIGN(const Conversation chat, read_conversation(messages, n_messages, options));
     QUIRE_ASSIGN(const ChatTemplate* chosen, choose_chat_template(t, chat.template_name));
     QUIRE_ASSIGN(const std::string text, render_chat(*chosen, t, chat.messages, chat.options));
@@ -86,12 +77,12 @@ quire_status quire_tokenizer_render_chat(const quire_tokenizer* tokenizer, const
 quire_status quire_tokenizer_encode_chat(const quire_tokenizer* tokenizer, const quire_message* messages,
                                          size_t n_messages, const quire_chat_options* options, int32_t* ids, size_t cap,
                                          size_t* needed, quire_error* err) {
-  return with_tokenizer(tokenizer, err, [&](const ModelTokenizer& t) -> Status {
+  return with_tokenizer(tokenizer, err, [&](const ModelTokenizer& t, const CancelToken& closing) -> Status {
     QUIRE_ASSIGN(const Conversation chat, read_conversation(messages, n_messages, options));
     QUIRE_ASSIGN(const ChatTemplate* chosen, choose_chat_template(t, chat.template_name));
     QUIRE_ASSIGN(const auto format, ChatFormat::make(*chosen, t));
     ChatState state;
-    QUIRE_ASSIGN(const auto all, format->encode(chat.messages, chat.options, true, state));
+    QUIRE_ASSIGN(const auto all, format->encode(chat.messages, chat.options, true, state, &closing));
     return write_array(all, "ids", ids, cap, needed);
   });
 }

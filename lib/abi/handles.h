@@ -148,3 +148,18 @@ struct quire_cancel final : quire::abi::Handle<quire::CancelToken> {
   static constexpr char kName[] = "cancel";
   using Handle::Handle;
 };
+
+namespace quire::abi {
+
+// Runs body(tokenizer, closing) behind the boundary, unless the runtime was closed. `closing` is what a close of that
+// cancels; a body that ends with kCancelled for it is kClosed.
+template <typename Body>
+int32_t with_tokenizer(const quire_tokenizer* tokenizer, quire_error* err, const Body& body) {
+  return with_handle(tokenizer, err, [&](const std::shared_ptr<OpenTokenizer>& t) -> Status {
+    QUIRE_TRY(check_open(*t->runtime));
+    Status status = body(*t->of_model, t->runtime->closing());
+    return status.code() == Code::kCancelled ? check_open(*t->runtime) : status;
+  });
+}
+
+}  // namespace quire::abi

@@ -11,15 +11,6 @@ using namespace quire::abi;
 
 namespace {
 
-// Runs body(tokenizer) behind the boundary, unless its runtime was closed.
-template <typename Body>
-int32_t with_tokenizer(const quire_tokenizer* tokenizer, quire_error* err, const Body& body) {
-  return with_handle(tokenizer, err, [&](const std::shared_ptr<OpenTokenizer>& t) -> Status {
-    QUIRE_TRY(check_open(*t->runtime));
-    return body(t->of_model->tokenizer());
-  });
-}
-
 // Of a model as that loads it; else of the tokenizer's files alone, also those of a GGUF file whose model Quire cannot
 // run.
 Result<std::shared_ptr<const ModelTokenizer>> load_alone(const std::string& path) {
@@ -76,7 +67,7 @@ void quire_tokenizer_release(quire_tokenizer* tokenizer) { release(tokenizer); }
 
 quire_status quire_tokenizer_encode(const quire_tokenizer* tokenizer, const char* text, size_t text_len, uint32_t flags,
                                     int32_t* ids, size_t cap, size_t* needed, quire_error* err) {
-  return with_tokenizer(tokenizer, err, [&](const Tokenizer& t) -> Status {
+  return with_tokenizer(tokenizer, err, [&](const ModelTokenizer& t, const CancelToken& closing) -> Status {
     std::string_view view;
     QUIRE_TRY(read_text(text, text_len, "text", &view));
     if ((flags & ~(QUIRE_TEXT_PARSE_SPECIAL | QUIRE_TEXT_NO_BOS | QUIRE_TEXT_CONTINUE)) != 0) {
@@ -86,31 +77,33 @@ quire_status quire_tokenizer_encode(const quire_tokenizer* tokenizer, const char
     options.first_segment = (flags & QUIRE_TEXT_CONTINUE) == 0;
     options.add_bos = (flags & QUIRE_TEXT_NO_BOS) == 0;
     options.parse_special = (flags & QUIRE_TEXT_PARSE_SPECIAL) != 0;
-    QUIRE_ASSIGN(const auto encoded, t.encode(view, options));
+    options.cancel = &closing;
+    QUIRE_ASSIGN(const auto encoded, t.tokenizer().encode(view, options));
     return write_array(encoded, "ids", ids, cap, needed);
   });
 }
 
 quire_status quire_tokenizer_decode(const quire_tokenizer* tokenizer, const int32_t* ids, size_t n_ids, uint32_t flags,
                                     char* buf, size_t cap, size_t* needed, quire_error* err) {
-  return with_tokenizer(tokenizer, err, [&](const Tokenizer& t) -> Status {
+  return with_tokenizer(tokenizer, err, [&](const ModelTokenizer& t, const CancelToken&) -> Status {
     if (!ids && n_ids > 0) return invalid("ids is NULL but n_ids is not 0");
     if ((flags & ~QUIRE_DECODE_SPECIAL) != 0) return invalid("flags has unknown bits: " + std::to_string(flags));
     if (n_ids > static_cast<size_t>(std::numeric_limits<int64_t>::max()) / sizeof *ids) {
       return invalid("n_ids is too large");
     }
     const std::vector<int32_t> copy(ids, ids + n_ids);
-    QUIRE_ASSIGN(const std::string text,
-                 decode(t, copy, (flags & QUIRE_DECODE_SPECIAL) != 0 ? ControlText::kPiece : ControlText::kNone));
+    QUIRE_ASSIGN(
+        const std::string text,
+        decode(t.tokenizer(), copy, (flags & QUIRE_DECODE_SPECIAL) != 0 ? ControlText::kPiece : ControlText::kNone));
     return write_text(text, buf, cap, needed);
   });
 }
 
 quire_status quire_tokenizer_get_token_bytes(const quire_tokenizer* tokenizer, int32_t id, char* buf, size_t cap,
                                              size_t* needed, quire_error* err) {
-  return with_tokenizer(tokenizer, err, [&](const Tokenizer& t) -> Status {
+  return with_tokenizer(tokenizer, err, [&](const ModelTokenizer& t, const CancelToken&) -> Status {
     std::string bytes;
-    QUIRE_TRY(t.append_bytes(id, ControlText::kNone, bytes));
+    QUIRE_TRY(t.tokenizer().append_bytes(id, ControlText::kNone, bytes));
     return write_text(bytes, buf, cap, needed);
   });
 }

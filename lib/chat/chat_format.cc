@@ -75,7 +75,7 @@ Result<std::shared_ptr<const ChatFormat>> ChatFormat::make(const ChatTemplate& c
 }
 
 Result<std::vector<int32_t>> ChatFormat::encode(std::span<const ChatMessage> messages, const ChatOptions& options,
-                                                bool starts_text, ChatState& state) const {
+                                                bool starts_text, ChatState& state, const CancelToken* cancel) const {
   ChatState next = state;
   QUIRE_ASSIGN(const auto pieces, chat_template_.write(messages, options, next));
   std::vector<int32_t> ids;
@@ -84,7 +84,7 @@ Result<std::vector<int32_t>> ChatFormat::encode(std::span<const ChatMessage> mes
   const auto encode_text = [&]() -> Status {
     if (text.empty()) return {};
     const bool begins = (ids.empty() && starts_text) || (turn_begins && begins_turns_anew_ && text.front() != ' ');
-    const EncodeOptions ordinary{.first_segment = begins, .add_bos = false};
+    const EncodeOptions ordinary{.first_segment = begins, .add_bos = false, .cancel = cancel};
     QUIRE_ASSIGN(const auto more, tokenizer_.encode(text, ordinary));
     ids.insert(ids.end(), more.begin(), more.end());
     text.clear();

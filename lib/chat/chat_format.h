@@ -37,9 +37,9 @@ class ChatFormat {
   // parsed, save that nothing in a message becomes one. starts_text: nothing stands before it, so it gets the dummy
   // prefix if it begins with text. With a SentencePiece model text behind a beginning- or end-of-sequence token gets
   // it, too, unless it begins with a space: the programs of Llama 2 and Mistral encode turn by turn. Errors: those of
-  // ChatTemplate::write; then the state is as it was.
+  // ChatTemplate::write; kCancelled; then the state is as it was.
   Result<std::vector<int32_t>> encode(std::span<const ChatMessage> messages, const ChatOptions& options,
-                                      bool starts_text, ChatState& state) const;
+                                      bool starts_text, ChatState& state, const CancelToken* cancel = nullptr) const;
 
  private:
   ChatFormat(const ChatTemplate& chat_template, const Tokenizer& tokenizer)

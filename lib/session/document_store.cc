@@ -89,6 +89,15 @@ Result<std::shared_ptr<DocumentStore>> DocumentStore::open(const std::string& pa
 // ---- putting
 
 Result<StoreMatch> DocumentStore::put(Session& session, SaveControl control) const {
+  const CancelToken* const both[] = {&session.closing(), control.cancel};
+  const CancelToken stop(both);
+  control.cancel = &stop;
+  auto match = put_text(session, std::move(control));
+  if (match.ok()) return match;
+  return session.unless_closed(match.status());
+}
+
+Result<StoreMatch> DocumentStore::put_text(Session& session, SaveControl control) const {
   StorableText text;
   QUIRE_TRY(session.storable_text(&text));
   std::shared_ptr<Session> part;

@@ -60,6 +60,8 @@ class DocumentStore {
  private:
   DocumentStore(StoreDirectory directory, int64_t budget_bytes)
       : directory_(std::move(directory)), budget_bytes_(budget_bytes) {}
+  // What put() does, until control.cancel.
+  Result<StoreMatch> put_text(Session& session, SaveControl control) const;
   // The snapshot's bytes, under a use lock that lives as long as they do. kNotFound: it is gone, or being removed.
   Result<std::shared_ptr<const ByteSource>> open_snapshot(const std::string& name) const;
   Result<std::vector<int32_t>> read_tokens(const std::string& name) const;

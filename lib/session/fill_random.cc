@@ -150,10 +150,12 @@ Status fill_selection(ChunkStore& kv, Filler& filler, const Strategy& strategy, 
   return {};
 }
 
-// Fills the keys [0, n_keys), dropping on the way what the strategy drops.
-Status fill_keys(ChunkStore& kv, Filler& filler, const Strategy& strategy, int n_layers, int64_t n_keys) {
+// Fills the keys [0, n_keys), dropping on the way what the strategy drops. kCancelled.
+Status fill_keys(ChunkStore& kv, Filler& filler, const Strategy& strategy, int n_layers, int64_t n_keys,
+                 const CancelToken& cancel) {
   const int64_t chunk = kv.geometry().chunk;
   for (int64_t first = 0; first < n_keys; first += chunk) {
+    if (cancel.cancelled()) return Status(Code::kCancelled, "filling was cancelled");
     const int64_t n = std::min(chunk, n_keys - first);
     QUIRE_TRY(fill_chunk(kv, filler, KvKind::kText, n_layers, first, n));
     int64_t end = 0;
@@ -199,7 +201,8 @@ Status Session::fill_random(int64_t n_tokens, uint64_t seed) {
       if (!filled) kv.truncate(0);
     }
   } end{contents_->kv(), *queue};
-  QUIRE_TRY(fill_keys(contents_->kv(), filler, *strategy_, model_->llama->config().n_layers, n_tokens - 1));
+  QUIRE_TRY(unless_closed(
+      fill_keys(contents_->kv(), filler, *strategy_, model_->llama->config().n_layers, n_tokens - 1, closing_)));
   end.filled = true;
   // As after a delivered token: the last one has no keys yet, so the next stream computes it and has its logits.
   text.fill(std::move(tokens));

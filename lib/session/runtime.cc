@@ -15,7 +15,7 @@ template <typename Load>
 auto run_load(Runtime& runtime, const CancelToken* cancel, LoadControl control, const Load& load) {
   using Loaded = decltype(load(control));
   const CancelToken* const both[] = {&runtime.closing(), cancel};
-  const CancelToken stop(std::span(both, cancel ? 2 : 1));
+  const CancelToken stop(both);
   const auto job = std::make_shared<LoadJob>(runtime);
   if (!runtime.scheduler().add(job)) return Loaded(Status(Code::kClosed, "the runtime is closed"));
   struct End {

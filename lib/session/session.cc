@@ -283,6 +283,10 @@ void Session::message_delivered(MessageCode code) {
 
 // ---- the end
 
+Status Session::unless_closed(Status status) const {
+  return status.code() == Code::kCancelled && closing_.cancelled() ? closed_status() : status;
+}
+
 std::shared_ptr<StreamControl> Session::stream_now() const {
   MutexLock lock(mutex_);
   return stream_.lock();
@@ -306,6 +310,7 @@ void Session::close() {
       return;
     }
     state_ = State::kClosing;  // from here on nothing begins: neither a call nor a stream
+    closing_.cancel();
     stream = stream_.lock();
     changed_.notify_all();
   }

@@ -149,9 +149,13 @@ class Session : public std::enable_shared_from_this<Session> {
   void request_stop();
   // The engine will never finish an open stream: it was stopped.
   void engine_stopped();
-  // Cancels, waits until the engine and other calls have let go, frees memory. Calls that begin after it return
-  // kClosed.
+  // Cancels, waits until the engine and other calls have let go, frees memory. Calls that begin after it, or were
+  // cancelled by it, return kClosed.
   void close();
+  // Cancelled when a close of the session or its runtime begins: for calls that take long.
+  const CancelToken& closing() const { return closing_; }
+  // What a call returns that ended with `status`: kClosed, if a close cancelled it.
+  Status unless_closed(Status status) const;
 
   // ---- for the session's stream
 
@@ -269,6 +273,8 @@ class Session : public std::enable_shared_from_this<Session> {
   const SessionOptions options_;
   const std::shared_ptr<const Strategy> strategy_;  // its forks have it too
   const AdapterList adapters_;                      // those of options_
+  const CancelToken* const runtime_closing_[1] = {&model_->runtime->closing()};
+  CancelToken closing_{runtime_closing_};
 
   mutable Mutex mutex_;
   mutable CondVar changed_;  // notified when the turn is given back, when a stream ends, and when the session closes

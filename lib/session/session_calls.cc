@@ -46,7 +46,9 @@ Status Session::encode_feed(std::string_view text, bool parse_special, bool add_
   QUIRE_TRY(check_labels(labels, text.size()));
   const Tokenizer& tokenizer = model_->tokenizer->tokenizer();
   std::vector<int64_t> starts;
-  QUIRE_ASSIGN(const auto ids, tokenizer.encode(text, {first, add_bos, parse_special}, &starts));
+  const EncodeOptions options{
+      .first_segment = first, .add_bos = add_bos, .parse_special = parse_special, .cancel = &closing_};
+  QUIRE_ASSIGN(const auto ids, tokenizer.encode(text, options, &starts));
   std::vector<TextMark> marks;
   QUIRE_TRY(find_marks(tokenizer, text, ids, starts, marks));
   std::vector<TokenLabel> added;
@@ -63,7 +65,7 @@ Status Session::feed_text(std::string_view text, bool parse_special, bool add_bo
   const Call call(*this);
   QUIRE_TRY(call.status());
   const bool first = contents_->text.n_tokens() == 0;
-  return encode_feed(text, parse_special, add_bos, labels, first, &contents_->text);
+  return unless_closed(encode_feed(text, parse_special, add_bos, labels, first, &contents_->text));
 }
 
 Status Session::check_ids(std::span<const int32_t> ids) const {
@@ -106,7 +108,9 @@ Status Session::feed_messages(std::span<const ChatMessage> messages, const ChatO
     QUIRE_ASSIGN(const ChatTemplate* chosen, choose_chat_template(*model_->tokenizer, template_name));
     QUIRE_ASSIGN(next.format, ChatFormat::make(*chosen, *model_->tokenizer));
   }
-  QUIRE_ASSIGN(const auto ids, next.format->encode(messages, options, text.n_tokens() == 0, next.state));
+  const auto encoded = next.format->encode(messages, options, text.n_tokens() == 0, next.state, &closing_);
+  if (!encoded.ok()) return unless_closed(encoded.status());
+  const std::vector<int32_t>& ids = encoded.value();
   std::vector<TextMark> marks;
   if (text.n_tokens() == 0) QUIRE_TRY(find_prefix_mark(model_->tokenizer->tokenizer(), ids, marks));
   text.feed_messages(ids, std::move(next), marks);

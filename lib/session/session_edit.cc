@@ -90,7 +90,7 @@ Status Session::edit_text(std::string_view text, const EditOptions& options, Edi
   const Call call(*this);
   QUIRE_TRY(call.status());
   TextState next;
-  QUIRE_TRY(encode_feed(text, options.parse_special, options.add_bos, options.labels, true, &next));
+  QUIRE_TRY(unless_closed(encode_feed(text, options.parse_special, options.add_bos, options.labels, true, &next)));
   return edit(std::move(next), options.reuse, options.reread, result);
 }
 

@@ -12,9 +12,10 @@ namespace {
 // The records and their like, on their way into the file.
 class SavingSink : public BlockSink {
  public:
-  // total: bytes of all blocks; known: may be null.
-  SavingSink(SnapshotWriter& writer, const EarlierRecords* known, const SaveControl& control, int64_t total)
-      : writer_(writer), known_(known), control_(control), total_(total) {}
+  // total: bytes of all blocks; known: may be null; closing: the session's.
+  SavingSink(SnapshotWriter& writer, const EarlierRecords* known, const SaveControl& control, int64_t total,
+             const CancelToken& closing)
+      : writer_(writer), known_(known), control_(control), total_(total), both_{&closing, control.cancel} {}
   Result<int64_t> add(std::span<const std::byte> block) override {
     QUIRE_TRY(check_cancel());
     QUIRE_ASSIGN(const int64_t number, writer_.add(block));
@@ -32,8 +33,7 @@ class SavingSink : public BlockSink {
 
  private:
   Status check_cancel() const {
-    const bool cancelled = control_.cancel && control_.cancel->cancelled();
-    return cancelled ? Status(Code::kCancelled, "saving was cancelled") : Status();
+    return cancel_.cancelled() ? Status(Code::kCancelled, "saving was cancelled") : Status();
   }
   void report(int64_t bytes) {
     done_ += bytes;
@@ -44,6 +44,8 @@ class SavingSink : public BlockSink {
   const EarlierRecords* const known_;
   const SaveControl& control_;
   const int64_t total_;
+  const CancelToken* const both_[2];
+  const CancelToken cancel_{both_};
   int64_t done_ = 0;
 };
 
@@ -122,17 +124,18 @@ Status Session::save(const std::string& path, const SaveControl& control) const 
   const Call call(*this);
   QUIRE_TRY(call.status());
   if (!control.whole) {
-    QUIRE_ASSIGN(const bool done, save_behind(path, control));
-    if (done) return {};
+    const auto done = save_behind(path, control);
+    if (!done.ok()) return unless_closed(done.status());
+    if (done.value()) return {};
   }
-  return save_whole(path, control);
+  return unless_closed(save_whole(path, control));
 }
 
 Status Session::save_to(ByteSink& sink, const SaveControl& control) const {
   const Call call(*this);
   QUIRE_TRY(call.status());
   QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(sink, snapshot_version(options_)));
-  return write_snapshot(*writer, nullptr, control);
+  return unless_closed(write_snapshot(*writer, nullptr, control));
 }
 
 Status Session::save_whole(const std::string& path, const SaveControl& control) const {
@@ -197,7 +200,7 @@ Status Session::write_snapshot(SnapshotWriter& writer, const EarlierRecords* kno
   const TextState& text = contents_->text;
   const int64_t n_tokens = text.n_computed(), n_entries = strategy_->condensed_entries(n_tokens);
   ChunkStore& kv = contents_->kv();
-  SavingSink sink(writer, known, control, kv.snapshot_size(n_tokens, n_entries).bytes);
+  SavingSink sink(writer, known, control, kv.snapshot_size(n_tokens, n_entries).bytes, closing_);
   SnapshotIndex index;
   index.origin = origin();
   index.expected_tokens = options_.expected_tokens;

@@ -11,14 +11,14 @@ namespace quire {
 class CancelToken {
  public:
   CancelToken() = default;
-  // Also cancelled when one of `others` is. They are borrowed.
+  // Also cancelled when one of `others` is. They are borrowed, and may be null.
   explicit CancelToken(std::span<const CancelToken* const> others) : others_(others) {}
 
   void cancel() { cancelled_.store(true, std::memory_order_release); }
   bool cancelled() const {
     if (cancelled_.load(std::memory_order_acquire)) return true;
     for (const CancelToken* other : others_) {
-      if (other->cancelled()) return true;
+      if (other && other->cancelled()) return true;
     }
     return false;
   }

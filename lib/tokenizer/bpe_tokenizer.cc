@@ -364,20 +364,20 @@ class BpeTokenizer::Encoding {
       }
       return cutter_.cut(changed.text(), [&](std::string_view cut) {
         const auto cut_begin = static_cast<size_t>(cut.data() - changed.text().data());
-        merge(cut, [&](int32_t id_of_piece, size_t at) {
+        return merge(cut, [&](int32_t id_of_piece, size_t at) {
           // The place is asked for only where it is wanted: finding it takes time.
           add(id_of_piece, starts_ ? begin + normal.origin_of(inner_begin + changed.origin_of(cut_begin + at)) : 0);
         });
-        return Status();
       });
     });
   }
 
   // In parts, where the model has places to cut: each takes memory.
   template <typename Append>
-  void merge(std::string_view text, Append&& append) {
+  Status merge(std::string_view text, Append&& append) {
     const BpeModel& model = *tokenizer_.model_;
     for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+      QUIRE_TRY(check_cancelled(options_));
       const bool whole = !tokenizer_.safe_cuts_ || text.size() - begin <= options_.part_bytes;
       end = whole ? text.size() : tokenizer_.safe_cuts_->next(text, begin + std::max<size_t>(options_.part_bytes, 1));
       // Unknown characters on both sides of a cut are one token, where those in a row are.
@@ -387,6 +387,7 @@ class BpeTokenizer::Encoding {
         joins = false;
       });
     }
+    return {};
   }
 
   const BpeTokenizer& tokenizer_;

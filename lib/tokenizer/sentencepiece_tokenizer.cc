@@ -86,7 +86,7 @@ class SentencePieceTokenizer : public Tokenizer {
   Status add_tokens(const SentencePieceModel& model, const TokenizerSettings& settings);
   Status find_named(const TokenizerSettings& settings, const SentencePieceModel& model);
   // Appends; text_begin is where this ordinary text lies in the whole text.
-  Status encode_ordinary(std::string_view text, bool dummy_prefix, int64_t text_begin, size_t part_bytes,
+  Status encode_ordinary(std::string_view text, bool dummy_prefix, int64_t text_begin, const EncodeOptions& options,
                          std::vector<int32_t>& ids, std::vector<int64_t>* starts) const;
 
   std::unique_ptr<const SentencePieceEncoder> encoder_;
@@ -202,14 +202,14 @@ Result<std::vector<int32_t>> SentencePieceTokenizer::encode(std::string_view tex
   };
   if (options.first_segment && options.add_bos && adds_bos_) add(bos_, 0);
   if (!options.parse_special) {
-    QUIRE_TRY(encode_ordinary(text, options.first_segment, 0, options.part_bytes, ids, starts));
+    QUIRE_TRY(encode_ordinary(text, options.first_segment, 0, options, ids, starts));
     return ids;
   }
   bool at_start = options.first_segment;  // a token that is written out is a beginning already
   QUIRE_TRY(specials_->split(text, [&](const SpecialSplitter::Part& part) -> Status {
     const int64_t begin = part.text.data() - text.data();
     const bool dummy_prefix = std::exchange(at_start, false);
-    if (part.id < 0) return encode_ordinary(part.text, dummy_prefix, begin, options.part_bytes, ids, starts);
+    if (part.id < 0) return encode_ordinary(part.text, dummy_prefix, begin, options, ids, starts);
     add(part.id, begin);
     return {};
   }));
@@ -217,10 +217,13 @@ Result<std::vector<int32_t>> SentencePieceTokenizer::encode(std::string_view tex
 }
 
 Status SentencePieceTokenizer::encode_ordinary(std::string_view text, bool dummy_prefix, int64_t text_begin,
-                                               size_t part_bytes, std::vector<int32_t>& ids,
+                                               const EncodeOptions& options, std::vector<int32_t>& ids,
                                                std::vector<int64_t>* starts) const {
   for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
-    end = text.size() - begin <= part_bytes ? text.size() : cuts_->next(text, begin + std::max<size_t>(part_bytes, 1));
+    QUIRE_TRY(check_cancelled(options));
+    end = text.size() - begin <= options.part_bytes
+              ? text.size()
+              : cuts_->next(text, begin + std::max<size_t>(options.part_bytes, 1));
     const size_t n_before = ids.size();
     QUIRE_TRY(encoder_->encode(text.substr(begin, end - begin), dummy_prefix && has_dummy_prefix_ && begin == 0,
                                text_begin + static_cast<int64_t>(begin), ids, starts));

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/support/cancel.h"
 #include "lib/support/status.h"
 
 namespace quire {
@@ -22,7 +23,14 @@ struct EncodeOptions {
   // A longer text is encoded in parts of about so many bytes, where its tokenizer has places that allow it. Changes no
   // id; tests make it small.
   size_t part_bytes = 16 << 10;
+  const CancelToken* cancel = nullptr;  // polled before each part, and each of a text's words; may be null
 };
+
+// kCancelled, if an encoding with these options is to stop.
+inline Status check_cancelled(const EncodeOptions& options) {
+  const bool cancelled = options.cancel && options.cancel->cancelled();
+  return cancelled ? Status(Code::kCancelled, "encoding was cancelled") : Status();
+}
 
 // What a control token becomes in text.
 enum class ControlText { kNone, kPiece };
@@ -33,7 +41,7 @@ class Tokenizer {
 
   // Ids of a text; starts, if asked for: the byte of the text at which each token begins (tokens that stand for nothing
   // in it: where the next one begins). Errors: kInvalidText with the byte offset of the first byte that is not whole,
-  // valid UTF-8.
+  // valid UTF-8; kCancelled.
   virtual Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options,
                                               std::vector<int64_t>* starts = nullptr) const = 0;
 

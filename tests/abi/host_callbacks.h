@@ -14,7 +14,6 @@ struct HostCallbacks {
   using Action = std::function<void()>;
 
   Action in_progress, in_write, in_commit, in_abort, in_read;  // empty: nothing
-  Action in_every_write;
   bool write_fails = false;
   std::string bytes;  // of the snapshot that was written, or is read
   bool committed = false, aborted = false, reader_destroyed = false;
@@ -34,7 +33,6 @@ struct HostCallbacks {
     quire_snapshot_writer_init(&writer, sizeof writer);
     writer.write = [](void* self, const void* data, size_t n, quire_error*) -> int64_t {
       once(of(self).in_write);
-      if (of(self).in_every_write) of(self).in_every_write();
       if (of(self).write_fails) return -1;
       of(self).bytes.append(static_cast<const char*>(data), n);
       return static_cast<int64_t>(n);

@@ -1,6 +1,7 @@
 // Closing, releasing and asking at the worst moments: while another thread is inside the host's allocator.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <thread>
 
@@ -79,13 +80,17 @@ TEST_F(Schedule, NothingBeginsWhileASessionCloses) {
   EXPECT_EQ(quire_session_close(session.get(), nullptr), QUIRE_OK);
 }
 
-// A close waits for a call that another thread is in.
+// A close cancels a call that another thread is in, and waits for its end.
 TEST_F(Schedule, ACloseWaitsForACall) {
   const auto session = make_session(model_.get(), "full");
+  std::atomic<bool> closed{false};
   pause_.arm();
-  std::thread filler([&] { EXPECT_EQ(quire_session_fill_random(session.get(), 200, 1, nullptr), QUIRE_OK); });
+  std::thread filler([&] { EXPECT_EQ(quire_session_fill_random(session.get(), 200, 1, nullptr), QUIRE_ERROR_CLOSED); });
   pause_.wait_for_arrival();
-  std::thread closer([&] { EXPECT_EQ(quire_session_close(session.get(), nullptr), QUIRE_OK); });
+  std::thread closer([&] {
+    EXPECT_EQ(quire_session_close(session.get(), nullptr), QUIRE_OK);
+    closed = true;
+  });
   quire_status status = QUIRE_OK;
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (status == QUIRE_OK && std::chrono::steady_clock::now() < until) {
@@ -93,6 +98,7 @@ TEST_F(Schedule, ACloseWaitsForACall) {
     std::this_thread::yield();
   }
   EXPECT_EQ(status, QUIRE_ERROR_CLOSED) << "the close has not begun";
+  EXPECT_FALSE(closed);
   pause_.release();
   filler.join();
   closer.join();

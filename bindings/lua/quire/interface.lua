@@ -1286,9 +1286,13 @@ interface.functions.runtime_retain = { returns = "void", { "handle", "quire_runt
 interface.functions.runtime_release = { returns = "void", { "handle", "quire_runtime" } }
 -- runtime_close(runtime) [any-thread] since 0.1
 -- Cancels everything that runs, frees all sessions' memory and ends all threads: when it returns,
--- none is left. Afterwards every call on this runtime's surviving handles returns CLOSED, except
--- release and close, which are OK. Use it before unloading the library. Never call it from a
--- callback.
+-- none is left. Calls that run meanwhile and may take long (loading, saving, putting into a store,
+-- feeding, editing or encoding text, quire_session_fill_random) soon return CLOSED, and leave what
+-- a call that fails leaves; for the callbacks of those on a session it waits. Calls without a
+-- handle of this runtime (quire_model_quantize, quire_snapshot_verify, quire_store_verify) go on.
+-- Afterwards every call on this runtime's surviving handles returns CLOSED, except release and
+-- close, which are OK. Before unloading the library use it, and wait for all of your calls. Never
+-- call it from a callback.
 interface.functions.runtime_close = { returns = "quire_status", { "handle", "quire_runtime" }, { "error", "quire_error*" } }
 -- runtime_get_stats(runtime) [any-thread] since 0.1
 -- Fills *stats (struct_size set by the caller). Errors: INVALID_ARGUMENT, CLOSED.
@@ -1422,7 +1426,7 @@ interface.functions.tokenizer_load = { returns = "quire_status", { "handle", "qu
 -- spaces. A tokenizer of tokenizer.json or a GGUF file takes time in proportion to n log n for any
 -- text of n bytes.
 -- Errors: INVALID_TEXT, INVALID_ARGUMENT, BUFFER_TOO_SMALL, UNSUPPORTED (a regular expression of
--- tokenizer.json takes too much work on this text).
+-- tokenizer.json takes too much work on this text), CLOSED.
 interface.functions.tokenizer_encode = { returns = "quire_status", { "handle", "quire_tokenizer" }, { "text", "char" }, { "count", "text" }, { "scalar", "uint32_t" }, { "filled", "int32_t" }, { "error", "quire_error*" } }
 -- tokenizer_decode(tokenizer, ids, flags) [any-thread] since 0.1
 -- Ids to text, as one first segment (the dummy prefix's space is dropped). Bytes that are not UTF-8
@@ -1501,9 +1505,9 @@ interface.functions.session_retain = { returns = "void", { "handle", "quire_sess
 -- The last release frees the session on the runtime's threads; a stream on it keeps it alive.
 interface.functions.session_release = { returns = "void", { "handle", "quire_session" } }
 -- session_close(session) [any-thread] since 0.1
--- Cancels an open stream, waits until no thread works on the session, and frees its memory. Calls
--- on it and on its stream return CLOSED as soon as a close has begun. A second close waits for the
--- first and is OK. Never from a callback.
+-- Cancels an open stream and calls that run (see quire_runtime_close), waits until no thread works
+-- on the session, and frees its memory. Calls on it and on its stream return CLOSED as soon as a
+-- close has begun. A second close waits for the first and is OK. Never from a callback.
 interface.functions.session_close = { returns = "quire_status", { "handle", "quire_session" }, { "error", "quire_error*" } }
 -- session_feed_text(session, text, flags) [one-thread-at-a-time] since 0.1
 -- Queues one segment of text and returns; nothing is computed until a stream is opened. Each call

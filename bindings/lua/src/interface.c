@@ -885,9 +885,13 @@ static int call_runtime_release(lua_State* L) {
 
 /* [any-thread] since 0.1
  * Cancels everything that runs, frees all sessions' memory and ends all threads: when it returns,
- * none is left. Afterwards every call on this runtime's surviving handles returns CLOSED, except
- * release and close, which are OK. Use it before unloading the library. Never call it from a
- * callback.
+ * none is left. Calls that run meanwhile and may take long (loading, saving, putting into a store,
+ * feeding, editing or encoding text, quire_session_fill_random) soon return CLOSED, and leave what
+ * a call that fails leaves; for the callbacks of those on a session it waits. Calls without a
+ * handle of this runtime (quire_model_quantize, quire_snapshot_verify, quire_store_verify) go on.
+ * Afterwards every call on this runtime's surviving handles returns CLOSED, except release and
+ * close, which are OK. Before unloading the library use it, and wait for all of your calls. Never
+ * call it from a callback.
  */
 static int call_runtime_close(lua_State* L) {
   quire_runtime* runtime = handle_at(L, 1, "quire_runtime");
@@ -1287,7 +1291,7 @@ static int call_tokenizer_load(lua_State* L) {
  * spaces. A tokenizer of tokenizer.json or a GGUF file takes time in proportion to n log n for any
  * text of n bytes.
  * Errors: INVALID_TEXT, INVALID_ARGUMENT, BUFFER_TOO_SMALL, UNSUPPORTED (a regular expression of
- * tokenizer.json takes too much work on this text).
+ * tokenizer.json takes too much work on this text), CLOSED.
  */
 static int call_tokenizer_encode(lua_State* L) {
   quire_tokenizer* tokenizer = handle_at(L, 1, "quire_tokenizer");
@@ -1543,9 +1547,9 @@ static int call_session_release(lua_State* L) {
 }
 
 /* [any-thread] since 0.1
- * Cancels an open stream, waits until no thread works on the session, and frees its memory. Calls
- * on it and on its stream return CLOSED as soon as a close has begun. A second close waits for the
- * first and is OK. Never from a callback.
+ * Cancels an open stream and calls that run (see quire_runtime_close), waits until no thread works
+ * on the session, and frees its memory. Calls on it and on its stream return CLOSED as soon as a
+ * close has begun. A second close waits for the first and is OK. Never from a callback.
  */
 static int call_session_close(lua_State* L) {
   quire_session* session = handle_at(L, 1, "quire_session");

@@ -794,9 +794,13 @@ static const step steps_of_quire_runtime_close[] = {
     {STEP_HANDLE, 0, "runtime", 0, NULL, &type_of_quire_runtime},
     {0, 0, NULL, 0, NULL, NULL}};
 /** Cancels everything that runs, frees all sessions' memory and ends all threads: when it returns,
- * none is left. Afterwards every call on this runtime's surviving handles returns CLOSED, except
- * release and close, which are OK. Use it before unloading the library. Never call it from a
- * callback.
+ * none is left. Calls that run meanwhile and may take long (loading, saving, putting into a store,
+ * feeding, editing or encoding text, quire_session_fill_random) soon return CLOSED, and leave what
+ * a call that fails leaves; for the callbacks of those on a session it waits. Calls without a
+ * handle of this runtime (quire_model_quantize, quire_snapshot_verify, quire_store_verify) go on.
+ * Afterwards every call on this runtime's surviving handles returns CLOSED, except release and
+ * close, which are OK. Before unloading the library use it, and wait for all of your calls. Never
+ * call it from a callback.
  * [any-thread] since 0.1 */
 static void call_quire_runtime_close(call* c) {
   c->status = quire_runtime_close(c->slots[0].p, &c->err);
@@ -1075,7 +1079,7 @@ static const step steps_of_quire_tokenizer_encode[] = {
  * spaces. A tokenizer of tokenizer.json or a GGUF file takes time in proportion to n log n for any
  * text of n bytes.
  * Errors: INVALID_TEXT, INVALID_ARGUMENT, BUFFER_TOO_SMALL, UNSUPPORTED (a regular expression of
- * tokenizer.json takes too much work on this text).
+ * tokenizer.json takes too much work on this text), CLOSED.
  * [any-thread] since 0.1 */
 static void call_quire_tokenizer_encode(call* c) {
   c->status = quire_tokenizer_encode(c->slots[0].p, c->slots[1].p, c->slots[2].n, *(uint32_t*)&c->slots[3], c->slots[4].p, c->cap, &c->needed, &c->err);
@@ -1262,9 +1266,9 @@ static void call_quire_runtime_describe_strategy(call* c) {
 static const step steps_of_quire_session_close[] = {
     {STEP_HANDLE, 0, "session", 0, NULL, &type_of_quire_session},
     {0, 0, NULL, 0, NULL, NULL}};
-/** Cancels an open stream, waits until no thread works on the session, and frees its memory. Calls
- * on it and on its stream return CLOSED as soon as a close has begun. A second close waits for the
- * first and is OK. Never from a callback.
+/** Cancels an open stream and calls that run (see quire_runtime_close), waits until no thread works
+ * on the session, and frees its memory. Calls on it and on its stream return CLOSED as soon as a
+ * close has begun. A second close waits for the first and is OK. Never from a callback.
  * [any-thread] since 0.1 */
 static void call_quire_session_close(call* c) {
   c->status = quire_session_close(c->slots[0].p, &c->err);

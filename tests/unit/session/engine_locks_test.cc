@@ -6,47 +6,23 @@
 #include <future>
 
 #include "tests/unit/session/hold.h"
+#include "tests/unit/session/hooked_tokenizer.h"
 #include "tests/unit/session/session_fixture.h"
 
 namespace quire::test {
 namespace {
 
-// The model's tokenizer, but the first token that becomes text after `armed` waits at `pause`. That is inside
-// TokenGenerator::next(), which samples the token before.
-struct PausingTokenizer : Tokenizer {
-  PausingTokenizer(std::shared_ptr<const ModelTokenizer> tokenizer, std::atomic<bool>& armed_flag, Pause& place)
-      : whole(std::move(tokenizer)), armed(armed_flag), pause(place) {}
-
-  Status append_bytes(int32_t id, ControlText control, std::string& bytes) const override {
-    if (armed.exchange(false)) pause.here();
-    return inner.append_bytes(id, control, bytes);
-  }
-  Result<Tokens> encode(std::string_view text, const EncodeOptions& options,
-                        std::vector<int64_t>* starts) const override {
-    return inner.encode(text, options, starts);
-  }
-  bool has_dummy_prefix() const override { return inner.has_dummy_prefix(); }
-  int32_t size() const override { return inner.size(); }
-  int32_t bos() const override { return inner.bos(); }
-  bool adds_bos() const override { return inner.adds_bos(); }
-  bool is_control(int32_t id) const override { return inner.is_control(id); }
-  int32_t find_control(std::string_view text) const override { return inner.find_control(text); }
-  Tokens eos() const override { return inner.eos(); }
-  std::string kind() const override { return inner.kind(); }
-
-  const std::shared_ptr<const ModelTokenizer> whole;
-  const Tokenizer& inner = whole->tokenizer();
-  std::atomic<bool>& armed;
-  Pause& pause;
-};
-
 class EngineLocks : public testing::Test {
  protected:
+  // The first token that becomes text after armed_ waits at pause_. That is inside TokenGenerator::next(), which
+  // samples the token before.
   EngineLocks() {
-    const auto whole = model_->tokenizer;
-    model_->tokenizer =
-        std::make_shared<const ModelTokenizer>(std::make_unique<PausingTokenizer>(whole, armed_, pause_),
-                                               whole->vocab_size(), whole->eos(), whole->chat_template());
+    HookedTokenizer::put_into(
+        *model_,
+        [this] {
+          if (armed_.exchange(false)) pause_.here();
+        },
+        nullptr);
   }
 
   std::shared_ptr<Session> fed(uint32_t seed) const {

@@ -48,6 +48,16 @@ TEST_P(JsonGolden, SameIdsAndTextsAsTokenizers) {
   }
 }
 
+TEST_P(JsonGolden, CancelledEncoding) {
+  auto made = make_json(bpe_configuration(GetParam()));
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  CancelToken cancel;
+  const EncodeOptions options{.cancel = &cancel};
+  EXPECT_EQ((*made)->encode("the grass", options).value(), (*made)->encode("the grass", {}).value());
+  cancel.cancel();
+  EXPECT_EQ((*made)->encode("the grass", options).status().code(), Code::kCancelled);
+}
+
 INSTANTIATE_TEST_SUITE_P(Configurations, JsonGolden,
                          testing::Values("gpt2", "prefix", "smollm", "llama3", "qwen2", "tekken", "mistral",
                                          "mistral_newer", "metaspace_always", "metaspace_never", "no_bytes",

@@ -120,5 +120,14 @@ TEST(SpecialTokens, FilesThatDoNotBelongTogether) {
   EXPECT_THAT(failure("", R"({"<x>": 500})").message(), HasSubstr("vocab_size is 500"));
 }
 
+TEST(CancelledEncoding, OfSentencePiece) {
+  const auto tokenizer = test_tokenizer("bpe_bytes");
+  CancelToken cancel;
+  const EncodeOptions options{.cancel = &cancel};
+  EXPECT_EQ(tokenizer->encode("the grass", options).value(), tokenizer->encode("the grass", {}).value());
+  cancel.cancel();
+  EXPECT_EQ(tokenizer->encode("the grass", options).status().code(), Code::kCancelled);
+}
+
 }  // namespace
 }  // namespace quire

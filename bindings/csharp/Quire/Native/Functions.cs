@@ -58,8 +58,12 @@ namespace Quire
 
         /// <summary>
         /// Cancels everything that runs, frees all sessions' memory and ends all threads: when it returns, none is
-        /// left. Afterwards every call on this runtime's surviving handles returns CLOSED, except release and
-        /// close, which are OK. Use it before unloading the library. Never call it from a callback.
+        /// left. Calls that run meanwhile and may take long (loading, saving, putting into a store, feeding,
+        /// editing or encoding text, quire_session_fill_random) soon return CLOSED, and leave what a call that
+        /// fails leaves; for the callbacks of those on a session it waits. Calls without a handle of this runtime
+        /// (quire_model_quantize, quire_snapshot_verify, quire_store_verify) go on. Afterwards every call on this
+        /// runtime's surviving handles returns CLOSED, except release and close, which are OK. Before unloading the
+        /// library use it, and wait for all of your calls. Never call it from a callback.
         /// [any-thread] since 0.1.
         /// </summary>
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
@@ -302,7 +306,8 @@ namespace Quire
         /// text without such places, takes about 200 bytes for a byte. A byte-level tokenizer takes about 60 bytes
         /// for a byte of the longest word or run of spaces. A tokenizer of tokenizer.json or a GGUF file takes time
         /// in proportion to n log n for any text of n bytes. Errors: INVALID_TEXT, INVALID_ARGUMENT,
-        /// BUFFER_TOO_SMALL, UNSUPPORTED (a regular expression of tokenizer.json takes too much work on this text).
+        /// BUFFER_TOO_SMALL, UNSUPPORTED (a regular expression of tokenizer.json takes too much work on this text),
+        /// CLOSED.
         /// [any-thread] since 0.1.
         /// </summary>
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
@@ -451,9 +456,9 @@ namespace Quire
         internal static extern void quire_session_release(IntPtr session);
 
         /// <summary>
-        /// Cancels an open stream, waits until no thread works on the session, and frees its memory. Calls on it
-        /// and on its stream return CLOSED as soon as a close has begun. A second close waits for the first and is
-        /// OK. Never from a callback.
+        /// Cancels an open stream and calls that run (see quire_runtime_close), waits until no thread works on the
+        /// session, and frees its memory. Calls on it and on its stream return CLOSED as soon as a close has begun.
+        /// A second close waits for the first and is OK. Never from a callback.
         /// [any-thread] since 0.1.
         /// </summary>
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]

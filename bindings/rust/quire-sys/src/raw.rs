@@ -1758,9 +1758,13 @@ extern "C" {
     pub fn quire_runtime_release(runtime: *mut quire_runtime);
 
     /// Cancels everything that runs, frees all sessions' memory and ends all threads: when it returns,
-    /// none is left. Afterwards every call on this runtime's surviving handles returns CLOSED, except
-    /// release and close, which are OK. Use it before unloading the library. Never call it from a
-    /// callback.
+    /// none is left. Calls that run meanwhile and may take long (loading, saving, putting into a store,
+    /// feeding, editing or encoding text, quire_session_fill_random) soon return CLOSED, and leave what
+    /// a call that fails leaves; for the callbacks of those on a session it waits. Calls without a
+    /// handle of this runtime (quire_model_quantize, quire_snapshot_verify, quire_store_verify) go on.
+    /// Afterwards every call on this runtime's surviving handles returns CLOSED, except release and
+    /// close, which are OK. Before unloading the library use it, and wait for all of your calls. Never
+    /// call it from a callback.
     ///
     /// [any-thread] since 0.1
     pub fn quire_runtime_close(runtime: *mut quire_runtime, err: *mut quire_error) -> quire_status;
@@ -2027,7 +2031,7 @@ extern "C" {
     /// spaces. A tokenizer of tokenizer.json or a GGUF file takes time in proportion to n log n for any
     /// text of n bytes.
     /// Errors: INVALID_TEXT, INVALID_ARGUMENT, BUFFER_TOO_SMALL, UNSUPPORTED (a regular expression of
-    /// tokenizer.json takes too much work on this text).
+    /// tokenizer.json takes too much work on this text), CLOSED.
     ///
     /// [any-thread] since 0.1
     pub fn quire_tokenizer_encode(
@@ -2208,9 +2212,9 @@ extern "C" {
     /// [any-thread] since 0.1
     pub fn quire_session_release(session: *mut quire_session);
 
-    /// Cancels an open stream, waits until no thread works on the session, and frees its memory. Calls
-    /// on it and on its stream return CLOSED as soon as a close has begun. A second close waits for the
-    /// first and is OK. Never from a callback.
+    /// Cancels an open stream and calls that run (see quire_runtime_close), waits until no thread works
+    /// on the session, and frees its memory. Calls on it and on its stream return CLOSED as soon as a
+    /// close has begun. A second close waits for the first and is OK. Never from a callback.
     ///
     /// [any-thread] since 0.1
     pub fn quire_session_close(session: *mut quire_session, err: *mut quire_error) -> quire_status;
