@@ -24,24 +24,29 @@ class RowKernels : public OnEverySchedule {
 };
 INSTANTIATE_TEST_SUITE_P(Orders, RowKernels, kSchedules, schedule_name);
 
+// Few rows, which have blocks of 1,024 threads, and more, which have smaller ones; wider than a block.
 TEST_P(RowKernels, NormaliseRows) {
+  struct Shape {
+    int64_t n, width, stride;
+  };
   for (const ElementType in : kFloatTypes) {
     for (const ElementType out : kFloatTypes) {
-      const int64_t n = 3, width = 333, stride = 340;
-      Elements x = random_elements(random_, in, n * stride, 3), y = random_elements(random_, out, n * stride);
-      const Elements before = y;
-      Shared<float> weight(width);
-      for (float& w : weight) w = std::uniform_real_distribution<float>(0.5f, 2)(random_);
-      ASSERT_EQ(run(&cuda::DeviceApi::rms_norm, x.rows(stride), weight.data(), 1e-5f, n, width, y.rows(stride)), 0);
-      for (int64_t r = 0; r < n; ++r) {
-        double sum = 0;
-        for (int64_t j = 0; j < width; ++j) sum += x[r * stride + j] * x[r * stride + j];
-        const double factor = 1 / std::sqrt(sum / width + 1e-5);
-        for (int64_t j = 0; j < width; ++j) {
-          const double expected = x[r * stride + j] * factor * weight[static_cast<size_t>(j)];
-          ASSERT_NEAR(y[r * stride + j], expected, tolerance(out, expected)) << r << " " << j;
+      for (const auto& [n, width, stride] : {Shape{3, 1333, 1340}, {65, 333, 340}}) {
+        Elements x = random_elements(random_, in, n * stride, 3), y = random_elements(random_, out, n * stride);
+        const Elements before = y;
+        Shared<float> weight(static_cast<size_t>(width));
+        for (float& w : weight) w = std::uniform_real_distribution<float>(0.5f, 2)(random_);
+        ASSERT_EQ(run(&cuda::DeviceApi::rms_norm, x.rows(stride), weight.data(), 1e-5f, n, width, y.rows(stride)), 0);
+        for (int64_t r = 0; r < n; ++r) {
+          double sum = 0;
+          for (int64_t j = 0; j < width; ++j) sum += x[r * stride + j] * x[r * stride + j];
+          const double factor = 1 / std::sqrt(sum / static_cast<double>(width) + 1e-5);
+          for (int64_t j = 0; j < width; ++j) {
+            const double expected = x[r * stride + j] * factor * weight[static_cast<size_t>(j)];
+            ASSERT_NEAR(y[r * stride + j], expected, tolerance(out, expected)) << r << " " << j;
+          }
+          for (int64_t j = width; j < stride; ++j) ASSERT_EQ(y[r * stride + j], before[r * stride + j]);
         }
-        for (int64_t j = width; j < stride; ++j) ASSERT_EQ(y[r * stride + j], before[r * stride + j]);
       }
     }
   }
