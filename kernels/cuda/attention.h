@@ -119,7 +119,7 @@ struct Attention {
   const float* query_scale = nullptr;             // f32 [n], another one for the logits of each query; may be null
   const Turns* turns = nullptr;                   // [head_dim / 2]
   const void* const* records[kRecordKinds] = {};  // by chunk
-  bool raw[kRecordKinds] = {};                    // their keys were stored unrotated
+  int64_t stored_div[kRecordKinds] = {1, 1, 1};   // their keys stand at offset / stored_div; 0: at 0
   ElementType narrow_type = ElementType::kInt8;   // of narrow records: kInt8 or kInt4
   const AttentionTile* tiles = nullptr;
   const AttentionPiece* pieces = nullptr;

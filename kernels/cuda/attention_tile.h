@@ -291,7 +291,7 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
     for (int i = thread_; i < kKeys * half_; i += Way::kThreads) {
       const int row = i / half_, pair = i % half_;
       double by = wanted(chunk_first + block.offset + row) - wanted(chunk_first);
-      if (!args_.raw[piece.kind]) by -= static_cast<double>(block.offset + row);
+      by -= static_cast<double>(stored_position(block.offset + row, args_.stored_div[piece.kind]));
       const Angle angle = angle_at(args_.turns[pair], split_position(by));
       T &first = keys[KeyTile::at(row, pair)], &second = keys[KeyTile::at(row, kWidth / 2 + pair)];
       const float a = to_float(first), b = to_float(second);

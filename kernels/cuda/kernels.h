@@ -70,15 +70,15 @@ struct KvShape {
   bool operator==(const KvShape&) const = default;
 };
 
-// Stores rows [0, n) as keys [*first_key, *first_key + n) of a sequence. Keys are rotated at their offset in the chunk,
-// or stored as they are if `raw`.
+// Stores rows [0, n) as keys [*first_key, *first_key + n) of a sequence. Each key is rotated at its offset in the
+// chunk divided by stored_div (floored; 0: not rotated).
 struct StoreKv {
   DeviceRows keys{};    // [n][n_kv_heads * head_dim], not rotated
   DeviceRows values{};  // the same
   int64_t n = 0;
   const int64_t* first_key = nullptr;
   KvShape shape{};
-  bool raw = false;
+  int64_t stored_div = 1;
   const Turns* turns = nullptr;    // [head_dim / 2]
   void* const* records = nullptr;  // by chunk of the text
 
@@ -87,10 +87,11 @@ struct StoreKv {
 int store_kv(Stream stream, const StoreKv& args);
 
 // Makes a record of two others: tokens [offset, chunk) of the first one, and behind them tokens [0, offset) of the
-// second one. Keys are turned to their new offsets.
+// second one. Keys are turned to where they stand at their new offsets.
 struct MoveKv {
   KvShape shape{};
-  const Turns* turns = nullptr;  // null: keys are stored unrotated, and are copied
+  const Turns* turns = nullptr;
+  int64_t stored_div = 1;  // as of StoreKv
   const void* first = nullptr;
   const void* second = nullptr;
   int64_t offset = 0;

@@ -47,7 +47,6 @@ __device__ __forceinline__ int64_t base_of(const ChosenSpan& span, int64_t j) {
 }
 __device__ __forceinline__ double key_position(const ChosenSpan& span, int64_t j) {
   const int64_t offset = j - base_of(span, j);
-  if (!span.turned) return static_cast<double>(offset);
   if (span.key_div == 0) return 0;
   return span.key_floor ? static_cast<double>(floor_div(offset, span.key_div))
                         : static_cast<double>(offset) / static_cast<double>(span.key_div);

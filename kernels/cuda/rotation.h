@@ -6,6 +6,11 @@
 
 namespace quire::cuda {
 
+// Where the key at `offset` of its chunk stands in its record. stored_div 0: keys are not rotated.
+__device__ __forceinline__ int stored_position(int64_t offset, int64_t stored_div) {
+  return stored_div == 0 ? 0 : static_cast<int>(offset) / static_cast<int>(stored_div);
+}
+
 struct Angle {
   float cosine, sine;
 };

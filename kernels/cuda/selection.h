@@ -140,8 +140,7 @@ struct ChosenSpan {
   int64_t key_period = 0;
   int64_t key_div = 1;
   bool key_floor = true;
-  bool turned = false;  // Span::Rotation::kRaw
-  int32_t span = 0;     // which one it is of Attention::spans
+  int32_t span = 0;  // which one it is of Attention::spans
 };
 
 // What the rows of a tile may choose from.

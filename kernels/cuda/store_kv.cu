@@ -23,7 +23,10 @@ __global__ void __launch_bounds__(kThreads) store_kv_kernel(StoreKv args) {
   Kv* const to_value = to_key + chunk * d;
   const float a = to_float(keys[head * d + pair]), b = to_float(keys[head * d + half + pair]);
   Angle angle{1, 0};
-  if (!args.raw) angle = angle_at(args.turns[pair], split_position(static_cast<double>(offset)));
+  if (args.stored_div > 0) {
+    const int position = stored_position(offset, args.stored_div);
+    angle = angle_at(args.turns[pair], split_position(static_cast<double>(position)));
+  }
   from_float(a * angle.cosine - b * angle.sine, to_key[0]);
   from_float(b * angle.cosine + a * angle.sine, to_key[half]);
   from_float(to_float(values[head * d + pair]), to_value[0]);
@@ -37,7 +40,8 @@ __global__ void __launch_bounds__(kThreads) move_kv_kernel(MoveKv args) {
   const int d = args.shape.head_dim, half = d / 2;
   const Kv* const source = static_cast<const Kv*>(to < n_first ? args.first : args.second);
   Kv* const target = static_cast<Kv*>(args.to);
-  const Position by = split_position(static_cast<double>(to - from));
+  const int change = stored_position(to, args.stored_div) - stored_position(from, args.stored_div);
+  const Position by = split_position(static_cast<double>(change));
   for (int i = static_cast<int>(threadIdx.x); i < args.shape.n_kv_heads * half; i += kThreads) {
     const int64_t head = int64_t{2} * (i / half) * chunk * d;
     const int pair = i % half;
@@ -45,7 +49,7 @@ __global__ void __launch_bounds__(kThreads) move_kv_kernel(MoveKv args) {
     Kv *const to_key = target + head + to * d + pair, *const to_value = to_key + chunk * d;
     to_value[0] = value[0];
     to_value[half] = value[half];
-    if (args.turns == nullptr) {
+    if (args.stored_div == 0) {
       to_key[0] = key[0];
       to_key[half] = key[half];
       continue;

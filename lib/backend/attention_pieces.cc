@@ -174,7 +174,6 @@ void Cutter::add_list(const Plan::List& list, const Tile& tile) {
   const size_t before = out_.pieces.size();
   for (int32_t s = list.begin; s < list.end; ++s) {
     const Span& span = plan_.spans[static_cast<size_t>(s)];
-    out_.any_raw = out_.any_raw || span.rotation == Span::Rotation::kRaw;
     int64_t begin = span.first_key;
     int64_t last = span.first_key + (span.count - 1) * span.stride;
     if (span.diagonal) {
@@ -247,7 +246,6 @@ void Cutter::add_selected(size_t index) {
     before += n_picks;
     for (int32_t s = list.begin; s < list.end; ++s) {
       const Span& span = plan_.spans[static_cast<size_t>(s)];
-      out_.any_raw = out_.any_raw || span.rotation == Span::Rotation::kRaw;
       const int64_t begin = std::max(span.first_key, chunk * n_keys);
       const int64_t end = std::min({span.first_key + (span.count - 1) * span.stride + 1, (chunk + 1) * n_keys,
                                     tile.first + tile.count - span.min_lag});

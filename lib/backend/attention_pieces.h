@@ -63,7 +63,6 @@ struct Pieces {
   std::vector<Piece> pieces;  // of a tile: ascending by kind, chunk and span
   std::vector<Pick> picks;    // of a piece: ascending by row; between tiles there may be others
   int64_t most_rows = 0;      // of a tile
-  bool any_raw = false;
 
   // The tile's pieces of a call with this window: [first, second). The condensed entries belong to the last window.
   std::pair<int32_t, int32_t> in_window(const Tile& tile, const AttentionArgs::Window& window) const;

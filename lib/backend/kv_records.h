@@ -72,7 +72,7 @@ struct KvRecord {
 // The records of one layer and KV kind, by chunk index.
 struct KvRecords {
   std::span<const KvRecord> chunks;
-  bool raw = false;  // keys were stored unrotated; spans over them have rotation kRaw
+  int64_t stored_div = 1;  // where keys are: stored_position
   // Not 0: records that lie at the same address and have the same version are the same, and at the same places.
   uint64_t version = 0;
 };

@@ -66,7 +66,7 @@ struct StepSequence {
   int64_t n = 0;                       // rows
   int64_t first_key = 0;               // index of the first row's own key among those of its kind
   const Rope* rope = nullptr;
-  bool raw_keys = false;  // the rows' own keys are stored unrotated
+  int64_t stored_div = 1;  // where the rows' own keys are stored: stored_position
   OldText old{};
   KvGeometry geometry{};
   float scale = 1;  // of the logits, all constant factors included
@@ -87,11 +87,12 @@ struct StoreKvArgs {
 };
 
 // Makes a record of two others: tokens [offset, chunk) of the first one, and behind them tokens [0, offset) of the
-// second one; 0 < offset < chunk. Values are copied. Keys, which are stored rotated at their offsets, are turned to
-// their new ones.
+// second one; 0 < offset < chunk. Values are copied. Keys are turned from where they are stored to where they are at
+// their new offsets.
 struct MoveKvArgs {
   KvGeometry geometry{};
-  const Rope* rope = nullptr;  // null: keys are stored unrotated, and are copied
+  const Rope* rope = nullptr;
+  int64_t stored_div = 1;
   KvRecord first{};
   KvRecord second{};
   int64_t offset = 0;

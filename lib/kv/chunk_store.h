@@ -50,7 +50,7 @@ struct ChunkStoreOptions {
   // Compressed records, before the file; 0: none. Their memory comes from host_memory, which must outlive the store.
   int64_t compressed_budget_bytes = 0;
   Allocator* host_memory = nullptr;
-  bool raw_keys = false;  // text keys are stored unrotated
+  int64_t stored_div = 1;  // where text keys are stored: stored_position
   // Where it narrows: old chunks have narrow records, and their full ones are dropped when no query reads them.
   OldText old{};
   int n_query_heads = 0;
@@ -190,7 +190,7 @@ class ChunkStore {
   int64_t window(int64_t n, Access access = Access::kRead) const;
   int64_t condensed_chunks() const { return table_.n_chunks(KvKind::kCondensed); }
   KvRecords layer(int layer, KvKind kind = KvKind::kText) const {
-    return {table_.layer(layer, kind), options_.raw_keys && kind == KvKind::kText, table_.version()};
+    return {table_.layer(layer, kind), kind == KvKind::kText ? options_.stored_div : 1, table_.version()};
   }
 
   Representations representations(int layer) const { return selection_.representations(layer); }

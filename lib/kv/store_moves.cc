@@ -173,7 +173,8 @@ Status ChunkStore::gather(Queue& queue, const Move& move, std::span<const Rope* 
       if (!widened[i]) from[i] = old[i].full->records[layer].place();
     }
     QUIRE_TRY(backend_.move_kv({queue}, {.geometry = geometry_,
-                                         .rope = options_.raw_keys ? nullptr : ropes[layer],
+                                         .rope = ropes[layer],
+                                         .stored_div = options_.stored_div,
                                          .first = from[0],
                                          .second = from[1],
                                          .offset = move.first_old % geometry_.chunk,
@@ -199,7 +200,7 @@ Status ChunkStore::represent(Queue& queue, int64_t chunk, std::span<const Rope* 
       const StepSequence sequence{.plan = std::make_shared<const Plan>(),
                                   .first_key = chunk * geometry_.chunk,
                                   .rope = rope,
-                                  .raw_keys = options_.raw_keys,
+                                  .stored_div = options_.stored_div,
                                   .geometry = geometry_};
       steps.emplace_back();
       QUIRE_ASSIGN(steps.back(), backend_.prepare_step({queue}, options_.n_query_heads, {&sequence, 1}));

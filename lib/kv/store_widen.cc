@@ -116,7 +116,7 @@ Status ChunkStore::narrow_moved(Queue& queue, int64_t query, const Rope* rope,
   QUIRE_TRY(make_records(KvKind::kNarrow, to_narrow_));
   const StepSequence sequence{.plan = std::make_shared<const Plan>(),
                               .rope = rope,
-                              .raw_keys = options_.raw_keys,
+                              .stored_div = options_.stored_div,
                               .old = options_.old,
                               .geometry = geometry_};
   steps.emplace_back();

@@ -32,12 +32,12 @@ Status validate_span(const Span& span, size_t index) {
       span.q_cap == -std::numeric_limits<double>::infinity()) {
     return broken(name + ": the query position is not a number");
   }
-  const bool raw = span.rotation == Span::Rotation::kRaw;
-  if (raw ? span.key_div < 0 : span.key_div != 1) {
-    return broken(name + ": key_div " + std::to_string(span.key_div) + (raw ? "" : " of stored keys"));
+  const bool divided = span.key_div != 1;
+  if (span.key_div < 0 || (divided && (span.diagonal || span.ranked))) {
+    return broken(name + ": key_div " + std::to_string(span.key_div));
   }
-  if (span.key_period < 0 || (span.key_period > 0 && (raw || span.diagonal || span.ranked))) {
-    return broken(name + ": key_period " + std::to_string(span.key_period) + (raw ? " of raw keys" : ""));
+  if (span.key_period < 0 || (span.key_period > 0 && (divided || span.diagonal || span.ranked))) {
+    return broken(name + ": key_period " + std::to_string(span.key_period) + (divided ? " of divided positions" : ""));
   }
   return {};
 }
@@ -77,7 +77,7 @@ Status validate_selected(const Plan& plan, const QueryBlock& block) {
   const Plan::List& list = plan.list(block, 0);
   for (int32_t index = list.begin; index < list.end; ++index) {
     const Span& span = plan.spans[static_cast<size_t>(index)];
-    if (span.kind != KvKind::kText || (span.ranked && span.rotation == Span::Rotation::kRaw)) {
+    if (span.kind != KvKind::kText) {
       return broken(span_name(static_cast<size_t>(index)) + " cannot be selected from");
     }
   }
@@ -164,10 +164,14 @@ int64_t Span::base_of(int64_t j) const {
 
 double Span::key_position(int64_t j) const {
   const int64_t offset = j - base_of(j);
-  if (rotation == Rotation::kStored) return static_cast<double>(offset);
   if (key_div == 0) return 0;
   return key_floor ? static_cast<double>(floor_div(offset, key_div))
                    : static_cast<double>(offset) / static_cast<double>(key_div);
+}
+
+bool Span::as_stored(int64_t stored_div, int64_t chunk) const {
+  if (key_div != stored_div) return false;
+  return key_div <= 1 || (key_floor && key_base % key_div == 0 && chunk % key_div == 0);
 }
 
 bool Span::visible(int64_t i, int64_t j) const {

@@ -1,10 +1,10 @@
 // An attention plan: which keys each query sees, and at which distances. Data only: a strategy writes it, an executor
 // runs it, a test prints it.
 //
-// Keys are counted from 0 among those of their kind. A key j of a chunk whose first key is c0 is stored rotated at j -
-// c0
-// ("stored") or unrotated ("raw"). The executor splits a span at chunk edges and rotates the query once per chunk to
-// its distance from c0, so no boundary of a plan needs to coincide with a chunk edge.
+// Keys are counted from 0 among those of their kind. A key j of a chunk whose first key is c0 is stored rotated at
+// stored_position(j - c0, stored_div), with the divisor of its store. The executor splits a span at chunk edges and
+// rotates the query once per chunk to its distance from c0, so no boundary of a plan needs to coincide with a chunk
+// edge. Keys that the span wants elsewhere than they are stored (Span::as_stored) are turned when they are read.
 #pragma once
 
 #include <algorithm>
@@ -30,22 +30,20 @@ constexpr KvKind kAllKvKinds[] = {KvKind::kText, KvKind::kCondensed, KvKind::kNa
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
+// Where the key at `offset` of its chunk is stored: rotated at this position. stored_div 0: not rotated.
+constexpr int64_t stored_position(int64_t offset, int64_t stored_div) {
+  return stored_div == 0 ? 0 : offset / stored_div;
+}
+
 // A run of keys as a block of queries sees it. For query i (its index in the text) and key j of the run
 // { first_key + t * stride : 0 <= t < count }:
 //   visible   iff  min_lag <= i - j <= max_lag  and  lag_stride divides i - j
 //   distance       Q(i) - P(j), with  Q(i) = min(i / q_div + q_offset, q_cap)
-//                                     P(j) = j - key_base                        (rotation kStored)
-//                                     P(j) = (j - key_base) mod key_period       (kStored with a key_period)
-//                                     P(j) = (j - key_base) / key_div            (rotation kRaw; key_div 0: P = 0)
+//                                     P(j) = (j - key_base) / key_div            (key_div 0: P = 0)
+//                                     P(j) = (j - key_base) mod key_period       (with a key_period)
 // i / q_div is floored if q_floor is set, else real; so is (j - key_base) / key_div by key_floor.
 struct Span {
-  enum class Rotation : int32_t {
-    kStored = 0,  // keys as the store holds them, rotated at their offset in the chunk
-    kRaw = 1,     // rotated on load at P(j), however the store holds them
-  };
-
   KvKind kind = KvKind::kText;
-  Rotation rotation = Rotation::kStored;
   int64_t first_key = 0;
   int64_t count = 0;
   int64_t stride = 1;
@@ -59,8 +57,8 @@ struct Span {
   int64_t key_base = 0;
   int64_t key_div = 1;
   bool key_floor = true;
-  // Key positions begin anew every so many keys; 0: never. The executor splits such a span where they do. Of stored
-  // keys only.
+  // Key positions begin anew every so many keys; 0: never. The executor splits such a span where they do. With key_div
+  // 1, of keys that are stored so.
   int64_t key_period = 0;
   // Of blocks with a selection: distances by rank instead (ChunkSelection::distance).
   bool ranked = false;
@@ -73,6 +71,8 @@ struct Span {
   int64_t base_of(int64_t j) const;
   bool visible(int64_t i, int64_t j) const;
   double distance(int64_t i, int64_t j) const { return query_position(i) - key_position(j); }
+  // Whether keys of a store with this divisor and chunks of `chunk` keys stand as far from each other as P has them.
+  bool as_stored(int64_t stored_div, int64_t chunk) const;
 };
 
 // Queries that share their span lists, with the indexes first_query + t * step. A list's spans are disjoint and sorted

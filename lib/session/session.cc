@@ -70,7 +70,7 @@ Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<Model> model, Ses
   store.runtime_compressed = runtime.kv_compressed();
   store.runtime_file = runtime.kv_file();
   store.io = runtime.io();
-  store.raw_keys = strategy->stores_raw_keys();
+  store.stored_div = strategy->stored_div();
   store.old = options.old_text;
   store.n_query_heads = llama.config().n_query_heads;
   store.selection = strategy->selection();

@@ -5,8 +5,8 @@
 namespace quire {
 
 FarMap::FarMap(int64_t window, const Span& far) : window_(window), far_(far) {
-  stores_raw_keys_ = true;
-  far_.rotation = Span::Rotation::kRaw;
+  // So that none of the many old keys has to be turned; where they stand at fractions, all are.
+  stored_div_ = far.key_floor ? far.key_div : 0;
   far_.min_lag = window;
 }
 
@@ -19,7 +19,6 @@ void FarMap::plan(int64_t first_query, int64_t n_queries, Plan& plan) const {
     spans.back().count = end - window_;
   }
   Span near;
-  near.rotation = Span::Rotation::kRaw;
   near.first_key = std::max<int64_t>(0, first_query - window_ + 1);
   near.count = end - near.first_key;
   near.max_lag = window_ - 1;

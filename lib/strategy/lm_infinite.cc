@@ -27,7 +27,6 @@ class LmInfinite final : public Strategy {
     std::vector<Span> spans;
     if (sinks_ > 0 && end > recent_) {
       Span sinks;
-      sinks.rotation = Span::Rotation::kRaw;
       sinks.count = std::min(sinks_, end - recent_);
       sinks.min_lag = recent_;
       sinks.q_cap = static_cast<double>(recent_);

@@ -7,8 +7,8 @@
 //             logits of query i times max(1, ln(i + 1) / ln(L)).
 // Invariants  1 <= w <= L - 1. Plain attention for texts of up to w + 1 tokens (with log_n that are not beyond L).
 // Complexity  O(n) keys per token.
-// Memory      Keys and values of all tokens, keys unrotated: nothing turns the many old ones, recent ones are rotated
-//             on load.
+// Memory      Keys and values of all tokens, keys unrotated: nothing turns the many old ones, recent ones are turned
+//             when they are read. With leaky > 0 all are.
 #include <algorithm>
 #include <cmath>
 

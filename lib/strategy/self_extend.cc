@@ -6,8 +6,9 @@
 // Here        Distance i - j if that is less than w, else floor(i / G) + w - floor(w / G) - floor(j / G).
 // Invariants  G >= 2, w < L; the text ends where the largest distance would reach L. Plain attention for texts of up to
 //             w tokens.
-// Complexity  O(n) keys per token, all rotated on load.
-// Memory      Keys and values of all tokens, keys unrotated.
+// Complexity  O(n) keys per token, those of the window turned when they are read.
+// Memory      Keys and values of all tokens, keys rotated at floor(offset in the chunk / G); where G does not divide
+//             kv_chunk they are unrotated, and all are turned.
 #include <algorithm>
 
 #include "lib/strategy/far_map.h"

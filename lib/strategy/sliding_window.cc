@@ -34,7 +34,7 @@ class Windowed final : public Strategy {
       : inner_(std::move(inner)), window_(window) {
     reach_ = window <= train_len ? kNoLimit : inner_->reach();
     reach_with_gaps_ = inner_->reach();  // there may be one inside any window
-    stores_raw_keys_ = inner_->stores_raw_keys();
+    stored_div_ = inner_->stored_div();
     takes_positions_ = inner_->takes_positions();
   }
 

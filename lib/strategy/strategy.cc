@@ -2,6 +2,7 @@
 #include "lib/strategy/strategy.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "lib/strategy/arguments.h"
 #include "lib/strategy/auto_choice.h"
@@ -19,6 +20,8 @@ class StrategyBuilder {
   static void finish(Strategy& strategy, RopeTable rope, int64_t kv_chunk, std::string canonical) {
     strategy.rope_ = std::move(rope);
     strategy.kv_chunk_ = kv_chunk;
+    // Groups of keys that share a position must not reach over the chunk's end.
+    if (strategy.stored_div_ > 1 && kv_chunk % strategy.stored_div_ != 0) strategy.stored_div_ = 0;
     strategy.canonical_ = std::move(canonical);
   }
   static void set_notice(Strategy& strategy, std::string notice) { strategy.notice_ = std::move(notice); }
@@ -165,10 +168,13 @@ Result<RopeScaling> checkpoint_rope(const std::string& term, RopeBase base) {
   return scaling;
 }
 
-// A stored chunk holds whole chunks of what a strategy selects.
+// A stored chunk holds whole chunks of what a strategy selects; where nothing else is wanted, whole groups of keys with
+// one position as well.
 Result<int64_t> read_kv_chunk(const Arguments& arguments, const Strategy& strategy, int64_t train_len) {
   const int64_t step = strategy.selects_chunks() ? strategy.selection().chunk : kChunkStep;
-  const int64_t usual = std::max<int64_t>(default_kv_chunk(train_len) / step, 1) * step;
+  const int64_t good = std::lcm(step, std::max<int64_t>(strategy.stored_div(), 1));
+  const int64_t most = default_kv_chunk(train_len), unit = good <= most ? good : step;
+  const int64_t usual = std::max<int64_t>(most / unit, 1) * unit;
   return arguments.integer("kv_chunk", step, kMostKvChunk, usual, step);
 }
 

@@ -125,8 +125,8 @@ class Strategy {
   // Whether plans select chunks: the store then keeps representations.
   bool selects_chunks() const { return selection_.count > 0; }
   const ChunkSelection& selection() const { return selection_; }
-  // Whether keys are stored rotated at their offset in the chunk, or raw.
-  bool stores_raw_keys() const { return stores_raw_keys_; }
+  // Where text keys are stored (stored_position), so that few of those that plans show have to be turned.
+  int64_t stored_div() const { return stored_div_; }
   // Whether distances are those of positions, so that the caller may set these (TextPositions): one list of unit
   // strides for all heads, stored keys.
   bool takes_positions() const { return takes_positions_; }
@@ -142,7 +142,7 @@ class Strategy {
   int64_t reach_with_gaps_ = kNoLimit;
   int64_t kv_chunk_ = 0;
   RopeTable rope_;
-  bool stores_raw_keys_ = false;
+  int64_t stored_div_ = 1;
   ChunkSelection selection_;  // count 0: every head sees keys by their positions alone
   bool condenses_ = false;
   bool takes_positions_ = false;

@@ -86,7 +86,7 @@ class CudaAttention : public WatchedBackend {
         to = {pages.back().get(), bytes};
         QUIRE_TRY(device_->upload(*queue_, record.data(), *to.page, to.offset, bytes));
       }
-      own.records[kind] = {records[kind], args.records[kind].raw};
+      own.records[kind] = {records[kind], args.records[kind].stored_div};
     }
     const Status status = device_->attention(exec, *prepared, {&own, 1});
     if (status.ok()) {
@@ -162,13 +162,13 @@ TEST_P(CudaAttentionKernel, MatchesTheReference) {
   const Shape shapes[] = {{4, 1, 64, 64, kBF16},  {1, 1, 96, 48, kF16}, {2, 2, 32, 256, kF16},
                           {3, 1, 128, 80, kBF16}, {8, 1, 48, 16, kF16}, {1, 2, 16, 112, kBF16}};
   for (const Shape& shape : shapes) {
-    const AttentionScene rotated(whole, random, shape, false), raw(whole, random, shape, true);
+    AttentionScenes scenes(whole, random, shape);
     if (testing::Test::HasFatalFailure()) return;
     for (const PlanCase& plan_case : plan_cases()) {
       if (!all && random.between(0, 9) > 0) continue;
       SCOPED_TRACE(plan_case.name + "; " + shape.name());
       const Plan plan = make_plan(plan_case, kFirst, kQueries, shape.n_query_heads());
-      const AttentionScene& scene = plan_case.raw ? raw : rotated;
+      const AttentionScene& scene = scenes.stored_by(plan_case.stored_div);
       const auto expected = scene.expected(plan, random.between(0, 4), 5);
       CudaMachine* const machines[] = {&whole, &parts, &wide};
       expect_near(scene.run(*machines[random.between(0, 2)], plan, kFirst, kQueries), expected, shape,
@@ -191,13 +191,13 @@ TEST_P(CudaAttentionKernel, MatchesTheReferenceForOldText) {
       {3, 1, 128, 80, kBF16, 0, kInt4}, {2, 2, 48, 48, kF16, 100, kInt4}, {2, 1, 32, 256, kF16, 0, kInt4},
       {1, 1, 22, 16, kF16, 1, kInt4},   {8, 1, 96, 64, kBF16, 0, kInt4},  {1, 1, 64, 112, kBF16, 40, kInt4}};
   for (const Shape& shape : shapes) {
-    const AttentionScene rotated(whole, random, shape, false), raw(whole, random, shape, true);
+    AttentionScenes scenes(whole, random, shape);
     if (testing::Test::HasFatalFailure()) return;
     for (const PlanCase& plan_case : plan_cases()) {
       if (random.between(0, 15) >= (all ? 4 : 1)) continue;
       SCOPED_TRACE(plan_case.name + "; " + shape.name() + " to " + element_name(shape.old_type));
       const Plan plan = make_plan(plan_case, kFirst, kQueries, shape.n_query_heads());
-      const AttentionScene& scene = plan_case.raw ? raw : rotated;
+      const AttentionScene& scene = scenes.stored_by(plan_case.stored_div);
       const auto expected = scene.expected(plan, random.between(0, 4), 5);
       CudaMachine* const machines[] = {&whole, &parts, &wide};
       expect_near(scene.run(*machines[random.between(0, 2)], plan, kFirst, kQueries), expected, shape,
@@ -232,7 +232,7 @@ TEST_P(CudaAttentionKernel, MatchesTheReferenceForSelections) {
                           {{2, 2, 32, 128, kBF16, 100, kInt4}, 32, 6}};
   for (const Selected& s : all) {
     SCOPED_TRACE(s.shape.name());
-    AttentionScene scene(whole, random, s.shape, false);
+    AttentionScene scene(whole, random, s.shape, 1);
     scene.select(random, s.chunk, s.count);
     if (testing::Test::HasFatalFailure()) return;
     Plan by_rank, by_place, both;
@@ -273,7 +273,7 @@ TEST_P(CudaAttentionKernel, MatchesTheReferenceForFewQueriesThatSelect) {
   for (const Selected& s : all) {
     if (&s != &all[static_cast<size_t>(GetParam().schedule) % std::size(all)]) continue;
     SCOPED_TRACE(s.shape.name());
-    AttentionScene scene(whole, random, s.shape, false);
+    AttentionScene scene(whole, random, s.shape, 1);
     scene.select(random, s.chunk, s.count);
     if (testing::Test::HasFatalFailure()) return;
     const int64_t first = s.first >= 0 ? s.first : kFirst + random.between(0, kQueries - s.n);
@@ -281,7 +281,7 @@ TEST_P(CudaAttentionKernel, MatchesTheReferenceForFewQueriesThatSelect) {
     by_place[0].key_period = 23, by_place[0].q_cap = 50;
     by_place[1].max_lag = 150, by_place[1].q_offset = 3;
     std::vector<Span> turned = {run_of(0, 290, false), run_of(290, 41, false)};
-    turned[0].rotation = Span::Rotation::kRaw, turned[0].key_base = 7, turned[0].key_div = 3;
+    turned[0].key_base = 7, turned[0].key_div = 3;
     turned[0].min_lag = 2;
     for (const auto& spans : {std::vector<Span>{run_of(0, kFirst + kQueries, true)}, by_place, turned}) {
       Plan plan;
@@ -311,7 +311,7 @@ TEST_P(CudaAttentionKernel, MatchesTheReferenceForFewRows) {
                           {8, 1, 32, 256, kF16}, {3, 1, 128, 80, kBF16, 0, kInt4},
                           {16, 1, 48, 16, kF16}, {1, 1, 22, 16, kBF16, 1}};
   for (const Shape& shape : shapes) {
-    const AttentionScene rotated(whole, random, shape, false), raw(whole, random, shape, true);
+    AttentionScenes scenes(whole, random, shape);
     if (testing::Test::HasFatalFailure()) return;
     for (const PlanCase& plan_case : plan_cases()) {
       if (!all && random.between(0, 9) > 0) continue;
@@ -320,7 +320,7 @@ TEST_P(CudaAttentionKernel, MatchesTheReferenceForFewRows) {
       const int64_t n = random.between(1, std::max<int64_t>(1, cuda::kFewTileRows / group));
       const int64_t first = kFirst + random.between(0, kQueries - n);
       const Plan plan = make_plan(plan_case, first, n, shape.n_query_heads());
-      const AttentionScene& scene = plan_case.raw ? raw : rotated;
+      const AttentionScene& scene = scenes.stored_by(plan_case.stored_div);
       const auto expected = scene.expected(plan);
       const auto width = static_cast<int64_t>(expected.size()) / kQueries;
       const std::vector<double> rows(expected.begin() + (first - kFirst) * width,
@@ -339,7 +339,7 @@ TEST_P(CudaAttentionKernel, OfPartsIsThatOfTheWhole) {
   for (const Shape& shape :
        {Shape{4, 2, 64, 48, kF16}, Shape{4, 2, 64, 16, kF16, 40}, Shape{2, 1, 96, 48, kF16, 0, kInt4}}) {
     SCOPED_TRACE(shape.name());
-    const AttentionScene scene(whole, random, shape, false);
+    const AttentionScene scene(whole, random, shape, 1);
     if (testing::Test::HasFatalFailure()) return;
     for (const int64_t n : {int64_t{1}, int64_t{3}}) {
       Plan plan;
@@ -364,13 +364,13 @@ TEST_P(CudaAttentionKernel, WindowsChangeNoBit) {
   CudaMachine machine(0, warpgroups);
   for (const Shape& shape : {Shape{4, 1, 32, 16, kF16}, Shape{2, 2, 24, 112, kBF16}, Shape{2, 2, 64, 16, kF16, 40},
                              Shape{2, 1, 48, 112, kBF16, 0, kInt4}}) {
-    const AttentionScene rotated(machine, random, shape, false), raw(machine, random, shape, true);
+    AttentionScenes scenes(machine, random, shape);
     const int64_t n_chunks = ceil_div(AttentionScene::kTextKeys, shape.chunk);
     const std::vector<int64_t> cuts[] = {{n_chunks / 3, n_chunks / 3, 2 * n_chunks / 3}, {1, n_chunks - 1, n_chunks}};
     for (const PlanCase& plan_case : plan_cases()) {
       if (random.between(0, 11) > 0) continue;
       SCOPED_TRACE(plan_case.name + "; " + shape.name());
-      const AttentionScene& scene = plan_case.raw ? raw : rotated;
+      const AttentionScene& scene = scenes.stored_by(plan_case.stored_div);
       const Plan plan = make_plan(plan_case, kFirst + 20, 9, shape.n_query_heads());
       const auto whole = scene.run(machine, plan, kFirst + 20, 9);
       expect_same_bits(whole, scene.run(machine, plan, kFirst + 20, 9, {.cuts = cuts[random.between(0, 1)]}),
@@ -392,11 +392,11 @@ TEST_P(CudaAttentionKernel, SharesAreTheDefinition) {
   const int64_t n_keys = AttentionScene::kTextKeys;
   for (const Shape& shape : {Shape{4, 1, 32, 16, kF16}, Shape{2, 2, 48, 64, kBF16}, Shape{2, 2, 64, 32, kF16, 60},
                              Shape{2, 1, 32, 64, kBF16, 0, kInt4}}) {
-    const AttentionScene rotated(whole, random, shape, false), raw(whole, random, shape, true);
+    AttentionScenes scenes(whole, random, shape);
     for (const PlanCase& plan_case : plan_cases()) {
       if (random.between(0, 9) > 0 || plan_case.name == "scaled") continue;
       SCOPED_TRACE(plan_case.name + "; " + shape.name());
-      const AttentionScene& scene = plan_case.raw ? raw : rotated;
+      const AttentionScene& scene = scenes.stored_by(plan_case.stored_div);
       const Plan plan = make_plan(plan_case, kFirst, kQueries, shape.n_query_heads());
       const int64_t first_row = random.between(0, 5), first_key = random.between(0, 40);
       SharesAsked asked{first_row, first_key, random.between(first_key, n_keys)}, in_windows = asked;
@@ -423,7 +423,7 @@ TEST_P(CudaAttentionKernel, SharesOfSelectedChunks) {
   Random random;
   SCOPED_TRACE(random.trace());
   CudaMachine machine;
-  AttentionScene scene(machine, random, {2, 2, 32, 64, kF16}, false);
+  AttentionScene scene(machine, random, {2, 2, 32, 64, kF16}, 1);
   scene.select(random, 32, 4);
   Plan plan;
   plan.selection = {.chunk = 32, .count = 4};
@@ -443,7 +443,7 @@ TEST_P(CudaAttentionKernel, SharesOfSelectedChunks) {
 TEST_P(CudaAttentionKernel, NoKeysGiveZero) {
   Random random;
   CudaMachine machine(0, in_wide_tiles());
-  const AttentionScene scene(machine, random, {2, 2, 32, 16, kF16}, false);
+  const AttentionScene scene(machine, random, {2, 2, 32, 16, kF16}, 1);
   Plan plan;
   plan.add_block(kFirst, 3, {});
   Span late = run_of(0, kFirst + 5, false);

@@ -287,15 +287,15 @@ TEST(CudaBackend, LooksUpRowsOfEveryType) {
   }
 }
 
-// Keys and values of both types, raw and rotated, in uneven parts; then a record of two of them.
+// Keys and values of both types, keys stored in several ways, in uneven parts; then a record of two of them.
 TEST(CudaBackend, RecordsAreThoseOfTheCpu) {
   Random random;
   SCOPED_TRACE(random.trace());
   Device device;
   Machine cpu;
   for (const ElementType type : {ElementType::kF16, kBF16}) {
-    for (const bool raw : {false, true}) {
-      SCOPED_TRACE(std::string(element_name(type)) + (raw ? ", raw" : ""));
+    for (const int64_t stored_div : {1, 0, 4}) {
+      SCOPED_TRACE(std::string(element_name(type)) + ", stored_div " + std::to_string(stored_div));
       const KvGeometry g{2, 24, 32, type};
       RopeTable table;
       for (int a = 0; a < g.head_dim / 2; ++a) table.theta.push_back(std::pow(10000.0, -2.0 * a / g.head_dim));
@@ -321,20 +321,21 @@ TEST(CudaBackend, RecordsAreThoseOfTheCpu) {
                                       .n = n,
                                       .first_key = first,
                                       .rope = rope.get(),
-                                      .raw_keys = raw,
+                                      .stored_div = stored_div,
                                       .geometry = g};
           const auto step = take(backend.prepare_step({queue}, 2, {&sequence, 1}));
           ASSERT_TRUE(backend
                           .store_kv({queue}, *step,
                                     {.keys = Rows{ks.get(), 0, kWidth, rows}.at(first),
                                      .values = Rows{vs.get(), 0, kWidth, rows}.at(first),
-                                     .records = {records, raw}})
+                                     .records = {records, stored_div}})
                           .ok());
           ASSERT_TRUE(finish_queue(backend, queue).ok());
         }
         ASSERT_TRUE(backend
                         .move_kv({queue}, {.geometry = g,
-                                           .rope = raw ? nullptr : rope.get(),
+                                           .rope = rope.get(),
+                                           .stored_div = stored_div,
                                            .first = records[0],
                                            .second = records[1],
                                            .offset = 11,

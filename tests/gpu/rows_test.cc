@@ -163,7 +163,7 @@ TEST_P(RowKernels, CopyRowsToTheirTurns) {
 TEST_P(RowKernels, StoreKeysAtTheirOffsets) {
   for (const ElementType in : kFloatTypes) {
     for (const ElementType type : {ElementType::kBF16, ElementType::kF16}) {
-      for (const bool raw : {false, true}) {
+      for (const int64_t stored_div : {1, 0, 4}) {
         const cuda::KvShape shape{3, 40, 24, type};
         const int64_t n = 31, first = 41, width = 120, elements = 2 * width * shape.chunk;
         const Shared<int64_t> first_key{first};
@@ -179,7 +179,7 @@ TEST_P(RowKernels, StoreKeysAtTheirOffsets) {
           turns.push_back({static_cast<float>(turn), static_cast<float>(turn - static_cast<float>(turn))});
         }
         ASSERT_EQ(run(&cuda::DeviceApi::store_kv, {keys.rows(width), values.rows(width), n, first_key.data(), shape,
-                                                   raw, turns.data(), addresses.data()}),
+                                                   stored_div, turns.data(), addresses.data()}),
                   0);
         for (int64_t r = 0; r < n; ++r) {
           const int64_t j = first + r, offset = j % shape.chunk;
@@ -187,8 +187,8 @@ TEST_P(RowKernels, StoreKeysAtTheirOffsets) {
           for (int64_t h = 0; h < 3; ++h) {
             for (int64_t d = 0; d < 40; ++d) {
               const int64_t pair = d % 20, at = r * width + h * 40;
-              const double angle =
-                  raw ? 0 : 2 * M_PI * exact_turns[static_cast<size_t>(pair)] * static_cast<double>(offset);
+              const double angle = 2 * M_PI * exact_turns[static_cast<size_t>(pair)] *
+                                   static_cast<double>(stored_div == 0 ? 0 : offset / stored_div);
               const double a = keys[at + pair], b = keys[at + 20 + pair];
               const double expected =
                   d < 20 ? a * std::cos(angle) - b * std::sin(angle) : b * std::cos(angle) + a * std::sin(angle);

@@ -402,14 +402,14 @@ class CpuBackend final : public Backend {
     const StepSequence& sequence = cpu_step(step).at(args.sequence);
     const KvGeometry& g = sequence.geometry;
     const RecordLayout layout(g);
-    const auto* rope = sequence.raw_keys ? nullptr : static_cast<const RopeCache*>(sequence.rope);
+    const auto* rope = sequence.stored_div == 0 ? nullptr : static_cast<const RopeCache*>(sequence.rope);
     const int64_t d = g.head_dim;
     const size_t bytes = static_cast<size_t>(pool_.n_threads() * d) * sizeof(float);
     auto* rotated = static_cast<float*>(workspace_.require(bytes));
     if (!rotated) return out_of_memory(bytes, "rotated keys");
     return for_rows(exec, sequence.n, [&](int64_t r, int thread) {
       const int64_t index = sequence.first_key + r;
-      const int64_t offset = index % g.chunk;
+      const int64_t offset = index % g.chunk, position = stored_position(offset, sequence.stored_div);
       std::byte* record = record_ptr(args.records.chunks[static_cast<size_t>(index / g.chunk)]);
       const float* keys = rows_ptr(args.keys.at(r));
       const float* values = rows_ptr(args.values.at(r));
@@ -417,7 +417,7 @@ class CpuBackend final : public Backend {
         const float* key = keys + head * d;
         if (rope) {
           float* own = rotated + thread * d;
-          rotate(key, rope->chunk_cos(offset), rope->chunk_sin(offset), 1, d, own);
+          rotate(key, rope->chunk_cos(position), rope->chunk_sin(position), 1, d, own);
           key = own;
         }
         store_key(key, d, g.type, record + layout.keys(head), offset);
@@ -431,13 +431,16 @@ class CpuBackend final : public Backend {
     const KvGeometry& g = args.geometry;
     const RecordLayout layout(g);
     const int64_t d = g.head_dim;
-    const size_t bytes = static_cast<size_t>((pool_.n_threads() + 2) * d) * sizeof(float);
-    auto* turns = static_cast<float*>(workspace_.require(bytes));  // cos and sin of each turn; then a key a thread
-    if (!turns) return out_of_memory(bytes, "turned keys");
+    // Stored positions of a record's tokens change by one of two neighbouring numbers.
     const int64_t n_first = g.chunk - args.offset;
-    if (const auto* rope = static_cast<const RopeCache*>(args.rope)) {
-      rope->angles(static_cast<double>(-args.offset), turns, turns + d / 2);
-      rope->angles(static_cast<double>(n_first), turns + d, turns + d + d / 2);
+    const int64_t changes[2] = {args.stored_div == 0 ? 0 : -ceil_div(args.offset, args.stored_div),
+                                stored_position(n_first, args.stored_div)};
+    const size_t bytes = static_cast<size_t>((pool_.n_threads() + 4) * d) * sizeof(float);
+    auto* turns = static_cast<float*>(workspace_.require(bytes));  // cos and sin of each change; then a key a thread
+    if (!turns) return out_of_memory(bytes, "turned keys");
+    for (int64_t i = 0; args.stored_div > 0 && i < 4; ++i) {
+      float* const turn = turns + i * d;
+      static_cast<const RopeCache*>(args.rope)->angles(static_cast<double>(changes[i / 2] + i % 2), turn, turn + d / 2);
     }
     const size_t row = row_bytes(g.type, d);
     return for_rows(exec, g.chunk, [&](int64_t to, int thread) {
@@ -445,11 +448,12 @@ class CpuBackend final : public Backend {
       const int64_t from = of_first ? to + args.offset : to - n_first;
       const std::byte* source = record_ptr(of_first ? args.first : args.second);
       std::byte* target = record_ptr(args.to);
-      const float* turn = of_first ? turns : turns + d;
-      float* key = turns + (2 + thread) * d;
+      const int64_t change = stored_position(to, args.stored_div) - stored_position(from, args.stored_div);
+      const float* turn = of_first ? turns + (change - changes[0]) * d : turns + (2 + change - changes[1]) * d;
+      float* key = turns + (4 + thread) * d;
       for (int64_t head = 0; head < g.n_kv_heads; ++head) {
         load_key(g.type, source + layout.keys(head), from, d, key);
-        if (args.rope) rotate(key, turn, turn + d / 2, 1, d, key);
+        if (args.stored_div > 0) rotate(key, turn, turn + d / 2, 1, d, key);
         store_key(key, d, g.type, target + layout.keys(head), to);
         std::memcpy(target + layout.values(head) + static_cast<size_t>(to) * row,
                     source + layout.values(head) + static_cast<size_t>(from) * row, row);

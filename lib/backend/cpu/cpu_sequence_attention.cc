@@ -60,9 +60,9 @@ void scale(float* x, const float* by, int64_t n) {
 
 }  // namespace
 
-size_t scratch_floats(int64_t most_rows, int64_t d, int64_t chunk, bool raw) {
+size_t scratch_floats(int64_t most_rows, int64_t d, int64_t chunk, bool turns) {
   const int64_t keys = round_up(chunk, kKeyBlock);
-  return static_cast<size_t>(most_rows * (d + keys) + d + (raw ? keys * d + 2 * d : 0)) +
+  return static_cast<size_t>(most_rows * (d + keys) + d + (turns ? keys * d + 2 * d : 0)) +
          2 * partial_floats(most_rows, d);
 }
 
@@ -81,6 +81,7 @@ SequenceRun::SequenceRun(const CpuStep& step, const AttentionArgs& args, ThreadP
         tiling::cut_selected({*sequence_.plan, n_heads_, sequence_.geometry.n_kv_heads, l_, sequence_.old},
                              static_cast<const int32_t*>(args.selection->host()) + args.selection_offset, &pool);
   }
+  turns_ = !std::ranges::all_of(sequence_.plan->spans, [this](const Span& span) { return as_stored(span); });
   most_rows_ = std::max(sequence_.pieces.most_rows, selected_.most_rows);
   for (int64_t row = 0; row < most_rows_; ++row) all_rows_.push_back({static_cast<int32_t>(row), 0});
 }
@@ -135,13 +136,7 @@ void SequenceRun::rotate_queries(const Tile& tile, const Piece& piece, PickSpan 
 double SequenceRun::turn(const Piece& piece, int64_t j) const {
   const int64_t first = piece.chunk * l_;
   const double wanted = piece.span->key_position(j) - piece.span->key_position(first);
-  return records(piece).raw ? wanted : wanted - static_cast<double>(j - first);
-}
-
-// Whether the record's keys stand where the span wants them.
-bool SequenceRun::as_stored(const Piece& piece) const {
-  const Span& span = *piece.span;
-  return span.rotation == Span::Rotation::kStored || span.key_div == (records(piece).raw ? 0 : 1);
+  return wanted - static_cast<double>(stored_position(j - first, records(*piece.span).stored_div));
 }
 
 SequenceRun::Stored SequenceRun::stored(const Tile& tile, const Piece& piece) const {
@@ -154,7 +149,7 @@ SequenceRun::Stored SequenceRun::stored(const Tile& tile, const Piece& piece) co
     return {sequence_.old.type, record + narrow_.keys(tile.kv_head), record + narrow_.values(tile.kv_head),
             scales(narrow_.key_scales(tile.kv_head)), scales(narrow_.value_scales(tile.kv_head))};
   }
-  const std::byte* record = record_ptr(records(piece).chunks[chunk]);
+  const std::byte* record = record_ptr(records(*piece.span).chunks[chunk]);
   return {sequence_.geometry.type, record + layout_.keys(tile.kv_head), record + layout_.values(tile.kv_head), nullptr,
           nullptr};
 }
@@ -197,7 +192,7 @@ void SequenceRun::run_piece(const Work& work, const Piece& piece, PickSpan rows,
   rotate_queries(tile, piece, rows, rotated, angles);
   const void* keys = own.keys;
   ElementType key_type = own.type;
-  if (!as_stored(piece)) {
+  if (!as_stored(span)) {
     keys = turned_keys(piece, own, angles + 3 * d_, angles);
     key_type = ElementType::kF32;
   } else if (own.key_scales) {

@@ -25,8 +25,8 @@ inline size_t partial_floats(int64_t rows, int64_t d) { return static_cast<size_
 inline Partial partial_at(float* memory, int64_t rows) { return {memory, memory + rows, memory + 2 * rows}; }
 
 // Floats that a thread works in: rotated queries, scores, one partial, one running result, angles, and where keys are
-// rotated on load (raw) those of a chunk.
-size_t scratch_floats(int64_t most_rows, int64_t d, int64_t chunk, bool raw);
+// turned the keys of a chunk.
+size_t scratch_floats(int64_t most_rows, int64_t d, int64_t chunk, bool turns);
 
 // Made for one call; step and args must outlive it. Its const functions: any thread.
 class SequenceRun {
@@ -96,7 +96,7 @@ class SequenceRun {
 
  private:
   // Where in scratch the sums of a piece lie.
-  size_t sums_at() const { return scratch_floats(most_rows_, d_, l_, sequence_.pieces.any_raw || selected_.any_raw); }
+  size_t sums_at() const { return scratch_floats(most_rows_, d_, l_, turns_); }
   double position(const Tile& tile, const Piece& piece, const Pick& pick) const;
   void rotate_queries(const Tile& tile, const Piece& piece, PickSpan rows, float* rotated, float* angles) const;
   // The keys and values of a piece, as one record of them holds them.
@@ -108,9 +108,9 @@ class SequenceRun {
     const float* value_scales;  // [chunk]; likewise
   };
   Stored stored(const Tile& tile, const Piece& piece) const;
-  const KvRecords& records(const Piece& piece) const { return args_.records[static_cast<size_t>(piece.span->kind)]; }
+  const KvRecords& records(const Span& span) const { return args_.records[static_cast<size_t>(span.kind)]; }
   double turn(const Piece& piece, int64_t j) const;
-  bool as_stored(const Piece& piece) const;
+  bool as_stored(const Span& span) const { return span.as_stored(records(span).stored_div, l_); }
   const float* turned_keys(const Piece& piece, const Stored& stored, float* turned, float* angles) const;
   float* saved(const Tile& tile, int64_t row) const {
     const int64_t head = tile.first_head + row % tile.heads;
@@ -142,6 +142,7 @@ class SequenceRun {
   const int64_t n_cells_;  // of a row
   Pieces selected_;        // of the blocks with a selection
   int64_t most_rows_ = 0;
+  bool turns_ = false;  // keys of some span are not where it wants them
   std::vector<Pick> all_rows_;
 };
 

@@ -24,8 +24,7 @@ class Lister {
 
  private:
   bool turned(const Span& span) const {
-    const bool raw = options_.raw[static_cast<size_t>(span.kind)];
-    return span.rotation == Span::Rotation::kRaw && span.key_div != (raw ? 0 : 1);
+    return !span.as_stored(options_.stored_div[static_cast<size_t>(span.kind)], options_.chunk);
   }
 
   void add_span(const Span& span) {

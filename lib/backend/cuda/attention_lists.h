@@ -20,8 +20,8 @@ struct AttentionLists {
 };
 
 struct ListOptions {
-  int64_t chunk = 0;            // of the stored records
-  bool raw[kRecordKinds] = {};  // their keys were stored unrotated
+  int64_t chunk = 0;                             // of the stored records
+  int64_t stored_div[kRecordKinds] = {1, 1, 1};  // where their keys are: stored_position
   // Text keys of a part, a multiple of the chunk: a tile whose pieces reach over several parts is work for as many
   // blocks, whose results are merged. Parts begin at multiples of this, whatever the tile. 0: no parts.
   int64_t part_keys = 0;

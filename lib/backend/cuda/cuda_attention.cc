@@ -30,9 +30,9 @@ class Call {
     for (size_t kind = 0; kind < kRecordKinds; ++kind) {
       if (kind == kNarrowRecord && !sequence_.old.narrows()) continue;
       QUIRE_ASSIGN(kernel_.records[kind], queue_.records(args_.records[kind]));
-      kernel_.raw[kind] = args_.records[kind].raw;
+      kernel_.stored_div[kind] = args_.records[kind].stored_div;
     }
-    kernel_.raw[kNarrowRecord] = kernel_.raw[kTextRecord];
+    kernel_.stored_div[kNarrowRecord] = kernel_.stored_div[kTextRecord];
     kernel_.narrow_type = sequence_.old.type;
     const ChunkSelection& selection = sequence_.plan->selection;
     kernel_.ranks = {selection.chunk, selection.count, selection.one_in};
@@ -44,7 +44,7 @@ class Call {
     kernel_.wide = sequence_.wide();
     kernel_.few = sequence_.few && !windowed_;
     int32_t n_parts = 0;
-    const bool as_prepared = !windowed_ && args_.records[0].raw == sequence_.raw_keys;
+    const bool as_prepared = !windowed_ && args_.records[0].stored_div == sequence_.stored_div;
     if (selects_ && as_prepared && sequence_.chosen.n_tiles > 0) {
       QUIRE_ASSIGN(n_parts, list_chosen());
     } else if (selects_ || !as_prepared) {
@@ -91,7 +91,7 @@ class Call {
   Result<int32_t> make_lists() {
     const Plan& plan = *sequence_.plan;
     ListOptions options = CudaStep::list_options(sequence_);
-    for (size_t kind = 0; kind < kRecordKinds; ++kind) options.raw[kind] = args_.records[kind].raw;
+    for (size_t kind = 0; kind < kRecordKinds; ++kind) options.stored_div[kind] = args_.records[kind].stored_div;
     options.window = args_.window;
     if (windowed_) options.part_keys = 0;  // a row's result goes from window to window as one
     AttentionLists lists;

@@ -217,7 +217,7 @@ class CudaBackend final : public Backend {
     of.n = sequence.n;
     of.first_key = cuda_step(step).first_key(args.sequence);
     of.shape = shape_of(sequence.geometry);
-    of.raw = sequence.raw_keys;
+    of.stored_div = sequence.stored_div;
     of.turns = turns_of(sequence.rope);
     QUIRE_ASSIGN(of.records, cuda_queue(exec.queue).records(args.records));
     return launch<&DeviceApi::store_kv>(exec, "storing keys", of);
@@ -226,6 +226,7 @@ class CudaBackend final : public Backend {
     MoveKv of;
     of.shape = shape_of(args.geometry);
     of.turns = turns_of(args.rope);
+    of.stored_div = args.stored_div;
     of.first = address(args.first);
     of.second = address(args.second);
     of.offset = args.offset;

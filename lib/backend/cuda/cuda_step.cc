@@ -95,7 +95,7 @@ void ListsOnDevice::set(const std::byte* base, Attention& args) const {
 
 ListOptions CudaStep::list_options(const Sequence& sequence) {
   return {.chunk = sequence.geometry.chunk,
-          .raw = {sequence.raw_keys},
+          .stored_div = {sequence.stored_div},
           .part_keys = sequence.part_keys,
           .tile_rows = sequence.tile_rows};
 }
@@ -254,7 +254,6 @@ int64_t CudaStep::add_chosen_spans(const Plan& plan, const QueryBlock& block, in
     of.key_period = span.key_period;
     of.key_div = span.key_div;
     of.key_floor = span.key_floor;
-    of.turned = span.rotation == Span::Rotation::kRaw;
     of.span = first_span + s;
     chosen_spans_.push_back(of);
   }

@@ -34,19 +34,19 @@ std::string Shape::name() const {
          std::to_string(head_dim) + ", chunk " + std::to_string(chunk) + ", " + element_name(type);
 }
 
-AttentionScene::AttentionScene(Machine& machine, Random& random, const Shape& shape, bool raw)
-    : shape_(shape), raw_(raw) {
+AttentionScene::AttentionScene(Machine& machine, Random& random, const Shape& shape, int64_t stored_div)
+    : shape_(shape), stored_div_(stored_div) {
   for (int a = 0; a < shape.head_dim / 2; ++a) table_.theta.push_back(std::pow(10000.0, -2.0 * a / shape.head_dim));
   rope_ = take(machine.backend->create_rope(table_, shape.chunk));
   scale_ = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
   queries_ = random.normal(kQueries * shape.n_query_heads() * shape.head_dim);
-  store(machine, random, kTextKeys, raw, kinds_[0]);
-  store(machine, random, kMemoryKeys, false, kinds_[1]);
-  if (shape.old().narrows()) narrow(machine, random, raw);
+  store(machine, random, kTextKeys, stored_div, kinds_[0]);
+  store(machine, random, kMemoryKeys, 1, kinds_[1]);
+  if (shape.old().narrows()) narrow(machine, random);
 }
 
 // Narrow records of all complete chunks, some chunks at a time.
-void AttentionScene::narrow(Machine& machine, Random& random, bool raw) {
+void AttentionScene::narrow(Machine& machine, Random& random) {
   const int64_t n_chunks = kTextKeys / shape_.chunk;
   const KvGeometry geometry = narrow_geometry(shape_.geometry(), shape_.old());
   KeysAndValues& narrow = kinds_[static_cast<int>(KvKind::kNarrow)];
@@ -103,16 +103,16 @@ void AttentionScene::narrow(Machine& machine, Random& random, bool raw) {
             if (!is_key) narrow.rounded_values.push_back(number);
           }
         }
-        append_unrotated(key, raw, j, rotations, narrow);
+        append_unrotated(key, stored_position(j, stored_div_), rotations, narrow);
       }
     }
   }
 }
 
-void AttentionScene::append_unrotated(const std::vector<float>& key, bool raw, int64_t offset, Rotations& rotations,
+void AttentionScene::append_unrotated(const std::vector<float>& key, int64_t stored, Rotations& rotations,
                                       KeysAndValues& kind) const {
   const int64_t half = shape_.head_dim / 2;
-  const Rotation& back = rotations.at(raw ? 0 : -static_cast<double>(offset));
+  const Rotation& back = rotations.at(-static_cast<double>(stored));
   std::vector<double> unrotated(key.size());
   for (int64_t a = 0; a < half; ++a) {
     unrotated[a] = key[a] * back.cos[a] - key[a + half] * back.sin[a];
@@ -128,7 +128,7 @@ const AttentionScene::KeysAndValues& AttentionScene::read_by(int64_t i, const Se
   return kinds_[static_cast<int>(old ? KvKind::kNarrow : seen.kind)];
 }
 
-void AttentionScene::store(Machine& machine, Random& random, int64_t n, bool raw, KeysAndValues& kind) {
+void AttentionScene::store(Machine& machine, Random& random, int64_t n, int64_t stored_div, KeysAndValues& kind) {
   const int64_t width = int64_t{shape_.n_kv_heads} * shape_.head_dim;
   kind.keys = random.normal(n * width);
   kind.values = random.normal(n * width);
@@ -141,17 +141,17 @@ void AttentionScene::store(Machine& machine, Random& random, int64_t n, bool raw
   for (int64_t first = 0; first < n; first += count) {  // in uneven parts, as sessions store
     count = std::min(n - first, random.between(1, 90));
     const auto step = machine.storing_step(
-        {.n = count, .first_key = first, .rope = rope_.get(), .raw_keys = raw, .geometry = shape_.geometry()});
+        {.n = count, .first_key = first, .rope = rope_.get(), .stored_div = stored_div, .geometry = shape_.geometry()});
     args.keys = Rows{keys.get(), 0, width}.at(first);
     args.values = Rows{values.get(), 0, width}.at(first);
     if (!machine.backend->store_kv(machine.exec(), *step, args).ok()) throw std::runtime_error("store_kv");
   }
   EXPECT_EQ(machine.values(*keys), kind.keys);  // store_kv changes neither
   EXPECT_EQ(machine.values(*values), kind.values);
-  read_back(n, raw, kind);
+  read_back(n, stored_div, kind);
 }
 
-void AttentionScene::read_back(int64_t n, bool raw, KeysAndValues& kind) const {
+void AttentionScene::read_back(int64_t n, int64_t stored_div, KeysAndValues& kind) const {
   const cpu::RecordLayout layout(shape_.geometry());
   const int64_t d = shape_.head_dim;
   Rotations rotations(table_.theta);
@@ -161,7 +161,7 @@ void AttentionScene::read_back(int64_t n, bool raw, KeysAndValues& kind) const {
     const int64_t offset = j % shape_.chunk;
     for (int64_t head = 0; head < shape_.n_kv_heads; ++head) {
       cpu::scalar::load_key(shape_.type, record + layout.keys(head), offset, d, key.data());
-      append_unrotated(key, raw, offset, rotations, kind);
+      append_unrotated(key, stored_position(offset, stored_div), rotations, kind);
       for (int64_t c = 0; c < d; ++c) {
         kind.rounded_values.push_back(load_element(shape_.type, record + layout.values(head), offset * d + c));
       }
@@ -236,7 +236,7 @@ std::vector<float> AttentionScene::run(Machine& machine, const Plan& plan, int64
 // One call, or one a window; a window's call has no text records but its own.
 Status AttentionScene::attention(Machine& machine, const PreparedStep& step, int64_t n, AttentionArgs args,
                                  const RunOptions& options) const {
-  for (int s = 0; s < kKvKinds; ++s) args.records[s] = {kinds_[s].records.chunks, raw_ && s == 0};
+  for (int s = 0; s < kKvKinds; ++s) args.records[s] = {kinds_[s].records.chunks, s == 0 ? stored_div_ : 1};
   if (options.cuts.empty()) return machine.backend->attention(machine.exec(options.cancel), step, {&args, 1});
   const auto state = machine.buffer(std::vector<float>(
       static_cast<size_t>(attention_state_floats(n, shape_.n_query_heads(), shape_.head_dim)), std::nanf("")));
@@ -251,7 +251,7 @@ Status AttentionScene::attention(Machine& machine, const PreparedStep& step, int
     for (int64_t c = args.window.first_chunk; c < std::min(n_chunks, args.window.end_chunk); ++c) {
       records[static_cast<size_t>(c)] = kinds_[0].records.chunks[static_cast<size_t>(c)];
     }
-    args.records[0] = {records, raw_};
+    args.records[0] = {records, stored_div_};
     const Status status = machine.backend->attention(machine.exec(options.cancel), step, {&args, 1});
     if (!status.ok()) return status;
   }
@@ -280,10 +280,8 @@ std::vector<SeenKey> AttentionScene::seen_keys(const Plan& plan, const QueryBloc
       double p = static_cast<double>(j - span.key_base);
       if (span.key_period > 0)
         p -= std::floor(p / static_cast<double>(span.key_period)) * static_cast<double>(span.key_period);
-      if (span.rotation == Span::Rotation::kRaw) {
-        p = span.key_div == 0 ? 0 : p / static_cast<double>(span.key_div);
-        if (span.key_floor) p = std::floor(p);
-      }
+      p = span.key_div == 0 ? 0 : p / static_cast<double>(span.key_div);
+      if (span.key_floor) p = std::floor(p);
       double distance = q - p;
       if (span.ranked) {
         const auto apart = static_cast<int64_t>(ranks.size()) - 1 - ranks[j / l];

@@ -1,6 +1,7 @@
 // Keys, values and queries of one attention call, and what attention must give for them.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -58,8 +59,8 @@ class AttentionScene {
   static constexpr int64_t kFirstQuery = 248;
   static constexpr int64_t kQueries = kTextKeys - kFirstQuery;
 
-  // raw: text keys are stored unrotated (memory keys always rotated).
-  AttentionScene(Machine& machine, Random& random, const Shape& shape, bool raw);
+  // stored_div: of text keys (of memory keys it is 1).
+  AttentionScene(Machine& machine, Random& random, const Shape& shape, int64_t stored_div);
 
   const Shape& shape() const { return shape_; }
   // Makes every query and head select up to `count` chunks of `chunk` keys at random, its own among them: for blocks
@@ -80,8 +81,8 @@ class AttentionScene {
     Records records;
     std::vector<double> rounded_keys, rounded_values;  // [n][n_kv_heads][head_dim], keys unrotated
   };
-  void store(Machine& machine, Random& random, int64_t n, bool raw, KeysAndValues& kind);
-  void narrow(Machine& machine, Random& random, bool raw);
+  void store(Machine& machine, Random& random, int64_t n, int64_t stored_div, KeysAndValues& kind);
+  void narrow(Machine& machine, Random& random);
   // What query i reads of a key.
   const KeysAndValues& read_by(int64_t i, const SeenKey& seen) const;
   Status attention(Machine& machine, const PreparedStep& step, int64_t n, AttentionArgs args,
@@ -92,12 +93,12 @@ class AttentionScene {
   // use(i, head, seen, softmax) for query `first` and each step-th after it, and all heads.
   template <typename Use>
   void for_queries(const Plan& plan, int64_t first, int64_t step, const Use& use) const;
-  void read_back(int64_t n, bool raw, KeysAndValues& kind) const;
-  void append_unrotated(const std::vector<float>& key, bool raw, int64_t offset, Rotations& rotations,
-                        KeysAndValues& kind) const;
+  void read_back(int64_t n, int64_t stored_div, KeysAndValues& kind) const;
+  // `stored`: the position that the key is stored at.
+  void append_unrotated(const std::vector<float>& key, int64_t stored, Rotations& rotations, KeysAndValues& kind) const;
 
   Shape shape_;
-  bool raw_;  // text keys are stored unrotated
+  int64_t stored_div_;  // of text keys
   RopeTable table_;
   std::shared_ptr<const Rope> rope_;
   KeysAndValues kinds_[kKvKinds];
@@ -105,6 +106,27 @@ class AttentionScene {
   std::vector<int32_t> picks_;  // [kQueries][n_query_heads][n_picks_], as select_chunks leaves them
   int64_t n_picks_ = 0;
   float scale_;
+};
+
+// Scenes of one shape, one for each way to store text keys, made when first asked for. With n_picks heads select so
+// many chunks of `pick_chunk` keys (AttentionScene::select).
+class AttentionScenes {
+ public:
+  AttentionScenes(Machine& machine, Random& random, const Shape& shape, int64_t pick_chunk = 0, int64_t n_picks = 0)
+      : machine_(machine), random_(random), shape_(shape), pick_chunk_(pick_chunk), n_picks_(n_picks) {}
+
+  const AttentionScene& stored_by(int64_t stored_div) {
+    const auto [at, is_new] = scenes_.try_emplace(stored_div, machine_, random_, shape_, stored_div);
+    if (is_new && n_picks_ > 0) at->second.select(random_, pick_chunk_, n_picks_);
+    return at->second;
+  }
+
+ private:
+  Machine& machine_;
+  Random& random_;
+  Shape shape_;
+  int64_t pick_chunk_, n_picks_;
+  std::map<int64_t, AttentionScene> scenes_;
 };
 
 // The largest error in each (query, head) that was asked for is at most `tolerance` of its largest component.

@@ -23,10 +23,10 @@ TEST(AttentionShares, AreTheDefinitionForEveryPlan) {
   SCOPED_TRACE(random.trace());
   Machine machine(2);
   for (const Shape& shape : kShapes) {
-    const AttentionScene rotated(machine, random, shape, false), raw(machine, random, shape, true);
+    AttentionScenes scenes(machine, random, shape);
     for (const PlanCase& plan_case : plan_cases()) {
       SCOPED_TRACE(plan_case.name + "; " + shape.name());
-      const AttentionScene& scene = plan_case.raw ? raw : rotated;
+      const AttentionScene& scene = scenes.stored_by(plan_case.stored_div);
       const Plan plan = make_plan(plan_case, kFirst, kQueries, shape.n_query_heads());
       const int64_t first_row = random.between(0, 5), first_key = random.between(0, 40);
       SharesAsked asked{first_row, first_key, random.between(first_key, kKeys)};
@@ -46,13 +46,13 @@ TEST(AttentionShares, OfAllKeysAddUpToOne) {
   Random random;
   SCOPED_TRACE(random.trace());
   Machine machine(2);
-  const AttentionScene rotated(machine, random, kShapes[0], false), raw(machine, random, kShapes[0], true);
+  AttentionScenes scenes(machine, random, kShapes[0]);
   for (const PlanCase& plan_case : plan_cases()) {
     SCOPED_TRACE(plan_case.name);
     const Plan plan = make_plan(plan_case, kFirst, kQueries, kShapes[0].n_query_heads());
     SharesAsked asked{0, 0, kKeys};
-    (void)(plan_case.raw ? raw : rotated).run(machine, plan, kFirst, kQueries, {.shares = &asked});
-    const auto expected = (plan_case.raw ? raw : rotated).expected_shares(plan, asked, 0, 1);
+    (void)scenes.stored_by(plan_case.stored_div).run(machine, plan, kFirst, kQueries, {.shares = &asked});
+    const auto expected = scenes.stored_by(plan_case.stored_div).expected_shares(plan, asked, 0, 1);
     const size_t n_cells = asked.values.size() / static_cast<size_t>(kQueries * kShapes[0].n_query_heads());
     for (size_t at = 0; at < asked.values.size(); at += n_cells) {
       const auto row = asked.values.begin() + static_cast<int64_t>(at);
@@ -70,14 +70,14 @@ TEST(AttentionShares, BitsDependOnTheQueryAlone) {
   SCOPED_TRACE(random.trace());
   Machine machines[] = {Machine(1), Machine(2), Machine(4)};
   for (const Shape& shape : kShapes) {
-    const AttentionScene rotated(machines[0], random, shape, false), raw(machines[0], random, shape, true);
+    AttentionScenes scenes(machines[0], random, shape);
     const int64_t n_chunks = ceil_div(kKeys, shape.chunk);
     std::vector<int64_t> each;
     for (int64_t c = 0; c < n_chunks; ++c) each.push_back(c + 1);
     const std::vector<int64_t> cuts[] = {{}, each, {n_chunks / 3, 2 * n_chunks / 3}};
     for (const PlanCase& plan_case : plan_cases()) {
       SCOPED_TRACE(plan_case.name + "; " + shape.name());
-      const AttentionScene& scene = plan_case.raw ? raw : rotated;
+      const AttentionScene& scene = scenes.stored_by(plan_case.stored_div);
       const Plan plan = make_plan(plan_case, kFirst, kQueries, shape.n_query_heads());
       const auto plain = scene.run(machines[0], plan, kFirst, kQueries);
       SharesAsked all{0, 5, kKeys - 7};
@@ -107,7 +107,7 @@ TEST(AttentionShares, OfSelectedChunks) {
   SCOPED_TRACE(random.trace());
   Machine machine(2);
   const Shape shape{2, 2, 32, 64, kF16};
-  AttentionScene scene(machine, random, shape, false);
+  AttentionScene scene(machine, random, shape, 1);
   scene.select(random, 32, 4);
   Plan plan;
   plan.selection = {.chunk = 32, .count = 4};

@@ -44,13 +44,13 @@ TEST(Attention, MatchesTheNaiveReferenceForEveryPlanAndShape) {
   SCOPED_TRACE(random.trace());
   Machine machine(2);
   for (const Shape& shape : kShapes) {
-    const AttentionScene rotated(machine, random, shape, false), raw(machine, random, shape, true);
+    AttentionScenes scenes(machine, random, shape);
     if (testing::Test::HasFatalFailure()) return;
     for (const PlanCase& plan_case : plan_cases()) {
       SCOPED_TRACE(plan_case.name + "; " + shape.name());
       const Plan plan = make_plan(plan_case, kFirst, kQueries, shape.n_query_heads());
       ASSERT_EQ("ok", message_of(validate(plan, kFirst, kQueries, shape.n_query_heads())));
-      const AttentionScene& scene = plan_case.raw ? raw : rotated;
+      const AttentionScene& scene = scenes.stored_by(plan_case.stored_div);
       // A third of the queries, another one in each run: the reference is slow.
       const auto expected = scene.expected(plan, random.between(0, 2), 3);
       expect_close(scene.run(machine, plan, kFirst, kQueries), expected, shape.head_dim, 1e-5);
@@ -63,7 +63,7 @@ TEST(Attention, NoKeysGiveZero) {
   Random random;
   SCOPED_TRACE(random.trace());
   Machine machine;
-  const AttentionScene scene(machine, random, {2, 2, 32, 16, kF16}, false);
+  const AttentionScene scene(machine, random, {2, 2, 32, 16, kF16}, 1);
   Plan plan;
   plan.add_block(kFirst, 3, {});
   for (const float x : scene.run(machine, plan, kFirst, 3)) ASSERT_EQ(x, 0.0f);
@@ -77,10 +77,10 @@ TEST(Attention, BitsDependOnTheQueryAlone) {
   const Shape shapes[] = {{1, 1, 64, 48, kF32},  {4, 1, 32, 16, kF16},     {2, 3, 48, 64, kBF16},
                           {8, 1, 64, 256, kF16}, {4, 1, 32, 16, kF16, 50}, {2, 1, 48, 48, kBF16, 0}};
   for (const Shape& shape : shapes) {
-    const AttentionScene rotated(machines[0], random, shape, false), raw(machines[0], random, shape, true);
+    AttentionScenes scenes(machines[0], random, shape);
     const auto width = static_cast<int64_t>(shape.n_query_heads() * shape.head_dim);
     for (const PlanCase& plan_case : plan_cases()) {
-      const AttentionScene& scene = plan_case.raw ? raw : rotated;
+      const AttentionScene& scene = scenes.stored_by(plan_case.stored_div);
       const auto run_split = [&](Machine& machine, int64_t step) {
         std::vector<float> out;
         const int64_t all = step <= 2 ? 30 : kQueries;  // many small calls take long
@@ -116,7 +116,7 @@ TEST(Attention, APeriodIsASpanOfItsOwnToTheBit) {
     return *std::find_if(plan_cases().begin(), plan_cases().end(), [&](const PlanCase& c) { return c.name == name; });
   };
   for (const Shape& shape : {Shape{4, 1, 32, 16, kF16}, Shape{2, 2, 48, 64, kF32}, Shape{1, 1, 24, 112, kBF16}}) {
-    const AttentionScene scene(machines[0], random, shape, false);
+    const AttentionScene scene(machines[0], random, shape, 1);
     for (const int64_t n : {int64_t{1}, int64_t{7}, kQueries}) {
       const Plan spans = make_plan(case_of("dual chunk"), kFirst, n, shape.n_query_heads());
       const Plan periods = make_plan(case_of("dual chunk in periods"), kFirst, n, shape.n_query_heads());
@@ -135,14 +135,14 @@ TEST(Attention, WindowsChangeNoBit) {
   Machine machines[] = {Machine(1), Machine(2), Machine(4)};
   for (const Shape& shape : {Shape{4, 1, 32, 16, kF16}, Shape{2, 2, 48, 64, kF32}, Shape{1, 1, 24, 112, kBF16},
                              Shape{2, 2, 32, 16, kF16, 40}, Shape{2, 2, 48, 16, kF16, 40, ElementType::kInt4}}) {
-    const AttentionScene rotated(machines[0], random, shape, false), raw(machines[0], random, shape, true);
+    AttentionScenes scenes(machines[0], random, shape);
     const int64_t n_chunks = ceil_div(AttentionScene::kTextKeys, shape.chunk);
     std::vector<std::vector<int64_t>> all_cuts(1);
     for (int64_t c = 0; c < n_chunks; ++c) all_cuts[0].push_back(c + 1);  // each chunk alone
     for (int64_t c = 0; c <= n_chunks; ++c) all_cuts.push_back({c});
     all_cuts.push_back({n_chunks / 3, n_chunks / 3, 2 * n_chunks / 3});  // one of them empty
     for (const PlanCase& plan_case : plan_cases()) {
-      const AttentionScene& scene = plan_case.raw ? raw : rotated;
+      const AttentionScene& scene = scenes.stored_by(plan_case.stored_div);
       for (const auto& [first, n] : {std::pair<int64_t, int64_t>{0, kQueries}, {40, 1}, {20, 7}}) {
         const Plan plan = make_plan(plan_case, kFirst + first, n, shape.n_query_heads());
         const auto whole = scene.run(machines[0], plan, kFirst + first, n);
@@ -161,7 +161,7 @@ TEST(Attention, ComparisonSeesAMissingKey) {
   Random random;
   SCOPED_TRACE(random.trace());
   Machine machine;
-  const AttentionScene scene(machine, random, {1, 1, 64, 64, kF32}, false);
+  const AttentionScene scene(machine, random, {1, 1, 64, 64, kF32}, 1);
   Plan plan, other;
   Span span;
   span.count = 331;
@@ -179,7 +179,7 @@ TEST(Attention, CancelledCallsSayCancelled) {
   Random random;
   SCOPED_TRACE(random.trace());
   Machine machines[] = {Machine(1), Machine(2)};
-  const AttentionScene scene(machines[0], random, {4, 1, 32, 16, kF32}, false);
+  const AttentionScene scene(machines[0], random, {4, 1, 32, 16, kF32}, 1);
   CancelToken cancel;
   cancel.cancel();
   for (Machine& machine : machines) {

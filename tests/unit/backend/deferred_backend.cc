@@ -84,15 +84,15 @@ class Alias : public Buffer {
 struct OwnedRecords {
   OwnedRecords() = default;
   explicit OwnedRecords(const KvRecords& records) : chunks(records.chunks.begin(), records.chunks.end()) {
-    raw = records.raw;
+    stored_div = records.stored_div;
     for (KvRecord& record : chunks) {
       if (record) record.page = real(record.page);
     }
   }
-  KvRecords get() const { return {chunks, raw}; }
+  KvRecords get() const { return {chunks, stored_div}; }
 
   std::vector<KvRecord> chunks;
-  bool raw = false;
+  int64_t stored_div = 1;
 };
 
 struct OwnedPages {

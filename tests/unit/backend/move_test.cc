@@ -48,14 +48,16 @@ TEST(MoveKv, TurnsKeysAndCopiesValues) {
         const auto rope = take(machine.backend->create_rope(table, chunk));
         const Records records(*machine.backend, machine.backend->kv_record_bytes(g), 3);
         for (const int64_t offset : {int64_t{1}, random.between(1, chunk - 1), int64_t{chunk - 1}}) {
-          for (const bool raw : {false, true}) {
+          for (const int64_t stored_div : {1, 0, 8, 3}) {
             SCOPED_TRACE("d " + std::to_string(d) + ", chunk " + std::to_string(chunk) + ", offset " +
-                         std::to_string(offset) + ", " + element_name(type) + (raw ? ", raw" : ""));
+                         std::to_string(offset) + ", " + element_name(type) + ", stored_div " +
+                         std::to_string(stored_div));
             fill(machine, random, g, records.chunks[0]);
             fill(machine, random, g, records.chunks[1]);
             ASSERT_TRUE(machine.backend
                             ->move_kv(machine.exec(), {.geometry = g,
-                                                       .rope = raw ? nullptr : rope.get(),
+                                                       .rope = rope.get(),
+                                                       .stored_div = stored_div,
                                                        .first = records.chunks[0],
                                                        .second = records.chunks[1],
                                                        .offset = offset,
@@ -72,13 +74,14 @@ TEST(MoveKv, TurnsKeysAndCopiesValues) {
                 const Numbers& source = sources[token + offset < chunk ? 0 : 1];
                 const auto value = made.row(head, 1, token), old_value = source.row(head, 1, from);
                 ASSERT_TRUE(std::ranges::equal(value, old_value)) << "value " << token;
-                if (raw) {
+                if (stored_div == 0) {
                   ASSERT_TRUE(std::ranges::equal(made.row(head, 0, token), source.row(head, 0, from)))
                       << "key " << token;
                   continue;
                 }
+                const int64_t turn = stored_position(token, stored_div) - stored_position(from, stored_div);
                 for (int64_t a = 0; a < d / 2; ++a) {
-                  const double angle = static_cast<double>(token - from) * table.theta[static_cast<size_t>(a)];
+                  const double angle = static_cast<double>(turn) * table.theta[static_cast<size_t>(a)];
                   const double x = source.at(head, 0, from, a), y = source.at(head, 0, from, a + d / 2);
                   ASSERT_NEAR(made.at(head, 0, token, a), x * std::cos(angle) - y * std::sin(angle), tolerance)
                       << "key " << token;

@@ -339,7 +339,7 @@ TEST(Operations, CancelledOperationsSayCancelled) {
   StoreKvArgs store;
   store.keys = store.values = rows;
   store.records = {records.chunks};
-  const auto step = machine.storing_step({.n = 5, .raw_keys = true, .geometry = geometry});
+  const auto step = machine.storing_step({.n = 5, .stored_div = 0, .geometry = geometry});
   const auto ids = machine.ids({1, 2});
   EXPECT_EQ(machine.backend->embed(exec, *table, *ids, 0, 2, rows).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->rms_norm(exec, rows, *weight, 1e-5f, 4, 64, rows).code(), Code::kCancelled);

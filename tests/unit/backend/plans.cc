@@ -20,9 +20,8 @@ Span band(int64_t min_lag, int64_t max_lag, int64_t end, int64_t first = 0) {
   return span;
 }
 
-Span raw_band(int64_t min_lag, int64_t max_lag, int64_t end, int64_t key_div) {
+Span divided_band(int64_t min_lag, int64_t max_lag, int64_t end, int64_t key_div) {
   Span span = band(min_lag, max_lag, end);
-  span.rotation = Span::Rotation::kRaw;
   span.key_div = key_div;
   return span;
 }
@@ -120,22 +119,22 @@ void divided(int64_t first, int64_t n, int, Plan& plan) {
 
 // ReRoPE: distances clipped at a window.
 void clipped(int64_t first, int64_t n, int, Plan& plan) {
-  std::vector<Span> spans = {raw_band(0, 39, first + n, 1), raw_band(40, kNoLimit, first + n, 0)};
+  std::vector<Span> spans = {divided_band(0, 39, first + n, 1), divided_band(40, kNoLimit, first + n, 0)};
   spans[1].q_cap = 40;
   plan.add_block(first, n, spans);
 }
 
 // Self-Extend: beyond a window, positions of queries and keys in groups of 4.
 void grouped(int64_t first, int64_t n, int, Plan& plan) {
-  std::vector<Span> spans = {raw_band(0, 31, first + n, 1), raw_band(32, kNoLimit, first + n, 4)};
+  std::vector<Span> spans = {divided_band(0, 31, first + n, 1), divided_band(32, kNoLimit, first + n, 4)};
   spans[1].q_div = 4, spans[1].q_offset = 24;
   plan.add_block(first, n, spans);
 }
 
-// The same where keys are stored rotated; and distances grow a third as fast beyond another window.
-void grouped_stored(int64_t first, int64_t n, int, Plan& plan) {
-  std::vector<Span> spans = {raw_band(0, 31, first + n, 1), raw_band(32, 119, first + n, 4),
-                             raw_band(120, kNoLimit, first + n, 3)};
+// The same, and distances that grow a third as fast beyond another window.
+void two_groups(int64_t first, int64_t n, int, Plan& plan) {
+  std::vector<Span> spans = {divided_band(0, 31, first + n, 1), divided_band(32, 119, first + n, 4),
+                             divided_band(120, kNoLimit, first + n, 3)};
   spans[1].q_div = 4, spans[1].q_offset = 24;
   spans[2].q_div = 3, spans[2].q_offset = 14, spans[2].q_floor = spans[2].key_floor = false, spans[2].key_base = -11;
   plan.add_block(first, n, spans);
@@ -143,13 +142,13 @@ void grouped_stored(int64_t first, int64_t n, int, Plan& plan) {
 
 // Leaky ReRoPE, and LM-Infinite: first keys at one distance.
 void leaky(int64_t first, int64_t n, int, Plan& plan) {
-  std::vector<Span> spans = {raw_band(0, 39, first + n, 1), raw_band(40, kNoLimit, first + n, 8)};
+  std::vector<Span> spans = {divided_band(0, 39, first + n, 1), divided_band(40, kNoLimit, first + n, 8)};
   spans[1].q_div = 8, spans[1].q_offset = 35, spans[1].q_floor = spans[1].key_floor = false;
   plan.add_block(first, n, spans);
 }
 
 void lambda_shape(int64_t first, int64_t n, int, Plan& plan) {
-  std::vector<Span> spans = {raw_band(61, kNoLimit, 23, 0), band(0, 60, first + n)};
+  std::vector<Span> spans = {divided_band(61, kNoLimit, 23, 0), band(0, 60, first + n)};
   spans[0].q_cap = 61;
   plan.add_block(first, n, spans);
 }
@@ -164,11 +163,10 @@ void dilated(int64_t first, int64_t n, int n_heads, Plan& plan) {
   plan.add_block_per_head(first, n, lists);
 }
 
-// Raw keys whose positions are negative (floored) and strided.
-void raw_negative(int64_t first, int64_t n, int, Plan& plan) {
-  std::vector<Span> spans = {raw_band(0, kNoLimit, 100, 3), run_of(100, 60, 2), run_of(221, 110)};
+// Divided positions that are negative (floored) and of strided keys.
+void divided_negative(int64_t first, int64_t n, int, Plan& plan) {
+  std::vector<Span> spans = {divided_band(0, kNoLimit, 100, 3), run_of(100, 60, 2), run_of(221, 110)};
   spans[0].key_base = 101;
-  spans[1].rotation = spans[2].rotation = Span::Rotation::kRaw;
   spans[1].key_div = 7, spans[1].key_base = 333;
   plan.add_block(first, n, spans);
 }
@@ -217,26 +215,29 @@ void scaled(int64_t first, int64_t n, int, Plan& plan) {
 }  // namespace
 
 const std::vector<PlanCase>& plan_cases() {
-  static const std::vector<PlanCase> cases = {{"causal", false, causal},
-                                              {"unaligned", false, unaligned},
-                                              {"strided", false, strided},
-                                              {"bands", false, bands},
-                                              {"late keys", false, late_keys},
-                                              {"dual chunk", false, dual_chunk},
-                                              {"periodic", false, periodic},
-                                              {"dual chunk in periods", false, dual_chunk_periods},
-                                              {"divided", false, divided},
-                                              {"clipped", true, clipped},
-                                              {"grouped", true, grouped},
-                                              {"grouped stored", false, grouped_stored},
-                                              {"leaky", true, leaky},
-                                              {"lambda shape", false, lambda_shape},
-                                              {"dilated", false, dilated},
-                                              {"raw negative", true, raw_negative},
-                                              {"per head", false, per_head},
-                                              {"mixed blocks", false, mixed_blocks},
-                                              {"two streams", false, two_streams},
-                                              {"scaled", false, scaled}};
+  static const std::vector<PlanCase> cases = {{"causal", 1, causal},
+                                              {"unaligned", 1, unaligned},
+                                              {"strided", 1, strided},
+                                              {"bands", 1, bands},
+                                              {"late keys", 1, late_keys},
+                                              {"dual chunk", 1, dual_chunk},
+                                              {"periodic", 1, periodic},
+                                              {"dual chunk in periods", 1, dual_chunk_periods},
+                                              {"divided", 1, divided},
+                                              {"clipped", 0, clipped},
+                                              {"grouped unrotated", 0, grouped},
+                                              {"grouped at offsets", 1, two_groups},
+                                              {"grouped", 4, grouped},
+                                              {"grouped otherwise", 4, two_groups},
+                                              {"grouped beyond chunks", 3, two_groups},
+                                              {"leaky", 0, leaky},
+                                              {"lambda shape", 1, lambda_shape},
+                                              {"dilated", 1, dilated},
+                                              {"divided negative", 0, divided_negative},
+                                              {"per head", 1, per_head},
+                                              {"mixed blocks", 1, mixed_blocks},
+                                              {"two streams", 1, two_streams},
+                                              {"scaled", 1, scaled}};
   return cases;
 }
 

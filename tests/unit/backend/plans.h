@@ -11,7 +11,7 @@ namespace quire::test {
 
 struct PlanCase {
   std::string name;
-  bool raw;  // for text keys that are stored unrotated
+  int64_t stored_div;  // for text keys that are stored so
   // Appends the blocks of queries [first, first + n). What a query sees depends on its index and head alone.
   void (*append)(int64_t first, int64_t n, int n_heads, Plan& plan);
 };

@@ -37,7 +37,7 @@ TEST(NeutralRecords, HaveTheDocumentedLayout) {
     const auto keys = random.normal(g.chunk * width), values = random.normal(g.chunk * width);
     const auto key_buffer = machine.buffer(keys), value_buffer = machine.buffer(values);
     const Records records(*machine.backend, machine.backend->kv_record_bytes(g), 1);
-    const auto step = machine.storing_step({.n = g.chunk, .raw_keys = true, .geometry = g});
+    const auto step = machine.storing_step({.n = g.chunk, .stored_div = 0, .geometry = g});
     StoreKvArgs args;
     args.keys = {key_buffer.get(), 0, width};
     args.values = {value_buffer.get(), 0, width};

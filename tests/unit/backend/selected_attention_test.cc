@@ -25,7 +25,7 @@ Span run_of(int64_t first, int64_t count, bool ranked) {
 
 struct SelectedCase {
   const char* name;
-  bool raw;  // for text keys that are stored unrotated
+  int64_t stored_div;  // for text keys that are stored so
   void (*append)(int64_t first, int64_t n, Plan& plan);
 };
 
@@ -54,9 +54,8 @@ void periodic(int64_t first, int64_t n, Plan& plan) {
   plan.add_block(first, n, spans, KeysSeen::kSelected);
 }
 
-void raw_keys(int64_t first, int64_t n, Plan& plan) {
+void divided(int64_t first, int64_t n, Plan& plan) {
   Span span = run_of(5, first + n - 5, false);
-  span.rotation = Span::Rotation::kRaw;
   span.key_div = 3, span.q_div = 3;
   plan.add_block(first, n, {span}, KeysSeen::kSelected);
 }
@@ -72,9 +71,13 @@ void mixed_blocks(int64_t first, int64_t n, Plan& plan) {
   for (int64_t i = first; i < first + n; ++i) plan.query_scale.push_back(0.5f + static_cast<float>(i) / 300);
 }
 
-const SelectedCase kCases[] = {
-    {"ranked", false, ranked},     {"not ranked", false, not_ranked}, {"several spans", false, several_spans},
-    {"periodic", false, periodic}, {"raw", true, raw_keys},           {"mixed blocks", false, mixed_blocks}};
+const SelectedCase kCases[] = {{"ranked", 1, ranked},
+                               {"not ranked", 1, not_ranked},
+                               {"several spans", 1, several_spans},
+                               {"periodic", 1, periodic},
+                               {"divided", 0, divided},
+                               {"divided as stored", 3, divided},
+                               {"mixed blocks", 1, mixed_blocks}};
 
 struct SelectedShape {
   Shape shape;
@@ -104,11 +107,10 @@ TEST(SelectedAttention, MatchesTheNaiveReference) {
   SCOPED_TRACE(random.trace());
   Machine machine(2);
   for (const SelectedShape& s : kShapes) {
-    AttentionScene rotated(machine, random, s.shape, false), raw(machine, random, s.shape, true);
-    rotated.select(random, s.chunk, s.count), raw.select(random, s.chunk, s.count);
+    AttentionScenes scenes(machine, random, s.shape, s.chunk, s.count);
     for (const SelectedCase& c : kCases) {
       SCOPED_TRACE(name_of(c, s));
-      const AttentionScene& scene = c.raw ? raw : rotated;
+      const AttentionScene& scene = scenes.stored_by(c.stored_div);
       const Plan plan = make_plan(c, s, kFirst, kQueries);
       ASSERT_EQ("ok", message_of(validate(plan, kFirst, kQueries, s.shape.n_query_heads())));
       expect_close(scene.run(machine, plan, kFirst, kQueries), scene.expected(plan, random.between(0, 1), 2),
@@ -123,13 +125,12 @@ TEST(SelectedAttention, BitsDependOnTheQueryAlone) {
   SCOPED_TRACE(random.trace());
   Machine machines[] = {Machine(1), Machine(2), Machine(4)};
   for (const SelectedShape& s : kShapes) {
-    AttentionScene rotated(machines[0], random, s.shape, false), raw(machines[0], random, s.shape, true);
-    rotated.select(random, s.chunk, s.count), raw.select(random, s.chunk, s.count);
+    AttentionScenes scenes(machines[0], random, s.shape, s.chunk, s.count);
     const int64_t n_chunks = ceil_div(AttentionScene::kTextKeys, s.shape.chunk);
     std::vector<int64_t> each;
     for (int64_t c = 1; c < n_chunks; ++c) each.push_back(c);
     for (const SelectedCase& c : kCases) {
-      const AttentionScene& scene = c.raw ? raw : rotated;
+      const AttentionScene& scene = scenes.stored_by(c.stored_div);
       const auto run_split = [&](Machine& machine, int64_t step, const std::vector<int64_t>& cuts) {
         std::vector<float> out;
         const int64_t all = step <= 2 ? 30 : kQueries;  // many small calls take long

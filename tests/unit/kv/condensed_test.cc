@@ -51,11 +51,11 @@ TEST_F(MemoryStream, HasRecordsOfItsOwn) {
 }
 
 TEST_F(MemoryStream, IsAlwaysStoredRotated) {
-  const auto store = make({.raw_keys = true});
+  const auto store = make({.stored_div = 0});
   ASSERT_TRUE(store->reserve(0, 1).ok());
   ASSERT_TRUE(store->reserve_condensed(0, 1).ok());
-  EXPECT_TRUE(store->layer(0, kText).raw);
-  EXPECT_FALSE(store->layer(0, kCondensed).raw);
+  EXPECT_EQ(store->layer(0, kText).stored_div, 0);
+  EXPECT_EQ(store->layer(0, kCondensed).stored_div, 1);
 }
 
 TEST_F(MemoryStream, IsCutApartFromTheText) {

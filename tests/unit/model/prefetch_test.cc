@@ -32,7 +32,7 @@ class Prefetching : public testing::TestWithParam<const char*> {
     geometry_ = model_->kv_geometry(*strategy_, ElementType::kF16);
   }
   std::unique_ptr<ChunkStore> store(ChunkStoreOptions options) {
-    options.raw_keys = strategy_->stores_raw_keys();
+    options.stored_div = strategy_->stored_div();
     options.n_query_heads = model_->config().n_query_heads;
     options.selection = strategy_->selection();
     auto made = ChunkStore::create(*backend_, geometry_, model_->config().n_layers, options);

@@ -40,9 +40,8 @@ TEST(Span, DividesQueryIndexesFlooredOrReal) {
   EXPECT_EQ(span.query_position(11), 3.75);
 }
 
-TEST(Span, RotatesRawKeysAtGroupedOrFixedPositions) {
+TEST(Span, HasKeysAtGroupedOrFixedPositions) {
   Span span = run(0, 100);
-  span.rotation = Span::Rotation::kRaw;
   span.key_div = 4;
   span.key_base = 2;
   EXPECT_EQ(span.key_position(10), 2);
@@ -50,6 +49,25 @@ TEST(Span, RotatesRawKeysAtGroupedOrFixedPositions) {
   EXPECT_EQ(span.key_position(2), 0);
   span.key_div = 0;
   EXPECT_EQ(span.key_position(10), 0);
+}
+
+TEST(Span, KnowsWhetherKeysStandAsStored) {
+  Span span = run(0, 100);
+  EXPECT_TRUE(span.as_stored(1, 48));
+  EXPECT_FALSE(span.as_stored(0, 48));
+  EXPECT_FALSE(span.as_stored(8, 48));
+  span.key_base = 3;
+  EXPECT_TRUE(span.as_stored(1, 48));  // a shift of all keys is the query's
+  span.key_div = 8;
+  EXPECT_FALSE(span.as_stored(8, 48));  // groups begin elsewhere
+  span.key_base = -16;
+  EXPECT_TRUE(span.as_stored(8, 48));
+  EXPECT_FALSE(span.as_stored(8, 44));  // a group lies in two chunks
+  EXPECT_FALSE(span.as_stored(4, 48));
+  span.key_floor = false;
+  EXPECT_FALSE(span.as_stored(8, 48));  // each key of a group stands at a place of its own
+  span.key_div = 0;
+  EXPECT_TRUE(span.as_stored(0, 44));
 }
 
 TEST(Span, BeginsKeyPositionsAnewWithEachPeriod) {
@@ -175,9 +193,11 @@ TEST(Validate, NamesTheBrokenInvariant) {
   EXPECT_THAT(failure([](Plan& p) { p.spans[1].q_div = HUGE_VAL; }), HasSubstr("query position"));
   EXPECT_THAT(failure([](Plan& p) { p.spans[1].q_offset = HUGE_VAL; }), HasSubstr("query position"));
   EXPECT_THAT(failure([](Plan& p) { p.spans[1].lag_stride = 0; }), HasSubstr("span 1: lag_stride 0"));
-  EXPECT_THAT(failure([](Plan& p) { p.spans[1].key_div = 2; }), HasSubstr("key_div 2 of stored keys"));
-  EXPECT_THAT(failure([](Plan& p) { p.spans[1].key_div = -1, p.spans[1].rotation = Span::Rotation::kRaw; }),
-              HasSubstr("span 1: key_div -1"));
+  EXPECT_THAT(failure([](Plan& p) { p.spans[1].key_div = 2, p.spans[1].diagonal = true; }),
+              HasSubstr("span 1: key_div 2"));
+  EXPECT_THAT(failure([](Plan& p) { p.spans[1].key_div = 2, p.spans[1].ranked = true; }),
+              HasSubstr("span 1: key_div 2"));
+  EXPECT_THAT(failure([](Plan& p) { p.spans[1].key_div = -1; }), HasSubstr("span 1: key_div -1"));
   EXPECT_THAT(failure([](Plan& p) { p.spans[1].key_period = -1; }), HasSubstr("span 1: key_period -1"));
   EXPECT_THAT(failure([](Plan& p) { p.spans[1].key_period = 4, p.spans[1].diagonal = true; }),
               HasSubstr("span 1: key_period 4"));
@@ -185,9 +205,9 @@ TEST(Validate, NamesTheBrokenInvariant) {
               HasSubstr("span 1: key_period 4"));
   EXPECT_THAT(failure([](Plan& p) {
                 p.spans[1].key_period = 4;
-                p.spans[1].rotation = Span::Rotation::kRaw;
+                p.spans[1].key_div = 0;
               }),
-              HasSubstr("key_period 4 of raw keys"));
+              HasSubstr("key_period 4 of divided positions"));
   EXPECT_THAT(failure([](Plan& p) { p.blocks[1].step = 2; }), HasSubstr("queries 2 apart"));
   EXPECT_THAT(failure([](Plan& p) { p.blocks[0].step = -1; }), HasSubstr("queries -1 apart"));
   EXPECT_THAT(failure([](Plan& p) { p.blocks[0].selected = true; }), HasSubstr("a selection of"));
@@ -212,12 +232,6 @@ TEST(Validate, NamesTheBrokenInvariant) {
                 p.blocks[0].selected = p.blocks[0].per_head = true;
               }),
               HasSubstr("a selection and lists per head"));
-  EXPECT_THAT(failure([](Plan& p) {
-                p.selection.chunk = 2, p.selection.n_last = 1, p.selection.count = 3;
-                p.blocks[0].selected = true;
-                p.spans[1].ranked = true, p.spans[1].rotation = Span::Rotation::kRaw;
-              }),
-              HasSubstr("span 1 cannot be selected from"));
   EXPECT_THAT(failure([](Plan& p) { p.query_scale = {1, 1}; }), HasSubstr("2 query scales"));
   EXPECT_THAT(failure([](Plan& p) { p.query_scale = {1, -1, 1}; }), HasSubstr("positive"));
   EXPECT_THAT(failure([](Plan& p) { p.query_scale = {1, 1, HUGE_VALF}; }), HasSubstr("positive"));

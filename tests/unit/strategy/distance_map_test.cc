@@ -66,6 +66,36 @@ TEST(SelfExtend, EndsWhereGroupedDistancesWouldLeaveTheTrainedOnes) {
   }
 }
 
+TEST(DistanceMaps, StoreKeysWhereMostAreShown) {
+  const auto stored = [](const char* expression) {
+    const auto strategy = make(expression, 4096);
+    return std::pair(strategy->stored_div(), strategy->kv_chunk());
+  };
+  using Stored = std::pair<int64_t, int64_t>;
+  EXPECT_EQ(stored("self_extend"), Stored(8, 256));
+  EXPECT_EQ(stored("self_extend(group=6)"), Stored(6, 240));  // chunks of whole groups
+  EXPECT_EQ(stored("self_extend(group=6, kv_chunk=96)"), Stored(6, 96));
+  EXPECT_EQ(stored("self_extend(group=6, kv_chunk=64)"), Stored(0, 64));
+  EXPECT_EQ(stored("self_extend(group=24)"), Stored(24, 240));
+  EXPECT_EQ(stored("self_extend(group=300)"), Stored(0, 256));
+  EXPECT_EQ(stored("rerope"), Stored(0, 256));
+  EXPECT_EQ(stored("rerope(leaky=4)"), Stored(0, 256));
+  EXPECT_EQ(stored("lm_infinite"), Stored(1, 256));
+
+  // No more keys are turned than those of the window.
+  for (const char* expression : {"self_extend(group=6, window=100)", "rerope(window=100)"}) {
+    const auto strategy = make(expression, 4096);
+    Plan plan;
+    strategy->plan(20000, 1, plan);
+    int64_t n_turned = 0, n_as_stored = 0;
+    for (const Span& span : plan.spans) {
+      (span.as_stored(strategy->stored_div(), strategy->kv_chunk()) ? n_as_stored : n_turned) += span.count;
+    }
+    EXPECT_EQ(n_turned, 100) << expression;
+    EXPECT_EQ(n_as_stored, 20001 - 100) << expression;
+  }
+}
+
 TEST(LmInfinite, CapsTheDistanceOfTheFirstKeys) {  // G-LI
   const Matrix matrix = positions(*make("lm_infinite(sinks=2, recent=4)", 16), 8);
   EXPECT_EQ(text_of({matrix[4]}), "4 3 2 1 0\n");

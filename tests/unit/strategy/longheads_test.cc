@@ -149,7 +149,7 @@ TEST(LongHeads, StoresItsChunksAndKeepsEverything) {
   const auto strategy = make("longheads(chunk=48)", 256);
   EXPECT_EQ(strategy->kv_chunk(), 48);
   EXPECT_TRUE(strategy->selects_chunks());
-  EXPECT_FALSE(strategy->stores_raw_keys());
+  EXPECT_EQ(strategy->stored_div(), 1);
   const auto ranges = strategy->retained(100000);
   ASSERT_EQ(ranges.size(), 1u);
   EXPECT_EQ(ranges[0].begin, 0);

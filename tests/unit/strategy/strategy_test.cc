@@ -91,7 +91,7 @@ TEST(Strategy, DerivesTheStoredChunkFromTheTrainedLength) {
   EXPECT_EQ(chunk("full", 131072), 256);
   EXPECT_EQ(chunk("full + pi(factor=4)", 256), 256);
   EXPECT_EQ(chunk("full(kv_chunk=48)", 256), 48);
-  EXPECT_FALSE(make("full", 256)->stores_raw_keys());
+  EXPECT_EQ(make("full", 256)->stored_div(), 1);
   for (const char* bad : {"full(kv_chunk=0)", "full(kv_chunk=20)", "full(kv_chunk=65552)", "full(kv_chunk=big)"}) {
     const auto strategy = make_strategy(bad, trained_for(4096));
     EXPECT_EQ(strategy.status().code(), Code::kBadStrategy) << bad;
