@@ -136,6 +136,12 @@ void store_key(const float* key, int64_t d, ElementType type, void* keys, int64_
 // Reads it back as f32 [d]; of kInt8 (below) its integers.
 void load_key(ElementType type, const void* keys, int64_t index, int64_t d, float* key);
 
+// Turns keys [begin, end) of a chunk of f32, f16 or bf16, pairs (i, d / 2 + i), each key by angles of its own, and
+// leaves them in f32. turns: f32 [ceil(l / kKeyBlock)][d / 2][2][kKeyBlock], cos and sin. out: f32, the chunk's first
+// key; may be `keys`. The other lanes of those blocks are turned too (garbage the caller ignores).
+void turn_keys(ElementType type, const void* keys, int64_t begin, int64_t end, int64_t d, const float* turns,
+               float* out);
+
 // Chunks of kInt8: integers of [-127, 127] in the same order, each a number divided by the scale that it shares,
 // rounded to nearest even. Scales are f32: of keys one for each channel of the head's keys in the chunk, [d]; of values
 // one for each token, [l]. A scale is the greatest magnitude of its numbers, divided by 127; 0: they are all zeros.
@@ -221,6 +227,8 @@ void add_scaled(const float* x, float factor, int64_t n, float* y);
 bool all_finite(const float* x, int64_t n);
 void store_key(const float* key, int64_t d, ElementType type, void* keys, int64_t index);
 void load_key(ElementType type, const void* keys, int64_t index, int64_t d, float* key);
+void turn_keys(ElementType type, const void* keys, int64_t begin, int64_t end, int64_t d, const float* turns,
+               float* out);
 void quantize_keys(ElementType from_type, const void* keys, int64_t n, int64_t d, void* narrow, float* scales);
 void quantize_values(ElementType from_type, const void* values, int64_t n, int64_t d, void* narrow, float* scales);
 void quantize_keys_int4(ElementType from_type, const void* keys, int64_t n, int64_t d, void* narrow);

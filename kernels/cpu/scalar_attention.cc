@@ -28,6 +28,21 @@ float value_element(ElementType type, const void* values, int64_t j, int64_t i, 
 
 }  // namespace
 
+void turn_keys(ElementType type, const void* keys, int64_t begin, int64_t end, int64_t d, const float* turns,
+               float* out) {
+  const int64_t half = d / 2;
+  for (int64_t j = begin - begin % kKeyBlock; j < round_up(end, kKeyBlock); ++j) {
+    const int64_t block = j / kKeyBlock, lane = j % kKeyBlock;
+    for (int64_t i = 0; i < half; ++i) {
+      const float x1 = key_element(type, keys, j, i, d), x2 = key_element(type, keys, j, half + i, d);
+      const float* const turn = turns + (block * half + i) * 2 * kKeyBlock + lane;
+      const float c = turn[0], s = turn[kKeyBlock];
+      out[(block * d + i) * kKeyBlock + lane] = std::fma(x1, c, -(x2 * s));
+      out[(block * d + half + i) * kKeyBlock + lane] = std::fma(x2, c, x1 * s);
+    }
+  }
+}
+
 void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, const void* keys, int64_t key_begin,
                       int64_t key_end, float* scores, int64_t ld) {
   const int64_t first = key_begin - key_begin % kKeyBlock;

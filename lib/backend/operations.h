@@ -66,7 +66,7 @@ struct StepSequence {
   int64_t n = 0;                       // rows
   int64_t first_key = 0;               // index of the first row's own key among those of its kind
   const Rope* rope = nullptr;
-  int64_t stored_div = 1;  // where the rows' own keys are stored: stored_position
+  int64_t stored_div = 1;  // where the text keys that they see are stored: stored_position
   OldText old{};
   KvGeometry geometry{};
   float scale = 1;  // of the logits, all constant factors included

@@ -200,7 +200,6 @@ Status ChunkStore::represent(Queue& queue, int64_t chunk, std::span<const Rope* 
       const StepSequence sequence{.plan = std::make_shared<const Plan>(),
                                   .first_key = chunk * geometry_.chunk,
                                   .rope = rope,
-                                  .stored_div = options_.stored_div,
                                   .geometry = geometry_};
       steps.emplace_back();
       QUIRE_ASSIGN(steps.back(), backend_.prepare_step({queue}, options_.n_query_heads, {&sequence, 1}));

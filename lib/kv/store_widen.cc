@@ -114,11 +114,8 @@ Status ChunkStore::narrow_moved(Queue& queue, int64_t query, const Rope* rope,
     ~Release() { store.release(queue); }
   } release{*this, queue};
   QUIRE_TRY(make_records(KvKind::kNarrow, to_narrow_));
-  const StepSequence sequence{.plan = std::make_shared<const Plan>(),
-                              .rope = rope,
-                              .stored_div = options_.stored_div,
-                              .old = options_.old,
-                              .geometry = geometry_};
+  const StepSequence sequence{
+      .plan = std::make_shared<const Plan>(), .rope = rope, .old = options_.old, .geometry = geometry_};
   steps.emplace_back();
   QUIRE_ASSIGN(steps.back(), backend_.prepare_step({queue}, options_.n_query_heads, {&sequence, 1}));
   for (const int64_t chunk : to_narrow_) {

@@ -130,7 +130,7 @@ Result<std::unique_ptr<PreparedStep>> ForwardPass::prepare_step(Exec exec, bool 
                            .n = rows.n,
                            .first_key = rows.first_key,
                            .rope = (rotates ? rows.sequence->ropes->strategy : rows.sequence->ropes->nope).get(),
-                           .stored_div = rows.kind == KvKind::kText ? strategy.stored_div() : 1,
+                           .stored_div = strategy.stored_div(),
                            .old = old_text(rows),
                            .geometry = rows.kv().geometry(),
                            .scale = model_.logit_scale(rotates ? strategy.rope().attention_factor : 1)});

@@ -317,12 +317,8 @@ TEST(CudaBackend, RecordsAreThoseOfTheCpu) {
         const auto rope = take(backend.create_rope(table, g.chunk));
         for (int64_t first = 0, n = 0; first < kTokens; first += n) {
           n = std::min<int64_t>(kTokens - first, 27);
-          const StepSequence sequence{.plan = std::make_shared<Plan>(),
-                                      .n = n,
-                                      .first_key = first,
-                                      .rope = rope.get(),
-                                      .stored_div = stored_div,
-                                      .geometry = g};
+          const StepSequence sequence{
+              .plan = std::make_shared<Plan>(), .n = n, .first_key = first, .rope = rope.get(), .geometry = g};
           const auto step = take(backend.prepare_step({queue}, 2, {&sequence, 1}));
           ASSERT_TRUE(backend
                           .store_kv({queue}, *step,

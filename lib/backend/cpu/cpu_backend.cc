@@ -402,14 +402,14 @@ class CpuBackend final : public Backend {
     const StepSequence& sequence = cpu_step(step).at(args.sequence);
     const KvGeometry& g = sequence.geometry;
     const RecordLayout layout(g);
-    const auto* rope = sequence.stored_div == 0 ? nullptr : static_cast<const RopeCache*>(sequence.rope);
+    const auto* rope = args.records.stored_div == 0 ? nullptr : static_cast<const RopeCache*>(sequence.rope);
     const int64_t d = g.head_dim;
     const size_t bytes = static_cast<size_t>(pool_.n_threads() * d) * sizeof(float);
     auto* rotated = static_cast<float*>(workspace_.require(bytes));
     if (!rotated) return out_of_memory(bytes, "rotated keys");
     return for_rows(exec, sequence.n, [&](int64_t r, int thread) {
       const int64_t index = sequence.first_key + r;
-      const int64_t offset = index % g.chunk, position = stored_position(offset, sequence.stored_div);
+      const int64_t offset = index % g.chunk, position = stored_position(offset, args.records.stored_div);
       std::byte* record = record_ptr(args.records.chunks[static_cast<size_t>(index / g.chunk)]);
       const float* keys = rows_ptr(args.keys.at(r));
       const float* values = rows_ptr(args.values.at(r));

@@ -1,7 +1,6 @@
 #include "lib/backend/cpu/cpu_sequence_attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "kernels/cpu/kernels.h"
@@ -62,7 +61,7 @@ void scale(float* x, const float* by, int64_t n) {
 
 size_t scratch_floats(int64_t most_rows, int64_t d, int64_t chunk, bool turns) {
   const int64_t keys = round_up(chunk, kKeyBlock);
-  return static_cast<size_t>(most_rows * (d + keys) + d + (turns ? keys * d + 2 * d : 0)) +
+  return static_cast<size_t>(most_rows * (d + keys) + d + (turns ? 2 * keys * d + d : 0)) +
          2 * partial_floats(most_rows, d);
 }
 
@@ -132,13 +131,6 @@ void SequenceRun::rotate_queries(const Tile& tile, const Piece& piece, PickSpan 
   }
 }
 
-// How far the record's key j must be turned to stand where the span wants it, counted from the chunk's first key.
-double SequenceRun::turn(const Piece& piece, int64_t j) const {
-  const int64_t first = piece.chunk * l_;
-  const double wanted = piece.span->key_position(j) - piece.span->key_position(first);
-  return wanted - static_cast<double>(stored_position(j - first, records(*piece.span).stored_div));
-}
-
 SequenceRun::Stored SequenceRun::stored(const Tile& tile, const Piece& piece) const {
   const auto chunk = static_cast<size_t>(piece.chunk);
   if (tiling::records_read(tile, piece) == KvKind::kNarrow) {
@@ -154,23 +146,23 @@ SequenceRun::Stored SequenceRun::stored(const Tile& tile, const Piece& piece) co
           nullptr};
 }
 
-// The piece's keys as f32 blocks, each turned on load.
-const float* SequenceRun::turned_keys(const Piece& piece, const Stored& stored, float* turned, float* angles) const {
-  float* key = angles + d_;
-  for (int64_t j = piece.begin; j < piece.end; ++j) {
-    const int64_t offset = j - piece.chunk * l_;
-    load_key(stored.type, stored.keys, offset, d_, key);
-    for (int64_t i = 0; stored.key_scales && i < d_; ++i) key[i] *= stored.key_scales[i];
-    const double by = turn(piece, j);
-    if (by >= 0 && by == std::floor(by)) {
-      const auto table = static_cast<int64_t>(by);  // less than the chunk
-      rotate(key, rope_.chunk_cos(table), rope_.chunk_sin(table), 1, d_, key);
-    } else {
-      rope_.angles(by, angles, angles + d_ / 2);
-      rotate(key, angles, angles + d_ / 2, 1, d_, key);
-    }
-    store_key(key, d_, ElementType::kF32, turned, offset);
+// The piece's keys as f32 blocks, each turned to where the span wants it.
+const float* SequenceRun::turned_keys(const Piece& piece, const Stored& stored, float* turned) const {
+  const int64_t first = piece.chunk * l_, begin = piece.begin - first, end = piece.end - first;
+  float *const own_turns = turned + key_elements(l_, d_), *const key = own_turns + key_elements(l_, d_);
+  const float* turns = find_key_turns(sequence_.key_turns, *piece.span, l_);
+  if (!turns) {
+    write_key_turns(rope_, *piece.span, records(*piece.span).stored_div, first, begin, end, key, own_turns);
+    turns = own_turns;
   }
+  const bool narrow = stored.type == ElementType::kInt8 || stored.type == ElementType::kInt4;
+  for (int64_t j = begin; narrow && j < end; ++j) {
+    load_key(stored.type, stored.keys, j, d_, key);
+    for (int64_t i = 0; stored.key_scales && i < d_; ++i) key[i] *= stored.key_scales[i];
+    store_key(key, d_, ElementType::kF32, turned, j);
+  }
+  turn_keys(narrow ? ElementType::kF32 : stored.type, narrow ? turned : static_cast<const void*>(stored.keys), begin,
+            end, d_, turns, turned);
   return turned;
 }
 
@@ -193,7 +185,7 @@ void SequenceRun::run_piece(const Work& work, const Piece& piece, PickSpan rows,
   const void* keys = own.keys;
   ElementType key_type = own.type;
   if (!as_stored(span)) {
-    keys = turned_keys(piece, own, angles + 3 * d_, angles);
+    keys = turned_keys(piece, own, angles + d_);
     key_type = ElementType::kF32;
   } else if (own.key_scales) {
     for (int64_t r = 0; r < n; ++r) scale(rotated + r * d_, own.key_scales, d_);

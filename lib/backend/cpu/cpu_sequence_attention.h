@@ -25,7 +25,7 @@ inline size_t partial_floats(int64_t rows, int64_t d) { return static_cast<size_
 inline Partial partial_at(float* memory, int64_t rows) { return {memory, memory + rows, memory + 2 * rows}; }
 
 // Floats that a thread works in: rotated queries, scores, one partial, one running result, angles, and where keys are
-// turned the keys of a chunk.
+// turned the keys of a chunk, their turns and a key.
 size_t scratch_floats(int64_t most_rows, int64_t d, int64_t chunk, bool turns);
 
 // Made for one call; step and args must outlive it. Its const functions: any thread.
@@ -109,9 +109,8 @@ class SequenceRun {
   };
   Stored stored(const Tile& tile, const Piece& piece) const;
   const KvRecords& records(const Span& span) const { return args_.records[static_cast<size_t>(span.kind)]; }
-  double turn(const Piece& piece, int64_t j) const;
   bool as_stored(const Span& span) const { return span.as_stored(records(span).stored_div, l_); }
-  const float* turned_keys(const Piece& piece, const Stored& stored, float* turned, float* angles) const;
+  const float* turned_keys(const Piece& piece, const Stored& stored, float* turned) const;
   float* saved(const Tile& tile, int64_t row) const {
     const int64_t head = tile.first_head + row % tile.heads;
     return static_cast<float*>(args_.state->host()) + (tile.place(row) * n_heads_ + head) * (d_ + 2);

@@ -44,10 +44,9 @@ class Call {
     kernel_.wide = sequence_.wide();
     kernel_.few = sequence_.few && !windowed_;
     int32_t n_parts = 0;
-    const bool as_prepared = !windowed_ && args_.records[0].stored_div == sequence_.stored_div;
-    if (selects_ && as_prepared && sequence_.chosen.n_tiles > 0) {
+    if (selects_ && !windowed_ && sequence_.chosen.n_tiles > 0) {
       QUIRE_ASSIGN(n_parts, list_chosen());
-    } else if (selects_ || !as_prepared) {
+    } else if (selects_ || windowed_) {
       QUIRE_ASSIGN(n_parts, make_lists());
     } else {
       n_parts = step_.set_lists(args_.sequence, kernel_);
@@ -91,7 +90,6 @@ class Call {
   Result<int32_t> make_lists() {
     const Plan& plan = *sequence_.plan;
     ListOptions options = CudaStep::list_options(sequence_);
-    for (size_t kind = 0; kind < kRecordKinds; ++kind) options.stored_div[kind] = args_.records[kind].stored_div;
     options.window = args_.window;
     if (windowed_) options.part_keys = 0;  // a row's result goes from window to window as one
     AttentionLists lists;

@@ -217,7 +217,7 @@ class CudaBackend final : public Backend {
     of.n = sequence.n;
     of.first_key = cuda_step(step).first_key(args.sequence);
     of.shape = shape_of(sequence.geometry);
-    of.stored_div = sequence.stored_div;
+    of.stored_div = args.records.stored_div;
     of.turns = turns_of(sequence.rope);
     QUIRE_ASSIGN(of.records, cuda_queue(exec.queue).records(args.records));
     return launch<&DeviceApi::store_kv>(exec, "storing keys", of);

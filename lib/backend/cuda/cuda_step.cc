@@ -95,7 +95,7 @@ void ListsOnDevice::set(const std::byte* base, Attention& args) const {
 
 ListOptions CudaStep::list_options(const Sequence& sequence) {
   return {.chunk = sequence.geometry.chunk,
-          .stored_div = {sequence.stored_div},
+          .stored_div = {sequence.stored_div, 1, sequence.stored_div},
           .part_keys = sequence.part_keys,
           .tile_rows = sequence.tile_rows};
 }

@@ -136,12 +136,12 @@ void AttentionScene::store(Machine& machine, Random& random, int64_t n, int64_t 
       Records(*machine.backend, machine.backend->kv_record_bytes(shape_.geometry()), ceil_div(n, shape_.chunk));
   const auto keys = machine.buffer(kind.keys), values = machine.buffer(kind.values);
   StoreKvArgs args;
-  args.records = {kind.records.chunks};
+  args.records = {kind.records.chunks, stored_div};
   int64_t count = 0;
   for (int64_t first = 0; first < n; first += count) {  // in uneven parts, as sessions store
     count = std::min(n - first, random.between(1, 90));
-    const auto step = machine.storing_step(
-        {.n = count, .first_key = first, .rope = rope_.get(), .stored_div = stored_div, .geometry = shape_.geometry()});
+    const auto step =
+        machine.storing_step({.n = count, .first_key = first, .rope = rope_.get(), .geometry = shape_.geometry()});
     args.keys = Rows{keys.get(), 0, width}.at(first);
     args.values = Rows{values.get(), 0, width}.at(first);
     if (!machine.backend->store_kv(machine.exec(), *step, args).ok()) throw std::runtime_error("store_kv");
@@ -202,6 +202,7 @@ std::vector<float> AttentionScene::run(Machine& machine, const Plan& plan, int64
                                                           .n = n,
                                                           .first_key = first,
                                                           .rope = rope_.get(),
+                                                          .stored_div = stored_div_,
                                                           .old = shape_.old(),
                                                           .geometry = shape_.geometry(),
                                                           .scale = scale_});

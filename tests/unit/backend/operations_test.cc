@@ -338,8 +338,8 @@ TEST(Operations, CancelledOperationsSayCancelled) {
   const Records records(*machine.backend, machine.backend->kv_record_bytes(geometry), 1);
   StoreKvArgs store;
   store.keys = store.values = rows;
-  store.records = {records.chunks};
-  const auto step = machine.storing_step({.n = 5, .stored_div = 0, .geometry = geometry});
+  store.records = {records.chunks, 0};
+  const auto step = machine.storing_step({.n = 5, .geometry = geometry});
   const auto ids = machine.ids({1, 2});
   EXPECT_EQ(machine.backend->embed(exec, *table, *ids, 0, 2, rows).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->rms_norm(exec, rows, *weight, 1e-5f, 4, 64, rows).code(), Code::kCancelled);

@@ -37,11 +37,11 @@ TEST(NeutralRecords, HaveTheDocumentedLayout) {
     const auto keys = random.normal(g.chunk * width), values = random.normal(g.chunk * width);
     const auto key_buffer = machine.buffer(keys), value_buffer = machine.buffer(values);
     const Records records(*machine.backend, machine.backend->kv_record_bytes(g), 1);
-    const auto step = machine.storing_step({.n = g.chunk, .stored_div = 0, .geometry = g});
+    const auto step = machine.storing_step({.n = g.chunk, .geometry = g});
     StoreKvArgs args;
     args.keys = {key_buffer.get(), 0, width};
     args.values = {value_buffer.get(), 0, width};
-    args.records = {records.chunks};
+    args.records = {records.chunks, 0};
     ASSERT_TRUE(machine.backend->store_kv(machine.exec(), *step, args).ok());
 
     ASSERT_EQ(kv_neutral_bytes(g), static_cast<size_t>(2 * g.chunk * width) * element_bytes(g.type));

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -34,6 +35,47 @@ TEST_P(AttentionTest, KeysComeBack) {
         scalar::load_key(type, stored.data(), j, d, reference.data());
         expect_same_bits(key, reference, "load_key");
         for (int64_t i = 0; i < d; ++i) ASSERT_EQ(key[static_cast<size_t>(i)], rounded.at(j * d + i));
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, TurnsEachKeyByItsOwnAngles) {
+  for (const ElementType type : {ElementType::kF32, ElementType::kF16, ElementType::kBF16}) {
+    for (const int64_t d : {2, 10, 48, 64, 128}) {
+      const int64_t l = 75, begin = between(0, 40), end = between(begin + 1, l), half = d / 2;
+      SCOPED_TRACE(testing::Message() << element_name(type) << " d " << d << " [" << begin << ", " << end << ")");
+      const std::vector<float> keys = normal(l * d), angles = normal(l * half);
+      const Elements stored = make_keys(keys, l, d, type), rounded(type, keys);
+      std::vector<float> turns(static_cast<size_t>(key_elements(l, d))), out(turns.size(), -7.0f), expected = out;
+      for (int64_t j = 0; j < l; ++j) {
+        for (int64_t a = 0; a < half; ++a) {
+          const int64_t at = (j / kKeyBlock * half + a) * 2 * kKeyBlock + j % kKeyBlock;
+          turns[static_cast<size_t>(at)] = std::cos(angles[static_cast<size_t>(j * half + a)]);
+          turns[static_cast<size_t>(at + kKeyBlock)] = std::sin(angles[static_cast<size_t>(j * half + a)]);
+        }
+      }
+      turn_keys(type, stored.data(), begin, end, d, turns.data(), out.data());
+      scalar::turn_keys(type, stored.data(), begin, end, d, turns.data(), expected.data());
+      expect_same_bits(out, expected, "scalar");
+      std::vector<float> key(static_cast<size_t>(d));
+      for (int64_t j = begin; j < end; ++j) {
+        load_key(ElementType::kF32, out.data(), j, d, key.data());
+        for (int64_t a = 0; a < half; ++a) {
+          const double x = rounded.at(j * d + a), y = rounded.at(j * d + half + a);
+          const double angle = angles[static_cast<size_t>(j * half + a)], most = 1e-6 * (std::fabs(x) + std::fabs(y));
+          ASSERT_NEAR(key[static_cast<size_t>(a)], x * std::cos(angle) - y * std::sin(angle), most) << j;
+          ASSERT_NEAR(key[static_cast<size_t>(half + a)], y * std::cos(angle) + x * std::sin(angle), most) << j;
+        }
+      }
+      if (type != ElementType::kF32) continue;
+      Elements in_place = stored;
+      turn_keys(type, in_place.data(), begin, end, d, turns.data(), reinterpret_cast<float*>(in_place.data()));
+      for (int64_t j = begin / kKeyBlock * kKeyBlock; j < round_up(end, kKeyBlock); ++j) {
+        for (int64_t i = 0; i < d; ++i) {
+          const int64_t at = (j / kKeyBlock * d + i) * kKeyBlock + j % kKeyBlock;
+          ASSERT_EQ(in_place.at(at), out[static_cast<size_t>(at)]) << j;
+        }
       }
     }
   }
