@@ -150,6 +150,45 @@ class Lifetime(unittest.TestCase):
             result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
             self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "leaving\n", ""))
 
+    def test_a_forked_process_leaves_alone_what_it_has(self):
+        """It has none of the library's threads, for which a close would wait."""
+        script = f"""if True:
+            import os, sys, quire
+            with quire.Runtime(threads=2) as runtime, runtime.load({str(MODEL)!r}) as model, model.session("dca") as session:
+                session.feed_tokens([5] * 50000)
+                with session.stream(100) as stream:
+                    stream.next()
+                    if child := os.fork():
+                        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+                    else:
+                        try:
+                            session.n_tokens
+                        except quire.QuireError as error:
+                            sys.exit(error.status == "CLOSED")"""
+        result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "1\n", ""))
+
+    def test_close_while_threads_begin_calls(self):
+        """A call keeps the handle that it takes, however soon the close comes."""
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        self.addCleanup(sys.setswitchinterval, interval)
+        with quire.Runtime(threads=1) as runtime, runtime.load(MODEL) as model:
+            def use(handle, begun):
+                begun.wait()
+                with self.assertRaises(quire.QuireError) as caught:
+                    while True:
+                        handle.decode(handle.encode("Rain fell on the harbour"))
+                return caught.exception.status
+
+            with concurrent.futures.ThreadPoolExecutor(3) as pool:
+                for _ in range(50):
+                    tokenizer, begun = model.tokenizer, threading.Barrier(4)
+                    users = [pool.submit(use, tokenizer, begun) for _ in range(3)]
+                    begun.wait()
+                    tokenizer.close()
+                    self.assertEqual({user.result() for user in users}, {"CLOSED"})
+
     def test_memoryview_outlives_the_session(self):
         with quire.Runtime(threads=1) as runtime, runtime.load(MODEL) as model, model.session() as session:
             session.feed_tokens([5, 6, 7])

@@ -27,9 +27,10 @@ def _session_options(strategy: Optional[str] = "full", kv_type: str = "default",
                      old_after: Optional[int] = None, overflow: str = "default", expected_tokens: int = 0,
                      prefill_block: int = 0, kv_file_directory: Path = "", adapters: Sequence[Any] = (),
                      prefix_reuse: bool = True, **budgets: int) -> Any:
-    used = _array(_ffi.SessionAdapter, [(adapter._handle, scale) for adapter, scale in _pairs(adapters)])
+    pairs = [(adapter._handle, scale) for adapter, scale in _pairs(adapters)]
+    used = _array(_ffi.SessionAdapter, pairs)
     text, directory = (strategy or "").encode(), os.fsencode(kv_file_directory)
-    return _options(
+    options = _options(
         _ffi.SessionOptions, flags=0 if prefix_reuse else 1, strategy=None if strategy is None else text,
         strategy_len=len(text), kv_type=_choice("kv_type", kv_type, KV_TYPES),
         kv_old_type=_choice("kv_old_type", kv_old_type, KV_OLD_TYPES),
@@ -38,3 +39,5 @@ def _session_options(strategy: Optional[str] = "full", kv_type: str = "default",
         prefill_block=prefill_block, kv_file_directory=directory or None, kv_file_directory_len=len(directory),
         **budgets,
         adapters=used if len(used) else None, n_adapters=len(used))
+    options.references = pairs  # the struct has the addresses alone
+    return options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import ctypes
 import json
 import os
@@ -75,8 +76,13 @@ def _info(function: Any, *arguments: Any) -> Info:
 
 
 def _ids(ids: Iterable[int]) -> Tuple[Any, int]:
-    ids = list(ids)
-    return (c_int32 * len(ids))(*ids), len(ids)
+    return _numbers("i", c_int32, ids)
+
+
+def _numbers(code: str, kind: Any, numbers: Iterable[int]) -> Tuple[Any, int]:
+    """An array of C; `code` is the kind's in the module array, which refuses what does not fit."""
+    found = array.array(code, list(numbers))
+    return (kind * len(found)).from_buffer(found), len(found)
 
 
 def _array(cls: Any, rows: Iterable[Tuple[Any, ...]]) -> Any:
@@ -98,41 +104,67 @@ def _pairs(items: Iterable[Any]) -> List[Tuple[Any, float]]:
     return [item if isinstance(item, tuple) else (item, 1.0) for item in items]
 
 
-def _rows(array: Any, kind: Any, n_rows: int, n_columns: int) -> memoryview:
+def _rows(floats: Any, kind: Any, n_rows: int, n_columns: int) -> memoryview:
     """A ctypes array as a two-dimensional memoryview, which numpy.asarray takes without a copy."""
-    return memoryview(array).cast("B").cast(kind, (n_rows, n_columns))
+    return memoryview(floats).cast("B").cast(kind, (n_rows, n_columns))
 
 
-def _dicts(array: Any) -> Infos:
-    return [{name: getattr(item, name) for name, _ in item._fields_} for item in array]
+def _dicts(structs: Any) -> Infos:
+    return [{name: getattr(item, name) for name, _ in item._fields_} for item in structs]
 
 
 def _fields(struct: Any) -> Dict[str, Any]:
     return {name: getattr(struct, name) for name, _ in struct._fields_[2:]}
 
 
+class _Reference(c_void_p):
+    """One reference, dropped when neither its owner nor a call has this object any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._process = os.getpid()
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this is a forked process: it has none of the library's threads, and perhaps locks that they held."""
+        return self._process != os.getpid()
+
+
+def _drop(release: Any, pointer: Optional[int], process: int) -> None:
+    if process == os.getpid():
+        release(pointer)
+
+
 class _Handle:
-    """Owns one reference, dropped when the object is collected. Objects keep their parents alive."""
+    """Owns one reference until it is closed or collected. Objects keep their parents alive."""
 
     _release = ""  # the name of the C function
 
     def _own(self, parent: Any, function: Any, *arguments: Any) -> None:
-        out = c_void_p()
+        out = _Reference()
         _call(function, *arguments, byref(out))
         self._parent = parent
-        self._pointer = out
-        self._finalizer = weakref.finalize(self, getattr(lib, self._release), out)
+        self._pointer: Optional[_Reference] = out
+        self._finalizer = weakref.finalize(out, _drop, getattr(lib, self._release), out.value, os.getpid())
         self._finalizer.atexit = False  # see _close_runtimes
 
     @property
-    def _handle(self) -> c_void_p:
-        if not self._finalizer.alive:
-            raise QuireError(_CLOSED, f"this {type(self).__name__} was closed")
-        return self._pointer
+    def _handle(self) -> _Reference:
+        """For a call, which keeps it: another thread may close this object before C has begun."""
+        pointer = self._pointer
+        if pointer is None or pointer.is_foreign:
+            raise QuireError(_CLOSED, f"this {type(self).__name__} was closed" if pointer is None else
+                             f"this {type(self).__name__} belongs to the process that this one was forked from")
+        return pointer
+
+    def _stop(self, close: Any) -> None:
+        """Calls the function of C that waits until nothing runs. A forked process leaves `with` without it."""
+        if self._pointer is not None and not self._pointer.is_foreign:
+            _call(close, self._pointer)
 
     def close(self) -> None:
-        """Drops the reference now. A second close does nothing."""
-        self._finalizer()
+        """Drops the reference; calls that run keep theirs. A second close does nothing."""
+        self._pointer = None
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -159,12 +191,12 @@ class _Watched:
 
     def __init__(self, progress: Optional[Progress], cancel: Optional[Cancel]) -> None:
         self._progress = progress
-        self._cancel = Cancel() if cancel is None else cancel
+        self._cancel = (Cancel() if cancel is None else cancel)._handle
         self._raised: Optional[BaseException] = None
 
     def __enter__(self) -> Dict[str, Any]:
         """Fields of the call's options."""
-        return {"cancel": self._cancel._handle, "progress": _ffi.ProgressCallback(self._report)}
+        return {"cancel": self._cancel, "progress": _ffi.ProgressCallback(self._report)}
 
     def _report(self, _: object, done: int, total: int) -> None:
         try:
@@ -172,7 +204,7 @@ class _Watched:
                 self._progress(done, total)
         except BaseException as exception:  # nothing may pass through C
             self._raised = exception
-            self._cancel.trigger()
+            lib.quire_cancel_trigger(self._cancel)
 
     def __exit__(self, *exception: Any) -> None:
         if self._raised is not None:

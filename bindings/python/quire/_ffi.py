@@ -2,6 +2,18 @@
 
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t,
                     c_uint32, c_uint64, c_void_p, sizeof)
+from typing import Any, Dict, List, Tuple
+
+
+class Struct(Structure):
+    """Refuses numbers that do not fit, of which ctypes takes the lower bits."""
+
+    def __init__(self, *values: Any, **fields: Any) -> None:
+        super().__init__(*values, **fields)
+        for name, value in (*zip((field[0] for field in self._fields_), values), *fields.items()):
+            if isinstance(value, int) and isinstance(kept := getattr(self, name), int) and kept != value:
+                raise OverflowError(f"{name}: {value} is out of range")
+
 
 VERSION = 100
 OK = 0
@@ -117,7 +129,7 @@ KV_TEXT = 0
 KV_CONDENSED = 1
 
 
-class Error(Structure):
+class Error(Struct):
     _fields_ = [
         ("code", c_int32),
         ("os_error", c_int32),
@@ -137,7 +149,7 @@ CommitCallback = CFUNCTYPE(c_int32, c_void_p, POINTER(Error))
 ReadCallback = CFUNCTYPE(c_int64, c_void_p, c_int64, c_void_p, c_size_t, POINTER(Error))
 
 
-class RuntimeOptions(Structure):
+class RuntimeOptions(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -160,7 +172,7 @@ class RuntimeOptions(Structure):
     ]
 
 
-class RuntimeStats(Structure):
+class RuntimeStats(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -170,7 +182,7 @@ class RuntimeStats(Structure):
     ]
 
 
-class DeviceInfo(Structure):
+class DeviceInfo(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -184,7 +196,7 @@ class DeviceInfo(Structure):
     ]
 
 
-class AdapterSource(Structure):
+class AdapterSource(Struct):
     _fields_ = [
         ("path", c_char_p),
         ("path_len", c_size_t),
@@ -192,7 +204,7 @@ class AdapterSource(Structure):
     ]
 
 
-class ModelInfo(Structure):
+class ModelInfo(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -212,7 +224,7 @@ class ModelInfo(Structure):
     ]
 
 
-class QuantizeOptions(Structure):
+class QuantizeOptions(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -226,7 +238,7 @@ class QuantizeOptions(Structure):
     ]
 
 
-class AdapterOptions(Structure):
+class AdapterOptions(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -236,7 +248,7 @@ class AdapterOptions(Structure):
     ]
 
 
-class AdapterInfo(Structure):
+class AdapterInfo(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -247,7 +259,7 @@ class AdapterInfo(Structure):
     ]
 
 
-class StrategyOptions(Structure):
+class StrategyOptions(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -260,14 +272,14 @@ class StrategyOptions(Structure):
     ]
 
 
-class SessionAdapter(Structure):
+class SessionAdapter(Struct):
     _fields_ = [
         ("adapter", c_void_p),
         ("scale", c_double),
     ]
 
 
-class Label(Structure):
+class Label(Struct):
     _fields_ = [
         ("begin", c_int64),
         ("end", c_int64),
@@ -275,7 +287,7 @@ class Label(Structure):
     ]
 
 
-class EditResult(Structure):
+class EditResult(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -285,7 +297,7 @@ class EditResult(Structure):
     ]
 
 
-class LabelAttention(Structure):
+class LabelAttention(Struct):
     _fields_ = [
         ("id", c_int64),
         ("first_token", c_int64),
@@ -294,7 +306,7 @@ class LabelAttention(Structure):
     ]
 
 
-class Passage(Structure):
+class Passage(Struct):
     _fields_ = [
         ("first_token", c_int64),
         ("n_tokens", c_int64),
@@ -307,7 +319,7 @@ class Passage(Structure):
     ]
 
 
-class SessionStats(Structure):
+class SessionStats(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -330,7 +342,7 @@ class SessionStats(Structure):
     ]
 
 
-class TierStats(Structure):
+class TierStats(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -349,7 +361,7 @@ class TierStats(Structure):
     ]
 
 
-class SnapshotOptions(Structure):
+class SnapshotOptions(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -359,7 +371,7 @@ class SnapshotOptions(Structure):
     ]
 
 
-class SnapshotWriter(Structure):
+class SnapshotWriter(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -372,7 +384,7 @@ class SnapshotWriter(Structure):
     ]
 
 
-class SnapshotReader(Structure):
+class SnapshotReader(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -385,7 +397,7 @@ class SnapshotReader(Structure):
     ]
 
 
-class StoreOptions(Structure):
+class StoreOptions(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -393,7 +405,7 @@ class StoreOptions(Structure):
     ]
 
 
-class StoreMatch(Structure):
+class StoreMatch(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -404,7 +416,7 @@ class StoreMatch(Structure):
     ]
 
 
-class Message(Structure):
+class Message(Struct):
     _fields_ = [
         ("role", c_char_p),
         ("role_len", c_size_t),
@@ -413,7 +425,7 @@ class Message(Structure):
     ]
 
 
-class ChatOptions(Structure):
+class ChatOptions(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -424,7 +436,7 @@ class ChatOptions(Structure):
     ]
 
 
-class MemoryPlan(Structure):
+class MemoryPlan(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -441,7 +453,7 @@ class MemoryPlan(Structure):
     ]
 
 
-class RateEstimate(Structure):
+class RateEstimate(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -454,14 +466,14 @@ class RateEstimate(Structure):
     ]
 
 
-class Text(Structure):
+class Text(Struct):
     _fields_ = [
         ("data", c_char_p),
         ("len", c_size_t),
     ]
 
 
-class Sampler(Structure):
+class Sampler(Struct):
     _fields_ = [
         ("kind", c_int32),
         ("n", c_int32),
@@ -472,21 +484,21 @@ class Sampler(Structure):
     ]
 
 
-class LogitBias(Structure):
+class LogitBias(Struct):
     _fields_ = [
         ("token", c_int32),
         ("bias", c_float),
     ]
 
 
-class TokenLogprob(Structure):
+class TokenLogprob(Struct):
     _fields_ = [
         ("token", c_int32),
         ("logprob", c_float),
     ]
 
 
-class PositionView(Structure):
+class PositionView(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -500,7 +512,7 @@ class PositionView(Structure):
     ]
 
 
-class SessionProbes(Structure):
+class SessionProbes(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -509,7 +521,7 @@ class SessionProbes(Structure):
     ]
 
 
-class ModelOptions(Structure):
+class ModelOptions(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -531,7 +543,7 @@ class ModelOptions(Structure):
     ]
 
 
-class SessionOptions(Structure):
+class SessionOptions(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -556,7 +568,7 @@ class SessionOptions(Structure):
     ]
 
 
-class EditOptions(Structure):
+class EditOptions(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -568,7 +580,7 @@ class EditOptions(Structure):
     ]
 
 
-class StreamOptions(Structure):
+class StreamOptions(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -599,7 +611,7 @@ class StreamOptions(Structure):
     ]
 
 
-class Event(Structure):
+class Event(Struct):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -668,7 +680,7 @@ SIZES = {
 }
 
 # Of each function: its result and its arguments.
-FUNCTIONS = {
+FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "quire_get_version": (c_int32, []),
     "quire_get_version_string": (c_char_p, []),
     "quire_get_status_name": (c_char_p, [c_int32]),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import operator
 import os
 import pathlib
+from typing import Any
 
 from . import _ffi
 
@@ -20,13 +22,29 @@ def _find() -> str:
     return ctypes.util.find_library("quire") or "libquire.so.0"
 
 
+def _checked(kind: Any, lowest: int, highest: int) -> Any:
+    """An integer argument; ctypes itself takes the lower bits of any number."""
+
+    def from_param(value: Any) -> Any:
+        if not lowest <= (number := operator.index(value)) <= highest:
+            raise OverflowError(f"{number} is out of range")
+        return kind(number)
+
+    return type(kind.__name__, (), {"from_param": staticmethod(from_param)})
+
+
+_INTEGERS = {kind: _checked(kind, *limits) for kind, limits in {
+    ctypes.c_int32: (-2**31, 2**31 - 1), ctypes.c_uint32: (0, 2**32 - 1), ctypes.c_int64: (-2**63, 2**63 - 1),
+    ctypes.c_uint64: (0, 2**64 - 1), ctypes.c_size_t: (0, 2**(8 * ctypes.sizeof(ctypes.c_size_t)) - 1)}.items()}
+
+
 def _load() -> ctypes.CDLL:
     path = _find()
     library = ctypes.CDLL(path)
     if (version := library.quire_get_version()) < _ffi.VERSION:
         raise ImportError(f"{path} is version {version}; this package needs {_ffi.VERSION} or later")
     for name, (result, arguments) in _ffi.FUNCTIONS.items():
-        getattr(library, name).argtypes = arguments
+        getattr(library, name).argtypes = [_INTEGERS.get(kind, kind) for kind in arguments]
         getattr(library, name).restype = result
     return library
 

@@ -141,4 +141,4 @@ class Runtime(_Handle):
 
     def close(self) -> None:
         """Stops everything that runs on this runtime and waits for it."""
-        _call(lib.quire_runtime_close, self._handle)
+        self._stop(lib.quire_runtime_close)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Iterable, Iterator, List, Named
 
 from . import _ffi, _snapshot_files
 from ._arguments import _chat, _session_options
-from ._calls import _Handle, _Watched, _array, _call, _choice, _dicts, _fields, _ids, _options, _path, _rows, _text
+from ._calls import _Handle, _Watched, _array, _call, _choice, _dicts, _fields, _ids, _numbers, _options, _path, _rows, _text
 from ._library import lib
 from ._names import EDIT_REUSES, TIERS
 from ._stream import Stream
@@ -125,10 +125,10 @@ class Session(_Handle):
         if positions is None:
             _call(lib.quire_session_feed_tokens, self._handle, ids, n_ids)
             return
-        positions = list(positions)
-        if len(positions) != n_ids:
-            raise ValueError(f"{len(positions)} positions for {n_ids} ids")
-        _call(lib.quire_session_feed_positions, self._handle, ids, (c_int64 * n_ids)(*positions), n_ids)
+        places, n_places = _numbers("q", c_int64, positions)
+        if n_places != n_ids:
+            raise ValueError(f"{n_places} positions for {n_ids} ids")
+        _call(lib.quire_session_feed_positions, self._handle, ids, places, n_ids)
 
     def discard_pending(self) -> None:
         _call(lib.quire_session_discard_pending, self._handle)
@@ -254,4 +254,4 @@ class Session(_Handle):
 
     def close(self) -> None:
         """Ends an open stream, waits, and frees the KV cache."""
-        _call(lib.quire_session_close, self._handle)
+        self._stop(lib.quire_session_close)
