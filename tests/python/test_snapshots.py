@@ -172,6 +172,12 @@ class Snapshots(WithModel):
                 session.save(failing)
             self.assertEqual(caught.exception.os_error, 28)
             self.assertIsInstance(caught.exception.__cause__, OSError)
+
+        class Interrupted(io.RawIOBase):
+            def write(self, data):
+                raise KeyboardInterrupt
+
+        self.assertRaises(KeyboardInterrupt, session.save, Interrupted())
         loaded = None
         for good in range(100):  # from the first read on, until loading succeeds and the stream fails
             whole.good = good

@@ -1,6 +1,7 @@
 """Streams: what is generated, and how it ends."""
 
 import asyncio
+import ctypes
 import math
 import select
 import unittest
@@ -138,6 +139,8 @@ class Streams(WithModel):
             self.assertEqual([first] + tokens(events), whole[:whole.index(whole[5], 1)])
             self.assertEqual((events[-1].finish_reason, events[-1].token), ("stop_id", whole[5]))
         with session().stream(3, ignore_eos=True, constrain=True) as stream:
+            self.assertRaises(ValueError, stream.allow, [-1])
+            self.assertRaises(ValueError, stream.allow, [320])
             for allowed in ([300, 301], [17], None):
                 stream.allow(allowed)
                 token = next(event.token for event in stream if event.kind == "token")
@@ -214,6 +217,7 @@ class Streams(WithModel):
         with session.stream() as stream:
             while stream.next(timeout=0) is not None:
                 pass  # until nothing waits
+            self.assertIsNone(stream.next(timeout=-1))  # a time that is over is no time
             handle = stream.wait_handle()
             self.assertEqual(select.select([handle], [], [], 60)[0], [handle])
             self.assertIsNotNone(stream.next(timeout=0))
@@ -246,6 +250,13 @@ class Streams(WithModel):
         short.feed_tokens([3] * 250)
         self.assertEqual(status(short.stream, 100), "OVERFLOW")
         session.feed("Rain")
+        n_pending = session.n_pending
+        for wrong in (dict(seed=-1), dict(max_tokens=2**63), dict(stop_ids=[2**31]), dict(logit_bias={2**32: 1.0})):
+            self.assertRaises(OverflowError, session.stream, **wrong)
+        self.assertRaises(ctypes.ArgumentError, session.truncate, 2**64)
+        self.assertRaises(OverflowError, session.feed_tokens, [2**32])
+        self.assertRaises(OverflowError, plain.feed_tokens, [7], [2**63])
+        self.assertEqual(session.n_pending, n_pending)
         with session.stream(1000) as stream:
             self.assertEqual(status(session.feed, "more"), "BUSY")
         self.assertEqual(status(stream.next), "CLOSED")

@@ -125,16 +125,28 @@ class Threads(WithModel):
 
     def test_ctrl_c_ends_the_wait(self):
         """A signal is seen while next() waits, and the session stays whole."""
-        session = self.read_long()
-        with session.stream(10) as stream:
-            stream.next()
-            sender = threading.Thread(target=lambda: signal.raise_signal(signal.SIGINT))
-            with self.assertRaises(KeyboardInterrupt):
-                sender.start()
-                for _ in stream:
-                    pass
-        sender.join()
-        self.assertEqual(session.n_tokens + session.n_pending, len(LONG))
+        for timeout in (None, 3600):
+            session = self.read_long()
+            with session.stream(10) as stream:
+                stream.next()
+                sender = threading.Thread(target=lambda: signal.raise_signal(signal.SIGINT))
+                with self.assertRaises(KeyboardInterrupt):
+                    sender.start()
+                    while True:
+                        stream.next(timeout)
+            sender.join()
+            self.assertEqual(session.n_tokens + session.n_pending, len(LONG))
+
+    def test_one_thread_at_a_time_takes_events(self):
+        session = self.session()
+        session.feed("Rain")
+        with session.stream(1, constrain=True) as stream:
+            stream.allow()
+            self.assertEqual([stream.next().kind for _ in range(2)], ["prefill", "token"])
+            with concurrent.futures.ThreadPoolExecutor(1) as pool, stream._taking:
+                error = pool.submit(stream.next).exception()
+            self.assertEqual((type(error), error.status), (quire.QuireError, "BUSY"))
+            self.assertEqual(stream.next().kind, "end")
 
     def test_fill_random(self):
         with self.model.session("dca") as session:

@@ -65,12 +65,14 @@ class _Target:
         _open[self.key] = self
 
     def raising(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """call(*arguments); an error of it names the exception of the file object as its cause."""
+        """call(*arguments); an error of it names the exception of the file object as its cause. Ctrl-C stays what it is."""
         try:
             return call(*arguments)
         except Exception as error:
             if self.exception is None:
                 raise
+            if not isinstance(self.exception, Exception):
+                raise self.exception
             raise error from self.exception
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import math
+import threading
+import time
 from ctypes import byref, c_int32, c_int64
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _ffi
-from ._calls import _Handle, _array, _call, _choice, _failure, _ids, _layout, _options, _texts
+from ._calls import QuireError, _Handle, _array, _call, _choice, _failure, _ids, _layout, _options, _texts
 from ._library import lib
 from ._names import EVENTS, FINISHES, MESSAGES, REUSE_MISSES, SAMPLERS
 from ._types import Sampler
@@ -16,7 +19,8 @@ from ._types import Sampler
 if TYPE_CHECKING:
     from ._session import Session
 
-_POLL_MS = c_int32(200)  # how long Python's own signal handlers may have to wait
+_POLL_SECONDS = 0.2  # how long Python's own signal handlers may have to wait
+_POLL_MS = c_int32(round(_POLL_SECONDS * 1000))
 
 # What is done for each token avoids what takes ctypes a microsecond: converting arguments (this function has no argtypes,
 # so all are given as C has them), and asking for fields one by one.
@@ -96,6 +100,7 @@ class Stream(_Handle):
             draft_match=draft_match)
         self._vocab_size = session._vocab_size
         # Of all calls of next(), which are made one at a time.
+        self._taking = threading.Lock()
         self._event, self._error = _options(_ffi.Event), _ffi.Error()
         self._event_pointer, self._error_pointer = byref(self._event), byref(self._error)
         self._own(session, lib.quire_stream_open, session._handle, byref(options))
@@ -104,29 +109,35 @@ class Stream(_Handle):
         """The next event; None if none came within `timeout` seconds; StopIteration after the end."""
         if timeout is None:
             return self.__next__()
-        milliseconds = c_int32(min(int(timeout * 1000), 2**31 - 1))
-        status = _next(self._pointer, milliseconds, self._event_pointer, self._error_pointer)
-        if status == _ffi.OK:
-            return _event(self._event)
-        self._without_event(status)
-        return None
+        until = time.monotonic() + timeout
+        while (event := self._take(c_int32(math.ceil(max(0.0, min(timeout, _POLL_SECONDS)) * 1000)))) is None:
+            if (timeout := until - time.monotonic()) <= 0:
+                break
+        return event
 
     def __iter__(self) -> Stream:
         return self
 
     def __next__(self) -> Event:
-        while True:
-            status = _next(self._pointer, _POLL_MS, self._event_pointer, self._error_pointer)
+        while (event := self._take(_POLL_MS)) is None:
+            pass
+        return event
+
+    def _take(self, milliseconds: c_int32) -> Optional[Event]:
+        """The next event, or None. An event's text lives until the next one is asked for, so two threads must not."""
+        if not self._taking.acquire(False):
+            raise QuireError(_ffi.ERROR_BUSY, "another thread waits for an event of this stream")
+        try:
+            status = _next(self._pointer, milliseconds, self._event_pointer, self._error_pointer)
             if status == _ffi.OK:
                 return _event(self._event)
-            self._without_event(status)
-
-    def _without_event(self, status: int) -> None:
-        """What next came to instead of one."""
+        finally:
+            self._taking.release()
         if status < 0:
             raise _failure(status, self._error)
         if status == _ffi.END:
             raise StopIteration
+        return None
 
     def __aiter__(self) -> Stream:
         return self
@@ -171,6 +182,8 @@ class Stream(_Handle):
             return
         words = (ctypes.c_uint32 * ((self._vocab_size + 31) // 32))()
         for token in ids:
+            if not 0 <= token < self._vocab_size:
+                raise ValueError(f"{token} is outside the vocabulary")
             words[token // 32] |= 1 << token % 32
         _call(lib.quire_stream_allow, self._handle, words, len(words))
 
@@ -179,7 +192,7 @@ class Stream(_Handle):
 
     def close(self) -> None:
         """Stops the stream and waits until nothing works for it."""
-        _call(lib.quire_stream_close, self._handle)
+        self._stop(lib.quire_stream_close)
 
     def wait_handle(self) -> int:
         """A file descriptor that is readable when an event waits, and sometimes when there is none yet: take events with a
