@@ -32,7 +32,10 @@ class QuireError(Exception):
 def _call(function: Any, *arguments: Any) -> int:
     """Calls a function that takes a quire_error; raises on failure, returns the (positive) status."""
     error = _ffi.Error()
-    status: int = function(*arguments, byref(error))
+    try:
+        status: int = function(*arguments, byref(error))
+    except ctypes.ArgumentError as wrong:  # which has no cause, but says what it was
+        raise (OverflowError if "OverflowError" in str(wrong) else TypeError)(str(wrong)) from None
     if status < 0:
         raise _failure(status, error)
     return status
