@@ -66,6 +66,32 @@ class TestLifetime < Minitest::Test
     @model = nil
   end
 
+  # It has none of the library's threads, for which a close would wait.
+  def test_a_forked_process_leaves_alone_what_it_has
+    script = <<~RUBY
+      require "quire"
+      Quire::Runtime.open(threads: 2) do |runtime|
+        session = runtime.load(#{MODEL.inspect}).session("dca").feed_tokens([5] * 50_000)
+        session.stream(max_tokens: 100) do |stream|
+          stream.next
+          if (child = fork)
+            exit Process.wait2(child).last.exitstatus
+          else
+            begin
+              session.counts
+            rescue Quire::ClosedError
+              exit 7
+            end
+          end
+        end
+      end
+    RUBY
+    10.times do
+      said, status = Timeout.timeout(60) { Open3.capture2e(RbConfig.ruby, "-w", "-e", script) }
+      assert_equal ["", 7], [said, status.exitstatus]
+    end
+  end
+
   def test_progress_may_fail
     mine = Class.new(StandardError)
     assert_raises(mine) { runtime.load(MODEL, progress: ->(*) { raise mine }) }

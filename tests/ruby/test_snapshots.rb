@@ -49,6 +49,9 @@ class TestSnapshots < Minitest::Test
     assert_equal [300, File.size(path), model.metadata("identity")],
                  [described[:n_tokens], described[:bytes], described[:origin][:model]]
     Quire.verify_snapshot(path)
+    named = "#{folder}/caf\xE9.quire".dup.force_encoding(Encoding::ISO_8859_1)
+    session.save(named)
+    assert File.exist?(named)
     loaded = model.load_session(path, prefix_reuse: false)
     assert_equal session.tokens, loaded.tokens
     assert_equal tokens(session, 12), tokens(loaded, 12)

@@ -149,10 +149,25 @@ class TestStreams < Minitest::Test
     stream = long.stream(deadline: 0.05)
     nil while stream.next(timeout: 0) # until nothing waits
     refute_predicate stream, :ended?
+    assert_nil stream.next(timeout: -1)
     assert_equal [stream], IO.select([stream], nil, nil, 60).first
     assert stream.next(timeout: 0)
     assert_equal :deadline, stream.to_a.last.finish_reason
     assert_nil stream.next
     assert_predicate stream, :ended?
+  end
+
+  # All of it in one block, which takes seconds.
+  def test_one_thread_at_a_time_waits_and_can_be_interrupted
+    session = model.session("dca", prefill_block: 65_536).feed_tokens(ids(60_000))
+    stream = session.stream
+    waiting = Thread.new { stream.next(timeout: 3600) }
+    waiting.report_on_exception = false
+    Thread.pass until stream.instance_variable_get(:@takers).any?
+    assert_status(:BUSY) { stream.next(timeout: 0) while waiting.alive? }
+    waiting.raise(Interrupt)
+    assert_raises(Interrupt) { waiting.value }
+    stream.cancel
+    assert_equal :cancelled, stream.to_a.last.finish_reason
   end
 end

@@ -16,22 +16,30 @@ module Quire
       @address = [address]
       @calls = []
       @closed = false
+      @process = Process.pid
       @type = type
       @release = Library::FUNCTIONS.fetch(:"#{type.to_s.delete_prefix('quire_')}_release")
       ObjectSpace.define_finalizer(self, Reference.finalizer(@address, @release))
     end
 
     def self.finalizer(held, release)
-      proc { held.pop&.then { |address| release.call(address) } }
+      process = Process.pid
+      proc { held.pop&.then { |address| release.call(address) if process == Process.pid } }
+    end
+
+    # Whether this is a forked process: it has none of the library's threads, and perhaps locks that they held.
+    def foreign?
+      @process != Process.pid
     end
 
     # The address, for a call that ends with done.
     def acquire
       @calls.push(true)
-      return @address.first unless @closed
+      return @address.first unless @closed || foreign?
 
       done
-      raise ClosedError, "this #{type.to_s.delete_prefix('quire_').capitalize} was closed"
+      why = @closed ? "was closed" : "belongs to the process that this one was forked from"
+      raise ClosedError, "this #{type.to_s.delete_prefix('quire_').capitalize} #{why}"
     end
 
     def done
@@ -59,7 +67,7 @@ module Quire
       return unless @calls.empty?
 
       address = @address.pop
-      @release.call(address) if address
+      @release.call(address) if address && !foreign?
     end
   end
 

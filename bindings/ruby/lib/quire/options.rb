@@ -91,7 +91,7 @@ module Quire
       end
 
       def path(path)
-        path.respond_to?(:to_path) ? path.to_path : path
+        File.path(path).b # its bytes, whatever the encoding says of them, as for Ruby's own files
       end
 
       private

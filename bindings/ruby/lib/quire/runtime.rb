@@ -79,7 +79,7 @@ module Quire
 
     # Stops everything that runs on this runtime and waits for it; calls on what hangs off it then raise ClosedError.
     def close
-      Raw.runtime_close(reference)
+      Raw.runtime_close(reference) unless reference.foreign?
       nil
     end
   end

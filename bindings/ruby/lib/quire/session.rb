@@ -111,7 +111,7 @@ module Quire
 
     # Ends an open stream, waits, and frees the KV cache.
     def close
-      Raw.session_close(reference)
+      Raw.session_close(reference) unless reference.foreign?
       nil
     end
 

@@ -14,7 +14,8 @@ module Quire
 
     NEXT = Library::FUNCTIONS.fetch(:stream_next)
     TOKEN, DONE = Interface::CONSTANTS.values_at(:EVENT_TOKEN, :END)
-    POLL_MS = 100 # how long interrupts of a thread may have to wait
+    POLL = 0.1 # seconds that interrupts of a thread may have to wait
+    POLL_MS = (POLL * 1000).round
     LAYOUT = Interface::STRUCTS[:quire_event][:fields].transform_values { |field| field[:offset] }.freeze
     # kind and token, n_tokens, text and its length, logprob, n_top_logprobs
     PLAIN = "@#{LAYOUT[:kind]}ll@#{LAYOUT[:n_tokens]}q@#{LAYOUT[:text]}JJ@#{LAYOUT[:logprob]}f@#{LAYOUT[:top_logprobs] + 8}J".freeze
@@ -25,6 +26,7 @@ module Quire
       super(Raw.stream_open(session, Options.stream(max_tokens, options)))
       @address = reference.address # good until it is collected: close does not release
       @ended = false
+      @takers = []
       memory = Memory.new(nil)
       @event = memory.blank(:quire_event)
       @error = memory.blank(:quire_error)
@@ -35,13 +37,15 @@ module Quire
 
     # The next event; nil at the end, or where none came within `timeout` seconds (see ended?).
     def next(timeout: nil)
-      return take((timeout * 1000).to_i.clamp(0, 2**31 - 1)) if timeout
+      scheduled = Fiber.current_scheduler
+      deadline = timeout && now + timeout
+      loop do
+        left = deadline && [deadline - now, 0].max
+        event = take(scheduled ? 0 : ([left || POLL, POLL].min * 1000).ceil)
+        return event if event || @ended || left&.zero?
 
-      in_scheduler = Fiber.current_scheduler
-      until (event = take(in_scheduler ? 0 : POLL_MS)) || @ended
-        to_io.wait_readable if in_scheduler
+        to_io.wait_readable(left) if scheduled
       end
-      event
     end
 
     # Whether the end event was taken and asked for once more.
@@ -68,7 +72,7 @@ module Quire
 
     # Stops it, waits until nothing works for it, and leaves the session at the last delivered token.
     def close
-      Raw.stream_close(reference)
+      Raw.stream_close(reference) unless reference.foreign?
       nil
     end
 
@@ -99,8 +103,15 @@ module Quire
 
     private
 
-    # The next event, or nil.
+    def now
+      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+
+    # The next event, or nil. An event's text lives until the next one is asked for, so two threads must not.
     def take(milliseconds)
+      @takers.push(true)
+      raise BusyError, "another thread waits for an event of this stream" if @takers.size > 1
+
       status = NEXT.call(@address, milliseconds, @event_address, @error_address)
       return without_event(status) unless status.zero?
 
@@ -109,6 +120,8 @@ module Quire
 
       text = length.zero? ? NO_TEXT : Fiddle::Pointer.new(text)[0, length].force_encoding(Encoding::UTF_8)
       Token.new(text, token, logprob, n_tokens, nil)
+    ensure
+      @takers.pop
     end
 
     def without_event(status)
