@@ -9,12 +9,13 @@ import (
 	"io"
 	"iter"
 	"runtime"
+	"sync/atomic"
 	"time"
 	"unsafe"
 )
 
-// Stream is one computation on a session: it processes what was fed, and then generates. One goroutine at a time reads it;
-// Cancel, Close, AddStopIDs and AddStopStrings may be called from any other meanwhile.
+// Stream is one computation on a session: it processes what was fed, and then generates. One goroutine at a time reads it
+// (another one is told ErrBusy); Cancel, Close, AddStopIDs and AddStopStrings may be called from any other meanwhile.
 type Stream struct {
 	ref  *reference[*C.quire_stream]
 	ctx  context.Context
@@ -22,7 +23,8 @@ type Stream struct {
 	from *source
 
 	vocabSize int32
-	yielded   time.Time // when the goroutine last let others run
+	waiting   atomic.Bool // a goroutine is in wait
+	yielded   time.Time   // when the goroutine last let others run
 }
 
 // yieldEvery is less than the 10 ms after which Go takes a goroutine's place from it that was never rescheduled. It does so
@@ -69,6 +71,10 @@ func (s *Stream) wait(milliseconds C.int32_t, event *Event) error {
 		return err
 	}
 	defer s.ref.leave()
+	if !s.waiting.CompareAndSwap(false, true) { // an event's text lives until the next one is asked for
+		return &Error{Code: ErrBusy, Message: "another goroutine waits for an event of this stream", Offset: -1}
+	}
+	defer s.waiting.Store(false)
 	switch status := C.quire_stream_next(p, milliseconds, &s.step.event, &s.step.error); {
 	case status == 0:
 		if now := time.Now(); now.Sub(s.yielded) > yieldEvery {
@@ -102,10 +108,14 @@ func (s *Stream) Next() (Event, error) {
 	return event, err
 }
 
-// Poll is Next that waits no longer than the timeout, and not at all for 0: StatusTimeout if there is no event yet.
+// Poll is Next that waits no longer than the timeout, and not at all for 0 or less: StatusTimeout if there is no event yet.
 func (s *Stream) Poll(timeout time.Duration) (Event, error) {
 	var event Event
-	err := s.wait(C.int32_t(min(timeout.Milliseconds(), 1<<31-1)), &event)
+	milliseconds := max(timeout, 0) / time.Millisecond
+	if timeout > milliseconds*time.Millisecond {
+		milliseconds++
+	}
+	err := s.wait(C.int32_t(min(milliseconds, 1<<31-1)), &event)
 	return event, err
 }
 

@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"syscall"
 	"testing"
@@ -98,7 +99,31 @@ func TestPollAndWaitHandle(t *testing.T) {
 	check(t, "its kind", kind, quire.WaitFD)
 	readable(t, handle)
 	try(stream.Poll(0))
-	try(stream.Poll(time.Hour))
+	try(stream.Poll(math.MaxInt64))
+}
+
+// TestOneReader has all of the text in one block, which takes seconds.
+func TestOneReader(t *testing.T) {
+	s := session(t, quire.SessionOptions{Strategy: "dca", Overflow: quire.OverflowExtrapolate, PrefillBlock: 1 << 16})
+	must(s.FeedTokens(someIDs(60_000)))
+	stream := try(s.Stream(t.Context(), nil))
+	defer stream.Close()
+	_, err := stream.Poll(-time.Hour)
+	check(t, "that a time that is over is no time", errors.Is(err, quire.StatusTimeout), true)
+	waited := make(chan error)
+	go func() {
+		err := error(quire.ErrBusy)
+		for errors.Is(err, quire.ErrBusy) {
+			_, err = stream.Poll(time.Hour)
+		}
+		waited <- err
+	}()
+	for err = quire.StatusTimeout; errors.Is(err, quire.StatusTimeout); {
+		_, err = stream.Poll(0)
+	}
+	fails(t, err, quire.ErrBusy)
+	must(stream.Cancel())
+	must(<-waited)
 }
 
 // TestEightStreams at once give the tokens that each gives alone.
