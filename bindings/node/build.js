@@ -40,8 +40,8 @@ function main() {
   execFileSync(process.env.CC || 'cc', [
     '-std=gnu11', '-O2', '-Wall', '-Wextra', '-fPIC', '-fvisibility=hidden', '-shared', '-pthread', ...words(process.env.CFLAGS || ''),
     `-I${include}`, ...cflags, ...sources.map((name) => path.join(__dirname, 'src', name)), '-o', target,
-    // The library may lie beside the module.
-    '-Wl,-rpath,$ORIGIN', ...libs,
+    // The library may lie beside the module. Both stay when the worker ends that loaded them: their threads may still run.
+    '-Wl,-rpath,$ORIGIN', '-Wl,-z,nodelete', ...libs,
   ], { stdio: 'inherit' });
   return 0;
 }

@@ -145,7 +145,8 @@ class CFunction:
 
     def entry(self):
         name, exclusive = self.function["name"], int(self.function["thread"] == "one-thread-at-a-time")
-        return f'    {{"{camel(name)}", call_{name}, {self.returns()}, {exclusive}, steps_of_{name}}},\n'
+        closes = int(name.endswith("_close"))
+        return f'    {{"{camel(name)}", call_{name}, {self.returns()}, {exclusive}, {closes}, steps_of_{name}}},\n'
 
 
 def c(plans):
@@ -157,7 +158,7 @@ def c(plans):
                   f"static void release_{h}(void* handle) {{ {h}_release(handle); }}\n",
                   f'const handle_type type_of_{h} = {{"{pascal(h)}", retain_{h}, release_{h}}};\n']
     parts += ["\n", *[c_struct(plans, s) for s in plans.ordered()], *[f.text() for f in functions]]
-    parts += ["const function raw_functions[] = {\n", *[f.entry() for f in functions], "    {NULL, NULL, 0, 0, NULL}};\n"]
+    parts += ["const function raw_functions[] = {\n", *[f.entry() for f in functions], "    {NULL, NULL, 0, 0, 0, NULL}};\n"]
     return "".join(parts)
 
 

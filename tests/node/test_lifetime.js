@@ -101,6 +101,26 @@ test('closing what a promise uses', async () => {
   runtime.close();
 });
 
+test('closing does not wait for the calls that it ends', async () => {
+  const own = new Runtime({ threads: 1 });
+  const model = await own.load(MODEL);
+  const long = Buffer.alloc(20_000_000, 'Rain fell on the harbour. ');
+  const feeding = Array.from({ length: 8 }, () => failure('CLOSED', () => model.session().feedAsync(long))); // libuv has 4 threads
+  await own.closeAsync();
+  await Promise.all(feeding);
+});
+
+test('closing what is waited for', async () => {
+  const { model } = await shared();
+  for (let i = 0; i < 40; ++i) {
+    const session = model.session({ strategy: 'dca', prefillBlock: 65_536, prefixReuse: false }).feedTokens(ids(3000 + i));
+    const stream = session.stream({ maxTokens: 1 });
+    const waiting = failure('CLOSED', () => events(stream));
+    await (i % 2 ? stream : session).closeAsync();
+    await waiting;
+  }
+});
+
 test('disposal', { skip: !Symbol.dispose }, async () => {
   const { model } = await shared();
   const session = model.session();
@@ -216,4 +236,19 @@ test('workers that are ended in the middle', async () => {
     await new Promise((resolve) => { worker.on('message', resolve); });
     await worker.terminate();
   }
+});
+
+test('a worker that alone has loaded the module', () => {
+  const script = `
+    const { Worker } = require('node:worker_threads');
+    const busy = ${JSON.stringify(`${BUSY} stream.next(); require('node:worker_threads').parentPort.postMessage(0); })();`)};
+    (async () => {
+      for (let i = 0; i < 5; ++i) {
+        const worker = new Worker(busy, { eval: true });
+        await new Promise((resolve) => { worker.on('message', resolve); });
+        await worker.terminate();
+      }
+      console.log('left');
+    })();`;
+  assert.equal(printed(script), 'left\n');
 });

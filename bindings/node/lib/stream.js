@@ -67,8 +67,9 @@ class Stream extends Handle {
     return { value, done: true };
   }
 
-  /** What waits, or undefined. */
+  /** What waits, or undefined. While a thread closes the stream there may be nothing yet, and nobody would be told of more. */
   #now() {
+    if (this.#closed) throw new QuireError('CLOSED', 'this Stream was closed', { code: C.ERROR_CLOSED });
     const text = this.#take();
     if (text === null) return undefined;
     if (text === undefined) {

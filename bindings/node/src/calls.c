@@ -1,5 +1,6 @@
 /* One call of a function of quire.h: its arguments are read, it runs, and its results are made. raw.NAME(...) does all
- * of that at once; raw.async.NAME(...) returns a Promise and runs it on a thread of libuv's pool. */
+ * of that at once; raw.async.NAME(...) returns a Promise and runs it on a thread of libuv's pool, or of its own. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -257,13 +258,52 @@ static void complete(napi_env env, napi_status status, void* data) {
   free_call(env, c, true);
 }
 
+static void complete_alone(napi_env env, napi_value callback, void* context, void* data) {
+  (void)callback, (void)context;
+  if (env)
+    complete(env, napi_ok, data);
+  else
+    free_call(NULL, data, true); /* which has nothing of an environment */
+}
+
+static void* execute_alone(void* data) {
+  call* c = data;
+  const napi_threadsafe_function finished = c->finished;
+  run(c);
+  if (napi_call_threadsafe_function(finished, c, napi_tsfn_blocking) == napi_ok)
+    napi_release_threadsafe_function(finished, napi_tsfn_release);
+  else /* the environment ended, and the function with it */
+    free_call(NULL, c, true);
+  return NULL;
+}
+
+/* What ends other calls must not wait for one of libuv's threads: they are few, and all may be in such calls. */
+static bool start_alone(napi_env env, call* c, napi_value name) {
+  pthread_t thread;
+  pthread_attr_t attributes;
+  if (napi_create_threadsafe_function(env, NULL, NULL, name, 0, 1, NULL, NULL, NULL, complete_alone, &c->finished) !=
+      napi_ok)
+    return false;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  const bool began = pthread_create(&thread, &attributes, execute_alone, c) == 0;
+  pthread_attr_destroy(&attributes);
+  if (!began) napi_release_threadsafe_function(c->finished, napi_tsfn_abort);
+  return began;
+}
+
+static bool start_pooled(napi_env env, call* c, napi_value name) {
+  return napi_create_async_work(env, NULL, name, execute, complete, c, &c->work) == napi_ok &&
+         napi_queue_async_work(env, c->work) == napi_ok;
+}
+
 static napi_value call_async(napi_env env, napi_callback_info info) {
   call* c = new_call(env, info, true);
   if (!c) return NULL;
   napi_value promise, name;
   napi_create_string_utf8(env, c->of->name, NAPI_AUTO_LENGTH, &name);
-  if (napi_create_async_work(env, NULL, name, execute, complete, c, &c->work) == napi_ok &&
-      napi_create_promise(env, &c->deferred, &promise) == napi_ok && napi_queue_async_work(env, c->work) == napi_ok) {
+  if (napi_create_promise(env, &c->deferred, &promise) == napi_ok &&
+      (c->of->closes ? start_alone : start_pooled)(env, c, name)) {
     if (c->exclusive) ++c->exclusive->calls;
     return promise;
   }

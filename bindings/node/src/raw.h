@@ -89,6 +89,7 @@ typedef struct function {
   void (*run)(call*);
   int returns;   /* RETURNS_* */
   int exclusive; /* one call at a time on a session or stream */
+  int closes;    /* ends calls that run */
   const step* steps;
 } function;
 
@@ -165,6 +166,7 @@ struct call {
   bool collects;
   sink sink;
   napi_async_work work;
+  napi_threadsafe_function finished; /* of a call on a thread of its own */
   napi_deferred deferred;
 };
 
