@@ -121,6 +121,7 @@ namespace Quire.Tests
                 while (stream.TryNext(TimeSpan.Zero, out next) == Status.Ok)
                 {
                 }
+                Check.Equal(Status.Timeout, stream.TryNext(TimeSpan.FromHours(-1), out next));
                 var poll = new Poll { descriptor = stream.WaitDescriptor(), events = PollIn };
                 Check.Equal(1, WaitFor(ref poll, (UIntPtr)1u, 60000));
                 Check.Equal(Status.Ok, stream.TryNext(TimeSpan.Zero, out next));

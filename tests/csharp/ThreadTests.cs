@@ -78,6 +78,35 @@ namespace Quire.Tests
         }
 
         [Test]
+        private void OneThreadAtATimeTakesEvents()
+        {
+            // All of it in one block, which takes seconds.
+            using (Session session = Model.CreateSession(new SessionOptions { Strategy = "dca", PrefillBlock = 65536 }))
+            {
+                session.FeedTokens(Enumerable.Repeat(5, 60000));
+                using (EventStream stream = session.Open(Tokens(1)))
+                {
+                    int refused = 0;
+                    OnThreads(2, index =>
+                    {
+                        Event next;
+                        try
+                        {
+                            while (Volatile.Read(ref refused) == 0) stream.TryNext(TimeSpan.FromSeconds(10), out next);
+                        }
+                        catch (QuireException exception)
+                        {
+                            Check.Equal(Status.Busy, exception.Status);
+                            Interlocked.Increment(ref refused);
+                            stream.Cancel();
+                        }
+                    });
+                    Check.Equal(1, refused);
+                }
+            }
+        }
+
+        [Test]
         private void DisposingWhileAnotherThreadWaits()
         {
             for (int round = 0; round < 10; round++)

@@ -2,6 +2,7 @@ using System;
 using System.Collections.Generic;
 using System.Linq;
 using System.Runtime.InteropServices;
+using System.Threading;
 
 namespace Quire
 {
@@ -59,11 +60,11 @@ namespace Quire
             return items as T[] ?? items.ToArray();
         }
 
-        /// <summary>As C takes it: negative for no limit, never less than asked for.</summary>
+        /// <summary>As C takes it, never less than asked for. Of what is left of a time that is over: 0.</summary>
         internal static int Milliseconds(TimeSpan timeout)
         {
-            double milliseconds = Math.Ceiling(timeout.TotalMilliseconds);
-            return milliseconds < 0 ? -1 : (int)Math.Min(milliseconds, int.MaxValue);
+            if (timeout == Timeout.InfiniteTimeSpan) return -1;
+            return (int)Math.Min(Math.Max(Math.Ceiling(timeout.TotalMilliseconds), 0), int.MaxValue);
         }
     }
 }

@@ -8,11 +8,14 @@ namespace Quire
     /// <summary>
     /// One computation on a session: process what was fed, then generate. Enumerating it gives its events up to the end
     /// event; leaving the loop early leaves the stream open, which Dispose closes. Taking events (Next, TryNext, Read,
-    /// NextAsync and enumerators) is for one thread at a time; any thread may call the other members meanwhile.
+    /// NextAsync and enumerators) is for one thread at a time (Status.Busy for another); any thread may call the other
+    /// members meanwhile.
     /// </summary>
     public sealed partial class EventStream : QuireObject, IEnumerable<Event>
     {
         private static readonly Action<object> cancelQuietly = stream => ((EventStream)stream).CancelQuietly();
+
+        private int taking;
 
         internal EventStream(StreamHandle handle, Session parent) : base(handle, parent)
         {
@@ -116,11 +119,14 @@ namespace Quire
         private unsafe Status Take(int milliseconds, out Event next)
         {
             var native = new NativeEvent { struct_size = (uint)sizeof(NativeEvent) };
-            // The event's text lives in the stream, so that must not be released before it is copied.
+            // The event's text lives in the stream until the next event is asked for, so that must not be released before
+            // it is copied, nor asked by another thread.
             bool kept = false;
-            Handle.DangerousAddRef(ref kept);
+            if (Interlocked.Exchange(ref taking, 1) != 0)
+                throw QuireException.Busy("another thread waits for an event of this stream");
             try
             {
+                Handle.DangerousAddRef(ref kept);
                 int status = Native.quire_stream_next(Handle.DangerousGetHandle(), milliseconds, &native,
                     out NativeError error);
                 next = status == (int)Status.Ok ? new Event(&native) : null;
@@ -128,7 +134,8 @@ namespace Quire
             }
             finally
             {
-                Handle.DangerousRelease();
+                if (kept) Handle.DangerousRelease();
+                Volatile.Write(ref taking, 0);
             }
         }
 

@@ -26,6 +26,11 @@ namespace Quire
         /// <summary>The system's error number (errno) where the system was the cause, else 0.</summary>
         public int SystemError { get; }
 
+        internal static QuireException Busy(string description)
+        {
+            return new QuireException(Status.Busy, "BUSY: " + description, -1, 0, description, null);
+        }
+
         /// <summary>The same with what was behind it.</summary>
         internal QuireException With(Exception inner)
         {
