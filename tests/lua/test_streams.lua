@@ -163,6 +163,8 @@ test("timeouts and deadlines", function()
   repeat
     event = stream:next(0)
   until event == false -- nothing waits
+  equal(stream:next(-1), false)
+  assert(stream:next(math.huge))
   equal(select(3, drain(stream)).finish_reason, "deadline")
   equal(stream:next(), nil)
 end)

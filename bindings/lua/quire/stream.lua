@@ -7,6 +7,7 @@ local options = require("quire.options")
 local Stream = handles.class("Stream")
 local stream = {}
 local stream_next = raw.stream_next
+local MOST_MS = 2 ^ 31 - 1
 
 local MESSAGES = { warning = "warning", notice = "notice" }
 
@@ -38,7 +39,7 @@ end
 
 -- The next event, nil at the end, or false where none came within `timeout` seconds (nil: wait as long as it takes).
 function Stream:next(timeout)
-  return take(self, timeout and math.floor(timeout * 1000) or -1)
+  return take(self, timeout and math.ceil(math.min(math.max(timeout, 0) * 1000, MOST_MS)) or -1)
 end
 
 -- What a `for` loop calls. With the option `wait`, that function is called with the stream while no event waits: in a

@@ -30,9 +30,24 @@ static void on_progress(void* user_data, int64_t done, int64_t total) {
 
 /* Tells C why the Lua function failed: it returned nil, message, errno; or raised. */
 static void explain(lua_State* L, int first, quire_error* err) {
-  const char* message = lua_tostring(L, lua_isnoneornil(L, first + 1) ? first : first + 1);
+  const int at = lua_isnoneornil(L, first + 1) ? first : first + 1;
+  const char* message = lua_type(L, at) == LUA_TSTRING ? lua_tostring(L, at) : NULL; /* a number would take memory */
   err->os_error = (int32_t)lua_tointeger(L, first + 2);
   if (message) strncpy(err->message, message, sizeof err->message - 1);
+}
+
+typedef struct written {
+  const char* bytes;
+  size_t n;
+} written;
+
+/* write(function, written): what the function returns of the bytes. A string of them takes memory, which may be missing. */
+static int write_string(lua_State* L) {
+  const written* w = lua_touserdata(L, 2);
+  lua_settop(L, 1);
+  lua_pushlstring(L, w->bytes, w->n);
+  lua_call(L, 1, 3);
+  return 3;
 }
 
 static int64_t on_write(void* user_data, const void* bytes, size_t n, quire_error* err) {
@@ -40,10 +55,12 @@ static int64_t on_write(void* user_data, const void* bytes, size_t n, quire_erro
   lua_State* L = calls->L;
   const int top = lua_gettop(L);
   int64_t taken = -1;
+  written w = {bytes, n};
   if (!lua_checkstack(L, 16)) return -1;
+  lua_pushcfunction(L, write_string);
   lua_pushvalue(L, calls->write);
-  lua_pushlstring(L, bytes, n);
-  if (lua_pcall(L, 1, 3, 0) == LUA_OK && lua_isinteger(L, top + 1))
+  lua_pushlightuserdata(L, &w);
+  if (lua_pcall(L, 2, 3, 0) == LUA_OK && lua_isinteger(L, top + 1))
     taken = lua_tointeger(L, top + 1);
   else
     explain(L, top + 1, err);
