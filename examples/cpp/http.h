@@ -57,7 +57,10 @@ class Connection {
         "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n");
   }
   void write(std::string_view text) {
-    if (text.empty()) return;  // an empty chunk is the last one
+    // While the question is read there is nothing to write. An empty chunk would be the last one.
+    char byte = 0;
+    if (recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) throw std::runtime_error("the client left");
+    if (text.empty()) return;
     char size[32];
     std::snprintf(size, sizeof size, "%zx\r\n", text.size());
     send_all(size + std::string(text) + "\r\n");

@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <sys/signalfd.h>
 
+#include <chrono>
 #include <csignal>
 #include <exception>
 #include <iostream>
@@ -56,7 +57,11 @@ void accept_all(int listener, int end, quire::Session& document) {
   pollfd waited[] = {{listener, POLLIN, 0}, {end, POLLIN, 0}};
   while (poll(waited, 2, -1) >= 0 && waited[1].revents == 0) {
     const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-    if (socket >= 0) std::thread(serve, socket, document.fork()).detach();
+    if (socket >= 0) {
+      std::thread(serve, socket, document.fork()).detach();
+    } else {  // there may be no descriptors left
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
   }
 }
 

@@ -85,6 +85,8 @@ local function answer(client, session, question)
   assert(fed, failure)
   begin(client, OK)
   for event in session:stream({ max_tokens = MAX_TOKENS, wait = wait_for_event }) do
+    -- While the question is read, too, when there is nothing to send.
+    assert(select(2, client:receive(1)) ~= "closed", "the client left")
     if event.text ~= "" then
       send(client, ("%x\r\n"):format(#event.text) .. event.text .. "\r\n")
     end

@@ -36,9 +36,11 @@ async function answer(session, question, response) {
   response.on('close', () => left.abort()); // also when all of it was sent, and there is nothing to cancel
   session.feed(` ${question}`);
   response.writeHead(200, { 'Content-Type': 'text/plain; charset=utf-8' });
+  response.flushHeaders(); // before the first token
   for await (const text of session.generate({ maxTokens: MAX_TOKENS, signal: left.signal })) {
     if (!response.write(text)) await once(response, 'drain', { signal: left.signal });
   }
+  left.signal.throwIfAborted();
   response.end();
 }
 

@@ -33,7 +33,11 @@ async def read_question(reader):
         return None, "411 Length Required"
     if len(length) > 9 or int(length) > MAX_BYTES:
         return None, "413 Content Too Large"
-    return await reader.readexactly(int(length)), ""
+    body = await reader.readexactly(int(length))
+    try:
+        return body.decode(), ""
+    except UnicodeDecodeError:
+        return None, "400 Bad Request"
 
 
 async def refuse(reader, writer, status):
@@ -43,12 +47,14 @@ async def refuse(reader, writer, status):
         pass
 
 
-async def answer(session, question, writer):
+async def answer(session, question, reader, writer):
     session.feed(" " + question)
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nTransfer-Encoding: chunked\r\n"
                  b"Connection: close\r\n\r\n")
     async with session.stream(MAX_TOKENS) as stream:
         async for event in stream:
+            if reader.at_eof():  # while the question is read, too, when there is nothing to write
+                raise EOFError("the client left")
             if event.text:
                 piece = event.text.encode()
                 writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
@@ -65,9 +71,7 @@ async def serve(document, reader, writer):
             await asyncio.wait_for(refuse(reader, writer, status), TIMEOUT)
         else:
             with document.fork() as session:
-                await answer(session, question.decode(), writer)
-    except UnicodeDecodeError:
-        await asyncio.wait_for(refuse(reader, writer, "400 Bad Request"), TIMEOUT)
+                await answer(session, question, reader, writer)
     except (quire.QuireError, OSError, EOFError, asyncio.LimitOverrunError, asyncio.TimeoutError,
             asyncio.CancelledError) as error:
         print(f"a request ended early: {error!r}", file=sys.stderr)  # so does the response, which has no last chunk

@@ -51,18 +51,27 @@ def answer(client, session, question)
   session << " #{question}"
   client.write("HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nTransfer-Encoding: chunked\r\n" \
                "Connection: close\r\n\r\n")
-  session.generate(MAX_TOKENS) { |text| client.write("#{text.bytesize.to_s(16)}\r\n#{text}\r\n") }
+  session.stream(max_tokens: MAX_TOKENS) do |stream|
+    stream.each do |event|
+      # While the question is read, too, when there is nothing to write.
+      raise EOFError, "the client left" if client.read_nonblock(1, exception: false).nil?
+
+      client.write("#{event.text.bytesize.to_s(16)}\r\n#{event.text}\r\n") unless event.text.empty?
+    end
+  end
   client.write("0\r\n\r\n")
 end
 
 # Does what one connection asks for.
 def serve(client, document)
   client.setsockopt(:TCP, :NODELAY, true)
-  question = Timeout.timeout(SECONDS) { read_question(client) }
+  begin
+    question = Timeout.timeout(SECONDS) { read_question(client) }
+  rescue Refused => refused
+    return Timeout.timeout(SECONDS) { refuse(client, refused.message) }
+  end
   session = FORKING.synchronize { document.fork }
   answer(client, session, question)
-rescue Refused => refused
-  refuse(client, refused.message)
 rescue Quire::Error, SystemCallError, IOError, Timeout::Error => error
   warn "a request ended early: #{error.message}" # and so did the response, which has no last chunk
 ensure
@@ -82,6 +91,9 @@ Quire::Runtime.open do |runtime|
   $stdout.flush
   loop do
     Thread.new(server.accept) { |client| serve(client, document) }
+  rescue SystemCallError => error # there are no descriptors left
+    warn error.message
+    sleep 0.1
   end
 rescue SignalException # Ctrl-C, or SIGTERM
   server&.close

@@ -3,6 +3,7 @@
     check_server.py COMMAND...      what starts it, without the arguments MODEL DOCUMENT HOST:PORT
 """
 
+import os
 import pathlib
 import re
 import signal
@@ -10,7 +11,9 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 MODEL = EXAMPLES / "embedded_model" / "model"
@@ -29,7 +32,9 @@ class Server:
 
     def __init__(self, command):
         self._name = pathlib.Path(command[0]).name
-        self._process = subprocess.Popen([*command, MODEL, DOCUMENT, "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
+        self._complaints = tempfile.TemporaryFile("a+")  # of which both sides have one position
+        self._process = subprocess.Popen([*command, MODEL, DOCUMENT, "127.0.0.1:0"], stdout=subprocess.PIPE,
+                                         stderr=self._complaints, text=True)
         line = self._process.stdout.readline()
         found = re.fullmatch(r"listening at http://127\.0\.0\.1:(\d+)/\n", line)
         if not found:
@@ -43,6 +48,18 @@ class Server:
     def __exit__(self, *exception):
         self._process.kill()
         self._process.communicate()
+        print(*self.complaints(), sep="", end="", file=sys.stderr)
+        self._complaints.close()
+
+    def complaints(self):
+        """The lines of its standard error."""
+        self._complaints.seek(0)
+        return self._complaints.readlines()
+
+    def seconds(self):
+        """What it has computed so far."""
+        fields = pathlib.Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def end(self, number):
         self._process.send_signal(number)
@@ -178,6 +195,19 @@ def check_leaving(port):
     assert ask(port, KEY_QUESTION) == wanted
 
 
+def check_leaving_while_the_question_is_read(server):
+    """Which takes a core some twenty seconds; nothing can be sent meanwhile."""
+    begun, n_complaints = server.seconds(), len(server.complaints())
+    with Client(server.port) as client:
+        client.ask("x" * MAX_BYTES)
+        assert client.head()[0] == 200
+        while server.seconds() < begun + 0.2:
+            time.sleep(0.01)
+    while len(server.complaints()) == n_complaints:
+        assert server.seconds() < begun + 5, "it goes on for nobody"
+        time.sleep(0.01)
+
+
 def check_end(command, number):
     """The signal comes while one client is answered, and another one has said little."""
     with Server(command) as server, Client(server.port) as silent, Client(server.port) as asking:
@@ -194,6 +224,7 @@ def main():
     with Server(command) as server:
         for check in (check_answers, check_several, check_refused, check_leaving):
             check(server.port)
+        check_leaving_while_the_question_is_read(server)
         server.end(signal.SIGINT)
     check_end(command, signal.SIGINT)
     check_end(command, signal.SIGTERM)

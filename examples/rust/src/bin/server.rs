@@ -54,6 +54,14 @@ fn refuse(mut client: &TcpStream, status: &str) -> io::Result<()> {
     io::copy(&mut client.take(16 * MAX_BYTES), &mut io::sink()).map(drop)
 }
 
+/// Whether the client has, which is to be known while its question is read, too, when there is nothing to write.
+fn has_left(client: &TcpStream) -> io::Result<bool> {
+    client.set_nonblocking(true)?;
+    let peeked = client.peek(&mut [0]);
+    client.set_nonblocking(false)?;
+    Ok(matches!(peeked, Ok(0)))
+}
+
 /// Does what one connection asks for.
 fn serve(mut client: &TcpStream, document: &Mutex<Session>) -> Result<(), Box<dyn Error>> {
     client.set_read_timeout(Some(TIMEOUT))?;
@@ -67,6 +75,9 @@ fn serve(mut client: &TcpStream, document: &Mutex<Session>) -> Result<(), Box<dy
     client.write_all(OK)?;
     for event in session.stream(&StreamOptions::new(MAX_TOKENS))? {
         let text = event?.text;
+        if has_left(client)? {
+            return Err("the client left".into());
+        }
         if !text.is_empty() {
             // Fails if the client has left, and the session ends.
             client.write_all(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes())?;
@@ -78,9 +89,13 @@ fn serve(mut client: &TcpStream, document: &Mutex<Session>) -> Result<(), Box<dy
 fn accept(listener: &TcpListener, document: Session) {
     let document = Arc::new(Mutex::new(document)); // which is for one thread at a time
     for client in listener.incoming() {
+        let Ok(client) = client else {
+            thread::sleep(Duration::from_millis(100)); // there may be no descriptors left
+            continue;
+        };
         let document = document.clone();
         thread::spawn(move || {
-            if let Err(error) = client.map_err(Box::from).and_then(|client| serve(&client, &document)) {
+            if let Err(error) = serve(&client, &document) {
                 eprintln!("a request ended early: {error}"); // and so did the response, which has no last chunk
             }
         });
