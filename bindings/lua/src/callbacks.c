@@ -41,7 +41,7 @@ typedef struct written {
   size_t n;
 } written;
 
-/* write(function, written): what the function returns of the bytes. A string of them takes memory, which may be missing. */
+/* write(function, written): what the function returns of the bytes. Their string takes memory, which may be missing. */
 static int write_string(lua_State* L) {
   const written* w = lua_touserdata(L, 2);
   lua_settop(L, 1);
