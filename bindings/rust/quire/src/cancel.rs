@@ -42,8 +42,8 @@ impl Cancel {
 /// How a long call is watched and stopped; both are optional.
 ///
 /// The function is called on the thread of the call with the bytes that are done and those in all. It must not call
-/// Quire, save for [`Cancel::trigger`]. If it panics it is not called again, and the panic goes on when the call has come
-/// to its end; what the call made is dropped.
+/// Quire, save for [`Cancel::trigger`]. If it panics it is not called again, the call is cancelled (by the switch that it was
+/// given, if there is one), and the panic goes on when it has returned; what the call made is dropped.
 ///
 /// ```no_run
 /// use quire::Watch;
@@ -78,9 +78,13 @@ impl<'a> Watch<'a> {
 
     /// Makes the call, which puts the three fields into its options.
     pub(crate) fn during<R>(self, function: impl FnOnce(WatchFields) -> R) -> R {
-        let mut watched = Watched { progress: self.progress, panic: None };
+        let cancel = match self.cancel {
+            None if self.progress.is_some() => Cancel::new().ok(),
+            given => given.cloned(),
+        };
+        let mut watched = Watched { progress: self.progress, cancel, panic: None };
         let result = function(WatchFields {
-            cancel: self.cancel.map_or(std::ptr::null_mut(), |cancel| cancel.0.raw()),
+            cancel: watched.cancel.as_ref().map_or(std::ptr::null_mut(), |cancel| cancel.0.raw()),
             progress: watched.progress.is_some().then_some(report as _),
             user_data: (&mut watched as *mut Watched<'_>).cast(),
         });
@@ -100,11 +104,15 @@ pub(crate) struct WatchFields {
 
 struct Watched<'a> {
     progress: Option<&'a mut dyn FnMut(i64, i64)>,
+    cancel: Option<Cancel>,
     panic: Option<Box<dyn Any + Send>>,
 }
 
 unsafe extern "C" fn report(user_data: *mut c_void, done: i64, total: i64) {
     let watched = &mut *user_data.cast::<Watched<'_>>();
-    let Watched { progress: Some(progress), panic: None } = watched else { return };
+    let Watched { progress: Some(progress), panic: None, .. } = watched else { return };
     watched.panic = catch_unwind(AssertUnwindSafe(|| progress(done, total))).err();
+    if let (Some(_), Some(cancel)) = (&watched.panic, &watched.cancel) {
+        cancel.trigger();
+    }
 }

@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use quire::snapshot::ReadAt;
-use quire::{LogLevel, Model, ModelOptions, Runtime, RuntimeOptions, SessionOptions, Status, StreamOptions, Watch};
-use quire_tests::{failure, generated, ids, model, runtime, tiny_model};
+use quire::{
+    Cancel, LogLevel, Model, ModelOptions, QuantizeOptions, Runtime, RuntimeOptions, SessionOptions, Status,
+    StreamOptions, Watch,
+};
+use quire_tests::{failure, generated, ids, model, runtime, tiny_model, Folder};
 
 fn logging(log: impl Fn(LogLevel, &str) + Send + Sync + 'static) -> Runtime {
     let (log, log_level) = (Some(Box::new(log) as Box<_>), Some(LogLevel::Debug));
@@ -84,6 +87,21 @@ fn progress_that_panics() {
     assert_eq!(loaded.err().and_then(|panic| panic.downcast_ref::<&str>().copied()), Some("enough of it"));
     assert_eq!(n_calls, 1);
     runtime.load_model(tiny_model()).unwrap();
+
+    // The call ends, and leaves what one that is cancelled leaves.
+    let (folder, cancel) = (Folder::new(), Cancel::new().unwrap());
+    let recipe = QuantizeOptions { recipe: Some("q8_0".into()), n_threads: 1 };
+    let path = folder.join("model.gguf");
+    for given in [None, Some(&cancel)] {
+        let quantized = catch_unwind(AssertUnwindSafe(|| {
+            let mut progress = |_, _| panic!("enough of it");
+            let watch = given.map_or_else(Watch::new, |cancel| Watch::new().cancel(cancel));
+            quire::quantize(tiny_model(), &path, &recipe, watch.progress(&mut progress))
+        }));
+        assert!(quantized.is_err() && !path.exists());
+    }
+    let stopped = runtime.load_model_with(tiny_model(), &ModelOptions::default(), Watch::new().cancel(&cancel));
+    assert_eq!(failure(stopped), Status::Cancelled);
 }
 
 /// Memory that panics when it is told to.
