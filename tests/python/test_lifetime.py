@@ -136,6 +136,30 @@ class Lifetime(unittest.TestCase):
             quire.Runtime(kept_log_lines=-1)
         self.assertEqual(caught.exception.status, "INVALID_ARGUMENT")
 
+    def test_log_lines_taken_by_several_threads(self):
+        """The line that one asked about may be another's when it is taken."""
+        with quire.Runtime(threads=1, kept_log_lines=1000, log_level="info") as runtime:
+            done = threading.Event()
+
+            def take():
+                found = []
+                while line := runtime.take_log_line() or not done.is_set():
+                    if line is not True:
+                        found.append(line[1])
+                return found
+
+            folder = self.folder()
+            with concurrent.futures.ThreadPoolExecutor(3) as pool:
+                takers = [pool.submit(take) for _ in range(3)]
+                for i in range(1, 41):
+                    path = folder / ("long" * i)
+                    path.symlink_to(MODEL)
+                    runtime.load(path).close()
+                done.set()
+                lines = [line for taker in takers for line in taker.result()]
+            self.assertEqual(len(lines), 40)
+            self.assertTrue(all(line.startswith("loaded /") for line in lines), lines)
+
     def test_exit_in_the_middle(self):
         """With work under way, handles open and a log function in place."""
         script = f"""if True:

@@ -66,6 +66,30 @@ class TestLifetime < Minitest::Test
     @model = nil
   end
 
+  # The line that one asked about may be another's when it is taken.
+  def test_log_lines_taken_by_several_threads
+    logging = Quire::Runtime.new(threads: 1, kept_log_lines: 1000, log_level: :info)
+    done = false
+    takers = Array.new(3) do
+      Thread.new do
+        found = []
+        logging.log_lines { |_, line| found << line } until done
+        logging.log_lines { |_, line| found << line }
+        found
+      end
+    end
+    1.upto(40) do |i|
+      path = "#{folder}/#{'long' * i}"
+      File.symlink(MODEL, path)
+      logging.load(path).close
+    end
+    done = true
+    lines = takers.flat_map(&:value)
+    assert_equal 40, lines.size
+    assert(lines.all? { |line| line.start_with?("loaded /") && !line.include?("\0") })
+    logging.close
+  end
+
   # It has none of the library's threads, for which a close would wait.
   def test_a_forked_process_leaves_alone_what_it_has
     script = <<~RUBY

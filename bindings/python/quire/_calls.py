@@ -64,12 +64,18 @@ def _layout(cls: Any, *names: str) -> struct.Struct:
 
 
 def _text(function: Any, *arguments: Any) -> bytes:
-    """The result of a `buf, cap, *needed` function, as bytes."""
+    """The result of a `buf, cap, *needed` function, as bytes. It may change between the question for its length and itself."""
     needed = c_size_t()
-    _call(function, *arguments, None, 0, byref(needed))
-    buffer = ctypes.create_string_buffer(max(needed.value, 1))
-    _call(function, *arguments, buffer, needed.value, byref(needed))
-    return buffer.raw[:needed.value]
+    while True:
+        _call(function, *arguments, None, 0, byref(needed))
+        buffer = ctypes.create_string_buffer(max(needed.value, 1))
+        try:
+            _call(function, *arguments, buffer, needed.value, byref(needed))
+        except QuireError as error:
+            if error.code == _ffi.ERROR_BUFFER_TOO_SMALL:
+                continue
+            raise
+        return buffer.raw[:needed.value]
 
 
 def _info(function: Any, *arguments: Any) -> Info:

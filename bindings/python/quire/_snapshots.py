@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Iterable, Optional
 
 from . import _ffi, _snapshot_files
 from ._arguments import _session_options
-from ._calls import QuireError, _Handle, _Watched, _call, _ids, _info, _options, _path
+from ._calls import _Handle, _Watched, _call, _ids, _info, _options, _path
 from ._library import lib
 from ._session import Session
 from ._types import File, Info, Path, Progress, SessionOptions
@@ -76,12 +76,7 @@ class Store(_Handle):
 
     def describe(self) -> Info:
         """What is in the store: a dict (quire_store_describe in quire.h)."""
-        while True:  # it may grow between the question for its length and that for its text
-            try:
-                return _info(lib.quire_store_describe, self._handle)
-            except QuireError as error:
-                if error.status != "BUFFER_TOO_SMALL":
-                    raise
+        return _info(lib.quire_store_describe, self._handle)
 
 
 def describe_snapshot(file: File) -> Info:

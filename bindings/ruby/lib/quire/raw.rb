@@ -51,16 +51,23 @@ module Quire
         raise Error.for_code(status).new(error[:message].scrub, code: status, offset: error[:offset], os_error: error[:os_error])
       end
 
-      # Asks for the size first.
+      # Asks for the size first, and again where another thread or process has changed it meanwhile.
       def fill
-        status = @function.call(*@given)
-        return status if status.negative?
-
-        count = @needed.unpack1("J")
         size = Interface::STRUCTS.dig(@element, :size) || Memory::SIZES[@element]
-        @filled = "\0".b * (count * size)
-        @given[@fill, 2] = [@memory.address(@filled), count]
-        @function.call(*@given)
+        loop do
+          @given[@fill, 2] = [0, 0]
+          status = @function.call(*@given)
+          return status if status.negative?
+
+          count = @needed.unpack1("J")
+          @filled = "\0".b * (count * size)
+          @given[@fill, 2] = [@memory.address(@filled), count]
+          status = @function.call(*@given)
+          next if status == Interface::CONSTANTS[:ERROR_BUFFER_TOO_SMALL]
+
+          @filled = @filled.byteslice(0, @needed.unpack1("J") * size)
+          return status
+        end
       end
 
       def step_error(_)

@@ -48,8 +48,6 @@ module Quire
     # What is in the store: a hash (quire_store_describe).
     def describe
       JSON.parse(Raw.store_describe(reference), symbolize_names: true)
-    rescue BufferTooSmallError # it grew between the question for its length and that for its text
-      retry
     end
   end
 
