@@ -111,11 +111,16 @@ class Front:
         self.workers = workers
 
     async def __call__(self, request: Request) -> Response:
-        asked = await request.json()
-        key = f"{asked['document']}/{asked['conversation']}"
-        if not re.fullmatch(r"[\w-]+/[\w-]+", key) or not OPTIONS.issuperset(asked.get("options", {})):
+        try:
+            asked = await request.json()
+            key = f"{asked['document']}/{asked['conversation']}"
+            tokens, question, max_tokens = list(asked["tokens"]), str(asked["question"]), int(asked["max_tokens"])
+            options = dict(asked.get("options", {}))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return PlainTextResponse(f"the body is not what README.md says: {error!r}\n", status_code=400)
+        if not re.fullmatch(r"[\w-]+/[\w-]+", key) or not OPTIONS.issuperset(options):
             return PlainTextResponse("names are letters, digits, _ and -; options are those of app.py\n", status_code=400)
-        lines = self.answer(key, asked["tokens"], asked["question"], asked["max_tokens"], asked.get("options", {}))
+        lines = self.answer(key, tokens, question, max_tokens, options)
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
     async def answer(self, key, tokens, question, max_tokens, options):
