@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "lib/support/content_hash.h"
@@ -12,9 +13,9 @@ namespace {
 constexpr char kMagic[8] = {'Q', 'U', 'I', 'R', 'E', 'S', 'N', 'P'};
 constexpr char kEndMagic[8] = {'Q', 'U', 'I', 'R', 'E', 'E', 'N', 'D'};
 constexpr int64_t kAlignment = 64;
-constexpr int64_t kHeaderBytes = 64, kFooterBytes = 64;
+constexpr int64_t kHeaderBytes = SnapshotFile::kHeaderBytes, kFooterBytes = 64;
 constexpr int64_t kTableEntryBytes = 32;
-constexpr size_t kSearchWindow = size_t{1} << 20;  // bytes that are searched for a footer at a time
+constexpr int64_t kSearchWindow = int64_t{1} << 20;  // bytes that are searched for a footer at a time
 constexpr int64_t kMostIndexBytes = int64_t{1} << 26;
 constexpr int64_t kMostIndexValues = int64_t{1} << 22;
 constexpr int64_t kMostBlocks = int64_t{1} << 24;
@@ -68,6 +69,29 @@ bool is_footer(std::span<const std::byte> bytes, int64_t at) {
     return false;
   }
   return padded(static_cast<int64_t>(index_at + json_bytes + n * kTableEntryBytes)) == at;
+}
+
+// Of the last whole footer in bytes [begin, end); nothing: there is none.
+Result<std::optional<SnapshotMark>> find_footer(const ByteSource& source, int64_t begin, int64_t end) {
+  Bytes window;
+  begin = padded(begin);
+  int64_t most = kFooterBytes;  // the file's last one usually is where the file ends
+  for (int64_t to = end / kAlignment * kAlignment; to > begin; most = kSearchWindow) {
+    window.resize(static_cast<size_t>(std::min(most, to - begin)));
+    to -= static_cast<int64_t>(window.size());
+    QUIRE_TRY(source.read_at(to, window));
+    for (size_t at = window.size(); at > 0;) {
+      at -= kAlignment;
+      const auto footer = std::span(window).subspan(at, kFooterBytes);
+      const int64_t place = to + static_cast<int64_t>(at);
+      if (!is_footer(footer, place)) continue;
+      SnapshotMark mark;
+      mark.footer_at = place;
+      std::ranges::copy(footer, mark.footer.begin());
+      return std::optional(mark);
+    }
+  }
+  return std::optional<SnapshotMark>();
 }
 
 }  // namespace
@@ -175,7 +199,15 @@ Status SnapshotFile::damaged(const std::string& what, int64_t byte) const {
 Result<std::unique_ptr<SnapshotFile>> SnapshotFile::open(std::shared_ptr<const ByteSource> source) {
   std::unique_ptr<SnapshotFile> snapshot(new SnapshotFile(std::move(source)));
   QUIRE_TRY(snapshot->read_header());
-  QUIRE_TRY(snapshot->find_footer());
+  // It ends the file, unless a crash cut the appending of another snapshot short.
+  QUIRE_ASSIGN(const auto mark, find_footer(*snapshot->source_, kHeaderBytes, snapshot->size()));
+  if (!mark) {
+    return snapshot->damaged("the snapshot's last " + std::to_string(kFooterBytes) +
+                                 " bytes are damaged, or its end is missing (it has " +
+                                 std::to_string(snapshot->size()) + " bytes)",
+                             snapshot->size() - kFooterBytes);
+  }
+  snapshot->mark_ = *mark;
   QUIRE_TRY(snapshot->read_index());
   return snapshot;
 }
@@ -194,13 +226,26 @@ Result<std::unique_ptr<SnapshotFile>> SnapshotFile::open(std::shared_ptr<const B
   return snapshot;
 }
 
+Result<std::unique_ptr<SnapshotFile>> SnapshotFile::find_earlier(int64_t begin, int64_t end) const {
+  QUIRE_ASSIGN(const auto mark, find_footer(*source_, begin, end));
+  if (!mark) return std::unique_ptr<SnapshotFile>();
+  return open(source_, *mark);
+}
+
+int64_t SnapshotFile::index_begin() const { return static_cast<int64_t>(footer_of(mark_).index_at); }
+
+int64_t SnapshotFile::index_end() const {
+  const Footer footer = footer_of(mark_);
+  return index_begin() + static_cast<int64_t>(footer.json_bytes + footer.n_blocks * kTableEntryBytes);
+}
+
 int64_t SnapshotFile::end() const { return mark_.footer_at + kFooterBytes; }
 
 int64_t SnapshotFile::used_bytes() const {
   std::vector<std::pair<int64_t, int64_t>> used;  // [begin, end); several numbers may stand for one place
   for (const SnapshotBlock& block : blocks_) used.emplace_back(block.offset, padded(block.offset + block.bytes));
   std::ranges::sort(used);
-  int64_t sum = kHeaderBytes + end() - static_cast<int64_t>(footer_of(mark_).index_at), before = 0;
+  int64_t sum = kHeaderBytes + end() - index_begin(), before = 0;
   for (const auto& [begin, end] : used) {
     sum += std::max<int64_t>(0, end - std::max(begin, before));
     before = std::max(before, end);
@@ -222,29 +267,6 @@ Status SnapshotFile::read_header() {
   }
   version_ = static_cast<int64_t>(version);
   return {};
-}
-
-// The last one that is whole. It ends the file, unless a crash cut the appending of another snapshot short.
-Status SnapshotFile::find_footer() {
-  Bytes window(kFooterBytes);
-  // `begin`: of the bytes that were looked at.
-  for (int64_t begin = size() / kAlignment * kAlignment; begin > kHeaderBytes;) {
-    const int64_t n = std::min(static_cast<int64_t>(window.size()), begin - kHeaderBytes);
-    begin -= n;
-    const std::span<std::byte> bytes = std::span(window).first(static_cast<size_t>(n));
-    QUIRE_TRY(source_->read_at(begin, bytes));
-    for (int64_t at = n - kFooterBytes; at >= 0; at -= kAlignment) {
-      const auto footer = bytes.subspan(static_cast<size_t>(at), kFooterBytes);
-      if (!is_footer(footer, begin + at)) continue;
-      mark_.footer_at = begin + at;
-      std::ranges::copy(footer, mark_.footer.begin());
-      return {};
-    }
-    window.resize(kSearchWindow);
-  }
-  return damaged("the snapshot's last " + std::to_string(kFooterBytes) +
-                     " bytes are damaged, or its end is missing (it has " + std::to_string(size()) + " bytes)",
-                 size() - kFooterBytes);
 }
 
 Status SnapshotFile::read_index() {

@@ -73,15 +73,23 @@ class SnapshotFile {
  public:
   static constexpr int64_t kVersion = 1;        // what a file has that needs no later one
   static constexpr int64_t kNewestVersion = 2;  // narrow records; a reader of version 1 would misread these
+  static constexpr int64_t kHeaderBytes = 64;
   // Errors of the source; kBadFile that says what is damaged, or which version is not known, and at which byte.
   static Result<std::unique_ptr<SnapshotFile>> open(std::shared_ptr<const ByteSource> source);
   // The snapshot of that mark. kNotFound: the source does not have it.
   static Result<std::unique_ptr<SnapshotFile>> open(std::shared_ptr<const ByteSource> source, const SnapshotMark& mark);
 
+  // The last snapshot of the same file whose footer is in bytes [begin, end). Null: there is none.
+  Result<std::unique_ptr<SnapshotFile>> find_earlier(int64_t begin, int64_t end) const;
+
   const std::string& name() const { return source_->name(); }
   int64_t version() const { return version_; }
   int64_t size() const { return source_->size(); }
   const SnapshotMark& mark() const { return mark_; }
+  // Where its index begins, and where that ends.
+  int64_t index_begin() const;
+  int64_t index_end() const;
+  bool is_being_appended() const { return source_->is_being_appended(); }
   // Where the snapshot's footer ends; what follows is of no snapshot, if this is the last one.
   int64_t end() const;
   const Json& index() const { return index_; }
@@ -94,13 +102,14 @@ class SnapshotFile {
   // Reads a block of exactly out.size() bytes and compares its checksum. Errors of the source; kBadFile that names the
   // block and its place.
   Status read(int64_t block, std::span<std::byte> out) const;
+  // Reads bytes of the file, whatever they are.
+  Status read_bytes(int64_t offset, std::span<std::byte> out) const { return source_->read_at(offset, out); }
   // A hint that the block will be read soon.
   void will_read(int64_t block) const;
 
  private:
   explicit SnapshotFile(std::shared_ptr<const ByteSource> source) : source_(std::move(source)) {}
   Status read_header();
-  Status find_footer();
   Status read_index();
   // byte: of the file, where it is known.
   Status damaged(const std::string& what, int64_t byte = -1) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/format/snapshot_check.h"
 #include "lib/support/cancel.h"
 #include "lib/support/content_hash.h"
 #include "lib/support/os_directory.h"
@@ -77,6 +78,7 @@ Status PackedWeights::open() {
   file_ = std::move(file);
   QUIRE_ASSIGN(blocks_, SnapshotFile::open(file_));
   Status status = read_index();
+  if (status.ok()) status = SnapshotCheck(*blocks_).rest();
   if (!status.ok()) blocks_ = nullptr;
   return status;
 }

@@ -1,8 +1,8 @@
 #include "lib/session/describe_snapshot.h"
 
 #include <utility>
-#include <vector>
 
+#include "lib/format/snapshot_check.h"
 #include "lib/support/os_file.h"
 
 namespace quire {
@@ -24,16 +24,14 @@ Result<std::string> describe_snapshot(const std::string& path) {
 Status verify_snapshot(std::shared_ptr<const ByteSource> source, const SaveControl& control) {
   QUIRE_ASSIGN(const auto file, SnapshotFile::open(std::move(source)));
   QUIRE_TRY(read_index(*file).status());
-  int64_t total = 0, done = 0;
-  for (int64_t block = 0; block < file->n_blocks(); ++block) total += file->block_bytes(block);
-  std::vector<std::byte> bytes;
-  for (int64_t block = 0; block < file->n_blocks(); ++block) {
+  SnapshotCheck check(*file, [&, reported = int64_t{0}](int64_t done) mutable {
     if (control.cancel && control.cancel->cancelled()) return Status(Code::kCancelled, "verifying was cancelled");
-    bytes.resize(static_cast<size_t>(file->block_bytes(block)));
-    QUIRE_TRY(file->read(block, bytes));
-    done += file->block_bytes(block);
-    if (control.progress) control.progress(done, total);
-  }
+    if (control.progress && done > reported) control.progress(reported = done, file->size());
+    return Status();
+  });
+  QUIRE_TRY(check.blocks());
+  QUIRE_TRY(check.rest());
+  if (control.progress) control.progress(file->size(), file->size());
   return {};
 }
 

@@ -13,7 +13,7 @@ namespace quire {
 // A JSON object: see quire_snapshot_describe. Errors of the source; kBadFile.
 Result<std::string> describe_snapshot(std::shared_ptr<const ByteSource> source);
 Result<std::string> describe_snapshot(const std::string& path);
-// Reads every block, and compares its checksum. Errors of the source; kBadFile, kCancelled.
+// Whether every byte of the file is as it was written (SnapshotCheck). Errors of the source; kBadFile, kCancelled.
 Status verify_snapshot(std::shared_ptr<const ByteSource> source, const SaveControl& control);
 Status verify_snapshot(const std::string& path, const SaveControl& control);
 

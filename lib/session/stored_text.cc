@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "lib/format/snapshot_check.h"
 #include "lib/support/content_hash.h"
 #include "lib/support/os_file.h"
 #include "lib/support/os_output_file.h"
@@ -98,6 +99,7 @@ Result<StoredText> read_stored_text(const std::string& path) {
   QUIRE_ASSIGN(text.snapshot_bytes, all.integer("snapshot_bytes", 0, kAny));
   QUIRE_ASSIGN(text.snapshot_modified_ns,
                all.integer("snapshot_modified_ns", std::numeric_limits<int64_t>::min(), kAny));
+  QUIRE_TRY(SnapshotCheck(*file).rest());
   return text;
 }
 

@@ -11,7 +11,8 @@
 
 namespace quire {
 
-// Bytes of a fixed number that do not change. Any thread, several at once.
+// Bytes of a fixed number that do not change, unless somebody is still writing the last of them. Any thread, several at
+// once.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
@@ -19,6 +20,8 @@ class ByteSource {
   virtual int64_t size() const = 0;
   // Reads exactly out.size() bytes; an end before that is an error.
   virtual Status read_at(int64_t offset, std::span<std::byte> out) const = 0;
+  // Whether somebody appends to them, or has since they were opened: their end may not be what it becomes.
+  virtual bool is_being_appended() const { return false; }
   // A hint that these bytes will be read soon. Returns at once.
   virtual void will_read(int64_t /*offset*/, int64_t /*n_bytes*/) const {}
 };

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -62,6 +63,14 @@ Status ReadFile::read_at(int64_t offset, std::span<std::byte> out) const {
     done += static_cast<size_t>(n);
   }
   return {};
+}
+
+bool ReadFile::is_being_appended() const {
+  if (::flock(fd_, LOCK_SH | LOCK_NB) != 0) return errno == EWOULDBLOCK;
+  struct stat info {};
+  const bool changed = ::fstat(fd_, &info) == 0 && info.st_size != size_;
+  ::flock(fd_, LOCK_UN);
+  return changed;
 }
 
 void ReadFile::will_read(int64_t offset, int64_t n_bytes) const {

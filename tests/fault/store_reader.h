@@ -26,8 +26,9 @@ class StoreReader {
   Outcome put(quire_session* session);
   // How many tokens of the long text the store has.
   int64_t n_found(uint32_t seed = 1);
-  // Opened anew, the directory has that many entries, all of them whole, and nothing else.
-  void expect_whole(size_t n_entries);
+  // Opened anew, the directory has that many entries, all of them whole, and nothing else. may_be_torn: what a put
+  // that was killed appended to one may be there as well.
+  void expect_whole(size_t n_entries, bool may_be_torn = false);
   // Removes all entries.
   void clear();
 

@@ -211,7 +211,7 @@ TEST_F(AppendedSnapshots, LeaveTheOldOneWhereACrashCutsThem) {
   ASSERT_TRUE(after.starts_with(before));
   const auto session_in = [&](const std::string& bytes) {
     write_file(path_, bytes);
-    expect_ok(verify_snapshot(path_, {}));
+    EXPECT_EQ(verify_snapshot(path_, {}).code(), bytes == before ? Code::kOk : Code::kBadFile);
     return load(path_);
   };
   for (size_t n = before.size(); n<after.size(); n += n + 200> after.size() ? 1 : 997) {
@@ -240,6 +240,46 @@ TEST_F(AppendedSnapshots, LeaveTheOldOneWhereACrashCutsThem) {
   damaged[index + 3] ^= 1;
   write_file(path_, damaged);
   EXPECT_EQ(verify_snapshot(path_, {}).code(), Code::kBadFile);
+}
+
+// Whichever of a file's snapshots it belongs to.
+TEST_F(AppendedSnapshots, VerifyingFindsEveryOtherByte) {
+  const auto session = make(90);
+  expect_ok(session->save(path_, {}));
+  for (const int64_t cut : {90, 80}) {
+    const std::string before = read_file(path_);
+    expect_ok(session->truncate(cut));
+    read(session, 2, 8);
+    expect_ok(session->save(path_, {}));
+    ASSERT_TRUE(begins_with(path_, before));
+  }
+  const std::string bytes = read_file(path_);
+  expect_holds(session);
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    std::string other = bytes;
+    other[at] = static_cast<char>(other[at] ^ (1 << at % 8));
+    ASSERT_EQ(verify_snapshot(std::make_shared<MemorySource>(std::move(other)), {}).code(), Code::kBadFile) << at;
+  }
+  // What the last one does not need is told apart.
+  std::string earlier = bytes;
+  earlier[bytes.find("{\"contents\"")] ^= 1;
+  EXPECT_THAT(verify_snapshot(std::make_shared<MemorySource>(earlier), {}).message(),
+              testing::HasSubstr("the last snapshot is whole, but not one before it"));
+}
+
+// An end that is still being written is no damage.
+TEST_F(AppendedSnapshots, VerifyWhileTheyAreWritten) {
+  const auto session = make(200);
+  expect_ok(session->save(path_, {}));
+  read(session, 40);
+  int n_seen = 0;
+  const auto verify = [&](int64_t, int64_t) {
+    expect_ok(verify_snapshot(path_, {}));
+    ++n_seen;
+  };
+  expect_ok(session->save(path_, {.progress = verify}));
+  EXPECT_GT(n_seen, 0);
+  expect_holds(session);
 }
 
 // Files that nothing may be appended to get a new one in their place.
