@@ -90,6 +90,11 @@ class AdapterChanges::Resolver {
   Status check_pairs();
   Status check_complete() const;
   Status check_shape(const std::string& tensor, std::span<const int64_t> shape) const;
+  // -1: of no layer.
+  bool is_layer_meant(int layer) const {
+    const auto& layers = config_.layers_to_transform;
+    return layer < 0 || layers.empty() || std::find(layers.begin(), layers.end(), layer) != layers.end();
+  }
   Status bad(const std::string& what) const { return Status(Code::kBadFile, path_ + ": " + what); }
   Status unsupported(const std::string& what) const { return Status(Code::kUnsupported, path_ + ": " + what); }
 
@@ -133,6 +138,9 @@ Status AdapterChanges::Resolver::sort_tensor(const std::string& tensor) {
     }
     if (!config_.targets(module))
       return bad("tensor " + tensor + " changes a module that target_modules does not name");
+    if (!is_layer_meant(known->second.layer)) {
+      return bad("tensor " + tensor + " changes a layer that layers_to_transform does not name");
+    }
     (part == Part::kA || part == Part::kEmbeddingA ? found_.low_rank_[weight].a : found_.low_rank_[weight].b) = tensor;
     return {};
   }
@@ -179,12 +187,9 @@ Status AdapterChanges::Resolver::check_pairs() {
 
 // Every module that the configuration names must be in the file: a part of an adapter would be another adapter.
 Status AdapterChanges::Resolver::check_complete() const {
-  const auto& layers = config_.layers_to_transform;
   for (const auto& [weight, base] : weights_) {
     const std::string module = module_of(weight);
-    const bool layer_meant =
-        base.layer < 0 || layers.empty() || std::find(layers.begin(), layers.end(), base.layer) != layers.end();
-    if (base.low_rank && layer_meant && !config_.target_modules.empty() && config_.targets(module) &&
+    if (base.low_rank && is_layer_meant(base.layer) && !config_.target_modules.empty() && config_.targets(module) &&
         !found_.low_rank_.contains(weight)) {
       return bad("missing tensor " + std::string(kPrefix) + module + ".lora_A.weight: target_modules names the module");
     }

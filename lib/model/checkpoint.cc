@@ -63,8 +63,19 @@ Result<std::vector<float>> Checkpoint::rope_factors() const {
 }
 
 Result<std::unique_ptr<TensorFiles>> Checkpoint::open_tensors(TensorFiles::Access access, const CancelToken* cancel) {
-  if (!gguf_) return open_safetensors(path_, access, cancel);
-  return gguf_tensor_files(std::move(*gguf_), config_.head_dim, access);
+  QUIRE_ASSIGN(auto files, gguf_ ? gguf_tensor_files(std::move(*gguf_), config_.head_dim, access)
+                                 : open_safetensors(path_, access, cancel));
+  // Its first layers alone would be another model.
+  const std::string next_layer = "model.layers." + std::to_string(config_.n_layers) + ".";
+  const auto more = files->tensors().lower_bound(next_layer);
+  if (more != files->tensors().end() && more->first.starts_with(next_layer)) {
+    return Status(Code::kBadFile,
+                  files->files()[more->second.file]->path() + ": tensor " + more->first +
+                      " is of a layer that the configuration does not have; its number of layers is " +
+                      std::to_string(config_.n_layers),
+                  more->second.begin);
+  }
+  return files;
 }
 
 }  // namespace quire

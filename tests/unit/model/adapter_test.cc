@@ -128,11 +128,11 @@ TEST_F(AdapterFilesTest, ALowRankChangeHasTheFormOfItsModule) {
 TEST_F(AdapterFilesTest, ModulesThatTheConfigurationNamesMustBeThere) {
   files_.config["target_modules"] = {"q_proj", "v_proj"};
   expect_refused(Code::kBadFile, {"missing", "self_attn.v_proj.lora_A.weight", "target_modules"});
-  files_.config["layers_to_transform"] = {5};
-  EXPECT_TRUE(open().ok());
   files_.config["layers_to_transform"] = {5, 0};
   expect_refused(Code::kBadFile, {"missing", "self_attn.v_proj.lora_A.weight"});
   files_.config["layers_to_transform"] = {5};
+  expect_refused(Code::kBadFile, {"q_proj.lora_A.weight", "a layer that layers_to_transform does not name"});
+  files_.config["layers_to_transform"] = {0};
   files_.config["target_modules"] = {"q_proj"};
   files_.config["modules_to_save"] = {"lm_head"};
   expect_refused(Code::kBadFile, {"missing", "lm_head.weight", "modules_to_save"});

@@ -261,6 +261,16 @@ TEST_F(ChangedModel, NamesTheTensorThatIsMissing) {
   EXPECT_NE(loaded.status().message().find("model.layers.2."), std::string::npos) << loaded.status().message();
 }
 
+// The first layers of a model alone would answer, but with nonsense.
+TEST_F(ChangedModel, NamesTheTensorOfALayerTooMany) {
+  replace("config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
+  const Loaded loaded(directory_.string());
+  EXPECT_EQ(loaded.status().code(), Code::kBadFile);
+  for (const char* part : {"model.safetensors: tensor model.layers.1.", "its number of layers is 1"}) {
+    EXPECT_NE(loaded.status().message().find(part), std::string::npos) << loaded.status().message();
+  }
+}
+
 TEST_F(ChangedModel, AHeadThatIsNotUsedCountsAsDone) {
   replace("config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
   int64_t last_done = 0, last_total = -1;
