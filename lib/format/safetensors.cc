@@ -83,7 +83,9 @@ Result<ShardMap> parse_shard_index(std::string_view text, const std::string& wha
   QUIRE_ASSIGN(const Json index, parse_json_object(text, what));
   const JsonReader reader(index, what);
   const Json* weights = reader.find("weight_map");
-  if (!weights || !weights->object()) return reader.bad("weight_map", "an object of tensor name: file name");
+  if (!weights || !weights->object() || weights->object()->empty()) {
+    return reader.bad("weight_map", "an object of tensor name: file name");
+  }
   ShardMap shards;
   for (const auto& [tensor, file] : *weights->object()) {
     if (!file.string()) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <functional>
 
+#include "lib/tokenizer/tokenizer.h"
 #include "lib/tokenizer/unicode.h"
 
 namespace quire {
@@ -29,6 +30,12 @@ struct Later {  // the heap's top is the merge of the lowest rank; of several th
     return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
   }
 };
+
+// Asked at each step, of which the first has the number 0; looks now and then alone, and not at parts of few steps.
+bool is_stopped(const BpeModel::Workspace& work, size_t step) {
+  constexpr size_t kEvery = 1 << 16;
+  return step % kEvery == kEvery - 1 && work.cancel && work.cancel->cancelled();
+}
 
 }  // namespace
 
@@ -116,7 +123,7 @@ const BpeModel::Pair* BpeModel::find_pair(int32_t left, int32_t right) const {
 }
 
 // The part as symbols that no merge has touched.
-void BpeModel::split(std::string_view part, Workspace& work) const {
+Status BpeModel::split(std::string_view part, Workspace& work) const {
   auto& symbols = work.symbols;
   symbols.clear();
   symbols.reserve(part.size());
@@ -129,7 +136,8 @@ void BpeModel::split(std::string_view part, Workspace& work) const {
     if (options_.unknown >= 0 && !(after_unknown && options_.fuse_unknown)) add(options_.unknown, begin);
     after_unknown = true;
   };
-  for (size_t at = 0; at < part.size();) {
+  for (size_t at = 0, step = 0; at < part.size(); ++step) {
+    if (is_stopped(work, step)) return encoding_cancelled();
     const size_t begin = at;
     int32_t id = -1;
     if (options_.bytes) {
@@ -149,6 +157,7 @@ void BpeModel::split(std::string_view part, Workspace& work) const {
     after_unknown = false;
   }
   if (!symbols.empty()) symbols.back().next = -1;
+  return {};
 }
 
 void BpeModel::add_candidate(Workspace& work, int32_t left) const {
@@ -162,18 +171,20 @@ void BpeModel::add_candidate(Workspace& work, int32_t left) const {
   ++work.n_steps;
 }
 
-void BpeModel::merge(Workspace& work) const {
+Status BpeModel::merge(Workspace& work) const {
   auto& symbols = work.symbols;
   work.candidates.clear();
   work.candidates.reserve(symbols.size());
   for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+    if (is_stopped(work, i)) return encoding_cancelled();
     if (const Pair* pair = find_pair(symbols[i].id, symbols[i + 1].id)) {
       work.candidates.push_back({pair->rank, static_cast<uint32_t>(i), pair->result});
     }
   }
   std::make_heap(work.candidates.begin(), work.candidates.end(), Later());
   work.n_steps += static_cast<int64_t>(work.candidates.size());
-  while (!work.candidates.empty()) {
+  for (size_t step = 0; !work.candidates.empty(); ++step) {
+    if (is_stopped(work, step)) return encoding_cancelled();
     std::pop_heap(work.candidates.begin(), work.candidates.end(), Later());
     const auto [rank, at, result] = work.candidates.back();
     work.candidates.pop_back();
@@ -191,6 +202,7 @@ void BpeModel::merge(Workspace& work) const {
     add_candidate(work, left.previous);
     add_candidate(work, static_cast<int32_t>(at));
   }
+  return {};
 }
 
 }  // namespace quire

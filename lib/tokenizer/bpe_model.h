@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/support/cancel.h"
 #include "lib/support/status.h"
 
 namespace quire {
@@ -62,20 +63,24 @@ class BpeModel {
       int32_t result;
     };
     std::vector<Symbol> symbols;
-    std::vector<Candidate> candidates;  // a heap
-    int64_t n_steps = 0;                // of the heap, in all: for tests
+    std::vector<Candidate> candidates;    // a heap
+    int64_t n_steps = 0;                  // of the heap, in all: for tests
+    const CancelToken* cancel = nullptr;  // may be null
   };
 
-  // Calls append(id, begin) for each token of the part, of less than 2^31 bytes. Takes O(n log n).
+  // Calls append(id, begin) for each token of the part, of less than 2^31 bytes. Takes O(n log n). Error: kCancelled.
   template <typename Append>
-  void encode(std::string_view part, Workspace& work, Append&& append) const {
-    if (const int32_t whole = options_.ignore_merges ? tokens_.find(part) : -1; whole >= 0)
-      return append(whole, size_t{0});
-    split(part, work);
-    merge(work);
+  Status encode(std::string_view part, Workspace& work, Append&& append) const {
+    if (const int32_t whole = options_.ignore_merges ? tokens_.find(part) : -1; whole >= 0) {
+      append(whole, size_t{0});
+      return {};
+    }
+    QUIRE_TRY(split(part, work));
+    QUIRE_TRY(merge(work));
     for (const auto& symbol : work.symbols) {
       if (symbol.id >= 0) append(symbol.id, size_t{symbol.begin});
     }
+    return {};
   }
 
   bool bytes() const { return options_.bytes; }
@@ -92,8 +97,8 @@ class BpeModel {
 
   const Pair* find_pair(int32_t left, int32_t right) const;
   Status insert_pair(const Merge& merge, uint32_t rank);
-  void split(std::string_view part, Workspace& work) const;
-  void merge(Workspace& work) const;
+  Status split(std::string_view part, Workspace& work) const;
+  Status merge(Workspace& work) const;
   void add_candidate(Workspace& work, int32_t left) const;
 
   TokenTable tokens_;

@@ -320,7 +320,9 @@ class BpeTokenizer::Encoding {
         options_(options),
         splitters_(options.parse_special ? tokenizer.all_ : tokenizer.ordinary_),
         cutter_(*tokenizer.pre_tokenizer_),
-        starts_(starts) {}
+        starts_(starts) {
+    work_.cancel = options.cancel;
+  }
 
   Result<std::vector<int32_t>> run(std::string_view text) {
     if (options_.first_segment && options_.add_bos && tokenizer_.adds_bos_) add(tokenizer_.bos_, 0);
@@ -382,10 +384,10 @@ class BpeTokenizer::Encoding {
       end = whole ? text.size() : tokenizer_.safe_cuts_->next(text, begin + std::max<size_t>(options_.part_bytes, 1));
       // Unknown characters on both sides of a cut are one token, where those in a row are.
       bool joins = begin > 0 && model.fuses_unknown() && !ids_.empty() && ids_.back() == model.unknown();
-      model.encode(text.substr(begin, end - begin), work_, [&](int32_t id, size_t at) {
+      QUIRE_TRY(model.encode(text.substr(begin, end - begin), work_, [&](int32_t id, size_t at) {
         if (!(joins && id == model.unknown())) append(id, begin + at);
         joins = false;
-      });
+      }));
     }
     return {};
   }

@@ -11,6 +11,7 @@
 #include "lib/third_party/sentencepiece/model_proto.h"
 #include "lib/third_party/sentencepiece/normalizer.h"
 #include "lib/third_party/sentencepiece/unigram_model.h"
+#include "lib/tokenizer/tokenizer.h"
 
 namespace quire {
 namespace {
@@ -21,6 +22,9 @@ Status as_status(Code code, const sp::util::Status& status) {
   return status.ok() ? Status() : Status(code, "SentencePiece: " + status.message());
 }
 
+// Thrown through SentencePiece where an encoding is to stop.
+struct Stopped {};
+
 // Calls into SentencePiece, which throws where its data structures cannot be built or an invariant fails.
 template <typename Call>
 Status guarded(Code code, Call&& call) {
@@ -28,6 +32,8 @@ Status guarded(Code code, Call&& call) {
     return call();
   } catch (const std::bad_alloc&) {
     throw;
+  } catch (const Stopped&) {
+    return encoding_cancelled();
   } catch (const std::exception& error) {
     return Status(code, std::string("SentencePiece: ") + error.what());
   }
@@ -94,13 +100,17 @@ Result<std::unique_ptr<const SentencePieceEncoder>> SentencePieceEncoder::make(c
 }
 
 Status SentencePieceEncoder::encode(std::string_view text, bool dummy_prefix, int64_t text_begin,
-                                    std::vector<int32_t>& ids, std::vector<int64_t>* starts) const {
+                                    const CancelToken* cancel, std::vector<int32_t>& ids,
+                                    std::vector<int64_t>* starts) const {
   std::string normalized;
   std::vector<size_t> origin;  // of each byte of `normalized`, and of its end: the byte of the text that it stems from
   sp::EncodeResult pieces;
+  const sp::Poll poll = [cancel] {
+    if (cancel && cancel->cancelled()) throw Stopped();
+  };
   QUIRE_TRY(guarded(Code::kInternal, [&] {
-    const auto status = parts_->rules[dummy_prefix].normalizer->Normalize(text, &normalized, &origin);
-    if (status.ok()) pieces = parts_->model->Encode(normalized);
+    const auto status = parts_->rules[dummy_prefix].normalizer->Normalize(text, &normalized, &origin, poll);
+    if (status.ok()) pieces = parts_->model->Encode(normalized, poll);
     return as_status(Code::kInternal, status);
   }));
   const auto append = [&](int32_t id, size_t at) {

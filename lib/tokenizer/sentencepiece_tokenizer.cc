@@ -226,7 +226,7 @@ Status SentencePieceTokenizer::encode_ordinary(std::string_view text, bool dummy
               : cuts_->next(text, begin + std::max<size_t>(options.part_bytes, 1));
     const size_t n_before = ids.size();
     QUIRE_TRY(encoder_->encode(text.substr(begin, end - begin), dummy_prefix && has_dummy_prefix_ && begin == 0,
-                               text_begin + static_cast<int64_t>(begin), ids, starts));
+                               text_begin + static_cast<int64_t>(begin), options.cancel, ids, starts));
     if (begin == 0 || n_before == ids.size() || n_before == 0) continue;
     if (ids[n_before - 1] == joined_ && ids[n_before] == joined_) {
       const auto at = static_cast<std::ptrdiff_t>(n_before);

@@ -49,8 +49,9 @@ Result<std::unique_ptr<const Tokenizer>> load_tokenizer(const std::string& direc
 
 Result<std::unique_ptr<const Tokenizer>> load_tokenizer_file(const std::string& path, int32_t vocab_size) {
   auto tokenizer = load_file(path, vocab_size);
-  if (!tokenizer.ok()) return tokenizer.status().with_context(path);
-  return tokenizer;
+  const Code code = tokenizer.status().code();
+  if (code == Code::kOk || code == Code::kIo || code == Code::kNotFound) return tokenizer;  // which name the file
+  return tokenizer.status().with_context(path);
 }
 
 Result<std::string> decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, ControlText control) {

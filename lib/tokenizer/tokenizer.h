@@ -23,13 +23,13 @@ struct EncodeOptions {
   // A longer text is encoded in parts of about so many bytes, where its tokenizer has places that allow it. Changes no
   // id; tests make it small.
   size_t part_bytes = 16 << 10;
-  const CancelToken* cancel = nullptr;  // polled before each part, and each of a text's words; may be null
+  const CancelToken* cancel = nullptr;  // polled all the time; may be null
 };
 
+inline Status encoding_cancelled() { return Status(Code::kCancelled, "encoding was cancelled"); }
 // kCancelled, if an encoding with these options is to stop.
 inline Status check_cancelled(const EncodeOptions& options) {
-  const bool cancelled = options.cancel && options.cancel->cancelled();
-  return cancelled ? Status(Code::kCancelled, "encoding was cancelled") : Status();
+  return options.cancel && options.cancel->cancelled() ? encoding_cancelled() : Status();
 }
 
 // What a control token becomes in text.

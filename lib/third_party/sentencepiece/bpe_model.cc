@@ -36,10 +36,11 @@ Model::Model(const ModelProto &model_proto) {
 Model::~Model() {}
 
 std::vector<std::pair<absl::string_view, int>> Model::Encode(
-    absl::string_view normalized) const {
+    absl::string_view normalized, const Poll &poll) const {
   if (!status().ok() || normalized.empty()) {
     return {};
   }
+  Poller poller(poll);
 
   struct SymbolPair {
     int left;     // left index of this pair
@@ -109,6 +110,7 @@ std::vector<std::pair<absl::string_view, int>> Model::Encode(
   // Splits the input into character sequence
   int index = 0;
   while (!normalized.empty()) {
+    poller.Step();
     Symbol s;
     const int mblen = matcher_->PrefixMatch(normalized, &s.freeze);
     s.piece = absl::string_view(normalized.data(), mblen);
@@ -125,11 +127,13 @@ std::vector<std::pair<absl::string_view, int>> Model::Encode(
 
   // Lookup all bigrams.
   for (size_t i = 1; i < symbols.size(); ++i) {
+    poller.Step();
     MaybeAddNewSymbolPair(i - 1, i);
   }
 
   // Main loop.
   while (!agenda.empty()) {
+    poller.Step();
     SymbolPair *top = agenda.top();
     agenda.pop();
 

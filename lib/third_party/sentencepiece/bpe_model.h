@@ -33,7 +33,8 @@ class Model : public ModelInterface {
   explicit Model(const ModelProto &model_proto);
   ~Model() override;
 
-  EncodeResult Encode(absl::string_view normalized) const override;
+  EncodeResult Encode(absl::string_view normalized,
+                      const Poll &poll) const override;
 };
 }  // namespace bpe
 }  // namespace quire::sentencepiece

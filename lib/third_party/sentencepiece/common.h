@@ -20,6 +20,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -51,6 +52,26 @@ inline bool ConsumePrefix(absl::string_view *str, absl::string_view expected) {
 }
 
 }  // namespace quire::absl
+
+namespace quire::sentencepiece {
+
+// Called now and then while a text is worked on; what it throws ends that.
+using Poll = std::function<void()>;
+
+class Poller {
+ public:
+  explicit Poller(const Poll &poll) : poll_(poll) {}
+  void Step() {
+    if (++n_ % kSteps == 0) poll_();
+  }
+
+ private:
+  static constexpr uint32_t kSteps = 1 << 16;
+  const Poll &poll_;
+  uint32_t n_ = 0;
+};
+
+}  // namespace quire::sentencepiece
 
 // A failed check is an exception: it neither ends the process nor writes.
 #define CHECK(condition)                                              \

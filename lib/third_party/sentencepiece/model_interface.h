@@ -63,7 +63,8 @@ class ModelInterface {
 
   // Given a normalized string, returns a sequence of sentence pieces with ids.
   // The concatenation of pieces must be the same as `normalized`.
-  virtual EncodeResult Encode(absl::string_view normalized) const = 0;
+  virtual EncodeResult Encode(absl::string_view normalized,
+                              const Poll &poll) const = 0;
 
   // Returns the vocab id of `piece`.
   // Returns UNK(0) if `piece` is unknown

@@ -55,7 +55,8 @@ void Normalizer::Init() {
 
 util::Status Normalizer::Normalize(absl::string_view input,
                                    std::string *normalized,
-                                   std::vector<size_t> *norm_to_orig) const {
+                                   std::vector<size_t> *norm_to_orig,
+                                   const Poll &poll) const {
   norm_to_orig->clear();
   normalized->clear();
 
@@ -113,7 +114,9 @@ util::Status Normalizer::Normalize(absl::string_view input,
   if (spec_->add_dummy_prefix()) add_ws();
 
   bool is_prev_space = spec_->remove_extra_whitespaces();
+  Poller poller(poll);
   while (!input.empty()) {
+    poller.Step();
     auto p = NormalizePrefix(input);
     absl::string_view sp = p.first;
 

@@ -84,7 +84,8 @@ class Normalizer {
   // - Removing heading, tailing and other redundant spaces.
   virtual util::Status Normalize(absl::string_view input,
                                  std::string *normalized,
-                                 std::vector<size_t> *norm_to_orig) const;
+                                 std::vector<size_t> *norm_to_orig,
+                                 const Poll &poll) const;
 
  private:
   void Init();

@@ -35,7 +35,8 @@ class Model : public ModelInterface {
   Model() {}
   ~Model() override;
 
-  EncodeResult Encode(absl::string_view normalized) const override;
+  EncodeResult Encode(absl::string_view normalized,
+                      const Poll &poll) const override;
 
   // Returns the minimum score in sentence pieces.
   // min_score() - 10 is used for the cost of unknown sentence.

@@ -149,6 +149,7 @@ TEST_P(TensorFilesTest, BadIndexes) {
       {R"({"weight_map": {"a": "s\u0000.safetensors"}})", "no .safetensors file of this directory"},
       {R"({"weight_map": {"a": 1}})", "the file of tensor a is 1"},
       {R"({"weight_map": []})", "weight_map"},
+      {R"({"weight_map": {}})", "weight_map is {}"},
       {R"({})", "weight_map is missing"},
       {R"({"weight_map": {"a": "s.safetensors", "a": "s.safetensors"}})", "\"a\" occurs twice"},
   };

@@ -50,11 +50,12 @@ Result<BpeModel> make(const Vocabulary& vocabulary, BpeModel::Options options = 
 Ids encode(const BpeModel& model, std::string_view text, BpeModel::Workspace& work) {
   Ids ids;
   size_t before = 0;
-  model.encode(text, work, [&](int32_t id, size_t at) {
+  const Status status = model.encode(text, work, [&](int32_t id, size_t at) {
     EXPECT_TRUE(ids.empty() ? at == 0 : at > before);
     before = at;
     ids.push_back(id);
   });
+  EXPECT_TRUE(status.ok()) << status.message();
   return ids;
 }
 
@@ -113,6 +114,20 @@ TEST(BpeModel, WorkIsInProportionToTheText) {
               n / 4096 + static_cast<size_t>(std::popcount(n % 4096)));
     EXPECT_LT(work.n_steps, static_cast<int64_t>(6 * n));
   }
+}
+
+// A part is not cut, and may be long.
+TEST(BpeModel, StopsInsideAPart) {
+  auto model = make({{"a", "aa"}, {{0, 0, 1}}});
+  ASSERT_TRUE(model.ok());
+  CancelToken cancel;
+  BpeModel::Workspace work;
+  work.cancel = &cancel;
+  const std::string text(1 << 17, 'a');
+  EXPECT_EQ(encode(*model, text, work).size(), text.size() / 2);
+  cancel.cancel();
+  const auto ignore = [](int32_t, size_t) {};
+  EXPECT_EQ(model->encode(text, work, ignore).code(), Code::kCancelled);
 }
 
 TEST(BpeModel, IgnoreMerges) {

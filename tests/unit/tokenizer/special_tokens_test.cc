@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lib/tokenizer/sentencepiece_encoder.h"
 #include "tests/unit/tokenizer/tokenizer_data.h"
 
 namespace quire {
@@ -127,6 +128,23 @@ TEST(CancelledEncoding, OfSentencePiece) {
   EXPECT_EQ(tokenizer->encode("the grass", options).value(), tokenizer->encode("the grass", {}).value());
   cancel.cancel();
   EXPECT_EQ(tokenizer->encode("the grass", options).status().code(), Code::kCancelled);
+}
+
+// A text that has no place to cut it is encoded at once, and may be long.
+TEST(CancelledEncoding, InsideAPartOfSentencePiece) {
+  for (const char* file : {"bpe_bytes.model", "unigram.model"}) {
+    auto model = parse_sentencepiece_model(tokenizer_file(file));
+    ASSERT_TRUE(model.ok());
+    auto encoder = SentencePieceEncoder::make(*model);
+    ASSERT_TRUE(encoder.ok());
+    CancelToken cancel;
+    const std::string text(1 << 17, 'a');
+    std::vector<int32_t> ids;
+    EXPECT_TRUE((*encoder)->encode(text, false, 0, &cancel, ids, nullptr).ok());
+    EXPECT_FALSE(ids.empty());
+    cancel.cancel();
+    EXPECT_EQ((*encoder)->encode(text, false, 0, &cancel, ids, nullptr).code(), Code::kCancelled) << file;
+  }
 }
 
 }  // namespace
