@@ -839,8 +839,9 @@ namespace Quire
         /// Reads all of a snapshot's file and compares its checksums: no byte can be another one than was written
         /// unseen, be it in the snapshot, in those before it in the file, or between them. Where a crash cut a save
         /// short, or the end of the file was damaged or lost, so that the snapshot before it is loaded, that is
-        /// BAD_FILE too, until the file is saved to again. options: NULL for none. Errors: NOT_FOUND, IO, BAD_FILE
-        /// (which says what is damaged), OUT_OF_MEMORY, CANCELLED.
+        /// BAD_FILE too, until the file is saved to again; an end that is lost up to that of a snapshot before
+        /// cannot be seen. options: NULL for none. Errors: NOT_FOUND, IO, BAD_FILE (which says what is damaged),
+        /// OUT_OF_MEMORY, CANCELLED.
         /// [any-thread] since 0.1.
         /// </summary>
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]

@@ -1179,9 +1179,10 @@ module Quire::Interface
     # snapshot_verify(path, options) [any-thread] since 0.1
     # Reads all of a snapshot's file and compares its checksums: no byte can be another one than was
     # written unseen, be it in the snapshot, in those before it in the file, or between them. Where a
-    # crash cut a save short, or the end of the file was damaged or lost, so that the snapshot before it
-    # is loaded, that is BAD_FILE too, until the file is saved to again. options: NULL for none. Errors:
-    # NOT_FOUND, IO, BAD_FILE (which says what is damaged), OUT_OF_MEMORY, CANCELLED.
+    # crash cut a save short, or the end of the file was damaged or lost, so that the snapshot before
+    # it is loaded, that is BAD_FILE too, until the file is saved to again; an end that is lost up to
+    # that of a snapshot before cannot be seen. options: NULL for none. Errors: NOT_FOUND, IO, BAD_FILE
+    # (which says what is damaged), OUT_OF_MEMORY, CANCELLED.
     snapshot_verify: { returns: :int32_t, types: [:string, :size_t, :address, :address],
       steps: [[:text, :char], [:count, :path], [:options, :quire_snapshot_options], [:error, :quire_error]] },
     # store_options_init() [any-thread] since 0.1
