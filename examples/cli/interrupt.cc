@@ -1,13 +1,31 @@
 #include "interrupt.h"
 
 #include <csignal>
+#include <ctime>
 
 namespace cli {
 namespace {
 
 volatile std::sig_atomic_t signal_seen = 0;
 
-void remember(int signal) { signal_seen = signal; }
+volatile std::sig_atomic_t seen_at = 0;  // seconds of a clock that begins anywhere
+
+std::sig_atomic_t now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<std::sig_atomic_t>(time.tv_sec & 0x7fffffff);
+}
+
+// The second signal ends the program, unless it comes at once: `timeout` sends two, to the program and to its group.
+void remember(int signal) {
+  if (signal_seen == 0) {
+    seen_at = now();
+    signal_seen = signal;
+  } else if (now() - seen_at > 1) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+}
 
 }  // namespace
 
@@ -15,7 +33,6 @@ void install_interrupt_handler() {
   struct sigaction action = {};
   action.sa_handler = remember;
   sigemptyset(&action.sa_mask);
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }

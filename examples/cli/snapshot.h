@@ -24,7 +24,7 @@ void verify_snapshot(const std::string& path);
 // of their own.
 void check_is_document(const std::string& path);
 
-// Shows progress. Ctrl-C does not stop it: hours of reading may depend on it, and a second one kills the process.
+// Shows progress. Ctrl-C does not stop it: hours of reading may depend on it, and a later one kills the process.
 void save_session(quire_session* session, const std::string& path);
 
 // "431 tokens, 1.2 MiB"; or "431 tokens, 20 more to be read, 1.2 MiB".
