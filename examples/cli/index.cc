@@ -48,7 +48,9 @@ Session load_and_edit(const IndexArguments& arguments, const Engine& engine, con
   edit_text(session.get(), document, options, edited);
   const std::vector<int32_t> now = tokens_of(session.get());
   const auto differs = std::mismatch(before.begin(), before.end(), now.begin(), now.end()).first - before.begin();
-  if (differs > 1 || edited->n_moved > 0) return session;  // the first token may be that of any text
+  // Many documents begin alike; of a short one nothing is kept where its first chunk changed.
+  const auto n_shorter = static_cast<int64_t>(std::min(before.size(), now.size()));
+  if (edited->n_kept > 1 || edited->n_moved > 0 || (differs > 1 && 2 * differs >= n_shorter)) return session;
   throw std::runtime_error(arguments.out + " has nothing of the document " + arguments.file +
                            " that could be kept: from token " + std::to_string(differs) +
                            " on they differ; remove the file to read the document anew" +

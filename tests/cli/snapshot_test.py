@@ -396,6 +396,8 @@ class IndexTest(SnapshotTest):
         self.text.write_text("Quite another story, of other people.")
         self.fails(1, "that could be kept", *again)
         self.fails(1, "that could be kept", *again, "--reuse", "approximate")
+        self.text.write_text(TEXT[:100] + "Quite another story, of other people.\n" * 40)  # many books begin alike
+        self.fails(1, "that could be kept", *again)
         self.text.write_text(TEXT)
         self.fails(1, "its strategy is dca(", *again, "-s", "full")
         self.assertEqual(self.snapshot.read_bytes(), SnapshotTest.whole)
