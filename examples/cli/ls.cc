@@ -143,8 +143,9 @@ void print_store(const Json& store) {
     }
     rows.push_back(std::move(row));
   }
-  print_text(printable(store["path"].get<std::string>()) + ": " + std::to_string(store["entries"].size()) +
-             " entries, " + human_bytes(store["bytes"].get<int64_t>()) + "\n");
+  const size_t n = store["entries"].size();
+  print_text(printable(store["path"].get<std::string>()) + ": " + std::to_string(n) +
+             (n == 1 ? " entry, " : " entries, ") + human_bytes(store["bytes"].get<int64_t>()) + "\n");
   print_table(rows, 1, 2);
   flush_output();
   for (const Json& name : store["unknown"]) {

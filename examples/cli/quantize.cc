@@ -1,5 +1,7 @@
 // quire quantize: a model as a GGUF file of quantised weights.
 #include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -7,6 +9,8 @@
 
 #include "arguments.h"
 #include "cancel_on_interrupt.h"
+#include "document.h"
+#include "output.h"
 
 namespace cli {
 namespace {
@@ -26,6 +30,10 @@ std::vector<std::string> recipes() {
 }
 
 int quantize(const QuantizeArguments& arguments) {
+  std::error_code ignored;
+  if (std::filesystem::equivalent(arguments.model, arguments.out, ignored)) {
+    throw UsageError(arguments.out + " is the model itself; what quantising takes away could not be brought back");
+  }
   const CancelOnInterrupt cancel;
   Progress progress("quantising", "MiB");
   auto options = initialised(quire_quantize_options_init);
@@ -41,6 +49,8 @@ int quantize(const QuantizeArguments& arguments) {
   progress.clear();
   if (status == QUIRE_ERROR_CANCELLED) throw Interrupted();
   error.check(status, "quantising " + arguments.model);
+  print_text(arguments.out + ": " + human_bytes(static_cast<int64_t>(std::filesystem::file_size(arguments.out))) +
+             "\n");
   return 0;
 }
 

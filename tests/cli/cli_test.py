@@ -250,6 +250,7 @@ class UsageTest(unittest.TestCase):
             self.assertIn(expected, message)
         self.assertIn("1 to 1099511627776", self.assert_usage_error("plan", "--train-len", "0", "--tokens", "4"))
         self.assertIn("q4_k_m", self.assert_usage_error("quantize", "x", "y", "-t", "foo"))
+        self.assertIn("is the model itself", self.assert_usage_error("quantize", OPTIONS.model, OPTIONS.model))
         self.assert_usage_error("eval", "needle", "-m", "x", "--tokens", "64", "--depths", "nan")
         self.assert_usage_error("eval", "ppl", "-m", "x", "-f", "x", "--tokens", "64", "--window", "32")
         self.assert_usage_error("eval", "ppl", "-m", "x", "-f", "x", "--tokens", "64", "--target-tokens", "64")
