@@ -4,8 +4,8 @@
 #include <exception>
 #include <sstream>
 #include <string>
-#include <vector>
 
+#include "advice.h"
 #include "arguments.h"
 #include "interrupt.h"
 #include "output.h"
@@ -56,15 +56,6 @@ int report(int status, const char* what, const char* code = nullptr) {
   return status;
 }
 
-// What CLI11 says is wrong. Of a word where a command is required it says only that one is.
-std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App* asked = &app;
-  while (!asked->get_subcommands().empty()) asked = asked->get_subcommands().front();
-  const std::vector<std::string> rest = asked->remaining();
-  if (asked->get_require_subcommand_min() == 0 || rest.empty()) return error.what();
-  return "\"" + rest.front() + "\" is no command of " + asked->get_name();
-}
-
 int run_action(const cli::Action& action) {
   try {
     const int status = action();
@@ -75,7 +66,9 @@ int run_action(const cli::Action& action) {
   } catch (const cli::UsageError& e) {
     return report(kUsage, e.what());
   } catch (const cli::QuireFailure& e) {
-    return report(e.is_usage() ? kUsage : kFailure, e.what(), quire_get_status_name(e.status()));
+    const int status = report(e.is_usage() ? kUsage : kFailure, e.what(), quire_get_status_name(e.status()));
+    std::fputs(cli::advice_for(e.status()), stderr);
+    return status;
   } catch (const std::exception& e) {
     return report(kFailure, e.what());
   }
@@ -130,7 +123,7 @@ Example:
         return status;
       });
     }
-    report(kUsage, usage_message(app, e).c_str());
+    report(kUsage, cli::usage_message(app, e).c_str());
     std::fputs("Try `quire --help`, or `quire COMMAND --help`.\n", stderr);
     return kUsage;
   }

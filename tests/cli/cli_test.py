@@ -219,6 +219,11 @@ class UsageTest(unittest.TestCase):
         self.assert_usage_error()
         self.assertIn('"frobnicate" is no command of quire', self.assert_usage_error("frobnicate"))
         self.assertIn('"frobnicate" is no command of eval', self.assert_usage_error("eval", "frobnicate"))
+        for wrong, meant in ((["evla", "x"], None), (["eval", "needles"], "needle"), (["run", "--strategey=dca"], "--strategy"),
+                             (["run", "--temp", "1"], "--temperature"), (["run", "book.txt"], "-f book.txt"), (["run", "-t", "4"], None)):
+            message = self.assert_usage_error(*wrong)
+            self.assertIn(f"; did you mean {meant}?\n" if meant else f"{wrong[-2]}", message)
+            self.assertEqual("did you mean" in message, meant is not None, message)
         self.assertIn("required", self.assert_usage_error("eval"))
         self.assert_usage_error("plan", "-s", "full", "--tokens", "12")
         self.assert_usage_error("plan", "-s", "full", "--train-len", "8", "--tokens", "0")

@@ -1,0 +1,21 @@
+// What to do about an error that a person can do something about.
+#pragma once
+
+#include <string>
+
+#include "quire/quire.h"
+
+namespace CLI {
+class App;
+class ParseError;
+}  // namespace CLI
+
+namespace cli {
+
+// What is wrong with a command line, and which word may have been meant.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error);
+
+// A line that says which options help, or "".
+const char* advice_for(quire_status status);
+
+}  // namespace cli
