@@ -1,15 +1,70 @@
 #include "document.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string_view>
 
 #include "output.h"
+#include "quire_handles.h"
 
 namespace cli {
+namespace {
+
+// Where the text stops to be UTF-8; its size if it does not.
+size_t find_invalid_utf8(std::string_view text) {
+  const auto byte = [&](size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u; };
+  for (size_t i = 0; i < text.size();) {
+    const unsigned first = byte(i), second = byte(i + 1);
+    const size_t n = first < 0x80 ? 1 : first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+    bool valid = n > 0;
+    for (size_t k = 1; k < n; ++k) valid = valid && (byte(i + k) & 0xC0) == 0x80;
+    // Forms that are too long, surrogates, and what lies beyond U+10FFFF.
+    if (first == 0xE0) valid = valid && second >= 0xA0;
+    if (first == 0xED) valid = valid && second < 0xA0;
+    if (first == 0xF0) valid = valid && second >= 0x90;
+    if (first == 0xF4) valid = valid && second < 0x90;
+    if (!valid) return i;
+    i += n;
+  }
+  return text.size();
+}
+
+// Text of Latin letters in UTF-16 is bytes of 0 by half, and may be valid UTF-8.
+bool seems_utf16(std::string_view text) {
+  const std::string_view begin = text.substr(0, 4096);
+  const auto n_zeros = static_cast<size_t>(std::count(begin.begin(), begin.end(), '\0'));
+  return begin.starts_with("\xFF\xFE") || begin.starts_with("\xFE\xFF") || n_zeros * 3 > begin.size();
+}
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw QuireFailure(QUIRE_ERROR_INVALID_TEXT, path + " " + why);
+}
+
+void check_is_text(const std::string& path, std::string_view text) {
+  if (text.starts_with("%PDF-")) {
+    refuse(path, "is a PDF file, not text; `pdftotext " + path + " FILE.txt` makes text of it (Debian: poppler-utils)");
+  }
+  if (text.starts_with("PK\x03\x04")) {
+    refuse(path, "is a ZIP archive, as word processors and e-books are (docx, odt, epub), not text; `pandoc -t plain " +
+                     path + " -o FILE.txt` makes text of these");
+  }
+  if (seems_utf16(text)) {
+    refuse(path, "seems to be UTF-16, not UTF-8; `iconv -f UTF-16 -t UTF-8 " + path + " >FILE.txt` converts it");
+  }
+  if (const size_t at = find_invalid_utf8(text); at < text.size()) {
+    const auto line = std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n') + 1;
+    refuse(path, "is not valid UTF-8 at byte " + std::to_string(at) + " (line " + std::to_string(line) +
+                     "); older text of Western Europe: `iconv -f WINDOWS-1252 -t UTF-8 " + path +
+                     " >FILE.txt` converts it");
+  }
+}
+
+}  // namespace
 
 std::string read_document(const std::string& path) {
   const bool from_stdin = path == "-";
@@ -25,11 +80,15 @@ std::string read_document(const std::string& path) {
   char block[1 << 16];
   while (const size_t n = std::fread(block, 1, sizeof block, file.get())) text.append(block, n);
   if (std::ferror(file.get()) != 0) throw std::runtime_error("cannot read " + path + ": " + std::strerror(errno));
-  if (text.starts_with("%PDF-")) {
-    throw std::runtime_error(path + " is a PDF file, not text; `pdftotext " + path + " FILE.txt` makes text of it " +
-                             "(Debian: poppler-utils)");
-  }
+  check_is_text(path, text);
   return text;
+}
+
+void check_has_words(const std::string& path, const std::string& text) {
+  if (text.find_first_not_of(" \t\r\n\f\v") != std::string::npos) return;
+  throw std::runtime_error(path + (text.empty() ? " is empty"
+                                                : " is empty but for white space; a scanned PDF has pictures of its "
+                                                  "text: `ocrmypdf` reads them"));
 }
 
 void write_document(const std::string& path, const std::string& text) {

@@ -9,8 +9,10 @@ namespace cli {
 // Keeps the order in which fields are written.
 using Json = nlohmann::ordered_json;
 
-// The file's bytes; "-" is stdin. Throws std::runtime_error with the system's reason.
+// The file's bytes; "-" is stdin. Throws std::runtime_error with the system's reason, or why they are no UTF-8.
 std::string read_document(const std::string& path);
+// Throws std::runtime_error for a document without words: an answer would not be about it.
+void check_has_words(const std::string& path, const std::string& text);
 
 // Writes a file anew. Throws std::runtime_error with the system's reason.
 void write_document(const std::string& path, const std::string& text);

@@ -17,11 +17,11 @@ namespace {
 constexpr int32_t kPollMs = 50;
 
 std::mutex log_mutex;
-std::string last_logged;
+std::string last_said;
 
 void print_log(void*, int32_t level, const char* message, size_t message_len) {
   std::lock_guard lock(log_mutex);
-  last_logged.assign(message, message_len);
+  last_said.assign(message, message_len);
   const char* word = level == QUIRE_LOG_ERROR ? "error" : "warning";
   std::fprintf(stderr, "quire: %s: %.*s\n", word, static_cast<int>(message_len), message);
 }
@@ -151,6 +151,19 @@ Tokenizer Engine::tokenizer() const {
   return Tokenizer(tokenizer);
 }
 
+int64_t Engine::memory_bytes() const {
+  Error error;
+  int32_t n = 0;
+  error.check(quire_runtime_get_device_count(runtime_.get(), &n, error.get()), "counting devices");
+  for (int32_t i = 0; i < n; ++i) {
+    quire_device_info info = {};
+    info.struct_size = sizeof info;
+    error.check(quire_runtime_get_device_info(runtime_.get(), i, &info, error.get()), "asking for a device");
+    if (info.kind == QUIRE_DEVICE_CPU) return info.memory_bytes;
+  }
+  return 0;
+}
+
 std::string Engine::describe(const std::string& strategy) const {
   auto options = initialised(quire_session_options_init);
   options.strategy = strategy.data();
@@ -181,9 +194,11 @@ quire_memory_plan Engine::plan_memory(const SessionArguments& arguments, int64_t
   quire_memory_plan plan = {};
   plan.struct_size = sizeof plan;
   Error error;
-  error.check(quire_runtime_plan_memory(runtime_.get(), arguments_.path.data(), arguments_.path.size(), &options,
-                                        &open.options, n_tokens, &plan, error.get()),
-              "a document of " + std::to_string(n_tokens) + " tokens does not fit");
+  const quire_status status = quire_runtime_plan_memory(runtime_.get(), arguments_.path.data(), arguments_.path.size(),
+                                                        &options, &open.options, n_tokens, &plan, error.get());
+  error.check(status, status == QUIRE_ERROR_BUDGET
+                          ? "a document of " + std::to_string(n_tokens) + " tokens does not fit"
+                          : "planning the memory with strategy \"" + arguments.strategy + "\"");
   return plan;
 }
 
@@ -224,21 +239,30 @@ Session Engine::load_stored_session(quire_store* store, const std::vector<int32_
   return Session(session);
 }
 
-bool was_logged(std::string_view message) {
+bool is_news(std::string_view message) {
   std::lock_guard lock(log_mutex);
-  return last_logged == message;
+  if (last_said == message) return false;
+  last_said = message;
+  return true;
 }
 
 std::vector<int32_t> encode(const quire_tokenizer* tokenizer, std::string_view text, uint32_t flags) {
+  // Of most texts a token takes more than two bytes; others are encoded a second time.
+  std::vector<int32_t> ids(text.size() / 2 + 16);
   Error error;
   size_t needed = 0;
-  error.check(quire_tokenizer_encode(tokenizer, text.data(), text.size(), flags, nullptr, 0, &needed, error.get()),
-              "tokenizing");
-  std::vector<int32_t> ids(needed);
-  if (needed == 0) return ids;
-  error.check(
-      quire_tokenizer_encode(tokenizer, text.data(), text.size(), flags, ids.data(), ids.size(), &needed, error.get()),
-      "tokenizing");
+  const auto encode = [&] {
+    return quire_tokenizer_encode(tokenizer, text.data(), text.size(), flags, ids.data(), ids.size(), &needed,
+                                  error.get());
+  };
+  quire_status status = encode();
+  if (status == QUIRE_ERROR_BUFFER_TOO_SMALL) {
+    ids.resize(needed);
+    status = encode();
+  }
+  error.check(status, "tokenizing");
+  ids.resize(needed);
+  ids.shrink_to_fit();
   return ids;
 }
 

@@ -23,6 +23,7 @@ class Engine {
   // A metadata value, or "" where the model has none.
   std::string metadata(std::string_view key) const;
   Tokenizer tokenizer() const;
+  int64_t memory_bytes() const;  // of the machine; 0: not known
   // `n_tokens` is expected where the arguments do not say.
   Session create_session(const SessionArguments& arguments, int64_t n_tokens) const;
   // Goes on where the snapshot's session stood. What the arguments leave open is as it was there.
@@ -43,8 +44,8 @@ class Engine {
   Model model_;
 };
 
-// Whether the log said this last: what comes as an event too need not be shown twice.
-bool was_logged(std::string_view message);
+// Whether this is not what was said last, by the log or an event; from then on it is.
+bool is_news(std::string_view message);
 
 std::vector<int32_t> encode(const quire_tokenizer* tokenizer, std::string_view text, uint32_t flags);
 void feed_text(quire_session* session, std::string_view text, uint32_t flags = 0);

@@ -9,6 +9,7 @@
 
 #include "document.h"
 #include "engine.h"
+#include "memory_check.h"
 #include "output.h"
 
 namespace cli {
@@ -39,6 +40,14 @@ void print_place(const char* place, int64_t n_bytes) {
   if (n_bytes > 0) print("  %-18s %s\n", place, human_bytes(n_bytes).c_str());
 }
 
+// "12.5 tokens/s", or for less than one "8.0 s a token".
+std::string rate(double seconds_per_token) {
+  if (seconds_per_token > 1) return duration(seconds_per_token) + " a token";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f tokens/s", 1 / seconds_per_token);
+  return text;
+}
+
 void print_estimate(const EstimateArguments& a, const std::string& strategy, const quire_memory_plan& plan,
                     const quire_rate_estimate& rates) {
   print("%s, %lld tokens\n\n", strategy.c_str(), static_cast<long long>(a.n_tokens));
@@ -55,11 +64,11 @@ void print_estimate(const EstimateArguments& a, const std::string& strategy, con
   print_place("compressed", plan.kv_compressed_bytes);
   print_place("in the file", plan.kv_file_bytes);
   const double prefill = seconds(rates.prefill_ns), token = seconds(rates.decode_token_ns);
-  print("\nreading              %s (%.1f tokens/s)\n", duration(prefill).c_str(),
-        static_cast<double>(a.n_tokens) / prefill);
-  print("answering            %.1f tokens/s", 1 / token);
+  print("\nreading              %s (%s)\n", duration(prefill).c_str(),
+        rate(prefill / static_cast<double>(a.n_tokens)).c_str());
+  print("answering            %s", rate(token).c_str());
   if (rates.decode_token_cold_ns > rates.decode_token_ns) {
-    print("; %.1f if nothing that it chooses is in memory", 1 / seconds(rates.decode_token_cold_ns));
+    print("; %s if nothing that it chooses is in memory", rate(seconds(rates.decode_token_cold_ns)).c_str());
   }
   print("\n");
   if (rates.tier_read_bytes_per_second > 0) {
@@ -104,6 +113,7 @@ int estimate(const EstimateArguments& a) {
     throw std::runtime_error("a document of " + std::to_string(a.n_tokens) + " tokens does not fit: the reach of " +
                              strategy + " is " + std::to_string(plan.reach) + " tokens");
   }
+  check_memory(engine, a.session, a.n_tokens);
   return 0;
 }
 
@@ -122,9 +132,10 @@ void add_estimate(CLI::App& app, Action& action) {
       ->type_name("N");
   command->add_flag("--json", a.json, "print one JSON object");
   command->footer(R"help(
-Memory is what the library plans to take; a budget that is too small is an error that names the bytes needed. So is a
-document beyond the strategy's reach, after the figures, unless --overflow is extrapolate. Rates come
-from a few steps measured now at small depths, and hold for the machine as busy as it is now.
+Memory is what the library plans to take; a budget that is too small is an error that names the bytes needed. So are,
+after the figures, a document beyond the strategy's reach, unless --overflow is extrapolate, and one that takes more
+memory than the machine has. Rates come from a few steps measured now at small depths, and hold for the machine as busy
+as it is now.
 
 Examples:
   quire estimate -m model -s dca --tokens 65536

@@ -113,7 +113,7 @@ Answer generate(quire_session* session, const GenerationOptions& wanted) {
     }
     if (event.kind == QUIRE_EVENT_WARNING || event.kind == QUIRE_EVENT_NOTICE) {
       const char* word = event.kind == QUIRE_EVENT_WARNING ? "warning: " : "";
-      if (was_logged({event.message, event.message_len})) return true;
+      if (!is_news({event.message, event.message_len})) return true;
       std::fprintf(stderr, "quire: %s%.*s\n", word, static_cast<int>(event.message_len), event.message);
     }
     if (event.kind != QUIRE_EVENT_TOKEN && event.kind != QUIRE_EVENT_END) return true;

@@ -6,8 +6,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "document.h"
 #include "engine.h"
 #include "generation.h"
+#include "memory_check.h"
 #include "output.h"
 #include "snapshot.h"
 #include "store.h"
@@ -57,6 +59,16 @@ Session load_and_edit(const IndexArguments& arguments, const Engine& engine, con
                            (approximate ? "" : ", or take over what comes later with --reuse approximate"));
 }
 
+// With a budget that is too small, reading goes as far as it can, and on from there with a larger one.
+void check_room(const Engine& engine, const SessionArguments& arguments, size_t n_tokens) {
+  try {
+    check_memory(engine, arguments, static_cast<int64_t>(n_tokens));
+  } catch (const QuireFailure& failure) {
+    if (failure.status() != QUIRE_ERROR_BUDGET || arguments.kv_budget_bytes == 0) throw;
+    std::fprintf(stderr, "quire: warning: %s; what is read until then is saved\n", failure.what());
+  }
+}
+
 // A new session, or the snapshot's, with all of the document processed or pending.
 Session open_session(const IndexArguments& arguments, const Engine& engine, const std::string& document, bool goes_on,
                      quire_edit_result* edited) {
@@ -64,6 +76,7 @@ Session open_session(const IndexArguments& arguments, const Engine& engine, cons
   if (goes_on) return load_and_edit(arguments, engine, document, flags, edited);
   const std::vector<int32_t> ids = encode(engine.tokenizer().get(), document, flags);
   Session session = engine.create_session(arguments.session, static_cast<int64_t>(ids.size()) + kExpectedRoom);
+  check_room(engine, arguments.session, ids.size());
   feed_document(session.get(), document, flags);  // and not as ids: `run --cite` names its bytes
   return session;
 }
@@ -156,6 +169,7 @@ int index_into_store(const IndexArguments& arguments, const std::string& documen
   const StoredSession opened =
       open_stored(engine, store.get(), ids, arguments.session, static_cast<int64_t>(ids.size()) + kExpectedRoom);
   quire_session* session = opened.session.get();
+  check_room(engine, arguments.session, ids.size());
   feed_document(session, document, flags);
   quire_store_match stored{};
   const int32_t finish_reason = read_and_save(session, [&] { stored = put(store.get(), session, arguments.title); });
@@ -174,7 +188,7 @@ int index(IndexArguments arguments) {
   }
   // First what can be wrong in little time.
   const std::string document = read_document(arguments.file);
-  if (document.empty()) throw std::runtime_error(arguments.file + " is empty");
+  check_has_words(arguments.file, document);
   if (arguments.title.empty()) arguments.title = title_of(arguments.file);
   return arguments.out.empty() ? index_into_store(arguments, document) : index_into_file(arguments, document);
 }

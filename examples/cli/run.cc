@@ -11,6 +11,7 @@
 #include "document.h"
 #include "engine.h"
 #include "generation.h"
+#include "memory_check.h"
 #include "output.h"
 #include "progress.h"
 #include "snapshot.h"
@@ -105,7 +106,9 @@ int64_t expected_tokens(int64_t n_prompt, const RunArguments& arguments) {
 }
 
 Session open_session(const Engine& engine, int64_t n_prompt, const RunArguments& arguments) {
-  return engine.create_session(arguments.session, expected_tokens(n_prompt, arguments));
+  Session session = engine.create_session(arguments.session, expected_tokens(n_prompt, arguments));
+  check_memory(engine, arguments.session, n_prompt);
+  return session;
 }
 
 // Fed as texts, so that the session knows their bytes; the ids are those that were counted.
@@ -158,6 +161,7 @@ OpenedText open_with_store(const Engine& engine, quire_store* store, const std::
   const size_t n_document = encode(engine.tokenizer().get(), document, flags).size();
   StoredSession opened =
       open_stored(engine, store, ids, arguments.session, expected_tokens(static_cast<int64_t>(ids.size()), arguments));
+  check_memory(engine, arguments.session, static_cast<int64_t>(ids.size()));
   report_reuse(opened.match, ids.size());
   quire_session* session = opened.session.get();
   auto n_known = static_cast<size_t>(opened.match.n_tokens);
@@ -210,6 +214,7 @@ int run(const RunArguments& arguments) {
   const std::vector<quire_logit_bias> biases = logit_bias(arguments.sampling);
   // The document first: a misspelt path should not cost the time of loading a model.
   const std::string document = arguments.file.empty() ? "" : read_document(arguments.file);
+  if (!arguments.file.empty()) check_has_words(arguments.file, document);
   if (!arguments.document.empty()) describe_snapshot(arguments.document);
   const Store store = arguments.store.directory.empty() ? nullptr : open_store(arguments.store);
   const Engine engine(arguments.model);

@@ -597,13 +597,34 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(refused.stdout, "")
         self.assertEqual(self.run_json(*arguments, "--overflow", "stop", stdin=text)["finish_reason"], "reach")
 
-    def test_invalid_text_is_refused(self):
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(b"caf\xe9 and more")
-            file.flush()
-            done = run("run", "-m", OPTIONS.model, "-f", file.name)
+    def test_a_text_beyond_a_budget_is_refused_before_it_is_read(self):
+        arguments = ["run", "-m", OPTIONS.model, "-s", "dca", "-f", "-", "-n", 4, "--kv-budget", 400 << 10]
+        text = "The sky is blue.\n" * 200
+        refused = run(*arguments, stdin=text)
+        self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+        self.assertRegex(refused.stderr, r"^quire: a document of \d+ tokens does not fit: .* \[BUDGET\]\nTry .*--spill-dir")
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(len(self.run_json(*arguments, "--spill-dir", folder, stdin=text)["tokens"]), 4)
+        done = run("estimate", "-m", OPTIONS.model, "-s", "dca", "--tokens", 1 << 36)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("[INVALID_TEXT]", done.stderr)
+        self.assertRegex(done.stderr, r"it takes 64\.\d TiB of memory, and the machine has ")
+
+    def test_what_is_no_text_in_utf8_is_refused(self):
+        for data, reason in ((b"one\ncaf\xe9 and more", "at byte 7 (line 2)"), ("hi".encode("utf-16"), "UTF-16"),
+                             ("Some text".encode("utf-16-le"), "UTF-16"), (b"%PDF-1.7\n", "pdftotext"), (b"PK\3\4\0", "ZIP"),
+                             (b"\xed\xa0\x80", "at byte 0"), (b"\xc0\x80", "at byte 0"), (b"a\xf4\x90\x80\x80", "at byte 1"),
+                             ("\u20ac".encode()[:2], "at byte 0"), (b" \n", "white space"), (b"", "is empty")):
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(data)
+                file.flush()
+                done = run("run", "-m", "/nowhere/model", "-f", file.name, "-p", "What?")
+            self.assertEqual((done.returncode, done.stdout), (1, ""), data)
+            self.assertIn(f"quire: {file.name} ", done.stderr)
+            self.assertIn(reason, done.stderr)
+
+    def test_text_in_utf8_is_read(self):
+        text = "\x00 caf\u00e9 \u20ac \ud7ff \ue000 \U00010000 \U0010ffff"
+        self.assertEqual(self.run_json("run", "-m", OPTIONS.model, "-f", "-", "-n", 1, stdin=text)["finish_reason"], "max_tokens")
 
     def test_interrupt_exits_130(self):
         process = subprocess.Popen([OPTIONS.quire, "run", "-m", OPTIONS.model, "-s", "dca", "-p", "The", "-n",

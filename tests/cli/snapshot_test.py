@@ -414,6 +414,8 @@ class IndexTest(SnapshotTest):
         self.fails(1, "cannot write", *index, self.folder / "none" / "x.quire")
         self.text.write_text("")
         self.fails(1, "is empty", *index, self.snapshot)
+        self.text.write_text(" \n\f")
+        self.fails(1, "is empty but for white space", *index, self.snapshot)
         self.fails(1, "/nowhere/text", "index", "/nowhere/text", "-m", OPTIONS.model, "-o", self.snapshot)
         self.assertEqual(os.listdir(self.folder), ["text"])
 
