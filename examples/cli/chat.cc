@@ -1,20 +1,20 @@
 // quire chat: a conversation in the terminal, or line by line from a pipe.
-#include <poll.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <optional>
 
+#include "advice.h"
 #include "conversation.h"
 #include "document.h"
 #include "engine.h"
 #include "generation.h"
 #include "interrupt.h"
+#include "lines.h"
+#include "memory_check.h"
 #include "output.h"
 #include "validators.h"
 
@@ -25,8 +25,8 @@ constexpr const char* kCommands = R"help(/file PATH   attach a document (UTF-8) 
 /reset       forget the conversation and what is attached
 /help        this list
 /quit        leave, as the end of input does
-Ctrl-C       stops the answer; at the prompt it leaves
-Anything else is a message; begin with // for one that begins with /.
+Ctrl-C       stops reading or the answer; at the prompt it leaves
+Anything else is a message; begin with // for one that begins with /. Lines that are pasted together are one message.
 )help";
 
 struct ChatCommandArguments {
@@ -36,40 +36,6 @@ struct ChatCommandArguments {
   ChatArguments chat;
   int64_t max_tokens = 1024;
   bool list_templates = false;
-};
-
-// Lines of stdin. Nothing is read ahead of a newline that is not given out, and Ctrl-C is seen while waiting.
-class Lines {
- public:
-  // Nothing: the end of input. Throws Interrupted.
-  std::optional<std::string> next() {
-    for (;;) {
-      if (const size_t end = buffer_.find('\n'); end != std::string::npos) {
-        std::string line = buffer_.substr(0, end);
-        buffer_.erase(0, end + 1);
-        return line;
-      }
-      if (ended_) return buffer_.empty() ? std::nullopt : std::optional(std::exchange(buffer_, ""));
-      read_more();
-    }
-  }
-
- private:
-  void read_more() {
-    constexpr int kPollMs = 50;
-    pollfd input{STDIN_FILENO, POLLIN, 0};
-    while (poll(&input, 1, kPollMs) <= 0) {
-      if (interrupted()) throw Interrupted();
-    }
-    char block[4096];
-    const ssize_t n = read(STDIN_FILENO, block, sizeof block);
-    if (n > 0) buffer_.append(block, static_cast<size_t>(n));
-    if (n < 0 && errno != EINTR) throw std::runtime_error(std::string("cannot read stdin: ") + std::strerror(errno));
-    ended_ = n == 0;
-  }
-
-  std::string buffer_;
-  bool ended_ = false;
 };
 
 class Chat {
@@ -87,10 +53,9 @@ class Chat {
 
   int run() {
     if (interactive_) std::fputs("/help lists commands.\n", stderr);
-    Lines lines;
     for (;;) {
       if (interactive_) std::fputs("> ", stderr);
-      const std::optional<std::string> line = lines.next();
+      const std::optional<std::string> line = lines_.next();
       if (!line || *line == "/quit") break;
       take(*line);
     }
@@ -103,17 +68,20 @@ class Chat {
     try {
       if (line.starts_with("/") && !line.starts_with("//")) {
         command(line);
-      } else if (!line.empty()) {
-        send(line.substr(line.starts_with("/") ? 1 : 0));
+      } else if (const std::string message = interactive_ ? lines_.with_pasted(line) : line; !is_blank(message)) {
+        send(message.substr(message.starts_with("/") ? 1 : 0));
       }
     } catch (const Interrupted&) {
       throw;
     } catch (const QuireFailure& failure) {
       report(std::string(failure.what()) + " [" + quire_get_status_name(failure.status()) + "]");
+      std::fputs(advice_for(failure.status()), stderr);
     } catch (const UsageError& error) {
       report(error.what());
     }
   }
+
+  static bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
 
   void report(const std::string& what) {
     std::fprintf(stderr, "quire: %s\n", what.c_str());
@@ -126,8 +94,8 @@ class Chat {
     } else if (line == "/reset") {
       reset(session_.get());
       attached_.clear();
-    } else if (line.starts_with("/file ")) {
-      attach(line.substr(6));
+    } else if (line == "/file" || line.starts_with("/file ")) {
+      attach(typed_path(line.substr(5)));
     } else {
       throw UsageError(line + ": no such command; /help lists those that there are");
     }
@@ -135,18 +103,15 @@ class Chat {
 
   void attach(const std::string& path) {
     std::string text;
+    if (path.empty()) throw UsageError("/file needs the path of a document");
     if (path == "-") throw UsageError("/file -: stdin has the messages");
     try {
       text = read_document(path);
+      check_has_words(path, text);
     } catch (const std::runtime_error& error) {
       throw UsageError(error.what());
     }
-    size_t n_tokens = 0;
-    try {
-      n_tokens = encode(engine_.tokenizer().get(), text, QUIRE_TEXT_NO_BOS).size();
-    } catch (const QuireFailure& failure) {  // of a text that is not UTF-8
-      throw UsageError("cannot attach " + path + ": " + failure.what());
-    }
+    const size_t n_tokens = encode(engine_.tokenizer().get(), text, QUIRE_TEXT_NO_BOS).size();
     attached_ = with_document(attached_, text);
     std::fprintf(stderr, "[%s goes with the next message: %s, %zu tokens]\n", path.c_str(),
                  human_bytes(static_cast<int64_t>(text.size())).c_str(), n_tokens);
@@ -160,6 +125,7 @@ class Chat {
     try {
       const std::vector<Message> next = {{"user", whole}};
       feed_messages(session_.get(), n_before == 0 ? first_messages(arguments_.chat, whole) : next, arguments_.chat);
+      if (!attached_.empty()) check_memory(engine_, arguments_.session, n_before + get_stats(session_.get()).n_pending);
       answer();
       attached_.clear();
     } catch (const QuireFailure&) {
@@ -175,7 +141,7 @@ class Chat {
     switch (answer.finish_reason) {
       case QUIRE_FINISH_CANCELLED:
         if (!forget_interrupt()) throw Interrupted();
-        std::fputs("[stopped]\n", stderr);
+        report_stop();
         break;
       case QUIRE_FINISH_MAX_TOKENS:
       case QUIRE_FINISH_REACH:
@@ -187,11 +153,23 @@ class Chat {
     }
   }
 
+  // What is read stays; the rest is read before the next message's answer.
+  void report_stop() {
+    const quire_session_stats stats = get_stats(session_.get());
+    if (stats.n_pending > 1) {
+      std::fprintf(stderr, "[stopped: %lld tokens are not read yet; the next message reads them, /reset forgets all]\n",
+                   static_cast<long long>(stats.n_pending));
+    } else {
+      std::fputs("[stopped]\n", stderr);
+    }
+  }
+
   const ChatCommandArguments& arguments_;
   const std::vector<quire_logit_bias> biases_;
   const Engine engine_;
   const Session session_;
   const bool interactive_;
+  Lines lines_;
   std::string attached_;  // to the next message
   bool failed_ = false;   // something did, of what came from a pipe
 };

@@ -80,9 +80,12 @@ class ChatTest(unittest.TestCase):
             done = self.assert_chat([read], f"/file {file.name}\nWhat?\n")
             self.assertRegex(done.stderr, r"goes with the next message: 29 bytes, \d+ tokens]")
             self.assert_chat([answer("-p", "What?")], f"/file {file.name}\n/reset\nWhat?\n")
+            for typed in (f'/file "{file.name}" \r', f"/file  '{file.name}'"):
+                self.assert_chat([read], f"{typed}\nWhat?\n")
 
     def test_what_is_no_text_is_not_attached(self):
-        for data, reason in ((b"%PDF-1.7\n\xe2\xe3", "is a PDF file, not text; `pdftotext"), (b"caf\xe9", "at byte 3")):
+        for data, reason in ((b"%PDF-1.7\n\xe2\xe3", "is a PDF file, not text; `pdftotext"), (b"caf\xe9", "at byte 3"),
+                             (b"", "is empty")):
             with tempfile.NamedTemporaryFile() as file:
                 file.write(data)
                 file.flush()
@@ -110,7 +113,7 @@ class ChatTest(unittest.TestCase):
             done = chat(wrong)
             self.assertEqual((done.returncode, done.stdout), (1, ""), wrong)
             self.assertTrue(done.stderr.startswith("quire: "), done.stderr)
-        self.assert_chat([answer("-p", "/help")], "//help\n")
+        self.assert_chat([answer("-p", "/help")], "//help\n \t\n")  # a blank line is no message
         listed = run("chat", "--templates")
         self.assertEqual(listed.returncode, 0)
         self.assertIn("llama3.1 ", listed.stdout)
@@ -229,6 +232,37 @@ class TerminalTest(unittest.TestCase):
             terminal.type("\x03")  # Ctrl-C at the prompt
             terminal.wait_for("quire: interrupted")
             self.assertEqual(terminal.end(), 130)
+
+    def test_pasted_lines_are_one_message_and_cut_ones_none(self):
+        terminal = Terminal("chat", "-m", OPTIONS.model, "--chat-template", "llama2", "-n", 8, "--ignore-eos")
+        terminal.wait_for("> ")
+        terminal.type("Hello\n\nAgain\n")
+        terminal.wait_for("Again\r\n")
+        shown = terminal.wait_for("[ended by max_tokens]\r\n> ")
+        self.assertIn(answer("-p", "Hello\n\nAgain")["text"].replace("\n", "\r\n"), shown)
+        terminal.type("x" * 5000 + "\n")  # a terminal gives out 4095 bytes of it
+        terminal.wait_for("not sent: a terminal cuts lines")
+        terminal.wait_for("> ")
+        terminal.type("/quit\n")
+        self.assertEqual(terminal.end(), 0)
+
+    def test_ctrl_c_in_a_document_says_what_is_left(self):
+        with tempfile.TemporaryDirectory() as folder:
+            document = pathlib.Path(folder) / "leaves.txt"
+            document.write_text("The reader turns the leaves. " * 20000)
+            terminal = Terminal("chat", "-m", OPTIONS.model, "--chat-template", "llama2", "-n", 8, "--ignore-eos")
+            terminal.wait_for("> ")
+            terminal.type(f"/file {document}\n")
+            terminal.wait_for("goes with the next message")
+            terminal.wait_for("> ")
+            terminal.type("What?\n")
+            terminal.wait_for("reading [")
+            terminal.type("\x03")
+            self.assertRegex(terminal.wait_for("/reset forgets all]"), r"\[stopped: \d+ tokens are not read yet")
+            terminal.type("/reset\nHello\n")
+            self.assertIn(answer("-p", "Hello")["text"].replace("\n", "\r\n"), terminal.wait_for("[ended by max_tokens]"))
+            terminal.type("/quit\n")
+            self.assertEqual(terminal.end(), 0)
 
     def test_ctrl_c_stops_the_answer_only(self):
         terminal = Terminal("chat", "-m", OPTIONS.model, "--chat-template", "llama2", "-s", "streaming_llm", "-n", 100000000,
