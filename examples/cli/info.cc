@@ -138,6 +138,11 @@ void add_info(CLI::App& app, Action& action) {
       ->needs(model);
   add_quiet_option(*command);
   command->add_flag("--json", arguments->json, "print one JSON object");
+  command->footer(R"help(
+Examples:
+  quire info model
+  quire info --tensors model.gguf
+  quire info --devices)help");
   command->callback([arguments, &action] {
     action = [arguments] {
       if (arguments->model.path.empty() && !arguments->devices) {

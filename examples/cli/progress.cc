@@ -43,6 +43,22 @@ void set_quiet() { quiet = true; }
 
 Progress::Progress(std::string label, std::string unit) : label_(std::move(label)), unit_(std::move(unit)) {}
 
+// A token that sees the text before it costs more the later it comes: the time for d units is taken to be a d + b d^2,
+// which the time at half of what is done tells apart.
+double Progress::seconds_left(int64_t done, int64_t total, double seconds) {
+  if (seen_.empty() || seen_.back().first < done) seen_.emplace_back(done, seconds);
+  const auto half = std::lower_bound(seen_.begin(), seen_.end(), std::pair(done / 2, 0.0));
+  const auto d = static_cast<double>(done), all = static_cast<double>(total), mean = seconds / d;
+  double b = 0;
+  if (half != seen_.end() && half->first > 0 && half->first < done) {
+    const auto d1 = static_cast<double>(half->first);
+    const double later = (seconds - half->second) / (d - d1);
+    b = std::clamp((later - half->second / d1) / d, 0.0, mean / d);
+  }
+  const double a = mean - b * d;
+  return a * (all - d) + b * (all * all - d * d);
+}
+
 void Progress::show(int64_t done, int64_t total) {
   if (!progress_wanted() || total <= 0) return;
   const auto now = std::chrono::steady_clock::now();
@@ -63,7 +79,7 @@ void Progress::show(int64_t done, int64_t total) {
     const double per_second = static_cast<double>(done) / seconds;
     std::snprintf(rate, sizeof rate, per_second < 10 ? "  %.1f/s" : "  %.0f/s", per_second);
     line += rate;
-    line += "  ETA " + duration(static_cast<double>(total - done) / per_second);
+    line += "  ETA " + duration(seconds_left(done, total, seconds));
   }
   line.resize(std::min(line.size(), terminal_columns() - 1));
   std::fprintf(stderr, "\r\033[K%s", line.c_str());

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace cli {
 
@@ -25,9 +27,12 @@ class Progress {
   void clear();
 
  private:
+  double seconds_left(int64_t done, int64_t total, double seconds);
+
   const std::string label_;
   const std::string unit_;
   bool visible_ = false;
+  std::vector<std::pair<int64_t, double>> seen_;  // what was done after how many seconds, rising
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point drawn_{};
 };

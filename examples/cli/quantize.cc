@@ -70,6 +70,11 @@ void add_quantize(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
   add_quiet_option(*command);
+  command->footer(R"help(
+Types with _k_m are mixtures: q4_k_m has some tensors in more bits. The model itself is not overwritten.
+
+Example:
+  quire quantize -t q4_k_m model model-q4_k_m.gguf)help");
   command->callback([arguments, &action] { action = [arguments] { return quantize(*arguments); }; });
 }
 

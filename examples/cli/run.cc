@@ -288,7 +288,7 @@ Examples:
   quire run -m model -f book.txt -s dca -p "The murderer is" -n 32
   quire run -m model --document book.quire -p "The murderer is" -n 32 --cite
   quire run -m model -f book.txt -s dca --store library -p "The murderer is" -n 32
-  quire run -m model --chat -f report.txt -p "What was decided?" --system "Answer briefly."
+  quire run -m model --chat -s auto -f report.txt -p "What was decided?" --system "Answer briefly."
   quire run -m model -p "Once upon a time" --temperature 0.8 --top-p 0.95 --seed 7)help");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }
