@@ -59,10 +59,12 @@ Session load_and_edit(const IndexArguments& arguments, const Engine& engine, con
                            (approximate ? "" : ", or take over what comes later with --reuse approximate"));
 }
 
-// With a budget that is too small, reading goes as far as it can, and on from there with a larger one.
-void check_room(const Engine& engine, const SessionArguments& arguments, size_t n_tokens) {
+// With a budget that is too small, reading goes as far as it can, and on from there with a larger one. `out`: what will
+// be written; empty: into room that others leave.
+void check_room(const Engine& engine, const SessionArguments& arguments, size_t n_tokens, const std::string& out) {
   try {
-    check_memory(engine, arguments, static_cast<int64_t>(n_tokens));
+    const int64_t n_bytes = check_memory(engine, arguments, static_cast<int64_t>(n_tokens));
+    if (!out.empty()) check_disk(out, n_bytes);
   } catch (const QuireFailure& failure) {
     if (failure.status() != QUIRE_ERROR_BUDGET || arguments.kv_budget_bytes == 0) throw;
     std::fprintf(stderr, "quire: warning: %s; what is read until then is saved\n", failure.what());
@@ -76,7 +78,7 @@ Session open_session(const IndexArguments& arguments, const Engine& engine, cons
   if (goes_on) return load_and_edit(arguments, engine, document, flags, edited);
   const std::vector<int32_t> ids = encode(engine.tokenizer().get(), document, flags);
   Session session = engine.create_session(arguments.session, static_cast<int64_t>(ids.size()) + kExpectedRoom);
-  check_room(engine, arguments.session, ids.size());
+  check_room(engine, arguments.session, ids.size(), arguments.out);
   feed_document(session.get(), document, flags);  // and not as ids: `run --cite` names its bytes
   return session;
 }
@@ -169,7 +171,8 @@ int index_into_store(const IndexArguments& arguments, const std::string& documen
   const StoredSession opened =
       open_stored(engine, store.get(), ids, arguments.session, static_cast<int64_t>(ids.size()) + kExpectedRoom);
   quire_session* session = opened.session.get();
-  check_room(engine, arguments.session, ids.size());
+  const std::string place = arguments.store.budget_bytes > 0 ? "" : arguments.store.directory + "/";
+  if (opened.match.n_computed == 0) check_room(engine, arguments.session, ids.size(), place);
   feed_document(session, document, flags);
   quire_store_match stored{};
   const int32_t finish_reason = read_and_save(session, [&] { stored = put(store.get(), session, arguments.title); });

@@ -605,9 +605,13 @@ class ModelTest(unittest.TestCase):
         self.assertRegex(refused.stderr, r"^quire: a document of \d+ tokens does not fit: .* \[BUDGET\]\nTry .*--spill-dir")
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(len(self.run_json(*arguments, "--spill-dir", folder, stdin=text)["tokens"]), 4)
-        done = run("estimate", "-m", OPTIONS.model, "-s", "dca", "--tokens", 1 << 36)
+        estimate = ["estimate", "-m", OPTIONS.model, "-s", "dca", "--tokens", 1 << 36]
+        done = run(*estimate)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, r"it takes 64\.\d TiB of memory, and the machine has ")
+        done = run(*estimate, "--kv-budget", "50MB", "--spill-dir", tempfile.gettempdir())
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"takes 6\d\.\d TiB of .*, which has room for .*\[IO\]")
 
     def test_what_is_no_text_in_utf8_is_refused(self):
         for data, reason in ((b"one\ncaf\xe9 and more", "at byte 7 (line 2)"), ("hi".encode("utf-16"), "UTF-16"),
