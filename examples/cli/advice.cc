@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace cli {
