@@ -191,6 +191,18 @@ TEST_P(Edit, ExactIsSoWhereverTheRecordsAre) {
 
 // ---- approximate
 
+// Gives the tensors of the second layer names of no layer, which are as long: so none of the file moves.
+void take_out_second_layer(const std::filesystem::path& path) {
+  const std::string layer = "model.layers.1.", other = "other_layers_1.";
+  std::ifstream in(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  for (size_t at = bytes.find(layer); at != std::string::npos; at = bytes.find(layer, at)) {
+    bytes.replace(at, layer.size(), other);
+  }
+  std::filesystem::remove(path);
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
 // A model of which one layer is left: its keys and values depend on no other token.
 std::shared_ptr<Model> one_layer(RuntimeOptions options = {}) {
   static const TemporaryFolder folder;
@@ -203,6 +215,7 @@ std::shared_ptr<Model> one_layer(RuntimeOptions options = {}) {
     config["num_hidden_layers"] = 1;
     std::filesystem::remove(path / "config.json");
     std::ofstream(path / "config.json") << config;
+    take_out_second_layer(path / "model.safetensors");
   }
   options.n_threads = 2;
   return take(load_model(make_runtime(std::move(options)), path, {}));
