@@ -69,12 +69,13 @@ TEST_P(AttentionTest, TurnsEachKeyByItsOwnAngles) {
         }
       }
       if (type != ElementType::kF32) continue;
-      Elements in_place = stored;
-      turn_keys(type, in_place.data(), begin, end, d, turns.data(), reinterpret_cast<float*>(in_place.data()));
+      std::vector<float> in_place(turns.size());
+      for (size_t at = 0; at < in_place.size(); ++at) in_place[at] = stored.at(static_cast<int64_t>(at));
+      turn_keys(type, in_place.data(), begin, end, d, turns.data(), in_place.data());
       for (int64_t j = begin / kKeyBlock * kKeyBlock; j < round_up(end, kKeyBlock); ++j) {
         for (int64_t i = 0; i < d; ++i) {
           const int64_t at = (j / kKeyBlock * d + i) * kKeyBlock + j % kKeyBlock;
-          ASSERT_EQ(in_place.at(at), out[static_cast<size_t>(at)]) << j;
+          ASSERT_EQ(in_place[static_cast<size_t>(at)], out[static_cast<size_t>(at)]) << j;
         }
       }
     }
