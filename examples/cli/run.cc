@@ -105,9 +105,18 @@ int64_t expected_tokens(int64_t n_prompt, const RunArguments& arguments) {
   return n_prompt + std::min(arguments.max_tokens, most);
 }
 
+// Where no strategy is named: one that reaches so far, if plain attention does not.
+SessionArguments session_for(const Engine& engine, int64_t n_prompt, const RunArguments& arguments) {
+  SessionArguments session = arguments.session;
+  const bool is_long = expected_tokens(n_prompt, arguments) > engine.info().train_len;
+  if (session.strategy.empty() && is_long) session.strategy = "auto";
+  return session;
+}
+
 Session open_session(const Engine& engine, int64_t n_prompt, const RunArguments& arguments) {
-  Session session = engine.create_session(arguments.session, expected_tokens(n_prompt, arguments));
-  check_memory(engine, arguments.session, n_prompt);
+  const SessionArguments used = session_for(engine, n_prompt, arguments);
+  Session session = engine.create_session(used, expected_tokens(n_prompt, arguments));
+  check_memory(engine, used, n_prompt);
   return session;
 }
 
@@ -159,9 +168,10 @@ OpenedText open_with_store(const Engine& engine, quire_store* store, const std::
   const uint32_t flags = arguments.parse_special ? QUIRE_TEXT_PARSE_SPECIAL : 0;
   const std::vector<int32_t> ids = tokenize(engine, document, arguments);
   const size_t n_document = encode(engine.tokenizer().get(), document, flags).size();
-  StoredSession opened =
-      open_stored(engine, store, ids, arguments.session, expected_tokens(static_cast<int64_t>(ids.size()), arguments));
-  check_memory(engine, arguments.session, static_cast<int64_t>(ids.size()));
+  const auto n_prompt = static_cast<int64_t>(ids.size());
+  const SessionArguments used = session_for(engine, n_prompt, arguments);
+  StoredSession opened = open_stored(engine, store, ids, used, expected_tokens(n_prompt, arguments));
+  check_memory(engine, used, n_prompt);
   report_reuse(opened.match, ids.size());
   quire_session* session = opened.session.get();
   auto n_known = static_cast<size_t>(opened.match.n_tokens);
@@ -281,6 +291,9 @@ void add_run(CLI::App& app, Action& action) {
   command->add_flag("--stats", arguments->stats,
                     "say at the end where the KV cache lies, and what moved (with --json: \"tiers\")");
   command->footer(R"help(
+Without -s, what is longer than the model was trained for, prompt and answer together, is read with
+-s auto.
+
 With --store the tokens of document and prompt that an entry begins with are not read again, and the document is put
 there. How many they were is said on stderr, or why there were none.
 
@@ -288,7 +301,7 @@ Examples:
   quire run -m model -f book.txt -s dca -p "The murderer is" -n 32
   quire run -m model --document book.quire -p "The murderer is" -n 32 --cite
   quire run -m model -f book.txt -s dca --store library -p "The murderer is" -n 32
-  quire run -m model --chat -s auto -f report.txt -p "What was decided?" --system "Answer briefly."
+  quire run -m model --chat -f report.txt -p "What was decided?" --system "Answer briefly."
   quire run -m model -p "Once upon a time" --temperature 0.8 --top-p 0.95 --seed 7)help");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }

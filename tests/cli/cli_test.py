@@ -596,6 +596,12 @@ class ModelTest(unittest.TestCase):
         self.assertIn("[OVERFLOW]", refused.stderr)
         self.assertEqual(refused.stdout, "")
         self.assertEqual(self.run_json(*arguments, "--overflow", "stop", stdin=text)["finish_reason"], "reach")
+        # Where no strategy is named, one is taken that reaches so far; what needs none is read as ever.
+        unnamed = ["run", "-m", OPTIONS.model, "-f", "-", "-n", 4, "--ignore-eos"]
+        self.assertEqual(self.run_json(*unnamed, stdin=text)["finish_reason"], "max_tokens")
+        self.assertIn("auto chose dca", run(*unnamed, stdin=text).stderr)
+        self.assertTrue(self.run_json(*unnamed, stdin=text)["strategy"].startswith("dca("))
+        self.assertTrue(self.run_json(*unnamed, stdin="The sky is")["strategy"].startswith("full("))
 
     def test_a_text_beyond_a_budget_is_refused_before_it_is_read(self):
         arguments = ["run", "-m", OPTIONS.model, "-s", "dca", "-f", "-", "-n", 4, "--kv-budget", 400 << 10]
