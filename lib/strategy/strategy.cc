@@ -168,8 +168,8 @@ Result<RopeScaling> checkpoint_rope(const std::string& term, RopeBase base) {
   return scaling;
 }
 
-// A stored chunk holds whole chunks of what a strategy selects; where nothing else is wanted, whole groups of keys with
-// one position as well.
+// A stored chunk holds whole chunks of what a strategy selects. The usual one also holds whole groups of keys that are
+// stored at one position, if it is as long as a group.
 Result<int64_t> read_kv_chunk(const Arguments& arguments, const Strategy& strategy, int64_t train_len) {
   const int64_t step = strategy.selects_chunks() ? strategy.selection().chunk : kChunkStep;
   const int64_t good = std::lcm(step, std::max<int64_t>(strategy.stored_div(), 1));
