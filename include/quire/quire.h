@@ -770,7 +770,8 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  * Any visibility takes train_len= (the length that weights and scaling are good for; default: the
  * model's, times the factor of a scaling that the expression names) and kv_chunk= (tokens per
  * stored chunk, a multiple of 16 up to 65536; default: L/4 rounded down to one, at least 16 and at
- * most 256). */
+ * most 256; of self_extend one that group= divides too, where that is small enough: with another
+ * kv_chunk= a token takes several times as long). */
 
 /* What a strategy must know of a model that is not at hand. `beacon` takes the settings of the
  * published plug-ins: window= and stride= of 1024, or L if that is less; step_expansion; ratios of

@@ -23,7 +23,7 @@ struct EncodeOptions {
   // A longer text is encoded in parts of about so many bytes, where its tokenizer has places that allow it. Changes no
   // id; tests make it small.
   size_t part_bytes = 16 << 10;
-  const CancelToken* cancel = nullptr;  // polled all the time; may be null
+  const CancelToken* cancel = nullptr;  // polled now and then, also inside a long word; may be null
 };
 
 inline Status encoding_cancelled() { return Status(Code::kCancelled, "encoding was cancelled"); }
