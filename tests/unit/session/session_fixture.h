@@ -34,10 +34,12 @@ inline void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status
 // A golden model on a runtime of its own. WITH_BEACONS: text_256 and its beacon plug-in, of windows of 32 tokens.
 constexpr const char* kWithBeacons = "WITH_BEACONS";
 
+inline bool is_deferred() { return std::getenv("QUIRE_TEST_DEFERRED") != nullptr; }
+
 // With QUIRE_TEST_DEFERRED in the environment everything runs over a device whose memory the host cannot touch and
 // which works late.
 inline std::shared_ptr<Runtime> make_runtime(RuntimeOptions options) {
-  if (std::getenv("QUIRE_TEST_DEFERRED") && !options.wrap_backend) options.wrap_backend = create_deferred_backend;
+  if (is_deferred() && !options.wrap_backend) options.wrap_backend = create_deferred_backend;
   return std::make_shared<Runtime>(std::move(options));
 }
 
