@@ -97,8 +97,6 @@ void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, 
       return scores_as(q, n_q, d, static_cast<const hwy::float16_t*>(keys) + skip, n_blocks, scores, ld);
     case ElementType::kBF16:
       return scores_as(q, n_q, d, static_cast<const hwy::bfloat16_t*>(keys) + skip, n_blocks, scores, ld);
-    case ElementType::kInt8:
-      return scores_as(q, n_q, d, static_cast<const int8_t*>(keys) + skip, n_blocks, scores, ld);
     case ElementType::kInt4:
       return int4_scores(q, n_q, d, static_cast<const uint8_t*>(keys), first, first + n_blocks, scores, ld);
     default:

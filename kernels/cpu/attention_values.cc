@@ -126,8 +126,6 @@ void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, Eleme
       return values_as(p, ld, n_q, d, static_cast<const hwy::float16_t*>(values), begin, end, out);
     case ElementType::kBF16:
       return values_as(p, ld, n_q, d, static_cast<const hwy::bfloat16_t*>(values), begin, end, out);
-    case ElementType::kInt8:
-      return values_as(p, ld, n_q, d, static_cast<const int8_t*>(values), begin, end, out);
     case ElementType::kInt4:
       return int4_values(p, ld, n_q, d, static_cast<const uint8_t*>(values), begin, end, out);
     default:

@@ -5,9 +5,9 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/gemm_int8.cc"
 #include <hwy/foreach_target.h>
 
+#include "kernels/cpu/code_scale.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/gemm_int8-inl.h"
-#include "kernels/cpu/int8_scale.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quire::cpu::HWY_NAMESPACE {
@@ -41,7 +41,7 @@ void quantize_row(const float* source, int64_t row, const Int8Rows& x) {
       greatest = hn::Max(greatest, hn::BitCast(di, hn::Abs(hn::LoadU(d, from + i))));
     }
     const int32_t bits = hn::GetLane(hn::MaxOfLanes(di, greatest));
-    const Int8Scale scale = int8_scale(bits);
+    const CodeScale scale = code_scale(bits, 127);
     group = {scale.scale, scale.scale * 0, {0, 0}};
     if (scale.inverse == 0) {  // zeros, or nothing that codes could say
       std::memset(codes, 0, kGroup);

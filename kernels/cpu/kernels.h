@@ -89,8 +89,8 @@ struct Int8Rows {
 };
 
 // Rounds `source`, f32 [x.k], to row `row` of x: code = source / scale, to nearest even. Elements of a group whose
-// greatest magnitude is below kLeastInt8Magnitude become zeros.
-constexpr float kLeastInt8Magnitude = 1e-30f;
+// greatest magnitude is below kLeastMagnitude become zeros.
+constexpr float kLeastMagnitude = 1e-30f;
 void quantize_row(const float* source, int64_t row, const Int8Rows& x);
 
 // As gemm, of rows [row, row + m) of x and a quantised type; y begins at the first of these. The sum is formed from
@@ -126,10 +126,23 @@ bool all_finite(const float* x, int64_t n);
 // ---- KV records ---------------------------------------------------------------------------------------------------
 
 // Keys of one KV head and chunk: blocks of kKeyBlock keys, [ceil(l / kKeyBlock)][d][kKeyBlock]; lane = key % kKeyBlock.
-// Values: rows, [l][d].
+// Values: rows, [l][d]. Of kInt8 in pairs, since products are added two at a time: keys of two channels,
+// [ceil(l / kKeyBlock)][d / 2][kKeyBlock][2], values of two tokens, [ceil(l / 2)][d][2].
 constexpr int64_t kKeyBlock = 16;
 
 constexpr int64_t key_elements(int64_t l, int64_t d) { return round_up(l, kKeyBlock) * d; }
+constexpr int64_t value_elements(ElementType type, int64_t l, int64_t d) {
+  return type == ElementType::kInt8 ? round_up(l, 2) * d : l * d;
+}
+
+// Where channel i of key, or of value, j lies, in elements. Not of kInt4.
+constexpr int64_t key_place(ElementType type, int64_t j, int64_t i, int64_t d) {
+  const int64_t block = j / kKeyBlock * d * kKeyBlock, lane = j % kKeyBlock;
+  return block + (type == ElementType::kInt8 ? i / 2 * 2 * kKeyBlock + 2 * lane + i % 2 : i * kKeyBlock + lane);
+}
+constexpr int64_t value_place(ElementType type, int64_t j, int64_t i, int64_t d) {
+  return type == ElementType::kInt8 ? (j / 2 * d + i) * 2 + j % 2 : j * d + i;
+}
 
 // Stores one key (f32 [d]) as key `index` of the chunk.
 void store_key(const float* key, int64_t d, ElementType type, void* keys, int64_t index);
@@ -142,11 +155,11 @@ void load_key(ElementType type, const void* keys, int64_t index, int64_t d, floa
 void turn_keys(ElementType type, const void* keys, int64_t begin, int64_t end, int64_t d, const float* turns,
                float* out);
 
-// Chunks of kInt8: integers of [-127, 127] in the same order, each a number divided by the scale that it shares,
-// rounded to nearest even. Scales are f32: of keys one for each channel of the head's keys in the chunk, [d]; of values
-// one for each token, [l]. A scale is the greatest magnitude of its numbers, divided by 127; 0: they are all zeros.
-// Whoever computes with the integers brings in the scales: those of keys go with the query's elements, those of values
-// with the probabilities. So no copy is dequantised.
+// Chunks of kInt8: integers of [-127, 127], each a number divided by the scale that it shares, rounded to nearest even;
+// those of keys and values that are missing are 0. Scales are f32: of keys one for each channel of the head's keys in
+// the chunk, [d]; of values one for each token, [l]. A scale is the greatest magnitude of its numbers, divided by 127;
+// 0: they are all zeros. Whoever computes with the integers brings in the scales: those of keys go with the query's
+// elements, those of values with the probabilities. So no copy is dequantised.
 
 // Chunks of kInt4: groups of codes with their scales and minima, of keys of a channel's 32 consecutive keys, of values
 // of a token's 32 consecutive channels (lib/support/int4.h). Kernels read the numbers that they stand for.
@@ -161,10 +174,9 @@ void quantize_values_int4(ElementType from_type, const void* values, int64_t n, 
 // ---- Attention ------------------------------------------------------------------------------------------------------
 
 // scores[r * ld + (j - j0)] = sum_d q[r][d] * K[j][d], f32, d ascending by FMA, for queries r in [0, n_q) and all keys
-// j of the blocks that touch [key_begin, key_end) (of kInt8: K holds the integers): j0 = key_begin rounded down to
-// kKeyBlock; scores of the other lanes of those blocks are written too (garbage the caller ignores).  q: f32 [n_q][d];
-// ld >= covered keys. `keys` is the chunk's first one. Each key is read once for all queries (in groups of as many
-// queries as registers hold).
+// j of the blocks that touch [key_begin, key_end): j0 = key_begin rounded down to kKeyBlock; scores of the other lanes
+// of those blocks are written too (garbage the caller ignores).  q: f32 [n_q][d]; ld >= covered keys. `keys` is the
+// chunk's first one. Each key is read once for all queries (in groups of as many queries as registers hold).
 void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, const void* keys, int64_t key_begin,
                       int64_t key_end, float* scores, int64_t ld);
 
@@ -180,10 +192,39 @@ void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, floa
 void sum_blocks(const float* p, int64_t begin, int64_t end, float* sums);
 
 // out[r][0..d) += sum over keys [begin, end) of p[r * ld + key] * V[key][d], keys ascending by FMA, for n_q queries
-// that all see these keys.  out: f32 [n_q][d]; p's element 0 belongs to the key at `values`. Of kInt8: V holds the
-// integers. Of kInt4: that key's index in its chunk is a multiple of kKeyBlock.
+// that all see these keys.  out: f32 [n_q][d]; p's element 0 belongs to the key at `values`. Of kInt4: that key's index
+// in its chunk is a multiple of kKeyBlock. Not of kInt8.
 void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, ElementType type, const void* values,
                        int64_t begin, int64_t end, float* out);
+
+// Attention over kInt8, in integers: rows of queries, times the scales of keys, and of probabilities, times those of
+// values, are rounded to 16 bits. As many products have an exact sum in 32 bits:
+constexpr int64_t kInt8Products = 512;
+constexpr float kMostInt16 = 32767;
+static_assert(kInt8Products * 32767 * 127 <= INT32_MAX);
+
+// Of a query: codes[j] = x[j] * factors[j] / *scale, to nearest even, for j in [0, n). The scale is the greatest
+// magnitude of those products / kMostInt16. If that magnitude is below kLeastMagnitude it is 0, and NaN if a product is
+// not finite; then all codes are 0.
+void quantize_row_int16(const float* x, const float* factors, int64_t n, int16_t* codes, float* scale);
+
+// Of probabilities, all of [0, 1]: their codes are for the chunk's scales of values, scales [n], in units of the
+// greatest scale / kMostInt16, which is returned: 0 and NaN as above. factors[j] = scales[j] / that unit; all 0 if
+// there is none.
+float weight_factors_int16(const float* scales, int64_t n, float* factors);
+// codes[j] = p[j] * factors[j], to nearest even, for j in [0, n).
+void round_weights_int16(const float* p, const float* factors, int64_t n, int16_t* codes);
+
+// As attention_scores, of codes q [n_q][d] and their scales [n_q]: the score is formed from zero in f32 over ascending
+// stretches of kInt8Products channels, by FMA: q_scale * float(sum of the stretch's products) + score.
+void attention_scores_int8(const int16_t* q, const float* q_scales, int64_t n_q, int64_t d, const int8_t* keys,
+                           int64_t key_begin, int64_t key_end, float* scores, int64_t ld);
+
+// As accumulate_values, of codes p [n_q][ld] and their scales [n_q], onto what `out` holds, over ascending stretches of
+// kInt8Products of the chunk's keys: p_scale * float(sum of the stretch's products) + out.  values, and p's element 0:
+// the chunk's first key. Where begin or end is odd, that key's neighbour in the pair has a code too, of 0.
+void accumulate_values_int8(const int16_t* p, int64_t ld, const float* p_scales, int64_t n_q, int64_t d,
+                            const int8_t* values, int64_t begin, int64_t end, float* out);
 
 // What a row's blocks of keys have of its softmax, as its partial results are merged: `running` [n_running], of all its
 // blocks, is relative to exp(running_max) as the running sum is, and 0 at first. sums [n] are those of the partial
@@ -239,6 +280,13 @@ void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, floa
 void sum_blocks(const float* p, int64_t begin, int64_t end, float* sums);
 void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, ElementType type, const void* values,
                        int64_t begin, int64_t end, float* out);
+void quantize_row_int16(const float* x, const float* factors, int64_t n, int16_t* codes, float* scale);
+float weight_factors_int16(const float* scales, int64_t n, float* factors);
+void round_weights_int16(const float* p, const float* factors, int64_t n, int16_t* codes);
+void attention_scores_int8(const int16_t* q, const float* q_scales, int64_t n_q, int64_t d, const int8_t* keys,
+                           int64_t key_begin, int64_t key_end, float* scores, int64_t ld);
+void accumulate_values_int8(const int16_t* p, int64_t ld, const float* p_scales, int64_t n_q, int64_t d,
+                            const int8_t* values, int64_t begin, int64_t end, float* out);
 void merge_partial(float max, float sum, const float* out, int64_t d, float* running_max, float* running_sum,
                    float* running_out, const BlockShares* blocks = nullptr);
 void scale_blocks(float factor, float* blocks, int64_t n);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kPart = 128;  // elements converted at a time
 
-// Element 0 of key `index`; its neighbours in d are kKeyBlock elements apart.
+// Element 0 of key `index`; its neighbours in d are kKeyBlock elements apart. Not of kInt8.
 int64_t key_offset(int64_t index, int64_t d) { return index / kKeyBlock * d * kKeyBlock + index % kKeyBlock; }
 
 template <class Element>
@@ -121,8 +121,8 @@ void quantize_keys(ElementType from_type, const void* keys, int64_t n, int64_t d
     const float inverse = channel.inverse();
     for (int64_t j = 0; j < n; j += kKeyBlock) {
       convert(from_type, from + (j / kKeyBlock * d + i) * row, ElementType::kF32, lane, kKeyBlock);
-      int8_t* const out = to + (j / kKeyBlock * d + i) * kKeyBlock;
-      for (int64_t k = 0; k < kKeyBlock; ++k) out[k] = j + k < n ? to_int8(lane[k] * inverse) : int8_t{0};
+      int8_t* const out = to + key_place(ElementType::kInt8, j, i, d);
+      for (int64_t k = 0; k < kKeyBlock; ++k) out[2 * k] = j + k < n ? to_int8(lane[k] * inverse) : int8_t{0};
     }
   }
 }
@@ -131,7 +131,7 @@ void quantize_values(ElementType from_type, const void* values, int64_t n, int64
   const auto* from = static_cast<const char*>(values);
   auto* to = static_cast<int8_t*>(narrow);
   float part[kPart];
-  for (int64_t j = 0; j < n; ++j, from += row_bytes(from_type, d), to += d) {
+  for (int64_t j = 0; j < n; ++j, from += row_bytes(from_type, d)) {
     Magnitude token;
     for (int64_t i = 0; i < d; i += kPart) {
       const int64_t count = d - i < kPart ? d - i : kPart;
@@ -143,7 +143,9 @@ void quantize_values(ElementType from_type, const void* values, int64_t n, int64
     for (int64_t i = 0; i < d; i += kPart) {
       const int64_t count = d - i < kPart ? d - i : kPart;
       convert(from_type, from + row_bytes(from_type, i), ElementType::kF32, part, count);
-      for (int64_t k = 0; k < count; ++k) to[i + k] = to_int8(part[k] * inverse);
+      int8_t* const out = to + value_place(ElementType::kInt8, j, i, d);
+      for (int64_t k = 0; k < count; ++k) out[2 * k] = to_int8(part[k] * inverse);
+      for (int64_t k = 0; k < count && j + 1 == n && n % 2 == 1; ++k) out[2 * k + 1] = 0;
     }
   }
 }
@@ -187,12 +189,12 @@ void store_key(const float* key, int64_t d, ElementType type, void* keys, int64_
 
 void load_key(ElementType type, const void* keys, int64_t index, int64_t d, float* key) {
   if (type == ElementType::kInt4) return load_int4_key(static_cast<const uint8_t*>(keys), index, d, key);
-  const char* from = static_cast<const char*>(keys) + key_offset(index, d) * static_cast<int64_t>(element_bytes(type));
-  if (type == ElementType::kF32) return load_from<uint32_t>(type, from, d, key);
   if (type == ElementType::kInt8) {
-    for (int64_t i = 0; i < d; ++i) key[i] = static_cast<int8_t>(from[i * kKeyBlock]);
+    for (int64_t i = 0; i < d; ++i) key[i] = static_cast<const int8_t*>(keys)[key_place(type, index, i, d)];
     return;
   }
+  const char* from = static_cast<const char*>(keys) + key_offset(index, d) * static_cast<int64_t>(element_bytes(type));
+  if (type == ElementType::kF32) return load_from<uint32_t>(type, from, d, key);
   load_from<uint16_t>(type, from, d, key);
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/cpu/code_scale.h"
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/lane_sum.h"
@@ -18,12 +19,12 @@ namespace {
 
 float key_element(ElementType type, const void* keys, int64_t j, int64_t i, int64_t d) {
   if (type == ElementType::kInt4) return load_int4(keys, int4_key_place(j, i, d));
-  return load_element(type, keys, (j / kKeyBlock * d + i) * kKeyBlock + j % kKeyBlock);
+  return load_element(type, keys, key_place(type, j, i, d));
 }
 
 float value_element(ElementType type, const void* values, int64_t j, int64_t i, int64_t d) {
   if (type == ElementType::kInt4) return load_int4(values, int4_value_place(j, i, d));
-  return load_element(type, values, j * d + i);
+  return load_element(type, values, value_place(type, j, i, d));
 }
 
 }  // namespace
@@ -94,20 +95,19 @@ void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, Eleme
 
 namespace {
 
-// Numbers at element offsets that at(t) gives for t in [0, n) become integers at the same offsets; returns their scale.
-template <class At>
-float quantize(ElementType from_type, const void* from, int64_t n, const At& at, void* narrow) {
+// Numbers x(t) of t in [0, n) become integers at places at(t); returns their scale.
+template <class Number, class At>
+float quantize(int64_t n, const Number& x, const At& at, void* narrow) {
   float most = 0;
   bool all_numbers = true;
   for (int64_t t = 0; t < n; ++t) {
-    const float x = load_element(from_type, from, at(t));
-    if (std::isnan(x)) all_numbers = false;
-    if (std::fabs(x) > most) most = std::fabs(x);
+    if (std::isnan(x(t))) all_numbers = false;
+    if (std::fabs(x(t)) > most) most = std::fabs(x(t));
   }
   const float inverse = most > 0 ? 127.0f / most : 0.0f;
   for (int64_t t = 0; t < n; ++t) {
-    const float x = load_element(from_type, from, at(t)) * inverse;
-    const float bounded = std::isnan(x) ? 127.0f : std::clamp(x, -127.0f, 127.0f);
+    const float code = x(t) * inverse;
+    const float bounded = std::isnan(code) ? 127.0f : std::clamp(code, -127.0f, 127.0f);
     static_cast<int8_t*>(narrow)[at(t)] = static_cast<int8_t>(std::nearbyint(bounded));
   }
   return all_numbers ? most / 127.0f : std::numeric_limits<float>::quiet_NaN();
@@ -119,14 +119,17 @@ void quantize_keys(ElementType from_type, const void* keys, int64_t n, int64_t d
   std::memset(narrow, 0, static_cast<size_t>(key_elements(n, d)));
   for (int64_t i = 0; i < d; ++i) {
     scales[i] = quantize(
-        from_type, keys, n, [&](int64_t j) { return (j / kKeyBlock * d + i) * kKeyBlock + j % kKeyBlock; }, narrow);
+        n, [&](int64_t j) { return key_element(from_type, keys, j, i, d); },
+        [&](int64_t j) { return key_place(ElementType::kInt8, j, i, d); }, narrow);
   }
 }
 
 void quantize_values(ElementType from_type, const void* values, int64_t n, int64_t d, void* narrow, float* scales) {
+  std::memset(narrow, 0, static_cast<size_t>(value_elements(ElementType::kInt8, n, d)));
   for (int64_t j = 0; j < n; ++j) {
     scales[j] = quantize(
-        from_type, values, d, [&](int64_t i) { return j * d + i; }, narrow);
+        d, [&](int64_t i) { return value_element(from_type, values, j, i, d); },
+        [&](int64_t i) { return value_place(ElementType::kInt8, j, i, d); }, narrow);
   }
 }
 
@@ -170,6 +173,74 @@ void quantize_values_int4(ElementType from_type, const void* values, int64_t n, 
           j < n ? std::min(kInt4Group, d - first) : 0,
           [&](int64_t t) { return value_element(from_type, values, j, first + t, d); },
           [&](int64_t t) { return int4_value_place(j, first + t, d); }, narrow);
+    }
+  }
+}
+
+namespace {
+
+// The bits of the greatest magnitude of x(j), j in [0, n).
+template <class Number>
+int32_t greatest_magnitude(int64_t n, const Number& x) {
+  int32_t greatest = 0;
+  for (int64_t j = 0; j < n; ++j) {
+    const float magnitude = std::fabs(x(j));
+    int32_t bits;
+    std::memcpy(&bits, &magnitude, sizeof bits);
+    greatest = std::max(greatest, bits);
+  }
+  return greatest;
+}
+
+}  // namespace
+
+void quantize_row_int16(const float* x, const float* factors, int64_t n, int16_t* codes, float* scale) {
+  const auto product = [&](int64_t j) { return x[j] * factors[j]; };
+  const CodeScale of_row = code_scale(greatest_magnitude(n, product), kMostInt16);
+  *scale = of_row.scale;
+  for (int64_t j = 0; j < n; ++j) {
+    codes[j] = of_row.inverse == 0 ? int16_t{0} : static_cast<int16_t>(std::nearbyint(product(j) * of_row.inverse));
+  }
+}
+
+float weight_factors_int16(const float* scales, int64_t n, float* factors) {
+  const CodeScale unit = code_scale(greatest_magnitude(n, [&](int64_t j) { return scales[j]; }), kMostInt16);
+  for (int64_t j = 0; j < n; ++j) factors[j] = unit.inverse == 0 ? 0 : scales[j] * unit.inverse;
+  return unit.scale;
+}
+
+void round_weights_int16(const float* p, const float* factors, int64_t n, int16_t* codes) {
+  for (int64_t j = 0; j < n; ++j) codes[j] = static_cast<int16_t>(std::nearbyint(p[j] * factors[j]));
+}
+
+void attention_scores_int8(const int16_t* q, const float* q_scales, int64_t n_q, int64_t d, const int8_t* keys,
+                           int64_t key_begin, int64_t key_end, float* scores, int64_t ld) {
+  const int64_t first = key_begin - key_begin % kKeyBlock;
+  for (int64_t r = 0; r < n_q; ++r) {
+    for (int64_t j = first; j < round_up(key_end, kKeyBlock); ++j) {
+      float& score = scores[r * ld + (j - first)];
+      score = 0;
+      for (int64_t begin = 0; begin < d; begin += kInt8Products) {
+        int32_t sum = 0;
+        for (int64_t i = begin; i < std::min(d, begin + kInt8Products); ++i) {
+          sum += q[r * d + i] * keys[key_place(ElementType::kInt8, j, i, d)];
+        }
+        score = std::fma(q_scales[r], static_cast<float>(sum), score);
+      }
+    }
+  }
+}
+
+void accumulate_values_int8(const int16_t* p, int64_t ld, const float* p_scales, int64_t n_q, int64_t d,
+                            const int8_t* values, int64_t begin, int64_t end, float* out) {
+  for (int64_t r = 0; r < n_q; ++r) {
+    for (int64_t i = 0; i < d; ++i) {
+      for (int64_t j = begin; j < end;) {
+        const int64_t next = std::min(end, j / kInt8Products * kInt8Products + kInt8Products);
+        int32_t sum = 0;
+        for (; j < next; ++j) sum += p[r * ld + j] * values[value_place(ElementType::kInt8, j, i, d)];
+        out[r * d + i] = std::fma(p_scales[r], static_cast<float>(sum), out[r * d + i]);
+      }
     }
   }
 }

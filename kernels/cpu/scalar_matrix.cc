@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "kernels/cpu/int8_scale.h"
+#include "kernels/cpu/code_scale.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/packed_block.h"
 #include "lib/support/element.h"
@@ -170,7 +170,7 @@ void quantize_row(const float* source, int64_t row, const Int8Rows& x) {
       std::memcpy(&bits, &magnitude, sizeof bits);
       greatest = std::max(greatest, bits);
     }
-    const Int8Scale scale = int8_scale(greatest);
+    const CodeScale scale = code_scale(greatest, 127);
     Int8Group& group = x.group(row, j / kQuantizedGroup);
     group = {scale.scale, 0, {0, 0}};
     for (int64_t i = 0; i < kQuantizedGroup; ++i) {

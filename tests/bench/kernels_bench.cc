@@ -132,19 +132,51 @@ void bench_gemm_int8(benchmark::State& state, Machine& machine, ElementType type
 // Attention of one KV head over chunks of 256 keys, each read once by n_q queries (scores, softmax, values).
 void bench_attention(benchmark::State& state, Machine& machine, ElementType type, int64_t d, int64_t n_q) {
   constexpr int64_t kChunk = 256, kChunksPerTask = 32;
+  const bool integers = type == ElementType::kInt8;
   const size_t half = static_cast<size_t>(kChunk * d) * element_bytes(type);
   const auto chunks = static_cast<int64_t>(kRotation / (2 * half));
-  const char* kv = numbers(type);
+  const char* kv = numbers(integers ? ElementType::kQ8_0 : type);  // any bytes serve
   const int64_t tasks = machine.pool->n_threads();
+  const std::vector<float> scales(static_cast<size_t>(std::max(kChunk, d)), 0.01f);
   struct Task {
-    std::vector<float> q, scores, out;
+    std::vector<float> q, scores, out, code_scales, factors;
+    std::vector<int16_t> codes;
   };
   std::vector<Task> buffers(static_cast<size_t>(tasks));
   for (Task& t : buffers) {
     t.q.assign(static_cast<size_t>(n_q * d), 0.1f);
     t.scores.resize(static_cast<size_t>(n_q * kChunk));
     t.out.resize(static_cast<size_t>(n_q * d));
+    t.code_scales.resize(static_cast<size_t>(n_q));
+    t.factors.resize(static_cast<size_t>(kChunk));
+    t.codes.resize(static_cast<size_t>(n_q * std::max(kChunk, d)));
   }
+  const auto softmax = [&](Task& t, int64_t r) {
+    float max, sum;
+    cpu::softmax_partial(t.scores.data() + r * kChunk, 0, kChunk, &max, &sum);
+    benchmark::DoNotOptimize(sum);
+  };
+  const auto in_floats = [&](Task& t, const char* keys) {
+    cpu::attention_scores(t.q.data(), n_q, d, type, keys, 0, kChunk, t.scores.data(), kChunk);
+    for (int64_t r = 0; r < n_q; ++r) softmax(t, r);
+    cpu::accumulate_values(t.scores.data(), kChunk, n_q, d, type, keys + half, 0, kChunk, t.out.data());
+  };
+  const auto in_integers = [&](Task& t, const char* bytes) {
+    const auto* keys = reinterpret_cast<const int8_t*>(bytes);
+    for (int64_t r = 0; r < n_q; ++r) {
+      cpu::quantize_row_int16(t.q.data() + r * d, scales.data(), d, t.codes.data() + r * d,
+                              &t.code_scales[static_cast<size_t>(r)]);
+    }
+    cpu::attention_scores_int8(t.codes.data(), t.code_scales.data(), n_q, d, keys, 0, kChunk, t.scores.data(), kChunk);
+    const float unit = cpu::weight_factors_int16(scales.data(), kChunk, t.factors.data());
+    for (int64_t r = 0; r < n_q; ++r) {
+      softmax(t, r);
+      t.code_scales[static_cast<size_t>(r)] = unit;
+      cpu::round_weights_int16(t.scores.data() + r * kChunk, t.factors.data(), kChunk, t.codes.data() + r * kChunk);
+    }
+    cpu::accumulate_values_int8(t.codes.data(), kChunk, t.code_scales.data(), n_q, d, keys + half, 0, kChunk,
+                                t.out.data());
+  };
   const double work = static_cast<double>(tasks * kChunksPerTask);
   const double flops = work * 4.0 * static_cast<double>(n_q * d * kChunk);
   measure(state, machine, work * 2.0 * static_cast<double>(half), flops, [&](int64_t iteration, int64_t task) {
@@ -152,13 +184,7 @@ void bench_attention(benchmark::State& state, Machine& machine, ElementType type
     for (int64_t c = 0; c < kChunksPerTask; ++c) {
       const int64_t chunk = ((iteration * tasks + task) * kChunksPerTask + c) % chunks;
       const char* keys = kv + static_cast<size_t>(chunk) * 2 * half;
-      cpu::attention_scores(t.q.data(), n_q, d, type, keys, 0, kChunk, t.scores.data(), kChunk);
-      for (int64_t r = 0; r < n_q; ++r) {
-        float max, sum;
-        cpu::softmax_partial(t.scores.data() + r * kChunk, 0, kChunk, &max, &sum);
-        benchmark::DoNotOptimize(sum);
-      }
-      cpu::accumulate_values(t.scores.data(), kChunk, n_q, d, type, keys + half, 0, kChunk, t.out.data());
+      integers ? in_integers(t, keys) : in_floats(t, keys);
     }
   });
 }
@@ -185,7 +211,7 @@ void add_benchmarks(Machine& machine) {
     add_products("gemm", type, {2048, 4096}, bench_gemm);
     add_products("gemm_int8", type, {2048, 4096}, bench_gemm_int8);
   }
-  for (const ElementType type : {ElementType::kF16, ElementType::kBF16}) {
+  for (const ElementType type : {ElementType::kF16, ElementType::kBF16, ElementType::kInt8}) {
     for (const int64_t d : {64, 128}) {
       for (const int64_t n_q : {1, 4, 8, 64}) {
         const std::string name = std::string("attention/") + element_name(type) + "/d:" + std::to_string(d) +

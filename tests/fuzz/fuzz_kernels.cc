@@ -235,11 +235,53 @@ void check_attention(Input& in) {
           by(attention_scores, softmax_partial, accumulate_values));
 }
 
+// The same in integers, from numbers that are narrowed first.
+void check_attention_int8(Input& in) {
+  const int64_t n_q = in.between(1, 20), n_keys = in.between(1, 70), d = 2 * in.between(1, 40);
+  const int64_t begin = in.between(0, n_keys - 1), end = in.between(begin + 1, n_keys);
+  const int64_t first = begin / kKeyBlock * kKeyBlock, ld = round_up(n_keys, kKeyBlock);
+  Floats q(static_cast<size_t>(n_q * d)), keys(static_cast<size_t>(key_elements(n_keys, d)));
+  Floats values(static_cast<size_t>(n_keys * d));
+  for (Floats* all : {&q, &keys, &values}) {
+    for (float& v : *all) v = in.middling();
+  }
+  const auto by = [&](const auto& narrow_keys, const auto& narrow_values, const auto& round_query, const auto& score,
+                      const auto& softmax, const auto& prepare, const auto& round, const auto& add) {
+    return [&, narrow_keys, narrow_values, round_query, score, softmax, prepare, round, add](float* out) {
+      std::vector<int8_t> k(keys.size()), v(static_cast<size_t>(value_elements(ElementType::kInt8, n_keys, d)));
+      Floats k_scales(static_cast<size_t>(d)), v_scales(static_cast<size_t>(n_keys)), factors(v_scales.size());
+      narrow_keys(ElementType::kF32, keys.data(), n_keys, d, k.data(), k_scales.data());
+      narrow_values(ElementType::kF32, values.data(), n_keys, d, v.data(), v_scales.data());
+      std::vector<int16_t> q_codes(q.size()), p_codes(static_cast<size_t>(n_q * ld));
+      Floats q_scales(static_cast<size_t>(n_q)), scores(static_cast<size_t>(n_q * ld));
+      for (int64_t r = 0; r < n_q; ++r) {
+        round_query(q.data() + r * d, k_scales.data(), d, q_codes.data() + r * d, &q_scales[static_cast<size_t>(r)]);
+      }
+      score(q_codes.data(), q_scales.data(), n_q, d, k.data(), begin, end, scores.data(), ld);
+      const Floats units(static_cast<size_t>(n_q), prepare(v_scales.data(), n_keys, factors.data()));
+      for (int64_t r = 0; r < n_q; ++r) {
+        float* const own = out + r * (d + 2);
+        float* const p = scores.data() + r * ld;
+        softmax(p, begin - first, end - first, &own[0], &own[1], nullptr);
+        round(p + (begin - first), factors.data() + begin, end - begin, p_codes.data() + r * ld + begin);
+        add(p_codes.data() + r * ld, ld, units.data(), 1, d, v.data(), begin, end, own + 2);
+      }
+    };
+  };
+  compare(Floats(static_cast<size_t>(n_q * (d + 2))),
+          by(scalar::quantize_keys, scalar::quantize_values, scalar::quantize_row_int16, scalar::attention_scores_int8,
+             scalar::softmax_partial, scalar::weight_factors_int16, scalar::round_weights_int16,
+             scalar::accumulate_values_int8),
+          by(quantize_keys, quantize_values, quantize_row_int16, attention_scores_int8, softmax_partial,
+             weight_factors_int16, round_weights_int16, accumulate_values_int8));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Input in(data, size);
-  static constexpr std::array kChecks = {check_gemm, check_gemm_bf16, check_gemm_int8, check_rows, check_attention};
+  static constexpr std::array kChecks = {check_gemm, check_gemm_bf16, check_gemm_int8,
+                                         check_rows, check_attention, check_attention_int8};
   kChecks[in.byte() % kChecks.size()](in);
   return 0;
 }

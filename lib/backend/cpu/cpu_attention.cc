@@ -79,8 +79,8 @@ Status Executor::run_parts(const CancelToken* cancel, float* memory) {
       const SequenceRun& run = *part.work->run;
       float* own = part_memory + part.memory;
       const Piece& piece = part.work->piece(part.piece);
-      run.run_piece(*part.work, piece, part.rows, run.cells_of(*part.work, piece), scratch_of(thread, memory),
-                    run.part(own), own + run.part_floats());
+      run.run_piece(*part.work, piece, part.rows, run.cells_of(*part.work, piece),
+                    run.scratch(scratch_of(thread, memory)), run.part(own), own + run.part_floats());
     }
   });
   if (!done) return Status(Code::kCancelled, "cancelled");
@@ -103,7 +103,7 @@ Status Executor::run_parts(const CancelToken* cancel, float* memory) {
 Status Executor::run(Workspace& workspace, const CancelToken* cancel) {
   int64_t most_rows = 0;
   for (const SequenceRun& run : runs_) {
-    scratch_ = std::max(scratch_, run.scratch_floats_needed());
+    scratch_ = std::max(scratch_, run.scratch_floats());
     most_rows = std::max(most_rows, run.most_rows());
   }
   if (splits_pieces(most_rows, static_cast<int64_t>(work_.size()), pool_.n_threads())) {
@@ -118,7 +118,7 @@ Status Executor::run(Workspace& workspace, const CancelToken* cancel) {
   if (!parts_.empty()) return run_parts(cancel, memory);
   const bool done = pool_.run(static_cast<int64_t>(work_.size()), cancel, [&](int64_t t, int thread) {
     const Work& work = work_[static_cast<size_t>(t)];
-    work.run->run_tile(work, scratch_of(thread, memory));
+    work.run->run_tile(work, work.run->scratch(scratch_of(thread, memory)));
   });
   return done ? Status() : Status(Code::kCancelled, "cancelled");
 }
@@ -133,7 +133,8 @@ size_t attention_floats(int n_threads, const KvGeometry& geometry, int n_query_h
   const int64_t most_rows = std::min(tile_queries, n_queries) * group;
   const int64_t n_tiles = ceil_div(n_queries, tile_queries) * geometry.n_kv_heads;
   // As if keys were turned when they are read (rerope, self_extend): little beside the rest.
-  size_t floats = static_cast<size_t>(n_threads) * scratch_floats(most_rows, geometry.head_dim, geometry.chunk, true);
+  size_t floats =
+      static_cast<size_t>(n_threads) * Scratch(nullptr, most_rows, geometry.head_dim, geometry.chunk, true).n_floats;
   if (splits_pieces(most_rows, n_tiles, n_threads)) {
     const int64_t all = ceil_div(n_keys, selects ? selection.chunk : geometry.chunk);
     const int64_t pieces = n_tiles * (selects ? std::min(all, selection.most(n_keys - 1) * group * n_queries) : all);

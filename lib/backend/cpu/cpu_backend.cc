@@ -61,23 +61,22 @@ struct NeutralParts {
   size_t rows, key_scales, value_scales;
 };
 
-// n keys from the blocks that kernels read to rows, and back; exact.
-template <class Element>
-void blocks_to_rows(const std::byte* keys, int64_t n, int64_t d, std::byte* rows) {
+// n keys or values from the layout that kernels read to rows, and back; exact. place(j, i): where channel i of the j-th
+// lies there, in elements.
+template <class Element, class Place>
+void to_rows(const std::byte* from, int64_t n, int64_t d, const Place& place, std::byte* rows) {
   for (int64_t j = 0; j < n; ++j) {
     for (int64_t i = 0; i < d; ++i, rows += sizeof(Element)) {
-      const int64_t at = (j / kKeyBlock * d + i) * kKeyBlock + j % kKeyBlock;
-      std::memcpy(rows, keys + static_cast<size_t>(at) * sizeof(Element), sizeof(Element));
+      std::memcpy(rows, from + static_cast<size_t>(place(j, i)) * sizeof(Element), sizeof(Element));
     }
   }
 }
 
-template <class Element>
-void rows_to_blocks(const std::byte* rows, int64_t n, int64_t d, std::byte* keys) {
+template <class Element, class Place>
+void from_rows(const std::byte* rows, int64_t n, int64_t d, const Place& place, std::byte* to) {
   for (int64_t j = 0; j < n; ++j) {
     for (int64_t i = 0; i < d; ++i, rows += sizeof(Element)) {
-      const int64_t at = (j / kKeyBlock * d + i) * kKeyBlock + j % kKeyBlock;
-      std::memcpy(keys + static_cast<size_t>(at) * sizeof(Element), rows, sizeof(Element));
+      std::memcpy(to + static_cast<size_t>(place(j, i)) * sizeof(Element), rows, sizeof(Element));
     }
   }
 }
@@ -93,18 +92,39 @@ void copy_keys(ElementType type, const std::byte* keys, int64_t n, int64_t d, st
   }
 }
 
+template <ElementType kType>
+constexpr auto kKeyPlace = [](int64_t d) { return [d](int64_t j, int64_t i) { return key_place(kType, j, i, d); }; };
+
 void keys_to_rows(ElementType type, const std::byte* keys, int64_t n, int64_t d, std::byte* rows) {
   const size_t size = element_bytes(type);
-  (size == 4   ? blocks_to_rows<uint32_t>
-   : size == 2 ? blocks_to_rows<uint16_t>
-               : blocks_to_rows<uint8_t>)(keys, n, d, rows);
+  if (size == 4) return to_rows<uint32_t>(keys, n, d, kKeyPlace<ElementType::kF32>(d), rows);
+  if (size == 2) return to_rows<uint16_t>(keys, n, d, kKeyPlace<ElementType::kF16>(d), rows);
+  to_rows<uint8_t>(keys, n, d, kKeyPlace<ElementType::kInt8>(d), rows);
 }
 
 void rows_to_keys(ElementType type, const std::byte* rows, int64_t n, int64_t d, std::byte* keys) {
   const size_t size = element_bytes(type);
-  (size == 4   ? rows_to_blocks<uint32_t>
-   : size == 2 ? rows_to_blocks<uint16_t>
-               : rows_to_blocks<uint8_t>)(rows, n, d, keys);
+  if (size == 4) return from_rows<uint32_t>(rows, n, d, kKeyPlace<ElementType::kF32>(d), keys);
+  if (size == 2) return from_rows<uint16_t>(rows, n, d, kKeyPlace<ElementType::kF16>(d), keys);
+  from_rows<uint8_t>(rows, n, d, kKeyPlace<ElementType::kInt8>(d), keys);
+}
+
+void values_to_rows(ElementType type, const std::byte* values, int64_t n, int64_t d, std::byte* rows) {
+  if (type != ElementType::kInt8) {
+    std::copy_n(values, static_cast<size_t>(n) * row_bytes(type, d), rows);
+    return;
+  }
+  to_rows<uint8_t>(
+      values, n, d, [d](int64_t j, int64_t i) { return value_place(ElementType::kInt8, j, i, d); }, rows);
+}
+
+void rows_to_values(ElementType type, const std::byte* rows, int64_t n, int64_t d, std::byte* values) {
+  if (type != ElementType::kInt8) {
+    std::copy_n(rows, static_cast<size_t>(n) * row_bytes(type, d), values);
+    return;
+  }
+  from_rows<uint8_t>(
+      rows, n, d, [d](int64_t j, int64_t i) { return value_place(ElementType::kInt8, j, i, d); }, values);
 }
 
 class CpuBackend final : public Backend {
@@ -217,7 +237,7 @@ class CpuBackend final : public Backend {
     return RecordLayout(geometry).keys(geometry.n_kv_heads);
   }
 
-  // Neutral records have rows of keys; this backend keeps keys in blocks.
+  // Neutral records have rows of keys and values; this backend keeps keys in blocks, and integers in pairs.
   void to_neutral(const KvGeometry& g, const void* record, void* neutral) const override {
     const RecordLayout layout(g);
     const auto* from = static_cast<const std::byte*>(record);
@@ -231,8 +251,8 @@ class CpuBackend final : public Backend {
       }
       keys_to_rows(g.type, from + layout.keys(head), g.chunk, g.head_dim, to);
       to = std::copy_n(from + layout.key_scales(head), parts.key_scales, to + parts.rows);
-      to = std::copy_n(from + layout.values(head), parts.rows, to);
-      to = std::copy_n(from + layout.value_scales(head), parts.value_scales, to);
+      values_to_rows(g.type, from + layout.values(head), g.chunk, g.head_dim, to);
+      to = std::copy_n(from + layout.value_scales(head), parts.value_scales, to + parts.rows);
     }
   }
 
@@ -254,7 +274,8 @@ class CpuBackend final : public Backend {
       rows_to_keys(g.type, from, g.chunk, g.head_dim, to + layout.keys(head));
       from += parts.rows;
       take(parts.key_scales, layout.key_scales(head));
-      take(parts.rows, layout.values(head));
+      rows_to_values(g.type, from, g.chunk, g.head_dim, to + layout.values(head));
+      from += parts.rows;
       take(parts.value_scales, layout.value_scales(head));
     }
   }
@@ -577,8 +598,9 @@ RecordLayout::RecordLayout(const KvGeometry& geometry) {
   key_bytes = aligned(groups ? int4_key_bytes(geometry.chunk, geometry.head_dim)
                              : row_bytes(geometry.type, key_elements(geometry.chunk, geometry.head_dim)));
   key_scale_bytes = scaled ? aligned(static_cast<size_t>(geometry.head_dim) * sizeof(float)) : 0;
-  value_bytes = aligned(groups ? int4_value_bytes(geometry.chunk, geometry.head_dim)
-                               : static_cast<size_t>(geometry.chunk) * row_bytes(geometry.type, geometry.head_dim));
+  value_bytes =
+      aligned(groups ? int4_value_bytes(geometry.chunk, geometry.head_dim)
+                     : row_bytes(geometry.type, value_elements(geometry.type, geometry.chunk, geometry.head_dim)));
   value_scale_bytes = scaled ? aligned(static_cast<size_t>(geometry.chunk) * sizeof(float)) : 0;
 }
 

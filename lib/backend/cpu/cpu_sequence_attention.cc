@@ -53,16 +53,29 @@ void sum_cells(const SequenceRun::Cells& cells, const float* p, int64_t origin, 
   }
 }
 
-void scale(float* x, const float* by, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] *= by[i];
-}
-
 }  // namespace
 
-size_t scratch_floats(int64_t most_rows, int64_t d, int64_t chunk, bool turns) {
-  const int64_t keys = round_up(chunk, kKeyBlock);
-  return static_cast<size_t>(most_rows * (d + keys) + d + (turns ? 2 * keys * d + d : 0)) +
-         2 * partial_floats(most_rows, d);
+Scratch::Scratch(float* memory, int64_t most_rows, int64_t d, int64_t chunk, bool turns)
+    : scores_ld(round_up(chunk, kKeyBlock)) {
+  const auto take = [&](int64_t floats) -> float* {
+    float* const taken = memory ? memory + n_floats : nullptr;
+    n_floats += static_cast<size_t>(floats);
+    return taken;
+  };
+  const auto take_partial = [&] {
+    float* const taken = take(static_cast<int64_t>(partial_floats(most_rows, d)));
+    return taken ? partial_at(taken, most_rows) : Partial{};
+  };
+  rotated = take(most_rows * d);
+  scores = take(most_rows * scores_ld);
+  partial = take_partial();
+  state = take_partial();
+  angles = take(d);
+  turned = take(turns ? 2 * scores_ld * d + d : 0);
+  code_scales = take(most_rows);
+  factors = take(scores_ld);
+  codes = reinterpret_cast<int16_t*>(take(ceil_div(most_rows * std::max(d, scores_ld), 2)));
+  sums = take(0);
 }
 
 SequenceRun::SequenceRun(const CpuStep& step, const AttentionArgs& args, ThreadPool& pool)
@@ -166,36 +179,54 @@ const float* SequenceRun::turned_keys(const Piece& piece, const Stored& stored, 
   return turned;
 }
 
-void SequenceRun::run_piece(const Work& work, const Piece& piece, PickSpan rows, const Cells& cells, float* scratch,
-                            Partial partial, float* sums) const {
-  if (rows.empty()) return;
-  const Tile& tile = *work.tile;
-  const Span& span = *piece.span;
-  const int64_t chunk_first = piece.chunk * l_;
-  const int64_t block_first = (piece.begin - chunk_first) / kKeyBlock * kKeyBlock;  // lane 0 of the scores
-  const int64_t origin = chunk_first + block_first;
-  const int64_t ld = round_up(l_, kKeyBlock);
-  const auto n = static_cast<int64_t>(rows.size());
-  float* rotated = scratch;
-  float* scores = rotated + most_rows_ * d_;
-  float* angles = scores + most_rows_ * ld + 2 * partial_floats(most_rows_, d_);
-
-  const Stored own = stored(tile, piece);
-  rotate_queries(tile, piece, rows, rotated, angles);
-  const void* keys = own.keys;
-  ElementType key_type = own.type;
-  if (!as_stored(span)) {
-    keys = turned_keys(piece, own, angles + d_);
-    key_type = ElementType::kF32;
-  } else if (own.key_scales) {
-    for (int64_t r = 0; r < n; ++r) scale(rotated + r * d_, own.key_scales, d_);
+void SequenceRun::score_piece(const Piece& piece, const Stored& stored, int64_t n_rows, const Scratch& scratch) const {
+  const Range keys = range_of(piece);
+  const int64_t ld = scratch.scores_ld;
+  if (!as_stored(*piece.span)) {
+    const float* turned = turned_keys(piece, stored, scratch.turned);
+    attention_scores(scratch.rotated, n_rows, d_, ElementType::kF32, turned, keys.begin, keys.end, scratch.scores, ld);
+    return;
   }
-  attention_scores(rotated, n, d_, key_type, keys, piece.begin - chunk_first, piece.end - chunk_first, scores, ld);
+  if (stored.type != ElementType::kInt8) {
+    attention_scores(scratch.rotated, n_rows, d_, stored.type, stored.keys, keys.begin, keys.end, scratch.scores, ld);
+    return;
+  }
+  for (int64_t r = 0; r < n_rows; ++r) {
+    quantize_row_int16(scratch.rotated + r * d_, stored.key_scales, d_, scratch.codes + r * d_,
+                       scratch.code_scales + r);
+  }
+  attention_scores_int8(scratch.codes, scratch.code_scales, n_rows, d_, reinterpret_cast<const int8_t*>(stored.keys),
+                        keys.begin, keys.end, scratch.scores, ld);
+}
 
-  const auto* values = own.values + static_cast<size_t>(block_first) * row_bytes(own.type, d_);
+// Leaves a row's weights of the keys that it sees in place of their scores.
+void SequenceRun::weigh_piece(const Work& work, const Piece& piece, PickSpan rows, const Cells& cells,
+                              const Scratch& scratch, Partial partial, float* sums) const {
+  const Span& span = *piece.span;
+  const int64_t origin = piece.chunk * l_ + range_of(piece).first_block;
+  const Lags lags{*work.tile, piece};
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const int32_t row = rows[r].row;
+    const int64_t from = lags.from(row), to = lags.to(row);
+    float* const p = scratch.scores + static_cast<int64_t>(r) * scratch.scores_ld;
+    if (span.stride > 1 || span.lag_stride > 1) {
+      hide_between(span, work.tile->query(row), from, to, p + (from - origin));
+    }
+    float* const row_sums = cells.n > 0 && row >= work.first_asked ? sums + static_cast<int64_t>(r) * cells.n : nullptr;
+    const bool all_count = from == cells.begin && to == cells.end && !cells.condensed;
+    softmax_partial(p, from - origin, to - origin, &partial.max[r], &partial.sum[r], all_count ? row_sums : nullptr);
+    if (row_sums && !all_count) sum_cells(cells, p, origin, from, to, row_sums);
+  }
+}
+
+void SequenceRun::add_values(const Tile& tile, const Piece& piece, const Stored& stored, PickSpan rows,
+                             const Scratch& scratch, Partial partial) const {
+  const int64_t origin = piece.chunk * l_ + range_of(piece).first_block, ld = scratch.scores_ld;
+  const auto n = static_cast<int64_t>(rows.size());
+  const auto* values = stored.values + static_cast<size_t>(range_of(piece).first_block) * row_bytes(stored.type, d_);
   const auto accumulate = [&](int64_t r, int64_t n_rows, int64_t from, int64_t to) {
     if (from < to) {
-      accumulate_values(scores + r * ld, ld, n_rows, d_, own.type, values, from - origin, to - origin,
+      accumulate_values(scratch.scores + r * ld, ld, n_rows, d_, stored.type, values, from - origin, to - origin,
                         partial.out + r * d_);
     }
   };
@@ -205,22 +236,60 @@ void SequenceRun::run_piece(const Work& work, const Piece& piece, PickSpan rows,
   const int64_t common_to = lags.to(rows.front().row);
   for (int64_t r = 0; r < n; ++r) {
     const int32_t row = rows[static_cast<size_t>(r)].row;
-    const int64_t i = tile.query(row), from = lags.from(row), to = lags.to(row);
-    if (span.stride > 1 || span.lag_stride > 1) hide_between(span, i, from, to, scores + r * ld + (from - origin));
-    float* const row_sums = cells.n > 0 && row >= work.first_asked ? sums + r * cells.n : nullptr;
-    const bool all_count = from == cells.begin && to == cells.end && !cells.condensed;
-    softmax_partial(scores + r * ld, from - origin, to - origin, &partial.max[r], &partial.sum[r],
-                    all_count ? row_sums : nullptr);
-    if (row_sums && !all_count) sum_cells(cells, scores + r * ld, origin, from, to, row_sums);
-    if (own.value_scales) {
-      scale(scores + r * ld + (from - origin), own.value_scales + (from - chunk_first), to - from);
-    }
-    std::fill_n(partial.out + r * d_, d_, 0.0f);
-    accumulate(r, 1, from, common_from < common_to ? common_from : to);
+    accumulate(r, 1, lags.from(row), common_from < common_to ? common_from : lags.to(row));
   }
   if (common_from >= common_to) return;
   accumulate(0, n, common_from, common_to);
   for (int64_t r = 0; r < n; ++r) accumulate(r, 1, common_to, lags.to(rows[static_cast<size_t>(r)].row));
+}
+
+// All rows together: keys that a row does not see have the code 0, which adds nothing.
+void SequenceRun::add_int8_values(const Tile& tile, const Piece& piece, const Stored& stored, PickSpan rows,
+                                  const Scratch& scratch, Partial partial) const {
+  const Range keys = range_of(piece);
+  const int64_t chunk_first = piece.chunk * l_, ld = scratch.scores_ld;
+  const auto n = static_cast<int64_t>(rows.size());
+  const float unit = weight_factors_int16(stored.value_scales, l_, scratch.factors);
+  const Lags lags{tile, piece};
+  for (int64_t r = 0; r < n; ++r) {
+    const int32_t row = rows[static_cast<size_t>(r)].row;
+    const int64_t from = lags.from(row) - chunk_first, to = lags.to(row) - chunk_first;
+    int16_t* const codes = scratch.codes + r * ld;
+    const bool is_number = partial.sum[r] == partial.sum[r];
+    scratch.code_scales[r] = is_number ? unit : std::numeric_limits<float>::quiet_NaN();
+    std::fill(codes + keys.first_block, codes + round_up(keys.end, 2), int16_t{0});
+    if (is_number) {
+      round_weights_int16(scratch.scores + r * ld + (from - keys.first_block), scratch.factors + from, to - from,
+                          codes + from);
+    }
+  }
+  accumulate_values_int8(scratch.codes, ld, scratch.code_scales, n, d_, reinterpret_cast<const int8_t*>(stored.values),
+                         lags.from(rows.front().row) - chunk_first, lags.to(rows.back().row) - chunk_first,
+                         partial.out);
+}
+
+void SequenceRun::run_piece(const Work& work, const Piece& piece, PickSpan rows, const Cells& cells,
+                            const Scratch& scratch, Partial partial, float* sums) const {
+  if (rows.empty()) return;
+  const Tile& tile = *work.tile;
+  const Stored own = stored(tile, piece);
+  const auto n = static_cast<int64_t>(rows.size());
+  if (own.type == ElementType::kInt8) {
+    // Scales lie apart from keys and values: on their way before they are used. Not in a function of its own: gcc takes
+    // calls of one that only prefetches away.
+    constexpr int64_t kLine = 64 / sizeof(float);
+    for (int64_t i = 0; i < d_; i += kLine) __builtin_prefetch(own.key_scales + i);
+    for (int64_t j = 0; j < l_; j += kLine) __builtin_prefetch(own.value_scales + j);
+  }
+  rotate_queries(tile, piece, rows, scratch.rotated, scratch.angles);
+  score_piece(piece, own, n, scratch);
+  weigh_piece(work, piece, rows, cells, scratch, partial, sums);
+  std::fill_n(partial.out, n * d_, 0.0f);
+  if (own.type == ElementType::kInt8) {
+    add_int8_values(tile, piece, own, rows, scratch, partial);
+  } else {
+    add_values(tile, piece, own, rows, scratch, partial);
+  }
 }
 
 void SequenceRun::start(const Work& work, Partial state) const {
@@ -272,17 +341,14 @@ void SequenceRun::finish(const Work& work, Partial state) const {
   }
 }
 
-void SequenceRun::run_tile(const Work& work, float* scratch) const {
-  float* memory = scratch + most_rows_ * d_ + most_rows_ * round_up(l_, kKeyBlock);
-  Partial partial = part(memory);
-  Partial state = part(memory + part_floats());
-  float* sums = scratch + sums_at();
+void SequenceRun::run_tile(const Work& work, const Scratch& scratch) const {
+  Partial state = scratch.state;
   start(work, state);
   for (int32_t p = work.first; p < work.end; ++p) {
     const PickSpan seen = rows_of(work, work.piece(p));
     const Cells cells = cells_of(work, work.piece(p));
-    run_piece(work, work.piece(p), seen, cells, scratch, partial, sums);
-    merge(work, seen, cells, partial, sums, state);
+    run_piece(work, work.piece(p), seen, cells, scratch, scratch.partial, scratch.sums);
+    merge(work, seen, cells, scratch.partial, scratch.sums, state);
   }
   finish(work, state);
 }

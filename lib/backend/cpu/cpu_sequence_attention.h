@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cpu/kernels.h"
 #include "lib/backend/cpu/cpu_backend.h"
 #include "lib/backend/cpu/cpu_step.h"
 #include "lib/backend/cpu/rope_cache.h"
@@ -24,9 +25,25 @@ inline size_t partial_floats(int64_t rows, int64_t d) { return static_cast<size_
 
 inline Partial partial_at(float* memory, int64_t rows) { return {memory, memory + rows, memory + 2 * rows}; }
 
-// Floats that a thread works in: rotated queries, scores, one partial, one running result, angles, and where keys are
-// turned the keys of a chunk, their turns and a key.
-size_t scratch_floats(int64_t most_rows, int64_t d, int64_t chunk, bool turns);
+// What a thread works in: parts of `memory`, of n_floats. memory: null to know only how many these are.
+struct Scratch {
+  Scratch(float* memory, int64_t most_rows, int64_t d, int64_t chunk, bool turns);
+
+  float* rotated;  // queries [rows][d]
+  float* scores;   // [rows][scores_ld], of the keys of the chunk's blocks from a piece's first one on
+  int64_t scores_ld;
+  Partial partial;
+  Partial state;  // the running result
+  float* angles;  // [d]
+  float* turned;  // where keys are turned: the keys of a chunk, their turns and a key
+  // Of integers: codes of the queries [rows][d], then of the weights [rows][scores_ld] of the chunk's keys; their
+  // scales [rows]; and what makes codes of weights [scores_ld].
+  float* code_scales;
+  float* factors;
+  int16_t* codes;
+  float* sums;          // of cells: behind all else, as many as are asked for
+  size_t n_floats = 0;  // but for those
+};
 
 // Made for one call; step and args must outlive it. Its const functions: any thread.
 class SequenceRun {
@@ -74,15 +91,16 @@ class SequenceRun {
     return {begin, end, first, begin < end ? ceil_div(end, AttentionShares::kCell) - first : 0, false};
   }
   int64_t most_rows() const { return most_rows_; }
-  size_t scratch_floats_needed() const { return sums_at() + static_cast<size_t>(most_rows_ * most_cells()); }
+  size_t scratch_floats() const { return scratch(nullptr).n_floats + static_cast<size_t>(most_rows_ * most_cells()); }
+  Scratch scratch(float* memory) const { return {memory, most_rows_, d_, l_, turns_}; }
   size_t part_floats() const { return partial_floats(most_rows_, d_); }
   Partial part(float* memory) const { return partial_at(memory, most_rows_); }
 
-  void run_tile(const Work& work, float* scratch) const;
+  void run_tile(const Work& work, const Scratch& scratch) const;
   PickSpan rows_of(const Work& work, const Piece& piece) const;
   // Fills `partial`, row by row of `rows`, and where shares are asked for `sums`: for each of the rows those of the
   // piece's cells (AttentionShares), relative to the row's maximum.
-  void run_piece(const Work& work, const Piece& piece, PickSpan rows, const Cells& cells, float* scratch,
+  void run_piece(const Work& work, const Piece& piece, PickSpan rows, const Cells& cells, const Scratch& scratch,
                  Partial partial, float* sums) const;
   // Floats of `sums`.
   size_t n_sums(const Work& work, const Piece& piece, PickSpan rows) const {
@@ -95,8 +113,6 @@ class SequenceRun {
   void finish(const Work& work, Partial state) const;
 
  private:
-  // Where in scratch the sums of a piece lie.
-  size_t sums_at() const { return scratch_floats(most_rows_, d_, l_, turns_); }
   double position(const Tile& tile, const Piece& piece, const Pick& pick) const;
   void rotate_queries(const Tile& tile, const Piece& piece, PickSpan rows, float* rotated, float* angles) const;
   // The keys and values of a piece, as one record of them holds them.
@@ -111,6 +127,24 @@ class SequenceRun {
   const KvRecords& records(const Span& span) const { return args_.records[static_cast<size_t>(span.kind)]; }
   bool as_stored(const Span& span) const { return span.as_stored(records(span).stored_div, l_); }
   const float* turned_keys(const Piece& piece, const Stored& stored, float* turned) const;
+  // A piece's keys, counted in its chunk.
+  struct Range {
+    int64_t first_block;  // the first key of its first block
+    int64_t begin;
+    int64_t end;
+  };
+  Range range_of(const Piece& piece) const {
+    const int64_t begin = piece.begin - piece.chunk * l_;
+    return {begin / kKeyBlock * kKeyBlock, begin, piece.end - piece.chunk * l_};
+  }
+  // The three steps of a piece.
+  void score_piece(const Piece& piece, const Stored& stored, int64_t n_rows, const Scratch& scratch) const;
+  void weigh_piece(const Work& work, const Piece& piece, PickSpan rows, const Cells& cells, const Scratch& scratch,
+                   Partial partial, float* sums) const;
+  void add_values(const Tile& tile, const Piece& piece, const Stored& stored, PickSpan rows, const Scratch& scratch,
+                  Partial partial) const;
+  void add_int8_values(const Tile& tile, const Piece& piece, const Stored& stored, PickSpan rows,
+                       const Scratch& scratch, Partial partial) const;
   float* saved(const Tile& tile, int64_t row) const {
     const int64_t head = tile.first_head + row % tile.heads;
     return static_cast<float*>(args_.state->host()) + (tile.place(row) * n_heads_ + head) * (d_ + 2);

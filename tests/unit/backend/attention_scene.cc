@@ -77,7 +77,7 @@ void AttentionScene::narrow(Machine& machine, Random& random) {
         std::vector<float> key(static_cast<size_t>(d));
         for (const bool is_key : {true, false}) {
           for (int64_t i = 0; i < d; ++i) {
-            const int64_t place = is_key ? (j / 16 * d + i) * 16 + j % 16 : j * d + i;
+            const int64_t place = (is_key ? cpu::key_place : cpu::value_place)(ElementType::kInt8, j, i, d);
             const auto* stored = record + (is_key ? layout.keys(head) : layout.values(head));
             float scale = 0;
             double number = 0, most = 0;

@@ -164,34 +164,151 @@ std::vector<int8_t> integers(int64_t n, std::mt19937& random) {
   return all;
 }
 
+// Rows of any 16 bits, and their scales.
+struct Codes {
+  std::vector<int16_t> codes;
+  std::vector<float> scales;
+};
+Codes codes(int64_t n, int64_t width, std::mt19937& random) {
+  Codes all{std::vector<int16_t>(static_cast<size_t>(n * width)), std::vector<float>(static_cast<size_t>(n))};
+  std::uniform_int_distribution<int> code(-32767, 32767);
+  for (int16_t& x : all.codes) x = static_cast<int16_t>(code(random));
+  for (float& x : all.scales) x = std::uniform_real_distribution<float>(1e-6f, 1e-3f)(random);
+  return all;
+}
+
 TEST_P(AttentionTest, IntegersMatchScalarBitsAndDouble) {
-  for (const int64_t d : kHeadDims) {
-    const int64_t l = 150, n_q = between(1, 30), begin = between(0, 100), end = between(begin + 1, l);
-    const std::vector<int8_t> keys = integers(key_elements(l, d), random_), values = integers(l * d, random_);
-    const std::vector<float> q = normal(n_q * d), p = normal(n_q * l), start = normal(n_q * d);
-    const int64_t first = begin / kKeyBlock * kKeyBlock, ld = round_up(end, kKeyBlock) - first;
-    std::vector<float> scores(static_cast<size_t>(n_q * ld)), expected = scores, out = start, expected_out = start;
-    attention_scores(q.data(), n_q, d, ElementType::kInt8, keys.data(), begin, end, scores.data(), ld);
-    scalar::attention_scores(q.data(), n_q, d, ElementType::kInt8, keys.data(), begin, end, expected.data(), ld);
-    expect_same_bits(scores, expected, "scores");
-    accumulate_values(p.data(), l, n_q, d, ElementType::kInt8, values.data(), begin, end, out.data());
-    scalar::accumulate_values(p.data(), l, n_q, d, ElementType::kInt8, values.data(), begin, end, expected_out.data());
-    expect_same_bits(out, expected_out, "values");
+  for (const int64_t d : {2, 10, 32, 48, 64, 80, 96, 112, 128, 256, 1040}) {
+    const int64_t l = 1111, n_q = between(1, 30), begin = between(0, 600), end = between(begin + 1, l);
+    SCOPED_TRACE(testing::Message() << "d " << d << " n_q " << n_q << " [" << begin << ", " << end << ")");
+    const std::vector<int8_t> keys = integers(key_elements(l, d), random_);
+    const std::vector<int8_t> values = integers(value_elements(ElementType::kInt8, l, d), random_);
+    const int64_t first = begin / kKeyBlock * kKeyBlock, ld = round_up(end, kKeyBlock) - first, p_ld = round_up(l, 2);
+    const Codes q = codes(n_q, d, random_);
+    Codes p = codes(n_q, p_ld, random_);
     for (int64_t r = 0; r < n_q; ++r) {
-      for (int64_t j = begin; j < end; ++j) {
-        ExactSum sum;
+      if (begin % 2 == 1) p.codes[static_cast<size_t>(r * p_ld + begin - 1)] = 0;
+      if (end % 2 == 1) p.codes[static_cast<size_t>(r * p_ld + end)] = 0;
+    }
+    const std::vector<float> start = normal(n_q * d);
+    std::vector<float> scores(static_cast<size_t>(n_q * ld), -7.0f), expected = scores, out = start, other = start;
+    attention_scores_int8(q.codes.data(), q.scales.data(), n_q, d, keys.data(), begin, end, scores.data(), ld);
+    scalar::attention_scores_int8(q.codes.data(), q.scales.data(), n_q, d, keys.data(), begin, end, expected.data(),
+                                  ld);
+    expect_same_bits(scores, expected, "scores");
+    accumulate_values_int8(p.codes.data(), p_ld, p.scales.data(), n_q, d, values.data(), begin, end, out.data());
+    scalar::accumulate_values_int8(p.codes.data(), p_ld, p.scales.data(), n_q, d, values.data(), begin, end,
+                                   other.data());
+    expect_same_bits(out, other, "values");
+    for (int64_t r = 0; r < n_q; ++r) {
+      const double q_scale = q.scales[static_cast<size_t>(r)], p_scale = p.scales[static_cast<size_t>(r)];
+      for (int64_t j = begin; j < end; j += 1 + j % 7) {
+        double sum = 0, most = 0;
         for (int64_t i = 0; i < d; ++i) {
-          sum.add(q[static_cast<size_t>(r * d + i)], keys[static_cast<size_t>((j / 16 * d + i) * 16 + j % 16)]);
+          const double term = q_scale * q.codes[static_cast<size_t>(r * d + i)] *
+                              keys[static_cast<size_t>(key_place(ElementType::kInt8, j, i, d))];
+          sum += term;
+          most += std::fabs(term);
         }
-        ASSERT_NEAR(scores[static_cast<size_t>(r * ld + j - first)], sum.sum, sum.bound());
+        ASSERT_NEAR(scores[static_cast<size_t>(r * ld + j - first)], sum, 1e-6 * most);
       }
-      for (int64_t i = 0; i < d; ++i) {
-        ExactSum sum;
-        sum.add(start[static_cast<size_t>(r * d + i)], 1);
+      for (int64_t i = 0; i < d; i += 1 + i % 5) {
+        double sum = start[static_cast<size_t>(r * d + i)], most = std::fabs(sum);
         for (int64_t j = begin; j < end; ++j) {
-          sum.add(p[static_cast<size_t>(r * l + j)], values[static_cast<size_t>(j * d + i)]);
+          const double term = p_scale * p.codes[static_cast<size_t>(r * p_ld + j)] *
+                              values[static_cast<size_t>(value_place(ElementType::kInt8, j, i, d))];
+          sum += term;
+          most += std::fabs(term);
         }
-        ASSERT_NEAR(out[static_cast<size_t>(r * d + i)], sum.sum, sum.bound());
+        ASSERT_NEAR(out[static_cast<size_t>(r * d + i)], sum, 1e-6 * most);
+      }
+    }
+  }
+}
+
+// The greatest sums that 32 bits must hold.
+TEST_P(AttentionTest, SumsOfIntegersDoNotOverflow) {
+  const int64_t d = kInt8Products, l = kInt8Products;
+  const std::vector<int8_t> numbers(static_cast<size_t>(l * d), -127);
+  const std::vector<int16_t> row(static_cast<size_t>(kInt8Products), 32767);
+  const float scale = 1;
+  std::vector<float> scores(static_cast<size_t>(l)), out(static_cast<size_t>(d));
+  attention_scores_int8(row.data(), &scale, 1, d, numbers.data(), 0, l, scores.data(), l);
+  accumulate_values_int8(row.data(), l, &scale, 1, d, numbers.data(), 0, l, out.data());
+  const auto expected = static_cast<float>(-127.0 * 32767 * kInt8Products);
+  EXPECT_EQ(scores, std::vector<float>(static_cast<size_t>(l), expected));
+  EXPECT_EQ(out, std::vector<float>(static_cast<size_t>(d), expected));
+}
+
+TEST_P(AttentionTest, IntegersOfAQueryDoNotDependOnTheOthers) {
+  for (const int64_t d : {32, 48, 128}) {
+    const int64_t n_q = 64, l = 96;
+    const std::vector<int8_t> keys = integers(l * d, random_), values = integers(l * d, random_);
+    const Codes q = codes(n_q, d, random_), p = codes(n_q, l, random_);
+    std::vector<float> scores(static_cast<size_t>(n_q * l)), out(static_cast<size_t>(n_q * d));
+    attention_scores_int8(q.codes.data(), q.scales.data(), n_q, d, keys.data(), 0, l, scores.data(), l);
+    accumulate_values_int8(p.codes.data(), l, p.scales.data(), n_q, d, values.data(), 0, l, out.data());
+    for (const int64_t count : {1, 2, 3, 5, 7, 13}) {
+      const int64_t r = between(0, n_q - count);
+      std::vector<float> own(static_cast<size_t>(count * l)), own_out(static_cast<size_t>(count * d));
+      attention_scores_int8(q.codes.data() + r * d, q.scales.data() + r, count, d, keys.data(), 0, l, own.data(), l);
+      accumulate_values_int8(p.codes.data() + r * l, l, p.scales.data() + r, count, d, values.data(), 0, l,
+                             own_out.data());
+      ASSERT_EQ(0, std::memcmp(own.data(), scores.data() + r * l, own.size() * sizeof(float))) << count;
+      ASSERT_EQ(0, std::memcmp(own_out.data(), out.data() + r * d, own_out.size() * sizeof(float))) << count;
+    }
+  }
+}
+
+TEST_P(AttentionTest, RoundsRowsTo16BitsAsTheScalarReference) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const int64_t n : {1, 2, 15, 16, 17, 64, 203, 256}) {
+    const std::vector<float> factors = normal(n);
+    for (const float magnitude : {1.0f, 1e-42f, 1e30f, kInfinity, kNan}) {
+      std::vector<float> x = normal(n);
+      float& one = x[static_cast<size_t>(between(0, n - 1))];
+      if (magnitude == magnitude && magnitude < kInfinity) {
+        for (float& each : x) each *= magnitude;
+      } else {
+        one = magnitude;
+      }
+      std::vector<int16_t> row(static_cast<size_t>(n + 1), 77), expected = row;
+      float scale = -1, expected_scale = -2;
+      quantize_row_int16(x.data(), factors.data(), n, row.data(), &scale);
+      scalar::quantize_row_int16(x.data(), factors.data(), n, expected.data(), &expected_scale);
+      ASSERT_EQ(row, expected) << n << ", " << magnitude;
+      ASSERT_EQ(0, std::memcmp(&scale, &expected_scale, sizeof scale)) << n << ", " << magnitude;
+      ASSERT_EQ(row.back(), 77);
+      if (magnitude == 1) {
+        for (size_t j = 0; j < x.size(); ++j) {
+          ASSERT_NEAR(row[j] * static_cast<double>(scale), static_cast<double>(x[j]) * factors[j], 0.501 * scale);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, RoundsWeightsTo16BitsAsTheScalarReference) {
+  for (const int64_t n : {1, 2, 15, 16, 17, 64, 203, 256}) {
+    for (const float greatest : {0.5f, 0.0f, 1e-35f, std::numeric_limits<float>::quiet_NaN()}) {
+      std::vector<float> p(static_cast<size_t>(n)), scales = p, factors(p.size()), expected_factors = factors;
+      for (float& x : p) x = std::uniform_real_distribution<float>(0, 1)(random_);
+      for (float& x : scales) x = greatest * std::uniform_real_distribution<float>(0, 1)(random_);
+      const auto peak = static_cast<size_t>(between(0, n - 1));
+      p[peak] = 1;
+      scales[peak] = greatest;
+      std::vector<int16_t> row(p.size() + 1, 77), expected = row;
+      const float unit = weight_factors_int16(scales.data(), n, factors.data());
+      const float expected_unit = scalar::weight_factors_int16(scales.data(), n, expected_factors.data());
+      ASSERT_EQ(0, std::memcmp(&unit, &expected_unit, sizeof unit)) << n << ", " << greatest;
+      expect_same_bits(factors, expected_factors, "factors");
+      round_weights_int16(p.data(), factors.data(), n, row.data());
+      scalar::round_weights_int16(p.data(), factors.data(), n, expected.data());
+      ASSERT_EQ(row, expected) << n << ", " << greatest;
+      ASSERT_EQ(row.back(), 77);
+      EXPECT_EQ(row[peak], greatest == 0.5f ? 32767 : 0);
+      for (size_t j = 0; greatest == 0.5f && j < p.size(); ++j) {
+        ASSERT_NEAR(row[j] * static_cast<double>(unit), static_cast<double>(p[j]) * scales[j], 0.501 * unit);
       }
     }
   }
@@ -209,7 +326,7 @@ TEST_P(AttentionTest, NarrowsAsTheScalarReference) {
         if (l == 16) std::ranges::for_each(x, [](float& v) { v *= 1e-42f; });
         const Elements keys = make_keys(x, l, d, type), values(type, x);
         for (const bool is_key : {true, false}) {
-          const auto n = static_cast<size_t>(is_key ? key_elements(l, d) : l * d);
+          const auto n = static_cast<size_t>(is_key ? key_elements(l, d) : value_elements(ElementType::kInt8, l, d));
           std::vector<int8_t> narrow(n, 77), expected(n, 78);
           std::vector<float> scales(static_cast<size_t>(is_key ? d : l), -7), expected_scales = scales;
           (is_key ? quantize_keys : quantize_values)(type, (is_key ? keys : values).data(), l, d, narrow.data(),
