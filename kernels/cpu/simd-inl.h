@@ -75,12 +75,6 @@ HWY_INLINE hn::Vec<D> load(D d, const hwy::bfloat16_t* p) {
 }
 
 template <class D>
-HWY_INLINE hn::Vec<D> load(D d, const int8_t* p) {
-  const hn::RebindToSigned<D> d32;
-  return hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(hn::Rebind<int8_t, D>(), p)));
-}
-
-template <class D>
 HWY_INLINE void store(D d, hn::Vec<D> x, float* p) {
   hn::StoreU(x, d, p);
 }
@@ -101,11 +95,26 @@ HWY_INLINE void store(D, hn::Vec<D> x, hwy::bfloat16_t* p) {
   hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(result)), d16, reinterpret_cast<uint16_t*>(p));
 }
 
+// p * 2^n as exp_f32 of exp.h forms it, n = rounded - C::kRound: one rounding, whatever the number of steps.
+template <class D>
+HWY_INLINE hn::Vec<D> times_power_of_2(D d, hn::Vec<D> p, hn::Vec<D> rounded) {
+  const auto round = hn::Set(d, ExpConstants::kRound);
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (hn::MaxLanes(D()) == 16) return hn::Vec<D>{_mm512_scalef_ps(p.raw, hn::Sub(rounded, round).raw)};
+#endif
+  const hn::RebindToSigned<D> di;
+  const auto exponent = hn::Sub(hn::BitCast(di, rounded), hn::BitCast(di, round));
+  const auto half = hn::ShiftRight<1>(exponent);
+  const auto bias = hn::Set(di, 127);
+  const auto scale_1 = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(half, bias)));
+  const auto scale_2 = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::Sub(exponent, half), bias)));
+  return hn::Mul(hn::Mul(p, scale_1), scale_2);
+}
+
 // exp_f32 of exp.h, lane by lane.
 template <class D>
 HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   using C = ExpConstants;
-  const hn::RebindToSigned<D> di;
   x = hn::Min(hn::Set(d, C::kHighest), hn::Max(hn::Set(d, C::kLowest), x));  // of a NaN, x86 takes the second: x
   const auto round = hn::Set(d, C::kRound);
   const auto rounded = hn::MulAdd(x, hn::Set(d, C::kLog2E), round);
@@ -117,12 +126,7 @@ HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   q = hn::MulAdd(r, q, hn::Set(d, C::kQ1));
   q = hn::MulAdd(r, q, hn::Set(d, C::kQ0));
   const auto p = hn::Add(hn::MulAdd(hn::Mul(r, r), q, r), hn::Set(d, 1.0f));
-  const auto exponent = hn::Sub(hn::BitCast(di, rounded), hn::BitCast(di, round));
-  const auto half = hn::ShiftRight<1>(exponent);
-  const auto bias = hn::Set(di, 127);
-  const auto scale_1 = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(half, bias)));
-  const auto scale_2 = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::Sub(exponent, half), bias)));
-  return hn::Mul(hn::Mul(p, scale_1), scale_2);
+  return times_power_of_2(d, p, rounded);
 }
 
 #endif  // QUIRE_CPU_VECTORS

@@ -18,10 +18,15 @@ constexpr int kParts = kSumLanes / kLanes;
 
 HWY_INLINE float largest(const float* scores, int64_t begin, int64_t end) {
   const Floats d;
-  auto top = hn::Set(d, -std::numeric_limits<float>::infinity());
+  constexpr int kTops = 4;  // so that a comparison does not wait for the one before
+  Vector tops[kTops];
+  for (Vector& top : tops) top = hn::Set(d, -std::numeric_limits<float>::infinity());
   int64_t j = begin;
-  for (; j + kLanes <= end; j += kLanes) top = hn::Max(top, hn::LoadU(d, scores + j));
-  float result = hn::GetLane(hn::MaxOfLanes(d, top));
+  for (; j + kTops * kLanes <= end; j += kTops * kLanes) {
+    for (int t = 0; t < kTops; ++t) tops[t] = hn::Max(tops[t], hn::LoadU(d, scores + j + t * kLanes));
+  }
+  for (; j + kLanes <= end; j += kLanes) tops[0] = hn::Max(tops[0], hn::LoadU(d, scores + j));
+  float result = hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(tops[0], tops[1]), hn::Max(tops[2], tops[3]))));
   for (; j < end; ++j) result = scores[j] > result ? scores[j] : result;
   return result;
 }
@@ -48,14 +53,18 @@ HWY_INLINE float sum_by_halves(D, hn::Vec<D> v) {
   }
 }
 
-HWY_INLINE float sum_block(const float* block) {
-  const Floats d;
-  Vector parts[kParts];
-  for (int p = 0; p < kParts; ++p) parts[p] = hn::LoadU(d, block + p * kLanes);
+// add_by_halves of lane_sum.h, of sums in registers.
+HWY_INLINE float sum_of_parts(Vector (&parts)[kParts]) {
   for (int half = kParts / 2; half > 0; half /= 2) {
     for (int p = 0; p < half; ++p) parts[p] = hn::Add(parts[p], parts[p + half]);
   }
-  return sum_by_halves(d, parts[0]);
+  return sum_by_halves(Floats(), parts[0]);
+}
+
+HWY_INLINE float sum_block(const float* block) {
+  Vector parts[kParts];
+  for (int p = 0; p < kParts; ++p) parts[p] = hn::LoadU(Floats(), block + p * kLanes);
+  return sum_of_parts(parts);
 }
 
 // Four blocks one behind the other, in fewer steps than one by one.
@@ -112,14 +121,15 @@ void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, floa
   const float shift = top == -std::numeric_limits<float>::infinity() ? 0.0f : top;
   const auto shifts = hn::Set(d, shift);
 
-  float partial[kSumLanes] = {};
+  Vector sums[kParts];
+  for (int p = 0; p < kParts; ++p) sums[p] = hn::Zero(d);
   int64_t block = begin - begin % kSumLanes;
   if (block < begin) {
-    exp_edge(scores, block, begin, end, shift, partial);
+    float lanes[kSumLanes] = {};
+    exp_edge(scores, block, begin, end, shift, lanes);
+    for (int p = 0; p < kParts; ++p) sums[p] = hn::LoadU(d, lanes + p * kLanes);
     block += kSumLanes;
   }
-  Vector sums[kParts];
-  for (int p = 0; p < kParts; ++p) sums[p] = hn::LoadU(d, partial + p * kLanes);
   for (; block + kSumLanes <= end; block += kSumLanes) {
     for (int p = 0; p < kParts; ++p) {
       float* at = scores + block + p * kLanes;
@@ -128,10 +138,14 @@ void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, floa
       sums[p] = hn::Add(sums[p], e);
     }
   }
-  for (int p = 0; p < kParts; ++p) hn::StoreU(sums[p], d, partial + p * kLanes);
-  if (block < end) exp_edge(scores, block, begin, end, shift, partial);
+  if (block < end) {
+    float lanes[kSumLanes];
+    for (int p = 0; p < kParts; ++p) hn::StoreU(sums[p], d, lanes + p * kLanes);
+    exp_edge(scores, block, begin, end, shift, lanes);
+    for (int p = 0; p < kParts; ++p) sums[p] = hn::LoadU(d, lanes + p * kLanes);
+  }
   *max = top;
-  *sum = add_by_halves(partial);
+  *sum = sum_of_parts(sums);
   if (block_sums) sum_any_blocks(scores, begin, end, block_sums);
 }
 
