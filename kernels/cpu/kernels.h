@@ -176,7 +176,8 @@ void quantize_values_int4(ElementType from_type, const void* values, int64_t n, 
 // scores[r * ld + (j - j0)] = sum_d q[r][d] * K[j][d], f32, d ascending by FMA, for queries r in [0, n_q) and all keys
 // j of the blocks that touch [key_begin, key_end): j0 = key_begin rounded down to kKeyBlock; scores of the other lanes
 // of those blocks are written too (garbage the caller ignores).  q: f32 [n_q][d]; ld >= covered keys. `keys` is the
-// chunk's first one. Each key is read once for all queries (in groups of as many queries as registers hold).
+// chunk's first one. Each key is read once for all queries (in groups of as many queries as registers hold). Not of
+// kInt8.
 void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, const void* keys, int64_t key_begin,
                       int64_t key_end, float* scores, int64_t ld);
 
@@ -198,8 +199,8 @@ void accumulate_values(const float* p, int64_t ld, int64_t n_q, int64_t d, Eleme
                        int64_t begin, int64_t end, float* out);
 
 // Attention over kInt8, in integers: rows of queries, times the scales of keys, and of probabilities, times those of
-// values, are rounded to 16 bits. As many products have an exact sum in 32 bits:
-constexpr int64_t kInt8Products = 512;
+// values, are rounded to 16 bits.
+constexpr int64_t kInt8Products = 512;  // of an integer and a code, whose sum is exact in 32 bits
 constexpr float kMostInt16 = 32767;
 static_assert(kInt8Products * 32767 * 127 <= INT32_MAX);
 
