@@ -13,8 +13,6 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/graphs.h"
-
 #define QUIRE_UNROLL _Pragma("unroll")
 #define QUIRE_ROLLED _Pragma("unroll 1")
 // n: a constant expression.
@@ -31,10 +29,9 @@
 #define QUIRE_UNROLL_BY(n)
 #define QUIRE_SHARED_MEMORY(name) unsigned char* const name = ::quire::emulation::shared_memory()
 
-struct CUstream_st;
-using cudaStream_t = CUstream_st*;
-
 #endif
+
+#include "kernels/cuda/graphs.h"
 
 namespace quire::cuda {
 
@@ -46,7 +43,15 @@ constexpr unsigned kWholeWarp = 0xffffffffu;
 // Shared memory that a block may have on every device that kernels are made for.
 constexpr size_t kLeastSharedMemory = size_t{99} << 10;
 
+// By which the runtime knows a kernel.
+template <typename... Parameters>
+const void* address_of(void (*kernel)(Parameters...)) {
 #if defined(__CUDACC__)
+  return reinterpret_cast<const void*>(kernel);
+#else
+  return emulation::known_kernel(kernel);
+#endif
+}
 
 // Of the calling thread's device; `otherwise` where it cannot be asked.
 inline int device_attribute(cudaDeviceAttr attribute, int otherwise) {
@@ -69,13 +74,13 @@ int launch_within(size_t most_shared_bytes, void (*kernel)(Parameters...), dim3 
                   cudaStream_t stream, Arguments... arguments) {
   constexpr size_t kWithoutAsking = 48 << 10;
   if (most_shared_bytes > kWithoutAsking) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most_shared_bytes));
+    const cudaError_t error = cudaFuncSetAttribute(address_of(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                   static_cast<int>(most_shared_bytes));
     if (error != cudaSuccess) return error;
   }
   const auto queue = [&](Parameters... parameters) {
     void* places[] = {const_cast<void*>(static_cast<const void*>(&parameters))...};
-    return queue_kernel(reinterpret_cast<const void*>(kernel), grid, block, places, shared_bytes, stream);
+    return queue_kernel(address_of(kernel), grid, block, places, shared_bytes, stream);
   };
   return queue(arguments...);
 }
@@ -94,6 +99,8 @@ int launch_varying(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t 
                    Arguments... arguments) {
   return launch_within(most_shared_memory(), kernel, grid, block, shared_bytes, stream, arguments...);
 }
+
+#if defined(__CUDACC__)
 
 // D += A B for a tile of 16 x 8, k = 16. Lane (g, t) = (lane / 4, lane % 4) holds pairs of elements:
 //   a[0]: A[g][2t..], a[1]: A[g+8][2t..], a[2]: A[g][2t+8..], a[3]: A[g+8][2t+8..];  b0: B[2t..][g], b1: B[2t+8..][g];
@@ -176,23 +183,6 @@ __device__ __forceinline__ unsigned pack(float low, float high, f16) {
 }
 
 #else
-
-template <typename... Parameters, typename... Arguments>
-int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t,
-           Arguments... arguments) {
-  emulation::launch(grid, block, shared_bytes, [&] { kernel(arguments...); });
-  return 0;
-}
-
-template <typename... Parameters, typename... Arguments>
-int launch_varying(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-                   Arguments... arguments) {
-  return shared_bytes <= kLeastSharedMemory ? launch(kernel, grid, block, shared_bytes, stream, arguments...) : 1;
-}
-
-// One, so that few blocks have to go through all there is.
-inline int n_processors() { return 1; }
-inline size_t most_shared_memory() { return kLeastSharedMemory; }
 
 inline float widen(uint16_t bits, bf16) { return from_bf16(bits); }
 inline float widen(uint16_t bits, f16) { return from_f16(bits); }

@@ -1,7 +1,7 @@
 // What the CUDA plugin gives the library: one table of functions, by one exported symbol. Plain C++.
 //
 // The library's CUDA backend (lib/backend/cuda) is written against this table alone, so it needs no CUDA to be built,
-// and tests run it whole on the CPU over a table of emulated kernels (tests/gpu/emulation).
+// and tests run it whole on the CPU: over the plugin's own table, with an emulated CUDA runtime (tests/gpu/emulation).
 //
 // Only plain data and functions cross: nothing throws, no memory that one side allocated is freed by the other but by
 // the functions here. Both sides are built from one source; `version` tells plugins of another one apart.

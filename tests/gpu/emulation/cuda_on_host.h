@@ -10,8 +10,11 @@
 #include <cstring>
 #include <type_traits>
 
+#include <cuda_runtime_api.h>
+
 #include "lib/support/element.h"
 #include "tests/gpu/emulation/block.h"
+#include "tests/gpu/emulation/kernel_registry.h"
 
 #define __global__
 #define __device__
@@ -19,9 +22,6 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 
-struct dim3 : quire::emulation::Index3 {
-  dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : Index3{x_, y_, z_} {}
-};
 struct alignas(8) float2 {
   float x, y;
 };

@@ -1,5 +1,5 @@
-// A device for tests: the table of functions that the CUDA plugin gives (kernels/cuda/device_api.h), over emulated
-// kernels and the host's memory.
+// A device for tests: the plugin's own table of functions (kernels/cuda/plugin.cc), over a CUDA runtime that is
+// emulated (runtime.h) with kernels that run on the CPU (block.h), and the host's memory.
 //
 // There are two of them, which share what there is of memory.
 //
@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "kernels/cuda/device_api.h"
 
@@ -21,6 +22,7 @@ const cuda::DeviceApi& device_api_with_blas();
 
 // What goes wrong, and how much there is, from now on: the n-th call fails, and those behind it do not. 0: none.
 struct DeviceFaults {
+  int64_t call = 0;        // of any function of the runtime that may fail
   int64_t allocation = 0;  // of device memory: out of memory
   int64_t host_allocation = 0;
   int64_t launch = 0;         // is refused
@@ -32,8 +34,23 @@ struct DeviceFaults {
   // What the device has; 0: 1 GiB. More is not allocated.
   int64_t memory_bytes = 0;
   bool hides_free_memory = false;  // asking what is free fails
+  // The host captures a stream of its own in the mode that forbids other threads what could disturb it.
+  bool host_captures = false;
 };
 void set_device_faults(const DeviceFaults& faults);
+// Those that are still to come.
+DeviceFaults device_faults();
+// The function that DeviceFaults::call made fail last.
+std::string failed_call();
+
+// What there is on the machine, from now on.
+struct Machine {
+  int driver_version = 13000;  // 0: no driver
+  int driver_error = 0;        // of the runtime's: what the driver ends all calls with
+  int n_devices = 2;           // at most
+  int major = 9, minor = 0;    // compute capability
+};
+void set_machine(const Machine& machine);
 
 // How often an event is said not to be done before what is in front of it runs: a GPU seldom has done what it was asked
 // a moment ago. 0 at first.
@@ -45,7 +62,9 @@ struct DeviceUse {
   int64_t host_bytes = 0;
   int64_t n_streams = 0;
   int64_t n_events = 0;
-  int64_t n_graphs = 0;
+  int64_t n_graphs = 0;  // that can be launched
+  int64_t n_graphs_in_the_making = 0;
+  int64_t n_calls = 0;        // of all functions of the runtime that may fail
   int64_t n_allocations = 0;  // made in all, of the device's memory
   int64_t n_launches = 0;     // of kernels, those that become parts of a graph too; not those of graphs
   int64_t n_graph_launches = 0;
