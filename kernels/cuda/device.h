@@ -58,6 +58,7 @@ inline int device_attribute(cudaDeviceAttr attribute, int otherwise) {
   int device = 0, value = 0;
   const bool known =
       cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess;
+  if (!known) cudaGetLastError();  // else it is the error of a later call
   return known ? value : otherwise;
 }
 inline int n_processors() { return device_attribute(cudaDevAttrMultiProcessorCount, 1); }

@@ -12,6 +12,12 @@ struct Making {
 };
 thread_local Making making;
 
+// A call that failed and is done without: its error stays behind for cudaGetLastError() otherwise.
+bool succeeded(cudaError_t error) {
+  if (error != cudaSuccess) cudaGetLastError();
+  return error == cudaSuccess;
+}
+
 }  // namespace
 
 int begin_graph(cudaStream_t stream) {
@@ -26,13 +32,12 @@ int end_graph(cudaStream_t, cudaGraphExec_t* graph) {
   if (*graph != nullptr) {
     // Other calls than before may need a graph of another shape, which a change cannot give.
     cudaGraphExecUpdateResultInfo info{};
-    if (cudaGraphExecUpdate(*graph, made, &info) != cudaSuccess) {
-      cudaGetLastError();
-      cudaGraphExecDestroy(std::exchange(*graph, nullptr));
+    if (!succeeded(cudaGraphExecUpdate(*graph, made, &info))) {
+      (void)succeeded(cudaGraphExecDestroy(std::exchange(*graph, nullptr)));
     }
   }
   const cudaError_t error = *graph == nullptr ? cudaGraphInstantiate(graph, made, 0) : cudaSuccess;
-  cudaGraphDestroy(made);
+  (void)succeeded(cudaGraphDestroy(made));
   return error;
 }
 
