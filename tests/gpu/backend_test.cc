@@ -14,6 +14,7 @@
 #include "lib/support/quantization.h"
 #include "tests/gpu/emulation/block.h"
 #include "tests/gpu/emulation/emulated_device.h"
+#include "tests/gpu/runtime_fixture.h"
 #include "tests/gpu/test_device.h"
 #include "tests/unit/backend/backend_fixture.h"
 #include "tests/unit/backend/page_copy.h"
@@ -598,6 +599,67 @@ TEST(CudaQueue, ManySmallUploadsAreOneLaunch) {
   Device::check(device.backend->upload_all(*device.queue, {}));
   EXPECT_EQ(counted(), (std::array<int64_t, 3>{0, 0, 0}));
   EXPECT_EQ(device.read(*buffer), expected);
+}
+
+// ---- failures of the CUDA runtime
+
+// What comes of 1 in a backend's whole life, in which a step comes again, and is a graph then.
+Result<float> live_with(Allocator& allocator) {
+  constexpr size_t kBytes = 64;
+  constexpr int64_t kWidth = kBytes / sizeof(float);
+  QUIRE_ASSIGN(const auto backend, cuda::create_cuda_backend(allocator, emulation::device_api(), 0));
+  QUIRE_ASSIGN(const auto staging, backend->allocate(kBytes, MemoryKind::kStaging));
+  QUIRE_ASSIGN(const auto buffer, backend->allocate(3 * kBytes, MemoryKind::kDevice));
+  // They end before the memory that they work on.
+  QUIRE_ASSIGN(const auto queue, backend->create_queue());
+  QUIRE_ASSIGN(const auto other, backend->create_queue());
+  const Exec exec{*queue, nullptr};
+  const auto row = [&](int64_t i) { return Rows{buffer.get(), i * kWidth, kWidth, kF32}; };
+  std::fill_n(static_cast<float*>(staging->host()), kWidth, 1.0f);
+  QUIRE_TRY(backend->upload(*queue, staging->host(), *buffer, 0, kBytes));
+  for (int step = 0; step < 4; ++step) {
+    cuda::cuda_queue(*queue).begin_step(1);
+    QUIRE_TRY(backend->copy_rows(exec, row(0), 1, kWidth, row(1)));
+    QUIRE_TRY(backend->copy_rows(exec, row(1), 1, kWidth, row(2)));
+    QUIRE_ASSIGN(const auto fence, backend->record(*queue));
+    (void)fence->done();
+    QUIRE_TRY(fence->wait());
+    QUIRE_TRY(backend->wait(*other, *fence));
+  }
+  QUIRE_TRY(backend->download(*other, *buffer, 2 * kBytes, staging->host(), kBytes));
+  QUIRE_TRY(finish_queue(*backend, *other));
+  return static_cast<const float*>(staging->host())[kWidth - 1];
+}
+
+// Each call of the runtime fails in turn: the status names the device, what was done, and the error; or the result is
+// there all the same. Nothing is left behind.
+TEST(CudaBackend, EachFailureOfTheRuntimeIsSaid) {
+  if (wants_gpu()) GTEST_SKIP() << "of the emulation";
+  Allocator allocator;
+  const Held at_first = held();
+  EXPECT_EQ(take(live_with(allocator)), 1);  // a thread's first life has one call more
+  const int64_t calls_before = emulation::device_use().n_calls;
+  EXPECT_EQ(take(live_with(allocator)), 1);
+  const int64_t n_calls = emulation::device_use().n_calls - calls_before;
+  int n_failures = 0;
+  for (int64_t n = 1; n <= n_calls; ++n) {
+    emulation::set_device_faults({.call = n});
+    const Result<float> got = live_with(allocator);
+    SCOPED_TRACE("call " + std::to_string(n) + ", " + emulation::failed_call());
+    EXPECT_EQ(emulation::device_faults().call, 0);
+    emulation::set_device_faults({});
+    if (got.ok()) {
+      EXPECT_EQ(got.value(), 1);
+    } else {
+      ++n_failures;
+      EXPECT_EQ(got.status().code(), Code::kInternal);
+      EXPECT_THAT(got.status().message(), testing::MatchesRegex("cuda:0: [a-z0-9 ]+: unknown error"));
+    }
+    EXPECT_EQ(held(), at_first);
+    EXPECT_EQ(allocator.bytes(), 0);
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  }
+  EXPECT_GT(n_failures, n_calls / 2);
 }
 
 // ---- memory
