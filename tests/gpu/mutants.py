@@ -1,11 +1,11 @@
-"""Plants faults in the CUDA kernels, one at a time, and shows that the emulated tests find them.
+"""Plants faults in the CUDA kernels and the plugin, one at a time, and shows that the emulated tests find them.
 
     mutants.py BUILD_DIR [SOURCE...]
     mutants.py --texts
 
 --texts: only looks whether the sources still have each text, once. BUILD_DIR: a Ninja build with gpu_attention_test,
-gpu_kernels_test and gpu_backend_test in it. Each fault is a text of a kernel's source and what takes its place; the kernel is
-compiled with it and linked into the test. SOURCE: only the faults of these sources. Ends with status 1 if a fault is not found.
+gpu_kernels_test, gpu_backend_test and gpu_runtime_test in it. Each fault is a text of a source of the plugin and what takes its
+place; the source is compiled with it and linked into the test. SOURCE: only the faults of these sources. Ends with status 1 if a fault is not found.
 """
 
 import argparse
@@ -21,10 +21,11 @@ OF_ATTENTION = ("attention.cu", "attention_by_keys.cu", "attention_by_warpgroups
 OF_ROWS = ("matmul_rows.cu", "matmul_rows_quantized.cu")
 UNITS = {**dict.fromkeys(("attention_tile.h", "attention_rows.h", "attention_narrow.h", "attention_block.h", "attention_kernel.h",
                            "warpgroup.h"), OF_ATTENTION), "matmul_kernels.h": OF_ROWS,
+         "device.h": OF_ROWS[1:],  # of all that include it: launches of them all are alike
          "dequantize.h": (*OF_ROWS[1:], "dequantize_rows.cu"),
          "rotation.h": (*OF_ATTENTION[1:], "attend_in_chunks.cu", "representations.cu", "score_chunks.cu", "store_kv.cu")}  # which sources include a header
-ATTENTION, ROWS, BACKEND = "gpu_attention_test", "gpu_kernels_test", "gpu_backend_test"
-TESTS = (ATTENTION, ROWS, BACKEND)
+ATTENTION, ROWS, BACKEND, RUNTIME = "gpu_attention_test", "gpu_kernels_test", "gpu_backend_test", "gpu_runtime_test"
+TESTS = (ATTENTION, ROWS, BACKEND, RUNTIME)
 # (what, source, the text, what takes its place, test)
 FAULTS = [
     ("no barrier between copies and their use", "attention_tile.h", "      wait_for_copies<Way::kAhead - 1>();\n      show_shared();",
@@ -226,14 +227,37 @@ FAULTS = [
     ("a ring of rows has no end", "elementwise.cu", "blockIdx.x) % period;", "blockIdx.x);", ROWS),
     ("a chunk's first key is left out of its summary", "representations.cu", "j = offset; j <", "j = offset + 1; j <", ROWS),
     ("a summary's keys stay where they are stored", "representations.cu", "first % args.key_period - offset", "0", ROWS),
+    ("more than 48 KiB of shared memory are not asked for", "device.h", "if (most_shared_bytes > kWithoutAsking)", "if (false)", ROWS),
+    ("launches of a kernel change how much shared memory it may have", "device.h", "launch_within(most_shared_memory(), kernel,",
+     "launch_within(shared_bytes, kernel,", RUNTIME),
+    ("that the device cannot be asked is said of a later call", "device.h", "  if (!known) cudaGetLastError();", "", RUNTIME),
+    ("kernels of a graph do not wait for each other", "graphs.cc", "before == nullptr ? 0 : 1", "0", RUNTIME),
+    ("a graph of another shape is launched as it was", "graphs.cc", "if (!succeeded(cudaGraphExecUpdate(*graph, made, &info)))",
+     "(void)succeeded(cudaGraphExecUpdate(*graph, made, &info));\n    if (false)", RUNTIME),
+    ("a graph that cannot be changed is left", "graphs.cc", "(void)succeeded(cudaGraphExecDestroy(std::exchange(*graph, nullptr)));",
+     "*graph = nullptr;", RUNTIME),
+    ("what a graph was made of is left", "graphs.cc", "  (void)succeeded(cudaGraphDestroy(made));", "", RUNTIME),
+    ("what failed without harm is said of a later call", "graphs.cc", "  if (error != cudaSuccess) cudaGetLastError();", "", RUNTIME),
+    ("launches to other streams become parts of a graph", "graphs.cc", " || making.stream != stream", "", RUNTIME),
+    ("all threads make one graph", "graphs.cc", "thread_local Making making;", "Making making;", RUNTIME),
+    ("a graph that was made gets more kernels", "graphs.cc", "std::exchange(making, {}).graph", "making.graph", RUNTIME),
+    ("what a call of the table says is said of a later one, too", "plugin.cc", "  if (error != cudaSuccess) cudaGetLastError();\n  return error;",
+     "  return error;", RUNTIME),
+    ("that an event is not done is said of a later call", "plugin.cc", "(cudaGetLastError(), 0)", "0", RUNTIME),
+    ("captures of the host forbid calls", "plugin.cc", "said(cudaThreadExchangeStreamCaptureMode(&mode))", "0", RUNTIME),
+    ("a thread's device stays the first one", "plugin.cc", "said(cudaSetDevice(device))", "said(cudaSetDevice(device * 0))", RUNTIME),
+    ("streams wait for the default one", "plugin.cc", "(out, cudaStreamNonBlocking)", "(out, 0)", RUNTIME),
+    ("an old driver is said to be none", "plugin.cc", "out->driver_version == 0 ?", "out->driver_version >= 0 ?", RUNTIME),
+    ("code that the driver compiles runs on one architecture only", "plugin.cc", "return intermediate ? here >= number :", "return", RUNTIME),
     ("what rounding takes off an angle is lost", "rotation.h", "(rest + (position.high", "(0.0f * rest + (position.high", ROWS),
 ]
 
 
 def commands(build):
-    """The compile command of each emulated kernel, and the link command of each test."""
+    """The compile command of each source of the emulated plugin, and the link command of each test."""
     compiling = {pathlib.Path(c["file"]).name: c["command"]
-                 for c in json.loads((build / "compile_commands.json").read_text()) if c["file"].endswith(".cu")}
+                 for c in json.loads((build / "compile_commands.json").read_text())
+                 if "/quire_kernels_cuda_emulated.dir/" in c["command"]}
     linking = {}
     for test in TESTS:
         out = subprocess.run(["ninja", "-C", build, "-t", "commands", test], check=True, capture_output=True, text=True)

@@ -200,15 +200,21 @@ TEST_F(PluginOverRuntime, AGraphOfOtherShapeTakesThePlaceOfTheFormer) {
   EXPECT_EQ(finished(), (Row{2 * 729, 1, 1}));
 }
 
-TEST_F(PluginOverRuntime, OnlyTheStreamsLaunchesBecomeAGraph) {
+// Meanwhile another thread makes a graph of its own.
+TEST_F(PluginOverRuntime, OnlyTheThreadsLaunchesToTheStreamBecomeItsGraph) {
   const cuda::Stream other = make_stream();
   make_graph([&] {
     scale(0, 2);
     scale(1, 3, other);
     std::thread([&] {
+      cuda::Graph graph = nullptr;
       EXPECT_EQ(api().use_device(0), 0);
+      EXPECT_EQ(returned(api().begin_graph(other)), 0);
       scale(2, 5, other);
+      EXPECT_EQ(returned(api().end_graph(other, &graph)), 0);
+      EXPECT_EQ(returned(api().launch_graph(graph, other)), 0);
       EXPECT_EQ(returned(api().finish_stream(other)), 0);
+      EXPECT_EQ(returned(api().destroy_graph(graph)), 0);
     }).join();
     scale(0, 7);
   });
@@ -265,6 +271,28 @@ TEST_F(PluginOverRuntime, TwoThreadsUseTwoDevices) {
   other.join();
 }
 
+// That it is not done is no error.
+TEST_F(PluginOverRuntime, AnEventIsAskedUntilItIsDone) {
+  cuda::Event event = nullptr;
+  EXPECT_EQ(returned(api().create_event(&event)), 0);
+  scale(0, 2);
+  EXPECT_EQ(returned(api().record_event(event, stream_)), 0);
+  emulation::set_late_answers(2);
+  for (const bool expected : {false, false, true}) {
+    bool done = !expected;
+    EXPECT_EQ(returned(api().ask_event(event, &done)), 0);
+    EXPECT_EQ(done, expected);
+  }
+  emulation::set_late_answers(0);
+  emulation::set_device_faults({.kernel = 1});
+  scale(0, 2);
+  EXPECT_EQ(returned(api().record_event(event, stream_)), 0);
+  bool done = false;
+  EXPECT_EQ(returned(api().ask_event(event, &done)), cudaErrorLaunchFailure);
+  EXPECT_TRUE(done);
+  EXPECT_EQ(api().destroy_event(event), 0);
+}
+
 TEST_F(PluginOverRuntime, CapturesOfTheHostAreNotMinded) {
   emulation::set_device_faults({.host_captures = true});
   std::thread([] {
@@ -314,6 +342,22 @@ TEST_F(PluginOverRuntime, KernelsHaveAsMuchSharedMemoryAsTheyAskFor) {
   constexpr size_t kTooMuch = cuda::kLeastSharedMemory + 1;
   EXPECT_NE(cuda::launch_varying(other_shared_kernel, 1, 1, kTooMuch, stream_, numbers_, kTooMuch), 0);
   (void)cudaGetLastError();
+}
+
+// Another thread may launch the same kernel with rows of another length.
+TEST_F(PluginOverRuntime, RowsOfAnyLengthHaveOneLimit) {
+  constexpr size_t kBytes = size_t{1} << 18, kRowsOfX = 8;
+  void* memory = nullptr;
+  EXPECT_EQ(returned(api().allocate(kBytes, &memory)), 0);
+  EXPECT_EQ(returned(api().fill(stream_, memory, 0, kBytes)), 0);
+  for (const int64_t k : {2560, 512, 3072}) {  // the first and the last take more than 48 KiB
+    const cuda::DeviceMatrix weights{memory, 1, k, cuda::device_row_bytes(ElementType::kQ8_0, k), ElementType::kQ8_0};
+    const DeviceRows x{memory, k, ElementType::kF32};
+    EXPECT_EQ(returned(api().matmul(stream_, x, kRowsOfX, weights, nullptr, false, {numbers_, 1, ElementType::kF32})),
+              0);
+    EXPECT_EQ(finished(), (Row{0, 0, 1}));
+  }
+  EXPECT_EQ(returned(api().release(memory)), 0);
 }
 
 // ---- failures
