@@ -124,7 +124,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     if (kind != cudaMemcpyDeviceToDevice) die("a copy of a kind that the plugin has no use for");
     const auto& memory = state().device[stream->device];
     if (!lies_in(memory, to, bytes) || !lies_in(memory, from, bytes)) die("a copy of what is not device memory");
-    queue(stream, [=] { return std::memmove(to, from, bytes), cudaSuccess; });
+    const auto *const first = static_cast<char*>(to), *const second = static_cast<const char*>(from);
+    if (first < second + bytes && second < first + bytes) die("a copy onto a part of itself");
+    queue(stream, [=] { return std::memcpy(to, from, bytes), cudaSuccess; });
     return cudaSuccess;
   });
 }
