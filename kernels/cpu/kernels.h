@@ -171,6 +171,11 @@ void quantize_values(ElementType from_type, const void* values, int64_t n, int64
 void quantize_keys_int4(ElementType from_type, const void* keys, int64_t n, int64_t d, void* narrow);
 void quantize_values_int4(ElementType from_type, const void* values, int64_t n, int64_t d, void* narrow);
 
+// The numbers of kInt4 as f32, in the layouts of f32: keys of the blocks that touch [begin, end), values [begin, end).
+// out: the chunk's first key or value.
+void widen_int4_keys(const void* keys, int64_t begin, int64_t end, int64_t d, float* out);
+void widen_int4_values(const void* values, int64_t begin, int64_t end, int64_t d, float* out);
+
 // ---- Attention ------------------------------------------------------------------------------------------------------
 
 // scores[r * ld + (j - j0)] = sum_d q[r][d] * K[j][d], f32, d ascending by FMA, for queries r in [0, n_q) and all keys
@@ -275,6 +280,8 @@ void quantize_keys(ElementType from_type, const void* keys, int64_t n, int64_t d
 void quantize_values(ElementType from_type, const void* values, int64_t n, int64_t d, void* narrow, float* scales);
 void quantize_keys_int4(ElementType from_type, const void* keys, int64_t n, int64_t d, void* narrow);
 void quantize_values_int4(ElementType from_type, const void* values, int64_t n, int64_t d, void* narrow);
+void widen_int4_keys(const void* keys, int64_t begin, int64_t end, int64_t d, float* out);
+void widen_int4_values(const void* values, int64_t begin, int64_t end, int64_t d, float* out);
 void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, const void* keys, int64_t key_begin,
                       int64_t key_end, float* scores, int64_t ld);
 void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum, float* block_sums = nullptr);

@@ -245,6 +245,20 @@ void accumulate_values_int8(const int16_t* p, int64_t ld, const float* p_scales,
   }
 }
 
+void widen_int4_keys(const void* keys, int64_t begin, int64_t end, int64_t d, float* out) {
+  for (int64_t j = begin - begin % kKeyBlock; j < round_up(end, kKeyBlock); ++j) {
+    for (int64_t i = 0; i < d; ++i) {
+      out[key_place(ElementType::kF32, j, i, d)] = key_element(ElementType::kInt4, keys, j, i, d);
+    }
+  }
+}
+
+void widen_int4_values(const void* values, int64_t begin, int64_t end, int64_t d, float* out) {
+  for (int64_t j = begin; j < end; ++j) {
+    for (int64_t i = 0; i < d; ++i) out[j * d + i] = value_element(ElementType::kInt4, values, j, i, d);
+  }
+}
+
 void scale_blocks(float factor, float* blocks, int64_t n) {
   for (int64_t b = 0; b < n; ++b) blocks[b] *= factor;
 }

@@ -133,8 +133,8 @@ size_t attention_floats(int n_threads, const KvGeometry& geometry, int n_query_h
   const int64_t most_rows = std::min(tile_queries, n_queries) * group;
   const int64_t n_tiles = ceil_div(n_queries, tile_queries) * geometry.n_kv_heads;
   // As if keys were turned when they are read (rerope, self_extend): little beside the rest.
-  size_t floats =
-      static_cast<size_t>(n_threads) * Scratch(nullptr, most_rows, geometry.head_dim, geometry.chunk, true).n_floats;
+  size_t floats = static_cast<size_t>(n_threads) *
+                  Scratch(nullptr, most_rows, geometry.head_dim, geometry.chunk, true, true).n_floats;
   if (splits_pieces(most_rows, n_tiles, n_threads)) {
     const int64_t all = ceil_div(n_keys, selects ? selection.chunk : geometry.chunk);
     const int64_t pieces = n_tiles * (selects ? std::min(all, selection.most(n_keys - 1) * group * n_queries) : all);

@@ -55,7 +55,7 @@ void sum_cells(const SequenceRun::Cells& cells, const float* p, int64_t origin, 
 
 }  // namespace
 
-Scratch::Scratch(float* memory, int64_t most_rows, int64_t d, int64_t chunk, bool turns)
+Scratch::Scratch(float* memory, int64_t most_rows, int64_t d, int64_t chunk, bool keys_turned, bool widens)
     : scores_ld(round_up(chunk, kKeyBlock)) {
   const auto take = [&](int64_t floats) -> float* {
     float* const taken = memory ? memory + n_floats : nullptr;
@@ -71,7 +71,8 @@ Scratch::Scratch(float* memory, int64_t most_rows, int64_t d, int64_t chunk, boo
   partial = take_partial();
   state = take_partial();
   angles = take(d);
-  turned = take(turns ? 2 * scores_ld * d + d : 0);
+  widened = take(keys_turned || widens ? scores_ld * d : 0);
+  turns = take(keys_turned ? scores_ld * d + d : 0);
   code_scales = take(most_rows);
   factors = take(scores_ld);
   codes = reinterpret_cast<int16_t*>(take(ceil_div(most_rows * std::max(d, scores_ld), 2)));
@@ -94,6 +95,7 @@ SequenceRun::SequenceRun(const CpuStep& step, const AttentionArgs& args, ThreadP
                              static_cast<const int32_t*>(args.selection->host()) + args.selection_offset, &pool);
   }
   turns_ = !std::ranges::all_of(sequence_.plan->spans, [this](const Span& span) { return as_stored(span); });
+  widens_ = sequence_.old.narrows() && sequence_.old.type == ElementType::kInt4;
   most_rows_ = std::max(sequence_.pieces.most_rows, selected_.most_rows);
   for (int64_t row = 0; row < most_rows_; ++row) all_rows_.push_back({static_cast<int32_t>(row), 0});
 }
@@ -160,31 +162,44 @@ SequenceRun::Stored SequenceRun::stored(const Tile& tile, const Piece& piece) co
 }
 
 // The piece's keys as f32 blocks, each turned to where the span wants it.
-const float* SequenceRun::turned_keys(const Piece& piece, const Stored& stored, float* turned) const {
-  const int64_t first = piece.chunk * l_, begin = piece.begin - first, end = piece.end - first;
-  float *const own_turns = turned + key_elements(l_, d_), *const key = own_turns + key_elements(l_, d_);
+const float* SequenceRun::turned_keys(const Piece& piece, const Stored& stored, const Scratch& scratch) const {
+  const Range keys = range_of(piece);
+  float *const turned = scratch.widened, *const key = scratch.turns + key_elements(l_, d_);
   const float* turns = find_key_turns(sequence_.key_turns, *piece.span, l_);
   if (!turns) {
-    write_key_turns(rope_, *piece.span, records(*piece.span).stored_div, first, begin, end, key, own_turns);
-    turns = own_turns;
+    write_key_turns(rope_, *piece.span, records(*piece.span).stored_div, piece.chunk * l_, keys.begin, keys.end, key,
+                    scratch.turns);
+    turns = scratch.turns;
   }
   const bool narrow = stored.type == ElementType::kInt8 || stored.type == ElementType::kInt4;
-  for (int64_t j = begin; narrow && j < end; ++j) {
+  if (stored.type == ElementType::kInt4) widen_int4_keys(stored.keys, keys.begin, keys.end, d_, turned);
+  for (int64_t j = keys.begin; stored.type == ElementType::kInt8 && j < keys.end; ++j) {
     load_key(stored.type, stored.keys, j, d_, key);
-    for (int64_t i = 0; stored.key_scales && i < d_; ++i) key[i] *= stored.key_scales[i];
+    for (int64_t i = 0; i < d_; ++i) key[i] *= stored.key_scales[i];
     store_key(key, d_, ElementType::kF32, turned, j);
   }
-  turn_keys(narrow ? ElementType::kF32 : stored.type, narrow ? turned : static_cast<const void*>(stored.keys), begin,
-            end, d_, turns, turned);
+  turn_keys(narrow ? ElementType::kF32 : stored.type, narrow ? turned : static_cast<const void*>(stored.keys),
+            keys.begin, keys.end, d_, turns, turned);
   return turned;
+}
+
+bool SequenceRun::widens(const Stored& stored, int64_t n_rows) {
+  constexpr int64_t kFewRows = 6;  // of which the kernel for codes makes numbers once
+  return stored.type == ElementType::kInt4 && n_rows > kFewRows;
 }
 
 void SequenceRun::score_piece(const Piece& piece, const Stored& stored, int64_t n_rows, const Scratch& scratch) const {
   const Range keys = range_of(piece);
   const int64_t ld = scratch.scores_ld;
   if (!as_stored(*piece.span)) {
-    const float* turned = turned_keys(piece, stored, scratch.turned);
+    const float* turned = turned_keys(piece, stored, scratch);
     attention_scores(scratch.rotated, n_rows, d_, ElementType::kF32, turned, keys.begin, keys.end, scratch.scores, ld);
+    return;
+  }
+  if (widens(stored, n_rows)) {
+    widen_int4_keys(stored.keys, keys.begin, keys.end, d_, scratch.widened);
+    attention_scores(scratch.rotated, n_rows, d_, ElementType::kF32, scratch.widened, keys.begin, keys.end,
+                     scratch.scores, ld);
     return;
   }
   if (stored.type != ElementType::kInt8) {
@@ -223,10 +238,15 @@ void SequenceRun::add_values(const Tile& tile, const Piece& piece, const Stored&
                              const Scratch& scratch, Partial partial) const {
   const int64_t origin = piece.chunk * l_ + range_of(piece).first_block, ld = scratch.scores_ld;
   const auto n = static_cast<int64_t>(rows.size());
-  const auto* values = stored.values + static_cast<size_t>(range_of(piece).first_block) * row_bytes(stored.type, d_);
+  const Range keys = range_of(piece);
+  const bool in_floats = widens(stored, n);
+  if (in_floats) widen_int4_values(stored.values, keys.begin, keys.end, d_, scratch.widened);
+  const ElementType type = in_floats ? ElementType::kF32 : stored.type;
+  const auto* const first = in_floats ? reinterpret_cast<const std::byte*>(scratch.widened) : stored.values;
+  const auto* const values = first + static_cast<size_t>(keys.first_block) * row_bytes(type, d_);
   const auto accumulate = [&](int64_t r, int64_t n_rows, int64_t from, int64_t to) {
     if (from < to) {
-      accumulate_values(scratch.scores + r * ld, ld, n_rows, d_, stored.type, values, from - origin, to - origin,
+      accumulate_values(scratch.scores + r * ld, ld, n_rows, d_, type, values, from - origin, to - origin,
                         partial.out + r * d_);
     }
   };

@@ -27,15 +27,16 @@ inline Partial partial_at(float* memory, int64_t rows) { return {memory, memory 
 
 // What a thread works in: parts of `memory`, of n_floats. memory: null to know only how many these are.
 struct Scratch {
-  Scratch(float* memory, int64_t most_rows, int64_t d, int64_t chunk, bool turns);
+  Scratch(float* memory, int64_t most_rows, int64_t d, int64_t chunk, bool turns, bool widens);
 
   float* rotated;  // queries [rows][d]
   float* scores;   // [rows][scores_ld], of the keys of the chunk's blocks from a piece's first one on
   int64_t scores_ld;
   Partial partial;
-  Partial state;  // the running result
-  float* angles;  // [d]
-  float* turned;  // where keys are turned: the keys of a chunk, their turns and a key
+  Partial state;   // the running result
+  float* angles;   // [d]
+  float* widened;  // where keys are turned, or codes widened: the keys, or values, of a chunk
+  float* turns;    // where keys are turned: their turns and a key
   // Of integers: codes of the queries [rows][d], then of the weights [rows][scores_ld] of the chunk's keys; their
   // scales [rows]; and what makes codes of weights [scores_ld].
   float* code_scales;
@@ -92,7 +93,7 @@ class SequenceRun {
   }
   int64_t most_rows() const { return most_rows_; }
   size_t scratch_floats() const { return scratch(nullptr).n_floats + static_cast<size_t>(most_rows_ * most_cells()); }
-  Scratch scratch(float* memory) const { return {memory, most_rows_, d_, l_, turns_}; }
+  Scratch scratch(float* memory) const { return {memory, most_rows_, d_, l_, turns_, widens_}; }
   size_t part_floats() const { return partial_floats(most_rows_, d_); }
   Partial part(float* memory) const { return partial_at(memory, most_rows_); }
 
@@ -126,7 +127,9 @@ class SequenceRun {
   Stored stored(const Tile& tile, const Piece& piece) const;
   const KvRecords& records(const Span& span) const { return args_.records[static_cast<size_t>(span.kind)]; }
   bool as_stored(const Span& span) const { return span.as_stored(records(span).stored_div, l_); }
-  const float* turned_keys(const Piece& piece, const Stored& stored, float* turned) const;
+  const float* turned_keys(const Piece& piece, const Stored& stored, const Scratch& scratch) const;
+  // Codes become numbers once for all rows, where these are many.
+  static bool widens(const Stored& stored, int64_t n_rows);
   // A piece's keys, counted in its chunk.
   struct Range {
     int64_t first_block;  // the first key of its first block
@@ -175,7 +178,8 @@ class SequenceRun {
   const int64_t n_cells_;  // of a row
   Pieces selected_;        // of the blocks with a selection
   int64_t most_rows_ = 0;
-  bool turns_ = false;  // keys of some span are not where it wants them
+  bool turns_ = false;   // keys of some span are not where it wants them
+  bool widens_ = false;  // some keys and values are of kInt4
   std::vector<Pick> all_rows_;
 };
 

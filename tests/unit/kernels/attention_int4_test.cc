@@ -81,6 +81,32 @@ class Int4Test : public KernelTest {
 };
 INSTANTIATE_TEST_SUITE_P(Targets, Int4Test, testing::ValuesIn(float_targets()), kernel_target_name);
 
+TEST_P(Int4Test, WidensAsTheScalarReference) {
+  for (const int64_t d : {2, 10, 32, 48, 64, 80, 128, 300}) {
+    for (const int64_t l : {1, 16, 37, 48, 256}) {
+      const std::vector<float> x = normal(l * d);
+      const int64_t begin = between(0, l - 1), end = between(begin + 1, l);
+      SCOPED_TRACE(testing::Message() << "d " << d << " l " << l << " [" << begin << ", " << end << ")");
+      std::vector<float> keys(static_cast<size_t>(key_elements(l, d)), -7.0f), expected = keys;
+      const std::vector<uint8_t> narrow_keys = narrow(ElementType::kF32, x, l, d, true);
+      widen_int4_keys(narrow_keys.data(), begin, end, d, keys.data());
+      scalar::widen_int4_keys(narrow_keys.data(), begin, end, d, expected.data());
+      for (int64_t j = begin; j < end; ++j) {
+        for (int64_t i = 0; i < d; ++i) {
+          const auto at = static_cast<size_t>(key_place(ElementType::kF32, j, i, d));
+          ASSERT_EQ(keys[at], expected[at]);
+          ASSERT_EQ(expected[at], static_cast<float>(key_at(narrow_keys, j, i, d).number));
+        }
+      }
+      std::vector<float> values(x.size(), -7.0f), expected_values = values;
+      const std::vector<uint8_t> narrow_values = narrow(ElementType::kF32, x, l, d, false);
+      widen_int4_values(narrow_values.data(), begin, end, d, values.data());
+      scalar::widen_int4_values(narrow_values.data(), begin, end, d, expected_values.data());
+      expect_same_bits(values, expected_values, "values");
+    }
+  }
+}
+
 TEST_P(Int4Test, NumbersAreHalfAScaleFromTheirCodes) {
   for (const ElementType type : kTypes) {
     for (const int64_t d : {2, 10, 32, 64, 80, 96, 300}) {
