@@ -453,8 +453,10 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
         }
         total += __shfl_xor_sync(kWholeWarp, total, 1);
         total += __shfl_xor_sync(kWholeWarp, total, 2);
+        // The keys may reach beyond the piece's, into cells that another block of threads adds to.
         const int64_t at = first / kCell + cell;
-        if (asked && t_ == 0 && at < n_text) shares[at] += total;
+        const bool own = at * kCell < piece.end && (at + 1) * kCell > piece.begin;
+        if (asked && own && t_ == 0 && at < n_text) shares[at] += total;
       }
     }
   }
@@ -493,6 +495,8 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
         for_channels(side, [&](int channel, float& v) { v = from[2 + channel]; });
       }
     }
+    // All lanes of a row have read what one of them writes in finish(), which comes at once where there are no keys.
+    if constexpr (kPurpose == Purpose::kOutput) __syncwarp();
   }
 
   // The greatest score before this call, until finish() leaves it.
