@@ -4,7 +4,7 @@
     mutants.py --texts
 
 --texts: only looks whether the sources still have each text, once. BUILD_DIR: a Ninja build with gpu_attention_test,
-gpu_kernels_test, gpu_backend_test and gpu_runtime_test in it. Each fault is a text of a source of the plugin and what takes its
+gpu_kernels_test, gpu_backend_test, gpu_runtime_test and gpu_races_test in it. Each fault is a text of a source of the plugin and what takes its
 place; the source is compiled with it and linked into the test. SOURCE: only the faults of these sources. Ends with status 1 if a fault is not found.
 """
 
@@ -25,7 +25,8 @@ UNITS = {**dict.fromkeys(("attention_tile.h", "attention_rows.h", "attention_nar
          "dequantize.h": (*OF_ROWS[1:], "dequantize_rows.cu"),
          "rotation.h": (*OF_ATTENTION[1:], "attend_in_chunks.cu", "representations.cu", "score_chunks.cu", "store_kv.cu")}  # which sources include a header
 ATTENTION, ROWS, BACKEND, RUNTIME = "gpu_attention_test", "gpu_kernels_test", "gpu_backend_test", "gpu_runtime_test"
-TESTS = (ATTENTION, ROWS, BACKEND, RUNTIME)
+RACES = "gpu_races_test"
+TESTS = (ATTENTION, ROWS, BACKEND, RUNTIME, RACES)
 # (what, source, the text, what takes its place, test)
 FAULTS = [
     ("no barrier between copies and their use", "attention_tile.h", "      wait_for_copies<Way::kAhead - 1>();\n      show_shared();",
@@ -249,15 +250,21 @@ FAULTS = [
     ("streams wait for the default one", "plugin.cc", "(out, cudaStreamNonBlocking)", "(out, 0)", RUNTIME),
     ("an old driver is said to be none", "plugin.cc", "out->driver_version == 0 ?", "out->driver_version >= 0 ?", RUNTIME),
     ("code that the driver compiles runs on one architecture only", "plugin.cc", "return intermediate ? here >= number :", "return", RUNTIME),
+    ("shares are added to cells of other works", "attention_tile.h", "asked && own && t_ == 0", "asked && t_ == 0", RACES),
+    ("a row's state is written before all have read it", "attention_tile.h", "Purpose::kOutput) __syncwarp();", "Purpose::kOutput) {}", RACES),
+    ("parts of queries are loaded before all lanes have stored theirs", "attend_in_chunks.cu",
+     "kWidth / 2 + pair, high);\n    }\n    __syncwarp();", "kWidth / 2 + pair, high);\n    }", RACES),
     ("what rounding takes off an angle is lost", "rotation.h", "(rest + (position.high", "(0.0f * rest + (position.high", ROWS),
 ]
 
 
 def commands(build):
-    """The compile command of each source of the emulated plugin, and the link command of each test."""
-    compiling = {pathlib.Path(c["file"]).name: c["command"]
-                 for c in json.loads((build / "compile_commands.json").read_text())
-                 if "/quire_kernels_cuda_emulated.dir/" in c["command"]}
+    """The compile command of each source of the emulated plugin, by whether it tells of its accesses, and the link command of each test."""
+    compiling = {True: {}, False: {}}
+    for c in json.loads((build / "compile_commands.json").read_text()):
+        for tells, of in (True, "/quire_kernels_cuda_told.dir/"), (False, "/quire_kernels_cuda_emulated.dir/"):
+            if of in c["command"]:
+                compiling[tells][pathlib.Path(c["file"]).name] = c["command"]
     linking = {}
     for test in TESTS:
         out = subprocess.run(["ninja", "-C", build, "-t", "commands", test], check=True, capture_output=True, text=True)
@@ -273,7 +280,7 @@ def is_found(build, folder, fault, compiling, linking):
     mutant.write_text((KERNELS / name).read_text().replace(text, other))
     made = []
     for unit in UNITS.get(name, (name,)):
-        compile_ = shlex.split(compiling[unit])
+        compile_ = shlex.split(compiling[test == RACES][unit])
         compile_ = [str(mutant) if a.endswith("/" + name) else a for a in compile_]
         compiler = next(i for i, a in enumerate(compile_) if "++" in pathlib.Path(a).name)
         compile_.insert(compiler + 1, f"-I{folder}")  # before the true header's folder
@@ -285,7 +292,8 @@ def is_found(build, folder, fault, compiling, linking):
     subprocess.run([*link[:1], *made, *link[1:]], cwd=build, check=True)
     mutant.unlink()
     try:
-        run = subprocess.run([program, "--gtest_brief=1"], capture_output=True, timeout=600)
+        orders = ["--gtest_filter=*/Forward"] if test == RACES else []  # races do not hang on them
+        run = subprocess.run([program, "--gtest_brief=1", *orders], capture_output=True, timeout=600)
     except subprocess.TimeoutExpired:
         return True
     return run.returncode != 0

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <map>
@@ -10,6 +11,8 @@
 #include <new>
 #include <random>
 #include <thread>
+
+#include "tests/gpu/emulation/races.h"
 
 namespace quire::emulation {
 
@@ -61,11 +64,12 @@ struct Thread {
   bool may_begin = false;                     // products: since begin_products(), until some are waited for
   bool shown = true;                          // to products: what it copied
   int n_products = 0;
+  unsigned barriers = 0, meetings = 0;  // of Moment
 };
 
 class Block {
  public:
-  Block(Index3 grid, Index3 size, size_t shared_bytes, const std::function<void()>& body);
+  Block(Index3 grid, Index3 size, size_t shared_bytes, const std::function<void()>& body, LaunchHistory& history);
   // Throws Fault.
   void run(Index3 index, std::mt19937_64& random);
 
@@ -79,6 +83,9 @@ class Block {
   const Slots& meet(unsigned mask, const void* value, size_t bytes, const char* name,
                     const std::function<void(Slots&, unsigned)>& finish);
   [[noreturn]] void fail(const char* what, const char* more = "");
+  void accessed(const void* memory, size_t bytes, Access access);
+  // The first product of a launch. Its operands are kept in memory that is not the device's.
+  void begin_product() { has_products_ = true; }
 
  private:
   int warp() const { return current_->number / kWarp; }
@@ -105,9 +112,12 @@ class Block {
   int n_live_ = 0;
   uint64_t progress_ = 0;  // grows with all that lets some thread go on
   std::string fault_;
+  std::vector<ByteHistory> shared_history_;  // by byte, where accesses are told
+  LaunchHistory& launch_history_;
+  bool has_products_ = false;
 };
 
-Block::Block(Index3 grid, Index3 size, size_t shared_bytes, const std::function<void()>& body)
+Block::Block(Index3 grid, Index3 size, size_t shared_bytes, const std::function<void()>& body, LaunchHistory& history)
     : grid_(grid),
       size_(size),
       kernel_(body),
@@ -115,7 +125,9 @@ Block::Block(Index3 grid, Index3 size, size_t shared_bytes, const std::function<
       threads_(size.x * size.y * size.z),
       order_(threads_.size()),
       shared_bytes_(shared_bytes),
-      shared_(new (kSharedAlignment) unsigned char[shared_bytes]) {
+      shared_(new (kSharedAlignment) unsigned char[shared_bytes]),
+      shared_history_(accesses_are_told() ? shared_bytes : 0),
+      launch_history_(history) {
   const size_t n_warps = (threads_.size() + kWarp - 1) / kWarp;
   meetings_.resize(n_warps * kWarp);
   ended_.resize(n_warps);
@@ -184,6 +196,7 @@ void Block::run(Index3 index, std::mt19937_64& random) {
   for (Barrier& b : barriers_) b.n_waiting = 0;
   for (Meeting& m : meetings_) m.lanes = 0;
   std::memset(shared_.get(), 0xff, shared_bytes_);
+  std::ranges::fill(shared_history_, ByteHistory());
   for (Thread& thread : threads_) {
     thread.open.clear();
     thread.committed.clear();
@@ -193,6 +206,7 @@ void Block::run(Index3 index, std::mt19937_64& random) {
     thread.may_begin = false;
     thread.shown = true;
     thread.n_products = 0;
+    thread.barriers = thread.meetings = 0;
     thread.fiber.start(body_);
   }
   const bool ahead = launch_options.schedule == Schedule::kAhead || launch_options.schedule == Schedule::kAheadReverse;
@@ -216,6 +230,7 @@ void Block::barrier(int id, int count) {
   const unsigned generation = b.generation;
   ++b.n_waiting;
   ++progress_;
+  if (count == 0) ++current_->barriers;
   while (b.generation == generation) {
     if (b.n_waiting >= (count > 0 ? count : n_live_)) {  // threads that have ended are not waited for
       b.n_waiting = 0;
@@ -243,6 +258,7 @@ const Slots& Block::meet(unsigned mask, const void* value, size_t bytes, const c
   if (bytes > 0) std::memcpy(slots.bytes[own_lane], value, bytes);
   m.lanes |= 1u << own_lane;
   ++progress_;
+  if (mask == kAllLanes && std::strcmp(name, "__syncwarp") == 0) ++self.meetings;
   while (m.generation == generation) {
     if (((m.lanes | ended_[own_warp]) & mask) == mask) {
       if (finish) finish(slots, m.lanes);
@@ -256,6 +272,34 @@ const Slots& Block::meet(unsigned mask, const void* value, size_t bytes, const c
   return slots;
 }
 
+void Block::accessed(const void* memory, size_t bytes, Access access) {
+  const auto is_in = [&](const void* begin, size_t n) {
+    return reinterpret_cast<uintptr_t>(memory) - reinterpret_cast<uintptr_t>(begin) < n;
+  };
+  const bool is_shared = is_in(shared_.get(), shared_bytes_);
+  const bool is_own =
+      current_->fiber.has_on_stack(memory) || is_in(meetings_.data(), meetings_.size() * sizeof(Meeting));
+  if (!is_shared && (is_own || has_products_)) return;
+  const auto* const first = static_cast<const unsigned char*>(memory);
+  const Moment now{index_.x + grid_.x * (index_.y + grid_.y * index_.z), current_->number, current_->barriers,
+                   current_->meetings};
+  for (size_t i = 0; i < bytes; ++i) {
+    const auto at = static_cast<size_t>(first + i - shared_.get());
+    Moment other;
+    if (!(is_shared ? shared_history_[at].races(now, access, other)
+                    : launch_history_.races(first + i, now, access, other))) {
+      continue;
+    }
+    static thread_local char text[128];
+    if (is_shared) {
+      std::snprintf(text, sizeof text, "a race with thread %d: byte %zu of shared memory", other.thread, at);
+    } else {
+      std::snprintf(text, sizeof text, "a race with thread %d of block %u", other.thread, other.block);
+    }
+    fail(text);
+  }
+}
+
 // ---- launches
 
 void set_launch_options(const LaunchOptions& options) { launch_options = options; }
@@ -265,9 +309,10 @@ void launch(Index3 grid, Index3 block, size_t shared_bytes, const std::function<
   std::atomic<unsigned> next = 0;
   std::mutex mutex;
   std::exception_ptr fault;
+  LaunchHistory history;
   const auto work = [&] {
     try {
-      Block runner(grid, block, shared_bytes, body);
+      Block runner(grid, block, shared_bytes, body, history);
       std::mt19937_64 random(launch_options.seed);
       for (unsigned i; (i = next++) < total;) {
         runner.run({i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)}, random);
@@ -303,11 +348,17 @@ const Slots& meet(unsigned mask, const void* value, size_t bytes, const char* na
   return running->meet(mask, value, bytes, name, finish);
 }
 
+void accessed(const void* memory, size_t bytes, Access access) {
+  if (running != nullptr && accesses_are_told()) running->accessed(memory, bytes, access);
+}
+
 void copy_async(void* target, const void* source, int bytes, bool whole) {
   const auto misaligned = [&](const void* p) {
     return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes) != 0;
   };
   if (misaligned(target) || (whole && misaligned(source))) fail("a misaligned asynchronous copy");
+  accessed(target, static_cast<size_t>(bytes), Access::kWrite);
+  if (whole) accessed(source, static_cast<size_t>(bytes), Access::kRead);
   std::memset(target, 0xff, static_cast<size_t>(bytes));
   running->thread().open.push_back({target, source, bytes, whole});
 }
@@ -323,6 +374,7 @@ void wait_for_copies(size_t but_the_last) {
   while (self.committed.size() > but_the_last) {
     if (!self.committed.front().empty()) self.shown = false;
     for (const Copy& copy : self.committed.front()) {
+      accessed(copy.target, static_cast<size_t>(copy.bytes), Access::kWrite);
       if (copy.whole) {
         std::memcpy(copy.target, copy.source, static_cast<size_t>(copy.bytes));
       } else {
@@ -337,6 +389,7 @@ void begin_products() { running->thread().may_begin = true; }
 
 void begin_product(float* sums, size_t n, std::function<void(float*)> add) {
   Thread& self = running->thread();
+  running->begin_product();
   if (!self.may_begin) fail("a product that begin_products() does not precede");
   if (!self.shown) fail("a product of what was not shown to products");
   if (!self.sums.contains(sums)) {

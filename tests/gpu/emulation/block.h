@@ -7,7 +7,8 @@
 // - Threads run in the order of the schedule. Each order is one that a GPU may take.
 // - Lanes of a warp that meet in different collectives, a shuffle from a lane that takes no part, misaligned copies,
 //   copies that nobody waits for, and barriers that some threads never reach end the launch with an error.
-// What it cannot show: faults of the memory model (missing fences), wrong text of inline PTX, speed.
+// - Code that is compiled with -fsanitize=thread may have no races, whether or not an order shows them (races.h).
+// What it cannot show: missing fences between blocks, wrong text of inline PTX, speed.
 #pragma once
 
 #include <cstddef>

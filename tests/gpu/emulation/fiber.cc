@@ -131,6 +131,11 @@ void Fiber::resume() {
 
 void Fiber::yield() { leave(false); }
 
+bool Fiber::has_on_stack(const void* p) const {
+  const auto at = reinterpret_cast<uintptr_t>(p), begin = reinterpret_cast<uintptr_t>(stack_.get());
+  return at >= begin && at - begin < kStackBytes;
+}
+
 void Fiber::leave([[maybe_unused]] bool for_good) {
 #if defined(QUIRE_EMULATION_ASAN)
   void* frames = nullptr;

@@ -27,6 +27,7 @@ class Fiber {
   // Of the fiber that runs: back to who called resume().
   void yield();
   bool ended() const { return ended_; }
+  bool has_on_stack(const void* p) const;
 
  private:
   static void enter();
