@@ -28,7 +28,8 @@ __device__ __forceinline__ Position split_position(double position) {
 // the greatest of the products are dropped, exactly; so nothing here needs double precision, which many devices have
 // little of.
 __device__ __forceinline__ float part_of_turn(Turns turns, Position position) {
-  const float product = position.high * turns.high;
+  // Rounded, whatever it is used for: fused with the subtraction below, it would have `rest` twice.
+  const float product = __fmul_rn(position.high, turns.high);
   const float rest = fmaf(position.high, turns.high, -product);  // what rounding took from it
   return product - rintf(product) + (rest + (position.high * turns.low + position.low * turns.high));
 }

@@ -142,6 +142,7 @@ inline int __dp4a(int a, int b, int sum) {
   for (int i = 0; i < 32; i += 8) sum += static_cast<int8_t>(a >> i) * static_cast<int8_t>(b >> i);
   return sum;
 }
+inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float rsqrtf(float v) { return 1.0f / std::sqrt(v); }
 inline void sincospif(float v, float* sine, float* cosine) {
