@@ -61,10 +61,10 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
     if constexpr (kPurpose == Purpose::kShares) {
       if (place_of(n_rows_ - 1) < cells_->first_row) return;  // the whole block
     }
-    if constexpr (Way::kKeepsQueries) load_queries();
-    begin();
     KeyBlock next = first_block(work_.first_piece), now = next;
     for (int stage = 0; stage < Way::kAhead; ++stage) load_ahead(next, stage);
+    if constexpr (Way::kKeepsQueries) load_queries();  // while keys are on their way
+    begin();
     int stage = 0;
     bool begins = true;  // its piece
     while (now.piece < work_.end_piece) {
@@ -123,30 +123,52 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
 
   // Queries of other types are converted, which no asynchronous copy does.
   __device__ void load_queries() {
-    constexpr int kPairs = kWidth / 2;
-    for (int i = thread_; i < Way::kRows * kPairs; i += Way::kThreads) {
-      const int row = i / kPairs, pair = i % kPairs, at = row * kRow + pair;
-      from_float(query_at(row, 0, pair), shared_.queries[at]);
-      from_float(query_at(row, 1, pair), shared_.queries[at + kPairs]);
-      if constexpr (kByKeys) {  // rows that are not there are not turned
-        from_float(0.0f, shared_.turned[at]);
-        from_float(0.0f, shared_.turned[at + kPairs]);
+    if constexpr (kByKeys) {  // rows that are not there are not turned
+      for (int i = 4 * thread_; i < Way::kRows * kRow; i += 4 * Way::kThreads) store_8(shared_.turned + i, uint2{0, 0});
+    }
+    with_queries([&](auto type) { load_queries_of<decltype(type)>(); });
+  }
+  // Several pairs of a thread are on their way at a time.
+  template <typename In>
+  __device__ __forceinline__ void load_queries_of() {
+    constexpr int kPairs = kWidth / 2, kAll = Way::kRows * kPairs, kAtOnce = kByKeys ? 2 : 4;
+    static_assert(kAll % (kAtOnce * Way::kThreads) == 0);
+    const int end = kByKeys ? n_rows_ * kPairs : kAll;
+    QUIRE_ROLLED for (int begin = thread_; begin < end; begin += kAtOnce * Way::kThreads) {
+      float of[kAtOnce][2];
+      QUIRE_UNROLL for (int j = 0; j < kAtOnce; ++j) {
+        const int i = begin + j * Way::kThreads;
+        const In* const from = queries_of_row<In>(i / kPairs);
+        QUIRE_UNROLL for (int side = 0; side < 2; ++side) of[j][side] = query_at(from, side, i % kPairs);
+      }
+      QUIRE_UNROLL for (int j = 0; j < kAtOnce; ++j) {
+        const int i = begin + j * Way::kThreads, at = i / kPairs * kRow + i % kPairs;
+        from_float(of[j][0], shared_.queries[at]);
+        from_float(of[j][1], shared_.queries[at + kPairs]);
       }
     }
   }
-  // A row of the block: the first element of a pair, or the second. 0 where there is none.
-  __device__ __forceinline__ float query_at(int in_block, int side, int pair) const {
-    const int row = first_row() + in_block;
-    if (row >= n_rows_ || pair >= half_) return 0;
-    const int64_t at = place_of(row) * args_.queries.stride + head_of(row) * 2 * half_ + side * half_ + pair;
-    if (args_.queries.type == ElementType::kF32) return static_cast<const float*>(args_.queries.data)[at];
-    if (args_.queries.type == ElementType::kBF16) return to_float(static_cast<const bf16*>(args_.queries.data)[at]);
-    return to_float(static_cast<const f16*>(args_.queries.data)[at]);
+  // use(In()) with the type of the queries.
+  template <typename Use>
+  __device__ __forceinline__ void with_queries(const Use& use) const {
+    if (args_.queries.type == ElementType::kF32) {
+      use(float());
+    } else if (args_.queries.type == ElementType::kBF16) {
+      use(bf16());
+    } else {
+      use(f16());
+    }
   }
-  // Two neighbouring pairs of a row: their first elements, or their second ones.
-  __device__ __forceinline__ unsigned two_queries(int in_block, int side, int pair) const {
-    if constexpr (Way::kKeepsQueries) return load_4(shared_.queries + in_block * kRow + side * (kWidth / 2) + pair);
-    return pack(query_at(in_block, side, pair), query_at(in_block, side, pair + 1), T());
+  // Of a row of the block that is not there the tile's last one.
+  template <typename In>
+  __device__ __forceinline__ const In* queries_of_row(int in_block) const {
+    const int wanted = first_row() + in_block, row = wanted < n_rows_ ? wanted : n_rows_ - 1;
+    return static_cast<const In*>(args_.queries.data) + place_of(row) * args_.queries.stride + head_of(row) * 2 * half_;
+  }
+  // The first element of a pair, or the second; 0 where a head is narrower.
+  template <typename In>
+  __device__ __forceinline__ float query_at(const In* row, int side, int pair) const {
+    return kPlain || pair < half_ ? to_float(row[side * half_ + pair]) : 0.0f;
   }
 
   // Begins to load the next block of keys and values, and goes one further. Where there is none, the group is empty.
@@ -251,8 +273,19 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
     const Position position = split_position(to_span ? position_of(first_row() + row, span)
                                                      : distance_of(first_row() + row, piece, span, shared_.rank));
     __syncwarp();  // the last piece's were read
-    QUIRE_UNROLL_BY(kPairsAtOnce) for (int pair = lane_of_warp() % 2 * 2; pair < kWidth / 2; pair += 4) {
-      turn_two_pairs(row, pair, position);
+    const auto turn_row = [&](const auto& two_of) {
+      QUIRE_UNROLL_BY(kPairsAtOnce) for (int pair = lane_of_warp() % 2 * 2; pair < kWidth / 2; pair += 4) {
+        turn_two_pairs(row, pair, position, two_of(0, pair), two_of(1, pair));
+      }
+    };
+    if constexpr (Way::kKeepsQueries) {
+      turn_row([&](int side, int pair) { return kept_queries(row, side, pair); });
+    } else {
+      with_queries([&](auto type) {
+        const auto* const from = queries_of_row<decltype(type)>(row);
+        turn_row(
+            [&](int side, int pair) { return pack(query_at(from, side, pair), query_at(from, side, pair + 1), T()); });
+      });
     }
     __syncwarp();
   }
@@ -261,14 +294,18 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
   __device__ __forceinline__ void turn_queries_together(const AttentionPiece& piece, const AttentionSpan& span) {
     constexpr int kTwos = kWidth / 4;  // of a row
     for (int i = thread_; i < n_rows_ * kTwos; i += Way::kThreads) {
-      const int row = i / kTwos;
-      turn_two_pairs(row, i % kTwos * 2, split_position(distance_of(row, piece, span, shared_.rank)));
+      const int row = i / kTwos, pair = i % kTwos * 2;
+      turn_two_pairs(row, pair, split_position(distance_of(row, piece, span, shared_.rank)), kept_queries(row, 0, pair),
+                     kept_queries(row, 1, pair));
     }
   }
-  // Of a row of the block, pairs `pair` and the next one.
-  __device__ __forceinline__ void turn_two_pairs(int row, int pair, Position position) {
+  // Of a row of the block two neighbouring pairs: their first elements, or their second ones.
+  __device__ __forceinline__ unsigned kept_queries(int row, int side, int pair) const {
+    return load_4(shared_.queries + row * kRow + side * (kWidth / 2) + pair);
+  }
+  __device__ __forceinline__ void turn_two_pairs(int row, int pair, Position position, unsigned first,
+                                                 unsigned second) {
     T* const to = shared_.turned + row * kRow + pair;
-    unsigned first = two_queries(row, 0, pair), second = two_queries(row, 1, pair);
     turn(first, second, angle_of(pair, position), angle_of(pair + 1, position));
     store_4(to, first);
     store_4(to + kWidth / 2, second);
