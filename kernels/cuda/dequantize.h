@@ -201,7 +201,10 @@ struct Codes<ElementType::kQ6_K> {
       to[i] = (codes[i] >> 4 * v & kLowNibbles) | (high[i] >> 2 * (run + 2 * v) & kLowPairs) << 4;
     }
   }
-  __device__ __forceinline__ VectorScale scale_of(int v) const { return {d * static_cast<float>(scales[v]), 0}; }
+  // v may be known at run time alone, and registers have no index.
+  __device__ __forceinline__ VectorScale scale_of(int v) const {
+    return {d * static_cast<float>(v == 0 ? scales[0] : scales[1]), 0};
+  }
 };
 
 // The weights of a vector.

@@ -21,7 +21,9 @@ __global__ void __launch_bounds__(kThreads) store_kv_kernel(StoreKv args) {
   const int head = i / half, pair = i % half;
   Kv* const to_key = record + (int64_t{2} * head * chunk + offset) * d + pair;
   Kv* const to_value = to_key + chunk * d;
+  // All are on their way before the first is written, which might be to the memory of another one.
   const float a = to_float(keys[head * d + pair]), b = to_float(keys[head * d + half + pair]);
+  const In value = values[head * d + pair], other_value = values[head * d + half + pair];
   Angle angle{1, 0};
   if (args.stored_div > 0) {
     const int position = stored_position(offset, args.stored_div);
@@ -29,8 +31,8 @@ __global__ void __launch_bounds__(kThreads) store_kv_kernel(StoreKv args) {
   }
   from_float(a * angle.cosine - b * angle.sine, to_key[0]);
   from_float(b * angle.cosine + a * angle.sine, to_key[half]);
-  from_float(to_float(values[head * d + pair]), to_value[0]);
-  from_float(to_float(values[head * d + half + pair]), to_value[half]);
+  from_float(to_float(value), to_value[0]);
+  from_float(to_float(other_value), to_value[half]);
 }
 
 template <typename Kv>

@@ -15,8 +15,9 @@ import tempfile
 
 RELEASED = ["80", "90a", "120"]
 IN_REGISTERS = {"attend_in_chunks.cu", "attention.cu", "attention_by_keys.cu", "attention_by_warpgroups.cu", "attention_by_warps.cu",
-                "attention_shares.cu", "dequantize_rows.cu", "matmul_rows.cu", "matmul_rows_quantized.cu",
-                "rank_logits.cu"}
+                "attention_shares.cu", "choose_chunks.cu", "dequantize_rows.cu", "elementwise.cu", "gather.cu", "list_chosen.cu",
+                "matmul_rows.cu", "matmul_rows_quantized.cu", "narrow_kv.cu", "rank_logits.cu", "representations.cu", "rms_norm.cu",
+                "store_kv.cu"}
 MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
