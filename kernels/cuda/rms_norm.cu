@@ -1,5 +1,5 @@
-// RMS normalisation of rows: a block per row, which is read twice; the second time it comes from the cache. Few rows
-// have larger blocks, so that all of a row is on its way at once.
+// RMS normalisation of rows: a block per row. Few rows have larger blocks, so that all of a row is on its way at once,
+// with its weights. What a thread cannot keep is read twice; the second time it comes from the cache.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/types.h"
 
@@ -10,6 +10,34 @@ constexpr int kThreads = 256;
 constexpr int kThreadsOfFew = 1024;
 constexpr int64_t kFew = 64;  // rows
 
+// The first elements j of a thread, every kThreads-th one, and their weights. Weights come from far away, as all others
+// of the model have been read since; so they are asked for together, before anything is waited for.
+template <int kHeld, int kThreads>
+struct Held {
+  float values[kHeld], weights[kHeld];
+
+  template <typename In>
+  __device__ __forceinline__ Held(const In* row, const float* weight, int first, int64_t width) {
+    QUIRE_UNROLL for (int e = 0; e < kHeld; ++e) {
+      const int j = first + e * kThreads;
+      values[e] = j < width ? to_float(row[j]) : 0.0f;
+      weights[e] = j < width ? weight[j] : 0.0f;
+    }
+  }
+  __device__ __forceinline__ float sum_of_squares() const {
+    float sum = 0;
+    QUIRE_UNROLL for (int e = 0; e < kHeld; ++e) sum += values[e] * values[e];
+    return sum;
+  }
+  template <typename Out>
+  __device__ __forceinline__ void write(float factor, int first, int64_t width, Out* to) const {
+    QUIRE_UNROLL for (int e = 0; e < kHeld; ++e) {
+      const int j = first + e * kThreads;
+      if (j < width) from_float(values[e] * factor * weights[e], to[j]);
+    }
+  }
+};
+
 template <int kThreads, typename In, typename Out>
 __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const In* x, int64_t x_stride, const float* weight,
                                                             float eps, int64_t width, Out* out, int64_t out_stride) {
@@ -17,8 +45,12 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const In* x, int64_t
   float* const sums = reinterpret_cast<float*>(shared);  // of the warps
   const In* const row = x + blockIdx.x * x_stride;
   Out* const to = out + blockIdx.x * out_stride;
-  float sum = 0;
-  QUIRE_UNROLL_BY(4) for (int64_t j = threadIdx.x; j < width; j += kThreads) {
+  const int thread = static_cast<int>(threadIdx.x);
+  constexpr int kHeld = kThreads == kThreadsOfFew ? 8 : 4;
+  constexpr int64_t kOthers = int64_t{kHeld} * kThreads;
+  const Held<kHeld, kThreads> held(row, weight, thread, width);
+  float sum = held.sum_of_squares();
+  QUIRE_UNROLL_BY(4) for (int64_t j = kOthers + thread; j < width; j += kThreads) {
     const float v = to_float(row[j]);
     sum += v * v;
   }
@@ -29,7 +61,8 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const In* x, int64_t
   for (int w = 0; w < kThreads / kWarpSize; ++w) sum += sums[w];
   const float factor = rsqrtf(sum / static_cast<float>(width) + eps);
   // Element j is read and written by one thread, so out may be x.
-  QUIRE_UNROLL_BY(4) for (int64_t j = threadIdx.x; j < width; j += kThreads) {
+  held.write(factor, thread, width, to);
+  QUIRE_UNROLL_BY(4) for (int64_t j = kOthers + thread; j < width; j += kThreads) {
     from_float(to_float(row[j]) * factor * weight[j], to[j]);
   }
 }
@@ -41,13 +74,17 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t head = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarpSize) + warp_of_block();
   if (head >= n_heads) return;  // a whole warp
   T* const at = x + head / heads * stride + head % heads * head_dim;
-  float sum = 0;
-  for (int j = lane_of_warp(); j < head_dim; j += kWarpSize) {
+  constexpr int kHeld = 4, kOthers = kHeld * kWarpSize;
+  const int lane = lane_of_warp();
+  const Held<kHeld, kWarpSize> held(at, weight, lane, head_dim);
+  float sum = held.sum_of_squares();
+  for (int j = kOthers + lane; j < head_dim; j += kWarpSize) {
     const float v = to_float(at[j]);
     sum += v * v;
   }
   const float factor = rsqrtf(warp_sum(sum) / static_cast<float>(head_dim) + eps);
-  for (int j = lane_of_warp(); j < head_dim; j += kWarpSize) from_float(to_float(at[j]) * factor * weight[j], at[j]);
+  held.write(factor, lane, head_dim, at);
+  for (int j = kOthers + lane; j < head_dim; j += kWarpSize) from_float(to_float(at[j]) * factor * weight[j], at[j]);
 }
 
 }  // namespace

@@ -24,14 +24,15 @@ class RowKernels : public OnEverySchedule {
 };
 INSTANTIATE_TEST_SUITE_P(Orders, RowKernels, kSchedules, schedule_name);
 
-// Few rows, which have blocks of 1,024 threads, and more, which have smaller ones; wider than a block.
+// Few rows, which have blocks of 1,024 threads, and more, which have smaller ones; wider than a block, and than what
+// its threads keep.
 TEST_P(RowKernels, NormaliseRows) {
   struct Shape {
     int64_t n, width, stride;
   };
   for (const ElementType in : kFloatTypes) {
     for (const ElementType out : kFloatTypes) {
-      for (const auto& [n, width, stride] : {Shape{3, 1333, 1340}, {65, 333, 340}}) {
+      for (const auto& [n, width, stride] : {Shape{3, 1333, 1340}, {65, 333, 340}, {1, 9300, 9304}, {65, 1333, 1340}}) {
         Elements x = random_elements(random_, in, n * stride, 3), y = random_elements(random_, out, n * stride);
         const Elements before = y;
         Shared<float> weight(static_cast<size_t>(width));
@@ -73,11 +74,12 @@ TEST_P(RowKernels, ScaleRowsAndWriteOneToAll) {
 }
 
 TEST_P(RowKernels, NormaliseHeads) {
-  for (const ElementType type : kFloatTypes) {
-    const int64_t n = 5, heads = 3, head_dim = 48, stride = 150;
+  for (const auto& [type, head_dim] :
+       {std::pair(ElementType::kF32, 48), {ElementType::kBF16, 48}, {ElementType::kF16, 150}}) {
+    const int64_t n = 5, heads = 3, stride = heads * head_dim + 6;
     Elements x = random_elements(random_, type, n * stride, 2);
     const Elements before = x;
-    Shared<float> weight(head_dim);
+    Shared<float> weight(static_cast<size_t>(head_dim));
     for (float& w : weight) w = std::uniform_real_distribution<float>(0.5f, 2)(random_);
     ASSERT_EQ(run(&cuda::DeviceApi::head_norm, x.rows(stride), weight.data(), 1e-6f, n, heads, head_dim), 0);
     for (int64_t r = 0; r < n; ++r) {
