@@ -10,11 +10,15 @@ namespace {
 constexpr int kMostOfWarp = 1024;  // chunks
 constexpr int kManyWarps = 8;
 
-// Of the whole block, in all threads. `shared`: [kWarps] of the type.
+// Of the whole block, in all threads. `shared`: [kWarps] of the type. Whole numbers are added.
 template <int kWarps, typename T, typename Combine>
 __device__ __forceinline__ T over_block(T value, T* shared, const Combine& combine) {
-  QUIRE_UNROLL for (int by = kWarpSize / 2; by > 0; by /= 2) {
-    value = combine(value, __shfl_xor_sync(kWholeWarp, value, by));
+  if constexpr (std::is_same_v<T, int>) {
+    value = __reduce_add_sync(kWholeWarp, value);
+  } else {
+    QUIRE_UNROLL for (int by = kWarpSize / 2; by > 0; by /= 2) {
+      value = combine(value, __shfl_xor_sync(kWholeWarp, value, by));
+    }
   }
   if constexpr (kWarps == 1) return value;
   if (lane_of_warp() == 0) shared[warp_of_block()] = value;
@@ -110,17 +114,31 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) choose_chunks_kernel(Choose
   int64_t place = args.first_forced ? 1 : 0;
   if (thread == 0 && args.first_forced) take(0, 0);
   for (int64_t b = thread; b < args.n_last; b += kThreads) take(n - 1 - b, own - b);
-  // The greatest number that n_free scores reach.
+  // As they are looked at up to 33 times, a thread keeps most of its scores, often all; 0: there is none.
+  constexpr int kKept = kWarps == 1 ? kMostOfWarp / kThreads : 16;
+  unsigned kept[kKept];
+  QUIRE_UNROLL for (int e = 0; e < kKept; ++e) {
+    const int64_t c = begin + e * kThreads + thread;
+    kept[e] = c < end ? ordered(scores[c]) : 0;
+  }
+  const auto count = [&](const auto& counts_too) {
+    int n = 0;
+    QUIRE_UNROLL for (int e = 0; e < kKept; ++e) n += counts_too(kept[e]) ? 1 : 0;
+    for (int64_t c = begin + kKept * kThreads + thread; c < end; c += kThreads) {
+      n += counts_too(ordered(scores[c])) ? 1 : 0;
+    }
+    return over_block<kWarps>(n, counts, Add());
+  };
+  // A number that n_free scores reach: the greatest one, where more reach it than that.
   unsigned limit = 0;
   for (int bit = 31; bit >= 0; --bit) {
     const unsigned tried = limit | 1u << bit;
-    int reached = 0;
-    for (int64_t c = begin + thread; c < end; c += kThreads) reached += ordered(scores[c]) >= tried ? 1 : 0;
-    if (over_block<kWarps>(reached, counts, Add()) >= n_free) limit = tried;
+    const int reached = count([&](unsigned score) { return score >= tried; });
+    if (reached >= n_free) limit = tried;
+    if (reached == n_free) break;
   }
-  int above = 0;
-  for (int64_t c = begin + thread; c < end; c += kThreads) above += ordered(scores[c]) > limit ? 1 : 0;
-  int equal = n_free - over_block<kWarps>(above, counts, Add());  // so many equal ones are still to be taken
+  // So many equal ones are still to be taken.
+  int equal = n_free - count([&](unsigned score) { return score > limit; });
   for (int64_t at = begin; at < end; at += kThreads) {
     const int64_t c = at + thread;
     const unsigned score = c < end ? ordered(scores[c]) : 0;

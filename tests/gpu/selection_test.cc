@@ -163,12 +163,13 @@ std::vector<int32_t> expected_choice(const cuda::ChooseChunks& args, int64_t i, 
 }
 
 TEST_P(SelectionKernels, ChooseChunks) {
-  for (int trial = 0; trial < 12; ++trial) {
+  for (int trial = 0; trial < 15; ++trial) {
     SCOPED_TRACE(trial);
+    const bool all_differ = trial > 12, many = trial == 13;  // more than the threads of a block keep
     cuda::ChooseChunks args;
     args.chunk = kChunk;
     args.n = 3;
-    const int64_t first = trial % 3 == 0 ? between(10, 110) : between(1000, 24000);
+    const int64_t first = trial % 3 == 0 ? between(10, 110) : many ? between(70000, 80000) : between(1000, 24000);
     args.first_row = trial % 2 == 0 ? 0 : between(1, 10);
     const Shared<int64_t> first_query{first - args.first_row};
     args.first_query = first_query.data();
@@ -183,10 +184,13 @@ TEST_P(SelectionKernels, ChooseChunks) {
     args.width = args.count;
     if (args.one_in > 0) args.width = std::max(args.width, (last / kChunk + 1) / args.one_in);
     args.width = std::min(args.width, last / kChunk + 1);
-    // Few different scores, so that many are equal; some are of chunks that nobody is shown.
+    // Most trials have few different scores, so that many are equal; some are of chunks that nobody is shown.
     Shared<float> scores(static_cast<size_t>(args.n * args.n_query_heads * args.n_chunks));
     const int64_t greatest = trial % 2 == 0 ? 3 : -1;  // of some trials all scores are negative
-    for (float& s : scores) s = between(0, 9) == 0 ? -INFINITY : static_cast<float>(greatest - between(0, 6)) * 0.25f;
+    for (float& s : scores) {
+      const int64_t below = all_differ ? between(0, int64_t{1} << 22) : between(0, 6);
+      s = between(0, 9) == 0 ? -INFINITY : static_cast<float>(greatest - below) * 0.25f;
+    }
     const Shared<float> given = scores;
     Shared<int32_t> chosen(static_cast<size_t>(args.n * args.n_query_heads * args.width), -7);
     // Some may be those that are always taken, or the query's own and later ones.
