@@ -106,6 +106,9 @@ TEST(Races, AreNotThoseOfAtomicOperations) {
 }
 
 TEST(Races, AreThoseOfCopiesAndVectorsToo) {
+#if defined(__clang__)
+  GTEST_SKIP() << "clang does not tell of memcpy()";
+#endif
   alignas(16) const float source[4] = {1, 2, 3, 4};
   const auto copy = [&](bool wait, float* shared) {
     if (threadIdx.x == 0) cuda::copy_16_async(shared, source, true);
@@ -122,7 +125,7 @@ TEST(Races, AreThoseOfCopiesAndVectorsToo) {
   EXPECT_THAT(fault_of(64, [&](float* shared) { copy(false, shared); }), kIsRace);
   EXPECT_THAT(fault_of(64,
                        [&](float* shared) {
-                         alignas(16) const float own[4] = {};
+                         alignas(16) const float own[4] = {1, 2, 3, static_cast<float>(threadIdx.x)};
                          cuda::load_16(shared + threadIdx.x % 4 * 4, own);
                        }),
               kIsRace);
