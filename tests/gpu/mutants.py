@@ -157,6 +157,8 @@ FAULTS = [
     ("all chunks of equal score are taken", "choose_chunks.cu", "score == limit && of_equal.before < equal", "score == limit", ROWS),
     ("chunks of later rounds take the places of earlier ones", "choose_chunks.cu", "    place += of_taken.all;\n", "", ROWS),
     ("negative scores are in the wrong order", "choose_chunks.cu", "? ~bits :", "? bits ^ 0x80000000u :", ROWS),
+    ("chunks beyond those that a block keeps are not counted", "choose_chunks.cu", "kKept * kThreads + thread; c < end;",
+     "kKept * kThreads + thread; c < 0;", ROWS),
     ("a choice of many warps is of one", "choose_chunks.cu", "for (int w = 1; w < kWarps; ++w) value", "for (int w = 1; w < 1; ++w) value",
      ROWS),
     ("a channel's scale is that of one warp's keys", "narrow_kv.cu", "w < kWarps; ++w) own[c]", "w < 1; ++w) own[c]", ROWS),
