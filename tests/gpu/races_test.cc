@@ -14,7 +14,7 @@ namespace {
 using cuda::kWholeWarp;
 using testing::HasSubstr;
 
-// Message of the fault that a kernel of two blocks ends with; empty: none.
+// Message of the fault that a kernel ends with; empty: none.
 std::string fault_of(unsigned n_threads, const std::function<void(float* shared)>& kernel, unsigned n_blocks = 1) {
   emulation::set_launch_options({});
   try {
