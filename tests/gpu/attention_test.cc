@@ -143,13 +143,7 @@ INSTANTIATE_TEST_SUITE_P(Orders, CudaAttentionKernel, kSchedules, schedule_name)
 void expect_near(const std::vector<float>& actual, const std::vector<double>& expected, const Shape& shape,
                  double logits = 1) {
   const double tolerance = (shape.type == kF16 ? 2e-3 : 1e-2) * logits;
-  double error = 0, all = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    if (std::isnan(expected[i])) continue;
-    error += (actual[i] - expected[i]) * (actual[i] - expected[i]);
-    all += expected[i] * expected[i];
-  }
-  EXPECT_LE(std::sqrt(error), tolerance * std::sqrt(all));
+  EXPECT_LE(relative_error(actual, expected), tolerance);
   expect_close(actual, expected, shape.head_dim, 3 * tolerance);  // each row, however small it is
 }
 

@@ -92,39 +92,33 @@ void copy_keys(ElementType type, const std::byte* keys, int64_t n, int64_t d, st
   }
 }
 
-template <ElementType kType>
-constexpr auto kKeyPlace = [](int64_t d) { return [d](int64_t j, int64_t i) { return key_place(kType, j, i, d); }; };
-
 void keys_to_rows(ElementType type, const std::byte* keys, int64_t n, int64_t d, std::byte* rows) {
+  const auto place = [=](int64_t j, int64_t i) { return key_place(type, j, i, d); };
   const size_t size = element_bytes(type);
-  if (size == 4) return to_rows<uint32_t>(keys, n, d, kKeyPlace<ElementType::kF32>(d), rows);
-  if (size == 2) return to_rows<uint16_t>(keys, n, d, kKeyPlace<ElementType::kF16>(d), rows);
-  to_rows<uint8_t>(keys, n, d, kKeyPlace<ElementType::kInt8>(d), rows);
+  (size == 4   ? to_rows<uint32_t, decltype(place)>
+   : size == 2 ? to_rows<uint16_t, decltype(place)>
+               : to_rows<uint8_t, decltype(place)>)(keys, n, d, place, rows);
 }
 
 void rows_to_keys(ElementType type, const std::byte* rows, int64_t n, int64_t d, std::byte* keys) {
+  const auto place = [=](int64_t j, int64_t i) { return key_place(type, j, i, d); };
   const size_t size = element_bytes(type);
-  if (size == 4) return from_rows<uint32_t>(rows, n, d, kKeyPlace<ElementType::kF32>(d), keys);
-  if (size == 2) return from_rows<uint16_t>(rows, n, d, kKeyPlace<ElementType::kF16>(d), keys);
-  from_rows<uint8_t>(rows, n, d, kKeyPlace<ElementType::kInt8>(d), keys);
+  (size == 4   ? from_rows<uint32_t, decltype(place)>
+   : size == 2 ? from_rows<uint16_t, decltype(place)>
+               : from_rows<uint8_t, decltype(place)>)(rows, n, d, place, keys);
 }
 
+// Values of all types but kInt8 are kept as rows.
 void values_to_rows(ElementType type, const std::byte* values, int64_t n, int64_t d, std::byte* rows) {
-  if (type != ElementType::kInt8) {
-    std::copy_n(values, static_cast<size_t>(n) * row_bytes(type, d), rows);
-    return;
-  }
-  to_rows<uint8_t>(
-      values, n, d, [d](int64_t j, int64_t i) { return value_place(ElementType::kInt8, j, i, d); }, rows);
+  const auto place = [=](int64_t j, int64_t i) { return value_place(type, j, i, d); };
+  if (type == ElementType::kInt8) return to_rows<uint8_t>(values, n, d, place, rows);
+  std::copy_n(values, static_cast<size_t>(n) * row_bytes(type, d), rows);
 }
 
 void rows_to_values(ElementType type, const std::byte* rows, int64_t n, int64_t d, std::byte* values) {
-  if (type != ElementType::kInt8) {
-    std::copy_n(rows, static_cast<size_t>(n) * row_bytes(type, d), values);
-    return;
-  }
-  from_rows<uint8_t>(
-      rows, n, d, [d](int64_t j, int64_t i) { return value_place(ElementType::kInt8, j, i, d); }, values);
+  const auto place = [=](int64_t j, int64_t i) { return value_place(type, j, i, d); };
+  if (type == ElementType::kInt8) return from_rows<uint8_t>(rows, n, d, place, values);
+  std::copy_n(rows, static_cast<size_t>(n) * row_bytes(type, d), values);
 }
 
 class CpuBackend final : public Backend {

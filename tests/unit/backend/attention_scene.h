@@ -129,7 +129,11 @@ class AttentionScenes {
   std::map<int64_t, AttentionScene> scenes_;
 };
 
+// The norm of the differences in relation to that of what is expected, of all that is asked for.
+double relative_error(const std::vector<float>& actual, const std::vector<double>& expected);
 // The largest error in each (query, head) that was asked for is at most `tolerance` of its largest component.
 void expect_close(const std::vector<float>& actual, const std::vector<double>& expected, int64_t d, double tolerance);
+// What the CPU backend makes of a scene of this shape is as near to the reference as it has to be.
+void expect_reference(const std::vector<float>& actual, const std::vector<double>& expected, const Shape& shape);
 
 }  // namespace quire::test

@@ -53,9 +53,7 @@ TEST(Attention, MatchesTheNaiveReferenceForEveryPlanAndShape) {
       const AttentionScene& scene = scenes.stored_by(plan_case.stored_div);
       // A third of the queries, another one in each run: the reference is slow.
       const auto expected = scene.expected(plan, random.between(0, 2), 3);
-      // With integers queries and weights are rounded, too, to 16 bits.
-      const bool integers = shape.old_after != kNoLimit && shape.old_type == ElementType::kInt8;
-      expect_close(scene.run(machine, plan, kFirst, kQueries), expected, shape.head_dim, integers ? 5e-4 : 1e-5);
+      expect_reference(scene.run(machine, plan, kFirst, kQueries), expected, shape);
       if (testing::Test::HasFatalFailure()) return;
     }
   }
