@@ -1,4 +1,4 @@
-// Scores of chunks for queries: a block for a page of 64 chunks and a query head, and one or several rows.
+// Scores of chunks for queries.
 #include "kernels/cuda/rotation.h"
 #include "kernels/cuda/selection.h"
 #include "kernels/cuda/types.h"
@@ -19,10 +19,10 @@ __device__ float random_score(uint64_t layer, uint64_t head, uint64_t query, uin
   return static_cast<float>(x >> 40) * 0x1p-24f;
 }
 
-// Where the query is turned to for the vectors of a chunk. False: no span shows the chunk. The last one that does
-// counts.
-__device__ __forceinline__ bool position_for(const ScoreChunks& args, int64_t i, int64_t chunk, double& position) {
-  bool shown = false;
+// Where the query is turned to for the vectors of a chunk: as the last span that shows the chunk says. Infinity: none
+// does.
+__device__ __forceinline__ double position_for(const ScoreChunks& args, int64_t i, int64_t chunk) {
+  double position = INFINITY;
   for (int s = 0; s < args.n_spans; ++s) {
     const ScoreSpan& span = args.spans[s];
     const int64_t end = (span.first_key + span.count + args.chunk - 1) / args.chunk;
@@ -35,26 +35,144 @@ __device__ __forceinline__ bool position_for(const ScoreChunks& args, int64_t i,
     int64_t key = j - span.key_base;
     if (span.key_period > 0) key = (key % span.key_period + span.key_period) % span.key_period;
     position = q - static_cast<double>(key) + static_cast<double>(j % args.key_period);
-    shown = true;
   }
-  return shown;
+  return position;
 }
 
-// By vectors of query heads. Heads and groups of kRows rows by index x of the grid, pages by index y. The page's
-// vectors pass through shared memory, where each serves all rows; a thread takes a chunk and every second row.
-constexpr int kVectorThreads = 2 * kPageChunks;
-constexpr int kManyRows = 16, kFewRows = 8;  // fewer rows than these have a block each
+// The chunks before a query's own have scores, the others the least one.
+__device__ __forceinline__ bool is_before(const ScoreChunks& args, int64_t i, int64_t chunk) {
+  return chunk < args.n_chunks && chunk < i / args.chunk;
+}
+
+// At random: a thread for a chunk. Rows and heads by index x of the grid.
+constexpr int kRandomThreads = 128;
+__global__ void __launch_bounds__(kRandomThreads) random_scores_kernel(ScoreChunks args) {
+  const int64_t row = blockIdx.x / args.n_query_heads, head = blockIdx.x % args.n_query_heads;
+  const int64_t chunk = int64_t{blockIdx.y} * kRandomThreads + threadIdx.x;
+  const int64_t i = *args.first_query + args.first_row + row;
+  if (chunk >= args.n_chunks) return;
+  args.scores[(row * args.n_query_heads + head) * args.n_chunks + chunk] =
+      is_before(args, i, chunk) ? random_score(static_cast<uint64_t>(args.layer), static_cast<uint64_t>(head),
+                                               static_cast<uint64_t>(i), static_cast<uint64_t>(chunk))
+                                : -INFINITY;
+}
+
+template <typename T>
+__device__ __forceinline__ void load_two(const T* from, T (&to)[2]) {
+  if constexpr (sizeof(T) == 2) {
+    store_4(to, load_4(from));
+  } else {
+    store_8(to, load_8(from));
+  }
+}
+
+// Of a row: kScoredChunks chunks by index y of the grid, and by index x the row and kScoredHeads heads, which are a
+// warp each. Where queries are turned, a chunk's angles are the same for all heads, so a block makes them once. Lanes
+// take two pairs of channels at a time, so that they read a vector side by side, and of all chunks at once, so that
+// none waits for another one.
+constexpr int kScoredChunks = 8, kScoredHeads = 8, kScoredThreads = kScoredHeads * kWarpSize;
+static_assert(kPageChunks % kScoredChunks == 0 && kScoredChunks <= kWarpSize);
+
+template <typename In, typename Vectors, ChunkScores kKind>
+__global__ void __launch_bounds__(kScoredThreads) score_chunks_kernel(ScoreChunks args) {
+  constexpr bool kTurned = kKind != ChunkScores::kVectors, kBounds = kKind == ChunkScores::kBounds;
+  QUIRE_SHARED_MEMORY(memory);
+  const int d = args.head_dim, half = d / 2, lane = lane_of_warp(), thread = static_cast<int>(threadIdx.x);
+  const int64_t groups = (args.n_query_heads + kScoredHeads - 1) / kScoredHeads;
+  const int64_t row = blockIdx.x / groups, head = blockIdx.x % groups * kScoredHeads + warp_of_block();
+  const int64_t first_chunk = int64_t{blockIdx.y} * kScoredChunks, own_chunk = first_chunk + lane;
+  const int64_t i = *args.first_query + args.first_row + row;
+  Position* const positions = reinterpret_cast<Position*>(memory);            // [kScoredChunks], infinity: no score
+  Angle* const angles = reinterpret_cast<Angle*>(positions + kScoredChunks);  // [kScoredChunks][half]
+  float* const out = args.scores + (row * args.n_query_heads + head) * args.n_chunks;
+  if (!is_before(args, i, first_chunk)) {
+    if (head < args.n_query_heads && lane < kScoredChunks && own_chunk < args.n_chunks) out[own_chunk] = -INFINITY;
+    return;
+  }
+  if (kTurned) {
+    if (thread < kScoredChunks) {
+      const int64_t chunk = first_chunk + thread;
+      positions[thread] = split_position(is_before(args, i, chunk) ? position_for(args, i, chunk) : INFINITY);
+    }
+    __syncthreads();
+    for (int at = thread; at < kScoredChunks * half; at += kScoredThreads) {
+      angles[at] = angle_at(args.turns[at % half], positions[at / half]);
+    }
+    __syncthreads();
+  }
+  if (head >= args.n_query_heads) return;
+  const int64_t vector = kTurned ? head / (args.n_query_heads / args.n_kv_heads) * (kBounds ? 2 : 1) : head;
+  // The rest of the page is there, too, even where it has no chunks yet.
+  const Vectors* const page = static_cast<const Vectors*>(args.vectors.pages[first_chunk / kPageChunks]) +
+                              (vector * kPageChunks + first_chunk % kPageChunks) * d;
+  const Vectors* const greatest_page = page + kPageChunks * d;  // of bounds: behind the least ones
+  const In* const query = static_cast<const In*>(args.queries.data) + row * args.queries.stride + head * d;
+  const bool in_twos = half % 2 == 0 && args.queries.stride % 2 == 0;
+  float scores[kScoredChunks] = {};
+  for (int pair = 2 * lane; pair < half; pair += 2 * kWarpSize) {
+    // [side]: of the channels of pairs `pair` and `pair` + 1 the first ones, and the second ones. First all loads,
+    // whose places do not depend on what the query turns to.
+    In from_query[2][2];
+    Vectors least[kScoredChunks][2][2], greatest[kScoredChunks][2][2];
+    const auto load = [&](auto two) {
+      QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
+        const int at = side * half + pair;
+        two(query + at, from_query[side]);
+        QUIRE_UNROLL for (int c = 0; c < kScoredChunks; ++c) {
+          two(page + c * d + at, least[c][side]);
+          if (kBounds) two(greatest_page + c * d + at, greatest[c][side]);
+        }
+      }
+    };
+    if (in_twos) {
+      load([](const auto* from, auto& to) { load_two(from, to); });
+    } else {
+      load([&](const auto* from, auto& to) {
+        to[0] = from[0];
+        to[1] = from[pair + 1 < half ? 1 : 0];
+      });
+    }
+    QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
+      if (pair + e >= half) break;
+      const float a = to_float(from_query[0][e]), b = to_float(from_query[1][e]);
+      QUIRE_UNROLL for (int c = 0; c < kScoredChunks; ++c) {
+        float q[2] = {a, b};
+        if (kTurned) {
+          const Angle angle = angles[c * half + pair + e];
+          q[0] = (a * angle.cosine - b * angle.sine) * args.scale;
+          q[1] = (b * angle.cosine + a * angle.sine) * args.scale;
+        }
+        QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
+          const Vectors of = kBounds && q[side] >= 0 ? greatest[c][side][e] : least[c][side][e];
+          scores[c] = fmaf(q[side], to_float(of), scores[c]);
+        }
+      }
+    }
+  }
+  float own = 0;
+  QUIRE_UNROLL for (int c = 0; c < kScoredChunks; ++c) {
+    const float score = warp_sum(scores[c]);
+    if (lane == c) own = score;
+  }
+  if (lane >= kScoredChunks || own_chunk >= args.n_chunks) return;
+  const bool scored = kTurned ? positions[lane].high < INFINITY : is_before(args, i, own_chunk);
+  out[own_chunk] = !scored ? -INFINITY : args.negate ? -own : own;
+}
+
+// By vectors of query heads, of many rows: heads and groups of kRows rows by index x of the grid, pages by index y. The
+// page's vectors pass through shared memory, where each serves all rows; a thread takes a chunk and every second row.
+constexpr int kRows = 16, kVectorThreads = 2 * kPageChunks;
+constexpr int kFewRows = 8;  // of fewer rows each is scored alone
 constexpr int padded(int head_dim) { return (head_dim + 3) / 4 * 4; }
 
-template <int kRows>
 constexpr size_t vector_floats(int head_dim) {
   return static_cast<size_t>(kRows * padded(head_dim) + kPageChunks * (padded(head_dim) + 1));
 }
 
-template <int kRows, typename In, typename Vectors>
+template <typename In, typename Vectors>
 __global__ void __launch_bounds__(kVectorThreads) score_vectors_kernel(ScoreChunks args) {
   QUIRE_SHARED_MEMORY(memory);
-  constexpr int kOwn = (kRows + 1) / 2;  // rows of a thread
+  constexpr int kOwn = kRows / 2;  // rows of a thread
   const int d = args.head_dim, width = padded(d), thread = static_cast<int>(threadIdx.x);
   const int64_t first_row = blockIdx.x / args.n_query_heads * kRows, head = blockIdx.x % args.n_query_heads;
   float* const queries = reinterpret_cast<float*>(memory);  // [kRows][width]
@@ -73,7 +191,7 @@ __global__ void __launch_bounds__(kVectorThreads) score_vectors_kernel(ScoreChun
   }
   __syncthreads();
   const int chunk = thread % static_cast<int>(kPageChunks), side = thread / static_cast<int>(kPageChunks);
-  if (chunk >= n_chunks || side >= kRows) return;
+  if (chunk >= n_chunks) return;
   const float* const vector = vectors + chunk * (width + 1);
   float scores[kOwn] = {};
   for (int c = 0; c < width; c += 4) {
@@ -88,74 +206,44 @@ __global__ void __launch_bounds__(kVectorThreads) score_vectors_kernel(ScoreChun
   QUIRE_UNROLL for (int r = 0; r < kOwn; ++r) {
     const int64_t row = first_row + 2 * r + side;
     if (row >= args.n) continue;
-    const bool is_before = first_chunk + chunk < (first_query + row) / args.chunk;  // the chunk of the query
     float& out = args.scores[(row * args.n_query_heads + head) * args.n_chunks + first_chunk + chunk];
-    out = is_before ? sign * scores[r] : -INFINITY;
+    out = is_before(args, first_query + row, first_chunk + chunk) ? sign * scores[r] : -INFINITY;
   }
-}
-
-// By all else. Rows and heads by index x of the grid, pages by index y; a thread per chunk.
-template <typename In, typename Vectors>
-__global__ void __launch_bounds__(kPageChunks) score_chunks_kernel(ScoreChunks args) {
-  QUIRE_SHARED_MEMORY(memory);
-  float* const query = reinterpret_cast<float*>(memory);
-  const int d = args.head_dim, half = d / 2;
-  const int64_t row = blockIdx.x / args.n_query_heads, head = blockIdx.x % args.n_query_heads;
-  const int64_t chunk = blockIdx.y * kPageChunks + threadIdx.x, i = *args.first_query + args.first_row + row;
-  const In* const from = static_cast<const In*>(args.queries.data) + row * args.queries.stride + head * d;
-  for (int c = static_cast<int>(threadIdx.x); c < d; c += kPageChunks) query[c] = to_float(from[c]);
-  __syncthreads();
-  if (chunk >= args.n_chunks) return;
-  float& out = args.scores[(row * args.n_query_heads + head) * args.n_chunks + chunk];
-  out = -INFINITY;
-  if (chunk >= i / args.chunk) return;  // not before the query's own
-  if (args.kind == ChunkScores::kRandom) {
-    out = random_score(static_cast<uint64_t>(args.layer), static_cast<uint64_t>(head), static_cast<uint64_t>(i),
-                       static_cast<uint64_t>(chunk));
-    return;
-  }
-  const Vectors* const page = static_cast<const Vectors*>(args.vectors.pages[blockIdx.y]);
-  const auto vector = [&](int64_t index) { return page + (index * kPageChunks + threadIdx.x) * d; };
-  double position = 0;
-  if (!position_for(args, i, chunk, position)) return;
-  const Position at = split_position(position);
-  const int64_t kv_head = head / (args.n_query_heads / args.n_kv_heads);
-  const bool bounds = args.kind == ChunkScores::kBounds;
-  const Vectors* const least = vector(bounds ? 2 * kv_head : kv_head);
-  const Vectors* const greatest = bounds ? vector(2 * kv_head + 1) : least;
-  float score = 0;
-  const auto add = [&](float q, int c) { score = fmaf(q, to_float((q < 0 ? least : greatest)[c]), score); };
-  for (int pair = 0; pair < half; ++pair) {
-    const Angle angle = angle_at(args.turns[pair], at);
-    const float a = query[pair], b = query[half + pair];
-    add((a * angle.cosine - b * angle.sine) * args.scale, pair);
-    add((b * angle.cosine + a * angle.sine) * args.scale, half + pair);
-  }
-  out = args.negate ? -score : score;
 }
 
 }  // namespace
 
 int score_chunks(Stream stream, const ScoreChunks& args) {
   if (args.n == 0 || args.n_chunks == 0) return 0;
-  const auto pages = static_cast<unsigned>((args.n_chunks + kPageChunks - 1) / kPageChunks);
-  const auto blocks = [&](int64_t rows) { return dim3(static_cast<unsigned>(rows * args.n_query_heads), pages); };
+  const auto grid = [&](int64_t n_x, int64_t chunks_of_block) {
+    return dim3(static_cast<unsigned>(n_x),
+                static_cast<unsigned>((args.n_chunks + chunks_of_block - 1) / chunks_of_block));
+  };
+  if (args.kind == ChunkScores::kRandom) {
+    return launch(random_scores_kernel, grid(args.n * args.n_query_heads, kRandomThreads),
+                  static_cast<unsigned>(kRandomThreads), 0, stream, args);
+  }
   return with_type(args.queries.type, [&](auto in) {
     return with_type(args.vectors.type, [&](auto vectors) {
       using In = decltype(in);
       using Vectors = decltype(vectors);
-      if (args.kind != ChunkScores::kVectors) {
-        return launch(score_chunks_kernel<In, Vectors>, blocks(args.n), static_cast<unsigned>(kPageChunks),
-                      static_cast<size_t>(args.head_dim) * sizeof(float), stream, args);
+      if (args.kind == ChunkScores::kVectors && args.n >= kFewRows) {
+        return launch_varying(
+            score_vectors_kernel<In, Vectors>, grid((args.n + kRows - 1) / kRows * args.n_query_heads, kPageChunks),
+            static_cast<unsigned>(kVectorThreads), vector_floats(args.head_dim) * sizeof(float), stream, args);
       }
-      const auto with_rows = [&](auto rows) {
-        constexpr int kRows = decltype(rows)::value;
-        return launch_varying(score_vectors_kernel<kRows, In, Vectors>, blocks((args.n + kRows - 1) / kRows),
-                              static_cast<unsigned>(kVectorThreads),
-                              vector_floats<kRows>(args.head_dim) * sizeof(float), stream, args);
+      const auto score_by = [&](auto kind) {
+        constexpr bool kTurned = kind.value != ChunkScores::kVectors;
+        const size_t bytes_of_chunk =
+            kTurned ? sizeof(Position) + static_cast<size_t>(args.head_dim) / 2 * sizeof(Angle) : 0;
+        return launch_varying(score_chunks_kernel<In, Vectors, kind.value>,
+                              grid(args.n * ((args.n_query_heads + kScoredHeads - 1) / kScoredHeads), kScoredChunks),
+                              static_cast<unsigned>(kScoredThreads), kScoredChunks * bytes_of_chunk, stream, args);
       };
-      return args.n < kFewRows ? with_rows(std::integral_constant<int, 1>())
-                               : with_rows(std::integral_constant<int, kManyRows>());
+      if (args.kind == ChunkScores::kMeans) return score_by(std::integral_constant<ChunkScores, ChunkScores::kMeans>());
+      if (args.kind == ChunkScores::kBounds)
+        return score_by(std::integral_constant<ChunkScores, ChunkScores::kBounds>());
+      return score_by(std::integral_constant<ChunkScores, ChunkScores::kVectors>());
     });
   });
 }

@@ -13,30 +13,35 @@ namespace {
 
 using cuda::ChunkScores;
 
+struct HeadShape {
+  int64_t dim, n_query_heads, n_kv_heads;
+};
+
 class SelectionKernels : public OnEverySchedule {
  protected:
   void TearDown() override {
     if (HasFailure()) ADD_FAILURE() << seed_trace();
   }
+  void expect_scores(const HeadShape& shape);
   int64_t between(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
   std::mt19937 random_ = seeded_random();
 };
 INSTANTIATE_TEST_SUITE_P(Orders, SelectionKernels, kSchedules, schedule_name);
 
-constexpr int64_t kDim = 48, kHeads = 4, kKvHeads = 2, kChunk = 16, kPeriod = 80;
+constexpr int64_t kChunk = 16, kPeriod = 80;
 
 // Score of a chunk in double, as ScoreChunks says.
 double expected_score(const cuda::ScoreChunks& args, const Elements& queries, const std::vector<Elements>& pages,
                       const std::vector<double>& turns, int64_t row, int64_t head, int64_t chunk) {
-  const int64_t i = *args.first_query + args.first_row + row;
-  std::vector<double> q(kDim);
-  for (int64_t c = 0; c < kDim; ++c) q[static_cast<size_t>(c)] = queries[(row * kHeads + head) * kDim + c];
+  const int64_t i = *args.first_query + args.first_row + row, d = args.head_dim, n_heads = args.n_query_heads;
+  std::vector<double> q(static_cast<size_t>(d));
+  for (int64_t c = 0; c < d; ++c) q[static_cast<size_t>(c)] = queries[(row * n_heads + head) * d + c];
   const auto vector = [&](int64_t index, int64_t c) {
-    return pages[static_cast<size_t>(chunk / 64)][(index * 64 + chunk % 64) * kDim + c];
+    return pages[static_cast<size_t>(chunk / 64)][(index * 64 + chunk % 64) * d + c];
   };
   double score = 0;
   if (args.kind == ChunkScores::kVectors) {
-    for (int64_t c = 0; c < kDim; ++c) score += q[static_cast<size_t>(c)] * vector(head, c);
+    for (int64_t c = 0; c < d; ++c) score += q[static_cast<size_t>(c)] * vector(head, c);
     return score;
   }
   bool shown = false;
@@ -56,13 +61,13 @@ double expected_score(const cuda::ScoreChunks& args, const Elements& queries, co
     shown = true;
   }
   if (!shown) return -INFINITY;
-  const int64_t kv_head = head / (kHeads / kKvHeads);
-  for (int64_t c = 0; c < kDim; ++c) {
-    const int64_t pair = c % (kDim / 2);
+  const int64_t kv_head = head / (n_heads / args.n_kv_heads);
+  for (int64_t c = 0; c < d; ++c) {
+    const int64_t pair = c % (d / 2);
     const double angle = 2 * M_PI * turns[static_cast<size_t>(pair)] * position;
-    const double a = q[static_cast<size_t>(pair)], b = q[static_cast<size_t>(pair + kDim / 2)];
+    const double a = q[static_cast<size_t>(pair)], b = q[static_cast<size_t>(pair + d / 2)];
     const double turned =
-        c < kDim / 2 ? a * std::cos(angle) - b * std::sin(angle) : b * std::cos(angle) + a * std::sin(angle);
+        c < d / 2 ? a * std::cos(angle) - b * std::sin(angle) : b * std::cos(angle) + a * std::sin(angle);
     const double scaled = turned * args.scale;
     score += args.kind == ChunkScores::kMeans
                  ? scaled * vector(kv_head, c)
@@ -71,14 +76,15 @@ double expected_score(const cuda::ScoreChunks& args, const Elements& queries, co
   return score;
 }
 
-TEST_P(SelectionKernels, ScoreChunks) {
+void SelectionKernels::expect_scores(const HeadShape& shape) {
+  const auto& [d, n_heads, n_kv_heads] = shape;
   const int64_t first_row = 3;
   const Shared<int64_t> first_query{1287};
   const int64_t first = first_query[0] + first_row;
   std::vector<double> exact;
   Shared<cuda::Turns> turns;
-  for (int a = 0; a < kDim / 2; ++a) {
-    exact.push_back(std::pow(10000, -2.0 * a / kDim) / (2 * M_PI));
+  for (int a = 0; a < d / 2; ++a) {
+    exact.push_back(std::pow(10000, -2.0 * a / static_cast<double>(d)) / (2 * M_PI));
     turns.push_back({static_cast<float>(exact.back()),
                      static_cast<float>(exact.back() - static_cast<double>(static_cast<float>(exact.back())))});
   }
@@ -88,12 +94,12 @@ TEST_P(SelectionKernels, ScoreChunks) {
     const ElementType type = kind == ChunkScores::kVectors ? ElementType::kF32 : ElementType::kBF16;
     std::vector<Elements> pages;
     Shared<void*> addresses;
-    for (int p = 0; p < 2; ++p) pages.push_back(random_elements(random_, type, kHeads * 64 * kDim));
+    for (int p = 0; p < 2; ++p) pages.push_back(random_elements(random_, type, n_heads * 64 * d));
     for (Elements& page : pages) {
       // The least and the greatest of a channel are in order.
-      for (int64_t h = 0; kind == ChunkScores::kBounds && h < kKvHeads; ++h) {
-        for (int64_t e = 0; e < 64 * kDim; ++e) {
-          const int64_t low = 2 * h * 64 * kDim + e, high = low + 64 * kDim;
+      for (int64_t h = 0; kind == ChunkScores::kBounds && h < n_kv_heads; ++h) {
+        for (int64_t e = 0; e < 64 * d; ++e) {
+          const int64_t low = 2 * h * 64 * d + e, high = low + 64 * d;
           if (page[low] <= page[high]) continue;
           const double greater = page[low];
           page.set(low, page[high]);
@@ -105,25 +111,26 @@ TEST_P(SelectionKernels, ScoreChunks) {
     const std::pair<int64_t, bool> cases[] = {{5, true}, {19, false}};  // vectors: a row for a block, and 16
     for (const auto& [n, negate] : cases) {
       const int64_t n_chunks = (first + n - 1) / kChunk;  // 80 or so, in two pages
-      Elements queries = random_elements(random_, ElementType::kBF16, n * kHeads * kDim);
-      Shared<float> scores(static_cast<size_t>(n * kHeads * n_chunks), NAN);
+      Elements queries = random_elements(random_, ElementType::kBF16, n * n_heads * d);
+      Shared<float> scores(static_cast<size_t>(n * n_heads * n_chunks), NAN);
       cuda::ScoreChunks args;
       args.kind = kind;
       args.negate = negate;
-      args.head_dim = kDim, args.n_query_heads = kHeads, args.n_kv_heads = kKvHeads;
+      args.head_dim = static_cast<int>(d), args.n_query_heads = static_cast<int>(n_heads);
+      args.n_kv_heads = static_cast<int>(n_kv_heads);
       args.scale = 0.3f;
       args.chunk = kChunk, args.key_period = kPeriod;
       args.turns = turns.data();
       args.spans = spans.data(), args.n_spans = 2;
-      args.queries = queries.rows(kHeads * kDim);
+      args.queries = queries.rows(n_heads * d);
       args.n = n, args.first_query = first_query.data(), args.first_row = first_row;
       args.vectors = {addresses.data(), type};
       args.scores = scores.data(), args.n_chunks = n_chunks;
       ASSERT_EQ(run(&cuda::DeviceApi::score_chunks, args), 0);
       for (int64_t row = 0; row < n; ++row) {
-        for (int64_t head = 0; head < kHeads; ++head) {
+        for (int64_t head = 0; head < n_heads; ++head) {
           for (int64_t c = 0; c < n_chunks; ++c) {
-            const float found = scores[static_cast<size_t>((row * kHeads + head) * n_chunks + c)];
+            const float found = scores[static_cast<size_t>((row * n_heads + head) * n_chunks + c)];
             const bool before = c < (first + row) / kChunk;
             const double expected = before ? expected_score(args, queries, pages, exact, row, head, c) : -INFINITY;
             if (std::isinf(expected)) {
@@ -135,6 +142,16 @@ TEST_P(SelectionKernels, ScoreChunks) {
         }
       }
     }
+  }
+}
+
+TEST_P(SelectionKernels, ScoreChunks) {
+  // Heads whose pairs of channels a lane takes one by one, or in twos, once or twice; fewer heads than a block has
+  // warps, or more.
+  for (const HeadShape& shape : {HeadShape{22, 3, 1}, HeadShape{48, 4, 2}, HeadShape{144, 10, 5}}) {
+    SCOPED_TRACE(shape.dim);
+    expect_scores(shape);
+    if (HasFailure()) return;
   }
 }
 
