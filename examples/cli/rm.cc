@@ -20,6 +20,7 @@ struct RmArguments {
   std::vector<std::string> names;
   bool all = false;
   double older_than_days = 0;
+  bool json = false;
 };
 
 // The entry whose name begins so.
@@ -51,18 +52,21 @@ int rm(const RmArguments& arguments) {
   const int n_ways = !arguments.names.empty() + arguments.all + (arguments.older_than_days > 0);
   if (n_ways != 1) throw UsageError("rm needs names of entries, --all, or --older-than");
   const Store store = open_existing_store(arguments.directory);
-  int status = 0;
+  Json removed = Json::array(), failed = Json::array();
   for (const std::string& name : chosen_names(arguments, describe_store(store.get())["entries"])) {
     Error error;
-    const quire_status removed = quire_store_remove(store.get(), name.data(), name.size(), error.get());
-    if (removed < 0) {
-      std::fprintf(stderr, "quire: %s [%s]\n", error.get()->message, quire_get_status_name(removed));
-      status = 1;
+    const quire_status done = quire_store_remove(store.get(), name.data(), name.size(), error.get());
+    if (done < 0) {
+      const char* const status = quire_get_status_name(done);
+      failed.push_back({{"name", name}, {"status", status}, {"reason", error.get()->message}});
+      if (!arguments.json) std::fprintf(stderr, "quire: %s [%s]\n", error.get()->message, status);
       continue;
     }
-    print_text("removed " + name + "\n");
+    removed.push_back(name);
+    if (!arguments.json) print_text("removed " + name + "\n");
   }
-  return status;
+  if (arguments.json) print_json({{"removed", removed}, {"failed", failed}});
+  return failed.empty() ? 0 : 1;
 }
 
 }  // namespace
@@ -77,6 +81,7 @@ void add_rm(CLI::App& app, Action& action) {
   command->add_option("--older-than", arguments->older_than_days, "entries that were not used for so many days")
       ->check(positive_number(1e6))
       ->type_name("DAYS");
+  command->add_flag("--json", arguments->json, "print one JSON object");
   command->footer(R"help(
 A process that reads an entry goes on. What is not the store's stays in the directory.
 

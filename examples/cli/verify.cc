@@ -1,7 +1,9 @@
 // quire verify: whether files of saved sessions are whole.
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "arguments.h"
 #include "output.h"
@@ -11,60 +13,97 @@
 namespace cli {
 namespace {
 
-// Says how it went; false: something is wrong.
-bool check(const std::string& path, const std::function<std::string()>& verified) {
-  try {
-    print_text(path + ": whole, " + verified() + "\n");
-  } catch (const QuireFailure& failure) {
-    print_text(std::string(failure.what()) + " [" + quire_get_status_name(failure.status()) + "]\n");
-    flush_output();
-    return false;
-  }
-  flush_output();
-  return true;
-}
+struct VerifyArguments {
+  std::vector<std::string> paths;
+  bool json = false;
+};
 
-bool verify_store(const std::string& path) {
+// How reading each file went, which is said at once where no JSON is asked for.
+class Findings {
+ public:
+  explicit Findings(bool json) : json_(json) {}
+
+  // `verified` reads the file, or throws QuireFailure; what it returns describes the file, for people and for programs.
+  void check(const std::string& path, const std::function<std::pair<std::string, Json>()>& verified) {
+    try {
+      auto [summary, file] = verified();
+      file.update({{"path", path}, {"whole", true}});
+      add(std::move(file), path + ": whole, " + summary);
+    } catch (const QuireFailure& failure) {
+      whole_ = false;
+      const char* const status = quire_get_status_name(failure.status());
+      add({{"path", path}, {"whole", false}, {"status", status}, {"reason", failure.what()}},
+          std::string(failure.what()) + " [" + status + "]");
+    }
+  }
+
+  // The exit status.
+  int finish() const {
+    if (json_) print_json({{"files", files_}, {"whole", whole_}});
+    return whole_ ? 0 : 1;
+  }
+
+ private:
+  void add(Json file, const std::string& line) {
+    files_.push_back(std::move(file));
+    if (json_) return;
+    print_text(line + "\n");
+    flush_output();
+  }
+
+  const bool json_;
+  bool whole_ = true;
+  Json files_ = Json::array();
+};
+
+void verify_store(const std::string& path, Findings& findings) {
   const Store store = open_existing_store(path);
-  bool whole = true;
   const Json description = describe_store(store.get());
   for (const Json& entry : description["entries"]) {
     const auto name = entry["name"].get<std::string>();
-    const bool done = check(path + "/" + name, [&] {
+    findings.check(path + "/" + name, [&] {
       verify_entry(store.get(), name);
-      return (entry.contains("n_tokens") ? entry["n_tokens"].dump() + " tokens, " : "") +
-             human_bytes(entry["bytes"].get<int64_t>());
+      Json file = {{"bytes", entry["bytes"]}};
+      std::string summary = human_bytes(entry["bytes"].get<int64_t>());
+      if (entry.contains("n_tokens")) {
+        file["n_tokens"] = entry["n_tokens"];
+        summary = entry["n_tokens"].dump() + " tokens, " + summary;
+      }
+      return std::pair(summary, file);
     });
-    whole = whole && done;
   }
-  return whole;
 }
 
-int verify(const std::vector<std::string>& paths) {
-  bool whole = true;
-  for (const std::string& path : paths) {
-    const bool done = is_store(path) ? verify_store(path) : check(path, [&] {
-      std::string summary = snapshot_summary(describe_snapshot(path));
+int verify(const VerifyArguments& arguments) {
+  Findings findings(arguments.json);
+  for (const std::string& path : arguments.paths) {
+    if (is_store(path)) {
+      verify_store(path, findings);
+      continue;
+    }
+    findings.check(path, [&] {
+      const Json description = describe_snapshot(path);
       verify_snapshot(path);
-      return summary;
+      return std::pair(snapshot_summary(description),
+                       Json{{"bytes", description["bytes"]}, {"n_tokens", description["n_tokens"]}});
     });
-    whole = whole && done;
   }
-  return whole ? 0 : 1;
+  return findings.finish();
 }
 
 }  // namespace
 
 void add_verify(CLI::App& app, Action& action) {
-  auto paths = std::make_shared<std::vector<std::string>>();
+  auto arguments = std::make_shared<VerifyArguments>();
   CLI::App* command = app.add_subcommand(
       "verify", "Read files and stores of `quire index` and compare their checksums; needs no model");
-  command->add_option("files", *paths, "files, or stores, to read; exit status 1 if one is damaged")
+  command->add_option("files", arguments->paths, "files, or stores, to read; exit status 1 if one is damaged")
       ->required()
       ->type_name("FILE");
+  command->add_flag("--json", arguments->json, "print one JSON object");
   add_quiet_option(*command);
   command->footer("\nExample:\n  quire verify *.quire library");
-  command->callback([paths, &action] { action = [paths] { return verify(*paths); }; });
+  command->callback([arguments, &action] { action = [arguments] { return verify(*arguments); }; });
 }
 
 }  // namespace cli

@@ -239,6 +239,8 @@ class StoreTest(SnapshotTest):
         done = run("verify", self.store)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertRegex(done.stdout, rf"^{self.store}/{made['name']}: whole, 519 tokens, ")
+        (file,) = self.json("verify", self.store)["files"]
+        self.assertEqual((file["path"], file["whole"], file["n_tokens"]), (f"{self.store}/{made['name']}", True, 519))
         # An entry is a snapshot like others.
         snapshot = self.store / f"{made['name']}.quire"
         asked = self.ask("--document", snapshot, *PROMPT)
@@ -256,7 +258,9 @@ class StoreTest(SnapshotTest):
         done = run("rm", self.store, made["name"][:6])
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, f"removed {made['name']}\n", ""))
         self.json("index", self.text, *self.options)
-        self.assertEqual(run("rm", self.store, "--all").returncode, 0)
+        self.assertEqual(self.json("rm", self.store, "--all"), {"removed": [made["name"]], "failed": []})
+        (failed,) = json.loads(run("rm", self.store, "0" * 32, "--json").stdout)["failed"]
+        self.assertEqual((failed["name"], failed["status"]), ("0" * 32, "NOT_FOUND"))
         self.assertEqual(sorted(path.name for path in self.store.iterdir()), ["notes.txt", "store.lock"])
 
     def test_the_budget_holds(self):
@@ -527,6 +531,14 @@ class VerifyTest(SnapshotTest):
         self.assertEqual((len(lines), lines[4][:len(whole)]), (5, whole))
         alone = run("verify", self.snapshot)
         self.assertEqual((alone.returncode, alone.stdout), (0, lines[4] + "\n"))
+        done = run("verify", "--json", *damaged, self.snapshot)
+        found = json.loads(done.stdout)
+        self.assertEqual((done.returncode, done.stderr, found["whole"]), (1, "", False))
+        for file, path, line in zip(found["files"], damaged, lines):
+            self.assertEqual(file["path"], str(path))
+            self.assertEqual((file["whole"], f"{file['reason']} [{file['status']}]"), (False, line))
+        self.assertEqual(found["files"][4:],
+                         [{"path": str(self.snapshot), "whole": True, "bytes": len(data), "n_tokens": 519}])
 
     def test_every_byte_that_counts_is_looked_at(self):
         """A flipped byte is found in the first and the last block as in the header, the index and the footer."""
