@@ -249,7 +249,7 @@ const Slots& Block::meet(unsigned mask, const void* value, size_t bytes, const c
   const int own_lane = self.number % kWarp;
   if ((mask >> own_lane & 1) == 0) fail(name, " by a lane that is not in its mask");
   Meeting& m = meetings_[own_warp * kWarp + static_cast<size_t>(std::countr_zero(mask))];
-  if (m.lanes != 0 && std::strcmp(m.name, name) != 0) {
+  if (m.lanes != 0 && m.name != name && std::strcmp(m.name, name) != 0) {
     fail("lanes of a warp meet in another collective than ", name);
   }
   m.name = name;
