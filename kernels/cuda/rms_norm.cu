@@ -1,5 +1,5 @@
-// RMS normalisation of rows: a block per row. Few rows have larger blocks, so that all of a row is on its way at once,
-// with its weights. What a thread cannot keep is read twice; the second time it comes from the cache.
+// RMS normalisation of rows: a block per row. Few long rows have larger blocks, so that all of a row is on its way at
+// once, with its weights. What a thread cannot keep is read twice; the second time it comes from the cache.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/types.h"
 
@@ -8,7 +8,8 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kThreadsOfFew = 1024;
-constexpr int64_t kFew = 64;  // rows
+constexpr int64_t kFew = 64;                      // rows
+constexpr int kElements = 4, kElementsOfFew = 8;  // that a thread keeps
 
 // The first elements j of a thread, every kThreads-th one, and their weights. Weights come from far away, as all others
 // of the model have been read since; so they are asked for together, before anything is waited for.
@@ -46,9 +47,9 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const In* x, int64_t
   const In* const row = x + blockIdx.x * x_stride;
   Out* const to = out + blockIdx.x * out_stride;
   const int thread = static_cast<int>(threadIdx.x);
-  constexpr int kHeld = kThreads == kThreadsOfFew ? 8 : 4;
-  constexpr int64_t kOthers = int64_t{kHeld} * kThreads;
-  const Held<kHeld, kThreads> held(row, weight, thread, width);
+  constexpr int kOwnHeld = kThreads == kThreadsOfFew ? kElementsOfFew : kElements;
+  constexpr int64_t kOthers = int64_t{kOwnHeld} * kThreads;
+  const Held<kOwnHeld, kThreads> held(row, weight, thread, width);
   float sum = held.sum_of_squares();
   QUIRE_UNROLL_BY(4) for (int64_t j = kOthers + thread; j < width; j += kThreads) {
     const float v = to_float(row[j]);
@@ -74,9 +75,9 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t head = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarpSize) + warp_of_block();
   if (head >= n_heads) return;  // a whole warp
   T* const at = x + head / heads * stride + head % heads * head_dim;
-  constexpr int kHeld = 4, kOthers = kHeld * kWarpSize;
+  constexpr int kOthers = kElements * kWarpSize;
   const int lane = lane_of_warp();
-  const Held<kHeld, kWarpSize> held(at, weight, lane, head_dim);
+  const Held<kElements, kWarpSize> held(at, weight, lane, head_dim);
   float sum = held.sum_of_squares();
   for (int j = kOthers + lane; j < head_dim; j += kWarpSize) {
     const float v = to_float(at[j]);
@@ -99,8 +100,8 @@ int rms_norm(Stream stream, DeviceRows x, const float* weight, float eps, int64_
                       kOwn / kWarpSize * sizeof(float), stream, static_cast<const decltype(in)*>(x.data), x.stride,
                       weight, eps, width, static_cast<decltype(to)*>(out.data), out.stride);
       };
-      return n <= kFew ? with_threads(std::integral_constant<int, kThreadsOfFew>())
-                       : with_threads(std::integral_constant<int, kThreads>());
+      return n <= kFew && width > kElements * kThreads ? with_threads(std::integral_constant<int, kThreadsOfFew>())
+                                                       : with_threads(std::integral_constant<int, kThreads>());
     });
   });
 }

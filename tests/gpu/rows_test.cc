@@ -24,15 +24,16 @@ class RowKernels : public OnEverySchedule {
 };
 INSTANTIATE_TEST_SUITE_P(Orders, RowKernels, kSchedules, schedule_name);
 
-// Few rows, which have blocks of 1,024 threads, and more, which have smaller ones; wider than a block, and than what
-// its threads keep.
+// Few long rows, which have blocks of 1,024 threads, and short or more ones, which have smaller blocks; wider than a
+// block, and than what its threads keep.
 TEST_P(RowKernels, NormaliseRows) {
   struct Shape {
     int64_t n, width, stride;
   };
   for (const ElementType in : kFloatTypes) {
     for (const ElementType out : kFloatTypes) {
-      for (const auto& [n, width, stride] : {Shape{3, 1333, 1340}, {65, 333, 340}, {1, 9300, 9304}, {65, 1333, 1340}}) {
+      for (const auto& [n, width, stride] :
+           {Shape{3, 1333, 1340}, {2, 333, 340}, {65, 333, 340}, {1, 9300, 9304}, {65, 1333, 1340}}) {
         Elements x = random_elements(random_, in, n * stride, 3), y = random_elements(random_, out, n * stride);
         const Elements before = y;
         Shared<float> weight(static_cast<size_t>(width));
