@@ -167,11 +167,16 @@ void multiply_rows_together(float (&d)[kN][4], const unsigned (&a)[4], uint64_t 
     }
   }
   emulation::begin_product(&d[0][0], 4 * kN, [=](float* sums) {
-    for (int i = 0; i < 4 * kN; ++i) {
-      const int column = i / 4 * 8 + t + i % 2, side = i % 4 / 2;
-      float sum = adds ? sums[i] : 0.0f;
-      for (int k = 0; k < 16; ++k) sum += rows.of[side][k] * element_of_tile<kTransposed>(tile, k, column, type);
-      sums[i] = sum;
+    for (int n = 0; n < 2 * kN; ++n) {
+      const int column = n / 2 * 8 + t + n % 2;
+      float of_column[16];
+      for (int k = 0; k < 16; ++k) of_column[k] = element_of_tile<kTransposed>(tile, k, column, type);
+      for (int side = 0; side < 2; ++side) {
+        float& total = sums[n / 2 * 4 + side * 2 + n % 2];
+        float sum = adds ? total : 0.0f;
+        for (int k = 0; k < 16; ++k) sum += rows.of[side][k] * of_column[k];
+        total = sum;
+      }
     }
   });
 }
