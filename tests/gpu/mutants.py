@@ -161,6 +161,7 @@ FAULTS = [
     ("a negative channel meets the greatest of its chunk", "score_chunks.cu", "kBounds && q[side] >= 0", "kBounds", ROWS),
     ("a second block of heads scores for the first one's", "score_chunks.cu", "% groups * kScoredHeads +", "% groups +", ROWS),
     ("chunks that no span shows have scores", "score_chunks.cu", "kTurned ? positions[lane].high < INFINITY :", "", ROWS),
+    ("random scores are those of the first head", "score_chunks.cu", "static_cast<uint64_t>(head),", "0,", ROWS),
     ("all chunks of equal score are taken", "choose_chunks.cu", "score == limit && of_equal.before < equal", "score == limit", ROWS),
     ("chunks of later rounds take the places of earlier ones", "choose_chunks.cu", "    place += of_taken.all;\n", "", ROWS),
     ("negative scores are in the wrong order", "choose_chunks.cu", "? ~bits :", "? bits ^ 0x80000000u :", ROWS),

@@ -30,6 +30,18 @@ INSTANTIATE_TEST_SUITE_P(Orders, SelectionKernels, kSchedules, schedule_name);
 
 constexpr int64_t kChunk = 16, kPeriod = 80;
 
+// SplitMix64 (Steele et al. 2014), whose state is what was mixed before and the next part.
+double random_score(std::initializer_list<uint64_t> parts) {
+  uint64_t mixed = 0;
+  for (const uint64_t part : parts) {
+    mixed += part + 0x9E3779B97F4A7C15;
+    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9;
+    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB;
+    mixed ^= mixed >> 31;
+  }
+  return std::ldexp(static_cast<double>(mixed >> 40), -24);
+}
+
 // Score of a chunk in double, as ScoreChunks says.
 double expected_score(const cuda::ScoreChunks& args, const Elements& queries, const std::vector<Elements>& pages,
                       const std::vector<double>& turns, int64_t row, int64_t head, int64_t chunk) {
@@ -40,6 +52,10 @@ double expected_score(const cuda::ScoreChunks& args, const Elements& queries, co
     return pages[static_cast<size_t>(chunk / 64)][(index * 64 + chunk % 64) * d + c];
   };
   double score = 0;
+  if (args.kind == ChunkScores::kRandom) {
+    return random_score({static_cast<uint64_t>(args.layer), static_cast<uint64_t>(head), static_cast<uint64_t>(i),
+                         static_cast<uint64_t>(chunk)});
+  }
   if (args.kind == ChunkScores::kVectors) {
     for (int64_t c = 0; c < d; ++c) score += q[static_cast<size_t>(c)] * vector(head, c);
     return score;
@@ -90,7 +106,8 @@ void SelectionKernels::expect_scores(const HeadShape& shape) {
   }
   // Key 3 to 700 in periods; 720 on, in groups, with a cap; nothing between.
   const Shared<cuda::ScoreSpan> spans{{3, 698, 1, 5, INFINITY, true, 10, 90}, {720, 580, 3, 200, 600, true, 7, 0}};
-  for (const ChunkScores kind : {ChunkScores::kVectors, ChunkScores::kMeans, ChunkScores::kBounds}) {
+  for (const ChunkScores kind :
+       {ChunkScores::kVectors, ChunkScores::kMeans, ChunkScores::kBounds, ChunkScores::kRandom}) {
     const ElementType type = kind == ChunkScores::kVectors ? ElementType::kF32 : ElementType::kBF16;
     std::vector<Elements> pages;
     Shared<void*> addresses;
@@ -114,8 +131,8 @@ void SelectionKernels::expect_scores(const HeadShape& shape) {
       Elements queries = random_elements(random_, ElementType::kBF16, n * n_heads * d);
       Shared<float> scores(static_cast<size_t>(n * n_heads * n_chunks), NAN);
       cuda::ScoreChunks args;
-      args.kind = kind;
-      args.negate = negate;
+      args.kind = kind, args.layer = 3;
+      args.negate = negate && kind != ChunkScores::kRandom;
       args.head_dim = static_cast<int>(d), args.n_query_heads = static_cast<int>(n_heads);
       args.n_kv_heads = static_cast<int>(n_kv_heads);
       args.scale = 0.3f;
@@ -136,7 +153,7 @@ void SelectionKernels::expect_scores(const HeadShape& shape) {
             if (std::isinf(expected)) {
               ASSERT_EQ(found, -INFINITY) << row << " " << c;
             } else {
-              ASSERT_NEAR(found, negate ? -expected : expected, 1e-4) << row << " " << head << " " << c;
+              ASSERT_NEAR(found, args.negate ? -expected : expected, 1e-4) << row << " " << head << " " << c;
             }
           }
         }
