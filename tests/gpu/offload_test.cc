@@ -108,8 +108,8 @@ void expect_same(const Answer& expected, const Answer& got) {
   EXPECT_TRUE(same_bits(expected.logits, got.logits));
 }
 
-// Of generated tokens: where all keys are in device memory, warps share out those of a token, whose sums come together
-// in another order than where keys come in windows.
+// Of few rows, which generated tokens and beacon tokens are: where all keys are in device memory, they are shared out,
+// and their sums come together in another order than where keys come in windows.
 void expect_near(const Logits& expected, const Logits& got) {
   ASSERT_EQ(expected.size(), got.size());
   double error = 0, square = 0;
@@ -288,7 +288,13 @@ TEST_P(Offload, AFailingAllocationLeavesTheSessionWhole) {
       emulation::set_device_faults({});
       if (status.ok()) {
         ++n_served;
-        EXPECT_TRUE(same_bits(kept_logits(*session, 0, 70), expected.logits));
+        // The memory that turned out to be left may make windows necessary.
+        const Logits got = kept_logits(*session, 0, 70);
+        if (std::string_view(GetParam()).starts_with("beacon")) {
+          expect_near(expected.logits, got);
+        } else {
+          EXPECT_TRUE(same_bits(expected.logits, got));
+        }
       } else {
         ++n_failed;
         EXPECT_TRUE(status.code() == Code::kOutOfMemory || status.code() == Code::kBudget) << status.message();
