@@ -189,7 +189,8 @@ class Lifetime(unittest.TestCase):
                             session.n_tokens
                         except quire.QuireError as error:
                             sys.exit(error.status == "CLOSED")"""
-        result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+        # Python warns of forking where there are threads.
+        result = subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", script], capture_output=True, text=True, timeout=60)
         self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "1\n", ""))
 
     def test_close_while_threads_begin_calls(self):
