@@ -112,8 +112,9 @@ __global__ void __launch_bounds__(kScoredThreads) score_chunks_kernel(ScoreChunk
   for (int pair = 2 * lane; pair < half; pair += 2 * kWarpSize) {
     // [side]: of the channels of pairs `pair` and `pair` + 1 the first ones, and the second ones. First all loads,
     // whose places do not depend on what the query turns to.
-    In from_query[2][2];
-    Vectors least[kScoredChunks][2][2], greatest[kScoredChunks][2][2];
+    alignas(8) In from_query[2][2];
+    alignas(8) Vectors least[kScoredChunks][2][2];
+    alignas(8) Vectors greatest[kScoredChunks][2][2];
     const auto load = [&](auto two) {
       QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
         const int at = side * half + pair;
