@@ -75,8 +75,14 @@ void SessionContents::forget_from(int64_t n_tokens) {
 }
 
 void SessionContents::cut_pending(int64_t n_tokens) {
+  const bool goes_on = n_tokens > text.n_computed() || kept.last().known();
+  const int64_t n_computed = goes_on ? text.n_computed() : boundary(n_tokens);
   text.cut_pending(n_tokens);
   kv_->drop_moves(0, n_tokens);
+  if (goes_on) return;
+  text.uncompute(n_computed);
+  text.read_again();
+  undo_block();
 }
 
 void SessionContents::forget_generated(int64_t n_tokens) {

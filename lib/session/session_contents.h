@@ -62,7 +62,9 @@ class SessionContents {
   // (ChunkStore::Move), but for the first `reread` tokens of each run that stands in both texts. Errors: kUnsupported:
   // the strategy's keys cannot be moved. Then, and at an exception, nothing was changed. In session_edit.cc.
   Status edit(TextState next, EditReuse reuse, int64_t reread, EditResult* result);
-  // Pending tokens from n_tokens on were forgotten: chunks that have some of them will not be taken over.
+  // Forgets the pending tokens from n_tokens on: chunks that have some of them will not be taken over. Where no token
+  // is left to be computed, and the logits after the last one are not known, as after an edit, that one is read again,
+  // as by forget_from().
   void cut_pending(int64_t n_tokens);
   // Forgets the generated tokens from n_tokens on, and stands as if they had never been generated: where any was
   // computed, the last token that stays and perhaps some before it are not computed any more. What was kept of those

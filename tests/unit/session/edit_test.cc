@@ -151,6 +151,21 @@ TEST_P(Edit, ThatChangesNothingComputesNothing) {
   expect_equal(edited, alone(model_, options_for(GetParam()), old_));
 }
 
+// What is kept is a text of its own once the new tokens are forgotten, though no logits are known after its last one.
+TEST_P(Edit, GoesOnWithoutItsNewTokens) {
+  const Tokens now = part(old_, 0, 149) + random_tokens(*model_, 23, 9);
+  for (const bool discards : {true, false}) {
+    const auto session = make_session(model_, options_for(GetParam()));
+    expect_ok(session->feed_tokens(old_));
+    expect_ok(run(session).status);
+    const int64_t n_kept = edit(*session, now).n_kept;
+    expect_ok(discards ? session->discard_pending() : session->truncate(n_kept));
+    EXPECT_EQ(position(*session), (Position{n_kept, 0}));
+    if (n_kept == 0) continue;  // all was forgotten
+    expect_equal(answer(session), alone(model_, options_for(GetParam()), part(now, 0, n_kept)));
+  }
+}
+
 // With records in a file, after loading, and in forks that go other ways.
 TEST_P(Edit, ExactIsSoWhereverTheRecordsAre) {
   const TemporaryFolder folder;
