@@ -339,8 +339,8 @@ class ChunkStore {
   // Of moves.
   struct OldChunk {
     int64_t chunk;
-    ChunkRecords* full;    // null: there are none, but narrow ones
-    ChunkRecords* narrow;  // null: there are none
+    ChunkRecords* full;    // null: there are none, or no move needs them any more
+    ChunkRecords* narrow;  // likewise
     int64_t n_moves;       // that need it
   };
   // The one or two old chunks that have the tokens of a move.

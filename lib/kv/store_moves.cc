@@ -48,8 +48,8 @@ std::span<ChunkStore::OldChunk> ChunkStore::old_of(const Move& move) {
 void ChunkStore::forget_move(const Move& move) {
   for (OldChunk& old : old_of(move)) {
     if (--old.n_moves > 0) continue;
-    for (ChunkRecords* const records : {old.full, old.narrow}) {
-      if (records) let_go(*records);
+    for (ChunkRecords** const records : {&old.full, &old.narrow}) {
+      if (*records) let_go(*std::exchange(*records, nullptr));
     }
   }
 }
@@ -112,7 +112,7 @@ Status ChunkStore::make_move(std::span<const Rope* const> ropes) {
   undo.done = true;
   ++next_move_;
   if (whole) {
-    old[0].n_moves = 0;
+    old[0] = {old[0].chunk, nullptr, nullptr, 0};  // the table has its records
   } else {
     hide();
     forget_move(move);

@@ -405,7 +405,9 @@ TEST_P(MovedChunks, SurviveFailingAllocations) {
     EXPECT_EQ(outcome.status.code(), done ? Code::kOk : Code::kOutOfMemory);
     const Position at = position(*session);
     EXPECT_EQ(at.tokens + at.pending, 187);
+    const auto fork = take(session->fork());  // with some chunks at their new places, and others to come
     expect_equal(answer(session), expected);
+    expect_equal(answer(fork), expected);
     EXPECT_EQ(stats(*session).n_moved, expected.stats.n_moved);
     EXPECT_EQ(stats(*session).n_prefilled, expected.stats.n_prefilled);
   }
